@@ -1,0 +1,647 @@
+/*
+ * per.h - prioritized experience replay (Schaul et al. 2016, arXiv:1511.05952), for every language.
+ *
+ * Two objects. A per_tree holds priorities and draws indices in proportion to them; a per_replay stores whole
+ * transitions on top of one and draws batches of them with importance-sampling weights.
+ *
+ * This header needs C99 or C++ and nothing but the two standard headers below. What holds for every function:
+ *
+ * Status.   A function that can fail returns a per_status. After any status but PER_OK the handle is as it was before
+ *           the call and nothing was written to the outputs, unless the function says otherwise.
+ * Threads.  A handle may be used by several threads; each call is atomic with respect to the others. Different handles
+ *           share nothing and never wait for each other.
+ * Fork.     Handles on PER_CPU stay usable in a forked child, which then has its own copy. In a child every call but
+ *           _free on a PER_CUDA handle is an error.
+ * Memory.   The caller owns every buffer passed in or out; nothing is kept after the call returns. Array arguments lie
+ *           in host memory for handles on PER_CPU and in the memory of the device for handles on PER_CUDA. Options
+ *           structs, names and shapes always lie in host memory. Arrays are contiguous, the last axis fastest, and
+ *           aligned to the size of their elements. NULL is an error unless it is said to be allowed.
+ * Streams.  `stream` is a cudaStream_t, NULL being the legacy default stream; it must be NULL for handles on PER_CPU.
+ *           On PER_CUDA a call that takes a stream queues its work there and returns; the others synchronise.
+ * Random.   Numbers come from Philox4x32-10, a counter-based generator: the seed of the handle and the number of draws
+ *           made so far are the whole random state. The same seed and the same calls give the same indices and ids, bit
+ *           for bit, from every language and on every device.
+ * Sizes.    Options structs begin with struct_size, which their _init function sets. A program built against an older
+ *           header works with a newer library: fields are only ever appended, and one that a program does not know
+ *           behaves as before it existed.
+ */
+#ifndef PER_H
+#define PER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifndef PER_API
+#if defined(__GNUC__)
+#define PER_API __attribute__((visibility("default")))
+#else
+#define PER_API
+#endif
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ----------------------------------------------------------------- version */
+
+/* Number of this interface, and of libper.so.N. It grows when a program must be compiled anew; see CONTRIBUTING.md. */
+enum { PER_ABI_VERSION = 1 };
+
+/* The PER_ABI_VERSION that the loaded library was built with. */
+PER_API int32_t per_abi_version(void);
+
+/* The library's version, such as "0.1.0". */
+PER_API const char* per_version(void);
+
+/* ------------------------------------------------------------------ status */
+
+/* Values never change meaning and are never reused. */
+typedef enum per_status {
+    PER_OK = 0,
+    PER_ERROR_INVALID_ARGUMENT = 1, /* per_last_error() names the argument, its value and what is allowed */
+    PER_ERROR_OUT_OF_MEMORY = 2,
+    PER_ERROR_EMPTY = 3,         /* nothing can be drawn */
+    PER_ERROR_FULL = 4,          /* a lane is full and overwrite is 0 */
+    PER_ERROR_BUSY = 5,          /* the handle is in use by the callback that made this call */
+    PER_ERROR_UNSUPPORTED = 6,   /* an option, device or file format that this version does not have */
+    PER_ERROR_NO_DEVICE = 7,     /* no usable CUDA device; the message says why */
+    PER_ERROR_CUDA = 8,          /* CUDA reported an error; the message has its name */
+    PER_ERROR_IO = 9,            /* a file could not be read or written; the message has the system's reason */
+    PER_ERROR_CORRUPT_FILE = 10, /* a file is not one of this library's, or is damaged */
+    PER_ERROR_INTERNAL = 11      /* a defect of this library; the message is for its maintainers */
+} per_status;
+
+/* "PER_OK", "PER_ERROR_EMPTY", ...; "unknown status" for a number that is none. Never NULL. */
+PER_API const char* per_status_name(int32_t status);
+
+/*
+ * One line about the latest failure on this thread; "" if there was none. Valid until the next failing call on this
+ * thread: calls that succeed, and _free, leave it alone.
+ */
+PER_API const char* per_last_error(void);
+
+/* ----------------------------------------------------------------- choices */
+
+/* Where a handle keeps its memory and does its work. */
+typedef enum per_device { PER_CPU = 0, PER_CUDA = 1 } per_device;
+
+/* How the `batch_size` draws of one batch are made. Section 3.3 of the paper uses the first. */
+typedef enum per_scheme {
+    PER_STRATIFIED = 0,         /* draw i comes from the i-th of batch_size equal parts of the total */
+    PER_INDEPENDENT = 1,        /* each draw from the whole */
+    PER_SYSTEMATIC = 2,         /* stratified, the same random number in every part */
+    PER_WITHOUT_REPLACEMENT = 3 /* no index twice; each next draw in proportion to what is left */
+} per_scheme;
+
+/* What the probability of a transition follows. */
+typedef enum per_prioritization {
+    PER_PROPORTIONAL = 0, /* P(i) = p_i^alpha / sum_k p_k^alpha (paper, equation 1) */
+    PER_RANK = 1,         /* P(i) in proportion to 1 / rank(i)^alpha (section 3.3, second variant) */
+    PER_UNIFORM = 2       /* P(i) = 1 / N */
+} per_prioritization;
+
+/* What importance-sampling weights are divided by. */
+typedef enum per_normalization {
+    PER_BATCH_MAX = 0,  /* the largest weight of the batch (section 3.4) */
+    PER_BUFFER_MAX = 1, /* the largest weight that any live transition of positive priority has now */
+    PER_NONE = 2        /* 1: raw weights (N P)^-beta */
+} per_normalization;
+
+/* The priority of a transition that is added without one. */
+typedef enum per_max_priority {
+    PER_MAX_EVER = 0, /* the largest priority seen so far, at least 1 */
+    PER_MAX_NOW = 1   /* the largest priority of the live transitions; 1 if none is live */
+} per_max_priority;
+
+/* What a TD error or priority that is not allowed does. */
+typedef enum per_on_invalid {
+    PER_INVALID_ERROR = 0, /* the call fails and changes nothing */
+    PER_INVALID_SKIP = 1   /* the entry is skipped and counted. Always so on PER_CUDA */
+} per_on_invalid;
+
+/* What a step does whose observation is not the one announced by the step before; see per_replay_add(). */
+typedef enum per_on_gap {
+    PER_GAP_CUT = 0,  /* the trajectory is cut there, and the cut counted */
+    PER_GAP_ERROR = 1 /* PER_ERROR_INVALID_ARGUMENT */
+} per_on_gap;
+
+/* How environments reset after an end, in Gymnasium's words; see per_replay_add(). */
+typedef enum per_autoreset {
+    PER_AUTORESET_DISABLED = 0,
+    PER_AUTORESET_NEXT_STEP = 1,
+    PER_AUTORESET_SAME_STEP = 2
+} per_autoreset;
+
+/* Type of an element. Flags are bytes: 0 false, 1 true. */
+typedef enum per_dtype {
+    PER_BOOL = 0,
+    PER_UINT8 = 1,
+    PER_INT8 = 2,
+    PER_UINT16 = 3,
+    PER_INT16 = 4,
+    PER_UINT32 = 5,
+    PER_INT32 = 6,
+    PER_UINT64 = 7,
+    PER_INT64 = 8,
+    PER_FLOAT16 = 9,   /* IEEE binary16 */
+    PER_BFLOAT16 = 10, /* the upper half of a binary32 */
+    PER_FLOAT32 = 11,
+    PER_FLOAT64 = 12
+} per_dtype;
+
+/* What a field is to a transition. */
+typedef enum per_role {
+    PER_ROLE_DEFAULT = 0,        /* OBSERVATION for the name "observation" and names that begin with "observation.",
+                                    PLAIN for all others */
+    PER_ROLE_PLAIN = 1,          /* stored and returned */
+    PER_ROLE_OBSERVATION = 2,    /* observed before the step; field x also gives next_x, observed after it */
+    PER_ROLE_RECURRENT_STATE = 3 /* given for the first step of a sequence only */
+} per_role;
+
+/* -------------------------------------------------------------------- tree */
+
+/*
+ * A tree holds `capacity` priorities and draws indices in proportion to them (section 3.3). Setting a priority and
+ * drawing an index cost O(log capacity).
+ *
+ * Priorities are float32, finite and not negative. A leaf of priority p weighs mass(p) = ceil(p * 2^scale), a whole
+ * number, and the probability of a draw is mass / sum of masses, exactly. Sums of whole numbers are exact: no history
+ * of updates, however long or uneven, makes a leaf unreachable, draws a leaf of priority 0, or shifts the total. The
+ * tree chooses the scale by itself, and again when priorities grow or shrink by orders of magnitude. With 1e8 leaves
+ * and priorities as training produces them, probabilities differ from those of unrounded priorities by less than 1e-13
+ * in total variation.
+ */
+typedef struct per_tree per_tree;
+
+/* Fill with per_tree_options_init(), then change what differs. */
+typedef struct per_tree_options {
+    uint64_t struct_size; /* set by _init; do not change */
+    int64_t capacity;     /* number of leaves, 1 to 2^40; _init: 0, to be set */
+    uint64_t seed;        /* of the draws; _init: 0 */
+    int32_t device;       /* a per_device; _init: PER_CPU */
+    int32_t device_index; /* which CUDA device; 0 for PER_CPU; _init: 0 */
+} per_tree_options;
+
+/*
+ * Fills *options with the values named above. struct_size is sizeof(per_tree_options) of the caller.
+ *
+ * PER_ERROR_INVALID_ARGUMENT for a struct_size that no version of the struct has had.
+ */
+PER_API per_status per_tree_options_init(per_tree_options* options, uint64_t struct_size);
+
+/*
+ * Creates a tree with all priorities 0 and stores it in *tree_out (NULL on failure). Free it with per_tree_free().
+ * Memory: 4.6 bytes a leaf. Synchronises.
+ *
+ * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY, PER_ERROR_NO_DEVICE, PER_ERROR_UNSUPPORTED.
+ */
+PER_API per_status per_tree_create(const per_tree_options* options, per_tree** tree_out);
+
+/* NULL is allowed. Synchronises. */
+PER_API void per_tree_free(per_tree* tree);
+
+/*
+ * Sets priorities[i] at indices[i] for i = 0 .. count - 1; of equal indices the last one wins.
+ *
+ *   count       >= 0; 0 changes nothing, and the arrays may then be NULL
+ *   indices     [count]  0 .. capacity - 1
+ *   priorities  [count]  finite, >= 0
+ *
+ * PER_ERROR_INVALID_ARGUMENT for any bad entry: nothing is changed. On PER_CUDA bad entries are skipped, counted, and
+ * reported by per_tree_synchronize().
+ */
+PER_API per_status per_update(per_tree* tree, int64_t count, const int64_t* indices, const float* priorities,
+                              void* stream);
+
+/*
+ * Draws batch_size indices with probability P(i) = p_i / sum_k p_k, and their importance-sampling weights
+ *
+ *   w_i = (min_j P(j) / P(i))^beta, j over the batch     (section 3.4, normalised by the batch's maximum)
+ *
+ * without replacement with the inclusion probability in place of P.
+ *
+ *   batch_size      1 .. 2^24
+ *   scheme          a per_scheme. PER_WITHOUT_REPLACEMENT needs batch_size leaves of positive priority
+ *   beta            finite, >= 0; 0 gives weights 1
+ *   indices_out     [batch_size]
+ *   priorities_out  [batch_size] or NULL
+ *   weights_out     [batch_size] or NULL
+ *
+ * PER_ERROR_EMPTY if all priorities are 0; PER_ERROR_INVALID_ARGUMENT. A call that fails is no draw: the next one draws
+ * what it would have drawn. On PER_CUDA, where an empty tree is known on the device only, indices are -1, weights 0.
+ */
+PER_API per_status per_sample(per_tree* tree, int64_t batch_size, int32_t scheme, float beta, int64_t* indices_out,
+                              float* priorities_out, float* weights_out, void* stream);
+
+/*
+ * Finds, for each prefix sum s, the index i with  p_0 + .. + p_(i-1) <= s < p_0 + .. + p_i.
+ *
+ *   prefix_sums  [count]  0 <= s < per_tree_total(), in units of priority
+ *   indices_out  [count]
+ *
+ * A prefix sum names the unit of mass floor(s * 2^scale); per_tree_find_mass() names units themselves.
+ *
+ * PER_ERROR_EMPTY, PER_ERROR_INVALID_ARGUMENT; on PER_CUDA bad entries give -1 and are counted.
+ */
+PER_API per_status per_tree_find(per_tree* tree, int64_t count, const double* prefix_sums, int64_t* indices_out,
+                                 void* stream);
+
+/*
+ * Finds, for each unit of mass u, the index i with  m_0 + .. + m_(i-1) <= u < m_0 + .. + m_i.
+ *
+ *   units        [count]  0 .. total mass - 1; see per_tree_mass()
+ *   indices_out  [count]
+ *
+ * PER_ERROR_EMPTY, PER_ERROR_INVALID_ARGUMENT; on PER_CUDA bad entries give -1 and are counted.
+ */
+PER_API per_status per_tree_find_mass(per_tree* tree, int64_t count, const uint64_t* units, int64_t* indices_out,
+                                      void* stream);
+
+/*
+ * Reads priorities.
+ *
+ *   count           number of indices; with indices == NULL it must be the capacity
+ *   indices         [count], or NULL: 0 .. capacity - 1 in order
+ *   priorities_out  [count]
+ *
+ * PER_ERROR_INVALID_ARGUMENT; on PER_CUDA bad indices give 0 and are counted.
+ */
+PER_API per_status per_tree_priorities(per_tree* tree, int64_t count, const int64_t* indices, float* priorities_out,
+                                       void* stream);
+
+/* Number of leaves. */
+PER_API per_status per_tree_capacity(const per_tree* tree, int64_t* capacity_out);
+
+/* Sum of all masses in units of priority: total mass / 2^scale. Synchronises. */
+PER_API per_status per_tree_total(per_tree* tree, double* total_out);
+
+/*
+ * The whole numbers that draws are made of: the sum of all masses (below 2^62), and the scale s of
+ * mass(p) = ceil(p * 2^s). Either output may be NULL. Both may change with the next per_update(). Synchronises.
+ */
+PER_API per_status per_tree_mass(per_tree* tree, uint64_t* total_mass_out, int32_t* scale_out);
+
+/* Sets all priorities to 0. The random state stays. */
+PER_API per_status per_tree_reset(per_tree* tree, void* stream);
+
+/*
+ * Waits until all work on `stream` that this tree queued is done, and reports once what went wrong on the device since
+ * the last report: PER_ERROR_INVALID_ARGUMENT with the number of entries skipped, PER_ERROR_EMPTY, PER_ERROR_CUDA.
+ * Does nothing on PER_CPU.
+ */
+PER_API per_status per_tree_synchronize(per_tree* tree, void* stream);
+
+/* ------------------------------------------------------------------ replay */
+
+/*
+ * A replay buffer stores transitions and draws batches of them.
+ *
+ *   transition  one step of one environment: what was observed, what was done, reward, terminated, truncated, and
+ *               any further fields that the options declare
+ *   lane        the ring of one environment: ceil(capacity / n_envs) rows in order of time
+ *   id          number of a row, never used again: k * n_envs + environment, k counting the rows of the lane. Batches
+ *               carry ids, and priority updates take them, so that an update which comes too late touches nothing
+ *   live        of a transition: it can be drawn. Its window (n_step, frame_stack, sequence) is complete, and none of
+ *               it has been overwritten
+ *   priority    p >= 0, always before the exponent: p = |td_error| + epsilon, and P(i) = p_i^alpha / sum_k p_k^alpha
+ *               (equation 1). alpha may therefore change at any time
+ *
+ * Next observations are not stored a second time: a row's next observation is the observation of the row that follows
+ * it. At the end of an episode the final observation takes a row of its own, which is never live; so a truncated
+ * episode keeps its true final observation. `capacity` counts rows: a lane holds at most
+ * rows - 1 - ends - (n_step - 1) - (frame_stack - 1) live transitions. Memory is allocated at creation, once.
+ */
+typedef struct per_replay per_replay;
+
+/*
+ * A field of a transition. reward (float32), terminated and truncated (flags) are always there and are not declared.
+ * At least one field must have the role of an observation.
+ */
+typedef struct per_field {
+    const char* name;     /* 1 to 63 letters, digits, '_' and '.'; the first no digit. Unique, and none of: reward,
+                             terminated, truncated, weights, ids, discount, mask, n_steps, priorities, probabilities,
+                             and what begins with "next_" */
+    const int64_t* shape; /* [ndim], each >= 1; may be NULL if ndim is 0 */
+    int32_t ndim;         /* 0 .. 8 */
+    int32_t dtype;        /* a per_dtype */
+    int32_t role;         /* a per_role */
+    int32_t stack;        /* frames given in a batch; 0: frame_stack of the options for an observation, 1 otherwise */
+    int64_t reserved[2];  /* 0 */
+} per_field;
+
+/* Fill with per_replay_options_init(), then set capacity, fields and n_fields, and change what differs. */
+typedef struct per_replay_options {
+    uint64_t struct_size;      /* set by _init; do not change */
+    int64_t capacity;          /* rows in all, 1 .. 2^40; rounded up to a multiple of n_envs; _init: 0, to be set */
+    const per_field* fields;   /* [n_fields]; copied; _init: NULL, to be set */
+    int64_t n_fields;          /* 1 .. 256; _init: 0, to be set */
+    int64_t n_envs;            /* lanes, 1 .. 2^20; _init: 1 */
+    uint64_t seed;             /* of the draws; _init: 0 */
+    int64_t n_step;            /* steps of a return, 1 .. 64; _init: 1 */
+    int64_t frame_stack;       /* frames of an observation, 1 .. 64; _init: 1 */
+    int64_t sequence_length;   /* transitions that a sequence is learned from; 0: single transitions; _init: 0 */
+    int64_t burn_in;           /* transitions before them that only warm up the recurrent state; _init: 0 */
+    int64_t sequence_stride;   /* distance of sequence starts; 0: sequence_length; _init: 0 */
+    int64_t beta_steps;        /* batches until beta reaches beta_final; 0: beta stays; _init: 0 */
+    double gamma;              /* discount of a step, 0 .. 1; _init: 0.99 */
+    double alpha;              /* exponent of priorities (equation 1), >= 0; _init: 0.6 */
+    double beta;               /* exponent of weights (section 3.4) for the first batch, >= 0; _init: 0.4 */
+    double beta_final;         /* and after beta_steps batches, linear in between, >= 0; _init: 1 */
+    double epsilon;            /* p = |td_error| + epsilon (section 3.3), >= 0; _init: 1e-6 */
+    double sequence_eta;       /* eta of R2D2 priorities (Kapturowski et al. 2019), 0 .. 1; _init: 0.9 */
+    double uniform_fraction;   /* u of P = (1 - u) p^alpha / sum + u / N, 0 .. 1; _init: 0 */
+    int32_t prioritization;    /* a per_prioritization; _init: PER_PROPORTIONAL */
+    int32_t scheme;            /* a per_scheme; _init: PER_STRATIFIED */
+    int32_t normalize_weights; /* a per_normalization; _init: PER_BATCH_MAX */
+    int32_t max_priority;      /* a per_max_priority; _init: PER_MAX_EVER */
+    int32_t on_invalid;        /* a per_on_invalid; _init: PER_INVALID_ERROR */
+    int32_t on_gap;            /* a per_on_gap; _init: PER_GAP_CUT */
+    int32_t autoreset;         /* a per_autoreset; _init: PER_AUTORESET_DISABLED */
+    int32_t store_next_observation; /* 1: next observations in arrays of their own, needed where rows are in no order
+                                      of time, or where the capacity must be exact; _init: 0 */
+    int32_t overwrite;              /* 0: a full lane is PER_ERROR_FULL; 1: its oldest row is overwritten; _init: 1 */
+    int32_t device;                 /* a per_device; _init: PER_CPU */
+    int32_t device_index;           /* which CUDA device; 0 for PER_CPU; _init: 0 */
+    int32_t reserved;               /* 0 */
+} per_replay_options;
+
+/* As per_tree_options_init(). */
+PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t struct_size);
+
+/*
+ * Creates an empty buffer and stores it in *replay_out (NULL on failure). Free it with per_replay_free(). Synchronises.
+ *
+ * A lane needs n_step + frame_stack + 1 rows at least: fewer is PER_ERROR_INVALID_ARGUMENT, naming both numbers.
+ * Memory: the bytes of all fields, of reward and flags (5 bytes), and 9 bytes of priorities, a row; all of it is allocated here.
+ *
+ * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY, PER_ERROR_NO_DEVICE, PER_ERROR_UNSUPPORTED (naming the option).
+ */
+PER_API per_status per_replay_create(const per_replay_options* options, per_replay** replay_out);
+
+/* NULL is allowed. Synchronises. */
+PER_API void per_replay_free(per_replay* replay);
+
+/*
+ * The options that the buffer has now: as given, with capacity, stacks, roles and stride as they were resolved and
+ * alpha, beta, gamma and n_step as they were set since. *options_out must have been filled by _init; its `fields` then
+ * point into the handle and are valid as long as it. Synchronises.
+ */
+PER_API per_status per_replay_describe(per_replay* replay, per_replay_options* options_out);
+
+/*
+ * An array given to a call. Elements of another type than the field's are cast where numpy's "same_kind" rule allows
+ * (to the same kind or a later one of bool, integer, float; a signed integer does not become an unsigned one), and a
+ * value out of the target's range is an error. Flags also take numbers: nonzero is true.
+ */
+typedef struct per_array {
+    const void* data;     /* NULL: not given */
+    const int64_t* shape; /* [ndim], checked; or NULL: the caller vouches for the full shape */
+    int32_t ndim;         /* 0 .. 16; not looked at if shape is NULL */
+    int32_t dtype;        /* a per_dtype: the type of *data */
+} per_array;
+
+/*
+ * One or several consecutive steps of some or all environments: per_replay_add(). K = length, n = n_envs. Shapes are
+ * [K, n, shape of the field]; the axis K may be left out if it is 1, and so may n.
+ */
+typedef struct per_steps {
+    uint64_t struct_size;    /* set by _init; do not change */
+    int64_t length;          /* K >= 0; _init: 1 */
+    int64_t n_envs;          /* n: number of env_ids; not looked at if env_ids is NULL; _init: 0 */
+    const int64_t* env_ids;  /* [n] 0 .. n_envs - 1, each at most once; NULL: all, in order; _init: NULL. Host memory */
+    const per_array* fields; /* [n_fields] one for each declared field, in that order; an observation that gives
+                                     stacked frames [K, n, stack, shape] is taken by its newest */
+    const per_array* next_fields; /* [n_fields] by field too, used for those that are observations; NULL or data NULL:
+                                     left out. All or none of the observations */
+    per_array reward;             /* [K, n] */
+    per_array terminated;         /* [K, n] flags: the episode ended in a terminal state */
+    per_array truncated;          /* [K, n] flags: it ended otherwise, such as by a time limit */
+    per_array mask;               /* [K, n] flags or not given: where 0, nothing is added and no value is looked at */
+    per_array next_mask;          /* [K, n] flags or not given: where 0, the next observation is not available */
+    per_array priorities;         /* [K, n] or not given: p of each transition */
+    per_array td_errors;          /* [K, n] or not given: p = |td_error| + epsilon. At most one of the two */
+} per_steps;
+
+PER_API per_status per_steps_init(per_steps* steps, uint64_t struct_size);
+
+/*
+ * Adds transitions, all of them or, on any error, none. A call with K steps does what K calls with one step do.
+ *
+ * Each environment's steps come in order of time. next_fields may be left out on steps that do not end an episode; the
+ * transition is then live once the environment's next step is added. If given, it is live at once (n_step 1).
+ *
+ *   Start.  The first step of a lane, and the first one after an end, a cut or per_replay_clear(), starts an episode.
+ *   End.    On a step that is terminated or truncated the final observation must be given, or be marked unknown by
+ *           next_mask 0. Unknown and terminated: the transition is live, its discount 0, its next observation its own.
+ *           Unknown and truncated: it is not live, and earlier ones bootstrap from its observation.
+ *   Cut.    If a step's observations differ, byte by byte after casting, from those that the step before announced, the
+ *           trajectory has a gap: the step before counts as truncated there (or see on_gap). A reset that nobody tells
+ *           of can be seen this way only if next observations are given: else flag every end or call per_replay_cut().
+ *   Autoreset.  PER_AUTORESET_NEXT_STEP: after an end, a step whose observation equals the final one is the one in which
+ *           the environment resets, and is not added (id -1). PER_AUTORESET_SAME_STEP: at an end next_fields is the
+ *           next episode's first observation unless the caller puts the final one there; so next_mask must be given
+ *           with every step that ends an episode, and say which of the two it is. PER_AUTORESET_DISABLED: nothing.
+ *   Priority.  A transition takes the largest priority seen (see per_max_priority) when it becomes live, or the one that
+ *           was given for it before then. A given priority raises the maximum at once, for later calls.
+ *   store_next_observation.  next_fields must be given with every step, and cuts are made by hand only.
+ *
+ *   ids_out  [K, n] or NULL: id of each row; -1 where nothing was added
+ *
+ * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_FULL. On PER_CUDA values that are known on the device only are checked there:
+ * their steps are skipped and counted.
+ */
+PER_API per_status per_replay_add(per_replay* replay, const per_steps* steps, int64_t* ids_out, void* stream);
+
+/*
+ * Ends the running episodes of the environments as truncated: by what follows, the next step of each has nothing to do
+ * with its last. Where the observation after the last step is known, it is the final one; else it counts as unknown.
+ * Environments without a running episode are left alone.
+ *
+ *   count    number of env_ids; not looked at if env_ids is NULL
+ *   env_ids  [count] 0 .. n_envs - 1, or NULL: all. Host memory
+ */
+PER_API per_status per_replay_cut(per_replay* replay, int64_t count, const int64_t* env_ids, void* stream);
+
+/* Fill with per_sample_options_init(), then change what differs from the buffer's own options for this call. */
+typedef struct per_sample_options {
+    uint64_t struct_size;      /* set by _init; do not change */
+    double beta;               /* >= 0; NAN: by the buffer's schedule, which only such calls advance; _init: NAN */
+    double uniform_fraction;   /* 0 .. 1; NAN: the buffer's; _init: NAN */
+    int64_t n_step;            /* 1 .. the buffer's; 0: the buffer's; _init: 0 */
+    int32_t scheme;            /* a per_scheme; -1: the buffer's; _init: -1 */
+    int32_t prioritization;    /* a per_prioritization; -1: the buffer's; _init: -1 */
+    int32_t normalize_weights; /* a per_normalization; -1: the buffer's; _init: -1 */
+    int32_t reserved;          /* 0 */
+} per_sample_options;
+
+PER_API per_status per_sample_options_init(per_sample_options* options, uint64_t struct_size);
+
+/*
+ * Where a batch of B transitions goes. Every array may be NULL: it is then not written. m_i is the number of steps in the
+ * window of transition i: n_step, or fewer if its episode ends inside the window. (s: stack of the field, left out if 1.)
+ */
+typedef struct per_batch {
+    uint64_t struct_size;     /* set by _init; do not change */
+    void* const* fields;      /* [n_fields] by field: [B, s, shape of the field] at step i. _init: NULL: none */
+    void* const* next_fields; /* [n_fields] by field, NULL entries for those that are no observations:
+                                 [B, s, shape] at step i + m. _init: NULL: none */
+    float* reward;            /* [B] sum over k < m of gamma^k r_(i+k) */
+    float* discount;      /* [B] gamma^m if step i + m - 1 is not terminated, else 0: factor of the bootstrap value */
+    int32_t* n_steps;     /* [B] m */
+    uint8_t* terminated;  /* [B] of step i + m - 1; a step flagged both ways is terminated only */
+    uint8_t* truncated;   /* [B] of step i + m - 1 */
+    float* weights;       /* [B] importance-sampling weights; see per_replay_sample() */
+    int64_t* ids;         /* [B] */
+    float* priorities;    /* [B] p, before alpha */
+    float* probabilities; /* [B] the P of the weights */
+    uint8_t* mask;        /* [B, T] of sequences: 0 where a sequence is padded. Not for single transitions */
+} per_batch;
+
+PER_API per_status per_batch_init(per_batch* batch, uint64_t struct_size);
+
+/*
+ * Draws batch_size live transitions with probability P(i), and their importance-sampling weights
+ *
+ *   w_i = (N P(i))^-beta / max_j (N P(j))^-beta     (section 3.4; j by per_normalization, over the batch by default)
+ *
+ * N being the number of live transitions. Without replacement (N pi_i / B)^-beta with inclusion probabilities pi. If all
+ * priorities are 0 the draw is uniform and the weights 1.
+ *
+ *   options     NULL: those of the buffer
+ *   batch_size  1 .. 2^24
+ *   batch       see per_batch
+ *
+ * PER_ERROR_EMPTY if nothing is live, PER_ERROR_INVALID_ARGUMENT. A call that fails is no draw and does not advance beta.
+ * On PER_CUDA, where that is known on the device only: ids -1, weights 0, rows zero.
+ */
+PER_API per_status per_replay_sample(per_replay* replay, const per_sample_options* options, int64_t batch_size,
+                                     const per_batch* batch, void* stream);
+
+/*
+ * Sets p = |td_error| + epsilon (section 3.3, proportional) for each id, with several critics for the mean over them of
+ * |td_error|. Of equal ids the last one wins. Updates of transitions that were overwritten or can no longer be drawn, and
+ * of id -1, are ignored and counted (stale_updates).
+ *
+ *   count      >= 0; 0 changes nothing, and the arrays may then be NULL
+ *   ids        [count] as batches carry them
+ *   n_critics  >= 1
+ *   td_errors  [n_critics, count] finite, any sign
+ *
+ * PER_ERROR_INVALID_ARGUMENT for an id that was never issued and, unless on_invalid is PER_INVALID_SKIP, for a TD error that is
+ * not finite or a priority that overflows: nothing is changed. On PER_CUDA such entries are skipped and counted.
+ */
+PER_API per_status per_replay_update_priorities(per_replay* replay, int64_t count, const int64_t* ids,
+                                                int64_t n_critics, const float* td_errors, void* stream);
+
+/*
+ * As per_replay_update_priorities(), with the priorities themselves.
+ *
+ *   priorities  [count] finite, >= 0; before alpha, and nothing is added
+ */
+PER_API per_status per_replay_set_priorities(per_replay* replay, int64_t count, const int64_t* ids,
+                                             const float* priorities, void* stream);
+
+/*
+ * Reads p by id; 0 for transitions that are not live.
+ *
+ *   priorities_out  [count]
+ *
+ * PER_ERROR_INVALID_ARGUMENT for an id that was never issued (PER_CUDA: 0, and counted).
+ */
+PER_API per_status per_replay_priorities(per_replay* replay, int64_t count, const int64_t* ids, float* priorities_out,
+                                         void* stream);
+
+/*
+ * Gathers rows by id, as they were added: one step, one frame, whatever n_step and frame_stack. The next observation is
+ * that of the row that follows.
+ *
+ *   batch  fields, next_fields, reward, discount, n_steps (1), terminated, truncated, ids and priorities are written;
+ *          weights, probabilities and mask must be NULL
+ *
+ * PER_ERROR_INVALID_ARGUMENT for an id that was never issued, was overwritten, or is a final observation's; and, if
+ * next_fields are asked for, for a step whose next observation is not there yet. (PER_CUDA: zero rows, counted.)
+ */
+PER_API per_status per_replay_get(per_replay* replay, int64_t count, const int64_t* ids, const per_batch* batch,
+                                  void* stream);
+
+/*
+ * Writes fields of transitions back, by id. Ids of overwritten rows and -1 are ignored and counted (stale_updates).
+ * Of equal ids the last one wins.
+ *
+ *   fields  [n_fields] by field, [count, shape of the field]; data NULL: the field stays as it is
+ *
+ * PER_ERROR_INVALID_ARGUMENT for an id that was never issued, and for a field that is an observation: rows share those.
+ */
+PER_API per_status per_replay_set(per_replay* replay, int64_t count, const int64_t* ids, const per_array* fields,
+                                  void* stream);
+
+/*
+ * Empties all lanes. Ids go on counting; random state, maximum priority and the schedule of beta stay. An environment that
+ * resets in its next step (PER_AUTORESET_NEXT_STEP) is still known to.
+ */
+PER_API per_status per_replay_clear(per_replay* replay, void* stream);
+
+/* Sets alpha >= 0, also to and from 0 (p^0 = 1 for every live transition). Cost: one pass over the buffer. */
+PER_API per_status per_replay_set_alpha(per_replay* replay, double alpha, void* stream);
+
+/* Sets beta >= 0 and ends its schedule. */
+PER_API per_status per_replay_set_beta(per_replay* replay, double beta, void* stream);
+
+/* Sets gamma, 0 .. 1. Transitions keep their rewards; returns are formed when a batch is drawn. */
+PER_API per_status per_replay_set_gamma(per_replay* replay, double gamma, void* stream);
+
+/* Sets n_step, 1 .. 64, as far as the lanes have rows for it. Transitions become live or stop being so. One pass. */
+PER_API per_status per_replay_set_n_step(per_replay* replay, int64_t n_step, void* stream);
+
+/* Number of live transitions. Synchronises. */
+PER_API per_status per_replay_live(per_replay* replay, int64_t* live_out);
+
+/* What a buffer holds and has done: per_replay_stats(). Counters count since creation. */
+typedef struct per_replay_statistics {
+    uint64_t struct_size;     /* set by _init; do not change */
+    int64_t capacity;         /* rows in all: n_envs * rows of a lane */
+    int64_t live;             /* transitions that can be drawn now */
+    int64_t added;            /* transitions added */
+    int64_t dropped;          /* steps not added because the environment was resetting (autoreset) */
+    int64_t episodes;         /* episodes that ended, cuts included */
+    int64_t cuts;             /* of them, those that were cut */
+    int64_t samples;          /* batches drawn */
+    int64_t beta_step;        /* batches that advanced beta */
+    int64_t stale_updates;    /* entries of updates and of per_replay_set() that came too late */
+    int64_t rejected_updates; /* entries that were not allowed and skipped */
+    double total;             /* sum of p^alpha over the live transitions */
+    double max_priority;      /* priority that the next transition gets */
+    double alpha;
+    double beta; /* of the next batch */
+    double gamma;
+} per_replay_statistics;
+
+PER_API per_status per_replay_statistics_init(per_replay_statistics* statistics, uint64_t struct_size);
+
+/* Fills *statistics_out, which must have been filled by _init. Synchronises. */
+PER_API per_status per_replay_stats(per_replay* replay, per_replay_statistics* statistics_out);
+
+/*
+ * Writes the whole buffer to a file, so that a loaded one continues bit for bit: fields, priorities, lanes, counters,
+ * maximum, schedules, random state. Synchronises.
+ *
+ * PER_ERROR_UNSUPPORTED: checkpoints are not in this version.
+ */
+PER_API per_status per_replay_save(per_replay* replay, const char* path);
+
+/*
+ * Creates a buffer from a file, on the device asked for. Free it with per_replay_free(). Synchronises.
+ *
+ * PER_ERROR_UNSUPPORTED: checkpoints are not in this version.
+ */
+PER_API per_status per_replay_load(const char* path, int32_t device, int32_t device_index, per_replay** replay_out);
+
+/* As per_tree_synchronize(), for a buffer. */
+PER_API per_status per_replay_synchronize(per_replay* replay, void* stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* PER_H */
