@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "per.h"
+
+namespace per {
+
+// A field of a transition as its buffer keeps it: role and stack are resolved, never "default".
+struct Field {
+    std::string name;
+    std::string next_name;  // "next_" + name: what errors call the array of next observations
+    std::vector<int64_t> shape;
+    int32_t dtype;
+    int32_t role;
+    int32_t stack;
+    int64_t elements;  // of one frame
+    int64_t bytes;     // of one frame
+
+    bool is_observation() const { return role == PER_ROLE_OBSERVATION; }
+};
+
+// The declared fields of a buffer, in the order of their declaration.
+class Fields {
+ public:
+    // Copies what options.fields says after checking all of it; throws Error with INVALID_ARGUMENT, or with OUT_OF_MEMORY
+    // where the bytes of a row are beyond 64 bits. options.frame_stack is the default stack and the caller's to check.
+    explicit Fields(const per_replay_options& options);
+
+    // described() points into the fields, which keep their place when the whole moves, not when it is copied.
+    Fields(Fields&&) = default;
+    Fields& operator=(Fields&&) = default;
+
+    int64_t count() const { return static_cast<int64_t>(fields_.size()); }
+    const Field& operator[](int64_t i) const { return fields_[static_cast<size_t>(i)]; }
+    auto begin() const { return fields_.begin(); }
+    auto end() const { return fields_.end(); }
+
+    int64_t row_bytes() const { return row_bytes_; }  // one frame of every field
+    int32_t max_stack() const { return max_stack_; }
+
+    // [count()] for per_replay_describe(): valid as long as this object.
+    const per_field* described() const { return described_.data(); }
+
+ private:
+    std::vector<Field> fields_;
+    std::vector<per_field> described_;
+    int64_t row_bytes_ = 0;
+    int32_t max_stack_ = 1;
+};
+
+}  // namespace per
