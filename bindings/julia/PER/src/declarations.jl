@@ -1,0 +1,484 @@
+# Generated from include/per.h by bindings/generate.py; do not edit.
+#
+# Names are those of per.h. Each function calls the pointer in the Ref of its name, which bind!() fills.
+
+const PER_ABI_VERSION = Int32(1)
+
+const per_status = Int32
+const PER_OK = Int32(0)
+const PER_ERROR_INVALID_ARGUMENT = Int32(1)
+const PER_ERROR_OUT_OF_MEMORY = Int32(2)
+const PER_ERROR_EMPTY = Int32(3)
+const PER_ERROR_FULL = Int32(4)
+const PER_ERROR_BUSY = Int32(5)
+const PER_ERROR_UNSUPPORTED = Int32(6)
+const PER_ERROR_NO_DEVICE = Int32(7)
+const PER_ERROR_CUDA = Int32(8)
+const PER_ERROR_IO = Int32(9)
+const PER_ERROR_CORRUPT_FILE = Int32(10)
+const PER_ERROR_INTERNAL = Int32(11)
+
+const per_device = Int32
+const PER_CPU = Int32(0)
+const PER_CUDA = Int32(1)
+
+const per_scheme = Int32
+const PER_STRATIFIED = Int32(0)
+const PER_INDEPENDENT = Int32(1)
+const PER_SYSTEMATIC = Int32(2)
+const PER_WITHOUT_REPLACEMENT = Int32(3)
+
+const per_prioritization = Int32
+const PER_PROPORTIONAL = Int32(0)
+const PER_RANK = Int32(1)
+const PER_UNIFORM = Int32(2)
+
+const per_normalization = Int32
+const PER_BATCH_MAX = Int32(0)
+const PER_BUFFER_MAX = Int32(1)
+const PER_NONE = Int32(2)
+
+const per_max_priority = Int32
+const PER_MAX_EVER = Int32(0)
+const PER_MAX_NOW = Int32(1)
+
+const per_on_invalid = Int32
+const PER_INVALID_ERROR = Int32(0)
+const PER_INVALID_SKIP = Int32(1)
+
+const per_on_gap = Int32
+const PER_GAP_CUT = Int32(0)
+const PER_GAP_ERROR = Int32(1)
+
+const per_autoreset = Int32
+const PER_AUTORESET_DISABLED = Int32(0)
+const PER_AUTORESET_NEXT_STEP = Int32(1)
+const PER_AUTORESET_SAME_STEP = Int32(2)
+
+const per_dtype = Int32
+const PER_BOOL = Int32(0)
+const PER_UINT8 = Int32(1)
+const PER_INT8 = Int32(2)
+const PER_UINT16 = Int32(3)
+const PER_INT16 = Int32(4)
+const PER_UINT32 = Int32(5)
+const PER_INT32 = Int32(6)
+const PER_UINT64 = Int32(7)
+const PER_INT64 = Int32(8)
+const PER_FLOAT16 = Int32(9)
+const PER_BFLOAT16 = Int32(10)
+const PER_FLOAT32 = Int32(11)
+const PER_FLOAT64 = Int32(12)
+
+const per_role = Int32
+const PER_ROLE_DEFAULT = Int32(0)
+const PER_ROLE_PLAIN = Int32(1)
+const PER_ROLE_OBSERVATION = Int32(2)
+const PER_ROLE_RECURRENT_STATE = Int32(3)
+
+struct per_tree end
+
+struct per_tree_options
+    struct_size::UInt64
+    capacity::Int64
+    seed::UInt64
+    device::Int32
+    device_index::Int32
+end
+const per_tree_options_layout = (size = 32, offsets = (0, 8, 16, 24, 28,))
+
+struct per_replay end
+
+struct per_field
+    name::Ptr{UInt8}
+    shape::Ptr{Int64}
+    ndim::Int32
+    dtype::Int32
+    role::Int32
+    stack::Int32
+    reserved::NTuple{2, Int64}
+end
+const per_field_layout = (size = 48, offsets = (0, 8, 16, 20, 24, 28, 32,))
+
+struct per_replay_options
+    struct_size::UInt64
+    capacity::Int64
+    fields::Ptr{per_field}
+    n_fields::Int64
+    n_envs::Int64
+    seed::UInt64
+    n_step::Int64
+    frame_stack::Int64
+    sequence_length::Int64
+    burn_in::Int64
+    sequence_stride::Int64
+    beta_steps::Int64
+    gamma::Float64
+    alpha::Float64
+    beta::Float64
+    beta_final::Float64
+    epsilon::Float64
+    sequence_eta::Float64
+    uniform_fraction::Float64
+    prioritization::Int32
+    scheme::Int32
+    normalize_weights::Int32
+    max_priority::Int32
+    on_invalid::Int32
+    on_gap::Int32
+    autoreset::Int32
+    store_next_observation::Int32
+    overwrite::Int32
+    device::Int32
+    device_index::Int32
+    reserved::Int32
+end
+const per_replay_options_layout = (size = 200, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 156, 160, 164, 168, 172, 176, 180, 184, 188, 192, 196,))
+
+struct per_array
+    data::Ptr{Cvoid}
+    shape::Ptr{Int64}
+    ndim::Int32
+    dtype::Int32
+end
+const per_array_layout = (size = 24, offsets = (0, 8, 16, 20,))
+
+struct per_steps
+    struct_size::UInt64
+    length::Int64
+    n_envs::Int64
+    env_ids::Ptr{Int64}
+    fields::Ptr{per_array}
+    next_fields::Ptr{per_array}
+    reward::per_array
+    terminated::per_array
+    truncated::per_array
+    mask::per_array
+    next_mask::per_array
+    priorities::per_array
+    td_errors::per_array
+end
+const per_steps_layout = (size = 216, offsets = (0, 8, 16, 24, 32, 40, 48, 72, 96, 120, 144, 168, 192,))
+
+struct per_sample_options
+    struct_size::UInt64
+    beta::Float64
+    uniform_fraction::Float64
+    n_step::Int64
+    scheme::Int32
+    prioritization::Int32
+    normalize_weights::Int32
+    reserved::Int32
+end
+const per_sample_options_layout = (size = 48, offsets = (0, 8, 16, 24, 32, 36, 40, 44,))
+
+struct per_batch
+    struct_size::UInt64
+    fields::Ptr{Ptr{Cvoid}}
+    next_fields::Ptr{Ptr{Cvoid}}
+    reward::Ptr{Float32}
+    discount::Ptr{Float32}
+    n_steps::Ptr{Int32}
+    terminated::Ptr{UInt8}
+    truncated::Ptr{UInt8}
+    weights::Ptr{Float32}
+    ids::Ptr{Int64}
+    priorities::Ptr{Float32}
+    probabilities::Ptr{Float32}
+    mask::Ptr{UInt8}
+end
+const per_batch_layout = (size = 104, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96,))
+
+struct per_replay_statistics
+    struct_size::UInt64
+    capacity::Int64
+    live::Int64
+    added::Int64
+    dropped::Int64
+    episodes::Int64
+    cuts::Int64
+    samples::Int64
+    beta_step::Int64
+    stale_updates::Int64
+    rejected_updates::Int64
+    total::Float64
+    max_priority::Float64
+    alpha::Float64
+    beta::Float64
+    gamma::Float64
+end
+const per_replay_statistics_layout = (size = 128, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120,))
+
+const per_abi_version_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_abi_version() =
+    ccall(per_abi_version_pointer[], Int32, ())
+
+const per_version_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_version() =
+    ccall(per_version_pointer[], Cstring, ())
+
+const per_status_name_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_status_name(status) =
+    ccall(per_status_name_pointer[], Cstring, (Int32,), status)
+
+const per_last_error_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_last_error() =
+    ccall(per_last_error_pointer[], Cstring, ())
+
+const per_tree_options_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_tree_options_init(options, struct_size) =
+    ccall(per_tree_options_init_pointer[], per_status, (Ptr{per_tree_options}, UInt64), options, struct_size)
+
+const per_tree_create_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_tree_create(options, tree_out) =
+    ccall(per_tree_create_pointer[], per_status, (Ptr{per_tree_options}, Ptr{Ptr{per_tree}}), options, tree_out)
+
+const per_tree_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_tree_free(tree) =
+    ccall(per_tree_free_pointer[], Cvoid, (Ptr{per_tree},), tree)
+
+const per_update_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_update(tree, count, indices, priorities, stream) =
+    ccall(per_update_pointer[], per_status, (Ptr{per_tree}, Int64, Ptr{Int64}, Ptr{Float32}, Ptr{Cvoid}), tree, count, indices, priorities, stream)
+
+const per_sample_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_sample(tree, batch_size, scheme, beta, indices_out, priorities_out, weights_out, stream) =
+    ccall(per_sample_pointer[], per_status, (Ptr{per_tree}, Int64, Int32, Float32, Ptr{Int64}, Ptr{Float32}, Ptr{Float32}, Ptr{Cvoid}), tree, batch_size, scheme, beta, indices_out, priorities_out, weights_out, stream)
+
+const per_tree_find_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_tree_find(tree, count, prefix_sums, indices_out, stream) =
+    ccall(per_tree_find_pointer[], per_status, (Ptr{per_tree}, Int64, Ptr{Float64}, Ptr{Int64}, Ptr{Cvoid}), tree, count, prefix_sums, indices_out, stream)
+
+const per_tree_find_mass_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_tree_find_mass(tree, count, units, indices_out, stream) =
+    ccall(per_tree_find_mass_pointer[], per_status, (Ptr{per_tree}, Int64, Ptr{UInt64}, Ptr{Int64}, Ptr{Cvoid}), tree, count, units, indices_out, stream)
+
+const per_tree_priorities_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_tree_priorities(tree, count, indices, priorities_out, stream) =
+    ccall(per_tree_priorities_pointer[], per_status, (Ptr{per_tree}, Int64, Ptr{Int64}, Ptr{Float32}, Ptr{Cvoid}), tree, count, indices, priorities_out, stream)
+
+const per_tree_capacity_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_tree_capacity(tree, capacity_out) =
+    ccall(per_tree_capacity_pointer[], per_status, (Ptr{per_tree}, Ptr{Int64}), tree, capacity_out)
+
+const per_tree_total_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_tree_total(tree, total_out) =
+    ccall(per_tree_total_pointer[], per_status, (Ptr{per_tree}, Ptr{Float64}), tree, total_out)
+
+const per_tree_mass_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_tree_mass(tree, total_mass_out, scale_out) =
+    ccall(per_tree_mass_pointer[], per_status, (Ptr{per_tree}, Ptr{UInt64}, Ptr{Int32}), tree, total_mass_out, scale_out)
+
+const per_tree_reset_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_tree_reset(tree, stream) =
+    ccall(per_tree_reset_pointer[], per_status, (Ptr{per_tree}, Ptr{Cvoid}), tree, stream)
+
+const per_tree_synchronize_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_tree_synchronize(tree, stream) =
+    ccall(per_tree_synchronize_pointer[], per_status, (Ptr{per_tree}, Ptr{Cvoid}), tree, stream)
+
+const per_replay_options_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_options_init(options, struct_size) =
+    ccall(per_replay_options_init_pointer[], per_status, (Ptr{per_replay_options}, UInt64), options, struct_size)
+
+const per_replay_create_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_create(options, replay_out) =
+    ccall(per_replay_create_pointer[], per_status, (Ptr{per_replay_options}, Ptr{Ptr{per_replay}}), options, replay_out)
+
+const per_replay_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_free(replay) =
+    ccall(per_replay_free_pointer[], Cvoid, (Ptr{per_replay},), replay)
+
+const per_replay_describe_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_describe(replay, options_out) =
+    ccall(per_replay_describe_pointer[], per_status, (Ptr{per_replay}, Ptr{per_replay_options}), replay, options_out)
+
+const per_steps_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_steps_init(steps, struct_size) =
+    ccall(per_steps_init_pointer[], per_status, (Ptr{per_steps}, UInt64), steps, struct_size)
+
+const per_replay_add_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_add(replay, steps, ids_out, stream) =
+    ccall(per_replay_add_pointer[], per_status, (Ptr{per_replay}, Ptr{per_steps}, Ptr{Int64}, Ptr{Cvoid}), replay, steps, ids_out, stream)
+
+const per_replay_cut_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_cut(replay, count, env_ids, stream) =
+    ccall(per_replay_cut_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Int64}, Ptr{Cvoid}), replay, count, env_ids, stream)
+
+const per_sample_options_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_sample_options_init(options, struct_size) =
+    ccall(per_sample_options_init_pointer[], per_status, (Ptr{per_sample_options}, UInt64), options, struct_size)
+
+const per_batch_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_batch_init(batch, struct_size) =
+    ccall(per_batch_init_pointer[], per_status, (Ptr{per_batch}, UInt64), batch, struct_size)
+
+const per_replay_sample_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_sample(replay, options, batch_size, batch, stream) =
+    ccall(per_replay_sample_pointer[], per_status, (Ptr{per_replay}, Ptr{per_sample_options}, Int64, Ptr{per_batch}, Ptr{Cvoid}), replay, options, batch_size, batch, stream)
+
+const per_replay_update_priorities_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_update_priorities(replay, count, ids, n_critics, td_errors, stream) =
+    ccall(per_replay_update_priorities_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Int64}, Int64, Ptr{Float32}, Ptr{Cvoid}), replay, count, ids, n_critics, td_errors, stream)
+
+const per_replay_set_priorities_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_set_priorities(replay, count, ids, priorities, stream) =
+    ccall(per_replay_set_priorities_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Int64}, Ptr{Float32}, Ptr{Cvoid}), replay, count, ids, priorities, stream)
+
+const per_replay_priorities_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_priorities(replay, count, ids, priorities_out, stream) =
+    ccall(per_replay_priorities_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Int64}, Ptr{Float32}, Ptr{Cvoid}), replay, count, ids, priorities_out, stream)
+
+const per_replay_get_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_get(replay, count, ids, batch, stream) =
+    ccall(per_replay_get_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Int64}, Ptr{per_batch}, Ptr{Cvoid}), replay, count, ids, batch, stream)
+
+const per_replay_set_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_set(replay, count, ids, fields, stream) =
+    ccall(per_replay_set_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Int64}, Ptr{per_array}, Ptr{Cvoid}), replay, count, ids, fields, stream)
+
+const per_replay_clear_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_clear(replay, stream) =
+    ccall(per_replay_clear_pointer[], per_status, (Ptr{per_replay}, Ptr{Cvoid}), replay, stream)
+
+const per_replay_set_alpha_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_set_alpha(replay, alpha, stream) =
+    ccall(per_replay_set_alpha_pointer[], per_status, (Ptr{per_replay}, Float64, Ptr{Cvoid}), replay, alpha, stream)
+
+const per_replay_set_beta_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_set_beta(replay, beta, stream) =
+    ccall(per_replay_set_beta_pointer[], per_status, (Ptr{per_replay}, Float64, Ptr{Cvoid}), replay, beta, stream)
+
+const per_replay_set_gamma_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_set_gamma(replay, gamma, stream) =
+    ccall(per_replay_set_gamma_pointer[], per_status, (Ptr{per_replay}, Float64, Ptr{Cvoid}), replay, gamma, stream)
+
+const per_replay_set_n_step_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_set_n_step(replay, n_step, stream) =
+    ccall(per_replay_set_n_step_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Cvoid}), replay, n_step, stream)
+
+const per_replay_live_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_live(replay, live_out) =
+    ccall(per_replay_live_pointer[], per_status, (Ptr{per_replay}, Ptr{Int64}), replay, live_out)
+
+const per_replay_statistics_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_statistics_init(statistics, struct_size) =
+    ccall(per_replay_statistics_init_pointer[], per_status, (Ptr{per_replay_statistics}, UInt64), statistics, struct_size)
+
+const per_replay_stats_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_stats(replay, statistics_out) =
+    ccall(per_replay_stats_pointer[], per_status, (Ptr{per_replay}, Ptr{per_replay_statistics}), replay, statistics_out)
+
+const per_replay_save_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_save(replay, path) =
+    ccall(per_replay_save_pointer[], per_status, (Ptr{per_replay}, Cstring), replay, path)
+
+const per_replay_load_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_load(path, device, device_index, replay_out) =
+    ccall(per_replay_load_pointer[], per_status, (Cstring, Int32, Int32, Ptr{Ptr{per_replay}}), path, device, device_index, replay_out)
+
+const per_replay_synchronize_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_synchronize(replay, stream) =
+    ccall(per_replay_synchronize_pointer[], per_status, (Ptr{per_replay}, Ptr{Cvoid}), replay, stream)
+
+"""
+    bind!(library)
+
+Look up every function in a library opened with `Libdl.dlopen`. Throws if it lacks one; then none is changed.
+"""
+function bind!(library)
+    pointers = map(name -> Libdl.dlsym(library, name), function_names)
+    foreach((target, pointer) -> target[] = pointer, function_pointers, pointers)
+    return nothing
+end
+
+const function_names = [
+    :per_abi_version,
+    :per_version,
+    :per_status_name,
+    :per_last_error,
+    :per_tree_options_init,
+    :per_tree_create,
+    :per_tree_free,
+    :per_update,
+    :per_sample,
+    :per_tree_find,
+    :per_tree_find_mass,
+    :per_tree_priorities,
+    :per_tree_capacity,
+    :per_tree_total,
+    :per_tree_mass,
+    :per_tree_reset,
+    :per_tree_synchronize,
+    :per_replay_options_init,
+    :per_replay_create,
+    :per_replay_free,
+    :per_replay_describe,
+    :per_steps_init,
+    :per_replay_add,
+    :per_replay_cut,
+    :per_sample_options_init,
+    :per_batch_init,
+    :per_replay_sample,
+    :per_replay_update_priorities,
+    :per_replay_set_priorities,
+    :per_replay_priorities,
+    :per_replay_get,
+    :per_replay_set,
+    :per_replay_clear,
+    :per_replay_set_alpha,
+    :per_replay_set_beta,
+    :per_replay_set_gamma,
+    :per_replay_set_n_step,
+    :per_replay_live,
+    :per_replay_statistics_init,
+    :per_replay_stats,
+    :per_replay_save,
+    :per_replay_load,
+    :per_replay_synchronize,
+]
+const function_pointers = [
+    per_abi_version_pointer,
+    per_version_pointer,
+    per_status_name_pointer,
+    per_last_error_pointer,
+    per_tree_options_init_pointer,
+    per_tree_create_pointer,
+    per_tree_free_pointer,
+    per_update_pointer,
+    per_sample_pointer,
+    per_tree_find_pointer,
+    per_tree_find_mass_pointer,
+    per_tree_priorities_pointer,
+    per_tree_capacity_pointer,
+    per_tree_total_pointer,
+    per_tree_mass_pointer,
+    per_tree_reset_pointer,
+    per_tree_synchronize_pointer,
+    per_replay_options_init_pointer,
+    per_replay_create_pointer,
+    per_replay_free_pointer,
+    per_replay_describe_pointer,
+    per_steps_init_pointer,
+    per_replay_add_pointer,
+    per_replay_cut_pointer,
+    per_sample_options_init_pointer,
+    per_batch_init_pointer,
+    per_replay_sample_pointer,
+    per_replay_update_priorities_pointer,
+    per_replay_set_priorities_pointer,
+    per_replay_priorities_pointer,
+    per_replay_get_pointer,
+    per_replay_set_pointer,
+    per_replay_clear_pointer,
+    per_replay_set_alpha_pointer,
+    per_replay_set_beta_pointer,
+    per_replay_set_gamma_pointer,
+    per_replay_set_n_step_pointer,
+    per_replay_live_pointer,
+    per_replay_statistics_init_pointer,
+    per_replay_stats_pointer,
+    per_replay_save_pointer,
+    per_replay_load_pointer,
+    per_replay_synchronize_pointer,
+]
