@@ -1,0 +1,31 @@
+// Zeroed memory for large arrays.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+namespace per::cpu {
+
+// Owns `bytes` of zeros, aligned to 64 bytes; from some megabytes on to huge pages, which save most of the TLB misses of
+// random reads. Untouched pages take no memory. Throws std::bad_alloc.
+class Memory {
+ public:
+    Memory() = default;
+    explicit Memory(std::size_t bytes);
+    Memory(Memory&& other) noexcept
+        : data_(std::exchange(other.data_, nullptr)), mapped_(std::exchange(other.mapped_, 0)) {}
+    Memory& operator=(Memory&& other) noexcept {
+        std::swap(data_, other.data_);
+        std::swap(mapped_, other.mapped_);
+        return *this;
+    }
+    ~Memory();
+
+    std::byte* data() const { return data_; }
+
+ private:
+    std::byte* data_ = nullptr;
+    std::size_t mapped_ = 0;  // bytes from mmap; 0: from aligned_alloc
+};
+
+}  // namespace per::cpu

@@ -1,0 +1,35 @@
+// Failures inside the library. Thrown as Error, turned into a status and a message by guarded().
+#pragma once
+
+#include <exception>
+
+#include "per.h"
+
+namespace per {
+
+// What every exception thrown on purpose is. The message is one line, impersonal, and names the argument, its value and
+// what is allowed. It is held in the object: throwing needs no memory beyond the exception itself, which the C++
+// runtime has a reserve for.
+class Error : public std::exception {
+ public:
+    // Formats like printf; what does not fit is cut off.
+    [[gnu::format(printf, 3, 4)]] Error(per_status status, const char* format, ...) noexcept;
+
+    per_status status() const noexcept { return status_; }
+    const char* what() const noexcept override { return message_; }
+
+ private:
+    per_status status_;
+    char message_[500];
+};
+
+// The message that per_last_error() returns on this thread.
+const char* last_error() noexcept;
+
+// Remembers the message for last_error() and returns the status.
+per_status record_error(per_status status, const char* message) noexcept;
+
+// "PER_OK", ...; "unknown status" for a number that is none.
+const char* status_name(int status) noexcept;
+
+}  // namespace per

@@ -1,0 +1,23 @@
+// What functions shared by the CPU and the CUDA backend are declared with.
+#pragma once
+
+// Always inlined: the CPU kernels are compiled once for each instruction set, and a shared out-of-line copy of one of
+// these functions could carry instructions that the machine which calls it does not have.
+#if defined(__CUDACC__)
+#define PER_HOST_DEVICE __host__ __device__ __forceinline__
+#else
+#define PER_HOST_DEVICE [[gnu::always_inline]] inline
+#endif
+
+namespace per {
+
+// std::bit_cast, usable on the device and without a symbol of its own. Also for vectors of lanes.
+template <class To, class From>
+PER_HOST_DEVICE To bit_cast(const From& from) {
+    static_assert(sizeof(To) == sizeof(From));
+    To to;
+    __builtin_memcpy(&to, &from, sizeof(To));
+    return to;
+}
+
+}  // namespace per

@@ -1,0 +1,90 @@
+// What a leaf weighs. A leaf of priority p has the mass ceil(p * 2^scale), a whole number, 0 only for p = 0; all sums are
+// sums of masses, so they are exact and the order of adding does not matter. Here are the mass and every rule by which
+// the scale is chosen; both backends follow them, so they always agree on the scale and on every sum.
+#pragma once
+
+#include <stdint.h>
+
+#include "host_device.h"
+
+namespace per {
+
+// Every leaf stays below, so that a mass converts to double and back exactly.
+inline constexpr uint64_t leaf_mass_limit = uint64_t{1} << 52;
+// The total stays below.
+inline constexpr uint64_t total_mass_limit = uint64_t{1} << 62;
+// A rescale leaves the largest leaf at most this, so that priorities can grow 64-fold before the next,
+inline constexpr int rescaled_leaf_bits = 46;
+// and the total at most this.
+inline constexpr int rescaled_total_bits = 56;
+
+// 2^exponent for exponents of normal doubles.
+PER_HOST_DEVICE double power_of_two(int32_t exponent) {
+    return bit_cast<double>(static_cast<uint64_t>(exponent + 1023) << 52);
+}
+
+// p * 2^scale, exactly: a float32 has 24 bits and scales lie within -120 .. 200, so the product is a normal double, also
+// where p is subnormal.
+PER_HOST_DEVICE double scaled_priority(float priority, double factor) {
+    return static_cast<double>(priority) * factor;
+}
+
+// The mass of a leaf whose scaled priority is below 2^63.
+PER_HOST_DEVICE uint64_t mass_of_scaled(double scaled) {
+    const int64_t below = static_cast<int64_t>(scaled);
+    return static_cast<uint64_t>(below + (static_cast<double>(below) < scaled));
+}
+
+// The mass of a leaf of the tree; `factor` is power_of_two(scale).
+PER_HOST_DEVICE uint64_t mass_of(float priority, double factor) {
+    return mass_of_scaled(scaled_priority(priority, factor));
+}
+
+// What the scale decisions need to know of the priorities about to be written.
+struct BatchMass {
+    double largest;  // largest scaled priority
+    uint64_t sum;    // of the masses, each taken as leaf_mass_limit at most; total_mass_limit if it is that or more
+};
+
+PER_HOST_DEVICE BatchMass add_to_batch(BatchMass batch, float priority, double factor) {
+    const double limit = static_cast<double>(leaf_mass_limit);
+    const double scaled = scaled_priority(priority, factor);
+    const uint64_t sum = batch.sum + mass_of_scaled(scaled < limit ? scaled : limit);
+    return {scaled > batch.largest ? scaled : batch.largest, sum < total_mass_limit ? sum : total_mass_limit};
+}
+
+// Whether writing the batch at the present scale could break a limit. What the written leaves weighed before is not
+// subtracted: the answer must not depend on which leaves they are.
+PER_HOST_DEVICE bool breaks_limits(BatchMass batch, uint64_t total) {
+    return batch.largest > static_cast<double>(leaf_mass_limit - 1) || total + batch.sum >= total_mass_limit;
+}
+
+// The largest scale at which a leaf of priority `largest` > 0 has a mass of 2^46 at most.
+PER_HOST_DEVICE int32_t scale_for_largest(float largest) {
+    // As a double the priority is normal, and its exponent can be read off: largest < 2^(exponent + 1).
+    const int32_t exponent = static_cast<int32_t>(bit_cast<uint64_t>(static_cast<double>(largest)) >> 52) - 1023;
+    return rescaled_leaf_bits - 1 - exponent;
+}
+
+// By how much that scale must be lowered for a total of sum_high * 2^64 + sum_low at it, over n_leaves leaves, to become
+// 2^56 at most. Lowering a scale by d divides each mass by 2^d and rounds it up: the total becomes at most
+// floor(sum / 2^d) + n_leaves.
+PER_HOST_DEVICE int32_t scale_reduction(uint64_t sum_high, uint64_t sum_low, int64_t n_leaves) {
+    const uint64_t room = (uint64_t{1} << rescaled_total_bits) - static_cast<uint64_t>(n_leaves);
+    int32_t reduction = 0;
+    while (sum_high != 0 || sum_low > room) {
+        sum_low = sum_low >> 1 | sum_high << 63;
+        sum_high >>= 1;
+        ++reduction;
+    }
+    return reduction;
+}
+
+// After a rescale that gave `total`: the total below which the next rescale is due. Above 2^20 units a leaf, rounding is
+// below every priority's own precision; and a 16th between two rescales bounds their number.
+PER_HOST_DEVICE uint64_t low_water(uint64_t total, int64_t n_leaves) {
+    const uint64_t precise = static_cast<uint64_t>(n_leaves) << 20;
+    return total / 16 < precise ? total / 16 : precise;
+}
+
+}  // namespace per
