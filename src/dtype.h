@@ -1,25 +1,78 @@
 #pragma once
 
 #include <bit>
-#include <cmath>
 #include <cstdint>
-#include <limits>
 #include <type_traits>
 
 #include "per.h"
 
 namespace per {
 
-// Element types of C++ for those per_dtypes that it has none for.
+// Element types of those per_dtypes that C++ has no type for.
 struct Bool {
     uint8_t byte;
+
+    static constexpr Bool lowest() { return {0}; }
+    static constexpr Bool max() { return {1}; }
 };
-struct Float16 {
+
+// A float of 16 bits, by the width of its fraction.
+template <int fraction_bits>
+struct SmallFloat {
     uint16_t bits;
+
+    static constexpr int exponent_bits = 15 - fraction_bits;
+    static constexpr int bias = (1 << (exponent_bits - 1)) - 1;
+    static constexpr uint16_t sign_bit = 0x8000;
+    static constexpr uint16_t infinity = ((1 << exponent_bits) - 1) << fraction_bits;
+
+    static constexpr SmallFloat max() { return {infinity - 1}; }
+    static constexpr SmallFloat lowest() { return {sign_bit | (infinity - 1)}; }
+
+    // Rounds to nearest even, once; what is too large becomes infinity, a NaN stays one.
+    static SmallFloat from_double(double value) {
+        const uint64_t source = std::bit_cast<uint64_t>(value);
+        const uint32_t sign = source >> 48 & sign_bit;
+        const uint64_t fraction = source & ((uint64_t{1} << 52) - 1);
+        const int exponent = static_cast<int>(source >> 52 & 0x7ff) - 1023;
+        if (exponent == 1024 && fraction != 0) return make(sign | infinity | 1u << (fraction_bits - 1));
+        if (exponent > bias) return make(sign | infinity);
+        // A subnormal of this format keeps fewer bits. With more than 53 to drop, less than half of the last is left.
+        const int below_normal = exponent < 1 - bias ? 1 - bias - exponent : 0;
+        const int drop = 52 - fraction_bits + below_normal;
+        if (drop > 53) return make(sign);
+        const uint64_t significand = fraction | uint64_t{1} << 52;
+        const uint64_t less_than_half = (uint64_t{1} << (drop - 1)) - 1;
+        const uint64_t kept = (significand + less_than_half + (significand >> drop & 1)) >> drop;
+        // kept has the leading 1 of a normal number, which adds one to the exponent; so does the carry of rounding.
+        const auto exponent_less_one = static_cast<uint32_t>(below_normal ? 0 : exponent + bias - 1);
+        return make(sign | ((exponent_less_one << fraction_bits) + static_cast<uint32_t>(kept)));
+    }
+
+    float to_float() const {
+        const uint32_t sign = static_cast<uint32_t>(bits & sign_bit) << 16;
+        const uint32_t magnitude = bits & (sign_bit - 1u);
+        if constexpr (exponent_bits == 8) return std::bit_cast<float>(sign | magnitude << 16);
+        uint32_t exponent = magnitude >> fraction_bits;
+        uint32_t fraction = magnitude & ((1u << fraction_bits) - 1);
+        if (magnitude >= infinity) {
+            exponent = 255;
+        } else if (exponent != 0) {
+            exponent += 127 - bias;
+        } else if (fraction != 0) {
+            const int shift = std::countl_zero(fraction) - (31 - fraction_bits);
+            fraction = fraction << shift & ((1u << fraction_bits) - 1);
+            exponent = static_cast<uint32_t>(127 - bias + 1 - shift);
+        }
+        return std::bit_cast<float>(sign | exponent << 23 | fraction << (23 - fraction_bits));
+    }
+
+ private:
+    static SmallFloat make(uint32_t bits) { return {static_cast<uint16_t>(bits)}; }
 };
-struct Bfloat16 {
-    uint16_t bits;
-};
+
+using Float16 = SmallFloat<10>;
+using Bfloat16 = SmallFloat<7>;
 
 constexpr bool is_dtype(int32_t dtype) {
     return dtype >= PER_BOOL && dtype <= PER_FLOAT64;
@@ -69,60 +122,6 @@ constexpr const char* dtype_name(int32_t dtype) {
     constexpr const char* names[] = {"bool",   "uint8", "int8",    "uint16",   "int16",   "uint32", "int32",
                                      "uint64", "int64", "float16", "bfloat16", "float32", "float64"};
     return names[dtype];
-}
-
-// A float format of 16 bits by the width of its fraction: 10 for Float16, 7 for Bfloat16. Integer arithmetic only, so
-// that a process which flushes subnormals to zero gets the same values.
-template <int fraction_bits>
-struct SmallFloat {
-    static constexpr int exponent_bits = 15 - fraction_bits;
-    static constexpr int bias = (1 << (exponent_bits - 1)) - 1;
-    static constexpr uint32_t infinity = ((1u << exponent_bits) - 1) << fraction_bits;
-
-    // Rounds to nearest even, once; what is too large becomes infinity, a NaN stays one.
-    static uint16_t from_double(double value) {
-        const uint64_t bits = std::bit_cast<uint64_t>(value);
-        const auto sign = static_cast<uint16_t>(bits >> 48 & 0x8000);
-        const uint64_t fraction = bits & ((uint64_t{1} << 52) - 1);
-        const int exponent = static_cast<int>(bits >> 52 & 0x7ff) - 1023;
-        if (exponent == 1024 && fraction != 0) return sign | infinity | 1u << (fraction_bits - 1);
-        if (exponent > bias) return sign | infinity;
-        // A subnormal of this format keeps fewer bits; with more than 53 to drop, less than half of one is left.
-        const int below = exponent < 1 - bias ? 1 - bias - exponent : 0;
-        const int drop = 52 - fraction_bits + below;
-        if (drop > 53) return sign;
-        const uint64_t significand = fraction | uint64_t{1} << 52;
-        const uint64_t half_less = (uint64_t{1} << (drop - 1)) - 1;
-        const uint64_t kept = (significand + half_less + (significand >> drop & 1)) >> drop;
-        // kept has the leading 1 of a normal number, which counts as one exponent; so does its carry.
-        const auto biased = static_cast<uint32_t>(below ? 0 : exponent + bias - 1);
-        return static_cast<uint16_t>(sign | ((biased << fraction_bits) + static_cast<uint32_t>(kept)));
-    }
-
-    static float to_float(uint16_t bits) {
-        const uint32_t sign = (bits & 0x8000u) << 16;
-        const uint32_t magnitude = bits & 0x7fffu;
-        uint32_t exponent = magnitude >> fraction_bits;
-        uint32_t fraction = magnitude & ((1u << fraction_bits) - 1);
-        if constexpr (exponent_bits == 8) return std::bit_cast<float>(sign | magnitude << 16);
-        if (magnitude >= infinity) {
-            exponent = 255;
-        } else if (exponent != 0) {
-            exponent += 127 - bias;
-        } else if (fraction != 0) {
-            const int shift = std::countl_zero(fraction) - (31 - fraction_bits);
-            fraction = fraction << shift & ((1u << fraction_bits) - 1);
-            exponent = static_cast<uint32_t>(127 - bias + 1 - shift);
-        }
-        return std::bit_cast<float>(sign | exponent << 23 | fraction << (23 - fraction_bits));
-    }
-};
-
-inline float to_float(Float16 value) {
-    return SmallFloat<10>::to_float(value.bits);
-}
-inline float to_float(Bfloat16 value) {
-    return SmallFloat<7>::to_float(value.bits);
 }
 
 }  // namespace per
