@@ -1,0 +1,105 @@
+#include "cpu/tree_backend.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cmath>
+#include <vector>
+
+#include "error.h"
+#include "priority.h"
+
+namespace per::cpu {
+namespace {
+
+bool is_run(int64_t count, const int64_t* indices) {
+    // Most batches that are no run differ at the second index already.
+    int64_t i = 1;
+    while (i < count && indices[i] == indices[0] + i) ++i;
+    return i >= count;
+}
+
+void check_priorities(int64_t count, const float* priorities) {
+    for (int64_t i = 0; i < count; ++i)
+        if (!(priorities[i] >= 0.0f && priorities[i] <= 0x1.fffffep127f))
+            throw Error(PER_ERROR_INVALID_ARGUMENT, "priorities[%" PRId64 "] is %g: must be finite and >= 0", i,
+                        static_cast<double>(priorities[i]));
+}
+
+// The weights of section 3.4, normalised by the largest of the batch, which is that of the smallest mass.
+void write_weights(int64_t count, const uint64_t* masses, double beta, float* weights_out) {
+    const double smallest = static_cast<double>(*std::min_element(masses, masses + count));
+    for (int64_t i = 0; i < count; ++i)
+        weights_out[i] = importance_weight(smallest, static_cast<double>(masses[i]), beta);
+}
+
+}  // namespace
+
+void CpuTreeBackend::require_mass() const {
+    if (tree_.total_mass() == 0) throw Error(PER_ERROR_EMPTY, "all priorities of the tree are 0");
+}
+
+void CpuTreeBackend::check_indices(int64_t count, const int64_t* indices) const {
+    for (int64_t i = 0; i < count; ++i)
+        if (static_cast<uint64_t>(indices[i]) >= static_cast<uint64_t>(tree_.capacity()))
+            throw Error(PER_ERROR_INVALID_ARGUMENT, "indices[%" PRId64 "] is %" PRId64 ": allowed are 0 .. %" PRId64, i,
+                        indices[i], tree_.capacity() - 1);
+}
+
+void CpuTreeBackend::update(int64_t count, const int64_t* indices, const float* priorities, void*) {
+    if (count == 0) return;
+    check_indices(count, indices);
+    check_priorities(count, priorities);
+    if (is_run(count, indices))
+        tree_.set_run(indices[0], count, priorities);
+    else
+        tree_.set(count, indices, priorities);
+}
+
+void CpuTreeBackend::sample(const TreeSample& sample, void*) {
+    if (sample.scheme == PER_WITHOUT_REPLACEMENT)
+        throw Error(PER_ERROR_UNSUPPORTED, "scheme is PER_WITHOUT_REPLACEMENT: not in this version");
+    require_mass();
+    std::vector<uint64_t> masses(static_cast<std::size_t>(sample.batch_size));
+    const DrawRequest request = {sample.batch_size, sample.scheme, seed_, step_.fetch_add(1)};
+    tree_.draw(request, sample.indices_out, masses.data());
+    if (sample.priorities_out != nullptr) priorities(sample.batch_size, sample.indices_out, sample.priorities_out, {});
+    if (sample.weights_out != nullptr) write_weights(sample.batch_size, masses.data(), sample.beta, sample.weights_out);
+}
+
+void CpuTreeBackend::find(int64_t count, const double* prefix_sums, int64_t* indices_out, void*) {
+    if (count == 0) return;
+    require_mass();
+    const double factor = power_of_two(tree_.scale());
+    const double total = static_cast<double>(tree_.total_mass()) / factor;
+    // A rounded total may lie above the true one, but every double below it lies below the true one too.
+    for (int64_t i = 0; i < count; ++i)
+        if (!(prefix_sums[i] >= 0.0 && prefix_sums[i] < total))
+            throw Error(PER_ERROR_INVALID_ARGUMENT, "prefix_sums[%" PRId64 "] is %.17g: must be >= 0 and below %.17g",
+                        i, prefix_sums[i], total);
+    for (int64_t i = 0; i < count; ++i) {
+        const uint64_t unit = static_cast<uint64_t>(prefix_sums[i] * factor);
+        tree_.find(1, &unit, indices_out + i, nullptr);
+    }
+}
+
+void CpuTreeBackend::find_mass(int64_t count, const uint64_t* units, int64_t* indices_out, void*) {
+    if (count == 0) return;
+    require_mass();
+    for (int64_t i = 0; i < count; ++i)
+        if (units[i] >= tree_.total_mass())
+            throw Error(PER_ERROR_INVALID_ARGUMENT,
+                        "units[%" PRId64 "] is %" PRIu64 ": must be below the total mass, %" PRIu64, i, units[i],
+                        tree_.total_mass());
+    tree_.find(count, units, indices_out, nullptr);
+}
+
+void CpuTreeBackend::priorities(int64_t count, const int64_t* indices, float* priorities_out, void*) {
+    if (indices == nullptr) {
+        std::copy(tree_.leaves(), tree_.leaves() + count, priorities_out);
+        return;
+    }
+    check_indices(count, indices);
+    for (int64_t i = 0; i < count; ++i) priorities_out[i] = tree_.priority(indices[i]);
+}
+
+}  // namespace per::cpu
