@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""The binary interface of per.h as a text: layouts, values of enums, signatures.
+
+    describe.py                        prints it
+    describe.py --write                writes it to per_abi_N.txt, N being PER_ABI_VERSION
+    describe.py --write-xml LIBRARY    writes libabigail's description of libper.so to per_abi_N.xml
+
+Names come from the parser, numbers from a compiler: $CC, else cc.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from typing import NamedTuple
+
+from pycparser import c_ast, c_generator
+
+ABI = pathlib.Path(__file__).resolve().parent
+REPOSITORY = ABI.parent.parent
+HEADER = REPOSITORY / "include" / "per.h"
+
+sys.path.insert(0, str(REPOSITORY / "bindings"))
+from generate import Declarations  # noqa: E402
+
+
+class Member(NamedTuple):
+    offset: int
+    size: int
+    text: str
+
+
+class Struct(NamedTuple):
+    name: str
+    size: int
+    members: list[Member]
+
+
+class Interface(NamedTuple):
+    enums: dict[str, dict[str, int]]
+    structs: list[Struct]
+    opaque: list[str]
+    functions: dict[str, str]
+
+
+def read_interface(header: pathlib.Path) -> Interface:
+    declarations = Declarations(header)
+    structs = [(name, fields) for name, fields in declarations.structs if fields]
+    expressions = []
+    for name, fields in structs:
+        expressions.append(f"sizeof({name})")
+        for field in fields:
+            expressions += [f"offsetof({name}, {field.name})", f"sizeof((({name}*)0)->{field.name})"]
+    expressions += [value for _, values in declarations.enums for value, _ in values]
+    numbers = iter(compile_numbers(header, expressions))
+    return Interface(
+        structs=[
+            Struct(name, next(numbers), [Member(next(numbers), next(numbers), c_text(field)) for field in fields])
+            for name, fields in structs
+        ],
+        enums={name or "": {value: next(numbers) for value, _ in values} for name, values in declarations.enums},
+        opaque=[name for name, fields in declarations.structs if not fields],
+        functions={function.name: c_text(function) for function in declarations.functions},
+    )
+
+
+def c_text(node: c_ast.Node) -> str:
+    return str(c_generator.CGenerator().visit(node))
+
+
+def compile_numbers(header: pathlib.Path, expressions: list[str]) -> list[int]:
+    """The values of C expressions, by a program that prints them."""
+    prints = "\n".join(f'    printf("%lld\\n", (long long)({expression}));' for expression in expressions)
+    program = f'#include "{header}"\n#include <stdio.h>\nint main(void) {{\n{prints}\n    return 0;\n}}\n'
+    with tempfile.TemporaryDirectory() as folder:
+        source = pathlib.Path(folder, "numbers.c")
+        source.write_text(program)
+        compiler = os.environ.get("CC", "cc").split()
+        subprocess.run([*compiler, "-std=c99", str(source), "-o", f"{folder}/numbers"], check=True)
+        output = subprocess.run([f"{folder}/numbers"], check=True, capture_output=True, text=True).stdout
+    return [int(line) for line in output.split()]
+
+
+def abi_version(interface: Interface) -> int:
+    return next(values["PER_ABI_VERSION"] for values in interface.enums.values() if "PER_ABI_VERSION" in values)
+
+
+def text_of(interface: Interface) -> str:
+    lines = [
+        "# The binary interface. Lines may be added here, at the ends of structs and enums; a change of any other",
+        "# needs another PER_ABI_VERSION. Written by tests/abi/describe.py --write.",
+    ]
+    for name, values in interface.enums.items():
+        lines += ["", f"enum {name}".rstrip(), *(f"    {value} = {number}" for value, number in values.items())]
+    for struct in interface.structs:
+        lines += ["", f"struct {struct.name}, {struct.size} bytes"]
+        lines += [f"    {member.offset:3} + {member.size:2}  {member.text}" for member in struct.members]
+    lines += ["", *(f"opaque {name}" for name in interface.opaque)]
+    lines += ["", *(f"{signature};" for signature in interface.functions.values())]
+    return "\n".join(lines) + "\n"
+
+
+def golden_path(interface: Interface, suffix: str = "txt") -> pathlib.Path:
+    return ABI / f"per_abi_{abi_version(interface)}.{suffix}"
+
+
+def write_xml(library: pathlib.Path, header: pathlib.Path, path: pathlib.Path) -> None:
+    """What abidiff compares with. It is read from debug information; types that per.h does not define are left out."""
+    options = ["--no-corpus-path", "--no-comp-dir-path", "--no-show-locs", "--no-elf-needed", "--drop-private-types"]
+    command = ["abidw", *options, "--headers-dir", header.parent, "--out-file", path, library]
+    subprocess.run(list(map(str, command)), check=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Describe the binary interface of per.h.")
+    parser.add_argument("--write", action="store_true", help="write the text that the gate compares with")
+    parser.add_argument("--write-xml", type=pathlib.Path, metavar="LIBRARY", help="write what abidiff compares with")
+    arguments = parser.parse_args()
+    interface = read_interface(HEADER)
+    if arguments.write:
+        golden_path(interface).write_text(text_of(interface))
+    if arguments.write_xml:
+        write_xml(arguments.write_xml, HEADER, golden_path(interface, "xml"))
+    if not arguments.write and not arguments.write_xml:
+        print(text_of(interface), end="")
+
+
+if __name__ == "__main__":
+    main()

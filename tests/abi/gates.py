@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""The gates of the binary interface. Each prints what is wrong and exits with 1 if anything is.
+
+gates.py layout                         per.h is what per_abi_N.txt says
+gates.py padding                        no struct has padding, each is a multiple of 8 bytes
+gates.py header                         per.h compiles alone, in every language that it promises
+gates.py exports    LIBRARY             exported symbols = functions of per.h = libper.map
+gates.py needed     LIBRARY             LIBRARY needs the C library only
+gates.py glibc      LIBRARY             and none above 2.34
+gates.py sizes      LIBRARY             every _init takes the struct's size, and none below
+gates.py abidiff    LIBRARY             libabigail's opinion on LIBRARY against per_abi_N.xml
+gates.py load_time  OBJECT...           nothing of the library runs when it is loaded
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import difflib
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+
+from describe import HEADER, REPOSITORY, abi_version, golden_path, read_interface, text_of
+
+MAP = REPOSITORY / "src" / "libper.map"
+# ld-linux is the loader itself, which the unwinder of static libgcc asks for frames.
+NEEDED = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+GLIBC_CEILING = (2, 34)
+STATUS_OK, STATUS_INVALID_ARGUMENT = 0, 1
+
+Problems = list[str]
+
+
+def output_of(*command: object) -> str:
+    return subprocess.run([str(word) for word in command], check=True, capture_output=True, text=True).stdout
+
+
+# --------------------------------------------------------------------------------------------------- of per.h
+
+
+def layout(header: pathlib.Path = HEADER) -> Problems:
+    interface = read_interface(header)
+    golden = golden_path(interface)
+    if not golden.exists():
+        return [f"{golden.name} is missing; see tests/abi/describe.py"]
+    texts = golden.read_text().splitlines(), text_of(interface).splitlines()
+    return list(difflib.unified_diff(*texts, golden.name, "per.h", lineterm="", n=3))
+
+
+def padding(header: pathlib.Path = HEADER) -> Problems:
+    """A field appended where an older library has padding would be read as garbage."""
+    problems = []
+    for struct in read_interface(header).structs:
+        end = 0
+        for member in struct.members:
+            if member.offset != end:
+                problems.append(f"{struct.name}: padding before '{member.text}'")
+            end = member.offset + member.size
+        if end != struct.size:
+            problems.append(f"{struct.name}: padding at its end")
+        if struct.size % 8 != 0:
+            problems.append(f"{struct.name}: {struct.size} bytes are no multiple of 8")
+    return problems
+
+
+def header(header: pathlib.Path = HEADER) -> Problems:
+    problems = []
+    with tempfile.TemporaryDirectory() as folder:
+        for language, standards in {"c": ["c99", "c17"], "c++": ["c++98", "c++11", "c++20"]}.items():
+            source = pathlib.Path(folder, "alone.c" if language == "c" else "alone.cpp")
+            source.write_text(f'#include "{header}"\n#include "{header}"\n')
+            for standard in standards:
+                for compiler in ("gcc", "clang"):
+                    problems += compile_alone(compiler, language, standard, source)
+    macros = re.findall(r"^#define (\w*per\w*)", preprocessed(header), re.MULTILINE | re.IGNORECASE)
+    problems += [f"per.h defines the macro {macro}" for macro in macros if macro not in ("PER_H", "PER_API")]
+    includes = re.findall(r"^#include (.*)$", header.read_text(), re.MULTILINE)
+    if includes != ["<stddef.h>", "<stdint.h>"]:
+        problems.append(f"per.h includes {includes}")
+    return problems
+
+
+def compile_alone(compiler: str, language: str, standard: str, source: pathlib.Path) -> Problems:
+    flags = ["-x", language, f"-std={standard}", "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only"]
+    result = subprocess.run([compiler, *flags, str(source)], capture_output=True, text=True)
+    return [f"{compiler} -std={standard}:\n{result.stderr}"] if result.returncode != 0 else []
+
+
+def preprocessed(header: pathlib.Path) -> str:
+    return output_of(os.environ.get("CC", "cc"), "-E", "-dD", header)
+
+
+# ----------------------------------------------------------------------------------------------- of libper.so
+
+
+def exports(library: pathlib.Path, header: pathlib.Path = HEADER, map_file: pathlib.Path = MAP) -> Problems:
+    """Symbols bind to the version of their interface, so that a program cannot meet another one's function."""
+    interface = read_interface(header)
+    version = f"PER_{abi_version(interface)}"
+    promised = {f"{name}@@{version}" for name in interface.functions}
+    symbols = [line.split()[-2:] for line in output_of("nm", "-D", "--defined-only", library).splitlines()]
+    exported = {name for kind, name in symbols if kind != "A"}
+    node = re.fullmatch(r"(\w+) \{\s*global:\s*([\w;\s]*?)\s*local:\s*\*;\s*\};\s*", map_file.read_text())
+    if node is None:
+        return [f"{map_file.name} is not one list of names and 'local: *'"]
+    mapped = {f"{name}@@{node[1]}" for name in re.findall(r"\w+", node[2])}
+    return [
+        *(f"in per.h, not exported: {name}" for name in sorted(promised - exported)),
+        *(f"exported, not in per.h: {name}" for name in sorted(exported - promised)),
+        *(f"in per.h, not in {map_file.name}: {name}" for name in sorted(promised - mapped)),
+        *(f"in {map_file.name}, not in per.h: {name}" for name in sorted(mapped - promised)),
+    ]
+
+
+def needed(library: pathlib.Path) -> Problems:
+    names = re.findall(r"^\s*NEEDED\s+(\S+)$", output_of("objdump", "-p", library), re.MULTILINE)
+    return [f"{library.name} needs {name}" for name in names if name not in NEEDED]
+
+
+def glibc(library: pathlib.Path, ceiling: tuple[int, int] = GLIBC_CEILING) -> Problems:
+    symbols = re.findall(r"\(?GLIBC_(\d+)\.(\d+)[.\d]*\)?\s+(\S+)$", output_of("objdump", "-T", library), re.MULTILINE)
+    if not symbols:
+        return [f"{library.name}: no version of GLIBC found"]
+    above = [(name, major, minor) for major, minor, name in symbols if (int(major), int(minor)) > ceiling]
+    return [f"{name} is of GLIBC {major}.{minor}" for name, major, minor in above]
+
+
+def sizes(library: pathlib.Path, header: pathlib.Path = HEADER) -> Problems:
+    """The golden text's sizes are those of version 1: a program built with them works with every later library."""
+    interface = read_interface(header)
+    golden = golden_path(interface).read_text()
+    loaded = ctypes.CDLL(str(library))
+    problems = []
+    for name in (name for name in interface.functions if name.endswith("_init")):
+        init = getattr(loaded, name)
+        init.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
+        struct = name.removesuffix("_init")
+        first = re.search(rf"^struct {struct}, (\d+) bytes$", golden, re.MULTILINE)
+        if first is None:
+            problems.append(f"{name}: no struct {struct} in {golden_path(interface).name}")
+            continue
+        buffer = (ctypes.c_uint64 * 1024)()
+        for size in range(int(first[1]) + 1):
+            expected = STATUS_OK if size == int(first[1]) else STATUS_INVALID_ARGUMENT
+            status = init(buffer, size)
+            if status != expected:
+                problems.append(f"{name} of {size} bytes: status {status}, not {expected}")
+        if buffer[0] != int(first[1]):
+            problems.append(f"{name}: struct_size is {buffer[0]}, not {first[1]}")
+    return problems
+
+
+def abidiff(library: pathlib.Path, header: pathlib.Path = HEADER, reference: pathlib.Path | None = None) -> Problems:
+    """A second opinion only: libabigail was seen to miss two swapped fields."""
+    reference = reference or golden_path(read_interface(header), "xml")
+    command = ["abidiff", "--no-added-syms", "--headers-dir2", header.parent, "--drop-private-types"]
+    result = subprocess.run([*map(str, command), str(reference), str(library)], capture_output=True, text=True)
+    return [] if result.returncode == 0 else [f"abidiff: {result.returncode}", result.stdout + result.stderr]
+
+
+def load_time(*objects: pathlib.Path) -> Problems:
+    """A program pays for the library when it makes a handle, not before."""
+    problems = []
+    for path in objects:
+        sections = re.findall(r"\.(?:init_array|ctors)\S*", output_of("readelf", "-SW", path))
+        problems += [f"{path.name} has {section}" for section in sections]
+        ifuncs = re.findall(r"\bIFUNC\b.*?(\S+)$", output_of("readelf", "-sW", path), re.MULTILINE)
+        problems += [f"{path.name} has the ifunc {name}" for name in ifuncs]
+    return problems
+
+
+GATES: dict[str, Callable[..., Problems]] = {
+    gate.__name__: gate for gate in (layout, padding, header, exports, needed, glibc, sizes, abidiff, load_time)
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("gate", choices=GATES)
+    parser.add_argument("files", nargs="*", type=pathlib.Path)
+    arguments = parser.parse_args()
+    problems = GATES[arguments.gate](*arguments.files)
+    print("\n".join(problems), end="\n" if problems else "")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+# Builds consumer.c as somebody else would and runs it: cmake -D MODE=... -P consume.cmake
+#
+#   MODE        install, find_package, add_subdirectory or pkg_config
+#   SOURCE_DIR  of libper     BUILD_DIR  of libper     WORK_DIR  to build in
+#   C_COMPILER, CXX_COMPILER
+set(prefix ${WORK_DIR}/prefix)
+set(build ${WORK_DIR}/${MODE})
+
+function(run)
+    execute_process(COMMAND ${ARGV} COMMAND_ERROR_IS_FATAL ANY)
+endfunction()
+
+function(run_consumer program)
+    execute_process(COMMAND ${CMAKE_COMMAND} -E env ${ARGN} ${program}
+                    OUTPUT_VARIABLE output COMMAND_ERROR_IS_FATAL ANY)
+    file(WRITE ${WORK_DIR}/${MODE}.txt "${output}")
+endfunction()
+
+function(build_consumer)
+    file(REMOVE_RECURSE ${build})
+    run(${CMAKE_COMMAND} -S ${SOURCE_DIR}/tests/consumer -B ${build} -G Ninja -D CMAKE_BUILD_TYPE=Release
+        -D CMAKE_C_COMPILER=${C_COMPILER} -D CMAKE_CXX_COMPILER=${CXX_COMPILER} ${ARGV})
+    run(${CMAKE_COMMAND} --build ${build})
+endfunction()
+
+if(MODE STREQUAL "install")
+    file(REMOVE_RECURSE ${prefix})
+    run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${prefix})
+
+elseif(MODE STREQUAL "find_package")
+    build_consumer(-D CMAKE_PREFIX_PATH=${prefix})
+    run_consumer(${build}/consumer)
+
+elseif(MODE STREQUAL "pkg_config")
+    file(GLOB_RECURSE pc ${prefix}/per.pc)
+    get_filename_component(pc_dir ${pc} DIRECTORY)
+    set(ENV{PKG_CONFIG_PATH} ${pc_dir})
+    execute_process(COMMAND pkg-config --cflags --libs per OUTPUT_VARIABLE flags
+                    OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+    execute_process(COMMAND pkg-config --variable=libdir per OUTPUT_VARIABLE libdir
+                    OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+    separate_arguments(flags)
+    file(MAKE_DIRECTORY ${build})
+    run(${C_COMPILER} -std=c99 ${SOURCE_DIR}/tests/consumer/consumer.c ${flags} -o ${build}/consumer)
+    run_consumer(${build}/consumer LD_LIBRARY_PATH=${libdir})
+
+elseif(MODE STREQUAL "add_subdirectory")
+    file(STRINGS /proc/cpuinfo fma REGEX "^flags.* fma .*avx2" LIMIT_COUNT 1)
+    if(fma)
+        set(fma -D CONSUMER_FMA=ON)
+    endif()
+    build_consumer(-D PER_SOURCE_DIR=${SOURCE_DIR} ${fma})
+    run_consumer(${build}/consumer)
+    # Results are the same bits under flags that allow the compiler to change them.
+    run(${CMAKE_COMMAND} -E compare_files ${WORK_DIR}/find_package.txt ${WORK_DIR}/add_subdirectory.txt)
+
+else()
+    message(FATAL_ERROR "MODE is '${MODE}'")
+endif()
