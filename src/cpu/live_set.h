@@ -1,0 +1,46 @@
+// Which slots hold live transitions, and which is the r-th of them: uniform draws are draws of r.
+#pragma once
+
+#include <cstdint>
+
+#include "cpu/memory.h"
+
+namespace per::cpu {
+
+// A bitmap, 512 slots to a line, and counts above it: one for each line, and level by level one for 8 of the level
+// below. 0.143 bytes a slot; insert, erase and select cost O(log capacity), contains one read.
+class LiveSet {
+ public:
+    explicit LiveSet(int64_t capacity);
+
+    int64_t count() const { return count_; }
+    bool contains(int64_t slot) const { return words_[slot / 64] >> (slot % 64) & 1; }
+
+    // Both return whether that changed the set.
+    bool insert(int64_t slot);
+    bool erase(int64_t slot);
+    void clear();
+
+    // The slot with exactly `rank` smaller ones in the set, 0 <= rank < count().
+    int64_t select(int64_t rank) const;
+
+    // The smallest slot of the set at or above `slot`; capacity if there is none.
+    int64_t next(int64_t slot) const;
+
+ private:
+    static constexpr int64_t slots_per_line = 512;
+    static constexpr int64_t counts_per_line = 8;
+    static constexpr int max_levels = 12;  // 2^40 slots: 2^31 lines, and 8 or fewer counts at the top
+
+    void add(int64_t slot, int64_t difference);
+
+    int64_t capacity_;
+    int64_t count_ = 0;
+    Memory memory_;
+    std::size_t bytes_;
+    uint64_t* words_;
+    int n_levels_ = 0;
+    int64_t* counts_[max_levels];  // by level: [0] has one for each line of the bitmap
+};
+
+}  // namespace per::cpu
