@@ -1,0 +1,218 @@
+// Declared fields: what is allowed, what is refused and how, and what "default" becomes.
+
+#include "fields.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "error.h"
+
+namespace per {
+namespace {
+
+per_field field(const char* name, int32_t dtype = PER_FLOAT32, const std::vector<int64_t>& shape = {}) {
+    return {name, shape.data(), static_cast<int32_t>(shape.size()), dtype, PER_ROLE_DEFAULT, 0, {0, 0}};
+}
+
+per_replay_options options_of(const std::vector<per_field>& fields, int64_t frame_stack = 1) {
+    per_replay_options options{};
+    options.fields = fields.data();
+    options.n_fields = static_cast<int64_t>(fields.size());
+    options.frame_stack = frame_stack;
+    return options;
+}
+
+// The message of the Error with this status that the fields are refused with; "" if they are not.
+std::string refusal(const std::vector<per_field>& fields, per_status status = PER_ERROR_INVALID_ARGUMENT) {
+    try {
+        Fields{options_of(fields)};
+    } catch (const Error& error) {
+        EXPECT_EQ(error.status(), status) << error.what();
+        return error.what();
+    }
+    return "";
+}
+
+std::string refusal_of_name(const char* name) {
+    const per_field observation = field("observation");
+    return refusal({observation, field(name)});
+}
+
+TEST(Fields, names_shapes_and_sizes_are_copied) {
+    std::vector<int64_t> shape = {84, 83};
+    char name[] = "observation";
+    std::vector<per_field> given = {field(name, PER_UINT8, shape), field("action", PER_INT64)};
+    Fields fields(options_of(given));
+    name[0] = 'x';
+    shape[0] = 1;
+    given[1].dtype = PER_BOOL;
+    ASSERT_EQ(fields.count(), 2);
+    EXPECT_EQ(fields[0].name, "observation");
+    EXPECT_EQ(fields[0].next_name, "next_observation");
+    EXPECT_EQ(fields[0].shape, (std::vector<int64_t>{84, 83}));
+    EXPECT_EQ(fields[0].elements, 84 * 83);
+    EXPECT_EQ(fields[0].bytes, 84 * 83);
+    EXPECT_EQ(fields[1].name, "action");
+    EXPECT_EQ(fields[1].elements, 1);
+    EXPECT_EQ(fields[1].bytes, 8);
+    EXPECT_EQ(fields.row_bytes(), 84 * 83 + 8);
+}
+
+TEST(Fields, default_role_follows_the_name) {
+    per_field plain = field("observation.plain");
+    plain.role = PER_ROLE_PLAIN;
+    per_field goal = field("goal");
+    goal.role = PER_ROLE_OBSERVATION;
+    per_field state = field("state");
+    state.role = PER_ROLE_RECURRENT_STATE;
+    const std::vector<per_field> given = {field("observation"),
+                                          field("observation.x"),
+                                          field("observation_x"),
+                                          field("observations"),
+                                          field("action"),
+                                          plain,
+                                          goal,
+                                          state};
+    const Fields fields(options_of(given));
+    const std::vector<bool> observed = {true, true, false, false, false, false, true, false};
+    for (size_t i = 0; i < observed.size(); ++i) {
+        EXPECT_EQ(fields[static_cast<int64_t>(i)].is_observation(), observed[i]) << given[i].name;
+    }
+    EXPECT_EQ(fields[4].role, PER_ROLE_PLAIN);
+    EXPECT_EQ(fields[7].role, PER_ROLE_RECURRENT_STATE);
+}
+
+TEST(Fields, default_stack_is_that_of_the_options_for_observations_only) {
+    per_field single = field("observation.single");
+    single.stack = 1;
+    per_field deep = field("observation.deep");
+    deep.stack = 64;
+    per_field actions = field("action");
+    actions.stack = 3;
+    const std::vector<per_field> given = {field("observation"), single, deep, actions, field("reward_to_go")};
+    const Fields fields(options_of(given, 4));
+    EXPECT_EQ(fields[0].stack, 4);
+    EXPECT_EQ(fields[1].stack, 1);
+    EXPECT_EQ(fields[2].stack, 64);
+    EXPECT_EQ(fields[3].stack, 3);
+    EXPECT_EQ(fields[4].stack, 1);
+    EXPECT_EQ(fields.max_stack(), 64);
+}
+
+TEST(Fields, described_fields_are_the_resolved_ones_and_keep_their_place) {
+    const std::vector<int64_t> shape = {2, 3};
+    const std::vector<per_field> given = {field("observation", PER_UINT8, shape), field("action", PER_INT64)};
+    Fields made(options_of(given, 4));
+    const per_field* described = made.described();
+    const Fields fields(std::move(made));
+    ASSERT_EQ(fields.described(), described);
+    EXPECT_STREQ(described[0].name, "observation");
+    EXPECT_EQ(described[0].ndim, 2);
+    EXPECT_EQ(described[0].shape[0], 2);
+    EXPECT_EQ(described[0].shape[1], 3);
+    EXPECT_EQ(described[0].dtype, PER_UINT8);
+    EXPECT_EQ(described[0].role, PER_ROLE_OBSERVATION);
+    EXPECT_EQ(described[0].stack, 4);
+    EXPECT_STREQ(described[1].name, "action");
+    EXPECT_EQ(described[1].ndim, 0);
+    EXPECT_EQ(described[1].role, PER_ROLE_PLAIN);
+    EXPECT_EQ(described[1].stack, 1);
+}
+
+TEST(Fields, good_names_are_accepted) {
+    const std::string longest(63, 'a');
+    for (const char* name : {"a", "Z9", "_x", ".x", "rewards", "next", "nextobservation", "a.b_c.0", longest.c_str()}) {
+        EXPECT_EQ(refusal_of_name(name), "") << name;
+    }
+}
+
+TEST(Fields, bad_names_are_refused) {
+    const std::string allowed = "1 to 63 letters, digits, '_' and '.' are allowed, the first no digit";
+    EXPECT_EQ(refusal_of_name(nullptr), "fields[1].name is NULL; " + allowed);
+    EXPECT_EQ(refusal_of_name(""), "fields[1].name is \"\"; " + allowed);
+    EXPECT_EQ(refusal_of_name("0a"), "fields[1].name is \"0a\"; " + allowed);
+    EXPECT_EQ(refusal_of_name("a b"), "fields[1].name is \"a b\"; " + allowed);
+    EXPECT_EQ(refusal_of_name("a\nb\xc3\xa4"), "fields[1].name is \"a?b??\"; " + allowed);
+    const std::string too_long(64, 'a');
+    EXPECT_EQ(refusal_of_name(too_long.c_str()), "fields[1].name is \"" + too_long + "\"...; " + allowed);
+}
+
+TEST(Fields, reserved_names_are_refused) {
+    for (std::string name : {"reward", "terminated", "truncated", "weights", "ids", "discount", "mask", "n_steps",
+                             "priorities", "probabilities"}) {
+        EXPECT_EQ(refusal_of_name(name.c_str()), "fields[1].name is \"" + name + "\"; it is reserved");
+    }
+    EXPECT_EQ(refusal_of_name("next_action"),
+              "fields[1].name is \"next_action\"; names that begin with \"next_\" are reserved");
+}
+
+TEST(Fields, names_are_unique) {
+    EXPECT_EQ(refusal({field("observation"), field("action"), field("action")}),
+              "fields[2].name is \"action\"; fields[1] has that name");
+}
+
+TEST(Fields, one_observation_is_required) {
+    EXPECT_EQ(refusal({field("action")}), "fields have no observation; at least one field of that role is required");
+}
+
+TEST(Fields, numbers_out_of_range_are_refused) {
+    const auto changed = [](auto change) {
+        per_field given = field("observation", PER_FLOAT32);
+        change(given);
+        return refusal({given});
+    };
+    EXPECT_EQ(changed([](per_field& f) { f.ndim = -1; }), "fields[0].ndim is -1; 0 to 8 is allowed");
+    EXPECT_EQ(changed([](per_field& f) { f.ndim = 9; }), "fields[0].ndim is 9; 0 to 8 is allowed");
+    EXPECT_EQ(changed([](per_field& f) { f.dtype = -1; }), "fields[0].dtype is -1; 0 to 12 is allowed");
+    EXPECT_EQ(changed([](per_field& f) { f.dtype = 13; }), "fields[0].dtype is 13; 0 to 12 is allowed");
+    EXPECT_EQ(changed([](per_field& f) { f.role = -1; }), "fields[0].role is -1; 0 to 3 is allowed");
+    EXPECT_EQ(changed([](per_field& f) { f.role = 4; }), "fields[0].role is 4; 0 to 3 is allowed");
+    EXPECT_EQ(changed([](per_field& f) { f.stack = -1; }), "fields[0].stack is -1; 0 to 64 is allowed");
+    EXPECT_EQ(changed([](per_field& f) { f.stack = 65; }), "fields[0].stack is 65; 0 to 64 is allowed");
+    EXPECT_EQ(changed([](per_field& f) { f.reserved[1] = 7; }), "fields[0].reserved[1] is 7; 0 is allowed");
+    EXPECT_EQ(changed([](per_field& f) {
+                  f.ndim = 2;
+                  f.shape = nullptr;
+              }),
+              "fields[0].shape is NULL; with ndim 2 it is required");
+    static const int64_t empty_axis[] = {84, 0};
+    EXPECT_EQ(changed([](per_field& f) {
+                  f.ndim = 2;
+                  f.shape = empty_axis;
+              }),
+              "fields[0].shape[1] is 0; 1 or more is allowed");
+}
+
+TEST(Fields, one_to_256_are_allowed) {
+    EXPECT_EQ(refusal({}), "n_fields is 0; 1 to 256 is allowed");
+    std::vector<std::string> names;
+    for (int i = 0; i < 257; ++i) names.push_back("observation." + std::to_string(i));
+    std::vector<per_field> given;
+    for (const std::string& name : names) given.push_back(field(name.c_str()));
+    EXPECT_EQ(refusal(given), "n_fields is 257; 1 to 256 is allowed");
+    given.pop_back();
+    EXPECT_EQ(refusal(given), "");
+    per_replay_options without_array = options_of(given);
+    without_array.fields = nullptr;
+    EXPECT_THROW(Fields{without_array}, Error);
+}
+
+TEST(Fields, bytes_beyond_64_bits_are_out_of_memory) {
+    const std::vector<int64_t> elements = {int64_t{1} << 32, int64_t{1} << 31};
+    EXPECT_EQ(refusal({field("observation", PER_UINT8, elements)}, PER_ERROR_OUT_OF_MEMORY),
+              "fields[0] takes more than 2^63 - 1 bytes a row");
+    const std::vector<int64_t> bytes = {int64_t{1} << 60};
+    EXPECT_EQ(refusal({field("observation", PER_FLOAT64, bytes)}, PER_ERROR_OUT_OF_MEMORY),
+              "fields[0] takes more than 2^63 - 1 bytes a row");
+    const std::vector<int64_t> half = {int64_t{1} << 62};
+    EXPECT_EQ(refusal({field("observation", PER_UINT8, half)}, PER_ERROR_OUT_OF_MEMORY), "");
+    EXPECT_EQ(
+        refusal({field("observation", PER_UINT8, half), field("action", PER_UINT8, half)}, PER_ERROR_OUT_OF_MEMORY),
+        "fields take more than 2^63 - 1 bytes a row");
+}
+
+}  // namespace
+}  // namespace per
