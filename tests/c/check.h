@@ -1,0 +1,29 @@
+/* What the C tests check with: the first failure prints where and ends the program with status 1. */
+#ifndef CHECK_H
+#define CHECK_H
+
+#include <per.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECK(condition)                                                                               \
+    do {                                                                                               \
+        if (!(condition)) {                                                                            \
+            fprintf(stderr, "%s:%d: not so: %s; last error: \"%s\"\n", __FILE__, __LINE__, #condition, \
+                    per_last_error());                                                                 \
+            exit(1);                                                                                   \
+        }                                                                                              \
+    } while (0)
+
+#define CHECK_OK(call) CHECK((call) == PER_OK)
+
+/* The call fails with this status, and its message contains `text`. */
+#define CHECK_FAILS(call, status, text)                  \
+    do {                                                 \
+        CHECK((call) == (status));                       \
+        CHECK(strstr(per_last_error(), (text)) != NULL); \
+    } while (0)
+
+#endif

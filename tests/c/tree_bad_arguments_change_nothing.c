@@ -1,0 +1,170 @@
+/* Each bad argument of each function is refused by name, and the handle and the outputs are as they were. */
+#include <math.h>
+
+#include "tree_check.h"
+
+enum { N = 100, BATCH = 8 };
+
+static per_tree* tree;
+static uint64_t mass_before;
+static int32_t scale_before;
+static float priorities_before[N];
+
+static void remember(void) {
+    CHECK_OK(per_tree_mass(tree, &mass_before, &scale_before));
+    CHECK_OK(per_tree_priorities(tree, N, NULL, priorities_before, NULL));
+}
+
+static void check_unchanged(void) {
+    float priorities[N];
+    CHECK(total_mass_of(tree) == mass_before && scale_of(tree) == scale_before);
+    CHECK_OK(per_tree_priorities(tree, N, NULL, priorities, NULL));
+    CHECK(memcmp(priorities, priorities_before, sizeof priorities) == 0);
+}
+
+static void check_update(void) {
+    int64_t indices[BATCH] = {0, 1, 2, 3, 4, 5, 6, 9};
+    float priorities[BATCH] = {9, 9, 9, 9, 9, 9, 9, 9};
+    static const int64_t bad_indices[] = {-1, N, INT64_MAX, INT64_MIN};
+    static const float bad_priorities[] = {-1, -1e-45f, INFINITY, -INFINITY, NAN};
+    int at, i, run;
+    /* At the end and in the middle, in a batch that is a run and in one that is not. */
+    for (run = 0; run < 2; ++run) {
+        indices[7] = run ? 7 : 9;
+        for (at = 0; at < BATCH; ++at) {
+            char name[32];
+            for (i = 0; i < 4; ++i) {
+                int64_t good = indices[at];
+                indices[at] = bad_indices[i];
+                sprintf(name, "indices[%d]", at);
+                CHECK_FAILS(per_update(tree, BATCH, indices, priorities, NULL), PER_ERROR_INVALID_ARGUMENT, name);
+                indices[at] = good;
+            }
+            for (i = 0; i < 5; ++i) {
+                priorities[at] = bad_priorities[i];
+                sprintf(name, "priorities[%d]", at);
+                CHECK_FAILS(per_update(tree, BATCH, indices, priorities, NULL), PER_ERROR_INVALID_ARGUMENT, name);
+                priorities[at] = 9;
+            }
+            check_unchanged();
+        }
+    }
+    CHECK_FAILS(per_update(NULL, 1, indices, priorities, NULL), PER_ERROR_INVALID_ARGUMENT, "tree");
+    CHECK_FAILS(per_update(tree, -1, indices, priorities, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
+    CHECK_FAILS(per_update(tree, 1, NULL, priorities, NULL), PER_ERROR_INVALID_ARGUMENT, "indices");
+    CHECK_FAILS(per_update(tree, 1, indices, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "priorities");
+    CHECK_FAILS(per_update(tree, 1, indices, priorities, &tree), PER_ERROR_INVALID_ARGUMENT, "stream");
+    CHECK_OK(per_update(tree, 0, NULL, NULL, NULL));
+    check_unchanged();
+}
+
+static void check_sample(void) {
+    static const int64_t bad_sizes[] = {0, -1, INT64_MIN, (1 << 24) + 1};
+    static const float bad_betas[] = {-0.1f, INFINITY, NAN};
+    int64_t indices[BATCH], first[BATCH], twin_indices[BATCH];
+    per_tree* twin = create_tree(N, 77);
+    int i;
+    update_all(twin, N, priorities_before);
+    CHECK_OK(per_sample(tree, BATCH, PER_STRATIFIED, 1, first, NULL, NULL, NULL));
+    CHECK_OK(per_sample(twin, BATCH, PER_STRATIFIED, 1, twin_indices, NULL, NULL, NULL));
+    CHECK(memcmp(first, twin_indices, sizeof first) == 0);
+    memcpy(indices, first, sizeof first);
+
+    for (i = 0; i < 4; ++i)
+        CHECK_FAILS(per_sample(tree, bad_sizes[i], PER_STRATIFIED, 1, indices, NULL, NULL, NULL),
+                    PER_ERROR_INVALID_ARGUMENT, "batch_size");
+    for (i = 0; i < 3; ++i)
+        CHECK_FAILS(per_sample(tree, BATCH, PER_STRATIFIED, bad_betas[i], indices, NULL, NULL, NULL),
+                    PER_ERROR_INVALID_ARGUMENT, "beta");
+    CHECK_FAILS(per_sample(tree, BATCH, -1, 1, indices, NULL, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "scheme");
+    CHECK_FAILS(per_sample(tree, BATCH, 4, 1, indices, NULL, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "scheme");
+    CHECK_FAILS(per_sample(tree, BATCH, PER_STRATIFIED, 1, NULL, NULL, NULL, NULL), PER_ERROR_INVALID_ARGUMENT,
+                "indices_out");
+    CHECK_FAILS(per_sample(tree, BATCH, PER_STRATIFIED, 1, indices, NULL, NULL, &tree), PER_ERROR_INVALID_ARGUMENT,
+                "stream");
+    CHECK_FAILS(per_sample(NULL, BATCH, PER_STRATIFIED, 1, indices, NULL, NULL, NULL), PER_ERROR_INVALID_ARGUMENT,
+                "tree");
+    CHECK(memcmp(indices, first, sizeof first) == 0);
+    check_unchanged();
+
+    /* None of these was a draw: the next one is what it would have been. */
+    CHECK_OK(per_sample(tree, BATCH, PER_STRATIFIED, 1, first, NULL, NULL, NULL));
+    CHECK_OK(per_sample(twin, BATCH, PER_STRATIFIED, 1, twin_indices, NULL, NULL, NULL));
+    CHECK(memcmp(first, twin_indices, sizeof first) == 0);
+    per_tree_free(twin);
+}
+
+static void check_readers(void) {
+    int64_t indices[2] = {0, N};
+    float priorities[2] = {-7, -7};
+    double prefix_sum = 0, total;
+    uint64_t unit = 0;
+    int64_t capacity;
+    CHECK_FAILS(per_tree_priorities(tree, 2, indices, priorities, NULL), PER_ERROR_INVALID_ARGUMENT, "indices[1]");
+    CHECK(priorities[0] == -7);
+    CHECK_FAILS(per_tree_priorities(tree, 2, NULL, priorities, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
+    CHECK_FAILS(per_tree_priorities(tree, -1, indices, priorities, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
+    CHECK_FAILS(per_tree_priorities(tree, 1, indices, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "priorities_out");
+    CHECK_FAILS(per_tree_priorities(tree, 1, indices, priorities, &tree), PER_ERROR_INVALID_ARGUMENT, "stream");
+    CHECK_FAILS(per_tree_priorities(NULL, 1, indices, priorities, NULL), PER_ERROR_INVALID_ARGUMENT, "tree");
+
+    CHECK_FAILS(per_tree_find(tree, -1, &prefix_sum, indices, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
+    CHECK_FAILS(per_tree_find(tree, 1, NULL, indices, NULL), PER_ERROR_INVALID_ARGUMENT, "prefix_sums");
+    CHECK_FAILS(per_tree_find(tree, 1, &prefix_sum, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "indices_out");
+    CHECK_FAILS(per_tree_find(tree, 1, &prefix_sum, indices, &tree), PER_ERROR_INVALID_ARGUMENT, "stream");
+    CHECK_FAILS(per_tree_find(NULL, 1, &prefix_sum, indices, NULL), PER_ERROR_INVALID_ARGUMENT, "tree");
+    CHECK_FAILS(per_tree_find_mass(tree, -1, &unit, indices, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
+    CHECK_FAILS(per_tree_find_mass(tree, 1, NULL, indices, NULL), PER_ERROR_INVALID_ARGUMENT, "units");
+    CHECK_FAILS(per_tree_find_mass(tree, 1, &unit, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "indices_out");
+    CHECK_FAILS(per_tree_find_mass(tree, 1, &unit, indices, &tree), PER_ERROR_INVALID_ARGUMENT, "stream");
+    CHECK_FAILS(per_tree_find_mass(NULL, 1, &unit, indices, NULL), PER_ERROR_INVALID_ARGUMENT, "tree");
+
+    CHECK_FAILS(per_tree_capacity(NULL, &capacity), PER_ERROR_INVALID_ARGUMENT, "tree");
+    CHECK_FAILS(per_tree_capacity(tree, NULL), PER_ERROR_INVALID_ARGUMENT, "capacity_out");
+    CHECK_FAILS(per_tree_total(NULL, &total), PER_ERROR_INVALID_ARGUMENT, "tree");
+    CHECK_FAILS(per_tree_total(tree, NULL), PER_ERROR_INVALID_ARGUMENT, "total_out");
+    CHECK_FAILS(per_tree_mass(NULL, &unit, NULL), PER_ERROR_INVALID_ARGUMENT, "tree");
+    CHECK_OK(per_tree_mass(tree, NULL, NULL));
+    CHECK_FAILS(per_tree_reset(NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "tree");
+    CHECK_FAILS(per_tree_reset(tree, &tree), PER_ERROR_INVALID_ARGUMENT, "stream");
+    CHECK_FAILS(per_tree_synchronize(NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "tree");
+    CHECK_FAILS(per_tree_synchronize(tree, &tree), PER_ERROR_INVALID_ARGUMENT, "stream");
+    CHECK_OK(per_tree_synchronize(tree, NULL));
+    check_unchanged();
+}
+
+static void check_empty(void) {
+    per_tree *empty = create_tree(N, 5), *twin = create_tree(N, 5);
+    int64_t index = -7, twin_index = -7;
+    uint64_t unit = 0;
+    CHECK_FAILS(per_sample(empty, 1, PER_STRATIFIED, 1, &index, NULL, NULL, NULL), PER_ERROR_EMPTY, "0");
+    CHECK_FAILS(per_tree_find_mass(empty, 1, &unit, &index, NULL), PER_ERROR_EMPTY, "0");
+    CHECK(index == -7);
+    update_one(empty, 3, 1);
+    update_one(empty, 50, 1);
+    update_one(twin, 3, 1);
+    update_one(twin, 50, 1);
+    /* The failed call was no draw. */
+    CHECK_OK(per_sample(empty, 1, PER_INDEPENDENT, 1, &index, NULL, NULL, NULL));
+    CHECK_OK(per_sample(twin, 1, PER_INDEPENDENT, 1, &twin_index, NULL, NULL, NULL));
+    CHECK(index == twin_index);
+    per_tree_free(empty);
+    per_tree_free(twin);
+}
+
+int main(void) {
+    float priorities[N];
+    int i;
+    for (i = 0; i < N; ++i) priorities[i] = (float)(i % 7);
+    tree = create_tree(N, 77);
+    CHECK(strcmp(per_last_error(), "") == 0);
+    update_all(tree, N, priorities);
+    remember();
+    check_update();
+    check_sample();
+    check_readers();
+    check_empty();
+    per_tree_free(tree);
+    per_tree_free(NULL);
+    return 0;
+}

@@ -1,0 +1,68 @@
+/* Trees for tests. */
+#ifndef TREE_CHECK_H
+#define TREE_CHECK_H
+
+#include "check.h"
+
+static inline per_tree* create_tree(int64_t capacity, uint64_t seed) {
+    per_tree_options options;
+    per_tree* tree = NULL;
+    CHECK_OK(per_tree_options_init(&options, sizeof options));
+    options.capacity = capacity;
+    options.seed = seed;
+    CHECK_OK(per_tree_create(&options, &tree));
+    CHECK(tree != NULL);
+    return tree;
+}
+
+static inline void update_one(per_tree* tree, int64_t index, float priority) {
+    CHECK_OK(per_update(tree, 1, &index, &priority, NULL));
+}
+
+static inline void update_all(per_tree* tree, int64_t capacity, const float* priorities) {
+    int64_t* indices = malloc((size_t)capacity * sizeof *indices);
+    int64_t i;
+    CHECK(indices != NULL);
+    for (i = 0; i < capacity; ++i) indices[i] = i;
+    CHECK_OK(per_update(tree, capacity, indices, priorities, NULL));
+    free(indices);
+}
+
+static inline double total_of(per_tree* tree) {
+    double total = -1;
+    CHECK_OK(per_tree_total(tree, &total));
+    return total;
+}
+
+static inline uint64_t total_mass_of(per_tree* tree) {
+    uint64_t total = 0;
+    CHECK_OK(per_tree_mass(tree, &total, NULL));
+    return total;
+}
+
+static inline int32_t scale_of(per_tree* tree) {
+    int32_t scale = 0;
+    CHECK_OK(per_tree_mass(tree, NULL, &scale));
+    return scale;
+}
+
+static inline int64_t find_mass(per_tree* tree, uint64_t unit) {
+    int64_t index = -1;
+    CHECK_OK(per_tree_find_mass(tree, 1, &unit, &index, NULL));
+    return index;
+}
+
+/* A generator of test values that shares nothing with the library: splitmix64 (Steele et al. 2014). */
+static inline uint64_t next_random(uint64_t* state) {
+    uint64_t z = (*state += UINT64_C(0x9E3779B97F4A7C15));
+    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return z ^ (z >> 31);
+}
+
+/* In [0, 1). */
+static inline double next_uniform(uint64_t* state) {
+    return (double)(next_random(state) >> 11) * 0x1p-53;
+}
+
+#endif

@@ -1,0 +1,45 @@
+/*
+ * Threads that sample one tree together draw the batches that one thread would: each number of a batch is taken once,
+ * only who gets which is open.
+ */
+#include <pthread.h>
+
+#include "tree_check.h"
+
+enum { N = 1000, BATCH = 16, BATCHES = 3000, THREADS = 4 };
+
+static per_tree* tree;
+static int64_t drawn[THREADS * BATCHES][BATCH];
+
+static void* draw(void* first) {
+    int64_t(*batches)[BATCH] = first;
+    int i;
+    for (i = 0; i < BATCHES; ++i) CHECK_OK(per_sample(tree, BATCH, PER_INDEPENDENT, 0, batches[i], NULL, NULL, NULL));
+    return NULL;
+}
+
+static int compare(const void* a, const void* b) {
+    return memcmp(a, b, sizeof drawn[0]);
+}
+
+int main(void) {
+    static int64_t expected[THREADS * BATCHES][BATCH];
+    static float priorities[N];
+    pthread_t threads[THREADS];
+    per_tree* twin = create_tree(N, 6);
+    int i;
+    tree = create_tree(N, 6);
+    for (i = 0; i < N; ++i) priorities[i] = (float)(i % 11);
+    update_all(tree, N, priorities);
+    update_all(twin, N, priorities);
+    for (i = 0; i < THREADS; ++i) CHECK(pthread_create(&threads[i], NULL, draw, drawn[i * BATCHES]) == 0);
+    for (i = 0; i < THREADS; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
+    for (i = 0; i < THREADS * BATCHES; ++i)
+        CHECK_OK(per_sample(twin, BATCH, PER_INDEPENDENT, 0, expected[i], NULL, NULL, NULL));
+    qsort(drawn, THREADS * BATCHES, sizeof drawn[0], compare);
+    qsort(expected, THREADS * BATCHES, sizeof expected[0], compare);
+    CHECK(memcmp(drawn, expected, sizeof drawn) == 0);
+    per_tree_free(tree);
+    per_tree_free(twin);
+    return 0;
+}

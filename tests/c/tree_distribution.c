@@ -1,0 +1,115 @@
+/*
+ * Draws follow P(i) = p_i / sum_k p_k: chi-square tests with fixed seeds. The false-alarm rate is that of a wrong seed,
+ * as the seeds are fixed: 1e-4 for each of the 12 tests.
+ */
+#include <math.h>
+
+#include "tree_check.h"
+
+enum { N = 200, BATCH = 50, BATCHES = 4000 };
+
+/* The chi-square value that is exceeded with probability 1e-4, by the cube-root approximation (Wilson, Hilferty 1931). */
+static double critical_value(int degrees) {
+    double a = 2.0 / (9.0 * degrees), z = 3.719;
+    return degrees * pow(1 - a + z * sqrt(a), 3);
+}
+
+static void fill(float* priorities, uint64_t seed) {
+    uint64_t state = seed;
+    int i;
+    for (i = 0; i < N; ++i) priorities[i] = i % 10 == 3 ? 0 : (float)pow(next_uniform(&state) + 0.01, 1.5);
+}
+
+/*
+ * Counts of all draws together. Stratified draws vary less than independent ones, so their statistic lies below the
+ * chi-square distribution's and the test is only an upper limit for them.
+ */
+static void counts_follow_the_priorities(int32_t scheme, uint64_t seed) {
+    static float priorities[N];
+    int64_t indices[BATCH];
+    double counts[N] = {0}, chi_square = 0, total = 0;
+    int batch, i, degrees = -1;
+    per_tree* tree = create_tree(N, seed);
+    fill(priorities, seed);
+    update_all(tree, N, priorities);
+    for (i = 0; i < N; ++i) total += priorities[i];
+    for (batch = 0; batch < BATCHES; ++batch) {
+        CHECK_OK(per_sample(tree, BATCH, scheme, 1, indices, NULL, NULL, NULL));
+        for (i = 0; i < BATCH; ++i) ++counts[indices[i]];
+    }
+    for (i = 0; i < N; ++i) {
+        double expected = (double)BATCH * BATCHES * priorities[i] / total;
+        if (priorities[i] == 0) {
+            CHECK(counts[i] == 0);
+            continue;
+        }
+        chi_square += (counts[i] - expected) * (counts[i] - expected) / expected;
+        ++degrees;
+    }
+    CHECK(chi_square < critical_value(degrees));
+    per_tree_free(tree);
+}
+
+/*
+ * Draw i of a stratified batch is uniform in its stratum. Equal priorities, one leaf for each 20th of a stratum: draw i
+ * must find leaves 20 i .. 20 i + 19, each as often.
+ */
+static void strata_are_filled_evenly(uint64_t seed) {
+    enum { STRATA = 16, PARTS = 20 };
+    static float priorities[STRATA * PARTS];
+    double counts[STRATA * PARTS] = {0}, chi_square = 0, expected = BATCHES / (double)PARTS;
+    int64_t indices[STRATA];
+    int batch, i;
+    per_tree* tree = create_tree(STRATA * PARTS, seed);
+    for (i = 0; i < STRATA * PARTS; ++i) priorities[i] = 3;
+    update_all(tree, STRATA * PARTS, priorities);
+    for (batch = 0; batch < BATCHES; ++batch) {
+        CHECK_OK(per_sample(tree, STRATA, PER_STRATIFIED, 1, indices, NULL, NULL, NULL));
+        for (i = 0; i < STRATA; ++i) {
+            CHECK(indices[i] / PARTS == i);
+            ++counts[indices[i]];
+        }
+    }
+    for (i = 0; i < STRATA * PARTS; ++i) chi_square += (counts[i] - expected) * (counts[i] - expected) / expected;
+    CHECK(chi_square < critical_value(STRATA * (PARTS - 1)));
+    per_tree_free(tree);
+}
+
+/* Two draws of one batch, and the same draw of two batches, know nothing of each other: 5 x 5 tables of pairs. */
+static void draws_are_independent(uint64_t seed) {
+    enum { M = 5 };
+    static const float priorities[M] = {1, 1, 1, 1, 1};
+    double within[M][M] = {{0}}, between[M][M] = {{0}}, chi_square[2] = {0, 0}, expected = BATCHES / 25.0;
+    int64_t indices[2], previous = -1;
+    int batch, i, j;
+    per_tree* tree = create_tree(M, seed);
+    update_all(tree, M, priorities);
+    for (batch = 0; batch < BATCHES + 1; ++batch) {
+        CHECK_OK(per_sample(tree, 2, PER_INDEPENDENT, 1, indices, NULL, NULL, NULL));
+        if (batch > 0) {
+            ++within[indices[0]][indices[1]];
+            ++between[previous][indices[0]];
+        }
+        previous = indices[0];
+    }
+    for (i = 0; i < M; ++i)
+        for (j = 0; j < M; ++j) {
+            chi_square[0] += (within[i][j] - expected) * (within[i][j] - expected) / expected;
+            chi_square[1] += (between[i][j] - expected) * (between[i][j] - expected) / expected;
+        }
+    CHECK(chi_square[0] < critical_value(M * M - 1));
+    CHECK(chi_square[1] < critical_value(M * M - 1));
+    per_tree_free(tree);
+}
+
+int main(void) {
+    uint64_t seed;
+    for (seed = 1; seed <= 2; ++seed) {
+        counts_follow_the_priorities(PER_STRATIFIED, seed);
+        counts_follow_the_priorities(PER_INDEPENDENT, seed);
+        counts_follow_the_priorities(PER_SYSTEMATIC, seed);
+        strata_are_filled_evenly(seed);
+        draws_are_independent(seed);
+    }
+    return 0;
+}

@@ -1,0 +1,120 @@
+/* From the smallest subnormal to the largest float32, alternating and mixed: sums stay exact, no leaf is lost. */
+#include <float.h>
+#include <math.h>
+
+#include "tree_check.h"
+
+#define SMALLEST 1.40129846e-45f
+
+/* Compares total, scale's limits and the first unit of every leaf with the priorities. */
+static void check_tree(per_tree* tree, int64_t capacity, const float* priorities) {
+    uint64_t before = 0;
+    int32_t scale = scale_of(tree);
+    int64_t i;
+    for (i = 0; i < capacity; ++i) {
+        double mass = ceil(ldexp(priorities[i], scale));
+        CHECK(mass < 0x1p52);
+        CHECK((mass > 0) == (priorities[i] > 0));
+        if (mass > 0) CHECK(find_mass(tree, before) == i);
+        before += (uint64_t)mass;
+    }
+    CHECK(before < UINT64_C(1) << 62);
+    CHECK(total_mass_of(tree) == before);
+}
+
+static void alternating_large_and_small(void) {
+    enum { N = 1000, STEPS = 20000 };
+    static float priorities[N];
+    per_tree* tree = create_tree(N, 0);
+    uint64_t state = 5;
+    int step;
+    for (step = 0; step < N; ++step) priorities[step] = 1;
+    update_all(tree, N, priorities);
+    for (step = 0; step < STEPS; ++step) {
+        int64_t index = (int64_t)(next_random(&state) % N);
+        priorities[index] = step % 2 == 0 ? 1e30f : 1e-30f;
+        update_one(tree, index, priorities[index]);
+        if (step % 1000 == 0) check_tree(tree, N, priorities);
+    }
+    check_tree(tree, N, priorities);
+    per_tree_free(tree);
+}
+
+static void one_leaf_alternates(void) {
+    static float priorities[3] = {0.5f, 0, 2};
+    per_tree* tree = create_tree(3, 0);
+    int step;
+    update_all(tree, 3, priorities);
+    for (step = 0; step < 100; ++step) {
+        priorities[1] = step % 2 == 0 ? FLT_MAX : SMALLEST;
+        update_one(tree, 1, priorities[1]);
+        check_tree(tree, 3, priorities);
+    }
+    priorities[0] = priorities[2] = 0;
+    update_one(tree, 0, 0);
+    update_one(tree, 2, 0);
+    check_tree(tree, 3, priorities);
+    CHECK(total_of(tree) == SMALLEST);
+    per_tree_free(tree);
+}
+
+static void all_magnitudes(void) {
+    enum { N = 277 };
+    static float priorities[N];
+    per_tree* tree = create_tree(N, 0);
+    int i;
+    for (i = 0; i < N; ++i) priorities[i] = (float)ldexp(1.25, i - 149);
+    CHECK(priorities[0] == SMALLEST && priorities[N - 1] > 1e38f);
+    update_all(tree, N, priorities);
+    check_tree(tree, N, priorities);
+    /* From the largest down: each change of scale is decided by what is left. */
+    for (i = N - 1; i >= 0; --i) {
+        priorities[i] = 0;
+        update_one(tree, i, 0);
+        check_tree(tree, N, priorities);
+    }
+    CHECK(total_mass_of(tree) == 0);
+    /* And up again, from empty. */
+    for (i = 0; i < N; ++i) {
+        priorities[i] = (float)ldexp(1.75, i - 149);
+        update_one(tree, i, priorities[i]);
+        check_tree(tree, N, priorities);
+    }
+    per_tree_free(tree);
+}
+
+static void many_of_the_largest(void) {
+    enum { N = 5000 };
+    static float priorities[N];
+    per_tree* tree = create_tree(N, 0);
+    int64_t index[2];
+    int i;
+    for (i = 0; i < N; ++i) priorities[i] = FLT_MAX;
+    update_all(tree, N, priorities);
+    check_tree(tree, N, priorities);
+    CHECK(fabs(total_of(tree) / (N * (double)FLT_MAX) - 1) < 1e-12);
+    CHECK_OK(per_sample(tree, 2, PER_STRATIFIED, 1, index, NULL, NULL, NULL));
+    CHECK(index[0] < N / 2 && index[1] >= N / 2);
+    per_tree_free(tree);
+}
+
+/* -0 is a zero: it compares equal, weighs nothing, and does not come back as something else. */
+static void negative_zero(void) {
+    per_tree* tree = create_tree(2, 0);
+    float read[2];
+    update_one(tree, 0, 1);
+    update_one(tree, 1, -0.0f);
+    CHECK_OK(per_tree_priorities(tree, 2, NULL, read, NULL));
+    CHECK(read[0] == 1 && read[1] == 0 && !signbit(read[1]));
+    CHECK(total_of(tree) == 1);
+    per_tree_free(tree);
+}
+
+int main(void) {
+    alternating_large_and_small();
+    one_leaf_alternates();
+    all_magnitudes();
+    many_of_the_largest();
+    negative_zero();
+    return 0;
+}

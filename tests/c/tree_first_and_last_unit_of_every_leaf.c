@@ -1,0 +1,42 @@
+/* Every leaf holds exactly the units of its mass: the first and the last are its own, the ones beside its neighbours'. */
+#include <math.h>
+
+#include "tree_check.h"
+
+static void check_units(int64_t capacity, uint64_t seed) {
+    per_tree* tree = create_tree(capacity, 0);
+    float* priorities = malloc((size_t)capacity * sizeof *priorities);
+    uint64_t state = seed, before = 0;
+    int64_t i, outside;
+    int32_t scale;
+    CHECK(priorities != NULL);
+    for (i = 0; i < capacity; ++i) {
+        /* One in four has no mass, and one in four very little. */
+        uint64_t kind = next_random(&state) % 4;
+        priorities[i] = kind == 0 ? 0.0f : (float)((1 - next_uniform(&state)) * (kind == 1 ? 1e-20 : 1.0));
+    }
+    priorities[next_random(&state) % (uint64_t)capacity] = 0.75f;
+    update_all(tree, capacity, priorities);
+    scale = scale_of(tree);
+    for (i = 0; i < capacity; ++i) {
+        /* A float has 24 bits: the product is exact, and so is its ceiling below 2^52. */
+        uint64_t mass = (uint64_t)ceil(ldexp(priorities[i], scale));
+        if (mass == 0) continue;
+        CHECK(find_mass(tree, before) == i);
+        CHECK(find_mass(tree, before + mass - 1) == i);
+        before += mass;
+    }
+    CHECK(total_mass_of(tree) == before);
+    outside = -7;
+    CHECK_FAILS(per_tree_find_mass(tree, 1, &before, &outside, NULL), PER_ERROR_INVALID_ARGUMENT, "units[0]");
+    CHECK(outside == -7);
+    free(priorities);
+    per_tree_free(tree);
+}
+
+int main(void) {
+    static const int64_t capacities[] = {1, 2, 15, 16, 17, 31, 32, 33, 127, 128, 129, 1000, 1024, 1025};
+    size_t i;
+    for (i = 0; i < sizeof capacities / sizeof *capacities; ++i) check_units(capacities[i], 100 + i);
+    return 0;
+}

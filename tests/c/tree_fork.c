@@ -1,0 +1,83 @@
+/*
+ * A fork while other threads are inside calls leaves a child that can use the tree, and a copy that is whole: each
+ * update keeps the total, so the child sees that total whenever it was forked.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tree_check.h"
+
+enum { N = 100000, BATCH = 512, FORKS = 60 };
+
+static per_tree* tree;
+static volatile int stopping;
+
+static void* exchange_priorities(void* argument) {
+    uint64_t state = 1;
+    int64_t indices[BATCH];
+    float priorities[BATCH];
+    int i;
+    (void)argument;
+    while (!stopping) {
+        for (i = 0; i < BATCH; i += 2) {
+            uint64_t random = next_random(&state);
+            indices[i] = (int64_t)(random % (N / 2) * 2);
+            indices[i + 1] = indices[i] + 1;
+            priorities[i] = (float)(random >> 62) / 2;
+            priorities[i + 1] = 2 - priorities[i];
+        }
+        CHECK_OK(per_update(tree, BATCH, indices, priorities, NULL));
+    }
+    return NULL;
+}
+
+static void* sample(void* argument) {
+    int64_t indices[BATCH];
+    (void)argument;
+    while (!stopping) CHECK_OK(per_sample(tree, BATCH, PER_STRATIFIED, 1, indices, NULL, NULL, NULL));
+    return NULL;
+}
+
+static void use_in_child(void) {
+    int64_t index = 7;
+    float priority = 2 + 16;
+    static float before;
+    per_tree* other;
+    alarm(20); /* a lock that nobody will release ends the child, and the test */
+    CHECK(total_of(tree) == N);
+    CHECK_OK(per_tree_priorities(tree, 1, &index, &before, NULL));
+    CHECK_OK(per_update(tree, 1, &index, &priority, NULL));
+    CHECK(total_of(tree) == N + 18 - (double)before);
+    CHECK_OK(per_sample(tree, 1, PER_INDEPENDENT, 1, &index, NULL, NULL, NULL));
+    other = create_tree(10, 0);
+    update_one(other, 1, 1);
+    per_tree_free(other);
+    per_tree_free(tree);
+    _exit(0);
+}
+
+int main(void) {
+    static float priorities[N];
+    pthread_t threads[3];
+    int i, status;
+    for (i = 0; i < N; ++i) priorities[i] = 1;
+    tree = create_tree(N, 0);
+    update_all(tree, N, priorities);
+    CHECK(pthread_create(&threads[0], NULL, exchange_priorities, NULL) == 0);
+    CHECK(pthread_create(&threads[1], NULL, sample, NULL) == 0);
+    CHECK(pthread_create(&threads[2], NULL, sample, NULL) == 0);
+    for (i = 0; i < FORKS; ++i) {
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) use_in_child();
+        CHECK(waitpid(child, &status, 0) == child);
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    CHECK(total_of(tree) == N);
+    stopping = 1;
+    for (i = 0; i < 3; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
+    per_tree_free(tree);
+    return 0;
+}

@@ -1,0 +1,74 @@
+/* per_tree_options: what _init sets, which sizes are accepted, and what per_tree_create() refuses. */
+#include "tree_check.h"
+
+/* A program built against a newer header: one field more. */
+typedef struct newer_options {
+    per_tree_options known;
+    uint64_t appended;
+} newer_options;
+
+static void check_refused(per_tree_options options, per_status status, const char* text) {
+    per_tree* tree = (per_tree*)&options;
+    CHECK_FAILS(per_tree_create(&options, &tree), status, text);
+    CHECK(tree == NULL);
+}
+
+static void sizes(void) {
+    per_tree_options options;
+    newer_options newer;
+    per_tree* tree;
+    uint64_t size;
+    int64_t capacity;
+    memset(&options, 0xAA, sizeof options);
+    for (size = 0; size < sizeof options; ++size)
+        CHECK_FAILS(per_tree_options_init(&options, size), PER_ERROR_INVALID_ARGUMENT, "struct_size");
+    CHECK_FAILS(per_tree_options_init(&options, sizeof options + 1), PER_ERROR_INVALID_ARGUMENT, "struct_size");
+    CHECK_FAILS(per_tree_options_init(&options, UINT64_MAX - 7), PER_ERROR_INVALID_ARGUMENT, "struct_size");
+    CHECK(((unsigned char*)&options)[0] == 0xAA);
+    CHECK_FAILS(per_tree_options_init(NULL, sizeof options), PER_ERROR_INVALID_ARGUMENT, "options");
+
+    memset(&newer, 0xAA, sizeof newer);
+    CHECK_OK(per_tree_options_init(&newer.known, sizeof newer));
+    CHECK(newer.known.struct_size == sizeof newer && newer.appended == 0);
+    newer.known.capacity = 9;
+    CHECK_OK(per_tree_create(&newer.known, &tree));
+    CHECK_OK(per_tree_capacity(tree, &capacity));
+    CHECK(capacity == 9);
+    per_tree_free(tree);
+    newer.appended = 1;
+    CHECK_FAILS(per_tree_create(&newer.known, &tree), PER_ERROR_UNSUPPORTED, "options");
+    CHECK(tree == NULL);
+}
+
+int main(void) {
+    per_tree_options options, good;
+    CHECK_OK(per_tree_options_init(&good, sizeof good));
+    CHECK(good.struct_size == sizeof good && good.capacity == 0 && good.seed == 0);
+    CHECK(good.device == PER_CPU && good.device_index == 0);
+    check_refused(good, PER_ERROR_INVALID_ARGUMENT, "capacity");
+    good.capacity = 10;
+
+    options = good, options.capacity = -1;
+    check_refused(options, PER_ERROR_INVALID_ARGUMENT, "capacity");
+    options = good, options.capacity = (INT64_C(1) << 40) + 1;
+    check_refused(options, PER_ERROR_INVALID_ARGUMENT, "capacity");
+    options = good, options.device = 2;
+    check_refused(options, PER_ERROR_INVALID_ARGUMENT, "device");
+    options = good, options.device_index = 1;
+    check_refused(options, PER_ERROR_INVALID_ARGUMENT, "device_index");
+    options = good, options.struct_size = 0;
+    check_refused(options, PER_ERROR_INVALID_ARGUMENT, "struct_size");
+    CHECK_FAILS(per_tree_create(&good, NULL), PER_ERROR_INVALID_ARGUMENT, "tree_out");
+    {
+        per_tree* tree = (per_tree*)&options;
+        CHECK_FAILS(per_tree_create(NULL, &tree), PER_ERROR_INVALID_ARGUMENT, "options");
+        CHECK(tree == NULL);
+    }
+    sizes();
+
+    CHECK(per_abi_version() == PER_ABI_VERSION);
+    CHECK(strcmp(per_status_name(PER_OK), "PER_OK") == 0);
+    CHECK(strcmp(per_status_name(PER_ERROR_INTERNAL), "PER_ERROR_INTERNAL") == 0);
+    CHECK(strcmp(per_status_name(12), "unknown status") == 0 && strcmp(per_status_name(-1), "unknown status") == 0);
+    return 0;
+}

@@ -1,0 +1,33 @@
+/*
+ * 20 million random updates of 2^20 leaves, then all of them 1e-4: the total is N of their masses, exactly. Sums of
+ * float32 that are updated by differences end at -122.2 where 104.9 is true.
+ */
+#include <math.h>
+
+#include "tree_check.h"
+
+enum { N = 1 << 20, BATCH = 1 << 10, N_BATCHES = 20000 };
+
+int main(void) {
+    static int64_t indices[BATCH];
+    static float priorities[BATCH];
+    float* small = malloc(N * sizeof *small);
+    per_tree* tree = create_tree(N, 0);
+    uint64_t state = 11;
+    int batch, i;
+    CHECK(small != NULL);
+    for (batch = 0; batch < N_BATCHES; ++batch) {
+        for (i = 0; i < BATCH; ++i) {
+            indices[i] = (int64_t)(next_random(&state) % N);
+            priorities[i] = (float)(10 * next_uniform(&state));
+        }
+        CHECK_OK(per_update(tree, BATCH, indices, priorities, NULL));
+    }
+    for (i = 0; i < N; ++i) small[i] = 1e-4f;
+    update_all(tree, N, small);
+    CHECK(total_mass_of(tree) == N * (uint64_t)ceil(ldexp(1e-4f, scale_of(tree))));
+    CHECK(fabs(total_of(tree) / (N * (double)1e-4f) - 1) < 1e-6);
+    free(small);
+    per_tree_free(tree);
+    return 0;
+}

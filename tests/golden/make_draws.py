@@ -1,0 +1,197 @@
+"""Writes draws.csv: calls on a tree and what they must return, from every language and on every device.
+
+A model in whole numbers and fractions, which shares nothing with the library: masses, the rules of the scale, Philox
+and the targets of draws, each leaf found by counting from the first one. Run it as
+
+    python3 tests/golden/make_draws.py > tests/golden/draws.csv
+
+Each line is a call, its arguments and, after "->", what it returns:
+
+    create,<capacity>,<seed>
+    update,<index>,<priority>,<index>,<priority>,...
+    sample,<scheme>,->,<index>,...              the batch size is the number of indices
+    mass,->,<total mass>,<scale>
+    reset
+
+Priorities are decimal numbers that name one float32 each. Schemes are the values of per_scheme.
+"""
+
+import random
+import struct
+from fractions import Fraction
+
+MASK32, MASK64 = 2**32 - 1, 2**64 - 1
+STRATIFIED, INDEPENDENT, SYSTEMATIC = 0, 1, 2
+
+
+def philox4x32_10(key, counter):
+    """Salmon et al. 2011, table 2 and section 3.3: `key` has 2 words, `counter` 4, and so has the result."""
+    k0, k1 = key
+    c0, c1, c2, c3 = counter
+    for _ in range(10):
+        high0, low0 = divmod(0xD2511F53 * c0, 2**32)
+        high1, low1 = divmod(0xCD9E8D57 * c2, 2**32)
+        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
+        k0, k1 = (k0 + 0x9E3779B9) & MASK32, (k1 + 0xBB67AE85) & MASK32
+    return c0, c1, c2, c3
+
+
+# The known answers that the authors publish with their library (Random123, kat_vectors).
+assert philox4x32_10((0, 0), (0, 0, 0, 0)) == (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)
+assert philox4x32_10((0xA4093822, 0x299F31D0), (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344)) == (
+    0xD16CFE09,
+    0x94FDCCEB,
+    0x5001E420,
+    0x24126EA1,
+)
+
+
+def random64(seed, step, i):
+    words = philox4x32_10((seed & MASK32, seed >> 32), (i // 2 & MASK32, i // 2 >> 32, step & MASK32, step >> 32))
+    low, high = words[2:] if i % 2 else words[:2]
+    return high << 32 | low
+
+
+def to_float32(x):
+    return struct.unpack("<f", struct.pack("<f", x))[0]
+
+
+def bit_length_of(x):
+    """The k with 2^(k-1) <= x < 2^k, for a fraction x > 0."""
+    k = x.numerator.bit_length() - x.denominator.bit_length()
+    return k + 1 if x >= Fraction(2) ** k else k
+
+
+def mass(priority, scale):
+    scaled = Fraction(priority) * Fraction(2) ** scale
+    return -(-scaled.numerator // scaled.denominator)
+
+
+class Tree:
+    def __init__(self, capacity, seed):
+        self.leaves = [0.0] * capacity
+        self.seed, self.step, self.scale, self.low_water = seed, 0, 0, 0
+
+    def masses(self):
+        return [mass(p, self.scale) for p in self.leaves]
+
+    def total(self):
+        return sum(self.masses())
+
+    @staticmethod
+    def scale_for(priorities):
+        """The largest leaf below 2^46, and the total, however the masses are rounded, not above 2^56."""
+        largest = max(priorities)
+        scale = 46 - bit_length_of(Fraction(largest))
+        total, reduction = sum(mass(p, scale) for p in priorities), 0
+        while (total >> reduction) + len(priorities) > 2**56:
+            reduction += 1
+        return scale - reduction
+
+    def rescale(self):
+        if any(self.leaves):
+            self.scale = self.scale_for(self.leaves)
+        self.set_low_water()
+
+    def set_low_water(self):
+        self.low_water = min(self.total() // 16, len(self.leaves) << 20)
+
+    def update(self, pairs):
+        priorities = [p for _, p in pairs]
+        was_empty = self.total() == 0
+        too_large = False
+        if was_empty:
+            if any(priorities):
+                self.scale = self.scale_for(priorities)
+        else:
+            batch = [mass(p, self.scale) for p in priorities]
+            too_large = max(batch) >= 2**52 or self.total() + sum(batch) >= 2**62
+        for index, priority in pairs:
+            self.leaves[index] = priority
+        if too_large:
+            self.rescale()
+        elif was_empty:
+            self.set_low_water()
+        elif 0 < self.total() < self.low_water:
+            self.rescale()
+
+    def target(self, scheme, i, batch_size):
+        total = self.total()
+        number = random64(self.seed, self.step, 0 if scheme == SYSTEMATIC else i)
+        if scheme == INDEPENDENT:
+            return number * total >> 64
+        width = MASK64 // batch_size
+        return (i * width + (number * width >> 64)) * total >> 64
+
+    def find(self, unit):
+        for index, leaf in enumerate(self.masses()):
+            if unit < leaf:
+                return index
+            unit -= leaf
+        raise AssertionError("the unit lies beyond the total")
+
+    def sample(self, scheme, batch_size):
+        indices = [self.find(self.target(scheme, i, batch_size)) for i in range(batch_size)]
+        self.step += 1
+        return indices
+
+
+class Script:
+    """Makes calls on a tree and writes them down."""
+
+    def __init__(self, capacity, seed):
+        self.tree = Tree(capacity, seed)
+        print(f"create,{capacity},{seed}")
+
+    def update(self, pairs):
+        # Nine digits name a float32; going by them, model and readers hold the same number.
+        pairs = [(index, to_float32(float(f"{priority:.9g}"))) for index, priority in pairs]
+        self.tree.update(pairs)
+        print("update," + ",".join(f"{index},{priority:.9g}" for index, priority in pairs))
+        print(f"mass,->,{self.tree.total()},{self.tree.scale}")
+
+    def sample(self, scheme, batch_size):
+        print(f"sample,{scheme},->," + ",".join(map(str, self.tree.sample(scheme, batch_size))))
+
+    def reset(self):
+        self.tree.leaves = [0.0] * len(self.tree.leaves)
+        print("reset")
+
+
+def main():
+    numbers = random.Random(20)
+
+    script = Script(4, 7)
+    script.update([(0, 1.0), (1, 2.0), (2, 3.0), (3, 4.0)])
+    for scheme in (STRATIFIED, INDEPENDENT, SYSTEMATIC):
+        script.sample(scheme, 10)
+
+    script = Script(1, 2**64 - 1)
+    script.update([(0, 1e-45)])
+    script.sample(STRATIFIED, 3)
+
+    for capacity, seed in ((31, 0), (33, 1), (1000, 2**40 + 12345), (150, 2**63)):
+        script = Script(capacity, seed)
+        for _ in range(12):
+            exponent = numbers.choice((0, 0, 0, 30, -30, -44))
+            count = numbers.choice((1, 5, 40))
+            pairs = [(numbers.randrange(capacity), numbers.random() * 10.0**exponent) for _ in range(count)]
+            pairs[numbers.randrange(count)] = (numbers.randrange(capacity), 0.0)
+            script.update(pairs)
+            if script.tree.total() == 0:
+                continue
+            for scheme in (STRATIFIED, INDEPENDENT, SYSTEMATIC):
+                script.sample(scheme, numbers.choice((1, 2, 7, 16, 33)))
+        script.reset()
+        script.update([(capacity - 1, 3.5)])
+        script.sample(INDEPENDENT, 2)
+
+    # So many that the scale follows the total, not the largest leaf.
+    script = Script(3000, 99)
+    script.update([(index, float(1 + index * index % 7)) for index in range(3000)])
+    for scheme in (STRATIFIED, INDEPENDENT, SYSTEMATIC):
+        script.sample(scheme, 20)
+
+
+if __name__ == "__main__":
+    main()
