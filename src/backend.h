@@ -45,4 +45,72 @@ class TreeBackend {
     virtual void synchronize(void* stream) = 0;
 };
 
+// An array of a call: NULL data where it was not given.
+struct GivenArray {
+    per_array array;
+    int64_t frames;  // of an entry; the newest is taken
+};
+
+// What per_replay_add() adds: `length` steps of `n_envs` environments.
+struct ReplaySteps {
+    int64_t length;
+    int64_t n_envs;
+    const int64_t* env_ids;         // [n_envs] in host memory, each once; NULL: 0 .. n_envs - 1
+    const GivenArray* fields;       // [n_fields]
+    const GivenArray* next_fields;  // [n_fields], given for every observation; NULL: left out
+    per_array reward;
+    per_array terminated;
+    per_array truncated;
+    per_array mask;
+    per_array next_mask;
+    per_array priorities;
+    per_array td_errors;
+};
+
+// What per_replay_sample() draws; nothing is left to defaults but beta.
+struct ReplaySample {
+    int64_t batch_size;
+    int64_t n_step;
+    double beta;  // NAN: by the schedule, which advances
+    double uniform_fraction;
+    int32_t scheme;
+    int32_t prioritization;
+    int32_t normalize_weights;
+    per_batch batch;
+};
+
+// Priorities for ids: one of the two arrays is given.
+struct ReplayUpdate {
+    int64_t count;
+    const int64_t* ids;
+    int64_t n_critics;
+    const float* td_errors;   // [n_critics, count]
+    const float* priorities;  // [count]
+};
+
+// The memory and the work of a replay buffer. It keeps all that changes as rows come and go - lanes, rows, priorities,
+// counters, the random state - since a device knows of those before the host does.
+class ReplayBackend {
+ public:
+    virtual ~ReplayBackend() = default;
+
+    virtual void add(const ReplaySteps& steps, int64_t* ids_out, void* stream) = 0;
+    virtual void cut(int64_t count, const int64_t* env_ids, void* stream) = 0;  // env_ids in host memory; NULL: all
+    virtual void sample(const ReplaySample& sample, void* stream) = 0;
+    virtual void update(const ReplayUpdate& update, void* stream) = 0;
+    virtual void priorities(int64_t count, const int64_t* ids, float* priorities_out, void* stream) = 0;
+    virtual void get(int64_t count, const int64_t* ids, const per_batch& batch, void* stream) = 0;
+    virtual void set(int64_t count, const int64_t* ids, const per_array* fields, void* stream) = 0;
+    virtual void clear(void* stream) = 0;
+
+    virtual void set_alpha(double alpha, void* stream) = 0;
+    virtual void set_beta(double beta, void* stream) = 0;
+    virtual void set_gamma(double gamma, void* stream) = 0;
+    virtual void set_n_step(int64_t n_step, void* stream) = 0;
+
+    virtual int64_t live() = 0;
+    virtual void statistics(per_replay_statistics& statistics_out) = 0;  // struct_size and capacity are left alone
+    virtual void synchronize(void* stream) = 0;
+};
+
 }  // namespace per

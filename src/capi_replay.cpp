@@ -1,0 +1,230 @@
+// The functions of per.h that are about the replay buffer: they check their arguments, call, and turn exceptions into a
+// status.
+#include <cinttypes>
+#include <cstring>
+
+#include "error.h"
+#include "guarded.h"
+#include "per.h"
+#include "replay.h"
+#include "replay_options.h"
+#include "struct_size.h"
+
+struct per_replay {
+    per::Replay replay;
+};
+
+namespace per {
+namespace {
+
+void require_pointer(const char* name, const void* pointer) {
+    if (pointer == nullptr) throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is NULL", name);
+}
+
+Replay& replay_of(per_replay* replay) {
+    require_pointer("replay", replay);
+    return replay->replay;
+}
+
+// The buffer of a call that queues work on a stream.
+Replay& replay_of(per_replay* replay, void* stream) {
+    Replay& target = replay_of(replay);
+    if (target.device() == PER_CPU && stream != nullptr)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: must be NULL for a handle on PER_CPU", stream);
+    return target;
+}
+
+void check_count(const char* name, int64_t count, int64_t least) {
+    if (count >= least) return;
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is %" PRId64 ": must be >= %" PRId64, name, count, least);
+}
+
+// Writes a struct of this version into the caller's, whose own size stays.
+template <class Struct>
+void write_struct(const char* name, Struct* struct_out, const Struct& value) {
+    require_pointer(name, struct_out);
+    check_struct_size<Struct>(name, struct_out->struct_size);
+    const uint64_t size = struct_out->struct_size;
+    std::memcpy(static_cast<void*>(struct_out), &value, sizeof(Struct));
+    struct_out->struct_size = size;
+}
+
+}  // namespace
+}  // namespace per
+
+using namespace per;
+
+per_status per_replay_options_init(per_replay_options* options, uint64_t struct_size) {
+    return guarded([&] { initialize_struct("options", options, struct_size, default_replay_options); });
+}
+
+per_status per_replay_create(const per_replay_options* options, per_replay** replay_out) {
+    return guarded([&] {
+        require_pointer("replay_out", replay_out);
+        *replay_out = nullptr;
+        *replay_out = new per_replay{Replay(read_struct("options", options))};
+    });
+}
+
+void per_replay_free(per_replay* replay) {
+    delete replay;
+}
+
+per_status per_replay_describe(per_replay* replay, per_replay_options* options_out) {
+    return guarded([&] {
+        Replay& target = replay_of(replay);
+        write_struct("options_out", options_out, target.describe());
+    });
+}
+
+per_status per_steps_init(per_steps* steps, uint64_t struct_size) {
+    return guarded([&] { initialize_struct("steps", steps, struct_size, default_steps); });
+}
+
+per_status per_replay_add(per_replay* replay, const per_steps* steps, int64_t* ids_out, void* stream) {
+    return guarded([&] { replay_of(replay, stream).add(read_struct("steps", steps), ids_out, stream); });
+}
+
+per_status per_replay_cut(per_replay* replay, int64_t count, const int64_t* env_ids, void* stream) {
+    return guarded([&] {
+        Replay& target = replay_of(replay, stream);
+        if (env_ids != nullptr) check_count("count", count, 0);
+        target.cut(count, env_ids, stream);
+    });
+}
+
+per_status per_sample_options_init(per_sample_options* options, uint64_t struct_size) {
+    return guarded([&] { initialize_struct("options", options, struct_size, default_sample_options); });
+}
+
+per_status per_batch_init(per_batch* batch, uint64_t struct_size) {
+    return guarded([&] { initialize_struct("batch", batch, struct_size, default_batch); });
+}
+
+per_status per_replay_sample(per_replay* replay, const per_sample_options* options, int64_t batch_size,
+                             const per_batch* batch, void* stream) {
+    return guarded([&] {
+        Replay& target = replay_of(replay, stream);
+        const per_sample_options given = options == nullptr ? default_sample_options : read_struct("options", options);
+        target.sample(given, batch_size, read_struct("batch", batch), stream);
+    });
+}
+
+per_status per_replay_update_priorities(per_replay* replay, int64_t count, const int64_t* ids, int64_t n_critics,
+                                        const float* td_errors, void* stream) {
+    return guarded([&] {
+        Replay& target = replay_of(replay, stream);
+        check_count("count", count, 0);
+        check_count("n_critics", n_critics, 1);
+        if (count == 0) return;
+        require_pointer("ids", ids);
+        require_pointer("td_errors", td_errors);
+        target.update({count, ids, n_critics, td_errors, nullptr}, stream);
+    });
+}
+
+per_status per_replay_set_priorities(per_replay* replay, int64_t count, const int64_t* ids, const float* priorities,
+                                     void* stream) {
+    return guarded([&] {
+        Replay& target = replay_of(replay, stream);
+        check_count("count", count, 0);
+        if (count == 0) return;
+        require_pointer("ids", ids);
+        require_pointer("priorities", priorities);
+        target.update({count, ids, 1, nullptr, priorities}, stream);
+    });
+}
+
+per_status per_replay_priorities(per_replay* replay, int64_t count, const int64_t* ids, float* priorities_out,
+                                 void* stream) {
+    return guarded([&] {
+        Replay& target = replay_of(replay, stream);
+        check_count("count", count, 0);
+        if (count == 0) return;
+        require_pointer("ids", ids);
+        require_pointer("priorities_out", priorities_out);
+        target.priorities(count, ids, priorities_out, stream);
+    });
+}
+
+per_status per_replay_get(per_replay* replay, int64_t count, const int64_t* ids, const per_batch* batch, void* stream) {
+    return guarded([&] {
+        Replay& target = replay_of(replay, stream);
+        check_count("count", count, 0);
+        const per_batch known = read_struct("batch", batch);
+        if (count > 0) require_pointer("ids", ids);
+        target.get(count, ids, known, stream);
+    });
+}
+
+per_status per_replay_set(per_replay* replay, int64_t count, const int64_t* ids, const per_array* fields,
+                          void* stream) {
+    return guarded([&] {
+        Replay& target = replay_of(replay, stream);
+        check_count("count", count, 0);
+        if (count == 0) return;
+        require_pointer("ids", ids);
+        require_pointer("fields", fields);
+        target.set(count, ids, fields, stream);
+    });
+}
+
+per_status per_replay_clear(per_replay* replay, void* stream) {
+    return guarded([&] { replay_of(replay, stream).clear(stream); });
+}
+
+per_status per_replay_set_alpha(per_replay* replay, double alpha, void* stream) {
+    return guarded([&] { replay_of(replay, stream).set_alpha(alpha, stream); });
+}
+
+per_status per_replay_set_beta(per_replay* replay, double beta, void* stream) {
+    return guarded([&] { replay_of(replay, stream).set_beta(beta, stream); });
+}
+
+per_status per_replay_set_gamma(per_replay* replay, double gamma, void* stream) {
+    return guarded([&] { replay_of(replay, stream).set_gamma(gamma, stream); });
+}
+
+per_status per_replay_set_n_step(per_replay* replay, int64_t n_step, void* stream) {
+    return guarded([&] { replay_of(replay, stream).set_n_step(n_step, stream); });
+}
+
+per_status per_replay_live(per_replay* replay, int64_t* live_out) {
+    return guarded([&] {
+        Replay& target = replay_of(replay);
+        require_pointer("live_out", live_out);
+        *live_out = target.live();
+    });
+}
+
+per_status per_replay_statistics_init(per_replay_statistics* statistics, uint64_t struct_size) {
+    return guarded([&] { initialize_struct("statistics", statistics, struct_size, default_statistics); });
+}
+
+per_status per_replay_stats(per_replay* replay, per_replay_statistics* statistics_out) {
+    return guarded([&] {
+        Replay& target = replay_of(replay);
+        write_struct("statistics_out", statistics_out, target.statistics());
+    });
+}
+
+per_status per_replay_save(per_replay* replay, const char* path) {
+    return guarded([&] {
+        replay_of(replay);
+        require_pointer("path", path);
+        throw Error(PER_ERROR_UNSUPPORTED, "per_replay_save: checkpoints are not in this version");
+    });
+}
+
+per_status per_replay_load(const char* path, int32_t, int32_t, per_replay** replay_out) {
+    return guarded([&] {
+        require_pointer("replay_out", replay_out);
+        *replay_out = nullptr;
+        require_pointer("path", path);
+        throw Error(PER_ERROR_UNSUPPORTED, "per_replay_load: checkpoints are not in this version");
+    });
+}
+
+per_status per_replay_synchronize(per_replay* replay, void* stream) {
+    return guarded([&] { replay_of(replay, stream).synchronize(stream); });
+}

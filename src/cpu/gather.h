@@ -1,0 +1,57 @@
+// Copying rows of a replay buffer into a batch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cpu/replay_state.h"
+#include "per.h"
+
+namespace per::cpu {
+
+// A row of a batch: where its frames lie. Older frames of a stack lie in the slots before.
+struct GatherRow {
+    int64_t env;
+    int64_t slot;                // of the transition
+    int64_t next_slot;           // of the newest next observation
+    int32_t frames_before;       // frames that a stack may reach back; beyond, the oldest of them is repeated
+    int32_t next_frames_before;  // the same for next observations
+    bool next_is_own_array;      // the newest next observation lies in the array of next observations, of this slot;
+                                 // the frame before it is the observation in the same slot
+};
+
+// Which arrays a batch wants, and in how many frames.
+class Gather {
+ public:
+    explicit Gather(const ReplayState& state) : state_(state) {}
+
+    // Takes the arrays of `batch` that are not NULL. With `single_frames` stacks are left out: a frame each.
+    void prepare(const per_batch& batch, bool single_frames);
+
+    bool wants_next() const { return wants_next_; }
+    // The longest stack among the arrays.
+    int64_t stack() const { return stack_; }
+
+    void run(const std::vector<GatherRow>& rows) const;
+
+ private:
+    struct Copy {
+        const std::byte* array;
+        const std::byte* next_array;  // with store_next_observation
+        std::byte* out;
+        int64_t bytes;  // of a frame
+        int64_t stack;
+        bool is_next;
+    };
+
+    const std::byte* frame(const Copy& copy, const GatherRow& row, int64_t age) const;
+    void prefetch(const GatherRow& row) const;
+
+    const ReplayState& state_;
+    std::vector<Copy> copies_;
+    int64_t stack_ = 1;
+    bool wants_next_ = false;
+};
+
+}  // namespace per::cpu

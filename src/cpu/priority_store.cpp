@@ -1,0 +1,84 @@
+#include "cpu/priority_store.h"
+
+#include "cpu/row_store.h"
+#include "per.h"
+#include "priority.h"
+
+namespace per::cpu {
+
+PriorityStore::PriorityStore(int64_t capacity, double alpha, int32_t max_priority)
+    : capacity_(capacity),
+      alpha_(alpha),
+      memory_(array_bytes(capacity, sizeof(float))),
+      priorities_(reinterpret_cast<float*>(memory_.data())),
+      tree_(capacity),
+      live_(capacity),
+      staging_(array_bytes(max_staged, sizeof(int64_t) + sizeof(float))),
+      staged_slots_(reinterpret_cast<int64_t*>(staging_.data())),
+      staged_leaves_(reinterpret_cast<float*>(staged_slots_ + max_staged)) {
+    if (max_priority == PER_MAX_NOW) live_maximum_.emplace(capacity);
+}
+
+float PriorityStore::largest() const {
+    if (!live_maximum_) return largest_ever_;
+    return live_.count() > 0 ? live_maximum_->maximum() : 1.0f;
+}
+
+float PriorityStore::leaf(int64_t slot) const {
+    return live_.contains(slot) ? leaf_priority(priorities_[slot], alpha_) : 0.0f;
+}
+
+void PriorityStore::give(int64_t slot, float priority) {
+    priorities_[slot] = priority;
+    if (live_.contains(slot)) stage(slot);
+}
+
+void PriorityStore::make_live(int64_t slot, float otherwise) {
+    if (priorities_[slot] == not_given) priorities_[slot] = otherwise;
+    live_.insert(slot);
+    stage(slot);
+}
+
+void PriorityStore::make_dead(int64_t slot) {
+    if (live_.erase(slot)) stage(slot);
+}
+
+void PriorityStore::raise_largest(float priority) {
+    if (priority > largest_ever_) largest_ever_ = priority;
+}
+
+void PriorityStore::stage(int64_t slot) {
+    if (live_maximum_) live_maximum_->update(slot, [this](int64_t i) { return priority(i); });
+    if (n_staged_ == max_staged) commit();
+    staged_slots_[n_staged_] = slot;
+    staged_leaves_[n_staged_] = leaf(slot);
+    ++n_staged_;
+}
+
+void PriorityStore::commit() {
+    if (n_staged_ == 0) return;
+    const int64_t first = staged_slots_[0];
+    int64_t run = 1;
+    while (run < n_staged_ && staged_slots_[run] == first + run) ++run;
+    if (run == n_staged_) {
+        tree_.set_run(first, n_staged_, staged_leaves_);
+    } else {
+        tree_.set(n_staged_, staged_slots_, staged_leaves_);
+    }
+    n_staged_ = 0;
+}
+
+void PriorityStore::clear() {
+    live_.clear();
+    tree_.reset();
+    if (live_maximum_) live_maximum_->reset();
+}
+
+void PriorityStore::set_alpha(double alpha) {
+    alpha_ = alpha;
+    float* const leaves = tree_.leaves();
+    for (int64_t slot = 0; slot < capacity_; ++slot) leaves[slot] = leaf(slot);
+    tree_.rebuild();
+}
+
+}  // namespace per::cpu

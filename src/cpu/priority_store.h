@@ -1,0 +1,71 @@
+// Priorities of rows in host memory: before alpha by slot, after alpha of the live ones in the sum tree.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "cpu/live_set.h"
+#include "cpu/maximum_tree.h"
+#include "cpu/memory.h"
+#include "cpu/sum_tree.h"
+
+namespace per::cpu {
+
+// Keeps the tree's leaf at (live ? p^alpha : 0). A priority can be given before its row becomes live; it waits. Changes
+// reach the tree with commit(), together. Only the constructor allocates.
+class PriorityStore {
+ public:
+    PriorityStore(int64_t capacity, double alpha, int32_t max_priority);
+
+    const SumTree& tree() const { return tree_; }
+    const LiveSet& live() const { return live_; }
+    double alpha() const { return alpha_; }
+
+    // p of a live row, 0 of others.
+    float priority(int64_t slot) const { return live_.contains(slot) ? priorities_[slot] : 0.0f; }
+
+    // p of a row that was given one, live or not.
+    float given(int64_t slot) const { return priorities_[slot]; }
+
+    // The priority of a row that becomes live without one: the largest ever or the largest live one, by max_priority.
+    float largest() const;
+
+    // The row in a slot has no priority; it is not live.
+    void forget(int64_t slot) { priorities_[slot] = not_given; }
+    // Gives a row its priority, live or not.
+    void give(int64_t slot, float priority);
+    // The row becomes live, with `otherwise` if it was given no priority.
+    void make_live(int64_t slot, float otherwise);
+    // The row stops being live; its priority stays with it.
+    void make_dead(int64_t slot);
+    // A priority was seen: what follows takes it if it is the largest.
+    void raise_largest(float priority);
+    void commit();
+
+    // No row is live. The largest priority ever stays.
+    void clear();
+    void set_alpha(double alpha);
+
+ private:
+    static constexpr float not_given = -1.0f;
+    static constexpr int64_t max_staged = 2048;
+
+    void stage(int64_t slot);
+    float leaf(int64_t slot) const;
+
+    int64_t capacity_;
+    double alpha_;
+    Memory memory_;
+    float* priorities_;  // by slot, not_given or p
+    SumTree tree_;
+    LiveSet live_;
+    std::optional<MaximumTree> live_maximum_;  // with PER_MAX_NOW
+    float largest_ever_ = 1.0f;
+
+    Memory staging_;
+    int64_t n_staged_ = 0;
+    int64_t* staged_slots_;
+    float* staged_leaves_;
+};
+
+}  // namespace per::cpu

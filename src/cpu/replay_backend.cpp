@@ -1,0 +1,298 @@
+#include "cpu/replay_backend.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cmath>
+
+#include "cast.h"
+#include "error.h"
+#include "td_error.h"
+
+namespace per::cpu {
+
+CpuReplayBackend::CpuReplayBackend(const per_replay_options& options, const Fields& fields)
+    : state_(options, fields),
+      writer_(state_, options),
+      gather_(state_),
+      gamma_(options.gamma),
+      epsilon_(options.epsilon),
+      skips_invalid_(options.on_invalid == PER_INVALID_SKIP),
+      seed_(options.seed),
+      beta_{options.beta, options.beta_final, options.beta_steps},
+      given_(static_cast<size_t>(fields.count())) {}
+
+void CpuReplayBackend::add(const ReplaySteps& steps, int64_t* ids_out, void*) {
+    writer_.add(steps, ids_out);
+}
+
+void CpuReplayBackend::cut(int64_t count, const int64_t* env_ids, void*) {
+    const float largest = state_.priorities.largest();
+    for (int64_t j = 0; j < count; ++j) {
+        const int64_t env = env_ids != nullptr ? env_ids[j] : j;
+        Lane& lane = state_.lane(env);
+        if (lane.in_episode()) state_.apply(env, cut_episode(lane, state_.rules), largest);
+    }
+    state_.priorities.commit();
+}
+
+// ---------------------------------------------------------------------------------------------------------- batches
+
+Return CpuReplayBackend::return_of(int64_t env, int64_t slot, int64_t n_step) const {
+    const Ring& ring = state_.ring();
+    return n_step_return(
+        n_step, gamma_, [&](int64_t k) { return state_.rows.flags()[ring.moved(env, slot, k)]; },
+        [&](int64_t k) { return state_.rows.rewards()[ring.moved(env, slot, k)]; });
+}
+
+GatherRow CpuReplayBackend::gather_row(int64_t env, int64_t slot, const Return& window) const {
+    const Ring& ring = state_.ring();
+    const int64_t stack = gather_.stack();
+    // Distances from the row's slot instead of row numbers: only differences matter.
+    const auto flags_of = [&](int64_t distance) { return state_.rows.flags()[ring.moved(env, slot, distance)]; };
+    GatherRow row = {env, slot, slot, 0, 0, false};
+    row.frames_before = static_cast<int32_t>(frames_before(0, stack, flags_of));
+    if (!gather_.wants_next()) return row;
+
+    const int64_t last = window.n_steps - 1;
+    if (window.bootstrap == last) {  // its own last observation stands in
+        row.next_slot = ring.moved(env, slot, last);
+        row.next_frames_before = static_cast<int32_t>(frames_before(last, stack, flags_of));
+        return row;
+    }
+    row.next_is_own_array = state_.rules.store_next_observation;
+    row.next_slot = ring.moved(env, slot, row.next_is_own_array ? last : last + 1);
+    if (stack > 1) row.next_frames_before = static_cast<int32_t>(1 + frames_before(last, stack - 1, flags_of));
+    return row;
+}
+
+void CpuReplayBackend::write_row(int64_t i, int64_t slot, const Return& window, const per_batch& batch) const {
+    if (batch.reward != nullptr) batch.reward[i] = window.reward;
+    if (batch.discount != nullptr) batch.discount[i] = window.discount;
+    if (batch.n_steps != nullptr) batch.n_steps[i] = window.n_steps;
+    if (batch.terminated != nullptr) batch.terminated[i] = (window.last_flags & row_terminated) != 0;
+    if (batch.truncated != nullptr) batch.truncated[i] = (window.last_flags & row_truncated) != 0;
+    if (batch.priorities != nullptr) batch.priorities[i] = state_.priorities.priority(slot);
+}
+
+void CpuReplayBackend::write_windows(int64_t n_step, const per_batch& batch) {
+    constexpr size_t distance = 8;
+    const Ring& ring = state_.ring();
+    const std::vector<int64_t>& slots = draws_.slots;
+    gather_rows_.resize(slots.size());
+    for (size_t i = 0; i < slots.size(); ++i) {
+        if (i + distance < slots.size()) {
+            __builtin_prefetch(state_.rows.flags() + slots[i + distance]);
+            __builtin_prefetch(state_.rows.rewards() + slots[i + distance]);
+        }
+        const int64_t env = ring.env_of_slot(slots[i]);
+        const Return window = return_of(env, slots[i], n_step);
+        gather_rows_[i] = gather_row(env, slots[i], window);
+        write_row(static_cast<int64_t>(i), slots[i], window, batch);
+        if (batch.ids != nullptr) batch.ids[i] = ring.id(env, ring.row_of_slot(env, slots[i], state_.lane(env).head));
+    }
+}
+
+void CpuReplayBackend::sample(const ReplaySample& sample, void*) {
+    if (live() == 0) throw Error(PER_ERROR_EMPTY, "no transition is live");
+    const bool by_schedule = std::isnan(sample.beta);
+    draw_live(state_.priorities, {sample.batch_size, sample.scheme, seed_, static_cast<uint64_t>(batches_)}, draws_);
+    gather_.prepare(sample.batch, false);
+    write_windows(sample.n_step, sample.batch);
+    if (sample.batch.weights != nullptr)
+        write_weights(draws_, by_schedule ? beta_.beta() : sample.beta, sample.batch.weights);
+    if (sample.batch.probabilities != nullptr) write_probabilities(draws_, sample.batch.probabilities);
+    gather_.run(gather_rows_);
+    ++batches_;
+    if (by_schedule) ++beta_.step;
+}
+
+// --------------------------------------------------------------------------------------------------------- rows by id
+
+CpuReplayBackend::Row CpuReplayBackend::row_of(int64_t i, int64_t id) const {
+    if (id == -1) return {0, -1, 0, false};
+    const Ring& ring = state_.ring();
+    const int64_t env = ring.env_of_id(id);
+    const int64_t k = ring.row_of_id(id);
+    if (id < 0 || k >= state_.lane(env).head)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "ids[%" PRId64 "] is %" PRId64 ": never issued", i, id);
+    return {env, k, ring.slot(env, k), k >= oldest_row(state_.lane(env), state_.rules)};
+}
+
+// Whether an update reaches the row: it is live, or will be.
+bool CpuReplayBackend::accepts(const Row& row) const {
+    if (!row.is_there) return false;
+    return state_.priorities.live().contains(row.slot) || is_pending(state_.lane(row.env), state_.rules, row.k);
+}
+
+float CpuReplayBackend::update_priority(const ReplayUpdate& update, int64_t i) const {
+    if (update.td_errors == nullptr) return update.priorities[i];
+    return td_error_priority(update.td_errors + i, update.n_critics, update.count, epsilon_);
+}
+
+void CpuReplayBackend::check_update(const ReplayUpdate& update) const {
+    for (int64_t i = 0; i < update.count; ++i) {
+        row_of(i, update.ids[i]);
+        if (skips_invalid_) continue;
+        const float p = update_priority(update, i);
+        if (is_priority(p)) continue;
+        if (update.td_errors == nullptr)
+            throw Error(PER_ERROR_INVALID_ARGUMENT, "priorities[%" PRId64 "] is %g: must be finite and >= 0", i,
+                        static_cast<double>(p));
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "td_errors[%" PRId64
+                    "] gives the priority %g: TD errors must be finite, and |td_error| + epsilon "
+                    "within float32",
+                    i, static_cast<double>(p));
+    }
+}
+
+void CpuReplayBackend::update(const ReplayUpdate& update, void*) {
+    check_update(update);
+    PriorityStore& priorities = state_.priorities;
+    slots_.clear();
+    slots_.reserve(static_cast<size_t>(update.count));
+    for (int64_t i = 0; i < update.count; ++i) {
+        const float p = update_priority(update, i);
+        const Row row = row_of(i, update.ids[i]);
+        if (!is_priority(p)) {
+            ++state_.counters.rejected_updates;
+        } else if (!accepts(row)) {
+            ++state_.counters.stale_updates;
+        } else {
+            priorities.give(row.slot, p);
+            slots_.push_back(row.slot);
+        }
+    }
+    // Only what the last of equal ids left behind counts.
+    for (int64_t slot : slots_) priorities.raise_largest(priorities.given(slot));
+    priorities.commit();
+}
+
+void CpuReplayBackend::priorities(int64_t count, const int64_t* ids, float* priorities_out, void*) {
+    for (int64_t i = 0; i < count; ++i) row_of(i, ids[i]);
+    for (int64_t i = 0; i < count; ++i) {
+        const Row row = row_of(i, ids[i]);
+        priorities_out[i] = row.is_there ? state_.priorities.priority(row.slot) : 0.0f;
+    }
+}
+
+// A row as it was added: one step, one frame.
+Return CpuReplayBackend::step_of(const Row& row) const {
+    const uint8_t flags = state_.rows.flags()[row.slot];
+    const bool terminated = flags & row_terminated;
+    const bool repeats_own = terminated && flags & row_final_unknown;
+    return {state_.rows.rewards()[row.slot], terminated ? 0.0f : static_cast<float>(gamma_), 1, flags,
+            repeats_own ? 0 : 1};
+}
+
+void CpuReplayBackend::check_row(int64_t i, int64_t id, bool wants_next) const {
+    const Row row = row_of(i, id);
+    if (!row.is_there)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "ids[%" PRId64 "] is %" PRId64 ": not there (any more)", i, id);
+    const uint8_t flags = state_.rows.flags()[row.slot];
+    if (!(flags & row_is_step))
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "ids[%" PRId64 "] is %" PRId64 ": a final observation, no transition",
+                    i, id);
+    const Lane& lane = state_.lane(row.env);
+    const bool next_is_due = lane.state == LaneState::running && row.k == lane.head - 1;
+    if (wants_next && (next_is_due || is_never_live(flags)))
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "ids[%" PRId64 "] is %" PRId64 ": its next observation is not known; leave next_fields out", i, id);
+}
+
+void CpuReplayBackend::get(int64_t count, const int64_t* ids, const per_batch& batch, void*) {
+    gather_.prepare(batch, true);
+    for (int64_t i = 0; i < count; ++i) check_row(i, ids[i], gather_.wants_next());
+    gather_rows_.resize(static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i) {
+        const Row row = row_of(i, ids[i]);
+        const Return step = step_of(row);
+        gather_rows_[static_cast<size_t>(i)] = gather_row(row.env, row.slot, step);
+        write_row(i, row.slot, step, batch);
+        if (batch.ids != nullptr) batch.ids[i] = ids[i];
+    }
+    gather_.run(gather_rows_);
+}
+
+void CpuReplayBackend::set(int64_t count, const int64_t* ids, const per_array* fields, void*) {
+    slots_.resize(static_cast<size_t>(count));
+    is_there_.resize(static_cast<size_t>(count));
+    int64_t n_stale = 0;
+    for (int64_t i = 0; i < count; ++i) {
+        const Row row = row_of(i, ids[i]);
+        const bool is_there = row.is_there && state_.rows.flags()[row.slot] & row_is_step;
+        slots_[static_cast<size_t>(i)] = is_there ? row.slot : -1;
+        is_there_[static_cast<size_t>(i)] = is_there;
+        n_stale += !is_there;
+    }
+    for (int64_t i = 0; i < state_.fields.count(); ++i) {
+        if (fields[i].data == nullptr) continue;
+        const Field& field = state_.fields[i];
+        read_values(field.name, {fields[i], 1}, field.dtype, field.elements, count, is_there_.data(),
+                    given_[static_cast<size_t>(i)]);
+    }
+    for (int64_t i = 0; i < state_.fields.count(); ++i) {
+        if (fields[i].data == nullptr) continue;
+        write_to_slots(given_[static_cast<size_t>(i)], slots_, state_.fields[i].bytes, state_.rows.field(i));
+    }
+    state_.counters.stale_updates += n_stale;
+}
+
+// ------------------------------------------------------------------------------------------------------ whole buffer
+
+void CpuReplayBackend::clear(void*) {
+    for (Lane& lane : state_.lanes) {
+        lane.first = lane.head;
+        lane.tail = lane.head;
+        if (lane.in_episode()) lane.state = LaneState::idle;
+    }
+    state_.priorities.clear();
+}
+
+void CpuReplayBackend::set_alpha(double alpha, void*) {
+    state_.priorities.set_alpha(alpha);
+}
+
+void CpuReplayBackend::set_beta(double beta, void*) {
+    beta_.first = beta;
+    beta_.n_steps = 0;
+}
+
+void CpuReplayBackend::set_gamma(double gamma, void*) {
+    gamma_ = gamma;
+}
+
+void CpuReplayBackend::set_n_step(int64_t n_step, void*) {
+    const float largest = state_.priorities.largest();
+    WindowRules rules = state_.rules;
+    rules.n_step = n_step;
+    for (int64_t env = 0; env < state_.ring().n_envs; ++env) {
+        const int64_t before = complete_end(state_.lane(env), state_.rules);
+        const int64_t after = complete_end(state_.lane(env), rules);
+        state_.make_live(env, {before, after}, largest);
+        state_.make_dead(env, {after, before});
+    }
+    state_.rules = rules;
+    state_.priorities.commit();
+}
+
+void CpuReplayBackend::statistics(per_replay_statistics& statistics_out) {
+    const ReplayCounters& counters = state_.counters;
+    const SumTree& tree = state_.priorities.tree();
+    statistics_out.live = live();
+    statistics_out.added = counters.added;
+    statistics_out.dropped = counters.dropped;
+    statistics_out.episodes = counters.episodes;
+    statistics_out.cuts = counters.cuts;
+    statistics_out.samples = batches_;
+    statistics_out.beta_step = beta_.step;
+    statistics_out.stale_updates = counters.stale_updates;
+    statistics_out.rejected_updates = counters.rejected_updates;
+    statistics_out.total = static_cast<double>(tree.total_mass()) / power_of_two(tree.scale());
+    statistics_out.max_priority = static_cast<double>(state_.priorities.largest());
+    statistics_out.alpha = state_.priorities.alpha();
+    statistics_out.beta = beta_.beta();
+    statistics_out.gamma = gamma_;
+}
+
+}  // namespace per::cpu

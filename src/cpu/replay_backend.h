@@ -1,0 +1,82 @@
+// The replay buffer in host memory.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backend.h"
+#include "beta_schedule.h"
+#include "cpu/draw.h"
+#include "cpu/gather.h"
+#include "cpu/given_steps.h"
+#include "cpu/replay_state.h"
+#include "cpu/step_writer.h"
+#include "fields.h"
+#include "n_step.h"
+
+namespace per::cpu {
+
+class CpuReplayBackend : public ReplayBackend {
+ public:
+    // `options` as resolved; `fields` must outlive the backend.
+    CpuReplayBackend(const per_replay_options& options, const Fields& fields);
+
+    void add(const ReplaySteps& steps, int64_t* ids_out, void* stream) override;
+    void cut(int64_t count, const int64_t* env_ids, void* stream) override;
+    void sample(const ReplaySample& sample, void* stream) override;
+    void update(const ReplayUpdate& update, void* stream) override;
+    void priorities(int64_t count, const int64_t* ids, float* priorities_out, void* stream) override;
+    void get(int64_t count, const int64_t* ids, const per_batch& batch, void* stream) override;
+    void set(int64_t count, const int64_t* ids, const per_array* fields, void* stream) override;
+    void clear(void* stream) override;
+
+    void set_alpha(double alpha, void* stream) override;
+    void set_beta(double beta, void* stream) override;
+    void set_gamma(double gamma, void* stream) override;
+    void set_n_step(int64_t n_step, void* stream) override;
+
+    int64_t live() override { return state_.priorities.live().count(); }
+    void statistics(per_replay_statistics& statistics_out) override;
+    void synchronize(void*) override {}
+
+ private:
+    // What an id names.
+    struct Row {
+        int64_t env;
+        int64_t k;
+        int64_t slot;
+        bool is_there;  // not overwritten, not cleared; -1 is never there
+    };
+    Row row_of(int64_t i, int64_t id) const;
+
+    void check_row(int64_t i, int64_t id, bool wants_next) const;
+    Return step_of(const Row& row) const;
+
+    bool accepts(const Row& row) const;
+    float update_priority(const ReplayUpdate& update, int64_t i) const;
+    void check_update(const ReplayUpdate& update) const;
+
+    Return return_of(int64_t env, int64_t slot, int64_t n_step) const;
+    GatherRow gather_row(int64_t env, int64_t slot, const Return& window) const;
+    void write_windows(int64_t n_step, const per_batch& batch);
+    void write_row(int64_t i, int64_t slot, const Return& window, const per_batch& batch) const;
+
+    ReplayState state_;
+    StepWriter writer_;
+    Gather gather_;
+    double gamma_;
+    double epsilon_;
+    bool skips_invalid_;
+    uint64_t seed_;
+    int64_t batches_ = 0;  // drawn; with the seed the whole random state
+    BetaSchedule beta_;
+
+    // Kept from call to call.
+    Draws draws_;
+    std::vector<GatherRow> gather_rows_;
+    std::vector<GivenValues> given_;
+    std::vector<int64_t> slots_;
+    std::vector<uint8_t> is_there_;
+};
+
+}  // namespace per::cpu

@@ -1,0 +1,49 @@
+#include "cpu/replay_state.h"
+
+namespace per::cpu {
+namespace {
+
+WindowRules rules_of(const per_replay_options& options, const Fields& fields) {
+    WindowRules rules = {};
+    rules.ring = {options.capacity / options.n_envs, options.n_envs};
+    rules.n_step = options.n_step;
+    rules.stack = fields.max_stack();
+    rules.store_next_observation = options.store_next_observation != 0;
+    rules.drops_reset_step = options.autoreset == PER_AUTORESET_NEXT_STEP;
+    return rules;
+}
+
+}  // namespace
+
+ReplayState::ReplayState(const per_replay_options& options, const Fields& declared)
+    : fields(declared),
+      rules(rules_of(options, declared)),
+      rows(declared, options.capacity, options.store_next_observation != 0),
+      priorities(options.capacity, options.alpha, options.max_priority),
+      lanes(static_cast<size_t>(options.n_envs)) {}
+
+void ReplayState::make_live(int64_t env, RowRange range, float otherwise) {
+    for (int64_t row = range.first; row < range.end; ++row) priorities.make_live(ring().slot(env, row), otherwise);
+}
+
+void ReplayState::make_dead(int64_t env, RowRange range) {
+    for (int64_t row = range.first; row < range.end; ++row) priorities.make_dead(ring().slot(env, row));
+}
+
+void ReplayState::apply(int64_t env, const Cut& cut, float largest) {
+    rows.flags()[ring().slot(env, cut.row)] |= cut.flags;
+    make_live(env, cut.completed, largest);
+    ++counters.cuts;
+    ++counters.episodes;
+}
+
+void ReplayState::advance_tail(int64_t env) {
+    Lane& lane = this->lane(env);
+    const auto flags_of = [&](int64_t row) { return flags(env, row); };
+    const int64_t tail = first_with_stack(oldest_row(lane, rules), lane, rules.stack, flags_of);
+    if (tail == lane.tail) return;
+    make_dead(env, {lane.tail, tail});
+    lane.tail = tail;
+}
+
+}  // namespace per::cpu

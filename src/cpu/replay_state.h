@@ -1,0 +1,53 @@
+// What a replay buffer in host memory holds.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cpu/priority_store.h"
+#include "cpu/row_store.h"
+#include "fields.h"
+#include "per.h"
+#include "window.h"
+
+namespace per::cpu {
+
+// Counted since creation; see per_replay_statistics.
+struct ReplayCounters {
+    int64_t added = 0;
+    int64_t dropped = 0;
+    int64_t episodes = 0;
+    int64_t cuts = 0;
+    int64_t stale_updates = 0;
+    int64_t rejected_updates = 0;
+};
+
+// Rows, their lanes and their priorities, and the changes that keep them together. The rules are those of window.h.
+struct ReplayState {
+    // `options` as resolved: capacity a multiple of n_envs.
+    ReplayState(const per_replay_options& options, const Fields& fields);
+
+    const Fields& fields;
+    WindowRules rules;
+    RowStore rows;
+    PriorityStore priorities;
+    std::vector<Lane> lanes;
+    ReplayCounters counters;
+
+    const Ring& ring() const { return rules.ring; }
+    Lane& lane(int64_t env) { return lanes[static_cast<size_t>(env)]; }
+    const Lane& lane(int64_t env) const { return lanes[static_cast<size_t>(env)]; }
+    uint8_t flags(int64_t env, int64_t row) const { return rows.flags()[ring().slot(env, row)]; }
+
+    // Rows become live, `otherwise` being the priority of those that were given none.
+    void make_live(int64_t env, RowRange range, float otherwise);
+    void make_dead(int64_t env, RowRange range);
+
+    // Does to rows what cut_episode() said.
+    void apply(int64_t env, const Cut& cut, float largest);
+
+    // Moves the lane's tail past rows that have been overwritten, or whose stack has.
+    void advance_tail(int64_t env);
+};
+
+}  // namespace per::cpu

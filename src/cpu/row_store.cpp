@@ -1,0 +1,25 @@
+#include "cpu/row_store.h"
+
+#include <new>
+
+namespace per::cpu {
+
+std::size_t array_bytes(int64_t count, int64_t bytes) {
+    int64_t product;
+    if (__builtin_mul_overflow(count, bytes, &product)) throw std::bad_alloc();
+    return static_cast<std::size_t>(product);
+}
+
+RowStore::RowStore(const Fields& fields, int64_t capacity, bool store_next_observation)
+    : reward_memory_(array_bytes(capacity, sizeof(float))), flag_memory_(array_bytes(capacity, sizeof(uint8_t))) {
+    for (const Field& field : fields) {
+        const std::size_t bytes = array_bytes(capacity, field.bytes);
+        fields_.emplace_back(bytes);
+        next_fields_.emplace_back();
+        if (store_next_observation && field.is_observation()) next_fields_.back() = Memory(bytes);
+    }
+    rewards_ = reinterpret_cast<float*>(reward_memory_.data());
+    flags_ = reinterpret_cast<uint8_t*>(flag_memory_.data());
+}
+
+}  // namespace per::cpu

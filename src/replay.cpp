@@ -1,0 +1,271 @@
+#include "replay.h"
+
+#include <cinttypes>
+#include <mutex>
+
+#include "cast.h"
+#include "cpu/replay_backend.h"
+#include "error.h"
+#include "replay_options.h"
+
+namespace per {
+namespace {
+
+constexpr int64_t largest_batch = int64_t{1} << 24;
+
+const per_replay_options& checked(const per_replay_options& options) {
+    check_replay_options(options);
+    return options;
+}
+
+std::unique_ptr<ReplayBackend> create_backend(const per_replay_options& options, const Fields& fields) {
+    if (options.device == PER_CPU) return std::make_unique<cpu::CpuReplayBackend>(options, fields);
+    throw Error(PER_ERROR_NO_DEVICE, "device is PER_CUDA: this libper was built without CUDA");
+}
+
+void require_array(const char* name, const per_array& array) {
+    if (array.data == nullptr) throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is missing", name);
+}
+
+// A number for each step and environment, that may be left out or not.
+void check_flags(const char* name, const per_array& array, const Entries& entries) {
+    if (array.data != nullptr) check_array(name, array, entries);
+}
+
+void check_numbers(const char* name, const per_array& array, const Entries& entries) {
+    if (array.data == nullptr) return;
+    check_array(name, array, entries);
+    check_cast(name, array.dtype, PER_FLOAT32);
+}
+
+GivenArray checked_field(const std::string& name, const per_array& array, const Field& field, Entries entries) {
+    require_array(name.c_str(), array);
+    entries.shape = field.shape;
+    if (field.is_observation()) entries.stack = field.stack;
+    const GivenArray given = {array, check_array(name, array, entries)};
+    check_cast(name, array.dtype, field.dtype);
+    return given;
+}
+
+void check_env_id(int64_t i, int64_t env, int64_t n_envs) {
+    if (env >= 0 && env < n_envs) return;
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "env_ids[%" PRId64 "] is %" PRId64 ": allowed are 0 .. %" PRId64, i, env,
+                n_envs - 1);
+}
+
+}  // namespace
+
+Replay::Replay(const per_replay_options& options)
+    : fields_(checked(options)),
+      options_(resolve_replay_options(options, fields_)),
+      backend_(create_backend(options_, fields_)),
+      given_fields_(static_cast<size_t>(fields_.count())),
+      given_next_fields_(static_cast<size_t>(fields_.count())),
+      last_add_(static_cast<size_t>(options.n_envs), 0) {}
+
+// -------------------------------------------------------------------------------------------------------------- add
+
+void Replay::add(const per_steps& steps, int64_t* ids_out, void* stream) {
+    const std::unique_lock guard(lock_);
+    const ReplaySteps checked = checked_steps(steps);
+    if (checked.length > 0 && checked.n_envs > 0) backend_->add(checked, ids_out, stream);
+}
+
+void Replay::check_environments(const per_steps& steps) {
+    ++n_adds_;
+    for (int64_t j = 0; j < steps.n_envs; ++j) {
+        const int64_t env = steps.env_ids[j];
+        check_env_id(j, env, options_.n_envs);
+        uint64_t& last = last_add_[static_cast<size_t>(env)];
+        if (last == n_adds_)
+            throw Error(PER_ERROR_INVALID_ARGUMENT, "env_ids[%" PRId64 "] is %" PRId64 ": given twice", j, env);
+        last = n_adds_;
+    }
+}
+
+// Whether the observations after the steps are given: all of them or none.
+bool Replay::check_next_fields(const per_steps& steps) const {
+    const Field* given = nullptr;
+    const Field* missing = nullptr;
+    for (int64_t i = 0; i < fields_.count(); ++i) {
+        if (!fields_[i].is_observation()) continue;
+        const bool has_data = steps.next_fields != nullptr && steps.next_fields[i].data != nullptr;
+        (has_data ? given : missing) = &fields_[i];
+    }
+    if (given != nullptr && missing != nullptr)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is missing: %s is given, and all or none are allowed",
+                    missing->next_name.c_str(), given->next_name.c_str());
+    if (given == nullptr && options_.store_next_observation)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is missing (store_next_observation is 1)",
+                    missing->next_name.c_str());
+    return given != nullptr;
+}
+
+ReplaySteps Replay::checked_steps(const per_steps& steps) {
+    if (steps.length < 0) throw Error(PER_ERROR_INVALID_ARGUMENT, "length is %" PRId64 ": must be >= 0", steps.length);
+    ReplaySteps checked = {};
+    checked.length = steps.length;
+    checked.n_envs = options_.n_envs;
+    if (steps.env_ids != nullptr) {
+        if (steps.n_envs < 0)
+            throw Error(PER_ERROR_INVALID_ARGUMENT, "n_envs is %" PRId64 ": must be >= 0", steps.n_envs);
+        check_environments(steps);
+        checked.n_envs = steps.n_envs;
+        checked.env_ids = steps.env_ids;
+    }
+    if (checked.length == 0 || checked.n_envs == 0) return checked;
+    int64_t n_entries;
+    if (__builtin_mul_overflow(checked.length, checked.n_envs, &n_entries))
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "length is %" PRId64 ": too many steps", steps.length);
+
+    if (steps.fields == nullptr) throw Error(PER_ERROR_INVALID_ARGUMENT, "fields is NULL");
+    const Entries entries = {checked.length, checked.n_envs, {}, 1};
+    const bool has_next = check_next_fields(steps);
+    for (int64_t i = 0; i < fields_.count(); ++i) {
+        const Field& field = fields_[i];
+        given_fields_[static_cast<size_t>(i)] = checked_field(field.name, steps.fields[i], field, entries);
+        if (has_next && field.is_observation())
+            given_next_fields_[static_cast<size_t>(i)] =
+                checked_field(field.next_name, steps.next_fields[i], field, entries);
+    }
+    require_array("reward", steps.reward);
+    require_array("terminated", steps.terminated);
+    require_array("truncated", steps.truncated);
+    check_numbers("reward", steps.reward, entries);
+    check_flags("terminated", steps.terminated, entries);
+    check_flags("truncated", steps.truncated, entries);
+    check_flags("mask", steps.mask, entries);
+    check_flags("next_mask", steps.next_mask, entries);
+    check_numbers("priorities", steps.priorities, entries);
+    check_numbers("td_errors", steps.td_errors, entries);
+    if (steps.priorities.data != nullptr && steps.td_errors.data != nullptr)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "priorities and td_errors are both given: at most one is allowed");
+
+    checked.fields = given_fields_.data();
+    checked.next_fields = has_next ? given_next_fields_.data() : nullptr;
+    checked.reward = steps.reward;
+    checked.terminated = steps.terminated;
+    checked.truncated = steps.truncated;
+    checked.mask = steps.mask;
+    checked.next_mask = steps.next_mask;
+    checked.priorities = steps.priorities;
+    checked.td_errors = steps.td_errors;
+    return checked;
+}
+
+void Replay::cut(int64_t count, const int64_t* env_ids, void* stream) {
+    const std::unique_lock guard(lock_);
+    if (env_ids == nullptr) count = options_.n_envs;
+    if (env_ids != nullptr)
+        for (int64_t i = 0; i < count; ++i) check_env_id(i, env_ids[i], options_.n_envs);
+    backend_->cut(count, env_ids, stream);
+}
+
+// ----------------------------------------------------------------------------------------------------- rows in and out
+
+void Replay::sample(const per_sample_options& options, int64_t batch_size, const per_batch& batch, void* stream) {
+    const std::unique_lock guard(lock_);
+    if (batch_size < 1 || batch_size > largest_batch)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "batch_size is %" PRId64 ": allowed are 1 .. %" PRId64, batch_size,
+                    largest_batch);
+    if (batch.mask != nullptr)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "mask is not NULL: the buffer holds single transitions");
+    ReplaySample sample = resolve_sample_options(options, options_);
+    sample.batch_size = batch_size;
+    sample.batch = batch;
+    backend_->sample(sample, stream);
+}
+
+void Replay::update(const ReplayUpdate& update, void* stream) {
+    const std::unique_lock guard(lock_);
+    backend_->update(update, stream);
+}
+
+void Replay::priorities(int64_t count, const int64_t* ids, float* priorities_out, void* stream) {
+    const std::unique_lock guard(lock_);
+    backend_->priorities(count, ids, priorities_out, stream);
+}
+
+void Replay::get(int64_t count, const int64_t* ids, const per_batch& batch, void* stream) {
+    const std::unique_lock guard(lock_);
+    if (batch.weights != nullptr || batch.probabilities != nullptr || batch.mask != nullptr)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is not NULL: rows by id have none",
+                    batch.weights != nullptr         ? "weights"
+                    : batch.probabilities != nullptr ? "probabilities"
+                                                     : "mask");
+    backend_->get(count, ids, batch, stream);
+}
+
+void Replay::set(int64_t count, const int64_t* ids, const per_array* fields, void* stream) {
+    const std::unique_lock guard(lock_);
+    for (int64_t i = 0; i < fields_.count(); ++i) {
+        const Field& field = fields_[i];
+        if (fields[i].data == nullptr) continue;
+        if (field.is_observation())
+            throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is given: rows share observations, which cannot be set",
+                        field.name.c_str());
+        checked_field(field.name, fields[i], field, {1, count, {}, 1});
+    }
+    backend_->set(count, ids, fields, stream);
+}
+
+void Replay::clear(void* stream) {
+    const std::unique_lock guard(lock_);
+    backend_->clear(stream);
+}
+
+// -------------------------------------------------------------------------------------------------------- settings
+
+void Replay::set_alpha(double alpha, void* stream) {
+    const std::unique_lock guard(lock_);
+    check_alpha(alpha);
+    backend_->set_alpha(alpha, stream);
+    options_.alpha = alpha;
+}
+
+void Replay::set_beta(double beta, void* stream) {
+    const std::unique_lock guard(lock_);
+    check_beta(beta);
+    backend_->set_beta(beta, stream);
+    options_.beta = beta;
+    options_.beta_steps = 0;
+}
+
+void Replay::set_gamma(double gamma, void* stream) {
+    const std::unique_lock guard(lock_);
+    check_gamma(gamma);
+    backend_->set_gamma(gamma, stream);
+    options_.gamma = gamma;
+}
+
+void Replay::set_n_step(int64_t n_step, void* stream) {
+    const std::unique_lock guard(lock_);
+    check_n_step(n_step, fields_.max_stack(), options_.capacity / options_.n_envs);
+    backend_->set_n_step(n_step, stream);
+    options_.n_step = n_step;
+}
+
+per_replay_options Replay::describe() {
+    const std::unique_lock guard(lock_);
+    return options_;
+}
+
+int64_t Replay::live() {
+    const std::unique_lock guard(lock_);
+    return backend_->live();
+}
+
+per_replay_statistics Replay::statistics() {
+    const std::unique_lock guard(lock_);
+    per_replay_statistics statistics = default_statistics;
+    backend_->statistics(statistics);
+    statistics.capacity = options_.capacity;
+    return statistics;
+}
+
+void Replay::synchronize(void* stream) {
+    const std::unique_lock guard(lock_);
+    backend_->synchronize(stream);
+}
+
+}  // namespace per

@@ -1,0 +1,59 @@
+// per_replay: what a replay buffer is on every device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "backend.h"
+#include "fields.h"
+#include "handle_lock.h"
+#include "per.h"
+
+namespace per {
+
+// A backend and its lock, and the checks of what is known on the host. Pointers to structs and to outputs have been
+// checked, and that `count` is not negative.
+class Replay {
+ public:
+    explicit Replay(const per_replay_options& options);
+
+    int32_t device() const { return options_.device; }
+
+    void add(const per_steps& steps, int64_t* ids_out, void* stream);
+    void cut(int64_t count, const int64_t* env_ids, void* stream);
+    void sample(const per_sample_options& options, int64_t batch_size, const per_batch& batch, void* stream);
+    void update(const ReplayUpdate& update, void* stream);
+    void priorities(int64_t count, const int64_t* ids, float* priorities_out, void* stream);
+    void get(int64_t count, const int64_t* ids, const per_batch& batch, void* stream);
+    void set(int64_t count, const int64_t* ids, const per_array* fields, void* stream);
+    void clear(void* stream);
+
+    void set_alpha(double alpha, void* stream);
+    void set_beta(double beta, void* stream);
+    void set_gamma(double gamma, void* stream);
+    void set_n_step(int64_t n_step, void* stream);
+
+    per_replay_options describe();
+    int64_t live();
+    per_replay_statistics statistics();
+    void synchronize(void* stream);
+
+ private:
+    ReplaySteps checked_steps(const per_steps& steps);
+    void check_environments(const per_steps& steps);
+    bool check_next_fields(const per_steps& steps) const;
+
+    Fields fields_;
+    per_replay_options options_;  // as resolved, and as set since
+    std::unique_ptr<ReplayBackend> backend_;
+    HandleLock lock_;
+
+    // Of the call that holds the lock; kept for the next.
+    std::vector<GivenArray> given_fields_;
+    std::vector<GivenArray> given_next_fields_;
+    std::vector<uint64_t> last_add_;  // by environment: the number of the call that last had it
+    uint64_t n_adds_ = 0;
+};
+
+}  // namespace per
