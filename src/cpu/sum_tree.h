@@ -46,6 +46,10 @@ class SumTree {
     const float* leaves() const { return leaves_; }
     void rebuild();
 
+    // Sums of a level from 1 on, n_nodes of shape().
+    const uint64_t* sums(int level) const { return sums_[level]; }
+    const TreeShape& shape() const { return shape_; }
+
     // Draws leaves in proportion to their masses, total_mass() > 0. Not for PER_WITHOUT_REPLACEMENT.
     void draw(const DrawRequest& request, int64_t* indices_out, uint64_t* masses_out) const;
 

@@ -1,0 +1,231 @@
+#include "cpu/sum_tree.h"
+
+#include <gtest/gtest.h>
+
+#include <cfloat>
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "random.h"
+
+namespace per::cpu {
+namespace {
+
+// A tree without a tree: priorities, and masses counted from the first.
+struct NaiveTree {
+    std::vector<float> priorities;
+
+    uint64_t mass(int64_t i, int scale) const {
+        return static_cast<uint64_t>(std::ceil(std::ldexp(static_cast<double>(priorities[i]), scale)));
+    }
+
+    uint64_t total(int scale) const {
+        uint64_t sum = 0;
+        for (std::size_t i = 0; i < priorities.size(); ++i) sum += mass(static_cast<int64_t>(i), scale);
+        return sum;
+    }
+
+    int64_t find(uint64_t unit, int scale) const {
+        int64_t i = 0;
+        for (; unit >= mass(i, scale); ++i) unit -= mass(i, scale);
+        return i;
+    }
+};
+
+void expect_same_levels(const SumTree& tree, const NaiveTree& naive) {
+    const TreeShape& shape = tree.shape();
+    std::vector<uint64_t> below(static_cast<std::size_t>(shape.n_nodes[0]));
+    for (int64_t i = 0; i < tree.capacity(); ++i) {
+        ASSERT_EQ(tree.priority(i), naive.priorities[i]);
+        below[i] = naive.mass(i, tree.scale());
+    }
+    for (int level = 1; level < shape.n_levels; ++level) {
+        const std::size_t fan_out = level == 1 ? leaves_per_line : sums_per_line;
+        std::vector<uint64_t> sums(static_cast<std::size_t>(shape.n_nodes[level]));
+        for (std::size_t i = 0; i < below.size(); ++i) sums[i / fan_out] += below[i];
+        for (std::size_t i = 0; i < sums.size(); ++i) ASSERT_EQ(tree.sums(level)[i], sums[i]) << level << " " << i;
+        below = sums;
+    }
+    ASSERT_EQ(tree.total_mass(), naive.total(tree.scale()));
+}
+
+void expect_limits(const SumTree& tree) {
+    EXPECT_LT(tree.total_mass(), total_mass_limit);
+    for (int64_t i = 0; i < tree.capacity(); ++i) EXPECT_LT(tree.mass(i), leaf_mass_limit);
+}
+
+uint64_t naive_target(const DrawRequest& request, int64_t i, uint64_t total) {
+    const uint64_t random =
+        random64(request.seed, request.step, request.scheme == PER_SYSTEMATIC ? 0 : static_cast<uint64_t>(i));
+    if (request.scheme == PER_INDEPENDENT) return independent_target(random, total);
+    return stratified_target(random, static_cast<uint64_t>(i), stratum_width(request.batch_size), total);
+}
+
+void expect_same_draws(const SumTree& tree, const NaiveTree& naive, const DrawRequest& request) {
+    std::vector<int64_t> indices(static_cast<std::size_t>(request.batch_size), -1);
+    std::vector<uint64_t> masses(indices.size());
+    tree.draw(request, indices.data(), masses.data());
+    for (int64_t i = 0; i < request.batch_size; ++i) {
+        const uint64_t target = naive_target(request, i, tree.total_mass());
+        ASSERT_EQ(indices[i], naive.find(target, tree.scale()));
+        ASSERT_EQ(masses[i], naive.mass(indices[i], tree.scale()));
+    }
+}
+
+class RandomOperations {
+ public:
+    RandomOperations(int64_t capacity, uint64_t seed)
+        : numbers_(seed), tree_(capacity), naive_{std::vector<float>(static_cast<std::size_t>(capacity))} {}
+
+    void step() {
+        switch (numbers_() % 8) {
+            case 0:
+                set_run();
+                break;
+            case 1:
+                rewrite();
+                break;
+            case 2:
+                if (numbers_() % 8 == 0) reset();
+                break;
+            default:
+                set();
+        }
+        expect_limits(tree_);
+        expect_same_levels(tree_, naive_);
+        if (tree_.total_mass() == 0) return;
+        for (const int scheme : {PER_STRATIFIED, PER_INDEPENDENT, PER_SYSTEMATIC})
+            expect_same_draws(tree_, naive_,
+                              {1 + static_cast<int64_t>(numbers_() % 70), scheme, numbers_(), numbers_()});
+        expect_same_units();
+    }
+
+ private:
+    int64_t any_index() { return static_cast<int64_t>(numbers_() % static_cast<uint64_t>(tree_.capacity())); }
+
+    // Mostly of one magnitude, which changes from time to time; zeros and extremes in between.
+    float any_priority() {
+        const uint64_t kind = numbers_() % 200;
+        if (kind < 20) return 0.0f;
+        if (kind == 20) return FLT_TRUE_MIN;
+        if (kind == 21) return FLT_MAX;
+        if (kind == 22) exponent_ = static_cast<int>(numbers_() % 260) - 140;
+        return static_cast<float>(std::ldexp(static_cast<double>(numbers_() >> 11) * 0x1p-53, exponent_));
+    }
+
+    void set() {
+        const std::size_t count = numbers_() % 2 == 0 ? numbers_() % 4 : numbers_() % 100;
+        std::vector<int64_t> indices(count);
+        std::vector<float> priorities(count);
+        for (std::size_t i = 0; i < count; ++i) {
+            indices[i] = i > 0 && numbers_() % 4 == 0 ? indices[i - 1] : any_index();
+            priorities[i] = any_priority();
+            naive_.priorities[indices[i]] = priorities[i];
+        }
+        tree_.set(static_cast<int64_t>(count), indices.data(), priorities.data());
+    }
+
+    void set_run() {
+        const int64_t first = any_index();
+        const int64_t count = static_cast<int64_t>(numbers_() % static_cast<uint64_t>(tree_.capacity() - first + 1));
+        std::vector<float> priorities(static_cast<std::size_t>(count));
+        for (int64_t i = 0; i < count; ++i) naive_.priorities[first + i] = priorities[i] = any_priority();
+        tree_.set_run(first, count, priorities.data());
+    }
+
+    void rewrite() {
+        for (int64_t i = 0; i < tree_.capacity(); ++i) naive_.priorities[i] = tree_.leaves()[i] = any_priority();
+        tree_.rebuild();
+    }
+
+    void reset() {
+        naive_.priorities.assign(naive_.priorities.size(), 0.0f);
+        tree_.reset();
+    }
+
+    void expect_same_units() {
+        for (int i = 0; i < 20; ++i) {
+            const uint64_t unit = i == 0 ? tree_.total_mass() - 1 : numbers_() % tree_.total_mass();
+            int64_t index = -1;
+            uint64_t mass = 0;
+            tree_.find(1, &unit, &index, i % 2 == 0 ? &mass : nullptr);
+            ASSERT_EQ(index, naive_.find(unit, tree_.scale()));
+            if (i % 2 == 0) {
+                ASSERT_EQ(mass, naive_.mass(index, tree_.scale()));
+            }
+        }
+    }
+
+    std::mt19937_64 numbers_;
+    SumTree tree_;
+    NaiveTree naive_;
+    int exponent_ = 0;
+};
+
+TEST(SumTree, equals_a_naive_tree_after_every_operation) {
+    for (const int64_t capacity : {1, 2, 15, 16, 17, 31, 33, 128, 129, 777, 1025, 8300}) {
+        RandomOperations operations(capacity, static_cast<uint64_t>(capacity));
+        for (int step = 0; step < (capacity > 1000 ? 60 : 300); ++step) {
+            operations.step();
+            if (testing::Test::HasFatalFailure()) FAIL() << "capacity " << capacity << ", step " << step;
+        }
+    }
+}
+
+TEST(SumTree, a_rescale_brings_the_total_between_2_to_the_55_and_2_to_the_56) {
+    SumTree tree(100000);
+    std::vector<float> priorities(100000);
+    std::mt19937 numbers(1);
+    for (const int exponent : {0, -20, -140, 100}) {
+        for (float& priority : priorities) priority = std::ldexp(static_cast<float>(numbers() % 1000 + 1), exponent);
+        std::copy(priorities.begin(), priorities.end(), tree.leaves());
+        tree.rebuild();
+        EXPECT_GE(tree.total_mass(), (uint64_t{1} << 55) - 100000);
+        EXPECT_LE(tree.total_mass(), uint64_t{1} << 56);
+    }
+}
+
+// Leaves shrink one by one: the scale follows when the average leaf is below 2^20 units and the total has fallen 16-fold.
+TEST(SumTree, a_shrinking_total_gets_a_larger_scale) {
+    constexpr int64_t n = 5000;
+    SumTree tree(n);
+    std::vector<float> priorities(n, 1.0f);
+    tree.set_run(0, n, priorities.data());
+    const int before = tree.scale();
+    const float small = 1e-20f;
+    for (int64_t i = 0; i < n; ++i) tree.set(1, &i, &small);
+    EXPECT_GT(tree.scale(), before + 40);
+    EXPECT_GE(tree.total_mass(), static_cast<uint64_t>(n) << 20);
+}
+
+TEST(SumTree, alternating_extremes_cost_one_change_of_scale) {
+    constexpr int64_t n = 10000;
+    SumTree tree(n);
+    std::vector<float> priorities(n, 1.0f);
+    tree.set_run(0, n, priorities.data());
+    std::mt19937_64 numbers(2);
+    int changes = 0;
+    for (int i = 0; i < 5000; ++i) {
+        const int before = tree.scale();
+        const auto index = static_cast<int64_t>(numbers() % n);
+        const float priority = i % 2 == 0 ? 1e30f : 1e-30f;
+        tree.set(1, &index, &priority);
+        changes += tree.scale() != before;
+    }
+    EXPECT_EQ(changes, 1);
+}
+
+TEST(SumTree, memory_is_at_most_4_6_bytes_a_leaf) {
+    const TreeShape shape = tree_shape(int64_t{1} << 40);
+    EXPECT_EQ(shape.n_levels, max_levels);
+    for (const int64_t capacity : {int64_t{1000000}, int64_t{1} << 40}) {
+        const TreeShape large = tree_shape(capacity);
+        double bytes = 4.0 * static_cast<double>(large.n_nodes[0]);
+        for (int level = 1; level < large.n_levels; ++level) bytes += 8.0 * static_cast<double>(large.n_nodes[level]);
+        EXPECT_LT(bytes / static_cast<double>(capacity), 4.6);
+    }
+}
+
+}  // namespace
+}  // namespace per::cpu
