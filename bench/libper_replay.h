@@ -1,0 +1,56 @@
+#ifndef PER_BENCH_LIBPER_REPLAY_H
+#define PER_BENCH_LIBPER_REPLAY_H
+
+#include <per.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "row.h"
+
+namespace bench {
+
+/* A per_replay of one environment that holds the rows of row.h. */
+class LibperReplay {
+ public:
+    LibperReplay(const RowKind& kind, int64_t capacity);
+
+    int64_t next_step() const { return next_step_; }
+
+    /* Adds steps in one call, or in one call each. `priorities` may be NULL: the largest so far. */
+    void add(const Steps& steps, const float* priorities, int64_t* ids_out);
+    void add_singly(const Steps& steps, int64_t* ids_out);
+
+    /* Draws a batch with weights and ids, and with everything else that was stored. */
+    void sample_rows(Rows& rows);
+
+    /* Draws weights and ids only, in proportion to priorities or not. */
+    void sample_ids(per_prioritization prioritization, std::vector<int64_t>& ids, std::vector<float>& weights);
+
+    /* Reads what is stored under rows.ids. */
+    void get(Rows& rows) const;
+
+    std::vector<float> priorities(const std::vector<int64_t>& ids) const;
+    double alpha() const;
+
+ private:
+    per_batch outputs(Rows& rows) const;
+    void add_part(const Steps& steps, int64_t first, int64_t length, const float* priorities, int64_t* ids_out);
+
+    struct Free {
+        void operator()(per_replay* replay) const { per_replay_free(replay); }
+    };
+
+    RowKind kind_;
+    std::vector<per_array> field_arrays_;
+    std::vector<per_array> next_field_arrays_;
+    mutable std::vector<void*> field_outputs_;
+    mutable std::vector<void*> next_field_outputs_;
+    int64_t next_step_ = 0;
+    std::unique_ptr<per_replay, Free> replay_;
+};
+
+}  // namespace bench
+
+#endif

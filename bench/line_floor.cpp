@@ -1,0 +1,42 @@
+#include "line_floor.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace bench {
+
+LineFloor::LineFloor(int64_t capacity)
+    : leaves_(capacity), sums_((capacity + 15) / 16), upper_sums_((capacity + 127) / 128) {
+    // Written once: pages that were never written are all the same page of zeros.
+    std::fill_n(leaves_.data(), leaves_.size(), 1);
+    std::fill_n(sums_.data(), sums_.size(), 1);
+    std::fill_n(upper_sums_.data(), upper_sums_.size(), 1);
+}
+
+uint64_t LineFloor::read(int64_t count, const int64_t* indices) const {
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < count; ++i) sum += at(indices[i]);
+    return sum;
+}
+
+void LineFloor::write(int64_t count, const int64_t* indices) {
+    for (int64_t i = 0; i < count; ++i) {
+        const int64_t index = indices[i];
+        ++leaves_[index];
+        ++sums_[index / 16];
+        ++upper_sums_[index / 128];
+    }
+}
+
+uint64_t LineFloor::at(int64_t index) const {
+    return leaves_[index] + sums_[index / 16] + upper_sums_[index / 128];
+}
+
+uint64_t LineFloor::total() const {
+    uint64_t sum = 0;
+    sum = std::accumulate(leaves_.data(), leaves_.data() + leaves_.size(), sum);
+    sum = std::accumulate(sums_.data(), sums_.data() + sums_.size(), sum);
+    return std::accumulate(upper_sums_.data(), upper_sums_.data() + upper_sums_.size(), sum);
+}
+
+}  // namespace bench

@@ -1,0 +1,16 @@
+#ifndef PER_BENCH_MACHINE_H
+#define PER_BENCH_MACHINE_H
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace bench {
+
+/* What a figure depends on besides the code. */
+nlohmann::ordered_json machine_description();  // processor, cores, caches, memory, pages, system
+std::string compiler_description();
+std::string source_commit();
+
+}  // namespace bench
+
+#endif

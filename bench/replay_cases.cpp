@@ -1,0 +1,327 @@
+#include "replay_cases.h"
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "draws.h"
+
+namespace bench {
+namespace {
+
+/* A ring of observations is not made larger: libper's and the plain one, which stores them twice, are there at once. */
+constexpr int64_t largest_ring_bytes = int64_t{1} << 30;
+
+/* Draws that the check of probabilities looks at; see check_mean_priority(). */
+constexpr int64_t checked_draws = 4096;
+
+RowKind kind_of(const std::string& case_name) {
+    if (case_name == "gather_u8_84x84x4") {
+        return RowKind{case_name, {{"observation", PER_UINT8, {84, 84, 4}}, {"action", PER_INT32, {}}}};
+    }
+    if (case_name == "gather_f32_32x32x3") {
+        return RowKind{case_name, {{"observation", PER_FLOAT32, {32, 32, 3}}, {"action", PER_INT32, {}}}};
+    }
+    if (case_name == "uniform") return RowKind{case_name, {{"observation", PER_UINT8, {}}}};
+    return RowKind{case_name, {{"observation", PER_FLOAT32, {17}}, {"action", PER_FLOAT32, {6}}}};
+}
+
+std::vector<float> random_priorities(Xoshiro& random, int64_t count) {
+    std::vector<float> priorities(static_cast<size_t>(count));
+    for (float& priority : priorities) priority = static_cast<float>(1e-6 - std::log(1 - random.uniform()));
+    return priorities;
+}
+
+/* Weights are (q_min / q)^beta with q = p^alpha. */
+void check_replay_weights(const LibperReplay& replay, const std::vector<int64_t>& ids,
+                          const std::vector<float>& weights) {
+    const std::vector<float> priorities = replay.priorities(ids);
+    const double smallest = *std::min_element(priorities.begin(), priorities.end());
+    require(smallest > 0, "what is drawn is live");
+    const double exponent = replay.alpha() * static_cast<double>(weights_beta);
+    for (size_t i = 0; i < ids.size(); ++i) {
+        const double weight = std::pow(smallest / static_cast<double>(priorities[i]), exponent);
+        require(std::fabs(weights[i] - weight) <= 1e-5 * weight, "a weight is (q_min / q)^beta");
+    }
+}
+
+/*
+ * The mean priority of some thousand draws is the one that P(i) says, by a naive sum over all live rows: proportional and
+ * uniform draws differ by half of it, while chance moves it by 2 %. Seeds are fixed: it never fails by chance later on.
+ */
+template <class DrawIds>
+void check_mean_priority(ReplayStage& stage, double exponent, int64_t batch, DrawIds draw_ids) {
+    double expected = 0;
+    double total = 0;
+    for (const float priority : stage.libper().priorities(stage.newest_ids())) {
+        if (priority == 0) continue;
+        const double mass = std::pow(static_cast<double>(priority), exponent);
+        expected += mass * static_cast<double>(priority);
+        total += mass;
+    }
+    expected /= total;
+    double sum = 0;
+    int64_t draws = 0;
+    for (; draws < checked_draws; draws += batch) {
+        for (const float priority : stage.libper().priorities(draw_ids())) sum += static_cast<double>(priority);
+    }
+    const double mean = sum / static_cast<double>(draws);
+    require(std::fabs(mean - expected) < 0.15 * expected, "rows are drawn with the probabilities asked for");
+}
+
+// -------------------------------------------------------------------------------------------------------- gather
+
+Variant libper_gather(ReplayStage& stage, int64_t batch) {
+    auto rows = std::make_shared<Rows>(stage.kind(), batch);
+    LibperReplay& replay = stage.libper();
+    const auto run = [=, &replay] { replay.sample_rows(*rows); };
+    const auto verify = [=, &stage, &replay] {
+        const auto draw_ids = [&]() -> const std::vector<int64_t>& {
+            run();
+            return rows->ids;
+        };
+        draw_ids();
+        check_rows(stage.kind(), *rows);
+        check_replay_weights(replay, rows->ids, rows->weights);
+        check_mean_priority(stage, replay.alpha(), batch, draw_ids);
+    };
+    return Variant{"libper", [] {}, run, verify};
+}
+
+Variant plain_gather(ReplayStage& stage, int64_t batch) {
+    auto rows = std::make_shared<Rows>(stage.kind(), batch);
+    auto draws = std::make_shared<Draws>(batch);
+    PlainReplay& replay = stage.plain();
+    const auto run = [=, &replay] { replay.sample(*draws, *rows); };
+    const auto verify = [=, &stage, &replay] {
+        run();
+        Rows found = *rows;
+        for (int64_t& id : found.ids) id = replay.row_in(id);
+        check_rows(stage.kind(), found);
+    };
+    return Variant{"binary_float32", [] {}, run, verify};
+}
+
+Variant gather_floor(ReplayStage& stage, int64_t batch) {
+    auto rows = std::make_shared<Rows>(stage.kind(), batch);
+    auto slots = std::make_shared<std::vector<int64_t>>(static_cast<size_t>(batch));
+    PlainReplay& replay = stage.plain();
+    const auto prepare = [=, &stage] { stage.stratified_slots(*slots); };
+    const auto run = [=, &replay] { replay.copy_rows_and_followers(*slots, *rows); };
+    const auto verify = [=, &stage, &replay] {
+        prepare();
+        run();
+        Rows found = *rows;
+        for (int64_t& id : found.ids) id = replay.row_in(id);
+        check_rows(stage.kind(), found);
+    };
+    return Variant{"floor", prepare, run, verify};
+}
+
+/* One memcpy of as many bytes as the batch has, from anywhere in the ring. */
+Variant gather_memcpy(ReplayStage& stage, int64_t batch) {
+    PlainReplay& replay = stage.plain();
+    const int64_t bytes = std::min(batch * stage.kind().bytes(), replay.ring_bytes());
+    auto out = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(bytes));
+    auto first = std::make_shared<int64_t>();
+    const auto prepare = [=, &stage, &replay] { *first = stage.random().below(replay.ring_bytes() - bytes + 1); };
+    const auto run = [=, &replay] { replay.copy_bytes(*first, bytes, out->data()); };
+    const auto verify = [=, &replay] {
+        prepare();
+        run();
+        std::vector<std::byte> again(out->size());
+        for (int64_t i = 0; i < bytes; ++i) replay.copy_bytes(*first + i, 1, again.data() + i);
+        require(again == *out, "the bytes are copied");
+    };
+    return Variant{"memcpy", prepare, run, verify};
+}
+
+// ----------------------------------------------------------------------------------------------------------- add
+
+/* `singly`: one call a step. */
+Variant libper_add(const char* name, ReplayStage& stage, int64_t batch, bool singly) {
+    auto steps = std::make_shared<Steps>(stage.kind(), batch);
+    auto ids = std::make_shared<std::vector<int64_t>>(static_cast<size_t>(batch));
+    LibperReplay& replay = stage.libper();
+    const auto prepare = [=, &stage, &replay] { steps->set(stage.kind(), replay.next_step()); };
+    const auto run = [=, &replay] {
+        if (singly) {
+            replay.add_singly(*steps, ids->data());
+        } else {
+            replay.add(*steps, nullptr, ids->data());
+        }
+    };
+    const auto verify = [=, &stage, &replay] {
+        prepare();
+        const int64_t first_step = replay.next_step();
+        run();
+        Rows rows(stage.kind(), batch);
+        for (int64_t i = 0; i < batch; ++i) {
+            require((*ids)[i] == row_of_step(first_step + i), "an id counts the rows of its environment");
+            rows.ids[i] = (*ids)[i];
+        }
+        replay.get(rows);
+        check_rows(stage.kind(), rows);
+        const std::vector<float> priorities = replay.priorities(*ids);
+        require(*std::min_element(priorities.begin(), priorities.end()) > 0, "what is added is live");
+    };
+    return Variant{name, prepare, run, verify};
+}
+
+/* `with_tree`: as the plain replay adds; else the copies alone. */
+Variant plain_add(const char* name, ReplayStage& stage, int64_t batch, bool with_tree) {
+    auto steps = std::make_shared<Steps>(stage.kind(), batch);
+    PlainReplay& replay = stage.plain();
+    const auto prepare = [=, &stage, &replay] { steps->set(stage.kind(), replay.next_step()); };
+    const auto run = [=, &replay] {
+        if (with_tree) {
+            replay.add(*steps);
+        } else {
+            replay.store(*steps);
+        }
+    };
+    const auto verify = [=, &stage, &replay] {
+        prepare();
+        const int64_t first_step = replay.next_step();
+        run();
+        std::vector<int64_t> slots;
+        for (int64_t i = 0; i < batch; ++i) {
+            const int64_t slot = (first_step + i) % replay.capacity();
+            require(replay.row_in(slot) == row_of_step(first_step + i), "a step is in the slot that follows the last");
+            // The row's follower must be there, and be its next observation.
+            const bool has_follower = i + 1 < batch && slot + 1 < replay.capacity();
+            if (has_follower && !is_terminated(replay.row_in(slot))) slots.push_back(slot);
+        }
+        Rows rows(stage.kind(), static_cast<int64_t>(slots.size()));
+        replay.copy_rows_and_followers(slots, rows);
+        for (int64_t& id : rows.ids) id = replay.row_in(id);
+        check_rows(stage.kind(), rows);
+    };
+    return Variant{name, prepare, run, verify};
+}
+
+// ------------------------------------------------------------------------------------------------------- uniform
+
+Variant ids_variant(const char* name, ReplayStage& stage, int64_t batch, per_prioritization prioritization) {
+    auto ids = std::make_shared<std::vector<int64_t>>(static_cast<size_t>(batch));
+    auto weights = std::make_shared<std::vector<float>>(static_cast<size_t>(batch));
+    LibperReplay& replay = stage.libper();
+    const auto run = [=, &replay] { replay.sample_ids(prioritization, *ids, *weights); };
+    const auto verify = [=, &stage, &replay] {
+        const auto draw_ids = [&]() -> const std::vector<int64_t>& {
+            run();
+            return *ids;
+        };
+        const bool uniform = prioritization == PER_UNIFORM;
+        check_mean_priority(stage, uniform ? 0 : replay.alpha(), batch, draw_ids);
+        if (!uniform) return check_replay_weights(replay, *ids, *weights);
+        const std::vector<float> priorities = replay.priorities(*ids);
+        require(*std::min_element(priorities.begin(), priorities.end()) > 0, "what is drawn is live");
+        require(std::all_of(weights->begin(), weights->end(), [](float weight) { return weight == 1; }),
+                "weights of uniform draws are 1");
+    };
+    return Variant{name, [] {}, run, verify};
+}
+
+/* A random number for each draw, and nothing else. */
+Variant uniform_floor(ReplayStage& stage, int64_t batch) {
+    auto slots = std::make_shared<std::vector<int64_t>>(static_cast<size_t>(batch));
+    const auto run = [=, &stage] {
+        for (int64_t& slot : *slots) slot = stage.random().below(stage.capacity());
+    };
+    const auto verify = [=, &stage] {
+        run();
+        const auto [least, most] = std::minmax_element(slots->begin(), slots->end());
+        require(*least >= 0 && *most < stage.capacity(), "a draw is a slot");
+    };
+    return Variant{"floor", [] {}, run, verify};
+}
+
+}  // namespace
+
+ReplayStage::ReplayStage(const std::string& case_name, int64_t capacity)
+    : kind_(kind_of(case_name)), capacity_(capacity), libper_(kind_, capacity) {
+    // Past the end of the ring, so that the oldest rows have been overwritten.
+    fill(capacity + capacity / 3, [this](const Steps& steps) {
+        const std::vector<float> priorities = random_priorities(random_, steps.length());
+        std::vector<int64_t> ids(static_cast<size_t>(steps.length()));
+        libper_.add(steps, priorities.data(), ids.data());
+    });
+}
+
+template <class Add>
+void ReplayStage::fill(int64_t steps, Add add) {
+    constexpr int64_t run_bytes = 1 << 20;
+    const int64_t run = std::clamp(run_bytes / kind_.bytes(), int64_t{1}, std::max(int64_t{1}, capacity_ / 4));
+    Steps given(kind_, run);
+    for (int64_t step = 0; step < steps; step += run) {
+        given.set(kind_, step);
+        add(given);
+    }
+}
+
+PlainReplay& ReplayStage::plain() {
+    if (!plain_) {
+        plain_.emplace(kind_, capacity_);
+        fill(capacity_ + capacity_ / 3, [this](const Steps& steps) { plain_->store(steps); });
+        Xoshiro random(9);
+        plain_->set_priorities(random_priorities(random, capacity_).data());
+    }
+    return *plain_;
+}
+
+void ReplayStage::stratified_slots(std::vector<int64_t>& slots) {
+    const PlainReplay& replay = plain();
+    const int64_t newest = (replay.next_step() - 1) % capacity_;
+    const auto followed = [&](int64_t slot) {
+        return slot + 1 < capacity_ && slot != newest && !is_terminated(replay.row_in(slot));
+    };
+    const double stratum = static_cast<double>(capacity_ - 2) / static_cast<double>(slots.size());
+    double i = 0;
+    for (int64_t& slot : slots) {
+        slot = static_cast<int64_t>((i + random_.uniform()) * stratum);
+        while (!followed(slot)) slot = (slot + 1) % capacity_;
+        ++i;
+    }
+}
+
+std::vector<int64_t> ReplayStage::newest_ids() const {
+    const int64_t next_row = row_of_step(libper_.next_step() - 1) + 1;
+    std::vector<int64_t> ids;
+    for (int64_t id = next_row - capacity_; id < next_row; ++id) {
+        if (!is_final_observation(id)) ids.push_back(id);
+    }
+    return ids;
+}
+
+const std::vector<std::string>& replay_case_names() {
+    static const std::vector<std::string> names = {"add", "gather", "gather_u8_84x84x4", "gather_f32_32x32x3",
+                                                   "uniform"};
+    return names;
+}
+
+int64_t replay_capacity(const std::string& case_name, int64_t capacity) {
+    return std::min(capacity, largest_ring_bytes / kind_of(case_name).fields[0].bytes());
+}
+
+std::vector<Variant> replay_case(const std::string& case_name, ReplayStage& stage, int64_t batch) {
+    std::vector<Variant> variants;
+    if (case_name == "add") {
+        variants.push_back(libper_add("libper", stage, batch, false));
+        variants.push_back(libper_add("libper_single_steps", stage, batch, true));
+        variants.push_back(plain_add("binary_float32", stage, batch, true));
+        variants.push_back(plain_add("floor", stage, batch, false));
+    } else if (case_name == "uniform") {
+        variants.push_back(ids_variant("libper", stage, batch, PER_UNIFORM));
+        variants.push_back(ids_variant("libper_proportional", stage, batch, PER_PROPORTIONAL));
+        variants.push_back(uniform_floor(stage, batch));
+    } else {
+        variants.push_back(libper_gather(stage, batch));
+        variants.push_back(plain_gather(stage, batch));
+        variants.push_back(gather_floor(stage, batch));
+        variants.push_back(gather_memcpy(stage, batch));
+    }
+    return variants;
+}
+
+}  // namespace bench

@@ -1,0 +1,57 @@
+#ifndef PER_BENCH_REPLAY_CASES_H
+#define PER_BENCH_REPLAY_CASES_H
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "libper_replay.h"
+#include "plain_replay.h"
+#include "row.h"
+#include "variant.h"
+#include "xoshiro.h"
+
+namespace bench {
+
+/* Full replay buffers with the rows of one case. */
+class ReplayStage {
+ public:
+    ReplayStage(const std::string& case_name, int64_t capacity);
+
+    const RowKind& kind() const { return kind_; }
+    int64_t capacity() const { return capacity_; }
+    LibperReplay& libper() { return libper_; }
+    PlainReplay& plain();
+
+    /* Slots of the plain replay, in the order of stratified draws, whose next observation is in the slot after them. */
+    void stratified_slots(std::vector<int64_t>& slots);
+
+    /* Ids that may be live. */
+    std::vector<int64_t> newest_ids() const;
+
+    Xoshiro& random() { return random_; }
+
+ private:
+    template <class Add>
+    void fill(int64_t steps, Add add);
+
+    RowKind kind_;
+    int64_t capacity_;
+    Xoshiro random_{9};
+    LibperReplay libper_;
+    std::optional<PlainReplay> plain_;
+};
+
+/* The cases of the replay: what they do is in README.md. */
+const std::vector<std::string>& replay_case_names();
+
+/* `capacity`, or what the case's rows have room for in a few GiB. */
+int64_t replay_capacity(const std::string& case_name, int64_t capacity);
+
+/* All that is measured of one of them. The variants refer to the stage. */
+std::vector<Variant> replay_case(const std::string& case_name, ReplayStage& stage, int64_t batch);
+
+}  // namespace bench
+
+#endif

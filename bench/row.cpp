@@ -1,0 +1,109 @@
+#include "row.h"
+
+#include <cstring>
+#include <functional>
+#include <numeric>
+
+#include "variant.h"
+
+namespace bench {
+namespace {
+
+int64_t bytes_of(per_dtype dtype) {
+    return dtype == PER_UINT8 ? 1 : 4;
+}  // the dtypes that the rows here have
+
+template <class T>
+void write_counting(std::byte* out, int64_t elements, int64_t first) {
+    T* const values = reinterpret_cast<T*>(out);
+    for (int64_t i = 0; i < elements; ++i) values[i] = static_cast<T>(first + i);
+}
+
+std::vector<std::vector<std::byte>> arrays(const RowKind& kind, int64_t length, bool next) {
+    std::vector<std::vector<std::byte>> result;
+    for (const RowField& field : kind.fields) {
+        const bool given = !next || field.is_observation();
+        result.emplace_back(given ? static_cast<size_t>(length * field.bytes()) : 0);
+    }
+    return result;
+}
+
+}  // namespace
+
+int64_t RowField::elements() const {
+    return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+}
+
+int64_t RowField::bytes() const {
+    return elements() * bytes_of(dtype);
+}
+
+int64_t RowKind::bytes() const {
+    int64_t sum = sizeof(float) + sizeof(uint8_t);
+    for (const RowField& field : fields) sum += field.is_observation() ? 2 * field.bytes() : field.bytes();
+    return sum;
+}
+
+void write_value(const RowField& field, int64_t row, std::byte* out) {
+    // Neighbouring rows differ in every element; float32 holds these numbers exactly.
+    const int64_t first = row * 31 % 65521 + (field.is_observation() ? 0 : 7);
+    switch (field.dtype) {
+        case PER_UINT8:
+            return write_counting<uint8_t>(out, field.elements(), first);
+        case PER_INT32:
+            return write_counting<int32_t>(out, field.elements(), first);
+        default:
+            return write_counting<float>(out, field.elements(), first);
+    }
+}
+
+Steps::Steps(const RowKind& kind, int64_t length)
+    : fields(arrays(kind, length, false)),
+      next_fields(arrays(kind, length, true)),
+      reward(static_cast<size_t>(length)),
+      terminated(static_cast<size_t>(length)),
+      truncated(static_cast<size_t>(length)) {}
+
+void Steps::set(const RowKind& kind, int64_t first_step) {
+    for (int64_t i = 0; i < length(); ++i) {
+        const int64_t row = row_of_step(first_step + i);
+        for (size_t f = 0; f < kind.fields.size(); ++f) {
+            const RowField& field = kind.fields[f];
+            write_value(field, row, fields[f].data() + i * field.bytes());
+            if (field.is_observation()) write_value(field, row + 1, next_fields[f].data() + i * field.bytes());
+        }
+        reward[i] = reward_of(row);
+        terminated[i] = is_terminated(row);
+    }
+}
+
+Rows::Rows(const RowKind& kind, int64_t batch)
+    : fields(arrays(kind, batch, false)),
+      next_fields(arrays(kind, batch, true)),
+      reward(static_cast<size_t>(batch)),
+      terminated(static_cast<size_t>(batch)),
+      weights(static_cast<size_t>(batch)),
+      ids(static_cast<size_t>(batch)) {}
+
+void check_rows(const RowKind& kind, const Rows& rows) {
+    for (int64_t i = 0; i < rows.batch(); ++i) {
+        const int64_t row = rows.ids[i];
+        require(!is_final_observation(row), "no final observation is drawn");
+        require(rows.reward[i] == reward_of(row), "a row has its reward");
+        require(rows.terminated[i] == is_terminated(row), "a row has its flag");
+        for (size_t f = 0; f < kind.fields.size(); ++f) {
+            const RowField& field = kind.fields[f];
+            const auto bytes = static_cast<size_t>(field.bytes());
+            std::vector<std::byte> expected(bytes);
+            write_value(field, row, expected.data());
+            require(std::memcmp(expected.data(), rows.fields[f].data() + i * field.bytes(), bytes) == 0,
+                    "a row has the values that were stored in it");
+            if (!field.is_observation()) continue;
+            write_value(field, row + 1, expected.data());
+            require(std::memcmp(expected.data(), rows.next_fields[f].data() + i * field.bytes(), bytes) == 0,
+                    "a row's next observation is that of the row after it");
+        }
+    }
+}
+
+}  // namespace bench

@@ -1,0 +1,54 @@
+#ifndef PER_BENCH_TREE_CHECK_H
+#define PER_BENCH_TREE_CHECK_H
+
+#include <cstdint>
+#include <vector>
+
+#include "draws.h"
+#include "libper_tree.h"
+
+namespace bench {
+
+/*
+ * What a structure makes of its priorities, as a naive model computes it: the mass of a leaf and the total, and how far
+ * the structure may be from either. long double holds sums of libper's masses, below 2^62, exactly.
+ */
+struct Masses {
+    bool whole;         // libper's are: mass(p) = ceil(p * unit), and their sums exact; those of others are p
+    double unit;        // 2^scale, so that the product with a float32 is exact
+    long double total;  // as the structure has it
+
+    double of(float priority) const;
+    /* Room that the structure's rounding needs at the borders of `batch` strata. */
+    long double slack(int64_t batch) const;
+};
+
+Masses masses_of(const LibperTree& tree);
+
+template <class Tree>
+Masses masses_of(const Tree& tree) {
+    return Masses{false, 1, tree.total()};
+}
+
+/* Each of these throws WrongResult. `priorities` are those of all leaves, in order. */
+
+void check_total(const Masses& masses, const std::vector<float>& priorities);
+
+/* Draw i lies in the i-th of batch equal parts of the total. */
+void check_strata(const Masses& masses, const std::vector<float>& priorities, const Draws& draws);
+
+/* Every index is a leaf with mass, and what was said of its priority is true. */
+void check_drawn(const std::vector<float>& priorities, const Draws& draws);
+
+void check_distinct(const Draws& draws);
+
+/* Weights are (q_min / q)^weights_beta. */
+void check_weights(const Draws& draws);
+
+/* `after` is `before` with the updates made, in order. */
+void check_update(std::vector<float> before, const std::vector<int64_t>& indices, const std::vector<float>& priorities,
+                  const std::vector<float>& after);
+
+}  // namespace bench
+
+#endif
