@@ -1,0 +1,281 @@
+#include "exchange.h"
+
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "numpy.h"
+
+namespace per::bridge {
+
+namespace {
+
+constexpr int max_axes = 16;
+
+std::vector<std::byte> bytes_of(const py::handle& object) {
+    const auto text = object.cast<std::string_view>();
+    const auto* begin = reinterpret_cast<const std::byte*>(text.data());
+    return {begin, begin + text.size()};
+}
+
+template <typename Function>
+Function function_at(const py::dict& addresses, const char* name) {
+    return reinterpret_cast<Function>(addresses[name].cast<uintptr_t>());
+}
+
+template <typename T>
+T& at(std::vector<std::byte>& block, size_t offset) {
+    return *reinterpret_cast<T*>(block.data() + offset);
+}
+
+// The shape of an array for this batch. numpy and DLPack take it as a pointer to what they may write to.
+struct Shape {
+    Shape(const Output& output, int64_t batch_size) : ndim(static_cast<int>(output.shape.size())) {
+        std::copy(output.shape.begin(), output.shape.end(), axes);
+        axes[0] = batch_size;
+    }
+    bool equals(const int64_t* other, int other_ndim) const {
+        return ndim == other_ndim && std::equal(axes, axes + ndim, other);
+    }
+    int ndim;
+    int64_t axes[max_axes];
+};
+
+void set_python_error(void*, const char* kind, const char* message) {
+    const py::gil_scoped_acquire acquire;
+    PyErr_Format(PyExc_MemoryError, "%s: %s", kind, message);
+}
+
+}  // namespace
+
+Exchange::Exchange(py::object plain, py::object handle, const py::dict& addresses, const py::dict& layout,
+                   py::object check, py::object as_array)
+    : plain_(std::move(plain)),
+      handle_object_(std::move(handle)),
+      handle_(reinterpret_cast<per_replay*>(addresses["handle"].cast<uintptr_t>())),
+      functions_{function_at<decltype(Functions::add)>(addresses, "per_replay_add"),
+                 function_at<decltype(Functions::sample)>(addresses, "per_replay_sample"),
+                 function_at<decltype(Functions::update_priorities)>(addresses, "per_replay_update_priorities"),
+                 function_at<decltype(Functions::set_priorities)>(addresses, "per_replay_set_priorities")},
+      check_(std::move(check)),
+      types_(std::move(as_array)),
+      n_fields_(layout["n_fields"].cast<int64_t>()),
+      n_envs_(layout["n_envs"].cast<int64_t>()),
+      steps_block_(bytes_of(layout["steps"])),
+      batch_block_(bytes_of(layout["batch"])),
+      terminated_(offsetof(per_steps, terminated)),
+      places_(layout["places"].cast<py::dict>()),
+      tensors_(nullptr) {
+    for (const py::handle pair : layout["step_arrays"]) {
+        step_arrays_.emplace_back(pair[py::int_(0)], pair[py::int_(1)].cast<size_t>());
+    }
+    for (const py::handle row : layout["outputs"]) {
+        auto shape = row[py::int_(1)].cast<std::vector<int64_t>>();
+        shape.insert(shape.begin(), 0);
+        if (shape.size() > max_axes) throw py::value_error("an array of a batch has too many axes");
+        outputs_.push_back({row[py::int_(0)], std::move(shape), row[py::int_(2)].cast<int32_t>(), row[py::int_(3)],
+                            row[py::int_(4)].cast<size_t>()});
+    }
+    const py::object tensor_type = layout["tensor_type"];
+    if (!tensor_type.is_none()) {
+        tensors_ = types_.exchange_api(reinterpret_cast<PyTypeObject*>(tensor_type.ptr()));
+    }
+}
+
+void Exchange::close() {
+    handle_object_ = py::none();
+    plain_.attr("close")();
+}
+
+// A reference for the time of a call: another thread may close the buffer meanwhile.
+py::object Exchange::keep_open() const {
+    if (handle_object_.is_none()) plain_.attr("handle")();
+    return handle_object_;
+}
+
+void Exchange::check(per_status status) const {
+    if (status != PER_OK) check_(static_cast<int>(status));
+}
+
+void Exchange::read_fields(const py::dict& fields, Reader& reader, std::vector<std::byte>& block) const {
+    const size_t first_next = sizeof(per_steps) + static_cast<size_t>(n_fields_) * sizeof(per_array);
+    auto& steps = at<per_steps>(block, 0);
+    steps.fields = &at<per_array>(block, sizeof(per_steps));
+    steps.next_fields = nullptr;
+    PyObject* name = nullptr;
+    PyObject* source = nullptr;
+    for (Py_ssize_t position = 0; PyDict_Next(fields.ptr(), &position, &name, &source);) {
+        PyObject* place = PyDict_GetItemWithError(places_.ptr(), name);
+        if (place == nullptr) {
+            const py::object error = plain_.attr("unknown")(py::handle(name));
+            PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+            throw py::error_already_set();
+        }
+        if (source == Py_None) continue;
+        const size_t offset = PyLong_AsSize_t(place);
+        if (offset >= first_next) steps.next_fields = &at<per_array>(block, first_next);
+        reader.read(source, name, at<per_array>(block, offset));
+    }
+}
+
+py::object Exchange::add(const py::tuple& step_arrays, const py::dict& fields, const py::object& env_ids, bool is_run) {
+    const py::object open = keep_open();
+    std::vector<std::byte> block = steps_block_;
+    auto& steps = at<per_steps>(block, 0);
+    Reader reader(types_);
+    for (size_t i = 0; i < step_arrays_.size(); ++i) {
+        const auto& [name, offset] = step_arrays_[i];
+        reader.read(PyTuple_GET_ITEM(step_arrays.ptr(), static_cast<Py_ssize_t>(i)), name,
+                    at<per_array>(block, offset));
+    }
+    read_fields(fields, reader, block);
+    int64_t n = n_envs_;
+    if (!env_ids.is_none()) {
+        per_array ids{};
+        reader.read(env_ids.ptr(), py::str("env_ids"), ids);
+        if (ids.dtype != PER_INT64 || ids.ndim != 1) return plain_.attr("add")(step_arrays, fields, env_ids, is_run);
+        steps.env_ids = static_cast<const int64_t*>(ids.data);
+        n = steps.n_envs = ids.shape[0];
+    }
+    const per_array& terminated = steps.terminated;
+    const int ndim = terminated.data != nullptr ? terminated.ndim : 0;
+    if (is_run && ndim == 0) return plain_.attr("add")(step_arrays, fields, env_ids, is_run);
+    if (is_run) steps.length = terminated.shape[0];
+
+    int64_t rows[2] = {steps.length, n};
+    int64_t flags = 1;
+    for (int axis = 0; axis < ndim; ++axis) flags *= terminated.shape[axis];
+    const bool as_flags = flags == steps.length * n;
+    auto* shape = as_flags ? const_cast<int64_t*>(terminated.shape) : (is_run ? rows : rows + 1);
+    const auto ids = py::reinterpret_steal<py::object>(
+        PyArray_SimpleNew(as_flags ? ndim : (is_run ? 2 : 1), reinterpret_cast<npy_intp*>(shape), NPY_INT64));
+    if (!ids) throw py::error_already_set();
+    auto* ids_out = static_cast<int64_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(ids.ptr())));
+    per_status status;
+    {
+        const py::gil_scoped_release release;
+        status = functions_.add(handle_, &steps, ids_out, nullptr);
+    }
+    check(status);
+    return ids;
+}
+
+py::object Exchange::sample(const py::object& batch_size, uintptr_t options, const py::object& out) {
+    const py::object open = keep_open();
+    const Py_ssize_t count = PyLong_Check(batch_size.ptr()) ? PyLong_AsSsize_t(batch_size.ptr()) : -1;
+    if (count < 1) {
+        PyErr_Clear();
+        return plain_.attr("sample")(batch_size, options, out);
+    }
+    std::vector<std::byte> block = batch_block_;
+    auto& batch = at<per_batch>(block, 0);
+    batch.fields = &at<void*>(block, sizeof(per_batch));
+    batch.next_fields = batch.fields + n_fields_;
+    py::object arrays = out;
+    if (out.is_none()) {
+        arrays = new_arrays(count, block);
+    } else if (!reuse(out, count, block)) {
+        return plain_.attr("sample")(batch_size, options, out);
+    }
+    per_status status;
+    {
+        const py::gil_scoped_release release;
+        status =
+            functions_.sample(handle_, reinterpret_cast<const per_sample_options*>(options), count, &batch, nullptr);
+    }
+    check(status);
+    return arrays;
+}
+
+py::object Exchange::new_arrays(int64_t batch_size, std::vector<std::byte>& block) const {
+    py::dict arrays;
+    for (const Output& output : outputs_) {
+        const py::object array = new_array(output, batch_size, &at<void*>(block, output.offset));
+        if (PyDict_SetItem(arrays.ptr(), output.name.ptr(), array.ptr()) != 0) throw py::error_already_set();
+    }
+    return arrays;
+}
+
+py::object Exchange::new_array(const Output& output, int64_t batch_size, void** address) const {
+    Shape shape(output, batch_size);
+    if (tensors_ == nullptr) {
+        Py_INCREF(output.descr.ptr());
+        const auto array = py::reinterpret_steal<py::object>(
+            PyArray_NewFromDescr(&PyArray_Type, reinterpret_cast<PyArray_Descr*>(output.descr.ptr()), shape.ndim,
+                                 reinterpret_cast<npy_intp*>(shape.axes), nullptr, nullptr, 0, nullptr));
+        if (!array) throw py::error_already_set();
+        *address = PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr()));
+        return array;
+    }
+    DLTensor prototype{nullptr, {kDLCPU, 0}, shape.ndim, dlpack_type_of(output.dtype), shape.axes, nullptr, 0};
+    DLManagedTensorVersioned* tensor = nullptr;
+    if (tensors_->managed_tensor_allocator(&prototype, &tensor, nullptr, set_python_error) != 0) {
+        throw py::error_already_set();
+    }
+    *address = static_cast<char*>(tensor->dl_tensor.data) + tensor->dl_tensor.byte_offset;
+    void* object = nullptr;
+    if (tensors_->managed_tensor_to_py_object_no_sync(tensor, &object) != 0) throw py::error_already_set();
+    return py::reinterpret_steal<py::object>(static_cast<PyObject*>(object));
+}
+
+bool Exchange::reuse(const py::dict& out, int64_t batch_size, std::vector<std::byte>& block) {
+    for (const Output& output : outputs_) {
+        PyObject* target = PyDict_GetItemWithError(out.ptr(), output.name.ptr());
+        void* address = target != nullptr ? address_of_target(target, output, batch_size) : nullptr;
+        if (address == nullptr) return false;
+        at<void*>(block, output.offset) = address;
+    }
+    return true;
+}
+
+// Where an array of a batch lies in host memory; NULL unless it may be written and has the output's dtype and shape.
+void* Exchange::address_of_target(PyObject* target, const Output& output, int64_t batch_size) {
+    const Shape shape(output, batch_size);
+    if (PyArray_CheckExact(target)) {
+        auto* array = reinterpret_cast<PyArrayObject*>(target);
+        const auto* axes = reinterpret_cast<const int64_t*>(PyArray_DIMS(array));
+        const bool fits = reinterpret_cast<PyObject*>(PyArray_DESCR(array)) == output.descr.ptr() &&
+                          PyArray_ISCARRAY(array) && shape.equals(axes, PyArray_NDIM(array));
+        return fits ? PyArray_DATA(array) : nullptr;
+    }
+    DLTensor tensor;
+    if (tensors_ == nullptr || types_.exchange_api(Py_TYPE(target)) != tensors_) return nullptr;
+    if (tensors_->dltensor_from_py_object_no_sync(target, &tensor) != 0) {
+        PyErr_Clear();
+        return nullptr;
+    }
+    const bool fits = bridge::dtype_of(tensor.dtype) == static_cast<per_dtype>(output.dtype) &&
+                      is_contiguous_on_host(tensor) && shape.equals(tensor.shape, tensor.ndim);
+    return fits ? static_cast<char*>(tensor.data) + tensor.byte_offset : nullptr;
+}
+
+void Exchange::update(const py::object& ids, const py::object& values, bool are_priorities) {
+    const py::object open = keep_open();
+    Reader reader(types_);
+    per_array id{};
+    per_array value{};
+    reader.read(ids.ptr(), py::str("ids"), id);
+    reader.read(values.ptr(), py::str(are_priorities ? "priorities" : "td_errors"), value);
+    const bool has_critics = value.ndim == 2 && !are_priorities;
+    const bool are_read = id.dtype == PER_INT64 && id.ndim == 1 && value.dtype == PER_FLOAT32 &&
+                          (value.ndim == 1 || has_critics) && value.shape[value.ndim - 1] == id.shape[0] &&
+                          value.data != nullptr && id.data != nullptr;
+    if (!are_read) {
+        plain_.attr("update")(ids, values, are_priorities);
+        return;
+    }
+    const int64_t count = id.shape[0];
+    const auto* id_data = static_cast<const int64_t*>(id.data);
+    const auto* value_data = static_cast<const float*>(value.data);
+    per_status status;
+    {
+        const py::gil_scoped_release release;
+        status = are_priorities ? functions_.set_priorities(handle_, count, id_data, value_data, nullptr)
+                                : functions_.update_priorities(handle_, count, id_data,
+                                                               has_critics ? value.shape[0] : 1, value_data, nullptr);
+    }
+    check(status);
+}
+
+}  // namespace per::bridge

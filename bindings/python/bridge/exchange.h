@@ -1,0 +1,72 @@
+#ifndef PER_BRIDGE_EXCHANGE_H
+#define PER_BRIDGE_EXCHANGE_H
+
+#include <string>
+#include <vector>
+
+#include "reader.h"
+
+namespace per::bridge {
+
+/* An array of a batch: what it is made of, and where its address goes in a block of per_batch. */
+struct Output {
+    py::object name;
+    std::vector<int64_t> shape; /* with room for the batch's axis in front */
+    int32_t dtype;
+    py::object descr; /* numpy's dtype */
+    size_t offset;
+};
+
+/*
+ * The calls of a buffer that take or give many arrays: what per._exchange.Exchange does, in one step from Python. It is
+ * not linked to libper: handle and functions are addresses that cffi found.
+ *
+ * A block is per_steps followed by one per_array for each field and next field, or per_batch followed by one pointer for
+ * each; offsets count from its start. What cannot be read here is left to `plain`, the exchange in Python.
+ */
+class Exchange {
+ public:
+    struct Functions {
+        decltype(&per_replay_add) add;
+        decltype(&per_replay_sample) sample;
+        decltype(&per_replay_update_priorities) update_priorities;
+        decltype(&per_replay_set_priorities) set_priorities;
+    };
+
+    Exchange(py::object plain, py::object handle, const py::dict& addresses, const py::dict& layout, py::object check,
+             py::object as_array);
+
+    py::object add(const py::tuple& step_arrays, const py::dict& fields, const py::object& env_ids, bool is_run);
+    py::object sample(const py::object& batch_size, uintptr_t options, const py::object& out);
+    void update(const py::object& ids, const py::object& values, bool are_priorities);
+    void close();
+
+ private:
+    py::object keep_open() const;
+    void check(per_status status) const;
+    void read_fields(const py::dict& fields, Reader& reader, std::vector<std::byte>& block) const;
+    py::object new_array(const Output& output, int64_t batch_size, void** address) const;
+    py::object new_arrays(int64_t batch_size, std::vector<std::byte>& block) const;
+    bool reuse(const py::dict& out, int64_t batch_size, std::vector<std::byte>& block);
+    void* address_of_target(PyObject* target, const Output& output, int64_t batch_size);
+
+    py::object plain_;
+    py::object handle_object_; /* keeps the handle alive; None once closed */
+    per_replay* handle_;
+    Functions functions_;
+    py::object check_;
+    ArrayTypes types_;
+    int64_t n_fields_;
+    int64_t n_envs_;
+    std::vector<std::byte> steps_block_; /* as per_steps_init() fills it */
+    std::vector<std::byte> batch_block_;
+    std::vector<std::pair<py::object, size_t>> step_arrays_; /* names and offsets */
+    size_t terminated_;                                      /* its offset */
+    py::dict places_;                                        /* offset by name of a field or next field */
+    std::vector<Output> outputs_;
+    const DLPackExchangeAPI* tensors_; /* makes the arrays of batches; NULL: numpy does */
+};
+
+}  // namespace per::bridge
+
+#endif  // PER_BRIDGE_EXCHANGE_H

@@ -1,0 +1,27 @@
+#define PER_BRIDGE_IMPORTS_NUMPY
+#include "exchange.h"
+#include "numpy.h"
+
+namespace py = pybind11;
+
+PYBIND11_MODULE(_bridge, module) {
+    using per::bridge::Exchange;
+    if (_import_array() < 0) throw py::error_already_set();
+
+    module.doc() = "Passes arrays to libper and gives back those of batches; see per._bridging.";
+    // Compared with cffi's: a bridge built for another per.h must not be used.
+    py::dict sizes;
+    sizes["per_array"] = sizeof(per_array);
+    sizes["per_steps"] = sizeof(per_steps);
+    sizes["per_batch"] = sizeof(per_batch);
+    module.attr("sizes") = sizes;
+
+    py::class_<Exchange>(module, "Exchange", "The calls of a buffer that take or give many arrays.")
+        .def(py::init<py::object, py::object, const py::dict&, const py::dict&, py::object, py::object>(),
+             py::arg("plain"), py::arg("handle"), py::arg("addresses"), py::arg("layout"), py::arg("check"),
+             py::arg("as_array"))
+        .def("add", &Exchange::add)
+        .def("sample", &Exchange::sample)
+        .def("update", &Exchange::update)
+        .def("close", &Exchange::close);
+}

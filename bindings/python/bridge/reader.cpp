@@ -1,0 +1,227 @@
+#include "reader.h"
+
+#include <cstring>
+
+#include "numpy.h"
+
+namespace per::bridge {
+
+namespace {
+
+// Shape of numbers, and memory of empty arrays: NULL would say "unchecked" there and "not given" here.
+const int64_t no_axes = 0;
+const uint64_t no_elements = 0;
+
+struct NumpyType {
+    int number;
+    per_dtype dtype;
+};
+constexpr std::array<NumpyType, 12> numpy_types{{{NPY_BOOL, PER_BOOL},
+                                                 {NPY_UINT8, PER_UINT8},
+                                                 {NPY_INT8, PER_INT8},
+                                                 {NPY_UINT16, PER_UINT16},
+                                                 {NPY_INT16, PER_INT16},
+                                                 {NPY_UINT32, PER_UINT32},
+                                                 {NPY_INT32, PER_INT32},
+                                                 {NPY_UINT64, PER_UINT64},
+                                                 {NPY_INT64, PER_INT64},
+                                                 {NPY_FLOAT16, PER_FLOAT16},
+                                                 {NPY_FLOAT32, PER_FLOAT32},
+                                                 {NPY_FLOAT64, PER_FLOAT64}}};
+
+struct DlpackType {
+    per_dtype dtype;
+    uint8_t code;
+    uint8_t bits;
+};
+constexpr std::array<DlpackType, 13> dlpack_types{{{PER_BOOL, kDLBool, 8},
+                                                   {PER_UINT8, kDLUInt, 8},
+                                                   {PER_INT8, kDLInt, 8},
+                                                   {PER_UINT16, kDLUInt, 16},
+                                                   {PER_INT16, kDLInt, 16},
+                                                   {PER_UINT32, kDLUInt, 32},
+                                                   {PER_INT32, kDLInt, 32},
+                                                   {PER_UINT64, kDLUInt, 64},
+                                                   {PER_INT64, kDLInt, 64},
+                                                   {PER_FLOAT16, kDLFloat, 16},
+                                                   {PER_BFLOAT16, kDLBfloat, 16},
+                                                   {PER_FLOAT32, kDLFloat, 32},
+                                                   {PER_FLOAT64, kDLFloat, 64}}};
+
+// The element type that a format of the struct module names, if it is a single number in native byte order.
+std::optional<per_dtype> dtype_of_format(const char* format, Py_ssize_t size) {
+    if (*format == '@' || *format == '=') ++format;
+    if (format[0] == '\0' || format[1] != '\0') return {};
+    const auto bits = static_cast<uint8_t>(8 * size);
+    if (*format == '?') return dtype_of(DLDataType{kDLBool, bits, 1});
+    if (std::strchr("bhilq", *format)) return dtype_of(DLDataType{kDLInt, bits, 1});
+    if (std::strchr("BHILQ", *format)) return dtype_of(DLDataType{kDLUInt, bits, 1});
+    if (std::strchr("efd", *format)) return dtype_of(DLDataType{kDLFloat, bits, 1});
+    return {};
+}
+
+bool has_elements(const int64_t* shape, int32_t ndim) {
+    for (int32_t axis = 0; axis < ndim; ++axis) {
+        if (shape[axis] == 0) return false;
+    }
+    return true;
+}
+
+void describe(per_array& array, const void* elements, const int64_t* shape, int32_t ndim, per_dtype dtype) {
+    array.data = has_elements(shape, ndim) ? elements : &no_elements;
+    array.shape = ndim == 0 ? &no_axes : shape;
+    array.ndim = ndim;
+    array.dtype = dtype;
+}
+
+}  // namespace
+
+std::optional<per_dtype> dtype_of(DLDataType type) {
+    for (const DlpackType& known : dlpack_types) {
+        if (known.code == type.code && known.bits == type.bits && type.lanes == 1) return known.dtype;
+    }
+    return {};
+}
+
+DLDataType dlpack_type_of(int32_t dtype) {
+    for (const DlpackType& known : dlpack_types) {
+        if (known.dtype == dtype) return {known.code, known.bits, 1};
+    }
+    throw std::invalid_argument("no such dtype");
+}
+
+bool is_contiguous_on_host(const DLTensor& tensor) {
+    if (tensor.device.device_type != kDLCPU) return false;
+    if (tensor.strides == nullptr) return true;
+    int64_t expected = 1;
+    for (int32_t axis = tensor.ndim - 1; axis >= 0; --axis) {
+        if (tensor.shape[axis] != 1 && tensor.strides[axis] != expected) return false;
+        expected *= tensor.shape[axis];
+    }
+    return true;
+}
+
+ArrayTypes::ArrayTypes(py::object as_array) : as_array_(std::move(as_array)) {
+    for (size_t i = 0; i < dtypes_.size(); ++i) {
+        auto* descr = reinterpret_cast<PyObject*>(PyArray_DescrFromType(numpy_types[i].number));
+        dtypes_[i] = {py::reinterpret_steal<py::object>(descr), numpy_types[i].dtype};
+    }
+}
+
+const DLPackExchangeAPI* ArrayTypes::exchange_api(PyTypeObject* type) {
+    for (const auto& [known, api] : apis_) {
+        if (known.ptr() == reinterpret_cast<PyObject*>(type)) return api;
+    }
+    const DLPackExchangeAPI* api = nullptr;
+    const auto object = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(type));
+    const py::object capsule = py::getattr(object, "__dlpack_c_exchange_api__", py::none());
+    if (PyCapsule_IsValid(capsule.ptr(), "dlpack_exchange_api")) {
+        api = static_cast<const DLPackExchangeAPI*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
+        if (api->header.version.major != 1 || api->dltensor_from_py_object_no_sync == nullptr) api = nullptr;
+    }
+    // Types come in small numbers; a program that makes them by the thousand is served without the cache.
+    if (apis_.size() < 64) apis_.emplace_back(object, api);
+    return api;
+}
+
+std::optional<per_dtype> ArrayTypes::dtype_of(const void* descr) const {
+    for (const auto& [known, dtype] : dtypes_) {
+        if (known.ptr() == descr) return dtype;
+    }
+    return {};
+}
+
+Reader::~Reader() {
+    for (Py_buffer& buffer : buffers_) PyBuffer_Release(&buffer);
+}
+
+void Reader::read(PyObject* source, py::handle name, per_array& array) {
+    if (source == Py_None) return;
+    if (PyArray_CheckExact(source)) {
+        if (read_numpy(source, array)) return;
+    } else if (read_number(source, array) || read_tensor(source, array) || read_buffer(source, array)) {
+        return;
+    }
+    read_converted(source, name, array);
+}
+
+bool Reader::read_numpy(PyObject* source, per_array& array) const {
+    auto* given = reinterpret_cast<PyArrayObject*>(source);
+    const auto dtype = types_.dtype_of(PyArray_DESCR(given));
+    if (!dtype || !PyArray_IS_C_CONTIGUOUS(given) || !PyArray_ISALIGNED(given)) return false;
+    static_assert(sizeof(npy_intp) == sizeof(int64_t));
+    const auto* shape = reinterpret_cast<const int64_t*>(PyArray_DIMS(given));
+    describe(array, PyArray_DATA(given), shape, PyArray_NDIM(given), *dtype);
+    return true;
+}
+
+void Reader::set_number(per_array& array, per_dtype dtype, const void* bytes, size_t size) {
+    uint64_t& number = numbers_[number_count_++];
+    std::memcpy(&number, bytes, size);
+    array = {&number, &no_axes, 0, dtype};
+}
+
+bool Reader::read_number(PyObject* source, per_array& array) {
+    if (number_count_ == numbers_.size()) return false;
+    if (PyFloat_Check(source)) {
+        const double value = PyFloat_AS_DOUBLE(source);
+        set_number(array, PER_FLOAT64, &value, sizeof value);
+    } else if (PyBool_Check(source)) {
+        const uint8_t value = source == Py_True;
+        set_number(array, PER_BOOL, &value, sizeof value);
+    } else if (PyLong_CheckExact(source)) {
+        int is_beyond = 0;
+        const int64_t value = PyLong_AsLongLongAndOverflow(source, &is_beyond);
+        if (is_beyond) return false;
+        // Unsigned if it can be: a number of Python has no type, and fits unsigned fields too.
+        set_number(array, value < 0 ? PER_INT64 : PER_UINT64, &value, sizeof value);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+bool Reader::read_tensor(PyObject* source, per_array& array) {
+    const DLPackExchangeAPI* api = types_.exchange_api(Py_TYPE(source));
+    if (api == nullptr) return false;
+    DLTensor tensor;
+    if (api->dltensor_from_py_object_no_sync(source, &tensor) != 0) {
+        PyErr_Clear();
+        return false;
+    }
+    const auto dtype = bridge::dtype_of(tensor.dtype);
+    if (!dtype || !is_contiguous_on_host(tensor)) return false;
+    describe(array, static_cast<const char*>(tensor.data) + tensor.byte_offset, tensor.shape, tensor.ndim, *dtype);
+    return true;
+}
+
+bool Reader::read_buffer(PyObject* source, per_array& array) {
+    if (!PyObject_CheckBuffer(source)) return false;
+    Py_buffer& buffer = buffers_.emplace_front();
+    if (PyObject_GetBuffer(source, &buffer, PyBUF_ND | PyBUF_FORMAT) != 0) {
+        PyErr_Clear();
+        buffers_.pop_front();
+        return false;
+    }
+    const auto dtype = dtype_of_format(buffer.format != nullptr ? buffer.format : "B", buffer.itemsize);
+    if (!dtype) {
+        PyBuffer_Release(&buffer);
+        buffers_.pop_front();
+        return false;
+    }
+    static_assert(sizeof(Py_ssize_t) == sizeof(int64_t));
+    describe(array, buffer.buf, reinterpret_cast<const int64_t*>(buffer.shape), buffer.ndim, *dtype);
+    return true;
+}
+
+void Reader::read_converted(PyObject* source, py::handle name, per_array& array) {
+    const py::tuple converted = types_.as_array()(py::handle(source), name);
+    const py::object elements = converted[0];
+    if (!PyArray_Check(elements.ptr())) throw py::type_error("as_array gave no array");
+    auto* given = reinterpret_cast<PyArrayObject*>(elements.ptr());
+    const auto* shape = reinterpret_cast<const int64_t*>(PyArray_DIMS(given));
+    describe(array, PyArray_DATA(given), shape, PyArray_NDIM(given), static_cast<per_dtype>(converted[1].cast<int>()));
+    kept_.push_back(elements);
+}
+
+}  // namespace per::bridge

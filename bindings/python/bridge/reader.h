@@ -1,0 +1,80 @@
+#ifndef PER_BRIDGE_READER_H
+#define PER_BRIDGE_READER_H
+
+#include <per.h>
+#include <pybind11/pybind11.h>
+
+#include <array>
+#include <forward_list>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "dlpack.h"
+
+namespace per::bridge {
+
+namespace py = pybind11;
+
+/* The per_dtype of DLPack's element type, and back. Empty for what per.h has no name for. */
+std::optional<per_dtype> dtype_of(DLDataType type);
+DLDataType dlpack_type_of(int32_t dtype);
+
+/* Whether a tensor lies in host memory without gaps, the last axis fastest. */
+bool is_contiguous_on_host(const DLTensor& tensor);
+
+/*
+ * What types of arrays are known by. The C functions of a tensor library are looked up once for each of its types.
+ */
+class ArrayTypes {
+ public:
+    /* as_array is per._arrays.as_array, which reads everything that is not read here. */
+    explicit ArrayTypes(py::object as_array);
+
+    /* NULL if objects of this type are not tensors, or their library does not offer DLPack's C functions. */
+    const DLPackExchangeAPI* exchange_api(PyTypeObject* type);
+
+    /* The per_dtype of a numpy dtype; empty unless it is one of numpy's own, in native byte order. */
+    std::optional<per_dtype> dtype_of(const void* descr) const;
+
+    const py::object& as_array() const { return as_array_; }
+
+ private:
+    py::object as_array_;
+    std::array<std::pair<py::object, per_dtype>, 12> dtypes_;
+    std::vector<std::pair<py::object, const DLPackExchangeAPI*>> apis_;
+};
+
+/*
+ * Reads the arrays of one call. What the per_arrays point at stays as long as the reader.
+ *
+ * Copies are made by as_array only: of arrays that are not contiguous, not in host memory, or no arrays but lists.
+ */
+class Reader {
+ public:
+    explicit Reader(ArrayTypes& types) : types_(types) {}
+    ~Reader();
+    Reader(const Reader&) = delete;
+    Reader& operator=(const Reader&) = delete;
+
+    /* name: of the argument, for messages. */
+    void read(PyObject* source, py::handle name, per_array& array);
+
+ private:
+    bool read_numpy(PyObject* source, per_array& array) const;
+    bool read_number(PyObject* source, per_array& array);
+    bool read_tensor(PyObject* source, per_array& array);
+    bool read_buffer(PyObject* source, per_array& array);
+    void read_converted(PyObject* source, py::handle name, per_array& array);
+    void set_number(per_array& array, per_dtype dtype, const void* bytes, size_t size);
+
+    ArrayTypes& types_;
+    std::array<uint64_t, 32> numbers_;
+    size_t number_count_ = 0;
+    std::forward_list<Py_buffer> buffers_;
+    std::vector<py::object> kept_;
+};
+
+}  // namespace per::bridge
+
+#endif  // PER_BRIDGE_READER_H

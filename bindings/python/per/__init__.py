@@ -1,0 +1,51 @@
+"""Prioritized experience replay (Schaul et al. 2016, arXiv:1511.05952), over libper's C interface.
+
+SumTree holds priorities and draws indices in proportion to them; ReplayBuffer stores whole transitions on top of one
+and draws batches of them with importance-sampling weights.
+"""
+
+from per._errors import (
+    Busy,
+    CorruptFile,
+    CudaError,
+    Empty,
+    Error,
+    Full,
+    InternalError,
+    InvalidArgument,
+    IoError,
+    NoDevice,
+    OutOfMemory,
+    Unsupported,
+)
+from per._library import path as library_path
+from per._library import version as _version
+from per.batch import Batch
+from per.field import Field
+from per.replay import ReplayBuffer, Statistics
+from per.tree import Draw, Mass, SumTree
+
+__version__ = _version()
+
+__all__ = [
+    "Batch",
+    "Busy",
+    "CorruptFile",
+    "CudaError",
+    "Draw",
+    "Empty",
+    "Error",
+    "Field",
+    "Full",
+    "InternalError",
+    "InvalidArgument",
+    "IoError",
+    "Mass",
+    "NoDevice",
+    "OutOfMemory",
+    "ReplayBuffer",
+    "Statistics",
+    "SumTree",
+    "Unsupported",
+    "library_path",
+]

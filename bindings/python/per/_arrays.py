@@ -1,0 +1,181 @@
+"""Reads arrays of any library as numpy arrays, without a copy where that is possible.
+
+What is said here holds for both ways of passing arrays: per._bridge reads the common cases by itself and hands every
+other one to `as_array`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from per import _library
+from per._errors import InvalidArgument, OutOfMemory
+
+Array = npt.NDArray[Any]
+Int64s = npt.NDArray[np.int64]
+Float32s = npt.NDArray[np.float32]
+
+DTYPES = _library.choices("per_dtype")
+BFLOAT16 = DTYPES["bfloat16"]
+UINT64 = DTYPES["uint64"]
+
+# numpy has no bfloat16; its elements travel as uint16 under the code BFLOAT16.
+_CODES: dict[np.dtype[Any], int] = {np.dtype(name): code for name, code in DTYPES.items() if name != "bfloat16"}
+_CODES_BY_NAME = DTYPES
+
+
+def dtype_name(dtype: object) -> str:
+    """The name in per.h of a dtype of numpy, torch, jax or ml_dtypes, of a Python type, or of a name.
+
+    Raises InvalidArgument for a dtype that fields cannot have.
+    """
+    name = str(dtype).rpartition(".")[2] if type(dtype).__module__ == "torch" else dtype
+    if not isinstance(name, str) or name not in DTYPES:
+        try:
+            name = np.dtype(dtype).name  # type: ignore[call-overload]
+        except TypeError:
+            name = None
+    if name not in DTYPES:
+        raise InvalidArgument(f"dtype is {dtype!r}; allowed: {', '.join(DTYPES)}")
+    return str(name)
+
+
+def numpy_dtype(name: str) -> np.dtype[Any] | None:
+    """numpy's dtype of that name; None for bfloat16 if ml_dtypes is not installed."""
+    if name != "bfloat16":
+        return np.dtype(name)
+    try:
+        return np.dtype(importlib.import_module("ml_dtypes").bfloat16)
+    except ImportError:
+        return None
+
+
+def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+    """An array for the library to write to. A batch_size below 0 has none: the library refuses it.
+
+    Raises OutOfMemory.
+    """
+    axes = (max(shape, 0),) if isinstance(shape, int) else shape
+    try:
+        return np.empty(axes, dtype)
+    except (MemoryError, ValueError) as error:
+        raise OutOfMemory(f"no memory for an array of shape {list(axes)}: {error}") from error
+
+
+def as_array(source: object, name: str) -> tuple[Array, int]:
+    """A C-contiguous numpy array with the elements of `source`, and their per_dtype.
+
+    Arrays that are contiguous in host memory are not copied. Tensors that require grad are detached, arrays on another
+    device are copied to the host. Python's whole numbers, which have no type of their own, count as unsigned if they
+    can, so that a field of any type takes them.
+
+    Raises InvalidArgument naming the argument.
+    """
+    if isinstance(source, np.ndarray):
+        array = source
+    elif isinstance(source, (bool, int, float, list, tuple)):
+        array = _from_python(source, name)
+    elif type(source).__module__.partition(".")[0] == "torch":
+        return _from_torch(source, name)
+    else:
+        array = _from_protocol(source, name)
+    code = _CODES.get(array.dtype)
+    if code is None:
+        native = array.dtype.newbyteorder("=")
+        code = _CODES.get(native, _CODES_BY_NAME.get(native.name))
+        if code is None:
+            raise InvalidArgument(f"{name} has dtype {array.dtype}; allowed: {', '.join(DTYPES)}")
+        array = array.view(np.uint16) if code == BFLOAT16 else array.astype(native)
+    return np.asarray(array, order="C"), code
+
+
+def _from_python(source: bool | int | float | list[Any] | tuple[Any, ...], name: str) -> Array:
+    try:
+        array = np.asarray(source)
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        raise InvalidArgument(f"{name} is a {type(source).__name__} that is no array of numbers: {error}") from error
+    if array.dtype == np.int64 and array.size and array.min() >= 0:
+        return array.astype(np.uint64)
+    return array
+
+
+def _from_torch(source: Any, name: str) -> tuple[Array, int]:
+    torch = sys.modules["torch"]
+    if not isinstance(source, torch.Tensor):
+        raise InvalidArgument(f"{name} is a {type(source).__name__}; allowed: arrays, numbers and lists of them")
+    try:
+        tensor = source.detach().cpu().resolve_neg().contiguous()
+        if tensor.dtype == torch.bfloat16:
+            return tensor.view(torch.int16).numpy().view(np.uint16), BFLOAT16
+        array = tensor.numpy()
+    except (TypeError, RuntimeError) as error:
+        raise InvalidArgument(f"{name} is a tensor that cannot be read: {error}") from error
+    code = _CODES.get(array.dtype)
+    if code is None:
+        raise InvalidArgument(f"{name} has dtype {tensor.dtype}; allowed: {', '.join(DTYPES)}")
+    return array, code
+
+
+def _from_protocol(source: Any, name: str) -> Array:
+    if hasattr(source, "__cuda_array_interface__") and hasattr(source, "get"):
+        source = source.get()  # CuPy's copy to the host
+    try:
+        if hasattr(source, "__dlpack__") and not hasattr(source, "__array__"):
+            array: Array = np.from_dlpack(source)
+        else:
+            array = np.asarray(source)
+    except (TypeError, ValueError, BufferError) as error:
+        raise InvalidArgument(f"{name} is a {type(source).__name__} that cannot be read: {error}") from error
+    if array.dtype == object:
+        raise InvalidArgument(f"{name} is a {type(source).__name__}; allowed: arrays, numbers and lists of them")
+    return array
+
+
+def as_writable(target: Any, name: str) -> tuple[Array, int]:
+    """As as_array(), for an array that is to be written: a copy will not do.
+
+    Raises InvalidArgument if it is no array, is read-only, not contiguous or not in host memory.
+    """
+    array, code = as_array(target, name)
+    if isinstance(target, np.ndarray):
+        address = target.__array_interface__["data"][0]
+    else:
+        address = target.data_ptr() if hasattr(target, "data_ptr") else None
+    if address != array.__array_interface__["data"][0] or not array.flags.writeable:
+        raise InvalidArgument(f"{name} is a {type(target).__name__}; allowed: contiguous and writable, in host memory")
+    return array, code
+
+
+def as_int64(source: object, name: str) -> Int64s:
+    """Whole numbers as int64 in one row.
+
+    Raises InvalidArgument for elements of another kind and for numbers above 2^63 - 1.
+    """
+    array, _ = as_array(source, name)
+    if array.dtype.kind not in "iu" and array.size:
+        raise InvalidArgument(f"{name} has dtype {array.dtype}; allowed: whole numbers")
+    if array.dtype == np.uint64 and array.size and int(array.max()) > np.iinfo(np.int64).max:
+        raise InvalidArgument(f"{name} has {int(array.max())}; allowed: what fits int64")
+    return array.astype(np.int64, copy=False).reshape(-1)
+
+
+def as_ids(source: object, name: str = "ids") -> Int64s:
+    """Ids in one row. Pairs of uint32 [..., 2], the form they have in JAX without 64-bit types, are joined again."""
+    array, _ = as_array(source, name)
+    if array.dtype == np.uint32 and array.ndim >= 2 and array.shape[-1] == 2:
+        return array.view(np.int64).reshape(-1)
+    return as_int64(array, name)
+
+
+def as_float(source: object, name: str, dtype: type[np.float32] | type[np.float64] = np.float32) -> Array:
+    """Numbers as float32 (or float64) in their shape. Those beyond it become infinite, which the library refuses."""
+    array, code = as_array(source, name)
+    if code == BFLOAT16:
+        array = (array.astype(np.uint32) << 16).view(np.float32)
+    with np.errstate(over="ignore"):
+        return array.astype(dtype, copy=False)

@@ -1,0 +1,96 @@
+"""Chooses how arrays are passed: by per._bridge in C++, or by per._exchange in Python.
+
+PER_BRIDGE=0 chooses Python; so does the absence of a bridge for this interpreter. PER_BRIDGE=1 makes that an error.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any
+
+from per import _arrays, _exchange, _library
+from per._layout import STEP_ARRAYS, Layout
+from per._library import ffi, lib
+
+
+def load() -> Any:
+    """The bridge; None if it is not to be used or not there.
+
+    Raises ImportError for one that was built for another per.h.
+    """
+    choice = os.environ.get("PER_BRIDGE", "")
+    if choice not in ("", "0", "1"):
+        raise ImportError(f"PER_BRIDGE is {choice!r}; allowed: 0 or 1")
+    if choice == "0":
+        return None
+    try:
+        module = importlib.import_module("per._bridge")
+    except ModuleNotFoundError:
+        if choice == "1":
+            raise
+        return None
+    sizes = {struct: ffi.sizeof(struct) for struct in module.sizes}
+    if module.sizes != sizes:
+        raise ImportError(
+            f"per._bridge was built for another per.h (sizes {module.sizes}, here {sizes}): build it again"
+        )
+    return module
+
+
+bridge = load()
+
+
+def new_exchange(handle: Any, plain: _exchange.Exchange, layout: Layout, kind: str) -> Any:
+    """What passes the arrays of a buffer: `plain`, or the bridge in front of it."""
+    if bridge is None:
+        return plain
+    tensor_type = None
+    if kind == "torch":
+        tensor_type = importlib.import_module("torch").Tensor
+        if not hasattr(tensor_type, "__dlpack_c_exchange_api__"):
+            return plain  # before torch 2.10
+    names = ("add", "sample", "update_priorities", "set_priorities")
+    addresses = {f"per_replay_{name}": _address(getattr(lib, f"per_replay_{name}")) for name in names}
+    return bridge.Exchange(
+        plain=plain,
+        handle=handle,
+        addresses={**addresses, "handle": _address(handle)},
+        layout=_in_bytes(layout) | {"tensor_type": tensor_type},
+        check=_library.check,
+        as_array=_arrays.as_array,
+    )
+
+
+def _in_bytes(layout: Layout) -> dict[str, Any]:
+    """A layout as the bridge knows it: initial bytes of its blocks, and offsets in them. See bridge/exchange.h."""
+    count = len(layout.fields)
+    steps, batch = _library.new("per_steps"), _library.new("per_batch")
+    array_size, pointer_size = ffi.sizeof("per_array"), ffi.sizeof("void *")
+    places: dict[str, int] = {}
+    for first, names in ((0, layout.fields), (count, layout.next_fields)):
+        for i, name in enumerate(names):
+            if name is not None:
+                places[name] = ffi.sizeof("per_steps") + (first + i) * array_size
+    outputs = []
+    for output in layout.batch:
+        if output.member in ("fields", "next_fields"):
+            index = output.index + (count if output.member == "next_fields" else 0)
+            offset = ffi.sizeof("per_batch") + index * pointer_size
+        else:
+            offset = ffi.offsetof("per_batch", output.member)
+        dtype = _arrays.numpy_dtype(output.dtype)
+        outputs.append((output.name, output.shape, _arrays.DTYPES[output.dtype], dtype, offset))
+    return {
+        "n_fields": count,
+        "n_envs": layout.n_envs,
+        "steps": bytes(ffi.buffer(steps)) + bytes(2 * count * array_size),
+        "batch": bytes(ffi.buffer(batch)) + bytes(2 * count * pointer_size),
+        "step_arrays": [(name, ffi.offsetof("per_steps", name)) for name in STEP_ARRAYS],
+        "places": places,
+        "outputs": outputs,
+    }
+
+
+def _address(pointer: Any) -> int:
+    return int(ffi.cast("uintptr_t", pointer))

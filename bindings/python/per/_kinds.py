@@ -1,0 +1,73 @@
+"""What the arrays of batches are: numpy's, torch's or JAX's."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+
+from per import _arrays
+from per._errors import InvalidArgument, Unsupported
+from per._layout import Layout, Output
+
+ALLOWED = ("numpy", "torch", "jax", "cupy")
+
+
+def module_of(kind: object, device: str) -> str:
+    """The kind to use: the one asked for, or by the device if it is None. Its library must be installed.
+
+    Raises InvalidArgument, and Unsupported with the import's reason.
+    """
+    if kind is None:
+        kind = "numpy" if device.partition(":")[0] == "cpu" else "torch"
+    if not isinstance(kind, str) or kind not in ALLOWED:
+        raise InvalidArgument(f"arrays is {kind!r}; allowed: {', '.join(map(repr, ALLOWED))}")
+    if kind == "cupy" and device == "cpu":
+        raise InvalidArgument("arrays is 'cupy', whose arrays lie on a CUDA device; allowed with device='cuda' only")
+    try:
+        importlib.import_module(kind)
+    except ImportError as error:
+        raise Unsupported(f"arrays is {kind!r}, which cannot be imported: {error}") from error
+    return kind
+
+
+def check_dtypes(kind: str, layout: Layout) -> None:
+    """Raises InvalidArgument for a field whose dtype the arrays of this kind cannot have."""
+    for output in layout.batch:
+        if output.member not in ("fields", "next_fields"):
+            continue
+        if kind == "numpy" and output.dtype == "bfloat16" and _arrays.numpy_dtype("bfloat16") is None:
+            raise InvalidArgument(
+                f"field {output.name} has dtype bfloat16, which numpy has not: install ml_dtypes or use arrays='torch'"
+            )
+        if kind == "jax" and output.dtype in ("int64", "uint64", "float64") and not jax_has_64_bits():
+            raise InvalidArgument(
+                f"field {output.name} has dtype {output.dtype}, which JAX would cut to 32 bits: "
+                "declare a 32-bit dtype, or set jax_enable_x64"
+            )
+
+
+def wrap_numpy(output: Output, array: _arrays.Array) -> Any:
+    """The memory of an output as an array of its dtype."""
+    return array.view(_arrays.numpy_dtype("bfloat16")) if output.dtype == "bfloat16" else array
+
+
+def wrap_torch(output: Output, array: _arrays.Array) -> Any:
+    """The memory of an output as a tensor, which shares it."""
+    torch = importlib.import_module("torch")
+    if output.dtype == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def jax_has_64_bits() -> bool:
+    """Whether JAX was told to have int64 and float64."""
+    return bool(importlib.import_module("jax").config.jax_enable_x64)
+
+
+def to_jax(array: _arrays.Array) -> Any:
+    """A JAX array with these elements. Without 64-bit types int64 becomes pairs of uint32, the low half first."""
+    if array.dtype == np.int64 and not jax_has_64_bits():
+        array = array.view(np.uint32).reshape(*array.shape, 2)
+    return importlib.import_module("jax.numpy").asarray(array)

@@ -1,0 +1,86 @@
+"""Finds and loads libper; turns its statuses into exceptions and its enums into names."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+from per import _errors
+from per._declarations import ffi as _ffi
+
+ffi: Any = _ffi
+ABI_VERSION: int = ffi.integer_const("PER_ABI_VERSION")
+FILE_NAME = f"libper.so.{ABI_VERSION}"
+NULL: Any = ffi.NULL
+
+
+def places() -> Iterator[tuple[str, str]]:
+    """Where libper is looked for, in order: a file name for dlopen, and how that place is called."""
+    chosen = os.environ.get("LIBPER_PATH")
+    if chosen is not None:
+        yield chosen, "LIBPER_PATH"
+        return
+    package = pathlib.Path(__file__).resolve().parent
+    yield str(package / FILE_NAME), "beside the package"
+    for source in package.parents[2:3]:
+        if (source / "include" / "per.h").is_file():
+            yield str(source / "build" / FILE_NAME), "the build folder of the source tree"
+    yield FILE_NAME, "the system's library path"
+
+
+def load() -> tuple[Any, str]:
+    """The loaded library and the name it was loaded by.
+
+    Raises ImportError with every place that was tried, and why it would not do.
+    """
+    reasons = []
+    for name, place in places():
+        try:
+            library = ffi.dlopen(name)
+            version = library.per_abi_version()
+        except (OSError, AttributeError) as error:
+            reasons.append(f"  {name} ({place}): {error}")
+            continue
+        if version == ABI_VERSION:
+            return library, name
+        reasons.append(f"  {name} ({place}): has ABI version {version}, this package needs {ABI_VERSION}")
+    raise ImportError(
+        "libper cannot be loaded. Tried:\n"
+        + "\n".join(reasons)
+        + "\nSet LIBPER_PATH to the library, or build it: cmake -S . -B build && cmake --build build"
+    )
+
+
+lib, path = load()
+
+
+def check(status: int) -> None:
+    """Raises the exception of a status, with the library's message, unless it is PER_OK."""
+    if status:
+        message = ffi.string(lib.per_last_error()).decode("utf-8", "replace")
+        raise _errors.BY_STATUS.get(status, _errors.Error)(message)
+
+
+def new(struct: str) -> Any:
+    """A struct of per.h with the values that its _init function sets."""
+    value = ffi.new(f"{struct} *")
+    check(getattr(lib, f"{struct}_init")(value, ffi.sizeof(struct)))
+    return value
+
+
+@functools.cache
+def choices(enum: str) -> dict[str, int]:
+    """Names and numbers of an enum of per.h: {"stratified": 0, ...} for per_scheme."""
+    names: dict[int, str] = ffi.typeof(enum).elements
+    words = [name.split("_") for name in names.values()]
+    shared = next(i for i, parts in enumerate(zip(*words, strict=False)) if len(set(parts)) > 1)
+    return {"_".join(names[number].split("_")[shared:]).lower(): number for number in sorted(names)}
+
+
+def version() -> str:
+    """The version of the loaded library."""
+    text: str = ffi.string(lib.per_version()).decode()
+    return text

@@ -1,0 +1,208 @@
+"""Batch: the arrays of a sample, by attribute and by name."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from per import _kinds
+from per._errors import InvalidArgument
+
+# A nested observation: the full name of a field, or containers of them.
+Node = Any
+
+
+def structure_of(names: list[str]) -> dict[str, Node]:
+    """The containers that dotted names stand for: "observation.image" belongs into a dict under "observation".
+
+    Keys 0, 1, .. make a tuple. A name without a dot stands for itself.
+    """
+    tree: dict[str, Any] = {}
+    for name in names:
+        *path, last = name.split(".")
+        level = tree
+        for key in path:
+            level = level.setdefault(key, {})
+            if not isinstance(level, dict):
+                raise InvalidArgument(f"{name} and {'.'.join(path)} are both fields; allowed: one or the other")
+        if last in level:
+            raise InvalidArgument(f"{name} and fields that begin with {name}. exclude each other")
+        level[last] = name
+    return {key: _with_tuples(node) for key, node in tree.items()}
+
+
+def _with_tuples(node: Any) -> Node:
+    if not isinstance(node, dict):
+        return node
+    children = {key: _with_tuples(child) for key, child in node.items()}
+    if list(children) == [str(i) for i in range(len(children))]:
+        return tuple(children.values())
+    return children
+
+
+def is_nested(structure: dict[str, Node]) -> bool:
+    """Whether any name belongs into a container."""
+    return any(not isinstance(node, str) for node in structure.values())
+
+
+def nest(node: Node, arrays: Mapping[str, Any]) -> Any:
+    """The containers of a node with the arrays of that name."""
+    if isinstance(node, dict):
+        return {key: nest(child, arrays) for key, child in node.items()}
+    if isinstance(node, tuple):
+        return tuple(nest(child, arrays) for child in node)
+    return arrays[node]
+
+
+def flatten(node: Node, value: Any, name: str, arrays: dict[str, Any]) -> None:
+    """Enters the arrays of a container into `arrays` under their full names. What is missing or unknown is an error."""
+    if isinstance(node, str):
+        arrays[node] = value
+        return
+    children = node if isinstance(node, dict) else {str(i): child for i, child in enumerate(node)}
+    if isinstance(value, (tuple, list)) and isinstance(node, tuple):
+        given = {str(i): child for i, child in enumerate(value)}
+    elif isinstance(value, Mapping) and isinstance(node, dict):
+        given = dict(value)
+    else:
+        expected = f"a dict with {', '.join(children)}" if isinstance(node, dict) else f"a tuple of {len(node)}"
+        raise InvalidArgument(f"{name} is a {type(value).__name__}; allowed: {expected}")
+    if given.keys() != children.keys():
+        wrong = sorted(map(str, given.keys() ^ children.keys()))
+        raise InvalidArgument(
+            f"{name} has {', '.join(map(str, given))}; allowed: {', '.join(children)} (differs: {wrong})"
+        )
+    for key, child in children.items():
+        flatten(child, given[key], f"{name}.{key}", arrays)
+
+
+def refuse_method_names(outputs: Mapping[str, Node]) -> None:
+    """batch.keys must stay the method, which Python itself calls."""
+    for name in outputs:
+        if hasattr(Batch, name):
+            raise InvalidArgument(f"field {name} has the name of a method of per.Batch; allowed: any other name")
+
+
+class Batch(Mapping[str, Any]):
+    """Transitions drawn together: one array a name, as attributes and as a Mapping. m is n_steps of the row.
+
+    observation, next_observation, ..: the declared fields, [B, shape] of step i, those of step i + m with "next_"
+    before the name; nested as the user holds them: `batch.observation["image"]`. Frame stacks are [B, stack, shape].
+
+    reward: float32[B], sum over k < m of gamma^k r_(i+k).
+    discount: float32[B], gamma^m if step i + m - 1 is not terminated, else 0: the factor of the bootstrap value.
+    n_steps: int32[B], m: n_step, or fewer if the episode ends inside the window.
+    terminated, truncated: bool[B], of step i + m - 1; a step flagged both ways is terminated only.
+    weights: float32[B], importance-sampling weights (section 3.4 of the paper).
+    ids: int64[B], what update_priorities() takes; in JAX without 64-bit types uint32[B, 2].
+    priorities: float32[B], p before alpha.
+    probabilities: float32[B], the P of the weights.
+    """
+
+    __slots__ = ("__dict__",)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def __init__(self, arrays: dict[str, Any]) -> None:
+        object.__setattr__(self, "__dict__", arrays)
+
+    def __getitem__(self, name: str) -> Any:
+        value: Any = self.__dict__
+        try:
+            if name in value:
+                return value[name]
+            for key in name.split("."):
+                value = value[int(key)] if isinstance(value, tuple) else value[key]
+        except (KeyError, ValueError, IndexError, TypeError):
+            raise KeyError(f"{name}; this batch has {', '.join(self)}") from None
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.__dict__)
+
+    def __len__(self) -> int:
+        return len(self.__dict__)
+
+    # Mapping compares element by element, which arrays do not allow.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a batch's arrays are not exchanged; write into batch.{name} instead")
+
+    def to(self, device: Any) -> Batch:
+        """A batch with its arrays on that device: a torch device, or one of JAX.
+
+        numpy's arrays lie in host memory and stay there: to("cpu") is the batch itself.
+
+        Raises:
+            InvalidArgument for a device that the arrays cannot go to.
+        """
+        return Batch({name: map_arrays(value, lambda array: _moved(array, device)) for name, value in self.items()})
+
+    def __reduce__(self) -> tuple[type[Batch], tuple[dict[str, Any]]]:
+        return Batch, (dict(self),)
+
+    def __repr__(self) -> str:
+        lines: list[str] = []
+        for name, value in self.items():
+            map_arrays(value, lambda array, name=name: lines.append(f"{name} {_described(array)}"))
+        return f"per.Batch({', '.join(lines)})"
+
+
+class JaxBatch(Batch):
+    """A batch whose arrays become JAX's when they are first looked at: each costs more than drawing the batch."""
+
+    __slots__ = ("_host",)
+
+    def __init__(self, arrays: dict[str, Any]) -> None:
+        object.__setattr__(self, "_host", arrays)
+
+    def __getattr__(self, name: str) -> Any:
+        host = object.__getattribute__(self, "_host")
+        if name not in host:
+            raise AttributeError(f"this batch has no {name}; it has {', '.join(host)}")
+        value = map_arrays(host[name], _kinds.to_jax)
+        return self.__dict__.setdefault(name, value)
+
+    def __getitem__(self, name: str) -> Any:
+        top = name.partition(".")[0]
+        if top in self._host:
+            getattr(self, top)
+        return super().__getitem__(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._host)
+
+    def __len__(self) -> int:
+        return len(self._host)
+
+
+def map_arrays(value: Any, function: Callable[[Any], Any]) -> Any:
+    """Applies a function to each array of nested dicts and tuples."""
+    if isinstance(value, dict):
+        return {key: map_arrays(child, function) for key, child in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map_arrays(child, function) for child in value)
+    return function(value)
+
+
+def _moved(array: Any, device: Any) -> Any:
+    if isinstance(array, np.ndarray):
+        if str(device) != "cpu":
+            raise InvalidArgument(f"device is {device!r}; allowed for numpy arrays: 'cpu'. Use arrays='torch' or 'jax'")
+        return array
+    if "torch" in sys.modules and isinstance(array, sys.modules["torch"].Tensor):
+        return array.to(device)
+    jax = importlib.import_module("jax")
+    return jax.device_put(array, jax.devices(device)[0] if isinstance(device, str) else device)
+
+
+def _described(array: Any) -> str:
+    return f"{str(array.dtype).removeprefix('torch.')}{list(array.shape)}"

@@ -1,0 +1,87 @@
+"""Final observations of environments that reset in the step that ends an episode (autoreset "same_step").
+
+There next_observation is the next episode's first one, and Gymnasium keeps the final one in info["final_obs"], by
+environment, where info["_final_obs"] is True.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from per import _arrays
+from per._errors import InvalidArgument
+from per.batch import Node, flatten
+
+
+def are_in(info: Mapping[str, Any], autoreset: str) -> bool:
+    """Whether an info has final observations, which only buffers with autoreset "same_step" take."""
+    if "_final_obs" not in info:
+        return False
+    if autoreset != "same_step":
+        raise InvalidArgument(
+            f"info has final_obs, as environments with autoreset 'same_step' give it; this buffer has {autoreset!r}"
+        )
+    return True
+
+
+def insert(
+    info: Mapping[str, Any],
+    fields: Mapping[str, object],
+    next_mask: object,
+    inputs: Mapping[str, Node],
+    terminated: object,
+    truncated: object,
+) -> tuple[dict[str, object], object]:
+    """The fields with final observations in place of first ones, and the next_mask that says which are known.
+
+    `fields` has one array a field, by its full name; `inputs` the containers that observations come in.
+    """
+    if next_mask is not None:
+        raise InvalidArgument("next_mask is given beside info with final_obs; allowed: one of the two")
+    is_final = np.atleast_1d(_arrays.as_array(info["_final_obs"], "info['_final_obs']")[0]).astype(bool)
+    ended = np.atleast_1d(_as_flags(terminated, "terminated") | _as_flags(truncated, "truncated"))
+    if is_final.shape != ended.shape or len(info["final_obs"]) != ended.size:
+        raise InvalidArgument(f"info['_final_obs'] has shape {list(is_final.shape)}; allowed: {list(ended.shape)}")
+    rows = [int(i) for i in np.flatnonzero(is_final & ended)]
+    finals: list[dict[str, Any]] = []
+    for i in rows:
+        final: dict[str, Any] = {}
+        for top, node in inputs.items():
+            if top == "observation":
+                flatten(node, info["final_obs"][i], f"info['final_obs'][{i}]", final)
+        finals.append(final)
+    changed = dict(fields)
+    known = not any(name.startswith("next_") for name in fields)
+    for name in _names(inputs["observation"]) if "observation" in inputs else ():
+        changed[f"next_{name}"] = _with_rows(fields, name, rows, [final[name] for final in finals], ended.size)
+    return changed, (is_final & ended) if known else (is_final | ~ended)
+
+
+def _as_flags(source: object, name: str) -> Any:
+    if source is None:
+        raise InvalidArgument(f"{name} is not given; needed beside info with final_obs")
+    return _arrays.as_array(source, name)[0] != 0
+
+
+def _names(node: Node) -> list[str]:
+    if isinstance(node, str):
+        return [node]
+    return [name for child in (node.values() if isinstance(node, dict) else node) for name in _names(child)]
+
+
+def _with_rows(fields: Mapping[str, object], name: str, rows: list[int], finals: list[Any], n: int) -> _arrays.Array:
+    """A copy of the next observations of a field with those of some environments replaced."""
+    source = fields.get(f"next_{name}")
+    like = _arrays.as_array(source if source is not None else fields[name], name)[0]
+    array = np.array(like) if source is not None else np.zeros_like(like)
+    if array.shape[:1] != (n,):
+        array = array.reshape(n, *array.shape)
+    for i, final in zip(rows, finals, strict=True):
+        try:
+            np.copyto(array[i], _arrays.as_array(final, f"info['final_obs'][{i}]")[0], casting="same_kind")
+        except (ValueError, TypeError) as error:
+            raise InvalidArgument(f"info['final_obs'][{i}] does not fit next_{name}: {error}") from error
+    return array

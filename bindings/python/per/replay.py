@@ -1,0 +1,554 @@
+"""ReplayBuffer: transitions, and batches of them drawn by priority."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from per import _arrays, _bridging, _exchange, _kinds, _library, _options, batch, final_observations, spaces
+from per._errors import InvalidArgument, Unsupported
+from per._layout import layout_of
+from per._library import NULL, check, ffi, lib
+from per.batch import Batch, JaxBatch
+from per.field import Field, from_c, to_c
+from per.statistics import Statistics
+
+# How many calls of add() and extend() lie between looks at the share of cuts.
+_CALLS_BETWEEN_LOOKS = 256
+
+
+class ReplayBuffer:
+    """Prioritized experience replay (Schaul et al. 2016, arXiv:1511.05952).
+
+    Transition i is drawn with probability P(i) = p_i^alpha / sum_k p_k^alpha, p = |td_error| + epsilon (equation 1,
+    section 3.3), and weighs w_i = (N P(i))^-beta / max_j (N P(j))^-beta (section 3.4), N being the number of live ones.
+
+    Arguments:
+        capacity: rows in all, rounded up to a multiple of n_envs. A row holds a step; at the end of an episode the
+            final observation takes one more.
+        fields: names and Field of what is stored beside reward, terminated and truncated. At least one observation.
+        n_envs: environments, each with a ring of its own.
+        n_step, gamma: steps of a return and discount of a step; returns are formed when a batch is drawn.
+        frame_stack: frames of an observation in a batch; one frame a step is stored.
+        sequence_length, burn_in, sequence_stride, sequence_eta: for sequences; None: single transitions.
+        alpha, epsilon: of priorities.
+        beta, beta_final, beta_steps: exponent of the weights of the first batch, and after beta_steps batches, linear
+            in between; beta_steps 0: beta stays.
+        prioritization: "proportional", "rank", "uniform".
+        scheme: "stratified", "independent", "systematic", "without_replacement".
+        uniform_fraction: u of P = (1 - u) p^alpha / sum + u / N.
+        normalize_weights: "batch_max", "buffer_max", "none".
+        max_priority: a transition added without a priority gets the largest one "ever", or of those live "now".
+        on_invalid: a TD error that is not finite is an "error", or is "skip"ped and counted.
+        on_gap: a step whose observation is not the one announced by the step before "cut"s the trajectory there, or is
+            an "error".
+        autoreset: how environments reset after an end, in Gymnasium's words: "disabled", "next_step", "same_step".
+        store_next_observation: keep next observations in arrays of their own, for rows in no order of time.
+        overwrite: False makes a full lane an error (Full).
+        device: "cpu", "cuda", "cuda:1".
+        arrays: of the batches: "numpy" (the default on the CPU), "torch" (the default on CUDA), "jax", "cupy".
+        seed: of the draws. The same seed and the same calls give the same ids, from every language.
+
+    Raises:
+        InvalidArgument, OutOfMemory, NoDevice, Unsupported (naming the option).
+
+    >>> import numpy as np, per
+    >>> fields = {"observation": per.Field(2, "float32"), "action": per.Field((), "int64")}
+    >>> buffer = per.ReplayBuffer(100, fields, seed=3)
+    >>> for t in range(10):
+    ...     ids = buffer.add(observation=[t, 0.0], action=t % 2, reward=1.0, terminated=t == 9, truncated=False,
+    ...                      next_observation=[t + 1, 0.0])
+    >>> len(buffer)
+    10
+    >>> batch = buffer.sample(32)
+    >>> batch.observation.shape, batch.weights.dtype
+    ((32, 2), dtype('float32'))
+    >>> bool((batch.next_observation == batch.observation + [1, 0]).all())
+    True
+    >>> buffer.update_priorities(batch.ids, np.ones(32, np.float32))
+
+    A buffer may be used by several threads; each call is atomic. On the CPU it stays usable in a forked child, which
+    then has its own copy. It closes itself, and earlier at the end of a `with` block.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        fields: Mapping[str, Field],
+        *,
+        n_envs: int = 1,
+        n_step: int = 1,
+        gamma: float = 0.99,
+        frame_stack: int = 1,
+        sequence_length: int | None = None,
+        burn_in: int = 0,
+        sequence_stride: int | None = None,
+        sequence_eta: float = 0.9,
+        alpha: float = 0.6,
+        beta: float = 0.4,
+        beta_final: float = 1.0,
+        beta_steps: int = 0,
+        epsilon: float = 1e-6,
+        prioritization: str = "proportional",
+        scheme: str = "stratified",
+        uniform_fraction: float = 0.0,
+        normalize_weights: str = "batch_max",
+        max_priority: str = "ever",
+        on_invalid: str = "error",
+        on_gap: str = "cut",
+        autoreset: str = "disabled",
+        store_next_observation: bool = False,
+        overwrite: bool = True,
+        device: str = "cpu",
+        arrays: str | None = None,
+        seed: int = 0,
+    ) -> None:
+        given = dict(locals())
+        self._handle: Any = None
+        kind = _kinds.module_of(arrays, str(device))
+        options = _library.new("per_replay_options")
+        c_fields, kept = to_c(fields)
+        options.fields, options.n_fields = c_fields, len(c_fields)
+        options.device, options.device_index = _options.device(device)
+        # What is not given stays as the library filled it.
+        _options.set_options(options, {name: given[name] for name in _OPTIONS if given[name] is not _DEFAULTS[name]})
+        _options.set_options(options, {"capacity": capacity})
+        handle_out = ffi.new("per_replay **")
+        check(lib.per_replay_create(options, handle_out))
+        del kept
+        self._attach(ffi.gc(handle_out[0], lib.per_replay_free), str(device), kind)
+
+    def _attach(self, handle: Any, device: str, kind: str) -> None:
+        """Takes a handle, whose options say the rest."""
+        options = _library.new("per_replay_options")
+        check(lib.per_replay_describe(handle, options))
+        self._fields = from_c(options.fields, options.n_fields)
+        self._n_envs, self._capacity = int(options.n_envs), int(options.capacity)
+        self._autoreset = _options.name_of("per_autoreset", options.autoreset)
+        self._device, self._kind = device, kind
+        layout = layout_of(self._fields, self._n_envs)
+        _kinds.check_dtypes(kind, layout)
+        self._layout = layout
+        self._inputs = batch.structure_of([*layout.fields, *filter(None, layout.next_fields)])
+        self._is_nested = batch.is_nested(self._inputs)
+        self._outputs = batch.structure_of([output.name for output in layout.batch])
+        batch.refuse_method_names(self._outputs)
+        self._calls = 0
+        # A call in flight holds a reference of its own, so that close() in another thread frees nothing under it.
+        self._handle = handle
+        self._plain = _exchange.Exchange(handle, layout, _kinds.wrap_torch if kind == "torch" else _kinds.wrap_numpy)
+        self._exchange = _bridging.new_exchange(handle, self._plain, layout, kind)
+
+    @classmethod
+    def for_env(
+        cls,
+        env: Any,
+        capacity: int,
+        *,
+        fields: Mapping[str, Field] | None = None,
+        dtypes: Mapping[str, object] | None = None,
+        **options: Any,
+    ) -> ReplayBuffer:
+        """A buffer for a Gymnasium environment or vector environment.
+
+        Its spaces give the fields observation and action, its number of environments and its autoreset mode the options
+        of these names. Box, Discrete, MultiDiscrete and MultiBinary become one field, Dict and Tuple one for each part
+        ("observation.image", "observation.0"), while add() and batches take and give them as the user holds them. An
+        environment that stacks frames (FrameStackObservation) gives frame_stack, and its newest frame is stored.
+
+        Arguments:
+            env: gymnasium.Env or gymnasium.vector.VectorEnv.
+            capacity: rows in all.
+            fields: further fields, such as {"log_prob": per.Field(())}.
+            dtypes: by name of a field, dtypes to store in place of the spaces'. Float64 is kept as float32 by default.
+            options: as the class takes them; they go before what the environment says.
+
+        Raises:
+            Unsupported for a space that has no arrays of one shape (Text, Graph, Sequence, OneOf), and as the class.
+        """
+        found = spaces.of_env(env, dtypes or {}, has_64_bits=options.get("arrays") != "jax" or _kinds.jax_has_64_bits())
+        for name, value in found.options.items():
+            options.setdefault(name, value)
+        return cls(capacity, {**found.fields, **(fields or {})}, **options)
+
+    # ------------------------------------------------------------ adding
+
+    def add(
+        self,
+        *,
+        reward: object = None,
+        terminated: object = None,
+        truncated: object = None,
+        mask: object = None,
+        next_mask: object = None,
+        priorities: object = None,
+        td_errors: object = None,
+        env_ids: object = None,
+        info: Mapping[str, Any] | None = None,
+        **fields: object,
+    ) -> npt.NDArray[np.int64]:
+        """Adds one step of every environment, all of them or, on any error, none.
+
+        Arrays are [n_envs, ...]; the axis may be left out if there is one environment. They may be numpy's, torch's,
+        JAX's or of any type with the buffer protocol, __array_interface__ or __dlpack__, or numbers and lists; elements
+        are cast as numpy's "same_kind" rule allows.
+
+        Arguments:
+            **fields: each declared field by name, and for observations x also next_x: what was observed after the step.
+                next_x may be left out on steps that end no episode; the step is then live from the next one on.
+            reward: [n].
+            terminated, truncated: flags [n]: the episode ended in a terminal state; otherwise, such as by a time limit.
+            mask: flags [n]; where False nothing is added and no value is looked at.
+            next_mask: flags [n]; where False the next observation is not available (simulators that reset by
+                themselves).
+            priorities, td_errors: [n], at most one of the two; without them the largest priority seen.
+            env_ids: int64[n], 0 to n_envs - 1, each at most once: the environments whose steps these are. None: all.
+            info: of a vector environment with autoreset "same_step": its final observations are taken from it.
+
+        Returns:
+            ids, int64 in the shape of terminated; -1 where nothing was added.
+
+        Raises:
+            InvalidArgument naming the field or argument, Full.
+        """
+        if self._is_nested:
+            fields = self._flat(fields)
+        if info is not None and final_observations.are_in(info, self._autoreset):
+            fields, next_mask = final_observations.insert(info, fields, next_mask, self._inputs, terminated, truncated)
+        step_arrays = (reward, terminated, truncated, mask, next_mask, priorities, td_errors)
+        ids: npt.NDArray[np.int64] = self._exchange.add(step_arrays, fields, env_ids, False)
+        self._look_at_cuts()
+        return ids
+
+    def extend(
+        self,
+        *,
+        reward: object = None,
+        terminated: object = None,
+        truncated: object = None,
+        mask: object = None,
+        next_mask: object = None,
+        priorities: object = None,
+        td_errors: object = None,
+        env_ids: object = None,
+        **fields: object,
+    ) -> npt.NDArray[np.int64]:
+        """Adds K consecutive steps, as K calls of add() would, but in one.
+
+        Arguments:
+            As in add(), with an axis of time in front: [K, n_envs, ...], or [K, ...] for one environment.
+
+        Returns:
+            ids, int64 in the shape of terminated; -1 where nothing was added.
+
+        Raises:
+            InvalidArgument, Full; then nothing was added.
+        """
+        if self._is_nested:
+            fields = self._flat(fields)
+        step_arrays = (reward, terminated, truncated, mask, next_mask, priorities, td_errors)
+        ids: npt.NDArray[np.int64] = self._exchange.add(step_arrays, fields, env_ids, True)
+        self._look_at_cuts()
+        return ids
+
+    def cut(self, env_ids: object = None) -> None:
+        """Ends the running episodes of the environments (None: all) as truncated: the next step starts another."""
+        if env_ids is None:
+            check(lib.per_replay_cut(self._open(), 0, NULL, NULL))
+        else:
+            ids = _arrays.as_int64(env_ids, "env_ids")
+            check(lib.per_replay_cut(self._open(), ids.size, ffi.from_buffer("int64_t[]", ids), NULL))
+
+    # ---------------------------------------------------------- sampling
+
+    def sample(
+        self,
+        batch_size: int,
+        *,
+        beta: float | None = None,
+        scheme: str | None = None,
+        prioritization: str | None = None,
+        uniform_fraction: float | None = None,
+        normalize_weights: str | None = None,
+        n_step: int | None = None,
+        out: Batch | None = None,
+    ) -> Batch:
+        """Draws live transitions and their importance-sampling weights.
+
+        Arguments:
+            batch_size: B, 1 to 2^24.
+            beta, scheme, prioritization, uniform_fraction, normalize_weights, n_step: for this batch in place of the
+                buffer's. A batch with a beta of its own does not advance the schedule of beta.
+            out: an earlier batch of the same size, whose arrays are written again and which is returned. Not for JAX.
+
+        Raises:
+            Empty if no transition is live; InvalidArgument. A call that fails is no draw.
+        """
+        options, address = None, 0
+        if not (beta is scheme is prioritization is uniform_fraction is normalize_weights is n_step is None):
+            given = {"beta": beta, "scheme": scheme, "prioritization": prioritization, "n_step": n_step}
+            given |= {"uniform_fraction": uniform_fraction, "normalize_weights": normalize_weights}
+            options = _options.sample_options(given)
+            address = int(ffi.cast("uintptr_t", options))
+        if out is not None:
+            self._exchange.sample(batch_size, address, self._arrays_of(out))
+            return out
+        return self._new_batch(self._exchange.sample(batch_size, address, None))
+
+    def update_priorities(self, ids: object, td_errors: object = None, *, priorities: object = None) -> None:
+        """Sets p = |td_error| + epsilon (section 3.3), or the priorities given. Of equal ids the last one wins.
+
+        Updates of transitions that were overwritten meanwhile, and of id -1, are ignored and counted (stale_updates).
+
+        Arguments:
+            ids: int64[n], as batches carry them.
+            td_errors: float32[n] of any sign, or [n_critics, n]: then the mean of their absolute values.
+            priorities: float32[n], >= 0, before alpha, in place of td_errors.
+
+        Raises:
+            InvalidArgument for an id that was never issued, for shapes that do not match, and for values that are not
+            finite unless on_invalid is "skip"; then nothing is changed.
+        """
+        if priorities is None and td_errors is not None:
+            self._exchange.update(ids, td_errors, False)
+        elif td_errors is None and priorities is not None:
+            self._exchange.update(ids, priorities, True)
+        else:
+            raise InvalidArgument("update_priorities needs td_errors or priorities, one of the two")
+
+    def priorities(self, ids: object) -> npt.NDArray[np.float32]:
+        """Reads p by id, float32[n]; 0 for transitions that are not live.
+
+        Raises:
+            InvalidArgument for an id that was never issued.
+        """
+        array = _arrays.as_ids(ids)
+        out = np.empty(array.size, np.float32)
+        id_pointer, out_pointer = ffi.from_buffer("int64_t[]", array), ffi.from_buffer("float[]", out)
+        check(lib.per_replay_priorities(self._open(), array.size, id_pointer, out_pointer, NULL))
+        return out
+
+    def get(self, ids: object) -> Batch:
+        """Rows by id, as they were added: one step, one frame, whatever n_step and frame_stack.
+
+        The batch has no weights and probabilities.
+
+        Raises:
+            InvalidArgument for an id that was never issued or was overwritten, and for a step whose next observation is
+            not there yet.
+        """
+        return self._new_batch(self._plain.get(_arrays.as_ids(ids)))
+
+    def set(self, ids: object, **fields: object) -> None:
+        """Writes fields of transitions back, [n, shape of the field]; not observations, which rows share.
+
+        Rows overwritten meanwhile, and id -1, are ignored and counted (stale_updates). Of equal ids the last one wins.
+
+        Raises:
+            InvalidArgument naming the field, or for an id that was never issued.
+        """
+        self._plain.set(_arrays.as_ids(ids), self._flat(fields) if self._is_nested else fields)
+
+    # ----------------------------------------------------- state, options
+
+    def clear(self) -> None:
+        """Empties all lanes. Ids go on counting; random state, maximum priority and the schedule of beta stay."""
+        check(lib.per_replay_clear(self._open(), NULL))
+
+    def stats(self) -> Statistics:
+        """What the buffer holds and has done. Synchronises."""
+        statistics = _library.new("per_replay_statistics")
+        check(lib.per_replay_stats(self._open(), statistics))
+        return Statistics(**{field.name: getattr(statistics, field.name) for field in dataclasses.fields(Statistics)})
+
+    def __len__(self) -> int:
+        live = ffi.new("int64_t *")
+        check(lib.per_replay_live(self._open(), live))
+        return int(live[0])
+
+    @property
+    def capacity(self) -> int:
+        """Rows in all."""
+        return self._capacity
+
+    @property
+    def n_envs(self) -> int:
+        """Environments, each with a lane of its own."""
+        return self._n_envs
+
+    @property
+    def fields(self) -> dict[str, Field]:
+        """The declared fields, with their roles and stacks as they were resolved."""
+        return dict(self._fields)
+
+    @property
+    def alpha(self) -> float:
+        """Exponent of the priorities. Setting it costs one pass over the buffer."""
+        return self._option("alpha")
+
+    @alpha.setter
+    def alpha(self, value: float) -> None:
+        check(lib.per_replay_set_alpha(self._open(), _options.real("alpha", value), NULL))
+
+    @property
+    def beta(self) -> float:
+        """Exponent of the weights of the next batch. Setting it ends its schedule."""
+        return self.stats().beta
+
+    @beta.setter
+    def beta(self, value: float) -> None:
+        check(lib.per_replay_set_beta(self._open(), _options.real("beta", value), NULL))
+
+    @property
+    def gamma(self) -> float:
+        """Discount of a step. Returns are formed when a batch is drawn."""
+        return self._option("gamma")
+
+    @gamma.setter
+    def gamma(self, value: float) -> None:
+        check(lib.per_replay_set_gamma(self._open(), _options.real("gamma", value), NULL))
+
+    @property
+    def n_step(self) -> int:
+        """Steps of a return. Setting it costs one pass over the buffer."""
+        return int(self._option("n_step"))
+
+    @n_step.setter
+    def n_step(self, value: int) -> None:
+        check(lib.per_replay_set_n_step(self._open(), _options.whole("n_step", value), NULL))
+
+    # ------------------------------------------------ files, later options
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the whole buffer to a file, so that a loaded one continues bit for bit.
+
+        Raises:
+            Unsupported: checkpoints are not in this version.
+        """
+        check(lib.per_replay_save(self._open(), os.fsencode(path)))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, device: str = "cpu", arrays: str | None = None) -> ReplayBuffer:
+        """A buffer from a file that save() wrote, on the device asked for.
+
+        Raises:
+            Unsupported: checkpoints are not in this version.
+        """
+        kind = _kinds.module_of(arrays, str(device))
+        handle_out = ffi.new("per_replay **")
+        check(lib.per_replay_load(os.fsencode(path), *_options.device(device), handle_out))
+        buffer = cls.__new__(cls)
+        buffer._attach(ffi.gc(handle_out[0], lib.per_replay_free), str(device), kind)
+        return buffer
+
+    def epochs(self, n_epochs: int, batch_size: int, *, drop_last: bool = False) -> Iterator[Batch]:
+        """Batches of every live transition once an epoch, in random order.
+
+        Raises:
+            Unsupported: epochs are not in this version.
+        """
+        raise Unsupported("epochs is not in this version")
+
+    def loader(self, batch_size: int, *, slots: int = 3) -> NoReturn:
+        """Batches prepared ahead by a worker thread.
+
+        Raises:
+            Unsupported: the loader is not in this version.
+        """
+        raise Unsupported("loader is not in this version")
+
+    # ------------------------------------------------------------- object
+
+    def close(self) -> None:
+        """Frees the buffer. Every later call but close() is an error."""
+        if self._handle is not None:
+            self._handle = None
+            self._exchange.close()
+
+    def __enter__(self) -> ReplayBuffer:
+        self._open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = f"live={len(self)}" if self._handle is not None else "closed"
+        fields = ", ".join(f"{name!r}: {field.dtype}{list(field.shape)}" for name, field in self._fields.items())
+        return (
+            f"per.ReplayBuffer({self._capacity}, {{{fields}}}, n_envs={self._n_envs}, device={self._device!r}, "
+            f"arrays={self._kind!r}, {state})"
+        )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("per.ReplayBuffer cannot be pickled: it is a handle of this process")
+
+    # ------------------------------------------------------------ private
+
+    def _open(self) -> Any:
+        handle = self._handle
+        if handle is None:
+            raise InvalidArgument("the buffer is closed")
+        return handle
+
+    def _option(self, name: str) -> float:
+        options = _library.new("per_replay_options")
+        check(lib.per_replay_describe(self._open(), options))
+        return getattr(options, name)  # type: ignore[no-any-return]
+
+    def _flat(self, fields: Mapping[str, object]) -> dict[str, object]:
+        """Fields as the user holds them under the names they were declared by."""
+        flat: dict[str, object] = {}
+        for name, value in fields.items():
+            batch.flatten(self._inputs.get(name, name), value, name, flat)
+        return flat
+
+    def _new_batch(self, arrays: dict[str, Any]) -> Batch:
+        if self._is_nested:
+            outputs = {
+                name: node for name, node in self._outputs.items() if not isinstance(node, str) or node in arrays
+            }
+            arrays = {name: batch.nest(node, arrays) for name, node in outputs.items()}
+        return Batch(arrays) if self._kind != "jax" else JaxBatch(arrays)
+
+    def _arrays_of(self, out: Batch) -> dict[str, Any]:
+        if self._kind == "jax":
+            raise InvalidArgument(
+                "out is given; not allowed with arrays='jax': JAX reads its arrays later than it says"
+            )
+        if not isinstance(out, Batch):
+            raise InvalidArgument(f"out is a {type(out).__name__}; allowed: a batch that sample() of this buffer gave")
+        if not self._is_nested:
+            return vars(out)
+        arrays: dict[str, Any] = {}
+        for name, node in self._outputs.items():
+            batch.flatten(node, vars(out).get(name), f"out.{name}", arrays)
+        return arrays
+
+    def _look_at_cuts(self) -> None:
+        """Warns once if most steps are cuts: observations then are not those that the steps before announced."""
+        self._calls += 1
+        if self._calls % _CALLS_BETWEEN_LOOKS or self._calls < 0:
+            return
+        stats = self.stats()
+        if 2 * stats.cuts > stats.added:
+            self._calls = -(2**62)
+            warnings.warn(
+                f"{stats.cuts} of {stats.added} steps were cut off from the one before: their observation is not the "
+                "next_observation given there. For rows in no order of time use store_next_observation=True.",
+                stacklevel=3,
+            )
+
+
+# The keyword arguments of ReplayBuffer that are fields of per_replay_options, and what its signature shows.
+_DEFAULTS: dict[str, Any] = ReplayBuffer.__init__.__kwdefaults__ or {}
+_OPTIONS = [name for name in _DEFAULTS if name not in ("device", "arrays")]

@@ -1,0 +1,163 @@
+"""What a Gymnasium environment says about a buffer: fields, number of environments, autoreset mode, frame stack."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from per import _arrays
+from per._errors import InvalidArgument, Unsupported
+from per.field import Field
+
+_ONE_FIELD = ("Box", "Discrete", "MultiDiscrete", "MultiBinary")
+_NO_ARRAYS = {
+    "Text": "its values are strings",
+    "Graph": "its values differ in shape",
+    "Sequence": "its values differ in length",
+    "OneOf": "its values differ in kind",
+}
+_NARROWED = {"int64": "int32", "uint64": "uint32"}
+
+
+class Found(NamedTuple):
+    """The fields that an environment's spaces give, and the options of a buffer that the environment decides."""
+
+    fields: dict[str, Field]
+    options: dict[str, Any]
+
+
+def of_env(env: Any, dtypes: Mapping[str, object], *, has_64_bits: bool) -> Found:
+    """Reads a gymnasium.Env or gymnasium.vector.VectorEnv.
+
+    Without 64-bit types, which JAX must be asked for, whole numbers are stored in 32 bits.
+    """
+    gymnasium = importlib.import_module("gymnasium")
+    is_vector = isinstance(env, gymnasium.vector.VectorEnv)
+    if not is_vector and not isinstance(env, gymnasium.Env):
+        raise InvalidArgument(f"env is a {type(env).__name__}; allowed: gymnasium.Env or gymnasium.vector.VectorEnv")
+    observation_space = env.single_observation_space if is_vector else env.observation_space
+    action_space = env.single_action_space if is_vector else env.action_space
+    stack = _frame_stack(env, is_vector, observation_space)
+    fields = dict(_fields_of(observation_space, "observation", 1 if stack is None else stack))
+    fields.update(_fields_of(action_space, "action", 1))
+    fields = _with_dtypes(fields, dtypes, has_64_bits)
+    options: dict[str, Any] = {"autoreset": _autoreset(env, is_vector)}
+    if is_vector:
+        options["n_envs"] = env.num_envs
+    if stack is not None:
+        options["frame_stack"] = stack
+    return Found(fields, options)
+
+
+def _fields_of(space: Any, name: str, stack: int) -> Iterator[tuple[str, Field]]:
+    """The fields of a space, those of its parts under name.key. Frames stacked in front of the shape are left off."""
+    kind = _kind_of(space)
+    if kind in _ONE_FIELD:
+        shape = tuple(space.shape) if stack == 1 else tuple(space.shape[1:])
+        yield name, Field(shape, _arrays.dtype_name(space.dtype))
+        return
+    if kind == "Dict":
+        parts = {str(key): part for key, part in space.spaces.items()}
+        if list(parts) == [str(i) for i in range(len(parts))]:
+            raise Unsupported(
+                f"{name} is a Dict space with the keys {', '.join(parts)}, which are those of a Tuple space"
+            )
+        if any("." in key for key in parts):
+            raise Unsupported(f"{name} is a Dict space with a '.' in a key of {', '.join(parts)}")
+    elif kind == "Tuple":
+        parts = {str(i): part for i, part in enumerate(space.spaces)}
+    else:
+        reason = _NO_ARRAYS.get(kind, "it is none of Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple")
+        raise Unsupported(f"{name} is a {type(space).__name__} space, which no field can hold: {reason}")
+    if not parts:
+        raise Unsupported(f"{name} is an empty {kind} space")
+    for key, part in parts.items():
+        yield from _fields_of(part, f"{name}.{key}", stack)
+
+
+def _kind_of(space: Any) -> str:
+    """The name of Gymnasium's class that a space is of."""
+    spaces = importlib.import_module("gymnasium.spaces")
+    for kind in (*_ONE_FIELD, *_NO_ARRAYS, "Dict", "Tuple"):
+        if hasattr(spaces, kind) and isinstance(space, getattr(spaces, kind)):
+            return kind
+    return type(space).__name__
+
+
+def _with_dtypes(fields: dict[str, Field], dtypes: Mapping[str, object], has_64_bits: bool) -> dict[str, Field]:
+    for name in dtypes:
+        if not any(field == name or field.startswith(f"{name}.") for field in fields):
+            raise InvalidArgument(f"dtypes has {name}; allowed: {', '.join(fields)}")
+    changed = {}
+    for name, field in fields.items():
+        asked = [dtypes[key] for key in (name, *_parents(name)) if key in dtypes]
+        dtype = "float32" if field.dtype == "float64" else field.dtype
+        if not has_64_bits:
+            dtype = _NARROWED.get(dtype, dtype)
+        changed[name] = Field(field.shape, asked[0] if asked else dtype)
+    return changed
+
+
+def _parents(name: str) -> Iterator[str]:
+    while "." in name:
+        name = name.rpartition(".")[0]
+        yield name
+
+
+def _autoreset(env: Any, is_vector: bool) -> str:
+    """The autoreset mode in per.h's words."""
+    if not is_vector:
+        return "next_step" if _wrapper_of(env, "Autoreset") is not None else "disabled"
+    mode = (env.metadata or {}).get("autoreset_mode")
+    words = {"NextStep": "next_step", "SameStep": "same_step", "Disabled": "disabled"}
+    name = words.get(getattr(mode, "value", mode))
+    if name is None:
+        raise InvalidArgument(
+            f"env.metadata has autoreset_mode {mode!r}; allowed: an AutoresetMode of Gymnasium. "
+            "Set it, as in env.metadata['autoreset_mode'] = gymnasium.vector.AutoresetMode.NEXT_STEP"
+        )
+    return name
+
+
+def _wrapper_of(env: Any, kind: str) -> Any:
+    """The wrapper of that class around an environment; None if there is none."""
+    wrappers = importlib.import_module("gymnasium.wrappers")
+    gymnasium = importlib.import_module("gymnasium")
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, getattr(wrappers, kind)):
+            return env
+        env = env.env
+    return None
+
+
+def _frame_stack(env: Any, is_vector: bool, space: Any) -> int | None:
+    """How many frames the environment stacks in front of its observations; None if it does not."""
+    if not is_vector:
+        wrapper = _wrapper_of(env, "FrameStackObservation")
+        stack = None if wrapper is None else int(wrapper.stack_size)
+    else:
+        stack = _frame_stack_of_parts(env)
+    if stack is None or not _all_begin_with(space, stack):
+        return None
+    return stack
+
+
+def _frame_stack_of_parts(env: Any) -> int | None:
+    """The same of a vector environment, whose parts may live in other processes. None if they cannot be asked."""
+    unwrapped = env.unwrapped
+    if not hasattr(unwrapped, "call"):
+        return None
+    # Asking for an attribute that is not there would end an AsyncVectorEnv.
+    if not all(all(unwrapped.call("has_wrapper_attr", name)) for name in ("stack_size", "padding_type")):
+        return None
+    sizes = {int(size) for size in unwrapped.call("get_wrapper_attr", "stack_size")}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _all_begin_with(space: Any, stack: int) -> bool:
+    """Whether every part of a space has the stacked frames as its first axis: a wrapper around may have undone that."""
+    parts = getattr(space, "spaces", None)
+    if parts is None:
+        return space.shape is not None and len(space.shape) > 0 and space.shape[0] == stack
+    return all(_all_begin_with(part, stack) for part in (parts.values() if isinstance(parts, Mapping) else parts))

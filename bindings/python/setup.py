@@ -1,0 +1,128 @@
+"""Builds the package: the bridge for each interpreter found, and libper beside it.
+
+From the source tree libper is the one in build/, or built here if there is none. An sdist carries libper's sources.
+An editable installation holds the bridge only; libper is then loaded from build/.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sysconfig
+
+import numpy
+from pybind11.setup_helpers import Pybind11Extension
+from setuptools import setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
+from setuptools.command.sdist import sdist
+
+HERE = pathlib.Path(__file__).resolve().parent
+SOURCES = ("CMakeLists.txt", "LICENSE", "cmake", "include", "src")
+
+
+def library_source() -> pathlib.Path:
+    """The folder of libper's sources: the repository, or what an sdist has of it."""
+    places = (HERE / "libper", HERE.parent.parent)
+    for place in places:
+        if (place / "include" / "per.h").is_file():
+            return place
+    raise SystemExit(f"per.h is in none of: {', '.join(str(place / 'include') for place in places)}")
+
+
+LIBPER = library_source()
+CMAKE = (LIBPER / "CMakeLists.txt").read_text()
+VERSION = re.search(r"VERSION (\d+\.\d+\.\d+)", CMAKE).group(1)
+ABI_VERSION = re.search(r"PER_ABI_VERSION = (\d+)", (LIBPER / "include" / "per.h").read_text()).group(1)
+LIBRARY = f"libper.so.{ABI_VERSION}"
+
+
+def other_interpreters() -> dict[str, str]:
+    """Include folders of the other Python 3 interpreters on PATH that have headers, by the ending of their modules."""
+    program = (
+        "import sysconfig; print(sysconfig.get_config_var('EXT_SUFFIX'), sysconfig.get_path('include'), sep='\\n')"
+    )
+    found = {}
+    for minor in range(10, 30):
+        interpreter = shutil.which(f"python3.{minor}")
+        answer = interpreter and subprocess.run([interpreter, "-c", program], capture_output=True, text=True)
+        if answer and answer.returncode == 0:
+            suffix, include = answer.stdout.splitlines()
+            if pathlib.Path(include, "Python.h").is_file():
+                found[suffix] = include
+    found.pop(sysconfig.get_config_var("EXT_SUFFIX"), None)
+    return found
+
+
+class BuildBridge(build_ext):
+    """Builds the bridge, and for a wheel those of other interpreters, and libper."""
+
+    def run(self) -> None:
+        super().run()
+        if self.inplace or self.editable_mode:
+            return
+        package = pathlib.Path(self.build_lib, "per")
+        for suffix, include in other_interpreters().items():
+            self.build_for(include, package / f"_bridge{suffix}")
+        shutil.copyfile(self.libper(), package / LIBRARY)
+        if strip := shutil.which("strip"):
+            subprocess.run([strip, "--strip-unneeded", package / LIBRARY], check=True)
+
+    def build_for(self, include: str, target: pathlib.Path) -> None:
+        (bridge,) = self.extensions
+        own_include = sysconfig.get_path("include")
+        folders = [include, *(folder for folder in self.include_dirs + bridge.include_dirs if folder != own_include)]
+        objects = self.compiler.compile(
+            bridge.sources,
+            output_dir=os.path.join(self.build_temp, target.name),
+            include_dirs=folders,
+            extra_postargs=bridge.extra_compile_args,
+        )
+        self.compiler.link_shared_object(objects, str(target), target_lang="c++")
+
+    def libper(self) -> pathlib.Path:
+        built = LIBPER / "build" / LIBRARY
+        if built.is_file():
+            return built
+        folder = pathlib.Path(self.build_temp, "libper").absolute()
+        options = ["-DPER_BUILD_TESTS=OFF", "-DPER_BUILD_BENCH=OFF", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"]
+        subprocess.run(["cmake", "-S", str(LIBPER), "-B", str(folder), *options], check=True)
+        subprocess.run(["cmake", "--build", str(folder), "--parallel"], check=True)
+        return folder / LIBRARY
+
+
+class SourceDistribution(sdist):
+    """Adds libper's sources, from which the wheel is then built."""
+
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        super().make_release_tree(base_dir, files)
+        target = pathlib.Path(base_dir, "libper")
+        for name in SOURCES:
+            source = LIBPER / name
+            copy = shutil.copytree if source.is_dir() else shutil.copy2
+            target.mkdir(exist_ok=True)
+            copy(source, target / name)
+
+
+class Wheel(bdist_wheel):
+    """py3-none: the package works with every Python 3, faster where it holds a bridge."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        return "py3", "none", super().get_tag()[2]
+
+
+setup(
+    version=VERSION,
+    ext_modules=[
+        Pybind11Extension(
+            "per._bridge",
+            sorted(str(path.relative_to(HERE)) for path in HERE.glob("bridge/*.cpp")),
+            depends=[*map(str, HERE.glob("bridge/*.h")), str(LIBPER / "include" / "per.h")],
+            include_dirs=[os.path.relpath(LIBPER / "include", HERE), numpy.get_include()],
+            extra_compile_args=["-O2", "-ffp-contract=off"],
+            cxx_std=20,
+        )
+    ],
+    cmdclass={"build_ext": BuildBridge, "sdist": SourceDistribution, "bdist_wheel": Wheel},
+)
