@@ -1,0 +1,251 @@
+// Short words for calls of per.h, for tests of the replay buffer.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "per.h"
+
+namespace per::test {
+
+// A buffer with one observation of two float32 - environment and serial number - and an int64 action.
+using Observation = std::array<float, 2>;
+
+// What is said of one step of one environment.
+struct GivenStep {
+    Observation observation;
+    Observation next = {-1, -1};
+    bool has_next = true;  // as next_mask says it
+    float reward = 0;
+    bool terminated = false;
+    bool truncated = false;
+    bool given = true;  // as mask says it
+    int64_t action = 0;
+    float priority = 1;
+};
+
+// [length, n_envs] steps.
+struct GivenCall {
+    int64_t length = 1;
+    std::vector<int64_t> env_ids;  // empty: all environments
+    std::vector<GivenStep> steps;
+    bool with_next = true;
+    bool with_mask = false;
+    bool with_next_mask = false;
+    bool with_priorities = false;
+    bool with_td_errors = false;
+};
+
+struct Row {
+    int64_t id;
+    std::vector<Observation> observation;  // a frame each
+    std::vector<Observation> next_observation;
+    int64_t action;
+    float reward;
+    float discount;
+    int32_t n_steps;
+    bool terminated;
+    bool truncated;
+    float weight;
+    float priority;
+    float probability;
+    bool operator==(const Row&) const = default;
+};
+
+inline per_array array_of(const void* data, int32_t dtype) {
+    return {data, nullptr, 0, dtype};
+}
+
+class Buffer {
+ public:
+    // Options with capacity set; fields are the buffer's own.
+    explicit Buffer(per_replay_options options) {
+        static const int64_t shape[] = {2};
+        per_field fields[2] = {};
+        fields[0].name = "observation";
+        fields[0].shape = shape;
+        fields[0].ndim = 1;
+        fields[0].dtype = PER_FLOAT32;
+        fields[1].name = "action";
+        fields[1].dtype = PER_INT64;
+        options.fields = fields;
+        options.n_fields = 2;
+        per_replay* replay = nullptr;
+        EXPECT_EQ(per_replay_create(&options, &replay), PER_OK) << per_last_error();
+        handle_.reset(replay);
+        stack_ = options.frame_stack;
+        n_envs_ = options.n_envs;
+    }
+
+    static per_replay_options options(int64_t capacity, int64_t n_step = 1, int64_t n_envs = 1) {
+        per_replay_options options;
+        per_replay_options_init(&options, sizeof options);
+        options.capacity = capacity;
+        options.n_step = n_step;
+        options.n_envs = n_envs;
+        return options;
+    }
+
+    per_replay* get() const { return handle_.get(); }
+
+    per_status add(const GivenCall& call, std::vector<int64_t>* ids_out = nullptr) {
+        const size_t n = call.steps.size();
+        std::vector<Observation> observations(n), next(n);
+        std::vector<int64_t> actions(n);
+        std::vector<float> rewards(n), priorities(n);
+        std::vector<uint8_t> terminated(n), truncated(n), mask(n), next_mask(n);
+        for (size_t i = 0; i < n; ++i) {
+            const GivenStep& step = call.steps[i];
+            observations[i] = step.observation;
+            next[i] = step.next;
+            actions[i] = step.action;
+            rewards[i] = step.reward;
+            priorities[i] = step.priority;
+            terminated[i] = step.terminated;
+            truncated[i] = step.truncated;
+            mask[i] = step.given;
+            next_mask[i] = step.has_next;
+        }
+        const per_array fields[2] = {array_of(observations.data(), PER_FLOAT32), array_of(actions.data(), PER_INT64)};
+        const per_array next_fields[2] = {array_of(next.data(), PER_FLOAT32), {}};
+        per_steps steps;
+        per_steps_init(&steps, sizeof steps);
+        steps.length = call.length;
+        steps.n_envs = static_cast<int64_t>(call.env_ids.size());
+        steps.env_ids = call.env_ids.empty() ? nullptr : call.env_ids.data();
+        steps.fields = fields;
+        if (call.with_next) steps.next_fields = next_fields;
+        steps.reward = array_of(rewards.data(), PER_FLOAT32);
+        steps.terminated = array_of(terminated.data(), PER_BOOL);
+        steps.truncated = array_of(truncated.data(), PER_BOOL);
+        if (call.with_mask) steps.mask = array_of(mask.data(), PER_BOOL);
+        if (call.with_next_mask) steps.next_mask = array_of(next_mask.data(), PER_BOOL);
+        if (call.with_priorities) steps.priorities = array_of(priorities.data(), PER_FLOAT32);
+        if (call.with_td_errors) steps.td_errors = array_of(priorities.data(), PER_FLOAT32);
+        if (ids_out != nullptr) ids_out->assign(n, -7);
+        return per_replay_add(get(), &steps, ids_out == nullptr ? nullptr : ids_out->data(), nullptr);
+    }
+
+    // One step of environment `env`; its id.
+    int64_t step(const GivenStep& step, int64_t env = 0) {
+        GivenCall call;
+        call.env_ids = {env};
+        call.steps = {step};
+        call.with_next_mask = true;
+        std::vector<int64_t> ids;
+        EXPECT_EQ(add(call, &ids), PER_OK) << per_last_error();
+        return ids[0];
+    }
+
+    per_status sample(int64_t batch_size, std::vector<Row>& rows_out, const per_sample_options* options = nullptr) {
+        return read(batch_size, nullptr, options, rows_out);
+    }
+    per_status get(const std::vector<int64_t>& ids, std::vector<Row>& rows_out, bool with_next = true) {
+        return read(static_cast<int64_t>(ids.size()), ids.data(), nullptr, rows_out, with_next);
+    }
+
+    // Each live transition, by id: a batch of uniform strata of less than half a transition's width misses none.
+    std::map<int64_t, Row> live_rows() {
+        std::map<int64_t, Row> live;
+        if (statistics().live == 0) return live;
+        const double alpha = statistics().alpha;
+        EXPECT_EQ(per_replay_set_alpha(get(), 0.0, nullptr), PER_OK);
+        per_sample_options options;
+        per_sample_options_init(&options, sizeof options);
+        options.beta = 0.0;
+        std::vector<Row> rows;
+        EXPECT_EQ(sample(2 * statistics().live + 1, rows, &options), PER_OK) << per_last_error();
+        EXPECT_EQ(per_replay_set_alpha(get(), alpha, nullptr), PER_OK);
+        for (const Row& row : rows) live.emplace(row.id, row);
+        return live;
+    }
+
+    std::vector<int64_t> live_ids() {
+        std::vector<int64_t> ids;
+        for (const auto& [id, row] : live_rows()) ids.push_back(id);
+        return ids;
+    }
+
+    float priority(int64_t id) {
+        float priority = -1;
+        EXPECT_EQ(per_replay_priorities(get(), 1, &id, &priority, nullptr), PER_OK) << per_last_error();
+        return priority;
+    }
+
+    per_status set_priority(int64_t id, float priority) {
+        return per_replay_set_priorities(get(), 1, &id, &priority, nullptr);
+    }
+
+    per_replay_statistics statistics() {
+        per_replay_statistics statistics;
+        per_replay_statistics_init(&statistics, sizeof statistics);
+        EXPECT_EQ(per_replay_stats(get(), &statistics), PER_OK) << per_last_error();
+        return statistics;
+    }
+
+ private:
+    struct Free {
+        void operator()(per_replay* replay) const { per_replay_free(replay); }
+    };
+
+    // Samples, or with ids gets.
+    per_status read(int64_t n, const int64_t* by_id, const per_sample_options* options, std::vector<Row>& rows_out,
+                    bool with_next = true) {
+        const size_t size = static_cast<size_t>(n);
+        const size_t frames = by_id != nullptr ? 1 : static_cast<size_t>(stack_);
+        std::vector<Observation> observations(size * frames), next(size * frames);
+        std::vector<int64_t> actions(size), ids(size);
+        std::vector<float> reward(size), discount(size), weights(size), priorities(size), probabilities(size);
+        std::vector<int32_t> n_steps(size);
+        std::vector<uint8_t> terminated(size), truncated(size);
+        void* fields[2] = {observations.data(), actions.data()};
+        void* next_fields[2] = {next.data(), nullptr};
+        per_batch batch;
+        per_batch_init(&batch, sizeof batch);
+        batch.fields = fields;
+        if (with_next) batch.next_fields = next_fields;
+        batch.reward = reward.data();
+        batch.discount = discount.data();
+        batch.n_steps = n_steps.data();
+        batch.terminated = terminated.data();
+        batch.truncated = truncated.data();
+        batch.ids = ids.data();
+        batch.priorities = priorities.data();
+        if (by_id == nullptr) {
+            batch.weights = weights.data();
+            batch.probabilities = probabilities.data();
+        }
+        const per_status status = by_id != nullptr ? per_replay_get(get(), n, by_id, &batch, nullptr)
+                                                   : per_replay_sample(get(), options, n, &batch, nullptr);
+        if (status != PER_OK) return status;
+        rows_out.clear();
+        for (size_t i = 0; i < size; ++i) {
+            const auto from = static_cast<ptrdiff_t>(i * frames);
+            const auto to = static_cast<ptrdiff_t>((i + 1) * frames);
+            rows_out.push_back({ids[i],
+                                {observations.begin() + from, observations.begin() + to},
+                                {next.begin() + from, next.begin() + to},
+                                actions[i],
+                                reward[i],
+                                discount[i],
+                                n_steps[i],
+                                terminated[i] != 0,
+                                truncated[i] != 0,
+                                weights[i],
+                                priorities[i],
+                                probabilities[i]});
+        }
+        return status;
+    }
+
+    std::unique_ptr<per_replay, Free> handle_;
+    int64_t stack_ = 1;
+    int64_t n_envs_ = 1;
+};
+
+}  // namespace per::test

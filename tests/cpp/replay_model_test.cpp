@@ -1,0 +1,332 @@
+// Random use of a replay buffer, compared with a naive model (replay_model.h) after each call: which transitions are
+// live, every value of each, its priority, and the counters. Observations carry their environment and a serial number, so
+// that no two are alike but by intention.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "replay_model.h"
+
+namespace per::test {
+namespace {
+
+// Environments that run, end, reset and sometimes are reset by someone who tells nobody.
+class Environments {
+ public:
+    Environments(std::mt19937_64& random, const per_replay_options& options)
+        : random_(random), options_(options), states_(static_cast<size_t>(options.n_envs)) {
+        for (size_t env = 0; env < states_.size(); ++env) states_[env].observation = fresh(static_cast<int64_t>(env));
+    }
+
+    bool chance(double p) { return std::uniform_real_distribution<double>()(random_) < p; }
+    int64_t number(int64_t least, int64_t most) { return std::uniform_int_distribution<int64_t>(least, most)(random_); }
+
+    // A call that the buffer must accept, unless it is full or minds gaps.
+    GivenCall call(int64_t longest) {
+        GivenCall call;
+        call.length = chance(0.7) ? 1 : number(0, longest);
+        const int64_t n = choose_environments(call);
+        call.with_next = options_.store_next_observation || chance(0.6);
+        call.with_mask = chance(0.3);
+        call.with_next_mask = options_.autoreset == PER_AUTORESET_SAME_STEP || chance(0.4);
+        call.with_priorities = chance(0.15);
+        call.with_td_errors = !call.with_priorities && chance(0.15);
+        for (int64_t i = 0; i < call.length * n; ++i)
+            call.steps.push_back(step(call.env_ids.empty() ? i % n : call.env_ids[static_cast<size_t>(i % n)], call));
+        return call;
+    }
+
+ private:
+    struct State {
+        Observation observation;
+        bool resets_next = false;
+    };
+
+    Observation fresh(int64_t env) { return {static_cast<float>(env), static_cast<float>(++serial_)}; }
+
+    int64_t choose_environments(GivenCall& call) {
+        const int64_t n_envs = options_.n_envs;
+        if (chance(0.5)) return n_envs;
+        for (int64_t env = 0; env < n_envs; ++env)
+            if (chance(0.6)) call.env_ids.push_back(env);
+        std::shuffle(call.env_ids.begin(), call.env_ids.end(), random_);
+        return call.env_ids.empty() ? n_envs : static_cast<int64_t>(call.env_ids.size());
+    }
+
+    GivenStep step(int64_t env, const GivenCall& call) {
+        State& state = states_[static_cast<size_t>(env)];
+        GivenStep step;
+        step.given = !call.with_mask || chance(0.8);
+        step.priority = static_cast<float>(number(0, 20)) * (chance(0.3) ? -1.0f : 1.0f);
+        if (call.with_priorities) step.priority = std::abs(step.priority);
+        if (options_.on_invalid == PER_INVALID_SKIP && chance(0.1)) step.priority = NAN;
+        step.reward = static_cast<float>(number(-8, 8));
+        step.action = number(-1000, 1000);
+        // What a masked step says is not to be looked at, and the environment stays where it is.
+        step.observation = step.given ? state.observation : fresh(99);
+        if (!step.given) return step;
+
+        if (state.resets_next) {  // Gymnasium's next_step: the action is ignored, the observation is the reset's
+            state.resets_next = false;
+            state.observation = step.next = fresh(env);
+            return step;
+        }
+        step.next = fresh(env);
+        // What no one announces a gap with cannot be seen; such resets are left to those who give next observations.
+        const double p_end = chance(0.5) ? 0.1 : 0.5;
+        if (chance(p_end)) (chance(0.5) ? step.terminated : step.truncated) = true;
+        if (chance(0.02)) step.terminated = step.truncated = true;
+        const bool ends = step.terminated || step.truncated;
+        const bool final_can_be_told = call.with_next || call.with_next_mask;
+        if (ends && !final_can_be_told) step.terminated = step.truncated = false;
+        if (step.terminated || step.truncated) {
+            end(env, step, call);
+        } else {
+            state.observation = step.next;
+            if (call.with_next_mask && !options_.store_next_observation) step.has_next = chance(0.7);
+            if (!options_.store_next_observation && chance(0.03)) state.observation = fresh(env);
+        }
+        return step;
+    }
+
+    void end(int64_t env, GivenStep& step, const GivenCall& call) {
+        State& state = states_[static_cast<size_t>(env)];
+        step.has_next = !call.with_next_mask || (call.with_next && chance(0.5));
+        if (options_.autoreset == PER_AUTORESET_NEXT_STEP) {
+            state.observation = step.next;
+            state.resets_next = true;
+            return;
+        }
+        state.observation = fresh(env);
+        if (options_.autoreset == PER_AUTORESET_SAME_STEP && !step.has_next) step.next = state.observation;
+    }
+
+    std::mt19937_64& random_;
+    const per_replay_options& options_;
+    std::vector<State> states_;
+    int64_t serial_ = 0;
+};
+
+per_replay_options random_options(std::mt19937_64& random) {
+    const auto number = [&](int64_t least, int64_t most) {
+        return std::uniform_int_distribution<int64_t>(least, most)(random);
+    };
+    per_replay_options options = Buffer::options(0, number(1, 4), number(1, 3));
+    options.frame_stack = number(0, 1) ? 1 : number(1, 4);
+    const int64_t rows = options.n_step + options.frame_stack + 1 + (number(0, 1) ? number(0, 3) : number(0, 20));
+    options.capacity = rows * options.n_envs - number(0, options.n_envs - 1);
+    options.gamma = number(0, 3) ? 0.5 : static_cast<double>(number(0, 1));
+    options.epsilon = number(0, 1) ? 0.0 : 0.25;
+    options.seed = random();
+    options.autoreset = static_cast<int32_t>(number(0, 2));
+    options.store_next_observation = number(0, 3) == 0;
+    options.overwrite = number(0, 4) != 0;
+    options.max_priority = static_cast<int32_t>(number(0, 1));
+    options.on_invalid = static_cast<int32_t>(number(0, 1));
+    options.on_gap = number(0, 4) == 0;
+    return options;
+}
+
+void expect_equal_step(Buffer& buffer, const ReplayModel& model, int64_t id) {
+    for (bool with_next : {false, true}) {
+        const std::optional<Row> expected = model.step(id, with_next);
+        std::vector<Row> rows;
+        const per_status status = buffer.get({id}, rows, with_next);
+        ASSERT_EQ(status, expected ? PER_OK : PER_ERROR_INVALID_ARGUMENT) << "id " << id;
+        if (!expected) continue;
+        if (!with_next) rows[0].next_observation = expected->next_observation;
+        EXPECT_EQ(rows[0], *expected) << "id " << id;
+    }
+}
+
+void expect_equal(Buffer& buffer, ReplayModel& model, int64_t most_issued) {
+    const per_replay_statistics statistics = buffer.statistics();
+    EXPECT_EQ(statistics.added, model.added);
+    EXPECT_EQ(statistics.dropped, model.dropped);
+    EXPECT_EQ(statistics.episodes, model.episodes_ended);
+    EXPECT_EQ(statistics.cuts, model.cuts);
+    EXPECT_EQ(statistics.stale_updates, model.stale);
+    EXPECT_EQ(statistics.rejected_updates, model.rejected);
+    EXPECT_EQ(statistics.max_priority, static_cast<double>(model.largest_priority()));
+    const std::map<int64_t, Row> expected = model.live_rows();
+    EXPECT_EQ(statistics.live, static_cast<int64_t>(expected.size()));
+    std::map<int64_t, Row> live = buffer.live_rows();
+    ASSERT_EQ(live.size(), expected.size());
+    for (auto& [id, row] : live) {
+        row.weight = 0;
+        row.probability = 0;
+        ASSERT_TRUE(expected.count(id)) << "id " << id << " must not be live";
+        EXPECT_EQ(row, expected.at(id)) << "id " << id;
+    }
+    const int64_t recent = std::max<int64_t>(0, most_issued - 2 * statistics.capacity);
+    for (int64_t id = recent; id < most_issued; ++id) {
+        float priority = -1;
+        const per_status status = per_replay_priorities(buffer.get(), 1, &id, &priority, nullptr);
+        EXPECT_EQ(status, model.was_issued(id) ? PER_OK : PER_ERROR_INVALID_ARGUMENT) << "id " << id;
+        if (status == PER_OK) {
+            EXPECT_EQ(priority, model.priority(id)) << "id " << id;
+        }
+        expect_equal_step(buffer, model, id);
+    }
+}
+
+// The call step by step.
+per_status add_singly(Buffer& buffer, const GivenCall& call, int64_t n_envs, std::vector<int64_t>& ids_out) {
+    const int64_t n = call.env_ids.empty() ? n_envs : static_cast<int64_t>(call.env_ids.size());
+    ids_out.clear();
+    for (int64_t k = 0; k < call.length; ++k) {
+        GivenCall single = call;
+        single.length = 1;
+        single.steps.assign(call.steps.begin() + k * n, call.steps.begin() + (k + 1) * n);
+        std::vector<int64_t> ids;
+        const per_status status = buffer.add(single, &ids);
+        if (status != PER_OK) return status;
+        ids_out.insert(ids_out.end(), ids.begin(), ids.end());
+    }
+    return PER_OK;
+}
+
+class RandomUse {
+ public:
+    explicit RandomUse(uint64_t seed)
+        : random_(seed),
+          options_(random_options(random_)),
+          buffer_(options_),
+          single_(options_),
+          model_(options_),
+          environments_(random_, options_),
+          n_step_(options_.n_step) {}
+
+    // Runs some calls; stops at the first difference.
+    void run(int n_calls) {
+        for (int i = 0; i < n_calls && !::testing::Test::HasFailure(); ++i) {
+            one_call();
+            if (stopped_) return;
+            expect_equal(buffer_, model_, most_issued_ + options_.n_envs);
+        }
+        // Draws depend on all that the tree holds.
+        std::vector<Row> rows, single_rows;
+        if (buffer_.statistics().live == 0) return;
+        ASSERT_EQ(buffer_.sample(32, rows), PER_OK);
+        for (Buffer* other : {&single_}) {
+            while (other->statistics().samples + 1 < buffer_.statistics().samples)
+                ASSERT_EQ(other->sample(1, single_rows), PER_OK);
+            ASSERT_EQ(other->sample(32, single_rows), PER_OK);
+            EXPECT_EQ(rows, single_rows);
+        }
+    }
+
+ private:
+    void one_call() {
+        const int64_t kind = environments_.number(0, 19);
+        if (kind < 13) return add();
+        if (kind < 15) return update();
+        if (kind == 15) return set();
+        if (kind == 16) return cut();
+        if (kind == 17) return set_n_step();
+        if (kind == 18 && environments_.chance(0.3)) return clear();
+        if (kind == 19) return set_gamma();
+    }
+
+    void add() {
+        const GivenCall call = environments_.call(3 * (options_.capacity / options_.n_envs));
+        ReplayModel next = model_;
+        std::vector<int64_t> expected_ids, ids, single_ids;
+        const per_status expected = next.add(call, expected_ids);
+        ASSERT_EQ(buffer_.add(call, &ids), expected) << per_last_error();
+        if (expected != PER_OK) {
+            expect_equal(buffer_, model_, most_issued_ + options_.n_envs);
+            stopped_ = true;
+            return;
+        }
+        model_ = next;
+        EXPECT_EQ(ids, expected_ids);
+        ASSERT_EQ(add_singly(single_, call, options_.n_envs, single_ids), PER_OK) << per_last_error();
+        EXPECT_EQ(single_ids, ids);
+        for (int64_t id : ids) most_issued_ = std::max(most_issued_, id + 1);
+    }
+
+    void update() {
+        if (most_issued_ == 0) return;
+        std::vector<int64_t> ids;
+        std::vector<float> priorities;
+        for (int64_t i = environments_.number(1, 6); i > 0; --i) {
+            const int64_t recent = std::max<int64_t>(0, most_issued_ - 2 * options_.capacity);
+            const int64_t id = environments_.chance(0.1) ? -1 : environments_.number(recent, most_issued_ - 1);
+            if (id >= 0 && !model_.was_issued(id)) continue;
+            ids.push_back(id);
+            priorities.push_back(static_cast<float>(environments_.number(0, 30)));
+            if (options_.on_invalid == PER_INVALID_SKIP && environments_.chance(0.1)) priorities.back() = -INFINITY;
+        }
+        model_.update(ids, priorities);
+        for (Buffer* buffer : {&buffer_, &single_})
+            ASSERT_EQ(per_replay_set_priorities(buffer->get(), static_cast<int64_t>(ids.size()), ids.data(),
+                                                priorities.data(), nullptr),
+                      PER_OK)
+                << per_last_error();
+    }
+
+    void set() {
+        if (most_issued_ == 0) return;
+        std::vector<int64_t> ids, actions;
+        for (int64_t i = environments_.number(1, 4); i > 0; --i) {
+            const int64_t recent = std::max<int64_t>(0, most_issued_ - 2 * options_.capacity);
+            const int64_t id = environments_.number(recent, most_issued_ - 1);
+            if (!model_.was_issued(id)) continue;
+            ids.push_back(id);
+            actions.push_back(environments_.number(2000, 3000));
+        }
+        model_.set_actions(ids, actions);
+        const per_array fields[2] = {{}, array_of(actions.data(), PER_INT64)};
+        for (Buffer* buffer : {&buffer_, &single_})
+            ASSERT_EQ(per_replay_set(buffer->get(), static_cast<int64_t>(ids.size()), ids.data(), fields, nullptr),
+                      PER_OK)
+                << per_last_error();
+    }
+
+    void cut() {
+        const int64_t env = environments_.number(0, options_.n_envs - 1);
+        model_.cut(env);
+        for (Buffer* buffer : {&buffer_, &single_}) ASSERT_EQ(per_replay_cut(buffer->get(), 1, &env, nullptr), PER_OK);
+    }
+
+    void set_n_step() {
+        const int64_t rows = (options_.capacity + options_.n_envs - 1) / options_.n_envs;
+        n_step_ = environments_.number(1, std::min<int64_t>(6, rows - options_.frame_stack - 1));
+        model_.set_n_step(n_step_);
+        for (Buffer* buffer : {&buffer_, &single_})
+            ASSERT_EQ(per_replay_set_n_step(buffer->get(), n_step_, nullptr), PER_OK) << per_last_error();
+    }
+
+    void clear() {
+        model_.clear();
+        for (Buffer* buffer : {&buffer_, &single_}) ASSERT_EQ(per_replay_clear(buffer->get(), nullptr), PER_OK);
+    }
+
+    void set_gamma() {
+        const double gamma = environments_.chance(0.5) ? 0.5 : 1.0;
+        model_.set_gamma(gamma);
+        for (Buffer* buffer : {&buffer_, &single_})
+            ASSERT_EQ(per_replay_set_gamma(buffer->get(), gamma, nullptr), PER_OK);
+    }
+
+    std::mt19937_64 random_;
+    per_replay_options options_;
+    Buffer buffer_;
+    Buffer single_;  // the same calls, but each step a call of its own
+    ReplayModel model_;
+    Environments environments_;
+    int64_t n_step_;
+    int64_t most_issued_ = 0;
+    bool stopped_ = false;
+};
+
+TEST(ReplayModel, random_use_agrees_with_the_model_after_every_call) {
+    for (uint64_t seed = 0; seed < 300 && !HasFailure(); ++seed) {
+        SCOPED_TRACE("seed " + std::to_string(seed));
+        RandomUse(seed).run(60);
+    }
+}
+
+}  // namespace
+}  // namespace per::test
