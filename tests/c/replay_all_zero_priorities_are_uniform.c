@@ -1,0 +1,69 @@
+/* If all priorities are 0 the draw is uniform over what is live, and all weights are 1. */
+#include "replay_check.h"
+
+/* Live are 0, 1, 2, 3, 5, 6, 7, 8, 9: row 4 is a final observation, row 10 waits. */
+static per_replay* create(double alpha, int32_t scheme) {
+    per_replay_options options = replay_options(20, 1);
+    per_replay* replay;
+    int64_t id;
+    int t;
+    options.alpha = alpha;
+    options.scheme = scheme;
+    options.beta = 0.7;
+    options.seed = 12;
+    replay = create_replay(&options);
+    for (t = 0; t < 3; ++t) add_step(replay, 0, (float)t, 0);
+    add_full(replay, 0, 3, 0, TERMINATED, 4);
+    for (t = 5; t < 11; ++t) add_step(replay, 0, (float)t, 0);
+    for (id = 0; id < 10; ++id)
+        if (id != 4) set_priority(replay, id, 0);
+    CHECK(live_of(replay) == 9 && stats_of(replay).total == (alpha == 0 ? 9 : 0));
+    return replay;
+}
+
+static void check_uniform(double alpha, int32_t scheme) {
+    enum { B = 1800 };
+    per_replay* replay = create(alpha, scheme);
+    static rows drawn;
+    int64_t counts[11] = {0};
+    double chi_square = 0;
+    int i;
+    draw(replay, B, &drawn);
+    for (i = 0; i < B; ++i) {
+        CHECK(drawn.ids[i] >= 0 && drawn.ids[i] <= 9 && drawn.ids[i] != 4);
+        CHECK(drawn.weights[i] == 1 && drawn.priorities[i] == 0 && drawn.probabilities[i] == (float)(1.0 / 9));
+        ++counts[drawn.ids[i]];
+    }
+    for (i = 0; i < 10; ++i) {
+        if (i == 4) continue;
+        /* A stratum is 1/200 of a transition: only the two at its borders may leave it, or be drawn besides. */
+        if (scheme == PER_STRATIFIED || scheme == PER_SYSTEMATIC) CHECK(counts[i] >= 198 && counts[i] <= 202);
+        chi_square += (double)((counts[i] - 200) * (counts[i] - 200)) / 200;
+    }
+    CHECK(chi_square < 26.1); /* 8 degrees of freedom: false alarm 1 in 1000, seed 12 */
+    if (scheme == PER_INDEPENDENT) CHECK(chi_square > 0);
+    per_replay_free(replay);
+}
+
+/* One positive priority, however small, ends it. */
+static void one_positive_priority_takes_all(void) {
+    per_replay* replay = create(0.6, PER_STRATIFIED);
+    static rows drawn;
+    int i;
+    set_priority(replay, 6, 1e-30f);
+    draw(replay, 100, &drawn);
+    for (i = 0; i < 100; ++i) CHECK(drawn.ids[i] == 6 && drawn.weights[i] == 1 && drawn.probabilities[i] == 1);
+    set_priority(replay, 6, 0);
+    draw(replay, 100, &drawn);
+    CHECK(place_of(&drawn, 100, 0) >= 0);
+    per_replay_free(replay);
+}
+
+int main(void) {
+    check_uniform(0.6, PER_STRATIFIED);
+    check_uniform(0.6, PER_INDEPENDENT);
+    check_uniform(0.6, PER_SYSTEMATIC);
+    check_uniform(0, PER_STRATIFIED); /* p^0 = 1 for p = 0 too */
+    one_positive_priority_takes_all();
+    return 0;
+}

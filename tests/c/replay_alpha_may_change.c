@@ -1,0 +1,81 @@
+/*
+ * The buffer keeps p, not p^alpha: alpha may change in a running buffer, to 0 and back, and what is drawn is as if it had
+ * always been so. p^0 = 1 for every live transition, p = 0 included.
+ */
+#include "replay_check.h"
+
+enum { LIVE = 6 };
+
+static const float given[LIVE] = {0, 0.25f, 1, 4, 9, 1e-6f};
+
+static per_replay* create(double alpha) {
+    per_replay_options options = replay_options(20, 1);
+    per_replay* replay;
+    int64_t id;
+    options.alpha = alpha;
+    options.seed = 3;
+    replay = create_replay(&options);
+    for (id = 0; id <= LIVE; ++id) add_step(replay, 0, (float)id, 0);
+    for (id = 0; id < LIVE; ++id) set_priority(replay, id, given[id]);
+    return replay;
+}
+
+static void check_total(per_replay* replay, double alpha) {
+    double expected = 0;
+    int i;
+    for (i = 0; i < LIVE; ++i) expected += alpha == 0 ? 1 : given[i] == 0 ? 0 : pow(given[i], alpha);
+    CHECK(fabs(stats_of(replay).total - expected) <= 2e-7 * expected); /* leaves are float32 */
+    CHECK(stats_of(replay).alpha == alpha && live_of(replay) == LIVE);
+    for (i = 0; i < LIVE; ++i) CHECK(priority_of(replay, i) == given[i]);
+}
+
+/* The same draws, weights and probabilities as from a buffer that had this alpha from the start. */
+static void check_same_draws(per_replay* replay, double alpha) {
+    per_replay* twin = create(alpha);
+    static rows drawn, of_twin;
+    const int64_t samples = stats_of(replay).samples;
+    int64_t i;
+    for (i = 0; i < samples; ++i) draw(twin, 8, &of_twin);
+    draw(replay, 512, &drawn);
+    draw(twin, 512, &of_twin);
+    CHECK(memcmp(drawn.ids, of_twin.ids, sizeof drawn.ids) == 0);
+    CHECK(memcmp(drawn.weights, of_twin.weights, sizeof drawn.weights) == 0);
+    CHECK(memcmp(drawn.probabilities, of_twin.probabilities, sizeof drawn.probabilities) == 0);
+    for (i = 0; i < 512; ++i) {
+        const double mass = alpha == 0 ? 1 : pow(drawn.priorities[i], alpha);
+        CHECK(alpha == 0 || drawn.ids[i] != 0);
+        CHECK(fabs(drawn.probabilities[i] - mass / stats_of(replay).total) <= 1e-6);
+    }
+    per_replay_free(twin);
+}
+
+int main(void) {
+    static const double alphas[] = {0.6, 0, 1, 0, 0.6, 2, 0.3, 0};
+    static const double bad[] = {-0.1, NAN, INFINITY, -INFINITY};
+    per_replay* replay = create(1);
+    static rows drawn;
+    int64_t id;
+    int i;
+    for (i = 0; i < 8; ++i) {
+        CHECK_OK(per_replay_set_alpha(replay, alphas[i], NULL));
+        check_total(replay, alphas[i]);
+        check_same_draws(replay, alphas[i]);
+    }
+    /* With alpha 0 the transition of priority 0 is drawn like the others, and updates change nothing. */
+    draw(replay, 600, &drawn);
+    for (id = 0; id < LIVE; ++id) CHECK(place_of(&drawn, 600, id) >= 0);
+    for (i = 0; i < 600; ++i) CHECK(drawn.weights[i] == 1);
+    set_priority(replay, 2, 100);
+    CHECK(stats_of(replay).total == LIVE);
+    /* What was set meanwhile counts when alpha is positive again. */
+    CHECK_OK(per_replay_set_alpha(replay, 1, NULL));
+    CHECK(fabs(stats_of(replay).total - (0.25 + 100 + 4 + 9 + 1e-6)) <= 1e-5);
+    for (i = 0; i < 4; ++i) {
+        CHECK_FAILS(per_replay_set_alpha(replay, bad[i], NULL), PER_ERROR_INVALID_ARGUMENT, "alpha");
+        CHECK(stats_of(replay).alpha == 1);
+    }
+    CHECK_FAILS(per_replay_set_alpha(replay, 1, &i), PER_ERROR_INVALID_ARGUMENT, "stream");
+    CHECK_FAILS(per_replay_set_alpha(NULL, 1, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
+    per_replay_free(replay);
+    return 0;
+}

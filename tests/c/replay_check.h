@@ -1,0 +1,258 @@
+/*
+ * Buffers for tests. Most tests need one field only, "observation", one float32: it can say which environment and step a
+ * row is, so that what comes back can be told by its values.
+ */
+#ifndef REPLAY_CHECK_H
+#define REPLAY_CHECK_H
+
+#include <math.h>
+
+#include "check.h"
+
+static inline per_field field_of(const char* name, int32_t dtype, int32_t ndim, const int64_t* shape) {
+    per_field field;
+    memset(&field, 0, sizeof field);
+    field.name = name;
+    field.dtype = dtype;
+    field.ndim = ndim;
+    field.shape = shape;
+    return field;
+}
+
+/* Options of a buffer with the one field; the caller changes what differs. */
+static inline per_replay_options replay_options(int64_t capacity, int64_t n_envs) {
+    static per_field observation;
+    per_replay_options options;
+    observation = field_of("observation", PER_FLOAT32, 0, NULL);
+    CHECK_OK(per_replay_options_init(&options, sizeof options));
+    options.capacity = capacity;
+    options.n_envs = n_envs;
+    options.fields = &observation;
+    options.n_fields = 1;
+    return options;
+}
+
+static inline per_replay* create_replay(const per_replay_options* options) {
+    per_replay* replay = NULL;
+    CHECK_OK(per_replay_create(options, &replay));
+    CHECK(replay != NULL);
+    return replay;
+}
+
+static inline per_replay_statistics stats_of(per_replay* replay) {
+    per_replay_statistics statistics;
+    CHECK_OK(per_replay_statistics_init(&statistics, sizeof statistics));
+    CHECK_OK(per_replay_stats(replay, &statistics));
+    return statistics;
+}
+
+static inline int64_t live_of(per_replay* replay) {
+    int64_t live = -1;
+    CHECK_OK(per_replay_live(replay, &live));
+    CHECK(live == stats_of(replay).live);
+    return live;
+}
+
+static inline per_array array_of(const void* data, int32_t dtype) {
+    per_array array;
+    memset(&array, 0, sizeof array);
+    array.data = data;
+    array.dtype = dtype;
+    return array;
+}
+
+/* ------------------------------------------------------------------ adding */
+
+/* A call of per_replay_add() on a buffer with the one field. Not to be copied: steps points into it. */
+typedef struct call {
+    per_steps steps;
+    per_array observation;
+    per_array next;
+} call;
+
+/* Flags that are NULL are 0. next NULL: left out. All arrays [length, n], n the environments of the buffer. */
+static inline void fill_call(call* given, int64_t length, const float* observation, const float* next,
+                             const float* reward, const uint8_t* terminated, const uint8_t* truncated) {
+    static const uint8_t no_flags[4096];
+    CHECK_OK(per_steps_init(&given->steps, sizeof given->steps));
+    given->observation = array_of(observation, PER_FLOAT32);
+    given->next = array_of(next, PER_FLOAT32);
+    given->steps.length = length;
+    given->steps.fields = &given->observation;
+    if (next != NULL) given->steps.next_fields = &given->next;
+    given->steps.reward = array_of(reward, PER_FLOAT32);
+    given->steps.terminated = array_of(terminated != NULL ? terminated : no_flags, PER_BOOL);
+    given->steps.truncated = array_of(truncated != NULL ? truncated : no_flags, PER_BOOL);
+}
+
+typedef enum end { GOES_ON, TERMINATED, TRUNCATED } end;
+typedef enum next_kind { NEXT_LEFT_OUT, NEXT_GIVEN, NEXT_UNKNOWN } next_kind;
+
+/* One step of environment `env`; returns the status, and the id in *id. */
+static inline per_status try_step(per_replay* replay, int64_t env, float observation, float reward, end how,
+                                  next_kind kind, float next, int64_t* id) {
+    const uint8_t terminated = how == TERMINATED, truncated = how == TRUNCATED, known = kind != NEXT_UNKNOWN;
+    call given;
+    fill_call(&given, 1, &observation, kind == NEXT_GIVEN ? &next : NULL, &reward, &terminated, &truncated);
+    given.steps.n_envs = 1;
+    given.steps.env_ids = &env;
+    if (kind != NEXT_LEFT_OUT) given.steps.next_mask = array_of(&known, PER_BOOL);
+    return per_replay_add(replay, &given.steps, id, NULL);
+}
+
+/* A step whose next observation is left out. */
+static inline int64_t add_step(per_replay* replay, int64_t env, float observation, float reward) {
+    int64_t id = -7;
+    CHECK_OK(try_step(replay, env, observation, reward, GOES_ON, NEXT_LEFT_OUT, 0, &id));
+    return id;
+}
+
+/* A step with its next observation. */
+static inline int64_t add_full(per_replay* replay, int64_t env, float observation, float reward, end how, float next) {
+    int64_t id = -7;
+    CHECK_OK(try_step(replay, env, observation, reward, how, NEXT_GIVEN, next, &id));
+    return id;
+}
+
+/* The last step of an episode whose final observation nobody knows. */
+static inline int64_t add_unknown_end(per_replay* replay, int64_t env, float observation, float reward, end how) {
+    int64_t id = -7;
+    CHECK_OK(try_step(replay, env, observation, reward, how, NEXT_UNKNOWN, 0, &id));
+    return id;
+}
+
+/* ----------------------------------------------------------------- drawing */
+
+enum { MANY = 2048 };
+
+/* A batch with all that a buffer with the one field gives, of single frames. */
+typedef struct rows {
+    float observation[MANY], next[MANY], reward[MANY], discount[MANY], weights[MANY], priorities[MANY];
+    float probabilities[MANY];
+    int32_t n_steps[MANY];
+    uint8_t terminated[MANY], truncated[MANY];
+    int64_t ids[MANY];
+    void* fields[1];
+    void* next_fields[1];
+    per_batch batch;
+} rows;
+
+static inline void fill_rows(rows* out) {
+    memset(out, 0, sizeof *out);
+    CHECK_OK(per_batch_init(&out->batch, sizeof out->batch));
+    out->fields[0] = out->observation;
+    out->next_fields[0] = out->next;
+    out->batch.fields = out->fields;
+    out->batch.next_fields = out->next_fields;
+    out->batch.reward = out->reward;
+    out->batch.discount = out->discount;
+    out->batch.n_steps = out->n_steps;
+    out->batch.terminated = out->terminated;
+    out->batch.truncated = out->truncated;
+    out->batch.weights = out->weights;
+    out->batch.ids = out->ids;
+    out->batch.priorities = out->priorities;
+    out->batch.probabilities = out->probabilities;
+}
+
+static inline void draw(per_replay* replay, int64_t batch_size, rows* out) {
+    CHECK(batch_size <= MANY);
+    fill_rows(out);
+    CHECK_OK(per_replay_sample(replay, NULL, batch_size, &out->batch, NULL));
+}
+
+/* Where `id` stands among the first `count` ids of a batch; -1 if it does not. */
+static inline int64_t place_of(const rows* drawn, int64_t count, int64_t id) {
+    int64_t i;
+    for (i = 0; i < count; ++i)
+        if (drawn->ids[i] == id) return i;
+    return -1;
+}
+
+/* One transition as it is drawn. */
+typedef struct window {
+    float observation, reward, discount, next;
+    int32_t n_steps, terminated, truncated;
+} window;
+
+static inline void check_window(per_replay* replay, int64_t id, window expected, int line) {
+    static rows drawn;
+    int64_t i;
+    draw(replay, MANY, &drawn);
+    i = place_of(&drawn, MANY, id);
+    if (i >= 0 && drawn.observation[i] == expected.observation && drawn.reward[i] == expected.reward &&
+        drawn.discount[i] == expected.discount && drawn.next[i] == expected.next &&
+        drawn.n_steps[i] == expected.n_steps && drawn.terminated[i] == expected.terminated &&
+        drawn.truncated[i] == expected.truncated)
+        return;
+    fprintf(stderr, "line %d: id %lld ", line, (long long)id);
+    if (i < 0) {
+        fprintf(stderr, "is not drawn\n");
+    } else {
+        fprintf(stderr,
+                "is observation %.9g reward %.9g discount %.9g next %.9g n_steps %d terminated %d truncated %d\n",
+                drawn.observation[i], drawn.reward[i], drawn.discount[i], drawn.next[i], drawn.n_steps[i],
+                drawn.terminated[i], drawn.truncated[i]);
+    }
+    exit(1);
+}
+
+/* The transition is live, and is drawn like this: observation, reward, discount, next observation, n_steps, flags. */
+#define CHECK_WINDOW(replay, id, ...)                        \
+    do {                                                     \
+        window expected_window = {__VA_ARGS__};              \
+        check_window(replay, id, expected_window, __LINE__); \
+    } while (0)
+
+/*
+ * Exactly these are live. A systematic batch of equally likely transitions has each of them if it is as large as a
+ * multiple of their number; priorities must be equal, or all positive and not too far apart.
+ */
+static inline void check_live(per_replay* replay, int64_t count, const int64_t* ids, int line) {
+    static rows drawn;
+    int64_t i, n = live_of(replay);
+    int good = n == count;
+    if (n > 0) draw(replay, MANY, &drawn);
+    for (i = 0; i < count && n > 0; ++i) good = good && place_of(&drawn, MANY, ids[i]) >= 0;
+    for (i = 0; i < MANY && n > 0; ++i) {
+        int64_t j = 0;
+        while (j < count && ids[j] != drawn.ids[i]) ++j;
+        good = good && j < count;
+    }
+    if (good) return;
+    fprintf(stderr, "line %d: %lld live, %lld expected; drawn:", line, (long long)n, (long long)count);
+    for (i = 0; i < MANY && n > 0; ++i)
+        if (place_of(&drawn, i, drawn.ids[i]) < 0) fprintf(stderr, " %lld", (long long)drawn.ids[i]);
+    fprintf(stderr, "\n");
+    exit(1);
+}
+
+#define CHECK_LIVE(replay, ...)                                                                \
+    do {                                                                                       \
+        const int64_t live_ids[] = {__VA_ARGS__};                                              \
+        check_live(replay, (int64_t)(sizeof live_ids / sizeof *live_ids), live_ids, __LINE__); \
+    } while (0)
+
+#define CHECK_NONE_LIVE(replay) check_live(replay, 0, NULL, __LINE__)
+
+/* -------------------------------------------------------------- priorities */
+
+static inline float priority_of(per_replay* replay, int64_t id) {
+    float priority = -7;
+    CHECK_OK(per_replay_priorities(replay, 1, &id, &priority, NULL));
+    return priority;
+}
+
+static inline void set_priority(per_replay* replay, int64_t id, float priority) {
+    CHECK_OK(per_replay_set_priorities(replay, 1, &id, &priority, NULL));
+}
+
+/* A generator of test values that shares nothing with the library: splitmix64 (Steele et al. 2014). */
+static inline uint64_t next_random(uint64_t* state) {
+    uint64_t z = (*state += UINT64_C(0x9E3779B97F4A7C15));
+    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return z ^ (z >> 31);
+}
+
+#endif

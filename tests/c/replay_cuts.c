@@ -1,0 +1,209 @@
+/*
+ * A step that does not bring the observation announced before it cuts the trajectory there: the step before counts as
+ * truncated, with what was announced as its final observation.
+ */
+#include "replay_check.h"
+
+static per_replay_options cut_options(void) {
+    per_replay_options options = replay_options(20, 1);
+    options.gamma = 0.5;
+    return options;
+}
+
+static per_replay* create(void) {
+    const per_replay_options options = cut_options();
+    return create_replay(&options);
+}
+
+static void another_observation_cuts(void) {
+    per_replay* replay = create();
+    add_full(replay, 0, 0, 1, GOES_ON, 1);
+    add_full(replay, 0, 1, 2, GOES_ON, 2);
+    CHECK(add_full(replay, 0, 50, 3, GOES_ON, 51) == 3); /* row 2 stays the final observation */
+    CHECK(stats_of(replay).cuts == 1 && stats_of(replay).episodes == 1 && stats_of(replay).added == 3);
+    CHECK_LIVE(replay, 0, 1, 3);
+    CHECK_WINDOW(replay, 0, 0, 1, 0.5f, 1, 1, 0, 0);
+    CHECK_WINDOW(replay, 1, 1, 2, 0.5f, 2, 1, 0, 1);
+    CHECK_WINDOW(replay, 3, 50, 3, 0.5f, 51, 1, 0, 0);
+    per_replay_free(replay);
+}
+
+/* Bytes are compared: NaN equals itself, and 0 does not equal -0. */
+static void bytes_are_compared(void) {
+    per_replay* replay = create();
+    add_full(replay, 0, 0, 1, GOES_ON, NAN);
+    CHECK(add_full(replay, 0, NAN, 2, GOES_ON, 0) == 1);
+    CHECK(stats_of(replay).cuts == 0);
+    CHECK(add_full(replay, 0, -0.0f, 2, GOES_ON, 0) == 3);
+    CHECK(stats_of(replay).cuts == 1);
+    per_replay_free(replay);
+}
+
+/* Compared as the buffer keeps them: float64 in, float32 kept. */
+static void comparison_is_after_casting(void) {
+    const double observations[] = {0.1, 1.1}, next[] = {1.1, 2.1};
+    const float again = 2.1f, rewards[] = {0, 0};
+    per_replay* replay = create();
+    call given;
+    fill_call(&given, 2, NULL, &again, rewards, NULL, NULL);
+    given.observation = array_of(observations, PER_FLOAT64);
+    given.next = array_of(next, PER_FLOAT64);
+    CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL));
+    add_full(replay, 0, again, 0, GOES_ON, 3);
+    CHECK(stats_of(replay).cuts == 0 && stats_of(replay).added == 3);
+    per_replay_free(replay);
+}
+
+/* With several observations, each of them must agree. */
+static void every_observation_is_compared(void) {
+    per_replay_options options = cut_options();
+    per_field fields[3];
+    per_replay* replay;
+    per_steps steps;
+    per_array given[3], next[3];
+    float a = 0, b = 0, action = 0, next_a = 1, next_b = 1, reward = 0;
+    const uint8_t no = 0;
+    fields[0] = field_of("observation.a", PER_FLOAT32, 0, NULL);
+    fields[1] = field_of("observation.b", PER_FLOAT32, 0, NULL);
+    fields[2] = field_of("action", PER_FLOAT32, 0, NULL);
+    options.fields = fields;
+    options.n_fields = 3;
+    replay = create_replay(&options);
+    CHECK_OK(per_steps_init(&steps, sizeof steps));
+    memset(next, 0, sizeof next);
+    given[0] = array_of(&a, PER_FLOAT32);
+    given[1] = array_of(&b, PER_FLOAT32);
+    given[2] = array_of(&action, PER_FLOAT32);
+    next[0] = array_of(&next_a, PER_FLOAT32);
+    next[1] = array_of(&next_b, PER_FLOAT32);
+    steps.fields = given;
+    steps.next_fields = next;
+    steps.reward = array_of(&reward, PER_FLOAT32);
+    steps.terminated = steps.truncated = array_of(&no, PER_BOOL);
+    CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
+    a = b = 1;
+    action = 5; /* an action announces nothing */
+    CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
+    CHECK(stats_of(replay).cuts == 0);
+    b = 2;
+    CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
+    CHECK(stats_of(replay).cuts == 1);
+    b = 1, a = 2;
+    CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
+    CHECK(stats_of(replay).cuts == 2);
+    per_replay_free(replay);
+}
+
+/* Where no next observation was announced, nothing can be compared. */
+static void nothing_announced_nothing_cut(void) {
+    per_replay* replay = create();
+    add_step(replay, 0, 0, 1);
+    add_step(replay, 0, 77, 1);
+    CHECK(stats_of(replay).cuts == 0);
+    CHECK_WINDOW(replay, 0, 0, 1, 0.5f, 77, 1, 0, 0);
+    add_full(replay, 0, 78, 1, TERMINATED, 79); /* nor after an end */
+    add_full(replay, 0, 5, 1, GOES_ON, 6);
+    CHECK(stats_of(replay).cuts == 0 && stats_of(replay).episodes == 1);
+    per_replay_free(replay);
+}
+
+static void on_gap_error_changes_nothing(void) {
+    per_replay_options options = cut_options();
+    per_replay* replay;
+    int64_t id = -7;
+    options.on_gap = PER_GAP_ERROR;
+    replay = create_replay(&options);
+    add_full(replay, 0, 0, 1, GOES_ON, 1);
+    CHECK_FAILS(try_step(replay, 0, 50, 2, GOES_ON, NEXT_GIVEN, 51, &id), PER_ERROR_INVALID_ARGUMENT, "observation");
+    CHECK(id == -7 && stats_of(replay).added == 1 && stats_of(replay).cuts == 0);
+    CHECK_WINDOW(replay, 0, 0, 1, 0.5f, 1, 1, 0, 0);
+    CHECK(add_full(replay, 0, 1, 2, GOES_ON, 2) == 1);
+    /* A cut that is asked for is no gap. */
+    CHECK_OK(per_replay_cut(replay, 0, NULL, NULL));
+    CHECK(add_full(replay, 0, 50, 2, GOES_ON, 51) == 3);
+    CHECK(stats_of(replay).cuts == 1);
+    per_replay_free(replay);
+}
+
+static void cut_by_hand_with_the_observation_known(void) {
+    per_replay* replay = create();
+    const int64_t env = 0;
+    add_full(replay, 0, 0, 1, GOES_ON, 1);
+    add_full(replay, 0, 1, 2, GOES_ON, 2);
+    CHECK_OK(per_replay_cut(replay, 1, &env, NULL));
+    CHECK(stats_of(replay).cuts == 1 && stats_of(replay).episodes == 1);
+    CHECK_WINDOW(replay, 1, 1, 2, 0.5f, 2, 1, 0, 1);
+    CHECK(add_full(replay, 0, 2, 3, GOES_ON, 3) == 3); /* even with the same observation an episode begins */
+    CHECK_LIVE(replay, 0, 1, 3);
+    /* An environment without a running episode is left alone. */
+    CHECK_OK(per_replay_cut(replay, 0, NULL, NULL));
+    CHECK_OK(per_replay_cut(replay, 0, NULL, NULL));
+    CHECK(stats_of(replay).cuts == 2);
+    per_replay_free(replay);
+}
+
+static void cut_by_hand_with_the_observation_unknown(void) {
+    per_replay* replay = create();
+    add_step(replay, 0, 0, 1);
+    add_step(replay, 0, 1, 2);
+    CHECK_OK(per_replay_cut(replay, 0, NULL, NULL));
+    CHECK(stats_of(replay).cuts == 1 && stats_of(replay).episodes == 1);
+    CHECK_LIVE(replay, 0);
+    CHECK_WINDOW(replay, 0, 0, 1, 0.5f, 1, 1, 0, 0);
+    CHECK(add_step(replay, 0, 10, 11) == 2);
+    CHECK_LIVE(replay, 0);
+    per_replay_free(replay);
+}
+
+/* A cut completes the windows that were waiting (n_step 3), as an end does. */
+static void a_cut_completes_windows(void) {
+    per_replay_options options = cut_options();
+    per_replay* replay;
+    int t;
+    options.n_step = 3;
+    replay = create_replay(&options);
+    for (t = 0; t < 3; ++t) add_full(replay, 0, (float)t, (float)t + 1, GOES_ON, (float)t + 1);
+    CHECK_LIVE(replay, 0);
+    add_full(replay, 0, 50, 1, GOES_ON, 51);
+    CHECK_LIVE(replay, 0, 1, 2);
+    CHECK_WINDOW(replay, 1, 1, 2 + 1.5f, 0.25f, 3, 2, 0, 1);
+    CHECK_WINDOW(replay, 2, 2, 3, 0.5f, 3, 1, 0, 1);
+    CHECK_OK(per_replay_cut(replay, 0, NULL, NULL));
+    CHECK_LIVE(replay, 0, 1, 2, 4);
+    CHECK_WINDOW(replay, 4, 50, 1, 0.5f, 51, 1, 0, 1);
+    per_replay_free(replay);
+}
+
+/* Only the environments named are cut. */
+static void cuts_of_some_environments(void) {
+    per_replay_options options = replay_options(30, 3);
+    per_replay* replay = create_replay(&options);
+    const int64_t ends[] = {2, 0}, beyond[] = {0, 3}, below[] = {-1};
+    int env;
+    for (env = 0; env < 3; ++env) add_full(replay, env, (float)env, 0, GOES_ON, (float)env + 10);
+    CHECK_OK(per_replay_cut(replay, 0, ends, NULL));
+    CHECK(stats_of(replay).cuts == 0);
+    CHECK_FAILS(per_replay_cut(replay, 2, beyond, NULL), PER_ERROR_INVALID_ARGUMENT, "env_ids[1]");
+    CHECK_FAILS(per_replay_cut(replay, 1, below, NULL), PER_ERROR_INVALID_ARGUMENT, "env_ids[0]");
+    CHECK_FAILS(per_replay_cut(replay, -1, ends, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
+    CHECK(stats_of(replay).cuts == 0);
+    CHECK_OK(per_replay_cut(replay, 2, ends, NULL));
+    CHECK(stats_of(replay).cuts == 2);
+    for (env = 0; env < 3; ++env) add_full(replay, env, (float)env + 10, 0, GOES_ON, (float)env + 20);
+    CHECK_LIVE(replay, 0, 1, 2, 6, 4, 8); /* environment 1 went on: its second row is k = 1 */
+    per_replay_free(replay);
+}
+
+int main(void) {
+    another_observation_cuts();
+    bytes_are_compared();
+    comparison_is_after_casting();
+    every_observation_is_compared();
+    nothing_announced_nothing_cut();
+    on_gap_error_changes_nothing();
+    cut_by_hand_with_the_observation_known();
+    cut_by_hand_with_the_observation_unknown();
+    a_cut_completes_windows();
+    cuts_of_some_environments();
+    return 0;
+}

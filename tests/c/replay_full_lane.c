@@ -1,0 +1,105 @@
+/* overwrite 0: a lane that is full refuses, and a call of which one step does not fit adds nothing at all. */
+#include "replay_check.h"
+
+static void check_refused(per_replay* replay, const call* given) {
+    int64_t ids[8] = {-7, -7, -7, -7, -7, -7, -7, -7};
+    const per_replay_statistics before = stats_of(replay);
+    per_replay_statistics after;
+    CHECK_FAILS(per_replay_add(replay, &given->steps, ids, NULL), PER_ERROR_FULL, "overwrite");
+    after = stats_of(replay);
+    CHECK(ids[0] == -7 && memcmp(&before, &after, sizeof before) == 0);
+}
+
+static void the_last_row_is_used_and_no_more(void) {
+    per_replay_options options = replay_options(5, 1);
+    const float observations[] = {5, 6}, nexts[] = {6, 7}, rewards[] = {0, 0};
+    per_replay* replay;
+    call given;
+    int t;
+    options.overwrite = 0;
+    options.gamma = 0.5;
+    replay = create_replay(&options);
+    for (t = 0; t < 4; ++t) add_step(replay, 0, (float)t, (float)t);
+    fill_call(&given, 1, observations, nexts, rewards, NULL, NULL);
+    given.observation.data = nexts;
+    check_refused(replay, &given); /* row 4 for the step, but none for the observation after it */
+    fill_call(&given, 2, observations, NULL, rewards, NULL, NULL);
+    check_refused(replay, &given); /* the second of the two does not fit */
+    CHECK_LIVE(replay, 0, 1, 2);
+    CHECK(add_step(replay, 0, 4, 4) == 4);
+    CHECK_LIVE(replay, 0, 1, 2, 3);
+    CHECK_WINDOW(replay, 0, 0, 0, 0.5f, 1, 1, 0, 0);
+    fill_call(&given, 1, observations, NULL, rewards, NULL, NULL);
+    check_refused(replay, &given);
+    /* Drawing, updates and cuts still work; clear() makes room. */
+    CHECK_OK(per_replay_cut(replay, 0, NULL, NULL));
+    check_refused(replay, &given);
+    CHECK_OK(per_replay_clear(replay, NULL));
+    CHECK(add_step(replay, 0, 10, 1) == 5);
+    for (t = 0; t < 4; ++t) add_step(replay, 0, (float)t + 11, (float)t);
+    check_refused(replay, &given);
+    CHECK_LIVE(replay, 5, 6, 7, 8);
+    per_replay_free(replay);
+}
+
+static void a_row_is_announced_before_it_is_taken(void) {
+    per_replay_options options = replay_options(4, 1);
+    const float observation = 3, next = 4, reward = 0;
+    per_replay* replay;
+    call given;
+    int t;
+    options.overwrite = 0;
+    replay = create_replay(&options);
+    for (t = 0; t < 3; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    fill_call(&given, 1, &observation, &next, &reward, NULL, NULL);
+    check_refused(replay, &given);
+    fill_call(&given, 1, &observation, NULL, &reward, NULL, NULL);
+    CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL)); /* it takes the row that waited */
+    CHECK_LIVE(replay, 0, 1, 2);
+    per_replay_free(replay);
+}
+
+/* One full lane of three: the whole call is refused, until the mask leaves that environment out. */
+static void one_full_lane_refuses_the_call(void) {
+    per_replay_options options = replay_options(3 * 4, 3);
+    const float observations[3] = {7, 7, 7}, rewards[3] = {0, 0, 0};
+    const uint8_t mask[3] = {1, 0, 1};
+    per_replay* replay;
+    int64_t ids[3];
+    call given;
+    int t;
+    options.overwrite = 0;
+    replay = create_replay(&options);
+    for (t = 0; t < 4; ++t) add_step(replay, 1, (float)t, 0);
+    fill_call(&given, 1, observations, NULL, rewards, NULL, NULL);
+    check_refused(replay, &given);
+    given.steps.mask = array_of(mask, PER_BOOL);
+    CHECK_OK(per_replay_add(replay, &given.steps, ids, NULL));
+    CHECK(ids[0] == 0 && ids[1] == -1 && ids[2] == 2);
+    per_replay_free(replay);
+}
+
+/* With arrays of their own, next observations take no rows: the capacity is exact. */
+static void capacity_is_exact_with_stored_next_observations(void) {
+    per_replay_options options = replay_options(4, 1);
+    const float observation = 9, next = 10, reward = 0;
+    per_replay* replay;
+    call given;
+    int t;
+    options.overwrite = 0;
+    options.store_next_observation = 1;
+    replay = create_replay(&options);
+    for (t = 0; t < 4; ++t) add_full(replay, 0, (float)t, 0, t == 1 ? TERMINATED : GOES_ON, (float)t + 1);
+    CHECK_LIVE(replay, 0, 1, 2, 3);
+    fill_call(&given, 1, &observation, &next, &reward, NULL, NULL);
+    check_refused(replay, &given);
+    per_replay_free(replay);
+}
+
+int main(void) {
+    the_last_row_is_used_and_no_more();
+    a_row_is_announced_before_it_is_taken();
+    one_full_lane_refuses_the_call();
+    capacity_is_exact_with_stored_next_observations();
+    return 0;
+}

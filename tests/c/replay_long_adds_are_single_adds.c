@@ -1,0 +1,144 @@
+/*
+ * A call with K steps does what K calls with one step do: the same ids, rows, priorities, counters and draws, over random
+ * masks, ends and gaps, and also where K is beyond the rows of a lane. Every row of the buffer is compared.
+ */
+#include "replay_check.h"
+
+enum { ENVS = 3, MAX_LENGTH = 40, CALLS = 60 };
+
+typedef struct steps {
+    float observation[MAX_LENGTH][ENVS], next[MAX_LENGTH][ENVS], reward[MAX_LENGTH][ENVS];
+    float priorities[MAX_LENGTH][ENVS];
+    uint8_t terminated[MAX_LENGTH][ENVS], truncated[MAX_LENGTH][ENVS], mask[MAX_LENGTH][ENVS];
+    uint8_t next_mask[MAX_LENGTH][ENVS];
+} steps;
+
+static uint64_t random_state;
+static float announced[ENVS]; /* per environment: what its last step announced */
+
+static int one_in(int n) {
+    return next_random(&random_state) % (uint64_t)n == 0;
+}
+
+static void make_steps(steps* out, int length, int always_next) {
+    static float counter;
+    int k, env;
+    for (k = 0; k < length; ++k) {
+        for (env = 0; env < ENVS; ++env) {
+            const float fresh = ++counter;
+            out->mask[k][env] = !one_in(5);
+            out->terminated[k][env] = one_in(9);
+            out->truncated[k][env] = one_in(9);
+            out->next_mask[k][env] = always_next || !one_in(4);
+            out->observation[k][env] = one_in(8) ? fresh : announced[env];
+            out->next[k][env] = fresh + 0.5f;
+            out->reward[k][env] = fresh;
+            out->priorities[k][env] = one_in(2) ? 1 : (float)(next_random(&random_state) % 5);
+            if (out->mask[k][env]) announced[env] = out->next[k][env];
+        }
+    }
+}
+
+static void fill(call* given, const steps* from, int k, int length, int with_priorities) {
+    fill_call(given, length, from->observation[k], from->next[k], from->reward[k], from->terminated[k],
+              from->truncated[k]);
+    given->steps.mask = array_of(from->mask[k], PER_BOOL);
+    given->steps.next_mask = array_of(from->next_mask[k], PER_BOOL);
+    if (with_priorities) given->steps.priorities = array_of(from->priorities[k], PER_FLOAT32);
+}
+
+static void check_same_rows(per_replay* a, per_replay* b, int64_t last_id) {
+    static rows of_a, of_b;
+    static const int64_t window = 200;
+    int64_t id;
+    for (id = last_id > window ? last_id - window : 0; id <= last_id; ++id) {
+        per_status status_a, status_b;
+        float priority_a = -1, priority_b = -2;
+        fill_rows(&of_a);
+        fill_rows(&of_b);
+        of_a.batch.weights = of_b.batch.weights = NULL;
+        of_a.batch.probabilities = of_b.batch.probabilities = NULL;
+        of_a.batch.next_fields = of_b.batch.next_fields = NULL;
+        status_a = per_replay_get(a, 1, &id, &of_a.batch, NULL);
+        status_b = per_replay_get(b, 1, &id, &of_b.batch, NULL);
+        CHECK(status_a == status_b);
+        CHECK(of_a.observation[0] == of_b.observation[0] && of_a.reward[0] == of_b.reward[0]);
+        CHECK(of_a.terminated[0] == of_b.terminated[0] && of_a.truncated[0] == of_b.truncated[0]);
+        status_a = per_replay_priorities(a, 1, &id, &priority_a, NULL);
+        status_b = per_replay_priorities(b, 1, &id, &priority_b, NULL);
+        CHECK(status_a == status_b && (status_a != PER_OK || priority_a == priority_b));
+    }
+}
+
+static void check_same(per_replay* a, per_replay* b, int64_t last_id) {
+    static rows of_a, of_b;
+    const per_replay_statistics stats_a = stats_of(a), stats_b = stats_of(b);
+    CHECK(memcmp(&stats_a, &stats_b, sizeof stats_a) == 0);
+    check_same_rows(a, b, last_id);
+    if (stats_a.live == 0) return;
+    draw(a, 64, &of_a);
+    draw(b, 64, &of_b);
+    CHECK(memcmp(of_a.ids, of_b.ids, sizeof of_a.ids) == 0);
+    CHECK(memcmp(of_a.observation, of_b.observation, sizeof of_a.observation) == 0);
+    CHECK(memcmp(of_a.next, of_b.next, sizeof of_a.next) == 0);
+    CHECK(memcmp(of_a.reward, of_b.reward, sizeof of_a.reward) == 0);
+    CHECK(memcmp(of_a.discount, of_b.discount, sizeof of_a.discount) == 0);
+    CHECK(memcmp(of_a.n_steps, of_b.n_steps, sizeof of_a.n_steps) == 0);
+    CHECK(memcmp(of_a.priorities, of_b.priorities, sizeof of_a.priorities) == 0);
+    CHECK(memcmp(of_a.weights, of_b.weights, sizeof of_a.weights) == 0);
+}
+
+static void compare(per_replay_options options, uint64_t seed, int with_priorities) {
+    static steps made;
+    per_replay *at_once = create_replay(&options), *one_by_one = create_replay(&options);
+    int64_t last_id = -1;
+    int i, k, env;
+    random_state = seed;
+    for (i = 0; i < CALLS; ++i) {
+        const int length = (int)(next_random(&random_state) % (MAX_LENGTH + 1));
+        int64_t ids[MAX_LENGTH][ENVS], single_ids[MAX_LENGTH][ENVS];
+        call given;
+        make_steps(&made, length, options.store_next_observation);
+        fill(&given, &made, 0, length, with_priorities);
+        CHECK_OK(per_replay_add(at_once, &given.steps, ids[0], NULL));
+        for (k = 0; k < length; ++k) {
+            fill(&given, &made, k, 1, with_priorities);
+            CHECK_OK(per_replay_add(one_by_one, &given.steps, single_ids[k], NULL));
+        }
+        CHECK(memcmp(ids, single_ids, (size_t)length * sizeof ids[0]) == 0);
+        for (k = 0; k < length; ++k)
+            for (env = 0; env < ENVS; ++env)
+                if (ids[k][env] > last_id) last_id = ids[k][env];
+        check_same(at_once, one_by_one, last_id);
+    }
+    CHECK(stats_of(at_once).live > 0 && stats_of(at_once).episodes > 20);
+    CHECK(options.store_next_observation || stats_of(at_once).cuts > 20);
+    per_replay_free(at_once);
+    per_replay_free(one_by_one);
+}
+
+int main(void) {
+    uint64_t seed = 1;
+    int64_t n_step, rows;
+    int32_t max_priority, store, autoreset;
+    for (rows = 7; rows <= 100; rows += 31) { /* 7: nearly every call is longer than a lane */
+        for (n_step = 1; n_step <= 3; n_step += 2) {
+            for (max_priority = PER_MAX_EVER; max_priority <= PER_MAX_NOW; ++max_priority) {
+                for (store = 0; store <= 1; ++store) {
+                    for (autoreset = PER_AUTORESET_DISABLED; autoreset <= PER_AUTORESET_SAME_STEP; ++autoreset) {
+                        per_replay_options options = replay_options(rows * ENVS, ENVS);
+                        options.n_step = n_step;
+                        options.frame_stack = 1;
+                        options.max_priority = max_priority;
+                        options.store_next_observation = store;
+                        options.autoreset = autoreset;
+                        options.seed = seed;
+                        compare(options, seed, seed % 2 == 0);
+                        ++seed;
+                    }
+                }
+            }
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,59 @@
+/* Drawing from a buffer in which nothing is live is PER_ERROR_EMPTY, writes nothing, and is no draw. */
+#include "replay_check.h"
+
+static void check_empty(per_replay* replay) {
+    static rows drawn, untouched;
+    const per_replay_statistics before = stats_of(replay);
+    per_replay_statistics after;
+    void *const fields[1] = {drawn.observation}, *const next_fields[1] = {drawn.next};
+    fill_rows(&drawn);
+    memset(drawn.observation, 0x5A, sizeof drawn.observation);
+    memset(drawn.ids, 0x5A, sizeof drawn.ids);
+    drawn.batch.fields = fields;
+    drawn.batch.next_fields = next_fields;
+    memcpy(&untouched, &drawn, sizeof drawn);
+    CHECK_FAILS(per_replay_sample(replay, NULL, 32, &drawn.batch, NULL), PER_ERROR_EMPTY, "live");
+    CHECK(memcmp(&untouched, &drawn, sizeof drawn) == 0);
+    after = stats_of(replay);
+    CHECK(memcmp(&before, &after, sizeof before) == 0);
+}
+
+int main(void) {
+    per_replay_options options = replay_options(20, 1);
+    per_replay *replay, *twin;
+    static rows drawn, of_twin;
+    int t;
+    options.n_step = 2;
+    options.seed = 5;
+    options.beta_steps = 10;
+    replay = create_replay(&options);
+    twin = create_replay(&options);
+
+    check_empty(replay);
+    add_step(replay, 0, 0, 0);
+    add_step(replay, 0, 1, 0);
+    check_empty(replay); /* rows, but none with a complete window */
+    add_step(replay, 0, 2, 0);
+    for (t = 0; t < 3; ++t) add_step(twin, 0, (float)t, 0);
+    draw(replay, 32, &drawn);
+    draw(twin, 32, &of_twin);
+    CHECK(memcmp(drawn.ids, of_twin.ids, sizeof drawn.ids) == 0);
+    CHECK(memcmp(drawn.weights, of_twin.weights, sizeof drawn.weights) == 0);
+
+    CHECK_OK(per_replay_clear(replay, NULL));
+    CHECK_OK(per_replay_clear(twin, NULL));
+    check_empty(replay);
+    add_unknown_end(replay, 0, 3, 0, TRUNCATED); /* a step that is never live */
+    check_empty(replay);
+    add_unknown_end(twin, 0, 3, 0, TRUNCATED);
+    for (t = 0; t < 9; ++t) {
+        add_step(replay, 0, (float)t, 0);
+        add_step(twin, 0, (float)t, 0);
+    }
+    draw(replay, 32, &drawn);
+    draw(twin, 32, &of_twin);
+    CHECK(memcmp(drawn.ids, of_twin.ids, sizeof drawn.ids) == 0);
+    per_replay_free(replay);
+    per_replay_free(twin);
+    return 0;
+}

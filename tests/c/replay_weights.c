@@ -1,0 +1,132 @@
+/*
+ * P(i) = p_i^alpha / sum_k p_k^alpha and w_i = (N P(i))^-beta / max_j (N P(j))^-beta, j over the batch, by hand: with
+ * priorities 1, 4, 16 and alpha 1/2 the probabilities are 1/7, 2/7, 4/7.
+ */
+#include "replay_check.h"
+
+static per_replay* create(double beta, int32_t scheme) {
+    per_replay_options options = replay_options(20, 1);
+    per_replay* replay;
+    int t;
+    options.alpha = 0.5;
+    options.beta = beta;
+    options.scheme = scheme;
+    options.seed = 99;
+    replay = create_replay(&options);
+    for (t = 0; t < 4; ++t) add_step(replay, 0, (float)t, 0);
+    set_priority(replay, 1, 4);
+    set_priority(replay, 2, 16);
+    CHECK(stats_of(replay).total == 7);
+    return replay;
+}
+
+static void check_batch(double beta, int32_t scheme) {
+    enum { B = 1400 };
+    per_replay* replay = create(beta, scheme);
+    static rows drawn;
+    int counts[3] = {0}, i;
+    double chi_square = 0;
+    draw(replay, B, &drawn);
+    for (i = 0; i < B; ++i) {
+        const int64_t id = drawn.ids[i];
+        const double relative = pow(2, (double)id); /* P(i) / P(0) */
+        CHECK(id >= 0 && id < 3);
+        ++counts[id];
+        CHECK(drawn.priorities[i] == (float)(relative * relative));
+        CHECK(fabs(drawn.probabilities[i] - relative / 7) <= 1e-7);
+        CHECK(fabs(drawn.weights[i] - pow(relative, -beta)) <= 2e-7);
+        if (id == 0) CHECK(drawn.weights[i] == 1);
+    }
+    for (i = 0; i < 3; ++i) chi_square += pow(counts[i] - 200 * pow(2, i), 2) / (200 * pow(2, i));
+    CHECK(chi_square < 13.8); /* 2 degrees of freedom: false alarm 1 in 1000, seed 99 */
+    /* 1400 strata of 1/200 of the smallest: only those at the borders are shared. */
+    if (scheme != PER_INDEPENDENT) CHECK(abs(counts[0] - 200) <= 2 && abs(counts[2] - 800) <= 2);
+    per_replay_free(replay);
+}
+
+/* The batch's own largest weight, not the buffer's: without transition 0 in it, transition 1 has weight 1. */
+static void largest_of_the_batch(void) {
+    per_replay* replay = create(1, PER_INDEPENDENT);
+    static rows drawn;
+    int seen_without = 0, round, i;
+    for (round = 0; round < 200; ++round) {
+        float largest = 0;
+        int64_t least = 3;
+        draw(replay, 3, &drawn);
+        for (i = 0; i < 3; ++i) {
+            if (drawn.weights[i] > largest) largest = drawn.weights[i];
+            if (drawn.ids[i] < least) least = drawn.ids[i];
+        }
+        CHECK(largest == 1);
+        seen_without += least > 0;
+        for (i = 0; i < 3; ++i) CHECK(drawn.weights[i] == (float)pow(2, (double)(least - drawn.ids[i])));
+    }
+    CHECK(seen_without > 50 && seen_without < 200); /* expected 200 (6/7)^3 = 126 */
+    per_replay_free(replay);
+}
+
+/* beta, scheme: of the call, where it gives them. */
+static void options_of_a_call(void) {
+    per_replay* replay = create(1, PER_STRATIFIED);
+    per_sample_options options;
+    static rows drawn;
+    int i;
+    CHECK_OK(per_sample_options_init(&options, sizeof options));
+    options.beta = 0;
+    fill_rows(&drawn);
+    CHECK_OK(per_replay_sample(replay, &options, 64, &drawn.batch, NULL));
+    for (i = 0; i < 64; ++i) CHECK(drawn.weights[i] == 1);
+    options.beta = 2;
+    CHECK_OK(per_replay_sample(replay, &options, 64, &drawn.batch, NULL));
+    for (i = 0; i < 64; ++i) CHECK(drawn.weights[i] == (float)pow(4, (double)-drawn.ids[i]));
+    options.scheme = PER_SYSTEMATIC;
+    options.beta = NAN;
+    CHECK_OK(per_replay_sample(replay, &options, 7, &drawn.batch, NULL));
+    for (i = 0; i < 7; ++i) CHECK(drawn.ids[i] == (i < 1 ? 0 : i < 3 ? 1 : 2)); /* 7 parts: one, two and four of them */
+    CHECK(drawn.weights[0] == 1 && drawn.weights[1] == 0.5f && drawn.weights[6] == 0.25f);
+    per_replay_free(replay);
+}
+
+/* Any array may be left out; what is written is the same. */
+static void arrays_may_be_left_out(void) {
+    per_replay *replay = create(1, PER_STRATIFIED), *twin = create(1, PER_STRATIFIED);
+    static rows drawn, of_twin;
+    int left_out;
+    for (left_out = 0; left_out < 11; ++left_out) {
+        fill_rows(&drawn);
+        if (left_out == 0) drawn.batch.fields = NULL;
+        if (left_out == 1) drawn.batch.next_fields = NULL;
+        if (left_out == 2) drawn.batch.reward = NULL;
+        if (left_out == 3) drawn.batch.discount = NULL;
+        if (left_out == 4) drawn.batch.n_steps = NULL;
+        if (left_out == 5) drawn.batch.terminated = drawn.batch.truncated = NULL;
+        if (left_out == 6) drawn.batch.weights = NULL;
+        if (left_out == 7) drawn.batch.priorities = NULL;
+        if (left_out == 8) drawn.batch.probabilities = NULL;
+        if (left_out == 9) drawn.fields[0] = NULL;
+        if (left_out == 10) drawn.next_fields[0] = NULL;
+        CHECK_OK(per_replay_sample(replay, NULL, 32, &drawn.batch, NULL));
+        draw(twin, 32, &of_twin);
+        CHECK(memcmp(drawn.ids, of_twin.ids, sizeof drawn.ids) == 0);
+        CHECK((left_out == 6) == (drawn.weights[0] == 0));
+        CHECK((left_out == 3) == (drawn.discount[0] == 0));
+        CHECK((left_out == 1 || left_out == 10) == (drawn.next[0] == 0));
+    }
+    CHECK_OK(per_batch_init(&drawn.batch, sizeof drawn.batch));
+    CHECK_OK(per_replay_sample(replay, NULL, 32, &drawn.batch, NULL)); /* even all of them */
+    CHECK(stats_of(replay).samples == 12);
+    per_replay_free(replay);
+    per_replay_free(twin);
+}
+
+int main(void) {
+    check_batch(0.4, PER_STRATIFIED);
+    check_batch(1, PER_STRATIFIED);
+    check_batch(0, PER_INDEPENDENT);
+    check_batch(0.7, PER_INDEPENDENT);
+    check_batch(1, PER_SYSTEMATIC);
+    largest_of_the_batch();
+    options_of_a_call();
+    arrays_may_be_left_out();
+    return 0;
+}
