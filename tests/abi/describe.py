@@ -23,6 +23,7 @@ from pycparser import c_ast, c_generator
 ABI = pathlib.Path(__file__).resolve().parent
 REPOSITORY = ABI.parent.parent
 HEADER = REPOSITORY / "include" / "per.h"
+XML_OPTIONS = ["--drop-private-types", "--exported-interfaces-only"]
 
 sys.path.insert(0, str(REPOSITORY / "bindings"))
 from generate import Declarations  # noqa: E402
@@ -109,10 +110,11 @@ def golden_path(interface: Interface, suffix: str = "txt") -> pathlib.Path:
 
 
 def write_xml(library: pathlib.Path, header: pathlib.Path, path: pathlib.Path) -> None:
-    """What abidiff compares with. It is read from debug information; types that per.h does not define are left out."""
-    options = ["--no-corpus-path", "--no-comp-dir-path", "--no-show-locs", "--no-elf-needed", "--drop-private-types"]
-    command = ["abidw", *options, "--headers-dir", header.parent, "--out-file", path, library]
+    """What abidiff compares with: the functions of per.h and their types, as debug information has them."""
+    options = ["--no-corpus-path", "--no-comp-dir-path", "--no-show-locs", "--no-elf-needed", *XML_OPTIONS]
+    command = ["abidw", *options, "--header-file", header, "--out-file", path, library]
     subprocess.run(list(map(str, command)), check=True)
+    path.write_text(path.read_text().replace(f"{REPOSITORY}/", ""))
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 
-from describe import HEADER, REPOSITORY, abi_version, golden_path, read_interface, text_of
+from describe import HEADER, REPOSITORY, XML_OPTIONS, abi_version, golden_path, read_interface, text_of
 
 MAP = REPOSITORY / "src" / "libper.map"
 # ld-linux is the loader itself, which the unwinder of static libgcc asks for frames.
@@ -158,7 +158,7 @@ def sizes(library: pathlib.Path, header: pathlib.Path = HEADER) -> Problems:
 def abidiff(library: pathlib.Path, header: pathlib.Path = HEADER, reference: pathlib.Path | None = None) -> Problems:
     """A second opinion only: libabigail was seen to miss two swapped fields."""
     reference = reference or golden_path(read_interface(header), "xml")
-    command = ["abidiff", "--no-added-syms", "--headers-dir2", header.parent, "--drop-private-types"]
+    command = ["abidiff", "--no-added-syms", "--header-file2", header, *XML_OPTIONS]
     result = subprocess.run([*map(str, command), str(reference), str(library)], capture_output=True, text=True)
     return [] if result.returncode == 0 else [f"abidiff: {result.returncode}", result.stdout + result.stderr]
 

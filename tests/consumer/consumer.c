@@ -25,8 +25,8 @@ int main(void) {
     static uint8_t terminated[N_STEPS], truncated[N_STEPS], next_mask[N_STEPS];
     for (int i = 0; i < N_STEPS; i++) {
         observation[i] = (float)i;
-        reward[i] = (float)(i % 17) / 7;
-        td_error[i] = (float)(i * i % 101) / 13;
+        reward[i] = (float)(i % 17) / 8; /* exact under any flags */
+        td_error[i] = (float)(i * i % 101) / 16;
         truncated[i] = i % 50 == 49;
     }
 
@@ -38,6 +38,7 @@ int main(void) {
     options.capacity = N_STEPS;
     options.fields = &field;
     options.n_fields = 1;
+    options.n_step = 3;
     options.seed = 3;
     per_replay* replay;
     check(per_replay_create(&options, &replay));
