@@ -12,7 +12,7 @@
 enum { N = 100000, BATCH = 512, FORKS = 60 };
 
 static per_tree* tree;
-static volatile int stopping;
+static int stopping;
 
 static void* exchange_priorities(void* argument) {
     uint64_t state = 1;
@@ -20,7 +20,7 @@ static void* exchange_priorities(void* argument) {
     float priorities[BATCH];
     int i;
     (void)argument;
-    while (!stopping) {
+    while (!__atomic_load_n(&stopping, __ATOMIC_RELAXED)) {
         for (i = 0; i < BATCH; i += 2) {
             uint64_t random = next_random(&state);
             indices[i] = (int64_t)(random % (N / 2) * 2);
@@ -36,7 +36,8 @@ static void* exchange_priorities(void* argument) {
 static void* sample(void* argument) {
     int64_t indices[BATCH];
     (void)argument;
-    while (!stopping) CHECK_OK(per_sample(tree, BATCH, PER_STRATIFIED, 1, indices, NULL, NULL, NULL));
+    while (!__atomic_load_n(&stopping, __ATOMIC_RELAXED))
+        CHECK_OK(per_sample(tree, BATCH, PER_STRATIFIED, 1, indices, NULL, NULL, NULL));
     return NULL;
 }
 
@@ -76,7 +77,7 @@ int main(void) {
         CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     }
     CHECK(total_of(tree) == N);
-    stopping = 1;
+    __atomic_store_n(&stopping, 1, __ATOMIC_RELAXED);
     for (i = 0; i < 3; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
     per_tree_free(tree);
     return 0;
