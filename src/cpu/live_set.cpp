@@ -18,7 +18,7 @@ int select_bit(uint64_t word, int64_t rank) {
 
 }  // namespace
 
-LiveSet::LiveSet(int64_t capacity) : capacity_(capacity) {
+LiveSet::LiveSet(int64_t capacity) {
     int64_t n_nodes[max_levels];
     const int64_t n_words = round_up(capacity, slots_per_line) / 64;
     int64_t total = n_words;
@@ -75,18 +75,6 @@ int64_t LiveSet::select(int64_t rank) const {
     int64_t word = node * (slots_per_line / 64);
     for (; rank >= std::popcount(words_[word]); ++word) rank -= std::popcount(words_[word]);
     return word * 64 + select_bit(words_[word], rank);
-}
-
-int64_t LiveSet::next(int64_t slot) const {
-    if (slot >= capacity_) return capacity_;
-    int64_t word = slot / 64;
-    uint64_t bits = words_[word] & (~uint64_t{0} << (slot % 64));
-    const int64_t n_words = round_up(capacity_, 64) / 64;
-    while (bits == 0) {
-        if (++word == n_words) return capacity_;
-        bits = words_[word];
-    }
-    return word * 64 + std::countr_zero(bits);
 }
 
 }  // namespace per::cpu

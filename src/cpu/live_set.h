@@ -24,9 +24,6 @@ class LiveSet {
     // The slot with exactly `rank` smaller ones in the set, 0 <= rank < count().
     int64_t select(int64_t rank) const;
 
-    // The smallest slot of the set at or above `slot`; capacity if there is none.
-    int64_t next(int64_t slot) const;
-
  private:
     static constexpr int64_t slots_per_line = 512;
     static constexpr int64_t counts_per_line = 8;
@@ -34,7 +31,6 @@ class LiveSet {
 
     void add(int64_t slot, int64_t difference);
 
-    int64_t capacity_;
     int64_t count_ = 0;
     Memory memory_;
     std::size_t bytes_;

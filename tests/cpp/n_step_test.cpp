@@ -1,0 +1,96 @@
+// Returns by hand: gamma 1/2, rewards 1, 2, 4, 8.
+#include "n_step.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace per {
+namespace {
+
+Return return_of(int64_t n_step, std::vector<uint8_t> flags, double gamma = 0.5) {
+    const float rewards[] = {1, 2, 4, 8};
+    return n_step_return(
+        n_step, gamma, [&](int64_t k) { return flags.at(static_cast<size_t>(k)); },
+        [&](int64_t k) { return rewards[k]; });
+}
+
+constexpr uint8_t step = row_is_step;
+constexpr uint8_t terminated = row_is_step | row_terminated;
+constexpr uint8_t truncated = row_is_step | row_truncated;
+
+TEST(NStepReturn, one_step_is_the_reward_and_gamma) {
+    const Return result = return_of(1, {step});
+    EXPECT_EQ(result.reward, 1.0f);
+    EXPECT_EQ(result.discount, 0.5f);
+    EXPECT_EQ(result.n_steps, 1);
+    EXPECT_EQ(result.bootstrap, 1);
+}
+
+TEST(NStepReturn, sums_discounted_rewards_of_the_whole_window) {
+    const Return result = return_of(3, {step, step, step});
+    EXPECT_EQ(result.reward, 1.0f + 1.0f + 1.0f);
+    EXPECT_EQ(result.discount, 0.125f);
+    EXPECT_EQ(result.n_steps, 3);
+    EXPECT_EQ(result.bootstrap, 3);
+}
+
+TEST(NStepReturn, rows_behind_the_window_are_not_looked_at) {
+    EXPECT_EQ(return_of(2, {step, step}).n_steps, 2);
+}
+
+TEST(NStepReturn, termination_ends_the_window_and_takes_the_bootstrap) {
+    const Return result = return_of(4, {step, terminated});
+    EXPECT_EQ(result.reward, 2.0f);
+    EXPECT_EQ(result.discount, 0.0f);
+    EXPECT_EQ(result.n_steps, 2);
+    EXPECT_EQ(result.last_flags, terminated);
+    EXPECT_EQ(result.bootstrap, 2);
+}
+
+TEST(NStepReturn, truncation_ends_the_window_and_keeps_the_bootstrap) {
+    const Return result = return_of(4, {step, truncated});
+    EXPECT_EQ(result.discount, 0.25f);
+    EXPECT_EQ(result.n_steps, 2);
+    EXPECT_EQ(result.last_flags, truncated);
+    EXPECT_EQ(result.bootstrap, 2);
+}
+
+TEST(NStepReturn, unknown_observation_of_a_termination_is_replaced_by_the_last_one) {
+    const Return result = return_of(4, {step, terminated | row_final_unknown});
+    EXPECT_EQ(result.discount, 0.0f);
+    EXPECT_EQ(result.n_steps, 2);
+    EXPECT_EQ(result.bootstrap, 1);
+}
+
+TEST(NStepReturn, window_stops_before_a_step_truncated_at_an_unknown_observation) {
+    const Return result = return_of(4, {step, step, truncated | row_final_unknown});
+    EXPECT_EQ(result.reward, 2.0f);
+    EXPECT_EQ(result.discount, 0.25f);
+    EXPECT_EQ(result.n_steps, 2);
+    EXPECT_EQ(result.last_flags, step);
+    EXPECT_EQ(result.bootstrap, 2);
+}
+
+TEST(NStepReturn, window_that_ends_at_such_a_step_is_whole) {
+    const Return result = return_of(2, {step, step, truncated | row_final_unknown});
+    EXPECT_EQ(result.n_steps, 2);
+    EXPECT_EQ(result.bootstrap, 2);
+}
+
+TEST(NStepReturn, gamma_zero_and_one_are_exact) {
+    EXPECT_EQ(return_of(3, {step, step, step}, 0.0).reward, 1.0f);
+    EXPECT_EQ(return_of(3, {step, step, step}, 0.0).discount, 0.0f);
+    EXPECT_EQ(return_of(3, {step, step, step}, 1.0).reward, 7.0f);
+    EXPECT_EQ(return_of(3, {step, step, step}, 1.0).discount, 1.0f);
+}
+
+// float32 sums would give 16777216: the 1s are lost one by one.
+TEST(NStepReturn, sums_in_double_and_rounds_once) {
+    const Return result = n_step_return(
+        4, 1.0, [](int64_t) { return step; }, [](int64_t k) { return k == 0 ? 16777216.0f : 1.0f; });
+    EXPECT_EQ(result.reward, 16777220.0f);  // 16777219, rounded to even
+}
+
+}  // namespace
+}  // namespace per
