@@ -1,0 +1,40 @@
+"""
+Prioritized experience replay (Schaul et al. 2016, arXiv:1511.05952): the Julia side of `libper`.
+
+[`SumTree`](@ref) holds priorities and draws indices in proportion to them; [`ReplayBuffer`](@ref) stores whole
+transitions and draws batches of them with importance-sampling weights.
+
+Everywhere in this package
+- tree indices and environments count from 1; ids are the same numbers as in C,
+- axes are in the reverse of C's order, so that the bytes are the same: a batch of `B` images that C calls
+  `[B, 84, 84]` is an `84×84×B` array, and the batch is the last axis,
+- options that are not given are left to the library, whose header `per.h` names their values,
+- an error is a [`PERError`](@ref). Its message is the library's, which names shapes in C's order and counts from 0.
+"""
+module PER
+
+import Libdl
+import Serialization
+
+export SumTree, update!, sample!, find, priorities, total, reset!
+export Field, ReplayBuffer, add!, extend!, cut!, clear!, update_priorities!, set_priorities!, set!, stats
+export save, load, epochs, loader
+export PERError
+
+include("declarations.jl")
+include("library.jl")
+include("error.jl")
+include("handle.jl")
+include("arrays.jl")
+include("options.jl")
+include("sum_tree.jl")
+include("field.jl")
+include("replay.jl")
+include("add.jl")
+include("batch.jl")
+include("update.jl")
+include("later.jl")
+
+__init__() = load_library()
+
+end

@@ -1,0 +1,120 @@
+"""
+    add!(buffer; fields..., reward, terminated, truncated, next_fields...)
+
+Add one step of every environment and return its ids, -1 where nothing was added.
+
+Each keyword takes an array whose last axis counts the environments: `observation` of a `Field(UInt8, 84, 84)` is
+`84×84×n_envs`. With one environment that axis may be left out, and scalars do. Elements are cast as `per.h` says of
+`per_array`. Ids have the shape of `reward`.
+
+- `next_observation`, and so for each observation: what was observed after the step. It may be left out on steps that
+  end no episode
+- `env_ids`: the environments, counted from 1, that the arrays are of; without it all of them
+- `mask`: `false` where nothing is to be added
+- `next_mask`: `false` where the next observation is not available
+- `priorities` or `td_errors`: of the transitions; without them they get the largest priority seen so far
+
+What starts, ends and cuts an episode is told at `per_replay_add()` in `per.h`.
+
+```jldoctest
+julia> buffer = ReplayBuffer(100, (observation = Field(Float32, 2), action = Field(Int8)); n_envs = 2);
+
+julia> ids = add!(buffer; observation = [1 2; 3 4], action = Int8[0, 1], reward = [0.5, 0.25],
+                  terminated = [false, true], truncated = [false, false], next_observation = [5 6; 7 8]);
+
+julia> ids == [0, 1]
+true
+```
+"""
+add!(buffer::ReplayBuffer; arguments...) = add_steps(buffer, 1, arguments)
+
+"""
+    extend!(buffer; fields..., reward, terminated, truncated, next_fields...)
+
+Add consecutive steps and return their ids. As [`add!`](@ref), each array having one more axis, the last, that counts
+the steps: `84×84×n_envs×steps`, and `84×84×steps` for one environment. Their number is the last axis of `reward`.
+
+```jldoctest
+julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));
+
+julia> ids = extend!(buffer; observation = 1:5, reward = ones(5), terminated = falses(5), truncated = falses(5));
+
+julia> ids == 0:4, length(buffer)
+(true, 4)
+```
+"""
+function extend!(buffer::ReplayBuffer; arguments...)
+    reward = get(arguments, :reward, nothing)
+    reward isa AbstractArray && ndims(reward) > 0 || invalid("reward must be an array whose last axis counts the steps")
+    return add_steps(buffer, size(reward, ndims(reward)), arguments)
+end
+
+const STEP_ARRAYS = (:reward, :terminated, :truncated, :mask, :next_mask, :priorities, :td_errors)
+
+function add_steps(buffer::ReplayBuffer, count, arguments)
+    kept = Any[]
+    steps = initial(per_steps)
+    fields = fill(NO_ARRAY, length(buffer.fields))
+    next_fields = fill(NO_ARRAY, length(buffer.fields))
+    n_envs = buffer.n_envs
+    for (name, value) in arguments
+        value === nothing && continue
+        if name in STEP_ARRAYS
+            set_field!(steps, name, passed!(kept, name, value))
+        elseif name === :env_ids
+            env_ids = zero_based(name, value)
+            n_envs = length(env_ids)
+            push!(kept, env_ids)
+            set_field!(steps, :env_ids, pointer(env_ids))
+            set_field!(steps, :n_envs, n_envs)
+        else
+            place_field!(kept, fields, next_fields, buffer, name, value)
+        end
+    end
+    set_field!(steps, :length, count)
+    set_field!(steps, :fields, pointer(fields))
+    set_field!(steps, :next_fields, pointer(next_fields))
+    ids = Vector{Int64}(undef, count * n_envs)
+    GC.@preserve kept fields next_fields begin
+        call(pointer -> per_replay_add(pointer, steps, ids, C_NULL), buffer.handle; note = ZERO_BASED)
+    end
+    return in_shape_of(arguments[:reward], ids)
+end
+
+const NO_ARRAY = per_array(C_NULL, C_NULL, 0, 0)
+
+function place_field!(kept, fields, next_fields, buffer, name, value)
+    for (position, field) in enumerate(buffer.fields)
+        if name === field.name
+            fields[position] = passed!(kept, name, value)
+            return nothing
+        elseif name === field.next_name && field.observed
+            next_fields[position] = passed!(kept, name, value)
+            return nothing
+        end
+    end
+    return invalid("there is no field $name; there are $(join(argument_names(buffer), ", "))")
+end
+
+function argument_names(buffer)
+    names = [field.name for field in buffer.fields]
+    append!(names, field.next_name for field in buffer.fields if field.observed)
+    return append!(names, (STEP_ARRAYS..., :env_ids))
+end
+
+in_shape_of(::Number, ids) = ids[1]
+in_shape_of(reward::AbstractArray, ids) = reshape(ids, size(reward))
+
+"""
+    cut!(buffer)
+    cut!(buffer, env_ids)
+
+End the running episodes of all environments, or of those listed, counted from 1, as truncated: the next step of each
+has nothing to do with its last. Returns the buffer.
+"""
+function cut!(buffer::ReplayBuffer, env_ids = nothing)
+    lanes = env_ids === nothing ? Int64[] : zero_based("env_ids", env_ids)
+    listed = env_ids === nothing ? C_NULL : lanes
+    call(pointer -> per_replay_cut(pointer, length(lanes), listed, C_NULL), buffer.handle; note = ZERO_BASED)
+    return buffer
+end

@@ -1,0 +1,82 @@
+# Elements of arrays, as the library names them. Core has the type BFloat16 from Julia 1.11 on; where it is missing, a
+# type of the same bits takes its place.
+@static if isdefined(Core, :BFloat16)
+    const BFloat16 = Core.BFloat16
+else
+    primitive type BFloat16 <: AbstractFloat 16 end
+    Base.Float32(x::BFloat16) = reinterpret(Float32, UInt32(reinterpret(UInt16, x)) << 16)
+end
+
+const DTYPES = (
+    Bool => PER_BOOL,
+    UInt8 => PER_UINT8,
+    Int8 => PER_INT8,
+    UInt16 => PER_UINT16,
+    Int16 => PER_INT16,
+    UInt32 => PER_UINT32,
+    Int32 => PER_INT32,
+    UInt64 => PER_UINT64,
+    Int64 => PER_INT64,
+    Float16 => PER_FLOAT16,
+    BFloat16 => PER_BFLOAT16,
+    Float32 => PER_FLOAT32,
+    Float64 => PER_FLOAT64,
+)
+
+for (type, dtype) in DTYPES
+    @eval dtype_of(name, ::Type{$type}) = $dtype
+end
+dtype_of(name, other) = invalid("$name has elements of type $other; allowed: $(join(first.(DTYPES), ", "))")
+
+element_type_of(dtype) = first(DTYPES[findfirst(pair -> pair.second == dtype, DTYPES)])
+
+# The elements side by side in host memory: the array itself where it is so already, else a copy.
+dense(array::Array) = array
+dense(view::Base.FastContiguousSubArray{T,N,<:Array}) where {T,N} = view
+dense(number::Number) = fill(number)
+dense(array::AbstractArray) = copyto!(Array{eltype(array)}(undef, size(array)), array)
+
+# A per_array of an array or number. What it points into is added to `kept`, which must be preserved as long as it.
+function passed!(kept::Vector{Any}, name, array::Union{AbstractArray,Number})
+    elements = dense(isconcretetype(eltype(array)) ? array : map(identity, array))
+    dtype = dtype_of(name, eltype(elements))
+    shape = Int64[reverse(size(elements))...]
+    push!(kept, elements, shape)
+    return per_array(pointer(elements), pointer(shape), length(shape), dtype)
+end
+passed!(::Vector{Any}, name, other) = invalid("$name is a $(typeof(other)), neither an array nor a number")
+
+const CONVERSION_ERRORS = Union{InexactError,MethodError,ArgumentError,TypeError,DomainError}
+
+# A value as the type that C wants.
+function converted(::Type{T}, name, value) where {T}
+    try
+        return convert(T, value)::T
+    catch error
+        error isa CONVERSION_ERRORS || rethrow()
+        return invalid("$name is $(repr(value)), which is no $T")
+    end
+end
+
+# Numbers as a dense array of the type that C wants.
+numbers(::Type{T}, name, array::Array{T}) where {T} = array
+function numbers(::Type{T}, name, array::AbstractArray) where {T}
+    try
+        return copyto!(Array{T}(undef, size(array)), array)
+    catch error
+        error isa CONVERSION_ERRORS || rethrow()
+        reason = first(split(sprint(showerror, error), '\n'))
+        return invalid("$name has an entry that is no $T: $reason")
+    end
+end
+numbers(::Type{T}, name, number::Number) where {T} = numbers(T, name, [number])
+numbers(::Type{T}, name, other) where {T} = invalid("$name is a $(typeof(other)), not an array")
+
+# Numbers that count from 1 as numbers that count from 0, and what a message about those must say.
+zero_based(name, array) = map(index -> index - 1, numbers(Int64, name, array))
+const ZERO_BASED = " (counting from 0, as C does)"
+
+function check_length(name, array, expected)
+    length(array) == expected && return nothing
+    return invalid("$name has $(length(array)) entries; allowed: $expected")
+end

@@ -1,0 +1,153 @@
+"""
+A batch of transitions, as [`sample!`](@ref) and [`get`](@ref Base.get(::ReplayBuffer, ::Any)) give it: arrays by
+property (`batch.observation`) or by name (`batch[:observation]`, `batch["observation"]`), the transitions on the last
+axis. `keys(batch)` has the names.
+"""
+struct Batch{T<:NamedTuple}
+    arrays::T
+end
+
+arrays_of(batch::Batch) = getfield(batch, :arrays)
+Base.getproperty(batch::Batch, name::Symbol) = batch[name]
+Base.propertynames(batch::Batch, private::Bool = false) = keys(batch)
+Base.getindex(batch::Batch, name::AbstractString) = batch[Symbol(name)]
+function Base.getindex(batch::Batch, name::Symbol)
+    arrays = arrays_of(batch)
+    haskey(arrays, name) || invalid("there is no $name in the batch; there are $(join(keys(batch), ", "))")
+    return arrays[name]
+end
+Base.keys(batch::Batch) = keys(arrays_of(batch))
+Base.haskey(batch::Batch, name::Symbol) = haskey(arrays_of(batch), name)
+Base.pairs(batch::Batch) = pairs(arrays_of(batch))
+
+function Base.show(io::IO, batch::Batch)
+    described = [string(name, "::", eltype(array), "[", join(size(array), '×'), "]") for (name, array) in pairs(batch)]
+    return print(io, "Batch(", join(described, ", "), ")")
+end
+
+# What a batch has besides fields and next fields: one number for each transition.
+const DRAWN_NUMBERS = (
+    :reward => Float32,
+    :discount => Float32,
+    :n_steps => Int32,
+    :terminated => Bool,
+    :truncated => Bool,
+    :weights => Float32,
+    :ids => Int64,
+    :priorities => Float32,
+    :probabilities => Float32,
+)
+const ROW_NUMBERS = filter(entry -> !(first(entry) in (:weights, :probabilities)), DRAWN_NUMBERS)
+
+# (name, element type, size) of each array of a batch.
+function drawn_layout(buffer, count)
+    stacked(field) = field.stack == 1 ? (field.axes..., count) : (field.axes..., field.stack, count)
+    return batch_layout(buffer, stacked, DRAWN_NUMBERS, count)
+end
+row_layout(buffer, count) = batch_layout(buffer, field -> (field.axes..., count), ROW_NUMBERS, count)
+
+function batch_layout(buffer, size_of, numbers, count)
+    layout = Tuple{Symbol,DataType,Tuple}[(f.name, f.element_type, size_of(f)) for f in buffer.fields]
+    append!(layout, (f.next_name, f.element_type, size_of(f)) for f in buffer.fields if f.observed)
+    append!(layout, (name, type, (count,)) for (name, type) in numbers)
+    return layout
+end
+
+function allocate(layout)
+    arrays = Tuple(Array{type}(undef, size) for (_, type, size) in layout)
+    return Batch(NamedTuple{Tuple(first.(layout))}(arrays))
+end
+
+function check_layout(batch::Batch, layout)
+    for (name, type, size_wanted) in layout
+        array = batch[name]
+        array isa Array{type} && size(array) == size_wanted && continue
+        invalid("out.$name is a $(summary(array)); wanted: $(join(size_wanted, '×')) $type")
+    end
+    length(keys(batch)) == length(layout) || invalid("out is a batch of another buffer or call")
+    return batch
+end
+check_layout(other, layout) = invalid("out is a $(typeof(other)), not a batch")
+
+# Runs action(per_batch), whose arrays are those of the batch.
+function with_pointers(action, buffer, batch::Batch)
+    arrays = arrays_of(batch)
+    fields = Ptr{Cvoid}[pointer(arrays[field.name]) for field in buffer.fields]
+    next_fields = Ptr{Cvoid}[
+        haskey(arrays, field.next_name) ? pointer(arrays[field.next_name]) : C_NULL for field in buffer.fields
+    ]
+    GC.@preserve arrays fields next_fields begin
+        filled = initial(per_batch)
+        set_field!(filled, :fields, pointer(fields))
+        set_field!(filled, :next_fields, pointer(next_fields))
+        for (name, _) in DRAWN_NUMBERS
+            haskey(arrays, name) && set_field!(filled, name, pointer(arrays[name]))
+        end
+        action(filled)
+    end
+    return batch
+end
+
+"""
+    sample!(buffer, batch_size; out, options...)
+
+Draw live transitions as a [`Batch`](@ref PER.Batch) with the importance-sampling weights `w_i = (N P(i))^-beta / max_j
+(N P(j))^-beta` (section 3.4), `N` being the number of live transitions.
+
+Its arrays: each field `x`, `next_x` of observations, `reward` (the `n_step` return), `discount` (the factor of the
+bootstrap value, 0 after a terminal state), `n_steps`, `terminated`, `truncated`, `weights`, `ids`, `priorities`,
+`probabilities`.
+
+- `out`: a batch of the same size and buffer that is filled and returned, in place of a new one
+- `options`: `beta`, `uniform_fraction`, `n_step`, `scheme`, `prioritization`, `normalize_weights`, for this call in
+  place of the buffer's. A `beta` given does not advance its schedule
+
+Throws a [`PERError`](@ref) with status `PER.PER_ERROR_EMPTY` if no transition is live.
+
+```jldoctest
+julia> buffer = ReplayBuffer(100, (observation = Field(Int32),); n_step = 2, gamma = 0.5);
+
+julia> extend!(buffer; observation = 1:3, reward = [1, 2, 4], terminated = falses(3), truncated = falses(3));
+
+julia> batch = sample!(buffer, 5);
+
+julia> batch.observation == ones(5), batch.reward == fill(2, 5), batch.next_observation == fill(3, 5)
+(true, true, true)
+
+julia> sample!(buffer, 5; out = batch, beta = 1) === batch
+true
+```
+"""
+function sample!(buffer::ReplayBuffer, batch_size; out = nothing, options...)
+    count = converted(Int64, "batch_size", batch_size)
+    layout = drawn_layout(buffer, max(count, 0))
+    batch = out === nothing ? allocate(layout) : check_layout(out, layout)
+    chosen = isempty(options) ? C_NULL : set_options!(initial(per_sample_options), options)
+    return with_pointers(buffer, batch) do filled
+        call(pointer -> per_replay_sample(pointer, chosen, count, filled, C_NULL), buffer.handle)
+    end
+end
+
+"""
+    get(buffer::ReplayBuffer, ids)
+
+The rows of the ids as a [`Batch`](@ref PER.Batch), as they were added: one step, one frame, whatever `n_step` and
+`frame_stack`; without `weights` and `probabilities`. Throws a [`PERError`](@ref) for ids that were overwritten, and for
+steps whose next observation is not there yet.
+
+```jldoctest
+julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));
+
+julia> ids = extend!(buffer; observation = 1:3, reward = [1, 2, 4], terminated = falses(3), truncated = falses(3));
+
+julia> get(buffer, ids[1:2]).reward == [1, 2]
+true
+```
+"""
+function Base.get(buffer::ReplayBuffer, ids)
+    wanted = vec(numbers(Int64, "ids", ids))
+    batch = allocate(row_layout(buffer, length(wanted)))
+    return with_pointers(buffer, batch) do filled
+        call(pointer -> per_replay_get(pointer, length(wanted), wanted, filled, C_NULL), buffer.handle)
+    end
+end

@@ -1,0 +1,67 @@
+"""
+    Field(element_type, axes...; role, stack)
+
+A field of the transitions of a [`ReplayBuffer`](@ref).
+
+- `element_type`: `Bool`, an integer of 8 to 64 bits, `Float16`, `PER.BFloat16`, `Float32` or `Float64`
+- `axes`: the size of one row in Julia's order. C has the reverse: `Field(UInt8, 84, 80)` is `[80, 84]` there, and a
+  batch of `B` rows is `84×80×B` here, `[B, 80, 84]` there, the same bytes
+- `role`: `:observation` (without it that of the name `observation` and names that begin with `observation.`; gives the
+  field `next_...` too), `:plain` (of all others) or `:recurrent_state`
+- `stack`: number of frames in a batch, on an axis before the last; without it the buffer's `frame_stack` for
+  observations, 1 for others
+
+```jldoctest
+julia> Field(UInt8, 84, 84).axes
+(84, 84)
+```
+"""
+struct Field
+    element_type::Type
+    axes::Tuple{Vararg{Int64}}
+    role::Union{Nothing,Symbol}
+    stack::Union{Nothing,Int64}
+end
+
+function Field(element_type::Type, axes...; role = nothing, stack = nothing)
+    return Field(
+        element_type,
+        map(axis -> converted(Int64, "an axis of a field", axis), axes),
+        role === nothing ? nothing : Symbol(role),
+        stack === nothing ? nothing : converted(Int64, "stack", stack),
+    )
+end
+
+# A per_field. What it points into is added to `kept`, which must be preserved as long as it.
+function declared!(kept::Vector{Any}, name, field::Field)
+    text = Base.cconvert(Cstring, string(name))
+    shape = Int64[reverse(field.axes)...]
+    push!(kept, text, shape)
+    role = field.role === nothing ? PER_ROLE_DEFAULT : choice(:role, field.role)
+    stack = field.stack === nothing ? 0 : converted(Int32, "stack of $name", field.stack)
+    dtype = dtype_of(name, field.element_type)
+    return per_field(Base.unsafe_convert(Cstring, text), pointer(shape), length(shape), dtype, role, stack, (0, 0))
+end
+declared!(::Vector{Any}, name, other) = invalid("field $name is a $(typeof(other)), not a Field")
+
+# A field as the library resolved it.
+struct FieldLayout
+    name::Symbol
+    next_name::Symbol
+    element_type::DataType
+    axes::Vector{Int64}
+    stack::Int64
+    observed::Bool
+end
+
+function FieldLayout(field::per_field)
+    name = unsafe_string(field.name)
+    return FieldLayout(
+        Symbol(name),
+        Symbol("next_", name),
+        element_type_of(field.dtype),
+        [unsafe_load(field.shape, axis) for axis in field.ndim:-1:1],
+        field.stack,
+        field.role == PER_ROLE_OBSERVATION,
+    )
+end

@@ -1,0 +1,54 @@
+# A tree or buffer of the library. It is freed once, by whichever comes last of close() and the calls that run on other
+# threads at that time, or by the garbage collector.
+mutable struct Handle{T}
+    pointer::Ptr{T}
+    users::Threads.Atomic{Int}  # running calls, and 1 until close()
+    closed::Threads.Atomic{Bool}
+
+    function Handle(pointer::Ptr{T}) where {T}
+        handle = new{T}(pointer, Threads.Atomic{Int}(1), Threads.Atomic{Bool}(false))
+        return finalizer(close, handle)
+    end
+end
+
+free(tree::Ptr{per_tree}) = per_tree_free(tree)
+free(replay::Ptr{per_replay}) = per_replay_free(replay)
+
+Base.isopen(handle::Handle) = !handle.closed[]
+
+function Base.close(handle::Handle)
+    Threads.atomic_xchg!(handle.closed, true) || release(handle)
+    return nothing
+end
+
+function acquire(handle::Handle)
+    users = handle.users[]
+    while users > 0 && isopen(handle)
+        seen = Threads.atomic_cas!(handle.users, users, users + 1)
+        seen == users && return nothing
+        users = seen
+    end
+    return invalid("the tree or buffer was closed")
+end
+
+function release(handle::Handle)
+    if Threads.atomic_sub!(handle.users, 1) == 1
+        free(handle.pointer)
+    end
+    return nothing
+end
+
+# Runs action(pointer), which returns a status.
+function call(action, handle::Handle; note = "")
+    acquire(handle)
+    try
+        GC.@preserve handle check(action(handle.pointer), note)
+    finally
+        release(handle)
+    end
+end
+
+# A copy of the pointer would outlive what it points at, and a written one is nothing at all.
+refuse_copy() = throw(PERError(PER_ERROR_UNSUPPORTED, "trees and buffers can be neither copied nor serialized"))
+Base.deepcopy_internal(::Handle, ::IdDict) = refuse_copy()
+Serialization.serialize(::Serialization.AbstractSerializer, ::Handle) = refuse_copy()

@@ -1,0 +1,171 @@
+"""
+    ReplayBuffer(capacity, fields; options...)
+
+Stores the transitions of `n_envs` environments and draws batches of them with probability `P(i) = p_i^alpha / sum_k
+p_k^alpha` (section 3.3, equation 1) and importance-sampling weights.
+
+- `capacity`: rows in all
+- `fields`: a named tuple of [`Field`](@ref)s, or pairs `name => Field(...)`. `reward` (`Float32`), `terminated` and
+  `truncated` are always there
+- `options`: those of `per_replay_options` in `per.h`, which also has their defaults: `n_envs`, `n_step`, `gamma`,
+  `frame_stack`, `alpha`, `beta`, `beta_final`, `beta_steps`, `epsilon`, `uniform_fraction`, `seed`,
+  `store_next_observation`, `overwrite`, and the choices
+  `scheme` (`:stratified`, `:independent`, `:systematic`, `:without_replacement`),
+  `prioritization` (`:proportional`, `:rank`, `:uniform`), `normalize_weights` (`:batch_max`, `:buffer_max`, `:none`),
+  `max_priority` (`:ever`, `:now`), `on_invalid` (`:error`, `:skip`), `on_gap` (`:cut`, `:error`),
+  `autoreset` (`:disabled`, `:next_step`, `:same_step`), `device` (`:cpu`, `:cuda`, `"cuda:1"`)
+
+`length(buffer)` is the number of live transitions, those that can be drawn. `buffer.capacity` and `buffer.n_envs` can
+be read; `buffer.alpha`, `buffer.beta`, `buffer.gamma` and `buffer.n_step` can be read and set. Setting `beta` ends its
+schedule. The memory goes with the garbage collector, or early with `close(buffer)`.
+
+```jldoctest
+julia> buffer = ReplayBuffer(1000, (observation = Field(Float32, 4), action = Field(Int64)); seed = 7);
+
+julia> for t in 1:10
+           add!(buffer; observation = fill(t, 4), action = t, reward = 1, terminated = t == 10, truncated = false,
+                next_observation = fill(t + 1, 4))
+       end
+
+julia> length(buffer), buffer.capacity
+(10, 1000)
+
+julia> batch = sample!(buffer, 32);
+
+julia> size(batch.observation), size(batch.weights)
+((4, 32), (32,))
+
+julia> update_priorities!(buffer, batch.ids, batch.reward .- 1);
+
+julia> close(buffer)
+```
+"""
+struct ReplayBuffer
+    handle::Handle{per_replay}
+    fields::Vector{FieldLayout}
+    n_envs::Int64
+    capacity::Int64
+
+    function ReplayBuffer(handle::Handle{per_replay})
+        options = initial(per_replay_options)
+        fields = FieldLayout[]
+        call(handle) do pointer
+            status = per_replay_describe(pointer, options)
+            status == PER_OK || return status
+            append!(fields, FieldLayout(unsafe_load(options[].fields, i)) for i in 1:options[].n_fields)
+            return status
+        end
+        return new(handle, fields, options[].n_envs, options[].capacity)
+    end
+end
+
+function ReplayBuffer(capacity, fields; options...)
+    filled = set_options!(initial(per_replay_options), options)
+    kept = Any[]
+    declarations = per_field[declared!(kept, name, field) for (name, field) in named(fields)]
+    set_field!(filled, :capacity, capacity)
+    set_field!(filled, :fields, pointer(declarations))
+    set_field!(filled, :n_fields, length(declarations))
+    replay = Ref(Ptr{per_replay}(C_NULL))
+    GC.@preserve kept declarations check(per_replay_create(filled, replay))
+    return ReplayBuffer(Handle(replay[]))
+end
+
+named(fields::NamedTuple) = pairs(fields)
+named(field::Pair) = (field,)
+named(fields) = fields
+
+Base.close(buffer::ReplayBuffer) = close(getfield(buffer, :handle))
+Base.isopen(buffer::ReplayBuffer) = isopen(getfield(buffer, :handle))
+
+function Base.length(buffer::ReplayBuffer)
+    live = Ref{Int64}()
+    call(pointer -> per_replay_live(pointer, live), buffer.handle)
+    return live[]
+end
+
+function Base.show(io::IO, buffer::ReplayBuffer)
+    isopen(buffer) || return print(io, "ReplayBuffer (closed)")
+    names = join((field.name for field in buffer.fields), ", ")
+    return print(io, "ReplayBuffer(", buffer.capacity, ", ", names, ") with ", length(buffer), " live transitions")
+end
+
+"""
+    stats(buffer)
+
+What the buffer holds and has done, as a named tuple: `capacity`, `live`, `added`, `dropped`, `episodes`, `cuts`,
+`samples`, `beta_step`, `stale_updates`, `rejected_updates`, `total` (the sum of `p^alpha`), `max_priority`, `alpha`,
+`beta` (of the next batch) and `gamma`.
+
+```jldoctest
+julia> stats(ReplayBuffer(10, (observation = Field(Int32),))).max_priority
+1.0
+```
+"""
+function stats(buffer::ReplayBuffer)
+    statistics = initial(per_replay_statistics)
+    call(pointer -> per_replay_stats(pointer, statistics), buffer.handle)
+    names = fieldnames(per_replay_statistics)[2:end]
+    return NamedTuple{names}(map(name -> getfield(statistics[], name), names))
+end
+
+Base.propertynames(::ReplayBuffer, private::Bool = false) = (:capacity, :n_envs, :n_step, :alpha, :beta, :gamma)
+
+function Base.getproperty(buffer::ReplayBuffer, name::Symbol)
+    name in (:alpha, :beta, :gamma) && return getfield(stats(buffer), name)
+    name === :n_step && return n_step(buffer)
+    return getfield(buffer, name)
+end
+
+function n_step(buffer::ReplayBuffer)
+    options = initial(per_replay_options)
+    call(pointer -> per_replay_describe(pointer, options), buffer.handle)
+    return options[].n_step
+end
+
+const SETTERS = (
+    alpha = (per_replay_set_alpha, Float64),
+    beta = (per_replay_set_beta, Float64),
+    gamma = (per_replay_set_gamma, Float64),
+    n_step = (per_replay_set_n_step, Int64),
+)
+
+function Base.setproperty!(buffer::ReplayBuffer, name::Symbol, value)
+    haskey(SETTERS, name) || invalid("$name cannot be set; these can: $(join(keys(SETTERS), ", "))")
+    set, type = SETTERS[name]
+    given = converted(type, name, value)
+    call(pointer -> set(pointer, given, C_NULL), buffer.handle)
+    return value
+end
+
+"""
+    clear!(buffer)
+
+Empty the buffer. Ids go on counting; random state, maximum priority and the schedule of beta stay. Returns the buffer.
+"""
+function clear!(buffer::ReplayBuffer)
+    call(pointer -> per_replay_clear(pointer, C_NULL), buffer.handle)
+    return buffer
+end
+
+"""
+    save(buffer, path)
+
+Write the whole buffer to a file, so that a loaded one continues bit for bit.
+"""
+function save(buffer::ReplayBuffer, path::AbstractString)
+    call(pointer -> per_replay_save(pointer, path), buffer.handle)
+    return nothing
+end
+
+"""
+    load(ReplayBuffer, path; device = :cpu)
+
+The buffer that [`save`](@ref) wrote to a file.
+"""
+function load(::Type{ReplayBuffer}, path::AbstractString; device = :cpu)
+    device_number, device_index = device_numbers(device)
+    replay = Ref(Ptr{per_replay}(C_NULL))
+    check(per_replay_load(path, device_number, device_index, replay))
+    return ReplayBuffer(Handle(replay[]))
+end

@@ -1,0 +1,89 @@
+"""
+    update_priorities!(buffer, ids, td_errors)
+
+Set `p = |td_error| + epsilon` (section 3.3) of the transitions with these ids; with several critics, `td_errors` being
+`length(ids)×critics`, the mean of `|td_error|` over them. Of equal ids the last one wins. Transitions that were
+overwritten meanwhile and ids of -1 are ignored and counted. Returns the buffer.
+
+```jldoctest
+julia> buffer = ReplayBuffer(100, (observation = Field(Int32),); epsilon = 0);
+
+julia> ids = extend!(buffer; observation = 1:3, reward = [1, 2, 4], terminated = falses(3), truncated = falses(3));
+
+julia> update_priorities!(buffer, ids[1:2], [-3 -1; 2 5]);
+
+julia> priorities(buffer, ids[1:2]) == [2, 3.5]
+true
+```
+"""
+function update_priorities!(buffer::ReplayBuffer, ids, td_errors)
+    rows = numbers(Int64, "ids", ids)
+    errors = numbers(Float32, "td_errors", td_errors)
+    n_critics = ndims(errors) == 2 ? size(errors, 2) : 1
+    check_length("td_errors", errors, n_critics * length(rows))
+    call(buffer.handle) do pointer
+        per_replay_update_priorities(pointer, length(rows), rows, n_critics, errors, C_NULL)
+    end
+    return buffer
+end
+
+"""
+    set_priorities!(buffer, ids, priorities)
+
+As [`update_priorities!`](@ref), with the priorities themselves, finite and not negative.
+"""
+function set_priorities!(buffer::ReplayBuffer, ids, priorities)
+    rows = numbers(Int64, "ids", ids)
+    values = numbers(Float32, "priorities", priorities)
+    check_length("priorities", values, length(rows))
+    call(pointer -> per_replay_set_priorities(pointer, length(rows), rows, values, C_NULL), buffer.handle)
+    return buffer
+end
+
+"""
+    priorities(buffer, ids)
+
+The priorities of the transitions with these ids as `Float32`, before alpha; 0 of those that are not live.
+"""
+function priorities(buffer::ReplayBuffer, ids)
+    rows = numbers(Int64, "ids", ids)
+    values = Array{Float32}(undef, size(rows))
+    call(pointer -> per_replay_priorities(pointer, length(rows), rows, values, C_NULL), buffer.handle)
+    return values
+end
+
+"""
+    set!(buffer, ids; fields...)
+
+Write fields of the transitions with these ids, `axes×length(ids)` each. Fields that are observations cannot be written,
+since rows share those. Rows that were overwritten meanwhile are ignored and counted. Returns the buffer.
+
+```jldoctest
+julia> buffer = ReplayBuffer(100, (observation = Field(Int32), advantage = Field(Float32)));
+
+julia> ids = extend!(buffer; observation = 1:3, advantage = zeros(3), reward = ones(3), terminated = falses(3),
+                     truncated = falses(3));
+
+julia> set!(buffer, ids[1:2]; advantage = [0.5, 0.25]);
+
+julia> get(buffer, ids[1:2]).advantage == [0.5, 0.25]
+true
+```
+"""
+function set!(buffer::ReplayBuffer, ids; values...)
+    rows = numbers(Int64, "ids", ids)
+    kept = Any[]
+    fields = fill(NO_ARRAY, length(buffer.fields))
+    for (name, value) in values
+        position = findfirst(field -> field.name === name, buffer.fields)
+        if position === nothing
+            names = join((field.name for field in buffer.fields), ", ")
+            invalid("there is no field $name; there are $names")
+        end
+        fields[position] = passed!(kept, name, value)
+    end
+    GC.@preserve kept begin
+        call(pointer -> per_replay_set(pointer, length(rows), rows, fields, C_NULL), buffer.handle)
+    end
+    return buffer
+end

@@ -1,0 +1,145 @@
+import Serialization
+
+const PACKAGE = normpath(joinpath(@__DIR__, ".."))
+
+# What a Julia of its own prints for a script, with this package and `threads` threads, of which Julia 1.5 takes no more
+# than there are cores. A crash is an error here.
+function output_of(script; threads = 1)
+    text = "using PER\n" * read(joinpath(@__DIR__, "thrown.jl"), String) * script
+    return read(`$(Base.julia_cmd()) -t $threads --startup-file=no --project=$PACKAGE -e $text`, String)
+end
+
+@testset "a closed handle is an error to use and harmless to close again" begin
+    tree = update!(SumTree(4), 1:4, ones(4))
+    buffer = ReplayBuffer(20, (observation = Field(Int32),))
+    add!(buffer; observation = 1, reward = 0, terminated = false, truncated = false, next_observation = 2)
+    batch = sample!(buffer, 2)
+    @test isopen(tree) && isopen(buffer)
+    for _ in 1:3
+        close(tree)
+        close(buffer)
+    end
+    @test !isopen(tree) && !isopen(buffer)
+    for action in (
+        () -> total(tree),
+        () -> length(tree),
+        () -> priorities(tree),
+        () -> sample!(tree, 2),
+        () -> update!(tree, [1], [1]),
+        () -> length(buffer),
+        () -> buffer.alpha,
+        () -> buffer.alpha = 1,
+        () -> sample!(buffer, 2),
+        () -> sample!(buffer, 2; out = batch),
+        () -> add!(buffer; observation = 1, reward = 0, terminated = false, truncated = false),
+        () -> update_priorities!(buffer, batch.ids, [1, 1]),
+        () -> save(buffer, "replay.per"),
+    )
+        @test thrown(action).message == "the tree or buffer was closed"
+    end
+    # Batches are the caller's.
+    @test batch.observation == [1, 1]
+end
+
+@testset "trees and buffers are neither copied nor serialized" begin
+    tree = SumTree(4)
+    buffer = ReplayBuffer(20, (observation = Field(Int32),))
+    for action in (deepcopy, handle -> Serialization.serialize(IOBuffer(), handle)), handle in (tree, buffer)
+        @test thrown(() -> action(handle)).status == PER.PER_ERROR_UNSUPPORTED
+    end
+end
+
+address_space_bytes() = parse(Int, split(read("/proc/self/statm", String))[1]) * 4096
+
+@testset "the garbage collector frees what nobody holds" begin
+    # 300 trees of 1e6 leaves, 4.6 MB each, and as many buffers of 9 MB and more: 4 GB if none were freed.
+    before = address_space_bytes()
+    most = 0
+    for round in 1:300
+        update!(SumTree(10^6), [10^6], [1])
+        ReplayBuffer(10^6, (observation = Field(Int32),))
+        if round % 10 == 0
+            GC.gc()
+            most = max(most, address_space_bytes() - before)
+        end
+    end
+    @test most < 10^9
+end
+
+@testset "arrays live as long as the calls that use them" begin
+    # One thread collects garbage all the time; the other gives arrays that nobody else holds, and checks what it gets.
+    script = """
+    wrong = Threads.Atomic{Int}(0)
+    function play(rounds)
+        buffer = ReplayBuffer(1000, (observation = Field(Float64, 3), action = Field(Int8)); n_envs = 2, seed = 1)
+        for t in 1:rounds
+            add!(buffer; observation = [Float32(t + row) for row in 1:3, env in 1:2], action = Any[Int8(1), Int8(2)],
+                 reward = [t, 2t], terminated = BitArray([t % 7 == 0, false]), truncated = [false, false],
+                 next_observation = [Float32(t + 1 + row) for row in 1:3, env in 1:2])
+            batch = sample!(buffer, 8; n_step = 1)
+            update_priorities!(buffer, batch.ids, abs.(Float64.(batch.reward)) ./ 100)
+            all(batch.observation .== [batch.reward[b] / batch.action[b] + row for row in 1:3, b in 1:8]) ||
+                Threads.atomic_add!(wrong, 1)
+        end
+    end
+    Threads.@threads for thread in 1:2
+        thread == 1 ? play(2000) : foreach(_ -> GC.gc(false), 1:2000)
+    end
+    print(wrong[], " wrong")
+    """
+    @test output_of(script; threads = 2) == "0 wrong"
+end
+
+@testset "errors caught inside the library reach Julia, also of memory" begin
+    # The limit makes an allocation inside the library fail for real, whatever the machine has.
+    script = """
+    bytes = parse(UInt64, split(read("/proc/self/statm", String))[1]) * 4096 + UInt64(2)^28
+    ccall(:setrlimit, Cint, (Cint, Ptr{UInt64}), 9, [bytes, bytes]) == 0 || error("no limit was set")
+    tree = update!(SumTree(4), [1], [1])
+    statuses = [
+        thrown(() -> SumTree(10^9)).status,
+        thrown(() -> ReplayBuffer(10^9, (observation = Field(Float32, 4),))).status,
+        thrown(() -> SumTree(10^9)).status,
+        thrown(() -> sample!(SumTree(2), 1)).status,
+        thrown(() -> update!(tree, [5], [1])).status,
+    ]
+    print(statuses, " ", total(tree))
+    """
+    memory, empty, argument = PER.PER_ERROR_OUT_OF_MEMORY, PER.PER_ERROR_EMPTY, PER.PER_ERROR_INVALID_ARGUMENT
+    @test output_of(script) == "$(Int32[memory, memory, memory, empty, argument]) 1.0"
+end
+
+@testset "threads share a tree, and each has its own errors" begin
+    script = """
+    tree = update!(SumTree(1000), 1:1000, ones(1000))
+    wrong = Threads.Atomic{Int}(0)
+    Threads.@threads for thread in 1:4
+        for round in 1:500
+            update!(tree, [round % 1000 + 1, thread], [round, 1])
+            all(1 .<= sample!(tree, 16).indices .<= 1000) || Threads.atomic_add!(wrong, 1)
+            index = 1000 + 10 * thread + round % 10
+            error = thrown(() -> update!(tree, [index], [1]))
+            is_invalid(error, "indices[0] is \$(index - 1)") || Threads.atomic_add!(wrong, 1)
+        end
+    end
+    print(wrong[], " wrong")
+    """
+    @test output_of(script; threads = 4) == "0 wrong"
+end
+
+@testset "closing a tree while other threads use it is safe" begin
+    script = """
+    outcomes = [Set{String}() for _ in 1:4]
+    for round in 1:200
+        tree = update!(SumTree(100), 1:100, ones(100))
+        Threads.@threads for thread in 1:4
+            for call in 1:20
+                thread == 4 && call == 5 && close(tree)
+                push!(outcomes[thread], thrown(() -> sample!(tree, 64)).message)
+            end
+        end
+    end
+    print(join(sort(collect(union(outcomes...))), "; "))
+    """
+    @test output_of(script; threads = 4) == "nothing was thrown; the tree or buffer was closed"
+end

@@ -1,0 +1,160 @@
+const ONE_FIELD = (observation = Field(Int32),)
+
+function add_steps!(buffer, steps)
+    extend!(buffer; observation = steps, reward = zero(steps), terminated = falses(length(steps)),
+            truncated = falses(length(steps)), next_observation = steps .+ 1)
+end
+
+@testset "options that are not given are the library's" begin
+    options = Ref{PER.per_replay_options}()
+    PER.check(PER.per_replay_options_init(options, sizeof(PER.per_replay_options)))
+    buffer = ReplayBuffer(10, ONE_FIELD)
+    @test buffer.capacity == 10
+    for name in (:alpha, :beta, :gamma, :n_step, :n_envs)
+        @test getproperty(buffer, name) == getfield(options[], name)
+    end
+end
+
+@testset "every option reaches the library" begin
+    given = (n_envs = 2, seed = 5, n_step = 3, gamma = 0.5, alpha = 0.7, beta = 0.3, beta_final = 0.9, beta_steps = 7,
+             epsilon = 0.125, max_priority = :now, on_invalid = "skip", on_gap = :error, autoreset = :same_step,
+             normalize_weights = :batch_max, scheme = :independent, overwrite = false, frame_stack = 2)
+    buffer = ReplayBuffer(20, ONE_FIELD; given..., device = :cpu, burn_in = nothing)
+    options = PER.initial(PER.per_replay_options)
+    PER.call(pointer -> PER.per_replay_describe(pointer, options), buffer.handle)
+    numbers = (max_priority = PER.PER_MAX_NOW, on_invalid = PER.PER_INVALID_SKIP, on_gap = PER.PER_GAP_ERROR,
+               autoreset = PER.PER_AUTORESET_SAME_STEP, normalize_weights = PER.PER_BATCH_MAX,
+               scheme = PER.PER_INDEPENDENT, overwrite = 0)
+    for (name, value) in pairs(merge(given, numbers))
+        @test getfield(options[], name) == value
+    end
+end
+
+@testset "fields are named tuples or pairs, and their shapes reversed in C" begin
+    declared = Field(Float32, 5, 3)
+    for fields in ((observation = declared,), ["observation" => declared], :observation => declared,
+                   Dict(:observation => declared), (:observation => declared,))
+        buffer = ReplayBuffer(10, fields)
+        options = PER.initial(PER.per_replay_options)
+        PER.call(pointer -> PER.per_replay_describe(pointer, options), buffer.handle)
+        field = unsafe_load(options[].fields)
+        @test unsafe_string(field.name) == "observation"
+        @test [unsafe_load(field.shape, i) for i in 1:field.ndim] == [3, 5]
+        @test field.dtype == PER.PER_FLOAT32 && field.role == PER.PER_ROLE_OBSERVATION
+    end
+end
+
+@testset "several observations have a next observation each" begin
+    fields = ["observation.image" => Field(UInt8, 2), "position" => Field(Float32; role = :observation)]
+    buffer = ReplayBuffer(10, fields)
+    arrays = Dict(Symbol("observation.image") => UInt8[1 2; 3 4], :position => [0.5, 1.5],
+                  Symbol("next_observation.image") => UInt8[2 9; 4 9], :next_position => [1.5, 2.5])
+    ids = extend!(buffer; arrays..., reward = [0, 0], terminated = falses(2), truncated = falses(2))
+    rows = get(buffer, ids)
+    @test all(rows[name] == array for (name, array) in arrays)
+end
+
+@testset "bad declarations and options are PERErrors" begin
+    for (action, words) in (
+        (() -> ReplayBuffer(0, ONE_FIELD), "capacity is 0"),
+        (() -> ReplayBuffer(10, NamedTuple()), "n_fields"),
+        (() -> ReplayBuffer(10, (action = Field(Int8),)), "observation"),
+        (() -> ReplayBuffer(10, (observation = Field(Int8), reward = Field(Int8))), "reward"),
+        (() -> ReplayBuffer(10, (observation = Field(Int8, 0),)), "fields[0].shape[0] is 0"),
+        (() -> ReplayBuffer(10, (observation = Field(ComplexF32),)), "observation has elements of type Complex"),
+        (() -> ReplayBuffer(10, (observation = Int8,)), "field observation is a DataType, not a Field"),
+        (() -> ReplayBuffer(10, (observation = Field(Int8; role = :next),)), ":plain, :observation, :recurrent_state"),
+        (() -> Field(Int8, 2.5), "an axis of a field is 2.5"),
+        (() -> ReplayBuffer(10, ONE_FIELD; n_step = 65), "n_step is 65"),
+        (() -> ReplayBuffer(10, ONE_FIELD; n_step = 0.5), "n_step is 0.5"),
+        (() -> ReplayBuffer(10, ONE_FIELD; gamma = 1.5), "gamma is 1.5"),
+        (() -> ReplayBuffer(10, ONE_FIELD; alfa = 1), "there is no option alfa; there are n_envs"),
+        (() -> ReplayBuffer(10, ONE_FIELD; struct_size = 1), "there is no option struct_size"),
+        (() -> ReplayBuffer(10, ONE_FIELD; autoreset = :never), "autoreset is :never; allowed: :disabled"),
+    )
+        @test occursin(words, invalid_message(action))
+    end
+end
+
+@testset "a device that is not there is an error with the reason" begin
+    error = thrown(() -> ReplayBuffer(10, ONE_FIELD; device = :cuda))
+    @test error.status == PER.PER_ERROR_NO_DEVICE && !isempty(error.message)
+end
+
+@testset "alpha, beta, gamma and n_step can be read and set" begin
+    buffer = ReplayBuffer(20, ONE_FIELD; beta_steps = 2, beta = 0.5, beta_final = 1, alpha = 1)
+    ids = add_steps!(buffer, 1:4)
+    set_priorities!(buffer, ids, [1, 2, 3, 4])
+    sample!(buffer, 2)
+    @test buffer.beta == 0.75
+    buffer.beta = 0.25
+    sample!(buffer, 2)
+    @test buffer.beta == 0.25
+    @test stats(buffer).total ≈ 10
+    buffer.alpha = 0
+    @test buffer.alpha == 0 && stats(buffer).total ≈ 4
+    buffer.alpha = 2
+    @test stats(buffer).total ≈ 30
+    buffer.gamma = 0.25
+    buffer.n_step = 2
+    @test buffer.gamma == 0.25 && buffer.n_step == 2
+    # The fourth step's window of two is not complete.
+    @test length(buffer) == 3
+    @test is_invalid(thrown(() -> buffer.alpha = -1), "alpha is -1")
+    @test is_invalid(thrown(() -> buffer.gamma = "x"), "gamma is \"x\"")
+    @test is_invalid(thrown(() -> buffer.capacity = 5), "capacity cannot be set; these can: alpha, beta, gamma, n_step")
+    @test propertynames(buffer) == (:capacity, :n_envs, :n_step, :alpha, :beta, :gamma)
+end
+
+@testset "stats count what happened" begin
+    buffer = ReplayBuffer(20, ONE_FIELD; alpha = 1)
+    add_steps!(buffer, 1:4)
+    add_steps!(buffer, 9:9)
+    sample!(buffer, 2)
+    counted = stats(buffer)
+    @test (counted.live, counted.added, counted.cuts, counted.episodes, counted.samples) == (5, 5, 1, 1, 1)
+    @test counted.total ≈ 5 && counted.max_priority == 1
+end
+
+@testset "clear! empties the buffer and ids go on" begin
+    buffer = ReplayBuffer(20, ONE_FIELD)
+    last_id = add_steps!(buffer, 1:4)[end]
+    @test clear!(buffer) === buffer
+    @test length(buffer) == 0
+    @test add_steps!(buffer, 7:7)[1] > last_id
+end
+
+@testset "the same seed and calls give the same ids" begin
+    draws = map((5, 5, 6)) do seed
+        buffer = ReplayBuffer(200, ONE_FIELD; seed = seed)
+        add_steps!(buffer, 1:150)
+        vcat(sample!(buffer, 32).ids, sample!(buffer, 32; scheme = :independent).ids)
+    end
+    @test draws[1] == draws[2] != draws[3]
+end
+
+@testset "what this version lacks is unsupported" begin
+    buffer = ReplayBuffer(20, ONE_FIELD)
+    add_steps!(buffer, 1:4)
+    for action in (
+        () -> epochs(buffer, 2; batch_size = 4),
+        () -> loader(buffer, 32; slots = 3),
+        () -> save(buffer, "replay.per"),
+        () -> load(ReplayBuffer, "replay.per"),
+        () -> ReplayBuffer(20, ONE_FIELD; sequence_length = 4),
+        () -> sample!(buffer, 2; scheme = :without_replacement),
+        () -> sample!(buffer, 2; normalize_weights = :none),
+        () -> sample!(buffer, 2; prioritization = :rank),
+    )
+        error = thrown(action)
+        @test error.status == PER.PER_ERROR_UNSUPPORTED && !isempty(error.message)
+    end
+    @test !ispath("replay.per")
+end
+
+@testset "buffers show what they are" begin
+    buffer = ReplayBuffer(20, (observation = Field(Int8), action = Field(Int8)))
+    @test repr(buffer) == "ReplayBuffer(20, observation, action) with 0 live transitions"
+    close(buffer)
+    @test repr(buffer) == "ReplayBuffer (closed)"
+end

@@ -1,0 +1,20 @@
+using Test
+using PER
+
+include("thrown.jl")
+
+@testset "PER" begin
+    @testset "$file" for file in (
+        "library.jl",
+        "sum_tree.jl",
+        "golden_draws.jl",
+        "add.jl",
+        "batch.jl",
+        "update.jl",
+        "replay.jl",
+        "lifetime.jl",
+        "documentation.jl",
+    )
+        include(file)
+    end
+end
