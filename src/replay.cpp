@@ -107,8 +107,9 @@ ReplaySteps Replay::checked_steps(const per_steps& steps) {
     checked.length = steps.length;
     checked.n_envs = options_.n_envs;
     if (steps.env_ids != nullptr) {
-        if (steps.n_envs < 0)
-            throw Error(PER_ERROR_INVALID_ARGUMENT, "n_envs is %" PRId64 ": must be >= 0", steps.n_envs);
+        if (steps.n_envs < 0 || steps.n_envs > options_.n_envs)
+            throw Error(PER_ERROR_INVALID_ARGUMENT, "n_envs is %" PRId64 ": allowed are 0 .. %" PRId64, steps.n_envs,
+                        options_.n_envs);
         check_environments(steps);
         checked.n_envs = steps.n_envs;
         checked.env_ids = steps.env_ids;

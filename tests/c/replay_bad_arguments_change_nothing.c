@@ -1,0 +1,390 @@
+/*
+ * Each bad argument of each function is refused by name, and afterwards the buffer is as it was: counters and rows are
+ * compared after every call, and in the end it goes on exactly like a twin that has seen none of them.
+ */
+#include <stddef.h>
+
+#include "replay_check.h"
+
+enum { ENVS = 2, ROWS = 10, BATCH = 8, LAST_ID = 15 };
+
+static per_replay* replay;
+static per_replay_statistics stats_before;
+static rows rows_before[LAST_ID + 1];
+static float priorities_before[LAST_ID + 1];
+
+static int64_t ids_out[64];
+
+static per_replay* create(void) {
+    per_replay_options options = replay_options(ROWS * ENVS, ENVS);
+    per_replay* created;
+    int t, env;
+    options.n_step = 2;
+    options.beta_steps = 100;
+    options.seed = 31;
+    created = create_replay(&options);
+    for (t = 0; t < 6; ++t)
+        for (env = 0; env < ENVS; ++env)
+            add_full(created, env, (float)(100 * env + t), (float)t, t == 2 ? TRUNCATED : GOES_ON,
+                     (float)(100 * env + t + 1));
+    set_priority(created, 4, 3);
+    return created;
+}
+
+static void look(int64_t id, rows* out) {
+    fill_rows(out);
+    out->batch.weights = out->batch.probabilities = NULL;
+    out->batch.next_fields = NULL;
+    /* Ids of final observations have no row: what stays is zeros. */
+    if (per_replay_get(replay, 1, &id, &out->batch, NULL) != PER_OK) memset(out->ids, 0, sizeof out->ids);
+}
+
+static void remember(void) {
+    int64_t id;
+    stats_before = stats_of(replay);
+    for (id = 0; id <= LAST_ID; ++id) {
+        look(id, &rows_before[id]);
+        if (id < 13) priorities_before[id] = priority_of(replay, id);
+    }
+}
+
+static void check_unchanged(void) {
+    static rows now;
+    const per_replay_statistics stats = stats_of(replay);
+    int64_t id;
+    CHECK(memcmp(&stats, &stats_before, sizeof stats) == 0);
+    for (id = 0; id <= LAST_ID; ++id) {
+        look(id, &now);
+        CHECK(now.observation[0] == rows_before[id].observation[0] && now.reward[0] == rows_before[id].reward[0]);
+        CHECK(now.truncated[0] == rows_before[id].truncated[0] && now.ids[0] == rows_before[id].ids[0]);
+        if (id < 13) CHECK(priority_of(replay, id) == priorities_before[id]);
+    }
+    for (id = 0; id < 64; ++id) CHECK(ids_out[id] == -7);
+}
+
+/* The message has both texts. */
+static void check_refused_with(const per_steps* steps, void* stream, const char* text, const char* second) {
+    CHECK_FAILS(per_replay_add(replay, steps, ids_out, stream), PER_ERROR_INVALID_ARGUMENT, text);
+    CHECK(strstr(per_last_error(), second) != NULL);
+    check_unchanged();
+}
+
+static void check_refused(const per_steps* steps, void* stream, const char* text) {
+    check_refused_with(steps, stream, text, "");
+}
+
+/* ------------------------------------------------------------------------ add */
+
+static const float observations[3][ENVS] = {{6, 106}, {7, 107}, {8, 108}};
+static const float nexts[3][ENVS] = {{7, 107}, {8, 108}, {9, 109}};
+static const float rewards[3][ENVS] = {{0, 1}, {2, 3}, {4, 5}};
+static const uint8_t flags[3][ENVS] = {{0, 0}, {0, 0}, {0, 0}};
+
+static void fill_good(call* given, int64_t length) {
+    fill_call(given, length, observations[0], nexts[0], rewards[0], flags[0], flags[0]);
+}
+
+static void add_arguments(void) {
+    static const int64_t env_ids[ENVS] = {0, 1};
+    call given;
+    int64_t id = -7;
+    fill_good(&given, 1);
+    CHECK_FAILS(per_replay_add(NULL, &given.steps, &id, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
+    check_refused(NULL, NULL, "steps");
+    check_refused(&given.steps, &given, "stream");
+    given.steps.length = -1;
+    check_refused(&given.steps, NULL, "length");
+    given.steps.length = INT64_MAX;
+    check_refused(&given.steps, NULL, "length");
+    fill_good(&given, 1);
+    given.steps.env_ids = env_ids;
+    given.steps.n_envs = -1;
+    check_refused(&given.steps, NULL, "n_envs");
+    given.steps.n_envs = INT64_MAX;
+    check_refused(&given.steps, NULL, "n_envs");
+    given.steps.n_envs = ENVS + 1;
+    check_refused(&given.steps, NULL, "n_envs");
+
+    fill_good(&given, 1);
+    given.steps.fields = NULL;
+    check_refused(&given.steps, NULL, "fields");
+#define MISSING(member, text) (fill_good(&given, 1), given.member.data = NULL, check_refused(&given.steps, NULL, text))
+    MISSING(observation, "observation");
+    MISSING(steps.reward, "reward");
+    MISSING(steps.terminated, "terminated");
+    MISSING(steps.truncated, "truncated");
+#undef MISSING
+    CHECK(id == -7);
+}
+
+static void add_arrays(void) {
+    static const int64_t three[] = {3}, two_two[] = {2, 2}, one_two[] = {1, 2}, axes[17] = {0};
+    static const double numbers[ENVS] = {0, 0}, beyond[ENVS] = {0, -1e39};
+    call given;
+    int i;
+    per_array *arrays[9], good;
+    static const char* const names[9] = {"observation", "next_observation", "reward",     "terminated", "truncated",
+                                         "mask",        "next_mask",        "priorities", "td_errors"};
+    for (i = 0; i < 9; ++i) {
+        fill_good(&given, 1);
+        arrays[0] = &given.observation;
+        arrays[1] = &given.next;
+        arrays[2] = &given.steps.reward;
+        arrays[3] = &given.steps.terminated;
+        arrays[4] = &given.steps.truncated;
+        arrays[5] = &given.steps.mask;
+        arrays[6] = &given.steps.next_mask;
+        arrays[7] = &given.steps.priorities;
+        arrays[8] = &given.steps.td_errors;
+        good = *arrays[i] = array_of(numbers, PER_FLOAT64);
+        arrays[i]->shape = three;
+        arrays[i]->ndim = 1;
+        check_refused_with(&given.steps, NULL, names[i], " has shape (3,); (2,)");
+        arrays[i]->shape = two_two;
+        arrays[i]->ndim = 2;
+        check_refused_with(&given.steps, NULL, names[i], " has shape (2, 2); (1, 2)");
+        arrays[i]->ndim = 0;
+        check_refused(&given.steps, NULL, names[i]);
+        arrays[i]->ndim = -1;
+        check_refused(&given.steps, NULL, names[i]);
+        arrays[i]->shape = axes;
+        arrays[i]->ndim = 17;
+        check_refused(&given.steps, NULL, names[i]);
+        *arrays[i] = good;
+        arrays[i]->dtype = -1;
+        check_refused(&given.steps, NULL, names[i]);
+        arrays[i]->dtype = 13;
+        check_refused(&given.steps, NULL, names[i]);
+        if (i >= 3 && i <= 6) continue; /* flags take every value of every dtype */
+        *arrays[i] = array_of(beyond, PER_FLOAT64);
+        arrays[i]->shape = one_two;
+        arrays[i]->ndim = 2;
+        check_refused_with(&given.steps, NULL, names[i], "[0, 1] is -1e+39");
+    }
+}
+
+static void add_steps(void) {
+    static const uint8_t last_ends[3][ENVS] = {{0, 0}, {0, 0}, {0, 1}};
+    static const double late_poison[3][ENVS] = {{0, 0}, {0, 0}, {0, 1e39}};
+    static const float late_nan[3][ENVS] = {{1, 1}, {1, 1}, {1, NAN}};
+    call given;
+    /* Of three steps the last one's second environment is bad: nothing of the first two is added either. */
+    fill_good(&given, 3);
+    given.steps.next_fields = NULL;
+    given.steps.truncated = array_of(last_ends, PER_BOOL);
+    check_refused(&given.steps, NULL, "next_");
+    fill_good(&given, 3);
+    given.steps.reward = array_of(late_poison, PER_FLOAT64);
+    check_refused(&given.steps, NULL, "reward[5]");
+    fill_good(&given, 3);
+    given.steps.priorities = array_of(late_nan, PER_FLOAT32);
+    check_refused(&given.steps, NULL, "priorities");
+    fill_good(&given, 3);
+    given.steps.td_errors = array_of(late_nan, PER_FLOAT32);
+    check_refused(&given.steps, NULL, "td_errors");
+    given.steps.priorities = given.steps.td_errors;
+    check_refused(&given.steps, NULL, "priorities");
+    /* A call without steps is none, whatever its arrays are. */
+    CHECK_OK(per_steps_init(&given.steps, sizeof given.steps));
+    given.steps.length = 0;
+    CHECK_OK(per_replay_add(replay, &given.steps, ids_out, NULL));
+    check_unchanged();
+}
+
+static void cut_arguments(void) {
+    static const int64_t env_ids[] = {0, ENVS};
+    CHECK_FAILS(per_replay_cut(NULL, 0, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
+    CHECK_FAILS(per_replay_cut(replay, 0, NULL, ids_out), PER_ERROR_INVALID_ARGUMENT, "stream");
+    CHECK_FAILS(per_replay_cut(replay, -1, env_ids, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
+    CHECK_FAILS(per_replay_cut(replay, 2, env_ids, NULL), PER_ERROR_INVALID_ARGUMENT, "env_ids[1] is 2");
+    check_unchanged();
+}
+
+/* --------------------------------------------------------------------- sample */
+
+static void sample_arguments(void) {
+    static const int64_t bad_sizes[] = {0, -1, INT64_MIN, (1 << 24) + 1};
+    static rows out, untouched;
+    per_sample_options options, good;
+    uint8_t mask[BATCH];
+    int i;
+    fill_rows(&out);
+    memset(&out, 0x5A, offsetof(rows, fields));
+    untouched = out;
+    CHECK_OK(per_sample_options_init(&good, sizeof good));
+    CHECK_FAILS(per_replay_sample(NULL, NULL, BATCH, &out.batch, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
+    CHECK_FAILS(per_replay_sample(replay, NULL, BATCH, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "batch");
+    CHECK_FAILS(per_replay_sample(replay, NULL, BATCH, &out.batch, &i), PER_ERROR_INVALID_ARGUMENT, "stream");
+    for (i = 0; i < 4; ++i)
+        CHECK_FAILS(per_replay_sample(replay, NULL, bad_sizes[i], &out.batch, NULL), PER_ERROR_INVALID_ARGUMENT,
+                    "batch_size");
+    out.batch.mask = mask;
+    CHECK_FAILS(per_replay_sample(replay, NULL, BATCH, &out.batch, NULL), PER_ERROR_INVALID_ARGUMENT, "mask");
+    out.batch.mask = NULL;
+#define REFUSED(member, value)                  \
+    (options = good, options.member = (value)); \
+    CHECK_FAILS(per_replay_sample(replay, &options, BATCH, &out.batch, NULL), PER_ERROR_INVALID_ARGUMENT, #member)
+    REFUSED(beta, -0.5);
+    REFUSED(beta, INFINITY);
+    REFUSED(uniform_fraction, -0.5);
+    REFUSED(uniform_fraction, 1.5);
+    REFUSED(n_step, -1);
+    REFUSED(n_step, 3);
+    REFUSED(scheme, -2);
+    REFUSED(scheme, 4);
+    REFUSED(prioritization, -2);
+    REFUSED(prioritization, 3);
+    REFUSED(normalize_weights, -2);
+    REFUSED(normalize_weights, 3);
+    REFUSED(reserved, 1);
+#undef REFUSED
+    CHECK(memcmp(&out, &untouched, offsetof(rows, fields)) == 0);
+    check_unchanged();
+}
+
+/* ----------------------------------------------------------------- priorities */
+
+static void priority_arguments(void) {
+    static const int64_t bad_ids[] = {-2, LAST_ID, INT64_MAX, INT64_MIN};
+    int64_t ids[] = {0, 4, 2};
+    float values[] = {9, 9, 9, 9, 9, 9}, out[] = {-7, -7, -7};
+    int i;
+    /* At every place, with good entries around it. */
+    for (i = 0; i < 4; ++i) {
+        int at;
+        for (at = 0; at < 3; ++at) {
+            const int64_t good = ids[at];
+            char name[16];
+            sprintf(name, "ids[%d]", at);
+            ids[at] = bad_ids[i];
+            CHECK_FAILS(per_replay_update_priorities(replay, 3, ids, 1, values, NULL), PER_ERROR_INVALID_ARGUMENT,
+                        name);
+            CHECK_FAILS(per_replay_set_priorities(replay, 3, ids, values, NULL), PER_ERROR_INVALID_ARGUMENT, name);
+            CHECK_FAILS(per_replay_priorities(replay, 3, ids, out, NULL), PER_ERROR_INVALID_ARGUMENT, name);
+            ids[at] = good;
+            check_unchanged();
+        }
+    }
+    values[2] = NAN;
+    CHECK_FAILS(per_replay_update_priorities(replay, 3, ids, 2, values, NULL), PER_ERROR_INVALID_ARGUMENT, "td_errors");
+    CHECK_FAILS(per_replay_set_priorities(replay, 3, ids, values, NULL), PER_ERROR_INVALID_ARGUMENT, "priorities[2]");
+    values[2] = -1;
+    CHECK_FAILS(per_replay_set_priorities(replay, 3, ids, values, NULL), PER_ERROR_INVALID_ARGUMENT, "priorities[2]");
+    check_unchanged();
+
+    CHECK_FAILS(per_replay_update_priorities(NULL, 1, ids, 1, values, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
+    CHECK_FAILS(per_replay_update_priorities(replay, -1, ids, 1, values, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
+    CHECK_FAILS(per_replay_update_priorities(replay, 1, NULL, 1, values, NULL), PER_ERROR_INVALID_ARGUMENT, "ids");
+    CHECK_FAILS(per_replay_update_priorities(replay, 1, ids, 0, values, NULL), PER_ERROR_INVALID_ARGUMENT, "n_critics");
+    CHECK_FAILS(per_replay_update_priorities(replay, 1, ids, -1, values, NULL), PER_ERROR_INVALID_ARGUMENT,
+                "n_critics");
+    CHECK_FAILS(per_replay_update_priorities(replay, 1, ids, 1, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "td_errors");
+    CHECK_FAILS(per_replay_update_priorities(replay, 1, ids, 1, values, &i), PER_ERROR_INVALID_ARGUMENT, "stream");
+    CHECK_OK(per_replay_update_priorities(replay, 0, NULL, 1, NULL, NULL));
+    CHECK_FAILS(per_replay_set_priorities(NULL, 1, ids, values, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
+    CHECK_FAILS(per_replay_set_priorities(replay, -1, ids, values, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
+    CHECK_FAILS(per_replay_set_priorities(replay, 1, NULL, values, NULL), PER_ERROR_INVALID_ARGUMENT, "ids");
+    CHECK_FAILS(per_replay_set_priorities(replay, 1, ids, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "priorities");
+    CHECK_FAILS(per_replay_set_priorities(replay, 1, ids, values, &i), PER_ERROR_INVALID_ARGUMENT, "stream");
+    CHECK_OK(per_replay_set_priorities(replay, 0, NULL, NULL, NULL));
+    CHECK_FAILS(per_replay_priorities(NULL, 1, ids, out, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
+    CHECK_FAILS(per_replay_priorities(replay, -1, ids, out, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
+    CHECK_FAILS(per_replay_priorities(replay, 1, NULL, out, NULL), PER_ERROR_INVALID_ARGUMENT, "ids");
+    CHECK_FAILS(per_replay_priorities(replay, 1, ids, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "priorities_out");
+    CHECK_FAILS(per_replay_priorities(replay, 1, ids, out, &i), PER_ERROR_INVALID_ARGUMENT, "stream");
+    CHECK_OK(per_replay_priorities(replay, 0, NULL, NULL, NULL));
+    CHECK(out[0] == -7 && out[1] == -7 && out[2] == -7);
+    check_unchanged();
+}
+
+/* ------------------------------------------------------------------ the others */
+
+static void get_and_set_arguments(void) {
+    static rows out;
+    const int64_t ids[] = {0, 1};
+    const float values[] = {0, 0};
+    per_array field = array_of(values, PER_FLOAT32);
+    fill_rows(&out);
+    out.batch.weights = out.batch.probabilities = NULL;
+    CHECK_FAILS(per_replay_get(NULL, 1, ids, &out.batch, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
+    CHECK_FAILS(per_replay_get(replay, -1, ids, &out.batch, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
+    CHECK_FAILS(per_replay_get(replay, 1, NULL, &out.batch, NULL), PER_ERROR_INVALID_ARGUMENT, "ids");
+    CHECK_FAILS(per_replay_get(replay, 1, ids, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "batch");
+    CHECK_FAILS(per_replay_get(replay, 1, ids, &out.batch, &field), PER_ERROR_INVALID_ARGUMENT, "stream");
+    CHECK_FAILS(per_replay_set(NULL, 1, ids, &field, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
+    CHECK_FAILS(per_replay_set(replay, -1, ids, &field, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
+    CHECK_FAILS(per_replay_set(replay, 1, NULL, &field, NULL), PER_ERROR_INVALID_ARGUMENT, "ids");
+    CHECK_FAILS(per_replay_set(replay, 1, ids, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "fields");
+    CHECK_FAILS(per_replay_set(replay, 1, ids, &field, &out), PER_ERROR_INVALID_ARGUMENT, "stream");
+    CHECK_FAILS(per_replay_set(replay, 2, ids, &field, NULL), PER_ERROR_INVALID_ARGUMENT, "observation");
+    check_unchanged();
+}
+
+static void settings_and_readers(void) {
+    static const double bad_gammas[] = {-0.1, 1.1, NAN};
+    per_replay_statistics statistics;
+    int64_t live = -7;
+    int i;
+    CHECK_FAILS(per_replay_clear(NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
+    CHECK_FAILS(per_replay_clear(replay, &live), PER_ERROR_INVALID_ARGUMENT, "stream");
+    for (i = 0; i < 3; ++i)
+        CHECK_FAILS(per_replay_set_gamma(replay, bad_gammas[i], NULL), PER_ERROR_INVALID_ARGUMENT, "gamma");
+    CHECK_FAILS(per_replay_set_gamma(NULL, 1, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
+    CHECK_FAILS(per_replay_set_gamma(replay, 1, &live), PER_ERROR_INVALID_ARGUMENT, "stream");
+    CHECK_FAILS(per_replay_set_alpha(replay, -1, NULL), PER_ERROR_INVALID_ARGUMENT, "alpha");
+    CHECK_FAILS(per_replay_set_beta(replay, -1, NULL), PER_ERROR_INVALID_ARGUMENT, "beta");
+    CHECK_FAILS(per_replay_set_n_step(NULL, 1, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
+    CHECK_FAILS(per_replay_set_n_step(replay, 1, &live), PER_ERROR_INVALID_ARGUMENT, "stream");
+    CHECK_FAILS(per_replay_set_n_step(replay, 0, NULL), PER_ERROR_INVALID_ARGUMENT, "n_step");
+    CHECK_FAILS(per_replay_set_n_step(replay, 9, NULL), PER_ERROR_INVALID_ARGUMENT, "need 11");
+    CHECK_FAILS(per_replay_live(NULL, &live), PER_ERROR_INVALID_ARGUMENT, "replay");
+    CHECK_FAILS(per_replay_live(replay, NULL), PER_ERROR_INVALID_ARGUMENT, "live_out");
+    CHECK_OK(per_replay_statistics_init(&statistics, sizeof statistics));
+    CHECK_FAILS(per_replay_stats(NULL, &statistics), PER_ERROR_INVALID_ARGUMENT, "replay");
+    CHECK_FAILS(per_replay_stats(replay, NULL), PER_ERROR_INVALID_ARGUMENT, "statistics_out");
+    CHECK_FAILS(per_replay_synchronize(NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
+    CHECK_FAILS(per_replay_synchronize(replay, &live), PER_ERROR_INVALID_ARGUMENT, "stream");
+    CHECK_OK(per_replay_synchronize(replay, NULL));
+    CHECK(live == -7);
+    check_unchanged();
+}
+
+/* What it does from here on is what a twin does that has seen no bad call. */
+static void goes_on_like_its_twin(void) {
+    per_replay* twin = create();
+    static rows drawn, of_twin;
+    int64_t ids[6], twin_ids[6];
+    int round;
+    for (round = 0; round < 4; ++round) {
+        call given;
+        fill_good(&given, 3);
+        CHECK_OK(per_replay_add(replay, &given.steps, ids, NULL));
+        CHECK_OK(per_replay_add(twin, &given.steps, twin_ids, NULL));
+        CHECK(memcmp(ids, twin_ids, sizeof ids) == 0);
+        draw(replay, 100, &drawn);
+        draw(twin, 100, &of_twin);
+        CHECK(memcmp(&drawn, &of_twin, offsetof(rows, fields)) == 0);
+        set_priority(replay, drawn.ids[0], 2);
+        set_priority(twin, drawn.ids[0], 2);
+    }
+    per_replay_free(twin);
+}
+
+int main(void) {
+    int i;
+    for (i = 0; i < 64; ++i) ids_out[i] = -7;
+    replay = create();
+    remember();
+    add_arguments();
+    add_arrays();
+    add_steps();
+    cut_arguments();
+    sample_arguments();
+    priority_arguments();
+    get_and_set_arguments();
+    settings_and_readers();
+    goes_on_like_its_twin();
+    per_replay_free(replay);
+    per_replay_free(NULL);
+    return 0;
+}

@@ -1,0 +1,57 @@
+/* clear() empties the lanes; ids, random state, largest priority, schedule and counters go on. */
+#include "replay_check.h"
+
+int main(void) {
+    per_replay_options options = replay_options(16, 2);
+    per_replay *replay, *twin;
+    per_replay_statistics before, after;
+    static rows drawn, of_twin;
+    int64_t id;
+    int t;
+    options.beta_steps = 10;
+    options.seed = 8;
+    options.gamma = 0.5;
+    replay = create_replay(&options);
+    twin = create_replay(&options);
+    for (t = 0; t < 3; ++t) {
+        add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+        add_full(replay, 1, (float)t, 0, GOES_ON, (float)t + 1);
+    }
+    set_priority(replay, 2, 6);
+    draw(replay, 16, &drawn);
+    before = stats_of(replay);
+    CHECK(before.live == 6 && before.max_priority == 6 && before.samples == 1);
+
+    CHECK_OK(per_replay_clear(replay, NULL));
+    after = stats_of(replay);
+    CHECK(after.live == 0 && after.total == 0);
+    after.live = before.live;
+    after.total = before.total;
+    CHECK(memcmp(&before, &after, sizeof after) == 0); /* everything else is as it was: no episode was cut */
+    CHECK_NONE_LIVE(replay);
+    for (id = 0; id < 6; ++id) CHECK(priority_of(replay, id) == 0);
+
+    /* The waiting observation 3 of each lane is gone: this step starts an episode, and no cut is counted. */
+    id = add_full(replay, 0, 77, 0, GOES_ON, 78);
+    CHECK(id == 6 && stats_of(replay).cuts == 0 && live_of(replay) == 1);
+    CHECK(priority_of(replay, id) == 6);
+    CHECK_WINDOW(replay, id, 77, 0, 0.5f, 78, 1, 0, 0);
+    /* The draws go on where they were: a buffer that was never cleared, and drew as often, draws the same rows. */
+    for (t = 0; t < 40; ++t) add_full(replay, t % 2, (float)t, 0, TERMINATED, -1);
+    CHECK(stats_of(replay).beta_step == stats_of(replay).samples);
+    CHECK_OK(per_replay_clear(replay, NULL));
+    CHECK_OK(per_replay_clear(replay, NULL));
+    for (t = 0; t < 3; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    for (t = 0; t < 3; ++t) add_full(twin, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    for (t = 0; t < stats_of(replay).samples; ++t) draw(twin, 16, &of_twin);
+    draw(replay, 16, &drawn);
+    draw(twin, 16, &of_twin);
+    CHECK(memcmp(drawn.observation, of_twin.observation, sizeof drawn.observation) == 0);
+
+    CHECK_FAILS(per_replay_clear(NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
+    CHECK_FAILS(per_replay_clear(replay, &t), PER_ERROR_INVALID_ARGUMENT, "stream");
+    CHECK(live_of(replay) == 3);
+    per_replay_free(replay);
+    per_replay_free(twin);
+    return 0;
+}

@@ -1,0 +1,282 @@
+/* Rows by id, as they were added: one step, one frame, whatever n_step and frame_stack. Fields can be written back. */
+#include "replay_check.h"
+
+enum { OBSERVATION, ACTION, ADVANTAGE, FIELDS };
+
+static per_field fields[FIELDS];
+static const int64_t two[] = {2};
+
+static per_replay* create(int64_t rows, int64_t n_step, int64_t frame_stack) {
+    per_replay_options options = replay_options(rows, 1);
+    fields[OBSERVATION] = field_of("observation", PER_FLOAT32, 0, NULL);
+    fields[ACTION] = field_of("action", PER_INT16, 1, two);
+    fields[ADVANTAGE] = field_of("advantage", PER_FLOAT64, 0, NULL);
+    options.fields = fields;
+    options.n_fields = FIELDS;
+    options.n_step = n_step;
+    options.frame_stack = frame_stack;
+    options.gamma = 0.5;
+    return create_replay(&options);
+}
+
+/* Step t: observation t, action (t, -t), advantage t / 2, reward 10 t. */
+static int64_t add_at(per_replay* replay, int t, end how, next_kind kind, float next) {
+    const float observation = (float)t, reward = 10 * (float)t;
+    const int16_t action[] = {(int16_t)t, (int16_t)-t};
+    const double advantage = t / 2.0;
+    const uint8_t terminated = how == TERMINATED, truncated = how == TRUNCATED, known = kind != NEXT_UNKNOWN;
+    per_array given[FIELDS], nexts[FIELDS];
+    per_steps steps;
+    int64_t id = -7;
+    CHECK_OK(per_steps_init(&steps, sizeof steps));
+    memset(nexts, 0, sizeof nexts);
+    given[OBSERVATION] = array_of(&observation, PER_FLOAT32);
+    given[ACTION] = array_of(action, PER_INT16);
+    given[ADVANTAGE] = array_of(&advantage, PER_FLOAT64);
+    nexts[OBSERVATION] = array_of(&next, PER_FLOAT32);
+    steps.fields = given;
+    if (kind == NEXT_GIVEN) steps.next_fields = nexts;
+    steps.reward = array_of(&reward, PER_FLOAT32);
+    steps.terminated = array_of(&terminated, PER_BOOL);
+    steps.truncated = array_of(&truncated, PER_BOOL);
+    steps.next_mask = array_of(&known, PER_BOOL);
+    CHECK_OK(per_replay_add(replay, &steps, &id, NULL));
+    return id;
+}
+
+typedef struct gathered {
+    float observation[16], next[16], reward[16], discount[16], priorities[16];
+    int16_t action[16][2];
+    double advantage[16];
+    int32_t n_steps[16];
+    uint8_t terminated[16], truncated[16];
+    int64_t ids[16];
+    void *fields[FIELDS], *next_fields[FIELDS];
+    per_batch batch;
+} gathered;
+
+static void prepare(gathered* out, int with_next) {
+    memset(out, 0x5A, sizeof *out);
+    CHECK_OK(per_batch_init(&out->batch, sizeof out->batch));
+    out->fields[OBSERVATION] = out->observation;
+    out->fields[ACTION] = out->action;
+    out->fields[ADVANTAGE] = out->advantage;
+    out->next_fields[OBSERVATION] = out->next;
+    out->next_fields[ACTION] = out->next_fields[ADVANTAGE] = NULL;
+    out->batch.fields = out->fields;
+    if (with_next) out->batch.next_fields = out->next_fields;
+    out->batch.reward = out->reward;
+    out->batch.discount = out->discount;
+    out->batch.n_steps = out->n_steps;
+    out->batch.terminated = out->terminated;
+    out->batch.truncated = out->truncated;
+    out->batch.ids = out->ids;
+    out->batch.priorities = out->priorities;
+}
+
+static void check_row(per_replay* replay, int64_t id, int t, float next, float discount, end how) {
+    static gathered out;
+    prepare(&out, 1);
+    CHECK_OK(per_replay_get(replay, 1, &id, &out.batch, NULL));
+    CHECK(out.observation[0] == t && out.action[0][0] == t && out.action[0][1] == -t && out.advantage[0] == t / 2.0);
+    CHECK(out.reward[0] == 10 * t && out.discount[0] == discount && out.n_steps[0] == 1 && out.next[0] == next);
+    CHECK(out.terminated[0] == (how == TERMINATED) && out.truncated[0] == (how == TRUNCATED) && out.ids[0] == id);
+}
+
+/* The call fails and writes nothing. */
+static void check_refused(per_replay* replay, int64_t id, int with_next, const char* text) {
+    static gathered out, untouched;
+    const int64_t ids[] = {0, id};
+    prepare(&out, with_next);
+    untouched = out;
+    CHECK_FAILS(per_replay_get(replay, 2, ids, &out.batch, NULL), PER_ERROR_INVALID_ARGUMENT, text);
+    CHECK(memcmp(&out.observation, &untouched.observation, offsetof(gathered, batch)) == 0);
+}
+
+static void rows_are_given_back_as_they_were_added(int64_t n_step, int64_t frame_stack) {
+    per_replay* replay = create(40, n_step, frame_stack);
+    static gathered out;
+    int64_t id;
+    add_at(replay, 0, GOES_ON, NEXT_LEFT_OUT, 0);
+    add_at(replay, 1, GOES_ON, NEXT_LEFT_OUT, 0);
+    add_at(replay, 2, TERMINATED, NEXT_GIVEN, 3);
+    CHECK(add_at(replay, 10, GOES_ON, NEXT_GIVEN, 11) == 4); /* row 3 is final */
+    add_at(replay, 11, TRUNCATED, NEXT_GIVEN, 12);
+    CHECK(add_at(replay, 20, TERMINATED, NEXT_UNKNOWN, 0) == 7);
+    CHECK(add_at(replay, 30, TRUNCATED, NEXT_UNKNOWN, 0) == 8);
+    CHECK(add_at(replay, 40, GOES_ON, NEXT_LEFT_OUT, 0) == 9);
+    check_row(replay, 0, 0, 1, 0.5f, GOES_ON);
+    check_row(replay, 1, 1, 2, 0.5f, GOES_ON);
+    check_row(replay, 2, 2, 3, 0, TERMINATED);
+    check_row(replay, 4, 10, 11, 0.5f, GOES_ON);
+    check_row(replay, 5, 11, 12, 0.5f, TRUNCATED);
+    check_row(replay, 7, 20, 20, 0, TERMINATED);
+    /* Without next observations the rows that have none can be read too. */
+    prepare(&out, 0);
+    for (id = 8; id <= 9; ++id) {
+        CHECK_OK(per_replay_get(replay, 1, &id, &out.batch, NULL));
+        CHECK(out.observation[0] == (id == 8 ? 30 : 40) && out.truncated[0] == (id == 8) && out.terminated[0] == 0);
+        CHECK(out.discount[0] == 0.5f && out.priorities[0] == 0);
+        check_refused(replay, id, 1, "ids[1]");
+    }
+    check_refused(replay, 3, 0, "ids[1]");  /* a final observation */
+    check_refused(replay, 10, 0, "ids[1]"); /* never issued */
+    check_refused(replay, -1, 0, "ids[1]");
+    check_refused(replay, INT64_MAX, 0, "ids[1]");
+    check_refused(replay, INT64_MIN, 0, "ids[1]");
+    /* A row that is announced only is not a transition yet. */
+    add_at(replay, 41, GOES_ON, NEXT_GIVEN, 42);
+    check_row(replay, 9, 40, 41, 0.5f, GOES_ON);
+    check_row(replay, 10, 41, 42, 0.5f, GOES_ON);
+    check_refused(replay, 11, 0, "ids[1]");
+    per_replay_free(replay);
+}
+
+static void several_rows_in_the_order_asked_for(void) {
+    per_replay* replay = create(40, 1, 1);
+    static gathered out;
+    const int64_t ids[] = {3, 0, 3, 1};
+    int t;
+    for (t = 0; t < 5; ++t) add_at(replay, t, GOES_ON, NEXT_LEFT_OUT, 0);
+    set_priority(replay, 3, 8);
+    prepare(&out, 1);
+    CHECK_OK(per_replay_get(replay, 4, ids, &out.batch, NULL));
+    CHECK(out.observation[0] == 3 && out.observation[1] == 0 && out.observation[2] == 3 && out.observation[3] == 1);
+    CHECK(out.next[0] == 4 && out.next[3] == 2 && out.priorities[0] == 8 && out.priorities[1] == 1);
+    CHECK(memcmp(out.ids, ids, sizeof ids) == 0);
+    CHECK_OK(per_replay_get(replay, 0, NULL, &out.batch, NULL));
+    CHECK(stats_of(replay).samples == 0);
+    per_replay_free(replay);
+}
+
+static void overwritten_rows_are_an_error(void) {
+    per_replay* replay = create(8, 1, 1);
+    int t;
+    for (t = 0; t < 11; ++t) add_at(replay, t, GOES_ON, NEXT_LEFT_OUT, 0); /* rows 3 .. 10 are there */
+    check_row(replay, 3, 3, 4, 0.5f, GOES_ON);
+    for (t = 0; t < 3; ++t) check_refused(replay, t, 0, "ids[0]");
+    CHECK_OK(per_replay_clear(replay, NULL));
+    for (t = 0; t < 11; ++t) {
+        static gathered out;
+        const int64_t id = t;
+        prepare(&out, 0);
+        CHECK_FAILS(per_replay_get(replay, 1, &id, &out.batch, NULL), PER_ERROR_INVALID_ARGUMENT, "ids[0]");
+    }
+    per_replay_free(replay);
+}
+
+static void what_get_has_none_of_must_be_null(void) {
+    per_replay* replay = create(8, 1, 1);
+    static gathered out;
+    const int64_t id = 0;
+    float weight;
+    uint8_t mask;
+    add_at(replay, 0, GOES_ON, NEXT_LEFT_OUT, 0);
+    prepare(&out, 0);
+    out.batch.weights = &weight;
+    CHECK_FAILS(per_replay_get(replay, 1, &id, &out.batch, NULL), PER_ERROR_INVALID_ARGUMENT, "weights");
+    prepare(&out, 0);
+    out.batch.probabilities = &weight;
+    CHECK_FAILS(per_replay_get(replay, 1, &id, &out.batch, NULL), PER_ERROR_INVALID_ARGUMENT, "probabilities");
+    prepare(&out, 0);
+    out.batch.mask = &mask;
+    CHECK_FAILS(per_replay_get(replay, 1, &id, &out.batch, NULL), PER_ERROR_INVALID_ARGUMENT, "mask");
+    per_replay_free(replay);
+}
+
+/* ------------------------------------------------------------------- set */
+
+static void check_advantage(per_replay* replay, int64_t id, double expected) {
+    static gathered out;
+    prepare(&out, 0);
+    CHECK_OK(per_replay_get(replay, 1, &id, &out.batch, NULL));
+    CHECK(out.advantage[0] == expected);
+}
+
+static void set_writes_fields_back(void) {
+    per_replay* replay = create(8, 1, 1);
+    static const int64_t four[] = {4}, four_two[] = {4, 2}, two_two[] = {2, 2};
+    const int64_t ids[] = {5, 2, 5, 7}, late[] = {-1, 6};
+    const float advantages[] = {1.5f, 2.5f, 3.5f, 4.5f}, observations[] = {0, 0, 0, 0};
+    const int32_t actions[][2] = {{1, 2}, {3, 4}, {5, 6}, {7, 8}}, beyond[][2] = {{1, 2}, {3, 4}, {5, 40000}, {7, 8}};
+    static gathered out;
+    per_array given[FIELDS];
+    int t;
+    for (t = 0; t < 11; ++t) add_at(replay, t, GOES_ON, NEXT_LEFT_OUT, 0); /* rows 3 .. 10; id 2 is late */
+    memset(given, 0, sizeof given);
+    given[ADVANTAGE] = array_of(advantages, PER_FLOAT32); /* cast to float64 */
+    given[ADVANTAGE].shape = four;
+    given[ADVANTAGE].ndim = 1;
+    CHECK_OK(per_replay_set(replay, 4, ids, given, NULL));
+    check_advantage(replay, 5, 3.5); /* of equal ids the last one wins */
+    check_advantage(replay, 7, 4.5);
+    check_advantage(replay, 6, 3);
+    check_advantage(replay, 10, 5); /* id 2 shares its place with id 10 */
+    CHECK(stats_of(replay).stale_updates == 1);
+    given[ACTION] = array_of(actions, PER_INT32);
+    given[ACTION].shape = four_two;
+    given[ACTION].ndim = 2;
+    CHECK_OK(per_replay_set(replay, 4, ids, given, NULL));
+    prepare(&out, 0);
+    CHECK_OK(per_replay_get(replay, 1, ids, &out.batch, NULL));
+    CHECK(out.action[0][0] == 5 && out.action[0][1] == 6 && out.observation[0] == 5 && out.reward[0] == 50);
+    CHECK(stats_of(replay).stale_updates == 2);
+    CHECK_OK(per_replay_set(replay, 2, late, (memset(given, 0, sizeof given), given), NULL));
+    CHECK(stats_of(replay).stale_updates == 3);
+
+    /* Any bad argument changes nothing. */
+    given[ADVANTAGE] = array_of(observations, PER_FLOAT32);
+    given[ACTION] = array_of(beyond, PER_INT32);
+    CHECK_FAILS(per_replay_set(replay, 4, ids, given, NULL), PER_ERROR_INVALID_ARGUMENT, "action[5] is 40000");
+    check_advantage(replay, 5, 3.5);
+    given[ACTION] = array_of(actions, PER_INT32);
+    given[ACTION].shape = two_two;
+    given[ACTION].ndim = 2;
+    CHECK_FAILS(per_replay_set(replay, 4, ids, given, NULL), PER_ERROR_INVALID_ARGUMENT, "(4, 2)");
+    check_advantage(replay, 5, 3.5);
+    given[ACTION] = array_of(advantages, PER_FLOAT32);
+    CHECK_FAILS(per_replay_set(replay, 2, ids, given, NULL), PER_ERROR_INVALID_ARGUMENT, "action has dtype float32");
+    memset(&given[ACTION], 0, sizeof given[ACTION]);
+    given[OBSERVATION] = array_of(observations, PER_FLOAT32);
+    CHECK_FAILS(per_replay_set(replay, 4, ids, given, NULL), PER_ERROR_INVALID_ARGUMENT, "observation");
+    check_advantage(replay, 5, 3.5);
+    memset(&given[OBSERVATION], 0, sizeof given[OBSERVATION]);
+    {
+        const int64_t never[] = {5, 11}, below[] = {5, -2};
+        CHECK_FAILS(per_replay_set(replay, 2, never, given, NULL), PER_ERROR_INVALID_ARGUMENT, "ids[1]");
+        CHECK_FAILS(per_replay_set(replay, 2, below, given, NULL), PER_ERROR_INVALID_ARGUMENT, "ids[1]");
+    }
+    check_advantage(replay, 5, 3.5);
+    CHECK(stats_of(replay).stale_updates == 3);
+    CHECK_OK(per_replay_set(replay, 0, NULL, NULL, NULL));
+    per_replay_free(replay);
+}
+
+/* Values of late ids are not looked at: what would be out of range there is no error. */
+static void values_of_late_ids_are_not_looked_at(void) {
+    per_replay* replay = create(8, 1, 1);
+    const int64_t ids[] = {2, 5};
+    const int32_t actions[][2] = {{40000, 40000}, {1, 2}};
+    per_array given[FIELDS];
+    static gathered out;
+    int t;
+    for (t = 0; t < 11; ++t) add_at(replay, t, GOES_ON, NEXT_LEFT_OUT, 0);
+    memset(given, 0, sizeof given);
+    given[ACTION] = array_of(actions, PER_INT32);
+    CHECK_OK(per_replay_set(replay, 2, ids, given, NULL));
+    prepare(&out, 0);
+    CHECK_OK(per_replay_get(replay, 1, &ids[1], &out.batch, NULL));
+    CHECK(out.action[0][0] == 1 && out.action[0][1] == 2);
+    per_replay_free(replay);
+}
+
+int main(void) {
+    rows_are_given_back_as_they_were_added(1, 1);
+    rows_are_given_back_as_they_were_added(3, 4);
+    several_rows_in_the_order_asked_for();
+    overwritten_rows_are_an_error();
+    what_get_has_none_of_must_be_null();
+    set_writes_fields_back();
+    values_of_late_ids_are_not_looked_at();
+    return 0;
+}

@@ -1,0 +1,436 @@
+/* Options structs of the replay: what _init sets, which sizes are accepted, what per_replay_create() refuses by name. */
+#include <stddef.h>
+
+#include "replay_check.h"
+
+static per_replay_options good(void) {
+    return replay_options(100, 2);
+}
+
+static void check_refused(per_replay_options options, per_status status, const char* text) {
+    per_replay* replay = (per_replay*)&options;
+    CHECK_FAILS(per_replay_create(&options, &replay), status, text);
+    CHECK(replay == NULL);
+}
+
+static void check_invalid(per_replay_options options, const char* text) {
+    check_refused(options, PER_ERROR_INVALID_ARGUMENT, text);
+}
+
+static void what_init_sets(void) {
+    per_replay_options options;
+    per_steps steps;
+    per_sample_options sample;
+    per_batch batch;
+    per_replay_statistics statistics;
+    unsigned char zero[sizeof(per_batch)];
+    memset(zero, 0, sizeof zero);
+    memset(&options, 0xAA, sizeof options);
+    CHECK_OK(per_replay_options_init(&options, sizeof options));
+    CHECK(options.struct_size == sizeof options && options.capacity == 0 && options.fields == NULL);
+    CHECK(options.n_fields == 0 && options.n_envs == 1 && options.seed == 0 && options.n_step == 1);
+    CHECK(options.frame_stack == 1 && options.sequence_length == 0 && options.burn_in == 0);
+    CHECK(options.sequence_stride == 0 && options.beta_steps == 0 && options.gamma == 0.99 && options.alpha == 0.6);
+    CHECK(options.beta == 0.4 && options.beta_final == 1 && options.epsilon == 1e-6 && options.sequence_eta == 0.9);
+    CHECK(options.uniform_fraction == 0 && options.prioritization == PER_PROPORTIONAL);
+    CHECK(options.scheme == PER_STRATIFIED && options.normalize_weights == PER_BATCH_MAX);
+    CHECK(options.max_priority == PER_MAX_EVER && options.on_invalid == PER_INVALID_ERROR);
+    CHECK(options.on_gap == PER_GAP_CUT && options.autoreset == PER_AUTORESET_DISABLED);
+    CHECK(options.store_next_observation == 0 && options.overwrite == 1 && options.device == PER_CPU);
+    CHECK(options.device_index == 0 && options.reserved == 0);
+
+    memset(&steps, 0xAA, sizeof steps);
+    CHECK_OK(per_steps_init(&steps, sizeof steps));
+    CHECK(steps.struct_size == sizeof steps && steps.length == 1 && steps.n_envs == 0 && steps.env_ids == NULL);
+    CHECK(steps.fields == NULL && steps.next_fields == NULL && steps.reward.data == NULL);
+    CHECK(steps.mask.data == NULL && steps.next_mask.data == NULL && steps.priorities.data == NULL);
+    CHECK(steps.td_errors.data == NULL && steps.terminated.data == NULL && steps.truncated.data == NULL);
+
+    memset(&sample, 0xAA, sizeof sample);
+    CHECK_OK(per_sample_options_init(&sample, sizeof sample));
+    CHECK(sample.struct_size == sizeof sample && isnan(sample.beta) && isnan(sample.uniform_fraction));
+    CHECK(sample.n_step == 0 && sample.scheme == -1 && sample.prioritization == -1);
+    CHECK(sample.normalize_weights == -1 && sample.reserved == 0);
+
+    memset(&batch, 0xAA, sizeof batch);
+    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    CHECK(batch.struct_size == sizeof batch);
+    CHECK(memcmp((unsigned char*)&batch + 8, zero, sizeof batch - 8) == 0);
+
+    memset(&statistics, 0xAA, sizeof statistics);
+    CHECK_OK(per_replay_statistics_init(&statistics, sizeof statistics));
+    CHECK(statistics.struct_size == sizeof statistics && statistics.live == 0 && statistics.max_priority == 0);
+}
+
+/* What all _init functions share; `init` fills `size` bytes at `bytes`. */
+static void check_sizes(per_status (*init)(void*, uint64_t), uint64_t size) {
+    unsigned char bytes[1024];
+    uint64_t bad, i, announced;
+    memset(bytes, 0xAA, sizeof bytes);
+    for (bad = 0; bad < size; ++bad) CHECK_FAILS(init(bytes, bad), PER_ERROR_INVALID_ARGUMENT, "struct_size");
+    for (bad = 1; bad < 8; ++bad) CHECK_FAILS(init(bytes, size + bad), PER_ERROR_INVALID_ARGUMENT, "struct_size");
+    CHECK_FAILS(init(bytes, UINT64_MAX - 7), PER_ERROR_INVALID_ARGUMENT, "struct_size");
+    CHECK_FAILS(init(NULL, size), PER_ERROR_INVALID_ARGUMENT, "NULL");
+    for (i = 0; i < sizeof bytes; ++i) CHECK(bytes[i] == 0xAA);
+    /* A program built against a newer header: what this library does not know is set to zero. */
+    CHECK_OK(init(bytes, size + 16));
+    memcpy(&announced, bytes, 8);
+    CHECK(announced == size + 16);
+    for (i = size; i < size + 16; ++i) CHECK(bytes[i] == 0);
+    for (; i < sizeof bytes; ++i) CHECK(bytes[i] == 0xAA);
+}
+
+static per_status init_options(void* bytes, uint64_t size) {
+    return per_replay_options_init(bytes, size);
+}
+static per_status init_steps(void* bytes, uint64_t size) {
+    return per_steps_init(bytes, size);
+}
+static per_status init_sample(void* bytes, uint64_t size) {
+    return per_sample_options_init(bytes, size);
+}
+static per_status init_batch(void* bytes, uint64_t size) {
+    return per_batch_init(bytes, size);
+}
+static per_status init_statistics(void* bytes, uint64_t size) {
+    return per_replay_statistics_init(bytes, size);
+}
+
+/* Structs of a program built against a newer header, by one field each. */
+typedef struct newer_options {
+    per_replay_options known;
+    uint64_t appended;
+} newer_options;
+typedef struct newer_steps {
+    per_steps known;
+    uint64_t appended;
+} newer_steps;
+typedef struct newer_sample {
+    per_sample_options known;
+    uint64_t appended;
+} newer_sample;
+typedef struct newer_batch {
+    per_batch known;
+    uint64_t appended;
+} newer_batch;
+typedef struct newer_statistics {
+    per_replay_statistics known;
+    uint64_t appended;
+} newer_statistics;
+
+/* Accepted while what this library does not know is zero, and PER_ERROR_UNSUPPORTED with any byte of it set. */
+static void structs_of_a_newer_header(void) {
+    const per_replay_options values = good();
+    const float observations[2] = {0, 1}, next[2] = {2, 3}, rewards[2] = {0, 0};
+    const int64_t id = 0;
+    newer_options options;
+    newer_steps steps;
+    newer_sample sample;
+    newer_batch batch;
+    newer_statistics statistics;
+    int64_t ids[4];
+    per_replay* replay;
+    call given;
+
+    CHECK_OK(per_replay_options_init(&options.known, sizeof options));
+    options.known = values;
+    options.known.struct_size = sizeof options;
+    CHECK_OK(per_replay_create(&options.known, &replay));
+    options.appended = UINT64_C(1) << 63;
+    {
+        per_replay* none = replay;
+        CHECK_FAILS(per_replay_create(&options.known, &none), PER_ERROR_UNSUPPORTED, "options");
+        CHECK(none == NULL);
+    }
+
+    fill_call(&given, 1, observations, next, rewards, NULL, NULL);
+    CHECK_OK(per_steps_init(&steps.known, sizeof steps));
+    steps.known = given.steps;
+    steps.known.struct_size = sizeof steps;
+    steps.appended = 1;
+    CHECK_FAILS(per_replay_add(replay, &steps.known, ids, NULL), PER_ERROR_UNSUPPORTED, "steps");
+    CHECK(stats_of(replay).added == 0);
+    steps.appended = 0;
+    CHECK_OK(per_replay_add(replay, &steps.known, ids, NULL));
+    CHECK(live_of(replay) == 2);
+
+    CHECK_OK(per_sample_options_init(&sample.known, sizeof sample));
+    CHECK_OK(per_batch_init(&batch.known, sizeof batch));
+    batch.known.ids = ids;
+    CHECK_OK(per_replay_sample(replay, &sample.known, 4, &batch.known, NULL));
+    CHECK_OK(per_replay_get(replay, 1, &id, &batch.known, NULL));
+    sample.appended = 1;
+    CHECK_FAILS(per_replay_sample(replay, &sample.known, 4, &batch.known, NULL), PER_ERROR_UNSUPPORTED, "options");
+    sample.appended = 0;
+    batch.appended = 1;
+    CHECK_FAILS(per_replay_sample(replay, &sample.known, 4, &batch.known, NULL), PER_ERROR_UNSUPPORTED, "batch");
+    CHECK_FAILS(per_replay_get(replay, 1, &id, &batch.known, NULL), PER_ERROR_UNSUPPORTED, "batch");
+    CHECK(stats_of(replay).samples == 1);
+
+    CHECK_OK(per_replay_statistics_init(&statistics.known, sizeof statistics));
+    CHECK_OK(per_replay_stats(replay, &statistics.known));
+    CHECK(statistics.known.struct_size == sizeof statistics && statistics.appended == 0);
+    CHECK(statistics.known.added == 2);
+    per_replay_free(replay);
+}
+
+static void structs_that_no_init_has_filled(void) {
+    const per_replay_options values = good();
+    per_replay* replay = create_replay(&values);
+    const float observations[2] = {0, 1}, rewards[2] = {0, 0};
+    const int64_t id = 0;
+    per_replay_options options = values;
+    per_replay_statistics statistics;
+    per_sample_options sample;
+    per_batch batch;
+    call given;
+    options.struct_size = 0;
+    check_invalid(options, "struct_size");
+    options.struct_size = sizeof options - 8;
+    check_invalid(options, "struct_size");
+    options.struct_size = sizeof options + 4;
+    check_invalid(options, "struct_size");
+    options.struct_size = 0;
+    CHECK_FAILS(per_replay_describe(replay, &options), PER_ERROR_INVALID_ARGUMENT, "struct_size");
+    memset(&statistics, 0, sizeof statistics);
+    CHECK_FAILS(per_replay_stats(replay, &statistics), PER_ERROR_INVALID_ARGUMENT, "struct_size");
+    memset(&sample, 0, sizeof sample);
+    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    CHECK_FAILS(per_replay_sample(replay, &sample, 4, &batch, NULL), PER_ERROR_INVALID_ARGUMENT, "struct_size");
+    memset(&batch, 0, sizeof batch);
+    CHECK_FAILS(per_replay_sample(replay, NULL, 4, &batch, NULL), PER_ERROR_INVALID_ARGUMENT, "struct_size");
+    CHECK_FAILS(per_replay_get(replay, 1, &id, &batch, NULL), PER_ERROR_INVALID_ARGUMENT, "struct_size");
+    fill_call(&given, 1, observations, NULL, rewards, NULL, NULL);
+    given.steps.struct_size = 0;
+    CHECK_FAILS(per_replay_add(replay, &given.steps, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "struct_size");
+    CHECK(stats_of(replay).added == 0);
+    per_replay_free(replay);
+}
+
+/* One option after the other, just beyond what is allowed; the message names it. */
+static void values_that_are_not_allowed(void) {
+    per_replay_options o;
+#define INVALID(member, value) (o = good(), o.member = (value), check_invalid(o, #member))
+    INVALID(capacity, 0);
+    INVALID(capacity, -1);
+    INVALID(capacity, (INT64_C(1) << 40) + 1);
+    INVALID(capacity, INT64_MAX);
+    INVALID(fields, NULL);
+    INVALID(n_fields, 0);
+    INVALID(n_fields, -1);
+    INVALID(n_fields, 257);
+    INVALID(n_envs, 0);
+    INVALID(n_envs, -1);
+    INVALID(n_envs, (1 << 20) + 1);
+    INVALID(n_step, 0);
+    INVALID(n_step, 65);
+    INVALID(frame_stack, 0);
+    INVALID(frame_stack, 65);
+    INVALID(sequence_length, -1);
+    INVALID(burn_in, -1);
+    INVALID(sequence_stride, -1);
+    INVALID(beta_steps, -1);
+    INVALID(gamma, -0.01);
+    INVALID(gamma, 1.01);
+    INVALID(gamma, NAN);
+    INVALID(alpha, -0.01);
+    INVALID(alpha, INFINITY);
+    INVALID(alpha, NAN);
+    INVALID(beta, -0.01);
+    INVALID(beta, INFINITY);
+    INVALID(beta, NAN);
+    INVALID(beta_final, -0.01);
+    INVALID(beta_final, INFINITY);
+    INVALID(beta_final, NAN);
+    INVALID(epsilon, -1e-9);
+    INVALID(epsilon, INFINITY);
+    INVALID(epsilon, NAN);
+    INVALID(sequence_eta, -0.01);
+    INVALID(sequence_eta, 1.01);
+    INVALID(sequence_eta, NAN);
+    INVALID(uniform_fraction, -0.01);
+    INVALID(uniform_fraction, 1.01);
+    INVALID(uniform_fraction, NAN);
+    INVALID(prioritization, -1);
+    INVALID(prioritization, 3);
+    INVALID(scheme, -1);
+    INVALID(scheme, 4);
+    INVALID(normalize_weights, -1);
+    INVALID(normalize_weights, 3);
+    INVALID(max_priority, -1);
+    INVALID(max_priority, 2);
+    INVALID(on_invalid, -1);
+    INVALID(on_invalid, 2);
+    INVALID(on_gap, -1);
+    INVALID(on_gap, 2);
+    INVALID(autoreset, -1);
+    INVALID(autoreset, 3);
+    INVALID(store_next_observation, -1);
+    INVALID(store_next_observation, 2);
+    INVALID(overwrite, -1);
+    INVALID(overwrite, 2);
+    INVALID(device, -1);
+    INVALID(device, 2);
+    INVALID(device_index, 1);
+    INVALID(device_index, -1);
+    INVALID(reserved, 1);
+#undef INVALID
+    {
+        per_replay* replay = (per_replay*)&o;
+        o = good();
+        CHECK_FAILS(per_replay_create(NULL, &replay), PER_ERROR_INVALID_ARGUMENT, "options");
+        CHECK(replay == NULL);
+        CHECK_FAILS(per_replay_create(&o, NULL), PER_ERROR_INVALID_ARGUMENT, "replay_out");
+    }
+}
+
+static void fields_that_are_not_allowed(void) {
+    static const int64_t zero[] = {3, 0};
+    per_field fields[2];
+    per_replay_options o = good();
+    o.fields = fields;
+    o.n_fields = 2;
+#define INVALID(member, value, text)                                                                                \
+    (fields[0] = field_of("observation", PER_FLOAT32, 0, NULL), fields[1] = field_of("action", PER_INT64, 0, NULL), \
+     fields[1].member = (value), check_invalid(o, text))
+    INVALID(name, NULL, "fields[1].name");
+    INVALID(name, "", "fields[1].name");
+    INVALID(name, "0", "fields[1].name is \"0\"");
+    INVALID(name, "reward", "fields[1].name is \"reward\"");
+    INVALID(name, "next_x", "fields[1].name is \"next_x\"");
+    INVALID(name, "observation", "fields[1].name is \"observation\"");
+    INVALID(ndim, -1, "fields[1].ndim");
+    INVALID(ndim, 9, "fields[1].ndim");
+    INVALID(ndim, 1, "fields[1].shape");
+    INVALID(dtype, -1, "fields[1].dtype");
+    INVALID(dtype, 13, "fields[1].dtype");
+    INVALID(role, -1, "fields[1].role");
+    INVALID(role, 4, "fields[1].role");
+    INVALID(stack, -1, "fields[1].stack");
+    INVALID(stack, 65, "fields[1].stack");
+    INVALID(reserved[0], 1, "fields[1].reserved[0]");
+    INVALID(reserved[1], -1, "fields[1].reserved[1]");
+#undef INVALID
+    fields[1] = field_of("action", PER_INT64, 2, zero);
+    check_invalid(o, "fields[1].shape[1] is 0");
+    fields[1] = field_of("action", PER_INT64, 0, NULL);
+    fields[0] = field_of("state", PER_INT64, 0, NULL);
+    check_invalid(o, "observation");
+}
+
+static void what_later_versions_bring(void) {
+    per_replay_options o;
+#define UNSUPPORTED(member, value, text) (o = good(), o.member = (value), check_refused(o, PER_ERROR_UNSUPPORTED, text))
+    UNSUPPORTED(sequence_length, 5, "sequence_length");
+    UNSUPPORTED(prioritization, PER_RANK, "PER_RANK");
+    UNSUPPORTED(scheme, PER_WITHOUT_REPLACEMENT, "PER_WITHOUT_REPLACEMENT");
+#undef UNSUPPORTED
+    o = good();
+    o.device = PER_CUDA;
+    check_refused(o, PER_ERROR_NO_DEVICE, "CUDA");
+    {
+        per_replay* replay = (per_replay*)&o;
+        CHECK_FAILS(per_replay_load("a", PER_CPU, 0, &replay), PER_ERROR_UNSUPPORTED, "checkpoint");
+        CHECK(replay == NULL);
+        CHECK_FAILS(per_replay_load(NULL, PER_CPU, 0, &replay), PER_ERROR_INVALID_ARGUMENT, "path");
+        CHECK_FAILS(per_replay_load("a", PER_CPU, 0, NULL), PER_ERROR_INVALID_ARGUMENT, "replay_out");
+        o = good();
+        replay = create_replay(&o);
+        CHECK_FAILS(per_replay_save(replay, "a"), PER_ERROR_UNSUPPORTED, "checkpoint");
+        CHECK_FAILS(per_replay_save(replay, NULL), PER_ERROR_INVALID_ARGUMENT, "path");
+        CHECK_FAILS(per_replay_save(NULL, "a"), PER_ERROR_INVALID_ARGUMENT, "replay");
+        per_replay_free(replay);
+    }
+}
+
+/* The capacity is rounded up to whole lanes; a lane of fewer rows than a window needs is refused, naming both. */
+static void capacity_and_lanes(void) {
+    per_replay_options o = replay_options(10, 4), described;
+    per_replay* replay = create_replay(&o);
+    CHECK(stats_of(replay).capacity == 12);
+    CHECK_OK(per_replay_options_init(&described, sizeof described));
+    CHECK_OK(per_replay_describe(replay, &described));
+    CHECK(described.capacity == 12 && described.n_envs == 4);
+    per_replay_free(replay);
+    o.capacity = 8; /* lanes of 2 rows, where 3 are needed */
+    check_invalid(o, "2 rows");
+    CHECK(strstr(per_last_error(), "need 3") != NULL);
+    o = replay_options(9, 1);
+    o.n_step = 3;
+    o.frame_stack = 6;
+    check_invalid(o, "need 10");
+    o.capacity = 10;
+    per_replay_free(create_replay(&o));
+    /* A field's own stack counts too. */
+    {
+        per_field fields[2];
+        fields[0] = field_of("observation", PER_FLOAT32, 0, NULL);
+        fields[1] = field_of("action", PER_FLOAT32, 0, NULL);
+        fields[1].stack = 7;
+        o.fields = fields;
+        o.n_fields = 2;
+        check_invalid(o, "need 11");
+    }
+}
+
+static void describe_resolves_what_was_left_open(void) {
+    static int64_t shape[] = {2, 3};
+    char name[] = "observation.image";
+    per_field fields[3];
+    per_replay_options o = replay_options(100, 1), described;
+    per_replay* replay;
+    fields[0] = field_of(name, PER_UINT8, 2, shape);
+    fields[1] = field_of("goal", PER_FLOAT16, 0, NULL);
+    fields[1].role = PER_ROLE_OBSERVATION;
+    fields[1].stack = 1;
+    fields[2] = field_of("action", PER_INT64, 0, NULL);
+    o.fields = fields;
+    o.n_fields = 3;
+    o.frame_stack = 4;
+    o.alpha = 0.5;
+    replay = create_replay(&o);
+    /* They were copied. */
+    name[0] = 'x';
+    shape[0] = 99;
+    memset(fields, 0, sizeof fields);
+    CHECK_OK(per_replay_set_alpha(replay, 0.75, NULL));
+    CHECK_OK(per_replay_set_gamma(replay, 0.5, NULL));
+    CHECK_OK(per_replay_set_n_step(replay, 7, NULL));
+    CHECK_OK(per_replay_options_init(&described, sizeof described));
+    CHECK_OK(per_replay_describe(replay, &described));
+    CHECK(described.struct_size == sizeof described && described.n_fields == 3 && described.frame_stack == 4);
+    CHECK(described.alpha == 0.75 && described.gamma == 0.5 && described.n_step == 7 && described.beta == 0.4);
+    CHECK(strcmp(described.fields[0].name, "observation.image") == 0);
+    CHECK(described.fields[0].ndim == 2 && described.fields[0].shape[0] == 2 && described.fields[0].shape[1] == 3);
+    CHECK(described.fields[0].role == PER_ROLE_OBSERVATION && described.fields[0].stack == 4);
+    CHECK(described.fields[0].dtype == PER_UINT8);
+    CHECK(described.fields[1].role == PER_ROLE_OBSERVATION && described.fields[1].stack == 1);
+    CHECK(described.fields[2].role == PER_ROLE_PLAIN && described.fields[2].stack == 1);
+    CHECK(strcmp(described.fields[2].name, "action") == 0);
+    CHECK_FAILS(per_replay_describe(replay, NULL), PER_ERROR_INVALID_ARGUMENT, "options_out");
+    CHECK_FAILS(per_replay_describe(NULL, &described), PER_ERROR_INVALID_ARGUMENT, "replay");
+    /* What was described creates the same buffer. */
+    {
+        per_replay* copy = create_replay(&described);
+        CHECK(stats_of(copy).capacity == 100);
+        per_replay_free(copy);
+    }
+    per_replay_free(replay);
+}
+
+int main(void) {
+    what_init_sets();
+    check_sizes(init_options, sizeof(per_replay_options));
+    check_sizes(init_steps, sizeof(per_steps));
+    check_sizes(init_sample, sizeof(per_sample_options));
+    check_sizes(init_batch, sizeof(per_batch));
+    check_sizes(init_statistics, sizeof(per_replay_statistics));
+    structs_of_a_newer_header();
+    structs_that_no_init_has_filled();
+    values_that_are_not_allowed();
+    fields_that_are_not_allowed();
+    what_later_versions_bring();
+    capacity_and_lanes();
+    describe_resolves_what_was_left_open();
+    return 0;
+}
