@@ -26,4 +26,13 @@
         CHECK(strstr(per_last_error(), (text)) != NULL); \
     } while (0)
 
+/* Set in builds with a sanitizer, which reserve address space without measure. clang says it with __has_feature. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+
 #endif

@@ -1,0 +1,98 @@
+/*
+ * A fork while other threads are inside calls leaves a child that can use the buffer, and a copy that is whole: no step is
+ * half added. Parent and child are then apart.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "replay_check.h"
+
+enum { ENVS = 64, ROWS = 32, FORKS = 60, BATCH = 64 };
+
+static per_replay* replay;
+static int stopping;
+
+static int is_stopping(void) {
+    return __atomic_load_n(&stopping, __ATOMIC_RELAXED);
+}
+
+/* Each call adds one step to every environment: in between, all of them have as many. */
+static void* add(void* argument) {
+    float observations[ENVS], nexts[ENVS], rewards[ENVS];
+    float t;
+    int env;
+    (void)argument;
+    for (t = 0; !is_stopping(); t = t < 1e6f ? t + 1 : 0) {
+        call given;
+        for (env = 0; env < ENVS; ++env) {
+            observations[env] = rewards[env] = t;
+            nexts[env] = t < 1e6f ? t + 1 : 0;
+        }
+        fill_call(&given, 1, observations, nexts, rewards, NULL, NULL);
+        CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL));
+    }
+    return NULL;
+}
+
+static void* sample_and_update(void* argument) {
+    rows* drawn = malloc(sizeof *drawn);
+    (void)argument;
+    CHECK(drawn != NULL);
+    while (!is_stopping()) {
+        fill_rows(drawn);
+        if (per_replay_sample(replay, NULL, BATCH, &drawn->batch, NULL) != PER_OK) continue;
+        CHECK_OK(per_replay_update_priorities(replay, BATCH, drawn->ids, 1, drawn->reward, NULL));
+    }
+    free(drawn);
+    return NULL;
+}
+
+static void use_in_child(void) {
+    static rows drawn;
+    const per_replay_statistics before = stats_of(replay);
+    per_replay_options options = replay_options(10, 1);
+    per_replay* other;
+    int i;
+    alarm(20); /* a lock that nobody will release ends the child, and the test */
+    CHECK(before.added % ENVS == 0 && before.cuts == 0);
+    CHECK(before.live == (before.added < (ROWS - 1) * ENVS ? before.added : (ROWS - 1) * ENVS));
+    if (before.live > 0) {
+        draw(replay, BATCH, &drawn);
+        for (i = 0; i < BATCH; ++i) CHECK(drawn.next[i] == drawn.observation[i] + 1 || drawn.next[i] == 0);
+        CHECK_OK(per_replay_update_priorities(replay, BATCH, drawn.ids, 1, drawn.reward, NULL));
+        CHECK(stats_of(replay).samples == before.samples + 1);
+    }
+    CHECK_OK(per_replay_cut(replay, 0, NULL, NULL));
+    add_full(replay, 3, -5, 0, GOES_ON, -6);
+    CHECK(stats_of(replay).added == before.added + 1);
+    other = create_replay(&options);
+    add_full(other, 0, 1, 0, TERMINATED, 2);
+    CHECK(live_of(other) == 1);
+    per_replay_free(other);
+    per_replay_free(replay);
+    _exit(0);
+}
+
+int main(void) {
+    per_replay_options options = replay_options(ROWS * ENVS, ENVS);
+    pthread_t threads[3];
+    int i, status;
+    replay = create_replay(&options);
+    CHECK(pthread_create(&threads[0], NULL, add, NULL) == 0);
+    CHECK(pthread_create(&threads[1], NULL, sample_and_update, NULL) == 0);
+    CHECK(pthread_create(&threads[2], NULL, sample_and_update, NULL) == 0);
+    for (i = 0; i < FORKS; ++i) {
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) use_in_child();
+        CHECK(waitpid(child, &status, 0) == child);
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    __atomic_store_n(&stopping, 1, __ATOMIC_RELAXED);
+    for (i = 0; i < 3; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
+    CHECK(stats_of(replay).added % ENVS == 0 && stats_of(replay).cuts == 0); /* nothing of the children is here */
+    per_replay_free(replay);
+    return 0;
+}

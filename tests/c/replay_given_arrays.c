@@ -1,0 +1,147 @@
+/*
+ * Arrays as users hold them: every dtype is stored and given back byte by byte, others are cast, axes of length 1 may be
+ * left out, and flags may be numbers.
+ */
+#include "replay_check.h"
+
+static const int64_t sizes[] = {1, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8};
+
+/* One field of each dtype, [3], and one observation. */
+static void every_dtype_keeps_its_bytes(void) {
+    enum { DTYPES = 13, STEPS = 5 };
+    static const int64_t three[] = {3};
+    static char names[DTYPES + 1][16];
+    static uint8_t given_bytes[DTYPES + 1][STEPS][24], out_bytes[DTYPES + 1][STEPS][24];
+    per_field fields[DTYPES + 1];
+    per_array given[DTYPES + 1];
+    void* out[DTYPES + 1];
+    per_replay_options options = replay_options(20, 1);
+    const int64_t ids[STEPS] = {4, 3, 2, 1, 0};
+    const float rewards[STEPS] = {0};
+    const uint8_t flags[STEPS] = {0};
+    uint64_t state = 1;
+    per_replay* replay;
+    per_batch batch;
+    per_steps steps;
+    int64_t i, t, size;
+    for (i = 0; i <= DTYPES; ++i) {
+        const int32_t dtype = i < DTYPES ? (int32_t)i : PER_UINT8;
+        sprintf(names[i], i < DTYPES ? "field%d" : "observation", (int)i);
+        fields[i] = field_of(names[i], dtype, 1, three);
+        size = 3 * sizes[dtype];
+        for (t = 0; t < STEPS * size; ++t) given_bytes[i][0][t] = (uint8_t)(next_random(&state) >> 56);
+        given[i] = array_of(given_bytes[i], dtype);
+        out[i] = out_bytes[i];
+    }
+    options.fields = fields;
+    options.n_fields = DTYPES + 1;
+    replay = create_replay(&options);
+    CHECK_OK(per_steps_init(&steps, sizeof steps));
+    steps.length = STEPS;
+    steps.fields = given;
+    steps.reward = array_of(rewards, PER_FLOAT32);
+    steps.terminated = steps.truncated = array_of(flags, PER_BOOL);
+    CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
+    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    batch.fields = out;
+    CHECK_OK(per_replay_get(replay, STEPS, ids, &batch, NULL));
+    for (i = 0; i <= DTYPES; ++i) {
+        size = 3 * sizes[i < DTYPES ? i : PER_UINT8];
+        for (t = 0; t < STEPS; ++t)
+            CHECK(memcmp(out_bytes[i][0] + t * size, given_bytes[i][0] + (STEPS - 1 - t) * size, (size_t)size) == 0);
+    }
+    per_replay_free(replay);
+}
+
+/* Gymnasium's float64 rewards, int64 observations in range, flags that are numbers. */
+static void other_dtypes_are_cast(void) {
+    per_field fields[1];
+    per_replay_options options = replay_options(20, 1);
+    const int64_t observations[] = {0, 255, 7}, beyond[] = {0, 256, 7};
+    const double rewards[] = {0.1, -1e38, 1e-50};
+    const int32_t terminated[] = {0, 0, -5};
+    const float truncated[] = {0, -0.0f, NAN};
+    const uint8_t next[] = {255, 7, 9};
+    per_replay* replay;
+    per_steps steps;
+    per_array given[1], next_given[1];
+    static rows out;
+    uint8_t stored[3];
+    void* fields_out[1];
+    const int64_t ids[] = {0, 1, 2};
+    fields[0] = field_of("observation", PER_UINT8, 0, NULL);
+    options.fields = fields;
+    replay = create_replay(&options);
+    CHECK_OK(per_steps_init(&steps, sizeof steps));
+    given[0] = array_of(beyond, PER_UINT64);
+    next_given[0] = array_of(next, PER_UINT8);
+    steps.length = 3;
+    steps.fields = given;
+    steps.next_fields = next_given;
+    steps.reward = array_of(rewards, PER_FLOAT64);
+    steps.terminated = array_of(terminated, PER_INT32);
+    steps.truncated = array_of(truncated, PER_FLOAT32);
+    CHECK_FAILS(per_replay_add(replay, &steps, NULL, NULL), PER_ERROR_INVALID_ARGUMENT,
+                "observation[1] is 256; 0 to 255 (uint8)");
+    given[0] = array_of(observations, PER_INT64);
+    CHECK_FAILS(per_replay_add(replay, &steps, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "observation has dtype int64");
+    given[0].dtype = PER_UINT64;
+    CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
+    fill_rows(&out);
+    out.batch.weights = out.batch.probabilities = NULL;
+    out.batch.next_fields = NULL;
+    fields_out[0] = stored;
+    out.batch.fields = fields_out;
+    CHECK_OK(per_replay_get(replay, 3, ids, &out.batch, NULL));
+    CHECK(stored[0] == 0 && stored[1] == 255 && stored[2] == 7);
+    CHECK(out.reward[0] == 0.1f && out.reward[1] == -1e38f && out.reward[2] == 0);
+    CHECK(out.terminated[0] == 0 && out.terminated[1] == 0 && out.terminated[2] == 1);
+    CHECK(out.truncated[0] == 0 && out.truncated[1] == 0 && out.truncated[2] == 0); /* flagged both ways: terminated */
+    per_replay_free(replay);
+}
+
+static int accepts(int64_t length, int64_t n_envs, int32_t ndim, const int64_t* axes) {
+    static const int64_t shape[] = {5};
+    static float values[4 * 3 * 5], rewards[12];
+    static uint8_t flags[12];
+    per_field field = field_of("observation", PER_FLOAT32, 1, shape);
+    per_replay_options options = replay_options(20 * n_envs, n_envs);
+    per_replay* replay;
+    per_steps steps;
+    per_array given = array_of(values, PER_FLOAT32);
+    per_status status;
+    options.fields = &field;
+    replay = create_replay(&options);
+    given.shape = axes;
+    given.ndim = ndim;
+    CHECK_OK(per_steps_init(&steps, sizeof steps));
+    steps.length = length;
+    steps.fields = &given;
+    steps.reward = array_of(rewards, PER_FLOAT32);
+    steps.terminated = steps.truncated = array_of(flags, PER_BOOL);
+    status = per_replay_add(replay, &steps, NULL, NULL);
+    CHECK(status == PER_OK || status == PER_ERROR_INVALID_ARGUMENT);
+    CHECK(stats_of(replay).added == (status == PER_OK ? length * n_envs : 0));
+    per_replay_free(replay);
+    return status == PER_OK;
+}
+
+static void axes_of_one_may_be_left_out(void) {
+    static const int64_t all[] = {4, 3, 5}, one_step[] = {1, 3, 5}, one_env[] = {4, 1, 5}, single[] = {1, 1, 5};
+    CHECK(accepts(4, 3, 3, all) && !accepts(4, 3, 2, all + 1) && !accepts(3, 4, 3, all));
+    CHECK(accepts(1, 3, 3, one_step) && accepts(1, 3, 2, one_step + 1) && !accepts(1, 3, 1, one_step + 2));
+    CHECK(accepts(4, 1, 3, one_env) && !accepts(4, 1, 2, one_env + 1) && !accepts(4, 1, 1, one_env + 2));
+    CHECK(accepts(1, 1, 3, single) && accepts(1, 1, 2, single + 1) && accepts(1, 1, 1, single + 2));
+    CHECK(!accepts(1, 1, 0, single));
+    {
+        static const int64_t steps_only[] = {4, 5};
+        CHECK(accepts(4, 1, 2, steps_only) && !accepts(1, 4, 1, steps_only + 1) && accepts(1, 4, 2, steps_only));
+    }
+}
+
+int main(void) {
+    every_dtype_keeps_its_bytes();
+    other_dtypes_are_cast();
+    axes_of_one_may_be_left_out();
+    return 0;
+}

@@ -1,0 +1,79 @@
+/*
+ * Handles share nothing: a buffer does the same whether it is alone, takes turns with others, or others work at the same
+ * time in other threads. The message of a failure is the thread's own.
+ */
+#include <pthread.h>
+
+#include "replay_check.h"
+
+enum { HANDLES = 4, ROUNDS = 300, BATCH = 32, IDS = ROUNDS * BATCH };
+
+static int64_t alone[HANDLES][IDS];
+
+static per_replay* create(int which) {
+    per_replay_options options = replay_options(50 + 10 * which, 1);
+    options.seed = (uint64_t)which / 2; /* pairs have the same seed */
+    options.n_step = 1 + which;
+    return create_replay(&options);
+}
+
+/* One round of one buffer: a step, a batch, an update. */
+static void play(per_replay* replay, int round, rows* drawn, int64_t* ids) {
+    int i;
+    memset(ids, 0, BATCH * sizeof *ids);
+    add_full(replay, 0, (float)round, (float)(round % 7), round % 13 == 12 ? TERMINATED : GOES_ON, (float)round + 1);
+    if (stats_of(replay).live == 0) return;
+    draw(replay, BATCH, drawn);
+    for (i = 0; i < BATCH; ++i) ids[i] = drawn->ids[i];
+    CHECK_OK(per_replay_update_priorities(replay, BATCH, drawn->ids, 1, drawn->reward, NULL));
+}
+
+static void* play_in_thread(void* argument) {
+    const int which = *(const int*)argument;
+    rows* drawn = malloc(sizeof *drawn);
+    per_replay* replay = create(which);
+    int64_t ids[BATCH];
+    char text[32];
+    int round;
+    CHECK(drawn != NULL);
+    CHECK(strcmp(per_last_error(), "") == 0);
+    sprintf(text, "is -%d", which + 2);
+    for (round = 0; round < ROUNDS; ++round) {
+        const int64_t bad = -(which + 2);
+        CHECK_FAILS(per_replay_set_priorities(replay, 1, &bad, drawn->reward, NULL), PER_ERROR_INVALID_ARGUMENT, text);
+        play(replay, round, drawn, ids);
+        CHECK(memcmp(ids, alone[which] + round * BATCH, sizeof ids) == 0);
+        CHECK(strstr(per_last_error(), text) != NULL); /* calls that succeed leave it alone */
+    }
+    per_replay_free(replay);
+    CHECK(strstr(per_last_error(), text) != NULL);
+    free(drawn);
+    return NULL;
+}
+
+int main(void) {
+    static rows drawn;
+    per_replay* replays[HANDLES];
+    pthread_t threads[HANDLES];
+    int which[HANDLES], i, round;
+    int64_t ids[BATCH];
+    for (i = 0; i < HANDLES; ++i) {
+        per_replay* replay = create(i);
+        for (round = 0; round < ROUNDS; ++round) play(replay, round, &drawn, alone[i] + round * BATCH);
+        per_replay_free(replay);
+    }
+    for (i = 0; i < HANDLES; ++i) replays[i] = create(i);
+    for (round = 0; round < ROUNDS; ++round) {
+        for (i = 0; i < HANDLES; ++i) {
+            play(replays[i], round, &drawn, ids);
+            CHECK(memcmp(ids, alone[i] + round * BATCH, sizeof ids) == 0);
+        }
+    }
+    for (i = 0; i < HANDLES; ++i) per_replay_free(replays[i]);
+    for (i = 0; i < HANDLES; ++i) {
+        which[i] = i;
+        CHECK(pthread_create(&threads[i], NULL, play_in_thread, &which[i]) == 0);
+    }
+    for (i = 0; i < HANDLES; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
+    return 0;
+}

@@ -1,0 +1,92 @@
+/* Out of memory is a status: no handle is created, and a handle whose call failed is as it was. */
+#define _POSIX_C_SOURCE 200809L
+#include <sys/resource.h>
+
+#include "replay_check.h"
+
+static void check_none(per_replay_options options) {
+    per_replay* replay = (per_replay*)&options;
+    CHECK(per_replay_create(&options, &replay) == PER_ERROR_OUT_OF_MEMORY);
+    CHECK(replay == NULL && per_last_error()[0] != '\0');
+}
+
+/* Sizes whose bytes do not fit into 64 bits, or into any machine. */
+static void sizes_beyond_any_machine(void) {
+    static const int64_t large[] = {INT64_C(1) << 40}, larger[] = {INT64_C(1) << 40, INT64_C(1) << 30};
+    per_field fields[2];
+    per_replay_options options = replay_options(INT64_C(1) << 40, 1);
+    fields[0] = field_of("observation", PER_FLOAT64, 1, large);
+    fields[1] = field_of("action", PER_FLOAT64, 1, large);
+    options.fields = fields;
+    options.n_fields = 1;
+    check_none(options); /* 2^83 bytes */
+    options.capacity = 1000;
+    options.n_fields = 2;
+    check_none(options); /* 2^54 bytes */
+    fields[1] = field_of("action", PER_FLOAT64, 2, larger);
+    options.capacity = 3;
+    check_none(options); /* 2^73 bytes in one row */
+}
+
+static void within_a_limit(void) {
+#ifndef SANITIZED /* there is no room below any limit */
+    enum { STEPS = 4000, SIZE = 1000 };
+    static const int64_t shape[] = {SIZE};
+    static uint8_t given_bytes[STEPS][SIZE];
+    static float rewards[STEPS];
+    static uint8_t flags[STEPS];
+    static rows drawn, of_twin;
+    struct rlimit limit, before;
+    per_field field = field_of("observation", PER_FLOAT64, 1, shape);
+    per_replay_options options = replay_options(10, 1), small = replay_options(20, 1);
+    per_replay *replay, *large, *twin = create_replay(&small), *same = create_replay(&small);
+    per_replay_statistics stats_before, stats_after;
+    per_array observation = array_of(given_bytes, PER_UINT8);
+    per_steps steps;
+    int t;
+    options.fields = &field;
+    replay = create_replay(&options);
+    CHECK_OK(per_steps_init(&steps, sizeof steps));
+    steps.fields = &observation;
+    steps.reward = array_of(rewards, PER_FLOAT32);
+    steps.terminated = steps.truncated = array_of(flags, PER_BOOL);
+    steps.length = 3;
+    CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
+    for (t = 0; t < 9; ++t) {
+        add_step(twin, 0, (float)t, 0);
+        add_step(same, 0, (float)t, 0);
+    }
+    stats_before = stats_of(replay);
+
+    CHECK(getrlimit(RLIMIT_AS, &before) == 0);
+    limit.rlim_cur = (rlim_t)24 << 20;
+    limit.rlim_max = before.rlim_max;
+    CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+    options = replay_options(10000000, 1);
+    CHECK_FAILS(per_replay_create(&options, &large), PER_ERROR_OUT_OF_MEMORY, "memory");
+    CHECK(large == NULL);
+    steps.length = STEPS; /* cast to float64 these are 32 MB of scratch */
+    CHECK_FAILS(per_replay_add(replay, &steps, NULL, NULL), PER_ERROR_OUT_OF_MEMORY, "memory");
+    CHECK(per_replay_sample(twin, NULL, 1 << 24, &(per_batch){.struct_size = sizeof(per_batch)}, NULL) ==
+          PER_ERROR_OUT_OF_MEMORY);
+    CHECK(setrlimit(RLIMIT_AS, &before) == 0);
+
+    stats_after = stats_of(replay);
+    CHECK(memcmp(&stats_before, &stats_after, sizeof stats_before) == 0);
+    steps.length = 1;
+    CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
+    CHECK(stats_of(replay).added == 4 && live_of(replay) == 3);
+    draw(twin, 64, &drawn);
+    draw(same, 64, &of_twin);
+    CHECK(memcmp(drawn.ids, of_twin.ids, sizeof drawn.ids) == 0);
+    per_replay_free(replay);
+    per_replay_free(twin);
+    per_replay_free(same);
+#endif
+}
+
+int main(void) {
+    sizes_beyond_any_machine();
+    within_a_limit();
+    return 0;
+}

@@ -1,0 +1,107 @@
+/*
+ * Threads on one buffer: each call is atomic. Every observation says of which environment and step it is, every row of
+ * a batch must fit together, and what was counted must add up in the end.
+ */
+#include <pthread.h>
+
+#include "replay_check.h"
+
+enum { ENVS = 4, ROWS = 64, BATCH = 64, ROUNDS = 1500, SAMPLERS = 2 };
+
+static per_replay* replay;
+static int stopping;
+
+static int is_stopping(void) {
+    return __atomic_load_n(&stopping, __ATOMIC_RELAXED);
+}
+
+/* Environment e, step t: observation 65536 e + t, reward t; the episode ends after every 11th step. */
+static void* add(void* argument) {
+    const int64_t env = *(const int64_t*)argument;
+    int t, added = 0;
+    for (t = 0; t < ROUNDS; ++t) {
+        const float base = (float)(65536 * env);
+        int64_t id =
+            add_full(replay, env, base + (float)t, (float)t, t % 11 == 10 ? TRUNCATED : GOES_ON, base + (float)t + 1);
+        CHECK(id % ENVS == env);
+        ++added;
+    }
+    CHECK(added == ROUNDS);
+    return NULL;
+}
+
+static void* sample_and_update(void* argument) {
+    rows* drawn = malloc(sizeof *drawn);
+    float errors[BATCH];
+    int i;
+    (void)argument;
+    CHECK(drawn != NULL);
+    while (!is_stopping()) {
+        per_status status;
+        fill_rows(drawn);
+        status = per_replay_sample(replay, NULL, BATCH, &drawn->batch, NULL);
+        if (status == PER_ERROR_EMPTY) continue;
+        CHECK(status == PER_OK);
+        for (i = 0; i < BATCH; ++i) {
+            const int64_t env = drawn->ids[i] % ENVS;
+            const float t = drawn->observation[i] - (float)(65536 * env);
+            CHECK(t >= 0 && t < ROUNDS && drawn->n_steps[i] >= 1);
+            CHECK(drawn->next[i] == drawn->observation[i] + (float)drawn->n_steps[i]);
+            /* gamma 1: the return is the sum of t, t + 1, .. */
+            CHECK(drawn->reward[i] == (float)drawn->n_steps[i] * t + (float)(drawn->n_steps[i] == 2));
+            CHECK(drawn->truncated[i] == ((int)t % 11 + drawn->n_steps[i] == 11));
+            CHECK(drawn->weights[i] > 0 && drawn->weights[i] <= 1 && drawn->priorities[i] > 0);
+            errors[i] = (float)(i % 5 + 1);
+        }
+        CHECK_OK(per_replay_update_priorities(replay, BATCH, drawn->ids, 1, errors, NULL));
+    }
+    free(drawn);
+    return NULL;
+}
+
+static void* look(void* argument) {
+    (void)argument;
+    while (!is_stopping()) {
+        const per_replay_statistics statistics = stats_of(replay);
+        CHECK(statistics.live >= 0 && statistics.live <= ROWS * ENVS && statistics.max_priority >= 1);
+        /* Before alpha priorities are 1 to 5 + epsilon. */
+        CHECK(statistics.total <= 5.1 * (double)statistics.live && statistics.total >= (double)statistics.live);
+        CHECK(statistics.max_priority < 5.1 && statistics.cuts == 0);
+    }
+    return NULL;
+}
+
+static void* change_settings(void* argument) {
+    double alpha = 0.5;
+    (void)argument;
+    while (!is_stopping()) {
+        CHECK_OK(per_replay_set_alpha(replay, alpha, NULL));
+        CHECK_OK(per_replay_set_beta(replay, alpha, NULL));
+        alpha = alpha == 0.5 ? 0.9 : 0.5;
+    }
+    return NULL;
+}
+
+int main(void) {
+    per_replay_options options = replay_options(ROWS * ENVS, ENVS);
+    int64_t envs[ENVS];
+    pthread_t adders[ENVS], others[SAMPLERS + 2];
+    int i;
+    options.n_step = 2;
+    options.gamma = 1;
+    replay = create_replay(&options);
+    for (i = 0; i < SAMPLERS; ++i) CHECK(pthread_create(&others[i], NULL, sample_and_update, NULL) == 0);
+    CHECK(pthread_create(&others[SAMPLERS], NULL, look, NULL) == 0);
+    CHECK(pthread_create(&others[SAMPLERS + 1], NULL, change_settings, NULL) == 0);
+    for (i = 0; i < ENVS; ++i) {
+        envs[i] = i;
+        CHECK(pthread_create(&adders[i], NULL, add, &envs[i]) == 0);
+    }
+    for (i = 0; i < ENVS; ++i) CHECK(pthread_join(adders[i], NULL) == 0);
+    __atomic_store_n(&stopping, 1, __ATOMIC_RELAXED);
+    for (i = 0; i < SAMPLERS + 2; ++i) CHECK(pthread_join(others[i], NULL) == 0);
+    CHECK(stats_of(replay).added == ENVS * ROUNDS);
+    CHECK(stats_of(replay).episodes == ENVS * (ROUNDS / 11) && stats_of(replay).rejected_updates == 0);
+    per_replay_free(replay);
+    return 0;
+}
