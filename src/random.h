@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "host_device.h"
+#include "per.h"
 
 namespace per {
 
@@ -59,6 +60,21 @@ PER_HOST_DEVICE uint64_t stratified_target(uint64_t random, uint64_t i, uint64_t
 // Target of a draw from the whole.
 PER_HOST_DEVICE uint64_t independent_target(uint64_t random, uint64_t total) {
     return mulhi(random, total);
+}
+
+// Everything that decides the targets of a batch of draws, besides their total.
+struct DrawRequest {
+    int64_t batch_size;  // 1 .. 2^24
+    int32_t scheme;      // a per_scheme but PER_WITHOUT_REPLACEMENT
+    uint64_t seed;
+    uint64_t step;  // batches drawn before this one
+};
+
+// Target of draw i in 0 .. total - 1; `width` is stratum_width(batch_size).
+PER_HOST_DEVICE uint64_t draw_target(const DrawRequest& request, uint64_t i, uint64_t width, uint64_t total) {
+    const uint64_t random = random64(request.seed, request.step, request.scheme == PER_SYSTEMATIC ? 0 : i);
+    return request.scheme == PER_INDEPENDENT ? independent_target(random, total)
+                                             : stratified_target(random, i, width, total);
 }
 
 }  // namespace per

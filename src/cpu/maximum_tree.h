@@ -11,12 +11,14 @@ namespace per::cpu {
 // change costs one line a level, and mostly ends at the first.
 class MaximumTree {
  public:
+    static constexpr int64_t fan_out = 16;
+
     explicit MaximumTree(int64_t capacity);
 
     // 0 at first.
     float maximum() const { return levels_[n_levels_ - 1][0]; }
 
-    // Leaf `index` has changed; leaf_at(i) gives the leaves, 0 .. capacity - 1.
+    // Leaf `index`, or others of the same 16, have changed; leaf_at(i) gives the leaves, 0 .. capacity - 1.
     template <class LeafAt>
     void update(int64_t index, const LeafAt& leaf_at) {
         int64_t node = index / fan_out;
@@ -31,7 +33,6 @@ class MaximumTree {
     void reset();
 
  private:
-    static constexpr int64_t fan_out = 16;
     static constexpr int max_levels = 10;  // 2^40 leaves
 
     void set(int64_t node, float largest);

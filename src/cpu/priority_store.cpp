@@ -1,10 +1,21 @@
 #include "cpu/priority_store.h"
 
+#include <bit>
+
 #include "cpu/row_store.h"
 #include "per.h"
 #include "priority.h"
 
 namespace per::cpu {
+namespace {
+
+// Positive float32 mapped to positive float32 in the opposite order; 0 stays 0, below all of them. Its own inverse.
+float reversed(float leaf) {
+    constexpr uint32_t bits_of_infinity = 0x7f800000;
+    return leaf > 0.0f ? std::bit_cast<float>(bits_of_infinity - std::bit_cast<uint32_t>(leaf)) : 0.0f;
+}
+
+}  // namespace
 
 PriorityStore::PriorityStore(int64_t capacity, double alpha, int32_t max_priority)
     : capacity_(capacity),
@@ -65,13 +76,32 @@ void PriorityStore::commit() {
     } else {
         tree_.set(n_staged_, staged_slots_, staged_leaves_);
     }
+    if (smallest_leaf_)
+        for (int64_t i = 0; i < n_staged_; ++i) update_smallest(staged_slots_[i]);
     n_staged_ = 0;
+}
+
+void PriorityStore::update_smallest(int64_t slot) {
+    smallest_leaf_->update(slot, [this](int64_t i) { return reversed(tree_.priority(i)); });
+}
+
+void PriorityStore::find_smallest() {
+    for (int64_t slot = 0; slot < capacity_; slot += MaximumTree::fan_out) update_smallest(slot);
+}
+
+uint64_t PriorityStore::smallest_mass() {
+    if (!smallest_leaf_) {
+        smallest_leaf_.emplace(capacity_);
+        find_smallest();
+    }
+    return mass_of(reversed(smallest_leaf_->maximum()), power_of_two(tree_.scale()));
 }
 
 void PriorityStore::clear() {
     live_.clear();
     tree_.reset();
     if (live_maximum_) live_maximum_->reset();
+    if (smallest_leaf_) smallest_leaf_->reset();
 }
 
 void PriorityStore::set_alpha(double alpha) {
@@ -79,6 +109,7 @@ void PriorityStore::set_alpha(double alpha) {
     float* const leaves = tree_.leaves();
     for (int64_t slot = 0; slot < capacity_; ++slot) leaves[slot] = leaf(slot);
     tree_.rebuild();
+    if (smallest_leaf_) find_smallest();
 }
 
 }  // namespace per::cpu

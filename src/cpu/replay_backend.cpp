@@ -77,7 +77,7 @@ void CpuReplayBackend::write_row(int64_t i, int64_t slot, const Return& window, 
 void CpuReplayBackend::write_windows(int64_t n_step, const per_batch& batch) {
     constexpr size_t distance = 8;
     const Ring& ring = state_.ring();
-    const std::vector<int64_t>& slots = draws_.slots;
+    const std::vector<int64_t>& slots = draw_.slots();
     gather_rows_.resize(slots.size());
     for (size_t i = 0; i < slots.size(); ++i) {
         if (i + distance < slots.size()) {
@@ -95,12 +95,12 @@ void CpuReplayBackend::write_windows(int64_t n_step, const per_batch& batch) {
 void CpuReplayBackend::sample(const ReplaySample& sample, void*) {
     if (live() == 0) throw Error(PER_ERROR_EMPTY, "no transition is live");
     const bool by_schedule = std::isnan(sample.beta);
-    draw_live(state_.priorities, {sample.batch_size, sample.scheme, seed_, static_cast<uint64_t>(batches_)}, draws_);
+    draw_.draw(state_.priorities, sample, {sample.batch_size, sample.scheme, seed_, static_cast<uint64_t>(batches_)});
     gather_.prepare(sample.batch, false);
     write_windows(sample.n_step, sample.batch);
     if (sample.batch.weights != nullptr)
-        write_weights(draws_, by_schedule ? beta_.beta() : sample.beta, sample.batch.weights);
-    if (sample.batch.probabilities != nullptr) write_probabilities(draws_, sample.batch.probabilities);
+        draw_.write_weights(by_schedule ? beta_.beta() : sample.beta, sample.batch.weights);
+    if (sample.batch.probabilities != nullptr) draw_.write_probabilities(sample.batch.probabilities);
     gather_.run(gather_rows_);
     ++batches_;
     if (by_schedule) ++beta_.step;

@@ -72,7 +72,7 @@ class CpuReplayBackend : public ReplayBackend {
     BetaSchedule beta_;
 
     // Kept from call to call.
-    Draws draws_;
+    LiveDraw draw_;
     std::vector<GatherRow> gather_rows_;
     std::vector<GivenValues> given_;
     std::vector<int64_t> slots_;

@@ -8,33 +8,6 @@
 namespace per::cpu {
 namespace {
 
-uint64_t sum_of_leaf_line(const float* line, double factor) {
-    uint64_t sum = 0;
-    for (int64_t i = 0; i < leaves_per_line; ++i) sum += mass_of(line[i], factor);
-    return sum;
-}
-
-uint64_t sum_of_line(const uint64_t* line) {
-    uint64_t sum = 0;
-    for (int64_t i = 0; i < sums_per_line; ++i) sum += line[i];
-    return sum;
-}
-
-float largest_of(int64_t count, const float* priorities) {
-    float largest = 0.0f;
-    for (int64_t i = 0; i < count; ++i) largest = std::max(largest, priorities[i]);
-    return largest;
-}
-
-// The scale at which these priorities, the largest of which is `largest` > 0, keep the bounds of a rescale.
-int32_t choose_scale(int64_t count, const float* priorities, float largest) {
-    const int32_t scale = scale_for_largest(largest);
-    const double factor = power_of_two(scale);
-    unsigned __int128 sum = 0;
-    for (int64_t i = 0; i < count; ++i) sum += mass_of(priorities[i], factor);
-    return scale - scale_reduction(static_cast<uint64_t>(sum >> 64), static_cast<uint64_t>(sum), count);
-}
-
 std::size_t bytes_of(const TreeShape& shape) {
     std::size_t bytes = static_cast<std::size_t>(shape.n_nodes[0]) * sizeof(float);
     for (int level = 1; level < shape.n_levels; ++level)
@@ -42,54 +15,70 @@ std::size_t bytes_of(const TreeShape& shape) {
     return bytes;
 }
 
+TreeArrays lay_out(const TreeShape& shape, std::byte* next) {
+    TreeArrays arrays = {shape, reinterpret_cast<float*>(next), {}, 1.0};
+    next += static_cast<std::size_t>(shape.n_nodes[0]) * sizeof(float);
+    for (int level = 1; level < shape.n_levels; ++level) {
+        arrays.sums[level] = reinterpret_cast<uint64_t*>(next);
+        next += static_cast<std::size_t>(shape.n_nodes[level]) * sizeof(uint64_t);
+    }
+    return arrays;
+}
+
 }  // namespace
 
-SumTree::SumTree(int64_t capacity) : capacity_(capacity), shape_(tree_shape(capacity)), memory_(bytes_of(shape_)) {
-    std::byte* next = memory_.data();
-    leaves_ = reinterpret_cast<float*>(next);
-    next += static_cast<std::size_t>(shape_.n_nodes[0]) * sizeof(float);
-    for (int level = 1; level < shape_.n_levels; ++level) {
-        sums_[level] = reinterpret_cast<uint64_t*>(next);
-        next += static_cast<std::size_t>(shape_.n_nodes[level]) * sizeof(uint64_t);
-    }
-}
+SumTree::SumTree(int64_t capacity, const Kernels& kernels)
+    : capacity_(capacity),
+      kernels_(kernels),
+      memory_(bytes_of(tree_shape(capacity))),
+      arrays_(lay_out(tree_shape(capacity), memory_.data())) {}
 
 void SumTree::set_scale(int32_t scale) {
     scale_ = scale;
-    factor_ = power_of_two(scale);
+    arrays_.factor = power_of_two(scale);
 }
 
-void SumTree::rebuild_sums() {
-    for (int64_t i = 0; i < shape_.n_nodes[0] / leaves_per_line; ++i)
-        sums_[1][i] = sum_of_leaf_line(leaves_ + i * leaves_per_line, factor_);
-    for (int level = 2; level < shape_.n_levels; ++level)
-        for (int64_t i = 0; i < shape_.n_nodes[level - 1] / sums_per_line; ++i)
-            sums_[level][i] = sum_of_line(sums_[level - 1] + i * sums_per_line);
-    total_ = sum_of_line(sums_[shape_.n_levels - 1]);
+// ---- updates
+
+// Whether the batch can be written at the present scale.
+bool SumTree::fits(int64_t count, const float* priorities) const {
+    const double largest = scaled_priority(kernels_.update.largest(count, priorities), arrays_.factor);
+    BatchMass batch = {largest, 0};
+    if (breaks_limits(batch, total_)) return false;
+    // Most batches cannot come near the limit, and need no sum.
+    if ((largest + 1.0) * static_cast<double>(count) < 0x1p61 && total_ < total_mass_limit / 2) return true;
+    uint64_t high;
+    kernels_.update.sum_masses(count, priorities, arrays_.factor, high, batch.sum);
+    return high == 0 && batch.sum < total_mass_limit && !breaks_limits(batch, total_);
+}
+
+// The scale at which these priorities keep the bounds of a rescale.
+void SumTree::choose_scale(int64_t count, const float* priorities) {
+    const float largest = kernels_.update.largest(count, priorities);
+    if (largest == 0.0f) return;
+    const int32_t scale = scale_for_largest(largest);
+    uint64_t high;
+    uint64_t low;
+    kernels_.update.sum_masses(count, priorities, power_of_two(scale), high, low);
+    set_scale(scale - scale_reduction(high, low, count));
+}
+
+void SumTree::refresh_from(int level) {
+    for (; level <= top_level(); ++level)
+        kernels_.update.refresh(arrays_, level, 0, arrays_.shape.n_nodes[level - 1] / (level == 1 ? 16 : 8) - 1);
 }
 
 void SumTree::rebuild() {
-    const float largest = largest_of(capacity_, leaves_);
-    if (largest > 0.0f) set_scale(choose_scale(capacity_, leaves_, largest));
-    rebuild_sums();
-    low_water_ = low_water(total_, capacity_);
+    choose_scale(capacity_, arrays_.leaves);
+    refresh_from(1);
+    finish_change(true);
 }
 
-bool SumTree::fits(int64_t count, const float* priorities) const {
-    BatchMass batch = {0.0, 0};
-    for (int64_t i = 0; i < count; ++i) batch = add_to_batch(batch, priorities[i], factor_);
-    return !breaks_limits(batch, total_);
-}
-
-// While every leaf is 0 the scale can follow the batch without a rebuild.
-void SumTree::choose_scale_while_empty(const float* priorities, int64_t count) {
-    const float largest = largest_of(count, priorities);
-    if (largest > 0.0f) set_scale(choose_scale(count, priorities, largest));
-}
-
-void SumTree::finish_change(bool was_empty) {
-    total_ = sum_of_line(sums_[shape_.n_levels - 1]);
-    if (was_empty)
+void SumTree::finish_change(bool starts_anew) {
+    const uint64_t* const top = arrays_.sums[top_level()];
+    total_ = 0;
+    for (int64_t i = 0; i < sums_per_line; ++i) total_ += top[i];
+    if (starts_anew)
         low_water_ = low_water(total_, capacity_);
     else if (total_ != 0 && total_ < low_water_)
         rebuild();
@@ -98,19 +87,17 @@ void SumTree::finish_change(bool was_empty) {
 void SumTree::set(int64_t count, const int64_t* indices, const float* priorities) {
     const bool was_empty = total_ == 0;
     if (was_empty) {
-        choose_scale_while_empty(priorities, count);
+        choose_scale(count, priorities);  // with every leaf 0 it can follow the batch, without a rebuild
     } else if (!fits(count, priorities)) {
-        for (int64_t i = 0; i < count; ++i) leaves_[indices[i]] = priorities[i] + 0.0f;
+        for (int64_t i = 0; i < count; ++i) arrays_.leaves[indices[i]] = priorities[i] + 0.0f;  // -0 becomes 0
         rebuild();
         return;
     }
-    for (int64_t i = 0; i < count; ++i) {
-        float& leaf = leaves_[indices[i]];
-        const uint64_t difference = mass_of(priorities[i], factor_) - mass_of(leaf, factor_);
-        leaf = priorities[i] + 0.0f;  // -0 becomes 0
-        int64_t node = indices[i] / leaves_per_line;
-        for (int level = 1; level < shape_.n_levels; ++level, node /= sums_per_line) sums_[level][node] += difference;
-    }
+    // Where a level has fewer nodes than the batch entries, computing it anew is cheaper than adding differences.
+    int level = 1;
+    while (level < top_level() && arrays_.shape.n_nodes[level] > count) ++level;
+    kernels_.update.apply(arrays_, level - 1, count, indices, priorities);
+    refresh_from(level);
     finish_change(was_empty);
 }
 
@@ -118,58 +105,80 @@ void SumTree::set_run(int64_t first, int64_t count, const float* priorities) {
     if (count == 0) return;
     const bool was_empty = total_ == 0;
     const bool rescales = !was_empty && !fits(count, priorities);
-    if (was_empty) choose_scale_while_empty(priorities, count);
-    for (int64_t i = 0; i < count; ++i) leaves_[first + i] = priorities[i] + 0.0f;
+    if (was_empty) choose_scale(count, priorities);
+    for (int64_t i = 0; i < count; ++i) arrays_.leaves[first + i] = priorities[i] + 0.0f;
     if (rescales) {
         rebuild();
         return;
     }
     int64_t begin = first / leaves_per_line;
     int64_t last = (first + count - 1) / leaves_per_line;
-    for (int64_t i = begin; i <= last; ++i) sums_[1][i] = sum_of_leaf_line(leaves_ + i * leaves_per_line, factor_);
-    for (int level = 2; level < shape_.n_levels; ++level) {
+    for (int level = 1; level <= top_level(); ++level) {
+        kernels_.update.refresh(arrays_, level, begin, last);
         begin /= sums_per_line;
         last /= sums_per_line;
-        for (int64_t i = begin; i <= last; ++i) sums_[level][i] = sum_of_line(sums_[level - 1] + i * sums_per_line);
     }
     finish_change(was_empty);
 }
 
 void SumTree::reset() {
-    std::memset(memory_.data(), 0, bytes_of(shape_));
+    std::memset(memory_.data(), 0, bytes_of(arrays_.shape));
     total_ = 0;
 }
 
-void SumTree::find_one(uint64_t unit, int64_t& index_out, uint64_t& mass_out) const {
-    int64_t node = 0;
-    for (int level = shape_.n_levels - 1; level >= 1; --level) {
-        const uint64_t* const line = sums_[level] + node * sums_per_line;
-        node = node * sums_per_line + find_child(
-                                          sums_per_line, [line](int i) { return line[i]; }, unit);
+// ---- draws
+
+// The lowest level with at most three entries a draw. Below it each draw goes its own way; above it nothing is read.
+int SumTree::frontier_level(int64_t batch_size) const {
+    int level = top_level();
+    while (level > 1 && arrays_.shape.n_nodes[level - 1] <= 3 * batch_size) --level;
+    return level;
+}
+
+void SumTree::draw(const DrawRequest& request, int64_t* indices_out, uint64_t* masses_out,
+                   float* priorities_out) const {
+    const int64_t n = request.batch_size;
+    const int level = frontier_level(n);
+    const int64_t n_parts = arrays_.shape.n_nodes[level];
+    const ScratchPool::Loan loan(scratch_, 2 * ScratchLayout::bytes_of<uint64_t>(n + draw_padding) +
+                                               ScratchLayout::bytes_of<uint64_t>(n_parts + 1) +
+                                               ScratchLayout::bytes_of<uint32_t>(n + 1));
+    ScratchLayout layout(loan.data());
+    uint64_t* const targets = layout.array<uint64_t>(n + draw_padding);
+    uint64_t* const parts = layout.array<uint64_t>(n + draw_padding);
+    uint64_t* const prefix = layout.array<uint64_t>(n_parts + 1);
+    uint32_t* const counts = layout.array<uint32_t>(n + 1);
+
+    const DrawKernels& kernels = kernels_.draw;
+    kernels.sum_prefixes(arrays_.sums[level], n_parts, prefix);
+    if (request.scheme == PER_SYSTEMATIC)
+        std::fill_n(targets, n, random64(request.seed, request.step, 0));
+    else
+        kernels.random_numbers(request.seed, request.step, 0, n, targets);
+    if (request.scheme == PER_INDEPENDENT) {
+        kernels.spread(n, total_, targets);
+        for (int64_t i = 0; i < n; ++i) {
+            const uint64_t* const end = std::upper_bound(prefix, prefix + n_parts + 1, targets[i]);
+            parts[i] = static_cast<uint64_t>(end - prefix - 1);
+            targets[i] -= prefix[parts[i]];
+        }
+    } else {
+        kernels.stratify(n, total_, targets);
+        kernels.invert_strata(prefix, n_parts, n, targets, parts, counts);
     }
-    const float* const line = leaves_ + node * leaves_per_line;
-    const int leaf = find_child(
-        leaves_per_line, [line, this](int i) { return mass_of(line[i], factor_); }, unit);
-    index_out = node * leaves_per_line + leaf;
-    mass_out = mass_of(line[leaf], factor_);
+    kernels.descend(arrays_, level - 1, n, parts, targets, indices_out, masses_out, priorities_out);
 }
 
 void SumTree::find(int64_t count, const uint64_t* units, int64_t* indices_out, uint64_t* masses_out) const {
-    for (int64_t i = 0; i < count; ++i) {
-        uint64_t mass;
-        find_one(units[i], indices_out[i], masses_out == nullptr ? mass : masses_out[i]);
-    }
-}
-
-void SumTree::draw(const DrawRequest& request, int64_t* indices_out, uint64_t* masses_out) const {
-    const uint64_t width = stratum_width(request.batch_size);
-    for (int64_t i = 0; i < request.batch_size; ++i) {
-        const uint64_t place = static_cast<uint64_t>(i);
-        const bool same_everywhere = request.scheme == PER_SYSTEMATIC;
-        const uint64_t random = random64(request.seed, request.step, same_everywhere ? 0 : place);
-        const uint64_t target = request.scheme == PER_INDEPENDENT ? independent_target(random, total_)
-                                                                  : stratified_target(random, place, width, total_);
-        find_one(target, indices_out[i], masses_out[i]);
+    constexpr int64_t run = 256;
+    uint64_t lines[run + draw_padding];
+    uint64_t rests[run + draw_padding];
+    for (int64_t first = 0; first < count; first += run) {
+        const int64_t n = std::min(run, count - first);
+        std::fill_n(lines, n, 0);
+        std::copy_n(units + first, n, rests);
+        kernels_.draw.descend(arrays_, top_level(), n, lines, rests, indices_out + first,
+                              masses_out == nullptr ? nullptr : masses_out + first, nullptr);
     }
 }
 

@@ -1,0 +1,302 @@
+// How batches of a replay buffer are drawn and weighted. Statistical tests have fixed seeds: they pass or fail for good.
+// Chi-square bounds are those of a false-alarm rate of 1e-6 for a random seed.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "mixture.h"
+#include "replay_call.h"
+
+namespace per::test {
+namespace {
+
+// A buffer with one live transition for each priority: ids 0 .. n - 1.
+class Filled : public Buffer {
+ public:
+    Filled(const std::vector<float>& priorities, per_replay_options options) : Buffer(sized(options, priorities)) {
+        for (size_t i = 0; i < priorities.size(); ++i) {
+            const float serial = static_cast<float>(i);
+            EXPECT_EQ(step({.observation = {0, serial}, .next = {0, serial + 1}}), static_cast<int64_t>(i));
+        }
+        for (size_t i = 0; i < priorities.size(); ++i)
+            EXPECT_EQ(set_priority(static_cast<int64_t>(i), priorities[i]), PER_OK);
+    }
+
+    std::vector<Row> rows(int64_t batch_size, const per_sample_options& options) {
+        std::vector<Row> rows;
+        EXPECT_EQ(sample(batch_size, rows, &options), PER_OK) << per_last_error();
+        return rows;
+    }
+
+ private:
+    static per_replay_options sized(per_replay_options options, const std::vector<float>& priorities) {
+        options.capacity = static_cast<int64_t>(priorities.size()) + 1;
+        return options;
+    }
+};
+
+per_replay_options with_alpha(double alpha) {
+    per_replay_options options = Buffer::options(0);
+    options.alpha = alpha;
+    return options;
+}
+
+per_sample_options sample_options(double beta) {
+    per_sample_options options;
+    per_sample_options_init(&options, sizeof options);
+    options.beta = beta;
+    return options;
+}
+
+// Against drawing id i with probabilities[i]; `bound` is the 1 - 1e-6 quantile of chi-square.
+void expect_distribution(Filled& buffer, const per_sample_options& options, const std::vector<double>& probabilities,
+                         double bound) {
+    const int n_batches = 400;
+    const int64_t batch_size = 64;
+    std::vector<double> counts(probabilities.size(), 0.0);
+    for (int i = 0; i < n_batches; ++i)
+        for (const Row& row : buffer.rows(batch_size, options)) counts[static_cast<size_t>(row.id)] += 1;
+    double chi_square = 0;
+    for (size_t i = 0; i < counts.size(); ++i) {
+        const double expected = probabilities[i] * n_batches * static_cast<double>(batch_size);
+        if (expected == 0) {
+            EXPECT_EQ(counts[i], 0) << "id " << i;
+        } else {
+            chi_square += (counts[i] - expected) * (counts[i] - expected) / expected;
+        }
+    }
+    EXPECT_LT(chi_square, bound);
+}
+
+constexpr double chi_square_3 = 30.66;  // 3 degrees of freedom
+constexpr double chi_square_4 = 33.38;
+
+TEST(ReplayDraw, follows_priority_to_the_alpha) {
+    for (int32_t scheme : {PER_STRATIFIED, PER_INDEPENDENT, PER_SYSTEMATIC}) {
+        Filled buffer({1, 4, 9, 0, 16}, with_alpha(0.5));
+        per_sample_options options = sample_options(1.0);
+        options.scheme = scheme;
+        expect_distribution(buffer, options, {0.1, 0.2, 0.3, 0.0, 0.4}, chi_square_3);
+    }
+}
+
+TEST(ReplayDraw, uniform_prioritization_ignores_priorities_and_weighs_1) {
+    for (int32_t scheme : {PER_STRATIFIED, PER_INDEPENDENT, PER_SYSTEMATIC}) {
+        Filled buffer({1, 4, 9, 0, 16}, with_alpha(0.5));
+        per_sample_options options = sample_options(1.0);
+        options.scheme = scheme;
+        options.prioritization = PER_UNIFORM;
+        expect_distribution(buffer, options, {0.2, 0.2, 0.2, 0.2, 0.2}, chi_square_4);
+        for (int32_t normalization : {PER_BATCH_MAX, PER_BUFFER_MAX, PER_NONE}) {
+            options.normalize_weights = normalization;
+            for (const Row& row : buffer.rows(16, options)) {
+                EXPECT_EQ(row.weight, 1.0f);
+                EXPECT_EQ(row.probability, 0.2f);
+            }
+        }
+    }
+}
+
+TEST(ReplayDraw, all_priorities_zero_draws_uniformly_with_weights_1) {
+    Filled buffer({0, 0, 0, 0, 0}, with_alpha(0.5));
+    const per_sample_options options = sample_options(1.0);
+    expect_distribution(buffer, options, {0.2, 0.2, 0.2, 0.2, 0.2}, chi_square_4);
+    for (const Row& row : buffer.rows(16, options)) {
+        EXPECT_EQ(row.weight, 1.0f);
+        EXPECT_EQ(row.probability, 0.2f);
+        EXPECT_EQ(row.priority, 0.0f);
+    }
+}
+
+TEST(ReplayDraw, alpha_0_is_uniform_also_over_priorities_of_0) {
+    Filled buffer({1, 4, 9, 0, 16}, with_alpha(0.5));
+    ASSERT_EQ(per_replay_set_alpha(buffer.get(), 0.0, nullptr), PER_OK);
+    expect_distribution(buffer, sample_options(1.0), {0.2, 0.2, 0.2, 0.2, 0.2}, chi_square_4);
+    ASSERT_EQ(per_replay_set_alpha(buffer.get(), 0.5, nullptr), PER_OK);
+    expect_distribution(buffer, sample_options(1.0), {0.1, 0.2, 0.3, 0.0, 0.4}, chi_square_3);
+}
+
+// u = 1/2 of priorities {1, 4, 9, 0, 16}, alpha 1/2: P = q / 20 + 1/10.
+TEST(ReplayDraw, uniform_fraction_mixes_both_distributions) {
+    for (int32_t scheme : {PER_STRATIFIED, PER_INDEPENDENT, PER_SYSTEMATIC}) {
+        per_replay_options buffer_options = with_alpha(0.5);
+        buffer_options.uniform_fraction = 0.5;
+        Filled buffer({1, 4, 9, 0, 16}, buffer_options);
+        per_sample_options options = sample_options(1.0);
+        options.scheme = scheme;
+        const std::vector<double> expected = {0.15, 0.2, 0.25, 0.1, 0.3};
+        expect_distribution(buffer, options, expected, chi_square_4);
+        options.normalize_weights = PER_NONE;
+        for (const Row& row : buffer.rows(64, options)) {
+            const double p = expected[static_cast<size_t>(row.id)];
+            EXPECT_FLOAT_EQ(row.probability, static_cast<float>(p));
+            EXPECT_FLOAT_EQ(row.weight, static_cast<float>(1.0 / (5 * p)));
+        }
+    }
+}
+
+TEST(ReplayDraw, uniform_fraction_of_0_and_1_are_the_pure_distributions) {
+    Filled buffer({1, 4, 9, 0, 16}, with_alpha(0.5));
+    per_sample_options options = sample_options(1.0);
+    options.uniform_fraction = 1.0;
+    expect_distribution(buffer, options, {0.2, 0.2, 0.2, 0.2, 0.2}, chi_square_4);
+    options.uniform_fraction = 0.0;
+    expect_distribution(buffer, options, {0.1, 0.2, 0.3, 0.0, 0.4}, chi_square_3);
+}
+
+// P = 0.1, 0.2, 0.3, 0.4 and N = 4.
+TEST(ReplayWeights, are_normalised_as_asked) {
+    Filled buffer({1, 4, 9, 16}, with_alpha(0.5));
+    const double p[] = {0.1, 0.2, 0.3, 0.4};
+    for (double beta : {0.0, 0.4, 1.0, 2.0}) {
+        per_sample_options options = sample_options(beta);
+        for (int repeat = 0; repeat < 20; ++repeat) {
+            options.normalize_weights = PER_NONE;
+            for (const Row& row : buffer.rows(3, options))
+                EXPECT_FLOAT_EQ(row.weight, static_cast<float>(std::pow(4 * p[row.id], -beta)));
+            options.normalize_weights = PER_BUFFER_MAX;
+            for (const Row& row : buffer.rows(3, options))
+                EXPECT_FLOAT_EQ(row.weight, static_cast<float>(std::pow(p[row.id] / 0.1, -beta)));
+            options.normalize_weights = PER_BATCH_MAX;
+            const std::vector<Row> rows = buffer.rows(3, options);
+            double smallest = 1;
+            for (const Row& row : rows) smallest = std::min(smallest, p[row.id]);
+            for (const Row& row : rows)
+                EXPECT_FLOAT_EQ(row.weight, static_cast<float>(std::pow(p[row.id] / smallest, -beta)));
+        }
+    }
+}
+
+TEST(ReplayWeights, buffer_maximum_follows_updates_deaths_and_alpha) {
+    Filled buffer({1, 4, 9, 16}, with_alpha(1.0));
+    per_sample_options options = sample_options(1.0);
+    options.normalize_weights = PER_BUFFER_MAX;
+    const auto weight_of_3 = [&] {
+        for (;;)
+            for (const Row& row : buffer.rows(64, options))
+                if (row.id == 3) return row.weight;
+    };
+    EXPECT_FLOAT_EQ(weight_of_3(), 1.0f / 16);
+    ASSERT_EQ(buffer.set_priority(0, 0), PER_OK);  // priorities of 0 do not count
+    EXPECT_FLOAT_EQ(weight_of_3(), 4.0f / 16);
+    ASSERT_EQ(buffer.set_priority(0, 2), PER_OK);
+    EXPECT_FLOAT_EQ(weight_of_3(), 2.0f / 16);
+    ASSERT_EQ(per_replay_set_alpha(buffer.get(), 2.0, nullptr), PER_OK);
+    EXPECT_FLOAT_EQ(weight_of_3(), 4.0f / 256);
+    ASSERT_EQ(per_replay_set_alpha(buffer.get(), 1.0, nullptr), PER_OK);
+    buffer.step({.observation = {0, 4}, .next = {0, 5}});  // overwrites id 0
+    EXPECT_FLOAT_EQ(weight_of_3(), 4.0f / 16);
+}
+
+TEST(ReplayWeights, probabilities_sum_to_1_over_the_live_transitions) {
+    Filled buffer({1, 4, 9, 0, 16, 3}, with_alpha(0.7));
+    std::map<int64_t, double> seen;
+    for (int i = 0; i < 30; ++i)
+        for (const Row& row : buffer.rows(64, sample_options(1.0))) seen[row.id] = static_cast<double>(row.probability);
+    double sum = 0;
+    for (const auto& [id, probability] : seen) sum += probability;
+    EXPECT_EQ(seen.size(), 5u);
+    EXPECT_NEAR(sum, 1.0, 1e-6);
+}
+
+TEST(ReplaySchedule, beta_goes_linearly_by_batches_that_ask_for_it) {
+    per_replay_options options = with_alpha(1.0);
+    options.beta = 0.5;
+    options.beta_final = 1.0;
+    options.beta_steps = 4;
+    Filled buffer({1, 3}, options);
+    const per_sample_options fixed = sample_options(0.25);
+    std::vector<Row> rows;
+    for (double expected : {0.5, 0.625, 0.75, 0.875, 1.0, 1.0}) {
+        EXPECT_EQ(buffer.statistics().beta, expected);
+        buffer.rows(2, fixed);
+        EXPECT_EQ(buffer.statistics().beta, expected);
+        EXPECT_NE(buffer.sample(0, rows), PER_OK);
+        ASSERT_EQ(buffer.sample(8, rows), PER_OK);
+        // Strata of an eighth: two belong to id 0, the others to id 1.
+        EXPECT_EQ(rows.front().id, 0);
+        EXPECT_EQ(rows.back().id, 1);
+        EXPECT_FLOAT_EQ(rows.back().weight, static_cast<float>(std::pow(3.0, -expected)));
+    }
+    EXPECT_EQ(buffer.statistics().beta_step, 6);
+    EXPECT_EQ(buffer.statistics().samples, 12);
+}
+
+TEST(ReplaySchedule, setting_beta_ends_it) {
+    per_replay_options options = with_alpha(1.0);
+    options.beta_steps = 4;
+    Filled buffer({1, 3}, options);
+    std::vector<Row> rows;
+    ASSERT_EQ(buffer.sample(2, rows), PER_OK);
+    ASSERT_EQ(per_replay_set_beta(buffer.get(), 0.125, nullptr), PER_OK);
+    for (int i = 0; i < 5; ++i) ASSERT_EQ(buffer.sample(2, rows), PER_OK);
+    EXPECT_EQ(buffer.statistics().beta, 0.125);
+}
+
+TEST(ReplayDraw, failing_calls_are_no_draws) {
+    Filled first({1, 2, 3, 4, 5}, with_alpha(1.0));
+    Filled second({1, 2, 3, 4, 5}, with_alpha(1.0));
+    std::vector<Row> rows, expected;
+    EXPECT_EQ(second.sample(0, rows), PER_ERROR_INVALID_ARGUMENT);
+    per_sample_options bad = sample_options(-1.0);
+    EXPECT_EQ(second.sample(8, rows, &bad), PER_ERROR_INVALID_ARGUMENT);
+    ASSERT_EQ(first.sample(8, expected), PER_OK);
+    ASSERT_EQ(second.sample(8, rows), PER_OK);
+    EXPECT_EQ(rows, expected);
+}
+
+TEST(ReplayDraw, nothing_live_is_empty_and_no_draw) {
+    Buffer buffer(Buffer::options(5, 2));
+    std::vector<Row> rows;
+    EXPECT_EQ(buffer.sample(4, rows), PER_ERROR_EMPTY);
+    buffer.step({.observation = {0, 0}, .next = {0, 1}});  // the window of two steps is not complete
+    EXPECT_EQ(buffer.sample(4, rows), PER_ERROR_EMPTY);
+    EXPECT_EQ(buffer.statistics().samples, 0);
+    EXPECT_EQ(buffer.statistics().beta_step, 0);
+}
+
+TEST(ReplayDraw, smaller_n_step_can_be_asked_for_by_the_call) {
+    per_replay_options options = with_alpha(0.0);
+    options.gamma = 0.5;
+    options.n_step = 3;
+    options.capacity = 10;
+    Buffer buffer(options);
+    for (int i = 0; i < 4; ++i) {
+        const float serial = static_cast<float>(i);
+        buffer.step({.observation = {0, serial}, .next = {0, serial + 1}, .reward = 4});
+    }
+    const int64_t n_steps[] = {0, 1, 2, 3};
+    for (int64_t n : n_steps) {
+        per_sample_options sample = sample_options(1.0);
+        sample.n_step = n;
+        std::vector<Row> rows;
+        ASSERT_EQ(buffer.sample(8, rows, &sample), PER_OK);
+        const int64_t m = n == 0 ? 3 : n;
+        for (const Row& row : rows) {
+            EXPECT_LE(row.id, 1);
+            EXPECT_EQ(row.n_steps, m);
+            EXPECT_EQ(row.next_observation[0][1], static_cast<float>(row.id + m));
+            EXPECT_EQ(row.reward, m == 1 ? 4.0f : m == 2 ? 6.0f : 7.0f);
+        }
+    }
+    per_sample_options sample = sample_options(1.0);
+    sample.n_step = 4;
+    std::vector<Row> rows;
+    EXPECT_EQ(buffer.sample(8, rows, &sample), PER_ERROR_INVALID_ARGUMENT);
+}
+
+TEST(Mixture, targets_keep_their_place_when_rescaled) {
+    EXPECT_EQ(uniform_units(0.0), 0u);
+    EXPECT_EQ(uniform_units(0.5), mixture_units / 2);
+    EXPECT_EQ(uniform_units(1.0), mixture_units);
+    const uint64_t units = mixture_units - 3;
+    for (uint64_t total : {uint64_t{1}, uint64_t{7}, units}) {
+        EXPECT_EQ(rescaled_target(0, units, total), 0u);
+        EXPECT_EQ(rescaled_target(units - 1, units, total), total - 1);
+    }
+    EXPECT_EQ(rescaled_target(units / 2, units, 10), 4u);
+}
+
+}  // namespace
+}  // namespace per::test
