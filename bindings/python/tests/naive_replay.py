@@ -1,0 +1,438 @@
+"""What a replay buffer means, said once more as plainly as possible.
+
+`NaiveReplay` keeps every transition whole, with copies of its observation and its next observation, in lists of
+episodes. It shares no idea with the library: no ring, no row that serves twice, no tree, no liveness kept up from
+call to call. Whether a transition can be drawn is worked out from the lists whenever it is asked.
+
+Row numbers are counted only because ids are made of them, and because they say what has been overwritten.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from naive_trajectories import Episode, Lane, Transition, window_of
+
+
+class Refused(Exception):
+    """The call is an error, and nothing has changed. `kind` is the name of the library's exception for it."""
+
+    def __init__(self, kind, message):
+        super().__init__(message)
+        self.kind = kind
+
+
+def invalid(message):
+    return Refused("InvalidArgument", message)
+
+
+COUNTERS = ("added", "dropped", "episodes", "cuts", "samples", "beta_step", "stale_updates", "rejected_updates")
+
+
+DEFAULTS = {
+    "n_envs": 1,
+    "n_step": 1,
+    "gamma": 0.99,
+    "frame_stack": 1,
+    "alpha": 0.6,
+    "beta": 0.4,
+    "beta_final": 1.0,
+    "beta_steps": 0,
+    "epsilon": 1e-6,
+    "prioritization": "proportional",
+    "scheme": "stratified",
+    "uniform_fraction": 0.0,
+    "normalize_weights": "batch_max",
+    "max_priority": "ever",
+    "on_invalid": "error",
+    "on_gap": "cut",
+    "autoreset": "disabled",
+    "store_next_observation": False,
+    "overwrite": True,
+    "seed": 0,  # of draws, which are not predicted
+}
+
+
+class NaiveReplay:
+    def __init__(self, capacity, fields, **options):
+        assert options.keys() <= DEFAULTS.keys()
+        for name, value in (DEFAULTS | options).items():
+            setattr(self, "first_beta" if name == "beta" else name, value)
+        self.fields = dict(fields)
+        self.observations = [
+            name
+            for name, f in self.fields.items()
+            if f.role == "observation"
+            or (f.role is None and (name == "observation" or name.startswith("observation.")))
+        ]
+        self.stacks = {
+            name: f.stack or (self.frame_stack if name in self.observations else 1) for name, f in self.fields.items()
+        }
+        self.rows = math.ceil(capacity / self.n_envs)
+        if self.rows < self.n_step + max(self.stacks.values()) + 1:
+            raise invalid("rows of a lane")
+        self.capacity = self.rows * self.n_envs
+        self.largest_ever = np.float32(1)
+        self.lanes = [Lane() for _ in range(self.n_envs)]
+        self.counters = dict.fromkeys(COUNTERS, 0)
+
+    # ---- which rows are there, and which of them can be drawn
+
+    def rows_used(self, lane):
+        """Rows counted so far, and the one in which an announced observation waits for its step."""
+        waits = lane.announced() is not None and not self.store_next_observation
+        return lane.next_row + waits
+
+    def oldest_row(self, lane):
+        """Rows from this one on have not been overwritten."""
+        return max(lane.first_row, self.rows_used(lane) - self.rows)
+
+    def held(self):
+        """All transitions whose rows have not been overwritten, with their ids, oldest first in each lane."""
+        for env, lane in enumerate(self.lanes):
+            oldest = self.oldest_row(lane)
+            for episode in lane.episodes:
+                for place, transition in enumerate(episode.transitions):
+                    if transition.row >= oldest:
+                        yield transition.row * self.n_envs + env, lane, episode, place
+
+    def find(self, id):
+        return next((found for found in self.held() if found[0] == id), None)
+
+    def check_issued(self, ids):
+        for id in ids:
+            if id < 0 or id // self.n_envs >= self.lanes[id % self.n_envs].next_row:
+                raise invalid("an id that was never issued")
+
+    def stack_is_held(self, lane, episode, place):
+        first = max(0, place - max(self.stacks.values()) + 1)
+        return episode.transitions[first].row >= self.oldest_row(lane)
+
+    def is_live(self, lane, episode, place):
+        return self.stack_is_held(lane, episode, place) and window_of(episode, place, self.n_step) is not None
+
+    def live(self):
+        """{id: transition} of all that can be drawn."""
+        return {
+            id: episode.transitions[place]
+            for id, lane, episode, place in self.held()
+            if self.is_live(lane, episode, place)
+        }
+
+    def may_be_drawn(self, id):
+        """Live, or waiting for its window to be complete: an update of its priority is not too late."""
+        found = self.find(id)
+        if found is None:
+            return False
+        _, lane, episode, place = found
+        never = episode.final_is_missing and place == len(episode.transitions) - 1
+        return self.stack_is_held(lane, episode, place) and not never
+
+    # ---- adding
+
+    def add(self, **arrays):
+        """One step: arrays [n, ...]. Returns ids [n]."""
+        for name in list(arrays):
+            if arrays[name] is not None and name != "env_ids":
+                arrays[name] = np.asarray(arrays[name])[None]
+        return self.extend(**arrays)[0]
+
+    def extend(
+        self,
+        *,
+        reward,
+        terminated,
+        truncated,
+        env_ids=None,
+        mask=None,
+        next_mask=None,
+        priorities=None,
+        td_errors=None,
+        **arrays,
+    ):
+        """K steps: arrays [K, n, ...]. Returns ids [K, n]. Nothing is changed if it is refused."""
+        if any(name not in arrays for name in self.fields):
+            raise invalid("a field is missing")
+        if self.store_next_observation and "next_" + self.observations[0] not in arrays:
+            raise invalid("next observations are needed")
+        before, counters, largest_ever = self.lanes, dict(self.counters), self.largest_ever
+        envs = list(range(self.n_envs)) if env_ids is None else list(env_ids)
+        self.check_envs(envs)
+        ids = np.full(np.shape(reward), -1, np.int64)
+        self.lanes = [lane.copied() for lane in self.lanes]
+        try:
+            for k in range(len(reward)):
+                largest, largest_given = self.largest(), np.float32(0)
+                for column, env in enumerate(envs):
+                    if mask is not None and not mask[k][column]:
+                        continue
+                    step = Transition(
+                        row=-1,
+                        values={name: np.array(arrays[name][k][column]) for name in self.fields},
+                        reward=np.float32(reward[k][column]),
+                        terminated=bool(terminated[k][column]),
+                        truncated=bool(truncated[k][column]) and not terminated[k][column],
+                        next_values=self.given_next(arrays, next_mask, k, column),
+                    )
+                    if self.is_reset_step(self.lanes[env], step):
+                        self.counters["dropped"] += 1
+                        continue
+                    step.priority = self.given_priority(priorities, td_errors, k, column)
+                    largest_given = max(largest_given, step.priority or 0)
+                    self.add_step(self.lanes[env], step, None if next_mask is None else bool(next_mask[k][column]))
+                    ids[k][column] = step.row * self.n_envs + env
+                self.give_priorities(largest)
+                self.largest_ever = max(self.largest_ever, largest_given)
+        except Refused:
+            self.lanes, self.counters, self.largest_ever = before, counters, largest_ever
+            raise
+        return ids
+
+    def check_envs(self, envs):
+        if len(set(envs)) < len(envs) or any(env not in range(self.n_envs) for env in envs):
+            raise invalid("env_ids")
+
+    def given_next(self, arrays, next_mask, k, column):
+        if "next_" + self.observations[0] not in arrays or (next_mask is not None and not next_mask[k][column]):
+            return None
+        return {name: np.array(arrays["next_" + name][k][column]) for name in self.observations}
+
+    def given_priority(self, priorities, td_errors, k, column):
+        if priorities is not None:
+            p = np.float32(priorities[k][column])
+        elif td_errors is not None:
+            p = np.float32(abs(float(td_errors[k][column])) + self.epsilon)
+        else:
+            return None
+        if not (np.isfinite(p) and p >= 0):
+            if self.on_invalid == "error":
+                raise invalid("priority")
+            self.counters["rejected_updates"] += 1
+            return None
+        return p
+
+    def is_reset_step(self, lane, step):
+        """Whether the environment resets in this step, which is the first one after an end."""
+        final, lane.final_before_reset = lane.final_before_reset, None
+        return final is not None and self.same_observation(step.values, final)
+
+    def add_step(self, lane, step, next_said_available):
+        """Appends one step to its lane. `next_said_available` is None where no next_mask was given."""
+        ends = step.terminated or step.truncated
+        if ends and step.next_values is None and next_said_available is not False:
+            raise invalid("the final observation is missing")
+        if ends and self.autoreset == "same_step" and next_said_available is None:
+            raise invalid("final observation or first one of the next episode?")
+
+        announced = lane.announced()
+        compared = announced is not None and not self.store_next_observation
+        if compared and not self.same_observation(step.values, announced):
+            if self.on_gap == "error":
+                raise invalid("gap")
+            self.cut_lane(lane)
+        if lane.running():
+            if lane.episodes[-1].last.next_values is None:
+                lane.episodes[-1].last.next_values = {name: step.values[name] for name in self.observations}
+        else:
+            lane.episodes.append(Episode())
+
+        step.row = lane.next_row
+        lane.episodes[-1].transitions.append(step)
+        lane.next_row += 1
+        self.counters["added"] += 1
+        if ends:
+            self.end(lane)
+            if self.autoreset == "next_step":
+                lane.final_before_reset = step.next_values
+        if not self.overwrite and self.oldest_row(lane) > lane.first_row:
+            raise Refused("Full", "the lane is full")
+
+    def same_observation(self, values, others):
+        return all(values[name].tobytes() == others[name].tobytes() for name in self.observations)
+
+    def end(self, lane):
+        """Closes the running episode. A final observation that is known takes a row, unless it has a place already."""
+        lane.episodes[-1].ended = True
+        self.counters["episodes"] += 1
+        if lane.episodes[-1].last.next_values is not None and not self.store_next_observation:
+            lane.next_row += 1
+
+    def cut_lane(self, lane):
+        lane.episodes[-1].last.truncated = True
+        self.counters["cuts"] += 1
+        self.end(lane)
+
+    def cut(self, env_ids=None):
+        largest = self.largest()
+        envs = range(self.n_envs) if env_ids is None else env_ids
+        self.check_envs(envs)
+        for env in envs:
+            if self.lanes[env].running():
+                self.cut_lane(self.lanes[env])
+        self.give_priorities(largest)
+
+    def clear(self):
+        for lane in self.lanes:
+            lane.first_row = lane.next_row
+            lane.episodes = []
+
+    # ---- priorities
+
+    def largest(self):
+        """What the next transition gets."""
+        if self.max_priority == "ever":
+            return self.largest_ever
+        return max((t.priority for t in self.live().values()), default=np.float32(1))
+
+    def give_priorities(self, largest):
+        for transition in self.live().values():
+            if transition.priority is None:
+                transition.priority = largest
+
+    def update_priorities(self, ids, td_errors=None, *, priorities=None):
+        """td_errors [count] or [n_critics, count]."""
+        if priorities is None:
+            errors = np.abs(np.atleast_2d(np.asarray(td_errors, np.float64)))
+            with np.errstate(all="ignore"):
+                new = np.float32(errors.mean(axis=0) + self.epsilon)
+        else:
+            new = np.asarray(priorities, np.float32)
+        self.check_issued(id for id in ids if id != -1)
+        bad = [not (np.isfinite(p) and p >= 0) for p in new]
+        if any(bad) and self.on_invalid == "error":
+            raise invalid("priority")
+        accepted = {}  # of equal ids the last one wins: the others count for nothing
+        for id, p, is_bad in zip(ids, new, bad, strict=True):
+            if is_bad:
+                self.counters["rejected_updates"] += 1
+            elif id == -1 or not self.may_be_drawn(id):
+                self.counters["stale_updates"] += 1
+            else:
+                accepted[id] = p
+        for id, p in accepted.items():
+            _, _, episode, place = self.find(id)
+            episode.transitions[place].priority = p
+            self.largest_ever = max(self.largest_ever, p)
+
+    def priorities(self, ids):
+        self.check_issued(ids)
+        live = self.live()
+        return np.array([live[id].priority if id in live else 0 for id in ids], np.float32)
+
+    def set_alpha(self, alpha):
+        self.alpha = alpha
+
+    def set_gamma(self, gamma):
+        self.gamma = gamma
+
+    def set_n_step(self, n_step):
+        largest = self.largest()
+        self.n_step = n_step
+        self.give_priorities(largest)
+
+    # ---- reading and writing rows
+
+    def row(self, id, n_step=None):
+        """What a batch carries for a transition that can be drawn."""
+        _, _, episode, place = self.find(id)
+        w = window_of(episode, place, n_step or self.n_step)
+        transition = episode.transitions[place]
+        reward = sum(self.gamma**k * float(w.steps[place + k].reward) for k in range(w.length))
+        result = {name: self.frames(episode, place, transition.values, name) for name in self.fields}
+        for name in self.observations:
+            result["next_" + name] = self.frames(episode, w.bootstrap, w.bootstrap_values, name)
+        result["reward"] = np.float32(reward)
+        result["discount"] = np.float32(0 if w.ending.terminated else self.gamma**w.length)
+        result["n_steps"] = w.length
+        result["terminated"], result["truncated"] = w.ending.terminated, w.ending.truncated
+        result["priorities"] = transition.priority
+        return result
+
+    def frames(self, episode, place, newest, name):
+        """The newest frame and those before it, oldest first, the episode's first one repeated where there is none."""
+        stack = self.stacks[name]
+        if stack == 1:
+            return newest[name]
+        places = [max(0, place - back) for back in range(stack - 1, 0, -1)]
+        older = [episode.transitions[p].values[name] if p < place else newest[name] for p in places]
+        return np.stack([*older, newest[name]])
+
+    def plain_row(self, id, with_next=True):
+        """What `get` gives: the step as it was added."""
+        self.check_issued([id])
+        found = self.find(id)
+        if found is None:
+            raise invalid("overwritten, or a final observation")
+        _, lane, episode, place = found
+        transition = episode.transitions[place]
+        next_values = transition.next_values
+        if next_values is None and transition.terminated:
+            next_values = transition.values
+        if next_values is None and with_next:
+            raise invalid("next observation is not there")
+        result = dict(transition.values)
+        if with_next:
+            result.update({"next_" + name: next_values[name] for name in self.observations})
+        result["reward"] = transition.reward
+        result["discount"] = np.float32(0 if transition.terminated else self.gamma)
+        result["n_steps"] = 1
+        result["terminated"], result["truncated"] = transition.terminated, transition.truncated
+        result["priorities"] = transition.priority if self.is_live(lane, episode, place) else np.float32(0)
+        return result
+
+    def set(self, ids, **values):
+        self.check_issued(id for id in ids if id != -1)
+        if any(name in self.observations for name in values):
+            raise invalid("observations are shared by rows")
+        for i, id in enumerate(ids):
+            found = None if id == -1 else self.find(id)
+            if found is None:
+                self.counters["stale_updates"] += 1
+                continue
+            _, _, episode, place = found
+            for name, array in values.items():
+                episode.transitions[place].values[name] = np.array(array[i])
+
+    # ---- drawing
+
+    @property
+    def beta(self):
+        if self.beta_steps == 0:
+            return self.first_beta
+        done = min(self.counters["beta_step"] / self.beta_steps, 1.0)
+        return self.first_beta + done * (self.beta_final - self.first_beta)
+
+    def set_beta(self, beta):
+        self.first_beta, self.beta_steps = beta, 0
+
+    def probabilities(self):
+        """{id: P} of one proportional or uniform draw, in float64."""
+        live = self.live()
+        masses = {id: self.mass(t.priority) for id, t in live.items()}
+        total = math.fsum(masses.values())
+        if self.prioritization == "uniform" or total == 0:
+            return dict.fromkeys(live, 1 / max(len(live), 1))
+        u = self.uniform_fraction
+        return {id: (1 - u) * m / total + u / len(live) for id, m in masses.items()}
+
+    def mass(self, priority):
+        return 1.0 if self.alpha == 0 else float(priority) ** self.alpha
+
+    def total(self):
+        return math.fsum(self.mass(t.priority) for t in self.live().values())
+
+    def weights(self, ids, beta, probabilities):
+        """Importance-sampling weights of a batch in which `ids` were drawn with the probabilities {id: P}."""
+        raw = np.array([(len(probabilities) * probabilities[id]) ** -beta for id in ids])
+        if self.normalize_weights == "batch_max":
+            return raw / raw.max()
+        if self.normalize_weights == "buffer_max":
+            positive = [id for id, t in self.live().items() if t.priority > 0 or self.alpha == 0]
+            smallest = min((probabilities[id] for id in positive), default=1 / len(probabilities))
+            return raw / (len(probabilities) * smallest) ** -beta
+        return raw
+
+    def count_sample(self, by_schedule):
+        self.counters["samples"] += 1
+        self.counters["beta_step"] += int(by_schedule)

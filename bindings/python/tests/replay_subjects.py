@@ -1,0 +1,208 @@
+"""The naive model and the library behind the same verbs, so that one test speaks to both."""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+import per
+import pytest
+from naive_replay import NaiveReplay, Refused
+from per import _library
+from per._library import ffi, lib
+
+COUNTED = ("added", "dropped", "episodes", "cuts", "samples", "beta_step", "stale_updates", "rejected_updates")
+
+DESCRIBED = ("capacity", "live", "total", "max_priority", "beta", "alpha", "gamma")
+PLAIN_OUTPUTS = (
+    ("reward", "float", "float32"),
+    ("discount", "float", "float32"),
+    ("n_steps", "int32_t", "int32"),
+    ("terminated", "uint8_t", "bool"),
+    ("truncated", "uint8_t", "bool"),
+    ("priorities", "float", "float32"),
+)
+SCALAR = {"observation": per.Field((), "float32"), "action": per.Field((), "int64")}
+
+
+@contextlib.contextmanager
+def skip_if_unsupported():
+    try:
+        yield
+    except per.Unsupported as error:
+        pytest.skip(str(error))
+
+
+def flat(batch):
+    """{name: array} with full names of fields, "observation.image" for batch["observation"]["image"]."""
+    arrays = {}
+    for name, value in batch.items():
+        if isinstance(value, dict):
+            arrays |= {f"{name}.{part}": array for part, array in value.items()}
+        else:
+            arrays[name] = value
+    return arrays
+
+
+class ModelReplay:
+    def __init__(self, capacity, fields=SCALAR, **options):
+        self.naive = self._call(NaiveReplay, capacity, fields, **options)
+
+    def close(self):
+        pass
+
+    def _call(self, function, *args, **kwargs):
+        try:
+            return function(*args, **kwargs)
+        except Refused as refusal:
+            raise getattr(per, refusal.kind)(str(refusal)) from None
+
+    def __getattr__(self, name):
+        verb = getattr(self.naive, name)
+        return lambda *args, **kwargs: self._call(verb, *args, **kwargs)
+
+    def get(self, id):
+        return self._call(self.naive.plain_row, id)
+
+    def rows(self, n_step=None):
+        """{id: row} of all live transitions."""
+        return {id: self.naive.row(id, n_step) for id in self.naive.live()}
+
+    def draw(self, batch_size, beta=None, n_step=None):
+        """(ids, weights) of one batch: every transition of positive probability in turn."""
+        if n_step is not None and n_step > self.naive.n_step:
+            raise per.InvalidArgument("n_step")
+        probabilities = self.naive.probabilities()
+        if not probabilities:
+            raise per.Empty("nothing is live")
+        possible = [id for id, p in probabilities.items() if p > 0]
+        ids = [possible[i % len(possible)] for i in range(batch_size)]
+        weights = self.naive.weights(ids, self.naive.beta if beta is None else beta, probabilities)
+        self.naive.count_sample(by_schedule=beta is None)
+        return ids, weights
+
+    def stats(self):
+        naive = self.naive
+        return dict(
+            naive.counters,
+            capacity=naive.capacity,
+            live=len(naive.live()),
+            total=naive.total(),
+            max_priority=naive.largest(),
+            beta=naive.beta,
+            alpha=naive.alpha,
+            gamma=naive.gamma,
+        )
+
+
+class LibraryReplay:
+    def __init__(self, capacity, fields=SCALAR, **options):
+        self.buffer = per.ReplayBuffer(capacity, fields, **options)
+        self.fields = fields
+
+    def close(self):
+        self.buffer.close()
+
+    def __getattr__(self, name):
+        return getattr(self.buffer, name)
+
+    def set_alpha(self, alpha):
+        self.buffer.alpha = alpha
+
+    def set_beta(self, beta):
+        self.buffer.beta = beta
+
+    def set_gamma(self, gamma):
+        self.buffer.gamma = gamma
+
+    def set_n_step(self, n_step):
+        self.buffer.n_step = n_step
+
+    def stats(self):
+        stats = self.buffer.stats()
+        return {name: getattr(stats, name) for name in (*COUNTED, *DESCRIBED)}
+
+    def get(self, id):
+        return {name: array[0] for name, array in self.get_rows([id], with_next=True).items()}
+
+    def get_rows(self, ids, with_next):
+        """Arrays of plain rows, without next observations where those are not asked for."""
+        if with_next:
+            return flat(self.buffer.get(ids))
+        ids = np.ascontiguousarray(ids, np.int64)
+        rows = {name: np.empty((len(ids), *f.shape), f.dtype) for name, f in self.fields.items()}
+        pointers = ffi.new("void *[]", [ffi.from_buffer(array) for array in rows.values()])
+        batch = _library.new("per_batch")
+        batch.fields = pointers
+        for name, c_type, dtype in PLAIN_OUTPUTS:
+            rows[name] = np.empty(len(ids), dtype)
+            setattr(batch, name, ffi.from_buffer(c_type + "[]", rows[name]))
+        _library.check(
+            lib.per_replay_get(self.buffer._handle, len(ids), ffi.from_buffer("int64_t[]", ids), batch, ffi.NULL)
+        )
+        return rows
+
+    def sample(self, batch_size, **options):
+        return flat(self.buffer.sample(batch_size, **options))
+
+    def draw(self, batch_size, **options):
+        batch = self.buffer.sample(batch_size, **options)
+        return [int(id) for id in batch.ids], batch.weights
+
+    def rows(self, n_step=None):
+        """{id: row} of all live transitions, drawn at alpha = 0 from strata as wide as half of one."""
+        live = len(self.buffer)
+        if live == 0:
+            return {}
+        alpha = self.buffer.alpha
+        self.buffer.alpha = 0
+        batch = flat(self.buffer.sample(2 * live, scheme="stratified", beta=0.0, n_step=n_step))
+        self.buffer.alpha = alpha
+        rows = {int(id): {name: array[i] for name, array in batch.items()} for i, id in enumerate(batch["ids"])}
+        assert len(rows) == live
+        return rows
+
+
+def make_library(capacity, fields=SCALAR, **options):
+    with skip_if_unsupported():
+        return LibraryReplay(capacity, fields, **options)
+
+
+make_each = pytest.mark.parametrize("make", [ModelReplay, make_library], ids=["model", "library"])
+
+
+def add(buffer, observation, following=None, reward=0.0, end=None, **more):
+    """One step of the only environment. `end`: None, "terminated", "truncated", "both"; returns the id."""
+    if following is not None:
+        more["next_observation"] = np.array([following], np.float32)
+    ids = buffer.add(
+        observation=np.array([observation], np.float32),
+        action=np.array([0 if np.isnan(observation) else int(observation)]),
+        reward=np.array([reward], np.float32),
+        terminated=np.array([end in ("terminated", "both")]),
+        truncated=np.array([end in ("truncated", "both")]),
+        **more,
+    )
+    return int(ids[0])
+
+
+def add_episode(buffer, first, length, end="terminated", reward=1.0, **more):
+    """Observations first, first + 1 ...; the final one is first + length. Returns the ids."""
+    last = first + length - 1
+    return [
+        add(buffer, o, o + 1, reward=reward, end=end if o == last else None, **more) for o in range(first, last + 1)
+    ]
+
+
+def seen(row):
+    """(observation, next observation, reward, discount, n_steps, terminated, truncated) of a row, as Python numbers."""
+    names = ("observation", "next_observation", "reward", "discount", "n_steps", "terminated", "truncated")
+    return tuple(pytest.approx(float(row[name]), rel=1e-6) for name in names)
+
+
+def check(row, observation, following, reward, discount, n_steps, terminated, truncated):
+    assert (observation, following, reward, discount, n_steps, terminated, truncated) == seen(row)
+
+
+def refused(kind):
+    return pytest.raises(getattr(per, kind))

@@ -1,0 +1,458 @@
+"""Random walks over every operation of a replay buffer, compared with the naive model after each of them.
+
+The options of a walk are generated so that each pair of values meets in some walk. What the library refuses as not
+supported is asked of the library: those walks are skipped with its reason, and begin to run when it no longer does.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import per
+import pytest
+from naive_replay import NaiveReplay, Refused
+from replay_subjects import LibraryReplay
+from toy_environments import LAYOUTS, ToyEnvironments, stacked
+
+STEPS = 120
+
+# The first value of each option is the default: what the others are probed beside.
+OPTIONS = {
+    "n_envs": (1, 3),
+    "spare_rows": (1, 0, 7, 30),
+    "layout": tuple(LAYOUTS),
+    "next_observations": ("always", "never", "sometimes"),
+    "n_step": (1, 2, 3, 5),
+    "frame_stack": (1, 2, 4),
+    "gamma": (0.9, 1.0, 0.0),
+    "alpha": (0.6, 1.0, 0.0),
+    "beta_steps": (0, 9),
+    "epsilon": (1e-6, 0.25, 0.0),
+    "prioritization": ("proportional", "uniform", "rank"),
+    "scheme": ("stratified", "independent", "systematic", "without_replacement"),
+    "uniform_fraction": (0.0, 0.3),
+    "normalize_weights": ("batch_max", "buffer_max", "none"),
+    "max_priority": ("ever", "now"),
+    "on_invalid": ("error", "skip"),
+    "on_gap": ("cut", "error"),
+    "autoreset": ("disabled", "next_step", "same_step"),
+    "store_next_observation": (False, True),
+    "overwrite": (True, False),
+}
+DRIVER_OPTIONS = ("spare_rows", "layout", "next_observations")
+
+
+def all_pairs(options, seed):
+    """Rows of options in which each pair of values of two options occurs; greedy, from random candidates."""
+    random = np.random.default_rng(seed)
+    names = list(options)
+    missing = {((a, x), (b, y)) for a, b in itertools.combinations(names, 2) for x in options[a] for y in options[b]}
+    rows = []
+    while missing:
+        (a, x), (b, y) = min(missing, key=repr)
+        candidates = []
+        for _ in range(30):
+            row = {name: options[name][random.integers(len(options[name]))] for name in names} | {a: x, b: y}
+            covered = {pair for pair in itertools.combinations(row.items(), 2) if pair in missing}
+            candidates.append((len(covered), row, covered))
+        _, row, covered = max(candidates, key=lambda candidate: candidate[0])
+        rows.append(row)
+        missing -= covered
+    return rows
+
+
+def created(kind, options):
+    rest = {name: value for name, value in options.items() if name not in DRIVER_OPTIONS}
+    fields = LAYOUTS[options["layout"]]
+    stack = max(field.stack or 1 for field in fields.values())
+    rows = options["n_step"] + max(stack, options["frame_stack"]) + 1 + options["spare_rows"]
+    return kind(rows * options["n_envs"], fields, seed=5, **rest)
+
+
+def refused_values():
+    """{(option, value): reason} of what the library does not support yet, asked value by value."""
+    defaults = {name: values[0] for name, values in OPTIONS.items()}
+    refused = {}
+    for name, values in OPTIONS.items():
+        for value in values:
+            try:
+                created(LibraryReplay, defaults | {name: value}).close()
+            except per.Unsupported as error:
+                refused[name, value] = str(error)
+    return refused
+
+
+REFUSED = refused_values()
+SUPPORTED = {name: tuple(v for v in values if (name, v) not in REFUSED) for name, values in OPTIONS.items()}
+
+
+class Walk:
+    def __init__(self, options, seed):
+        self.random = np.random.default_rng(seed)
+        self.options = options
+        self.library = created(LibraryReplay, options)
+        self.naive = created(NaiveReplay, options)
+        self.n_envs = options["n_envs"]
+        n = options["n_step"]
+        self.environments = ToyEnvironments(
+            self.random,
+            self.naive.fields,
+            self.n_envs,
+            options["autoreset"],
+            lengths=[length for length in (1, 2, n - 1, n, n + 1, 12) if length > 0],
+        )
+        self.seen_ids = []
+        self.refusals = 0
+
+    # ---- operations
+
+    def operate(self):
+        operations = (
+            (self.add_one, 10),
+            (self.add_several, 3),
+            (self.update, 5),
+            (self.cut_some, 0.5),
+            (self.set_fields, 1),
+            (self.clear, 0.15),
+            (self.change_settings, 0.5),
+            (self.bad_calls, 1),
+        )
+        odds = np.array([weight for _, weight in operations])
+        operations[self.random.choice(len(operations), p=odds / odds.sum())][0]()
+
+    def both(self, name, *args, **kwargs):
+        """The same call to the library and the model; their answers or their refusals must agree."""
+        outcomes = []
+        for subject in (self.library, self.naive):
+            try:
+                outcomes.append((None, getattr(subject, name)(*args, **kwargs)))
+            except Refused as refusal:
+                outcomes.append((refusal.kind, None))
+            except per.Error as error:
+                outcomes.append((type(error).__name__, None))
+        (refused, result), (expected_refused, expected) = outcomes
+        assert refused == expected_refused, f"{name}: the library said {refused}, the model {expected_refused}"
+        if expected is not None:
+            np.testing.assert_array_equal(result, expected)
+        return refused, result
+
+    def add_one(self):
+        self.add_steps("add", 1)
+
+    def add_several(self):
+        most = 2 * self.naive.rows if self.random.random() < 0.2 else 6
+        self.add_steps("extend", int(self.random.integers(0 if self.random.random() < 0.1 else 1, most + 1)))
+
+    def add_steps(self, verb, length):
+        some = self.random.random() < 0.3
+        envs = self.random.permutation(self.n_envs)[: self.random.integers(1, self.n_envs + 1)]
+        envs = [int(env) for env in envs] if some else list(range(self.n_envs))
+        leave_out = {"always": 0, "never": 1, "sometimes": 0.5}[self.options["next_observations"]]
+        leave_out = self.random.random() < leave_out and not self.options["store_next_observation"]
+        self.reset_by_hand(envs)
+        table = [[self.step_or_none(env, k) for env in envs] for k in range(length)]
+        arrays = self.arrays(table, leave_out)
+        if some:
+            arrays["env_ids"] = envs
+        if verb == "add":
+            arrays = {name: value if name == "env_ids" else value[0] for name, value in arrays.items()}
+        refused, ids = self.both(verb, **arrays)
+        if refused is None:
+            self.seen_ids += [int(id) for id in np.ravel(ids) if id >= 0]
+        else:  # what was not added is missing from the trajectories
+            self.refusals += 1
+            self.both("clear") if refused == "Full" else self.both("cut", envs)
+
+    def step_or_none(self, env, k):
+        if self.random.random() < 0.1:
+            if self.environments.resets_next[env]:
+                self.environments.step(env)  # the user leaves the reset step out
+            return None
+        seen_as_gap = not self.options["store_next_observation"] and self.options["next_observations"] == "always"
+        if k > 0 and seen_as_gap and self.options["on_gap"] == "cut" and self.random.random() < 0.03:
+            self.reset_in_mid_episode(env)
+        return self.environments.step(env)
+
+    def reset_in_mid_episode(self, env):
+        if self.environments.in_mid_episode(env):
+            self.environments.reset(env)
+            return True
+        return False
+
+    def reset_by_hand(self, envs):
+        """As users do: without a word where the announced observation gives it away, else with `cut`."""
+        for env in envs:
+            if self.random.random() < 0.04 and self.reset_in_mid_episode(env):
+                announced = self.naive.lanes[env].announced() is not None
+                if not announced or self.options["store_next_observation"] or self.random.random() < 0.3:
+                    self.both("cut", [env])
+
+    def arrays(self, table, leave_out):
+        """Keyword arrays [K, n, ...] for `extend` from a [K][n] table of steps."""
+        fields, shape = self.naive.fields, (len(table), len(table[0]) if table else self.n_envs)
+        steps = [s for row in table for s in row if s is not None]
+
+        def flags(value, masked):
+            return np.array([[masked if s is None else value(s) for s in row] for row in table], bool).reshape(shape)
+
+        values = [[None if s is None else s.values for s in row] for row in table]
+        arrays = {name: stacked(values, name, field, shape) for name, field in fields.items()}
+        arrays["reward"] = np.array([[0 if s is None else s.reward for s in row] for row in table], np.float32)
+        arrays["reward"] = arrays["reward"].reshape(shape)
+        arrays["terminated"] = flags(lambda s: s.terminated, True)
+        arrays["truncated"] = flags(lambda s: s.truncated, False)
+        if any(s is None for row in table for s in row) or self.random.random() < 0.1:
+            arrays["mask"] = flags(lambda s: True, False)
+
+        ends = any(s.terminated or s.truncated for s in steps)
+        same_step = self.options["autoreset"] == "same_step"
+        say = (ends and (leave_out or same_step)) or self.random.random() < 0.2
+        known = {id(s): not say or self.is_known(s, leave_out) for s in steps}
+        if say:
+            arrays["next_mask"] = flags(lambda s: known[id(s)], False)
+        if not leave_out:
+            following = [
+                [None if s is None else s.following if known[id(s)] else s.shown for s in row] for row in table
+            ]
+            for name in self.naive.observations:
+                arrays["next_" + name] = stacked(following, name, fields[name], shape)
+        masked = np.array([[s is None for s in row] for row in table], bool).reshape(shape)
+        arrays["reward"][masked] = np.nan
+        given = self.given_priorities(shape)
+        for values in given.values():
+            values[masked] = np.nan
+        return arrays | given
+
+    def is_known(self, step, leave_out):
+        if step.terminated or step.truncated:
+            return not leave_out and self.random.random() < 0.6
+        if self.options["store_next_observation"] or self.options["next_observations"] == "always":
+            return True
+        return self.random.random() < 0.9
+
+    def given_priorities(self, shape):
+        choice = self.random.random()
+        if choice < 0.8:
+            return {}
+        values = self.some_priorities(shape, signed=choice >= 0.9)
+        if values.size and self.random.random() < 0.1:
+            values.flat[self.random.integers(values.size)] = self.random.choice([np.nan, np.inf, -np.inf])
+        return {"priorities" if choice < 0.9 else "td_errors": values}
+
+    def some_priorities(self, shape, signed):
+        values = self.random.lognormal(sigma=2, size=shape)
+        values[self.random.random(shape) < 0.15] = 0
+        if signed:
+            values *= self.random.choice([-1, 1], shape)
+        return values.astype(np.float32)
+
+    def update(self):
+        if not self.seen_ids:
+            return
+        recent = self.seen_ids[-3 * self.naive.capacity :]
+        ids = [int(id) for id in self.random.choice(recent, self.random.integers(1, 9))]
+        if self.random.random() < 0.3:
+            ids = list(dict.fromkeys(ids))
+        if self.random.random() < 0.2:
+            ids.append(-1)
+        lane = self.naive.lanes[0]
+        if lane.next_row and self.random.random() < 0.3:
+            ids.append(int(self.random.integers(lane.next_row)) * self.n_envs)  # perhaps a final observation's
+        self.random.shuffle(ids)
+        if self.random.random() < 0.5:
+            self.both("update_priorities", ids, priorities=self.some_priorities(len(ids), signed=False))
+        else:
+            shape = (self.random.integers(1, 4), len(ids)) if self.random.random() < 0.5 else len(ids)
+            self.both("update_priorities", ids, td_errors=self.some_priorities(shape, signed=True))
+
+    def cut_some(self):
+        envs = [env for env in range(self.n_envs) if self.random.random() < 0.5]
+        for env in envs:
+            self.reset_in_mid_episode(env)
+        self.both("cut", envs)
+
+    def set_fields(self):
+        plain = [name for name in self.naive.fields if name not in self.naive.observations]
+        if not self.seen_ids or not plain:
+            return
+        ids = [int(id) for id in self.random.choice(self.seen_ids[-2 * self.naive.capacity :], 3)]
+        name = str(self.random.choice(plain))
+        field = self.naive.fields[name]
+        values = self.random.integers(0, 2, (3, *field.shape)).astype(field.dtype)
+        self.both("set", ids, **{name: values})
+
+    def clear(self):
+        self.both("clear")
+
+    def change_settings(self):
+        kind = self.random.choice(["alpha", "beta", "gamma", "n_step"], p=[0.5, 0.2, 0.15, 0.15])
+        if kind == "alpha":
+            self.both("set_alpha", float(self.random.choice([0, 0.5, 0.6, 1])))
+        elif kind == "beta":
+            self.both("set_beta", float(self.random.choice([0, 0.5, 1])))
+        elif kind == "gamma":
+            self.both("set_gamma", float(self.random.choice([0.5, 0.9])))
+        elif ("n_step", 2) not in REFUSED:
+            self.both("set_n_step", int(self.random.integers(1, self.options["n_step"] + 1)))
+
+    def bad_calls(self):
+        """Calls that both must refuse, as they must refuse the same; the comparison then sees that nothing changed."""
+        never_issued = max(lane.next_row for lane in self.naive.lanes) * self.n_envs + self.n_envs
+        ids = (list(self.naive.live()) or [-1])[:3]
+        bad = np.full(len(ids), 3, np.float32)
+        bad[self.random.integers(len(ids))] = self.random.choice([np.nan, np.inf, -1])
+        fine = np.ones(len(ids) + 1, np.float32)
+        step = self.arrays([[self.environments.step(0)]], leave_out=False)
+        step = {name: array[0] for name, array in step.items()}
+        observation = self.naive.observations[0]
+        calls = (
+            ("update_priorities", [*ids, never_issued], {"priorities": fine}),
+            ("update_priorities", [-2, *ids], {"td_errors": fine}),
+            ("update_priorities", ids, {"priorities": bad}),
+            ("cut", [0, self.n_envs], {}),
+            ("set", [-1], {observation: step[observation]}),
+            ("add", [], step | {"env_ids": [self.n_envs]}),
+            ("add", [], {name: value for name, value in step.items() if name != observation} | {"env_ids": [0]}),
+            (
+                "add",
+                [],
+                {name: value for name, value in step.items() if not name.startswith("next_")}
+                | {"env_ids": [0], "truncated": [True]},
+            ),
+        )
+        name, ids, more = calls[self.random.integers(len(calls))]
+        refused, _ = self.both(name, *([ids] if ids else []), **more)
+        self.refusals += refused is not None
+        self.both("cut", [0])  # the step that was refused is missing from its trajectory
+
+    # ---- comparisons
+
+    def compare(self):
+        self.compare_stats()
+        if self.random.random() < 0.5:
+            self.compare_by_id()
+        else:
+            self.compare_batch()
+
+    def compare_stats(self):
+        stats, naive = self.library.stats(), self.naive
+        expected = dict(naive.counters, capacity=naive.capacity, live=len(naive.live()))
+        assert {name: stats[name] for name in expected} == expected
+        close = {"total": naive.total(), "max_priority": naive.largest(), "beta": naive.beta}
+        close |= {"alpha": naive.alpha, "gamma": naive.gamma}
+        for name, value in close.items():
+            assert stats[name] == pytest.approx(value, rel=1e-6), name
+
+    def compare_by_id(self):
+        ids = sorted(set(self.seen_ids[-3 * self.naive.capacity :]))
+        if ids:
+            np.testing.assert_allclose(self.library.priorities(ids), self.naive.priorities(ids), rtol=1e-6)
+        for with_next in (False, True):
+            rows = {}
+            for id in ids:
+                try:
+                    rows[id] = self.naive.plain_row(id, with_next)
+                except Refused:
+                    if self.random.random() < 0.1:
+                        with pytest.raises(per.InvalidArgument):
+                            self.library.get_rows([id], with_next)
+            if rows:
+                self.compare_rows(self.library.get_rows(list(rows), with_next), list(rows.values()))
+
+    def compare_rows(self, batch, rows):
+        for name in rows[0]:
+            expected = np.stack([row[name] for row in rows])
+            if name in ("reward", "discount", "priorities"):
+                np.testing.assert_allclose(batch[name], expected, rtol=1e-5, atol=1e-6, err_msg=name)
+            else:
+                np.testing.assert_array_equal(batch[name], expected, err_msg=name)
+
+    def compare_batch(self):
+        live = self.naive.live()
+        asked = self.sample_options(len(live))
+        if not live:
+            with pytest.raises(per.Empty):
+                self.library.sample(4)
+            return
+        beta = asked.get("beta", self.naive.beta)
+        batch = self.library.sample(**asked)
+        self.naive.count_sample(by_schedule="beta" not in asked)
+        ids = [int(id) for id in batch["ids"]]
+        assert set(ids) <= set(live)
+
+        places = {id: place for place, id in enumerate(ids)}
+        rows = {id: self.naive.row(id, asked.get("n_step")) for id in places}
+        self.compare_rows(
+            {name: np.asarray(batch[name])[list(places.values())] for name in rows[ids[0]]}, list(rows.values())
+        )
+        for name in rows[ids[0]]:  # each draw of a transition gave the same row
+            np.testing.assert_array_equal(batch[name], np.asarray(batch[name])[[places[id] for id in ids]])
+        self.compare_weights(batch, ids, beta)
+
+    def sample_options(self, live):
+        asked = {"batch_size": int(self.random.choice([1, 7, 8 * max(live, 1)]))}
+        if self.naive.scheme == "without_replacement":
+            drawable = sum(p > 0 for p in self.naive.probabilities().values())
+            asked["batch_size"] = int(self.random.integers(1, max(drawable, 1) + 1))
+        if self.random.random() < 0.3:
+            asked["beta"] = float(self.random.choice([0, 0.5, 1]))
+        if self.naive.n_step > 1 and self.random.random() < 0.3:
+            asked["n_step"] = int(self.random.integers(1, self.naive.n_step + 1))
+        return asked
+
+    def compare_weights(self, batch, ids, beta):
+        probabilities = self.naive.probabilities()
+        if self.naive.prioritization == "rank" or self.naive.scheme == "without_replacement":
+            probabilities = dict(zip(ids, np.asarray(batch["probabilities"], np.float64), strict=True))
+            raw = np.array([(len(self.naive.live()) * probabilities[id]) ** -beta for id in ids])
+            if self.naive.normalize_weights == "batch_max":
+                np.testing.assert_allclose(batch["weights"], raw / raw.max(), rtol=1e-5)
+            if self.naive.scheme == "without_replacement":
+                assert len(set(ids)) == len(ids)
+            return
+        assert min(probabilities[id] for id in ids) > 0
+        np.testing.assert_allclose(batch["probabilities"], [probabilities[id] for id in ids], rtol=1e-6)
+        np.testing.assert_allclose(batch["weights"], self.naive.weights(ids, beta, probabilities), rtol=1e-5)
+        if self.naive.scheme in ("stratified", "systematic"):
+            # A transition that fills two whole parts of the total is drawn, whatever the random numbers are.
+            assert {id for id, p in probabilities.items() if p * len(ids) > 2.001} <= set(ids)
+
+
+def walk(options, seed, steps=STEPS):
+    walking = Walk(options, seed)
+    for number in range(steps):
+        try:
+            walking.operate()
+            walking.compare()
+        except AssertionError as error:
+            raise AssertionError(f"operation {number} of walk {seed} with {options}: {error}") from error
+    walking.library.close()
+    return walking
+
+
+def named(options):
+    return "-".join(str(value) for value in options.values())
+
+
+@pytest.mark.parametrize("seed, options", list(enumerate(all_pairs(SUPPORTED, seed=1))))
+def test_every_pair_of_options_agrees_with_the_model(seed, options):
+    try:
+        walk(options, seed)
+    except per.Unsupported as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("name, value", [(name, value) for name, values in OPTIONS.items() for value in values[1:]])
+def test_every_option_alone_agrees_with_the_model(name, value):
+    if (name, value) in REFUSED:
+        pytest.skip(REFUSED[name, value])
+    walk({n: values[0] for n, values in OPTIONS.items()} | {name: value, "spare_rows": 7}, seed=1000)
+
+
+def test_walks_meet_ends_cuts_resets_late_updates_and_refusals():
+    defaults = {name: values[0] for name, values in OPTIONS.items()} | {"n_envs": 3, "on_invalid": "skip"}
+    walks = [walk(defaults | {"autoreset": mode}, seed=7) for mode in OPTIONS["autoreset"]]
+    totals = {name: sum(walked.naive.counters[name] for walked in walks) for name in walks[0].naive.counters}
+    assert min(totals.values()) > 10
+    assert sum(walked.refusals for walked in walks) > 10
