@@ -1,6 +1,6 @@
 """DQN with prioritized replay on CartPole-v1, beside the same agent with uniform replay.
 
-Double Q-learning (van Hasselt et al. 2016) and a dueling network (Wang et al. 2016) on a `per.ReplayBuffer`; the uniform
+Double Q-learning (van Hasselt et al. 2016), a dueling network (Wang et al. 2016) and a `per.ReplayBuffer`; the uniform
 agent differs in one option. Training stops when 20 greedy episodes have a mean return of 475 or more. A picture shows
 the learning curves of both agents, their priorities and their weights.
 """
