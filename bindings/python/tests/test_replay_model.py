@@ -235,16 +235,15 @@ class Walk:
         choice = self.random.random()
         if choice < 0.8:
             return {}
-        values = self.some_priorities(shape, signed=choice >= 0.9)
-        if values.size and self.random.random() < 0.1:
-            values.flat[self.random.integers(values.size)] = self.random.choice([np.nan, np.inf, -np.inf])
-        return {"priorities" if choice < 0.9 else "td_errors": values}
+        return {"priorities" if choice < 0.9 else "td_errors": self.some_priorities(shape, signed=choice >= 0.9)}
 
     def some_priorities(self, shape, signed):
         values = self.random.lognormal(sigma=2, size=shape)
         values[self.random.random(shape) < 0.15] = 0
         if signed:
             values *= self.random.choice([-1, 1], shape)
+        if values.size and self.random.random() < 0.1:
+            values.flat[self.random.integers(values.size)] = self.random.choice([np.nan, np.inf, -np.inf])
         return values.astype(np.float32)
 
     def update(self):
