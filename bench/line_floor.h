@@ -29,6 +29,9 @@ class LineFloor {
     uint64_t at(int64_t index) const;
 
  private:
+    template <int rw>
+    void prefetch(int64_t index) const;
+
     PageArray<uint32_t> leaves_;
     PageArray<uint64_t> sums_;        // [i] of leaves 16 i ..
     PageArray<uint64_t> upper_sums_;  // [i] of leaves 128 i ..

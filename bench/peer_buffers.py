@@ -441,6 +441,68 @@ class FlashbaxFlat(Flashbax):
         return {name: np.asarray(array)[goes_on] for name, array in rows.items()}
 
 
+class Reverb:
+    """A server in this process and its dataset, whose threads draw ahead: what is timed is the wait for a batch."""
+
+    package = "reverb"
+    version_of = "dm-reverb"
+    stores_observations_once = False
+    largest_capacity = 100_000  # a message for each row
+
+    def __init__(self, shape: RowShape, capacity: int, batch: int) -> None:
+        import reverb
+        import tensorflow
+
+        step = transitions.transitions(shape, 0, 1)
+        signature = {name: tensorflow.TensorSpec(array.shape, array.dtype) for name, array in step.items()}
+        self.table = "transitions"
+        table = reverb.Table(
+            self.table,
+            sampler=reverb.selectors.Prioritized(ALPHA),
+            remover=reverb.selectors.Fifo(),
+            max_size=capacity,
+            rate_limiter=reverb.rate_limiters.MinSize(batch),
+            signature=signature,
+        )
+        self.server = reverb.Server([table])
+        self.client = reverb.Client(f"localhost:{self.server.port}")
+        self.dataset = reverb.TrajectoryDataset.from_table_signature
+        self.batch = batch
+        self.batches: Any = None
+
+    def fill(self, arrays: Arrays, priorities: npt.NDArray) -> None:
+        with self.client.trajectory_writer(num_keep_alive_refs=1) as writer:
+            for i, priority in enumerate(priorities):
+                writer.append({name: array[i] for name, array in arrays.items()})
+                row = {name: column[-1:] for name, column in writer.history.items()}
+                writer.create_item(self.table, priority=float(priority) + EPSILON, trajectory=row)
+
+    def prepare(self, step: Arrays, priorities: npt.NDArray) -> None:
+        if self.batches is None:
+            options = {"server_address": self.client.server_address, "table": self.table}
+            self.batches = iter(
+                self.dataset(max_in_flight_samples_per_worker=2 * self.batch, **options).batch(self.batch)
+            )
+        self.step = step
+        self.priorities = priorities + EPSILON
+
+    def add(self) -> None:
+        self.client.insert(self.step, {self.table: 1.0})
+
+    def sample(self) -> None:
+        self.drawn = next(self.batches)
+        probabilities = self.drawn.info.probability.numpy()
+        self.weights = (probabilities.min() / probabilities) ** BETA
+        self.rows = {name: tensor.numpy() for name, tensor in self.drawn.data.items()}
+
+    def update(self) -> None:
+        keys = self.drawn.info.key.numpy().tolist()
+        self.client.mutate_priorities(self.table, dict(zip(keys, self.priorities.tolist(), strict=True)))
+
+    def sampled(self) -> Arrays:
+        return self.rows | {"weights": self.weights}
+
+
 class RLlib:
     package = "ray.rllib"
     version_of = "ray"
@@ -540,6 +602,7 @@ BUFFERS: dict[str, Callable[[RowShape, int, int], Any]] = {
     "TorchRL": TorchRL,
     "Flashbax": Flashbax,
     "Flashbax flat": FlashbaxFlat,
+    "Reverb": Reverb,
     "RLlib": RLlib,
     "stable-baselines3": StableBaselines3,
 }

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import peer_buffers
-import peer_picture
+import picture
 import torchrl_extension
 import transitions
 
@@ -227,6 +227,16 @@ def print_table(results: list[dict[str, Any]]) -> None:
             print(f"{library:20}" + "".join(f"{'-':>17}" if c is None else f"{c:17.1f}" for c in cells) + ratio)
 
 
+def merged(reports: list[dict[str, Any]]) -> dict[str, Any]:
+    """One report of several; of a library that is in several of them, the figures of the first."""
+    together = dict(reports[0], versions={}, results=[])
+    for report in reports:
+        seen = {result["library"] for result in together["results"]}
+        together["results"] += [result for result in report["results"] if result["library"] not in seen]
+        together["versions"] = report["versions"] | together["versions"]
+    return together
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", choices=("vector", "image"), default="vector")
@@ -261,16 +271,13 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     warnings.filterwarnings("ignore")  # the libraries warn of each other's versions
     arguments = parse()
-    if arguments.draw:
-        reports = [json.loads(path.read_text()) for path in arguments.draw]
-        report = reports[0] | {"results": [result for each in reports for result in each["results"]]}
-    else:
-        report = run(arguments)
+    reports = [json.loads(path.read_text()) for path in arguments.draw or []]
+    report = merged(reports) if reports else run(arguments)
     print_table(report["results"])
     if arguments.json:
         arguments.json.write_text(json.dumps(report, indent=1) + "\n")
     if arguments.picture:
-        peer_picture.draw(report, arguments.picture)
+        picture.draw(picture.PEERS, picture.of_peers(report), report["machine"], arguments.picture)
 
 
 if __name__ == "__main__":
