@@ -135,15 +135,23 @@ int SumTree::frontier_level(int64_t batch_size) const {
     return level;
 }
 
-void SumTree::draw(const DrawRequest& request, int64_t* indices_out, uint64_t* masses_out,
-                   float* priorities_out) const {
+std::size_t SumTree::draw_scratch_bytes(int64_t batch_size) const {
+    const int64_t n_parts = arrays_.shape.n_nodes[frontier_level(batch_size)];
+    return 2 * ScratchLayout::bytes_of<uint64_t>(batch_size + draw_padding) +
+           ScratchLayout::bytes_of<uint64_t>(n_parts + 1) + ScratchLayout::bytes_of<uint32_t>(batch_size + 1);
+}
+
+void SumTree::draw(const DrawRequest& request, int64_t* indices_out, uint64_t* masses_out, float* priorities_out,
+                   std::byte* scratch) const {
     const int64_t n = request.batch_size;
+    if (scratch == nullptr) {
+        const ScratchPool::Loan loan(scratch_, draw_scratch_bytes(n));
+        draw(request, indices_out, masses_out, priorities_out, loan.data());
+        return;
+    }
     const int level = frontier_level(n);
     const int64_t n_parts = arrays_.shape.n_nodes[level];
-    const ScratchPool::Loan loan(scratch_, 2 * ScratchLayout::bytes_of<uint64_t>(n + draw_padding) +
-                                               ScratchLayout::bytes_of<uint64_t>(n_parts + 1) +
-                                               ScratchLayout::bytes_of<uint32_t>(n + 1));
-    ScratchLayout layout(loan.data());
+    ScratchLayout layout(scratch);
     uint64_t* const targets = layout.array<uint64_t>(n + draw_padding);
     uint64_t* const parts = layout.array<uint64_t>(n + draw_padding);
     uint64_t* const prefix = layout.array<uint64_t>(n_parts + 1);

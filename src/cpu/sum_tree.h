@@ -43,9 +43,10 @@ class SumTree {
     void rebuild();
 
     // Draws leaves in proportion to their masses, total_mass() > 0. Not for PER_WITHOUT_REPLACEMENT. masses_out and
-    // priorities_out may be NULL.
-    void draw(const DrawRequest& request, int64_t* indices_out, uint64_t* masses_out,
-              float* priorities_out = nullptr) const;
+    // priorities_out may be NULL. Throws std::bad_alloc, unless `scratch` has draw_scratch_bytes().
+    void draw(const DrawRequest& request, int64_t* indices_out, uint64_t* masses_out, float* priorities_out = nullptr,
+              std::byte* scratch = nullptr) const;
+    std::size_t draw_scratch_bytes(int64_t batch_size) const;
 
     // The leaves that hold units of mass, each 0 .. total_mass() - 1. masses_out may be NULL.
     void find(int64_t count, const uint64_t* units, int64_t* indices_out, uint64_t* masses_out) const;

@@ -1,12 +1,10 @@
 #include "cpu/tree_backend.h"
 
 #include <algorithm>
+#include <cfloat>
 #include <cinttypes>
-#include <cmath>
-#include <vector>
 
 #include "error.h"
-#include "priority.h"
 
 namespace per::cpu {
 namespace {
@@ -20,16 +18,9 @@ bool is_run(int64_t count, const int64_t* indices) {
 
 void check_priorities(int64_t count, const float* priorities) {
     for (int64_t i = 0; i < count; ++i)
-        if (!(priorities[i] >= 0.0f && priorities[i] <= 0x1.fffffep127f))
+        if (!(priorities[i] >= 0.0f && priorities[i] <= FLT_MAX))
             throw Error(PER_ERROR_INVALID_ARGUMENT, "priorities[%" PRId64 "] is %g: must be finite and >= 0", i,
                         static_cast<double>(priorities[i]));
-}
-
-// The weights of section 3.4, normalised by the largest of the batch, which is that of the smallest mass.
-void write_weights(int64_t count, const uint64_t* masses, double beta, float* weights_out) {
-    const double smallest = static_cast<double>(*std::min_element(masses, masses + count));
-    for (int64_t i = 0; i < count; ++i)
-        weights_out[i] = importance_weight(smallest, static_cast<double>(masses[i]), beta);
 }
 
 }  // namespace
@@ -47,8 +38,10 @@ void CpuTreeBackend::check_indices(int64_t count, const int64_t* indices) const 
 
 void CpuTreeBackend::update(int64_t count, const int64_t* indices, const float* priorities, void*) {
     if (count == 0) return;
-    check_indices(count, indices);
-    check_priorities(count, priorities);
+    if (!tree_.kernels().update.valid(count, indices, priorities, tree_.capacity())) {
+        check_indices(count, indices);
+        check_priorities(count, priorities);
+    }
     if (is_run(count, indices))
         tree_.set_run(indices[0], count, priorities);
     else
@@ -59,11 +52,14 @@ void CpuTreeBackend::sample(const TreeSample& sample, void*) {
     if (sample.scheme == PER_WITHOUT_REPLACEMENT)
         throw Error(PER_ERROR_UNSUPPORTED, "scheme is PER_WITHOUT_REPLACEMENT: not in this version");
     require_mass();
-    std::vector<uint64_t> masses(static_cast<std::size_t>(sample.batch_size));
-    const DrawRequest request = {sample.batch_size, sample.scheme, seed_, step_.fetch_add(1)};
-    tree_.draw(request, sample.indices_out, masses.data());
-    if (sample.priorities_out != nullptr) priorities(sample.batch_size, sample.indices_out, sample.priorities_out, {});
-    if (sample.weights_out != nullptr) write_weights(sample.batch_size, masses.data(), sample.beta, sample.weights_out);
+    const int64_t n = sample.batch_size;
+    const std::size_t draw_bytes = tree_.draw_scratch_bytes(n);
+    const ScratchPool::Loan loan(scratch_, draw_bytes + ScratchLayout::bytes_of<uint64_t>(n));
+    uint64_t* const masses = reinterpret_cast<uint64_t*>(loan.data() + draw_bytes);
+    // From here on nothing fails, so the batch's number is not lost.
+    const DrawRequest request = {n, sample.scheme, seed_, step_.fetch_add(1)};
+    tree_.draw(request, sample.indices_out, masses, sample.priorities_out, loan.data());
+    if (sample.weights_out != nullptr) tree_.kernels().power.weigh(n, masses, sample.beta, sample.weights_out);
 }
 
 void CpuTreeBackend::find(int64_t count, const double* prefix_sums, int64_t* indices_out, void*) {

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "backend.h"
+#include "cpu/scratch.h"
 #include "cpu/sum_tree.h"
 
 namespace per::cpu {
@@ -27,6 +28,7 @@ class CpuTreeBackend final : public TreeBackend {
     void check_indices(int64_t count, const int64_t* indices) const;
 
     SumTree tree_;
+    ScratchPool scratch_;
     uint64_t seed_;
     std::atomic<uint64_t> step_{0};  // batches drawn; each concurrent call takes its own number
 };

@@ -1,0 +1,299 @@
+// Drawing: random numbers, targets, the parts they lie in, and the way down to the leaves.
+#pragma once
+
+#include "cpu/kernels.h"
+#include "cpu/kernels/lanes.h"
+#include "random.h"
+
+namespace per::cpu {
+namespace {
+
+// ---- random numbers and targets
+
+struct Philox {
+    Bits x0, x1, x2, x3;  // words in the lower halves; the upper halves are without meaning
+};
+
+// philox4x32(), a block a lane.
+PER_INLINE Philox philox(uint64_t key, Bits counter, uint64_t step) {
+    uint32_t key0 = static_cast<uint32_t>(key);
+    uint32_t key1 = static_cast<uint32_t>(key >> 32);
+    Philox x = {counter, counter >> 32, each_lane(step), each_lane(step >> 32)};
+    for (int round = 0; round < 10; ++round) {
+        const Bits product0 = multiply_low_halves(x.x0, each_lane(0xD2511F53));
+        const Bits product1 = multiply_low_halves(x.x2, each_lane(0xCD9E8D57));
+        x = {(product1 >> 32) ^ x.x1 ^ each_lane(key0), product1, (product0 >> 32) ^ x.x3 ^ each_lane(key1), product0};
+        key0 += 0x9E3779B9;
+        key1 += 0xBB67AE85;
+    }
+    return x;
+}
+
+PER_INLINE Bits words_to_number(Bits low, Bits high) {
+    return (low & 0xffffffffu) | high << 32;
+}
+
+// Lanes 0 .. of a and b in turn: the first and the second half of that sequence.
+PER_INLINE void interleave(Bits a, Bits b, Bits& first, Bits& second) {
+    if constexpr (lanes == 2) {
+        first = shuffle<0, 2>(a, b);
+        second = shuffle<1, 3>(a, b);
+    } else if constexpr (lanes == 4) {
+        first = shuffle<0, 4, 1, 5>(a, b);
+        second = shuffle<2, 6, 3, 7>(a, b);
+    } else {
+        first = shuffle<0, 8, 1, 9, 2, 10, 3, 11>(a, b);
+        second = shuffle<4, 12, 5, 13, 6, 14, 7, 15>(a, b);
+    }
+}
+
+void random_numbers(uint64_t seed, uint64_t step, uint64_t first, int64_t count, uint64_t* numbers_out) {
+    Bits counter = lane_numbers() + first / 2;
+    for (int64_t i = 0; i < count; i += 2 * lanes) {
+        const Philox x = philox(seed, counter, step);
+        Bits numbers[2];
+        interleave(words_to_number(x.x0, x.x1), words_to_number(x.x2, x.x3), numbers[0], numbers[1]);
+        if (i + 2 * lanes <= count)
+            __builtin_memcpy(numbers_out + i, numbers, sizeof numbers);
+        else
+            __builtin_memcpy(numbers_out + i, numbers, static_cast<size_t>(count - i) * sizeof *numbers_out);
+        counter += lanes;
+    }
+}
+
+// mulhi(), from four products of halves.
+PER_INLINE Bits multiply_high(Bits a, uint64_t factor) {
+    const Bits factor_low = each_lane(factor);
+    const Bits factor_high = each_lane(factor >> 32);
+    const Bits a_high = a >> 32;
+    const Bits middle = multiply_low_halves(a_high, factor_low) + (multiply_low_halves(a, factor_low) >> 32);
+    const Bits lower = multiply_low_halves(a, factor_high) + (middle & 0xffffffffu);
+    return multiply_low_halves(a_high, factor_high) + (middle >> 32) + (lower >> 32);
+}
+
+void stratify(int64_t batch_size, uint64_t total, uint64_t* targets) {
+    const uint64_t width = stratum_width(batch_size);
+    Bits place;
+    for (int l = 0; l < lanes; ++l) place[l] = static_cast<uint64_t>(l) * width;
+    int64_t i = 0;
+    for (; i + lanes <= batch_size; i += lanes) {
+        const Bits fraction = place + multiply_high(load<Bits>(targets + i), width);
+        store(targets + i, multiply_high(fraction, total));
+        place += lanes * width;
+    }
+    for (; i < batch_size; ++i) targets[i] = stratified_target(targets[i], static_cast<uint64_t>(i), width, total);
+}
+
+void spread(int64_t count, uint64_t total, uint64_t* targets) {
+    int64_t i = 0;
+    for (; i + lanes <= count; i += lanes) store(targets + i, multiply_high(load<Bits>(targets + i), total));
+    for (; i < count; ++i) targets[i] = independent_target(targets[i], total);
+}
+
+// ---- the frontier: the level where a batch starts its way down
+
+// The lanes moved up by n, 0 moved in.
+template <int n>
+PER_INLINE Bits move_up(Bits x) {
+    const Bits zero{};
+    if constexpr (lanes == 2) return shuffle<0, 2>(zero, x);
+    if constexpr (lanes == 4 && n == 1) return shuffle<0, 4, 5, 6>(zero, x);
+    if constexpr (lanes == 4 && n == 2) return shuffle<0, 0, 4, 5>(zero, x);
+    if constexpr (lanes == 8 && n == 1) return shuffle<0, 8, 9, 10, 11, 12, 13, 14>(zero, x);
+    if constexpr (lanes == 8 && n == 2) return shuffle<0, 0, 8, 9, 10, 11, 12, 13>(zero, x);
+    if constexpr (lanes == 8 && n == 4) return shuffle<0, 0, 0, 0, 8, 9, 10, 11>(zero, x);
+}
+
+uint64_t sum_prefixes(const uint64_t* numbers, int64_t n, uint64_t* prefix_out) {
+    prefix_out[0] = 0;
+    Bits before{};
+    int64_t i = 0;
+    for (; i + lanes <= n; i += lanes) {
+        Bits sums = load<Bits>(numbers + i);
+        sums += move_up<1>(sums);
+        if constexpr (lanes >= 4) sums += move_up<2>(sums);
+        if constexpr (lanes >= 8) sums += move_up<4>(sums);
+        store(prefix_out + i + 1, sums + before);
+        before += sums[lanes - 1];
+    }
+    uint64_t sum = before[0];
+    for (; i < n; ++i) prefix_out[i + 1] = sum += numbers[i];
+    return sum;
+}
+
+// The number of targets below `bound`, close to `guess`.
+PER_INLINE int64_t count_below(uint64_t bound, int64_t guess, int64_t batch_size, const uint64_t* targets) {
+    int64_t count = guess < batch_size ? guess : batch_size;
+    while (count < batch_size && targets[count] < bound) ++count;
+    while (count > 0 && targets[count - 1] >= bound) --count;
+    return count;
+}
+
+// Below this many units a stratum, the estimates of invert_strata() are too coarse.
+constexpr uint64_t fine_stratum = uint64_t{1} << 24;
+
+// counts[c] becomes the number of parts that end where c targets lie below the end: c is estimated from the end's place
+// among the strata, and exact unless that is near a border of two strata. Of parts with the same c the last one counts.
+PER_INLINE void mark_part_ends(const uint64_t* prefix, int64_t n, int64_t batch_size, const uint64_t* targets,
+                               uint32_t* counts) {
+    const uint64_t total = prefix[n];
+    const double strata_a_unit = static_cast<double>(batch_size) / static_cast<double>(total);
+    const bool fine = total / fine_stratum >= static_cast<uint64_t>(batch_size);
+    int64_t part = 1;
+    for (; fine && part + lanes <= n + 1; part += lanes) {
+        // Ends are below 2^62, and a double's 2^-52 of them is enough.
+        const Real place = small_to_real(load<Bits>(prefix + part) >> 10) * (strata_a_unit * 1024.0);
+        const Real shifted = place + 0x1p52;
+        const Real past = place - (shifted - 0x1p52);  // the nearest border, at -1/2 .. 1/2
+        const Bits nearest = bit_cast<Bits>(shifted) & 0xffffffffu;
+        const Bits stratum = nearest + bit_cast<Bits>(past < 0.0);
+        const Whole near = (past < 0x1p-12) & (past > -0x1p-12);
+        uint64_t strata[lanes];
+        store(strata, stratum);
+        bool any_near = false;
+        for (int l = 0; l < lanes; ++l) any_near |= near[l] != 0;
+        if (__builtin_expect(any_near, 0)) {
+            for (int l = 0; l < lanes; ++l) {
+                const int64_t count =
+                    count_below(prefix[part + l], static_cast<int64_t>(nearest[l]), batch_size, targets);
+                counts[count] = static_cast<uint32_t>(part + l);
+            }
+        } else {
+            for (int l = 0; l < lanes; ++l)
+                counts[strata[l] + (targets[strata[l]] < prefix[part + l])] = static_cast<uint32_t>(part + l);
+        }
+    }
+    for (; part <= n; ++part) {
+        const double place = static_cast<double>(prefix[part]) * strata_a_unit;
+        counts[count_below(prefix[part], static_cast<int64_t>(place), batch_size, targets)] =
+            static_cast<uint32_t>(part);
+    }
+}
+
+void invert_strata(const uint64_t* prefix, int64_t n, int64_t batch_size, uint64_t* targets, uint64_t* parts_out,
+                   uint32_t* counts) {
+    __builtin_memset(counts, 0, static_cast<size_t>(batch_size + 1) * sizeof *counts);
+    for (int64_t i = 0; i < draw_padding; ++i) targets[batch_size + i] = ~uint64_t{0};
+    mark_part_ends(prefix, n, batch_size, targets, counts);
+    uint32_t part = 0;
+    for (int64_t i = 0; i < batch_size; ++i) {
+        part = counts[i] > part ? counts[i] : part;
+        parts_out[i] = part;
+        targets[i] -= prefix[part];
+    }
+}
+
+// ---- the way down
+
+constexpr int64_t block = 16;  // draws that go down together
+static_assert(block <= draw_padding);
+
+// find_child() among the 8 sums of each of `lanes` lines, one draw a lane: lines become those below the children, units
+// those within them.
+PER_INLINE void search_sums(const uint64_t* sums, uint64_t* lines, uint64_t* units) {
+    Whole x[8];
+    for (int first = 0; first < 8; first += lanes) {
+        for (int l = 0; l < lanes; ++l) x[first + l] = load<Whole>(sums + 8 * lines[l] + first);
+        transpose(x + first);
+    }
+    const Whole unit = load<Whole>(units);
+    const Whole beyond = unit + 1;  // GCC makes two compares of <= on 64-bit lanes
+    Whole sum = x[0];
+    Whole child{};
+    Whole rest = unit;
+    for (int k = 0; k < 7; ++k) {
+        const Whole passed = beyond > sum;
+        child -= passed;
+        rest -= x[k] & passed;
+        sum += x[k + 1];
+    }
+    store(units, rest);
+    store(lines, load<Whole>(lines) * 8 + child);
+}
+
+// find_child() among the 16 leaves of each of `lanes` lines.
+PER_INLINE void search_leaves(const float* leaves, const uint64_t* lines, const uint64_t* units, double factor,
+                              int64_t* indices_out) {
+    const Whole beyond = load<Whole>(units) + 1;
+    Whole sum{};
+    Whole child{};
+    for (int first = 0; first < 16; first += lanes) {
+        Floats x[lanes];
+        for (int l = 0; l < lanes; ++l) x[l] = load<Floats>(leaves + 16 * lines[l] + first);
+        transpose(x);
+        for (int k = 0; k < lanes && first + k < 15; ++k) {
+            sum += as_whole(ceiling(to_real(x[k]) * factor));
+            child -= beyond > sum;
+        }
+    }
+    store(indices_out, load<Whole>(lines) * 16 + child);
+}
+
+PER_INLINE void read_leaves(const TreeArrays& tree, int64_t count, const int64_t* indices, uint64_t* masses_out,
+                            float* priorities_out) {
+    for (int64_t i = 0; i < count; i += lanes) {
+        float priorities[lanes];
+        for (int l = 0; l < lanes; ++l) priorities[l] = tree.leaves[indices[i + l]];
+        if (masses_out != nullptr) store(masses_out + i, ceiling(to_real(load<Floats>(priorities)) * tree.factor));
+        if (priorities_out != nullptr) __builtin_memcpy(priorities_out + i, priorities, sizeof priorities);
+    }
+}
+
+PER_INLINE void prefetch_line(const void* address) {
+    __builtin_prefetch(address, 0, 3);
+}
+
+// The line that the next search of each draw of a block reads.
+PER_INLINE void prefetch_block(const TreeArrays& tree, int level, const uint64_t* lines) {
+    const char* const base =
+        level == 0 ? reinterpret_cast<const char*>(tree.leaves) : reinterpret_cast<const char*>(tree.sums[level]);
+    for (int64_t i = 0; i < block; ++i) prefetch_line(base + 64 * lines[i]);
+}
+
+PER_INLINE void finish_block(const TreeArrays& tree, int64_t count, const uint64_t* lines, const uint64_t* units,
+                             int64_t* indices_out, uint64_t* masses_out, float* priorities_out) {
+    int64_t indices[block];
+    uint64_t masses[block];
+    float priorities[block];
+    for (int64_t i = 0; i < block; i += lanes)
+        search_leaves(tree.leaves, lines + i, units + i, tree.factor, indices + i);
+    read_leaves(tree, block, indices, masses, priorities);
+    const size_t n = static_cast<size_t>(count);
+    __builtin_memcpy(indices_out, indices, n * sizeof *indices);
+    if (masses_out != nullptr) __builtin_memcpy(masses_out, masses, n * sizeof *masses);
+    if (priorities_out != nullptr) __builtin_memcpy(priorities_out, priorities, n * sizeof *priorities);
+}
+
+// A software pipeline: while one block searches a level, the lines that the blocks behind it will read are on their way.
+// A block rests `distance` turns between two levels.
+void descend(const TreeArrays& tree, int level, int64_t count, uint64_t* lines, uint64_t* units, int64_t* indices_out,
+             uint64_t* masses_out, float* priorities_out) {
+    constexpr int64_t distance = 2;
+    const int64_t n_blocks = (count + block - 1) / block;
+    for (int64_t i = count; i < n_blocks * block; ++i) {
+        lines[i] = lines[count - 1];
+        units[i] = units[count - 1];
+    }
+    const int n_searches = level;
+    for (int64_t b = 0; b < distance && b < n_blocks; ++b) prefetch_block(tree, level, lines + b * block);
+    for (int64_t turn = 0; turn < n_blocks + n_searches * distance; ++turn) {
+        for (int search = 0; search < n_searches; ++search) {
+            const int64_t b = turn - search * distance;
+            if (b < 0 || b >= n_blocks) continue;
+            const int from = level - search;
+            for (int64_t i = b * block; i < (b + 1) * block; i += lanes)
+                search_sums(tree.sums[from], lines + i, units + i);
+            prefetch_block(tree, from - 1, lines + b * block);
+        }
+        if (turn + distance < n_blocks) prefetch_block(tree, level, lines + (turn + distance) * block);
+        const int64_t b = turn - n_searches * distance;
+        if (b < 0) continue;
+        const int64_t at = b * block;
+        finish_block(tree, count - at < block ? count - at : block, lines + at, units + at, indices_out + at,
+                     masses_out == nullptr ? nullptr : masses_out + at,
+                     priorities_out == nullptr ? nullptr : priorities_out + at);
+    }
+}
+
+}  // namespace
+}  // namespace per::cpu

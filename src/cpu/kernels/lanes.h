@@ -1,0 +1,170 @@
+// Vectors of lanes in the compilers' own extensions: 8 of 64 bits with AVX-512, 4 with AVX2, 2 otherwise. The few
+// operations that the extensions do not express are here, and only here, in intrinsics.
+//
+// All of this directory is compiled once for each instruction set. Nothing in it may have external linkage except the
+// table of kernels: an inline function or a template of the standard library would become a weak symbol, and the linker
+// could keep the copy with AVX-512 for everybody.
+#pragma once
+
+#include <stdint.h>
+
+#if defined(__x86_64__)
+#if defined(__GNUC__) && !defined(__clang__)
+// GCC 12 warns of its own header's deliberately undefined vectors.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+#include <immintrin.h>
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+#include "host_device.h"
+
+namespace per::cpu {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int lanes = 8;
+#elif defined(__AVX2__)
+constexpr int lanes = 4;
+#else
+constexpr int lanes = 2;
+#endif
+
+typedef uint64_t Bits __attribute__((vector_size(8 * lanes)));
+typedef int64_t Whole __attribute__((vector_size(8 * lanes)));
+typedef double Real __attribute__((vector_size(8 * lanes)));
+typedef float Floats __attribute__((vector_size(4 * lanes)));
+typedef int32_t FloatMask __attribute__((vector_size(4 * lanes)));
+
+#define PER_INLINE [[gnu::always_inline]] inline
+
+template <class Vector>
+PER_INLINE Vector load(const void* from) {
+    Vector vector;
+    __builtin_memcpy(&vector, from, sizeof vector);
+    return vector;
+}
+
+template <class Vector>
+PER_INLINE void store(void* to, Vector vector) {
+    __builtin_memcpy(to, &vector, sizeof vector);
+}
+
+// Lanes chosen from two vectors; those of b count from `lanes`.
+template <int... from, class Vector>
+PER_INLINE Vector shuffle(Vector a, Vector b) {
+#if defined(__clang__)
+    return __builtin_shufflevector(a, b, from...);
+#else
+    if constexpr (sizeof(a[0]) == 8)
+        return __builtin_shuffle(a, b, Whole{from...});
+    else
+        return __builtin_shuffle(a, b, FloatMask{from...});
+#endif
+}
+
+// Rows to columns: lane l of x[k] becomes lane k of x[l].
+template <class Vector>
+PER_INLINE void transpose(Vector* x) {
+    if constexpr (lanes == 2) {
+        const Vector a = shuffle<0, 2>(x[0], x[1]);
+        x[1] = shuffle<1, 3>(x[0], x[1]);
+        x[0] = a;
+    } else if constexpr (lanes == 4) {
+        const Vector a = shuffle<0, 4, 2, 6>(x[0], x[1]);
+        const Vector b = shuffle<1, 5, 3, 7>(x[0], x[1]);
+        const Vector c = shuffle<0, 4, 2, 6>(x[2], x[3]);
+        const Vector d = shuffle<1, 5, 3, 7>(x[2], x[3]);
+        x[0] = shuffle<0, 1, 4, 5>(a, c);
+        x[1] = shuffle<0, 1, 4, 5>(b, d);
+        x[2] = shuffle<2, 3, 6, 7>(a, c);
+        x[3] = shuffle<2, 3, 6, 7>(b, d);
+    } else {
+        Vector pairs[8], quads[8];
+        for (int i = 0; i < 8; i += 2) {
+            pairs[i] = shuffle<0, 8, 2, 10, 4, 12, 6, 14>(x[i], x[i + 1]);
+            pairs[i + 1] = shuffle<1, 9, 3, 11, 5, 13, 7, 15>(x[i], x[i + 1]);
+        }
+        for (int half = 0; half < 8; half += 4)
+            for (int i = half; i < half + 2; ++i) {
+                quads[i] = shuffle<0, 1, 8, 9, 4, 5, 12, 13>(pairs[i], pairs[i + 2]);
+                quads[i + 2] = shuffle<2, 3, 10, 11, 6, 7, 14, 15>(pairs[i], pairs[i + 2]);
+            }
+        for (int i = 0; i < 4; ++i) {
+            x[i] = shuffle<0, 1, 2, 3, 8, 9, 10, 11>(quads[i], quads[i + 4]);
+            x[i + 4] = shuffle<4, 5, 6, 7, 12, 13, 14, 15>(quads[i], quads[i + 4]);
+        }
+    }
+}
+
+// The same bits, signed: numbers below 2^63 compare faster so.
+PER_INLINE Whole as_whole(Bits x) {
+    return bit_cast<Whole>(x);
+}
+
+PER_INLINE Bits each_lane(uint64_t value) {
+    return Bits{} + value;
+}
+
+// 0, 1, 2, ..
+PER_INLINE Bits lane_numbers() {
+    Bits numbers;
+    for (int l = 0; l < lanes; ++l) numbers[l] = static_cast<uint64_t>(l);
+    return numbers;
+}
+
+// The products of the lower 32 bits.
+PER_INLINE Bits multiply_low_halves(Bits a, Bits b) {
+#if defined(__AVX512F__)
+    return reinterpret_cast<Bits>(_mm512_mul_epu32(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+#elif defined(__AVX2__)
+    return reinterpret_cast<Bits>(_mm256_mul_epu32(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
+#elif defined(__SSE2__)
+    return reinterpret_cast<Bits>(_mm_mul_epu32(reinterpret_cast<__m128i>(a), reinterpret_cast<__m128i>(b)));
+#elif defined(__aarch64__)
+    return reinterpret_cast<Bits>(
+        vmull_u32(vmovn_u64(reinterpret_cast<uint64x2_t>(a)), vmovn_u64(reinterpret_cast<uint64x2_t>(b))));
+#else
+    return (a & 0xffffffffu) * (b & 0xffffffffu);
+#endif
+}
+
+// ceil(x) of 0 <= x < 2^52.
+PER_INLINE Bits ceiling(Real x) {
+#if defined(__AVX512DQ__)
+    return reinterpret_cast<Bits>(
+        _mm512_cvt_roundpd_epu64(reinterpret_cast<__m512d>(x), _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC));
+#elif defined(__aarch64__)
+    return reinterpret_cast<Bits>(vcvtpq_u64_f64(reinterpret_cast<float64x2_t>(x)));
+#else
+    // Adding 2^52 rounds to a whole number and leaves it in the low bits.
+#if defined(__AVX2__)
+    const Real up = reinterpret_cast<Real>(_mm256_ceil_pd(reinterpret_cast<__m256d>(x)));
+#else
+    const Real nearest = (x + 0x1p52) - 0x1p52;
+    const Real up = nearest < x ? nearest + 1.0 : nearest;
+#endif
+    return bit_cast<Bits>(up + 0x1p52) ^ bit_cast<Bits>(Real{} + 0x1p52);
+#endif
+}
+
+PER_INLINE Real to_real(Floats x) {
+    return __builtin_convertvector(x, Real);
+}
+PER_INLINE Floats to_floats(Real x) {
+    return __builtin_convertvector(x, Floats);
+}
+
+// As a double, exactly, of numbers below 2^52.
+PER_INLINE Real small_to_real(Bits x) {
+    return bit_cast<Real>(x | bit_cast<Bits>(Real{} + 0x1p52)) - 0x1p52;
+}
+
+}  // namespace
+}  // namespace per::cpu

@@ -1,0 +1,53 @@
+// Powers of many numbers: priority.h, a number a lane.
+#pragma once
+
+#include "cpu/kernels.h"
+#include "cpu/kernels/lanes.h"
+#include "priority.h"
+
+namespace per::cpu {
+namespace {
+
+// leaf_priority() of each lane; `of_zero` is 0^alpha.
+PER_INLINE Floats raise_lanes(Floats priority, double alpha, double of_zero) {
+    const Real x = to_real(priority);
+    const Real power = clamp_to_positive_float(power_of<Real, Bits>(x, alpha));
+    return to_floats(x == 0.0 ? Real{} + of_zero : power);
+}
+
+void raise(int64_t count, const float* priorities, double alpha, float* powers_out) {
+    const double of_zero = alpha == 0.0 ? 1.0 : 0.0;
+    int64_t i = 0;
+    for (; i + lanes <= count; i += lanes)
+        store(powers_out + i, raise_lanes(load<Floats>(priorities + i), alpha, of_zero));
+    for (; i < count; ++i) powers_out[i] = leaf_priority(priorities[i], alpha);
+}
+
+PER_INLINE double smallest_of(int64_t count, const uint64_t* masses) {
+    Whole least = Whole{} + static_cast<int64_t>(masses[0]);
+    int64_t i = 0;
+    for (; i + lanes <= count; i += lanes) {
+        const Whole mass = load<Whole>(masses + i);
+        least = mass < least ? mass : least;
+    }
+    int64_t smallest = least[0];
+    for (int l = 1; l < lanes; ++l) smallest = least[l] < smallest ? least[l] : smallest;
+    for (; i < count; ++i) {
+        const int64_t mass = static_cast<int64_t>(masses[i]);
+        smallest = mass < smallest ? mass : smallest;
+    }
+    return static_cast<double>(smallest);
+}
+
+void weigh(int64_t count, const uint64_t* masses, double beta, float* weights_out) {
+    const double smallest = smallest_of(count, masses);
+    int64_t i = 0;
+    for (; i + lanes <= count; i += lanes) {
+        const Real ratio = smallest / small_to_real(load<Bits>(masses + i));
+        store(weights_out + i, to_floats(power_of<Real, Bits>(ratio, beta)));
+    }
+    for (; i < count; ++i) weights_out[i] = importance_weight(smallest, static_cast<double>(masses[i]), beta);
+}
+
+}  // namespace
+}  // namespace per::cpu

@@ -1,0 +1,18 @@
+// The table of one instruction set. Its file defines PER_KERNELS, the table's name, and PER_KERNELS_NAME, PER_ISA's.
+#pragma once
+
+#include "cpu/kernels/draw.h"
+#include "cpu/kernels/power.h"
+#include "cpu/kernels/update.h"
+
+namespace per::cpu {
+
+extern const Kernels PER_KERNELS;
+const Kernels PER_KERNELS = {
+    PER_KERNELS_NAME,
+    {random_numbers, stratify, spread, sum_prefixes, invert_strata, descend},
+    {valid, sum_masses, largest_of, apply, refresh},
+    {raise, weigh},
+};
+
+}  // namespace per::cpu

@@ -1,0 +1,120 @@
+// Updating: checks, sums and the way up from the leaves.
+#pragma once
+
+#include <float.h>
+
+#include "cpu/kernels.h"
+#include "cpu/kernels/lanes.h"
+
+namespace per::cpu {
+namespace {
+
+PER_INLINE uint64_t sum_of_lanes(Bits x) {
+    if constexpr (lanes == 8) x += shuffle<4, 5, 6, 7, 0, 1, 2, 3>(x, x);
+    if constexpr (lanes == 8) x += shuffle<2, 3, 0, 1, 6, 7, 4, 5>(x, x);
+    if constexpr (lanes == 4) x += shuffle<2, 3, 0, 1>(x, x);
+    return x[0] + x[1];
+}
+
+PER_INLINE Bits masses_of(const float* priorities, double factor) {
+    return ceiling(to_real(load<Floats>(priorities)) * factor);
+}
+
+bool valid(int64_t count, const int64_t* indices, const float* priorities, int64_t capacity) {
+    Whole outside{};  // negative where an index is
+    FloatMask bad{};
+    int64_t i = 0;
+    for (; i + lanes <= count; i += lanes) {
+        const Whole index = load<Whole>(indices + i);
+        outside |= index | (capacity - 1 - index);
+        const Floats priority = load<Floats>(priorities + i);
+        bad |= ~((priority >= 0.0f) & (priority <= FLT_MAX));
+    }
+    bool any_bad = false;
+    for (int l = 0; l < lanes; ++l) any_bad |= outside[l] < 0 || bad[l] != 0;
+    for (; i < count; ++i) {
+        any_bad |= indices[i] < 0 || indices[i] >= capacity;
+        any_bad |= !(priorities[i] >= 0.0f && priorities[i] <= FLT_MAX);
+    }
+    return !any_bad;
+}
+
+void sum_masses(int64_t count, const float* priorities, double factor, uint64_t& high, uint64_t& low) {
+    // So many masses below 2^52 fit a lane, and all lanes together 64 bits.
+    constexpr int64_t run = 512 * lanes;
+    unsigned __int128 sum = 0;
+    int64_t i = 0;
+    while (i + lanes <= count) {
+        Bits part{};
+        const int64_t end = count - i < run ? count : i + run;
+        for (; i + lanes <= end; i += lanes) part += masses_of(priorities + i, factor);
+        sum += sum_of_lanes(part);
+    }
+    for (; i < count; ++i) sum += mass_of(priorities[i], factor);
+    high = static_cast<uint64_t>(sum >> 64);
+    low = static_cast<uint64_t>(sum);
+}
+
+float largest_of(int64_t count, const float* priorities) {
+    Floats most{};
+    int64_t i = 0;
+    for (; i + lanes <= count; i += lanes) {
+        const Floats priority = load<Floats>(priorities + i);
+        most = priority > most ? priority : most;
+    }
+    float largest = 0.0f;
+    for (int l = 0; l < lanes; ++l) largest = most[l] > largest ? most[l] : largest;
+    for (; i < count; ++i) largest = priorities[i] > largest ? priorities[i] : largest;
+    return largest;
+}
+
+PER_INLINE void prefetch_to_write(const void* address) {
+    __builtin_prefetch(address, 1, 3);
+}
+
+// The lines that an update of a leaf changes. Three levels of sums: those above stay in the cache by themselves.
+PER_INLINE void prefetch_path(const TreeArrays& tree, int last_level, int64_t index) {
+    prefetch_to_write(tree.leaves + index);
+    if (last_level >= 1) prefetch_to_write(tree.sums[1] + (index >> 4));
+    if (last_level >= 2) prefetch_to_write(tree.sums[2] + (index >> 7));
+    if (last_level >= 3) prefetch_to_write(tree.sums[3] + (index >> 10));
+}
+
+void apply(const TreeArrays& tree, int last_level, int64_t count, const int64_t* indices, const float* priorities) {
+    constexpr int64_t ahead = 16;
+    constexpr int64_t run = 128;
+    for (int64_t i = 0; i < ahead && i < count; ++i) prefetch_path(tree, last_level, indices[i]);
+    for (int64_t first = 0; first < count; first += run) {
+        uint64_t masses[run];
+        const int64_t n = count - first < run ? count - first : run;
+        int64_t i = 0;
+        for (; i + lanes <= n; i += lanes) store(masses + i, masses_of(priorities + first + i, tree.factor));
+        for (; i < n; ++i) masses[i] = mass_of(priorities[first + i], tree.factor);
+        for (i = 0; i < n; ++i) {
+            const int64_t at = first + i;
+            if (at + ahead < count) prefetch_path(tree, last_level, indices[at + ahead]);
+            float& leaf = tree.leaves[indices[at]];
+            const uint64_t difference = masses[i] - mass_of(leaf, tree.factor);
+            leaf = priorities[at] + 0.0f;  // -0 becomes 0
+            int64_t node = indices[at] >> 4;
+            for (int level = 1; level <= last_level; ++level, node >>= 3) tree.sums[level][node] += difference;
+        }
+    }
+}
+
+void refresh(const TreeArrays& tree, int level, int64_t first, int64_t last) {
+    for (int64_t node = first; node <= last; ++node) {
+        Bits sum{};
+        if (level == 1) {
+            for (int64_t i = 0; i < leaves_per_line; i += lanes)
+                sum += masses_of(tree.leaves + node * leaves_per_line + i, tree.factor);
+        } else {
+            for (int64_t i = 0; i < sums_per_line; i += lanes)
+                sum += load<Bits>(tree.sums[level - 1] + node * sums_per_line + i);
+        }
+        tree.sums[level][node] = sum_of_lanes(sum);
+    }
+}
+
+}  // namespace
+}  // namespace per::cpu
