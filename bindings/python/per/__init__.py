@@ -22,7 +22,8 @@ from per._library import path as library_path
 from per._library import version as _version
 from per.batch import Batch
 from per.field import Field
-from per.replay import ReplayBuffer, Statistics
+from per.replay import ReplayBuffer
+from per.statistics import Statistics
 from per.tree import Draw, Mass, SumTree
 
 __version__ = _version()

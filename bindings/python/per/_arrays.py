@@ -50,9 +50,10 @@ def numpy_dtype(name: str) -> np.dtype[Any] | None:
     if name != "bfloat16":
         return np.dtype(name)
     try:
-        return np.dtype(importlib.import_module("ml_dtypes").bfloat16)
+        dtype: np.dtype[Any] = np.dtype(importlib.import_module("ml_dtypes").bfloat16)
     except ImportError:
         return None
+    return dtype
 
 
 def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
@@ -151,17 +152,27 @@ def as_writable(target: Any, name: str) -> tuple[Array, int]:
     return array, code
 
 
-def as_int64(source: object, name: str) -> Int64s:
-    """Whole numbers as int64 in one row.
+def as_whole(source: object, name: str, dtype: type[np.int64] | type[np.uint64]) -> Array:
+    """Whole numbers as int64 or uint64 in one row.
 
-    Raises InvalidArgument for elements of another kind and for numbers above 2^63 - 1.
+    Raises InvalidArgument for elements of another kind and for numbers that do not fit.
     """
-    array, _ = as_array(source, name)
-    if array.dtype.kind not in "iu" and array.size:
-        raise InvalidArgument(f"{name} has dtype {array.dtype}; allowed: whole numbers")
-    if array.dtype == np.uint64 and array.size and int(array.max()) > np.iinfo(np.int64).max:
-        raise InvalidArgument(f"{name} has {int(array.max())}; allowed: what fits int64")
-    return array.astype(np.int64, copy=False).reshape(-1)
+    array, code = as_array(source, name)
+    if array.size == 0:
+        return np.zeros(0, dtype)
+    if array.dtype.kind not in "iu" or code == BFLOAT16:
+        raise InvalidArgument(f"{name} has dtype {_library.name_of('per_dtype', code)}; allowed: whole numbers")
+    if not np.can_cast(array.dtype, dtype):
+        allowed = np.iinfo(dtype)
+        for extreme in (int(array.min()), int(array.max())):
+            if not allowed.min <= extreme <= allowed.max:
+                raise InvalidArgument(f"{name} has {extreme}; allowed: {allowed.min} to {allowed.max}")
+    return array.astype(dtype, copy=False).reshape(-1)
+
+
+def as_int64(source: object, name: str) -> Int64s:
+    """Whole numbers as int64 in one row."""
+    return as_whole(source, name, np.int64)
 
 
 def as_ids(source: object, name: str = "ids") -> Int64s:

@@ -75,7 +75,7 @@ def _in_bytes(layout: Layout) -> dict[str, Any]:
     outputs = []
     for output in layout.batch:
         if output.member in ("fields", "next_fields"):
-            index = output.index + (count if output.member == "next_fields" else 0)
+            index = output.field + (count if output.member == "next_fields" else 0)
             offset = ffi.sizeof("per_batch") + index * pointer_size
         else:
             offset = ffi.offsetof("per_batch", output.member)

@@ -141,7 +141,7 @@ class Exchange:
             shape = (size, *output.shape)
             if array.shape != shape or code != _arrays.DTYPES[output.dtype]:
                 raise InvalidArgument(
-                    f"out.{output.name} is {_options.name_of('per_dtype', code)}{list(array.shape)}; "
+                    f"out.{output.name} is {_library.name_of('per_dtype', code)}{list(array.shape)}; "
                     f"allowed: {output.dtype}{list(shape)}, as sample() of this buffer gave it"
                 )
             _enter(batch, pointers, output, array)
@@ -188,6 +188,6 @@ def _enter(batch: Any, pointers: dict[str, Any], output: Output, array: _arrays.
     """Lets per_batch point at an output's memory."""
     address = ffi.cast("void *", array.__array_interface__["data"][0])
     if output.member in pointers:
-        pointers[output.member][output.index] = address
+        pointers[output.member][output.field] = address
     else:
         setattr(batch, output.member, address)

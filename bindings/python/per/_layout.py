@@ -25,8 +25,8 @@ class Output(NamedTuple):
     dtype: str
     member: str
     """of per_batch"""
-    index: int
-    """of the field, where the member has one pointer for each"""
+    field: int
+    """its number, where the member has one pointer for each"""
 
 
 class Layout(NamedTuple):

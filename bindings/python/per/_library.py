@@ -80,6 +80,11 @@ def choices(enum: str) -> dict[str, int]:
     return {"_".join(names[number].split("_")[shared:]).lower(): number for number in sorted(names)}
 
 
+def name_of(enum: str, number: int) -> str:
+    """The name of a choice of an enum."""
+    return next(name for name, value in choices(enum).items() if value == number)
+
+
 def version() -> str:
     """The version of the loaded library."""
     text: str = ffi.string(lib.per_version()).decode()

@@ -49,25 +49,45 @@ def number(enum: str, argument: str, name: object) -> int:
     return allowed[name]
 
 
-def name_of(enum: str, number: int) -> str:
-    """The name of a choice given by number."""
-    return next(name for name, value in _library.choices(enum).items() if value == number)
+_SAMPLE_OPTIONS = ffi.typeof("per_sample_options *")
+_SAMPLE_DEFAULTS = _library.new("per_sample_options")
 
 
-def sample_options(given: Mapping[str, Any]) -> Any:
+def sample_options(
+    beta: float | None,
+    scheme: str | None,
+    prioritization: str | None,
+    uniform_fraction: float | None,
+    normalize_weights: str | None,
+    n_step: int | None,
+) -> Any:
     """The per_sample_options with the arguments that are not None.
 
     The values that stand for "the buffer's" in C are no values of an argument.
     """
-    options = _library.new("per_sample_options")
-    chosen = {name: value for name, value in given.items() if value is not None}
-    for name in chosen.keys() & {"beta", "uniform_fraction"}:
-        if (value := real(name, chosen[name])) != value:
-            raise InvalidArgument(f"{name} is nan; allowed: a number")
-    if "n_step" in chosen and whole("n_step", chosen["n_step"]) == 0:
-        raise InvalidArgument("n_step is 0; allowed: 1 to the buffer's n_step")
-    set_options(options, chosen)
+    options = ffi.new(_SAMPLE_OPTIONS, _SAMPLE_DEFAULTS[0])
+    if beta is not None:
+        options.beta = _number("beta", beta)
+    if uniform_fraction is not None:
+        options.uniform_fraction = _number("uniform_fraction", uniform_fraction)
+    if n_step is not None:
+        options.n_step = whole("n_step", n_step)
+        if n_step == 0:
+            raise InvalidArgument("n_step is 0; allowed: 1 to the buffer's n_step")
+    if scheme is not None:
+        options.scheme = number("per_scheme", "scheme", scheme)
+    if prioritization is not None:
+        options.prioritization = number("per_prioritization", "prioritization", prioritization)
+    if normalize_weights is not None:
+        options.normalize_weights = number("per_normalization", "normalize_weights", normalize_weights)
     return options
+
+
+def _number(argument: str, value: object) -> float:
+    number = real(argument, value)
+    if number != number:
+        raise InvalidArgument(f"{argument} is nan; allowed: a number")
+    return number
 
 
 def device(argument: object) -> tuple[int, int]:

@@ -150,10 +150,8 @@ class Batch(Mapping[str, Any]):
         return Batch, (dict(self),)
 
     def __repr__(self) -> str:
-        lines: list[str] = []
-        for name, value in self.items():
-            map_arrays(value, lambda array, name=name: lines.append(f"{name} {_described(array)}"))
-        return f"per.Batch({', '.join(lines)})"
+        described = (f"{name} {map_arrays(value, _described)}".replace("'", "") for name, value in self.items())
+        return f"per.Batch({', '.join(described)})"
 
 
 class JaxBatch(Batch):

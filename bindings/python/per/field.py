@@ -7,7 +7,7 @@ import operator
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from per import _arrays, _options
+from per import _arrays, _library, _options
 from per._errors import InvalidArgument
 from per._library import ffi
 
@@ -82,8 +82,8 @@ def from_c(array: Any, count: int) -> dict[str, Field]:
     return {
         ffi.string(field.name).decode(): Field(
             tuple(field.shape[0 : field.ndim]) if field.ndim else (),
-            _options.name_of("per_dtype", field.dtype),
-            _options.name_of("per_role", field.role),
+            _library.name_of("per_dtype", field.dtype),
+            _library.name_of("per_role", field.role),
             field.stack,
         )
         for field in array[0:count]

@@ -131,7 +131,7 @@ class ReplayBuffer:
         check(lib.per_replay_describe(handle, options))
         self._fields = from_c(options.fields, options.n_fields)
         self._n_envs, self._capacity = int(options.n_envs), int(options.capacity)
-        self._autoreset = _options.name_of("per_autoreset", options.autoreset)
+        self._autoreset = _library.name_of("per_autoreset", options.autoreset)
         self._device, self._kind = device, kind
         layout = layout_of(self._fields, self._n_envs)
         _kinds.check_dtypes(kind, layout)
@@ -292,10 +292,9 @@ class ReplayBuffer:
             Empty if no transition is live; InvalidArgument. A call that fails is no draw.
         """
         options, address = None, 0
-        if not (beta is scheme is prioritization is uniform_fraction is normalize_weights is n_step is None):
-            given = {"beta": beta, "scheme": scheme, "prioritization": prioritization, "n_step": n_step}
-            given |= {"uniform_fraction": uniform_fraction, "normalize_weights": normalize_weights}
-            options = _options.sample_options(given)
+        has_choice = scheme is not None or prioritization is not None or normalize_weights is not None
+        if has_choice or beta is not None or uniform_fraction is not None or n_step is not None:
+            options = _options.sample_options(beta, scheme, prioritization, uniform_fraction, normalize_weights, n_step)
             address = int(ffi.cast("uintptr_t", options))
         if out is not None:
             self._exchange.sample(batch_size, address, self._arrays_of(out))

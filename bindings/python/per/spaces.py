@@ -111,7 +111,7 @@ def _autoreset(env: Any, is_vector: bool) -> str:
         return "next_step" if _wrapper_of(env, "Autoreset") is not None else "disabled"
     mode = (env.metadata or {}).get("autoreset_mode")
     words = {"NextStep": "next_step", "SameStep": "same_step", "Disabled": "disabled"}
-    name = words.get(getattr(mode, "value", mode))
+    name = words.get(str(getattr(mode, "value", mode)))
     if name is None:
         raise InvalidArgument(
             f"env.metadata has autoreset_mode {mode!r}; allowed: an AutoresetMode of Gymnasium. "

@@ -136,12 +136,7 @@ class SumTree:
         Raises:
             Empty if all priorities are 0; InvalidArgument.
         """
-        array, code = _arrays.as_array(units, "units")
-        if array.size and (array.dtype.kind not in "iu" or code == _arrays.BFLOAT16 or int(array.min()) < 0):
-            raise InvalidArgument(
-                f"units has dtype {array.dtype} or a negative entry; allowed: 0 to the total mass - 1"
-            )
-        unit = array.astype(np.uint64, copy=False).reshape(-1)
+        unit = _arrays.as_whole(units, "units", np.uint64)
         indices = np.empty(unit.size, np.int64)
         check(
             lib.per_tree_find_mass(self._open(), unit.size, ffi.from_buffer("uint64_t[]", unit), _int64(indices), NULL)
