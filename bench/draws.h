@@ -1,6 +1,7 @@
 #ifndef PER_BENCH_DRAWS_H
 #define PER_BENCH_DRAWS_H
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
