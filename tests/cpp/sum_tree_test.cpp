@@ -75,8 +75,10 @@ void expect_same_draws(const SumTree& tree, const NaiveTree& naive, const DrawRe
 
 class RandomOperations {
  public:
-    RandomOperations(int64_t capacity, uint64_t seed)
-        : numbers_(seed), tree_(capacity), naive_{std::vector<float>(static_cast<std::size_t>(capacity))} {}
+    RandomOperations(int64_t capacity, const Kernels& kernels)
+        : numbers_(static_cast<uint64_t>(capacity)),
+          tree_(capacity, kernels),
+          naive_{std::vector<float>(static_cast<std::size_t>(capacity))} {}
 
     void step() {
         switch (numbers_() % 8) {
@@ -164,11 +166,15 @@ class RandomOperations {
 };
 
 TEST(SumTree, equals_a_naive_tree_after_every_operation) {
-    for (const int64_t capacity : {1, 2, 15, 16, 17, 31, 33, 128, 129, 777, 1025, 8300}) {
-        RandomOperations operations(capacity, static_cast<uint64_t>(capacity));
-        for (int step = 0; step < (capacity > 1000 ? 60 : 300); ++step) {
-            operations.step();
-            if (testing::Test::HasFatalFailure()) FAIL() << "capacity " << capacity << ", step " << step;
+    for (const char* const name : {"baseline", "v3", "v4"}) {
+        const Kernels* const kernels = kernels_named(name);
+        if (kernels == nullptr) continue;
+        for (const int64_t capacity : {1, 2, 15, 16, 17, 31, 33, 128, 129, 777, 1025, 8300}) {
+            RandomOperations operations(capacity, *kernels);
+            for (int step = 0; step < (capacity > 1000 ? 60 : 300); ++step) {
+                operations.step();
+                if (testing::Test::HasFatalFailure()) FAIL() << name << ", capacity " << capacity << ", step " << step;
+            }
         }
     }
 }

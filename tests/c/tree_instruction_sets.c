@@ -1,0 +1,29 @@
+/* PER_ISA names the instruction set; a name that is none is an error when a tree is created, not a silent choice. */
+#define _POSIX_C_SOURCE 200809L
+#include "tree_check.h"
+
+int main(void) {
+    per_tree_options options;
+    per_tree* tree = (per_tree*)&options;
+    per_status status;
+    CHECK_OK(per_tree_options_init(&options, sizeof options));
+    options.capacity = 10;
+    setenv("PER_ISA", "v9", 1);
+    CHECK_FAILS(per_tree_create(&options, &tree), PER_ERROR_INVALID_ARGUMENT, "PER_ISA is \"v9\"");
+    CHECK(tree == NULL);
+    setenv("PER_ISA", "V3", 1);
+    CHECK_FAILS(per_tree_create(&options, &tree), PER_ERROR_INVALID_ARGUMENT, "baseline");
+#if defined(__x86_64__)
+    /* This one is known; a machine may still lack it, and then says so. */
+    setenv("PER_ISA", "v4", 1);
+    status = per_tree_create(&options, &tree);
+    if (status != PER_OK) CHECK(status == PER_ERROR_UNSUPPORTED && strstr(per_last_error(), "v4") != NULL);
+    per_tree_free(tree);
+#else
+    (void)status;
+#endif
+    setenv("PER_ISA", "baseline", 1);
+    CHECK_OK(per_tree_create(&options, &tree));
+    per_tree_free(tree);
+    return 0;
+}

@@ -1,0 +1,208 @@
+// Each variant of the kernels computes, bit for bit, what the functions shared with the device compute one by one.
+#include "cpu/kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "cpu/sum_tree.h"
+#include "priority.h"
+#include "random.h"
+
+namespace per::cpu {
+namespace {
+
+class EachVariant : public testing::TestWithParam<const char*> {
+ protected:
+    void SetUp() override {
+        kernels_ = kernels_named(GetParam());
+        if (kernels_ == nullptr) GTEST_SKIP() << "this machine does not have " << GetParam();
+    }
+
+    const Kernels* kernels_ = nullptr;
+    std::mt19937_64 numbers_{1};
+};
+
+INSTANTIATE_TEST_SUITE_P(Kernels, EachVariant, testing::Values("baseline", "v3", "v4"),
+                         [](const auto& variant) { return std::string(variant.param); });
+
+TEST_P(EachVariant, is_named_as_asked) {
+    EXPECT_STREQ(kernels_->name, GetParam());
+}
+
+TEST_P(EachVariant, random_numbers_are_those_of_random64) {
+    for (const int64_t count : {0, 1, 2, 3, 15, 16, 17, 31, 32, 33, 1000}) {
+        std::vector<uint64_t> drawn(static_cast<std::size_t>(count) + 1, 7);
+        const uint64_t seed = numbers_();
+        const uint64_t step = numbers_();
+        const uint64_t first = numbers_() & ~uint64_t{1};
+        kernels_->draw.random_numbers(seed, step, first, count, drawn.data());
+        for (int64_t i = 0; i < count; ++i) EXPECT_EQ(drawn[i], random64(seed, step, first + static_cast<uint64_t>(i)));
+        EXPECT_EQ(drawn[count], 7u);
+    }
+}
+
+TEST_P(EachVariant, targets_are_those_of_the_shared_functions) {
+    for (const int64_t n : {1, 2, 7, 8, 9, 100, 257}) {
+        for (const uint64_t total : {uint64_t{1}, uint64_t{1000}, (uint64_t{1} << 62) - 1}) {
+            std::vector<uint64_t> random(static_cast<std::size_t>(n));
+            for (uint64_t& number : random) number = numbers_();
+            random[0] = ~uint64_t{0};
+            std::vector<uint64_t> stratified = random;
+            std::vector<uint64_t> spread = random;
+            kernels_->draw.stratify(n, total, stratified.data());
+            kernels_->draw.spread(n, total, spread.data());
+            for (int64_t i = 0; i < n; ++i) {
+                EXPECT_EQ(stratified[i],
+                          stratified_target(random[i], static_cast<uint64_t>(i), stratum_width(n), total));
+                EXPECT_EQ(spread[i], independent_target(random[i], total));
+            }
+        }
+    }
+}
+
+TEST_P(EachVariant, prefix_sums_are_exact) {
+    for (const int64_t n : {1, 7, 8, 9, 64, 777}) {
+        std::vector<uint64_t> parts(static_cast<std::size_t>(n));
+        std::vector<uint64_t> prefix(parts.size() + 2, 7);
+        for (uint64_t& part : parts) part = numbers_() >> 12;
+        uint64_t sum = 0;
+        EXPECT_EQ(kernels_->draw.sum_prefixes(parts.data(), n, prefix.data()), prefix[n]);
+        for (int64_t i = 0; i < n; sum += parts[i++]) EXPECT_EQ(prefix[i], sum);
+        EXPECT_EQ(prefix[n], sum);
+        EXPECT_EQ(prefix[n + 1], 7u);
+    }
+}
+
+// Parts of all widths, from nothing to many strata; targets at the very ends of strata and parts too.
+TEST_P(EachVariant, strata_are_inverted_exactly) {
+    for (int round = 0; round < 3000; ++round) {
+        const int64_t n = 1 + static_cast<int64_t>(numbers_() % 300);
+        const int64_t batch_size = 1 + static_cast<int64_t>(numbers_() % 150);
+        std::vector<uint64_t> prefix(static_cast<std::size_t>(n) + 1);
+        const int bits = static_cast<int>(numbers_() % 52);  // from strata of a few units to fine ones
+        for (int64_t i = 0; i < n; ++i) {
+            const uint64_t width =
+                numbers_() % 3 == 0 ? 0 : numbers_() % (uint64_t{1} << (1 + numbers_() % (bits + 1)));
+            prefix[i + 1] = prefix[i] + width;
+        }
+        const uint64_t total = prefix[n] += 1;
+        std::vector<uint64_t> targets(static_cast<std::size_t>(batch_size + draw_padding));
+        for (int64_t i = 0; i < batch_size; ++i) {
+            const uint64_t random = numbers_() % 4 == 0 ? uint64_t{0} - numbers_() % 2 : numbers_();
+            targets[i] = stratified_target(random, static_cast<uint64_t>(i), stratum_width(batch_size), total);
+        }
+        const std::vector<uint64_t> units = targets;
+        std::vector<uint64_t> parts(targets.size());
+        std::vector<uint32_t> counts(static_cast<std::size_t>(batch_size) + 1);
+        kernels_->draw.invert_strata(prefix.data(), n, batch_size, targets.data(), parts.data(), counts.data());
+        for (int64_t i = 0; i < batch_size; ++i) {
+            const auto end = std::upper_bound(prefix.begin(), prefix.end(), units[i]);
+            const auto part = static_cast<uint64_t>(end - prefix.begin() - 1);
+            ASSERT_EQ(parts[i], part);
+            ASSERT_EQ(targets[i], units[i] - prefix[part]);
+        }
+    }
+}
+
+// Ends of parts that lie on borders of strata, exactly, one unit before, and one after.
+TEST_P(EachVariant, parts_that_end_at_borders_of_strata_are_inverted_exactly) {
+    constexpr int64_t batch_size = 64;
+    constexpr uint64_t total = uint64_t{1} << 56;
+    for (int round = 0; round < 300; ++round) {
+        std::vector<uint64_t> prefix = {0};
+        for (uint64_t i = 1; i < batch_size; ++i) prefix.push_back(i * (total / batch_size) + numbers_() % 3 - 1);
+        prefix.push_back(total);
+        std::vector<uint64_t> targets(batch_size + draw_padding), parts(batch_size + draw_padding);
+        for (uint64_t i = 0; i < batch_size; ++i)
+            targets[i] = stratified_target(uint64_t{0} - numbers_() % 2, i, stratum_width(batch_size), total);
+        const std::vector<uint64_t> units = targets;
+        std::vector<uint32_t> counts(batch_size + 1);
+        kernels_->draw.invert_strata(prefix.data(), batch_size, batch_size, targets.data(), parts.data(),
+                                     counts.data());
+        for (int64_t i = 0; i < batch_size; ++i) {
+            const auto end = std::upper_bound(prefix.begin(), prefix.end(), units[i]);
+            ASSERT_EQ(parts[i], static_cast<uint64_t>(end - prefix.begin() - 1));
+        }
+    }
+}
+
+TEST_P(EachVariant, validity_is_judged_entry_by_entry) {
+    constexpr int64_t capacity = 1000;
+    for (const int64_t count : {1, 2, 7, 8, 9, 40}) {
+        std::vector<int64_t> indices(static_cast<std::size_t>(count), 999);
+        std::vector<float> priorities(indices.size(), FLT_MAX);
+        priorities[0] = -0.0f;
+        EXPECT_TRUE(kernels_->update.valid(count, indices.data(), priorities.data(), capacity));
+        for (int64_t i = 0; i < count; ++i) {
+            for (const int64_t bad : {int64_t{-1}, capacity, INT64_MAX, INT64_MIN}) {
+                indices[i] = bad;
+                EXPECT_FALSE(kernels_->update.valid(count, indices.data(), priorities.data(), capacity));
+                indices[i] = 0;
+            }
+            const float good = priorities[i];
+            for (const float bad : {-FLT_TRUE_MIN, -1.0f, INFINITY, -INFINITY, NAN}) {
+                priorities[i] = bad;
+                EXPECT_FALSE(kernels_->update.valid(count, indices.data(), priorities.data(), capacity));
+                priorities[i] = good;
+            }
+        }
+    }
+}
+
+TEST_P(EachVariant, sums_of_masses_are_exact) {
+    for (const int64_t count : {0, 1, 7, 8, 9, 100, 20000}) {
+        std::vector<float> priorities(static_cast<std::size_t>(count));
+        for (float& priority : priorities) priority = std::ldexp(1.0f + static_cast<float>(numbers_() % 999) / 999, -3);
+        const double factor = power_of_two(54);  // masses of nearly 2^52
+        unsigned __int128 sum = 0;
+        for (const float priority : priorities) sum += mass_of(priority, factor);
+        uint64_t high = 7, low = 7;
+        kernels_->update.sum_masses(count, priorities.data(), factor, high, low);
+        EXPECT_EQ(high, static_cast<uint64_t>(sum >> 64));
+        EXPECT_EQ(low, static_cast<uint64_t>(sum));
+        const float largest = count == 0 ? 0.0f : *std::max_element(priorities.begin(), priorities.end());
+        EXPECT_EQ(kernels_->update.largest(count, priorities.data()), largest);
+    }
+}
+
+TEST_P(EachVariant, powers_are_those_of_leaf_priority) {
+    std::vector<float> priorities = {0.0f, FLT_TRUE_MIN, FLT_MIN, 1.0f, FLT_MAX};
+    for (int i = 0; i < 100000; ++i)
+        priorities.push_back(bit_cast<float>(static_cast<uint32_t>(numbers_() % 0x7f800000)));
+    std::vector<float> powers(priorities.size() + 1, 7.0f);
+    const auto n = static_cast<int64_t>(priorities.size());
+    for (const double alpha : {0.0, 0.3, 0.6, 1.0, 2.5, 1e9}) {
+        kernels_->power.raise(n, priorities.data(), alpha, powers.data());
+        for (int64_t i = 0; i < n; ++i) ASSERT_EQ(powers[i], leaf_priority(priorities[i], alpha)) << priorities[i];
+        ASSERT_EQ(powers[n], 7.0f);
+    }
+}
+
+TEST_P(EachVariant, weights_are_those_of_importance_weight) {
+    for (const int64_t n : {1, 2, 7, 8, 9, 1001}) {
+        std::vector<uint64_t> masses(static_cast<std::size_t>(n));
+        for (uint64_t& mass : masses) mass = 1 + (numbers_() >> (12 + numbers_() % 50));
+        const auto smallest = static_cast<double>(*std::min_element(masses.begin(), masses.end()));
+        std::vector<float> weights(masses.size());
+        for (const double beta : {0.0, 0.4, 1.0, 300.0}) {
+            kernels_->power.weigh(n, masses.data(), beta, weights.data());
+            for (int64_t i = 0; i < n; ++i)
+                ASSERT_EQ(weights[i], importance_weight(smallest, static_cast<double>(masses[i]), beta));
+        }
+    }
+}
+
+TEST(KernelsNamed, there_are_none_for_other_names) {
+    EXPECT_EQ(kernels_named("v5"), nullptr);
+    EXPECT_EQ(kernels_named(""), nullptr);
+    EXPECT_NE(kernels_named("baseline"), nullptr);
+}
+
+}  // namespace
+}  // namespace per::cpu
