@@ -37,7 +37,7 @@ def dtype_name(dtype: object) -> str:
     name = str(dtype).rpartition(".")[2] if type(dtype).__module__ == "torch" else dtype
     if not isinstance(name, str) or name not in DTYPES:
         try:
-            name = np.dtype(dtype).name  # type: ignore[call-overload]
+            name = None if dtype is None else np.dtype(dtype).name  # type: ignore[call-overload]
         except TypeError:
             name = None
     if name not in DTYPES:

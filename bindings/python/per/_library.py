@@ -20,7 +20,7 @@ NULL: Any = ffi.NULL
 def places() -> Iterator[tuple[str, str]]:
     """Where libper is looked for, in order: a file name for dlopen, and how that place is called."""
     chosen = os.environ.get("LIBPER_PATH")
-    if chosen is not None:
+    if chosen:
         yield chosen, "LIBPER_PATH"
         return
     package = pathlib.Path(__file__).resolve().parent
@@ -41,7 +41,7 @@ def load() -> tuple[Any, str]:
         try:
             library = ffi.dlopen(name)
             version = library.per_abi_version()
-        except (OSError, AttributeError) as error:
+        except (OSError, AttributeError, ffi.error) as error:
             reasons.append(f"  {name} ({place}): {error}")
             continue
         if version == ABI_VERSION:

@@ -72,10 +72,8 @@ def flatten(node: Node, value: Any, name: str, arrays: dict[str, Any]) -> None:
         expected = f"a dict with {', '.join(children)}" if isinstance(node, dict) else f"a tuple of {len(node)}"
         raise InvalidArgument(f"{name} is a {type(value).__name__}; allowed: {expected}")
     if given.keys() != children.keys():
-        wrong = sorted(map(str, given.keys() ^ children.keys()))
-        raise InvalidArgument(
-            f"{name} has {', '.join(map(str, given))}; allowed: {', '.join(children)} (differs: {wrong})"
-        )
+        given_keys, allowed_keys = ", ".join(map(str, given)), ", ".join(children)
+        raise InvalidArgument(f"{name} has {given_keys}; allowed: {allowed_keys}, all of them")
     for key, child in children.items():
         flatten(child, given[key], f"{name}.{key}", arrays)
 

@@ -428,8 +428,10 @@ class ReplayBuffer:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the whole buffer to a file, so that a loaded one continues bit for bit.
 
+        The file takes its place once it is complete; until then, and after an error, what was there before stays.
+
         Raises:
-            Unsupported: checkpoints are not in this version.
+            IoError: the file cannot be written.
         """
         check(lib.per_replay_save(self._open(), os.fsencode(path)))
 
@@ -438,7 +440,9 @@ class ReplayBuffer:
         """A buffer from a file that save() wrote, on the device asked for.
 
         Raises:
-            Unsupported: checkpoints are not in this version.
+            IoError: the file cannot be read.
+            CorruptFile: it is not one of save()'s, or is damaged.
+            Unsupported: it is of a newer version.
         """
         kind = _kinds.module_of(arrays, str(device))
         handle_out = ffi.new("per_replay **")

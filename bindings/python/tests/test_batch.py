@@ -1,0 +1,171 @@
+"""per.Batch: attributes, Mapping, nested observations, devices."""
+
+import numpy as np
+import per
+import pytest
+import torch
+
+pytestmark = pytest.mark.usefixtures("each_way")
+
+NESTED = {
+    "observation.image": per.Field((2, 2), "uint8"),
+    "observation.inner.0": per.Field((), "int32"),
+    "observation.inner.1": per.Field(3, "float32"),
+    "action.0": per.Field((), "int64"),
+    "action.1": per.Field(2, "float32"),
+}
+
+
+def observed(t):
+    return {"image": np.full((2, 2), t, np.uint8), "inner": (t, np.full(3, t + 0.5))}
+
+
+def filled(kind="numpy"):
+    buffer = per.ReplayBuffer(
+        50, {**NESTED, "action.0": per.Field((), "int32")} if kind == "jax" else NESTED, arrays=kind
+    )
+    for t in range(6):
+        buffer.add(
+            observation=observed(t),
+            action=(t, [t, -t]),
+            reward=t,
+            terminated=t == 5,
+            truncated=False,
+            next_observation=observed(t + 1),
+        )
+    return buffer
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch", "jax"])
+def test_nested_fields_come_out_as_the_user_holds_them(kind):
+    batch = filled(kind).get([1, 4])
+    assert list(batch)[:3] == ["observation", "action", "next_observation"]
+    assert isinstance(batch.observation, dict) and isinstance(batch.observation["inner"], tuple)
+    np.testing.assert_array_equal(np.asarray(batch.observation["image"])[:, 0, 0], [1, 4])
+    np.testing.assert_array_equal(np.asarray(batch.observation["inner"][0]), [1, 4])
+    np.testing.assert_array_equal(np.asarray(batch.next_observation["inner"][1])[:, 0], [2.5, 5.5])
+    np.testing.assert_array_equal(np.asarray(batch.action[1]), [[1, -1], [4, -4]])
+    assert batch["observation"]["image"] is batch["observation.image"] is batch.observation["image"]
+    assert batch["next_observation.inner.1"] is batch.next_observation["inner"][1]
+
+
+def test_nested_batch_is_reused_as_out():
+    buffer = filled()
+    out = buffer.sample(4)
+    image = out.observation["image"]
+    image[...] = 99
+    assert buffer.sample(4, out=out) is out
+    assert out.observation["image"] is image
+    np.testing.assert_array_equal(image[:, 0, 0], out.ids)
+
+
+def test_nested_fields_can_be_given_by_their_full_names():
+    buffer = filled()
+    names = {
+        "observation.image": np.full((2, 2), 9, np.uint8),
+        "observation.inner.0": 9,
+        "observation.inner.1": [9, 9, 9],
+    }
+    ids = buffer.add(**names, action=(9, [9, 9]), reward=9, terminated=False, truncated=False)
+    buffer.cut()
+    buffer.set([ids], **{"action.0": [7]})
+    buffer.set([0], action=([8], [[1, 2]]))
+    buffer.add(**names, action=(9, [9, 9]), reward=9, terminated=False, truncated=False)
+    assert buffer.get([0]).action[0][0] == 8
+
+
+@pytest.mark.parametrize(
+    "observation, words",
+    [
+        ({"image": np.zeros((2, 2), np.uint8)}, "observation has image; allowed: image, inner, all of them"),
+        ({**observed(0), "sound": 1}, "observation has image, inner, sound; allowed: image, inner"),
+        ((1, 2), "observation is a tuple; allowed: a dict with image, inner"),
+        ({"image": 0, "inner": {"0": 1}}, "observation.inner is a dict; allowed: a tuple of 2"),
+        ({"image": np.zeros((2, 2), np.uint8), "inner": (1, "x")}, "observation.inner.1 has dtype <U1"),
+    ],
+)
+def test_container_of_another_form_is_refused_by_name(observation, words):
+    buffer = filled()
+    with pytest.raises(per.InvalidArgument) as caught:
+        buffer.add(observation=observation, action=(0, [0, 0]), reward=0, terminated=False, truncated=False)
+    assert words in str(caught.value)
+    assert len(buffer) == 6
+
+
+def test_names_that_exclude_each_other_are_refused():
+    for other in ("observation", "observation.image.left"):
+        with pytest.raises(per.InvalidArgument, match=r"exclude each other|one or the other"):
+            per.ReplayBuffer(10, {**NESTED, other: per.Field(2)})
+
+
+def test_batch_is_a_mapping_of_its_arrays():
+    batch = filled().sample(3)
+    assert len(batch) == len(list(batch)) == len(dict(batch)) == 12
+    assert "reward" in batch and "speed" not in batch
+    assert batch["reward"] is batch.reward is batch.get("reward")
+    assert batch.get("speed") is None
+    for key in ("speed", "observation.speed", "observation.inner.7", "reward.x"):
+        with pytest.raises(KeyError, match="this batch has observation, action"):
+            batch[key]
+    with pytest.raises(AttributeError):
+        batch.speed  # noqa: B018
+    assert batch == batch and batch != filled().sample(3) and hash(batch)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch", "jax"])
+def test_arrays_of_a_batch_are_written_but_not_exchanged(kind):
+    batch = filled(kind).sample(3)
+    with pytest.raises(AttributeError, match="arrays are not exchanged"):
+        batch.reward = batch.discount
+    if kind != "jax":
+        batch.reward[:] = 7
+        assert batch["reward"].tolist() == [7, 7, 7]
+
+
+def test_torch_batch_goes_to_a_device():
+    batch = filled("torch").sample(3)
+    moved = batch.to("meta")
+    assert moved.observation["image"].device.type == "meta" and moved.reward.device.type == "meta"
+    assert batch.to(torch.device("cpu")).reward.tolist() == batch.reward.tolist()
+
+
+def test_torch_batch_on_another_device_is_refused_as_out():
+    buffer = filled("torch")
+    with pytest.raises(per.InvalidArgument, match=r"out\.observation"):
+        buffer.sample(3, out=buffer.sample(3).to("meta"))
+
+
+def test_numpy_batch_stays_in_host_memory():
+    batch = filled().sample(3)
+    assert batch.to("cpu").reward is batch.reward
+    with pytest.raises(per.InvalidArgument, match="device is 'cuda'; allowed for numpy arrays: 'cpu'"):
+        batch.to("cuda")
+
+
+def test_jax_batch_goes_to_a_device():
+    import jax
+
+    batch = filled("jax").sample(3)
+    for device in ("cpu", jax.devices("cpu")[0]):
+        moved = batch.to(device)
+        assert moved.reward.devices() == {jax.devices("cpu")[0]}
+        np.testing.assert_array_equal(np.asarray(moved.reward), np.asarray(batch.reward))
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch", "jax"])
+def test_repr_names_arrays_with_dtype_and_shape(kind):
+    text = repr(filled(kind).sample(3))
+    assert text.startswith(
+        "per.Batch(observation {image: uint8[3, 2, 2], inner: (int32[3], float32[3, 3])}, action (int"
+    )
+    assert "reward float32[3], " in text
+
+
+def test_batch_that_is_kept_is_not_changed_by_later_ones():
+    buffer = filled()
+    first = buffer.sample(4)
+    copy = {name: np.copy(first[name]) for name in ("ids", "reward", "observation.image")}
+    for _ in range(20):
+        buffer.sample(4)
+    for name, value in copy.items():
+        np.testing.assert_array_equal(first[name], value)

@@ -1,0 +1,64 @@
+"""What is checked of the package's sources: types, examples, generated declarations."""
+
+import doctest
+import importlib
+import pathlib
+import pkgutil
+import subprocess
+import sys
+
+import per
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+MODULES = [name for _, name, _ in pkgutil.iter_modules(per.__path__, "per.") if name != "per._bridge"]
+
+
+@pytest.mark.parametrize("name", ["per", *MODULES])
+def test_examples_in_docstrings_work(name):
+    failures, _ = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert failures == 0
+
+
+def test_classes_have_examples():
+    for thing in (per.SumTree, per.ReplayBuffer, per.Field, per.Error):
+        assert ">>>" in thing.__doc__
+
+
+def test_public_functions_have_docstrings():
+    for name in per.__all__:
+        thing = getattr(per, name)
+        if isinstance(thing, type):
+            public = [value for key, value in vars(thing).items() if not key.startswith("_")]
+            documented = [value for value in public if callable(value) or isinstance(value, property)]
+            assert all(value.__doc__ for value in [thing, *documented]), name
+
+
+def test_type_hints_are_complete_and_right():
+    command = [sys.executable, "-m", "mypy", "--config-file", "bindings/python/pyproject.toml", "bindings/python/per"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout
+
+
+def test_wrong_uses_are_found_by_type_checkers(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import per\n"
+        "tree = per.SumTree(4, sed=1)\n"
+        "buffer = per.ReplayBuffer('4', {})\n"
+        "length: str = len(buffer)\n"
+        "batch = buffer.sample(4)\n"
+        "reward = batch.reward\n"
+    )
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", str(program)]
+    result = subprocess.run(command, cwd=ROOT / "bindings/python", capture_output=True, text=True)
+    errors = [line for line in result.stdout.splitlines() if line.startswith(str(program))]
+    lines = [int(line.split(":")[1]) for line in errors if ": error:" in line]
+    assert lines == [2, 3, 4], result.stdout
+
+
+def test_generated_declarations_are_those_of_the_header():
+    result = subprocess.run(
+        [sys.executable, "bindings/generate.py", "--check"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
