@@ -66,6 +66,30 @@ address_space_bytes() = parse(Int, split(read("/proc/self/statm", String))[1]) *
     @test most < 10^9
 end
 
+# An array that collects garbage, and overwrites what that freed, whenever an element is read.
+struct CollectingArray <: AbstractVector{Float32}
+    numbers::Vector{Float32}
+end
+
+Base.size(array::CollectingArray) = size(array.numbers)
+
+function Base.getindex(array::CollectingArray, i::Int)
+    GC.gc()
+    foreach(length -> fill(NaN, length), repeat(1:16, 20))
+    return array.numbers[i]
+end
+
+@testset "what a call has made of its first arguments lives while it reads the others" begin
+    buffer = ReplayBuffer(100, (observation = Field(Float64, 2), action = Field(Int8, 3)); n_envs = 2)
+    ids = add!(buffer; observation = Any[1.5 3.5; 2.5 4.5], action = Any[Int8(row + env) for row in 1:3, env in 1:2],
+               next_observation = Any[5.5 7.5; 6.5 8.5], terminated = BitArray([true, false]),
+               truncated = [false, false], reward = CollectingArray([1, 2]))
+    rows = get(buffer, ids)
+    @test rows.observation == [1.5 3.5; 2.5 4.5] && rows.next_observation == [5.5 7.5; 6.5 8.5]
+    @test rows.action == [2 3; 3 4; 4 5]
+    @test rows.reward == [1, 2] && rows.terminated == [true, false]
+end
+
 @testset "arrays live as long as the calls that use them" begin
     # One thread collects garbage all the time; the other gives arrays that nobody else holds, and checks what it gets.
     script = """

@@ -139,17 +139,27 @@ end
     for action in (
         () -> epochs(buffer, 2; batch_size = 4),
         () -> loader(buffer, 32; slots = 3),
-        () -> save(buffer, "replay.per"),
-        () -> load(ReplayBuffer, "replay.per"),
         () -> ReplayBuffer(20, ONE_FIELD; sequence_length = 4),
         () -> sample!(buffer, 2; scheme = :without_replacement),
-        () -> sample!(buffer, 2; normalize_weights = :none),
         () -> sample!(buffer, 2; prioritization = :rank),
     )
         error = thrown(action)
         @test error.status == PER.PER_ERROR_UNSUPPORTED && !isempty(error.message)
     end
-    @test !ispath("replay.per")
+end
+
+@testset "a loaded buffer goes on with the same draws" begin
+    mktempdir() do folder
+        path = joinpath(folder, "replay.per")
+        buffer = ReplayBuffer(200, ONE_FIELD; seed = 7)
+        add_steps!(buffer, 1:150)
+        sample!(buffer, 32)
+        save(buffer, path)
+        loaded = load(ReplayBuffer, path)
+        @test sample!(loaded, 32).ids == sample!(buffer, 32).ids
+        write(path, read(path)[1:(end - 1)])
+        @test thrown(() -> load(ReplayBuffer, path)).status == PER.PER_ERROR_CORRUPT_FILE
+    end
 end
 
 @testset "buffers show what they are" begin
