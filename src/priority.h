@@ -9,8 +9,20 @@
 
 namespace per {
 
-// log2(x) for normal x > 0. Real is double and Bits uint64_t, or both are vectors of as many lanes.
-// x = 2^k m with m in [1/sqrt 2, sqrt 2); log2(m) = z P(z^2), z = (m - 1) / (m + 1). P: minimax, relative error 2^-45.
+// log2((1 + z) / (1 - z)) = z P(z^2) for |z| <= 0.1716. P: minimax, relative error 2^-45.
+template <class Real>
+PER_HOST_DEVICE Real log2_of_ratio(Real z) {
+    const Real s = z * z;
+    Real p = s * 0x1.21b0ea9bb311ep-2 + 0x1.47955632bd750p-2;
+    p = p * s + 0x1.a61a2ec9d8ef4p-2;
+    p = p * s + 0x1.2776c2933e77fp-1;
+    p = p * s + 0x1.ec709dc53c671p-1;
+    p = p * s + 0x1.71547652b8251p+1;
+    return z * p;
+}
+
+// log2(x) for normal x > 0: x = 2^k m with m in [1/sqrt 2, sqrt 2), and z = (m - 1) / (m + 1). Real is double and Bits
+// uint64_t, or both are vectors of as many lanes.
 template <class Real, class Bits>
 PER_HOST_DEVICE Real log2_of(Real x) {
     const Bits bits = bit_cast<Bits>(x);
@@ -19,14 +31,14 @@ PER_HOST_DEVICE Real log2_of(Real x) {
     const Real m = bit_cast<Real>(bits - (biased_k << 52) + 0x3ff0000000000000u);
     // Whole numbers below 2^52 become doubles by way of the digits of 2^52 + k.
     const Real k = bit_cast<Real>(biased_k | 0x4330000000000000u) - (0x1p52 + 1023.0);
-    const Real z = (m - 1.0) / (m + 1.0);
-    const Real s = z * z;
-    Real p = s * 0x1.21b0ea9bb311ep-2 + 0x1.47955632bd750p-2;
-    p = p * s + 0x1.a61a2ec9d8ef4p-2;
-    p = p * s + 0x1.2776c2933e77fp-1;
-    p = p * s + 0x1.ec709dc53c671p-1;
-    p = p * s + 0x1.71547652b8251p+1;
-    return k + z * p;
+    return k + log2_of_ratio<Real>((m - 1.0) / (m + 1.0));
+}
+
+// log2(1 - x) for 0 <= x < 1 - 2^-53, with a small relative error also where x is small.
+template <class Real, class Bits>
+PER_HOST_DEVICE Real log2_of_1_minus(Real x) {
+    const Real of_rest = log2_of<Real, Bits>(1.0 - x);
+    return x < 0.25 ? log2_of_ratio<Real>(x / (x - 2.0)) : of_rest;
 }
 
 // f Q(f) = 2^f - 1 for |f| <= 1/2. Q: minimax, error of the product 2^-40.
@@ -82,6 +94,24 @@ PER_HOST_DEVICE float leaf_priority(float priority, double alpha) {
 PER_HOST_DEVICE float importance_weight(double reference, double x, double beta) {
     const double power = power_of<double, uint64_t>(reference / x, beta);
     return static_cast<float>(power < 0x1.fffffep127 ? power : 0x1.fffffep127);
+}
+
+// The probability 1 - (1 - share)^draws that a leaf with this share of the total is among `draws` independent draws,
+// 0 < share <= 1; draws may be infinite.
+template <class Real, class Bits>
+PER_HOST_DEVICE Real inclusion_probability(Real share, double draws) {
+    const Real unit{};
+    const Real y = log2_of_1_minus<Real, Bits>(share) * draws;
+    const Real probability = y > -0.5 ? -exp2_minus_1<Real>(y) : 1.0 - exp2_of<Real, Bits>(y);
+    return share < 1.0 ? probability : unit + 1.0;
+}
+
+// How many draws with replacement it takes until one avoids parts that hold all but `share` of the total: a geometric
+// number, 1, 2, .., made from 64 random bits.
+PER_HOST_DEVICE double draws_until_outside(uint64_t random, double share) {
+    const double uniform = (static_cast<double>(random >> 12) + 0.5) * 0x1p-52;
+    const double more = log2_of<double, uint64_t>(uniform) / log2_of_1_minus<double, uint64_t>(share);
+    return 1.0 + (more < 0x1p52 ? static_cast<double>(static_cast<int64_t>(more)) : more);
 }
 
 }  // namespace per

@@ -67,12 +67,14 @@ struct DrawRequest {
     int64_t batch_size;  // 1 .. 2^24
     int32_t scheme;      // a per_scheme but PER_WITHOUT_REPLACEMENT
     uint64_t seed;
-    uint64_t step;  // batches drawn before this one
+    uint64_t step;       // batches drawn before this one
+    uint64_t first = 0;  // number of the first random number; even
 };
 
 // Target of draw i in 0 .. total - 1; `width` is stratum_width(batch_size).
 PER_HOST_DEVICE uint64_t draw_target(const DrawRequest& request, uint64_t i, uint64_t width, uint64_t total) {
-    const uint64_t random = random64(request.seed, request.step, request.scheme == PER_SYSTEMATIC ? 0 : i);
+    const uint64_t random =
+        random64(request.seed, request.step, request.first + (request.scheme == PER_SYSTEMATIC ? 0 : i));
     return request.scheme == PER_INDEPENDENT ? independent_target(random, total)
                                              : stratified_target(random, i, width, total);
 }

@@ -36,6 +36,10 @@ struct DrawKernels {
     void (*invert_strata)(const uint64_t* prefix, int64_t n, int64_t batch_size, uint64_t* targets, uint64_t* parts_out,
                           uint32_t* counts);
 
+    // The same for targets in any order, by way of a guide table: room for guide_size(n) numbers.
+    void (*invert)(const uint64_t* prefix, int64_t n, int64_t count, uint64_t* targets, uint64_t* parts_out,
+                   uint32_t* guide);
+
     // Searches down from lines of `level` (0: of leaves), `units` being those within them. Both arrays are used up and
     // have room for draw_padding more. masses_out and priorities_out may be NULL.
     void (*descend)(const TreeArrays& tree, int level, int64_t count, uint64_t* lines, uint64_t* units,
@@ -63,6 +67,11 @@ struct PowerKernels {
     void (*raise)(int64_t count, const float* priorities, double alpha, float* powers_out);
     // importance_weight(smallest mass, mass, beta) of each.
     void (*weigh)(int64_t count, const uint64_t* masses, double beta, float* weights_out);
+
+    // inclusion_probability() of each mass's share of the total.
+    void (*include)(int64_t count, const uint64_t* masses, uint64_t total, double draws, double* probabilities_out);
+    // importance_weight(smallest probability, probability, beta) of each.
+    void (*weigh_probabilities)(int64_t count, const double* probabilities, double beta, float* weights_out);
 };
 
 struct Kernels {
@@ -71,6 +80,11 @@ struct Kernels {
     UpdateKernels update;
     PowerKernels power;
 };
+
+// Numbers in the guide table of n parts.
+inline int64_t guide_size(int64_t n) {
+    return 4 * n + 2;
+}
 
 // How far descend() and invert_strata() may write beyond the ends of arrays that say so.
 inline constexpr int64_t draw_padding = 16;

@@ -74,10 +74,25 @@ void SumTree::rebuild() {
     finish_change(true);
 }
 
-void SumTree::finish_change(bool starts_anew) {
+bool SumTree::rebuild_at(int32_t scale, uint64_t rescales_below) {
+    if (scale < -120 || scale > 200) return false;
+    set_scale(scale);
+    total_ = 0;
+    if (!fits(capacity_, arrays_.leaves)) return false;
+    refresh_from(1);
+    finish_change(true);
+    low_water_ = rescales_below;
+    return true;
+}
+
+void SumTree::add_up_total() {
     const uint64_t* const top = arrays_.sums[top_level()];
     total_ = 0;
     for (int64_t i = 0; i < sums_per_line; ++i) total_ += top[i];
+}
+
+void SumTree::finish_change(bool starts_anew) {
+    add_up_total();
     if (starts_anew)
         low_water_ = low_water(total_, capacity_);
     else if (total_ != 0 && total_ < low_water_)
@@ -99,6 +114,11 @@ void SumTree::set(int64_t count, const int64_t* indices, const float* priorities
     kernels_.update.apply(arrays_, level - 1, count, indices, priorities);
     refresh_from(level);
     finish_change(was_empty);
+}
+
+void SumTree::set_at_scale(int64_t count, const int64_t* indices, const float* priorities) {
+    kernels_.update.apply(arrays_, top_level(), count, indices, priorities);
+    add_up_total();
 }
 
 void SumTree::set_run(int64_t first, int64_t count, const float* priorities) {
@@ -138,7 +158,8 @@ int SumTree::frontier_level(int64_t batch_size) const {
 std::size_t SumTree::draw_scratch_bytes(int64_t batch_size) const {
     const int64_t n_parts = arrays_.shape.n_nodes[frontier_level(batch_size)];
     return 2 * ScratchLayout::bytes_of<uint64_t>(batch_size + draw_padding) +
-           ScratchLayout::bytes_of<uint64_t>(n_parts + 1) + ScratchLayout::bytes_of<uint32_t>(batch_size + 1);
+           ScratchLayout::bytes_of<uint64_t>(n_parts + 1) +
+           ScratchLayout::bytes_of<uint32_t>(std::max(batch_size + 1, guide_size(n_parts)));
 }
 
 void SumTree::draw(const DrawRequest& request, int64_t* indices_out, uint64_t* masses_out, float* priorities_out,
@@ -155,24 +176,20 @@ void SumTree::draw(const DrawRequest& request, int64_t* indices_out, uint64_t* m
     uint64_t* const targets = layout.array<uint64_t>(n + draw_padding);
     uint64_t* const parts = layout.array<uint64_t>(n + draw_padding);
     uint64_t* const prefix = layout.array<uint64_t>(n_parts + 1);
-    uint32_t* const counts = layout.array<uint32_t>(n + 1);
+    uint32_t* const table = layout.array<uint32_t>(std::max(n + 1, guide_size(n_parts)));
 
     const DrawKernels& kernels = kernels_.draw;
     kernels.sum_prefixes(arrays_.sums[level], n_parts, prefix);
     if (request.scheme == PER_SYSTEMATIC)
-        std::fill_n(targets, n, random64(request.seed, request.step, 0));
+        std::fill_n(targets, n, random64(request.seed, request.step, request.first));
     else
-        kernels.random_numbers(request.seed, request.step, 0, n, targets);
-    if (request.scheme == PER_INDEPENDENT) {
-        kernels.spread(n, total_, targets);
-        for (int64_t i = 0; i < n; ++i) {
-            const uint64_t* const end = std::upper_bound(prefix, prefix + n_parts + 1, targets[i]);
-            parts[i] = static_cast<uint64_t>(end - prefix - 1);
-            targets[i] -= prefix[parts[i]];
-        }
-    } else {
+        kernels.random_numbers(request.seed, request.step, request.first, n, targets);
+    if (request.scheme == PER_STRATIFIED || request.scheme == PER_SYSTEMATIC) {
         kernels.stratify(n, total_, targets);
-        kernels.invert_strata(prefix, n_parts, n, targets, parts, counts);
+        kernels.invert_strata(prefix, n_parts, n, targets, parts, table);
+    } else {
+        kernels.spread(n, total_, targets);
+        kernels.invert(prefix, n_parts, n, targets, parts, table);
     }
     kernels.descend(arrays_, level - 1, n, parts, targets, indices_out, masses_out, priorities_out);
 }

@@ -31,6 +31,10 @@ class SumTree {
     // Sets priorities[i] at indices[i]; of equal indices the last one wins.
     void set(int64_t count, const int64_t* indices, const float* priorities);
 
+    // As set(), but the scale stays: for leaves that are taken out for a while and put back. No leaf may become larger
+    // than it was when the scale was chosen.
+    void set_at_scale(int64_t count, const int64_t* indices, const float* priorities);
+
     // Sets priorities[i] at first + i: several times faster than set().
     void set_run(int64_t first, int64_t count, const float* priorities);
 
@@ -42,7 +46,12 @@ class SumTree {
     const float* leaves() const { return arrays_.leaves; }
     void rebuild();
 
-    // Draws leaves in proportion to their masses, total_mass() > 0. Not for PER_WITHOUT_REPLACEMENT. masses_out and
+    // For checkpoints: as rebuild(), at the scale, and with the total that asks for another, of a tree that had the same
+    // leaves. False, and the tree of no more use, if these leaves do not fit that scale.
+    bool rebuild_at(int32_t scale, uint64_t rescales_below);
+    uint64_t rescales_below() const { return low_water_; }
+
+    // Draws leaves in proportion to their masses, total_mass() > 0; without replacement see distinct_draw.h. masses_out and
     // priorities_out may be NULL. Throws std::bad_alloc, unless `scratch` has draw_scratch_bytes().
     void draw(const DrawRequest& request, int64_t* indices_out, uint64_t* masses_out, float* priorities_out = nullptr,
               std::byte* scratch = nullptr) const;
@@ -62,7 +71,8 @@ class SumTree {
     bool fits(int64_t count, const float* priorities) const;
     void choose_scale(int64_t count, const float* priorities);
     void refresh_from(int level);
-    void finish_change(bool was_empty);
+    void add_up_total();
+    void finish_change(bool starts_anew);
 
     int64_t capacity_;
     const Kernels& kernels_;

@@ -4,6 +4,7 @@
 #include <cfloat>
 #include <cinttypes>
 
+#include "cpu/distinct_draw.h"
 #include "error.h"
 
 namespace per::cpu {
@@ -49,9 +50,11 @@ void CpuTreeBackend::update(int64_t count, const int64_t* indices, const float* 
 }
 
 void CpuTreeBackend::sample(const TreeSample& sample, void*) {
-    if (sample.scheme == PER_WITHOUT_REPLACEMENT)
-        throw Error(PER_ERROR_UNSUPPORTED, "scheme is PER_WITHOUT_REPLACEMENT: not in this version");
     require_mass();
+    if (sample.scheme == PER_WITHOUT_REPLACEMENT) {
+        sample_distinct(sample);
+        return;
+    }
     const int64_t n = sample.batch_size;
     const std::size_t draw_bytes = tree_.draw_scratch_bytes(n);
     const ScratchPool::Loan loan(scratch_, draw_bytes + ScratchLayout::bytes_of<uint64_t>(n));
@@ -60,6 +63,25 @@ void CpuTreeBackend::sample(const TreeSample& sample, void*) {
     const DrawRequest request = {n, sample.scheme, seed_, step_.fetch_add(1)};
     tree_.draw(request, sample.indices_out, masses, sample.priorities_out, loan.data());
     if (sample.weights_out != nullptr) tree_.kernels().power.weigh(n, masses, sample.beta, sample.weights_out);
+}
+
+void CpuTreeBackend::sample_distinct(const TreeSample& sample) {
+    const int64_t n = sample.batch_size;
+    const uint64_t step = step_.load();
+    const std::size_t draw_bytes = distinct_draw_scratch_bytes(tree_, n);
+    const ScratchPool::Loan loan(scratch_, draw_bytes + ScratchLayout::bytes_of<double>(n));
+    const DistinctDraw found = draw_distinct(tree_, {n, sample.scheme, seed_, step}, loan.data());
+    if (found.n_found < n)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "batch_size is %" PRId64 ": only %" PRId64 " leaves have a positive priority", n, found.n_found);
+    step_.store(step + 1);
+    std::copy_n(found.indices, n, sample.indices_out);
+    if (sample.priorities_out != nullptr) std::copy_n(found.priorities, n, sample.priorities_out);
+    if (sample.weights_out == nullptr) return;
+    const PowerKernels& kernels = tree_.kernels().power;
+    double* const probabilities = reinterpret_cast<double*>(loan.data() + draw_bytes);
+    kernels.include(n, found.masses, tree_.total_mass(), found.n_draws, probabilities);
+    kernels.weigh_probabilities(n, probabilities, sample.beta, sample.weights_out);
 }
 
 void CpuTreeBackend::find(int64_t count, const double* prefix_sums, int64_t* indices_out, void*) {

@@ -25,6 +25,7 @@ class CpuTreeBackend final : public TreeBackend {
 
  private:
     void require_mass() const;
+    void sample_distinct(const TreeSample& sample);
     void check_indices(int64_t count, const int64_t* indices) const;
 
     SumTree tree_;

@@ -21,7 +21,7 @@ import struct
 from fractions import Fraction
 
 MASK32, MASK64 = 2**32 - 1, 2**64 - 1
-STRATIFIED, INDEPENDENT, SYSTEMATIC = 0, 1, 2
+STRATIFIED, INDEPENDENT, SYSTEMATIC, WITHOUT_REPLACEMENT = 0, 1, 2, 3
 
 
 def philox4x32_10(key, counter):
@@ -131,9 +131,38 @@ class Tree:
         raise AssertionError("the unit lies beyond the total")
 
     def sample(self, scheme, batch_size):
-        indices = [self.find(self.target(scheme, i, batch_size)) for i in range(batch_size)]
+        if scheme == WITHOUT_REPLACEMENT:
+            indices = self.distinct(batch_size)
+        else:
+            indices = [self.find(self.target(scheme, i, batch_size)) for i in range(batch_size)]
         self.step += 1
         return indices
+
+    def distinct(self, batch_size):
+        """Rounds of independent draws that discard repeats; after one with more repeats than half, the found are out.
+
+        The draw goes on until one leaf more than wanted is found, or none is left.
+        """
+        leaves, found, first = list(self.leaves), [], 0
+        while len(found) <= batch_size and self.total() > 0:
+            n_wanted = batch_size + 1 - len(found)
+            round_size = n_wanted + n_wanted // 4 + 16
+            round_size += round_size % 2
+            repeats = 0
+            for i in range(first, first + round_size):
+                if len(found) > batch_size:
+                    break
+                index = self.find(self.target(INDEPENDENT, i, round_size))
+                if index in found:
+                    repeats += 1
+                else:
+                    found.append(index)
+            if 2 * repeats > round_size:
+                for index in found:
+                    self.leaves[index] = 0.0
+            first += round_size
+        self.leaves = leaves
+        return found[:batch_size]
 
 
 class Script:
@@ -182,6 +211,8 @@ def main():
                 continue
             for scheme in (STRATIFIED, INDEPENDENT, SYSTEMATIC):
                 script.sample(scheme, numbers.choice((1, 2, 7, 16, 33)))
+            n_positive = sum(p > 0 for p in script.tree.leaves)
+            script.sample(WITHOUT_REPLACEMENT, numbers.choice((1, n_positive, min(n_positive, 20))))
         script.reset()
         script.update([(capacity - 1, 3.5)])
         script.sample(INDEPENDENT, 2)
@@ -189,7 +220,7 @@ def main():
     # So many that the scale follows the total, not the largest leaf.
     script = Script(3000, 99)
     script.update([(index, float(1 + index * index % 7)) for index in range(3000)])
-    for scheme in (STRATIFIED, INDEPENDENT, SYSTEMATIC):
+    for scheme in (STRATIFIED, INDEPENDENT, SYSTEMATIC, WITHOUT_REPLACEMENT):
         script.sample(scheme, 20)
 
 

@@ -183,6 +183,29 @@ void invert_strata(const uint64_t* prefix, int64_t n, int64_t batch_size, uint64
     }
 }
 
+// The guide table divides the total into equal cells, between n and 4 n of them, and knows for each the part in which it
+// begins. A target's part is that one or, seldom, one of the next.
+void invert(const uint64_t* prefix, int64_t n, int64_t count, uint64_t* targets, uint64_t* parts_out, uint32_t* guide) {
+    const int total_bits = 64 - __builtin_clzll(prefix[n]);
+    const int cell_bits = 65 - __builtin_clzll(static_cast<uint64_t>(n));
+    const int shift = total_bits > cell_bits ? total_bits - cell_bits : 0;
+    const uint64_t n_cells = (prefix[n] >> shift) + 1;
+    __builtin_memset(guide, 0, (n_cells + 1) * sizeof *guide);
+    for (int64_t part = 1; part < n; ++part) guide[(prefix[part] >> shift) + 1] = static_cast<uint32_t>(part);
+    uint32_t last = 0;
+    for (uint64_t cell = 0; cell < n_cells; ++cell) {
+        last = guide[cell] > last ? guide[cell] : last;
+        guide[cell] = last;
+    }
+    for (int64_t i = 0; i < count; ++i) {
+        const uint64_t target = targets[i];
+        uint64_t part = guide[target >> shift];
+        while (prefix[part + 1] <= target) ++part;
+        parts_out[i] = part;
+        targets[i] = target - prefix[part];
+    }
+}
+
 // ---- the way down
 
 constexpr int64_t block = 16;  // draws that go down together

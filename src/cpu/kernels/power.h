@@ -49,5 +49,27 @@ void weigh(int64_t count, const uint64_t* masses, double beta, float* weights_ou
     for (; i < count; ++i) weights_out[i] = importance_weight(smallest, static_cast<double>(masses[i]), beta);
 }
 
+void include(int64_t count, const uint64_t* masses, uint64_t total, double draws, double* probabilities_out) {
+    const double whole = static_cast<double>(total);
+    int64_t i = 0;
+    for (; i + lanes <= count; i += lanes) {
+        const Real share = small_to_real(load<Bits>(masses + i)) / whole;
+        store(probabilities_out + i, inclusion_probability<Real, Bits>(share, draws));
+    }
+    for (; i < count; ++i)
+        probabilities_out[i] = inclusion_probability<double, uint64_t>(static_cast<double>(masses[i]) / whole, draws);
+}
+
+void weigh_probabilities(int64_t count, const double* probabilities, double beta, float* weights_out) {
+    double smallest = probabilities[0];
+    for (int64_t i = 1; i < count; ++i) smallest = probabilities[i] < smallest ? probabilities[i] : smallest;
+    int64_t i = 0;
+    for (; i + lanes <= count; i += lanes) {
+        const Real ratio = smallest / load<Real>(probabilities + i);
+        store(weights_out + i, to_floats(power_of<Real, Bits>(ratio, beta)));
+    }
+    for (; i < count; ++i) weights_out[i] = importance_weight(smallest, probabilities[i], beta);
+}
+
 }  // namespace
 }  // namespace per::cpu

@@ -10,9 +10,9 @@ namespace per::cpu {
 extern const Kernels PER_KERNELS;
 const Kernels PER_KERNELS = {
     PER_KERNELS_NAME,
-    {random_numbers, stratify, spread, sum_prefixes, invert_strata, descend},
+    {random_numbers, stratify, spread, sum_prefixes, invert_strata, invert, descend},
     {valid, sum_masses, largest_of, apply, refresh},
-    {raise, weigh},
+    {raise, weigh, include, weigh_probabilities},
 };
 
 }  // namespace per::cpu

@@ -21,12 +21,13 @@ PER_INLINE Bits masses_of(const float* priorities, double factor) {
 }
 
 bool valid(int64_t count, const int64_t* indices, const float* priorities, int64_t capacity) {
+    const Bits last = each_lane(static_cast<uint64_t>(capacity - 1));
     Whole outside{};  // negative where an index is
     FloatMask bad{};
     int64_t i = 0;
     for (; i + lanes <= count; i += lanes) {
         const Whole index = load<Whole>(indices + i);
-        outside |= index | (capacity - 1 - index);
+        outside |= index | as_whole(last - bit_cast<Bits>(index));  // unsigned: -2^63 is given too
         const Floats priority = load<Floats>(priorities + i);
         bad |= ~((priority >= 0.0f) & (priority <= FLT_MAX));
     }
