@@ -624,16 +624,19 @@ PER_API per_status per_replay_stats(per_replay* replay, per_replay_statistics* s
 
 /*
  * Writes the whole buffer to a file, so that a loaded one continues bit for bit: fields, priorities, lanes, counters,
- * maximum, schedules, random state. Synchronises.
+ * maximum, schedules, random state. The file takes its place at `path` once it is complete and on the disk; until then,
+ * and after an error, what was there before stays. Synchronises.
  *
- * PER_ERROR_UNSUPPORTED: checkpoints are not in this version.
+ * PER_ERROR_IO.
  */
 PER_API per_status per_replay_save(per_replay* replay, const char* path);
 
 /*
- * Creates a buffer from a file, on the device asked for. Free it with per_replay_free(). Synchronises.
+ * Creates a buffer from a file, on the device asked for, and stores it in *replay_out (NULL on failure). Free it with
+ * per_replay_free(). Synchronises.
  *
- * PER_ERROR_UNSUPPORTED: checkpoints are not in this version.
+ * PER_ERROR_IO; PER_ERROR_CORRUPT_FILE, also where a single bit has changed; PER_ERROR_UNSUPPORTED for the format of a
+ * newer library; and the errors of per_replay_create().
  */
 PER_API per_status per_replay_load(const char* path, int32_t device, int32_t device_index, per_replay** replay_out);
 

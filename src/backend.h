@@ -10,6 +10,9 @@
 
 namespace per {
 
+class CheckpointReader;
+class CheckpointWriter;
+
 // Where per_sample() writes its batch, and how it is drawn.
 struct TreeSample {
     int64_t batch_size;
@@ -111,6 +114,11 @@ class ReplayBackend {
     virtual int64_t live() = 0;
     virtual void statistics(per_replay_statistics& statistics_out) = 0;  // struct_size and capacity are left alone
     virtual void synchronize(void* stream) = 0;
+
+    // All state but the options. restore() is for a backend just made with the options of the one that was saved; it
+    // throws Error with CORRUPT_FILE for what cannot be.
+    virtual void save(CheckpointWriter& writer) = 0;
+    virtual void restore(CheckpointReader& reader) = 0;
 };
 
 }  // namespace per

@@ -3,6 +3,7 @@
 #include <cinttypes>
 #include <cstring>
 
+#include "checkpoint.h"
 #include "error.h"
 #include "guarded.h"
 #include "per.h"
@@ -210,18 +211,19 @@ per_status per_replay_stats(per_replay* replay, per_replay_statistics* statistic
 
 per_status per_replay_save(per_replay* replay, const char* path) {
     return guarded([&] {
-        replay_of(replay);
+        Replay& target = replay_of(replay);
         require_pointer("path", path);
-        throw Error(PER_ERROR_UNSUPPORTED, "per_replay_save: checkpoints are not in this version");
+        target.save(path);
     });
 }
 
-per_status per_replay_load(const char* path, int32_t, int32_t, per_replay** replay_out) {
+per_status per_replay_load(const char* path, int32_t device, int32_t device_index, per_replay** replay_out) {
     return guarded([&] {
         require_pointer("replay_out", replay_out);
         *replay_out = nullptr;
         require_pointer("path", path);
-        throw Error(PER_ERROR_UNSUPPORTED, "per_replay_load: checkpoints are not in this version");
+        CheckpointReader reader(path);
+        *replay_out = new per_replay{Replay(reader, device, device_index)};
     });
 }
 

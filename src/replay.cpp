@@ -4,8 +4,10 @@
 #include <mutex>
 
 #include "cast.h"
+#include "checkpoint.h"
 #include "cpu/replay_backend.h"
 #include "error.h"
+#include "replay_checkpoint.h"
 #include "replay_options.h"
 
 namespace per {
@@ -62,6 +64,12 @@ Replay::Replay(const per_replay_options& options)
       given_fields_(static_cast<size_t>(fields_.count())),
       given_next_fields_(static_cast<size_t>(fields_.count())),
       last_add_(static_cast<size_t>(options.n_envs), 0) {}
+
+Replay::Replay(CheckpointReader& reader, int32_t device, int32_t device_index)
+    : Replay(SavedOptions(reader).options(device, device_index)) {
+    backend_->restore(reader);
+    reader.finish();
+}
 
 // -------------------------------------------------------------------------------------------------------------- add
 
@@ -267,6 +275,14 @@ per_replay_statistics Replay::statistics() {
 void Replay::synchronize(void* stream) {
     const std::unique_lock guard(lock_);
     backend_->synchronize(stream);
+}
+
+void Replay::save(const char* path) {
+    const std::unique_lock guard(lock_);
+    CheckpointWriter writer(path);
+    write_options(writer, options_);
+    backend_->save(writer);
+    writer.commit();
 }
 
 }  // namespace per

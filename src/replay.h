@@ -17,6 +17,8 @@ namespace per {
 class Replay {
  public:
     explicit Replay(const per_replay_options& options);
+    // A buffer that was saved, on a device.
+    Replay(CheckpointReader& reader, int32_t device, int32_t device_index);
 
     int32_t device() const { return options_.device; }
 
@@ -38,6 +40,7 @@ class Replay {
     int64_t live();
     per_replay_statistics statistics();
     void synchronize(void* stream);
+    void save(const char* path);
 
  private:
     ReplaySteps checked_steps(const per_steps& steps);

@@ -5,6 +5,7 @@
 #include "cpu/row_store.h"
 #include "per.h"
 #include "priority.h"
+#include "td_error.h"
 
 namespace per::cpu {
 namespace {
@@ -104,12 +105,27 @@ void PriorityStore::clear() {
     if (smallest_leaf_) smallest_leaf_->reset();
 }
 
-void PriorityStore::set_alpha(double alpha) {
-    alpha_ = alpha;
+void PriorityStore::write_leaves() {
     float* const leaves = tree_.leaves();
     for (int64_t slot = 0; slot < capacity_; ++slot) leaves[slot] = leaf(slot);
+}
+
+void PriorityStore::set_alpha(double alpha) {
+    alpha_ = alpha;
+    write_leaves();
     tree_.rebuild();
     if (smallest_leaf_) find_smallest();
+}
+
+bool PriorityStore::restore(const std::vector<int64_t>& live, const PriorityScale& scale) {
+    for (int64_t slot : live) {
+        if (!is_priority(priorities_[slot])) return false;
+        live_.insert(slot);
+        if (live_maximum_) live_maximum_->update(slot, [this](int64_t i) { return priority(i); });
+    }
+    largest_ever_ = scale.largest_ever;
+    write_leaves();
+    return tree_.rebuild_at(scale.tree_scale, scale.tree_rescales_below);
 }
 
 }  // namespace per::cpu

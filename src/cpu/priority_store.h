@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "cpu/live_set.h"
 #include "cpu/maximum_tree.h"
@@ -10,6 +11,12 @@
 #include "cpu/sum_tree.h"
 
 namespace per::cpu {
+
+struct PriorityScale {
+    float largest_ever;
+    int32_t tree_scale;
+    uint64_t tree_rescales_below;
+};
 
 // Keeps the tree's leaf at (live ? p^alpha : 0). A priority can be given before its row becomes live; it waits. Changes
 // reach the tree with commit(), together. Only the constructor allocates.
@@ -45,6 +52,14 @@ class PriorityStore {
     void raise_largest(float priority);
     void commit();
 
+    // For checkpoints: priorities by slot, -1 where none was given, and what besides them decides the draws to come.
+    const float* by_slot() const { return priorities_; }
+    float* by_slot() { return priorities_; }
+    PriorityScale scale() const { return {largest_ever_, tree_.scale(), tree_.rescales_below()}; }
+    // After by_slot() was filled and the rows of `live` slots were found. False, and of no more use, if no store can have
+    // been in that state.
+    bool restore(const std::vector<int64_t>& live, const PriorityScale& scale);
+
     // No row is live. The largest priority ever stays.
     void clear();
     void set_alpha(double alpha);
@@ -57,6 +72,7 @@ class PriorityStore {
     void update_smallest(int64_t slot);
     void find_smallest();
     float leaf(int64_t slot) const;
+    void write_leaves();
 
     int64_t capacity_;
     double alpha_;

@@ -39,6 +39,9 @@ class CpuReplayBackend : public ReplayBackend {
     void statistics(per_replay_statistics& statistics_out) override;
     void synchronize(void*) override {}
 
+    void save(CheckpointWriter& writer) override;
+    void restore(CheckpointReader& reader) override;
+
  private:
     // What an id names.
     struct Row {

@@ -330,13 +330,13 @@ static void what_later_versions_bring(void) {
     check_refused(o, PER_ERROR_NO_DEVICE, "CUDA");
     {
         per_replay* replay = (per_replay*)&o;
-        CHECK_FAILS(per_replay_load("a", PER_CPU, 0, &replay), PER_ERROR_UNSUPPORTED, "checkpoint");
+        CHECK_FAILS(per_replay_load("no/such/file", PER_CPU, 0, &replay), PER_ERROR_IO, "no/such/file");
         CHECK(replay == NULL);
         CHECK_FAILS(per_replay_load(NULL, PER_CPU, 0, &replay), PER_ERROR_INVALID_ARGUMENT, "path");
         CHECK_FAILS(per_replay_load("a", PER_CPU, 0, NULL), PER_ERROR_INVALID_ARGUMENT, "replay_out");
         o = good();
         replay = create_replay(&o);
-        CHECK_FAILS(per_replay_save(replay, "a"), PER_ERROR_UNSUPPORTED, "checkpoint");
+        CHECK_FAILS(per_replay_save(replay, "no/such/folder/file"), PER_ERROR_IO, "no/such/folder/file");
         CHECK_FAILS(per_replay_save(replay, NULL), PER_ERROR_INVALID_ARGUMENT, "path");
         CHECK_FAILS(per_replay_save(NULL, "a"), PER_ERROR_INVALID_ARGUMENT, "replay");
         per_replay_free(replay);

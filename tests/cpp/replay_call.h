@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "per.h"
@@ -79,7 +80,16 @@ class Buffer {
         EXPECT_EQ(per_replay_create(&options, &replay), PER_OK) << per_last_error();
         handle_.reset(replay);
         stack_ = options.frame_stack;
-        n_envs_ = options.n_envs;
+    }
+
+    // A buffer that was saved.
+    static Buffer load(const std::string& path, int64_t frame_stack) {
+        Buffer buffer;
+        per_replay* replay = nullptr;
+        EXPECT_EQ(per_replay_load(path.c_str(), PER_CPU, 0, &replay), PER_OK) << per_last_error();
+        buffer.handle_.reset(replay);
+        buffer.stack_ = frame_stack;
+        return buffer;
     }
 
     static per_replay_options options(int64_t capacity, int64_t n_step = 1, int64_t n_envs = 1) {
@@ -189,6 +199,8 @@ class Buffer {
     }
 
  private:
+    Buffer() = default;
+
     struct Free {
         void operator()(per_replay* replay) const { per_replay_free(replay); }
     };
@@ -245,7 +257,6 @@ class Buffer {
 
     std::unique_ptr<per_replay, Free> handle_;
     int64_t stack_ = 1;
-    int64_t n_envs_ = 1;
 };
 
 }  // namespace per::test

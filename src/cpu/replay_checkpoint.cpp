@@ -1,0 +1,119 @@
+// Saving and restoring the replay buffer in host memory. What lies in slots that no row has used yet is left out.
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "checkpoint.h"
+#include "cpu/replay_backend.h"
+
+namespace per::cpu {
+namespace {
+
+// Slots of a lane that were ever used: the first ones.
+int64_t used_slots(const Lane& lane, const WindowRules& rules) {
+    return std::min(used_end(lane, rules), rules.ring.rows);
+}
+
+// Calls visit(array, bytes of an element) for each array by slot.
+template <class State, class Visit>
+void for_each_array(State& state, Visit visit) {
+    visit(state.rows.flags(), int64_t{sizeof(uint8_t)});
+    visit(state.rows.rewards(), int64_t{sizeof(float)});
+    visit(state.priorities.by_slot(), int64_t{sizeof(float)});
+    for (int64_t i = 0; i < state.fields.count(); ++i) {
+        visit(state.rows.field(i), state.fields[i].bytes);
+        if (state.rules.store_next_observation && state.fields[i].is_observation())
+            visit(state.rows.next_field(i), state.fields[i].bytes);
+    }
+}
+
+template <class Counters, class Visit>
+void for_each_counter(Counters& counters, Visit visit) {
+    visit(counters.added);
+    visit(counters.dropped);
+    visit(counters.episodes);
+    visit(counters.cuts);
+    visit(counters.stale_updates);
+    visit(counters.rejected_updates);
+}
+
+bool can_be(const Lane& lane, const WindowRules& rules) {
+    const int64_t most_rows = std::numeric_limits<int64_t>::max() / rules.ring.n_envs - 2;
+    if (!(0 <= lane.first && lane.first <= lane.tail && lane.tail <= lane.head && lane.head < most_rows)) return false;
+    if (lane.tail < oldest_row(lane, rules)) return false;
+    if (lane.in_episode()) return lane.first <= lane.episode && lane.episode < lane.head;
+    return lane.state == LaneState::idle || (rules.drops_reset_step && lane.head > 0);
+}
+
+Lane read_lane(CheckpointReader& reader, const WindowRules& rules) {
+    Lane lane;
+    lane.head = reader.number<int64_t>();
+    lane.first = reader.number<int64_t>();
+    lane.tail = reader.number<int64_t>();
+    lane.episode = reader.number<int64_t>();
+    lane.state = static_cast<LaneState>(reader.number<uint8_t>(0, static_cast<uint8_t>(LaneState::ended)));
+    if (!can_be(lane, rules)) reader.refuse("a lane in it cannot be");
+    return lane;
+}
+
+std::vector<int64_t> live_slots(const ReplayState& state) {
+    std::vector<int64_t> slots;
+    for (int64_t env = 0; env < state.ring().n_envs; ++env) {
+        const Lane& lane = state.lane(env);
+        for (int64_t row = lane.tail; row < complete_end(lane, state.rules); ++row) {
+            const uint8_t flags = state.flags(env, row);
+            if (flags & row_is_step && !is_never_live(flags)) slots.push_back(state.ring().slot(env, row));
+        }
+    }
+    return slots;
+}
+
+}  // namespace
+
+void CpuReplayBackend::save(CheckpointWriter& writer) {
+    writer.number(beta_.step);
+    writer.number(batches_);
+    for_each_counter(state_.counters, [&](int64_t counter) { writer.number(counter); });
+    const PriorityScale scale = state_.priorities.scale();
+    writer.number(scale.largest_ever);
+    writer.number(scale.tree_scale);
+    writer.number(scale.tree_rescales_below);
+    for (const Lane& lane : state_.lanes) {
+        writer.number(lane.head);
+        writer.number(lane.first);
+        writer.number(lane.tail);
+        writer.number(lane.episode);
+        writer.number(static_cast<uint8_t>(lane.state));
+    }
+    writer.seal();
+    for_each_array(state_, [&](const auto* array, int64_t bytes) {
+        const std::byte* const slots = reinterpret_cast<const std::byte*>(array);
+        for (int64_t env = 0; env < state_.ring().n_envs; ++env)
+            writer.bytes(slots + state_.ring().slot(env, 0) * bytes,
+                         static_cast<size_t>(used_slots(state_.lane(env), state_.rules) * bytes));
+        writer.seal();
+    });
+}
+
+void CpuReplayBackend::restore(CheckpointReader& reader) {
+    constexpr int64_t most = std::numeric_limits<int64_t>::max();
+    beta_.step = reader.number<int64_t>(0, most);
+    batches_ = reader.number<int64_t>(0, most);
+    for_each_counter(state_.counters, [&](int64_t& counter) { counter = reader.number<int64_t>(0, most); });
+    PriorityScale scale;
+    scale.largest_ever = reader.number<float>(1.0f, std::numeric_limits<float>::max());
+    scale.tree_scale = reader.number<int32_t>();
+    scale.tree_rescales_below = reader.number<uint64_t>();
+    for (Lane& lane : state_.lanes) lane = read_lane(reader, state_.rules);
+    reader.check_seal();
+    for_each_array(state_, [&](auto* array, int64_t bytes) {
+        std::byte* const slots = reinterpret_cast<std::byte*>(array);
+        for (int64_t env = 0; env < state_.ring().n_envs; ++env)
+            reader.bytes(slots + state_.ring().slot(env, 0) * bytes,
+                         static_cast<size_t>(used_slots(state_.lane(env), state_.rules) * bytes));
+        reader.check_seal();
+    });
+    if (!state_.priorities.restore(live_slots(state_), scale)) reader.refuse("its priorities cannot be");
+}
+
+}  // namespace per::cpu

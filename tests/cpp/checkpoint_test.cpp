@@ -1,0 +1,334 @@
+// Saving and loading: a loaded buffer goes on bit for bit, and no damaged file is taken for a buffer.
+#include "checkpoint.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <string>
+
+#include "checksum.h"
+#include "replay_call.h"
+#include "replay_checkpoint.h"
+
+namespace per::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A folder of its own for each test.
+class Checkpoint : public ::testing::Test {
+ protected:
+    void SetUp() override {
+        std::string name = (fs::temp_directory_path() / "per_checkpoint_XXXXXX").string();
+        ASSERT_NE(mkdtemp(name.data()), nullptr);
+        folder_ = name;
+    }
+    void TearDown() override { fs::remove_all(folder_); }
+
+    std::string path() const { return (folder_ / "buffer.per").string(); }
+
+    std::string contents() const {
+        std::ifstream file(path(), std::ios::binary);
+        return {std::istreambuf_iterator<char>(file), {}};
+    }
+    void write(const std::string& bytes) const {
+        std::ofstream(path(), std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    }
+
+    per_status load() const {
+        per_replay* replay = nullptr;
+        const per_status status = per_replay_load(path().c_str(), PER_CPU, 0, &replay);
+        EXPECT_EQ(replay != nullptr, status == PER_OK);
+        per_replay_free(replay);
+        return status;
+    }
+
+    fs::path folder_;
+};
+
+// Steps of two environments with ends of all kinds, gaps, masks and given priorities, in their own order of random numbers.
+class Walk {
+ public:
+    explicit Walk(uint64_t seed) : random_(seed) {}
+
+    GivenCall next() {
+        GivenCall call;
+        call.with_mask = true;
+        call.with_next_mask = true;
+        call.with_priorities = random_() % 4 == 0;
+        for (int env = 0; env < 2; ++env) {
+            GivenStep step;
+            step.given = random_() % 8 != 0;
+            step.observation = {static_cast<float>(env), random_() % 16 == 0 ? -1.0f : serial_[env]};
+            if (step.given) serial_[env] += 1;
+            step.next = {static_cast<float>(env), serial_[env]};
+            step.terminated = random_() % 16 == 0;
+            step.truncated = random_() % 16 == 0;
+            step.has_next = random_() % 3 != 0;
+            step.reward = static_cast<float>(random_() % 10);
+            step.priority = static_cast<float>(random_() % 100) * 0.37f;
+            step.action = static_cast<int64_t>(random_() % 1000);
+            call.steps.push_back(step);
+        }
+        return call;
+    }
+
+    // The same use of two buffers, which must answer alike.
+    void use(Buffer& first, Buffer& second, int n_calls) {
+        for (int i = 0; i < n_calls; ++i) {
+            const GivenCall call = next();
+            std::vector<int64_t> ids, other_ids;
+            ASSERT_EQ(first.add(call, &ids), PER_OK) << per_last_error();
+            ASSERT_EQ(second.add(call, &other_ids), PER_OK) << per_last_error();
+            ASSERT_EQ(ids, other_ids);
+            if (first.statistics().live == 0) continue;
+            std::vector<Row> rows, other_rows;
+            ASSERT_EQ(first.sample(8, rows), PER_OK);
+            ASSERT_EQ(second.sample(8, other_rows), PER_OK);
+            ASSERT_EQ(rows, other_rows);
+            const float priority = static_cast<float>(random_() % 1000) * 0.01f;
+            ASSERT_EQ(first.set_priority(rows[0].id, priority), PER_OK);
+            ASSERT_EQ(second.set_priority(rows[0].id, priority), PER_OK);
+        }
+    }
+
+ private:
+    std::mt19937_64 random_;
+    float serial_[2] = {0, 0};
+};
+
+// For tests that load a file once for each of its bytes.
+per_replay_options small_options() {
+    per_replay_options options = Buffer::options(12, 1, 2);
+    options.seed = 12;
+    return options;
+}
+
+per_replay_options walk_options() {
+    per_replay_options options = Buffer::options(60, 3, 2);
+    options.frame_stack = 2;
+    options.beta_steps = 50;
+    options.seed = 11;
+    options.gamma = 0.5;
+    return options;
+}
+
+bool same_statistics(Buffer& first, Buffer& second) {
+    const per_replay_statistics a = first.statistics();
+    const per_replay_statistics b = second.statistics();
+    return std::memcmp(&a, &b, sizeof a) == 0;
+}
+
+// Settings changed while the buffer runs are part of it.
+void change_settings(Buffer& buffer) {
+    ASSERT_EQ(per_replay_set_alpha(buffer.get(), 0.25, nullptr), PER_OK);
+    ASSERT_EQ(per_replay_set_gamma(buffer.get(), 1.0, nullptr), PER_OK);
+    ASSERT_EQ(per_replay_set_n_step(buffer.get(), 2, nullptr), PER_OK);
+    ASSERT_EQ(per_replay_set_beta(buffer.get(), 0.75, nullptr), PER_OK);
+}
+
+TEST_F(Checkpoint, loaded_buffer_goes_on_bit_for_bit) {
+    for (int32_t max_priority : {PER_MAX_EVER, PER_MAX_NOW}) {
+        for (int n_before : {0, 1, 5, 40, 200}) {
+            per_replay_options options = walk_options();
+            options.max_priority = max_priority;
+            options.autoreset = n_before % 2 ? PER_AUTORESET_NEXT_STEP : PER_AUTORESET_DISABLED;
+            Walk walk(static_cast<uint64_t>(n_before));
+            Buffer saved(options);
+            Buffer twin(options);
+            walk.use(saved, twin, n_before);
+            if (n_before == 40) change_settings(saved);
+            if (n_before == 5) {
+                ASSERT_EQ(per_replay_clear(saved.get(), nullptr), PER_OK);
+            }
+            ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK) << per_last_error();
+            Buffer loaded = Buffer::load(path(), options.frame_stack);
+            EXPECT_TRUE(same_statistics(saved, loaded));
+            EXPECT_EQ(saved.live_rows(), loaded.live_rows());
+            walk.use(saved, loaded, 100);
+            EXPECT_TRUE(same_statistics(saved, loaded));
+            if (HasFatalFailure()) return;
+        }
+    }
+}
+
+// The scale of the masses is part of the state: after a rescale it is not what the priorities alone would give.
+TEST_F(Checkpoint, masses_keep_their_scale) {
+    Buffer saved(Buffer::options(20));
+    for (int i = 0; i < 15; ++i)
+        saved.step({.observation = {0, static_cast<float>(i)}, .next = {0, static_cast<float>(i + 1)}});
+    ASSERT_EQ(saved.set_priority(3, 1e30f), PER_OK);
+    ASSERT_EQ(saved.set_priority(3, 1e24f), PER_OK);
+    ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK);
+    Buffer loaded = Buffer::load(path(), 1);
+    for (int i = 0; i < 20; ++i) {
+        ASSERT_EQ(saved.set_priority(3, std::pow(10.0f, static_cast<float>(20 - 2 * i))), PER_OK);
+        ASSERT_EQ(loaded.set_priority(3, std::pow(10.0f, static_cast<float>(20 - 2 * i))), PER_OK);
+        EXPECT_TRUE(same_statistics(saved, loaded)) << i;
+        std::vector<Row> rows, other_rows;
+        ASSERT_EQ(saved.sample(64, rows), PER_OK);
+        ASSERT_EQ(loaded.sample(64, other_rows), PER_OK);
+        EXPECT_EQ(rows, other_rows) << i;
+    }
+}
+
+TEST_F(Checkpoint, stored_next_observations_come_back) {
+    per_replay_options options = Buffer::options(6);
+    options.store_next_observation = 1;
+    Buffer saved(options);
+    for (int i = 0; i < 8; ++i)
+        saved.step({.observation = {0, static_cast<float>(i)}, .next = {7, static_cast<float>(i)}});
+    ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK) << per_last_error();
+    Buffer loaded = Buffer::load(path(), 1);
+    EXPECT_EQ(loaded.live_rows(), saved.live_rows());
+    EXPECT_EQ(loaded.live_rows().at(7).next_observation[0], (Observation{7, 7}));
+}
+
+TEST_F(Checkpoint, describe_gives_the_options_and_fields_that_were_saved) {
+    Buffer saved(walk_options());
+    ASSERT_EQ(per_replay_set_n_step(saved.get(), 2, nullptr), PER_OK);
+    ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK);
+    Buffer loaded = Buffer::load(path(), 2);
+    per_replay_options options;
+    per_replay_options_init(&options, sizeof options);
+    ASSERT_EQ(per_replay_describe(loaded.get(), &options), PER_OK);
+    EXPECT_EQ(options.capacity, 60);
+    EXPECT_EQ(options.n_envs, 2);
+    EXPECT_EQ(options.seed, 11u);
+    EXPECT_EQ(options.n_step, 2);
+    EXPECT_EQ(options.frame_stack, 2);
+    EXPECT_EQ(options.beta_steps, 50);
+    ASSERT_EQ(options.n_fields, 2);
+    EXPECT_STREQ(options.fields[0].name, "observation");
+    EXPECT_EQ(options.fields[0].shape[0], 2);
+    EXPECT_EQ(options.fields[0].stack, 2);
+    EXPECT_EQ(options.fields[1].dtype, PER_INT64);
+}
+
+TEST_F(Checkpoint, every_damaged_byte_is_seen) {
+    Buffer saved(small_options());
+    Buffer twin(small_options());
+    Walk(3).use(saved, twin, 20);
+    ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK);
+    const std::string good = contents();
+    for (size_t i = 0; i < good.size(); ++i) {
+        std::string bad = good;
+        bad[i] = static_cast<char>(bad[i] ^ (1 << i % 8));
+        write(bad);
+        // Bytes 8 to 11 are the version: a larger one is that of a newer library.
+        const per_status status = load();
+        EXPECT_TRUE(status == PER_ERROR_CORRUPT_FILE || (status == PER_ERROR_UNSUPPORTED && i >= 8 && i < 12))
+            << "byte " << i << ": " << per_status_name(status) << ", " << per_last_error();
+    }
+    write(good);
+    EXPECT_EQ(load(), PER_OK);
+}
+
+TEST_F(Checkpoint, file_that_ends_early_or_goes_on_is_damaged) {
+    Buffer saved(small_options());
+    Buffer twin(small_options());
+    Walk(3).use(saved, twin, 20);
+    ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK);
+    const std::string good = contents();
+    for (size_t size = 0; size < good.size(); ++size) {
+        write(good.substr(0, size));
+        EXPECT_EQ(load(), PER_ERROR_CORRUPT_FILE) << size;
+    }
+    write(good + '\0');
+    EXPECT_EQ(load(), PER_ERROR_CORRUPT_FILE);
+}
+
+TEST_F(Checkpoint, newer_format_is_unsupported) {
+    Buffer saved(walk_options());
+    ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK);
+    std::string newer = contents();
+    newer[8] = checkpoint_version + 1;
+    write(newer);
+    EXPECT_EQ(load(), PER_ERROR_UNSUPPORTED);
+    EXPECT_NE(std::string(per_last_error()).find("format 2"), std::string::npos) << per_last_error();
+}
+
+TEST_F(Checkpoint, options_that_cannot_be_are_refused_though_the_checksum_is_right) {
+    Buffer saved(walk_options());
+    per_replay_options options;
+    per_replay_options_init(&options, sizeof options);
+    ASSERT_EQ(per_replay_describe(saved.get(), &options), PER_OK);
+    options.n_envs = 0;
+    {
+        CheckpointWriter writer(path().c_str());
+        write_options(writer, options);
+        writer.commit();
+    }
+    EXPECT_EQ(load(), PER_ERROR_CORRUPT_FILE);
+    EXPECT_NE(std::string(per_last_error()).find("n_envs is 0"), std::string::npos) << per_last_error();
+}
+
+TEST_F(Checkpoint, device_of_the_loaded_buffer_is_checked) {
+    Buffer saved(walk_options());
+    ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK);
+    per_replay* replay = nullptr;
+    EXPECT_EQ(per_replay_load(path().c_str(), 7, 0, &replay), PER_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(per_replay_load(path().c_str(), PER_CPU, 1, &replay), PER_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(replay, nullptr);
+}
+
+TEST_F(Checkpoint, missing_file_and_folder_are_errors_of_the_system) {
+    EXPECT_EQ(load(), PER_ERROR_IO);
+    EXPECT_NE(std::string(per_last_error()).find("No such file"), std::string::npos) << per_last_error();
+    Buffer saved(walk_options());
+    const std::string nowhere = (folder_ / "none" / "buffer.per").string();
+    EXPECT_EQ(per_replay_save(saved.get(), nowhere.c_str()), PER_ERROR_IO);
+    EXPECT_EQ(per_replay_save(saved.get(), folder_.c_str()), PER_ERROR_IO);
+    per_replay* replay = nullptr;
+    EXPECT_EQ(per_replay_load(folder_.c_str(), PER_CPU, 0, &replay), PER_ERROR_IO);
+}
+
+TEST_F(Checkpoint, save_that_fails_leaves_the_file_before_and_nothing_else) {
+    Buffer saved(walk_options());
+    ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK);
+    const std::string before = contents();
+    {
+        CheckpointWriter writer(path().c_str());
+        writer.number(int64_t{1});
+    }  // never committed, as when writing throws
+    EXPECT_EQ(contents(), before);
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
+}
+
+TEST_F(Checkpoint, save_replaces_the_file_before) {
+    Buffer saved(walk_options());
+    write("something else");
+    ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK);
+    EXPECT_EQ(load(), PER_OK);
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
+}
+
+uint64_t checksum_of(const std::string& text, size_t piece) {
+    Checksum checksum;
+    for (size_t i = 0; i < text.size(); i += piece) checksum.add(text.data() + i, std::min(piece, text.size() - i));
+    return checksum.value();
+}
+
+// Values of the reference implementation.
+TEST(Checksum, is_xxh64) {
+    EXPECT_EQ(checksum_of("", 1), 0xEF46DB3751D8E999u);
+    EXPECT_EQ(checksum_of("a", 1), 0xD24EC4F1A98C6E5Bu);
+    EXPECT_EQ(checksum_of("abc", 1), 0x44BC2CF5AD770999u);
+}
+
+TEST(Checksum, of_long_texts_does_not_depend_on_the_pieces) {
+    std::string text;
+    for (int i = 0; i < 300; ++i) text += static_cast<char>(i * 37);
+    EXPECT_EQ(checksum_of(text, 300), 0x70C5AF9DA4001FFBu);
+    for (size_t piece : {1, 3, 7, 31, 32, 33, 64, 100})
+        EXPECT_EQ(checksum_of(text, piece), checksum_of(text, 300)) << piece;
+}
+
+}  // namespace
+}  // namespace per::test
