@@ -1,0 +1,178 @@
+"""Threads and forks through Python: the interpreter's lock is released in calls, and closing waits for them."""
+
+import os
+import sys
+import threading
+import time
+
+import numpy as np
+import per
+import pytest
+
+pytestmark = pytest.mark.usefixtures("each_way")
+
+FIELDS = {"observation": per.Field(4), "action": per.Field((), "int64")}
+
+
+def filled(rows, **options):
+    buffer = per.ReplayBuffer(rows + 10, FIELDS, **options)
+    flags = np.zeros(rows, bool)
+    numbers = np.arange(rows)
+    observation = np.repeat(numbers[:, None], 4, 1)
+    buffer.extend(observation=observation, action=numbers, reward=numbers, terminated=flags, truncated=flags)
+    return buffer
+
+
+def run_all(*works):
+    errors = []
+
+    def guarded(work):
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+
+
+def test_threads_share_a_buffer():
+    buffer = filled(1000)
+
+    def add():
+        for t in range(300):
+            buffer.add(observation=[t] * 4, action=t, reward=t, terminated=False, truncated=False)
+
+    def learn():
+        for _ in range(300):
+            batch = buffer.sample(32)
+            np.testing.assert_array_equal(batch.observation[:, 0], batch.action)
+            np.testing.assert_array_equal(batch.reward, batch.action)
+            buffer.update_priorities(batch.ids, batch.reward)
+
+    run_all(add, learn, learn)
+    stats = buffer.stats()
+    assert (stats.samples, stats.cuts, stats.added) == (600, 0, 1300)
+
+
+def test_other_threads_run_while_a_call_works():
+    """Counts made by this thread while another one is inside one long call: none if the lock were held."""
+    buffer = filled(1_000_000)
+    ids, errors = np.arange(999_999), np.ones(999_999, np.float32)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    inside, done = threading.Event(), threading.Event()
+
+    def work():
+        inside.set()
+        for _ in range(10):
+            buffer.update_priorities(ids, errors)
+        done.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    inside.wait()
+    count = 0
+    while not done.is_set():
+        count += 1
+        time.sleep(0)
+    thread.join()
+    sys.setswitchinterval(interval)
+    assert count > 100
+
+
+def test_closing_a_buffer_in_use_waits_for_the_calls():
+    for _ in range(20):
+        buffer = filled(20_000)
+        started = threading.Event()
+        outcomes = []
+
+        def sample(buffer=buffer, started=started, outcomes=outcomes):
+            try:
+                while True:
+                    outcomes.append(buffer.sample(2048).ids.size)
+                    started.set()
+            except per.InvalidArgument as error:
+                outcomes.append(str(error))
+
+        thread = threading.Thread(target=sample)
+        thread.start()
+        started.wait()
+        buffer.close()
+        thread.join()
+        assert outcomes[-1] == "the buffer is closed" and set(outcomes[:-1]) == {2048}
+
+
+def test_error_message_is_that_of_the_own_thread():
+    buffer = filled(100)
+
+    def fail(argument, call, words):
+        def work():
+            for _ in range(500):
+                with pytest.raises(per.InvalidArgument, match=words):
+                    call(argument)
+
+        return work
+
+    run_all(
+        fail([-7], lambda ids: buffer.priorities(ids), "-7"),
+        fail(2**25, lambda size: buffer.sample(size), "33554432"),
+        fail([np.nan], lambda errors: buffer.update_priorities([0], errors), "nan"),
+    )
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_forked_child_has_its_own_copy():
+    buffer, tree = filled(100, seed=9), per.SumTree(8)
+    tree.update([3], [1.0])
+    read, write = os.pipe()
+    stop = threading.Event()
+
+    def busy():
+        while not stop.is_set():
+            buffer.stats()
+            tree.sample(4)
+
+    thread = threading.Thread(target=busy)
+    thread.start()
+    children = []
+    for _ in range(10):
+        child = os.fork()
+        if child == 0:
+            try:
+                buffer.clear()
+                tree.update([5], [2.0])
+                os.write(write, b"%d %d;" % (len(buffer), int(tree.total)))
+            finally:
+                os._exit(0)
+        children.append(child)
+    for child in children:
+        assert os.waitpid(child, 0)[1] == 0
+    stop.set()
+    thread.join()
+    os.close(write)
+    with os.fdopen(read) as answers:
+        assert answers.read() == "0 3;" * 10
+    assert len(buffer) == 99 and tree.total == 1.0
+
+
+def test_handles_are_freed_with_their_objects():
+    def resident_pages():
+        with open("/proc/self/statm") as statm:
+            return int(statm.read().split()[1])
+
+    def make():
+        buffer = per.ReplayBuffer(50_000, {"observation": per.Field((100,))})  # 20 MB
+        flags = np.zeros(50_000, bool)
+        buffer.extend(observation=np.ones((50_000, 100), np.float32), reward=flags, terminated=flags, truncated=flags)
+        buffer.sample(10_000)
+
+    make()
+    before = resident_pages()
+    for _ in range(10):
+        make()
+    assert (resident_pages() - before) * os.sysconf("SC_PAGE_SIZE") < 60e6
