@@ -1,0 +1,83 @@
+#include "cpu/distinct_draw.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "priority.h"
+#include "random.h"
+
+namespace per::cpu {
+namespace {
+
+TEST(InclusionProbability, is_that_of_independent_draws) {
+    for (const double share : {1e-15, 1e-9, 1e-4, 0.01, 0.2, 0.24, 0.26, 0.5, 0.9, 0.999999})
+        for (const double draws : {1.0, 2.0, 10.0, 1000.0, 1e6, 1e12}) {
+            const long double truth = -expm1l(draws * log1pl(-static_cast<long double>(share)));
+            const double result = inclusion_probability<double, uint64_t>(share, draws);
+            EXPECT_NEAR(result / static_cast<double>(truth), 1.0, 1e-8) << share << " " << draws;
+        }
+    EXPECT_EQ((inclusion_probability<double, uint64_t>(1.0, 1.0)), 1.0);
+    EXPECT_EQ((inclusion_probability<double, uint64_t>(1e-15, std::numeric_limits<double>::infinity())), 1.0);
+}
+
+// Mean 1 / share and variance (1 - share) / share^2 of a geometric number; seed 5, tolerance 5 standard errors.
+TEST(DrawsUntilOutside, has_the_mean_of_a_geometric_number) {
+    constexpr int n = 100000;
+    for (const double share : {1.0, 0.9, 0.5, 0.1, 1e-3, 1e-12}) {
+        double sum = 0.0;
+        for (int i = 0; i < n; ++i) {
+            const double draws = draws_until_outside(random64(5, 0, static_cast<uint64_t>(i)), share);
+            EXPECT_GE(draws, 1.0);
+            sum += draws;
+        }
+        EXPECT_NEAR(sum / n * share, 1.0, 5 * std::sqrt((1 - share) / n) + 1e-12) << share;
+    }
+}
+
+// The Horvitz-Thompson estimate: a leaf counts 1 / pi when it is drawn, and on average 1. Taking the share of the total
+// for pi would be wrong by 9 to 60 % for the heaviest leaves. Seeds fixed; the tolerance is 5 standard errors, and the
+// 1.5 % within which pi is known.
+void expect_unbiased(const std::vector<float>& priorities, int64_t batch_size) {
+    constexpr int n_batches = 20000;
+    SumTree tree(static_cast<int64_t>(priorities.size()));
+    tree.set_run(0, tree.capacity(), priorities.data());
+    std::vector<std::byte> memory(distinct_draw_scratch_bytes(tree, batch_size) + 64);
+    std::byte* const scratch = memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64);
+    std::vector<double> estimates(priorities.size());
+    std::vector<double> squares(priorities.size());
+    const auto total = static_cast<double>(tree.total_mass());
+    for (uint64_t step = 0; step < n_batches; ++step) {
+        const DistinctDraw found = draw_distinct(tree, {batch_size, PER_WITHOUT_REPLACEMENT, 17, step}, scratch);
+        ASSERT_EQ(found.n_found, batch_size);
+        ASSERT_GE(found.n_draws, static_cast<double>(batch_size));
+        for (int64_t i = 0; i < batch_size; ++i) {
+            const double share = static_cast<double>(found.masses[i]) / total;
+            const double counts = 1.0 / inclusion_probability<double, uint64_t>(share, found.n_draws);
+            estimates[found.indices[i]] += counts / n_batches;
+            squares[found.indices[i]] += counts * counts / n_batches;
+        }
+    }
+    for (std::size_t i = 0; i < priorities.size(); ++i) {
+        const double error = std::sqrt((squares[i] - estimates[i] * estimates[i]) / n_batches);
+        EXPECT_NEAR(estimates[i], 1.0, 5 * error + 0.015) << i;
+    }
+}
+
+TEST(DistinctDraw, inclusion_probabilities_make_estimates_unbiased) {
+    std::vector<float> priorities(100);
+    for (std::size_t i = 0; i < priorities.size(); ++i) priorities[i] = 1.0f / static_cast<float>(i + 1);
+    expect_unbiased(priorities, 30);
+}
+
+// Five leaves hold all but a millionth, so they are taken out and draws are counted by geometric numbers.
+TEST(DistinctDraw, inclusion_probabilities_hold_where_few_leaves_have_the_mass) {
+    std::vector<float> priorities(60, 1e-6f);
+    for (std::size_t i = 0; i < 5; ++i) priorities[i * 11] = 10.0f;
+    expect_unbiased(priorities, 20);
+}
+
+}  // namespace
+}  // namespace per::cpu
