@@ -33,7 +33,7 @@ include("replay.jl")
 include("add.jl")
 include("batch.jl")
 include("update.jl")
-include("later.jl")
+include("epochs.jl")
 
 __init__() = load_library()
 

@@ -32,7 +32,6 @@ element_type_of(dtype) = first(DTYPES[findfirst(pair -> pair.second == dtype, DT
 
 # The elements side by side in host memory: the array itself where it is so already, else a copy.
 dense(array::Array) = array
-dense(view::Base.FastContiguousSubArray{T,N,<:Array}) where {T,N} = view
 dense(number::Number) = fill(number)
 dense(array::AbstractArray) = copyto!(Array{eltype(array)}(undef, size(array)), array)
 

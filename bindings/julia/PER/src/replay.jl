@@ -55,6 +55,8 @@ struct ReplayBuffer
             append!(fields, FieldLayout(unsafe_load(options[].fields, i)) for i in 1:options[].n_fields)
             return status
         end
+        check_host(options[].device)
+        options[].sequence_length == 0 || unsupported("batches of sequences")
         return new(handle, fields, options[].n_envs, options[].capacity)
     end
 end
@@ -152,6 +154,23 @@ end
     save(buffer, path)
 
 Write the whole buffer to a file, so that a loaded one continues bit for bit.
+
+```jldoctest
+julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));
+
+julia> extend!(buffer; observation = 1:5, reward = ones(5), terminated = falses(5), truncated = falses(5));
+
+julia> path = tempname();
+
+julia> save(buffer, path)
+
+julia> loaded = load(ReplayBuffer, path);
+
+julia> sample!(loaded, 8).ids == sample!(buffer, 8).ids
+true
+
+julia> rm(path)
+```
 """
 function save(buffer::ReplayBuffer, path::AbstractString)
     call(pointer -> per_replay_save(pointer, path), buffer.handle)

@@ -33,7 +33,9 @@ struct SumTree
         set_field!(filled, :capacity, capacity)
         pointer = Ref(Ptr{per_tree}(C_NULL))
         check(per_tree_create(filled, pointer))
-        return new(Handle(pointer[]))
+        tree = new(Handle(pointer[]))
+        check_host(filled[].device)
+        return tree
     end
 end
 

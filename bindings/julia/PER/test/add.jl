@@ -162,7 +162,7 @@ end
         ([1, 2, 2^31], "observation"),
         ([1//1, 2//1, 3//1], "observation has elements of type Rational{Int64}; allowed: Bool, UInt8"),
         (["1", "2", "3"], "observation has elements of type String"),
-        ((1, 2, 3), "observation is a Tuple{Int64,Int64,Int64}, neither an array nor a number"),
+        ((1, 2, 3), "observation is a Tuple{"),
         ([1, 2], "observation"),
         ([1 2; 3 4; 5 6], "observation"),
     )

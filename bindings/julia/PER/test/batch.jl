@@ -123,7 +123,7 @@ end
     @test all(out[name] == fresh[name] for name in keys(out))
 
     @test is_invalid(thrown(() -> sample!(buffer, 17; out = out)), "out.observation is a 4×2×16 ")
-    @test is_invalid(thrown(() -> sample!(buffer, 16; out = get(buffer, out.ids))), "weights")
+    @test is_invalid(thrown(() -> sample!(buffer, 16; out = get(buffer, out.ids))), "out has observation")
     @test is_invalid(thrown(() -> sample!(buffer, 16; out = (1, 2))), "out is a ")
     push!(out.ids, 5)
     @test is_invalid(thrown(() -> sample!(buffer, 16; out = out)), "out.ids is a 17-element ")

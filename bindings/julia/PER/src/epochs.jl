@@ -1,7 +1,3 @@
-# Words of the interface that other versions give a meaning to.
-
-unsupported(what) = throw(PERError(PER_ERROR_UNSUPPORTED, "$what are not in this version"))
-
 """
     epochs(buffer, count; batch_size)
 
