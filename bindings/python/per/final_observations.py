@@ -75,13 +75,23 @@ def _names(node: Node) -> list[str]:
 def _with_rows(fields: Mapping[str, object], name: str, rows: list[int], finals: list[Any], n: int) -> _arrays.Array:
     """A copy of the next observations of a field with those of some environments replaced."""
     source = fields.get(f"next_{name}")
-    like = _arrays.as_array(source if source is not None else fields[name], name)[0]
-    array = np.array(like) if source is not None else np.zeros_like(like)
+    array = np.array(_as_numbers(fields.get(name) if source is None else source, name))
+    if source is None:
+        array[...] = 0
     if array.shape[:1] != (n,):
         array = array.reshape(n, *array.shape)
     for i, final in zip(rows, finals, strict=True):
-        try:
-            np.copyto(array[i], _arrays.as_array(final, f"info['final_obs'][{i}]")[0], casting="same_kind")
-        except (ValueError, TypeError) as error:
-            raise InvalidArgument(f"info['final_obs'][{i}] does not fit next_{name}: {error}") from error
+        value = _as_numbers(final, f"info['final_obs'][{i}]")
+        if value.shape != array.shape[1:] or not np.can_cast(value.dtype, array.dtype, "same_kind"):
+            raise InvalidArgument(
+                f"info['final_obs'][{i}] is {value.dtype}{list(value.shape)}, next_{name} of one environment "
+                f"{array.dtype}{list(array.shape[1:])}; allowed: the same"
+            )
+        array[i] = value
     return array
+
+
+def _as_numbers(source: object, name: str) -> _arrays.Array:
+    """As numpy has them: bfloat16 as float32."""
+    array, code = _arrays.as_array(source, name)
+    return _arrays.as_float(source, name) if code == _arrays.BFLOAT16 else array

@@ -59,7 +59,7 @@ def _fields_of(space: Any, name: str, stack: int) -> Iterator[tuple[str, Field]]
         return
     if kind == "Dict":
         parts = {str(key): part for key, part in space.spaces.items()}
-        if list(parts) == [str(i) for i in range(len(parts))]:
+        if parts and list(parts) == [str(i) for i in range(len(parts))]:
             raise Unsupported(
                 f"{name} is a Dict space with the keys {', '.join(parts)}, which are those of a Tuple space"
             )

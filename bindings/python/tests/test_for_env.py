@@ -1,0 +1,442 @@
+"""ReplayBuffer.for_env with Gymnasium's environments, and with real vector environments in every autoreset mode."""
+
+import json
+
+import gymnasium
+import numpy as np
+import per
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import Autoreset, FlattenObservation, FrameStackObservation
+
+pytestmark = [
+    pytest.mark.usefixtures("each_way"),
+    # AsyncVectorEnv forks; JAX, loaded by other tests, would rather that it did not.
+    pytest.mark.filterwarnings("ignore:.*fork.*"),
+]
+
+PLACE = spaces.Box(-1000, 1000, (3,), np.float64)
+OBSERVATIONS = {
+    "box": PLACE,
+    "dict": spaces.Dict(
+        {
+            "image": spaces.Box(0, 255, (2, 2), np.uint8),
+            "inner": spaces.Tuple((spaces.Discrete(1000), PLACE)),
+        }
+    ),
+    "tuple": spaces.Tuple((PLACE, spaces.MultiBinary(4))),
+    "discrete": spaces.Discrete(100_000),
+}
+ACTIONS = {
+    "discrete": spaces.Discrete(5),
+    "box": spaces.Box(-1, 1, (2,), np.float32),
+    "dict": spaces.Dict({"turn": spaces.Discrete(3), "push": spaces.Box(-1, 1, (2,), np.float32)}),
+    "tuple": spaces.Tuple((spaces.MultiDiscrete([3, 4]), spaces.Discrete(2))),
+}
+
+
+def observed(kind, env, episode, step):
+    place = np.array([env, episode, step], np.float64)
+    if kind == "box":
+        return place
+    if kind == "dict":
+        image = np.array([[env, episode], [step, 7]], np.uint8)
+        return {"image": image, "inner": (10 * episode + step, place)}
+    if kind == "tuple":
+        return place, np.array([(env >> i) & 1 for i in range(2)] + [(step >> i) & 1 for i in range(2)], np.int8)
+    return 10_000 * env + 100 * episode + step
+
+
+class Toy(gymnasium.Env):
+    """An environment that writes down every step it really makes.
+
+    Its observations say environment, episode and step. Episodes last 1 to 4 steps; they end terminated, truncated or
+    both.
+    """
+
+    def __init__(self, number, observations, actions, folder=None):
+        self.number, self.kind = number, observations
+        self.observation_space, self.action_space = OBSERVATIONS[observations], ACTIONS[actions]
+        self.record = None if folder is None else folder / f"{number}.jsonl"
+        self.episode, self.step_number = -1, 0
+
+    def observed(self):
+        return observed(self.kind, self.number, self.episode, self.step_number)
+
+    def reset(self, *, seed=None, options=None):
+        self.episode += 1
+        self.step_number = 0
+        return self.observed(), {}
+
+    def step(self, action):
+        before = [self.episode, self.step_number]
+        self.step_number += 1
+        reward = 100.0 * self.number + 10 * self.episode + self.step_number
+        ends = self.step_number == 1 + (self.number + self.episode) % 4
+        terminated, truncated = ends and self.episode % 3 != 1, ends and self.episode % 3 != 0
+        parts = [np.asarray(part).tolist() for part in flat(action).values()]
+        step = {"at": before, "action": parts, "reward": reward, "terminated": terminated, "truncated": truncated}
+        with open(self.record, "a") as record:
+            print(json.dumps(step), file=record)
+        return self.observed(), reward, terminated, truncated, {"step": self.step_number}
+
+
+def flat(value, name=""):
+    """The parts of nested containers by dotted name."""
+    if isinstance(value, (dict, tuple)):
+        parts = value.items() if isinstance(value, dict) else enumerate(value)
+        return {full: part for key, child in parts for full, part in flat(child, f"{name}.{key}").items()}
+    return {name: value}
+
+
+def run(envs, buffer, mode, steps=40):
+    """Steps a vector environment as its users do; the ids that add() gave, [steps, n]."""
+    observation, _ = envs.reset()
+    envs.action_space.seed(5)
+    ids = []
+    for _ in range(steps):
+        action = envs.action_space.sample()
+        following, reward, terminated, truncated, info = envs.step(action)
+        ids.append(
+            buffer.add(
+                observation=observation,
+                action=action,
+                reward=reward,
+                terminated=terminated,
+                truncated=truncated,
+                next_observation=following,
+                info=info,
+            )
+        )
+        ended = terminated | truncated
+        if mode == AutoresetMode.DISABLED and ended.any():
+            following, _ = envs.reset(options={"reset_mask": ended})
+        observation = following
+    return np.array(ids)
+
+
+def check_against_records(buffer, ids, kind, folder):
+    """Compares what a buffer holds with what the environments wrote down, value by value and in order."""
+    total = 0
+    for env in range(3):
+        steps = [json.loads(line) for line in (folder / f"{env}.jsonl").read_text().splitlines()]
+        own = ids[:, env][ids[:, env] >= 0]
+        assert len(own) == len(steps)
+        rows = buffer.get(own)
+        for i, step in enumerate(steps):
+            episode, at = step["at"]
+            for name, place in (("observation", at), ("next_observation", at + 1)):
+                for part, expected in flat(observed(kind, env, episode, place), name).items():
+                    np.testing.assert_array_equal(rows[part][i], np.asarray(expected))
+            for part, expected in zip(flat(rows.action).values(), step["action"], strict=True):
+                np.testing.assert_array_equal(part[i], np.asarray(expected, part.dtype))
+            assert rows.reward[i] == step["reward"]
+            assert rows.terminated[i] == step["terminated"]
+            assert rows.truncated[i] == (step["truncated"] and not step["terminated"])
+        total += len(steps)
+    stats = buffer.stats()
+    assert (stats.live, stats.added, stats.cuts) == (total, total, 0)
+    return total
+
+
+def place_of(kind, observation):
+    """Environment, episode and step of observations, [B, 3]."""
+    if kind == "discrete":
+        return np.stack([observation // 10_000, observation // 100 % 100, observation % 100], 1)
+    return {"box": lambda: observation, "dict": lambda: observation["inner"][1], "tuple": lambda: observation[0]}[
+        kind
+    ]()
+
+
+def check_batches(buffer, kind):
+    """Each sampled transition leads one step on within its episode."""
+    batch = buffer.sample(200)
+    before, after = place_of(kind, batch.observation), place_of(kind, batch.next_observation)
+    np.testing.assert_array_equal(np.subtract(after, before), np.tile([0, 0, 1], (200, 1)))
+    np.testing.assert_array_equal(batch.reward, after @ [100, 10, 1])
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
+@pytest.mark.parametrize("vector", [SyncVectorEnv, AsyncVectorEnv])
+@pytest.mark.parametrize("kinds", [("box", "discrete"), ("dict", "tuple"), ("tuple", "dict"), ("discrete", "box")])
+def test_transitions_are_those_that_the_environments_made(mode, vector, kinds, tmp_path):
+    observations, actions = kinds
+    makers = [lambda number=number: Toy(number, observations, actions, tmp_path) for number in range(3)]
+    envs = vector(makers, autoreset_mode=mode)
+    buffer = per.ReplayBuffer.for_env(envs, 600)
+    try:
+        ids = run(envs, buffer, mode)
+    finally:
+        envs.close()
+    total = check_against_records(buffer, ids, observations, tmp_path)
+    assert buffer.stats().dropped == ids.size - total
+    assert (buffer.stats().dropped > 0) == (mode == AutoresetMode.NEXT_STEP)
+    check_batches(buffer, observations)
+
+
+@pytest.mark.parametrize("kind", ["torch", "jax"])
+def test_transitions_come_out_as_other_libraries_arrays(kind, tmp_path):
+    makers = [lambda number=number: Toy(number, "dict", "box", tmp_path) for number in range(3)]
+    envs = SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+    buffer = per.ReplayBuffer.for_env(envs, 600, arrays=kind)
+    ids = run(envs, buffer, AutoresetMode.SAME_STEP)
+    envs.close()
+    batch = buffer.get(ids[:, 1])
+    place = np.asarray(batch.observation["inner"][1])
+    following = np.asarray(batch.next_observation["inner"][1])
+    np.testing.assert_array_equal(following - place, np.tile([0, 0, 1], (len(place), 1)))
+    np.testing.assert_array_equal(np.asarray(batch.observation["image"])[:, 1, 0], place[:, 2])
+
+
+def test_single_environment_is_stepped_and_reset_by_hand(tmp_path):
+    env = Toy(0, "dict", "discrete", tmp_path)
+    buffer = per.ReplayBuffer.for_env(env, 200)
+    env.action_space.seed(1)
+    observation, _ = env.reset()
+    ids = []
+    for _ in range(30):
+        action = env.action_space.sample()
+        following, reward, terminated, truncated, info = env.step(action)
+        ids.append(
+            buffer.add(
+                observation=observation, action=action, reward=reward, terminated=terminated, truncated=truncated,
+                next_observation=following, info=info,
+            )
+        )  # fmt: skip
+        observation = env.reset()[0] if terminated or truncated else following
+    rows = buffer.get(ids)
+    np.testing.assert_array_equal(rows.next_observation["inner"][0], rows.observation["inner"][0] + 1)
+    assert buffer.stats().cuts == 0 and len(buffer) == 30
+
+
+class Spaces(gymnasium.Env):
+    def __init__(self, observation_space, action_space=ACTIONS["discrete"]):
+        self.observation_space, self.action_space = observation_space, action_space
+
+    def reset(self, *, seed=None, options=None):
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize(
+    "space, fields",
+    [
+        (spaces.Box(0, 1, (4, 5), np.float64), {"observation": per.Field((4, 5), "float32")}),
+        (spaces.Box(0, 1, (4,), np.float16), {"observation": per.Field((4,), "float16")}),
+        (spaces.Box(0, 255, (3, 8, 8), np.uint8), {"observation": per.Field((3, 8, 8), "uint8")}),
+        (spaces.Box(0, 1, ()), {"observation": per.Field((), "float32")}),
+        (spaces.Discrete(7, start=-3), {"observation": per.Field((), "int64")}),
+        (spaces.MultiDiscrete([[2, 3], [4, 5]]), {"observation": per.Field((2, 2), "int64")}),
+        (spaces.MultiBinary((2, 3)), {"observation": per.Field((2, 3), "int8")}),
+        (
+            OBSERVATIONS["dict"],
+            {
+                "observation.image": per.Field((2, 2), "uint8"),
+                "observation.inner.0": per.Field((), "int64"),
+                "observation.inner.1": per.Field((3,), "float32"),
+            },
+        ),
+    ],
+)
+def test_spaces_become_fields(space, fields):
+    for parts in (Spaces(space), Spaces(spaces.Discrete(2), space)):
+        name = "observation" if parts.observation_space is space else "action"
+        found = per.ReplayBuffer.for_env(parts, 100).fields
+        expected = {key.replace("observation", name): field for key, field in fields.items()}
+        for key, field in expected.items():
+            assert (found[key].shape, found[key].dtype) == (field.shape, field.dtype)
+            assert found[key].role == ("observation" if name == "observation" else "plain")
+        assert sum(key.partition(".")[0] == name for key in found) == len(expected)
+
+
+@pytest.mark.parametrize(
+    "space, words",
+    [
+        (spaces.Text(5), "observation is a Text space, which no field can hold: its values are strings"),
+        (
+            spaces.Sequence(PLACE),
+            "observation is a Sequence space, which no field can hold: its values differ in length",
+        ),
+        (
+            spaces.Graph(PLACE, None),
+            "observation is a Graph space, which no field can hold: its values differ in shape",
+        ),
+        (
+            spaces.OneOf((PLACE, PLACE)),
+            "observation is a OneOf space, which no field can hold: its values differ in kind",
+        ),
+        (spaces.Dict({"a": PLACE, "b": spaces.Text(3)}), "observation.b is a Text space"),
+        (spaces.Tuple((PLACE, spaces.Text(3))), "observation.1 is a Text space"),
+        (spaces.Dict({}), "observation is an empty Dict space"),
+        (spaces.Dict({"0": PLACE, "1": PLACE}), "with the keys 0, 1, which are those of a Tuple space"),
+        (spaces.Dict({"a.b": PLACE}), "observation is a Dict space with a '.' in a key of a.b"),
+    ],
+)
+def test_space_without_arrays_of_one_shape_is_refused_with_the_reason(space, words):
+    with pytest.raises(per.Unsupported) as caught:
+        per.ReplayBuffer.for_env(Spaces(space), 100)
+    assert words in str(caught.value)
+
+
+def test_what_is_no_environment_is_refused():
+    with pytest.raises(per.InvalidArgument, match=r"env is a int; allowed: gymnasium\.Env"):
+        per.ReplayBuffer.for_env(3, 100)
+
+
+def test_dtypes_and_further_fields_are_those_asked_for():
+    env = Spaces(OBSERVATIONS["dict"])
+    buffer = per.ReplayBuffer.for_env(
+        env,
+        100,
+        dtypes={"observation.inner": "float64", "observation.image": np.float16, "action": "uint8"},
+        fields={"log_probability": per.Field(())},
+        n_step=2,
+        arrays="torch",
+    )
+    assert {name: field.dtype for name, field in buffer.fields.items()} == {
+        "observation.image": "float16",
+        "observation.inner.0": "float64",
+        "observation.inner.1": "float64",
+        "action": "uint8",
+        "log_probability": "float32",
+    }
+    assert buffer.n_step == 2
+    with pytest.raises(per.InvalidArgument, match=r"dtypes has reward; allowed: observation\.image"):
+        per.ReplayBuffer.for_env(env, 100, dtypes={"reward": "float64"})
+
+
+def test_jax_without_64_bits_stores_whole_numbers_in_32():
+    buffer = per.ReplayBuffer.for_env(Spaces(PLACE), 100, arrays="jax")
+    assert buffer.fields["action"].dtype == "int32"
+    buffer.add(
+        observation=np.zeros(3), action=np.int64(4), reward=0.0, terminated=True, truncated=False,
+        next_observation=np.zeros(3),
+    )  # fmt: skip
+    assert buffer.sample(2).action.tolist() == [4, 4]
+
+
+def test_number_and_autoreset_mode_of_environments_are_read():
+    def autoreset_of(env, **options):
+        return per.ReplayBuffer.for_env(env, 100, **options)._autoreset
+
+    makers = [lambda: Spaces(PLACE)] * 2
+    for mode, name in zip(AutoresetMode, ("next_step", "same_step", "disabled"), strict=True):
+        envs = SyncVectorEnv(makers, autoreset_mode=mode)
+        assert autoreset_of(envs) == name
+        assert per.ReplayBuffer.for_env(envs, 100).n_envs == 2
+        envs.close()
+    assert autoreset_of(Spaces(PLACE)) == "disabled"
+    assert autoreset_of(Autoreset(Spaces(PLACE))) == "next_step"
+    assert autoreset_of(Spaces(PLACE), autoreset="next_step") == "next_step"
+
+
+def test_vector_environment_without_an_autoreset_mode_is_refused_with_the_cure():
+    envs = SyncVectorEnv([lambda: Spaces(PLACE)])
+    envs.metadata = {}
+    with pytest.raises(per.InvalidArgument, match=r"env\.metadata has autoreset_mode None; allowed.*Set it"):
+        per.ReplayBuffer.for_env(envs, 100)
+    envs.close()
+
+
+def test_environment_that_stacks_frames_is_seen_and_its_newest_frame_stored():
+    env = FrameStackObservation(Toy(0, "box", "discrete"), 3)
+    buffer = per.ReplayBuffer.for_env(env, 100)
+    assert buffer.fields["observation"].shape == (3,) and buffer.fields["observation"].stack == 3
+    frames = np.arange(27.0).reshape(9, 3)
+    for t in range(4):
+        buffer.add(
+            observation=frames[t : t + 3], action=0, reward=0.0, terminated=t == 3, truncated=False,
+            next_observation=frames[t + 1 : t + 4],
+        )  # fmt: skip
+    np.testing.assert_array_equal(buffer.get([0, 1]).observation, frames[2:4])
+    batch = buffer.sample(50)
+    row = int(np.flatnonzero(batch.ids == 2)[0])
+    np.testing.assert_array_equal(batch.observation[row], frames[2:5])
+
+
+@pytest.mark.parametrize("vector", [SyncVectorEnv, AsyncVectorEnv])
+@pytest.mark.parametrize("kind", ["box", "dict"])
+def test_vector_environment_whose_parts_stack_frames_is_seen(vector, kind):
+    envs = vector([lambda: FrameStackObservation(Toy(0, kind, "discrete"), 4)] * 2)
+    buffer = per.ReplayBuffer.for_env(envs, 200)
+    place = buffer.fields["observation" if kind == "box" else "observation.inner.1"]
+    assert (place.shape, place.stack) == ((3,), 4)
+    envs.reset()
+    envs.close()
+
+
+def test_environment_whose_stack_was_flattened_is_taken_as_it_is():
+    buffer = per.ReplayBuffer.for_env(FlattenObservation(FrameStackObservation(Toy(0, "box", "discrete"), 3)), 100)
+    assert buffer.fields["observation"] == per.Field((9,), "float32", "observation", 1)
+
+
+def same_step(n=2):
+    return per.ReplayBuffer(100, {"observation": per.Field(2)}, n_envs=n, autoreset="same_step")
+
+
+STEP = {"observation": np.zeros((2, 2)), "reward": [0, 0], "truncated": [False, False]}
+FINAL = np.array([None, np.array([5.0, 6.0])], object)
+
+
+def test_final_observations_take_the_place_of_first_ones():
+    buffer = same_step()
+    info = {"final_obs": FINAL, "_final_obs": np.array([False, True])}
+    following = np.ones((2, 2), np.float32)
+    ids = buffer.add(**STEP, terminated=[False, True], next_observation=following, info=info)
+    np.testing.assert_array_equal(buffer.get(ids).next_observation, [[1, 1], [5, 6]])
+    np.testing.assert_array_equal(following, 1)
+
+
+def test_final_observations_are_taken_where_no_next_ones_are_given():
+    buffer = same_step()
+    info = {"final_obs": FINAL, "_final_obs": np.array([False, True])}
+    ids = buffer.add(**STEP, terminated=[False, True], info=info)
+    assert len(buffer) == 1
+    np.testing.assert_array_equal(buffer.get(ids[1:]).next_observation, [[5, 6]])
+
+
+def test_end_without_its_final_observation_in_info_is_an_unknown_one():
+    buffer = same_step()
+    info = {"final_obs": FINAL, "_final_obs": np.array([False, True])}
+    step = {**STEP, "truncated": [True, True]}
+    ids = buffer.add(**step, terminated=[False, False], next_observation=np.ones((2, 2)), info=info)
+    assert len(buffer) == 1
+    np.testing.assert_array_equal(buffer.priorities(ids), [0, 1])
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"next_mask": [True, True]}, "next_mask is given beside info with final_obs"),
+        ({"terminated": None}, "terminated is not given"),
+        ({"info": {"final_obs": FINAL[:1], "_final_obs": np.array([True])}}, r"info\['_final_obs'\] has shape \[1\]"),
+        (
+            {"info": {"final_obs": [None, np.zeros(3)], "_final_obs": np.array([False, True])}},
+            r"is float64\[3\], next_observation of one",
+        ),
+        ({"info": {"final_obs": [None, {"a": 1}], "_final_obs": np.array([False, True])}}, r"info\['final_obs'\]\[1\]"),
+    ],
+)
+def test_info_that_does_not_fit_is_refused_by_name(change, words):
+    buffer = same_step()
+    info = {"final_obs": FINAL, "_final_obs": np.array([False, True])}
+    step = {**STEP, "terminated": [False, True], "next_observation": np.ones((2, 2)), "info": info, **change}
+    with pytest.raises(per.InvalidArgument, match=words):
+        buffer.add(**step)
+    assert buffer.stats().added == 0
+
+
+def test_info_with_final_observations_is_refused_by_buffers_of_another_mode():
+    buffer = per.ReplayBuffer(100, {"observation": per.Field(2)}, n_envs=2)
+    info = {"final_obs": FINAL, "_final_obs": np.array([False, True])}
+    with pytest.raises(per.InvalidArgument, match="'same_step' give it; this buffer has 'disabled'"):
+        buffer.add(**STEP, terminated=[False, True], next_observation=np.ones((2, 2)), info=info)
+
+
+def test_info_without_final_observations_is_not_looked_at():
+    buffer = per.ReplayBuffer(100, {"observation": per.Field(2)}, n_envs=2)
+    buffer.add(**STEP, terminated=[False, True], next_observation=np.ones((2, 2)), info={"episode": object()})
+    assert len(buffer) == 2
