@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import copy
 import itertools
+import os
+import tempfile
 
 import numpy as np
 import per
@@ -118,6 +120,7 @@ class Walk:
             (self.set_fields, 1),
             (self.clear, 0.15),
             (self.change_settings, 0.5),
+            (self.save_and_load, 0.3),
             (self.bad_calls, 1),
         )
         odds = np.array([weight for _, weight in operations])
@@ -172,7 +175,7 @@ class Walk:
                 self.environments.step(env)  # the user leaves the reset step out
             return None
         seen_as_gap = not self.options["store_next_observation"] and self.options["next_observations"] == "always"
-        if k > 0 and seen_as_gap and self.options["on_gap"] == "cut" and self.random.random() < 0.03:
+        if k > 0 and seen_as_gap and self.random.random() < 0.03:
             self.reset_in_mid_episode(env)
         return self.environments.step(env)
 
@@ -297,6 +300,18 @@ class Walk:
         elif ("n_step", 2) not in REFUSED:  # at times more than the rows of a lane allow
             most = self.options["n_step"] + self.options["spare_rows"] + 1
             self.both("set_n_step", int(self.random.integers(1, min(most, 6) + 1)))
+
+    def save_and_load(self):
+        """The walk goes on with the loaded buffer, which draws what the saved one would have drawn."""
+        with tempfile.TemporaryDirectory() as folder:
+            loaded = self.library.reloaded(os.path.join(folder, "replay.per"))
+        if self.naive.live():
+            drawn = [buffer.sample(1, scheme="stratified") for buffer in (self.library, loaded)]
+            self.naive.count_sample(by_schedule=True)
+            for name, array in drawn[0].items():
+                np.testing.assert_array_equal(drawn[1][name], array, err_msg=name)
+        self.library.close()
+        self.library = loaded
 
     def bad_calls(self):
         """Calls that both must refuse, as they must refuse the same; the comparison then sees that nothing changed."""
