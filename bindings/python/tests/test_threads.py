@@ -125,7 +125,7 @@ def test_error_message_is_that_of_the_own_thread():
     )
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*fork.*")
 def test_forked_child_has_its_own_copy():
     buffer, tree = filled(100, seed=9), per.SumTree(8)
     tree.update([3], [1.0])

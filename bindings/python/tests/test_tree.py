@@ -173,9 +173,11 @@ def test_tree_on_a_missing_device_says_so():
     assert str(caught.value)
 
 
-def test_scheme_of_a_later_version_is_unsupported_by_name(tree):
-    with pytest.raises(per.Unsupported, match="WITHOUT_REPLACEMENT"):
-        tree.sample(2, scheme="without_replacement")
+def test_draws_without_replacement_are_distinct_and_no_more_than_there_are(tree):
+    draw = tree.sample(3, scheme="without_replacement", beta=0.5)
+    assert sorted(draw.indices.tolist()) == [0, 1, 3]
+    with pytest.raises(per.InvalidArgument, match="batch_size is 4"):
+        tree.sample(4, scheme="without_replacement")
 
 
 def test_empty_arrays_change_nothing(tree):
