@@ -14,6 +14,8 @@ class LiveSet {
     explicit LiveSet(int64_t capacity);
 
     int64_t count() const { return count_; }
+    // For contains() a little later.
+    void prefetch(int64_t slot) const { __builtin_prefetch(&words_[slot / 64]); }
     bool contains(int64_t slot) const { return words_[slot / 64] >> (slot % 64) & 1; }
 
     // Both return whether that changed the set.
@@ -21,11 +23,12 @@ class LiveSet {
     bool erase(int64_t slot);
     void clear();
 
-    // The slot with exactly `rank` smaller ones in the set, 0 <= rank < count().
-    int64_t select(int64_t rank) const;
+    // For each rank 0 .. count() - 1 the slot with exactly so many smaller ones in the set. Uses up `ranks`.
+    void select(int64_t n, uint64_t* ranks, int64_t* slots_out) const;
 
  private:
     static constexpr int64_t slots_per_line = 512;
+    static constexpr int64_t words_per_line = slots_per_line / 64;
     static constexpr int64_t counts_per_line = 8;
     static constexpr int max_levels = 12;  // 2^40 slots: 2^31 lines, and 8 or fewer counts at the top
 

@@ -31,6 +31,12 @@ class PriorityStore {
     // p of a live row, 0 of others.
     float priority(int64_t slot) const { return live_.contains(slot) ? priorities_[slot] : 0.0f; }
 
+    // For priority() a little later.
+    void prefetch(int64_t slot) const {
+        live_.prefetch(slot);
+        __builtin_prefetch(priorities_ + slot);
+    }
+
     // p of a row that was given one, live or not.
     float given(int64_t slot) const { return priorities_[slot]; }
 

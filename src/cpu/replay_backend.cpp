@@ -83,6 +83,7 @@ void CpuReplayBackend::write_windows(int64_t n_step, const per_batch& batch) {
         if (i + distance < slots.size()) {
             __builtin_prefetch(state_.rows.flags() + slots[i + distance]);
             __builtin_prefetch(state_.rows.rewards() + slots[i + distance]);
+            if (batch.priorities != nullptr) state_.priorities.prefetch(slots[i + distance]);
         }
         const int64_t env = ring.env_of_slot(slots[i]);
         const Return window = return_of(env, slots[i], n_step);
