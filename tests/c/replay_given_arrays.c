@@ -11,7 +11,7 @@ static void every_dtype_keeps_its_bytes(void) {
     enum { DTYPES = 13, STEPS = 5 };
     static const int64_t three[] = {3};
     static char names[DTYPES + 1][16];
-    static uint8_t given_bytes[DTYPES + 1][STEPS][24], out_bytes[DTYPES + 1][STEPS][24];
+    static uint8_t given_bytes[DTYPES + 1][STEPS * 24], out_bytes[DTYPES + 1][STEPS * 24];
     per_field fields[DTYPES + 1];
     per_array given[DTYPES + 1];
     void* out[DTYPES + 1];
@@ -29,7 +29,7 @@ static void every_dtype_keeps_its_bytes(void) {
         sprintf(names[i], i < DTYPES ? "field%d" : "observation", (int)i);
         fields[i] = field_of(names[i], dtype, 1, three);
         size = 3 * sizes[dtype];
-        for (t = 0; t < STEPS * size; ++t) given_bytes[i][0][t] = (uint8_t)(next_random(&state) >> 56);
+        for (t = 0; t < STEPS * size; ++t) given_bytes[i][t] = (uint8_t)(next_random(&state) >> 56);
         given[i] = array_of(given_bytes[i], dtype);
         out[i] = out_bytes[i];
     }
@@ -48,7 +48,7 @@ static void every_dtype_keeps_its_bytes(void) {
     for (i = 0; i <= DTYPES; ++i) {
         size = 3 * sizes[i < DTYPES ? i : PER_UINT8];
         for (t = 0; t < STEPS; ++t)
-            CHECK(memcmp(out_bytes[i][0] + t * size, given_bytes[i][0] + (STEPS - 1 - t) * size, (size_t)size) == 0);
+            CHECK(memcmp(out_bytes[i] + t * size, given_bytes[i] + (STEPS - 1 - t) * size, (size_t)size) == 0);
     }
     per_replay_free(replay);
 }

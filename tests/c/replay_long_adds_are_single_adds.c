@@ -49,7 +49,7 @@ static void fill(call* given, const steps* from, int k, int length, int with_pri
 
 static void check_same_rows(per_replay* a, per_replay* b, int64_t last_id) {
     static rows of_a, of_b;
-    static const int64_t window = 200;
+    static const int64_t window = 60;
     int64_t id;
     for (id = last_id > window ? last_id - window : 0; id <= last_id; ++id) {
         per_status status_a, status_b;
