@@ -91,17 +91,6 @@ void SumTree::add_up_total() {
     for (int64_t i = 0; i < sums_per_line; ++i) total_ += top[i];
 }
 
-bool SumTree::rebuild_at(int32_t scale, uint64_t rescales_below) {
-    if (scale < -120 || scale > 200) return false;
-    set_scale(scale);
-    total_ = 0;
-    if (!fits(capacity_, arrays_.leaves)) return false;
-    refresh_from(1);
-    finish_change(true);
-    low_water_ = rescales_below;
-    return true;
-}
-
 void SumTree::finish_change(bool starts_anew) {
     add_up_total();
     if (starts_anew)
