@@ -309,7 +309,7 @@ PER_API per_status per_tree_synchronize(per_tree* tree, void* stream);
  *
  * Next observations are not stored a second time: a row's next observation is the observation of the row that follows
  * it. At the end of an episode the final observation takes a row of its own, which is never live; so a truncated
- * episode keeps its true final observation. `capacity` counts rows: a lane holds at most
+ * episode keeps its true final observation. `capacity` counts rows: a full lane holds at least
  * rows - 1 - ends - (n_step - 1) - (frame_stack - 1) live transitions. Memory is allocated at creation, once.
  */
 typedef struct per_replay per_replay;

@@ -89,6 +89,22 @@ def test_no_window_joins_steps_from_both_sides_of_the_write_head(make, rows, n_s
             assert row["next_observation"] == row["observation"] + n_step == row["observation"] + row["reward"]
 
 
+@pytest.mark.parametrize("n_step, stack", [(1, 1), (3, 1), (1, 4), (3, 4)])
+def test_full_lane_has_live_all_but_its_head_its_ends_and_the_margins_of_windows(make, n_step, stack):
+    rows, random = 16, np.random.default_rng(n_step + stack)
+    buffer = make(rows, n_step=n_step, frame_stack=stack)
+    ends, least = [], rows
+    for step in range(200):
+        end = (None, "terminated", "truncated")[random.choice(3, p=(0.8, 0.1, 0.1))]
+        known = end is None or random.random() < 0.5
+        newest = add(buffer, 2 * step, 2 * step + 2, end=end, next_mask=np.array([known]))
+        ends += [newest] if end else []
+        held = sum(row > newest - rows for row in ends)
+        if newest >= rows:
+            least = min(least, buffer.stats()["live"] - (rows - 1 - held - (n_step - 1) - (stack - 1)))
+    assert least == 0
+
+
 @pytest.mark.parametrize("n_step, stack", [(1, 1), (3, 1), (1, 3), (3, 4)])
 def test_lane_needs_rows_for_its_window(make, n_step, stack):
     make(n_step + stack + 1, n_step=n_step, frame_stack=stack)
