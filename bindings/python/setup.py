@@ -65,6 +65,7 @@ class BuildBridge(build_ext):
         package = pathlib.Path(self.build_lib, "per")
         for suffix, include in other_interpreters().items():
             self.build_for(include, package / f"_bridge{suffix}")
+        shutil.copyfile(LIBPER / "LICENSE", package / "LICENSE")
         shutil.copyfile(self.libper(), package / LIBRARY)
         if strip := shutil.which("strip"):
             subprocess.run([strip, "--strip-unneeded", package / LIBRARY], check=True)
@@ -88,7 +89,7 @@ class BuildBridge(build_ext):
         folder = pathlib.Path(self.build_temp, "libper").absolute()
         options = ["-DPER_BUILD_TESTS=OFF", "-DPER_BUILD_BENCH=OFF", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"]
         subprocess.run(["cmake", "-S", str(LIBPER), "-B", str(folder), *options], check=True)
-        subprocess.run(["cmake", "--build", str(folder), "--parallel"], check=True)
+        subprocess.run(["cmake", "--build", str(folder), "--parallel", str(os.cpu_count() or 1)], check=True)
         return folder / LIBRARY
 
 
