@@ -16,7 +16,6 @@
 #include <string>
 #include <vector>
 
-#include "libper_call.h"
 #include "measure.h"
 #include "replay_cases.h"
 #include "report.h"
@@ -62,8 +61,6 @@ void check_or_measure(const Options& options, const std::string& isa, const std:
         }
         print(measurement);
         for (auto& entry : entries_of(measurement)) results.push_back(std::move(entry));
-    } catch (const LibperLacks& lacks) {
-        std::printf("%s: left out: %s\n\n", place.c_str(), lacks.what());
     } catch (const std::exception& error) {
         throw std::runtime_error(place + ": " + error.what());
     }
