@@ -1,6 +1,7 @@
 // Powers: priorities to what the tree holds, p^alpha, and probabilities to importance-sampling weights. One text for
 // scalars, vectors of lanes and CUDA: operations on doubles that IEEE 754 rounds in one way, multiply and add never
-// contracted, so that every device computes the same bits. The float32 results are within 0.5001 ulp.
+// contracted, so that every device computes the same bits. The float32 results are within 0.5001 ulp. Polynomials are
+// summed in pairs, which shortens the chain of operations that wait for each other.
 #pragma once
 
 #include <stdint.h>
@@ -13,11 +14,11 @@ namespace per {
 template <class Real>
 PER_HOST_DEVICE Real log2_of_ratio(Real z) {
     const Real s = z * z;
-    Real p = s * 0x1.21b0ea9bb311ep-2 + 0x1.47955632bd750p-2;
-    p = p * s + 0x1.a61a2ec9d8ef4p-2;
-    p = p * s + 0x1.2776c2933e77fp-1;
-    p = p * s + 0x1.ec709dc53c671p-1;
-    p = p * s + 0x1.71547652b8251p+1;
+    const Real s2 = s * s;
+    const Real low = s * 0x1.ec709dc53c671p-1 + 0x1.71547652b8251p+1;
+    const Real middle = s * 0x1.a61a2ec9d8ef4p-2 + 0x1.2776c2933e77fp-1;
+    const Real high = s * 0x1.21b0ea9bb311ep-2 + 0x1.47955632bd750p-2;
+    const Real p = (low + s2 * middle) + (s2 * s2) * high;
     return z * p;
 }
 
@@ -44,13 +45,12 @@ PER_HOST_DEVICE Real log2_of_1_minus(Real x) {
 // f Q(f) = 2^f - 1 for |f| <= 1/2. Q: minimax, error of the product 2^-40.
 template <class Real>
 PER_HOST_DEVICE Real exp2_minus_1(Real f) {
-    Real q = f * 0x1.640a21e1ddaccp-20 + 0x1.00dbf99b26e44p-16;
-    q = q * f + 0x1.430874fa30e53p-13;
-    q = q * f + 0x1.5d87464ed1ad7p-10;
-    q = q * f + 0x1.3b2ab7391d983p-7;
-    q = q * f + 0x1.c6b08dd62aca2p-5;
-    q = q * f + 0x1.ebfbdff80d10ep-3;
-    q = q * f + 0x1.62e42fef85663p-1;
+    const Real f2 = f * f;
+    const Real q01 = f * 0x1.ebfbdff80d10ep-3 + 0x1.62e42fef85663p-1;
+    const Real q23 = f * 0x1.3b2ab7391d983p-7 + 0x1.c6b08dd62aca2p-5;
+    const Real q45 = f * 0x1.430874fa30e53p-13 + 0x1.5d87464ed1ad7p-10;
+    const Real q67 = f * 0x1.640a21e1ddaccp-20 + 0x1.00dbf99b26e44p-16;
+    const Real q = (q01 + f2 * q23) + (f2 * f2) * (q45 + f2 * q67);
     return q * f;
 }
 
@@ -89,11 +89,18 @@ PER_HOST_DEVICE float leaf_priority(float priority, double alpha) {
     return static_cast<float>(clamp_to_positive_float(power));
 }
 
-// (reference / x)^beta for positive normal doubles: with masses q and the smallest one for reference, the weights of
-// section 3.4 normalised by their maximum; total and N cancel.
+// (reference / x)^beta, given log2(reference), for positive normal doubles: with masses q and the smallest one for
+// reference, the weights of section 3.4 normalised by their maximum; total and N cancel.
+template <class Real, class Bits>
+PER_HOST_DEVICE Real importance_weight_of(double log2_reference, Real x, double beta) {
+    const Real unit{};
+    const Real weight = exp2_of<Real, Bits>((log2_reference - log2_of<Real, Bits>(x)) * beta);
+    return weight < 0x1.fffffep127 ? weight : unit + 0x1.fffffep127;
+}
+
 PER_HOST_DEVICE float importance_weight(double reference, double x, double beta) {
-    const double power = power_of<double, uint64_t>(reference / x, beta);
-    return static_cast<float>(power < 0x1.fffffep127 ? power : 0x1.fffffep127);
+    const double log2_reference = log2_of<double, uint64_t>(reference);
+    return static_cast<float>(importance_weight_of<double, uint64_t>(log2_reference, x, beta));
 }
 
 // The probability 1 - (1 - share)^draws that a leaf with this share of the total is among `draws` independent draws,

@@ -150,13 +150,11 @@ PER_INLINE void mark_part_ends(const uint64_t* prefix, int64_t n, int64_t batch_
         const Whole near = (past < 0x1p-12) & (past > -0x1p-12);
         uint64_t strata[lanes];
         store(strata, stratum);
-        bool any_near = false;
-        for (int l = 0; l < lanes; ++l) any_near |= near[l] != 0;
-        if (__builtin_expect(any_near, 0)) {
+        __asm__("" : "+m"(strata));
+        if (__builtin_expect(any_negative(near), 0)) {
             for (int l = 0; l < lanes; ++l) {
-                const int64_t count =
-                    count_below(prefix[part + l], static_cast<int64_t>(nearest[l]), batch_size, targets);
-                counts[count] = static_cast<uint32_t>(part + l);
+                const int64_t guess = static_cast<int64_t>(strata[l]);
+                counts[count_below(prefix[part + l], guess, batch_size, targets)] = static_cast<uint32_t>(part + l);
             }
         } else {
             for (int l = 0; l < lanes; ++l)

@@ -51,6 +51,7 @@ PER_INLINE Vector load(const void* from) {
     return vector;
 }
 
+// A vector of which single lanes are wanted is stored first: GCC keeps one with a computed subscript in memory for good.
 template <class Vector>
 PER_INLINE void store(void* to, Vector vector) {
     __builtin_memcpy(to, &vector, sizeof vector);
@@ -119,6 +120,17 @@ PER_INLINE Bits lane_numbers() {
     return numbers;
 }
 
+// Whether the sign bit of any lane is set.
+PER_INLINE bool any_negative(Whole x) {
+#if defined(__AVX512DQ__)
+    return _mm512_movepi64_mask(reinterpret_cast<__m512i>(x)) != 0;
+#elif defined(__AVX2__)
+    return _mm256_movemask_pd(reinterpret_cast<__m256d>(x)) != 0;
+#else
+    return (x[0] | x[1]) < 0;
+#endif
+}
+
 // The products of the lower 32 bits.
 PER_INLINE Bits multiply_low_halves(Bits a, Bits b) {
 #if defined(__AVX512F__)
@@ -154,11 +166,25 @@ PER_INLINE Bits ceiling(Real x) {
 #endif
 }
 
+// __builtin_convertvector() would do; GCC makes two conversions of half the width and an insertion of it.
 PER_INLINE Real to_real(Floats x) {
+#if defined(__AVX512F__)
+    return reinterpret_cast<Real>(_mm512_cvtps_pd(reinterpret_cast<__m256>(x)));
+#elif defined(__AVX2__)
+    return reinterpret_cast<Real>(_mm256_cvtps_pd(reinterpret_cast<__m128>(x)));
+#else
     return __builtin_convertvector(x, Real);
+#endif
 }
+
 PER_INLINE Floats to_floats(Real x) {
+#if defined(__AVX512F__)
+    return reinterpret_cast<Floats>(_mm512_cvtpd_ps(reinterpret_cast<__m512d>(x)));
+#elif defined(__AVX2__)
+    return reinterpret_cast<Floats>(_mm256_cvtpd_ps(reinterpret_cast<__m256d>(x)));
+#else
     return __builtin_convertvector(x, Floats);
+#endif
 }
 
 // As a double, exactly, of numbers below 2^52.

@@ -30,8 +30,10 @@ PER_INLINE double smallest_of(int64_t count, const uint64_t* masses) {
         const Whole mass = load<Whole>(masses + i);
         least = mass < least ? mass : least;
     }
-    int64_t smallest = least[0];
-    for (int l = 1; l < lanes; ++l) smallest = least[l] < smallest ? least[l] : smallest;
+    int64_t each[lanes];
+    store(each, least);
+    int64_t smallest = each[0];
+    for (const int64_t mass : each) smallest = mass < smallest ? mass : smallest;
     for (; i < count; ++i) {
         const int64_t mass = static_cast<int64_t>(masses[i]);
         smallest = mass < smallest ? mass : smallest;
@@ -41,10 +43,11 @@ PER_INLINE double smallest_of(int64_t count, const uint64_t* masses) {
 
 void weigh(int64_t count, const uint64_t* masses, double beta, float* weights_out) {
     const double smallest = smallest_of(count, masses);
+    const double log2_smallest = log2_of<double, uint64_t>(smallest);
     int64_t i = 0;
     for (; i + lanes <= count; i += lanes) {
-        const Real ratio = smallest / small_to_real(load<Bits>(masses + i));
-        store(weights_out + i, to_floats(power_of<Real, Bits>(ratio, beta)));
+        const Real mass = small_to_real(load<Bits>(masses + i));
+        store(weights_out + i, to_floats(importance_weight_of<Real, Bits>(log2_smallest, mass, beta)));
     }
     for (; i < count; ++i) weights_out[i] = importance_weight(smallest, static_cast<double>(masses[i]), beta);
 }
@@ -63,10 +66,11 @@ void include(int64_t count, const uint64_t* masses, uint64_t total, double draws
 void weigh_probabilities(int64_t count, const double* probabilities, double beta, float* weights_out) {
     double smallest = probabilities[0];
     for (int64_t i = 1; i < count; ++i) smallest = probabilities[i] < smallest ? probabilities[i] : smallest;
+    const double log2_smallest = log2_of<double, uint64_t>(smallest);
     int64_t i = 0;
     for (; i + lanes <= count; i += lanes) {
-        const Real ratio = smallest / load<Real>(probabilities + i);
-        store(weights_out + i, to_floats(power_of<Real, Bits>(ratio, beta)));
+        const Real probability = load<Real>(probabilities + i);
+        store(weights_out + i, to_floats(importance_weight_of<Real, Bits>(log2_smallest, probability, beta)));
     }
     for (; i < count; ++i) weights_out[i] = importance_weight(smallest, probabilities[i], beta);
 }

@@ -31,8 +31,10 @@ bool valid(int64_t count, const int64_t* indices, const float* priorities, int64
         const Floats priority = load<Floats>(priorities + i);
         bad |= ~((priority >= 0.0f) & (priority <= FLT_MAX));
     }
-    bool any_bad = false;
-    for (int l = 0; l < lanes; ++l) any_bad |= outside[l] < 0 || bad[l] != 0;
+    bool any_bad = any_negative(outside);
+    int32_t each_bad[lanes];
+    store(each_bad, bad);
+    for (const int32_t one : each_bad) any_bad |= one != 0;
     for (; i < count; ++i) {
         any_bad |= indices[i] < 0 || indices[i] >= capacity;
         any_bad |= !(priorities[i] >= 0.0f && priorities[i] <= FLT_MAX);
@@ -63,8 +65,10 @@ float largest_of(int64_t count, const float* priorities) {
         const Floats priority = load<Floats>(priorities + i);
         most = priority > most ? priority : most;
     }
+    float each[lanes];
+    store(each, most);
     float largest = 0.0f;
-    for (int l = 0; l < lanes; ++l) largest = most[l] > largest ? most[l] : largest;
+    for (const float one : each) largest = one > largest ? one : largest;
     for (; i < count; ++i) largest = priorities[i] > largest ? priorities[i] : largest;
     return largest;
 }
