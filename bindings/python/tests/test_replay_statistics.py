@@ -7,6 +7,7 @@ library with other seeds would break once in a million runs of one test (z = 4.7
 from __future__ import annotations
 
 import numpy as np
+import per
 import pytest
 from replay_subjects import SCALAR, LibraryReplay, add_episode, skip_if_unsupported
 
@@ -131,6 +132,17 @@ def test_without_replacement_no_transition_comes_twice_and_weights_stay_unbiased
     means = weights.mean(axis=1)
     # Inclusion probabilities are approximate: 1.5 % is what the documents promise.
     assert abs(means.mean() - 1) < 0.015 + Z * means.std() / np.sqrt(len(means))
+
+
+def test_without_replacement_no_more_can_be_drawn_than_there_are(make):
+    buffer, ids = make(np.array([0, 2, 3, 0, 5], np.float32), scheme="without_replacement")
+    with pytest.raises(per.InvalidArgument, match=r"4.*3|3.*4"):
+        buffer.sample(4)
+    assert sorted(buffer.sample(3)["ids"]) == [ids[1], ids[2], ids[4]]
+    buffer.update_priorities(ids, priorities=np.zeros(5, np.float32))
+    batch = buffer.sample(5)  # all zero: uniform
+    assert sorted(batch["ids"]) == list(ids)
+    np.testing.assert_array_equal(batch["weights"], 1)
 
 
 def test_rank_based_draws_follow_one_over_rank(make):
