@@ -158,6 +158,17 @@ def test_reset_step_is_known_across_clear_and_cut(make):
         assert buffer.stats()["cuts"] == 0
 
 
+def test_reset_step_is_known_after_clearing_saving_and_loading(make, tmp_path):
+    buffer = make(4, autoreset="next_step")
+    for observation in range(4):
+        add(buffer, observation, observation + 1)
+    add(buffer, 4, 5, end="truncated")
+    buffer.clear()
+    buffer = buffer.reloaded(tmp_path / "replay.per")
+    assert add(buffer, 5, 10) == -1
+    assert add(buffer, 10, 11) == 6
+
+
 def test_step_after_a_cut_is_no_reset_step(make):
     buffer = make(16, autoreset="next_step")
     add(buffer, 0, 1)
