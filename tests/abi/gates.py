@@ -155,6 +155,22 @@ def sizes(library: pathlib.Path, header: pathlib.Path = HEADER) -> Problems:
     return problems
 
 
+def versions(library: pathlib.Path, repository: pathlib.Path = REPOSITORY) -> Problems:
+    loaded = ctypes.CDLL(str(library))
+    loaded.per_version.restype = ctypes.c_char_p
+    version = loaded.per_version().decode()
+    patterns = {"CHANGELOG.md": r"^## (\S+)", "bindings/julia/PER/Project.toml": r'^version = "(.*)"$'}
+    problems = []
+    for name, pattern in patterns.items():
+        found = re.search(pattern, (repository / name).read_text(), re.MULTILINE)
+        if found is None or found[1] != version:
+            problems.append(f"{name} says {found and found[1]}, {library.name} {version}")
+    header_abi = abi_version(read_interface(repository / "include" / "per.h"))
+    if loaded.per_abi_version() != header_abi:
+        problems.append(f"per.h says PER_ABI_VERSION {header_abi}, {library.name} {loaded.per_abi_version()}")
+    return problems
+
+
 def abidiff(library: pathlib.Path, header: pathlib.Path = HEADER, reference: pathlib.Path | None = None) -> Problems:
     """A second opinion only: libabigail was seen to miss two swapped fields."""
     reference = reference or golden_path(read_interface(header), "xml")
@@ -175,7 +191,8 @@ def load_time(*objects: pathlib.Path) -> Problems:
 
 
 GATES: dict[str, Callable[..., Problems]] = {
-    gate.__name__: gate for gate in (layout, padding, header, exports, needed, glibc, sizes, abidiff, load_time)
+    gate.__name__: gate
+    for gate in (layout, padding, header, exports, needed, glibc, sizes, versions, abidiff, load_time)
 }
 
 

@@ -190,6 +190,14 @@ class Library(Broken):
         )
         self.assert_red(gates.sizes(library), "per_tree_options_init: struct_size is 0, not 32")
 
+    def test_versions_that_disagree(self) -> None:
+        bodies = 'const char* per_version(void) { return "7.0.0"; } int32_t per_abi_version(void) { return 7; }'
+        library = self.folder / "libper.so"
+        source = self.folder / "versions.c"
+        source.write_text(f'#include "{HEADER}"\n{bodies}\n')
+        subprocess.run(["cc", "-fPIC", "-shared", str(source), "-o", str(library)], check=True)
+        self.assert_red(gates.versions(library), "CHANGELOG.md", "Project.toml", "PER_ABI_VERSION 1, libper.so 7")
+
     def test_changed_signature_seen_by_abidiff(self) -> None:
         reference = self.folder / "reference.xml"
         write_xml(self.library(), HEADER, reference)
