@@ -108,9 +108,9 @@ void SumTree::set(int64_t count, const int64_t* indices, const float* priorities
         rebuild();
         return;
     }
-    // Where a level has fewer nodes than the batch entries, computing it anew is cheaper than adding differences.
+    // Where a level has few nodes, computing it anew costs less than adding each difference to it.
     int level = 1;
-    while (level < top_level() && arrays_.shape.n_nodes[level] > count) ++level;
+    while (level < top_level() && arrays_.shape.n_nodes[level] > count / 2) ++level;
     kernels_.update.apply(arrays_, level - 1, count, indices, priorities);
     refresh_from(level);
     finish_change(was_empty);

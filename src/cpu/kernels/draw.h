@@ -209,9 +209,29 @@ void invert(const uint64_t* prefix, int64_t n, int64_t count, uint64_t* targets,
 constexpr int64_t block = 16;  // draws that go down together
 static_assert(block <= draw_padding);
 
+// find_child() among n masses, without branches: those of a draw are as good as random.
+template <int n>
+PER_INLINE uint64_t search_one(const uint64_t* masses, uint64_t& unit) {
+    uint64_t child = 0;
+    uint64_t sum = 0;
+    uint64_t before = 0;
+    for (int k = 0; k < n - 1; ++k) {
+        sum += masses[k];
+        const bool passed = sum <= unit;
+        child += passed;
+        before = passed ? sum : before;
+    }
+    unit -= before;
+    return child;
+}
+
 // find_child() among the 8 sums of each of `lanes` lines, one draw a lane: lines become those below the children, units
 // those within them.
 PER_INLINE void search_sums(const uint64_t* sums, uint64_t* lines, uint64_t* units) {
+    if constexpr (!compares_lanes) {
+        for (int l = 0; l < lanes; ++l) lines[l] = lines[l] * 8 + search_one<8>(sums + 8 * lines[l], units[l]);
+        return;
+    }
     Whole x[8];
     for (int first = 0; first < 8; first += lanes) {
         for (int l = 0; l < lanes; ++l) x[first + l] = load<Whole>(sums + 8 * lines[l] + first);
@@ -233,8 +253,17 @@ PER_INLINE void search_sums(const uint64_t* sums, uint64_t* lines, uint64_t* uni
 }
 
 // find_child() among the 16 leaves of each of `lanes` lines.
-PER_INLINE void search_leaves(const float* leaves, const uint64_t* lines, const uint64_t* units, double factor,
+PER_INLINE void search_leaves(const float* leaves, const uint64_t* lines, uint64_t* units, double factor,
                               int64_t* indices_out) {
+    if constexpr (!compares_lanes) {
+        for (int l = 0; l < lanes; ++l) {
+            uint64_t masses[16];
+            for (int first = 0; first < 16; first += lanes)
+                store(masses + first, masses_of(leaves + 16 * lines[l] + first, factor));
+            indices_out[l] = static_cast<int64_t>(lines[l] * 16 + search_one<16>(masses, units[l]));
+        }
+        return;
+    }
     const Whole beyond = load<Whole>(units) + 1;
     Whole sum{};
     Whole child{};
@@ -255,8 +284,8 @@ PER_INLINE void read_leaves(const TreeArrays& tree, int64_t count, const int64_t
     for (int64_t i = 0; i < count; i += lanes) {
         float priorities[lanes];
         for (int l = 0; l < lanes; ++l) priorities[l] = tree.leaves[indices[i + l]];
-        if (masses_out != nullptr) store(masses_out + i, ceiling(to_real(load<Floats>(priorities)) * tree.factor));
-        if (priorities_out != nullptr) __builtin_memcpy(priorities_out + i, priorities, sizeof priorities);
+        store(masses_out + i, masses_of(priorities, tree.factor));
+        __builtin_memcpy(priorities_out + i, priorities, sizeof priorities);
     }
 }
 
@@ -271,7 +300,7 @@ PER_INLINE void prefetch_block(const TreeArrays& tree, int level, const uint64_t
     for (int64_t i = 0; i < block; ++i) prefetch_line(base + 64 * lines[i]);
 }
 
-PER_INLINE void finish_block(const TreeArrays& tree, int64_t count, const uint64_t* lines, const uint64_t* units,
+PER_INLINE void finish_block(const TreeArrays& tree, int64_t count, const uint64_t* lines, uint64_t* units,
                              int64_t* indices_out, uint64_t* masses_out, float* priorities_out) {
     int64_t indices[block];
     uint64_t masses[block];

@@ -36,6 +36,13 @@ constexpr int lanes = 4;
 constexpr int lanes = 2;
 #endif
 
+// Without an instruction that compares lanes of 64 bits (SSE2), a draw a lane is slower than one draw after the other.
+#if defined(__SSE4_2__) || defined(__aarch64__)
+constexpr bool compares_lanes = true;
+#else
+constexpr bool compares_lanes = false;
+#endif
+
 typedef uint64_t Bits __attribute__((vector_size(8 * lanes)));
 typedef int64_t Whole __attribute__((vector_size(8 * lanes)));
 typedef double Real __attribute__((vector_size(8 * lanes)));
@@ -185,6 +192,11 @@ PER_INLINE Floats to_floats(Real x) {
 #else
     return __builtin_convertvector(x, Floats);
 #endif
+}
+
+// mass_of() of `lanes` priorities; the tree's scale keeps them below 2^52.
+PER_INLINE Bits masses_of(const float* priorities, double factor) {
+    return ceiling(to_real(load<Floats>(priorities)) * factor);
 }
 
 // As a double, exactly, of numbers below 2^52.

@@ -24,16 +24,18 @@ void raise(int64_t count, const float* priorities, double alpha, float* powers_o
 }
 
 PER_INLINE double smallest_of(int64_t count, const uint64_t* masses) {
-    Whole least = Whole{} + static_cast<int64_t>(masses[0]);
+    int64_t smallest = static_cast<int64_t>(masses[0]);
     int64_t i = 0;
-    for (; i + lanes <= count; i += lanes) {
-        const Whole mass = load<Whole>(masses + i);
-        least = mass < least ? mass : least;
+    if constexpr (compares_lanes) {
+        Whole least = Whole{} + smallest;
+        for (; i + lanes <= count; i += lanes) {
+            const Whole mass = load<Whole>(masses + i);
+            least = mass < least ? mass : least;
+        }
+        int64_t each[lanes];
+        store(each, least);
+        for (const int64_t mass : each) smallest = mass < smallest ? mass : smallest;
     }
-    int64_t each[lanes];
-    store(each, least);
-    int64_t smallest = each[0];
-    for (const int64_t mass : each) smallest = mass < smallest ? mass : smallest;
     for (; i < count; ++i) {
         const int64_t mass = static_cast<int64_t>(masses[i]);
         smallest = mass < smallest ? mass : smallest;

@@ -16,10 +16,6 @@ PER_INLINE uint64_t sum_of_lanes(Bits x) {
     return x[0] + x[1];
 }
 
-PER_INLINE Bits masses_of(const float* priorities, double factor) {
-    return ceiling(to_real(load<Floats>(priorities)) * factor);
-}
-
 bool valid(int64_t count, const int64_t* indices, const float* priorities, int64_t capacity) {
     const Bits last = each_lane(static_cast<uint64_t>(capacity - 1));
     Whole outside{};  // negative where an index is
