@@ -49,8 +49,7 @@ void check_choices(const per_replay_options& options) {
 }
 
 // How a batch can be drawn in this version.
-void check_supported(int32_t scheme, int32_t prioritization) {
-    if (scheme == PER_WITHOUT_REPLACEMENT) refuse_unsupported("scheme PER_WITHOUT_REPLACEMENT");
+void check_supported(int32_t prioritization) {
     if (prioritization == PER_RANK) refuse_unsupported("prioritization PER_RANK");
 }
 
@@ -183,7 +182,7 @@ void check_replay_options(const per_replay_options& options) {
     check_number("uniform_fraction", options.uniform_fraction, 1.0);
     check_choices(options);
     if (options.sequence_length != 0) refuse_unsupported("sequence_length above 0");
-    check_supported(options.scheme, options.prioritization);
+    check_supported(options.prioritization);
 }
 
 per_replay_options resolve_replay_options(const per_replay_options& options, const Fields& fields) {
@@ -216,7 +215,7 @@ ReplaySample resolve_sample_options(const per_sample_options& given, const per_r
     sample.scheme = given.scheme >= 0 ? given.scheme : buffer.scheme;
     sample.prioritization = given.prioritization >= 0 ? given.prioritization : buffer.prioritization;
     sample.normalize_weights = given.normalize_weights >= 0 ? given.normalize_weights : buffer.normalize_weights;
-    check_supported(sample.scheme, sample.prioritization);
+    check_supported(sample.prioritization);
     return sample;
 }
 

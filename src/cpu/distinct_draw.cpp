@@ -1,50 +1,14 @@
 #include "cpu/distinct_draw.h"
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 
+#include "cpu/found_set.h"
 #include "priority.h"
 #include "random.h"
 
 namespace per::cpu {
 namespace {
-
-// Numbers of the random numbers that say how many draws from the whole one from the rest stands for.
-constexpr uint64_t geometric_numbers = uint64_t{1} << 63;
-
-int64_t round_size(int64_t n_to_find) {
-    return (n_to_find + n_to_find / 4 + 17) / 2 * 2;
-}
-
-int64_t table_size(int64_t batch_size) {
-    return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(2 * (batch_size + 1))));
-}
-
-// The set of leaves found: open addressing, entries are indices + 1.
-class FoundLeaves {
- public:
-    FoundLeaves(uint64_t* table, int64_t size)
-        : table_(table), mask_(static_cast<uint64_t>(size) - 1), shift_(64 - std::countr_zero(mask_ + 1)) {
-        std::fill_n(table, size, 0);
-    }
-
-    // Whether the leaf was not among them.
-    bool insert(int64_t index) {
-        const uint64_t entry = static_cast<uint64_t>(index) + 1;
-        // Fibonacci hashing: neighbours are spread over the table.
-        uint64_t at = (entry * 0x9E3779B97F4A7C15u) >> shift_;
-        for (; table_[at] != 0; at = (at + 1) & mask_)
-            if (table_[at] == entry) return false;
-        table_[at] = entry;
-        return true;
-    }
-
- private:
-    uint64_t* table_;
-    uint64_t mask_;
-    int shift_;
-};
 
 struct Arrays {
     DistinctDraw found;
@@ -57,7 +21,7 @@ struct Arrays {
 };
 
 Arrays lay_out(const SumTree& tree, int64_t batch_size, std::byte* scratch) {
-    const int64_t n_round = round_size(batch_size + 1);
+    const int64_t n_round = distinct_round_size(batch_size + 1);
     const int64_t n_found = batch_size + 1;
     Arrays arrays;
     arrays.draw = scratch;
@@ -68,7 +32,7 @@ Arrays lay_out(const SumTree& tree, int64_t batch_size, std::byte* scratch) {
     arrays.indices = layout.array<int64_t>(n_round);
     arrays.masses = layout.array<uint64_t>(n_round);
     arrays.priorities = layout.array<float>(n_round);
-    arrays.table = layout.array<uint64_t>(table_size(batch_size));
+    arrays.table = layout.array<uint64_t>(found_set_size(batch_size + 1));
     arrays.zeros = layout.array<float>(n_found);
     return arrays;
 }
@@ -76,12 +40,12 @@ Arrays lay_out(const SumTree& tree, int64_t batch_size, std::byte* scratch) {
 }  // namespace
 
 std::size_t distinct_draw_scratch_bytes(const SumTree& tree, int64_t batch_size) {
-    const int64_t n_round = round_size(batch_size + 1);
+    const int64_t n_round = distinct_round_size(batch_size + 1);
     const int64_t n_found = batch_size + 1;
     return tree.draw_scratch_bytes(n_round) + ScratchLayout::bytes_of<int64_t>(n_found) +
            ScratchLayout::bytes_of<uint64_t>(n_found) + 2 * ScratchLayout::bytes_of<float>(n_found) +
            ScratchLayout::bytes_of<int64_t>(n_round) + ScratchLayout::bytes_of<uint64_t>(n_round) +
-           ScratchLayout::bytes_of<float>(n_round) + ScratchLayout::bytes_of<uint64_t>(table_size(batch_size));
+           ScratchLayout::bytes_of<float>(n_round) + ScratchLayout::bytes_of<uint64_t>(found_set_size(batch_size + 1));
 }
 
 DistinctDraw draw_distinct(SumTree& tree, const DrawRequest& request, std::byte* scratch) {
@@ -89,7 +53,7 @@ DistinctDraw draw_distinct(SumTree& tree, const DrawRequest& request, std::byte*
     const Arrays arrays = lay_out(tree, request.batch_size, scratch);
     const double whole = static_cast<double>(tree.total_mass());
     DistinctDraw found = arrays.found;
-    FoundLeaves leaves(arrays.table, table_size(request.batch_size));
+    FoundSet leaves(arrays.table, found_set_size(n_wanted));
     int64_t n_found = 0;
     int64_t n_taken_out = 0;
     double n_draws = 0.0;
@@ -98,7 +62,7 @@ DistinctDraw draw_distinct(SumTree& tree, const DrawRequest& request, std::byte*
     round.scheme = PER_INDEPENDENT;
     round.first = 0;
     while (n_found < n_wanted && tree.total_mass() != 0) {
-        round.batch_size = round_size(n_wanted - n_found);
+        round.batch_size = distinct_round_size(n_wanted - n_found);
         tree.draw(round, arrays.indices, arrays.masses, arrays.priorities, arrays.draw);
         const double share = static_cast<double>(tree.total_mass()) / whole;
         int64_t n_repeats = 0;

@@ -1,7 +1,10 @@
 #include "cpu/draw.h"
 
 #include <algorithm>
+#include <cinttypes>
 
+#include "cpu/distinct_draw.h"
+#include "error.h"
 #include "mixture.h"
 #include "per.h"
 #include "priority.h"
@@ -9,80 +12,94 @@
 namespace per::cpu {
 
 void LiveDraw::draw(PriorityStore& priorities, const ReplaySample& sample, const DrawRequest& request) {
-    const size_t n = static_cast<size_t>(sample.batch_size);
-    slots_.resize(n);
-    shares_.resize(n);
-    masses_.resize(n);
-    // With all priorities 0 the draw is uniform.
-    is_uniform_ =
-        sample.prioritization == PER_UNIFORM || sample.uniform_fraction == 1.0 || priorities.tree().total_mass() == 0;
-    if (is_uniform_) {
-        draw_uniform(priorities.live(), request);
-    } else if (sample.uniform_fraction == 0.0) {
-        draw_by_priority(priorities.tree(), request);
-    } else {
-        draw_mixture(priorities, sample.uniform_fraction, request);
-    }
-    set_reference(priorities, sample);
+    const bool by_priority = sample.prioritization == PER_PROPORTIONAL && priorities.tree().total_mass() > 0;
+    uniform_fraction_ = by_priority ? sample.uniform_fraction : 1.0;
+    is_distinct_ = sample.scheme == PER_WITHOUT_REPLACEMENT;
+    n_live_ = static_cast<double>(priorities.live().count());
+    mass_ = static_cast<double>(priorities.tree().total_mass());
+    slots_.resize(static_cast<size_t>(sample.batch_size));
+    shares_.resize(static_cast<size_t>(sample.batch_size));
+    masses_.resize(static_cast<size_t>(sample.batch_size + draw_padding));
+    if (uniform_fraction_ == 1.0)
+        draw_uniform(priorities, request);
+    else if (uniform_fraction_ == 0.0)
+        draw_by_priority(priorities, request);
+    else
+        draw_mixture(priorities, request);
+    set_reference(priorities, sample.normalize_weights);
 }
 
-// The r-th live transition, r being drawn as units of mass are.
-void LiveDraw::draw_uniform(const LiveSet& live, const DrawRequest& request) {
-    const uint64_t total = static_cast<uint64_t>(live.count());
-    const uint64_t width = stratum_width(request.batch_size);
-    for (size_t i = 0; i < slots_.size(); ++i)
-        slots_[i] = live.select(static_cast<int64_t>(draw_target(request, i, width, total)));
+void LiveDraw::draw_uniform(PriorityStore& priorities, const DrawRequest& request) {
+    if (is_distinct_) {
+        require_found(std::min(request.batch_size, priorities.live().count()));
+        mixture_.draw_distinct(priorities, 1.0, request, slots_);
+    } else {
+        const uint64_t n_live = static_cast<uint64_t>(priorities.live().count());
+        write_targets(priorities.tree().kernels().draw, request, n_live, masses_.data());
+        priorities.live().select(request.batch_size, masses_.data(), slots_.data());
+    }
     std::fill(shares_.begin(), shares_.end(), 1.0);
-    total_ = static_cast<double>(total);
+    total_ = n_live_;
 }
 
-void LiveDraw::draw_by_priority(const SumTree& tree, const DrawRequest& request) {
-    tree.draw(request, slots_.data(), masses_.data());
-    for (size_t i = 0; i < slots_.size(); ++i) shares_[i] = static_cast<double>(masses_[i]);
-    total_ = static_cast<double>(tree.total_mass());
-}
-
-void LiveDraw::draw_mixture(const PriorityStore& priorities, double uniform_fraction, const DrawRequest& request) {
-    const SumTree& tree = priorities.tree();
-    const uint64_t n_live = static_cast<uint64_t>(priorities.live().count());
-    const uint64_t uniform = uniform_units(uniform_fraction);
-    const uint64_t width = stratum_width(request.batch_size);
-    places_.clear();
-    units_.clear();
-    for (size_t i = 0; i < slots_.size(); ++i) {
-        const uint64_t target = draw_target(request, i, width, mixture_units);
-        if (target < uniform) {
-            slots_[i] = priorities.live().select(static_cast<int64_t>(rescaled_target(target, uniform, n_live)));
-        } else {
-            places_.push_back(i);
-            units_.push_back(rescaled_target(target - uniform, mixture_units - uniform, tree.total_mass()));
-        }
-    }
-    found_.resize(places_.size());
-    tree.find(static_cast<int64_t>(places_.size()), units_.data(), found_.data(), nullptr);
-    for (size_t i = 0; i < places_.size(); ++i) slots_[places_[i]] = found_[i];
-
-    total_ = static_cast<double>(tree.total_mass());
-    for (size_t i = 0; i < slots_.size(); ++i)
-        shares_[i] = mixture_share(static_cast<double>(tree.mass(slots_[i])), total_, static_cast<double>(n_live),
-                                   uniform_fraction);
-}
-
-void LiveDraw::set_reference(PriorityStore& priorities, const ReplaySample& sample) {
-    const double n_live = static_cast<double>(priorities.live().count());
-    if (is_uniform_) {
-        reference_ = 1.0;
-    } else if (sample.normalize_weights == PER_BATCH_MAX) {
-        reference_ = *std::min_element(shares_.begin(), shares_.end());
-    } else if (sample.normalize_weights == PER_NONE) {
-        reference_ = total_ / n_live;
+void LiveDraw::draw_by_priority(PriorityStore& priorities, const DrawRequest& request) {
+    const int64_t n = request.batch_size;
+    SumTree& tree = priorities.tree();
+    if (is_distinct_) {
+        const ScratchPool::Loan loan(scratch_, distinct_draw_scratch_bytes(tree, n));
+        const DistinctDraw found = per::cpu::draw_distinct(tree, request, loan.data());
+        require_found(found.n_found);
+        n_draws_ = found.n_draws;
+        std::copy_n(found.indices, n, slots_.data());
+        std::copy_n(found.masses, n, masses_.data());
     } else {
-        const double smallest = static_cast<double>(priorities.smallest_mass());
-        reference_ = mixture_share(smallest, total_, n_live, sample.uniform_fraction);
+        tree.draw(request, slots_.data(), masses_.data());
     }
+    for (size_t i = 0; i < slots_.size(); ++i) shares_[i] = share_of(static_cast<double>(masses_[i]));
+    total_ = is_distinct_ ? static_cast<double>(n) : mass_;
 }
 
-void LiveDraw::write_weights(double beta, float* weights_out) const {
+void LiveDraw::draw_mixture(PriorityStore& priorities, const DrawRequest& request) {
+    if (is_distinct_) {
+        require_found(std::min(request.batch_size, priorities.live().count()));
+        n_draws_ = mixture_.draw_distinct(priorities, uniform_fraction_, request, slots_);
+    } else {
+        mixture_.draw(priorities, uniform_units(uniform_fraction_), request, slots_.data());
+    }
+    for (size_t i = 0; i < slots_.size(); ++i)
+        shares_[i] = share_of(static_cast<double>(priorities.tree().mass(slots_[i])));
+    total_ = is_distinct_ ? static_cast<double>(request.batch_size) : mass_;
+}
+
+void LiveDraw::require_found(int64_t n_found) const {
+    const int64_t n_wanted = static_cast<int64_t>(slots_.size());
+    if (n_found == n_wanted) return;
+    throw Error(PER_ERROR_INVALID_ARGUMENT,
+                "batch_size is %" PRId64 ": only %" PRId64 " transitions can be drawn without replacement", n_wanted,
+                n_found);
+}
+
+// Share of a transition of that mass in a draw that is not uniform.
+double LiveDraw::share_of(double mass) const {
+    const double share = mixture_share(mass, mass_, n_live_, uniform_fraction_);
+    return is_distinct_ ? inclusion_probability<double, uint64_t>(share / mass_, n_draws_) : share;
+}
+
+void LiveDraw::set_reference(PriorityStore& priorities, int32_t normalize_weights) {
+    is_batch_max_ = normalize_weights == PER_BATCH_MAX;
+    if (uniform_fraction_ == 1.0)
+        reference_ = 1.0;
+    else if (normalize_weights == PER_NONE)
+        reference_ = total_ / n_live_;
+    else if (normalize_weights == PER_BUFFER_MAX)
+        reference_ = share_of(static_cast<double>(priorities.smallest_mass()));
+}
+
+void LiveDraw::write_weights(const PowerKernels& kernels, double beta, float* weights_out) const {
+    if (is_batch_max_) {
+        kernels.weigh_probabilities(static_cast<int64_t>(shares_.size()), shares_.data(), beta, weights_out);
+        return;
+    }
     for (size_t i = 0; i < shares_.size(); ++i) weights_out[i] = importance_weight(reference_, shares_[i], beta);
 }
 

@@ -10,10 +10,30 @@ constexpr int64_t round_up(int64_t n, int64_t unit) {
     return (n + unit - 1) / unit * unit;
 }
 
+constexpr uint64_t low_bits = 0x0101010101010101;  // of each byte
+constexpr uint64_t high_bits = 0x8080808080808080;
+
+// The number of set bits in each byte. Without the machine's popcount, which baseline x86-64 lacks.
+uint64_t byte_counts(uint64_t word) {
+    word -= word >> 1 & 0x5555555555555555;
+    word = (word & 0x3333333333333333) + (word >> 2 & 0x3333333333333333);
+    return (word + (word >> 4)) & 0x0f0f0f0f0f0f0f0f;
+}
+
+uint64_t bit_count(uint64_t word) {
+    return byte_counts(word) * low_bits >> 56;
+}
+
 // The place of the bit of a word that has `rank` set bits below it.
-int select_bit(uint64_t word, int64_t rank) {
-    for (; rank > 0; --rank) word &= word - 1;
-    return std::countr_zero(word);
+int64_t select_bit(uint64_t word, uint64_t rank) {
+    const uint64_t sums = byte_counts(word) * low_bits;  // byte i: bits of bytes 0 .. i
+    // The bytes whose sum is not above the rank lie before the bit.
+    const uint64_t before = ((rank * low_bits | high_bits) - sums) & high_bits;
+    const int shift = static_cast<int>(bit_count(before)) * 8;
+    rank -= sums << 8 >> shift & 0xff;
+    uint64_t rest = word >> shift;
+    for (; rank > 0; --rank) rest &= rest - 1;
+    return shift + std::countr_zero(rest);
 }
 
 }  // namespace
@@ -67,14 +87,32 @@ void LiveSet::clear() {
     count_ = 0;
 }
 
-int64_t LiveSet::select(int64_t rank) const {
-    int64_t node = 0;
+// Level by level for all ranks, so that the lines that each level touches are fetched together.
+void LiveSet::select(int64_t n, uint64_t* ranks, int64_t* slots_out) const {
+    int64_t* const nodes = slots_out;
+    for (int64_t i = 0; i < n; ++i) nodes[i] = 0;
     for (int level = n_levels_ - 1; level >= 0; --level) {
-        for (node *= counts_per_line; rank >= counts_[level][node]; ++node) rank -= counts_[level][node];
+        for (int64_t i = 0; i < n; ++i) {
+            const int64_t* count = counts_[level] + nodes[i] * counts_per_line;
+            uint64_t rank = ranks[i];
+            for (; rank >= static_cast<uint64_t>(*count); ++count) rank -= static_cast<uint64_t>(*count);
+            ranks[i] = rank;
+            nodes[i] = count - counts_[level];
+            const void* const next = level > 0
+                                         ? static_cast<const void*>(counts_[level - 1] + nodes[i] * counts_per_line)
+                                         : words_ + nodes[i] * words_per_line;
+            __builtin_prefetch(next);
+        }
     }
-    int64_t word = node * (slots_per_line / 64);
-    for (; rank >= std::popcount(words_[word]); ++word) rank -= std::popcount(words_[word]);
-    return word * 64 + select_bit(words_[word], rank);
+    for (int64_t i = 0; i < n; ++i) {
+        const uint64_t* word = words_ + nodes[i] * words_per_line;
+        uint64_t rank = ranks[i];
+        for (uint64_t bits = bit_count(*word); rank >= bits; bits = bit_count(*word)) {
+            rank -= bits;
+            ++word;
+        }
+        slots_out[i] = (word - words_) * 64 + select_bit(*word, rank);
+    }
 }
 
 }  // namespace per::cpu

@@ -1,10 +1,11 @@
 #include "cpu/priority_store.h"
 
+#include <algorithm>
 #include <bit>
+#include <numeric>
 
 #include "cpu/row_store.h"
 #include "per.h"
-#include "priority.h"
 #include "td_error.h"
 
 namespace per::cpu {
@@ -36,8 +37,13 @@ float PriorityStore::largest() const {
     return live_.count() > 0 ? live_maximum_->maximum() : 1.0f;
 }
 
-float PriorityStore::leaf(int64_t slot) const {
-    return live_.contains(slot) ? leaf_priority(priorities_[slot], alpha_) : 0.0f;
+// What the tree is to hold for each slot.
+void PriorityStore::compute_leaves(int64_t n, const int64_t* slots, float* leaves_out) const {
+    for (int64_t i = 0; i < n; ++i) leaves_out[i] = priority(slots[i]);
+    tree_.kernels().power.raise(n, leaves_out, alpha_, leaves_out);
+    if (alpha_ != 0.0) return;  // 0^alpha is 0 of itself
+    for (int64_t i = 0; i < n; ++i)
+        if (!live_.contains(slots[i])) leaves_out[i] = 0.0f;
 }
 
 void PriorityStore::give(int64_t slot, float priority) {
@@ -62,13 +68,12 @@ void PriorityStore::raise_largest(float priority) {
 void PriorityStore::stage(int64_t slot) {
     if (live_maximum_) live_maximum_->update(slot, [this](int64_t i) { return priority(i); });
     if (n_staged_ == max_staged) commit();
-    staged_slots_[n_staged_] = slot;
-    staged_leaves_[n_staged_] = leaf(slot);
-    ++n_staged_;
+    staged_slots_[n_staged_++] = slot;
 }
 
 void PriorityStore::commit() {
     if (n_staged_ == 0) return;
+    compute_leaves(n_staged_, staged_slots_, staged_leaves_);
     const int64_t first = staged_slots_[0];
     int64_t run = 1;
     while (run < n_staged_ && staged_slots_[run] == first + run) ++run;
@@ -106,8 +111,29 @@ void PriorityStore::clear() {
 }
 
 void PriorityStore::write_leaves() {
-    float* const leaves = tree_.leaves();
-    for (int64_t slot = 0; slot < capacity_; ++slot) leaves[slot] = leaf(slot);
+    for (int64_t first = 0; first < capacity_; first += max_staged) {
+        const int64_t n = std::min(max_staged, capacity_ - first);
+        std::iota(staged_slots_, staged_slots_ + n, first);
+        compute_leaves(n, staged_slots_, tree_.leaves() + first);
+    }
+}
+
+void PriorityStore::take_out(int64_t n, const int64_t* slots) {
+    for (int64_t first = 0; first < n; first += max_staged) {
+        const int64_t size = std::min(max_staged, n - first);
+        std::fill_n(staged_leaves_, size, 0.0f);
+        tree_.set_at_scale(size, slots + first, staged_leaves_);
+    }
+    for (int64_t i = 0; i < n; ++i) live_.erase(slots[i]);
+}
+
+void PriorityStore::put_back(int64_t n, const int64_t* slots) {
+    for (int64_t i = 0; i < n; ++i) live_.insert(slots[i]);
+    for (int64_t first = 0; first < n; first += max_staged) {
+        const int64_t size = std::min(max_staged, n - first);
+        compute_leaves(size, slots + first, staged_leaves_);
+        tree_.set_at_scale(size, slots + first, staged_leaves_);
+    }
 }
 
 void PriorityStore::set_alpha(double alpha) {

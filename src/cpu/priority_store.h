@@ -25,6 +25,7 @@ class PriorityStore {
     PriorityStore(int64_t capacity, double alpha, int32_t max_priority);
 
     const SumTree& tree() const { return tree_; }
+    SumTree& tree() { return tree_; }  // for draws without replacement, which leave it as it was
     const LiveSet& live() const { return live_; }
     double alpha() const { return alpha_; }
 
@@ -58,6 +59,11 @@ class PriorityStore {
     void raise_largest(float priority);
     void commit();
 
+    // For draws without replacement: different live rows leave tree and live set, and come back before anything else
+    // happens.
+    void take_out(int64_t n, const int64_t* slots);
+    void put_back(int64_t n, const int64_t* slots);
+
     // For checkpoints: priorities by slot, -1 where none was given, and what besides them decides the draws to come.
     const float* by_slot() const { return priorities_; }
     float* by_slot() { return priorities_; }
@@ -75,10 +81,10 @@ class PriorityStore {
     static constexpr int64_t max_staged = 2048;
 
     void stage(int64_t slot);
+    void compute_leaves(int64_t n, const int64_t* slots, float* leaves_out) const;
+    void write_leaves();
     void update_smallest(int64_t slot);
     void find_smallest();
-    float leaf(int64_t slot) const;
-    void write_leaves();
 
     int64_t capacity_;
     double alpha_;
@@ -93,7 +99,7 @@ class PriorityStore {
     Memory staging_;
     int64_t n_staged_ = 0;
     int64_t* staged_slots_;
-    float* staged_leaves_;
+    float* staged_leaves_;  // computed when they are written
 };
 
 }  // namespace per::cpu

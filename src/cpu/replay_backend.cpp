@@ -100,7 +100,8 @@ void CpuReplayBackend::sample(const ReplaySample& sample, void*) {
     gather_.prepare(sample.batch, false);
     write_windows(sample.n_step, sample.batch);
     if (sample.batch.weights != nullptr)
-        draw_.write_weights(by_schedule ? beta_.beta() : sample.beta, sample.batch.weights);
+        draw_.write_weights(state_.priorities.tree().kernels().power, by_schedule ? beta_.beta() : sample.beta,
+                            sample.batch.weights);
     if (sample.batch.probabilities != nullptr) draw_.write_probabilities(sample.batch.probabilities);
     gather_.run(gather_rows_);
     ++batches_;

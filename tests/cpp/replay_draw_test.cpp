@@ -2,8 +2,11 @@
 // Chi-square bounds are those of a false-alarm rate of 1e-6 for a random seed.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
+#include <string>
+#include <utility>
 
 #include "mixture.h"
 #include "replay_call.h"
@@ -284,6 +287,109 @@ TEST(ReplayDraw, smaller_n_step_can_be_asked_for_by_the_call) {
     sample.n_step = 4;
     std::vector<Row> rows;
     EXPECT_EQ(buffer.sample(8, rows, &sample), PER_ERROR_INVALID_ARGUMENT);
+}
+
+// The law of two draws in order, each next one in proportion to what is left: P(i, j) = p_i p_j / (1 - p_i).
+void expect_distinct_pairs(Filled& buffer, const per_sample_options& options, const std::vector<double>& p) {
+    const int n_batches = 20000;
+    std::map<std::pair<int64_t, int64_t>, double> counts;
+    for (int i = 0; i < n_batches; ++i) {
+        const std::vector<Row> rows = buffer.rows(2, options);
+        counts[{rows[0].id, rows[1].id}] += 1;
+    }
+    double chi_square = 0;
+    for (size_t i = 0; i < p.size(); ++i) {
+        for (size_t j = 0; j < p.size(); ++j) {
+            const double count = counts[{static_cast<int64_t>(i), static_cast<int64_t>(j)}];
+            const double expected = i == j ? 0.0 : n_batches * p[i] * p[j] / (1 - p[i]);
+            if (expected == 0)
+                EXPECT_EQ(count, 0);
+            else
+                chi_square += (count - expected) * (count - expected) / expected;
+        }
+    }
+    EXPECT_LT(chi_square, 51.2);  // 11 degrees of freedom, false alarms 4e-7
+}
+
+per_sample_options without_replacement(double uniform_fraction) {
+    per_sample_options options = sample_options(1.0);
+    options.scheme = PER_WITHOUT_REPLACEMENT;
+    options.uniform_fraction = uniform_fraction;
+    return options;
+}
+
+TEST(ReplayDistinct, each_next_draw_is_in_proportion_to_what_is_left) {
+    Filled buffer({1, 2, 3, 4}, with_alpha(1.0));
+    expect_distinct_pairs(buffer, without_replacement(0.0), {0.1, 0.2, 0.3, 0.4});
+    expect_distinct_pairs(buffer, without_replacement(0.5), {0.175, 0.225, 0.275, 0.325});
+    expect_distinct_pairs(buffer, without_replacement(1.0), {0.25, 0.25, 0.25, 0.25});
+}
+
+TEST(ReplayDistinct, law_holds_where_few_transitions_hold_the_mass) {
+    // Found ones are taken out here: hardly any draw from the whole finds a second one.
+    Filled buffer({1e6f, 1, 2, 1}, with_alpha(1.0));
+    const double rest = 4 / 1e6;
+    expect_distinct_pairs(buffer, without_replacement(0.5),
+                          {0.5 + 0.125, 0.125 + rest / 8, 0.125 + rest / 4, 0.125 + rest / 8});
+    std::map<int64_t, int> second;
+    for (int i = 0; i < 2000; ++i) second[buffer.rows(2, without_replacement(0.0))[1].id] += 1;
+    EXPECT_NEAR(second[2], 1000, 110);  // 5 standard deviations
+    EXPECT_NEAR(second[1], 500, 100);
+}
+
+TEST(ReplayDistinct, all_transitions_are_found_and_the_buffer_is_as_before) {
+    for (double uniform_fraction : {0.0, 0.3, 1.0}) {
+        Filled buffer({1e6f, 1, 2, 1, 1e-3f, 7}, with_alpha(0.6));
+        const double total = buffer.statistics().total;
+        const auto before = buffer.live_rows();
+        std::vector<int64_t> ids;
+        per_sample_options options = without_replacement(uniform_fraction);
+        options.normalize_weights = PER_NONE;
+        for (const Row& row : buffer.rows(6, options)) {
+            ids.push_back(row.id);
+            EXPECT_FLOAT_EQ(row.probability, 1.0f / 6);
+            EXPECT_FLOAT_EQ(row.weight, 1.0f);
+        }
+        std::sort(ids.begin(), ids.end());
+        EXPECT_EQ(ids, (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
+        EXPECT_EQ(buffer.statistics().total, total);
+        EXPECT_EQ(buffer.live_rows(), before);
+    }
+}
+
+TEST(ReplayDistinct, more_than_can_be_drawn_is_an_error_and_no_draw) {
+    Filled buffer({1, 0, 2, 3}, with_alpha(1.0));
+    std::vector<Row> rows;
+    per_sample_options options = without_replacement(0.0);
+    EXPECT_EQ(buffer.sample(4, rows, &options), PER_ERROR_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(per_last_error()).find("batch_size is 4: only 3"), std::string::npos) << per_last_error();
+    options = without_replacement(0.5);
+    EXPECT_EQ(buffer.sample(5, rows, &options), PER_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(buffer.sample(4, rows, &options), PER_OK);
+    options = without_replacement(1.0);
+    EXPECT_EQ(buffer.sample(5, rows, &options), PER_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(buffer.statistics().samples, 1);
+}
+
+// (N pi_i / B)^-beta: the mean of count_i * weight_i is 1 for each i where pi_i is the true inclusion probability. Then the
+// weights of 10 of 100 transitions sum to a tenth of the batch's size. Within 3 %: 2 for the approximation, and 5 standard
+// deviations of the rarest.
+TEST(ReplayDistinct, weights_undo_the_inclusion_probabilities) {
+    for (float largest : {1.0f, 1e6f}) {  // the second is drawn again and again, and taken out
+        std::vector<float> priorities;
+        for (int i = 0; i < 100; ++i) priorities.push_back(static_cast<float>(i % 10 + 1));
+        priorities[0] = largest;
+        Filled buffer(priorities, with_alpha(1.0));
+        per_sample_options options = without_replacement(largest == 1.0f ? 0.1 : 0.01);
+        options.normalize_weights = PER_NONE;
+        const int n_batches = 40000;
+        const int64_t batch_size = 30;
+        std::vector<double> sums(10, 0.0);
+        for (int i = 0; i < n_batches; ++i)
+            for (const Row& row : buffer.rows(batch_size, options))
+                sums[static_cast<size_t>(row.id % 10)] += static_cast<double>(row.weight);
+        for (double sum : sums) EXPECT_NEAR(sum / n_batches, batch_size / 10.0, 0.09);
+    }
 }
 
 TEST(Mixture, targets_keep_their_place_when_rescaled) {

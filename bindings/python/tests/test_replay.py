@@ -460,7 +460,6 @@ def test_buffer_on_a_missing_device_says_so():
         (lambda b: b.loader(256, slots=3), "loader"),
         (lambda b: per.ReplayBuffer(100, FIELDS, sequence_length=8), "sequence_length"),
         (lambda b: per.ReplayBuffer(100, FIELDS, prioritization="rank"), "PER_RANK"),
-        (lambda b: b.sample(4, scheme="without_replacement"), "PER_WITHOUT_REPLACEMENT"),
     ],
 )
 def test_what_is_not_in_this_version_is_unsupported_by_name(call, words):
