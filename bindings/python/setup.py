@@ -87,7 +87,12 @@ class BuildBridge(build_ext):
         if built.is_file():
             return built
         folder = pathlib.Path(self.build_temp, "libper").absolute()
-        options = ["-DPER_BUILD_TESTS=OFF", "-DPER_BUILD_BENCH=OFF", "-DCMAKE_BUILD_TYPE=RelWithDebInfo"]
+        options = [
+            "-DPER_BUILD_TESTS=OFF",
+            "-DPER_BUILD_BENCH=OFF",
+            "-DPER_WERROR=OFF",
+            "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+        ]
         subprocess.run(["cmake", "-S", str(LIBPER), "-B", str(folder), *options], check=True)
         subprocess.run(["cmake", "--build", str(folder), "--parallel", str(os.cpu_count() or 1)], check=True)
         return folder / LIBRARY
