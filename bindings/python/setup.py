@@ -126,7 +126,7 @@ setup(
             sorted(str(path.relative_to(HERE)) for path in HERE.glob("bridge/*.cpp")),
             depends=[*map(str, HERE.glob("bridge/*.h")), str(LIBPER / "include" / "per.h")],
             include_dirs=[os.path.relpath(LIBPER / "include", HERE), numpy.get_include()],
-            extra_compile_args=["-O2", "-ffp-contract=off"],
+            extra_compile_args=["-ffp-contract=off"],
             cxx_std=20,
         )
     ],
