@@ -1,6 +1,7 @@
 #include "cpu/memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstdlib>
@@ -12,6 +13,8 @@ namespace {
 
 constexpr std::size_t line_bytes = 64;
 constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
+// Below this many bytes the TLB reaches all of them with small pages.
+constexpr std::size_t smallest_mapping = std::size_t{8} << 20;
 
 std::size_t round_up(std::size_t bytes, std::size_t unit) {
     return (bytes + unit - 1) / unit * unit;
@@ -24,7 +27,8 @@ std::byte* allocate_lines(std::size_t bytes) {
     return static_cast<std::byte*>(std::memset(data, 0, size));
 }
 
-// A mapping that begins and ends at huge pages: what lies outside is unmapped again.
+// A mapping that begins at a huge page; what lies before is unmapped again. What is left over after the last whole huge
+// page takes small ones.
 std::byte* map_huge_pages(std::size_t size) {
     void* const mapping =
         mmap(nullptr, size + huge_page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -41,12 +45,12 @@ std::byte* map_huge_pages(std::size_t size) {
 }  // namespace
 
 Memory::Memory(std::size_t bytes) {
-    if (bytes < 2 * huge_page_bytes) {
+    if (bytes < smallest_mapping) {
         data_ = allocate_lines(bytes);
         return;
     }
     if (bytes > SIZE_MAX - 2 * huge_page_bytes) throw std::bad_alloc();
-    const std::size_t size = round_up(bytes, huge_page_bytes);
+    const std::size_t size = round_up(bytes, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
     data_ = map_huge_pages(size);
     mapped_ = size;
 }

@@ -1,0 +1,40 @@
+/*
+ * Threads that sample without a pause do not keep an update out: they go on until 2000 updates are done, so the program
+ * ends only if the updates get their turn. (With locks that let readers overtake, each waited for milliseconds.)
+ */
+#include <pthread.h>
+
+#include "tree_check.h"
+
+enum { N = 10000, BATCH = 256, UPDATES = 2000, READERS = 3 };
+
+static per_tree* tree;
+static int finished;
+
+static void* sample(void* argument) {
+    int64_t indices[BATCH];
+    (void)argument;
+    while (!__atomic_load_n(&finished, __ATOMIC_RELAXED))
+        CHECK_OK(per_sample(tree, BATCH, PER_STRATIFIED, 1, indices, NULL, NULL, NULL));
+    return NULL;
+}
+
+int main(void) {
+    static float priorities[N];
+    pthread_t readers[READERS];
+    int64_t index;
+    int i;
+    tree = create_tree(N, 0);
+    for (i = 0; i < N; ++i) priorities[i] = 1;
+    update_all(tree, N, priorities);
+    for (i = 0; i < READERS; ++i) CHECK(pthread_create(&readers[i], NULL, sample, NULL) == 0);
+    for (i = 0; i < UPDATES; ++i) {
+        index = i % N;
+        update_one(tree, index, 2);
+    }
+    __atomic_store_n(&finished, 1, __ATOMIC_RELAXED);
+    for (i = 0; i < READERS; ++i) CHECK(pthread_join(readers[i], NULL) == 0);
+    CHECK(total_of(tree) == N + UPDATES);
+    per_tree_free(tree);
+    return 0;
+}
