@@ -4,7 +4,7 @@
  */
 #include "replay_check.h"
 
-enum { ENVS = 3, MAX_LENGTH = 40, CALLS = 60 };
+enum { ENVS = 3, MAX_LENGTH = 40, CALLS = 30 };
 
 typedef struct steps {
     float observation[MAX_LENGTH][ENVS], next[MAX_LENGTH][ENVS], reward[MAX_LENGTH][ENVS];
