@@ -97,7 +97,9 @@ typedef enum per_scheme {
 /* What the probability of a transition follows. */
 typedef enum per_prioritization {
     PER_PROPORTIONAL = 0, /* P(i) = p_i^alpha / sum_k p_k^alpha (paper, equation 1) */
-    PER_RANK = 1,         /* P(i) in proportion to 1 / rank(i)^alpha (section 3.3, second variant) */
+    PER_RANK = 1,         /* P(i) in proportion to 1 / rank(i)^alpha (section 3.3, second variant). Priorities within a
+                             32nd of each other may share the mean of what their ranks weigh, and ranks are taken anew
+                             once more than a 32nd of the transitions have changed */
     PER_UNIFORM = 2       /* P(i) = 1 / N */
 } per_prioritization;
 
@@ -373,7 +375,9 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
  * Creates an empty buffer and stores it in *replay_out (NULL on failure). Free it with per_replay_free(). Synchronises.
  *
  * A lane needs n_step + frame_stack + 1 rows at least: fewer is PER_ERROR_INVALID_ARGUMENT, naming both numbers.
- * Memory: the bytes of all fields, of reward and flags (5 bytes), and 9 bytes of priorities, a row; all of it is allocated here.
+ * Memory: the bytes of all fields, of reward and flags (5 bytes), and 9 bytes of priorities, a row; all of it is
+ * allocated here. PER_RANK takes 7 bytes more, PER_BUFFER_MAX and PER_MAX_NOW a quarter of one each; where only the
+ * options of a call ask for one of the first two, the first such call allocates it.
  *
  * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY, PER_ERROR_NO_DEVICE, PER_ERROR_UNSUPPORTED (naming the option).
  */

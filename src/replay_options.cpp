@@ -48,11 +48,6 @@ void check_choices(const per_replay_options& options) {
     throw Error(PER_ERROR_UNSUPPORTED, "%s is not in this version", choice);
 }
 
-// How a batch can be drawn in this version.
-void check_supported(int32_t prioritization) {
-    if (prioritization == PER_RANK) refuse_unsupported("prioritization PER_RANK");
-}
-
 int64_t rows_of(const per_replay_options& options) {
     return (options.capacity + options.n_envs - 1) / options.n_envs;
 }
@@ -182,7 +177,6 @@ void check_replay_options(const per_replay_options& options) {
     check_number("uniform_fraction", options.uniform_fraction, 1.0);
     check_choices(options);
     if (options.sequence_length != 0) refuse_unsupported("sequence_length above 0");
-    check_supported(options.prioritization);
 }
 
 per_replay_options resolve_replay_options(const per_replay_options& options, const Fields& fields) {
@@ -215,7 +209,6 @@ ReplaySample resolve_sample_options(const per_sample_options& given, const per_r
     sample.scheme = given.scheme >= 0 ? given.scheme : buffer.scheme;
     sample.prioritization = given.prioritization >= 0 ? given.prioritization : buffer.prioritization;
     sample.normalize_weights = given.normalize_weights >= 0 ? given.normalize_weights : buffer.normalize_weights;
-    check_supported(sample.prioritization);
     return sample;
 }
 

@@ -12,43 +12,44 @@
 namespace per::cpu {
 
 void LiveDraw::draw(PriorityStore& priorities, const ReplaySample& sample, const DrawRequest& request) {
-    const bool by_priority = sample.prioritization == PER_PROPORTIONAL && priorities.tree().total_mass() > 0;
-    uniform_fraction_ = by_priority ? sample.uniform_fraction : 1.0;
+    LiveSet& live = priorities.live_to_draw();
     is_distinct_ = sample.scheme == PER_WITHOUT_REPLACEMENT;
-    n_live_ = static_cast<double>(priorities.live().count());
-    mass_ = static_cast<double>(priorities.tree().total_mass());
+    if (is_distinct_) require_found(sample.batch_size, std::min(sample.batch_size, live.count()));
+    SumTree& tree = priorities.tree_to_draw(sample.prioritization);
+    const bool by_priority = sample.prioritization != PER_UNIFORM && tree.total_mass() > 0;
+    uniform_fraction_ = by_priority ? sample.uniform_fraction : 1.0;
+    n_live_ = static_cast<double>(live.count());
+    mass_ = static_cast<double>(tree.total_mass());
     slots_.resize(static_cast<size_t>(sample.batch_size));
     shares_.resize(static_cast<size_t>(sample.batch_size));
     masses_.resize(static_cast<size_t>(sample.batch_size + draw_padding));
     if (uniform_fraction_ == 1.0)
-        draw_uniform(priorities, request);
+        draw_uniform(tree, live, request);
     else if (uniform_fraction_ == 0.0)
-        draw_by_priority(priorities, request);
+        draw_by_priority(tree, request);
     else
-        draw_mixture(priorities, request);
-    set_reference(priorities, sample.normalize_weights);
+        draw_mixture(tree, live, request);
+    set_reference(priorities, sample);
 }
 
-void LiveDraw::draw_uniform(PriorityStore& priorities, const DrawRequest& request) {
+void LiveDraw::draw_uniform(SumTree& tree, LiveSet& live, const DrawRequest& request) {
     if (is_distinct_) {
-        require_found(std::min(request.batch_size, priorities.live().count()));
-        mixture_.draw_distinct(priorities, 1.0, request, slots_);
+        mixture_.draw_distinct(tree, live, 1.0, request, slots_);
     } else {
-        const uint64_t n_live = static_cast<uint64_t>(priorities.live().count());
-        write_targets(priorities.tree().kernels().draw, request, n_live, masses_.data());
-        priorities.live().select(request.batch_size, masses_.data(), slots_.data());
+        const uint64_t n_live = static_cast<uint64_t>(live.count());
+        write_targets(tree.kernels().draw, request, n_live, masses_.data());
+        live.select(request.batch_size, masses_.data(), slots_.data());
     }
     std::fill(shares_.begin(), shares_.end(), 1.0);
     total_ = n_live_;
 }
 
-void LiveDraw::draw_by_priority(PriorityStore& priorities, const DrawRequest& request) {
+void LiveDraw::draw_by_priority(SumTree& tree, const DrawRequest& request) {
     const int64_t n = request.batch_size;
-    SumTree& tree = priorities.tree();
     if (is_distinct_) {
         const ScratchPool::Loan loan(scratch_, distinct_draw_scratch_bytes(tree, n));
         const DistinctDraw found = per::cpu::draw_distinct(tree, request, loan.data());
-        require_found(found.n_found);
+        require_found(n, found.n_found);
         n_draws_ = found.n_draws;
         std::copy_n(found.indices, n, slots_.data());
         std::copy_n(found.masses, n, masses_.data());
@@ -59,20 +60,17 @@ void LiveDraw::draw_by_priority(PriorityStore& priorities, const DrawRequest& re
     total_ = is_distinct_ ? static_cast<double>(n) : mass_;
 }
 
-void LiveDraw::draw_mixture(PriorityStore& priorities, const DrawRequest& request) {
+void LiveDraw::draw_mixture(SumTree& tree, LiveSet& live, const DrawRequest& request) {
     if (is_distinct_) {
-        require_found(std::min(request.batch_size, priorities.live().count()));
-        n_draws_ = mixture_.draw_distinct(priorities, uniform_fraction_, request, slots_);
+        n_draws_ = mixture_.draw_distinct(tree, live, uniform_fraction_, request, slots_);
     } else {
-        mixture_.draw(priorities, uniform_units(uniform_fraction_), request, slots_.data());
+        mixture_.draw(tree, live, uniform_units(uniform_fraction_), request, slots_.data());
     }
-    for (size_t i = 0; i < slots_.size(); ++i)
-        shares_[i] = share_of(static_cast<double>(priorities.tree().mass(slots_[i])));
+    for (size_t i = 0; i < slots_.size(); ++i) shares_[i] = share_of(static_cast<double>(tree.mass(slots_[i])));
     total_ = is_distinct_ ? static_cast<double>(request.batch_size) : mass_;
 }
 
-void LiveDraw::require_found(int64_t n_found) const {
-    const int64_t n_wanted = static_cast<int64_t>(slots_.size());
+void LiveDraw::require_found(int64_t n_wanted, int64_t n_found) {
     if (n_found == n_wanted) return;
     throw Error(PER_ERROR_INVALID_ARGUMENT,
                 "batch_size is %" PRId64 ": only %" PRId64 " transitions can be drawn without replacement", n_wanted,
@@ -85,14 +83,14 @@ double LiveDraw::share_of(double mass) const {
     return is_distinct_ ? inclusion_probability<double, uint64_t>(share / mass_, n_draws_) : share;
 }
 
-void LiveDraw::set_reference(PriorityStore& priorities, int32_t normalize_weights) {
-    is_batch_max_ = normalize_weights == PER_BATCH_MAX;
+void LiveDraw::set_reference(PriorityStore& priorities, const ReplaySample& sample) {
+    is_batch_max_ = sample.normalize_weights == PER_BATCH_MAX;
     if (uniform_fraction_ == 1.0)
         reference_ = 1.0;
-    else if (normalize_weights == PER_NONE)
+    else if (sample.normalize_weights == PER_NONE)
         reference_ = total_ / n_live_;
-    else if (normalize_weights == PER_BUFFER_MAX)
-        reference_ = share_of(static_cast<double>(priorities.smallest_mass()));
+    else if (sample.normalize_weights == PER_BUFFER_MAX)
+        reference_ = share_of(static_cast<double>(priorities.smallest_mass(sample.prioritization)));
 }
 
 void LiveDraw::write_weights(const PowerKernels& kernels, double beta, float* weights_out) const {

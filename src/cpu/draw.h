@@ -26,12 +26,12 @@ class LiveDraw {
     void write_probabilities(float* probabilities_out) const;
 
  private:
-    void draw_uniform(PriorityStore& priorities, const DrawRequest& request);
-    void draw_by_priority(PriorityStore& priorities, const DrawRequest& request);
-    void draw_mixture(PriorityStore& priorities, const DrawRequest& request);
-    void require_found(int64_t n_found) const;
+    void draw_uniform(SumTree& tree, LiveSet& live, const DrawRequest& request);
+    void draw_by_priority(SumTree& tree, const DrawRequest& request);
+    void draw_mixture(SumTree& tree, LiveSet& live, const DrawRequest& request);
+    static void require_found(int64_t n_wanted, int64_t n_found);
     double share_of(double mass) const;
-    void set_reference(PriorityStore& priorities, int32_t normalize_weights);
+    void set_reference(PriorityStore& priorities, const ReplaySample& sample);
 
     // Of the batch.
     bool is_distinct_ = false;

@@ -46,10 +46,8 @@ void MixtureDraw::reserve(int64_t n) {
     prioritized_.reserve(n);
 }
 
-void MixtureDraw::draw(const PriorityStore& priorities, uint64_t uniform, const DrawRequest& request,
+void MixtureDraw::draw(const SumTree& tree, const LiveSet& live, uint64_t uniform, const DrawRequest& request,
                        int64_t* slots_out) {
-    const SumTree& tree = priorities.tree();
-    const LiveSet& live = priorities.live();
     reserve(request.batch_size);
     write_targets(tree.kernels().draw, request, mixture_units, targets_.data());
     const uint64_t n_live = static_cast<uint64_t>(live.count());
@@ -68,7 +66,7 @@ void MixtureDraw::draw(const PriorityStore& priorities, uint64_t uniform, const 
     prioritized_.scatter(slots_out);
 }
 
-double MixtureDraw::draw_distinct(PriorityStore& priorities, double uniform_fraction, const DrawRequest& request,
+double MixtureDraw::draw_distinct(SumTree& tree, LiveSet& live, double uniform_fraction, const DrawRequest& request,
                                   std::vector<int64_t>& slots_out) {
     const int64_t n_wanted = request.batch_size + 1;  // the last one only ends the count of draws
     const int64_t largest_round = distinct_round_size(n_wanted);
@@ -77,9 +75,11 @@ double MixtureDraw::draw_distinct(PriorityStore& priorities, double uniform_frac
     round_.resize(static_cast<size_t>(largest_round));
     table_.resize(static_cast<size_t>(table_size));
     slots_out.resize(static_cast<size_t>(n_wanted));
+    leaves_.resize(static_cast<size_t>(n_wanted));
+    zeros_.assign(static_cast<size_t>(n_wanted), 0.0f);
 
-    const double n_live = static_cast<double>(priorities.live().count());
-    const double mass = static_cast<double>(priorities.tree().total_mass());
+    const double n_live = static_cast<double>(live.count());
+    const double mass = static_cast<double>(tree.total_mass());
     FoundSet found(table_.data(), table_size);
     int64_t n_found = 0;
     int64_t n_taken_out = 0;
@@ -87,13 +87,13 @@ double MixtureDraw::draw_distinct(PriorityStore& priorities, double uniform_frac
     DrawRequest round = request;
     round.scheme = PER_INDEPENDENT;
     round.first = 0;
-    while (n_found < n_wanted && priorities.live().count() > 0) {
+    while (n_found < n_wanted && live.count() > 0) {
         // What is left of both parts, as shares of the whole.
-        const double uniform = uniform_fraction * (static_cast<double>(priorities.live().count()) / n_live);
-        const double rest = static_cast<double>(priorities.tree().total_mass());
+        const double uniform = uniform_fraction * (static_cast<double>(live.count()) / n_live);
+        const double rest = static_cast<double>(tree.total_mass());
         const double share = uniform + (rest > 0.0 ? (1.0 - uniform_fraction) * (rest / mass) : 0.0);
         round.batch_size = distinct_round_size(n_wanted - n_found);
-        draw(priorities, uniform_units(uniform / share), round, round_.data());
+        draw(tree, live, uniform_units(uniform / share), round, round_.data());
         int64_t n_repeats = 0;
         for (int64_t i = 0; i < round.batch_size && n_found < n_wanted; ++i) {
             const uint64_t number = geometric_numbers | (round.first + static_cast<uint64_t>(i));
@@ -106,12 +106,18 @@ double MixtureDraw::draw_distinct(PriorityStore& priorities, double uniform_frac
                 ++n_repeats;
         }
         if (2 * n_repeats > round.batch_size && n_found < n_wanted) {
-            priorities.take_out(n_found - n_taken_out, slots_out.data() + n_taken_out);
+            const int64_t* const slots = slots_out.data() + n_taken_out;
+            for (int64_t i = n_taken_out; i < n_found; ++i) {
+                leaves_[static_cast<size_t>(i)] = tree.priority(slots_out[static_cast<size_t>(i)]);
+                live.erase(slots_out[static_cast<size_t>(i)]);
+            }
+            tree.set_at_scale(n_found - n_taken_out, slots, zeros_.data());
             n_taken_out = n_found;
         }
         round.first += static_cast<uint64_t>(round.batch_size);
     }
-    priorities.put_back(n_taken_out, slots_out.data());
+    for (int64_t i = 0; i < n_taken_out; ++i) live.insert(slots_out[static_cast<size_t>(i)]);
+    tree.set_at_scale(n_taken_out, slots_out.data(), leaves_.data());
     slots_out.resize(static_cast<size_t>(request.batch_size));
     return n_found == n_wanted ? n_draws - 1.0 : std::numeric_limits<double>::infinity();
 }

@@ -4,7 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "cpu/priority_store.h"
+#include "cpu/live_set.h"
+#include "cpu/sum_tree.h"
 #include "random.h"
 
 namespace per::cpu {
@@ -17,12 +18,13 @@ class MixtureDraw {
  public:
     // With replacement; `uniform` of the mixture_units draw uniformly. The parts that can be drawn must have some
     // transition.
-    void draw(const PriorityStore& priorities, uint64_t uniform, const DrawRequest& request, int64_t* slots_out);
+    void draw(const SumTree& tree, const LiveSet& live, uint64_t uniform, const DrawRequest& request,
+              int64_t* slots_out);
 
     // Different slots, in the way of draw_distinct() (distinct_draw.h), for 0 < uniform_fraction <= 1 and at most as many
     // as are live; returns its n_draws. Rows leave tree and live set for the time of the call. Throws only before it
     // changes anything.
-    double draw_distinct(PriorityStore& priorities, double uniform_fraction, const DrawRequest& request,
+    double draw_distinct(SumTree& tree, LiveSet& live, double uniform_fraction, const DrawRequest& request,
                          std::vector<int64_t>& slots_out);
 
  private:
@@ -46,6 +48,8 @@ class MixtureDraw {
     // Of draws without replacement.
     std::vector<int64_t> round_;
     std::vector<uint64_t> table_;
+    std::vector<float> leaves_;  // of those taken out
+    std::vector<float> zeros_;
 };
 
 }  // namespace per::cpu

@@ -19,17 +19,19 @@ float reversed(float leaf) {
 
 }  // namespace
 
-PriorityStore::PriorityStore(int64_t capacity, double alpha, int32_t max_priority)
-    : capacity_(capacity),
-      alpha_(alpha),
-      memory_(array_bytes(capacity, sizeof(float))),
+PriorityStore::PriorityStore(const per_replay_options& options)
+    : capacity_(options.capacity),
+      alpha_(options.alpha),
+      memory_(array_bytes(options.capacity, sizeof(float))),
       priorities_(reinterpret_cast<float*>(memory_.data())),
-      tree_(capacity),
-      live_(capacity),
+      tree_(options.capacity),
+      live_(options.capacity),
       staging_(array_bytes(max_staged, sizeof(int64_t) + sizeof(float))),
       staged_slots_(reinterpret_cast<int64_t*>(staging_.data())),
       staged_leaves_(reinterpret_cast<float*>(staged_slots_ + max_staged)) {
-    if (max_priority == PER_MAX_NOW) live_maximum_.emplace(capacity);
+    if (options.max_priority == PER_MAX_NOW) live_maximum_.emplace(capacity_);
+    if (options.normalize_weights == PER_BUFFER_MAX) smallest_leaf_.emplace(capacity_);
+    if (options.prioritization == PER_RANK) ranks_.emplace(capacity_);
 }
 
 float PriorityStore::largest() const {
@@ -84,7 +86,36 @@ void PriorityStore::commit() {
     }
     if (smallest_leaf_)
         for (int64_t i = 0; i < n_staged_; ++i) update_smallest(staged_slots_[i]);
+    if (ranks_) set_ranks(n_staged_, staged_slots_);
     n_staged_ = 0;
+}
+
+// Uses the memory of staged leaves.
+void PriorityStore::set_ranks(int64_t n, const int64_t* slots) {
+    for (int64_t i = 0; i < n; ++i) staged_leaves_[i] = live_.contains(slots[i]) ? priorities_[slots[i]] : -1.0f;
+    ranks_->set(n, slots, staged_leaves_);
+}
+
+RankTree& PriorityStore::ranks() {
+    if (!ranks_) {
+        ranks_.emplace(capacity_);
+        fill_ranks();
+    }
+    return *ranks_;
+}
+
+void PriorityStore::fill_ranks() {
+    for (int64_t first = 0; first < capacity_; first += max_staged) {
+        const int64_t n = std::min(max_staged, capacity_ - first);
+        std::iota(staged_slots_, staged_slots_ + n, first);
+        set_ranks(n, staged_slots_);
+    }
+}
+
+SumTree& PriorityStore::tree_to_draw(int32_t prioritization) {
+    if (prioritization != PER_RANK) return tree_;
+    ranks().take_ranks_if_due(alpha_);
+    return ranks_->tree();
 }
 
 void PriorityStore::update_smallest(int64_t slot) {
@@ -95,7 +126,8 @@ void PriorityStore::find_smallest() {
     for (int64_t slot = 0; slot < capacity_; slot += MaximumTree::fan_out) update_smallest(slot);
 }
 
-uint64_t PriorityStore::smallest_mass() {
+uint64_t PriorityStore::smallest_mass(int32_t prioritization) {
+    if (prioritization == PER_RANK) return ranks().smallest_mass();
     if (!smallest_leaf_) {
         smallest_leaf_.emplace(capacity_);
         find_smallest();
@@ -108,6 +140,7 @@ void PriorityStore::clear() {
     tree_.reset();
     if (live_maximum_) live_maximum_->reset();
     if (smallest_leaf_) smallest_leaf_->reset();
+    if (ranks_) ranks_->clear();
 }
 
 void PriorityStore::write_leaves() {
@@ -118,29 +151,12 @@ void PriorityStore::write_leaves() {
     }
 }
 
-void PriorityStore::take_out(int64_t n, const int64_t* slots) {
-    for (int64_t first = 0; first < n; first += max_staged) {
-        const int64_t size = std::min(max_staged, n - first);
-        std::fill_n(staged_leaves_, size, 0.0f);
-        tree_.set_at_scale(size, slots + first, staged_leaves_);
-    }
-    for (int64_t i = 0; i < n; ++i) live_.erase(slots[i]);
-}
-
-void PriorityStore::put_back(int64_t n, const int64_t* slots) {
-    for (int64_t i = 0; i < n; ++i) live_.insert(slots[i]);
-    for (int64_t first = 0; first < n; first += max_staged) {
-        const int64_t size = std::min(max_staged, n - first);
-        compute_leaves(size, slots + first, staged_leaves_);
-        tree_.set_at_scale(size, slots + first, staged_leaves_);
-    }
-}
-
 void PriorityStore::set_alpha(double alpha) {
     alpha_ = alpha;
     write_leaves();
     tree_.rebuild();
     if (smallest_leaf_) find_smallest();
+    if (ranks_) ranks_->forget_ranks();
 }
 
 bool PriorityStore::restore(const std::vector<int64_t>& live, const PriorityScale& scale) {
@@ -151,7 +167,10 @@ bool PriorityStore::restore(const std::vector<int64_t>& live, const PriorityScal
     }
     largest_ever_ = scale.largest_ever;
     write_leaves();
-    return tree_.rebuild_at(scale.tree_scale, scale.tree_rescales_below);
+    if (!tree_.rebuild_at(scale.tree_scale, scale.tree_rescales_below)) return false;
+    if (smallest_leaf_) find_smallest();
+    if (ranks_) fill_ranks();
+    return true;
 }
 
 }  // namespace per::cpu

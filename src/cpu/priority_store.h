@@ -8,7 +8,9 @@
 #include "cpu/live_set.h"
 #include "cpu/maximum_tree.h"
 #include "cpu/memory.h"
+#include "cpu/rank_tree.h"
 #include "cpu/sum_tree.h"
+#include "per.h"
 
 namespace per::cpu {
 
@@ -22,11 +24,16 @@ struct PriorityScale {
 // reach the tree with commit(), together. Only the constructor allocates.
 class PriorityStore {
  public:
-    PriorityStore(int64_t capacity, double alpha, int32_t max_priority);
+    // `options` as resolved.
+    explicit PriorityStore(const per_replay_options& options);
 
     const SumTree& tree() const { return tree_; }
-    SumTree& tree() { return tree_; }  // for draws without replacement, which leave it as it was
     const LiveSet& live() const { return live_; }
+
+    // For draws, which leave them as they were. The tree is that of a per_prioritization; the first call for PER_RANK
+    // takes a pass over the buffer and 6.6 bytes a row, unless the options have it.
+    SumTree& tree_to_draw(int32_t prioritization);
+    LiveSet& live_to_draw() { return live_; }
     double alpha() const { return alpha_; }
 
     // p of a live row, 0 of others.
@@ -44,8 +51,9 @@ class PriorityStore {
     // The priority of a row that becomes live without one: the largest ever or the largest live one, by max_priority.
     float largest() const;
 
-    // The smallest mass that is not 0; some is not. The first call takes a pass over the buffer and 0.27 bytes a row.
-    uint64_t smallest_mass();
+    // The smallest mass in that tree that is not 0; some is not. The first call takes a pass over the buffer and 0.27 bytes
+    // a row, unless the options have PER_BUFFER_MAX.
+    uint64_t smallest_mass(int32_t prioritization);
 
     // The row in a slot has no priority; it is not live.
     void forget(int64_t slot) { priorities_[slot] = not_given; }
@@ -59,17 +67,15 @@ class PriorityStore {
     void raise_largest(float priority);
     void commit();
 
-    // For draws without replacement: different live rows leave tree and live set, and come back before anything else
-    // happens.
-    void take_out(int64_t n, const int64_t* slots);
-    void put_back(int64_t n, const int64_t* slots);
-
     // For checkpoints: priorities by slot, -1 where none was given, and what besides them decides the draws to come.
     const float* by_slot() const { return priorities_; }
     float* by_slot() { return priorities_; }
     PriorityScale scale() const { return {largest_ever_, tree_.scale(), tree_.rescales_below()}; }
-    // After by_slot() was filled and the rows of `live` slots were found. False, and of no more use, if no store can have
-    // been in that state.
+    // The ranks, if they were asked for; and made if they were not.
+    RankTree* known_ranks() { return ranks_ ? &*ranks_ : nullptr; }
+    RankTree& ranks();
+    // After by_slot() was filled, with the slots of live rows. False, and of no more use, if no store can have been in
+    // that state.
     bool restore(const std::vector<int64_t>& live, const PriorityScale& scale);
 
     // No row is live. The largest priority ever stays.
@@ -83,6 +89,8 @@ class PriorityStore {
     void stage(int64_t slot);
     void compute_leaves(int64_t n, const int64_t* slots, float* leaves_out) const;
     void write_leaves();
+    void set_ranks(int64_t n, const int64_t* slots);
+    void fill_ranks();
     void update_smallest(int64_t slot);
     void find_smallest();
 
@@ -95,6 +103,8 @@ class PriorityStore {
     std::optional<MaximumTree> live_maximum_;   // with PER_MAX_NOW
     std::optional<MaximumTree> smallest_leaf_;  // of order-reversed leaves; once smallest_mass() was asked for
     float largest_ever_ = 1.0f;
+
+    std::optional<RankTree> ranks_;  // with PER_RANK, once it was asked for
 
     Memory staging_;
     int64_t n_staged_ = 0;

@@ -68,6 +68,32 @@ std::vector<int64_t> live_slots(const ReplayState& state) {
     return slots;
 }
 
+void save_ranks(CheckpointWriter& writer, RankTree* ranks) {
+    writer.number(static_cast<uint8_t>(ranks != nullptr));
+    if (ranks != nullptr) {
+        const RankTree::State state = ranks->state();
+        writer.number(state.n_changes);
+        writer.number(state.tree_scale);
+        writer.number(state.tree_rescales_below);
+        writer.bytes(ranks->weights(), n_rank_buckets * sizeof(float));
+    }
+    writer.seal();
+}
+
+void restore_ranks(CheckpointReader& reader, PriorityStore& priorities) {
+    if (reader.number<uint8_t>(0, 1) == 1) {
+        RankTree& ranks = priorities.ranks();
+        RankTree::State state;
+        state.n_changes = reader.number<int64_t>(0, std::numeric_limits<int64_t>::max());
+        state.tree_scale = reader.number<int32_t>();
+        state.tree_rescales_below = reader.number<uint64_t>();
+        for (int32_t bucket = 0; bucket < n_rank_buckets; ++bucket)
+            ranks.weights()[bucket] = reader.number<float>(0.0f, 1.0f);
+        if (!ranks.restore(state)) reader.refuse("its ranks cannot be");
+    }
+    reader.check_seal();
+}
+
 }  // namespace
 
 void CpuReplayBackend::save(CheckpointWriter& writer) {
@@ -93,6 +119,7 @@ void CpuReplayBackend::save(CheckpointWriter& writer) {
                          static_cast<size_t>(used_slots(state_.lane(env), state_.rules) * bytes));
         writer.seal();
     });
+    save_ranks(writer, state_.priorities.known_ranks());
 }
 
 void CpuReplayBackend::restore(CheckpointReader& reader) {
@@ -114,6 +141,7 @@ void CpuReplayBackend::restore(CheckpointReader& reader) {
         reader.check_seal();
     });
     if (!state_.priorities.restore(live_slots(state_), scale)) reader.refuse("its priorities cannot be");
+    restore_ranks(reader, state_.priorities);
 }
 
 }  // namespace per::cpu

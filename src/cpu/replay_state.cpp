@@ -19,7 +19,7 @@ ReplayState::ReplayState(const per_replay_options& options, const Fields& declar
     : fields(declared),
       rules(rules_of(options, declared)),
       rows(declared, options.capacity, options.store_next_observation != 0),
-      priorities(options.capacity, options.alpha, options.max_priority),
+      priorities(options),
       lanes(static_cast<size_t>(options.n_envs)) {}
 
 void ReplayState::make_live(int64_t env, RowRange range, float otherwise) {

@@ -322,7 +322,6 @@ static void what_later_versions_bring(void) {
     per_replay_options o;
 #define UNSUPPORTED(member, value, text) (o = good(), o.member = (value), check_refused(o, PER_ERROR_UNSUPPORTED, text))
     UNSUPPORTED(sequence_length, 5, "sequence_length");
-    UNSUPPORTED(prioritization, PER_RANK, "PER_RANK");
 #undef UNSUPPORTED
     o = good();
     o.device = PER_CUDA;

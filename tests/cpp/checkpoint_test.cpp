@@ -178,6 +178,37 @@ TEST_F(Checkpoint, masses_keep_their_scale) {
     }
 }
 
+TEST_F(Checkpoint, ranks_and_the_smallest_mass_go_on_too) {
+    for (bool by_options : {true, false}) {
+        per_replay_options options = walk_options();
+        per_sample_options sample;
+        per_sample_options_init(&sample, sizeof sample);
+        sample.normalize_weights = PER_BUFFER_MAX;
+        for (int32_t prioritization : {PER_RANK, PER_PROPORTIONAL}) {
+            sample.prioritization = prioritization;
+            if (by_options) {
+                options.normalize_weights = PER_BUFFER_MAX;
+                options.prioritization = prioritization;
+            }
+            Walk walk(9);
+            Buffer saved(options);
+            Buffer twin(options);
+            walk.use(saved, twin, 30);
+            std::vector<Row> rows, other_rows;
+            ASSERT_EQ(saved.sample(16, rows, &sample), PER_OK);
+            ASSERT_EQ(saved.set_priority(rows[0].id, 3e4f), PER_OK);  // since ranks were taken
+            ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK);
+            Buffer loaded = Buffer::load(path(), options.frame_stack);
+            for (int i = 0; i < 10; ++i) {
+                ASSERT_EQ(saved.sample(16, rows, &sample), PER_OK);
+                ASSERT_EQ(loaded.sample(16, other_rows, &sample), PER_OK);
+                ASSERT_EQ(rows, other_rows);
+                walk.use(saved, loaded, 2);
+            }
+        }
+    }
+}
+
 TEST_F(Checkpoint, stored_next_observations_come_back) {
     per_replay_options options = Buffer::options(6);
     options.store_next_observation = 1;

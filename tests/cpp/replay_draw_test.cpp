@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "mixture.h"
+#include "rank.h"
 #include "replay_call.h"
 
 namespace per::test {
@@ -390,6 +391,122 @@ TEST(ReplayDistinct, weights_undo_the_inclusion_probabilities) {
                 sums[static_cast<size_t>(row.id % 10)] += static_cast<double>(row.weight);
         for (double sum : sums) EXPECT_NEAR(sum / n_batches, batch_size / 10.0, 0.09);
     }
+}
+
+// Ranks 4, 2, 3, 1: weights 1/4, 1/2, 1/3, 1 of 25/12.
+TEST(ReplayRank, probability_follows_the_rank_and_not_the_size) {
+    for (int32_t scheme : {PER_STRATIFIED, PER_INDEPENDENT, PER_SYSTEMATIC}) {
+        Filled buffer({0, 5, 1, 1e9f}, with_alpha(1.0));
+        per_sample_options options = sample_options(1.0);
+        options.scheme = scheme;
+        options.prioritization = PER_RANK;
+        expect_distribution(buffer, options, {0.12, 0.24, 0.16, 0.48}, chi_square_3);
+        options.normalize_weights = PER_NONE;
+        for (const Row& row : buffer.rows(64, options)) {
+            const double p[] = {0.12, 0.24, 0.16, 0.48};
+            EXPECT_FLOAT_EQ(row.probability, static_cast<float>(p[row.id]));
+            EXPECT_FLOAT_EQ(row.weight, static_cast<float>(1 / (4 * p[row.id])));
+        }
+    }
+}
+
+TEST(ReplayRank, buffer_maximum_is_that_of_the_last_rank) {
+    Filled buffer({2, 5, 1, 1e9f}, with_alpha(1.0));
+    per_sample_options options = sample_options(1.0);
+    options.prioritization = PER_RANK;
+    options.normalize_weights = PER_BUFFER_MAX;
+    const float expected[] = {3.0f / 4, 2.0f / 4, 1, 1.0f / 4};
+    for (const Row& row : buffer.rows(64, options)) EXPECT_FLOAT_EQ(row.weight, expected[row.id]);
+}
+
+TEST(ReplayRank, equal_priorities_share_their_ranks) {
+    per_replay_options buffer_options = with_alpha(1.0);
+    buffer_options.prioritization = PER_RANK;
+    Filled buffer({2, 2, 2, 2, 2}, buffer_options);
+    expect_distribution(buffer, sample_options(1.0), {0.2, 0.2, 0.2, 0.2, 0.2}, chi_square_4);
+    ASSERT_EQ(buffer.set_priority(4, 3), PER_OK);  // rank 1: 60 of 137; the others share 77
+    const double rest = 77.0 / 137 / 4;
+    expect_distribution(buffer, sample_options(1.0), {rest, rest, rest, rest, 60.0 / 137}, chi_square_4);
+}
+
+TEST(ReplayRank, follows_updates_alpha_clear_and_overwriting) {
+    per_replay_options buffer_options = with_alpha(1.0);
+    buffer_options.prioritization = PER_RANK;
+    buffer_options.normalize_weights = PER_NONE;
+    Filled buffer({1, 2, 4}, buffer_options);
+    const auto probability_of = [&](int64_t id) {
+        for (;;)
+            for (const Row& row : buffer.rows(64, sample_options(1.0)))
+                if (row.id == id) return row.probability;
+    };
+    EXPECT_FLOAT_EQ(probability_of(0), 2.0f / 11);
+    ASSERT_EQ(buffer.set_priority(0, 3), PER_OK);
+    EXPECT_FLOAT_EQ(probability_of(0), 3.0f / 11);
+    ASSERT_EQ(per_replay_set_alpha(buffer.get(), 0.0, nullptr), PER_OK);
+    EXPECT_FLOAT_EQ(probability_of(0), 1.0f / 3);
+    ASSERT_EQ(per_replay_set_alpha(buffer.get(), 1.0, nullptr), PER_OK);
+    buffer.step({.observation = {0, 3}, .next = {0, 4}});  // id 3 with priority 4 in place of id 0
+    EXPECT_FLOAT_EQ(probability_of(1), 2.0f / 11);
+    ASSERT_EQ(per_replay_clear(buffer.get(), nullptr), PER_OK);
+    std::vector<Row> rows;
+    EXPECT_EQ(buffer.sample(1, rows), PER_ERROR_EMPTY);
+    buffer.step({.observation = {0, 5}, .next = {0, 6}});
+    ASSERT_EQ(buffer.sample(1, rows), PER_OK);
+    EXPECT_EQ(rows[0].probability, 1.0f);
+}
+
+TEST(ReplayRank, differing_ranks_combine_with_the_other_schemes) {
+    Filled buffer({1, 2, 4, 8}, with_alpha(1.0));
+    per_sample_options options = without_replacement(0.0);
+    options.prioritization = PER_RANK;
+    expect_distinct_pairs(buffer, options, {0.12, 0.16, 0.24, 0.48});
+    options = sample_options(1.0);
+    options.prioritization = PER_RANK;
+    options.uniform_fraction = 0.5;
+    expect_distribution(buffer, options, {0.185, 0.205, 0.245, 0.365}, chi_square_3);
+}
+
+// 320 transitions of different priorities: ranks stay as they were taken until more than 10 have changed.
+TEST(ReplayRank, ranks_are_taken_anew_after_a_32nd_has_changed) {
+    std::vector<float> priorities;
+    for (int i = 0; i < 320; ++i) priorities.push_back(std::pow(1.1f, static_cast<float>(i)));
+    Filled buffer(priorities, with_alpha(1.0));
+    per_sample_options options = sample_options(1.0);
+    options.prioritization = PER_RANK;
+    // Of the rank of id 160 to that of id 319.
+    const auto ratio = [&] {
+        std::map<int64_t, double> probabilities;
+        for (const Row& row : buffer.rows(8192, options)) probabilities[row.id] = static_cast<double>(row.probability);
+        return probabilities.at(319) / probabilities.at(160);
+    };
+    EXPECT_NEAR(ratio(), 160.0, 1e-3);
+    for (int i = 0; i < 11; ++i) {
+        EXPECT_NEAR(ratio(), 160.0, 1e-3) << i;
+        ASSERT_EQ(buffer.set_priority(i, std::pow(1.1f, static_cast<float>(400 + i))), PER_OK);
+    }
+    EXPECT_NEAR(ratio(), 171.0 / 12.0, 1e-4);
+}
+
+TEST(RankWeights, are_means_of_powers_of_ranks) {
+    for (double alpha : {0.0, 0.5, 0.7, 1.0, 1.0000001, 2.0, 5.0}) {
+        RankWeights weights(alpha);
+        int64_t rank = 0;
+        for (int64_t count : {1, 1, 3, 0, 11, 1, 1, 18, 1, 2, 100, 7, 100000, 1}) {
+            double sum = 0;
+            for (int64_t r = rank + 1; r <= rank + std::max<int64_t>(count, 1); ++r)
+                sum += std::pow(static_cast<double>(r), -alpha);
+            const double mean = sum / static_cast<double>(std::max<int64_t>(count, 1));
+            EXPECT_NEAR(static_cast<double>(weights.next(count)) / mean, 1.0, 2e-7) << alpha << " after rank " << rank;
+            rank += count;
+        }
+    }
+}
+
+TEST(RankBucket, keeps_the_order_and_parts_what_differs_by_a_32nd) {
+    EXPECT_EQ(rank_bucket(0.0f), 0);
+    EXPECT_EQ(rank_bucket(-0.0f), 0);
+    EXPECT_EQ(rank_bucket(3.4028235e38f), n_rank_buckets - 1);
+    for (float p = 1e-37f; p < 1e38f; p *= 1.03125f) EXPECT_LT(rank_bucket(p), rank_bucket(p * 1.0323f)) << p;
 }
 
 TEST(Mixture, targets_keep_their_place_when_rescaled) {

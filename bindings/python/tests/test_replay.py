@@ -459,7 +459,6 @@ def test_buffer_on_a_missing_device_says_so():
         (lambda b: b.epochs(4, batch_size=64), "epochs"),
         (lambda b: b.loader(256, slots=3), "loader"),
         (lambda b: per.ReplayBuffer(100, FIELDS, sequence_length=8), "sequence_length"),
-        (lambda b: per.ReplayBuffer(100, FIELDS, prioritization="rank"), "PER_RANK"),
     ],
 )
 def test_what_is_not_in_this_version_is_unsupported_by_name(call, words):
