@@ -610,7 +610,7 @@ typedef struct per_replay_statistics {
     int64_t dropped;          /* steps not added because the environment was resetting (autoreset) */
     int64_t episodes;         /* episodes that ended, cuts included */
     int64_t cuts;             /* of them, those that were cut */
-    int64_t samples;          /* batches drawn */
+    int64_t samples;          /* batches drawn; each epoch of per_epochs_create() counts as one */
     int64_t beta_step;        /* batches that advanced beta */
     int64_t stale_updates;    /* entries of updates and of per_replay_set() that came too late */
     int64_t rejected_updates; /* entries that were not allowed and skipped */
@@ -646,6 +646,90 @@ PER_API per_status per_replay_load(const char* path, int32_t device, int32_t dev
 
 /* As per_tree_synchronize(), for a buffer. */
 PER_API per_status per_replay_synchronize(per_replay* replay, void* stream);
+
+/* --------------------------------------------------------------- on-policy */
+
+/*
+ * A walk over all live transitions, several times (epochs), each time in another random order, in minibatches. Several
+ * threads may take from one walk: each minibatch is given out once. The transitions are those that were live when the
+ * walk was created; what is added later has no part in it.
+ *
+ * A walk keeps a pointer to its buffer, which must not be freed before the last call of per_epochs_next().
+ */
+typedef struct per_epochs per_epochs;
+
+/*
+ * Begins a walk and stores it in *epochs_out (NULL on failure). Free it with per_epochs_free(). Synchronises.
+ *
+ *   n_epochs    1 .. 2^24
+ *   batch_size  1 .. 2^24: transitions of a minibatch
+ *   drop_last   0: the last minibatch of an epoch has what is left. Else it is left out if that is fewer than
+ *               batch_size, which must then not be larger than the number of live transitions
+ *
+ * Orders are uniform random permutations. Each epoch counts as one draw, all of them made by this call: the seed and
+ * the number of draws before it decide every order, whatever is drawn while the walk goes on. Cost: one pass over the
+ * buffer, and 8 bytes a transition until per_epochs_free().
+ *
+ * PER_ERROR_EMPTY if nothing is live; PER_ERROR_INVALID_ARGUMENT; PER_ERROR_OUT_OF_MEMORY. Then nothing was drawn.
+ */
+PER_API per_status per_epochs_create(per_replay* replay, int64_t n_epochs, int64_t batch_size, int32_t drop_last,
+                                     void* stream, per_epochs** epochs_out);
+
+/*
+ * Writes the next minibatch, as per_replay_sample() writes a batch: n_step, gamma and stacks as the buffer has them
+ * now. All transitions being given equally often, weights are 1, and probabilities 1 over the transitions of the walk.
+ *
+ *   batch      its arrays have room for batch_size transitions
+ *   count_out  transitions written; 0: the walk is over, and nothing was written
+ *
+ * PER_ERROR_INVALID_ARGUMENT if a transition of the minibatch is not live any more: overwritten, cleared, or short of a
+ * window after per_replay_set_n_step(). (PER_CUDA: zero rows, counted.) The walk then stays where it is.
+ */
+PER_API per_status per_epochs_next(per_epochs* epochs, const per_batch* batch, int64_t* count_out, void* stream);
+
+/* NULL is allowed. Does not touch the buffer. */
+PER_API void per_epochs_free(per_epochs* epochs);
+
+/*
+ * Gathers the transitions whose next observation needs a value for per_replay_advantages() that no row has: the last
+ * step of each truncated episode whose final observation is known, and the latest step of each running episode if the
+ * observation after it is known. Environment by environment, in order of time.
+ *
+ *   capacity   >= 0: for how many the arrays of the batch have room; if there are more, the first are written
+ *   batch      single steps, with stacks: fields, next_fields, reward, discount, n_steps (1), terminated, truncated,
+ *              ids and priorities; weights, probabilities and mask must be NULL. May be NULL if capacity is 0
+ *   count_out  how many there are, also if that is more than capacity
+ *
+ * PER_ERROR_INVALID_ARGUMENT. Cost: one pass over the buffer.
+ */
+PER_API per_status per_replay_bootstraps(per_replay* replay, int64_t capacity, const per_batch* batch,
+                                         int64_t* count_out, void* stream);
+
+/*
+ * Generalised advantage estimation (Schulman et al. 2016, arXiv:1506.02438, equation 16), written to a field:
+ *
+ *   A_t     = delta_t + gamma lambda A_(t+1)          (A_(t+1) taken as 0 after the end of an episode)
+ *   delta_t = r_t + gamma V(next_t) - V_t             (V(next_t) taken as 0 after a terminal state)
+ *
+ * over the rows of each lane that would be live with n_step 1. V_t is the value field of row t and V(next_t) that of
+ * the row after it, or the bootstrap value where per_replay_bootstraps() names the transition. A row that is not
+ * reached by that - the latest step of a running episode if the observation after it is not known, the last of one
+ * that was truncated at an unknown observation - keeps its advantage, and the row before it takes A_(t+1) as 0.
+ *
+ *   value_field       number of a plain float32 field of shape (): V, as it was when the step was added or set since
+ *   advantage_field   number of another one: where A goes
+ *   return_field      number of a third one: where A + V goes, what V is fitted to; -1: nowhere
+ *   lambda            0 .. 1
+ *   count             as per_replay_bootstraps() counts now; if 0, the arrays may be NULL
+ *   ids               [count] those of per_replay_bootstraps(), in its order
+ *   bootstrap_values  [count] V of their next observations, finite
+ *
+ * PER_ERROR_INVALID_ARGUMENT: nothing is changed. (PER_CUDA: for ids and values known on the device only, nothing is
+ * changed either, and that is counted.) Cost: one pass over the buffer.
+ */
+PER_API per_status per_replay_advantages(per_replay* replay, int32_t value_field, int32_t advantage_field,
+                                         int32_t return_field, double lambda, int64_t count, const int64_t* ids,
+                                         const float* bootstrap_values, void* stream);
 
 #ifdef __cplusplus
 }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "per.h"
 
@@ -91,6 +92,17 @@ struct ReplayUpdate {
     const float* priorities;  // [count]
 };
 
+// What per_replay_advantages() computes.
+struct ReplayAdvantages {
+    int64_t value_field;
+    int64_t advantage_field;
+    int64_t return_field;  // -1: none
+    double lambda;
+    int64_t count;
+    const int64_t* ids;             // [count] those that bootstraps() gives
+    const float* bootstrap_values;  // [count]
+};
+
 // The memory and the work of a replay buffer. It keeps all that changes as rows come and go - lanes, rows, priorities,
 // counters, the random state - since a device knows of those before the host does.
 class ReplayBackend {
@@ -105,6 +117,16 @@ class ReplayBackend {
     virtual void get(int64_t count, const int64_t* ids, const per_batch& batch, void* stream) = 0;
     virtual void set(int64_t count, const int64_t* ids, const per_array* fields, void* stream) = 0;
     virtual void clear(void* stream) = 0;
+
+    // Ids of the live transitions in host memory: environment by environment, in order of time.
+    virtual std::vector<int64_t> live_ids(void* stream) = 0;
+    // Takes `count` numbers from the batches drawn, as if so many had been; returns the first.
+    virtual uint64_t reserve_draws(int64_t count, void* stream) = 0;
+    // Writes live transitions as they are drawn, with weights 1 and this probability; ids in host memory.
+    virtual void take(int64_t count, const int64_t* ids, float probability, const per_batch& batch, void* stream) = 0;
+    // Writes the first `capacity` of those that need a bootstrap value, and returns how many there are.
+    virtual int64_t bootstraps(int64_t capacity, const per_batch& batch, void* stream) = 0;
+    virtual void advantages(const ReplayAdvantages& advantages, void* stream) = 0;
 
     virtual void set_alpha(double alpha, void* stream) = 0;
     virtual void set_beta(double beta, void* stream) = 0;

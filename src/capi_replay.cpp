@@ -2,8 +2,10 @@
 // status.
 #include <cinttypes>
 #include <cstring>
+#include <memory>
 
 #include "checkpoint.h"
+#include "epochs.h"
 #include "error.h"
 #include "guarded.h"
 #include "per.h"
@@ -13,6 +15,11 @@
 
 struct per_replay {
     per::Replay replay;
+};
+
+struct per_epochs {
+    per_replay* replay;
+    per::EpochWalk walk;
 };
 
 namespace per {
@@ -229,4 +236,54 @@ per_status per_replay_load(const char* path, int32_t device, int32_t device_inde
 
 per_status per_replay_synchronize(per_replay* replay, void* stream) {
     return guarded([&] { replay_of(replay, stream).synchronize(stream); });
+}
+
+per_status per_epochs_create(per_replay* replay, int64_t n_epochs, int64_t batch_size, int32_t drop_last, void* stream,
+                             per_epochs** epochs_out) {
+    return guarded([&] {
+        require_pointer("epochs_out", epochs_out);
+        *epochs_out = nullptr;
+        Replay& target = replay_of(replay, stream);
+        auto epochs = std::make_unique<per_epochs>(per_epochs{replay, {}});
+        target.start_epochs(n_epochs, batch_size, drop_last != 0, epochs->walk, stream);
+        *epochs_out = epochs.release();
+    });
+}
+
+per_status per_epochs_next(per_epochs* epochs, const per_batch* batch, int64_t* count_out, void* stream) {
+    return guarded([&] {
+        require_pointer("epochs", epochs);
+        Replay& target = replay_of(epochs->replay, stream);
+        const per_batch known = read_struct("batch", batch);
+        require_pointer("count_out", count_out);
+        *count_out = target.next_of_epochs(epochs->walk, known, stream);
+    });
+}
+
+void per_epochs_free(per_epochs* epochs) {
+    delete epochs;
+}
+
+per_status per_replay_bootstraps(per_replay* replay, int64_t capacity, const per_batch* batch, int64_t* count_out,
+                                 void* stream) {
+    return guarded([&] {
+        Replay& target = replay_of(replay, stream);
+        check_count("capacity", capacity, 0);
+        const bool counts_only = capacity == 0 && batch == nullptr;
+        const per_batch known = counts_only ? default_batch : read_struct("batch", batch);
+        require_pointer("count_out", count_out);
+        *count_out = target.bootstraps(capacity, known, stream);
+    });
+}
+
+per_status per_replay_advantages(per_replay* replay, int32_t value_field, int32_t advantage_field, int32_t return_field,
+                                 double lambda, int64_t count, const int64_t* ids, const float* bootstrap_values,
+                                 void* stream) {
+    return guarded([&] {
+        Replay& target = replay_of(replay, stream);
+        check_count("count", count, 0);
+        if (count > 0) require_pointer("ids", ids);
+        if (count > 0) require_pointer("bootstrap_values", bootstrap_values);
+        target.advantages({value_field, advantage_field, return_field, lambda, count, ids, bootstrap_values}, stream);
+    });
 }

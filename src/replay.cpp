@@ -2,6 +2,7 @@
 
 #include <cinttypes>
 #include <mutex>
+#include <utility>
 
 #include "cast.h"
 #include "checkpoint.h"
@@ -14,6 +15,7 @@ namespace per {
 namespace {
 
 constexpr int64_t largest_batch = int64_t{1} << 24;
+constexpr int64_t most_epochs = int64_t{1} << 24;
 
 const per_replay_options& checked(const per_replay_options& options) {
     check_replay_options(options);
@@ -47,6 +49,26 @@ GivenArray checked_field(const std::string& name, const per_array& array, const 
     const GivenArray given = {array, check_array(name, array, entries)};
     check_cast(name, array.dtype, field.dtype);
     return given;
+}
+
+void check_batch_size(int64_t batch_size) {
+    if (batch_size >= 1 && batch_size <= largest_batch) return;
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "batch_size is %" PRId64 ": allowed are 1 .. %" PRId64, batch_size,
+                largest_batch);
+}
+
+void check_mask(const per_batch& batch) {
+    if (batch.mask == nullptr) return;
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "mask is not NULL: the buffer holds single transitions");
+}
+
+// For rows that were not drawn.
+void check_plain(const per_batch& batch) {
+    if (batch.weights == nullptr && batch.probabilities == nullptr && batch.mask == nullptr) return;
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is not NULL: rows by id have none",
+                batch.weights != nullptr         ? "weights"
+                : batch.probabilities != nullptr ? "probabilities"
+                                                 : "mask");
 }
 
 void check_env_id(int64_t i, int64_t env, int64_t n_envs) {
@@ -174,11 +196,8 @@ void Replay::cut(int64_t count, const int64_t* env_ids, void* stream) {
 
 void Replay::sample(const per_sample_options& options, int64_t batch_size, const per_batch& batch, void* stream) {
     const std::unique_lock guard(lock_);
-    if (batch_size < 1 || batch_size > largest_batch)
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "batch_size is %" PRId64 ": allowed are 1 .. %" PRId64, batch_size,
-                    largest_batch);
-    if (batch.mask != nullptr)
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "mask is not NULL: the buffer holds single transitions");
+    check_batch_size(batch_size);
+    check_mask(batch);
     ReplaySample sample = resolve_sample_options(options, options_);
     sample.batch_size = batch_size;
     sample.batch = batch;
@@ -197,11 +216,7 @@ void Replay::priorities(int64_t count, const int64_t* ids, float* priorities_out
 
 void Replay::get(int64_t count, const int64_t* ids, const per_batch& batch, void* stream) {
     const std::unique_lock guard(lock_);
-    if (batch.weights != nullptr || batch.probabilities != nullptr || batch.mask != nullptr)
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is not NULL: rows by id have none",
-                    batch.weights != nullptr         ? "weights"
-                    : batch.probabilities != nullptr ? "probabilities"
-                                                     : "mask");
+    check_plain(batch);
     backend_->get(count, ids, batch, stream);
 }
 
@@ -221,6 +236,70 @@ void Replay::set(int64_t count, const int64_t* ids, const per_array* fields, voi
 void Replay::clear(void* stream) {
     const std::unique_lock guard(lock_);
     backend_->clear(stream);
+}
+
+// ------------------------------------------------------------------------------------------------------- on-policy
+
+void Replay::start_epochs(int64_t n_epochs, int64_t batch_size, bool drop_last, EpochWalk& walk, void* stream) {
+    const std::unique_lock guard(lock_);
+    if (n_epochs < 1 || n_epochs > most_epochs)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "n_epochs is %" PRId64 ": allowed are 1 .. %" PRId64, n_epochs,
+                    most_epochs);
+    check_batch_size(batch_size);
+    std::vector<int64_t> ids = backend_->live_ids(stream);
+    const int64_t n = static_cast<int64_t>(ids.size());
+    if (n == 0) throw Error(PER_ERROR_EMPTY, "no transition is live");
+    if (drop_last && batch_size > n)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "batch_size is %" PRId64 ": with drop_last at most the %" PRId64 " live transitions", batch_size,
+                    n);
+    const uint64_t first_step = backend_->reserve_draws(n_epochs, stream);
+    walk.start(std::move(ids), n_epochs, batch_size, drop_last, options_.seed, first_step);
+}
+
+int64_t Replay::next_of_epochs(EpochWalk& walk, const per_batch& batch, void* stream) {
+    const std::unique_lock guard(lock_);
+    check_mask(batch);
+    const int64_t count = walk.count();
+    if (count == 0) return 0;
+    const float probability = static_cast<float>(1.0 / static_cast<double>(walk.transitions()));
+    backend_->take(count, walk.ids(), probability, batch, stream);
+    walk.advance();
+    return count;
+}
+
+int64_t Replay::bootstraps(int64_t capacity, const per_batch& batch, void* stream) {
+    const std::unique_lock guard(lock_);
+    check_plain(batch);
+    return backend_->bootstraps(capacity, batch, stream);
+}
+
+void Replay::check_number_field(const char* argument, int64_t i) const {
+    if (i < 0 || i >= fields_.count())
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is %" PRId64 ": allowed are 0 .. %" PRId64, argument, i,
+                    fields_.count() - 1);
+    const Field& field = fields_[i];
+    if (field.dtype != PER_FLOAT32 || !field.shape.empty() || field.role != PER_ROLE_PLAIN)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "%s is %" PRId64 " (%s): must be a plain float32 field with one number a step", argument, i,
+                    field.name.c_str());
+}
+
+void Replay::advantages(const ReplayAdvantages& advantages, void* stream) {
+    const std::unique_lock guard(lock_);
+    check_number_field("value_field", advantages.value_field);
+    check_number_field("advantage_field", advantages.advantage_field);
+    if (advantages.return_field != -1) check_number_field("return_field", advantages.return_field);
+    if (advantages.advantage_field == advantages.value_field)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "advantage_field is %" PRId64 ", the value_field: must be another one",
+                    advantages.advantage_field);
+    if (advantages.return_field == advantages.value_field || advantages.return_field == advantages.advantage_field)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "return_field is %" PRId64 ", the %s: must be another one",
+                    advantages.return_field,
+                    advantages.return_field == advantages.value_field ? "value_field" : "advantage_field");
+    if (!(advantages.lambda >= 0.0 && advantages.lambda <= 1.0))
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "lambda is %g: allowed are 0 .. 1", advantages.lambda);
+    backend_->advantages(advantages, stream);
 }
 
 // -------------------------------------------------------------------------------------------------------- settings

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend.h"
+#include "epochs.h"
 #include "fields.h"
 #include "handle_lock.h"
 #include "per.h"
@@ -31,6 +32,12 @@ class Replay {
     void set(int64_t count, const int64_t* ids, const per_array* fields, void* stream);
     void clear(void* stream);
 
+    void start_epochs(int64_t n_epochs, int64_t batch_size, bool drop_last, EpochWalk& walk, void* stream);
+    // The next minibatch of a walk that start_epochs() began; 0 rows once it is over.
+    int64_t next_of_epochs(EpochWalk& walk, const per_batch& batch, void* stream);
+    int64_t bootstraps(int64_t capacity, const per_batch& batch, void* stream);
+    void advantages(const ReplayAdvantages& advantages, void* stream);
+
     void set_alpha(double alpha, void* stream);
     void set_beta(double beta, void* stream);
     void set_gamma(double gamma, void* stream);
@@ -46,6 +53,7 @@ class Replay {
     ReplaySteps checked_steps(const per_steps& steps);
     void check_environments(const per_steps& steps);
     bool check_next_fields(const per_steps& steps) const;
+    void check_number_field(const char* argument, int64_t field) const;
 
     Fields fields_;
     per_replay_options options_;  // as resolved, and as set since

@@ -74,10 +74,9 @@ void CpuReplayBackend::write_row(int64_t i, int64_t slot, const Return& window, 
     if (batch.priorities != nullptr) batch.priorities[i] = state_.priorities.priority(slot);
 }
 
-void CpuReplayBackend::write_windows(int64_t n_step, const per_batch& batch) {
+void CpuReplayBackend::write_windows(int64_t n_step, const std::vector<int64_t>& slots, const per_batch& batch) {
     constexpr size_t distance = 8;
     const Ring& ring = state_.ring();
-    const std::vector<int64_t>& slots = draw_.slots();
     gather_rows_.resize(slots.size());
     for (size_t i = 0; i < slots.size(); ++i) {
         if (i + distance < slots.size()) {
@@ -98,7 +97,7 @@ void CpuReplayBackend::sample(const ReplaySample& sample, void*) {
     const bool by_schedule = std::isnan(sample.beta);
     draw_.draw(state_.priorities, sample, {sample.batch_size, sample.scheme, seed_, static_cast<uint64_t>(batches_)});
     gather_.prepare(sample.batch, false);
-    write_windows(sample.n_step, sample.batch);
+    write_windows(sample.n_step, draw_.slots(), sample.batch);
     if (sample.batch.weights != nullptr)
         draw_.write_weights(state_.priorities.tree().kernels().power, by_schedule ? beta_.beta() : sample.beta,
                             sample.batch.weights);

@@ -30,6 +30,12 @@ class CpuReplayBackend : public ReplayBackend {
     void set(int64_t count, const int64_t* ids, const per_array* fields, void* stream) override;
     void clear(void* stream) override;
 
+    std::vector<int64_t> live_ids(void* stream) override;
+    uint64_t reserve_draws(int64_t count, void* stream) override;
+    void take(int64_t count, const int64_t* ids, float probability, const per_batch& batch, void* stream) override;
+    int64_t bootstraps(int64_t capacity, const per_batch& batch, void* stream) override;
+    void advantages(const ReplayAdvantages& advantages, void* stream) override;
+
     void set_alpha(double alpha, void* stream) override;
     void set_beta(double beta, void* stream) override;
     void set_gamma(double gamma, void* stream) override;
@@ -55,13 +61,17 @@ class CpuReplayBackend : public ReplayBackend {
     void check_row(int64_t i, int64_t id, bool wants_next) const;
     Return step_of(const Row& row) const;
 
+    template <class Visit>
+    void for_each_bootstrap(Visit visit) const;
+    void check_bootstraps(const ReplayAdvantages& advantages) const;
+
     bool accepts(const Row& row) const;
     float update_priority(const ReplayUpdate& update, int64_t i) const;
     void check_update(const ReplayUpdate& update) const;
 
     Return return_of(int64_t env, int64_t slot, int64_t n_step) const;
     GatherRow gather_row(int64_t env, int64_t slot, const Return& window) const;
-    void write_windows(int64_t n_step, const per_batch& batch);
+    void write_windows(int64_t n_step, const std::vector<int64_t>& slots, const per_batch& batch);
     void write_row(int64_t i, int64_t slot, const Return& window, const per_batch& batch) const;
 
     ReplayState state_;

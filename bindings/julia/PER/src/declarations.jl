@@ -209,6 +209,8 @@ struct per_replay_statistics
 end
 const per_replay_statistics_layout = (size = 128, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120,))
 
+struct per_epochs end
+
 const per_abi_version_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_abi_version() =
     ccall(per_abi_version_pointer[], Int32, ())
@@ -381,6 +383,26 @@ const per_replay_synchronize_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_synchronize(replay, stream) =
     ccall(per_replay_synchronize_pointer[], per_status, (Ptr{per_replay}, Ptr{Cvoid}), replay, stream)
 
+const per_epochs_create_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_epochs_create(replay, n_epochs, batch_size, drop_last, stream, epochs_out) =
+    ccall(per_epochs_create_pointer[], per_status, (Ptr{per_replay}, Int64, Int64, Int32, Ptr{Cvoid}, Ptr{Ptr{per_epochs}}), replay, n_epochs, batch_size, drop_last, stream, epochs_out)
+
+const per_epochs_next_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_epochs_next(epochs, batch, count_out, stream) =
+    ccall(per_epochs_next_pointer[], per_status, (Ptr{per_epochs}, Ptr{per_batch}, Ptr{Int64}, Ptr{Cvoid}), epochs, batch, count_out, stream)
+
+const per_epochs_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_epochs_free(epochs) =
+    ccall(per_epochs_free_pointer[], Cvoid, (Ptr{per_epochs},), epochs)
+
+const per_replay_bootstraps_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_bootstraps(replay, capacity, batch, count_out, stream) =
+    ccall(per_replay_bootstraps_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{per_batch}, Ptr{Int64}, Ptr{Cvoid}), replay, capacity, batch, count_out, stream)
+
+const per_replay_advantages_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_advantages(replay, value_field, advantage_field, return_field, lambda, count, ids, bootstrap_values, stream) =
+    ccall(per_replay_advantages_pointer[], per_status, (Ptr{per_replay}, Int32, Int32, Int32, Float64, Int64, Ptr{Int64}, Ptr{Float32}, Ptr{Cvoid}), replay, value_field, advantage_field, return_field, lambda, count, ids, bootstrap_values, stream)
+
 """
     bind!(library)
 
@@ -436,6 +458,11 @@ const function_names = [
     :per_replay_save,
     :per_replay_load,
     :per_replay_synchronize,
+    :per_epochs_create,
+    :per_epochs_next,
+    :per_epochs_free,
+    :per_replay_bootstraps,
+    :per_replay_advantages,
 ]
 const function_pointers = [
     per_abi_version_pointer,
@@ -481,4 +508,9 @@ const function_pointers = [
     per_replay_save_pointer,
     per_replay_load_pointer,
     per_replay_synchronize_pointer,
+    per_epochs_create_pointer,
+    per_epochs_next_pointer,
+    per_epochs_free_pointer,
+    per_replay_bootstraps_pointer,
+    per_replay_advantages_pointer,
 ]

@@ -1,0 +1,40 @@
+// A walk over the live transitions of a replay buffer, several times, each time in another random order.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace per {
+
+// The transitions of a walk by id, and how far it has come. It knows no buffer: whoever deals out its minibatches holds
+// the buffer's lock meanwhile.
+//
+// The order of an epoch is that of the epoch before - at first the order given - after a Fisher-Yates shuffle: from the
+// last place to the second, the transition at place i changes places with that at mulhi(random64(seed, step, i), i + 1).
+// Each epoch has a step of its own, so its order depends on nothing that is drawn meanwhile.
+class EpochWalk {
+ public:
+    // drop_last leaves out the last minibatch of an epoch where it is smaller than the others; some must be left then.
+    void start(std::vector<int64_t> ids, int64_t n_epochs, int64_t batch_size, bool drop_last, uint64_t seed,
+               uint64_t first_step);
+
+    int64_t transitions() const { return static_cast<int64_t>(ids_.size()); }
+
+    // The next minibatch; 0 transitions once the walk is over.
+    int64_t count() const;
+    const int64_t* ids() const { return ids_.data() + place_; }
+    void advance();
+
+ private:
+    void shuffle();
+
+    std::vector<int64_t> ids_;
+    int64_t place_ = 0;
+    int64_t batch_size_ = 1;
+    int64_t epochs_left_ = 0;  // with the running one
+    bool drop_last_ = false;
+    uint64_t seed_ = 0;
+    uint64_t step_ = 0;  // of the running epoch
+};
+
+}  // namespace per

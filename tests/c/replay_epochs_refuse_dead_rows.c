@@ -1,0 +1,109 @@
+/* A transition that died during a walk is an error, as is every bad argument, and the walk stays where it is. */
+#include "replay_check.h"
+
+static per_replay* filled(int64_t n) {
+    per_replay_options options = replay_options(20, 1);
+    per_replay* replay = create_replay(&options);
+    int64_t t;
+    for (t = 0; t < n; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    return replay;
+}
+
+static void dead_rows(void) {
+    static rows out;
+    per_replay *replay = filled(10), *same = filled(10);
+    per_epochs *walk, *same_walk;
+    int64_t count = -1, expected[10];
+    int i;
+    CHECK_OK(per_epochs_create(replay, 1, 5, 0, NULL, &walk));
+    CHECK_OK(per_epochs_create(same, 1, 10, 0, NULL, &same_walk));
+    fill_rows(&out);
+    CHECK_OK(per_epochs_next(same_walk, &out.batch, &count, NULL));
+    memcpy(expected, out.ids, sizeof expected);
+
+    /* Windows of three: the last two wait again, and come in one minibatch or the other. */
+    CHECK_OK(per_replay_set_n_step(replay, 3, NULL));
+    CHECK(live_of(replay) == 8);
+    fill_rows(&out);
+    count = -1;
+    for (i = 0; i < 2; ++i) {
+        const per_status status = per_epochs_next(walk, &out.batch, &count, NULL);
+        if (status == PER_OK) continue;
+        CHECK(status == PER_ERROR_INVALID_ARGUMENT && strstr(per_last_error(), "not live any more") != NULL);
+        CHECK_OK(per_replay_set_n_step(replay, 1, NULL)); /* and here they are again, in the same minibatch */
+        CHECK_OK(per_epochs_next(walk, &out.batch, &count, NULL));
+        CHECK(count == 5 && memcmp(out.ids, expected + 5 * i, 5 * sizeof *expected) == 0);
+        break;
+    }
+    CHECK(i < 2);
+    per_epochs_free(walk);
+
+    CHECK_OK(per_epochs_create(replay, 2, 4, 0, NULL, &walk));
+    CHECK_OK(per_replay_clear(replay, NULL));
+    memset(out.ids, 0xff, sizeof out.ids);
+    count = -1;
+    for (i = 0; i < 2; ++i)
+        CHECK_FAILS(per_epochs_next(walk, &out.batch, &count, NULL), PER_ERROR_INVALID_ARGUMENT, "not live any more");
+    CHECK(count == -1 && out.ids[0] == -1);
+    /* Other rows, live in each of their slots, do not take their place: rows 16 to 34 of 20 slots. */
+    for (i = 0; i < 25; ++i) add_full(replay, 0, (float)i, 0, GOES_ON, (float)i + 1);
+    CHECK_FAILS(per_epochs_next(walk, &out.batch, &count, NULL), PER_ERROR_INVALID_ARGUMENT, "not live any more");
+    per_epochs_free(walk);
+    per_epochs_free(same_walk);
+    per_replay_free(replay);
+    per_replay_free(same);
+}
+
+static void bad_arguments(void) {
+    static rows out;
+    per_replay *replay = filled(10), *empty = filled(0);
+    per_replay_statistics before = stats_of(replay), after;
+    per_epochs *walk = (per_epochs*)&out, *good;
+    per_batch unknown;
+    uint8_t mask;
+    int64_t count = -1;
+    int stream;
+#define CHECK_NO_WALK(status, text, ...)                                              \
+    do {                                                                              \
+        walk = (per_epochs*)&out;                                                     \
+        CHECK_FAILS(per_epochs_create(__VA_ARGS__, &walk), PER_ERROR_##status, text); \
+        CHECK(walk == NULL);                                                          \
+    } while (0)
+    CHECK_NO_WALK(INVALID_ARGUMENT, "replay is NULL", NULL, 1, 4, 0, NULL);
+    CHECK_NO_WALK(INVALID_ARGUMENT, "n_epochs is 0", replay, 0, 4, 0, NULL);
+    CHECK_NO_WALK(INVALID_ARGUMENT, "n_epochs is 16777217", replay, (1 << 24) + 1, 4, 0, NULL);
+    CHECK_NO_WALK(INVALID_ARGUMENT, "batch_size is 0", replay, 1, 0, 0, NULL);
+    CHECK_NO_WALK(INVALID_ARGUMENT, "batch_size is 16777217", replay, 1, (1 << 24) + 1, 0, NULL);
+    CHECK_NO_WALK(INVALID_ARGUMENT, "batch_size is 11: with drop_last at most the 10", replay, 1, 11, 1, NULL);
+    CHECK_NO_WALK(INVALID_ARGUMENT, "stream is", replay, 1, 4, 0, &stream);
+    CHECK_NO_WALK(EMPTY, "no transition is live", empty, 1, 4, 0, NULL);
+    CHECK_FAILS(per_epochs_create(replay, 1, 4, 0, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "epochs_out is NULL");
+
+    after = stats_of(replay);
+    CHECK(memcmp(&before, &after, sizeof after) == 0);
+    CHECK(stats_of(empty).samples == 0);
+    CHECK_OK(per_epochs_create(replay, 1, 10, 1, NULL, &good));
+    fill_rows(&out);
+    CHECK_FAILS(per_epochs_next(NULL, &out.batch, &count, NULL), PER_ERROR_INVALID_ARGUMENT, "epochs is NULL");
+    CHECK_FAILS(per_epochs_next(good, NULL, &count, NULL), PER_ERROR_INVALID_ARGUMENT, "batch is NULL");
+    CHECK_FAILS(per_epochs_next(good, &out.batch, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "count_out is NULL");
+    CHECK_FAILS(per_epochs_next(good, &out.batch, &count, &stream), PER_ERROR_INVALID_ARGUMENT, "stream is");
+    unknown = out.batch;
+    unknown.struct_size = 12;
+    CHECK_FAILS(per_epochs_next(good, &unknown, &count, NULL), PER_ERROR_INVALID_ARGUMENT, "struct_size");
+    out.batch.mask = &mask;
+    CHECK_FAILS(per_epochs_next(good, &out.batch, &count, NULL), PER_ERROR_INVALID_ARGUMENT, "mask");
+    out.batch.mask = NULL;
+    CHECK(count == -1);
+    CHECK_OK(per_epochs_next(good, &out.batch, &count, NULL));
+    CHECK(count == 10);
+    per_epochs_free(good);
+    per_replay_free(replay);
+    per_replay_free(empty);
+}
+
+int main(void) {
+    dead_rows();
+    bad_arguments();
+    return 0;
+}

@@ -1,0 +1,63 @@
+/* Several consumers of one walk get every transition of every epoch once among them, into memory of their own. */
+#include <pthread.h>
+
+#include "replay_check.h"
+
+enum { CONSUMERS = 4, EPOCHS = 50, STEPS = 1000, BATCH = 7 };
+
+static per_replay* replay;
+static per_epochs* walk;
+
+typedef struct consumer {
+    pthread_t thread;
+    int times[STEPS];
+    rows out;
+} consumer;
+
+static void* consume(void* argument) {
+    consumer* self = argument;
+    int64_t count = 1, i;
+    fill_rows(&self->out);
+    while (count > 0) {
+        CHECK_OK(per_epochs_next(walk, &self->out.batch, &count, NULL));
+        for (i = 0; i < count; ++i) {
+            CHECK(self->out.observation[i] == (float)self->out.ids[i]);
+            ++self->times[self->out.ids[i]];
+        }
+    }
+    return NULL;
+}
+
+/* What others add and draw meanwhile has no part in the walk. */
+static void* use(void* argument) {
+    static rows drawn;
+    int t;
+    (void)argument;
+    for (t = STEPS; t < STEPS + 500; ++t) {
+        add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+        draw(replay, BATCH, &drawn);
+    }
+    return NULL;
+}
+
+int main(void) {
+    static consumer consumers[CONSUMERS];
+    per_replay_options options = replay_options(STEPS + 600, 1);
+    pthread_t user;
+    int i, t;
+    replay = create_replay(&options);
+    for (t = 0; t < STEPS; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    CHECK_OK(per_epochs_create(replay, EPOCHS, BATCH, 0, NULL, &walk));
+    CHECK(pthread_create(&user, NULL, use, NULL) == 0);
+    for (i = 0; i < CONSUMERS; ++i) CHECK(pthread_create(&consumers[i].thread, NULL, consume, &consumers[i]) == 0);
+    for (i = 0; i < CONSUMERS; ++i) CHECK(pthread_join(consumers[i].thread, NULL) == 0);
+    CHECK(pthread_join(user, NULL) == 0);
+    for (t = 0; t < STEPS; ++t) {
+        int times = 0;
+        for (i = 0; i < CONSUMERS; ++i) times += consumers[i].times[t];
+        CHECK(times == EPOCHS);
+    }
+    per_epochs_free(walk);
+    per_replay_free(replay);
+    return 0;
+}

@@ -1,0 +1,32 @@
+"""Writes epochs.csv: the orders in which walks over live transitions take them, from every language and device.
+
+    python3 tests/golden/make_epochs.py > tests/golden/epochs.csv
+
+Each line is an epoch of a walk: <seed>,<n>,<draws>,<epoch>,->,<id>,...
+
+One environment has n live transitions, ids 0 to n - 1, and `draws` batches were drawn before the walk began; its
+epochs count from 0. An epoch's order is the one before, at first the ids as they are, after a Fisher-Yates shuffle from
+the last place to the second (Knuth, The Art of Computer Programming, volume 2, algorithm 3.4.2 P).
+"""
+
+from make_draws import random64
+
+
+def shuffled(order, seed, step):
+    order = list(order)
+    for i in range(len(order) - 1, 0, -1):
+        j = random64(seed, step, i) * (i + 1) >> 64
+        order[i], order[j] = order[j], order[i]
+    return order
+
+
+def main():
+    for seed, n, draws in ((0, 1, 0), (0, 2, 3), (7, 10, 1), (2**64 - 1, 33, 0)):
+        order = range(n)
+        for epoch in range(3):
+            order = shuffled(order, seed, draws + epoch)
+            print(seed, n, draws, epoch, "->", *order, sep=",")
+
+
+if __name__ == "__main__":
+    main()
