@@ -21,6 +21,7 @@ from per._errors import (
 from per._library import path as library_path
 from per._library import version as _version
 from per.batch import Batch
+from per.epochs import Epochs
 from per.field import Field
 from per.replay import ReplayBuffer
 from per.statistics import Statistics
@@ -35,6 +36,7 @@ __all__ = [
     "CudaError",
     "Draw",
     "Empty",
+    "Epochs",
     "Error",
     "Field",
     "Full",

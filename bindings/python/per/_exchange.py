@@ -14,7 +14,7 @@ import numpy as np
 
 from per import _arrays, _library, _options
 from per._errors import InvalidArgument
-from per._layout import STEP_ARRAYS, Layout, Output
+from per._layout import NUMBERS_OF_DRAWS, STEP_ARRAYS, Layout, Output
 from per._library import NULL, check, ffi, lib
 
 
@@ -109,6 +109,37 @@ class Exchange:
         check(lib.per_replay_get(handle, ids.size, ffi.from_buffer("int64_t[]", ids), batch, NULL))
         del pointers
         return arrays
+
+    def epoch(self, walk: Any, size: int) -> dict[str, Any] | None:
+        """per_epochs_next(): the arrays of a minibatch of up to `size`; None once the walk is over."""
+        self.handle()
+        batch, count = _library.new("per_batch"), ffi.new("int64_t *")
+        arrays, pointers = self._new_arrays(size, batch, self._layout.batch)
+        check(lib.per_epochs_next(walk, batch, count, NULL))
+        del pointers
+        if count[0] < size:
+            arrays = {name: array[: count[0]] for name, array in arrays.items()}
+        return arrays if count[0] else None
+
+    def bootstraps(self) -> dict[str, Any] | None:
+        """per_replay_bootstraps(): the arrays of those rows; None if there are none."""
+        handle = self.handle()
+        outputs = [output for output in self._layout.batch if output.name not in NUMBERS_OF_DRAWS]
+        batch, count = _library.new("per_batch"), ffi.new("int64_t *")
+        size = -1
+        while count[0] > size:  # again where another thread added meanwhile
+            size = int(count[0])
+            arrays, pointers = self._new_arrays(size, batch, outputs)
+            check(lib.per_replay_bootstraps(handle, size, batch, count, NULL))
+            del pointers
+        return {name: array[: count[0]] for name, array in arrays.items()} if count[0] else None
+
+    def advantages(
+        self, fields: Sequence[int], gae_lambda: float, ids: _arrays.Int64s, values: _arrays.Float32s
+    ) -> None:
+        """per_replay_advantages(); `fields`: the numbers of those of values, advantages and returns."""
+        ids_in, values_in = ffi.from_buffer("int64_t[]", ids), ffi.from_buffer("float[]", values)
+        check(lib.per_replay_advantages(self.handle(), *fields, gae_lambda, ids.size, ids_in, values_in, NULL))
 
     def set(self, ids: _arrays.Int64s, fields: dict[str, object]) -> None:
         """per_replay_set()."""

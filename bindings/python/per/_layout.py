@@ -13,6 +13,9 @@ STEP_ARRAYS: tuple[str, ...] = tuple(
     name for name, field in ffi.typeof("per_steps").fields if field.type == ffi.typeof("per_array")
 )
 
+# The arrays of per_batch that rows which were not drawn do not have.
+NUMBERS_OF_DRAWS = ("weights", "probabilities")
+
 _DTYPES_OF_POINTERS = {"float *": "float32", "int32_t *": "int32", "int64_t *": "int64", "uint8_t *": "bool"}
 
 
@@ -49,7 +52,7 @@ def layout_of(fields: Mapping[str, Field], n_envs: int) -> Layout:
         for name, field in ffi.typeof("per_batch").fields
         if field.type.cname in _DTYPES_OF_POINTERS and name != "mask"
     ]
-    row_numbers = [output for output in numbers if output.name not in ("weights", "probabilities")]
+    row_numbers = [output for output in numbers if output.name not in NUMBERS_OF_DRAWS]
     return Layout(
         fields=tuple(fields),
         next_fields=tuple(f"next_{name}" if field.role == "observation" else None for name, field in fields.items()),

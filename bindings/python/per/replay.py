@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -17,6 +17,7 @@ from per._errors import InvalidArgument, Unsupported
 from per._layout import layout_of
 from per._library import NULL, check, ffi, lib
 from per.batch import Batch, JaxBatch
+from per.epochs import Epochs
 from per.field import Field, from_c, to_c
 from per.statistics import Statistics
 
@@ -423,7 +424,7 @@ class ReplayBuffer:
     def n_step(self, value: int) -> None:
         check(lib.per_replay_set_n_step(self._open(), _options.whole("n_step", value), NULL))
 
-    # ------------------------------------------------ files, later options
+    # --------------------------------------------------------------- files
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the whole buffer to a file, so that a loaded one continues bit for bit.
@@ -451,13 +452,98 @@ class ReplayBuffer:
         buffer._attach(ffi.gc(handle_out[0], lib.per_replay_free), str(device), kind)
         return buffer
 
-    def epochs(self, n_epochs: int, batch_size: int, *, drop_last: bool = False) -> Iterator[Batch]:
-        """Batches of every live transition once an epoch, in random order.
+    # ---------------------------------------------------------- on-policy
+
+    def epochs(self, n_epochs: int, batch_size: int, *, drop_last: bool = False) -> Epochs:
+        """An iterator over batches of every live transition once an epoch, each epoch in another random order.
+
+        The transitions are those live now. Each epoch counts as one draw of the buffer, all of them made by this call:
+        the seed and the draws before it decide every order, whatever is drawn in between.
+
+        Arguments:
+            n_epochs: 1 to 2^24.
+            batch_size: 1 to 2^24. The last batch of an epoch has what is left.
+            drop_last: leave that one out if it is smaller; batch_size must then not be larger than len(buffer).
+
+        Returns:
+            Epochs, of which several threads may take batches, each batch being given out once. The batches are those of
+            sample(), with weights 1. A batch with a transition that is not live any more is an InvalidArgument.
 
         Raises:
-            Unsupported: epochs are not in this version.
+            Empty if no transition is live; InvalidArgument.
+
+        >>> import per
+        >>> fields = {"observation": per.Field(1, "int32"), "advantage": per.Field()}
+        >>> buffer = per.ReplayBuffer(20, fields, overwrite=False, seed=5)
+        >>> for t in range(10):
+        ...     ids = buffer.add(observation=[t], advantage=0.0, reward=t, terminated=t == 9, truncated=False,
+        ...                      next_observation=[t + 1])
+        >>> [len(batch.ids) for batch in buffer.epochs(2, batch_size=4)]
+        [4, 4, 2, 4, 4, 2]
+        >>> sorted(float(reward) for batch in buffer.epochs(1, batch_size=4) for reward in batch.reward)
+        [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]
         """
-        raise Unsupported("epochs is not in this version")
+        size = _options.whole("batch_size", batch_size)
+        walk_out = ffi.new("per_epochs **")
+        check(
+            lib.per_epochs_create(
+                self._open(), _options.whole("n_epochs", n_epochs), size, bool(drop_last), NULL, walk_out
+            )
+        )
+        walk = ffi.gc(walk_out[0], lib.per_epochs_free)
+        return Epochs(self._handle, lambda: self._plain.epoch(walk, size), self._new_batch)
+
+    def advantages(
+        self,
+        *,
+        value: str = "value",
+        advantage: str = "advantage",
+        returns: str | None = None,
+        gae_lambda: float = 0.95,
+        bootstrap: Callable[[Batch], object] | None = None,
+    ) -> None:
+        """Generalised advantage estimation (Schulman et al. 2016, arXiv:1506.02438, equation 16), written to a field.
+
+        A_t = delta_t + gamma lambda A_(t+1), delta_t = r_t + gamma V(next_t) - V_t, gamma the buffer's; V(next_t) is
+        0 after a terminal state, A_(t+1) after any end of an episode. V(next_t) is the value stored with the next step,
+        or comes from `bootstrap` where there is none: at the end of a truncated episode, and for the latest step of one
+        that goes on. The latest step of an environment has no advantage if its next observation was not given.
+
+        Arguments:
+            value: the field with V_t, as it was when the step was added. Fields are plain float32 numbers.
+            advantage: the field for A_t.
+            returns: the field for A_t + V_t; None: it is written nowhere.
+            gae_lambda: lambda, 0 to 1.
+            bootstrap: called with a Batch of n such steps, gives V of batch.next_observation, float32[n]. None: no step
+                may need one.
+
+        Raises:
+            InvalidArgument; then nothing was written. Also if other threads added steps while `bootstrap` ran.
+
+        >>> import per
+        >>> fields = {"observation": per.Field(1, "int32"), "value": per.Field(), "advantage": per.Field()}
+        >>> buffer = per.ReplayBuffer(20, fields, gamma=0.5)
+        >>> for t in range(3):
+        ...     ids = buffer.add(observation=[t], value=1.0, advantage=0.0, reward=1.0, terminated=False,
+        ...                      truncated=t == 2, next_observation=[t + 1])
+        >>> buffer.advantages(gae_lambda=1.0, bootstrap=lambda batch: 2.0 * batch.next_observation[:, 0])
+        >>> buffer.get([0, 1, 2]).advantage.tolist()
+        [1.5, 2.0, 3.0]
+        """
+        given = {"value": value, "advantage": advantage, "returns": returns}
+        fields = [self._field_number(argument, name) for argument, name in given.items()]
+        ids, values = np.zeros(0, np.int64), np.zeros(0, np.float32)
+        rows = self._plain.bootstraps()
+        if rows is not None:
+            ids = _arrays.as_ids(rows["ids"])
+            if bootstrap is None:
+                raise InvalidArgument(f"bootstrap is None: {ids.size} steps need the value of their next observation")
+            values = _arrays.as_float(bootstrap(self._new_batch(rows)), "bootstrap")
+            if values.size != ids.size:
+                raise InvalidArgument(f"bootstrap gave shape {list(values.shape)}; allowed: [{ids.size}]")
+        self._plain.advantages(fields, _options.real("gae_lambda", gae_lambda), ids, values)
+
+    # ------------------------------------------------------- later options
 
     def loader(self, batch_size: int, *, slots: int = 3) -> NoReturn:
         """Batches prepared ahead by a worker thread.
@@ -507,6 +593,14 @@ class ReplayBuffer:
         options = _library.new("per_replay_options")
         check(lib.per_replay_describe(self._open(), options))
         return getattr(options, name)  # type: ignore[no-any-return]
+
+    def _field_number(self, argument: str, name: str | None) -> int:
+        """The number of a field in C; -1 for None, which the library takes where a field may be left out."""
+        if name is None:
+            return -1
+        if name not in self._layout.fields:
+            raise InvalidArgument(f"{argument} is {name!r}; allowed: {', '.join(map(repr, self._layout.fields))}")
+        return self._layout.fields.index(name)
 
     def _flat(self, fields: Mapping[str, object]) -> dict[str, object]:
         """Fields as the user holds them under the names they were declared by."""
