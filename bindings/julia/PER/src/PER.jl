@@ -18,7 +18,7 @@ import Serialization
 
 export SumTree, update!, sample!, find, priorities, total, reset!
 export Field, ReplayBuffer, add!, extend!, cut!, clear!, update_priorities!, set_priorities!, set!, stats
-export save, load, epochs, loader
+export save, load, epochs, advantages!, loader
 export PERError
 
 include("declarations.jl")

@@ -1,10 +1,136 @@
-"""
-    epochs(buffer, count; batch_size)
+# A walk over all live transitions; see epochs().
+struct Epochs
+    buffer::ReplayBuffer
+    handle::Handle{per_epochs}
+    batch_size::Int64
+end
 
-Each live transition once an epoch, in random order. Throws a [`PERError`](@ref) with status
-`PER.PER_ERROR_UNSUPPORTED`: epochs are not in this version.
 """
-epochs(buffer::ReplayBuffer, count; options...) = unsupported("epochs")
+    epochs(buffer, count; batch_size, drop_last = false)
+
+An iterator over batches of every live transition once an epoch, in `count` epochs of different random order. The
+transitions are those live now. Each epoch counts as one draw of the buffer, all of them made by this call: the seed and
+the draws before it decide every order, whatever is drawn in between.
+
+The last batch of an epoch has what is left; with `drop_last` it is left out if it is smaller than the others. Batches are
+those of [`sample!`](@ref), with weights 1; several tasks may take them from one iterator, each being given out once.
+
+Throws a [`PERError`](@ref) with status `PER.PER_ERROR_EMPTY` if no transition is live, and while iterating, with
+`PER.PER_ERROR_INVALID_ARGUMENT`, for a batch with a transition that is not live any more.
+
+```jldoctest
+julia> buffer = ReplayBuffer(20, (observation = Field(Int32),); overwrite = false);
+
+julia> extend!(buffer; observation = 1:6, reward = 1:6, terminated = [zeros(5); 1], truncated = falses(6),
+               next_mask = falses(6));
+
+julia> [length(batch.ids) for batch in epochs(buffer, 2; batch_size = 4)] == [4, 2, 4, 2]
+true
+
+julia> sort(vcat((batch.reward for batch in epochs(buffer, 1; batch_size = 4))...)) == 1:6
+true
+```
+"""
+function epochs(buffer::ReplayBuffer, count; batch_size, drop_last = false)
+    size = converted(Int64, "batch_size", batch_size)
+    n_epochs = converted(Int64, "count", count)
+    drops = converted(Bool, "drop_last", drop_last)
+    walk = Ref(Ptr{per_epochs}(C_NULL))
+    call(pointer -> per_epochs_create(pointer, n_epochs, size, drops, C_NULL, walk), buffer.handle)
+    return Epochs(buffer, Handle(walk[]), size)
+end
+
+Base.IteratorSize(::Type{Epochs}) = Base.SizeUnknown()
+Base.eltype(::Type{Epochs}) = Batch
+
+function Base.iterate(epochs::Epochs, ::Nothing = nothing)
+    batch = allocate(drawn_layout(epochs.buffer, epochs.batch_size))
+    count = Ref{Int64}(0)
+    with_pointers(epochs.buffer, batch) do filled
+        # The walk is no user of the buffer, which may be closed meanwhile.
+        call(epochs.buffer.handle) do _
+            call(pointer -> per_epochs_next(pointer, filled, count, C_NULL), epochs.handle)
+            return PER_OK
+        end
+    end
+    return count[] == 0 ? nothing : (first_of(batch, count[]), nothing)
+end
+
+# The first transitions of a batch.
+function first_of(batch::Batch, count)
+    length(batch.ids) == count && return batch
+    return Batch(map(array -> copy(selectdim(array, ndims(array), 1:count)), arrays_of(batch)))
+end
+
+"""
+    advantages!(buffer; value = :value, advantage = :advantage, returns = nothing, lambda = 0.95, bootstrap = nothing)
+
+Generalised advantage estimation (Schulman et al. 2016, arXiv:1506.02438, equation 16), written to the field
+`advantage`: `A_t = delta_t + gamma lambda A_(t+1)` with `delta_t = r_t + gamma V(next_t) - V_t`, where `V(next_t)` is 0
+after a terminal state and `A_(t+1)` after any end of an episode. Returns the buffer.
+
+`V_t` is the field `value` as it was when the step was added, and `V(next_t)` that of the next step. Where there is none -
+at the end of a truncated episode, and for the latest step of one that goes on - `bootstrap(batch)` gives it, for a
+[`Batch`](@ref PER.Batch) of such steps, from `batch.next_observation`. `returns` names a field for `A_t + V_t`. All are
+plain `Float32` numbers.
+
+```jldoctest
+julia> fields = (observation = Field(Int32), value = Field(Float32), advantage = Field(Float32));
+
+julia> buffer = ReplayBuffer(20, fields; gamma = 0.5);
+
+julia> ids = extend!(buffer; observation = 0:2, value = ones(3), advantage = zeros(3), reward = ones(3),
+                     next_observation = 1:3, terminated = falses(3), truncated = [false, false, true]);
+
+julia> advantages!(buffer; lambda = 1, bootstrap = batch -> 2 .* batch.next_observation);
+
+julia> get(buffer, ids).advantage == [1.5, 2, 3]
+true
+```
+"""
+function advantages!(buffer::ReplayBuffer; value = :value, advantage = :advantage, returns = nothing, lambda = 0.95,
+                     bootstrap = nothing)
+    fields = field_number.(Ref(buffer), ("value", "advantage", "returns"), (value, advantage, returns))
+    factor = converted(Float64, "lambda", lambda)
+    batch = bootstraps(buffer)
+    ids = batch === nothing ? Int64[] : batch.ids
+    values = Float32[]
+    if !isempty(ids)
+        bootstrap === nothing && invalid("bootstrap is not given: $(length(ids)) steps need the value of their next " *
+                                         "observation")
+        values = numbers(Float32, "bootstrap", bootstrap(batch))
+        check_length("bootstrap", values, length(ids))
+    end
+    call(buffer.handle) do pointer
+        per_replay_advantages(pointer, fields..., factor, length(ids), ids, values, C_NULL)
+    end
+    return buffer
+end
+
+# The number of a field in C; -1 for nothing, which the library takes where a field may be left out.
+field_number(buffer, argument, ::Nothing) = -1
+function field_number(buffer, argument, name)
+    position = findfirst(field -> field.name === name, buffer.fields)
+    names = join((repr(field.name) for field in buffer.fields), ", ")
+    position === nothing && invalid("$argument is $(repr(name)); allowed: $names")
+    return position - 1
+end
+
+# The steps whose next observations need a value, as a batch; nothing if there are none.
+function bootstraps(buffer)
+    count = Ref{Int64}(0)
+    size = -1
+    local batch
+    while count[] > size  # again where another task added meanwhile
+        size = count[]
+        layout = filter(entry -> !(first(entry) in (:weights, :probabilities)), drawn_layout(buffer, size))
+        batch = allocate(layout)
+        with_pointers(buffer, batch) do filled
+            call(pointer -> per_replay_bootstraps(pointer, size, filled, count, C_NULL), buffer.handle)
+        end
+    end
+    return count[] == 0 ? nothing : first_of(batch, count[])
+end
 
 """
     loader(buffer, batch_size; slots)

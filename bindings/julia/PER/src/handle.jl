@@ -1,4 +1,4 @@
-# A tree or buffer of the library. It is freed once, by whichever comes last of close() and the calls that run on other
+# A tree, buffer or walk of the library. It is freed once, by whichever comes last of close() and the calls that run on other
 # threads at that time, or by the garbage collector.
 mutable struct Handle{T}
     pointer::Ptr{T}
@@ -13,6 +13,7 @@ end
 
 free(tree::Ptr{per_tree}) = per_tree_free(tree)
 free(replay::Ptr{per_replay}) = per_replay_free(replay)
+free(epochs::Ptr{per_epochs}) = per_epochs_free(epochs)
 
 Base.isopen(handle::Handle) = !handle.closed[]
 

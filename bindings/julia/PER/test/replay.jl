@@ -167,7 +167,6 @@ end
     buffer = ReplayBuffer(20, ONE_FIELD)
     add_steps!(buffer, 1:4)
     for action in (
-        () -> epochs(buffer, 2; batch_size = 4),
         () -> loader(buffer, 32; slots = 3),
         () -> ReplayBuffer(20, ONE_FIELD; sequence_length = 4),
     )

@@ -12,6 +12,7 @@ include("thrown.jl")
         "batch.jl",
         "update.jl",
         "replay.jl",
+        "epochs.jl",
         "lifetime.jl",
         "documentation.jl",
     )
