@@ -98,6 +98,27 @@ static void many_of_the_largest(void) {
     per_tree_free(tree);
 }
 
+/* So many leaves that their sum reaches its limit while each is far from its own: grown as a run, and in any order. */
+static void many_grow_together(void) {
+    enum { N = 1 << 17 };
+    static float priorities[N];
+    static int64_t backwards[N];
+    per_tree* tree = create_tree(N, 0);
+    int i, round;
+    for (i = 0; i < N; ++i) backwards[i] = N - 1 - i;
+    for (round = 0; round < 6; ++round) {
+        for (i = 0; i < N; ++i) priorities[i] = (float)ldexp(1, 8 * round);
+        if (round % 2 == 0)
+            update_all(tree, N, priorities);
+        else
+            CHECK_OK(per_update(tree, N, backwards, priorities, NULL));
+        CHECK(total_mass_of(tree) < UINT64_C(1) << 62);
+        CHECK(total_of(tree) == ldexp(N, 8 * round));
+        CHECK(find_mass(tree, total_mass_of(tree) / 2) == N / 2);
+    }
+    per_tree_free(tree);
+}
+
 /* -0 is a zero: it compares equal, weighs nothing, and does not come back as something else. */
 static void negative_zero(void) {
     per_tree* tree = create_tree(2, 0);
@@ -115,6 +136,7 @@ int main(void) {
     one_leaf_alternates();
     all_magnitudes();
     many_of_the_largest();
+    many_grow_together();
     negative_zero();
     return 0;
 }
