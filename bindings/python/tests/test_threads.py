@@ -120,7 +120,7 @@ def test_error_message_is_that_of_the_own_thread():
 
     run_all(
         fail([-7], lambda ids: buffer.priorities(ids), "-7"),
-        fail(2**25, lambda size: buffer.sample(size), "33554432"),
+        fail(9, lambda n_step: buffer.sample(8, n_step=n_step), "n_step is 9"),
         fail([np.nan], lambda errors: buffer.update_priorities([0], errors), "nan"),
     )
 
