@@ -13,6 +13,7 @@
 
 #include <stdint.h>
 
+#include "divisor.h"
 #include "host_device.h"
 
 namespace per {
@@ -40,20 +41,22 @@ struct RowRange {
 
 // Where rows lie: lane by lane, so that the rows of a window, and those that a long add writes, lie side by side.
 struct Ring {
-    int64_t rows;  // of a lane
-    int64_t n_envs;
+    int64_t rows = 1;  // of a lane; both stay what they were made with
+    int64_t n_envs = 1;
+    Divisor by_rows = Divisor(rows);
+    Divisor by_envs = Divisor(n_envs);
 
     PER_HOST_DEVICE int64_t capacity() const { return rows * n_envs; }
     PER_HOST_DEVICE int64_t id(int64_t env, int64_t k) const { return k * n_envs + env; }
-    PER_HOST_DEVICE int64_t env_of_id(int64_t id) const { return id % n_envs; }
-    PER_HOST_DEVICE int64_t row_of_id(int64_t id) const { return id / n_envs; }
+    PER_HOST_DEVICE int64_t env_of_id(int64_t id) const { return by_envs.remainder(id); }
+    PER_HOST_DEVICE int64_t row_of_id(int64_t id) const { return by_envs.quotient(id); }
     // The one function that gives a row its place.
-    PER_HOST_DEVICE int64_t slot(int64_t env, int64_t k) const { return env * rows + k % rows; }
-    PER_HOST_DEVICE int64_t env_of_slot(int64_t slot) const { return slot / rows; }
+    PER_HOST_DEVICE int64_t slot(int64_t env, int64_t k) const { return env * rows + by_rows.remainder(k); }
+    PER_HOST_DEVICE int64_t env_of_slot(int64_t slot) const { return by_rows.quotient(slot); }
     // Which of the rows below `end` lies in a slot of lane `env`.
     PER_HOST_DEVICE int64_t row_of_slot(int64_t env, int64_t slot, int64_t end) const {
         const int64_t last = end - 1;
-        const int64_t behind = last % rows - (slot - env * rows);
+        const int64_t behind = by_rows.remainder(last) - (slot - env * rows);
         return last - (behind < 0 ? behind + rows : behind);
     }
     // The slot of the row `distance` after the one in `slot`, -rows < distance < rows.
