@@ -206,6 +206,25 @@ PER_HOST_DEVICE StepOutcome advance(Lane& lane, const WindowRules& rules, const 
     return outcome;
 }
 
+// Steps run on that neither end the episode nor find an observation other than the one announced. At most so many are
+// taken at once: with more, a row that they complete could be overwritten by them.
+PER_HOST_DEVICE int64_t longest_run(const WindowRules& rules) {
+    return rules.ring.rows - rules.n_step - rules.stack;
+}
+
+// What `count` steps that run on do to a lane that is not `ended`, the same as by one advance() each. They take the rows
+// from outcome.row on; outcome.flags are those of the first, the others are row_is_step.
+PER_HOST_DEVICE StepOutcome advance_run(Lane& lane, const WindowRules& rules, int64_t count, bool next_known) {
+    const StepInput step = {next_known, false, false, true};
+    StepOutcome outcome = advance(lane, rules, step);
+    if (count == 1) return outcome;
+    lane.head += count - 2;  // nothing else changes from the second step to the last
+    const StepOutcome last = advance(lane, rules, step);
+    outcome.next_row = last.next_row;
+    outcome.completed.end = last.completed.end;
+    return outcome;
+}
+
 // The smallest row at or above `oldest` whose stack is complete: its older frames are there, or its episode starts
 // first. flags_of(row) gives the RowFlags of a row below the head.
 template <class FlagsOf>

@@ -8,6 +8,21 @@
 #include "td_error.h"
 
 namespace per::cpu {
+namespace {
+
+// How many of the flags from `entry` on, `stride` apart and at most `most`, are `flag`: 0 or 1.
+int64_t steps_with(const std::vector<uint8_t>& flags, uint8_t flag, int64_t entry, int64_t stride, int64_t most) {
+    const uint8_t* const first = flags.data() + entry;
+    if (stride == 1) {
+        const void* const other = std::memchr(first, 1 - flag, static_cast<size_t>(most));
+        return other != nullptr ? static_cast<const uint8_t*>(other) - first : most;
+    }
+    int64_t n = 0;
+    while (n < most && first[n * stride] == flag) ++n;
+    return n;
+}
+
+}  // namespace
 
 void read_values(std::string_view argument, const GivenArray& given, int32_t dtype, int64_t elements, int64_t n_entries,
                  const uint8_t* mask, GivenValues& values_out) {
@@ -18,22 +33,29 @@ void read_values(std::string_view argument, const GivenArray& given, int32_t dty
         return;
     }
     const size_t size = static_cast<size_t>(n_entries * bytes);
-    if (values_out.copy.size() < size) values_out.copy.resize(size);
-    cast(argument, given.array, dtype, values_out.copy.data(), {n_entries, elements, given.frames, mask});
-    values_out.data = values_out.copy.data();
+    if (values_out.casts.size() < size) values_out.casts.resize(size);
+    cast(argument, given.array, dtype, values_out.casts.data(), {n_entries, elements, given.frames, mask});
+    values_out.data = values_out.casts.data();
     values_out.stride = bytes;
+}
+
+void write_to_slots(const GivenValues& values, const std::vector<int64_t>& slots, int64_t bytes, std::byte* array) {
+    const int64_t n_entries = static_cast<int64_t>(slots.size());
+    for (int64_t i = 0; i < n_entries;) {
+        const int64_t slot = slots[static_cast<size_t>(i)];
+        int64_t n = 1;
+        if (slot >= 0) {
+            while (i + n < n_entries && slots[static_cast<size_t>(i + n)] == slot + n) ++n;
+            values.copy(i, 1, n, bytes, array + slot * bytes);
+        }
+        i += n;
+    }
 }
 
 GivenSteps::GivenSteps(const Fields& fields)
     : fields_(fields),
       fields_values_(static_cast<size_t>(fields.count())),
       next_values_(static_cast<size_t>(fields.count())) {}
-
-float GivenSteps::float_at(const GivenValues& values, int64_t entry) {
-    float value;
-    std::memcpy(&value, values.at(entry), sizeof value);
-    return value;
-}
 
 void GivenSteps::read_masks(const ReplaySteps& steps) {
     const size_t n = static_cast<size_t>(n_entries_);
@@ -66,7 +88,8 @@ void GivenSteps::read_priorities(const ReplaySteps& steps, double epsilon) {
     priorities_.resize(static_cast<size_t>(n_entries_));
     for (int64_t i = 0; i < n_entries_; ++i) {
         if (!is_given(i)) continue;
-        const float value = float_at(given_priorities_, i);
+        float value;
+        std::memcpy(&value, given_priorities_.at(i), sizeof value);
         priorities_[static_cast<size_t>(i)] = from_errors ? td_error_priority(&value, 1, 1, epsilon) : value;
     }
 }
@@ -86,6 +109,17 @@ void GivenSteps::read(const ReplaySteps& steps, double epsilon) {
     }
     read_values("reward", {steps.reward, 1}, PER_FLOAT32, 1, n_entries_, mask, rewards_);
     read_priorities(steps, epsilon);
+}
+
+int64_t GivenSteps::steps_that_run_on(int64_t entry, int64_t stride, int64_t most) const {
+    int64_t n = steps_with(terminated_, 0, entry, stride, most);
+    n = steps_with(truncated_, 0, entry, stride, n);
+    if (has_mask_) n = steps_with(mask_, 1, entry, stride, n);
+    if (has_next_mask_) n = steps_with(next_known_, next_known_[static_cast<size_t>(entry)], entry, stride, n);
+    if (!has_priorities_) return n;
+    int64_t i = 0;
+    while (i < n && is_priority(priority(entry + i * stride))) ++i;
+    return i;
 }
 
 }  // namespace per::cpu

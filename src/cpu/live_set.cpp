@@ -1,5 +1,6 @@
 #include "cpu/live_set.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -36,6 +37,17 @@ int64_t select_bit(uint64_t word, uint64_t rank) {
     return shift + std::countr_zero(rest);
 }
 
+// Calls visit(slot, mask) for each word with some of the slots: the first of these, and the bits of all.
+template <class Visit>
+void for_each_word(int64_t first, int64_t n, const Visit& visit) {
+    const int64_t end = first + n;
+    for (int64_t slot = first; slot < end;) {
+        const int64_t in_word = std::min(64 - slot % 64, end - slot);
+        visit(slot, ~uint64_t{0} >> (64 - in_word) << (slot % 64));
+        slot += in_word;
+    }
+}
+
 }  // namespace
 
 LiveSet::LiveSet(int64_t capacity) {
@@ -59,18 +71,26 @@ LiveSet::LiveSet(int64_t capacity) {
     }
 }
 
-bool LiveSet::insert(int64_t slot) {
-    if (contains(slot)) return false;
-    words_[slot / 64] |= uint64_t{1} << (slot % 64);
-    add(slot, 1);
-    return true;
+int64_t LiveSet::insert(int64_t first, int64_t n) {
+    const int64_t before = count_;
+    for_each_word(first, n, [this](int64_t slot, uint64_t mask) {
+        uint64_t& word = words_[slot / 64];
+        const uint64_t missing = mask & ~word;
+        word |= mask;
+        if (missing != 0) add(slot, static_cast<int64_t>(bit_count(missing)));
+    });
+    return count_ - before;
 }
 
-bool LiveSet::erase(int64_t slot) {
-    if (!contains(slot)) return false;
-    words_[slot / 64] &= ~(uint64_t{1} << (slot % 64));
-    add(slot, -1);
-    return true;
+int64_t LiveSet::erase(int64_t first, int64_t n) {
+    const int64_t before = count_;
+    for_each_word(first, n, [this](int64_t slot, uint64_t mask) {
+        uint64_t& word = words_[slot / 64];
+        const uint64_t present = mask & word;
+        word &= ~mask;
+        if (present != 0) add(slot, -static_cast<int64_t>(bit_count(present)));
+    });
+    return before - count_;
 }
 
 void LiveSet::add(int64_t slot, int64_t difference) {

@@ -18,9 +18,9 @@ class LiveSet {
     void prefetch(int64_t slot) const { __builtin_prefetch(&words_[slot / 64]); }
     bool contains(int64_t slot) const { return words_[slot / 64] >> (slot % 64) & 1; }
 
-    // Both return whether that changed the set.
-    bool insert(int64_t slot);
-    bool erase(int64_t slot);
+    // Of slots first .. first + n - 1; both return how many that changed.
+    int64_t insert(int64_t first, int64_t n = 1);
+    int64_t erase(int64_t first, int64_t n = 1);
     void clear();
 
     // For each rank 0 .. count() - 1 the slot with exactly so many smaller ones in the set. Uses up `ranks`.

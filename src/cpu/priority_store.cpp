@@ -6,6 +6,7 @@
 
 #include "cpu/row_store.h"
 #include "per.h"
+#include "priority.h"
 #include "td_error.h"
 
 namespace per::cpu {
@@ -15,6 +16,13 @@ namespace {
 float reversed(float leaf) {
     constexpr uint32_t bits_of_infinity = 0x7f800000;
     return leaf > 0.0f ? std::bit_cast<float>(bits_of_infinity - std::bit_cast<uint32_t>(leaf)) : 0.0f;
+}
+
+// Calls visit(slot) for a slot of each group that a MaximumTree updates at once.
+template <class Visit>
+void for_each_group(int64_t first, int64_t end, const Visit& visit) {
+    constexpr int64_t size = MaximumTree::fan_out;
+    for (int64_t slot = first; slot < end; slot = slot / size * size + size) visit(slot);
 }
 
 }  // namespace
@@ -48,19 +56,38 @@ void PriorityStore::compute_leaves(int64_t n, const int64_t* slots, float* leave
         if (!live_.contains(slots[i])) leaves_out[i] = 0.0f;
 }
 
+// compute_leaves() of slots side by side. Rows that were given no priority share one; its power is computed once.
+void PriorityStore::compute_run(int64_t first, int64_t n, float* leaves_out) const {
+    for (int64_t i = 0; i < n; ++i) leaves_out[i] = priority(first + i);
+    const float largest = tree_.kernels().update.largest(n, leaves_out);
+    bool is_shared = true;
+    for (int64_t i = 0; i < n; ++i) is_shared &= (leaves_out[i] == largest) | (leaves_out[i] == 0.0f);
+    if (is_shared) {
+        const float power = leaf_priority(largest, alpha_);
+        const float power_of_zero = leaf_priority(0.0f, alpha_);
+        for (int64_t i = 0; i < n; ++i) leaves_out[i] = leaves_out[i] > 0.0f ? power : power_of_zero;
+    } else {
+        tree_.kernels().power.raise(n, leaves_out, alpha_, leaves_out);
+    }
+    if (alpha_ != 0.0) return;
+    for (int64_t i = 0; i < n; ++i)
+        if (!live_.contains(first + i)) leaves_out[i] = 0.0f;
+}
+
 void PriorityStore::give(int64_t slot, float priority) {
     priorities_[slot] = priority;
     if (live_.contains(slot)) stage(slot);
 }
 
-void PriorityStore::make_live(int64_t slot, float otherwise) {
-    if (priorities_[slot] == not_given) priorities_[slot] = otherwise;
-    live_.insert(slot);
-    stage(slot);
+void PriorityStore::make_live(int64_t first, int64_t n, float otherwise) {
+    for (int64_t slot = first; slot < first + n; ++slot)
+        priorities_[slot] = priorities_[slot] == not_given ? otherwise : priorities_[slot];
+    live_.insert(first, n);
+    stage(first, n);
 }
 
-void PriorityStore::make_dead(int64_t slot) {
-    if (live_.erase(slot)) stage(slot);
+void PriorityStore::make_dead(int64_t first, int64_t n) {
+    if (live_.erase(first, n) > 0) stage(first, n);
 }
 
 void PriorityStore::raise_largest(float priority) {
@@ -68,22 +95,51 @@ void PriorityStore::raise_largest(float priority) {
 }
 
 void PriorityStore::stage(int64_t slot) {
-    if (live_maximum_) live_maximum_->update(slot, [this](int64_t i) { return priority(i); });
-    if (n_staged_ == max_staged) commit();
+    if (live_maximum_) update_live_maximum(slot);
+    if (n_staged_ == max_staged) commit_slots();
     staged_slots_[n_staged_++] = slot;
 }
 
+// One run is staged at a time, and grows by what lies in it or near it: leaves that did not change may be computed, too.
+// In a full ring the rows that a long add makes live and those that it overwrites become one run.
+void PriorityStore::stage(int64_t first, int64_t n) {
+    if (n == 1 && run_first_ == run_end_) return stage(first);
+    const int64_t end = first + n;
+    const bool is_near = first <= run_end_ + shortest_run && end >= run_first_ - shortest_run;
+    const bool has_run = run_first_ < run_end_;
+    if (n < shortest_run && !(has_run && is_near)) {
+        for (int64_t slot = first; slot < end; ++slot) stage(slot);
+        return;
+    }
+    if (live_maximum_) for_each_group(first, end, [this](int64_t slot) { update_live_maximum(slot); });
+    if (!is_near) commit_run();
+    const bool starts = run_first_ == run_end_;
+    run_first_ = starts ? first : std::min(run_first_, first);
+    run_end_ = starts ? end : std::max(run_end_, end);
+}
+
 void PriorityStore::commit() {
+    commit_run();
+    commit_slots();
+}
+
+void PriorityStore::commit_run() {
+    if (run_first_ == run_end_) return;
+    if (ranks_) commit_slots();  // set_ranks() of the run uses their memory
+    for (int64_t first = run_first_; first < run_end_; first += max_staged) {
+        const int64_t n = std::min(max_staged, run_end_ - first);
+        compute_run(first, n, staged_leaves_);
+        tree_.set_run(first, n, staged_leaves_);
+        if (ranks_) set_ranks(first, n);
+    }
+    if (smallest_leaf_) for_each_group(run_first_, run_end_, [this](int64_t slot) { update_smallest(slot); });
+    run_first_ = run_end_ = 0;
+}
+
+void PriorityStore::commit_slots() {
     if (n_staged_ == 0) return;
     compute_leaves(n_staged_, staged_slots_, staged_leaves_);
-    const int64_t first = staged_slots_[0];
-    int64_t run = 1;
-    while (run < n_staged_ && staged_slots_[run] == first + run) ++run;
-    if (run == n_staged_) {
-        tree_.set_run(first, n_staged_, staged_leaves_);
-    } else {
-        tree_.set(n_staged_, staged_slots_, staged_leaves_);
-    }
+    tree_.set(n_staged_, staged_slots_, staged_leaves_);
     if (smallest_leaf_)
         for (int64_t i = 0; i < n_staged_; ++i) update_smallest(staged_slots_[i]);
     if (ranks_) set_ranks(n_staged_, staged_slots_);
@@ -94,6 +150,12 @@ void PriorityStore::commit() {
 void PriorityStore::set_ranks(int64_t n, const int64_t* slots) {
     for (int64_t i = 0; i < n; ++i) staged_leaves_[i] = live_.contains(slots[i]) ? priorities_[slots[i]] : -1.0f;
     ranks_->set(n, slots, staged_leaves_);
+}
+
+// Of a run; uses the memory of staged slots, too.
+void PriorityStore::set_ranks(int64_t first, int64_t n) {
+    std::iota(staged_slots_, staged_slots_ + n, first);
+    set_ranks(n, staged_slots_);
 }
 
 RankTree& PriorityStore::ranks() {
@@ -107,8 +169,7 @@ RankTree& PriorityStore::ranks() {
 void PriorityStore::fill_ranks() {
     for (int64_t first = 0; first < capacity_; first += max_staged) {
         const int64_t n = std::min(max_staged, capacity_ - first);
-        std::iota(staged_slots_, staged_slots_ + n, first);
-        set_ranks(n, staged_slots_);
+        set_ranks(first, n);
     }
 }
 
@@ -118,12 +179,16 @@ SumTree& PriorityStore::tree_to_draw(int32_t prioritization) {
     return ranks_->tree();
 }
 
+void PriorityStore::update_live_maximum(int64_t slot) {
+    live_maximum_->update(slot, [this](int64_t i) { return priority(i); });
+}
+
 void PriorityStore::update_smallest(int64_t slot) {
     smallest_leaf_->update(slot, [this](int64_t i) { return reversed(tree_.priority(i)); });
 }
 
 void PriorityStore::find_smallest() {
-    for (int64_t slot = 0; slot < capacity_; slot += MaximumTree::fan_out) update_smallest(slot);
+    for_each_group(0, capacity_, [this](int64_t slot) { update_smallest(slot); });
 }
 
 uint64_t PriorityStore::smallest_mass(int32_t prioritization) {
@@ -144,11 +209,8 @@ void PriorityStore::clear() {
 }
 
 void PriorityStore::write_leaves() {
-    for (int64_t first = 0; first < capacity_; first += max_staged) {
-        const int64_t n = std::min(max_staged, capacity_ - first);
-        std::iota(staged_slots_, staged_slots_ + n, first);
-        compute_leaves(n, staged_slots_, tree_.leaves() + first);
-    }
+    for (int64_t first = 0; first < capacity_; first += max_staged)
+        compute_run(first, std::min(max_staged, capacity_ - first), tree_.leaves() + first);
 }
 
 void PriorityStore::set_alpha(double alpha) {
@@ -163,7 +225,7 @@ bool PriorityStore::restore(const std::vector<int64_t>& live, const PriorityScal
     for (int64_t slot : live) {
         if (!is_priority(priorities_[slot])) return false;
         live_.insert(slot);
-        if (live_maximum_) live_maximum_->update(slot, [this](int64_t i) { return priority(i); });
+        if (live_maximum_) update_live_maximum(slot);
     }
     largest_ever_ = scale.largest_ever;
     write_leaves();

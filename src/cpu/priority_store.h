@@ -1,6 +1,7 @@
 // Priorities of rows in host memory: before alpha by slot, after alpha of the live ones in the sum tree.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -55,14 +56,14 @@ class PriorityStore {
     // a row, unless the options have PER_BUFFER_MAX.
     uint64_t smallest_mass(int32_t prioritization);
 
-    // The row in a slot has no priority; it is not live.
-    void forget(int64_t slot) { priorities_[slot] = not_given; }
+    // Of slots first .. first + n - 1. Their rows have no priority; they are not live.
+    void forget(int64_t first, int64_t n) { std::fill_n(priorities_ + first, n, not_given); }
     // Gives a row its priority, live or not.
     void give(int64_t slot, float priority);
-    // The row becomes live, with `otherwise` if it was given no priority.
-    void make_live(int64_t slot, float otherwise);
-    // The row stops being live; its priority stays with it.
-    void make_dead(int64_t slot);
+    // Their rows become live, with `otherwise` where they were given no priority.
+    void make_live(int64_t first, int64_t n, float otherwise);
+    // Their rows stop being live; their priorities stay with them.
+    void make_dead(int64_t first, int64_t n);
     // A priority was seen: what follows takes it if it is the largest.
     void raise_largest(float priority);
     void commit();
@@ -86,11 +87,20 @@ class PriorityStore {
     static constexpr float not_given = -1.0f;
     static constexpr int64_t max_staged = 2048;
 
+    // Shorter runs of slots are staged one by one.
+    static constexpr int64_t shortest_run = 8;
+
     void stage(int64_t slot);
+    void stage(int64_t first, int64_t n);
+    void commit_slots();
+    void commit_run();
     void compute_leaves(int64_t n, const int64_t* slots, float* leaves_out) const;
+    void compute_run(int64_t first, int64_t n, float* leaves_out) const;
     void write_leaves();
     void set_ranks(int64_t n, const int64_t* slots);
+    void set_ranks(int64_t first, int64_t n);
     void fill_ranks();
+    void update_live_maximum(int64_t slot);
     void update_smallest(int64_t slot);
     void find_smallest();
 
@@ -109,7 +119,9 @@ class PriorityStore {
     Memory staging_;
     int64_t n_staged_ = 0;
     int64_t* staged_slots_;
-    float* staged_leaves_;  // computed when they are written
+    float* staged_leaves_;   // computed when they are written
+    int64_t run_first_ = 0;  // a run of slots staged besides
+    int64_t run_end_ = 0;
 };
 
 }  // namespace per::cpu

@@ -23,11 +23,12 @@ ReplayState::ReplayState(const per_replay_options& options, const Fields& declar
       lanes(static_cast<size_t>(options.n_envs)) {}
 
 void ReplayState::make_live(int64_t env, RowRange range, float otherwise) {
-    for (int64_t row = range.first; row < range.end; ++row) priorities.make_live(ring().slot(env, row), otherwise);
+    for_each_part(ring(), env, range,
+                  [&](int64_t slot, int64_t, int64_t n) { priorities.make_live(slot, n, otherwise); });
 }
 
 void ReplayState::make_dead(int64_t env, RowRange range) {
-    for (int64_t row = range.first; row < range.end; ++row) priorities.make_dead(ring().slot(env, row));
+    for_each_part(ring(), env, range, [&](int64_t slot, int64_t, int64_t n) { priorities.make_dead(slot, n); });
 }
 
 void ReplayState::apply(int64_t env, const Cut& cut, float largest) {

@@ -8,71 +8,136 @@
 
 namespace per::cpu {
 
-void write_to_slots(const GivenValues& values, const std::vector<int64_t>& slots, int64_t bytes, std::byte* array) {
-    const bool contiguous = values.stride == bytes;
-    const int64_t n = static_cast<int64_t>(slots.size());
-    for (int64_t i = 0; i < n;) {
-        const int64_t slot = slots[static_cast<size_t>(i)];
-        int64_t run = 1;
-        if (slot >= 0) {
-            while (contiguous && i + run < n && slots[static_cast<size_t>(i + run)] == slot + run) ++run;
-            std::memcpy(array + slot * bytes, values.at(i), static_cast<size_t>(run * bytes));
-        }
-        i += run;
-    }
-}
+namespace {
+
+// Steps in a segment at most, so that what the first pass reads of small rows is in the cache for the second.
+constexpr int64_t longest_segment = 1024;
+
+}  // namespace
 
 StepWriter::StepWriter(ReplayState& state, const per_replay_options& options)
     : state_(state),
       autoreset_(options.autoreset),
       on_gap_(options.on_gap),
       on_invalid_(options.on_invalid),
+      // With PER_MAX_NOW the priority of new rows may differ from step to step.
+      takes_runs_(options.max_priority == PER_MAX_EVER),
       overwrite_(options.overwrite != 0),
       epsilon_(options.epsilon),
       given_(state.fields) {}
 
-// Calls visit(place) for the entries of step k that the mask lets through.
-template <class Visit>
-void StepWriter::for_each_given(int64_t k, Visit visit) {
-    for (int64_t j = 0; j < steps_->n_envs; ++j) {
-        const int64_t index = k * steps_->n_envs + j;
-        if (given_.is_given(index)) visit(Place{k, j, steps_->env_ids != nullptr ? steps_->env_ids[j] : j, index});
-    }
+StepWriter::Place StepWriter::place(int64_t k, int64_t j) const {
+    return {k, j, steps_->env_ids != nullptr ? steps_->env_ids[j] : j, k * steps_->n_envs + j};
 }
 
 void StepWriter::add(const ReplaySteps& steps, int64_t* ids_out) {
-    const size_t n_entries = static_cast<size_t>(steps.length * steps.n_envs);
     steps_ = &steps;
     given_.read(steps, epsilon_);
-    row_slots_.resize(n_entries);
-    observation_slots_.resize(n_entries);
-    next_slots_.resize(n_entries);
-    entries_.assign(n_entries, Entry{{}, false, false, 0.0f, -1, -1});
-    announcing_.assign(static_cast<size_t>(steps.n_envs), -1);
-    lanes_.resize(static_cast<size_t>(steps.n_envs));
-    for (int64_t j = 0; j < steps.n_envs; ++j)
-        lanes_[static_cast<size_t>(j)] = state_.lane(steps.env_ids != nullptr ? steps.env_ids[j] : j);
-
-    n_rejected_ = 0;
-    for (int64_t k = 0; k < steps.length; ++k) for_each_given(k, [this](const Place& place) { check(place); });
-    write(ids_out);
+    check_all();
+    write_all(ids_out);
 }
 
 // ------------------------------------------------------------------------------------------------------- first pass
 
-void StepWriter::check(const Place& place) {
-    Lane& lane = lanes_[static_cast<size_t>(place.j)];
-    Entry& entry = entries_[static_cast<size_t>(place.index)];
-    StepInput& step = entry.input;
+void StepWriter::check_all() {
+    checks_.resize(static_cast<size_t>(steps_->n_envs));
+    for (int64_t j = 0; j < steps_->n_envs; ++j) {
+        const Lane& lane = state_.lane(place(0, j).env);
+        checks_[static_cast<size_t>(j)] = {lane, 0, -1, lane.head};
+    }
+    segments_.clear();
+    if (given_.has_priorities()) largest_given_.assign(static_cast<size_t>(steps_->length), 0.0f);
+    n_rejected_ = 0;
+
+    for (int64_t k = 0; k < steps_->length;) {
+        int64_t next = steps_->length;
+        for (int64_t j = 0; j < steps_->n_envs; ++j) {
+            int64_t& next_step = checks_[static_cast<size_t>(j)].next_step;
+            if (next_step == k) next_step += check(place(k, j));
+            next = std::min(next, next_step);
+        }
+        k = next;
+    }
+}
+
+// Returns how many steps were checked.
+int64_t StepWriter::check(const Place& place) {
+    if (!given_.is_given(place.index)) return 1;
+    const int64_t count = run_length(place);
+    if (count > 1) {
+        check_run(place, count);
+        return count;
+    }
+    check_step(place);
+    return 1;
+}
+
+void StepWriter::check_run(const Place& place, int64_t count) {
+    const bool next_known = given_.next_known(place.index);
+    LaneCheck& check = check_of(place);
+    advance_run(check.lane, state_.rules, count, next_known);
+    if (next_known) check.announcing = place.index + (count - 1) * steps_->n_envs;
+    if (given_.has_priorities()) {
+        for (int64_t i = 0; i < count; ++i) {
+            float& largest = largest_given_[static_cast<size_t>(place.k + i)];
+            largest = std::max(largest, given_.priority(place.index + i * steps_->n_envs));
+        }
+    }
+    segments_.push_back({place, count, {next_known, false, false, true}});
+}
+
+// How many steps from this one on run on and can be taken together; 1 or less: this one is for itself.
+int64_t StepWriter::run_length(const Place& place) const {
+    const LaneCheck& check = check_of(place);
+    const Lane& lane = check.lane;
+    const WindowRules& rules = state_.rules;
+    int64_t most = std::min({steps_->length - place.k, longest_run(rules), longest_segment});
+    if (!overwrite_) most = std::min(most, rules.ring.rows - (lane.head - lane.first) - 1);
+    if (!takes_runs_ || most <= 1 || lane.state == LaneState::ended) return 1;
+    // Rows without a priority take the largest seen before the step that makes them live, which may be any of the run.
+    if (given_.has_priorities() && complete_end(lane, rules) < check.ungiven_end) return 1;
+    const bool next_known = given_.next_known(place.index);
+    if (!next_known && rules.store_next_observation) return 1;
+    if (compares_observation(lane, rules) && !matches_announced(place)) return 1;
+    const int64_t n = given_.steps_that_run_on(place.index, steps_->n_envs, most);
+    return next_known && next_takes_row(rules) ? matching_steps(place.index, n) : n;
+}
+
+// How many steps from this one on, at most `most`, bring the observation that the one before announced.
+int64_t StepWriter::matching_steps(int64_t index, int64_t most) const {
+    const int64_t stride = steps_->n_envs;
+    for (int64_t i = 0; i < state_.fields.count() && most > 1; ++i) {
+        if (!state_.fields[i].is_observation()) continue;
+        const GivenValues& given = given_.field(i);
+        const GivenValues& announced = given_.next_field(i);
+        const size_t bytes = static_cast<size_t>(state_.fields[i].bytes);
+        const int64_t dense = state_.fields[i].bytes;
+        if (stride * given.stride == dense && stride * announced.stride == dense &&
+            std::memcmp(given.at(index + 1), announced.at(index), static_cast<size_t>(most - 1) * bytes) == 0)
+            continue;
+        int64_t n = 1;
+        while (n < most &&
+               std::memcmp(given.at(index + n * stride), announced.at(index + (n - 1) * stride), bytes) == 0)
+            ++n;
+        most = n;
+    }
+    return most;
+}
+
+void StepWriter::check_step(const Place& place) {
+    LaneCheck& check = check_of(place);
+    Lane& lane = check.lane;
+    StepInput step;
     step.next_known = given_.next_known(place.index);
     step.terminated = given_.terminated(place.index);
     step.truncated = given_.truncated(place.index);
     step.matches = compares_observation(lane, state_.rules) && matches_announced(place);
+    segments_.push_back({place, 1, step});
 
     const StepOutcome outcome = advance(lane, state_.rules, step);
     if (outcome.dropped) return;
     check_next_observation(place, step);
-    check_priority(place, entry);
+    if (!check_priority(place)) check.ungiven_end = outcome.row + 1;
     if (outcome.is_cut && on_gap_ == PER_GAP_ERROR)
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "the observation of step %lld of environment %lld is not the one announced by the step before "
@@ -83,7 +148,7 @@ void StepWriter::check(const Place& place) {
                     "step %lld of environment %lld does not fit in its lane of %lld rows (overwrite is 0)",
                     static_cast<long long>(place.k), static_cast<long long>(place.env),
                     static_cast<long long>(state_.ring().rows));
-    if (step.next_known) announcing_[static_cast<size_t>(place.j)] = place.index;
+    if (step.next_known) check.announcing = place.index;
 }
 
 void StepWriter::check_next_observation(const Place& place, const StepInput& step) const {
@@ -102,33 +167,36 @@ void StepWriter::check_next_observation(const Place& place, const StepInput& ste
                 static_cast<long long>(place.env), ends ? "ends an episode" : "has no next observation", missing);
 }
 
-void StepWriter::check_priority(const Place& place, Entry& entry) {
-    if (!given_.has_priorities()) return;
-    entry.priority = given_.priority(place.index);
-    entry.has_priority = is_priority(entry.priority);
-    if (entry.has_priority) return;
+// Whether the step has a priority of its own.
+bool StepWriter::check_priority(const Place& place) {
+    if (!given_.has_priorities()) return false;
+    const float priority = given_.priority(place.index);
+    if (is_priority(priority)) {
+        float& largest = largest_given_[static_cast<size_t>(place.k)];
+        largest = std::max(largest, priority);
+        return true;
+    }
     if (on_invalid_ == PER_INVALID_SKIP) {
         ++n_rejected_;
-        return;
+        return false;
     }
     const bool from_errors = steps_->td_errors.data != nullptr;
     throw Error(PER_ERROR_INVALID_ARGUMENT, "%s of step %lld of environment %lld gives the priority %g: %s",
                 from_errors ? "td_errors" : "priorities", static_cast<long long>(place.k),
-                static_cast<long long>(place.env), static_cast<double>(entry.priority),
+                static_cast<long long>(place.env), static_cast<double>(priority),
                 from_errors ? "it must be finite" : "it must be finite and not negative");
 }
 
 bool StepWriter::matches_announced(const Place& place) const {
-    const Lane& lane = lanes_[static_cast<size_t>(place.j)];
-    const int64_t announcing = announcing_[static_cast<size_t>(place.j)];
-    const int64_t slot = state_.ring().slot(place.env, compared_row(lane));
+    const LaneCheck& check = check_of(place);
+    const int64_t slot = state_.ring().slot(place.env, compared_row(check.lane));
     for (int64_t i = 0; i < state_.fields.count(); ++i) {
         const Field& field = state_.fields[i];
         if (!field.is_observation()) continue;
         const std::byte* announced =
             state_.rules.store_next_observation ? state_.rows.next_field(i) : state_.rows.field(i);
         announced += slot * field.bytes;
-        if (announcing >= 0) announced = given_.next_field(i).at(announcing);
+        if (check.announcing >= 0) announced = given_.next_field(i).at(check.announcing);
         if (std::memcmp(announced, given_.field(i).at(place.index), static_cast<size_t>(field.bytes)) != 0)
             return false;
     }
@@ -137,87 +205,103 @@ bool StepWriter::matches_announced(const Place& place) const {
 
 // ------------------------------------------------------------------------------------------------------ second pass
 
-void StepWriter::write(int64_t* ids_out) {
-    for (int64_t k = 0; k < steps_->length; ++k) {
-        // What is given with a step counts from the next one on, as if each were a call of its own.
-        const float largest = state_.priorities.largest();
-        float largest_given = 0.0f;
-        for_each_given(k, [&](const Place& place) {
-            write_step(place, largest);
-            const Entry& entry = entries_[static_cast<size_t>(place.index)];
-            if (entry.has_priority) largest_given = std::max(largest_given, entry.priority);
-        });
-        state_.priorities.raise_largest(largest_given);
+void StepWriter::write_all(int64_t* ids_out) {
+    if (ids_out != nullptr) std::fill_n(ids_out, steps_->length * steps_->n_envs, int64_t{-1});
+    int64_t n_raised = 0;
+    // What is given with a step counts from the next one on, as if each were a call of its own.
+    const auto raise_largest = [&](int64_t end) {
+        if (given_.has_priorities())
+            for (; n_raised < end; ++n_raised)
+                state_.priorities.raise_largest(largest_given_[static_cast<size_t>(n_raised)]);
+    };
+    int64_t k = -1;
+    float largest = 0.0f;
+    for (const Segment& segment : segments_) {
+        if (segment.place.k > k) {
+            k = segment.place.k;
+            raise_largest(k);
+            largest = state_.priorities.largest();
+        }
+        write(segment, largest, ids_out);
     }
+    raise_largest(steps_->length);
     state_.priorities.commit();
     state_.counters.rejected_updates += n_rejected_;
-    write_frames();
-    if (ids_out == nullptr) return;
-    const int64_t n = steps_->n_envs;
-    for (int64_t index = 0; index < steps_->length * n; ++index) {
-        const int64_t env = steps_->env_ids != nullptr ? steps_->env_ids[index % n] : index % n;
-        const int64_t row = entries_[static_cast<size_t>(index)].row;
-        ids_out[index] = row >= 0 ? state_.ring().id(env, row) : -1;
-    }
 }
 
-void StepWriter::write_step(const Place& place, float largest) {
-    Entry& entry = entries_[static_cast<size_t>(place.index)];
-    Lane& lane = state_.lane(place.env);
+void StepWriter::write(const Segment& segment, float largest, int64_t* ids_out) {
+    const int64_t env = segment.place.env;
+    Lane& lane = state_.lane(env);
     const bool was_announced = lane.state == LaneState::announced && next_takes_row(state_.rules);
-    const StepOutcome outcome = advance(lane, state_.rules, entry.input);
+    const StepOutcome outcome = segment.count == 1
+                                    ? advance(lane, state_.rules, segment.input)
+                                    : advance_run(lane, state_.rules, segment.count, segment.input.next_known);
     if (outcome.dropped) {
         ++state_.counters.dropped;
         return;
     }
-    if (outcome.is_cut) state_.apply(place.env, outcome.cut, largest);
+    if (outcome.is_cut) state_.apply(env, outcome.cut, largest);
 
-    entry.row = outcome.row;
-    entry.next_row = outcome.next_row;
-    entry.was_announced = was_announced && !outcome.is_cut;
-    const int64_t slot = state_.ring().slot(place.env, outcome.row);
-    state_.rows.flags()[slot] = outcome.flags;
-    state_.rows.rewards()[slot] = given_.reward(place.index);
-    if (outcome.next_row >= 0) state_.rows.flags()[state_.ring().slot(place.env, outcome.next_row)] = 0;
-    state_.advance_tail(place.env);
-    state_.priorities.forget(slot);
-    if (entry.has_priority) state_.priorities.give(slot, entry.priority);
-    state_.make_live(place.env, outcome.completed, largest);
+    const RowRange rows = {outcome.row, outcome.row + segment.count};
+    write_flags(env, rows, outcome);
+    state_.advance_tail(env);
+    write_values(segment, rows, ids_out);
+    state_.make_live(env, outcome.completed, largest);
+    write_frames(segment, rows, was_announced && !outcome.is_cut, outcome.next_row);
 
-    ++state_.counters.added;
+    state_.counters.added += segment.count;
     if (outcome.flags & row_ends_episode) ++state_.counters.episodes;
 }
 
-// Each slot is written once: rows that the call itself overwrote, being longer than a lane, are left out.
-void StepWriter::find_slots() {
-    const int64_t n = steps_->n_envs;
+void StepWriter::write_flags(int64_t env, RowRange rows, const StepOutcome& outcome) {
     const Ring& ring = state_.ring();
-    for (size_t index = 0; index < entries_.size(); ++index) {
-        const Entry& entry = entries_[index];
-        const int64_t j = static_cast<int64_t>(index) % n;
-        const int64_t env = steps_->env_ids != nullptr ? steps_->env_ids[j] : j;
-        const int64_t oldest = used_end(state_.lane(env), state_.rules) - ring.rows;
-        const auto slot_of = [&](int64_t row) { return row >= 0 && row >= oldest ? ring.slot(env, row) : -1; };
-        row_slots_[index] = slot_of(entry.row);
-        observation_slots_[index] = entry.was_announced ? -1 : row_slots_[index];
-        next_slots_[index] = slot_of(entry.next_row);
-        if (state_.rules.store_next_observation) next_slots_[index] = entry.input.next_known ? row_slots_[index] : -1;
-    }
+    uint8_t* const flags = state_.rows.flags();
+    for_each_part(ring, env, {rows.first + 1, rows.end}, [&](int64_t slot, int64_t, int64_t n) {
+        std::memset(flags + slot, row_is_step, static_cast<size_t>(n));
+    });
+    flags[ring.slot(env, rows.first)] = outcome.flags;
+    if (outcome.next_row >= 0) flags[ring.slot(env, outcome.next_row)] = 0;
 }
 
-void StepWriter::write_frames() {
-    find_slots();
+// Ids, rewards and priorities.
+void StepWriter::write_values(const Segment& segment, RowRange rows, int64_t* ids_out) {
+    const Ring& ring = state_.ring();
+    const int64_t env = segment.place.env;
+    const int64_t stride = steps_->n_envs;
+    for_each_part(ring, env, rows, [&](int64_t slot, int64_t row, int64_t n) {
+        const int64_t index = segment.place.index + (row - rows.first) * stride;
+        given_.rewards().copy(index, stride, n, sizeof(float), state_.rows.rewards() + slot);
+        state_.priorities.forget(slot, n);
+        for (int64_t i = 0; i < n && given_.has_priorities(); ++i) {
+            const float priority = given_.priority(index + i * stride);
+            if (is_priority(priority)) state_.priorities.give(slot + i, priority);
+        }
+        if (ids_out == nullptr) return;
+        for (int64_t i = 0; i < n; ++i) ids_out[index + i * stride] = ring.id(env, row + i);
+    });
+}
+
+void StepWriter::write_frames(const Segment& segment, RowRange rows, bool first_is_there, int64_t next_row) {
+    const Ring& ring = state_.ring();
+    const int64_t env = segment.place.env;
+    const int64_t stride = steps_->n_envs;
+    const int64_t index = segment.place.index;
+    const auto copy = [&](const GivenValues& values, int64_t first, int64_t bytes, std::byte* array) {
+        for_each_part(ring, env, {first, rows.end}, [&](int64_t slot, int64_t row, int64_t n) {
+            values.copy(index + (row - rows.first) * stride, stride, n, bytes, array + slot * bytes);
+        });
+    };
     for (int64_t i = 0; i < state_.fields.count(); ++i) {
         const Field& field = state_.fields[i];
         std::byte* const array = state_.rows.field(i);
-        if (!field.is_observation()) {
-            write_to_slots(given_.field(i), row_slots_, field.bytes, array);
-            continue;
-        }
-        write_to_slots(given_.field(i), observation_slots_, field.bytes, array);
-        if (steps_->next_fields == nullptr) continue;
-        std::byte* const next_array = state_.rules.store_next_observation ? state_.rows.next_field(i) : array;
-        write_to_slots(given_.next_field(i), next_slots_, field.bytes, next_array);
+        copy(given_.field(i), rows.first + (field.is_observation() && first_is_there ? 1 : 0), field.bytes, array);
+        if (!field.is_observation() || !segment.input.next_known) continue;
+        const GivenValues& next = given_.next_field(i);
+        if (state_.rules.store_next_observation)
+            copy(next, rows.first, field.bytes, state_.rows.next_field(i));
+        else if (next_row >= 0)
+            next.copy(index + (segment.count - 1) * stride, stride, 1, field.bytes,
+                      array + ring.slot(env, next_row) * field.bytes);
     }
 }
 

@@ -4,47 +4,54 @@
  */
 #include "replay_check.h"
 
-enum { ENVS = 3, MAX_LENGTH = 40, CALLS = 30 };
+enum { MAX_ENVS = 3, MAX_LENGTH = 160, CALLS = 30, CALM_CALLS = 30 };
 
 typedef struct steps {
-    float observation[MAX_LENGTH][ENVS], next[MAX_LENGTH][ENVS], reward[MAX_LENGTH][ENVS];
-    float priorities[MAX_LENGTH][ENVS];
-    uint8_t terminated[MAX_LENGTH][ENVS], truncated[MAX_LENGTH][ENVS], mask[MAX_LENGTH][ENVS];
-    uint8_t next_mask[MAX_LENGTH][ENVS];
+    int envs, length; /* of a call at most */
+    int calm;         /* so many times rarer are ends, gaps and what is left out */
+    float observation[MAX_LENGTH * MAX_ENVS], next[MAX_LENGTH * MAX_ENVS], reward[MAX_LENGTH * MAX_ENVS];
+    float priorities[MAX_LENGTH * MAX_ENVS];
+    uint8_t terminated[MAX_LENGTH * MAX_ENVS], truncated[MAX_LENGTH * MAX_ENVS], mask[MAX_LENGTH * MAX_ENVS];
+    uint8_t next_mask[MAX_LENGTH * MAX_ENVS];
 } steps;
 
 static uint64_t random_state;
-static float announced[ENVS]; /* per environment: what its last step announced */
+static float announced[MAX_ENVS]; /* per environment: what its last step announced */
 
 static int one_in(int n) {
     return next_random(&random_state) % (uint64_t)n == 0;
 }
 
-static void make_steps(steps* out, int length, int always_next) {
+static void make_steps(steps* out, int length, const per_replay_options* options) {
     static float counter;
+    const int calm = out->calm;
     int k, env;
     for (k = 0; k < length; ++k) {
-        for (env = 0; env < ENVS; ++env) {
+        for (env = 0; env < out->envs; ++env) {
+            const int i = k * out->envs + env;
             const float fresh = ++counter;
-            out->mask[k][env] = !one_in(5);
-            out->terminated[k][env] = one_in(9);
-            out->truncated[k][env] = one_in(9);
-            out->next_mask[k][env] = always_next || !one_in(4);
-            out->observation[k][env] = one_in(8) ? fresh : announced[env];
-            out->next[k][env] = fresh + 0.5f;
-            out->reward[k][env] = fresh;
-            out->priorities[k][env] = one_in(2) ? 1 : (float)(next_random(&random_state) % 5);
-            if (out->mask[k][env]) announced[env] = out->next[k][env];
+            out->mask[i] = !one_in(5 * calm);
+            out->terminated[i] = one_in(9 * calm);
+            out->truncated[i] = one_in(9 * calm);
+            out->next_mask[i] = options->store_next_observation || !one_in(4 * calm);
+            out->observation[i] = one_in(8 * calm) ? fresh : announced[env];
+            out->next[i] = fresh + 0.5f;
+            out->reward[i] = fresh;
+            out->priorities[i] = one_in(2) ? 1 : (float)(next_random(&random_state) % 5);
+            if (one_in(10)) out->priorities[i] = fresh; /* larger than all before */
+            if (options->on_invalid == PER_INVALID_SKIP && one_in(7 * calm)) out->priorities[i] = -1;
+            if (out->mask[i]) announced[env] = out->next[i];
         }
     }
 }
 
 static void fill(call* given, const steps* from, int k, int length, int with_priorities) {
-    fill_call(given, length, from->observation[k], from->next[k], from->reward[k], from->terminated[k],
-              from->truncated[k]);
-    given->steps.mask = array_of(from->mask[k], PER_BOOL);
-    given->steps.next_mask = array_of(from->next_mask[k], PER_BOOL);
-    if (with_priorities) given->steps.priorities = array_of(from->priorities[k], PER_FLOAT32);
+    const int i = k * from->envs;
+    fill_call(given, length, from->observation + i, from->next + i, from->reward + i, from->terminated + i,
+              from->truncated + i);
+    given->steps.mask = array_of(from->mask + i, PER_BOOL);
+    given->steps.next_mask = array_of(from->next_mask + i, PER_BOOL);
+    if (with_priorities) given->steps.priorities = array_of(from->priorities + i, PER_FLOAT32);
 }
 
 static void check_same_rows(per_replay* a, per_replay* b, int64_t last_id) {
@@ -88,27 +95,30 @@ static void check_same(per_replay* a, per_replay* b, int64_t last_id) {
     CHECK(memcmp(of_a.weights, of_b.weights, sizeof of_a.weights) == 0);
 }
 
-static void compare(per_replay_options options, uint64_t seed, int with_priorities) {
+static void compare(per_replay_options options, uint64_t seed, int calm, int with_priorities) {
     static steps made;
     per_replay *at_once = create_replay(&options), *one_by_one = create_replay(&options);
     int64_t last_id = -1;
-    int i, k, env;
+    int i, k;
     random_state = seed;
-    for (i = 0; i < CALLS; ++i) {
-        const int length = (int)(next_random(&random_state) % (MAX_LENGTH + 1));
-        int64_t ids[MAX_LENGTH][ENVS], single_ids[MAX_LENGTH][ENVS];
+    made.envs = (int)options.n_envs;
+    made.calm = calm;
+    made.length = calm > 1 ? MAX_LENGTH : 40;
+    for (i = 0; i < (calm > 1 ? CALM_CALLS : CALLS); ++i) {
+        const int length = (int)(next_random(&random_state) % (uint64_t)(made.length + 1));
+        const int gives_priorities = with_priorities && !one_in(3);
+        int64_t ids[MAX_LENGTH * MAX_ENVS], single_ids[MAX_LENGTH * MAX_ENVS];
         call given;
-        make_steps(&made, length, options.store_next_observation);
-        fill(&given, &made, 0, length, with_priorities);
-        CHECK_OK(per_replay_add(at_once, &given.steps, ids[0], NULL));
+        make_steps(&made, length, &options);
+        fill(&given, &made, 0, length, gives_priorities);
+        CHECK_OK(per_replay_add(at_once, &given.steps, ids, NULL));
         for (k = 0; k < length; ++k) {
-            fill(&given, &made, k, 1, with_priorities);
-            CHECK_OK(per_replay_add(one_by_one, &given.steps, single_ids[k], NULL));
+            fill(&given, &made, k, 1, gives_priorities);
+            CHECK_OK(per_replay_add(one_by_one, &given.steps, single_ids + k * made.envs, NULL));
         }
-        CHECK(memcmp(ids, single_ids, (size_t)length * sizeof ids[0]) == 0);
-        for (k = 0; k < length; ++k)
-            for (env = 0; env < ENVS; ++env)
-                if (ids[k][env] > last_id) last_id = ids[k][env];
+        CHECK(memcmp(ids, single_ids, (size_t)(length * made.envs) * sizeof ids[0]) == 0);
+        for (k = 0; k < length * made.envs; ++k)
+            if (ids[k] > last_id) last_id = ids[k];
         check_same(at_once, one_by_one, last_id);
     }
     CHECK(stats_of(at_once).live > 0 && stats_of(at_once).episodes > 20);
@@ -117,8 +127,9 @@ static void compare(per_replay_options options, uint64_t seed, int with_prioriti
     per_replay_free(one_by_one);
 }
 
-int main(void) {
-    uint64_t seed = 1;
+/* Every kind of buffer; `calm` for long stretches in which nothing but steps happens. */
+static void compare_all(int64_t n_envs, int calm) {
+    static uint64_t seed = 1;
     int64_t n_step, rows;
     int32_t max_priority, store, autoreset;
     for (rows = 7; rows <= 100; rows += 31) { /* 7: nearly every call is longer than a lane */
@@ -126,19 +137,26 @@ int main(void) {
             for (max_priority = PER_MAX_EVER; max_priority <= PER_MAX_NOW; ++max_priority) {
                 for (store = 0; store <= 1; ++store) {
                     for (autoreset = PER_AUTORESET_DISABLED; autoreset <= PER_AUTORESET_SAME_STEP; ++autoreset) {
-                        per_replay_options options = replay_options(rows * ENVS, ENVS);
+                        per_replay_options options = replay_options(rows * n_envs, n_envs);
                         options.n_step = n_step;
                         options.frame_stack = 1;
                         options.max_priority = max_priority;
                         options.store_next_observation = store;
                         options.autoreset = autoreset;
+                        options.on_invalid = seed % 4 == 0 ? PER_INVALID_SKIP : PER_INVALID_ERROR;
                         options.seed = seed;
-                        compare(options, seed, seed % 2 == 0);
+                        compare(options, seed, calm, seed % 2 == 0);
                         ++seed;
                     }
                 }
             }
         }
     }
+}
+
+int main(void) {
+    compare_all(MAX_ENVS, 1);
+    compare_all(MAX_ENVS, 8);
+    compare_all(1, 8);
     return 0;
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 #include <random>
 #include <set>
@@ -40,6 +41,26 @@ TEST(LiveSet, agrees_with_a_set_through_random_changes) {
                 ASSERT_EQ(live.erase(slot), expected.erase(slot) == 1);
             }
             if (i % 500 == 0) expect_equal(live, expected, capacity);
+        }
+        expect_equal(live, expected, capacity);
+    }
+}
+
+TEST(LiveSet, takes_and_loses_runs_of_slots) {
+    const int64_t capacity = 3000;
+    std::mt19937_64 random(11);
+    LiveSet live(capacity);
+    std::set<int64_t> expected;
+    for (int i = 0; i < 400; ++i) {
+        const int64_t first = std::uniform_int_distribution<int64_t>(0, capacity - 1)(random);
+        const int64_t n = std::uniform_int_distribution<int64_t>(0, std::min<int64_t>(capacity - first, 700))(random);
+        const int64_t before = static_cast<int64_t>(expected.size());
+        if (random() % 2 != 0) {
+            for (int64_t slot = first; slot < first + n; ++slot) expected.insert(slot);
+            ASSERT_EQ(live.insert(first, n), static_cast<int64_t>(expected.size()) - before);
+        } else {
+            for (int64_t slot = first; slot < first + n; ++slot) expected.erase(slot);
+            ASSERT_EQ(live.erase(first, n), before - static_cast<int64_t>(expected.size()));
         }
         expect_equal(live, expected, capacity);
     }

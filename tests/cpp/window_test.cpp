@@ -252,6 +252,39 @@ TEST(FirstWithStack, skips_rows_whose_older_frames_are_gone) {
     EXPECT_EQ(first_with_stack(2, lane, 3, flags), 4);
 }
 
+// The same lane and the same rows as by single steps, from every state that a run can begin in.
+TEST(AdvanceRun, does_what_single_steps_do) {
+    for (int64_t n_step : {1, 3}) {
+        for (const std::vector<StepInput>& before : std::vector<std::vector<StepInput>>{
+                 {}, {next_given}, {next_left_out}, {next_given, next_left_out}, {next_given, terminates}}) {
+            for (const StepInput& step : {next_given, next_left_out}) {
+                for (int64_t count = 1; count <= 12; ++count) {
+                    const WindowRules rules = rules_for(32, n_step);
+                    Lane lane;
+                    for (const StepInput& input : before) advance(lane, rules, input);
+                    Lane singly = lane;
+                    const StepOutcome first = advance(singly, rules, step);
+                    StepOutcome last = first;
+                    for (int64_t i = 1; i < count; ++i) {
+                        const int64_t completed = last.completed.end;
+                        last = advance(singly, rules, step);
+                        EXPECT_EQ(last.flags, row_is_step);
+                        EXPECT_EQ(last.completed.first, completed);
+                    }
+                    const StepOutcome run = advance_run(lane, rules, count, step.next_known);
+                    EXPECT_EQ(run.row, first.row);
+                    EXPECT_EQ(run.flags, first.flags);
+                    EXPECT_EQ(run.next_row, last.next_row);
+                    expect_range(run.completed, first.completed.first, last.completed.end);
+                    EXPECT_EQ(lane.head, singly.head);
+                    EXPECT_EQ(lane.episode, singly.episode);
+                    EXPECT_EQ(lane.state, singly.state);
+                }
+            }
+        }
+    }
+}
+
 TEST(FirstWithStack, stops_where_an_episode_starts) {
     Lane lane;
     lane.head = 8;
