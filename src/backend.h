@@ -1,6 +1,6 @@
-// What the policy classes ask of a device: one virtual call for a batch of work. Array arguments lie in the memory of the
-// device; `stream` is a cudaStream_t, NULL on the CPU. Scalars, pointers and enums have been checked by the callers; what
-// lies in the arrays is checked here, as far as the device can, before the first write.
+// What the policy classes ask of a device: one virtual call for a batch of work. Array arguments lie in the memory of
+// the device; `stream` is a cudaStream_t, NULL on the CPU. Scalars, pointers and enums have been checked by the
+// callers; what lies in the arrays is checked here, as far as the device can, before the first write.
 #pragma once
 
 #include <cstdint>

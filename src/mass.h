@@ -1,6 +1,6 @@
-// What a leaf weighs. A leaf of priority p has the mass ceil(p * 2^scale), a whole number, 0 only for p = 0; all sums are
-// sums of masses, so they are exact and the order of adding does not matter. Here are the mass and every rule by which
-// the scale is chosen; both backends follow them, so they always agree on the scale and on every sum.
+// What a leaf weighs. A leaf of priority p has the mass ceil(p * 2^scale), a whole number, 0 only for p = 0; all sums
+// are sums of masses, so they are exact and the order of adding does not matter. Here are the mass and every rule by
+// which the scale is chosen; both backends follow them, so they always agree on the scale and on every sum.
 #pragma once
 
 #include <stdint.h>
@@ -23,8 +23,8 @@ PER_HOST_DEVICE double power_of_two(int32_t exponent) {
     return bit_cast<double>(static_cast<uint64_t>(exponent + 1023) << 52);
 }
 
-// p * 2^scale, exactly: a float32 has 24 bits and scales lie within -120 .. 200, so the product is a normal double, also
-// where p is subnormal.
+// p * 2^scale, exactly: a float32 has 24 bits and scales lie within -120 .. 200, so the product is a normal double,
+// also where p is subnormal.
 PER_HOST_DEVICE double scaled_priority(float priority, double factor) {
     return static_cast<double>(priority) * factor;
 }
@@ -66,8 +66,8 @@ PER_HOST_DEVICE int32_t scale_for_largest(float largest) {
     return rescaled_leaf_bits - 1 - exponent;
 }
 
-// By how much that scale must be lowered for a total of sum_high * 2^64 + sum_low at it, over n_leaves leaves, to become
-// 2^56 at most. Lowering a scale by d divides each mass by 2^d and rounds it up: the total becomes at most
+// By how much that scale must be lowered for a total of sum_high * 2^64 + sum_low at it, over n_leaves leaves, to
+// become 2^56 at most. Lowering a scale by d divides each mass by 2^d and rounds it up: the total becomes at most
 // floor(sum / 2^d) + n_leaves.
 PER_HOST_DEVICE int32_t scale_reduction(uint64_t sum_high, uint64_t sum_low, int64_t n_leaves) {
     const uint64_t room = (uint64_t{1} << rescaled_total_bits) - static_cast<uint64_t>(n_leaves);
@@ -80,8 +80,8 @@ PER_HOST_DEVICE int32_t scale_reduction(uint64_t sum_high, uint64_t sum_low, int
     return reduction;
 }
 
-// After a rescale that gave `total`: the total below which the next rescale is due. Above 2^20 units a leaf, rounding is
-// below every priority's own precision; and a 16th between two rescales bounds their number.
+// After a rescale that gave `total`: the total below which the next rescale is due. Above 2^20 units a leaf, rounding
+// is below every priority's own precision; and a 16th between two rescales bounds their number.
 PER_HOST_DEVICE uint64_t low_water(uint64_t total, int64_t n_leaves) {
     const uint64_t precise = static_cast<uint64_t>(n_leaves) << 20;
     return total / 16 < precise ? total / 16 : precise;

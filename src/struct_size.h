@@ -1,5 +1,5 @@
-// Structs of per.h that begin with struct_size. Callers may be built against an older header, whose struct ends earlier, or
-// against a newer one, whose struct goes on after what this library knows.
+// Structs of per.h that begin with struct_size. Callers may be built against an older header, whose struct ends
+// earlier, or against a newer one, whose struct goes on after what this library knows.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@ namespace per {
 // A size beyond any struct of ours is a struct_size that was never set.
 inline constexpr uint64_t largest_struct_size = 4096;
 
-// Refuses a size that no version of the struct has had. `name` is the argument's; Struct is the latest version and has no implicit padding.
+// Refuses a size that no version of the struct has had. `name` is the argument's; Struct is the latest version and has
+// no implicit padding.
 template <class Struct>
 void check_struct_size(const char* name, uint64_t size) {
     static_assert(sizeof(Struct) % 8 == 0);

@@ -1,7 +1,8 @@
-// Shape and search of the sum tree, as both backends understand them. Level 0 are the leaves, float32 priorities, 16 to a
-// line of 64 bytes. Level 1 has one uint64 for each such line, the sum of its masses; each level above has one sum for 8
-// of the level below, a line of 64 bytes again. Sums are of children, not prefix sums: writing a leaf changes one number
-// a level. Which leaf a unit of mass belongs to follows from the masses and their order alone, not from this shape.
+// Shape and search of the sum tree, as both backends understand them. Level 0 are the leaves, float32 priorities, 16 to
+// a line of 64 bytes. Level 1 has one uint64 for each such line, the sum of its masses; each level above has one sum
+// for 8 of the level below, a line of 64 bytes again. Sums are of children, not prefix sums: writing a leaf changes one
+// number a level. Which leaf a unit of mass belongs to follows from the masses and their order alone, not from this
+// shape.
 #pragma once
 
 #include <stdint.h>
@@ -34,9 +35,9 @@ PER_HOST_DEVICE TreeShape tree_shape(int64_t capacity) {
     return shape;
 }
 
-// The child among `n` whose mass holds unit `rest` of theirs, counted in order: the one with
-// m_0 + .. + m_(child-1) <= rest < m_0 + .. + m_child. `rest` becomes the unit within it. The last child is what is left
-// when it is none of the others.
+// The child among `n` whose mass holds unit `rest` of theirs, counted in order: the one with m_0 + .. + m_(child-1) <=
+// rest < m_0 + .. + m_child. `rest` becomes the unit within it. The last child is what is left when it is none of the
+// others.
 template <class MassAt>
 PER_HOST_DEVICE int find_child(int n, MassAt mass_at, uint64_t& rest) {
     int child = 0;

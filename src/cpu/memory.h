@@ -6,8 +6,8 @@
 
 namespace per::cpu {
 
-// Owns `bytes` of zeros, aligned to 64 bytes; from some megabytes on to huge pages, which save most of the TLB misses of
-// random reads. Untouched pages take no memory. Throws std::bad_alloc.
+// Owns `bytes` of zeros, aligned to 64 bytes; from some megabytes on to huge pages, which save most of the TLB misses
+// of random reads. Untouched pages take no memory. Throws std::bad_alloc.
 class Memory {
  public:
     Memory() = default;

@@ -148,8 +148,8 @@ void SumTree::reset() {
 
 // ---- draws
 
-// The lowest level with at most one entry a draw. Below it each draw goes its own way; above it nothing is read. An entry
-// costs 0.9 ns, a search one level further down 1.1 ns a draw.
+// The lowest level with at most one entry a draw. Below it each draw goes its own way; above it nothing is read. An
+// entry costs 0.9 ns, a search one level further down 1.1 ns a draw.
 int SumTree::frontier_level(int64_t batch_size) const {
     int level = top_level();
     while (level > 1 && arrays_.shape.n_nodes[level - 1] <= batch_size) --level;

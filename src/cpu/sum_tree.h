@@ -46,13 +46,13 @@ class SumTree {
     const float* leaves() const { return arrays_.leaves; }
     void rebuild();
 
-    // For checkpoints: as rebuild(), at the scale, and with the total that asks for another, of a tree that had the same
-    // leaves. False, and the tree of no more use, if these leaves do not fit that scale.
+    // For checkpoints: as rebuild(), at the scale, and with the total that asks for another, of a tree that had the
+    // same leaves. False, and the tree of no more use, if these leaves do not fit that scale.
     bool rebuild_at(int32_t scale, uint64_t rescales_below);
     uint64_t rescales_below() const { return low_water_; }
 
-    // Draws leaves in proportion to their masses, total_mass() > 0; without replacement see distinct_draw.h. masses_out and
-    // priorities_out may be NULL. Throws std::bad_alloc, unless `scratch` has draw_scratch_bytes().
+    // Draws leaves in proportion to their masses, total_mass() > 0; without replacement see distinct_draw.h. masses_out
+    // and priorities_out may be NULL. Throws std::bad_alloc, unless `scratch` has draw_scratch_bytes().
     void draw(const DrawRequest& request, int64_t* indices_out, uint64_t* masses_out, float* priorities_out = nullptr,
               std::byte* scratch = nullptr) const;
     std::size_t draw_scratch_bytes(int64_t batch_size) const;
