@@ -101,14 +101,13 @@ def preprocessed(header: pathlib.Path) -> str:
 def exports(library: pathlib.Path, header: pathlib.Path = HEADER, map_file: pathlib.Path = MAP) -> Problems:
     """Symbols bind to the version of their interface, so that a program cannot meet another one's function."""
     interface = read_interface(header)
-    version = f"PER_{abi_version(interface)}"
-    promised = {f"{name}@@{version}" for name in interface.functions}
-    symbols = [line.split()[-2:] for line in output_of("nm", "-D", "--defined-only", library).splitlines()]
-    exported = {name for kind, name in symbols if kind != "A"}
+    version = f"per_{abi_version(interface)}"
+    promised = {version, *(f"{name}@@{version}" for name in interface.functions)}  # nm lists the version itself too
+    exported = {line.split()[-1] for line in output_of("nm", "-D", "--defined-only", library).splitlines()}
     node = re.fullmatch(r"(\w+) \{\s*global:\s*([\w;\s]*?)\s*local:\s*\*;\s*\};\s*", map_file.read_text())
     if node is None:
         return [f"{map_file.name} is not one list of names and 'local: *'"]
-    mapped = {f"{name}@@{node[1]}" for name in re.findall(r"\w+", node[2])}
+    mapped = {node[1], *(f"{name}@@{node[1]}" for name in re.findall(r"\w+", node[2]))}
     return [
         *(f"in per.h, not exported: {name}" for name in sorted(promised - exported)),
         *(f"exported, not in per.h: {name}" for name in sorted(exported - promised)),
