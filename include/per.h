@@ -122,6 +122,12 @@ typedef enum per_on_invalid {
     PER_INVALID_SKIP = 1   /* the entry is skipped and counted. Always so on PER_CUDA */
 } per_on_invalid;
 
+/* What the TD errors of several critics make together. */
+typedef enum per_critics {
+    PER_CRITICS_MEAN = 0, /* the mean of their absolute values */
+    PER_CRITICS_MAX = 1   /* the largest of their absolute values */
+} per_critics;
+
 /* What a step does whose observation is not the one announced by the step before; see per_replay_add(). */
 typedef enum per_on_gap {
     PER_GAP_CUT = 0,  /* the trajectory is cut there, and the cut counted */
@@ -365,7 +371,7 @@ typedef struct per_replay_options {
     int32_t overwrite;              /* 0: a full lane is PER_ERROR_FULL; 1: its oldest row is overwritten; _init: 1 */
     int32_t device;                 /* a per_device; _init: PER_CPU */
     int32_t device_index;           /* which CUDA device; 0 for PER_CPU; _init: 0 */
-    int32_t reserved;               /* 0 */
+    int32_t critics;                /* a per_critics; _init: PER_CRITICS_MEAN */
 } per_replay_options;
 
 /* As per_tree_options_init(). */
@@ -523,8 +529,8 @@ PER_API per_status per_replay_sample(per_replay* replay, const per_sample_option
                                      const per_batch* batch, void* stream);
 
 /*
- * Sets p = |td_error| + epsilon (section 3.3, proportional) for each id, with several critics for the mean over them of
- * |td_error|. Of equal ids the last one wins. Updates of transitions that were overwritten or can no longer be drawn, and
+ * Sets p = |td_error| + epsilon (section 3.3, proportional) for each id, with several critics for the mean or the largest
+ * of their |td_error| (see per_critics). Of equal ids the last one wins. Updates of transitions that were overwritten or can no longer be drawn, and
  * of id -1, are ignored and counted (stale_updates).
  *
  *   count      >= 0; 0 changes nothing, and the arrays may then be NULL

@@ -42,6 +42,7 @@ void for_each_option(Options& options, Visit visit) {
     visit(options.autoreset);
     visit(options.store_next_observation);
     visit(options.overwrite);
+    visit(options.critics);
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ void check_choices(const per_replay_options& options) {
     check_range("overwrite", options.overwrite, 0, 1);
     check_range("device", options.device, PER_CPU, PER_CUDA);
     check_range("device_index", options.device_index, 0, options.device == PER_CPU ? 0 : INT32_MAX);
-    check_range("reserved", options.reserved, 0, 0);
+    check_range("critics", options.critics, PER_CRITICS_MEAN, PER_CRITICS_MAX);
 }
 
 [[noreturn]] void refuse_unsupported(const char* choice) {
@@ -85,7 +85,7 @@ const per_replay_options default_replay_options = {
     .overwrite = 1,
     .device = PER_CPU,
     .device_index = 0,
-    .reserved = 0,
+    .critics = PER_CRITICS_MEAN,
 };
 
 const per_steps default_steps = {

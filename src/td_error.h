@@ -4,15 +4,29 @@
 #include <stdint.h>
 
 #include "host_device.h"
+#include "per.h"
 
 namespace per {
 
-// p = mean over critics of |td_error|, + epsilon; in double, then rounded once. Not finite where an error is not, or
-// where p is beyond float32. The error of critic c is td_errors[c * stride].
-PER_HOST_DEVICE float td_error_priority(const float* td_errors, int64_t n_critics, int64_t stride, double epsilon) {
+// What the critics' errors make together by a per_critics. Not finite where one of them is not. The error of critic c is
+// td_errors[c * stride].
+PER_HOST_DEVICE double td_error_magnitude(const float* td_errors, int64_t n_critics, int64_t stride, int32_t critics) {
     double sum = 0.0;
-    for (int64_t c = 0; c < n_critics; ++c) sum += __builtin_fabs(static_cast<double>(td_errors[c * stride]));
-    return static_cast<float>(sum / static_cast<double>(n_critics) + epsilon);
+    double largest = 0.0;
+    for (int64_t c = 0; c < n_critics; ++c) {
+        const double magnitude = __builtin_fabs(static_cast<double>(td_errors[c * stride]));
+        sum += magnitude;
+        if (magnitude > largest) largest = magnitude;
+    }
+    // No comparison sees a NaN, the sum keeps it.
+    if (critics == PER_CRITICS_MEAN || sum != sum) return sum / static_cast<double>(n_critics);
+    return largest;
+}
+
+// p = |td_error| + epsilon; in double, then rounded once. Not finite where an error is not, or where p is beyond float32.
+PER_HOST_DEVICE float td_error_priority(const float* td_errors, int64_t n_critics, int64_t stride, int32_t critics,
+                                        double epsilon) {
+    return static_cast<float>(td_error_magnitude(td_errors, n_critics, stride, critics) + epsilon);
 }
 
 // Finite and not negative.

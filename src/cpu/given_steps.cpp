@@ -90,7 +90,8 @@ void GivenSteps::read_priorities(const ReplaySteps& steps, double epsilon) {
         if (!is_given(i)) continue;
         float value;
         std::memcpy(&value, given_priorities_.at(i), sizeof value);
-        priorities_[static_cast<size_t>(i)] = from_errors ? td_error_priority(&value, 1, 1, epsilon) : value;
+        priorities_[static_cast<size_t>(i)] =
+            from_errors ? td_error_priority(&value, 1, 1, PER_CRITICS_MEAN, epsilon) : value;
     }
 }
 

@@ -16,6 +16,7 @@ CpuReplayBackend::CpuReplayBackend(const per_replay_options& options, const Fiel
       gather_(state_),
       gamma_(options.gamma),
       epsilon_(options.epsilon),
+      critics_(options.critics),
       skips_invalid_(options.on_invalid == PER_INVALID_SKIP),
       seed_(options.seed),
       beta_{options.beta, options.beta_final, options.beta_steps},
@@ -127,7 +128,7 @@ bool CpuReplayBackend::accepts(const Row& row) const {
 
 float CpuReplayBackend::update_priority(const ReplayUpdate& update, int64_t i) const {
     if (update.td_errors == nullptr) return update.priorities[i];
-    return td_error_priority(update.td_errors + i, update.n_critics, update.count, epsilon_);
+    return td_error_priority(update.td_errors + i, update.n_critics, update.count, critics_, epsilon_);
 }
 
 void CpuReplayBackend::check_update(const ReplayUpdate& update) const {

@@ -79,6 +79,7 @@ class CpuReplayBackend : public ReplayBackend {
     Gather gather_;
     double gamma_;
     double epsilon_;
+    int32_t critics_;  // a per_critics
     bool skips_invalid_;
     uint64_t seed_;
     int64_t batches_ = 0;  // drawn; with the seed the whole random state

@@ -37,7 +37,7 @@ static void what_init_sets(void) {
     CHECK(options.max_priority == PER_MAX_EVER && options.on_invalid == PER_INVALID_ERROR);
     CHECK(options.on_gap == PER_GAP_CUT && options.autoreset == PER_AUTORESET_DISABLED);
     CHECK(options.store_next_observation == 0 && options.overwrite == 1 && options.device == PER_CPU);
-    CHECK(options.device_index == 0 && options.reserved == 0);
+    CHECK(options.device_index == 0 && options.critics == PER_CRITICS_MEAN);
 
     memset(&steps, 0xAA, sizeof steps);
     CHECK_OK(per_steps_init(&steps, sizeof steps));
@@ -273,7 +273,8 @@ static void values_that_are_not_allowed(void) {
     INVALID(device, 2);
     INVALID(device_index, 1);
     INVALID(device_index, -1);
-    INVALID(reserved, 1);
+    INVALID(critics, -1);
+    INVALID(critics, 2);
 #undef INVALID
     {
         per_replay* replay = (per_replay*)&o;

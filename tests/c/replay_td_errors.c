@@ -1,22 +1,27 @@
 /*
- * p = mean over the critics of |td_error|, + epsilon. What is not finite, or overflows, is an error that changes nothing,
+ * p = mean or maximum over the critics of |td_error|, + epsilon. What is not finite, or overflows, is an error that changes nothing,
  * or with PER_INVALID_SKIP skipped and counted.
  */
 #include <float.h>
 
 #include "replay_check.h"
 
-static per_replay* create(double epsilon, int32_t on_invalid) {
+static per_replay* create_for(int32_t critics, double epsilon, int32_t on_invalid) {
     per_replay_options options = replay_options(20, 1);
     per_replay* replay;
     int t;
     options.alpha = 1;
+    options.critics = critics;
     options.epsilon = epsilon;
     options.on_invalid = on_invalid;
     replay = create_replay(&options);
     for (t = 0; t < 5; ++t) add_step(replay, 0, (float)t, 0);
     CHECK_LIVE(replay, 0, 1, 2, 3);
     return replay;
+}
+
+static per_replay* create(double epsilon, int32_t on_invalid) {
+    return create_for(PER_CRITICS_MEAN, epsilon, on_invalid);
 }
 
 static void magnitude_plus_epsilon(void) {
@@ -37,6 +42,31 @@ static void mean_over_critics(void) {
     CHECK_OK(per_replay_update_priorities(replay, 2, ids, 3, td_errors[0], NULL));
     CHECK(priority_of(replay, 2) == 3 + 1 && priority_of(replay, 0) == 5 + 1 && priority_of(replay, 1) == 1);
     per_replay_free(replay);
+}
+
+static void maximum_over_critics(void) {
+    per_replay* replay = create_for(PER_CRITICS_MAX, 1, PER_INVALID_ERROR);
+    const int64_t ids[] = {2, 0, 3};
+    const float td_errors[3][3] = {{1, -4, 0}, {-2, 4, -0.0f}, {6, -7, 0}};
+    CHECK_OK(per_replay_update_priorities(replay, 3, ids, 3, td_errors[0], NULL));
+    CHECK(priority_of(replay, 2) == 6 + 1 && priority_of(replay, 0) == 7 + 1 && priority_of(replay, 3) == 0 + 1);
+    CHECK(priority_of(replay, 1) == 1);
+    per_replay_free(replay);
+}
+
+/* The largest of the finite ones would hide it. */
+static void one_critic_that_is_not_finite(void) {
+    static const float td_errors[][3] = {
+        {NAN, 2, 3}, {2, NAN, 3}, {2, 3, NAN}, {-INFINITY, 2, 3}, {INFINITY, -INFINITY, 0}};
+    const int64_t id = 1;
+    int i;
+    for (i = 0; i < 5; ++i) {
+        per_replay* replay = create_for(PER_CRITICS_MAX, 0, PER_INVALID_ERROR);
+        CHECK_FAILS(per_replay_update_priorities(replay, 1, &id, 3, td_errors[i], NULL), PER_ERROR_INVALID_ARGUMENT,
+                    "td_errors[0]");
+        CHECK(priority_of(replay, 1) == 1 && stats_of(replay).max_priority == 1);
+        per_replay_free(replay);
+    }
 }
 
 /* The sum over critics may be beyond float32, the mean is not. */
@@ -152,6 +182,8 @@ static void values_given_with_a_step(void) {
 int main(void) {
     magnitude_plus_epsilon();
     mean_over_critics();
+    maximum_over_critics();
+    one_critic_that_is_not_finite();
     the_mean_does_not_overflow();
     errors_that_are_not_finite();
     a_priority_that_overflows();

@@ -116,6 +116,7 @@ per_replay_options walk_options() {
     options.beta_steps = 50;
     options.seed = 11;
     options.gamma = 0.5;
+    options.critics = PER_CRITICS_MAX;
     return options;
 }
 
@@ -209,6 +210,18 @@ TEST_F(Checkpoint, ranks_and_the_smallest_mass_go_on_too) {
     }
 }
 
+TEST_F(Checkpoint, several_critics_go_on_as_before) {
+    Buffer saved(walk_options());
+    Buffer twin(walk_options());
+    Walk(7).use(saved, twin, 20);
+    ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK);
+    Buffer loaded = Buffer::load(path(), 2);
+    const int64_t id = loaded.live_rows().begin()->first;
+    const float td_errors[] = {-5, 2};
+    ASSERT_EQ(per_replay_update_priorities(loaded.get(), 1, &id, 2, td_errors, nullptr), PER_OK);
+    EXPECT_EQ(loaded.live_rows()[id].priority, 5.0f + static_cast<float>(walk_options().epsilon));
+}
+
 TEST_F(Checkpoint, stored_next_observations_come_back) {
     per_replay_options options = Buffer::options(6);
     options.store_next_observation = 1;
@@ -235,6 +248,7 @@ TEST_F(Checkpoint, describe_gives_the_options_and_fields_that_were_saved) {
     EXPECT_EQ(options.n_step, 2);
     EXPECT_EQ(options.frame_stack, 2);
     EXPECT_EQ(options.beta_steps, 50);
+    EXPECT_EQ(options.critics, PER_CRITICS_MAX);
     ASSERT_EQ(options.n_fields, 2);
     EXPECT_STREQ(options.fields[0].name, "observation");
     EXPECT_EQ(options.fields[0].shape[0], 2);

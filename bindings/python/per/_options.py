@@ -22,6 +22,7 @@ _CHOICES = {
     "on_invalid": "per_on_invalid",
     "on_gap": "per_on_gap",
     "autoreset": "per_autoreset",
+    "critics": "per_critics",
 }
 
 

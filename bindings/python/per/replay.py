@@ -53,6 +53,7 @@ class ReplayBuffer:
         autoreset: how environments reset after an end, in Gymnasium's words: "disabled", "next_step", "same_step".
         store_next_observation: keep next observations in arrays of their own, for rows in no order of time.
         overwrite: False makes a full lane an error (Full).
+        critics: what the TD errors of several critics make together, the "mean" or the "max" of their absolute values.
         device: "cpu", "cuda", "cuda:1".
         arrays: of the batches: "numpy" (the default on the CPU), "torch" (the default on CUDA), "jax", "cupy".
         seed: of the draws. The same seed and the same calls give the same ids, from every language.
@@ -107,6 +108,7 @@ class ReplayBuffer:
         autoreset: str = "disabled",
         store_next_observation: bool = False,
         overwrite: bool = True,
+        critics: str = "mean",
         device: str = "cpu",
         arrays: str | None = None,
         seed: int = 0,
@@ -309,7 +311,8 @@ class ReplayBuffer:
 
         Arguments:
             ids: int64[n], as batches carry them.
-            td_errors: float32[n] of any sign, or [n_critics, n]: then the mean of their absolute values.
+            td_errors: float32[n] of any sign, or [n_critics, n]: then by critics, their mean |td_error|
+                or the largest.
             priorities: float32[n], >= 0, before alpha, in place of td_errors.
 
         Raises:

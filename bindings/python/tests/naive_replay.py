@@ -50,6 +50,7 @@ DEFAULTS = {
     "autoreset": "disabled",
     "store_next_observation": False,
     "overwrite": True,
+    "critics": "mean",
     "seed": 0,  # of draws, which are not predicted
 }
 
@@ -303,7 +304,8 @@ class NaiveReplay:
         if priorities is None:
             errors = np.abs(np.atleast_2d(np.asarray(td_errors, np.float64)))
             with np.errstate(all="ignore"):
-                new = np.float32(errors.mean(axis=0) + self.epsilon)
+                reduced = errors.max(axis=0) if self.critics == "max" else errors.mean(axis=0)
+                new = np.float32(reduced + self.epsilon)
         else:
             new = np.asarray(priorities, np.float32)
         self.check_issued(id for id in ids if id != -1)

@@ -52,7 +52,6 @@ def test_every_option_of_the_header_is_an_argument():
         "struct_size",
         "n_fields",
         "device_index",
-        "reserved",
     }
     assert {name for name, _ in ffi.typeof("per_replay_options").fields} <= known
     sampled = set(inspect.signature(per.ReplayBuffer.sample).parameters) | {"struct_size", "reserved"}
@@ -74,6 +73,7 @@ def test_options_reach_the_library_as_given():
         "on_gap": "error",
         "autoreset": "next_step",
         "overwrite": False,
+        "critics": "max",
         "seed": 2**64 - 1,
     }
     buffer = per.ReplayBuffer(10, FIELDS, **given)

@@ -42,6 +42,7 @@ OPTIONS = {
     "autoreset": ("disabled", "next_step", "same_step"),
     "store_next_observation": (False, True),
     "overwrite": (True, False),
+    "critics": ("mean", "max"),
 }
 SAMPLE_OPTIONS = ("scheme", "prioritization", "uniform_fraction", "normalize_weights")
 DRIVER_OPTIONS = ("spare_rows", "layout", "next_observations")

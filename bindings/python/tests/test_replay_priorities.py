@@ -163,6 +163,16 @@ def test_several_critics_count_by_the_mean_of_their_absolute_errors(make):
     np.testing.assert_array_equal(buffer.priorities(ids), [2.5, 4.5])
 
 
+def test_several_critics_count_by_the_largest_of_their_absolute_errors_if_asked(make):
+    buffer = make(16, epsilon=0.5, critics="max")
+    ids = add_episode(buffer, 0, 2, end=None)
+    buffer.update_priorities(ids, td_errors=np.array([[1, -7], [-3, 6]], np.float32))
+    np.testing.assert_array_equal(buffer.priorities(ids), [3.5, 7.5])
+    with refused("InvalidArgument"):  # one that is not finite is not hidden by a larger one
+        buffer.update_priorities(ids, td_errors=np.array([[np.nan, 1], [3, 1]], np.float32))
+    np.testing.assert_array_equal(buffer.priorities(ids), [3.5, 7.5])
+
+
 def test_largest_priority_now_is_one_where_nothing_is_live(make):
     buffer = make(16, max_priority="now")
     ids = add_episode(buffer, 0, 2, end=None)

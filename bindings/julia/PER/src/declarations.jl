@@ -46,6 +46,10 @@ const per_on_invalid = Int32
 const PER_INVALID_ERROR = Int32(0)
 const PER_INVALID_SKIP = Int32(1)
 
+const per_critics = Int32
+const PER_CRITICS_MEAN = Int32(0)
+const PER_CRITICS_MAX = Int32(1)
+
 const per_on_gap = Int32
 const PER_GAP_CUT = Int32(0)
 const PER_GAP_ERROR = Int32(1)
@@ -131,7 +135,7 @@ struct per_replay_options
     overwrite::Int32
     device::Int32
     device_index::Int32
-    reserved::Int32
+    critics::Int32
 end
 const per_replay_options_layout = (size = 200, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 156, 160, 164, 168, 172, 176, 180, 184, 188, 192, 196,))
 

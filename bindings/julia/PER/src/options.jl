@@ -43,6 +43,7 @@ const CHOICES = (
         next_step = PER_AUTORESET_NEXT_STEP,
         same_step = PER_AUTORESET_SAME_STEP,
     ),
+    critics = (mean = PER_CRITICS_MEAN, max = PER_CRITICS_MAX),
     role = (
         plain = PER_ROLE_PLAIN,
         observation = PER_ROLE_OBSERVATION,

@@ -13,7 +13,7 @@ p_k^alpha` (section 3.3, equation 1) and importance-sampling weights.
   `scheme` (`:stratified`, `:independent`, `:systematic`, `:without_replacement`),
   `prioritization` (`:proportional`, `:rank`, `:uniform`), `normalize_weights` (`:batch_max`, `:buffer_max`, `:none`),
   `max_priority` (`:ever`, `:now`), `on_invalid` (`:error`, `:skip`), `on_gap` (`:cut`, `:error`),
-  `autoreset` (`:disabled`, `:next_step`, `:same_step`), `device` (`:cpu`, `:cuda`, `"cuda:1"`)
+  `autoreset` (`:disabled`, `:next_step`, `:same_step`), `critics` (`:mean`, `:max`), `device` (`:cpu`, `:cuda`, `"cuda:1"`)
 
 `length(buffer)` is the number of live transitions, those that can be drawn. `buffer.capacity` and `buffer.n_envs` can
 be read; `buffer.alpha`, `buffer.beta`, `buffer.gamma` and `buffer.n_step` can be read and set. Setting `beta` ends its

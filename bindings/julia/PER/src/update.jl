@@ -2,8 +2,8 @@
     update_priorities!(buffer, ids, td_errors)
 
 Set `p = |td_error| + epsilon` (section 3.3) of the transitions with these ids; with several critics, `td_errors` being
-`length(ids)×critics`, the mean of `|td_error|` over them. Of equal ids the last one wins. Transitions that were
-overwritten meanwhile and ids of -1 are ignored and counted. Returns the buffer.
+`length(ids)×critics`, the mean of `|td_error|` over them, or the largest (`critics = :max` of the buffer). Of equal ids
+the last one wins. Transitions that were overwritten meanwhile and ids of -1 are ignored and counted. Returns the buffer.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),); epsilon = 0);

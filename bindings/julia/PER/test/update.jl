@@ -21,6 +21,12 @@ end
     @test priorities(buffer, ids) == [2, 2, 0.5, 4]
 end
 
+@testset "the largest of several critics' absolute TD errors if the buffer says so" begin
+    buffer, ids = buffer_of_four(epsilon = 0.5, critics = :max)
+    update_priorities!(buffer, ids, [1 -3; -2 -2; 0 1; 8 0])
+    @test priorities(buffer, ids) == [3.5, 2.5, 1.5, 8.5]
+end
+
 @testset "set_priorities! sets priorities themselves" begin
     buffer, ids = buffer_of_four(epsilon = 0.5)
     @test set_priorities!(buffer, ids, [0, 2, 3, 4]) === buffer
