@@ -625,11 +625,22 @@ typedef struct per_replay_statistics {
     double alpha;
     double beta; /* of the next batch */
     double gamma;
+    int64_t updates; /* entries of updates that set a priority */
+    /* Of the last batch that per_replay_sample() drew: */
+    int64_t last_batch_size;    /* B; 0, and so all that follows, if it drew none yet */
+    int64_t last_max_age;       /* of a transition: rows that its lane took after it until the draw, one for each step
+                                   and one for each final observation. (Newest id of its lane - id) / n_envs */
+    double last_mean_age;       /* of the transitions */
+    double last_effective_size; /* (sum of w)^2 / sum of w^2: so many transitions of equal weight say as much */
+    double last_duplicates;     /* share of the batch that repeats another of its transitions, 0 .. 1 */
 } per_replay_statistics;
 
 PER_API per_status per_replay_statistics_init(per_replay_statistics* statistics, uint64_t struct_size);
 
-/* Fills *statistics_out, which must have been filled by _init. Synchronises. */
+/*
+ * Fills *statistics_out, which must have been filled by _init. Cost: that of a few weights, once for each batch; nothing
+ * that grows with the buffer. Synchronises.
+ */
 PER_API per_status per_replay_stats(per_replay* replay, per_replay_statistics* statistics_out);
 
 /*

@@ -79,6 +79,7 @@ void CpuReplayBackend::write_windows(int64_t n_step, const std::vector<int64_t>&
     constexpr size_t distance = 8;
     const Ring& ring = state_.ring();
     gather_rows_.resize(slots.size());
+    ages_ = {};
     for (size_t i = 0; i < slots.size(); ++i) {
         if (i + distance < slots.size()) {
             __builtin_prefetch(state_.rows.flags() + slots[i + distance]);
@@ -89,21 +90,26 @@ void CpuReplayBackend::write_windows(int64_t n_step, const std::vector<int64_t>&
         const Return window = return_of(env, slots[i], n_step);
         gather_rows_[i] = gather_row(env, slots[i], window);
         write_row(static_cast<int64_t>(i), slots[i], window, batch);
-        if (batch.ids != nullptr) batch.ids[i] = ring.id(env, ring.row_of_slot(env, slots[i], state_.lane(env).head));
+        const int64_t head = state_.lane(env).head;
+        const int64_t row = ring.row_of_slot(env, slots[i], head);
+        ages_.add(head - 1 - row);
+        if (batch.ids != nullptr) batch.ids[i] = ring.id(env, row);
     }
 }
 
 void CpuReplayBackend::sample(const ReplaySample& sample, void*) {
     if (live() == 0) throw Error(PER_ERROR_EMPTY, "no transition is live");
     const bool by_schedule = std::isnan(sample.beta);
-    draw_.draw(state_.priorities, sample, {sample.batch_size, sample.scheme, seed_, static_cast<uint64_t>(batches_)});
+    const double beta = by_schedule ? beta_.beta() : sample.beta;
+    LiveDraw& draw = last_batch_.spare_draw();
+    draw.draw(state_.priorities, sample, {sample.batch_size, sample.scheme, seed_, static_cast<uint64_t>(batches_)});
     gather_.prepare(sample.batch, false);
-    write_windows(sample.n_step, draw_.slots(), sample.batch);
+    write_windows(sample.n_step, draw.slots(), sample.batch);
     if (sample.batch.weights != nullptr)
-        draw_.write_weights(state_.priorities.tree().kernels().power, by_schedule ? beta_.beta() : sample.beta,
-                            sample.batch.weights);
-    if (sample.batch.probabilities != nullptr) draw_.write_probabilities(sample.batch.probabilities);
+        draw.write_weights(state_.priorities.tree().kernels().power, beta, sample.batch.weights);
+    if (sample.batch.probabilities != nullptr) draw.write_probabilities(sample.batch.probabilities);
     gather_.run(gather_rows_);
+    last_batch_.drawn(beta, ages_);
     ++batches_;
     if (by_schedule) ++beta_.step;
 }
@@ -161,6 +167,7 @@ void CpuReplayBackend::update(const ReplayUpdate& update, void*) {
         } else if (!accepts(row)) {
             ++state_.counters.stale_updates;
         } else {
+            ++state_.counters.updates;
             priorities.give(row.slot, p);
             slots_.push_back(row.slot);
         }
@@ -295,6 +302,13 @@ void CpuReplayBackend::statistics(per_replay_statistics& statistics_out) {
     statistics_out.alpha = state_.priorities.alpha();
     statistics_out.beta = beta_.beta();
     statistics_out.gamma = gamma_;
+    statistics_out.updates = counters.updates;
+    const BatchFigures& last = last_batch_.figures(tree.kernels().power);
+    statistics_out.last_batch_size = last.size;
+    statistics_out.last_max_age = last.max_age;
+    statistics_out.last_mean_age = last.mean_age;
+    statistics_out.last_effective_size = last.effective_size;
+    statistics_out.last_duplicates = last.duplicates;
 }
 
 }  // namespace per::cpu

@@ -6,9 +6,9 @@
 
 #include "backend.h"
 #include "beta_schedule.h"
-#include "cpu/draw.h"
 #include "cpu/gather.h"
 #include "cpu/given_steps.h"
+#include "cpu/last_batch.h"
 #include "cpu/replay_state.h"
 #include "cpu/step_writer.h"
 #include "fields.h"
@@ -85,8 +85,10 @@ class CpuReplayBackend : public ReplayBackend {
     int64_t batches_ = 0;  // drawn; with the seed the whole random state
     BetaSchedule beta_;
 
+    LastBatch last_batch_;
+
     // Kept from call to call.
-    LiveDraw draw_;
+    BatchAges ages_;  // of the rows that write_windows() wrote
     std::vector<GatherRow> gather_rows_;
     std::vector<GivenValues> given_;
     std::vector<int64_t> slots_;

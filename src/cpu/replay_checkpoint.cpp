@@ -33,8 +33,28 @@ void for_each_counter(Counters& counters, Visit visit) {
     visit(counters.dropped);
     visit(counters.episodes);
     visit(counters.cuts);
+    visit(counters.updates);
     visit(counters.stale_updates);
     visit(counters.rejected_updates);
+}
+
+void save_figures(CheckpointWriter& writer, const BatchFigures& figures) {
+    writer.number(figures.size);
+    writer.number(figures.max_age);
+    writer.number(figures.mean_age);
+    writer.number(figures.effective_size);
+    writer.number(figures.duplicates);
+}
+
+BatchFigures read_figures(CheckpointReader& reader) {
+    constexpr int64_t most = std::numeric_limits<int64_t>::max();
+    BatchFigures figures;
+    figures.size = reader.number<int64_t>(0, most);
+    figures.max_age = reader.number<int64_t>(0, most);
+    figures.mean_age = reader.number<double>(0.0, static_cast<double>(figures.max_age));
+    figures.effective_size = reader.number<double>(0.0, std::numeric_limits<double>::max());
+    figures.duplicates = reader.number<double>(0.0, 1.0);
+    return figures;
 }
 
 bool can_be(const Lane& lane, const WindowRules& rules) {
@@ -104,6 +124,7 @@ void CpuReplayBackend::save(CheckpointWriter& writer) {
     writer.number(scale.largest_ever);
     writer.number(scale.tree_scale);
     writer.number(scale.tree_rescales_below);
+    save_figures(writer, last_batch_.figures(state_.priorities.tree().kernels().power));
     for (const Lane& lane : state_.lanes) {
         writer.number(lane.head);
         writer.number(lane.first);
@@ -131,6 +152,7 @@ void CpuReplayBackend::restore(CheckpointReader& reader) {
     scale.largest_ever = reader.number<float>(1.0f, std::numeric_limits<float>::max());
     scale.tree_scale = reader.number<int32_t>();
     scale.tree_rescales_below = reader.number<uint64_t>();
+    last_batch_.restore(read_figures(reader));
     for (Lane& lane : state_.lanes) lane = read_lane(reader, state_.rules);
     reader.check_seal();
     for_each_array(state_, [&](auto* array, int64_t bytes) {

@@ -27,7 +27,17 @@ def invalid(message):
     return Refused("InvalidArgument", message)
 
 
-COUNTERS = ("added", "dropped", "episodes", "cuts", "samples", "beta_step", "stale_updates", "rejected_updates")
+COUNTERS = (
+    "added",
+    "dropped",
+    "episodes",
+    "cuts",
+    "samples",
+    "beta_step",
+    "updates",
+    "stale_updates",
+    "rejected_updates",
+)
 
 
 DEFAULTS = {
@@ -319,6 +329,7 @@ class NaiveReplay:
             elif id == -1 or not self.may_be_drawn(id):
                 self.counters["stale_updates"] += 1
             else:
+                self.counters["updates"] += 1
                 accepted[id] = p
         for id, p in accepted.items():
             _, _, episode, place = self.find(id)

@@ -7,11 +7,11 @@ import contextlib
 import numpy as np
 import per
 import pytest
-from naive_replay import NaiveReplay, Refused
+from naive_replay import COUNTERS, NaiveReplay, Refused
 from per import _library
 from per._library import ffi, lib
 
-COUNTED = ("added", "dropped", "episodes", "cuts", "samples", "beta_step", "stale_updates", "rejected_updates")
+COUNTED = COUNTERS
 
 DESCRIBED = ("capacity", "live", "total", "max_priority", "beta", "alpha", "gamma")
 PLAIN_OUTPUTS = (

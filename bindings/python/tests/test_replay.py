@@ -272,6 +272,24 @@ def test_stats_have_every_field_of_the_header():
         stats.live = 3
 
 
+def test_stats_go_to_a_tensorboard_writer_in_one_call():
+    class Writer:
+        def __init__(self):
+            self.scalars = {}
+
+        def add_scalar(self, tag, scalar_value, global_step=None):
+            self.scalars[tag] = (scalar_value, global_step)
+
+    buffer, writer = filled(), Writer()
+    buffer.sample(20, scheme="systematic")
+    buffer.stats().log_to(writer, 7)
+    assert writer.scalars["replay/live"] == (10.0, 7)
+    assert writer.scalars["replay/last_duplicates"] == (0.5, 7)
+    assert writer.scalars["replay/last_effective_size"] == (pytest.approx(20), 7)
+    assert all(type(value) is float for value, _ in writer.scalars.values())
+    assert list(buffer.stats().scalars("a ")) == [f"a {name}" for name in vars(buffer.stats())]
+
+
 def test_clear_empties_the_buffer_and_ids_go_on():
     buffer = filled()
     buffer.clear()

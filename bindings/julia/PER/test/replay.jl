@@ -114,6 +114,13 @@ end
     counted = stats(buffer)
     @test (counted.live, counted.added, counted.cuts, counted.episodes, counted.samples) == (5, 5, 1, 1, 1)
     @test counted.total ≈ 5 && counted.max_priority == 1
+    # One of five strata each: all transitions, the oldest of five steps and an end ago.
+    sample!(buffer, 5; scheme = :systematic)
+    update_priorities!(buffer, [0, 1], [1, 2])
+    counted = stats(buffer)
+    @test (counted.last_batch_size, counted.last_max_age, counted.updates) == (5, 5, 2)
+    @test counted.last_mean_age ≈ (5 + 4 + 3 + 2 + 0) / 5 && counted.last_effective_size ≈ 5
+    @test counted.last_duplicates == 0
 end
 
 @testset "clear! empties the buffer and ids go on" begin

@@ -1,0 +1,124 @@
+/* What per_replay_stats() says of updates and of the last batch, by hand. */
+#include "replay_check.h"
+
+static per_sample_options systematic(double beta) {
+    per_sample_options options;
+    CHECK_OK(per_sample_options_init(&options, sizeof options));
+    options.scheme = PER_SYSTEMATIC;
+    options.normalize_weights = PER_NONE;
+    options.beta = beta;
+    return options;
+}
+
+static void before_the_first_batch(void) {
+    per_replay_options options = replay_options(10, 1);
+    per_replay* replay = create_replay(&options);
+    per_replay_statistics stats = stats_of(replay);
+    CHECK(stats.updates == 0 && stats.last_batch_size == 0 && stats.last_max_age == 0 && stats.last_mean_age == 0);
+    CHECK(stats.last_effective_size == 0 && stats.last_duplicates == 0);
+    per_replay_free(replay);
+}
+
+/* Priorities 1, 1, 2, 4 in a systematic batch of 8: one, one, two and four draws. With beta 1 the raw weights are
+ * (4 P)^-1 = 2, 2, 1, 1, 1/2 four times: their sum is 8, that of their squares 11. */
+static void a_batch_by_hand(void) {
+    const int64_t ids[4] = {0, 1, 2, 3};
+    const float priorities[4] = {1, 1, 2, 4};
+    static rows drawn;
+    per_replay_options options = replay_options(10, 1);
+    per_sample_options how = systematic(1);
+    per_replay* replay;
+    per_replay_statistics stats, later;
+    options.alpha = 1;
+    replay = create_replay(&options);
+    add_full(replay, 0, 0, 0, GOES_ON, 1);
+    add_full(replay, 0, 1, 0, TERMINATED, 2); /* row 2 is its final observation */
+    add_full(replay, 0, 3, 0, GOES_ON, 4);
+    add_full(replay, 0, 4, 0, GOES_ON, 5);
+    CHECK_LIVE(replay, 0, 1, 3, 4);
+    {
+        const int64_t live[4] = {0, 1, 3, 4};
+        CHECK_OK(per_replay_set_priorities(replay, 4, live, priorities, NULL));
+    }
+    CHECK(stats_of(replay).updates == 4);
+    fill_rows(&drawn);
+    drawn.batch.weights = NULL;
+    CHECK_OK(per_replay_sample(replay, &how, 8, &drawn.batch, NULL));
+    stats = stats_of(replay);
+    CHECK(stats.last_batch_size == 8);
+    CHECK(stats.last_effective_size == 64.0 / 11.0);
+    CHECK(stats.last_duplicates == 0.5);
+    /* The newest row is 4: ages are 4, 3, 1 twice and 0 four times. */
+    CHECK(stats.last_max_age == 4 && stats.last_mean_age == 9.0 / 8.0);
+
+    /* They stay as they were at the draw, whatever changes after it, and after calls that fail. */
+    CHECK_OK(per_replay_set_priorities(replay, 2, ids, priorities + 2, NULL));
+    CHECK_OK(per_replay_set_alpha(replay, 0, NULL));
+    add_step(replay, 0, 5, 0);
+    how.scheme = PER_WITHOUT_REPLACEMENT;
+    CHECK(per_replay_sample(replay, &how, 7, &drawn.batch, NULL) == PER_ERROR_INVALID_ARGUMENT);
+    CHECK_OK(per_replay_clear(replay, NULL));
+    CHECK(per_replay_sample(replay, NULL, 8, &drawn.batch, NULL) == PER_ERROR_EMPTY);
+    later = stats_of(replay);
+    CHECK(later.last_batch_size == 8 && later.last_effective_size == stats.last_effective_size);
+    CHECK(later.last_max_age == 4 && later.last_mean_age == 9.0 / 8.0 && later.last_duplicates == 0.5);
+    CHECK(later.updates == 6);
+    per_replay_free(replay);
+}
+
+/* A failing draw without replacement by priority is found out only while drawing. */
+static void a_call_that_fails_late_leaves_the_last_batch(void) {
+    const int64_t ids[2] = {0, 1};
+    const float zeros[2] = {0, 0};
+    static rows drawn;
+    per_replay_options options = replay_options(10, 1);
+    per_sample_options how = systematic(0);
+    per_replay* replay = create_replay(&options);
+    per_replay_statistics stats;
+    for (int t = 0; t < 3; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    fill_rows(&drawn);
+    CHECK_OK(per_replay_sample(replay, &how, 6, &drawn.batch, NULL));
+    CHECK_OK(per_replay_set_priorities(replay, 2, ids, zeros, NULL));
+    how.scheme = PER_WITHOUT_REPLACEMENT;
+    CHECK(per_replay_sample(replay, &how, 2, &drawn.batch, NULL) == PER_ERROR_INVALID_ARGUMENT);
+    stats = stats_of(replay);
+    CHECK(stats.last_batch_size == 6 && stats.last_effective_size == 6 && stats.last_duplicates == 0.5);
+    CHECK(stats.last_max_age == 2 && stats.last_mean_age == 1);
+    CHECK_OK(per_replay_sample(replay, &how, 1, &drawn.batch, NULL));
+    stats = stats_of(replay);
+    CHECK(stats.last_batch_size == 1 && stats.last_effective_size == 1 && stats.last_duplicates == 0);
+    CHECK(stats.last_max_age == 0);
+    per_replay_free(replay);
+}
+
+/* Ages are counted in rows of the transition's own lane. */
+static void ages_of_several_environments(void) {
+    static rows drawn;
+    per_replay_options options = replay_options(30, 3);
+    per_sample_options how = systematic(0);
+    per_replay* replay = create_replay(&options);
+    per_replay_statistics stats;
+    int64_t t, i, sum = 0, largest = 0;
+    for (t = 0; t < 25; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    for (t = 0; t < 4; ++t) add_full(replay, 2, (float)t, 0, GOES_ON, (float)t + 1);
+    fill_rows(&drawn);
+    CHECK_OK(per_replay_sample(replay, &how, 39, &drawn.batch, NULL));
+    for (i = 0; i < 39; ++i) {
+        const int64_t newest = drawn.ids[i] % 3 == 0 ? 24 * 3 : 3 * 3 + 2;
+        const int64_t age = (newest - drawn.ids[i]) / 3;
+        sum += age;
+        if (age > largest) largest = age;
+    }
+    stats = stats_of(replay);
+    CHECK(largest == 8); /* rows 16 to 24 of environment 0 are there, and one waits */
+    CHECK(stats.last_max_age == largest && stats.last_mean_age == (double)sum / 39);
+    per_replay_free(replay);
+}
+
+int main(void) {
+    before_the_first_batch();
+    a_batch_by_hand();
+    a_call_that_fails_late_leaves_the_last_batch();
+    ages_of_several_environments();
+    return 0;
+}
