@@ -193,7 +193,7 @@ std::string text(Element element) {
 std::string range_text(int32_t dtype) {
     return with_element_type(dtype, []<class Element>(std::type_identity<Element>) -> std::string {
         using Limits = std::conditional_t<std::is_arithmetic_v<Element>, std::numeric_limits<Element>, Element>;
-        return text(Limits::lowest()) + " to " + text(Limits::max());
+        return text(Limits::lowest()) + " .. " + text(Limits::max());
     });
 }
 
@@ -214,14 +214,14 @@ std::string place_text(const per_array& array, int64_t element) {
     const std::string value = with_element_type(array.dtype, [&]<class From>(std::type_identity<From>) {
         return text(static_cast<const From*>(array.data)[element]);
     });
-    refuse(std::string(argument) + place_text(array, element) + " is " + value + "; " + range_text(to_dtype) + " (" +
-           dtype_name(to_dtype) + ") is allowed");
+    refuse(std::string(argument) + place_text(array, element) + " is " + value + ": allowed are " +
+           range_text(to_dtype) + " (" + dtype_name(to_dtype) + ")");
 }
 
 void check_dtype(std::string_view argument, int32_t dtype) {
     if (is_dtype(dtype)) return;
-    refuse(std::string(argument) + ".dtype is " + std::to_string(dtype) + "; " + std::to_string(PER_BOOL) + " to " +
-           std::to_string(PER_FLOAT64) + " is allowed");
+    refuse(std::string(argument) + ".dtype is " + std::to_string(dtype) + ": allowed are " + std::to_string(PER_BOOL) +
+           " .. " + std::to_string(PER_FLOAT64));
 }
 
 }  // namespace
@@ -230,15 +230,15 @@ int64_t check_array(std::string_view argument, const per_array& array, const Ent
     check_dtype(argument, array.dtype);
     if (array.shape == nullptr) return 1;
     if (array.ndim < 0 || array.ndim > max_array_ndim) {
-        refuse(std::string(argument) + ".ndim is " + std::to_string(array.ndim) + "; 0 to " +
-               std::to_string(max_array_ndim) + " is allowed");
+        refuse(std::string(argument) + ".ndim is " + std::to_string(array.ndim) + ": allowed are 0 .. " +
+               std::to_string(max_array_ndim));
     }
     const std::span<const int64_t> given(array.shape, static_cast<size_t>(array.ndim));
     const auto is_given = [&](const Shape& shape) { return shape == given; };
     if (any_shape(entries, 1, is_given)) return 1;
     if (entries.stack > 1 && any_shape(entries, entries.stack, is_given)) return entries.stack;
-    refuse(std::string(argument) + " has shape " + tuple_text(given) + "; " +
-           tuple_text(expected_shape(entries, given.size())) + " is expected");
+    refuse(std::string(argument) + " has shape " + tuple_text(given) + ": expected is " +
+           tuple_text(expected_shape(entries, given.size())));
 }
 
 bool can_cast(int32_t from_dtype, int32_t to_dtype) {
@@ -248,8 +248,8 @@ bool can_cast(int32_t from_dtype, int32_t to_dtype) {
 void check_cast(std::string_view argument, int32_t from_dtype, int32_t to_dtype) {
     check_dtype(argument, from_dtype);
     if (can_cast(from_dtype, to_dtype)) return;
-    refuse(std::string(argument) + " has dtype " + dtype_name(from_dtype) + "; " + dtype_name(to_dtype) +
-           " or what casts to it by the same_kind rule is allowed");
+    refuse(std::string(argument) + " has dtype " + dtype_name(from_dtype) + ": allowed are " + dtype_name(to_dtype) +
+           " and what casts to it by the same_kind rule");
 }
 
 void cast(std::string_view argument, const per_array& from, int32_t to_dtype, void* to, const CastSize& size) {

@@ -28,8 +28,8 @@ constexpr std::string_view reserved_names[] = {"reward",   "terminated", "trunca
 void check_range(const std::string& argument, int64_t value, int64_t least, int64_t most) {
     if (value >= least && value <= most) return;
     const std::string allowed =
-        least == most ? std::to_string(least) : std::to_string(least) + " to " + std::to_string(most);
-    refuse(argument + " is " + std::to_string(value) + "; " + allowed + " is allowed");
+        least == most ? "is " + std::to_string(least) : "are " + std::to_string(least) + " .. " + std::to_string(most);
+    refuse(argument + " is " + std::to_string(value) + ": allowed " + allowed);
 }
 
 bool is_letter(char c) {
@@ -47,18 +47,18 @@ std::string quoted(std::string_view name) {
 }
 
 std::string checked_name(const std::string& argument, const char* given) {
-    constexpr const char* allowed = "1 to 63 letters, digits, '_' and '.' are allowed, the first no digit";
-    if (given == nullptr) refuse(argument + " is NULL; " + allowed);
+    constexpr const char* allowed = ": allowed are 1 to 63 letters, digits, '_' and '.', the first no digit";
+    if (given == nullptr) refuse(argument + " is NULL" + allowed);
     const std::string_view name(given, strnlen(given, max_name_length + 1));
-    if (name.size() > max_name_length) refuse(argument + " is " + quoted(name) + "...; " + allowed);
+    if (name.size() > max_name_length) refuse(argument + " is " + quoted(name) + "..." + allowed);
     bool good = !name.empty() && !is_digit(name.front());
     for (char c : name) good = good && (is_letter(c) || is_digit(c) || c == '_' || c == '.');
-    if (!good) refuse(argument + " is " + quoted(name) + "; " + allowed);
+    if (!good) refuse(argument + " is " + quoted(name) + allowed);
     for (std::string_view reserved : reserved_names) {
-        if (name == reserved) refuse(argument + " is " + quoted(name) + "; it is reserved");
+        if (name == reserved) refuse(argument + " is " + quoted(name) + ": it is reserved");
     }
     if (name.starts_with(next_prefix)) {
-        refuse(argument + " is " + quoted(name) + "; names that begin with \"next_\" are reserved");
+        refuse(argument + " is " + quoted(name) + ": names that begin with \"next_\" are reserved");
     }
     return std::string(name);
 }
@@ -85,14 +85,14 @@ Field checked_field(const std::string& argument, const per_field& given, int64_t
         check_range(argument + ".reserved[" + std::to_string(i) + "]", given.reserved[i], 0, 0);
     }
     if (given.ndim > 0 && given.shape == nullptr) {
-        refuse(argument + ".shape is NULL; with ndim " + std::to_string(given.ndim) + " it is required");
+        refuse(argument + ".shape is NULL: with ndim " + std::to_string(given.ndim) + " it is required");
     }
     field.elements = 1;
     for (int32_t axis = 0; axis < given.ndim; ++axis) {
         const int64_t length = given.shape[axis];
         if (length < 1) {
             refuse(argument + ".shape[" + std::to_string(axis) + "] is " + std::to_string(length) +
-                   "; 1 or more is allowed");
+                   ": allowed are 1 and above");
         }
         field.shape.push_back(length);
         field.elements = product(argument, field.elements, length);
@@ -113,7 +113,7 @@ Field checked_field(const std::string& argument, const per_field& given, int64_t
 Fields::Fields(const per_replay_options& options) {
     check_range("n_fields", options.n_fields, 1, max_fields);
     if (options.fields == nullptr) {
-        refuse("fields is NULL; with n_fields " + std::to_string(options.n_fields) + " it is required");
+        refuse("fields is NULL: with n_fields " + std::to_string(options.n_fields) + " it is required");
     }
     bool observed = false;
     fields_.reserve(static_cast<size_t>(options.n_fields));
@@ -122,7 +122,7 @@ Fields::Fields(const per_replay_options& options) {
         Field field = checked_field(argument, options.fields[i], options.frame_stack);
         for (int64_t other = 0; other < i; ++other) {
             if ((*this)[other].name == field.name) {
-                refuse(argument + ".name is " + quoted(field.name) + "; fields[" + std::to_string(other) +
+                refuse(argument + ".name is " + quoted(field.name) + ": fields[" + std::to_string(other) +
                        "] has that name");
             }
         }
@@ -133,7 +133,7 @@ Fields::Fields(const per_replay_options& options) {
         max_stack_ = std::max(max_stack_, field.stack);
         fields_.push_back(std::move(field));
     }
-    if (!observed) refuse("fields have no observation; at least one field of that role is required");
+    if (!observed) refuse("fields have no observation: at least one field of that role is required");
     described_.reserve(fields_.size());
     for (const Field& field : fields_) {
         described_.push_back({field.name.c_str(),

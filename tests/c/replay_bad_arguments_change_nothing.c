@@ -139,10 +139,10 @@ static void add_arrays(void) {
         good = *arrays[i] = array_of(numbers, PER_FLOAT64);
         arrays[i]->shape = three;
         arrays[i]->ndim = 1;
-        check_refused_with(&given.steps, NULL, names[i], " has shape (3,); (2,)");
+        check_refused_with(&given.steps, NULL, names[i], " has shape (3,): expected is (2,)");
         arrays[i]->shape = two_two;
         arrays[i]->ndim = 2;
-        check_refused_with(&given.steps, NULL, names[i], " has shape (2, 2); (1, 2)");
+        check_refused_with(&given.steps, NULL, names[i], " has shape (2, 2): expected is (1, 2)");
         arrays[i]->ndim = 0;
         check_refused(&given.steps, NULL, names[i]);
         arrays[i]->ndim = -1;

@@ -154,9 +154,9 @@ TEST(Cast, the_same_kind_rule_is_numpys) {
 
 TEST(Cast, a_refused_pair_names_argument_and_dtypes) {
     EXPECT_EQ(refusal([] { check_cast("action", PER_FLOAT64, PER_INT64); }),
-              "action has dtype float64; int64 or what casts to it by the same_kind rule is allowed");
-    EXPECT_EQ(refusal([] { check_cast("action", 13, PER_INT64); }), "action.dtype is 13; 0 to 12 is allowed");
-    EXPECT_EQ(refusal([] { check_cast("action", -1, PER_INT64); }), "action.dtype is -1; 0 to 12 is allowed");
+              "action has dtype float64: allowed are int64 and what casts to it by the same_kind rule");
+    EXPECT_EQ(refusal([] { check_cast("action", 13, PER_INT64); }), "action.dtype is 13: allowed are 0 .. 12");
+    EXPECT_EQ(refusal([] { check_cast("action", -1, PER_INT64); }), "action.dtype is -1: allowed are 0 .. 12");
 }
 
 TEST(Cast, names_and_sizes_are_numpys) {
@@ -196,12 +196,12 @@ template <class To>
 void expect_limits_are_kept(int32_t to_dtype) {
     constexpr auto least = std::numeric_limits<To>::min();
     constexpr auto most = std::numeric_limits<To>::max();
-    const std::string range = std::to_string(least) + " to " + std::to_string(most) + " (" + dtype_name(to_dtype) + ")";
+    const std::string range = std::to_string(least) + " .. " + std::to_string(most) + " (" + dtype_name(to_dtype) + ")";
     EXPECT_EQ((cast_one<To>(PER_UINT64, static_cast<uint64_t>(most), to_dtype)), most);
     if constexpr (sizeof(To) < 8 || std::is_signed_v<To>) {
         const uint64_t beyond = static_cast<uint64_t>(most) + 1;
         EXPECT_EQ(refusal_of_one(PER_UINT64, beyond, to_dtype),
-                  "x[0] is " + std::to_string(beyond) + "; " + range + " is allowed");
+                  "x[0] is " + std::to_string(beyond) + ": allowed are " + range);
     }
     if constexpr (std::is_signed_v<To>) {
         EXPECT_EQ((cast_one<To>(PER_INT64, static_cast<int64_t>(most), to_dtype)), most);
@@ -209,7 +209,7 @@ void expect_limits_are_kept(int32_t to_dtype) {
         if constexpr (sizeof(To) < 8) {
             const int64_t beyond = static_cast<int64_t>(least) - 1;
             EXPECT_EQ(refusal_of_one(PER_INT64, beyond, to_dtype),
-                      "x[0] is " + std::to_string(beyond) + "; " + range + " is allowed");
+                      "x[0] is " + std::to_string(beyond) + ": allowed are " + range);
         }
     }
 }
@@ -225,7 +225,7 @@ TEST(Cast, integers_out_of_range_are_refused) {
     expect_limits_are_kept<int64_t>(PER_INT64);
     // Same width, other sign.
     EXPECT_EQ((cast_one<int8_t>(PER_UINT8, uint8_t{127}, PER_INT8)), 127);
-    EXPECT_EQ(refusal_of_one(PER_UINT8, uint8_t{128}, PER_INT8), "x[0] is 128; -128 to 127 (int8) is allowed");
+    EXPECT_EQ(refusal_of_one(PER_UINT8, uint8_t{128}, PER_INT8), "x[0] is 128: allowed are -128 .. 127 (int8)");
 }
 
 // ---------------------------------------------------------------------------------------------------------- floats
@@ -246,14 +246,14 @@ TEST(Cast, a_finite_number_that_would_become_infinite_is_refused) {
     const double first_beyond = most + 0x1p103;
     EXPECT_EQ((cast_one<float>(PER_FLOAT64, std::nextafter(first_beyond, 0), PER_FLOAT32)), static_cast<float>(most));
     EXPECT_EQ(refusal_of_one(PER_FLOAT64, -1e300, PER_FLOAT32),
-              "x[0] is -1e+300; -3.4028235e+38 to 3.4028235e+38 (float32) is allowed");
+              "x[0] is -1e+300: allowed are -3.4028235e+38 .. 3.4028235e+38 (float32)");
     EXPECT_NE(refusal_of_one(PER_FLOAT64, first_beyond, PER_FLOAT32), "");
     // float16: largest 65504, last place 32.
     EXPECT_EQ((cast_one<uint16_t>(PER_FLOAT32, 65519.996f, PER_FLOAT16)), 0x7bff);
     EXPECT_EQ(refusal_of_one(PER_FLOAT32, 65520.0f, PER_FLOAT16),
-              "x[0] is 65520; -65504 to 65504 (float16) is allowed");
+              "x[0] is 65520: allowed are -65504 .. 65504 (float16)");
     EXPECT_EQ(refusal_of_one(PER_INT32, int32_t{-65520}, PER_FLOAT16),
-              "x[0] is -65520; -65504 to 65504 (float16) is allowed");
+              "x[0] is -65520: allowed are -65504 .. 65504 (float16)");
     EXPECT_EQ((cast_one<uint16_t>(PER_INT32, int32_t{-65519}, PER_FLOAT16)), 0xfbff);
     // bfloat16: largest (2 - 2^-7) 2^127; half a last place more is (2 - 2^-8) 2^127.
     EXPECT_EQ((cast_one<uint16_t>(PER_FLOAT64, std::nextafter(0x1.ffp127, 0), PER_BFLOAT16)), 0x7f7f);
@@ -345,15 +345,16 @@ TEST(Cast, the_place_of_a_value_follows_the_shape) {
         cast("observation", per_array{values, given_shape, ndim, dtype}, PER_UINT8, to, {.entries = 2, .elements = 3});
     };
     EXPECT_EQ(refusal([&] { cast_all(shape, 2, PER_UINT32); }),
-              "observation[1, 1] is 256; 0 to 255 (uint8) is allowed");
-    EXPECT_EQ(refusal([&] { cast_all(nullptr, 0, PER_UINT32); }), "observation[4] is 256; 0 to 255 (uint8) is allowed");
+              "observation[1, 1] is 256: allowed are 0 .. 255 (uint8)");
+    EXPECT_EQ(refusal([&] { cast_all(nullptr, 0, PER_UINT32); }),
+              "observation[4] is 256: allowed are 0 .. 255 (uint8)");
     const double scalar = 1e39;
     EXPECT_EQ(refusal([&] {
                   float single;
                   cast("reward", per_array{&scalar, shape, 0, PER_FLOAT64}, PER_FLOAT32, &single,
                        {.entries = 1, .elements = 1});
               }),
-              "reward is 1e+39; -3.4028235e+38 to 3.4028235e+38 (float32) is allowed");
+              "reward is 1e+39: allowed are -3.4028235e+38 .. 3.4028235e+38 (float32)");
 }
 
 TEST(Cast, masked_entries_are_neither_read_nor_written) {
@@ -444,16 +445,16 @@ TEST(CheckArray, axes_of_one_may_be_left_out) {
 }
 
 TEST(CheckArray, other_shapes_are_refused) {
-    EXPECT_EQ(shape_refusal({4, 83, 84}, 1, 8, {84, 84}), "observation has shape (4, 83, 84); (8, 84, 84) is expected");
-    EXPECT_EQ(shape_refusal({84}, 1, 8, {84}), "observation has shape (84,); (8, 84) is expected");
-    EXPECT_EQ(shape_refusal({84}, 5, 1, {84}), "observation has shape (84,); (5, 84) is expected");
-    EXPECT_EQ(shape_refusal({8, 84}, 5, 8, {84}), "observation has shape (8, 84); (5, 8, 84) is expected");
-    EXPECT_EQ(shape_refusal({5, 84}, 5, 8, {84}), "observation has shape (5, 84); (5, 8, 84) is expected");
-    EXPECT_EQ(shape_refusal({2, 8, 84}, 1, 8, {84}), "observation has shape (2, 8, 84); (1, 8, 84) is expected");
-    EXPECT_EQ(shape_refusal({3}, 1, 1, {}), "observation has shape (3,); (1,) is expected");
-    EXPECT_EQ(shape_refusal({}, 1, 1, {84}), "observation has shape (); (84,) is expected");
-    EXPECT_EQ(shape_refusal({84, 8}, 1, 8, {84}), "observation has shape (84, 8); (8, 84) is expected");
-    EXPECT_EQ(shape_refusal({-8, 84}, 1, 8, {84}), "observation has shape (-8, 84); (8, 84) is expected");
+    EXPECT_EQ(shape_refusal({4, 83, 84}, 1, 8, {84, 84}), "observation has shape (4, 83, 84): expected is (8, 84, 84)");
+    EXPECT_EQ(shape_refusal({84}, 1, 8, {84}), "observation has shape (84,): expected is (8, 84)");
+    EXPECT_EQ(shape_refusal({84}, 5, 1, {84}), "observation has shape (84,): expected is (5, 84)");
+    EXPECT_EQ(shape_refusal({8, 84}, 5, 8, {84}), "observation has shape (8, 84): expected is (5, 8, 84)");
+    EXPECT_EQ(shape_refusal({5, 84}, 5, 8, {84}), "observation has shape (5, 84): expected is (5, 8, 84)");
+    EXPECT_EQ(shape_refusal({2, 8, 84}, 1, 8, {84}), "observation has shape (2, 8, 84): expected is (1, 8, 84)");
+    EXPECT_EQ(shape_refusal({3}, 1, 1, {}), "observation has shape (3,): expected is (1,)");
+    EXPECT_EQ(shape_refusal({}, 1, 1, {84}), "observation has shape (): expected is (84,)");
+    EXPECT_EQ(shape_refusal({84, 8}, 1, 8, {84}), "observation has shape (84, 8): expected is (8, 84)");
+    EXPECT_EQ(shape_refusal({-8, 84}, 1, 8, {84}), "observation has shape (-8, 84): expected is (8, 84)");
 }
 
 TEST(CheckArray, stacked_frames_are_told_from_single_ones) {
@@ -466,8 +467,8 @@ TEST(CheckArray, stacked_frames_are_told_from_single_ones) {
     EXPECT_EQ(frames_of({4, 4, 4}, 1, 4, {4}, 4), 4);
     EXPECT_EQ(frames_of({4}, 1, 4, {}, 4), 1);
     EXPECT_EQ(frames_of({4}, 1, 1, {}, 4), 4);
-    EXPECT_EQ(shape_refusal({8, 3, 84}, 1, 8, {84}, 4), "observation has shape (8, 3, 84); (1, 8, 84) is expected");
-    EXPECT_EQ(shape_refusal({8, 4, 84}, 1, 8, {84}), "observation has shape (8, 4, 84); (1, 8, 84) is expected");
+    EXPECT_EQ(shape_refusal({8, 3, 84}, 1, 8, {84}, 4), "observation has shape (8, 3, 84): expected is (1, 8, 84)");
+    EXPECT_EQ(shape_refusal({8, 4, 84}, 1, 8, {84}), "observation has shape (8, 4, 84): expected is (1, 8, 84)");
 }
 
 TEST(CheckArray, a_missing_shape_is_trusted_and_a_bad_ndim_or_dtype_refused) {
@@ -476,15 +477,15 @@ TEST(CheckArray, a_missing_shape_is_trusted_and_a_bad_ndim_or_dtype_refused) {
     EXPECT_EQ(refusal([&] {
                   check_array("x", per_array{nullptr, shape, 17, PER_UINT8}, {5, 8, {}, 4});
               }),
-              "x.ndim is 17; 0 to 16 is allowed");
+              "x.ndim is 17: allowed are 0 .. 16");
     EXPECT_EQ(refusal([&] {
                   check_array("x", per_array{nullptr, shape, -1, PER_UINT8}, {5, 8, {}, 4});
               }),
-              "x.ndim is -1; 0 to 16 is allowed");
+              "x.ndim is -1: allowed are 0 .. 16");
     EXPECT_EQ(refusal([&] {
                   check_array("x", per_array{nullptr, nullptr, 0, 13}, {5, 8, {}, 4});
               }),
-              "x.dtype is 13; 0 to 12 is allowed");
+              "x.dtype is 13: allowed are 0 .. 12");
 }
 
 }  // namespace

@@ -130,32 +130,32 @@ TEST(Fields, good_names_are_accepted) {
 }
 
 TEST(Fields, bad_names_are_refused) {
-    const std::string allowed = "1 to 63 letters, digits, '_' and '.' are allowed, the first no digit";
-    EXPECT_EQ(refusal_of_name(nullptr), "fields[1].name is NULL; " + allowed);
-    EXPECT_EQ(refusal_of_name(""), "fields[1].name is \"\"; " + allowed);
-    EXPECT_EQ(refusal_of_name("0a"), "fields[1].name is \"0a\"; " + allowed);
-    EXPECT_EQ(refusal_of_name("a b"), "fields[1].name is \"a b\"; " + allowed);
-    EXPECT_EQ(refusal_of_name("a\nb\xc3\xa4"), "fields[1].name is \"a?b??\"; " + allowed);
+    const std::string allowed = ": allowed are 1 to 63 letters, digits, '_' and '.', the first no digit";
+    EXPECT_EQ(refusal_of_name(nullptr), "fields[1].name is NULL" + allowed);
+    EXPECT_EQ(refusal_of_name(""), "fields[1].name is \"\"" + allowed);
+    EXPECT_EQ(refusal_of_name("0a"), "fields[1].name is \"0a\"" + allowed);
+    EXPECT_EQ(refusal_of_name("a b"), "fields[1].name is \"a b\"" + allowed);
+    EXPECT_EQ(refusal_of_name("a\nb\xc3\xa4"), "fields[1].name is \"a?b??\"" + allowed);
     const std::string too_long(64, 'a');
-    EXPECT_EQ(refusal_of_name(too_long.c_str()), "fields[1].name is \"" + too_long + "\"...; " + allowed);
+    EXPECT_EQ(refusal_of_name(too_long.c_str()), "fields[1].name is \"" + too_long + "\"..." + allowed);
 }
 
 TEST(Fields, reserved_names_are_refused) {
     for (std::string name : {"reward", "terminated", "truncated", "weights", "ids", "discount", "mask", "n_steps",
                              "priorities", "probabilities"}) {
-        EXPECT_EQ(refusal_of_name(name.c_str()), "fields[1].name is \"" + name + "\"; it is reserved");
+        EXPECT_EQ(refusal_of_name(name.c_str()), "fields[1].name is \"" + name + "\": it is reserved");
     }
     EXPECT_EQ(refusal_of_name("next_action"),
-              "fields[1].name is \"next_action\"; names that begin with \"next_\" are reserved");
+              "fields[1].name is \"next_action\": names that begin with \"next_\" are reserved");
 }
 
 TEST(Fields, names_are_unique) {
     EXPECT_EQ(refusal({field("observation"), field("action"), field("action")}),
-              "fields[2].name is \"action\"; fields[1] has that name");
+              "fields[2].name is \"action\": fields[1] has that name");
 }
 
 TEST(Fields, one_observation_is_required) {
-    EXPECT_EQ(refusal({field("action")}), "fields have no observation; at least one field of that role is required");
+    EXPECT_EQ(refusal({field("action")}), "fields have no observation: at least one field of that role is required");
 }
 
 TEST(Fields, numbers_out_of_range_are_refused) {
@@ -164,35 +164,35 @@ TEST(Fields, numbers_out_of_range_are_refused) {
         change(given);
         return refusal({given});
     };
-    EXPECT_EQ(changed([](per_field& f) { f.ndim = -1; }), "fields[0].ndim is -1; 0 to 8 is allowed");
-    EXPECT_EQ(changed([](per_field& f) { f.ndim = 9; }), "fields[0].ndim is 9; 0 to 8 is allowed");
-    EXPECT_EQ(changed([](per_field& f) { f.dtype = -1; }), "fields[0].dtype is -1; 0 to 12 is allowed");
-    EXPECT_EQ(changed([](per_field& f) { f.dtype = 13; }), "fields[0].dtype is 13; 0 to 12 is allowed");
-    EXPECT_EQ(changed([](per_field& f) { f.role = -1; }), "fields[0].role is -1; 0 to 3 is allowed");
-    EXPECT_EQ(changed([](per_field& f) { f.role = 4; }), "fields[0].role is 4; 0 to 3 is allowed");
-    EXPECT_EQ(changed([](per_field& f) { f.stack = -1; }), "fields[0].stack is -1; 0 to 64 is allowed");
-    EXPECT_EQ(changed([](per_field& f) { f.stack = 65; }), "fields[0].stack is 65; 0 to 64 is allowed");
-    EXPECT_EQ(changed([](per_field& f) { f.reserved[1] = 7; }), "fields[0].reserved[1] is 7; 0 is allowed");
+    EXPECT_EQ(changed([](per_field& f) { f.ndim = -1; }), "fields[0].ndim is -1: allowed are 0 .. 8");
+    EXPECT_EQ(changed([](per_field& f) { f.ndim = 9; }), "fields[0].ndim is 9: allowed are 0 .. 8");
+    EXPECT_EQ(changed([](per_field& f) { f.dtype = -1; }), "fields[0].dtype is -1: allowed are 0 .. 12");
+    EXPECT_EQ(changed([](per_field& f) { f.dtype = 13; }), "fields[0].dtype is 13: allowed are 0 .. 12");
+    EXPECT_EQ(changed([](per_field& f) { f.role = -1; }), "fields[0].role is -1: allowed are 0 .. 3");
+    EXPECT_EQ(changed([](per_field& f) { f.role = 4; }), "fields[0].role is 4: allowed are 0 .. 3");
+    EXPECT_EQ(changed([](per_field& f) { f.stack = -1; }), "fields[0].stack is -1: allowed are 0 .. 64");
+    EXPECT_EQ(changed([](per_field& f) { f.stack = 65; }), "fields[0].stack is 65: allowed are 0 .. 64");
+    EXPECT_EQ(changed([](per_field& f) { f.reserved[1] = 7; }), "fields[0].reserved[1] is 7: allowed is 0");
     EXPECT_EQ(changed([](per_field& f) {
                   f.ndim = 2;
                   f.shape = nullptr;
               }),
-              "fields[0].shape is NULL; with ndim 2 it is required");
+              "fields[0].shape is NULL: with ndim 2 it is required");
     static const int64_t empty_axis[] = {84, 0};
     EXPECT_EQ(changed([](per_field& f) {
                   f.ndim = 2;
                   f.shape = empty_axis;
               }),
-              "fields[0].shape[1] is 0; 1 or more is allowed");
+              "fields[0].shape[1] is 0: allowed are 1 and above");
 }
 
 TEST(Fields, one_to_256_are_allowed) {
-    EXPECT_EQ(refusal({}), "n_fields is 0; 1 to 256 is allowed");
+    EXPECT_EQ(refusal({}), "n_fields is 0: allowed are 1 .. 256");
     std::vector<std::string> names;
     for (int i = 0; i < 257; ++i) names.push_back("observation." + std::to_string(i));
     std::vector<per_field> given;
     for (const std::string& name : names) given.push_back(field(name.c_str()));
-    EXPECT_EQ(refusal(given), "n_fields is 257; 1 to 256 is allowed");
+    EXPECT_EQ(refusal(given), "n_fields is 257: allowed are 1 .. 256");
     given.pop_back();
     EXPECT_EQ(refusal(given), "");
     per_replay_options without_array = options_of(given);
