@@ -1,0 +1,131 @@
+"""The programs in examples/python run: their short modes end well, with a full progress bar and a picture."""
+
+import importlib.util
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import per
+import pytest
+
+PROGRAMS = pathlib.Path(__file__).resolve().parents[3] / "examples" / "python"
+AGENTS = ("torch", "gymnasium")
+
+# Modules that a program needs, and what its last progress bar and its output say.
+SHORT_MODES = {
+    "cartpole_ppo": (AGENTS, "3/3", "greedy return"),
+    "blind_cliffwalk": ((), "15240/15240", r"linear +oracle: median of +\d+ updates for n = 8"),
+}
+
+
+def skip_without(*modules):
+    for module in (*modules, "matplotlib", "tqdm"):
+        pytest.importorskip(module)
+
+
+def module_of(name):
+    """A program as a module, to test its parts."""
+    spec = importlib.util.spec_from_file_location(name, PROGRAMS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # where dataclasses look for the module of their class
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(name, *arguments):
+    search = [str(pathlib.Path(per.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    return subprocess.run(
+        [sys.executable, PROGRAMS / f"{name}.py", *arguments],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, search))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("name", SHORT_MODES)
+def test_short_mode_runs_and_draws_a_picture(name, tmp_path):
+    modules, progress, says = SHORT_MODES[name]
+    skip_without(*modules)
+    picture = tmp_path / "picture.png"
+    result = run(name, "--short", "--seed", "1", "--picture", picture)
+    assert result.returncode == 0, result.stderr
+    assert progress in result.stderr
+    assert re.search(says, result.stdout), result.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+# ------------------------------------------------------------------------------------------------- Blind Cliffwalk
+
+
+@pytest.fixture(scope="module")
+def cliffwalk():
+    skip_without()
+    return module_of("blind_cliffwalk")
+
+
+def played(n_states):
+    """{(state, action): times seen} when every sequence of actions is played until it ends, one by one."""
+    times = {}
+    for sequence in range(2**n_states):
+        for state in range(n_states):
+            action = sequence >> state & 1
+            times[state, action] = times.get((state, action), 0) + 1
+            if action != state % 2:
+                break
+    return times
+
+
+def test_memory_holds_every_sequence_until_its_end(cliffwalk):
+    memory = cliffwalk.remember(5, np.random.default_rng(0))
+    assert len(memory.state) == 2**6 - 2
+    assert memory.reward.sum() == 1 and memory.terminated.sum() == 2**5
+    pairs = list(zip(memory.state.tolist(), memory.action.tolist(), strict=True))
+    assert {pair: pairs.count(pair) for pair in pairs} == played(5)
+    # After an end comes a first state, otherwise the next state.
+    following = np.where(memory.terminated, 0, memory.next_state)[:-1]
+    np.testing.assert_array_equal(memory.state[1:], following)
+
+
+def test_true_values_leave_no_td_error(cliffwalk):
+    for is_linear in (False, True):
+        values = cliffwalk.Values(4, is_linear, np.random.default_rng(0))
+        values.weights, values.biases = values.truth.tolist(), [0.0, 0.0]
+        assert values.truth[3, 1] == 1 and values.truth[0, 0] == 0.75**3 and values.truth[:, 0].tolist()[1::2] == [0, 0]
+        assert values.error() == 0
+        assert all(abs(values.td_error(state, action)) < 1e-15 for state in range(4) for action in range(2))
+
+
+@pytest.mark.parametrize("is_linear", [False, True])
+def test_oracle_finds_the_update_that_leaves_the_smallest_error(cliffwalk, is_linear):
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        values = cliffwalk.Values(4, is_linear, rng)
+        errors = {}
+        for pair in [(state, action) for state in range(4) for action in range(2)]:
+            other = cliffwalk.Values(4, is_linear, rng)
+            other.weights, other.biases = [list(row) for row in values.weights], list(values.biases)
+            other.learn(*pair)
+            errors[pair] = other.error()
+        oracle = cliffwalk.Oracle(values)
+        changes = oracle.changes(oracle.steps())
+        np.testing.assert_allclose(changes.ravel() / 8, np.array(list(errors.values())) - values.error(), atol=1e-12)
+        assert changes.min() < 0
+        assert oracle.draw() == min(errors, key=errors.get)
+
+
+def test_greedy_replays_the_largest_td_error_last_seen(cliffwalk):
+    memory = cliffwalk.remember(2, np.random.default_rng(0))
+    greedy = cliffwalk.Greedy(memory)
+    seen = []
+    for td_error in (0.1, -0.5, 0.2, 0.0, 0.3, 0.4):
+        seen.append(greedy.draw())
+        greedy.learned(td_error)
+    pairs = zip(memory.state.tolist(), memory.action.tolist(), strict=True)
+    assert sorted(seen) == sorted(pairs)  # each once, before any a second time
+    assert greedy.draw() == seen[1]
+    greedy.learned(0.25)
+    assert greedy.draw() == seen[5]
