@@ -16,7 +16,10 @@ AGENTS = ("torch", "gymnasium")
 
 # Modules that a program needs, and what its last progress bar and its output say.
 SHORT_MODES = {
+    "cartpole_dqn": (AGENTS, "600/600", "prioritized: solved 0 of 1"),
     "cartpole_ppo": (AGENTS, "3/3", "greedy return"),
+    "pendulum_sac": (AGENTS, "600/600", "not solved"),
+    "catch_rainbow": (AGENTS, "1600/1600", r"2,000 rows of 7,078 bytes, 14 MB; 56,470 bytes and 113 MB"),
     "blind_cliffwalk": ((), "15240/15240", r"linear +oracle: median of +\d+ updates for n = 8"),
 }
 
@@ -56,6 +59,12 @@ def test_short_mode_runs_and_draws_a_picture(name, tmp_path):
     assert progress in result.stderr
     assert re.search(says, result.stdout), result.stdout
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_sac_learns_from_uniform_draws_too(tmp_path):
+    skip_without(*AGENTS)
+    result = run("pendulum_sac", "--short", "--no-use-per", "--picture", tmp_path / "picture.png")
+    assert result.returncode == 0, result.stderr
 
 
 # ------------------------------------------------------------------------------------------------- Blind Cliffwalk
@@ -129,3 +138,25 @@ def test_greedy_replays_the_largest_td_error_last_seen(cliffwalk):
     assert greedy.draw() == seen[1]
     greedy.learned(0.25)
     assert greedy.draw() == seen[5]
+
+
+# ----------------------------------------------------------------------------------------------------------- Catch
+
+
+def test_catch_is_an_environment_and_its_balls_can_be_caught():
+    skip_without(*AGENTS)
+    from gymnasium.utils.env_checker import check_env
+
+    env = module_of("catch_rainbow").Catch()
+    check_env(env, skip_render_check=True)
+    for seed in range(50):
+        frame, _ = env.reset(seed=seed)
+        assert frame.max() == 255 and (frame == 128).sum() == 3 * 7 * 7
+        # 11 steps from one of 12 columns, reflected by the last of them, lead to the opposite one.
+        landing = 11 - env.column if env.direction else env.column
+        terminated = False
+        while not terminated:
+            action = 1 + np.sign(landing - env.paddle)
+            _, reward, terminated, truncated, _ = env.step(action)
+            assert not truncated
+        assert (env.column, reward) == (landing, 1.0)
