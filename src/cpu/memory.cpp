@@ -13,8 +13,6 @@ namespace {
 
 constexpr std::size_t line_bytes = 64;
 constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
-// Below this many bytes the TLB reaches all of them with small pages.
-constexpr std::size_t smallest_mapping = std::size_t{8} << 20;
 
 std::size_t round_up(std::size_t bytes, std::size_t unit) {
     return (bytes + unit - 1) / unit * unit;
@@ -45,7 +43,7 @@ std::byte* map_huge_pages(std::size_t size) {
 }  // namespace
 
 Memory::Memory(std::size_t bytes) {
-    if (bytes < smallest_mapping) {
+    if (bytes < huge_page_bytes) {
         data_ = allocate_lines(bytes);
         return;
     }

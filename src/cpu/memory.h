@@ -6,7 +6,7 @@
 
 namespace per::cpu {
 
-// Owns `bytes` of zeros, aligned to 64 bytes; from some megabytes on to huge pages, which save most of the TLB misses
+// Owns `bytes` of zeros, aligned to 64 bytes; from 2 MiB on to huge pages, which save most of the TLB misses
 // of random reads. Untouched pages take no memory. Throws std::bad_alloc.
 class Memory {
  public:

@@ -20,19 +20,27 @@ class ScratchPool {
         std::size_t bytes = 0;
     };
 
-    // Holds a block as long as it lives. Throws std::bad_alloc.
+    // Holds a block as long as it lives; a small one is part of it. Throws std::bad_alloc.
     class Loan {
      public:
-        Loan(ScratchPool& pool, std::size_t bytes) : pool_(pool), block_(pool.take(bytes)) {}
-        ~Loan() { pool_.give_back(std::move(block_)); }
+        Loan(ScratchPool& pool, std::size_t bytes) : pool_(pool), data_(small_) {
+            if (bytes <= sizeof small_) return;
+            block_ = pool.take(bytes);
+            data_ = block_->memory.data();
+        }
+        ~Loan() {
+            if (block_ != nullptr) pool_.give_back(std::move(block_));
+        }
         Loan(const Loan&) = delete;
         Loan& operator=(const Loan&) = delete;
 
-        std::byte* data() const { return block_->memory.data(); }
+        std::byte* data() const { return data_; }
 
      private:
         ScratchPool& pool_;
         std::unique_ptr<Block> block_;
+        std::byte* data_;
+        alignas(64) std::byte small_[4096];
     };
 
     ScratchPool() = default;

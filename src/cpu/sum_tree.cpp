@@ -156,6 +156,15 @@ int SumTree::frontier_level(int64_t batch_size) const {
     return level;
 }
 
+// Lines of levels so small that a batch reads most of them: each level would be a wait of its own on the way down. They
+// come while random numbers are made. The more draws, the better the way down hides its own waits.
+void SumTree::prefetch_small_levels(int level, int64_t batch_size) const {
+    const int64_t most_sums = std::min<int64_t>(3 * batch_size, 96) * sums_per_line;
+    for (; level >= 1 && arrays_.shape.n_nodes[level] <= most_sums; --level)
+        for (int64_t i = 0; i < arrays_.shape.n_nodes[level]; i += sums_per_line)
+            __builtin_prefetch(arrays_.sums[level] + i);
+}
+
 std::size_t SumTree::draw_scratch_bytes(int64_t batch_size) const {
     const int64_t n_parts = arrays_.shape.n_nodes[frontier_level(batch_size)];
     return 2 * ScratchLayout::bytes_of<uint64_t>(batch_size + draw_padding) +
@@ -180,11 +189,12 @@ void SumTree::draw(const DrawRequest& request, int64_t* indices_out, uint64_t* m
     uint32_t* const table = layout.array<uint32_t>(std::max(n + 1, guide_size(n_parts)));
 
     const DrawKernels& kernels = kernels_.draw;
-    kernels.sum_prefixes(arrays_.sums[level], n_parts, prefix);
+    prefetch_small_levels(level, n);
     if (request.scheme == PER_SYSTEMATIC)
         std::fill_n(targets, n, random64(request.seed, request.step, request.first));
     else
         kernels.random_numbers(request.seed, request.step, request.first, n, targets);
+    kernels.sum_prefixes(arrays_.sums[level], n_parts, prefix);
     if (request.scheme == PER_STRATIFIED || request.scheme == PER_SYSTEMATIC) {
         kernels.stratify(n, total_, targets);
         kernels.invert_strata(prefix, n_parts, n, targets, parts, table);

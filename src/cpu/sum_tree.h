@@ -67,6 +67,7 @@ class SumTree {
  private:
     int top_level() const { return arrays_.shape.n_levels - 1; }
     int frontier_level(int64_t batch_size) const;
+    void prefetch_small_levels(int level, int64_t batch_size) const;
     void set_scale(int32_t scale);
     bool fits(int64_t count, const float* priorities) const;
     void choose_scale(int64_t count, const float* priorities);

@@ -240,52 +240,72 @@ PER_INLINE void search_sums(const uint64_t* sums, uint64_t* lines, uint64_t* uni
     const Whole unit = load<Whole>(units);
     const Whole beyond = unit + 1;  // GCC makes two compares of <= on 64-bit lanes
     Whole sum = x[0];
-    Whole child{};
-    Whole rest = unit;
+    Whole child = load<Whole>(lines) * 8;
+    Whole before{};  // the child's first unit
     for (int k = 0; k < 7; ++k) {
         const Whole passed = beyond > sum;
-        child -= passed;
-        rest -= x[k] & passed;
+        child = add_where(passed, child, Whole{} + 1);
+        before = add_where(passed, before, x[k]);
         sum += x[k + 1];
     }
-    store(units, rest);
-    store(lines, load<Whole>(lines) * 8 + child);
+    store(units, unit - before);
+    store(lines, child);
 }
 
-// find_child() among the 16 leaves of each of `lanes` lines.
-PER_INLINE void search_leaves(const float* leaves, const uint64_t* lines, uint64_t* units, double factor,
-                              int64_t* indices_out) {
+// What the searches of a block find.
+struct Found {
+    int64_t indices[block];
+    uint64_t masses[block];
+    float priorities[block];
+};
+
+// Of leaves whose indices are there already.
+PER_INLINE void read_leaves(const TreeArrays& tree, int64_t first, Found& found) {
+    float priorities[lanes];
+    for (int l = 0; l < lanes; ++l) priorities[l] = tree.leaves[found.indices[first + l]];
+    store(found.masses + first, masses_of(priorities, tree.factor));
+    __builtin_memcpy(found.priorities + first, priorities, sizeof priorities);
+}
+
+// find_child() among the 16 leaves of each of `lanes` lines, for the draws of a block from `first` on.
+PER_INLINE void search_leaves(const TreeArrays& tree, const uint64_t* lines, uint64_t* units, int64_t first,
+                              Found& found) {
     if constexpr (!compares_lanes) {
         for (int l = 0; l < lanes; ++l) {
             uint64_t masses[16];
-            for (int first = 0; first < 16; first += lanes)
-                store(masses + first, masses_of(leaves + 16 * lines[l] + first, factor));
-            indices_out[l] = static_cast<int64_t>(lines[l] * 16 + search_one<16>(masses, units[l]));
+            for (int i = 0; i < 16; i += lanes)
+                store(masses + i, masses_of(tree.leaves + 16 * lines[l] + i, tree.factor));
+            const uint64_t child = search_one<16>(masses, units[l]);
+            found.indices[first + l] = static_cast<int64_t>(lines[l] * 16 + child);
         }
+        read_leaves(tree, first, found);
         return;
     }
     const Whole beyond = load<Whole>(units) + 1;
     Whole sum{};
-    Whole child{};
-    for (int first = 0; first < 16; first += lanes) {
+    Whole child = load<Whole>(lines) * 16;
+    Whole passed = beyond > sum;
+    Real scaled{};  // the child's priority
+    for (int i = 0; i < 16; i += lanes) {
         Floats x[lanes];
-        for (int l = 0; l < lanes; ++l) x[l] = load<Floats>(leaves + 16 * lines[l] + first);
+        for (int l = 0; l < lanes; ++l) x[l] = load<Floats>(tree.leaves + 16 * lines[l] + i);
         transpose(x);
-        for (int k = 0; k < lanes && first + k < 15; ++k) {
-            sum += as_whole(ceiling(to_real(x[k]) * factor));
-            child -= beyond > sum;
+        for (int k = 0; k < lanes; ++k) {
+            const Real next = to_real(x[k]) * tree.factor;
+            if constexpr (has_mask_registers) scaled = passed ? next : scaled;
+            if (i + k == 15) break;
+            sum += as_whole(ceiling(next));
+            passed = beyond > sum;
+            child = add_where(passed, child, Whole{} + 1);
         }
     }
-    store(indices_out, load<Whole>(lines) * 16 + child);
-}
-
-PER_INLINE void read_leaves(const TreeArrays& tree, int64_t count, const int64_t* indices, uint64_t* masses_out,
-                            float* priorities_out) {
-    for (int64_t i = 0; i < count; i += lanes) {
-        float priorities[lanes];
-        for (int l = 0; l < lanes; ++l) priorities[l] = tree.leaves[indices[i + l]];
-        store(masses_out + i, masses_of(priorities, tree.factor));
-        __builtin_memcpy(priorities_out + i, priorities, sizeof priorities);
+    store(found.indices + first, child);
+    if constexpr (has_mask_registers) {
+        store(found.masses + first, ceiling(scaled));
+        // Scaling by a power of two is exact, and so is its way back.
+        store(found.priorities + first, to_floats(scaled * (1.0 / tree.factor)));
+    } else {
+        read_leaves(tree, first, found);
     }
 }
 
@@ -302,16 +322,12 @@ PER_INLINE void prefetch_block(const TreeArrays& tree, int level, const uint64_t
 
 PER_INLINE void finish_block(const TreeArrays& tree, int64_t count, const uint64_t* lines, uint64_t* units,
                              int64_t* indices_out, uint64_t* masses_out, float* priorities_out) {
-    int64_t indices[block];
-    uint64_t masses[block];
-    float priorities[block];
-    for (int64_t i = 0; i < block; i += lanes)
-        search_leaves(tree.leaves, lines + i, units + i, tree.factor, indices + i);
-    read_leaves(tree, block, indices, masses, priorities);
+    Found found;
+    for (int64_t i = 0; i < block; i += lanes) search_leaves(tree, lines + i, units + i, i, found);
     const size_t n = static_cast<size_t>(count);
-    __builtin_memcpy(indices_out, indices, n * sizeof *indices);
-    if (masses_out != nullptr) __builtin_memcpy(masses_out, masses, n * sizeof *masses);
-    if (priorities_out != nullptr) __builtin_memcpy(priorities_out, priorities, n * sizeof *priorities);
+    __builtin_memcpy(indices_out, found.indices, n * sizeof *indices_out);
+    if (masses_out != nullptr) __builtin_memcpy(masses_out, found.masses, n * sizeof *masses_out);
+    if (priorities_out != nullptr) __builtin_memcpy(priorities_out, found.priorities, n * sizeof *priorities_out);
 }
 
 // A software pipeline: while one block searches a level, the lines that the blocks behind it will read are on their way.

@@ -43,6 +43,9 @@ constexpr bool compares_lanes = true;
 constexpr bool compares_lanes = false;
 #endif
 
+// Whether masks are registers of their own (AVX-512), so that lanes to keep cost nothing. Elsewhere a mask is a vector.
+constexpr bool has_mask_registers = lanes == 8;
+
 typedef uint64_t Bits __attribute__((vector_size(8 * lanes)));
 typedef int64_t Whole __attribute__((vector_size(8 * lanes)));
 typedef double Real __attribute__((vector_size(8 * lanes)));
@@ -77,36 +80,72 @@ PER_INLINE Vector shuffle(Vector a, Vector b) {
 #endif
 }
 
-// Rows to columns: lane l of x[k] becomes lane k of x[l].
-template <class Vector>
-PER_INLINE void transpose(Vector* x) {
+// Rows to columns: lane l of x[k] becomes lane k of x[l]. By shuffles that are one instruction each: those that interleave
+// two vectors 128 bits at a time, and those that move whole 128 bits.
+PER_INLINE void transpose(Whole* x) {
     if constexpr (lanes == 2) {
-        const Vector a = shuffle<0, 2>(x[0], x[1]);
+        const Whole a = shuffle<0, 2>(x[0], x[1]);
         x[1] = shuffle<1, 3>(x[0], x[1]);
         x[0] = a;
     } else if constexpr (lanes == 4) {
-        const Vector a = shuffle<0, 4, 2, 6>(x[0], x[1]);
-        const Vector b = shuffle<1, 5, 3, 7>(x[0], x[1]);
-        const Vector c = shuffle<0, 4, 2, 6>(x[2], x[3]);
-        const Vector d = shuffle<1, 5, 3, 7>(x[2], x[3]);
+        const Whole a = shuffle<0, 4, 2, 6>(x[0], x[1]);
+        const Whole b = shuffle<1, 5, 3, 7>(x[0], x[1]);
+        const Whole c = shuffle<0, 4, 2, 6>(x[2], x[3]);
+        const Whole d = shuffle<1, 5, 3, 7>(x[2], x[3]);
         x[0] = shuffle<0, 1, 4, 5>(a, c);
         x[1] = shuffle<0, 1, 4, 5>(b, d);
         x[2] = shuffle<2, 3, 6, 7>(a, c);
         x[3] = shuffle<2, 3, 6, 7>(b, d);
     } else {
-        Vector pairs[8], quads[8];
         for (int i = 0; i < 8; i += 2) {
-            pairs[i] = shuffle<0, 8, 2, 10, 4, 12, 6, 14>(x[i], x[i + 1]);
-            pairs[i + 1] = shuffle<1, 9, 3, 11, 5, 13, 7, 15>(x[i], x[i + 1]);
+            const Whole even = shuffle<0, 8, 2, 10, 4, 12, 6, 14>(x[i], x[i + 1]);
+            x[i + 1] = shuffle<1, 9, 3, 11, 5, 13, 7, 15>(x[i], x[i + 1]);
+            x[i] = even;
         }
-        for (int half = 0; half < 8; half += 4)
-            for (int i = half; i < half + 2; ++i) {
-                quads[i] = shuffle<0, 1, 8, 9, 4, 5, 12, 13>(pairs[i], pairs[i + 2]);
-                quads[i + 2] = shuffle<2, 3, 10, 11, 6, 7, 14, 15>(pairs[i], pairs[i + 2]);
-            }
-        for (int i = 0; i < 4; ++i) {
-            x[i] = shuffle<0, 1, 2, 3, 8, 9, 10, 11>(quads[i], quads[i + 4]);
-            x[i + 4] = shuffle<4, 5, 6, 7, 12, 13, 14, 15>(quads[i], quads[i + 4]);
+        // x[i] has columns 0, 2, 4, 6 of rows i and i + 1 in its four pairs of lanes; x[i + 1] has 1, 3, 5, 7.
+        for (int i = 0; i < 2; ++i) {
+            const Whole a = shuffle<0, 1, 4, 5, 8, 9, 12, 13>(x[i], x[i + 2]);
+            const Whole b = shuffle<2, 3, 6, 7, 10, 11, 14, 15>(x[i], x[i + 2]);
+            const Whole c = shuffle<0, 1, 4, 5, 8, 9, 12, 13>(x[i + 4], x[i + 6]);
+            const Whole d = shuffle<2, 3, 6, 7, 10, 11, 14, 15>(x[i + 4], x[i + 6]);
+            x[i] = shuffle<0, 1, 4, 5, 8, 9, 12, 13>(a, c);
+            x[i + 2] = shuffle<0, 1, 4, 5, 8, 9, 12, 13>(b, d);
+            x[i + 4] = shuffle<2, 3, 6, 7, 10, 11, 14, 15>(a, c);
+            x[i + 6] = shuffle<2, 3, 6, 7, 10, 11, 14, 15>(b, d);
+        }
+    }
+}
+
+PER_INLINE void transpose(Floats* x) {
+    if constexpr (lanes == 2) {
+        const Floats a = shuffle<0, 2>(x[0], x[1]);
+        x[1] = shuffle<1, 3>(x[0], x[1]);
+        x[0] = a;
+    } else if constexpr (lanes == 4) {
+        const Floats a = shuffle<0, 4, 1, 5>(x[0], x[1]);
+        const Floats b = shuffle<2, 6, 3, 7>(x[0], x[1]);
+        const Floats c = shuffle<0, 4, 1, 5>(x[2], x[3]);
+        const Floats d = shuffle<2, 6, 3, 7>(x[2], x[3]);
+        x[0] = shuffle<0, 1, 4, 5>(a, c);
+        x[1] = shuffle<2, 3, 6, 7>(a, c);
+        x[2] = shuffle<0, 1, 4, 5>(b, d);
+        x[3] = shuffle<2, 3, 6, 7>(b, d);
+    } else {
+        // Within four rows first: x[i + k] then has columns k and k + 4 of rows i .. i + 3.
+        for (int i = 0; i < 8; i += 4) {
+            const Floats a = shuffle<0, 8, 1, 9, 4, 12, 5, 13>(x[i], x[i + 1]);
+            const Floats b = shuffle<2, 10, 3, 11, 6, 14, 7, 15>(x[i], x[i + 1]);
+            const Floats c = shuffle<0, 8, 1, 9, 4, 12, 5, 13>(x[i + 2], x[i + 3]);
+            const Floats d = shuffle<2, 10, 3, 11, 6, 14, 7, 15>(x[i + 2], x[i + 3]);
+            x[i] = shuffle<0, 1, 8, 9, 4, 5, 12, 13>(a, c);
+            x[i + 1] = shuffle<2, 3, 10, 11, 6, 7, 14, 15>(a, c);
+            x[i + 2] = shuffle<0, 1, 8, 9, 4, 5, 12, 13>(b, d);
+            x[i + 3] = shuffle<2, 3, 10, 11, 6, 7, 14, 15>(b, d);
+        }
+        for (int k = 0; k < 4; ++k) {
+            const Floats upper = x[k];
+            x[k] = shuffle<0, 1, 2, 3, 8, 9, 10, 11>(upper, x[k + 4]);
+            x[k + 4] = shuffle<4, 5, 6, 7, 12, 13, 14, 15>(upper, x[k + 4]);
         }
     }
 }
@@ -114,6 +153,12 @@ PER_INLINE void transpose(Vector* x) {
 // The same bits, signed: numbers below 2^63 compare faster so.
 PER_INLINE Whole as_whole(Bits x) {
     return bit_cast<Whole>(x);
+}
+
+// a + b where the mask is set, a elsewhere.
+PER_INLINE Whole add_where(Whole mask, Whole a, Whole b) {
+    if constexpr (has_mask_registers) return mask ? a + b : a;
+    return a + (b & mask);
 }
 
 PER_INLINE Bits each_lane(uint64_t value) {
