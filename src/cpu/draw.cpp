@@ -56,7 +56,9 @@ void LiveDraw::draw_by_priority(SumTree& tree, const DrawRequest& request) {
     } else {
         tree.draw(request, slots_.data(), masses_.data());
     }
-    for (size_t i = 0; i < slots_.size(); ++i) shares_[i] = share_of(static_cast<double>(masses_[i]));
+    // A mass is its own share where nothing is mixed in.
+    for (size_t i = 0; i < slots_.size(); ++i)
+        shares_[i] = is_distinct_ ? share_of(static_cast<double>(masses_[i])) : static_cast<double>(masses_[i]);
     total_ = is_distinct_ ? static_cast<double>(n) : mass_;
 }
 
@@ -94,15 +96,14 @@ void LiveDraw::set_reference(PriorityStore& priorities, const ReplaySample& samp
 }
 
 void LiveDraw::write_weights(const PowerKernels& kernels, double beta, float* weights_out) const {
-    if (is_batch_max_) {
-        kernels.weigh_probabilities(static_cast<int64_t>(shares_.size()), shares_.data(), beta, weights_out);
-        return;
-    }
-    for (size_t i = 0; i < shares_.size(); ++i) weights_out[i] = importance_weight(reference_, shares_[i], beta);
+    const int64_t n = static_cast<int64_t>(shares_.size());
+    const double reference = is_batch_max_ ? kernels.smallest(n, shares_.data()) : reference_;
+    kernels.weigh_shares(n, shares_.data(), reference, beta, weights_out);
 }
 
 void LiveDraw::write_probabilities(float* probabilities_out) const {
-    for (size_t i = 0; i < shares_.size(); ++i) probabilities_out[i] = static_cast<float>(shares_[i] / total_);
+    const double total = total_;
+    for (size_t i = 0; i < shares_.size(); ++i) probabilities_out[i] = static_cast<float>(shares_[i] / total);
 }
 
 }  // namespace per::cpu

@@ -2,52 +2,74 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 namespace per::cpu {
 namespace {
 
-constexpr size_t prefetch_distance = 8;
-constexpr int64_t prefetched_bytes = 256;  // of an array's row; the hardware's own prefetch takes over from there
+constexpr int64_t line_bytes = 64;
+constexpr int64_t most_lines = 4;  // of a frame; the hardware's own prefetch takes over from there
 
-// Widths that are known to the compiler become a few moves; a call of memcpy costs more than they do.
-void copy_frame(std::byte* out, const std::byte* frame, int64_t bytes) {
-    switch (bytes) {
-        case 1:
-            std::memcpy(out, frame, 1);
-            return;
-        case 2:
-            std::memcpy(out, frame, 2);
-            return;
-        case 4:
-            std::memcpy(out, frame, 4);
-            return;
-        case 8:
-            std::memcpy(out, frame, 8);
-            return;
-        case 12:
-            std::memcpy(out, frame, 12);
-            return;
-        case 16:
-            std::memcpy(out, frame, 16);
-            return;
-        case 24:
-            std::memcpy(out, frame, 24);
-            return;
-        case 32:
-            std::memcpy(out, frame, 32);
-            return;
-        case 48:
-            std::memcpy(out, frame, 48);
-            return;
-        case 64:
-            std::memcpy(out, frame, 64);
-            return;
-        default:
-            std::memcpy(out, frame, static_cast<size_t>(bytes));
-    }
+using Move = void (*)(std::byte* out, const std::byte* frame, int64_t bytes);
+
+struct Block {
+    uint64_t words[2];
+};
+
+template <class Word>
+void move_word(std::byte* out, const std::byte* from) {
+    Word word;
+    std::memcpy(&word, from, sizeof word);
+    std::memcpy(out, &word, sizeof word);
+}
+
+// Frames of one word to two.
+template <class Word>
+void move_ends(std::byte* out, const std::byte* frame, int64_t bytes) {
+    const int64_t last = bytes - static_cast<int64_t>(sizeof(Word));
+    move_word<Word>(out, frame);
+    move_word<Word>(out + last, frame + last);
+}
+
+// Frames of more than n_blocks blocks and of one more at most.
+template <int n_blocks>
+void move_blocks(std::byte* out, const std::byte* frame, int64_t bytes) {
+    for (int i = 0; i < n_blocks; ++i) move_word<Block>(out + 16 * i, frame + 16 * i);
+    move_word<Block>(out + bytes - 16, frame + bytes - 16);
+}
+
+void move_bytes(std::byte* out, const std::byte* frame, int64_t bytes) {
+    std::memcpy(out, frame, static_cast<size_t>(bytes));
+}
+
+void move_few_bytes(std::byte* out, const std::byte* frame, int64_t bytes) {
+    for (int64_t i = 0; i < bytes; ++i) out[i] = frame[i];
+}
+
+// Moves whose number the compiler knows, the last two overlapping: a call of memcpy takes longer than they do.
+Move move_of(int64_t bytes) {
+    static constexpr Move by_blocks[] = {
+        move_blocks<1>, move_blocks<2>, move_blocks<3>, move_blocks<4>,  move_blocks<5>,  move_blocks<6>,
+        move_blocks<7>, move_blocks<8>, move_blocks<9>, move_blocks<10>, move_blocks<11>, move_blocks<12>,
+    };
+    if (bytes < 4) return move_few_bytes;
+    if (bytes < 8) return move_ends<uint32_t>;
+    if (bytes < 16) return move_ends<uint64_t>;
+    if (bytes == 16) return move_ends<Block>;
+    const size_t n_blocks = static_cast<size_t>(bytes - 1) / sizeof(Block);
+    return n_blocks <= std::size(by_blocks) ? by_blocks[n_blocks - 1] : move_bytes;
 }
 
 }  // namespace
+
+void Gather::add_copy(int64_t field, std::byte* out, int64_t stack, bool is_next) {
+    const int64_t bytes = state_.fields[field].bytes;
+    const int64_t n_lines = std::min((bytes + line_bytes - 1) / line_bytes, most_lines);
+    // A frame need not begin at a line, so its last byte may lie in one more.
+    const int64_t last = std::min(bytes, n_lines * line_bytes) - 1;
+    copies_.push_back({state_.rows.field(field), state_.rows.next_field(field), out, bytes, stack, is_next, n_lines,
+                       last, move_of(bytes)});
+}
 
 void Gather::prepare(const per_batch& batch, bool single_frames) {
     copies_.clear();
@@ -56,53 +78,55 @@ void Gather::prepare(const per_batch& batch, bool single_frames) {
     for (int64_t i = 0; i < state_.fields.count(); ++i) {
         const Field& field = state_.fields[i];
         const int64_t stack = single_frames ? 1 : field.stack;
-        const std::byte* const array = state_.rows.field(i);
         const size_t before = copies_.size();
         if (batch.fields != nullptr && batch.fields[i] != nullptr)
-            copies_.push_back({array, nullptr, static_cast<std::byte*>(batch.fields[i]), field.bytes, stack, false});
+            add_copy(i, static_cast<std::byte*>(batch.fields[i]), stack, false);
         if (field.is_observation() && batch.next_fields != nullptr && batch.next_fields[i] != nullptr) {
-            copies_.push_back({array, state_.rows.next_field(i), static_cast<std::byte*>(batch.next_fields[i]),
-                               field.bytes, stack, true});
+            add_copy(i, static_cast<std::byte*>(batch.next_fields[i]), stack, true);
             wants_next_ = true;
         }
         if (copies_.size() > before) stack_ = std::max(stack_, stack);
     }
 }
 
+void Gather::prefetch_frame(const std::byte* frame, const Copy& copy) {
+    static_assert(most_lines == 4);
+    __builtin_prefetch(frame);
+    if (copy.n_lines > 1) __builtin_prefetch(frame + line_bytes);
+    if (copy.n_lines > 2) __builtin_prefetch(frame + 2 * line_bytes);
+    if (copy.n_lines > 3) __builtin_prefetch(frame + 3 * line_bytes);
+    __builtin_prefetch(frame + copy.last);
+}
+
+const std::byte* Gather::newest_frame(const Copy& copy, const GatherRow& row) const {
+    if (!copy.is_next) return copy.array + row.slot * copy.bytes;
+    return (row.next_is_own_array ? copy.next_array : copy.array) + row.next_slot * copy.bytes;
+}
+
 // The frame of a row that is `age` steps older than the newest.
 const std::byte* Gather::frame(const Copy& copy, const GatherRow& row, int64_t age) const {
     const int64_t reach = copy.is_next ? row.next_frames_before : row.frames_before;
-    const int64_t newest = copy.is_next ? row.next_slot : row.slot;
     age = std::min(age, reach);
-    if (copy.is_next && row.next_is_own_array) {
-        if (age == 0) return copy.next_array + newest * copy.bytes;
-        --age;
-    }
-    return copy.array + state_.ring().moved(row.env, newest, -age) * copy.bytes;
+    if (age == 0) return newest_frame(copy, row);
+    if (copy.is_next && row.next_is_own_array) --age;
+    return copy.array + state_.ring().moved(row.env, copy.is_next ? row.next_slot : row.slot, -age) * copy.bytes;
 }
 
 void Gather::prefetch(const GatherRow& row) const {
     for (const Copy& copy : copies_) {
-        for (int64_t age = 0; age < copy.stack; ++age) {
-            const std::byte* const first = frame(copy, row, age);
-            for (int64_t i = 0; i < copy.bytes && i < prefetched_bytes; i += 64) __builtin_prefetch(first + i);
-            __builtin_prefetch(first + std::min(copy.bytes, prefetched_bytes) - 1);
-        }
+        prefetch_frame(newest_frame(copy, row), copy);
+        for (int64_t age = 1; age < copy.stack; ++age) prefetch_frame(frame(copy, row, age), copy);
     }
 }
 
-void Gather::run(const std::vector<GatherRow>& rows) const {
-    if (copies_.empty()) return;
-    for (size_t i = 0; i < std::min(prefetch_distance, rows.size()); ++i) prefetch(rows[i]);
-    for (size_t i = 0; i < rows.size(); ++i) {
-        if (i + prefetch_distance < rows.size()) prefetch(rows[i + prefetch_distance]);
-        for (const Copy& copy : copies_) {
-            std::byte* out = copy.out + static_cast<int64_t>(i) * copy.stack * copy.bytes;
-            for (int64_t age = copy.stack - 1; age >= 0; --age) {
-                copy_frame(out, frame(copy, rows[i], age), copy.bytes);
-                out += copy.bytes;
-            }
+void Gather::copy(int64_t i, const GatherRow& row) const {
+    for (const Copy& copy : copies_) {
+        std::byte* out = copy.out + i * copy.stack * copy.bytes;
+        for (int64_t age = copy.stack - 1; age > 0; --age) {
+            copy.move(out, frame(copy, row, age), copy.bytes);
+            out += copy.bytes;
         }
+        copy.move(out, newest_frame(copy, row), copy.bytes);
     }
 }
 

@@ -33,7 +33,10 @@ class Gather {
     // The longest stack among the arrays.
     int64_t stack() const { return stack_; }
 
-    void run(const std::vector<GatherRow>& rows) const;
+    // Fetches a row that copy() is to be called for some rows later.
+    void prefetch(const GatherRow& row) const;
+    // Row i of the batch.
+    void copy(int64_t i, const GatherRow& row) const;
 
  private:
     struct Copy {
@@ -43,15 +46,23 @@ class Gather {
         int64_t bytes;  // of a frame
         int64_t stack;
         bool is_next;
+        int64_t n_lines;  // to be fetched from the frame's first byte on, and that of byte `last`
+        int64_t last;
+        void (*move)(std::byte* out, const std::byte* frame, int64_t bytes);
     };
 
+    void add_copy(int64_t field, std::byte* out, int64_t stack, bool is_next);
+    static void prefetch_frame(const std::byte* frame, const Copy& copy);
+    const std::byte* newest_frame(const Copy& copy, const GatherRow& row) const;
     const std::byte* frame(const Copy& copy, const GatherRow& row, int64_t age) const;
-    void prefetch(const GatherRow& row) const;
 
     const ReplayState& state_;
     std::vector<Copy> copies_;
     int64_t stack_ = 1;
     bool wants_next_ = false;
 };
+
+// Rows between a call of prefetch() and that of copy().
+inline constexpr int64_t gather_distance = 16;
 
 }  // namespace per::cpu

@@ -70,8 +70,14 @@ struct PowerKernels {
 
     // inclusion_probability() of each mass's share of the total.
     void (*include)(int64_t count, const uint64_t* masses, uint64_t total, double draws, double* probabilities_out);
-    // importance_weight(smallest probability, probability, beta) of each.
-    void (*weigh_probabilities)(int64_t count, const double* probabilities, double beta, float* weights_out);
+    // importance_weight(reference, share, beta) of each.
+    void (*weigh_shares)(int64_t count, const double* shares, double reference, double beta, float* weights_out);
+    double (*smallest)(int64_t count, const double* shares);  // count >= 1
+
+    // td_error_priority() of one critic's errors.
+    void (*from_td_errors)(int64_t count, const float* td_errors, double epsilon, float* priorities_out);
+    // Whether is_priority() holds for all.
+    bool (*are_priorities)(int64_t count, const float* priorities);
 };
 
 struct Kernels {

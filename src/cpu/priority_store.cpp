@@ -47,9 +47,8 @@ float PriorityStore::largest() const {
     return live_.count() > 0 ? live_maximum_->maximum() : 1.0f;
 }
 
-// What the tree is to hold for each slot.
+// What the tree is to hold for each slot, of the priorities in place.
 void PriorityStore::compute_leaves(int64_t n, const int64_t* slots, float* leaves_out) const {
-    for (int64_t i = 0; i < n; ++i) leaves_out[i] = priority(slots[i]);
     tree_.kernels().power.raise(n, leaves_out, alpha_, leaves_out);
     if (alpha_ != 0.0) return;  // 0^alpha is 0 of itself
     for (int64_t i = 0; i < n; ++i)
@@ -77,6 +76,25 @@ void PriorityStore::compute_run(int64_t first, int64_t n, float* leaves_out) con
 void PriorityStore::give(int64_t slot, float priority) {
     priorities_[slot] = priority;
     if (live_.contains(slot)) stage(slot);
+}
+
+void PriorityStore::give(int64_t n, const int64_t* slots, const float* priorities) {
+    for (int64_t i = 0; i < n; ++i) priorities_[slots[i]] = priorities[i];
+    commit_slots();
+    float largest = 0.0f;
+    for (int64_t first = 0; first < n; first += max_staged) {
+        const int64_t end = std::min(n, first + max_staged);
+        for (int64_t i = first; i < end; ++i) {
+            const float priority = priorities_[slots[i]];
+            largest = std::max(largest, priority);
+            staged_slots_[n_staged_] = slots[i];
+            staged_leaves_[n_staged_] = priority;
+            n_staged_ += live_.contains(slots[i]);
+        }
+        for (int64_t i = 0; live_maximum_ && i < n_staged_; ++i) update_live_maximum(staged_slots_[i]);
+        commit_leaves();
+    }
+    raise_largest(largest);
 }
 
 void PriorityStore::make_live(int64_t first, int64_t n, float otherwise) {
@@ -137,6 +155,12 @@ void PriorityStore::commit_run() {
 }
 
 void PriorityStore::commit_slots() {
+    for (int64_t i = 0; i < n_staged_; ++i) staged_leaves_[i] = priority(staged_slots_[i]);
+    commit_leaves();
+}
+
+// Of slots that are staged with their priorities.
+void PriorityStore::commit_leaves() {
     if (n_staged_ == 0) return;
     compute_leaves(n_staged_, staged_slots_, staged_leaves_);
     tree_.set(n_staged_, staged_slots_, staged_leaves_);

@@ -46,6 +46,13 @@ class PriorityStore {
         __builtin_prefetch(priorities_ + slot);
     }
 
+    // For give() a little later.
+    void prefetch_to_give(int64_t slot) const {
+        live_.prefetch(slot);
+        __builtin_prefetch(priorities_ + slot, 1);
+        tree_.prefetch_to_set(slot);
+    }
+
     // p of a row that was given one, live or not.
     float given(int64_t slot) const { return priorities_[slot]; }
 
@@ -60,6 +67,8 @@ class PriorityStore {
     void forget(int64_t first, int64_t n) { std::fill_n(priorities_ + first, n, not_given); }
     // Gives a row its priority, live or not.
     void give(int64_t slot, float priority);
+    // The same of many rows, of equal slots the last; raises the largest priority by what is left.
+    void give(int64_t n, const int64_t* slots, const float* priorities);
     // Their rows become live, with `otherwise` where they were given no priority.
     void make_live(int64_t first, int64_t n, float otherwise);
     // Their rows stop being live; their priorities stay with them.
@@ -93,6 +102,7 @@ class PriorityStore {
     void stage(int64_t slot);
     void stage(int64_t first, int64_t n);
     void commit_slots();
+    void commit_leaves();
     void commit_run();
     void compute_leaves(int64_t n, const int64_t* slots, float* leaves_out) const;
     void compute_run(int64_t first, int64_t n, float* leaves_out) const;

@@ -38,14 +38,16 @@ void CpuReplayBackend::cut(int64_t count, const int64_t* env_ids, void*) {
 
 // ---------------------------------------------------------------------------------------------------------- batches
 
-Return CpuReplayBackend::return_of(int64_t env, int64_t slot, int64_t n_step) const {
+inline Return CpuReplayBackend::return_of(int64_t env, int64_t slot, int64_t n_step) const {
     const Ring& ring = state_.ring();
-    return n_step_return(
-        n_step, gamma_, [&](int64_t k) { return state_.rows.flags()[ring.moved(env, slot, k)]; },
-        [&](int64_t k) { return state_.rows.rewards()[ring.moved(env, slot, k)]; });
+    const auto flags_at = [&](int64_t k) { return state_.rows.flags()[k == 0 ? slot : ring.moved(env, slot, k)]; };
+    const auto reward_at = [&](int64_t k) { return state_.rows.rewards()[k == 0 ? slot : ring.moved(env, slot, k)]; };
+    // With a number that the compiler knows there is no loop.
+    return n_step == 1 ? n_step_return(1, gamma_, flags_at, reward_at)
+                       : n_step_return(n_step, gamma_, flags_at, reward_at);
 }
 
-GatherRow CpuReplayBackend::gather_row(int64_t env, int64_t slot, const Return& window) const {
+inline GatherRow CpuReplayBackend::gather_row(int64_t env, int64_t slot, const Return& window) const {
     const Ring& ring = state_.ring();
     const int64_t stack = gather_.stack();
     // Distances from the row's slot instead of row numbers: only differences matter.
@@ -66,7 +68,7 @@ GatherRow CpuReplayBackend::gather_row(int64_t env, int64_t slot, const Return& 
     return row;
 }
 
-void CpuReplayBackend::write_row(int64_t i, int64_t slot, const Return& window, const per_batch& batch) const {
+inline void CpuReplayBackend::write_row(int64_t i, int64_t slot, const Return& window, const per_batch& batch) const {
     if (batch.reward != nullptr) batch.reward[i] = window.reward;
     if (batch.discount != nullptr) batch.discount[i] = window.discount;
     if (batch.n_steps != nullptr) batch.n_steps[i] = window.n_steps;
@@ -75,25 +77,38 @@ void CpuReplayBackend::write_row(int64_t i, int64_t slot, const Return& window, 
     if (batch.priorities != nullptr) batch.priorities[i] = state_.priorities.priority(slot);
 }
 
-void CpuReplayBackend::write_windows(int64_t n_step, const std::vector<int64_t>& slots, const per_batch& batch) {
-    constexpr size_t distance = 8;
+void CpuReplayBackend::prefetch_row(int64_t slot, const per_batch& batch) const {
+    __builtin_prefetch(state_.rows.flags() + slot);
+    __builtin_prefetch(state_.rows.rewards() + slot);
+    if (batch.priorities != nullptr) state_.priorities.prefetch(slot);
+}
+
+// A pipeline: a row's flags and reward are fetched; some rows later its window is formed and its frames are fetched; and
+// some rows later these are copied.
+void CpuReplayBackend::write_rows(int64_t n_step, const std::vector<int64_t>& slots, const per_batch& batch) {
+    constexpr int64_t distance = 32;
     const Ring& ring = state_.ring();
-    gather_rows_.resize(slots.size());
+    const int64_t n = static_cast<int64_t>(slots.size());
+    const auto slot_of = [&](int64_t i) { return slots[static_cast<size_t>(i)]; };
+    gather_.prepare(batch, false);
     ages_ = {};
-    for (size_t i = 0; i < slots.size(); ++i) {
-        if (i + distance < slots.size()) {
-            __builtin_prefetch(state_.rows.flags() + slots[i + distance]);
-            __builtin_prefetch(state_.rows.rewards() + slots[i + distance]);
-            if (batch.priorities != nullptr) state_.priorities.prefetch(slots[i + distance]);
-        }
-        const int64_t env = ring.env_of_slot(slots[i]);
-        const Return window = return_of(env, slots[i], n_step);
-        gather_rows_[i] = gather_row(env, slots[i], window);
-        write_row(static_cast<int64_t>(i), slots[i], window, batch);
+    GatherRow rows[gather_distance];
+    for (int64_t i = 0; i < std::min(distance, n); ++i) prefetch_row(slot_of(i), batch);
+    for (int64_t i = 0; i < n + gather_distance; ++i) {
+        if (i + distance < n) prefetch_row(slot_of(i + distance), batch);
+        GatherRow& row = rows[i % gather_distance];
+        if (i >= gather_distance) gather_.copy(i - gather_distance, row);
+        if (i >= n) continue;
+        const int64_t slot = slot_of(i);
+        const int64_t env = ring.env_of_slot(slot);
+        const Return window = return_of(env, slot, n_step);
+        row = gather_row(env, slot, window);
+        gather_.prefetch(row);
+        write_row(i, slot, window, batch);
         const int64_t head = state_.lane(env).head;
-        const int64_t row = ring.row_of_slot(env, slots[i], head);
-        ages_.add(head - 1 - row);
-        if (batch.ids != nullptr) batch.ids[i] = ring.id(env, row);
+        const int64_t k = ring.row_of_slot(env, slot, head);
+        ages_.add(head - 1 - k);
+        if (batch.ids != nullptr) batch.ids[i] = ring.id(env, k);
     }
 }
 
@@ -103,12 +118,10 @@ void CpuReplayBackend::sample(const ReplaySample& sample, void*) {
     const double beta = by_schedule ? beta_.beta() : sample.beta;
     LiveDraw& draw = last_batch_.spare_draw();
     draw.draw(state_.priorities, sample, {sample.batch_size, sample.scheme, seed_, static_cast<uint64_t>(batches_)});
-    gather_.prepare(sample.batch, false);
-    write_windows(sample.n_step, draw.slots(), sample.batch);
+    write_rows(sample.n_step, draw.slots(), sample.batch);
     if (sample.batch.weights != nullptr)
         draw.write_weights(state_.priorities.tree().kernels().power, beta, sample.batch.weights);
     if (sample.batch.probabilities != nullptr) draw.write_probabilities(sample.batch.probabilities);
-    gather_.run(gather_rows_);
     last_batch_.drawn(beta, ages_);
     ++batches_;
     if (by_schedule) ++beta_.step;
@@ -126,22 +139,16 @@ CpuReplayBackend::Row CpuReplayBackend::row_of(int64_t i, int64_t id) const {
     return {env, k, ring.slot(env, k), k >= oldest_row(state_.lane(env), state_.rules)};
 }
 
-// Whether an update reaches the row: it is live, or will be.
-bool CpuReplayBackend::accepts(const Row& row) const {
-    if (!row.is_there) return false;
-    return state_.priorities.live().contains(row.slot) || is_pending(state_.lane(row.env), state_.rules, row.k);
+// Whether an update reaches the row, which is there: it is live, or will be.
+bool CpuReplayBackend::accepts(int64_t id, int64_t slot) const {
+    if (state_.priorities.live().contains(slot)) return true;
+    const Ring& ring = state_.ring();
+    return is_pending(state_.lane(ring.env_of_id(id)), state_.rules, ring.row_of_id(id));
 }
 
-float CpuReplayBackend::update_priority(const ReplayUpdate& update, int64_t i) const {
-    if (update.td_errors == nullptr) return update.priorities[i];
-    return td_error_priority(update.td_errors + i, update.n_critics, update.count, critics_, epsilon_);
-}
-
-void CpuReplayBackend::check_update(const ReplayUpdate& update) const {
+void CpuReplayBackend::check_priorities(const ReplayUpdate& update) const {
     for (int64_t i = 0; i < update.count; ++i) {
-        row_of(i, update.ids[i]);
-        if (skips_invalid_) continue;
-        const float p = update_priority(update, i);
+        const float p = given_priorities_[static_cast<size_t>(i)];
         if (is_priority(p)) continue;
         if (update.td_errors == nullptr)
             throw Error(PER_ERROR_INVALID_ARGUMENT, "priorities[%" PRId64 "] is %g: must be finite and >= 0", i,
@@ -154,27 +161,51 @@ void CpuReplayBackend::check_update(const ReplayUpdate& update) const {
     }
 }
 
+void CpuReplayBackend::read_priorities(const ReplayUpdate& update) {
+    given_priorities_.resize(static_cast<size_t>(update.count));
+    float* const priorities = given_priorities_.data();
+    if (update.td_errors == nullptr)
+        std::copy_n(update.priorities, update.count, priorities);
+    else if (update.n_critics == 1)
+        state_.priorities.tree().kernels().power.from_td_errors(update.count, update.td_errors, epsilon_, priorities);
+    else
+        for (int64_t i = 0; i < update.count; ++i)
+            priorities[i] = td_error_priority(update.td_errors + i, update.n_critics, update.count, critics_, epsilon_);
+}
+
+// The slots of rows by id, -1 for those that are not there.
+void CpuReplayBackend::find_slots(int64_t count, const int64_t* ids) {
+    slots_.resize(static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i) {
+        const Row row = row_of(i, ids[i]);
+        if (row.is_there) state_.priorities.prefetch_to_give(row.slot);
+        slots_[static_cast<size_t>(i)] = row.is_there ? row.slot : -1;
+    }
+}
+
 void CpuReplayBackend::update(const ReplayUpdate& update, void*) {
-    check_update(update);
+    find_slots(update.count, update.ids);
+    read_priorities(update);
     PriorityStore& priorities = state_.priorities;
-    slots_.clear();
-    slots_.reserve(static_cast<size_t>(update.count));
-    for (int64_t i = 0; i < update.count; ++i) {
-        const float p = update_priority(update, i);
-        const Row row = row_of(i, update.ids[i]);
-        if (!is_priority(p)) {
+    const bool all_valid = priorities.tree().kernels().power.are_priorities(update.count, given_priorities_.data());
+    if (!all_valid && !skips_invalid_) check_priorities(update);
+    // What is left to give moves to the front of both arrays.
+    size_t n = 0;
+    for (size_t i = 0; i < slots_.size(); ++i) {
+        const int64_t slot = slots_[i];
+        const float p = given_priorities_[i];
+        if (!all_valid && !is_priority(p)) {
             ++state_.counters.rejected_updates;
-        } else if (!accepts(row)) {
+        } else if (slot < 0 || !accepts(update.ids[i], slot)) {
             ++state_.counters.stale_updates;
         } else {
-            ++state_.counters.updates;
-            priorities.give(row.slot, p);
-            slots_.push_back(row.slot);
+            slots_[n] = slot;
+            given_priorities_[n] = p;
+            ++n;
         }
     }
-    // Only what the last of equal ids left behind counts.
-    for (int64_t slot : slots_) priorities.raise_largest(priorities.given(slot));
-    priorities.commit();
+    state_.counters.updates += static_cast<int64_t>(n);
+    priorities.give(static_cast<int64_t>(n), slots_.data(), given_priorities_.data());
 }
 
 void CpuReplayBackend::priorities(int64_t count, const int64_t* ids, float* priorities_out, void*) {
@@ -212,15 +243,13 @@ void CpuReplayBackend::check_row(int64_t i, int64_t id, bool wants_next) const {
 void CpuReplayBackend::get(int64_t count, const int64_t* ids, const per_batch& batch, void*) {
     gather_.prepare(batch, true);
     for (int64_t i = 0; i < count; ++i) check_row(i, ids[i], gather_.wants_next());
-    gather_rows_.resize(static_cast<size_t>(count));
     for (int64_t i = 0; i < count; ++i) {
         const Row row = row_of(i, ids[i]);
         const Return step = step_of(row);
-        gather_rows_[static_cast<size_t>(i)] = gather_row(row.env, row.slot, step);
+        gather_.copy(i, gather_row(row.env, row.slot, step));
         write_row(i, row.slot, step, batch);
         if (batch.ids != nullptr) batch.ids[i] = ids[i];
     }
-    gather_.run(gather_rows_);
 }
 
 void CpuReplayBackend::set(int64_t count, const int64_t* ids, const per_array* fields, void*) {

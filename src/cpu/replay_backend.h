@@ -65,13 +65,15 @@ class CpuReplayBackend : public ReplayBackend {
     void for_each_bootstrap(Visit visit) const;
     void check_bootstraps(const ReplayAdvantages& advantages) const;
 
-    bool accepts(const Row& row) const;
-    float update_priority(const ReplayUpdate& update, int64_t i) const;
-    void check_update(const ReplayUpdate& update) const;
+    bool accepts(int64_t id, int64_t slot) const;
+    void check_priorities(const ReplayUpdate& update) const;
+    void read_priorities(const ReplayUpdate& update);
+    void find_slots(int64_t count, const int64_t* ids);
 
     Return return_of(int64_t env, int64_t slot, int64_t n_step) const;
     GatherRow gather_row(int64_t env, int64_t slot, const Return& window) const;
-    void write_windows(int64_t n_step, const std::vector<int64_t>& slots, const per_batch& batch);
+    void prefetch_row(int64_t slot, const per_batch& batch) const;
+    void write_rows(int64_t n_step, const std::vector<int64_t>& slots, const per_batch& batch);
     void write_row(int64_t i, int64_t slot, const Return& window, const per_batch& batch) const;
 
     ReplayState state_;
@@ -88,10 +90,10 @@ class CpuReplayBackend : public ReplayBackend {
     LastBatch last_batch_;
 
     // Kept from call to call.
-    BatchAges ages_;  // of the rows that write_windows() wrote
-    std::vector<GatherRow> gather_rows_;
+    BatchAges ages_;  // of the rows that write_rows() wrote
     std::vector<GivenValues> given_;
     std::vector<int64_t> slots_;
+    std::vector<float> given_priorities_;
     std::vector<uint8_t> is_there_;
 };
 

@@ -28,6 +28,9 @@ class SumTree {
     uint64_t mass(int64_t index) const { return mass_of(arrays_.leaves[index], arrays_.factor); }
     const Kernels& kernels() const { return kernels_; }
 
+    // For set() a little later: what lies furthest away, the leaf.
+    void prefetch_to_set(int64_t index) const { __builtin_prefetch(arrays_.leaves + index, 1); }
+
     // Sets priorities[i] at indices[i]; of equal indices the last one wins.
     void set(int64_t count, const int64_t* indices, const float* priorities);
 

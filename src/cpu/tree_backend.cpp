@@ -81,7 +81,7 @@ void CpuTreeBackend::sample_distinct(const TreeSample& sample) {
     const PowerKernels& kernels = tree_.kernels().power;
     double* const probabilities = reinterpret_cast<double*>(loan.data() + draw_bytes);
     kernels.include(n, found.masses, tree_.total_mass(), found.n_draws, probabilities);
-    kernels.weigh_probabilities(n, probabilities, sample.beta, sample.weights_out);
+    kernels.weigh_shares(n, probabilities, kernels.smallest(n, probabilities), sample.beta, sample.weights_out);
 }
 
 void CpuTreeBackend::find(int64_t count, const double* prefix_sums, int64_t* indices_out, void*) {

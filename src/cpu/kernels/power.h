@@ -4,6 +4,7 @@
 #include "cpu/kernels.h"
 #include "cpu/kernels/lanes.h"
 #include "priority.h"
+#include "td_error.h"
 
 namespace per::cpu {
 namespace {
@@ -65,16 +66,56 @@ void include(int64_t count, const uint64_t* masses, uint64_t total, double draws
         probabilities_out[i] = inclusion_probability<double, uint64_t>(static_cast<double>(masses[i]) / whole, draws);
 }
 
-void weigh_probabilities(int64_t count, const double* probabilities, double beta, float* weights_out) {
-    double smallest = probabilities[0];
-    for (int64_t i = 1; i < count; ++i) smallest = probabilities[i] < smallest ? probabilities[i] : smallest;
-    const double log2_smallest = log2_of<double, uint64_t>(smallest);
+double smallest_share(int64_t count, const double* shares) {
+    double smallest = shares[0];
+    int64_t i = 0;
+    if (count >= lanes) {
+        Real least = load<Real>(shares);
+        for (; i + lanes <= count; i += lanes) {
+            const Real share = load<Real>(shares + i);
+            least = share < least ? share : least;
+        }
+        double each[lanes];
+        store(each, least);
+        for (const double share : each) smallest = share < smallest ? share : smallest;
+    }
+    for (; i < count; ++i) smallest = shares[i] < smallest ? shares[i] : smallest;
+    return smallest;
+}
+
+void weigh_shares(int64_t count, const double* shares, double reference, double beta, float* weights_out) {
+    const double log2_reference = log2_of<double, uint64_t>(reference);
     int64_t i = 0;
     for (; i + lanes <= count; i += lanes) {
-        const Real probability = load<Real>(probabilities + i);
-        store(weights_out + i, to_floats(importance_weight_of<Real, Bits>(log2_smallest, probability, beta)));
+        const Real share = load<Real>(shares + i);
+        store(weights_out + i, to_floats(importance_weight_of<Real, Bits>(log2_reference, share, beta)));
     }
-    for (; i < count; ++i) weights_out[i] = importance_weight(smallest, probabilities[i], beta);
+    for (; i < count; ++i) weights_out[i] = importance_weight(reference, shares[i], beta);
+}
+
+void from_td_errors(int64_t count, const float* td_errors, double epsilon, float* priorities_out) {
+    int64_t i = 0;
+    for (; i + lanes <= count; i += lanes) {
+        const Real error = to_real(load<Floats>(td_errors + i));
+        const Real magnitude = bit_cast<Real>(bit_cast<Bits>(error) & ~(uint64_t{1} << 63));
+        store(priorities_out + i, to_floats(magnitude + epsilon));
+    }
+    for (; i < count; ++i) priorities_out[i] = td_error_priority(td_errors + i, 1, 1, PER_CRITICS_MEAN, epsilon);
+}
+
+bool are_priorities(int64_t count, const float* priorities) {
+    FloatMask bad{};
+    int64_t i = 0;
+    for (; i + lanes <= count; i += lanes) {
+        const Floats priority = load<Floats>(priorities + i);
+        bad |= ~((priority >= 0.0f) & (priority <= 0x1.fffffep127f));
+    }
+    bool any_bad = false;
+    int32_t each_bad[lanes];
+    store(each_bad, bad);
+    for (const int32_t one : each_bad) any_bad |= one != 0;
+    for (; i < count; ++i) any_bad |= !is_priority(priorities[i]);
+    return !any_bad;
 }
 
 }  // namespace
