@@ -15,7 +15,7 @@ BETA = 0.4
 EPSILON = 1e-6
 
 
-def _flags_of(arrays: Arrays) -> Arrays:
+def flags_of(arrays: Arrays) -> Arrays:
     """As libper wants a step: done is terminated, and nothing is truncated."""
     given = dict(arrays)
     given["terminated"] = given.pop("done")
@@ -44,18 +44,18 @@ class Libper:
         self.drawn: Any = None
 
     def fill(self, arrays: Arrays, priorities: npt.NDArray) -> None:
-        ids = self.buffer.extend(**_flags_of(arrays))
+        ids = self.buffer.extend(**flags_of(arrays))
         self.buffer.update_priorities(ids, priorities)
 
     def prepare(self, step: Arrays, priorities: npt.NDArray) -> None:
-        self.step = _flags_of(step)
+        self.step = flags_of(step)
         self.priorities = priorities
 
     def add(self) -> None:
         self.buffer.add(**self.step)
 
     def prepare_run(self, run: Arrays) -> None:
-        self.run = _flags_of(run)
+        self.run = flags_of(run)
 
     def extend(self) -> None:
         self.buffer.extend(**self.run)

@@ -2,13 +2,14 @@
 
 PER_BRIDGE=0 chooses Python; so does the absence of a bridge for this interpreter. PER_BRIDGE=1 makes that an error.
 
-What a call costs above the C function, in us, on a Zen 5 machine (rows of 17 and 6 float32, batches of 256):
+What a call costs above the C function, in us, on a Zen 5 machine (rows of 17 and 6 float32, batches of 256;
+bench/overhead.py measures it):
 
                   numpy, bridge   torch, bridge   numpy, Python
-    sample             2.3             6.1             36
-    sample, out=       0.8             1.6             61
-    update             0.5             0.6              3.4
-    add                1.2             1.4             11
+    sample             1.5             5.5             36
+    sample, out=       0.1             0.8             61
+    update             0.1             0.1              3.4
+    add                0.9             1.3             11
 
 Each of the twelve tensors of a batch costs torch 0.4 us; out= spares them.
 """
