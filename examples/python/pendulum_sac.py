@@ -31,11 +31,12 @@ from matplotlib.colors import LogNorm
 
 SOLVED = -200.0
 EVALUATION_EPISODES = 20
-EVALUATE_EVERY = 500
+EVALUATE_EVERY = 250
 WARM_UP = 500
 BATCH_SIZE = 128
 LEARNING_RATE = 1e-3
 TARGET_RATE = 0.01
+REWARD_SCALE = 0.1  # of the returns as they are learned: values near 1 suit the networks
 
 
 def perceptron(n_inputs: int, n_outputs: int, width: int = 64) -> nn.Sequential:
@@ -98,7 +99,7 @@ class Learner:
         with torch.no_grad():
             next_action, next_log_probability = self.actor(batch.next_observation)
             next_value = self.target(batch.next_observation, next_action).amin(dim=0)
-            goal = batch.reward + batch.discount * (next_value - temperature * next_log_probability)
+            goal = REWARD_SCALE * batch.reward + batch.discount * (next_value - temperature * next_log_probability)
         td_errors = goal - self.critics(batch.observation, batch.action)
         self._step(self.critic_optimizer, (batch.weights * td_errors**2).mean(dim=1).sum())
 
@@ -264,7 +265,7 @@ def draw_picture(run: Run, use_per: bool, path: Path) -> None:
     name = "prioritized" if use_per else "uniform"
     returns.set_xlim(left=0)
     returns.set(title=f"Pendulum-v1, SAC with {name} 3-step replay", xlabel="environment steps", ylabel="return")
-    returns.legend(loc="lower right", frameon=False)
+    returns.legend(loc="upper left", bbox_to_anchor=(0, 0.93), frameon=False)
 
     angle = np.degrees(np.arctan2(run.observations[:, 1], run.observations[:, 0]))
     order = np.argsort(run.priorities)
@@ -299,7 +300,7 @@ def main() -> int:
     parser.add_argument(
         "--use-per", action=argparse.BooleanOptionalAction, default=True, help="draw by priority, or uniformly"
     )
-    parser.add_argument("--max-steps", type=int, default=20_000, help="environment steps (default 20000)")
+    parser.add_argument("--max-steps", type=int, default=15_000, help="environment steps (default 15000)")
     parser.add_argument("--short", action="store_true", help="600 steps, to see that it runs")
     parser.add_argument("--picture", type=Path, default=Path("pendulum_sac.png"), help="where the picture goes")
     arguments = parser.parse_args()
