@@ -11,7 +11,7 @@
  * Threads.  A handle may be used by several threads; each call is atomic with respect to the others. Different handles
  *           share nothing and never wait for each other.
  * Fork.     Handles on PER_CPU stay usable in a forked child, which then has its own copy. In a child every call but
- *           _free on a PER_CUDA handle is an error.
+ *           _free on a PER_CUDA handle or a loader is an error.
  * Memory.   The caller owns every buffer passed in or out; nothing is kept after the call returns. Array arguments lie
  *           in host memory for handles on PER_CPU and in the memory of the device for handles on PER_CUDA. Options
  *           structs, names and shapes always lie in host memory. Arrays are contiguous, the last axis fastest, and
@@ -63,7 +63,8 @@ typedef enum per_status {
     PER_ERROR_OUT_OF_MEMORY = 2,
     PER_ERROR_EMPTY = 3,         /* nothing can be drawn */
     PER_ERROR_FULL = 4,          /* a lane is full and overwrite is 0 */
-    PER_ERROR_BUSY = 5,          /* the handle is in use by the callback that made this call */
+    PER_ERROR_BUSY = 5,          /* the handle is in use by the callback that made this call, or by a loader; or a
+                                    loader has no batch to hand out yet */
     PER_ERROR_UNSUPPORTED = 6,   /* an option, device or file format that this version does not have */
     PER_ERROR_NO_DEVICE = 7,     /* no usable CUDA device; the message says why */
     PER_ERROR_CUDA = 8,          /* CUDA reported an error; the message has its name */
@@ -616,8 +617,8 @@ typedef struct per_replay_statistics {
     int64_t dropped;          /* steps not added because the environment was resetting (autoreset) */
     int64_t episodes;         /* episodes that ended, cuts included */
     int64_t cuts;             /* of them, those that were cut */
-    int64_t samples;          /* batches drawn; each epoch of per_epochs_create() counts as one */
-    int64_t beta_step;        /* batches that advanced beta */
+    int64_t samples;          /* batches drawn, also ahead; each epoch of per_epochs_create() counts as one */
+    int64_t beta_step;        /* batches that advanced beta; those of a loader once they are handed out */
     int64_t stale_updates;    /* entries of updates and of per_replay_set() that came too late */
     int64_t rejected_updates; /* entries that were not allowed and skipped */
     double total;             /* sum of p^alpha over the live transitions */
@@ -747,6 +748,85 @@ PER_API per_status per_replay_bootstraps(per_replay* replay, int64_t capacity, c
 PER_API per_status per_replay_advantages(per_replay* replay, int32_t value_field, int32_t advantage_field,
                                          int32_t return_field, double lambda, int64_t count, const int64_t* ids,
                                          const float* bootstrap_values, void* stream);
+
+/* ------------------------------------------------------------------ loader */
+
+/*
+ * A loader draws batches ahead, on a thread of its own, into slots that it uses again and again, and hands them out in
+ * the order in which it drew them. The consumer gives each slot back when it is done with it; a slot that is out is never
+ * written.
+ *
+ * Order.  What a loader draws depends on the order of the consumer's calls alone. Creating one asks for `slots` batches,
+ * and handing one out asks for the next, so that up to `slots` batches are drawn before what the consumer does with the
+ * latest; where no memory is free for it, the release that frees some asks in its place. Every call on the buffer waits
+ * for the draws that were asked for before it - add, updates, set, clear, settings, save, samples of its own - and so do
+ * not overtake them. The same seed and calls give the same batches for the same `slots`; if nothing is changed in between,
+ * they are those that per_replay_sample() would have drawn.
+ *
+ * Counts.  A batch counts for beta's schedule when it is handed out, and has the beta of its turn. For `samples` and the
+ * random state it counts when it is drawn, also if it is never handed out.
+ *
+ * Fork.  In a forked child a loader is gone: every call on it but per_loader_free() is PER_ERROR_INVALID_ARGUMENT. Its
+ * buffer stays usable there; how many of the batches asked for were drawn before the fork is not known.
+ *
+ * A buffer has one loader at a time, which must be freed before it. Several threads may take from one loader.
+ */
+typedef struct per_loader per_loader;
+
+/* Fill with per_loader_options_init(), then set batch_size, and change what differs. */
+typedef struct per_loader_options {
+    uint64_t struct_size;             /* set by _init; do not change */
+    int64_t batch_size;               /* as in per_replay_sample(); _init: 0, to be set */
+    int64_t slots;                    /* batches drawn ahead, and most that may be out at a time, 1 .. 1024; _init: 3 */
+    const per_sample_options* sample; /* of every batch; copied; NULL: those of the buffer; _init: NULL */
+} per_loader_options;
+
+PER_API per_status per_loader_options_init(per_loader_options* options, uint64_t struct_size);
+
+/*
+ * Creates a loader, which begins to draw, and stores it in *loader_out (NULL on failure). Free it with per_loader_free().
+ * Memory: slots + 1 batches, all of it allocated here.
+ *
+ * PER_ERROR_BUSY if the buffer has a loader that was not stopped; PER_ERROR_INVALID_ARGUMENT; PER_ERROR_OUT_OF_MEMORY.
+ */
+PER_API per_status per_loader_create(per_replay* replay, const per_loader_options* options, per_loader** loader_out);
+
+/*
+ * Hands out the next batch. Its arrays are all there are of per_batch (mask for sequences only); they lie in the slot and
+ * may be read and written until the slot is released.
+ *
+ * A draw that failed ahead of its turn - nothing was live then, say - is made again when its turn comes. If it fails once
+ * more, this call has its status and message, and the next call tries anew.
+ *
+ *   wait       0: PER_ERROR_BUSY where the call would have to wait for a batch that is still being drawn, or because
+ *              `slots` batches are out. Else it waits: for ever if no other thread releases one
+ *   batch_out  filled by per_batch_init(); gets pointers into the slot
+ *   slot_out   what per_loader_release() takes
+ *
+ * PER_ERROR_BUSY, PER_ERROR_INVALID_ARGUMENT (the loader was stopped, also while the call waited), and the errors of
+ * per_replay_sample(). Then no batch was handed out.
+ *
+ * On PER_CUDA work queued on `stream` after the call sees the whole batch; the host does not wait.
+ */
+PER_API per_status per_loader_next(per_loader* loader, int32_t wait, per_batch* batch_out, int64_t* slot_out,
+                                   void* stream);
+
+/*
+ * Gives a slot back, which a later batch will be drawn into. (PER_CUDA: once the work queued on `stream` before is done.)
+ *
+ * PER_ERROR_INVALID_ARGUMENT for a slot that is not out.
+ */
+PER_API per_status per_loader_release(per_loader* loader, int64_t slot, void* stream);
+
+/*
+ * Ends a loader: waits for the draws that were asked for, so that the buffer's random state depends on the order of calls
+ * alone, and for its thread. Batches that are out stay as they are until per_loader_free(), and every later call but that
+ * and this one is PER_ERROR_INVALID_ARGUMENT. Another loader may then be created.
+ */
+PER_API per_status per_loader_stop(per_loader* loader);
+
+/* Stops the loader and frees its slots. NULL is allowed. */
+PER_API void per_loader_free(per_loader* loader);
 
 #ifdef __cplusplus
 }

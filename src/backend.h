@@ -80,6 +80,7 @@ struct ReplaySample {
     int32_t scheme;
     int32_t prioritization;
     int32_t normalize_weights;
+    bool is_ahead;  // drawn for a loader: it counts for the schedule of beta when it is handed out
     per_batch batch;
 };
 
@@ -117,6 +118,11 @@ class ReplayBackend {
     virtual void get(int64_t count, const int64_t* ids, const per_batch& batch, void* stream) = 0;
     virtual void set(int64_t count, const int64_t* ids, const per_array* fields, void* stream) = 0;
     virtual void clear(void* stream) = 0;
+
+    // A batch that was drawn ahead, with a beta by the schedule, is handed out. Other calls may run at the same time.
+    virtual void hand_out() = 0;
+    // Those that were not handed out never will be.
+    virtual void drop_ahead() = 0;
 
     // Ids of the live transitions in host memory: environment by environment, in order of time.
     virtual std::vector<int64_t> live_ids(void* stream) = 0;

@@ -13,10 +13,11 @@ struct BetaSchedule {
     int64_t n_steps;   // batches until beta is `final`; 0: it stays `first`
     int64_t step = 0;  // batches that advanced it
 
-    PER_HOST_DEVICE double beta() const {
+    // After so many batches.
+    PER_HOST_DEVICE double beta(int64_t batches) const {
         if (n_steps == 0) return first;
-        if (step >= n_steps) return final;
-        return first + (final - first) * (static_cast<double>(step) / static_cast<double>(n_steps));
+        if (batches >= n_steps) return final;
+        return first + (final - first) * (static_cast<double>(batches) / static_cast<double>(n_steps));
     }
 };
 

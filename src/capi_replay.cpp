@@ -8,6 +8,7 @@
 #include "epochs.h"
 #include "error.h"
 #include "guarded.h"
+#include "loader.h"
 #include "per.h"
 #include "replay.h"
 #include "replay_options.h"
@@ -15,6 +16,11 @@
 
 struct per_replay {
     per::Replay replay;
+};
+
+struct per_loader {
+    per_replay* replay;
+    per::Loader loader;
 };
 
 struct per_epochs {
@@ -40,6 +46,13 @@ Replay& replay_of(per_replay* replay, void* stream) {
     if (target.device() == PER_CPU && stream != nullptr)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: must be NULL for a handle on PER_CPU", stream);
     return target;
+}
+
+// The loader of a call that queues work on a stream.
+Loader& loader_of(per_loader* loader, void* stream) {
+    require_pointer("loader", loader);
+    replay_of(loader->replay, stream);
+    return loader->loader;
 }
 
 void check_count(const char* name, int64_t count, int64_t least) {
@@ -286,4 +299,44 @@ per_status per_replay_advantages(per_replay* replay, int32_t value_field, int32_
         if (count > 0) require_pointer("bootstrap_values", bootstrap_values);
         target.advantages({value_field, advantage_field, return_field, lambda, count, ids, bootstrap_values}, stream);
     });
+}
+
+per_status per_loader_options_init(per_loader_options* options, uint64_t struct_size) {
+    return guarded([&] { initialize_struct("options", options, struct_size, default_loader_options); });
+}
+
+per_status per_loader_create(per_replay* replay, const per_loader_options* options, per_loader** loader_out) {
+    return guarded([&] {
+        require_pointer("loader_out", loader_out);
+        *loader_out = nullptr;
+        Replay& target = replay_of(replay);
+        *loader_out = new per_loader{replay, Loader(target, read_struct("options", options))};
+    });
+}
+
+per_status per_loader_next(per_loader* loader, int32_t wait, per_batch* batch_out, int64_t* slot_out, void* stream) {
+    return guarded([&] {
+        Loader& target = loader_of(loader, stream);
+        require_pointer("batch_out", batch_out);
+        check_struct_size<per_batch>("batch_out", batch_out->struct_size);
+        require_pointer("slot_out", slot_out);
+        per_batch batch;
+        *slot_out = target.next(wait != 0, batch);
+        write_struct("batch_out", batch_out, batch);
+    });
+}
+
+per_status per_loader_release(per_loader* loader, int64_t slot, void* stream) {
+    return guarded([&] { loader_of(loader, stream).release(slot); });
+}
+
+per_status per_loader_stop(per_loader* loader) {
+    return guarded([&] {
+        require_pointer("loader", loader);
+        loader->loader.stop();
+    });
+}
+
+void per_loader_free(per_loader* loader) {
+    delete loader;
 }

@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <atomic>
 #include <cerrno>
 #include <new>
 
@@ -13,6 +14,7 @@ pthread_mutex_t registry_mutex = PTHREAD_MUTEX_INITIALIZER;
 HandleLock* registry = nullptr;
 pthread_once_t fork_handlers_once = PTHREAD_ONCE_INIT;
 int fork_handlers_error = 0;
+std::atomic<uint64_t> process_number = 1;
 
 }  // namespace
 
@@ -66,6 +68,11 @@ void HandleLock::unlock_all() noexcept {
 void HandleLock::initialize_all() noexcept {
     for (HandleLock* lock = registry; lock != nullptr; lock = lock->next_) lock->initialize();
     pthread_mutex_init(&registry_mutex, nullptr);
+    ++process_number;
+}
+
+uint64_t HandleLock::process() noexcept {
+    return process_number;
 }
 
 }  // namespace per

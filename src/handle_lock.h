@@ -3,6 +3,8 @@
 
 #include <pthread.h>
 
+#include <cstdint>
+
 namespace per {
 
 // For std::unique_lock and std::shared_lock. Waiting writers go before readers that come later, so that updates are not
@@ -20,6 +22,9 @@ class HandleLock {
     void unlock() noexcept { pthread_rwlock_unlock(&lock_); }
     void lock_shared() noexcept;
     void unlock_shared() noexcept { pthread_rwlock_unlock(&lock_); }
+
+    // A number of this process: another one than any process has that it was forked from.
+    static uint64_t process() noexcept;
 
  private:
     void initialize() noexcept;

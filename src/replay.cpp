@@ -196,12 +196,17 @@ void Replay::cut(int64_t count, const int64_t* env_ids, void* stream) {
 
 void Replay::sample(const per_sample_options& options, int64_t batch_size, const per_batch& batch, void* stream) {
     const std::unique_lock guard(lock_);
-    check_batch_size(batch_size);
     check_mask(batch);
-    ReplaySample sample = resolve_sample_options(options, options_);
-    sample.batch_size = batch_size;
+    ReplaySample sample = checked_sample(options, batch_size);
     sample.batch = batch;
     backend_->sample(sample, stream);
+}
+
+ReplaySample Replay::checked_sample(const per_sample_options& options, int64_t batch_size) const {
+    check_batch_size(batch_size);
+    ReplaySample sample = resolve_sample_options(options, options_);
+    sample.batch_size = batch_size;
+    return sample;
 }
 
 void Replay::update(const ReplayUpdate& update, void* stream) {
@@ -236,6 +241,41 @@ void Replay::set(int64_t count, const int64_t* ids, const per_array* fields, voi
 void Replay::clear(void* stream) {
     const std::unique_lock guard(lock_);
     backend_->clear(stream);
+}
+
+// ------------------------------------------------------------------------------------------------------ for a loader
+
+void Replay::check_draws(const per_sample_options& options, int64_t batch_size) {
+    const std::unique_lock guard(lock_);
+    checked_sample(options, batch_size);
+}
+
+void Replay::begin_draws() {
+    const std::unique_lock guard(lock_);
+    if (loader_process_ == HandleLock::process())
+        throw Error(PER_ERROR_BUSY, "replay has a loader already: it must be stopped first");
+    loader_process_ = HandleLock::process();
+    backend_->drop_ahead();  // of a loader that a fork left behind
+    lock_.begin_draws();
+}
+
+void Replay::draw_ahead(const per_sample_options& options, int64_t batch_size, const per_batch& batch) {
+    struct Made {
+        OrderedLock& lock;
+        ~Made() { lock.draw_is_made(); }
+    };
+    const Made made{lock_};
+    const std::unique_lock guard(lock_.unordered());
+    ReplaySample sample = checked_sample(options, batch_size);  // settings may have changed since it was asked for
+    sample.is_ahead = true;
+    sample.batch = batch;
+    backend_->sample(sample, nullptr);
+}
+
+void Replay::end_draws() {
+    const std::unique_lock guard(lock_.unordered());
+    backend_->drop_ahead();
+    loader_process_ = 0;
 }
 
 // ------------------------------------------------------------------------------------------------------- on-policy

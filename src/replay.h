@@ -8,7 +8,7 @@
 #include "backend.h"
 #include "epochs.h"
 #include "fields.h"
-#include "handle_lock.h"
+#include "ordered_lock.h"
 #include "per.h"
 
 namespace per {
@@ -43,6 +43,16 @@ class Replay {
     void set_gamma(double gamma, void* stream);
     void set_n_step(int64_t n_step, void* stream);
 
+    // For a loader: what it may ask for; that it begins, with BUSY if there is one already, and ends; and in between, from
+    // its consumer's thread, that a draw is asked for and handed out, from its own the draw.
+    const Fields& fields() const { return fields_; }
+    void check_draws(const per_sample_options& options, int64_t batch_size);
+    void begin_draws();
+    void ask_for_draw() { lock_.ask_for_draw(); }
+    void draw_ahead(const per_sample_options& options, int64_t batch_size, const per_batch& batch);
+    void hand_out() { backend_->hand_out(); }
+    void end_draws();
+
     per_replay_options describe();
     int64_t live();
     per_replay_statistics statistics();
@@ -54,11 +64,13 @@ class Replay {
     void check_environments(const per_steps& steps);
     bool check_next_fields(const per_steps& steps) const;
     void check_number_field(const char* argument, int64_t field) const;
+    ReplaySample checked_sample(const per_sample_options& options, int64_t batch_size) const;
 
     Fields fields_;
     per_replay_options options_;  // as resolved, and as set since
     std::unique_ptr<ReplayBackend> backend_;
-    HandleLock lock_;
+    OrderedLock lock_;
+    uint64_t loader_process_ = 0;  // the process in which the buffer has a loader
 
     // Of the call that holds the lock; kept for the next.
     std::vector<GivenArray> given_fields_;

@@ -131,6 +131,13 @@ const per_batch default_batch = {
     .mask = nullptr,
 };
 
+const per_loader_options default_loader_options = {
+    .struct_size = sizeof(per_loader_options),
+    .batch_size = 0,
+    .slots = 3,
+    .sample = nullptr,
+};
+
 const per_replay_statistics default_statistics = [] {
     per_replay_statistics statistics = {};
     statistics.struct_size = sizeof statistics;

@@ -11,6 +11,7 @@ extern const per_replay_options default_replay_options;
 extern const per_steps default_steps;
 extern const per_sample_options default_sample_options;
 extern const per_batch default_batch;
+extern const per_loader_options default_loader_options;
 extern const per_replay_statistics default_statistics;
 
 // What each of these throws is an Error that names the option, its value and what is allowed.

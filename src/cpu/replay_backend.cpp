@@ -115,7 +115,7 @@ void CpuReplayBackend::write_rows(int64_t n_step, const std::vector<int64_t>& sl
 void CpuReplayBackend::sample(const ReplaySample& sample, void*) {
     if (live() == 0) throw Error(PER_ERROR_EMPTY, "no transition is live");
     const bool by_schedule = std::isnan(sample.beta);
-    const double beta = by_schedule ? beta_.beta() : sample.beta;
+    const double beta = by_schedule ? beta_.beta(sample.is_ahead ? beta_.step : beta_step()) : sample.beta;
     LiveDraw& draw = last_batch_.spare_draw();
     draw.draw(state_.priorities, sample, {sample.batch_size, sample.scheme, seed_, static_cast<uint64_t>(batches_)});
     write_rows(sample.n_step, draw.slots(), sample.batch);
@@ -125,6 +125,7 @@ void CpuReplayBackend::sample(const ReplaySample& sample, void*) {
     last_batch_.drawn(beta, ages_);
     ++batches_;
     if (by_schedule) ++beta_.step;
+    if (by_schedule && sample.is_ahead) ++ahead_;
 }
 
 // --------------------------------------------------------------------------------------------------------- rows by id
@@ -323,13 +324,13 @@ void CpuReplayBackend::statistics(per_replay_statistics& statistics_out) {
     statistics_out.episodes = counters.episodes;
     statistics_out.cuts = counters.cuts;
     statistics_out.samples = batches_;
-    statistics_out.beta_step = beta_.step;
+    statistics_out.beta_step = beta_step();
     statistics_out.stale_updates = counters.stale_updates;
     statistics_out.rejected_updates = counters.rejected_updates;
     statistics_out.total = static_cast<double>(tree.total_mass()) / power_of_two(tree.scale());
     statistics_out.max_priority = static_cast<double>(state_.priorities.largest());
     statistics_out.alpha = state_.priorities.alpha();
-    statistics_out.beta = beta_.beta();
+    statistics_out.beta = beta_.beta(beta_step());
     statistics_out.gamma = gamma_;
     statistics_out.updates = counters.updates;
     const BatchFigures& last = last_batch_.figures(tree.kernels().power);

@@ -1,6 +1,7 @@
 // The replay buffer in host memory.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -29,6 +30,9 @@ class CpuReplayBackend : public ReplayBackend {
     void get(int64_t count, const int64_t* ids, const per_batch& batch, void* stream) override;
     void set(int64_t count, const int64_t* ids, const per_array* fields, void* stream) override;
     void clear(void* stream) override;
+
+    void hand_out() override { --ahead_; }
+    void drop_ahead() override { beta_.step -= ahead_.exchange(0); }
 
     std::vector<int64_t> live_ids(void* stream) override;
     uint64_t reserve_draws(int64_t count, void* stream) override;
@@ -65,6 +69,8 @@ class CpuReplayBackend : public ReplayBackend {
     void for_each_bootstrap(Visit visit) const;
     void check_bootstraps(const ReplayAdvantages& advantages) const;
 
+    int64_t beta_step() const { return beta_.step - ahead_; }
+
     bool accepts(int64_t id, int64_t slot) const;
     void check_priorities(const ReplayUpdate& update) const;
     void read_priorities(const ReplayUpdate& update);
@@ -86,6 +92,7 @@ class CpuReplayBackend : public ReplayBackend {
     uint64_t seed_;
     int64_t batches_ = 0;  // drawn; with the seed the whole random state
     BetaSchedule beta_;
+    std::atomic<int64_t> ahead_ = 0;  // of beta_.step, batches that were not handed out yet
 
     LastBatch last_batch_;
 

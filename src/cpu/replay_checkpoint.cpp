@@ -117,7 +117,7 @@ void restore_ranks(CheckpointReader& reader, PriorityStore& priorities) {
 }  // namespace
 
 void CpuReplayBackend::save(CheckpointWriter& writer) {
-    writer.number(beta_.step);
+    writer.number(beta_step());
     writer.number(batches_);
     for_each_counter(state_.counters, [&](int64_t counter) { writer.number(counter); });
     const PriorityScale scale = state_.priorities.scale();

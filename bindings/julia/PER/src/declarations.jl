@@ -221,6 +221,16 @@ const per_replay_statistics_layout = (size = 176, offsets = (0, 8, 16, 24, 32, 4
 
 struct per_epochs end
 
+struct per_loader end
+
+struct per_loader_options
+    struct_size::UInt64
+    batch_size::Int64
+    slots::Int64
+    sample::Ptr{per_sample_options}
+end
+const per_loader_options_layout = (size = 32, offsets = (0, 8, 16, 24,))
+
 const per_abi_version_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_abi_version() =
     ccall(per_abi_version_pointer[], Int32, ())
@@ -413,6 +423,30 @@ const per_replay_advantages_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_advantages(replay, value_field, advantage_field, return_field, lambda, count, ids, bootstrap_values, stream) =
     ccall(per_replay_advantages_pointer[], per_status, (Ptr{per_replay}, Int32, Int32, Int32, Float64, Int64, Ptr{Int64}, Ptr{Float32}, Ptr{Cvoid}), replay, value_field, advantage_field, return_field, lambda, count, ids, bootstrap_values, stream)
 
+const per_loader_options_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_loader_options_init(options, struct_size) =
+    ccall(per_loader_options_init_pointer[], per_status, (Ptr{per_loader_options}, UInt64), options, struct_size)
+
+const per_loader_create_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_loader_create(replay, options, loader_out) =
+    ccall(per_loader_create_pointer[], per_status, (Ptr{per_replay}, Ptr{per_loader_options}, Ptr{Ptr{per_loader}}), replay, options, loader_out)
+
+const per_loader_next_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_loader_next(loader, wait, batch_out, slot_out, stream) =
+    ccall(per_loader_next_pointer[], per_status, (Ptr{per_loader}, Int32, Ptr{per_batch}, Ptr{Int64}, Ptr{Cvoid}), loader, wait, batch_out, slot_out, stream)
+
+const per_loader_release_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_loader_release(loader, slot, stream) =
+    ccall(per_loader_release_pointer[], per_status, (Ptr{per_loader}, Int64, Ptr{Cvoid}), loader, slot, stream)
+
+const per_loader_stop_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_loader_stop(loader) =
+    ccall(per_loader_stop_pointer[], per_status, (Ptr{per_loader},), loader)
+
+const per_loader_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_loader_free(loader) =
+    ccall(per_loader_free_pointer[], Cvoid, (Ptr{per_loader},), loader)
+
 """
     bind!(library)
 
@@ -473,6 +507,12 @@ const function_names = [
     :per_epochs_free,
     :per_replay_bootstraps,
     :per_replay_advantages,
+    :per_loader_options_init,
+    :per_loader_create,
+    :per_loader_next,
+    :per_loader_release,
+    :per_loader_stop,
+    :per_loader_free,
 ]
 const function_pointers = [
     per_abi_version_pointer,
@@ -523,4 +563,10 @@ const function_pointers = [
     per_epochs_free_pointer,
     per_replay_bootstraps_pointer,
     per_replay_advantages_pointer,
+    per_loader_options_init_pointer,
+    per_loader_create_pointer,
+    per_loader_next_pointer,
+    per_loader_release_pointer,
+    per_loader_stop_pointer,
+    per_loader_free_pointer,
 ]

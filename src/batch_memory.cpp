@@ -1,0 +1,76 @@
+#include "batch_memory.h"
+
+#include <cstdint>
+#include <new>
+
+#include "error.h"
+#include "replay_options.h"
+
+namespace per {
+namespace {
+
+constexpr std::size_t alignment = 64;
+
+// Deals out places of a block.
+class Places {
+ public:
+    explicit Places(std::byte* memory) : memory_(memory) {}
+
+    template <class Element>
+    void place(Element*& array, int64_t count, int64_t bytes = sizeof(Element)) {
+        array = memory_ == nullptr ? nullptr : reinterpret_cast<Element*>(memory_ + used_);
+        int64_t size;
+        const bool fits = !__builtin_mul_overflow(count, bytes, &size) &&
+                          static_cast<uint64_t>(size) <= PTRDIFF_MAX - alignment - used_;
+        if (!fits) throw Error(PER_ERROR_OUT_OF_MEMORY, "out of memory: the bytes of a batch are beyond 63 bits");
+        used_ += (static_cast<std::size_t>(size) + alignment - 1) / alignment * alignment;
+    }
+
+    std::size_t used() const { return used_; }
+
+ private:
+    std::byte* memory_;
+    std::size_t used_ = 0;
+};
+
+}  // namespace
+
+BatchMemory::BatchMemory(const Fields& fields, int64_t batch_size)
+    : fields_(static_cast<std::size_t>(fields.count())),
+      next_fields_(static_cast<std::size_t>(fields.count())),
+      batch_(default_batch) {
+    const std::size_t bytes = lay_out(fields, batch_size, nullptr);
+    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, bytes)));
+    if (memory_ == nullptr) throw std::bad_alloc();
+    lay_out(fields, batch_size, memory_.get());
+    batch_.fields = fields_.data();
+    batch_.next_fields = next_fields_.data();
+}
+
+std::size_t BatchMemory::lay_out(const Fields& fields, int64_t batch_size, std::byte* memory) {
+    Places places(memory);
+    const auto place_field = [&](void*& array, const Field& field) {
+        std::byte* first;
+        int64_t frames;
+        if (__builtin_mul_overflow(batch_size, int64_t{field.stack}, &frames)) frames = INT64_MAX;
+        places.place(first, frames, field.bytes);
+        array = first;
+    };
+    for (int64_t i = 0; i < fields.count(); ++i) {
+        const auto place = static_cast<std::size_t>(i);
+        place_field(fields_[place], fields[i]);
+        if (fields[i].is_observation()) place_field(next_fields_[place], fields[i]);
+    }
+    places.place(batch_.reward, batch_size);
+    places.place(batch_.discount, batch_size);
+    places.place(batch_.n_steps, batch_size);
+    places.place(batch_.terminated, batch_size);
+    places.place(batch_.truncated, batch_size);
+    places.place(batch_.weights, batch_size);
+    places.place(batch_.ids, batch_size);
+    places.place(batch_.priorities, batch_size);
+    places.place(batch_.probabilities, batch_size);
+    return places.used();
+}
+
+}  // namespace per

@@ -1,0 +1,52 @@
+/* Loaders for tests, over buffers with the one field of replay_check.h. */
+#ifndef LOADER_CHECK_H
+#define LOADER_CHECK_H
+
+#include "replay_check.h"
+
+static inline per_loader* create_loader(per_replay* replay, int64_t batch_size, int64_t slots,
+                                        const per_sample_options* sample) {
+    per_loader_options options;
+    per_loader* loader = NULL;
+    CHECK_OK(per_loader_options_init(&options, sizeof options));
+    options.batch_size = batch_size;
+    options.slots = slots;
+    options.sample = sample;
+    CHECK_OK(per_loader_create(replay, &options, &loader));
+    CHECK(loader != NULL);
+    return loader;
+}
+
+static inline per_status try_next(per_loader* loader, int32_t wait, per_batch* batch, int64_t* slot) {
+    CHECK_OK(per_batch_init(batch, sizeof *batch));
+    return per_loader_next(loader, wait, batch, slot, NULL);
+}
+
+/* Waits for the next batch and returns its slot. */
+static inline int64_t take(per_loader* loader, per_batch* batch) {
+    int64_t slot = -1;
+    CHECK_OK(try_next(loader, 1, batch, &slot));
+    return slot;
+}
+
+static inline void check_same(const void* array, const void* expected, int64_t count, size_t size) {
+    CHECK(array != NULL && memcmp(array, expected, (size_t)count * size) == 0);
+}
+
+/* Every array, bit for bit. */
+static inline void check_batch(const per_batch* batch, const rows* expected, int64_t count) {
+    check_same(batch->fields[0], expected->observation, count, sizeof(float));
+    check_same(batch->next_fields[0], expected->next, count, sizeof(float));
+    check_same(batch->reward, expected->reward, count, sizeof(float));
+    check_same(batch->discount, expected->discount, count, sizeof(float));
+    check_same(batch->n_steps, expected->n_steps, count, sizeof(int32_t));
+    check_same(batch->terminated, expected->terminated, count, 1);
+    check_same(batch->truncated, expected->truncated, count, 1);
+    check_same(batch->weights, expected->weights, count, sizeof(float));
+    check_same(batch->ids, expected->ids, count, sizeof(int64_t));
+    check_same(batch->priorities, expected->priorities, count, sizeof(float));
+    check_same(batch->probabilities, expected->probabilities, count, sizeof(float));
+    CHECK(batch->mask == NULL);
+}
+
+#endif

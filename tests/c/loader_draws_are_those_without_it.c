@@ -1,0 +1,108 @@
+/*
+ * If nothing is added or updated in between, a loader hands out the batches that per_replay_sample() draws, bit for bit,
+ * in that order, with the beta of their turn. When it is stopped, the batches drawn ahead are draws all the same, but did
+ * not advance beta.
+ */
+#include "loader_check.h"
+
+enum { BATCH = 32, BATCHES = 40 };
+
+static per_replay* filled(double beta_steps) {
+    per_replay_options options = replay_options(300, 2);
+    per_replay* replay;
+    int t;
+    options.seed = 5;
+    options.n_step = 3;
+    options.beta_steps = (int64_t)beta_steps;
+    replay = create_replay(&options);
+    for (t = 0; t < 200; ++t)
+        add_full(replay, t % 2, (float)t, (float)(t % 7), t % 11 == 0 ? TRUNCATED : GOES_ON, (float)t + 2);
+    return replay;
+}
+
+static void hands_out_what_sample_draws(int64_t slots) {
+    per_replay *replay = filled(25), *twin = filled(25);
+    per_loader* loader = create_loader(replay, BATCH, slots, NULL);
+    static rows expected;
+    int i;
+    for (i = 0; i < BATCHES; ++i) {
+        per_batch batch;
+        const int64_t slot = take(loader, &batch);
+        draw(twin, BATCH, &expected);
+        check_batch(&batch, &expected, BATCH);
+        CHECK(stats_of(replay).beta_step == i + 1 && stats_of(replay).beta == stats_of(twin).beta);
+        CHECK_OK(per_loader_release(loader, slot, NULL));
+    }
+    CHECK(stats_of(replay).samples == BATCHES + slots);
+    per_loader_free(loader);
+    CHECK(stats_of(replay).beta_step == BATCHES);
+
+    for (i = 0; i < slots; ++i) { /* what the loader drew and did not hand out */
+        const per_sample_options* none = NULL;
+        fill_rows(&expected);
+        CHECK_OK(per_replay_sample(twin, none, BATCH, &expected.batch, NULL));
+    }
+    draw(replay, BATCH, &expected);
+    {
+        static rows of_twin;
+        draw(twin, BATCH, &of_twin);
+        CHECK(memcmp(expected.ids, of_twin.ids, sizeof expected.ids) == 0);
+    }
+    per_replay_free(replay);
+    per_replay_free(twin);
+}
+
+static void options_of_its_own(void) {
+    per_replay *replay = filled(25), *twin = filled(25);
+    per_sample_options options;
+    per_loader* loader;
+    static rows expected;
+    int i;
+    CHECK_OK(per_sample_options_init(&options, sizeof options));
+    options.beta = 0.75;
+    options.n_step = 2;
+    options.scheme = PER_WITHOUT_REPLACEMENT;
+    options.normalize_weights = PER_NONE;
+    loader = create_loader(replay, BATCH, 2, &options);
+    options.beta = 99; /* it was copied */
+    for (i = 0; i < 5; ++i) {
+        per_batch batch;
+        const int64_t slot = take(loader, &batch);
+        options.beta = 0.75;
+        fill_rows(&expected);
+        CHECK_OK(per_replay_sample(twin, &options, BATCH, &expected.batch, NULL));
+        check_batch(&batch, &expected, BATCH);
+        CHECK_OK(per_loader_release(loader, slot, NULL));
+    }
+    CHECK(stats_of(replay).beta_step == 0); /* a beta given with the call does not advance it */
+    per_loader_free(loader);
+    per_replay_free(replay);
+    per_replay_free(twin);
+}
+
+/* Beta counts what was handed out, also for draws that are no loader's. */
+static void samples_between_use_the_beta_after_what_was_handed_out(void) {
+    per_replay *replay = filled(100), *twin = filled(100);
+    per_loader* loader = create_loader(replay, BATCH, 3, NULL);
+    static rows drawn;
+    per_batch batch;
+    int64_t slot = take(loader, &batch);
+    CHECK(stats_of(replay).beta_step == 1);
+    draw(twin, BATCH, &drawn);
+    CHECK(stats_of(replay).beta == stats_of(twin).beta);
+    draw(replay, BATCH, &drawn);
+    CHECK(stats_of(replay).beta_step == 2);
+    CHECK_OK(per_loader_release(loader, slot, NULL));
+    per_loader_free(loader);
+    per_replay_free(replay);
+    per_replay_free(twin);
+}
+
+int main(void) {
+    hands_out_what_sample_draws(1);
+    hands_out_what_sample_draws(3);
+    hands_out_what_sample_draws(8);
+    options_of_its_own();
+    samples_between_use_the_beta_after_what_was_handed_out();
+    return 0;
+}

@@ -1,0 +1,215 @@
+/* A draw that fails has its status and message in the call that would have handed it out; the loader goes on from there. */
+#include <pthread.h>
+
+#include "loader_check.h"
+
+static per_replay* create(double capacity) {
+    per_replay_options options = replay_options((int64_t)capacity, 1);
+    options.seed = 3;
+    return create_replay(&options);
+}
+
+static void fill(per_replay* replay, int first, int count) {
+    int t;
+    for (t = first; t < first + count; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+}
+
+static void check_empty(per_loader* loader, int32_t wait) {
+    per_batch batch;
+    int64_t slot = -7;
+    CHECK(try_next(loader, wait, &batch, &slot) == PER_ERROR_EMPTY);
+    CHECK(strcmp(per_last_error(), "no transition is live") == 0);
+    CHECK(slot == -7 && batch.ids == NULL);
+}
+
+static void an_empty_buffer(void) {
+    per_replay *replay = create(100), *twin = create(100);
+    per_loader* loader = create_loader(replay, 8, 3, NULL);
+    static rows expected;
+    per_batch batch;
+    int64_t slot;
+    int i;
+    for (i = 0; i < 10; ++i) check_empty(loader, i % 2 == 0);
+    CHECK(stats_of(replay).samples == 0 && stats_of(replay).beta_step == 0);
+    fill(replay, 0, 20);
+    fill(twin, 0, 20);
+    for (i = 0; i < 6; ++i) {
+        slot = take(loader, &batch);
+        draw(twin, 8, &expected);
+        check_batch(&batch, &expected, 8);
+        CHECK_OK(per_loader_release(loader, slot, NULL));
+    }
+    /* Batches drawn before are handed out, then it is empty again. */
+    CHECK_OK(per_replay_clear(replay, NULL));
+    for (i = 0; i < 3; ++i) {
+        slot = take(loader, &batch);
+        draw(twin, 8, &expected);
+        check_batch(&batch, &expected, 8);
+        CHECK_OK(per_loader_release(loader, slot, NULL));
+    }
+    check_empty(loader, 1);
+    check_empty(loader, 0);
+    fill(replay, 50, 5);
+    slot = take(loader, &batch);
+    CHECK(batch.ids[0] >= 20);
+    CHECK_OK(per_loader_release(loader, slot, NULL));
+    per_loader_free(loader);
+    per_replay_free(replay);
+    per_replay_free(twin);
+}
+
+/* Filled after the loader was created: what failed ahead of its turn is drawn again. */
+static void a_buffer_that_is_filled_later(void) {
+    per_replay *replay = create(100), *twin = create(100);
+    per_loader* loader = create_loader(replay, 8, 3, NULL);
+    static rows expected;
+    per_batch batch;
+    int i;
+    fill(replay, 0, 20);
+    fill(twin, 0, 20);
+    for (i = 0; i < 6; ++i) {
+        const int64_t slot = take(loader, &batch);
+        draw(twin, 8, &expected);
+        check_batch(&batch, &expected, 8);
+        CHECK_OK(per_loader_release(loader, slot, NULL));
+    }
+    per_loader_free(loader);
+    per_replay_free(replay);
+    per_replay_free(twin);
+}
+
+static void more_than_can_be_drawn(void) {
+    per_replay* replay = create(100);
+    per_sample_options options;
+    per_loader* loader;
+    per_batch batch;
+    int64_t slot;
+    CHECK_OK(per_sample_options_init(&options, sizeof options));
+    options.scheme = PER_WITHOUT_REPLACEMENT;
+    fill(replay, 0, 5);
+    loader = create_loader(replay, 8, 2, &options);
+    CHECK(try_next(loader, 1, &batch, &slot) == PER_ERROR_INVALID_ARGUMENT);
+    CHECK(strstr(per_last_error(), "batch_size is 8") != NULL);
+    CHECK(stats_of(replay).samples == 0);
+    fill(replay, 5, 5);
+    slot = take(loader, &batch);
+    CHECK_OK(per_loader_release(loader, slot, NULL));
+    per_loader_free(loader);
+    per_replay_free(replay);
+}
+
+/* n_step of the loader's own was allowed when it was created. */
+static void a_setting_that_came_later(void) {
+    per_replay_options replay_with_steps = replay_options(100, 1);
+    per_replay* replay;
+    per_sample_options options;
+    per_loader* loader;
+    per_batch batch;
+    int64_t slot;
+    replay_with_steps.n_step = 3;
+    replay = create_replay(&replay_with_steps);
+    fill(replay, 0, 20);
+    CHECK_OK(per_sample_options_init(&options, sizeof options));
+    options.n_step = 2;
+    loader = create_loader(replay, 8, 1, &options);
+    CHECK_OK(per_loader_release(loader, take(loader, &batch), NULL));
+    CHECK_OK(per_replay_set_n_step(replay, 1, NULL));
+    CHECK_OK(per_loader_release(loader, take(loader, &batch), NULL)); /* drawn before */
+    CHECK(try_next(loader, 1, &batch, &slot) == PER_ERROR_INVALID_ARGUMENT);
+    CHECK(strstr(per_last_error(), "n_step is 2") != NULL);
+    per_loader_free(loader);
+    per_replay_free(replay);
+}
+
+/* ------------------------------------------------------------ bad arguments */
+
+static void bad_arguments(void) {
+    static const struct {
+        int64_t batch_size, slots;
+        const char* text;
+    } bad[] = {{0, 3, "batch_size is 0"}, {-1, 3, "batch_size is -1"}, {(1 << 24) + 1, 3, "batch_size is 16777217"},
+               {8, 0, "slots is 0"},      {8, -1, "slots is -1"},      {8, 1025, "slots is 1025"}};
+    per_replay* replay = create(100);
+    per_loader_options options;
+    per_sample_options sample;
+    per_loader *loader, *other;
+    per_batch batch;
+    int64_t slot;
+    size_t i;
+    memset(&options, 0xAA, sizeof options);
+    CHECK_OK(per_loader_options_init(&options, sizeof options));
+    CHECK(options.struct_size == sizeof options && options.batch_size == 0 && options.slots == 3);
+    CHECK(options.sample == NULL);
+    for (i = 0; i < sizeof bad / sizeof bad[0]; ++i) {
+        options.batch_size = bad[i].batch_size;
+        options.slots = bad[i].slots;
+        loader = (per_loader*)&options;
+        CHECK_FAILS(per_loader_create(replay, &options, &loader), PER_ERROR_INVALID_ARGUMENT, bad[i].text);
+        CHECK(loader == NULL);
+    }
+    options.batch_size = 8;
+    options.slots = 2;
+    options.sample = &sample;
+    CHECK_OK(per_sample_options_init(&sample, sizeof sample));
+    sample.beta = -1;
+    CHECK_FAILS(per_loader_create(replay, &options, &loader), PER_ERROR_INVALID_ARGUMENT, "beta is -1");
+    sample.struct_size = 7;
+    CHECK_FAILS(per_loader_create(replay, &options, &loader), PER_ERROR_INVALID_ARGUMENT, "struct_size is 7");
+    options.sample = NULL;
+    CHECK_FAILS(per_loader_create(NULL, &options, &loader), PER_ERROR_INVALID_ARGUMENT, "replay");
+    CHECK_FAILS(per_loader_create(replay, NULL, &loader), PER_ERROR_INVALID_ARGUMENT, "options");
+    CHECK_FAILS(per_loader_create(replay, &options, NULL), PER_ERROR_INVALID_ARGUMENT, "loader_out");
+    options.struct_size = 9;
+    CHECK_FAILS(per_loader_create(replay, &options, &loader), PER_ERROR_INVALID_ARGUMENT, "struct_size is 9");
+
+    fill(replay, 0, 20);
+    loader = create_loader(replay, 8, 2, NULL);
+    options.struct_size = sizeof options;
+    CHECK_FAILS(per_loader_create(replay, &options, &other), PER_ERROR_BUSY, "loader");
+    CHECK(other == NULL);
+    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    CHECK_FAILS(per_loader_next(NULL, 1, &batch, &slot, NULL), PER_ERROR_INVALID_ARGUMENT, "loader");
+    CHECK_FAILS(per_loader_next(loader, 1, NULL, &slot, NULL), PER_ERROR_INVALID_ARGUMENT, "batch_out");
+    CHECK_FAILS(per_loader_next(loader, 1, &batch, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "slot_out");
+    CHECK_FAILS(per_loader_next(loader, 1, &batch, &slot, &batch), PER_ERROR_INVALID_ARGUMENT, "stream");
+    batch.struct_size = 9;
+    CHECK_FAILS(per_loader_next(loader, 1, &batch, &slot, NULL), PER_ERROR_INVALID_ARGUMENT, "struct_size is 9");
+    CHECK(stats_of(replay).beta_step == 0); /* none was handed out */
+    slot = take(loader, &batch);
+    CHECK_FAILS(per_loader_release(NULL, slot, NULL), PER_ERROR_INVALID_ARGUMENT, "loader");
+    CHECK_FAILS(per_loader_release(loader, slot, &batch), PER_ERROR_INVALID_ARGUMENT, "stream");
+    CHECK_FAILS(per_loader_release(loader, -1, NULL), PER_ERROR_INVALID_ARGUMENT, "slot is -1");
+    CHECK_FAILS(per_loader_release(loader, 3, NULL), PER_ERROR_INVALID_ARGUMENT, "slot is 3");
+    CHECK_FAILS(per_loader_release(loader, (slot + 1) % 3, NULL), PER_ERROR_INVALID_ARGUMENT, "slot is");
+    CHECK_OK(per_loader_release(loader, slot, NULL));
+    CHECK_FAILS(per_loader_release(loader, slot, NULL), PER_ERROR_INVALID_ARGUMENT, "slot is");
+    per_loader_free(loader);
+    per_loader_free(NULL);
+    CHECK_FAILS(per_loader_stop(NULL), PER_ERROR_INVALID_ARGUMENT, "loader");
+    per_replay_free(replay);
+}
+
+static void more_memory_than_there_is(void) {
+    static const int64_t shape[] = {INT64_C(1) << 36};
+    per_field field = field_of("observation", PER_FLOAT64, 1, shape);
+    per_replay_options options = replay_options(3, 1);
+    per_loader_options loader_options;
+    per_loader* loader;
+    per_replay* replay;
+    options.fields = &field;
+    if (per_replay_create(&options, &replay) != PER_OK) return; /* a machine that does not overcommit */
+    CHECK_OK(per_loader_options_init(&loader_options, sizeof loader_options));
+    loader_options.batch_size = 1 << 24;
+    CHECK(per_loader_create(replay, &loader_options, &loader) == PER_ERROR_OUT_OF_MEMORY && loader == NULL);
+    per_replay_free(replay);
+}
+
+int main(void) {
+    an_empty_buffer();
+    a_buffer_that_is_filled_later();
+    more_than_can_be_drawn();
+    a_setting_that_came_later();
+    bad_arguments();
+    more_memory_than_there_is();
+    return 0;
+}

@@ -1,0 +1,78 @@
+/*
+ * A fork at any moment of a loader: in the child its calls are errors, freeing it is not, and the buffer is usable, also
+ * for a loader of its own. In the parent it goes on as if nothing had been.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "loader_check.h"
+
+enum { BATCH = 512, SLOTS = 3, STEPS = 500, FORKS = 60 };
+
+static per_replay* filled(void) {
+    per_replay_options options = replay_options(STEPS + 10, 1);
+    per_replay* replay;
+    int t;
+    options.seed = 8;
+    options.beta_steps = 1000;
+    replay = create_replay(&options);
+    for (t = 0; t < STEPS; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    return replay;
+}
+
+static void use_own_loader(per_replay* replay) {
+#ifndef SANITIZED /* ThreadSanitizer knows no threads in a child whose parent had several */
+    const int64_t beta_step = stats_of(replay).beta_step;
+    per_loader* loader = create_loader(replay, BATCH, SLOTS, NULL);
+    per_batch batch;
+    int i;
+    for (i = 0; i < 5; ++i) CHECK_OK(per_loader_release(loader, take(loader, &batch), NULL));
+    CHECK(stats_of(replay).beta_step == beta_step + 5);
+    per_loader_free(loader);
+#else
+    (void)replay;
+#endif
+}
+
+static void use_in_child(per_replay* replay, per_loader* loader, int64_t slot) {
+    static rows drawn;
+    per_batch batch;
+    int64_t other;
+    int i;
+    alarm(20); /* a wait for the parent's thread ends the child, and the test */
+    CHECK(try_next(loader, 1, &batch, &other) == PER_ERROR_INVALID_ARGUMENT);
+    CHECK(strstr(per_last_error(), "fork") != NULL);
+    CHECK_FAILS(per_loader_release(loader, slot, NULL), PER_ERROR_INVALID_ARGUMENT, "fork");
+    CHECK_FAILS(per_loader_stop(loader), PER_ERROR_INVALID_ARGUMENT, "fork");
+    draw(replay, BATCH, &drawn);
+    for (i = 0; i < BATCH; ++i) CHECK(drawn.observation[i] == (float)drawn.ids[i]);
+    CHECK_OK(per_replay_update_priorities(replay, BATCH, drawn.ids, 1, drawn.weights, NULL));
+    use_own_loader(replay);
+    per_loader_free(loader);
+    per_replay_free(replay);
+    _exit(0);
+}
+
+int main(void) {
+    static rows expected;
+    per_replay *replay = filled(), *twin = filled();
+    per_loader* loader = create_loader(replay, BATCH, SLOTS, NULL);
+    int i, status;
+    for (i = 0; i < FORKS; ++i) {
+        per_batch batch;
+        const int64_t slot = take(loader, &batch);
+        const pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) use_in_child(replay, loader, slot);
+        draw(twin, BATCH, &expected);
+        check_batch(&batch, &expected, BATCH);
+        CHECK_OK(per_loader_release(loader, slot, NULL));
+        CHECK(waitpid(child, &status, 0) == child);
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    per_loader_free(loader);
+    per_replay_free(replay);
+    per_replay_free(twin);
+    return 0;
+}

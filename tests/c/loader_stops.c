@@ -1,0 +1,111 @@
+/*
+ * A loader can be stopped and freed at any time: while it draws, with every slot out, while another thread waits for a
+ * batch. The buffer then goes on, in a state that depends on the order of calls alone.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <pthread.h>
+#include <time.h>
+
+#include "loader_check.h"
+
+enum { BATCH = MANY, SLOTS = 3, STEPS = 500 };
+
+static per_replay* filled(void) {
+    per_replay_options options = replay_options(STEPS + 10, 1);
+    per_replay* replay;
+    int t;
+    options.seed = 4;
+    replay = create_replay(&options);
+    for (t = 0; t < STEPS; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    return replay;
+}
+
+static void while_it_draws(void) {
+    static rows drawn, expected;
+    int i, k;
+    for (i = 0; i < 50; ++i) {
+        per_replay *replay = filled(), *twin = filled();
+        per_loader* loader = create_loader(replay, BATCH, SLOTS, NULL);
+        per_batch batch;
+        for (k = 0; k < i % 4; ++k) CHECK_OK(per_loader_release(loader, take(loader, &batch), NULL));
+        per_loader_free(loader);
+        CHECK(stats_of(replay).beta_step == i % 4 && stats_of(replay).samples == SLOTS + i % 4);
+        for (k = 0; k < SLOTS + i % 4; ++k) draw(twin, BATCH, &expected);
+        draw(replay, BATCH, &drawn);
+        draw(twin, BATCH, &expected);
+        CHECK(memcmp(drawn.ids, expected.ids, sizeof drawn.ids) == 0);
+        per_replay_free(replay);
+        per_replay_free(twin);
+    }
+}
+
+static void with_every_slot_out(void) {
+    per_replay* replay = filled();
+    per_loader *loader = create_loader(replay, BATCH, SLOTS, NULL), *next;
+    per_batch batches[SLOTS], none;
+    int64_t slots[SLOTS], first_id, slot;
+    int i;
+    for (i = 0; i < SLOTS; ++i) slots[i] = take(loader, &batches[i]);
+    first_id = batches[0].ids[0];
+    CHECK_OK(per_loader_stop(loader));
+    CHECK_OK(per_loader_stop(loader));
+    CHECK(try_next(loader, 1, &none, &slot) == PER_ERROR_INVALID_ARGUMENT);
+    CHECK(strstr(per_last_error(), "stopped") != NULL);
+    CHECK_FAILS(per_loader_release(loader, slots[0], NULL), PER_ERROR_INVALID_ARGUMENT, "stopped");
+    next = create_loader(replay, BATCH, SLOTS, NULL); /* the buffer is free for another */
+    take(next, &none);
+    CHECK(batches[0].ids[0] == first_id); /* until it is freed, what is out stays */
+    per_loader_free(loader);
+    per_loader_free(next);
+    CHECK(live_of(replay) == STEPS);
+    per_replay_free(replay);
+}
+
+static per_loader* shared;
+
+static void* wait_for_a_batch(void* argument) {
+    per_batch batch;
+    int64_t slot;
+    (void)argument;
+    CHECK(try_next(shared, 1, &batch, &slot) == PER_ERROR_INVALID_ARGUMENT);
+    CHECK(strstr(per_last_error(), "stopped") != NULL);
+    return NULL;
+}
+
+static void* stop(void* argument) {
+    (void)argument;
+    CHECK_OK(per_loader_stop(shared));
+    return NULL;
+}
+
+static void while_others_wait(void) {
+    const struct timespec pause = {0, 10000000};
+    per_replay* replay = filled();
+    pthread_t threads[4];
+    per_batch batch;
+    int i;
+    shared = create_loader(replay, BATCH, SLOTS, NULL);
+    for (i = 0; i < SLOTS; ++i) take(shared, &batch);
+    for (i = 0; i < 2; ++i) CHECK(pthread_create(&threads[i], NULL, wait_for_a_batch, NULL) == 0);
+    nanosleep(&pause, NULL);
+    for (i = 2; i < 4; ++i) CHECK(pthread_create(&threads[i], NULL, stop, NULL) == 0);
+    for (i = 0; i < 4; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
+    per_loader_free(shared);
+    per_replay_free(replay);
+}
+
+/* Leaving main while the thread draws. */
+static void at_exit(void) {
+#ifndef SANITIZED /* it leaves memory behind */
+    per_batch batch;
+    take(create_loader(filled(), BATCH, SLOTS, NULL), &batch);
+#endif
+}
+
+int main(void) {
+    while_it_draws();
+    with_every_slot_out();
+    while_others_wait();
+    at_exit();
+    return 0;
+}

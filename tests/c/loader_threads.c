@@ -1,0 +1,74 @@
+/*
+ * Several consumers of one loader, while others add, update and draw: every batch is whole, goes to one consumer, and is
+ * counted once.
+ */
+#include <pthread.h>
+
+#include "loader_check.h"
+
+enum { CONSUMERS = 3, BATCH = 64, SLOTS = 3, BATCHES = 700, STEPS = 2000 };
+
+static per_replay* replay;
+static per_loader* loader;
+static int stopping;
+
+static void* consume(void* argument) {
+    int k, i;
+    (void)argument;
+    for (k = 0; k < BATCHES; ++k) {
+        per_batch batch;
+        const int64_t slot = take(loader, &batch);
+        float* observation = batch.fields[0];
+        for (i = 0; i < BATCH; ++i) {
+            CHECK(observation[i] == (float)batch.ids[i]);
+            observation[i] = -1; /* the slot is this consumer's until it is released */
+        }
+        if (k % 3 == 0) CHECK_OK(per_replay_update_priorities(replay, BATCH, batch.ids, 1, batch.weights, NULL));
+        for (i = 0; i < BATCH; ++i) CHECK(observation[i] == -1);
+        CHECK_OK(per_loader_release(loader, slot, NULL));
+    }
+    return NULL;
+}
+
+static void* add(void* argument) {
+    int t;
+    (void)argument;
+    for (t = STEPS / 2; t < STEPS; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    return NULL;
+}
+
+static void* use(void* argument) {
+    static rows drawn;
+    (void)argument;
+    while (!__atomic_load_n(&stopping, __ATOMIC_RELAXED)) {
+        draw(replay, BATCH, &drawn);
+        CHECK_OK(per_replay_set_beta(replay, 0.5, NULL));
+        CHECK(stats_of(replay).max_priority >= 1);
+    }
+    return NULL;
+}
+
+int main(void) {
+    per_replay_options options = replay_options(STEPS + 10, 1);
+    pthread_t consumers[CONSUMERS], others[2];
+    int64_t samples, beta_steps;
+    int i, t;
+    options.beta_steps = 10;
+    replay = create_replay(&options);
+    for (t = 0; t < STEPS / 2; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    loader = create_loader(replay, BATCH, SLOTS, NULL);
+    CHECK(pthread_create(&others[0], NULL, add, NULL) == 0);
+    CHECK(pthread_create(&others[1], NULL, use, NULL) == 0);
+    for (i = 0; i < CONSUMERS; ++i) CHECK(pthread_create(&consumers[i], NULL, consume, NULL) == 0);
+    for (i = 0; i < CONSUMERS; ++i) CHECK(pthread_join(consumers[i], NULL) == 0);
+    __atomic_store_n(&stopping, 1, __ATOMIC_RELAXED);
+    for (i = 0; i < 2; ++i) CHECK(pthread_join(others[i], NULL) == 0);
+    samples = stats_of(replay).samples;
+    beta_steps = stats_of(replay).beta_step;
+    CHECK(samples - beta_steps == SLOTS); /* drawn ahead; all else counted, each once */
+    CHECK(beta_steps >= CONSUMERS * BATCHES);
+    per_loader_free(loader);
+    CHECK(stats_of(replay).samples == samples && stats_of(replay).beta_step == beta_steps);
+    per_replay_free(replay);
+    return 0;
+}
