@@ -23,6 +23,7 @@ from per._library import version as _version
 from per.batch import Batch
 from per.epochs import Epochs
 from per.field import Field
+from per.loader import Loader
 from per.replay import ReplayBuffer
 from per.statistics import Statistics
 from per.tree import Draw, Mass, SumTree
@@ -43,6 +44,7 @@ __all__ = [
     "InternalError",
     "InvalidArgument",
     "IoError",
+    "Loader",
     "Mass",
     "NoDevice",
     "OutOfMemory",

@@ -78,10 +78,10 @@ def flatten(node: Node, value: Any, name: str, arrays: dict[str, Any]) -> None:
         flatten(child, given[key], f"{name}.{key}", arrays)
 
 
-def refuse_method_names(outputs: Mapping[str, Node]) -> None:
-    """batch.keys must stay the method, which Python itself calls."""
+def refuse_method_names(outputs: Mapping[str, Node], kind: type[Batch] | None = None) -> None:
+    """batch.keys must stay the method, which Python itself calls. `kind`: Batch, or one with more methods."""
     for name in outputs:
-        if hasattr(Batch, name):
+        if hasattr(kind or Batch, name):
             raise InvalidArgument(f"field {name} has the name of a method of per.Batch; allowed: any other name")
 
 

@@ -13,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from per import _arrays, _bridging, _exchange, _kinds, _library, _options, batch, final_observations, spaces
-from per._errors import InvalidArgument, Unsupported
+from per._errors import InvalidArgument
 from per._layout import layout_of
 from per._library import NULL, check, ffi, lib
 from per.batch import Batch, JaxBatch
 from per.epochs import Epochs
 from per.field import Field, from_c, to_c
+from per.loader import LoadedBatch, Loader
 from per.statistics import Statistics
 
 # How many calls of add() and extend() lie between looks at the share of cuts.
@@ -546,15 +547,61 @@ class ReplayBuffer:
                 raise InvalidArgument(f"bootstrap gave shape {list(values.shape)}; allowed: [{ids.size}]")
         self._plain.advantages(fields, _options.real("gae_lambda", gae_lambda), ids, values)
 
-    # ------------------------------------------------------- later options
+    # -------------------------------------------------------------- loader
 
-    def loader(self, batch_size: int, *, slots: int = 3) -> NoReturn:
-        """Batches prepared ahead by a worker thread.
+    def loader(
+        self,
+        batch_size: int,
+        *,
+        slots: int = 3,
+        beta: float | None = None,
+        scheme: str | None = None,
+        prioritization: str | None = None,
+        uniform_fraction: float | None = None,
+        normalize_weights: str | None = None,
+        n_step: int | None = None,
+    ) -> Loader:
+        """An iterator over batches that a thread of the library's own draws ahead, into memory used again and again.
+
+        Creating it asks for `slots` batches, and handing one out asks for the next, so up to `slots` batches are drawn
+        before what is done with the latest; every other call waits for those asked for before it. So the same seed and
+        calls give the same batches for the same `slots`, and those of sample() if nothing is changed in between.
+
+        Arguments:
+            batch_size: B, 1 to 2^24.
+            slots: batches drawn ahead, and most that may be out at a time, 1 to 1024. One more is kept in memory.
+            beta, scheme, prioritization, uniform_fraction, normalize_weights, n_step: as sample() takes them.
+
+        Returns:
+            Loader. Its batches lie in its memory until they are released: asking for the next one does that, or
+            batch.release(); copy what must last longer. A buffer has one loader at a time.
 
         Raises:
-            Unsupported: the loader is not in this version.
+            Busy if the buffer has a loader that is not closed; InvalidArgument, also for arrays="jax": JAX reads memory
+            later than it says, when a slot may have been written again. Use sample(), whose arrays are new.
+
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(1)}, seed=5)
+        >>> for t in range(10):
+        ...     ids = buffer.add(observation=[t], reward=t, terminated=False, truncated=False, next_observation=[t + 1])
+        >>> with buffer.loader(32) as batches:
+        ...     for step, batch in zip(range(4), batches):
+        ...         buffer.update_priorities(batch.ids, td_errors=batch.reward)
+        >>> buffer.stats().beta_step
+        4
         """
-        raise Unsupported("loader is not in this version")
+        if self._kind == "jax":
+            raise InvalidArgument(
+                "arrays is 'jax', for which there is no loader: JAX reads memory later than it says, when a slot may "
+                "have been written again. Use sample(), or a buffer with arrays='numpy'"
+            )
+        batch.refuse_method_names(self._outputs, LoadedBatch)
+        options = _library.new("per_loader_options")
+        _options.set_options(options, {"batch_size": batch_size, "slots": slots})
+        choices = _options.sample_options(beta, scheme, prioritization, uniform_fraction, normalize_weights, n_step)
+        options.sample = choices
+        wrap = _kinds.wrap_torch if self._kind == "torch" else _kinds.wrap_numpy
+        return Loader(self._open(), self._open, options, self._layout.batch, wrap, self._nested)
 
     # ------------------------------------------------------------- object
 
@@ -613,12 +660,15 @@ class ReplayBuffer:
         return flat
 
     def _new_batch(self, arrays: dict[str, Any]) -> Batch:
-        if self._is_nested:
-            outputs = {
-                name: node for name, node in self._outputs.items() if not isinstance(node, str) or node in arrays
-            }
-            arrays = {name: batch.nest(node, arrays) for name, node in outputs.items()}
+        arrays = self._nested(arrays)
         return Batch(arrays) if self._kind != "jax" else JaxBatch(arrays)
+
+    def _nested(self, arrays: dict[str, Any]) -> dict[str, Any]:
+        """Arrays by name as the user holds them."""
+        if not self._is_nested:
+            return arrays
+        outputs = {name: node for name, node in self._outputs.items() if not isinstance(node, str) or node in arrays}
+        return {name: batch.nest(node, arrays) for name, node in outputs.items()}
 
     def _arrays_of(self, out: Batch) -> dict[str, Any]:
         if self._kind == "jax":

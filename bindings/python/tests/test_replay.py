@@ -474,7 +474,6 @@ def test_buffer_on_a_missing_device_says_so():
 @pytest.mark.parametrize(
     "call, words",
     [
-        (lambda b: b.loader(256, slots=3), "loader"),
         (lambda b: per.ReplayBuffer(100, FIELDS, sequence_length=8), "sequence_length"),
     ],
 )

@@ -1,0 +1,158 @@
+"""Loader: batches drawn ahead by a thread of the library's own."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, NoReturn
+
+import numpy as np
+
+from per import _arrays, _library
+from per._errors import InvalidArgument
+from per._layout import Output
+from per._library import NULL, check, ffi, lib
+from per.batch import Batch
+
+
+class LoadedBatch(Batch):
+    """A batch in a slot of a loader, which holds it until it is released."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self, arrays: dict[str, Any], give_back: Callable[[], None]) -> None:
+        super().__init__(arrays)
+        object.__setattr__(self, "_held", [give_back])  # empty once it was called
+
+    def release(self) -> None:
+        """Gives the slot back: the batch has no arrays any more, and a later one is drawn into their memory.
+
+        Arrays taken from the batch before are then written over. Releasing a second time does nothing.
+        """
+        object.__setattr__(self, "__dict__", {})
+        with contextlib.suppress(IndexError):
+            self._held.pop()()
+
+    def __getattr__(self, name: str) -> Any:
+        state = "was released" if not self.__dict__ else f"has {', '.join(self)}"
+        raise AttributeError(f"this batch has no {name}: it {state}")
+
+
+class Loader:
+    """What ReplayBuffer.loader() gives: an iterator over batches without an end.
+
+    Asking for the next batch releases the one before. take() leaves that to the caller, and lets several threads take
+    batches from one loader. It closes itself, and earlier at the end of a `with` block.
+    """
+
+    def __init__(
+        self,
+        handle: Any,
+        check_open: Callable[[], object],
+        options: Any,
+        outputs: Sequence[Output],
+        wrap: Callable[[Output, _arrays.Array], Any],
+        nest: Callable[[dict[str, Any]], dict[str, Any]],
+    ) -> None:
+        loader_out = ffi.new("per_loader **")
+        check(lib.per_loader_create(handle, options, loader_out))
+        # Arrays hold the loader's memory, and the loader that of its buffer, which must be freed after it.
+        self._handle: Any = ffi.gc(loader_out[0], lambda loader, free=lib.per_loader_free, _buffer=handle: free(loader))
+        # Called once: by close(), when the loader is forgotten, or when the interpreter exits.
+        self._stop = weakref.finalize(self, lib.per_loader_stop, self._handle)
+        self._batch_size = int(options.batch_size)
+        self._slots = int(options.slots)
+        self._check_open = check_open
+        self._outputs = outputs
+        self._wrap = wrap
+        self._nest = nest
+        self._arrays: dict[int, dict[str, Any]] = {}  # by slot, made when it is first handed out
+        self._latest: LoadedBatch | None = None  # the one that iteration has handed out
+
+    def take(self, *, wait: bool = True) -> LoadedBatch:
+        """The next batch. Its slot is its own until batch.release().
+
+        Arguments:
+            wait: for a batch that is still being drawn, and while `slots` batches are out until one is released.
+
+        Raises:
+            Busy if it would have to wait and may not; Empty if no transition is live, and what else sample() raises;
+            InvalidArgument once the loader or the buffer is closed, and in a forked child.
+        """
+        handle = self._open()
+        batch, slot_out = _library.new("per_batch"), ffi.new("int64_t *")
+        check(lib.per_loader_next(handle, bool(wait), batch, slot_out, NULL))
+        slot = int(slot_out[0])
+        arrays = self._arrays.get(slot)
+        if arrays is None:
+            arrays = self._arrays.setdefault(slot, self._nest(self._views(handle, batch)))
+        loader = weakref.ref(self)
+        return LoadedBatch(dict(arrays), lambda: _release(loader(), slot))
+
+    def __iter__(self) -> Loader:
+        return self
+
+    def __next__(self) -> LoadedBatch:
+        latest, self._latest = self._latest, None
+        if latest is not None:
+            latest.release()
+        self._latest = self.take()
+        return self._latest
+
+    def close(self) -> None:
+        """Ends the loader. Batches that are out keep their arrays; the buffer may have another loader."""
+        self._handle = None
+        self._latest, self._arrays = None, {}
+        self._stop()
+
+    def __enter__(self) -> Loader:
+        self._open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "" if self._handle is not None else ", closed"
+        return f"per.Loader(batch_size={self._batch_size}, slots={self._slots}{state})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("per.Loader cannot be pickled: it is a handle of this process")
+
+    def _open(self) -> Any:
+        handle = self._handle
+        if handle is None:
+            raise InvalidArgument("the loader is closed")
+        self._check_open()
+        return handle
+
+    def _views(self, handle: Any, batch: Any) -> dict[str, Any]:
+        """The arrays of a slot, which share its memory."""
+        arrays = {}
+        for output in self._outputs:
+            member = getattr(batch, output.member)
+            pointer = member[output.field] if output.member in ("fields", "next_fields") else member
+            dtype = np.uint16 if output.dtype == "bfloat16" else np.dtype(output.dtype)
+            view = _Memory(handle, pointer, (self._batch_size, *output.shape), np.dtype(dtype))
+            arrays[output.name] = self._wrap(output, np.asarray(view))
+        return arrays
+
+
+def _release(loader: Loader | None, slot: int) -> None:
+    """Gives a slot back, unless its loader was closed or is gone."""
+    handle = None if loader is None else loader._handle
+    if handle is not None:
+        check(lib.per_loader_release(handle, slot, NULL))
+
+
+class _Memory:
+    """Memory of a loader as numpy reads it: an array made of it keeps the loader's handle."""
+
+    def __init__(self, handle: Any, pointer: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._handle = handle
+        address = int(ffi.cast("uintptr_t", pointer))
+        self.__array_interface__ = {"version": 3, "shape": shape, "typestr": dtype.str, "data": (address, False)}
