@@ -18,7 +18,7 @@ import Serialization
 
 export SumTree, update!, sample!, find, priorities, total, reset!
 export Field, ReplayBuffer, add!, extend!, cut!, clear!, update_priorities!, set_priorities!, set!, stats
-export save, load, epochs, advantages!, loader
+export save, load, epochs, advantages!, loader, release!
 export PERError
 
 include("declarations.jl")
@@ -34,6 +34,7 @@ include("add.jl")
 include("batch.jl")
 include("update.jl")
 include("epochs.jl")
+include("loader.jl")
 
 __init__() = load_library()
 

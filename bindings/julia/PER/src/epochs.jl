@@ -131,11 +131,3 @@ function bootstraps(buffer)
     end
     return count[] == 0 ? nothing : first_of(batch, count[])
 end
-
-"""
-    loader(buffer, batch_size; slots)
-
-Batches prepared ahead. Throws a [`PERError`](@ref) with status `PER.PER_ERROR_UNSUPPORTED`: loaders are not in this
-version.
-"""
-loader(buffer::ReplayBuffer, batch_size; options...) = unsupported("loaders")

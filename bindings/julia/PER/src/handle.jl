@@ -1,12 +1,14 @@
-# A tree, buffer or walk of the library. It is freed once, by whichever comes last of close() and the calls that run on other
+# A tree, buffer, walk or loader of the library. It is freed once, by whichever comes last of close() and the calls that run on other
 # threads at that time, or by the garbage collector.
 mutable struct Handle{T}
     pointer::Ptr{T}
     users::Threads.Atomic{Int}  # running calls, and 1 until close()
     closed::Threads.Atomic{Bool}
+    owner::Union{Nothing,Handle}  # what must be freed after it
 
-    function Handle(pointer::Ptr{T}) where {T}
-        handle = new{T}(pointer, Threads.Atomic{Int}(1), Threads.Atomic{Bool}(false))
+    function Handle(pointer::Ptr{T}; owner = nothing) where {T}
+        handle = new{T}(pointer, Threads.Atomic{Int}(1), Threads.Atomic{Bool}(false), owner)
+        owner === nothing || hold(owner)
         return finalizer(close, handle)
     end
 end
@@ -14,13 +16,23 @@ end
 free(tree::Ptr{per_tree}) = per_tree_free(tree)
 free(replay::Ptr{per_replay}) = per_replay_free(replay)
 free(epochs::Ptr{per_epochs}) = per_epochs_free(epochs)
+free(loader::Ptr{per_loader}) = per_loader_free(loader)
+
+# What close() does at once, whoever still uses the handle.
+stop(pointer) = nothing
+stop(loader::Ptr{per_loader}) = per_loader_stop(loader)
 
 Base.isopen(handle::Handle) = !handle.closed[]
 
 function Base.close(handle::Handle)
-    Threads.atomic_xchg!(handle.closed, true) || release(handle)
+    Threads.atomic_xchg!(handle.closed, true) && return nothing
+    stop(handle.pointer)
+    release(handle)
     return nothing
 end
+
+# Keeps the memory, also of a handle that is closed meanwhile; release() ends it. For those who have a user's hold already.
+hold(handle::Handle) = Threads.atomic_add!(handle.users, 1)
 
 function acquire(handle::Handle)
     users = handle.users[]
@@ -35,6 +47,7 @@ end
 function release(handle::Handle)
     if Threads.atomic_sub!(handle.users, 1) == 1
         free(handle.pointer)
+        handle.owner === nothing || release(handle.owner)
     end
     return nothing
 end

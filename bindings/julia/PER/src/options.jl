@@ -5,6 +5,7 @@ initialize(options::Ref{per_replay_options}, size) = per_replay_options_init(opt
 initialize(steps::Ref{per_steps}, size) = per_steps_init(steps, size)
 initialize(options::Ref{per_sample_options}, size) = per_sample_options_init(options, size)
 initialize(batch::Ref{per_batch}, size) = per_batch_init(batch, size)
+initialize(options::Ref{per_loader_options}, size) = per_loader_options_init(options, size)
 initialize(statistics::Ref{per_replay_statistics}, size) = per_replay_statistics_init(statistics, size)
 
 function initial(::Type{T}) where {T}

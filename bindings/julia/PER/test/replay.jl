@@ -174,7 +174,6 @@ end
     buffer = ReplayBuffer(20, ONE_FIELD)
     add_steps!(buffer, 1:4)
     for action in (
-        () -> loader(buffer, 32; slots = 3),
         () -> ReplayBuffer(20, ONE_FIELD; sequence_length = 4),
     )
         error = thrown(action)

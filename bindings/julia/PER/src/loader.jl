@@ -1,0 +1,193 @@
+# Batches drawn ahead; see loader().
+struct Loader
+    buffer::ReplayBuffer
+    handle::Handle{per_loader}
+    batch_size::Int64
+    n_slots::Int64
+    lock::ReentrantLock
+    batches::Vector{Union{Nothing,Batch}}  # by slot, made when it is first handed out
+    turns::Vector{Int64}                   # by slot: the number of the batch that is out; 0: none is
+    n_turns::Base.RefValue{Int64}
+end
+
+"""
+    loader(buffer, batch_size; slots = 3, options...)
+    loader(action, buffer, batch_size; slots = 3, options...)
+
+An iterator without end over batches that a thread of the library's own draws ahead, into memory that is used again and
+again. `options` are those of [`sample!`](@ref), for every batch. The second form calls `action(batches)` and closes the
+loader.
+
+Creating it asks for `slots` batches, and handing one out asks for the next, so that up to `slots` batches are drawn before
+what is done with the latest; every other call on the buffer waits for the draws that were asked for before it. The same
+seed and calls give the same batches for the same `slots`, and those of `sample!` if nothing is changed in between.
+
+Asking for the next batch releases the one before: its arrays are then written again, so copy what must last longer. At
+most `slots` batches are out at a time; [`take!`](@ref Base.take!(::PER.Loader)) leaves releasing them to the caller. A
+buffer has one loader at a time, until `close(batches)`.
+
+Throws a [`PERError`](@ref) with status `PER.PER_ERROR_BUSY` if the buffer has a loader already, and while iterating
+those of `sample!`.
+
+```jldoctest
+julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));
+
+julia> extend!(buffer; observation = 1:9, reward = 1:9, terminated = falses(9), truncated = falses(9));
+
+julia> loader(buffer, 32) do batches
+           for (step, batch) in zip(1:4, batches)
+               update_priorities!(buffer, batch.ids, batch.reward)
+           end
+       end
+
+julia> stats(buffer).beta_step
+4
+```
+"""
+function loader(buffer::ReplayBuffer, batch_size; slots = nothing, options...)
+    filled = initial(per_loader_options)
+    set_field!(filled, :batch_size, batch_size)
+    slots === nothing || set_field!(filled, :slots, slots)
+    chosen = set_options!(initial(per_sample_options), options)
+    created = Ref(Ptr{per_loader}(C_NULL))
+    local handle
+    GC.@preserve chosen begin
+        set_field!(filled, :sample, Base.unsafe_convert(Ptr{per_sample_options}, chosen))
+        call(buffer.handle) do pointer
+            status = per_loader_create(pointer, filled, created)
+            status == PER_OK && (handle = Handle(created[]; owner = buffer.handle))
+            return status
+        end
+    end
+    n_slots = filled[].slots
+    batches = Vector{Union{Nothing,Batch}}(nothing, n_slots + 1)
+    turns = zeros(Int64, n_slots + 1)
+    return Loader(buffer, handle, filled[].batch_size, n_slots, ReentrantLock(), batches, turns, Ref(0))
+end
+
+function loader(action, buffer::ReplayBuffer, batch_size; options...)
+    batches = loader(buffer, batch_size; options...)
+    try
+        return action(batches)
+    finally
+        close(batches)
+    end
+end
+
+Base.close(loader::Loader) = close(loader.handle)
+Base.isopen(loader::Loader) = isopen(loader.handle)
+Base.show(io::IO, loader::Loader) =
+    print(io, "Loader(", loader.batch_size, ", ", loader.n_slots, " slots", isopen(loader) ? ")" : ", closed)")
+
+Base.IteratorSize(::Type{Loader}) = Base.IsInfinite()
+Base.eltype(::Type{Loader}) = Batch
+
+# The state: the slot of the batch before, and its turn.
+function Base.iterate(loader::Loader, (slot, turn) = (0, 0))
+    slot == 0 || lock(() -> loader.turns[slot] == turn && give_back(loader, slot), loader.lock)
+    slot = hand_out(loader, true)
+    return loader.batches[slot], (slot, loader.turns[slot])
+end
+
+"""
+    take!(loader; wait = true)
+
+The next batch of a [`loader`](@ref), which stays out until [`release!`](@ref). With `wait = false` a
+[`PERError`](@ref) with status `PER.PER_ERROR_BUSY` if it is still being drawn, or if as many are out as there are slots.
+
+```jldoctest
+julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));
+
+julia> extend!(buffer; observation = 1:9, reward = 1:9, terminated = falses(9), truncated = falses(9));
+
+julia> batches = loader(buffer, 32);
+
+julia> batch = take!(batches);
+
+julia> length(batch.ids)
+32
+
+julia> release!(batches, batch)
+
+julia> close(batches)
+```
+"""
+Base.take!(loader::Loader; wait = true) = loader.batches[hand_out(loader, converted(Bool, "wait", wait))]
+
+"""
+    release!(loader, batch)
+
+Gives the memory of a batch back to its [`loader`](@ref), which writes a later one into it.
+"""
+function release!(loader::Loader, batch::Batch)
+    lock(loader.lock) do
+        slot = findfirst(made -> made === batch, loader.batches)
+        slot !== nothing && loader.turns[slot] != 0 || invalid("batch is none that this loader has out")
+        give_back(loader, slot)
+    end
+    return nothing
+end
+
+# With the lock.
+function give_back(loader, slot)
+    call(pointer -> per_loader_release(pointer, slot - 1, C_NULL), loader.handle)
+    loader.turns[slot] = 0
+    return nothing
+end
+
+# The slot of the next batch. A call of the library waits for its thread only, which needs nothing of Julia: with every
+# slot out it would wait for another task, and keep the garbage collector waiting.
+function hand_out(loader, waits)
+    while true
+        slot = lock(loader.lock) do
+            is_full = count(!=(0), loader.turns) == loader.n_slots
+            is_full && waits && isopen(loader) ? nothing : hand_out_now(loader, waits && !is_full)
+        end
+        slot === nothing || return slot
+        sleep(0.001)
+    end
+end
+
+# With the lock.
+function hand_out_now(loader, waits)
+    filled = initial(per_batch)
+    place = Ref{Int64}(-1)
+    # The loader is no user of the buffer, which may be closed meanwhile.
+    call(loader.buffer.handle) do _
+        call(loader.handle) do pointer
+            status = per_loader_next(pointer, waits, filled, place, C_NULL)
+            status == PER_OK && enter_turn(loader, place[] + 1, filled[])
+            return status
+        end
+        return PER_OK
+    end
+    return place[] + 1
+end
+
+function enter_turn(loader, slot, filled)
+    loader.n_turns[] += 1
+    loader.turns[slot] = loader.n_turns[]
+    loader.batches[slot] === nothing && (loader.batches[slot] = slot_batch(loader, filled))
+    return nothing
+end
+
+# The arrays of a slot, which are its memory.
+function slot_batch(loader, filled)
+    pointers = Dict{Symbol,Ptr{Cvoid}}()
+    for (i, field) in enumerate(loader.buffer.fields)
+        pointers[field.name] = unsafe_load(filled.fields, i)
+        pointers[field.next_name] = unsafe_load(filled.next_fields, i)
+    end
+    layout = drawn_layout(loader.buffer, loader.batch_size)
+    arrays = Any[
+        held_array(loader.handle, type, get(() -> getfield(filled, name), pointers, name), size)
+        for (name, type, size) in layout
+    ]
+    return Batch(NamedTuple{Tuple(first.(layout))}((arrays...,)))
+end
+
+# An array of a loader's memory, which is not freed before it.
+function held_array(handle, ::Type{T}, pointer, size) where {T}
+    hold(handle)
+    return finalizer(_ -> release(handle), unsafe_wrap(Array, Ptr{T}(pointer), size))
+end
