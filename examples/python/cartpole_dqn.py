@@ -157,7 +157,7 @@ def train(name: str, seed: int, max_steps: int, alpha: float) -> Run:
 
             if step % 100 == 0:
                 bar.update(100)
-                bar.set_postfix_str(f"return {last_return:3.0f}, loss {float(loss):.3f}, beta {buffer.beta:.2f}")
+                bar.set_postfix_str(f"return {last_return:3.0f}, loss {loss.item():.3f}, beta {buffer.beta:.2f}")
             if step % evaluate_every == 0 and step >= warm_up:
                 run.evaluations.append((step, greedy_return(online, evaluation_envs, seed=1000 + seed)))
                 if run.evaluations[-1][1] >= SOLVED:
