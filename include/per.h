@@ -313,13 +313,19 @@ PER_API per_status per_tree_synchronize(per_tree* tree, void* stream);
  *               carry ids, and priority updates take them, so that an update which comes too late touches nothing
  *   live        of a transition: it can be drawn. Its window (n_step, frame_stack, sequence) is complete, and none of
  *               it has been overwritten
+ *   sequence    with sequence_length L > 0, what is drawn: T = burn_in + L transitions in a row of one episode, named by
+ *               the transition that it starts with. Sequences start at multiples of sequence_stride, counted from the
+ *               first step of each episode. One is live once T transitions with complete returns are there, or its
+ *               episode has ended after the burn-in: what is missing to T is then padding. Wherever this header speaks
+ *               of live transitions, their number, weights, ids and priorities, it means the starts of sequences
  *   priority    p >= 0, always before the exponent: p = |td_error| + epsilon, and P(i) = p_i^alpha / sum_k p_k^alpha
  *               (equation 1). alpha may therefore change at any time
  *
  * Next observations are not stored a second time: a row's next observation is the observation of the row that follows
  * it. At the end of an episode the final observation takes a row of its own, which is never live; so a truncated
  * episode keeps its true final observation. `capacity` counts rows: a full lane holds at least
- * rows - 1 - ends - (n_step - 1) - (frame_stack - 1) live transitions. Memory is allocated at creation, once.
+ * rows - 1 - ends - (n_step - 1) - (frame_stack - 1) live transitions, or the sequences that start among all of these
+ * but the last T - 1. Memory is allocated at creation, once.
  */
 typedef struct per_replay per_replay;
 
@@ -349,9 +355,9 @@ typedef struct per_replay_options {
     uint64_t seed;             /* of the draws; _init: 0 */
     int64_t n_step;            /* steps of a return, 1 .. 64; _init: 1 */
     int64_t frame_stack;       /* frames of an observation, 1 .. 64; _init: 1 */
-    int64_t sequence_length;   /* transitions that a sequence is learned from; 0: single transitions; _init: 0 */
-    int64_t burn_in;           /* transitions before them that only warm up the recurrent state; _init: 0 */
-    int64_t sequence_stride;   /* distance of sequence starts; 0: sequence_length; _init: 0 */
+    int64_t sequence_length;   /* L, transitions that a sequence is learned from; 0: single transitions; _init: 0 */
+    int64_t burn_in;           /* transitions before them that only warm up the recurrent state; needs L; _init: 0 */
+    int64_t sequence_stride;   /* distance of sequence starts; 0: sequence_length; needs L; _init: 0 */
     int64_t beta_steps;        /* batches until beta reaches beta_final; 0: beta stays; _init: 0 */
     double gamma;              /* discount of a step, 0 .. 1; _init: 0.99 */
     double alpha;              /* exponent of priorities (equation 1), >= 0; _init: 0.6 */
@@ -381,7 +387,8 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
 /*
  * Creates an empty buffer and stores it in *replay_out (NULL on failure). Free it with per_replay_free(). Synchronises.
  *
- * A lane needs n_step + frame_stack + 1 rows at least: fewer is PER_ERROR_INVALID_ARGUMENT, naming both numbers.
+ * A lane needs n_step + frame_stack + 1 rows at least, with sequences n_step + frame_stack + T: fewer is
+ * PER_ERROR_INVALID_ARGUMENT, naming both numbers.
  * Memory: the bytes of all fields, of reward and flags (5 bytes), and 9 bytes of priorities, a row; all of it is
  * allocated here. PER_RANK takes 7 bytes more, PER_BUFFER_MAX and PER_MAX_NOW a quarter of one each; where only the
  * options of a call ask for one of the first two, the first such call allocates it.
@@ -454,8 +461,10 @@ PER_API per_status per_steps_init(per_steps* steps, uint64_t struct_size);
  *           next episode's first observation unless the caller puts the final one there; so next_mask must be given
  *           with every step that ends an episode, and say which of the two it is. PER_AUTORESET_DISABLED: nothing.
  *   Priority.  A transition takes the largest priority seen (see per_max_priority) when it becomes live, or the one that
- *           was given for it before then. A given priority raises the maximum at once, for later calls.
- *   store_next_observation.  next_fields must be given with every step, and cuts are made by hand only.
+ *           was given for it before then. A given priority raises the maximum at once, for later calls. Priorities given
+ *           for steps at which no sequence starts are checked, and have no effect.
+ *   store_next_observation.  next_fields must be given with every step, and cuts are made by hand only. Sequences, and
+ *           n_step above 1, take the rows of an environment for what they are: steps in order of time.
  *
  *   ids_out  [K, n] or NULL: id of each row; -1 where nothing was added
  *
@@ -479,7 +488,8 @@ typedef struct per_sample_options {
     uint64_t struct_size;      /* set by _init; do not change */
     double beta;               /* >= 0; NAN: by the buffer's schedule, which only such calls advance; _init: NAN */
     double uniform_fraction;   /* 0 .. 1; NAN: the buffer's; _init: NAN */
-    int64_t n_step;            /* 1 .. the buffer's; 0: the buffer's; _init: 0 */
+    int64_t n_step;            /* 1 .. the buffer's; 0: the buffer's; _init: 0. Give it with sequences if another thread
+                                  might set the buffer's, since it decides the size of observations */
     int32_t scheme;            /* a per_scheme; -1: the buffer's; _init: -1 */
     int32_t prioritization;    /* a per_prioritization; -1: the buffer's; _init: -1 */
     int32_t normalize_weights; /* a per_normalization; -1: the buffer's; _init: -1 */
@@ -491,6 +501,19 @@ PER_API per_status per_sample_options_init(per_sample_options* options, uint64_t
 /*
  * Where a batch of B transitions goes. Every array may be NULL: it is then not written. m_i is the number of steps in the
  * window of transition i: n_step, or fewer if its episode ends inside the window. (s: stack of the field, left out if 1.)
+ *
+ * Of sequences weights, ids, priorities and probabilities are [B], all else has a value for each step t < T, as if it
+ * were drawn by itself:
+ *
+ *   fields       observations [B, T + n_step, s, shape], of which t is that of step t, and t + n_steps[t] the one to
+ *                bootstrap from; fields of role PER_ROLE_RECURRENT_STATE [B, s, shape], of the start; others
+ *                [B, T, s, shape]. Stacks of the first steps reach back to before the start, never to before the episode
+ *   next_fields  NULL, or NULL entries only: they are among the observations
+ *   reward, discount, n_steps, terminated, truncated, mask  [B, T]; mask is 1 for steps that there are
+ *
+ * A sequence is padded with zeros where its episode has ended, and so are observations that no step bootstraps from
+ * (n_steps is 0 in the padding). The last step of an episode that was truncated at an unknown observation is padding, but
+ * for its observation. After a terminal state whose observation is unknown the last one is given once more.
  */
 typedef struct per_batch {
     uint64_t struct_size;     /* set by _init; do not change */
@@ -506,7 +529,7 @@ typedef struct per_batch {
     int64_t* ids;         /* [B] */
     float* priorities;    /* [B] p, before alpha */
     float* probabilities; /* [B] the P of the weights */
-    uint8_t* mask;        /* [B, T] of sequences: 0 where a sequence is padded. Not for single transitions */
+    uint8_t* mask;        /* [B, T] 0 where a sequence is padded. Not for single transitions */
 } per_batch;
 
 PER_API per_status per_batch_init(per_batch* batch, uint64_t struct_size);
@@ -531,13 +554,22 @@ PER_API per_status per_replay_sample(per_replay* replay, const per_sample_option
 
 /*
  * Sets p = |td_error| + epsilon (section 3.3, proportional) for each id, with several critics for the mean or the largest
- * of their |td_error| (see per_critics). Of equal ids the last one wins. Updates of transitions that were overwritten or can no longer be drawn, and
- * of id -1, are ignored and counted (stale_updates).
+ * of their |td_error| (see per_critics). Of equal ids the last one wins. Updates of transitions that were overwritten or
+ * can never be drawn (again), and of id -1, are ignored and counted (stale_updates).
  *
  *   count      >= 0; 0 changes nothing, and the arrays may then be NULL
  *   ids        [count] as batches carry them
  *   n_critics  >= 1
  *   td_errors  [n_critics, count] finite, any sign
+ *
+ * Of sequences (Kapturowski et al. 2019, "Recurrent Experience Replay in Distributed Reinforcement Learning", section
+ * 2.3), with |d_t| for what the critics make together at step t, t over the steps after the burn-in that are no padding:
+ *
+ *   p = sequence_eta max_t |d_t| + (1 - sequence_eta) mean_t |d_t| + epsilon
+ *
+ *   td_errors  [n_critics, count, T]; what is said of other steps, and of sequences that came too late, is not looked at
+ *
+ * A sequence that is not live yet may be given its priority, too; by TD errors if it has a step after the burn-in.
  *
  * PER_ERROR_INVALID_ARGUMENT for an id that was never issued and, unless on_invalid is PER_INVALID_SKIP, for a TD error that is
  * not finite or a priority that overflows: nothing is changed. On PER_CUDA such entries are skipped and counted.
@@ -564,8 +596,8 @@ PER_API per_status per_replay_priorities(per_replay* replay, int64_t count, cons
                                          void* stream);
 
 /*
- * Gathers rows by id, as they were added: one step, one frame, whatever n_step and frame_stack. The next observation is
- * that of the row that follows.
+ * Gathers rows by id, as they were added: one step, one frame, whatever n_step, frame_stack and sequence_length. The next
+ * observation is that of the row that follows.
  *
  *   batch  fields, next_fields, reward, discount, n_steps (1), terminated, truncated, ids and priorities are written;
  *          weights, probabilities and mask must be NULL
@@ -605,14 +637,14 @@ PER_API per_status per_replay_set_gamma(per_replay* replay, double gamma, void* 
 /* Sets n_step, 1 .. 64, as far as the lanes have rows for it. Transitions become live or stop being so. One pass. */
 PER_API per_status per_replay_set_n_step(per_replay* replay, int64_t n_step, void* stream);
 
-/* Number of live transitions. Synchronises. */
+/* Number of live transitions, or of live sequences. Synchronises. */
 PER_API per_status per_replay_live(per_replay* replay, int64_t* live_out);
 
 /* What a buffer holds and has done: per_replay_stats(). Counters count since creation. */
 typedef struct per_replay_statistics {
     uint64_t struct_size;     /* set by _init; do not change */
     int64_t capacity;         /* rows in all: n_envs * rows of a lane */
-    int64_t live;             /* transitions that can be drawn now */
+    int64_t live;             /* transitions, or sequences, that can be drawn now */
     int64_t added;            /* transitions added */
     int64_t dropped;          /* steps not added because the environment was resetting (autoreset) */
     int64_t episodes;         /* episodes that ended, cuts included */
@@ -668,9 +700,9 @@ PER_API per_status per_replay_synchronize(per_replay* replay, void* stream);
 /* --------------------------------------------------------------- on-policy */
 
 /*
- * A walk over all live transitions, several times (epochs), each time in another random order, in minibatches. Several
- * threads may take from one walk: each minibatch is given out once. The transitions are those that were live when the
- * walk was created; what is added later has no part in it.
+ * A walk over all live transitions or sequences, several times (epochs), each time in another random order, in
+ * minibatches. Several threads may take from one walk: each minibatch is given out once. The transitions are those that
+ * were live when the walk was created; what is added later has no part in it.
  *
  * A walk keeps a pointer to its buffer, which must not be freed before the last call of per_epochs_next().
  */
@@ -701,7 +733,8 @@ PER_API per_status per_epochs_create(per_replay* replay, int64_t n_epochs, int64
  *   count_out  transitions written; 0: the walk is over, and nothing was written
  *
  * PER_ERROR_INVALID_ARGUMENT if a transition of the minibatch is not live any more: overwritten, cleared, or short of a
- * window after per_replay_set_n_step(). (PER_CUDA: zero rows, counted.) The walk then stays where it is.
+ * window after per_replay_set_n_step(); of sequences also if n_step, and so the size of observations, is not what it was
+ * when the walk was created. (PER_CUDA: zero rows, counted.) The walk then stays where it is.
  */
 PER_API per_status per_epochs_next(per_epochs* epochs, const per_batch* batch, int64_t* count_out, void* stream);
 
@@ -714,8 +747,9 @@ PER_API void per_epochs_free(per_epochs* epochs);
  * observation after it is known. Environment by environment, in order of time.
  *
  *   capacity   >= 0: for how many the arrays of the batch have room; if there are more, the first are written
- *   batch      single steps, with stacks: fields, next_fields, reward, discount, n_steps (1), terminated, truncated,
- *              ids and priorities; weights, probabilities and mask must be NULL. May be NULL if capacity is 0
+ *   batch      single steps, also where sequences are drawn, with stacks: fields, next_fields, reward, discount, n_steps
+ *              (1), terminated, truncated, ids and priorities; weights, probabilities and mask must be NULL. May be NULL
+ *              if capacity is 0
  *   count_out  how many there are, also if that is more than capacity
  *
  * PER_ERROR_INVALID_ARGUMENT. Cost: one pass over the buffer.

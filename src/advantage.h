@@ -8,10 +8,10 @@
 
 namespace per {
 
-// The rows that an advantage may be formed of: those that would be live if n_step were 1.
+// The rows that an advantage may be formed of: those that would be live if n_step were 1, as single transitions.
 PER_HOST_DEVICE RowRange advantage_rows(const Lane& lane, WindowRules rules) {
     rules.n_step = 1;
-    return {lane.tail, complete_end(lane, rules)};
+    return {lane.tail, returns_end(lane, rules)};
 }
 PER_HOST_DEVICE bool has_advantage(uint8_t flags) {
     return flags & row_is_step && !is_never_live(flags);

@@ -7,13 +7,14 @@
 
 namespace per {
 
-void EpochWalk::start(std::vector<int64_t> ids, int64_t n_epochs, int64_t batch_size, bool drop_last, uint64_t seed,
-                      uint64_t first_step) {
+void EpochWalk::start(std::vector<int64_t> ids, int64_t n_epochs, int64_t batch_size, bool drop_last, int64_t n_step,
+                      uint64_t seed, uint64_t first_step) {
     ids_ = std::move(ids);
     place_ = 0;
     batch_size_ = batch_size;
     epochs_left_ = n_epochs;
     drop_last_ = drop_last;
+    n_step_ = n_step;
     seed_ = seed;
     step_ = first_step;
     shuffle();

@@ -15,9 +15,11 @@ namespace per {
 class EpochWalk {
  public:
     // drop_last leaves out the last minibatch of an epoch where it is smaller than the others; some must be left then.
-    void start(std::vector<int64_t> ids, int64_t n_epochs, int64_t batch_size, bool drop_last, uint64_t seed,
-               uint64_t first_step);
+    // n_step: of the buffer at that time; it is only remembered.
+    void start(std::vector<int64_t> ids, int64_t n_epochs, int64_t batch_size, bool drop_last, int64_t n_step,
+               uint64_t seed, uint64_t first_step);
 
+    int64_t n_step() const { return n_step_; }
     int64_t transitions() const { return static_cast<int64_t>(ids_.size()); }
 
     // The next minibatch; 0 transitions once the walk is over.
@@ -33,6 +35,7 @@ class EpochWalk {
     int64_t batch_size_ = 1;
     int64_t epochs_left_ = 0;  // with the running one
     bool drop_last_ = false;
+    int64_t n_step_ = 1;
     uint64_t seed_ = 0;
     uint64_t step_ = 0;  // of the running epoch
 };

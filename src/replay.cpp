@@ -57,11 +57,6 @@ void check_batch_size(int64_t batch_size) {
                 largest_batch);
 }
 
-void check_mask(const per_batch& batch) {
-    if (batch.mask == nullptr) return;
-    throw Error(PER_ERROR_INVALID_ARGUMENT, "mask is not NULL: the buffer holds single transitions");
-}
-
 // For rows that were not drawn.
 void check_plain(const per_batch& batch) {
     if (batch.weights == nullptr && batch.probabilities == nullptr && batch.mask == nullptr) return;
@@ -91,6 +86,18 @@ Replay::Replay(CheckpointReader& reader, int32_t device, int32_t device_index)
     : Replay(SavedOptions(reader).options(device, device_index)) {
     backend_->restore(reader);
     reader.finish();
+}
+
+// Whether the arrays are those of what is drawn: transitions or sequences.
+void Replay::check_drawn(const per_batch& batch) const {
+    if (options_.sequence_length == 0) {
+        if (batch.mask == nullptr) return;
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "mask is not NULL: the buffer draws single transitions");
+    }
+    for (int64_t i = 0; i < fields_.count() && batch.next_fields != nullptr; ++i)
+        if (batch.next_fields[i] != nullptr)
+            throw Error(PER_ERROR_INVALID_ARGUMENT,
+                        "next_fields[%" PRId64 "] is not NULL: sequences have next observations among their own", i);
 }
 
 // -------------------------------------------------------------------------------------------------------------- add
@@ -196,7 +203,7 @@ void Replay::cut(int64_t count, const int64_t* env_ids, void* stream) {
 
 void Replay::sample(const per_sample_options& options, int64_t batch_size, const per_batch& batch, void* stream) {
     const std::unique_lock guard(lock_);
-    check_mask(batch);
+    check_drawn(batch);
     ReplaySample sample = checked_sample(options, batch_size);
     sample.batch = batch;
     backend_->sample(sample, stream);
@@ -294,14 +301,19 @@ void Replay::start_epochs(int64_t n_epochs, int64_t batch_size, bool drop_last, 
                     "batch_size is %" PRId64 ": with drop_last at most the %" PRId64 " live transitions", batch_size,
                     n);
     const uint64_t first_step = backend_->reserve_draws(n_epochs, stream);
-    walk.start(std::move(ids), n_epochs, batch_size, drop_last, options_.seed, first_step);
+    walk.start(std::move(ids), n_epochs, batch_size, drop_last, options_.n_step, options_.seed, first_step);
 }
 
 int64_t Replay::next_of_epochs(EpochWalk& walk, const per_batch& batch, void* stream) {
     const std::unique_lock guard(lock_);
-    check_mask(batch);
+    check_drawn(batch);
     const int64_t count = walk.count();
     if (count == 0) return 0;
+    // Arrays of sequences have been made for the n_step of the time.
+    if (options_.sequence_length > 0 && options_.n_step != walk.n_step())
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "n_step is %" PRId64 ": it was %" PRId64 " when the walk over sequences began", options_.n_step,
+                    walk.n_step());
     const float probability = static_cast<float>(1.0 / static_cast<double>(walk.transitions()));
     backend_->take(count, walk.ids(), probability, batch, stream);
     walk.advance();
@@ -368,7 +380,7 @@ void Replay::set_gamma(double gamma, void* stream) {
 
 void Replay::set_n_step(int64_t n_step, void* stream) {
     const std::unique_lock guard(lock_);
-    check_n_step(n_step, fields_.max_stack(), options_.capacity / options_.n_envs);
+    check_n_step(n_step, options_, fields_);
     backend_->set_n_step(n_step, stream);
     options_.n_step = n_step;
 }

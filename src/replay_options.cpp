@@ -1,7 +1,9 @@
 #include "replay_options.h"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cmath>
+#include <cstdio>
 
 #include "error.h"
 #include "window.h"
@@ -42,10 +44,6 @@ void check_choices(const per_replay_options& options) {
     check_range("device", options.device, PER_CPU, PER_CUDA);
     check_range("device_index", options.device_index, 0, options.device == PER_CPU ? 0 : INT32_MAX);
     check_range("critics", options.critics, PER_CRITICS_MEAN, PER_CRITICS_MAX);
-}
-
-[[noreturn]] void refuse_unsupported(const char* choice) {
-    throw Error(PER_ERROR_UNSUPPORTED, "%s is not in this version", choice);
 }
 
 int64_t rows_of(const per_replay_options& options) {
@@ -156,14 +154,21 @@ void check_gamma(double gamma) {
     check_number("gamma", gamma, 1.0);
 }
 
-void check_n_step(int64_t n_step, int64_t stack, int64_t rows) {
+void check_n_step(int64_t n_step, const per_replay_options& options, const Fields& fields) {
     check_range("n_step", n_step, 1, largest_n_step);
-    const int64_t least = least_rows(n_step, stack);
+    const int64_t stack = fields.max_stack();
+    const int64_t rows = rows_of(options);
+    const int64_t steps = options.burn_in + options.sequence_length;
+    const int64_t least = least_rows(n_step, stack, std::max<int64_t>(steps, 1));
     if (rows >= least) return;
+    char sequences[80] = "";
+    if (steps > 0)
+        std::snprintf(sequences, sizeof sequences, ", sequences of %" PRId64 " + %" PRId64 " steps", options.burn_in,
+                      options.sequence_length);
     throw Error(PER_ERROR_INVALID_ARGUMENT,
-                "a lane has %" PRId64 " rows (capacity / n_envs): n_step %" PRId64 " and stacks of %" PRId64
+                "a lane has %" PRId64 " rows (capacity / n_envs): n_step %" PRId64 "%s and stacks of %" PRId64
                 " frames need %" PRId64,
-                rows, n_step, stack, least);
+                rows, n_step, sequences, stack, least);
 }
 
 void check_replay_options(const per_replay_options& options) {
@@ -183,19 +188,14 @@ void check_replay_options(const per_replay_options& options) {
     check_number("sequence_eta", options.sequence_eta, 1.0);
     check_number("uniform_fraction", options.uniform_fraction, 1.0);
     check_choices(options);
-    if (options.sequence_length != 0) refuse_unsupported("sequence_length above 0");
 }
 
 per_replay_options resolve_replay_options(const per_replay_options& options, const Fields& fields) {
-    for (const Field& field : fields)
-        if (field.role == PER_ROLE_RECURRENT_STATE)
-            throw Error(PER_ERROR_UNSUPPORTED, "role PER_ROLE_RECURRENT_STATE of field %s is not in this version",
-                        field.name.c_str());
-    const int64_t rows = rows_of(options);
-    check_n_step(options.n_step, fields.max_stack(), rows);
+    check_n_step(options.n_step, options, fields);
     per_replay_options resolved = options;
     resolved.struct_size = sizeof(per_replay_options);
-    resolved.capacity = rows * options.n_envs;
+    resolved.capacity = rows_of(options) * options.n_envs;
+    if (options.sequence_stride == 0) resolved.sequence_stride = options.sequence_length;
     resolved.fields = fields.described();
     check_range("capacity rounded up to a multiple of n_envs", resolved.capacity, 1, largest_capacity);
     return resolved;

@@ -28,7 +28,7 @@ ReplaySample resolve_sample_options(const per_sample_options& given, const per_r
 void check_alpha(double alpha);
 void check_beta(double beta);
 void check_gamma(double gamma);
-// For lanes of so many rows.
-void check_n_step(int64_t n_step, int64_t stack, int64_t rows);
+// For such a buffer, whose options have been resolved.
+void check_n_step(int64_t n_step, const per_replay_options& options, const Fields& fields);
 
 }  // namespace per

@@ -29,6 +29,30 @@ PER_HOST_DEVICE float td_error_priority(const float* td_errors, int64_t n_critic
     return static_cast<float>(td_error_magnitude(td_errors, n_critics, stride, critics) + epsilon);
 }
 
+// Steps first <= t < end of a sequence.
+struct StepRange {
+    int64_t first;
+    int64_t end;
+};
+
+// The priority of a sequence (Kapturowski et al. 2019, section 2.3), rounded once as above:
+//
+//   p = eta max_t |d_t| + (1 - eta) mean_t |d_t| + epsilon,  |d_t| what the critics' errors of step t make together
+//
+// The error of critic c at step t is td_errors[c * stride + t].
+PER_HOST_DEVICE float sequence_priority(const float* td_errors, int64_t n_critics, int64_t stride, int32_t critics,
+                                        const StepRange& steps, double eta, double epsilon) {
+    double largest = 0.0;
+    double sum = 0.0;
+    for (int64_t t = steps.first; t < steps.end; ++t) {
+        const double magnitude = td_error_magnitude(td_errors + t, n_critics, stride, critics);
+        if (magnitude > largest) largest = magnitude;
+        sum += magnitude;
+    }
+    const double mean = sum / static_cast<double>(steps.end - steps.first);
+    return static_cast<float>(eta * largest + (1.0 - eta) * mean + epsilon);
+}
+
 // Finite and not negative.
 PER_HOST_DEVICE bool is_priority(float p) {
     return p >= 0.0f && p <= 0x1.fffffep127f;

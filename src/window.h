@@ -1,5 +1,6 @@
 // What decides which transitions are live: the rows of a lane, what a step does to them, and when the window of a row
-// (n_step steps ahead, a stack of frames back) is complete or broken. Host and device run these same functions.
+// (n_step steps ahead, a stack of frames back, a sequence) is complete or broken. Host and device run these same
+// functions.
 //
 // A lane counts its rows k = 0, 1, 2 ...; the latest `rows` of them are there. A row is a step, or nothing but the
 // observation that the step before it announced:
@@ -7,8 +8,12 @@
 //   announced   the row at the head, until the next step takes it by bringing the same observation
 //   final       it was never taken: the episode ended there, or the trajectory was cut
 //
-// With store_next_observation such observations take no rows. The live rows of a lane are the steps among
-// tail <= k < complete_end(), but for the last step of an episode that was truncated at an unknown observation.
+// With store_next_observation such observations take no rows.
+//
+// What is drawn is a sequence of `steps` transitions, of which the first `burn_in` are not learned from; sequences start
+// at every `stride`-th step of an episode. Single transitions are sequences of one. The live rows of a lane are the
+// starts among tail <= k < complete_end() that have more than `burn_in` transitions before the end of their episode,
+// where the last step of an episode that was truncated at an unknown observation is no transition.
 #pragma once
 
 #include <stdint.h>
@@ -24,7 +29,8 @@ enum RowFlag : uint8_t {
     row_starts_episode = 2,
     row_terminated = 4,  // never together with row_truncated: a step flagged both ways is terminated
     row_truncated = 8,
-    row_final_unknown = 16,  // of a step that ends its episode: what was observed after it was not said
+    row_final_unknown = 16,    // of a step that ends its episode: what was observed after it was not said
+    row_starts_sequence = 32,  // not with a stride of 1, where each step does
 };
 inline constexpr uint8_t row_ends_episode = row_terminated | row_truncated;
 
@@ -33,7 +39,7 @@ PER_HOST_DEVICE bool is_never_live(uint8_t flags) {
     return (flags & (row_truncated | row_final_unknown)) == (row_truncated | row_final_unknown);
 }
 
-// Rows first <= k < end of one lane.
+// Rows first <= k < end of one lane; none if end <= first.
 struct RowRange {
     int64_t first;
     int64_t end;
@@ -85,18 +91,26 @@ struct Lane {
     PER_HOST_DEVICE bool in_episode() const { return state == LaneState::running || state == LaneState::announced; }
 };
 
+struct SequenceRules {
+    int64_t steps = 1;
+    int64_t burn_in = 0;  // less than steps
+    int64_t stride = 1;
+};
+
 struct WindowRules {
     Ring ring;
     int64_t n_step;
     int64_t stack;  // the largest of all fields
     bool store_next_observation;
     bool drops_reset_step;  // autoreset next_step
+    SequenceRules sequence = {};
 };
 
-// A row for each of n_step steps and for the observation after them, stack - 1 for older frames, and one for the final
-// observation that a cut may leave: with fewer, a row could be overwritten by the very step that completes its window.
-PER_HOST_DEVICE int64_t least_rows(int64_t n_step, int64_t stack) {
-    return n_step + stack + 1;
+// A row for each step of a sequence, for those that the last return reaches beyond it, and for the observation after
+// them, stack - 1 for older frames, and one for the final observation that a cut may leave: with fewer, a row could be
+// overwritten by the very step that completes its window.
+PER_HOST_DEVICE int64_t least_rows(int64_t n_step, int64_t stack, int64_t steps) {
+    return steps + n_step + stack;
 }
 
 PER_HOST_DEVICE bool next_takes_row(const WindowRules& rules) {
@@ -114,17 +128,65 @@ PER_HOST_DEVICE int64_t oldest_row(const Lane& lane, const WindowRules& rules) {
     return oldest > lane.first ? oldest : lane.first;
 }
 
-// One past the last row whose window is complete. In a running episode the window of row k needs the observation
-// n_step steps later; with its end known, all are complete.
-PER_HOST_DEVICE int64_t complete_end(const Lane& lane, const WindowRules& rules) {
+// One past the last row whose return is complete. In a running episode that of row k needs the observation n_step steps
+// later; with its end known, all are complete.
+PER_HOST_DEVICE int64_t returns_end(const Lane& lane, const WindowRules& rules) {
     if (!lane.in_episode()) return lane.head;
     const int64_t end = lane.head + (lane.state == LaneState::announced ? 1 : 0) - rules.n_step;
     return end > lane.episode ? end : lane.episode;
 }
 
-// Whether a row below the head that is not live will be, once its window is complete.
+// One past the last row of which it is decided whether it is live: the returns of its whole sequence are complete.
+PER_HOST_DEVICE int64_t complete_end(const Lane& lane, const WindowRules& rules) {
+    if (!lane.in_episode()) return lane.head;
+    const int64_t end = returns_end(lane, rules) - (rules.sequence.steps - 1);
+    return end > lane.episode ? end : lane.episode;
+}
+
+// Whether a sequence starts at a row of the running episode, or of the one that just ended.
+PER_HOST_DEVICE bool starts_sequence(const Lane& lane, const WindowRules& rules, int64_t row) {
+    return rules.sequence.stride == 1 || (row - lane.episode) % rules.sequence.stride == 0;
+}
+// The same of any row, by its flags.
+PER_HOST_DEVICE bool starts_sequence(const WindowRules& rules, uint8_t flags) {
+    return rules.sequence.stride == 1 || flags & row_starts_sequence;
+}
+// The first start at or after a row of the running episode.
+PER_HOST_DEVICE int64_t next_start(const Lane& lane, const WindowRules& rules, int64_t row) {
+    const int64_t stride = rules.sequence.stride;
+    return lane.episode + (row - lane.episode + stride - 1) / stride * stride;
+}
+
+// Whether a row below the head that is not live may still become so, once its window is complete.
 PER_HOST_DEVICE bool is_pending(const Lane& lane, const WindowRules& rules, int64_t row) {
-    return lane.in_episode() && row >= complete_end(lane, rules);
+    return lane.in_episode() && row >= complete_end(lane, rules) && starts_sequence(lane, rules, row);
+}
+
+// How many transitions there are from a step on in its episode, `most` or fewer. flags_of(row) gives the RowFlags of a
+// row below the head.
+template <class FlagsOf>
+PER_HOST_DEVICE int64_t transitions_from(const Lane& lane, int64_t row, int64_t most, const FlagsOf& flags_of) {
+    int64_t count = 0;
+    while (count < most && row + count < lane.head) {
+        const uint8_t flags = flags_of(row + count);
+        if (is_never_live(flags)) break;
+        ++count;
+        if (flags & row_ends_episode) break;
+    }
+    return count;
+}
+
+// How many steps of the sequence that starts at a row can be learned from by now, burn-in included: all of them, or
+// those before the end of the episode; in a running one those whose return is complete.
+template <class FlagsOf>
+PER_HOST_DEVICE int64_t complete_steps(const Lane& lane, const WindowRules& rules, int64_t row,
+                                       const FlagsOf& flags_of) {
+    int64_t most = rules.sequence.steps;
+    if (lane.in_episode() && row >= lane.episode) {
+        const int64_t complete = returns_end(lane, rules) - row;
+        most = complete < most ? complete : most;
+    }
+    return transitions_from(lane, row, most, flags_of);
 }
 
 // Whether the next step's observation is compared with the one announced before it, which lies in compared_row(): there
@@ -140,11 +202,11 @@ PER_HOST_DEVICE int64_t compared_row(const Lane& lane) {
 struct Cut {
     int64_t row;
     uint8_t flags;
-    RowRange completed;  // rows whose window is complete by that
+    RowRange completed;  // rows whose window is complete by that; those among them become live where sequences start
 };
 
 PER_HOST_DEVICE Cut cut_episode(Lane& lane, const WindowRules& rules) {
-    Cut cut = {lane.head - 1, row_truncated, {complete_end(lane, rules), lane.head}};
+    Cut cut = {lane.head - 1, row_truncated, {complete_end(lane, rules), lane.head - rules.sequence.burn_in}};
     if (lane.state == LaneState::running) {
         cut.flags |= row_final_unknown;
         cut.completed.end -= 1;
@@ -170,7 +232,7 @@ struct StepOutcome {
     int64_t row;         // that the step takes
     uint8_t flags;       // of it
     int64_t next_row;    // that the observation after it takes; -1 where it takes none
-    RowRange completed;  // rows whose window is complete by this step
+    RowRange completed;  // rows whose window is complete by this step; of one episode, as those of the cut are
 };
 
 PER_HOST_DEVICE StepOutcome advance(Lane& lane, const WindowRules& rules, const StepInput& step) {
@@ -190,13 +252,14 @@ PER_HOST_DEVICE StepOutcome advance(Lane& lane, const WindowRules& rules, const 
         outcome.flags |= row_starts_episode;
         lane.episode = lane.head;
     }
+    if (rules.sequence.stride > 1 && starts_sequence(lane, rules, lane.head)) outcome.flags |= row_starts_sequence;
     outcome.row = lane.head++;
     outcome.next_row = step.next_known && next_takes_row(rules) ? lane.head : -1;
 
     if (step.terminated || step.truncated) {
         outcome.flags |= step.terminated ? row_terminated : row_truncated;
         if (!step.next_known) outcome.flags |= row_final_unknown;
-        outcome.completed.end = is_never_live(outcome.flags) ? outcome.row : lane.head;
+        outcome.completed.end = (is_never_live(outcome.flags) ? outcome.row : lane.head) - rules.sequence.burn_in;
         if (outcome.next_row >= 0) ++lane.head;
         lane.state = rules.drops_reset_step && step.next_known ? LaneState::ended : LaneState::idle;
     } else {
@@ -209,11 +272,12 @@ PER_HOST_DEVICE StepOutcome advance(Lane& lane, const WindowRules& rules, const 
 // Steps run on that neither end the episode nor find an observation other than the one announced. At most so many are
 // taken at once: with more, a row that they complete could be overwritten by them.
 PER_HOST_DEVICE int64_t longest_run(const WindowRules& rules) {
-    return rules.ring.rows - rules.n_step - rules.stack;
+    return rules.ring.rows - least_rows(rules.n_step, rules.stack, rules.sequence.steps) + 1;
 }
 
 // What `count` steps that run on do to a lane that is not `ended`, the same as by one advance() each. They take the rows
-// from outcome.row on; outcome.flags are those of the first, the others are row_is_step.
+// from outcome.row on; outcome.flags are those of the first, the others are row_is_step, and row_starts_sequence from
+// next_start() to next_start().
 PER_HOST_DEVICE StepOutcome advance_run(Lane& lane, const WindowRules& rules, int64_t count, bool next_known) {
     const StepInput step = {next_known, false, false, true};
     StepOutcome outcome = advance(lane, rules, step);

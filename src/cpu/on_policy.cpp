@@ -36,7 +36,7 @@ void CpuReplayBackend::take(int64_t count, const int64_t* ids, float probability
             throw Error(PER_ERROR_INVALID_ARGUMENT, "transition %" PRId64 " of the walk is not live any more", ids[i]);
         slots_[static_cast<size_t>(i)] = row.slot;
     }
-    write_rows(state_.rules.n_step, slots_, batch);
+    write_live(state_.rules.n_step, slots_, batch);
     if (batch.weights != nullptr) std::fill_n(batch.weights, count, 1.0f);
     if (batch.probabilities != nullptr) std::fill_n(batch.probabilities, count, probability);
 }

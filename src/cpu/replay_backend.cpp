@@ -14,8 +14,11 @@ CpuReplayBackend::CpuReplayBackend(const per_replay_options& options, const Fiel
     : state_(options, fields),
       writer_(state_, options),
       gather_(state_),
+      has_sequences_(options.sequence_length > 0),
+      sequence_gather_(state_),
       gamma_(options.gamma),
       epsilon_(options.epsilon),
+      sequence_eta_(options.sequence_eta),
       critics_(options.critics),
       skips_invalid_(options.on_invalid == PER_INVALID_SKIP),
       seed_(options.seed),
@@ -77,6 +80,22 @@ inline void CpuReplayBackend::write_row(int64_t i, int64_t slot, const Return& w
     if (batch.priorities != nullptr) batch.priorities[i] = state_.priorities.priority(slot);
 }
 
+// What a batch has of drawn transitions or sequences: the rest is that of the draw.
+void CpuReplayBackend::write_live(int64_t n_step, const std::vector<int64_t>& slots, const per_batch& batch) {
+    if (!has_sequences_) return write_rows(n_step, slots, batch);
+    sequence_gather_.run(slots, n_step, gamma_, batch);
+    const Ring& ring = state_.ring();
+    ages_ = {};
+    for (size_t i = 0; i < slots.size(); ++i) {
+        const int64_t env = ring.env_of_slot(slots[i]);
+        const int64_t head = state_.lane(env).head;
+        const int64_t row = ring.row_of_slot(env, slots[i], head);
+        ages_.add(head - 1 - row);
+        if (batch.ids != nullptr) batch.ids[i] = ring.id(env, row);
+        if (batch.priorities != nullptr) batch.priorities[i] = state_.priorities.priority(slots[i]);
+    }
+}
+
 void CpuReplayBackend::prefetch_row(int64_t slot, const per_batch& batch) const {
     __builtin_prefetch(state_.rows.flags() + slot);
     __builtin_prefetch(state_.rows.rewards() + slot);
@@ -118,7 +137,7 @@ void CpuReplayBackend::sample(const ReplaySample& sample, void*) {
     const double beta = by_schedule ? beta_.beta(sample.is_ahead ? beta_.step : beta_step()) : sample.beta;
     LiveDraw& draw = last_batch_.spare_draw();
     draw.draw(state_.priorities, sample, {sample.batch_size, sample.scheme, seed_, static_cast<uint64_t>(batches_)});
-    write_rows(sample.n_step, draw.slots(), sample.batch);
+    write_live(sample.n_step, draw.slots(), sample.batch);
     if (sample.batch.weights != nullptr)
         draw.write_weights(state_.priorities.tree().kernels().power, beta, sample.batch.weights);
     if (sample.batch.probabilities != nullptr) draw.write_probabilities(sample.batch.probabilities);
@@ -167,11 +186,39 @@ void CpuReplayBackend::read_priorities(const ReplayUpdate& update) {
     float* const priorities = given_priorities_.data();
     if (update.td_errors == nullptr)
         std::copy_n(update.priorities, update.count, priorities);
+    else if (has_sequences_)
+        read_sequence_priorities(update);
     else if (update.n_critics == 1)
         state_.priorities.tree().kernels().power.from_td_errors(update.count, update.td_errors, epsilon_, priorities);
     else
         for (int64_t i = 0; i < update.count; ++i)
             priorities[i] = td_error_priority(update.td_errors + i, update.n_critics, update.count, critics_, epsilon_);
+}
+
+// After find_slots(). Of sequences that can no longer be drawn the mask is not known, and of those that have no step
+// after the burn-in yet no error says anything: they are as if they were not there.
+void CpuReplayBackend::read_sequence_priorities(const ReplayUpdate& update) {
+    const Ring& ring = state_.ring();
+    const SequenceRules& sequence = state_.rules.sequence;
+    for (int64_t i = 0; i < update.count; ++i) {
+        int64_t& slot = slots_[static_cast<size_t>(i)];
+        float& priority = given_priorities_[static_cast<size_t>(i)];
+        const int64_t id = update.ids[i];
+        int64_t n_steps = 0;
+        if (slot >= 0 && accepts(id, slot)) {
+            const int64_t env = ring.env_of_id(id);
+            n_steps = complete_steps(state_.lane(env), state_.rules, ring.row_of_id(id),
+                                     [&](int64_t row) { return state_.flags(env, row); });
+        }
+        if (n_steps <= sequence.burn_in) {
+            slot = -1;
+            priority = 0.0f;
+            continue;
+        }
+        priority =
+            sequence_priority(update.td_errors + i * sequence.steps, update.n_critics, update.count * sequence.steps,
+                              critics_, {sequence.burn_in, n_steps}, sequence_eta_, epsilon_);
+    }
 }
 
 // The slots of rows by id, -1 for those that are not there.

@@ -11,6 +11,7 @@
 #include "cpu/given_steps.h"
 #include "cpu/last_batch.h"
 #include "cpu/replay_state.h"
+#include "cpu/sequence_gather.h"
 #include "cpu/step_writer.h"
 #include "fields.h"
 #include "n_step.h"
@@ -74,19 +75,24 @@ class CpuReplayBackend : public ReplayBackend {
     bool accepts(int64_t id, int64_t slot) const;
     void check_priorities(const ReplayUpdate& update) const;
     void read_priorities(const ReplayUpdate& update);
+    void read_sequence_priorities(const ReplayUpdate& update);
     void find_slots(int64_t count, const int64_t* ids);
 
     Return return_of(int64_t env, int64_t slot, int64_t n_step) const;
     GatherRow gather_row(int64_t env, int64_t slot, const Return& window) const;
     void prefetch_row(int64_t slot, const per_batch& batch) const;
+    void write_live(int64_t n_step, const std::vector<int64_t>& slots, const per_batch& batch);
     void write_rows(int64_t n_step, const std::vector<int64_t>& slots, const per_batch& batch);
     void write_row(int64_t i, int64_t slot, const Return& window, const per_batch& batch) const;
 
     ReplayState state_;
     StepWriter writer_;
     Gather gather_;
+    const bool has_sequences_;
+    SequenceGather sequence_gather_;
     double gamma_;
     double epsilon_;
+    double sequence_eta_;
     int32_t critics_;  // a per_critics
     bool skips_invalid_;
     uint64_t seed_;
@@ -97,7 +103,7 @@ class CpuReplayBackend : public ReplayBackend {
     LastBatch last_batch_;
 
     // Kept from call to call.
-    BatchAges ages_;  // of the rows that write_rows() wrote
+    BatchAges ages_;  // of the rows that write_live() wrote
     std::vector<GivenValues> given_;
     std::vector<int64_t> slots_;
     std::vector<float> given_priorities_;

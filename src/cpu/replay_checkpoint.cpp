@@ -80,9 +80,11 @@ std::vector<int64_t> live_slots(const ReplayState& state) {
     std::vector<int64_t> slots;
     for (int64_t env = 0; env < state.ring().n_envs; ++env) {
         const Lane& lane = state.lane(env);
+        const auto flags_of = [&](int64_t row) { return state.flags(env, row); };
         for (int64_t row = lane.tail; row < complete_end(lane, state.rules); ++row) {
-            const uint8_t flags = state.flags(env, row);
-            if (flags & row_is_step && !is_never_live(flags)) slots.push_back(state.ring().slot(env, row));
+            if (!(flags_of(row) & row_is_step && starts_sequence(state.rules, flags_of(row)))) continue;
+            const int64_t needed = state.rules.sequence.burn_in + 1;
+            if (transitions_from(lane, row, needed, flags_of) == needed) slots.push_back(state.ring().slot(env, row));
         }
     }
     return slots;

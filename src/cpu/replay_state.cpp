@@ -10,6 +10,8 @@ WindowRules rules_of(const per_replay_options& options, const Fields& fields) {
     rules.stack = fields.max_stack();
     rules.store_next_observation = options.store_next_observation != 0;
     rules.drops_reset_step = options.autoreset == PER_AUTORESET_NEXT_STEP;
+    if (options.sequence_length > 0)
+        rules.sequence = {options.burn_in + options.sequence_length, options.burn_in, options.sequence_stride};
     return rules;
 }
 
@@ -23,8 +25,11 @@ ReplayState::ReplayState(const per_replay_options& options, const Fields& declar
       lanes(static_cast<size_t>(options.n_envs)) {}
 
 void ReplayState::make_live(int64_t env, RowRange range, float otherwise) {
-    for_each_part(ring(), env, range,
-                  [&](int64_t slot, int64_t, int64_t n) { priorities.make_live(slot, n, otherwise); });
+    for_each_part(ring(), env, range, [&](int64_t slot, int64_t, int64_t n) {
+        if (rules.sequence.stride == 1) return priorities.make_live(slot, n, otherwise);
+        for (int64_t i = slot; i < slot + n; ++i)
+            if (rows.flags()[i] & row_starts_sequence) priorities.make_live(i, 1, otherwise);
+    });
 }
 
 void ReplayState::make_dead(int64_t env, RowRange range) {

@@ -52,7 +52,7 @@ struct ReplayState {
     const Lane& lane(int64_t env) const { return lanes[static_cast<size_t>(env)]; }
     uint8_t flags(int64_t env, int64_t row) const { return rows.flags()[ring().slot(env, row)]; }
 
-    // Rows become live, `otherwise` being the priority of those that were given none.
+    // Rows become live where sequences start, `otherwise` being the priority of those that were given none.
     void make_live(int64_t env, RowRange range, float otherwise);
     void make_dead(int64_t env, RowRange range);
 

@@ -75,10 +75,12 @@ int64_t StepWriter::check(const Place& place) {
 void StepWriter::check_run(const Place& place, int64_t count) {
     const bool next_known = given_.next_known(place.index);
     LaneCheck& check = check_of(place);
-    advance_run(check.lane, state_.rules, count, next_known);
+    const int64_t first = advance_run(check.lane, state_.rules, count, next_known).row;
     if (next_known) check.announcing = place.index + (count - 1) * steps_->n_envs;
     if (given_.has_priorities()) {
-        for (int64_t i = 0; i < count; ++i) {
+        for (int64_t row = next_start(check.lane, state_.rules, first); row < first + count;
+             row += state_.rules.sequence.stride) {
+            const int64_t i = row - first;
             float& largest = largest_given_[static_cast<size_t>(place.k + i)];
             largest = std::max(largest, given_.priority(place.index + i * steps_->n_envs));
         }
@@ -137,7 +139,7 @@ void StepWriter::check_step(const Place& place) {
     const StepOutcome outcome = advance(lane, state_.rules, step);
     if (outcome.dropped) return;
     check_next_observation(place, step);
-    if (!check_priority(place)) check.ungiven_end = outcome.row + 1;
+    if (!check_priority(place, starts_sequence(state_.rules, outcome.flags))) check.ungiven_end = outcome.row + 1;
     if (outcome.is_cut && on_gap_ == PER_GAP_ERROR)
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "the observation of step %lld of environment %lld is not the one announced by the step before "
@@ -167,11 +169,12 @@ void StepWriter::check_next_observation(const Place& place, const StepInput& ste
                 static_cast<long long>(place.env), ends ? "ends an episode" : "has no next observation", missing);
 }
 
-// Whether the step has a priority of its own.
-bool StepWriter::check_priority(const Place& place) {
+// Whether the step has a priority of its own. That of one at which no sequence starts is nobody's.
+bool StepWriter::check_priority(const Place& place, bool starts_sequence) {
     if (!given_.has_priorities()) return false;
     const float priority = given_.priority(place.index);
     if (is_priority(priority)) {
+        if (!starts_sequence) return true;
         float& largest = largest_given_[static_cast<size_t>(place.k)];
         largest = std::max(largest, priority);
         return true;
@@ -259,6 +262,9 @@ void StepWriter::write_flags(int64_t env, RowRange rows, const StepOutcome& outc
     for_each_part(ring, env, {rows.first + 1, rows.end}, [&](int64_t slot, int64_t, int64_t n) {
         std::memset(flags + slot, row_is_step, static_cast<size_t>(n));
     });
+    if (const int64_t stride = state_.rules.sequence.stride; stride > 1)
+        for (int64_t row = next_start(state_.lane(env), state_.rules, rows.first + 1); row < rows.end; row += stride)
+            flags[ring.slot(env, row)] |= row_starts_sequence;
     flags[ring.slot(env, rows.first)] = outcome.flags;
     if (outcome.next_row >= 0) flags[ring.slot(env, outcome.next_row)] = 0;
 }

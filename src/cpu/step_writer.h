@@ -55,7 +55,7 @@ class StepWriter {
     void check_step(const Place& place);
     void check_run(const Place& place, int64_t count);
     void check_next_observation(const Place& place, const StepInput& step) const;
-    bool check_priority(const Place& place);
+    bool check_priority(const Place& place, bool starts_sequence);
     bool matches_announced(const Place& place) const;
     int64_t run_length(const Place& place) const;
     int64_t matching_steps(int64_t index, int64_t most) const;

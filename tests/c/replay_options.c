@@ -321,9 +321,6 @@ static void fields_that_are_not_allowed(void) {
 
 static void what_later_versions_bring(void) {
     per_replay_options o;
-#define UNSUPPORTED(member, value, text) (o = good(), o.member = (value), check_refused(o, PER_ERROR_UNSUPPORTED, text))
-    UNSUPPORTED(sequence_length, 5, "sequence_length");
-#undef UNSUPPORTED
     o = good();
     o.device = PER_CUDA;
     check_refused(o, PER_ERROR_NO_DEVICE, "CUDA");

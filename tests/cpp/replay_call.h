@@ -14,8 +14,12 @@
 
 namespace per::test {
 
-// A buffer with one observation of two float32 - environment and serial number - and an int64 action.
+// A buffer with one observation of two float32 - environment and serial number - and an int64 action; with sequences also
+// a recurrent state, which is state_of() the observation.
 using Observation = std::array<float, 2>;
+inline float state_of(const Observation& observation) {
+    return 2 * observation[1] + 1;
+}
 
 // What is said of one step of one environment.
 struct GivenStep {
@@ -58,6 +62,29 @@ struct Row {
     bool operator==(const Row&) const = default;
 };
 
+// What is given for one step of a sequence.
+struct SequenceStep {
+    int64_t action;
+    float reward;
+    float discount;
+    int32_t n_steps;
+    bool terminated;
+    bool truncated;
+    bool mask;
+    bool operator==(const SequenceStep&) const = default;
+};
+
+struct Sequence {
+    int64_t id;
+    std::vector<std::vector<Observation>> observation;  // [T + n][stack]
+    std::vector<SequenceStep> steps;
+    float state;
+    float weight;
+    float priority;
+    float probability;
+    bool operator==(const Sequence&) const = default;
+};
+
 inline per_array array_of(const void* data, int32_t dtype) {
     return {data, nullptr, 0, dtype};
 }
@@ -67,28 +94,33 @@ class Buffer {
     // Options with capacity set; fields are the buffer's own.
     explicit Buffer(per_replay_options options) {
         static const int64_t shape[] = {2};
-        per_field fields[2] = {};
+        per_field fields[3] = {};
         fields[0].name = "observation";
         fields[0].shape = shape;
         fields[0].ndim = 1;
         fields[0].dtype = PER_FLOAT32;
         fields[1].name = "action";
         fields[1].dtype = PER_INT64;
+        fields[2].name = "state";
+        fields[2].dtype = PER_FLOAT32;
+        fields[2].role = PER_ROLE_RECURRENT_STATE;
         options.fields = fields;
-        options.n_fields = 2;
+        options.n_fields = options.sequence_length > 0 ? 3 : 2;
         per_replay* replay = nullptr;
         EXPECT_EQ(per_replay_create(&options, &replay), PER_OK) << per_last_error();
         handle_.reset(replay);
         stack_ = options.frame_stack;
+        steps_ = options.sequence_length > 0 ? options.burn_in + options.sequence_length : 0;
     }
 
     // A buffer that was saved.
-    static Buffer load(const std::string& path, int64_t frame_stack) {
+    static Buffer load(const std::string& path, int64_t frame_stack, int64_t sequence_steps = 0) {
         Buffer buffer;
         per_replay* replay = nullptr;
         EXPECT_EQ(per_replay_load(path.c_str(), PER_CPU, 0, &replay), PER_OK) << per_last_error();
         buffer.handle_.reset(replay);
         buffer.stack_ = frame_stack;
+        buffer.steps_ = sequence_steps;
         return buffer;
     }
 
@@ -107,7 +139,7 @@ class Buffer {
         const size_t n = call.steps.size();
         std::vector<Observation> observations(n), next(n);
         std::vector<int64_t> actions(n);
-        std::vector<float> rewards(n), priorities(n);
+        std::vector<float> rewards(n), priorities(n), states(n);
         std::vector<uint8_t> terminated(n), truncated(n), mask(n), next_mask(n);
         for (size_t i = 0; i < n; ++i) {
             const GivenStep& step = call.steps[i];
@@ -115,14 +147,16 @@ class Buffer {
             next[i] = step.next;
             actions[i] = step.action;
             rewards[i] = step.reward;
+            states[i] = state_of(step.observation);
             priorities[i] = step.priority;
             terminated[i] = step.terminated;
             truncated[i] = step.truncated;
             mask[i] = step.given;
             next_mask[i] = step.has_next;
         }
-        const per_array fields[2] = {array_of(observations.data(), PER_FLOAT32), array_of(actions.data(), PER_INT64)};
-        const per_array next_fields[2] = {array_of(next.data(), PER_FLOAT32), {}};
+        const per_array fields[3] = {array_of(observations.data(), PER_FLOAT32), array_of(actions.data(), PER_INT64),
+                                     array_of(states.data(), PER_FLOAT32)};
+        const per_array next_fields[3] = {array_of(next.data(), PER_FLOAT32), {}, {}};
         per_steps steps;
         per_steps_init(&steps, sizeof steps);
         steps.length = call.length;
@@ -175,6 +209,75 @@ class Buffer {
         return live;
     }
 
+    // The same of sequences, for the n_step of the call.
+    std::map<int64_t, Sequence> live_sequences(int64_t n_step) {
+        std::map<int64_t, Sequence> live;
+        if (statistics().live == 0) return live;
+        const double alpha = statistics().alpha;
+        EXPECT_EQ(per_replay_set_alpha(get(), 0.0, nullptr), PER_OK);
+        std::vector<Sequence> sequences;
+        EXPECT_EQ(sample_sequences(2 * statistics().live + 1, n_step, sequences), PER_OK) << per_last_error();
+        EXPECT_EQ(per_replay_set_alpha(get(), alpha, nullptr), PER_OK);
+        for (const Sequence& sequence : sequences) live.emplace(sequence.id, sequence);
+        return live;
+    }
+
+    // Does not advance beta.
+    per_status sample_sequences(int64_t batch_size, int64_t n_step, std::vector<Sequence>& sequences_out) {
+        per_sample_options options;
+        per_sample_options_init(&options, sizeof options);
+        options.beta = 0.5;
+        options.n_step = n_step;
+        return read_sequences(batch_size, n_step, sequences_out, [&](const per_batch& batch) {
+            return per_replay_sample(get(), &options, batch_size, &batch, nullptr);
+        });
+    }
+
+    // Lets write(batch) fill a batch of sequences.
+    template <class Write>
+    per_status read_sequences(int64_t batch_size, int64_t n_step, std::vector<Sequence>& sequences_out,
+                              const Write& write) {
+        const size_t size = static_cast<size_t>(batch_size), steps = static_cast<size_t>(steps_);
+        const size_t frames = static_cast<size_t>(stack_), length = static_cast<size_t>(steps_ + n_step);
+        std::vector<Observation> observations(size * length * frames, Observation{-7, -7});
+        std::vector<int64_t> actions(size * steps, -7), ids(size);
+        std::vector<float> states(size), reward(size * steps, -7), discount(size * steps, -7);
+        std::vector<float> weights(size), priorities(size), probabilities(size);
+        std::vector<int32_t> n_steps(size * steps, -7);
+        std::vector<uint8_t> terminated(size * steps, 7), truncated(size * steps, 7), mask(size * steps, 7);
+        void* fields[3] = {observations.data(), actions.data(), states.data()};
+        per_batch batch;
+        per_batch_init(&batch, sizeof batch);
+        batch.fields = fields;
+        batch.reward = reward.data();
+        batch.discount = discount.data();
+        batch.n_steps = n_steps.data();
+        batch.terminated = terminated.data();
+        batch.truncated = truncated.data();
+        batch.mask = mask.data();
+        batch.ids = ids.data();
+        batch.weights = weights.data();
+        batch.priorities = priorities.data();
+        batch.probabilities = probabilities.data();
+        const per_status status = write(batch);
+        if (status != PER_OK) return status;
+        sequences_out.clear();
+        for (size_t i = 0; i < size; ++i) {
+            Sequence sequence = {ids[i], {}, {}, states[i], weights[i], priorities[i], probabilities[i]};
+            for (size_t t = 0; t < length; ++t) {
+                const auto first = observations.begin() + static_cast<ptrdiff_t>((i * length + t) * frames);
+                sequence.observation.emplace_back(first, first + static_cast<ptrdiff_t>(frames));
+            }
+            for (size_t t = i * steps; t < (i + 1) * steps; ++t) {
+                EXPECT_TRUE(terminated[t] <= 1 && truncated[t] <= 1 && mask[t] <= 1);
+                sequence.steps.push_back({actions[t], reward[t], discount[t], n_steps[t], terminated[t] == 1,
+                                          truncated[t] == 1, mask[t] == 1});
+            }
+            sequences_out.push_back(sequence);
+        }
+        return status;
+    }
+
     std::vector<int64_t> live_ids() {
         std::vector<int64_t> ids;
         for (const auto& [id, row] : live_rows()) ids.push_back(id);
@@ -215,8 +318,8 @@ class Buffer {
         std::vector<float> reward(size), discount(size), weights(size), priorities(size), probabilities(size);
         std::vector<int32_t> n_steps(size);
         std::vector<uint8_t> terminated(size), truncated(size);
-        void* fields[2] = {observations.data(), actions.data()};
-        void* next_fields[2] = {next.data(), nullptr};
+        void* fields[3] = {observations.data(), actions.data(), nullptr};
+        void* next_fields[3] = {next.data(), nullptr, nullptr};
         per_batch batch;
         per_batch_init(&batch, sizeof batch);
         batch.fields = fields;
@@ -257,6 +360,7 @@ class Buffer {
 
     std::unique_ptr<per_replay, Free> handle_;
     int64_t stack_ = 1;
+    int64_t steps_ = 0;  // of a sequence
 };
 
 }  // namespace per::test

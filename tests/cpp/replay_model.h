@@ -18,6 +18,10 @@ class ReplayModel {
     explicit ReplayModel(const per_replay_options& options)
         : options_(options),
           rows_((options.capacity + options.n_envs - 1) / options.n_envs),
+          stride_(options.sequence_length == 0   ? 1
+                  : options.sequence_stride == 0 ? options.sequence_length
+                                                 : options.sequence_stride),
+          steps_(options.sequence_length == 0 ? 1 : options.burn_in + options.sequence_length),
           lanes_(static_cast<size_t>(options.n_envs)) {}
 
     // What per_replay_add() would return; on anything but PER_OK the model is of no more use.
@@ -71,6 +75,38 @@ class ReplayModel {
             find(id)->priority = priority;
             largest_ever_ = std::max(largest_ever_, priority);
         }
+    }
+
+    // Sequences: errors of each critic and step. The mean over critics or the largest, then eta max + (1 - eta) mean over the steps
+    // that can be learned from.
+    void update(const std::vector<int64_t>& ids, const std::vector<std::vector<std::vector<float>>>& errors) {
+        std::vector<int64_t> known_ids;
+        std::vector<float> priorities;
+        for (size_t i = 0; i < ids.size(); ++i) {
+            const Place place = place_of(ids[i]);
+            const Transition* const start = find(ids[i]);
+            double largest = 0, sum = 0, count = 0;
+            for (int64_t t = options_.burn_in; start != nullptr && (start->live || start->pending) && t < steps_; ++t) {
+                if (!is_learned_from(*place.episode, static_cast<int64_t>(place.t) + t)) break;
+                double error = 0;
+                for (const auto& critic : errors) {
+                    const double magnitude = std::abs(static_cast<double>(critic[i][static_cast<size_t>(t)]));
+                    error = options_.critics == PER_CRITICS_MAX ? std::max(error, magnitude) : error + magnitude;
+                }
+                if (options_.critics == PER_CRITICS_MEAN) error /= static_cast<double>(errors.size());
+                largest = std::max(largest, error);
+                sum += error;
+                ++count;
+            }
+            if (count == 0) {
+                ++stale;
+                continue;
+            }
+            const double eta = options_.sequence_eta;
+            known_ids.push_back(ids[i]);
+            priorities.push_back(static_cast<float>(eta * largest + (1 - eta) * (sum / count) + options_.epsilon));
+        }
+        update(known_ids, priorities);
     }
 
     void clear() {
@@ -160,6 +196,19 @@ class ReplayModel {
         return live;
     }
 
+    // The live sequences as per_replay_sample() with that n_step gives them, weight and probability left out.
+    std::map<int64_t, Sequence> live_sequences(int64_t n_step) const {
+        ReplayModel model = *this;
+        model.options_.n_step = n_step;
+        std::map<int64_t, Sequence> live;
+        for (const Lane& lane : model.lanes_)
+            for (const Episode& episode : lane.episodes)
+                for (size_t t = 0; t < episode.transitions.size(); ++t)
+                    if (episode.transitions[t].live)
+                        live.emplace(episode.transitions[t].id, model.sequence_of(episode, static_cast<int64_t>(t)));
+        return live;
+    }
+
     int64_t added = 0;
     int64_t dropped = 0;
     int64_t episodes_ended = 0;
@@ -236,7 +285,8 @@ class ReplayModel {
                                 : static_cast<float>(std::abs(static_cast<double>(step.priority)) + options_.epsilon);
             if (p >= 0 && std::isfinite(p)) {
                 episode.transitions.back().priority = p;
-                largest_given = std::max(largest_given, p);
+                if (is_start(static_cast<int64_t>(episode.transitions.size()) - 1))
+                    largest_given = std::max(largest_given, p);
             } else if (options_.on_invalid == PER_INVALID_ERROR) {
                 return PER_ERROR_INVALID_ARGUMENT;
             } else {
@@ -276,6 +326,24 @@ class ReplayModel {
         return t == length - 1 ? -1 : std::min(n, length - 1 - t);
     }
 
+    bool is_start(int64_t t) const { return t % stride_ == 0; }
+
+    // Whether step t is there and its return complete.
+    bool is_learned_from(const Episode& episode, int64_t t) const {
+        return t < static_cast<int64_t>(episode.transitions.size()) && window(episode, t) > 0;
+    }
+
+    // The number of steps of the sequence from t on that can be learned from; 0 while the sequence is not complete, -1 if
+    // none starts there or it ends within the burn-in.
+    int64_t sequence(const Episode& episode, int64_t t) const {
+        if (!is_start(t)) return -1;
+        int64_t count = 0;
+        while (count < steps_ && is_learned_from(episode, t + count)) ++count;
+        if (count == steps_) return count;
+        if (!(episode.terminated || episode.truncated)) return 0;
+        return count > (options_.sequence_length == 0 ? 0 : options_.burn_in) ? count : -1;
+    }
+
     bool has_stack(const Lane& lane, const Episode& episode, int64_t t) const {
         const int64_t oldest = std::max<int64_t>(0, t - (options_.frame_stack - 1));
         return is_there(lane, episode.transitions[static_cast<size_t>(oldest)].row);
@@ -287,7 +355,7 @@ class ReplayModel {
             for (Episode& episode : lane.episodes) {
                 for (size_t t = 0; t < episode.transitions.size(); ++t) {
                     Transition& transition = episode.transitions[t];
-                    const int64_t m = window(episode, static_cast<int64_t>(t));
+                    const int64_t m = sequence(episode, static_cast<int64_t>(t));
                     const bool whole = has_stack(lane, episode, static_cast<int64_t>(t));
                     transition.live = m > 0 && whole;
                     transition.pending = m == 0;
@@ -325,6 +393,34 @@ class ReplayModel {
         return result;
     }
 
+    Sequence sequence_of(const Episode& episode, int64_t first) const {
+        const Observation nothing = {0, 0};
+        const int64_t length = static_cast<int64_t>(episode.transitions.size());
+        const int64_t count = sequence(episode, first);
+        const Transition& start = episode.transitions[static_cast<size_t>(first)];
+        Sequence result = {start.id, {}, {}, state_of(start.step.observation), 0, *start.priority, 0};
+        const bool ended = episode.terminated || episode.truncated;
+        for (int64_t p = first; p < first + steps_ + options_.n_step; ++p) {
+            const bool is_known = p < length || (p == length && (ended ? episode.last_known : episode.announced));
+            if (is_known)
+                result.observation.push_back(frames(episode, p));
+            else if (p == length && episode.terminated)
+                result.observation.push_back(frames(episode, p - 1));
+            else
+                result.observation.emplace_back(options_.frame_stack, nothing);
+        }
+        for (int64_t t = 0; t < steps_; ++t) {
+            if (t >= count) {
+                result.steps.push_back({0, 0, 0, 0, false, false, false});
+                continue;
+            }
+            const Row row = row_of(episode, static_cast<size_t>(first + t));
+            result.steps.push_back(
+                {row.action, row.reward, row.discount, row.n_steps, row.terminated, row.truncated, true});
+        }
+        return result;
+    }
+
     Row row_of(const Episode& episode, size_t first) const {
         const int64_t t = static_cast<int64_t>(first);
         const int64_t m = window(episode, t);
@@ -347,12 +443,14 @@ class ReplayModel {
         row.truncated = reaches_end && episode.truncated;
         row.discount = row.terminated ? 0.0f : static_cast<float>(std::pow(options_.gamma, static_cast<double>(m)));
         row.n_steps = static_cast<int32_t>(m);
-        row.priority = *episode.transitions[first].priority;
+        row.priority = episode.transitions[first].priority.value_or(0.0f);
         return row;
     }
 
     per_replay_options options_;
     int64_t rows_;
+    int64_t stride_;
+    int64_t steps_;
     std::vector<Lane> lanes_;
     float largest_ever_ = 1;
 };

@@ -2,6 +2,7 @@
 // live, every value of each, its priority, and the counters. Observations carry their environment and a serial number, so
 // that no two are alike but by intention.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <random>
 
@@ -16,6 +17,7 @@ class Environments {
     Environments(std::mt19937_64& random, const per_replay_options& options)
         : random_(random), options_(options), states_(static_cast<size_t>(options.n_envs)) {
         for (size_t env = 0; env < states_.size(); ++env) states_[env].observation = fresh(static_cast<int64_t>(env));
+        p_end_ = chance(0.3) ? 0.02 : chance(0.5) ? 0.1 : 0.5;
     }
 
     bool chance(double p) { return std::uniform_real_distribution<double>()(random_) < p; }
@@ -73,8 +75,7 @@ class Environments {
         }
         step.next = fresh(env);
         // What no one announces a gap with cannot be seen; such resets are left to those who give next observations.
-        const double p_end = chance(0.5) ? 0.1 : 0.5;
-        if (chance(p_end)) (chance(0.5) ? step.terminated : step.truncated) = true;
+        if (chance(p_end_)) (chance(0.5) ? step.terminated : step.truncated) = true;
         if (chance(0.02)) step.terminated = step.truncated = true;
         const bool ends = step.terminated || step.truncated;
         const bool final_can_be_told = call.with_next || call.with_next_mask;
@@ -104,6 +105,7 @@ class Environments {
     std::mt19937_64& random_;
     const per_replay_options& options_;
     std::vector<State> states_;
+    double p_end_;  // of a step: episodes of some steps, or of many
     int64_t serial_ = 0;
 };
 
@@ -113,7 +115,16 @@ per_replay_options random_options(std::mt19937_64& random) {
     };
     per_replay_options options = Buffer::options(0, number(1, 4), number(1, 3));
     options.frame_stack = number(0, 1) ? 1 : number(1, 4);
-    const int64_t rows = options.n_step + options.frame_stack + 1 + (number(0, 1) ? number(0, 3) : number(0, 20));
+    int64_t steps = 1;
+    if (number(0, 1)) {
+        options.sequence_length = number(1, 5);
+        options.burn_in = number(0, 1) * number(1, 3);
+        options.sequence_stride = number(0, options.sequence_length + 2);
+        options.sequence_eta = number(0, 2) * 0.5;
+        options.critics = static_cast<int32_t>(number(0, 1));
+        steps = options.burn_in + options.sequence_length;
+    }
+    const int64_t rows = options.n_step + options.frame_stack + steps + (number(0, 1) ? number(0, 3) : number(0, 30));
     options.capacity = rows * options.n_envs - number(0, options.n_envs - 1);
     options.gamma = number(0, 3) ? 0.5 : static_cast<double>(number(0, 1));
     options.epsilon = number(0, 1) ? 0.0 : 0.25;
@@ -139,7 +150,33 @@ void expect_equal_step(Buffer& buffer, const ReplayModel& model, int64_t id) {
     }
 }
 
-void expect_equal(Buffer& buffer, ReplayModel& model, int64_t most_issued) {
+void expect_equal_rows(Buffer& buffer, const ReplayModel& model) {
+    const std::map<int64_t, Row> expected = model.live_rows();
+    EXPECT_EQ(buffer.statistics().live, static_cast<int64_t>(expected.size()));
+    std::map<int64_t, Row> live = buffer.live_rows();
+    ASSERT_EQ(live.size(), expected.size());
+    for (auto& [id, row] : live) {
+        row.weight = 0;
+        row.probability = 0;
+        ASSERT_TRUE(expected.count(id)) << "id " << id << " must not be live";
+        EXPECT_EQ(row, expected.at(id)) << "id " << id;
+    }
+}
+
+void expect_equal_sequences(Buffer& buffer, const ReplayModel& model, int64_t n_step) {
+    const std::map<int64_t, Sequence> expected = model.live_sequences(n_step);
+    EXPECT_EQ(buffer.statistics().live, static_cast<int64_t>(expected.size()));
+    std::map<int64_t, Sequence> live = buffer.live_sequences(n_step);
+    ASSERT_EQ(live.size(), expected.size());
+    for (auto& [id, sequence] : live) {
+        sequence.weight = 0;
+        sequence.probability = 0;
+        ASSERT_TRUE(expected.count(id)) << "id " << id << " must not be live";
+        EXPECT_EQ(sequence, expected.at(id)) << "id " << id;
+    }
+}
+
+void expect_equal(Buffer& buffer, ReplayModel& model, int64_t most_issued, bool has_sequences, int64_t n_step) {
     const per_replay_statistics statistics = buffer.statistics();
     EXPECT_EQ(statistics.added, model.added);
     EXPECT_EQ(statistics.dropped, model.dropped);
@@ -148,15 +185,11 @@ void expect_equal(Buffer& buffer, ReplayModel& model, int64_t most_issued) {
     EXPECT_EQ(statistics.stale_updates, model.stale);
     EXPECT_EQ(statistics.rejected_updates, model.rejected);
     EXPECT_EQ(statistics.max_priority, static_cast<double>(model.largest_priority()));
-    const std::map<int64_t, Row> expected = model.live_rows();
-    EXPECT_EQ(statistics.live, static_cast<int64_t>(expected.size()));
-    std::map<int64_t, Row> live = buffer.live_rows();
-    ASSERT_EQ(live.size(), expected.size());
-    for (auto& [id, row] : live) {
-        row.weight = 0;
-        row.probability = 0;
-        ASSERT_TRUE(expected.count(id)) << "id " << id << " must not be live";
-        EXPECT_EQ(row, expected.at(id)) << "id " << id;
+    if (has_sequences) {
+        expect_equal_sequences(buffer, model, n_step);
+        if (n_step > 1) expect_equal_sequences(buffer, model, n_step - 1);
+    } else {
+        expect_equal_rows(buffer, model);
     }
     const int64_t recent = std::max<int64_t>(0, most_issued - 2 * statistics.capacity);
     for (int64_t id = recent; id < most_issued; ++id) {
@@ -202,21 +235,29 @@ class RandomUse {
         for (int i = 0; i < n_calls && !::testing::Test::HasFailure(); ++i) {
             one_call();
             if (stopped_) return;
-            expect_equal(buffer_, model_, most_issued_ + options_.n_envs);
+            expect_equal_to_model();
         }
         // Draws depend on all that the tree holds.
-        std::vector<Row> rows, single_rows;
         if (buffer_.statistics().live == 0) return;
-        ASSERT_EQ(buffer_.sample(32, rows), PER_OK);
-        for (Buffer* other : {&single_}) {
-            while (other->statistics().samples + 1 < buffer_.statistics().samples)
-                ASSERT_EQ(other->sample(1, single_rows), PER_OK);
-            ASSERT_EQ(other->sample(32, single_rows), PER_OK);
-            EXPECT_EQ(rows, single_rows);
-        }
+        const auto draw = [&](Buffer& buffer) {
+            std::vector<int64_t> ids(32);
+            std::vector<float> weights(32);
+            per_batch batch;
+            per_batch_init(&batch, sizeof batch);
+            batch.ids = ids.data();
+            batch.weights = weights.data();
+            EXPECT_EQ(per_replay_sample(buffer.get(), nullptr, 32, &batch, nullptr), PER_OK) << per_last_error();
+            return std::pair(ids, weights);
+        };
+        while (single_.statistics().samples < buffer_.statistics().samples) draw(single_);
+        EXPECT_EQ(draw(buffer_), draw(single_));
     }
 
  private:
+    void expect_equal_to_model() {
+        expect_equal(buffer_, model_, most_issued_ + options_.n_envs, options_.sequence_length > 0, n_step_);
+    }
+
     void one_call() {
         const int64_t kind = environments_.number(0, 19);
         if (kind < 13) return add();
@@ -225,6 +266,7 @@ class RandomUse {
         if (kind == 16) return cut();
         if (kind == 17) return set_n_step();
         if (kind == 18 && environments_.chance(0.3)) return clear();
+        if (kind == 18 && environments_.chance(0.15)) return reload();
         if (kind == 19) return set_gamma();
     }
 
@@ -235,7 +277,7 @@ class RandomUse {
         const per_status expected = next.add(call, expected_ids);
         ASSERT_EQ(buffer_.add(call, &ids), expected) << per_last_error();
         if (expected != PER_OK) {
-            expect_equal(buffer_, model_, most_issued_ + options_.n_envs);
+            expect_equal_to_model();
             stopped_ = true;
             return;
         }
@@ -258,10 +300,30 @@ class RandomUse {
             priorities.push_back(static_cast<float>(environments_.number(0, 30)));
             if (options_.on_invalid == PER_INVALID_SKIP && environments_.chance(0.1)) priorities.back() = -INFINITY;
         }
+        if (options_.sequence_length > 0 && environments_.chance(0.6)) return update_by_errors(ids);
         model_.update(ids, priorities);
         for (Buffer* buffer : {&buffer_, &single_})
             ASSERT_EQ(per_replay_set_priorities(buffer->get(), static_cast<int64_t>(ids.size()), ids.data(),
                                                 priorities.data(), nullptr),
+                      PER_OK)
+                << per_last_error();
+    }
+
+    void update_by_errors(const std::vector<int64_t>& ids) {
+        const size_t steps = static_cast<size_t>(options_.burn_in + options_.sequence_length);
+        std::vector<std::vector<std::vector<float>>> errors(environments_.chance(0.5) ? 1 : 2);
+        std::vector<float> flat;
+        for (auto& critic : errors) {
+            for (size_t i = 0; i < ids.size(); ++i) {
+                std::vector<float>& row = critic.emplace_back();
+                for (size_t t = 0; t < steps; ++t) row.push_back(static_cast<float>(environments_.number(-9, 9)));
+                flat.insert(flat.end(), row.begin(), row.end());
+            }
+        }
+        model_.update(ids, errors);
+        for (Buffer* buffer : {&buffer_, &single_})
+            ASSERT_EQ(per_replay_update_priorities(buffer->get(), static_cast<int64_t>(ids.size()), ids.data(),
+                                                   static_cast<int64_t>(errors.size()), flat.data(), nullptr),
                       PER_OK)
                 << per_last_error();
     }
@@ -277,7 +339,7 @@ class RandomUse {
             actions.push_back(environments_.number(2000, 3000));
         }
         model_.set_actions(ids, actions);
-        const per_array fields[2] = {{}, array_of(actions.data(), PER_INT64)};
+        const per_array fields[3] = {{}, array_of(actions.data(), PER_INT64), {}};
         for (Buffer* buffer : {&buffer_, &single_})
             ASSERT_EQ(per_replay_set(buffer->get(), static_cast<int64_t>(ids.size()), ids.data(), fields, nullptr),
                       PER_OK)
@@ -292,7 +354,8 @@ class RandomUse {
 
     void set_n_step() {
         const int64_t rows = (options_.capacity + options_.n_envs - 1) / options_.n_envs;
-        n_step_ = environments_.number(1, std::min<int64_t>(6, rows - options_.frame_stack - 1));
+        const int64_t steps = std::max<int64_t>(1, options_.burn_in + options_.sequence_length);
+        n_step_ = environments_.number(1, std::min<int64_t>(6, rows - options_.frame_stack - steps));
         model_.set_n_step(n_step_);
         for (Buffer* buffer : {&buffer_, &single_})
             ASSERT_EQ(per_replay_set_n_step(buffer->get(), n_step_, nullptr), PER_OK) << per_last_error();
@@ -301,6 +364,15 @@ class RandomUse {
     void clear() {
         model_.clear();
         for (Buffer* buffer : {&buffer_, &single_}) ASSERT_EQ(per_replay_clear(buffer->get(), nullptr), PER_OK);
+    }
+
+    // Goes on with a copy that was saved and loaded.
+    void reload() {
+        const std::string path = ::testing::TempDir() + "per_replay_model_test." + std::to_string(getpid());
+        ASSERT_EQ(per_replay_save(buffer_.get(), path.c_str()), PER_OK) << per_last_error();
+        const int64_t steps = options_.burn_in + options_.sequence_length;
+        buffer_ = Buffer::load(path, options_.frame_stack, steps);
+        unlink(path.c_str());
     }
 
     void set_gamma() {

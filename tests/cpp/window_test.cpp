@@ -191,6 +191,78 @@ TEST(Advance, stored_next_observations_take_no_rows_and_are_not_compared) {
     EXPECT_EQ(advance(lane, rules, next_given).row, 3);
 }
 
+// Sequences of 4 steps, the first of them burn-in, that start every 3 steps.
+WindowRules rules_for_sequences(int64_t n_step = 1) {
+    WindowRules rules = rules_for(32, n_step);
+    rules.sequence = {4, 1, 3};
+    return rules;
+}
+
+TEST(Sequences, start_at_multiples_of_the_stride_from_the_first_step_of_the_episode) {
+    Lane lane;
+    const WindowRules rules = rules_for_sequences();
+    for (int64_t row = 0; row < 8; ++row)
+        EXPECT_EQ((advance(lane, rules, next_left_out).flags & row_starts_sequence) != 0, row % 3 == 0) << row;
+    advance(lane, rules, terminates_unknown);  // row 8
+    for (int64_t row = 9; row < 16; ++row)
+        EXPECT_EQ((advance(lane, rules, next_left_out).flags & row_starts_sequence) != 0, (row - 9) % 3 == 0) << row;
+    EXPECT_EQ(next_start(lane, rules, 9), 9);
+    EXPECT_EQ(next_start(lane, rules, 10), 12);
+    EXPECT_EQ(next_start(lane, rules, 12), 12);
+}
+
+TEST(Sequences, of_a_running_episode_are_complete_with_the_return_of_their_last_step) {
+    Lane lane;
+    const WindowRules rules = rules_for_sequences(2);
+    for (int i = 0; i < 5; ++i) expect_range(advance(lane, rules, next_left_out).completed, 0, 0);
+    EXPECT_EQ(returns_end(lane, rules), 3);
+    expect_range(advance(lane, rules, next_left_out).completed, 0, 1);  // observation 5: the return of step 3
+    expect_range(advance(lane, rules, next_given).completed, 1, 3);     // observations 6 and 7
+    EXPECT_TRUE(is_pending(lane, rules, 3));
+    EXPECT_FALSE(is_pending(lane, rules, 4)) << "no sequence starts there";
+    EXPECT_FALSE(is_pending(lane, rules, 0)) << "live";
+}
+
+TEST(Sequences, end_completes_those_with_a_step_after_the_burn_in) {
+    const WindowRules rules = rules_for_sequences();
+    for (const StepInput& end : {terminates, truncates, terminates_unknown}) {
+        Lane lane;
+        advance(lane, rules, next_given);
+        expect_range(advance(lane, rules, end).completed, 0, 1);
+    }
+    Lane lane;
+    advance(lane, rules, next_given);
+    const StepOutcome outcome = advance(lane, rules, truncates_unknown);
+    EXPECT_LE(outcome.completed.end, outcome.completed.first) << "one transition, which is burn-in";
+    const StepOutcome single = advance(lane, rules, terminates);
+    EXPECT_LE(single.completed.end, single.completed.first);
+    advance(lane, rules, next_given);
+    advance(lane, rules, next_given);
+    expect_range(cut_episode(lane, rules).completed, 4, 5);
+}
+
+TEST(Sequences, steps_that_can_be_learned_from) {
+    Lane lane;
+    const WindowRules rules = rules_for_sequences(2);
+    std::vector<uint8_t> flags;
+    const auto step = [&](const StepInput& input) {
+        const StepOutcome outcome = advance(lane, rules, input);
+        flags.resize(static_cast<size_t>(lane.head));
+        flags[static_cast<size_t>(outcome.row)] = outcome.flags;
+    };
+    const auto flags_of = [&](int64_t row) { return flags[static_cast<size_t>(row)]; };
+    for (int i = 0; i < 4; ++i) step(next_left_out);
+    EXPECT_EQ(complete_steps(lane, rules, 0, flags_of), 2);  // those whose return has its last observation, 3
+    step(next_given);
+    EXPECT_EQ(complete_steps(lane, rules, 0, flags_of), 4);
+    EXPECT_EQ(complete_steps(lane, rules, 3, flags_of), 1);
+    step(truncates_unknown);  // row 5
+    EXPECT_EQ(complete_steps(lane, rules, 0, flags_of), 4);
+    EXPECT_EQ(complete_steps(lane, rules, 3, flags_of), 2);
+    EXPECT_EQ(transitions_from(lane, 0, 100, flags_of), 5);
+    EXPECT_EQ(transitions_from(lane, 0, 3, flags_of), 3);
+}
+
 TEST(CutEpisode, at_an_announced_observation_keeps_it_as_the_final_one) {
     Lane lane;
     const WindowRules rules = rules_for(8, 3);
