@@ -102,6 +102,7 @@ Exchange::Exchange(py::object plain, py::object handle, const py::dict& addresse
       types_(std::move(as_array)),
       n_fields_(layout["n_fields"].cast<int64_t>()),
       n_envs_(layout["n_envs"].cast<int64_t>()),
+      sequence_steps_(layout["sequence_steps"].cast<int64_t>()),
       steps_block_(bytes_of(layout["steps"])),
       batch_block_(bytes_of(layout["batch"])),
       terminated_(offsetof(per_steps, terminated)),
@@ -293,10 +294,13 @@ void Exchange::update(const py::object& ids, const py::object& values, bool are_
     per_array value{};
     reader.read(ids.ptr(), py::str("ids"), id);
     reader.read(values.ptr(), py::str(are_priorities ? "priorities" : "td_errors"), value);
-    const bool has_critics = value.ndim == 2 && !are_priorities;
+    const bool has_steps = sequence_steps_ > 0 && !are_priorities;
+    const int count_axis = value.ndim - (has_steps ? 2 : 1);
+    const bool has_critics = count_axis == 1 && !are_priorities;
     const bool are_read = id.dtype == PER_INT64 && id.ndim == 1 && value.dtype == PER_FLOAT32 &&
-                          (value.ndim == 1 || has_critics) && value.shape[value.ndim - 1] == id.shape[0] &&
-                          value.data != nullptr && id.data != nullptr;
+                          (count_axis == 0 || has_critics) && value.shape[count_axis] == id.shape[0] &&
+                          (!has_steps || value.shape[count_axis + 1] == sequence_steps_) && value.data != nullptr &&
+                          id.data != nullptr;
     if (!are_read) {
         plain_.attr("update")(ids, values, are_priorities);
         return;

@@ -58,6 +58,7 @@ class Exchange {
     ArrayTypes types_;
     int64_t n_fields_;
     int64_t n_envs_;
+    int64_t sequence_steps_;             /* of a sequence; 0: single transitions */
     std::vector<std::byte> steps_block_; /* as per_steps_init() fills it */
     std::vector<std::byte> batch_block_;
     std::vector<std::pair<py::object, size_t>> step_arrays_; /* names and offsets */

@@ -95,6 +95,7 @@ def _in_bytes(layout: Layout) -> dict[str, Any]:
     return {
         "n_fields": count,
         "n_envs": layout.n_envs,
+        "sequence_steps": layout.steps,
         "steps": bytes(ffi.buffer(steps)) + bytes(2 * count * array_size),
         "batch": bytes(ffi.buffer(batch)) + bytes(2 * count * pointer_size),
         "step_arrays": [(name, ffi.offsetof("per_steps", name)) for name in STEP_ARRAYS],

@@ -14,7 +14,7 @@ import numpy as np
 
 from per import _arrays, _library, _options
 from per._errors import InvalidArgument
-from per._layout import NUMBERS_OF_DRAWS, STEP_ARRAYS, Layout, Output
+from per._layout import STEP_ARRAYS, Layout, Output
 from per._library import NULL, check, ffi, lib
 
 
@@ -124,12 +124,11 @@ class Exchange:
     def bootstraps(self) -> dict[str, Any] | None:
         """per_replay_bootstraps(): the arrays of those rows; None if there are none."""
         handle = self.handle()
-        outputs = [output for output in self._layout.batch if output.name not in NUMBERS_OF_DRAWS]
         batch, count = _library.new("per_batch"), ffi.new("int64_t *")
         size = -1
         while count[0] > size:  # again where another thread added meanwhile
             size = int(count[0])
-            arrays, pointers = self._new_arrays(size, batch, outputs)
+            arrays, pointers = self._new_arrays(size, batch, self._layout.windows)
             check(lib.per_replay_bootstraps(handle, size, batch, count, NULL))
             del pointers
         return {name: array[: count[0]] for name, array in arrays.items()} if count[0] else None
@@ -190,15 +189,29 @@ class Exchange:
         name = "priorities" if are_priorities else "td_errors"
         value = _arrays.as_float(values, name)
         count = id_array.size
-        critics = 1 if value.size == count else value.shape[0]
-        if value.size != count and (are_priorities or value.size != count * critics or value.ndim < 2 or count == 0):
-            more = "" if are_priorities else f" or [n_critics, {count}]"
-            raise InvalidArgument(f"{name} has shape {list(value.shape)}; allowed: [{count}]{more}, as ids has {count}")
+        steps = 0 if are_priorities else self._layout.steps
+        critics = _critics(value.shape, count, steps, are_priorities)
+        if critics == 0:
+            axes = f"{count}, {steps}" if steps else f"{count}"
+            more = "" if are_priorities else f" or [n_critics, {axes}]"
+            raise InvalidArgument(f"{name} has shape {list(value.shape)}; allowed: [{axes}]{more}, as ids has {count}")
         ids_in, values_in = ffi.from_buffer("int64_t[]", id_array), ffi.from_buffer("float[]", value)
         if are_priorities:
             check(lib.per_replay_set_priorities(handle, count, ids_in, values_in, NULL))
         else:
             check(lib.per_replay_update_priorities(handle, count, ids_in, critics, values_in, NULL))
+
+
+def _critics(shape: tuple[int, ...], count: int, steps: int, are_priorities: bool) -> int:
+    """How many critics values of that shape are of; 0: none, it does not fit `count` ids."""
+    if steps and count:
+        fits = shape[-2:] == (count, steps) and len(shape) in (2, 3)
+        return int(fits) * (shape[0] if len(shape) == 3 else 1)
+    size = math.prod(shape)
+    if size == count:
+        return 1
+    has_critics = not are_priorities and len(shape) >= 2 and count > 0 and size == count * shape[0]
+    return shape[0] if has_critics else 0
 
 
 def _put(target: Any, source: object, name: str, kept: list[object]) -> tuple[int, ...]:

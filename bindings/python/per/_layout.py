@@ -15,6 +15,8 @@ STEP_ARRAYS: tuple[str, ...] = tuple(
 
 # The arrays of per_batch that rows which were not drawn do not have.
 NUMBERS_OF_DRAWS = ("weights", "probabilities")
+# The arrays that have one number for a sequence; the others have one for each of its steps.
+_NUMBERS_OF_SEQUENCES = ("weights", "ids", "priorities", "probabilities")
 
 _DTYPES_OF_POINTERS = {"float *": "float32", "int32_t *": "int32", "int64_t *": "int64", "uint8_t *": "bool"}
 
@@ -24,7 +26,7 @@ class Output(NamedTuple):
 
     name: str
     shape: tuple[int, ...]
-    """of one transition"""
+    """of one transition or sequence"""
     dtype: str
     member: str
     """of per_batch"""
@@ -39,36 +41,67 @@ class Layout(NamedTuple):
     next_fields: tuple[str | None, ...]
     """by field; None for those that are no observations"""
     n_envs: int
+    steps: int
+    """of a sequence; 0: single transitions"""
     batch: tuple[Output, ...]
     """of a sample"""
     rows: tuple[Output, ...]
     """of rows as they were added"""
+    windows: tuple[Output, ...]
+    """of single transitions that were not drawn"""
 
 
-def layout_of(fields: Mapping[str, Field], n_envs: int) -> Layout:
-    """The layout of a buffer whose fields have their roles and stacks as the library resolved them."""
+def layout_of(fields: Mapping[str, Field], n_envs: int, steps: int = 0, n_step: int = 1) -> Layout:
+    """The layout of a buffer whose fields have their roles and stacks as the library resolved them.
+
+    With steps > 0 its batches are of sequences, for that n_step.
+    """
     numbers = [
         Output(name, (), _DTYPES_OF_POINTERS[field.type.cname], name, 0)
         for name, field in ffi.typeof("per_batch").fields
-        if field.type.cname in _DTYPES_OF_POINTERS and name != "mask"
+        if field.type.cname in _DTYPES_OF_POINTERS
     ]
-    row_numbers = [output for output in numbers if output.name not in NUMBERS_OF_DRAWS]
+    of_transitions = [output for output in numbers if output.name != "mask"]
+    of_rows = [output for output in of_transitions if output.name not in NUMBERS_OF_DRAWS]
+    if steps > 0:
+        sequence_numbers = [
+            output if output.name in _NUMBERS_OF_SEQUENCES else output._replace(shape=(steps,)) for output in numbers
+        ]
+        drawn = (*_sequence_outputs(fields, steps, n_step), *sequence_numbers)
+    else:
+        drawn = (*_field_outputs(fields, stacked=True), *of_transitions)
     return Layout(
         fields=tuple(fields),
         next_fields=tuple(f"next_{name}" if field.role == "observation" else None for name, field in fields.items()),
         n_envs=n_envs,
-        batch=(*_field_outputs(fields, stacked=True), *numbers),
-        rows=(*_field_outputs(fields, stacked=False), *row_numbers),
+        steps=steps,
+        batch=drawn,
+        rows=(*_field_outputs(fields, stacked=False), *of_rows),
+        windows=(*_field_outputs(fields, stacked=True), *of_rows),
     )
 
 
+def _frames(field: Field) -> tuple[int, ...]:
+    """The axis of a stack, if there is one."""
+    return (field.stack,) if field.stack is not None and field.stack > 1 else ()
+
+
+def _sequence_outputs(fields: Mapping[str, Field], steps: int, n_step: int) -> list[Output]:
+    """The arrays that hold fields of sequences: each once, observations with those that returns bootstrap from."""
+    lengths: dict[str | None, tuple[int, ...]] = {"observation": (steps + n_step,), "recurrent_state": ()}
+    return [
+        Output(name, (*lengths.get(field.role, (steps,)), *_frames(field), *field.shape), field.dtype, "fields", index)
+        for index, (name, field) in enumerate(fields.items())
+    ]
+
+
 def _field_outputs(fields: Mapping[str, Field], *, stacked: bool) -> list[Output]:
-    """The arrays that hold fields: each, and of observations the next one."""
+    """The arrays that hold fields of single transitions: each, and of observations the next one."""
     outputs = []
     for member, prefix in (("fields", ""), ("next_fields", "next_")):
         for index, (name, field) in enumerate(fields.items()):
             if prefix and field.role != "observation":
                 continue
-            frames = (field.stack,) if stacked and field.stack is not None and field.stack > 1 else ()
+            frames = _frames(field) if stacked else ()
             outputs.append(Output(prefix + name, (*frames, *field.shape), field.dtype, member, index))
     return outputs

@@ -21,8 +21,8 @@ class Field:
         dtype: "bool", "uint8" .. "int64", "float16", "bfloat16", "float32", "float64", or a dtype of numpy, torch or
             JAX.
         role: "observation" (the default for the name "observation" and names that begin with "observation."): observed
-            before the step; batches then have next_x beside x. "plain" (the default of all others). "recurrent_state":
-            given for the first step of a sequence only.
+            before the step; batches then have next_x beside x, or in sequences n_step more of x. "plain" (the default
+            of all others). "recurrent_state": in sequences given for the first step only.
         stack: frames given in a batch; by default the buffer's frame_stack for an observation, 1 for all others.
 
     >>> import numpy as np, per

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import threading
 import warnings
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -14,7 +15,7 @@ import numpy.typing as npt
 
 from per import _arrays, _bridging, _exchange, _kinds, _library, _options, batch, final_observations, spaces
 from per._errors import InvalidArgument
-from per._layout import layout_of
+from per._layout import Layout, layout_of
 from per._library import NULL, check, ffi, lib
 from per.batch import Batch, JaxBatch
 from per.epochs import Epochs
@@ -39,7 +40,13 @@ class ReplayBuffer:
         n_envs: environments, each with a ring of its own.
         n_step, gamma: steps of a return and discount of a step; returns are formed when a batch is drawn.
         frame_stack: frames of an observation in a batch; one frame a step is stored.
-        sequence_length, burn_in, sequence_stride, sequence_eta: for sequences; None: single transitions.
+        sequence_length: transitions that a sequence is learned from; None: single transitions are drawn. A batch of
+            sequences has T = burn_in + sequence_length steps each, and `mask` (see Batch).
+        burn_in: transitions before them that only warm up a recurrent state.
+        sequence_stride: distance of the starts of sequences, counted from the first step of an episode; None:
+            sequence_length.
+        sequence_eta: of the priority eta max |td_error| + (1 - eta) mean |td_error| of a sequence (Kapturowski et al.
+            2019).
         alpha, epsilon: of priorities.
         beta, beta_final, beta_steps: exponent of the weights of the first batch, and after beta_steps batches, linear
             in between; beta_steps 0: beta stays.
@@ -137,18 +144,40 @@ class ReplayBuffer:
         self._n_envs, self._capacity = int(options.n_envs), int(options.capacity)
         self._autoreset = _library.name_of("per_autoreset", options.autoreset)
         self._device, self._kind = device, kind
-        layout = layout_of(self._fields, self._n_envs)
+        # Steps of a sequence; 0: single transitions. The shapes of sequences depend on n_step.
+        self._steps = int(options.burn_in + options.sequence_length) if options.sequence_length > 0 else 0
+        self._n_step = int(options.n_step)
+        self._n_step_lock = threading.Lock()
+        layout = layout_of(self._fields, self._n_envs, self._steps, self._n_step)
         _kinds.check_dtypes(kind, layout)
         self._layout = layout
         self._inputs = batch.structure_of([*layout.fields, *filter(None, layout.next_fields)])
         self._is_nested = batch.is_nested(self._inputs)
         self._outputs = batch.structure_of([output.name for output in layout.batch])
-        batch.refuse_method_names(self._outputs)
+        self._row_outputs = batch.structure_of([output.name for output in layout.rows])
+        batch.refuse_method_names(self._outputs | self._row_outputs)
         self._calls = 0
         # A call in flight holds a reference of its own, so that close() in another thread frees nothing under it.
         self._handle = handle
-        self._plain = _exchange.Exchange(handle, layout, _kinds.wrap_torch if kind == "torch" else _kinds.wrap_numpy)
-        self._exchange = _bridging.new_exchange(handle, self._plain, layout, kind)
+        self._plain, self._exchange = self._new_exchange(layout)
+        self._exchanges = {self._n_step: (self._plain, self._exchange)}
+
+    def _new_exchange(self, layout: Layout) -> tuple[_exchange.Exchange, Any]:
+        """What passes arrays of that layout: in Python, and as fast as possible."""
+        wrap = _kinds.wrap_torch if self._kind == "torch" else _kinds.wrap_numpy
+        plain = _exchange.Exchange(self._handle, layout, wrap)
+        return plain, _bridging.new_exchange(self._handle, plain, layout, self._kind)
+
+    def _exchange_for(self, n_step: int) -> tuple[_exchange.Exchange, Any]:
+        """The same for batches of sequences with that n_step; the library refuses what is none."""
+        self._open()
+        n_step = max(n_step, 1)
+        if n_step not in self._exchanges:
+            self._exchanges[n_step] = self._new_exchange(self._sequence_layout(n_step))
+        return self._exchanges[n_step]
+
+    def _sequence_layout(self, n_step: int) -> Layout:
+        return layout_of(self._fields, self._n_envs, self._steps, n_step)
 
     @classmethod
     def for_env(
@@ -295,15 +324,19 @@ class ReplayBuffer:
         Raises:
             Empty if no transition is live; InvalidArgument. A call that fails is no draw.
         """
-        options, address = None, 0
+        options, address, exchange = None, 0, self._exchange
+        if self._steps > 0 and n_step is None:
+            n_step = self._n_step  # said with each call, since what is allocated here is for that one
         has_choice = scheme is not None or prioritization is not None or normalize_weights is not None
         if has_choice or beta is not None or uniform_fraction is not None or n_step is not None:
             options = _options.sample_options(beta, scheme, prioritization, uniform_fraction, normalize_weights, n_step)
             address = int(ffi.cast("uintptr_t", options))
+        if options is not None and self._steps > 0:
+            exchange = self._exchange_for(options.n_step)[1]
         if out is not None:
-            self._exchange.sample(batch_size, address, self._arrays_of(out))
+            exchange.sample(batch_size, address, self._arrays_of(out))
             return out
-        return self._new_batch(self._exchange.sample(batch_size, address, None))
+        return self._new_batch(exchange.sample(batch_size, address, None))
 
     def update_priorities(self, ids: object, td_errors: object = None, *, priorities: object = None) -> None:
         """Sets p = |td_error| + epsilon (section 3.3), or the priorities given. Of equal ids the last one wins.
@@ -313,7 +346,8 @@ class ReplayBuffer:
         Arguments:
             ids: int64[n], as batches carry them.
             td_errors: float32[n] of any sign, or [n_critics, n]: then by critics, their mean |td_error|
-                or the largest.
+                or the largest. Of sequences [n, T] or [n_critics, n, T], of which only steps after the burn-in that are
+                no padding are looked at: p = sequence_eta max_t |d_t| + (1 - sequence_eta) mean_t |d_t| + epsilon.
             priorities: float32[n], >= 0, before alpha, in place of td_errors.
 
         Raises:
@@ -348,7 +382,7 @@ class ReplayBuffer:
             InvalidArgument for an id that was never issued or was overwritten, and for a step whose next observation is
             not there yet.
         """
-        return self._new_batch(self._plain.get(_arrays.as_ids(ids)))
+        return self._new_batch(self._plain.get(_arrays.as_ids(ids)), self._row_outputs)
 
     def set(self, ids: object, **fields: object) -> None:
         """Writes fields of transitions back, [n, shape of the field]; not observations, which rows share.
@@ -426,7 +460,10 @@ class ReplayBuffer:
 
     @n_step.setter
     def n_step(self, value: int) -> None:
-        check(lib.per_replay_set_n_step(self._open(), _options.whole("n_step", value), NULL))
+        n_step = _options.whole("n_step", value)
+        with self._n_step_lock:
+            check(lib.per_replay_set_n_step(self._open(), n_step, NULL))
+            self._n_step = n_step
 
     # --------------------------------------------------------------- files
 
@@ -488,14 +525,13 @@ class ReplayBuffer:
         [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]
         """
         size = _options.whole("batch_size", batch_size)
+        count = _options.whole("n_epochs", n_epochs)
         walk_out = ffi.new("per_epochs **")
-        check(
-            lib.per_epochs_create(
-                self._open(), _options.whole("n_epochs", n_epochs), size, bool(drop_last), NULL, walk_out
-            )
-        )
+        with self._n_step_lock:  # the library refuses to go on with a walk over sequences once n_step is another
+            check(lib.per_epochs_create(self._open(), count, size, bool(drop_last), NULL, walk_out))
+            plain = self._exchange_for(self._n_step)[0] if self._steps > 0 else self._plain
         walk = ffi.gc(walk_out[0], lib.per_epochs_free)
-        return Epochs(self._handle, lambda: self._plain.epoch(walk, size), self._new_batch)
+        return Epochs(self._handle, lambda: plain.epoch(walk, size), self._new_batch)
 
     def advantages(
         self,
@@ -542,7 +578,7 @@ class ReplayBuffer:
             ids = _arrays.as_ids(rows["ids"])
             if bootstrap is None:
                 raise InvalidArgument(f"bootstrap is None: {ids.size} steps need the value of their next observation")
-            values = _arrays.as_float(bootstrap(self._new_batch(rows)), "bootstrap")
+            values = _arrays.as_float(bootstrap(self._new_batch(rows, self._row_outputs)), "bootstrap")
             if values.size != ids.size:
                 raise InvalidArgument(f"bootstrap gave shape {list(values.shape)}; allowed: [{ids.size}]")
         self._plain.advantages(fields, _options.real("gae_lambda", gae_lambda), ids, values)
@@ -598,10 +634,13 @@ class ReplayBuffer:
         batch.refuse_method_names(self._outputs, LoadedBatch)
         options = _library.new("per_loader_options")
         _options.set_options(options, {"batch_size": batch_size, "slots": slots})
+        if self._steps > 0 and n_step is None:
+            n_step = self._n_step  # which the slots are for
         choices = _options.sample_options(beta, scheme, prioritization, uniform_fraction, normalize_weights, n_step)
         options.sample = choices
+        layout = self._layout if self._steps == 0 else self._sequence_layout(choices.n_step)
         wrap = _kinds.wrap_torch if self._kind == "torch" else _kinds.wrap_numpy
-        return Loader(self._open(), self._open, options, self._layout.batch, wrap, self._nested)
+        return Loader(self._open(), self._open, options, layout.batch, wrap, self._nested)
 
     # ------------------------------------------------------------- object
 
@@ -609,7 +648,8 @@ class ReplayBuffer:
         """Frees the buffer. Every later call but close() is an error."""
         if self._handle is not None:
             self._handle = None
-            self._exchange.close()
+            for _, exchange in [*self._exchanges.values()]:
+                exchange.close()
 
     def __enter__(self) -> ReplayBuffer:
         self._open()
@@ -659,16 +699,17 @@ class ReplayBuffer:
             batch.flatten(self._inputs.get(name, name), value, name, flat)
         return flat
 
-    def _new_batch(self, arrays: dict[str, Any]) -> Batch:
-        arrays = self._nested(arrays)
+    def _new_batch(self, arrays: dict[str, Any], outputs: dict[str, Any] | None = None) -> Batch:
+        """A batch as the user holds it: of what is drawn, or of those outputs."""
+        arrays = self._nested(arrays, outputs)
         return Batch(arrays) if self._kind != "jax" else JaxBatch(arrays)
 
-    def _nested(self, arrays: dict[str, Any]) -> dict[str, Any]:
-        """Arrays by name as the user holds them."""
+    def _nested(self, arrays: dict[str, Any], outputs: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Arrays by name as the user holds them: those of what is drawn, or of those outputs."""
         if not self._is_nested:
             return arrays
-        outputs = {name: node for name, node in self._outputs.items() if not isinstance(node, str) or node in arrays}
-        return {name: batch.nest(node, arrays) for name, node in outputs.items()}
+        nodes = self._outputs if outputs is None else outputs
+        return {name: batch.nest(node, arrays) for name, node in nodes.items()}
 
     def _arrays_of(self, out: Batch) -> dict[str, Any]:
         if self._kind == "jax":

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 
+import naive_sequences
 import numpy as np
 from naive_trajectories import Episode, Lane, Transition, window_of
 
@@ -45,6 +46,10 @@ DEFAULTS = {
     "n_step": 1,
     "gamma": 0.99,
     "frame_stack": 1,
+    "sequence_length": None,
+    "burn_in": 0,
+    "sequence_stride": None,
+    "sequence_eta": 0.9,
     "alpha": 0.6,
     "beta": 0.4,
     "beta_final": 1.0,
@@ -88,7 +93,7 @@ class NaiveReplay:
         self.counters = dict.fromkeys(COUNTERS, 0)
 
     def check_rows(self, n_step):
-        if self.rows < n_step + max(self.stacks.values()) + 1:
+        if self.rows < n_step + max(self.stacks.values()) + max(1, naive_sequences.steps_of(self)):
             raise invalid("rows of a lane")
 
     # ---- which rows are there, and which of them can be drawn
@@ -124,7 +129,11 @@ class NaiveReplay:
         return episode.transitions[first].row >= self.oldest_row(lane)
 
     def is_live(self, lane, episode, place):
-        return self.stack_is_held(lane, episode, place) and window_of(episode, place, self.n_step) is not None
+        if not self.stack_is_held(lane, episode, place):
+            return False
+        if self.sequence_length:
+            return naive_sequences.is_complete(self, episode, place)
+        return window_of(episode, place, self.n_step) is not None
 
     def live(self):
         """{id: transition} of all that can be drawn."""
@@ -140,6 +149,9 @@ class NaiveReplay:
         if found is None:
             return False
         _, lane, episode, place = found
+        if self.sequence_length:
+            waits = naive_sequences.starts(self, place) and not episode.ended
+            return self.stack_is_held(lane, episode, place) and (waits or self.is_live(lane, episode, place))
         never = episode.final_is_missing and place == len(episode.transitions) - 1
         return self.stack_is_held(lane, episode, place) and not never
 
@@ -193,8 +205,9 @@ class NaiveReplay:
                         self.counters["dropped"] += 1
                         continue
                     step.priority = self.given_priority(priorities, td_errors, k, column)
-                    largest_given = max(largest_given, step.priority or 0)
                     self.add_step(self.lanes[env], step, None if next_mask is None else bool(next_mask[k][column]))
+                    if naive_sequences.starts(self, len(self.lanes[env].episodes[-1].transitions) - 1):
+                        largest_given = max(largest_given, step.priority or 0)
                     ids[k][column] = step.row * self.n_envs + env
                 self.give_priorities(largest)
                 self.largest_ever = max(self.largest_ever, largest_given)
@@ -310,23 +323,25 @@ class NaiveReplay:
                 transition.priority = largest
 
     def update_priorities(self, ids, td_errors=None, *, priorities=None):
-        """td_errors [count] or [n_critics, count]."""
-        if priorities is None:
+        """td_errors [count] or [n_critics, count], of sequences [count, T] or [n_critics, count, T]."""
+        self.check_issued(id for id in ids if id != -1)
+        if priorities is None and self.sequence_length:
+            new = self.sequence_priorities(ids, np.asarray(td_errors))
+        elif priorities is None:
             errors = np.abs(np.atleast_2d(np.asarray(td_errors, np.float64)))
             with np.errstate(all="ignore"):
                 reduced = errors.max(axis=0) if self.critics == "max" else errors.mean(axis=0)
                 new = np.float32(reduced + self.epsilon)
         else:
             new = np.asarray(priorities, np.float32)
-        self.check_issued(id for id in ids if id != -1)
-        bad = [not (np.isfinite(p) and p >= 0) for p in new]
+        bad = [p is not None and not (np.isfinite(p) and p >= 0) for p in new]
         if any(bad) and self.on_invalid == "error":
             raise invalid("priority")
         accepted = {}  # of equal ids the last one wins: the others count for nothing
         for id, p, is_bad in zip(ids, new, bad, strict=True):
             if is_bad:
                 self.counters["rejected_updates"] += 1
-            elif id == -1 or not self.may_be_drawn(id):
+            elif p is None or id == -1 or not self.may_be_drawn(id):
                 self.counters["stale_updates"] += 1
             else:
                 self.counters["updates"] += 1
@@ -335,6 +350,16 @@ class NaiveReplay:
             _, _, episode, place = self.find(id)
             episode.transitions[place].priority = p
             self.largest_ever = max(self.largest_ever, p)
+
+    def sequence_priorities(self, ids, td_errors):
+        """By id; None where errors say nothing, since the sequence cannot be drawn or has no step after its burn-in."""
+        new = []
+        for i, id in enumerate(ids):
+            new.append(None)
+            if id != -1 and self.may_be_drawn(id):
+                _, _, episode, place = self.find(id)
+                new[-1] = naive_sequences.priority(self, episode, place, td_errors[..., i, :])
+        return new
 
     def priorities(self, ids):
         self.check_issued(ids)
@@ -357,8 +382,13 @@ class NaiveReplay:
 
     def row(self, id, n_step=None):
         """What a batch carries for a transition that can be drawn."""
+        if self.sequence_length:
+            return naive_sequences.sequence(self, id, n_step or self.n_step)
         _, _, episode, place = self.find(id)
-        w = window_of(episode, place, n_step or self.n_step)
+        return self.transition_row(episode, place, n_step or self.n_step)
+
+    def transition_row(self, episode, place, n_step):
+        w = window_of(episode, place, n_step)
         transition = episode.transitions[place]
         reward = sum(self.gamma**k * float(w.steps[place + k].reward) for k in range(w.length))
         result = {name: self.frames(episode, place, transition.values, name) for name in self.fields}

@@ -471,19 +471,6 @@ def test_buffer_on_a_missing_device_says_so():
     assert caught.value.status == 7 and str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "call, words",
-    [
-        (lambda b: per.ReplayBuffer(100, FIELDS, sequence_length=8), "sequence_length"),
-    ],
-)
-def test_what_is_not_in_this_version_is_unsupported_by_name(call, words):
-    with pytest.raises(per.Unsupported) as caught:
-        call(filled())
-    assert words in str(caught.value)
-    assert isinstance(caught.value, NotImplementedError) and caught.value.status == 6
-
-
 def test_use_after_close_is_an_error():
     buffer = filled()
     batch = buffer.sample(2)

@@ -11,6 +11,7 @@ import itertools
 import os
 import tempfile
 
+import naive_sequences
 import numpy as np
 import per
 import pytest
@@ -28,6 +29,8 @@ OPTIONS = {
     "next_observations": ("always", "never", "sometimes"),
     "n_step": (1, 2, 3, 5),
     "frame_stack": (1, 2, 4),
+    "sequences": (None, (1, 0, 1), (3, 0, None), (4, 2, 3), (2, 3, 5)),  # length, burn_in, stride
+    "sequence_eta": (0.9, 0.0),
     "gamma": (0.9, 1.0, 0.0),
     "alpha": (0.6, 1.0, 0.0),
     "beta_steps": (0, 9),
@@ -45,7 +48,7 @@ OPTIONS = {
     "critics": ("mean", "max"),
 }
 SAMPLE_OPTIONS = ("scheme", "prioritization", "uniform_fraction", "normalize_weights")
-DRIVER_OPTIONS = ("spare_rows", "layout", "next_observations")
+DRIVER_OPTIONS = ("spare_rows", "layout", "next_observations", "sequences")
 
 
 def all_pairs(options, seed):
@@ -71,7 +74,12 @@ def created(kind, options):
     rest = {name: value for name, value in options.items() if name not in DRIVER_OPTIONS}
     fields = LAYOUTS[options["layout"]]
     stack = max(field.stack or 1 for field in fields.values())
-    rows = options["n_step"] + max(stack, options["frame_stack"]) + 1 + options["spare_rows"]
+    steps = 1
+    if options["sequences"] is not None:
+        length, burn_in, stride = options["sequences"]
+        rest |= {"sequence_length": length, "burn_in": burn_in, "sequence_stride": stride}
+        steps = burn_in + length
+    rows = options["n_step"] + max(stack, options["frame_stack"]) + steps + options["spare_rows"]
     return kind(rows * options["n_envs"], fields, seed=5, **rest)
 
 
@@ -99,13 +107,14 @@ class Walk:
         self.library = created(LibraryReplay, options)
         self.naive = created(NaiveReplay, options)
         self.n_envs = options["n_envs"]
-        n = options["n_step"]
+        n, steps = options["n_step"], naive_sequences.steps_of(self.naive)
+        lengths = {1, 2, n - 1, n, n + 1, 12, steps - 1, steps, steps + 1, self.naive.burn_in, self.naive.burn_in + 1}
         self.environments = ToyEnvironments(
             self.random,
             self.naive.fields,
             self.n_envs,
             options["autoreset"],
-            lengths=[length for length in (1, 2, n - 1, n, n + 1, 12) if length > 0],
+            lengths=sorted(length for length in lengths if length > 0),
         )
         self.seen_ids = []
         self.refusals = 0
@@ -268,7 +277,10 @@ class Walk:
         if self.random.random() < 0.5:
             self.both("update_priorities", ids, priorities=self.some_priorities(len(ids), signed=False))
         else:
-            shape = (self.random.integers(1, 4), len(ids)) if self.random.random() < 0.5 else len(ids)
+            steps = naive_sequences.steps_of(self.naive)
+            shape = (len(ids), steps) if steps else (len(ids),)
+            if self.random.random() < 0.5:
+                shape = (int(self.random.integers(1, 4)), *shape)
             self.both("update_priorities", ids, td_errors=self.some_priorities(shape, signed=True))
 
     def cut_some(self):

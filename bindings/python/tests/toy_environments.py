@@ -14,7 +14,11 @@ import per
 
 DTYPES = "bool uint8 int8 uint16 int16 uint32 int32 uint64 int64 float16 float32 float64"
 LAYOUTS = {
-    "vector": {"observation": per.Field((3,), "float32"), "action": per.Field((), "int64")},
+    "vector": {
+        "observation": per.Field((3,), "float32"),
+        "action": per.Field((), "int64"),
+        "state": per.Field((2,), "float32", role="recurrent_state"),
+    },
     "images": {
         "observation.image": per.Field((2, 3), "uint8"),
         "observation.speed": per.Field((), "float16"),

@@ -1,7 +1,7 @@
 """
 A batch of transitions, as [`sample!`](@ref) and [`get`](@ref Base.get(::ReplayBuffer, ::Any)) give it: arrays by
 property (`batch.observation`) or by name (`batch[:observation]`, `batch["observation"]`), the transitions on the last
-axis. `keys(batch)` has the names.
+axis. Of sequences time is on the axis before that. `keys(batch)` has the names.
 """
 struct Batch{T<:NamedTuple}
     arrays::T
@@ -25,7 +25,7 @@ function Base.show(io::IO, batch::Batch)
     return print(io, "Batch(", join(described, ", "), ")")
 end
 
-# What a batch has besides fields and next fields: one number for each transition.
+# What a batch has besides fields and next fields: one number for each transition, and of sequences the mask.
 const DRAWN_NUMBERS = (
     :reward => Float32,
     :discount => Float32,
@@ -38,13 +38,32 @@ const DRAWN_NUMBERS = (
     :probabilities => Float32,
 )
 const ROW_NUMBERS = filter(entry -> !(first(entry) in (:weights, :probabilities)), DRAWN_NUMBERS)
+const SEQUENCE_NUMBERS = (DRAWN_NUMBERS..., :mask => Bool)
+# Of these a sequence has one; of the others each of its steps.
+const WHOLE_NUMBERS = (:weights, :ids, :priorities, :probabilities)
 
-# (name, element type, size) of each array of a batch.
-function drawn_layout(buffer, count)
-    stacked(field) = field.stack == 1 ? (field.axes..., count) : (field.axes..., field.stack, count)
-    return batch_layout(buffer, stacked, DRAWN_NUMBERS, count)
+frame_axes(field) = field.stack == 1 ? (field.axes...,) : (field.axes..., field.stack)
+
+# (name, element type, size) of each array of a batch: of what is drawn, and of transitions that were not drawn as they
+# were added (rows) or with stacks (windows).
+function drawn_layout(buffer, count, n_step)
+    buffer.sequence_steps > 0 && return sequence_layout(buffer, count, n_step)
+    return batch_layout(buffer, field -> (frame_axes(field)..., count), DRAWN_NUMBERS, count)
 end
 row_layout(buffer, count) = batch_layout(buffer, field -> (field.axes..., count), ROW_NUMBERS, count)
+window_layout(buffer, count) = batch_layout(buffer, field -> (frame_axes(field)..., count), ROW_NUMBERS, count)
+
+function sequence_layout(buffer, count, n_step)
+    steps = buffer.sequence_steps
+    time_axes(field) = field.observed ? (steps + n_step,) : field.is_state ? () : (steps,)
+    size_of(field) = (frame_axes(field)..., time_axes(field)..., count)
+    layout = Tuple{Symbol,DataType,Tuple}[(f.name, f.element_type, size_of(f)) for f in buffer.fields]
+    append!(
+        layout,
+        (name, type, name in WHOLE_NUMBERS ? (count,) : (steps, count)) for (name, type) in SEQUENCE_NUMBERS
+    )
+    return layout
+end
 
 function batch_layout(buffer, size_of, numbers, count)
     layout = Tuple{Symbol,DataType,Tuple}[(f.name, f.element_type, size_of(f)) for f in buffer.fields]
@@ -84,7 +103,7 @@ function with_pointers(action, buffer, batch::Batch)
         filled = initial(per_batch)
         set_field!(filled, :fields, pointer(fields))
         set_field!(filled, :next_fields, pointer(next_fields))
-        for (name, _) in DRAWN_NUMBERS
+        for (name, _) in SEQUENCE_NUMBERS
             haskey(arrays, name) && set_field!(filled, name, pointer(arrays[name]))
         end
         action(filled)
@@ -101,6 +120,11 @@ Draw live transitions as a [`Batch`](@ref PER.Batch) with the importance-samplin
 Its arrays: each field `x`, `next_x` of observations, `reward` (the `n_step` return), `discount` (the factor of the
 bootstrap value, 0 after a terminal state), `n_steps`, `terminated`, `truncated`, `weights`, `ids`, `priorities`,
 `probabilities`.
+
+Of sequences of `T = burn_in + sequence_length` steps there is a value for each step, as if it were drawn by itself:
+`axes×T×B`, but `axes×(T + n_step)×B` of observations, of which step `t` bootstraps from number `t + n_steps[t]`. Fields
+of role `:recurrent_state` are those of the start, `axes×B`; `weights`, `ids`, `priorities` and `probabilities` have one
+number for each sequence; there is no `next_x`, but `mask`, false where the episode has ended: there all is 0.
 
 - `out`: a batch of the same size and buffer that is filled and returned, in place of a new one
 - `options`: `beta`, `uniform_fraction`, `n_step`, `scheme`, `prioritization`, `normalize_weights`, for this call in
@@ -124,9 +148,16 @@ true
 """
 function sample!(buffer::ReplayBuffer, batch_size; out = nothing, options...)
     count = converted(Int64, "batch_size", batch_size)
-    layout = drawn_layout(buffer, max(count, 0))
-    batch = out === nothing ? allocate(layout) : check_layout(out, layout)
     chosen = isempty(options) ? C_NULL : set_options!(initial(per_sample_options), options)
+    n_step = 0
+    if buffer.sequence_steps > 0
+        # Said with each call, since what is allocated here is for that one.
+        chosen === C_NULL && (chosen = initial(per_sample_options))
+        chosen[].n_step == 0 && set_field!(chosen, :n_step, buffer.n_step)
+        n_step = max(chosen[].n_step, 1)
+    end
+    layout = drawn_layout(buffer, max(count, 0), n_step)
+    batch = out === nothing ? allocate(layout) : check_layout(out, layout)
     return with_pointers(buffer, batch) do filled
         call(pointer -> per_replay_sample(pointer, chosen, count, filled, C_NULL), buffer.handle)
     end

@@ -3,6 +3,7 @@ struct Epochs
     buffer::ReplayBuffer
     handle::Handle{per_epochs}
     batch_size::Int64
+    n_step::Int64
 end
 
 """
@@ -36,15 +37,17 @@ function epochs(buffer::ReplayBuffer, count; batch_size, drop_last = false)
     n_epochs = converted(Int64, "count", count)
     drops = converted(Bool, "drop_last", drop_last)
     walk = Ref(Ptr{per_epochs}(C_NULL))
-    call(pointer -> per_epochs_create(pointer, n_epochs, size, drops, C_NULL, walk), buffer.handle)
-    return Epochs(buffer, Handle(walk[]), size)
+    lock(buffer.n_step_lock) do  # the library refuses to go on with a walk over sequences once n_step is another
+        call(pointer -> per_epochs_create(pointer, n_epochs, size, drops, C_NULL, walk), buffer.handle)
+        return Epochs(buffer, Handle(walk[]), size, buffer.n_step)
+    end
 end
 
 Base.IteratorSize(::Type{Epochs}) = Base.SizeUnknown()
 Base.eltype(::Type{Epochs}) = Batch
 
 function Base.iterate(epochs::Epochs, ::Nothing = nothing)
-    batch = allocate(drawn_layout(epochs.buffer, epochs.batch_size))
+    batch = allocate(drawn_layout(epochs.buffer, epochs.batch_size, epochs.n_step))
     count = Ref{Int64}(0)
     with_pointers(epochs.buffer, batch) do filled
         # The walk is no user of the buffer, which may be closed meanwhile.
@@ -123,8 +126,7 @@ function bootstraps(buffer)
     local batch
     while count[] > size  # again where another task added meanwhile
         size = count[]
-        layout = filter(entry -> !(first(entry) in (:weights, :probabilities)), drawn_layout(buffer, size))
-        batch = allocate(layout)
+        batch = allocate(window_layout(buffer, size))
         with_pointers(buffer, batch) do filled
             call(pointer -> per_replay_bootstraps(pointer, size, filled, count, C_NULL), buffer.handle)
         end

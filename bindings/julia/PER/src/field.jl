@@ -7,7 +7,7 @@ A field of the transitions of a [`ReplayBuffer`](@ref).
 - `axes`: the size of one row in Julia's order. C has the reverse: `Field(UInt8, 84, 80)` is `[80, 84]` there, and a
   batch of `B` rows is `84×80×B` here, `[B, 80, 84]` there, the same bytes
 - `role`: `:observation` (without it that of the name `observation` and names that begin with `observation.`; gives the
-  field `next_...` too), `:plain` (of all others) or `:recurrent_state`
+  field `next_...` too), `:plain` (of all others) or `:recurrent_state` (in sequences given for the first step only)
 - `stack`: number of frames in a batch, on an axis before the last; without it the buffer's `frame_stack` for
   observations, 1 for others
 
@@ -52,6 +52,7 @@ struct FieldLayout
     axes::Vector{Int64}
     stack::Int64
     observed::Bool
+    is_state::Bool
 end
 
 function FieldLayout(field::per_field)
@@ -63,5 +64,6 @@ function FieldLayout(field::per_field)
         [unsafe_load(field.shape, axis) for axis in field.ndim:-1:1],
         field.stack,
         field.role == PER_ROLE_OBSERVATION,
+        field.role == PER_ROLE_RECURRENT_STATE,
     )
 end

@@ -8,14 +8,15 @@ p_k^alpha` (section 3.3, equation 1) and importance-sampling weights.
 - `fields`: a named tuple of [`Field`](@ref)s, or pairs `name => Field(...)`. `reward` (`Float32`), `terminated` and
   `truncated` are always there
 - `options`: those of `per_replay_options` in `per.h`, which also has their defaults: `n_envs`, `n_step`, `gamma`,
-  `frame_stack`, `alpha`, `beta`, `beta_final`, `beta_steps`, `epsilon`, `uniform_fraction`, `seed`,
+  `frame_stack`, `sequence_length`, `burn_in`, `sequence_stride`, `sequence_eta`, `alpha`, `beta`, `beta_final`,
+  `beta_steps`, `epsilon`, `uniform_fraction`, `seed`,
   `store_next_observation`, `overwrite`, and the choices
   `scheme` (`:stratified`, `:independent`, `:systematic`, `:without_replacement`),
   `prioritization` (`:proportional`, `:rank`, `:uniform`), `normalize_weights` (`:batch_max`, `:buffer_max`, `:none`),
   `max_priority` (`:ever`, `:now`), `on_invalid` (`:error`, `:skip`), `on_gap` (`:cut`, `:error`),
   `autoreset` (`:disabled`, `:next_step`, `:same_step`), `critics` (`:mean`, `:max`), `device` (`:cpu`, `:cuda`, `"cuda:1"`)
 
-`length(buffer)` is the number of live transitions, those that can be drawn. `buffer.capacity` and `buffer.n_envs` can
+`length(buffer)` is the number of live transitions, or sequences, those that can be drawn. `buffer.capacity` and `buffer.n_envs` can
 be read; `buffer.alpha`, `buffer.beta`, `buffer.gamma` and `buffer.n_step` can be read and set. Setting `beta` ends its
 schedule. The memory goes with the garbage collector, or early with `close(buffer)`.
 
@@ -45,6 +46,8 @@ struct ReplayBuffer
     fields::Vector{FieldLayout}
     n_envs::Int64
     capacity::Int64
+    sequence_steps::Int64  # 0: single transitions
+    n_step_lock::ReentrantLock
 
     function ReplayBuffer(handle::Handle{per_replay})
         options = initial(per_replay_options)
@@ -56,8 +59,8 @@ struct ReplayBuffer
             return status
         end
         check_host(options[].device)
-        options[].sequence_length == 0 || unsupported("batches of sequences")
-        return new(handle, fields, options[].n_envs, options[].capacity)
+        steps = options[].sequence_length == 0 ? 0 : options[].burn_in + options[].sequence_length
+        return new(handle, fields, options[].n_envs, options[].capacity, steps, ReentrantLock())
     end
 end
 
@@ -139,7 +142,9 @@ function Base.setproperty!(buffer::ReplayBuffer, name::Symbol, value)
     haskey(SETTERS, name) || invalid("$name cannot be set; these can: $(join(keys(SETTERS), ", "))")
     set, type = SETTERS[name]
     given = converted(type, name, value)
-    call(pointer -> set(pointer, given, C_NULL), buffer.handle)
+    lock(buffer.n_step_lock) do
+        call(pointer -> set(pointer, given, C_NULL), buffer.handle)
+    end
     return value
 end
 

@@ -5,6 +5,10 @@ Set `p = |td_error| + epsilon` (section 3.3) of the transitions with these ids; 
 `length(ids)×critics`, the mean of `|td_error|` over them, or the largest (`critics = :max` of the buffer). Of equal ids
 the last one wins. Transitions that were overwritten meanwhile and ids of -1 are ignored and counted. Returns the buffer.
 
+Of sequences of `T` steps `td_errors` are `T×length(ids)`, or `T×length(ids)×critics`, and `p = sequence_eta max_t |d_t| +
+(1 - sequence_eta) mean_t |d_t| + epsilon` over the steps after the burn-in where the mask is true (Kapturowski et al.
+2019, section 2.3).
+
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),); epsilon = 0);
 
@@ -19,8 +23,9 @@ true
 function update_priorities!(buffer::ReplayBuffer, ids, td_errors)
     rows = numbers(Int64, "ids", ids)
     errors = numbers(Float32, "td_errors", td_errors)
-    n_critics = ndims(errors) == 2 ? size(errors, 2) : 1
-    check_length("td_errors", errors, n_critics * length(rows))
+    n_axes = buffer.sequence_steps > 0 ? 2 : 1
+    n_critics = ndims(errors) == n_axes + 1 ? size(errors, n_axes + 1) : 1
+    check_length("td_errors", errors, max(buffer.sequence_steps, 1) * length(rows) * n_critics)
     call(buffer.handle) do pointer
         per_replay_update_priorities(pointer, length(rows), rows, n_critics, errors, C_NULL)
     end

@@ -170,17 +170,6 @@ end
     end
 end
 
-@testset "what this version lacks is unsupported" begin
-    buffer = ReplayBuffer(20, ONE_FIELD)
-    add_steps!(buffer, 1:4)
-    for action in (
-        () -> ReplayBuffer(20, ONE_FIELD; sequence_length = 4),
-    )
-        error = thrown(action)
-        @test error.status == PER.PER_ERROR_UNSUPPORTED && !isempty(error.message)
-    end
-end
-
 @testset "buffers show what they are" begin
     buffer = ReplayBuffer(20, (observation = Field(Int8), action = Field(Int8)))
     @test repr(buffer) == "ReplayBuffer(20, observation, action) with 0 live transitions"

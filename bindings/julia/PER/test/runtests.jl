@@ -13,6 +13,7 @@ include("thrown.jl")
         "update.jl",
         "replay.jl",
         "epochs.jl",
+        "sequences.jl",
         "loader.jl",
         "lifetime.jl",
         "documentation.jl",
