@@ -827,7 +827,7 @@ PER_API per_status per_loader_create(per_replay* replay, const per_loader_option
 
 /*
  * Hands out the next batch. Its arrays are all there are of per_batch (mask for sequences only); they lie in the slot and
- * may be read and written until the slot is released.
+ * may be read and written until the slot is released. Sequences keep the n_step that the loader was created with.
  *
  * A draw that failed ahead of its turn - nothing was live then, say - is made again when its turn comes. If it fails once
  * more, this call has its status and message, and the next call tries anew.

@@ -35,37 +35,46 @@ class Places {
 
 }  // namespace
 
-BatchMemory::BatchMemory(const Fields& fields, int64_t batch_size)
+BatchMemory::BatchMemory(const Fields& fields, const BatchShape& shape)
     : fields_(static_cast<std::size_t>(fields.count())),
       next_fields_(static_cast<std::size_t>(fields.count())),
       batch_(default_batch) {
-    const std::size_t bytes = lay_out(fields, batch_size, nullptr);
+    const std::size_t bytes = lay_out(fields, shape, nullptr);
     memory_.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, bytes)));
     if (memory_ == nullptr) throw std::bad_alloc();
-    lay_out(fields, batch_size, memory_.get());
+    lay_out(fields, shape, memory_.get());
     batch_.fields = fields_.data();
     batch_.next_fields = next_fields_.data();
 }
 
-std::size_t BatchMemory::lay_out(const Fields& fields, int64_t batch_size, std::byte* memory) {
+std::size_t BatchMemory::lay_out(const Fields& fields, const BatchShape& shape, std::byte* memory) {
     Places places(memory);
+    const bool has_sequences = shape.steps > 0;
+    const int64_t batch_size = shape.batch_size;
+    const auto product = [](int64_t a, int64_t b) {
+        int64_t result;
+        return __builtin_mul_overflow(a, b, &result) ? INT64_MAX : result;
+    };
+    const int64_t n_steps = has_sequences ? product(batch_size, shape.steps) : batch_size;
+    const int64_t n_observations = has_sequences ? product(batch_size, shape.steps + shape.n_step) : batch_size;
     const auto place_field = [&](void*& array, const Field& field) {
+        const bool is_state = field.role == PER_ROLE_RECURRENT_STATE;
+        const int64_t n = is_state ? batch_size : field.is_observation() ? n_observations : n_steps;
         std::byte* first;
-        int64_t frames;
-        if (__builtin_mul_overflow(batch_size, int64_t{field.stack}, &frames)) frames = INT64_MAX;
-        places.place(first, frames, field.bytes);
+        places.place(first, product(n, field.stack), field.bytes);
         array = first;
     };
     for (int64_t i = 0; i < fields.count(); ++i) {
         const auto place = static_cast<std::size_t>(i);
         place_field(fields_[place], fields[i]);
-        if (fields[i].is_observation()) place_field(next_fields_[place], fields[i]);
+        if (fields[i].is_observation() && !has_sequences) place_field(next_fields_[place], fields[i]);
     }
-    places.place(batch_.reward, batch_size);
-    places.place(batch_.discount, batch_size);
-    places.place(batch_.n_steps, batch_size);
-    places.place(batch_.terminated, batch_size);
-    places.place(batch_.truncated, batch_size);
+    places.place(batch_.reward, n_steps);
+    places.place(batch_.discount, n_steps);
+    places.place(batch_.n_steps, n_steps);
+    places.place(batch_.terminated, n_steps);
+    places.place(batch_.truncated, n_steps);
+    if (has_sequences) places.place(batch_.mask, n_steps);
     places.place(batch_.weights, batch_size);
     places.place(batch_.ids, batch_size);
     places.place(batch_.priorities, batch_size);

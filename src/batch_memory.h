@@ -12,10 +12,17 @@
 
 namespace per {
 
-// Host memory for every array that a batch of drawn transitions has. Throws Error with OUT_OF_MEMORY.
+// What the arrays of a batch are made for.
+struct BatchShape {
+    int64_t batch_size;
+    int64_t steps;   // of a sequence; 0: single transitions
+    int64_t n_step;  // with which sequences are drawn
+};
+
+// Host memory for every array that a batch of drawn transitions or sequences has. Throws Error with OUT_OF_MEMORY.
 class BatchMemory {
  public:
-    BatchMemory(const Fields& fields, int64_t batch_size);
+    BatchMemory(const Fields& fields, const BatchShape& shape);
 
     // Valid as long as this object, also after it was moved.
     const per_batch& batch() const { return batch_; }
@@ -27,7 +34,7 @@ class BatchMemory {
 
     // Points the arrays into `memory`, one behind the other, each on a cache line of its own; returns the bytes they
     // take. With memory NULL it only counts.
-    std::size_t lay_out(const Fields& fields, int64_t batch_size, std::byte* memory);
+    std::size_t lay_out(const Fields& fields, const BatchShape& shape, std::byte* memory);
 
     std::vector<void*> fields_;
     std::vector<void*> next_fields_;

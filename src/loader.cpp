@@ -39,9 +39,10 @@ Loader::Loader(Replay& replay, const per_loader_options& options)
       order_(static_cast<std::size_t>(most_) + 1),
       process_(HandleLock::process()),
       signals_(std::make_unique<Signals>()) {
-    replay_.check_draws(sample_, batch_size_);
+    const BatchShape shape = replay_.shape_of_draws(sample_, batch_size_);
+    if (shape.steps > 0) sample_.n_step = shape.n_step;  // which the slots are for
     slots_.reserve(order_.size());
-    for (std::size_t i = 0; i < order_.size(); ++i) slots_.emplace_back(replay_.fields(), batch_size_);
+    for (std::size_t i = 0; i < order_.size(); ++i) slots_.emplace_back(replay_.fields(), shape);
     replay_.begin_draws();
     try {
         start_thread();

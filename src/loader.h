@@ -38,7 +38,7 @@ class Loader {
     enum class State { idle, asked, drawn, out };
 
     struct Slot {
-        Slot(const Fields& fields, int64_t batch_size) : memory(fields, batch_size) {}
+        Slot(const Fields& fields, const BatchShape& shape) : memory(fields, shape) {}
 
         BatchMemory memory;
         State state = State::idle;

@@ -252,9 +252,11 @@ void Replay::clear(void* stream) {
 
 // ------------------------------------------------------------------------------------------------------ for a loader
 
-void Replay::check_draws(const per_sample_options& options, int64_t batch_size) {
+BatchShape Replay::shape_of_draws(const per_sample_options& options, int64_t batch_size) {
     const std::unique_lock guard(lock_);
-    checked_sample(options, batch_size);
+    const ReplaySample sample = checked_sample(options, batch_size);
+    const bool has_sequences = options_.sequence_length > 0;
+    return {batch_size, has_sequences ? options_.burn_in + options_.sequence_length : 0, sample.n_step};
 }
 
 void Replay::begin_draws() {

@@ -356,6 +356,39 @@ static void epochs_give_each_sequence_once(void) {
     per_replay_free(replay);
 }
 
+static void loaders_draw_what_sample_draws(void) {
+    static sequences drawn;
+    const per_replay_options options = sequence_options(40, 2);
+    per_replay *replay = create_replay(&options), *twin = create_replay(&options);
+    per_loader_options loader_options;
+    per_loader* loader = NULL;
+    per_batch batch;
+    int64_t slot;
+    int i;
+    add_episode(replay, 0, 11, TERMINATED, NEXT_GIVEN);
+    add_episode(twin, 0, 11, TERMINATED, NEXT_GIVEN);
+    CHECK_OK(per_loader_options_init(&loader_options, sizeof loader_options));
+    loader_options.batch_size = MOST_SEQUENCES;
+    CHECK_OK(per_loader_create(replay, &loader_options, &loader));
+    for (i = 0; i < 6; ++i) {
+        if (i == 5) CHECK_OK(per_replay_set_n_step(replay, 3, NULL)); /* the slots are for 2 */
+        CHECK_OK(per_batch_init(&batch, sizeof batch));
+        CHECK_OK(per_loader_next(loader, 1, &batch, &slot, NULL));
+        fill(&drawn);
+        CHECK_OK(per_replay_sample(twin, NULL, MOST_SEQUENCES, &drawn.batch, NULL));
+        CHECK(memcmp(batch.ids, drawn.ids, sizeof drawn.ids) == 0 && batch.next_fields[0] == NULL);
+        CHECK(memcmp(batch.fields[0], drawn.observation, MOST_SEQUENCES * 6 * sizeof(float)) == 0);
+        CHECK(memcmp(batch.fields[1], drawn.action, MOST_SEQUENCES * 4 * sizeof(int32_t)) == 0);
+        CHECK(memcmp(batch.fields[2], drawn.state, sizeof drawn.state) == 0);
+        CHECK(memcmp(batch.reward, drawn.reward, MOST_SEQUENCES * 4 * sizeof(float)) == 0);
+        CHECK(memcmp(batch.mask, drawn.mask, MOST_SEQUENCES * 4) == 0);
+        CHECK_OK(per_loader_release(loader, slot, NULL));
+    }
+    per_loader_free(loader);
+    per_replay_free(replay);
+    per_replay_free(twin);
+}
+
 /* The states before the start that a stack reaches back to are there, those of another episode are not. */
 static void stacks_reach_back_before_the_start(void) {
     static sequences drawn;
@@ -388,6 +421,7 @@ int main(void) {
     a_lane_needs_rows_for_a_sequence();
     n_step_of_the_call_and_of_the_buffer();
     epochs_give_each_sequence_once();
+    loaders_draw_what_sample_draws();
     stacks_reach_back_before_the_start();
     return 0;
 }

@@ -150,6 +150,17 @@ def test_nested_observations_of_sequences():
     assert buffer.get([0]).next_observation["y"].tolist() == [1]
 
 
+@pytest.mark.parametrize("n_step", [None, 1])
+def test_loader_gives_what_sample_gives(n_step):
+    buffer, twin = (filled(n_step=2, steps=9, seed=3) for _ in range(2))
+    with buffer.loader(8, n_step=n_step) as batches:
+        for _, batch in zip(range(5), batches, strict=False):
+            expected = twin.sample(8, n_step=n_step)
+            assert list(batch) == list(expected)
+            for name, array in expected.items():
+                np.testing.assert_array_equal(batch[name], array, err_msg=name)
+
+
 def test_saved_sequences_go_on(tmp_path):
     buffer = filled(n_step=2, steps=9, seed=3)
     buffer.n_step = 1

@@ -3,6 +3,7 @@ struct Loader
     buffer::ReplayBuffer
     handle::Handle{per_loader}
     batch_size::Int64
+    n_step::Int64  # of sequences
     n_slots::Int64
     lock::ReentrantLock
     batches::Vector{Union{Nothing,Batch}}  # by slot, made when it is first handed out
@@ -49,6 +50,9 @@ function loader(buffer::ReplayBuffer, batch_size; slots = nothing, options...)
     set_field!(filled, :batch_size, batch_size)
     slots === nothing || set_field!(filled, :slots, slots)
     chosen = set_options!(initial(per_sample_options), options)
+    if buffer.sequence_steps > 0 && chosen[].n_step == 0
+        set_field!(chosen, :n_step, buffer.n_step)  # which the slots are for
+    end
     created = Ref(Ptr{per_loader}(C_NULL))
     local handle
     GC.@preserve chosen begin
@@ -62,7 +66,8 @@ function loader(buffer::ReplayBuffer, batch_size; slots = nothing, options...)
     n_slots = filled[].slots
     batches = Vector{Union{Nothing,Batch}}(nothing, n_slots + 1)
     turns = zeros(Int64, n_slots + 1)
-    return Loader(buffer, handle, filled[].batch_size, n_slots, ReentrantLock(), batches, turns, Ref(0))
+    n_step = chosen[].n_step
+    return Loader(buffer, handle, filled[].batch_size, n_step, n_slots, ReentrantLock(), batches, turns, Ref(0))
 end
 
 function loader(action, buffer::ReplayBuffer, batch_size; options...)
@@ -178,7 +183,7 @@ function slot_batch(loader, filled)
         pointers[field.name] = unsafe_load(filled.fields, i)
         pointers[field.next_name] = unsafe_load(filled.next_fields, i)
     end
-    layout = drawn_layout(loader.buffer, loader.batch_size)
+    layout = drawn_layout(loader.buffer, loader.batch_size, loader.n_step)
     arrays = Any[
         held_array(loader.handle, type, get(() -> getfield(filled, name), pointers, name), size)
         for (name, type, size) in layout

@@ -52,6 +52,17 @@ end
     @test_throws PERError iterate(walk)
 end
 
+@testset "sequences drawn ahead" begin
+    buffer, twin = filled_with_sequences(9; n_step = 2, seed = 5), filled_with_sequences(9; n_step = 2, seed = 5)
+    loader(buffer, 4; n_step = 1) do batches
+        for (_, batch) in zip(1:5, batches)
+            expected = sample!(twin, 4; n_step = 1)
+            @test keys(batch) == keys(expected)
+            @test all(batch[name] == expected[name] for name in keys(batch))
+        end
+    end
+end
+
 @testset "sequences after loading" begin
     buffer = filled_with_sequences(9)
     path = tempname()
