@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <vector>
 
 #include "../c/check.h"
 #include "replay_call.h"
@@ -74,36 +75,12 @@ TEST(Loader, a_batch_allocates_nothing) {
     }
 }
 
-// The pointers into a batch's memory stay right when it moves, and no two arrays overlap.
-TEST(BatchMemory, arrays_lie_apart) {
-    per_field declared[2] = {};
-    const int64_t shape[] = {3};
-    declared[0].name = "observation";
-    declared[0].shape = shape;
-    declared[0].ndim = 1;
-    declared[0].dtype = PER_UINT8;
-    declared[0].stack = 2;
-    declared[1].name = "action";
-    declared[1].dtype = PER_INT64;
-    per_replay_options options = Buffer::options(10);
-    options.fields = declared;
-    options.n_fields = 2;
-    const Fields fields(options);
-    BatchMemory made(fields, 5);
-    const BatchMemory memory = std::move(made);
-    const per_batch& batch = memory.batch();
-    struct Array {
-        void* first;
-        std::size_t bytes;
-    };
-    const Array arrays[] = {{batch.fields[0], 5 * 2 * 3}, {batch.next_fields[0], 5 * 2 * 3},
-                            {batch.fields[1], 5 * 8},     {batch.reward, 5 * 4},
-                            {batch.discount, 5 * 4},      {batch.n_steps, 5 * 4},
-                            {batch.terminated, 5},        {batch.truncated, 5},
-                            {batch.weights, 5 * 4},       {batch.ids, 5 * 8},
-                            {batch.priorities, 5 * 4},    {batch.probabilities, 5 * 4}};
-    EXPECT_EQ(batch.next_fields[1], nullptr);
-    EXPECT_EQ(batch.mask, nullptr);
+struct Array {
+    void* first;
+    std::size_t bytes;
+};
+
+void expect_apart(const std::vector<Array>& arrays) {
     unsigned char value = 0;
     for (const Array& array : arrays) std::memset(array.first, ++value, array.bytes);
     value = 0;
@@ -113,6 +90,68 @@ TEST(BatchMemory, arrays_lie_apart) {
         for (std::size_t i = 0; i < array.bytes; ++i)
             EXPECT_EQ(static_cast<unsigned char*>(array.first)[i], value) << "array " << int{value};
     }
+}
+
+Fields declared_fields() {
+    per_field declared[3] = {};
+    const int64_t shape[] = {3};
+    declared[0].name = "observation";
+    declared[0].shape = shape;
+    declared[0].ndim = 1;
+    declared[0].dtype = PER_UINT8;
+    declared[0].stack = 2;
+    declared[1].name = "action";
+    declared[1].dtype = PER_INT64;
+    declared[2].name = "state";
+    declared[2].dtype = PER_FLOAT64;
+    declared[2].role = PER_ROLE_RECURRENT_STATE;
+    per_replay_options options = Buffer::options(10);
+    options.fields = declared;
+    options.n_fields = 3;
+    return Fields(options);
+}
+
+// The pointers into a batch's memory stay right when it moves, and no two arrays overlap.
+TEST(BatchMemory, arrays_lie_apart) {
+    const Fields fields = declared_fields();
+    BatchMemory made(fields, {5, 0, 2});
+    const BatchMemory memory = std::move(made);
+    const per_batch& batch = memory.batch();
+    expect_apart({{batch.fields[0], 5 * 2 * 3},
+                  {batch.next_fields[0], 5 * 2 * 3},
+                  {batch.fields[1], 5 * 8},
+                  {batch.fields[2], 5 * 8},
+                  {batch.reward, 5 * 4},
+                  {batch.discount, 5 * 4},
+                  {batch.n_steps, 5 * 4},
+                  {batch.terminated, 5},
+                  {batch.truncated, 5},
+                  {batch.weights, 5 * 4},
+                  {batch.ids, 5 * 8},
+                  {batch.priorities, 5 * 4},
+                  {batch.probabilities, 5 * 4}});
+    EXPECT_EQ(batch.next_fields[1], nullptr);
+    EXPECT_EQ(batch.mask, nullptr);
+}
+
+TEST(BatchMemory, arrays_of_sequences_lie_apart) {
+    const Fields fields = declared_fields();
+    const BatchMemory memory(fields, {5, 7, 2});
+    const per_batch& batch = memory.batch();
+    expect_apart({{batch.fields[0], 5 * (7 + 2) * 2 * 3},
+                  {batch.fields[1], 5 * 7 * 8},
+                  {batch.fields[2], 5 * 8},
+                  {batch.reward, 5 * 7 * 4},
+                  {batch.discount, 5 * 7 * 4},
+                  {batch.n_steps, 5 * 7 * 4},
+                  {batch.terminated, 5 * 7},
+                  {batch.truncated, 5 * 7},
+                  {batch.mask, 5 * 7},
+                  {batch.weights, 5 * 4},
+                  {batch.ids, 5 * 8},
+                  {batch.priorities, 5 * 4},
+                  {batch.probabilities, 5 * 4}});
+    EXPECT_EQ(batch.next_fields[0], nullptr);
 }
 
 }  // namespace
