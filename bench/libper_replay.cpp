@@ -33,6 +33,9 @@ LibperReplay::LibperReplay(const RowKind& kind, int64_t capacity)
     options.fields = fields.data();
     options.n_fields = static_cast<int64_t>(fields.size());
     options.seed = 7;
+    options.n_step = kind_.n_step;
+    options.frame_stack = kind_.stack;
+    options.gamma = row_gamma;
     options.beta = static_cast<double>(weights_beta);
     per_replay* replay = nullptr;
     expect_ok(per_replay_create(&options, &replay));

@@ -69,13 +69,23 @@ void PlainReplay::copy_row(int64_t i, int64_t slot, const std::vector<PageArray<
                            int64_t next_slot, Rows& rows) const {
     for (size_t f = 0; f < fields_.size(); ++f) {
         const int64_t bytes = kind_.fields[f].bytes();
-        const auto size = static_cast<size_t>(bytes);
-        std::memcpy(rows.fields[f].data() + i * bytes, fields_[f].data() + slot * bytes, size);
+        const int64_t stack = kind_.fields[f].is_observation() ? kind_.stack : 1;
+        const int64_t size = stack * bytes;
+        const int64_t before = (stack - 1) * bytes;  // the older frames
+        std::memcpy(rows.fields[f].data() + i * size, fields_[f].data() + slot * bytes - before,
+                    static_cast<size_t>(size));
         if (rows.next_fields[f].empty()) continue;
-        std::memcpy(rows.next_fields[f].data() + i * bytes, next_rings[f].data() + next_slot * bytes, size);
+        std::memcpy(rows.next_fields[f].data() + i * size, next_rings[f].data() + next_slot * bytes - before,
+                    static_cast<size_t>(size));
     }
-    rows.reward[i] = reward_[slot];
-    rows.terminated[i] = terminated_[slot];
+    double reward = 0;
+    uint8_t terminated = 0;
+    for (int64_t k = kind_.n_step - 1; k >= 0; --k) {
+        reward = static_cast<double>(reward_[slot + k]) + row_gamma * reward;
+        terminated |= terminated_[slot + k];
+    }
+    rows.reward[i] = static_cast<float>(reward);
+    rows.terminated[i] = terminated;
     rows.ids[i] = slot;
 }
 
@@ -83,8 +93,9 @@ void PlainReplay::prefetch(int64_t slot) const {
     for (size_t f = 0; f < fields_.size(); ++f) {
         const int64_t bytes = kind_.fields[f].bytes();
         if (bytes > largest_prefetched) continue;
-        const std::byte* const first = fields_[f].data() + slot * bytes;
-        const int64_t touched = kind_.fields[f].is_observation() ? 2 * bytes : bytes;
+        const bool is_observation = kind_.fields[f].is_observation();
+        const std::byte* const first = fields_[f].data() + (slot - (is_observation ? kind_.stack - 1 : 0)) * bytes;
+        const int64_t touched = is_observation ? (kind_.stack + kind_.n_step) * bytes : bytes;
         for (int64_t byte = 0; byte < touched; byte += line_bytes) __builtin_prefetch(first + byte);
         __builtin_prefetch(first + touched - 1);
     }
@@ -95,7 +106,7 @@ void PlainReplay::prefetch(int64_t slot) const {
 void PlainReplay::copy_rows_and_followers(const std::vector<int64_t>& slots, Rows& rows) const {
     for (size_t i = 0; i < slots.size(); ++i) {
         if (i + rows_ahead < slots.size()) prefetch(slots[i + rows_ahead]);
-        copy_row(static_cast<int64_t>(i), slots[i], fields_, slots[i] + 1, rows);
+        copy_row(static_cast<int64_t>(i), slots[i], fields_, slots[i] + kind_.n_step, rows);
     }
 }
 

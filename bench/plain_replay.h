@@ -28,7 +28,10 @@ class PlainReplay {
     /* The ids of its rows are their slots. */
     void sample(Draws& draws, Rows& rows);
 
-    /* Copies the rows of slots known beforehand, and the next observations out of the slots that follow. */
+    /*
+     * Copies the rows of slots known beforehand, and the next observations out of the slots after their windows. Windows
+     * and stacks lie inside an episode.
+     */
     void copy_rows_and_followers(const std::vector<int64_t>& slots, Rows& rows) const;
 
     /* Copies `bytes` that lie side by side, from a ring's byte `first` on. */

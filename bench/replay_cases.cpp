@@ -22,6 +22,11 @@ RowKind kind_of(const std::string& case_name) {
     if (case_name == "gather_f32_32x32x3") {
         return RowKind{case_name, {{"observation", PER_FLOAT32, {32, 32, 3}}, {"action", PER_INT32, {}}}};
     }
+    if (case_name == "n_step" || case_name == "frame_stack") {
+        RowKind kind = kind_of("gather");
+        (case_name == "n_step" ? kind.n_step : kind.stack) = case_name == "n_step" ? 3 : 4;
+        return kind;
+    }
     if (case_name == "uniform") return RowKind{case_name, {{"observation", PER_UINT8, {}}}};
     return RowKind{case_name, {{"observation", PER_FLOAT32, {17}}, {"action", PER_FLOAT32, {6}}}};
 }
@@ -273,14 +278,19 @@ PlainReplay& ReplayStage::plain() {
 void ReplayStage::stratified_slots(std::vector<int64_t>& slots) {
     const PlainReplay& replay = plain();
     const int64_t newest = (replay.next_step() - 1) % capacity_;
-    const auto followed = [&](int64_t slot) {
-        return slot + 1 < capacity_ && slot != newest && !is_terminated(replay.row_in(slot));
+    // Its stack and window, and the step after, lie in the ring side by side, and in one episode.
+    const auto is_whole = [&](int64_t slot) {
+        const int64_t first = slot - (kind_.stack - 1);
+        const int64_t last = slot + kind_.n_step;
+        if (first < 0 || last >= capacity_ || (newest >= first && newest < last)) return false;
+        const int64_t before = steps_before(replay.row_in(slot));
+        return before >= kind_.stack - 1 && before + kind_.n_step < episode_steps;
     };
     const double stratum = static_cast<double>(capacity_ - 2) / static_cast<double>(slots.size());
     double i = 0;
     for (int64_t& slot : slots) {
         slot = static_cast<int64_t>((i + random_.uniform()) * stratum);
-        while (!followed(slot)) slot = (slot + 1) % capacity_;
+        while (!is_whole(slot)) slot = (slot + 1) % capacity_;
         ++i;
     }
 }
@@ -295,8 +305,8 @@ std::vector<int64_t> ReplayStage::newest_ids() const {
 }
 
 const std::vector<std::string>& replay_case_names() {
-    static const std::vector<std::string> names = {"add", "gather", "gather_u8_84x84x4", "gather_f32_32x32x3",
-                                                   "uniform"};
+    static const std::vector<std::string> names = {
+        "add", "gather", "gather_u8_84x84x4", "gather_f32_32x32x3", "n_step", "frame_stack", "uniform"};
     return names;
 }
 
@@ -317,7 +327,7 @@ std::vector<Variant> replay_case(const std::string& case_name, ReplayStage& stag
         variants.push_back(uniform_floor(stage, batch));
     } else {
         variants.push_back(libper_gather(stage, batch));
-        variants.push_back(plain_gather(stage, batch));
+        if (stage.kind().n_step == 1 && stage.kind().stack == 1) variants.push_back(plain_gather(stage, batch));
         variants.push_back(gather_floor(stage, batch));
         variants.push_back(gather_memcpy(stage, batch));
     }

@@ -24,7 +24,7 @@ class ReplayStage {
     LibperReplay& libper() { return libper_; }
     PlainReplay& plain();
 
-    /* Slots of the plain replay, in the order of stratified draws, whose next observation is in the slot after them. */
+    /* Slots of the plain replay in the order of stratified draws, whose stacks and windows lie around them in the ring. */
     void stratified_slots(std::vector<int64_t>& slots);
 
     /* Ids that may be live. */

@@ -25,9 +25,14 @@ struct RowField {
 struct RowKind {
     std::string name;
     std::vector<RowField> fields;
+    int64_t n_step = 1;  // steps of a return, of discount row_gamma
+    int64_t stack = 1;   // frames of an observation
 
+    /* What a transition of a batch is made of: frames, other fields, and the rewards and flags of its window. */
     int64_t bytes() const;
 };
+
+constexpr double row_gamma = 0.5;
 
 /*
  * What is stored where. Row r of an environment holds values that follow from r; an episode is episode_steps rows and the
@@ -42,6 +47,10 @@ inline int64_t row_of_step(int64_t step) {
 
 inline bool is_terminated(int64_t row) {
     return row % (episode_steps + 1) == episode_steps - 1;
+}
+/* Steps of the episode before the row's. */
+inline int64_t steps_before(int64_t row) {
+    return row % (episode_steps + 1);
 }
 inline bool is_final_observation(int64_t row) {
     return row % (episode_steps + 1) == episode_steps;
@@ -83,7 +92,7 @@ struct Rows {
     std::vector<int64_t> ids;
 };
 
-/* Throws WrongResult unless each transition is the one that was stored in the row of its id. */
+/* Throws WrongResult unless each transition is the one that begins in the row of its id. */
 void check_rows(const RowKind& kind, const Rows& rows);
 
 }  // namespace bench
