@@ -658,7 +658,8 @@ typedef struct per_replay_statistics {
     double alpha;
     double beta; /* of the next batch */
     double gamma;
-    int64_t updates; /* entries of updates that set a priority */
+    int64_t updates;      /* entries of updates that set a priority */
+    int64_t memory_bytes; /* of rows and priorities: all that grows with the capacity */
     /* Of the last batch that per_replay_sample() drew: */
     int64_t last_batch_size;    /* B; 0, and so all that follows, if it drew none yet */
     int64_t last_max_age;       /* of a transition: rows that its lane took after it until the draw, one for each step

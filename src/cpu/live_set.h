@@ -26,6 +26,8 @@ class LiveSet {
     // For each rank 0 .. count() - 1 the slot with exactly so many smaller ones in the set. Uses up `ranks`.
     void select(int64_t n, uint64_t* ranks, int64_t* slots_out) const;
 
+    std::size_t bytes() const { return memory_.bytes(); }
+
  private:
     static constexpr int64_t slots_per_line = 512;
     static constexpr int64_t words_per_line = slots_per_line / 64;

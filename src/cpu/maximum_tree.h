@@ -32,6 +32,8 @@ class MaximumTree {
     // All leaves are 0.
     void reset();
 
+    std::size_t bytes() const { return memory_.bytes(); }
+
  private:
     static constexpr int max_levels = 10;  // 2^40 leaves
 

@@ -42,7 +42,7 @@ std::byte* map_huge_pages(std::size_t size) {
 
 }  // namespace
 
-Memory::Memory(std::size_t bytes) {
+Memory::Memory(std::size_t bytes) : bytes_(bytes) {
     if (bytes < huge_page_bytes) {
         data_ = allocate_lines(bytes);
         return;

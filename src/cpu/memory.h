@@ -13,18 +13,23 @@ class Memory {
     Memory() = default;
     explicit Memory(std::size_t bytes);
     Memory(Memory&& other) noexcept
-        : data_(std::exchange(other.data_, nullptr)), mapped_(std::exchange(other.mapped_, 0)) {}
+        : data_(std::exchange(other.data_, nullptr)),
+          bytes_(std::exchange(other.bytes_, 0)),
+          mapped_(std::exchange(other.mapped_, 0)) {}
     Memory& operator=(Memory&& other) noexcept {
         std::swap(data_, other.data_);
+        std::swap(bytes_, other.bytes_);
         std::swap(mapped_, other.mapped_);
         return *this;
     }
     ~Memory();
 
     std::byte* data() const { return data_; }
+    std::size_t bytes() const { return bytes_; }  // as asked for
 
  private:
     std::byte* data_ = nullptr;
+    std::size_t bytes_ = 0;
     std::size_t mapped_ = 0;  // bytes from mmap; 0: from aligned_alloc
 };
 

@@ -259,4 +259,12 @@ bool PriorityStore::restore(const std::vector<int64_t>& live, const PriorityScal
     return true;
 }
 
+std::size_t PriorityStore::bytes() const {
+    std::size_t bytes = memory_.bytes() + tree_.bytes() + live_.bytes();
+    if (live_maximum_) bytes += live_maximum_->bytes();
+    if (smallest_leaf_) bytes += smallest_leaf_->bytes();
+    if (ranks_) bytes += ranks_->bytes();
+    return bytes;
+}
+
 }  // namespace per::cpu

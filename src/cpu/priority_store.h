@@ -88,6 +88,8 @@ class PriorityStore {
     // that state.
     bool restore(const std::vector<int64_t>& live, const PriorityScale& scale);
 
+    std::size_t bytes() const;  // besides scratch
+
     // No row is live. The largest priority ever stays.
     void clear();
     void set_alpha(double alpha);

@@ -39,6 +39,8 @@ class RankTree {
     // After set() for all live rows and weights() filled. False if that cannot have been.
     bool restore(const State& state);
 
+    std::size_t bytes() const { return memory_.bytes() + tree_.bytes(); }
+
  private:
     static constexpr uint16_t not_live = 0;
     static constexpr int64_t never_taken = INT64_MAX / 2;

@@ -379,6 +379,7 @@ void CpuReplayBackend::statistics(per_replay_statistics& statistics_out) {
     statistics_out.alpha = state_.priorities.alpha();
     statistics_out.beta = beta_.beta(beta_step());
     statistics_out.gamma = gamma_;
+    statistics_out.memory_bytes = static_cast<int64_t>(state_.rows.bytes() + state_.priorities.bytes());
     statistics_out.updates = counters.updates;
     const BatchFigures& last = last_batch_.figures(tree.kernels().power);
     statistics_out.last_batch_size = last.size;

@@ -29,6 +29,8 @@ class RowStore {
     uint8_t* flags() { return flags_; }  // RowFlags
     const uint8_t* flags() const { return flags_; }
 
+    std::size_t bytes() const;
+
  private:
     std::vector<Memory> fields_;
     std::vector<Memory> next_fields_;

@@ -63,6 +63,8 @@ class SumTree {
     // The leaves that hold units of mass, each 0 .. total_mass() - 1. masses_out may be NULL.
     void find(int64_t count, const uint64_t* units, int64_t* indices_out, uint64_t* masses_out) const;
 
+    std::size_t bytes() const { return memory_.bytes(); }  // besides scratch
+
     // For tests: the sums of a level from 1 on, n_nodes of shape().
     const uint64_t* sums(int level) const { return arrays_.sums[level]; }
     const TreeShape& shape() const { return arrays_.shape; }

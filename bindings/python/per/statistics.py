@@ -60,6 +60,8 @@ class Statistics:
     """discount of a step"""
     updates: int
     """entries of updates that set a priority"""
+    memory_bytes: int
+    """of rows and priorities: all that grows with the capacity"""
     last_batch_size: int
     """B of the last batch that sample() drew; 0, and so all that follows, before the first"""
     last_max_age: int

@@ -1,6 +1,7 @@
 """per.ReplayBuffer: each method and option as Python sees it. What the buffer means is tested by test_replay_*.py."""
 
 import inspect
+import os
 import pickle
 import warnings
 
@@ -570,3 +571,15 @@ def test_a_large_td_error_is_drawn_more_often():
     buffer.update_priorities(np.arange(1, 100), np.full(99, 0.01))
     count = sum(int((buffer.sample(8).ids == 0).sum()) for _ in range(200))
     assert abs(count - 1584) <= 32
+
+
+def test_memory_is_what_a_buffer_takes_of_the_address_space():
+    def address_space():
+        with open("/proc/self/statm") as statm:
+            return int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+
+    for options in ({}, {"prioritization": "rank", "max_priority": "now"}, {"store_next_observation": True}):
+        before = address_space()
+        buffer = per.ReplayBuffer(1_000_000, {"observation": per.Field(100), "action": per.Field(50)}, **options)
+        assert buffer.stats().memory_bytes == pytest.approx(address_space() - before, rel=0.01), options
+        buffer.close()
