@@ -289,6 +289,7 @@ def draw_picture(run: Run, path: Path) -> None:
         rates.plot(*zip(*run.evaluations, strict=True), "o-", color="#c1440e", markersize=4, label="greedy, 100 balls")
     rates.axhline(SOLVED, color="0.4", linestyle=":", linewidth=1)
     rates.annotate("solved", (0, SOLVED), xytext=(2, 3), textcoords="offset points", fontsize=8, color="0.3")
+    rates.set_xlim(left=0)
     rates.set(title="Catch, share of balls caught", xlabel="environment steps", ylim=(0, 1.05))
     rates.legend(loc="lower right", frameon=False)
 
