@@ -658,8 +658,7 @@ typedef struct per_replay_statistics {
     double alpha;
     double beta; /* of the next batch */
     double gamma;
-    int64_t updates;      /* entries of updates that set a priority */
-    int64_t memory_bytes; /* of rows and priorities: all that grows with the capacity */
+    int64_t updates; /* entries of updates that set a priority */
     /* Of the last batch that per_replay_sample() drew: */
     int64_t last_batch_size;    /* B; 0, and so all that follows, if it drew none yet */
     int64_t last_max_age;       /* of a transition: rows that its lane took after it until the draw, one for each step
@@ -667,6 +666,8 @@ typedef struct per_replay_statistics {
     double last_mean_age;       /* of the transitions */
     double last_effective_size; /* (sum of w)^2 / sum of w^2: so many transitions of equal weight say as much */
     double last_duplicates;     /* share of the batch that repeats another of its transitions, 0 .. 1 */
+    /* Of the buffer: */
+    int64_t memory_bytes; /* allocated for rows and priorities; see per_replay_create() */
 } per_replay_statistics;
 
 PER_API per_status per_replay_statistics_init(per_replay_statistics* statistics, uint64_t struct_size);

@@ -14,6 +14,7 @@ class LiveSet {
     explicit LiveSet(int64_t capacity);
 
     int64_t count() const { return count_; }
+    std::size_t memory_bytes() const { return memory_.bytes(); }
     // For contains() a little later.
     void prefetch(int64_t slot) const { __builtin_prefetch(&words_[slot / 64]); }
     bool contains(int64_t slot) const { return words_[slot / 64] >> (slot % 64) & 1; }
@@ -25,8 +26,6 @@ class LiveSet {
 
     // For each rank 0 .. count() - 1 the slot with exactly so many smaller ones in the set. Uses up `ranks`.
     void select(int64_t n, uint64_t* ranks, int64_t* slots_out) const;
-
-    std::size_t bytes() const { return memory_.bytes(); }
 
  private:
     static constexpr int64_t slots_per_line = 512;

@@ -15,6 +15,8 @@ class MaximumTree {
 
     explicit MaximumTree(int64_t capacity);
 
+    std::size_t memory_bytes() const { return memory_.bytes(); }
+
     // 0 at first.
     float maximum() const { return levels_[n_levels_ - 1][0]; }
 
@@ -31,8 +33,6 @@ class MaximumTree {
 
     // All leaves are 0.
     void reset();
-
-    std::size_t bytes() const { return memory_.bytes(); }
 
  private:
     static constexpr int max_levels = 10;  // 2^40 leaves

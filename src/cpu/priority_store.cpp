@@ -224,6 +224,14 @@ uint64_t PriorityStore::smallest_mass(int32_t prioritization) {
     return mass_of(reversed(smallest_leaf_->maximum()), power_of_two(tree_.scale()));
 }
 
+std::size_t PriorityStore::memory_bytes() const {
+    std::size_t bytes = memory_.bytes() + staging_.bytes() + tree_.memory_bytes() + live_.memory_bytes();
+    if (live_maximum_) bytes += live_maximum_->memory_bytes();
+    if (smallest_leaf_) bytes += smallest_leaf_->memory_bytes();
+    if (ranks_) bytes += ranks_->memory_bytes();
+    return bytes;
+}
+
 void PriorityStore::clear() {
     live_.clear();
     tree_.reset();
@@ -257,14 +265,6 @@ bool PriorityStore::restore(const std::vector<int64_t>& live, const PriorityScal
     if (smallest_leaf_) find_smallest();
     if (ranks_) fill_ranks();
     return true;
-}
-
-std::size_t PriorityStore::bytes() const {
-    std::size_t bytes = memory_.bytes() + tree_.bytes() + live_.bytes();
-    if (live_maximum_) bytes += live_maximum_->bytes();
-    if (smallest_leaf_) bytes += smallest_leaf_->bytes();
-    if (ranks_) bytes += ranks_->bytes();
-    return bytes;
 }
 
 }  // namespace per::cpu

@@ -88,7 +88,7 @@ class PriorityStore {
     // that state.
     bool restore(const std::vector<int64_t>& live, const PriorityScale& scale);
 
-    std::size_t bytes() const;  // besides scratch
+    std::size_t memory_bytes() const;
 
     // No row is live. The largest priority ever stays.
     void clear();

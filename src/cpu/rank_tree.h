@@ -16,6 +16,7 @@ class RankTree {
     explicit RankTree(int64_t capacity);
 
     SumTree& tree() { return tree_; }
+    std::size_t memory_bytes() const { return memory_.bytes() + tree_.memory_bytes(); }
 
     // Rows' priorities as they are now; negative for a row that is not live.
     void set(int64_t n, const int64_t* slots, const float* priorities);
@@ -38,8 +39,6 @@ class RankTree {
     float* weights() { return weights_; }  // [n_rank_buckets]
     // After set() for all live rows and weights() filled. False if that cannot have been.
     bool restore(const State& state);
-
-    std::size_t bytes() const { return memory_.bytes() + tree_.bytes(); }
 
  private:
     static constexpr uint16_t not_live = 0;

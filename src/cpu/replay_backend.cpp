@@ -379,7 +379,6 @@ void CpuReplayBackend::statistics(per_replay_statistics& statistics_out) {
     statistics_out.alpha = state_.priorities.alpha();
     statistics_out.beta = beta_.beta(beta_step());
     statistics_out.gamma = gamma_;
-    statistics_out.memory_bytes = static_cast<int64_t>(state_.rows.bytes() + state_.priorities.bytes());
     statistics_out.updates = counters.updates;
     const BatchFigures& last = last_batch_.figures(tree.kernels().power);
     statistics_out.last_batch_size = last.size;
@@ -387,6 +386,7 @@ void CpuReplayBackend::statistics(per_replay_statistics& statistics_out) {
     statistics_out.last_mean_age = last.mean_age;
     statistics_out.last_effective_size = last.effective_size;
     statistics_out.last_duplicates = last.duplicates;
+    statistics_out.memory_bytes = static_cast<int64_t>(state_.rows.memory_bytes() + state_.priorities.memory_bytes());
 }
 
 }  // namespace per::cpu

@@ -22,10 +22,10 @@ RowStore::RowStore(const Fields& fields, int64_t capacity, bool store_next_obser
     flags_ = reinterpret_cast<uint8_t*>(flag_memory_.data());
 }
 
-std::size_t RowStore::bytes() const {
+std::size_t RowStore::memory_bytes() const {
     std::size_t bytes = reward_memory_.bytes() + flag_memory_.bytes();
-    for (const Memory& field : fields_) bytes += field.bytes();
-    for (const Memory& field : next_fields_) bytes += field.bytes();
+    for (const Memory& memory : fields_) bytes += memory.bytes();
+    for (const Memory& memory : next_fields_) bytes += memory.bytes();
     return bytes;
 }
 

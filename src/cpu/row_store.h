@@ -29,7 +29,7 @@ class RowStore {
     uint8_t* flags() { return flags_; }  // RowFlags
     const uint8_t* flags() const { return flags_; }
 
-    std::size_t bytes() const;
+    std::size_t memory_bytes() const;
 
  private:
     std::vector<Memory> fields_;

@@ -27,6 +27,7 @@ class SumTree {
     float priority(int64_t index) const { return arrays_.leaves[index]; }
     uint64_t mass(int64_t index) const { return mass_of(arrays_.leaves[index], arrays_.factor); }
     const Kernels& kernels() const { return kernels_; }
+    std::size_t memory_bytes() const { return memory_.bytes(); }  // without what draws keep
 
     // For set() a little later: what lies furthest away, the leaf.
     void prefetch_to_set(int64_t index) const { __builtin_prefetch(arrays_.leaves + index, 1); }
@@ -62,8 +63,6 @@ class SumTree {
 
     // The leaves that hold units of mass, each 0 .. total_mass() - 1. masses_out may be NULL.
     void find(int64_t count, const uint64_t* units, int64_t* indices_out, uint64_t* masses_out) const;
-
-    std::size_t bytes() const { return memory_.bytes(); }  // besides scratch
 
     // For tests: the sums of a level from 1 on, n_nodes of shape().
     const uint64_t* sums(int level) const { return arrays_.sums[level]; }

@@ -115,10 +115,58 @@ static void ages_of_several_environments(void) {
     per_replay_free(replay);
 }
 
+/* Per row, by two capacities: what every buffer needs besides falls out. */
+static double bytes_of_a_row(const per_replay_options* like, int32_t prioritization, int32_t normalization) {
+    enum { ROWS = 100000 };
+    int64_t bytes[2];
+    int i;
+    for (i = 0; i < 2; ++i) {
+        per_replay_options options = *like;
+        per_sample_options how;
+        per_replay* replay;
+        static rows drawn;
+        options.capacity = ROWS * (i + 1);
+        replay = create_replay(&options);
+        CHECK_OK(per_sample_options_init(&how, sizeof how));
+        how.prioritization = prioritization;
+        how.normalize_weights = normalization;
+        add_full(replay, 0, 0, 0, TERMINATED, 1);
+        fill_rows(&drawn);
+        CHECK_OK(per_replay_sample(replay, &how, 4, &drawn.batch, NULL));
+        bytes[i] = stats_of(replay).memory_bytes;
+        per_replay_free(replay);
+    }
+    return (double)(bytes[1] - bytes[0]) / ROWS;
+}
+
+/* per_replay_create() says: the fields (here 4 bytes), 5 of reward and flags, 9 of priorities; PER_RANK 7 more,
+ * PER_BUFFER_MAX and PER_MAX_NOW a quarter of one each. */
+static void memory_is_what_the_header_says(void) {
+    per_replay_options options = replay_options(0, 1);
+    const double row = bytes_of_a_row(&options, -1, -1);
+    double more;
+    CHECK(row > 4 + 5 + 8.5 && row <= 4 + 5 + 9);
+    more = bytes_of_a_row(&options, PER_RANK, -1) - row;
+    CHECK(more > 6 && more <= 7);
+    more = bytes_of_a_row(&options, -1, PER_BUFFER_MAX) - row;
+    CHECK(more > 0.2 && more < 0.3);
+    options.max_priority = PER_MAX_NOW;
+    more = bytes_of_a_row(&options, -1, -1) - row;
+    CHECK(more > 0.2 && more < 0.3);
+    options.max_priority = PER_MAX_EVER;
+    options.store_next_observation = 1;
+    CHECK(fabs(bytes_of_a_row(&options, -1, -1) - row - 4) < 1e-6);
+    options.store_next_observation = 0;
+    options.n_step = 3;
+    options.frame_stack = 4;
+    CHECK(bytes_of_a_row(&options, -1, -1) == row);
+}
+
 int main(void) {
     before_the_first_batch();
     a_batch_by_hand();
     a_call_that_fails_late_leaves_the_last_batch();
     ages_of_several_environments();
+    memory_is_what_the_header_says();
     return 0;
 }

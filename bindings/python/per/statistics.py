@@ -60,8 +60,6 @@ class Statistics:
     """discount of a step"""
     updates: int
     """entries of updates that set a priority"""
-    memory_bytes: int
-    """of rows and priorities: all that grows with the capacity"""
     last_batch_size: int
     """B of the last batch that sample() drew; 0, and so all that follows, before the first"""
     last_max_age: int
@@ -73,6 +71,8 @@ class Statistics:
     """(sum of w)^2 / sum of w^2: so many transitions of equal weight say as much"""
     last_duplicates: float
     """share of the batch that repeats another of its transitions, 0 to 1"""
+    memory_bytes: int
+    """allocated for rows and priorities; what calls return, and keep for the next, comes on top"""
 
     def scalars(self, prefix: str = "") -> dict[str, float]:
         """All of them by name, as loggers take them: `wandb.log(buffer.stats().scalars("replay/"))`."""

@@ -211,12 +211,12 @@ struct per_replay_statistics
     beta::Float64
     gamma::Float64
     updates::Int64
-    memory_bytes::Int64
     last_batch_size::Int64
     last_max_age::Int64
     last_mean_age::Float64
     last_effective_size::Float64
     last_duplicates::Float64
+    memory_bytes::Int64
 end
 const per_replay_statistics_layout = (size = 184, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 160, 168, 176,))
 

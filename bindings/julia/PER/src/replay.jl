@@ -99,10 +99,11 @@ end
     stats(buffer)
 
 What the buffer holds and has done, as a named tuple: `capacity`, `live`, `added`, `dropped`, `episodes`, `cuts`,
-`samples`, `beta_step`, `updates`, `memory_bytes` (of rows and priorities), `stale_updates`, `rejected_updates`, `total`
-(the sum of `p^alpha`), `max_priority`, `alpha`, `beta` (of the next batch) and `gamma`; and of the last batch drawn
-`last_batch_size`, `last_max_age` and `last_mean_age` (in rows of the environment's lane), `last_effective_size` (`(sum of w)^2 / sum of w^2`) and
-`last_duplicates` (the share of it that repeats another of its transitions). Loggers take it as it is:
+`samples`, `beta_step`, `updates`, `stale_updates`, `rejected_updates`, `total` (the sum of `p^alpha`), `max_priority`,
+`alpha`, `beta` (of the next batch) and `gamma`; and of the last batch drawn `last_batch_size`, `last_max_age` and
+`last_mean_age` (in rows of the environment's lane), `last_effective_size` (`(sum of w)^2 / sum of w^2`) and
+`last_duplicates` (the share of it that repeats another of its transitions); and `memory_bytes`, allocated for rows and
+priorities. Loggers take it as it is:
 `@info "replay" stats(buffer)...` with a logger of TensorBoardLogger.jl.
 
 ```jldoctest
