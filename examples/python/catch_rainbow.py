@@ -170,23 +170,17 @@ class Learner:
         return loss.detach(), goal - value.detach()
 
 
-def row_bytes(buffer: per.ReplayBuffer) -> int:
-    """What a row takes: fields, reward and flags (5 bytes), and 9 bytes of priorities; see per_replay_create()."""
-    sizes = [np.dtype(kept.dtype).itemsize * int(np.prod(kept.shape)) for kept in buffer.fields.values()]
-    return sum(sizes) + 5 + 9
-
-
 def naive_bytes(buffer: per.ReplayBuffer) -> int:
-    """The same of a transition that keeps its stack of frames and the next one's."""
-    frames = 2 * STACK * int(np.prod(buffer.fields["observation"].shape))
-    return frames + np.dtype(buffer.fields["action"].dtype).itemsize + 5 + 9
+    """What the same memory would be if each row kept its stack of frames and the next one's."""
+    frame = int(np.prod(buffer.fields["observation"].shape))
+    return buffer.stats().memory_bytes + (2 * STACK - 1) * frame * buffer.capacity
 
 
 def print_memory(buffer: per.ReplayBuffer) -> None:
-    stored, naive = row_bytes(buffer), naive_bytes(buffer)
+    stored, naive = buffer.stats().memory_bytes, naive_bytes(buffer)
     print(
-        f"buffer: {buffer.capacity:,} rows of {stored:,} bytes, {stored * buffer.capacity / 1e6:,.0f} MB; "
-        f"{naive:,} bytes and {naive * buffer.capacity / 1e6:,.0f} MB if each kept both its stacks"
+        f"buffer: {buffer.capacity:,} rows of {stored / buffer.capacity:,.0f} bytes, {stored / 1e6:,.0f} MB; "
+        f"{naive / buffer.capacity:,.0f} bytes and {naive / 1e6:,.0f} MB if each kept both its stacks"
     )
 
 
