@@ -116,6 +116,8 @@ def python_module(declarations: Declarations) -> str:
 
 def julia_type(node: c_ast.Node, *, parameter: bool) -> str:
     """The Julia type with the layout of a C type. Strings given to a call are Cstring, which checks and keeps them."""
+    if isinstance(node, c_ast.PtrDecl) and isinstance(node.type, c_ast.FuncDecl):
+        return "Ptr{Cvoid}"
     if isinstance(node, c_ast.PtrDecl):
         target = julia_type(node.type, parameter=False)
         is_string = isinstance(node.type, c_ast.TypeDecl) and node.type.type.names == ["char"]

@@ -70,7 +70,8 @@ typedef enum per_status {
     PER_ERROR_CUDA = 8,          /* CUDA reported an error; the message has its name */
     PER_ERROR_IO = 9,            /* a file could not be read or written; the message has the system's reason */
     PER_ERROR_CORRUPT_FILE = 10, /* a file is not one of this library's, or is damaged */
-    PER_ERROR_INTERNAL = 11      /* a defect of this library; the message is for its maintainers */
+    PER_ERROR_INTERNAL = 11,     /* a defect of this library; the message is for its maintainers */
+    PER_ERROR_CALLBACK = 12      /* a function that the caller gave returned something else than 0 */
 } per_status;
 
 /* "PER_OK", "PER_ERROR_EMPTY", ...; "unknown status" for a number that is none. Never NULL. */
@@ -640,6 +641,17 @@ PER_API per_status per_replay_set_n_step(per_replay* replay, int64_t n_step, voi
 /* Number of live transitions, or of live sequences. Synchronises. */
 PER_API per_status per_replay_live(per_replay* replay, int64_t* live_out);
 
+/*
+ * Writes the ids of the live transitions: environment by environment, in order of time.
+ *
+ *   capacity   >= 0: for how many ids_out has room; if there are more, the first are written
+ *   ids_out    [capacity] host memory; may be NULL if capacity is 0
+ *   count_out  how many there are, also if that is more than capacity
+ *
+ * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY. Cost: one pass over the buffer. Synchronises.
+ */
+PER_API per_status per_replay_live_ids(per_replay* replay, int64_t capacity, int64_t* ids_out, int64_t* count_out);
+
 /* What a buffer holds and has done: per_replay_stats(). Counters count since creation. */
 typedef struct per_replay_statistics {
     uint64_t struct_size;     /* set by _init; do not change */
@@ -698,6 +710,75 @@ PER_API per_status per_replay_load(const char* path, int32_t device, int32_t dev
 
 /* As per_tree_synchronize(), for a buffer. */
 PER_API per_status per_replay_synchronize(per_replay* replay, void* stream);
+
+/* --------------------------------------------------------------- hindsight */
+
+/* Which steps of its episode may give a transition its other goal (Andrychowicz et al. 2017, arXiv:1707.01495, section
+   4.5): what was achieved after them. */
+typedef enum per_goal_strategy {
+    PER_GOAL_FUTURE = 0, /* its own step and all later ones, each equally likely */
+    PER_GOAL_FINAL = 1,  /* the last one */
+    PER_GOAL_EPISODE = 2 /* all, each equally likely */
+} per_goal_strategy;
+
+/* Fill with per_hindsight_options_init(), then set the fields and `reward`, and change what differs. */
+typedef struct per_hindsight_options {
+    uint64_t struct_size;   /* set by _init; do not change */
+    int32_t achieved_field; /* number of an observation: the goal that a state is one of; _init: -1, to be set */
+    int32_t goal_field;     /* number of the field with the goal pursued, of the same dtype and shape; _init: -1, to be
+                               set */
+    int32_t strategy;       /* a per_goal_strategy; _init: PER_GOAL_FUTURE */
+    int32_t reserved;       /* 0 */
+    double fraction;        /* probability that a transition gets another goal, 0 .. 1: k / (k + 1) for k such goals to
+                               each one pursued; _init: 0.8 */
+    /* The reward function; see per_replay_sample_hindsight(). _init: NULL, to be set */
+    int32_t (*reward)(void* context, int64_t count, const void* achieved, const void* goals, float* rewards_out,
+                      uint8_t* terminated_out);
+    void* context; /* given to reward; _init: NULL */
+} per_hindsight_options;
+
+/* As per_tree_options_init(). */
+PER_API per_status per_hindsight_options_init(per_hindsight_options* options, uint64_t struct_size);
+
+/*
+ * Draws a batch as per_replay_sample() does, and puts other goals into some of its transitions: hindsight experience
+ * replay (Andrychowicz et al. 2017, section 3.3). The buffer stays as it is.
+ *
+ * Each transition is relabelled with probability `fraction`. Its goal field, and of an observation the next one, both
+ * in every frame of a stack, become what was achieved after a step of its episode that `strategy` allows. Of an episode
+ * count the steps whose rows have not been overwritten and whose next observation is known; of a running one those that
+ * were added so far. A window that ends in a terminal state which nobody knows (next_mask 0) is not relabelled. Which
+ * are drawn, their weights and priorities do not depend on relabelling. The random choices are the handle's: the same
+ * seed and the same calls give the same goals.
+ *
+ * The rewards of all steps in the windows of relabelled transitions are then asked for in one call, if there are any:
+ *
+ *   count           steps, window after window in the order of the batch, each in order of time
+ *   achieved        [count, shape of the field] what was achieved after the step
+ *   goals           [count, shape of the field] the goal of its transition
+ *   rewards_out     [count] to be written
+ *   terminated_out  [count] whether it ends in a terminal state: as it was stored, and may be changed (nonzero is true)
+ *   returns         0; with anything else the call fails
+ *
+ * From the answers reward, discount, n_steps, terminated and next_fields are formed as from stored steps: a window ends
+ * at its first terminal step. A sequence gets one goal, for PER_GOAL_FUTURE from its first step on; asked for are the
+ * rewards of all its steps and of those that its last returns reach. A terminal step ends the windows of returns, as it
+ * does of transitions drawn by themselves; what is padding stays as it is.
+ *
+ *   options    NULL: those of the buffer
+ *   hindsight  as above
+ *
+ * `reward` runs on the thread of the call, and the buffer is not locked: it may use any handle, this one too, but not
+ * free it. The batch does not see what happens meanwhile. It must not leave by an exception or longjmp.
+ *
+ * PER_ERROR_CALLBACK if `reward` fails: by then the arrays of the batch have been written to; and the errors of
+ * per_replay_sample(). A call that fails is no draw, but for one whose `reward` fails after others drew meanwhile: its
+ * number is used up. Cost: that of the draw, and of reading a byte a step of the episodes up to their ends.
+ * Synchronises.
+ */
+PER_API per_status per_replay_sample_hindsight(per_replay* replay, const per_sample_options* options,
+                                               const per_hindsight_options* hindsight, int64_t batch_size,
+                                               const per_batch* batch, void* stream);
 
 /* --------------------------------------------------------------- on-policy */
 

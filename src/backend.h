@@ -13,6 +13,8 @@ namespace per {
 
 class CheckpointReader;
 class CheckpointWriter;
+struct Relabelling;
+struct ReplayHindsight;
 
 // Where per_sample() writes its batch, and how it is drawn.
 struct TreeSample {
@@ -113,6 +115,13 @@ class ReplayBackend {
     virtual void add(const ReplaySteps& steps, int64_t* ids_out, void* stream) = 0;
     virtual void cut(int64_t count, const int64_t* env_ids, void* stream) = 0;  // env_ids in host memory; NULL: all
     virtual void sample(const ReplaySample& sample, void* stream) = 0;
+    // Draws as sample() does and puts other goals in. `relabelling_out` says in host memory of which steps the rewards
+    // are to be asked for; once they are there, relabel() writes what follows from them. Where they cannot be had,
+    // take_back_draw() undoes what the draw counted, unless others drew after it.
+    virtual void sample_hindsight(const ReplaySample& sample, const ReplayHindsight& hindsight,
+                                  Relabelling& relabelling_out, void* stream) = 0;
+    virtual void relabel(const Relabelling& relabelling, const per_batch& batch, void* stream) = 0;
+    virtual void take_back_draw(const Relabelling& relabelling) = 0;
     virtual void update(const ReplayUpdate& update, void* stream) = 0;
     virtual void priorities(int64_t count, const int64_t* ids, float* priorities_out, void* stream) = 0;
     virtual void get(int64_t count, const int64_t* ids, const per_batch& batch, void* stream) = 0;

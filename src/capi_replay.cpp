@@ -1,8 +1,10 @@
 // The functions of per.h that are about the replay buffer: they check their arguments, call, and turn exceptions into a
 // status.
+#include <algorithm>
 #include <cinttypes>
 #include <cstring>
 #include <memory>
+#include <vector>
 
 #include "checkpoint.h"
 #include "epochs.h"
@@ -218,6 +220,19 @@ per_status per_replay_live(per_replay* replay, int64_t* live_out) {
     });
 }
 
+per_status per_replay_live_ids(per_replay* replay, int64_t capacity, int64_t* ids_out, int64_t* count_out) {
+    return guarded([&] {
+        Replay& target = replay_of(replay);
+        check_count("capacity", capacity, 0);
+        if (capacity > 0) require_pointer("ids_out", ids_out);
+        require_pointer("count_out", count_out);
+        const std::vector<int64_t> ids = target.live_ids();
+        const int64_t count = static_cast<int64_t>(ids.size());
+        std::copy_n(ids.data(), std::min(count, capacity), ids_out);
+        *count_out = count;
+    });
+}
+
 per_status per_replay_statistics_init(per_replay_statistics* statistics, uint64_t struct_size) {
     return guarded([&] { initialize_struct("statistics", statistics, struct_size, default_statistics); });
 }
@@ -249,6 +264,21 @@ per_status per_replay_load(const char* path, int32_t device, int32_t device_inde
 
 per_status per_replay_synchronize(per_replay* replay, void* stream) {
     return guarded([&] { replay_of(replay, stream).synchronize(stream); });
+}
+
+per_status per_hindsight_options_init(per_hindsight_options* options, uint64_t struct_size) {
+    return guarded([&] { initialize_struct("options", options, struct_size, default_hindsight_options); });
+}
+
+per_status per_replay_sample_hindsight(per_replay* replay, const per_sample_options* options,
+                                       const per_hindsight_options* hindsight, int64_t batch_size,
+                                       const per_batch* batch, void* stream) {
+    return guarded([&] {
+        Replay& target = replay_of(replay, stream);
+        const per_sample_options given = options == nullptr ? default_sample_options : read_struct("options", options);
+        const per_hindsight_options known = read_struct("hindsight", hindsight);
+        target.sample_hindsight(given, known, batch_size, read_struct("batch", batch), stream);
+    });
 }
 
 per_status per_epochs_create(per_replay* replay, int64_t n_epochs, int64_t batch_size, int32_t drop_last, void* stream,

@@ -53,6 +53,8 @@ const char* status_name(int status) noexcept {
             return "PER_ERROR_CORRUPT_FILE";
         case PER_ERROR_INTERNAL:
             return "PER_ERROR_INTERNAL";
+        case PER_ERROR_CALLBACK:
+            return "PER_ERROR_CALLBACK";
         default:
             return "unknown status";
     }

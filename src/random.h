@@ -37,6 +37,12 @@ PER_HOST_DEVICE uint64_t random64(uint64_t seed, uint64_t step, uint64_t i) {
     return block.word[half] | static_cast<uint64_t>(block.word[half + 1]) << 32;
 }
 
+// Numbers of a step. Draws use those from 0 on; what else belongs to a batch has numbers that no draw reaches.
+inline constexpr uint64_t geometric_numbers = uint64_t{1}
+                                              << 63;  // | i: how many draws from the whole one from the rest stands for
+inline constexpr uint64_t hindsight_numbers = uint64_t{1}
+                                              << 62;  // + 2i and + 2i + 1: whether place i gets a goal; which
+
 // The upper 64 bits of a * b: maps a 64-bit fraction a into 0 .. b - 1.
 PER_HOST_DEVICE uint64_t mulhi(uint64_t a, uint64_t b) {
 #if defined(__CUDA_ARCH__)

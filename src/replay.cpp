@@ -66,6 +66,15 @@ void check_plain(const per_batch& batch) {
                                                  : "mask");
 }
 
+void ask_for_rewards(const per_hindsight_options& hindsight, Relabelling& relabelling) {
+    const int64_t count = relabelling.n_steps();
+    if (count == 0) return;
+    const int32_t answer =
+        hindsight.reward(hindsight.context, count, relabelling.achieved.data(), relabelling.goals.data(),
+                         relabelling.rewards.data(), relabelling.terminated.data());
+    if (answer != 0) throw Error(PER_ERROR_CALLBACK, "reward returned %" PRId32 ": 0 is success", answer);
+}
+
 void check_env_id(int64_t i, int64_t env, int64_t n_envs) {
     if (env >= 0 && env < n_envs) return;
     throw Error(PER_ERROR_INVALID_ARGUMENT, "env_ids[%" PRId64 "] is %" PRId64 ": allowed are 0 .. %" PRId64, i, env,
@@ -214,6 +223,36 @@ ReplaySample Replay::checked_sample(const per_sample_options& options, int64_t b
     ReplaySample sample = resolve_sample_options(options, options_);
     sample.batch_size = batch_size;
     return sample;
+}
+
+void Replay::sample_hindsight(const per_sample_options& options, const per_hindsight_options& hindsight,
+                              int64_t batch_size, const per_batch& batch, void* stream) {
+    std::unique_ptr<Relabelling> relabelling;
+    {
+        const std::unique_lock guard(lock_);
+        check_drawn(batch);
+        const ReplayHindsight resolved = resolve_hindsight_options(hindsight, fields_);
+        ReplaySample sample = checked_sample(options, batch_size);
+        sample.batch = batch;
+        if (spare_relabellings_.empty()) {
+            relabelling = std::make_unique<Relabelling>();
+            spare_relabellings_.reserve(++n_relabellings_);  // giving it back must not fail
+        } else {
+            relabelling = std::move(spare_relabellings_.back());
+            spare_relabellings_.pop_back();
+        }
+        backend_->sample_hindsight(sample, resolved, *relabelling, stream);
+    }
+    try {
+        ask_for_rewards(hindsight, *relabelling);
+    } catch (...) {
+        const std::unique_lock guard(lock_);
+        backend_->take_back_draw(*relabelling);
+        throw;
+    }
+    const std::unique_lock guard(lock_);
+    backend_->relabel(*relabelling, batch, stream);
+    spare_relabellings_.push_back(std::move(relabelling));
 }
 
 void Replay::update(const ReplayUpdate& update, void* stream) {
@@ -395,6 +434,11 @@ per_replay_options Replay::describe() {
 int64_t Replay::live() {
     const std::unique_lock guard(lock_);
     return backend_->live();
+}
+
+std::vector<int64_t> Replay::live_ids() {
+    const std::unique_lock guard(lock_);
+    return backend_->live_ids(nullptr);
 }
 
 per_replay_statistics Replay::statistics() {

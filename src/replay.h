@@ -11,6 +11,7 @@
 #include "fields.h"
 #include "ordered_lock.h"
 #include "per.h"
+#include "relabelling.h"
 
 namespace per {
 
@@ -27,6 +28,8 @@ class Replay {
     void add(const per_steps& steps, int64_t* ids_out, void* stream);
     void cut(int64_t count, const int64_t* env_ids, void* stream);
     void sample(const per_sample_options& options, int64_t batch_size, const per_batch& batch, void* stream);
+    void sample_hindsight(const per_sample_options& options, const per_hindsight_options& hindsight, int64_t batch_size,
+                          const per_batch& batch, void* stream);
     void update(const ReplayUpdate& update, void* stream);
     void priorities(int64_t count, const int64_t* ids, float* priorities_out, void* stream);
     void get(int64_t count, const int64_t* ids, const per_batch& batch, void* stream);
@@ -55,6 +58,7 @@ class Replay {
     void end_draws();
 
     per_replay_options describe();
+    std::vector<int64_t> live_ids();
     int64_t live();
     per_replay_statistics statistics();
     void synchronize(void* stream);
@@ -79,6 +83,10 @@ class Replay {
     std::vector<GivenArray> given_next_fields_;
     std::vector<uint64_t> last_add_;  // by environment: the number of the call that last had it
     uint64_t n_adds_ = 0;
+
+    // Of calls that ask for rewards, which do not hold the lock meanwhile; so many as ran together at most.
+    std::vector<std::unique_ptr<Relabelling>> spare_relabellings_;
+    size_t n_relabellings_ = 0;  // made
 };
 
 }  // namespace per

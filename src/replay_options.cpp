@@ -113,6 +113,17 @@ const per_sample_options default_sample_options = {
     .reserved = 0,
 };
 
+const per_hindsight_options default_hindsight_options = {
+    .struct_size = sizeof(per_hindsight_options),
+    .achieved_field = -1,
+    .goal_field = -1,
+    .strategy = PER_GOAL_FUTURE,
+    .reserved = 0,
+    .fraction = 0.8,
+    .reward = nullptr,
+    .context = nullptr,
+};
+
 const per_batch default_batch = {
     .struct_size = sizeof(per_batch),
     .fields = nullptr,
@@ -217,6 +228,28 @@ ReplaySample resolve_sample_options(const per_sample_options& given, const per_r
     sample.prioritization = given.prioritization >= 0 ? given.prioritization : buffer.prioritization;
     sample.normalize_weights = given.normalize_weights >= 0 ? given.normalize_weights : buffer.normalize_weights;
     return sample;
+}
+
+ReplayHindsight resolve_hindsight_options(const per_hindsight_options& given, const Fields& fields) {
+    check_range("achieved_field", given.achieved_field, 0, fields.count() - 1);
+    check_range("goal_field", given.goal_field, 0, fields.count() - 1);
+    check_range("strategy", given.strategy, PER_GOAL_FUTURE, PER_GOAL_EPISODE);
+    check_range("reserved", given.reserved, 0, 0);
+    check_number("fraction", given.fraction, 1.0);
+    if (given.reward == nullptr) throw Error(PER_ERROR_INVALID_ARGUMENT, "reward is NULL");
+    const Field& achieved = fields[given.achieved_field];
+    const Field& goal = fields[given.goal_field];
+    if (!achieved.is_observation())
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "achieved_field is %" PRId32 " (%s): must be an observation",
+                    given.achieved_field, achieved.name.c_str());
+    if (given.goal_field == given.achieved_field)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "goal_field is %" PRId32 ", the achieved_field: must be another one",
+                    given.goal_field);
+    if (goal.dtype != achieved.dtype || goal.shape != achieved.shape)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "goal_field is %" PRId32 " (%s): must have the dtype and shape of field %" PRId32 " (%s)",
+                    given.goal_field, goal.name.c_str(), given.achieved_field, achieved.name.c_str());
+    return {given.achieved_field, given.goal_field, given.strategy, given.fraction};
 }
 
 }  // namespace per

@@ -4,12 +4,14 @@
 #include "backend.h"
 #include "fields.h"
 #include "per.h"
+#include "relabelling.h"
 
 namespace per {
 
 extern const per_replay_options default_replay_options;
 extern const per_steps default_steps;
 extern const per_sample_options default_sample_options;
+extern const per_hindsight_options default_hindsight_options;
 extern const per_batch default_batch;
 extern const per_loader_options default_loader_options;
 extern const per_replay_statistics default_statistics;
@@ -24,6 +26,8 @@ per_replay_options resolve_replay_options(const per_replay_options& options, con
 
 // The buffer's options where those of the call say so; batch_size and batch are left to the caller.
 ReplaySample resolve_sample_options(const per_sample_options& given, const per_replay_options& buffer);
+
+ReplayHindsight resolve_hindsight_options(const per_hindsight_options& given, const Fields& fields);
 
 void check_alpha(double alpha);
 void check_beta(double beta);

@@ -42,7 +42,4 @@ inline int64_t distinct_round_size(int64_t n_to_find) {
     return (n_to_find + n_to_find / 4 + 17) / 2 * 2;
 }
 
-// Numbers of the random numbers that say how many draws from the whole one from the rest stands for.
-inline constexpr uint64_t geometric_numbers = uint64_t{1} << 63;
-
 }  // namespace per::cpu

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "cpu/draw.h"
 
@@ -32,20 +33,30 @@ struct BatchFigures {
 class LastBatch {
  public:
     // For the next batch; drawn() makes it the last one.
-    LiveDraw& spare_draw() { return draws_[1 - last_]; }
+    LiveDraw& spare_draw() {
+        spare_is_whole_ = false;
+        return batches_[1 - last_].draw;
+    }
     void drawn(double beta, BatchAges ages);
+    // Makes the batch before the last one the last again, unless another was begun since.
+    void take_back();
 
+    const LiveDraw& draw() const { return batches_[last_].draw; }
     const BatchFigures& figures(const PowerKernels& kernels);
     // Of a batch that another buffer drew, which this one goes on from.
-    void restore(const BatchFigures& figures) { figures_ = figures; }
+    void restore(const BatchFigures& figures) { batches_[last_].figures = figures; }
 
  private:
-    LiveDraw draws_[2];
+    struct Batch {
+        LiveDraw draw;
+        double beta = 0;
+        BatchAges ages;
+        std::optional<BatchFigures> figures = BatchFigures();
+    };
+
+    Batch batches_[2];
     int last_ = 0;
-    double beta_ = 0;
-    BatchAges ages_;
-    bool is_described_ = true;  // figures_ are those of the last batch
-    BatchFigures figures_;
+    bool spare_is_whole_ = true;  // it is what was the last batch before
 };
 
 }  // namespace per::cpu

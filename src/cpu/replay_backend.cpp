@@ -41,42 +41,8 @@ void CpuReplayBackend::cut(int64_t count, const int64_t* env_ids, void*) {
 
 // ---------------------------------------------------------------------------------------------------------- batches
 
-inline Return CpuReplayBackend::return_of(int64_t env, int64_t slot, int64_t n_step) const {
-    const Ring& ring = state_.ring();
-    const auto flags_at = [&](int64_t k) { return state_.rows.flags()[k == 0 ? slot : ring.moved(env, slot, k)]; };
-    const auto reward_at = [&](int64_t k) { return state_.rows.rewards()[k == 0 ? slot : ring.moved(env, slot, k)]; };
-    // With a number that the compiler knows there is no loop.
-    return n_step == 1 ? n_step_return(1, gamma_, flags_at, reward_at)
-                       : n_step_return(n_step, gamma_, flags_at, reward_at);
-}
-
-inline GatherRow CpuReplayBackend::gather_row(int64_t env, int64_t slot, const Return& window) const {
-    const Ring& ring = state_.ring();
-    const int64_t stack = gather_.stack();
-    // Distances from the row's slot instead of row numbers: only differences matter.
-    const auto flags_of = [&](int64_t distance) { return state_.rows.flags()[ring.moved(env, slot, distance)]; };
-    GatherRow row = {env, slot, slot, 0, 0, false};
-    row.frames_before = static_cast<int32_t>(frames_before(0, stack, flags_of));
-    if (!gather_.wants_next()) return row;
-
-    const int64_t last = window.n_steps - 1;
-    if (window.bootstrap == last) {  // its own last observation stands in
-        row.next_slot = ring.moved(env, slot, last);
-        row.next_frames_before = static_cast<int32_t>(frames_before(last, stack, flags_of));
-        return row;
-    }
-    row.next_is_own_array = state_.rules.store_next_observation;
-    row.next_slot = ring.moved(env, slot, row.next_is_own_array ? last : last + 1);
-    if (stack > 1) row.next_frames_before = static_cast<int32_t>(1 + frames_before(last, stack - 1, flags_of));
-    return row;
-}
-
 inline void CpuReplayBackend::write_row(int64_t i, int64_t slot, const Return& window, const per_batch& batch) const {
-    if (batch.reward != nullptr) batch.reward[i] = window.reward;
-    if (batch.discount != nullptr) batch.discount[i] = window.discount;
-    if (batch.n_steps != nullptr) batch.n_steps[i] = window.n_steps;
-    if (batch.terminated != nullptr) batch.terminated[i] = (window.last_flags & row_terminated) != 0;
-    if (batch.truncated != nullptr) batch.truncated[i] = (window.last_flags & row_truncated) != 0;
+    write_return(i, window, batch);
     if (batch.priorities != nullptr) batch.priorities[i] = state_.priorities.priority(slot);
 }
 

@@ -15,6 +15,7 @@
 #include "cpu/step_writer.h"
 #include "fields.h"
 #include "n_step.h"
+#include "relabelling.h"
 
 namespace per::cpu {
 
@@ -26,6 +27,10 @@ class CpuReplayBackend : public ReplayBackend {
     void add(const ReplaySteps& steps, int64_t* ids_out, void* stream) override;
     void cut(int64_t count, const int64_t* env_ids, void* stream) override;
     void sample(const ReplaySample& sample, void* stream) override;
+    void sample_hindsight(const ReplaySample& sample, const ReplayHindsight& hindsight, Relabelling& relabelling,
+                          void* stream) override;
+    void relabel(const Relabelling& relabelling, const per_batch& batch, void* stream) override;
+    void take_back_draw(const Relabelling& relabelling) override;
     void update(const ReplayUpdate& update, void* stream) override;
     void priorities(int64_t count, const int64_t* ids, float* priorities_out, void* stream) override;
     void get(int64_t count, const int64_t* ids, const per_batch& batch, void* stream) override;
@@ -83,7 +88,17 @@ class CpuReplayBackend : public ReplayBackend {
     void prefetch_row(int64_t slot, const per_batch& batch) const;
     void write_live(int64_t n_step, const std::vector<int64_t>& slots, const per_batch& batch);
     void write_rows(int64_t n_step, const std::vector<int64_t>& slots, const per_batch& batch);
+    static void write_return(int64_t i, const Return& window, const per_batch& batch);
     void write_row(int64_t i, int64_t slot, const Return& window, const per_batch& batch) const;
+
+    const std::byte* next_frame(int64_t field, int64_t env, int64_t slot) const;
+    SequenceSpan span_of(int64_t env, int64_t row, int64_t n_step) const;
+    void write_goal(int64_t i, int64_t field, const std::byte* goal, const SequenceSpan& span, int64_t n_step,
+                    const per_batch& batch) const;
+    void relabel_row(int64_t i, int64_t slot, const ReplaySample& sample, const ReplayHindsight& hindsight,
+                     Relabelling& relabelling);
+    void write_inner_observation(int64_t i, int64_t k, const Relabelling& relabelling, const per_batch& batch) const;
+    void gather_inner_observations(const per_batch& batch, int64_t goal_field, Relabelling& relabelling);
 
     ReplayState state_;
     StepWriter writer_;
@@ -103,11 +118,52 @@ class CpuReplayBackend : public ReplayBackend {
     LastBatch last_batch_;
 
     // Kept from call to call.
-    BatchAges ages_;  // of the rows that write_live() wrote
+    BatchAges ages_;                     // of the rows that write_live() wrote
+    std::vector<GatherRow> inner_rows_;  // see relabel_row()
     std::vector<GivenValues> given_;
     std::vector<int64_t> slots_;
     std::vector<float> given_priorities_;
     std::vector<uint8_t> is_there_;
 };
+
+// What is done for every row of a batch.
+
+inline Return CpuReplayBackend::return_of(int64_t env, int64_t slot, int64_t n_step) const {
+    const Ring& ring = state_.ring();
+    const auto flags_at = [&](int64_t k) { return state_.rows.flags()[k == 0 ? slot : ring.moved(env, slot, k)]; };
+    const auto reward_at = [&](int64_t k) { return state_.rows.rewards()[k == 0 ? slot : ring.moved(env, slot, k)]; };
+    // With a number that the compiler knows there is no loop.
+    return n_step == 1 ? n_step_return(1, gamma_, flags_at, reward_at)
+                       : n_step_return(n_step, gamma_, flags_at, reward_at);
+}
+
+inline GatherRow CpuReplayBackend::gather_row(int64_t env, int64_t slot, const Return& window) const {
+    const Ring& ring = state_.ring();
+    const int64_t stack = gather_.stack();
+    // Distances from the row's slot instead of row numbers: only differences matter.
+    const auto flags_of = [&](int64_t distance) { return state_.rows.flags()[ring.moved(env, slot, distance)]; };
+    GatherRow row = {env, slot, slot, 0, 0, false};
+    row.frames_before = static_cast<int32_t>(frames_before(0, stack, flags_of));
+    if (!gather_.wants_next()) return row;
+
+    const int64_t last = window.n_steps - 1;
+    if (window.bootstrap == last) {  // its own last observation stands in
+        row.next_slot = ring.moved(env, slot, last);
+        row.next_frames_before = static_cast<int32_t>(frames_before(last, stack, flags_of));
+        return row;
+    }
+    row.next_is_own_array = state_.rules.store_next_observation;
+    row.next_slot = ring.moved(env, slot, row.next_is_own_array ? last : last + 1);
+    if (stack > 1) row.next_frames_before = static_cast<int32_t>(1 + frames_before(last, stack - 1, flags_of));
+    return row;
+}
+
+inline void CpuReplayBackend::write_return(int64_t i, const Return& window, const per_batch& batch) {
+    if (batch.reward != nullptr) batch.reward[i] = window.reward;
+    if (batch.discount != nullptr) batch.discount[i] = window.discount;
+    if (batch.n_steps != nullptr) batch.n_steps[i] = window.n_steps;
+    if (batch.terminated != nullptr) batch.terminated[i] = (window.last_flags & row_terminated) != 0;
+    if (batch.truncated != nullptr) batch.truncated[i] = (window.last_flags & row_truncated) != 0;
+}
 
 }  // namespace per::cpu

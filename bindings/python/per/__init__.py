@@ -6,6 +6,7 @@ and draws batches of them with importance-sampling weights.
 
 from per._errors import (
     Busy,
+    CallbackError,
     CorruptFile,
     CudaError,
     Empty,
@@ -23,6 +24,7 @@ from per._library import version as _version
 from per.batch import Batch
 from per.epochs import Epochs
 from per.field import Field
+from per.hindsight import Hindsight
 from per.loader import Loader
 from per.replay import ReplayBuffer
 from per.statistics import Statistics
@@ -33,6 +35,7 @@ __version__ = _version()
 __all__ = [
     "Batch",
     "Busy",
+    "CallbackError",
     "CorruptFile",
     "CudaError",
     "Draw",
@@ -41,6 +44,7 @@ __all__ = [
     "Error",
     "Field",
     "Full",
+    "Hindsight",
     "InternalError",
     "InvalidArgument",
     "IoError",

@@ -83,6 +83,12 @@ class CorruptFile(Error, ValueError):
     status = STATUS["PER_ERROR_CORRUPT_FILE"]
 
 
+class CallbackError(Error, RuntimeError):
+    """A function given to the library failed."""
+
+    status = STATUS["PER_ERROR_CALLBACK"]
+
+
 class InternalError(Error, RuntimeError):
     """A defect of the library. Please report the message."""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from per import _arrays, _library, _options
+from per import _arrays, _library, _options, hindsight
 from per._errors import InvalidArgument
 from per._layout import STEP_ARRAYS, Layout, Output
 from per._library import NULL, check, ffi, lib
@@ -86,7 +86,9 @@ class Exchange:
         """The error for a keyword that names no field."""
         return InvalidArgument(f"{name} is no field of this buffer; its fields: {', '.join(self._places)}")
 
-    def sample(self, batch_size: int, options: int, out: dict[str, Any] | None) -> dict[str, Any]:
+    def sample(
+        self, batch_size: int, options: int, out: dict[str, Any] | None, call: hindsight.Call | None = None
+    ) -> dict[str, Any]:
         """per_replay_sample(): the arrays of the batch by name; those of `out` if it is given."""
         handle = self.handle()
         size = _options.whole("batch_size", batch_size)
@@ -97,7 +99,11 @@ class Exchange:
             arrays, pointers = out, self._reuse(out, size, batch)
         elif size > 0:
             arrays, pointers = self._new_arrays(size, batch, self._layout.batch)
-        check(lib.per_replay_sample(handle, ffi.cast("per_sample_options *", options), size, batch, NULL))
+        chosen = ffi.cast("per_sample_options *", options)
+        if call is None:
+            check(lib.per_replay_sample(handle, chosen, size, batch, NULL))
+        else:
+            call.check(lib.per_replay_sample_hindsight(handle, chosen, call.options, size, batch, NULL))
         del pointers
         return arrays
 

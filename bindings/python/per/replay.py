@@ -20,6 +20,7 @@ from per._library import NULL, check, ffi, lib
 from per.batch import Batch, JaxBatch
 from per.epochs import Epochs
 from per.field import Field, from_c, to_c
+from per.hindsight import Call, Hindsight
 from per.loader import LoadedBatch, Loader
 from per.statistics import Statistics
 
@@ -311,6 +312,7 @@ class ReplayBuffer:
         uniform_fraction: float | None = None,
         normalize_weights: str | None = None,
         n_step: int | None = None,
+        hindsight: Hindsight | None = None,
         out: Batch | None = None,
     ) -> Batch:
         """Draws live transitions and their importance-sampling weights.
@@ -319,6 +321,8 @@ class ReplayBuffer:
             batch_size: B, 1 to 2^24.
             beta, scheme, prioritization, uniform_fraction, normalize_weights, n_step: for this batch in place of the
                 buffer's. A batch with a beta of its own does not advance the schedule of beta.
+            hindsight: gives some of the transitions goals that were reached later. What its reward function raises
+                passes through; the call is then no draw.
             out: an earlier batch of the same size, whose arrays are written again and which is returned. Not for JAX.
 
         Raises:
@@ -331,12 +335,15 @@ class ReplayBuffer:
         if has_choice or beta is not None or uniform_fraction is not None or n_step is not None:
             options = _options.sample_options(beta, scheme, prioritization, uniform_fraction, normalize_weights, n_step)
             address = int(ffi.cast("uintptr_t", options))
+        plain = self._plain
         if options is not None and self._steps > 0:
-            exchange = self._exchange_for(options.n_step)[1]
-        if out is not None:
-            exchange.sample(batch_size, address, self._arrays_of(out))
-            return out
-        return self._new_batch(exchange.sample(batch_size, address, None))
+            plain, exchange = self._exchange_for(options.n_step)
+        arrays = None if out is None else self._arrays_of(out)
+        if hindsight is None:
+            arrays = exchange.sample(batch_size, address, arrays)
+        else:
+            arrays = plain.sample(batch_size, address, arrays, Call(hindsight, self._layout))
+        return self._new_batch(arrays) if out is None else out
 
     def update_priorities(self, ids: object, td_errors: object = None, *, priorities: object = None) -> None:
         """Sets p = |td_error| + epsilon (section 3.3), or the priorities given. Of equal ids the last one wins.
@@ -405,6 +412,16 @@ class ReplayBuffer:
         statistics = _library.new("per_replay_statistics")
         check(lib.per_replay_stats(self._open(), statistics))
         return Statistics(**{field.name: getattr(statistics, field.name) for field in dataclasses.fields(Statistics)})
+
+    def live_ids(self) -> npt.NDArray[np.int64]:
+        """Ids of the live transitions, int64[live]: environment by environment, in order of time."""
+        count = ffi.new("int64_t *")
+        ids = np.zeros(0, np.int64)
+        check(lib.per_replay_live_ids(self._open(), 0, NULL, count))
+        while count[0] > ids.size:  # again where another thread added meanwhile
+            ids = np.empty(count[0], np.int64)
+            check(lib.per_replay_live_ids(self._open(), ids.size, ffi.from_buffer("int64_t[]", ids), count))
+        return ids[: count[0]]
 
     def __len__(self) -> int:
         live = ffi.new("int64_t *")

@@ -123,6 +123,7 @@ def test_every_status_has_an_exception_of_the_kind_that_python_would_raise():
         "PER_ERROR_UNSUPPORTED": (per.Unsupported, NotImplementedError),
         "PER_ERROR_NO_DEVICE": (per.NoDevice, RuntimeError),
         "PER_ERROR_CUDA": (per.CudaError, RuntimeError),
+        "PER_ERROR_CALLBACK": (per.CallbackError, RuntimeError),
         "PER_ERROR_IO": (per.IoError, OSError),
         "PER_ERROR_CORRUPT_FILE": (per.CorruptFile, ValueError),
         "PER_ERROR_INTERNAL": (per.InternalError, RuntimeError),

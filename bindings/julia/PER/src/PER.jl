@@ -18,7 +18,7 @@ import Serialization
 
 export SumTree, update!, sample!, find, priorities, total, reset!
 export Field, ReplayBuffer, add!, extend!, cut!, clear!, update_priorities!, set_priorities!, set!, stats
-export save, load, epochs, advantages!, loader, release!
+export save, load, epochs, advantages!, loader, release!, Hindsight, live_ids
 export PERError
 
 include("declarations.jl")
@@ -32,6 +32,7 @@ include("field.jl")
 include("replay.jl")
 include("add.jl")
 include("batch.jl")
+include("hindsight.jl")
 include("update.jl")
 include("epochs.jl")
 include("loader.jl")

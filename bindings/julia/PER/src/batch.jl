@@ -112,7 +112,7 @@ function with_pointers(action, buffer, batch::Batch)
 end
 
 """
-    sample!(buffer, batch_size; out, options...)
+    sample!(buffer, batch_size; out, hindsight, options...)
 
 Draw live transitions as a [`Batch`](@ref PER.Batch) with the importance-sampling weights `w_i = (N P(i))^-beta / max_j
 (N P(j))^-beta` (section 3.4), `N` being the number of live transitions.
@@ -127,6 +127,8 @@ of role `:recurrent_state` are those of the start, `axes×B`; `weights`, `ids`, 
 number for each sequence; there is no `next_x`, but `mask`, false where the episode has ended: there all is 0.
 
 - `out`: a batch of the same size and buffer that is filled and returned, in place of a new one
+- `hindsight`: a [`Hindsight`](@ref), which gives some of the transitions goals that were reached later. What its reward
+  function throws passes through; the call is then no draw
 - `options`: `beta`, `uniform_fraction`, `n_step`, `scheme`, `prioritization`, `normalize_weights`, for this call in
   place of the buffer's. A `beta` given does not advance its schedule
 
@@ -146,7 +148,7 @@ julia> sample!(buffer, 5; out = batch, beta = 1) === batch
 true
 ```
 """
-function sample!(buffer::ReplayBuffer, batch_size; out = nothing, options...)
+function sample!(buffer::ReplayBuffer, batch_size; out = nothing, hindsight = nothing, options...)
     count = converted(Int64, "batch_size", batch_size)
     chosen = isempty(options) ? C_NULL : set_options!(initial(per_sample_options), options)
     n_step = 0
@@ -159,6 +161,7 @@ function sample!(buffer::ReplayBuffer, batch_size; out = nothing, options...)
     layout = drawn_layout(buffer, max(count, 0), n_step)
     batch = out === nothing ? allocate(layout) : check_layout(out, layout)
     return with_pointers(buffer, batch) do filled
+        hindsight === nothing || return sample_hindsight!(buffer, chosen, hindsight, count, filled)
         call(pointer -> per_replay_sample(pointer, chosen, count, filled, C_NULL), buffer.handle)
     end
 end

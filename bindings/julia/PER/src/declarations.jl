@@ -17,6 +17,7 @@ const PER_ERROR_CUDA = Int32(8)
 const PER_ERROR_IO = Int32(9)
 const PER_ERROR_CORRUPT_FILE = Int32(10)
 const PER_ERROR_INTERNAL = Int32(11)
+const PER_ERROR_CALLBACK = Int32(12)
 
 const per_device = Int32
 const PER_CPU = Int32(0)
@@ -79,6 +80,11 @@ const PER_ROLE_DEFAULT = Int32(0)
 const PER_ROLE_PLAIN = Int32(1)
 const PER_ROLE_OBSERVATION = Int32(2)
 const PER_ROLE_RECURRENT_STATE = Int32(3)
+
+const per_goal_strategy = Int32
+const PER_GOAL_FUTURE = Int32(0)
+const PER_GOAL_FINAL = Int32(1)
+const PER_GOAL_EPISODE = Int32(2)
 
 struct per_tree end
 
@@ -219,6 +225,18 @@ struct per_replay_statistics
     memory_bytes::Int64
 end
 const per_replay_statistics_layout = (size = 184, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 160, 168, 176,))
+
+struct per_hindsight_options
+    struct_size::UInt64
+    achieved_field::Int32
+    goal_field::Int32
+    strategy::Int32
+    reserved::Int32
+    fraction::Float64
+    reward::Ptr{Cvoid}
+    context::Ptr{Cvoid}
+end
+const per_hindsight_options_layout = (size = 48, offsets = (0, 8, 12, 16, 20, 24, 32, 40,))
 
 struct per_epochs end
 
@@ -384,6 +402,10 @@ const per_replay_live_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_live(replay, live_out) =
     ccall(per_replay_live_pointer[], per_status, (Ptr{per_replay}, Ptr{Int64}), replay, live_out)
 
+const per_replay_live_ids_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_live_ids(replay, capacity, ids_out, count_out) =
+    ccall(per_replay_live_ids_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Int64}, Ptr{Int64}), replay, capacity, ids_out, count_out)
+
 const per_replay_statistics_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_statistics_init(statistics, struct_size) =
     ccall(per_replay_statistics_init_pointer[], per_status, (Ptr{per_replay_statistics}, UInt64), statistics, struct_size)
@@ -403,6 +425,14 @@ per_replay_load(path, device, device_index, replay_out) =
 const per_replay_synchronize_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_synchronize(replay, stream) =
     ccall(per_replay_synchronize_pointer[], per_status, (Ptr{per_replay}, Ptr{Cvoid}), replay, stream)
+
+const per_hindsight_options_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_hindsight_options_init(options, struct_size) =
+    ccall(per_hindsight_options_init_pointer[], per_status, (Ptr{per_hindsight_options}, UInt64), options, struct_size)
+
+const per_replay_sample_hindsight_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_sample_hindsight(replay, options, hindsight, batch_size, batch, stream) =
+    ccall(per_replay_sample_hindsight_pointer[], per_status, (Ptr{per_replay}, Ptr{per_sample_options}, Ptr{per_hindsight_options}, Int64, Ptr{per_batch}, Ptr{Cvoid}), replay, options, hindsight, batch_size, batch, stream)
 
 const per_epochs_create_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_epochs_create(replay, n_epochs, batch_size, drop_last, stream, epochs_out) =
@@ -498,11 +528,14 @@ const function_names = [
     :per_replay_set_gamma,
     :per_replay_set_n_step,
     :per_replay_live,
+    :per_replay_live_ids,
     :per_replay_statistics_init,
     :per_replay_stats,
     :per_replay_save,
     :per_replay_load,
     :per_replay_synchronize,
+    :per_hindsight_options_init,
+    :per_replay_sample_hindsight,
     :per_epochs_create,
     :per_epochs_next,
     :per_epochs_free,
@@ -554,11 +587,14 @@ const function_pointers = [
     per_replay_set_gamma_pointer,
     per_replay_set_n_step_pointer,
     per_replay_live_pointer,
+    per_replay_live_ids_pointer,
     per_replay_statistics_init_pointer,
     per_replay_stats_pointer,
     per_replay_save_pointer,
     per_replay_load_pointer,
     per_replay_synchronize_pointer,
+    per_hindsight_options_init_pointer,
+    per_replay_sample_hindsight_pointer,
     per_epochs_create_pointer,
     per_epochs_next_pointer,
     per_epochs_free_pointer,

@@ -4,6 +4,7 @@ initialize(options::Ref{per_tree_options}, size) = per_tree_options_init(options
 initialize(options::Ref{per_replay_options}, size) = per_replay_options_init(options, size)
 initialize(steps::Ref{per_steps}, size) = per_steps_init(steps, size)
 initialize(options::Ref{per_sample_options}, size) = per_sample_options_init(options, size)
+initialize(options::Ref{per_hindsight_options}, size) = per_hindsight_options_init(options, size)
 initialize(batch::Ref{per_batch}, size) = per_batch_init(batch, size)
 initialize(options::Ref{per_loader_options}, size) = per_loader_options_init(options, size)
 initialize(statistics::Ref{per_replay_statistics}, size) = per_replay_statistics_init(statistics, size)
@@ -45,6 +46,7 @@ const CHOICES = (
         same_step = PER_AUTORESET_SAME_STEP,
     ),
     critics = (mean = PER_CRITICS_MEAN, max = PER_CRITICS_MAX),
+    strategy = (future = PER_GOAL_FUTURE, final = PER_GOAL_FINAL, episode = PER_GOAL_EPISODE),
     role = (
         plain = PER_ROLE_PLAIN,
         observation = PER_ROLE_OBSERVATION,

@@ -89,6 +89,31 @@ function Base.length(buffer::ReplayBuffer)
     return live[]
 end
 
+"""
+    live_ids(buffer)
+
+Ids of the live transitions: environment by environment, in order of time.
+
+```jldoctest
+julia> buffer = ReplayBuffer(20, (observation = Field(Int32),));
+
+julia> extend!(buffer; observation = 1:4, reward = 1:4, terminated = falses(4), truncated = falses(4));
+
+julia> live_ids(buffer) == [0, 1, 2]
+true
+```
+"""
+function live_ids(buffer::ReplayBuffer)
+    count = Ref{Int64}(0)
+    ids = Int64[]
+    call(pointer -> per_replay_live_ids(pointer, 0, C_NULL, count), buffer.handle)
+    while count[] > length(ids)  # again where another task added meanwhile
+        resize!(ids, count[])
+        call(pointer -> per_replay_live_ids(pointer, length(ids), ids, count), buffer.handle)
+    end
+    return resize!(ids, count[])
+end
+
 function Base.show(io::IO, buffer::ReplayBuffer)
     isopen(buffer) || return print(io, "ReplayBuffer (closed)")
     names = join((field.name for field in buffer.fields), ", ")

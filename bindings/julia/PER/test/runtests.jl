@@ -14,6 +14,7 @@ include("thrown.jl")
         "replay.jl",
         "epochs.jl",
         "sequences.jl",
+        "hindsight.jl",
         "loader.jl",
         "lifetime.jl",
         "documentation.jl",

@@ -1,0 +1,103 @@
+"""
+    Hindsight(achieved, goal, reward; strategy = :future, k = 4)
+
+Hindsight experience replay (Andrychowicz et al. 2017, arXiv:1707.01495), for `sample!(buffer, 256; hindsight)`: of
+`k + 1` transitions drawn, `k` on average get another goal, one that was reached in the same episode. Their rewards,
+n-step returns and what follows from these are formed anew; nothing in the buffer changes.
+
+- `achieved`: the field, an observation, that says which goal a state is one of
+- `goal`: the field with the goal pursued, of the same type and size. If it is an observation, the next one gets the same
+- `reward(achieved, goal)`: called once a batch with arrays whose last axis is that of `n` steps: what was achieved
+  after them, and the goals. Gives `n` rewards, or a tuple of these and of `n` flags: whether the step ends in a terminal
+  state. Without flags it does where it did. With n-step returns, all steps of a window are among the `n`; the window
+  ends at the first terminal one
+- `strategy`: which states give goals: `:future`, those after the step or later; `:final`, the episode's last;
+  `:episode`, any of it. Only of what is in the buffer, and of a running episode only what there is so far
+- `k`: goals reached for each one pursued; `Inf`: all transitions get another one
+
+Transitions that ended in a terminal state that nobody knows (`next_mask`) keep their goal. The random choices are the
+buffer's: the same seed and the same calls give the same goals.
+
+```jldoctest
+julia> buffer = ReplayBuffer(100, (observation = Field(Int32), goal = Field(Int32)); seed = 3);
+
+julia> extend!(buffer; observation = 0:7, goal = fill(-1, 8), reward = zeros(8), next_observation = 1:8,
+               terminated = falses(8), truncated = (0:7) .== 7);
+
+julia> hindsight = Hindsight(:observation, :goal, (achieved, goal) -> achieved .== goal; strategy = :final, k = Inf);
+
+julia> batch = sample!(buffer, 32; hindsight = hindsight);
+
+julia> all(batch.goal .== 8), batch.reward == (batch.next_observation .== 8)
+(true, true)
+```
+"""
+struct Hindsight{F}
+    achieved::Symbol
+    goal::Symbol
+    reward::F
+    strategy::Symbol
+    k::Float64
+end
+Hindsight(achieved, goal, reward; strategy = :future, k = 4) =
+    Hindsight(Symbol(achieved), Symbol(goal), reward, Symbol(strategy), converted(Float64, "k", k))
+
+# What the reward function of one call needs, and what it threw.
+mutable struct RewardCall
+    reward::Any
+    axes::Tuple
+    element_type::DataType
+    failure::Any  # nothing, or the exception
+end
+
+# Exceptions must not pass through C.
+function answer(context::Ptr{Cvoid}, count::Int64, achieved::Ptr{Cvoid}, goals::Ptr{Cvoid}, rewards_out::Ptr{Float32},
+                terminated_out::Ptr{UInt8})::Int32
+    call = unsafe_pointer_to_objref(context)::RewardCall
+    try
+        answer!(call, count, achieved, goals, rewards_out, terminated_out)
+        return Int32(0)
+    catch error
+        call.failure = error
+        return Int32(1)
+    end
+end
+
+function answer!(call, count, achieved, goals, rewards_out, terminated_out)
+    copied(memory) = copy(unsafe_wrap(Array, Ptr{call.element_type}(memory), (call.axes..., count)))
+    given = call.reward(copied(achieved), copied(goals))
+    rewards, terminated = given isa Tuple ? given : (given, nothing)
+    write_answer!("rewards", Float32, rewards, rewards_out, count)
+    terminated === nothing || write_answer!("flags", Bool, terminated, Ptr{Bool}(terminated_out), count)
+end
+
+function write_answer!(name, ::Type{T}, given, out, count) where {T}
+    array = numbers(T, "what reward gave as $name", given)
+    check_length("what reward gave as $name", array, count)
+    copyto!(unsafe_wrap(Array, out, count), array)
+end
+
+# Calls per_replay_sample_hindsight() and lets pass what `reward` threw.
+function sample_hindsight!(buffer, chosen, hindsight::Hindsight, count, filled)
+    achieved, goal = field_number.(Ref(buffer), ("achieved", "goal"), (hindsight.achieved, hindsight.goal))
+    field = buffer.fields[achieved + 1]
+    hindsight.k >= 0 || invalid("k is $(hindsight.k); allowed: >= 0")
+    reward_call = RewardCall(hindsight.reward, Tuple(field.axes), field.element_type, nothing)
+    function_pointer = @cfunction(answer, Int32,
+                                  (Ptr{Cvoid}, Int64, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Float32}, Ptr{UInt8}))
+    options = initial(per_hindsight_options)
+    set_field!(options, :achieved_field, achieved)
+    set_field!(options, :goal_field, goal)
+    set_field!(options, :strategy, choice(:strategy, hindsight.strategy))
+    set_field!(options, :fraction, isinf(hindsight.k) ? 1.0 : hindsight.k / (hindsight.k + 1))
+    set_field!(options, :reward, function_pointer)
+    call(buffer.handle) do pointer
+        GC.@preserve reward_call begin
+            set_field!(options, :context, pointer_from_objref(reward_call))
+            status = per_replay_sample_hindsight(pointer, chosen, options, count, filled, C_NULL)
+        end
+        reward_call.failure === nothing && return status
+        throw(reward_call.failure)
+    end
+end
+sample_hindsight!(buffer, chosen, other, count, filled) = invalid("hindsight is a $(typeof(other)), no Hindsight")

@@ -1,0 +1,133 @@
+"""Hindsight: how transitions of a batch get goals that were reached later."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from per import _arrays, _library, _options
+from per._errors import InvalidArgument
+from per._layout import Layout
+from per._library import ffi
+
+Goals = npt.NDArray[Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Hindsight:
+    """Hindsight experience replay (Andrychowicz et al. 2017, arXiv:1707.01495): `sample(256, hindsight=Hindsight(..))`.
+
+    Of k + 1 transitions drawn, k on average get another goal: one that was reached in the same episode. Their rewards,
+    n-step returns and what follows from these are formed anew; nothing in the buffer changes.
+
+    Arguments:
+        achieved: the field, an observation, that says which goal a state is one of: "observation.achieved_goal" of
+            Gymnasium's goal environments.
+        goal: the field with the goal pursued, of the same shape and dtype: "observation.desired_goal". If it is an
+            observation, next_goal gets the same.
+        reward: called once a batch with arrays achieved [n, shape], of the states after n steps, and goal [n, shape];
+            gives float32[n], or that and flags [n]: whether the step ends in a terminal state. Without flags it does
+            where it did. With n-step returns, all steps of a window are among the n; the window ends at the first
+            terminal one. The arrays are numpy's.
+        strategy: which states give goals: "future", those after the step or later; "final", the episode's last;
+            "episode", any of it. Only of what is in the buffer, and of a running episode only what there is so far.
+        k: goals reached for each one pursued; inf: all transitions get another one.
+
+    Transitions that ended in a terminal state that nobody knows (next_mask) keep their goal. The random choices are the
+    buffer's: the same seed and the same calls give the same goals.
+
+    >>> import numpy as np, per
+    >>> fields = {"observation": per.Field((), "int32"), "goal": per.Field((), "int32")}
+    >>> buffer = per.ReplayBuffer(100, fields, seed=3)
+    >>> steps = np.arange(8)
+    >>> ids = buffer.extend(observation=steps, goal=np.full(8, -1), reward=np.zeros(8), next_observation=steps + 1,
+    ...                     terminated=np.zeros(8), truncated=steps == 7)
+    >>> her = per.Hindsight("observation", "goal", lambda achieved, goal: achieved == goal, strategy="final", k=np.inf)
+    >>> batch = buffer.sample(32, hindsight=her)
+    >>> bool((batch.goal == 8).all()), bool((batch.reward == (batch.next_observation == 8)).all())
+    (True, True)
+    """
+
+    achieved: str
+    goal: str
+    reward: Callable[[Goals, Goals], object]
+    strategy: str = "future"
+    k: float = 4.0
+
+
+class Call:
+    """A call of per_replay_sample_hindsight(): its options, and what `reward` did in it."""
+
+    def __init__(self, hindsight: Hindsight, layout: Layout) -> None:
+        if not isinstance(hindsight, Hindsight):
+            raise InvalidArgument(f"hindsight is a {type(hindsight).__name__}; allowed: per.Hindsight")
+        self._reward = hindsight.reward
+        self._error: BaseException | None = None
+        self._handle = ffi.new_handle(self)
+        self.options = _library.new("per_hindsight_options")
+        for argument in ("achieved", "goal"):
+            name = getattr(hindsight, argument)
+            if name not in layout.fields:
+                allowed = ", ".join(map(repr, layout.fields))
+                raise InvalidArgument(f"hindsight.{argument} is {name!r}; allowed: {allowed}")
+            setattr(self.options, f"{argument}_field", layout.fields.index(name))
+        output = next(output for output in layout.rows if output.name == hindsight.achieved)
+        # bfloat16 as its bits where numpy does not know it.
+        self._shape, self._dtype = output.shape, _arrays.numpy_dtype(output.dtype) or np.dtype(np.uint16)
+        self.options.strategy = _options.number("per_goal_strategy", "hindsight.strategy", hindsight.strategy)
+        self.options.fraction = _fraction(hindsight.k)
+        self.options.reward = _answer
+        self.options.context = self._handle
+
+    def check(self, status: int) -> None:
+        """Raises what `reward` raised, or else the exception of the status."""
+        if self._error is not None:
+            raise self._error
+        _library.check(status)
+
+    def answer(self, count: int, achieved: Any, goals: Any, rewards_out: Any, terminated_out: Any) -> int:
+        """What the library calls; 0 is success."""
+        try:
+            given = self._reward(self._copy(count, achieved), self._copy(count, goals))
+            rewards, terminated = given if isinstance(given, tuple) else (given, None)
+            _write(rewards, "reward", ffi.buffer(rewards_out, 4 * count), np.float32)
+            if terminated is not None:
+                _write(terminated, "terminated", ffi.buffer(terminated_out, count), np.bool_)
+        except BaseException as error:  # it passes through C, and goes on in check()
+            self._error = error
+            return 1
+        return 0
+
+    def _copy(self, count: int, memory: Any) -> Goals:
+        size = count * math.prod(self._shape) * self._dtype.itemsize
+        array = np.frombuffer(ffi.buffer(memory, size), np.uint8).copy()
+        return array.view(self._dtype).reshape(count, *self._shape)
+
+
+_MEMBERS = dict(ffi.typeof("per_hindsight_options").fields)
+
+
+@ffi.callback(_MEMBERS["reward"].type.cname)  # type: ignore[untyped-decorator]
+def _answer(context: Any, count: int, achieved: Any, goals: Any, rewards_out: Any, terminated_out: Any) -> int:
+    call: Call = ffi.from_handle(context)
+    return call.answer(count, achieved, goals, rewards_out, terminated_out)
+
+
+def _fraction(k: object) -> float:
+    number = _options.real("hindsight.k", k)
+    if not number >= 0:
+        raise InvalidArgument(f"hindsight.k is {k!r}; allowed: >= 0")
+    return number / (number + 1.0) if number != math.inf else 1.0
+
+
+def _write(source: object, what: str, memory: Any, dtype: type[np.generic]) -> None:
+    array, _ = _arrays.as_array(source, f"what hindsight.reward gave as {what}")
+    out = np.frombuffer(memory, dtype)
+    if array.shape != out.shape:
+        raise InvalidArgument(f"hindsight.reward gave {what} of shape {list(array.shape)}; allowed: [{out.size}]")
+    np.copyto(out, array, casting="unsafe" if dtype is np.bool_ else "same_kind")

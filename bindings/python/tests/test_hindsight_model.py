@@ -1,0 +1,228 @@
+"""Relabelled batches after random walks, compared with the definition written out over the naive model's episodes."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+
+import naive_sequences
+import numpy as np
+import per
+import pytest
+from naive_replay import NaiveReplay, Refused
+from naive_trajectories import window_of
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tests" / "golden"))
+from make_draws import random64
+
+HINDSIGHT_NUMBERS = 2**62
+SMALL = 4  # values of a goal: some are reached
+
+
+def reward_of(achieved, goal):
+    return (achieved * np.array([1.0, 0.5]) - goal * np.array([0.25, 1.0])).sum(axis=-1).astype(np.float32)
+
+
+def fields_of(goal_role, stack):
+    return {
+        "observation": per.Field((), "float32"),
+        "achieved": per.Field(2, "int16", role="observation", stack=stack),
+        "goal": per.Field(2, "int16", role=goal_role, stack=stack if goal_role == "observation" else None),
+        "action": per.Field((), "uint8"),
+    }
+
+
+class Walk:
+    """The same random steps for the library and the model: gaps, ends of each kind, unknown finals, masks, cuts."""
+
+    def __init__(self, seed, capacity, goal_role, stack, **options):
+        self.random = np.random.default_rng(seed)
+        self.seed = seed
+        fields = fields_of(goal_role, stack)
+        self.buffer = per.ReplayBuffer(capacity, fields, seed=seed, **options)
+        self.naive = NaiveReplay(capacity, fields, seed=seed, **options)
+        self.n = self.buffer.n_envs
+        self.gives_next = options.get("store_next_observation") or self.random.random() < 0.5
+        self.at = self.observe()
+        self.relabelled = 0
+
+    def observe(self):
+        return {
+            "observation": self.random.integers(0, 1000, self.n).astype(np.float32),
+            "achieved": self.random.integers(0, SMALL, (self.n, 2)).astype(np.int16),
+            "goal": self.random.integers(0, SMALL, (self.n, 2)).astype(np.int16),
+        }
+
+    def flags(self, probability):
+        return self.random.random(self.n) < probability
+
+    def step(self):
+        following = self.observe()
+        gap = self.flags(0.05) & (not self.naive.store_next_observation)
+        terminated, truncated = self.flags(0.05), self.flags(0.05)
+        ends = terminated | truncated
+        known = ~ends | self.flags(0.7) if not self.naive.store_next_observation else np.ones(self.n, bool)
+        gives_next = self.gives_next or self.random.random() < 0.3 or bool((ends & known).any())
+        given = {
+            **self.at,
+            "observation": np.where(gap, self.at["observation"] + 0.5, self.at["observation"]).astype(np.float32),
+            "action": self.random.integers(0, 256, self.n).astype(np.uint8),
+            "reward": self.random.normal(size=self.n).astype(np.float32),
+            "terminated": terminated,
+            "truncated": truncated,
+            "mask": ~self.flags(0.1),
+            "next_mask": known,
+        }
+        if gives_next:
+            given.update({"next_" + name: following[name] for name in self.naive.observations})
+        try:
+            expected = self.naive.add(**given)
+        except Refused as refusal:
+            with pytest.raises(getattr(per, refusal.kind)):
+                self.buffer.add(**given)
+            self.buffer.clear()
+            self.naive.clear()
+        else:
+            np.testing.assert_array_equal(self.buffer.add(**given), expected)
+            for name, values in following.items():
+                mask = given["mask"].reshape(-1, *[1] * (values.ndim - 1))
+                self.at[name] = np.where(mask, values, self.at[name])
+        if self.random.random() < 0.03:
+            envs = self.random.permutation(self.n)[:1]
+            self.buffer.cut(envs)
+            self.naive.cut(envs)
+
+    # ---- what the definition says
+
+    def goals_known(self, episode):
+        """What the steps of an episode achieved, of those whose rows are there and whose next observation is known."""
+        lane = next(lane for lane in self.naive.lanes if any(episode is e for e in lane.episodes))
+        oldest = self.naive.oldest_row(lane)
+        return {
+            place: step.next_values["achieved"]
+            for place, step in enumerate(episode.transitions)
+            if step.row >= oldest and step.next_values is not None
+        }
+
+    def goal_of(self, i, step, id, strategy, fraction, n_step):
+        """The goal that place i of a batch gets, or None if it keeps its own."""
+        _, _, episode, place = self.naive.find(id)
+        if random64(self.seed, step, HINDSIGHT_NUMBERS + 2 * i) >> 11 >= fraction * 2**53:
+            return None
+        if any(s.next_values is None for s in self.asked_for(episode, place, n_step)):
+            return None
+        known = self.goals_known(episode)
+        places = sorted(known) if strategy == "episode" else [p for p in sorted(known) if p >= place]
+        if strategy == "final":
+            return known[places[-1]]
+        return known[places[random64(self.seed, step, HINDSIGHT_NUMBERS + 2 * i + 1) * len(places) >> 64]]
+
+    def asked_for(self, episode, place, n_step):
+        """The steps whose rewards are needed for what is drawn at that place."""
+        count = naive_sequences.learnable(self.naive, episode, place) if self.naive.sequence_length else 1
+        window = window_of(episode, place + count - 1, n_step)
+        return window.steps[place : window.start + window.length]
+
+    def sequence(self, id, goal, recomputes, n_step):
+        """What the batch carries for a sequence with that goal: for each step what it carries for a transition."""
+        _, _, episode, place = self.naive.find(id)
+        result = self.naive.row(id, n_step)
+        count = int(result["mask"].sum())
+        for t in range(count):
+            row = self.row(episode, place + t, goal, recomputes, n_step)
+            for name in ("reward", "discount", "n_steps", "terminated", "truncated"):
+                result[name][t] = row[name]
+        n_goals = count
+        if "goal" in self.naive.observations:
+            n_goals = len(self.asked_for(episode, place, n_step)) + 1
+        result["goal"][:n_goals] = goal
+        return result
+
+    def row(self, episode, place, goal, recomputes, n_step):
+        """What the batch carries for a transition with that goal."""
+        window = window_of(episode, place, n_step)
+        steps = window.steps[place : place + window.length]
+        rewards = [reward_of(step.next_values["achieved"], goal) for step in steps]
+        terminated = [step.terminated for step in steps]
+        if recomputes:
+            terminated = [bool((step.next_values["achieved"] == goal).all()) for step in steps]
+        length = terminated.index(True) + 1 if True in terminated else len(steps)
+        result = self.naive.transition_row(episode, place, length)
+        gamma = self.naive.gamma
+        result["reward"] = np.float32(sum(gamma**k * float(rewards[k]) for k in range(length)))
+        result["discount"] = np.float32(0 if terminated[length - 1] else gamma**length)
+        result["n_steps"] = length
+        result["terminated"] = terminated[length - 1]
+        result["truncated"] = steps[length - 1].truncated and not result["terminated"]
+        for name in ("goal", "next_goal"):
+            if name in result:
+                result[name] = np.broadcast_to(goal, result[name].shape)
+        return result
+
+    # ---- checks
+
+    def check(self):
+        if not self.naive.live():
+            return
+        strategy = str(self.random.choice(["future", "final", "episode"]))
+        k = float(self.random.choice([0, 1, 4, np.inf]))
+        fraction = 1.0 if k == np.inf else k / (k + 1)
+        recomputes = self.random.random() < 0.5
+        n_step = int(self.random.integers(1, self.naive.n_step + 1))
+        asked = []
+
+        def reward(achieved, goal):
+            assert achieved.shape == goal.shape == (len(goal), 2) and achieved.dtype == np.int16
+            asked.append(len(goal))
+            rewards = reward_of(achieved, goal)
+            return (rewards, (achieved == goal).all(axis=1)) if recomputes else rewards
+
+        hindsight = per.Hindsight("achieved", "goal", reward, strategy=strategy, k=k)
+        step = self.naive.counters["samples"]
+        batch = self.buffer.sample(24, hindsight=hindsight, n_step=n_step)
+        self.naive.count_sample(by_schedule=True)
+        n_asked = 0
+        for i, id in enumerate(batch.ids.tolist()):
+            goal = self.goal_of(i, step, id, strategy, fraction, n_step)
+            expected = self.naive.row(id, n_step)
+            if goal is not None:
+                _, _, episode, place = self.naive.find(id)
+                self.relabelled += 1
+                n_asked += len(self.asked_for(episode, place, n_step))
+                if self.naive.sequence_length:
+                    expected = self.sequence(id, goal, recomputes, n_step)
+                else:
+                    expected = self.row(episode, place, goal, recomputes, n_step)
+            for name, value in expected.items():
+                np.testing.assert_allclose(batch[name][i], value, rtol=1e-6, atol=1e-7, err_msg=f"{name} of {id}")
+        assert sum(asked) == n_asked and len(asked) <= 1
+        assert self.buffer.stats().samples == self.naive.counters["samples"]
+
+
+OPTIONS = [
+    {},
+    {"n_step": 3},
+    {"n_step": 5, "frame_stack": 3, "gamma": 0.5},
+    {"frame_stack": 2},
+    {"store_next_observation": True, "n_step": 2},
+    {"store_next_observation": True, "frame_stack": 2},
+    {"autoreset": "next_step", "n_step": 2},
+    {"autoreset": "same_step"},
+    {"prioritization": "uniform", "scheme": "independent"},
+    {"max_priority": "now", "scheme": "systematic", "beta_steps": 10},
+    {"sequence_length": 3, "burn_in": 1, "sequence_stride": 2},
+    {"sequence_length": 2, "sequence_stride": 1, "n_step": 3, "frame_stack": 2},
+    {"sequence_length": 4, "sequence_stride": 1, "store_next_observation": True, "n_step": 2},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(options) or "default")
+@pytest.mark.parametrize("goal_role, stack", [("plain", 1), ("observation", 2)])
+@pytest.mark.parametrize("n_envs, rows", [(1, 40), (3, 11)])
+def test_relabelled_batches_agree_with_the_definition(options, goal_role, stack, n_envs, rows):
+    walk = Walk(rows + n_envs, rows * n_envs, goal_role, stack, n_envs=n_envs, **options)
+    for t in range(100):
+        walk.step()
+        if t % 3 == 2:
+            walk.check()
+    assert walk.relabelled > 60

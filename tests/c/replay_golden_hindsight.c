@@ -1,0 +1,97 @@
+/*
+ * The same seed and the same calls give the same goals: those of tests/golden/hindsight.csv, which a model wrote that
+ * shares nothing with the library (make_hindsight.py says what its lines mean).
+ */
+#include "replay_check.h"
+
+enum { B = 16 };
+
+static char line[4096];
+
+static per_replay* filled(uint64_t seed, int64_t n, int64_t step) {
+    static const per_field fields[2] = {{"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, {0, 0}},
+                                        {"goal", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, {0, 0}}};
+    static const float own_goals[64] = {0};
+    float observation[64], next[64], reward[64], priorities[64];
+    uint8_t terminated[64] = {0}, truncated[64] = {0};
+    per_array given[2], next_given[2];
+    per_steps steps;
+    per_replay_options options = replay_options(60, 1);
+    per_replay* replay;
+    int64_t t;
+    options.seed = seed;
+    options.fields = fields;
+    options.n_fields = 2;
+    replay = create_replay(&options);
+    for (t = 0; t < n; ++t) {
+        observation[t] = reward[t] = (float)t;
+        next[t] = (float)t + 1;
+        priorities[t] = t == step;
+    }
+    truncated[n - 1] = 1;
+    CHECK_OK(per_steps_init(&steps, sizeof steps));
+    given[0] = array_of(observation, PER_FLOAT32);
+    given[1] = array_of(own_goals, PER_FLOAT32);
+    next_given[0] = array_of(next, PER_FLOAT32);
+    next_given[1] = array_of(NULL, PER_FLOAT32);
+    steps.length = n;
+    steps.fields = given;
+    steps.next_fields = next_given;
+    steps.reward = array_of(reward, PER_FLOAT32);
+    steps.terminated = array_of(terminated, PER_BOOL);
+    steps.truncated = array_of(truncated, PER_BOOL);
+    steps.priorities = array_of(priorities, PER_FLOAT32);
+    CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
+    return replay;
+}
+
+static int32_t no_reward(void* context, int64_t count, const void* achieved, const void* goals, float* rewards_out,
+                         uint8_t* terminated_out) {
+    (void)context, (void)achieved, (void)goals, (void)terminated_out;
+    memset(rewards_out, 0, (size_t)count * sizeof *rewards_out);
+    return 0;
+}
+
+int main(void) {
+    static const char* const strategies[3] = {"future", "final", "episode"};
+    FILE* file = fopen(PER_GOLDEN_HINDSIGHT, "r");
+    int n_lines = 0;
+    CHECK(file != NULL);
+    for (; fgets(line, sizeof line, file) != NULL; ++n_lines) {
+        const uint64_t seed = strtoull(strtok(line, ","), NULL, 10);
+        const char* const strategy = strtok(NULL, ",");
+        const int64_t n = atoi(strtok(NULL, ",")), step = atoi(strtok(NULL, ","));
+        const int64_t draws = atoi(strtok(NULL, ","));
+        const double k = atof(strtok(NULL, ","));
+        per_replay* const replay = filled(seed, n, step);
+        per_hindsight_options options;
+        per_batch batch;
+        float goals[B];
+        int64_t ids[B];
+        void* fields[2];
+        int i;
+        fields[0] = NULL;
+        fields[1] = goals;
+        CHECK(strcmp(strtok(NULL, ","), "->") == 0);
+        CHECK_OK(per_hindsight_options_init(&options, sizeof options));
+        options.achieved_field = 0;
+        options.goal_field = 1;
+        while (strcmp(strategies[options.strategy], strategy) != 0) ++options.strategy;
+        options.fraction = k / (k + 1);
+        options.reward = no_reward;
+        CHECK_OK(per_batch_init(&batch, sizeof batch));
+        batch.fields = fields;
+        batch.ids = ids;
+        for (i = 0; i < draws; ++i) CHECK_OK(per_replay_sample(replay, NULL, 5, &batch, NULL));
+        CHECK_OK(per_replay_sample_hindsight(replay, NULL, &options, B, &batch, NULL));
+        for (i = 0; i < B; ++i) {
+            const float expected = (float)atoi(strtok(NULL, ",\n"));
+            CHECK(ids[i] == step && goals[i] == (expected == -1 ? 0 : expected));
+        }
+        CHECK(strtok(NULL, ",\n") == NULL);
+        per_replay_free(replay);
+    }
+    CHECK(n_lines == 6);
+    fclose(file);
+    return 0;
+}

@@ -1,0 +1,349 @@
+/*
+ * Hindsight relabelling: which goals transitions get, what the reward function is given and what its answers make of a
+ * batch, and that a reward function that fails changes nothing.
+ */
+#include "replay_check.h"
+
+enum { PLACES = 64, ACHIEVED = 0, GOAL = 1 };
+
+/* A buffer with the fields observation, which says what is achieved, and goal: one float32 each. */
+static per_replay* create(per_replay_options options) {
+    static const per_field fields[2] = {{"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, {0, 0}},
+                                        {"goal", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, {0, 0}}};
+    options.fields = fields;
+    options.n_fields = 2;
+    return create_replay(&options);
+}
+
+/* `count` steps that are at first, first + 1, ..; their goals are -1. The last one ends as said. */
+static void add_episode(per_replay* replay, float first, int count, end how) {
+    int t;
+    for (t = 0; t < count; ++t) {
+        const float observation = first + (float)t, next = observation + 1, goal = -1, reward = 100;
+        const uint8_t terminated = t == count - 1 && how == TERMINATED, truncated = t == count - 1 && how == TRUNCATED;
+        per_array fields[2], next_fields[2];
+        per_steps steps;
+        CHECK_OK(per_steps_init(&steps, sizeof steps));
+        fields[ACHIEVED] = array_of(&observation, PER_FLOAT32);
+        fields[GOAL] = array_of(&goal, PER_FLOAT32);
+        next_fields[ACHIEVED] = array_of(&next, PER_FLOAT32);
+        next_fields[GOAL] = array_of(NULL, PER_FLOAT32);
+        steps.fields = fields;
+        steps.next_fields = next_fields;
+        steps.reward = array_of(&reward, PER_FLOAT32);
+        steps.terminated = array_of(&terminated, PER_BOOL);
+        steps.truncated = array_of(&truncated, PER_BOOL);
+        CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
+    }
+}
+
+typedef struct batch {
+    float observation[PLACES], goal[PLACES], next[PLACES], reward[PLACES], discount[PLACES], weights[PLACES];
+    int32_t n_steps[PLACES];
+    uint8_t terminated[PLACES], truncated[PLACES];
+    int64_t ids[PLACES];
+    void *fields[2], *next_fields[2];
+    per_batch arrays;
+} batch;
+
+static void fill(batch* out) {
+    memset(out, 0, sizeof *out);
+    CHECK_OK(per_batch_init(&out->arrays, sizeof out->arrays));
+    out->fields[ACHIEVED] = out->observation;
+    out->fields[GOAL] = out->goal;
+    out->next_fields[ACHIEVED] = out->next;
+    out->arrays.fields = out->fields;
+    out->arrays.next_fields = out->next_fields;
+    out->arrays.reward = out->reward;
+    out->arrays.discount = out->discount;
+    out->arrays.n_steps = out->n_steps;
+    out->arrays.terminated = out->terminated;
+    out->arrays.truncated = out->truncated;
+    out->arrays.weights = out->weights;
+    out->arrays.ids = out->ids;
+}
+
+/* What a reward function saw, and what it is to do. */
+typedef struct calls {
+    int n_calls;
+    int64_t n_steps;
+    float achieved[8 * PLACES], goals[8 * PLACES];
+    uint8_t terminated[8 * PLACES];
+    int sets_terminated;
+    int32_t answer;
+    per_replay* replay; /* that it calls, if any */
+} calls;
+
+/* 1 where the goal is reached, else minus the distance. */
+static int32_t reward(void* context, int64_t count, const void* achieved, const void* goals, float* rewards_out,
+                      uint8_t* terminated_out) {
+    calls* seen = (calls*)context;
+    const float *at = (const float*)achieved, *goal = (const float*)goals;
+    int64_t i;
+    CHECK(count > 0 && count <= 8 * PLACES);
+    ++seen->n_calls;
+    seen->n_steps = count;
+    memcpy(seen->achieved, achieved, (size_t)count * sizeof(float));
+    memcpy(seen->goals, goals, (size_t)count * sizeof(float));
+    memcpy(seen->terminated, terminated_out, (size_t)count);
+    for (i = 0; i < count; ++i) {
+        rewards_out[i] = at[i] == goal[i] ? 1 : -fabsf(at[i] - goal[i]);
+        if (seen->sets_terminated) terminated_out[i] = (uint8_t)(at[i] == goal[i] ? 255 : 0);
+    }
+    return seen->answer;
+}
+
+static per_hindsight_options hindsight_options(calls* seen, int32_t strategy, double fraction) {
+    per_hindsight_options options;
+    CHECK_OK(per_hindsight_options_init(&options, sizeof options));
+    CHECK(options.strategy == PER_GOAL_FUTURE && options.fraction == 0.8 && options.reward == NULL);
+    options.achieved_field = ACHIEVED;
+    options.goal_field = GOAL;
+    options.strategy = strategy;
+    options.fraction = fraction;
+    options.reward = reward;
+    options.context = seen;
+    memset(seen, 0, sizeof *seen);
+    return options;
+}
+
+static void goals_of_each_strategy(void) {
+    static batch out;
+    static calls seen;
+    static const int32_t strategies[3] = {PER_GOAL_FUTURE, PER_GOAL_FINAL, PER_GOAL_EPISODE};
+    per_replay* replay = create(replay_options(100, 1));
+    int s, i;
+    add_episode(replay, 0, 6, TRUNCATED);   /* achieves 1 to 6 */
+    add_episode(replay, 20, 4, TERMINATED); /* 21 to 24 */
+    add_episode(replay, 40, 5, GOES_ON);    /* 41 to 45 so far */
+    for (s = 0; s < 3; ++s) {
+        const per_hindsight_options options = hindsight_options(&seen, strategies[s], 1);
+        int earlier = 0, own = 0;
+        fill(&out);
+        CHECK_OK(per_replay_sample_hindsight(replay, NULL, &options, PLACES, &out.arrays, NULL));
+        CHECK(seen.n_calls == 1 && seen.n_steps == PLACES);
+        for (i = 0; i < PLACES; ++i) {
+            const float at = out.observation[i], goal = out.goal[i];
+            const float first = at < 20 ? 1 : at < 40 ? 21 : 41, last = at < 20 ? 6 : at < 40 ? 24 : 45;
+            CHECK(seen.achieved[i] == at + 1 && out.next[i] == at + 1 && seen.goals[i] == goal);
+            CHECK(goal >= (strategies[s] == PER_GOAL_FUTURE ? at + 1 : first) && goal <= last);
+            if (strategies[s] == PER_GOAL_FINAL) CHECK(goal == last);
+            CHECK(seen.terminated[i] == (at == 23) && out.terminated[i] == (at == 23));
+            CHECK(out.truncated[i] == (at == 5));
+            CHECK(out.reward[i] == (goal == at + 1 ? 1 : -fabsf(goal - at - 1)));
+            CHECK(out.discount[i] == (at == 23 ? 0 : 0.99f) && out.n_steps[i] == 1);
+            earlier += goal < at + 1;
+            own += goal == at + 1;
+        }
+        CHECK(own > 0 && (earlier > 0) == (strategies[s] == PER_GOAL_EPISODE));
+    }
+    per_replay_free(replay);
+}
+
+/* Three steps of a window in one call; the first one that is terminal ends it. */
+static void windows_of_several_steps(void) {
+    static batch out;
+    static calls seen;
+    per_replay_options options = replay_options(100, 1);
+    per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_FUTURE, 1);
+    per_replay* replay;
+    int i, k, sets, lengths[4] = {0, 0, 0, 0};
+    options.n_step = 3;
+    options.gamma = 0.5;
+    replay = create(options);
+    add_episode(replay, 0, 6, TRUNCATED);
+    for (sets = 0; sets < 2; ++sets) {
+        int64_t step = 0;
+        seen.sets_terminated = sets;
+        fill(&out);
+        CHECK_OK(per_replay_sample_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
+        for (i = 0; i < PLACES; ++i) {
+            const float at = out.observation[i], goal = out.goal[i];
+            const int m = at < 4 ? 3 : 6 - (int)at, to_goal = (int)(goal - at);
+            const int length = sets && to_goal < m ? to_goal : m, reaches = sets && to_goal <= m;
+            double sum = 0;
+            for (k = 0; k < m; ++k, ++step) {
+                CHECK(seen.achieved[step] == at + 1 + (float)k && seen.goals[step] == goal);
+                if (k < length)
+                    sum += pow(0.5, k) * (at + 1 + (float)k == goal ? 1 : -fabs((double)(at + 1 + (float)k - goal)));
+            }
+            CHECK(out.reward[i] == (float)sum && out.n_steps[i] == length);
+            CHECK(out.discount[i] == (reaches ? 0 : (float)pow(0.5, length)));
+            CHECK(out.next[i] == at + (float)length && out.terminated[i] == reaches);
+            CHECK(out.truncated[i] == (length == m && at >= 3 && !reaches));
+            lengths[length] += sets;
+        }
+        CHECK(seen.n_steps == step);
+    }
+    CHECK(lengths[1] > 0 && lengths[2] > 0 && lengths[3] > 0);
+    per_replay_free(replay);
+}
+
+/* With fraction 0 a batch is what per_replay_sample() gives, and nothing is asked. */
+static void none_or_some_are_relabelled(void) {
+    static batch out, plain;
+    static calls seen;
+    per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_FUTURE, 0);
+    per_replay *replay = create(replay_options(100, 1)), *twin = create(replay_options(100, 1));
+    int i, relabelled = 0;
+    add_episode(replay, 0, 20, TERMINATED);
+    add_episode(twin, 0, 20, TERMINATED);
+    fill(&out);
+    fill(&plain);
+    CHECK_OK(per_replay_sample_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
+    CHECK_OK(per_replay_sample(twin, NULL, PLACES, &plain.arrays, NULL));
+    CHECK(seen.n_calls == 0);
+    CHECK(memcmp(&out, &plain, offsetof(batch, fields)) == 0);
+    /* Which are drawn does not depend on relabelling. The chance that 64 of 64 or none are is below 1e-6 at 0.8. */
+    hindsight.fraction = 0.8;
+    fill(&out);
+    fill(&plain);
+    CHECK_OK(per_replay_sample_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
+    CHECK_OK(per_replay_sample(twin, NULL, PLACES, &plain.arrays, NULL));
+    CHECK(memcmp(out.ids, plain.ids, sizeof out.ids) == 0 &&
+          memcmp(out.weights, plain.weights, sizeof out.weights) == 0);
+    for (i = 0; i < PLACES; ++i) {
+        relabelled += out.goal[i] != -1;
+        if (out.goal[i] == -1) CHECK(out.reward[i] == 100);
+    }
+    CHECK(relabelled == seen.n_steps && relabelled > 0 && relabelled < PLACES);
+    per_replay_free(replay);
+    per_replay_free(twin);
+}
+
+static void a_reward_function_that_fails_changes_nothing(void) {
+    static batch out, expected;
+    static calls seen;
+    per_replay_options options = replay_options(100, 1);
+    per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_FUTURE, 1);
+    per_replay *replay, *twin;
+    per_replay_statistics before, after;
+    options.beta_steps = 10;
+    replay = create(options);
+    twin = create(options);
+    add_episode(replay, 0, 20, TERMINATED);
+    add_episode(twin, 0, 20, TERMINATED);
+    fill(&out);
+    fill(&expected);
+    CHECK_OK(per_replay_sample(replay, NULL, 8, &out.arrays, NULL));
+    CHECK_OK(per_replay_sample(twin, NULL, 8, &out.arrays, NULL));
+    before = stats_of(replay);
+    seen.answer = -7;
+    CHECK(per_replay_sample_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL) == PER_ERROR_CALLBACK);
+    CHECK(strstr(per_last_error(), "-7") != NULL && strcmp(per_status_name(12), "PER_ERROR_CALLBACK") == 0);
+    after = stats_of(replay);
+    CHECK(memcmp(&before, &after, sizeof before) == 0);
+    seen.answer = 0;
+    fill(&out);
+    CHECK_OK(per_replay_sample_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
+    CHECK_OK(per_replay_sample_hindsight(twin, NULL, &hindsight, PLACES, &expected.arrays, NULL));
+    CHECK(memcmp(&out, &expected, offsetof(batch, fields)) == 0);
+    per_replay_free(replay);
+    per_replay_free(twin);
+}
+
+/* Its own buffer is not locked, and what happens to it does not reach the batch. */
+static int32_t meddling_reward(void* context, int64_t count, const void* achieved, const void* goals,
+                               float* rewards_out, uint8_t* terminated_out) {
+    static batch other;
+    static calls unused;
+    calls* seen = (calls*)context;
+    per_replay* replay = seen->replay;
+    const per_hindsight_options again = hindsight_options(&unused, PER_GOAL_FINAL, 1);
+    fill(&other);
+    CHECK_OK(per_replay_sample(replay, NULL, PLACES, &other.arrays, NULL));
+    CHECK_OK(per_replay_sample_hindsight(replay, NULL, &again, PLACES, &other.arrays, NULL));
+    CHECK_OK(per_replay_set_gamma(replay, 0, NULL));
+    add_episode(replay, 50, 200, TRUNCATED); /* overwrites all */
+    CHECK_OK(per_replay_clear(replay, NULL));
+    return reward(context, count, achieved, goals, rewards_out, terminated_out);
+}
+
+static void the_reward_function_may_use_the_buffer(void) {
+    static batch out, expected;
+    static calls seen;
+    per_replay_options options = replay_options(30, 1);
+    per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_FUTURE, 0.7);
+    per_replay *replay, *twin;
+    options.n_step = 4;
+    replay = create(options);
+    twin = create(options);
+    add_episode(replay, 0, 20, TERMINATED);
+    add_episode(twin, 0, 20, TERMINATED);
+    fill(&out);
+    fill(&expected);
+    seen.sets_terminated = 1;
+    CHECK_OK(per_replay_sample_hindsight(twin, NULL, &hindsight, PLACES, &expected.arrays, NULL));
+    hindsight.reward = meddling_reward;
+    seen.replay = replay;
+    CHECK_OK(per_replay_sample_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
+    CHECK(memcmp(&out, &expected, offsetof(batch, fields)) == 0);
+    CHECK(stats_of(replay).samples == 3);
+    per_replay_free(replay);
+    per_replay_free(twin);
+}
+
+static void bad_arguments(void) {
+    static batch out;
+    static calls seen;
+    const per_hindsight_options good = hindsight_options(&seen, PER_GOAL_FUTURE, 0.5);
+    const int64_t pair = 2;
+    per_field fields[4] = {field_of("observation", PER_FLOAT32, 0, NULL), field_of("goal", PER_FLOAT32, 0, NULL),
+                           field_of("wide", PER_FLOAT32, 1, &pair), field_of("whole", PER_INT32, 0, NULL)};
+    per_replay_options options = replay_options(50, 1);
+    per_replay* replay;
+    per_hindsight_options bad;
+    options.fields = fields;
+    options.n_fields = 4;
+    replay = create_replay(&options);
+    fill(&out);
+#define REFUSED(words)                                                                                              \
+    do {                                                                                                            \
+        CHECK(per_replay_sample_hindsight(replay, NULL, &bad, 4, &out.arrays, NULL) == PER_ERROR_INVALID_ARGUMENT); \
+        if (strstr(per_last_error(), words) == NULL) fprintf(stderr, "%s\n", per_last_error());                     \
+        CHECK(strstr(per_last_error(), words) != NULL);                                                             \
+        bad = good;                                                                                                 \
+    } while (0)
+    bad = good;
+    bad.reward = NULL;
+    REFUSED("reward is NULL");
+    bad.achieved_field = -1;
+    REFUSED("achieved_field is -1: allowed are 0 .. 3");
+    bad.goal_field = 4;
+    REFUSED("goal_field is 4: allowed are 0 .. 3");
+    bad.achieved_field = 1;
+    REFUSED("achieved_field is 1 (goal): must be an observation");
+    bad.goal_field = 0;
+    REFUSED("goal_field is 0, the achieved_field: must be another one");
+    bad.goal_field = 2;
+    REFUSED("goal_field is 2 (wide): must have the dtype and shape of field 0 (observation)");
+    bad.goal_field = 3;
+    REFUSED("goal_field is 3 (whole): must have");
+    bad.strategy = 3;
+    REFUSED("strategy is 3: allowed are 0 .. 2");
+    bad.fraction = 1.5;
+    REFUSED("fraction is 1.5");
+    bad.fraction = NAN;
+    REFUSED("fraction is nan");
+    bad.reserved = 1;
+    REFUSED("reserved is 1");
+#undef REFUSED
+    CHECK(per_replay_sample_hindsight(replay, NULL, NULL, 4, &out.arrays, NULL) == PER_ERROR_INVALID_ARGUMENT);
+    CHECK(per_replay_sample_hindsight(replay, NULL, &good, 0, &out.arrays, NULL) == PER_ERROR_INVALID_ARGUMENT);
+    CHECK(per_replay_sample_hindsight(replay, NULL, &good, 4, NULL, NULL) == PER_ERROR_INVALID_ARGUMENT);
+    CHECK(per_replay_sample_hindsight(NULL, NULL, &good, 4, &out.arrays, NULL) == PER_ERROR_INVALID_ARGUMENT);
+    CHECK(per_replay_sample_hindsight(replay, NULL, &good, 4, &out.arrays, &out) == PER_ERROR_INVALID_ARGUMENT);
+    CHECK(per_replay_sample_hindsight(replay, NULL, &good, 4, &out.arrays, NULL) == PER_ERROR_EMPTY);
+    CHECK(seen.n_calls == 0 && stats_of(replay).samples == 0);
+    per_replay_free(replay);
+}
+
+int main(void) {
+    goals_of_each_strategy();
+    windows_of_several_steps();
+    none_or_some_are_relabelled();
+    a_reward_function_that_fails_changes_nothing();
+    the_reward_function_may_use_the_buffer();
+    bad_arguments();
+    return 0;
+}
