@@ -109,7 +109,6 @@ def train(name: str, seed: int, max_steps: int, alpha: float) -> Run:
     start = time.perf_counter()
     last_return, episode_return, loss = 0.0, 0.0, torch.zeros(())
     weights: list[np.ndarray] = []
-    ids: list[np.ndarray] = []
     observation, _ = env.reset(seed=seed)
     with tqdm(total=max_steps, desc=f"{name:>11}", unit="step", mininterval=0.5) as bar:
         for step in range(1, max_steps + 1):
@@ -121,7 +120,7 @@ def train(name: str, seed: int, max_steps: int, alpha: float) -> Run:
                     action = int(online(torch.from_numpy(observation)).argmax())
             next_observation, reward, terminated, truncated, _ = env.step(action)
             with replay_time():
-                row = buffer.add(
+                buffer.add(
                     observation=observation,
                     action=action,
                     reward=reward,
@@ -129,7 +128,6 @@ def train(name: str, seed: int, max_steps: int, alpha: float) -> Run:
                     truncated=truncated,
                     next_observation=next_observation,
                 )
-            ids.append(row)
             episode_return += float(reward)
             observation = next_observation
             if terminated or truncated:
@@ -165,8 +163,7 @@ def train(name: str, seed: int, max_steps: int, alpha: float) -> Run:
                     break
     run.seconds = time.perf_counter() - start
     run.replay_seconds = replay_time.seconds
-    stored = buffer.priorities(np.array(ids))
-    run.priorities = stored[stored > 0]
+    run.priorities = buffer.priorities(buffer.live_ids())
     run.weights = np.concatenate(weights) if weights else np.empty(0)
     env.close()
     evaluation_envs.close()
@@ -201,13 +198,10 @@ def draw_picture(runs: dict[str, list[Run]], path: Path) -> None:
     curves.legend(loc="lower right", frameon=False)
 
     last = runs["prioritized"][0]
-    low, high = np.log10(last.priorities.min()), np.log10(last.priorities.max())
-    priorities.hist(last.priorities, bins=np.logspace(low, high, 50), color=COLORS["prioritized"])
-    priorities.set(title="priorities of stored transitions", xscale="log", xlabel="|TD error| + epsilon")
-    weights.hist(last.weights, bins=np.linspace(0, 1, 51), color=COLORS["prioritized"])
-    weights.set(title="weights of the last 100 batches", xlabel="importance-sampling weight", xlim=(0, 1))
-    for axes in (curves, priorities, weights):
-        axes.spines[["top", "right"]].set_visible(False)
+    per.plot.priorities(last.priorities, priorities, color=COLORS["prioritized"])
+    per.plot.weights(last.weights, weights, color=COLORS["prioritized"])
+    weights.set(title="weights of the last 100 batches")
+    curves.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)

@@ -4,6 +4,7 @@ SumTree holds priorities and draws indices in proportion to them; ReplayBuffer s
 and draws batches of them with importance-sampling weights.
 """
 
+from per import plot
 from per._errors import (
     Busy,
     CallbackError,
@@ -57,4 +58,5 @@ __all__ = [
     "SumTree",
     "Unsupported",
     "library_path",
+    "plot",
 ]

@@ -1,0 +1,173 @@
+"""Pictures of a buffer: its priorities, and the age, the weights and the effective size of the batches drawn.
+
+Each function draws into `axes`, or into a new figure, and returns the axes. They need matplotlib, and no window.
+
+    history = per.plot.History(buffer)
+    for ...:
+        batch = buffer.sample(256)
+        history.record(batch)
+    history.picture().savefig("replay.png")
+"""
+
+from __future__ import annotations
+
+import collections
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from per import _arrays
+from per._errors import InvalidArgument, Unsupported
+from per.replay import ReplayBuffer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+COLOR = "#c1440e"
+SECOND_COLOR = "#4a6fa5"
+
+
+class History:
+    """What is recorded of a buffer's batches as they are drawn.
+
+    Arguments:
+        buffer: the buffer they come from.
+        batches: of so many of the last ones all weights are kept, and numbers of all of them.
+
+    >>> import numpy as np, per, per.plot
+    >>> buffer = per.ReplayBuffer(100, {"observation": per.Field()}, seed=3)
+    >>> ids = buffer.extend(observation=np.arange(10), reward=np.ones(10), terminated=np.zeros(10),
+    ...                     truncated=np.zeros(10))
+    >>> history = per.plot.History(buffer)
+    >>> history.record(buffer.sample(8))
+    >>> history.effective_sizes.tolist()
+    [1.0]
+    """
+
+    def __init__(self, buffer: ReplayBuffer, *, batches: int = 100) -> None:
+        self._buffer = buffer
+        self._weights: collections.deque[npt.NDArray[np.float32]] = collections.deque(maxlen=batches)
+        self._rows: list[tuple[float, float, float, float]] = []
+
+    def record(self, batch: Mapping[str, Any]) -> None:
+        """Records the batch that sample() has just given."""
+        stats = self._buffer.stats()
+        weights = np.array(_arrays.as_float(batch["weights"], "batch.weights"))
+        if stats.last_batch_size != weights.size:
+            raise InvalidArgument(
+                f"batch has {weights.size} transitions; allowed: the last batch drawn, of {stats.last_batch_size}"
+            )
+        self._weights.append(weights)
+        share = stats.last_effective_size / weights.size
+        self._rows.append((stats.samples, stats.last_mean_age, stats.last_max_age, share))
+
+    @property
+    def weights(self) -> npt.NDArray[np.float32]:
+        """Weights of the last batches, in one array."""
+        return np.concatenate(self._weights) if self._weights else np.zeros(0, np.float32)
+
+    @property
+    def samples(self) -> npt.NDArray[np.float64]:
+        """The number of batches drawn up to each record."""
+        return self._column(0)
+
+    @property
+    def mean_ages(self) -> npt.NDArray[np.float64]:
+        """Mean age of the transitions of each batch, in rows of the environment's lane."""
+        return self._column(1)
+
+    @property
+    def max_ages(self) -> npt.NDArray[np.float64]:
+        """Age of the oldest transition of each batch."""
+        return self._column(2)
+
+    @property
+    def effective_sizes(self) -> npt.NDArray[np.float64]:
+        """Effective size of each batch as a share of its size: (sum of w)^2 / (B sum of w^2), above 0, up to 1."""
+        return self._column(3)
+
+    def _column(self, i: int) -> npt.NDArray[np.float64]:
+        return np.array([row[i] for row in self._rows])
+
+    def picture(self) -> Any:
+        """A matplotlib figure with all four pictures."""
+        figure = _figure(figsize=(9, 6), layout="constrained")
+        (upper_left, upper_right), (lower_left, lower_right) = figure.subplots(2, 2)
+        priorities(self._buffer, upper_left)
+        weights(self, upper_right)
+        age(self, lower_left)
+        effective_size(self, lower_right)
+        return figure
+
+
+def priorities(source: ReplayBuffer | npt.ArrayLike, axes: Any = None, **style: Any) -> Any:
+    """A histogram of priorities, on a logarithmic axis.
+
+    Arguments:
+        source: a buffer, of whose live transitions they are, or the priorities themselves, >= 0. Those that are 0 have
+            no place on the axis; the title counts them.
+        axes: matplotlib axes; None: new ones.
+        style: what Axes.hist() takes.
+    """
+    if isinstance(source, ReplayBuffer):
+        source = source.priorities(source.live_ids())
+    values = np.asarray(source, np.float64)
+    positive = values[values > 0]
+    axes = _axes(axes)
+    if positive.size:
+        low, high = positive.min(), positive.max()
+        if high / low < 1.01:  # all are alike
+            low, high = low / 10, high * 10
+        axes.hist(positive, **{"bins": np.geomspace(low, high, 51), "color": COLOR, **style})
+    zeros = f" ({values.size - positive.size} of {values.size} are 0)" if positive.size < values.size else ""
+    axes.set(title=f"priorities of stored transitions{zeros}", xscale="log", xlabel="|TD error| + epsilon")
+    return axes
+
+
+def weights(source: History | npt.ArrayLike, axes: Any = None, **style: Any) -> Any:
+    """A histogram of importance-sampling weights: those of the last batches of a history, or an array of them."""
+    title = "importance-sampling weights"
+    if isinstance(source, History):
+        title = f"weights of the last {len(source._weights)} batches"
+        source = source.weights
+    values = np.asarray(source, np.float64)
+    axes = _axes(axes)
+    end = max(1.0, float(values.max(initial=1.0)))  # above 1 where they are not normalised
+    axes.hist(values, **{"bins": np.linspace(0, end, 51), "color": COLOR, **style})
+    axes.set(title=title, xlabel="importance-sampling weight", xlim=(0, end))
+    return axes
+
+
+def age(history: History, axes: Any = None) -> Any:
+    """How old the transitions of each batch were: on average, and the oldest."""
+    axes = _axes(axes)
+    axes.fill_between(history.samples, history.max_ages, color=SECOND_COLOR, alpha=0.25, linewidth=0, label="oldest")
+    axes.plot(history.samples, history.mean_ages, color=COLOR, label="mean")
+    axes.set(title="age of sampled transitions", xlabel="batches drawn", ylabel="rows added since")
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="upper left", frameon=False)
+    return axes
+
+
+def effective_size(history: History, axes: Any = None) -> Any:
+    """Effective size of each batch as a share of its size: (sum of w)^2 / (B sum of w^2)."""
+    axes = _axes(axes)
+    axes.plot(history.samples, history.effective_sizes, color=COLOR)
+    axes.set(title="effective size of a batch", xlabel="batches drawn", ylabel="share of its size", ylim=(0, 1.05))
+    return axes
+
+
+def _axes(axes: Any) -> Any:
+    axes = _figure(figsize=(5, 3.6), layout="constrained").subplots() if axes is None else axes
+    axes.spines[["top", "right"]].set_visible(False)
+    return axes
+
+
+def _figure(**options: Any) -> Any:
+    try:
+        figure = importlib.import_module("matplotlib.figure")
+    except ImportError as error:
+        raise Unsupported(f"per.plot needs matplotlib, which cannot be imported: {error}") from error
+    return figure.Figure(**options)
