@@ -18,6 +18,7 @@ AGENTS = ("torch", "gymnasium")
 SHORT_MODES = {
     "cartpole_dqn": (AGENTS, "600/600", "prioritized: solved 0 of 1"),
     "cartpole_ppo": (AGENTS, "3/3", "greedy return"),
+    "cartpole_r2d2": (AGENTS, "200/200", "not solved"),
     "pendulum_sac": (AGENTS, "600/600", "not solved"),
     "catch_rainbow": (AGENTS, "1600/1600", r"2,000 rows of 7,0\d\d bytes, 14 MB; 56,4\d\d bytes and 113 MB"),
     "bit_flipping_her": (("torch",), "300/300", r"with hindsight: +\d+% of goals reached"),
