@@ -12,7 +12,7 @@ per_array array(const void* data, per_dtype dtype) {
 
 }  // namespace
 
-LibperReplay::LibperReplay(const RowKind& kind, int64_t capacity)
+LibperReplay::LibperReplay(const RowKind& kind, int64_t capacity, int32_t gather_threads)
     : kind_(kind),
       field_arrays_(kind.fields.size()),
       next_field_arrays_(kind.fields.size()),
@@ -36,6 +36,7 @@ LibperReplay::LibperReplay(const RowKind& kind, int64_t capacity)
     options.n_step = kind_.n_step;
     options.frame_stack = kind_.stack;
     options.gamma = row_gamma;
+    options.gather_threads = gather_threads;
     options.beta = static_cast<double>(weights_beta);
     per_replay* replay = nullptr;
     expect_ok(per_replay_create(&options, &replay));

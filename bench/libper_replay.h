@@ -14,7 +14,7 @@ namespace bench {
 /* A per_replay of one environment that holds the rows of row.h. */
 class LibperReplay {
  public:
-    LibperReplay(const RowKind& kind, int64_t capacity);
+    LibperReplay(const RowKind& kind, int64_t capacity, int32_t gather_threads = 1);
 
     int64_t next_step() const { return next_step_; }
 

@@ -76,9 +76,8 @@ void check_mean_priority(ReplayStage& stage, double exponent, int64_t batch, Dra
 
 // -------------------------------------------------------------------------------------------------------- gather
 
-Variant libper_gather(ReplayStage& stage, int64_t batch) {
+Variant libper_gather(const char* name, ReplayStage& stage, LibperReplay& replay, int64_t batch) {
     auto rows = std::make_shared<Rows>(stage.kind(), batch);
-    LibperReplay& replay = stage.libper();
     const auto run = [=, &replay] { replay.sample_rows(*rows); };
     const auto verify = [=, &stage, &replay] {
         const auto draw_ids = [&]() -> const std::vector<int64_t>& {
@@ -90,7 +89,7 @@ Variant libper_gather(ReplayStage& stage, int64_t batch) {
         check_replay_weights(replay, rows->ids, rows->weights);
         check_mean_priority(stage, replay.alpha(), batch, draw_ids);
     };
-    return Variant{"libper", [] {}, run, verify};
+    return Variant{name, [] {}, run, verify};
 }
 
 Variant plain_gather(ReplayStage& stage, int64_t batch) {
@@ -246,12 +245,22 @@ Variant uniform_floor(ReplayStage& stage, int64_t batch) {
 
 ReplayStage::ReplayStage(const std::string& case_name, int64_t capacity)
     : kind_(kind_of(case_name)), capacity_(capacity), libper_(kind_, capacity) {
-    // Past the end of the ring, so that the oldest rows have been overwritten.
-    fill(capacity + capacity / 3, [this](const Steps& steps) {
-        const std::vector<float> priorities = random_priorities(random_, steps.length());
+    fill(libper_);
+}
+
+/* Past the end of the ring, so that the oldest rows have been overwritten. */
+void ReplayStage::fill(LibperReplay& replay) {
+    Xoshiro random(10);
+    fill(capacity_ + capacity_ / 3, [&](const Steps& steps) {
+        const std::vector<float> priorities = random_priorities(random, steps.length());
         std::vector<int64_t> ids(static_cast<size_t>(steps.length()));
-        libper_.add(steps, priorities.data(), ids.data());
+        replay.add(steps, priorities.data(), ids.data());
     });
+}
+
+LibperReplay& ReplayStage::libper_of_two_threads() {
+    if (!libper_of_two_threads_) fill(libper_of_two_threads_.emplace(kind_, capacity_, 2));
+    return *libper_of_two_threads_;
 }
 
 template <class Add>
@@ -326,7 +335,10 @@ std::vector<Variant> replay_case(const std::string& case_name, ReplayStage& stag
         variants.push_back(ids_variant("libper_proportional", stage, batch, PER_PROPORTIONAL));
         variants.push_back(uniform_floor(stage, batch));
     } else {
-        variants.push_back(libper_gather(stage, batch));
+        variants.push_back(libper_gather("libper", stage, stage.libper(), batch));
+        // Rows of a few bytes make no batch that is large enough.
+        if (case_name.starts_with("gather_"))
+            variants.push_back(libper_gather("libper_two_threads", stage, stage.libper_of_two_threads(), batch));
         if (stage.kind().n_step == 1 && stage.kind().stack == 1) variants.push_back(plain_gather(stage, batch));
         variants.push_back(gather_floor(stage, batch));
         variants.push_back(gather_memcpy(stage, batch));

@@ -22,6 +22,7 @@ class ReplayStage {
     const RowKind& kind() const { return kind_; }
     int64_t capacity() const { return capacity_; }
     LibperReplay& libper() { return libper_; }
+    LibperReplay& libper_of_two_threads(); /* the same rows, copied by two threads */
     PlainReplay& plain();
 
     /* Slots of the plain replay in the order of stratified draws, whose stacks and windows lie around them in the ring. */
@@ -35,11 +36,13 @@ class ReplayStage {
  private:
     template <class Add>
     void fill(int64_t steps, Add add);
+    void fill(LibperReplay& replay);
 
     RowKind kind_;
     int64_t capacity_;
     Xoshiro random_{9};
     LibperReplay libper_;
+    std::optional<LibperReplay> libper_of_two_threads_;
     std::optional<PlainReplay> plain_;
 };
 

@@ -380,6 +380,10 @@ typedef struct per_replay_options {
     int32_t device;                 /* a per_device; _init: PER_CPU */
     int32_t device_index;           /* which CUDA device; 0 for PER_CPU; _init: 0 */
     int32_t critics;                /* a per_critics; _init: PER_CRITICS_MEAN */
+    int32_t gather_threads;         /* threads that copy a batch of 1 MiB or more, the caller's among them; the others
+                                       start with the first such batch; a batch of sequences is copied by one; PER_CPU
+                                       only; 0 .. 64, 0 being 1; _init: 1 */
+    int32_t reserved;               /* 0 */
 } per_replay_options;
 
 /* As per_tree_options_init(). */

@@ -44,6 +44,8 @@ void check_choices(const per_replay_options& options) {
     check_range("device", options.device, PER_CPU, PER_CUDA);
     check_range("device_index", options.device_index, 0, options.device == PER_CPU ? 0 : INT32_MAX);
     check_range("critics", options.critics, PER_CRITICS_MEAN, PER_CRITICS_MAX);
+    check_range("gather_threads", options.gather_threads, 0, 64);
+    check_range("reserved", options.reserved, 0, 0);
 }
 
 int64_t rows_of(const per_replay_options& options) {
@@ -84,6 +86,8 @@ const per_replay_options default_replay_options = {
     .device = PER_CPU,
     .device_index = 0,
     .critics = PER_CRITICS_MEAN,
+    .gather_threads = 1,
+    .reserved = 0,
 };
 
 const per_steps default_steps = {

@@ -69,12 +69,14 @@ void Gather::add_copy(int64_t field, std::byte* out, int64_t stack, bool is_next
     const int64_t last = std::min(bytes, n_lines * line_bytes) - 1;
     copies_.push_back({state_.rows.field(field), state_.rows.next_field(field), out, bytes, stack, is_next, n_lines,
                        last, move_of(bytes)});
+    row_bytes_ += stack * bytes;
 }
 
 void Gather::prepare(const per_batch& batch, bool single_frames) {
     copies_.clear();
     stack_ = 1;
     wants_next_ = false;
+    row_bytes_ = 0;
     for (int64_t i = 0; i < state_.fields.count(); ++i) {
         const Field& field = state_.fields[i];
         const int64_t stack = single_frames ? 1 : field.stack;

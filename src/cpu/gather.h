@@ -30,6 +30,7 @@ class Gather {
     void prepare(const per_batch& batch, bool single_frames);
 
     bool wants_next() const { return wants_next_; }
+    int64_t row_bytes() const { return row_bytes_; }  // of a row of the batch
     // The longest stack among the arrays.
     int64_t stack() const { return stack_; }
 
@@ -60,6 +61,7 @@ class Gather {
     std::vector<Copy> copies_;
     int64_t stack_ = 1;
     bool wants_next_ = false;
+    int64_t row_bytes_ = 0;
 };
 
 // Rows between a call of prefetch() and that of copy().

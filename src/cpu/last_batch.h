@@ -18,6 +18,10 @@ struct BatchAges {
         sum += age;
         largest = std::max(largest, age);
     }
+    void add(const BatchAges& other) {
+        sum += other.sum;
+        largest = std::max(largest, other.largest);
+    }
 };
 
 struct BatchFigures {

@@ -16,6 +16,7 @@ CpuReplayBackend::CpuReplayBackend(const per_replay_options& options, const Fiel
       gather_(state_),
       has_sequences_(options.sequence_length > 0),
       sequence_gather_(state_),
+      threads_(std::max(options.gather_threads, 1)),
       gamma_(options.gamma),
       epsilon_(options.epsilon),
       sequence_eta_(options.sequence_eta),
@@ -23,6 +24,7 @@ CpuReplayBackend::CpuReplayBackend(const per_replay_options& options, const Fiel
       skips_invalid_(options.on_invalid == PER_INVALID_SKIP),
       seed_(options.seed),
       beta_{options.beta, options.beta_final, options.beta_steps},
+      part_ages_(static_cast<size_t>(threads_.count())),
       given_(static_cast<size_t>(fields.count())) {}
 
 void CpuReplayBackend::add(const ReplaySteps& steps, int64_t* ids_out, void*) {
@@ -68,23 +70,21 @@ void CpuReplayBackend::prefetch_row(int64_t slot, const per_batch& batch) const 
     if (batch.priorities != nullptr) state_.priorities.prefetch(slot);
 }
 
-// A pipeline: a row's flags and reward are fetched; some rows later its window is formed and its frames are fetched; and
-// some rows later these are copied.
-void CpuReplayBackend::write_rows(int64_t n_step, const std::vector<int64_t>& slots, const per_batch& batch) {
+// A pipeline: a row's flags and reward are fetched; some rows later its window is formed and its frames are fetched;
+// and some rows later these are copied.
+BatchAges CpuReplayBackend::write_some_rows(int64_t n_step, const int64_t* slots, int64_t first, int64_t end,
+                                            const per_batch& batch) const {
     constexpr int64_t distance = 32;
     const Ring& ring = state_.ring();
-    const int64_t n = static_cast<int64_t>(slots.size());
-    const auto slot_of = [&](int64_t i) { return slots[static_cast<size_t>(i)]; };
-    gather_.prepare(batch, false);
-    ages_ = {};
+    BatchAges ages;
     GatherRow rows[gather_distance];
-    for (int64_t i = 0; i < std::min(distance, n); ++i) prefetch_row(slot_of(i), batch);
-    for (int64_t i = 0; i < n + gather_distance; ++i) {
-        if (i + distance < n) prefetch_row(slot_of(i + distance), batch);
-        GatherRow& row = rows[i % gather_distance];
-        if (i >= gather_distance) gather_.copy(i - gather_distance, row);
-        if (i >= n) continue;
-        const int64_t slot = slot_of(i);
+    for (int64_t i = first; i < std::min(first + distance, end); ++i) prefetch_row(slots[i], batch);
+    for (int64_t i = first; i < end + gather_distance; ++i) {
+        if (i + distance < end) prefetch_row(slots[i + distance], batch);
+        GatherRow& row = rows[(i - first) % gather_distance];
+        if (i >= first + gather_distance) gather_.copy(i - gather_distance, row);
+        if (i >= end) continue;
+        const int64_t slot = slots[i];
         const int64_t env = ring.env_of_slot(slot);
         const Return window = return_of(env, slot, n_step);
         row = gather_row(env, slot, window);
@@ -92,9 +92,25 @@ void CpuReplayBackend::write_rows(int64_t n_step, const std::vector<int64_t>& sl
         write_row(i, slot, window, batch);
         const int64_t head = state_.lane(env).head;
         const int64_t k = ring.row_of_slot(env, slot, head);
-        ages_.add(head - 1 - k);
+        ages.add(head - 1 - k);
         if (batch.ids != nullptr) batch.ids[i] = ring.id(env, k);
     }
+    return ages;
+}
+
+void CpuReplayBackend::write_rows(int64_t n_step, const std::vector<int64_t>& slots, const per_batch& batch) {
+    // Below this, waking a thread takes a good part of what it saves.
+    constexpr int64_t least_bytes_of_part = int64_t{1} << 19;
+    gather_.prepare(batch, false);
+    const int64_t n = static_cast<int64_t>(slots.size());
+    const int64_t most_parts = std::max<int64_t>(1, std::min(threads_.count(), n));
+    const int64_t n_parts = std::clamp<int64_t>(n * gather_.row_bytes() / least_bytes_of_part, 1, most_parts);
+    threads_.run(n_parts, [&](int64_t part) {
+        part_ages_[static_cast<size_t>(part)] =
+            write_some_rows(n_step, slots.data(), n * part / n_parts, n * (part + 1) / n_parts, batch);
+    });
+    ages_ = {};
+    for (int64_t part = 0; part < n_parts; ++part) ages_.add(part_ages_[static_cast<size_t>(part)]);
 }
 
 void CpuReplayBackend::sample(const ReplaySample& sample, void*) {

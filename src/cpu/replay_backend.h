@@ -13,6 +13,7 @@
 #include "cpu/replay_state.h"
 #include "cpu/sequence_gather.h"
 #include "cpu/step_writer.h"
+#include "cpu/worker_threads.h"
 #include "fields.h"
 #include "n_step.h"
 #include "relabelling.h"
@@ -89,6 +90,8 @@ class CpuReplayBackend : public ReplayBackend {
     void write_live(int64_t n_step, const std::vector<int64_t>& slots, const per_batch& batch);
     void write_rows(int64_t n_step, const std::vector<int64_t>& slots, const per_batch& batch);
     static void write_return(int64_t i, const Return& window, const per_batch& batch);
+    BatchAges write_some_rows(int64_t n_step, const int64_t* slots, int64_t first, int64_t end,
+                              const per_batch& batch) const;
     void write_row(int64_t i, int64_t slot, const Return& window, const per_batch& batch) const;
 
     const std::byte* next_frame(int64_t field, int64_t env, int64_t slot) const;
@@ -105,6 +108,7 @@ class CpuReplayBackend : public ReplayBackend {
     Gather gather_;
     const bool has_sequences_;
     SequenceGather sequence_gather_;
+    WorkerThreads threads_;
     double gamma_;
     double epsilon_;
     double sequence_eta_;
@@ -120,6 +124,7 @@ class CpuReplayBackend : public ReplayBackend {
     // Kept from call to call.
     BatchAges ages_;                     // of the rows that write_live() wrote
     std::vector<GatherRow> inner_rows_;  // see relabel_row()
+    std::vector<BatchAges> part_ages_;
     std::vector<GivenValues> given_;
     std::vector<int64_t> slots_;
     std::vector<float> given_priorities_;

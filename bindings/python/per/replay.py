@@ -63,6 +63,8 @@ class ReplayBuffer:
         store_next_observation: keep next observations in arrays of their own, for rows in no order of time.
         overwrite: False makes a full lane an error (Full).
         critics: what the TD errors of several critics make together, the "mean" or the "max" of their absolute values.
+        gather_threads: threads on which a batch of 1 MiB or more is copied, the caller's among them; on the CPU,
+            and not for sequences.
         device: "cpu", "cuda", "cuda:1".
         arrays: of the batches: "numpy" (the default on the CPU), "torch" (the default on CUDA), "jax", "cupy".
         seed: of the draws. The same seed and the same calls give the same ids, from every language.
@@ -118,6 +120,7 @@ class ReplayBuffer:
         store_next_observation: bool = False,
         overwrite: bool = True,
         critics: str = "mean",
+        gather_threads: int = 1,
         device: str = "cpu",
         arrays: str | None = None,
         seed: int = 0,

@@ -53,6 +53,7 @@ def test_every_option_of_the_header_is_an_argument():
         "struct_size",
         "n_fields",
         "device_index",
+        "reserved",
     }
     assert {name for name, _ in ffi.typeof("per_replay_options").fields} <= known
     sampled = set(inspect.signature(per.ReplayBuffer.sample).parameters) | {"struct_size", "reserved"}
@@ -75,6 +76,7 @@ def test_options_reach_the_library_as_given():
         "autoreset": "next_step",
         "overwrite": False,
         "critics": "max",
+        "gather_threads": 2,
         "seed": 2**64 - 1,
     }
     buffer = per.ReplayBuffer(10, FIELDS, **given)

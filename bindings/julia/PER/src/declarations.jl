@@ -142,8 +142,10 @@ struct per_replay_options
     device::Int32
     device_index::Int32
     critics::Int32
+    gather_threads::Int32
+    reserved::Int32
 end
-const per_replay_options_layout = (size = 200, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 156, 160, 164, 168, 172, 176, 180, 184, 188, 192, 196,))
+const per_replay_options_layout = (size = 208, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 156, 160, 164, 168, 172, 176, 180, 184, 188, 192, 196, 200, 204,))
 
 struct per_array
     data::Ptr{Cvoid}

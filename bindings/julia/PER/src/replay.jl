@@ -10,7 +10,7 @@ p_k^alpha` (section 3.3, equation 1) and importance-sampling weights.
 - `options`: those of `per_replay_options` in `per.h`, which also has their defaults: `n_envs`, `n_step`, `gamma`,
   `frame_stack`, `sequence_length`, `burn_in`, `sequence_stride`, `sequence_eta`, `alpha`, `beta`, `beta_final`,
   `beta_steps`, `epsilon`, `uniform_fraction`, `seed`,
-  `store_next_observation`, `overwrite`, and the choices
+  `store_next_observation`, `overwrite`, `gather_threads`, and the choices
   `scheme` (`:stratified`, `:independent`, `:systematic`, `:without_replacement`),
   `prioritization` (`:proportional`, `:rank`, `:uniform`), `normalize_weights` (`:batch_max`, `:buffer_max`, `:none`),
   `max_priority` (`:ever`, `:now`), `on_invalid` (`:error`, `:skip`), `on_gap` (`:cut`, `:error`),

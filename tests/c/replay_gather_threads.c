@@ -1,0 +1,127 @@
+/*
+ * A large batch copied by several threads is the batch that one thread copies, byte for byte; also when the batch size
+ * changes, and in a child of fork(), where the threads that were there before are not.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "replay_check.h"
+
+enum { ROWS = 256, PIXELS = 3000, LARGEST = 700, ENVS = 2 };
+
+typedef struct frames {
+    uint8_t images[LARGEST * PIXELS];
+    uint8_t next[LARGEST * PIXELS];
+    float rewards[LARGEST];
+    int64_t ids[LARGEST];
+    per_batch batch;
+    void* fields[1];
+    void* next_fields[1];
+} frames;
+
+static frames expected, found;
+
+static void point_to(frames* rows) {
+    memset(rows->images, 0, sizeof rows->images);
+    memset(rows->next, 0, sizeof rows->next);
+    CHECK_OK(per_batch_init(&rows->batch, sizeof rows->batch));
+    rows->fields[0] = rows->images;
+    rows->next_fields[0] = rows->next;
+    rows->batch.fields = rows->fields;
+    rows->batch.next_fields = rows->next_fields;
+    rows->batch.reward = rows->rewards;
+    rows->batch.ids = rows->ids;
+}
+
+/* Pixel p of environment e at step t is e + 7 t + p. */
+static void add_steps(per_replay* replay, int n) {
+    static uint8_t images[ENVS * PIXELS], next[ENVS * PIXELS];
+    const uint8_t no_flags[ENVS] = {0};
+    per_array image = array_of(images, PER_UINT8), after = array_of(next, PER_UINT8);
+    float rewards[ENVS];
+    int t, e, p;
+    for (t = 0; t < n; ++t) {
+        per_steps steps;
+        for (e = 0; e < ENVS; ++e) {
+            rewards[e] = (float)(t * ENVS + e);
+            for (p = 0; p < PIXELS; ++p) {
+                images[e * PIXELS + p] = (uint8_t)(e + 7 * t + p);
+                next[e * PIXELS + p] = (uint8_t)(e + 7 * (t + 1) + p);
+            }
+        }
+        CHECK_OK(per_steps_init(&steps, sizeof steps));
+        steps.fields = &image;
+        steps.next_fields = &after;
+        steps.reward = array_of(rewards, PER_FLOAT32);
+        steps.terminated = array_of(no_flags, PER_BOOL);
+        steps.truncated = array_of(no_flags, PER_BOOL);
+        CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
+    }
+}
+
+static per_replay* filled(int32_t gather_threads) {
+    static const int64_t shape[1] = {PIXELS};
+    per_field field = field_of("observation", PER_UINT8, 1, shape);
+    per_replay_options options = replay_options(ROWS, ENVS);
+    per_replay* replay;
+    options.fields = &field;
+    options.gather_threads = gather_threads;
+    options.seed = 5;
+    replay = create_replay(&options);
+    add_steps(replay, ROWS);
+    return replay;
+}
+
+static void compare(per_replay* one, per_replay* several, int64_t batch_size) {
+    per_replay_statistics a, b;
+    int i;
+    point_to(&expected);
+    point_to(&found);
+    CHECK_OK(per_replay_sample(one, NULL, batch_size, &expected.batch, NULL));
+    CHECK_OK(per_replay_sample(several, NULL, batch_size, &found.batch, NULL));
+    CHECK(memcmp(expected.images, found.images, sizeof found.images) == 0);
+    CHECK(memcmp(expected.next, found.next, sizeof found.next) == 0);
+    CHECK(memcmp(expected.rewards, found.rewards, sizeof found.rewards) == 0);
+    CHECK(memcmp(expected.ids, found.ids, sizeof found.ids) == 0);
+    for (i = 0; i < batch_size; ++i) {
+        const int64_t t = found.ids[i] / ENVS, e = found.ids[i] % ENVS;
+        CHECK(found.rewards[i] == (float)found.ids[i]);
+        CHECK(found.images[i * PIXELS + PIXELS - 1] == (uint8_t)(e + 7 * t + PIXELS - 1));
+        CHECK(found.next[i * PIXELS] == (uint8_t)(e + 7 * (t + 1)));
+    }
+    a = stats_of(one);
+    b = stats_of(several);
+    CHECK(a.last_mean_age == b.last_mean_age && a.last_max_age == b.last_max_age);
+}
+
+static void compare_in_child(per_replay* one, per_replay* several) {
+#ifndef SANITIZED /* ThreadSanitizer knows no threads of a child of fork() */
+    int status;
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        alarm(20); /* waiting for a thread that is not there ends the child, and the test */
+        compare(one, several, LARGEST);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+#endif
+    compare(one, several, LARGEST);
+}
+
+int main(void) {
+    static const int64_t sizes[] = {1, 100, 175, 400, LARGEST, 3};
+    const int32_t threads[] = {0, 2, 5};
+    size_t i, k;
+    for (k = 0; k < 3; ++k) {
+        per_replay* const one = filled(1);
+        per_replay* const several = filled(threads[k]);
+        for (i = 0; i < sizeof sizes / sizeof *sizes; ++i) compare(one, several, sizes[i]);
+        compare_in_child(one, several);
+        per_replay_free(several);
+        per_replay_free(one);
+    }
+    return 0;
+}
