@@ -8,11 +8,13 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "cpu/sum_tree.h"
 #include "priority.h"
 #include "random.h"
+#include "td_error.h"
 
 namespace per::cpu {
 namespace {
@@ -195,6 +197,46 @@ TEST_P(EachVariant, weights_are_those_of_importance_weight) {
             for (int64_t i = 0; i < n; ++i)
                 ASSERT_EQ(weights[i], importance_weight(smallest, static_cast<double>(masses[i]), beta));
         }
+    }
+}
+
+TEST_P(EachVariant, weights_of_shares_are_those_of_importance_weight) {
+    for (const int64_t n : {1, 3, 8, 17, 100}) {
+        std::vector<double> shares(static_cast<std::size_t>(n));
+        for (double& share : shares) share = std::ldexp(static_cast<double>(numbers_() >> 12 | 1), -60);
+        EXPECT_EQ(kernels_->power.smallest(n, shares.data()), *std::min_element(shares.begin(), shares.end()));
+        std::vector<float> weights(shares.size());
+        for (const double reference : {shares[0], 0x1p-70, 3.0}) {
+            kernels_->power.weigh_shares(n, shares.data(), reference, 0.7, weights.data());
+            for (std::size_t i = 0; i < shares.size(); ++i)
+                ASSERT_EQ(weights[i], importance_weight(reference, shares[i], 0.7));
+        }
+    }
+}
+
+TEST_P(EachVariant, priorities_are_those_of_td_error_priority) {
+    std::vector<float> errors = {0.0f, -0.0f, 1.0f, -1.0f, FLT_MAX, -FLT_MAX, FLT_TRUE_MIN, -FLT_MIN, 1e-6f};
+    while (errors.size() < 100) errors.push_back(std::ldexp(static_cast<float>(numbers_() >> 40), -30));
+    for (std::size_t i = 9; i < errors.size(); i += 2) errors[i] = -errors[i];
+    std::vector<float> priorities(errors.size());
+    for (const double epsilon : {0.0, 1e-6, 0.25, 1e32}) {
+        kernels_->power.from_td_errors(static_cast<int64_t>(errors.size()), errors.data(), epsilon, priorities.data());
+        for (std::size_t i = 0; i < errors.size(); ++i)
+            ASSERT_EQ(priorities[i], td_error_priority(&errors[i], 1, 1, PER_CRITICS_MEAN, epsilon)) << errors[i];
+    }
+}
+
+TEST_P(EachVariant, one_value_that_is_no_priority_is_found_wherever_it_is) {
+    for (const int64_t n : {1, 7, 8, 9, 33}) {
+        std::vector<float> priorities(static_cast<std::size_t>(n), 1.0f);
+        priorities[0] = FLT_MAX;
+        EXPECT_TRUE(kernels_->power.are_priorities(n, priorities.data()));
+        for (float& priority : priorities)
+            for (const float bad : {-1.0f, -FLT_TRUE_MIN, INFINITY, -INFINITY, NAN, 0.0f}) {
+                const float before = std::exchange(priority, bad);
+                EXPECT_EQ(kernels_->power.are_priorities(n, priorities.data()), bad == 0.0f) << bad;
+                priority = before;
+            }
     }
 }
 
