@@ -18,6 +18,8 @@ class LiveSet {
     // For contains() a little later.
     void prefetch(int64_t slot) const { __builtin_prefetch(&words_[slot / 64]); }
     bool contains(int64_t slot) const { return words_[slot / 64] >> (slot % 64) & 1; }
+    // The bits of 64 slots from a multiple of 64 on.
+    uint64_t word(int64_t slot) const { return words_[slot / 64]; }
 
     // Of slots first .. first + n - 1; both return how many that changed.
     int64_t insert(int64_t first, int64_t n = 1);

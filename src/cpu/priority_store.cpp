@@ -55,9 +55,24 @@ void PriorityStore::compute_leaves(int64_t n, const int64_t* slots, float* leave
         if (!live_.contains(slots[i])) leaves_out[i] = 0.0f;
 }
 
+// priority() of slots side by side: most of them are live, or none.
+void PriorityStore::read_run(int64_t first, int64_t n, float* priorities_out) const {
+    for (int64_t i = 0; i < n;) {
+        const int64_t slot = first + i;
+        const int64_t in_word = std::min(64 - slot % 64, n - i);
+        const uint64_t live = live_.word(slot) >> (slot % 64);
+        const uint64_t all = ~uint64_t{0} >> (64 - in_word);
+        if ((live & all) == all)
+            std::copy_n(priorities_ + slot, in_word, priorities_out + i);
+        else
+            for (int64_t k = 0; k < in_word; ++k) priorities_out[i + k] = live >> k & 1 ? priorities_[slot + k] : 0.0f;
+        i += in_word;
+    }
+}
+
 // compute_leaves() of slots side by side. Rows that were given no priority share one; its power is computed once.
 void PriorityStore::compute_run(int64_t first, int64_t n, float* leaves_out) const {
-    for (int64_t i = 0; i < n; ++i) leaves_out[i] = priority(first + i);
+    read_run(first, n, leaves_out);
     const float largest = tree_.kernels().update.largest(n, leaves_out);
     bool is_shared = true;
     for (int64_t i = 0; i < n; ++i) is_shared &= (leaves_out[i] == largest) | (leaves_out[i] == 0.0f);

@@ -107,6 +107,7 @@ class PriorityStore {
     void commit_leaves();
     void commit_run();
     void compute_leaves(int64_t n, const int64_t* slots, float* leaves_out) const;
+    void read_run(int64_t first, int64_t n, float* priorities_out) const;
     void compute_run(int64_t first, int64_t n, float* leaves_out) const;
     void write_leaves();
     void set_ranks(int64_t n, const int64_t* slots);
