@@ -35,6 +35,8 @@ LibperReplay::LibperReplay(const RowKind& kind, int64_t capacity, int32_t gather
     options.seed = 7;
     options.n_step = kind_.n_step;
     options.frame_stack = kind_.stack;
+    options.burn_in = kind_.burn_in;
+    options.sequence_length = kind_.sequence_length;
     options.gamma = row_gamma;
     options.gather_threads = gather_threads;
     options.beta = static_cast<double>(weights_beta);
@@ -91,6 +93,22 @@ void LibperReplay::sample_rows(Rows& rows) {
     batch.weights = rows.weights.data();
     batch.ids = rows.ids.data();
     expect_ok(per_replay_sample(replay_.get(), nullptr, rows.batch(), &batch, nullptr));
+}
+
+void LibperReplay::sample_sequences(Sequences& sequences) {
+    for (size_t f = 0; f < kind_.fields.size(); ++f) field_outputs_[f] = sequences.fields[f].data();
+    per_batch batch;
+    expect_ok(per_batch_init(&batch, sizeof batch));
+    batch.fields = field_outputs_.data();
+    batch.reward = sequences.reward.data();
+    batch.discount = sequences.discount.data();
+    batch.n_steps = sequences.n_steps.data();
+    batch.terminated = sequences.terminated.data();
+    batch.truncated = sequences.truncated.data();
+    batch.mask = sequences.mask.data();
+    batch.weights = sequences.weights.data();
+    batch.ids = sequences.ids.data();
+    expect_ok(per_replay_sample(replay_.get(), nullptr, sequences.batch(), &batch, nullptr));
 }
 
 void LibperReplay::sample_ids(per_prioritization prioritization, std::vector<int64_t>& ids,

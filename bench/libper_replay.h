@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "row.h"
+#include "sequences.h"
 
 namespace bench {
 
@@ -24,6 +25,9 @@ class LibperReplay {
 
     /* Draws a batch with weights and ids, and with everything else that was stored. */
     void sample_rows(Rows& rows);
+
+    /* The same of sequences. */
+    void sample_sequences(Sequences& sequences);
 
     /* Draws weights and ids only, in proportion to priorities or not. */
     void sample_ids(per_prioritization prioritization, std::vector<int64_t>& ids, std::vector<float>& weights);

@@ -27,6 +27,13 @@ RowKind kind_of(const std::string& case_name) {
         (case_name == "n_step" ? kind.n_step : kind.stack) = case_name == "n_step" ? 3 : 4;
         return kind;
     }
+    if (case_name == "sequence") {
+        RowKind kind = kind_of("gather");
+        kind.n_step = 5;
+        kind.burn_in = 40;
+        kind.sequence_length = 40;
+        return kind;
+    }
     if (case_name == "uniform") return RowKind{case_name, {{"observation", PER_UINT8, {}}}};
     return RowKind{case_name, {{"observation", PER_FLOAT32, {17}}, {"action", PER_FLOAT32, {6}}}};
 }
@@ -122,10 +129,30 @@ Variant gather_floor(ReplayStage& stage, int64_t batch) {
     return Variant{"floor", prepare, run, verify};
 }
 
+/* Sequences, drawn in proportion to their priorities. */
+Variant libper_sequences(ReplayStage& stage, int64_t batch) {
+    auto sequences = std::make_shared<Sequences>(stage.kind(), batch);
+    LibperReplay& replay = stage.libper();
+    const auto run = [=, &replay] { replay.sample_sequences(*sequences); };
+    const auto verify = [=, &stage, &replay] {
+        const auto draw_ids = [&]() -> const std::vector<int64_t>& {
+            run();
+            return sequences->ids;
+        };
+        draw_ids();
+        check_sequences(stage.kind(), *sequences);
+        check_replay_weights(replay, sequences->ids, sequences->weights);
+        check_mean_priority(stage, replay.alpha(), batch, draw_ids);
+    };
+    return Variant{"libper", [] {}, run, verify};
+}
+
 /* One memcpy of as many bytes as the batch has, from anywhere in the ring. */
 Variant gather_memcpy(ReplayStage& stage, int64_t batch) {
     PlainReplay& replay = stage.plain();
-    const int64_t bytes = std::min(batch * stage.kind().bytes(), replay.ring_bytes());
+    const bool has_sequences = stage.kind().sequence_length > 0;
+    const int64_t element_bytes = has_sequences ? bytes_of_sequence(stage.kind()) : stage.kind().bytes();
+    const int64_t bytes = std::min(batch * element_bytes, replay.ring_bytes());
     auto out = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(bytes));
     auto first = std::make_shared<int64_t>();
     const auto prepare = [=, &stage, &replay] { *first = stage.random().below(replay.ring_bytes() - bytes + 1); };
@@ -314,8 +341,8 @@ std::vector<int64_t> ReplayStage::newest_ids() const {
 }
 
 const std::vector<std::string>& replay_case_names() {
-    static const std::vector<std::string> names = {
-        "add", "gather", "gather_u8_84x84x4", "gather_f32_32x32x3", "n_step", "frame_stack", "uniform"};
+    static const std::vector<std::string> names = {"add",    "gather",      "gather_u8_84x84x4", "gather_f32_32x32x3",
+                                                   "n_step", "frame_stack", "sequence",          "uniform"};
     return names;
 }
 
@@ -334,6 +361,9 @@ std::vector<Variant> replay_case(const std::string& case_name, ReplayStage& stag
         variants.push_back(ids_variant("libper", stage, batch, PER_UNIFORM));
         variants.push_back(ids_variant("libper_proportional", stage, batch, PER_PROPORTIONAL));
         variants.push_back(uniform_floor(stage, batch));
+    } else if (case_name == "sequence") {
+        variants.push_back(libper_sequences(stage, batch));
+        variants.push_back(gather_memcpy(stage, batch));
     } else {
         variants.push_back(libper_gather("libper", stage, stage.libper(), batch));
         // Rows of a few bytes make no batch that is large enough.

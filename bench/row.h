@@ -27,6 +27,10 @@ struct RowKind {
     std::vector<RowField> fields;
     int64_t n_step = 1;  // steps of a return, of discount row_gamma
     int64_t stack = 1;   // frames of an observation
+    int64_t burn_in = 0;
+    int64_t sequence_length = 0;  // 0: single transitions
+
+    int64_t steps() const { return burn_in + sequence_length; }
 
     /* What a transition of a batch is made of: frames, other fields, and the rewards and flags of its window. */
     int64_t bytes() const;
