@@ -6,32 +6,36 @@
 namespace per::cpu {
 namespace {
 
-// Starts that are looked up before the flags and rewards of the first of them are read.
+// Sequences between the fetching of their first flags and rewards and the reading of them.
 constexpr size_t numbers_distance = 8;
 // Bytes of each array that are fetched ahead, one sequence before they are copied; the hardware goes on from there.
 constexpr int64_t prefetched_bytes = 512;
 
 }  // namespace
 
+// While a sequence is copied, the rows of the next one come in: they are fetched before its numbers are formed.
 void SequenceGather::run(const std::vector<int64_t>& slots, int64_t n_step, double gamma, const per_batch& batch) {
     prepare(n_step, gamma, batch);
-    sequences_.resize(slots.size());
-    for (size_t i = 0; i < slots.size(); ++i) {
-        if (i + numbers_distance < slots.size()) {
-            const int64_t slot = slots[i + numbers_distance];
-            __builtin_prefetch(state_.rows.flags() + slot);
-            __builtin_prefetch(state_.rows.flags() + slot + 64);
-            for (int64_t ahead = 0; ahead < 64; ahead += 16) __builtin_prefetch(state_.rows.rewards() + slot + ahead);
+    const size_t n = slots.size();
+    Sequence sequences[2] = {};
+    for (size_t i = 0; i < std::min(numbers_distance, n); ++i) prefetch_numbers(slots[i]);
+    for (size_t i = 0; i <= n; ++i) {
+        if (i < n) {
+            if (i + numbers_distance < n) prefetch_numbers(slots[i + numbers_distance]);
+            Sequence& sequence = sequences[i % 2];
+            sequence = find(slots[i]);
+            prefetch(sequence);
+            write_numbers(static_cast<int64_t>(i), sequence);
         }
-        sequences_[i] = find(slots[i]);
-        write_numbers(static_cast<int64_t>(i), sequences_[i]);
+        if (i == 0) continue;
+        for (const Copy& copy : copies_) copy_frames(static_cast<int64_t>(i - 1), sequences[(i - 1) % 2], copy);
     }
-    if (copies_.empty()) return;
-    if (!slots.empty()) prefetch(sequences_[0]);
-    for (size_t i = 0; i < slots.size(); ++i) {
-        if (i + 1 < slots.size()) prefetch(sequences_[i + 1]);
-        for (const Copy& copy : copies_) copy_frames(static_cast<int64_t>(i), sequences_[i], copy);
-    }
+}
+
+void SequenceGather::prefetch_numbers(int64_t slot) const {
+    __builtin_prefetch(state_.rows.flags() + slot);
+    __builtin_prefetch(state_.rows.flags() + slot + 64);
+    for (int64_t ahead = 0; ahead < 128; ahead += 16) __builtin_prefetch(state_.rows.rewards() + slot + ahead);
 }
 
 void SequenceGather::prepare(int64_t n_step, double gamma, const per_batch& batch) {

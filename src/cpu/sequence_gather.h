@@ -37,6 +37,7 @@ class SequenceGather {
     };
 
     void prepare(int64_t n_step, double gamma, const per_batch& batch);
+    void prefetch_numbers(int64_t slot) const;
     Sequence find(int64_t slot);
     void write_numbers(int64_t i, const Sequence& sequence);
 
@@ -60,7 +61,6 @@ class SequenceGather {
     double gamma_ = 1;
     std::vector<float> discounts_;  // gamma^m by m
     std::vector<Copy> copies_;
-    std::vector<Sequence> sequences_;
 
     // Of a sequence; for those that go around the end of their lane.
     std::vector<uint8_t> flags_;
