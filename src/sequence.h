@@ -20,17 +20,23 @@ struct SequenceSpan {
     bool repeats_last;
 };
 
-// Of a live start.
+// Of a live start, whose first n_known transitions are known not to end the episode.
 template <class FlagsOf>
 PER_HOST_DEVICE SequenceSpan sequence_span(const Lane& lane, const WindowRules& rules, int64_t start, int64_t n_step,
-                                           const FlagsOf& flags_of) {
+                                           const FlagsOf& flags_of, int64_t n_known) {
     const int64_t steps = rules.sequence.steps;
     SequenceSpan span;
-    span.n_transitions = transitions_from(lane, start, steps + n_step - 1, flags_of);
+    span.n_transitions = transitions_from(lane, start, steps + n_step - 1, flags_of, n_known);
     span.n_steps = span.n_transitions < steps ? span.n_transitions : steps;
     span.last_flags = flags_of(start + span.n_transitions - 1);
     span.repeats_last = span.last_flags & row_terminated && span.last_flags & row_final_unknown;
     return span;
+}
+
+// The first steps, whose windows are n_step long and do not reach the last transition.
+PER_HOST_DEVICE int64_t whole_windows(const SequenceSpan& span, int64_t n_step) {
+    const int64_t whole = span.n_transitions - n_step;
+    return whole < 0 ? 0 : whole < span.n_steps ? whole : span.n_steps;
 }
 
 // The window of step t < n_steps: n_step transitions, or those that are left.

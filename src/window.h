@@ -163,10 +163,10 @@ PER_HOST_DEVICE bool is_pending(const Lane& lane, const WindowRules& rules, int6
 }
 
 // How many transitions there are from a step on in its episode, `most` or fewer. flags_of(row) gives the RowFlags of a
-// row below the head.
+// row below the head. The first `count` are known not to end the episode.
 template <class FlagsOf>
-PER_HOST_DEVICE int64_t transitions_from(const Lane& lane, int64_t row, int64_t most, const FlagsOf& flags_of) {
-    int64_t count = 0;
+PER_HOST_DEVICE int64_t transitions_from(const Lane& lane, int64_t row, int64_t most, const FlagsOf& flags_of,
+                                         int64_t count = 0) {
     while (count < most && row + count < lane.head) {
         const uint8_t flags = flags_of(row + count);
         if (is_never_live(flags)) break;

@@ -74,8 +74,8 @@ const std::byte* CpuReplayBackend::next_frame(int64_t field, int64_t env, int64_
 // The transitions that what is drawn in a row is made of; of a single one n_steps is 1.
 SequenceSpan CpuReplayBackend::span_of(int64_t env, int64_t row, int64_t n_step) const {
     if (has_sequences_)
-        return sequence_span(state_.lane(env), state_.rules, row, n_step,
-                             [&](int64_t k) { return state_.flags(env, k); });
+        return sequence_span(
+            state_.lane(env), state_.rules, row, n_step, [&](int64_t k) { return state_.flags(env, k); }, 0);
     const Return window = return_of(env, state_.ring().slot(env, row), n_step);
     return {1, window.n_steps, window.last_flags, window.bootstrap < window.n_steps};
 }

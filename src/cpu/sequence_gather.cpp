@@ -9,7 +9,18 @@ namespace {
 // Sequences between the fetching of their first flags and rewards and the reading of them.
 constexpr size_t numbers_distance = 8;
 // Bytes of each array that are fetched ahead, one sequence before they are copied; the hardware goes on from there.
-constexpr int64_t prefetched_bytes = 512;
+constexpr int64_t prefetched_bytes = 8192;
+
+// How many of the first n rows are known not to end their episode: up to the first eight rows of which one does.
+int64_t rows_before_end(const uint8_t* flags, int64_t n) {
+    constexpr uint64_t ends = 0x0101010101010101 * row_ends_episode;
+    int64_t count = 0;
+    for (uint64_t eight; count + 8 <= n; count += 8) {
+        std::memcpy(&eight, flags + count, sizeof eight);
+        if (eight & ends) break;
+    }
+    return count;
+}
 
 }  // namespace
 
@@ -82,7 +93,10 @@ SequenceGather::Sequence SequenceGather::find(int64_t slot) {
     const Lane& lane = state_.lane(sequence.env);
     const int64_t start = ring.row_of_slot(sequence.env, slot, lane.head);
     const uint8_t* const flags = side_by_side(sequence, state_.rows.flags(), flags_);
-    sequence.span = sequence_span(lane, state_.rules, start, n_step_, [&](int64_t row) { return flags[row - start]; });
+    const int64_t most = std::min(state_.rules.sequence.steps + n_step_ - 1, lane.head - start);
+    sequence.span = sequence_span(
+        lane, state_.rules, start, n_step_, [&](int64_t row) { return flags[row - start]; },
+        rows_before_end(flags, most));
     sequence.frames_before =
         frames_before(start, longest_stack_, [&](int64_t row) { return state_.flags(sequence.env, row); });
     return sequence;
@@ -92,26 +106,30 @@ void SequenceGather::write_numbers(int64_t i, const Sequence& sequence) {
     const SequenceSpan& span = sequence.span;
     const int64_t steps = state_.rules.sequence.steps;
     const int64_t first = i * steps;
-    // Step by step what `of_step` says, and 0 in the padding.
-    const auto write = [&](auto* array, const auto& of_step) {
-        if (array == nullptr) return;
-        auto* const out = array + first;
-        for (int64_t t = 0; t < span.n_steps; ++t) out[t] = of_step(t);
-        std::fill(out + span.n_steps, out + steps, std::remove_reference_t<decltype(*out)>(0));
-    };
-    const auto window = [&](int64_t t) { return window_of_step(span, t, n_step_); };
-    const auto end_flags = [&](int64_t t) { return window_end_flags(span, t, window(t)); };
     if (batch_.reward != nullptr) {
         const float* const rewards = side_by_side(sequence, state_.rows.rewards(), rewards_);
         sequence_returns(span, n_step_, gamma_, rewards, sums_.data());
+        float* const out = batch_.reward + first;
+        for (int64_t t = 0; t < span.n_steps; ++t) out[t] = static_cast<float>(sums_[static_cast<size_t>(t)]);
+        std::fill(out + span.n_steps, out + steps, 0.0f);
     }
-    write(batch_.reward, [&](int64_t t) { return static_cast<float>(sums_[static_cast<size_t>(t)]); });
-    write(batch_.discount,
+    // The same for the first steps, what `of_step` says for the last, and 0 in the padding.
+    const int64_t n_whole = whole_windows(span, n_step_);
+    const auto write = [&](auto* array, auto whole, const auto& of_step) {
+        if (array == nullptr) return;
+        auto* const out = array + first;
+        std::fill(out, out + n_whole, whole);
+        for (int64_t t = n_whole; t < span.n_steps; ++t) out[t] = of_step(t);
+        std::fill(out + span.n_steps, out + steps, decltype(whole)(0));
+    };
+    const auto window = [&](int64_t t) { return window_of_step(span, t, n_step_); };
+    const auto end_flags = [&](int64_t t) { return window_end_flags(span, t, window(t)); };
+    write(batch_.discount, discounts_[static_cast<size_t>(n_step_)],
           [&](int64_t t) { return end_flags(t) & row_terminated ? 0.0f : discounts_[static_cast<size_t>(window(t))]; });
-    write(batch_.n_steps, [&](int64_t t) { return static_cast<int32_t>(window(t)); });
-    write(batch_.terminated, [&](int64_t t) { return uint8_t{(end_flags(t) & row_terminated) != 0}; });
-    write(batch_.truncated, [&](int64_t t) { return uint8_t{(end_flags(t) & row_truncated) != 0}; });
-    write(batch_.mask, [](int64_t) { return uint8_t{1}; });
+    write(batch_.n_steps, static_cast<int32_t>(n_step_), [&](int64_t t) { return static_cast<int32_t>(window(t)); });
+    write(batch_.terminated, uint8_t{0}, [&](int64_t t) { return uint8_t{(end_flags(t) & row_terminated) != 0}; });
+    write(batch_.truncated, uint8_t{0}, [&](int64_t t) { return uint8_t{(end_flags(t) & row_truncated) != 0}; });
+    write(batch_.mask, uint8_t{1}, [](int64_t) { return uint8_t{1}; });
 }
 
 // ------------------------------------------------------------------------------------------------------------ frames
