@@ -15,8 +15,8 @@ include("thrown.jl")
         "epochs.jl",
         "sequences.jl",
         "hindsight.jl",
-        "loader.jl",
         "lifetime.jl",
+        "loader.jl",
         "documentation.jl",
     )
         include(file)
