@@ -1,7 +1,5 @@
 #include "loader.h"
 
-#include <signal.h>
-
 #include <algorithm>
 #include <cinttypes>
 #include <cmath>
@@ -10,6 +8,7 @@
 
 #include "error.h"
 #include "guarded.h"
+#include "library_thread.h"
 #include "replay_options.h"
 #include "struct_size.h"
 
@@ -166,17 +165,12 @@ int64_t Loader::idle_slot() const {
 
 // ------------------------------------------------------------------------------------------------------- the thread
 
-// Signals are for the threads of the program: handlers of Julia and Python must not run on this one.
 void Loader::start_thread() {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     const auto draw = [](void* loader) -> void* {
         static_cast<Loader*>(loader)->draw_all();
         return nullptr;
     };
-    const int error = pthread_create(&thread_, nullptr, draw, this);
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    const int error = start_library_thread(thread_, draw, this);
     if (error != 0) throw Error(PER_ERROR_OUT_OF_MEMORY, "no thread for the loader: error %d of the system", error);
 }
 

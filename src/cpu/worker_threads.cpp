@@ -1,17 +1,17 @@
 #include "cpu/worker_threads.h"
 
-#include <signal.h>
-#include <unistd.h>
+#include "handle_lock.h"
+#include "library_thread.h"
 
 namespace per::cpu {
 
 WorkerThreads::WorkerThreads(int64_t n_threads)
     : n_workers_(n_threads - 1),
       workers_(n_threads > 1 ? std::make_unique<Worker[]>(static_cast<std::size_t>(n_threads - 1)) : nullptr),
-      process_(getpid()) {}
+      process_(HandleLock::process()) {}
 
 WorkerThreads::~WorkerThreads() {
-    if (n_workers_ == 0 || process_ != getpid()) return;
+    if (n_workers_ == 0 || process_ != HandleLock::process()) return;
     for (int64_t i = 0; i < n_workers_; ++i) {
         Worker& worker = workers_[static_cast<std::size_t>(i)];
         if (!worker.is_running) continue;
@@ -32,22 +32,15 @@ void* WorkerThreads::loop(void* argument) {
     }
 }
 
-// The program's signals are for its own threads.
 bool WorkerThreads::start(Worker& worker) {
-    if (worker.is_running) return true;
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    worker.is_running = pthread_create(&worker.thread, nullptr, loop, &worker) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    if (!worker.is_running) worker.is_running = start_library_thread(worker.thread, loop, &worker) == 0;
     return worker.is_running;
 }
 
 void WorkerThreads::run(int64_t n_parts, Work work, const void* part) {
-    if (n_parts > 1 && process_ != getpid()) {
+    if (n_parts > 1 && process_ != HandleLock::process()) {
         for (int64_t i = 0; i < n_workers_; ++i) workers_[static_cast<std::size_t>(i)].is_running = false;
-        process_ = getpid();
+        process_ = HandleLock::process();
     }
     for (int64_t i = 1; i < n_parts; ++i) {
         Worker& worker = workers_[static_cast<std::size_t>(i - 1)];

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <pthread.h>
-#include <sys/types.h>
 
 #include <atomic>
 #include <cstdint>
@@ -49,7 +48,7 @@ class WorkerThreads {
 
     int64_t n_workers_;
     std::unique_ptr<Worker[]> workers_;
-    pid_t process_;
+    uint64_t process_;  // HandleLock::process(), in which the threads are
 };
 
 }  // namespace per::cpu
