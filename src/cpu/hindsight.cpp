@@ -5,35 +5,12 @@
 #include <cmath>
 #include <cstring>
 
+#include "cpu/flag_search.h"
 #include "cpu/replay_backend.h"
 #include "relabelling.h"
 
 namespace per::cpu {
 namespace {
-
-uint64_t eight_flags(const uint8_t* flags) {
-    uint64_t word;
-    std::memcpy(&word, flags, sizeof word);
-    return word;
-}
-
-// How many of n flags, counted from the front, lack `bits`. Episodes may be long: eight at a time.
-int64_t front_without(const uint8_t* flags, int64_t n, uint8_t bits) {
-    const uint64_t mask = bits * uint64_t{0x0101010101010101};
-    int64_t i = 0;
-    while (i + 8 <= n && (eight_flags(flags + i) & mask) == 0) i += 8;
-    while (i < n && !(flags[i] & bits)) ++i;
-    return i;
-}
-
-// The same from the back.
-int64_t back_without(const uint8_t* flags, int64_t n, uint8_t bits) {
-    const uint64_t mask = bits * uint64_t{0x0101010101010101};
-    int64_t i = 0;
-    while (i + 8 <= n && (eight_flags(flags + n - i - 8) & mask) == 0) i += 8;
-    while (i < n && !(flags[n - 1 - i] & bits)) ++i;
-    return i;
-}
 
 // One past the last step, so far, of the episode of `row`.
 int64_t episode_end(const ReplayState& state, int64_t env, int64_t row) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cpu/flag_search.h"
+
 namespace per::cpu {
 namespace {
 
@@ -10,17 +12,6 @@ namespace {
 constexpr size_t numbers_distance = 8;
 // Bytes of each array that are fetched ahead, one sequence before they are copied; the hardware goes on from there.
 constexpr int64_t prefetched_bytes = 8192;
-
-// How many of the first n rows are known not to end their episode: up to the first eight rows of which one does.
-int64_t rows_before_end(const uint8_t* flags, int64_t n) {
-    constexpr uint64_t ends = 0x0101010101010101 * row_ends_episode;
-    int64_t count = 0;
-    for (uint64_t eight; count + 8 <= n; count += 8) {
-        std::memcpy(&eight, flags + count, sizeof eight);
-        if (eight & ends) break;
-    }
-    return count;
-}
 
 }  // namespace
 
@@ -96,7 +87,7 @@ SequenceGather::Sequence SequenceGather::find(int64_t slot) {
     const int64_t most = std::min(state_.rules.sequence.steps + n_step_ - 1, lane.head - start);
     sequence.span = sequence_span(
         lane, state_.rules, start, n_step_, [&](int64_t row) { return flags[row - start]; },
-        rows_before_end(flags, most));
+        front_without(flags, most, row_ends_episode));
     sequence.frames_before =
         frames_before(start, longest_stack_, [&](int64_t row) { return state_.flags(sequence.env, row); });
     return sequence;
