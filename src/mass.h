@@ -40,6 +40,13 @@ PER_HOST_DEVICE uint64_t mass_of(float priority, double factor) {
     return mass_of_scaled(scaled_priority(priority, factor));
 }
 
+// Of a leaf that may be too large for the scale: taken as leaf_mass_limit at most.
+PER_HOST_DEVICE uint64_t limited_mass_of(float priority, double factor) {
+    const double limit = static_cast<double>(leaf_mass_limit);
+    const double scaled = scaled_priority(priority, factor);
+    return mass_of_scaled(scaled < limit ? scaled : limit);
+}
+
 // What the scale decisions need to know of the priorities about to be written.
 struct BatchMass {
     double largest;  // largest scaled priority
@@ -47,10 +54,15 @@ struct BatchMass {
 };
 
 PER_HOST_DEVICE BatchMass add_to_batch(BatchMass batch, float priority, double factor) {
-    const double limit = static_cast<double>(leaf_mass_limit);
     const double scaled = scaled_priority(priority, factor);
-    const uint64_t sum = batch.sum + mass_of_scaled(scaled < limit ? scaled : limit);
+    const uint64_t sum = batch.sum + limited_mass_of(priority, factor);
     return {scaled > batch.largest ? scaled : batch.largest, sum < total_mass_limit ? sum : total_mass_limit};
+}
+
+// The same of a sum that was added up in 128 bits.
+PER_HOST_DEVICE BatchMass batch_mass(float largest, double factor, uint64_t sum_high, uint64_t sum_low) {
+    const bool fits = sum_high == 0 && sum_low < total_mass_limit;
+    return {scaled_priority(largest, factor), fits ? sum_low : total_mass_limit};
 }
 
 // Whether writing the batch at the present scale could break a limit. What the written leaves weighed before is not
@@ -85,6 +97,15 @@ PER_HOST_DEVICE int32_t scale_reduction(uint64_t sum_high, uint64_t sum_low, int
 PER_HOST_DEVICE uint64_t low_water(uint64_t total, int64_t n_leaves) {
     const uint64_t precise = static_cast<uint64_t>(n_leaves) << 20;
     return total / 16 < precise ? total / 16 : precise;
+}
+
+// The unit of mass that a prefix sum in units of priority names, for a tree of this total mass, not 0. False, and no
+// unit, for one that is not within the tree. A rounded total may lie above the true one, but every double below it lies
+// below the true one too.
+PER_HOST_DEVICE bool unit_of_prefix_sum(double prefix_sum, uint64_t total, double factor, uint64_t& unit) {
+    if (!(prefix_sum >= 0.0 && prefix_sum < static_cast<double>(total) / factor)) return false;
+    unit = static_cast<uint64_t>(prefix_sum * factor);
+    return true;
 }
 
 }  // namespace per

@@ -33,8 +33,10 @@ PER_HOST_DEVICE PhiloxBlock philox4x32(uint64_t key, uint64_t counter_low, uint6
 // Number i of step `step`: 64 random bits. A block gives two, i even and i odd.
 PER_HOST_DEVICE uint64_t random64(uint64_t seed, uint64_t step, uint64_t i) {
     const PhiloxBlock block = philox4x32(seed, i >> 1, step);
-    const int half = static_cast<int>(i & 1) * 2;
-    return block.word[half] | static_cast<uint64_t>(block.word[half + 1]) << 32;
+    // Chosen, not indexed: an index would put the block into memory on a GPU.
+    const bool is_odd = (i & 1) != 0;
+    const uint64_t high = is_odd ? block.word[3] : block.word[1];
+    return (is_odd ? block.word[2] : block.word[0]) | high << 32;
 }
 
 // Numbers of a step. Draws use those from 0 on; what else belongs to a batch has numbers that no draw reaches.

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "cpu/found_set.h"
+#include "distinct.h"
 #include "priority.h"
 #include "random.h"
 
@@ -79,7 +80,7 @@ DistinctDraw draw_distinct(SumTree& tree, const DrawRequest& request, std::byte*
             found.priorities[n_found] = arrays.priorities[i];
             ++n_found;
         }
-        if (2 * n_repeats > round.batch_size && n_found < n_wanted) {
+        if (repeats_prevail(n_repeats, round.batch_size) && n_found < n_wanted) {
             const int64_t n = n_found - n_taken_out;
             std::fill_n(arrays.zeros, n, 0.0f);
             tree.set_at_scale(n, found.indices + n_taken_out, arrays.zeros);

@@ -37,9 +37,4 @@ inline int64_t found_set_size(int64_t n) {
     return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(2 * n)));
 }
 
-// Independent draws in one round that is to find n more: enough, as a rule, and an even number.
-inline int64_t distinct_round_size(int64_t n_to_find) {
-    return (n_to_find + n_to_find / 4 + 17) / 2 * 2;
-}
-
 }  // namespace per::cpu

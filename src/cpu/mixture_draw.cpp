@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "cpu/found_set.h"
+#include "distinct.h"
 #include "mixture.h"
 #include "per.h"
 #include "priority.h"
@@ -105,7 +106,7 @@ double MixtureDraw::draw_distinct(SumTree& tree, LiveSet& live, double uniform_f
             else
                 ++n_repeats;
         }
-        if (2 * n_repeats > round.batch_size && n_found < n_wanted) {
+        if (repeats_prevail(n_repeats, round.batch_size) && n_found < n_wanted) {
             const int64_t* const slots = slots_out.data() + n_taken_out;
             for (int64_t i = n_taken_out; i < n_found; ++i) {
                 leaves_[static_cast<size_t>(i)] = tree.priority(slots_out[static_cast<size_t>(i)]);

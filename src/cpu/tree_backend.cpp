@@ -88,14 +88,14 @@ void CpuTreeBackend::find(int64_t count, const double* prefix_sums, int64_t* ind
     if (count == 0) return;
     require_mass();
     const double factor = power_of_two(tree_.scale());
-    const double total = static_cast<double>(tree_.total_mass()) / factor;
-    // A rounded total may lie above the true one, but every double below it lies below the true one too.
+    const uint64_t total = tree_.total_mass();
+    uint64_t unit;
     for (int64_t i = 0; i < count; ++i)
-        if (!(prefix_sums[i] >= 0.0 && prefix_sums[i] < total))
+        if (!unit_of_prefix_sum(prefix_sums[i], total, factor, unit))
             throw Error(PER_ERROR_INVALID_ARGUMENT, "prefix_sums[%" PRId64 "] is %.17g: must be >= 0 and below %.17g",
-                        i, prefix_sums[i], total);
+                        i, prefix_sums[i], static_cast<double>(total) / factor);
     for (int64_t i = 0; i < count; ++i) {
-        const uint64_t unit = static_cast<uint64_t>(prefix_sums[i] * factor);
+        unit_of_prefix_sum(prefix_sums[i], total, factor, unit);
         tree_.find(1, &unit, indices_out + i, nullptr);
     }
 }
