@@ -7,6 +7,7 @@
 #include "cast.h"
 #include "checkpoint.h"
 #include "cpu/replay_backend.h"
+#include "cuda/create.h"
 #include "error.h"
 #include "replay_checkpoint.h"
 #include "replay_options.h"
@@ -24,7 +25,7 @@ const per_replay_options& checked(const per_replay_options& options) {
 
 std::unique_ptr<ReplayBackend> create_backend(const per_replay_options& options, const Fields& fields) {
     if (options.device == PER_CPU) return std::make_unique<cpu::CpuReplayBackend>(options, fields);
-    throw Error(PER_ERROR_NO_DEVICE, "device is PER_CUDA: this libper was built without CUDA");
+    return cuda::create_replay_backend(options);
 }
 
 void require_array(const char* name, const per_array& array) {

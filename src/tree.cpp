@@ -1,14 +1,14 @@
 #include "tree.h"
 
 #include "cpu/tree_backend.h"
-#include "error.h"
+#include "cuda/create.h"
 
 namespace per {
 namespace {
 
 std::unique_ptr<TreeBackend> create_backend(const per_tree_options& options) {
     if (options.device == PER_CPU) return std::make_unique<cpu::CpuTreeBackend>(options.capacity, options.seed);
-    throw Error(PER_ERROR_NO_DEVICE, "device is PER_CUDA: this libper was built without CUDA");
+    return cuda::create_tree_backend(options);
 }
 
 }  // namespace

@@ -1,8 +1,36 @@
-/* Trees for tests. */
+/*
+ * Trees for tests: on the CPU, or on CUDA if PER_TEST_DEVICE is "cuda". There, where memory of the host must be usable as
+ * memory of the device, each call is followed by per_tree_synchronize(), so that outputs are there and errors known when
+ * it returns, as on the CPU.
+ */
 #ifndef TREE_CHECK_H
 #define TREE_CHECK_H
 
 #include "check.h"
+
+static inline int on_cuda(void) {
+    const char* device = getenv("PER_TEST_DEVICE");
+    return device != NULL && strcmp(device, "cuda") == 0;
+}
+
+static inline per_status synchronized(per_tree* tree, per_status status) {
+    return status == PER_OK && on_cuda() ? per_tree_synchronize(tree, NULL) : status;
+}
+
+/* A bad entry is named on the CPU. On CUDA the call skips it, as if it had not been there, and it is counted. */
+#define CHECK_BAD_ENTRY(call, text) CHECK_FAILS(call, PER_ERROR_INVALID_ARGUMENT, on_cuda() ? "1 entries" : (text))
+
+/* What an output of a bad entry holds then, that held -7 before. */
+static inline int64_t after_bad_entry(void) {
+    return on_cuda() ? -1 : -7;
+}
+
+#define per_update(tree, ...) synchronized(tree, per_update(tree, __VA_ARGS__))
+#define per_sample(tree, ...) synchronized(tree, per_sample(tree, __VA_ARGS__))
+#define per_tree_find(tree, ...) synchronized(tree, per_tree_find(tree, __VA_ARGS__))
+#define per_tree_find_mass(tree, ...) synchronized(tree, per_tree_find_mass(tree, __VA_ARGS__))
+#define per_tree_priorities(tree, ...) synchronized(tree, per_tree_priorities(tree, __VA_ARGS__))
+#define per_tree_reset(tree, ...) synchronized(tree, per_tree_reset(tree, __VA_ARGS__))
 
 static inline per_tree* create_tree(int64_t capacity, uint64_t seed) {
     per_tree_options options;
@@ -10,6 +38,7 @@ static inline per_tree* create_tree(int64_t capacity, uint64_t seed) {
     CHECK_OK(per_tree_options_init(&options, sizeof options));
     options.capacity = capacity;
     options.seed = seed;
+    options.device = on_cuda() ? PER_CUDA : PER_CPU;
     CHECK_OK(per_tree_create(&options, &tree));
     CHECK(tree != NULL);
     return tree;

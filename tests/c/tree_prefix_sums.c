@@ -15,14 +15,15 @@ int main(void) {
 
     indices[0] = -7;
     CHECK_FAILS(per_tree_find(tree, 1, inside, indices, NULL), PER_ERROR_EMPTY, "0");
+    CHECK(indices[0] == after_bad_entry());
     update_all(tree, 4, priorities);
     CHECK_OK(per_tree_find(tree, 9, inside, indices, NULL));
     for (i = 0; i < 9; ++i) CHECK(indices[i] == expected[i]);
-    indices[0] = -7;
     for (i = 0; i < sizeof outside / sizeof *outside; ++i) {
         two[1] = outside[i];
-        CHECK_FAILS(per_tree_find(tree, 2, two, indices, NULL), PER_ERROR_INVALID_ARGUMENT, "prefix_sums[1]");
-        CHECK(indices[0] == -7);
+        indices[0] = indices[1] = -7;
+        CHECK_BAD_ENTRY(per_tree_find(tree, 2, two, indices, NULL), "prefix_sums[1]");
+        CHECK(indices[0] == (on_cuda() ? 1 : -7) && indices[1] == after_bad_entry());
     }
 
     /* The largest double below the total is inside, whatever the total. */

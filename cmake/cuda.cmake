@@ -1,0 +1,29 @@
+# Compiles src/cuda with nvcc into per_cuda_objects, for the architectures below; later GPUs translate the PTX of the
+# last. The runtime is linked statically, so that libper.so loads on machines without CUDA.
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100-real 100-virtual)
+endif()
+if(NOT DEFINED CMAKE_CUDA_HOST_COMPILER)
+    set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
+endif()
+if(PER_NVCC AND NOT DEFINED CMAKE_CUDA_COMPILER)
+    set(CMAKE_CUDA_COMPILER ${PER_NVCC})
+endif()
+enable_language(CUDA)
+
+file(GLOB per_cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.cu)
+add_library(per_cuda_objects OBJECT ${per_cuda_sources})
+# CMake 3.25 does not know that nvcc 13 has C++20, and would take another standard if asked for no extensions. Else as
+# per_flags: no contraction, no fast math. A kernel that spills registers to memory is an error.
+set(per_cuda_options -std=c++20 -fmad=false -Xcompiler=-ffp-contract=off,-fno-fast-math
+    -Xptxas=--warn-on-spills,--warning-as-error)
+if(PER_WERROR)
+    list(APPEND per_cuda_options -Werror=all-warnings -Xcompiler=-Wall,-Wextra,-Werror)
+endif()
+target_compile_options(per_cuda_objects PRIVATE ${per_cuda_options})
+
+find_library(PER_CUDART cudart_static HINTS ${CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES} REQUIRED
+             DOC "CUDA's runtime, static")
+mark_as_advanced(PER_CUDART)
+# Of a C library before 2.34 these are libraries of their own.
+set(per_cuda_libraries ${PER_CUDART} ${CMAKE_DL_LIBS} rt)

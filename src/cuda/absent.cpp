@@ -1,0 +1,22 @@
+// In place of the CUDA backend where libper is built without it.
+#include "cuda/create.h"
+#include "error.h"
+
+namespace per::cuda {
+namespace {
+
+[[noreturn]] void refuse() {
+    throw Error(PER_ERROR_NO_DEVICE, "device is PER_CUDA: this libper was built without CUDA");
+}
+
+}  // namespace
+
+std::unique_ptr<TreeBackend> create_tree_backend(const per_tree_options&) {
+    refuse();
+}
+
+std::unique_ptr<ReplayBackend> create_replay_backend(const per_replay_options&) {
+    refuse();
+}
+
+}  // namespace per::cuda

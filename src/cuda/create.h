@@ -1,0 +1,18 @@
+// Making the backends of PER_CUDA. Where libper is built without CUDA, absent.cpp says so instead.
+#pragma once
+
+#include <memory>
+
+#include "backend.h"
+#include "per.h"
+
+namespace per::cuda {
+
+// Throws Error: NO_DEVICE, INVALID_ARGUMENT for the device's index, OUT_OF_MEMORY, CUDA.
+std::unique_ptr<TreeBackend> create_tree_backend(const per_tree_options& options);
+
+// There are no replay buffers on CUDA yet: throws Error with UNSUPPORTED, or NO_DEVICE where there would be none
+// anyway.
+std::unique_ptr<ReplayBackend> create_replay_backend(const per_replay_options& options);
+
+}  // namespace per::cuda

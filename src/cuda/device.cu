@@ -1,0 +1,80 @@
+#include "cuda/device.h"
+
+#include "cuda/check.h"
+#include "error.h"
+
+namespace per::cuda {
+namespace {
+
+constexpr int lowest_capability = 80;  // sm_80: reductions of a warp in one instruction
+
+[[noreturn]] void throw_no_device(cudaError_t error) {
+    int driver = 0;
+    int runtime = 0;
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    if (error == cudaErrorInsufficientDriver && driver == 0)
+        throw Error(PER_ERROR_NO_DEVICE, "device is PER_CUDA: this machine has no NVIDIA driver (%s)",
+                    cudaGetErrorName(error));
+    if (error == cudaErrorInsufficientDriver)
+        throw Error(PER_ERROR_NO_DEVICE,
+                    "device is PER_CUDA: the driver of this machine supports CUDA %d.%d; libper was built with %d.%d",
+                    driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    throw Error(PER_ERROR_NO_DEVICE, "device is PER_CUDA: no CUDA device: %s: %s", cudaGetErrorName(error),
+                cudaGetErrorString(error));
+}
+
+}  // namespace
+
+void require_device(int32_t device_index) {
+    // A call that fails leaves the count as it was.
+    int n_devices = 0;
+    const cudaError_t error = cudaGetDeviceCount(&n_devices);
+    if (error != cudaSuccess) throw_no_device(error);
+    if (n_devices == 0) throw_no_device(cudaErrorNoDevice);
+    if (device_index >= n_devices)
+        throw Error(PER_ERROR_NO_DEVICE, "device_index is %d: this machine has the CUDA devices 0 .. %d",
+                    static_cast<int>(device_index), n_devices - 1);
+    int major = 0;
+    int minor = 0;
+    check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device_index), "asking for the device");
+    check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device_index), "asking for the device");
+    if (10 * major + minor < lowest_capability)
+        throw Error(PER_ERROR_NO_DEVICE,
+                    "device is PER_CUDA: CUDA device %d has compute capability %d.%d; libper needs 8.0 or later",
+                    static_cast<int>(device_index), major, minor);
+}
+
+CurrentDevice::CurrentDevice(int device) {
+    check(cudaGetDevice(&before_), "asking for the current device");
+    if (before_ == device) return;
+    check(cudaSetDevice(device), "choosing the device");
+    changed_ = true;
+}
+
+CurrentDevice::~CurrentDevice() {
+    if (changed_) static_cast<void>(cudaSetDevice(before_));
+}
+
+DeviceMemory::DeviceMemory(std::size_t bytes) {
+    void* memory;
+    check(cudaMalloc(&memory, bytes), "allocating memory of the device");
+    data_ = static_cast<std::byte*>(memory);
+}
+
+DeviceMemory::~DeviceMemory() {
+    // After a fault of the device freeing fails too; the memory went with the device's context.
+    if (data_ != nullptr) static_cast<void>(cudaFree(data_));
+}
+
+PinnedMemory::PinnedMemory(std::size_t bytes) {
+    void* memory;
+    check(cudaMallocHost(&memory, bytes), "allocating pinned memory");
+    data_ = static_cast<std::byte*>(memory);
+}
+
+PinnedMemory::~PinnedMemory() {
+    if (data_ != nullptr) static_cast<void>(cudaFreeHost(data_));
+}
+
+}  // namespace per::cuda

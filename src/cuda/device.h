@@ -1,0 +1,57 @@
+// A CUDA device: choosing it, making it current, its memory.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace per::cuda {
+
+// Throws Error with NO_DEVICE and the reason where there is no such device, or none that libper can use.
+void require_device(int32_t device_index);
+
+// Makes a device current for as long as it lives, then the one that was.
+class CurrentDevice {
+ public:
+    explicit CurrentDevice(int device);
+    ~CurrentDevice();
+    CurrentDevice(const CurrentDevice&) = delete;
+    CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+ private:
+    int before_ = 0;
+    bool changed_ = false;
+};
+
+// Memory of the current device, or pinned memory of the host; not initialised.
+class DeviceMemory {
+ public:
+    explicit DeviceMemory(std::size_t bytes);
+    ~DeviceMemory();
+    DeviceMemory(const DeviceMemory&) = delete;
+    DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+    std::byte* data() const { return data_; }
+    // In a forked child the memory is not this process's to free.
+    void abandon() { data_ = nullptr; }
+
+ private:
+    std::byte* data_ = nullptr;
+};
+
+class PinnedMemory {
+ public:
+    explicit PinnedMemory(std::size_t bytes);
+    ~PinnedMemory();
+    PinnedMemory(const PinnedMemory&) = delete;
+    PinnedMemory& operator=(const PinnedMemory&) = delete;
+
+    std::byte* data() const { return data_; }
+    void abandon() { data_ = nullptr; }
+
+ private:
+    std::byte* data_ = nullptr;
+};
+
+}  // namespace per::cuda

@@ -1,0 +1,190 @@
+#include "cuda/tree_backend.h"
+
+#include <cinttypes>
+#include <cstddef>
+
+#include "cuda/check.h"
+#include "cuda/create.h"
+#include "cuda/tree_distinct.h"
+#include "cuda/tree_draw.h"
+#include "cuda/tree_update.h"
+#include "error.h"
+
+namespace per::cuda {
+namespace {
+
+// Cuts arrays from a block of memory; without a block it only counts their bytes.
+class Layout {
+ public:
+    explicit Layout(std::byte* block) : block_(block) {}
+
+    template <class Element>
+    Element* array(int64_t n) {
+        Element* const elements = block_ == nullptr ? nullptr : reinterpret_cast<Element*>(block_ + n_bytes_);
+        n_bytes_ += (static_cast<std::size_t>(n) * sizeof(Element) + alignment - 1) / alignment * alignment;
+        return elements;
+    }
+
+    std::size_t n_bytes() const { return n_bytes_; }
+
+ private:
+    static constexpr std::size_t alignment = 256;
+    std::byte* block_;
+    std::size_t n_bytes_ = 0;
+};
+
+int64_t nodes_above(int64_t n) {
+    return (n + fan_out - 1) / fan_out;
+}
+
+DeviceTree lay_out(int64_t capacity, Layout& layout) {
+    DeviceTree tree = {};
+    tree.capacity = capacity;
+    tree.n_nodes[0] = nodes_above(capacity) * fan_out;
+    tree.n_levels = 1;
+    do {
+        const int64_t n_sums = nodes_above(tree.n_nodes[tree.n_levels - 1]);
+        tree.n_nodes[tree.n_levels++] = nodes_above(n_sums) * fan_out;
+    } while (tree.n_nodes[tree.n_levels - 1] > largest_top);
+    tree.state = layout.array<TreeState>(1);
+    tree.smallest_masses = layout.array<uint64_t>(max_draw_blocks);
+    for (int level = tree.n_levels - 1; level > 0; --level)
+        tree.sums[level] = layout.array<uint64_t>(tree.n_nodes[level]);
+    tree.leaves = layout.array<float>(tree.n_nodes[0]);
+    tree.claims = layout.array<uint32_t>(capacity);
+    return tree;
+}
+
+std::size_t bytes_for(int64_t capacity) {
+    Layout layout(nullptr);
+    lay_out(capacity, layout);
+    return layout.n_bytes();
+}
+
+}  // namespace
+
+CudaTreeBackend::CudaTreeBackend(const per_tree_options& options)
+    : order_(options.device_index),
+      memory_(bytes_for(options.capacity)),
+      state_copy_(sizeof(TreeState)),
+      seed_(options.seed) {
+    Layout layout(memory_.data());
+    tree_ = lay_out(options.capacity, layout);
+    load_update_kernels();
+    load_draw_kernels();
+    load_distinct_kernels();
+    StreamOrder::Call call(order_, order_.own_stream());
+    check(cudaMemsetAsync(memory_.data(), 0, bytes_for(options.capacity), call.stream()), "clearing the tree");
+    call.finish();
+    check(cudaStreamSynchronize(call.stream()), "clearing the tree");
+}
+
+CudaTreeBackend::~CudaTreeBackend() {
+    if (order_.is_own_process()) return;
+    order_.abandon();
+    memory_.abandon();
+    state_copy_.abandon();
+}
+
+void CudaTreeBackend::update(int64_t count, const int64_t* indices, const float* priorities, void* stream) {
+    if (count > largest_update)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "count is %" PRId64 ": allowed on PER_CUDA are 0 .. %" PRId64, count,
+                    largest_update);
+    StreamOrder::Call call(order_, stream);
+    queue_update(tree_, count, indices, priorities, call.stream());
+    call.finish();
+}
+
+void CudaTreeBackend::sample(const TreeSample& sample, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    if (sample.scheme == PER_WITHOUT_REPLACEMENT)
+        queue_distinct_draw(tree_, sample, seed_, call.stream());
+    else
+        queue_draw(tree_, sample, seed_, call.stream());
+    call.finish();
+}
+
+void CudaTreeBackend::find(int64_t count, const double* prefix_sums, int64_t* indices_out, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    queue_find(tree_, count, prefix_sums, indices_out, call.stream());
+    call.finish();
+}
+
+void CudaTreeBackend::find_mass(int64_t count, const uint64_t* units, int64_t* indices_out, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    queue_find_mass(tree_, count, units, indices_out, call.stream());
+    call.finish();
+}
+
+void CudaTreeBackend::priorities(int64_t count, const int64_t* indices, float* priorities_out, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    if (indices == nullptr)
+        check(cudaMemcpyAsync(priorities_out, tree_.leaves, static_cast<std::size_t>(count) * sizeof(float),
+                              cudaMemcpyDeviceToDevice, call.stream()),
+              "copying priorities");
+    else
+        queue_read(tree_, count, indices, priorities_out, call.stream());
+    call.finish();
+}
+
+void CudaTreeBackend::reset(void* stream) {
+    StreamOrder::Call call(order_, stream);
+    const std::byte* const begin = reinterpret_cast<const std::byte*>(tree_.sums[tree_.n_levels - 1]);
+    const std::byte* const end = reinterpret_cast<const std::byte*>(tree_.claims);
+    check(cudaMemsetAsync(tree_.sums[tree_.n_levels - 1], 0, static_cast<std::size_t>(end - begin), call.stream()),
+          "clearing the tree");
+    check(cudaMemsetAsync(&tree_.state->total, 0, sizeof tree_.state->total, call.stream()), "clearing the tree");
+    call.finish();
+}
+
+TreeState CudaTreeBackend::read_state(const StreamOrder::Call& call, bool ends_report) {
+    TreeState* const copy = reinterpret_cast<TreeState*>(state_copy_.data());
+    check(cudaMemcpyAsync(copy, tree_.state, sizeof(TreeState), cudaMemcpyDeviceToHost, call.stream()),
+          "copying the state");
+    if (ends_report)
+        check(cudaMemsetAsync(&tree_.state->n_empty_draws, 0, sizeof(TreeState) - offsetof(TreeState, n_empty_draws),
+                              call.stream()),
+              "ending the report");
+    check(cudaStreamSynchronize(call.stream()), "waiting for the stream");
+    return *copy;
+}
+
+TreeMass CudaTreeBackend::mass() {
+    StreamOrder::Call call(order_, order_.own_stream());
+    const TreeState state = read_state(call, false);
+    call.finish();
+    return {state.total, state.scale};
+}
+
+void CudaTreeBackend::synchronize(void* stream) {
+    StreamOrder::Call call(order_, stream);
+    if (call.is_captured())
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: it is being captured, and cannot be waited for", stream);
+    const TreeState state = read_state(call, true);
+    call.finish();
+    if (state.n_bad_entries != 0)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "%" PRIu64 " entries of indices, priorities, prefix_sums or units were not allowed, and skipped",
+                    state.n_bad_entries);
+    if (state.n_short_draws != 0)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "batch_size was more than the leaves of positive priority in %" PRIu32
+                    " draws without replacement: they gave indices -1",
+                    state.n_short_draws);
+    if (state.n_empty_draws != 0)
+        throw Error(PER_ERROR_EMPTY, "all priorities of the tree were 0 in %" PRIu32 " calls: they gave indices -1",
+                    state.n_empty_draws);
+}
+
+std::unique_ptr<TreeBackend> create_tree_backend(const per_tree_options& options) {
+    require_device(options.device_index);
+    const CurrentDevice device(options.device_index);
+    return std::make_unique<CudaTreeBackend>(options);
+}
+
+std::unique_ptr<ReplayBackend> create_replay_backend(const per_replay_options& options) {
+    require_device(options.device_index);
+    throw Error(PER_ERROR_UNSUPPORTED, "device is PER_CUDA: replay buffers on CUDA are not in this version");
+}
+
+}  // namespace per::cuda

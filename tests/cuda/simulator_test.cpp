@@ -1,0 +1,327 @@
+// What the simulated GPU promises the tests that run on it: it does what CUDA does, in many orders, and finds what CUDA
+// leaves undefined.
+#include "simulator.h"
+
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <vector>
+
+namespace {
+
+constexpr unsigned all_lanes = ~0u;
+
+template <class Kernel>
+void run(dim3 grid, dim3 block, uint64_t seed, const Kernel& kernel) {
+    simulator::run_grid(grid, block, kernel, {seed, false, nullptr, nullptr});
+}
+
+// ---- threads
+
+TEST(Grid, runs_each_thread_of_each_block_once) {
+    std::vector<int> runs(3 * 5 * 70);
+    run(dim3(3, 5), dim3(35, 2), 1, [&] {
+        const unsigned block = blockIdx.y * gridDim.x + blockIdx.x;
+        const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
+        ++runs[block * 70 + thread];
+    });
+    EXPECT_EQ(runs, std::vector<int>(3 * 5 * 70, 1));
+}
+
+TEST(Grid, a_seed_is_a_schedule) {
+    const auto order = [](uint64_t seed) {
+        std::vector<unsigned> threads;
+        run(2, 64, seed, [&] { threads.push_back(blockIdx.x * 64 + threadIdx.x); });
+        return threads;
+    };
+    EXPECT_EQ(order(3), order(3));
+    std::set<std::vector<unsigned>> orders;
+    for (uint64_t seed = 0; seed < 20; ++seed) orders.insert(order(seed));
+    EXPECT_EQ(orders.size(), 20u);
+}
+
+TEST(Grid, nobody_passes_a_barrier_before_all_are_there) {
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+        unsigned n_before[3] = {};
+        run(1, 100, seed, [&] {
+            for (unsigned& n : n_before) {
+                ++n;
+                __syncthreads();
+                if (n != 100) simulator::fail("too early");
+            }
+            if (__syncthreads_count(threadIdx.x % 4 == 0) != 25) simulator::fail("wrong count");
+            if (__syncthreads_or(threadIdx.x == 7) == 0 || __syncthreads_and(threadIdx.x != 7) != 0)
+                simulator::fail("wrong predicate");
+        });
+    }
+}
+
+TEST(Grid, intrinsics_of_a_warp_do_what_cuda_says) {
+    run(1, 64, 5, [] {
+        const unsigned lane = threadIdx.x % 32;
+        const auto expect = [](bool so) {
+            if (!so) simulator::fail("wrong value");
+        };
+        expect(__shfl_sync(all_lanes, lane * 3, 7) == 21);
+        expect(__shfl_up_sync(all_lanes, lane, 3u) == (lane < 3 ? lane : lane - 3));
+        expect(__shfl_down_sync(all_lanes, lane, 3u) == (lane > 28 ? lane : lane + 3));
+        expect(__shfl_xor_sync(all_lanes, 0.5 * lane, 5) == 0.5 * (lane ^ 5));
+        expect(__ballot_sync(all_lanes, lane % 2) == 0xaaaaaaaa);
+        expect(__match_any_sync(all_lanes, lane / 8) == 0xffu << lane / 8 * 8);
+        expect(__reduce_max_sync(all_lanes, lane ^ 9) == 31 && __reduce_min_sync(all_lanes, lane + 4) == 4);
+        expect(__reduce_add_sync(all_lanes, lane) == 496);
+        // Halves of a warp on their own.
+        const unsigned half = lane < 16 ? 0xffffu : 0xffff0000u;
+        expect(__reduce_add_sync(half, 1) == 16);
+        __syncwarp(half);
+    });
+}
+
+TEST(Grid, shared_memory_is_one_for_the_block_and_garbage_at_first) {
+    struct Row {
+        unsigned at[40];
+    };
+    run(3, 40, 1, [] {
+        PER_SHARED(Row, row);
+        if (row.at[threadIdx.x] != 0xCBCBCBCB) simulator::fail("not garbage");
+        __syncthreads();
+        row.at[threadIdx.x] = threadIdx.x;
+        __syncthreads();
+        if (row.at[39 - threadIdx.x] != 39 - threadIdx.x) simulator::fail("not shared");
+    });
+}
+
+TEST(Grid, atomics_lose_nothing) {
+    uint64_t sum = 0;
+    unsigned largest = 0;
+    run(4, 64, 1, [&] {
+        atomicAdd(&sum, threadIdx.x);
+        atomicMax(&largest, blockIdx.x * 64 + threadIdx.x);
+        simulator::yield();
+    });
+    EXPECT_EQ(sum, 4u * 2016);
+    EXPECT_EQ(largest, 255u);
+    EXPECT_EQ(atomicCAS(&largest, 255u, 3u), 255u);
+    EXPECT_EQ(atomicExch(&largest, 4u), 3u);
+    EXPECT_EQ(atomicMin(&largest, 2u), 4u);
+}
+
+// ---- what CUDA leaves undefined
+
+TEST(GridDeath, a_full_mask_after_an_early_return) {
+    const auto kernel = [] {
+        if (threadIdx.x >= 31) return;
+        __reduce_max_sync(all_lanes, 1);
+    };
+    for (uint64_t seed = 0; seed < 5; ++seed)
+        EXPECT_DEATH(run(1, 32, seed, kernel), "a lane that has returned|every thread left waits");
+}
+
+TEST(GridDeath, a_barrier_that_part_of_the_block_reaches) {
+    EXPECT_DEATH(run(1, 64, 1,
+                     [] {
+                         if (threadIdx.x < 32) __syncthreads();
+                     }),
+                 "__syncthreads");
+    EXPECT_DEATH(run(1, 64, 1,
+                     [] {
+                         if (threadIdx.x < 32)
+                             __syncthreads();
+                         else
+                             __syncwarp(1u << threadIdx.x % 32);
+                     }),
+                 "__syncthreads");
+}
+
+TEST(GridDeath, a_mask_without_its_caller_and_a_shuffle_from_outside) {
+    EXPECT_DEATH(run(1, 32, 1, [] { __syncwarp(1); }), "not in its own mask");
+    EXPECT_DEATH(run(1, 32, 1,
+                     [] {
+                         if (threadIdx.x < 16) __shfl_sync(0xffffu, 1, 20);
+                     }),
+                 "not in the mask");
+}
+
+TEST(GridDeath, masks_that_do_not_agree) {
+    EXPECT_DEATH(run(1, 32, 1, [] { __syncwarp(threadIdx.x < 16 ? all_lanes : 0xffff0000u); }), "waits");
+    EXPECT_DEATH(run(1, 32, 1,
+                     [] {
+                         if (threadIdx.x < 16)
+                             __syncwarp();
+                         else
+                             __ballot_sync(all_lanes, 1);
+                     }),
+                 "call different ones");
+}
+
+// ---- streams
+
+class Streams : public testing::Test {
+ protected:
+    void SetUp() override {
+        simulator::options().seed = 1;
+        cudaStreamCreateWithFlags(&a_, cudaStreamNonBlocking);
+        cudaStreamCreateWithFlags(&b_, cudaStreamNonBlocking);
+        cudaEventCreateWithFlags(&event_, cudaEventDisableTiming);
+    }
+    void TearDown() override {
+        cudaDeviceSynchronize();
+        cudaEventDestroy(event_);
+        cudaStreamDestroy(a_);
+        cudaStreamDestroy(b_);
+        simulator::options().seed = 1;
+    }
+
+    static void set(cudaStream_t stream, int* at, int value) {
+        const cudaLaunchConfig_t config = {1, 1, 0, stream, nullptr, 0};
+        const auto kernel = +[](int* to, int number) { *to = number; };
+        ASSERT_EQ(cudaLaunchKernelEx(&config, kernel, at, value), cudaSuccess);
+    }
+    static void copy(cudaStream_t stream, int* to, const int* from) {
+        ASSERT_EQ(cudaMemcpyAsync(to, from, sizeof(int), cudaMemcpyDeviceToDevice, stream), cudaSuccess);
+    }
+
+    cudaStream_t a_, b_;
+    cudaEvent_t event_;
+};
+
+TEST_F(Streams, without_an_event_both_orders_happen_with_one_only_the_right_one) {
+    int n_early = 0;
+    int n_early_with_event = 0;
+    for (uint64_t seed = 1; seed <= 200; ++seed) {
+        simulator::options().seed = seed;
+        for (const bool waits : {false, true}) {
+            int written = 0;
+            int read = -1;
+            set(a_, &written, 1);
+            cudaEventRecord(event_, a_);
+            if (waits) cudaStreamWaitEvent(b_, event_);
+            copy(b_, &read, &written);
+            cudaDeviceSynchronize();
+            (waits ? n_early_with_event : n_early) += read == 0;
+        }
+    }
+    EXPECT_GT(n_early, 20);
+    EXPECT_LT(n_early, 180);
+    EXPECT_EQ(n_early_with_event, 0);
+}
+
+TEST_F(Streams, a_slot_ring_needs_its_release_fence) {
+    int n_corrupt[2] = {};
+    for (uint64_t seed = 1; seed <= 100; ++seed) {
+        simulator::options().seed = seed;
+        for (const bool waits : {false, true}) {
+            int slots[2] = {};
+            int read[12];
+            cudaEvent_t ready, released[2];
+            cudaEventCreateWithFlags(&ready, 0);
+            for (cudaEvent_t& event : released) cudaEventCreateWithFlags(&event, 0);
+            for (int k = 0; k < 12; ++k) {
+                if (waits) cudaStreamWaitEvent(a_, released[k % 2]);
+                set(a_, &slots[k % 2], k);
+                cudaEventRecord(ready, a_);
+                cudaStreamWaitEvent(b_, ready);
+                copy(b_, &read[k], &slots[k % 2]);
+                cudaEventRecord(released[k % 2], b_);
+            }
+            cudaDeviceSynchronize();
+            for (int k = 0; k < 12; ++k)
+                if (read[k] != k) {
+                    ++n_corrupt[waits];
+                    break;
+                }
+            cudaEventDestroy(ready);
+            for (const cudaEvent_t event : released) cudaEventDestroy(event);
+        }
+    }
+    EXPECT_GT(n_corrupt[0], 50);
+    EXPECT_EQ(n_corrupt[1], 0);
+}
+
+TEST_F(Streams, the_legacy_stream_waits_for_blocking_streams_and_they_for_it) {
+    cudaStream_t blocking;
+    cudaStreamCreateWithFlags(&blocking, cudaStreamDefault);
+    for (uint64_t seed = 1; seed <= 50; ++seed) {
+        simulator::options().seed = seed;
+        int first = 0, second = 0, third = 0;
+        set(blocking, &first, 1);
+        copy(nullptr, &second, &first);
+        copy(blocking, &third, &second);
+        cudaStreamSynchronize(blocking);
+        EXPECT_EQ(third, 1);
+    }
+    cudaStreamDestroy(blocking);
+}
+
+TEST_F(Streams, a_graph_runs_when_it_is_launched_and_each_time_again) {
+    int number = 0;
+    const cudaLaunchConfig_t config = {1, 1, 0, a_, nullptr, 0};
+    ASSERT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeGlobal), cudaSuccess);
+    cudaLaunchKernelEx(
+        &config, +[](int* at) { ++*at; }, &number);
+    cudaLaunchKernelEx(
+        &config, +[](int* at) { *at *= 10; }, &number);
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    ASSERT_EQ(cudaStreamEndCapture(a_, &graph), cudaSuccess);
+    ASSERT_EQ(cudaGraphInstantiate(&executable, graph), cudaSuccess);
+    cudaStreamSynchronize(a_);
+    EXPECT_EQ(number, 0);
+    for (int i = 0; i < 3; ++i) ASSERT_EQ(cudaGraphLaunch(executable, b_), cudaSuccess);
+    cudaStreamSynchronize(b_);
+    EXPECT_EQ(number, 1110);
+    cudaGraphDestroy(graph);
+    cudaGraphExecDestroy(executable);
+}
+
+TEST_F(Streams, what_a_capture_forbids_is_refused) {
+    void* memory;
+    cudaGraph_t graph;
+    cudaEventRecord(event_, b_);
+    const auto captured = [&](const auto& call, cudaError_t expected, cudaError_t end) {
+        ASSERT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeGlobal), cudaSuccess);
+        EXPECT_EQ(call(), expected);
+        EXPECT_EQ(cudaStreamEndCapture(a_, &graph), end);
+        if (graph != nullptr) cudaGraphDestroy(graph);
+    };
+    captured([&] { return cudaMalloc(&memory, 8); }, cudaErrorStreamCaptureUnsupported,
+             cudaErrorStreamCaptureInvalidated);
+    captured([&] { return cudaStreamSynchronize(a_); }, cudaErrorStreamCaptureUnsupported,
+             cudaErrorStreamCaptureInvalidated);
+    captured([&] { return cudaStreamWaitEvent(a_, event_); }, cudaErrorStreamCaptureIsolation,
+             cudaErrorStreamCaptureInvalidated);
+    captured([&] { return cudaMemsetAsync(&memory, 0, 8, nullptr); }, cudaErrorStreamCaptureImplicit, cudaSuccess);
+    captured([&] { return cudaStreamSynchronize(b_); }, cudaSuccess, cudaSuccess);
+    captured([&] { return cudaEventRecord(event_, a_), cudaStreamWaitEvent(b_, event_); }, cudaSuccess, cudaSuccess);
+    EXPECT_EQ(cudaEventSynchronize(event_), cudaErrorCapturedEvent);
+}
+
+TEST_F(Streams, waits_and_allocations_are_counted) {
+    void* memory;
+    simulator::reset_counters();
+    cudaMalloc(&memory, 8);
+    cudaMemsetAsync(memory, 0, 8, a_);
+    cudaStreamSynchronize(a_);
+    cudaFree(memory);
+    EXPECT_EQ(simulator::counters().allocations, 2u);
+    EXPECT_EQ(simulator::counters().host_waits, 1u);
+}
+
+TEST_F(Streams, errors_come_when_they_are_told_to) {
+    int device;
+    simulator::fail_call(1, cudaErrorInvalidValue);
+    EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
+    EXPECT_EQ(cudaGetDevice(&device), cudaErrorInvalidValue);
+    EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
+    simulator::stick(cudaErrorIllegalAddress);
+    EXPECT_EQ(cudaGetDevice(&device), cudaErrorIllegalAddress);
+    EXPECT_EQ(cudaStreamSynchronize(a_), cudaErrorIllegalAddress);
+    simulator::stick(0);
+    const cudaLaunchConfig_t too_large = {1, 2048, 0, a_, nullptr, 0};
+    EXPECT_EQ(cudaLaunchKernelEx(
+                  &too_large, +[] {}),
+              cudaErrorInvalidConfiguration);
+}
+
+}  // namespace

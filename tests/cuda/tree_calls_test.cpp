@@ -1,0 +1,361 @@
+// How a tree on CUDA behaves as a user of the device: what its calls wait for and allocate, captured graphs, entries
+// that only the device can see to be bad, errors of the runtime, devices, forks.
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "cpu/tree_backend.h"
+#include "cuda/create.h"
+#include "cuda/tree_backend.h"
+#include "error.h"
+#include "simulator.h"
+
+namespace per {
+namespace {
+
+constexpr int64_t capacity = 50;
+
+per_tree_options options_with(uint64_t seed) {
+    return {sizeof(per_tree_options), capacity, seed, PER_CUDA, 0};
+}
+
+template <class Call>
+int status_of(const Call& call, const char* text = "") {
+    try {
+        call();
+    } catch (const Error& error) {
+        EXPECT_NE(std::strstr(error.what(), text), nullptr) << error.what();
+        return error.status();
+    }
+    return PER_OK;
+}
+
+class CudaTreeCalls : public testing::Test {
+ protected:
+    void SetUp() override {
+        cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
+        for (int64_t i = 0; i < capacity; ++i) {
+            all_.push_back(i);
+            priorities_.push_back(static_cast<float>(i % 7));
+        }
+    }
+    void TearDown() override {
+        simulator::options().n_devices = 1;
+        simulator::options().driver_version = 13000;
+        simulator::options().compute_capability = 90;
+        simulator::stick(0);
+        cudaStreamDestroy(stream_);
+    }
+
+    void fill(TreeBackend& tree) { tree.update(capacity, all_.data(), priorities_.data(), stream_); }
+
+    std::vector<int64_t> sample(TreeBackend& tree, int64_t n, int32_t scheme = PER_STRATIFIED) {
+        std::vector<int64_t> indices(static_cast<std::size_t>(n), -7);
+        tree.sample({n, scheme, 0.5, indices.data(), nullptr, nullptr}, is_cuda(tree) ? stream_ : nullptr);
+        if (is_cuda(tree)) tree.synchronize(stream_);
+        return indices;
+    }
+
+    std::vector<float> leaves(TreeBackend& tree) {
+        std::vector<float> read(capacity);
+        tree.priorities(capacity, nullptr, read.data(), stream_);
+        tree.synchronize(stream_);
+        return read;
+    }
+
+    static bool is_cuda(const TreeBackend& tree) { return !tree.reads_concurrently(); }
+
+    cudaStream_t stream_;
+    std::vector<int64_t> all_;
+    std::vector<float> priorities_;
+};
+
+TEST_F(CudaTreeCalls, never_wait_and_never_allocate) {
+    cuda::CudaTreeBackend tree(options_with(1));
+    std::vector<int64_t> indices(8);
+    std::vector<float> priorities(8), weights(8);
+    const std::vector<uint64_t> units(8, 0);
+    const std::vector<double> sums(8, 0.0);
+    // Also the first call of each kind.
+    simulator::reset_counters();
+    for (int i = 0; i < 3; ++i) {
+        fill(tree);
+        for (int scheme = PER_STRATIFIED; scheme <= PER_WITHOUT_REPLACEMENT; ++scheme)
+            tree.sample({8, scheme, 0.5, indices.data(), priorities.data(), weights.data()}, stream_);
+        tree.find(8, sums.data(), indices.data(), i == 1 ? nullptr : stream_);
+        tree.find_mass(8, units.data(), indices.data(), stream_);
+        tree.priorities(8, indices.data(), priorities.data(), stream_);
+        tree.reset(stream_);
+    }
+    EXPECT_EQ(simulator::counters().host_waits, 0u);
+    EXPECT_EQ(simulator::counters().allocations, 0u);
+    EXPECT_GT(simulator::counters().launches, 0u);
+    tree.synchronize(stream_);
+    tree.mass();
+    EXPECT_EQ(simulator::counters().host_waits, 2u);
+    EXPECT_EQ(simulator::counters().allocations, 0u);
+}
+
+// A training step in a graph, with an update in it that makes the device choose a new scale: each launch is what the
+// same calls made one by one are, and draws anew.
+TEST_F(CudaTreeCalls, a_captured_step_is_replayed_as_the_cpu_repeats_it) {
+    cuda::CudaTreeBackend tree(options_with(5));
+    cpu::CpuTreeBackend cpu(capacity, 5);
+    fill(tree);
+    cpu.update(capacity, all_.data(), priorities_.data(), nullptr);
+    tree.synchronize(stream_);
+
+    constexpr int64_t n = 16;
+    std::vector<int64_t> drawn(n), few(n), changed = {3, 4, 3};
+    std::vector<float> weights(n), changes = {1.0f, 2.0f, 3.0f};
+    const auto step = [&](TreeBackend& on, void* stream) {
+        on.sample({n, PER_STRATIFIED, 0.5, drawn.data(), nullptr, weights.data()}, stream);
+        on.sample({n, PER_WITHOUT_REPLACEMENT, 0.5, few.data(), nullptr, nullptr}, stream);
+        on.update(3, changed.data(), changes.data(), stream);
+    };
+    simulator::reset_counters();
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), cudaSuccess);
+    step(tree, stream_);
+    ASSERT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
+    ASSERT_EQ(cudaGraphInstantiate(&executable, graph), cudaSuccess);
+
+    std::vector<std::vector<int64_t>> batches;
+    for (const float change : {1.0f, 1e30f, 1e-30f, 5.0f}) {
+        changes[2] = change;
+        ASSERT_EQ(cudaGraphLaunch(executable, stream_), cudaSuccess);
+        tree.synchronize(stream_);
+        const std::vector<std::vector<int64_t>> of_graph = {drawn, few};
+        const std::vector<float> weights_of_graph = weights;
+        step(cpu, nullptr);
+        EXPECT_EQ(drawn, of_graph[0]);
+        EXPECT_EQ(few, of_graph[1]);
+        EXPECT_EQ(weights, weights_of_graph);
+        EXPECT_EQ(tree.mass().total, cpu.mass().total);
+        EXPECT_EQ(tree.mass().scale, cpu.mass().scale);
+        batches.push_back(drawn);
+    }
+    EXPECT_NE(batches[0], batches[3]);
+    EXPECT_EQ(simulator::counters().allocations, 0u);
+    cudaGraphDestroy(graph);
+    cudaGraphExecDestroy(executable);
+}
+
+TEST_F(CudaTreeCalls, one_capture_is_on_one_stream_and_cannot_be_waited_for) {
+    cuda::CudaTreeBackend tree(options_with(1));
+    fill(tree);
+    tree.synchronize(stream_);
+    cudaStream_t other;
+    cudaEvent_t event;
+    cudaGraph_t graph;
+    cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
+    cudaEventCreateWithFlags(&event, 0);
+    ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), cudaSuccess);
+    fill(tree);
+    EXPECT_EQ(status_of([&] { tree.synchronize(stream_); }, "captured"), PER_ERROR_INVALID_ARGUMENT);
+    cudaEventRecord(event, stream_);
+    cudaStreamWaitEvent(other, event);
+    EXPECT_EQ(status_of([&] { tree.reset(other); }, "stream"), PER_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
+    cudaGraphDestroy(graph);
+    cudaEventDestroy(event);
+    cudaStreamDestroy(other);
+}
+
+// ---- what only the device can see
+
+TEST_F(CudaTreeCalls, bad_entries_are_skipped_counted_and_reported_once) {
+    const float nan = std::nanf("");
+    const float infinity = std::numeric_limits<float>::infinity();
+    for (const std::size_t at : {std::size_t{0}, std::size_t{31}, std::size_t{32}, std::size_t{49}}) {
+        cuda::CudaTreeBackend tree(options_with(1)), twin(options_with(1));
+        std::vector<int64_t> indices = all_;
+        for (const int64_t bad : {int64_t{-1}, capacity, INT64_MAX, INT64_MIN}) {
+            indices[at] = bad;
+            tree.update(capacity, indices.data(), priorities_.data(), stream_);
+            EXPECT_EQ(status_of([&] { tree.synchronize(stream_); }, "1 entries"), PER_ERROR_INVALID_ARGUMENT);
+        }
+        EXPECT_EQ(status_of([&] { tree.synchronize(stream_); }), PER_OK);
+        std::vector<float> priorities = priorities_;
+        for (const float bad : {-1.0f, -1e-45f, nan, infinity, -infinity}) {
+            priorities[at] = bad;
+            tree.update(capacity, all_.data(), priorities.data(), stream_);
+            EXPECT_EQ(status_of([&] { tree.synchronize(stream_); }, "1 entries"), PER_ERROR_INVALID_ARGUMENT);
+        }
+        // As if the entry had not been there.
+        indices = all_;
+        priorities = priorities_;
+        indices.erase(indices.begin() + static_cast<std::ptrdiff_t>(at));
+        priorities.erase(priorities.begin() + static_cast<std::ptrdiff_t>(at));
+        twin.update(capacity - 1, indices.data(), priorities.data(), stream_);
+        EXPECT_EQ(leaves(tree), leaves(twin));
+        EXPECT_EQ(tree.mass().total, twin.mass().total);
+    }
+}
+
+TEST_F(CudaTreeCalls, bad_entries_of_readers_give_minus_one_and_zero) {
+    cuda::CudaTreeBackend tree(options_with(1));
+    fill(tree);
+    const uint64_t total = tree.mass().total;
+    const std::vector<uint64_t> units = {0, total, total - 1, UINT64_MAX};
+    const std::vector<double> sums = {-1e-9, 0.0, 1e30, std::nan(""), std::numeric_limits<double>::infinity()};
+    const std::vector<int64_t> indices = {-1, 8, capacity, INT64_MIN};
+    std::vector<int64_t> found(5, -7), found_sums(5, -7);
+    std::vector<float> read(4, -7.0f);
+    tree.find_mass(4, units.data(), found.data(), stream_);
+    tree.find(5, sums.data(), found_sums.data(), stream_);
+    tree.priorities(4, indices.data(), read.data(), stream_);
+    EXPECT_EQ(status_of([&] { tree.synchronize(stream_); }, "9 entries"), PER_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(found, (std::vector<int64_t>{1, -1, 48, -1, -7}));
+    EXPECT_EQ(found_sums, (std::vector<int64_t>{-1, 1, -1, -1, -1}));
+    EXPECT_EQ(read, (std::vector<float>{0.0f, 1.0f, 0.0f, 0.0f}));
+}
+
+TEST_F(CudaTreeCalls, a_draw_from_nothing_is_no_draw) {
+    for (int scheme = PER_STRATIFIED; scheme <= PER_WITHOUT_REPLACEMENT; ++scheme) {
+        cuda::CudaTreeBackend tree(options_with(9));
+        cpu::CpuTreeBackend cpu(capacity, 9);
+        std::vector<int64_t> indices(3, -7);
+        std::vector<float> priorities(3, -7.0f), weights(3, -7.0f);
+        tree.sample({3, scheme, 1.0, indices.data(), priorities.data(), weights.data()}, stream_);
+        EXPECT_EQ(status_of([&] { tree.synchronize(stream_); }, "0"), PER_ERROR_EMPTY);
+        EXPECT_EQ(indices, std::vector<int64_t>(3, -1));
+        EXPECT_EQ(priorities, std::vector<float>(3, 0.0f));
+        EXPECT_EQ(weights, std::vector<float>(3, 0.0f));
+        fill(tree);
+        cpu.update(capacity, all_.data(), priorities_.data(), nullptr);
+        EXPECT_EQ(sample(tree, 5, scheme), sample(cpu, 5, scheme));
+    }
+}
+
+TEST_F(CudaTreeCalls, too_few_leaves_without_replacement_are_no_draw) {
+    cuda::CudaTreeBackend tree(options_with(9));
+    cpu::CpuTreeBackend cpu(capacity, 9);
+    fill(tree);
+    cpu.update(capacity, all_.data(), priorities_.data(), nullptr);
+    std::vector<int64_t> indices(capacity, -7);
+    std::vector<float> weights(capacity, -7.0f);
+    tree.sample({capacity, PER_WITHOUT_REPLACEMENT, 1.0, indices.data(), nullptr, weights.data()}, stream_);
+    EXPECT_EQ(status_of([&] { tree.synchronize(stream_); }, "batch_size"), PER_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(indices, std::vector<int64_t>(capacity, -1));
+    EXPECT_EQ(weights, std::vector<float>(capacity, 0.0f));
+    EXPECT_EQ(leaves(tree), priorities_);
+    EXPECT_EQ(tree.mass().total, cpu.mass().total);
+    EXPECT_EQ(sample(tree, 20, PER_WITHOUT_REPLACEMENT), sample(cpu, 20, PER_WITHOUT_REPLACEMENT));
+}
+
+// ---- errors of the runtime
+
+TEST_F(CudaTreeCalls, a_sticky_error_is_answered_by_every_call_and_free_works) {
+    {
+        cuda::CudaTreeBackend tree(options_with(1));
+        fill(tree);
+        tree.synchronize(stream_);
+        simulator::stick(cudaErrorIllegalAddress);
+        const char* const name = "cudaErrorIllegalAddress";
+        EXPECT_EQ(status_of([&] { fill(tree); }, name), PER_ERROR_CUDA);
+        EXPECT_EQ(status_of([&] { tree.mass(); }, name), PER_ERROR_CUDA);
+        EXPECT_EQ(status_of([&] { tree.synchronize(stream_); }, name), PER_ERROR_CUDA);
+    }
+    simulator::stick(0);
+}
+
+TEST_F(CudaTreeCalls, a_failing_call_of_creation_leaves_no_handle_and_no_leak) {
+    // ASan's leak check sees what is left over.
+    int n_failed = 0;
+    for (uint64_t n = 0; n < 100; ++n) {
+        simulator::fail_call(n, n % 2 == 0 ? cudaErrorMemoryAllocation : cudaErrorInvalidValue);
+        const int status = status_of([&] { cuda::create_tree_backend(options_with(1)); });
+        simulator::fail_call(0, 0);
+        n_failed += status != PER_OK;
+    }
+    EXPECT_GT(n_failed, 10);
+}
+
+TEST_F(CudaTreeCalls, a_failing_launch_is_an_error_of_the_call) {
+    cuda::CudaTreeBackend tree(options_with(1));
+    fill(tree);
+    int64_t index = -7;
+    int n_failed = 0;
+    for (uint64_t n = 0; n < 6; ++n) {
+        simulator::fail_call(n, cudaErrorInvalidConfiguration);
+        const auto call = [&] { tree.sample({1, PER_STRATIFIED, 1.0, &index, nullptr, nullptr}, stream_); };
+        n_failed += status_of(call) == PER_ERROR_CUDA;
+        simulator::fail_call(0, 0);
+    }
+    EXPECT_GE(n_failed, 4);
+    EXPECT_EQ(sample(tree, 1).size(), 1u);
+}
+
+TEST_F(CudaTreeCalls, no_device_says_why) {
+    const auto create = [] { cuda::create_tree_backend(options_with(1)); };
+    simulator::options().driver_version = 0;
+    EXPECT_EQ(status_of(create, "no NVIDIA driver"), PER_ERROR_NO_DEVICE);
+    simulator::options().driver_version = 13000;
+    simulator::options().n_devices = 0;
+    EXPECT_EQ(status_of(create, "cudaErrorNoDevice"), PER_ERROR_NO_DEVICE);
+    simulator::options().n_devices = 2;
+    per_tree_options options = options_with(1);
+    options.device_index = 2;
+    EXPECT_EQ(status_of([&] { cuda::create_tree_backend(options); }, "device_index is 2"), PER_ERROR_NO_DEVICE);
+    simulator::options().compute_capability = 75;
+    EXPECT_EQ(status_of(create, "7.5"), PER_ERROR_NO_DEVICE);
+}
+
+TEST_F(CudaTreeCalls, the_current_device_is_restored) {
+    simulator::options().n_devices = 3;
+    per_tree_options options = options_with(1);
+    options.device_index = 2;
+    cudaSetDevice(1);
+    const auto expect_device = [] {
+        int device = -1;
+        cudaGetDevice(&device);
+        EXPECT_EQ(device, 1);
+    };
+    {
+        const std::unique_ptr<TreeBackend> tree = cuda::create_tree_backend(options);
+        expect_device();
+        fill(*tree);
+        expect_device();
+        tree->mass();
+        expect_device();
+        simulator::stick(cudaErrorIllegalAddress);
+        EXPECT_EQ(status_of([&] { fill(*tree); }), PER_ERROR_CUDA);
+        simulator::stick(0);
+        expect_device();
+    }
+    expect_device();
+    cudaSetDevice(0);
+}
+
+TEST_F(CudaTreeCalls, a_forked_child_may_only_free) {
+    auto tree = std::make_unique<cuda::CudaTreeBackend>(options_with(1));
+    fill(*tree);
+    tree->synchronize(stream_);
+    const pid_t child = fork();
+    if (child == 0) {
+        int n_right = 0;
+        n_right += status_of([&] { fill(*tree); }, "forked") == PER_ERROR_NO_DEVICE;
+        n_right += status_of([&] { tree->mass(); }, "forked") == PER_ERROR_NO_DEVICE;
+        n_right += status_of([&] { tree->synchronize(stream_); }, "forked") == PER_ERROR_NO_DEVICE;
+        // Any call of the runtime would fail.
+        simulator::reset_counters();
+        tree.reset();
+        n_right += simulator::counters().allocations == 0;
+        _exit(n_right == 4 ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(sample(*tree, 4).size(), 4u);
+}
+
+}  // namespace
+}  // namespace per

@@ -1,0 +1,274 @@
+// Stands in for NVIDIA's header of this name where kernels are compiled by g++ or clang++: what libper and its tests
+// use of the language and of the runtime. Test builds only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "grid.h"
+
+// ---------------------------------------------------------------------------------------------------- language
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+#define __grid_constant__
+#define threadIdx (::simulator::place->thread)
+#define blockIdx (::simulator::place->block)
+#define blockDim (::simulator::place->block_size)
+#define gridDim (::simulator::place->grid_size)
+
+// Each block has its own, of exact size on the heap, where ASan watches its ends.
+#define PER_SHARED(type, name) \
+    static char name##_key;    \
+    type& name = *static_cast<type*>(::simulator::shared_memory(&name##_key, sizeof(type)))
+
+namespace simulator {
+
+template <class T>
+uint64_t to_bits(T value) {
+    static_assert(sizeof(T) <= 8, "a lane hands on 8 bytes at most");
+    uint64_t bits = 0;
+    std::memcpy(&bits, &value, sizeof value);
+    return bits;
+}
+
+template <class T>
+T from_bits(uint64_t bits) {
+    T value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+template <class T>
+T shuffle(const char* kind, unsigned mask, T value, unsigned source) {
+    uint64_t values[32];
+    exchange(kind, mask, to_bits(value), values);
+    if ((mask >> source & 1) == 0) fail("shuffle: the lane read from is not in the mask");
+    return from_bits<T>(values[source]);
+}
+
+template <class T, class Reduce>
+T reduce(const char* kind, unsigned mask, T value, Reduce reduce) {
+    uint64_t values[32];
+    exchange(kind, mask, to_bits(value), values);
+    T reduced = value;
+    for (unsigned i = 0; i < 32; ++i)
+        if ((mask >> i & 1) != 0 && i != place->lane) reduced = reduce(reduced, from_bits<T>(values[i]));
+    return reduced;
+}
+
+// CUDA's atomics order nothing but themselves. Said so, TSan credits them with no more.
+template <class T, class Combine>
+T atomic_update(T* at, T value, Combine combine) {
+    T old;
+    __atomic_load(at, &old, __ATOMIC_RELAXED);
+    T wanted = combine(old, value);
+    while (!__atomic_compare_exchange(at, &old, &wanted, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        wanted = combine(old, value);
+    return old;
+}
+
+}  // namespace simulator
+
+inline void __syncthreads() {
+    simulator::block_barrier(simulator::Count::sum, 0);
+}
+inline int __syncthreads_or(int predicate) {
+    return simulator::block_barrier(simulator::Count::any, predicate);
+}
+inline int __syncthreads_and(int predicate) {
+    return simulator::block_barrier(simulator::Count::all, predicate);
+}
+inline int __syncthreads_count(int predicate) {
+    return simulator::block_barrier(simulator::Count::sum, predicate);
+}
+inline void __syncwarp(unsigned mask = ~0u) {
+    uint64_t values[32];
+    simulator::exchange("__syncwarp", mask, 0, values);
+}
+
+template <class T>
+T __shfl_sync(unsigned mask, T value, int source) {
+    return simulator::shuffle("__shfl_sync", mask, value, static_cast<unsigned>(source) & 31);
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int bits) {
+    return simulator::shuffle("__shfl_xor_sync", mask, value, simulator::place->lane ^ static_cast<unsigned>(bits));
+}
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned distance) {
+    const unsigned lane = simulator::place->lane;
+    return simulator::shuffle("__shfl_up_sync", mask, value, lane < distance ? lane : lane - distance);
+}
+template <class T>
+T __shfl_down_sync(unsigned mask, T value, unsigned distance) {
+    const unsigned lane = simulator::place->lane;
+    return simulator::shuffle("__shfl_down_sync", mask, value, lane + distance > 31 ? lane : lane + distance);
+}
+
+inline unsigned __ballot_sync(unsigned mask, int predicate) {
+    uint64_t values[32];
+    simulator::exchange("__ballot_sync", mask, predicate != 0, values);
+    unsigned ballot = 0;
+    for (unsigned i = 0; i < 32; ++i)
+        if ((mask >> i & 1) != 0 && values[i] != 0) ballot |= 1u << i;
+    return ballot;
+}
+template <class T>
+unsigned __match_any_sync(unsigned mask, T value) {
+    uint64_t values[32];
+    const uint64_t bits = simulator::to_bits(value);
+    simulator::exchange("__match_any_sync", mask, bits, values);
+    unsigned same = 0;
+    for (unsigned i = 0; i < 32; ++i)
+        if ((mask >> i & 1) != 0 && values[i] == bits) same |= 1u << i;
+    return same;
+}
+inline unsigned __reduce_add_sync(unsigned mask, unsigned value) {
+    return simulator::reduce("__reduce_add_sync", mask, value, [](unsigned a, unsigned b) { return a + b; });
+}
+inline unsigned __reduce_max_sync(unsigned mask, unsigned value) {
+    return simulator::reduce("__reduce_max_sync", mask, value, [](unsigned a, unsigned b) { return a > b ? a : b; });
+}
+inline unsigned __reduce_min_sync(unsigned mask, unsigned value) {
+    return simulator::reduce("__reduce_min_sync", mask, value, [](unsigned a, unsigned b) { return a < b ? a : b; });
+}
+
+inline int __ffs(int value) {
+    return __builtin_ffs(value);
+}
+inline int __popc(unsigned value) {
+    return __builtin_popcount(value);
+}
+inline unsigned __float_as_uint(float value) {
+    return static_cast<unsigned>(simulator::to_bits(value));
+}
+inline float __uint_as_float(unsigned bits) {
+    return simulator::from_bits<float>(bits);
+}
+
+template <class T>
+T atomicAdd(T* at, std::type_identity_t<T> value) {
+    return simulator::atomic_update(at, value, [](T a, T b) { return static_cast<T>(a + b); });
+}
+template <class T>
+T atomicMax(T* at, std::type_identity_t<T> value) {
+    return simulator::atomic_update(at, value, [](T a, T b) { return a > b ? a : b; });
+}
+template <class T>
+T atomicMin(T* at, std::type_identity_t<T> value) {
+    return simulator::atomic_update(at, value, [](T a, T b) { return a < b ? a : b; });
+}
+template <class T>
+T atomicExch(T* at, std::type_identity_t<T> value) {
+    return simulator::atomic_update(at, value, [](T, T b) { return b; });
+}
+template <class T>
+T atomicCAS(T* at, std::type_identity_t<T> expected, std::type_identity_t<T> value) {
+    __atomic_compare_exchange(at, &expected, &value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    return expected;
+}
+
+// ----------------------------------------------------------------------------------------------------- runtime
+enum cudaError_t {
+    cudaSuccess = 0,
+    cudaErrorInvalidValue = 1,
+    cudaErrorMemoryAllocation = 2,
+    cudaErrorInvalidConfiguration = 9,
+    cudaErrorInsufficientDriver = 35,
+    cudaErrorNoDevice = 100,
+    cudaErrorInvalidDevice = 101,
+    cudaErrorInvalidResourceHandle = 400,
+    cudaErrorIllegalAddress = 700,
+    cudaErrorStreamCaptureUnsupported = 900,
+    cudaErrorStreamCaptureInvalidated = 901,
+    cudaErrorStreamCaptureUnjoined = 904,
+    cudaErrorStreamCaptureIsolation = 905,
+    cudaErrorStreamCaptureImplicit = 906,
+    cudaErrorCapturedEvent = 907
+};
+
+namespace simulator {
+struct Stream;
+struct Event;
+struct Graph;
+}  // namespace simulator
+typedef simulator::Stream* cudaStream_t;
+typedef simulator::Event* cudaEvent_t;
+typedef simulator::Graph* cudaGraph_t;
+typedef simulator::Graph* cudaGraphExec_t;
+
+enum { cudaStreamDefault = 0, cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
+enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
+enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal = 0 };
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone = 0, cudaStreamCaptureStatusActive = 1 };
+enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrComputeCapabilityMinor = 76 };
+struct cudaFuncAttributes {
+    int maxThreadsPerBlock;
+};
+struct cudaLaunchAttribute {
+    int id;
+};
+struct cudaLaunchConfig_t {
+    dim3 grid, block;  // in NVIDIA's header: gridDim, blockDim
+    std::size_t dynamicSmemBytes;
+    cudaStream_t stream;
+    cudaLaunchAttribute* attrs;
+    unsigned numAttrs;
+};
+
+const char* cudaGetErrorName(cudaError_t error);
+const char* cudaGetErrorString(cudaError_t error);
+cudaError_t cudaDriverGetVersion(int* version);
+cudaError_t cudaRuntimeGetVersion(int* version);
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaGetDevice(int* device);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
+cudaError_t cudaMalloc(void** memory, std::size_t bytes);
+cudaError_t cudaFree(void* memory);
+cudaError_t cudaMallocHost(void** memory, std::size_t bytes);
+cudaError_t cudaFreeHost(void* memory);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id);
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags = 0);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaDeviceSynchronize();
+
+namespace simulator {
+cudaError_t enqueue_grid(const cudaLaunchConfig_t& config, std::function<void()> kernel);
+cudaError_t attributes_of_kernel(cudaFuncAttributes* attributes);
+}  // namespace simulator
+
+template <class... Parameters>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*)(Parameters...)) {
+    return simulator::attributes_of_kernel(attributes);
+}
+
+template <class... Parameters, class... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                               Arguments&&... arguments) {
+    // A launch copies its arguments.
+    std::tuple<Parameters...> copies(std::forward<Arguments>(arguments)...);
+    return simulator::enqueue_grid(*config, [kernel, copies] { std::apply(kernel, copies); });
+}

@@ -1,0 +1,437 @@
+// Never instrumented by ThreadSanitizer, whose fiber interface tells it what happens here: only kernels are watched.
+#include "grid.h"
+
+#include <sys/mman.h>
+
+#include <boost/context/detail/fcontext.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#if defined(SIMULATOR_ASAN)
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+#if defined(SIMULATOR_TSAN)
+#include <sanitizer/tsan_interface.h>
+#endif
+
+namespace simulator {
+
+thread_local const Place* place = nullptr;
+
+namespace {
+
+using boost::context::detail::fcontext_t;
+using boost::context::detail::jump_fcontext;
+using boost::context::detail::make_fcontext;
+using boost::context::detail::transfer_t;
+
+constexpr std::size_t stack_bytes = std::size_t{64} << 10;
+constexpr unsigned warp_size = 32;
+constexpr int max_collectives = 16;
+constexpr std::size_t max_shared_variables = 16;
+
+// What happened before `acquire` of a clock is what had happened before its `release`s.
+void acquire([[maybe_unused]] void* clock) {
+#if defined(SIMULATOR_TSAN)
+    if (clock != nullptr) __tsan_acquire(clock);
+#endif
+}
+
+void release([[maybe_unused]] void* clock) {
+#if defined(SIMULATOR_TSAN)
+    if (clock != nullptr) __tsan_release(clock);
+#endif
+}
+
+struct Block;
+
+enum class State { ready, at_barrier, in_exchange, done };
+
+struct Fiber {
+    Place place;
+    Block* block = nullptr;
+    State state = State::ready;
+    fcontext_t context = nullptr;
+    char* stack = nullptr;
+    const void* stack_bottom = nullptr;
+    std::size_t stack_size = 0;
+    void* fake_stack = nullptr;  // ASan's
+    void* tsan_fiber = nullptr;
+};
+
+// Lanes of a warp that call an intrinsic with the same mask. Values of two generations, as the fast lanes of one may be
+// in the next before the slow ones have read.
+struct Collective {
+    unsigned mask = 0;
+    unsigned arrived = 0;
+    uint64_t generation = 0;
+    const char* kind = nullptr;
+    uint64_t values[2][warp_size];
+    Fiber* waiting[warp_size];
+    char clocks[2];
+};
+
+struct Warp {
+    unsigned members = 0;
+    unsigned exited = 0;
+    int n_collectives = 0;
+    Collective collectives[max_collectives];
+};
+
+struct SharedVariable {
+    const void* key;
+    void* memory;
+};
+
+struct Block {
+    unsigned n_threads = 0;
+    unsigned n_at_barrier = 0;
+    unsigned n_done = 0;
+    int any = 0, all = 1, sum = 0;  // of the barrier that is being reached
+    int counts[3] = {};             // of the one passed
+    std::vector<std::unique_ptr<Fiber>> fibers;
+    std::unique_ptr<Warp[]> warps;
+    std::vector<SharedVariable> shared;
+    char clock = 0;
+};
+
+// Stacks are kept; a fiber comes after the one that had its stack before.
+std::vector<char*>& free_stacks() {
+    static thread_local std::vector<char*> stacks;
+    return stacks;
+}
+
+#if defined(SIMULATOR_TSAN)
+// Where shared memory comes from: what a fiber took from malloc would count as written by that fiber.
+class Arena {
+ public:
+    Arena()
+        : memory_(static_cast<char*>(
+              mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {}
+    ~Arena() { munmap(memory_, size); }
+
+    void* take(std::size_t bytes) {
+        bytes = (bytes + 15) / 16 * 16;
+        if (used_ + bytes > size) fail("too much shared memory for one grid");
+        void* const taken = memory_ + used_;
+        used_ += bytes;
+        return taken;
+    }
+
+ private:
+    static constexpr std::size_t size = std::size_t{32} << 20;
+    char* const memory_;
+    std::size_t used_ = 0;
+};
+#endif
+
+struct Scheduler {
+    const std::function<void()>* kernel = nullptr;
+    const GridOptions* options = nullptr;
+    uint64_t random = 0;
+    std::size_t n_alive = 0;
+    std::vector<Fiber*> ready;
+    Fiber main;
+    Fiber* running = &main;
+#if defined(SIMULATOR_TSAN)
+    Arena arena;
+#endif
+
+    uint64_t next_random() {  // xorshift64
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        return random;
+    }
+
+    uint32_t random_below(uint32_t n) {
+        return static_cast<uint32_t>((next_random() >> 32) * n >> 32);
+    }
+};
+
+thread_local Scheduler* scheduler = nullptr;
+
+// First thing in a fiber that is switched to.
+void arrive(transfer_t transfer) {
+    Fiber* const from = static_cast<Fiber*>(transfer.data);
+    from->context = transfer.fctx;
+#if defined(SIMULATOR_ASAN)
+    const void* bottom;
+    std::size_t size;
+    __sanitizer_finish_switch_fiber(scheduler->running->fake_stack, &bottom, &size);
+    if (from == &scheduler->main) {
+        from->stack_bottom = bottom;
+        from->stack_size = size;
+    }
+#endif
+}
+
+void switch_to(Fiber& to) {
+    Fiber& from = *scheduler->running;
+    if (&from == &to) return;
+    scheduler->running = &to;
+    place = &to == &scheduler->main ? nullptr : &to.place;
+#if defined(SIMULATOR_ASAN)
+    const bool ends = from.state == State::done;
+    __sanitizer_start_switch_fiber(ends ? nullptr : &from.fake_stack, to.stack_bottom, to.stack_size);
+#endif
+#if defined(SIMULATOR_TSAN)
+    __tsan_switch_to_fiber(to.tsan_fiber, __tsan_switch_to_fiber_no_sync);
+#endif
+    arrive(jump_fcontext(to.context, &from));
+}
+
+void make_ready(Fiber* fiber) {
+    fiber->state = State::ready;
+    scheduler->ready.push_back(fiber);
+}
+
+void switch_to_any() {
+    Scheduler& s = *scheduler;
+    if (s.n_alive == 0) {
+        switch_to(s.main);
+        return;
+    }
+    if (s.ready.empty()) fail("deadlock: every thread left waits at a barrier or in a warp intrinsic");
+    const std::size_t i = s.random_below(static_cast<uint32_t>(s.ready.size()));
+    Fiber* const next = s.ready[i];
+    s.ready[i] = s.ready.back();
+    s.ready.pop_back();
+    switch_to(*next);
+}
+
+Fiber& running_thread() {
+    if (scheduler == nullptr || scheduler->running == &scheduler->main) fail("called outside of a kernel");
+    return *scheduler->running;
+}
+
+void run_fiber(transfer_t transfer) {
+    arrive(transfer);
+    Fiber& fiber = *scheduler->running;
+    acquire(fiber.stack);
+    acquire(scheduler->options->clock);
+    acquire(scheduler->options->after);
+    (*scheduler->kernel)();
+    Block& block = *fiber.block;
+    fiber.state = State::done;
+    block.n_done++;
+    block.warps[fiber.place.warp].exited |= 1u << fiber.place.lane;
+    if (block.n_at_barrier != 0) fail("returned while others of its block wait at __syncthreads()");
+    release(fiber.stack);
+    release(scheduler->options->clock);
+    --scheduler->n_alive;
+    switch_to_any();
+}
+
+char* take_stack() {
+    std::vector<char*>& stacks = free_stacks();
+    if (!stacks.empty()) {
+        char* const stack = stacks.back();
+        stacks.pop_back();
+#if defined(SIMULATOR_ASAN)
+        __asan_unpoison_memory_region(stack, stack_bytes);
+#endif
+        return stack;
+    }
+    void* const stack =
+        mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (stack == MAP_FAILED) fail("no memory for stacks");
+    return static_cast<char*>(stack);
+}
+
+dim3 coordinates(unsigned i, dim3 size) {
+    return dim3(i % size.x, i / size.x % size.y, i / size.x / size.y);
+}
+
+std::unique_ptr<Block> make_block(unsigned block_number, dim3 grid_size, dim3 block_size) {
+    auto block = std::make_unique<Block>();
+    block->n_threads = block_size.x * block_size.y * block_size.z;
+    // For overwrite: to clear the values costs more than a small kernel.
+    block->warps = std::make_unique_for_overwrite<Warp[]>((block->n_threads + warp_size - 1) / warp_size);
+    block->shared.reserve(max_shared_variables);
+    for (unsigned i = 0; i < block->n_threads; ++i) {
+        auto fiber = std::make_unique<Fiber>();
+        fiber->place = {coordinates(i, block_size),
+                        coordinates(block_number, grid_size),
+                        block_size,
+                        grid_size,
+                        i % warp_size,
+                        i / warp_size};
+        fiber->block = block.get();
+        fiber->stack = take_stack();
+        fiber->stack_bottom = fiber->stack;
+        fiber->stack_size = stack_bytes;
+        // Stacks that begin at the same offset from a page would share a few lines of the cache.
+        const std::size_t used = stack_bytes - i % 64 * 320;
+        fiber->context = make_fcontext(fiber->stack + used, used, &run_fiber);
+#if defined(SIMULATOR_TSAN)
+        fiber->tsan_fiber = __tsan_create_fiber(0);
+#endif
+        block->warps[i / warp_size].members |= 1u << i % warp_size;
+        scheduler->ready.push_back(fiber.get());
+        ++scheduler->n_alive;
+        block->fibers.push_back(std::move(fiber));
+    }
+    return block;
+}
+
+void end_block(Block& block) {
+    for (const auto& fiber : block.fibers) {
+#if defined(SIMULATOR_TSAN)
+        __tsan_destroy_fiber(fiber->tsan_fiber);
+#endif
+        free_stacks().push_back(fiber->stack);
+    }
+#if !defined(SIMULATOR_TSAN)
+    for (const SharedVariable& variable : block.shared) std::free(variable.memory);
+#endif
+}
+
+Collective& collective_for(Warp& warp, unsigned mask) {
+    Collective* idle = nullptr;
+    for (int i = 0; i < warp.n_collectives; ++i) {
+        Collective& collective = warp.collectives[i];
+        if (collective.mask == mask) return collective;
+        if (collective.arrived == 0) idle = &collective;
+    }
+    if (warp.n_collectives < max_collectives) idle = &warp.collectives[warp.n_collectives++];
+    if (idle == nullptr) fail("too many different masks in one warp");
+    idle->mask = mask;
+    return *idle;
+}
+
+}  // namespace
+
+void fail(const char* what) {
+    if (place == nullptr)
+        std::fprintf(stderr, "simulator: %s\n", what);
+    else
+        std::fprintf(stderr, "simulator: %s: block (%u, %u, %u), thread (%u, %u, %u)\n", what, place->block.x,
+                     place->block.y, place->block.z, place->thread.x, place->thread.y, place->thread.z);
+    std::abort();
+}
+
+void yield() {
+    make_ready(&running_thread());
+    switch_to_any();
+}
+
+int block_barrier(Count count, int predicate) {
+    Fiber& self = running_thread();
+    Block& block = *self.block;
+    if (block.n_done != 0) fail("__syncthreads() after a thread of the block returned");
+    block.any |= predicate != 0;
+    block.all &= predicate != 0;
+    block.sum += predicate != 0;
+    release(&block.clock);
+    if (++block.n_at_barrier == block.n_threads) {
+        block.counts[0] = block.any;
+        block.counts[1] = block.all;
+        block.counts[2] = block.sum;
+        block.any = 0;
+        block.all = 1;
+        block.sum = 0;
+        block.n_at_barrier = 0;
+        self.state = State::at_barrier;
+        for (const auto& fiber : block.fibers)
+            if (fiber->state == State::at_barrier) make_ready(fiber.get());
+    } else {
+        self.state = State::at_barrier;
+    }
+    switch_to_any();
+    acquire(&block.clock);
+    return block.counts[static_cast<int>(count)];
+}
+
+void exchange(const char* kind, unsigned mask, uint64_t value, uint64_t (&values_out)[32]) {
+    Fiber& self = running_thread();
+    Warp& warp = self.block->warps[self.place.warp];
+    const unsigned lane = self.place.lane;
+    mask &= warp.members;  // a GPU ignores the lanes that a short last warp does not have
+    if ((mask >> lane & 1) == 0) fail("warp intrinsic: the calling lane is not in its own mask");
+    if ((mask & warp.exited) != 0) fail("warp intrinsic: the mask names a lane that has returned");
+    Collective& collective = collective_for(warp, mask);
+    if (collective.arrived == 0) collective.kind = kind;
+    if (std::strcmp(collective.kind, kind) != 0) fail("warp intrinsic: lanes of one mask call different ones");
+    const int side = static_cast<int>(collective.generation & 1);
+    collective.values[side][lane] = value;
+    collective.arrived |= 1u << lane;
+    release(&collective.clocks[side]);
+    if (collective.arrived == mask) {
+        collective.arrived = 0;
+        ++collective.generation;
+        collective.waiting[lane] = &self;
+        for (unsigned i = 0; i < warp_size; ++i)
+            if (mask >> i & 1) make_ready(collective.waiting[i]);
+    } else {
+        collective.waiting[lane] = &self;
+        self.state = State::in_exchange;
+    }
+    switch_to_any();
+    acquire(&collective.clocks[side]);
+    // A loop, as TSan sees calls of memcpy() from here too.
+    for (unsigned i = 0; i < warp_size; ++i) values_out[i] = collective.values[side][i];
+}
+
+void* shared_memory(const void* key, std::size_t bytes) {
+    Block& block = *running_thread().block;
+    for (const SharedVariable& variable : block.shared)
+        if (variable.key == key) return variable.memory;
+    if (block.shared.size() == max_shared_variables) fail("too many shared variables in one kernel");
+#if defined(SIMULATOR_TSAN)
+    void* const memory = scheduler->arena.take(bytes);
+#else
+    void* const memory = std::malloc(bytes);
+#endif
+    for (std::size_t i = 0; i < bytes; ++i) static_cast<unsigned char*>(memory)[i] = 0xCB;
+    block.shared.push_back({key, memory});
+    return memory;
+}
+
+void run_after([[maybe_unused]] void* clock, const std::function<void()>& call) {
+#if defined(SIMULATOR_TSAN)
+    void* const host = __tsan_get_current_fiber();
+    void* const other = __tsan_create_fiber(0);
+    __tsan_switch_to_fiber(other, __tsan_switch_to_fiber_no_sync);
+    acquire(clock);
+    call();
+    __tsan_switch_to_fiber(host, __tsan_switch_to_fiber_no_sync);
+    __tsan_destroy_fiber(other);
+#else
+    call();
+#endif
+}
+
+void run_grid(dim3 grid_size, dim3 block_size, const std::function<void()>& kernel, const GridOptions& options) {
+    if (scheduler != nullptr) fail("a kernel launches a kernel");
+    Scheduler s;
+    s.kernel = &kernel;
+    s.options = &options;
+    s.random = (options.seed + 1) * 0x9E3779B97F4A7C15u | 1;
+#if defined(SIMULATOR_TSAN)
+    s.main.tsan_fiber = __tsan_get_current_fiber();
+#endif
+    scheduler = &s;
+    const unsigned n_blocks = grid_size.x * grid_size.y * grid_size.z;
+    std::vector<unsigned> order(n_blocks);
+    for (unsigned i = 0; i < n_blocks; ++i) order[i] = i;
+    for (unsigned i = n_blocks; i > 1; --i) std::swap(order[i - 1], order[s.random_below(i)]);
+    const unsigned n_together = options.all_blocks_resident ? n_blocks : 1;
+    // TSan would take memory that a fiber has from malloc for written by that fiber: nothing may grow in one.
+    s.ready.reserve(std::size_t{n_together} * block_size.x * block_size.y * block_size.z);
+    std::vector<std::unique_ptr<Block>> blocks;
+    for (unsigned first = 0; first < n_blocks; first += n_together) {
+        for (unsigned i = first; i < first + n_together; ++i)
+            blocks.push_back(make_block(order[i], grid_size, block_size));
+        switch_to_any();
+        for (unsigned i = first; i < first + n_together; ++i) end_block(*blocks[i]);
+    }
+    scheduler = nullptr;
+    run_after(options.clock, [&] { blocks.clear(); });
+}
+
+}  // namespace simulator

@@ -1,0 +1,56 @@
+// One grid of CUDA threads, run on the calling thread of the host: each CUDA thread is a fiber, and a seeded random
+// order decides which of those that can go on does. A schedule that fails comes again with its seed. What is undefined
+// on a GPU - a barrier or warp intrinsic that not all reach who must - prints block and thread and aborts.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+struct dim3 {
+    unsigned x = 1, y = 1, z = 1;
+    constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+};
+
+namespace simulator {
+
+// Where a CUDA thread is.
+struct Place {
+    dim3 thread, block, block_size, grid_size;
+    unsigned lane;
+    unsigned warp;
+};
+
+// Of the fiber that runs on this thread of the host; NULL outside of kernels.
+extern thread_local const Place* place;
+
+struct GridOptions {
+    uint64_t seed;
+    bool all_blocks_resident;  // else one after the other, in random order
+    void* clock;               // for TSan: what the grid comes after, and what comes after the grid
+    void* after;               // another one that it comes after; may be NULL
+};
+
+void run_grid(dim3 grid_size, dim3 block_size, const std::function<void()>& kernel, const GridOptions& options);
+
+// Makes the call, for TSan as somebody who comes after the clock. The host, whose thread it is, does not come after a
+// kernel only because the simulator frees what the kernel's threads have read.
+void run_after(void* clock, const std::function<void()>& call);
+
+enum class Count { any, all, sum };
+
+// __syncthreads(), with what its variants count.
+int block_barrier(Count count, int predicate);
+
+// What the lanes of `mask` hand to each other: all 32 values. `kind` names the intrinsic; all must call the same one.
+void exchange(const char* kind, unsigned mask, uint64_t value, uint64_t (&values_out)[32]);
+
+// Memory of the block for the declaration `key` names: of exactly this size, garbage at first.
+void* shared_memory(const void* key, std::size_t bytes);
+
+// Lets other threads run.
+void yield();
+
+[[noreturn]] void fail(const char* what);
+
+}  // namespace simulator

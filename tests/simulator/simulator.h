@@ -1,0 +1,37 @@
+// How tests steer the simulated GPU, and what they ask of it afterwards.
+#pragma once
+
+#include <cstdint>
+
+namespace simulator {
+
+struct Options {
+    // 0: each call does its work at once. Else work waits in its stream, and this seed decides which stream goes on, as
+    // far as waits force it; also the order of threads and blocks.
+    uint64_t seed;
+    bool all_blocks_resident;
+    int n_devices;
+    int driver_version;      // 0: no driver
+    int compute_capability;  // 10 * major + minor
+};
+
+// What has been done since the last reset_counters().
+struct Counters {
+    uint64_t launches;
+    uint64_t allocations;  // and frees, of device and pinned memory
+    uint64_t host_waits;   // calls that wait for the device
+};
+
+// As set by the environment: PER_SIMULATOR_SEED (default 1), one device. Changes hold from the next call on.
+Options& options();
+
+const Counters& counters();
+void reset_counters();
+
+// From now on every call answers this error, as after a fault of a kernel; 0 ends that.
+void stick(int error);
+
+// The call number `n` from now on that could fail answers this error, once; n = 0 is the next.
+void fail_call(uint64_t n, int error);
+
+}  // namespace simulator

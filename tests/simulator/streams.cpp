@@ -1,0 +1,596 @@
+// Streams, events, graphs and memory of the simulated GPU. Work waits in its stream until a wait of the host or another
+// stream forces it on, or the seed lets it. Not instrumented by ThreadSanitizer, which is told of the order that
+// streams and events make: two streams that touch the same memory without one are a race to it.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "simulator.h"
+
+#if defined(SIMULATOR_TSAN)
+#include <sanitizer/tsan_interface.h>
+#endif
+
+namespace simulator {
+
+// Place `n` of a stream: reached when so much of its work is done.
+struct Point {
+    Stream* stream;
+    uint64_t n;
+};
+
+// On the heap, as threads of the kernel read it: the stack of the host is the host's again before it has waited.
+struct Work {
+    dim3 grid_size, block_size;
+    std::function<void()> kernel;  // empty: only waits
+    std::vector<Point> after;
+    std::unique_ptr<char> clock;  // what the host had done when it asked for the work
+};
+
+struct Capture;
+
+struct Stream {
+    bool blocking = true;  // waits for the legacy stream, and it for this one
+    uint64_t n_enqueued = 0;
+    uint64_t n_done = 0;
+    std::deque<std::unique_ptr<Work>> work;  // from n_done on
+    Capture* capture = nullptr;
+    std::size_t last_node = no_node;  // of the capture
+    char clock = 0;
+
+    static constexpr std::size_t no_node = ~std::size_t{0};
+};
+
+struct Node {
+    dim3 grid_size, block_size;
+    std::function<void()> kernel;
+    std::vector<std::size_t> after;
+};
+
+struct Graph {
+    std::vector<Node> nodes;
+};
+
+struct Capture {
+    unsigned long long id;
+    Stream* origin;
+    Graph graph;
+    bool invalid = false;
+};
+
+struct Event {
+    Point point = {nullptr, 0};
+    Capture* capture = nullptr;  // recorded in it
+    std::size_t node = Stream::no_node;
+};
+
+namespace {
+
+uint64_t environment_seed() {
+    const char* const seed = std::getenv("PER_SIMULATOR_SEED");
+    return seed == nullptr ? 1 : std::strtoull(seed, nullptr, 10);
+}
+
+struct Machine {
+    std::recursive_mutex mutex;
+    Options options = {environment_seed(), false, 1, 13000, 90};
+    Counters counters = {};
+    uint64_t random = 1;
+    uint64_t n_grids = 0;
+    std::vector<Stream*> streams = {&legacy};
+    Stream legacy;
+    std::vector<std::unique_ptr<Stream>> destroyed;  // events may still name them
+    std::vector<std::unique_ptr<Capture>> captures;
+    unsigned long long n_captures = 0;
+    int n_capturing = 0;
+    cudaError_t sticky = cudaSuccess;
+    cudaError_t planned = cudaSuccess;
+    uint64_t calls_until_planned = 0;
+
+    uint64_t next_random() {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        return random + options.seed;
+    }
+};
+
+// Never destroyed: handles may be freed at exit.
+Machine& machine() {
+    static Machine* const the_machine = new Machine;
+    return *the_machine;
+}
+
+thread_local int current_device = 0;
+
+Stream& stream_of(cudaStream_t stream) {
+    // 1 and 2 are names of the legacy stream and of the thread's default one; here they are one.
+    return reinterpret_cast<uintptr_t>(stream) <= 2 ? machine().legacy : *stream;
+}
+
+// What a call answers before it does anything.
+cudaError_t begin_call() {
+    Machine& m = machine();
+    if (m.options.driver_version == 0) return cudaErrorInsufficientDriver;
+    if (m.options.n_devices == 0) return cudaErrorNoDevice;
+    if (m.sticky != cudaSuccess) return m.sticky;
+    if (m.planned != cudaSuccess && m.calls_until_planned-- == 0) return std::exchange(m.planned, cudaSuccess);
+    return cudaSuccess;
+}
+
+#define BEGIN_CALL()                                                    \
+    const std::lock_guard<std::recursive_mutex> guard(machine().mutex); \
+    if (const cudaError_t begun = begin_call(); begun != cudaSuccess) return begun
+
+void release_clock([[maybe_unused]] void* clock) {
+#if defined(SIMULATOR_TSAN)
+    __tsan_release(clock);
+#endif
+}
+
+void acquire_clock([[maybe_unused]] void* clock) {
+#if defined(SIMULATOR_TSAN)
+    __tsan_acquire(clock);
+#endif
+}
+
+bool is_reached(const Point& point) {
+    return point.stream->n_done >= point.n;
+}
+
+bool can_run(const Stream& stream) {
+    if (stream.work.empty()) return false;
+    const std::vector<Point>& after = stream.work.front()->after;
+    return std::all_of(after.begin(), after.end(), is_reached);
+}
+
+const std::function<void()> nothing = [] {};
+
+void run_next(Stream& stream) {
+    Machine& m = machine();
+    std::unique_ptr<Work> work = std::move(stream.work.front());
+    stream.work.pop_front();
+    // TSan: the stream comes after the streams that this work waited for.
+    for ([[maybe_unused]] const Point& point : work->after) {
+        if (point.stream == &stream) continue;
+        const GridOptions join = {0, false, &stream.clock, &point.stream->clock};
+        run_grid(
+            1, 1, [] {}, join);
+    }
+    if (work->kernel) {
+        const GridOptions options = {m.options.seed * 1000003 + m.n_grids++, m.options.all_blocks_resident,
+                                     &stream.clock, work->clock.get()};
+        run_grid(work->grid_size, work->block_size, work->kernel, options);
+    }
+    ++stream.n_done;
+    run_after(&stream.clock, [owned = work.release()] { delete owned; });
+}
+
+bool run_any() {
+    Machine& m = machine();
+    std::vector<Stream*> able;
+    for (Stream* const stream : m.streams)
+        if (can_run(*stream)) able.push_back(stream);
+    if (able.empty()) return false;
+    run_next(*able[m.next_random() % able.size()]);
+    return true;
+}
+
+// Another stream may be ahead in the queue of what the point waits for, so any of them goes on.
+void run_until(const Point& point) {
+    while (!is_reached(point))
+        if (!run_any()) fail("streams wait for each other");
+    acquire_clock(&point.stream->clock);
+}
+
+void run_everything() {
+    while (run_any()) {
+    }
+    for (Stream* const stream : machine().streams) acquire_clock(&stream->clock);
+}
+
+Point end_of(Stream& stream) {
+    return {&stream, stream.n_enqueued};
+}
+
+cudaError_t capture_node(Stream& stream, Node node) {
+    Capture& capture = *stream.capture;
+    if (capture.invalid) return cudaErrorStreamCaptureInvalidated;
+    if (stream.last_node != Stream::no_node) node.after.push_back(stream.last_node);
+    capture.graph.nodes.push_back(std::move(node));
+    stream.last_node = capture.graph.nodes.size() - 1;
+    return cudaSuccess;
+}
+
+cudaError_t enqueue(cudaStream_t name, dim3 grid_size, dim3 block_size, std::function<void()> kernel,
+                    std::vector<Point> after = {}) {
+    Machine& m = machine();
+    Stream& stream = stream_of(name);
+    if (stream.capture != nullptr) return capture_node(stream, {grid_size, block_size, std::move(kernel), {}});
+    if (&stream == &m.legacy && m.n_capturing != 0) return cudaErrorStreamCaptureImplicit;
+    if (&stream == &m.legacy) {
+        for (Stream* const other : m.streams)
+            if (other->blocking && other != &stream) after.push_back(end_of(*other));
+    } else if (stream.blocking) {
+        after.push_back(end_of(m.legacy));
+    }
+    stream.work.push_back(std::make_unique<Work>(
+        Work{grid_size, block_size, std::move(kernel), std::move(after), std::make_unique<char>()}));
+    release_clock(stream.work.back()->clock.get());
+    ++stream.n_enqueued;
+    if (m.options.seed == 0)
+        run_until(end_of(stream));
+    else
+        while (m.next_random() % 3 == 0 && run_any()) {
+        }
+    return cudaSuccess;
+}
+
+// For calls that must not be made while anything is captured.
+cudaError_t require_no_capture() {
+    if (machine().n_capturing == 0) return cudaSuccess;
+    for (const auto& capture : machine().captures) capture->invalid = true;
+    return cudaErrorStreamCaptureUnsupported;
+}
+
+cudaError_t allocate(void** memory, std::size_t bytes) {
+    if (const cudaError_t error = require_no_capture(); error != cudaSuccess) return error;
+    ++machine().counters.allocations;
+    // Addresses of CUDA's allocations are multiples of 256; the size is exact, for ASan.
+    if (posix_memalign(memory, 256, bytes) != 0) return cudaErrorMemoryAllocation;
+    std::memset(*memory, 0xCB, bytes);
+    return cudaSuccess;
+}
+
+// Frees what it is given even where the call fails, as memory goes with its context after a fault.
+cudaError_t deallocate(void* memory) {
+    const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
+    if (const cudaError_t error = begin_call(); error != cudaSuccess) {
+        std::free(memory);
+        return error;
+    }
+    if (const cudaError_t error = require_no_capture(); error != cudaSuccess) return error;
+    if (memory == nullptr) return cudaSuccess;
+    ++machine().counters.allocations;
+    run_everything();
+    std::free(memory);
+    return cudaSuccess;
+}
+
+}  // namespace
+
+Options& options() {
+    return machine().options;
+}
+
+const Counters& counters() {
+    return machine().counters;
+}
+
+void reset_counters() {
+    machine().counters = {};
+}
+
+void stick(int error) {
+    machine().sticky = static_cast<cudaError_t>(error);
+}
+
+void fail_call(uint64_t n, int error) {
+    machine().calls_until_planned = n;
+    machine().planned = static_cast<cudaError_t>(error);
+}
+
+cudaError_t enqueue_grid(const cudaLaunchConfig_t& config, std::function<void()> kernel) {
+    BEGIN_CALL();
+    const dim3 grid = config.grid, block = config.block;
+    const uint64_t n_threads = uint64_t{block.x} * block.y * block.z;
+    if (uint64_t{grid.x} * grid.y * grid.z == 0 || n_threads == 0 || n_threads > 1024 || grid.y > 65535 ||
+        grid.z > 65535)
+        return cudaErrorInvalidConfiguration;
+    ++machine().counters.launches;
+    return enqueue(config.stream, grid, block, std::move(kernel));
+}
+
+cudaError_t attributes_of_kernel(cudaFuncAttributes* attributes) {
+    BEGIN_CALL();
+    attributes->maxThreadsPerBlock = 1024;
+    return cudaSuccess;
+}
+
+}  // namespace simulator
+
+using namespace simulator;
+
+const char* cudaGetErrorName(cudaError_t error) {
+    switch (error) {
+        case cudaSuccess:
+            return "cudaSuccess";
+        case cudaErrorInvalidValue:
+            return "cudaErrorInvalidValue";
+        case cudaErrorMemoryAllocation:
+            return "cudaErrorMemoryAllocation";
+        case cudaErrorInvalidConfiguration:
+            return "cudaErrorInvalidConfiguration";
+        case cudaErrorInsufficientDriver:
+            return "cudaErrorInsufficientDriver";
+        case cudaErrorNoDevice:
+            return "cudaErrorNoDevice";
+        case cudaErrorInvalidDevice:
+            return "cudaErrorInvalidDevice";
+        case cudaErrorInvalidResourceHandle:
+            return "cudaErrorInvalidResourceHandle";
+        case cudaErrorIllegalAddress:
+            return "cudaErrorIllegalAddress";
+        case cudaErrorStreamCaptureUnsupported:
+            return "cudaErrorStreamCaptureUnsupported";
+        case cudaErrorStreamCaptureInvalidated:
+            return "cudaErrorStreamCaptureInvalidated";
+        case cudaErrorStreamCaptureUnjoined:
+            return "cudaErrorStreamCaptureUnjoined";
+        case cudaErrorStreamCaptureIsolation:
+            return "cudaErrorStreamCaptureIsolation";
+        case cudaErrorStreamCaptureImplicit:
+            return "cudaErrorStreamCaptureImplicit";
+        case cudaErrorCapturedEvent:
+            return "cudaErrorCapturedEvent";
+    }
+    return "unrecognized error code";
+}
+
+const char* cudaGetErrorString(cudaError_t) {
+    return "simulated";
+}
+
+// ---- devices
+
+cudaError_t cudaDriverGetVersion(int* version) {
+    *version = machine().options.driver_version;
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int* version) {
+    *version = 13000;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+    BEGIN_CALL();  // on an error the count is left alone, as the real call does
+    *count = machine().options.n_devices;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int* device) {
+    BEGIN_CALL();
+    *device = current_device;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) {
+    BEGIN_CALL();
+    if (device < 0 || device >= machine().options.n_devices) return cudaErrorInvalidDevice;
+    current_device = device;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+    BEGIN_CALL();
+    const int capability = machine().options.compute_capability;
+    *value = attribute == cudaDevAttrComputeCapabilityMajor ? capability / 10 : capability % 10;
+    return cudaSuccess;
+}
+
+// ---- memory
+
+cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
+    BEGIN_CALL();
+    return allocate(memory, bytes);
+}
+
+cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
+    BEGIN_CALL();
+    return allocate(memory, bytes);
+}
+
+cudaError_t cudaFree(void* memory) {
+    return deallocate(memory);
+}
+
+cudaError_t cudaFreeHost(void* memory) {
+    return deallocate(memory);
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+    BEGIN_CALL();
+    return enqueue(stream, 1, 1, [=] { std::memcpy(to, from, bytes); });
+}
+
+cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
+    BEGIN_CALL();
+    return enqueue(stream, 1, 1, [=] { std::memset(memory, value, bytes); });
+}
+
+// ---- streams
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+    BEGIN_CALL();
+    *stream = new Stream;
+    (*stream)->blocking = (flags & cudaStreamNonBlocking) == 0;
+    machine().streams.push_back(*stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    BEGIN_CALL();
+    if (stream->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
+    run_until(end_of(*stream));
+    std::erase(machine().streams, stream);
+    machine().destroyed.emplace_back(stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    BEGIN_CALL();
+    if (stream_of(stream).capture != nullptr) {
+        stream_of(stream).capture->invalid = true;
+        return cudaErrorStreamCaptureUnsupported;
+    }
+    if (&stream_of(stream) == &machine().legacy && machine().n_capturing != 0) return cudaErrorStreamCaptureImplicit;
+    ++machine().counters.host_waits;
+    run_until(end_of(stream_of(stream)));
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize() {
+    BEGIN_CALL();
+    if (const cudaError_t error = require_no_capture(); error != cudaSuccess) return error;
+    ++machine().counters.host_waits;
+    run_everything();
+    return cudaSuccess;
+}
+
+// ---- events
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+    BEGIN_CALL();
+    *event = new Event;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
+    delete event;
+    return begin_call();
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t name) {
+    BEGIN_CALL();
+    Stream& stream = stream_of(name);
+    if (stream.capture == nullptr && &stream == &machine().legacy && machine().n_capturing != 0)
+        return cudaErrorStreamCaptureImplicit;
+    event->capture = stream.capture;
+    event->node = stream.last_node;
+    event->point = end_of(stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    BEGIN_CALL();
+    if (event->capture != nullptr) return cudaErrorCapturedEvent;
+    ++machine().counters.host_waits;
+    if (event->point.stream != nullptr) run_until(event->point);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t name, cudaEvent_t event, unsigned) {
+    BEGIN_CALL();
+    Stream& stream = stream_of(name);
+    if (event->point.stream == nullptr && event->capture == nullptr) return cudaSuccess;
+    if (stream.capture == nullptr && event->capture == nullptr) return enqueue(name, 1, 1, {}, {event->point});
+    if (event->capture == nullptr) {
+        stream.capture->invalid = true;
+        return cudaErrorStreamCaptureIsolation;
+    }
+    if (stream.capture == nullptr) {
+        // The stream joins the capture.
+        if (event->capture->origin->capture != event->capture) return cudaErrorCapturedEvent;
+        stream.capture = event->capture;
+        stream.last_node = event->node;
+        return cudaSuccess;
+    }
+    if (event->node == Stream::no_node) return cudaSuccess;
+    Node join = {1, 1, {}, {event->node}};
+    return capture_node(stream, std::move(join));
+}
+
+// ---- graphs
+
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id) {
+    BEGIN_CALL();
+    if (&stream_of(stream) == &machine().legacy && machine().n_capturing != 0) return cudaErrorStreamCaptureImplicit;
+    const Capture* const capture = stream_of(stream).capture;
+    *status = capture == nullptr ? cudaStreamCaptureStatusNone : cudaStreamCaptureStatusActive;
+    if (capture != nullptr) *id = capture->id;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+    BEGIN_CALL();
+    if (stream == nullptr || stream->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
+    Machine& m = machine();
+    m.captures.push_back(std::make_unique<Capture>());
+    stream->capture = m.captures.back().get();
+    stream->capture->id = ++m.n_captures;
+    stream->capture->origin = stream;
+    stream->last_node = Stream::no_node;
+    ++m.n_capturing;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+    BEGIN_CALL();
+    *graph = nullptr;
+    Capture* const capture = stream->capture;
+    if (capture == nullptr || capture->origin != stream) return cudaErrorInvalidValue;
+    std::size_t n_streams = 0;
+    for (Stream* const other : machine().streams) {
+        if (other->capture != capture) continue;
+        other->capture = nullptr;
+        ++n_streams;
+    }
+    --machine().n_capturing;
+    if (capture->invalid) return cudaErrorStreamCaptureInvalidated;
+    // Work of a stream that joined must be waited for by the stream that began.
+    if (n_streams > 1) {
+        std::vector<bool> has_successor(capture->graph.nodes.size());
+        for (const Node& node : capture->graph.nodes)
+            for (const std::size_t before : node.after) has_successor[before] = true;
+        if (std::count(has_successor.begin(), has_successor.end(), false) > 1) return cudaErrorStreamCaptureUnjoined;
+    }
+    *graph = new Graph(std::move(capture->graph));
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+    BEGIN_CALL();
+    *executable = new Graph(*graph);
+    return cudaSuccess;
+}
+
+// One stream for each node, ordered as the graph says.
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+    BEGIN_CALL();
+    const std::vector<Node>& nodes = executable->nodes;
+    ++machine().counters.launches;
+    if (const cudaError_t error = enqueue(stream, 1, 1, {}); error != cudaSuccess) return error;
+    const Point start = end_of(stream_of(stream));
+    std::vector<cudaStream_t> own(nodes.size());
+    std::vector<Point> ends = {start};
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+        cudaStreamCreateWithFlags(&own[i], cudaStreamNonBlocking);
+        std::vector<Point> after = {start};
+        for (const std::size_t before : nodes[i].after) after.push_back(end_of(*own[before]));
+        enqueue(own[i], nodes[i].grid_size, nodes[i].block_size, nodes[i].kernel, std::move(after));
+        ends.push_back(end_of(*own[i]));
+    }
+    const cudaError_t error = enqueue(stream, 1, 1, {}, std::move(ends));
+    // Kept until the machine ends: later work waits for them. What is done stays done.
+    return error;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+    BEGIN_CALL();
+    delete graph;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+    BEGIN_CALL();
+    run_everything();
+    delete executable;
+    return cudaSuccess;
+}
