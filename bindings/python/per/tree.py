@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from per import _arrays, _library, _options
+from per import _library, _memory, _options
 from per._errors import InvalidArgument
 from per._library import NULL, check, ffi, lib
 
@@ -41,6 +41,12 @@ class SumTree:
         capacity: number of leaves, 1 to 2^40. All priorities are 0 at first.
         device: "cpu", "cuda", "cuda:1", ...
         seed: of the draws, 0 to 2^64 - 1. The same seed and the same calls give the same indices, from every language.
+        arrays: what is returned: "numpy" on the CPU; on CUDA "torch" (the default there) or "cupy".
+
+    On CUDA, calls take arrays of the device - anything with __cuda_array_interface__: tensors of torch, arrays of CuPy,
+    JAX - of exactly the dtypes named, and copy others there. They queue their work on `stream` (a stream of torch or
+    CuPy, or a cudaStream_t; by default the current one of `arrays`) and return at once. What is wrong with entries is
+    known on the device only: they are skipped, and synchronize() reports them.
 
     Raises:
         InvalidArgument, OutOfMemory, NoDevice, Unsupported.
@@ -58,7 +64,7 @@ class SumTree:
     A tree may be used by several threads. It closes itself, and earlier at the end of a `with` block.
     """
 
-    def __init__(self, capacity: int, *, device: str = "cpu", seed: int = 0) -> None:
+    def __init__(self, capacity: int, *, device: str = "cpu", seed: int = 0, arrays: str | None = None) -> None:
         self._handle: Any = None
         options = _library.new("per_tree_options")
         options.device, options.device_index = _options.device(device)
@@ -67,10 +73,11 @@ class SumTree:
         check(lib.per_tree_create(options, handle_out))
         # A call in flight holds a reference of its own, so that close() in another thread frees nothing under it.
         self._handle = ffi.gc(handle_out[0], lib.per_tree_free)
+        self._memory = _memory.memory_of(options.device, options.device_index, arrays)
         self._capacity = capacity
         self._device = device
 
-    def update(self, indices: object, priorities: object) -> None:
+    def update(self, indices: object, priorities: object, *, stream: object = None) -> None:
         """Sets priorities; of equal indices the last one wins.
 
         Arguments:
@@ -80,13 +87,15 @@ class SumTree:
         Raises:
             InvalidArgument for any bad entry; then nothing is changed.
         """
-        index = _arrays.as_int64(indices, "indices")
-        priority = _arrays.as_float(priorities, "priorities").reshape(-1)
-        if index.size != priority.size:
-            raise InvalidArgument(f"priorities has {priority.size} entries, indices {index.size}; allowed: as many")
-        check(lib.per_update(self._open(), index.size, _int64(index), _float32(priority), NULL))
+        index = self._memory.read(indices, "indices", np.int64)
+        priority = self._memory.read(priorities, "priorities", np.float32)
+        size, size_of_priorities = self._memory.size(index), self._memory.size(priority)
+        if size != size_of_priorities:
+            raise InvalidArgument(f"priorities has {size_of_priorities} entries, indices {size}; allowed: as many")
+        pointers = self._int64(index), self._float32(priority)
+        check(lib.per_update(self._open(), size, *pointers, self._memory.stream(stream)))
 
-    def sample(self, batch_size: int, *, beta: float = 0.0, scheme: str = "stratified") -> Draw:
+    def sample(self, batch_size: int, *, beta: float = 0.0, scheme: str = "stratified", stream: object = None) -> Draw:
         """Draws indices, and their importance-sampling weights w_i = (min_j P(j) / P(i))^beta, j over the batch.
 
         Section 3.4 of the paper, normalised by the batch's maximum. Without replacement P is the inclusion probability.
@@ -98,16 +107,18 @@ class SumTree:
                 "systematic", "without_replacement" (needs batch_size leaves of positive priority).
 
         Raises:
-            Empty if all priorities are 0; InvalidArgument. A call that fails is no draw.
+            Empty if all priorities are 0; InvalidArgument. A call that fails is no draw. On CUDA indices are
+            then -1 and weights 0, which synchronize() reports.
         """
         number = _options.number("per_scheme", "scheme", scheme)
         size = _options.whole("batch_size", batch_size)
-        draw = Draw(*(_arrays.empty(size, dtype) for dtype in (np.int64, np.float32, np.float32)))
-        outputs = _int64(draw.indices), _float32(draw.priorities), _float32(draw.weights)
-        check(lib.per_sample(self._open(), size, number, _options.real("beta", beta), *outputs, NULL))
+        draw = Draw(*(self._memory.empty(size, dtype) for dtype in (np.int64, np.float32, np.float32)))
+        outputs = self._int64(draw.indices), self._float32(draw.priorities), self._float32(draw.weights)
+        exponent = _options.real("beta", beta)
+        check(lib.per_sample(self._open(), size, number, exponent, *outputs, self._memory.stream(stream)))
         return draw
 
-    def find(self, prefix_sums: object) -> npt.NDArray[np.int64]:
+    def find(self, prefix_sums: object, *, stream: object = None) -> npt.NDArray[np.int64]:
         """The index i with p_0 + .. + p_(i-1) <= s < p_0 + .. + p_i for each prefix sum s.
 
         Arguments:
@@ -119,12 +130,14 @@ class SumTree:
         Raises:
             Empty if all priorities are 0; InvalidArgument.
         """
-        sums = _arrays.as_float(prefix_sums, "prefix_sums", np.float64).reshape(-1)
-        indices = np.empty(sums.size, np.int64)
-        check(lib.per_tree_find(self._open(), sums.size, ffi.from_buffer("double[]", sums), _int64(indices), NULL))
+        sums = self._memory.read(prefix_sums, "prefix_sums", np.float64)
+        size = self._memory.size(sums)
+        indices: npt.NDArray[np.int64] = self._memory.empty(size, np.int64)
+        pointers = self._memory.pointer(sums, "double"), self._int64(indices)
+        check(lib.per_tree_find(self._open(), size, *pointers, self._memory.stream(stream)))
         return indices
 
-    def find_mass(self, units: object) -> npt.NDArray[np.int64]:
+    def find_mass(self, units: object, *, stream: object = None) -> npt.NDArray[np.int64]:
         """The index that each unit of mass belongs to: m_0 + .. + m_(i-1) <= u < m_0 + .. + m_i.
 
         Arguments:
@@ -136,31 +149,42 @@ class SumTree:
         Raises:
             Empty if all priorities are 0; InvalidArgument.
         """
-        unit = _arrays.as_whole(units, "units", np.uint64)
-        indices = np.empty(unit.size, np.int64)
-        check(
-            lib.per_tree_find_mass(self._open(), unit.size, ffi.from_buffer("uint64_t[]", unit), _int64(indices), NULL)
-        )
+        unit = self._memory.read(units, "units", np.uint64)
+        size = self._memory.size(unit)
+        indices: npt.NDArray[np.int64] = self._memory.empty(size, np.int64)
+        pointers = self._memory.pointer(unit, "uint64_t"), self._int64(indices)
+        check(lib.per_tree_find_mass(self._open(), size, *pointers, self._memory.stream(stream)))
         return indices
 
-    def priorities(self, indices: object = None) -> npt.NDArray[np.float32]:
+    def priorities(self, indices: object = None, *, stream: object = None) -> npt.NDArray[np.float32]:
         """Reads priorities: float32[n] at the given indices, int64[n]; without them float32[capacity].
 
         Raises:
             InvalidArgument.
         """
-        if indices is None:
-            priority = np.empty(self._capacity, np.float32)
-            check(lib.per_tree_priorities(self._open(), self._capacity, NULL, _float32(priority), NULL))
-            return priority
-        index = _arrays.as_int64(indices, "indices")
-        priority = np.empty(index.size, np.float32)
-        check(lib.per_tree_priorities(self._open(), index.size, _int64(index), _float32(priority), NULL))
+        index = NULL
+        size = self._capacity
+        if indices is not None:
+            read = self._memory.read(indices, "indices", np.int64)
+            index, size = self._int64(read), self._memory.size(read)
+        priority: npt.NDArray[np.float32] = self._memory.empty(size, np.float32)
+        pointer = self._float32(priority)
+        check(lib.per_tree_priorities(self._open(), size, index, pointer, self._memory.stream(stream)))
         return priority
 
-    def reset(self) -> None:
+    def reset(self, *, stream: object = None) -> None:
         """Sets all priorities to 0. The random state stays."""
-        check(lib.per_tree_reset(self._open(), NULL))
+        check(lib.per_tree_reset(self._open(), self._memory.stream(stream)))
+
+    def synchronize(self, *, stream: object = None) -> None:
+        """Waits for what this tree queued on the stream, and reports once what went wrong on the device.
+
+        Does nothing on the CPU.
+
+        Raises:
+            InvalidArgument with the number of entries that were skipped; Empty; CudaError.
+        """
+        check(lib.per_tree_synchronize(self._open(), self._memory.stream(stream)))
 
     @property
     def total(self) -> float:
@@ -210,10 +234,8 @@ class SumTree:
             raise InvalidArgument("the tree is closed")
         return handle
 
+    def _int64(self, array: Any) -> Any:
+        return self._memory.pointer(array, "int64_t")
 
-def _int64(array: npt.NDArray[np.int64]) -> Any:
-    return ffi.from_buffer("int64_t[]", array)
-
-
-def _float32(array: npt.NDArray[np.float32]) -> Any:
-    return ffi.from_buffer("float[]", array)
+    def _float32(self, array: Any) -> Any:
+        return self._memory.pointer(array, "float")
