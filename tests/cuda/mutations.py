@@ -1,0 +1,317 @@
+#!/usr/bin/env python3
+"""Plants faults in copies of the CUDA sources, and shows that the tests on the simulated GPU see each of them.
+
+    mutations.py BUILD [NAME...]    BUILD: a build folder that has been built; NAME: only these faults
+
+Each fault is the kind that CUDA kernels of sum trees have had. It is compiled from BUILD's own commands into a test
+program of its own; a fault is caught if that program fails to compile, fails, or does not end. Exits with 1 if one is
+not caught, or if the sources without a fault fail.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+SOURCES = REPOSITORY / "src"
+TIME_LIMIT_S = 300
+
+
+@dataclasses.dataclass
+class Fault:
+    name: str
+    file: str
+    original: str
+    planted: str
+    test: str = "tree_model_test"
+
+
+FAULTS = [
+    Fault(
+        "full mask after an early return",
+        "cuda/tree_update.cu",
+        "    add_to_state(state, survey);\n    n_bad",
+        "    if (span.first >= batch.count) return;\n    add_to_state(state, survey);\n    n_bad",
+    ),
+    Fault(
+        "warp sum without one of its steps",
+        "cuda/sum_tree.h",
+        "for (int bits = warp_size / 2; bits != 0; bits /= 2) value += __shfl_xor_sync(all_lanes, value, bits);",
+        "for (int bits = warp_size / 4; bits != 0; bits /= 2) value += __shfl_xor_sync(all_lanes, value, bits);",
+    ),
+    Fault(
+        "duplicates race: no claims",
+        "cuda/tree_update.cu",
+        "if (atomicCAS(&tree.claims[index], claim, 0u) != claim) continue;",
+        "atomicExch(&tree.claims[index], 0u);",
+    ),
+    Fault(
+        "the first duplicate wins",
+        "cuda/tree_update.cu",
+        "atomicMax(&tree.claims[index], static_cast<uint32_t>(i + 1));",
+        "atomicCAS(&tree.claims[index], 0u, static_cast<uint32_t>(i + 1));",
+    ),
+    Fault(
+        "sums that are not added atomically",
+        "cuda/sum_tree.h",
+        "atomic_add(&tree.sums[level][leaf], difference);",
+        "{ uint64_t* const at = &tree.sums[level][leaf]; const uint64_t sum = *at; simulator::yield(); "
+        "*at = sum + difference; }",
+    ),
+    Fault(
+        "sums in float32",
+        "cuda/sum_tree.h",
+        "atomic_add(&tree.sums[level][leaf], difference);",
+        "tree.sums[level][leaf] = static_cast<uint64_t>(static_cast<float>(tree.sums[level][leaf] + difference));",
+    ),
+    Fault("x <= sum in the descent", "cuda/sum_tree.h", "rest < up_to)", "rest <= up_to)"),
+    Fault(
+        "x <= sum in the top row",
+        "cuda/sum_tree.h",
+        "unit < row.prefix[chunk * fan_out + lane])",
+        "unit <= row.prefix[chunk * fan_out + lane])",
+    ),
+    Fault(
+        "x <= sum in the chunks of the top row", "cuda/sum_tree.h", "unit < row.prefix[lane", "unit <= row.prefix[lane"
+    ),
+    Fault(
+        "targets in float32",
+        "cuda/tree_draw.cu",
+        "draw_target(request, static_cast<uint64_t>(i), width, total)",
+        "static_cast<uint64_t>(static_cast<float>(draw_target(request, static_cast<uint64_t>(i), width, total)))",
+    ),
+    Fault(
+        "the count of draws on the host's side of a graph",
+        "cuda/tree_draw.cu",
+        "        ++state.step;",
+        "        state.step = 0;",
+        "tree_calls_test",
+    ),
+    Fault(
+        "a wait of the host in a draw",
+        "cuda/tree_backend.cu",
+        "        queue_draw(tree_, sample, seed_, call.stream());",
+        "        queue_draw(tree_, sample, seed_, call.stream()), cudaStreamSynchronize(order_.own_stream());",
+        "tree_calls_test",
+    ),
+    Fault(
+        "an allocation in an update",
+        "cuda/tree_backend.cu",
+        "    queue_update(tree_, count, indices, priorities, call.stream());",
+        "    DeviceMemory scratch(8);\n    queue_update(tree_, count, indices, priorities, call.stream());",
+        "tree_calls_test",
+    ),
+    Fault(
+        "work on the default stream",
+        "cuda/tree_backend.cu",
+        "    queue_update(tree_, count, indices, priorities, call.stream());",
+        "    queue_update(tree_, count, indices, priorities, nullptr);",
+        "tree_calls_test",
+    ),
+    Fault(
+        "streams of one handle without an event between them",
+        "cuda/stream_order.cu",
+        'check(cudaStreamWaitEvent(stream_, order_.event_, 0), "waiting for the stream of the last call");',
+        ";",
+    ),
+    Fault(
+        "an event recorded before the work",
+        "cuda/stream_order.cu",
+        '    check(cudaEventRecord(order_.event_, stream_), "recording an event");\n',
+        '    if (!order_.has_last_) check(cudaEventRecord(order_.event_, stream_), "recording an event");\n',
+    ),
+    Fault(
+        "indices are not checked",
+        "cuda/tree_update.cu",
+        "return static_cast<uint64_t>(index) < static_cast<uint64_t>(tree.capacity) && priority",
+        "return index < tree.capacity && priority",
+        "tree_calls_test",
+    ),
+    Fault(
+        "an index one too large is let through",
+        "cuda/tree_update.cu",
+        "return static_cast<uint64_t>(index) < static_cast<uint64_t>(tree.capacity) && priority",
+        "return static_cast<uint64_t>(index) <= static_cast<uint64_t>(tree.capacity) && priority",
+        "tree_calls_test",
+    ),
+    Fault(
+        "NaN is let through", "cuda/tree_update.cu", "priority >= 0.0f &&", "!(priority < 0.0f) &&", "tree_calls_test"
+    ),
+    Fault("infinity is let through", "cuda/tree_update.cu", "priority <= FLT_MAX", "true", "tree_calls_test"),
+    Fault(
+        "nodes are counted down, not up",
+        "cuda/tree_backend.cu",
+        "return (n + fan_out - 1) / fan_out;",
+        "return n / fan_out + (n < fan_out);",
+    ),
+    Fault(
+        "a top row as large as any",
+        "cuda/tree_backend.cu",
+        "} while (tree.n_nodes[tree.n_levels - 1] > largest_top);",
+        "} while (tree.n_nodes[tree.n_levels - 1] > largest_top + fan_out);",
+    ),
+    Fault(
+        "an index in 32 bits",
+        "cuda/sum_tree.h",
+        "return {static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x,",
+        "return {static_cast<int8_t>(blockIdx.x * blockDim.x + threadIdx.x),",
+    ),
+    Fault(
+        "a launch whose error is not looked at",
+        "cuda/dialect.h",
+        'check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), "launching a kernel");',
+        "static_cast<void>(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...));",
+        "tree_calls_test",
+    ),
+    Fault(
+        "no barrier between the survey and the decision",
+        "cuda/tree_update.cu",
+        "    sum_batch_anew(tree, batch);\n    __syncthreads();\n",
+        "    sum_batch_anew(tree, batch);\n",
+    ),
+    Fault(
+        "no barrier before the claims are looked at",
+        "cuda/tree_distinct.cu",
+        "    if (is_drawn) atomicMax(&tree.claims[index], claim);\n    __syncthreads();\n",
+        "    if (is_drawn) atomicMax(&tree.claims[index], claim);\n",
+    ),
+    Fault("no rescale when the total falls", "cuda/tree_update.cu", "state.total < state.low_water", "false"),
+    Fault(
+        "no rescale when a limit is near",
+        "cuda/tree_update.cu",
+        "breaks_limits(batch, state.total) ? plan_rebuild : plan_add",
+        "plan_add",
+    ),
+    Fault("a carry is lost", "cuda/sum_tree.h", "before + value.low < before;", "0;"),
+    Fault("-0 is kept", "cuda/tree_update.cu", "batch.priorities[i] + 0.0f;  // -0", "batch.priorities[i];  // -0"),
+    Fault(
+        "claims are not given back",
+        "cuda/tree_distinct.cu",
+        "tree.claims[out.indices[i]] = 0;",
+        "static_cast<void>(i);",
+    ),
+    Fault(
+        "what was taken out is not put back",
+        "cuda/tree_distinct.cu",
+        "    toggle_leaves(tree, out, 0, shared.n_taken_out);\n",
+        "",
+    ),
+    Fault(
+        "the smallest mass of one block only",
+        "cuda/tree_draw.cu",
+        "tree.smallest_masses[blockIdx.x] = smallest;",
+        "tree.smallest_masses[blockIdx.x] = blockIdx.x == 0 ? smallest : ~uint64_t{0};",
+    ),
+    Fault(
+        "the device count is not set to 0 first",
+        "cuda/device.cu",
+        "int n_devices = 0;\n    const cudaError_t error = cudaGetDeviceCount(&n_devices);\n"
+        "    if (error != cudaSuccess) throw_no_device(error);",
+        "int n_devices = 7;\n    cudaGetDeviceCount(&n_devices);",
+        "tree_calls_test",
+    ),
+    Fault(
+        "the current device is left changed",
+        "cuda/device.cu",
+        "if (changed_) static",
+        "if (false) static",
+        "tree_calls_test",
+    ),
+]
+
+
+class Build:
+    """The compile and link commands of the tests, for sources with a fault."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        self.commands = {}
+        for entry in json.loads((folder / "compile_commands.json").read_text()):
+            if "per_simulated_objects" in entry["command"]:
+                self.commands[pathlib.Path(entry["file"])] = shlex.split(entry["command"])
+
+    def link_command(self, test: str) -> list[str]:
+        listed = subprocess.run(
+            ["ninja", "-C", str(self.folder), "-t", "commands", "-s", f"tests/simulator/cuda_{test}"],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        return shlex.split(listed.strip().splitlines()[-1].removeprefix(": && ").removesuffix(" && :"))
+
+    def run(self, fault: Fault | None, test: str, work: pathlib.Path) -> str:
+        """How the test failed, or "" if it passed."""
+        overlay = work / "src" / "cuda"
+        overlay.mkdir(parents=True)
+        for path in (SOURCES / "cuda").iterdir():
+            (overlay / path.name).write_text(path.read_text())
+        if fault is not None:
+            plant(fault, work / "src")
+        recompiled = {}
+        for source in sorted((SOURCES / "cuda").glob("*.cu")):
+            command = self.commands[source]
+            built = command[command.index("-o") + 1]
+            if fault is not None and not is_reached(fault, source):
+                continue
+            target = work / f"{source.name}.o"
+            changed = [str(overlay / source.name) if word == str(source) else word for word in command]
+            changed[changed.index("-o") + 1] = str(target)
+            # Headers with the fault come before those without.
+            changed[1:1] = [f"-I{work / 'src'}"]
+            for option in ("-MT", "-MF"):
+                at = changed.index(option)
+                del changed[at : at + 2]
+            changed.remove("-MD")
+            if subprocess.run(changed, cwd=self.folder, capture_output=True).returncode != 0:
+                return "does not compile"
+            recompiled[built] = str(target)
+        program = work / "program"
+        link = [recompiled.get(word, word) for word in self.link_command(test)]
+        link[link.index("-o") + 1] = str(program)
+        subprocess.run(link, cwd=self.folder, check=True, capture_output=True)
+        try:
+            result = subprocess.run([program], capture_output=True, text=True, errors="replace", timeout=TIME_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            return "does not end"
+        if result.returncode == 0:
+            return ""
+        said = [line for line in (result.stdout + result.stderr).splitlines() if "simulator:" in line]
+        failed = [line for line in result.stdout.splitlines() if line.startswith("[  FAILED  ]")]
+        return (said or failed or [f"exits with {result.returncode}"])[0]
+
+
+def is_reached(fault: Fault, source: pathlib.Path) -> bool:
+    return fault.file.endswith(".h") or source.name == pathlib.Path(fault.file).name
+
+
+def plant(fault: Fault, sources: pathlib.Path) -> None:
+    path = sources / fault.file
+    text = path.read_text()
+    if fault.original not in text:
+        sys.exit(f"mutations: {fault.name}: {fault.file} has no longer the text that the fault replaces")
+    path.write_text(text.replace(fault.original, fault.planted, 1))
+
+
+def main() -> int:
+    build = Build(pathlib.Path(sys.argv[1]).resolve())
+    names = sys.argv[2:]
+    faults = [fault for fault in FAULTS if not names or fault.name in names]
+    missed = []
+    for fault in faults:
+        with tempfile.TemporaryDirectory() as work:
+            seen = build.run(fault, fault.test, pathlib.Path(work))
+        print(f"{'caught' if seen else 'MISSED'}: {fault.name}: {seen}", flush=True)
+        if not seen:
+            missed.append(fault.name)
+    print(f"mutations: {len(faults) - len(missed)} of {len(faults)} caught")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
