@@ -264,10 +264,6 @@ class Build:
             changed[changed.index("-o") + 1] = str(target)
             # Headers with the fault come before those without.
             changed[1:1] = [f"-I{work / 'src'}"]
-            for option in ("-MT", "-MF"):
-                at = changed.index(option)
-                del changed[at : at + 2]
-            changed.remove("-MD")
             if subprocess.run(changed, cwd=self.folder, capture_output=True).returncode != 0:
                 return "does not compile"
             recompiled[built] = str(target)
