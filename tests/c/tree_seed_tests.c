@@ -65,8 +65,9 @@ static void total_is_the_sum_of_the_leaves(void) {
 }
 
 /*
- * Priorities 1 .. 128, 200 000 stratified draws (20 000 on CUDA) with seed 1: the histogram's L1 distance to P. A leaf's count differs
- * from its expectation by less than 2, as strata are as wide as a draw: 256 / draws bounds the distance, surely.
+ * Priorities 1 .. 128, 200 000 stratified draws (20 000 on CUDA) with seed 1: the histogram's L1 distance to P. A leaf's
+ * count differs from its expectation by less than 2, as strata are as wide as a draw: 256 / draws bounds the distance,
+ * surely.
  */
 static void distribution_is_that_of_the_priorities(void) {
     enum { N = 128, BATCH = 200000 };
