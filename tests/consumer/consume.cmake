@@ -49,7 +49,8 @@ elseif(MODE STREQUAL "add_subdirectory")
     if(fma)
         set(fma -D CONSUMER_FMA=ON)
     endif()
-    build_consumer(-D PER_SOURCE_DIR=${SOURCE_DIR} ${fma})
+    # Without CUDA, whatever is on the machine.
+    build_consumer(-D PER_SOURCE_DIR=${SOURCE_DIR} -D PER_CUDA=OFF ${fma})
     run_consumer(${build}/consumer)
     # Results are the same bits under flags that allow the compiler to change them. A contraction hides in most of them
     # behind the rounding to float32, so that it is looked for in the code.

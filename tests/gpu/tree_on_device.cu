@@ -1,0 +1,222 @@
+// The tree on a CUDA device against the tree on the CPU, through per.h and memory of the device, as users have it: the
+// same bits from the same calls, on two streams, and from a graph. Exits with 77 where there is no device, with 0 if
+// everything is the same; else it prints what differs and exits with 1.
+//
+//     tree_on_device [LARGEST_CAPACITY [ROUNDS]]
+#include <cuda_runtime.h>
+#include <per.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <vector>
+
+namespace {
+
+#define REQUIRE(condition)                                                                                  \
+    do {                                                                                                    \
+        if (!(condition)) {                                                                                 \
+            std::fprintf(stderr, "%s:%d: not so: %s; last error: \"%s\"\n", __FILE__, __LINE__, #condition, \
+                         per_last_error());                                                                 \
+            std::exit(1);                                                                                   \
+        }                                                                                                   \
+    } while (0)
+
+// An array on the device.
+template <class Element>
+class OnDevice {
+ public:
+    explicit OnDevice(std::size_t n) : n_(n) {
+        void* memory = nullptr;
+        REQUIRE(cudaMalloc(&memory, n * sizeof(Element)) == cudaSuccess);
+        data_ = static_cast<Element*>(memory);
+    }
+    ~OnDevice() { static_cast<void>(cudaFree(data_)); }
+    OnDevice(const OnDevice&) = delete;
+    OnDevice& operator=(const OnDevice&) = delete;
+
+    Element* data() { return data_; }
+    void write(const std::vector<Element>& from, cudaStream_t stream) {
+        REQUIRE(from.size() <= n_);
+        REQUIRE(cudaMemcpyAsync(data_, from.data(), from.size() * sizeof(Element), cudaMemcpyHostToDevice, stream) ==
+                cudaSuccess);
+        REQUIRE(cudaStreamSynchronize(stream) == cudaSuccess);
+    }
+    std::vector<Element> read(std::size_t n, cudaStream_t stream) {
+        std::vector<Element> to(n);
+        REQUIRE(cudaMemcpyAsync(to.data(), data_, n * sizeof(Element), cudaMemcpyDeviceToHost, stream) == cudaSuccess);
+        REQUIRE(cudaStreamSynchronize(stream) == cudaSuccess);
+        return to;
+    }
+
+ private:
+    std::size_t n_;
+    Element* data_;
+};
+
+template <class Element>
+bool same_bits(const std::vector<Element>& a, const std::vector<Element>& b) {
+    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(Element)) == 0);
+}
+
+per_tree* create(int64_t capacity, int32_t device) {
+    per_tree_options options;
+    per_tree* tree = nullptr;
+    REQUIRE(per_tree_options_init(&options, sizeof options) == PER_OK);
+    options.capacity = capacity;
+    options.seed = 11;
+    options.device = device;
+    const per_status status = per_tree_create(&options, &tree);
+    if (status == PER_ERROR_NO_DEVICE) {
+        std::printf("skipped: %s\n", per_last_error());
+        std::exit(77);
+    }
+    REQUIRE(status == PER_OK);
+    return tree;
+}
+
+constexpr std::size_t most = 6000;  // entries of an update or draws of a batch
+
+// Both trees, and what lies between calls on the device.
+class Pair {
+ public:
+    explicit Pair(int64_t capacity)
+        : cpu_(create(capacity, PER_CPU)), cuda_(create(capacity, PER_CUDA)), capacity_(capacity), numbers_(7) {
+        for (cudaStream_t& stream : streams_)
+            REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+    }
+    ~Pair() {
+        per_tree_free(cpu_);
+        per_tree_free(cuda_);
+        for (const cudaStream_t stream : streams_) static_cast<void>(cudaStreamDestroy(stream));
+    }
+    Pair(const Pair&) = delete;
+    Pair& operator=(const Pair&) = delete;
+
+    void update(std::size_t count) {
+        std::vector<int64_t> indices(count);
+        std::vector<float> priorities(count);
+        for (std::size_t i = 0; i < count; ++i) {
+            indices[i] = static_cast<int64_t>(numbers_() % static_cast<uint64_t>(capacity_));
+            // From time to time by orders of magnitude larger or smaller, so that the scale changes.
+            const float magnitude = numbers_() % 500 == 0 ? 1e20f : numbers_() % 3 == 0 ? 1e-12f : 1.0f;
+            priorities[i] = numbers_() % 10 == 0 ? 0.0f : magnitude * static_cast<float>(numbers_() >> 40);
+        }
+        indices_.write(indices, streams_[0]);
+        priorities_.write(priorities, streams_[0]);
+        const int64_t n = static_cast<int64_t>(count);
+        REQUIRE(per_update(cpu_, n, indices.data(), priorities.data(), nullptr) == PER_OK);
+        REQUIRE(per_update(cuda_, n, indices_.data(), priorities_.data(), streams_[0]) == PER_OK);
+    }
+
+    // On the other stream, which only the library makes wait for the update.
+    void sample(std::size_t n, int32_t scheme) {
+        const int64_t size = static_cast<int64_t>(n);
+        REQUIRE(per_sample(cuda_, size, scheme, 0.6f, drawn_.data(), drawn_priorities_.data(), weights_.data(),
+                           streams_[1]) == PER_OK);
+        expect_drawn(n, scheme);
+    }
+
+    // What the device has drawn is what the CPU draws now.
+    void expect_drawn(std::size_t n, int32_t scheme) {
+        std::vector<int64_t> indices(n);
+        std::vector<float> priorities(n), weights(n);
+        const per_status status = per_sample(cpu_, static_cast<int64_t>(n), scheme, 0.6f, indices.data(),
+                                             priorities.data(), weights.data(), nullptr);
+        REQUIRE(per_tree_synchronize(cuda_, streams_[1]) == status);
+        if (status != PER_OK) return;
+        REQUIRE(same_bits(drawn_.read(n, streams_[1]), indices));
+        REQUIRE(same_bits(drawn_priorities_.read(n, streams_[1]), priorities));
+        REQUIRE(same_bits(weights_.read(n, streams_[1]), weights));
+        expect_same_mass();
+    }
+
+    void expect_same_mass() {
+        uint64_t totals[2];
+        int32_t scales[2];
+        REQUIRE(per_tree_mass(cpu_, &totals[0], &scales[0]) == PER_OK);
+        REQUIRE(per_tree_mass(cuda_, &totals[1], &scales[1]) == PER_OK);
+        REQUIRE(totals[0] == totals[1] && scales[0] == scales[1]);
+    }
+
+    // A draw and an update in a graph: each launch draws anew.
+    void replay_graph(int rounds) {
+        constexpr std::size_t n = 64;
+        std::vector<int64_t> indices(n);
+        std::vector<float> priorities(n, 0.5f);
+        for (std::size_t i = 0; i < n; ++i)
+            indices[i] = static_cast<int64_t>(numbers_() % static_cast<uint64_t>(capacity_));
+        indices_.write(indices, streams_[1]);
+        priorities_.write(priorities, streams_[1]);
+        cudaGraph_t graph;
+        cudaGraphExec_t executable;
+        REQUIRE(cudaStreamBeginCapture(streams_[1], cudaStreamCaptureModeGlobal) == cudaSuccess);
+        REQUIRE(per_sample(cuda_, n, PER_STRATIFIED, 0.6f, drawn_.data(), drawn_priorities_.data(), weights_.data(),
+                           streams_[1]) == PER_OK);
+        REQUIRE(per_update(cuda_, n, indices_.data(), priorities_.data(), streams_[1]) == PER_OK);
+        REQUIRE(cudaStreamEndCapture(streams_[1], &graph) == cudaSuccess);
+        REQUIRE(cudaGraphInstantiate(&executable, graph, 0) == cudaSuccess);
+        std::vector<int64_t> before;
+        for (int round = 0; round < rounds; ++round) {
+            for (float& priority : priorities) priority = static_cast<float>(round * 100 + 1);
+            priorities_.write(priorities, streams_[1]);
+            REQUIRE(cudaGraphLaunch(executable, streams_[1]) == cudaSuccess);
+            expect_drawn_then_updated(n, indices, priorities);
+            const std::vector<int64_t> drawn = drawn_.read(n, streams_[1]);
+            REQUIRE(capacity_ < 1000 || drawn != before);
+            before = drawn;
+        }
+        REQUIRE(cudaGraphExecDestroy(executable) == cudaSuccess);
+        REQUIRE(cudaGraphDestroy(graph) == cudaSuccess);
+    }
+
+ private:
+    void expect_drawn_then_updated(std::size_t n, const std::vector<int64_t>& indices,
+                                   const std::vector<float>& priorities) {
+        std::vector<int64_t> drawn(n);
+        std::vector<float> drawn_priorities(n), weights(n);
+        const int64_t size = static_cast<int64_t>(n);
+        REQUIRE(per_tree_synchronize(cuda_, streams_[1]) == PER_OK);
+        REQUIRE(per_sample(cpu_, size, PER_STRATIFIED, 0.6f, drawn.data(), drawn_priorities.data(), weights.data(),
+                           nullptr) == PER_OK);
+        REQUIRE(same_bits(drawn_.read(n, streams_[1]), drawn));
+        REQUIRE(same_bits(weights_.read(n, streams_[1]), weights));
+        REQUIRE(per_update(cpu_, size, indices.data(), priorities.data(), nullptr) == PER_OK);
+        expect_same_mass();
+    }
+
+    per_tree* cpu_;
+    per_tree* cuda_;
+    int64_t capacity_;
+    std::mt19937_64 numbers_;
+    cudaStream_t streams_[2];
+    OnDevice<int64_t> indices_{most}, drawn_{most};
+    OnDevice<float> priorities_{most}, drawn_priorities_{most}, weights_{most};
+};
+
+void compare(int64_t capacity, int rounds) {
+    Pair trees(capacity);
+    for (int round = 0; round < rounds; ++round) {
+        // Small and large updates take different ways on the device.
+        for (const std::size_t count : {std::size_t{1}, std::size_t{300}, most}) {
+            trees.update(count);
+            for (int32_t scheme = PER_STRATIFIED; scheme <= PER_WITHOUT_REPLACEMENT; ++scheme)
+                trees.sample(scheme == PER_WITHOUT_REPLACEMENT ? 200 : 256, scheme);
+        }
+    }
+    trees.replay_graph(3);
+    std::printf("capacity %lld: the same bits\n", static_cast<long long>(capacity));
+}
+
+}  // namespace
+
+int main(int n_arguments, char** arguments) {
+    const long long largest = n_arguments > 1 ? std::atoll(arguments[1]) : 10000000;
+    const int rounds = n_arguments > 2 ? std::atoi(arguments[2]) : 20;
+    for (const int64_t capacity : {1, 31, 33, 1024, 1025, 32769, 1000000, 10000000})
+        if (capacity <= largest) compare(capacity, rounds);
+    std::printf("passed\n");
+    return 0;
+}
