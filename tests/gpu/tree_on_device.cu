@@ -141,7 +141,7 @@ class Pair {
         REQUIRE(totals[0] == totals[1] && scales[0] == scales[1]);
     }
 
-    // A draw and an update in a graph: each launch draws anew.
+    // A draw and an update in a graph: each launch is the CPU's next batch.
     void replay_graph(int rounds) {
         constexpr std::size_t n = 64;
         std::vector<int64_t> indices(n);
@@ -158,15 +158,11 @@ class Pair {
         REQUIRE(per_update(cuda_, n, indices_.data(), priorities_.data(), streams_[1]) == PER_OK);
         REQUIRE(cudaStreamEndCapture(streams_[1], &graph) == cudaSuccess);
         REQUIRE(cudaGraphInstantiate(&executable, graph, 0) == cudaSuccess);
-        std::vector<int64_t> before;
         for (int round = 0; round < rounds; ++round) {
             for (float& priority : priorities) priority = static_cast<float>(round * 100 + 1);
             priorities_.write(priorities, streams_[1]);
             REQUIRE(cudaGraphLaunch(executable, streams_[1]) == cudaSuccess);
             expect_drawn_then_updated(n, indices, priorities);
-            const std::vector<int64_t> drawn = drawn_.read(n, streams_[1]);
-            REQUIRE(capacity_ < 1000 || drawn != before);
-            before = drawn;
         }
         REQUIRE(cudaGraphExecDestroy(executable) == cudaSuccess);
         REQUIRE(cudaGraphDestroy(graph) == cudaSuccess);
