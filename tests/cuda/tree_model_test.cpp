@@ -99,6 +99,13 @@ class BothTrees {
         update(call);
     }
 
+    void set_all(float priority) {
+        Call& call = new_call();
+        for (int64_t i = 0; i < capacity_; ++i) call.indices.push_back(i);
+        call.priorities.assign(call.indices.size(), priority);
+        update(call);
+    }
+
     void sample(int32_t scheme, int64_t batch_size) {
         Call& call = new_call();
         const std::size_t n = static_cast<std::size_t>(batch_size);
@@ -305,6 +312,16 @@ TEST(CudaTreeModel, large_updates) {
         }
         trees.compare();
     }
+}
+
+// 5000 leaves of priority 1 have a mass of 2^43 each. At 480 each would still be below 2^52, but all together 1.14 * 2^64,
+// which looks like 0.14 * 2^64 to whom a carry is lost.
+TEST(CudaTreeModel, a_batch_beyond_64_bits) {
+    BothTrees trees(5000, 1);
+    trees.set_all(1.0f);
+    trees.compare();
+    trees.set_all(480.0f);
+    trees.compare();
 }
 
 TEST(CudaTreeModel, large_batches) {
