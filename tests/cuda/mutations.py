@@ -20,7 +20,7 @@ import tempfile
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 SOURCES = REPOSITORY / "src"
-TIME_LIMIT_S = 300
+TIME_LIMIT_S = 60
 
 
 @dataclasses.dataclass
