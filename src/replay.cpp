@@ -25,7 +25,7 @@ const per_replay_options& checked(const per_replay_options& options) {
 
 std::unique_ptr<ReplayBackend> create_backend(const per_replay_options& options, const Fields& fields) {
     if (options.device == PER_CPU) return std::make_unique<cpu::CpuReplayBackend>(options, fields);
-    return cuda::create_replay_backend(options);
+    return cuda::create_replay_backend(options, fields);
 }
 
 void require_array(const char* name, const per_array& array) {

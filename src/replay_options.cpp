@@ -6,7 +6,6 @@
 #include <cstdio>
 
 #include "error.h"
-#include "window.h"
 
 namespace per {
 namespace {
@@ -232,6 +231,18 @@ ReplaySample resolve_sample_options(const per_sample_options& given, const per_r
     sample.prioritization = given.prioritization >= 0 ? given.prioritization : buffer.prioritization;
     sample.normalize_weights = given.normalize_weights >= 0 ? given.normalize_weights : buffer.normalize_weights;
     return sample;
+}
+
+WindowRules window_rules(const per_replay_options& options, const Fields& fields) {
+    WindowRules rules = {};
+    rules.ring = {options.capacity / options.n_envs, options.n_envs};
+    rules.n_step = options.n_step;
+    rules.stack = fields.max_stack();
+    rules.store_next_observation = options.store_next_observation != 0;
+    rules.drops_reset_step = options.autoreset == PER_AUTORESET_NEXT_STEP;
+    if (options.sequence_length > 0)
+        rules.sequence = {options.burn_in + options.sequence_length, options.burn_in, options.sequence_stride};
+    return rules;
 }
 
 ReplayHindsight resolve_hindsight_options(const per_hindsight_options& given, const Fields& fields) {

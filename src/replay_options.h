@@ -5,6 +5,7 @@
 #include "fields.h"
 #include "per.h"
 #include "relabelling.h"
+#include "window.h"
 
 namespace per {
 
@@ -26,6 +27,9 @@ per_replay_options resolve_replay_options(const per_replay_options& options, con
 
 // The buffer's options where those of the call say so; batch_size and batch are left to the caller.
 ReplaySample resolve_sample_options(const per_sample_options& given, const per_replay_options& buffer);
+
+// What decides which transitions of such a buffer, whose options have been resolved, are live.
+WindowRules window_rules(const per_replay_options& options, const Fields& fields);
 
 ReplayHindsight resolve_hindsight_options(const per_hindsight_options& given, const Fields& fields);
 

@@ -1,25 +1,12 @@
 #include "cpu/replay_state.h"
 
+#include "replay_options.h"
+
 namespace per::cpu {
-namespace {
-
-WindowRules rules_of(const per_replay_options& options, const Fields& fields) {
-    WindowRules rules = {};
-    rules.ring = {options.capacity / options.n_envs, options.n_envs};
-    rules.n_step = options.n_step;
-    rules.stack = fields.max_stack();
-    rules.store_next_observation = options.store_next_observation != 0;
-    rules.drops_reset_step = options.autoreset == PER_AUTORESET_NEXT_STEP;
-    if (options.sequence_length > 0)
-        rules.sequence = {options.burn_in + options.sequence_length, options.burn_in, options.sequence_stride};
-    return rules;
-}
-
-}  // namespace
 
 ReplayState::ReplayState(const per_replay_options& options, const Fields& declared)
     : fields(declared),
-      rules(rules_of(options, declared)),
+      rules(window_rules(options, declared)),
       rows(declared, options.capacity, options.store_next_observation != 0),
       priorities(options),
       lanes(static_cast<size_t>(options.n_envs)) {}

@@ -9,20 +9,10 @@
 #include "cpu/row_store.h"
 #include "fields.h"
 #include "per.h"
+#include "replay_counters.h"
 #include "window.h"
 
 namespace per::cpu {
-
-// Counted since creation; see per_replay_statistics.
-struct ReplayCounters {
-    int64_t added = 0;
-    int64_t dropped = 0;
-    int64_t episodes = 0;
-    int64_t cuts = 0;
-    int64_t updates = 0;
-    int64_t stale_updates = 0;
-    int64_t rejected_updates = 0;
-};
 
 // Calls visit(slot, row, n) for each part of the rows, no more than a lane has, that lies in n slots side by side.
 template <class Visit>

@@ -15,7 +15,7 @@ std::unique_ptr<TreeBackend> create_tree_backend(const per_tree_options&) {
     refuse();
 }
 
-std::unique_ptr<ReplayBackend> create_replay_backend(const per_replay_options&) {
+std::unique_ptr<ReplayBackend> create_replay_backend(const per_replay_options&, const Fields&) {
     refuse();
 }
 

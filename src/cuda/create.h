@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "backend.h"
+#include "fields.h"
 #include "per.h"
 
 namespace per::cuda {
@@ -11,8 +12,7 @@ namespace per::cuda {
 // Throws Error: NO_DEVICE, INVALID_ARGUMENT for the device's index, OUT_OF_MEMORY, CUDA.
 std::unique_ptr<TreeBackend> create_tree_backend(const per_tree_options& options);
 
-// There are no replay buffers on CUDA yet: throws Error with UNSUPPORTED, or NO_DEVICE where there would be none
-// anyway.
-std::unique_ptr<ReplayBackend> create_replay_backend(const per_replay_options& options);
+// `options` as resolved; `fields` must outlive the backend. The same errors.
+std::unique_ptr<ReplayBackend> create_replay_backend(const per_replay_options& options, const Fields& fields);
 
 }  // namespace per::cuda

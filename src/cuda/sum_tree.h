@@ -49,20 +49,24 @@ struct TreeState {
     uint64_t n_bad_entries;
 };
 
+// Levels of sums over leaves of some kind, 32 to a node. Level 0 is the leaves; `sums` begins at level 1.
+struct DeviceSums {
+    uint64_t* sums[max_tree_levels];
+    int64_t n_nodes[max_tree_levels];  // rounded up to whole nodes; the rest is 0 for good
+    int n_levels;                      // leaves included
+};
+
 // Where everything is: handed to kernels by value.
-struct DeviceTree {
+struct DeviceTree : DeviceSums {
     TreeState* state;
     float* leaves;     // [n_nodes[0]]; negative: taken out for a while, by a draw without replacement
     uint32_t* claims;  // [capacity] who writes or draws this leaf; 0 between calls
-    uint64_t* sums[max_tree_levels];
-    int64_t n_nodes[max_tree_levels];  // rounded up to whole nodes; the rest is 0 for good
     int64_t capacity;
-    int n_levels;               // leaves included
     uint64_t* smallest_masses;  // [max_draw_blocks] of the draw under way
 };
 
-__device__ __forceinline__ int top_level(const DeviceTree& tree) {
-    return tree.n_levels - 1;
+__device__ __forceinline__ int top_level(const DeviceSums& sums) {
+    return sums.n_levels - 1;
 }
 
 __device__ __forceinline__ uint64_t leaf_mass(float priority, double factor) {
@@ -121,7 +125,7 @@ struct TopRow {
 };
 
 // The whole block calls it; blockDim.x is a multiple of 32 that divides 1024. Ends with a barrier.
-__device__ __forceinline__ void load_top_row(const DeviceTree& tree, TopRow& row) {
+__device__ __forceinline__ void load_top_row(const DeviceSums& tree, TopRow& row) {
     const int level = top_level(tree);
     const unsigned lane = lane_of_thread();
     const unsigned warp = threadIdx.x / warp_size;
@@ -164,28 +168,36 @@ __device__ __forceinline__ int find_child(uint64_t mass, uint64_t& rest, unsigne
     return child;
 }
 
-// The leaf that holds a unit of mass below the total: a warp searches it, all lanes given the same unit.
-__device__ __forceinline__ FoundLeaf find_leaf(const DeviceTree& tree, const TopRow& row, double factor,
-                                               uint64_t unit) {
+// The node of 32 leaves that holds a unit below the total: a warp searches it, all lanes given the same unit. `unit`
+// becomes the unit within it.
+__device__ __forceinline__ int64_t find_node(const DeviceSums& sums, const TopRow& row, uint64_t& unit) {
     const unsigned lane = lane_of_thread();
     const unsigned beyond_chunks = __ballot_sync(all_lanes, unit < row.prefix[lane * fan_out + fan_out - 1]);
     const int chunk = __ffs(static_cast<int>(beyond_chunks | 1u << (warp_size - 1))) - 1;
     const unsigned beyond = __ballot_sync(all_lanes, unit < row.prefix[chunk * fan_out + lane]);
     int64_t node = chunk * fan_out + __ffs(static_cast<int>(beyond | 1u << (warp_size - 1))) - 1;
-    uint64_t rest = node == 0 ? unit : unit - row.prefix[node - 1];
-    for (int level = top_level(tree) - 1; level > 0; --level)
-        node = node * fan_out + find_child(tree.sums[level][node * fan_out + lane], rest, lane);
+    if (node != 0) unit -= row.prefix[node - 1];
+    for (int level = top_level(sums) - 1; level > 0; --level)
+        node = node * fan_out + find_child(sums.sums[level][node * fan_out + lane], unit, lane);
+    return node;
+}
+
+// The leaf that holds a unit of mass below the total, in the same way.
+__device__ __forceinline__ FoundLeaf find_leaf(const DeviceTree& tree, const TopRow& row, double factor,
+                                               uint64_t unit) {
+    const unsigned lane = lane_of_thread();
+    const int64_t node = find_node(tree, row, unit);
     const float priority = tree.leaves[node * fan_out + lane];
     const uint64_t mass = leaf_mass(priority, factor);
-    const int child = find_child(mass, rest, lane);
+    const int child = find_child(mass, unit, lane);
     return {node * fan_out + child, __shfl_sync(all_lanes, priority, child), __shfl_sync(all_lanes, mass, child)};
 }
 
 // Adds a difference, modulo 2^64, to all sums above a leaf.
-__device__ __forceinline__ void add_to_sums(const DeviceTree& tree, int64_t leaf, uint64_t difference) {
-    for (int level = 1; level < tree.n_levels; ++level) {
+__device__ __forceinline__ void add_to_sums(const DeviceSums& sums, int64_t leaf, uint64_t difference) {
+    for (int level = 1; level < sums.n_levels; ++level) {
         leaf /= fan_out;
-        atomic_add(&tree.sums[level][leaf], difference);
+        atomic_add(&sums.sums[level][leaf], difference);
     }
 }
 

@@ -5,6 +5,7 @@
 
 #include "cuda/check.h"
 #include "cuda/create.h"
+#include "cuda/layout.h"
 #include "cuda/tree_distinct.h"
 #include "cuda/tree_draw.h"
 #include "cuda/tree_update.h"
@@ -13,51 +14,9 @@
 namespace per::cuda {
 namespace {
 
-// Cuts arrays from a block of memory; without a block it only counts their bytes.
-class Layout {
- public:
-    explicit Layout(std::byte* block) : block_(block) {}
-
-    template <class Element>
-    Element* array(int64_t n) {
-        Element* const elements = block_ == nullptr ? nullptr : reinterpret_cast<Element*>(block_ + n_bytes_);
-        n_bytes_ += (static_cast<std::size_t>(n) * sizeof(Element) + alignment - 1) / alignment * alignment;
-        return elements;
-    }
-
-    std::size_t n_bytes() const { return n_bytes_; }
-
- private:
-    static constexpr std::size_t alignment = 256;
-    std::byte* block_;
-    std::size_t n_bytes_ = 0;
-};
-
-int64_t nodes_above(int64_t n) {
-    return (n + fan_out - 1) / fan_out;
-}
-
-DeviceTree lay_out(int64_t capacity, Layout& layout) {
-    DeviceTree tree = {};
-    tree.capacity = capacity;
-    tree.n_nodes[0] = nodes_above(capacity) * fan_out;
-    tree.n_levels = 1;
-    do {
-        const int64_t n_sums = nodes_above(tree.n_nodes[tree.n_levels - 1]);
-        tree.n_nodes[tree.n_levels++] = nodes_above(n_sums) * fan_out;
-    } while (tree.n_nodes[tree.n_levels - 1] > largest_top);
-    tree.state = layout.array<TreeState>(1);
-    tree.smallest_masses = layout.array<uint64_t>(max_draw_blocks);
-    for (int level = tree.n_levels - 1; level > 0; --level)
-        tree.sums[level] = layout.array<uint64_t>(tree.n_nodes[level]);
-    tree.leaves = layout.array<float>(tree.n_nodes[0]);
-    tree.claims = layout.array<uint32_t>(capacity);
-    return tree;
-}
-
 std::size_t bytes_for(int64_t capacity) {
     Layout layout(nullptr);
-    lay_out(capacity, layout);
+    lay_out_tree(capacity, layout);
     return layout.n_bytes();
 }
 
@@ -69,7 +28,7 @@ CudaTreeBackend::CudaTreeBackend(const per_tree_options& options)
       state_copy_(sizeof(TreeState)),
       seed_(options.seed) {
     Layout layout(memory_.data());
-    tree_ = lay_out(options.capacity, layout);
+    tree_ = lay_out_tree(options.capacity, layout);
     load_update_kernels();
     load_draw_kernels();
     load_distinct_kernels();
@@ -180,11 +139,6 @@ std::unique_ptr<TreeBackend> create_tree_backend(const per_tree_options& options
     require_device(options.device_index);
     const CurrentDevice device(options.device_index);
     return std::make_unique<CudaTreeBackend>(options);
-}
-
-std::unique_ptr<ReplayBackend> create_replay_backend(const per_replay_options& options) {
-    require_device(options.device_index);
-    throw Error(PER_ERROR_UNSUPPORTED, "device is PER_CUDA: replay buffers on CUDA are not in this version");
 }
 
 }  // namespace per::cuda

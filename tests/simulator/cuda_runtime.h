@@ -171,6 +171,14 @@ T atomicExch(T* at, std::type_identity_t<T> value) {
     return simulator::atomic_update(at, value, [](T, T b) { return b; });
 }
 template <class T>
+T atomicOr(T* at, std::type_identity_t<T> value) {
+    return simulator::atomic_update(at, value, [](T a, T b) { return a | b; });
+}
+template <class T>
+T atomicAnd(T* at, std::type_identity_t<T> value) {
+    return simulator::atomic_update(at, value, [](T a, T b) { return a & b; });
+}
+template <class T>
 T atomicCAS(T* at, std::type_identity_t<T> expected, std::type_identity_t<T> value) {
     __atomic_compare_exchange(at, &expected, &value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     return expected;

@@ -1,0 +1,59 @@
+// per_replay in the memory of a CUDA device.
+#pragma once
+
+#include "backend.h"
+#include "cuda/device.h"
+#include "cuda/replay_memory.h"
+#include "cuda/stream_order.h"
+#include "fields.h"
+
+namespace per::cuda {
+
+class CudaReplayBackend final : public ReplayBackend {
+ public:
+    // `options` as resolved; `fields` must outlive the backend.
+    CudaReplayBackend(const per_replay_options& options, const Fields& fields);
+    ~CudaReplayBackend() override;
+
+    void add(const ReplaySteps& steps, int64_t* ids_out, void* stream) override;
+    void cut(int64_t count, const int64_t* env_ids, void* stream) override;
+    void sample(const ReplaySample& sample, void* stream) override;
+    void sample_hindsight(const ReplaySample& sample, const ReplayHindsight& hindsight, Relabelling& relabelling,
+                          void* stream) override;
+    void relabel(const Relabelling& relabelling, const per_batch& batch, void* stream) override;
+    void take_back_draw(const Relabelling& relabelling) override;
+    void update(const ReplayUpdate& update, void* stream) override;
+    void priorities(int64_t count, const int64_t* ids, float* priorities_out, void* stream) override;
+    void get(int64_t count, const int64_t* ids, const per_batch& batch, void* stream) override;
+    void set(int64_t count, const int64_t* ids, const per_array* fields, void* stream) override;
+    void clear(void* stream) override;
+
+    void hand_out() override;
+    void drop_ahead() override;
+
+    std::vector<int64_t> live_ids(void* stream) override;
+    uint64_t reserve_draws(int64_t count, void* stream) override;
+    void take(int64_t count, const int64_t* ids, float probability, const per_batch& batch, void* stream) override;
+    int64_t bootstraps(int64_t capacity, const per_batch& batch, void* stream) override;
+    void advantages(const ReplayAdvantages& advantages, void* stream) override;
+
+    void set_alpha(double alpha, void* stream) override;
+    void set_beta(double beta, void* stream) override;
+    void set_gamma(double gamma, void* stream) override;
+    void set_n_step(int64_t n_step, void* stream) override;
+
+    int64_t live() override;
+    void statistics(per_replay_statistics& statistics_out) override;
+    void synchronize(void* stream) override;
+
+    void save(CheckpointWriter& writer) override;
+    void restore(CheckpointReader& reader) override;
+
+ private:
+    const Fields& fields_;
+    StreamOrder order_;
+    PinnedMemory state_copy_;
+    ReplayMemory memory_;
+};
+
+}  // namespace per::cuda

@@ -1,0 +1,142 @@
+#include "cuda/replay_memory.h"
+
+#include "cuda/check.h"
+#include "cuda/layout.h"
+#include "error.h"
+#include "replay_options.h"
+
+namespace per::cuda {
+namespace {
+
+// All but fields and what only some options need.
+void lay_out_numbers(DeviceReplay& replay, const per_replay_options& options, Layout& layout) {
+    replay.state = layout.array<ReplayState>(1);
+    replay.lanes = layout.array<Lane>(replay.n_envs);
+    replay.changes = layout.array<LaneChange>(replay.n_envs);
+    replay.fields = layout.array<DeviceField>(replay.n_fields);
+    replay.flags = layout.array<uint8_t>(replay.capacity);
+    replay.rewards = layout.array<float>(replay.capacity);
+    DevicePriorities& priorities = replay.priorities;
+    priorities.given = layout.array<float>(replay.capacity);
+    priorities.tree = lay_out_tree(replay.capacity, layout);
+    priorities.live = lay_out_live(replay.capacity, layout);
+    if (options.max_priority == PER_MAX_NOW) priorities.live_maximum = lay_out_maximum(replay.capacity, layout);
+    if (options.normalize_weights == PER_BUFFER_MAX)
+        priorities.smallest_leaf = lay_out_maximum(replay.capacity, layout);
+}
+
+void lay_out_ranks(DeviceRanks& ranks, const DeviceTree& priorities, Layout& layout) {
+    ranks.state = layout.array<RankState>(1);
+    ranks.buckets = layout.array<uint32_t>(priorities.capacity);
+    ranks.counts = layout.array<uint64_t>(n_rank_buckets);
+    ranks.weights = layout.array<float>(n_rank_buckets);
+    ranks.tree = lay_out_tree(priorities.capacity, layout);
+    ranks.tree.claims = priorities.claims;
+}
+
+std::vector<DeviceField> lay_out_fields(const DeviceReplay& replay, const Fields& fields, bool stores_next,
+                                        Layout& layout) {
+    std::vector<DeviceField> laid_out;
+    for (const Field& field : fields) {
+        DeviceField of_device = {nullptr, nullptr, field.bytes, field.elements, field.stack, field.dtype, field.role};
+        of_device.frames = layout.bytes(replay.capacity, field.bytes);
+        if (stores_next && field.is_observation()) of_device.next_frames = layout.bytes(replay.capacity, field.bytes);
+        laid_out.push_back(of_device);
+    }
+    return laid_out;
+}
+
+// Runs lay_out(layout) twice: to count bytes, and over zeroed memory of that size.
+template <class Allocate, class LayOut>
+void lay_out_twice(const Allocate& allocate, const LayOut& lay_out) {
+    Layout counted(nullptr);
+    lay_out(counted);
+    Layout layout(allocate(counted.n_bytes()));
+    lay_out(layout);
+}
+
+}  // namespace
+
+ReplayMemory::ReplayMemory(const per_replay_options& options, const Fields& fields, cudaStream_t stream) {
+    device_.capacity = options.capacity;
+    device_.n_envs = options.n_envs;
+    device_.n_fields = fields.count();
+    device_.seed = options.seed;
+    device_.epsilon = options.epsilon;
+    device_.sequence_eta = options.sequence_eta;
+    device_.critics = options.critics;
+    device_.max_priority = options.max_priority;
+    device_.autoreset = options.autoreset;
+    device_.on_gap = options.on_gap;
+    device_.overwrite = options.overwrite != 0;
+
+    std::vector<DeviceField> of_device;
+    lay_out_twice([&](std::size_t n_bytes) { return allocate(n_bytes, stream); },
+                  [&](Layout& layout) {
+                      lay_out_numbers(device_, options, layout);
+                      of_device = lay_out_fields(device_, fields, options.store_next_observation != 0, layout);
+                  });
+    const ReplayState state = {.rules = window_rules(options, fields),
+                               .beta = {options.beta, options.beta_final, options.beta_steps},
+                               .alpha = options.alpha,
+                               .gamma = options.gamma,
+                               .batches = 0,
+                               .counters = {},
+                               .n_live = 0,
+                               .largest_bits = bit_cast<uint32_t>(1.0f),
+                               .change = {},
+                               .last = {},
+                               .errors = {}};
+    check(cudaMemcpyAsync(device_.state, &state, sizeof state, cudaMemcpyHostToDevice, stream), "writing the state");
+    check(cudaMemcpyAsync(device_.fields, of_device.data(), of_device.size() * sizeof(DeviceField),
+                          cudaMemcpyHostToDevice, stream),
+          "writing the fields");
+    check(cudaStreamSynchronize(stream), "making the buffer");
+    if (options.prioritization == PER_RANK)
+        lay_out_twice(
+            [&](std::size_t n_bytes) { return allocate(n_bytes, stream); },
+            [&](Layout& layout) { lay_out_ranks(device_.priorities.ranks, device_.priorities.tree, layout); });
+}
+
+std::byte* ReplayMemory::allocate(std::size_t n_bytes, cudaStream_t stream) {
+    blocks_.push_back(std::make_unique<DeviceMemory>(n_bytes));
+    std::byte* const data = blocks_.back()->data();
+    check(cudaMemsetAsync(data, 0, n_bytes, stream), "clearing memory");
+    n_bytes_ += n_bytes;
+    return data;
+}
+
+namespace {
+
+void require_no_capture(const StreamOrder::Call& call, const char* what) {
+    if (call.is_captured())
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "stream is %p: it is being captured, and the first call with %s allocates memory: make one before",
+                    static_cast<void*>(call.stream()), what);
+}
+
+}  // namespace
+
+void ReplayMemory::add_ranks(const StreamOrder::Call& call) {
+    if (device_.priorities.ranks.state != nullptr) return;
+    require_no_capture(call, "prioritization PER_RANK");
+    DeviceRanks ranks = {};
+    lay_out_twice([&](std::size_t n_bytes) { return allocate(n_bytes, call.stream()); },
+                  [&](Layout& layout) { lay_out_ranks(ranks, device_.priorities.tree, layout); });
+    device_.priorities.ranks = ranks;
+}
+
+void ReplayMemory::add_smallest_leaf(const StreamOrder::Call& call) {
+    if (device_.priorities.smallest_leaf.n_levels != 0) return;
+    require_no_capture(call, "normalize_weights PER_BUFFER_MAX");
+    DeviceMaximum smallest = {};
+    lay_out_twice([&](std::size_t n_bytes) { return allocate(n_bytes, call.stream()); },
+                  [&](Layout& layout) { smallest = lay_out_maximum(device_.capacity, layout); });
+    device_.priorities.smallest_leaf = smallest;
+}
+
+void ReplayMemory::abandon() {
+    for (const std::unique_ptr<DeviceMemory>& block : blocks_) block->abandon();
+}
+
+}  // namespace per::cuda

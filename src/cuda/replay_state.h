@@ -1,0 +1,126 @@
+// What a replay buffer in the memory of a device holds: the device's counterpart of cpu/replay_state.h. The rules are
+// those of window.h.
+#pragma once
+
+#include <cstdint>
+
+#include "beta_schedule.h"
+#include "cuda/live_set.h"
+#include "cuda/maximum_tree.h"
+#include "cuda/sum_tree.h"
+#include "per.h"
+#include "rank.h"
+#include "replay_counters.h"
+#include "window.h"
+
+namespace per::cuda {
+
+// Of a field: where its frames lie, by slot.
+struct DeviceField {
+    std::byte* frames;
+    std::byte* next_frames;  // with store_next_observation, of an observation; else NULL
+    int64_t bytes;           // of a frame
+    int64_t elements;
+    int32_t stack;
+    int32_t dtype;
+    int32_t role;  // a per_role
+
+    __device__ __forceinline__ bool is_observation() const { return role == PER_ROLE_OBSERVATION; }
+};
+
+// Rows of a lane that the call under way makes dead or live: by the final state of their slots the leaves are written.
+// Both only grow within a call, as rows die and are born in order.
+struct LaneChange {
+    RowRange died;
+    RowRange born;
+};
+
+// What the leaf change under way says of itself (mass.h); zero between calls.
+struct ChangeState {
+    uint64_t n;             // leaves that become live, or are updated while they are
+    uint32_t largest_bits;  // of their priorities, before alpha
+};
+
+// The last batch that was drawn, for statistics; its weights and slots stay in the memory of the draws.
+struct LastDraw {
+    int64_t size;
+    int64_t largest_age;
+    int64_t sum_of_ages;
+};
+
+// What went wrong on the device since the last report.
+struct ReplayErrors {
+    uint64_t n_bad_ids;         // never issued; of get() also not there, or without what was asked for
+    uint64_t n_bad_priorities;  // not finite, or negative
+    uint64_t n_bad_steps;       // that the CPU would have refused
+    uint64_t n_full_steps;      // that did not fit in their lane (overwrite is 0)
+    uint64_t n_bad_values;      // of set() and advantages()
+    uint32_t n_empty_draws;
+    uint32_t n_short_draws;  // without replacement: too few could be drawn
+};
+
+// All that changes from call to call, so that a captured graph can be replayed. One of it, in the device's memory.
+struct ReplayState {
+    WindowRules rules;  // n_step as it was set last
+    BetaSchedule beta;
+    double alpha;
+    double gamma;
+    uint64_t batches;  // drawn; with the seed the whole random state
+    ReplayCounters counters;
+    int64_t n_live;
+    uint32_t largest_bits;  // of the largest priority ever
+    ChangeState change;
+    LastDraw last;
+    ReplayErrors errors;
+};
+
+// With PER_RANK, once it was asked for: see cpu/rank_tree.h.
+struct RankState {
+    int64_t n_live;
+    int64_t n_changes;
+};
+
+struct DeviceRanks {
+    RankState* state;
+    uint32_t* buckets;  // by slot: 0, or the bucket + 1 of a live row
+    uint64_t* counts;   // [n_rank_buckets]
+    float* weights;     // [n_rank_buckets] of a transition in it, when ranks were taken last
+    DeviceTree tree;    // its claims are those of the tree of priorities
+};
+
+// Priorities of rows: before alpha by slot, after alpha of the live ones in the sum tree.
+struct DevicePriorities {
+    float* given;  // by slot: p, live or not; not_given
+    DeviceTree tree;
+    DeviceLive live;
+    DeviceMaximum live_maximum;   // of p of live rows, with PER_MAX_NOW
+    DeviceMaximum smallest_leaf;  // of order-reversed leaves, once the smallest was asked for
+    DeviceRanks ranks;            // state NULL until they were asked for
+};
+
+inline constexpr float not_given = -1.0f;
+
+// Where everything is, and what never changes: handed to kernels by value.
+struct DeviceReplay {
+    ReplayState* state;
+    Lane* lanes;          // [n_envs]
+    LaneChange* changes;  // [n_envs] of the call under way; empty ranges between calls
+    uint8_t* flags;       // by slot: RowFlags
+    float* rewards;       // by slot
+    DeviceField* fields;  // [n_fields]
+    int64_t n_fields;
+    int64_t capacity;  // slots: rows.ring.capacity()
+    int64_t n_envs;
+    DevicePriorities priorities;
+
+    uint64_t seed;
+    double epsilon;
+    double sequence_eta;
+    int32_t critics;       // a per_critics
+    int32_t max_priority;  // a per_max_priority
+    int32_t autoreset;     // a per_autoreset
+    int32_t on_gap;        // a per_on_gap
+    bool overwrite;
+};
+
+}  // namespace per::cuda
