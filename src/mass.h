@@ -71,6 +71,33 @@ PER_HOST_DEVICE bool breaks_limits(BatchMass batch, uint64_t total) {
     return batch.largest > static_cast<double>(leaf_mass_limit - 1) || total + batch.sum >= total_mass_limit;
 }
 
+// How an update goes about the scale.
+enum UpdatePlan : int32_t {
+    plan_add,     // add differences to the sums, at the scale there is
+    plan_anew,    // the same in an empty tree, at a scale that follows what is written
+    plan_rebuild  // write leaves only, then choose a scale for all of them and sum up again
+};
+
+// The leaves that one call of a replay buffer writes are one change. What decides about its scale, besides the leaves as
+// they are after it, does not depend on the order in which they are written, nor on the pieces.
+struct LeafChange {
+    int64_t n;  // rows that become live, and updates of live ones; each counts, also where a later one takes its slot
+    float largest;  // the leaf of the largest priority among them
+};
+
+// The scale of plan_anew is that of a rebuild.
+PER_HOST_DEVICE UpdatePlan plan_of(LeafChange change, uint64_t total, double factor) {
+    if (change.n == 0 || change.largest == 0.0f) return plan_add;
+    if (total == 0) return plan_anew;
+    const double scaled = scaled_priority(change.largest, factor);
+    if (scaled > static_cast<double>(leaf_mass_limit - 1)) return plan_rebuild;
+    // The total after it is total + n * mass at most. Products of up to 1023 do not overflow; divisions are slow.
+    const uint64_t mass = mass_of_scaled(scaled);
+    const uint64_t n = static_cast<uint64_t>(change.n);
+    const uint64_t room = total_mass_limit - 1 - total;
+    return (n < 1024 ? n * mass <= room : n <= room / mass) ? plan_add : plan_rebuild;
+}
+
 // The largest scale at which a leaf of priority `largest` > 0 has a mass of 2^46 at most.
 PER_HOST_DEVICE int32_t scale_for_largest(float largest) {
     // As a double the priority is normal, and its exponent can be read off: largest < 2^(exponent + 1).
@@ -91,6 +118,15 @@ PER_HOST_DEVICE int32_t scale_reduction(uint64_t sum_high, uint64_t sum_low, int
     }
     return reduction;
 }
+
+// The scale of a rebuild, given the largest of n_leaves leaves, not 0, and the sum of their masses at
+// scale_for_largest().
+PER_HOST_DEVICE int32_t rebuilt_scale(float largest, uint64_t sum_high, uint64_t sum_low, int64_t n_leaves) {
+    return scale_for_largest(largest) - scale_reduction(sum_high, sum_low, n_leaves);
+}
+
+// With fewer leaves than these that are not 0, among 2^40 at most, the sum asks for no reduction.
+inline constexpr int64_t few_leaves = int64_t{1} << (rescaled_total_bits - rescaled_leaf_bits);
 
 // After a rescale that gave `total`: the total below which the next rescale is due. Above 2^20 units a leaf, rounding
 // is below every priority's own precision; and a 16th between two rescales bounds their number.

@@ -47,9 +47,20 @@ float PriorityStore::largest() const {
     return live_.count() > 0 ? live_maximum_->maximum() : 1.0f;
 }
 
+// leaf_priority(), which takes a tenth of a single step.
+float PriorityStore::power_of(float priority) const {
+    if (last_power_.priority != priority) last_power_ = {priority, leaf_priority(priority, alpha_)};
+    return last_power_.leaf;
+}
+
 // What the tree is to hold for each slot, of the priorities in place.
 void PriorityStore::compute_leaves(int64_t n, const int64_t* slots, float* leaves_out) const {
-    tree_.kernels().power.raise(n, leaves_out, alpha_, leaves_out);
+    if (n <= 2) {  // of a single step, which mostly has the priority of the one before
+        for (int64_t i = 0; i < n; ++i)
+            if (leaves_out[i] > 0.0f || alpha_ == 0.0) leaves_out[i] = power_of(leaves_out[i]);
+    } else {
+        tree_.kernels().power.raise(n, leaves_out, alpha_, leaves_out);
+    }
     if (alpha_ != 0.0) return;  // 0^alpha is 0 of itself
     for (int64_t i = 0; i < n; ++i)
         if (!live_.contains(slots[i])) leaves_out[i] = 0.0f;
@@ -77,7 +88,7 @@ void PriorityStore::compute_run(int64_t first, int64_t n, float* leaves_out) con
     bool is_shared = true;
     for (int64_t i = 0; i < n; ++i) is_shared &= (leaves_out[i] == largest) | (leaves_out[i] == 0.0f);
     if (is_shared) {
-        const float power = leaf_priority(largest, alpha_);
+        const float power = power_of(largest);
         const float power_of_zero = leaf_priority(0.0f, alpha_);
         for (int64_t i = 0; i < n; ++i) leaves_out[i] = leaves_out[i] > 0.0f ? power : power_of_zero;
     } else {
@@ -88,14 +99,17 @@ void PriorityStore::compute_run(int64_t first, int64_t n, float* leaves_out) con
         if (!live_.contains(first + i)) leaves_out[i] = 0.0f;
 }
 
-void PriorityStore::give(int64_t slot, float priority) {
-    priorities_[slot] = priority;
-    if (live_.contains(slot)) stage(slot);
+void PriorityStore::count(int64_t n, float largest) {
+    n_changed_ += n;
+    largest_changed_ = std::max(largest_changed_, largest);
 }
 
 void PriorityStore::give(int64_t n, const int64_t* slots, const float* priorities) {
-    for (int64_t i = 0; i < n; ++i) priorities_[slots[i]] = priorities[i];
-    commit_slots();
+    for (int64_t i = 0; i < n; ++i) {
+        priorities_[slots[i]] = priorities[i];
+        if (live_.contains(slots[i])) count(1, priorities[i]);
+    }
+    begin_change();
     float largest = 0.0f;
     for (int64_t first = 0; first < n; first += max_staged) {
         const int64_t end = std::min(n, first + max_staged);
@@ -107,8 +121,9 @@ void PriorityStore::give(int64_t n, const int64_t* slots, const float* prioritie
             n_staged_ += live_.contains(slots[i]);
         }
         for (int64_t i = 0; live_maximum_ && i < n_staged_; ++i) update_live_maximum(staged_slots_[i]);
-        commit_leaves();
+        commit_staged();
     }
+    end_change();
     raise_largest(largest);
 }
 
@@ -116,69 +131,63 @@ void PriorityStore::make_live(int64_t first, int64_t n, float otherwise) {
     for (int64_t slot = first; slot < first + n; ++slot)
         priorities_[slot] = priorities_[slot] == not_given ? otherwise : priorities_[slot];
     live_.insert(first, n);
-    stage(first, n);
+    count(n, n == 1 ? priorities_[first] : tree_.kernels().update.largest(n, priorities_ + first));
+    if (live_maximum_) update_live_maximum(first, n);
 }
 
 void PriorityStore::make_dead(int64_t first, int64_t n) {
-    if (live_.erase(first, n) > 0) stage(first, n);
+    if (live_.erase(first, n) > 0 && live_maximum_) update_live_maximum(first, n);
 }
 
 void PriorityStore::raise_largest(float priority) {
     if (priority > largest_ever_) largest_ever_ = priority;
 }
 
-void PriorityStore::stage(int64_t slot) {
-    if (live_maximum_) update_live_maximum(slot);
-    if (n_staged_ == max_staged) commit_slots();
-    staged_slots_[n_staged_++] = slot;
+// ---- changes of the tree
+
+void PriorityStore::begin_change() {
+    tree_.begin_change({n_changed_, n_changed_ > 0 ? power_of(largest_changed_) : 0.0f});
+    if (ranks_) ranks_->begin_change(n_changed_, largest_changed_);
+    n_changed_ = 0;
+    largest_changed_ = 0.0f;
 }
 
-// One run is staged at a time, and grows by what lies in it or near it: leaves that did not change may be computed, too.
-// In a full ring the rows that a long add makes live and those that it overwrites become one run.
-void PriorityStore::stage(int64_t first, int64_t n) {
-    if (n == 1 && run_first_ == run_end_) return stage(first);
-    const int64_t end = first + n;
-    const bool is_near = first <= run_end_ + shortest_run && end >= run_first_ - shortest_run;
-    const bool has_run = run_first_ < run_end_;
-    if (n < shortest_run && !(has_run && is_near)) {
-        for (int64_t slot = first; slot < end; ++slot) stage(slot);
-        return;
+void PriorityStore::end_change() {
+    commit_staged_slots();
+    tree_.end_change();
+    if (ranks_) ranks_->end_change();
+}
+
+void PriorityStore::commit_slots(int64_t first, int64_t n) {
+    if (n >= shortest_run) return commit_run(first, n);
+    for (int64_t slot = first; slot < first + n; ++slot) {
+        if (!live_.contains(slot) && tree_.priority(slot) == 0.0f && !ranks_) continue;
+        if (n_staged_ == max_staged) commit_staged_slots();
+        staged_slots_[n_staged_++] = slot;
     }
-    if (live_maximum_) for_each_group(first, end, [this](int64_t slot) { update_live_maximum(slot); });
-    if (!is_near) commit_run();
-    const bool starts = run_first_ == run_end_;
-    run_first_ = starts ? first : std::min(run_first_, first);
-    run_end_ = starts ? end : std::max(run_end_, end);
 }
 
-void PriorityStore::commit() {
-    commit_run();
-    commit_slots();
-}
-
-void PriorityStore::commit_run() {
-    if (run_first_ == run_end_) return;
-    if (ranks_) commit_slots();  // set_ranks() of the run uses their memory
-    for (int64_t first = run_first_; first < run_end_; first += max_staged) {
-        const int64_t n = std::min(max_staged, run_end_ - first);
-        compute_run(first, n, staged_leaves_);
-        tree_.set_run(first, n, staged_leaves_);
-        if (ranks_) set_ranks(first, n);
+void PriorityStore::commit_run(int64_t first, int64_t n) {
+    commit_staged_slots();  // a part uses their memory
+    for (const int64_t end = first + n; first < end; first += max_staged) {
+        const int64_t size = std::min(max_staged, end - first);
+        compute_run(first, size, staged_leaves_);
+        tree_.change_run(first, size, staged_leaves_);
+        if (smallest_leaf_) for_each_group(first, first + size, [this](int64_t slot) { update_smallest(slot); });
+        if (ranks_) set_ranks(first, size);
     }
-    if (smallest_leaf_) for_each_group(run_first_, run_end_, [this](int64_t slot) { update_smallest(slot); });
-    run_first_ = run_end_ = 0;
 }
 
-void PriorityStore::commit_slots() {
+void PriorityStore::commit_staged_slots() {
     for (int64_t i = 0; i < n_staged_; ++i) staged_leaves_[i] = priority(staged_slots_[i]);
-    commit_leaves();
+    commit_staged();
 }
 
 // Of slots that are staged with their priorities.
-void PriorityStore::commit_leaves() {
+void PriorityStore::commit_staged() {
     if (n_staged_ == 0) return;
     compute_leaves(n_staged_, staged_slots_, staged_leaves_);
-    tree_.set(n_staged_, staged_slots_, staged_leaves_);
+    tree_.change(n_staged_, staged_slots_, staged_leaves_);
     if (smallest_leaf_)
         for (int64_t i = 0; i < n_staged_; ++i) update_smallest(staged_slots_[i]);
     if (ranks_) set_ranks(n_staged_, staged_slots_);
@@ -206,10 +215,12 @@ RankTree& PriorityStore::ranks() {
 }
 
 void PriorityStore::fill_ranks() {
+    ranks_->begin_change(0, 0.0f);  // nothing has a weight yet
     for (int64_t first = 0; first < capacity_; first += max_staged) {
         const int64_t n = std::min(max_staged, capacity_ - first);
         set_ranks(first, n);
     }
+    ranks_->end_change();
 }
 
 SumTree& PriorityStore::tree_to_draw(int32_t prioritization) {
@@ -220,6 +231,10 @@ SumTree& PriorityStore::tree_to_draw(int32_t prioritization) {
 
 void PriorityStore::update_live_maximum(int64_t slot) {
     live_maximum_->update(slot, [this](int64_t i) { return priority(i); });
+}
+
+void PriorityStore::update_live_maximum(int64_t first, int64_t n) {
+    for_each_group(first, first + n, [this](int64_t slot) { update_live_maximum(slot); });
 }
 
 void PriorityStore::update_smallest(int64_t slot) {
@@ -262,6 +277,7 @@ void PriorityStore::write_leaves() {
 
 void PriorityStore::set_alpha(double alpha) {
     alpha_ = alpha;
+    last_power_ = {};
     write_leaves();
     tree_.rebuild();
     if (smallest_leaf_) find_smallest();

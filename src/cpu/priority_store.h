@@ -21,8 +21,8 @@ struct PriorityScale {
     uint64_t tree_rescales_below;
 };
 
-// Keeps the tree's leaf at (live ? p^alpha : 0). A priority can be given before its row becomes live; it waits. Changes
-// reach the tree with commit(), together. Only the constructor allocates.
+// Keeps the tree's leaf at (live ? p^alpha : 0). A priority can be given before its row becomes live; it waits. What
+// make_live() and make_dead() did reaches the tree with commit(), as one change. Only the constructor allocates.
 class PriorityStore {
  public:
     // `options` as resolved.
@@ -65,9 +65,10 @@ class PriorityStore {
 
     // Of slots first .. first + n - 1. Their rows have no priority; they are not live.
     void forget(int64_t first, int64_t n) { std::fill_n(priorities_ + first, n, not_given); }
-    // Gives a row its priority, live or not.
-    void give(int64_t slot, float priority);
-    // The same of many rows, of equal slots the last; raises the largest priority by what is left.
+    // Gives a row that is not live its priority.
+    void give(int64_t slot, float priority) { priorities_[slot] = priority; }
+    // Gives rows their priorities, live or not, of equal slots the last; raises the largest priority by what is left. A
+    // change of its own.
     void give(int64_t n, const int64_t* slots, const float* priorities);
     // Their rows become live, with `otherwise` where they were given no priority.
     void make_live(int64_t first, int64_t n, float otherwise);
@@ -75,7 +76,17 @@ class PriorityStore {
     void make_dead(int64_t first, int64_t n);
     // A priority was seen: what follows takes it if it is the largest.
     void raise_largest(float priority);
-    void commit();
+
+    // Calls visit(commit), and that commit(first, n), for all slots first .. first + n - 1 that became live or stopped
+    // being so since the last time, and whatever other slots.
+    template <class Visit>
+    void commit(const Visit& visit) {
+        begin_change();
+        visit([this](int64_t first, int64_t n) { commit_slots(first, n); });
+        end_change();
+    }
+    // With fewer slots than this between two runs of them, one run of all costs less.
+    static constexpr int64_t shortest_run = 8;
 
     // For checkpoints: priorities by slot, -1 where none was given, and what besides them decides the draws to come.
     const float* by_slot() const { return priorities_; }
@@ -98,14 +109,14 @@ class PriorityStore {
     static constexpr float not_given = -1.0f;
     static constexpr int64_t max_staged = 2048;
 
-    // Shorter runs of slots are staged one by one.
-    static constexpr int64_t shortest_run = 8;
-
-    void stage(int64_t slot);
-    void stage(int64_t first, int64_t n);
-    void commit_slots();
-    void commit_leaves();
-    void commit_run();
+    void count(int64_t n, float largest);
+    void begin_change();
+    void end_change();
+    void commit_slots(int64_t first, int64_t n);
+    void commit_run(int64_t first, int64_t n);
+    void commit_staged();
+    void commit_staged_slots();
+    float power_of(float priority) const;
     void compute_leaves(int64_t n, const int64_t* slots, float* leaves_out) const;
     void read_run(int64_t first, int64_t n, float* priorities_out) const;
     void compute_run(int64_t first, int64_t n, float* leaves_out) const;
@@ -113,6 +124,7 @@ class PriorityStore {
     void set_ranks(int64_t n, const int64_t* slots);
     void set_ranks(int64_t first, int64_t n);
     void fill_ranks();
+    void update_live_maximum(int64_t first, int64_t n);
     void update_live_maximum(int64_t slot);
     void update_smallest(int64_t slot);
     void find_smallest();
@@ -132,9 +144,18 @@ class PriorityStore {
     Memory staging_;
     int64_t n_staged_ = 0;
     int64_t* staged_slots_;
-    float* staged_leaves_;   // computed when they are written
-    int64_t run_first_ = 0;  // a run of slots staged besides
-    int64_t run_end_ = 0;
+    float* staged_leaves_;  // computed when they are written
+
+    // Of the change to come: what became live, or is given while live.
+    int64_t n_changed_ = 0;
+    float largest_changed_ = 0.0f;
+
+    // Rows added one by one mostly have the same priority.
+    struct Power {
+        float priority = not_given;
+        float leaf = 0.0f;
+    };
+    mutable Power last_power_;  // computed last, at this alpha
 };
 
 }  // namespace per::cpu

@@ -18,8 +18,11 @@ class RankTree {
     SumTree& tree() { return tree_; }
     std::size_t memory_bytes() const { return memory_.bytes() + tree_.memory_bytes(); }
 
-    // Rows' priorities as they are now; negative for a row that is not live.
+    // A change as SumTree has them, of n priorities of at most `largest`. In between, set() gives rows' priorities as they
+    // are after it; negative for a row that is not live.
+    void begin_change(int64_t n, float largest);
     void set(int64_t n, const int64_t* slots, const float* priorities);
+    void end_change() { tree_.end_change(); }
     void clear();
 
     // To be called before draws. The next call after forget_ranks() takes them anew whatever has changed.

@@ -33,12 +33,14 @@ void CpuReplayBackend::add(const ReplaySteps& steps, int64_t* ids_out, void*) {
 
 void CpuReplayBackend::cut(int64_t count, const int64_t* env_ids, void*) {
     const float largest = state_.priorities.largest();
+    state_.begin_change(count);
     for (int64_t j = 0; j < count; ++j) {
         const int64_t env = env_ids != nullptr ? env_ids[j] : j;
         Lane& lane = state_.lane(env);
+        state_.watch(env);
         if (lane.in_episode()) state_.apply(env, cut_episode(lane, state_.rules), largest);
     }
-    state_.priorities.commit();
+    state_.commit();
 }
 
 // ---------------------------------------------------------------------------------------------------------- batches
@@ -334,14 +336,16 @@ void CpuReplayBackend::set_n_step(int64_t n_step, void*) {
     const float largest = state_.priorities.largest();
     WindowRules rules = state_.rules;
     rules.n_step = n_step;
+    state_.begin_change(state_.ring().n_envs);
     for (int64_t env = 0; env < state_.ring().n_envs; ++env) {
         const int64_t before = complete_end(state_.lane(env), state_.rules);
         const int64_t after = complete_end(state_.lane(env), rules);
+        state_.watch(env);
         state_.make_live(env, {before, after}, largest);
         state_.make_dead(env, {after, before});
     }
     state_.rules = rules;
-    state_.priorities.commit();
+    state_.commit();
 }
 
 void CpuReplayBackend::statistics(per_replay_statistics& statistics_out) {

@@ -51,6 +51,21 @@ struct ReplayState {
 
     // Moves the lane's tail past rows that have been overwritten, or whose stack has.
     void advance_tail(int64_t env);
+
+    // A call changes lanes between begin_change(n), watch() of each of the n, and commit(), which brings what became of
+    // their rows to the tree. begin_change() may throw; commit() cannot fail.
+    void begin_change(int64_t n_lanes);
+    void watch(int64_t env);
+    void commit();
+
+ private:
+    // What a lane was like before the call.
+    struct LaneBefore {
+        int64_t env;
+        int64_t tail;
+        int64_t complete_end;
+    };
+    std::vector<LaneBefore> watched_;
 };
 
 }  // namespace per::cpu

@@ -41,8 +41,11 @@ void StepWriter::add(const ReplaySteps& steps, int64_t* ids_out) {
 
 void StepWriter::check_all() {
     checks_.resize(static_cast<size_t>(steps_->n_envs));
+    state_.begin_change(steps_->n_envs);
     for (int64_t j = 0; j < steps_->n_envs; ++j) {
-        const Lane& lane = state_.lane(place(0, j).env);
+        const int64_t env = place(0, j).env;
+        const Lane& lane = state_.lane(env);
+        state_.watch(env);
         checks_[static_cast<size_t>(j)] = {lane, 0, -1, lane.head};
     }
     segments_.clear();
@@ -228,7 +231,7 @@ void StepWriter::write_all(int64_t* ids_out) {
         write(segment, largest, ids_out);
     }
     raise_largest(steps_->length);
-    state_.priorities.commit();
+    state_.commit();
     state_.counters.rejected_updates += n_rejected_;
 }
 

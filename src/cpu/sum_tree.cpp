@@ -56,11 +56,10 @@ bool SumTree::fits(int64_t count, const float* priorities) const {
 void SumTree::choose_scale(int64_t count, const float* priorities) {
     const float largest = kernels_.update.largest(count, priorities);
     if (largest == 0.0f) return;
-    const int32_t scale = scale_for_largest(largest);
     uint64_t high;
     uint64_t low;
-    kernels_.update.sum_masses(count, priorities, power_of_two(scale), high, low);
-    set_scale(scale - scale_reduction(high, low, count));
+    kernels_.update.sum_masses(count, priorities, power_of_two(scale_for_largest(largest)), high, low);
+    set_scale(rebuilt_scale(largest, high, low, count));
 }
 
 void SumTree::refresh_from(int level) {
@@ -71,7 +70,7 @@ void SumTree::refresh_from(int level) {
 void SumTree::rebuild() {
     choose_scale(capacity_, arrays_.leaves);
     refresh_from(1);
-    finish_change(true);
+    finish_rescale();
 }
 
 bool SumTree::rebuild_at(int32_t scale, uint64_t rescales_below) {
@@ -80,7 +79,7 @@ bool SumTree::rebuild_at(int32_t scale, uint64_t rescales_below) {
     total_ = 0;
     if (!fits(capacity_, arrays_.leaves)) return false;
     refresh_from(1);
-    finish_change(true);
+    add_up_total();
     low_water_ = rescales_below;
     return true;
 }
@@ -91,29 +90,53 @@ void SumTree::add_up_total() {
     for (int64_t i = 0; i < sums_per_line; ++i) total_ += top[i];
 }
 
-void SumTree::finish_change(bool starts_anew) {
+void SumTree::finish_rescale() {
     add_up_total();
-    if (starts_anew)
-        low_water_ = low_water(total_, capacity_);
-    else if (total_ != 0 && total_ < low_water_)
-        rebuild();
+    low_water_ = low_water(total_, capacity_);
+}
+
+// With every leaf 0 the scale can follow the batch, without a rebuild.
+UpdatePlan SumTree::plan_batch(int64_t count, const float* priorities) {
+    if (total_ != 0) return fits(count, priorities) ? plan_add : plan_rebuild;
+    choose_scale(count, priorities);
+    return plan_anew;
+}
+
+void SumTree::begin_writing(UpdatePlan plan, int64_t n) {
+    plan_ = plan;
+    refresh_level_ = 1;
+    if (plan == plan_rebuild) return;
+    // Where a level has few nodes, computing it anew costs less than adding each difference to it.
+    while (refresh_level_ < top_level() && arrays_.shape.n_nodes[refresh_level_] > n / 2) ++refresh_level_;
+}
+
+void SumTree::write(int64_t count, const int64_t* indices, const float* priorities) {
+    kernels_.update.apply(arrays_, refresh_level_ - 1, count, indices, priorities);
+}
+
+void SumTree::write_run(int64_t first, int64_t count, const float* priorities) {
+    for (int64_t i = 0; i < count; ++i) arrays_.leaves[first + i] = priorities[i] + 0.0f;  // -0 becomes 0
+    int64_t begin = first / leaves_per_line;
+    int64_t last = (first + count - 1) / leaves_per_line;
+    for (int level = 1; level < refresh_level_; ++level) {
+        kernels_.update.refresh(arrays_, level, begin, last);
+        begin /= sums_per_line;
+        last /= sums_per_line;
+    }
+}
+
+void SumTree::end_writing() {
+    if (plan_ == plan_rebuild) return rebuild();
+    refresh_from(refresh_level_);
+    if (plan_ == plan_anew) return finish_rescale();
+    add_up_total();
+    if (total_ != 0 && total_ < low_water_) rebuild();
 }
 
 void SumTree::set(int64_t count, const int64_t* indices, const float* priorities) {
-    const bool was_empty = total_ == 0;
-    if (was_empty) {
-        choose_scale(count, priorities);  // with every leaf 0 it can follow the batch, without a rebuild
-    } else if (!fits(count, priorities)) {
-        for (int64_t i = 0; i < count; ++i) arrays_.leaves[indices[i]] = priorities[i] + 0.0f;  // -0 becomes 0
-        rebuild();
-        return;
-    }
-    // Where a level has few nodes, computing it anew costs less than adding each difference to it.
-    int level = 1;
-    while (level < top_level() && arrays_.shape.n_nodes[level] > count / 2) ++level;
-    kernels_.update.apply(arrays_, level - 1, count, indices, priorities);
-    refresh_from(level);
-    finish_change(was_empty);
+    begin_writing(plan_batch(count, priorities), count);
+    write(count, indices, priorities);
+    end_writing();
 }
 
 void SumTree::set_at_scale(int64_t count, const int64_t* indices, const float* priorities) {
@@ -123,22 +146,69 @@ void SumTree::set_at_scale(int64_t count, const int64_t* indices, const float* p
 
 void SumTree::set_run(int64_t first, int64_t count, const float* priorities) {
     if (count == 0) return;
-    const bool was_empty = total_ == 0;
-    const bool rescales = !was_empty && !fits(count, priorities);
-    if (was_empty) choose_scale(count, priorities);
-    for (int64_t i = 0; i < count; ++i) arrays_.leaves[first + i] = priorities[i] + 0.0f;
-    if (rescales) {
-        rebuild();
-        return;
+    begin_writing(plan_batch(count, priorities), 0);
+    write_run(first, count, priorities);
+    end_writing();
+}
+
+// ---- changes in pieces
+
+// In an empty tree the pieces are written at a scale at which any leaves of this change fit.
+void SumTree::begin_change(const LeafChange& change) {
+    const UpdatePlan plan = plan_of(change, total_, arrays_.factor);
+    scale_before_ = scale_;
+    if (plan == plan_anew) {
+        const uint64_t n = static_cast<uint64_t>(change.n);
+        set_scale(rebuilt_scale(change.largest, n >> (64 - rescaled_leaf_bits), n << rescaled_leaf_bits, capacity_));
     }
-    int64_t begin = first / leaves_per_line;
-    int64_t last = (first + count - 1) / leaves_per_line;
-    for (int level = 1; level <= top_level(); ++level) {
-        kernels_.update.refresh(arrays_, level, begin, last);
-        begin /= sums_per_line;
-        last /= sums_per_line;
+    begin_writing(plan, change.n);
+}
+
+void SumTree::end_change() {
+    if (plan_ == plan_anew) {
+        refresh_from(refresh_level_);
+        choose_scale_of_used();
     }
-    finish_change(was_empty);
+    end_writing();
+}
+
+// Calls visit(line) for each line of leaves in which one is not 0, by way of the sums above, which are not 0 either.
+// `line` is one of `level`.
+template <class Visit>
+void SumTree::for_each_used_line(int level, int64_t line, const Visit& visit) const {
+    if (level == 0) return visit(line);
+    for (int64_t node = line * sums_per_line; node < (line + 1) * sums_per_line; ++node)
+        if (arrays_.sums[level][node] != 0) for_each_used_line(level - 1, node, visit);
+}
+
+void SumTree::refresh_used(int level, int64_t line) {
+    for (int64_t node = line * sums_per_line; level > 0 && node < (line + 1) * sums_per_line; ++node) {
+        if (arrays_.sums[level][node] == 0) continue;
+        refresh_used(level - 1, node);
+        kernels_.update.refresh(arrays_, level, node, node);
+    }
+}
+
+// The scale of a rebuild, by a walk over what is not 0.
+void SumTree::choose_scale_of_used() {
+    float largest = 0.0f;
+    for_each_used_line(top_level(), 0, [&](int64_t line) {
+        largest = std::max(largest, kernels_.update.largest(leaves_per_line, arrays_.leaves + line * leaves_per_line));
+    });
+    if (largest == 0.0f) return set_scale(scale_before_);  // no row lived to the end of the change
+    const double factor = power_of_two(scale_for_largest(largest));
+    unsigned __int128 sum = 0;
+    for_each_used_line(top_level(), 0, [&](int64_t line) {
+        uint64_t high;
+        uint64_t low;
+        kernels_.update.sum_masses(leaves_per_line, arrays_.leaves + line * leaves_per_line, factor, high, low);
+        sum += low;  // 16 masses of 2^46 at most
+    });
+    const int32_t scale =
+        rebuilt_scale(largest, static_cast<uint64_t>(sum >> 64), static_cast<uint64_t>(sum), capacity_);
+    if (scale == scale_) return;
+    set_scale(scale);
+    refresh_used(top_level(), 0);
 }
 
 void SumTree::reset() {

@@ -35,6 +35,13 @@ class SumTree {
     // Sets priorities[i] at indices[i]; of equal indices the last one wins.
     void set(int64_t count, const int64_t* indices, const float* priorities);
 
+    // One change of a replay buffer (mass.h), in as many pieces as is convenient: between begin_change() and end_change()
+    // nothing else may be called. Slots may come again, with the same priority.
+    void begin_change(const LeafChange& change);
+    void change(int64_t count, const int64_t* indices, const float* priorities) { write(count, indices, priorities); }
+    void change_run(int64_t first, int64_t count, const float* priorities) { write_run(first, count, priorities); }
+    void end_change();
+
     // As set(), but the scale stays: for leaves that are taken out for a while and put back. No leaf may become larger
     // than it was when the scale was chosen.
     void set_at_scale(int64_t count, const int64_t* indices, const float* priorities);
@@ -75,9 +82,18 @@ class SumTree {
     void set_scale(int32_t scale);
     bool fits(int64_t count, const float* priorities) const;
     void choose_scale(int64_t count, const float* priorities);
+    UpdatePlan plan_batch(int64_t count, const float* priorities);
+    void begin_writing(UpdatePlan plan, int64_t n);
+    void write(int64_t count, const int64_t* indices, const float* priorities);
+    void write_run(int64_t first, int64_t count, const float* priorities);
+    void end_writing();
+    template <class Visit>
+    void for_each_used_line(int level, int64_t line, const Visit& visit) const;
+    void refresh_used(int level, int64_t line);
+    void choose_scale_of_used();
     void refresh_from(int level);
     void add_up_total();
-    void finish_change(bool starts_anew);
+    void finish_rescale();
 
     int64_t capacity_;
     const Kernels& kernels_;
@@ -87,6 +103,11 @@ class SumTree {
     int32_t scale_ = 0;
     uint64_t total_ = 0;      // of all masses
     uint64_t low_water_ = 0;  // a total below it asks for a rescale
+    // Of the update under way.
+    UpdatePlan plan_ = plan_add;
+    int refresh_level_ = 1;  // from here on levels are computed anew at its end
+    int32_t scale_before_ = 0;
+
     mutable ScratchPool scratch_;
 };
 

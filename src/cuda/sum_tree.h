@@ -17,13 +17,6 @@ inline constexpr int max_tree_levels = 7;
 // Blocks of a draw at most; each leaves its smallest mass behind.
 inline constexpr int64_t max_draw_blocks = 1024;
 
-// What an update is about to do. The device decides, as the CPU does, by the functions of mass.h.
-enum UpdatePlan : int32_t {
-    plan_add,     // add differences to the sums, at the scale there is
-    plan_anew,    // the same in an empty tree, at a scale that follows the batch
-    plan_rebuild  // write leaves only, then choose a scale for all of them and sum up again
-};
-
 // 128 bits: sums of masses of which each fits its limit, at a scale at which their sum may not.
 struct WideSum {
     uint64_t low;
@@ -38,7 +31,7 @@ struct TreeState {
     int32_t scale;
 
     // Of the update or rebuild that is under way; 0 between calls.
-    int32_t plan;
+    int32_t plan;  // an UpdatePlan
     WideSum sum;
     uint64_t n_valid;
     uint32_t largest_bits;  // of a priority; bits of floats >= 0 are in the order of the floats

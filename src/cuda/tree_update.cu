@@ -88,8 +88,7 @@ __device__ __forceinline__ void sum_batch_anew(const DeviceTree& tree, const Bat
 // One thread.
 __device__ __forceinline__ void choose_scale(TreeState& state, int64_t n_priorities) {
     if (state.largest_bits == 0) return;
-    const int32_t scale = scale_for_largest(largest_priority(state));
-    state.scale = scale - scale_reduction(state.sum.high, state.sum.low, n_priorities);
+    state.scale = rebuilt_scale(largest_priority(state), state.sum.high, state.sum.low, n_priorities);
 }
 
 // One thread.

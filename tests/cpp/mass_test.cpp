@@ -76,5 +76,31 @@ TEST(Mass, a_batch_that_could_break_a_limit_is_seen) {
     EXPECT_TRUE(breaks_limits(batch, 0));
 }
 
+TEST(Mass, a_change_is_planned_by_its_number_of_leaves_and_the_largest) {
+    const double factor = power_of_two(10);
+    EXPECT_EQ(plan_of({0, 1.0f}, 0, factor), plan_add);
+    EXPECT_EQ(plan_of({5, 0.0f}, 0, factor), plan_add);
+    EXPECT_EQ(plan_of({1, FLT_MAX}, 0, factor), plan_anew);
+    EXPECT_EQ(plan_of({1, std::nextafterf(0x1p42f, 0.0f)}, 1, factor), plan_add);
+    EXPECT_EQ(plan_of({1, 0x1p42f}, 1, factor), plan_rebuild);
+    // n leaves of 2^51 each, and what is there: below 2^62.
+    EXPECT_EQ(plan_of({1023, 0x1p41f}, (uint64_t{1} << 62) - (1023 * (uint64_t{1} << 51)) - 1, factor), plan_add);
+    EXPECT_EQ(plan_of({1023, 0x1p41f}, (uint64_t{1} << 62) - (1023 * (uint64_t{1} << 51)), factor), plan_rebuild);
+    EXPECT_EQ(plan_of({2047, 0x1p41f}, (uint64_t{1} << 51) - 1, factor), plan_add);
+    EXPECT_EQ(plan_of({2047, 0x1p41f}, uint64_t{1} << 51, factor), plan_rebuild);
+    EXPECT_EQ(plan_of({int64_t{1} << 40, 0x1p41f}, 1, factor), plan_rebuild);
+    EXPECT_EQ(plan_of({(int64_t{1} << 52) - 1, 0x1p0f}, 1023, factor), plan_add);
+    EXPECT_EQ(plan_of({(int64_t{1} << 52) - 1, 0x1p0f}, 1024, factor), plan_rebuild);
+}
+
+TEST(Mass, few_leaves_take_the_scale_of_the_largest) {
+    const auto scale_of_equal_leaves = [](int64_t n) {
+        const uint64_t sum = static_cast<uint64_t>(n) << rescaled_leaf_bits;
+        return rebuilt_scale(1.5f, 0, sum, int64_t{1} << 40);
+    };
+    EXPECT_EQ(scale_of_equal_leaves(few_leaves - 1), scale_for_largest(1.5f));
+    EXPECT_EQ(scale_of_equal_leaves(few_leaves), scale_for_largest(1.5f) - 1);
+}
+
 }  // namespace
 }  // namespace per

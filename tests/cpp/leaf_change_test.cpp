@@ -1,0 +1,316 @@
+// All leaves that one call of a replay buffer writes are one change: scale, sums and the next rescale follow from how
+// many they are, from the largest of them, and from the leaves as they are in the end.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "cpu/replay_state.h"
+#include "cpu/step_writer.h"
+#include "replay_options.h"
+
+namespace per::cpu {
+namespace {
+
+// The rules of mass.h in whole numbers, over all leaves, with nothing kept but these.
+struct NaiveChanges {
+    explicit NaiveChanges(int64_t capacity) : leaves(static_cast<std::size_t>(capacity)) {}
+
+    std::vector<float> leaves;
+    int scale = 0;
+    uint64_t low_water = 0;
+
+    static unsigned __int128 mass(float leaf, int at_scale) {
+        return static_cast<unsigned __int128>(std::ceil(std::ldexp(static_cast<long double>(leaf), at_scale)));
+    }
+    unsigned __int128 total(int at_scale) const {
+        unsigned __int128 sum = 0;
+        for (const float leaf : leaves) sum += mass(leaf, at_scale);
+        return sum;
+    }
+
+    void rescale() {
+        const float largest = *std::max_element(leaves.begin(), leaves.end());
+        if (largest != 0.0f) {
+            scale = 45 - std::ilogb(largest);
+            unsigned __int128 sum = total(scale);
+            for (; sum > (uint64_t{1} << 56) - leaves.size(); sum /= 2) --scale;
+        }
+        const auto sum = static_cast<uint64_t>(total(scale));
+        low_water = std::min<uint64_t>(sum / 16, leaves.size() << 20);
+    }
+
+    void change(int64_t n, float largest, const std::vector<float>& after) {
+        const unsigned __int128 before = total(scale);
+        leaves = after;
+        const bool is_concerned = n != 0 && largest != 0.0f;
+        const bool breaks = std::ldexp(static_cast<long double>(largest), scale) > 0x1p52L - 1 ||
+                            before + static_cast<unsigned __int128>(n) * mass(largest, scale) >= uint64_t{1} << 62;
+        if (is_concerned && (before == 0 || breaks)) return rescale();
+        if (total(scale) != 0 && total(scale) < low_water) rescale();
+    }
+};
+
+void expect_same(const SumTree& tree, const NaiveChanges& naive) {
+    ASSERT_EQ(tree.scale(), naive.scale);
+    ASSERT_EQ(tree.total_mass(), static_cast<uint64_t>(naive.total(naive.scale)));
+    ASSERT_EQ(tree.rescales_below(), naive.low_water);
+    std::vector<uint64_t> below;
+    for (int64_t i = 0; i < tree.shape().n_nodes[0]; ++i) {
+        const float leaf = i < tree.capacity() ? naive.leaves[static_cast<std::size_t>(i)] : 0.0f;
+        ASSERT_EQ(tree.leaves()[i], leaf) << i;
+        below.push_back(static_cast<uint64_t>(NaiveChanges::mass(leaf, naive.scale)));
+    }
+    for (int level = 1; level < tree.shape().n_levels; ++level) {
+        const std::size_t fan_out = level == 1 ? leaves_per_line : sums_per_line;
+        std::vector<uint64_t> sums(static_cast<std::size_t>(tree.shape().n_nodes[level]));
+        for (std::size_t i = 0; i < below.size(); ++i) sums[i / fan_out] += below[i];
+        for (std::size_t i = 0; i < sums.size(); ++i) ASSERT_EQ(tree.sums(level)[i], sums[i]) << level << " " << i;
+        below = sums;
+    }
+}
+
+// Changes as calls make them: leaves given once or again, leaves that become 0; some come as runs, some one by one, in
+// any order and in pieces of any size.
+class RandomChanges {
+ public:
+    RandomChanges(int64_t capacity, uint64_t seed) : numbers_(seed), tree_(capacity), naive_(capacity) {}
+
+    void step() {
+        const uint64_t capacity = naive_.leaves.size();
+        std::vector<float> after = naive_.leaves;
+        std::vector<uint64_t> touched;
+        const uint64_t n = numbers_() % 3 == 0 ? numbers_() % (2 * capacity) : numbers_() % 4;
+        float largest = 0.0f;
+        for (uint64_t i = 0; i < n; ++i) {
+            const uint64_t slot = numbers_() % capacity;
+            after[slot] = any_leaf();
+            largest = std::max(largest, after[slot]);
+            touched.push_back(slot);
+        }
+        const bool empties = numbers_() % 40 == 0;
+        const uint64_t n_zeros = empties ? capacity : numbers_() % 3;
+        for (uint64_t i = 0; i < n_zeros; ++i) {
+            const uint64_t slot = empties ? i : numbers_() % capacity;
+            after[slot] = 0.0f;
+            touched.push_back(slot);
+        }
+        std::shuffle(touched.begin(), touched.end(), numbers_);
+
+        tree_.begin_change({static_cast<int64_t>(n), largest});
+        write_pieces(touched, after);
+        tree_.end_change();
+        naive_.change(static_cast<int64_t>(n), largest, after);
+        expect_same(tree_, naive_);
+    }
+
+ private:
+    float any_leaf() {
+        const uint64_t kind = numbers_() % 300;
+        if (kind < 20) return 0.0f;
+        if (kind == 20) return FLT_TRUE_MIN;
+        if (kind == 21) return FLT_MAX;
+        if (kind == 22) exponent_ = static_cast<int>(numbers_() % 260) - 140;
+        return static_cast<float>(std::ldexp(static_cast<double>(numbers_() >> 11) * 0x1p-53, exponent_));
+    }
+
+    void write_pieces(const std::vector<uint64_t>& touched, const std::vector<float>& after) {
+        for (std::size_t first = 0; first < touched.size();) {
+            const std::size_t size = std::min(1 + numbers_() % 300, touched.size() - first);
+            std::vector<int64_t> slots;
+            std::vector<float> leaves;
+            for (std::size_t i = first; i < first + size; ++i) {
+                slots.push_back(static_cast<int64_t>(touched[i]));
+                leaves.push_back(after[touched[i]]);
+            }
+            tree_.change(static_cast<int64_t>(size), slots.data(), leaves.data());
+            first += size;
+            if (numbers_() % 2 == 0) continue;
+            const uint64_t run = touched[first - 1];
+            const uint64_t length = 1 + numbers_() % (after.size() - run);
+            tree_.change_run(static_cast<int64_t>(run), static_cast<int64_t>(length), after.data() + run);
+        }
+    }
+
+    std::mt19937_64 numbers_;
+    SumTree tree_;
+    NaiveChanges naive_;
+    int exponent_ = 0;
+};
+
+TEST(LeafChange, neither_order_nor_pieces_matter) {
+    for (const int64_t capacity : {1, 2, 16, 17, 129, 777, 5000}) {
+        RandomChanges changes(capacity, static_cast<uint64_t>(capacity));
+        for (int step = 0; step < (capacity > 1000 ? 60 : 400); ++step) {
+            changes.step();
+            if (testing::Test::HasFatalFailure()) FAIL() << "capacity " << capacity << ", step " << step;
+        }
+    }
+}
+
+// ---- whole calls, with alpha 1: the leaves are the priorities
+
+constexpr int64_t capacity = 8192;
+constexpr int64_t n_steps = 5000;
+constexpr uint64_t precise_total = uint64_t{capacity} << 20;
+
+class WholeCalls : public testing::Test {
+ protected:
+    WholeCalls() {
+        options_.capacity = capacity;
+        options_.alpha = 1.0;
+        options_.prioritization = PER_RANK;
+        options_.fields = &field_;
+        options_.n_fields = 1;
+        fields_.emplace(options_);
+        options_ = resolve_replay_options(options_, *fields_);
+        state_.emplace(options_, *fields_);
+    }
+
+    const SumTree& tree() const { return state_->priorities.tree(); }
+
+    // One call; every step ends its episode, so that each is live at once.
+    void add(const std::vector<float>& priorities) {
+        const std::vector<float> values(priorities.size());
+        const std::vector<uint8_t> ends(priorities.size(), 1);
+        const std::vector<uint8_t> none(priorities.size(), 0);
+        const GivenArray given = {{values.data(), nullptr, 0, PER_FLOAT32}, 1};
+        ReplaySteps steps = {};
+        steps.length = static_cast<int64_t>(priorities.size());
+        steps.n_envs = 1;
+        steps.fields = &given;
+        steps.reward = {values.data(), nullptr, 0, PER_FLOAT32};
+        steps.terminated = {ends.data(), nullptr, 0, PER_BOOL};
+        steps.truncated = {none.data(), nullptr, 0, PER_BOOL};
+        steps.next_mask = {none.data(), nullptr, 0, PER_BOOL};
+        steps.priorities = {priorities.data(), nullptr, 0, PER_FLOAT32};
+        StepWriter(*state_, options_).add(steps, nullptr);
+    }
+
+    void update(const std::vector<int64_t>& slots, const std::vector<float>& priorities) {
+        state_->priorities.give(static_cast<int64_t>(slots.size()), slots.data(), priorities.data());
+    }
+
+    static std::vector<int64_t> first_slots() {
+        std::vector<int64_t> slots(n_steps);
+        std::iota(slots.begin(), slots.end(), 0);
+        return slots;
+    }
+
+    per_field field_ = {"x", nullptr, 0, PER_FLOAT32, PER_ROLE_OBSERVATION, 1, {}};
+    per_replay_options options_ = default_replay_options;
+    std::optional<Fields> fields_;
+    std::optional<ReplayState> state_;
+};
+
+// At the scale of the largest, 45 - 20, the masses are 2500 * 2^25 and 2500 * 2^45: more than 2^56, less than twice that.
+TEST_F(WholeCalls, a_long_add_to_an_empty_buffer_has_the_scale_of_a_rebuild) {
+    std::vector<float> priorities(n_steps, 1.0f);
+    std::fill(priorities.begin() + 2500, priorities.end(), 0x1p20f);
+    add(priorities);
+    EXPECT_EQ(tree().scale(), 24);
+    EXPECT_EQ(tree().total_mass(), 2500 * (uint64_t{1} << 24) + 2500 * (uint64_t{1} << 44));
+    EXPECT_EQ(tree().rescales_below(), precise_total);
+}
+
+// The rows of 2^60 are overwritten in the same call; what is left asks for another scale.
+TEST_F(WholeCalls, rows_overwritten_in_the_call_that_added_them_count_for_the_plan_only) {
+    std::vector<float> priorities(2 * capacity, 1.0f);
+    std::fill_n(priorities.begin(), 100, 0x1p60f);
+    add(priorities);  // 8192 * 2^45 is 2^58
+    EXPECT_EQ(tree().scale(), 45 - 3);
+    // 2^42 of each. With 2 * 8192 of 2^6 the total would not stay below 2^62, with half as many it would.
+    std::fill(priorities.begin(), priorities.end(), 0x1p6f);
+    priorities.resize(capacity);
+    add(priorities);
+    EXPECT_EQ(tree().scale(), 42);
+    priorities.assign(2 * capacity, 0x1p7f);
+    std::fill(priorities.begin() + capacity, priorities.end(), 0.5f);
+    add(priorities);  // 2^14 * 2^49: rebuilt
+    EXPECT_EQ(tree().scale(), 43);
+    EXPECT_EQ(tree().total_mass(), uint64_t{capacity} << 42);
+}
+
+TEST_F(WholeCalls, a_long_update_is_one_decision) {
+    add(std::vector<float>(n_steps, 1.0f));
+    const int scale = 45 - 2;  // 5000 * 2^45 lies between 2^57 and 2^58
+    ASSERT_EQ(tree().scale(), scale);
+
+    // 5000 * 2^48 and what was there: below 2^62.
+    update(first_slots(), std::vector<float>(n_steps, 0x1p5f));
+    EXPECT_EQ(tree().scale(), scale);
+    EXPECT_EQ(tree().total_mass(), n_steps * (uint64_t{1} << 48));
+    EXPECT_EQ(tree().rescales_below(), precise_total);
+
+    // 5000 * 2^50 are not, though 2048 are: a new scale, for all leaves as they are after the call.
+    std::vector<float> priorities(n_steps, 0x1p-30f);
+    priorities[0] = 0x1p7f;
+    update(first_slots(), priorities);
+    EXPECT_EQ(tree().scale(), 45 - 7);
+    EXPECT_EQ(tree().total_mass(), (uint64_t{1} << 45) + (n_steps - 1) * (uint64_t{1} << 8));
+}
+
+// The large leaves come last, and the total is what it was: without them it would ask for another scale.
+TEST_F(WholeCalls, a_long_update_is_not_looked_at_half_way) {
+    add(std::vector<float>(n_steps, 1.0f));
+    std::vector<float> priorities(n_steps, 0x1p-40f);
+    std::fill_n(priorities.begin(), 100, 0x1p5f);
+    update(first_slots(), priorities);
+    ASSERT_EQ(tree().scale(), 43);
+    std::reverse(priorities.begin(), priorities.end());
+    update(first_slots(), priorities);
+    EXPECT_EQ(tree().scale(), 43);
+    EXPECT_EQ(tree().total_mass(), 100 * (uint64_t{1} << 48) + 4900 * (uint64_t{1} << 3));
+}
+
+// The first entry of 2^100 is beyond every limit; the last gives the same row 1 again.
+TEST_F(WholeCalls, an_entry_that_loses_to_a_later_one_still_asks_for_a_rebuild) {
+    add(std::vector<float>(n_steps, 1.0f));
+    update(first_slots(), std::vector<float>(n_steps, 0x1p-8f));
+    ASSERT_EQ(tree().scale(), 43);
+    std::vector<int64_t> slots = first_slots();
+    std::vector<float> priorities(n_steps, 0x1p-8f);
+    slots.push_back(0);
+    priorities[0] = 0x1p100f;
+    priorities.push_back(0x1p-8f);
+    update(slots, priorities);
+    EXPECT_EQ(tree().scale(), 43 + 8);
+    EXPECT_EQ(tree().total_mass(), n_steps * (uint64_t{1} << 43));
+    // The largest priority is raised by what is left.
+    EXPECT_EQ(state_->priorities.largest(), 1.0f);
+}
+
+// Ranks: a row that leaves its bucket and is back at the end of the call has not changed.
+TEST_F(WholeCalls, a_rank_changes_once_a_call_or_not_at_all) {
+    add(std::vector<float>(n_steps, 1.0f));
+    RankTree& ranks = *state_->priorities.known_ranks();
+    ranks.take_ranks_if_due(1.0);
+    ASSERT_EQ(ranks.state().n_changes, 0);
+    std::vector<int64_t> slots = first_slots();
+    std::vector<float> priorities(n_steps, 1.0f);
+    priorities[0] = 4.0f;  // and again 1 below
+    priorities[1] = 4.0f;  // and 8 below
+    slots.insert(slots.end(), {0, 1});
+    priorities.insert(priorities.end(), {1.0f, 8.0f});
+    update(slots, priorities);
+    EXPECT_EQ(ranks.state().n_changes, 1);
+}
+
+// Overwriting a row by one of the same priority neither.
+TEST_F(WholeCalls, a_rank_that_a_new_row_takes_over_has_not_changed) {
+    add(std::vector<float>(capacity, 1.0f));
+    RankTree& ranks = *state_->priorities.known_ranks();
+    ranks.take_ranks_if_due(1.0);
+    add(std::vector<float>(3 * capacity, 1.0f));
+    EXPECT_EQ(ranks.state().n_changes, 0);
+    add({1.0f, 1.0f, 3.0f});
+    EXPECT_EQ(ranks.state().n_changes, 1);
+}
+
+}  // namespace
+}  // namespace per::cpu
