@@ -64,6 +64,7 @@ ReplayMemory::ReplayMemory(const per_replay_options& options, const Fields& fiel
     device_.seed = options.seed;
     device_.epsilon = options.epsilon;
     device_.sequence_eta = options.sequence_eta;
+    device_.has_sequences = options.sequence_length > 0;
     device_.critics = options.critics;
     device_.max_priority = options.max_priority;
     device_.autoreset = options.autoreset;

@@ -116,6 +116,7 @@ struct DeviceReplay {
     uint64_t seed;
     double epsilon;
     double sequence_eta;
+    bool has_sequences;
     int32_t critics;       // a per_critics
     int32_t max_priority;  // a per_max_priority
     int32_t autoreset;     // a per_autoreset
