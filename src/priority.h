@@ -89,6 +89,12 @@ PER_HOST_DEVICE float leaf_priority(float priority, double alpha) {
     return static_cast<float>(clamp_to_positive_float(power));
 }
 
+// Positive float32 mapped to positive float32 in the opposite order; 0 stays 0, below all of them. Its own inverse.
+PER_HOST_DEVICE float reversed_leaf(float leaf) {
+    constexpr uint32_t bits_of_infinity = 0x7f800000;
+    return leaf > 0.0f ? bit_cast<float>(bits_of_infinity - bit_cast<uint32_t>(leaf)) : 0.0f;
+}
+
 // (reference / x)^beta, given log2(reference), for positive normal doubles: with masses q and the smallest one for
 // reference, the weights of section 3.4 normalised by their maximum; total and N cancel.
 template <class Real, class Bits>

@@ -21,6 +21,9 @@ PER_HOST_DEVICE int32_t rank_bucket(float priority) {
     return static_cast<int32_t>(bit_cast<uint32_t>(priority + 0.0f) >> rank_bucket_shift);
 }
 
+// How many changes there are before ranks are taken for the first time, or after they were forgotten: always due.
+inline constexpr int64_t ranks_never_taken = INT64_MAX / 2;
+
 // Whether counts have changed so often since ranks were last taken that they are due again, a change being a transition
 // that came, went or moved to another bucket. In between the ranks are off by as many at most: a 32nd of all.
 PER_HOST_DEVICE bool ranks_are_due(int64_t n_changes, int64_t n_live) {
@@ -57,26 +60,32 @@ PER_HOST_DEVICE double rank_weight_sum(int64_t first, int64_t last, double alpha
     return integral + 0.5 * (at_to - at_from) + first_derivatives / 12.0 - third_derivatives / 720.0;
 }
 
+// What each transition weighs of a bucket with `count` of them, `rank` others being in the buckets above: the mean weight
+// of its ranks; of the rank that a first one would have if it is empty.
+PER_HOST_DEVICE float mean_rank_weight(int64_t rank, int64_t count, double alpha) {
+    const int64_t first = rank;
+    const int64_t last = rank + (count > 0 ? count : 1);
+    const int64_t first_smooth = first_smooth_rank(alpha);
+    double sum = 0.0;
+    for (; rank < last && rank < first_smooth; ++rank) sum += rank_weight(static_cast<double>(rank + 1), alpha);
+    if (rank < last) sum += rank_weight_sum(rank, last, alpha);
+    return static_cast<float>(clamp_to_positive_float(sum / static_cast<double>(last - first)));
+}
+
 // Goes through buckets from the largest priority down, and says what each transition of a bucket weighs.
 class RankWeights {
  public:
-    PER_HOST_DEVICE explicit RankWeights(double alpha) : alpha_(alpha), first_smooth_(first_smooth_rank(alpha)) {}
+    PER_HOST_DEVICE explicit RankWeights(double alpha) : alpha_(alpha) {}
 
-    // For the next bucket: the mean weight of its `count` ranks; of the rank that a first one would have if it is empty.
+    // Of the next bucket.
     PER_HOST_DEVICE float next(int64_t count) {
-        const int64_t last = rank_ + (count > 0 ? count : 1);
-        double sum = 0.0;
-        int64_t rank = rank_;
-        for (; rank < last && rank < first_smooth_; ++rank) sum += rank_weight(static_cast<double>(rank + 1), alpha_);
-        if (rank < last) sum += rank_weight_sum(rank, last, alpha_);
-        const double mean = sum / static_cast<double>(last - rank_);
+        const float weight = mean_rank_weight(rank_, count, alpha_);
         rank_ += count;
-        return static_cast<float>(clamp_to_positive_float(mean));
+        return weight;
     }
 
  private:
     double alpha_;
-    int64_t first_smooth_;
     int64_t rank_ = 0;  // of transitions in the buckets so far
 };
 

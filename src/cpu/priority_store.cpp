@@ -1,7 +1,6 @@
 #include "cpu/priority_store.h"
 
 #include <algorithm>
-#include <bit>
 #include <numeric>
 
 #include "cpu/row_store.h"
@@ -11,12 +10,6 @@
 
 namespace per::cpu {
 namespace {
-
-// Positive float32 mapped to positive float32 in the opposite order; 0 stays 0, below all of them. Its own inverse.
-float reversed(float leaf) {
-    constexpr uint32_t bits_of_infinity = 0x7f800000;
-    return leaf > 0.0f ? std::bit_cast<float>(bits_of_infinity - std::bit_cast<uint32_t>(leaf)) : 0.0f;
-}
 
 // Calls visit(slot) for a slot of each group that a MaximumTree updates at once.
 template <class Visit>
@@ -238,7 +231,7 @@ void PriorityStore::update_live_maximum(int64_t first, int64_t n) {
 }
 
 void PriorityStore::update_smallest(int64_t slot) {
-    smallest_leaf_->update(slot, [this](int64_t i) { return reversed(tree_.priority(i)); });
+    smallest_leaf_->update(slot, [this](int64_t i) { return reversed_leaf(tree_.priority(i)); });
 }
 
 void PriorityStore::find_smallest() {
@@ -251,7 +244,7 @@ uint64_t PriorityStore::smallest_mass(int32_t prioritization) {
         smallest_leaf_.emplace(capacity_);
         find_smallest();
     }
-    return mass_of(reversed(smallest_leaf_->maximum()), power_of_two(tree_.scale()));
+    return mass_of(reversed_leaf(smallest_leaf_->maximum()), power_of_two(tree_.scale()));
 }
 
 std::size_t PriorityStore::memory_bytes() const {

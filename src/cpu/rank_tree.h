@@ -27,7 +27,7 @@ class RankTree {
 
     // To be called before draws. The next call after forget_ranks() takes them anew whatever has changed.
     void take_ranks_if_due(double alpha);
-    void forget_ranks() { n_changes_ = never_taken; }
+    void forget_ranks() { n_changes_ = ranks_never_taken; }
 
     // The smallest mass of a live row.
     uint64_t smallest_mass() const;
@@ -45,7 +45,6 @@ class RankTree {
 
  private:
     static constexpr uint16_t not_live = 0;
-    static constexpr int64_t never_taken = INT64_MAX / 2;
     static constexpr int64_t most_at_once = 2048;
 
     float leaf(int64_t slot) const { return buckets_[slot] == not_live ? 0.0f : weights_[buckets_[slot] - 1]; }
@@ -59,7 +58,7 @@ class RankTree {
     float* leaves_;      // of some slots, on their way to the tree
     SumTree tree_;
     int64_t n_live_ = 0;
-    int64_t n_changes_ = never_taken;
+    int64_t n_changes_ = ranks_never_taken;
 };
 
 }  // namespace per::cpu

@@ -37,8 +37,7 @@ void queue_no_priorities(const DeviceReplay& replay, cudaStream_t stream);
 
 // After given, the words of the live set and state were copied from a checkpoint: everything that follows from them, at
 // the scale and with the total that asks for another that the tree had.
-void queue_restored_priorities(const DeviceReplay& replay, int32_t scale, uint64_t rescales_below,
-                               cudaStream_t stream);
+void queue_restored_priorities(const DeviceReplay& replay, int32_t scale, uint64_t rescales_below, cudaStream_t stream);
 
 // After ReplayMemory::add_smallest_leaf() added them: smallest leaves of the rows there are.
 void queue_smallest_leaves(const DeviceReplay& replay, cudaStream_t stream);
@@ -57,5 +56,6 @@ void queue_restored_ranks(const DeviceReplay& replay, int64_t n_changes, int32_t
 
 // Loads the kernels of all of these, which would otherwise happen at their first launch, and may then synchronise.
 void load_priority_kernels();
+void load_all_priority_kernels();  // of all_priorities.cu: a part of it
 
 }  // namespace per::cuda

@@ -8,6 +8,7 @@
 #include "cuda/layout.h"
 #include "cuda/tree_distinct.h"
 #include "cuda/tree_draw.h"
+#include "cuda/tree_rebuild.h"
 #include "cuda/tree_update.h"
 #include "error.h"
 
@@ -88,11 +89,7 @@ void CudaTreeBackend::priorities(int64_t count, const int64_t* indices, float* p
 
 void CudaTreeBackend::reset(void* stream) {
     StreamOrder::Call call(order_, stream);
-    const std::byte* const begin = reinterpret_cast<const std::byte*>(tree_.sums[tree_.n_levels - 1]);
-    const std::byte* const end = reinterpret_cast<const std::byte*>(tree_.claims);
-    check(cudaMemsetAsync(tree_.sums[tree_.n_levels - 1], 0, static_cast<std::size_t>(end - begin), call.stream()),
-          "clearing the tree");
-    check(cudaMemsetAsync(&tree_.state->total, 0, sizeof tree_.state->total, call.stream()), "clearing the tree");
+    queue_reset(tree_, call.stream());
     call.finish();
 }
 
