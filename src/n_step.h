@@ -46,4 +46,11 @@ PER_HOST_DEVICE Return n_step_return(int64_t n_step, double gamma, const FlagsAt
     return {static_cast<float>(reward), terminated ? 0.0f : static_cast<float>(discount), m, last_flags, bootstrap};
 }
 
+// A row as it was added: one step.
+PER_HOST_DEVICE Return own_step(float reward, double gamma, uint8_t flags) {
+    const bool terminated = flags & row_terminated;
+    const bool repeats_own = terminated && flags & row_final_unknown;
+    return {reward, terminated ? 0.0f : static_cast<float>(gamma), 1, flags, repeats_own ? 0 : 1};
+}
+
 }  // namespace per

@@ -51,8 +51,9 @@ PER_HOST_DEVICE uint8_t window_end_flags(const SequenceSpan& span, int64_t t, in
 }
 
 // Returns of the steps t < n_steps: the sums of n_step_return(), term by term in the same order, so that both round
-// alike. rewards: of the transitions; sums_out: [n_steps].
-PER_HOST_DEVICE void sequence_returns(const SequenceSpan& span, int64_t n_step, double gamma, const float* rewards,
+// alike. rewards[k] is that of transition k; sums_out: [n_steps].
+template <class Rewards>
+PER_HOST_DEVICE void sequence_returns(const SequenceSpan& span, int64_t n_step, double gamma, const Rewards& rewards,
                                       double* sums_out) {
     for (int64_t t = 0; t < span.n_steps; ++t) sums_out[t] = 0.0;
     double discount = 1.0;

@@ -298,6 +298,11 @@ PER_HOST_DEVICE int64_t first_with_stack(int64_t oldest, const Lane& lane, int64
     return row;
 }
 
+// Whether the observation after a step below the head is there.
+PER_HOST_DEVICE bool next_is_there(const Lane& lane, int64_t row, uint8_t flags) {
+    return !(lane.state == LaneState::running && row == lane.head - 1) && !is_never_live(flags);
+}
+
 // How many frames before that of `row` its stack reaches: stack - 1, or fewer where the episode starts after them.
 template <class FlagsOf>
 PER_HOST_DEVICE int64_t frames_before(int64_t row, int64_t stack, const FlagsOf& flags_of) {

@@ -13,19 +13,22 @@ namespace per::cpu {
 
 void LiveDraw::draw(PriorityStore& priorities, const ReplaySample& sample, const DrawRequest& request) {
     LiveSet& live = priorities.live_to_draw();
-    is_distinct_ = sample.scheme == PER_WITHOUT_REPLACEMENT;
-    if (is_distinct_) require_found(sample.batch_size, std::min(sample.batch_size, live.count()));
+    const bool is_distinct = sample.scheme == PER_WITHOUT_REPLACEMENT;
+    if (is_distinct) require_found(sample.batch_size, std::min(sample.batch_size, live.count()));
     SumTree& tree = priorities.tree_to_draw(sample.prioritization);
     const bool by_priority = sample.prioritization != PER_UNIFORM && tree.total_mass() > 0;
-    uniform_fraction_ = by_priority ? sample.uniform_fraction : 1.0;
-    n_live_ = static_cast<double>(live.count());
-    mass_ = static_cast<double>(tree.total_mass());
+    law_ = {sample.batch_size,
+            is_distinct,
+            by_priority ? sample.uniform_fraction : 1.0,
+            static_cast<double>(live.count()),
+            static_cast<double>(tree.total_mass()),
+            0.0};
     slots_.resize(static_cast<size_t>(sample.batch_size));
     shares_.resize(static_cast<size_t>(sample.batch_size));
     masses_.resize(static_cast<size_t>(sample.batch_size + draw_padding));
-    if (uniform_fraction_ == 1.0)
+    if (law_.is_uniform())
         draw_uniform(tree, live, request);
-    else if (uniform_fraction_ == 0.0)
+    else if (law_.uniform_fraction == 0.0)
         draw_by_priority(tree, request);
     else
         draw_mixture(tree, live, request);
@@ -33,7 +36,7 @@ void LiveDraw::draw(PriorityStore& priorities, const ReplaySample& sample, const
 }
 
 void LiveDraw::draw_uniform(SumTree& tree, LiveSet& live, const DrawRequest& request) {
-    if (is_distinct_) {
+    if (law_.is_distinct) {
         mixture_.draw_distinct(tree, live, 1.0, request, slots_);
     } else {
         const uint64_t n_live = static_cast<uint64_t>(live.count());
@@ -41,35 +44,30 @@ void LiveDraw::draw_uniform(SumTree& tree, LiveSet& live, const DrawRequest& req
         live.select(request.batch_size, masses_.data(), slots_.data());
     }
     std::fill(shares_.begin(), shares_.end(), 1.0);
-    total_ = n_live_;
 }
 
 void LiveDraw::draw_by_priority(SumTree& tree, const DrawRequest& request) {
     const int64_t n = request.batch_size;
-    if (is_distinct_) {
+    if (law_.is_distinct) {
         const ScratchPool::Loan loan(scratch_, distinct_draw_scratch_bytes(tree, n));
         const DistinctDraw found = per::cpu::draw_distinct(tree, request, loan.data());
         require_found(n, found.n_found);
-        n_draws_ = found.n_draws;
+        law_.n_draws = found.n_draws;
         std::copy_n(found.indices, n, slots_.data());
         std::copy_n(found.masses, n, masses_.data());
     } else {
         tree.draw(request, slots_.data(), masses_.data());
     }
-    // A mass is its own share where nothing is mixed in.
-    for (size_t i = 0; i < slots_.size(); ++i)
-        shares_[i] = is_distinct_ ? share_of(static_cast<double>(masses_[i])) : static_cast<double>(masses_[i]);
-    total_ = is_distinct_ ? static_cast<double>(n) : mass_;
+    for (size_t i = 0; i < slots_.size(); ++i) shares_[i] = law_.share_of(static_cast<double>(masses_[i]));
 }
 
 void LiveDraw::draw_mixture(SumTree& tree, LiveSet& live, const DrawRequest& request) {
-    if (is_distinct_) {
-        n_draws_ = mixture_.draw_distinct(tree, live, uniform_fraction_, request, slots_);
+    if (law_.is_distinct) {
+        law_.n_draws = mixture_.draw_distinct(tree, live, law_.uniform_fraction, request, slots_);
     } else {
-        mixture_.draw(tree, live, uniform_units(uniform_fraction_), request, slots_.data());
+        mixture_.draw(tree, live, uniform_units(law_.uniform_fraction), request, slots_.data());
     }
-    for (size_t i = 0; i < slots_.size(); ++i) shares_[i] = share_of(static_cast<double>(tree.mass(slots_[i])));
-    total_ = is_distinct_ ? static_cast<double>(request.batch_size) : mass_;
+    for (size_t i = 0; i < slots_.size(); ++i) shares_[i] = law_.share_of(static_cast<double>(tree.mass(slots_[i])));
 }
 
 void LiveDraw::require_found(int64_t n_wanted, int64_t n_found) {
@@ -79,20 +77,11 @@ void LiveDraw::require_found(int64_t n_wanted, int64_t n_found) {
                 n_found);
 }
 
-// Share of a transition of that mass in a draw that is not uniform.
-double LiveDraw::share_of(double mass) const {
-    const double share = mixture_share(mass, mass_, n_live_, uniform_fraction_);
-    return is_distinct_ ? inclusion_probability<double, uint64_t>(share / mass_, n_draws_) : share;
-}
-
 void LiveDraw::set_reference(PriorityStore& priorities, const ReplaySample& sample) {
     is_batch_max_ = sample.normalize_weights == PER_BATCH_MAX;
-    if (uniform_fraction_ == 1.0)
-        reference_ = 1.0;
-    else if (sample.normalize_weights == PER_NONE)
-        reference_ = total_ / n_live_;
-    else if (sample.normalize_weights == PER_BUFFER_MAX)
-        reference_ = share_of(static_cast<double>(priorities.smallest_mass(sample.prioritization)));
+    if (is_batch_max_) return;
+    reference_ =
+        law_.reference(sample.normalize_weights, [&] { return priorities.smallest_mass(sample.prioritization); });
 }
 
 void LiveDraw::write_weights(const PowerKernels& kernels, double beta, float* weights_out) const {
@@ -102,7 +91,7 @@ void LiveDraw::write_weights(const PowerKernels& kernels, double beta, float* we
 }
 
 void LiveDraw::write_probabilities(float* probabilities_out) const {
-    const double total = total_;
+    const double total = law_.total();
     for (size_t i = 0; i < shares_.size(); ++i) probabilities_out[i] = static_cast<float>(shares_[i] / total);
 }
 

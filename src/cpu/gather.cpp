@@ -74,8 +74,7 @@ void Gather::add_copy(int64_t field, std::byte* out, int64_t stack, bool is_next
 
 void Gather::prepare(const per_batch& batch, bool single_frames) {
     copies_.clear();
-    stack_ = 1;
-    wants_next_ = false;
+    wishes_ = {1, false};
     row_bytes_ = 0;
     for (int64_t i = 0; i < state_.fields.count(); ++i) {
         const Field& field = state_.fields[i];
@@ -85,9 +84,9 @@ void Gather::prepare(const per_batch& batch, bool single_frames) {
             add_copy(i, static_cast<std::byte*>(batch.fields[i]), stack, false);
         if (field.is_observation() && batch.next_fields != nullptr && batch.next_fields[i] != nullptr) {
             add_copy(i, static_cast<std::byte*>(batch.next_fields[i]), stack, true);
-            wants_next_ = true;
+            wishes_.next = true;
         }
-        if (copies_.size() > before) stack_ = std::max(stack_, stack);
+        if (copies_.size() > before) wishes_.stack = std::max(wishes_.stack, stack);
     }
 }
 
@@ -100,35 +99,22 @@ void Gather::prefetch_frame(const std::byte* frame, const Copy& copy) {
     __builtin_prefetch(frame + copy.last);
 }
 
-const std::byte* Gather::newest_frame(const Copy& copy, const GatherRow& row) const {
-    if (!copy.is_next) return copy.array + row.slot * copy.bytes;
-    return (row.next_is_own_array ? copy.next_array : copy.array) + row.next_slot * copy.bytes;
-}
-
-// The frame of a row that is `age` steps older than the newest.
 const std::byte* Gather::frame(const Copy& copy, const GatherRow& row, int64_t age) const {
-    const int64_t reach = copy.is_next ? row.next_frames_before : row.frames_before;
-    age = std::min(age, reach);
-    if (age == 0) return newest_frame(copy, row);
-    if (copy.is_next && row.next_is_own_array) --age;
-    return copy.array + state_.ring().moved(row.env, copy.is_next ? row.next_slot : row.slot, -age) * copy.bytes;
+    const FramePlace place = frame_place(state_.ring(), row, copy.is_next, age);
+    return (place.is_next_array ? copy.next_array : copy.array) + place.slot * copy.bytes;
 }
 
 void Gather::prefetch(const GatherRow& row) const {
     for (const Copy& copy : copies_) {
-        prefetch_frame(newest_frame(copy, row), copy);
-        for (int64_t age = 1; age < copy.stack; ++age) prefetch_frame(frame(copy, row, age), copy);
+        for (int64_t age = 0; age < copy.stack; ++age) prefetch_frame(frame(copy, row, age), copy);
     }
 }
 
 void Gather::copy(int64_t i, const GatherRow& row) const {
     for (const Copy& copy : copies_) {
         std::byte* out = copy.out + i * copy.stack * copy.bytes;
-        for (int64_t age = copy.stack - 1; age > 0; --age) {
+        for (int64_t age = copy.stack - 1; age >= 0; --age, out += copy.bytes)
             copy.move(out, frame(copy, row, age), copy.bytes);
-            out += copy.bytes;
-        }
-        copy.move(out, newest_frame(copy, row), copy.bytes);
     }
 }
 

@@ -132,7 +132,7 @@ void CpuReplayBackend::sample_hindsight(const ReplaySample& sample, const Replay
 // Next observations of the steps before the last of each span. Their rows are in inner_rows_; their goal is that of
 // the span.
 void CpuReplayBackend::gather_inner_observations(const per_batch& batch, int64_t goal_field, Relabelling& relabelling) {
-    if (!gather_.wants_next() || inner_rows_.empty()) return;
+    if (!gather_.wishes().next || inner_rows_.empty()) return;
     std::vector<void*> arrays(static_cast<size_t>(state_.fields.count()), nullptr);
     for (int64_t i = 0; i < state_.fields.count(); ++i) {
         const Field& field = state_.fields[i];

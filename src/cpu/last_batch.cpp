@@ -2,8 +2,6 @@
 
 #include <vector>
 
-#include "cpu/found_set.h"
-
 namespace per::cpu {
 
 void LastBatch::drawn(double beta, BatchAges ages) {
@@ -23,26 +21,9 @@ void LastBatch::take_back() {
 const BatchFigures& LastBatch::figures(const PowerKernels& kernels) {
     Batch& batch = batches_[last_];
     if (batch.figures) return *batch.figures;
-    const LiveDraw& draw = batch.draw;
-    const int64_t size = static_cast<int64_t>(draw.slots().size());
-    std::vector<uint64_t> table(static_cast<size_t>(found_set_size(size)));
-    FoundSet found(table.data(), static_cast<int64_t>(table.size()));
-    int64_t n_repeats = 0;
-    for (int64_t slot : draw.slots()) n_repeats += !found.insert(slot);
-
-    std::vector<float> weights(draw.slots().size());
-    draw.write_weights(kernels, batch.beta, weights.data());
-    double sum = 0.0;
-    double sum_of_squares = 0.0;
-    for (float weight : weights) {
-        sum += static_cast<double>(weight);
-        sum_of_squares += static_cast<double>(weight) * static_cast<double>(weight);
-    }
-    const double n = static_cast<double>(size);
-    // Weights all underflow to 0 for an extreme beta without normalisation.
-    const double effective_size = sum_of_squares > 0.0 ? sum * sum / sum_of_squares : 0.0;
-    batch.figures = BatchFigures{size, batch.ages.largest, static_cast<double>(batch.ages.sum) / n, effective_size,
-                                 static_cast<double>(n_repeats) / n};
+    std::vector<float> weights(batch.draw.slots().size());
+    batch.draw.write_weights(kernels, batch.beta, weights.data());
+    batch.figures = figures_of_batch(batch.draw.slots(), weights, batch.ages);
     return *batch.figures;
 }
 

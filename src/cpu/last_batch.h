@@ -1,36 +1,12 @@
 // The last batch that was drawn, and what is said of it in per_replay_statistics.
 #pragma once
 
-#include <algorithm>
-#include <cstdint>
 #include <optional>
 
+#include "batch_figures.h"
 #include "cpu/draw.h"
 
 namespace per::cpu {
-
-// Ages of the transitions of a batch: rows that their lanes took after them.
-struct BatchAges {
-    int64_t sum = 0;
-    int64_t largest = 0;
-
-    void add(int64_t age) {
-        sum += age;
-        largest = std::max(largest, age);
-    }
-    void add(const BatchAges& other) {
-        sum += other.sum;
-        largest = std::max(largest, other.largest);
-    }
-};
-
-struct BatchFigures {
-    int64_t size = 0;
-    int64_t max_age = 0;
-    double mean_age = 0;
-    double effective_size = 0;  // (sum of w)^2 / sum of w^2
-    double duplicates = 0;
-};
 
 // Two draws, of the last batch and of the one being drawn, so that a call that fails leaves the last one as it was, and
 // nothing is copied. What costs more than a sum is worked out when it is asked for.

@@ -248,15 +248,6 @@ void CpuReplayBackend::priorities(int64_t count, const int64_t* ids, float* prio
     }
 }
 
-// A row as it was added: one step, one frame.
-Return CpuReplayBackend::step_of(const Row& row) const {
-    const uint8_t flags = state_.rows.flags()[row.slot];
-    const bool terminated = flags & row_terminated;
-    const bool repeats_own = terminated && flags & row_final_unknown;
-    return {state_.rows.rewards()[row.slot], terminated ? 0.0f : static_cast<float>(gamma_), 1, flags,
-            repeats_own ? 0 : 1};
-}
-
 void CpuReplayBackend::check_row(int64_t i, int64_t id, bool wants_next) const {
     const Row row = row_of(i, id);
     if (!row.is_there)
@@ -265,19 +256,17 @@ void CpuReplayBackend::check_row(int64_t i, int64_t id, bool wants_next) const {
     if (!(flags & row_is_step))
         throw Error(PER_ERROR_INVALID_ARGUMENT, "ids[%" PRId64 "] is %" PRId64 ": a final observation, no transition",
                     i, id);
-    const Lane& lane = state_.lane(row.env);
-    const bool next_is_due = lane.state == LaneState::running && row.k == lane.head - 1;
-    if (wants_next && (next_is_due || is_never_live(flags)))
+    if (wants_next && !next_is_there(state_.lane(row.env), row.k, flags))
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "ids[%" PRId64 "] is %" PRId64 ": its next observation is not known; leave next_fields out", i, id);
 }
 
 void CpuReplayBackend::get(int64_t count, const int64_t* ids, const per_batch& batch, void*) {
     gather_.prepare(batch, true);
-    for (int64_t i = 0; i < count; ++i) check_row(i, ids[i], gather_.wants_next());
+    for (int64_t i = 0; i < count; ++i) check_row(i, ids[i], gather_.wishes().next);
     for (int64_t i = 0; i < count; ++i) {
         const Row row = row_of(i, ids[i]);
-        const Return step = step_of(row);
+        const Return step = own_step(state_.rows.rewards()[row.slot], gamma_, state_.rows.flags()[row.slot]);
         gather_.copy(i, gather_row(row.env, row.slot, step));
         write_row(i, row.slot, step, batch);
         if (batch.ids != nullptr) batch.ids[i] = ids[i];

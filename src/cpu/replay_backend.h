@@ -59,6 +59,9 @@ class CpuReplayBackend : public ReplayBackend {
     void save(CheckpointWriter& writer) override;
     void restore(CheckpointReader& reader) override;
 
+    // For tests.
+    ReplayState& state() { return state_; }
+
  private:
     // What an id names.
     struct Row {
@@ -70,7 +73,6 @@ class CpuReplayBackend : public ReplayBackend {
     Row row_of(int64_t i, int64_t id) const;
 
     void check_row(int64_t i, int64_t id, bool wants_next) const;
-    Return step_of(const Row& row) const;
 
     template <class Visit>
     void for_each_bootstrap(Visit visit) const;
@@ -89,7 +91,6 @@ class CpuReplayBackend : public ReplayBackend {
     void prefetch_row(int64_t slot, const per_batch& batch) const;
     void write_live(int64_t n_step, const std::vector<int64_t>& slots, const per_batch& batch);
     void write_rows(int64_t n_step, const std::vector<int64_t>& slots, const per_batch& batch);
-    static void write_return(int64_t i, const Return& window, const per_batch& batch);
     BatchAges write_some_rows(int64_t n_step, const int64_t* slots, int64_t first, int64_t end,
                               const per_batch& batch) const;
     void write_row(int64_t i, int64_t slot, const Return& window, const per_batch& batch) const;
@@ -144,31 +145,8 @@ inline Return CpuReplayBackend::return_of(int64_t env, int64_t slot, int64_t n_s
 
 inline GatherRow CpuReplayBackend::gather_row(int64_t env, int64_t slot, const Return& window) const {
     const Ring& ring = state_.ring();
-    const int64_t stack = gather_.stack();
-    // Distances from the row's slot instead of row numbers: only differences matter.
     const auto flags_of = [&](int64_t distance) { return state_.rows.flags()[ring.moved(env, slot, distance)]; };
-    GatherRow row = {env, slot, slot, 0, 0, false};
-    row.frames_before = static_cast<int32_t>(frames_before(0, stack, flags_of));
-    if (!gather_.wants_next()) return row;
-
-    const int64_t last = window.n_steps - 1;
-    if (window.bootstrap == last) {  // its own last observation stands in
-        row.next_slot = ring.moved(env, slot, last);
-        row.next_frames_before = static_cast<int32_t>(frames_before(last, stack, flags_of));
-        return row;
-    }
-    row.next_is_own_array = state_.rules.store_next_observation;
-    row.next_slot = ring.moved(env, slot, row.next_is_own_array ? last : last + 1);
-    if (stack > 1) row.next_frames_before = static_cast<int32_t>(1 + frames_before(last, stack - 1, flags_of));
-    return row;
-}
-
-inline void CpuReplayBackend::write_return(int64_t i, const Return& window, const per_batch& batch) {
-    if (batch.reward != nullptr) batch.reward[i] = window.reward;
-    if (batch.discount != nullptr) batch.discount[i] = window.discount;
-    if (batch.n_steps != nullptr) batch.n_steps[i] = window.n_steps;
-    if (batch.terminated != nullptr) batch.terminated[i] = (window.last_flags & row_terminated) != 0;
-    if (batch.truncated != nullptr) batch.truncated[i] = (window.last_flags & row_truncated) != 0;
+    return per::gather_row(state_.rules, env, slot, window, gather_.wishes(), flags_of);
 }
 
 }  // namespace per::cpu
