@@ -27,6 +27,11 @@ __device__ __forceinline__ uint64_t atomic_add(uint64_t* at, uint64_t value) {
     return atomicAdd(reinterpret_cast<unsigned long long*>(at), static_cast<unsigned long long>(value));
 }
 
+// Counts a block, and returns how many were before it. What these wrote can be read from then on.
+__device__ __forceinline__ uint32_t arrive(uint32_t* n_arrived) {
+    return __nv_atomic_fetch_add(n_arrived, 1u, __NV_ATOMIC_ACQ_REL, __NV_THREAD_SCOPE_DEVICE);
+}
+
 // Queues a kernel: the only place that does.
 template <class... Parameters, class... Arguments>
 void launch(cudaStream_t stream, int64_t n_blocks, int n_threads, void (*kernel)(Parameters...),

@@ -1,6 +1,5 @@
 #include "cuda/draw.h"
 
-#include "cuda/block_sums.h"
 #include "cuda/smallest_mass.h"
 #include "draw_shares.h"
 #include "random.h"
@@ -10,14 +9,20 @@ namespace {
 
 constexpr int n_threads = 256;
 constexpr int64_t n_warps = n_threads / warp_size;
-constexpr int64_t max_blocks = max_draw_blocks;
+constexpr int64_t max_weigh_blocks = 1024;
+constexpr int64_t max_copy_blocks = 4096;
 // Up to so many rows the block that ends last weighs them all: beyond, another launch takes less time.
 constexpr int64_t most_weights_of_a_block = 1024;
+
+struct FinishShared {
+    BlockFigures of_warp[n_warps];
+    uint32_t smallest_bucket;
+};
 
 struct Shared {
     TopRow tree_row;
     TopRow live_row;
-    BlockFigures of_warp[n_warps];
+    FinishShared finish;
     bool is_last;
 };
 
@@ -78,7 +83,7 @@ __device__ __forceinline__ void add(BlockFigures& figures, const BlockFigures& o
 }
 
 // The figures of all warps of the block, each warp having its own. All threads call it, and all have the result.
-__device__ __forceinline__ BlockFigures add_up_block(Shared& shared, const BlockFigures& of_warp) {
+__device__ __forceinline__ BlockFigures add_up_block(FinishShared& shared, const BlockFigures& of_warp) {
     if (lane_of_thread() == 0) shared.of_warp[threadIdx.x / warp_size] = of_warp;
     __syncthreads();
     BlockFigures figures = shared.of_warp[0];
@@ -94,23 +99,23 @@ __device__ __forceinline__ BlockFigures draw_rows(const DeviceReplay& replay, co
     const DrawShares law = shares_of_draw(replay, memory, plan);
     if (!law.is_distinct && !law.is_uniform()) load_top_row(plan.tree, shared.tree_row);
     if (!law.is_distinct && law.uniform_fraction != 0.0) load_top_row(replay.priorities.live, shared.live_row);
-    const DrawRequest request = {plan.rows.n, plan.scheme, replay.state_seed(), replay.state->batches};
+    const DrawRequest request = {plan.rows.n, plan.scheme, replay.seed, replay.state->batches};
     const double factor = power_of_two(plan.tree.state->scale);
     const double total = law.total();
     BlockFigures figures = no_figures();
     const GridSpan span = warp_span();
     for (int64_t i = span.first; i < plan.rows.n; i += span.step) {
-        const int64_t slot =
-            law.is_distinct ? memory.found[i]
-                            : draw_slot(replay, plan, shared,
-                                        target_of(law, request, i, plan.width, static_cast<uint64_t>(law.n_live),
-                                                  static_cast<uint64_t>(law.mass)),
-                                        factor);
+        const int64_t slot = law.is_distinct
+                                 ? memory.found[i]
+                                 : draw_slot(replay, plan, shared,
+                                             target_of(law, request, i, plan.width, static_cast<uint64_t>(law.n_live),
+                                                       static_cast<uint64_t>(law.mass)),
+                                             factor);
         const double share = law.share_of(static_cast<double>(leaf_mass(plan.tree.leaves[slot], factor)));
         Row row;
         const int64_t age = write_row(replay, plan.rows, i, slot, row);
         add(figures, {share, age, age});
-        if (plan.rows_are_small) copy_small_row(copies, plan.rows.rules, row, i);
+        if (plan.copies_rows) copy_small_row(copies, plan.rows.rules, row, i);
         if (lane_of_thread() != 0) continue;
         memory.slots[i] = slot;
         memory.shares[i] = share;
@@ -118,7 +123,7 @@ __device__ __forceinline__ BlockFigures draw_rows(const DeviceReplay& replay, co
         if (plan.rows.batch.probabilities != nullptr)
             plan.rows.batch.probabilities[i] = static_cast<float>(share / total);
     }
-    return add_up_block(shared, figures);
+    return add_up_block(shared.finish, figures);
 }
 
 template <class Row>
@@ -128,7 +133,7 @@ __device__ __forceinline__ void write_no_rows(const DrawMemory& memory, const Dr
     for (int64_t i = span.first; i < plan.rows.n; i += span.step) {
         Row row;
         write_no_row(plan.rows, i, row);
-        if (plan.rows_are_small) copy_small_row(copies, plan.rows.rules, row, i);
+        if (plan.copies_rows) copy_small_row(copies, plan.rows.rules, row, i);
         if (lane_of_thread() != 0) continue;
         memory.rows_of<Row>()[i] = row;
         if (plan.rows.batch.probabilities != nullptr) plan.rows.batch.probabilities[i] = 0.0f;
@@ -138,7 +143,8 @@ __device__ __forceinline__ void write_no_rows(const DrawMemory& memory, const Dr
 // ---- weighing
 
 // Of all rows of the batch: the figures of so many blocks.
-__device__ __forceinline__ BlockFigures add_up_blocks(const DrawMemory& memory, int64_t n_blocks, Shared& shared) {
+__device__ __forceinline__ BlockFigures add_up_blocks(const DrawMemory& memory, int64_t n_blocks,
+                                                      FinishShared& shared) {
     BlockFigures figures = no_figures();
     for (int64_t block = threadIdx.x; block < n_blocks; block += n_threads) add(figures, memory.blocks[block]);
     for (int bits = warp_size / 2; bits != 0; bits /= 2)
@@ -157,10 +163,10 @@ __device__ __forceinline__ void count_draw(const DeviceReplay& replay, const Dra
     if (plan.beta != plan.beta) ++state.beta.step;
 }
 
-// Weights, by the threads of `span`; block 0 of the kernel that weighs ends the draw.
+// Weights, by the threads of `span`; one block ends the draw.
 __device__ __forceinline__ void finish_draw(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
                                             int64_t n_draw_blocks, const GridSpan& span, bool ends_draw,
-                                            Shared& shared) {
+                                            FinishShared& shared) {
     const bool is_drawn = can_draw(replay, memory, plan);
     const double beta = memory.facts->beta;
     float* const weights = plan.rows.batch.weights;
@@ -173,15 +179,13 @@ __device__ __forceinline__ void finish_draw(const DeviceReplay& replay, const Dr
     }
     const DrawShares law = shares_of_draw(replay, memory, plan);
     const BlockFigures figures = add_up_blocks(memory, n_draw_blocks, shared);
-    const double reference = plan.normalize_weights == PER_BATCH_MAX
-                                 ? figures.smallest_share
-                                 : law.reference(plan.normalize_weights, [&] {
-                                       return smallest_mass(replay, plan.prioritization);
-                                   });
+    const double reference =
+        plan.normalize_weights == PER_BATCH_MAX ? figures.smallest_share : law.reference(plan.normalize_weights, [&] {
+            return smallest_mass(replay, plan.prioritization, shared.smallest_bucket);
+        });
     const double log2_reference = log2_of<double, uint64_t>(reference);
     for (int64_t i = span.first; weights != nullptr && i < plan.rows.n; i += span.step)
-        weights[i] =
-            static_cast<float>(importance_weight_of<double, uint64_t>(log2_reference, memory.shares[i], beta));
+        weights[i] = static_cast<float>(importance_weight_of<double, uint64_t>(log2_reference, memory.shares[i], beta));
     if (ends_draw && threadIdx.x == 0) count_draw(replay, memory, plan, figures, reference, beta);
 }
 
@@ -202,23 +206,20 @@ __global__ void __launch_bounds__(n_threads, 1)
     } else {
         write_no_rows<Row>(memory, plan, copies);
     }
-    if (!plan.is_one_launch) return;
+    if (!plan.last_block_weighs) return;
     __syncthreads();
     if (threadIdx.x == 0) shared.is_last = arrive(&memory.facts->n_arrived) == gridDim.x - 1;
     __syncthreads();
     if (!shared.is_last) return;
     if (threadIdx.x == 0) memory.facts->n_arrived = 0;
-    finish_draw(replay, memory, plan, gridDim.x, {threadIdx.x, n_threads}, true, shared);
+    finish_draw(replay, memory, plan, gridDim.x, {threadIdx.x, n_threads}, true, shared.finish);
 }
 
-template <class Row>
 __global__ void __launch_bounds__(n_threads, 1)
-    finish_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
-                  const __grid_constant__ DrawPlan plan, const __grid_constant__ FrameCopies copies,
-                  int64_t n_draw_blocks) {
-    PER_SHARED(Shared, shared);
+    weigh_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
+                 const __grid_constant__ DrawPlan plan, int64_t n_draw_blocks) {
+    PER_SHARED(FinishShared, shared);
     finish_draw(replay, memory, plan, n_draw_blocks, grid_span(), blockIdx.x == 0, shared);
-    if (!plan.rows_are_small) copy_rows(copies, plan.rows.rules, memory.rows_of<Row>(), plan.rows.n);
 }
 
 template <class Row>
@@ -228,3 +229,44 @@ __global__ void __launch_bounds__(n_threads, 1)
     copy_rows(copies, plan.rules, memory.rows_of<Row>(), plan.n);
 }
 
+int64_t blocks_for(int64_t n, int64_t n_each, int64_t most) {
+    const int64_t n_blocks = (n + n_each - 1) / n_each;
+    return n_blocks < 1 ? 1 : n_blocks < most ? n_blocks : most;
+}
+
+}  // namespace
+
+template <class Row>
+void queue_sample(const DeviceReplay& replay, const DrawMemory& memory, DrawPlan plan, const FrameCopies& copies,
+                  cudaStream_t stream) {
+    const int64_t n = plan.rows.n;
+    plan.width = stratum_width(n);
+    plan.last_block_weighs = n <= most_weights_of_a_block;
+    if (plan.is_distinct()) queue_distinct_slots(replay, memory, plan, stream);
+    const int64_t n_draw_blocks = blocks_for(n, n_warps, max_draw_blocks);
+    launch(stream, n_draw_blocks, n_threads, draw_kernel<Row>, replay, memory, plan, copies);
+    if (plan.last_block_weighs) return;
+    launch(stream, blocks_for(n, n_threads, max_weigh_blocks), n_threads, weigh_kernel, replay, memory, plan,
+           n_draw_blocks);
+}
+
+template <class Row>
+void queue_copies(const RowPlan& plan, const DrawMemory& memory, const FrameCopies& copies, cudaStream_t stream) {
+    launch(stream, blocks_for(plan.n * copies.by_chunks.value(), n_warps, max_copy_blocks), n_threads, copy_kernel<Row>,
+           plan, memory, copies);
+}
+
+template void queue_sample<GatherRow>(const DeviceReplay&, const DrawMemory&, DrawPlan, const FrameCopies&,
+                                      cudaStream_t);
+template void queue_sample<SequenceRow>(const DeviceReplay&, const DrawMemory&, DrawPlan, const FrameCopies&,
+                                        cudaStream_t);
+template void queue_copies<GatherRow>(const RowPlan&, const DrawMemory&, const FrameCopies&, cudaStream_t);
+template void queue_copies<SequenceRow>(const RowPlan&, const DrawMemory&, const FrameCopies&, cudaStream_t);
+
+void load_sample_kernels() {
+    load_kernels(draw_kernel<GatherRow>, draw_kernel<SequenceRow>, weigh_kernel, copy_kernel<GatherRow>,
+                 copy_kernel<SequenceRow>);
+    load_distinct_slot_kernels();
+}
+
+}  // namespace per::cuda

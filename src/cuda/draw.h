@@ -41,8 +41,8 @@ struct DrawMemory {
     }
 };
 
-inline constexpr std::size_t largest_row_bytes =
-    sizeof(SequenceRow) > sizeof(GatherRow) ? sizeof(SequenceRow) : sizeof(GatherRow);
+inline constexpr std::size_t largest_row_bytes = sizeof(SequenceRow) > sizeof(GatherRow) ? sizeof(SequenceRow)
+                                                                                         : sizeof(GatherRow);
 
 // A draw, for all its kernels.
 struct DrawPlan {
@@ -54,18 +54,20 @@ struct DrawPlan {
     int32_t normalize_weights;
     double beta;  // NAN: by the schedule, which advances
     double uniform_fraction;
-    bool rows_are_small;  // of so few pieces that the kernel that draws copies them, too
-    bool is_one_launch;   // the last block of that kernel weighs
+    // What the kernel that draws does besides.
+    bool copies_rows;        // of few pieces
+    bool last_block_weighs;  // few of them
 
     bool is_distinct() const { return scheme == PER_WITHOUT_REPLACEMENT; }
 };
 
-// Queue a whole draw: one launch for small rows and batches, two else; one more without replacement.
+// Queues a draw, all but the frames; with copies_rows those of `copies`, too. One launch for up to 1024 rows, one more for
+// more, one more without replacement.
 template <class Row>
 void queue_sample(const DeviceReplay& replay, const DrawMemory& memory, DrawPlan plan, const FrameCopies& copies,
                   cudaStream_t stream);
 
-// The rows that the last draw or read has placed, into more arrays.
+// Queues the copying of frames, of rows that have been placed.
 template <class Row>
 void queue_copies(const RowPlan& plan, const DrawMemory& memory, const FrameCopies& copies, cudaStream_t stream);
 

@@ -36,7 +36,7 @@ struct FrameCopy {
     int64_t length;  // entries of a row: those of a sequence, or 1
     int32_t stack;
     int32_t piece_bytes;  // 16, 8, 4, 2 or 1: divides the bytes of a frame, and all addresses
-    uint32_t n_pieces;    // of a frame
+    uint32_t n_pieces;    // of a frame; of all frames of a row no more than 32 bits hold
     uint32_t n_chunks;    // of a frame
     bool is_observation;
     bool is_next;
@@ -48,8 +48,9 @@ inline constexpr int max_copies = 16;
 struct FrameCopies {
     FrameCopy copies[max_copies];
     int32_t n = 0;
-    uint32_t n_pieces = 0;           // of a row
-    Divisor by_chunks = Divisor(1);  // of a row
+    int64_t n_pieces = 0;  // of a row
+    int64_t n_chunks = 0;  // of a row
+    Divisor by_chunks = Divisor(1);
 };
 
 // Where a frame lies, `age` steps older than that of the entry; NULL: it is all zero.

@@ -71,11 +71,10 @@ ReplayMemory::ReplayMemory(const per_replay_options& options, const Fields& fiel
     device_.on_gap = options.on_gap;
     device_.overwrite = options.overwrite != 0;
 
-    std::vector<DeviceField> of_device;
     lay_out_twice([&](std::size_t n_bytes) { return allocate(n_bytes, stream); },
                   [&](Layout& layout) {
                       lay_out_numbers(device_, options, layout);
-                      of_device = lay_out_fields(device_, fields, options.store_next_observation != 0, layout);
+                      fields_ = lay_out_fields(device_, fields, options.store_next_observation != 0, layout);
                   });
     const ReplayState state = {.rules = window_rules(options, fields),
                                .beta = {options.beta, options.beta_final, options.beta_steps},
@@ -89,8 +88,8 @@ ReplayMemory::ReplayMemory(const per_replay_options& options, const Fields& fiel
                                .last = {},
                                .errors = {}};
     check(cudaMemcpyAsync(device_.state, &state, sizeof state, cudaMemcpyHostToDevice, stream), "writing the state");
-    check(cudaMemcpyAsync(device_.fields, of_device.data(), of_device.size() * sizeof(DeviceField),
-                          cudaMemcpyHostToDevice, stream),
+    check(cudaMemcpyAsync(device_.fields, fields_.data(), fields_.size() * sizeof(DeviceField), cudaMemcpyHostToDevice,
+                          stream),
           "writing the fields");
     check(cudaStreamSynchronize(stream), "making the buffer");
     if (options.prioritization == PER_RANK)

@@ -21,6 +21,8 @@ class ReplayMemory {
     ReplayMemory(const per_replay_options& options, const Fields& fields, cudaStream_t stream);
 
     const DeviceReplay& device() const { return device_; }
+    // What device().fields points to, for the host.
+    const std::vector<DeviceField>& fields() const { return fields_; }
 
     // For calls that ask for what the options did not. Throws Error while a stream is captured, OUT_OF_MEMORY.
     void add_ranks(const StreamOrder::Call& call);
@@ -34,6 +36,7 @@ class ReplayMemory {
     std::byte* allocate(std::size_t n_bytes, cudaStream_t stream);
 
     DeviceReplay device_ = {};
+    std::vector<DeviceField> fields_;
     std::vector<std::unique_ptr<DeviceMemory>> blocks_;
     std::size_t n_bytes_ = 0;
 };

@@ -41,11 +41,15 @@ struct ChangeState {
     uint32_t largest_bits;  // of their priorities, before alpha
 };
 
-// The last batch that was drawn, for statistics; its weights and slots stay in the memory of the draws.
+// The last batch that was drawn, for statistics. Its slots and shares stay in the memory of the draws.
 struct LastDraw {
     int64_t size;
     int64_t largest_age;
     int64_t sum_of_ages;
+    double beta;
+    double reference;      // the share whose weight is 1
+    const int64_t* slots;  // [size]
+    const double* shares;  // [size]
 };
 
 // What went wrong on the device since the last report.

@@ -184,6 +184,14 @@ T atomicCAS(T* at, std::type_identity_t<T> expected, std::type_identity_t<T> val
     return expected;
 }
 
+// The atomics that order other memory, too.
+enum { __NV_ATOMIC_ACQ_REL = __ATOMIC_ACQ_REL };
+enum { __NV_THREAD_SCOPE_DEVICE };
+template <class T>
+T __nv_atomic_fetch_add(T* at, std::type_identity_t<T> value, int order, int) {
+    return __atomic_fetch_add(at, value, order);
+}
+
 // ----------------------------------------------------------------------------------------------------- runtime
 enum cudaError_t {
     cudaSuccess = 0,

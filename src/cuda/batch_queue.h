@@ -1,0 +1,75 @@
+// Batches of a replay buffer on a device: drawn, walked through, read and written by id.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "backend.h"
+#include "batch_figures.h"
+#include "cuda/device.h"
+#include "cuda/draw.h"
+#include "cuda/frames.h"
+#include "cuda/replay_memory.h"
+#include "cuda/row_access.h"
+#include "cuda/stream_order.h"
+#include "fields.h"
+#include "per.h"
+
+namespace per::cuda {
+
+// Queues the work of these calls; waits for nothing and allocates nothing, but for the first batch of a size beyond
+// 4096 and beyond all before it. What arrays hold is checked on the device, and counted in ReplayErrors.
+class BatchQueue {
+ public:
+    // `options` as resolved; `fields` and `memory` must outlive it.
+    BatchQueue(const per_replay_options& options, const Fields& fields, ReplayMemory& memory, cudaStream_t stream);
+
+    // Nothing live, or too little to draw without replacement: ids -1, all else 0, and the draw does not count. Throws
+    // Error with INVALID_ARGUMENT if memory is due and the stream is captured.
+    void sample(const ReplaySample& sample, const StreamOrder::Call& call);
+
+    // Live transitions as they are drawn, with weights 1 and this probability; ids in host memory. `n_step` is that of
+    // the buffer. Of a transition that is not live any more: id -1 and all else 0; counted as a bad id.
+    void take(int64_t count, const int64_t* ids, int64_t n_step, float probability, const per_batch& batch,
+              const StreamOrder::Call& call);
+
+    // Rows as they were added; ids in the device's memory. Of one that is not there: id -1 and all else 0.
+    void get(int64_t count, const int64_t* ids, const per_batch& batch, const StreamOrder::Call& call);
+    void set(int64_t count, const int64_t* ids, const per_array* fields, const StreamOrder::Call& call);
+
+    // Of the last batch, `last` being what the state says of it; waits for the stream.
+    BatchFigures figures(const LastDraw& last, const StreamOrder::Call& call);
+    // Of a batch that another buffer drew, which this one goes on from: figures() gives them until it draws.
+    void restore(const BatchFigures& figures) { restored_ = figures; }
+
+    std::size_t n_bytes() const { return n_bytes_; }
+    // In a forked child the memory is not this process's to free.
+    void abandon();
+
+ private:
+    const DrawMemory& memory_for(int64_t n_rows, const StreamOrder::Call& call);
+    void allocate(int64_t n_rows, cudaStream_t stream);
+
+    RowPlan plan_rows(int64_t n, int64_t n_step, const per_batch& batch) const;
+    void add_copy(std::size_t field, void* out, int64_t length, bool is_single, bool is_next);
+    // Fills copies_ and the wishes of the plan.
+    void plan_copies(RowPlan& plan, bool is_single);
+    // Those of copies_ from `first` on, of rows that have been placed.
+    void queue_copies_from(std::size_t first, const DrawMemory& memory, const RowPlan& plan, cudaStream_t stream);
+
+    const Fields& fields_;
+    ReplayMemory& replay_;
+    const WindowRules rules_;  // but for n_step
+    const bool has_sequences_;
+    std::vector<std::unique_ptr<DeviceMemory>> blocks_;  // the last is in use; captured graphs may use the others
+    DrawMemory memory_ = {};
+    std::size_t n_bytes_ = 0;
+    // Of the call; one for each launch.
+    std::vector<FrameCopies> copies_;
+    std::vector<FieldsSet> set_launches_;
+    BatchFigures restored_;
+};
+
+}  // namespace per::cuda

@@ -1,0 +1,212 @@
+#include "cuda/row_access.h"
+
+#include <algorithm>
+
+namespace per::cuda {
+namespace {
+
+constexpr int n_threads = 256;
+constexpr int64_t n_warps = n_threads / warp_size;
+constexpr int64_t most_blocks = 4096;
+
+// What an id names.
+struct NamedRow {
+    int64_t env;
+    int64_t k;
+    int64_t slot;
+    bool was_issued;  // so was -1, which names none
+    bool is_there;
+};
+
+__device__ __forceinline__ NamedRow row_of(const DeviceReplay& replay, const WindowRules& rules, int64_t id) {
+    if (id < 0) return {0, -1, 0, id == -1, false};
+    const Ring& ring = rules.ring;
+    const int64_t env = ring.env_of_id(id);
+    const int64_t k = ring.row_of_id(id);
+    const Lane lane = replay.lanes[env];
+    if (k >= lane.head) return {env, k, 0, false, false};
+    return {env, k, ring.slot(env, k), true, k >= oldest_row(lane, rules)};
+}
+
+__device__ __forceinline__ void count_bad_id(const DeviceReplay& replay) {
+    if (lane_of_thread() == 0) atomic_add(&replay.state->errors.n_bad_ids, uint64_t{1});
+}
+
+// ---- ids
+
+constexpr int64_t ids_of_launch = 256;
+
+struct Ids {
+    int64_t ids[ids_of_launch];
+};
+
+__global__ void __launch_bounds__(n_threads, 1)
+    write_ids_kernel(const __grid_constant__ Ids ids, int64_t count, int64_t* ids_out) {
+    if (threadIdx.x < count) ids_out[threadIdx.x] = ids.ids[threadIdx.x];
+}
+
+// ---- reading
+
+// Whether the row can be written as it was added.
+__device__ __forceinline__ bool can_get(const DeviceReplay& replay, const RowPlan& plan, const NamedRow& row) {
+    if (!row.is_there) return false;
+    const uint8_t flags = replay.flags[row.slot];
+    if (!(flags & row_is_step)) return false;
+    return !plan.wishes.next || next_is_there(replay.lanes[row.env], row.k, flags);
+}
+
+__global__ void __launch_bounds__(n_threads, 1)
+    get_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
+               const __grid_constant__ RowPlan plan, const int64_t* ids) {
+    const GridSpan span = warp_span();
+    for (int64_t i = span.first; i < plan.n; i += span.step) {
+        const NamedRow found = row_of(replay, plan.rules, ids[i]);
+        GatherRow row;
+        if (can_get(replay, plan, found)) {
+            const Ring& ring = plan.rules.ring;
+            const auto flags_of = [&](int64_t distance) {
+                return replay.flags[ring.moved(found.env, found.slot, distance)];
+            };
+            const Return step = own_step(replay.rewards[found.slot], replay.state->gamma, replay.flags[found.slot]);
+            row = gather_row(plan.rules, found.env, found.slot, step, plan.wishes, flags_of);
+            if (lane_of_thread() == 0) {
+                write_return(i, step, plan.batch);
+                const bool live = is_live(replay.priorities.live, found.slot);
+                write_id_and_priority(plan.batch, i, ids[i], live ? replay.priorities.given[found.slot] : 0.0f);
+            }
+        } else {
+            count_bad_id(replay);
+            place_nothing(row);
+            if (lane_of_thread() == 0) {
+                write_no_step(plan.batch, i);
+                write_id_and_priority(plan.batch, i, -1, 0.0f);
+            }
+        }
+        if (lane_of_thread() == 0) memory.rows_of<GatherRow>()[i] = row;
+    }
+}
+
+template <class Row>
+__global__ void __launch_bounds__(n_threads, 1)
+    take_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
+                const __grid_constant__ RowPlan plan, float probability) {
+    const per_batch& batch = plan.batch;
+    const GridSpan span = warp_span();
+    for (int64_t i = span.first; i < plan.n; i += span.step) {
+        const NamedRow found = row_of(replay, plan.rules, memory.found[i]);
+        const bool is_taken = found.is_there && is_live(replay.priorities.live, found.slot);
+        Row row;
+        if (is_taken) {
+            write_row(replay, plan, i, found.slot, row);
+        } else {
+            count_bad_id(replay);
+            write_no_row(plan, i, row);
+        }
+        if (lane_of_thread() != 0) continue;
+        memory.rows_of<Row>()[i] = row;
+        if (batch.weights != nullptr) batch.weights[i] = is_taken ? 1.0f : 0.0f;
+        if (batch.probabilities != nullptr) batch.probabilities[i] = is_taken ? probability : 0.0f;
+    }
+}
+
+// ---- writing
+
+// Where an entry of set() goes; -1: nowhere.
+__device__ __forceinline__ int64_t slot_to_set(const DeviceReplay& replay, const NamedRow& row) {
+    return row.is_there && (replay.flags[row.slot] & row_is_step) != 0 ? row.slot : -1;
+}
+
+// Of equal ids the last claims the row.
+__global__ void __launch_bounds__(n_threads, 1)
+    claim_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ WindowRules rules, int64_t count,
+                 const int64_t* ids) {
+    uint64_t n_bad = 0;
+    uint64_t n_stale = 0;
+    const GridSpan span = grid_span();
+    for (int64_t i = span.first; i < count; i += span.step) {
+        const NamedRow row = row_of(replay, rules, ids[i]);
+        const int64_t slot = slot_to_set(replay, row);
+        n_bad += !row.was_issued;
+        n_stale += row.was_issued && slot < 0;
+        if (slot >= 0) atomicMax(&replay.priorities.tree.claims[slot], static_cast<uint32_t>(i + 1));
+    }
+    n_bad = sum_of_warp(n_bad);
+    n_stale = sum_of_warp(n_stale);
+    if (lane_of_thread() != 0) return;
+    ReplayState& state = *replay.state;
+    if (n_bad != 0) atomic_add(&state.errors.n_bad_ids, n_bad);
+    if (n_stale != 0) atomic_add(reinterpret_cast<uint64_t*>(&state.counters.stale_updates), n_stale);
+}
+
+// Whether entry i holds the claim on its row; `gives_back` ends the claim.
+__device__ __forceinline__ bool holds_claim(uint32_t* claim, int64_t i, bool gives_back) {
+    const uint32_t own = static_cast<uint32_t>(i + 1);
+    return atomicCAS(claim, own, gives_back ? 0u : own) == own;
+}
+
+// A warp an entry.
+__global__ void __launch_bounds__(n_threads, 1)
+    set_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ WindowRules rules, int64_t count,
+               const int64_t* ids, const __grid_constant__ FieldsSet fields, bool gives_back) {
+    const GridSpan span = warp_span();
+    for (int64_t i = span.first; i < count; i += span.step) {
+        const int64_t slot = slot_to_set(replay, row_of(replay, rules, ids[i]));
+        if (slot < 0) continue;
+        int holds = 0;
+        if (lane_of_thread() == 0) holds = holds_claim(&replay.priorities.tree.claims[slot], i, gives_back);
+        if (__shfl_sync(all_lanes, holds, 0) == 0) continue;
+        for (int32_t f = 0; f < fields.n; ++f) {
+            const FieldValues& field = fields.fields[f];
+            for (int64_t at = lane_of_thread() * field.piece_bytes; at < field.bytes;
+                 at += static_cast<int64_t>(warp_size) * field.piece_bytes)
+                write_piece(field.frames + slot * field.bytes + at, field.piece_bytes,
+                            read_piece(field.values + i * field.bytes + at, field.piece_bytes));
+        }
+    }
+}
+
+int64_t blocks_for(int64_t n, int64_t n_each) {
+    return std::clamp<int64_t>((n + n_each - 1) / n_each, 1, most_blocks);
+}
+
+}  // namespace
+
+void queue_ids(int64_t count, const int64_t* host_ids, int64_t* ids_out, cudaStream_t stream) {
+    for (int64_t first = 0; first < count; first += ids_of_launch) {
+        const int64_t n = std::min(ids_of_launch, count - first);
+        Ids ids = {};
+        std::copy_n(host_ids + first, n, ids.ids);
+        launch(stream, 1, n_threads, write_ids_kernel, ids, n, ids_out + first);
+    }
+}
+
+template <class Row>
+void queue_take(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, float probability,
+                cudaStream_t stream) {
+    launch(stream, blocks_for(plan.n, n_warps), n_threads, take_kernel<Row>, replay, memory, plan, probability);
+}
+
+template void queue_take<GatherRow>(const DeviceReplay&, const DrawMemory&, const RowPlan&, float, cudaStream_t);
+template void queue_take<SequenceRow>(const DeviceReplay&, const DrawMemory&, const RowPlan&, float, cudaStream_t);
+
+void queue_get(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, const int64_t* ids,
+               cudaStream_t stream) {
+    launch(stream, blocks_for(plan.n, n_warps), n_threads, get_kernel, replay, memory, plan, ids);
+}
+
+void queue_claims(const DeviceReplay& replay, const WindowRules& rules, int64_t count, const int64_t* ids,
+                  cudaStream_t stream) {
+    launch(stream, blocks_for(count, n_threads), n_threads, claim_kernel, replay, rules, count, ids);
+}
+
+void queue_set(const DeviceReplay& replay, const WindowRules& rules, int64_t count, const int64_t* ids,
+               const FieldsSet& fields, bool is_last, cudaStream_t stream) {
+    launch(stream, blocks_for(count, n_warps), n_threads, set_kernel, replay, rules, count, ids, fields, is_last);
+}
+
+void load_access_kernels() {
+    load_kernels(write_ids_kernel, get_kernel, take_kernel<GatherRow>, take_kernel<SequenceRow>, claim_kernel,
+                 set_kernel);
+}
+
+}  // namespace per::cuda
