@@ -1,0 +1,166 @@
+// Rows of a buffer on CUDA, by id: walked through as they are drawn, read as they were added, and written.
+#include <algorithm>
+
+#include "both_buffers.h"
+
+namespace per::test {
+namespace {
+
+constexpr uint64_t no_weights =
+    uint64_t{1} << BatchArrays::weights | uint64_t{1} << BatchArrays::probabilities | uint64_t{1} << BatchArrays::mask;
+
+std::vector<BufferShape> shapes() {
+    BufferShape plain;
+    plain.n_step = 3;
+    BufferShape stacked;
+    stacked.stack = 4;
+    stacked.stores_next = true;
+    stacked.image_bytes = 5000;
+    BufferShape sequences;
+    sequences.sequence_length = 4;
+    sequences.stride = 2;
+    sequences.burn_in = 1;
+    sequences.n_step = 2;
+    return {plain, stacked, sequences};
+}
+
+// Every id there has been, some that were never issued, and -1; in disorder, some more than once.
+std::vector<int64_t> any_ids(BothBuffers& buffers) {
+    std::vector<int64_t> ids = {-1, -2, INT64_MIN, INT64_MAX};
+    int64_t largest = 0;
+    for (const Lane& lane : buffers.cpu().state().lanes) largest = std::max(largest, lane.head);
+    for (int64_t id = 0; id < (largest + 2) * buffers.shape().n_envs; ++id)
+        if (buffers.chance(0.7)) ids.push_back(id);
+    for (int i = 0; i < 20; ++i) ids.push_back(ids[buffers.random()() % ids.size()]);
+    std::shuffle(ids.begin(), ids.end(), buffers.random());
+    return ids;
+}
+
+void expect_rows(const BatchArrays& on_device, std::size_t i, bool is_there, BatchArrays& expected) {
+    if (!is_there) expected.expect_nothing();
+    EXPECT_TRUE(on_device.row(i) == expected.row(0)) << "row " << i << (is_there ? "" : ", which is not there");
+}
+
+class CudaRows : public testing::TestWithParam<std::size_t> {};
+
+TEST_P(CudaRows, are_read_as_they_were_added) {
+    BothBuffers buffers(shapes()[GetParam()], GetParam() + 1);
+    buffers.add_steps(60);
+    buffers.take_over();
+    const std::vector<int64_t> ids = any_ids(buffers);
+    const int64_t n = static_cast<int64_t>(ids.size());
+    for (const bool wants_next : {true, false}) {
+        const uint64_t skips = no_weights | (wants_next ? 0 : uint64_t{0xff} << 32);
+        BatchArrays read(buffers.fields(), n, 0, -1, skips, GetParam());
+        const uint64_t n_bad_before = buffers.device_state().errors.n_bad_ids;
+        buffers.on_device(
+            [&](const cuda::StreamOrder::Call& call) { buffers.queue().get(n, ids.data(), read.batch, call); });
+        uint64_t n_bad = 0;
+        for (std::size_t i = 0; i < ids.size(); ++i) {
+            BatchArrays expected(buffers.fields(), 1, 0, -1, skips, GetParam());
+            bool is_there = true;
+            try {
+                buffers.cpu().get(1, &ids[i], expected.batch, nullptr);
+            } catch (const Error&) {
+                is_there = false;
+                ++n_bad;
+            }
+            expect_rows(read, i, is_there, expected);
+        }
+        EXPECT_GT(n_bad, 4u);
+        EXPECT_LT(n_bad, ids.size());
+        EXPECT_EQ(buffers.device_state().errors.n_bad_ids - n_bad_before, n_bad);
+    }
+}
+
+TEST_P(CudaRows, are_walked_through_as_they_are_drawn) {
+    BothBuffers buffers(shapes()[GetParam()], GetParam() + 11);
+    buffers.add_steps(60);
+    buffers.take_over();
+    const std::vector<int64_t> ids = any_ids(buffers);
+    const int64_t n = static_cast<int64_t>(ids.size());
+    const int64_t n_step = buffers.shape().n_step;
+    BatchArrays taken(buffers.fields(), n, buffers.steps(), n_step, 0, 0);
+    buffers.on_device([&](const cuda::StreamOrder::Call& call) {
+        // The ids are the caller's again once the call has returned.
+        std::vector<int64_t> given = ids;
+        buffers.queue().take(n, given.data(), n_step, 0.125f, taken.batch, call);
+        std::fill(given.begin(), given.end(), 0);
+    });
+    uint64_t n_bad = 0;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+        BatchArrays expected(buffers.fields(), 1, buffers.steps(), n_step, 0, 0);
+        bool is_there = true;
+        try {
+            buffers.cpu().take(1, &ids[i], 0.125f, expected.batch, nullptr);
+        } catch (const Error&) {
+            is_there = false;
+            ++n_bad;
+        }
+        expect_rows(taken, i, is_there, expected);
+    }
+    EXPECT_LT(n_bad, ids.size());
+    EXPECT_EQ(buffers.device_state().errors.n_bad_ids, n_bad);
+}
+
+// Fields but observations, by field.
+std::vector<std::vector<std::byte>> any_values(BothBuffers& buffers, std::size_t n) {
+    std::vector<std::vector<std::byte>> values;
+    for (const Field& field : buffers.fields()) {
+        values.emplace_back(field.is_observation() ? 0 : n * static_cast<std::size_t>(field.bytes));
+        for (std::byte& byte : values.back()) byte = static_cast<std::byte>(buffers.random()());
+    }
+    return values;
+}
+
+TEST_P(CudaRows, of_equal_ids_the_last_value_is_written) {
+    BothBuffers buffers(shapes()[GetParam()], GetParam() + 21);
+    buffers.add_steps(60);
+    buffers.take_over();
+    std::vector<int64_t> ids = any_ids(buffers);
+    // The CPU refuses ids that were never issued; the device skips them.
+    const auto was_issued = [&](int64_t id) {
+        const Ring& ring = buffers.cpu().state().ring();
+        return id == -1 || (id >= 0 && ring.row_of_id(id) < buffers.cpu().state().lane(ring.env_of_id(id)).head);
+    };
+    const std::vector<std::vector<std::byte>> values = any_values(buffers, ids.size());
+    std::vector<int64_t> issued;
+    std::vector<std::vector<std::byte>> values_of_issued(values.size());
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+        if (!was_issued(ids[i])) continue;
+        issued.push_back(ids[i]);
+        for (std::size_t f = 0; f < values.size(); ++f) {
+            const std::size_t bytes = values[f].size() / ids.size();
+            const auto first = values[f].begin() + static_cast<std::ptrdiff_t>(i * bytes);
+            values_of_issued[f].insert(values_of_issued[f].end(), first, first + static_cast<std::ptrdiff_t>(bytes));
+        }
+    }
+    const auto arrays_of = [&](const std::vector<std::vector<std::byte>>& given) {
+        std::vector<per_array> arrays;
+        for (std::size_t f = 0; f < given.size(); ++f)
+            arrays.push_back({given[f].empty() ? nullptr : given[f].data(), nullptr, 0,
+                              buffers.fields()[static_cast<int64_t>(f)].dtype});
+        return arrays;
+    };
+    const int64_t n = static_cast<int64_t>(ids.size());
+    buffers.cpu().set(static_cast<int64_t>(issued.size()), issued.data(), arrays_of(values_of_issued).data(), nullptr);
+    const std::vector<per_array> arrays = arrays_of(values);
+    buffers.on_device(
+        [&](const cuda::StreamOrder::Call& call) { buffers.queue().set(n, ids.data(), arrays.data(), call); });
+
+    const cuda::DeviceReplay& device = buffers.memory().device();
+    for (int64_t f = 0; f < device.n_fields; ++f)
+        EXPECT_EQ(std::memcmp(device.fields[f].frames, buffers.cpu().state().rows.field(f),
+                              static_cast<std::size_t>(device.capacity * device.fields[f].bytes)),
+                  0)
+            << "field " << f;
+    EXPECT_EQ(buffers.device_state().counters.stale_updates, buffers.cpu().state().counters.stale_updates);
+    EXPECT_GT(buffers.device_state().counters.stale_updates, 0);
+    EXPECT_EQ(buffers.device_state().errors.n_bad_ids, ids.size() - issued.size());
+    for (int64_t slot = 0; slot < device.capacity; ++slot) EXPECT_EQ(device.priorities.tree.claims[slot], 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(shapes, CudaRows, testing::Range(std::size_t{0}, shapes().size()));
+
+}  // namespace
+}  // namespace per::test
