@@ -7,6 +7,7 @@
 
 #include "cuda/check.h"
 #include "cuda/layout.h"
+#include "cuda/priorities.h"
 #include "cuda/row_access.h"
 #include "error.h"
 #include "priority.h"
@@ -49,6 +50,7 @@ BatchQueue::BatchQueue(const per_replay_options& options, const Fields& fields, 
     load_sample_kernels();
     load_access_kernels();
     allocate(first_rows, stream);
+    if (options.prioritization == PER_RANK) queue_ranks(memory.device(), stream);
 }
 
 void BatchQueue::allocate(int64_t n_rows, cudaStream_t stream) {
@@ -136,12 +138,24 @@ void BatchQueue::plan_copies(RowPlan& plan, bool is_single) {
 
 // ---------------------------------------------------------------------------------------------------------- calls
 
+// What the draw goes by is there, and up to date.
+void BatchQueue::prepare_priorities(const ReplaySample& sample, const StreamOrder::Call& call) {
+    const DeviceReplay& replay = replay_.device();
+    if (sample.prioritization == PER_RANK) {
+        if (replay.priorities.ranks.state == nullptr) {
+            replay_.add_ranks(call);
+            queue_ranks(replay, call.stream());
+        }
+        queue_take_ranks_if_due(replay, call.stream());
+    } else if (sample.normalize_weights == PER_BUFFER_MAX && replay.priorities.smallest_leaf.n_levels == 0) {
+        replay_.add_smallest_leaf(call);
+        queue_smallest_leaves(replay, call.stream());
+    }
+}
+
 void BatchQueue::sample(const ReplaySample& sample, const StreamOrder::Call& call) {
     const DrawMemory& memory = memory_for(sample.batch_size, call);
-    if (sample.prioritization == PER_RANK)
-        replay_.add_ranks(call);
-    else if (sample.normalize_weights == PER_BUFFER_MAX)
-        replay_.add_smallest_leaf(call);
+    prepare_priorities(sample, call);
     const DeviceReplay& replay = replay_.device();
     DrawPlan plan = {plan_rows(sample.batch_size, sample.n_step, sample.batch),
                      sample.prioritization == PER_RANK ? replay.priorities.ranks.tree : replay.priorities.tree,

@@ -20,7 +20,8 @@
 namespace per::cuda {
 
 // Queues the work of these calls; waits for nothing and allocates nothing, but for the first batch of a size beyond
-// 4096 and beyond all before it. What arrays hold is checked on the device, and counted in ReplayErrors.
+// 4096 and beyond all before it, and the first that asks for ranks or for PER_BUFFER_MAX where the options did not. Kernels
+// of priorities.h are the owner's to load. What arrays hold is checked on the device, and counted in ReplayErrors.
 class BatchQueue {
  public:
     // `options` as resolved; `fields` and `memory` must outlive it.
@@ -52,6 +53,7 @@ class BatchQueue {
     const DrawMemory& memory_for(int64_t n_rows, const StreamOrder::Call& call);
     void allocate(int64_t n_rows, cudaStream_t stream);
 
+    void prepare_priorities(const ReplaySample& sample, const StreamOrder::Call& call);
     RowPlan plan_rows(int64_t n, int64_t n_step, const per_batch& batch) const;
     void add_copy(std::size_t field, void* out, int64_t length, bool is_single, bool is_next);
     // Fills copies_ and the wishes of the plan.

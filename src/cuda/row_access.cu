@@ -2,31 +2,14 @@
 
 #include <algorithm>
 
+#include "cuda/rows_by_id.h"
+
 namespace per::cuda {
 namespace {
 
 constexpr int n_threads = 256;
 constexpr int64_t n_warps = n_threads / warp_size;
 constexpr int64_t most_blocks = 4096;
-
-// What an id names.
-struct NamedRow {
-    int64_t env;
-    int64_t k;
-    int64_t slot;
-    bool was_issued;  // so was -1, which names none
-    bool is_there;
-};
-
-__device__ __forceinline__ NamedRow row_of(const DeviceReplay& replay, const WindowRules& rules, int64_t id) {
-    if (id < 0) return {0, -1, 0, id == -1, false};
-    const Ring& ring = rules.ring;
-    const int64_t env = ring.env_of_id(id);
-    const int64_t k = ring.row_of_id(id);
-    const Lane lane = replay.lanes[env];
-    if (k >= lane.head) return {env, k, 0, false, false};
-    return {env, k, ring.slot(env, k), true, k >= oldest_row(lane, rules)};
-}
 
 __device__ __forceinline__ void count_bad_id(const DeviceReplay& replay) {
     if (lane_of_thread() == 0) atomic_add(&replay.state->errors.n_bad_ids, uint64_t{1});
@@ -48,7 +31,7 @@ __global__ void __launch_bounds__(n_threads, 1)
 // ---- reading
 
 // Whether the row can be written as it was added.
-__device__ __forceinline__ bool can_get(const DeviceReplay& replay, const RowPlan& plan, const NamedRow& row) {
+__device__ __forceinline__ bool can_get(const DeviceReplay& replay, const RowPlan& plan, const RowOfId& row) {
     if (!row.is_there) return false;
     const uint8_t flags = replay.flags[row.slot];
     if (!(flags & row_is_step)) return false;
@@ -60,7 +43,7 @@ __global__ void __launch_bounds__(n_threads, 1)
                const __grid_constant__ RowPlan plan, const int64_t* ids) {
     const GridSpan span = warp_span();
     for (int64_t i = span.first; i < plan.n; i += span.step) {
-        const NamedRow found = row_of(replay, plan.rules, ids[i]);
+        const RowOfId found = row_of_id(replay, plan.rules, ids[i]);
         GatherRow row;
         if (can_get(replay, plan, found)) {
             const Ring& ring = plan.rules.ring;
@@ -93,7 +76,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     const per_batch& batch = plan.batch;
     const GridSpan span = warp_span();
     for (int64_t i = span.first; i < plan.n; i += span.step) {
-        const NamedRow found = row_of(replay, plan.rules, memory.found[i]);
+        const RowOfId found = row_of_id(replay, plan.rules, memory.found[i]);
         const bool is_taken = found.is_there && is_live(replay.priorities.live, found.slot);
         Row row;
         if (is_taken) {
@@ -112,7 +95,7 @@ __global__ void __launch_bounds__(n_threads, 1)
 // ---- writing
 
 // Where an entry of set() goes; -1: nowhere.
-__device__ __forceinline__ int64_t slot_to_set(const DeviceReplay& replay, const NamedRow& row) {
+__device__ __forceinline__ int64_t slot_to_set(const DeviceReplay& replay, const RowOfId& row) {
     return row.is_there && (replay.flags[row.slot] & row_is_step) != 0 ? row.slot : -1;
 }
 
@@ -124,10 +107,10 @@ __global__ void __launch_bounds__(n_threads, 1)
     uint64_t n_stale = 0;
     const GridSpan span = grid_span();
     for (int64_t i = span.first; i < count; i += span.step) {
-        const NamedRow row = row_of(replay, rules, ids[i]);
+        const RowOfId row = row_of_id(replay, rules, ids[i]);
         const int64_t slot = slot_to_set(replay, row);
-        n_bad += !row.was_issued;
-        n_stale += row.was_issued && slot < 0;
+        n_bad += !row.is_issued;
+        n_stale += row.is_issued && slot < 0;
         if (slot >= 0) atomicMax(&replay.priorities.tree.claims[slot], static_cast<uint32_t>(i + 1));
     }
     n_bad = sum_of_warp(n_bad);
@@ -150,7 +133,7 @@ __global__ void __launch_bounds__(n_threads, 1)
                const int64_t* ids, const __grid_constant__ FieldsSet fields, bool gives_back) {
     const GridSpan span = warp_span();
     for (int64_t i = span.first; i < count; i += span.step) {
-        const int64_t slot = slot_to_set(replay, row_of(replay, rules, ids[i]));
+        const int64_t slot = slot_to_set(replay, row_of_id(replay, rules, ids[i]));
         if (slot < 0) continue;
         int holds = 0;
         if (lane_of_thread() == 0) holds = holds_claim(&replay.priorities.tree.claims[slot], i, gives_back);

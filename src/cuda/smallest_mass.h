@@ -32,9 +32,7 @@ __device__ __forceinline__ uint64_t smallest_mass(const DeviceReplay& replay, in
         const DeviceRanks& ranks = priorities.ranks;
         return mass_of(ranks.weights[lowest_bucket(ranks, shared_bucket)], power_of_two(ranks.tree.state->scale));
     }
-    const DeviceMaximum& smallest = priorities.smallest_leaf;
-    const uint32_t reversed = smallest.levels[smallest.n_levels - 1][0];
-    return mass_of(reversed_leaf(__uint_as_float(reversed)), power_of_two(priorities.tree.state->scale));
+    return mass_of(reversed_leaf(maximum_of(priorities.smallest_leaf)), power_of_two(priorities.tree.state->scale));
 }
 
 }  // namespace per::cuda

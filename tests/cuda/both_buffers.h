@@ -35,7 +35,8 @@ struct BufferShape {
     int64_t image_bytes = 36;
     int64_t state_numbers = 2;
     int n_more_fields = 0;
-    double p_end = 0.1;  // of a step
+    bool has_extras = true;  // ranks, and what PER_BUFFER_MAX needs, from the beginning
+    double p_end = 0.1;      // of a step
 };
 
 // Fields whose frames are of many sizes: pieces of 1, 2, 4, 8 and 16 bytes, and frames of more than one chunk.
@@ -85,13 +86,8 @@ class BothBuffers {
         cpu_.update({static_cast<int64_t>(ids.size()), ids.data(), 1, nullptr, priorities.data()}, nullptr);
     }
 
-    // From here on both hold the same. Ranks are taken before, by a draw, as far as there is something to draw.
+    // From here on both hold the same.
     void take_over() {
-        if (cpu_.live() > 0) {
-            ReplaySample sample = sample_of(1);
-            sample.prioritization = PER_RANK;
-            cpu_.sample(sample, nullptr);
-        }
         cudaDeviceSynchronize();
         mirror(cpu_, memory_);
     }
@@ -176,8 +172,10 @@ class BothBuffers {
         declared.options.sequence_length = shape.sequence_length;
         declared.options.burn_in = shape.burn_in;
         declared.options.sequence_stride = shape.stride;
-        declared.options.prioritization = PER_RANK;
-        declared.options.normalize_weights = PER_BUFFER_MAX;
+        if (shape.has_extras) {
+            declared.options.prioritization = PER_RANK;
+            declared.options.normalize_weights = PER_BUFFER_MAX;
+        }
         declared.options.alpha = 0.7;
         declared.options.beta = 0.4;
         declared.options.beta_steps = 17;

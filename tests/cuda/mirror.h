@@ -63,7 +63,6 @@ inline void mirror_priorities(cpu::PriorityStore& from, const cuda::DevicePriori
     fill_maximum(to.smallest_leaf, capacity, [&](int64_t slot) { return reversed_leaf(to.tree.leaves[slot]); });
 }
 
-// After the buffer has taken ranks at a draw.
 inline void mirror_ranks(cpu::PriorityStore& from, const cuda::DeviceRanks& to) {
     cpu::RankTree* const ranks = from.known_ranks();
     if (to.state == nullptr || ranks == nullptr) return;

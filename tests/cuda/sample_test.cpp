@@ -35,7 +35,6 @@ void expect_same_figures(BothBuffers& buffers) {
     const cuda::ReplayState& state = buffers.device_state();
     EXPECT_EQ(state.batches, static_cast<uint64_t>(expected.samples));
     EXPECT_EQ(state.beta.step, expected.beta_step);
-    if (state.last.size == 0) return;  // of the CPU's draw before
     buffers.on_device([&](const cuda::StreamOrder::Call& call) {
         const BatchFigures figures = buffers.queue().figures(state.last, call);
         EXPECT_EQ(figures.size, expected.last_batch_size);
@@ -236,6 +235,25 @@ TEST(CudaSampleOptions, nothing_live_gives_ids_minus_one_and_no_draw) {
                 EXPECT_FALSE(draw_same(buffers, sample));
             }
         EXPECT_EQ(buffers.device_state().batches, 0u);
+    }
+}
+
+// Between draws both take ranks anew, or do not, alike.
+TEST(CudaSampleOptions, ranks_and_smallest_priorities_may_be_asked_for_late) {
+    BufferShape shape;
+    shape.has_extras = false;
+    BothBuffers buffers(shape, 17);
+    buffers.add_steps(60);
+    buffers.set_priorities(0.1);
+    buffers.take_over();
+    ReplaySample sample = buffers.sample_of(33);
+    EXPECT_TRUE(draw_same(buffers, sample));
+    for (int i = 0; i < 2; ++i) {
+        sample.normalize_weights = PER_BUFFER_MAX;
+        sample.prioritization = PER_PROPORTIONAL;
+        EXPECT_TRUE(draw_same(buffers, sample));
+        sample.prioritization = PER_RANK;
+        EXPECT_TRUE(draw_same(buffers, sample));
     }
 }
 
