@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cmath>
 #include <cstring>
+#include <limits>
 #include <string>
-#include <utility>
 
 #include "dtype.h"
+#include "element.h"
 #include "error.h"
 
 namespace per {
@@ -68,65 +68,8 @@ Shape expected_shape(const Entries& entries, size_t ndim) {
 
 // -------------------------------------------------------------------------------------------------------- elements
 
-// The order of numpy's kinds: a cast goes to the same kind or a later one.
-enum class Kind { boolean, unsigned_integer, signed_integer, floating };
-
-template <class Element>
-constexpr Kind kind_of() {
-    if constexpr (std::is_same_v<Element, Bool>) return Kind::boolean;
-    if constexpr (std::is_unsigned_v<Element>) return Kind::unsigned_integer;
-    if constexpr (std::is_integral_v<Element>) return Kind::signed_integer;
-    return Kind::floating;
-}
-
-Kind kind_of(int32_t dtype) {
+Kind kind_of_dtype(int32_t dtype) {
     return with_element_type(dtype, []<class Element>(std::type_identity<Element>) { return kind_of<Element>(); });
-}
-
-// An element as a number of C++.
-template <class Element>
-auto number(Element element) {
-    if constexpr (std::is_same_v<Element, Bool>) {
-        return static_cast<uint8_t>(element.byte != 0);
-    } else if constexpr (std::is_arithmetic_v<Element>) {
-        return element;
-    } else {
-        return element.to_float();
-    }
-}
-
-// A double that rounds to any shorter format as the number itself does. Integers beyond 53 bits are rounded to odd, which
-// rounding once more to nearest cannot notice.
-template <class Number>
-double double_to_round(Number value) {
-    if constexpr (std::is_integral_v<Number> && sizeof(Number) == 8) {
-        const bool negative = std::cmp_less(value, 0);
-        uint64_t magnitude = negative ? uint64_t{0} - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
-        if (magnitude >> 53) magnitude = (magnitude & ~uint64_t{0x7ff}) | ((magnitude & 0x7ff) ? 0x800 : 0);
-        return negative ? -static_cast<double>(magnitude) : static_cast<double>(magnitude);
-    } else {
-        return static_cast<double>(value);
-    }
-}
-
-// Stores value as an element; false if it cannot hold it.
-template <class Number, class Element>
-bool store(Number value, Element& element) {
-    if constexpr (std::is_same_v<Element, Bool>) {
-        element.byte = value;
-        return true;
-    } else if constexpr (std::is_integral_v<Element>) {
-        element = static_cast<Element>(value);
-        return std::in_range<Element>(value);
-    } else if constexpr (std::is_floating_point_v<Element>) {
-        element = static_cast<Element>(value);
-        if constexpr (sizeof(Element) >= sizeof(Number) || std::is_integral_v<Number>) return true;
-        return std::isfinite(element) >= std::isfinite(static_cast<double>(value));
-    } else {
-        const double rounded = double_to_round(value);
-        element = Element::from_double(rounded);
-        return std::isfinite(element.to_float()) >= std::isfinite(rounded);
-    }
 }
 
 // Casts a run; the place of the first element that does not fit, or -1.
@@ -148,7 +91,7 @@ int64_t cast_entries(const From* from, To* to, const CastSize& size) {
     const int64_t length = one_run ? size.entries * size.elements : size.elements;
     for (int64_t run = 0; run < runs; ++run) {
         if (size.mask && !size.mask[run]) continue;
-        const int64_t first = (run * size.frames + size.frames - 1) * length;
+        const int64_t first = ((size.first + run) * size.frames + size.frames - 1) * size.elements;
         const int64_t unfit = cast_run(from + first, to + run * length, length);
         if (unfit >= 0) return first + unfit;
     }
@@ -156,7 +99,7 @@ int64_t cast_entries(const From* from, To* to, const CastSize& size) {
 }
 
 void copy_elements(const per_array& array, int64_t entry_bytes, void* to, const CastSize& size) {
-    const char* from = static_cast<const char*>(array.data);
+    const char* from = static_cast<const char*>(array.data) + size.first * size.frames * entry_bytes;
     if (size.mask == nullptr && size.frames == 1) {
         const auto bytes = static_cast<size_t>(size.entries * entry_bytes);
         if (bytes != 0) std::memcpy(to, from, bytes);
@@ -242,7 +185,7 @@ int64_t check_array(std::string_view argument, const per_array& array, const Ent
 }
 
 bool can_cast(int32_t from_dtype, int32_t to_dtype) {
-    return kind_of(from_dtype) <= kind_of(to_dtype);
+    return kind_of_dtype(from_dtype) <= kind_of_dtype(to_dtype);
 }
 
 void check_cast(std::string_view argument, int32_t from_dtype, int32_t to_dtype) {

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <bit>
 #include <cstdint>
 #include <type_traits>
 
+#include "host_device.h"
 #include "per.h"
 
 namespace per {
@@ -30,8 +30,8 @@ struct SmallFloat {
     static constexpr SmallFloat lowest() { return {sign_bit | (infinity - 1)}; }
 
     // Rounds to nearest even, once; what is too large becomes infinity, a NaN stays one.
-    static SmallFloat from_double(double value) {
-        const uint64_t source = std::bit_cast<uint64_t>(value);
+    PER_HOST_DEVICE static SmallFloat from_double(double value) {
+        const uint64_t source = bit_cast<uint64_t>(value);
         const uint32_t sign = source >> 48 & sign_bit;
         const uint64_t fraction = source & ((uint64_t{1} << 52) - 1);
         const int exponent = static_cast<int>(source >> 52 & 0x7ff) - 1023;
@@ -49,26 +49,23 @@ struct SmallFloat {
         return make(sign | ((exponent_less_one << fraction_bits) + static_cast<uint32_t>(kept)));
     }
 
-    float to_float() const {
+    PER_HOST_DEVICE float to_float() const {
         const uint32_t sign = static_cast<uint32_t>(bits & sign_bit) << 16;
         const uint32_t magnitude = bits & (sign_bit - 1u);
-        if constexpr (exponent_bits == 8) return std::bit_cast<float>(sign | magnitude << 16);
-        uint32_t exponent = magnitude >> fraction_bits;
-        uint32_t fraction = magnitude & ((1u << fraction_bits) - 1);
-        if (magnitude >= infinity) {
-            exponent = 255;
-        } else if (exponent != 0) {
-            exponent += 127 - bias;
-        } else if (fraction != 0) {
-            const int shift = std::countl_zero(fraction) - (31 - fraction_bits);
-            fraction = fraction << shift & ((1u << fraction_bits) - 1);
-            exponent = static_cast<uint32_t>(127 - bias + 1 - shift);
+        if constexpr (exponent_bits == 8) return bit_cast<float>(sign | magnitude << 16);
+        const uint32_t exponent = magnitude >> fraction_bits;
+        const uint32_t fraction = magnitude & ((1u << fraction_bits) - 1);
+        if (exponent == 0) {
+            // Whole units of the smallest number: the product is exact, and normal.
+            const float number = static_cast<float>(fraction) * bit_cast<float>((127u + 1 - bias - fraction_bits) << 23);
+            return bit_cast<float>(sign | bit_cast<uint32_t>(number));
         }
-        return std::bit_cast<float>(sign | exponent << 23 | fraction << (23 - fraction_bits));
+        const uint32_t wide_exponent = magnitude >= infinity ? 255 : exponent + (127 - bias);
+        return bit_cast<float>(sign | wide_exponent << 23 | fraction << (23 - fraction_bits));
     }
 
  private:
-    static SmallFloat make(uint32_t bits) { return {static_cast<uint16_t>(bits)}; }
+    PER_HOST_DEVICE static SmallFloat make(uint32_t bits) { return {static_cast<uint16_t>(bits)}; }
 };
 
 using Float16 = SmallFloat<10>;
@@ -80,7 +77,7 @@ constexpr bool is_dtype(int32_t dtype) {
 
 // Calls visit(std::type_identity<Element>{}) for the element type of a dtype that is one.
 template <class Visit>
-decltype(auto) with_element_type(int32_t dtype, Visit&& visit) {
+PER_HOST_DEVICE decltype(auto) with_element_type(int32_t dtype, Visit&& visit) {
     switch (dtype) {
         case PER_BOOL:
             return visit(std::type_identity<Bool>{});
@@ -112,9 +109,8 @@ decltype(auto) with_element_type(int32_t dtype, Visit&& visit) {
 }
 
 // Bytes of an element.
-constexpr int64_t dtype_size(int32_t dtype) {
-    constexpr int8_t sizes[] = {1, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8};
-    return sizes[dtype];
+PER_HOST_DEVICE constexpr int64_t dtype_size(int32_t dtype) {
+    return 0x8422884422111 >> (4 * dtype) & 15;  // a digit for each; device code has no constant arrays
 }
 
 // As numpy calls it.

@@ -381,6 +381,32 @@ TEST(Cast, of_stacked_frames_the_newest_is_taken) {
     EXPECT_EQ(std::vector<int>(copied, copied + 4), (std::vector<int>{1, 2, 3, 4}));
 }
 
+TEST(Cast, entries_may_begin_within_an_array) {
+    const int32_t values[4][2] = {{300, 0}, {1, 2}, {3, 4}, {5, 600}};
+    const int64_t shape[] = {4, 2};
+    uint8_t cast_to[4];
+    const auto cast_two = [&](int64_t first) {
+        cast("x", per_array{values, shape, 2, PER_UINT32}, PER_UINT8, cast_to,
+             {.entries = 2, .elements = 2, .first = first});
+    };
+    cast_two(1);
+    EXPECT_EQ(std::vector<int>(cast_to, cast_to + 4), (std::vector<int>{1, 2, 3, 4}));
+    EXPECT_EQ(refusal([&] { cast_two(2); }), "x[3, 1] is 600: allowed are 0 .. 255 (uint8)");
+    int32_t copied[4];
+    cast("x", per_array{values, shape, 2, PER_INT32}, PER_INT32, copied, {.entries = 2, .elements = 2, .first = 1});
+    EXPECT_EQ(std::vector<int>(copied, copied + 4), (std::vector<int>{1, 2, 3, 4}));
+    const uint8_t mask[] = {1, 1};
+    cast("x", per_array{values, shape, 2, PER_UINT32}, PER_UINT8, cast_to,
+         {.entries = 2, .elements = 2, .mask = mask, .first = 1});
+    EXPECT_EQ(std::vector<int>(cast_to, cast_to + 4), (std::vector<int>{1, 2, 3, 4}));
+}
+
+// Sign and upper bits of the fraction stay; the bit that makes it quiet is set.
+TEST(Cast, a_nan_keeps_what_has_room) {
+    EXPECT_EQ((cast_one<uint32_t>(PER_FLOAT64, uint64_t{0xfff2345678000000}, PER_FLOAT32)), 0xffd1a2b3u);
+    EXPECT_EQ((cast_one<uint64_t>(PER_FLOAT32, uint32_t{0xff91a2b3}, PER_FLOAT64)), 0xfffa345660000000u);
+}
+
 TEST(Cast, same_dtype_keeps_every_bit) {
     const uint64_t signalling_nan = 0x7ff0000000000123;
     EXPECT_EQ((cast_one<uint64_t>(PER_FLOAT64, signalling_nan, PER_FLOAT64)), signalling_nan);
