@@ -13,6 +13,7 @@ struct Options {
     int n_devices;
     int driver_version;      // 0: no driver
     int compute_capability;  // 10 * major + minor
+    bool has_host_memory;    // else memory that was not allocated here counts as memory of the device
 };
 
 // What has been done since the last reset_counters().

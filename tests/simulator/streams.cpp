@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -76,9 +77,14 @@ uint64_t environment_seed() {
     return seed == nullptr ? 1 : std::strtoull(seed, nullptr, 10);
 }
 
+struct Allocation {
+    std::size_t bytes;
+    cudaMemoryType type;
+};
+
 struct Machine {
     std::recursive_mutex mutex;
-    Options options = {environment_seed(), false, 1, 13000, 90};
+    Options options = {environment_seed(), false, 1, 13000, 90, false};
     Counters counters = {};
     uint64_t random = 1;
     uint64_t n_grids = 0;
@@ -88,6 +94,7 @@ struct Machine {
     std::vector<std::unique_ptr<Capture>> captures;
     unsigned long long n_captures = 0;
     int n_capturing = 0;
+    std::map<uintptr_t, Allocation> allocations;  // by address
     cudaError_t sticky = cudaSuccess;
     cudaError_t planned = cudaSuccess;
     uint64_t calls_until_planned = 0;
@@ -238,12 +245,13 @@ cudaError_t require_no_capture() {
     return cudaErrorStreamCaptureUnsupported;
 }
 
-cudaError_t allocate(void** memory, std::size_t bytes) {
+cudaError_t allocate(void** memory, std::size_t bytes, cudaMemoryType type) {
     if (const cudaError_t error = require_no_capture(); error != cudaSuccess) return error;
     ++machine().counters.allocations;
     // Addresses of CUDA's allocations are multiples of 256; the size is exact, for ASan.
     if (posix_memalign(memory, 256, bytes) != 0) return cudaErrorMemoryAllocation;
     std::memset(*memory, 0xCB, bytes);
+    machine().allocations[reinterpret_cast<uintptr_t>(*memory)] = {bytes, type};
     return cudaSuccess;
 }
 
@@ -251,6 +259,7 @@ cudaError_t allocate(void** memory, std::size_t bytes) {
 cudaError_t deallocate(void* memory) {
     const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
     if (const cudaError_t error = begin_call(); error != cudaSuccess) {
+        machine().allocations.erase(reinterpret_cast<uintptr_t>(memory));
         std::free(memory);
         return error;
     }
@@ -258,6 +267,7 @@ cudaError_t deallocate(void* memory) {
     if (memory == nullptr) return cudaSuccess;
     ++machine().counters.allocations;
     run_everything();
+    machine().allocations.erase(reinterpret_cast<uintptr_t>(memory));
     std::free(memory);
     return cudaSuccess;
 }
@@ -388,12 +398,12 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
 
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
     BEGIN_CALL();
-    return allocate(memory, bytes);
+    return allocate(memory, bytes, cudaMemoryTypeDevice);
 }
 
 cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
     BEGIN_CALL();
-    return allocate(memory, bytes);
+    return allocate(memory, bytes, cudaMemoryTypeHost);
 }
 
 cudaError_t cudaFree(void* memory) {
@@ -402,6 +412,18 @@ cudaError_t cudaFree(void* memory) {
 
 cudaError_t cudaFreeHost(void* memory) {
     return deallocate(memory);
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* memory) {
+    BEGIN_CALL();
+    const Machine& m = machine();
+    const auto address = reinterpret_cast<uintptr_t>(memory);
+    const auto after = m.allocations.upper_bound(address);
+    attributes->type = m.options.has_host_memory ? cudaMemoryTypeUnregistered : cudaMemoryTypeDevice;
+    if (after == m.allocations.begin()) return cudaSuccess;
+    const auto& [first, allocation] = *std::prev(after);
+    if (address - first < allocation.bytes) attributes->type = allocation.type;
+    return cudaSuccess;
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
