@@ -3,10 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "backend.h"
 #include "cuda/device.h"
+#include "cuda/given_arrays.h"
 #include "cuda/replay_memory.h"
+#include "cuda/steps.h"
 #include "cuda/stream_order.h"
 #include "fields.h"
 #include "per.h"
@@ -30,12 +33,27 @@ class StepQueue {
     void cut(int64_t count, const int64_t* env_ids, const StreamOrder::Call& call);
     void set_n_step(int64_t n_step, const StreamOrder::Call& call);
 
-    std::size_t n_bytes() const;
+    std::size_t n_bytes() const { return n_bytes_ + arrays_.staging().n_bytes(); }
     // In a forked child the memory is not this process's to free.
     void abandon();
 
  private:
+    Piece piece_from(int64_t first_entry, const ReplaySteps& steps) const;
+    bool takes_steps_apart(const ReplaySteps& steps) const;
+    void check(const ReplaySteps& steps, const int64_t* ids_out, const StreamOrder::Call& call);
+    LaneList send_env_ids(int64_t count, const int64_t* env_ids, const StreamOrder::Call& call);
+    void queue_piece(const Piece& piece, const ReplaySteps& steps, const LaneList& lanes, int64_t* ids_out,
+                     const StreamOrder::Call& call);
+
     const ReplayMemory& replay_;
+    const int64_t most_entries_;  // of a piece
+    GivenArrays arrays_;
+    std::size_t n_bytes_;
+    DeviceMemory memory_;
+    StepScratch scratch_ = {};
+    // Of a cut, each environment once.
+    std::vector<int64_t> cut_env_ids_;
+    std::vector<bool> is_cut_;
 };
 
 }  // namespace per::cuda

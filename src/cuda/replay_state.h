@@ -41,6 +41,13 @@ struct ChangeState {
     uint32_t largest_bits;  // of their priorities, before alpha
 };
 
+// What a call adds up while it changes lanes, and no other lane must see: the priority of rows that become live follows
+// from it. Zero between calls.
+struct PendingSums {
+    int64_t n_live;         // rows that became live less those that died
+    uint32_t largest_bits;  // of priorities given
+};
+
 // The last batch that was drawn, for statistics. Its slots and shares stay in the memory of the draws.
 struct LastDraw {
     int64_t size;
@@ -74,6 +81,7 @@ struct ReplayState {
     int64_t n_live;
     uint32_t largest_bits;  // of the largest priority ever
     ChangeState change;
+    PendingSums pending = {};
     LastDraw last;
     ReplayErrors errors;
 };

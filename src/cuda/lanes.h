@@ -1,0 +1,147 @@
+// Changes to a lane and its rows on the device: what cpu/replay_state.h does on the host. A warp changes a lane: all its
+// threads call these functions together, with the same arguments.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/dialect.h"
+#include "cuda/live_set.h"
+#include "cuda/replay_state.h"
+#include "window.h"
+
+namespace per::cuda {
+
+// What a thread adds up over the rows that it changes.
+struct RowSums {
+    int64_t n_live = 0;
+    ChangeState change = {0, 0};
+};
+
+__device__ __forceinline__ int64_t add_to(int64_t* at, int64_t value) {
+    return static_cast<int64_t>(atomic_add(reinterpret_cast<uint64_t*>(at), static_cast<uint64_t>(value)));
+}
+
+// Bits in the order of the numbers; -0 becomes 0.
+__device__ __forceinline__ uint32_t priority_bits(float priority) {
+    return __float_as_uint(priority + 0.0f);
+}
+
+__device__ __forceinline__ uint32_t larger(uint32_t a, uint32_t b) {
+    return a > b ? a : b;
+}
+
+// The priority of a row that becomes live without one.
+__device__ __forceinline__ float priority_of_unrated(const DeviceReplay& replay) {
+    const ReplayState& state = *replay.state;
+    if (replay.max_priority == PER_MAX_EVER) return __uint_as_float(state.largest_bits);
+    const DeviceMaximum& maximum = replay.priorities.live_maximum;
+    return state.n_live > 0 ? __uint_as_float(maximum.levels[maximum.n_levels - 1][0]) : 1.0f;
+}
+
+__device__ __forceinline__ void extend(RowRange& range, const RowRange& by) {
+    if (by.end <= by.first) return;
+    if (range.end <= range.first) range.first = by.first;
+    range.end = by.end;
+}
+
+// A lane while it is changed. Counters are those of the whole warp.
+struct LaneTask {
+    const DeviceReplay& replay;
+    const WindowRules& rules;
+    const float otherwise;  // priority of rows that were given none
+    const int64_t env;
+    Lane lane;
+    LaneChange change;
+    RowSums sums = {};
+    ReplayCounters counters = {};
+
+    __device__ __forceinline__ LaneTask(const DeviceReplay& of_replay, const WindowRules& of_rules, int64_t of_env)
+        : replay(of_replay),
+          rules(of_rules),
+          otherwise(priority_of_unrated(of_replay)),
+          env(of_env),
+          lane(of_replay.lanes[of_env]),
+          change(of_replay.changes[of_env]) {}
+
+    __device__ __forceinline__ int64_t slot(int64_t row) const { return rules.ring.slot(env, row); }
+    __device__ __forceinline__ uint8_t flags(int64_t row) const { return replay.flags[slot(row)]; }
+};
+
+__device__ __forceinline__ void make_live(LaneTask& task, const RowRange& rows) {
+    const DevicePriorities& priorities = task.replay.priorities;
+    for (int64_t row = rows.first + lane_of_thread(); row < rows.end; row += warp_size) {
+        const int64_t slot = task.slot(row);
+        if (!starts_sequence(task.rules, task.replay.flags[slot])) continue;
+        float priority = priorities.given[slot];
+        if (priority == not_given) priorities.given[slot] = priority = task.otherwise;
+        task.sums.n_live += insert(priorities.live, slot);
+        ++task.sums.change.n;
+        task.sums.change.largest_bits = larger(task.sums.change.largest_bits, priority_bits(priority));
+    }
+    extend(task.change.born, rows);
+    __syncwarp();
+}
+
+__device__ __forceinline__ void make_dead(LaneTask& task, const RowRange& rows) {
+    for (int64_t row = rows.first + lane_of_thread(); row < rows.end; row += warp_size)
+        task.sums.n_live -= erase(task.replay.priorities.live, task.slot(row));
+    extend(task.change.died, rows);
+    __syncwarp();
+}
+
+// Does to rows what cut_episode() said.
+__device__ __forceinline__ void apply(LaneTask& task, const Cut& cut) {
+    if (lane_of_thread() == 0) task.replay.flags[task.slot(cut.row)] |= cut.flags;
+    __syncwarp();
+    make_live(task, cut.completed);
+    ++task.counters.cuts;
+    ++task.counters.episodes;
+}
+
+// Moves the lane's tail past rows that have been overwritten, or whose stack has.
+__device__ __forceinline__ void advance_tail(LaneTask& task) {
+    const auto flags_of = [&](int64_t row) { return task.flags(row); };
+    const int64_t oldest = oldest_row(task.lane, task.rules);
+    const int64_t tail = first_with_stack(oldest, task.lane, task.rules.stack, flags_of);
+    if (tail == task.lane.tail) return;
+    make_dead(task, {task.lane.tail, tail});
+    task.lane.tail = tail;
+}
+
+// Of rows that share a slot the last is there: no more rows than the lane has need to be looked at.
+__device__ __forceinline__ RowRange clipped(const RowRange& rows, int64_t most) {
+    return {rows.end - rows.first > most ? rows.end - most : rows.first, rows.end};
+}
+
+__device__ __forceinline__ void add_if_any(int64_t* at, int64_t value) {
+    if (value != 0) add_to(at, value);
+}
+
+// Writes what the warp did to the lane, to be read by later kernels.
+__device__ __forceinline__ void finish(const LaneTask& task) {
+    ReplayState& state = *task.replay.state;
+    const int64_t n_live = static_cast<int64_t>(sum_of_warp(static_cast<uint64_t>(task.sums.n_live)));
+    const uint64_t n = sum_of_warp(task.sums.change.n);
+    const uint32_t largest_bits = __reduce_max_sync(all_lanes, task.sums.change.largest_bits);
+    if (lane_of_thread() != 0) return;
+    const int64_t most = task.rules.ring.rows;
+    task.replay.lanes[task.env] = task.lane;
+    task.replay.changes[task.env] = {clipped(task.change.died, most), clipped(task.change.born, most)};
+    add_if_any(&state.pending.n_live, n_live);
+    if (n != 0) atomic_add(&state.change.n, n);
+    if (largest_bits != 0) atomicMax(&state.change.largest_bits, largest_bits);
+    add_if_any(&state.counters.added, task.counters.added);
+    add_if_any(&state.counters.dropped, task.counters.dropped);
+    add_if_any(&state.counters.episodes, task.counters.episodes);
+    add_if_any(&state.counters.cuts, task.counters.cuts);
+    add_if_any(&state.counters.rejected_updates, task.counters.rejected_updates);
+}
+
+// One thread, after all lanes are changed.
+__device__ __forceinline__ void take_in(ReplayState& state) {
+    state.n_live += state.pending.n_live;
+    state.largest_bits = larger(state.largest_bits, state.pending.largest_bits);
+    state.pending = {0, 0};
+}
+
+}  // namespace per::cuda
