@@ -3,7 +3,7 @@
 
     mutations.py BUILD [NAME...]    BUILD: a build folder that has been built; NAME: only these faults
 
-Each fault is the kind that CUDA kernels of sum trees have had. It is compiled from BUILD's own commands into a test
+Each fault is the kind that CUDA kernels of sum trees have had, or that adding rows in parallel invites. It is compiled from BUILD's own commands into a test
 program of its own; a fault is caught if that program fails, or does not end. Exits with 1 if one is not caught, or does
 not compile.
 """
@@ -222,6 +222,139 @@ FAULTS = [
         "if (changed_) static",
         "if (false) static",
         "tree_calls_test",
+    ),
+    Fault(
+        "an announced observation keeps the flags of the step before it in its slot",
+        "cuda/steps.cu",
+        "        if (outcome.next_row >= 0) task.replay.flags[task.slot(outcome.next_row)] = 0;\n",
+        "",
+        "add_test",
+    ),
+    Fault(
+        "frames of rows that are gone are copied",
+        "cuda/steps.cu",
+        "if (row < used_end(replay.lanes[env], rules) - rules.ring.rows) return;",
+        "",
+        "add_test",
+    ),
+    Fault(
+        "a row too many is taken for gone",
+        "cuda/steps.cu",
+        "if (row < used_end(replay.lanes[env], rules) - rules.ring.rows) return;",
+        "if (row <= used_end(replay.lanes[env], rules) - rules.ring.rows) return;",
+        "add_test",
+    ),
+    Fault(
+        "an announced observation is compared with what lies in memory, though its entry came in this call",
+        "cuda/steps.cu",
+        "if (step.next_known) task.announcing = entry;",
+        "",
+        "add_test",
+    ),
+    Fault(
+        "a given priority counts within its own step",
+        "cuda/steps.cu",
+        "        uint32_t& largest_bits = replay.state->pending.largest_bits;",
+        "        uint32_t& largest_bits = replay.state->largest_bits;",
+        "add_test",
+    ),
+    Fault(
+        "a given priority counts from the next call on only",
+        "cuda/add.cu",
+        "takes_steps_apart(steps) ? 1 : ",
+        "",
+        "add_test",
+    ),
+    Fault(
+        "the largest live priority is that before the call",
+        "cuda/add.cu",
+        "queue_live_maximum(replay, 2, call.stream());",
+        "static_cast<void>(replay);",
+        "add_test",
+    ),
+    Fault(
+        "rows that die keep their bit",
+        "cuda/lanes.h",
+        "task.sums.n_live -= erase(task.replay.priorities.live, task.slot(row));",
+        "task.sums.n_live -= 0;",
+        "add_test",
+    ),
+    Fault(
+        "all rows start sequences",
+        "cuda/lanes.h",
+        "if (!starts_sequence(task.rules, task.replay.flags[slot])) continue;",
+        "",
+        "add_test",
+    ),
+    Fault(
+        "the range of dead rows forgets those of steps before",
+        "cuda/lanes.h",
+        "    if (range.end <= range.first) range.first = by.first;\n",
+        "    range.first = by.first;\n",
+        "add_test",
+    ),
+    Fault(
+        "words of 16 bytes whatever the alignment",
+        "cuda/given_arrays.cu",
+        "return static_cast<int32_t>(all & (~all + 1));",
+        "return all != 0 ? 16 : 0;",
+        "add_test",
+    ),
+    Fault(
+        "the oldest of stacked frames is taken",
+        "cuda/given_arrays.cu",
+        "(array.frames - 1) * array.kept_bytes();",
+        "0 * array.kept_bytes();",
+        "add_test",
+    ),
+    Fault(
+        "next frames under the mask instead of the next mask",
+        "cuda/given_arrays.cu",
+        "array.mask = has_next_mask ? &next_mask_ : &mask_;",
+        "array.mask = &mask_;",
+        "add_test",
+    ),
+    Fault(
+        "a staging buffer that is filled while the device reads it",
+        "cuda/staging.cu",
+        'if (is_sent_[next_]) check(cudaEventSynchronize(events_[next_]), "waiting for a copy to the device");',
+        "",
+        "add_calls_test",
+    ),
+    Fault(
+        "a long call that is refused half-way",
+        "cuda/add.cu",
+        "        arrays_.check_values(piece);",
+        "",
+        "add_calls_test",
+    ),
+    Fault(
+        "host memory in a captured call",
+        "cuda/add.cu",
+        "if (call.is_captured() && !arrays_.host_array().empty())",
+        "if (call.is_captured() && arrays_.host_array().size() == 1000)",
+        "add_calls_test",
+    ),
+    Fault(
+        "env_ids by way of memory of the host in a captured call",
+        "cuda/add.cu",
+        "if (call.is_captured() || count <= n_env_ids_at_once) {",
+        "if (count <= n_env_ids_at_once) {",
+        "add_calls_test",
+    ),
+    Fault(
+        "a step is taken though a value does not fit",
+        "cuda/steps.cu",
+        "Refusal refusal = values.fit ? Refusal::none : Refusal::bad;",
+        "Refusal refusal = Refusal::none;",
+        "add_calls_test",
+    ),
+    Fault(
+        "a step that is refused moves its lane",
+        "cuda/steps.cu",
+        "    Lane lane = task.lane;\n",
+        "    Lane& lane = task.lane;\n",
+        "add_calls_test",
     ),
 ]
 

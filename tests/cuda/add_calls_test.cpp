@@ -1,0 +1,468 @@
+// Calls that add to a buffer on CUDA: what is skipped, what is refused, where arrays may lie, what is captured, and what a
+// call costs.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "add_buffers.h"
+#include "cuda/priorities.h"
+
+namespace per {
+namespace {
+
+using test::BothBuffers;
+using test::Declared;
+using test::Manner;
+
+constexpr int64_t no_id = -1;
+
+// One environment each, an observation of one float32 and an int16 besides.
+Declared small_buffer(int64_t n_envs, int64_t rows) {
+    Declared declared;
+    declared.fields = {{{}, PER_FLOAT32, PER_ROLE_OBSERVATION}, {{}, PER_INT16, PER_ROLE_PLAIN}};
+    declared.options.n_envs = n_envs;
+    declared.options.capacity = n_envs * rows;
+    return declared;
+}
+
+// A call by hand: entries in vectors, each of which may be handed over as it is, or not at all.
+struct HandMade {
+    int64_t length = 1;
+    int64_t n_envs = 1;
+    std::vector<int64_t> env_ids;
+    std::vector<float> observation, next;
+    std::vector<uint8_t> frames;  // instead of the observation
+    int32_t plain_dtype = PER_INT16;  // which of the two is given
+    std::vector<int16_t> plain_16;
+    std::vector<int64_t> plain_64;
+    std::vector<double> reward;
+    std::vector<uint8_t> terminated, truncated, mask, next_mask;
+    std::vector<float> priorities;
+    std::vector<GivenArray> fields, next_fields;
+
+    // Steps of all environments: the k-th of environment j is observed as 10 j + first + k.
+    HandMade(int64_t n_steps, int64_t n, float first, bool with_next) : length(n_steps), n_envs(n) {
+        for (int64_t k = 0; k < length; ++k)
+            for (int64_t j = 0; j < n; ++j) {
+                observation.push_back(static_cast<float>(10 * j + k) + first);
+                if (with_next) next.push_back(observation.back() + 1);
+                plain_64.push_back(k);
+                plain_16.push_back(static_cast<int16_t>(k));
+                reward.push_back(static_cast<double>(k) / 2);
+            }
+        terminated.assign(observation.size(), 0);
+        truncated.assign(observation.size(), 0);
+    }
+
+    ReplaySteps steps() {
+        const auto array = [](const auto& values, int32_t dtype) {
+            return per_array{values.empty() ? nullptr : values.data(), nullptr, 0, dtype};
+        };
+        const per_array plain_array =
+            plain_dtype == PER_INT64 ? array(plain_64, PER_INT64) : array(plain_16, PER_INT16);
+        const per_array one = frames.empty() ? array(observation, PER_FLOAT32) : array(frames, PER_UINT8);
+        fields = {{one, 1}, {plain_array, 1}};
+        next_fields = {{array(next, PER_FLOAT32), 1}, {}};
+        ReplaySteps steps = {};
+        steps.length = length;
+        steps.n_envs = n_envs;
+        steps.env_ids = env_ids.empty() ? nullptr : env_ids.data();
+        steps.fields = fields.data();
+        steps.next_fields = next.empty() ? nullptr : next_fields.data();
+        steps.reward = array(reward, PER_FLOAT64);
+        steps.terminated = array(terminated, PER_BOOL);
+        steps.truncated = array(truncated, PER_BOOL);
+        steps.mask = array(mask, PER_BOOL);
+        steps.next_mask = array(next_mask, PER_BOOL);
+        steps.priorities = array(priorities, PER_FLOAT32);
+        return steps;
+    }
+};
+
+// A buffer on CUDA alone.
+class Buffer {
+ public:
+    explicit Buffer(const Declared& declared)
+        : fields_(declared.resolved()),
+          options_(resolve_replay_options(declared.options, fields_)),
+          order_(0),
+          memory_(options_, fields_, order_.own_stream()),
+          queue_(memory_, fields_, options_) {
+        cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
+    }
+    ~Buffer() {
+        cudaDeviceSynchronize();
+        cudaStreamDestroy(stream_);
+        simulator::options().has_host_memory = false;
+    }
+
+    // Returns the ids.
+    std::vector<int64_t> add(HandMade call) {
+        std::vector<int64_t> ids(call.observation.size(), -7);
+        queue(call, ids.data());
+        cudaDeviceSynchronize();
+        return ids;
+    }
+    void queue(HandMade& call, int64_t* ids_out) {
+        cuda::StreamOrder::Call order(order_, stream_);
+        queue_.add(call.steps(), ids_out, order);
+        order.finish();
+    }
+    std::string refusal(HandMade call, int64_t* ids_out = nullptr) {
+        try {
+            queue(call, ids_out);
+        } catch (const Error& error) {
+            EXPECT_EQ(error.status(), PER_ERROR_INVALID_ARGUMENT);
+            return error.what();
+        }
+        return "";
+    }
+
+    const cuda::DeviceReplay& device() {
+        cudaDeviceSynchronize();
+        return memory_.device();
+    }
+    const cuda::ReplayState& state() { return *device().state; }
+    cudaStream_t stream() const { return stream_; }
+    cuda::StepQueue& steps() { return queue_; }
+    cuda::StreamOrder& order() { return order_; }
+    float observation(int64_t slot) { return reinterpret_cast<const float*>(device().fields[0].frames)[slot]; }
+
+ private:
+    Fields fields_;
+    per_replay_options options_;
+    cuda::StreamOrder order_;
+    cuda::ReplayMemory memory_;
+    cuda::StepQueue queue_;
+    cudaStream_t stream_;
+};
+
+using Ids = std::vector<int64_t>;
+
+// ------------------------------------------------------------------------------------------------- steps that are skipped
+
+TEST(AddedStep, without_its_final_observation_is_skipped) {
+    Buffer buffer(small_buffer(2, 10));
+    HandMade call(3, 2, 0, false);
+    call.terminated = {0, 0, 1, 0, 0, 0};  // step 1 of environment 0 ends, and does not say in what
+    // Environment 0: rows 0 and 1 are steps 0 and 2.
+    EXPECT_EQ(buffer.add(call), (Ids{0, 1, no_id, 3, 2, 5}));
+    EXPECT_EQ(buffer.state().errors.n_bad_steps, 1u);
+    EXPECT_EQ(buffer.state().counters.rejected_updates, 1);
+    EXPECT_EQ(buffer.state().counters.added, 5);
+    EXPECT_EQ(buffer.state().counters.episodes, 0);
+    EXPECT_EQ(buffer.device().lanes[0].head, 2);
+    EXPECT_EQ(buffer.observation(1), 2.0f);
+}
+
+TEST(AddedStep, that_leaves_a_gap_is_skipped_where_gaps_are_errors) {
+    Declared declared = small_buffer(1, 10);
+    declared.options.on_gap = PER_GAP_ERROR;
+    Buffer buffer(declared);
+    HandMade call(3, 1, 0, true);
+    call.observation[1] = 77;  // 1 was announced
+    call.observation[2] = 1;   // and comes one step later
+    EXPECT_EQ(buffer.add(call), (Ids{0, no_id, 1}));
+    EXPECT_EQ(buffer.state().errors.n_bad_steps, 1u);
+    EXPECT_EQ(buffer.state().counters.cuts, 0);
+    EXPECT_EQ(buffer.observation(0), 0.0f);
+    EXPECT_EQ(buffer.observation(1), 1.0f);
+    EXPECT_EQ(buffer.observation(2), 3.0f);  // what the last step announced
+}
+
+TEST(AddedStep, that_does_not_fit_in_a_full_lane_is_skipped) {
+    Declared declared = small_buffer(1, 3);
+    declared.options.overwrite = 0;
+    Buffer buffer(declared);
+    // The observation after a step takes a row, too.
+    EXPECT_EQ(buffer.add(HandMade(4, 1, 0, true)), (Ids{0, 1, no_id, no_id}));
+    EXPECT_EQ(buffer.state().errors.n_full_steps, 2u);
+    EXPECT_EQ(buffer.state().errors.n_bad_steps, 0u);
+    EXPECT_EQ(buffer.state().counters.rejected_updates, 2);
+    EXPECT_EQ(buffer.device().lanes[0].head, 2);
+}
+
+TEST(AddedStep, with_a_value_that_does_not_fit_is_skipped) {
+    Buffer buffer(small_buffer(1, 10));
+    HandMade call(4, 1, 0, false);
+    call.plain_dtype = PER_INT64;
+    call.plain_64 = {1, 32768, 3, 4};
+    call.reward = {1, 2, 1e39, -4};
+    EXPECT_EQ(buffer.add(call), (Ids{0, no_id, no_id, 1}));
+    EXPECT_EQ(buffer.state().errors.n_bad_steps, 2u);
+    EXPECT_EQ(reinterpret_cast<const int16_t*>(buffer.device().fields[1].frames)[1], 4);
+    EXPECT_EQ(buffer.device().rewards[1], -4.0f);
+}
+
+TEST(AddedStep, with_a_bad_priority_takes_the_largest) {
+    Buffer buffer(small_buffer(3, 10));
+    HandMade call(1, 3, 0, true);
+    call.priorities = {5, NAN, -1};
+    EXPECT_EQ(buffer.add(call), (Ids{0, 1, 2}));
+    EXPECT_EQ(buffer.state().errors.n_bad_priorities, 2u);
+    EXPECT_EQ(buffer.state().counters.rejected_updates, 2);
+    const float* const given = buffer.device().priorities.given;
+    EXPECT_EQ((std::array{given[0], given[10], given[20]}), (std::array{5.0f, 1.0f, 1.0f}));
+    EXPECT_EQ(bit_cast<float>(buffer.state().largest_bits), 5.0f);
+}
+
+// ---------------------------------------------------------------------------------------------------- where arrays lie
+
+TEST(AddOfHostMemory, whose_value_does_not_fit_is_refused_as_a_whole) {
+    Buffer buffer(small_buffer(1, 10));
+    simulator::options().has_host_memory = true;
+    HandMade call(3, 1, 0, false);
+    call.plain_dtype = PER_INT64;
+    call.plain_64 = {1, 2, 32768};
+    EXPECT_EQ(buffer.refusal(call), "field_1[2] is 32768: allowed are -32768 .. 32767 (int16)");
+    EXPECT_EQ(buffer.state().counters.added, 0);
+    EXPECT_EQ(buffer.device().lanes[0].head, 0);
+    call.mask = {1, 1, 0};  // then no one looks at it
+    EXPECT_EQ(buffer.refusal(call), "");
+    EXPECT_EQ(buffer.state().counters.added, 2);
+}
+
+// Twice the 2^14 entries that are queued at a time.
+TEST(AddOfHostMemory, of_many_steps_is_refused_before_the_first_of_them_is_added) {
+    constexpr int64_t n = 40000;
+    Buffer buffer(small_buffer(1, 10));
+    simulator::options().has_host_memory = true;
+    HandMade call(n, 1, 0, false);
+    call.plain_dtype = PER_INT64;
+    std::fill(call.plain_64.begin(), call.plain_64.end(), 7);
+    call.plain_64[n - 1] = -32769;
+    EXPECT_EQ(buffer.refusal(call), "field_1[39999] is -32769: allowed are -32768 .. 32767 (int16)");
+    EXPECT_EQ(buffer.state().counters.added, 0);
+    call.plain_64[n - 1] = -32768;
+    EXPECT_EQ(buffer.refusal(call), "");
+    EXPECT_EQ(buffer.state().counters.added, n);
+    EXPECT_EQ(buffer.device().lanes[0].head, n);
+    EXPECT_EQ(reinterpret_cast<const int16_t*>(buffer.device().fields[1].frames)[(n - 1) % 10], -32768);
+}
+
+TEST(AddOfHostMemory, is_refused_in_a_capture) {
+    Buffer buffer(small_buffer(1, 10));
+    simulator::options().has_host_memory = true;
+    cudaStreamBeginCapture(buffer.stream(), cudaStreamCaptureModeGlobal);
+    const std::string refusal = buffer.refusal(HandMade(1, 1, 0, false));
+    EXPECT_EQ(refusal.substr(refusal.find(' ')),
+              " is in host memory: a call that is captured in a graph takes arrays of the device only");
+    cudaGraph_t graph;
+    ASSERT_EQ(cudaStreamEndCapture(buffer.stream(), &graph), cudaSuccess);
+    cudaGraphDestroy(graph);
+}
+
+TEST(AddOfHostMemory, does_not_take_ids_out_that_the_device_cannot_write) {
+    Buffer buffer(small_buffer(1, 10));
+    simulator::options().has_host_memory = true;
+    int64_t id = -7;
+    const std::string refusal = buffer.refusal(HandMade(1, 1, 0, false), &id);
+    EXPECT_NE(refusal.find("in host memory that is not pinned"), std::string::npos) << refusal;
+    void* pinned;
+    ASSERT_EQ(cudaMallocHost(&pinned, sizeof id), cudaSuccess);
+    EXPECT_EQ(buffer.refusal(HandMade(1, 1, 0, false), static_cast<int64_t*>(pinned)), "");
+    cudaDeviceSynchronize();
+    EXPECT_EQ(*static_cast<int64_t*>(pinned), 0);
+    cudaFreeHost(pinned);
+}
+
+// The buffers of the staging ring hold 256 KiB; a step of all environments takes 2 MiB of it where masks on the device keep
+// the host from casting.
+TEST(AddOfHostMemory, takes_a_step_that_is_larger_than_the_staging_ring) {
+    Declared declared;
+    declared.fields = {{{7000}, PER_UINT8, PER_ROLE_OBSERVATION}};
+    declared.options.n_envs = 10;
+    declared.options.capacity = 10 * 6;
+    for (const double p_host_memory : {1.0, 0.7}) {
+        for (uint64_t seed = 1; seed <= 4; ++seed) {
+            Manner manner;
+            manner.p_cast = 0.8;
+            manner.p_mask = 1;
+            manner.p_host_memory = p_host_memory;
+            manner.longest = 3;
+            BothBuffers both(declared, seed, manner);
+            for (int i = 0; i < 4; ++i) both.add(*both.environments().call());
+            ASSERT_FALSE(testing::Test::HasFailure()) << seed;
+        }
+    }
+}
+
+// 3 MiB of frames through buffers of 256 KiB: the ring is gone around three times.
+TEST(AddOfHostMemory, is_not_overwritten_in_the_staging_ring_before_the_device_has_read_it) {
+    constexpr int64_t n = 750;
+    Declared declared;
+    declared.fields = {{{4096}, PER_UINT8, PER_ROLE_OBSERVATION}, {{}, PER_INT16, PER_ROLE_PLAIN}};
+    declared.options.capacity = n + 3;
+    for (uint64_t seed = 1; seed <= 3; ++seed) {
+        simulator::options().seed = seed;
+        Buffer buffer(declared);
+        simulator::options().has_host_memory = true;
+        HandMade call(n, 1, 0, false);
+        call.frames.resize(n * 4096);
+        for (std::size_t i = 0; i < call.frames.size(); ++i) call.frames[i] = static_cast<uint8_t>(i / 4096 * 7 + i);
+        buffer.queue(call, nullptr);
+        const std::vector<uint8_t> frames = call.frames;
+        std::fill(call.frames.begin(), call.frames.end(), uint8_t{0});
+        EXPECT_EQ(std::memcmp(buffer.device().fields[0].frames, frames.data(), frames.size()), 0) << seed;
+    }
+    simulator::options().seed = 1;
+}
+
+TEST(AddOfHostMemory, reaches_the_device_with_the_ids_of_many_environments) {
+    Declared declared;
+    declared.fields = {{{}, PER_UINT8, PER_ROLE_OBSERVATION}};
+    declared.options.n_envs = 1000;
+    declared.options.capacity = 1000 * 4;
+    for (uint64_t seed = 1; seed <= 4; ++seed) {
+        Manner manner;
+        manner.p_host_memory = 0.5;
+        manner.longest = 2;
+        BothBuffers both(declared, seed, manner);
+        for (int i = 0; i < 3; ++i) both.add(*both.environments().call());
+        both.cut();
+        ASSERT_FALSE(testing::Test::HasFailure()) << seed;
+    }
+}
+
+// ------------------------------------------------------------------------------------------------------ casts on the device
+
+// Patterns of bits that lie at the edges of formats, and some between.
+std::vector<uint64_t> some_bits(int64_t size) {
+    std::vector<uint64_t> bits = {0, 1, 2, 0x7f, 0x80, 0xff};
+    std::mt19937_64 random(3);
+    for (int i = 0; i < 400; ++i) bits.push_back(random());
+    for (int i = 0; i < 400; ++i) bits.push_back(bit_cast<uint64_t>(std::ldexp(1.0 + 0x1p-52 * (random() >> 12), i - 170)));
+    for (int i = 0; i < 400; ++i) bits.push_back(bit_cast<uint32_t>(std::ldexp(1.0f + 0x1p-23f * (random() >> 41), i / 3 - 70)));
+    const double edges[] = {0.0, 65504.0, 65519.99, 65520.0, 3.4028235677973366e38, 3.4028234e38, INFINITY, NAN};
+    for (const double value : edges) {
+        for (const double sign : {1.0, -1.0}) {
+            bits.push_back(bit_cast<uint64_t>(sign * value));
+            bits.push_back(bit_cast<uint32_t>(static_cast<float>(sign * value)));
+        }
+    }
+    for (int i = 0; i < 0x10000 && size == 2; ++i) bits.push_back(static_cast<uint64_t>(i));
+    return bits;
+}
+
+TEST(CastOnTheDevice, of_every_dtype_to_every_other_is_that_of_the_host) {
+    for (int32_t from = PER_BOOL; from <= PER_FLOAT64; ++from) {
+        for (int32_t to = PER_BOOL; to <= PER_FLOAT64; ++to) {
+            if (!can_cast(from, to)) continue;
+            for (const uint64_t bits : some_bits(dtype_size(from))) {
+                uint64_t expected = 0;
+                bool fits = true;
+                try {
+                    cast("x", from, &bits, to, &expected, 1);
+                } catch (const Error&) {
+                    fits = false;
+                }
+                const CastElement cast = cast_element(reinterpret_cast<const std::byte*>(&bits), from, to);
+                ASSERT_EQ(cast.fits, fits) << dtype_name(from) << " to " << dtype_name(to) << ": " << bits;
+                if (fits) {
+                    ASSERT_EQ(cast.bits, expected) << dtype_name(from) << " to " << dtype_name(to) << ": " << bits;
+                }
+            }
+        }
+    }
+}
+
+// ----------------------------------------------------------------------------------------------------- graphs, and cost
+
+TEST(CapturedAdd, adds_again_with_each_launch) {
+    for (const bool some_environments : {false, true}) {
+        Declared declared = small_buffer(some_environments ? 700 : 3, 6);
+        Buffer buffer(declared);
+        Buffer expected(declared);
+        HandMade call(2, some_environments ? 600 : 3, 0, true);
+        // More of them than one kernel takes as parameters.
+        for (int64_t j = 0; j < call.n_envs && some_environments; ++j) call.env_ids.push_back(699 - j);
+        cudaGraph_t graph;
+        cudaGraphExec_t executable;
+        std::vector<int64_t> ids(call.observation.size());
+        cudaStreamBeginCapture(buffer.stream(), cudaStreamCaptureModeGlobal);
+        buffer.queue(call, ids.data());
+        ASSERT_EQ(cudaStreamEndCapture(buffer.stream(), &graph), cudaSuccess);
+        ASSERT_EQ(cudaGraphInstantiate(&executable, graph), cudaSuccess);
+        // What the call read is the caller's again, and the staging ring that of others: no episode runs, nothing is cut.
+        std::fill(call.env_ids.begin(), call.env_ids.end(), 0);
+        for (int i = 0; i < 4 && some_environments; ++i) {
+            std::vector<int64_t> env_ids(400);
+            std::iota(env_ids.begin(), env_ids.end(), 0);
+            cuda::StreamOrder::Call order(buffer.order(), buffer.stream());
+            buffer.steps().cut(400, env_ids.data(), order);
+            order.finish();
+        }
+        HandMade same(2, call.n_envs, 0, true);
+        for (int64_t j = 0; j < call.n_envs && some_environments; ++j) same.env_ids.push_back(699 - j);
+        for (int i = 0; i < 4; ++i) {
+            ASSERT_EQ(cudaGraphLaunch(executable, buffer.stream()), cudaSuccess);
+            cudaDeviceSynchronize();
+            ASSERT_EQ(ids, expected.add(same));
+        }
+        const cuda::DeviceReplay& device = buffer.device();
+        const auto n = static_cast<std::size_t>(device.capacity);
+        EXPECT_EQ(std::memcmp(device.flags, expected.device().flags, n), 0);
+        EXPECT_EQ(std::memcmp(device.priorities.tree.leaves, expected.device().priorities.tree.leaves, 4 * n), 0);
+        EXPECT_EQ(std::memcmp(&device.state->counters, &expected.state().counters, sizeof device.state->counters), 0);
+        EXPECT_EQ(device.state->counters.cuts, 3 * call.n_envs);  // each launch begins where the first did
+        cudaGraphExecDestroy(executable);
+        cudaGraphDestroy(graph);
+    }
+}
+
+TEST(AddOfDeviceMemory, allocates_nothing_and_waits_for_nothing) {
+    Buffer buffer(small_buffer(2, 10));
+    const auto counted = [&](const std::function<void()>& make_call) {
+        cudaDeviceSynchronize();
+        simulator::reset_counters();
+        make_call();
+        EXPECT_EQ(simulator::counters().allocations, 0u);
+        EXPECT_EQ(simulator::counters().host_waits, 0u);
+    };
+    HandMade one(1, 2, 0, true);
+    HandMade many(100, 2, 0, true);
+    HandMade rated(5, 2, 0, true);
+    rated.priorities.assign(10, 2.0f);
+    HandMade some(1, 1, 0, true);
+    some.env_ids = {1};
+    std::vector<int64_t> ids(200);
+    for (HandMade* const call : {&one, &many, &rated, &some}) counted([&] { buffer.queue(*call, ids.data()); });
+    const auto ordered = [&](const auto& make_call) {
+        counted([&] {
+            cuda::StreamOrder::Call order(buffer.order(), buffer.stream());
+            make_call(order);
+            order.finish();
+        });
+    };
+    const int64_t env_id = 1;
+    ordered([&](const auto& order) { buffer.steps().cut(2, nullptr, order); });
+    ordered([&](const auto& order) { buffer.steps().cut(1, &env_id, order); });
+    ordered([&](const auto& order) { buffer.steps().set_n_step(1, order); });
+}
+
+TEST(AddOfDeviceMemory, takes_two_launches_besides_those_of_the_leaves) {
+    Buffer buffer(small_buffer(2, 10));
+    HandMade one(1, 2, 0, true);
+    HandMade many(100, 2, 0, true);
+    const auto launches_of = [&](HandMade& call) {
+        cudaDeviceSynchronize();
+        simulator::reset_counters();
+        buffer.queue(call, nullptr);
+        return simulator::counters().launches;
+    };
+    simulator::reset_counters();
+    cuda::queue_change_of_lanes(buffer.device(), 1, buffer.stream());
+    const uint64_t of_leaves = simulator::counters().launches;
+    EXPECT_EQ(launches_of(one), 2 + of_leaves);
+    EXPECT_EQ(launches_of(many), 2 + of_leaves);
+}
+
+}  // namespace
+}  // namespace per

@@ -1,0 +1,101 @@
+// What calls add to a buffer on CUDA is what they add on the CPU, bit for bit: lanes, rows, frames, priorities given, live
+// rows, ids and counters.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+#include "add_buffers.h"
+
+namespace per {
+namespace {
+
+using test::BothBuffers;
+using test::Declared;
+using test::DeclaredField;
+using test::Manner;
+
+// Ten times slower. Races show in short runs too.
+#if defined(__SANITIZE_THREAD__)
+#define THREAD_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define THREAD_SANITIZED 1
+#endif
+#endif
+#if defined(THREAD_SANITIZED)
+constexpr bool is_short = true;
+#else
+constexpr bool is_short = false;
+#endif
+
+// ---------------------------------------------------------------------------------------------------- random histories
+
+std::vector<DeclaredField> some_fields(std::mt19937_64& random, int32_t stack) {
+    const int32_t observation = PER_ROLE_OBSERVATION;
+    std::vector<DeclaredField> fields;
+    switch (random() % 4) {
+        case 0:
+            return {{{6, 8}, PER_UINT8, observation, stack}, {{2}, PER_INT32, PER_ROLE_PLAIN}};
+        case 1:
+            return {{{5}, PER_FLOAT32, observation, stack},
+                    {{}, PER_FLOAT64, PER_ROLE_PLAIN},
+                    {{3}, PER_FLOAT16, observation, 1},
+                    {{1}, PER_BOOL, PER_ROLE_PLAIN}};
+        case 2:
+            return {{{2}, PER_INT64, observation, 1}, {{4}, PER_BFLOAT16, observation, stack}};
+        default:
+            for (int i = 0; i < 19; ++i)
+                fields.push_back({{1 + i % 3}, i % 2 == 0 ? PER_INT16 : PER_FLOAT32,
+                                  i % 6 == 4 ? observation : PER_ROLE_PLAIN, i == 4 ? stack : 0});
+            return fields;
+    }
+}
+
+Declared some_buffer(std::mt19937_64& random) {
+    const auto one_of = [&](std::initializer_list<int64_t> choices) { return choices.begin()[random() % choices.size()]; };
+    Declared declared;
+    per_replay_options& options = declared.options;
+    const int64_t stack = one_of({1, 1, 2, 4});
+    declared.fields = some_fields(random, static_cast<int32_t>(stack));
+    options.n_envs = one_of({1, 2, 3, 5, 17});
+    options.n_step = one_of({1, 1, 3, 5});
+    if (random() % 3 == 0) {
+        options.sequence_length = one_of({1, 3, 4});
+        options.burn_in = one_of({0, 0, 2});
+        options.sequence_stride = one_of({0, 1, 2, 5});
+    }
+    const int64_t steps = std::max<int64_t>(options.burn_in + options.sequence_length, 1);
+    options.capacity = options.n_envs * (least_rows(options.n_step, stack, steps) + one_of({0, 1, 4, 9, 30}));
+    options.max_priority = static_cast<int32_t>(one_of({PER_MAX_EVER, PER_MAX_NOW}));
+    options.on_invalid = PER_INVALID_SKIP;
+    options.autoreset = static_cast<int32_t>(
+        one_of({PER_AUTORESET_DISABLED, PER_AUTORESET_NEXT_STEP, PER_AUTORESET_SAME_STEP}));
+    options.store_next_observation = random() % 3 == 0;
+    options.alpha = random() % 4 == 0 ? 0.0 : 0.6;
+    return declared;
+}
+
+TEST(Add, random_histories_are_those_of_the_cpu) {
+    int n_taken = 0;
+    int n_refused = 0;
+    for (uint64_t seed = 1; seed <= (is_short ? 12 : 80); ++seed) {
+        std::mt19937_64 random(seed);
+        Manner manner;
+        manner.p_host_memory = seed % 3 == 0 ? 0.5 : seed % 3 == 1 ? 1.0 : 0.0;
+        manner.p_end = seed % 4 == 0 ? 0.4 : 0.1;
+        manner.p_bad_priority = 0.1;
+        manner.longest = seed % 5 == 0 ? 70 : 12;
+        BothBuffers both(some_buffer(random), seed, manner);
+        for (int i = 0; i < (is_short ? 10 : 25); ++i) {
+            both.random_call();
+            ASSERT_FALSE(testing::Test::HasFatalFailure()) << "seed " << seed << ", call " << i;
+        }
+        n_taken += both.n_taken;
+        n_refused += both.n_refused;
+    }
+    EXPECT_GT(n_taken, 9 * n_refused);
+}
+
+}  // namespace
+}  // namespace per
