@@ -5,7 +5,9 @@
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -295,6 +297,49 @@ TEST_F(Streams, what_a_capture_forbids_is_refused) {
     captured([&] { return cudaStreamSynchronize(b_); }, cudaSuccess, cudaSuccess);
     captured([&] { return cudaEventRecord(event_, a_), cudaStreamWaitEvent(b_, event_); }, cudaSuccess, cudaSuccess);
     EXPECT_EQ(cudaEventSynchronize(event_), cudaErrorCapturedEvent);
+}
+
+// A thread that cares for its own captures only may wait while another captures; else it would spoil the capture.
+TEST_F(Streams, a_wait_of_another_thread_spoils_a_capture_unless_that_thread_says_otherwise) {
+    cudaGraph_t graph;
+    for (const cudaStreamCaptureMode mode : {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal}) {
+        const bool is_spoilt = mode == cudaStreamCaptureModeGlobal;
+        ASSERT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeGlobal), cudaSuccess);
+        cudaError_t error = cudaSuccess;
+        std::thread other([&] {
+            cudaStreamCaptureMode own = mode;
+            cudaThreadExchangeStreamCaptureMode(&own);
+            error = cudaEventSynchronize(event_);
+        });
+        other.join();
+        EXPECT_EQ(error, is_spoilt ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
+        EXPECT_EQ(cudaStreamEndCapture(a_, &graph), is_spoilt ? cudaErrorStreamCaptureInvalidated : cudaSuccess);
+        if (graph != nullptr) cudaGraphDestroy(graph);
+    }
+}
+
+TEST_F(Streams, waits_are_counted_for_each_thread_too) {
+    simulator::reset_counters();
+    std::thread other([&] {
+        cudaStreamSynchronize(b_);
+        cudaEventSynchronize(event_);
+        EXPECT_EQ(simulator::counters_of_thread().host_waits, 2u);
+    });
+    other.join();
+    cudaStreamSynchronize(a_);
+    EXPECT_EQ(simulator::counters_of_thread().host_waits, 1u);
+    EXPECT_EQ(simulator::counters().host_waits, 3u);
+}
+
+TEST_F(Streams, after_a_sticky_error_what_waits_in_streams_is_never_done) {
+    std::vector<int> numbers(50, 7);
+    for (int& number : numbers) set(a_, &number, 0);
+    simulator::stick(cudaErrorIllegalAddress);
+    const std::vector<int> then = numbers;
+    simulator::stick(0);
+    EXPECT_EQ(cudaStreamSynchronize(a_), cudaSuccess);
+    EXPECT_EQ(numbers, then);
+    EXPECT_GT(std::count(numbers.begin(), numbers.end(), 7), 0);
 }
 
 TEST_F(Streams, waits_and_allocations_are_counted) {

@@ -27,9 +27,13 @@ struct Counters {
 Options& options();
 
 const Counters& counters();
+// By this thread of the host alone.
+const Counters& counters_of_thread();
+// Both, the latter of this thread.
 void reset_counters();
 
-// From now on every call answers this error, as after a fault of a kernel; 0 ends that.
+// From now on every call answers this error, as after a fault of a kernel, and what waits in streams is never done; 0
+// ends that.
 void stick(int error);
 
 // The call number `n` from now on that could fail answers this error, once; n = 0 is the next.

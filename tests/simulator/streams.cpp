@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "simulator.h"
@@ -61,7 +62,10 @@ struct Capture {
     unsigned long long id;
     Stream* origin;
     Graph graph;
+    std::thread::id thread;  // that began it
+    cudaStreamCaptureMode mode;
     bool invalid = false;
+    bool has_ended = false;
 };
 
 struct Event {
@@ -114,6 +118,13 @@ Machine& machine() {
 }
 
 thread_local int current_device = 0;
+thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
+thread_local Counters thread_counters = {};
+
+void count(uint64_t Counters::*counter) {
+    ++(machine().counters.*counter);
+    ++(thread_counters.*counter);
+}
 
 Stream& stream_of(cudaStream_t stream) {
     // 1 and 2 are names of the legacy stream and of the thread's default one; here they are one.
@@ -238,16 +249,26 @@ cudaError_t enqueue(cudaStream_t name, dim3 grid_size, dim3 block_size, std::fun
     return cudaSuccess;
 }
 
-// For calls that must not be made while anything is captured.
+// For calls that must not be made while anything is captured that this thread may spoil: by itself, or by another with
+// captures of the global mode, unless this thread has said that it cares for its own only.
 cudaError_t require_no_capture() {
-    if (machine().n_capturing == 0) return cudaSuccess;
-    for (const auto& capture : machine().captures) capture->invalid = true;
-    return cudaErrorStreamCaptureUnsupported;
+    cudaError_t error = cudaSuccess;
+    for (const auto& capture : machine().captures) {
+        if (capture->has_ended) continue;
+        const bool is_own = capture->thread == std::this_thread::get_id();
+        const bool is_spoilt =
+            is_own ? capture_mode != cudaStreamCaptureModeRelaxed && capture->mode != cudaStreamCaptureModeRelaxed
+                   : capture_mode == cudaStreamCaptureModeGlobal && capture->mode == cudaStreamCaptureModeGlobal;
+        if (!is_spoilt) continue;
+        capture->invalid = true;
+        error = cudaErrorStreamCaptureUnsupported;
+    }
+    return error;
 }
 
 cudaError_t allocate(void** memory, std::size_t bytes, cudaMemoryType type) {
     if (const cudaError_t error = require_no_capture(); error != cudaSuccess) return error;
-    ++machine().counters.allocations;
+    count(&Counters::allocations);
     // Addresses of CUDA's allocations are multiples of 256; the size is exact, for ASan.
     if (posix_memalign(memory, 256, bytes) != 0) return cudaErrorMemoryAllocation;
     std::memset(*memory, 0xCB, bytes);
@@ -265,7 +286,7 @@ cudaError_t deallocate(void* memory) {
     }
     if (const cudaError_t error = require_no_capture(); error != cudaSuccess) return error;
     if (memory == nullptr) return cudaSuccess;
-    ++machine().counters.allocations;
+    count(&Counters::allocations);
     run_everything();
     machine().allocations.erase(reinterpret_cast<uintptr_t>(memory));
     std::free(memory);
@@ -282,15 +303,28 @@ const Counters& counters() {
     return machine().counters;
 }
 
+const Counters& counters_of_thread() {
+    return thread_counters;
+}
+
 void reset_counters() {
     machine().counters = {};
+    thread_counters = {};
 }
 
 void stick(int error) {
-    machine().sticky = static_cast<cudaError_t>(error);
+    Machine& m = machine();
+    const std::lock_guard<std::recursive_mutex> guard(m.mutex);
+    m.sticky = static_cast<cudaError_t>(error);
+    if (m.sticky == cudaSuccess) return;
+    for (Stream* const stream : m.streams) {
+        for (; !stream->work.empty(); stream->work.pop_front(), ++stream->n_done)
+            run_after(&stream->clock, [owned = stream->work.front().release()] { delete owned; });
+    }
 }
 
 void fail_call(uint64_t n, int error) {
+    const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
     machine().calls_until_planned = n;
     machine().planned = static_cast<cudaError_t>(error);
 }
@@ -302,7 +336,7 @@ cudaError_t enqueue_grid(const cudaLaunchConfig_t& config, std::function<void()>
     if (uint64_t{grid.x} * grid.y * grid.z == 0 || n_threads == 0 || n_threads > 1024 || grid.y > 65535 ||
         grid.z > 65535)
         return cudaErrorInvalidConfiguration;
-    ++machine().counters.launches;
+    count(&Counters::launches);
     return enqueue(config.stream, grid, block, std::move(kernel));
 }
 
@@ -462,7 +496,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
         return cudaErrorStreamCaptureUnsupported;
     }
     if (&stream_of(stream) == &machine().legacy && machine().n_capturing != 0) return cudaErrorStreamCaptureImplicit;
-    ++machine().counters.host_waits;
+    count(&Counters::host_waits);
     run_until(end_of(stream_of(stream)));
     return cudaSuccess;
 }
@@ -470,7 +504,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaDeviceSynchronize() {
     BEGIN_CALL();
     if (const cudaError_t error = require_no_capture(); error != cudaSuccess) return error;
-    ++machine().counters.host_waits;
+    count(&Counters::host_waits);
     run_everything();
     return cudaSuccess;
 }
@@ -503,7 +537,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t name) {
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     BEGIN_CALL();
     if (event->capture != nullptr) return cudaErrorCapturedEvent;
-    ++machine().counters.host_waits;
+    if (const cudaError_t error = require_no_capture(); error != cudaSuccess) return error;
+    count(&Counters::host_waits);
     if (event->point.stream != nullptr) run_until(event->point);
     return cudaSuccess;
 }
@@ -540,7 +575,13 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatu
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+    BEGIN_CALL();
+    std::swap(*mode, capture_mode);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
     BEGIN_CALL();
     if (stream == nullptr || stream->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
     Machine& m = machine();
@@ -548,6 +589,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
     stream->capture = m.captures.back().get();
     stream->capture->id = ++m.n_captures;
     stream->capture->origin = stream;
+    stream->capture->thread = std::this_thread::get_id();
+    stream->capture->mode = mode;
     stream->last_node = Stream::no_node;
     ++m.n_capturing;
     return cudaSuccess;
@@ -565,6 +608,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
         ++n_streams;
     }
     --machine().n_capturing;
+    capture->has_ended = true;
     if (capture->invalid) return cudaErrorStreamCaptureInvalidated;
     // Work of a stream that joined must be waited for by the stream that began.
     if (n_streams > 1) {
@@ -587,7 +631,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
     BEGIN_CALL();
     const std::vector<Node>& nodes = executable->nodes;
-    ++machine().counters.launches;
+    count(&Counters::launches);
     if (const cudaError_t error = enqueue(stream, 1, 1, {}); error != cudaSuccess) return error;
     const Point start = end_of(stream_of(stream));
     std::vector<cudaStream_t> own(nodes.size());
