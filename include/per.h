@@ -888,13 +888,20 @@ PER_API per_status per_replay_advantages(per_replay* replay, int32_t value_field
  * not overtake them. The same seed and calls give the same batches for the same `slots`; if nothing is changed in between,
  * they are those that per_replay_sample() would have drawn.
  *
+ * Device. The loader of a buffer on PER_CPU may hand out its batches in the memory of a CUDA device. Its thread then
+ * draws into pinned memory of the host, from where they are copied on a stream of the loader's own. The consumer's
+ * stream waits for the copy, and the copy for the stream that the slot was released on, both on the device. No call of
+ * the consumer waits for the device; the thread that draws does, once the consumer is more than `slots` batches ahead of
+ * it, and whoever waits for that draw then waits too.
+ *
  * Counts.  A batch counts for beta's schedule when it is handed out, and has the beta of its turn. For `samples` and the
  * random state it counts when it is drawn, also if it is never handed out.
  *
  * Fork.  In a forked child a loader is gone: every call on it but per_loader_free() is PER_ERROR_INVALID_ARGUMENT. Its
  * buffer stays usable there; how many of the batches asked for were drawn before the fork is not known.
  *
- * A buffer has one loader at a time, which must be freed before it. Several threads may take from one loader.
+ * A buffer has one loader at a time, which must be freed before it. Several threads may take from one loader. A buffer
+ * on PER_CUDA has none: its draws are queued on the device anyway.
  */
 typedef struct per_loader per_loader;
 
@@ -904,15 +911,18 @@ typedef struct per_loader_options {
     int64_t batch_size;               /* as in per_replay_sample(); _init: 0, to be set */
     int64_t slots;                    /* batches drawn ahead, and most that may be out at a time, 1 .. 1024; _init: 3 */
     const per_sample_options* sample; /* of every batch; copied; NULL: those of the buffer; _init: NULL */
+    int32_t device;                   /* a per_device: in whose memory batches are handed out; _init: PER_CPU */
+    int32_t device_index;             /* which CUDA device; 0 for PER_CPU; _init: 0 */
 } per_loader_options;
 
 PER_API per_status per_loader_options_init(per_loader_options* options, uint64_t struct_size);
 
 /*
  * Creates a loader, which begins to draw, and stores it in *loader_out (NULL on failure). Free it with per_loader_free().
- * Memory: slots + 1 batches, all of it allocated here.
+ * Memory: slots + 1 batches, on PER_CUDA as many in pinned memory too, all of it allocated here.
  *
- * PER_ERROR_BUSY if the buffer has a loader that was not stopped; PER_ERROR_INVALID_ARGUMENT; PER_ERROR_OUT_OF_MEMORY.
+ * PER_ERROR_BUSY if the buffer has a loader that was not stopped; PER_ERROR_UNSUPPORTED for a buffer on PER_CUDA;
+ * PER_ERROR_INVALID_ARGUMENT; PER_ERROR_OUT_OF_MEMORY; PER_ERROR_NO_DEVICE; PER_ERROR_CUDA.
  */
 PER_API per_status per_loader_create(per_replay* replay, const per_loader_options* options, per_loader** loader_out);
 
@@ -928,18 +938,21 @@ PER_API per_status per_loader_create(per_replay* replay, const per_loader_option
  *   batch_out  filled by per_batch_init(); gets pointers into the slot
  *   slot_out   what per_loader_release() takes
  *
- * PER_ERROR_BUSY, PER_ERROR_INVALID_ARGUMENT (the loader was stopped, also while the call waited), and the errors of
- * per_replay_sample(). Then no batch was handed out.
+ *   stream     NULL for PER_CPU. On PER_CUDA work that is queued on it after the call sees the whole batch. It must not
+ *              be captured: as slots take turns, a graph has arrays of its own, which each batch is copied to
  *
- * On PER_CUDA work queued on `stream` after the call sees the whole batch; the host does not wait.
+ * PER_ERROR_BUSY, PER_ERROR_INVALID_ARGUMENT (the loader was stopped, also while the call waited), PER_ERROR_CUDA, and
+ * the errors of per_replay_sample(). Then no batch was handed out; after an error of CUDA the next call tries the same
+ * batch again.
  */
 PER_API per_status per_loader_next(per_loader* loader, int32_t wait, per_batch* batch_out, int64_t* slot_out,
                                    void* stream);
 
 /*
- * Gives a slot back, which a later batch will be drawn into. (PER_CUDA: once the work queued on `stream` before is done.)
+ * Gives a slot back, which a later batch will be written into: on PER_CUDA once the work that was queued on `stream`
+ * before is done. It may be another stream than that of per_loader_next(), and must not be captured.
  *
- * PER_ERROR_INVALID_ARGUMENT for a slot that is not out.
+ * PER_ERROR_INVALID_ARGUMENT for a slot that is not out; PER_ERROR_CUDA. The slot is then still out.
  */
 PER_API per_status per_loader_release(per_loader* loader, int64_t slot, void* stream);
 
@@ -950,7 +963,7 @@ PER_API per_status per_loader_release(per_loader* loader, int64_t slot, void* st
  */
 PER_API per_status per_loader_stop(per_loader* loader);
 
-/* Stops the loader and frees its slots. NULL is allowed. */
+/* Stops the loader and frees its slots. NULL is allowed. On PER_CUDA it synchronises. */
 PER_API void per_loader_free(per_loader* loader);
 
 #ifdef __cplusplus

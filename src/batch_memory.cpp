@@ -9,7 +9,7 @@
 namespace per {
 namespace {
 
-constexpr std::size_t alignment = 64;
+constexpr std::size_t alignment = BatchArrays::alignment;
 
 // Deals out places of a block.
 class Places {
@@ -33,22 +33,23 @@ class Places {
     std::size_t used_ = 0;
 };
 
+std::byte* allocated(std::size_t bytes) {
+    void* const memory = std::aligned_alloc(alignment, bytes);
+    if (memory == nullptr) throw std::bad_alloc();
+    return static_cast<std::byte*>(memory);
+}
+
 }  // namespace
 
-BatchMemory::BatchMemory(const Fields& fields, const BatchShape& shape)
+std::size_t BatchArrays::n_bytes(const Fields& fields, const BatchShape& shape) {
+    return BatchArrays(fields, shape, nullptr).n_bytes_;
+}
+
+BatchArrays::BatchArrays(const Fields& fields, const BatchShape& shape, std::byte* block)
     : fields_(static_cast<std::size_t>(fields.count())),
       next_fields_(static_cast<std::size_t>(fields.count())),
       batch_(default_batch) {
-    const std::size_t bytes = lay_out(fields, shape, nullptr);
-    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, bytes)));
-    if (memory_ == nullptr) throw std::bad_alloc();
-    lay_out(fields, shape, memory_.get());
-    batch_.fields = fields_.data();
-    batch_.next_fields = next_fields_.data();
-}
-
-std::size_t BatchMemory::lay_out(const Fields& fields, const BatchShape& shape, std::byte* memory) {
-    Places places(memory);
+    Places places(block);
     const bool has_sequences = shape.steps > 0;
     const int64_t batch_size = shape.batch_size;
     const auto product = [](int64_t a, int64_t b) {
@@ -79,7 +80,12 @@ std::size_t BatchMemory::lay_out(const Fields& fields, const BatchShape& shape, 
     places.place(batch_.ids, batch_size);
     places.place(batch_.priorities, batch_size);
     places.place(batch_.probabilities, batch_size);
-    return places.used();
+    n_bytes_ = places.used();
+    batch_.fields = fields_.data();
+    batch_.next_fields = next_fields_.data();
 }
+
+BatchMemory::BatchMemory(const Fields& fields, const BatchShape& shape)
+    : memory_(allocated(BatchArrays::n_bytes(fields, shape))), arrays_(fields, shape, memory_.get()) {}
 
 }  // namespace per

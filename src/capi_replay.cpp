@@ -21,7 +21,6 @@ struct per_replay {
 };
 
 struct per_loader {
-    per_replay* replay;
     per::Loader loader;
 };
 
@@ -53,7 +52,8 @@ Replay& replay_of(per_replay* replay, void* stream) {
 // The loader of a call that queues work on a stream.
 Loader& loader_of(per_loader* loader, void* stream) {
     require_pointer("loader", loader);
-    replay_of(loader->replay, stream);
+    if (loader->loader.device() == PER_CPU && stream != nullptr)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: must be NULL for a loader on PER_CPU", stream);
     return loader->loader;
 }
 
@@ -340,7 +340,7 @@ per_status per_loader_create(per_replay* replay, const per_loader_options* optio
         require_pointer("loader_out", loader_out);
         *loader_out = nullptr;
         Replay& target = replay_of(replay);
-        *loader_out = new per_loader{replay, Loader(target, read_struct("options", options))};
+        *loader_out = new per_loader{Loader(target, read_struct("options", options))};
     });
 }
 
@@ -351,13 +351,13 @@ per_status per_loader_next(per_loader* loader, int32_t wait, per_batch* batch_ou
         check_struct_size<per_batch>("batch_out", batch_out->struct_size);
         require_pointer("slot_out", slot_out);
         per_batch batch;
-        *slot_out = target.next(wait != 0, batch);
+        *slot_out = target.next(wait != 0, batch, stream);
         write_struct("batch_out", batch_out, batch);
     });
 }
 
 per_status per_loader_release(per_loader* loader, int64_t slot, void* stream) {
-    return guarded([&] { loader_of(loader, stream).release(slot); });
+    return guarded([&] { loader_of(loader, stream).release(slot, stream); });
 }
 
 per_status per_loader_stop(per_loader* loader) {

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "cpu/host_slots.h"
+#include "cuda/create.h"
 #include "error.h"
 #include "guarded.h"
 #include "library_thread.h"
@@ -28,10 +30,25 @@ per_sample_options checked_sample(const per_loader_options& options) {
     return options.sample == nullptr ? default_sample_options : read_struct("sample", options.sample);
 }
 
+int32_t checked_device(const Replay& replay, const per_loader_options& options) {
+    check_device(options.device, options.device_index);
+    if (replay.device() == PER_CPU) return options.device;
+    throw Error(
+        PER_ERROR_UNSUPPORTED,
+        "replay is on PER_CUDA, where draws are queued on the device anyway: loaders are for buffers on PER_CPU");
+}
+
+std::unique_ptr<LoaderSlots> create_slots(const per_loader_options& options, const Fields& fields,
+                                          const BatchShape& shape, std::size_t n_slots) {
+    if (options.device == PER_CPU) return std::make_unique<cpu::HostSlots>(fields, shape, n_slots);
+    return cuda::create_loader_slots(options.device_index, fields, shape, n_slots);
+}
+
 }  // namespace
 
 Loader::Loader(Replay& replay, const per_loader_options& options)
     : replay_(replay),
+      device_(checked_device(replay, options)),
       batch_size_(options.batch_size),
       most_(checked_slots(options)),
       sample_(checked_sample(options)),
@@ -40,8 +57,8 @@ Loader::Loader(Replay& replay, const per_loader_options& options)
       signals_(std::make_unique<Signals>()) {
     const BatchShape shape = replay_.shape_of_draws(sample_, batch_size_);
     if (shape.steps > 0) sample_.n_step = shape.n_step;  // which the slots are for
-    slots_.reserve(order_.size());
-    for (std::size_t i = 0; i < order_.size(); ++i) slots_.emplace_back(replay_.fields(), shape);
+    memory_ = create_slots(options, replay_.fields(), shape, order_.size());
+    slots_.resize(order_.size());
     replay_.begin_draws();
     try {
         start_thread();
@@ -63,7 +80,7 @@ Loader::~Loader() {
 
 // ----------------------------------------------------------------------------------------------------- the consumer
 
-int64_t Loader::next(bool waits, per_batch& batch_out) {
+int64_t Loader::next(bool waits, per_batch& batch_out, void* stream) {
     check_process();
     Guard guard(signals_->mutex);
     uint64_t own = no_request;  // the first that this call makes
@@ -84,27 +101,31 @@ int64_t Loader::next(bool waits, per_batch& batch_out) {
             signals_->changed.wait(guard);
             continue;
         }
-        const uint64_t request = handed_++;
-        Slot& slot = slot_of(request);
+        const uint64_t request = handed_;
+        const std::size_t place = slot_of(request);
+        Slot& slot = slots_[place];
         if (slot.status == PER_OK) {
+            batch_out = memory_->hand_out(place, stream);
+            ++handed_;
             slot.state = State::out;
             ++n_out_;
             if (std::isnan(sample_.beta)) replay_.hand_out();
             ask_ahead();
-            batch_out = slot.memory.batch();
-            return &slot - slots_.data();
+            return static_cast<int64_t>(place);
         }
+        ++handed_;
         slot.state = State::idle;
         if (request >= own) throw Error(slot.status, "%s", slot.message);
     }
 }
 
-void Loader::release(int64_t slot) {
+void Loader::release(int64_t slot, void* stream) {
     check_process();
     const Guard guard(signals_->mutex);
     check_running();
     if (slot < 0 || slot > most_ || slots_[static_cast<std::size_t>(slot)].state != State::out)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "slot is %" PRId64 ": allowed are those of batches that are out", slot);
+    memory_->take_back(static_cast<std::size_t>(slot), stream);
     slots_[static_cast<std::size_t>(slot)].state = State::idle;
     --n_out_;
     ask_ahead();
@@ -180,16 +201,29 @@ void Loader::draw_all() {
     for (;;) {
         signals_->asked.wait(guard, [&] { return drawn_ < asked_ || stopping_; });
         if (drawn_ == asked_) return;
-        Slot& slot = slot_of(drawn_);
+        const std::size_t place = slot_of(drawn_);
         guard.unlock();
-        const per_status status = guarded([&] { replay_.draw_ahead(sample_, batch_size_, slot.memory.batch()); });
+        const per_status status = guarded([&] { draw(place); });
+        // Where this fails it is tried again, and fails, when the batch is handed out.
+        if (status == PER_OK) static_cast<void>(guarded([&] { memory_->send(place); }));
         guard.lock();
+        Slot& slot = slots_[place];
         slot.status = status;
         if (status != PER_OK) std::snprintf(slot.message, sizeof slot.message, "%s", last_error());
         slot.state = State::drawn;
         ++drawn_;
         signals_->changed.notify_all();
     }
+}
+
+void Loader::draw(std::size_t slot) {
+    // Also where it fails: calls on the buffer wait for it.
+    struct Made {
+        Replay& replay;
+        ~Made() { replay.draw_is_made(); }
+    };
+    const Made made{replay_};
+    replay_.draw_ahead(sample_, batch_size_, memory_->open(slot));
 }
 
 }  // namespace per

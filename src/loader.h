@@ -9,7 +9,7 @@
 #include <mutex>
 #include <vector>
 
-#include "batch_memory.h"
+#include "loader_slots.h"
 #include "per.h"
 #include "replay.h"
 
@@ -29,18 +29,18 @@ class Loader {
     Loader(const Loader&) = delete;
     Loader& operator=(const Loader&) = delete;
 
+    // Where its batches lie: a per_device.
+    int32_t device() const { return device_; }
+
     // The next batch, and its slot.
-    int64_t next(bool waits, per_batch& batch_out);
-    void release(int64_t slot);
+    int64_t next(bool waits, per_batch& batch_out, void* stream);
+    void release(int64_t slot, void* stream);
     void stop();
 
  private:
     enum class State { idle, asked, drawn, out };
 
     struct Slot {
-        Slot(const Fields& fields, const BatchShape& shape) : memory(fields, shape) {}
-
-        BatchMemory memory;
         State state = State::idle;
         per_status status = PER_OK;  // of the draw
         char message[512];
@@ -55,20 +55,22 @@ class Loader {
     };
     using Guard = std::unique_lock<std::mutex>;
 
-    Slot& slot_of(uint64_t request) { return slots_[order_[request % order_.size()]]; }
+    std::size_t slot_of(uint64_t request) const { return order_[request % order_.size()]; }
     void check_process() const;
     void check_running() const;
     void start_thread();
     void ask(int64_t slot);
     void ask_ahead();
     int64_t idle_slot() const;
-    void wait_for_room(bool waits, Guard& guard);
     void draw_all();
+    void draw(std::size_t slot);
 
     Replay& replay_;
+    const int32_t device_;
     const int64_t batch_size_;
     const int64_t most_;  // batches ahead, and batches out
     per_sample_options sample_;
+    std::unique_ptr<LoaderSlots> memory_;
     std::vector<Slot> slots_;
     std::vector<std::size_t> order_;  // by number of a request modulo the number of slots
     uint64_t handed_ = 0;

@@ -309,11 +309,6 @@ void Replay::begin_draws() {
 }
 
 void Replay::draw_ahead(const per_sample_options& options, int64_t batch_size, const per_batch& batch) {
-    struct Made {
-        OrderedLock& lock;
-        ~Made() { lock.draw_is_made(); }
-    };
-    const Made made{lock_};
     const std::unique_lock guard(lock_.unordered());
     ReplaySample sample = checked_sample(options, batch_size);  // settings may have changed since it was asked for
     sample.is_ahead = true;

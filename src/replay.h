@@ -47,13 +47,15 @@ class Replay {
     void set_gamma(double gamma, void* stream);
     void set_n_step(int64_t n_step, void* stream);
 
-    // For a loader: what it may ask for, and the shape of that; that it begins, with BUSY if there is one already, and ends; and in between, from
-    // its consumer's thread, that a draw is asked for and handed out, from its own the draw.
+    // For a loader: what it may ask for, and the shape of that; that it begins, with BUSY if there is one already, and
+    // ends; and in between, from its consumer's thread, that a draw is asked for and handed out, from its own the draw,
+    // and that it is made, whether or not it could be.
     const Fields& fields() const { return fields_; }
     BatchShape shape_of_draws(const per_sample_options& options, int64_t batch_size);
     void begin_draws();
     void ask_for_draw() { lock_.ask_for_draw(); }
     void draw_ahead(const per_sample_options& options, int64_t batch_size, const per_batch& batch);
+    void draw_is_made() { lock_.draw_is_made(); }
     void hand_out() { backend_->hand_out(); }
     void end_draws();
 

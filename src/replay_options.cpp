@@ -40,8 +40,7 @@ void check_choices(const per_replay_options& options) {
     check_range("autoreset", options.autoreset, PER_AUTORESET_DISABLED, PER_AUTORESET_SAME_STEP);
     check_range("store_next_observation", options.store_next_observation, 0, 1);
     check_range("overwrite", options.overwrite, 0, 1);
-    check_range("device", options.device, PER_CPU, PER_CUDA);
-    check_range("device_index", options.device_index, 0, options.device == PER_CPU ? 0 : INT32_MAX);
+    check_device(options.device, options.device_index);
     check_range("critics", options.critics, PER_CRITICS_MEAN, PER_CRITICS_MAX);
     check_range("gather_threads", options.gather_threads, 0, 64);
     check_range("reserved", options.reserved, 0, 0);
@@ -148,6 +147,8 @@ const per_loader_options default_loader_options = {
     .batch_size = 0,
     .slots = 3,
     .sample = nullptr,
+    .device = PER_CPU,
+    .device_index = 0,
 };
 
 const per_replay_statistics default_statistics = [] {
@@ -155,6 +156,11 @@ const per_replay_statistics default_statistics = [] {
     statistics.struct_size = sizeof statistics;
     return statistics;
 }();
+
+void check_device(int32_t device, int32_t device_index) {
+    check_range("device", device, PER_CPU, PER_CUDA);
+    check_range("device_index", device_index, 0, device == PER_CPU ? 0 : INT32_MAX);
+}
 
 void check_alpha(double alpha) {
     check_number("alpha", alpha, largest_double);

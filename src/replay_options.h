@@ -33,6 +33,9 @@ WindowRules window_rules(const per_replay_options& options, const Fields& fields
 
 ReplayHindsight resolve_hindsight_options(const per_hindsight_options& given, const Fields& fields);
 
+// Of any handle.
+void check_device(int32_t device, int32_t device_index);
+
 void check_alpha(double alpha);
 void check_beta(double beta);
 void check_gamma(double gamma);

@@ -19,4 +19,8 @@ std::unique_ptr<ReplayBackend> create_replay_backend(const per_replay_options&, 
     refuse();
 }
 
+std::unique_ptr<LoaderSlots> create_loader_slots(int32_t, const Fields&, const BatchShape&, std::size_t) {
+    refuse();
+}
+
 }  // namespace per::cuda

@@ -1,10 +1,13 @@
 // Making the backends of PER_CUDA. Where libper is built without CUDA, absent.cpp says so instead.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 
 #include "backend.h"
+#include "batch_memory.h"
 #include "fields.h"
+#include "loader_slots.h"
 #include "per.h"
 
 namespace per::cuda {
@@ -14,5 +17,9 @@ std::unique_ptr<TreeBackend> create_tree_backend(const per_tree_options& options
 
 // `options` as resolved; `fields` must outlive the backend. The same errors.
 std::unique_ptr<ReplayBackend> create_replay_backend(const per_replay_options& options, const Fields& fields);
+
+// As create_tree_backend().
+std::unique_ptr<LoaderSlots> create_loader_slots(int32_t device_index, const Fields& fields, const BatchShape& shape,
+                                                 std::size_t n_slots);
 
 }  // namespace per::cuda

@@ -1,20 +1,34 @@
-/* Loaders for tests, over buffers with the one field of replay_check.h. */
+/*
+ * Loaders for tests, over buffers with the one field of replay_check.h: on the CPU, or if PER_TEST_LOADER_DEVICE is "cuda"
+ * on CUDA, where memory of the device must be usable as memory of the host, and each call's work done when it returns.
+ */
 #ifndef LOADER_CHECK_H
 #define LOADER_CHECK_H
 
 #include "replay_check.h"
 
-static inline per_loader* create_loader(per_replay* replay, int64_t batch_size, int64_t slots,
-                                        const per_sample_options* sample) {
+static inline int32_t loader_device(void) {
+    const char* device = getenv("PER_TEST_LOADER_DEVICE");
+    return device != NULL && strcmp(device, "cuda") == 0 ? PER_CUDA : PER_CPU;
+}
+
+static inline per_loader* create_loader_on(int32_t device, per_replay* replay, int64_t batch_size, int64_t slots,
+                                           const per_sample_options* sample) {
     per_loader_options options;
     per_loader* loader = NULL;
     CHECK_OK(per_loader_options_init(&options, sizeof options));
     options.batch_size = batch_size;
     options.slots = slots;
     options.sample = sample;
+    options.device = device;
     CHECK_OK(per_loader_create(replay, &options, &loader));
     CHECK(loader != NULL);
     return loader;
+}
+
+static inline per_loader* create_loader(per_replay* replay, int64_t batch_size, int64_t slots,
+                                        const per_sample_options* sample) {
+    return create_loader_on(loader_device(), replay, batch_size, slots, sample);
 }
 
 static inline per_status try_next(per_loader* loader, int32_t wait, per_batch* batch, int64_t* slot) {

@@ -139,7 +139,14 @@ static void bad_arguments(void) {
     memset(&options, 0xAA, sizeof options);
     CHECK_OK(per_loader_options_init(&options, sizeof options));
     CHECK(options.struct_size == sizeof options && options.batch_size == 0 && options.slots == 3);
-    CHECK(options.sample == NULL);
+    CHECK(options.sample == NULL && options.device == PER_CPU && options.device_index == 0);
+    options.device = 2;
+    CHECK_FAILS(per_loader_create(replay, &options, &loader), PER_ERROR_INVALID_ARGUMENT, "device is 2");
+    options.device = PER_CPU;
+    options.device_index = 1;
+    CHECK_FAILS(per_loader_create(replay, &options, &loader), PER_ERROR_INVALID_ARGUMENT, "device_index is 1");
+    options.device = loader_device();
+    options.device_index = 0;
     for (i = 0; i < sizeof bad / sizeof bad[0]; ++i) {
         options.batch_size = bad[i].batch_size;
         options.slots = bad[i].slots;
@@ -171,13 +178,15 @@ static void bad_arguments(void) {
     CHECK_FAILS(per_loader_next(NULL, 1, &batch, &slot, NULL), PER_ERROR_INVALID_ARGUMENT, "loader");
     CHECK_FAILS(per_loader_next(loader, 1, NULL, &slot, NULL), PER_ERROR_INVALID_ARGUMENT, "batch_out");
     CHECK_FAILS(per_loader_next(loader, 1, &batch, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "slot_out");
-    CHECK_FAILS(per_loader_next(loader, 1, &batch, &slot, &batch), PER_ERROR_INVALID_ARGUMENT, "stream");
+    if (loader_device() == PER_CPU) /* on CUDA any address may be one */
+        CHECK_FAILS(per_loader_next(loader, 1, &batch, &slot, &batch), PER_ERROR_INVALID_ARGUMENT, "stream");
     batch.struct_size = 9;
     CHECK_FAILS(per_loader_next(loader, 1, &batch, &slot, NULL), PER_ERROR_INVALID_ARGUMENT, "struct_size is 9");
     CHECK(stats_of(replay).beta_step == 0); /* none was handed out */
     slot = take(loader, &batch);
     CHECK_FAILS(per_loader_release(NULL, slot, NULL), PER_ERROR_INVALID_ARGUMENT, "loader");
-    CHECK_FAILS(per_loader_release(loader, slot, &batch), PER_ERROR_INVALID_ARGUMENT, "stream");
+    if (loader_device() == PER_CPU)
+        CHECK_FAILS(per_loader_release(loader, slot, &batch), PER_ERROR_INVALID_ARGUMENT, "stream");
     CHECK_FAILS(per_loader_release(loader, -1, NULL), PER_ERROR_INVALID_ARGUMENT, "slot is -1");
     CHECK_FAILS(per_loader_release(loader, 3, NULL), PER_ERROR_INVALID_ARGUMENT, "slot is 3");
     CHECK_FAILS(per_loader_release(loader, (slot + 1) % 3, NULL), PER_ERROR_INVALID_ARGUMENT, "slot is");
@@ -200,6 +209,7 @@ static void more_memory_than_there_is(void) {
     if (per_replay_create(&options, &replay) != PER_OK) return; /* a machine that does not overcommit */
     CHECK_OK(per_loader_options_init(&loader_options, sizeof loader_options));
     loader_options.batch_size = 1 << 24;
+    loader_options.device = loader_device();
     CHECK(per_loader_create(replay, &loader_options, &loader) == PER_ERROR_OUT_OF_MEMORY && loader == NULL);
     per_replay_free(replay);
 }

@@ -24,7 +24,7 @@ static per_replay* filled(void) {
 static void use_own_loader(per_replay* replay) {
 #ifndef SANITIZED /* ThreadSanitizer knows no threads in a child whose parent had several */
     const int64_t beta_step = stats_of(replay).beta_step;
-    per_loader* loader = create_loader(replay, BATCH, SLOTS, NULL);
+    per_loader* loader = create_loader_on(PER_CPU, replay, BATCH, SLOTS, NULL);
     per_batch batch;
     int i;
     for (i = 0; i < 5; ++i) CHECK_OK(per_loader_release(loader, take(loader, &batch), NULL));

@@ -249,8 +249,10 @@ struct per_loader_options
     batch_size::Int64
     slots::Int64
     sample::Ptr{per_sample_options}
+    device::Int32
+    device_index::Int32
 end
-const per_loader_options_layout = (size = 32, offsets = (0, 8, 16, 24,))
+const per_loader_options_layout = (size = 40, offsets = (0, 8, 16, 24, 32, 36,))
 
 const per_abi_version_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_abi_version() =
