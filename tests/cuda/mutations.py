@@ -356,6 +356,62 @@ FAULTS = [
         "    Lane& lane = task.lane;\n",
         "add_calls_test",
     ),
+    Fault(
+        "a batch handed out before it is copied",
+        "cuda/device_slots.cu",
+        'check(cudaStreamWaitEvent(target, slots_[slot].sent.get(), 0), "waiting for a batch");',
+        "",
+        "device_slots_test",
+    ),
+    Fault(
+        "a copy over a batch that is still read",
+        "cuda/device_slots.cu",
+        'check(cudaStreamWaitEvent(stream_.get(), slots_[slot].released.get(), 0), "waiting for a release");',
+        "",
+        "device_slots_test",
+    ),
+    Fault(
+        "a draw over a batch that is still copied",
+        "cuda/device_slots.cu",
+        'check(cudaEventSynchronize(slots_[slot].sent.get()), "waiting for a batch to be copied");',
+        "",
+        "device_slots_test",
+    ),
+    Fault(
+        "a release on another stream than the consumer's",
+        "cuda/device_slots.cu",
+        "check(cudaEventRecord(slots_[slot].released.get(), target)",
+        "check(cudaEventRecord(slots_[slot].released.get(), stream_.get())",
+        "device_slots_test",
+    ),
+    Fault(
+        "a consumer that waits for the copy",
+        "cuda/device_slots.cu",
+        "check(cudaStreamWaitEvent(target, slots_[slot].sent.get(), 0)",
+        "check(cudaEventSynchronize(slots_[slot].sent.get())",
+        "loader_test",
+    ),
+    Fault(
+        "a copy that failed is taken for made",
+        "cuda/device_slots.cu",
+        "    if (!slots_[slot].is_sent) send(slot);\n",
+        "",
+        "device_slots_test",
+    ),
+    Fault(
+        "captures are not refused",
+        "cuda/device_slots.cu",
+        "if (status != cudaStreamCaptureStatusNone)",
+        "if (false)",
+        "loader_test",
+    ),
+    Fault(
+        "a wait that spoils the captures of others",
+        "cuda/device_slots.cu",
+        "mode_ = cudaStreamCaptureModeThreadLocal;",
+        "mode_ = cudaStreamCaptureModeGlobal;",
+        "loader_test",
+    ),
 ]
 
 

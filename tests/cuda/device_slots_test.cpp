@@ -1,0 +1,172 @@
+// The slots of a loader on CUDA by themselves: batches go round under adversarial schedules of the device, on one thread
+// of the host, so that a schedule that corrupts one comes again with its seed. Faults that are planted in the fences are
+// caught here.
+#include "cuda/device_slots.h"
+
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <random>
+#include <vector>
+
+#include "../cpp/replay_call.h"
+#include "error.h"
+#include "simulator.h"
+
+namespace per {
+namespace {
+
+constexpr std::size_t n_slots = 4;
+constexpr int64_t batch_size = 5;
+constexpr std::size_t n_batches = 40;
+
+Fields declared_fields() {
+    static const int64_t shape[] = {3};
+    per_field declared[2] = {};
+    declared[0].name = "observation";
+    declared[0].shape = shape;
+    declared[0].ndim = 1;
+    declared[0].dtype = PER_UINT8;
+    declared[1].name = "action";
+    declared[1].dtype = PER_INT64;
+    per_replay_options options = test::Buffer::options(10);
+    options.fields = declared;
+    options.n_fields = 2;
+    return Fields(options);
+}
+
+// What a consumer reads of a batch: the first and last array of the slot, and one between them.
+struct Seen {
+    uint8_t observations[batch_size * 3];
+    int64_t ids[batch_size];
+    float probabilities[batch_size];
+};
+
+class DeviceSlots : public testing::Test {
+ protected:
+    void SetUp() override {
+        for (cudaStream_t& stream : streams_) cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    }
+    void TearDown() override {
+        simulator::options().seed = 1;
+        for (cudaStream_t stream : streams_) cudaStreamDestroy(stream);
+    }
+
+    static void draw(const per_batch& batch, int64_t serial) {
+        std::memset(batch.fields[0], static_cast<int>(serial), batch_size * 3);
+        std::fill_n(batch.ids, batch_size, serial);
+        std::fill_n(batch.probabilities, batch_size, static_cast<float>(serial));
+    }
+
+    // What a network would do with a batch: it reads it, and may write to it.
+    static void queue_use(const per_batch& batch, Seen& seen, cudaStream_t stream) {
+        const auto copy = [&](void* to, const void* from, std::size_t bytes) {
+            cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
+        };
+        copy(seen.observations, batch.fields[0], sizeof seen.observations);
+        copy(seen.ids, batch.ids, sizeof seen.ids);
+        copy(seen.probabilities, batch.probabilities, sizeof seen.probabilities);
+        cudaMemsetAsync(batch.ids, 0xEE, sizeof seen.ids, stream);
+        cudaMemsetAsync(batch.fields[0], 0xEE, sizeof seen.observations, stream);
+    }
+
+    static void expect_seen(const Seen& seen, int64_t serial) {
+        for (const uint8_t byte : seen.observations) ASSERT_EQ(byte, serial);
+        for (const int64_t id : seen.ids) ASSERT_EQ(id, serial);
+        for (const float probability : seen.probabilities) ASSERT_EQ(probability, static_cast<float>(serial));
+    }
+
+    // Draws, hands out and takes back in an order of `seed`, each batch on one stream or another.
+    void go_round(uint64_t seed) {
+        simulator::options().seed = seed;
+        std::minstd_rand random(static_cast<unsigned>(seed));
+        const auto below = [&](std::size_t n) { return random() / 7 % n; };
+        cuda::DeviceSlots slots(0, declared_fields(), {batch_size, 0, 1}, n_slots);
+        std::vector<Seen> seen(n_batches);
+        std::vector<std::size_t> idle = {0, 1, 2, 3};
+        std::deque<std::size_t> drawn;
+        std::vector<std::pair<std::size_t, cudaStream_t>> out;
+        std::size_t n_drawn = 0, n_handed_out = 0;
+        while (n_handed_out < n_batches) {
+            const std::size_t step = below(3);
+            if (step == 0 && !idle.empty() && n_drawn < n_batches) {
+                std::swap(idle[below(idle.size())], idle.back());
+                const std::size_t slot = idle.back();
+                idle.pop_back();
+                draw(slots.open(slot), static_cast<int64_t>(n_drawn++));
+                slots.send(slot);
+                drawn.push_back(slot);
+            } else if (step == 1 && !drawn.empty()) {
+                const std::size_t slot = drawn.front();
+                drawn.pop_front();
+                cudaStream_t stream = streams_[below(2)];
+                queue_use(slots.hand_out(slot, stream), seen[n_handed_out++], stream);
+                out.emplace_back(slot, stream);
+            } else if (step == 2 && !out.empty()) {
+                std::swap(out[below(out.size())], out.back());
+                slots.take_back(out.back().first, out.back().second);
+                idle.push_back(out.back().first);
+                out.pop_back();
+            }
+        }
+        for (cudaStream_t stream : streams_) cudaStreamSynchronize(stream);
+        for (std::size_t i = 0; i < n_batches; ++i) expect_seen(seen[i], static_cast<int64_t>(i));
+    }
+
+    cudaStream_t streams_[2];
+};
+
+TEST_F(DeviceSlots, no_schedule_corrupts_a_batch) {
+    for (uint64_t seed = 0; seed < 200; ++seed) {
+        go_round(seed);
+        ASSERT_FALSE(HasFailure()) << "seed " << seed;
+    }
+}
+
+TEST_F(DeviceSlots, only_opening_waits_and_nothing_allocates) {
+    cuda::DeviceSlots slots(0, declared_fields(), {batch_size, 0, 1}, n_slots);
+    std::vector<Seen> seen(20);
+    simulator::reset_counters();
+    for (std::size_t i = 0; i < seen.size(); ++i) {
+        const std::size_t slot = i % n_slots;
+        const uint64_t waits = simulator::counters().host_waits;
+        draw(slots.open(slot), static_cast<int64_t>(i));
+        EXPECT_EQ(simulator::counters().host_waits, waits + 1);
+        slots.send(slot);
+        queue_use(slots.hand_out(slot, streams_[0]), seen[i], streams_[0]);
+        slots.take_back(slot, streams_[0]);
+        EXPECT_EQ(simulator::counters().host_waits, waits + 1);
+    }
+    EXPECT_EQ(simulator::counters().allocations, 0u);
+    EXPECT_EQ(simulator::counters().launches, 0u);
+}
+
+// A batch that could not be sent is sent when it is handed out, and is not drawn again meanwhile.
+TEST_F(DeviceSlots, a_copy_that_failed_is_made_when_the_batch_is_handed_out) {
+    cuda::DeviceSlots slots(0, declared_fields(), {batch_size, 0, 1}, n_slots);
+    int n_failed = 0;
+    for (uint64_t n = 0; n < 6; ++n) {
+        Seen seen = {};
+        draw(slots.open(n % n_slots), static_cast<int64_t>(n));
+        simulator::fail_call(n, cudaErrorInvalidValue);
+        try {
+            slots.send(n % n_slots);
+        } catch (const Error& error) {
+            EXPECT_EQ(error.status(), PER_ERROR_CUDA);
+            EXPECT_NE(std::strstr(error.what(), "cudaErrorInvalidValue"), nullptr) << error.what();
+            ++n_failed;
+        }
+        simulator::fail_call(0, 0);
+        queue_use(slots.hand_out(n % n_slots, streams_[0]), seen, streams_[0]);
+        slots.take_back(n % n_slots, streams_[0]);
+        cudaStreamSynchronize(streams_[0]);
+        expect_seen(seen, static_cast<int64_t>(n));
+    }
+    EXPECT_GE(n_failed, 3);
+}
+
+}  // namespace
+}  // namespace per

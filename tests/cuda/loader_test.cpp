@@ -1,0 +1,420 @@
+// Loaders that hand out batches in the memory of a CUDA device, through per.h: their batches, what a consumer waits for,
+// captures, errors of the runtime, devices, forks.
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "../cpp/replay_call.h"
+#include "per.h"
+#include "simulator.h"
+
+namespace per::test {
+namespace {
+
+constexpr int64_t batch_size = 16;
+constexpr int64_t n_rows = 200;
+
+using LoaderHandle = std::unique_ptr<per_loader, decltype(&per_loader_free)>;
+
+Buffer filled(uint64_t seed, int64_t sequence_length = 0) {
+    per_replay_options options = Buffer::options(n_rows + 100, 2);
+    options.seed = seed;
+    options.beta_steps = 30;
+    options.sequence_length = sequence_length;
+    Buffer buffer(options);
+    for (int64_t i = 0; i < n_rows; ++i) {
+        const auto serial = static_cast<float>(i);
+        GivenStep step;
+        step.observation = {0, serial};
+        step.next = {0, serial + 1};
+        step.reward = serial / 3;
+        step.action = i;
+        step.truncated = i % 23 == 22;
+        buffer.step(step);
+    }
+    return buffer;
+}
+
+per_loader_options loader_options(int32_t device, int64_t slots) {
+    per_loader_options options;
+    per_loader_options_init(&options, sizeof options);
+    options.batch_size = batch_size;
+    options.slots = slots;
+    options.device = device;
+    return options;
+}
+
+LoaderHandle loader_of(const Buffer& buffer, int32_t device, int64_t slots = 3) {
+    const per_loader_options options = loader_options(device, slots);
+    per_loader* loader = nullptr;
+    EXPECT_EQ(per_loader_create(buffer.get(), &options, &loader), PER_OK) << per_last_error();
+    return LoaderHandle(loader, &per_loader_free);
+}
+
+struct Array {
+    const void* first;
+    std::size_t bytes;
+};
+
+std::vector<Array> arrays_of(const per_batch& batch, int64_t steps = 0) {
+    const std::size_t b = batch_size, n = steps == 0 ? b : b * static_cast<std::size_t>(steps);
+    const std::size_t n_observations = steps == 0 ? b : b * static_cast<std::size_t>(steps + 2);
+    std::vector<Array> arrays = {{batch.fields[0], n_observations * 8},
+                                 {batch.fields[1], n * 8},
+                                 {batch.reward, n * 4},
+                                 {batch.discount, n * 4},
+                                 {batch.n_steps, n * 4},
+                                 {batch.terminated, n},
+                                 {batch.truncated, n},
+                                 {batch.weights, b * 4},
+                                 {batch.ids, b * 8},
+                                 {batch.priorities, b * 4},
+                                 {batch.probabilities, b * 4}};
+    if (steps == 0) arrays.push_back({batch.next_fields[0], b * 8});
+    if (steps != 0) arrays.push_back({batch.fields[2], b * 4});
+    if (steps != 0) arrays.push_back({batch.mask, n});
+    return arrays;
+}
+
+using Bytes = std::vector<std::vector<char>>;
+
+// All arrays of a batch in host memory.
+Bytes bytes_of(const per_batch& batch, int64_t steps = 0) {
+    Bytes bytes;
+    for (const Array& array : arrays_of(batch, steps)) {
+        const char* const first = static_cast<const char*>(array.first);
+        bytes.emplace_back(first, first + array.bytes);
+    }
+    return bytes;
+}
+
+// The same of one on the device, once `stream` is done.
+void queue_read(const per_batch& batch, Bytes& bytes_out, cudaStream_t stream, int64_t steps = 0) {
+    for (const Array& array : arrays_of(batch, steps)) {
+        bytes_out.emplace_back(array.bytes, '\x77');
+        cudaMemcpyAsync(bytes_out.back().data(), array.first, array.bytes, cudaMemcpyDeviceToHost, stream);
+    }
+}
+
+per_status next(per_loader* loader, per_batch& batch, int64_t& slot, cudaStream_t stream, int32_t wait = 1) {
+    per_batch_init(&batch, sizeof batch);
+    return per_loader_next(loader, wait, &batch, &slot, stream);
+}
+
+void expect_error(per_status status, per_status expected, const char* text) {
+    EXPECT_EQ(status, expected);
+    EXPECT_NE(std::strstr(per_last_error(), text), nullptr) << per_last_error();
+}
+
+class CudaLoader : public testing::Test {
+ protected:
+    void SetUp() override {
+        for (cudaStream_t& stream : streams_) cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    }
+    void TearDown() override {
+        simulator::options().seed = 1;
+        simulator::options().n_devices = 1;
+        simulator::options().driver_version = 13000;
+        simulator::stick(0);
+        simulator::fail_call(0, 0);
+        for (cudaStream_t stream : streams_) cudaStreamDestroy(stream);
+    }
+
+    // The same calls on a buffer with a loader on the device and on a twin with one on the CPU: batches are used on two
+    // streams in turns, priorities follow from them, and nothing is waited for but at the end.
+    void expect_those_of_the_cpu(uint64_t seed, int64_t slots, int64_t steps = 0) {
+        simulator::options().seed = seed;
+        Buffer buffer = filled(seed, steps), twin = filled(seed, steps);
+        const LoaderHandle loader = loader_of(buffer, PER_CUDA, slots), plain = loader_of(twin, PER_CPU, slots);
+        std::vector<Bytes> read(30), expected;
+        for (std::size_t i = 0; i < read.size(); ++i) {
+            per_batch batch;
+            int64_t slot = -1;
+            ASSERT_EQ(next(plain.get(), batch, slot, nullptr), PER_OK) << per_last_error();
+            expected.push_back(bytes_of(batch, steps));
+            const std::vector<int64_t> ids(batch.ids, batch.ids + batch_size);
+            std::vector<float> priorities;
+            for (const int64_t id : ids)
+                priorities.push_back(static_cast<float>((id * 7 + static_cast<int64_t>(i)) % 5));
+            per_replay_set_priorities(twin.get(), batch_size, ids.data(), priorities.data(), nullptr);
+            ASSERT_EQ(per_loader_release(plain.get(), slot, nullptr), PER_OK);
+
+            const cudaStream_t stream = streams_[i % 3 == 0];
+            ASSERT_EQ(next(loader.get(), batch, slot, stream), PER_OK) << per_last_error();
+            queue_read(batch, read[i], stream, steps);
+            cudaMemsetAsync(batch.ids, 0xEE, batch_size * sizeof(int64_t), stream);
+            per_replay_set_priorities(buffer.get(), batch_size, ids.data(), priorities.data(), nullptr);
+            ASSERT_EQ(per_loader_release(loader.get(), slot, stream), PER_OK) << per_last_error();
+        }
+        for (cudaStream_t stream : streams_) cudaStreamSynchronize(stream);
+        ASSERT_EQ(read, expected);
+        EXPECT_EQ(buffer.statistics().beta_step, twin.statistics().beta_step);
+    }
+
+    cudaStream_t streams_[2];
+};
+
+TEST_F(CudaLoader, batches_are_those_of_a_loader_on_the_cpu_under_any_schedule) {
+    for (uint64_t seed = 0; seed < 40; ++seed) {
+        expect_those_of_the_cpu(seed, 1 + static_cast<int64_t>(seed % 3));
+        ASSERT_FALSE(HasFailure()) << "seed " << seed;
+    }
+}
+
+TEST_F(CudaLoader, batches_of_sequences_are_those_of_a_loader_on_the_cpu) {
+    for (uint64_t seed = 0; seed < 5; ++seed) {
+        expect_those_of_the_cpu(seed, 2, 5);
+        ASSERT_FALSE(HasFailure()) << "seed " << seed;
+    }
+}
+
+TEST_F(CudaLoader, the_consumer_waits_for_nothing_and_nothing_is_allocated) {
+    Buffer buffer = filled(1);
+    const LoaderHandle loader = loader_of(buffer, PER_CUDA);
+    simulator::reset_counters();
+    for (int i = 0; i < 50; ++i) {
+        per_batch batch;
+        int64_t slot = -1;
+        ASSERT_EQ(next(loader.get(), batch, slot, streams_[0]), PER_OK);
+        cudaMemsetAsync(batch.ids, 0xEE, 8, streams_[0]);
+        const int64_t id = i;
+        const float priority = 2;
+        per_replay_set_priorities(buffer.get(), 1, &id, &priority, nullptr);
+        ASSERT_EQ(per_loader_release(loader.get(), slot, streams_[0]), PER_OK);
+    }
+    EXPECT_EQ(simulator::counters_of_thread().host_waits, 0u);
+    EXPECT_EQ(simulator::counters().allocations, 0u);
+    EXPECT_GE(simulator::counters().host_waits, 50u);  // of the thread that draws
+}
+
+TEST_F(CudaLoader, several_consumers_each_get_whole_batches_on_their_streams) {
+    Buffer buffer = filled(3);
+    const LoaderHandle loader = loader_of(buffer, PER_CUDA, 3);
+    const auto consume = [&](cudaStream_t stream) {
+        for (int i = 0; i < 60; ++i) {
+            per_batch batch;
+            int64_t slot = -1;
+            ASSERT_EQ(next(loader.get(), batch, slot, stream), PER_OK);
+            std::vector<Observation> observations(batch_size);
+            std::vector<int64_t> actions(batch_size);
+            cudaMemcpyAsync(observations.data(), batch.fields[0], batch_size * 8, cudaMemcpyDeviceToHost, stream);
+            cudaMemcpyAsync(actions.data(), batch.fields[1], batch_size * 8, cudaMemcpyDeviceToHost, stream);
+            cudaMemsetAsync(batch.fields[1], 0xEE, batch_size * 8, stream);
+            ASSERT_EQ(per_loader_release(loader.get(), slot, stream), PER_OK);
+            cudaStreamSynchronize(stream);
+            for (std::size_t k = 0; k < batch_size; ++k)
+                ASSERT_EQ(observations[k], (Observation{0, static_cast<float>(actions[k])}));
+        }
+    };
+    std::thread other(consume, streams_[1]);
+    consume(streams_[0]);
+    other.join();
+    EXPECT_EQ(buffer.statistics().beta_step, 120);
+}
+
+// ---- captures
+
+TEST_F(CudaLoader, calls_on_a_captured_stream_are_refused) {
+    Buffer buffer = filled(1);
+    const LoaderHandle loader = loader_of(buffer, PER_CUDA, 2);
+    per_batch batch, none;
+    int64_t slot = -1, other = -7;
+    cudaGraph_t graph;
+    ASSERT_EQ(next(loader.get(), batch, slot, streams_[0]), PER_OK);
+    ASSERT_EQ(cudaStreamBeginCapture(streams_[0], cudaStreamCaptureModeGlobal), cudaSuccess);
+    expect_error(next(loader.get(), none, other, streams_[0]), PER_ERROR_INVALID_ARGUMENT, "captured");
+    EXPECT_EQ(none.ids, nullptr);
+    EXPECT_EQ(other, -7);
+    expect_error(per_loader_release(loader.get(), slot, streams_[0]), PER_ERROR_INVALID_ARGUMENT, "captured");
+    EXPECT_EQ(cudaStreamEndCapture(streams_[0], &graph), cudaSuccess);
+    cudaGraphDestroy(graph);
+    EXPECT_EQ(buffer.statistics().beta_step, 1);  // none but the first was handed out
+    EXPECT_EQ(per_loader_release(loader.get(), slot, streams_[0]), PER_OK);
+}
+
+// The thread that draws waits for copies while the program captures.
+TEST_F(CudaLoader, a_capture_elsewhere_is_not_spoilt) {
+    Buffer buffer = filled(1);
+    const LoaderHandle loader = loader_of(buffer, PER_CUDA, 1);
+    cudaGraph_t graph;
+    int captured = 0;
+    ASSERT_EQ(cudaStreamBeginCapture(streams_[1], cudaStreamCaptureModeGlobal), cudaSuccess);
+    for (int i = 0; i < 10; ++i) {
+        per_batch batch;
+        int64_t slot = -1;
+        EXPECT_EQ(next(loader.get(), batch, slot, streams_[0]), PER_OK) << per_last_error();
+        EXPECT_EQ(per_loader_release(loader.get(), slot, streams_[0]), PER_OK) << per_last_error();
+    }
+    EXPECT_EQ(cudaMemsetAsync(&captured, 0, sizeof captured, streams_[1]), cudaSuccess);
+    EXPECT_EQ(cudaStreamEndCapture(streams_[1], &graph), cudaSuccess);
+    cudaGraphDestroy(graph);
+}
+
+// ---- errors of the runtime
+
+// Whatever call fails, and on whichever thread: the batches that come are those that would have come.
+TEST_F(CudaLoader, an_error_of_cuda_reaches_the_consumer_and_no_batch_is_lost) {
+    Buffer buffer = filled(5), twin = filled(5);
+    const LoaderHandle loader = loader_of(buffer, PER_CUDA), plain = loader_of(twin, PER_CPU);
+    int n_failed = 0;
+    for (uint64_t n = 0; n < 60; ++n) {
+        per_batch batch, expected;
+        int64_t slot = -1, plain_slot = -1;
+        Bytes read;
+        simulator::fail_call(n % 20, cudaErrorInvalidValue);
+        const auto once_more = [&](const auto& call) {
+            per_status status = call();
+            for (int tries = 0; status != PER_OK && tries < 5; ++tries, status = call()) {
+                expect_error(status, PER_ERROR_CUDA, "cudaErrorInvalidValue");
+                ++n_failed;
+            }
+            EXPECT_EQ(status, PER_OK);
+        };
+        once_more([&] { return next(loader.get(), batch, slot, streams_[0]); });
+        ASSERT_EQ(next(plain.get(), expected, plain_slot, nullptr), PER_OK);
+        simulator::fail_call(0, 0);
+        queue_read(batch, read, streams_[0]);
+        cudaStreamSynchronize(streams_[0]);
+        ASSERT_EQ(read, bytes_of(expected)) << "batch " << n;
+        simulator::fail_call(n % 4, cudaErrorInvalidValue);
+        once_more([&] { return per_loader_release(loader.get(), slot, streams_[0]); });
+        ASSERT_EQ(per_loader_release(plain.get(), plain_slot, nullptr), PER_OK);
+    }
+    EXPECT_GT(n_failed, 10);
+    EXPECT_EQ(buffer.statistics().beta_step, 60);
+}
+
+TEST_F(CudaLoader, a_sticky_error_is_answered_by_every_call_and_free_works) {
+    Buffer buffer = filled(1);
+    LoaderHandle loader = loader_of(buffer, PER_CUDA);
+    per_batch batch;
+    int64_t slot = -1, other = -1;
+    ASSERT_EQ(next(loader.get(), batch, slot, streams_[0]), PER_OK);
+    simulator::stick(cudaErrorIllegalAddress);
+    for (int i = 0; i < 5; ++i) {
+        expect_error(next(loader.get(), batch, other, streams_[0]), PER_ERROR_CUDA, "cudaErrorIllegalAddress");
+        expect_error(per_loader_release(loader.get(), slot, streams_[0]), PER_ERROR_CUDA, "cudaErrorIllegalAddress");
+    }
+    EXPECT_EQ(per_loader_stop(loader.get()), PER_OK);
+    loader.reset();
+    simulator::stick(0);
+    // The buffer goes on, and may have another loader.
+    std::vector<Row> rows;
+    EXPECT_EQ(buffer.sample(8, rows), PER_OK);
+    loader = loader_of(buffer, PER_CUDA);
+    EXPECT_EQ(next(loader.get(), batch, slot, streams_[0]), PER_OK);
+}
+
+TEST_F(CudaLoader, a_failing_call_of_creation_leaves_no_loader_and_no_leak) {
+    Buffer buffer = filled(1);
+    const per_loader_options options = loader_options(PER_CUDA, 3);
+    int n_failed = 0;
+    for (uint64_t n = 0; n < 40; ++n) {
+        simulator::fail_call(n, n % 2 == 0 ? cudaErrorMemoryAllocation : cudaErrorInvalidValue);
+        per_loader* loader = nullptr;
+        const per_status status = per_loader_create(buffer.get(), &options, &loader);
+        simulator::fail_call(0, 0);
+        EXPECT_EQ(loader == nullptr, status != PER_OK);
+        EXPECT_NE(status, PER_ERROR_BUSY);
+        n_failed += status != PER_OK;
+        per_loader_free(loader);
+    }
+    EXPECT_GT(n_failed, 10);
+}
+
+// ---- devices, forks
+
+TEST_F(CudaLoader, no_device_says_why) {
+    Buffer buffer = filled(1);
+    per_loader_options options = loader_options(PER_CUDA, 3);
+    per_loader* loader = nullptr;
+    const auto create = [&] { return per_loader_create(buffer.get(), &options, &loader); };
+    options.device_index = 1;
+    expect_error(create(), PER_ERROR_NO_DEVICE, "device_index is 1");
+    options.device_index = -1;
+    expect_error(create(), PER_ERROR_INVALID_ARGUMENT, "device_index is -1");
+    options.device_index = 0;
+    options.device = 2;
+    expect_error(create(), PER_ERROR_INVALID_ARGUMENT, "device is 2");
+    options.device = PER_CPU;
+    options.device_index = 1;
+    expect_error(create(), PER_ERROR_INVALID_ARGUMENT, "device_index is 1");
+    simulator::options().driver_version = 0;
+    options = loader_options(PER_CUDA, 3);
+    expect_error(create(), PER_ERROR_NO_DEVICE, "no NVIDIA driver");
+    EXPECT_EQ(loader, nullptr);
+}
+
+TEST_F(CudaLoader, a_buffer_on_the_device_has_none) {
+    per_replay_options options = Buffer::options(100);
+    options.device = PER_CUDA;
+    Buffer buffer(options);
+    for (const int32_t device : {PER_CPU, PER_CUDA}) {
+        const per_loader_options of_loader = loader_options(device, 3);
+        per_loader* loader = nullptr;
+        expect_error(per_loader_create(buffer.get(), &of_loader, &loader), PER_ERROR_UNSUPPORTED, "PER_CUDA");
+        EXPECT_EQ(loader, nullptr);
+    }
+}
+
+TEST_F(CudaLoader, the_current_device_is_restored) {
+    Buffer buffer = filled(1);
+    simulator::options().n_devices = 3;
+    per_loader_options options = loader_options(PER_CUDA, 3);
+    options.device_index = 2;
+    cudaSetDevice(1);
+    const auto expect_device = [] {
+        int device = -1;
+        cudaGetDevice(&device);
+        EXPECT_EQ(device, 1);
+    };
+    per_loader* loader = nullptr;
+    ASSERT_EQ(per_loader_create(buffer.get(), &options, &loader), PER_OK);
+    expect_device();
+    per_batch batch;
+    int64_t slot = -1;
+    ASSERT_EQ(next(loader, batch, slot, nullptr), PER_OK);
+    expect_device();
+    ASSERT_EQ(per_loader_release(loader, slot, nullptr), PER_OK);
+    expect_device();
+    per_loader_free(loader);
+    expect_device();
+    cudaSetDevice(0);
+}
+
+TEST_F(CudaLoader, a_forked_child_may_only_free) {
+    Buffer buffer = filled(1);
+    LoaderHandle loader = loader_of(buffer, PER_CUDA);
+    per_batch batch;
+    int64_t slot = -1;
+    ASSERT_EQ(next(loader.get(), batch, slot, streams_[0]), PER_OK);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        int64_t other;
+        per_batch none;
+        int n_right = 0;
+        n_right += next(loader.get(), none, other, streams_[0]) == PER_ERROR_INVALID_ARGUMENT;
+        n_right += per_loader_release(loader.get(), slot, streams_[0]) == PER_ERROR_INVALID_ARGUMENT;
+        std::vector<Row> rows;
+        n_right += buffer.sample(8, rows) == PER_OK;
+        simulator::reset_counters();
+        loader.reset();
+        n_right += simulator::counters_of_thread().allocations == 0;
+        _exit(n_right == 4 ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(per_loader_release(loader.get(), slot, streams_[0]), PER_OK);
+    EXPECT_EQ(next(loader.get(), batch, slot, streams_[0]), PER_OK);
+}
+
+}  // namespace
+}  // namespace per::test
