@@ -13,6 +13,7 @@ void lay_out_numbers(DeviceReplay& replay, const per_replay_options& options, La
     replay.state = layout.array<ReplayState>(1);
     replay.lanes = layout.array<Lane>(replay.n_envs);
     replay.changes = layout.array<LaneChange>(replay.n_envs);
+    replay.bootstraps = layout.array<int64_t>(replay.n_envs + 1);
     replay.fields = layout.array<DeviceField>(replay.n_fields);
     replay.flags = layout.array<uint8_t>(replay.capacity);
     replay.rewards = layout.array<float>(replay.capacity);
@@ -86,6 +87,7 @@ ReplayMemory::ReplayMemory(const per_replay_options& options, const Fields& fiel
                                .largest_bits = bit_cast<uint32_t>(1.0f),
                                .change = {},
                                .last = {},
+                               .n_bad_bootstraps = 0,
                                .errors = {}};
     check(cudaMemcpyAsync(device_.state, &state, sizeof state, cudaMemcpyHostToDevice, stream), "writing the state");
     check(cudaMemcpyAsync(device_.fields, fields_.data(), fields_.size() * sizeof(DeviceField), cudaMemcpyHostToDevice,

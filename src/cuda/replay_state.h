@@ -61,11 +61,12 @@ struct LastDraw {
 
 // What went wrong on the device since the last report.
 struct ReplayErrors {
-    uint64_t n_bad_ids;         // never issued; of get() also not there, or without what was asked for
-    uint64_t n_bad_priorities;  // not finite, or negative
-    uint64_t n_bad_steps;       // that the CPU would have refused
-    uint64_t n_full_steps;      // that did not fit in their lane (overwrite is 0)
-    uint64_t n_bad_values;      // of set() and advantages()
+    uint64_t n_bad_ids;             // never issued; of get() also not there, or without what was asked for
+    uint64_t n_bad_priorities;      // not finite, or negative
+    uint64_t n_bad_steps;           // that the CPU would have refused
+    uint64_t n_full_steps;          // that did not fit in their lane (overwrite is 0)
+    uint64_t n_bad_values;          // of set()
+    uint64_t n_refused_advantages;  // calls with other ids than are due, or values that are not finite
     uint32_t n_empty_draws;
     uint32_t n_short_draws;  // without replacement: too few could be drawn
 };
@@ -83,6 +84,7 @@ struct ReplayState {
     ChangeState change;
     PendingSums pending = {};
     LastDraw last;
+    uint64_t n_bad_bootstraps;  // ids and values of the advantages under way
     ReplayErrors errors;
 };
 
@@ -117,6 +119,7 @@ struct DeviceReplay {
     ReplayState* state;
     Lane* lanes;          // [n_envs]
     LaneChange* changes;  // [n_envs] of the call under way; empty ranges between calls
+    int64_t* bootstraps;  // [n_envs + 1] of the call under way; see on_policy.h
     uint8_t* flags;       // by slot: RowFlags
     float* rewards;       // by slot
     DeviceField* fields;  // [n_fields]
