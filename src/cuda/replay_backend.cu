@@ -2,110 +2,299 @@
 
 #include "cuda/check.h"
 #include "cuda/create.h"
+#include "cuda/dialect.h"
+#include "cuda/on_policy.h"
+#include "cuda/replay_report.h"
 #include "error.h"
+#include "mass.h"
 
 namespace per::cuda {
 namespace {
 
+constexpr int n_threads = 256;
+
 [[noreturn]] void refuse(const char* what) {
     throw Error(PER_ERROR_UNSUPPORTED, "device is PER_CUDA: %s on CUDA is not in this version", what);
+}
+
+// For calls that wait for the device, which work on the handle's own stream: that of the caller is looked at only here.
+void require_no_capture(void* stream) {
+    if (stream == nullptr) return;
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    unsigned long long capture = 0;
+    check(cudaStreamGetCaptureInfo(static_cast<cudaStream_t>(stream), &status, &capture),
+          "asking whether the stream is captured");
+    if (status != cudaStreamCaptureStatusNone)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: it is being captured, and cannot be waited for", stream);
+}
+
+// To pinned memory, or followed by a wait.
+template <class T>
+void copy_to_host(T* to, const T* from, int64_t n, cudaStream_t stream) {
+    check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(n) * sizeof(T), cudaMemcpyDeviceToHost, stream),
+          "copying from the device");
+}
+
+void wait(cudaStream_t stream) {
+    check(cudaStreamSynchronize(stream), "waiting for the stream");
+}
+
+// ---- kernels of one thread: settings
+
+__global__ void set_beta_kernel(ReplayState* state, double beta) {
+    state->beta.first = beta;
+    state->beta.n_steps = 0;
+}
+
+__global__ void set_gamma_kernel(ReplayState* state, double gamma) {
+    state->gamma = gamma;
+}
+
+__global__ void reserve_draws_kernel(ReplayState* state, uint64_t count) {
+    state->batches += count;
+}
+
+__global__ void clear_lanes_kernel(DeviceReplay replay) {
+    const GridSpan span = grid_span();
+    for (int64_t env = span.first; env < replay.n_envs; env += span.step) {
+        Lane& lane = replay.lanes[env];
+        lane.first = lane.head;
+        lane.tail = lane.head;
+        if (lane.in_episode()) lane.state = LaneState::idle;
+    }
 }
 
 }  // namespace
 
 CudaReplayBackend::CudaReplayBackend(const per_replay_options& options, const Fields& fields)
     : fields_(fields),
+      skips_invalid_(options.on_invalid == PER_INVALID_SKIP),
       order_(options.device_index),
-      state_copy_(sizeof(ReplayState)),
-      memory_(options, fields, order_.own_stream()) {}
+      host_copy_(sizeof(HostCopy)),
+      memory_(options, fields, order_.own_stream()),
+      steps_(memory_, fields, options) {
+    load_kernels(set_beta_kernel, set_gamma_kernel, reserve_draws_kernel, clear_lanes_kernel);
+    load_on_policy_kernels();
+}
 
 CudaReplayBackend::~CudaReplayBackend() {
     if (order_.is_own_process()) return;
     order_.abandon();
+    host_copy_.abandon();
     memory_.abandon();
-    state_copy_.abandon();
+    steps_.abandon();
 }
 
-void CudaReplayBackend::add(const ReplaySteps&, int64_t*, void*) {
-    refuse("per_replay_add");
+// -------------------------------------------------------------------------------------------------------- calls
+
+void CudaReplayBackend::add(const ReplaySteps& steps, int64_t* ids_out, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    steps_.add(steps, ids_out, call);
+    call.finish();
 }
-void CudaReplayBackend::cut(int64_t, const int64_t*, void*) {
-    refuse("per_replay_cut");
+
+void CudaReplayBackend::cut(int64_t count, const int64_t* env_ids, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    steps_.cut(count, env_ids, call);
+    call.finish();
 }
+
 void CudaReplayBackend::sample(const ReplaySample&, void*) {
     refuse("per_replay_sample");
 }
+
 void CudaReplayBackend::sample_hindsight(const ReplaySample&, const ReplayHindsight&, Relabelling&, void*) {
     refuse("per_replay_sample_hindsight");
 }
+
 void CudaReplayBackend::relabel(const Relabelling&, const per_batch&, void*) {
     refuse("per_replay_sample_hindsight");
 }
+
 void CudaReplayBackend::take_back_draw(const Relabelling&) {
     refuse("per_replay_sample_hindsight");
 }
+
 void CudaReplayBackend::update(const ReplayUpdate&, void*) {
     refuse("per_replay_update_priorities");
 }
+
 void CudaReplayBackend::priorities(int64_t, const int64_t*, float*, void*) {
     refuse("per_replay_priorities");
 }
+
 void CudaReplayBackend::get(int64_t, const int64_t*, const per_batch&, void*) {
     refuse("per_replay_get");
 }
+
 void CudaReplayBackend::set(int64_t, const int64_t*, const per_array*, void*) {
     refuse("per_replay_set");
 }
-void CudaReplayBackend::clear(void*) {
-    refuse("per_replay_clear");
+
+void CudaReplayBackend::clear(void* stream) {
+    StreamOrder::Call call(order_, stream);
+    const DeviceReplay& replay = memory_.device();
+    launch(call.stream(), (replay.n_envs + n_threads - 1) / n_threads, n_threads, clear_lanes_kernel, replay);
+    call.finish();
 }
+
 void CudaReplayBackend::hand_out() {
-    refuse("per_loader_create");
+    refuse("per_loader_next");
 }
+
 void CudaReplayBackend::drop_ahead() {
     refuse("per_loader_create");
 }
-std::vector<int64_t> CudaReplayBackend::live_ids(void*) {
-    refuse("per_replay_live_ids");
+
+// ---------------------------------------------------------------------------------------------------- on-policy
+
+std::vector<int64_t> CudaReplayBackend::live_ids(void* stream) {
+    require_no_capture(stream);
+    StreamOrder::Call call(order_, order_.own_stream());
+    const DeviceReplay& replay = memory_.device();
+    const DeviceLive& live = replay.priorities.live;
+    std::vector<uint32_t> words(static_cast<std::size_t>(live.n_nodes[0]));
+    copy_to_host(words.data(), live.words, live.n_nodes[0], call.stream());
+    wait(call.stream());
+    const std::vector<Lane> lanes = read_lanes(call);
+    const HostCopy& copy = read(call);
+    call.finish();
+
+    const WindowRules& rules = copy.replay.rules;
+    std::vector<int64_t> ids;
+    ids.reserve(static_cast<std::size_t>(copy.replay.n_live));
+    for (int64_t env = 0; env < replay.n_envs; ++env) {
+        const Lane& lane = lanes[static_cast<std::size_t>(env)];
+        for (int64_t row = lane.tail; row < complete_end(lane, rules); ++row) {
+            const int64_t slot = rules.ring.slot(env, row);
+            if (words[static_cast<std::size_t>(slot / slots_per_word)] >> slot % slots_per_word & 1)
+                ids.push_back(rules.ring.id(env, row));
+        }
+    }
+    return ids;
 }
-uint64_t CudaReplayBackend::reserve_draws(int64_t, void*) {
-    refuse("per_epochs_create");
+
+uint64_t CudaReplayBackend::reserve_draws(int64_t count, void* stream) {
+    require_no_capture(stream);
+    StreamOrder::Call call(order_, order_.own_stream());
+    const uint64_t first = read(call).replay.batches;
+    launch(call.stream(), 1, 1, reserve_draws_kernel, memory_.device().state, static_cast<uint64_t>(count));
+    call.finish();
+    return first;
 }
+
 void CudaReplayBackend::take(int64_t, const int64_t*, float, const per_batch&, void*) {
     refuse("per_epochs_next");
 }
+
 int64_t CudaReplayBackend::bootstraps(int64_t, const per_batch&, void*) {
     refuse("per_replay_bootstraps");
 }
-void CudaReplayBackend::advantages(const ReplayAdvantages&, void*) {
-    refuse("per_replay_advantages");
+
+void CudaReplayBackend::advantages(const ReplayAdvantages& advantages, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    queue_advantages(memory_.device(), advantages, call.stream());
+    call.finish();
 }
+
+// ----------------------------------------------------------------------------------------------------- settings
+
 void CudaReplayBackend::set_alpha(double, void*) {
     refuse("per_replay_set_alpha");
 }
-void CudaReplayBackend::set_beta(double, void*) {
-    refuse("per_replay_set_beta");
+
+void CudaReplayBackend::set_beta(double beta, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    launch(call.stream(), 1, 1, set_beta_kernel, memory_.device().state, beta);
+    call.finish();
 }
-void CudaReplayBackend::set_gamma(double, void*) {
-    refuse("per_replay_set_gamma");
+
+void CudaReplayBackend::set_gamma(double gamma, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    launch(call.stream(), 1, 1, set_gamma_kernel, memory_.device().state, gamma);
+    call.finish();
 }
-void CudaReplayBackend::set_n_step(int64_t, void*) {
-    refuse("per_replay_set_n_step");
+
+void CudaReplayBackend::set_n_step(int64_t n_step, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    steps_.set_n_step(n_step, call);
+    call.finish();
 }
+
+// -------------------------------------------------------------------------------------------- what the host sees
+
+// Valid until the next call; what was queued before is done then.
+const CudaReplayBackend::HostCopy& CudaReplayBackend::read(const StreamOrder::Call& call) {
+    HostCopy* const copy = reinterpret_cast<HostCopy*>(host_copy_.data());
+    const DeviceReplay& replay = memory_.device();
+    const DevicePriorities& priorities = replay.priorities;
+    const DeviceMaximum& maximum = priorities.live_maximum;
+    copy_to_host(&copy->replay, replay.state, 1, call.stream());
+    copy_to_host(&copy->tree, priorities.tree.state, 1, call.stream());
+    if (maximum.n_levels != 0)
+        copy_to_host(&copy->live_maximum_bits, maximum.levels[maximum.n_levels - 1], 1, call.stream());
+    if (priorities.ranks.state != nullptr) {
+        copy_to_host(&copy->ranks, priorities.ranks.state, 1, call.stream());
+        copy_to_host(&copy->rank_tree, priorities.ranks.tree.state, 1, call.stream());
+    }
+    wait(call.stream());
+    return *copy;
+}
+
+std::vector<Lane> CudaReplayBackend::read_lanes(const StreamOrder::Call& call) {
+    std::vector<Lane> lanes(static_cast<std::size_t>(memory_.device().n_envs));
+    copy_to_host(lanes.data(), memory_.device().lanes, memory_.device().n_envs, call.stream());
+    wait(call.stream());
+    return lanes;
+}
+
 int64_t CudaReplayBackend::live() {
-    refuse("per_replay_live");
+    StreamOrder::Call call(order_, order_.own_stream());
+    const int64_t n_live = read(call).replay.n_live;
+    call.finish();
+    return n_live;
 }
-void CudaReplayBackend::statistics(per_replay_statistics&) {
-    refuse("per_replay_stats");
+
+float CudaReplayBackend::largest_priority(const HostCopy& copy) const {
+    if (memory_.device().max_priority == PER_MAX_EVER) return bit_cast<float>(copy.replay.largest_bits);
+    return copy.replay.n_live > 0 ? bit_cast<float>(copy.live_maximum_bits) : 1.0f;
 }
-void CudaReplayBackend::synchronize(void*) {
-    refuse("per_replay_synchronize");
+
+void CudaReplayBackend::statistics(per_replay_statistics& statistics_out) {
+    StreamOrder::Call call(order_, order_.own_stream());
+    const HostCopy& copy = read(call);
+    const ReplayState& state = copy.replay;
+    const ReplayCounters& counters = state.counters;
+    statistics_out.live = state.n_live;
+    statistics_out.added = counters.added;
+    statistics_out.dropped = counters.dropped;
+    statistics_out.episodes = counters.episodes;
+    statistics_out.cuts = counters.cuts;
+    statistics_out.samples = static_cast<int64_t>(state.batches);
+    statistics_out.beta_step = state.beta.step;
+    statistics_out.stale_updates = counters.stale_updates;
+    statistics_out.rejected_updates = counters.rejected_updates;
+    statistics_out.total = static_cast<double>(copy.tree.total) / power_of_two(copy.tree.scale);
+    statistics_out.max_priority = static_cast<double>(largest_priority(copy));
+    statistics_out.alpha = state.alpha;
+    statistics_out.beta = state.beta.beta(state.beta.step);
+    statistics_out.gamma = state.gamma;
+    statistics_out.updates = counters.updates;
+    statistics_out.memory_bytes = static_cast<int64_t>(memory_.n_bytes() + steps_.n_bytes());
+    call.finish();
 }
-void CudaReplayBackend::save(CheckpointWriter&) {
-    refuse("per_replay_save");
-}
-void CudaReplayBackend::restore(CheckpointReader&) {
-    refuse("per_replay_load");
+
+void CudaReplayBackend::synchronize(void* stream) {
+    StreamOrder::Call call(order_, stream);
+    if (call.is_captured())
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: it is being captured, and cannot be waited for", stream);
+    ReplayErrors* const errors = &memory_.device().state->errors;
+    ReplayErrors* const copy = &reinterpret_cast<HostCopy*>(host_copy_.data())->replay.errors;
+    copy_to_host(copy, errors, 1, call.stream());
+    check(cudaMemsetAsync(errors, 0, sizeof *errors, call.stream()), "ending the report");
+    call.finish();
+    wait(call.stream());
+    report(*copy, skips_invalid_);
 }
 
 std::unique_ptr<ReplayBackend> create_replay_backend(const per_replay_options& options, const Fields& fields) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend.h"
+#include "cuda/add.h"
 #include "cuda/device.h"
 #include "cuda/replay_memory.h"
 #include "cuda/stream_order.h"
@@ -50,10 +51,25 @@ class CudaReplayBackend final : public ReplayBackend {
     void restore(CheckpointReader& reader) override;
 
  private:
+    // What the host reads of the device, in pinned memory.
+    struct HostCopy {
+        ReplayState replay;
+        TreeState tree;
+        TreeState rank_tree;         // this
+        RankState ranks;             // and this once ranks were asked for
+        uint32_t live_maximum_bits;  // with PER_MAX_NOW
+    };
+    const HostCopy& read(const StreamOrder::Call& call);
+    std::vector<Lane> read_lanes(const StreamOrder::Call& call);
+    std::vector<DeviceField> read_fields(const StreamOrder::Call& call);
+    float largest_priority(const HostCopy& copy) const;
+
     const Fields& fields_;
+    const bool skips_invalid_;
     StreamOrder order_;
-    PinnedMemory state_copy_;
+    PinnedMemory host_copy_;
     ReplayMemory memory_;
+    StepQueue steps_;
 };
 
 }  // namespace per::cuda

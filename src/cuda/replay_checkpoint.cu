@@ -1,0 +1,166 @@
+// Saving and restoring the replay buffer in the memory of a device.
+#include <vector>
+
+#include "checkpoint.h"
+#include "cuda/check.h"
+#include "cuda/replay_backend.h"
+#include "cuda/slot_copies.h"
+#include "mass.h"
+#include "priority.h"
+#include "saved_state.h"
+#include "td_error.h"
+
+namespace per::cuda {
+namespace {
+
+std::byte* data_of(const DeviceReplay& replay, const std::vector<DeviceField>& fields, const SlotArray& array) {
+    switch (array.kind) {
+        case SlotArray::Kind::flags:
+            return reinterpret_cast<std::byte*>(replay.flags);
+        case SlotArray::Kind::rewards:
+            return reinterpret_cast<std::byte*>(replay.rewards);
+        case SlotArray::Kind::priorities:
+            return reinterpret_cast<std::byte*>(replay.priorities.given);
+        case SlotArray::Kind::field:
+            return fields[static_cast<std::size_t>(array.field)].frames;
+        case SlotArray::Kind::next_field:
+            return fields[static_cast<std::size_t>(array.field)].next_frames;
+    }
+    __builtin_unreachable();
+}
+
+template <class T>
+void copy_to_device(T* to, const T* from, std::size_t n, cudaStream_t stream) {
+    check(cudaMemcpyAsync(to, from, n * sizeof(T), cudaMemcpyHostToDevice, stream), "copying to the device");
+    check(cudaStreamSynchronize(stream), "waiting for the stream");
+}
+
+// What of a file's arrays decides about the leaves of the tree: gathered while they pass by on their way to the device.
+class SavedLeaves {
+ public:
+    SavedLeaves(const WindowRules& rules, int64_t n_words, double alpha, int32_t tree_scale)
+        : rules_(rules),
+          flags_(static_cast<std::size_t>(rules.ring.capacity())),
+          live_words_(static_cast<std::size_t>(n_words)),
+          alpha_(alpha),
+          has_scale_(tree_scale >= lowest_scale && tree_scale <= highest_scale),
+          factor_(has_scale_ ? power_of_two(tree_scale) : 1.0) {}
+
+    void see_flags(int64_t slot, const uint8_t* flags, int64_t n) { std::copy_n(flags, n, &flags_[index(slot)]); }
+
+    // After all flags.
+    void find_live(const std::vector<Lane>& lanes) {
+        for_each_live_slot(rules_, lanes, flags_.data(), [&](int64_t slot) {
+            live_words_[index(slot / slots_per_word)] |= 1u << slot % slots_per_word;
+            ++n_live_;
+        });
+        flags_ = {};
+    }
+
+    // After that.
+    void see_priorities(int64_t slot, const float* priorities, int64_t n) {
+        for (int64_t i = 0; i < n; ++i) {
+            if (!(live_words_[index((slot + i) / slots_per_word)] >> (slot + i) % slots_per_word & 1)) continue;
+            are_priorities_ &= is_priority(priorities[i]);
+            if (are_priorities_) mass_ = add_to_batch(mass_, leaf_priority(priorities[i], alpha_), factor_);
+        }
+    }
+
+    // Whether some buffer can have had these priorities at this scale.
+    bool can_be() const { return has_scale_ && are_priorities_ && !breaks_limits(mass_, 0); }
+
+    const std::vector<uint32_t>& live_words() const { return live_words_; }
+    int64_t n_live() const { return n_live_; }
+
+ private:
+    static std::size_t index(int64_t i) { return static_cast<std::size_t>(i); }
+
+    const WindowRules& rules_;
+    std::vector<uint8_t> flags_;
+    std::vector<uint32_t> live_words_;
+    int64_t n_live_ = 0;
+    double alpha_;
+    bool has_scale_;
+    double factor_;
+    bool are_priorities_ = true;
+    BatchMass mass_ = {0.0, 0};
+};
+
+}  // namespace
+
+std::vector<DeviceField> CudaReplayBackend::read_fields(const StreamOrder::Call& call) {
+    std::vector<DeviceField> fields(static_cast<std::size_t>(fields_.count()));
+    check(cudaMemcpyAsync(fields.data(), memory_.device().fields, fields.size() * sizeof(DeviceField),
+                          cudaMemcpyDeviceToHost, call.stream()),
+          "copying from the device");
+    check(cudaStreamSynchronize(call.stream()), "waiting for the stream");
+    return fields;
+}
+
+void CudaReplayBackend::save(CheckpointWriter& writer) {
+    StreamOrder::Call call(order_, order_.own_stream());
+    const std::vector<Lane> lanes = read_lanes(call);
+    const std::vector<DeviceField> fields = read_fields(call);
+    const HostCopy& copy = read(call);
+    const ReplayState& state = copy.replay;
+    write_numbers(writer,
+                  {state.beta.step, static_cast<int64_t>(state.batches), state.counters,
+                   bit_cast<float>(state.largest_bits), copy.tree.scale, copy.tree.low_water, BatchFigures()},
+                  lanes);
+    SlotCopies copies(call.stream());
+    const auto write = [&](const std::byte* bytes, std::size_t size) { writer.bytes(bytes, size); };
+    for (const SlotArray& array : slot_arrays(fields_, state.rules)) {
+        const std::byte* const data = data_of(memory_.device(), fields, array);
+        for_each_used_part(state.rules, lanes, [&](int64_t slot, int64_t n) {
+            copies.from_device(data + slot * array.bytes, static_cast<std::size_t>(n * array.bytes), write);
+        });
+        copies.finish(write);
+        writer.seal();
+    }
+    write_ranks(writer, nullptr);
+    call.finish();
+}
+
+void CudaReplayBackend::restore(CheckpointReader& reader) {
+    StreamOrder::Call call(order_, order_.own_stream());
+    const std::vector<DeviceField> fields = read_fields(call);
+    const HostCopy& copy = read(call);
+    ReplayState state = copy.replay;
+    const DeviceReplay& replay = memory_.device();
+    std::vector<Lane> lanes(static_cast<std::size_t>(replay.n_envs));
+    const SavedNumbers numbers = read_numbers(reader, state.rules, lanes);
+    state.beta.step = numbers.beta_step;
+    state.batches = static_cast<uint64_t>(numbers.batches);
+    state.counters = numbers.counters;
+    state.largest_bits = bit_cast<uint32_t>(numbers.largest_priority);
+    copy_to_device(replay.lanes, lanes.data(), lanes.size(), call.stream());
+
+    SavedLeaves leaves(state.rules, replay.priorities.live.n_nodes[0], state.alpha, numbers.tree_scale);
+    SlotCopies copies(call.stream());
+    for (const SlotArray& array : slot_arrays(fields_, state.rules)) {
+        std::byte* const data = data_of(replay, fields, array);
+        for_each_used_part(state.rules, lanes, [&](int64_t slot, int64_t n) {
+            const std::size_t size = static_cast<std::size_t>(n * array.bytes);
+            copies.to_device(data + slot * array.bytes, size, static_cast<std::size_t>(array.bytes),
+                             [&](std::byte* piece, std::size_t piece_size) {
+                                 reader.bytes(piece, piece_size);
+                                 const int64_t n_seen = static_cast<int64_t>(piece_size) / array.bytes;
+                                 if (array.kind == SlotArray::Kind::flags)
+                                     leaves.see_flags(slot, reinterpret_cast<const uint8_t*>(piece), n_seen);
+                                 if (array.kind == SlotArray::Kind::priorities)
+                                     leaves.see_priorities(slot, reinterpret_cast<const float*>(piece), n_seen);
+                                 slot += n_seen;
+                             });
+        });
+        reader.check_seal();
+        if (array.kind == SlotArray::Kind::flags) leaves.find_live(lanes);
+    }
+    if (!leaves.can_be()) reader.refuse("its priorities cannot be");
+    state.n_live = leaves.n_live();
+    copy_to_device(replay.state, &state, 1, call.stream());
+    copy_to_device(replay.priorities.live.words, leaves.live_words().data(), leaves.live_words().size(), call.stream());
+    copies.wait();
+    call.finish();
+}
+
+}  // namespace per::cuda

@@ -1,0 +1,182 @@
+// What a buffer saves on one device goes on bit for bit on another, and no damaged file is taken for a buffer on CUDA.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "replay_twins.h"
+#include "simulator.h"
+
+namespace per::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class CudaCheckpoint : public testing::Test {
+ protected:
+    void SetUp() override {
+        std::string name = (fs::temp_directory_path() / "per_cuda_checkpoint_XXXXXX").string();
+        ASSERT_NE(mkdtemp(name.data()), nullptr);
+        folder_ = name;
+    }
+    void TearDown() override { fs::remove_all(folder_); }
+
+    std::string path(const char* name = "buffer.per") const { return (folder_ / name).string(); }
+
+    static std::string contents(const std::string& path) {
+        std::ifstream file(path, std::ios::binary);
+        return {std::istreambuf_iterator<char>(file), {}};
+    }
+    static void write(const std::string& path, const std::string& bytes) {
+        std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    }
+
+    static per_status save(per_replay* replay, const std::string& path) {
+        return per_replay_save(replay, path.c_str());
+    }
+    static ReplayHandle load(const std::string& path, int32_t device) {
+        per_replay* replay = nullptr;
+        EXPECT_EQ(per_replay_load(path.c_str(), device, 0, &replay), PER_OK) << per_last_error();
+        return ReplayHandle(replay);
+    }
+
+    fs::path folder_;
+};
+
+per_sample_options sample_options(int32_t prioritization, int32_t normalize_weights) {
+    per_sample_options options;
+    per_sample_options_init(&options, sizeof options);
+    options.prioritization = prioritization;
+    options.normalize_weights = normalize_weights;
+    return options;
+}
+
+// Each loads what the other saved, and both go on alike.
+TEST_F(CudaCheckpoint, each_device_goes_on_from_the_others_file) {
+    for (const int32_t max_priority : {PER_MAX_EVER, PER_MAX_NOW}) {
+        for (const int n_before : {0, 1, 12, 60}) {
+            per_replay_options options = twin_options();
+            options.max_priority = max_priority;
+            if (n_before % 2 == 0) options.autoreset = PER_AUTORESET_NEXT_STEP;
+            Twins twins(options);
+            TwinWalk walk(static_cast<uint64_t>(n_before));
+            twins.use(walk, n_before);
+            ASSERT_EQ(save(twins.cpu.get(), path("cpu")), PER_OK) << per_last_error();
+            ASSERT_EQ(save(twins.gpu.get(), path("gpu")), PER_OK) << per_last_error();
+            twins.gpu = load(path("cpu"), PER_CUDA);
+            twins.cpu = load(path("gpu"), PER_CPU);
+            twins.expect_same();
+            twins.use(walk, 20);
+            twins.expect_same();
+            if (HasFailure()) return;
+        }
+    }
+}
+
+TEST_F(CudaCheckpoint, ranks_and_smallest_leaves_go_on_too) {
+    for (const bool by_options : {true, false}) {
+        for (const int32_t prioritization : {PER_RANK, PER_PROPORTIONAL}) {
+            per_replay_options options = twin_options();
+            const per_sample_options sample = sample_options(prioritization, PER_BUFFER_MAX);
+            if (by_options) {
+                options.normalize_weights = PER_BUFFER_MAX;
+                options.prioritization = prioritization;
+            }
+            Twins twins(options);
+            TwinWalk walk(9);
+            twins.use(walk, 20);
+            const std::vector<int64_t> ids = twins.sample(16, &sample);
+            twins.update({ids[0]}, {3e4f});  // since ranks were taken
+            ASSERT_EQ(save(twins.cpu.get(), path("cpu")), PER_OK) << per_last_error();
+            ASSERT_EQ(save(twins.gpu.get(), path("gpu")), PER_OK) << per_last_error();
+            twins.gpu = load(path("cpu"), PER_CUDA);
+            twins.cpu = load(path("gpu"), PER_CPU);
+            for (int i = 0; i < 10; ++i) {
+                twins.sample(16, &sample);
+                twins.use(walk, 1);
+            }
+            twins.expect_same();
+            if (HasFailure()) return;
+        }
+    }
+}
+
+// After a rescale the scale is not what the priorities alone would give.
+TEST_F(CudaCheckpoint, masses_keep_their_scale) {
+    Twins twins(twin_options());
+    TwinWalk walk(4);
+    twins.use(walk, 20);
+    const int64_t id = live_ids_of(twins.cpu.get())[0];
+    twins.update({id}, {1e30f});
+    twins.update({id}, {1e24f});
+    ASSERT_EQ(save(twins.cpu.get(), path("cpu")), PER_OK);
+    ASSERT_EQ(save(twins.gpu.get(), path("gpu")), PER_OK);
+    twins.gpu = load(path("cpu"), PER_CUDA);
+    twins.cpu = load(path("gpu"), PER_CPU);
+    for (float error = 1e20f; error > 1e-20f; error /= 100) {
+        twins.update({id}, {error});
+        twins.expect_same();
+        twins.sample(16);
+    }
+}
+
+TEST_F(CudaCheckpoint, settings_and_stored_next_observations_come_back) {
+    per_replay_options options = twin_options();
+    options.store_next_observation = 1;
+    options.n_step = 3;
+    Twins twins(options);
+    TwinWalk walk(5);
+    twins.use(walk, 15);
+    for (per_replay* const replay : {twins.cpu.get(), twins.gpu.get()}) {
+        EXPECT_EQ(per_replay_set_alpha(replay, 0.25, nullptr), PER_OK) << per_last_error();
+        EXPECT_EQ(per_replay_set_gamma(replay, 1.0, nullptr), PER_OK) << per_last_error();
+        EXPECT_EQ(per_replay_set_n_step(replay, 2, nullptr), PER_OK) << per_last_error();
+        EXPECT_EQ(per_replay_set_beta(replay, 0.75, nullptr), PER_OK) << per_last_error();
+        EXPECT_EQ(per_replay_clear(replay, nullptr), PER_OK) << per_last_error();
+    }
+    twins.use(walk, 10);
+    ASSERT_EQ(save(twins.gpu.get(), path()), PER_OK);
+    twins.gpu = load(path(), PER_CUDA);
+    twins.expect_same();
+    twins.use(walk, 10);
+    twins.expect_same();
+}
+
+TEST_F(CudaCheckpoint, every_damaged_byte_is_seen) {
+    per_replay_options options = twin_options();
+    options.capacity = 18;
+    options.frame_stack = 1;
+    options.n_step = 1;
+    const ReplayHandle replay = create_replay(options, PER_CUDA);
+    TwinWalk walk(3);
+    for (int i = 0; i < 8; ++i) {
+        TwinSteps steps = walk.next();
+        ASSERT_EQ(steps.add(replay.get(), nullptr), PER_OK) << per_last_error();
+        ASSERT_EQ(per_replay_synchronize(replay.get(), nullptr), PER_OK) << per_last_error();
+    }
+    ASSERT_EQ(save(replay.get(), path()), PER_OK) << per_last_error();
+    const std::string good = contents(path());
+    const auto status_of_loading = [&](const std::string& bytes) {
+        write(path(), bytes);
+        per_replay* loaded = nullptr;
+        const per_status status = per_replay_load(path().c_str(), PER_CUDA, 0, &loaded);
+        EXPECT_EQ(loaded != nullptr, status == PER_OK);
+        per_replay_free(loaded);
+        return status;
+    };
+    for (std::size_t i = 12; i < good.size(); i += 3) {  // before it lies the version
+        std::string bad = good;
+        bad[i] = static_cast<char>(bad[i] ^ (1 << i % 8));
+        EXPECT_EQ(status_of_loading(bad), PER_ERROR_CORRUPT_FILE) << "byte " << i << ": " << per_last_error();
+    }
+    for (std::size_t size = 0; size < good.size(); size += 7)
+        EXPECT_EQ(status_of_loading(good.substr(0, size)), PER_ERROR_CORRUPT_FILE) << size;
+    EXPECT_EQ(status_of_loading(good + '\0'), PER_ERROR_CORRUPT_FILE);
+    EXPECT_EQ(status_of_loading(good), PER_OK);
+}
+
+}  // namespace
+}  // namespace per::test

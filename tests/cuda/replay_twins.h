@@ -1,0 +1,284 @@
+// Two buffers that are used alike, one on the CPU and one on the simulated GPU, and must answer alike, bit for bit.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "per.h"
+
+namespace per::test {
+
+struct FreeReplay {
+    void operator()(per_replay* replay) const { per_replay_free(replay); }
+};
+using ReplayHandle = std::unique_ptr<per_replay, FreeReplay>;
+
+inline constexpr int64_t n_envs = 3;
+
+// An observation of two float32, an int64 action and float32 numbers for values, advantages and returns.
+inline ReplayHandle create_replay(per_replay_options options, int32_t device) {
+    static const int64_t shape[] = {2};
+    per_field fields[5] = {};
+    const char* const names[] = {"observation", "action", "value", "advantage", "return_"};
+    for (int i = 0; i < 5; ++i) {
+        fields[i].name = names[i];
+        fields[i].dtype = i == 1 ? PER_INT64 : PER_FLOAT32;
+    }
+    fields[0].shape = shape;
+    fields[0].ndim = 1;
+    options.fields = fields;
+    options.n_fields = 5;
+    options.device = device;
+    per_replay* replay = nullptr;
+    EXPECT_EQ(per_replay_create(&options, &replay), PER_OK) << per_last_error();
+    return ReplayHandle(replay);
+}
+
+inline per_replay_options twin_options() {
+    per_replay_options options;
+    per_replay_options_init(&options, sizeof options);
+    options.capacity = 48;
+    options.n_envs = n_envs;
+    options.n_step = 2;
+    options.frame_stack = 2;
+    options.seed = 3;
+    options.beta_steps = 40;
+    options.gamma = 0.75;
+    return options;
+}
+
+// What one call of per_replay_add() is given; it must live until the work on it is done.
+struct TwinSteps {
+    std::vector<float> observation, next, value, reward, priority;
+    std::vector<int64_t> action, ids;
+    std::vector<uint8_t> terminated, truncated, mask, next_mask;
+    bool with_priorities = false;
+    int64_t length = 1;
+
+    per_status add(per_replay* replay, void* stream) {
+        const auto array = [](const auto& values, int32_t dtype) {
+            return per_array{values.data(), nullptr, 0, dtype};
+        };
+        const per_array fields[5] = {array(observation, PER_FLOAT32), array(action, PER_INT64),
+                                     array(value, PER_FLOAT32), array(value, PER_FLOAT32), array(value, PER_FLOAT32)};
+        const per_array next_fields[5] = {array(next, PER_FLOAT32), {}, {}, {}, {}};
+        per_steps steps;
+        per_steps_init(&steps, sizeof steps);
+        steps.length = length;
+        steps.fields = fields;
+        steps.next_fields = next_fields;
+        steps.reward = array(reward, PER_FLOAT32);
+        steps.terminated = array(terminated, PER_BOOL);
+        steps.truncated = array(truncated, PER_BOOL);
+        steps.mask = array(mask, PER_BOOL);
+        steps.next_mask = array(next_mask, PER_BOOL);
+        if (with_priorities) steps.priorities = array(priority, PER_FLOAT32);
+        ids.assign(action.size(), -7);
+        return per_replay_add(replay, &steps, ids.data(), stream);
+    }
+};
+
+// Steps of the environments with ends of all kinds, gaps, masks and given priorities.
+class TwinWalk {
+ public:
+    explicit TwinWalk(uint64_t seed) : random_(seed) {}
+
+    TwinSteps next(int64_t length = 1) {
+        TwinSteps steps;
+        steps.length = length;
+        steps.with_priorities = random_() % 4 == 0;
+        for (int64_t i = 0; i < length * n_envs; ++i) {
+            const int64_t env = i % n_envs;
+            float& serial = serial_[env];
+            const bool given = random_() % 8 != 0;
+            steps.observation.insert(steps.observation.end(),
+                                     {static_cast<float>(env), random_() % 16 == 0 ? -1.0f : serial});
+            if (given) serial += 1;
+            steps.next.insert(steps.next.end(), {static_cast<float>(env), serial});
+            steps.value.push_back(static_cast<float>(random_() % 1000) * 0.01f);
+            steps.reward.push_back(static_cast<float>(random_() % 10));
+            steps.priority.push_back(static_cast<float>(random_() % 100) * 0.37f);
+            steps.action.push_back(static_cast<int64_t>(random_() % 1000));
+            steps.terminated.push_back(random_() % 16 == 0);
+            steps.truncated.push_back(random_() % 16 == 0);
+            steps.mask.push_back(given);
+            steps.next_mask.push_back(random_() % 3 != 0);
+        }
+        return steps;
+    }
+
+    uint64_t random() { return random_(); }
+
+ private:
+    std::mt19937_64 random_;
+    float serial_[n_envs] = {0, 0, 0};
+};
+
+// All that a batch of single transitions has.
+struct TwinBatch {
+    static constexpr std::size_t stack = 2;
+
+    explicit TwinBatch(int64_t size)
+        : n(static_cast<std::size_t>(size)),
+          observation(n * 2 * stack, -7.0f),
+          next(n * 2 * stack, -7.0f),
+          value(n, -7.0f),
+          advantage(n, -7.0f),
+          returns(n, -7.0f),
+          reward(n, -7.0f),
+          discount(n, -7.0f),
+          weights(n, -7.0f),
+          priorities(n, -7.0f),
+          probabilities(n, -7.0f),
+          action(n, -7),
+          ids(n, -7),
+          n_steps(n, -7),
+          terminated(n, 7),
+          truncated(n, 7) {}
+    TwinBatch(const TwinBatch&) = delete;
+    TwinBatch& operator=(const TwinBatch&) = delete;
+
+    // Rows by id have none of weights and probabilities.
+    per_batch batch(bool is_drawn = true) {
+        fields[0] = observation.data();
+        fields[1] = action.data();
+        fields[2] = value.data();
+        fields[3] = advantage.data();
+        fields[4] = returns.data();
+        next_fields[0] = next.data();
+        per_batch batch;
+        per_batch_init(&batch, sizeof batch);
+        batch.fields = fields;
+        batch.next_fields = next_fields;
+        batch.reward = reward.data();
+        batch.discount = discount.data();
+        batch.n_steps = n_steps.data();
+        batch.terminated = terminated.data();
+        batch.truncated = truncated.data();
+        batch.ids = ids.data();
+        batch.priorities = priorities.data();
+        if (is_drawn) batch.weights = weights.data();
+        if (is_drawn) batch.probabilities = probabilities.data();
+        return batch;
+    }
+
+    bool operator==(const TwinBatch& other) const {
+        return observation == other.observation && next == other.next && value == other.value &&
+               advantage == other.advantage && returns == other.returns && reward == other.reward &&
+               discount == other.discount && weights == other.weights && priorities == other.priorities &&
+               probabilities == other.probabilities && action == other.action && ids == other.ids &&
+               n_steps == other.n_steps && terminated == other.terminated && truncated == other.truncated;
+    }
+
+    std::size_t n;
+    std::vector<float> observation, next, value, advantage, returns, reward, discount, weights, priorities,
+        probabilities;
+    std::vector<int64_t> action, ids;
+    std::vector<int32_t> n_steps;
+    std::vector<uint8_t> terminated, truncated;
+    void* fields[5];
+    void* next_fields[5] = {};
+};
+
+inline per_replay_statistics statistics_of(per_replay* replay) {
+    per_replay_statistics statistics;
+    per_replay_statistics_init(&statistics, sizeof statistics);
+    EXPECT_EQ(per_replay_stats(replay, &statistics), PER_OK) << per_last_error();
+    return statistics;
+}
+
+inline std::vector<int64_t> live_ids_of(per_replay* replay) {
+    int64_t count = 0;
+    EXPECT_EQ(per_replay_live_ids(replay, 0, nullptr, &count), PER_OK) << per_last_error();
+    std::vector<int64_t> ids(static_cast<std::size_t>(count));
+    EXPECT_EQ(per_replay_live_ids(replay, count, ids.data(), &count), PER_OK) << per_last_error();
+    return ids;
+}
+
+// All but the bytes of memory, which are those of the device.
+inline void expect_same_statistics(per_replay* cpu, per_replay* gpu) {
+    per_replay_statistics a = statistics_of(cpu);
+    per_replay_statistics b = statistics_of(gpu);
+    EXPECT_GT(b.memory_bytes, 0);
+    a.memory_bytes = b.memory_bytes = 0;
+    EXPECT_EQ(a.live, b.live);
+    EXPECT_EQ(a.added, b.added);
+    EXPECT_EQ(a.total, b.total);
+    EXPECT_EQ(a.samples, b.samples);
+    EXPECT_EQ(a.max_priority, b.max_priority);
+    EXPECT_EQ(std::memcmp(&a, &b, sizeof a), 0);
+}
+
+class Twins {
+ public:
+    explicit Twins(const per_replay_options& options)
+        : cpu(create_replay(options, PER_CPU)), gpu(create_replay(options, PER_CUDA)) {
+        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    }
+    ~Twins() {
+        gpu.reset();
+        cudaStreamDestroy(stream);
+    }
+    Twins(const Twins&) = delete;
+    Twins& operator=(const Twins&) = delete;
+
+    void synchronize() { EXPECT_EQ(per_replay_synchronize(gpu.get(), stream), PER_OK) << per_last_error(); }
+
+    void add(TwinSteps steps) {
+        EXPECT_EQ(steps.add(cpu.get(), nullptr), PER_OK) << per_last_error();
+        const std::vector<int64_t> ids = steps.ids;
+        EXPECT_EQ(steps.add(gpu.get(), stream), PER_OK) << per_last_error();
+        synchronize();
+        EXPECT_EQ(ids, steps.ids);
+    }
+
+    // The ids drawn; none if nothing is live.
+    std::vector<int64_t> sample(int64_t size, const per_sample_options* options = nullptr) {
+        TwinBatch of_cpu(size), of_gpu(size);
+        const per_batch cpu_batch = of_cpu.batch(), gpu_batch = of_gpu.batch();
+        if (per_replay_sample(cpu.get(), options, size, &cpu_batch, nullptr) != PER_OK) return {};
+        EXPECT_EQ(per_replay_sample(gpu.get(), options, size, &gpu_batch, stream), PER_OK) << per_last_error();
+        synchronize();
+        EXPECT_TRUE(of_cpu == of_gpu);
+        EXPECT_EQ(of_cpu.ids, of_gpu.ids);
+        EXPECT_EQ(of_cpu.weights, of_gpu.weights);
+        return of_cpu.ids;
+    }
+
+    void update(const std::vector<int64_t>& ids, const std::vector<float>& td_errors) {
+        const int64_t n = static_cast<int64_t>(ids.size());
+        EXPECT_EQ(per_replay_update_priorities(cpu.get(), n, ids.data(), 1, td_errors.data(), nullptr), PER_OK);
+        EXPECT_EQ(per_replay_update_priorities(gpu.get(), n, ids.data(), 1, td_errors.data(), stream), PER_OK);
+        synchronize();
+    }
+
+    // Steps, draws and updates.
+    void use(TwinWalk& walk, int n_calls) {
+        for (int i = 0; i < n_calls; ++i) {
+            add(walk.next(1 + static_cast<int64_t>(walk.random() % 3)));
+            const std::vector<int64_t> ids = sample(8);
+            if (ids.empty()) continue;
+            std::vector<float> td_errors;
+            for (std::size_t k = 0; k < ids.size(); ++k)
+                td_errors.push_back(static_cast<float>(walk.random() % 1000) * 0.01f - 5.0f);
+            update(ids, td_errors);
+            if (testing::Test::HasFailure()) return;
+        }
+    }
+
+    void expect_same() {
+        expect_same_statistics(cpu.get(), gpu.get());
+        EXPECT_EQ(live_ids_of(cpu.get()), live_ids_of(gpu.get()));
+    }
+
+    ReplayHandle cpu, gpu;
+    cudaStream_t stream;
+};
+
+}  // namespace per::test
