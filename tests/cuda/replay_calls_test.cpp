@@ -1,0 +1,441 @@
+// How a replay buffer on CUDA behaves as a user of the device: what its calls wait for and allocate, captured graphs,
+// streams, what only the device can see to be wrong, errors of the runtime, devices, forks.
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <deque>
+#include <limits>
+#include <string>
+
+#include "replay_twins.h"
+#include "simulator.h"
+
+namespace per::test {
+namespace {
+
+class CudaReplayCalls : public testing::Test {
+ protected:
+    void TearDown() override {
+        simulator::options() = options_;
+        simulator::stick(0);
+        simulator::fail_call(0, 0);
+    }
+
+    simulator::Options options_ = simulator::options();
+};
+
+void expect_status(per_status expected, per_status status, const char* text = "") {
+    EXPECT_EQ(status, expected) << per_last_error();
+    if (status != PER_OK) {
+        EXPECT_NE(std::string(per_last_error()).find(text), std::string::npos) << per_last_error();
+    }
+}
+
+// Some of everything, once the buffer has been used for a while.
+constexpr int n_warm_up = 15;
+
+TEST_F(CudaReplayCalls, never_wait_and_never_allocate) {
+    for (const int32_t scheme : {PER_STRATIFIED, PER_WITHOUT_REPLACEMENT}) {
+        per_replay_options options = twin_options();
+        options.scheme = scheme;
+        options.prioritization = scheme == PER_STRATIFIED ? PER_RANK : PER_PROPORTIONAL;
+        options.normalize_weights = PER_BUFFER_MAX;
+        Twins twins(options);
+        per_replay* const replay = twins.gpu.get();
+        TwinWalk walk(1);
+        std::deque<TwinSteps> steps;
+        TwinBatch drawn(4), read(4);
+        const per_batch batch = drawn.batch(), rows = read.batch(false);
+        const std::vector<float> errors = {1.0f, 2.0f, 0.5f, 0.0f};
+        std::vector<float> priorities(4);
+        const std::vector<int64_t> actions = {1, 2, 3, 4};
+        const per_array set_fields[5] = {{}, {actions.data(), nullptr, 0, PER_INT64}, {}, {}, {}};
+        // Also the first call of each kind.
+        simulator::reset_counters();
+        for (int i = 0; i < 2 * n_warm_up; ++i) {
+            steps.push_back(walk.next(1 + i % 3));
+            expect_status(PER_OK, steps.back().add(replay, twins.stream));
+            if (i < n_warm_up) continue;
+            expect_status(PER_OK, per_replay_sample(replay, nullptr, 4, &batch, twins.stream));
+            expect_status(PER_OK, per_replay_update_priorities(replay, 4, drawn.ids.data(), 1, errors.data(),
+                                                               i % 2 ? nullptr : twins.stream));
+            expect_status(PER_OK, per_replay_set_priorities(replay, 4, drawn.ids.data(), errors.data(), twins.stream));
+            expect_status(PER_OK, per_replay_priorities(replay, 4, drawn.ids.data(), priorities.data(), twins.stream));
+            expect_status(PER_OK, per_replay_get(replay, 4, drawn.ids.data(), &rows, twins.stream));
+            expect_status(PER_OK, per_replay_set(replay, 4, drawn.ids.data(), set_fields, twins.stream));
+        }
+        expect_status(PER_OK, per_replay_cut(replay, 0, nullptr, twins.stream));
+        expect_status(PER_OK, per_replay_set_n_step(replay, 1, twins.stream));
+        expect_status(PER_OK, per_replay_set_alpha(replay, 0.5, twins.stream));
+        expect_status(PER_OK, per_replay_set_beta(replay, 0.5, twins.stream));
+        expect_status(PER_OK, per_replay_set_gamma(replay, 0.5, twins.stream));
+        expect_status(PER_OK, per_replay_clear(replay, twins.stream));
+        EXPECT_EQ(simulator::counters().host_waits, 0u);
+        EXPECT_EQ(simulator::counters().allocations, 0u);
+        EXPECT_GT(simulator::counters().launches, 0u);
+        twins.synchronize();
+        EXPECT_EQ(simulator::counters().host_waits, 1u);
+        EXPECT_EQ(statistics_of(replay).samples, n_warm_up);
+    }
+}
+
+// ---- graphs
+
+// A step of acting and learning in one graph: each launch is what the same calls made one by one are on the CPU. Its
+// arrays are filled anew in between; the ids that are updated are those that the graph drew.
+TEST_F(CudaReplayCalls, a_captured_step_is_replayed_as_the_cpu_repeats_it) {
+    Twins twins(twin_options());
+    TwinWalk walk(2);
+    twins.use(walk, n_warm_up);
+    TwinSteps steps = walk.next();
+    TwinBatch of_graph(6), of_cpu(6);
+    const per_batch graph_batch = of_graph.batch(), cpu_batch = of_cpu.batch();
+    std::vector<float> errors(6, 1.0f);
+    const auto step = [&](per_replay* replay, void* stream, TwinBatch& drawn, const per_batch& batch) {
+        expect_status(PER_OK, steps.add(replay, stream));
+        expect_status(PER_OK, per_replay_sample(replay, nullptr, 6, &batch, stream));
+        expect_status(PER_OK, per_replay_update_priorities(replay, 6, drawn.ids.data(), 1, errors.data(), stream));
+    };
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    steps.with_priorities = true;
+    simulator::reset_counters();
+    ASSERT_EQ(cudaStreamBeginCapture(twins.stream, cudaStreamCaptureModeGlobal), cudaSuccess);
+    step(twins.gpu.get(), twins.stream, of_graph, graph_batch);
+    ASSERT_EQ(cudaStreamEndCapture(twins.stream, &graph), cudaSuccess);
+    ASSERT_EQ(cudaGraphInstantiate(&executable, graph), cudaSuccess);
+    EXPECT_EQ(simulator::counters().host_waits, 0u);
+    EXPECT_EQ(simulator::counters().allocations, 0u);
+    for (int i = 0; i < 20; ++i) {
+        const TwinSteps others = walk.next();
+        std::copy(others.observation.begin(), others.observation.end(), steps.observation.begin());
+        std::copy(others.next.begin(), others.next.end(), steps.next.begin());
+        std::copy(others.reward.begin(), others.reward.end(), steps.reward.begin());
+        std::copy(others.truncated.begin(), others.truncated.end(), steps.truncated.begin());
+        std::copy(others.priority.begin(), others.priority.end(), steps.priority.begin());
+        for (float& error : errors) error = std::ldexp(1.0f, static_cast<int>(walk.random() % 80) - 40);
+        ASSERT_EQ(cudaGraphLaunch(executable, twins.stream), cudaSuccess);
+        twins.synchronize();
+        const std::vector<int64_t> ids = steps.ids;
+        // add() of the CPU writes to the same vectors.
+        std::copy(ids.begin(), ids.end(), steps.ids.begin());
+        step(twins.cpu.get(), nullptr, of_cpu, cpu_batch);
+        EXPECT_EQ(steps.ids, ids);
+        EXPECT_TRUE(of_cpu == of_graph);
+        EXPECT_EQ(of_cpu.ids, of_graph.ids);
+        twins.expect_same();
+        if (HasFailure()) break;
+    }
+    cudaGraphDestroy(graph);
+    cudaGraphExecDestroy(executable);
+    twins.use(walk, 5);
+}
+
+TEST_F(CudaReplayCalls, calls_that_wait_or_allocate_are_refused_in_a_capture) {
+    Twins twins(twin_options());
+    TwinWalk walk(3);
+    twins.use(walk, n_warm_up);
+    per_replay* const replay = twins.gpu.get();
+    TwinBatch drawn(4);
+    const per_batch batch = drawn.batch(), rows = drawn.batch(false);
+    per_sample_options ranks, smallest;
+    per_sample_options_init(&ranks, sizeof ranks);
+    smallest = ranks;
+    ranks.prioritization = PER_RANK;
+    smallest.normalize_weights = PER_BUFFER_MAX;
+    per_epochs* epochs = nullptr;
+    int64_t count = 0;
+    cudaGraph_t graph;
+    ASSERT_EQ(cudaStreamBeginCapture(twins.stream, cudaStreamCaptureModeGlobal), cudaSuccess);
+    void* const stream = twins.stream;
+    expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_synchronize(replay, stream), "captured");
+    expect_status(PER_ERROR_INVALID_ARGUMENT, per_epochs_create(replay, 1, 4, 0, stream, &epochs), "captured");
+    expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_bootstraps(replay, 4, &rows, &count, stream), "captured");
+    expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_sample(replay, &ranks, 4, &batch, stream), "captured");
+    expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_sample(replay, &smallest, 4, &batch, stream), "captured");
+    expect_status(PER_OK, per_replay_sample(replay, nullptr, 4, &batch, stream));
+    EXPECT_EQ(cudaStreamEndCapture(twins.stream, &graph), cudaSuccess);
+    cudaGraphDestroy(graph);
+    EXPECT_EQ(epochs, nullptr);
+    twins.use(walk, 5);
+    twins.sample(4, &ranks);
+    twins.sample(4, &smallest);
+}
+
+// ---- streams
+
+// Calls on streams that change from call to call, with nothing between them but what the handle does itself.
+TEST_F(CudaReplayCalls, calls_on_several_streams_run_in_the_order_in_which_they_were_made) {
+    for (uint64_t seed = 1; seed <= 30; ++seed) {
+        simulator::options().seed = seed;
+        Twins twins(twin_options());
+        TwinWalk walk(seed);
+        cudaStream_t streams[3] = {nullptr, twins.stream, nullptr};
+        cudaStreamCreateWithFlags(&streams[0], cudaStreamNonBlocking);
+        twins.use(walk, 6);
+        std::deque<TwinSteps> steps;
+        std::deque<TwinBatch> of_cpu, of_gpu;
+        std::deque<std::vector<float>> errors;
+        for (int i = 0; i < 12; ++i) {
+            const auto next_stream = [&] { return streams[walk.random() % 3]; };
+            steps.push_back(walk.next());
+            expect_status(PER_OK, steps.back().add(twins.cpu.get(), nullptr));
+            expect_status(PER_OK, steps.back().add(twins.gpu.get(), next_stream()));
+            of_cpu.emplace_back(5);
+            of_gpu.emplace_back(5);
+            errors.emplace_back(5, static_cast<float>(walk.random() % 100));
+            const per_batch cpu_batch = of_cpu.back().batch(), gpu_batch = of_gpu.back().batch();
+            if (per_replay_sample(twins.cpu.get(), nullptr, 5, &cpu_batch, nullptr) != PER_OK) continue;
+            expect_status(PER_OK, per_replay_sample(twins.gpu.get(), nullptr, 5, &gpu_batch, next_stream()));
+            const float* const of_step = errors.back().data();
+            expect_status(PER_OK, per_replay_update_priorities(twins.cpu.get(), 5, of_cpu.back().ids.data(), 1, of_step,
+                                                               nullptr));
+            expect_status(PER_OK, per_replay_update_priorities(twins.gpu.get(), 5, of_gpu.back().ids.data(), 1, of_step,
+                                                               next_stream()));
+        }
+        twins.synchronize();
+        for (std::size_t i = 0; i < of_cpu.size(); ++i) EXPECT_EQ(of_cpu[i].ids, of_gpu[i].ids) << seed << " " << i;
+        twins.expect_same();
+        if (HasFailure()) break;
+        cudaStreamDestroy(streams[0]);
+    }
+}
+
+// ---- what only the device can see
+
+TEST_F(CudaReplayCalls, what_was_not_allowed_is_skipped_counted_and_reported_once) {
+    for (const int32_t on_invalid : {PER_INVALID_ERROR, PER_INVALID_SKIP}) {
+        per_replay_options options = twin_options();
+        options.on_invalid = PER_INVALID_SKIP;  // of the CPU too
+        ReplayHandle cpu = create_replay(options, PER_CPU);
+        options.on_invalid = on_invalid;
+        Twins twins(options);
+        twins.cpu = std::move(cpu);
+        TwinWalk walk(4);
+        twins.use(walk, n_warm_up);
+        per_replay* const gpu = twins.gpu.get();
+        std::vector<int64_t> ids = twins.sample(4);
+        const float nan = std::nanf(""), infinity = std::numeric_limits<float>::infinity();
+        const std::vector<float> errors = {1.0f, nan, infinity, 2.0f};
+        expect_status(PER_OK, per_replay_update_priorities(twins.cpu.get(), 4, ids.data(), 1, errors.data(), nullptr));
+        expect_status(PER_OK, per_replay_update_priorities(gpu, 4, ids.data(), 1, errors.data(), twins.stream));
+        const bool reports = on_invalid == PER_INVALID_ERROR;
+        expect_status(reports ? PER_ERROR_INVALID_ARGUMENT : PER_OK, per_replay_synchronize(gpu, twins.stream),
+                      "2 priorities or td_errors");
+        twins.synchronize();
+        twins.expect_same();
+
+        // Of ids that were never issued the CPU refuses the whole call.
+        const std::vector<int64_t> never = {ids[0], INT64_MAX, -2, 1 << 20};
+        const std::vector<int64_t> first = {ids[0]};
+        const std::vector<float> priorities = {3.0f, 4.0f, 5.0f, 6.0f};
+        expect_status(PER_OK, per_replay_set_priorities(twins.cpu.get(), 1, first.data(), priorities.data(), nullptr));
+        expect_status(PER_OK, per_replay_set_priorities(gpu, 4, never.data(), priorities.data(), twins.stream));
+        expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_synchronize(gpu, twins.stream), "3 ids");
+        std::vector<float> read(4, -7.0f);
+        expect_status(PER_OK, per_replay_priorities(gpu, 4, never.data(), read.data(), twins.stream));
+        expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_synchronize(gpu, twins.stream), "3 ids");
+        EXPECT_EQ(read, (std::vector<float>{3.0f, 0.0f, 0.0f, 0.0f}));
+        TwinBatch rows(4);
+        const per_batch batch = rows.batch(false);
+        expect_status(PER_OK, per_replay_get(gpu, 4, never.data(), &batch, twins.stream));
+        expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_synchronize(gpu, twins.stream), "3 ids");
+        EXPECT_EQ(rows.observation[4 * 2 * 2 - 1], rows.observation[4 * 2 * 2 - 1]);
+        twins.synchronize();
+        twins.use(walk, 3);
+    }
+}
+
+TEST_F(CudaReplayCalls, a_full_lane_is_reported) {
+    per_replay_options options = twin_options();
+    options.capacity = 24;
+    options.overwrite = 0;
+    Twins twins(options);
+    TwinWalk walk(5);
+    TwinSteps steps = walk.next();
+    steps.mask.assign(n_envs, 1);
+    steps.terminated.assign(n_envs, 0);
+    steps.truncated.assign(n_envs, 0);
+    bool was_full = false;
+    for (int i = 0; i < 12 && !was_full; ++i) {
+        expect_status(PER_OK, steps.add(twins.gpu.get(), twins.stream));
+        const per_status status = per_replay_synchronize(twins.gpu.get(), twins.stream);
+        was_full = status != PER_OK;
+        const per_status of_cpu = steps.add(twins.cpu.get(), nullptr);
+        EXPECT_EQ(status, of_cpu) << per_last_error();
+    }
+    EXPECT_TRUE(was_full);
+    expect_status(PER_OK, steps.add(twins.gpu.get(), twins.stream));
+    expect_status(PER_ERROR_FULL, per_replay_synchronize(twins.gpu.get(), twins.stream), "3 steps");
+    EXPECT_EQ(steps.ids, std::vector<int64_t>(n_envs, -1));
+    EXPECT_EQ(live_ids_of(twins.cpu.get()), live_ids_of(twins.gpu.get()));
+}
+
+TEST_F(CudaReplayCalls, a_draw_from_nothing_is_no_draw) {
+    Twins twins(twin_options());
+    TwinBatch drawn(3);
+    const per_batch batch = drawn.batch();
+    for (int32_t scheme = PER_STRATIFIED; scheme <= PER_WITHOUT_REPLACEMENT; ++scheme) {
+        per_sample_options options;
+        per_sample_options_init(&options, sizeof options);
+        options.scheme = scheme;
+        expect_status(PER_OK, per_replay_sample(twins.gpu.get(), &options, 3, &batch, twins.stream));
+        expect_status(PER_ERROR_EMPTY, per_replay_synchronize(twins.gpu.get(), twins.stream), "1 draws found no live");
+        EXPECT_EQ(drawn.ids, std::vector<int64_t>(3, -1));
+        EXPECT_EQ(drawn.weights, std::vector<float>(3, 0.0f));
+        EXPECT_EQ(drawn.observation, std::vector<float>(12, 0.0f));
+        EXPECT_EQ(drawn.next, std::vector<float>(12, 0.0f));
+    }
+    twins.expect_same();
+    TwinWalk walk(6);
+    twins.use(walk, 10);
+    twins.expect_same();
+}
+
+TEST_F(CudaReplayCalls, too_few_to_draw_without_replacement_are_no_draw) {
+    Twins twins(twin_options());
+    TwinWalk walk(7);
+    twins.use(walk, 10);
+    per_sample_options options;
+    per_sample_options_init(&options, sizeof options);
+    options.scheme = PER_WITHOUT_REPLACEMENT;
+    TwinBatch drawn(100);
+    const per_batch batch = drawn.batch();
+    expect_status(PER_OK, per_replay_sample(twins.gpu.get(), &options, 100, &batch, twins.stream));
+    expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_synchronize(twins.gpu.get(), twins.stream), "batch_size");
+    EXPECT_EQ(drawn.ids, std::vector<int64_t>(100, -1));
+    twins.expect_same();
+    twins.use(walk, 5);
+}
+
+// ---- errors of the runtime
+
+TEST_F(CudaReplayCalls, a_sticky_error_is_answered_by_every_call_and_free_works) {
+    {
+        Twins twins(twin_options());
+        TwinWalk walk(8);
+        twins.use(walk, 5);
+        per_replay* const gpu = twins.gpu.get();
+        TwinSteps steps = walk.next();
+        TwinBatch drawn(2);
+        const per_batch batch = drawn.batch();
+        const int64_t id = 0;
+        const float one = 1.0f;
+        int64_t live = -7;
+        per_epochs* epochs = nullptr;
+        per_replay_statistics statistics;
+        per_replay_statistics_init(&statistics, sizeof statistics);
+        simulator::stick(cudaErrorIllegalAddress);
+        const char* const name = "cudaErrorIllegalAddress";
+        expect_status(PER_ERROR_CUDA, steps.add(gpu, twins.stream), name);
+        expect_status(PER_ERROR_CUDA, per_replay_sample(gpu, nullptr, 2, &batch, twins.stream), name);
+        expect_status(PER_ERROR_CUDA, per_replay_set_priorities(gpu, 1, &id, &one, twins.stream), name);
+        expect_status(PER_ERROR_CUDA, per_replay_clear(gpu, twins.stream), name);
+        expect_status(PER_ERROR_CUDA, per_replay_live(gpu, &live), name);
+        expect_status(PER_ERROR_CUDA, per_replay_stats(gpu, &statistics), name);
+        expect_status(PER_ERROR_CUDA, per_epochs_create(gpu, 1, 1, 0, nullptr, &epochs), name);
+        expect_status(PER_ERROR_CUDA, per_replay_synchronize(gpu, twins.stream), name);
+    }
+    simulator::stick(0);
+}
+
+TEST_F(CudaReplayCalls, a_failing_call_of_creation_leaves_no_handle_and_no_leak) {
+    // ASan's leak check sees what is left over.
+    per_replay_options options = twin_options();
+    options.prioritization = PER_RANK;
+    int n_failed = 0;
+    for (uint64_t n = 0; n < 120; ++n) {
+        simulator::fail_call(n, n % 2 == 0 ? cudaErrorMemoryAllocation : cudaErrorInvalidValue);
+        per_field field = {};
+        field.name = "observation";
+        field.dtype = PER_FLOAT32;
+        options.fields = &field;
+        options.n_fields = 1;
+        options.device = PER_CUDA;
+        per_replay* replay = nullptr;
+        const per_status status = per_replay_create(&options, &replay);
+        simulator::fail_call(0, 0);
+        EXPECT_EQ(replay == nullptr, status != PER_OK);
+        n_failed += status != PER_OK;
+        per_replay_free(replay);
+    }
+    EXPECT_GT(n_failed, 10);
+}
+
+TEST_F(CudaReplayCalls, a_failing_launch_is_an_error_of_the_call) {
+    Twins twins(twin_options());
+    TwinWalk walk(9);
+    twins.use(walk, 8);
+    TwinBatch drawn(2);
+    const per_batch batch = drawn.batch();
+    int n_failed = 0;
+    for (uint64_t n = 0; n < 6; ++n) {
+        simulator::fail_call(n, cudaErrorInvalidConfiguration);
+        const per_status status = per_replay_sample(twins.gpu.get(), nullptr, 2, &batch, twins.stream);
+        simulator::fail_call(0, 0);
+        n_failed += status == PER_ERROR_CUDA;
+    }
+    EXPECT_GE(n_failed, 4);
+    expect_status(PER_OK, per_replay_sample(twins.gpu.get(), nullptr, 2, &batch, twins.stream));
+    twins.synchronize();
+}
+
+// ---- devices and processes
+
+TEST_F(CudaReplayCalls, the_current_device_is_restored) {
+    simulator::options().n_devices = 3;
+    cudaSetDevice(1);
+    const auto expect_device = [] {
+        int device = -1;
+        cudaGetDevice(&device);
+        EXPECT_EQ(device, 1);
+    };
+    {
+        per_replay_options options = twin_options();
+        options.device_index = 0;
+        Twins twins(options);
+        expect_device();
+        TwinWalk walk(10);
+        twins.use(walk, 5);
+        twins.expect_same();
+        expect_device();
+        simulator::stick(cudaErrorIllegalAddress);
+        expect_status(PER_ERROR_CUDA, per_replay_clear(twins.gpu.get(), twins.stream));
+        simulator::stick(0);
+        expect_device();
+    }
+    expect_device();
+    cudaSetDevice(0);
+}
+
+TEST_F(CudaReplayCalls, a_forked_child_may_only_free) {
+    Twins twins(twin_options());
+    TwinWalk walk(11);
+    twins.use(walk, 5);
+    const pid_t child = fork();
+    if (child == 0) {
+        per_replay* const gpu = twins.gpu.get();
+        TwinSteps steps = walk.next();
+        int64_t live = -7;
+        int n_right = 0;
+        n_right += steps.add(gpu, twins.stream) == PER_ERROR_NO_DEVICE;
+        n_right += std::strstr(per_last_error(), "forked") != nullptr;
+        n_right += per_replay_live(gpu, &live) == PER_ERROR_NO_DEVICE;
+        n_right += per_replay_synchronize(gpu, twins.stream) == PER_ERROR_NO_DEVICE;
+        // Any call of the runtime would fail.
+        simulator::reset_counters();
+        twins.gpu.reset();
+        n_right += simulator::counters().allocations == 0;
+        _exit(n_right == 5 ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    twins.use(walk, 3);
+}
+
+}  // namespace
+}  // namespace per::test
