@@ -17,10 +17,11 @@
  *           structs, names and shapes always lie in host memory. Arrays are contiguous, the last axis fastest, and
  *           aligned to the size of their elements. NULL is an error unless it is said to be allowed.
  * Streams.  `stream` is a cudaStream_t, NULL being the legacy default stream; it must be NULL for handles on PER_CPU.
- *           On PER_CUDA a call that takes a stream queues its work there and returns; the others synchronise. Calls of
- *           one handle on different streams run one after the other all the same. They can be captured in a CUDA
- *           graph, on one stream, and each launch of it is as if the calls were made again; the caller orders launches
- *           with each other and with other calls.
+ *           On PER_CUDA a call that takes a stream queues its work there and returns; the others, and those that say
+ *           so, synchronise. Calls of one handle on different streams run one after the other all the same. But for
+ *           those that synchronise and those that set an option they can be captured in a CUDA graph, on one stream,
+ *           and each launch of it is as if the calls were made again; the caller orders launches with each other and
+ *           with other calls.
  * Random.   Numbers come from Philox4x32-10, a counter-based generator: the seed of the handle and the number of draws
  *           made so far are the whole random state. The same seed and the same calls give the same indices and ids, bit
  *           for bit, from every language and on every device.
@@ -124,7 +125,8 @@ typedef enum per_max_priority {
 /* What a TD error or priority that is not allowed does. */
 typedef enum per_on_invalid {
     PER_INVALID_ERROR = 0, /* the call fails and changes nothing */
-    PER_INVALID_SKIP = 1   /* the entry is skipped and counted. Always so on PER_CUDA */
+    PER_INVALID_SKIP = 1   /* the entry is skipped and counted. Always so on PER_CUDA, where PER_INVALID_ERROR makes
+                              per_replay_synchronize() report it */
 } per_on_invalid;
 
 /* What the TD errors of several critics make together. */
@@ -634,7 +636,10 @@ PER_API per_status per_replay_set(per_replay* replay, int64_t count, const int64
  */
 PER_API per_status per_replay_clear(per_replay* replay, void* stream);
 
-/* Sets alpha >= 0, also to and from 0 (p^0 = 1 for every live transition). Cost: one pass over the buffer. */
+/*
+ * Sets alpha >= 0, also to and from 0 (p^0 = 1 for every live transition). Cost: one pass over the buffer. This
+ * function and the three below are PER_ERROR_INVALID_ARGUMENT while `stream` is captured: an option is set by the call.
+ */
 PER_API per_status per_replay_set_alpha(per_replay* replay, double alpha, void* stream);
 
 /* Sets beta >= 0 and ends its schedule. */
@@ -653,7 +658,7 @@ PER_API per_status per_replay_live(per_replay* replay, int64_t* live_out);
  * Writes the ids of the live transitions: environment by environment, in order of time.
  *
  *   capacity   >= 0: for how many ids_out has room; if there are more, the first are written
- *   ids_out    [capacity] host memory; may be NULL if capacity is 0
+ *   ids_out    [capacity] host memory, on PER_CUDA too; may be NULL if capacity is 0
  *   count_out  how many there are, also if that is more than capacity
  *
  * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY. Cost: one pass over the buffer. Synchronises.
@@ -716,7 +721,18 @@ PER_API per_status per_replay_save(per_replay* replay, const char* path);
  */
 PER_API per_status per_replay_load(const char* path, int32_t device, int32_t device_index, per_replay** replay_out);
 
-/* As per_tree_synchronize(), for a buffer. */
+/*
+ * Waits until all work on `stream` that this buffer queued is done, and reports once what went wrong on the device
+ * since the last report, with the number of entries, steps or calls of each kind. The status is that of the first of
+ * these that happened at all:
+ *
+ *   PER_ERROR_INVALID_ARGUMENT  ids, priorities, TD errors, steps or values were skipped; calls of
+ *                               per_replay_advantages() changed nothing; draws without replacement found too little
+ *   PER_ERROR_FULL              steps were not added, as their lane was full
+ *   PER_ERROR_EMPTY             draws found nothing live
+ *
+ * PER_ERROR_CUDA. Does nothing on PER_CPU.
+ */
 PER_API per_status per_replay_synchronize(per_replay* replay, void* stream);
 
 /* --------------------------------------------------------------- hindsight */
@@ -759,7 +775,8 @@ PER_API per_status per_hindsight_options_init(per_hindsight_options* options, ui
  * are drawn, their weights and priorities do not depend on relabelling. The random choices are the handle's: the same
  * seed and the same calls give the same goals.
  *
- * The rewards of all steps in the windows of relabelled transitions are then asked for in one call, if there are any:
+ * The rewards of all steps in the windows of relabelled transitions are then asked for in one call, if there are any,
+ * with arrays in host memory, on PER_CUDA too: the same function serves both.
  *
  *   count           steps, window after window in the order of the batch, each in order of time
  *   achieved        [count, shape of the field] what was achieved after the step
@@ -800,7 +817,8 @@ PER_API per_status per_replay_sample_hindsight(per_replay* replay, const per_sam
 typedef struct per_epochs per_epochs;
 
 /*
- * Begins a walk and stores it in *epochs_out (NULL on failure). Free it with per_epochs_free(). Synchronises.
+ * Begins a walk and stores it in *epochs_out (NULL on failure). Free it with per_epochs_free(). Synchronises: a walk is
+ * kept in host memory.
  *
  *   n_epochs    1 .. 2^24
  *   batch_size  1 .. 2^24: transitions of a minibatch
@@ -825,7 +843,8 @@ PER_API per_status per_epochs_create(per_replay* replay, int64_t n_epochs, int64
  *
  * PER_ERROR_INVALID_ARGUMENT if a transition of the minibatch is not live any more: overwritten, cleared, or short of a
  * window after per_replay_set_n_step(); of sequences also if n_step, and so the size of observations, is not what it was
- * when the walk was created. (PER_CUDA: zero rows, counted.) The walk then stays where it is.
+ * when the walk was created. The walk then stays where it is. (PER_CUDA: for a transition that is not live id -1 and
+ * zeros, counted, and the walk goes on.) A captured call writes the same minibatch with every launch.
  */
 PER_API per_status per_epochs_next(per_epochs* epochs, const per_batch* batch, int64_t* count_out, void* stream);
 
@@ -843,7 +862,7 @@ PER_API void per_epochs_free(per_epochs* epochs);
  *              if capacity is 0
  *   count_out  how many there are, also if that is more than capacity
  *
- * PER_ERROR_INVALID_ARGUMENT. Cost: one pass over the buffer.
+ * PER_ERROR_INVALID_ARGUMENT. Cost: one pass over the buffer. Synchronises.
  */
 PER_API per_status per_replay_bootstraps(per_replay* replay, int64_t capacity, const per_batch* batch,
                                          int64_t* count_out, void* stream);

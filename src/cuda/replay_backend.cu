@@ -17,6 +17,10 @@ constexpr int n_threads = 256;
     throw Error(PER_ERROR_UNSUPPORTED, "device is PER_CUDA: %s on CUDA is not in this version", what);
 }
 
+[[noreturn]] void refuse_capture(void* stream) {
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: it is being captured, and cannot be waited for", stream);
+}
+
 // For calls that wait for the device, which work on the handle's own stream: that of the caller is looked at only here.
 void require_no_capture(void* stream) {
     if (stream == nullptr) return;
@@ -24,8 +28,14 @@ void require_no_capture(void* stream) {
     unsigned long long capture = 0;
     check(cudaStreamGetCaptureInfo(static_cast<cudaStream_t>(stream), &status, &capture),
           "asking whether the stream is captured");
-    if (status != cudaStreamCaptureStatusNone)
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: it is being captured, and cannot be waited for", stream);
+    if (status != cudaStreamCaptureStatusNone) refuse_capture(stream);
+}
+
+// An option is set by the call, not by a launch of a graph: the host knows it too.
+void require_no_capture(const StreamOrder::Call& call, const char* option) {
+    if (call.is_captured())
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: it is being captured, and %s is not set by a graph",
+                    static_cast<void*>(call.stream()), option);
 }
 
 // To pinned memory, or followed by a wait.
@@ -69,6 +79,7 @@ __global__ void clear_lanes_kernel(DeviceReplay replay) {
 CudaReplayBackend::CudaReplayBackend(const per_replay_options& options, const Fields& fields)
     : fields_(fields),
       skips_invalid_(options.on_invalid == PER_INVALID_SKIP),
+      n_step_(options.n_step),
       order_(options.device_index),
       host_copy_(sizeof(HostCopy)),
       memory_(options, fields, order_.own_stream()),
@@ -205,19 +216,23 @@ void CudaReplayBackend::set_alpha(double, void*) {
 
 void CudaReplayBackend::set_beta(double beta, void* stream) {
     StreamOrder::Call call(order_, stream);
+    require_no_capture(call, "beta");
     launch(call.stream(), 1, 1, set_beta_kernel, memory_.device().state, beta);
     call.finish();
 }
 
 void CudaReplayBackend::set_gamma(double gamma, void* stream) {
     StreamOrder::Call call(order_, stream);
+    require_no_capture(call, "gamma");
     launch(call.stream(), 1, 1, set_gamma_kernel, memory_.device().state, gamma);
     call.finish();
 }
 
 void CudaReplayBackend::set_n_step(int64_t n_step, void* stream) {
     StreamOrder::Call call(order_, stream);
+    require_no_capture(call, "n_step");
     steps_.set_n_step(n_step, call);
+    n_step_ = n_step;
     call.finish();
 }
 
@@ -286,8 +301,7 @@ void CudaReplayBackend::statistics(per_replay_statistics& statistics_out) {
 
 void CudaReplayBackend::synchronize(void* stream) {
     StreamOrder::Call call(order_, stream);
-    if (call.is_captured())
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: it is being captured, and cannot be waited for", stream);
+    if (call.is_captured()) refuse_capture(stream);
     ReplayErrors* const errors = &memory_.device().state->errors;
     ReplayErrors* const copy = &reinterpret_cast<HostCopy*>(host_copy_.data())->replay.errors;
     copy_to_host(copy, errors, 1, call.stream());

@@ -66,6 +66,7 @@ class CudaReplayBackend final : public ReplayBackend {
 
     const Fields& fields_;
     const bool skips_invalid_;
+    int64_t n_step_;  // as it was set last
     StreamOrder order_;
     PinnedMemory host_copy_;
     ReplayMemory memory_;
