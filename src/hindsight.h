@@ -8,6 +8,7 @@
 #include "n_step.h"
 #include "per.h"
 #include "random.h"
+#include "sequence.h"
 #include "window.h"
 
 namespace per {
@@ -32,6 +33,38 @@ PER_HOST_DEVICE int64_t goal_row(int32_t strategy, uint64_t seed, uint64_t step,
     const int64_t first = strategy == PER_GOAL_FUTURE ? row : known.first;
     const uint64_t random = random64(seed, step, hindsight_numbers + 2 * static_cast<uint64_t>(i) + 1);
     return first + static_cast<int64_t>(mulhi(random, static_cast<uint64_t>(known.end - first)));
+}
+
+// Of what is drawn in `row`: the row whose next observation is its goal. Of the episode that it belongs to,
+// episode_first() gives the first row that is there and episode_end() one past the last step so far.
+template <class FlagsOf, class EpisodeFirst, class EpisodeEnd>
+PER_HOST_DEVICE int64_t choose_goal_row(const Lane& lane, int32_t strategy, uint64_t seed, uint64_t step, int64_t i,
+                                        int64_t row, const FlagsOf& flags_of, const EpisodeFirst& episode_first,
+                                        const EpisodeEnd& episode_end) {
+    RowRange known = {row, episode_end()};
+    if (!next_is_known(lane, known.end - 1, flags_of(known.end - 1))) --known.end;
+    if (strategy == PER_GOAL_EPISODE) known.first = episode_first();
+    return goal_row(strategy, seed, step, i, known, row);
+}
+
+// The transitions that a drawn one is made of, as those of a sequence of one step.
+PER_HOST_DEVICE SequenceSpan span_of_window(const Return& window) {
+    return {1, window.n_steps, window.last_flags, window.bootstrap < window.n_steps};
+}
+
+// Of a place of a batch, in the array of a field.
+struct GoalEntries {
+    int64_t length;   // all entries
+    int64_t n_goals;  // the first of them, which get the goal: those that are no padding
+};
+
+PER_HOST_DEVICE GoalEntries goal_entries(int32_t role, const SequenceSpan& span, bool is_sequence, int64_t steps,
+                                         int64_t n_step) {
+    if (!is_sequence || role == PER_ROLE_RECURRENT_STATE) return {1, 1};
+    const bool is_observation = role == PER_ROLE_OBSERVATION;
+    const int64_t length = steps + (is_observation ? n_step : 0);
+    const int64_t n_goals = is_observation ? span.n_transitions + 1 : span.n_steps;
+    return {length, n_goals < length ? n_goals : length};
 }
 
 // The return of a window of so many steps with other rewards and other terminal steps; last_flags are the RowFlags that

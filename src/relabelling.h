@@ -1,9 +1,13 @@
 // The steps of a batch whose rewards are asked for anew.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
+
+#include "hindsight.h"
+#include "n_step.h"
 
 namespace per {
 
@@ -55,5 +59,28 @@ struct Relabelling {
         for (std::vector<std::byte>& frames : next_fields) frames.clear();
     }
 };
+
+// Calls visit(i, return, inner) for each return that follows from the rewards: number i of the batch's arrays, with
+// `returns_of_place` a place. Where its window ends earlier than it did, `inner` says which of next_fields is the
+// observation after it; else it is -1.
+template <class Visit>
+void for_each_relabelled_return(const Relabelling& relabelling, int64_t returns_of_place, const Visit& visit) {
+    const float* rewards = relabelling.rewards.data();
+    const uint8_t* terminated = relabelling.terminated.data();
+    int64_t first_inner = 0;  // of the span among the steps that are not the last of theirs
+    for (const Relabelling::Span& span : relabelling.spans) {
+        for (int64_t t = 0; t < span.n_returns; ++t) {
+            const int64_t n_steps = std::min(relabelling.n_step, span.n_transitions - t);
+            const uint8_t last_flags = t + n_steps == span.n_transitions ? span.last_flags : uint8_t{row_is_step};
+            const Return answer = relabelled_return(relabelling.gamma, static_cast<int32_t>(n_steps), last_flags,
+                                                    rewards + t, terminated + t);
+            visit(span.place * returns_of_place + t, answer,
+                  answer.n_steps < n_steps ? first_inner + answer.n_steps - 1 : -1);
+        }
+        rewards += span.n_transitions;
+        terminated += span.n_transitions;
+        first_inner += span.n_transitions - 1;
+    }
+}
 
 }  // namespace per

@@ -54,23 +54,18 @@ SequenceSpan CpuReplayBackend::span_of(int64_t env, int64_t row, int64_t n_step)
         return sequence_span(
             state_.lane(env), state_.rules, row, n_step, [&](int64_t k) { return state_.flags(env, k); }, 0);
     const Return window = return_of(env, state_.ring().slot(env, row), n_step);
-    return {1, window.n_steps, window.last_flags, window.bootstrap < window.n_steps};
+    return span_of_window(window);
 }
 
 // Writes a frame over all frames of field and next field at place i, but the padding of a sequence.
 void CpuReplayBackend::write_goal(int64_t i, int64_t field, const std::byte* goal, const SequenceSpan& span,
                                   int64_t n_step, const per_batch& batch) const {
     const Field& written = state_.fields[field];
-    int64_t length = 1;
-    int64_t n_entries = 1;
-    if (has_sequences_ && written.role != PER_ROLE_RECURRENT_STATE) {
-        length = state_.rules.sequence.steps + (written.is_observation() ? n_step : 0);
-        n_entries = std::min(length, written.is_observation() ? span.n_transitions + 1 : span.n_steps);
-    }
+    const GoalEntries entries = goal_entries(written.role, span, has_sequences_, state_.rules.sequence.steps, n_step);
     for (void* const* arrays : {batch.fields, written.is_observation() ? batch.next_fields : nullptr}) {
         if (arrays == nullptr || arrays[field] == nullptr) continue;
-        std::byte* out = static_cast<std::byte*>(arrays[field]) + i * length * written.stack * written.bytes;
-        for (int64_t frame = 0; frame < n_entries * written.stack; ++frame, out += written.bytes)
+        std::byte* out = static_cast<std::byte*>(arrays[field]) + i * entries.length * written.stack * written.bytes;
+        for (int64_t frame = 0; frame < entries.n_goals * written.stack; ++frame, out += written.bytes)
             std::memcpy(out, goal, static_cast<size_t>(written.bytes));
     }
 }
@@ -85,11 +80,10 @@ void CpuReplayBackend::relabel_row(int64_t i, int64_t slot, const ReplaySample& 
     const SequenceSpan span = span_of(env, row, sample.n_step);
     if (span.repeats_last) return;  // not known what its last step achieved
 
-    RowRange known = {row, episode_end(state_, env, row)};
-    if (!next_is_known(lane, known.end - 1, state_.flags(env, known.end - 1))) --known.end;
-    if (hindsight.strategy == PER_GOAL_EPISODE)
-        known.first = episode_first(state_, env, row, oldest_row(lane, state_.rules));
-    const int64_t from = goal_row(hindsight.strategy, seed_, relabelling.step, i, known, row);
+    const int64_t from = choose_goal_row(
+        lane, hindsight.strategy, seed_, relabelling.step, i, row, [&](int64_t k) { return state_.flags(env, k); },
+        [&] { return episode_first(state_, env, row, oldest_row(lane, state_.rules)); },
+        [&] { return episode_end(state_, env, row); });
 
     const size_t bytes = static_cast<size_t>(state_.fields[hindsight.goal_field].bytes);
     const std::byte* const goal = next_frame(hindsight.achieved_field, env, ring.slot(env, from));
@@ -161,23 +155,11 @@ void CpuReplayBackend::write_inner_observation(int64_t i, int64_t k, const Relab
 
 void CpuReplayBackend::relabel(const Relabelling& relabelling, const per_batch& batch, void*) {
     const int64_t returns_of_place = has_sequences_ ? state_.rules.sequence.steps : 1;
-    const float* rewards = relabelling.rewards.data();
-    const uint8_t* terminated = relabelling.terminated.data();
-    int64_t first_inner = 0;  // of the span among the steps that are not the last of theirs
-    for (const Relabelling::Span& span : relabelling.spans) {
-        for (int64_t t = 0; t < span.n_returns; ++t) {
-            const int64_t n_steps = std::min(relabelling.n_step, span.n_transitions - t);
-            const uint8_t last_flags = t + n_steps == span.n_transitions ? span.last_flags : uint8_t{row_is_step};
-            const Return answer = relabelled_return(relabelling.gamma, static_cast<int32_t>(n_steps), last_flags,
-                                                    rewards + t, terminated + t);
-            write_return(span.place * returns_of_place + t, answer, batch);
-            if (!has_sequences_ && answer.n_steps < n_steps)
-                write_inner_observation(span.place, first_inner + answer.n_steps - 1, relabelling, batch);
-        }
-        rewards += span.n_transitions;
-        terminated += span.n_transitions;
-        first_inner += span.n_transitions - 1;
-    }
+    for_each_relabelled_return(relabelling, returns_of_place, [&](int64_t i, const Return& answer, int64_t inner) {
+        write_return(i, answer, batch);
+        // Of transitions a place has one return.
+        if (!has_sequences_ && inner >= 0) write_inner_observation(i, inner, relabelling, batch);
+    });
 }
 
 void CpuReplayBackend::take_back_draw(const Relabelling& relabelling) {
