@@ -23,11 +23,12 @@ PER_HOST_DEVICE double power_of_two(int32_t exponent) {
     return bit_cast<double>(static_cast<uint64_t>(exponent + 1023) << 52);
 }
 
-// The scales that a rescale can choose lie within these.
-inline constexpr int32_t lowest_scale = -120;
-inline constexpr int32_t highest_scale = 200;
+// Whether a rescale can choose it, if not more.
+PER_HOST_DEVICE bool is_scale(int32_t scale) {
+    return scale >= -120 && scale <= 200;
+}
 
-// p * 2^scale, exactly: a float32 has 24 bits, so the product is a normal double, also where p is subnormal.
+// p * 2^scale, exactly: a float32 has 24 bits, so at such a scale the product is a normal double, also where p is subnormal.
 PER_HOST_DEVICE double scaled_priority(float priority, double factor) {
     return static_cast<double>(priority) * factor;
 }

@@ -74,7 +74,7 @@ void SumTree::rebuild() {
 }
 
 bool SumTree::rebuild_at(int32_t scale, uint64_t rescales_below) {
-    if (scale < lowest_scale || scale > highest_scale) return false;
+    if (!is_scale(scale)) return false;
     set_scale(scale);
     total_ = 0;
     if (!fits(capacity_, arrays_.leaves)) return false;

@@ -7,6 +7,7 @@
 
 #include "cuda/check.h"
 #include "cuda/layout.h"
+#include "cuda/on_policy.h"
 #include "cuda/priorities.h"
 #include "cuda/row_access.h"
 #include "error.h"
@@ -86,14 +87,13 @@ RowPlan BatchQueue::plan_rows(int64_t n, int64_t n_step, const per_batch& batch)
     return plan;
 }
 
-void BatchQueue::add_copy(std::size_t field, void* out, int64_t length, bool is_single, bool is_next) {
+void BatchQueue::add_copy(std::size_t field, void* out, int64_t length, int64_t stack, bool is_next) {
     if (copies_.empty() || copies_.back().n == max_copies) copies_.emplace_back();
     FrameCopies& launch = copies_.back();
     const DeviceField& from = replay_.fields()[field];
     const int32_t piece_bytes = piece_bytes_of(from.bytes, out);
     const int64_t n_pieces = from.bytes / piece_bytes;
     const int64_t n_chunks = (n_pieces + largest_chunk - 1) / largest_chunk;
-    const int64_t stack = is_single ? 1 : from.stack;
     if (length * stack * n_pieces > UINT32_MAX)
         throw Error(PER_ERROR_UNSUPPORTED,
                     "%s has %" PRId64 " pieces of %d bytes in a row of a batch: allowed on PER_CUDA are 2^32 - 1",
@@ -114,24 +114,25 @@ void BatchQueue::add_copy(std::size_t field, void* out, int64_t length, bool is_
     launch.n_chunks += length * stack * n_chunks;
 }
 
-void BatchQueue::plan_copies(RowPlan& plan, bool is_single) {
+void BatchQueue::plan_copies(RowPlan& plan, RowShape shape) {
     copies_.clear();
     const int64_t steps = rules_.sequence.steps;
     for (int64_t i = 0; i < fields_.count(); ++i) {
         const Field& field = fields_[i];
         const bool is_state = field.role == PER_ROLE_RECURRENT_STATE;
-        const int64_t length = !has_sequences_ || is_single || is_state ? 1
-                               : field.is_observation()                 ? steps + plan.rules.n_step
-                                                                        : steps;
+        const int64_t length = !has_sequences_ || shape != RowShape::drawn || is_state ? 1
+                               : field.is_observation()                                ? steps + plan.rules.n_step
+                                                                                       : steps;
+        const int64_t stack = shape == RowShape::frame ? 1 : field.stack;
         const std::size_t index = static_cast<std::size_t>(i);
         if (plan.batch.fields != nullptr && plan.batch.fields[i] != nullptr)
-            add_copy(index, plan.batch.fields[i], length, is_single, false);
+            add_copy(index, plan.batch.fields[i], length, stack, false);
         if (field.is_observation() && plan.batch.next_fields != nullptr && plan.batch.next_fields[i] != nullptr) {
-            add_copy(index, plan.batch.next_fields[i], length, is_single, true);
+            add_copy(index, plan.batch.next_fields[i], length, stack, true);
             plan.wishes.next = true;
         }
     }
-    if (is_single) plan.wishes.stack = 1;
+    if (shape == RowShape::frame) plan.wishes.stack = 1;
     if (copies_.empty()) copies_.emplace_back();
     for (FrameCopies& launch : copies_) launch.by_chunks = Divisor(std::max<int64_t>(launch.n_chunks, 1));
 }
@@ -167,7 +168,7 @@ void BatchQueue::sample(const ReplaySample& sample, const StreamOrder::Call& cal
                      sample.uniform_fraction,
                      false,
                      false};
-    plan_copies(plan.rows, false);
+    plan_copies(plan.rows, RowShape::drawn);
     plan.copies_rows = copies_[0].n_pieces <= most_pieces_of_small_row;
     if (has_sequences_)
         queue_sample<SequenceRow>(replay, memory, plan, copies_[0], call.stream());
@@ -192,7 +193,7 @@ void BatchQueue::take(int64_t count, const int64_t* ids, int64_t n_step, float p
     if (count == 0) return;
     const DrawMemory& memory = memory_for(count, call);
     RowPlan plan = plan_rows(count, n_step, batch);
-    plan_copies(plan, false);
+    plan_copies(plan, RowShape::drawn);
     queue_ids(count, ids, memory.found, call.stream());
     if (has_sequences_)
         queue_take<SequenceRow>(replay_.device(), memory, plan, probability, call.stream());
@@ -205,8 +206,19 @@ void BatchQueue::get(int64_t count, const int64_t* ids, const per_batch& batch, 
     if (count == 0) return;
     const DrawMemory& memory = memory_for(count, call);
     RowPlan plan = plan_rows(count, 1, batch);
-    plan_copies(plan, true);
+    plan_copies(plan, RowShape::frame);
     queue_get(replay_.device(), memory, plan, ids, call.stream());
+    for (const FrameCopies& copies : copies_)
+        if (copies.n != 0) queue_copies<GatherRow>(plan, memory, copies, call.stream());
+}
+
+void BatchQueue::bootstraps(int64_t count, const per_batch& batch, const StreamOrder::Call& call) {
+    if (count == 0) return;
+    const DrawMemory& memory = memory_for(count, call);
+    RowPlan plan = plan_rows(count, 1, batch);
+    plan_copies(plan, RowShape::step);
+    queue_list_bootstraps(replay_.device(), count, memory.found, call.stream());
+    queue_steps(replay_.device(), memory, plan, call.stream());
     for (const FrameCopies& copies : copies_)
         if (copies.n != 0) queue_copies<GatherRow>(plan, memory, copies, call.stream());
 }

@@ -40,6 +40,10 @@ class BatchQueue {
     void get(int64_t count, const int64_t* ids, const per_batch& batch, const StreamOrder::Call& call);
     void set(int64_t count, const int64_t* ids, const per_array* fields, const StreamOrder::Call& call);
 
+    // The first `count` that need a bootstrap value, once queue_count_bootstraps() has counted them: single steps with
+    // stacks, also where sequences are drawn.
+    void bootstraps(int64_t count, const per_batch& batch, const StreamOrder::Call& call);
+
     // Of the last batch, `last` being what the state says of it; waits for the stream.
     BatchFigures figures(const LastDraw& last, const StreamOrder::Call& call);
     // Of a batch that another buffer drew, which this one goes on from: figures() gives them until it draws.
@@ -50,14 +54,21 @@ class BatchQueue {
     void abandon();
 
  private:
+    // What a row of a batch is.
+    enum class RowShape {
+        drawn,  // a window or a sequence
+        step,   // one step, with stacks
+        frame   // one step, one frame
+    };
+
     const DrawMemory& memory_for(int64_t n_rows, const StreamOrder::Call& call);
     void allocate(int64_t n_rows, cudaStream_t stream);
 
     void prepare_priorities(const ReplaySample& sample, const StreamOrder::Call& call);
     RowPlan plan_rows(int64_t n, int64_t n_step, const per_batch& batch) const;
-    void add_copy(std::size_t field, void* out, int64_t length, bool is_single, bool is_next);
+    void add_copy(std::size_t field, void* out, int64_t length, int64_t stack, bool is_next);
     // Fills copies_ and the wishes of the plan.
-    void plan_copies(RowPlan& plan, bool is_single);
+    void plan_copies(RowPlan& plan, RowShape shape);
     // Those of copies_ from `first` on, of rows that have been placed.
     void queue_copies_from(std::size_t first, const DrawMemory& memory, const RowPlan& plan, cudaStream_t stream);
 

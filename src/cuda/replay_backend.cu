@@ -1,12 +1,19 @@
 #include "cuda/replay_backend.h"
 
+#include <algorithm>
+#include <cinttypes>
+#include <cmath>
+
 #include "cuda/check.h"
 #include "cuda/create.h"
 #include "cuda/dialect.h"
 #include "cuda/on_policy.h"
+#include "cuda/priorities.h"
 #include "cuda/replay_report.h"
+#include "cuda/tree_update.h"
 #include "error.h"
 #include "mass.h"
+#include "relabelling.h"
 
 namespace per::cuda {
 namespace {
@@ -38,6 +45,12 @@ void require_no_capture(const StreamOrder::Call& call, const char* option) {
                     static_cast<void*>(call.stream()), option);
 }
 
+void check_count(int64_t count) {
+    if (count <= largest_update) return;
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "count is %" PRId64 ": allowed on PER_CUDA are 0 .. %" PRId64, count,
+                largest_update);
+}
+
 // To pinned memory, or followed by a wait.
 template <class T>
 void copy_to_host(T* to, const T* from, int64_t n, cudaStream_t stream) {
@@ -64,6 +77,12 @@ __global__ void reserve_draws_kernel(ReplayState* state, uint64_t count) {
     state->batches += count;
 }
 
+__global__ void take_back_kernel(ReplayState* state, bool by_schedule, bool is_last) {
+    --state->batches;
+    if (by_schedule) --state->beta.step;
+    if (is_last) state->last.size = 0;
+}
+
 __global__ void clear_lanes_kernel(DeviceReplay replay) {
     const GridSpan span = grid_span();
     for (int64_t env = span.first; env < replay.n_envs; env += span.step) {
@@ -83,9 +102,13 @@ CudaReplayBackend::CudaReplayBackend(const per_replay_options& options, const Fi
       order_(options.device_index),
       host_copy_(sizeof(HostCopy)),
       memory_(options, fields, order_.own_stream()),
-      steps_(memory_, fields, options) {
-    load_kernels(set_beta_kernel, set_gamma_kernel, reserve_draws_kernel, clear_lanes_kernel);
+      steps_(memory_, fields, options),
+      batches_(options, fields, memory_, order_.own_stream()),
+      hindsight_(memory_, fields, options) {
+    load_kernels(set_beta_kernel, set_gamma_kernel, reserve_draws_kernel, take_back_kernel, clear_lanes_kernel);
     load_on_policy_kernels();
+    load_priority_kernels();
+    wait(order_.own_stream());
 }
 
 CudaReplayBackend::~CudaReplayBackend() {
@@ -94,6 +117,8 @@ CudaReplayBackend::~CudaReplayBackend() {
     host_copy_.abandon();
     memory_.abandon();
     steps_.abandon();
+    batches_.abandon();
+    hindsight_.abandon();
 }
 
 // -------------------------------------------------------------------------------------------------------- calls
@@ -110,42 +135,85 @@ void CudaReplayBackend::cut(int64_t count, const int64_t* env_ids, void* stream)
     call.finish();
 }
 
-void CudaReplayBackend::sample(const ReplaySample&, void*) {
-    refuse("per_replay_sample");
+void CudaReplayBackend::sample(const ReplaySample& sample, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    batches_.sample(sample, call);
+    can_take_back_ = false;
+    call.finish();
 }
 
-void CudaReplayBackend::sample_hindsight(const ReplaySample&, const ReplayHindsight&, Relabelling&, void*) {
-    refuse("per_replay_sample_hindsight");
+void CudaReplayBackend::sample_hindsight(const ReplaySample& sample, const ReplayHindsight& hindsight,
+                                         Relabelling& relabelling, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    if (call.is_captured()) refuse_capture(stream);
+    const ReplayState before = read(call).replay;
+    if (before.n_live == 0) throw Error(PER_ERROR_EMPTY, "no transition is live");
+    relabelling.clear(fields_.count());
+    relabelling.gamma = before.gamma;
+    relabelling.n_step = sample.n_step;
+    relabelling.step = before.batches;
+    relabelling.by_schedule = std::isnan(sample.beta);
+    figures_before_ = batches_.figures(before.last, call);
+    batches_.sample(sample, call);
+    can_take_back_ = true;
+    try {
+        hindsight_.choose_goals(sample, hindsight, relabelling, call);
+    } catch (...) {
+        take_back(relabelling, call);
+        throw;
+    }
+    call.finish();
 }
 
-void CudaReplayBackend::relabel(const Relabelling&, const per_batch&, void*) {
-    refuse("per_replay_sample_hindsight");
+void CudaReplayBackend::relabel(const Relabelling& relabelling, const per_batch& batch, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    hindsight_.write_returns(relabelling, batch, call);
+    call.finish();
 }
 
-void CudaReplayBackend::take_back_draw(const Relabelling&) {
-    refuse("per_replay_sample_hindsight");
+void CudaReplayBackend::take_back(const Relabelling& relabelling, const StreamOrder::Call& call) {
+    if (read(call).replay.batches != relabelling.step + 1) return;
+    launch(call.stream(), 1, 1, take_back_kernel, memory_.device().state, relabelling.by_schedule, can_take_back_);
+    if (can_take_back_) batches_.restore(figures_before_);
+    can_take_back_ = false;
 }
 
-void CudaReplayBackend::update(const ReplayUpdate&, void*) {
-    refuse("per_replay_update_priorities");
+void CudaReplayBackend::take_back_draw(const Relabelling& relabelling) {
+    StreamOrder::Call call(order_, order_.own_stream());
+    take_back(relabelling, call);
+    call.finish();
 }
 
-void CudaReplayBackend::priorities(int64_t, const int64_t*, float*, void*) {
-    refuse("per_replay_priorities");
+void CudaReplayBackend::update(const ReplayUpdate& update, void* stream) {
+    check_count(update.count);
+    StreamOrder::Call call(order_, stream);
+    queue_priorities(memory_.device(), update, call.stream());
+    call.finish();
 }
 
-void CudaReplayBackend::get(int64_t, const int64_t*, const per_batch&, void*) {
-    refuse("per_replay_get");
+void CudaReplayBackend::priorities(int64_t count, const int64_t* ids, float* priorities_out, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    queue_read_priorities(memory_.device(), count, ids, priorities_out, call.stream());
+    call.finish();
 }
 
-void CudaReplayBackend::set(int64_t, const int64_t*, const per_array*, void*) {
-    refuse("per_replay_set");
+void CudaReplayBackend::get(int64_t count, const int64_t* ids, const per_batch& batch, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    batches_.get(count, ids, batch, call);
+    call.finish();
+}
+
+void CudaReplayBackend::set(int64_t count, const int64_t* ids, const per_array* fields, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    batches_.set(count, ids, fields, call);
+    call.finish();
 }
 
 void CudaReplayBackend::clear(void* stream) {
     StreamOrder::Call call(order_, stream);
     const DeviceReplay& replay = memory_.device();
     launch(call.stream(), (replay.n_envs + n_threads - 1) / n_threads, n_threads, clear_lanes_kernel, replay);
+    queue_no_priorities(replay, call.stream());
     call.finish();
 }
 
@@ -194,12 +262,25 @@ uint64_t CudaReplayBackend::reserve_draws(int64_t count, void* stream) {
     return first;
 }
 
-void CudaReplayBackend::take(int64_t, const int64_t*, float, const per_batch&, void*) {
-    refuse("per_epochs_next");
+void CudaReplayBackend::take(int64_t count, const int64_t* ids, float probability, const per_batch& batch,
+                             void* stream) {
+    StreamOrder::Call call(order_, stream);
+    batches_.take(count, ids, n_step_, probability, batch, call);
+    call.finish();
 }
 
-int64_t CudaReplayBackend::bootstraps(int64_t, const per_batch&, void*) {
-    refuse("per_replay_bootstraps");
+int64_t CudaReplayBackend::bootstraps(int64_t capacity, const per_batch& batch, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    if (call.is_captured()) refuse_capture(stream);
+    const DeviceReplay& replay = memory_.device();
+    HostCopy* const copy = reinterpret_cast<HostCopy*>(host_copy_.data());
+    queue_count_bootstraps(replay, call.stream());
+    copy_to_host(&copy->n_bootstraps, replay.bootstraps + replay.n_envs, 1, call.stream());
+    wait(call.stream());
+    const int64_t count = copy->n_bootstraps;
+    batches_.bootstraps(std::min(count, capacity), batch, call);
+    call.finish();
+    return count;
 }
 
 void CudaReplayBackend::advantages(const ReplayAdvantages& advantages, void* stream) {
@@ -210,8 +291,11 @@ void CudaReplayBackend::advantages(const ReplayAdvantages& advantages, void* str
 
 // ----------------------------------------------------------------------------------------------------- settings
 
-void CudaReplayBackend::set_alpha(double, void*) {
-    refuse("per_replay_set_alpha");
+void CudaReplayBackend::set_alpha(double alpha, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    require_no_capture(call, "alpha");
+    queue_alpha(memory_.device(), alpha, call.stream());
+    call.finish();
 }
 
 void CudaReplayBackend::set_beta(double beta, void* stream) {
@@ -295,7 +379,13 @@ void CudaReplayBackend::statistics(per_replay_statistics& statistics_out) {
     statistics_out.beta = state.beta.beta(state.beta.step);
     statistics_out.gamma = state.gamma;
     statistics_out.updates = counters.updates;
-    statistics_out.memory_bytes = static_cast<int64_t>(memory_.n_bytes() + steps_.n_bytes());
+    statistics_out.memory_bytes = static_cast<int64_t>(memory_.n_bytes());
+    const BatchFigures last = batches_.figures(state.last, call);
+    statistics_out.last_batch_size = last.size;
+    statistics_out.last_max_age = last.max_age;
+    statistics_out.last_mean_age = last.mean_age;
+    statistics_out.last_effective_size = last.effective_size;
+    statistics_out.last_duplicates = last.duplicates;
     call.finish();
 }
 

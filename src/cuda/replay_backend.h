@@ -3,10 +3,13 @@
 
 #include "backend.h"
 #include "cuda/add.h"
+#include "cuda/batch_queue.h"
 #include "cuda/device.h"
+#include "cuda/hindsight.h"
 #include "cuda/replay_memory.h"
 #include "cuda/stream_order.h"
 #include "fields.h"
+#include "saved_state.h"
 
 namespace per::cuda {
 
@@ -58,10 +61,13 @@ class CudaReplayBackend final : public ReplayBackend {
         TreeState rank_tree;         // this
         RankState ranks;             // and this once ranks were asked for
         uint32_t live_maximum_bits;  // with PER_MAX_NOW
+        int64_t n_bootstraps;
     };
     const HostCopy& read(const StreamOrder::Call& call);
     std::vector<Lane> read_lanes(const StreamOrder::Call& call);
-    std::vector<DeviceField> read_fields(const StreamOrder::Call& call);
+    void take_back(const Relabelling& relabelling, const StreamOrder::Call& call);
+    void save_ranks(CheckpointWriter& writer, const HostCopy& copy, const StreamOrder::Call& call);
+    void restore_ranks(const SavedRanks& saved, const StreamOrder::Call& call);
     float largest_priority(const HostCopy& copy) const;
 
     const Fields& fields_;
@@ -71,6 +77,10 @@ class CudaReplayBackend final : public ReplayBackend {
     PinnedMemory host_copy_;
     ReplayMemory memory_;
     StepQueue steps_;
+    BatchQueue batches_;
+    HindsightQueue hindsight_;
+    BatchFigures figures_before_;  // of the last batch before the one that
+    bool can_take_back_ = false;   // hindsight drew last
 };
 
 }  // namespace per::cuda

@@ -92,6 +92,20 @@ __global__ void __launch_bounds__(n_threads, 1)
     }
 }
 
+__global__ void __launch_bounds__(n_threads, 1)
+    steps_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
+                 const __grid_constant__ RowPlan plan) {
+    const GridSpan span = warp_span();
+    for (int64_t i = span.first; i < plan.n; i += span.step) {
+        const int64_t slot = memory.found[i];
+        GatherRow row;
+        write_row(replay, plan, i, slot, row);
+        if (lane_of_thread() != 0) continue;
+        memory.rows_of<GatherRow>()[i] = row;
+        if (plan.batch.priorities != nullptr && !is_live(replay.priorities.live, slot)) plan.batch.priorities[i] = 0.0f;
+    }
+}
+
 // ---- writing
 
 // Where an entry of set() goes; -1: nowhere.
@@ -172,6 +186,10 @@ void queue_take(const DeviceReplay& replay, const DrawMemory& memory, const RowP
 template void queue_take<GatherRow>(const DeviceReplay&, const DrawMemory&, const RowPlan&, float, cudaStream_t);
 template void queue_take<SequenceRow>(const DeviceReplay&, const DrawMemory&, const RowPlan&, float, cudaStream_t);
 
+void queue_steps(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, cudaStream_t stream) {
+    launch(stream, blocks_for(plan.n, n_warps), n_threads, steps_kernel, replay, memory, plan);
+}
+
 void queue_get(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, const int64_t* ids,
                cudaStream_t stream) {
     launch(stream, blocks_for(plan.n, n_warps), n_threads, get_kernel, replay, memory, plan, ids);
@@ -188,8 +206,8 @@ void queue_set(const DeviceReplay& replay, const WindowRules& rules, int64_t cou
 }
 
 void load_access_kernels() {
-    load_kernels(write_ids_kernel, get_kernel, take_kernel<GatherRow>, take_kernel<SequenceRow>, claim_kernel,
-                 set_kernel);
+    load_kernels(write_ids_kernel, get_kernel, take_kernel<GatherRow>, take_kernel<SequenceRow>, steps_kernel,
+                 claim_kernel, set_kernel);
 }
 
 }  // namespace per::cuda

@@ -15,6 +15,8 @@ void queue_ids(int64_t count, const int64_t* host_ids, int64_t* ids_out, cudaStr
 template <class Row>
 void queue_take(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, float probability,
                 cudaStream_t stream);
+// Of single steps; slots in memory.found. All that the plan asks of them must be there.
+void queue_steps(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, cudaStream_t stream);
 // Of rows as they were added.
 void queue_get(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, const int64_t* ids,
                cudaStream_t stream);

@@ -52,7 +52,7 @@ TEST_F(CudaReplayCalls, never_wait_and_never_allocate) {
         const std::vector<float> errors = {1.0f, 2.0f, 0.5f, 0.0f};
         std::vector<float> priorities(4);
         const std::vector<int64_t> actions = {1, 2, 3, 4};
-        const per_array set_fields[5] = {{}, {actions.data(), nullptr, 0, PER_INT64}, {}, {}, {}};
+        const per_array set_fields[n_fields] = {{}, {actions.data(), nullptr, 0, PER_INT64}, {}, {}, {}};
         // Also the first call of each kind.
         simulator::reset_counters();
         for (int i = 0; i < 2 * n_warm_up; ++i) {

@@ -21,19 +21,23 @@ using ReplayHandle = std::unique_ptr<per_replay, FreeReplay>;
 
 inline constexpr int64_t n_envs = 3;
 
-// An observation of two float32, an int64 action and float32 numbers for values, advantages and returns.
+// An observation of two float32, an int64 action, float32 numbers for values, advantages and returns, and a goal, which
+// is like an observation.
+inline constexpr int n_fields = 6;
 inline ReplayHandle create_replay(per_replay_options options, int32_t device) {
     static const int64_t shape[] = {2};
-    per_field fields[5] = {};
-    const char* const names[] = {"observation", "action", "value", "advantage", "return_"};
-    for (int i = 0; i < 5; ++i) {
+    per_field fields[n_fields] = {};
+    const char* const names[] = {"observation", "action", "value", "advantage", "return_", "goal"};
+    for (int i = 0; i < n_fields; ++i) {
         fields[i].name = names[i];
         fields[i].dtype = i == 1 ? PER_INT64 : PER_FLOAT32;
     }
-    fields[0].shape = shape;
-    fields[0].ndim = 1;
+    for (const int i : {0, 5}) {
+        fields[i].shape = shape;
+        fields[i].ndim = 1;
+    }
     options.fields = fields;
-    options.n_fields = 5;
+    options.n_fields = n_fields;
     options.device = device;
     per_replay* replay = nullptr;
     EXPECT_EQ(per_replay_create(&options, &replay), PER_OK) << per_last_error();
@@ -131,6 +135,7 @@ struct TwinBatch {
           value(n, -7.0f),
           advantage(n, -7.0f),
           returns(n, -7.0f),
+          goal(n * 2, -7.0f),
           reward(n, -7.0f),
           discount(n, -7.0f),
           weights(n, -7.0f),
@@ -151,6 +156,7 @@ struct TwinBatch {
         fields[2] = value.data();
         fields[3] = advantage.data();
         fields[4] = returns.data();
+        fields[5] = goal.data();
         next_fields[0] = next.data();
         per_batch batch;
         per_batch_init(&batch, sizeof batch);
@@ -170,20 +176,21 @@ struct TwinBatch {
 
     bool operator==(const TwinBatch& other) const {
         return observation == other.observation && next == other.next && value == other.value &&
-               advantage == other.advantage && returns == other.returns && reward == other.reward &&
-               discount == other.discount && weights == other.weights && priorities == other.priorities &&
-               probabilities == other.probabilities && action == other.action && ids == other.ids &&
-               n_steps == other.n_steps && terminated == other.terminated && truncated == other.truncated;
+               advantage == other.advantage && returns == other.returns && goal == other.goal &&
+               reward == other.reward && discount == other.discount && weights == other.weights &&
+               priorities == other.priorities && probabilities == other.probabilities && action == other.action &&
+               ids == other.ids && n_steps == other.n_steps && terminated == other.terminated &&
+               truncated == other.truncated;
     }
 
     std::size_t n;
-    std::vector<float> observation, next, value, advantage, returns, reward, discount, weights, priorities,
+    std::vector<float> observation, next, value, advantage, returns, goal, reward, discount, weights, priorities,
         probabilities;
     std::vector<int64_t> action, ids;
     std::vector<int32_t> n_steps;
     std::vector<uint8_t> terminated, truncated;
-    void* fields[5];
-    void* next_fields[5] = {};
+    void* fields[n_fields];
+    void* next_fields[n_fields] = {};
 };
 
 inline per_replay_statistics statistics_of(per_replay* replay) {

@@ -1,0 +1,260 @@
+// Walks over all live transitions, advantages and other goals: what a buffer on CUDA gives is what the CPU gives.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+#include "replay_twins.h"
+#include "simulator.h"
+
+namespace per::test {
+namespace {
+
+constexpr int32_t value_field = 2, advantage_field = 3, return_field = 4, goal_field = 5;
+
+// ---- epochs
+
+TEST(CudaWalks, epochs_give_the_minibatches_of_the_cpu) {
+    Twins twins(twin_options());
+    TwinWalk walk(1);
+    twins.use(walk, 20);
+    for (const int32_t drop_last : {0, 1}) {
+        per_epochs *of_cpu = nullptr, *of_gpu = nullptr;
+        ASSERT_EQ(per_epochs_create(twins.cpu.get(), 2, 7, drop_last, nullptr, &of_cpu), PER_OK) << per_last_error();
+        ASSERT_EQ(per_epochs_create(twins.gpu.get(), 2, 7, drop_last, twins.stream, &of_gpu), PER_OK)
+            << per_last_error();
+        int64_t count = 1;
+        while (count > 0) {
+            int64_t gpu_count = -7;
+            TwinBatch cpu_rows(7), gpu_rows(7);
+            const per_batch cpu_batch = cpu_rows.batch(), gpu_batch = gpu_rows.batch();
+            ASSERT_EQ(per_epochs_next(of_cpu, &cpu_batch, &count, nullptr), PER_OK) << per_last_error();
+            ASSERT_EQ(per_epochs_next(of_gpu, &gpu_batch, &gpu_count, twins.stream), PER_OK) << per_last_error();
+            twins.synchronize();
+            EXPECT_EQ(count, gpu_count);
+            EXPECT_TRUE(cpu_rows == gpu_rows);
+        }
+        per_epochs_free(of_cpu);
+        per_epochs_free(of_gpu);
+    }
+    // Orders take their numbers from the draws.
+    twins.use(walk, 3);
+    twins.expect_same();
+}
+
+TEST(CudaWalks, a_transition_that_is_gone_gives_zeros_and_is_reported) {
+    Twins twins(twin_options());
+    TwinWalk walk(2);
+    twins.use(walk, 10);
+    per_epochs* epochs = nullptr;
+    ASSERT_EQ(per_epochs_create(twins.gpu.get(), 1, 4, 0, nullptr, &epochs), PER_OK);
+    ASSERT_EQ(per_replay_clear(twins.gpu.get(), twins.stream), PER_OK);
+    TwinBatch rows(4);
+    const per_batch batch = rows.batch();
+    int64_t count = 0;
+    ASSERT_EQ(per_epochs_next(epochs, &batch, &count, twins.stream), PER_OK);
+    EXPECT_EQ(count, 4);
+    EXPECT_EQ(per_replay_synchronize(twins.gpu.get(), twins.stream), PER_ERROR_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(per_last_error()).find("4 ids"), std::string::npos) << per_last_error();
+    EXPECT_EQ(rows.ids, std::vector<int64_t>(4, -1));
+    EXPECT_EQ(rows.weights, std::vector<float>(4, 0.0f));
+    EXPECT_EQ(rows.observation, std::vector<float>(16, 0.0f));
+    per_epochs_free(epochs);
+}
+
+// ---- advantages
+
+struct Bootstraps {
+    std::vector<int64_t> ids;
+    std::vector<float> values;
+};
+
+Bootstraps bootstraps_of(Twins& twins, int64_t capacity) {
+    TwinBatch cpu_rows(capacity), gpu_rows(capacity);
+    per_batch cpu_batch = cpu_rows.batch(false), gpu_batch = gpu_rows.batch(false);
+    int64_t count = -7, gpu_count = -8;
+    EXPECT_EQ(per_replay_bootstraps(twins.cpu.get(), capacity, &cpu_batch, &count, nullptr), PER_OK);
+    EXPECT_EQ(per_replay_bootstraps(twins.gpu.get(), capacity, &gpu_batch, &gpu_count, twins.stream), PER_OK)
+        << per_last_error();
+    twins.synchronize();
+    EXPECT_EQ(count, gpu_count);
+    EXPECT_TRUE(cpu_rows == gpu_rows);
+    EXPECT_EQ(cpu_rows.ids, gpu_rows.ids);
+    Bootstraps bootstraps = {cpu_rows.ids, {}};
+    bootstraps.ids.resize(static_cast<std::size_t>(std::min(count, capacity)));
+    for (const int64_t id : bootstraps.ids) bootstraps.values.push_back(static_cast<float>(id % 7) - 2.5f);
+    return bootstraps;
+}
+
+per_status advantages(per_replay* replay, const Bootstraps& bootstraps, int32_t returns, void* stream) {
+    return per_replay_advantages(replay, value_field, advantage_field, returns, 0.9,
+                                 static_cast<int64_t>(bootstraps.ids.size()), bootstraps.ids.data(),
+                                 bootstraps.values.data(), stream);
+}
+
+void expect_same_rows(Twins& twins) {
+    const std::vector<int64_t> ids = live_ids_of(twins.cpu.get());
+    const int64_t n = static_cast<int64_t>(ids.size());
+    TwinBatch cpu_rows(n), gpu_rows(n);
+    const per_batch cpu_batch = cpu_rows.batch(false), gpu_batch = gpu_rows.batch(false);
+    ASSERT_EQ(per_replay_get(twins.cpu.get(), n, ids.data(), &cpu_batch, nullptr), PER_OK) << per_last_error();
+    ASSERT_EQ(per_replay_get(twins.gpu.get(), n, ids.data(), &gpu_batch, twins.stream), PER_OK) << per_last_error();
+    twins.synchronize();
+    EXPECT_TRUE(cpu_rows == gpu_rows);
+    EXPECT_EQ(cpu_rows.advantage, gpu_rows.advantage);
+    EXPECT_EQ(cpu_rows.returns, gpu_rows.returns);
+}
+
+TEST(CudaWalks, advantages_are_those_of_the_cpu) {
+    for (const bool stores_next : {false, true}) {
+        for (const int64_t sequence_length : {0, 3}) {
+            per_replay_options options = twin_options();
+            options.store_next_observation = stores_next;
+            options.sequence_length = sequence_length;
+            options.capacity = 90;
+            Twins twins(options);
+            TwinWalk walk(3);
+            for (int i = 0; i < 40; ++i) {
+                twins.add(walk.next(1 + i % 2));
+                if (i % 8 != 7) continue;
+                const int32_t returns = i % 16 == 7 ? return_field : -1;
+                bootstraps_of(twins, 2);
+                const Bootstraps due = bootstraps_of(twins, 100);
+                ASSERT_GT(due.ids.size(), 0u);
+                EXPECT_EQ(advantages(twins.cpu.get(), due, returns, nullptr), PER_OK) << per_last_error();
+                EXPECT_EQ(advantages(twins.gpu.get(), due, returns, twins.stream), PER_OK) << per_last_error();
+                twins.synchronize();
+                expect_same_rows(twins);
+            }
+        }
+    }
+}
+
+TEST(CudaWalks, bootstraps_that_are_not_due_change_nothing_and_are_counted) {
+    Twins twins(twin_options());
+    TwinWalk walk(4);
+    twins.use(walk, 15);
+    const Bootstraps due = bootstraps_of(twins, 100);
+    ASSERT_GE(due.ids.size(), 2u);
+    std::vector<Bootstraps> wrong(5, due);
+    wrong[0].ids.pop_back();
+    wrong[1].ids.push_back(wrong[1].ids[0]);
+    wrong[1].values.push_back(0.0f);
+    std::swap(wrong[2].ids[0], wrong[2].ids[1]);
+    wrong[3].values[1] = std::nanf("");
+    wrong[4].values[0] = -INFINITY;
+    for (const Bootstraps& bootstraps : wrong)
+        EXPECT_EQ(advantages(twins.gpu.get(), bootstraps, return_field, twins.stream), PER_OK) << per_last_error();
+    EXPECT_EQ(per_replay_synchronize(twins.gpu.get(), twins.stream), PER_ERROR_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(per_last_error()).find("5 calls of per_replay_advantages"), std::string::npos)
+        << per_last_error();
+    expect_same_rows(twins);
+    // And after that as if they had not been.
+    EXPECT_EQ(advantages(twins.cpu.get(), due, return_field, nullptr), PER_OK);
+    EXPECT_EQ(advantages(twins.gpu.get(), due, return_field, twins.stream), PER_OK);
+    twins.synchronize();
+    expect_same_rows(twins);
+}
+
+// ---- hindsight
+
+// What a reward function was asked, and how it answers: by the goal, and ending some windows early.
+struct Question {
+    std::vector<float> achieved, goals;
+    std::vector<uint8_t> terminated;
+    int answer = 0;
+};
+
+int32_t reward_of(void* context, int64_t count, const void* achieved, const void* goals, float* rewards_out,
+                  uint8_t* terminated_out) {
+    Question& question = *static_cast<Question*>(context);
+    const float* const have = static_cast<const float*>(achieved);
+    const float* const want = static_cast<const float*>(goals);
+    question.achieved.insert(question.achieved.end(), have, have + 2 * count);
+    question.goals.insert(question.goals.end(), want, want + 2 * count);
+    question.terminated.insert(question.terminated.end(), terminated_out, terminated_out + count);
+    for (int64_t i = 0; i < count; ++i) {
+        rewards_out[i] = have[2 * i + 1] == want[2 * i + 1] ? 0.0f : -1.0f - 0.125f * want[2 * i];
+        if (have[2 * i + 1] == want[2 * i + 1]) terminated_out[i] = 1;
+    }
+    return question.answer;
+}
+
+per_hindsight_options hindsight_options(int32_t strategy, Question& question) {
+    per_hindsight_options options;
+    per_hindsight_options_init(&options, sizeof options);
+    options.achieved_field = 0;
+    options.goal_field = goal_field;
+    options.strategy = strategy;
+    options.reward = reward_of;
+    options.context = &question;
+    return options;
+}
+
+TEST(CudaWalks, hindsight_relabels_as_the_cpu_does) {
+    for (const bool stores_next : {false, true}) {
+        for (const int32_t strategy : {PER_GOAL_FUTURE, PER_GOAL_FINAL, PER_GOAL_EPISODE}) {
+            per_replay_options options = twin_options();
+            options.store_next_observation = stores_next;
+            options.n_step = 3;
+            Twins twins(options);
+            TwinWalk walk(5);
+            twins.use(walk, 15);
+            for (int i = 0; i < 6; ++i) {
+                Question of_cpu, of_gpu;
+                const per_hindsight_options cpu_options = hindsight_options(strategy, of_cpu);
+                const per_hindsight_options gpu_options = hindsight_options(strategy, of_gpu);
+                TwinBatch cpu_rows(24), gpu_rows(24);
+                const per_batch cpu_batch = cpu_rows.batch(), gpu_batch = gpu_rows.batch();
+                ASSERT_EQ(per_replay_sample_hindsight(twins.cpu.get(), nullptr, &cpu_options, 24, &cpu_batch, nullptr),
+                          PER_OK)
+                    << per_last_error();
+                ASSERT_EQ(
+                    per_replay_sample_hindsight(twins.gpu.get(), nullptr, &gpu_options, 24, &gpu_batch, twins.stream),
+                    PER_OK)
+                    << per_last_error();
+                EXPECT_GT(of_cpu.terminated.size(), 24u);
+                EXPECT_EQ(of_cpu.achieved, of_gpu.achieved);
+                EXPECT_EQ(of_cpu.goals, of_gpu.goals);
+                EXPECT_EQ(of_cpu.terminated, of_gpu.terminated);
+                // The call has waited for the device.
+                EXPECT_TRUE(cpu_rows == gpu_rows);
+                EXPECT_EQ(cpu_rows.goal, gpu_rows.goal);
+                EXPECT_EQ(cpu_rows.next, gpu_rows.next);
+                EXPECT_EQ(cpu_rows.reward, gpu_rows.reward);
+                twins.use(walk, 1);
+            }
+            twins.expect_same();
+            if (testing::Test::HasFailure()) return;
+        }
+    }
+}
+
+TEST(CudaWalks, a_reward_function_that_fails_is_no_draw) {
+    Twins twins(twin_options());
+    TwinWalk walk(6);
+    twins.use(walk, 12);
+    Question question;
+    question.answer = 1;
+    const per_hindsight_options options = hindsight_options(PER_GOAL_FUTURE, question);
+    TwinBatch rows(8);
+    const per_batch batch = rows.batch();
+    for (per_replay* const replay : {twins.cpu.get(), twins.gpu.get()})
+        EXPECT_EQ(per_replay_sample_hindsight(replay, nullptr, &options, 8, &batch, nullptr), PER_ERROR_CALLBACK);
+    twins.expect_same();
+    twins.use(walk, 3);
+    twins.expect_same();
+}
+
+TEST(CudaWalks, hindsight_from_nothing_is_an_error) {
+    Twins twins(twin_options());
+    Question question;
+    const per_hindsight_options options = hindsight_options(PER_GOAL_FUTURE, question);
+    TwinBatch rows(8);
+    const per_batch batch = rows.batch();
+    EXPECT_EQ(per_replay_sample_hindsight(twins.gpu.get(), nullptr, &options, 8, &batch, nullptr), PER_ERROR_EMPTY);
+    EXPECT_EQ(per_replay_synchronize(twins.gpu.get(), nullptr), PER_OK);
+}
+
+}  // namespace
+}  // namespace per::test
