@@ -69,9 +69,11 @@ struct TwinSteps {
         const auto array = [](const auto& values, int32_t dtype) {
             return per_array{values.data(), nullptr, 0, dtype};
         };
-        const per_array fields[5] = {array(observation, PER_FLOAT32), array(action, PER_INT64),
-                                     array(value, PER_FLOAT32), array(value, PER_FLOAT32), array(value, PER_FLOAT32)};
-        const per_array next_fields[5] = {array(next, PER_FLOAT32), {}, {}, {}, {}};
+        const per_array values = array(value, PER_FLOAT32);
+        const per_array fields[n_fields] = {
+            array(observation, PER_FLOAT32), array(action, PER_INT64), values, values, values,
+            array(next, PER_FLOAT32)};
+        const per_array next_fields[n_fields] = {array(next, PER_FLOAT32)};
         per_steps steps;
         per_steps_init(&steps, sizeof steps);
         steps.length = length;
