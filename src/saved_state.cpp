@@ -124,4 +124,17 @@ std::vector<SlotArray> slot_arrays(const Fields& fields, const WindowRules& rule
     return arrays;
 }
 
+void for_each_live_slot(const WindowRules& rules, const std::vector<Lane>& lanes, const uint8_t* flags,
+                        const std::function<void(int64_t)>& visit) {
+    const int64_t needed = rules.sequence.burn_in + 1;
+    for (int64_t env = 0; env < rules.ring.n_envs; ++env) {
+        const Lane& lane = lanes[static_cast<size_t>(env)];
+        const auto flags_of = [&](int64_t row) { return flags[rules.ring.slot(env, row)]; };
+        for (int64_t row = lane.tail; row < complete_end(lane, rules); ++row) {
+            if (!(flags_of(row) & row_is_step && starts_sequence(rules, flags_of(row)))) continue;
+            if (transitions_from(lane, row, needed, flags_of) == needed) visit(rules.ring.slot(env, row));
+        }
+    }
+}
+
 }  // namespace per

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "batch_figures.h"
@@ -67,18 +68,7 @@ void for_each_used_part(const WindowRules& rules, const std::vector<Lane>& lanes
 }
 
 // Calls visit(slot) for the live rows, which follow from lanes and flags.
-template <class Visit>
 void for_each_live_slot(const WindowRules& rules, const std::vector<Lane>& lanes, const uint8_t* flags,
-                        const Visit& visit) {
-    const int64_t needed = rules.sequence.burn_in + 1;
-    for (int64_t env = 0; env < rules.ring.n_envs; ++env) {
-        const Lane& lane = lanes[static_cast<size_t>(env)];
-        const auto flags_of = [&](int64_t row) { return flags[rules.ring.slot(env, row)]; };
-        for (int64_t row = lane.tail; row < complete_end(lane, rules); ++row) {
-            if (!(flags_of(row) & row_is_step && starts_sequence(rules, flags_of(row)))) continue;
-            if (transitions_from(lane, row, needed, flags_of) == needed) visit(rules.ring.slot(env, row));
-        }
-    }
-}
+                        const std::function<void(int64_t)>& visit);
 
 }  // namespace per
