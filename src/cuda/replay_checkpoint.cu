@@ -195,8 +195,9 @@ void CudaReplayBackend::save_ranks(CheckpointWriter& writer, const HostCopy& cop
 
 // After all else.
 void CudaReplayBackend::restore_ranks(const SavedRanks& saved, const StreamOrder::Call& call) {
-    add_ranks(call);
+    memory_.add_ranks(call);
     const DeviceReplay& replay = memory_.device();
+    queue_ranks(replay, call.stream());
     copy_to_device(replay.priorities.ranks.weights, saved.weights, n_rank_buckets, call.stream());
     queue_restored_ranks(replay, saved.n_changes, saved.tree_scale, saved.tree_rescales_below, call.stream());
 }

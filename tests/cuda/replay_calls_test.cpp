@@ -256,7 +256,9 @@ TEST_F(CudaReplayCalls, a_full_lane_is_reported) {
     Twins twins(options);
     TwinWalk walk(5);
     TwinSteps steps = walk.next();
+    steps.observation = steps.next;  // no gap, so that all lanes are full at the same time
     steps.mask.assign(n_envs, 1);
+    steps.next_mask.assign(n_envs, 1);
     steps.terminated.assign(n_envs, 0);
     steps.truncated.assign(n_envs, 0);
     bool was_full = false;

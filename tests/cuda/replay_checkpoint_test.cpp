@@ -128,7 +128,7 @@ TEST_F(CudaCheckpoint, settings_and_stored_next_observations_come_back) {
     options.store_next_observation = 1;
     options.n_step = 3;
     Twins twins(options);
-    TwinWalk walk(5);
+    TwinWalk walk(5, true);
     twins.use(walk, 15);
     for (per_replay* const replay : {twins.cpu.get(), twins.gpu.get()}) {
         EXPECT_EQ(per_replay_set_alpha(replay, 0.25, nullptr), PER_OK) << per_last_error();

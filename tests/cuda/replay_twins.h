@@ -93,7 +93,8 @@ struct TwinSteps {
 // Steps of the environments with ends of all kinds, gaps, masks and given priorities.
 class TwinWalk {
  public:
-    explicit TwinWalk(uint64_t seed) : random_(seed) {}
+    // With always_next the observation after a step is always known.
+    explicit TwinWalk(uint64_t seed, bool always_next = false) : random_(seed), always_next_(always_next) {}
 
     TwinSteps next(int64_t length = 1) {
         TwinSteps steps;
@@ -114,7 +115,7 @@ class TwinWalk {
             steps.terminated.push_back(random_() % 16 == 0);
             steps.truncated.push_back(random_() % 16 == 0);
             steps.mask.push_back(given);
-            steps.next_mask.push_back(random_() % 3 != 0);
+            steps.next_mask.push_back(random_() % 3 != 0 || always_next_);
         }
         return steps;
     }
@@ -123,6 +124,7 @@ class TwinWalk {
 
  private:
     std::mt19937_64 random_;
+    bool always_next_;
     float serial_[n_envs] = {0, 0, 0};
 };
 

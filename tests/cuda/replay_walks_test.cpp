@@ -113,7 +113,7 @@ TEST(CudaWalks, advantages_are_those_of_the_cpu) {
             options.sequence_length = sequence_length;
             options.capacity = 90;
             Twins twins(options);
-            TwinWalk walk(3);
+            TwinWalk walk(3, stores_next);
             for (int i = 0; i < 40; ++i) {
                 twins.add(walk.next(1 + i % 2));
                 if (i % 8 != 7) continue;
@@ -198,7 +198,7 @@ TEST(CudaWalks, hindsight_relabels_as_the_cpu_does) {
             options.store_next_observation = stores_next;
             options.n_step = 3;
             Twins twins(options);
-            TwinWalk walk(5);
+            TwinWalk walk(5, stores_next);
             twins.use(walk, 15);
             for (int i = 0; i < 6; ++i) {
                 Question of_cpu, of_gpu;
