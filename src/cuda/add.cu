@@ -64,7 +64,7 @@ bool StepQueue::takes_steps_apart(const ReplaySteps& steps) const {
 }
 
 // As many whole steps as fit in, or a part of one.
-Piece StepQueue::piece_from(int64_t first_entry, const ReplaySteps& steps) const {
+StepPiece StepQueue::piece_from(int64_t first_entry, const ReplaySteps& steps) const {
     const int64_t most = std::min(most_entries_, arrays_.most_staged());
     const int64_t k = first_entry / steps.n_envs;
     const int64_t j = first_entry % steps.n_envs;
@@ -83,7 +83,7 @@ void StepQueue::check(const ReplaySteps& steps, const int64_t* ids_out, const St
                     static_cast<int>(arrays_.host_array().size()), arrays_.host_array().data());
     if (!arrays_.casts_on_host()) return;
     const int64_t n_entries = steps.length * steps.n_envs;
-    Piece piece = piece_from(0, steps);
+    StepPiece piece = piece_from(0, steps);
     if (piece.length * piece.n_lanes == n_entries) return;  // it is checked as it is staged
     for (int64_t first = 0; first < n_entries; first += piece.length * piece.n_lanes) {
         piece = piece_from(first, steps);
@@ -108,7 +108,7 @@ LaneList StepQueue::send_env_ids(int64_t count, const int64_t* env_ids, const St
     return {count, scratch_.env_ids};
 }
 
-void StepQueue::queue_piece(const Piece& piece, const ReplaySteps& steps, const LaneList& lanes, int64_t* ids_out,
+void StepQueue::queue_piece(const StepPiece& piece, const ReplaySteps& steps, const LaneList& lanes, int64_t* ids_out,
                             const StreamOrder::Call& call) {
     const DeviceReplay& replay = replay_.device();
     const int64_t first_lane = piece.first_entry % steps.n_envs;
@@ -123,15 +123,14 @@ void StepQueue::queue_piece(const Piece& piece, const ReplaySteps& steps, const 
     queue_steps(replay, given, scratch_, ids_out != nullptr ? ids_out + piece.first_entry : nullptr, ends_step,
                 call.stream());
     const bool is_last = piece.first_entry + piece.length * piece.n_lanes == steps.length * steps.n_envs;
-    if (replay.max_priority == PER_MAX_NOW && ends_step && !is_last)
-        queue_live_maximum(replay, 2, call.stream());
+    if (replay.max_priority == PER_MAX_NOW && ends_step && !is_last) queue_live_maximum(replay, 2, call.stream());
 }
 
 void StepQueue::add(const ReplaySteps& steps, int64_t* ids_out, const StreamOrder::Call& call) {
     check(steps, ids_out, call);
     const int64_t n_entries = steps.length * steps.n_envs;
     // The first piece may still be refused.
-    Piece piece = piece_from(0, steps);
+    StepPiece piece = piece_from(0, steps);
     const LaneList lanes = send_env_ids(steps.n_envs, steps.env_ids, call);
     for (int64_t first = 0; first < n_entries; first += piece.length * piece.n_lanes) {
         piece = piece_from(first, steps);

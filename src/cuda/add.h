@@ -38,11 +38,11 @@ class StepQueue {
     void abandon();
 
  private:
-    Piece piece_from(int64_t first_entry, const ReplaySteps& steps) const;
+    StepPiece piece_from(int64_t first_entry, const ReplaySteps& steps) const;
     bool takes_steps_apart(const ReplaySteps& steps) const;
     void check(const ReplaySteps& steps, const int64_t* ids_out, const StreamOrder::Call& call);
     LaneList send_env_ids(int64_t count, const int64_t* env_ids, const StreamOrder::Call& call);
-    void queue_piece(const Piece& piece, const ReplaySteps& steps, const LaneList& lanes, int64_t* ids_out,
+    void queue_piece(const StepPiece& piece, const ReplaySteps& steps, const LaneList& lanes, int64_t* ids_out,
                      const StreamOrder::Call& call);
 
     const ReplayMemory& replay_;

@@ -85,8 +85,7 @@ void GivenArrays::read_values(Array& array, const GivenArray& given, int32_t dty
     const Array& next_mask_array = number(next_mask);
     const bool has_mask = mask_array.is_given();
     const bool has_next_mask = is_next && next_mask_array.is_given();
-    const bool sees_masks =
-        (!has_mask || mask_array.is_staged) && (!has_next_mask || next_mask_array.is_staged);
+    const bool sees_masks = (!has_mask || mask_array.is_staged) && (!has_next_mask || next_mask_array.is_staged);
     if (!array.is_staged || array.dtype == dtype || !sees_masks) return;
     array.dtype = dtype;
     if (has_mask || has_next_mask) array.mask = has_next_mask ? &next_mask_ : &mask_;
@@ -120,7 +119,7 @@ void GivenArrays::read(const ReplaySteps& steps) {
 // ------------------------------------------------------------------------------------------------------------ a piece
 
 // Those that casts on the host look at.
-void GivenArrays::read_masks(const Piece& piece) {
+void GivenArrays::read_masks(const StepPiece& piece) {
     const int64_t n = piece.length * piece.n_lanes;
     const auto read_flags = [&](const Array& array, std::vector<uint8_t>& flags, const uint8_t* which) {
         if (!array.is_staged) return;
@@ -134,7 +133,7 @@ void GivenArrays::read_masks(const Piece& piece) {
 }
 
 // Writes arrays of the piece to the staging buffer; returns how many bytes it takes.
-std::size_t GivenArrays::fill(const Piece& piece) {
+std::size_t GivenArrays::fill(const StepPiece& piece) {
     if (host_array_.empty()) return 0;
     if (casts_on_host_) read_masks(piece);
     const int64_t n = piece.length * piece.n_lanes;
@@ -155,19 +154,19 @@ std::size_t GivenArrays::fill(const Piece& piece) {
 }
 
 // The newest frame of the first entry, in the memory of the device.
-const std::byte* GivenArrays::kept(const Array& array, const Piece& piece) const {
+const std::byte* GivenArrays::kept(const Array& array, const StepPiece& piece) const {
     if (!array.is_given()) return nullptr;
     if (array.is_staged) return staging_.device() + array.offset;
     return static_cast<const std::byte*>(array.given.data) + piece.first_entry * array.given_bytes() +
            (array.frames - 1) * array.kept_bytes();
 }
 
-GivenNumbers GivenArrays::given_numbers(Number which, const Piece& piece) {
+GivenNumbers GivenArrays::given_numbers(Number which, const StepPiece& piece) {
     const Array& array = number(which);
     return {kept(array, piece), array.dtype};
 }
 
-GivenFrames GivenArrays::given_frames(const Array& array, const Piece& piece, const Field& field,
+GivenFrames GivenArrays::given_frames(const Array& array, const StepPiece& piece, const Field& field,
                                       int64_t& n_units) const {
     GivenFrames frames = {kept(array, piece), 0, n_units, array.dtype, 0};
     if (!array.is_given()) return frames;
@@ -177,7 +176,7 @@ GivenFrames GivenArrays::given_frames(const Array& array, const Piece& piece, co
     return frames;
 }
 
-GivenSteps GivenArrays::stage(const Piece& piece, cudaStream_t stream) {
+GivenSteps GivenArrays::stage(const StepPiece& piece, cudaStream_t stream) {
     if (const std::size_t n_bytes = fill(piece); n_bytes != 0) staging_.send(staging_.device(), n_bytes, stream);
     GivenSteps steps = {};
     steps.length = piece.length;

@@ -16,7 +16,7 @@
 namespace per::cuda {
 
 // Consecutive entries of a call: whole steps, or part of one.
-struct Piece {
+struct StepPiece {
     int64_t first_entry;
     int64_t length;   // steps
     int64_t n_lanes;  // of each
@@ -36,10 +36,10 @@ class GivenArrays {
     int64_t most_staged() const { return most_staged_; }
 
     // Throws Error with INVALID_ARGUMENT if a value in host memory that is cast there does not fit.
-    void check_values(const Piece& piece) { fill(piece); }
+    void check_values(const StepPiece& piece) { fill(piece); }
     // The piece as kernels see it, but for its lanes; the fields that are not handed over by value are in
     // further_fields(). Throws as check_values() does, and then has queued nothing.
-    GivenSteps stage(const Piece& piece, cudaStream_t stream);
+    GivenSteps stage(const StepPiece& piece, cudaStream_t stream);
     const std::vector<GivenField>& further_fields() const { return further_fields_; }
 
     Staging& staging() { return staging_; }
@@ -68,11 +68,11 @@ class GivenArrays {
     Array& number(Number which) { return arrays_[static_cast<std::size_t>(2 * fields_.count() + which)]; }
     void read_array(Array& array, const GivenArray& given);
     void read_values(Array& array, const GivenArray& given, int32_t dtype, bool is_next);
-    void read_masks(const Piece& piece);
-    std::size_t fill(const Piece& piece);
-    const std::byte* kept(const Array& array, const Piece& piece) const;
-    GivenNumbers given_numbers(Number which, const Piece& piece);
-    GivenFrames given_frames(const Array& array, const Piece& piece, const Field& field, int64_t& n_units) const;
+    void read_masks(const StepPiece& piece);
+    std::size_t fill(const StepPiece& piece);
+    const std::byte* kept(const Array& array, const StepPiece& piece) const;
+    GivenNumbers given_numbers(Number which, const StepPiece& piece);
+    GivenFrames given_frames(const Array& array, const StepPiece& piece, const Field& field, int64_t& n_units) const;
 
     const Fields& fields_;
     std::vector<Array> arrays_;
