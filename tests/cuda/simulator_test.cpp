@@ -6,9 +6,30 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define ADDRESS_SANITIZED 1
+#endif
+#if defined(__SANITIZE_THREAD__)
+#define THREAD_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define THREAD_SANITIZED 1
+#endif
+#endif
+
+// Of tests that race on purpose, to see what comes of it.
+#if defined(THREAD_SANITIZED)
+#include <sanitizer/tsan_interface.h>
+#define SKIP_RACES() GTEST_SKIP() << "ThreadSanitizer sees the race"
+#else
+#define SKIP_RACES()
+#endif
 
 namespace {
 
@@ -16,7 +37,11 @@ constexpr unsigned all_lanes = ~0u;
 
 template <class Kernel>
 void run(dim3 grid, dim3 block, uint64_t seed, const Kernel& kernel) {
-    simulator::run_grid(grid, block, kernel, {seed, false, nullptr, nullptr});
+    static char clock;
+    simulator::run_grid(grid, block, kernel, {seed, false, &clock, nullptr});
+#if defined(THREAD_SANITIZED)
+    __tsan_acquire(&clock);
+#endif
 }
 
 // ---- threads
@@ -32,6 +57,7 @@ TEST(Grid, runs_each_thread_of_each_block_once) {
 }
 
 TEST(Grid, a_seed_is_a_schedule) {
+    SKIP_RACES();
     const auto order = [](uint64_t seed) {
         std::vector<unsigned> threads;
         run(2, 64, seed, [&] { threads.push_back(blockIdx.x * 64 + threadIdx.x); });
@@ -44,6 +70,7 @@ TEST(Grid, a_seed_is_a_schedule) {
 }
 
 TEST(Grid, nobody_passes_a_barrier_before_all_are_there) {
+    SKIP_RACES();
     for (uint64_t seed = 0; seed < 20; ++seed) {
         unsigned n_before[3] = {};
         run(1, 100, seed, [&] {
@@ -146,7 +173,8 @@ TEST(GridDeath, a_mask_without_its_caller_and_a_shuffle_from_outside) {
 }
 
 TEST(GridDeath, masks_that_do_not_agree) {
-    EXPECT_DEATH(run(1, 32, 1, [] { __syncwarp(threadIdx.x < 16 ? all_lanes : 0xffff0000u); }), "waits");
+    EXPECT_DEATH(run(1, 32, 1, [] { __syncwarp(threadIdx.x < 16 ? all_lanes : 0xffff0000u); }),
+                 "waits|a lane that has returned");
     EXPECT_DEATH(run(1, 32, 1,
                      [] {
                          if (threadIdx.x < 16)
@@ -156,6 +184,55 @@ TEST(GridDeath, masks_that_do_not_agree) {
                      }),
                  "call different ones");
 }
+
+// ---- what the sanitizers are to find
+
+#if defined(ADDRESS_SANITIZED)
+TEST(GridDeath, asan_sees_beyond_the_end_of_shared_memory) {
+    struct Row {
+        unsigned at[40];
+    };
+    EXPECT_DEATH(run(1, 64, 1,
+                     [] {
+                         PER_SHARED(Row, row);
+                         row.at[threadIdx.x] = 1;
+                     }),
+                 "heap-buffer-overflow");
+}
+#endif
+
+#if defined(THREAD_SANITIZED)
+// What a process of its own ends with where TSan saw a race in it. It must be a new one: after a fork of a process that
+// has fibers TSan sees nothing.
+constexpr int exit_of_races = 66;
+
+class OwnProcess {
+ public:
+    OwnProcess() : before_(testing::GTEST_FLAG(death_test_style)) {
+        testing::GTEST_FLAG(death_test_style) = "threadsafe";
+    }
+    ~OwnProcess() { testing::GTEST_FLAG(death_test_style) = before_; }
+
+ private:
+    const std::string before_;
+};
+
+void neighbours(bool with_barrier) {
+    static unsigned row[64];
+    run(1, 64, 1, [with_barrier] {
+        row[threadIdx.x] = threadIdx.x;
+        if (with_barrier) __syncthreads();
+        if (row[63 - threadIdx.x] == 64) simulator::fail("not a thread's number");
+    });
+    std::exit(0);
+}
+
+TEST(GridDeath, tsan_sees_a_missing_barrier) {
+    const OwnProcess own_process;
+    EXPECT_EXIT(neighbours(false), testing::ExitedWithCode(exit_of_races), "data race");
+    EXPECT_EXIT(neighbours(true), testing::ExitedWithCode(0), "");
+}
+#endif
 
 // ---- streams
 
@@ -189,6 +266,7 @@ class Streams : public testing::Test {
 };
 
 TEST_F(Streams, without_an_event_both_orders_happen_with_one_only_the_right_one) {
+    SKIP_RACES();
     int n_early = 0;
     int n_early_with_event = 0;
     for (uint64_t seed = 1; seed <= 200; ++seed) {
@@ -209,7 +287,26 @@ TEST_F(Streams, without_an_event_both_orders_happen_with_one_only_the_right_one)
     EXPECT_EQ(n_early_with_event, 0);
 }
 
+#if defined(THREAD_SANITIZED)
+TEST_F(Streams, tsan_sees_a_missing_event) {
+    const OwnProcess own_process;
+    for (const bool waits : {false, true}) {
+        const auto write_and_copy = [&] {
+            static int written, read;
+            set(a_, &written, 1);
+            cudaEventRecord(event_, a_);
+            if (waits) cudaStreamWaitEvent(b_, event_);
+            copy(b_, &read, &written);
+            cudaDeviceSynchronize();
+            std::exit(0);
+        };
+        EXPECT_EXIT(write_and_copy(), testing::ExitedWithCode(waits ? 0 : exit_of_races), waits ? "" : "data race");
+    }
+}
+#endif
+
 TEST_F(Streams, a_slot_ring_needs_its_release_fence) {
+    SKIP_RACES();
     int n_corrupt[2] = {};
     for (uint64_t seed = 1; seed <= 100; ++seed) {
         simulator::options().seed = seed;

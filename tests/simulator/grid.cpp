@@ -33,6 +33,12 @@ constexpr std::size_t stack_bytes = std::size_t{64} << 10;
 constexpr unsigned warp_size = 32;
 constexpr int max_collectives = 16;
 constexpr std::size_t max_shared_variables = 16;
+#if defined(SIMULATOR_TSAN)
+// Any of so many, so that few of the races between two kernels are hidden by their threads having had one stack.
+constexpr uint32_t min_free_stacks = 64;
+#else
+constexpr uint32_t min_free_stacks = 1;
+#endif
 
 // What happened before `acquire` of a clock is what had happened before its `release`s.
 void acquire([[maybe_unused]] void* clock) {
@@ -47,6 +53,17 @@ void release([[maybe_unused]] void* clock) {
 #endif
 }
 
+// What a fiber runs on. Kept for later fibers, each of which, for TSan, comes after the one that had it before.
+struct Stack {
+    char* memory = nullptr;
+    void* tsan_fiber = nullptr;  // to make and destroy one each time would take TSan most of its time
+};
+
+std::vector<Stack>& free_stacks() {
+    static thread_local std::vector<Stack> stacks;
+    return stacks;
+}
+
 struct Block;
 
 enum class State { ready, at_barrier, in_exchange, done };
@@ -56,11 +73,10 @@ struct Fiber {
     Block* block = nullptr;
     State state = State::ready;
     fcontext_t context = nullptr;
-    char* stack = nullptr;
+    Stack stack;
     const void* stack_bottom = nullptr;
     std::size_t stack_size = 0;
     void* fake_stack = nullptr;  // ASan's
-    void* tsan_fiber = nullptr;
 };
 
 // Lanes of a warp that call an intrinsic with the same mask. Values of two generations, as the fast lanes of one may be
@@ -99,12 +115,6 @@ struct Block {
     char clock = 0;
 };
 
-// Stacks are kept; a fiber comes after the one that had its stack before.
-std::vector<char*>& free_stacks() {
-    static thread_local std::vector<char*> stacks;
-    return stacks;
-}
-
 #if defined(SIMULATOR_TSAN)
 // Where shared memory comes from: what a fiber took from malloc would count as written by that fiber.
 class Arena {
@@ -135,6 +145,10 @@ struct Scheduler {
     uint64_t random = 0;
     std::size_t n_alive = 0;
     std::vector<Fiber*> ready;
+    char made = 0;  // a clock: threads come after the host made them
+    // Another: what comes after the grid comes after them. Not options->clock, which threads that start later would take
+    // for coming after those that have ended. On the heap, as TSan forgets the clocks of what is freed there.
+    std::unique_ptr<char> ended = std::make_unique<char>();
     Fiber main;
     Fiber* running = &main;
 #if defined(SIMULATOR_TSAN)
@@ -180,7 +194,7 @@ void switch_to(Fiber& to) {
     __sanitizer_start_switch_fiber(ends ? nullptr : &from.fake_stack, to.stack_bottom, to.stack_size);
 #endif
 #if defined(SIMULATOR_TSAN)
-    __tsan_switch_to_fiber(to.tsan_fiber, __tsan_switch_to_fiber_no_sync);
+    __tsan_switch_to_fiber(to.stack.tsan_fiber, __tsan_switch_to_fiber_no_sync);
 #endif
     arrive(jump_fcontext(to.context, &from));
 }
@@ -212,7 +226,7 @@ Fiber& running_thread() {
 void run_fiber(transfer_t transfer) {
     arrive(transfer);
     Fiber& fiber = *scheduler->running;
-    acquire(fiber.stack);
+    acquire(&scheduler->made);
     acquire(scheduler->options->clock);
     acquire(scheduler->options->after);
     (*scheduler->kernel)();
@@ -221,26 +235,33 @@ void run_fiber(transfer_t transfer) {
     block.n_done++;
     block.warps[fiber.place.warp].exited |= 1u << fiber.place.lane;
     if (block.n_at_barrier != 0) fail("returned while others of its block wait at __syncthreads()");
-    release(fiber.stack);
-    release(scheduler->options->clock);
+    release(scheduler->ended.get());
     --scheduler->n_alive;
     switch_to_any();
 }
 
-char* take_stack() {
-    std::vector<char*>& stacks = free_stacks();
-    if (!stacks.empty()) {
-        char* const stack = stacks.back();
+Stack take_stack() {
+    std::vector<Stack>& stacks = free_stacks();
+    if (stacks.size() >= min_free_stacks) {
+#if defined(SIMULATOR_TSAN)
+        std::swap(stacks.back(),
+                  stacks.end()[-1 - static_cast<std::ptrdiff_t>(scheduler->random_below(min_free_stacks))]);
+#endif
+        const Stack stack = stacks.back();
         stacks.pop_back();
 #if defined(SIMULATOR_ASAN)
-        __asan_unpoison_memory_region(stack, stack_bytes);
+        __asan_unpoison_memory_region(stack.memory, stack_bytes);
 #endif
         return stack;
     }
-    void* const stack =
+    void* const memory =
         mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (stack == MAP_FAILED) fail("no memory for stacks");
-    return static_cast<char*>(stack);
+    if (memory == MAP_FAILED) fail("no memory for stacks");
+    Stack stack = {static_cast<char*>(memory), nullptr};
+#if defined(SIMULATOR_TSAN)
+    stack.tsan_fiber = __tsan_create_fiber(0);
+#endif
+    return stack;
 }
 
 dim3 coordinates(unsigned i, dim3 size) {
@@ -263,14 +284,11 @@ std::unique_ptr<Block> make_block(unsigned block_number, dim3 grid_size, dim3 bl
                         i / warp_size};
         fiber->block = block.get();
         fiber->stack = take_stack();
-        fiber->stack_bottom = fiber->stack;
+        fiber->stack_bottom = fiber->stack.memory;
         fiber->stack_size = stack_bytes;
         // Stacks that begin at the same offset from a page would share a few lines of the cache.
         const std::size_t used = stack_bytes - i % 64 * 320;
-        fiber->context = make_fcontext(fiber->stack + used, used, &run_fiber);
-#if defined(SIMULATOR_TSAN)
-        fiber->tsan_fiber = __tsan_create_fiber(0);
-#endif
+        fiber->context = make_fcontext(fiber->stack.memory + used, used, &run_fiber);
         block->warps[i / warp_size].members |= 1u << i % warp_size;
         scheduler->ready.push_back(fiber.get());
         ++scheduler->n_alive;
@@ -280,12 +298,7 @@ std::unique_ptr<Block> make_block(unsigned block_number, dim3 grid_size, dim3 bl
 }
 
 void end_block(Block& block) {
-    for (const auto& fiber : block.fibers) {
-#if defined(SIMULATOR_TSAN)
-        __tsan_destroy_fiber(fiber->tsan_fiber);
-#endif
-        free_stacks().push_back(fiber->stack);
-    }
+    for (const auto& fiber : block.fibers) free_stacks().push_back(fiber->stack);
 #if !defined(SIMULATOR_TSAN)
     for (const SharedVariable& variable : block.shared) std::free(variable.memory);
 #endif
@@ -413,7 +426,7 @@ void run_grid(dim3 grid_size, dim3 block_size, const std::function<void()>& kern
     s.options = &options;
     s.random = (options.seed + 1) * 0x9E3779B97F4A7C15u | 1;
 #if defined(SIMULATOR_TSAN)
-    s.main.tsan_fiber = __tsan_get_current_fiber();
+    s.main.stack.tsan_fiber = __tsan_get_current_fiber();
 #endif
     scheduler = &s;
     const unsigned n_blocks = grid_size.x * grid_size.y * grid_size.z;
@@ -427,11 +440,15 @@ void run_grid(dim3 grid_size, dim3 block_size, const std::function<void()>& kern
     for (unsigned first = 0; first < n_blocks; first += n_together) {
         for (unsigned i = first; i < first + n_together; ++i)
             blocks.push_back(make_block(order[i], grid_size, block_size));
+        release(&s.made);
         switch_to_any();
         for (unsigned i = first; i < first + n_together; ++i) end_block(*blocks[i]);
     }
     scheduler = nullptr;
-    run_after(options.clock, [&] { blocks.clear(); });
+    run_after(s.ended.get(), [&] {
+        release(options.clock);
+        blocks.clear();
+    });
 }
 
 }  // namespace simulator
