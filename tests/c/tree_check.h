@@ -1,17 +1,11 @@
 /*
- * Trees for tests: on the CPU, or on CUDA if PER_TEST_DEVICE is "cuda". There, where memory of the host must be usable as
- * memory of the device, each call is followed by per_tree_synchronize(), so that outputs are there and errors known when
- * it returns, as on the CPU.
+ * Trees for tests. On CUDA each call is followed by per_tree_synchronize(), so that outputs are there and errors known
+ * when it returns, as on the CPU.
  */
 #ifndef TREE_CHECK_H
 #define TREE_CHECK_H
 
-#include "check.h"
-
-static inline int on_cuda(void) {
-    const char* device = getenv("PER_TEST_DEVICE");
-    return device != NULL && strcmp(device, "cuda") == 0;
-}
+#include "device_check.h"
 
 static inline per_status synchronized(per_tree* tree, per_status status) {
     return status == PER_OK && on_cuda() ? per_tree_synchronize(tree, NULL) : status;
@@ -38,7 +32,7 @@ static inline per_tree* create_tree(int64_t capacity, uint64_t seed) {
     CHECK_OK(per_tree_options_init(&options, sizeof options));
     options.capacity = capacity;
     options.seed = seed;
-    options.device = on_cuda() ? PER_CUDA : PER_CPU;
+    options.device = test_device();
     CHECK_OK(per_tree_create(&options, &tree));
     CHECK(tree != NULL);
     return tree;

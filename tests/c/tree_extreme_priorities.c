@@ -24,7 +24,7 @@ static void check_tree(per_tree* tree, int64_t capacity, const float* priorities
 
 static void alternating_large_and_small(void) {
     enum { N = 1000 };
-    const int n_steps = on_cuda() ? 2001 : 20000; /* each waits for the device */
+    const int n_steps = rounds(20000);
     static float priorities[N];
     per_tree* tree = create_tree(N, 0);
     uint64_t state = 5;
@@ -35,7 +35,7 @@ static void alternating_large_and_small(void) {
         int64_t index = (int64_t)(next_random(&state) % N);
         priorities[index] = step % 2 == 0 ? 1e30f : 1e-30f;
         update_one(tree, index, priorities[index]);
-        if (step % 1000 == 0) check_tree(tree, N, priorities);
+        if (step % 2000 == 0) check_tree(tree, N, priorities);
     }
     check_tree(tree, N, priorities);
     per_tree_free(tree);
@@ -63,7 +63,7 @@ static void all_magnitudes(void) {
     enum { N = 277 };
     static float priorities[N];
     per_tree* tree = create_tree(N, 0);
-    const int step = on_cuda() ? 16 : 1; /* at which the whole tree is looked at */
+    const int step = N / rounds(N); /* at which the whole tree is looked at */
     int i;
     for (i = 0; i < N; ++i) priorities[i] = (float)ldexp(1.25, i - 149);
     CHECK(priorities[0] == SMALLEST && priorities[N - 1] > 1e38f);
@@ -102,21 +102,23 @@ static void many_of_the_largest(void) {
 
 /* So many leaves that their sum reaches its limit while each is far from its own: grown as a run, and in any order. */
 static void many_grow_together(void) {
-    enum { N = 1 << 17 };
-    static float priorities[N];
-    static int64_t backwards[N];
-    per_tree* tree = create_tree(N, 0);
+    enum { MOST = 1 << 17 };
+    static float priorities[MOST];
+    static int64_t backwards[MOST];
+    /* At 2^43 times 2^8 the sum of 2^13 leaves is above its limit too, and each of them below its own. */
+    const int n = on_cuda() ? MOST / 16 : MOST;
+    per_tree* tree = create_tree(n, 0);
     int i, round;
-    for (i = 0; i < N; ++i) backwards[i] = N - 1 - i;
+    for (i = 0; i < n; ++i) backwards[i] = n - 1 - i;
     for (round = 0; round < 6; ++round) {
-        for (i = 0; i < N; ++i) priorities[i] = (float)ldexp(1, 8 * round);
+        for (i = 0; i < n; ++i) priorities[i] = (float)ldexp(1, 8 * round);
         if (round % 2 == 0)
-            update_all(tree, N, priorities);
+            update_all(tree, n, priorities);
         else
-            CHECK_OK(per_update(tree, N, backwards, priorities, NULL));
+            CHECK_OK(per_update(tree, n, backwards, priorities, NULL));
         CHECK(total_mass_of(tree) < UINT64_C(1) << 62);
-        CHECK(total_of(tree) == ldexp(N, 8 * round));
-        CHECK(find_mass(tree, total_mass_of(tree) / 2) == N / 2);
+        CHECK(total_of(tree) == ldexp(n, 8 * round));
+        CHECK(find_mass(tree, total_mass_of(tree) / 2) == n / 2);
     }
     per_tree_free(tree);
 }

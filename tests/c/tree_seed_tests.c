@@ -65,7 +65,7 @@ static void total_is_the_sum_of_the_leaves(void) {
 }
 
 /*
- * Priorities 1 .. 128, 200 000 stratified draws (20 000 on CUDA) with seed 1: the histogram's L1 distance to P. A leaf's
+ * Priorities 1 .. 128, 200 000 stratified draws (fewer on CUDA) with seed 1: the histogram's L1 distance to P. A leaf's
  * count differs from its expectation by less than 2, as strata are as wide as a draw: 256 / draws bounds the distance,
  * surely.
  */
@@ -73,7 +73,7 @@ static void distribution_is_that_of_the_priorities(void) {
     enum { N = 128, BATCH = 200000 };
     float priorities[N];
     static int64_t indices[BATCH];
-    const int n_draws = on_cuda() ? BATCH / 10 : BATCH;
+    const int n_draws = rounds(BATCH);
     int counts[N] = {0}, i;
     double distance = 0;
     per_tree* tree = create_tree(N, 1);

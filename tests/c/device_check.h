@@ -1,0 +1,29 @@
+/*
+ * The device that a test is for: the CPU, or CUDA if PER_TEST_DEVICE is "cuda". Tests on CUDA hand over arrays of the
+ * host as if they were arrays of the device, which on the simulated GPU they are.
+ */
+#ifndef DEVICE_CHECK_H
+#define DEVICE_CHECK_H
+
+#include "check.h"
+
+static inline int on_cuda(void) {
+    const char* device = getenv("PER_TEST_DEVICE");
+    return device != NULL && strcmp(device, "cuda") == 0;
+}
+
+static inline int32_t test_device(void) {
+    return on_cuda() ? PER_CUDA : PER_CPU;
+}
+
+/* Of `n` rounds, as many as there is time for where each waits for a simulated GPU, perhaps under a sanitizer. */
+static inline int rounds(int n) {
+#ifdef SANITIZED
+    const int shorter = 60;
+#else
+    const int shorter = 10;
+#endif
+    return on_cuda() ? (n + shorter - 1) / shorter : n;
+}
+
+#endif
