@@ -226,12 +226,15 @@ static void bad_arguments(void) {
     CHECK_INVALID("count is 1: 2 transitions need", replay, VALUE, ADVANTAGE, -1, 0.5, 1, ids, values, NULL);
     CHECK_INVALID("count is 3: 2 transitions need", replay, VALUE, ADVANTAGE, -1, 0.5, 3, ids, next, NULL);
     CHECK_INVALID("count is 0: 2 transitions need", replay, VALUE, ADVANTAGE, -1, 0.5, 0, NULL, NULL, NULL);
-    CHECK_INVALID("ids[0] is 2", replay, VALUE, ADVANTAGE, -1, 0.5, 2, swapped, values, NULL);
+    CHECK_BAD_BOOTSTRAPS(per_replay_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 2, swapped, values, NULL),
+                         "ids[0] is 2");
     CHECK_INVALID("ids is NULL", replay, VALUE, ADVANTAGE, -1, 0.5, 2, NULL, values, NULL);
     CHECK_INVALID("bootstrap_values is NULL", replay, VALUE, ADVANTAGE, -1, 0.5, 2, ids, NULL, NULL);
-    CHECK_INVALID("bootstrap_values[1] is inf", replay, VALUE, ADVANTAGE, -1, 0.5, 2, ids, infinite, NULL);
-    CHECK_INVALID("bootstrap_values[0] is", replay, VALUE, ADVANTAGE, -1, 0.5, 2, ids, none, NULL);
-    CHECK_INVALID("stream is", replay, VALUE, ADVANTAGE, -1, 0.5, 2, ids, values, &stream);
+    CHECK_BAD_BOOTSTRAPS(per_replay_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 2, ids, infinite, NULL),
+                         "bootstrap_values[1] is inf");
+    CHECK_BAD_BOOTSTRAPS(per_replay_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 2, ids, none, NULL),
+                         "bootstrap_values[0] is");
+    CHECK_NO_STREAM(per_replay_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 2, ids, values, &stream));
     CHECK_ADVANTAGE(replay, a, -9, -9);
     CHECK_ADVANTAGE(replay, b, -9, -9);
 
@@ -241,7 +244,7 @@ static void bad_arguments(void) {
     CHECK_NO_ROWS("capacity is -1", replay, -1, &batch, &count, NULL);
     CHECK_NO_ROWS("batch is NULL", replay, 1, NULL, &count, NULL);
     CHECK_NO_ROWS("count_out is NULL", replay, 1, &batch, NULL, NULL);
-    CHECK_NO_ROWS("stream is", replay, 1, &batch, &count, &stream);
+    CHECK_NO_STREAM(per_replay_bootstraps(replay, 1, &batch, &count, &stream));
     batch.weights = weights;
     CHECK_NO_ROWS("weights is not NULL", replay, 1, &batch, &count, NULL);
     CHECK(count == -1);

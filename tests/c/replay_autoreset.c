@@ -78,8 +78,8 @@ static void same_step_needs_next_mask_at_ends(void) {
     call given;
     CHECK(add_full(replay, 0, 0, 1, GOES_ON, 1) == 0);
     fill_call(&given, 1, &observation, &next, &reward, &end, NULL);
-    CHECK_FAILS(per_replay_add(replay, &given.steps, &id, NULL), PER_ERROR_INVALID_ARGUMENT, "next_mask");
-    CHECK(id == -7 && stats_of(replay).added == 1);
+    CHECK_BAD_STEP(per_replay_add(replay, &given.steps, &id, NULL), "next_mask");
+    CHECK(id == id_of_bad_step() && stats_of(replay).added == 1);
     CHECK(add_unknown_end(replay, 0, 1, 2, TRUNCATED) == 1);
     CHECK(add_full(replay, 0, 10, 3, GOES_ON, 11) == 2);
     CHECK(add_full(replay, 0, 11, 4, TRUNCATED, 12) == 3); /* with next_mask 1: the final one */

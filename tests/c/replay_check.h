@@ -7,7 +7,30 @@
 
 #include <math.h>
 
-#include "check.h"
+#include "replay_device.h"
+
+/*
+ * What the CPU refuses, naming the entry with `text`, and CUDA leaves out and counts, entry by entry: in a call of one
+ * entry both change nothing.
+ */
+#define CHECK_BAD(call, status, text, kind) CHECK_FAILS(call, status, on_cuda() ? (kind) : (text))
+#define CHECK_BAD_STEP(call, text) \
+    CHECK_BAD(call, PER_ERROR_INVALID_ARGUMENT, text, "steps were not allowed: not added")
+#define CHECK_BAD_PRIORITY(call, text) \
+    CHECK_BAD(call, PER_ERROR_INVALID_ARGUMENT, text, "priorities or td_errors gave no finite priority")
+#define CHECK_BAD_ID(call, text) CHECK_BAD(call, PER_ERROR_INVALID_ARGUMENT, text, "ids named no row that could be had")
+#define CHECK_BAD_BOOTSTRAPS(call, text) CHECK_BAD(call, PER_ERROR_INVALID_ARGUMENT, text, "per_replay_advantages()")
+
+/* The id of a step that was refused, where it was -7 before. */
+static inline int64_t id_of_bad_step(void) {
+    return on_cuda() ? -1 : -7;
+}
+
+/* A stream that does not exist is refused on the CPU, which has none. CUDA takes it for what it is. */
+#define CHECK_NO_STREAM(call)                                                        \
+    do {                                                                             \
+        if (!on_cuda()) CHECK_FAILS(call, PER_ERROR_INVALID_ARGUMENT, "stream is "); \
+    } while (0)
 
 static inline per_field field_of(const char* name, int32_t dtype, int32_t ndim, const int64_t* shape) {
     per_field field;
@@ -28,6 +51,7 @@ static inline per_replay_options replay_options(int64_t capacity, int64_t n_envs
     options.n_envs = n_envs;
     options.fields = &observation;
     options.n_fields = 1;
+    options.device = test_device();
     return options;
 }
 
@@ -168,6 +192,11 @@ static inline int64_t place_of(const rows* drawn, int64_t count, int64_t id) {
     return -1;
 }
 
+/* Transitions that a look at the whole buffer draws: fewer where each is simulated, and buffers are small. */
+static inline int64_t many(void) {
+    return on_cuda() ? 256 : MANY;
+}
+
 /* One transition as it is drawn. */
 typedef struct window {
     float observation, reward, discount, next;
@@ -177,8 +206,8 @@ typedef struct window {
 static inline void check_window(per_replay* replay, int64_t id, window expected, int line) {
     static rows drawn;
     int64_t i;
-    draw(replay, MANY, &drawn);
-    i = place_of(&drawn, MANY, id);
+    draw(replay, many(), &drawn);
+    i = place_of(&drawn, many(), id);
     if (i >= 0 && drawn.observation[i] == expected.observation && drawn.reward[i] == expected.reward &&
         drawn.discount[i] == expected.discount && drawn.next[i] == expected.next &&
         drawn.n_steps[i] == expected.n_steps && drawn.terminated[i] == expected.terminated &&
@@ -211,16 +240,16 @@ static inline void check_live(per_replay* replay, int64_t count, const int64_t* 
     static rows drawn;
     int64_t i, n = live_of(replay);
     int good = n == count;
-    if (n > 0) draw(replay, MANY, &drawn);
-    for (i = 0; i < count && n > 0; ++i) good = good && place_of(&drawn, MANY, ids[i]) >= 0;
-    for (i = 0; i < MANY && n > 0; ++i) {
+    if (n > 0) draw(replay, many(), &drawn);
+    for (i = 0; i < count && n > 0; ++i) good = good && place_of(&drawn, many(), ids[i]) >= 0;
+    for (i = 0; i < many() && n > 0; ++i) {
         int64_t j = 0;
         while (j < count && ids[j] != drawn.ids[i]) ++j;
         good = good && j < count;
     }
     if (good) return;
     fprintf(stderr, "line %d: %lld live, %lld expected; drawn:", line, (long long)n, (long long)count);
-    for (i = 0; i < MANY && n > 0; ++i)
+    for (i = 0; i < many() && n > 0; ++i)
         if (place_of(&drawn, i, drawn.ids[i]) < 0) fprintf(stderr, " %lld", (long long)drawn.ids[i]);
     fprintf(stderr, "\n");
     exit(1);

@@ -56,8 +56,8 @@ static void an_end_needs_its_final_observation(void) {
     end how;
     add_step(replay, 0, 0, 1);
     for (how = TERMINATED; how <= TRUNCATED; ++how) {
-        CHECK_FAILS(try_step(replay, 0, 1, 2, how, NEXT_LEFT_OUT, 0, &id), PER_ERROR_INVALID_ARGUMENT, "next_");
-        CHECK(id == -7 && stats_of(replay).added == 1 && live_of(replay) == 0);
+        CHECK_BAD_STEP(try_step(replay, 0, 1, 2, how, NEXT_LEFT_OUT, 0, &id), "next_");
+        CHECK(id == id_of_bad_step() && stats_of(replay).added == 1 && live_of(replay) == 0);
     }
     CHECK(add_step(replay, 0, 1, 2) == 1);
     per_replay_free(replay);

@@ -83,14 +83,14 @@ static void check_row(per_replay* replay, int64_t id, int t, float next, float d
     CHECK(out.terminated[0] == (how == TERMINATED) && out.truncated[0] == (how == TRUNCATED) && out.ids[0] == id);
 }
 
-/* The call fails and writes nothing. */
+/* The call fails and writes nothing; on CUDA it writes the rows that are there. */
 static void check_refused(per_replay* replay, int64_t id, int with_next, const char* text) {
     static gathered out, untouched;
     const int64_t ids[] = {0, id};
     prepare(&out, with_next);
     untouched = out;
-    CHECK_FAILS(per_replay_get(replay, 2, ids, &out.batch, NULL), PER_ERROR_INVALID_ARGUMENT, text);
-    CHECK(memcmp(&out.observation, &untouched.observation, offsetof(gathered, batch)) == 0);
+    CHECK_BAD_ID(per_replay_get(replay, 2, ids, &out.batch, NULL), text);
+    if (!on_cuda()) CHECK(memcmp(&out.observation, &untouched.observation, offsetof(gathered, batch)) == 0);
 }
 
 static void rows_are_given_back_as_they_were_added(int64_t n_step, int64_t frame_stack) {
@@ -160,7 +160,7 @@ static void overwritten_rows_are_an_error(void) {
         static gathered out;
         const int64_t id = t;
         prepare(&out, 0);
-        CHECK_FAILS(per_replay_get(replay, 1, &id, &out.batch, NULL), PER_ERROR_INVALID_ARGUMENT, "ids[0]");
+        CHECK_BAD_ID(per_replay_get(replay, 1, &id, &out.batch, NULL), "ids[0]");
     }
     per_replay_free(replay);
 }
@@ -224,11 +224,13 @@ static void set_writes_fields_back(void) {
     CHECK_OK(per_replay_set(replay, 2, late, (memset(given, 0, sizeof given), given), NULL));
     CHECK(stats_of(replay).stale_updates == 3);
 
-    /* Any bad argument changes nothing. */
+    /* Any bad argument changes nothing. (What the values are only the device knows on CUDA, row by row.) */
     given[ADVANTAGE] = array_of(observations, PER_FLOAT32);
-    given[ACTION] = array_of(beyond, PER_INT32);
-    CHECK_FAILS(per_replay_set(replay, 4, ids, given, NULL), PER_ERROR_INVALID_ARGUMENT, "action[5] is 40000");
-    check_advantage(replay, 5, 3.5);
+    if (!on_cuda()) {
+        given[ACTION] = array_of(beyond, PER_INT32);
+        CHECK_FAILS(per_replay_set(replay, 4, ids, given, NULL), PER_ERROR_INVALID_ARGUMENT, "action[5] is 40000");
+        check_advantage(replay, 5, 3.5);
+    }
     given[ACTION] = array_of(actions, PER_INT32);
     given[ACTION].shape = two_two;
     given[ACTION].ndim = 2;
@@ -241,7 +243,7 @@ static void set_writes_fields_back(void) {
     CHECK_FAILS(per_replay_set(replay, 4, ids, given, NULL), PER_ERROR_INVALID_ARGUMENT, "observation");
     check_advantage(replay, 5, 3.5);
     memset(&given[OBSERVATION], 0, sizeof given[OBSERVATION]);
-    {
+    if (!on_cuda()) {
         const int64_t never[] = {5, 11}, below[] = {5, -2};
         CHECK_FAILS(per_replay_set(replay, 2, never, given, NULL), PER_ERROR_INVALID_ARGUMENT, "ids[1]");
         CHECK_FAILS(per_replay_set(replay, 2, below, given, NULL), PER_ERROR_INVALID_ARGUMENT, "ids[1]");

@@ -87,15 +87,16 @@ static void the_same_values_unmasked_are_errors(void) {
     call given;
     fill_call(&given, 1, (const float*)poison, NULL, rewards, NULL, NULL);
     given.observation = array_of(poison, PER_FLOAT64);
-    CHECK_FAILS(per_replay_add(replay, &given.steps, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "observation[2]");
-    CHECK(stats_of(replay).added == 0);
+    CHECK_BAD_STEP(per_replay_add(replay, &given.steps, NULL, NULL), "observation[2]");
+    CHECK(stats_of(replay).added == (on_cuda() ? 3 : 0));
+    CHECK_OK(per_replay_clear(replay, NULL));
     given.steps.mask = array_of(mask, PER_BOOL);
     CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL));
-    CHECK(stats_of(replay).added == 3);
+    CHECK(stats_of(replay).added == (on_cuda() ? 6 : 3));
     given.observation = array_of(good, PER_FLOAT64);
     given.steps.mask = array_of(NULL, 0);
     CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL));
-    CHECK(stats_of(replay).added == 7);
+    CHECK(stats_of(replay).added == (on_cuda() ? 10 : 7));
     per_replay_free(replay);
 }
 
@@ -110,7 +111,9 @@ static void unavailable_next_observations_are_not_looked_at(void) {
     fill_call(&given, 1, NULL, (const float*)next, rewards, NULL, NULL);
     given.observation = array_of(observation, PER_FLOAT64);
     given.next = array_of(next, PER_FLOAT64);
-    CHECK_FAILS(per_replay_add(replay, &given.steps, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "next_observation[1]");
+    CHECK_BAD_STEP(per_replay_add(replay, &given.steps, NULL, NULL), "next_observation[1]");
+    /* Where steps are refused one by one, the other environment's was added: its lane begins again. */
+    CHECK_OK(per_replay_clear(replay, NULL));
     given.steps.next_mask = array_of(next_mask, PER_BOOL);
     CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL));
     CHECK_LIVE(replay, 0);

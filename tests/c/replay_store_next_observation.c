@@ -67,7 +67,7 @@ static void a_step_whose_next_observation_is_marked_unknown(void) {
     /* In the middle of an episode it is refused; at an end it is as without store_next_observation. */
     fill_call(&given, 1, &observation, &next, &reward, NULL, NULL);
     given.steps.next_mask = array_of(&unknown, PER_BOOL);
-    CHECK_FAILS(per_replay_add(replay, &given.steps, &id, NULL), PER_ERROR_INVALID_ARGUMENT, "next_");
+    CHECK_BAD_STEP(per_replay_add(replay, &given.steps, &id, NULL), "next_");
     given.steps.terminated = array_of(&end, PER_BOOL);
     CHECK_OK(per_replay_add(replay, &given.steps, &id, NULL));
     CHECK_WINDOW(replay, 0, 5, 2, 0, 5, 1, 1, 0);

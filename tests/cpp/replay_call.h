@@ -1,4 +1,4 @@
-// Short words for calls of per.h, for tests of the replay buffer.
+// Short words for calls of per.h, for tests of the replay buffer on the CPU and on CUDA (device_check.h).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "../c/replay_device.h"
 #include "per.h"
 
 namespace per::test {
@@ -117,7 +118,7 @@ class Buffer {
     static Buffer load(const std::string& path, int64_t frame_stack, int64_t sequence_steps = 0) {
         Buffer buffer;
         per_replay* replay = nullptr;
-        EXPECT_EQ(per_replay_load(path.c_str(), PER_CPU, 0, &replay), PER_OK) << per_last_error();
+        EXPECT_EQ(per_replay_load(path.c_str(), test_device(), 0, &replay), PER_OK) << per_last_error();
         buffer.handle_.reset(replay);
         buffer.stack_ = frame_stack;
         buffer.steps_ = sequence_steps;
@@ -130,6 +131,7 @@ class Buffer {
         options.capacity = capacity;
         options.n_step = n_step;
         options.n_envs = n_envs;
+        options.device = test_device();
         return options;
     }
 
