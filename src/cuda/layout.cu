@@ -40,7 +40,7 @@ std::byte* Layout::bytes(int64_t n, int64_t bytes_each) {
     return first;
 }
 
-DeviceTree lay_out_tree(int64_t capacity, Layout& layout) {
+DeviceTree lay_out_tree(int64_t capacity, Layout& layout, uint32_t* claims) {
     DeviceTree tree = {};
     static_cast<DeviceSums&>(tree) = shape_of_sums(capacity);
     tree.capacity = capacity;
@@ -48,7 +48,7 @@ DeviceTree lay_out_tree(int64_t capacity, Layout& layout) {
     tree.smallest_masses = layout.array<uint64_t>(max_draw_blocks);
     lay_out_sums(tree, layout);
     tree.leaves = layout.array<float>(tree.n_nodes[0]);
-    tree.claims = layout.array<uint32_t>(capacity);
+    tree.claims = claims != nullptr ? claims : layout.array<uint32_t>(capacity);
     return tree;
 }
 

@@ -30,7 +30,8 @@ class Layout {
 };
 
 // To be zeroed before use, but for what says otherwise.
-DeviceTree lay_out_tree(int64_t capacity, Layout& layout);
+// Claims of its own, or those of another tree over the same slots.
+DeviceTree lay_out_tree(int64_t capacity, Layout& layout, uint32_t* claims = nullptr);
 DeviceLive lay_out_live(int64_t capacity, Layout& layout);
 DeviceMaximum lay_out_maximum(int64_t capacity, Layout& layout);
 

@@ -31,8 +31,7 @@ void lay_out_ranks(DeviceRanks& ranks, const DeviceTree& priorities, Layout& lay
     ranks.buckets = layout.array<uint32_t>(priorities.capacity);
     ranks.counts = layout.array<uint64_t>(n_rank_buckets);
     ranks.weights = layout.array<float>(n_rank_buckets);
-    ranks.tree = lay_out_tree(priorities.capacity, layout);
-    ranks.tree.claims = priorities.claims;
+    ranks.tree = lay_out_tree(priorities.capacity, layout, priorities.claims);
 }
 
 std::vector<DeviceField> lay_out_fields(const DeviceReplay& replay, const Fields& fields, bool stores_next,

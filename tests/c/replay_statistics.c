@@ -140,22 +140,24 @@ static double bytes_of_a_row(const per_replay_options* like, int32_t prioritizat
 }
 
 /* per_replay_create() says: the fields (here 4 bytes), 5 of reward and flags, 9 of priorities; PER_RANK 7 more,
- * PER_BUFFER_MAX and PER_MAX_NOW a quarter of one each. */
+ * PER_BUFFER_MAX and PER_MAX_NOW a quarter of one each; on CUDA 12.4, 8.3 and an eighth. */
 static void memory_is_what_the_header_says(void) {
     per_replay_options options = replay_options(0, 1);
     const double row = bytes_of_a_row(&options, -1, -1);
+    const double priorities = on_cuda() ? 12.4 : 9, ranks = on_cuda() ? 8.3 : 7, maximum = on_cuda() ? 0.135 : 0.3;
     double more;
-    CHECK(row > 4 + 5 + 8.5 && row <= 4 + 5 + 9);
+    CHECK(row > 4 + 5 + priorities - 0.5 && row <= 4 + 5 + priorities);
     more = bytes_of_a_row(&options, PER_RANK, -1) - row;
-    CHECK(more > 6 && more <= 7);
+    CHECK(more > ranks - 1 && more <= ranks);
     more = bytes_of_a_row(&options, -1, PER_BUFFER_MAX) - row;
-    CHECK(more > 0.2 && more < 0.3);
+    CHECK(more > maximum - 0.1 && more < maximum);
     options.max_priority = PER_MAX_NOW;
     more = bytes_of_a_row(&options, -1, -1) - row;
-    CHECK(more > 0.2 && more < 0.3);
+    CHECK(more > maximum - 0.1 && more < maximum);
     options.max_priority = PER_MAX_EVER;
     options.store_next_observation = 1;
-    CHECK(fabs(bytes_of_a_row(&options, -1, -1) - row - 4) < 1e-6);
+    CHECK(fabs(bytes_of_a_row(&options, -1, -1) - row - 4) <
+          (on_cuda() ? 0.01 : 1e-6)); /* arrays of CUDA are aligned */
     options.store_next_observation = 0;
     options.n_step = 3;
     options.frame_stack = 4;
