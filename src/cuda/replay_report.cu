@@ -25,7 +25,7 @@ void report(const ReplayErrors& errors, bool skips_invalid) {
         {errors.n_bad_steps, PER_ERROR_INVALID_ARGUMENT, "steps were not allowed: not added, id -1"},
         {errors.n_bad_values, PER_ERROR_INVALID_ARGUMENT, "rows of fields had a value out of range: not set"},
         {errors.n_refused_advantages, PER_ERROR_INVALID_ARGUMENT,
-         "calls of per_replay_advantages had ids that were not due, or bootstrap_values not finite: no change"},
+         "calls of per_replay_advantages() had ids that were not due, or bootstrap_values not finite: no change"},
         {errors.n_short_draws, PER_ERROR_INVALID_ARGUMENT,
          "draws without replacement had batch_size above what can be drawn: ids -1"},
         {errors.n_full_steps, PER_ERROR_FULL, "steps found a full lane (overwrite is 0): not added, id -1"},

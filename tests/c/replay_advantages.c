@@ -223,9 +223,12 @@ static void bad_arguments(void) {
     CHECK_INVALID("lambda is 1.5", replay, VALUE, ADVANTAGE, -1, 1.5, 2, ids, values, NULL);
     CHECK_INVALID("lambda is nan", replay, VALUE, ADVANTAGE, -1, NAN, 2, ids, values, NULL);
     CHECK_INVALID("count is -1", replay, VALUE, ADVANTAGE, -1, 0.5, -1, ids, values, NULL);
-    CHECK_INVALID("count is 1: 2 transitions need", replay, VALUE, ADVANTAGE, -1, 0.5, 1, ids, values, NULL);
-    CHECK_INVALID("count is 3: 2 transitions need", replay, VALUE, ADVANTAGE, -1, 0.5, 3, ids, next, NULL);
-    CHECK_INVALID("count is 0: 2 transitions need", replay, VALUE, ADVANTAGE, -1, 0.5, 0, NULL, NULL, NULL);
+    CHECK_BAD_BOOTSTRAPS(per_replay_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 1, ids, values, NULL),
+                         "count is 1: 2 transitions need");
+    CHECK_BAD_BOOTSTRAPS(per_replay_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 3, ids, next, NULL),
+                         "count is 3: 2 transitions need");
+    CHECK_BAD_BOOTSTRAPS(per_replay_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 0, NULL, NULL, NULL),
+                         "count is 0: 2 transitions need");
     CHECK_BAD_BOOTSTRAPS(per_replay_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 2, swapped, values, NULL),
                          "ids[0] is 2");
     CHECK_INVALID("ids is NULL", replay, VALUE, ADVANTAGE, -1, 0.5, 2, NULL, values, NULL);

@@ -25,19 +25,19 @@ static per_replay* filled(uint64_t seed, int64_t n_step) {
     return replay;
 }
 
-static int64_t next(per_epochs* walk, rows* out) {
+static int64_t next(per_replay* replay, per_epochs* walk, rows* out) {
     int64_t count = -1;
     fill_rows(out);
-    CHECK_OK(per_epochs_next(walk, &out->batch, &count, NULL));
+    CHECK_OK(synchronized(replay, per_epochs_next(walk, &out->batch, &count, NULL)));
     return count;
 }
 
 /* An epoch in minibatches of `batch_size`: ids in their order. */
-static void take_epoch(per_epochs* walk, int64_t n, int64_t batch_size, int64_t* ids) {
+static void take_epoch(per_replay* replay, per_epochs* walk, int64_t n, int64_t batch_size, int64_t* ids) {
     static rows out;
     int64_t place = 0;
     while (place < n) {
-        const int64_t count = next(walk, &out);
+        const int64_t count = next(replay, walk, &out);
         CHECK(count == (n - place < batch_size ? n - place : batch_size));
         memcpy(ids + place, out.ids, (size_t)count * sizeof *ids);
         place += count;
@@ -63,8 +63,8 @@ static void each_once_an_epoch(int64_t n_step, int64_t batch_size) {
     CHECK(n > 20 && n < 64);
     CHECK_OK(per_epochs_create(replay, 3, batch_size, 0, NULL, &walk));
     CHECK(stats_of(replay).samples == 3 && stats_of(replay).beta_step == 0);
-    take_epoch(walk, n, batch_size, first);
-    take_epoch(walk, n, batch_size, second);
+    take_epoch(replay, walk, n, batch_size, first);
+    take_epoch(replay, walk, n, batch_size, second);
     check_permutation(first, second, n);
     CHECK(memcmp(first, second, (size_t)n * sizeof *first) != 0);
     check_permutation(first, first, n);
@@ -73,20 +73,20 @@ static void each_once_an_epoch(int64_t n_step, int64_t batch_size) {
 
     /* The same calls give the same walk, also if draws and adds come in between, and the draws after it agree. */
     CHECK_OK(per_epochs_create(twin, 3, n, 1, NULL, &twin_walk));
-    take_epoch(twin_walk, n, n, third);
+    take_epoch(twin, twin_walk, n, n, third);
     CHECK(memcmp(first, third, (size_t)n * sizeof *first) == 0);
     draw(twin, MANY, &out);
     CHECK(memcmp(out.ids, drawn.ids, sizeof out.ids) == 0);
     add_full(twin, 2, 201, 0, GOES_ON, 202);
-    take_epoch(twin_walk, n, n, third);
+    take_epoch(twin, twin_walk, n, n, third);
     CHECK(memcmp(second, third, (size_t)n * sizeof *first) == 0);
-    take_epoch(walk, n, batch_size, first);
-    take_epoch(twin_walk, n, n, third);
+    take_epoch(replay, walk, n, batch_size, first);
+    take_epoch(twin, twin_walk, n, n, third);
     CHECK(memcmp(first, third, (size_t)n * sizeof *first) == 0);
 
     /* Over is over. */
     for (i = 0; i < 3; ++i) {
-        CHECK(next(walk, &out) == 0);
+        CHECK(next(replay, walk, &out) == 0);
         CHECK(out.ids[0] == 0 && out.weights[0] == 0); /* nothing was written */
     }
     per_epochs_free(walk);
@@ -104,7 +104,7 @@ static void rows_are_those_of_draws(void) {
     set_priority(replay, 27 * ENVS, 5);
     draw(replay, MANY, &drawn);
     CHECK_OK(per_epochs_create(replay, 1, MANY, 0, NULL, &walk));
-    count = next(walk, &out);
+    count = next(replay, walk, &out);
     CHECK(count == live_of(replay));
     for (i = 0; i < count; ++i) {
         j = place_of(&drawn, MANY, out.ids[i]);
@@ -127,13 +127,13 @@ static void last_minibatch_is_smaller_or_dropped(void) {
     int t;
     for (t = 0; t < 10; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
     CHECK_OK(per_epochs_create(replay, 2, 4, 0, NULL, &walk));
-    for (t = 0; t < 7; ++t) CHECK(next(walk, &out) == kept[t]);
+    for (t = 0; t < 7; ++t) CHECK(next(replay, walk, &out) == kept[t]);
     per_epochs_free(walk);
     CHECK_OK(per_epochs_create(replay, 2, 4, 1, NULL, &walk));
-    for (t = 0; t < 5; ++t) CHECK(next(walk, &out) == dropped[t]);
+    for (t = 0; t < 5; ++t) CHECK(next(replay, walk, &out) == dropped[t]);
     per_epochs_free(walk);
     CHECK_OK(per_epochs_create(replay, 2, 5, -1, NULL, &walk));
-    for (t = 0; t < 5; ++t) CHECK(next(walk, &out) == exact[t]);
+    for (t = 0; t < 5; ++t) CHECK(next(replay, walk, &out) == exact[t]);
     per_epochs_free(walk);
     per_replay_free(replay);
 }
@@ -151,7 +151,7 @@ static void orders_are_uniform(void) {
     replay = create_replay(&options);
     for (t = 0; t < 3; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
     CHECK_OK(per_epochs_create(replay, 6000, 3, 0, NULL, &walk));
-    while (next(walk, &out) > 0) counts[out.ids[0] * 2 + (out.ids[1] > out.ids[2])] += 1;
+    while (next(replay, walk, &out) > 0) counts[out.ids[0] * 2 + (out.ids[1] > out.ids[2])] += 1;
     for (t = 0; t < 6; ++t) chi_square += (counts[t] - 1000) * (counts[t] - 1000) / 1000;
     CHECK(chi_square < 30);
     per_epochs_free(walk);

@@ -39,7 +39,7 @@ int main(void) {
             CHECK_OK(per_epochs_create(replay, 3, 4, 0, NULL, &walk));
         }
         for (; place < n; place += count) {
-            CHECK_OK(per_epochs_next(walk, &out.batch, &count, NULL));
+            CHECK_OK(synchronized(replay, per_epochs_next(walk, &out.batch, &count, NULL)));
             CHECK(count == (n - place < 4 ? n - place : 4));
             for (i = 0; i < count; ++i) CHECK(out.ids[i] == atoi(strtok(NULL, ",\n")));
         }

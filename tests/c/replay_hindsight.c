@@ -332,7 +332,7 @@ static void bad_arguments(void) {
     CHECK(per_replay_sample_hindsight(replay, NULL, &good, 0, &out.arrays, NULL) == PER_ERROR_INVALID_ARGUMENT);
     CHECK(per_replay_sample_hindsight(replay, NULL, &good, 4, NULL, NULL) == PER_ERROR_INVALID_ARGUMENT);
     CHECK(per_replay_sample_hindsight(NULL, NULL, &good, 4, &out.arrays, NULL) == PER_ERROR_INVALID_ARGUMENT);
-    CHECK(per_replay_sample_hindsight(replay, NULL, &good, 4, &out.arrays, &out) == PER_ERROR_INVALID_ARGUMENT);
+    CHECK_NO_STREAM(per_replay_sample_hindsight(replay, NULL, &good, 4, &out.arrays, &out));
     CHECK(per_replay_sample_hindsight(replay, NULL, &good, 4, &out.arrays, NULL) == PER_ERROR_EMPTY);
     CHECK(seen.n_calls == 0 && stats_of(replay).samples == 0);
     per_replay_free(replay);

@@ -166,7 +166,7 @@ static void sixty_four_steps_in_the_smallest_lane(void) {
     replay = create(66, 64, 1);
     for (t = 0; t < 64; ++t) add_step(replay, 0, (float)t, 1);
     CHECK_NONE_LIVE(replay);
-    for (t = 64; t < 300; ++t) {
+    for (t = 64; t < 64 + rounds(236); ++t) {
         add_step(replay, 0, (float)t, 1);
         if (t < 65) {
             CHECK_LIVE(replay, 0);

@@ -272,6 +272,7 @@ static void what_sequences_do_not_have(void) {
     per_replay_options options = sequence_options(40, 1);
     per_replay* replay = create_replay(&options);
     void* next_fields[3] = {NULL, NULL, NULL};
+    float next = 0;
     add_episode(replay, 0, 4, TERMINATED, NEXT_GIVEN);
     fill(&drawn);
     drawn.batch.next_fields = next_fields;
@@ -282,8 +283,10 @@ static void what_sequences_do_not_have(void) {
     /* Rows by id are single steps. */
     drawn.batch.mask = NULL;
     drawn.batch.weights = NULL;
+    next_fields[0] = &next;
     CHECK_OK(per_replay_get(replay, 1, &id, &drawn.batch, NULL));
-    CHECK(drawn.observation[0] == 2 && drawn.action[0] == -1 && drawn.state[0] == 10 && drawn.reward[0] == 2);
+    CHECK(drawn.observation[0] == 1 && next == 2 && drawn.action[0] == -1 && drawn.state[0] == 10);
+    CHECK(drawn.reward[0] == 2);
     per_replay_free(replay);
     options = replay_options(40, 1);
     replay = create_replay(&options);
@@ -341,7 +344,7 @@ static void epochs_give_each_sequence_once(void) {
     CHECK(live_of(replay) == 4);
     CHECK_OK(per_epochs_create(replay, 1, 3, 0, NULL, &walk));
     fill(&drawn);
-    CHECK_OK(per_epochs_next(walk, &drawn.batch, &count, NULL));
+    CHECK_OK(synchronized(replay, per_epochs_next(walk, &drawn.batch, &count, NULL)));
     CHECK(count == 3 && drawn.weights[0] == 1);
     for (count = 0; count < 3; ++count) {
         CHECK(drawn.state[count] == 10.0 * (double)drawn.ids[count] && drawn.mask[4 * count + 1] == 1);

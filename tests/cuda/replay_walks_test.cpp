@@ -146,7 +146,7 @@ TEST(CudaWalks, bootstraps_that_are_not_due_change_nothing_and_are_counted) {
     for (const Bootstraps& bootstraps : wrong)
         EXPECT_EQ(advantages(twins.gpu.get(), bootstraps, return_field, twins.stream), PER_OK) << per_last_error();
     EXPECT_EQ(per_replay_synchronize(twins.gpu.get(), twins.stream), PER_ERROR_INVALID_ARGUMENT);
-    EXPECT_NE(std::string(per_last_error()).find("5 calls of per_replay_advantages"), std::string::npos)
+    EXPECT_NE(std::string(per_last_error()).find("5 calls of per_replay_advantages()"), std::string::npos)
         << per_last_error();
     expect_same_rows(twins);
     // And after that as if they had not been.
