@@ -15,6 +15,7 @@
 #include "cpu/step_writer.h"
 #include "cuda/replay_memory.h"
 #include "replay_options.h"
+#include "run_length.h"
 #include "simulator.h"
 
 namespace per {
@@ -46,10 +47,10 @@ class Twin {
           cpu_(options_, fields_),
           single_steps_(options_, fields_),
           memory_(options_, fields_, nullptr) {
-        simulator::options().seed = seed;
+        simulator::options().seed += seed;
         if (options.prioritization == PER_RANK) cuda::queue_ranks(device(), nullptr);
     }
-    ~Twin() { simulator::options().seed = 1; }
+    ~Twin() { simulator::options().seed = seed_; }
 
     void random_call() {
         switch (numbers_() % 12) {
@@ -67,6 +68,7 @@ class Twin {
                 break;
             case 4:
                 take_ranks();
+                if (numbers_() % 4 == 0) update_to_zero();
                 break;
             case 5:
             case 6:
@@ -223,14 +225,31 @@ class Twin {
 
     void take_ranks() {
         if (options_.prioritization != PER_RANK) return;
-        cpu_.priorities.tree_to_draw(PER_RANK);
-        cuda::queue_take_ranks_if_due(device(), nullptr);
+        for (int i = 0; i < 2; ++i) {
+            cpu_.priorities.tree_to_draw(PER_RANK);
+            cuda::queue_take_ranks_if_due(device(), nullptr);
+            // Few changes: not due.
+            const int64_t env = below(options_.n_envs);
+            const std::vector<int64_t> ids = {cpu_.ring().id(env, cpu_.lane(env).head - 1 - below(10))};
+            const std::vector<float> priorities = {any_priority()};
+            update(ids, priorities, {1, ids.data(), 0, nullptr, priorities.data()}, false);
+        }
     }
 
     void update_by_priorities() {
         const std::vector<int64_t> ids = any_ids();
         std::vector<float> priorities;
         for (std::size_t i = 0; i < ids.size(); ++i) priorities.push_back(any_given());
+        update(ids, priorities, {static_cast<int64_t>(ids.size()), ids.data(), 0, nullptr, priorities.data()}, false);
+    }
+
+    // Every row; with alpha above 0 the tree is empty then.
+    void update_to_zero() {
+        std::vector<int64_t> ids;
+        for (int64_t env = 0; env < options_.n_envs; ++env)
+            for (int64_t row = oldest_row(cpu_.lane(env), cpu_.rules); row < cpu_.lane(env).head; ++row)
+                ids.push_back(cpu_.ring().id(env, row));
+        const std::vector<float> priorities(ids.size(), 0.0f);
         update(ids, priorities, {static_cast<int64_t>(ids.size()), ids.data(), 0, nullptr, priorities.data()}, false);
     }
 
@@ -531,6 +550,7 @@ class Twin {
     cpu::ReplayState single_steps_;  // the same rows, each step a call of its own
     cuda::ReplayMemory memory_;
     int exponent_ = 0;
+    const uint64_t seed_ = simulator::options().seed;
 
     int64_t n_updates_ = 0;
     int64_t n_stale_ = 0;
@@ -553,8 +573,9 @@ per_replay_options options_of(int64_t capacity, int64_t n_envs) {
 
 void run(const per_replay_options& options, int n_calls) {
     for (const uint64_t seed : {1, 2, 3}) {
+        if (test::is_short && seed > 1) return;
         Twin twin(options, seed);
-        for (int call = 0; call < n_calls; ++call) {
+        for (int call = 0; call < (test::is_short ? n_calls / 3 : n_calls); ++call) {
             twin.random_call();
             twin.expect_equal();
             if (testing::Test::HasFatalFailure()) FAIL() << "seed " << seed << ", call " << call;
@@ -575,6 +596,18 @@ TEST(DevicePriorities, of_one_lane_of_more_slots_than_a_block_has_threads) {
     run(options_of(1500, 1), 60);
 }
 
+// So many leaves of about one size that their masses add up to more than 2^56 at the scale of the largest.
+TEST(DevicePriorities, of_a_long_add_to_an_empty_buffer) {
+    for (const uint64_t seed : {1, 2, 3}) {
+        Twin twin(options_of(5000, 1), seed);
+        for (int i = 0; i < 3; ++i) {
+            twin.add(4500);
+            twin.expect_equal();
+            twin.clear();
+        }
+    }
+}
+
 TEST(DevicePriorities, of_many_lanes) {
     run(options_of(37 * 40, 37), 60);
 }
@@ -593,6 +626,40 @@ TEST(DevicePriorities, with_ranks) {
     per_replay_options options = options_of(120, 2);
     options.prioritization = PER_RANK;
     run(options, 120);
+}
+
+// An update of up to 4096 entries and a change of as many rows are one launch each; none waits or allocates.
+TEST(DevicePriorities, wait_for_nothing_and_allocate_nothing) {
+    per_replay_options options = options_of(120, 2);
+    options.max_priority = PER_MAX_NOW;
+    options.normalize_weights = PER_BUFFER_MAX;
+    options.prioritization = PER_RANK;
+    const Fields fields(options);
+    const cuda::ReplayMemory memory(resolve_replay_options(options, fields), fields, nullptr);
+    const cuda::DeviceReplay& replay = memory.device();
+    cuda::queue_ranks(replay, nullptr);
+    const std::vector<int64_t> ids(5000, -1);
+    std::vector<float> priorities(5000, 1.0f);
+    cudaDeviceSynchronize();
+
+    simulator::reset_counters();
+    cuda::queue_priorities(replay, {4096, ids.data(), 0, nullptr, priorities.data()}, nullptr);
+    EXPECT_EQ(simulator::counters().launches, 1u);
+    cuda::queue_change_of_lanes(replay, 2048, nullptr);
+    EXPECT_EQ(simulator::counters().launches, 2u);
+    cuda::queue_live_maximum(replay, 2048, nullptr);
+    EXPECT_EQ(simulator::counters().launches, 3u);
+    cuda::queue_priorities(replay, {5000, ids.data(), 0, nullptr, priorities.data()}, nullptr);
+    cuda::queue_change_of_lanes(replay, 2049, nullptr);
+    cuda::queue_live_maximum(replay, 2049, nullptr);
+    cuda::queue_read_priorities(replay, 5000, ids.data(), priorities.data(), nullptr);
+    cuda::queue_take_ranks_if_due(replay, nullptr);
+    cuda::queue_alpha(replay, 0.5, nullptr);
+    cuda::queue_no_priorities(replay, nullptr);
+    EXPECT_EQ(simulator::counters().host_waits, 0u);
+    EXPECT_EQ(simulator::counters().allocations, 0u);
+    cudaDeviceSynchronize();
+    EXPECT_EQ(priorities, std::vector<float>(5000, 0.0f));
 }
 
 TEST(DevicePriorities, of_sequences) {

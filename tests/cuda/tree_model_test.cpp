@@ -14,6 +14,7 @@
 #include "cpu/tree_backend.h"
 #include "cuda/tree_backend.h"
 #include "error.h"
+#include "run_length.h"
 #include "simulator.h"
 
 namespace per {
@@ -32,19 +33,7 @@ struct Call {
     std::vector<double> prefix_sums;
 };
 
-// Twenty times slower. Races show in short runs too.
-#if defined(__SANITIZE_THREAD__)
-#define THREAD_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define THREAD_SANITIZED 1
-#endif
-#endif
-#if defined(THREAD_SANITIZED)
-constexpr bool is_short = true;
-#else
-constexpr bool is_short = false;
-#endif
+using test::is_short;
 
 class BothTrees {
  public:
