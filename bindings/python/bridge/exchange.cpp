@@ -107,6 +107,9 @@ Exchange::Exchange(py::object plain, py::object handle, const py::dict& addresse
       batch_block_(bytes_of(layout["batch"])),
       terminated_(offsetof(per_steps, terminated)),
       places_(layout["places"].cast<py::dict>()),
+      is_on_device_(layout["is_on_device"].cast<bool>()),
+      device_{static_cast<DLDeviceType>(layout["device"][py::int_(0)].cast<int32_t>()),
+              layout["device"][py::int_(1)].cast<int32_t>()},
       tensors_(nullptr) {
     for (const py::handle pair : layout["step_arrays"]) {
         step_arrays_.emplace_back(pair[py::int_(0)], pair[py::int_(1)].cast<size_t>());
@@ -139,7 +142,28 @@ void Exchange::check(per_status status) const {
     if (status != PER_OK) check_(static_cast<int>(status));
 }
 
-void Exchange::read_fields(const py::dict& fields, Reader& reader, std::vector<std::byte>& block) const {
+// The cudaStream_t that a user names, or by default the tensor library's current one.
+void* Exchange::number_of(const py::object& stream) const {
+    void* number = nullptr;
+    if (!is_on_device_) return number;
+    if (!stream.is_none()) return reinterpret_cast<void*>(plain_.attr("stream_number")(stream).cast<uintptr_t>());
+    if (tensors_->current_work_stream(device_.device_type, device_.device_id, &number) != 0)
+        throw py::error_already_set();
+    return number;
+}
+
+// False if only Python can read one of them.
+bool Exchange::read_steps(const py::tuple& step_arrays, const py::dict& fields, Reader& reader,
+                          std::vector<std::byte>& block) const {
+    for (size_t i = 0; i < step_arrays_.size(); ++i) {
+        const auto& [name, offset] = step_arrays_[i];
+        PyObject* source = PyTuple_GET_ITEM(step_arrays.ptr(), static_cast<Py_ssize_t>(i));
+        if (!reader.read(source, name, at<per_array>(block, offset), where())) return false;
+    }
+    return read_fields(fields, reader, block);
+}
+
+bool Exchange::read_fields(const py::dict& fields, Reader& reader, std::vector<std::byte>& block) const {
     const size_t first_next = sizeof(per_steps) + static_cast<size_t>(n_fields_) * sizeof(per_array);
     auto& steps = at<per_steps>(block, 0);
     steps.fields = &at<per_array>(block, sizeof(per_steps));
@@ -156,74 +180,93 @@ void Exchange::read_fields(const py::dict& fields, Reader& reader, std::vector<s
         if (source == Py_None) continue;
         const size_t offset = PyLong_AsSize_t(place);
         if (offset >= first_next) steps.next_fields = &at<per_array>(block, first_next);
-        reader.read(source, name, at<per_array>(block, offset));
+        if (!reader.read(source, name, at<per_array>(block, offset), where())) return false;
     }
+    return true;
 }
 
-py::object Exchange::add(const py::tuple& step_arrays, const py::dict& fields, const py::object& env_ids, bool is_run) {
+py::object Exchange::add(const py::tuple& step_arrays, const py::dict& fields, const py::object& env_ids, bool is_run,
+                         const py::object& stream) {
     const py::object open = keep_open();
+    const auto by_python = [&] { return plain_.attr("add")(step_arrays, fields, env_ids, is_run, stream); };
     std::vector<std::byte> block = steps_block_;
     auto& steps = at<per_steps>(block, 0);
-    Reader reader(types_);
-    for (size_t i = 0; i < step_arrays_.size(); ++i) {
-        const auto& [name, offset] = step_arrays_[i];
-        reader.read(PyTuple_GET_ITEM(step_arrays.ptr(), static_cast<Py_ssize_t>(i)), name,
-                    at<per_array>(block, offset));
-    }
-    read_fields(fields, reader, block);
+    Reader reader(types_, device_);
+    if (!is_for_us(stream) || !read_steps(step_arrays, fields, reader, block)) return by_python();
     int64_t n = n_envs_;
     if (!env_ids.is_none()) {
         per_array ids{};
         reader.read(env_ids.ptr(), py::str("env_ids"), ids);
-        if (ids.dtype != PER_INT64 || ids.ndim != 1) return plain_.attr("add")(step_arrays, fields, env_ids, is_run);
+        if (ids.dtype != PER_INT64 || ids.ndim != 1) return by_python();
         steps.env_ids = static_cast<const int64_t*>(ids.data);
         n = steps.n_envs = ids.shape[0];
     }
     const per_array& terminated = steps.terminated;
     const int ndim = terminated.data != nullptr ? terminated.ndim : 0;
-    if (is_run && ndim == 0) return plain_.attr("add")(step_arrays, fields, env_ids, is_run);
+    if (is_run && ndim == 0) return by_python();
     if (is_run) steps.length = terminated.shape[0];
 
-    int64_t rows[2] = {steps.length, n};
+    const int64_t rows[2] = {steps.length, n};
     int64_t flags = 1;
     for (int axis = 0; axis < ndim; ++axis) flags *= terminated.shape[axis];
     const bool as_flags = flags == steps.length * n;
-    auto* shape = as_flags ? const_cast<int64_t*>(terminated.shape) : (is_run ? rows : rows + 1);
-    const auto ids = py::reinterpret_steal<py::object>(
-        PyArray_SimpleNew(as_flags ? ndim : (is_run ? 2 : 1), reinterpret_cast<npy_intp*>(shape), NPY_INT64));
-    if (!ids) throw py::error_already_set();
-    auto* ids_out = static_cast<int64_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(ids.ptr())));
+    const int64_t* shape = as_flags ? terminated.shape : (is_run ? rows : rows + 1);
+    int64_t* ids_out = nullptr;
+    py::object ids = new_ids(as_flags ? ndim : (is_run ? 2 : 1), shape, stream, &ids_out);
+    void* const queue = number_of(stream);
     per_status status;
     {
         const py::gil_scoped_release release;
-        status = functions_.add(handle_, &steps, ids_out, nullptr);
+        status = functions_.add(handle_, &steps, ids_out, queue);
     }
     check(status);
     return ids;
 }
 
-py::object Exchange::sample(const py::object& batch_size, uintptr_t options, const py::object& out) {
+py::object Exchange::new_ids(int ndim, const int64_t* shape, const py::object& stream, int64_t** address) const {
+    if (!is_on_device_) {
+        auto* axes = reinterpret_cast<npy_intp*>(const_cast<int64_t*>(shape));
+        auto ids = py::reinterpret_steal<py::object>(PyArray_SimpleNew(ndim, axes, NPY_INT64));
+        if (!ids) throw py::error_already_set();
+        *address = static_cast<int64_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(ids.ptr())));
+        return ids;
+    }
+    py::tuple axes(ndim);
+    for (int axis = 0; axis < ndim; ++axis) axes[static_cast<size_t>(axis)] = shape[axis];
+    py::object ids = plain_.attr("new_ids")(axes, stream);
+    DLTensor tensor;
+    if (tensors_->dltensor_from_py_object_no_sync(ids.ptr(), &tensor) != 0) throw py::error_already_set();
+    *address = reinterpret_cast<int64_t*>(static_cast<char*>(tensor.data) + tensor.byte_offset);
+    return ids;
+}
+
+py::object Exchange::sample(const py::object& batch_size, uintptr_t options, const py::object& out,
+                            const py::object& stream) {
     const py::object open = keep_open();
+    const auto by_python = [&] { return plain_.attr("sample")(batch_size, options, out, stream); };
     const Py_ssize_t count = PyLong_Check(batch_size.ptr()) ? PyLong_AsSsize_t(batch_size.ptr()) : -1;
-    if (count < 1) {
+    if (count < 1 || !is_for_us(stream)) {
         PyErr_Clear();
-        return plain_.attr("sample")(batch_size, options, out);
+        return by_python();
     }
     std::vector<std::byte> block = batch_block_;
     auto& batch = at<per_batch>(block, 0);
     batch.fields = &at<void*>(block, sizeof(per_batch));
     batch.next_fields = batch.fields + n_fields_;
     py::object arrays = out;
-    if (out.is_none()) {
+    if (!out.is_none()) {
+        if (!reuse(out, count, block)) return by_python();
+    } else if (!is_on_device_) {
         arrays = new_arrays(count, block);
-    } else if (!reuse(out, count, block)) {
-        return plain_.attr("sample")(batch_size, options, out);
+    } else {
+        arrays = plain_.attr("new_batch")(batch_size, stream);
+        if (!reuse(arrays, count, block)) return by_python();
     }
+    void* const queue = number_of(stream);
     per_status status;
     {
         const py::gil_scoped_release release;
-        status =
-            functions_.sample(handle_, reinterpret_cast<const per_sample_options*>(options), count, &batch, nullptr);
+        status = functions_.sample(handle_, reinterpret_cast<const per_sample_options*>(options), count, &batch, queue);
     }
     check(status);
     return arrays;
@@ -266,10 +309,10 @@ bool Exchange::reuse(const py::dict& out, int64_t batch_size, std::vector<std::b
     return true;
 }
 
-// Where an array of a batch lies in host memory; NULL unless it may be written and has the output's dtype and shape.
+// Where an array of a batch lies; NULL unless it may be written and has the output's dtype and shape.
 void* Exchange::address_of_target(PyObject* target, const Output& output, int64_t batch_size) {
     const Shape shape(output, batch_size);
-    if (PyArray_CheckExact(target)) {
+    if (!is_on_device_ && PyArray_CheckExact(target)) {
         auto* array = reinterpret_cast<PyArrayObject*>(target);
         const auto* axes = reinterpret_cast<const int64_t*>(PyArray_DIMS(array));
         const bool fits = reinterpret_cast<PyObject*>(PyArray_DESCR(array)) == output.descr.ptr() &&
@@ -283,17 +326,21 @@ void* Exchange::address_of_target(PyObject* target, const Output& output, int64_
         return nullptr;
     }
     const bool fits = bridge::dtype_of(tensor.dtype) == static_cast<per_dtype>(output.dtype) &&
-                      is_contiguous_on_host(tensor) && shape.equals(tensor.shape, tensor.ndim);
+                      is_contiguous_on(device_, tensor) && shape.equals(tensor.shape, tensor.ndim);
     return fits ? static_cast<char*>(tensor.data) + tensor.byte_offset : nullptr;
 }
 
-void Exchange::update(const py::object& ids, const py::object& values, bool are_priorities) {
+void Exchange::update(const py::object& ids, const py::object& values, bool are_priorities, const py::object& stream) {
     const py::object open = keep_open();
-    Reader reader(types_);
+    Reader reader(types_, device_);
     per_array id{};
     per_array value{};
-    reader.read(ids.ptr(), py::str("ids"), id);
-    reader.read(values.ptr(), py::str(are_priorities ? "priorities" : "td_errors"), value);
+    const auto where = is_on_device_ ? Reader::Where::device : Reader::Where::host;
+    if (!is_for_us(stream) || !reader.read(ids.ptr(), py::str("ids"), id, where) ||
+        !reader.read(values.ptr(), py::str(are_priorities ? "priorities" : "td_errors"), value, where)) {
+        plain_.attr("update")(ids, values, are_priorities, stream);
+        return;
+    }
     const bool has_steps = sequence_steps_ > 0 && !are_priorities;
     const int count_axis = value.ndim - (has_steps ? 2 : 1);
     const bool has_critics = count_axis == 1 && !are_priorities;
@@ -302,18 +349,19 @@ void Exchange::update(const py::object& ids, const py::object& values, bool are_
                           (!has_steps || value.shape[count_axis + 1] == sequence_steps_) && value.data != nullptr &&
                           id.data != nullptr;
     if (!are_read) {
-        plain_.attr("update")(ids, values, are_priorities);
+        plain_.attr("update")(ids, values, are_priorities, stream);
         return;
     }
     const int64_t count = id.shape[0];
     const auto* id_data = static_cast<const int64_t*>(id.data);
     const auto* value_data = static_cast<const float*>(value.data);
+    void* const queue = number_of(stream);
     per_status status;
     {
         const py::gil_scoped_release release;
-        status = are_priorities ? functions_.set_priorities(handle_, count, id_data, value_data, nullptr)
+        status = are_priorities ? functions_.set_priorities(handle_, count, id_data, value_data, queue)
                                 : functions_.update_priorities(handle_, count, id_data,
-                                                               has_critics ? value.shape[0] : 1, value_data, nullptr);
+                                                               has_critics ? value.shape[0] : 1, value_data, queue);
     }
     check(status);
 }

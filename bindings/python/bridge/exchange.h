@@ -21,6 +21,8 @@ struct Output {
  * The calls of a buffer that take or give many arrays: what per._exchange.Exchange does, in one step from Python. It is
  * not linked to libper: handle and functions are addresses that cffi found.
  *
+ * Of a buffer on CUDA, arrays are those of a tensor library that offers DLPack's C functions, on the buffer's device.
+ *
  * A block is per_steps followed by one per_array for each field and next field, or per_batch followed by one pointer for
  * each; offsets count from its start. What cannot be read here is left to `plain`, the exchange in Python.
  */
@@ -36,15 +38,24 @@ class Exchange {
     Exchange(py::object plain, py::object handle, const py::dict& addresses, const py::dict& layout, py::object check,
              py::object as_array);
 
-    py::object add(const py::tuple& step_arrays, const py::dict& fields, const py::object& env_ids, bool is_run);
-    py::object sample(const py::object& batch_size, uintptr_t options, const py::object& out);
-    void update(const py::object& ids, const py::object& values, bool are_priorities);
+    py::object add(const py::tuple& step_arrays, const py::dict& fields, const py::object& env_ids, bool is_run,
+                   const py::object& stream);
+    py::object sample(const py::object& batch_size, uintptr_t options, const py::object& out, const py::object& stream);
+    void update(const py::object& ids, const py::object& values, bool are_priorities, const py::object& stream);
     void close();
 
  private:
     py::object keep_open() const;
+    /* Only Python says what a stream is that a buffer in host memory was given. */
+    bool is_for_us(const py::object& stream) const { return is_on_device_ || stream.is_none(); }
+    /* Where the arrays of steps may lie. */
+    Reader::Where where() const { return is_on_device_ ? Reader::Where::both : Reader::Where::host; }
     void check(per_status status) const;
-    void read_fields(const py::dict& fields, Reader& reader, std::vector<std::byte>& block) const;
+    void* number_of(const py::object& stream) const;
+    bool read_steps(const py::tuple& step_arrays, const py::dict& fields, Reader& reader,
+                    std::vector<std::byte>& block) const;
+    bool read_fields(const py::dict& fields, Reader& reader, std::vector<std::byte>& block) const;
+    py::object new_ids(int ndim, const int64_t* shape, const py::object& stream, int64_t** address) const;
     py::object new_array(const Output& output, int64_t batch_size, void** address) const;
     py::object new_arrays(int64_t batch_size, std::vector<std::byte>& block) const;
     bool reuse(const py::dict& out, int64_t batch_size, std::vector<std::byte>& block);
@@ -65,7 +76,9 @@ class Exchange {
     size_t terminated_;                                      /* its offset */
     py::dict places_;                                        /* offset by name of a field or next field */
     std::vector<Output> outputs_;
-    const DLPackExchangeAPI* tensors_; /* makes the arrays of batches; NULL: numpy does */
+    bool is_on_device_;                /* else in host memory */
+    DLDevice device_;                  /* of the arrays of batches */
+    const DLPackExchangeAPI* tensors_; /* of the library that makes them; NULL: numpy does */
 };
 
 }  // namespace per::bridge

@@ -90,8 +90,8 @@ DLDataType dlpack_type_of(int32_t dtype) {
     throw std::invalid_argument("no such dtype");
 }
 
-bool is_contiguous_on_host(const DLTensor& tensor) {
-    if (tensor.device.device_type != kDLCPU) return false;
+bool is_contiguous_on(const DLDevice& device, const DLTensor& tensor) {
+    if (tensor.device.device_type != device.device_type || tensor.device.device_id != device.device_id) return false;
     if (tensor.strides == nullptr) return true;
     int64_t expected = 1;
     for (int32_t axis = tensor.ndim - 1; axis >= 0; --axis) {
@@ -135,14 +135,17 @@ Reader::~Reader() {
     for (Py_buffer& buffer : buffers_) PyBuffer_Release(&buffer);
 }
 
-void Reader::read(PyObject* source, py::handle name, per_array& array) {
-    if (source == Py_None) return;
+bool Reader::read(PyObject* source, py::handle name, per_array& array, Where where) {
+    if (source == Py_None) return true;
+    if (where == Where::device) return read_tensor(source, array, where);
     if (PyArray_CheckExact(source)) {
-        if (read_numpy(source, array)) return;
-    } else if (read_number(source, array) || read_tensor(source, array) || read_buffer(source, array)) {
-        return;
+        if (read_numpy(source, array)) return true;
+    } else if (read_number(source, array) || read_tensor(source, array, where) || read_buffer(source, array)) {
+        return true;
     }
+    if (where != Where::host) return false;
     read_converted(source, name, array);
+    return true;
 }
 
 bool Reader::read_numpy(PyObject* source, per_array& array) const {
@@ -181,7 +184,7 @@ bool Reader::read_number(PyObject* source, per_array& array) {
     return true;
 }
 
-bool Reader::read_tensor(PyObject* source, per_array& array) {
+bool Reader::read_tensor(PyObject* source, per_array& array, Where where) {
     const DLPackExchangeAPI* api = types_.exchange_api(Py_TYPE(source));
     if (api == nullptr) return false;
     DLTensor tensor;
@@ -190,7 +193,9 @@ bool Reader::read_tensor(PyObject* source, per_array& array) {
         return false;
     }
     const auto dtype = bridge::dtype_of(tensor.dtype);
-    if (!dtype || !is_contiguous_on_host(tensor)) return false;
+    const bool is_readable = (where != Where::device && is_contiguous_on(host_device, tensor)) ||
+                             (where != Where::host && is_contiguous_on(device_, tensor));
+    if (!dtype || !is_readable) return false;
     describe(array, static_cast<const char*>(tensor.data) + tensor.byte_offset, tensor.shape, tensor.ndim, *dtype);
     return true;
 }

@@ -20,8 +20,10 @@ namespace py = pybind11;
 std::optional<per_dtype> dtype_of(DLDataType type);
 DLDataType dlpack_type_of(int32_t dtype);
 
-/* Whether a tensor lies in host memory without gaps, the last axis fastest. */
-bool is_contiguous_on_host(const DLTensor& tensor);
+/* Whether a tensor lies there without gaps, the last axis fastest. */
+bool is_contiguous_on(const DLDevice& device, const DLTensor& tensor);
+
+constexpr DLDevice host_device{kDLCPU, 0};
 
 /*
  * What types of arrays are known by. The C functions of a tensor library are looked up once for each of its types.
@@ -48,27 +50,39 @@ class ArrayTypes {
 /*
  * Reads the arrays of one call. What the per_arrays point at stays as long as the reader.
  *
- * Copies are made by as_array only: of arrays that are not contiguous, not in host memory, or no arrays but lists.
+ * For calls on host memory copies are made by as_array only: of arrays that are not contiguous, not in host memory, or no
+ * arrays but lists. For calls on a CUDA device nothing is copied here.
  */
 class Reader {
  public:
-    explicit Reader(ArrayTypes& types) : types_(types) {}
+    /* Where arrays are looked for. */
+    enum class Where {
+        host,  /* there, or copied to there */
+        both,  /* in host memory or on the device, in place */
+        device /* on the device, in place */
+    };
+
+    explicit Reader(ArrayTypes& types, DLDevice device = host_device) : types_(types), device_(device) {}
     ~Reader();
     Reader(const Reader&) = delete;
     Reader& operator=(const Reader&) = delete;
 
-    /* name: of the argument, for messages. */
-    void read(PyObject* source, py::handle name, per_array& array);
+    /*
+     * name: of the argument, for messages. False, and no error, for what only Python can read; never so for `host`.
+     * None is read: as an array that is not given.
+     */
+    bool read(PyObject* source, py::handle name, per_array& array, Where where = Where::host);
 
  private:
     bool read_numpy(PyObject* source, per_array& array) const;
     bool read_number(PyObject* source, per_array& array);
-    bool read_tensor(PyObject* source, per_array& array);
+    bool read_tensor(PyObject* source, per_array& array, Where where);
     bool read_buffer(PyObject* source, per_array& array);
     void read_converted(PyObject* source, py::handle name, per_array& array);
     void set_number(per_array& array, per_dtype dtype, const void* bytes, size_t size);
 
     ArrayTypes& types_;
+    DLDevice device_;
     std::array<uint64_t, 32> numbers_;
     size_t number_count_ = 0;
     std::forward_list<Py_buffer> buffers_;

@@ -23,6 +23,7 @@ Float32s = npt.NDArray[np.float32]
 DTYPES = _library.choices("per_dtype")
 BFLOAT16 = DTYPES["bfloat16"]
 UINT64 = DTYPES["uint64"]
+NAMES = {code: name for name, code in DTYPES.items()}
 
 # numpy has no bfloat16; its elements travel as uint16 under the code BFLOAT16.
 _CODES: dict[np.dtype[Any], int] = {np.dtype(name): code for name, code in DTYPES.items() if name != "bfloat16"}

@@ -20,7 +20,7 @@ import importlib
 import os
 from typing import Any
 
-from per import _arrays, _exchange, _library
+from per import _arrays, _exchange, _library, _memory
 from per._layout import STEP_ARRAYS, Layout
 from per._library import ffi, lib
 
@@ -52,22 +52,24 @@ def load() -> Any:
 bridge = load()
 
 
-def new_exchange(handle: Any, plain: _exchange.Exchange, layout: Layout, kind: str) -> Any:
+def new_exchange(
+    handle: Any, plain: _exchange.Exchange, layout: Layout, memory: _memory.HostMemory | _memory.DeviceMemory
+) -> Any:
     """What passes the arrays of a buffer: `plain`, or the bridge in front of it."""
     if bridge is None:
         return plain
-    tensor_type = None
-    if kind == "torch":
-        tensor_type = importlib.import_module("torch").Tensor
-        if not hasattr(tensor_type, "__dlpack_c_exchange_api__"):
-            return plain  # before torch 2.10
+    tensor_type = importlib.import_module("torch").Tensor if memory.kind == "torch" else None
+    is_on_device = isinstance(memory, _memory.DeviceMemory)
+    # Without these functions the bridge can read no tensors: those of torch before 2.10, and no memory of a device.
+    if (tensor_type is not None or is_on_device) and not hasattr(tensor_type, "__dlpack_c_exchange_api__"):
+        return plain
     names = ("add", "sample", "update_priorities", "set_priorities")
     addresses = {f"per_replay_{name}": _address(getattr(lib, f"per_replay_{name}")) for name in names}
     return bridge.Exchange(
         plain=plain,
         handle=handle,
         addresses={**addresses, "handle": _address(handle)},
-        layout=_in_bytes(layout) | {"tensor_type": tensor_type},
+        layout=_in_bytes(layout) | {"tensor_type": tensor_type, "is_on_device": is_on_device, "device": memory.device},
         check=_library.check,
         as_array=_arrays.as_array,
     )

@@ -1,30 +1,33 @@
 """Passes arrays to the calls of a buffer and gives back those of a batch, in Python alone.
 
 per._bridge.Exchange does the same in C++, faster, for arrays that it can read by itself, and leaves all else to this.
-What both know of a buffer is its Layout.
+What both know of a buffer is its Layout, and the Memory that its arrays lie in.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from per import _arrays, _library, _options, hindsight
+from per import _arrays, _kinds, _library, _options, hindsight
+from per._device_arrays import Elements
 from per._errors import InvalidArgument
 from per._layout import STEP_ARRAYS, Layout, Output
 from per._library import NULL, check, ffi, lib
+from per._memory import DeviceMemory, HostMemory
+from per._streams import CURRENT, Queue
 
 
 class Exchange:
     """The calls of a buffer that take or give many arrays."""
 
-    def __init__(self, handle: Any, layout: Layout, wrap: Callable[[Output, _arrays.Array], Any]) -> None:
+    def __init__(self, handle: Any, layout: Layout, memory: HostMemory | DeviceMemory) -> None:
         self._handle = handle
         self._layout = layout
-        self._wrap = wrap
+        self._memory = memory
         self._places = {name: ("fields", i) for i, name in enumerate(layout.fields)}
         self._places.update({name: ("next_fields", i) for i, name in enumerate(layout.next_fields) if name})
 
@@ -38,17 +41,19 @@ class Exchange:
         return handle
 
     def add(
-        self, step_arrays: Sequence[object], fields: dict[str, object], env_ids: object, is_run: bool
-    ) -> _arrays.Int64s:
+        self, step_arrays: Sequence[object], fields: dict[str, object], env_ids: object, is_run: bool, stream: object
+    ) -> Any:
         """per_replay_add(): one step, or with is_run as many as `terminated` has. Ids have the shape of terminated."""
-        handle = self.handle()
+        handle, queue = self.handle(), self._memory.queue(stream)
         steps = _library.new("per_steps")
         kept: list[object] = []
         shapes: dict[str, tuple[int, ...]] = {}
         for name, source in zip(STEP_ARRAYS, step_arrays, strict=True):
             if source is not None:
-                shapes[name] = _put(getattr(steps, name), source, name, kept)
-        self._put_fields(steps, fields, kept)
+                elements = self._memory.read(source, name, queue)
+                _put(getattr(steps, name), elements, kept)
+                shapes[name] = elements.shape
+        self._put_fields(steps, fields, kept, queue)
         n = self._layout.n_envs
         if env_ids is not None:
             ids = _arrays.as_int64(env_ids, "env_ids")
@@ -62,12 +67,13 @@ class Exchange:
                     "terminated has no axis of time; allowed: [K, n_envs], or [K] for one environment"
                 )
             steps.length = shape[0]
-        rows = (steps.length, n) if is_run else (n,)
-        ids_out = np.empty(shape if math.prod(shape) == steps.length * n else rows, np.int64)
-        check(lib.per_replay_add(handle, steps, ffi.from_buffer("int64_t[]", ids_out), NULL))
-        return ids_out
+        rows = (int(steps.length), n) if is_run else (n,)
+        ids_out = self._memory.new(shape if math.prod(shape) == math.prod(rows) else rows, "int64", queue)
+        check(lib.per_replay_add(handle, steps, self._memory.pointer(ids_out), queue.handle))
+        self._memory.finish(queue, kept, ids_out)
+        return _kinds.given(ids_out)
 
-    def _put_fields(self, steps: Any, fields: dict[str, object], kept: list[object]) -> None:
+    def _put_fields(self, steps: Any, fields: dict[str, object], kept: list[object], queue: Queue) -> None:
         arrays = {"fields": ffi.new("per_array[]", len(self._layout.fields))}
         arrays["next_fields"] = ffi.new("per_array[]", len(self._layout.fields))
         has_next = False
@@ -77,7 +83,7 @@ class Exchange:
                 raise self.unknown(name)
             if source is not None:
                 has_next |= place[0] == "next_fields"
-                _put(arrays[place[0]][place[1]], source, name, kept)
+                _put(arrays[place[0]][place[1]], self._memory.read(source, name, queue), kept)
         steps.fields = arrays["fields"]
         steps.next_fields = arrays["next_fields"] if has_next else NULL
         kept.append(arrays)
@@ -87,10 +93,15 @@ class Exchange:
         return InvalidArgument(f"{name} is no field of this buffer; its fields: {', '.join(self._places)}")
 
     def sample(
-        self, batch_size: int, options: int, out: dict[str, Any] | None, call: hindsight.Call | None = None
+        self,
+        batch_size: int,
+        options: int,
+        out: dict[str, Any] | None,
+        stream: object,
+        call: hindsight.Call | None = None,
     ) -> dict[str, Any]:
         """per_replay_sample(): the arrays of the batch by name; those of `out` if it is given."""
-        handle = self.handle()
+        handle, queue = self.handle(), self._memory.queue(stream)
         size = _options.whole("batch_size", batch_size)
         batch = _library.new("per_batch")
         arrays: dict[str, Any] = {}
@@ -98,57 +109,97 @@ class Exchange:
         if out is not None:
             arrays, pointers = out, self._reuse(out, size, batch)
         elif size > 0:
-            arrays, pointers = self._new_arrays(size, batch, self._layout.batch)
+            arrays, pointers = self._new_arrays(size, batch, self._layout.batch, queue)
         chosen = ffi.cast("per_sample_options *", options)
         if call is None:
-            check(lib.per_replay_sample(handle, chosen, size, batch, NULL))
+            check(lib.per_replay_sample(handle, chosen, size, batch, queue.handle))
         else:
-            call.check(lib.per_replay_sample_hindsight(handle, chosen, call.options, size, batch, NULL))
+            call.check(lib.per_replay_sample_hindsight(handle, chosen, call.options, size, batch, queue.handle))
+        self._memory.finish(queue, arrays)
         del pointers
         return arrays
 
-    def get(self, ids: _arrays.Int64s) -> dict[str, Any]:
+    def stream_number(self, stream: object) -> int:
+        return self._memory.queue(stream).number
+
+    # What the bridge asks for, of buffers on a device whose library is torch: with no stream chosen, torch allocates for
+    # its current one, and which that is need not be known here.
+
+    def new_ids(self, shape: tuple[int, ...], stream: object) -> Any:
+        """Where add() writes ids."""
+        return self._memory.new(shape, "int64", CURRENT if stream is None else self._memory.queue(stream))
+
+    def new_batch(self, size: int, stream: object) -> dict[str, Any]:
+        """The arrays of a batch, not initialised."""
+        queue, new = CURRENT if stream is None else self._memory.queue(stream), self._memory.new
+        return {name: new((size, *shape), dtype, queue) for name, shape, dtype, _, _ in self._layout.batch}
+
+    def get(self, ids: object, stream: object) -> dict[str, Any]:
         """per_replay_get(): the arrays of plain rows by name."""
-        handle = self.handle()
+        handle, queue = self.handle(), self._memory.queue(stream)
         batch = _library.new("per_batch")
-        arrays, pointers = self._new_arrays(ids.size, batch, self._layout.rows)
-        check(lib.per_replay_get(handle, ids.size, ffi.from_buffer("int64_t[]", ids), batch, NULL))
+        id_array = self._memory.read_numbers(ids, "ids", "int64", queue)
+        arrays, pointers = self._new_arrays(id_array.size, batch, self._layout.rows, queue)
+        check(lib.per_replay_get(handle, id_array.size, id_array.pointer, batch, queue.handle))
+        self._memory.finish(queue, id_array, arrays)
         del pointers
         return arrays
 
-    def epoch(self, walk: Any, size: int) -> dict[str, Any] | None:
+    def priorities(self, ids: object, stream: object) -> Any:
+        """per_replay_priorities()."""
+        handle, queue = self.handle(), self._memory.queue(stream)
+        id_array = self._memory.read_numbers(ids, "ids", "int64", queue)
+        out = self._memory.new((id_array.size,), "float32", queue)
+        check(
+            lib.per_replay_priorities(handle, id_array.size, id_array.pointer, self._memory.pointer(out), queue.handle)
+        )
+        self._memory.finish(queue, id_array, out)
+        return _kinds.given(out)
+
+    def epoch(self, walk: Any, size: int, stream: object) -> dict[str, Any] | None:
         """per_epochs_next(): the arrays of a minibatch of up to `size`; None once the walk is over."""
         self.handle()
+        queue = self._memory.queue(stream)
         batch, count = _library.new("per_batch"), ffi.new("int64_t *")
-        arrays, pointers = self._new_arrays(size, batch, self._layout.batch)
-        check(lib.per_epochs_next(walk, batch, count, NULL))
+        arrays, pointers = self._new_arrays(size, batch, self._layout.batch, queue)
+        check(lib.per_epochs_next(walk, batch, count, queue.handle))
+        self._memory.finish(queue, arrays)
         del pointers
         if count[0] < size:
             arrays = {name: array[: count[0]] for name, array in arrays.items()}
         return arrays if count[0] else None
 
-    def bootstraps(self) -> dict[str, Any] | None:
+    def bootstraps(self, stream: object) -> dict[str, Any] | None:
         """per_replay_bootstraps(): the arrays of those rows; None if there are none."""
-        handle = self.handle()
+        handle, queue = self.handle(), self._memory.queue(stream)
         batch, count = _library.new("per_batch"), ffi.new("int64_t *")
         size = -1
         while count[0] > size:  # again where another thread added meanwhile
             size = int(count[0])
-            arrays, pointers = self._new_arrays(size, batch, self._layout.windows)
-            check(lib.per_replay_bootstraps(handle, size, batch, count, NULL))
+            arrays, pointers = self._new_arrays(size, batch, self._layout.windows, queue)
+            check(lib.per_replay_bootstraps(handle, size, batch, count, queue.handle))
             del pointers
+        self._memory.finish(queue, arrays)
         return {name: array[: count[0]] for name, array in arrays.items()} if count[0] else None
 
-    def advantages(
-        self, fields: Sequence[int], gae_lambda: float, ids: _arrays.Int64s, values: _arrays.Float32s
-    ) -> None:
-        """per_replay_advantages(); `fields`: the numbers of those of values, advantages and returns."""
-        ids_in, values_in = ffi.from_buffer("int64_t[]", ids), ffi.from_buffer("float[]", values)
-        check(lib.per_replay_advantages(self.handle(), *fields, gae_lambda, ids.size, ids_in, values_in, NULL))
+    def advantages(self, fields: Sequence[int], gae_lambda: float, ids: object, values: object, stream: object) -> None:
+        """per_replay_advantages(); `fields`: the numbers of those of values, advantages and returns.
 
-    def set(self, ids: _arrays.Int64s, fields: dict[str, object]) -> None:
+        Raises InvalidArgument unless there are as many values as ids.
+        """
+        handle, queue = self.handle(), self._memory.queue(stream)
+        id_array = self._memory.read_numbers(ids, "ids", "int64", queue)
+        value = self._memory.read_numbers(values, "bootstrap", "float32", queue)
+        if value.size != id_array.size:
+            raise InvalidArgument(f"bootstrap gave shape {list(value.shape)}; allowed: [{id_array.size}]")
+        arrays = id_array.pointer, value.pointer
+        check(lib.per_replay_advantages(handle, *fields, gae_lambda, value.size, *arrays, queue.handle))
+        self._memory.finish(queue, id_array, value)
+
+    def set(self, ids: object, fields: dict[str, object], stream: object) -> None:
         """per_replay_set()."""
-        handle = self.handle()
+        handle, queue = self.handle(), self._memory.queue(stream)
+        id_array = self._memory.read_numbers(ids, "ids", "int64", queue)
         kept: list[object] = []
         arrays = ffi.new("per_array[]", len(self._layout.fields))
         for name, source in fields.items():
@@ -156,31 +207,32 @@ class Exchange:
             if member != "fields":
                 raise self.unknown(name)
             if source is not None:
-                _put(arrays[index], source, name, kept)
-        check(lib.per_replay_set(handle, ids.size, ffi.from_buffer("int64_t[]", ids), arrays, NULL))
+                _put(arrays[index], self._memory.read_here(source, name, queue), kept)
+        check(lib.per_replay_set(handle, id_array.size, id_array.pointer, arrays, queue.handle))
+        self._memory.finish(queue, id_array, kept)
 
-    def _new_arrays(self, size: int, batch: Any, outputs: Sequence[Output]) -> tuple[dict[str, Any], Any]:
+    def _new_arrays(self, size: int, batch: Any, outputs: Sequence[Output], queue: Queue) -> tuple[dict[str, Any], Any]:
         """New arrays by name, entered into per_batch; and what per_batch points at."""
         pointers = self._new_pointers(batch)
         arrays = {}
         for output in outputs:
-            array = _arrays.empty((size, *output.shape), np.uint16 if output.dtype == "bfloat16" else output.dtype)
-            _enter(batch, pointers, output, array)
-            arrays[output.name] = self._wrap(output, array)
+            array = self._memory.new((size, *output.shape), output.dtype, queue)
+            _enter(batch, pointers, output, self._memory.pointer(array))
+            arrays[output.name] = self._memory.wrap(output, array)
         return arrays, pointers
 
     def _reuse(self, out: dict[str, Any], size: int, batch: Any) -> Any:
         """Enters earlier arrays into per_batch; what per_batch points at."""
         pointers = self._new_pointers(batch)
         for output in self._layout.batch:
-            array, code = _arrays.as_writable(out.get(output.name), f"out.{output.name}")
+            elements = self._memory.write(out.get(output.name), f"out.{output.name}")
             shape = (size, *output.shape)
-            if array.shape != shape or code != _arrays.DTYPES[output.dtype]:
+            if elements.shape != shape or elements.dtype != output.dtype:
                 raise InvalidArgument(
-                    f"out.{output.name} is {_library.name_of('per_dtype', code)}{list(array.shape)}; "
+                    f"out.{output.name} is {elements.dtype}{list(elements.shape)}; "
                     f"allowed: {output.dtype}{list(shape)}, as sample() of this buffer gave it"
                 )
-            _enter(batch, pointers, output, array)
+            _enter(batch, pointers, output, elements.pointer)
         return pointers
 
     def _new_pointers(self, batch: Any) -> dict[str, Any]:
@@ -188,12 +240,12 @@ class Exchange:
         batch.fields, batch.next_fields = pointers["fields"], pointers["next_fields"]
         return pointers
 
-    def update(self, ids: object, values: object, are_priorities: bool) -> None:
+    def update(self, ids: object, values: object, are_priorities: bool, stream: object) -> None:
         """per_replay_update_priorities(), or with are_priorities per_replay_set_priorities()."""
-        handle = self.handle()
-        id_array = _arrays.as_ids(ids)
+        handle, queue = self.handle(), self._memory.queue(stream)
+        id_array = self._memory.read_numbers(ids, "ids", "int64", queue)
         name = "priorities" if are_priorities else "td_errors"
-        value = _arrays.as_float(values, name)
+        value = self._memory.read_numbers(values, name, "float32", queue)
         count = id_array.size
         steps = 0 if are_priorities else self._layout.steps
         critics = _critics(value.shape, count, steps, are_priorities)
@@ -201,11 +253,12 @@ class Exchange:
             axes = f"{count}, {steps}" if steps else f"{count}"
             more = "" if are_priorities else f" or [n_critics, {axes}]"
             raise InvalidArgument(f"{name} has shape {list(value.shape)}; allowed: [{axes}]{more}, as ids has {count}")
-        ids_in, values_in = ffi.from_buffer("int64_t[]", id_array), ffi.from_buffer("float[]", value)
+        arrays = id_array.pointer, value.pointer
         if are_priorities:
-            check(lib.per_replay_set_priorities(handle, count, ids_in, values_in, NULL))
+            check(lib.per_replay_set_priorities(handle, count, *arrays, queue.handle))
         else:
-            check(lib.per_replay_update_priorities(handle, count, ids_in, critics, values_in, NULL))
+            check(lib.per_replay_update_priorities(handle, count, arrays[0], critics, arrays[1], queue.handle))
+        self._memory.finish(queue, id_array, value)
 
 
 def _critics(shape: tuple[int, ...], count: int, steps: int, are_priorities: bool) -> int:
@@ -220,24 +273,21 @@ def _critics(shape: tuple[int, ...], count: int, steps: int, are_priorities: boo
     return shape[0] if has_critics else 0
 
 
-def _put(target: Any, source: object, name: str, kept: list[object]) -> tuple[int, ...]:
-    """Lets a per_array describe `source`. What it points at is appended to `kept`."""
-    array, code = _arrays.as_array(source, name)
-    shape = ffi.new("int64_t[]", array.shape or (0,))
-    pointer = ffi.from_buffer(array if array.size else _NOTHING)
-    target.data, target.shape, target.ndim, target.dtype = pointer, shape, array.ndim, code
-    kept += [array, shape, pointer]
-    return array.shape
+def _put(target: Any, elements: Elements, kept: list[object]) -> None:
+    """Lets a per_array describe `elements`. What it points at is appended to `kept`."""
+    shape = ffi.new("int64_t[]", elements.shape or (0,))
+    target.data = elements.pointer if elements.size else ffi.from_buffer(_NOTHING)
+    target.shape, target.ndim, target.dtype = shape, len(elements.shape), _arrays.DTYPES[elements.dtype]
+    kept += [elements.kept, shape]
 
 
 # What empty arrays point at: NULL would mean that they are not given.
 _NOTHING = np.zeros(1)
 
 
-def _enter(batch: Any, pointers: dict[str, Any], output: Output, array: _arrays.Array) -> None:
+def _enter(batch: Any, pointers: dict[str, Any], output: Output, pointer: Any) -> None:
     """Lets per_batch point at an output's memory."""
-    address = ffi.cast("void *", array.__array_interface__["data"][0])
     if output.member in pointers:
-        pointers[output.member][output.field] = address
+        pointers[output.member][output.field] = pointer
     else:
-        setattr(batch, output.member, address)
+        setattr(batch, output.member, pointer)

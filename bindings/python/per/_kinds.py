@@ -1,4 +1,4 @@
-"""What the arrays of batches are: numpy's, torch's or JAX's."""
+"""What the arrays of batches are: numpy's, torch's, JAX's or CuPy's."""
 
 from __future__ import annotations
 
@@ -7,24 +7,26 @@ from typing import Any
 
 import numpy as np
 
-from per import _arrays
+from per import _arrays, _dlpack
 from per._errors import InvalidArgument, Unsupported
 from per._layout import Layout, Output
 
-ALLOWED = ("numpy", "torch", "jax", "cupy")
+ON_HOST = ("numpy", "torch", "jax")
+ON_DEVICE = ("torch", "cupy", "jax")
 
 
-def module_of(kind: object, device: str) -> str:
+def kind_of(kind: object, device: str, on_host: tuple[str, ...] = ON_HOST) -> str:
     """The kind to use: the one asked for, or by the device if it is None. Its library must be installed.
 
     Raises InvalidArgument, and Unsupported with the import's reason.
     """
+    is_host = device.partition(":")[0] == "cpu"
+    allowed = on_host if is_host else ON_DEVICE
     if kind is None:
-        kind = "numpy" if device.partition(":")[0] == "cpu" else "torch"
-    if not isinstance(kind, str) or kind not in ALLOWED:
-        raise InvalidArgument(f"arrays is {kind!r}; allowed: {', '.join(map(repr, ALLOWED))}")
-    if kind == "cupy" and device == "cpu":
-        raise InvalidArgument("arrays is 'cupy', whose arrays lie on a CUDA device; allowed with device='cuda' only")
+        kind = allowed[0]
+    if not isinstance(kind, str) or kind not in allowed:
+        where = "in host memory" if is_host else "on a CUDA device"
+        raise InvalidArgument(f"arrays is {kind!r}; allowed {where}: {', '.join(map(repr, allowed))}")
     try:
         importlib.import_module(kind)
     except ImportError as error:
@@ -40,6 +42,10 @@ def check_dtypes(kind: str, layout: Layout) -> None:
         if kind == "numpy" and output.dtype == "bfloat16" and _arrays.numpy_dtype("bfloat16") is None:
             raise InvalidArgument(
                 f"field {output.name} has dtype bfloat16, which numpy has not: install ml_dtypes or use arrays='torch'"
+            )
+        if kind == "cupy" and output.dtype == "bfloat16":
+            raise InvalidArgument(
+                f"field {output.name} has dtype bfloat16, which CuPy has not: declare another, or use arrays='torch'"
             )
         if kind == "jax" and output.dtype in ("int64", "uint64", "float64") and not jax_has_64_bits():
             raise InvalidArgument(
@@ -61,13 +67,22 @@ def wrap_torch(output: Output, array: _arrays.Array) -> Any:
     return torch.from_numpy(array)
 
 
+def given(array: Any) -> Any:
+    """What a call gives: an array as the user has them. Memory of JAX on a device becomes one of its arrays."""
+    return to_jax(array) if isinstance(array, _dlpack.Memory) else array
+
+
 def jax_has_64_bits() -> bool:
     """Whether JAX was told to have int64 and float64."""
     return bool(importlib.import_module("jax").config.jax_enable_x64)
 
 
-def to_jax(array: _arrays.Array) -> Any:
+def to_jax(array: _arrays.Array | _dlpack.Memory) -> Any:
     """A JAX array with these elements. Without 64-bit types int64 becomes pairs of uint32, the low half first."""
+    if isinstance(array, _dlpack.Memory):
+        if array.dtype == "int64" and not jax_has_64_bits():
+            array = _dlpack.Memory(array.address, (*array.shape, 2), "uint32", array.device, array.owner)
+        return importlib.import_module("jax").dlpack.from_dlpack(array)
     if array.dtype == np.int64 and not jax_has_64_bits():
         array = array.view(np.uint32).reshape(*array.shape, 2)
     return importlib.import_module("jax.numpy").asarray(array)

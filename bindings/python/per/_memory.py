@@ -1,154 +1,221 @@
-"""Arrays of a tree's calls: numpy's in host memory, or those of torch or CuPy in the memory of a CUDA device."""
+"""Where the arrays of a handle's calls lie: in host memory, or in the memory of a CUDA device."""
 
 from __future__ import annotations
 
-import importlib
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from per import _arrays
+from per import _arrays, _device_arrays, _dlpack, _kinds, _streams
+from per._device_arrays import DeviceLibrary, Elements, elements_at
 from per._errors import InvalidArgument, Unsupported
-from per._library import NULL, ffi
+from per._layout import Output
+from per._library import ffi
+from per._streams import Queue
 
 
 class HostMemory:
-    """What a tree on the CPU reads and writes."""
+    """What a handle on the CPU reads and writes. Arrays of any library are read; those of `kind` are given."""
 
-    def read(self, source: object, name: str, dtype: type) -> Any:
-        """The numbers as numpy array [n] of `dtype`, converted where that loses nothing but precision.
+    device = (_dlpack.CPU, 0)
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._wrap = _kinds.wrap_torch if kind == "torch" else _kinds.wrap_numpy
+
+    def queue(self, stream: object) -> Queue:
+        if stream is not None:
+            raise InvalidArgument(f"stream is {stream!r}; allowed with device='cuda' only")
+        return _streams.CURRENT
+
+    def read(self, source: object, name: str, queue: Queue) -> Elements:
+        """An array of any dtype, in place where it can be read there.
 
         Raises InvalidArgument.
         """
-        if np.issubdtype(dtype, np.floating):
-            return np.ascontiguousarray(_arrays.as_float(source, name, dtype).reshape(-1))
-        return _arrays.as_whole(source, name, dtype)
+        array, code = _arrays.as_array(source, name)
+        return _host_elements(array, _arrays.NAMES[code])
 
-    def empty(self, size: int, dtype: type) -> Any:
-        return _arrays.empty(size, dtype)
+    def read_here(self, source: object, name: str, queue: Queue) -> Elements:
+        """The same."""
+        return self.read(source, name, queue)
 
-    def size(self, array: Any) -> int:
-        return int(array.size)
+    def read_numbers(self, source: object, name: str, dtype: str, queue: Queue) -> Elements:
+        """Numbers of that dtype, converted where that loses nothing but precision. Raises InvalidArgument."""
+        return _host_elements(_host_numbers(source, name, dtype), dtype)
 
-    def pointer(self, array: Any, c_type: str) -> Any:
-        return ffi.from_buffer(f"{c_type}[]", array)
+    def new(self, shape: tuple[int, ...], dtype: str, queue: Queue) -> Any:
+        """An array of numpy, not initialised; bfloat16 as uint16. Raises OutOfMemory."""
+        return _arrays.empty(shape, np.uint16 if dtype == "bfloat16" else dtype)
 
-    def stream(self, stream: object) -> Any:
-        if stream is not None:
-            raise InvalidArgument(f"stream is {stream!r}; allowed with device='cuda' only")
-        return NULL
+    def pointer(self, array: Any) -> Any:
+        """Of what new() made."""
+        return ffi.cast("void *", array.__array_interface__["data"][0])
+
+    def write(self, array: object, name: str) -> Elements:
+        """An array of the caller's that is to be written. Raises InvalidArgument if that cannot be."""
+        elements, code = _arrays.as_writable(array, name)
+        return _host_elements(elements, _arrays.NAMES[code])
+
+    def wrap(self, output: Output, array: Any) -> Any:
+        """What new() made as an array of `kind`."""
+        return self._wrap(output, array)
+
+    def view(self, output: Output, address: int, shape: tuple[int, ...], owner: object) -> Any:
+        """Memory of the library as an array of `kind`, which holds `owner`."""
+        dtype = np.dtype("uint16" if output.dtype == "bfloat16" else output.dtype)
+        return self._wrap(output, np.asarray(_HostView(address, shape, dtype, owner)))
+
+    def finish(self, queue: Queue, *kept: object) -> None:
+        pass
 
 
-class TorchArrays:
-    """Tensors of torch on one CUDA device."""
+class _HostView:
+    """Memory as numpy reads it: an array made of it keeps its owner."""
 
-    def __init__(self, index: int) -> None:
-        self._torch: Any = importlib.import_module("torch")
-        self._device = f"cuda:{index}"
-        self._index = index
-
-    def empty(self, size: int, dtype: type) -> Any:
-        return self._torch.empty(size, dtype=getattr(self._torch, np.dtype(dtype).name), device=self._device)
-
-    def from_host(self, array: _arrays.Array) -> Any:
-        return self._torch.from_numpy(array).to(self._device)
-
-    def current_stream(self) -> int:
-        return int(self._torch.cuda.current_stream(self._index).cuda_stream)
-
-
-class CupyArrays:
-    """Arrays of CuPy on one CUDA device."""
-
-    def __init__(self, index: int) -> None:
-        self._cupy: Any = importlib.import_module("cupy")
-        self._index = index
-
-    def empty(self, size: int, dtype: type) -> Any:
-        with self._cupy.cuda.Device(self._index):
-            return self._cupy.empty(size, dtype)
-
-    def from_host(self, array: _arrays.Array) -> Any:
-        with self._cupy.cuda.Device(self._index):
-            return self._cupy.asarray(array)
-
-    def current_stream(self) -> int:
-        return int(self._cupy.cuda.get_current_stream().ptr)
+    def __init__(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any], owner: object) -> None:
+        self._owner = owner
+        self.__array_interface__ = {"version": 3, "shape": shape, "typestr": dtype.str, "data": (address, False)}
 
 
 class DeviceMemory:
-    """What a tree on CUDA reads and writes: arrays with __cuda_array_interface__, in place and in stream order."""
+    """What a handle on CUDA reads and writes: memory of its device, in stream order and without waiting.
 
-    LIBRARIES: ClassVar[dict[str, Any]] = {"torch": TorchArrays, "cupy": CupyArrays}
-
-    def __init__(self, kind: object, index: int) -> None:
-        kind = "torch" if kind is None else kind
-        if not isinstance(kind, str) or kind not in self.LIBRARIES:
-            raise InvalidArgument(f"arrays is {kind!r}; allowed on CUDA: {', '.join(map(repr, self.LIBRARIES))}")
-        try:
-            self._library = self.LIBRARIES[kind](index)
-        except ImportError as error:
-            raise Unsupported(f"arrays is {kind!r}, which cannot be imported: {error}") from error
-
-    def read(self, source: Any, name: str, dtype: type) -> Any:
-        """An array of the device as it is; anything else is copied there.
-
-        Raises InvalidArgument for one of the device that has another dtype or is not contiguous.
-        """
-        if _interface_of(source) is None:
-            source = self._library.from_host(HOST.read(source, name, dtype))
-        _check(_interface_of(source), name, dtype)
-        return source
-
-    def empty(self, size: int, dtype: type) -> Any:
-        return self._library.empty(max(size, 0), dtype)
-
-    def size(self, array: Any) -> int:
-        return int(np.prod(_interface_of(array)["shape"], dtype=np.int64))
-
-    def pointer(self, array: Any, c_type: str) -> Any:
-        return ffi.cast(f"{c_type} *", _interface_of(array)["data"][0])
-
-    def stream(self, stream: object) -> Any:
-        """The cudaStream_t of a stream of torch or CuPy, or of a number; by default the library's current one."""
-        if stream is None:
-            stream = self._library.current_stream()
-        for attribute in ("cuda_stream", "ptr"):
-            stream = getattr(stream, attribute, stream)
-        if not isinstance(stream, int) or isinstance(stream, bool) or stream < 0:
-            raise InvalidArgument(f"stream is {stream!r}; allowed: a stream of torch or CuPy, or a cudaStream_t")
-        return ffi.cast("void *", stream)
-
-
-HOST = HostMemory()
-
-
-def _interface_of(array: Any) -> Any:
-    """None for arrays that do not lie on a device."""
-    # A tensor that requires gradients refuses to describe itself.
-    described = array.detach() if getattr(array, "requires_grad", False) else array
-    return getattr(described, "__cuda_array_interface__", None)
-
-
-def _check(interface: Any, name: str, dtype: type) -> None:
-    given, wanted = np.dtype(interface["typestr"]), np.dtype(dtype)
-    if given != wanted:
-        raise InvalidArgument(f"{name} has dtype {given} on the device; allowed there: {wanted}")
-    strides, expected = interface.get("strides"), wanted.itemsize
-    if strides is not None:
-        for length, stride in zip(reversed(interface["shape"]), reversed(strides), strict=True):
-            if length > 1 and stride != expected:
-                raise InvalidArgument(f"{name} is not contiguous; allowed on the device: contiguous arrays")
-            expected *= length
-
-
-def memory_of(device: int, index: int, kind: object) -> HostMemory | DeviceMemory:
-    """For the per_device and index of a tree.
-
-    Raises InvalidArgument for a kind of arrays that cannot be there, Unsupported for one that is not installed.
+    Arrays on the device are read in place. Those of the library that it gives arrays of are converted by it where they
+    must be; all others have to be contiguous and of the dtype that is needed. Arrays of the host are copied.
     """
-    if device != 0:
-        return DeviceMemory(kind, index)
-    if kind not in (None, "numpy"):
-        raise InvalidArgument(f"arrays is {kind!r}; allowed on the CPU: 'numpy'")
-    return HOST
+
+    def __init__(self, kind: str, library: DeviceLibrary) -> None:
+        self.kind = kind
+        self.library = library
+        self.device = library.device
+
+    def queue(self, stream: object) -> Queue:
+        return self.library.stream(stream)
+
+    def read(self, source: object, name: str, queue: Queue) -> Elements:
+        """An array of any dtype where it is, on the device or in host memory, for calls that take both."""
+        return self._on_device(source, name, None, queue) or HOST.read(source, name, queue)
+
+    def read_here(self, source: object, name: str, queue: Queue) -> Elements:
+        """An array of any dtype, copied to the device if it is not there."""
+        found = self._on_device(source, name, None, queue)
+        if found is None:
+            array, code = _arrays.as_array(source, name)
+            found = self.library.from_host(array, _arrays.NAMES[code], queue)
+        return found
+
+    def read_numbers(self, source: object, name: str, dtype: str, queue: Queue) -> Elements:
+        """Numbers of that dtype, copied to the device if they are not there."""
+        found = self._on_device(source, name, dtype, queue)
+        if found is None:
+            array = _arrays.as_ids(source, name) if dtype == "int64" else _host_numbers(source, name, dtype)
+            found = self.library.from_host(array, dtype, queue)
+        elif dtype == "int64" and _are_pairs(found):
+            found = found._replace(shape=found.shape[:-1], dtype=dtype)
+        if found.dtype != dtype:
+            raise InvalidArgument(f"{name} has dtype {found.dtype} on the device; allowed there: {dtype}")
+        return found
+
+    def new(self, shape: tuple[int, ...], dtype: str, queue: Queue) -> Any:
+        return self.library.new(shape, dtype, queue)
+
+    def pointer(self, array: Any) -> Any:
+        elements = self.library.elements(array, "memory")
+        assert elements is not None
+        return elements.pointer
+
+    def write(self, array: object, name: str) -> Elements:
+        elements = self.library.elements(array, name) if self.library.owns(array) else None
+        if elements is None:
+            kind = type(array).__name__
+            raise InvalidArgument(f"{name} is a {kind}; allowed: contiguous {self.kind} arrays on the device")
+        return elements
+
+    def wrap(self, output: Output, array: Any) -> Any:
+        return array
+
+    def view(self, output: Output, address: int, shape: tuple[int, ...], owner: object) -> Any:
+        return self.library.view(_dlpack.Memory(address, shape, output.dtype, self.device, owner))
+
+    def finish(self, queue: Queue, *kept: object) -> None:
+        self.library.finish(queue, kept)
+
+    def _on_device(self, source: Any, name: str, dtype: str | None, queue: Queue) -> Elements | None:
+        """None for what lies in host memory."""
+        if self.library.owns(source):
+            elements = self.library.elements(source, name)
+            if elements is None:
+                elements = self.library.elements(self.library.converted(source, None, queue), name)
+            if elements is not None and dtype is not None and elements.dtype != dtype and _fits(elements.dtype, dtype):
+                elements = self.library.elements(self.library.converted(elements.kept, dtype, queue), name)
+            return elements
+        if getattr(source, "requires_grad", False):
+            source = source.detach()
+        if hasattr(source, "__dlpack_device__"):
+            return self._from_dlpack(source, name, queue)
+        interface = getattr(source, "__cuda_array_interface__", None)
+        return None if interface is None else self._from_interface(source, interface, name, queue)
+
+    def _from_dlpack(self, source: Any, name: str, queue: Queue) -> Elements | None:
+        kind, index = map(int, source.__dlpack_device__())
+        if kind not in (_dlpack.CUDA, _dlpack.CUDA_MANAGED):
+            return None
+        if index != self.device[1]:
+            raise InvalidArgument(f"{name} is on cuda:{index}; allowed: cuda:{self.device[1]}, the device here")
+        tensor = _dlpack.read(source, name, queue.dlpack_number)
+        _require_contiguous(tensor.is_contiguous, name)
+        return elements_at(tensor.address, tensor.shape, tensor.dtype, (source, tensor.capsule))
+
+    def _from_interface(self, source: Any, interface: Any, name: str, queue: Queue) -> Elements:
+        # The interface does not say which device it is.
+        dtype = np.dtype(interface["typestr"])
+        if dtype.name not in _arrays.DTYPES or not dtype.isnative:
+            raise InvalidArgument(f"{name} has dtype {dtype}; allowed: {', '.join(_arrays.DTYPES)}")
+        shape, strides = tuple(interface["shape"]), interface.get("strides")
+        _require_contiguous(strides is None or _dlpack.is_contiguous(shape, strides, dtype.itemsize), name)
+        producer = _streams.producer_of(interface.get("stream"), name)
+        if producer is not None:
+            self.library.wait(queue, producer)
+        return elements_at(interface["data"][0] or 0, shape, dtype.name, source)
+
+
+HOST = HostMemory("numpy")
+
+
+def _host_elements(array: _arrays.Array, dtype: str) -> Elements:
+    return Elements(ffi.cast("void *", array.__array_interface__["data"][0]), array.shape, dtype, array)
+
+
+def _host_numbers(source: object, name: str, dtype: str) -> _arrays.Array:
+    if dtype == "float32" or dtype == "float64":
+        return _arrays.as_float(source, name, np.float32 if dtype == "float32" else np.float64)
+    if name == "ids":
+        return _arrays.as_ids(source)
+    return _arrays.as_whole(source, name, np.int64 if dtype == "int64" else np.uint64)
+
+
+def _fits(given: str, wanted: str) -> bool:
+    """Whether a library may convert: any numbers to floating point, whole ones to whole ones."""
+    return wanted.startswith("float") or given.lstrip("u").startswith("int")
+
+
+def _are_pairs(elements: Elements) -> bool:
+    """Whether these are int64 as JAX has them without 64-bit types, pairs of uint32."""
+    return elements.dtype == "uint32" and len(elements.shape) >= 2 and elements.shape[-1] == 2
+
+
+def _require_contiguous(is_contiguous: bool, name: str) -> None:
+    if not is_contiguous:
+        raise InvalidArgument(f"{name} is not contiguous; allowed on the device: contiguous arrays")
+
+
+def memory_of(device: int, index: int, kind: str) -> HostMemory | DeviceMemory:
+    """For the per_device and index of a handle, and a kind of arrays that _kinds.kind_of() gave.
+
+    Raises Unsupported if the library of these arrays cannot be imported, or cannot use the device.
+    """
+    try:
+        return HostMemory(kind) if device == 0 else DeviceMemory(kind, _device_arrays.LIBRARIES[kind](index))
+    except ImportError as error:
+        raise Unsupported(f"arrays is {kind!r}, which cannot be imported: {error}") from error

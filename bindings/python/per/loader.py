@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, NoReturn
 
-import numpy as np
-
-from per import _arrays, _library
+from per import _library
 from per._errors import InvalidArgument
 from per._layout import Output
-from per._library import NULL, check, ffi, lib
+from per._library import check, ffi, lib
+from per._memory import DeviceMemory, HostMemory
 from per.batch import Batch
 
 
@@ -53,7 +52,7 @@ class Loader:
         check_open: Callable[[], object],
         options: Any,
         outputs: Sequence[Output],
-        wrap: Callable[[Output, _arrays.Array], Any],
+        memory: HostMemory | DeviceMemory,
         nest: Callable[[dict[str, Any]], dict[str, Any]],
     ) -> None:
         loader_out = ffi.new("per_loader **")
@@ -66,16 +65,18 @@ class Loader:
         self._slots = int(options.slots)
         self._check_open = check_open
         self._outputs = outputs
-        self._wrap = wrap
+        self._memory = memory
         self._nest = nest
         self._arrays: dict[int, dict[str, Any]] = {}  # by slot, made when it is first handed out
         self._latest: LoadedBatch | None = None  # the one that iteration has handed out
 
-    def take(self, *, wait: bool = True) -> LoadedBatch:
+    def take(self, *, wait: bool = True, stream: object = None) -> LoadedBatch:
         """The next batch. Its slot is its own until batch.release().
 
         Arguments:
             wait: for a batch that is still being drawn, and while `slots` batches are out until one is released.
+            stream: on CUDA, that of the work with the batch: what is queued there from now on sees it, and what was
+                queued there before its release is done before the slot is written again. None: the current one.
 
         Raises:
             Busy if it would have to wait and may not; Empty if no transition is live, and what else sample() raises;
@@ -83,13 +84,13 @@ class Loader:
         """
         handle = self._open()
         batch, slot_out = _library.new("per_batch"), ffi.new("int64_t *")
-        check(lib.per_loader_next(handle, bool(wait), batch, slot_out, NULL))
+        check(lib.per_loader_next(handle, bool(wait), batch, slot_out, self._memory.queue(stream).handle))
         slot = int(slot_out[0])
         arrays = self._arrays.get(slot)
         if arrays is None:
             arrays = self._arrays.setdefault(slot, self._nest(self._views(handle, batch)))
         loader = weakref.ref(self)
-        return LoadedBatch(dict(arrays), lambda: _release(loader(), slot))
+        return LoadedBatch(dict(arrays), lambda: _release(loader(), slot, stream))
 
     def __iter__(self) -> Loader:
         return self
@@ -136,23 +137,13 @@ class Loader:
         for output in self._outputs:
             member = getattr(batch, output.member)
             pointer = member[output.field] if output.member in ("fields", "next_fields") else member
-            dtype = np.uint16 if output.dtype == "bfloat16" else np.dtype(output.dtype)
-            view = _Memory(handle, pointer, (self._batch_size, *output.shape), np.dtype(dtype))
-            arrays[output.name] = self._wrap(output, np.asarray(view))
+            address, shape = int(ffi.cast("uintptr_t", pointer)), (self._batch_size, *output.shape)
+            arrays[output.name] = self._memory.view(output, address, shape, handle)
         return arrays
 
 
-def _release(loader: Loader | None, slot: int) -> None:
+def _release(loader: Loader | None, slot: int, stream: object) -> None:
     """Gives a slot back, unless its loader was closed or is gone."""
     handle = None if loader is None else loader._handle
-    if handle is not None:
-        check(lib.per_loader_release(handle, slot, NULL))
-
-
-class _Memory:
-    """Memory of a loader as numpy reads it: an array made of it keeps the loader's handle."""
-
-    def __init__(self, handle: Any, pointer: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        self._handle = handle
-        address = int(ffi.cast("uintptr_t", pointer))
-        self.__array_interface__ = {"version": 3, "shape": shape, "typestr": dtype.str, "data": (address, False)}
+    if loader is not None and handle is not None:
+        check(lib.per_loader_release(handle, slot, loader._memory.queue(stream).handle))

@@ -13,7 +13,18 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from per import _arrays, _bridging, _exchange, _kinds, _library, _options, batch, final_observations, spaces
+from per import (
+    _arrays,
+    _bridging,
+    _exchange,
+    _kinds,
+    _library,
+    _memory,
+    _options,
+    batch,
+    final_observations,
+    spaces,
+)
 from per._errors import InvalidArgument
 from per._layout import Layout, layout_of
 from per._library import NULL, check, ffi, lib
@@ -66,7 +77,8 @@ class ReplayBuffer:
         gather_threads: threads on which a batch of 1 MiB or more is copied, the caller's among them; on the CPU,
             and not for sequences.
         device: "cpu", "cuda", "cuda:1".
-        arrays: of the batches: "numpy" (the default on the CPU), "torch" (the default on CUDA), "jax", "cupy".
+        arrays: of the batches: "numpy" (the default on the CPU), "torch" (the default on CUDA), "jax"; on CUDA also
+            "cupy".
         seed: of the draws. The same seed and the same calls give the same ids, from every language.
 
     Raises:
@@ -86,6 +98,18 @@ class ReplayBuffer:
     >>> bool((batch.next_observation == batch.observation + [1, 0]).all())
     True
     >>> buffer.update_priorities(batch.ids, np.ones(32, np.float32))
+
+    On CUDA, batches and whatever else calls return lie in the memory of that device, live_ids() apart. Calls queue
+    their work on `stream` - a stream of torch or CuPy, or a cudaStream_t; by default the current one of `arrays` - and
+    return at once. Those of one buffer follow each other whatever their streams; what the caller does on other streams
+    is the caller's to order, and arrays used there must live until it is done. JAX has a stream for this, and none to
+    choose.
+
+    There, arrays on the device are read in place: anything with __dlpack__ or __cuda_array_interface__, also if it
+    requires gradients. Those of `arrays` are converted on the device where they are not contiguous, or ids are not
+    int64, TD errors or priorities not float32; all others must be contiguous and of these dtypes. Arrays of the host
+    are copied. What is wrong with values is known on the device only: entries are skipped and counted, and
+    synchronize() reports them. A draw from an empty buffer gives ids -1.
 
     A buffer may be used by several threads; each call is atomic. On the CPU it stays usable in a forked child, which
     then has its own copy. It closes itself, and earlier at the end of a `with` block.
@@ -127,7 +151,7 @@ class ReplayBuffer:
     ) -> None:
         given = dict(locals())
         self._handle: Any = None
-        kind = _kinds.module_of(arrays, str(device))
+        kind = _kinds.kind_of(arrays, str(device))
         options = _library.new("per_replay_options")
         c_fields, kept = to_c(fields)
         options.fields, options.n_fields = c_fields, len(c_fields)
@@ -148,6 +172,7 @@ class ReplayBuffer:
         self._n_envs, self._capacity = int(options.n_envs), int(options.capacity)
         self._autoreset = _library.name_of("per_autoreset", options.autoreset)
         self._device, self._kind = device, kind
+        self._memory = _memory.memory_of(options.device, options.device_index, kind)
         # Steps of a sequence; 0: single transitions. The shapes of sequences depend on n_step.
         self._steps = int(options.burn_in + options.sequence_length) if options.sequence_length > 0 else 0
         self._n_step = int(options.n_step)
@@ -168,9 +193,8 @@ class ReplayBuffer:
 
     def _new_exchange(self, layout: Layout) -> tuple[_exchange.Exchange, Any]:
         """What passes arrays of that layout: in Python, and as fast as possible."""
-        wrap = _kinds.wrap_torch if self._kind == "torch" else _kinds.wrap_numpy
-        plain = _exchange.Exchange(self._handle, layout, wrap)
-        return plain, _bridging.new_exchange(self._handle, plain, layout, self._kind)
+        plain = _exchange.Exchange(self._handle, layout, self._memory)
+        return plain, _bridging.new_exchange(self._handle, plain, layout, self._memory)
 
     def _exchange_for(self, n_step: int) -> tuple[_exchange.Exchange, Any]:
         """The same for batches of sequences with that n_step; the library refuses what is none."""
@@ -229,6 +253,7 @@ class ReplayBuffer:
         td_errors: object = None,
         env_ids: object = None,
         info: Mapping[str, Any] | None = None,
+        stream: object = None,
         **fields: object,
     ) -> npt.NDArray[np.int64]:
         """Adds one step of every environment, all of them or, on any error, none.
@@ -248,6 +273,8 @@ class ReplayBuffer:
             priorities, td_errors: [n], at most one of the two; without them the largest priority seen.
             env_ids: int64[n], 0 to n_envs - 1, each at most once: the environments whose steps these are. None: all.
             info: of a vector environment with autoreset "same_step": its final observations are taken from it.
+            stream: see the class. Arrays may lie in host memory and on the device, those of one call too; host memory
+                may be written again at once.
 
         Returns:
             ids, int64 in the shape of terminated; -1 where nothing was added.
@@ -260,7 +287,7 @@ class ReplayBuffer:
         if info is not None and final_observations.are_in(info, self._autoreset):
             fields, next_mask = final_observations.insert(info, fields, next_mask, self._inputs, terminated, truncated)
         step_arrays = (reward, terminated, truncated, mask, next_mask, priorities, td_errors)
-        ids: npt.NDArray[np.int64] = self._exchange.add(step_arrays, fields, env_ids, False)
+        ids: npt.NDArray[np.int64] = self._exchange.add(step_arrays, fields, env_ids, False, stream)
         self._look_at_cuts()
         return ids
 
@@ -275,6 +302,7 @@ class ReplayBuffer:
         priorities: object = None,
         td_errors: object = None,
         env_ids: object = None,
+        stream: object = None,
         **fields: object,
     ) -> npt.NDArray[np.int64]:
         """Adds K consecutive steps, as K calls of add() would, but in one.
@@ -291,17 +319,18 @@ class ReplayBuffer:
         if self._is_nested:
             fields = self._flat(fields)
         step_arrays = (reward, terminated, truncated, mask, next_mask, priorities, td_errors)
-        ids: npt.NDArray[np.int64] = self._exchange.add(step_arrays, fields, env_ids, True)
+        ids: npt.NDArray[np.int64] = self._exchange.add(step_arrays, fields, env_ids, True, stream)
         self._look_at_cuts()
         return ids
 
-    def cut(self, env_ids: object = None) -> None:
+    def cut(self, env_ids: object = None, *, stream: object = None) -> None:
         """Ends the running episodes of the environments (None: all) as truncated: the next step starts another."""
+        queue = self._memory.queue(stream)
         if env_ids is None:
-            check(lib.per_replay_cut(self._open(), 0, NULL, NULL))
+            check(lib.per_replay_cut(self._open(), 0, NULL, queue.handle))
         else:
             ids = _arrays.as_int64(env_ids, "env_ids")
-            check(lib.per_replay_cut(self._open(), ids.size, ffi.from_buffer("int64_t[]", ids), NULL))
+            check(lib.per_replay_cut(self._open(), ids.size, ffi.from_buffer("int64_t[]", ids), queue.handle))
 
     # ---------------------------------------------------------- sampling
 
@@ -317,6 +346,7 @@ class ReplayBuffer:
         n_step: int | None = None,
         hindsight: Hindsight | None = None,
         out: Batch | None = None,
+        stream: object = None,
     ) -> Batch:
         """Draws live transitions and their importance-sampling weights.
 
@@ -327,6 +357,8 @@ class ReplayBuffer:
             hindsight: gives some of the transitions goals that were reached later. What its reward function raises
                 passes through; the call is then no draw.
             out: an earlier batch of the same size, whose arrays are written again and which is returned. Not for JAX.
+                A captured CUDA graph needs it.
+            stream: see the class.
 
         Raises:
             Empty if no transition is live; InvalidArgument. A call that fails is no draw.
@@ -343,12 +375,14 @@ class ReplayBuffer:
             plain, exchange = self._exchange_for(options.n_step)
         arrays = None if out is None else self._arrays_of(out)
         if hindsight is None:
-            arrays = exchange.sample(batch_size, address, arrays)
+            arrays = exchange.sample(batch_size, address, arrays, stream)
         else:
-            arrays = plain.sample(batch_size, address, arrays, Call(hindsight, self._layout))
+            arrays = plain.sample(batch_size, address, arrays, stream, Call(hindsight, self._layout))
         return self._new_batch(arrays) if out is None else out
 
-    def update_priorities(self, ids: object, td_errors: object = None, *, priorities: object = None) -> None:
+    def update_priorities(
+        self, ids: object, td_errors: object = None, *, priorities: object = None, stream: object = None
+    ) -> None:
         """Sets p = |td_error| + epsilon (section 3.3), or the priorities given. Of equal ids the last one wins.
 
         Updates of transitions that were overwritten meanwhile, and of id -1, are ignored and counted (stale_updates).
@@ -359,31 +393,29 @@ class ReplayBuffer:
                 or the largest. Of sequences [n, T] or [n_critics, n, T], of which only steps after the burn-in that are
                 no padding are looked at: p = sequence_eta max_t |d_t| + (1 - sequence_eta) mean_t |d_t| + epsilon.
             priorities: float32[n], >= 0, before alpha, in place of td_errors.
+            stream: see the class.
 
         Raises:
             InvalidArgument for an id that was never issued, for shapes that do not match, and for values that are not
             finite unless on_invalid is "skip"; then nothing is changed.
         """
         if priorities is None and td_errors is not None:
-            self._exchange.update(ids, td_errors, False)
+            self._exchange.update(ids, td_errors, False, stream)
         elif td_errors is None and priorities is not None:
-            self._exchange.update(ids, priorities, True)
+            self._exchange.update(ids, priorities, True, stream)
         else:
             raise InvalidArgument("update_priorities needs td_errors or priorities, one of the two")
 
-    def priorities(self, ids: object) -> npt.NDArray[np.float32]:
+    def priorities(self, ids: object, *, stream: object = None) -> npt.NDArray[np.float32]:
         """Reads p by id, float32[n]; 0 for transitions that are not live.
 
         Raises:
             InvalidArgument for an id that was never issued.
         """
-        array = _arrays.as_ids(ids)
-        out = np.empty(array.size, np.float32)
-        id_pointer, out_pointer = ffi.from_buffer("int64_t[]", array), ffi.from_buffer("float[]", out)
-        check(lib.per_replay_priorities(self._open(), array.size, id_pointer, out_pointer, NULL))
-        return out
+        priorities: npt.NDArray[np.float32] = self._plain.priorities(ids, stream)
+        return priorities
 
-    def get(self, ids: object) -> Batch:
+    def get(self, ids: object, *, stream: object = None) -> Batch:
         """Rows by id, as they were added: one step, one frame, whatever n_step and frame_stack.
 
         The batch has no weights and probabilities.
@@ -392,9 +424,9 @@ class ReplayBuffer:
             InvalidArgument for an id that was never issued or was overwritten, and for a step whose next observation is
             not there yet.
         """
-        return self._new_batch(self._plain.get(_arrays.as_ids(ids)), self._row_outputs)
+        return self._new_batch(self._plain.get(ids, stream), self._row_outputs)
 
-    def set(self, ids: object, **fields: object) -> None:
+    def set(self, ids: object, *, stream: object = None, **fields: object) -> None:
         """Writes fields of transitions back, [n, shape of the field]; not observations, which rows share.
 
         Rows overwritten meanwhile, and id -1, are ignored and counted (stale_updates). Of equal ids the last one wins.
@@ -402,13 +434,23 @@ class ReplayBuffer:
         Raises:
             InvalidArgument naming the field, or for an id that was never issued.
         """
-        self._plain.set(_arrays.as_ids(ids), self._flat(fields) if self._is_nested else fields)
+        self._plain.set(ids, self._flat(fields) if self._is_nested else fields, stream)
 
     # ----------------------------------------------------- state, options
 
-    def clear(self) -> None:
+    def clear(self, *, stream: object = None) -> None:
         """Empties all lanes. Ids go on counting; random state, maximum priority and the schedule of beta stay."""
-        check(lib.per_replay_clear(self._open(), NULL))
+        check(lib.per_replay_clear(self._open(), self._memory.queue(stream).handle))
+
+    def synchronize(self, *, stream: object = None) -> None:
+        """Waits for what this buffer queued on the stream, and reports once what went wrong on the device.
+
+        Does nothing on the CPU.
+
+        Raises:
+            InvalidArgument with the number of entries that were skipped; Empty; CudaError.
+        """
+        check(lib.per_replay_synchronize(self._open(), self._memory.queue(stream).handle))
 
     def stats(self) -> Statistics:
         """What the buffer holds and has done. Synchronises."""
@@ -453,7 +495,7 @@ class ReplayBuffer:
 
     @alpha.setter
     def alpha(self, value: float) -> None:
-        check(lib.per_replay_set_alpha(self._open(), _options.real("alpha", value), NULL))
+        check(lib.per_replay_set_alpha(self._open(), _options.real("alpha", value), self._memory.queue(None).handle))
 
     @property
     def beta(self) -> float:
@@ -462,7 +504,7 @@ class ReplayBuffer:
 
     @beta.setter
     def beta(self, value: float) -> None:
-        check(lib.per_replay_set_beta(self._open(), _options.real("beta", value), NULL))
+        check(lib.per_replay_set_beta(self._open(), _options.real("beta", value), self._memory.queue(None).handle))
 
     @property
     def gamma(self) -> float:
@@ -471,7 +513,7 @@ class ReplayBuffer:
 
     @gamma.setter
     def gamma(self, value: float) -> None:
-        check(lib.per_replay_set_gamma(self._open(), _options.real("gamma", value), NULL))
+        check(lib.per_replay_set_gamma(self._open(), _options.real("gamma", value), self._memory.queue(None).handle))
 
     @property
     def n_step(self) -> int:
@@ -482,7 +524,7 @@ class ReplayBuffer:
     def n_step(self, value: int) -> None:
         n_step = _options.whole("n_step", value)
         with self._n_step_lock:
-            check(lib.per_replay_set_n_step(self._open(), n_step, NULL))
+            check(lib.per_replay_set_n_step(self._open(), n_step, self._memory.queue(None).handle))
             self._n_step = n_step
 
     # --------------------------------------------------------------- files
@@ -506,7 +548,7 @@ class ReplayBuffer:
             CorruptFile: it is not one of save()'s, or is damaged.
             Unsupported: it is of a newer version.
         """
-        kind = _kinds.module_of(arrays, str(device))
+        kind = _kinds.kind_of(arrays, str(device))
         handle_out = ffi.new("per_replay **")
         check(lib.per_replay_load(os.fsencode(path), *_options.device(device), handle_out))
         buffer = cls.__new__(cls)
@@ -515,7 +557,7 @@ class ReplayBuffer:
 
     # ---------------------------------------------------------- on-policy
 
-    def epochs(self, n_epochs: int, batch_size: int, *, drop_last: bool = False) -> Epochs:
+    def epochs(self, n_epochs: int, batch_size: int, *, drop_last: bool = False, stream: object = None) -> Epochs:
         """An iterator over batches of every live transition once an epoch, each epoch in another random order.
 
         The transitions are those live now. Each epoch counts as one draw of the buffer, all of them made by this call:
@@ -525,6 +567,7 @@ class ReplayBuffer:
             n_epochs: 1 to 2^24.
             batch_size: 1 to 2^24. The last batch of an epoch has what is left.
             drop_last: leave that one out if it is smaller; batch_size must then not be larger than len(buffer).
+            stream: of this call and of each batch; see the class. None: the one that is current at each.
 
         Returns:
             Epochs, of which several threads may take batches, each batch being given out once. The batches are those of
@@ -546,12 +589,12 @@ class ReplayBuffer:
         """
         size = _options.whole("batch_size", batch_size)
         count = _options.whole("n_epochs", n_epochs)
-        walk_out = ffi.new("per_epochs **")
+        walk_out, queue = ffi.new("per_epochs **"), self._memory.queue(stream)
         with self._n_step_lock:  # the library refuses to go on with a walk over sequences once n_step is another
-            check(lib.per_epochs_create(self._open(), count, size, bool(drop_last), NULL, walk_out))
+            check(lib.per_epochs_create(self._open(), count, size, bool(drop_last), queue.handle, walk_out))
             plain = self._exchange_for(self._n_step)[0] if self._steps > 0 else self._plain
         walk = ffi.gc(walk_out[0], lib.per_epochs_free)
-        return Epochs(self._handle, lambda: plain.epoch(walk, size), self._new_batch)
+        return Epochs(self._handle, lambda: plain.epoch(walk, size, stream), self._new_batch)
 
     def advantages(
         self,
@@ -561,6 +604,7 @@ class ReplayBuffer:
         returns: str | None = None,
         gae_lambda: float = 0.95,
         bootstrap: Callable[[Batch], object] | None = None,
+        stream: object = None,
     ) -> None:
         """Generalised advantage estimation (Schulman et al. 2016, arXiv:1506.02438, equation 16), written to a field.
 
@@ -576,6 +620,7 @@ class ReplayBuffer:
             gae_lambda: lambda, 0 to 1.
             bootstrap: called with a Batch of n such steps, gives V of batch.next_observation, float32[n]. None: no step
                 may need one.
+            stream: see the class.
 
         Raises:
             InvalidArgument; then nothing was written. Also if other threads added steps while `bootstrap` ran.
@@ -592,16 +637,16 @@ class ReplayBuffer:
         """
         given = {"value": value, "advantage": advantage, "returns": returns}
         fields = [self._field_number(argument, name) for argument, name in given.items()]
-        ids, values = np.zeros(0, np.int64), np.zeros(0, np.float32)
-        rows = self._plain.bootstraps()
+        ids: Any = np.zeros(0, np.int64)
+        values: object = np.zeros(0, np.float32)
+        rows = self._plain.bootstraps(stream)
         if rows is not None:
-            ids = _arrays.as_ids(rows["ids"])
+            ids = rows["ids"]
             if bootstrap is None:
-                raise InvalidArgument(f"bootstrap is None: {ids.size} steps need the value of their next observation")
-            values = _arrays.as_float(bootstrap(self._new_batch(rows, self._row_outputs)), "bootstrap")
-            if values.size != ids.size:
-                raise InvalidArgument(f"bootstrap gave shape {list(values.shape)}; allowed: [{ids.size}]")
-        self._plain.advantages(fields, _options.real("gae_lambda", gae_lambda), ids, values)
+                count = int(ids.shape[0])
+                raise InvalidArgument(f"bootstrap is None: {count} steps need the value of their next observation")
+            values = bootstrap(self._new_batch(rows, self._row_outputs))
+        self._plain.advantages(fields, _options.real("gae_lambda", gae_lambda), ids, values, stream)
 
     # -------------------------------------------------------------- loader
 
@@ -659,8 +704,7 @@ class ReplayBuffer:
         choices = _options.sample_options(beta, scheme, prioritization, uniform_fraction, normalize_weights, n_step)
         options.sample = choices
         layout = self._layout if self._steps == 0 else self._sequence_layout(choices.n_step)
-        wrap = _kinds.wrap_torch if self._kind == "torch" else _kinds.wrap_numpy
-        return Loader(self._open(), self._open, options, layout.batch, wrap, self._nested)
+        return Loader(self._open(), self._open, options, layout.batch, self._memory, self._nested)
 
     # ------------------------------------------------------------- object
 
@@ -746,7 +790,12 @@ class ReplayBuffer:
         return arrays
 
     def _look_at_cuts(self) -> None:
-        """Warns once if most steps are cuts: observations then are not those that the steps before announced."""
+        """Warns once if most steps are cuts: observations then are not those that the steps before announced.
+
+        Not on CUDA, where looking would wait for the device.
+        """
+        if not isinstance(self._memory, _memory.HostMemory):
+            return
         self._calls += 1
         if self._calls % _CALLS_BETWEEN_LOOKS or self._calls < 0:
             return

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from per import _library, _memory, _options
+from per import _kinds, _library, _memory, _options
 from per._errors import InvalidArgument
 from per._library import NULL, check, ffi, lib
 
@@ -41,12 +41,14 @@ class SumTree:
         capacity: number of leaves, 1 to 2^40. All priorities are 0 at first.
         device: "cpu", "cuda", "cuda:1", ...
         seed: of the draws, 0 to 2^64 - 1. The same seed and the same calls give the same indices, from every language.
-        arrays: what is returned: "numpy" on the CPU; on CUDA "torch" (the default there) or "cupy".
+        arrays: what is returned: "numpy" on the CPU; on CUDA "torch" (the default there), "cupy" or "jax".
 
-    On CUDA, calls take arrays of the device - anything with __cuda_array_interface__: tensors of torch, arrays of CuPy,
-    JAX - of exactly the dtypes named, and copy others there. They queue their work on `stream` (a stream of torch or
-    CuPy, or a cudaStream_t; by default the current one of `arrays`) and return at once. What is wrong with entries is
-    known on the device only: they are skipped, and synchronize() reports them.
+    On CUDA, calls take arrays of that device - anything with __dlpack__ or __cuda_array_interface__: tensors of torch,
+    arrays of CuPy, JAX - and copy others there. Those of `arrays` are converted on the device where they are not
+    contiguous or of another dtype; others must be contiguous, of exactly the dtypes named. Calls queue their work on
+    `stream` (a stream of torch or CuPy, or a cudaStream_t; by default the current one of `arrays`, and not to be chosen
+    for JAX) and return at once. What is wrong with entries is known on the device only: they are skipped, and
+    synchronize() reports them.
 
     Raises:
         InvalidArgument, OutOfMemory, NoDevice, Unsupported.
@@ -66,6 +68,7 @@ class SumTree:
 
     def __init__(self, capacity: int, *, device: str = "cpu", seed: int = 0, arrays: str | None = None) -> None:
         self._handle: Any = None
+        kind = _kinds.kind_of(arrays, str(device), on_host=("numpy",))
         options = _library.new("per_tree_options")
         options.device, options.device_index = _options.device(device)
         _options.set_options(options, {"capacity": capacity, "seed": seed})
@@ -73,7 +76,7 @@ class SumTree:
         check(lib.per_tree_create(options, handle_out))
         # A call in flight holds a reference of its own, so that close() in another thread frees nothing under it.
         self._handle = ffi.gc(handle_out[0], lib.per_tree_free)
-        self._memory = _memory.memory_of(options.device, options.device_index, arrays)
+        self._memory = _memory.memory_of(options.device, options.device_index, kind)
         self._capacity = capacity
         self._device = device
 
@@ -87,13 +90,13 @@ class SumTree:
         Raises:
             InvalidArgument for any bad entry; then nothing is changed.
         """
-        index = self._memory.read(indices, "indices", np.int64)
-        priority = self._memory.read(priorities, "priorities", np.float32)
-        size, size_of_priorities = self._memory.size(index), self._memory.size(priority)
-        if size != size_of_priorities:
-            raise InvalidArgument(f"priorities has {size_of_priorities} entries, indices {size}; allowed: as many")
-        pointers = self._int64(index), self._float32(priority)
-        check(lib.per_update(self._open(), size, *pointers, self._memory.stream(stream)))
+        queue = self._memory.queue(stream)
+        index = self._memory.read_numbers(indices, "indices", "int64", queue)
+        priority = self._memory.read_numbers(priorities, "priorities", "float32", queue)
+        if index.size != priority.size:
+            raise InvalidArgument(f"priorities has {priority.size} entries, indices {index.size}; allowed: as many")
+        check(lib.per_update(self._open(), index.size, index.pointer, priority.pointer, queue.handle))
+        self._memory.finish(queue, index, priority)
 
     def sample(self, batch_size: int, *, beta: float = 0.0, scheme: str = "stratified", stream: object = None) -> Draw:
         """Draws indices, and their importance-sampling weights w_i = (min_j P(j) / P(i))^beta, j over the batch.
@@ -112,11 +115,13 @@ class SumTree:
         """
         number = _options.number("per_scheme", "scheme", scheme)
         size = _options.whole("batch_size", batch_size)
-        draw = Draw(*(self._memory.empty(size, dtype) for dtype in (np.int64, np.float32, np.float32)))
-        outputs = self._int64(draw.indices), self._float32(draw.priorities), self._float32(draw.weights)
         exponent = _options.real("beta", beta)
-        check(lib.per_sample(self._open(), size, number, exponent, *outputs, self._memory.stream(stream)))
-        return draw
+        queue = self._memory.queue(stream)
+        arrays = [self._memory.new((max(size, 0),), dtype, queue) for dtype in ("int64", "float32", "float32")]
+        outputs = map(self._memory.pointer, arrays)
+        check(lib.per_sample(self._open(), size, number, exponent, *outputs, queue.handle))
+        self._memory.finish(queue, *arrays)
+        return Draw(*map(_kinds.given, arrays))
 
     def find(self, prefix_sums: object, *, stream: object = None) -> npt.NDArray[np.int64]:
         """The index i with p_0 + .. + p_(i-1) <= s < p_0 + .. + p_i for each prefix sum s.
@@ -130,12 +135,7 @@ class SumTree:
         Raises:
             Empty if all priorities are 0; InvalidArgument.
         """
-        sums = self._memory.read(prefix_sums, "prefix_sums", np.float64)
-        size = self._memory.size(sums)
-        indices: npt.NDArray[np.int64] = self._memory.empty(size, np.int64)
-        pointers = self._memory.pointer(sums, "double"), self._int64(indices)
-        check(lib.per_tree_find(self._open(), size, *pointers, self._memory.stream(stream)))
-        return indices
+        return self._find(lib.per_tree_find, prefix_sums, "prefix_sums", "float64", stream)
 
     def find_mass(self, units: object, *, stream: object = None) -> npt.NDArray[np.int64]:
         """The index that each unit of mass belongs to: m_0 + .. + m_(i-1) <= u < m_0 + .. + m_i.
@@ -149,12 +149,15 @@ class SumTree:
         Raises:
             Empty if all priorities are 0; InvalidArgument.
         """
-        unit = self._memory.read(units, "units", np.uint64)
-        size = self._memory.size(unit)
-        indices: npt.NDArray[np.int64] = self._memory.empty(size, np.int64)
-        pointers = self._memory.pointer(unit, "uint64_t"), self._int64(indices)
-        check(lib.per_tree_find_mass(self._open(), size, *pointers, self._memory.stream(stream)))
-        return indices
+        return self._find(lib.per_tree_find_mass, units, "units", "uint64", stream)
+
+    def _find(self, function: Any, source: object, name: str, dtype: str, stream: object) -> npt.NDArray[np.int64]:
+        queue = self._memory.queue(stream)
+        read = self._memory.read_numbers(source, name, dtype, queue)
+        indices = self._memory.new((read.size,), "int64", queue)
+        check(function(self._open(), read.size, read.pointer, self._memory.pointer(indices), queue.handle))
+        self._memory.finish(queue, read, indices)
+        return _kinds.given(indices)  # type: ignore[no-any-return]
 
     def priorities(self, indices: object = None, *, stream: object = None) -> npt.NDArray[np.float32]:
         """Reads priorities: float32[n] at the given indices, int64[n]; without them float32[capacity].
@@ -162,19 +165,17 @@ class SumTree:
         Raises:
             InvalidArgument.
         """
-        index = NULL
-        size = self._capacity
-        if indices is not None:
-            read = self._memory.read(indices, "indices", np.int64)
-            index, size = self._int64(read), self._memory.size(read)
-        priority: npt.NDArray[np.float32] = self._memory.empty(size, np.float32)
-        pointer = self._float32(priority)
-        check(lib.per_tree_priorities(self._open(), size, index, pointer, self._memory.stream(stream)))
-        return priority
+        queue = self._memory.queue(stream)
+        index = None if indices is None else self._memory.read_numbers(indices, "indices", "int64", queue)
+        size, pointer = (self._capacity, NULL) if index is None else (index.size, index.pointer)
+        priority = self._memory.new((size,), "float32", queue)
+        check(lib.per_tree_priorities(self._open(), size, pointer, self._memory.pointer(priority), queue.handle))
+        self._memory.finish(queue, index, priority)
+        return _kinds.given(priority)  # type: ignore[no-any-return]
 
     def reset(self, *, stream: object = None) -> None:
         """Sets all priorities to 0. The random state stays."""
-        check(lib.per_tree_reset(self._open(), self._memory.stream(stream)))
+        check(lib.per_tree_reset(self._open(), self._memory.queue(stream).handle))
 
     def synchronize(self, *, stream: object = None) -> None:
         """Waits for what this tree queued on the stream, and reports once what went wrong on the device.
@@ -184,7 +185,7 @@ class SumTree:
         Raises:
             InvalidArgument with the number of entries that were skipped; Empty; CudaError.
         """
-        check(lib.per_tree_synchronize(self._open(), self._memory.stream(stream)))
+        check(lib.per_tree_synchronize(self._open(), self._memory.queue(stream).handle))
 
     @property
     def total(self) -> float:
@@ -233,9 +234,3 @@ class SumTree:
         if handle is None:
             raise InvalidArgument("the tree is closed")
         return handle
-
-    def _int64(self, array: Any) -> Any:
-        return self._memory.pointer(array, "int64_t")
-
-    def _float32(self, array: Any) -> Any:
-        return self._memory.pointer(array, "float")

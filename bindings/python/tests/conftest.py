@@ -1,5 +1,18 @@
+import cuda_switch
 import pytest
 from per import _bridging
+
+# The same tests on the device that the environment names: the whole suite runs for "cuda" with LIBPER_PATH on the
+# simulated GPU and PER_SIMULATOR_SEED=0.
+if cuda_switch.IS_CUDA:
+    cuda_switch.run_on_cuda()
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        reason = cuda_switch.reason_to_skip(item)
+        if reason is not None:
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(params=["bridge", "plain"])

@@ -1,121 +1,116 @@
-"""SumTree on CUDA: run by test_cuda.py, in a process of its own with libper on the simulated GPU.
+"""CUDA: run by test_cuda.py, in a process of its own with libper on the simulated GPU.
 
-There memory of the device is memory of the host, so that arrays of numpy can stand in for those of a device.
+There memory of the device is memory of the host, so that arrays of the host can stand in for those of a device.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import per
 import pytest
-from per import _memory
+import torch
+from device_memory import DlpackArray, InterfaceArray, JaxStandIn, TorchStandIn
+from per import _device_arrays, _dlpack
+from replay_subjects import skip_if_unsupported
 
-
-class DeviceArray:
-    """What lies on the device, with nothing but what describes it."""
-
-    def __init__(self, array: np.ndarray[Any, Any]) -> None:
-        self.array = array
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        described = dict(self.array.__array_interface__)
-        return {name: described[name] for name in ("shape", "typestr", "data", "strides")} | {"version": 3}
-
-
-class DeviceLibrary:
-    """In place of torch."""
-
-    streams_asked_for = 0
-
-    def __init__(self, index: int) -> None:
-        assert index == 0
-
-    def empty(self, size: int, dtype: type) -> DeviceArray:
-        return DeviceArray(np.full(size, 77, dtype))
-
-    def from_host(self, array: np.ndarray[Any, Any]) -> DeviceArray:
-        return DeviceArray(array.copy())
-
-    def current_stream(self) -> int:
-        DeviceLibrary.streams_asked_for += 1
-        return 0
+GIVERS = {"torch": torch.from_numpy, "dlpack": DlpackArray, "interface": InterfaceArray, "host": lambda array: array}
 
 
 @pytest.fixture(autouse=True)
-def _device_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(_memory.DeviceMemory.LIBRARIES, "torch", DeviceLibrary)
+def _libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_device_arrays, "LIBRARIES", {"torch": TorchStandIn, "jax": JaxStandIn})
 
 
-def both(capacity: int = 1000, seed: int = 3) -> tuple[per.SumTree, per.SumTree]:
-    return per.SumTree(capacity, seed=seed), per.SumTree(capacity, seed=seed, device="cuda")
+def both(capacity=1000, seed=3, **options):
+    return per.SumTree(capacity, seed=seed), per.SumTree(capacity, seed=seed, device="cuda", **options)
 
 
-def test_every_call_gives_what_the_cpu_gives() -> None:
-    host, device = both()
+def as_numpy(array):
+    array = np.asarray(array)
+    return array.view(np.int64).reshape(-1) if array.dtype == np.uint32 else array
+
+
+def assert_same(expected, given):
+    np.testing.assert_array_equal(np.asarray(expected), as_numpy(given))
+
+
+@pytest.mark.parametrize("kind", ["torch", "jax"])
+@pytest.mark.parametrize("giver", GIVERS)
+def test_every_call_of_a_tree_gives_what_the_cpu_gives(kind, giver):
+    give = GIVERS[giver]
+    host, device = both(arrays=kind)
     numbers = np.random.default_rng(1)
     for _ in range(3):
         indices = numbers.integers(0, 1000, 200)
         priorities = numbers.random(200, np.float32)
         host.update(indices, priorities)
-        device.update(DeviceArray(indices), DeviceArray(priorities))
+        device.update(give(indices), give(priorities))
         for scheme in ("stratified", "independent", "systematic", "without_replacement"):
             expected, draw = host.sample(20, beta=0.5, scheme=scheme), device.sample(20, beta=0.5, scheme=scheme)
             for name in ("indices", "priorities", "weights"):
-                assert np.array_equal(getattr(expected, name), getattr(draw, name).array)
+                assert_same(getattr(expected, name), getattr(draw, name))
+            assert_same(host.priorities(expected.indices), device.priorities(draw.indices))
         assert device.mass == host.mass and device.total == host.total
         sums = np.array([0.0, host.total / 2])
-        assert np.array_equal(host.find(sums), device.find(DeviceArray(sums)).array)
+        assert_same(host.find(sums), device.find(give(sums)))
         units = np.array([0, host.mass.total - 1], np.uint64)
-        assert np.array_equal(host.find_mass(units), device.find_mass(DeviceArray(units)).array)
-        assert np.array_equal(host.priorities(), device.priorities().array)
-        assert np.array_equal(host.priorities(indices), device.priorities(DeviceArray(indices)).array)
+        assert_same(host.find_mass(units), device.find_mass(give(units)))
+        assert_same(host.priorities(), device.priorities())
+        assert_same(host.priorities(indices), device.priorities(give(indices)))
     device.reset()
     assert device.total == 0
     device.synchronize()
 
 
-def test_arrays_of_the_host_are_copied_to_the_device() -> None:
+def test_arrays_of_the_host_are_copied_to_the_device():
     _, device = both()
     device.update([1, 2, 1], [1.0, 2.0, 3.0])
-    assert device.priorities([0, 1, 2]).array.tolist() == [0, 3, 2]
-    assert device.find([0.0, 4.0]).array.tolist() == [1, 2]
+    assert device.priorities([0, 1, 2]).tolist() == [0, 3, 2]
+    assert device.find([0.0, 4.0]).tolist() == [1, 2]
 
 
-def test_arrays_of_the_device_are_neither_converted_nor_copied() -> None:
+@pytest.mark.parametrize("make", [DlpackArray, InterfaceArray])
+def test_arrays_of_the_device_are_neither_converted_nor_copied(make):
     _, device = both()
     indices, priorities = np.arange(4), np.ones(4, np.float32)
     with pytest.raises(per.InvalidArgument, match="indices has dtype int32"):
-        device.update(DeviceArray(indices.astype(np.int32)), DeviceArray(priorities))
+        device.update(make(indices.astype(np.int32)), make(priorities))
     with pytest.raises(per.InvalidArgument, match="priorities has dtype float64"):
-        device.update(DeviceArray(indices), DeviceArray(priorities.astype(np.float64)))
+        device.update(make(indices), make(priorities.astype(np.float64)))
     with pytest.raises(per.InvalidArgument, match="indices is not contiguous"):
-        device.update(DeviceArray(np.arange(8)[::2]), DeviceArray(priorities))
+        device.update(make(np.arange(8)[::2]), make(priorities))
     with pytest.raises(per.InvalidArgument, match="priorities has 3 entries"):
-        device.update(DeviceArray(indices), DeviceArray(priorities[:3]))
+        device.update(make(indices), make(priorities[:3]))
     assert device.total == 0
 
 
-def test_the_current_stream_is_the_default() -> None:
+def test_tensors_of_torch_are_converted_by_torch():
     _, device = both()
-    before = DeviceLibrary.streams_asked_for
+    weight = torch.ones((), requires_grad=True)
+    device.update(torch.arange(8, dtype=torch.int32)[::2], torch.arange(4, dtype=torch.float64) * weight)
+    assert device.priorities([0, 2, 4, 6]).tolist() == [0, 1, 2, 3]
+
+
+def test_the_current_stream_is_the_default():
+    _, device = both()
+    before = TorchStandIn.streams_asked_for
     device.update([1], [1.0])
-    assert DeviceLibrary.streams_asked_for == before + 1
+    assert TorchStandIn.streams_asked_for == before + 1
     device.update([1], [1.0], stream=1)
     device.sample(2, stream=0)
-    assert DeviceLibrary.streams_asked_for == before + 1
+    assert TorchStandIn.streams_asked_for == before + 1
     for stream in (-1, "0", 1.5, True):
         with pytest.raises(per.InvalidArgument, match="stream is"):
             device.sample(2, stream=stream)
     with pytest.raises(per.InvalidArgument, match="stream is 1"):
         per.SumTree(3).update([1], [1.0], stream=1)
+    with pytest.raises(per.InvalidArgument, match="stream is 1; not allowed with arrays='jax'"):
+        per.SumTree(3, device="cuda", arrays="jax").sample(1, stream=1)
 
 
-def test_what_is_wrong_on_the_device_is_reported_once() -> None:
+def test_what_is_wrong_on_the_device_is_reported_once():
     _, device = both()
-    assert device.sample(3).indices.array.tolist() == [-1, -1, -1]
+    assert device.sample(3).indices.tolist() == [-1, -1, -1]
     with pytest.raises(per.Empty):
         device.synchronize()
     device.synchronize()
@@ -126,10 +121,12 @@ def test_what_is_wrong_on_the_device_is_reported_once() -> None:
     assert device.total == 1
 
 
-def test_the_kind_of_arrays() -> None:
-    with pytest.raises(per.InvalidArgument, match="arrays is 'numpy'"):
+def test_the_kind_of_arrays():
+    with pytest.raises(
+        per.InvalidArgument, match="arrays is 'numpy'; allowed on a CUDA device: 'torch', 'cupy', 'jax'"
+    ):
         per.SumTree(3, device="cuda", arrays="numpy")
-    with pytest.raises(per.InvalidArgument, match="arrays is 'torch'"):
+    with pytest.raises(per.InvalidArgument, match="arrays is 'torch'; allowed in host memory: 'numpy'"):
         per.SumTree(3, arrays="torch")
     with pytest.raises(per.Unsupported, match="cupy"):
         per.SumTree(3, device="cuda", arrays="cupy")
@@ -137,6 +134,133 @@ def test_the_kind_of_arrays() -> None:
         per.SumTree(3, device="cuda:1")
 
 
-def test_replay_buffers_say_that_they_are_not_there_yet() -> None:
-    with pytest.raises(per.Unsupported, match="CUDA"):
-        per.ReplayBuffer(10, {"observation": per.Field((2,))}, device="cuda")
+def test_libraries_that_find_no_device_say_so(monkeypatch):
+    monkeypatch.undo()
+    with pytest.raises(per.Unsupported, match="arrays is 'torch', but torch .* finds no CUDA device"):
+        per.SumTree(3, device="cuda")
+    with pytest.raises(per.Unsupported, match="arrays is 'jax', but JAX finds no CUDA device"):
+        per.SumTree(3, device="cuda", arrays="jax")
+
+
+FIELDS = {"observation": per.Field(3), "action": per.Field((), "int32")}
+
+
+def replays(kind="torch", **options):
+    with skip_if_unsupported():
+        return (
+            per.ReplayBuffer(200, FIELDS, seed=5, **options),
+            per.ReplayBuffer(200, FIELDS, seed=5, device="cuda", arrays=kind, **options),
+        )
+
+
+def steps(numbers, length, n_envs):
+    """Steps of environments that are reset where an episode ends, and those that follow them."""
+    arrays = {
+        "observation": numbers.normal(size=(length, n_envs, 3)).astype(np.float32),
+        "action": numbers.integers(0, 9, (length, n_envs)).astype(np.int32),
+        "reward": numbers.normal(size=(length, n_envs)).astype(np.float32),
+        "terminated": numbers.random((length, n_envs)) < 0.1,
+        "truncated": numbers.random((length, n_envs)) < 0.05,
+    }
+    following = np.roll(arrays["observation"], -1, axis=0)
+    ends = arrays["terminated"] | arrays["truncated"]
+    following[ends] += 100
+    return arrays | {"next_observation": following}
+
+
+OPTIONS = {
+    "default": {},
+    "n_step": {"n_step": 3, "uniform_fraction": 0.25, "beta_steps": 5},
+    "stack": {"frame_stack": 2, "normalize_weights": "buffer_max"},
+    "rank": {"prioritization": "rank", "scheme": "independent"},
+    "uniform": {"prioritization": "uniform", "scheme": "systematic"},
+    "distinct": {"scheme": "without_replacement", "normalize_weights": "none"},
+    "now": {"max_priority": "now", "alpha": 1.0},
+    "stored": {"store_next_observation": True},
+    "sequences": {"sequence_length": 4, "burn_in": 1, "sequence_stride": 2, "n_step": 2},
+}
+
+
+@pytest.mark.parametrize("giver", GIVERS)
+@pytest.mark.parametrize("options", OPTIONS)
+def test_every_call_of_a_buffer_gives_what_the_cpu_gives(options, giver):
+    give, n_envs = GIVERS[giver], 3
+    host, device = replays(n_envs=n_envs, **OPTIONS[options])
+    numbers = np.random.default_rng(4)
+    for turn in range(4):
+        run = steps(numbers, 12, n_envs)
+        expected = host.extend(**run)
+        given = device.extend(**{name: give(array) for name, array in run.items()})
+        assert_same(expected, given)
+        host_batch, batch = host.sample(8), device.sample(8)
+        assert list(host_batch) == list(batch)
+        for name, array in host_batch.items():
+            np.testing.assert_array_equal(array, batch[name].numpy(), err_msg=name)
+        td_errors = numbers.normal(size=host_batch.reward.shape).astype(np.float32)
+        host.update_priorities(host_batch.ids, td_errors)
+        device.update_priorities(batch.ids, give(td_errors))
+        assert_same(host.priorities(host_batch.ids), device.priorities(batch.ids))
+        host.set(host_batch.ids, action=np.full(8, turn))
+        device.set(batch.ids, action=give(np.full(8, turn, np.int32)))
+        assert_same(host.live_ids(), device.live_ids())
+        assert host.stats() == device.stats()
+    for expected, given in zip(host.epochs(1, 16), device.epochs(1, 16), strict=True):
+        for name, array in expected.items():
+            np.testing.assert_array_equal(array, given[name].numpy(), err_msg=name)
+    device.synchronize()
+
+
+def test_graphs_need_batches_that_are_used_again():
+    host, device = replays()
+    run = steps(np.random.default_rng(4), 40, 1)
+    host.extend(**run), device.extend(**run)
+    out = device.sample(8)
+    for _ in range(3):
+        host.sample(8)
+        device.sample(8, out=out)
+    assert_same(host.sample(8).ids, device.sample(8, out=out).ids)
+
+
+def test_loaders_hand_out_arrays_of_the_device():
+    host, device = replays()
+    run = steps(np.random.default_rng(4), 40, 1)
+    host.extend(**run), device.extend(**run)
+    with skip_if_unsupported(), host.loader(8) as host_batches, device.loader(8) as batches:
+        for _, expected, given in zip(range(5), host_batches, batches, strict=False):
+            for name, array in expected.items():
+                np.testing.assert_array_equal(array, given[name].numpy(), err_msg=name)
+            host.update_priorities(expected.ids, expected.reward)
+            device.update_priorities(given.ids, given.reward)
+
+
+def test_files_go_from_one_device_to_the_other(tmp_path):
+    host, device = replays()
+    run = steps(np.random.default_rng(4), 40, 1)
+    host.extend(**run), device.extend(**run)
+    with skip_if_unsupported():
+        device.save(tmp_path / "device")
+        host.save(tmp_path / "host")
+        loaded = [per.ReplayBuffer.load(tmp_path / "device"), per.ReplayBuffer.load(tmp_path / "host", device="cuda")]
+    expected = host.sample(8)
+    for buffer in (*loaded, device):
+        assert_same(expected.ids, buffer.sample(8).ids)
+
+
+def test_what_is_wrong_with_a_buffer_s_values_is_reported_once():
+    _, device = replays()
+    assert device.sample(3).ids.tolist() == [-1, -1, -1]
+    with pytest.raises(per.Empty):
+        device.synchronize()
+    device.synchronize()
+    device.extend(**steps(np.random.default_rng(4), 40, 1))
+    device.update_priorities([0, 1, 2], [1.0, float("nan"), 1.0])
+    with pytest.raises(per.InvalidArgument, match="1 "):
+        device.synchronize()
+    device.synchronize()
+    assert device.stats().rejected_updates == 1
+
+
+def test_arrays_of_the_device_s_number_only():
+    _, device = replays()
+    with pytest.raises(per.InvalidArgument, match="ids is on cuda:1; allowed: cuda:0"):
+        device.priorities(DlpackArray(np.arange(3), device=(_dlpack.CUDA, 1)))

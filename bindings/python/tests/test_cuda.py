@@ -13,7 +13,7 @@ SIMULATED = pathlib.Path(__file__).resolve().parents[3] / "build" / "libper_simu
 
 
 @pytest.mark.skipif(not SIMULATED.exists(), reason="no build/libper_simulated.so: it needs Boost.Context")
-def test_sum_trees_on_the_simulated_gpu() -> None:
+def test_arrays_on_the_simulated_gpu() -> None:
     # 0: each call does its work at once, as arrays of numpy know nothing of streams.
     environment = os.environ | {"LIBPER_PATH": str(SIMULATED), "PER_SIMULATOR_SEED": "0"}
     cases = pathlib.Path(__file__).with_name("cuda_cases.py")

@@ -446,8 +446,8 @@ def test_bad_argument_is_named_with_its_value_and_changes_nothing(call, words):
         ({"autoreset": "NextStep"}, "autoreset is 'NextStep'; allowed: 'disabled', 'next_step', 'same_step'"),
         ({"seed": -1}, "seed is -1; allowed: what fits uint64_t"),
         ({"device": "tpu"}, "device is 'tpu'"),
-        ({"arrays": "tensorflow"}, "arrays is 'tensorflow'; allowed: 'numpy', 'torch', 'jax', 'cupy'"),
-        ({"arrays": "cupy"}, "arrays is 'cupy', whose arrays lie on a CUDA device"),
+        ({"arrays": "tensorflow"}, "arrays is 'tensorflow'; allowed in host memory: 'numpy', 'torch', 'jax'"),
+        ({"arrays": "cupy"}, "arrays is 'cupy'; allowed in host memory: 'numpy', 'torch', 'jax'"),
     ],
 )
 def test_bad_option_is_named_with_its_value(arguments, words):

@@ -1,0 +1,304 @@
+"""The libraries whose arrays a handle on CUDA gives out: torch, CuPy, JAX.
+
+Each makes arrays in the memory of one device, tells which arrays are its own, and names the stream that it works on at
+the moment. Arrays of the library itself are converted by it, on the device; those of others must be as they are needed.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import importlib
+import math
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from per import _arrays, _dlpack
+from per._errors import InvalidArgument, OutOfMemory, Unsupported
+from per._library import ffi
+from per._streams import Queue, number_of
+
+
+class Elements(NamedTuple):
+    """An array as the library reads or writes it: without gaps, the last axis fastest."""
+
+    pointer: Any
+    """void *"""
+    shape: tuple[int, ...]
+    dtype: str
+    """its name in per.h"""
+    kept: object
+    """holds the memory"""
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+def elements_at(address: int, shape: tuple[int, ...], dtype: str, kept: object) -> Elements:
+    return Elements(ffi.cast("void *", address), shape, dtype, kept)
+
+
+class DeviceLibrary(Protocol):
+    """What the memory of a device asks of a library of arrays."""
+
+    device: tuple[int, int]
+    """by DLPack's numbers"""
+
+    def stream(self, stream: object) -> Queue:
+        """The stream a user names, or for None the one that the library works on at the moment."""
+
+    def new(self, shape: tuple[int, ...], dtype: str, queue: Queue) -> Any:
+        """An array, not initialised."""
+
+    def owns(self, source: object) -> bool:
+        """Whether that is an array of this library in the memory of a CUDA device."""
+
+    def elements(self, array: Any, name: str) -> Elements | None:
+        """Of an array of its own; None if it is not contiguous. Raises InvalidArgument if it is on another device."""
+
+    def converted(self, array: Any, dtype: str | None, queue: Queue) -> Any:
+        """A contiguous copy of an array of its own, of another dtype unless that is None."""
+
+    def from_host(self, array: _arrays.Array, dtype: str, queue: Queue) -> Elements:
+        """A copy of an array of numpy on the device."""
+
+    def wait(self, queue: Queue, producer: int) -> None:
+        """Lets what is queued from now on come after what is queued on another stream."""
+
+    def view(self, memory: _dlpack.Memory) -> Any:
+        """Memory of the device as an array."""
+
+    def finish(self, queue: Queue, kept: object) -> None:
+        """Called after a call was queued, with the arrays it uses."""
+
+
+class TorchArrays:
+    """Tensors of torch on one CUDA device. Its allocator keeps apart what different streams use."""
+
+    def __init__(self, index: int) -> None:
+        torch: Any = importlib.import_module("torch")
+        self._torch = torch
+        self._device = self._device_of(index)
+        self.device = (_dlpack.CUDA, index)
+        self._dtypes = {name: getattr(torch, name) for name in _arrays.DTYPES if hasattr(torch, name)}
+        self._empty = torch.empty
+        self._names = {dtype: name for name, dtype in self._dtypes.items()}
+
+    def _device_of(self, index: int) -> Any:
+        if not self._torch.cuda.is_available():
+            raise Unsupported(f"arrays is 'torch', but torch {self._torch.__version__} finds no CUDA device")
+        return self._torch.device("cuda", index)
+
+    def _current_stream(self) -> int:
+        return int(self._torch.cuda.current_stream(self._device).cuda_stream)
+
+    def _on(self, queue: Queue) -> Any:
+        """What torch allocates and does inside is of that stream."""
+        if not queue.is_chosen:
+            return contextlib.nullcontext()
+        cuda = self._torch.cuda
+        return cuda.stream(cuda.ExternalStream(queue.number, self._device))
+
+    def stream(self, stream: object) -> Queue:
+        if stream is None:
+            return Queue(ffi.cast("void *", self._current_stream()))
+        return Queue(ffi.cast("void *", number_of(stream)), True)
+
+    def new(self, shape: tuple[int, ...], dtype: str, queue: Queue) -> Any:
+        try:
+            if not queue.is_chosen:
+                return self._empty(shape, dtype=self._dtypes[dtype], device=self._device)
+            with self._on(queue):
+                return self._empty(shape, dtype=self._dtypes[dtype], device=self._device)
+        except RuntimeError as error:
+            raise OutOfMemory(f"no memory for an array of shape {list(shape)}: {error}") from error
+
+    def owns(self, source: object) -> bool:
+        return isinstance(source, self._torch.Tensor) and source.device.type == self._device.type
+
+    def elements(self, array: Any, name: str) -> Elements | None:
+        if array.device != self._device:
+            raise InvalidArgument(f"{name} is on {array.device}; allowed: {self._device}, the device of this handle")
+        dtype = self._names.get(array.dtype)
+        if dtype is None or array.layout != self._torch.strided:
+            raise InvalidArgument(
+                f"{name} has dtype {array.dtype}, {array.layout}; allowed: dense tensors of {', '.join(_arrays.DTYPES)}"
+            )
+        if not array.is_contiguous() or array.is_neg():
+            return None
+        return elements_at(array.data_ptr(), tuple(array.shape), dtype, array)
+
+    def converted(self, array: Any, dtype: str | None, queue: Queue) -> Any:
+        with self._on(queue), self._torch.no_grad():
+            array = array.detach().resolve_neg()
+            return (array if dtype is None else array.to(self._dtypes[dtype])).contiguous()
+
+    def from_host(self, array: _arrays.Array, dtype: str, queue: Queue) -> Elements:
+        array = np.require(array, requirements=["C", "W"])
+        with self._on(queue):
+            if dtype == "bfloat16":
+                tensor = self._torch.from_numpy(array.view(np.int16)).to(self._device).view(self._torch.bfloat16)
+            else:
+                tensor = self._torch.from_numpy(array).to(self._device)
+        return elements_at(tensor.data_ptr(), tuple(tensor.shape), dtype, tensor)
+
+    def wait(self, queue: Queue, producer: int) -> None:
+        if producer != queue.number:
+            streams = [self._torch.cuda.ExternalStream(number, self._device) for number in (queue.number, producer)]
+            streams[0].wait_stream(streams[1])
+
+    def view(self, memory: _dlpack.Memory) -> Any:
+        return self._torch.from_dlpack(memory)
+
+    def finish(self, queue: Queue, kept: object) -> None:
+        pass
+
+
+class CupyArrays:
+    """Arrays of CuPy on one CUDA device. Its pool keeps apart what different streams use."""
+
+    def __init__(self, index: int) -> None:
+        self._cupy: Any = importlib.import_module("cupy")
+        self._index = index
+        self.device = (_dlpack.CUDA, index)
+
+    @contextlib.contextmanager
+    def _on(self, queue: Queue) -> Any:
+        cuda = self._cupy.cuda
+        with cuda.Device(self._index), contextlib.ExitStack() as stack:
+            if queue.is_chosen:
+                stack.enter_context(cuda.ExternalStream(queue.number, self._index))
+            yield
+
+    def stream(self, stream: object) -> Queue:
+        if stream is None:
+            with self._cupy.cuda.Device(self._index):
+                return Queue(ffi.cast("void *", int(self._cupy.cuda.get_current_stream().ptr)))
+        return Queue(ffi.cast("void *", number_of(stream)), True)
+
+    def new(self, shape: tuple[int, ...], dtype: str, queue: Queue) -> Any:
+        try:
+            with self._on(queue):
+                return self._cupy.empty(shape, dtype)
+        except (MemoryError, ValueError) as error:  # cupy.cuda.memory.OutOfMemoryError is a MemoryError
+            raise OutOfMemory(f"no memory for an array of shape {list(shape)}: {error}") from error
+
+    def owns(self, source: object) -> bool:
+        return isinstance(source, self._cupy.ndarray)
+
+    def elements(self, array: Any, name: str) -> Elements | None:
+        if array.device.id != self._index:
+            raise InvalidArgument(f"{name} is on cuda:{array.device.id}; allowed: cuda:{self._index}, the device here")
+        if array.dtype.name not in _arrays.DTYPES:
+            raise InvalidArgument(f"{name} has dtype {array.dtype}; allowed: {', '.join(_arrays.DTYPES)}")
+        if not array.flags.c_contiguous:
+            return None
+        return elements_at(int(array.data.ptr), tuple(array.shape), array.dtype.name, array)
+
+    def converted(self, array: Any, dtype: str | None, queue: Queue) -> Any:
+        with self._on(queue):
+            return self._cupy.ascontiguousarray(array, dtype)
+
+    def from_host(self, array: _arrays.Array, dtype: str, queue: Queue) -> Elements:
+        with self._on(queue):
+            copy = self._cupy.asarray(array)
+        return elements_at(int(copy.data.ptr), tuple(copy.shape), dtype, copy)
+
+    def wait(self, queue: Queue, producer: int) -> None:
+        if producer != queue.number:
+            cuda = self._cupy.cuda
+            with cuda.Device(self._index):
+                event = cuda.ExternalStream(producer, self._index).record()
+                cuda.ExternalStream(queue.number, self._index).wait_event(event)
+
+    def view(self, memory: _dlpack.Memory) -> Any:
+        return self._cupy.from_dlpack(memory)
+
+    def finish(self, queue: Queue, kept: object) -> None:
+        pass
+
+
+class JaxArrays:
+    """Memory of JAX on one CUDA device, which batches show as arrays of JAX.
+
+    JAX has no current stream that a caller could queue on. It has one for work of others: arrays that it gives away are
+    ready there, and what it takes is used once the work queued there is done. All calls are queued on that one, so that
+    neither JAX nor the host waits for more than it must.
+    """
+
+    def __init__(self, index: int) -> None:
+        self._jax: Any = importlib.import_module("jax")
+        self._device = self._device_of(index)
+        self.device = (_dlpack.CUDA, index)
+        # What calls use, with an array each that is ready once the call was done.
+        self._used: collections.deque[tuple[Any, object]] = collections.deque()
+
+    def _device_of(self, index: int) -> Any:
+        try:
+            devices = {device.local_hardware_id: device for device in self._jax.devices("cuda")}
+        except RuntimeError as error:
+            raise Unsupported(f"arrays is 'jax', but JAX finds no CUDA device: {error}") from error
+        if index not in devices:
+            raise Unsupported(f"arrays is 'jax', but JAX has of the CUDA devices only {sorted(devices)}, not {index}")
+        return devices[index]
+
+    def _current_stream(self) -> int:
+        return int(self._device.get_stream_for_external_ready_events())
+
+    def _read(self, array: Any, queue: Queue) -> _dlpack.Tensor:
+        """Of an array of JAX, once it is ready."""
+        return _dlpack.read(array, "memory", queue.dlpack_number)
+
+    def stream(self, stream: object) -> Queue:
+        if stream is not None:
+            raise InvalidArgument(f"stream is {stream!r}; not allowed with arrays='jax', which has a stream of its own")
+        return Queue(ffi.cast("void *", self._current_stream()))
+
+    def new(self, shape: tuple[int, ...], dtype: str, queue: Queue) -> _dlpack.Memory:
+        # Written although JAX takes its arrays for constant: nobody else has this one.
+        try:
+            size = max(math.prod(shape) * _size_of(dtype), 1)
+            owner = self._jax.numpy.zeros(size, np.uint8, device=self._device)
+            tensor = self._read(owner, queue)
+        except (RuntimeError, ValueError, OverflowError) as error:
+            raise OutOfMemory(f"no memory for an array of shape {list(shape)}: {error}") from error
+        return _dlpack.Memory(tensor.address, shape, dtype, self.device, (owner, tensor.capsule))
+
+    def owns(self, source: object) -> bool:
+        return isinstance(source, _dlpack.Memory)
+
+    def elements(self, array: _dlpack.Memory, name: str) -> Elements | None:
+        return elements_at(array.address, array.shape, array.dtype, array)
+
+    def converted(self, array: Any, dtype: str | None, queue: Queue) -> Any:
+        raise InvalidArgument(f"an array of {array.dtype} is not converted to {dtype}")
+
+    def from_host(self, array: _arrays.Array, dtype: str, queue: Queue) -> Elements:
+        # As bytes, since JAX would cut 64-bit types to 32 bits.
+        bytes_of = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        copy = self._jax.device_put(bytes_of, self._device)
+        tensor = self._read(copy, queue)
+        return elements_at(tensor.address, array.shape, dtype, (copy, tensor.capsule))
+
+    def wait(self, queue: Queue, producer: int) -> None:
+        raise InvalidArgument(
+            "an array with __cuda_array_interface__ names a stream to wait for; with arrays='jax' give it by DLPack"
+        )
+
+    def view(self, memory: _dlpack.Memory) -> _dlpack.Memory:
+        return memory
+
+    def finish(self, queue: Queue, kept: object) -> None:
+        while self._used and self._used[0][0].is_ready():
+            self._used.popleft()
+        marker = self.new((1,), "uint8", queue)
+        self._used.append((self._jax.dlpack.from_dlpack(marker), kept))
+
+
+def _size_of(dtype: str) -> int:
+    return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
+
+
+LIBRARIES: dict[str, Any] = {"torch": TorchArrays, "cupy": CupyArrays, "jax": JaxArrays}

@@ -1,0 +1,125 @@
+"""A device whose memory is the host's, for tests without one: what stands in for torch and JAX, and for their arrays."""
+
+from __future__ import annotations
+
+import contextlib
+
+import jax
+import numpy as np
+import torch
+from per import _device_arrays, _dlpack, _memory, _streams
+
+
+class TorchStandIn(_device_arrays.TorchArrays):
+    """Tensors of the CPU count as the device's; arrays of numpy lie in host memory."""
+
+    streams_asked_for = 0
+
+    def __init__(self, index):
+        super().__init__(index)
+        self.device = (_dlpack.CPU, 0)
+        self.chosen = []
+        self.waits = []
+
+    def _device_of(self, index):
+        return torch.device("cpu")
+
+    def _current_stream(self):
+        TorchStandIn.streams_asked_for += 1
+        return 0
+
+    def _on(self, queue):
+        if queue.is_chosen:
+            self.chosen.append(queue.number)
+        return contextlib.nullcontext()
+
+    def wait(self, queue, producer):
+        self.waits.append((queue.number, producer))
+
+
+class JaxStandIn(_device_arrays.JaxArrays):
+    """JAX on the CPU."""
+
+    def __init__(self, index):
+        super().__init__(index)
+        self.device = (_dlpack.CPU, 0)
+
+    def _device_of(self, index):
+        return jax.devices("cpu")[0]
+
+    def _current_stream(self):
+        return 0
+
+    def _read(self, array, queue):
+        return _dlpack.read(array.block_until_ready(), "memory", None)
+
+
+class NumpyStandIn:
+    """A library whose arrays are numpy's: those of the whole suite for buffers in host memory."""
+
+    device = (_dlpack.CPU, 0)
+
+    def __init__(self, index):
+        if index != 0:
+            raise ValueError("the simulated machine has one device")
+
+    def stream(self, stream):
+        return _streams.Queue() if stream is None else _streams.Queue(_memory.ffi.cast("void *", stream), True)
+
+    def new(self, shape, dtype, queue):
+        return _memory._arrays.empty(shape, _memory._arrays.numpy_dtype(dtype) or np.uint16)
+
+    def owns(self, source):
+        return isinstance(source, np.ndarray)
+
+    def elements(self, array, name):
+        elements, code = _memory._arrays.as_array(array, name)
+        if not array.flags.c_contiguous or elements.__array_interface__["data"] != array.__array_interface__["data"]:
+            return None
+        return _memory._host_elements(elements, _memory._arrays.NAMES[code])
+
+    def converted(self, array, dtype, queue):
+        native = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+        return native if dtype is None else native.astype(dtype)
+
+    def from_host(self, array, dtype, queue):
+        return _memory._host_elements(array.copy(), dtype)
+
+    def wait(self, queue, producer):
+        pass
+
+    def view(self, memory):
+        return np.asarray(_memory._HostView(memory.address, memory.shape, np.dtype(memory.dtype), memory.owner))
+
+    def finish(self, queue, kept):
+        pass
+
+
+class InterfaceArray:
+    """What lies on the device, with nothing but __cuda_array_interface__."""
+
+    def __init__(self, array, stream=None):
+        self.array, self.stream = array, stream
+
+    @property
+    def __cuda_array_interface__(self):
+        described = dict(self.array.__array_interface__)
+        kept = {name: described[name] for name in ("shape", "typestr", "data", "strides")}
+        return kept | {"version": 3, "stream": self.stream}
+
+
+class DlpackArray:
+    """What lies on the device, with nothing but DLPack: of version 1, or of before. Remembers what it was asked."""
+
+    def __init__(self, array, device=(_dlpack.CUDA, 0), version=1):
+        self.array, self.device, self.version = array, device, version
+        self.asked = []
+
+    def __dlpack_device__(self):
+        return self.device
+
+    def __dlpack__(self, **asked):
+        self.asked.append(asked.pop("stream", "in host memory"))
+        if self.version == 0 and asked:
+            raise TypeError("unexpected keyword argument")
+        return self.array.__dlpack__(**asked)
