@@ -122,8 +122,8 @@ class Exchange:
     def stream_number(self, stream: object) -> int:
         return self._memory.queue(stream).number
 
-    # What the bridge asks for, of buffers on a device whose library is torch: with no stream chosen, torch allocates for
-    # its current one, and which that is need not be known here.
+    # What the bridge asks for, of buffers on a device whose library is torch: with no stream chosen, torch allocates
+    # for its current one, and which that is need not be known here.
 
     def new_ids(self, shape: tuple[int, ...], stream: object) -> Any:
         """Where add() writes ids."""

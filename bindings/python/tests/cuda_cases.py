@@ -136,7 +136,7 @@ def test_the_kind_of_arrays():
 
 def test_libraries_that_find_no_device_say_so(monkeypatch):
     monkeypatch.undo()
-    with pytest.raises(per.Unsupported, match="arrays is 'torch', but torch .* finds no CUDA device"):
+    with pytest.raises(per.Unsupported, match=r"arrays is 'torch', but torch .* finds no CUDA device"):
         per.SumTree(3, device="cuda")
     with pytest.raises(per.Unsupported, match="arrays is 'jax', but JAX finds no CUDA device"):
         per.SumTree(3, device="cuda", arrays="jax")

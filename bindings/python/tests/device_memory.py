@@ -1,4 +1,4 @@
-"""A device whose memory is the host's, for tests without one: what stands in for torch and JAX, and for their arrays."""
+"""A device whose memory is the host's, for tests without one: what stands in for torch, JAX and their arrays."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def test_arrays_of_torch_are_tensors_and_used_again_as_out(library):
     with pytest.raises(per.InvalidArgument, match=r"out.observation is float32\[8, 3\]; allowed: float32\[9, 3\]"):
         buffer.sample(9, out=out)
     out.__dict__["reward"] = np.zeros(8, np.float32)
-    with pytest.raises(per.InvalidArgument, match="out.reward is a ndarray; allowed: contiguous torch arrays on the"):
+    with pytest.raises(per.InvalidArgument, match=r"out\.reward is a ndarray; allowed: contiguous torch arrays on the"):
         buffer.sample(8, out=out)
 
 
