@@ -280,6 +280,7 @@ cudaError_t allocate(void** memory, std::size_t bytes, cudaMemoryType type) {
 cudaError_t deallocate(void* memory) {
     const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
     if (const cudaError_t error = begin_call(); error != cudaSuccess) {
+        for (Stream* const stream : machine().streams) acquire_clock(&stream->clock);
         machine().allocations.erase(reinterpret_cast<uintptr_t>(memory));
         std::free(memory);
         return error;
