@@ -59,10 +59,11 @@ DeviceSlots::DeviceSlots(int device, const Fields& fields, const BatchShape& sha
     stream_.reset(stream);
     slots_.reserve(n_slots);
     for (std::size_t i = 0; i < n_slots; ++i)
-        slots_.push_back({BatchArrays(fields, shape, host_.data() + i * slot_bytes_),
-                          BatchArrays(fields, shape, memory_.data() + i * slot_bytes_), new_event(), new_event(),
-                          false});
+        slots_.emplace_back(fields, shape, host_.data() + i * slot_bytes_, memory_.data() + i * slot_bytes_);
 }
+
+DeviceSlots::Slot::Slot(const Fields& fields, const BatchShape& shape, std::byte* host_block, std::byte* device_block)
+    : host(fields, shape, host_block), device(fields, shape, device_block), sent(new_event()), released(new_event()) {}
 
 DeviceSlots::Event DeviceSlots::new_event() {
     cudaEvent_t event;

@@ -45,11 +45,13 @@ class DeviceSlots final : public LoaderSlots {
     using Event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, DestroyEvent>;
 
     struct Slot {
+        Slot(const Fields& fields, const BatchShape& shape, std::byte* host_block, std::byte* device_block);
+
         BatchArrays host;
         BatchArrays device;
         Event sent;
         Event released;
-        bool is_sent;  // what was drawn there last
+        bool is_sent = false;  // what was drawn there last
     };
 
     static Event new_event();

@@ -142,6 +142,8 @@ TEST_F(DeviceSlots, only_opening_waits_and_nothing_allocates) {
     }
     EXPECT_EQ(simulator::counters().allocations, 0u);
     EXPECT_EQ(simulator::counters().launches, 0u);
+    cudaStreamSynchronize(streams_[0]);
+    for (std::size_t i = 0; i < seen.size(); ++i) expect_seen(seen[i], static_cast<int64_t>(i));
 }
 
 // A batch that could not be sent is sent when it is handed out, and is not drawn again meanwhile.
