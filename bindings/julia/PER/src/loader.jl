@@ -9,11 +9,33 @@ struct Loader
     batches::Vector{Union{Nothing,Batch}}  # by slot, made when it is first handed out
     turns::Vector{Int64}                   # by slot: the number of the batch that is out; 0: none is
     n_turns::Base.RefValue{Int64}
+    memory::Any  # HostMemory or DeviceMemory
+end
+
+# Where the batches of a loader lie: what makes arrays of memory, and the stream of what is done with them.
+struct HostMemory end
+wrap(::HostMemory, type, pointer, size) = unsafe_wrap(Array, Ptr{type}(pointer), size)
+stream_of(::HostMemory) = C_NULL
+
+struct DeviceMemory
+    array::Any
+    stream::Any
+end
+wrap(memory::DeviceMemory, type, pointer, size) = memory.array(type, pointer, size)
+stream_of(memory::DeviceMemory) = Ptr{Cvoid}(memory.stream())
+
+function memory_of(device, array, stream)
+    if device == PER_CPU
+        array === nothing && stream === nothing && return HostMemory()
+        invalid("array or stream is given; allowed with device = :cuda only")
+    end
+    array !== nothing && stream !== nothing && return DeviceMemory(array, stream)
+    return invalid("array or stream is not given; a loader with device = :cuda needs both")
 end
 
 """
-    loader(buffer, batch_size; slots = 3, options...)
-    loader(action, buffer, batch_size; slots = 3, options...)
+    loader(buffer, batch_size; slots = 3, device = :cpu, options...)
+    loader(action, buffer, batch_size; slots = 3, device = :cpu, options...)
 
 An iterator without end over batches that a thread of the library's own draws ahead, into memory that is used again and
 again. `options` are those of [`sample!`](@ref), for every batch. The second form calls `action(batches)` and closes the
@@ -26,6 +48,16 @@ seed and calls give the same batches for the same `slots`, and those of `sample!
 Asking for the next batch releases the one before: its arrays are then written again, so copy what must last longer. At
 most `slots` batches are out at a time; [`take!`](@ref Base.take!(::PER.Loader)) leaves releasing them to the caller. A
 buffer has one loader at a time, until `close(batches)`.
+
+With `device = :cuda` or `"cuda:1"` batches are handed out in the memory of a CUDA device, copied there while what was
+done before goes on: neither `take!` nor `release!` waits for the device. This package knows no arrays of a device, so
+`array(type, pointer, size)` makes one of memory there, which it does not free, and `stream()` gives the `cudaStream_t`
+of what is done with batches. With CUDA.jl:
+
+```julia
+loader(buffer, 256; device = :cuda, stream = () -> CUDA.stream().handle,
+       array = (type, pointer, size) -> unsafe_wrap(CuArray, CuPtr{type}(UInt(pointer)), size)) do batches
+```
 
 Throws a [`PERError`](@ref) with status `PER.PER_ERROR_BUSY` if the buffer has a loader already, and while iterating
 those of `sample!`.
@@ -45,10 +77,12 @@ julia> stats(buffer).beta_step
 4
 ```
 """
-function loader(buffer::ReplayBuffer, batch_size; slots = nothing, options...)
+function loader(buffer::ReplayBuffer, batch_size; slots = nothing, device = nothing, array = nothing, stream = nothing,
+                options...)
     filled = initial(per_loader_options)
     set_field!(filled, :batch_size, batch_size)
-    slots === nothing || set_field!(filled, :slots, slots)
+    set_options!(filled, pairs((slots = slots, device = device)))
+    memory = memory_of(filled[].device, array, stream)
     chosen = set_options!(initial(per_sample_options), options)
     if buffer.sequence_steps > 0 && chosen[].n_step == 0
         set_field!(chosen, :n_step, buffer.n_step)  # which the slots are for
@@ -67,7 +101,7 @@ function loader(buffer::ReplayBuffer, batch_size; slots = nothing, options...)
     batches = Vector{Union{Nothing,Batch}}(nothing, n_slots + 1)
     turns = zeros(Int64, n_slots + 1)
     n_step = chosen[].n_step
-    return Loader(buffer, handle, filled[].batch_size, n_step, n_slots, ReentrantLock(), batches, turns, Ref(0))
+    return Loader(buffer, handle, filled[].batch_size, n_step, n_slots, ReentrantLock(), batches, turns, Ref(0), memory)
 end
 
 function loader(action, buffer::ReplayBuffer, batch_size; options...)
@@ -135,7 +169,8 @@ end
 
 # With the lock.
 function give_back(loader, slot)
-    call(pointer -> per_loader_release(pointer, slot - 1, C_NULL), loader.handle)
+    stream = stream_of(loader.memory)
+    call(pointer -> per_loader_release(pointer, slot - 1, stream), loader.handle)
     loader.turns[slot] = 0
     return nothing
 end
@@ -157,10 +192,11 @@ end
 function hand_out_now(loader, waits)
     filled = initial(per_batch)
     place = Ref{Int64}(-1)
+    stream = stream_of(loader.memory)
     # The loader is no user of the buffer, which may be closed meanwhile.
     call(loader.buffer.handle) do _
         call(loader.handle) do pointer
-            status = per_loader_next(pointer, waits, filled, place, C_NULL)
+            status = per_loader_next(pointer, waits, filled, place, stream)
             status == PER_OK && enter_turn(loader, place[] + 1, filled[])
             return status
         end
@@ -185,14 +221,15 @@ function slot_batch(loader, filled)
     end
     layout = drawn_layout(loader.buffer, loader.batch_size, loader.n_step)
     arrays = Any[
-        held_array(loader.handle, type, get(() -> getfield(filled, name), pointers, name), size)
+        held_array(loader, type, get(() -> getfield(filled, name), pointers, name), size)
         for (name, type, size) in layout
     ]
     return Batch(NamedTuple{Tuple(first.(layout))}((arrays...,)))
 end
 
 # An array of a loader's memory, which is not freed before it.
-function held_array(handle, ::Type{T}, pointer, size) where {T}
+function held_array(loader, type, pointer, size)
+    handle = loader.handle
     hold(handle)
-    return finalizer(_ -> release(handle), unsafe_wrap(Array, Ptr{T}(pointer), size))
+    return finalizer(_ -> release(handle), wrap(loader.memory, type, pointer, size))
 end

@@ -7,6 +7,7 @@
         PER.per_steps,
         PER.per_sample_options,
         PER.per_batch,
+        PER.per_loader_options,
         PER.per_replay_statistics,
     )
     for type in structs

@@ -110,6 +110,9 @@ end
     @test is_invalid(thrown(() -> loader(buffer, 0)), "batch_size is 0")
     @test is_invalid(thrown(() -> loader(buffer, 2.5)), "batch_size is 2.5")
     @test is_invalid(thrown(() -> loader(buffer, 8; slots = 0)), "slots is 0")
+    @test is_invalid(thrown(() -> loader(buffer, 8; device = :tpu)), "device is :tpu")
+    @test is_invalid(thrown(() -> loader(buffer, 8; device = :cuda)), "array or stream is not given")
+    @test is_invalid(thrown(() -> loader(buffer, 8; stream = () -> C_NULL)), "array or stream is given")
     @test is_invalid(thrown(() -> loader(buffer, 8; beta = -1)), "beta is -1")
     @test is_invalid(thrown(() -> loader(buffer, 8; scheme = :sorted)), "scheme is :sorted")
     loader(take!, buffer, 8)  # none of them was taken for the buffer's one
@@ -155,4 +158,37 @@ end
     print("done ", stats(buffer).beta_step)
     """
     @test output_of(script; threads = 2) == "done 2000"
+end
+
+# On the simulated GPU, where memory of the device is memory of the host. Seed 0: each call does its work at once.
+const SIMULATED = normpath(joinpath(@__DIR__, "../../../../build/libper_simulated.so"))
+if isfile(SIMULATED)
+    @testset "batches in the memory of a device are those of sample!" begin
+        script = """
+        function filled()
+            buffer = ReplayBuffer(300, (observation = Field(Float32, 2), flag = Field(Bool)); seed = 4)
+            extend!(buffer; observation = ones(Float32, 2, 200), flag = isodd.(1:200), reward = 1:200,
+                    terminated = falses(200), truncated = falses(200))
+            return buffer
+        end
+        buffer, twin = filled(), filled()
+        asked = Ref(0)
+        on_device(type, pointer, size) = unsafe_wrap(Array, Ptr{type}(pointer), size)
+        stream() = (asked[] += 1; C_NULL)
+        n_right = 0
+        loader(buffer, 32; slots = 2, device = "cuda:0", array = on_device, stream = stream) do batches
+            for step in 1:20
+                batch, expected = take!(batches), sample!(twin, 32)
+                global n_right += all(batch[name] == expected[name] for name in keys(expected))
+                release!(batches, batch)
+            end
+        end
+        print(n_right, " ", asked[])
+        """
+        withenv("LIBPER_PATH" => SIMULATED, "PER_SIMULATOR_SEED" => "0") do
+            @test output_of(script) == "20 40"
+        end
+    end
+else
+    @warn "no build/libper_simulated.so: no loaders on CUDA are tested"
 end
