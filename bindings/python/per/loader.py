@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, NoReturn
 
-from per import _library
+from per import _kinds, _library
 from per._errors import InvalidArgument
 from per._layout import Output
 from per._library import check, ffi, lib
@@ -37,6 +37,17 @@ class LoadedBatch(Batch):
     def __getattr__(self, name: str) -> Any:
         state = "was released" if not self.__dict__ else f"has {', '.join(self)}"
         raise AttributeError(f"this batch has no {name}: it {state}")
+
+
+def loader_kind(arrays: object, device: str) -> str:
+    """The kind of arrays to hand out. Raises what _kinds.kind_of() does, and InvalidArgument for JAX."""
+    kind = _kinds.kind_of(arrays, device)
+    if kind == "jax":
+        raise InvalidArgument(
+            "arrays is 'jax', for which there is no loader: JAX reads memory later than it says, when a slot may have "
+            "been written again. Use sample(), or another kind of arrays"
+        )
+    return kind
 
 
 class Loader:

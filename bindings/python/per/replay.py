@@ -32,7 +32,7 @@ from per.batch import Batch, JaxBatch
 from per.epochs import Epochs
 from per.field import Field, from_c, to_c
 from per.hindsight import Call, Hindsight
-from per.loader import LoadedBatch, Loader
+from per.loader import LoadedBatch, Loader, loader_kind
 from per.statistics import Statistics
 
 # How many calls of add() and extend() lie between looks at the share of cuts.
@@ -661,6 +661,8 @@ class ReplayBuffer:
         uniform_fraction: float | None = None,
         normalize_weights: str | None = None,
         n_step: int | None = None,
+        device: str = "cpu",
+        arrays: str | None = None,
     ) -> Loader:
         """An iterator over batches that a thread of the library's own draws ahead, into memory used again and again.
 
@@ -672,6 +674,10 @@ class ReplayBuffer:
             batch_size: B, 1 to 2^24.
             slots: batches drawn ahead, and most that may be out at a time, 1 to 1024. One more is kept in memory.
             beta, scheme, prioritization, uniform_fraction, normalize_weights, n_step: as sample() takes them.
+            device: "cpu", or where batches are wanted, "cuda" or "cuda:1". They are then copied there behind the
+                caller's back: neither the next batch nor releasing one waits for the device, only the streams named to
+                take() do, by default the current ones. A CUDA graph copies each batch to arrays of its own.
+            arrays: "numpy" or "torch"; on CUDA "torch" or "cupy". None: those of the buffer, on CUDA "torch".
 
         Returns:
             Loader. Its batches lie in its memory until they are released: asking for the next one does that, or
@@ -679,7 +685,8 @@ class ReplayBuffer:
 
         Raises:
             Busy if the buffer has a loader that is not closed; InvalidArgument, also for arrays="jax": JAX reads memory
-            later than it says, when a slot may have been written again. Use sample(), whose arrays are new.
+            later than it says, when a slot may have been written again. Use sample(), whose arrays are new. Unsupported
+            for a buffer that lies on CUDA itself; NoDevice; CudaError.
 
         >>> import per
         >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(1)}, seed=5)
@@ -691,20 +698,21 @@ class ReplayBuffer:
         >>> buffer.stats().beta_step
         4
         """
-        if self._kind == "jax":
-            raise InvalidArgument(
-                "arrays is 'jax', for which there is no loader: JAX reads memory later than it says, when a slot may "
-                "have been written again. Use sample(), or a buffer with arrays='numpy'"
-            )
-        batch.refuse_method_names(self._outputs, LoadedBatch)
         options = _library.new("per_loader_options")
+        options.device, options.device_index = _options.device(device)
+        if arrays is None and options.device == 0 and isinstance(self._memory, _memory.HostMemory):
+            arrays = self._kind
+        kind = loader_kind(arrays, str(device))
+        batch.refuse_method_names(self._outputs, LoadedBatch)
         _options.set_options(options, {"batch_size": batch_size, "slots": slots})
         if self._steps > 0 and n_step is None:
             n_step = self._n_step  # which the slots are for
         choices = _options.sample_options(beta, scheme, prioritization, uniform_fraction, normalize_weights, n_step)
         options.sample = choices
         layout = self._layout if self._steps == 0 else self._sequence_layout(choices.n_step)
-        return Loader(self._open(), self._open, options, layout.batch, self._memory, self._nested)
+        _kinds.check_dtypes(kind, layout)
+        memory = _memory.memory_of(options.device, options.device_index, kind)
+        return Loader(self._open(), self._open, options, layout.batch, memory, self._nested)
 
     # ------------------------------------------------------------- object
 

@@ -221,16 +221,61 @@ def test_graphs_need_batches_that_are_used_again():
     assert_same(host.sample(8).ids, device.sample(8, out=out).ids)
 
 
-def test_loaders_hand_out_arrays_of_the_device():
-    host, device = replays()
-    run = steps(np.random.default_rng(4), 40, 1)
-    host.extend(**run), device.extend(**run)
-    with skip_if_unsupported(), host.loader(8) as host_batches, device.loader(8) as batches:
-        for _, expected, given in zip(range(5), host_batches, batches, strict=False):
+def loaded_buffers():
+    """Two buffers in host memory with the same steps."""
+    buffers = [per.ReplayBuffer(120, FIELDS, seed=5, n_step=2, beta_steps=9) for _ in range(2)]
+    for buffer in buffers:
+        buffer.extend(**steps(np.random.default_rng(4), 40, 1))
+    return buffers
+
+
+def test_loaders_of_buffers_in_host_memory_hand_out_arrays_of_the_device():
+    buffer, twin = loaded_buffers()
+    with buffer.loader(8, slots=2, device="cuda") as batches:
+        for step, batch in zip(range(10), batches, strict=False):
+            expected = twin.sample(8)
+            assert list(batch) == list(expected)
             for name, array in expected.items():
-                np.testing.assert_array_equal(array, given[name].numpy(), err_msg=name)
-            host.update_priorities(expected.ids, expected.reward)
-            device.update_priorities(given.ids, given.reward)
+                assert isinstance(batch[name], torch.Tensor)
+                np.testing.assert_array_equal(array, batch[name].numpy(), err_msg=name)
+            assert buffer.beta == twin.beta, step
+        kept = batch.reward
+    assert kept.shape == (8,)
+
+
+def test_a_loader_takes_and_releases_on_the_current_stream_or_the_one_named():
+    buffer, _ = loaded_buffers()
+    with buffer.loader(8, slots=2, device="cuda:0", arrays="torch") as batches:
+        before = TorchStandIn.streams_asked_for
+        batches.take(stream=1).release()
+        assert TorchStandIn.streams_asked_for == before
+        batches.take().release()
+        assert TorchStandIn.streams_asked_for == before + 2
+        with pytest.raises(per.InvalidArgument, match="stream is -1"):
+            batches.take(stream=-1)
+    with buffer.loader(8) as batches, pytest.raises(per.InvalidArgument, match="stream is 1"):
+        batches.take(stream=1)
+
+
+def test_what_a_loader_s_device_and_arrays_may_be():
+    buffer, _ = loaded_buffers()
+    for arrays in ("numpy", "tensorflow"):
+        with pytest.raises(per.InvalidArgument, match=f"arrays is '{arrays}'; allowed on a CUDA device"):
+            buffer.loader(8, device="cuda", arrays=arrays)
+    with pytest.raises(per.InvalidArgument, match="arrays is 'jax', for which there is no loader"):
+        buffer.loader(8, device="cuda", arrays="jax")
+    with pytest.raises(per.InvalidArgument, match="arrays is 'cupy'; allowed in host memory"):
+        buffer.loader(8, arrays="cupy")
+    with pytest.raises(per.InvalidArgument, match="device is 'tpu'"):
+        buffer.loader(8, device="tpu")
+    with pytest.raises(per.NoDevice, match="device_index is 3"):
+        buffer.loader(8, device="cuda:3")
+    with buffer.loader(8, arrays="torch") as batches:
+        assert isinstance(next(batches).reward, torch.Tensor)
+    _, on_device = replays()
+    for device in ("cpu", "cuda"):
+        with pytest.raises(per.Unsupported, match="PER_CUDA"):
+            on_device.loader(8, device=device)
 
 
 def test_files_go_from_one_device_to_the_other(tmp_path):
