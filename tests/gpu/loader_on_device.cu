@@ -1,0 +1,209 @@
+// A loader that hands out batches in the memory of a CUDA device against one on the CPU, through per.h, as users have it:
+// the same bits from the same calls, on two streams of a consumer that runs ahead of the device, writes over each batch,
+// and keeps the device busy before it releases one. Exits with 77 where there is no device, with 0 if everything is the
+// same; else it prints what differs and exits with 1.
+//
+//     loader_on_device [BATCHES [BATCH_SIZE]]
+#include <cuda_runtime.h>
+#include <per.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+namespace {
+
+#define REQUIRE(condition)                                                                                  \
+    do {                                                                                                    \
+        if (!(condition)) {                                                                                 \
+            std::fprintf(stderr, "%s:%d: not so: %s; last error: \"%s\"\n", __FILE__, __LINE__, #condition, \
+                         per_last_error());                                                                 \
+            std::exit(1);                                                                                   \
+        }                                                                                                   \
+    } while (0)
+
+constexpr int64_t n_rows = 20000;
+constexpr int64_t n_numbers = 64;    // of an observation
+constexpr std::size_t n_ahead = 24;  // batches that the consumer is ahead of what it looks at
+constexpr std::size_t busy_bytes = std::size_t{1} << 22;
+
+per_array array_of(const void* data, int32_t dtype) {
+    per_array array = {};
+    array.data = data;
+    array.dtype = dtype;
+    return array;
+}
+
+per_replay* filled() {
+    const int64_t shape[] = {n_numbers};
+    per_field fields[2] = {};
+    fields[0].name = "observation";
+    fields[0].shape = shape;
+    fields[0].ndim = 1;
+    fields[0].dtype = PER_FLOAT32;
+    fields[1].name = "action";
+    fields[1].dtype = PER_INT64;
+    per_replay_options options;
+    REQUIRE(per_replay_options_init(&options, sizeof options) == PER_OK);
+    options.capacity = n_rows;
+    options.fields = fields;
+    options.n_fields = 2;
+    options.seed = 3;
+    options.n_step = 3;
+    per_replay* replay = nullptr;
+    REQUIRE(per_replay_create(&options, &replay) == PER_OK);
+
+    std::vector<float> observations(n_rows * n_numbers), rewards(n_rows);
+    std::vector<int64_t> actions(n_rows);
+    std::vector<uint8_t> terminated(n_rows), truncated(n_rows), unknown(n_rows);
+    for (std::size_t i = 0; i < observations.size(); ++i) observations[i] = static_cast<float>(i % 1000003);
+    for (std::size_t i = 0; i < actions.size(); ++i) {
+        actions[i] = static_cast<int64_t>(i);
+        rewards[i] = static_cast<float>(i % 17);
+        terminated[i] = i % 101 == 100;
+    }
+    const per_array given[2] = {array_of(observations.data(), PER_FLOAT32), array_of(actions.data(), PER_INT64)};
+    per_steps steps;
+    REQUIRE(per_steps_init(&steps, sizeof steps) == PER_OK);
+    steps.length = n_rows;
+    steps.fields = given;
+    steps.reward = array_of(rewards.data(), PER_FLOAT32);
+    steps.terminated = array_of(terminated.data(), PER_BOOL);
+    steps.truncated = array_of(truncated.data(), PER_BOOL);
+    steps.next_mask = array_of(unknown.data(), PER_BOOL);
+    REQUIRE(per_replay_add(replay, &steps, nullptr, nullptr) == PER_OK);
+    return replay;
+}
+
+per_loader* loader_of(per_replay* replay, int32_t device, int64_t batch_size) {
+    per_loader_options options;
+    REQUIRE(per_loader_options_init(&options, sizeof options) == PER_OK);
+    options.batch_size = batch_size;
+    options.device = device;
+    per_loader* loader = nullptr;
+    const per_status status = per_loader_create(replay, &options, &loader);
+    if (status == PER_ERROR_NO_DEVICE) {
+        std::printf("skipped: %s\n", per_last_error());
+        std::exit(77);
+    }
+    REQUIRE(status == PER_OK);
+    return loader;
+}
+
+struct Array {
+    void* first;
+    std::size_t bytes;
+};
+
+std::vector<Array> arrays_of(const per_batch& batch, int64_t batch_size) {
+    const std::size_t n = static_cast<std::size_t>(batch_size);
+    return {{batch.fields[0], n * n_numbers * 4},
+            {batch.next_fields[0], n * n_numbers * 4},
+            {batch.fields[1], n * 8},
+            {batch.reward, n * 4},
+            {batch.discount, n * 4},
+            {batch.n_steps, n * 4},
+            {batch.terminated, n},
+            {batch.truncated, n},
+            {batch.weights, n * 4},
+            {batch.ids, n * 8},
+            {batch.priorities, n * 4},
+            {batch.probabilities, n * 4}};
+}
+
+class Comparison {
+ public:
+    explicit Comparison(int64_t batch_size)
+        : batch_size_(batch_size),
+          replay_(filled()),
+          twin_(filled()),
+          loader_(loader_of(replay_, PER_CUDA, batch_size)),
+          plain_(loader_of(twin_, PER_CPU, batch_size)) {
+        for (cudaStream_t& stream : streams_)
+            REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+        REQUIRE(cudaMalloc(&busy_, busy_bytes) == cudaSuccess);
+    }
+    ~Comparison() {
+        per_loader_free(loader_);
+        per_loader_free(plain_);
+        per_replay_free(replay_);
+        per_replay_free(twin_);
+        for (void* memory : pinned_) static_cast<void>(cudaFreeHost(memory));
+        static_cast<void>(cudaFree(busy_));
+        for (const cudaStream_t stream : streams_) static_cast<void>(cudaStreamDestroy(stream));
+    }
+    Comparison(const Comparison&) = delete;
+    Comparison& operator=(const Comparison&) = delete;
+
+    void run(std::size_t n_batches) {
+        for (std::size_t i = 0; i < n_batches; ++i) {
+            take(i);
+            if ((i + 1) % n_ahead == 0 || i + 1 == n_batches) compare();
+        }
+    }
+
+ private:
+    // A batch of both: that of the device is read and written over there, behind work that takes it a while.
+    void take(std::size_t i) {
+        per_batch batch;
+        int64_t slot = -1;
+        REQUIRE(per_batch_init(&batch, sizeof batch) == PER_OK);
+        REQUIRE(per_loader_next(plain_, 1, &batch, &slot, nullptr) == PER_OK);
+        for (const Array& array : arrays_of(batch, batch_size_)) {
+            const char* const first = static_cast<const char*>(array.first);
+            expected_.emplace_back(first, first + array.bytes);
+        }
+        const std::vector<int64_t> ids(batch.ids, batch.ids + batch_size_);
+        std::vector<float> priorities;
+        for (const int64_t id : ids) priorities.push_back(static_cast<float>((id * 31 + static_cast<int64_t>(i)) % 97));
+        REQUIRE(per_loader_release(plain_, slot, nullptr) == PER_OK);
+        REQUIRE(per_replay_set_priorities(twin_, batch_size_, ids.data(), priorities.data(), nullptr) == PER_OK);
+
+        const cudaStream_t stream = streams_[i % 2];
+        REQUIRE(per_loader_next(loader_, 1, &batch, &slot, stream) == PER_OK);
+        REQUIRE(cudaMemsetAsync(busy_, static_cast<int>(i), busy_bytes, stream) == cudaSuccess);
+        for (const Array& array : arrays_of(batch, batch_size_)) {
+            if (pinned_.size() == n_read_) {
+                void* memory = nullptr;
+                REQUIRE(cudaMallocHost(&memory, array.bytes) == cudaSuccess);
+                pinned_.push_back(memory);
+            }
+            void* const to = pinned_[n_read_++];
+            REQUIRE(cudaMemcpyAsync(to, array.first, array.bytes, cudaMemcpyDeviceToHost, stream) == cudaSuccess);
+            REQUIRE(cudaMemsetAsync(array.first, 0xEE, array.bytes, stream) == cudaSuccess);
+        }
+        REQUIRE(per_loader_release(loader_, slot, stream) == PER_OK);
+        REQUIRE(per_replay_set_priorities(replay_, batch_size_, ids.data(), priorities.data(), nullptr) == PER_OK);
+    }
+
+    void compare() {
+        for (const cudaStream_t stream : streams_) REQUIRE(cudaStreamSynchronize(stream) == cudaSuccess);
+        for (std::size_t k = 0; k < expected_.size(); ++k)
+            REQUIRE(std::memcmp(pinned_[k], expected_[k].data(), expected_[k].size()) == 0);
+        expected_.clear();
+        n_read_ = 0;
+    }
+
+    int64_t batch_size_;
+    per_replay *replay_, *twin_;
+    per_loader *loader_, *plain_;
+    cudaStream_t streams_[2];
+    void* busy_ = nullptr;
+    // By batch and array, since the last comparison; each as large as the first array that was read there.
+    std::vector<std::vector<char>> expected_;
+    std::vector<void*> pinned_;
+    std::size_t n_read_ = 0;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const std::size_t n_batches = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 2000;
+    const int64_t batch_size = argc > 2 ? std::strtoll(argv[2], nullptr, 10) : 512;
+    Comparison comparison(batch_size);
+    comparison.run(n_batches);
+    std::printf("%zu batches of %lld are those of the CPU\n", n_batches, static_cast<long long>(batch_size));
+    return 0;
+}
