@@ -8,6 +8,7 @@ Everywhere in this package
 - tree indices and environments count from 1; ids are the same numbers as in C,
 - axes are in the reverse of C's order, so that the bytes are the same: a batch of `B` images that C calls
   `[B, 84, 84]` is an `84×84×B` array, and the batch is the last axis,
+- on CUDA, arrays in and out are those of a library that the caller names, CUDA.jl for one: [`ReplayBuffer`](@ref)
 - options that are not given are left to the library, whose header `per.h` names their values,
 - an error is a [`PERError`](@ref). Its message is the library's, which names shapes in C's order and counts from 0.
 """
@@ -26,6 +27,7 @@ include("library.jl")
 include("error.jl")
 include("handle.jl")
 include("arrays.jl")
+include("memory.jl")
 include("options.jl")
 include("sum_tree.jl")
 include("field.jl")

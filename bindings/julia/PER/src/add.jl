@@ -13,6 +13,7 @@ Each keyword takes an array whose last axis counts the environments: `observatio
 - `mask`: `false` where nothing is to be added
 - `next_mask`: `false` where the next observation is not available
 - `priorities` or `td_errors`: of the transitions; without them they get the largest priority seen so far
+- `stream`: on CUDA; see [`ReplayBuffer`](@ref). There ids are always an array
 
 What starts, ends and cuts an episode is told at `per_replay_add()` in `per.h`.
 
@@ -26,7 +27,7 @@ julia> ids == [0, 1]
 true
 ```
 """
-add!(buffer::ReplayBuffer; arguments...) = add_steps(buffer, 1, arguments)
+add!(buffer::ReplayBuffer; stream = nothing, arguments...) = add_steps(buffer, 1, arguments, stream)
 
 """
     extend!(buffer; fields..., reward, terminated, truncated, next_fields...)
@@ -43,15 +44,16 @@ julia> ids == 0:4, length(buffer)
 (true, 4)
 ```
 """
-function extend!(buffer::ReplayBuffer; arguments...)
+function extend!(buffer::ReplayBuffer; stream = nothing, arguments...)
     reward = get(arguments, :reward, nothing)
     reward isa AbstractArray && ndims(reward) > 0 || invalid("reward must be an array whose last axis counts the steps")
-    return add_steps(buffer, size(reward, ndims(reward)), arguments)
+    return add_steps(buffer, size(reward, ndims(reward)), arguments, stream)
 end
 
 const STEP_ARRAYS = (:reward, :terminated, :truncated, :mask, :next_mask, :priorities, :td_errors)
 
-function add_steps(buffer::ReplayBuffer, count, arguments)
+function add_steps(buffer::ReplayBuffer, count, arguments, stream)
+    memory, queue = buffer.memory, stream_of(buffer.memory, stream)
     kept = Any[]
     steps = initial(per_steps)
     fields = fill(NO_ARRAY, length(buffer.fields))
@@ -60,7 +62,7 @@ function add_steps(buffer::ReplayBuffer, count, arguments)
     for (name, value) in arguments
         value === nothing && continue
         if name in STEP_ARRAYS
-            set_field!(steps, name, passed!(kept, name, value))
+            set_field!(steps, name, passed!(memory, kept, name, value))
         elseif name === :env_ids
             env_ids = zero_based(name, value)
             n_envs = length(env_ids)
@@ -74,11 +76,11 @@ function add_steps(buffer::ReplayBuffer, count, arguments)
     set_field!(steps, :length, count)
     set_field!(steps, :fields, pointer(fields))
     set_field!(steps, :next_fields, pointer(next_fields))
-    ids = Vector{Int64}(undef, count * n_envs)
+    ids = new_array(memory, Int64, ids_size(memory, get(arguments, :reward, nothing), count * n_envs))
     GC.@preserve kept fields next_fields begin
-        call(pointer -> per_replay_add(pointer, steps, ids, C_NULL), buffer.handle; note = ZERO_BASED)
+        call(pointer -> per_replay_add(pointer, steps, written(memory, ids), queue), buffer.handle; note = ZERO_BASED)
     end
-    return in_shape_of(arguments[:reward], ids)
+    return in_shape_of(memory, arguments[:reward], ids)
 end
 
 const NO_ARRAY = per_array(C_NULL, C_NULL, 0, 0)
@@ -86,10 +88,10 @@ const NO_ARRAY = per_array(C_NULL, C_NULL, 0, 0)
 function place_field!(kept, fields, next_fields, buffer, name, value)
     for (position, field) in enumerate(buffer.fields)
         if name === field.name
-            fields[position] = passed!(kept, name, value)
+            fields[position] = passed!(buffer.memory, kept, name, value)
             return nothing
         elseif name === field.next_name && field.observed
-            next_fields[position] = passed!(kept, name, value)
+            next_fields[position] = passed!(buffer.memory, kept, name, value)
             return nothing
         end
     end
@@ -102,19 +104,26 @@ function argument_names(buffer)
     return append!(names, (STEP_ARRAYS..., :env_ids))
 end
 
-in_shape_of(::Number, ids) = ids[1]
-in_shape_of(reward::AbstractArray, ids) = reshape(ids, size(reward))
+# Ids have the shape of the rewards, of which the library says whether it is right.
+ids_size(::HostMemory, reward, count) = (count,)
+ids_size(::DeviceMemory, reward, count) =
+    reward isa AbstractArray && length(reward) == count ? size(reward) : (count,)
+
+in_shape_of(::HostMemory, ::Number, ids) = ids[1]
+in_shape_of(::HostMemory, reward::AbstractArray, ids) = reshape(ids, size(reward))
+in_shape_of(::DeviceMemory, reward, ids) = ids
 
 """
-    cut!(buffer)
-    cut!(buffer, env_ids)
+    cut!(buffer; stream)
+    cut!(buffer, env_ids; stream)
 
 End the running episodes of all environments, or of those listed, counted from 1, as truncated: the next step of each
 has nothing to do with its last. Returns the buffer.
 """
-function cut!(buffer::ReplayBuffer, env_ids = nothing)
+function cut!(buffer::ReplayBuffer, env_ids = nothing; stream = nothing)
+    queue = stream_of(buffer.memory, stream)
     lanes = env_ids === nothing ? Int64[] : zero_based("env_ids", env_ids)
     listed = env_ids === nothing ? C_NULL : lanes
-    call(pointer -> per_replay_cut(pointer, length(lanes), listed, C_NULL), buffer.handle; note = ZERO_BASED)
+    call(pointer -> per_replay_cut(pointer, length(lanes), listed, queue), buffer.handle; note = ZERO_BASED)
     return buffer
 end

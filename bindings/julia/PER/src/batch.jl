@@ -72,39 +72,35 @@ function batch_layout(buffer, size_of, numbers, count)
     return layout
 end
 
-# A function that is compiled for each type: a batch is allocated in 3 us with it, in 10 without.
-new_array(::Type{T}, size) where {T} = Array{T}(undef, size)
-
-function allocate(layout)
-    arrays = Any[new_array(type, size) for (_, type, size) in layout]
+function allocate(memory, layout)
+    arrays = Any[new_array(memory, type, size) for (_, type, size) in layout]
     return Batch(NamedTuple{Tuple(first.(layout))}((arrays...,)))
 end
 
-function check_layout(batch::Batch, layout)
+function check_layout(memory, batch::Batch, layout)
     names = first.(layout)
     keys(batch) == Tuple(names) || invalid("out has $(join(keys(batch), ", ")); wanted: $(join(names, ", "))")
     for (array, (name, type, size_wanted)) in zip(values(arrays_of(batch)), layout)
-        fits(array, type, size_wanted) && continue
+        fits(memory, array, type, size_wanted) && continue
         invalid("out.$name is a $(summary(array)); wanted: $(join(size_wanted, '×')) $type")
     end
     return batch
 end
-fits(array::Array, type, size_wanted) = eltype(array) === type && size(array) == size_wanted
-check_layout(other, layout) = invalid("out is a $(typeof(other)), not a batch")
+check_layout(memory, other, layout) = invalid("out is a $(typeof(other)), not a batch")
 
 # Runs action(per_batch), whose arrays are those of the batch.
 function with_pointers(action, buffer, batch::Batch)
-    arrays = arrays_of(batch)
-    fields = Ptr{Cvoid}[pointer(arrays[field.name]) for field in buffer.fields]
+    arrays, memory = arrays_of(batch), buffer.memory
+    fields = Ptr{Cvoid}[address(memory, arrays[field.name]) for field in buffer.fields]
     next_fields = Ptr{Cvoid}[
-        haskey(arrays, field.next_name) ? pointer(arrays[field.next_name]) : C_NULL for field in buffer.fields
+        haskey(arrays, field.next_name) ? address(memory, arrays[field.next_name]) : C_NULL for field in buffer.fields
     ]
     GC.@preserve arrays fields next_fields begin
         filled = initial(per_batch)
         set_field!(filled, :fields, pointer(fields))
         set_field!(filled, :next_fields, pointer(next_fields))
         for (name, _) in SEQUENCE_NUMBERS
-            haskey(arrays, name) && set_field!(filled, name, pointer(arrays[name]))
+            haskey(arrays, name) && set_field!(filled, name, address(memory, arrays[name]))
         end
         action(filled)
     end
@@ -112,7 +108,7 @@ function with_pointers(action, buffer, batch::Batch)
 end
 
 """
-    sample!(buffer, batch_size; out, hindsight, options...)
+    sample!(buffer, batch_size; out, hindsight, stream, options...)
 
 Draw live transitions as a [`Batch`](@ref PER.Batch) with the importance-sampling weights `w_i = (N P(i))^-beta / max_j
 (N P(j))^-beta` (section 3.4), `N` being the number of live transitions.
@@ -126,13 +122,16 @@ Of sequences of `T = burn_in + sequence_length` steps there is a value for each 
 of role `:recurrent_state` are those of the start, `axes×B`; `weights`, `ids`, `priorities` and `probabilities` have one
 number for each sequence; there is no `next_x`, but `mask`, false where the episode has ended: there all is 0.
 
-- `out`: a batch of the same size and buffer that is filled and returned, in place of a new one
+- `out`: a batch of the same size and buffer that is filled and returned, in place of a new one. A captured CUDA graph
+  needs it
+- `stream`: on CUDA; see [`ReplayBuffer`](@ref)
 - `hindsight`: a [`Hindsight`](@ref), which gives some of the transitions goals that were reached later. What its reward
   function throws passes through; the call is then no draw
 - `options`: `beta`, `uniform_fraction`, `n_step`, `scheme`, `prioritization`, `normalize_weights`, for this call in
   place of the buffer's. A `beta` given does not advance its schedule
 
-Throws a [`PERError`](@ref) with status `PER.PER_ERROR_EMPTY` if no transition is live.
+Throws a [`PERError`](@ref) with status `PER.PER_ERROR_EMPTY` if no transition is live. (On CUDA ids are -1, and
+[`PER.synchronize`](@ref) throws it.)
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),); n_step = 2, gamma = 0.5);
@@ -148,7 +147,8 @@ julia> sample!(buffer, 5; out = batch, beta = 1) === batch
 true
 ```
 """
-function sample!(buffer::ReplayBuffer, batch_size; out = nothing, hindsight = nothing, options...)
+function sample!(buffer::ReplayBuffer, batch_size; out = nothing, hindsight = nothing, stream = nothing, options...)
+    queue = stream_of(buffer.memory, stream)
     count = converted(Int64, "batch_size", batch_size)
     chosen = isempty(options) ? C_NULL : set_options!(initial(per_sample_options), options)
     n_step = 0
@@ -159,15 +159,15 @@ function sample!(buffer::ReplayBuffer, batch_size; out = nothing, hindsight = no
         n_step = max(chosen[].n_step, 1)
     end
     layout = drawn_layout(buffer, max(count, 0), n_step)
-    batch = out === nothing ? allocate(layout) : check_layout(out, layout)
+    batch = out === nothing ? allocate(buffer.memory, layout) : check_layout(buffer.memory, out, layout)
     return with_pointers(buffer, batch) do filled
-        hindsight === nothing || return sample_hindsight!(buffer, chosen, hindsight, count, filled)
-        call(pointer -> per_replay_sample(pointer, chosen, count, filled, C_NULL), buffer.handle)
+        hindsight === nothing || return sample_hindsight!(buffer, chosen, hindsight, count, filled, queue)
+        call(pointer -> per_replay_sample(pointer, chosen, count, filled, queue), buffer.handle)
     end
 end
 
 """
-    get(buffer::ReplayBuffer, ids)
+    get(buffer::ReplayBuffer, ids; stream)
 
 The rows of the ids as a [`Batch`](@ref PER.Batch), as they were added: one step, one frame, whatever `n_step` and
 `frame_stack`; without `weights` and `probabilities`. Throws a [`PERError`](@ref) for ids that were overwritten, and for
@@ -182,10 +182,11 @@ julia> get(buffer, ids[1:2]).reward == [1, 2]
 true
 ```
 """
-function Base.get(buffer::ReplayBuffer, ids)
-    wanted = vec(numbers(Int64, "ids", ids))
-    batch = allocate(row_layout(buffer, length(wanted)))
+function Base.get(buffer::ReplayBuffer, ids; stream = nothing)
+    queue = stream_of(buffer.memory, stream)
+    wanted = numbers(buffer.memory, Int64, "ids", ids, stream)
+    batch = allocate(buffer.memory, row_layout(buffer, length(wanted)))
     return with_pointers(buffer, batch) do filled
-        call(pointer -> per_replay_get(pointer, length(wanted), wanted, filled, C_NULL), buffer.handle)
+        call(pointer -> per_replay_get(pointer, length(wanted), wanted, filled, queue), buffer.handle)
     end
 end

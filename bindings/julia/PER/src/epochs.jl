@@ -16,6 +16,8 @@ the draws before it decide every order, whatever is drawn in between.
 The last batch of an epoch has what is left; with `drop_last` it is left out if it is smaller than the others. Batches are
 those of [`sample!`](@ref), with weights 1; several tasks may take them from one iterator, each being given out once.
 
+On CUDA all of this is queued on the current stream of each call.
+
 Throws a [`PERError`](@ref) with status `PER.PER_ERROR_EMPTY` if no transition is live, and while iterating, with
 `PER.PER_ERROR_INVALID_ARGUMENT`, for a batch with a transition that is not live any more.
 
@@ -36,9 +38,9 @@ function epochs(buffer::ReplayBuffer, count; batch_size, drop_last = false)
     size = converted(Int64, "batch_size", batch_size)
     n_epochs = converted(Int64, "count", count)
     drops = converted(Bool, "drop_last", drop_last)
-    walk = Ref(Ptr{per_epochs}(C_NULL))
+    walk, queue = Ref(Ptr{per_epochs}(C_NULL)), stream_of(buffer.memory, nothing)
     lock(buffer.n_step_lock) do  # the library refuses to go on with a walk over sequences once n_step is another
-        call(pointer -> per_epochs_create(pointer, n_epochs, size, drops, C_NULL, walk), buffer.handle)
+        call(pointer -> per_epochs_create(pointer, n_epochs, size, drops, queue, walk), buffer.handle)
         return Epochs(buffer, Handle(walk[]), size, buffer.n_step)
     end
 end
@@ -47,12 +49,13 @@ Base.IteratorSize(::Type{Epochs}) = Base.SizeUnknown()
 Base.eltype(::Type{Epochs}) = Batch
 
 function Base.iterate(epochs::Epochs, ::Nothing = nothing)
-    batch = allocate(drawn_layout(epochs.buffer, epochs.batch_size, epochs.n_step))
-    count = Ref{Int64}(0)
+    memory = epochs.buffer.memory
+    batch = allocate(memory, drawn_layout(epochs.buffer, epochs.batch_size, epochs.n_step))
+    count, queue = Ref{Int64}(0), stream_of(memory, nothing)
     with_pointers(epochs.buffer, batch) do filled
         # The walk is no user of the buffer, which may be closed meanwhile.
         call(epochs.buffer.handle) do _
-            call(pointer -> per_epochs_next(pointer, filled, count, C_NULL), epochs.handle)
+            call(pointer -> per_epochs_next(pointer, filled, count, queue), epochs.handle)
             return PER_OK
         end
     end
@@ -96,16 +99,17 @@ function advantages!(buffer::ReplayBuffer; value = :value, advantage = :advantag
     fields = field_number.(Ref(buffer), ("value", "advantage", "returns"), (value, advantage, returns))
     factor = converted(Float64, "lambda", lambda)
     batch = bootstraps(buffer)
-    ids = batch === nothing ? Int64[] : batch.ids
-    values = Float32[]
-    if !isempty(ids)
-        bootstrap === nothing && invalid("bootstrap is not given: $(length(ids)) steps need the value of their next " *
-                                         "observation")
-        values = numbers(Float32, "bootstrap", bootstrap(batch))
+    ids, values = Int64[], Float32[]
+    if batch !== nothing
+        bootstrap === nothing && invalid("bootstrap is not given: $(length(batch.ids)) steps need the value of their " *
+                                         "next observation")
+        ids = numbers(buffer.memory, Int64, "ids", batch.ids, nothing)
+        values = numbers(buffer.memory, Float32, "bootstrap", bootstrap(batch), nothing)
         check_length("bootstrap", values, length(ids))
     end
+    queue = stream_of(buffer.memory, nothing)
     call(buffer.handle) do pointer
-        per_replay_advantages(pointer, fields..., factor, length(ids), ids, values, C_NULL)
+        per_replay_advantages(pointer, fields..., factor, length(ids), ids, values, queue)
     end
     return buffer
 end
@@ -121,14 +125,14 @@ end
 
 # The steps whose next observations need a value, as a batch; nothing if there are none.
 function bootstraps(buffer)
-    count = Ref{Int64}(0)
+    count, queue = Ref{Int64}(0), stream_of(buffer.memory, nothing)
     size = -1
     local batch
     while count[] > size  # again where another task added meanwhile
         size = count[]
-        batch = allocate(window_layout(buffer, size))
+        batch = allocate(buffer.memory, window_layout(buffer, size))
         with_pointers(buffer, batch) do filled
-            call(pointer -> per_replay_bootstraps(pointer, size, filled, count, C_NULL), buffer.handle)
+            call(pointer -> per_replay_bootstraps(pointer, size, filled, count, queue), buffer.handle)
         end
     end
     return count[] == 0 ? nothing : first_of(batch, count[])

@@ -22,8 +22,6 @@ Base.showerror(io::IO, error::PERError) =
 
 invalid(message) = throw(PERError(PER_ERROR_INVALID_ARGUMENT, message))
 
-unsupported(what) = throw(PERError(PER_ERROR_UNSUPPORTED, "$what are not in this version"))
-
 # The message belongs to the thread that the failing call ran on: nothing may come between the two that could move this
 # task to another thread. `note` is added to what is said of an argument.
 function check(status, note = "")

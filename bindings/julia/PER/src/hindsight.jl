@@ -78,7 +78,7 @@ function write_answer!(name, ::Type{T}, given, out, count) where {T}
 end
 
 # Calls per_replay_sample_hindsight() and lets pass what `reward` threw.
-function sample_hindsight!(buffer, chosen, hindsight::Hindsight, count, filled)
+function sample_hindsight!(buffer, chosen, hindsight::Hindsight, count, filled, queue)
     achieved, goal = field_number.(Ref(buffer), ("achieved", "goal"), (hindsight.achieved, hindsight.goal))
     field = buffer.fields[achieved + 1]
     hindsight.k >= 0 || invalid("k is $(hindsight.k); allowed: >= 0")
@@ -94,10 +94,10 @@ function sample_hindsight!(buffer, chosen, hindsight::Hindsight, count, filled)
     call(buffer.handle) do pointer
         GC.@preserve reward_call begin
             set_field!(options, :context, pointer_from_objref(reward_call))
-            status = per_replay_sample_hindsight(pointer, chosen, options, count, filled, C_NULL)
+            status = per_replay_sample_hindsight(pointer, chosen, options, count, filled, queue)
         end
         reward_call.failure === nothing && return status
         throw(reward_call.failure)
     end
 end
-sample_hindsight!(buffer, chosen, other, count, filled) = invalid("hindsight is a $(typeof(other)), no Hindsight")
+sample_hindsight!(buffer, chosen, other, count, filled, queue) = invalid("hindsight is a $(typeof(other)), no Hindsight")

@@ -9,33 +9,12 @@ struct Loader
     batches::Vector{Union{Nothing,Batch}}  # by slot, made when it is first handed out
     turns::Vector{Int64}                   # by slot: the number of the batch that is out; 0: none is
     n_turns::Base.RefValue{Int64}
-    memory::Any  # HostMemory or DeviceMemory
-end
-
-# Where the batches of a loader lie: what makes arrays of memory, and the stream of what is done with them.
-struct HostMemory end
-wrap(::HostMemory, type, pointer, size) = unsafe_wrap(Array, Ptr{type}(pointer), size)
-stream_of(::HostMemory) = C_NULL
-
-struct DeviceMemory
-    array::Any
-    stream::Any
-end
-wrap(memory::DeviceMemory, type, pointer, size) = memory.array(type, pointer, size)
-stream_of(memory::DeviceMemory) = Ptr{Cvoid}(memory.stream())
-
-function memory_of(device, array, stream)
-    if device == PER_CPU
-        array === nothing && stream === nothing && return HostMemory()
-        invalid("array or stream is given; allowed with device = :cuda only")
-    end
-    array !== nothing && stream !== nothing && return DeviceMemory(array, stream)
-    return invalid("array or stream is not given; a loader with device = :cuda needs both")
+    memory::Memory  # where the batches lie
 end
 
 """
-    loader(buffer, batch_size; slots = 3, device = :cpu, options...)
-    loader(action, buffer, batch_size; slots = 3, device = :cpu, options...)
+    loader(buffer, batch_size; slots = 3, device, arrays, current_stream, options...)
+    loader(action, buffer, batch_size; slots = 3, device, arrays, current_stream, options...)
 
 An iterator without end over batches that a thread of the library's own draws ahead, into memory that is used again and
 again. `options` are those of [`sample!`](@ref), for every batch. The second form calls `action(batches)` and closes the
@@ -50,17 +29,12 @@ most `slots` batches are out at a time; [`take!`](@ref Base.take!(::PER.Loader))
 buffer has one loader at a time, until `close(batches)`.
 
 With `device = :cuda` or `"cuda:1"` batches are handed out in the memory of a CUDA device, copied there while what was
-done before goes on: neither `take!` nor `release!` waits for the device. This package knows no arrays of a device, so
-`array(type, pointer, size)` makes one of memory there, which it does not free, and `stream()` gives the `cudaStream_t`
-of what is done with batches. With CUDA.jl:
-
-```julia
-loader(buffer, 256; device = :cuda, stream = () -> CUDA.stream().handle,
-       array = (type, pointer, size) -> unsafe_wrap(CuArray, CuPtr{type}(UInt(pointer)), size)) do batches
-```
+done before goes on: neither `take!` nor `release!` waits for the device. `arrays` and `current_stream` are then as
+[`ReplayBuffer`](@ref) says, and the library of arrays needs a method of [`PER.device_view`](@ref). The buffer itself
+must lie in host memory.
 
 Throws a [`PERError`](@ref) with status `PER.PER_ERROR_BUSY` if the buffer has a loader already, and while iterating
-those of `sample!`.
+those of `sample!`. Iterating is on the current stream.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));
@@ -77,12 +51,12 @@ julia> stats(buffer).beta_step
 4
 ```
 """
-function loader(buffer::ReplayBuffer, batch_size; slots = nothing, device = nothing, array = nothing, stream = nothing,
-                options...)
+function loader(buffer::ReplayBuffer, batch_size; slots = nothing, device = nothing, arrays = nothing,
+                current_stream = nothing, options...)
     filled = initial(per_loader_options)
     set_field!(filled, :batch_size, batch_size)
     set_options!(filled, pairs((slots = slots, device = device)))
-    memory = memory_of(filled[].device, array, stream)
+    memory = memory_for(filled[].device, arrays, current_stream)
     chosen = set_options!(initial(per_sample_options), options)
     if buffer.sequence_steps > 0 && chosen[].n_step == 0
         set_field!(chosen, :n_step, buffer.n_step)  # which the slots are for
@@ -123,16 +97,17 @@ Base.eltype(::Type{Loader}) = Batch
 
 # The state: the slot of the batch before, and its turn.
 function Base.iterate(loader::Loader, (slot, turn) = (0, 0))
-    slot == 0 || lock(() -> loader.turns[slot] == turn && give_back(loader, slot), loader.lock)
-    slot = hand_out(loader, true)
+    slot == 0 || lock(() -> loader.turns[slot] == turn && give_back(loader, slot, nothing), loader.lock)
+    slot = hand_out(loader, true, nothing)
     return loader.batches[slot], (slot, loader.turns[slot])
 end
 
 """
-    take!(loader; wait = true)
+    take!(loader; wait = true, stream)
 
 The next batch of a [`loader`](@ref), which stays out until [`release!`](@ref). With `wait = false` a
-[`PERError`](@ref) with status `PER.PER_ERROR_BUSY` if it is still being drawn, or if as many are out as there are slots.
+[`PERError`](@ref) with status `PER.PER_ERROR_BUSY` if it is still being drawn, or if as many are out as there are slots. On CUDA, work
+queued on `stream` from now on sees the whole batch.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));
@@ -151,37 +126,39 @@ julia> release!(batches, batch)
 julia> close(batches)
 ```
 """
-Base.take!(loader::Loader; wait = true) = loader.batches[hand_out(loader, converted(Bool, "wait", wait))]
+Base.take!(loader::Loader; wait = true, stream = nothing) =
+    loader.batches[hand_out(loader, converted(Bool, "wait", wait), stream)]
 
 """
-    release!(loader, batch)
+    release!(loader, batch; stream)
 
-Gives the memory of a batch back to its [`loader`](@ref), which writes a later one into it.
+Gives the memory of a batch back to its [`loader`](@ref), which writes a later one into it: on CUDA, once the work
+queued on `stream` before is done.
 """
-function release!(loader::Loader, batch::Batch)
+function release!(loader::Loader, batch::Batch; stream = nothing)
     lock(loader.lock) do
         slot = findfirst(made -> made === batch, loader.batches)
         slot !== nothing && loader.turns[slot] != 0 || invalid("batch is none that this loader has out")
-        give_back(loader, slot)
+        give_back(loader, slot, stream)
     end
     return nothing
 end
 
 # With the lock.
-function give_back(loader, slot)
-    stream = stream_of(loader.memory)
-    call(pointer -> per_loader_release(pointer, slot - 1, stream), loader.handle)
+function give_back(loader, slot, stream)
+    queue = stream_of(loader.memory, stream)
+    call(pointer -> per_loader_release(pointer, slot - 1, queue), loader.handle)
     loader.turns[slot] = 0
     return nothing
 end
 
 # The slot of the next batch. A call of the library waits for its thread only, which needs nothing of Julia: with every
 # slot out it would wait for another task, and keep the garbage collector waiting.
-function hand_out(loader, waits)
+function hand_out(loader, waits, stream)
     while true
         slot = lock(loader.lock) do
             is_full = count(!=(0), loader.turns) == loader.n_slots
-            is_full && waits && isopen(loader) ? nothing : hand_out_now(loader, waits && !is_full)
+            is_full && waits && isopen(loader) ? nothing : hand_out_now(loader, waits && !is_full, stream)
         end
         slot === nothing || return slot
         sleep(0.001)
@@ -189,14 +166,13 @@ function hand_out(loader, waits)
 end
 
 # With the lock.
-function hand_out_now(loader, waits)
-    filled = initial(per_batch)
+function hand_out_now(loader, waits, stream)
+    filled, queue = initial(per_batch), stream_of(loader.memory, stream)
     place = Ref{Int64}(-1)
-    stream = stream_of(loader.memory)
     # The loader is no user of the buffer, which may be closed meanwhile.
     call(loader.buffer.handle) do _
         call(loader.handle) do pointer
-            status = per_loader_next(pointer, waits, filled, place, stream)
+            status = per_loader_next(pointer, waits, filled, place, queue)
             status == PER_OK && enter_turn(loader, place[] + 1, filled[])
             return status
         end
@@ -228,8 +204,8 @@ function slot_batch(loader, filled)
 end
 
 # An array of a loader's memory, which is not freed before it.
-function held_array(loader, type, pointer, size)
-    handle = loader.handle
+function held_array(loader, ::Type{T}, pointer, size) where {T}
+    array, handle = view_of(loader.memory, T, pointer, size), loader.handle
     hold(handle)
-    return finalizer(_ -> release(handle), wrap(loader.memory, type, pointer, size))
+    return finalizer(_ -> release(handle), array)
 end

@@ -71,9 +71,6 @@ function device_numbers(device)
     return PER_CUDA, parse(Int, parts[1])
 end
 
-# This package hands over host memory, and a library that can do more must not take it for that of a device.
-check_host(device) = device == PER_CPU ? nothing : unsupported("arrays in the memory of a device")
-
 # Sets the options that were given; `nothing` counts as not given.
 function set_options!(options::Base.RefValue{T}, given) where {T}
     for (name, value) in given

@@ -14,7 +14,22 @@ p_k^alpha` (section 3.3, equation 1) and importance-sampling weights.
   `scheme` (`:stratified`, `:independent`, `:systematic`, `:without_replacement`),
   `prioritization` (`:proportional`, `:rank`, `:uniform`), `normalize_weights` (`:batch_max`, `:buffer_max`, `:none`),
   `max_priority` (`:ever`, `:now`), `on_invalid` (`:error`, `:skip`), `on_gap` (`:cut`, `:error`),
-  `autoreset` (`:disabled`, `:next_step`, `:same_step`), `critics` (`:mean`, `:max`), `device` (`:cpu`, `:cuda`, `"cuda:1"`)
+  `autoreset` (`:disabled`, `:next_step`, `:same_step`), `critics` (`:mean`, `:max`), `device` (`:cpu`, `:cuda`,
+  `"cuda:1"`)
+- `arrays`: on CUDA, which arrays the buffer gives, on its device: a type as `CuArray`, of which
+  `arrays{T}(undef, size)` makes one, or a function of `T` and `size`
+- `current_stream`: on CUDA, a function without arguments that says which stream a call is queued on whose `stream` is
+  not given
+
+With CUDA.jl, on the device that is current:
+
+    buffer = ReplayBuffer(10^6, fields; device = :cuda, arrays = CuArray, current_stream = CUDA.stream)
+
+Calls on CUDA queue their work and return at once. Arrays on the device are read in place, and must be whole and of the
+element types that are named; those in host memory are copied, on the current stream only (but `add!` and `extend!` take
+them with any). What is wrong with values is known on the device only: [`PER.synchronize`](@ref) reports it. What must
+be said of other libraries of arrays is at [`PER.is_device_array`](@ref), [`PER.device_pointer`](@ref),
+[`PER.device_view`](@ref) and [`PER.stream_pointer`](@ref).
 
 `length(buffer)` is the number of live transitions, or sequences, those that can be drawn. `buffer.capacity` and `buffer.n_envs` can
 be read; `buffer.alpha`, `buffer.beta`, `buffer.gamma` and `buffer.n_step` can be read and set. Setting `beta` ends its
@@ -48,8 +63,9 @@ struct ReplayBuffer
     capacity::Int64
     sequence_steps::Int64  # 0: single transitions
     n_step_lock::ReentrantLock
+    memory::Memory
 
-    function ReplayBuffer(handle::Handle{per_replay})
+    function ReplayBuffer(handle::Handle{per_replay}, arrays, current_stream)
         options = initial(per_replay_options)
         fields = FieldLayout[]
         call(handle) do pointer
@@ -58,13 +74,13 @@ struct ReplayBuffer
             append!(fields, FieldLayout(unsafe_load(options[].fields, i)) for i in 1:options[].n_fields)
             return status
         end
-        check_host(options[].device)
+        memory = memory_for(options[].device, arrays, current_stream)
         steps = options[].sequence_length == 0 ? 0 : options[].burn_in + options[].sequence_length
-        return new(handle, fields, options[].n_envs, options[].capacity, steps, ReentrantLock())
+        return new(handle, fields, options[].n_envs, options[].capacity, steps, ReentrantLock(), memory)
     end
 end
 
-function ReplayBuffer(capacity, fields; options...)
+function ReplayBuffer(capacity, fields; arrays = nothing, current_stream = nothing, options...)
     filled = set_options!(initial(per_replay_options), options)
     kept = Any[]
     declarations = per_field[declared!(kept, name, field) for (name, field) in named(fields)]
@@ -73,7 +89,7 @@ function ReplayBuffer(capacity, fields; options...)
     set_field!(filled, :n_fields, length(declarations))
     replay = Ref(Ptr{per_replay}(C_NULL))
     GC.@preserve kept declarations check(per_replay_create(filled, replay))
-    return ReplayBuffer(Handle(replay[]))
+    return ReplayBuffer(Handle(replay[]), arrays, current_stream)
 end
 
 named(fields::NamedTuple) = pairs(fields)
@@ -168,20 +184,28 @@ function Base.setproperty!(buffer::ReplayBuffer, name::Symbol, value)
     haskey(SETTERS, name) || invalid("$name cannot be set; these can: $(join(keys(SETTERS), ", "))")
     set, type = SETTERS[name]
     given = converted(type, name, value)
+    queue = stream_of(buffer.memory, nothing)
     lock(buffer.n_step_lock) do
-        call(pointer -> set(pointer, given, C_NULL), buffer.handle)
+        call(pointer -> set(pointer, given, queue), buffer.handle)
     end
     return value
 end
 
 """
-    clear!(buffer)
+    clear!(buffer; stream)
 
 Empty the buffer. Ids go on counting; random state, maximum priority and the schedule of beta stay. Returns the buffer.
 """
-function clear!(buffer::ReplayBuffer)
-    call(pointer -> per_replay_clear(pointer, C_NULL), buffer.handle)
+function clear!(buffer::ReplayBuffer; stream = nothing)
+    queue = stream_of(buffer.memory, stream)
+    call(pointer -> per_replay_clear(pointer, queue), buffer.handle)
     return buffer
+end
+
+function synchronize(buffer::ReplayBuffer; stream = nothing)
+    queue = stream_of(buffer.memory, stream)
+    call(pointer -> per_replay_synchronize(pointer, queue), buffer.handle)
+    return nothing
 end
 
 """
@@ -212,13 +236,13 @@ function save(buffer::ReplayBuffer, path::AbstractString)
 end
 
 """
-    load(ReplayBuffer, path; device = :cpu)
+    load(ReplayBuffer, path; device = :cpu, arrays, current_stream)
 
 The buffer that [`save`](@ref) wrote to a file.
 """
-function load(::Type{ReplayBuffer}, path::AbstractString; device = :cpu)
+function load(::Type{ReplayBuffer}, path::AbstractString; device = :cpu, arrays = nothing, current_stream = nothing)
     device_number, device_index = device_numbers(device)
     replay = Ref(Ptr{per_replay}(C_NULL))
     check(per_replay_load(path, device_number, device_index, replay))
-    return ReplayBuffer(Handle(replay[]))
+    return ReplayBuffer(Handle(replay[]), arrays, current_stream)
 end

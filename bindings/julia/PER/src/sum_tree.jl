@@ -1,11 +1,13 @@
 """
-    SumTree(capacity; device = :cpu, seed = 0)
+    SumTree(capacity; device = :cpu, seed = 0, arrays, current_stream)
 
 `capacity` priorities, float32, finite and not negative, all 0 at first, from which indices are drawn in proportion
 (section 3.3 of the paper). Sums are exact: no history of updates shifts them.
 
 - `device`: `:cpu`, `:cuda` or `"cuda:1"`
 - `seed`: of the draws; the same seed and the same calls give the same indices in every language
+- `arrays`, `current_stream`: on CUDA only, as [`ReplayBuffer`](@ref) says. Indices in arrays on a device count from 0,
+  as in C: to shift them would take a kernel of its own. Those in host memory count from 1 there, too
 
 `length(tree)` is the capacity. The memory goes with the garbage collector, or early with `close(tree)`.
 
@@ -27,15 +29,15 @@ julia> close(tree)
 """
 struct SumTree
     handle::Handle{per_tree}
+    memory::Memory
 
-    function SumTree(capacity; options...)
+    function SumTree(capacity; arrays = nothing, current_stream = nothing, options...)
         filled = set_options!(initial(per_tree_options), options)
         set_field!(filled, :capacity, capacity)
         pointer = Ref(Ptr{per_tree}(C_NULL))
         check(per_tree_create(filled, pointer))
-        tree = new(Handle(pointer[]))
-        check_host(filled[].device)
-        return tree
+        handle = Handle(pointer[])
+        return new(handle, memory_for(filled[].device, arrays, current_stream))
     end
 end
 
@@ -65,7 +67,7 @@ function total(tree::SumTree)
 end
 
 """
-    update!(tree, indices, priorities)
+    update!(tree, indices, priorities; stream)
 
 Set `priorities[i]`, finite and not negative, at `indices[i]`, which count from 1; of equal indices the last one wins.
 Returns the tree. Throws a [`PERError`](@ref) for any bad entry, and then changes nothing.
@@ -77,16 +79,17 @@ julia> priorities(tree) == [0, 4, 1]
 true
 ```
 """
-function update!(tree::SumTree, indices, priorities)
-    slots = zero_based("indices", indices)
-    values = numbers(Float32, "priorities", priorities)
-    check_length("priorities", values, length(slots))
-    call(pointer -> per_update(pointer, length(slots), slots, values, C_NULL), tree.handle; note = ZERO_BASED)
+function update!(tree::SumTree, indices, priorities; stream = nothing)
+    queue = stream_of(tree.memory, stream)
+    leaves = slots(tree.memory, "indices", indices, stream)
+    values = numbers(tree.memory, Float32, "priorities", priorities, stream)
+    check_length("priorities", values, length(leaves))
+    call(pointer -> per_update(pointer, length(leaves), leaves, values, queue), tree.handle; note = ZERO_BASED)
     return tree
 end
 
 """
-    sample!(tree, batch_size; beta = 0, scheme = :stratified)
+    sample!(tree, batch_size; beta = 0, scheme = :stratified, stream)
 
 Draw `batch_size` indices with probability `P(i) = p_i / sum_k p_k`: a named tuple of `indices` (`Int64`, counted from
 1), `priorities` and `weights` (`Float32`), the importance-sampling weights `w_i = (min_j P(j) / P(i))^beta` over the
@@ -94,7 +97,8 @@ batch (section 3.4).
 
 - `scheme`: `:stratified`, `:independent`, `:systematic` or `:without_replacement`
 
-Throws a [`PERError`](@ref) with status `PER.PER_ERROR_EMPTY` if all priorities are 0.
+Throws a [`PERError`](@ref) with status `PER.PER_ERROR_EMPTY` if all priorities are 0. (On CUDA indices are -1, and
+[`PER.synchronize`](@ref) throws it.)
 
 ```jldoctest
 julia> tree = update!(SumTree(2), 1:2, [1, 3]);
@@ -108,22 +112,24 @@ julia> draw.weights == Float32[1, 1/3, 1/3, 1/3]
 true
 ```
 """
-function sample!(tree::SumTree, batch_size; beta = 0, scheme = :stratified)
+function sample!(tree::SumTree, batch_size; beta = 0, scheme = :stratified, stream = nothing)
     count = converted(Int64, "batch_size", batch_size)
     exponent = converted(Float32, "beta", beta)
     scheme_number = choice(:scheme, scheme)
-    indices = Vector{Int64}(undef, max(count, 0))
-    priorities = similar(indices, Float32)
-    weights = similar(indices, Float32)
-    call(tree.handle) do pointer
-        per_sample(pointer, count, scheme_number, exponent, indices, priorities, weights, C_NULL)
-    end
-    indices .+= 1
-    return (indices = indices, priorities = priorities, weights = weights)
+    memory, queue = tree.memory, stream_of(tree.memory, stream)
+    indices = new_array(memory, Int64, (max(count, 0),))
+    priorities = new_array(memory, Float32, size(indices))
+    weights = new_array(memory, Float32, size(indices))
+    outputs = map(array -> written(memory, array), (indices, priorities, weights))
+    call(pointer -> per_sample(pointer, count, scheme_number, exponent, outputs..., queue), tree.handle)
+    return (indices = from_one!(memory, indices), priorities = priorities, weights = weights)
 end
 
+from_one!(::HostMemory, indices) = indices .+= 1
+from_one!(::DeviceMemory, indices) = indices
+
 """
-    find(tree, prefix_sums)
+    find(tree, prefix_sums; stream)
 
 For each prefix sum `s`, `0 <= s < total(tree)`, the index `i` with `p_1 + .. + p_(i-1) <= s < p_1 + .. + p_i`.
 
@@ -134,17 +140,17 @@ julia> find(tree, [0, 1.9, 2]) == [1, 1, 3]
 true
 ```
 """
-function find(tree::SumTree, prefix_sums)
-    sums = numbers(Float64, "prefix_sums", prefix_sums)
-    indices = Array{Int64}(undef, size(sums))
-    call(pointer -> per_tree_find(pointer, length(sums), sums, indices, C_NULL), tree.handle)
-    indices .+= 1
-    return indices
+function find(tree::SumTree, prefix_sums; stream = nothing)
+    memory, queue = tree.memory, stream_of(tree.memory, stream)
+    sums = numbers(memory, Float64, "prefix_sums", prefix_sums, stream)
+    indices = new_array(memory, Int64, size(sums))
+    call(pointer -> per_tree_find(pointer, length(sums), sums, written(memory, indices), queue), tree.handle)
+    return from_one!(memory, indices)
 end
 
 """
-    priorities(tree)
-    priorities(tree, indices)
+    priorities(tree; stream)
+    priorities(tree, indices; stream)
 
 The priorities of all leaves, or of those at `indices`, as `Float32`.
 
@@ -158,27 +164,43 @@ julia> priorities(tree, [3, 3]) == [1, 1]
 true
 ```
 """
-function priorities(tree::SumTree, indices)
-    slots = zero_based("indices", indices)
-    values = Array{Float32}(undef, size(slots))
+function priorities(tree::SumTree, indices; stream = nothing)
+    memory, queue = tree.memory, stream_of(tree.memory, stream)
+    leaves = slots(memory, "indices", indices, stream)
+    values = new_array(memory, Float32, size(leaves))
     call(tree.handle; note = ZERO_BASED) do pointer
-        per_tree_priorities(pointer, length(slots), slots, values, C_NULL)
+        per_tree_priorities(pointer, length(leaves), leaves, written(memory, values), queue)
     end
     return values
 end
 
-function priorities(tree::SumTree)
-    values = Vector{Float32}(undef, length(tree))
-    call(pointer -> per_tree_priorities(pointer, length(values), C_NULL, values, C_NULL), tree.handle)
+function priorities(tree::SumTree; stream = nothing)
+    memory, queue = tree.memory, stream_of(tree.memory, stream)
+    values = new_array(memory, Float32, (length(tree),))
+    call(pointer -> per_tree_priorities(pointer, length(values), C_NULL, written(memory, values), queue), tree.handle)
     return values
 end
 
 """
-    reset!(tree)
+    reset!(tree; stream)
 
 Set all priorities to 0. The random state stays. Returns the tree.
 """
-function reset!(tree::SumTree)
-    call(pointer -> per_tree_reset(pointer, C_NULL), tree.handle)
+function reset!(tree::SumTree; stream = nothing)
+    queue = stream_of(tree.memory, stream)
+    call(pointer -> per_tree_reset(pointer, queue), tree.handle)
     return tree
+end
+
+"""
+    PER.synchronize(tree; stream)
+    PER.synchronize(buffer; stream)
+
+Wait until the work on the stream that this tree or buffer queued is done, and throw once, as a [`PERError`](@ref), what
+went wrong on the device since the last report. Does nothing on the CPU.
+"""
+function synchronize(tree::SumTree; stream = nothing)
+    queue = stream_of(tree.memory, stream)
+    call(pointer -> per_tree_synchronize(pointer, queue), tree.handle)
+    return nothing
 end

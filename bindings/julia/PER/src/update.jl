@@ -1,5 +1,5 @@
 """
-    update_priorities!(buffer, ids, td_errors)
+    update_priorities!(buffer, ids, td_errors; stream)
 
 Set `p = |td_error| + epsilon` (section 3.3) of the transitions with these ids; with several critics, `td_errors` being
 `length(ids)×critics`, the mean of `|td_error|` over them, or the largest (`critics = :max` of the buffer). Of equal ids
@@ -20,45 +20,48 @@ julia> priorities(buffer, ids[1:2]) == [2, 3.5]
 true
 ```
 """
-function update_priorities!(buffer::ReplayBuffer, ids, td_errors)
-    rows = numbers(Int64, "ids", ids)
-    errors = numbers(Float32, "td_errors", td_errors)
+function update_priorities!(buffer::ReplayBuffer, ids, td_errors; stream = nothing)
+    queue = stream_of(buffer.memory, stream)
+    rows = numbers(buffer.memory, Int64, "ids", ids, stream)
+    errors = numbers(buffer.memory, Float32, "td_errors", td_errors, stream)
     n_axes = buffer.sequence_steps > 0 ? 2 : 1
     n_critics = ndims(errors) == n_axes + 1 ? size(errors, n_axes + 1) : 1
     check_length("td_errors", errors, max(buffer.sequence_steps, 1) * length(rows) * n_critics)
     call(buffer.handle) do pointer
-        per_replay_update_priorities(pointer, length(rows), rows, n_critics, errors, C_NULL)
+        per_replay_update_priorities(pointer, length(rows), rows, n_critics, errors, queue)
     end
     return buffer
 end
 
 """
-    set_priorities!(buffer, ids, priorities)
+    set_priorities!(buffer, ids, priorities; stream)
 
 As [`update_priorities!`](@ref), with the priorities themselves, finite and not negative.
 """
-function set_priorities!(buffer::ReplayBuffer, ids, priorities)
-    rows = numbers(Int64, "ids", ids)
-    values = numbers(Float32, "priorities", priorities)
+function set_priorities!(buffer::ReplayBuffer, ids, priorities; stream = nothing)
+    queue = stream_of(buffer.memory, stream)
+    rows = numbers(buffer.memory, Int64, "ids", ids, stream)
+    values = numbers(buffer.memory, Float32, "priorities", priorities, stream)
     check_length("priorities", values, length(rows))
-    call(pointer -> per_replay_set_priorities(pointer, length(rows), rows, values, C_NULL), buffer.handle)
+    call(pointer -> per_replay_set_priorities(pointer, length(rows), rows, values, queue), buffer.handle)
     return buffer
 end
 
 """
-    priorities(buffer, ids)
+    priorities(buffer, ids; stream)
 
 The priorities of the transitions with these ids as `Float32`, before alpha; 0 of those that are not live.
 """
-function priorities(buffer::ReplayBuffer, ids)
-    rows = numbers(Int64, "ids", ids)
-    values = Array{Float32}(undef, size(rows))
-    call(pointer -> per_replay_priorities(pointer, length(rows), rows, values, C_NULL), buffer.handle)
+function priorities(buffer::ReplayBuffer, ids; stream = nothing)
+    memory, queue = buffer.memory, stream_of(buffer.memory, stream)
+    rows = numbers(memory, Int64, "ids", ids, stream)
+    values = new_array(memory, Float32, size(rows))
+    call(pointer -> per_replay_priorities(pointer, length(rows), rows, written(memory, values), queue), buffer.handle)
     return values
 end
 
 """
-    set!(buffer, ids; fields...)
+    set!(buffer, ids; stream, fields...)
 
 Write fields of the transitions with these ids, `axes×length(ids)` each. Fields that are observations cannot be written,
 since rows share those. Rows that were overwritten meanwhile are ignored and counted. Returns the buffer.
@@ -75,8 +78,9 @@ julia> get(buffer, ids[1:2]).advantage == [0.5, 0.25]
 true
 ```
 """
-function set!(buffer::ReplayBuffer, ids; values...)
-    rows = numbers(Int64, "ids", ids)
+function set!(buffer::ReplayBuffer, ids; stream = nothing, values...)
+    queue = stream_of(buffer.memory, stream)
+    rows = numbers(buffer.memory, Int64, "ids", ids, stream)
     kept = Any[]
     fields = fill(NO_ARRAY, length(buffer.fields))
     for (name, value) in values
@@ -85,10 +89,10 @@ function set!(buffer::ReplayBuffer, ids; values...)
             names = join((field.name for field in buffer.fields), ", ")
             invalid("there is no field $name; there are $names")
         end
-        fields[position] = passed!(kept, name, value)
+        fields[position] = passed_there!(buffer.memory, kept, name, value, stream)
     end
     GC.@preserve kept begin
-        call(pointer -> per_replay_set(pointer, length(rows), rows, fields, C_NULL), buffer.handle)
+        call(pointer -> per_replay_set(pointer, length(rows), rows, fields, queue), buffer.handle)
     end
     return buffer
 end

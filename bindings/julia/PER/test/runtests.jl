@@ -17,6 +17,8 @@ include("thrown.jl")
         "hindsight.jl",
         "lifetime.jl",
         "loader.jl",
+        "memory.jl",
+        "cuda.jl",
         "documentation.jl",
     )
         include(file)

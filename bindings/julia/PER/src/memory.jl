@@ -1,0 +1,164 @@
+# Where the arrays of a handle's calls lie: in host memory, or in the memory of a CUDA device.
+#
+# This package knows no library of device arrays; what it needs of one is in the functions with docstrings here.
+
+struct HostMemory end
+
+struct DeviceMemory
+    arrays::Any          # makes them: a type as CuArray, or a function of an element type and a size
+    current_stream::Any  # a function of nothing; or nothing
+end
+
+const Memory = Union{HostMemory,DeviceMemory}
+
+function memory_for(device, arrays, current_stream)
+    if device == PER_CPU
+        arrays === nothing || invalid("arrays is given; allowed with device = :cuda only")
+        current_stream === nothing || invalid("current_stream is given; allowed with device = :cuda only")
+        return HostMemory()
+    end
+    arrays === nothing && invalid("arrays is not given; on a device: a type such as CuArray, or a function (T, size)")
+    return DeviceMemory(arrays, current_stream)
+end
+
+"""
+    PER.is_device_array(array)
+
+Whether an array lies in the memory of a CUDA device. `false` but for the types that methods are added for; arrays of the
+type that a tree or buffer was created with (`arrays = CuArray`) need none.
+"""
+is_device_array(array) = false
+
+"""
+    PER.device_pointer(array)
+
+The address of an array on a device, as `Ptr{Cvoid}`: what `pointer(array)` gives. Add a method for types that have no
+such pointer.
+"""
+device_pointer(array) = Ptr{Cvoid}(reinterpret(UInt, pointer(array)))
+
+"""
+    PER.device_view(arrays, T, pointer, size)
+
+An array of type `T` of memory on a device that belongs to the library, which [`loader`](@ref)s hand out; `arrays` is
+what the buffer was created with. There is no method for it here. That of CUDA.jl is
+
+    PER.device_view(::Type{<:CuArray}, ::Type{T}, pointer, size) where {T} =
+        unsafe_wrap(CuArray, CuPtr{T}(UInt(pointer)), size)
+"""
+device_view(arrays, T, pointer, size) = throw(
+    PERError(PER_ERROR_UNSUPPORTED, "there is no PER.device_view for $arrays, which a loader needs to hand out memory"),
+)
+
+"""
+    PER.stream_pointer(stream)
+
+A `cudaStream_t` as `Ptr{Cvoid}`: of a pointer, a number, or what has one as its `handle`, such as CUDA.jl's streams.
+"""
+stream_pointer(stream::Ptr) = Ptr{Cvoid}(stream)
+stream_pointer(stream::Integer) = Ptr{Cvoid}(converted(UInt, "stream", stream))
+stream_pointer(stream) =
+    hasproperty(stream, :handle) ? stream_pointer(stream.handle) :
+    invalid("stream is a $(typeof(stream)); allowed: a stream of CUDA.jl, a pointer or a number")
+
+# The stream of a call.
+stream_of(::HostMemory, ::Nothing) = C_NULL
+stream_of(::HostMemory, stream) = invalid("stream is $(repr(stream)); allowed with device = :cuda only")
+stream_of(::DeviceMemory, stream) = stream_pointer(stream)
+stream_of(memory::DeviceMemory, ::Nothing) =
+    memory.current_stream === nothing ?
+    invalid("stream is not given; needed where current_stream was not given at creation") :
+    stream_pointer(memory.current_stream())
+
+lies_on_device(memory::DeviceMemory, array) =
+    is_device_array(array) || (memory.arrays isa Type && array isa memory.arrays)
+
+function refuse_part(memory, name, array)
+    array isa AbstractArray || return nothing
+    whole = parent(array)
+    whole === array && return nothing
+    lies_on_device(memory, whole) && invalid("$name is a $(typeof(array)); allowed on the device: whole arrays")
+    return refuse_part(memory, name, whole)
+end
+
+# An array on a device as ccall takes it.
+struct Elements{T,A}
+    array::A
+    size::Tuple{Vararg{Int}}
+end
+Elements(::Type{T}, array) where {T} = Elements{T,typeof(array)}(array, size(array))
+
+Base.length(elements::Elements) = prod(elements.size)
+Base.ndims(elements::Elements) = length(elements.size)
+Base.size(elements::Elements) = elements.size
+Base.size(elements::Elements, axis) = elements.size[axis]
+Base.pointer(elements::Elements{T}) where {T} = Ptr{T}(device_pointer(elements.array))
+Base.cconvert(::Type{Ptr{T}}, elements::Elements) where {T} = elements
+Base.unsafe_convert(::Type{Ptr{T}}, elements::Elements{T}) where {T} = pointer(elements)
+
+# Numbers as ccall takes them, of the type that C wants. What lies in host memory is copied to a device by copyto!(),
+# which knows no stream but the current one.
+numbers(::HostMemory, ::Type{T}, name, array, stream) where {T} = numbers(T, name, array)
+function numbers(memory::DeviceMemory, ::Type{T}, name, array, stream) where {T}
+    lies_on_device(memory, array) || return to_device(memory, name, numbers(T, name, array), array, stream)
+    eltype(array) === T || invalid("$name has elements of type $(eltype(array)); allowed on the device: $T")
+    return Elements(T, array)
+end
+
+# Indices of a tree: those in host memory count from 1, those on a device as in C, from 0.
+slots(::HostMemory, name, array, stream) = zero_based(name, array)
+slots(memory::DeviceMemory, name, array, stream) =
+    lies_on_device(memory, array) ? numbers(memory, Int64, name, array, stream) :
+    to_device(memory, name, zero_based(name, array), array, stream)
+
+function to_device(memory, name, elements::Array{T}, source, stream) where {T}
+    refuse_part(memory, name, source)
+    stream === nothing || invalid("$name lies in host memory; allowed with stream: arrays on the device")
+    return Elements(T, copyto!(new_array(memory, T, size(elements)), elements))
+end
+
+# A function that is compiled for each type: a batch is allocated in 3 us with it, in 10 without.
+new_array(::HostMemory, ::Type{T}, size) where {T} = Array{T}(undef, size)
+function new_array(memory::DeviceMemory, ::Type{T}, wanted) where {T}
+    array = memory.arrays isa Type ? memory.arrays{T}(undef, wanted) : memory.arrays(T, wanted)
+    eltype(array) === T && size(array) == wanted && return array
+    return invalid("arrays gave a $(summary(array)); wanted: $(join(wanted, '×')) $T")
+end
+
+# What new_array() made, as ccall takes it.
+written(::HostMemory, array) = array
+written(::DeviceMemory, array) = Elements(eltype(array), array)
+
+address(::HostMemory, array) = Ptr{Cvoid}(pointer(array))
+address(::DeviceMemory, array) = device_pointer(array)
+
+fits(::HostMemory, array, type, wanted) = array isa Array && eltype(array) === type && size(array) == wanted
+fits(memory::DeviceMemory, array, type, wanted) =
+    lies_on_device(memory, array) && eltype(array) === type && size(array) == wanted
+
+# An array of memory of the library.
+view_of(::HostMemory, ::Type{T}, pointer, size) where {T} = unsafe_wrap(Array, Ptr{T}(pointer), size)
+view_of(memory::DeviceMemory, ::Type{T}, pointer, size) where {T} =
+    device_view(memory.arrays, T, Ptr{Cvoid}(pointer), size)
+
+# A per_array of an array or number, in place if it lies on a device. What it points into is added to `kept`, which must
+# be preserved as long as it. Calls that take arrays of host memory too get those as they are.
+passed!(::HostMemory, kept, name, array) = passed!(kept, name, array)
+function passed!(memory::DeviceMemory, kept, name, array)
+    if !lies_on_device(memory, array)
+        refuse_part(memory, name, array)
+        return passed!(kept, name, array)
+    end
+    shape = Int64[reverse(size(array))...]
+    push!(kept, array, shape)
+    return per_array(device_pointer(array), pointer(shape), length(shape), dtype_of(name, eltype(array)))
+end
+
+# The same for calls that take arrays of the device only.
+passed_there!(::HostMemory, kept, name, array, stream) = passed!(kept, name, array)
+function passed_there!(memory::DeviceMemory, kept, name, array, stream)
+    lies_on_device(memory, array) && return passed!(memory, kept, name, array)
+    array isa Union{AbstractArray,Number} || return passed!(kept, name, array)
+    elements = dense(array isa AbstractArray && !isconcretetype(eltype(array)) ? map(identity, array) : array)
+    return passed!(memory, kept, name, to_device(memory, name, elements, array, stream).array)
+end

@@ -1,0 +1,141 @@
+# Trees and buffers on CUDA give what those on the CPU give, draw by draw. Run by cuda.jl in a process of its own.
+using Test
+using PER
+
+include("thrown.jl")
+include("device_array.jl")
+
+const CUDA_OPTIONS = (device = :cuda, arrays = DeviceArray, current_stream = () -> DeviceStream(C_NULL))
+
+on_device(array::AbstractArray) = DeviceArray(Array(array))
+host(array::DeviceArray) = array.host
+
+@testset "trees" begin
+    tree, expected = SumTree(1000; seed = 3, CUDA_OPTIONS...), SumTree(1000; seed = 3)
+    for turn in 1:3
+        indices, values = [(37 * i * turn) % 1000 for i in 0:199], Float32[i % 17 + turn for i in 0:199]
+        update!(expected, indices .+ 1, values)
+        turn == 2 ? update!(tree, indices .+ 1, values) : update!(tree, on_device(indices), on_device(values))
+        for scheme in (:stratified, :independent, :systematic, :without_replacement)
+            draw, wanted = (sample!(each, 20; beta = 0.5, scheme = scheme) for each in (tree, expected))
+            @test host(draw.indices) .+ 1 == wanted.indices
+            @test host(draw.priorities) == wanted.priorities && host(draw.weights) == wanted.weights
+            @test host(priorities(tree, draw.indices)) == wanted.priorities
+        end
+        @test host(priorities(tree)) == priorities(expected) && total(tree) == total(expected)
+        sums = [0, total(tree) / 2]
+        @test host(find(tree, on_device(sums); stream = C_NULL)) .+ 1 == find(expected, sums)
+    end
+    @test total(reset!(tree; stream = DeviceStream(C_NULL))) == 0
+    PER.synchronize(tree)
+end
+
+@testset "what is wrong with values is reported once" begin
+    tree = SumTree(4; CUDA_OPTIONS...)
+    @test host(sample!(tree, 2).indices) == [-1, -1]
+    @test thrown(() -> PER.synchronize(tree)).status == PER.PER_ERROR_EMPTY
+    update!(tree, on_device([9, 0]), on_device(Float32[1, 2]))
+    @test occursin("1 entries", invalid_message(() -> PER.synchronize(tree)))
+    PER.synchronize(tree)
+    @test host(priorities(tree)) == [2, 0, 0, 0]
+end
+
+@testset "arrays and streams must be known" begin
+    @test occursin("arrays is not given", invalid_message(() -> SumTree(4; device = :cuda)))
+    tree = SumTree(4; device = :cuda, arrays = DeviceArray)
+    @test occursin("stream is not given", invalid_message(() -> update!(tree, [1], [1])))
+    @test update!(tree, on_device([0]), on_device(Float32[1]); stream = 0) === tree
+    @test thrown(() -> SumTree(4; CUDA_OPTIONS..., device = "cuda:7")).status == PER.PER_ERROR_NO_DEVICE
+end
+
+const FIELDS = (observation = Field(Float32, 3), action = Field(Int32))
+
+function steps(first, length, n_envs)
+    time = [Float32(first + t) for _ in 1:n_envs, t in 1:length]
+    observation = Float32[axis * time[env, t] + env for axis in 1:3, env in 1:n_envs, t in 1:length]
+    return (observation = observation, action = Int32.(time), reward = time ./ 4, terminated = time .% 10 .== 9,
+            truncated = time .% 7 .== 3, next_observation = observation .+ Float32[1, 2, 3])
+end
+
+same(batch, wanted) = keys(batch) == keys(wanted) && all(host(batch[name]) == wanted[name] for name in keys(wanted))
+
+function pair(; options...)
+    try
+        return (ReplayBuffer(200, FIELDS; seed = 5, n_envs = 2, CUDA_OPTIONS..., options...),
+                ReplayBuffer(200, FIELDS; seed = 5, n_envs = 2, options...))
+    catch error
+        error isa PERError && error.status == PER.PER_ERROR_UNSUPPORTED || rethrow()
+        @info "skipped: $(error.message)"
+        return nothing
+    end
+end
+
+@testset "buffers with $options" for options in (
+    (n_step = 1,),
+    (n_step = 3, uniform_fraction = 0.25, beta_steps = 5),
+    (frame_stack = 2, normalize_weights = :buffer_max),
+    (prioritization = :rank, scheme = :independent),
+    (scheme = :without_replacement, max_priority = :now),
+    (sequence_length = 4, burn_in = 1, sequence_stride = 2),
+)
+    buffers = pair(; options...)
+    buffers === nothing && continue
+    buffer, expected = buffers
+    for turn in 1:4
+        run = steps(8 * turn, 8, 2)
+        ids = turn == 2 ? extend!(buffer; run...) : extend!(buffer; map(on_device, run)...)
+        @test host(ids) == extend!(expected; run...)
+        batch, wanted = sample!(buffer, 8), sample!(expected, 8)
+        @test same(batch, wanted)
+        td_errors = wanted.reward .- 3
+        update_priorities!(buffer, batch.ids, on_device(td_errors))
+        update_priorities!(expected, wanted.ids, td_errors)
+        @test host(priorities(buffer, batch.ids)) == priorities(expected, wanted.ids)
+        for (each, ids) in ((buffer, batch.ids), (expected, wanted.ids))
+            set_priorities!(each, ids, fill(Float32(turn), 8))
+            set!(each, ids; action = fill(Int32(turn), 8))
+        end
+        @test same(sample!(buffer, 8; out = batch, stream = nothing), sample!(expected, 8; out = wanted))
+        @test same(get(buffer, wanted.ids[1:1]), get(expected, wanted.ids[1:1]))
+        @test live_ids(buffer) == live_ids(expected) && stats(buffer) == stats(expected)
+    end
+    for (batch, wanted) in zip(epochs(buffer, 1; batch_size = 16), epochs(expected, 1; batch_size = 16))
+        @test length(batch.ids) == length(wanted.ids) && collect(batch.reward) == wanted.reward
+    end
+    cut!(buffer, [1]), cut!(expected, [1])
+    @test stats(buffer) == stats(expected)
+    PER.synchronize(buffer)
+    clear!(buffer)
+    @test length(buffer) == 0
+end
+
+@testset "loaders hand out arrays of the device" begin
+    buffers = pair()
+    if buffers !== nothing
+        buffer, expected = buffers
+        run = steps(1, 40, 2)
+        extend!(buffer; map(on_device, run)...), extend!(expected; run...)
+        batches, wanted = loader(buffer, 8), loader(expected, 8)
+        for _ in 1:5
+            batch, other = take!(batches), take!(wanted)
+            @test same(batch, other)
+            release!(batches, batch), release!(wanted, other)
+        end
+        close(batches), close(wanted)
+    end
+end
+
+@testset "files go from one device to the other" begin
+    buffers = pair()
+    if buffers !== nothing
+        buffer, expected = buffers
+        run = steps(1, 40, 2)
+        extend!(buffer; map(on_device, run)...), extend!(expected; run...)
+        path = tempname()
+        save(expected, path)
+        @test same(sample!(load(ReplayBuffer, path; CUDA_OPTIONS...), 8), sample!(expected, 8))
+        save(buffer, path)
+        @test load(ReplayBuffer, path) |> live_ids == live_ids(buffer)
+        rm(path)
+    end
+end
