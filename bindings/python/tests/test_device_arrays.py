@@ -344,7 +344,7 @@ def test_memory_is_given_back_once_nobody_reads_it():
 def test_dtypes_come_through_dlpack_both_ways(library, dtype):
     buffer = per.ReplayBuffer(10, {"observation": per.Field(2, dtype)}, arrays="torch")
     values = torch.tensor([[0, 1]], dtype=getattr(torch, dtype))
-    read = buffer._memory.read_here(values, "values", buffer._memory.queue(None))
+    read = buffer._memory.read_as(values, "values", dtype, buffer._memory.queue(None))
     assert (read.dtype, read.shape) == (dtype, (1, 2))
     buffer.add(observation=values[0], reward=0, terminated=True, truncated=False, next_observation=values[0])
     batch = buffer.sample(1)

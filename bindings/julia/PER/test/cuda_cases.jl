@@ -59,6 +59,9 @@ end
 
 same(batch, wanted) = keys(batch) == keys(wanted) && all(host(batch[name]) == wanted[name] for name in keys(wanted))
 
+# What is the same on every device: how much memory that takes is not.
+counted(buffer) = (; stats(buffer)..., memory_bytes = 0)
+
 function pair(; options...)
     try
         return (ReplayBuffer(200, FIELDS; seed = 5, n_envs = 2, CUDA_OPTIONS..., options...),
@@ -97,13 +100,13 @@ end
         end
         @test same(sample!(buffer, 8; out = batch, stream = nothing), sample!(expected, 8; out = wanted))
         @test same(get(buffer, wanted.ids[1:1]), get(expected, wanted.ids[1:1]))
-        @test live_ids(buffer) == live_ids(expected) && stats(buffer) == stats(expected)
+        @test live_ids(buffer) == live_ids(expected) && counted(buffer) == counted(expected)
     end
     for (batch, wanted) in zip(epochs(buffer, 1; batch_size = 16), epochs(expected, 1; batch_size = 16))
         @test length(batch.ids) == length(wanted.ids) && collect(batch.reward) == wanted.reward
     end
     cut!(buffer, [1]), cut!(expected, [1])
-    @test stats(buffer) == stats(expected)
+    @test counted(buffer) == counted(expected)
     PER.synchronize(buffer)
     clear!(buffer)
     @test length(buffer) == 0
