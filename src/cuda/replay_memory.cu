@@ -109,18 +109,21 @@ std::byte* ReplayMemory::allocate(std::size_t n_bytes, cudaStream_t stream) {
 
 namespace {
 
-void require_no_capture(const StreamOrder::Call& call, const char* what) {
-    if (call.is_captured())
-        throw Error(PER_ERROR_INVALID_ARGUMENT,
-                    "stream is %p: it is being captured, and the first call with %s allocates memory: make one before",
-                    static_cast<void*>(call.stream()), what);
+// Kernels are handed where everything is by value: those of a graph would go on without what is added.
+void require_no_captures(const StreamOrder::Call& call, const char* what) {
+    if (call.has_captures())
+        throw Error(
+            PER_ERROR_INVALID_ARGUMENT,
+            "stream is %p: the first call with %s allocates memory, which calls of this buffer that were captured "
+            "do not know: make one before the first capture, or create the buffer with it",
+            static_cast<void*>(call.stream()), what);
 }
 
 }  // namespace
 
 void ReplayMemory::add_ranks(const StreamOrder::Call& call) {
     if (device_.priorities.ranks.state != nullptr) return;
-    require_no_capture(call, "prioritization PER_RANK");
+    require_no_captures(call, "prioritization PER_RANK");
     DeviceRanks ranks = {};
     lay_out_twice([&](std::size_t n_bytes) { return allocate(n_bytes, call.stream()); },
                   [&](Layout& layout) { lay_out_ranks(ranks, device_.priorities.tree, layout); });
@@ -129,7 +132,7 @@ void ReplayMemory::add_ranks(const StreamOrder::Call& call) {
 
 void ReplayMemory::add_smallest_leaf(const StreamOrder::Call& call) {
     if (device_.priorities.smallest_leaf.n_levels != 0) return;
-    require_no_capture(call, "normalize_weights PER_BUFFER_MAX");
+    require_no_captures(call, "normalize_weights PER_BUFFER_MAX");
     DeviceMaximum smallest = {};
     lay_out_twice([&](std::size_t n_bytes) { return allocate(n_bytes, call.stream()); },
                   [&](Layout& layout) { smallest = lay_out_maximum(device_.capacity, layout); });

@@ -32,6 +32,8 @@ class StreamOrder {
 
         cudaStream_t stream() const { return stream_; }
         bool is_captured() const { return is_captured_; }
+        // Whether this call or one before it was captured, and may run again.
+        bool has_captures() const { return order_.last_capture_ != 0; }
         // To be called last. Where something threw before, what was queued is waited for by the next call all the same.
         void finish();
         ~Call();

@@ -14,6 +14,7 @@
 #include "cpu/replay_state.h"
 #include "cpu/step_writer.h"
 #include "cuda/replay_memory.h"
+#include "error.h"
 #include "replay_options.h"
 #include "run_length.h"
 #include "simulator.h"
@@ -660,6 +661,36 @@ TEST(DevicePriorities, wait_for_nothing_and_allocate_nothing) {
     EXPECT_EQ(simulator::counters().allocations, 0u);
     cudaDeviceSynchronize();
     EXPECT_EQ(priorities, std::vector<float>(5000, 0.0f));
+}
+
+// A graph of an update would leave ranks and smallest leaves as they are.
+TEST(DevicePriorities, what_a_captured_call_does_not_know_cannot_be_added) {
+    const per_replay_options options = options_of(120, 2);
+    const Fields fields(options);
+    cuda::ReplayMemory memory(resolve_replay_options(options, fields), fields, nullptr);
+    cuda::StreamOrder order(0);
+    cudaStream_t stream;
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    const int64_t id = -1;
+    const float priority = 1.0f;
+    ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
+    {
+        cuda::StreamOrder::Call call(order, stream);
+        cuda::queue_priorities(memory.device(), {1, &id, 0, nullptr, &priority}, call.stream());
+        call.finish();
+    }
+    cudaGraph_t graph;
+    ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+    {
+        cuda::StreamOrder::Call call(order, stream);
+        EXPECT_THROW(memory.add_ranks(call), Error);
+        EXPECT_THROW(memory.add_smallest_leaf(call), Error);
+        call.finish();
+    }
+    EXPECT_EQ(memory.device().priorities.ranks.state, nullptr);
+    EXPECT_EQ(memory.device().priorities.smallest_leaf.n_levels, 0);
+    cudaGraphDestroy(graph);
+    cudaStreamDestroy(stream);
 }
 
 TEST(DevicePriorities, of_sequences) {
