@@ -82,8 +82,8 @@ enum UpdatePlan : int32_t {
     plan_rebuild  // write leaves only, then choose a scale for all of them and sum up again
 };
 
-// The leaves that one call of a replay buffer writes are one change. What decides about its scale, besides the leaves as
-// they are after it, does not depend on the order in which they are written, nor on the pieces.
+// The leaves that one call of a replay buffer writes are one change. What decides about its scale, besides the leaves
+// as they are after it, does not depend on the order in which they are written, nor on the pieces.
 struct LeafChange {
     int64_t n;  // rows that become live, and updates of live ones; each counts, also where a later one takes its slot
     float largest;  // the leaf of the largest priority among them

@@ -60,8 +60,8 @@ PER_HOST_DEVICE double rank_weight_sum(int64_t first, int64_t last, double alpha
     return integral + 0.5 * (at_to - at_from) + first_derivatives / 12.0 - third_derivatives / 720.0;
 }
 
-// What each transition weighs of a bucket with `count` of them, `rank` others being in the buckets above: the mean weight
-// of its ranks; of the rank that a first one would have if it is empty.
+// What each transition weighs of a bucket with `count` of them, `rank` others being in the buckets above: the mean
+// weight of its ranks; of the rank that a first one would have if it is empty.
 PER_HOST_DEVICE float mean_rank_weight(int64_t rank, int64_t count, double alpha) {
     const int64_t first = rank;
     const int64_t last = rank + (count > 0 ? count : 1);

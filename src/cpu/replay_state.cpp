@@ -56,7 +56,8 @@ void ReplayState::watch(int64_t env) {
     watched_.push_back({env, lane(env).tail, complete_end(lane(env), rules)});
 }
 
-// In a full ring the rows that a long add makes live and those that it overwrites lie in the same slots, or side by side.
+// In a full ring the rows that a long add makes live and those that it overwrites lie in the same slots, or side by
+// side.
 void ReplayState::commit() {
     priorities.commit([this](const auto& commit_slots) {
         const auto commit_rows = [&](int64_t env, RowRange rows) {

@@ -12,8 +12,8 @@
 
 namespace per::cuda {
 
-// Ends what replay.changes and state->change say. `rows_per_lane`: how many rows a lane may have changed, about; it says
-// how many threads to take, and nothing else.
+// Ends what replay.changes and state->change say. `rows_per_lane`: how many rows a lane may have changed, about; it
+// says how many threads to take, and nothing else.
 void queue_change_of_lanes(const DeviceReplay& replay, int64_t rows_per_lane, cudaStream_t stream);
 
 // With PER_MAX_NOW, between the steps of one call: the largest live priority becomes that of the rows as they are.
@@ -44,7 +44,8 @@ void queue_smallest_leaves(const DeviceReplay& replay, cudaStream_t stream);
 
 // ---- ranks
 
-// After ranks were added to the memory, at creation or later: those of the rows there are, to be taken at the next draw.
+// After ranks were added to the memory, at creation or later: those of the rows there are, to be taken at the next
+// draw.
 void queue_ranks(const DeviceReplay& replay, cudaStream_t stream);
 
 // Before each draw by rank.

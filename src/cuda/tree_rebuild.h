@@ -14,7 +14,8 @@ inline int64_t blocks_for(int64_t n) {
     return n_blocks < 1 ? 1 : n_blocks < max_blocks ? n_blocks : max_blocks;
 }
 
-// Queues a rebuild, for the case that the plan is plan_rebuild by then: a scale for the leaves as they are, and all sums.
+// Queues a rebuild, for the case that the plan is plan_rebuild by then: a scale for the leaves as they are, and all
+// sums.
 void queue_rebuild(const DeviceTree& tree, cudaStream_t stream);
 
 // The same at a scale, and with the total that asks for another, of a tree that had the same leaves.

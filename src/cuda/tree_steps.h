@@ -1,5 +1,5 @@
-// The steps in which the sums of a tree follow its leaves. Between each two every thread of the grid must have ended the
-// first.
+// The steps in which the sums of a tree follow its leaves. Between each two every thread of the grid must have ended
+// the first.
 #pragma once
 
 #include <cstdint>

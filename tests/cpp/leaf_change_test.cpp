@@ -208,7 +208,8 @@ class WholeCalls : public testing::Test {
     std::optional<ReplayState> state_;
 };
 
-// At the scale of the largest, 45 - 20, the masses are 2500 * 2^25 and 2500 * 2^45: more than 2^56, less than twice that.
+// At the scale of the largest, 45 - 20, the masses are 2500 * 2^25 and 2500 * 2^45: more than 2^56, less than twice
+// that.
 TEST_F(WholeCalls, a_long_add_to_an_empty_buffer_has_the_scale_of_a_rebuild) {
     std::vector<float> priorities(n_steps, 1.0f);
     std::fill(priorities.begin() + 2500, priorities.end(), 0x1p20f);
