@@ -480,8 +480,13 @@ PER_API per_status per_steps_init(per_steps* steps, uint64_t struct_size);
  *
  *   ids_out  [K, n] or NULL: id of each row; -1 where nothing was added
  *
- * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_FULL. On PER_CUDA values that are known on the device only are checked there:
- * their steps are skipped and counted, all others are added. (Of a priority that is not allowed see per_on_invalid.)
+ * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_FULL. On PER_CUDA what is known on the device only is checked there, step by
+ * step: one that would be an error is skipped as if its mask were 0, and counted; so is a priority that is not valid.
+ *
+ * On PER_CUDA any of the arrays may also lie in host memory, but not while `stream` is captured. Such an array is read
+ * before the call returns, and cast on the host, with errors as above, unless a mask that is given lies on the device.
+ * It goes through a ring of pinned memory; where that is full, the call waits for the device. ids_out must be memory
+ * that the device can write, be it its own, managed or pinned, and is written when the stream gets there.
  */
 PER_API per_status per_replay_add(per_replay* replay, const per_steps* steps, int64_t* ids_out, void* stream);
 

@@ -57,7 +57,8 @@ struct SmallFloat {
         const uint32_t fraction = magnitude & ((1u << fraction_bits) - 1);
         if (exponent == 0) {
             // Whole units of the smallest number: the product is exact, and normal.
-            const float number = static_cast<float>(fraction) * bit_cast<float>((127u + 1 - bias - fraction_bits) << 23);
+            const float number =
+                static_cast<float>(fraction) * bit_cast<float>((127u + 1 - bias - fraction_bits) << 23);
             return bit_cast<float>(sign | bit_cast<uint32_t>(number));
         }
         const uint32_t wide_exponent = magnitude >= infinity ? 255 : exponent + (127 - bias);

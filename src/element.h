@@ -37,8 +37,8 @@ PER_HOST_DEVICE bool is_finite(double value) {
     return __builtin_fabs(value) <= 0x1.fffffffffffffp1023;
 }
 
-// A double that rounds to any shorter format as the number itself does. Integers beyond 53 bits are rounded to odd, which
-// rounding once more to nearest cannot notice.
+// A double that rounds to any shorter format as the number itself does. Integers beyond 53 bits are rounded to odd,
+// which rounding once more to nearest cannot notice.
 template <class Number>
 PER_HOST_DEVICE double double_to_round(Number value) {
     if constexpr (std::is_integral_v<Number> && sizeof(Number) == 8) {
@@ -59,8 +59,8 @@ PER_HOST_DEVICE Element to_floating(Number value) {
     const Element converted = static_cast<Element>(value);
     if constexpr (std::is_same_v<Number, double> && std::is_same_v<Element, float>) {
         const uint64_t bits = bit_cast<uint64_t>(value);
-        const uint32_t nan = static_cast<uint32_t>(bits >> 32 & 0x80000000) | 0x7fc00000 |
-                             static_cast<uint32_t>(bits >> 29 & 0x3fffff);
+        const uint32_t nan =
+            static_cast<uint32_t>(bits >> 32 & 0x80000000) | 0x7fc00000 | static_cast<uint32_t>(bits >> 29 & 0x3fffff);
         return value == value ? converted : bit_cast<float>(nan);
     } else if constexpr (std::is_same_v<Number, float> && std::is_same_v<Element, double>) {
         const uint64_t bits = bit_cast<uint32_t>(value);

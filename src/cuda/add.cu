@@ -44,6 +44,7 @@ void check_ids_out(const int64_t* ids_out) {
 StepQueue::StepQueue(const ReplayMemory& memory, const Fields& fields, const per_replay_options& options)
     : replay_(memory),
       most_entries_(std::max(options.n_envs, least_most_entries)),
+      window_rows_(options.n_step + options.burn_in + options.sequence_length),
       arrays_(fields, options.n_envs, most_entries_),
       n_bytes_(scratch_bytes(most_entries_, options.n_envs, fields.count())),
       memory_(n_bytes_),
@@ -123,7 +124,7 @@ void StepQueue::queue_piece(const StepPiece& piece, const ReplaySteps& steps, co
     queue_steps(replay, given, scratch_, ids_out != nullptr ? ids_out + piece.first_entry : nullptr, ends_step,
                 call.stream());
     const bool is_last = piece.first_entry + piece.length * piece.n_lanes == steps.length * steps.n_envs;
-    if (replay.max_priority == PER_MAX_NOW && ends_step && !is_last) queue_live_maximum(replay, 2, call.stream());
+    if (replay.max_priority == PER_MAX_NOW && ends_step && !is_last) queue_live_maximum(replay, 1, call.stream());
 }
 
 void StepQueue::add(const ReplaySteps& steps, int64_t* ids_out, const StreamOrder::Call& call) {
@@ -136,7 +137,7 @@ void StepQueue::add(const ReplaySteps& steps, int64_t* ids_out, const StreamOrde
         piece = piece_from(first, steps);
         queue_piece(piece, steps, lanes, ids_out, call);
     }
-    queue_change_of_lanes(replay_.device(), 2 * steps.length, call.stream());
+    queue_change_of_lanes(replay_.device(), steps.length, call.stream());
 }
 
 // ------------------------------------------------------------------------------------------------ cut and set_n_step
@@ -153,13 +154,13 @@ void StepQueue::cut(int64_t count, const int64_t* env_ids, const StreamOrder::Ca
     if (count == 0) return;
     const LaneList lanes = send_env_ids(count, env_ids != nullptr ? cut_env_ids_.data() : nullptr, call);
     queue_cut(replay_.device(), lanes, call.stream());
-    queue_change_of_lanes(replay_.device(), 1, call.stream());
+    queue_change_of_lanes(replay_.device(), window_rows_, call.stream());
 }
 
 void StepQueue::set_n_step(int64_t n_step, const StreamOrder::Call& call) {
     const DeviceReplay& replay = replay_.device();
     queue_n_step(replay, n_step, call.stream());
-    queue_change_of_lanes(replay, 1, call.stream());
+    queue_change_of_lanes(replay, window_rows_, call.stream());
 }
 
 void StepQueue::abandon() {

@@ -47,6 +47,7 @@ class StepQueue {
 
     const ReplayMemory& replay_;
     const int64_t most_entries_;  // of a piece
+    const int64_t window_rows_;   // of a lane that wait for the next step, at most
     GivenArrays arrays_;
     std::size_t n_bytes_;
     DeviceMemory memory_;

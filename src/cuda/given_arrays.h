@@ -1,5 +1,5 @@
-// The arrays of a call of per_replay_add() on their way to kernels: those in the memory of the device as they are, those
-// in the host's by way of the staging ring, piece by piece.
+// The arrays of a call of per_replay_add() on their way to kernels: those in the memory of the device as they are,
+// those in the host's by way of the staging ring, piece by piece.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// The arrays of a call of per_replay_add() as kernels see them: in the memory of the device, in whatever dtype they were
-// given; elements are cast as they are read.
+// The arrays of a call of per_replay_add() as kernels see them: in the memory of the device, in whatever dtype they
+// were given; elements are cast as they are read.
 #pragma once
 
 #include <cstddef>
@@ -54,8 +54,8 @@ struct GivenSteps {
     GivenNumbers priorities;
     bool are_td_errors;  // the priorities
     bool has_next;
-    int64_t n_units;                        // of an entry, over all fields
-    const GivenField* further_fields;       // from the n_fields_by_value-th on
+    int64_t n_units;                   // of an entry, over all fields
+    const GivenField* further_fields;  // from the n_fields_by_value-th on
     GivenField fields[n_fields_by_value];
 
     __device__ __forceinline__ int64_t env(int64_t j) const { return env_ids != nullptr ? env_ids[j] : first_env + j; }

@@ -1,10 +1,11 @@
-// Changes to a lane and its rows on the device: what cpu/replay_state.h does on the host. A warp changes a lane: all its
-// threads call these functions together, with the same arguments.
+// Changes to a lane and its rows on the device: what cpu/replay_state.h does on the host. A warp changes a lane: all
+// its threads call these functions together, with the same arguments.
 #pragma once
 
 #include <cstdint>
 
 #include "cuda/dialect.h"
+#include "cuda/leaf_change.h"
 #include "cuda/live_set.h"
 #include "cuda/replay_state.h"
 #include "window.h"
@@ -21,11 +22,6 @@ __device__ __forceinline__ int64_t add_to(int64_t* at, int64_t value) {
     return static_cast<int64_t>(atomic_add(reinterpret_cast<uint64_t*>(at), static_cast<uint64_t>(value)));
 }
 
-// Bits in the order of the numbers; -0 becomes 0.
-__device__ __forceinline__ uint32_t priority_bits(float priority) {
-    return __float_as_uint(priority + 0.0f);
-}
-
 __device__ __forceinline__ uint32_t larger(uint32_t a, uint32_t b) {
     return a > b ? a : b;
 }
@@ -34,8 +30,7 @@ __device__ __forceinline__ uint32_t larger(uint32_t a, uint32_t b) {
 __device__ __forceinline__ float priority_of_unrated(const DeviceReplay& replay) {
     const ReplayState& state = *replay.state;
     if (replay.max_priority == PER_MAX_EVER) return __uint_as_float(state.largest_bits);
-    const DeviceMaximum& maximum = replay.priorities.live_maximum;
-    return state.n_live > 0 ? __uint_as_float(maximum.levels[maximum.n_levels - 1][0]) : 1.0f;
+    return state.n_live > 0 ? maximum_of(replay.priorities.live_maximum) : 1.0f;
 }
 
 __device__ __forceinline__ void extend(RowRange& range, const RowRange& by) {
@@ -76,7 +71,7 @@ __device__ __forceinline__ void make_live(LaneTask& task, const RowRange& rows) 
         if (priority == not_given) priorities.given[slot] = priority = task.otherwise;
         task.sums.n_live += insert(priorities.live, slot);
         ++task.sums.change.n;
-        task.sums.change.largest_bits = larger(task.sums.change.largest_bits, priority_bits(priority));
+        task.sums.change.largest_bits = larger(task.sums.change.largest_bits, bits_in_order(priority));
     }
     extend(task.change.born, rows);
     __syncwarp();

@@ -39,8 +39,8 @@ __device__ __forceinline__ StepValues read_values(const StepTask& task, int64_t 
     if (steps.priorities.are_given()) {
         float given = 0.0f;
         values.fit &= read_float(steps.priorities, entry, given);
-        values.priority = steps.are_td_errors ? td_error_priority(&given, 1, 1, PER_CRITICS_MEAN, task.replay.epsilon)
-                                              : given;
+        values.priority =
+            steps.are_td_errors ? td_error_priority(&given, 1, 1, PER_CRITICS_MEAN, task.replay.epsilon) : given;
     }
     for (int64_t i = 0; i < task.replay.n_fields && values.fit; ++i) {
         const GivenField& given = steps.field(i);
@@ -68,8 +68,8 @@ __device__ __forceinline__ bool matches_announced(const StepTask& task, int64_t 
         if (!field.is_observation()) continue;
         const GivenField& given = task.steps.field(i);
         const std::byte* const stored = task.rules.store_next_observation ? field.next_frames : field.frames;
-        const ComparedFrame announced = task.announcing >= 0 ? given_frame(given.next, task.announcing)
-                                                             : stored_frame(stored, slot, field);
+        const ComparedFrame announced =
+            task.announcing >= 0 ? given_frame(given.next, task.announcing) : stored_frame(stored, slot, field);
         if (!same_frame(announced, given_frame(given.frames, entry), field)) return false;
     }
     return true;
@@ -105,7 +105,7 @@ __device__ __forceinline__ bool takes_priority(StepTask& task, float priority, u
         count(&task.replay.state->errors.n_bad_priorities);
         return false;
     }
-    if (starts_sequence(task.rules, flags)) task.largest_bits = larger(task.largest_bits, priority_bits(priority));
+    if (starts_sequence(task.rules, flags)) task.largest_bits = larger(task.largest_bits, bits_in_order(priority));
     return true;
 }
 
@@ -144,8 +144,7 @@ __device__ __forceinline__ int64_t take_step(StepTask& task, int64_t entry) {
     Lane lane = task.lane;
     const StepOutcome outcome = advance(lane, task.rules, step);
     Refusal refusal = values.fit ? Refusal::none : Refusal::bad;
-    if (refusal == Refusal::none && !outcome.dropped)
-        refusal = refusal_of(task, lane, step, outcome, next_unavailable);
+    if (refusal == Refusal::none && !outcome.dropped) refusal = refusal_of(task, lane, step, outcome, next_unavailable);
     if (refusal != Refusal::none) {
         refuse(task, refusal);
         return -1;
@@ -193,8 +192,8 @@ template <class Word>
 __device__ __forceinline__ void cast_words(const GivenFrames& frames, const std::byte* from, int32_t dtype,
                                            std::byte* to, int64_t n) {
     for (int64_t i = 0; i < n; ++i)
-        reinterpret_cast<Word*>(to)[i] = static_cast<Word>(
-            cast_element(from + i * dtype_size(frames.dtype), frames.dtype, dtype).bits);
+        reinterpret_cast<Word*>(to)[i] =
+            static_cast<Word>(cast_element(from + i * dtype_size(frames.dtype), frames.dtype, dtype).bits);
 }
 
 // Unit `unit` of the frame of an entry.
@@ -264,7 +263,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     }
 }
 
-// ------------------------------------------------------------------------------------------------ other changes of lanes
+// ---------------------------------------------------------------------------------------------- other changes of lanes
 
 __global__ void __launch_bounds__(n_threads, 1)
     cut_kernel(const __grid_constant__ DeviceReplay replay, LaneList lanes) {

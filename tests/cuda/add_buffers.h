@@ -44,8 +44,13 @@ struct Declared {
         for (std::size_t i = 0; i < fields.size(); ++i) names.push_back("field_" + std::to_string(i));
         std::vector<per_field> declared;
         for (std::size_t i = 0; i < fields.size(); ++i)
-            declared.push_back({names[i].c_str(), fields[i].shape.data(), static_cast<int32_t>(fields[i].shape.size()),
-                                fields[i].dtype, fields[i].role, fields[i].stack, {}});
+            declared.push_back({names[i].c_str(),
+                                fields[i].shape.data(),
+                                static_cast<int32_t>(fields[i].shape.size()),
+                                fields[i].dtype,
+                                fields[i].role,
+                                fields[i].stack,
+                                {}});
         per_replay_options with_fields = options;
         with_fields.fields = declared.data();
         with_fields.n_fields = static_cast<int64_t>(declared.size());
@@ -140,6 +145,11 @@ class BothBuffers {
             ASSERT_EQ(is_live, expected.priorities.live().contains(slot)) << slot;
             ASSERT_EQ(device().priorities.tree.leaves[slot], expected.priorities.tree().priority(slot)) << slot;
         }
+        const cuda::TreeState& tree = *device().priorities.tree.state;
+        ASSERT_EQ(tree.total, expected.priorities.tree().total_mass());
+        ASSERT_EQ(tree.scale, expected.priorities.tree().scale());
+        ASSERT_EQ(tree.low_water, expected.priorities.tree().rescales_below());
+        ASSERT_EQ(cuda::priority_of_unrated(device()), expected.priorities.largest());
         ASSERT_EQ(state.n_live, expected.priorities.live().count());
         ASSERT_EQ(bit_cast<float>(state.largest_bits), expected.priorities.scale().largest_ever);
         ASSERT_EQ(std::memcmp(&state.counters, &expected.counters, sizeof state.counters), 0);

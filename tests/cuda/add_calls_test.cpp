@@ -1,5 +1,5 @@
-// Calls that add to a buffer on CUDA: what is skipped, what is refused, where arrays may lie, what is captured, and what a
-// call costs.
+// Calls that add to a buffer on CUDA: what is skipped, what is refused, where arrays may lie, what is captured, and what
+// a call costs.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -38,7 +38,7 @@ struct HandMade {
     int64_t n_envs = 1;
     std::vector<int64_t> env_ids;
     std::vector<float> observation, next;
-    std::vector<uint8_t> frames;  // instead of the observation
+    std::vector<uint8_t> frames;      // instead of the observation
     int32_t plain_dtype = PER_INT16;  // which of the two is given
     std::vector<int16_t> plain_16;
     std::vector<int64_t> plain_64;
@@ -146,7 +146,7 @@ class Buffer {
 
 using Ids = std::vector<int64_t>;
 
-// ------------------------------------------------------------------------------------------------- steps that are skipped
+// ----------------------------------------------------------------------------------------------- steps that are skipped
 
 TEST(AddedStep, without_its_final_observation_is_skipped) {
     Buffer buffer(small_buffer(2, 10));
@@ -273,8 +273,8 @@ TEST(AddOfHostMemory, does_not_take_ids_out_that_the_device_cannot_write) {
     cudaFreeHost(pinned);
 }
 
-// The buffers of the staging ring hold 256 KiB; a step of all environments takes 2 MiB of it where masks on the device keep
-// the host from casting.
+// The buffers of the staging ring hold 256 KiB; a step of all environments takes 2 MiB of it where masks on the device
+// keep the host from casting.
 TEST(AddOfHostMemory, takes_a_step_that_is_larger_than_the_staging_ring) {
     Declared declared;
     declared.fields = {{{7000}, PER_UINT8, PER_ROLE_OBSERVATION}};
@@ -331,15 +331,17 @@ TEST(AddOfHostMemory, reaches_the_device_with_the_ids_of_many_environments) {
     }
 }
 
-// ------------------------------------------------------------------------------------------------------ casts on the device
+// -------------------------------------------------------------------------------------------------- casts on the device
 
 // Patterns of bits that lie at the edges of formats, and some between.
 std::vector<uint64_t> some_bits(int64_t size) {
     std::vector<uint64_t> bits = {0, 1, 2, 0x7f, 0x80, 0xff};
     std::mt19937_64 random(3);
     for (int i = 0; i < 400; ++i) bits.push_back(random());
-    for (int i = 0; i < 400; ++i) bits.push_back(bit_cast<uint64_t>(std::ldexp(1.0 + 0x1p-52 * (random() >> 12), i - 170)));
-    for (int i = 0; i < 400; ++i) bits.push_back(bit_cast<uint32_t>(std::ldexp(1.0f + 0x1p-23f * (random() >> 41), i / 3 - 70)));
+    for (int i = 0; i < 400; ++i)
+        bits.push_back(bit_cast<uint64_t>(std::ldexp(1.0 + 0x1p-52 * (random() >> 12), i - 170)));
+    for (int i = 0; i < 400; ++i)
+        bits.push_back(bit_cast<uint32_t>(std::ldexp(1.0f + 0x1p-23f * (random() >> 41), i / 3 - 70)));
     const double edges[] = {0.0, 65504.0, 65519.99, 65520.0, 3.4028235677973366e38, 3.4028234e38, INFINITY, NAN};
     for (const double value : edges) {
         for (const double sign : {1.0, -1.0}) {
@@ -373,7 +375,7 @@ TEST(CastOnTheDevice, of_every_dtype_to_every_other_is_that_of_the_host) {
     }
 }
 
-// ----------------------------------------------------------------------------------------------------- graphs, and cost
+// ---------------------------------------------------------------------------------------------------- graphs, and cost
 
 TEST(CapturedAdd, adds_again_with_each_launch) {
     for (const bool some_environments : {false, true}) {
@@ -390,7 +392,7 @@ TEST(CapturedAdd, adds_again_with_each_launch) {
         buffer.queue(call, ids.data());
         ASSERT_EQ(cudaStreamEndCapture(buffer.stream(), &graph), cudaSuccess);
         ASSERT_EQ(cudaGraphInstantiate(&executable, graph), cudaSuccess);
-        // What the call read is the caller's again, and the staging ring that of others: no episode runs, nothing is cut.
+        // What the call read is the caller's again, and the staging ring that of others; no episode runs: nothing is cut.
         std::fill(call.env_ids.begin(), call.env_ids.end(), 0);
         for (int i = 0; i < 4 && some_environments; ++i) {
             std::vector<int64_t> env_ids(400);
@@ -445,6 +447,7 @@ TEST(AddOfDeviceMemory, allocates_nothing_and_waits_for_nothing) {
     ordered([&](const auto& order) { buffer.steps().cut(2, nullptr, order); });
     ordered([&](const auto& order) { buffer.steps().cut(1, &env_id, order); });
     ordered([&](const auto& order) { buffer.steps().set_n_step(1, order); });
+    cudaDeviceSynchronize();  // before the arrays are gone
 }
 
 TEST(AddOfDeviceMemory, takes_two_launches_besides_those_of_the_leaves) {
@@ -462,6 +465,7 @@ TEST(AddOfDeviceMemory, takes_two_launches_besides_those_of_the_leaves) {
     const uint64_t of_leaves = simulator::counters().launches;
     EXPECT_EQ(launches_of(one), 2 + of_leaves);
     EXPECT_EQ(launches_of(many), 2 + of_leaves);
+    cudaDeviceSynchronize();  // before the arrays are gone
 }
 
 }  // namespace

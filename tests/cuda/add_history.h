@@ -31,7 +31,7 @@ inline void write_element(int32_t dtype, double value, std::byte* to) {
         if constexpr (std::is_same_v<Element, Bool>)
             element = {static_cast<uint8_t>(value != 0)};
         else if constexpr (std::is_arithmetic_v<Element>)
-            element = static_cast<Element>(value);
+            element = std::is_integral_v<Element> && std::isnan(value) ? Element{} : static_cast<Element>(value);
         else
             element = Element::from_double(value);
         std::memcpy(to, &element, sizeof element);
@@ -186,7 +186,8 @@ class Environments {
     void write_array(GivenCall& call, int64_t n_entries, int64_t frames, int64_t elements, int32_t dtype,
                      const Value& value, per_array& on_cpu, per_array& on_cuda) {
         const int64_t size = dtype_size(dtype);
-        call.arrays.push_back(std::make_unique<BothArrays>(static_cast<std::size_t>(n_entries * frames * elements * size)));
+        call.arrays.push_back(
+            std::make_unique<BothArrays>(static_cast<std::size_t>(n_entries * frames * elements * size)));
         BothArrays& both = *call.arrays.back();
         for (int64_t i = 0; i < n_entries * frames * elements; ++i) {
             const int64_t entry = i / (frames * elements);
@@ -201,15 +202,17 @@ class Environments {
     template <class Value>
     void write_flags(GivenCall& call, per_array ReplaySteps::*which, const Value& value) {
         const int32_t dtype = chance(0.6) ? PER_BOOL : static_cast<int32_t>(number(PER_BOOL, PER_FLOAT64));
-        write_array(call, static_cast<int64_t>(steps_.size()), 1, 1, dtype,
-                    [&](int64_t entry, int64_t) { return value(steps_[static_cast<std::size_t>(entry)]) ? 1.0 : 0.0; },
-                    call.steps[0].*which, call.steps[1].*which);
+        write_array(
+            call, static_cast<int64_t>(steps_.size()), 1, 1, dtype,
+            [&](int64_t entry, int64_t) { return value(steps_[static_cast<std::size_t>(entry)]) ? 1.0 : 0.0; },
+            call.steps[0].*which, call.steps[1].*which);
     }
 
     template <class Value>
     void write_numbers(GivenCall& call, per_array ReplaySteps::*which, const Value& value) {
-        write_array(call, static_cast<int64_t>(steps_.size()), 1, 1, dtype_for(PER_FLOAT32, false),
-                    [&](int64_t, int64_t) { return value(); }, call.steps[0].*which, call.steps[1].*which);
+        write_array(
+            call, static_cast<int64_t>(steps_.size()), 1, 1, dtype_for(PER_FLOAT32, false),
+            [&](int64_t, int64_t) { return value(); }, call.steps[0].*which, call.steps[1].*which);
     }
 
     void write_fields(GivenCall& call, bool is_next) {

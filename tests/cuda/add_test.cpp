@@ -1,5 +1,5 @@
-// What calls add to a buffer on CUDA is what they add on the CPU, bit for bit: lanes, rows, frames, priorities given, live
-// rows, ids and counters.
+// What calls add to a buffer on CUDA is what they add on the CPU, bit for bit: lanes, rows, frames, priorities given,
+// live rows, ids and counters.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -46,14 +46,18 @@ std::vector<DeclaredField> some_fields(std::mt19937_64& random, int32_t stack) {
             return {{{2}, PER_INT64, observation, 1}, {{4}, PER_BFLOAT16, observation, stack}};
         default:
             for (int i = 0; i < 19; ++i)
-                fields.push_back({{1 + i % 3}, i % 2 == 0 ? PER_INT16 : PER_FLOAT32,
-                                  i % 6 == 4 ? observation : PER_ROLE_PLAIN, i == 4 ? stack : 0});
+                fields.push_back({{1 + i % 3},
+                                  i % 2 == 0 ? PER_INT16 : PER_FLOAT32,
+                                  i % 6 == 4 ? observation : PER_ROLE_PLAIN,
+                                  i == 4 ? stack : 0});
             return fields;
     }
 }
 
 Declared some_buffer(std::mt19937_64& random) {
-    const auto one_of = [&](std::initializer_list<int64_t> choices) { return choices.begin()[random() % choices.size()]; };
+    const auto one_of = [&](std::initializer_list<int64_t> choices) {
+        return choices.begin()[random() % choices.size()];
+    };
     Declared declared;
     per_replay_options& options = declared.options;
     const int64_t stack = one_of({1, 1, 2, 4});
@@ -69,9 +73,12 @@ Declared some_buffer(std::mt19937_64& random) {
     options.capacity = options.n_envs * (least_rows(options.n_step, stack, steps) + one_of({0, 1, 4, 9, 30}));
     options.max_priority = static_cast<int32_t>(one_of({PER_MAX_EVER, PER_MAX_NOW}));
     options.on_invalid = PER_INVALID_SKIP;
-    options.autoreset = static_cast<int32_t>(
-        one_of({PER_AUTORESET_DISABLED, PER_AUTORESET_NEXT_STEP, PER_AUTORESET_SAME_STEP}));
+    options.autoreset =
+        static_cast<int32_t>(one_of({PER_AUTORESET_DISABLED, PER_AUTORESET_NEXT_STEP, PER_AUTORESET_SAME_STEP}));
     options.store_next_observation = random() % 3 == 0;
+    options.overwrite = random() % 8 != 0;
+    options.on_gap = random() % 8 == 0 ? PER_GAP_ERROR : PER_GAP_CUT;
+    options.normalize_weights = random() % 4 == 0 ? PER_BUFFER_MAX : PER_BATCH_MAX;
     options.alpha = random() % 4 == 0 ? 0.0 : 0.6;
     return declared;
 }
@@ -94,7 +101,7 @@ TEST(Add, random_histories_are_those_of_the_cpu) {
         n_taken += both.n_taken;
         n_refused += both.n_refused;
     }
-    EXPECT_GT(n_taken, 9 * n_refused);
+    EXPECT_GT(n_taken, 5 * n_refused);
 }
 
 }  // namespace

@@ -3,9 +3,9 @@
 
     mutations.py BUILD [NAME...]    BUILD: a build folder that has been built; NAME: only these faults
 
-Each fault is the kind that CUDA kernels of sum trees have had, or that adding rows in parallel invites. It is compiled from BUILD's own commands into a test
-program of its own; a fault is caught if that program fails, or does not end. Exits with 1 if one is not caught, or does
-not compile.
+Each fault is the kind that CUDA kernels of sum trees have had, or that adding rows in parallel invites. It is compiled
+from BUILD's own commands into a test program of its own; a fault is caught if that program fails, or does not end. Exits
+with 1 if one is not caught, or does not compile.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ FAULTS = [
     Fault(
         "the largest live priority is that before the call",
         "cuda/add.cu",
-        "queue_live_maximum(replay, 2, call.stream());",
+        "queue_live_maximum(replay, 1, call.stream());",
         "static_cast<void>(replay);",
         "add_test",
     ),
