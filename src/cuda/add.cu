@@ -124,7 +124,10 @@ void StepQueue::queue_piece(const StepPiece& piece, const ReplaySteps& steps, co
     queue_steps(replay, given, scratch_, ids_out != nullptr ? ids_out + piece.first_entry : nullptr, ends_step,
                 call.stream());
     const bool is_last = piece.first_entry + piece.length * piece.n_lanes == steps.length * steps.n_envs;
-    if (replay.max_priority == PER_MAX_NOW && ends_step && !is_last) queue_live_maximum(replay, 1, call.stream());
+    if (replay.max_priority == PER_MAX_NOW && ends_step && !is_last) {
+        const int64_t n_steps = piece.first_entry / steps.n_envs + 1;  // so far: the change grows with each
+        queue_live_maximum(replay, n_steps, call.stream());
+    }
 }
 
 void StepQueue::add(const ReplaySteps& steps, int64_t* ids_out, const StreamOrder::Call& call) {

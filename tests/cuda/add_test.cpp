@@ -60,10 +60,10 @@ Declared some_buffer(std::mt19937_64& random) {
     };
     Declared declared;
     per_replay_options& options = declared.options;
-    const int64_t stack = one_of({1, 1, 2, 4});
+    const int64_t stack = one_of({1, 1, 2, 4, 64});
     declared.fields = some_fields(random, static_cast<int32_t>(stack));
     options.n_envs = one_of({1, 2, 3, 5, 17});
-    options.n_step = one_of({1, 1, 3, 5});
+    options.n_step = one_of({1, 1, 3, 5, 64});
     if (random() % 3 == 0) {
         options.sequence_length = one_of({1, 3, 4});
         options.burn_in = one_of({0, 0, 2});

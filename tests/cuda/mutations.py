@@ -268,8 +268,8 @@ FAULTS = [
     Fault(
         "the largest live priority is that before the call",
         "cuda/add.cu",
-        "queue_live_maximum(replay, 1, call.stream());",
-        "static_cast<void>(replay);",
+        "queue_live_maximum(replay, n_steps, call.stream());",
+        "static_cast<void>(n_steps);",
         "add_test",
     ),
     Fault(
