@@ -4,23 +4,10 @@
 #include <set>
 
 #include "both_buffers.h"
+#include "run_length.h"
 
 namespace per::test {
 namespace {
-
-// Twenty times slower. Races show in short runs too.
-#if defined(__SANITIZE_THREAD__)
-#define THREAD_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define THREAD_SANITIZED 1
-#endif
-#endif
-#if defined(THREAD_SANITIZED)
-constexpr bool is_short = true;
-#else
-constexpr bool is_short = false;
-#endif
 
 std::string name_of(const ReplaySample& sample) {
     return "batch_size " + std::to_string(sample.batch_size) + ", n_step " + std::to_string(sample.n_step) +
@@ -137,7 +124,7 @@ TEST_P(CudaSample, batches_are_those_of_the_cpu) {
             buffers.set_priorities(round == 1 ? 0.9 : 0.1);
             buffers.take_over();
             for (const int64_t batch_size : {1, 31, 33, is_long || seed == 1 ? 5 : 256})
-                for (int repeat = 0; repeat < (is_short ? 1 : 3); ++repeat)
+                for (int repeat = 0; repeat < (is_short || is_long ? 1 : 3); ++repeat)
                     n_drawn += draw_same(buffers, any_sample(buffers, batch_size));
             if (HasFailure()) return;
         }
@@ -168,25 +155,32 @@ TEST(CudaSampleOptions, all_of_them_together) {
 }
 
 TEST(CudaSampleOptions, many_rows_are_drawn_and_weighed_by_many_blocks) {
-    for (const int64_t image_bytes : {16, 600}) {
-        BufferShape shape;
-        shape.rows = 3000;
-        shape.image_bytes = image_bytes;
-        BothBuffers buffers(shape, 11);
-        buffers.add_steps(is_short ? 300 : 3500);
-        buffers.set_priorities(0.1);
-        buffers.take_over();
-        for (const int64_t batch_size : {1024, 1025, 5000}) {
-            ReplaySample sample = buffers.sample_of(batch_size);
-            draw_same(buffers, sample);
-            sample.scheme = PER_WITHOUT_REPLACEMENT;
-            draw_same(buffers, sample);
-            sample.uniform_fraction = 0.5;
-            sample.normalize_weights = PER_NONE;
-            draw_same(buffers, sample);
-            if (is_short) break;
-        }
-    }
+    BufferShape shape;
+    shape.rows = 2400;
+    shape.image_bytes = 16;
+    BothBuffers buffers(shape, 11);
+    buffers.add_steps(is_short ? 300 : 2600);
+    buffers.set_priorities(0.1);
+    buffers.take_over();
+    ReplaySample sample = buffers.sample_of(is_short ? 1025 : 5000);
+    EXPECT_TRUE(draw_same(buffers, sample));
+    sample.scheme = PER_WITHOUT_REPLACEMENT;
+    draw_same(buffers, sample);
+    sample.uniform_fraction = 0.5;
+    sample.normalize_weights = PER_NONE;
+    EXPECT_EQ(draw_same(buffers, sample), !is_short);
+}
+
+// More than the warps that copy.
+TEST(CudaSampleOptions, many_large_rows_are_copied_chunk_by_chunk) {
+    if (is_short) GTEST_SKIP() << "too long";
+    BufferShape shape;
+    shape.image_bytes = 4200;
+    shape.stack = 2;
+    BothBuffers buffers(shape, 12);
+    buffers.add_steps(60);
+    buffers.take_over();
+    EXPECT_TRUE(draw_same(buffers, buffers.sample_of(1025)));
 }
 
 TEST(CudaSampleOptions, all_priorities_zero_are_uniform) {
