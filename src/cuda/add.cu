@@ -95,8 +95,8 @@ void StepQueue::check(const ReplaySteps& steps, const int64_t* ids_out, const St
 // Host memory becomes the device's: by way of kernel parameters where it must not be waited for, else of the ring.
 LaneList StepQueue::send_env_ids(int64_t count, const int64_t* env_ids, const StreamOrder::Call& call) {
     if (env_ids == nullptr) return {count, nullptr};
-    if (call.is_captured() || count <= n_env_ids_at_once) {
-        queue_env_ids(count, env_ids, scratch_.env_ids, call.stream());
+    if (call.is_captured() || count <= n_ids_at_once) {
+        queue_ids(count, env_ids, scratch_.env_ids, call.stream());
         return {count, scratch_.env_ids};
     }
     Staging& staging = arrays_.staging();

@@ -10,6 +10,8 @@
 #include "cuda/on_policy.h"
 #include "cuda/priorities.h"
 #include "cuda/row_access.h"
+#include "cuda/steps.h"
+#include "dtype.h"
 #include "error.h"
 #include "priority.h"
 #include "replay_options.h"
@@ -232,18 +234,16 @@ void BatchQueue::set(int64_t count, const int64_t* ids, const per_array* fields,
     launches.assign(1, {});
     for (int64_t i = 0; i < fields_.count(); ++i) {
         if (fields[i].data == nullptr) continue;
-        const DeviceField& field = replay_.fields()[static_cast<std::size_t>(i)];
-        if (fields[i].dtype != field.dtype)
-            throw Error(PER_ERROR_UNSUPPORTED, "%s is of dtype %d: per_replay_set on CUDA takes the field's own, %d",
-                        fields_[i].name.c_str(), static_cast<int>(fields[i].dtype), static_cast<int>(field.dtype));
         if (launches.back().n == max_fields_set) launches.emplace_back();
         FieldsSet& launch = launches.back();
-        launch.fields[launch.n++] = {field.frames, static_cast<const std::byte*>(fields[i].data), field.bytes,
-                                     piece_bytes_of(field.bytes, fields[i].data)};
+        const DeviceField& field = replay_.fields()[static_cast<std::size_t>(i)];
+        const bool is_cast = fields[i].dtype != field.dtype;
+        launch.fields[launch.n++] = {field, static_cast<const std::byte*>(fields[i].data),
+                                     field.elements * dtype_size(fields[i].dtype), fields[i].dtype,
+                                     is_cast ? 0 : piece_bytes_of(field.bytes, fields[i].data)};
+        launch.has_casts |= is_cast;
     }
-    queue_claims(replay_.device(), rules_, count, ids, call.stream());
-    for (std::size_t i = 0; i < launches.size(); ++i)
-        queue_set(replay_.device(), rules_, count, ids, launches[i], i + 1 == launches.size(), call.stream());
+    queue_set(replay_.device(), memory_for(count, call), rules_, count, ids, launches, call.stream());
 }
 
 // ----------------------------------------------------------------------------------------------------- statistics

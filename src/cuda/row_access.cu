@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cuda/rows_by_id.h"
+#include "element.h"
 
 namespace per::cuda {
 namespace {
@@ -13,19 +14,6 @@ constexpr int64_t most_blocks = 4096;
 
 __device__ __forceinline__ void count_bad_id(const DeviceReplay& replay) {
     if (lane_of_thread() == 0) atomic_add(&replay.state->errors.n_bad_ids, uint64_t{1});
-}
-
-// ---- ids
-
-constexpr int64_t ids_of_launch = 256;
-
-struct Ids {
-    int64_t ids[ids_of_launch];
-};
-
-__global__ void __launch_bounds__(n_threads, 1)
-    write_ids_kernel(const __grid_constant__ Ids ids, int64_t count, int64_t* ids_out) {
-    if (threadIdx.x < count) ids_out[threadIdx.x] = ids.ids[threadIdx.x];
 }
 
 // ---- reading
@@ -108,24 +96,19 @@ __global__ void __launch_bounds__(n_threads, 1)
 
 // ---- writing
 
-// Where an entry of set() goes; -1: nowhere.
-__device__ __forceinline__ int64_t slot_to_set(const DeviceReplay& replay, const RowOfId& row) {
-    return row.is_there && (replay.flags[row.slot] & row_is_step) != 0 ? row.slot : -1;
-}
-
-// Of equal ids the last claims the row.
+// Where each entry goes, -1: nowhere.
 __global__ void __launch_bounds__(n_threads, 1)
-    claim_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ WindowRules rules, int64_t count,
-                 const int64_t* ids) {
+    find_slots_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ WindowRules rules,
+                      int64_t count, const int64_t* ids, int64_t* slots_out) {
     uint64_t n_bad = 0;
     uint64_t n_stale = 0;
     const GridSpan span = grid_span();
     for (int64_t i = span.first; i < count; i += span.step) {
         const RowOfId row = row_of_id(replay, rules, ids[i]);
-        const int64_t slot = slot_to_set(replay, row);
+        const bool is_there = row.is_there && (replay.flags[row.slot] & row_is_step) != 0;
+        slots_out[i] = is_there ? row.slot : -1;
         n_bad += !row.is_issued;
-        n_stale += row.is_issued && slot < 0;
-        if (slot >= 0) atomicMax(&replay.priorities.tree.claims[slot], static_cast<uint32_t>(i + 1));
+        n_stale += row.is_issued && !is_there;
     }
     n_bad = sum_of_warp(n_bad);
     n_stale = sum_of_warp(n_stale);
@@ -135,30 +118,67 @@ __global__ void __launch_bounds__(n_threads, 1)
     if (n_stale != 0) atomic_add(reinterpret_cast<uint64_t*>(&state.counters.stale_updates), n_stale);
 }
 
+__device__ __forceinline__ CastElement cast_value(const FieldValues& given, int64_t i, int64_t element) {
+    const std::byte* const from = given.values + i * given.bytes + element * dtype_size(given.dtype);
+    return cast_element(from, given.dtype, given.field.dtype);
+}
+
+// A warp an entry: it goes nowhere if a value does not fit.
+__global__ void __launch_bounds__(n_threads, 1)
+    check_values_kernel(ReplayState* state, int64_t count, int64_t* slots, const __grid_constant__ FieldsSet fields) {
+    const GridSpan span = warp_span();
+    for (int64_t i = span.first; i < count; i += span.step) {
+        if (slots[i] < 0) continue;
+        bool fits = true;
+        for (int32_t f = 0; f < fields.n; ++f) {
+            const FieldValues& given = fields.fields[f];
+            for (int64_t at = lane_of_thread(); given.piece_bytes == 0 && at < given.field.elements; at += warp_size)
+                fits &= cast_value(given, i, at).fits;
+        }
+        if (__ballot_sync(all_lanes, !fits) == 0 || lane_of_thread() != 0) continue;
+        slots[i] = -1;
+        atomic_add(&state->errors.n_bad_values, uint64_t{1});
+    }
+}
+
+__global__ void __launch_bounds__(n_threads, 1) claim_kernel(uint32_t* claims, int64_t count, const int64_t* slots) {
+    const GridSpan span = grid_span();
+    for (int64_t i = span.first; i < count; i += span.step)
+        if (slots[i] >= 0) atomicMax(&claims[slots[i]], static_cast<uint32_t>(i + 1));
+}
+
 // Whether entry i holds the claim on its row; `gives_back` ends the claim.
 __device__ __forceinline__ bool holds_claim(uint32_t* claim, int64_t i, bool gives_back) {
     const uint32_t own = static_cast<uint32_t>(i + 1);
     return atomicCAS(claim, own, gives_back ? 0u : own) == own;
 }
 
-// A warp an entry.
-__global__ void __launch_bounds__(n_threads, 1)
-    set_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ WindowRules rules, int64_t count,
-               const int64_t* ids, const __grid_constant__ FieldsSet fields, bool gives_back) {
+// By a warp.
+__device__ __forceinline__ void write_value(const FieldValues& given, int64_t i, int64_t slot) {
+    const DeviceField& field = given.field;
+    std::byte* const to = field.frames + slot * field.bytes;
+    if (given.piece_bytes == 0) {
+        const int32_t size = static_cast<int32_t>(dtype_size(field.dtype));
+        for (int64_t at = lane_of_thread(); at < field.elements; at += warp_size)
+            write_piece(to + at * size, size, {{cast_value(given, i, at).bits, 0}});
+        return;
+    }
+    for (int64_t at = lane_of_thread() * given.piece_bytes; at < field.bytes;
+         at += static_cast<int64_t>(warp_size) * given.piece_bytes)
+        write_piece(to + at, given.piece_bytes, read_piece(given.values + i * given.bytes + at, given.piece_bytes));
+}
+
+// A warp an entry. The last launch of a call gives the claims back.
+__global__ void __launch_bounds__(n_threads, 1) set_kernel(uint32_t* claims, int64_t count, const int64_t* slots,
+                                                           const __grid_constant__ FieldsSet fields, bool gives_back) {
     const GridSpan span = warp_span();
     for (int64_t i = span.first; i < count; i += span.step) {
-        const int64_t slot = slot_to_set(replay, row_of_id(replay, rules, ids[i]));
+        const int64_t slot = slots[i];
         if (slot < 0) continue;
         int holds = 0;
-        if (lane_of_thread() == 0) holds = holds_claim(&replay.priorities.tree.claims[slot], i, gives_back);
+        if (lane_of_thread() == 0) holds = holds_claim(&claims[slot], i, gives_back);
         if (__shfl_sync(all_lanes, holds, 0) == 0) continue;
-        for (int32_t f = 0; f < fields.n; ++f) {
-            const FieldValues& field = fields.fields[f];
-            for (int64_t at = lane_of_thread() * field.piece_bytes; at < field.bytes;
-                 at += static_cast<int64_t>(warp_size) * field.piece_bytes)
-                write_piece(field.frames + slot * field.bytes + at, field.piece_bytes,
-                            read_piece(field.values + i * field.bytes + at, field.piece_bytes));
-        }
+        for (int32_t f = 0; f < fields.n; ++f) write_value(fields.fields[f], i, slot);
     }
 }
 
@@ -167,15 +187,6 @@ int64_t blocks_for(int64_t n, int64_t n_each) {
 }
 
 }  // namespace
-
-void queue_ids(int64_t count, const int64_t* host_ids, int64_t* ids_out, cudaStream_t stream) {
-    for (int64_t first = 0; first < count; first += ids_of_launch) {
-        const int64_t n = std::min(ids_of_launch, count - first);
-        Ids ids = {};
-        std::copy_n(host_ids + first, n, ids.ids);
-        launch(stream, 1, n_threads, write_ids_kernel, ids, n, ids_out + first);
-    }
-}
 
 template <class Row>
 void queue_take(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, float probability,
@@ -195,19 +206,24 @@ void queue_get(const DeviceReplay& replay, const DrawMemory& memory, const RowPl
     launch(stream, blocks_for(plan.n, n_warps), n_threads, get_kernel, replay, memory, plan, ids);
 }
 
-void queue_claims(const DeviceReplay& replay, const WindowRules& rules, int64_t count, const int64_t* ids,
-                  cudaStream_t stream) {
-    launch(stream, blocks_for(count, n_threads), n_threads, claim_kernel, replay, rules, count, ids);
-}
-
-void queue_set(const DeviceReplay& replay, const WindowRules& rules, int64_t count, const int64_t* ids,
-               const FieldsSet& fields, bool is_last, cudaStream_t stream) {
-    launch(stream, blocks_for(count, n_warps), n_threads, set_kernel, replay, rules, count, ids, fields, is_last);
+void queue_set(const DeviceReplay& replay, const DrawMemory& memory, const WindowRules& rules, int64_t count,
+               const int64_t* ids, const std::vector<FieldsSet>& launches, cudaStream_t stream) {
+    int64_t* const slots = memory.found;
+    uint32_t* const claims = replay.priorities.tree.claims;
+    const int64_t n_thread_blocks = blocks_for(count, n_threads);
+    const int64_t n_warp_blocks = blocks_for(count, n_warps);
+    launch(stream, n_thread_blocks, n_threads, find_slots_kernel, replay, rules, count, ids, slots);
+    for (const FieldsSet& fields : launches)
+        if (fields.has_casts)
+            launch(stream, n_warp_blocks, n_threads, check_values_kernel, replay.state, count, slots, fields);
+    launch(stream, n_thread_blocks, n_threads, claim_kernel, claims, count, slots);
+    for (const FieldsSet& fields : launches)
+        launch(stream, n_warp_blocks, n_threads, set_kernel, claims, count, slots, fields, &fields == &launches.back());
 }
 
 void load_access_kernels() {
-    load_kernels(write_ids_kernel, get_kernel, take_kernel<GatherRow>, take_kernel<SequenceRow>, steps_kernel,
-                 claim_kernel, set_kernel);
+    load_kernels(get_kernel, take_kernel<GatherRow>, take_kernel<SequenceRow>, steps_kernel, find_slots_kernel,
+                 check_values_kernel, claim_kernel, set_kernel);
 }
 
 }  // namespace per::cuda

@@ -2,13 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "cuda/draw.h"
 
 namespace per::cuda {
-
-// Queue the copying of ids from host memory: by value, as the memory may be gone when they are needed.
-void queue_ids(int64_t count, const int64_t* host_ids, int64_t* ids_out, cudaStream_t stream);
 
 // Queue the reading of rows; queue_copies() has to follow. Of live transitions or sequences, with weights 1 and a
 // probability; ids in memory.found.
@@ -21,25 +19,28 @@ void queue_steps(const DeviceReplay& replay, const DrawMemory& memory, const Row
 void queue_get(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, const int64_t* ids,
                cudaStream_t stream);
 
-// A field to be written: [count, bytes], in the dtype of the field.
+// A field to be written: values [count, elements], cast where the dtypes differ.
 struct FieldValues {
-    std::byte* frames;
+    DeviceField field;
     const std::byte* values;
-    int64_t bytes;
-    int32_t piece_bytes;  // 16, 8, 4, 2 or 1: divides bytes and addresses
+    int64_t bytes;  // of the values of an entry
+    int32_t dtype;
+    int32_t piece_bytes;  // copied at a time: 16, 8, 4, 2 or 1, divides bytes and addresses; 0: elements are cast
 };
 
 inline constexpr int max_fields_set = 16;
+
+// Those that one launch writes.
 struct FieldsSet {
     FieldValues fields[max_fields_set];
     int32_t n;
+    bool has_casts;
 };
 
-// Queues the writing of fields. The first launch of a call claims the rows, the last gives them back.
-void queue_claims(const DeviceReplay& replay, const WindowRules& rules, int64_t count, const int64_t* ids,
-                  cudaStream_t stream);
-void queue_set(const DeviceReplay& replay, const WindowRules& rules, int64_t count, const int64_t* ids,
-               const FieldsSet& fields, bool is_last, cudaStream_t stream);
+// Queues the writing of fields, of equal ids the last value. Entries whose rows are not there, and those with a value that
+// its field cannot hold, are skipped and counted. Uses memory.found for `count` rows.
+void queue_set(const DeviceReplay& replay, const DrawMemory& memory, const WindowRules& rules, int64_t count,
+               const int64_t* ids, const std::vector<FieldsSet>& launches, cudaStream_t stream);
 
 void load_access_kernels();
 

@@ -309,11 +309,11 @@ struct Parameters {
     int64_t count;
     Element elements[most];
 };
-using EnvIdParameters = Parameters<int64_t, n_env_ids_at_once>;
+using IdParameters = Parameters<int64_t, n_ids_at_once>;
 using FieldParameters = Parameters<GivenField, n_fields_by_value>;
 
 __global__ void __launch_bounds__(n_threads, 1)
-    store_env_ids_kernel(const __grid_constant__ EnvIdParameters parameters, int64_t* to) {
+    store_ids_kernel(const __grid_constant__ IdParameters parameters, int64_t* to) {
     for (int64_t i = threadIdx.x; i < parameters.count; i += blockDim.x) to[i] = parameters.elements[i];
 }
 
@@ -359,8 +359,8 @@ void queue_n_step(const DeviceReplay& replay, int64_t n_step, cudaStream_t strea
     launch(stream, 1, 1, take_in_n_step_kernel, replay, n_step);
 }
 
-void queue_env_ids(int64_t count, const int64_t* env_ids, int64_t* to, cudaStream_t stream) {
-    queue_parameters(count, env_ids, to, stream, store_env_ids_kernel);
+void queue_ids(int64_t count, const int64_t* ids, int64_t* to, cudaStream_t stream) {
+    queue_parameters(count, ids, to, stream, store_ids_kernel);
 }
 
 void queue_fields(int64_t count, const GivenField* fields, GivenField* to, cudaStream_t stream) {
@@ -369,7 +369,7 @@ void queue_fields(int64_t count, const GivenField* fields, GivenField* to, cudaS
 
 void load_step_kernels() {
     load_kernels(take_steps_kernel, copy_frames_kernel, cut_kernel, change_windows_kernel, take_in_kernel,
-                 take_in_n_step_kernel, store_env_ids_kernel, store_fields_kernel);
+                 take_in_n_step_kernel, store_ids_kernel, store_fields_kernel);
 }
 
 }  // namespace per::cuda

@@ -34,9 +34,9 @@ void queue_cut(const DeviceReplay& replay, const LaneList& lanes, cudaStream_t s
 void queue_n_step(const DeviceReplay& replay, int64_t n_step, cudaStream_t stream);
 
 // Copies by way of kernel parameters: they are read now, also when the call is captured.
-void queue_env_ids(int64_t count, const int64_t* env_ids, int64_t* to, cudaStream_t stream);
+void queue_ids(int64_t count, const int64_t* ids, int64_t* to, cudaStream_t stream);
 void queue_fields(int64_t count, const GivenField* fields, GivenField* to, cudaStream_t stream);
-inline constexpr int64_t n_env_ids_at_once = 256;
+inline constexpr int64_t n_ids_at_once = 256;
 
 void load_step_kernels();
 

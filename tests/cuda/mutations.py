@@ -267,16 +267,23 @@ FAULTS = [
     Fault(
         "of equal ids another value is written",
         "cuda/row_access.cu",
-        "atomicMax(&replay.priorities.tree.claims[slot], static_cast<uint32_t>(i + 1));",
-        "atomicCAS(&replay.priorities.tree.claims[slot], 0u, static_cast<uint32_t>(i + 1));",
+        "atomicMax(&claims[slots[i]], static_cast<uint32_t>(i + 1));",
+        "atomicCAS(&claims[slots[i]], 0u, static_cast<uint32_t>(i + 1));",
         "row_access_test",
     ),
     Fault(
         "ids are copied when the device gets there",
+        "cuda/batch_queue.cu",
+        "queue_ids(count, ids, memory.found, call.stream());",
+        "check(cudaMemcpyAsync(memory.found, ids, 8 * static_cast<std::size_t>(count), cudaMemcpyHostToDevice, "
+        "call.stream()), \"copying ids\");",
+        "row_access_test",
+    ),
+    Fault(
+        "an entry with a value that does not fit is written",
         "cuda/row_access.cu",
-        "launch(stream, 1, n_threads, write_ids_kernel, ids, n, ids_out + first);",
-        "check(cudaMemcpyAsync(ids_out + first, host_ids + first, 8 * static_cast<std::size_t>(n), "
-        "cudaMemcpyHostToDevice, stream), \"copying ids\");",
+        "        slots[i] = -1;\n",
+        "",
         "row_access_test",
     ),
     Fault(
@@ -416,8 +423,8 @@ FAULTS = [
     Fault(
         "env_ids by way of memory of the host in a captured call",
         "cuda/add.cu",
-        "if (call.is_captured() || count <= n_env_ids_at_once) {",
-        "if (count <= n_env_ids_at_once) {",
+        "if (call.is_captured() || count <= n_ids_at_once) {",
+        "if (count <= n_ids_at_once) {",
         "add_calls_test",
     ),
     Fault(

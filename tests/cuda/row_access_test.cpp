@@ -103,6 +103,16 @@ TEST_P(CudaRows, are_walked_through_as_they_are_drawn) {
     EXPECT_EQ(buffers.device_state().errors.n_bad_ids, n_bad);
 }
 
+void expect_same_frames(BothBuffers& buffers) {
+    const cuda::DeviceReplay& device = buffers.memory().device();
+    for (int64_t f = 0; f < device.n_fields; ++f)
+        EXPECT_EQ(std::memcmp(device.fields[f].frames, buffers.cpu().state().rows.field(f),
+                              static_cast<std::size_t>(device.capacity * device.fields[f].bytes)),
+                  0)
+            << "field " << f;
+    for (int64_t slot = 0; slot < device.capacity; ++slot) EXPECT_EQ(device.priorities.tree.claims[slot], 0u);
+}
+
 // Fields but observations, by field.
 std::vector<std::vector<std::byte>> any_values(BothBuffers& buffers, std::size_t n) {
     std::vector<std::vector<std::byte>> values;
@@ -148,16 +158,43 @@ TEST_P(CudaRows, of_equal_ids_the_last_value_is_written) {
     buffers.on_device(
         [&](const cuda::StreamOrder::Call& call) { buffers.queue().set(n, ids.data(), arrays.data(), call); });
 
-    const cuda::DeviceReplay& device = buffers.memory().device();
-    for (int64_t f = 0; f < device.n_fields; ++f)
-        EXPECT_EQ(std::memcmp(device.fields[f].frames, buffers.cpu().state().rows.field(f),
-                              static_cast<std::size_t>(device.capacity * device.fields[f].bytes)),
-                  0)
-            << "field " << f;
+    expect_same_frames(buffers);
     EXPECT_EQ(buffers.device_state().counters.stale_updates, buffers.cpu().state().counters.stale_updates);
     EXPECT_GT(buffers.device_state().counters.stale_updates, 0);
     EXPECT_EQ(buffers.device_state().errors.n_bad_ids, ids.size() - issued.size());
-    for (int64_t slot = 0; slot < device.capacity; ++slot) EXPECT_EQ(device.priorities.tree.claims[slot], 0u);
+}
+
+// Of an entry with a value that its field cannot hold nothing is written.
+TEST(CudaRowsOfOtherTypes, are_cast_as_they_are_added) {
+    BothBuffers buffers({}, 31);
+    buffers.add_steps(20);
+    buffers.take_over();
+    const std::vector<int64_t> ids = buffers.cpu().live_ids(nullptr);
+    const std::size_t n = ids.size();
+    std::vector<int32_t> actions(n);
+    std::vector<float> states(2 * n);
+    std::vector<int64_t> hints(5 * n);
+    for (std::size_t i = 0; i < n; ++i) actions[i] = static_cast<int32_t>(buffers.random()());
+    for (float& state : states) state = std::normal_distribution<float>()(buffers.random());
+    for (int64_t& hint : hints) hint = static_cast<int16_t>(buffers.random()());
+    const auto arrays_from = [&](std::size_t first) {
+        std::vector<per_array> arrays(6);
+        arrays[3] = {actions.data() + first, nullptr, 0, PER_INT32};
+        arrays[4] = {states.data() + 2 * first, nullptr, 0, PER_FLOAT32};
+        arrays[5] = {hints.data() + 5 * first, nullptr, 0, PER_INT64};
+        return arrays;
+    };
+    const std::vector<std::size_t> unfit = {0, 7, n - 1};
+    for (const std::size_t i : unfit) hints[5 * i + i % 5] = i == 7 ? INT64_MIN : 32768;
+    for (std::size_t i = 0; i < n; ++i) {
+        const bool fits = std::find(unfit.begin(), unfit.end(), i) == unfit.end();
+        if (fits) buffers.cpu().set(1, &ids[i], arrays_from(i).data(), nullptr);
+    }
+    buffers.on_device([&](const cuda::StreamOrder::Call& call) {
+        buffers.queue().set(static_cast<int64_t>(n), ids.data(), arrays_from(0).data(), call);
+    });
+    expect_same_frames(buffers);
+    EXPECT_EQ(buffers.device_state().errors.n_bad_values, unfit.size());
 }
 
 INSTANTIATE_TEST_SUITE_P(shapes, CudaRows, testing::Range(std::size_t{0}, shapes().size()));
