@@ -28,8 +28,8 @@ struct GatherWishes {
     bool next;      // next observations
 };
 
-// The row of the window that begins in a slot. flags_of(distance) gives the RowFlags of the row so far from it: rows are
-// told by distances, as only differences matter.
+// The row of the window that begins in a slot. flags_of(distance) gives the RowFlags of the row so far from it: rows
+// are told by distances, as only differences matter.
 template <class FlagsOf>
 PER_HOST_DEVICE GatherRow gather_row(const WindowRules& rules, int64_t env, int64_t slot, const Return& window,
                                      const GatherWishes& wishes, const FlagsOf& flags_of) {

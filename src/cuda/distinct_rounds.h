@@ -1,5 +1,5 @@
-// Drawing without replacement, the rounds of distinct.h, by one block: how many rounds are needed is known on the device
-// only. A chunk of draws is taken at a time, as many as the block has threads.
+// Drawing without replacement, the rounds of distinct.h, by one block: how many rounds are needed is known on the
+// device only. A chunk of draws is taken at a time, as many as the block has threads.
 //
 // What is drawn from is a Source:
 //

@@ -26,12 +26,8 @@ struct Shared {
     bool is_last;
 };
 
-__device__ __forceinline__ bool is_distinct(const DrawPlan& plan) {
-    return plan.scheme == PER_WITHOUT_REPLACEMENT;
-}
-
 __device__ __forceinline__ bool can_draw(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan) {
-    return is_distinct(plan) ? memory.facts->is_drawn != 0 : replay.state->n_live != 0;
+    return plan.is_distinct() ? memory.facts->is_drawn != 0 : replay.state->n_live != 0;
 }
 
 __device__ __forceinline__ DrawShares shares_of_draw(const DeviceReplay& replay, const DrawMemory& memory,
@@ -39,11 +35,11 @@ __device__ __forceinline__ DrawShares shares_of_draw(const DeviceReplay& replay,
     const uint64_t mass = plan.tree.state->total;
     const bool by_priority = plan.prioritization != PER_UNIFORM && mass != 0;
     return {plan.rows.n,
-            is_distinct(plan),
+            plan.is_distinct(),
             by_priority ? plan.uniform_fraction : 1.0,
             static_cast<double>(replay.state->n_live),
             static_cast<double>(mass),
-            is_distinct(plan) ? memory.facts->n_draws : 0.0};
+            plan.is_distinct() ? memory.facts->n_draws : 0.0};
 }
 
 // ---- drawing
@@ -100,17 +96,17 @@ __device__ __forceinline__ BlockFigures draw_rows(const DeviceReplay& replay, co
     if (!law.is_distinct && !law.is_uniform()) load_top_row(plan.tree, shared.tree_row);
     if (!law.is_distinct && law.uniform_fraction != 0.0) load_top_row(replay.priorities.live, shared.live_row);
     const DrawRequest request = {plan.rows.n, plan.scheme, replay.seed, replay.state->batches};
+    // As doubles the law's own may be rounded.
+    const uint64_t n_live = static_cast<uint64_t>(replay.state->n_live);
+    const uint64_t mass = plan.tree.state->total;
     const double factor = power_of_two(plan.tree.state->scale);
     const double total = law.total();
     BlockFigures figures = no_figures();
     const GridSpan span = warp_span();
     for (int64_t i = span.first; i < plan.rows.n; i += span.step) {
-        const int64_t slot = law.is_distinct
-                                 ? memory.found[i]
-                                 : draw_slot(replay, plan, shared,
-                                             target_of(law, request, i, plan.width, static_cast<uint64_t>(law.n_live),
-                                                       static_cast<uint64_t>(law.mass)),
-                                             factor);
+        const int64_t slot = law.is_distinct ? memory.found[i]
+                                             : draw_slot(replay, plan, shared,
+                                                         target_of(law, request, i, plan.width, n_live, mass), factor);
         const double share = law.share_of(static_cast<double>(leaf_mass(plan.tree.leaves[slot], factor)));
         Row row;
         const int64_t age = write_row(replay, plan.rows, i, slot, row);

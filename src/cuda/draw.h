@@ -58,11 +58,11 @@ struct DrawPlan {
     bool copies_rows;        // of few pieces
     bool last_block_weighs;  // few of them
 
-    bool is_distinct() const { return scheme == PER_WITHOUT_REPLACEMENT; }
+    PER_HOST_DEVICE bool is_distinct() const { return scheme == PER_WITHOUT_REPLACEMENT; }
 };
 
-// Queues a draw, all but the frames; with copies_rows those of `copies`, too. One launch for up to 1024 rows, one more for
-// more, one more without replacement.
+// Queues a draw, all but the frames; with copies_rows those of `copies`, too. One launch for up to 1024 rows, one more
+// for more, one more without replacement.
 template <class Row>
 void queue_sample(const DeviceReplay& replay, const DrawMemory& memory, DrawPlan plan, const FrameCopies& copies,
                   cudaStream_t stream);

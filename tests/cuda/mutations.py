@@ -225,7 +225,7 @@ FAULTS = [
     Fault(
         "rows of a draw that fails become the last batch",
         "cuda/draw.cu",
-        "return is_distinct(plan) ? memory.facts->is_drawn != 0 : replay.state->n_live != 0;",
+        "return plan.is_distinct() ? memory.facts->is_drawn != 0 : replay.state->n_live != 0;",
         "return replay.state->n_live != 0;",
         "sample_test",
     ),

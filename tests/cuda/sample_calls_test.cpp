@@ -1,5 +1,5 @@
-// How batches of a buffer on CUDA behave for a user of the device: what they wait for, allocate and launch, and captured
-// graphs.
+// How batches of a buffer on CUDA behave for a user of the device: what they wait for, allocate and launch, and
+// captured graphs.
 #include <cinttypes>
 
 #include "both_buffers.h"

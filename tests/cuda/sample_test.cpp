@@ -1,5 +1,5 @@
-// Batches of a buffer on CUDA are those of the same buffer on the CPU, bit by bit: what is drawn, by whatever scheme and
-// weights, and every array of it; rows by id; figures of the last batch.
+// Batches of a buffer on CUDA are those of the same buffer on the CPU, bit by bit: what is drawn, by whatever scheme
+// and weights, and every array of it; figures of the last batch.
 #include <algorithm>
 #include <set>
 
@@ -141,6 +141,8 @@ TEST(CudaSampleOptions, all_of_them_together) {
     buffers.add_steps(150);
     buffers.set_priorities(0.2);
     buffers.take_over();
+    // Of blocks that run together another one ends last.
+    simulator::options().all_blocks_resident = true;
     for (int32_t scheme : {PER_STRATIFIED, PER_SYSTEMATIC, PER_INDEPENDENT, PER_WITHOUT_REPLACEMENT})
         for (int32_t prioritization : {PER_PROPORTIONAL, PER_RANK, PER_UNIFORM})
             for (int32_t normalization : {PER_BATCH_MAX, PER_BUFFER_MAX, PER_NONE})
@@ -152,6 +154,7 @@ TEST(CudaSampleOptions, all_of_them_together) {
                     sample.uniform_fraction = uniform_fraction;
                     EXPECT_TRUE(draw_same(buffers, sample));
                 }
+    simulator::options().all_blocks_resident = false;
 }
 
 TEST(CudaSampleOptions, many_rows_are_drawn_and_weighed_by_many_blocks) {
