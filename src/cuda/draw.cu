@@ -188,7 +188,7 @@ __device__ __forceinline__ void finish_draw(const DeviceReplay& replay, const Dr
 // ---- kernels
 
 template <class Row>
-__global__ void __launch_bounds__(n_threads, 1)
+__global__ void __launch_bounds__(n_threads, 2)
     draw_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
                 const __grid_constant__ DrawPlan plan, const __grid_constant__ FrameCopies copies) {
     PER_SHARED(Shared, shared);
