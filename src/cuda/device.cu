@@ -56,6 +56,14 @@ CurrentDevice::~CurrentDevice() {
     if (changed_) static_cast<void>(cudaSetDevice(before_));
 }
 
+ApartFromCaptures::ApartFromCaptures() {
+    check(cudaThreadExchangeStreamCaptureMode(&mode_), "setting the capture mode");
+}
+
+ApartFromCaptures::~ApartFromCaptures() {
+    static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_));
+}
+
 DeviceMemory::DeviceMemory(std::size_t bytes) {
     void* memory;
     check(cudaMalloc(&memory, bytes), "allocating memory of the device");

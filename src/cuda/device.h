@@ -24,6 +24,19 @@ class CurrentDevice {
     bool changed_ = false;
 };
 
+// For as long as it lives, waits of this thread do not concern what other threads capture. Else a capture that goes on
+// in one of them makes such a wait an error, and is spoilt by it.
+class ApartFromCaptures {
+ public:
+    ApartFromCaptures();
+    ~ApartFromCaptures();
+    ApartFromCaptures(const ApartFromCaptures&) = delete;
+    ApartFromCaptures& operator=(const ApartFromCaptures&) = delete;
+
+ private:
+    cudaStreamCaptureMode mode_ = cudaStreamCaptureModeThreadLocal;  // the other one, in turns
+};
+
 // Memory of the current device, or pinned memory of the host; not initialised.
 class DeviceMemory {
  public:

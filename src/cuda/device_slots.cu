@@ -22,18 +22,6 @@ std::size_t bytes_of_slots(std::size_t slot_bytes, std::size_t n_slots) {
     throw Error(PER_ERROR_OUT_OF_MEMORY, "out of memory: the bytes of the slots are beyond 63 bits");
 }
 
-// While a thread of the program captures a graph, a wait on this one would be an error, and spoil the capture.
-class ApartFromCaptures {
- public:
-    ApartFromCaptures() { check(cudaThreadExchangeStreamCaptureMode(&mode_), "setting the capture mode"); }
-    ~ApartFromCaptures() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
-    ApartFromCaptures(const ApartFromCaptures&) = delete;
-    ApartFromCaptures& operator=(const ApartFromCaptures&) = delete;
-
- private:
-    cudaStreamCaptureMode mode_ = cudaStreamCaptureModeThreadLocal;  // the other one, in turns
-};
-
 // What is captured happens when its graph is launched, which a loader does not hear of.
 void refuse_capture(cudaStream_t stream) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;

@@ -28,7 +28,10 @@ Staging::~Staging() {
 }
 
 std::byte* Staging::host() {
-    if (is_sent_[next_]) check(cudaEventSynchronize(events_[next_]), "waiting for a copy to the device");
+    if (is_sent_[next_]) {
+        const ApartFromCaptures apart;
+        check(cudaEventSynchronize(events_[next_]), "waiting for a copy to the device");
+    }
     is_sent_[next_] = false;
     return host_.data() + static_cast<std::size_t>(next_) * buffer_bytes_;
 }
