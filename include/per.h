@@ -654,7 +654,10 @@ PER_API per_status per_replay_set_beta(per_replay* replay, double beta, void* st
 /* Sets gamma, 0 .. 1. Transitions keep their rewards; returns are formed when a batch is drawn. */
 PER_API per_status per_replay_set_gamma(per_replay* replay, double gamma, void* stream);
 
-/* Sets n_step, 1 .. 64, as far as the lanes have rows for it. Transitions become live or stop being so. One pass. */
+/*
+ * Sets n_step, 1 .. 64, as far as the lanes have rows for it. Transitions become live or stop being so. One pass. Draws of
+ * a CUDA graph keep the n_step that they were captured with; where that is now more, they give ids -1 and are counted.
+ */
 PER_API per_status per_replay_set_n_step(per_replay* replay, int64_t n_step, void* stream);
 
 /* Number of live transitions, or of live sequences. Synchronises. */

@@ -26,7 +26,14 @@ struct Shared {
     bool is_last;
 };
 
+// The windows of live rows are complete for the n_step that the buffer has now. A graph may have been captured when that
+// was more.
+__device__ __forceinline__ bool has_windows(const DeviceReplay& replay, const DrawPlan& plan) {
+    return plan.rows.rules.n_step <= replay.state->rules.n_step;
+}
+
 __device__ __forceinline__ bool can_draw(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan) {
+    if (!has_windows(replay, plan)) return false;
     return plan.is_distinct() ? memory.facts->is_drawn != 0 : replay.state->n_live != 0;
 }
 
@@ -170,7 +177,9 @@ __device__ __forceinline__ void finish_draw(const DeviceReplay& replay, const Dr
         for (int64_t i = span.first; weights != nullptr && i < plan.rows.n; i += span.step) weights[i] = 0.0f;
         if (!ends_draw || threadIdx.x != 0) return;
         ReplayErrors& errors = replay.state->errors;
-        ++(replay.state->n_live == 0 ? errors.n_empty_draws : errors.n_short_draws);
+        ++(replay.state->n_live == 0    ? errors.n_empty_draws
+           : !has_windows(replay, plan) ? errors.n_outdated_draws
+                                        : errors.n_short_draws);
         return;
     }
     const DrawShares law = shares_of_draw(replay, memory, plan);

@@ -28,6 +28,8 @@ void report(const ReplayErrors& errors, bool skips_invalid) {
          "calls of per_replay_advantages() had ids that were not due, or bootstrap_values not finite: no change"},
         {errors.n_short_draws, PER_ERROR_INVALID_ARGUMENT,
          "draws without replacement had batch_size above what can be drawn: ids -1"},
+        {errors.n_outdated_draws, PER_ERROR_INVALID_ARGUMENT,
+         "draws of graphs had a larger n_step than the buffer has now: ids -1; they are to be captured anew"},
         {errors.n_full_steps, PER_ERROR_FULL, "steps found a full lane (overwrite is 0): not added, id -1"},
         {errors.n_empty_draws, PER_ERROR_EMPTY, "draws found no live transition: ids -1"},
     };

@@ -68,7 +68,8 @@ struct ReplayErrors {
     uint64_t n_bad_values;          // of set()
     uint64_t n_refused_advantages;  // calls with other ids than are due, or values that are not finite
     uint32_t n_empty_draws;
-    uint32_t n_short_draws;  // without replacement: too few could be drawn
+    uint32_t n_short_draws;     // without replacement: too few could be drawn
+    uint32_t n_outdated_draws;  // of graphs, with an n_step above that of the buffer
 };
 
 // All that changes from call to call, so that a captured graph can be replayed. One of it, in the device's memory.

@@ -492,10 +492,31 @@ FAULTS = [
     ),
     Fault(
         "a wait that spoils the captures of others",
-        "cuda/device_slots.cu",
+        "cuda/device.h",
         "mode_ = cudaStreamCaptureModeThreadLocal;",
         "mode_ = cudaStreamCaptureModeGlobal;",
         "loader_test",
+    ),
+    Fault(
+        "windows longer than those of the buffer",
+        "cuda/draw.cu",
+        "return plan.rows.rules.n_step <= replay.state->rules.n_step;",
+        "return plan.rows.rules.n_step != 0 || replay.state == nullptr;",
+        "replay_graphs_test",
+    ),
+    Fault(
+        "memory that graphs do not know",
+        "cuda/stream_order.h",
+        "bool has_captures() const { return order_.last_capture_ != 0; }",
+        "bool has_captures() const { return is_captured_; }",
+        "replay_graphs_test",
+    ),
+    Fault(
+        "a wait for the staging ring that spoils the captures of others",
+        "cuda/staging.cu",
+        "const ApartFromCaptures apart;",
+        "",
+        "replay_graphs_test",
     ),
 ]
 

@@ -63,6 +63,7 @@ struct TwinSteps {
     std::vector<int64_t> action, ids;
     std::vector<uint8_t> terminated, truncated, mask, next_mask;
     bool with_priorities = false;
+    bool with_ids = true;
     int64_t length = 1;
 
     per_status add(per_replay* replay, void* stream) {
@@ -86,7 +87,7 @@ struct TwinSteps {
         steps.next_mask = array(next_mask, PER_BOOL);
         if (with_priorities) steps.priorities = array(priority, PER_FLOAT32);
         ids.assign(action.size(), -7);
-        return per_replay_add(replay, &steps, ids.data(), stream);
+        return per_replay_add(replay, &steps, with_ids ? ids.data() : nullptr, stream);
     }
 };
 

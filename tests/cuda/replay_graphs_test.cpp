@@ -1,0 +1,170 @@
+// What happens to a buffer on CUDA between the capture of a graph and its launches: each launch is as if its calls were
+// made again.
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "replay_twins.h"
+#include "simulator.h"
+
+namespace per::test {
+namespace {
+
+// What is queued while the stream of the twins is captured.
+class Graph {
+ public:
+    template <class Queue>
+    Graph(Twins& twins, const Queue& queue) : stream_(twins.stream) {
+        EXPECT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), cudaSuccess);
+        queue();
+        EXPECT_EQ(cudaStreamEndCapture(stream_, &graph_), cudaSuccess);
+        EXPECT_EQ(cudaGraphInstantiate(&executable_, graph_), cudaSuccess);
+    }
+    ~Graph() {
+        cudaGraphDestroy(graph_);
+        cudaGraphExecDestroy(executable_);
+    }
+    Graph(const Graph&) = delete;
+    Graph& operator=(const Graph&) = delete;
+
+    void launch() { EXPECT_EQ(cudaGraphLaunch(executable_, stream_), cudaSuccess); }
+
+ private:
+    cudaStream_t stream_;
+    cudaGraph_t graph_ = nullptr;
+    cudaGraphExec_t executable_ = nullptr;
+};
+
+per_sample_options sample_options() {
+    per_sample_options options;
+    per_sample_options_init(&options, sizeof options);
+    return options;
+}
+
+// The places of all memory are parts of a graph. What is added after it was captured, its updates would not keep up.
+void expect_refused_after_a_capture(const per_sample_options& options, const char* text) {
+    Twins twins(twin_options());
+    TwinWalk walk(2);
+    twins.use(walk, 20);
+    const std::vector<int64_t> ids = twins.sample(4);
+    const std::vector<float> errors = {1e-4f, 50.0f, 2e-4f, 70.0f};
+    const auto update = [&](per_replay* replay, void* stream) {
+        EXPECT_EQ(per_replay_update_priorities(replay, 4, ids.data(), 1, errors.data(), stream), PER_OK);
+    };
+    Graph graph(twins, [&] { update(twins.gpu.get(), twins.stream); });
+    TwinBatch drawn(8);
+    const per_batch batch = drawn.batch();
+    EXPECT_EQ(per_replay_sample(twins.gpu.get(), &options, 8, &batch, twins.stream), PER_ERROR_INVALID_ARGUMENT);
+    EXPECT_NE(std::strstr(per_last_error(), text), nullptr) << per_last_error();
+    graph.launch();
+    update(twins.cpu.get(), nullptr);
+    twins.synchronize();
+    twins.sample(8);
+    twins.expect_same();
+}
+
+TEST(CudaReplayGraphs, a_first_draw_by_rank_is_refused_after_a_capture) {
+    per_sample_options options = sample_options();
+    options.prioritization = PER_RANK;
+    expect_refused_after_a_capture(options, "PER_RANK allocates memory, which calls");
+}
+
+TEST(CudaReplayGraphs, a_first_draw_normalised_over_the_buffer_is_refused_after_a_capture) {
+    per_sample_options options = sample_options();
+    options.normalize_weights = PER_BUFFER_MAX;
+    expect_refused_after_a_capture(options, "PER_BUFFER_MAX allocates memory, which calls");
+}
+
+// What was asked for before is kept up by the graph.
+TEST(CudaReplayGraphs, a_graph_keeps_up_what_draws_before_it_needed) {
+    for (const bool by_rank : {false, true}) {
+        per_sample_options options = sample_options();
+        (by_rank ? options.prioritization : options.normalize_weights) = by_rank ? int32_t{PER_RANK} : PER_BUFFER_MAX;
+        Twins twins(twin_options());
+        TwinWalk walk(2);
+        twins.use(walk, 20);
+        const std::vector<int64_t> ids = twins.sample(4, &options);
+        std::vector<float> errors = {1e-4f, 50.0f, 2e-4f, 70.0f};
+        Graph graph(twins, [&] {
+            EXPECT_EQ(per_replay_update_priorities(twins.gpu.get(), 4, ids.data(), 1, errors.data(), twins.stream),
+                      PER_OK);
+        });
+        for (int i = 0; i < 5; ++i) {
+            errors[0] *= 0.5f;
+            graph.launch();
+            ASSERT_EQ(per_replay_update_priorities(twins.cpu.get(), 4, ids.data(), 1, errors.data(), nullptr), PER_OK);
+            twins.synchronize();
+            twins.sample(8, &options);
+        }
+        twins.expect_same();
+    }
+}
+
+// With fewer steps to a window, rows are live that a longer window would run beyond.
+TEST(CudaReplayGraphs, a_draw_with_more_steps_than_the_buffer_has_now_is_none) {
+    for (const int32_t scheme : {PER_STRATIFIED, PER_WITHOUT_REPLACEMENT}) {
+        per_replay_options options = twin_options();
+        options.n_step = 3;
+        options.scheme = scheme;
+        Twins twins(options);
+        TwinWalk walk(2);
+        twins.use(walk, 20);
+        TwinBatch drawn(4);
+        const per_batch batch = drawn.batch();
+        Graph graph(twins,
+                    [&] { EXPECT_EQ(per_replay_sample(twins.gpu.get(), nullptr, 4, &batch, twins.stream), PER_OK); });
+        const auto set_n_step = [&](int64_t n_step) {
+            EXPECT_EQ(per_replay_set_n_step(twins.cpu.get(), n_step, nullptr), PER_OK);
+            EXPECT_EQ(per_replay_set_n_step(twins.gpu.get(), n_step, twins.stream), PER_OK);
+        };
+        set_n_step(1);
+        graph.launch();
+        EXPECT_EQ(per_replay_synchronize(twins.gpu.get(), twins.stream), PER_ERROR_INVALID_ARGUMENT);
+        EXPECT_NE(std::strstr(per_last_error(), "1 draws of graphs had a larger n_step"), nullptr) << per_last_error();
+        EXPECT_EQ(drawn.ids, std::vector<int64_t>(4, -1));
+        EXPECT_EQ(drawn.weights, std::vector<float>(4, 0.0f));
+        EXPECT_EQ(drawn.n_steps, std::vector<int32_t>(4, 0));
+        twins.sample(4);  // it counted for nothing
+
+        set_n_step(3);
+        graph.launch();
+        twins.synchronize();
+        TwinBatch expected(4);
+        const per_batch of_cpu = expected.batch();
+        EXPECT_EQ(per_replay_sample(twins.cpu.get(), nullptr, 4, &of_cpu, nullptr), PER_OK);
+        EXPECT_TRUE(drawn == expected);
+        twins.expect_same();
+    }
+}
+
+// A thread that collects steps waits for the staging ring while another captures.
+TEST(CudaReplayGraphs, adding_from_host_memory_does_not_spoil_the_capture_of_another_thread) {
+    simulator::options().has_host_memory = true;
+    Twins twins(twin_options());
+    TwinWalk walk(2);
+    cudaStream_t captured;
+    cudaStreamCreateWithFlags(&captured, cudaStreamNonBlocking);
+    ASSERT_EQ(cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal), cudaSuccess);
+    std::thread collector([&] {
+        for (int i = 0; i < 10; ++i) {
+            TwinSteps steps = walk.next();
+            steps.with_ids = false;
+            EXPECT_EQ(steps.add(twins.cpu.get(), nullptr), PER_OK) << per_last_error();
+            EXPECT_EQ(steps.add(twins.gpu.get(), twins.stream), PER_OK) << per_last_error();
+        }
+    });
+    collector.join();
+    cudaGraph_t graph;
+    EXPECT_EQ(cudaStreamEndCapture(captured, &graph), cudaSuccess);
+    cudaGraphDestroy(graph);
+    cudaStreamDestroy(captured);
+    simulator::options().has_host_memory = false;
+    twins.synchronize();
+    twins.expect_same();
+}
+
+}  // namespace
+}  // namespace per::test
