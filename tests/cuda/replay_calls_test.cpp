@@ -160,9 +160,11 @@ TEST_F(CudaReplayCalls, calls_that_wait_or_allocate_are_refused_in_a_capture) {
     EXPECT_EQ(cudaStreamEndCapture(twins.stream, &graph), cudaSuccess);
     cudaGraphDestroy(graph);
     EXPECT_EQ(epochs, nullptr);
+    // Nor may the buffer grow behind the back of what was captured.
+    expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_sample(replay, &ranks, 4, &batch, stream), "captured");
+    expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_sample(replay, &smallest, 4, &batch, stream), "captured");
     twins.use(walk, 5);
-    twins.sample(4, &ranks);
-    twins.sample(4, &smallest);
+    twins.expect_same();
 }
 
 // ---- streams
