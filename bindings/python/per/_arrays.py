@@ -171,36 +171,6 @@ def as_whole(source: object, name: str, dtype: type[np.int64] | type[np.uint64])
     return array.astype(dtype, copy=False).reshape(-1)
 
 
-def is_number_of(given: str, wanted: str) -> bool:
-    """Whether numbers may become another dtype: any a floating point one, whole ones another whole one."""
-    return wanted.startswith("float") or given.lstrip("u").startswith("int")
-
-
-def is_same_kind(given: str, wanted: str) -> bool:
-    """Whether elements may become another dtype by the rule of per_array in per.h, which is numpy's "same_kind"."""
-    given, wanted = (name.removeprefix("b") if name == "bfloat16" else name for name in (given, wanted))
-    return np.can_cast(given, wanted, "same_kind")
-
-
-def cast(array: Array, given: str, wanted: str, name: str) -> Array:
-    """Elements as another dtype, for calls that cannot be left to do it: as per.h says of per_array.
-
-    Raises InvalidArgument for what the rule does not allow, and for numbers out of range.
-    """
-    if given == wanted:
-        return array
-    if not is_same_kind(given, wanted) or "bfloat16" in (given, wanted):
-        raise InvalidArgument(
-            f"{name} has dtype {given}; allowed: {wanted}, and what numpy's same_kind rule casts to it"
-        )
-    with np.errstate(over="ignore"):
-        result = array.astype(wanted)
-    is_lost = np.isfinite(array) & ~np.isfinite(result) if result.dtype.kind == "f" else result != array
-    if array.dtype.kind in "iuf" and is_lost.any():
-        raise InvalidArgument(f"{name} has {array[is_lost].flat[0]}; allowed: what fits {wanted}")
-    return result
-
-
 def as_int64(source: object, name: str) -> Int64s:
     """Whole numbers as int64 in one row."""
     return as_whole(source, name, np.int64)

@@ -28,7 +28,6 @@ class Exchange:
         self._handle = handle
         self._layout = layout
         self._memory = memory
-        self._dtypes = [output.dtype for output in layout.rows if output.member == "fields"]
         self._places = {name: ("fields", i) for i, name in enumerate(layout.fields)}
         self._places.update({name: ("next_fields", i) for i, name in enumerate(layout.next_fields) if name})
 
@@ -208,7 +207,7 @@ class Exchange:
             if member != "fields":
                 raise self.unknown(name)
             if source is not None:
-                _put(arrays[index], self._memory.read_as(source, name, self._dtypes[index], queue), kept)
+                _put(arrays[index], self._memory.read_here(source, name, queue), kept)
         check(lib.per_replay_set(handle, id_array.size, id_array.pointer, arrays, queue.handle))
         self._memory.finish(queue, id_array, kept)
 

@@ -15,13 +15,13 @@ ON_HOST = ("numpy", "torch", "jax")
 ON_DEVICE = ("torch", "cupy", "jax")
 
 
-def kind_of(kind: object, device: str, on_host: tuple[str, ...] = ON_HOST) -> str:
+def kind_of(kind: object, device: str, on_host: tuple[str, ...] | None = None) -> str:
     """The kind to use: the one asked for, or by the device if it is None. Its library must be installed.
 
     Raises InvalidArgument, and Unsupported with the import's reason.
     """
     is_host = device.partition(":")[0] == "cpu"
-    allowed = on_host if is_host else ON_DEVICE
+    allowed = (on_host or ON_HOST) if is_host else ON_DEVICE
     if kind is None:
         kind = allowed[0]
     if not isinstance(kind, str) or kind not in allowed:
@@ -81,7 +81,8 @@ def to_jax(array: _arrays.Array | _dlpack.Memory) -> Any:
     """A JAX array with these elements. Without 64-bit types int64 becomes pairs of uint32, the low half first."""
     if isinstance(array, _dlpack.Memory):
         if array.dtype == "int64" and not jax_has_64_bits():
-            array = _dlpack.Memory(array.address, (*array.shape, 2), "uint32", array.device, array.owner)
+            pairs = (*(array.shape or (1,)), 2)  # a single id keeps an axis, or it would be read as two
+            array = _dlpack.Memory(array.address, pairs, "uint32", array.device, array.owner)
         return importlib.import_module("jax").dlpack.from_dlpack(array)
     if array.dtype == np.int64 and not jax_has_64_bits():
         array = array.view(np.uint32).reshape(*array.shape, 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -37,8 +36,8 @@ class HostMemory:
         array, code = _arrays.as_array(source, name)
         return _host_elements(array, _arrays.NAMES[code])
 
-    def read_as(self, source: object, name: str, dtype: str, queue: Queue) -> Elements:
-        """An array of any dtype, as the library casts it to that one by itself."""
+    def read_here(self, source: object, name: str, queue: Queue) -> Elements:
+        """The same."""
         return self.read(source, name, queue)
 
     def read_numbers(self, source: object, name: str, dtype: str, queue: Queue) -> Elements:
@@ -98,13 +97,13 @@ class DeviceMemory:
         """An array of any dtype where it is, on the device or in host memory, for calls that take both."""
         return self._on_device(source, name, None, queue) or HOST.read(source, name, queue)
 
-    def read_as(self, source: object, name: str, dtype: str, queue: Queue) -> Elements:
-        """An array that numpy's "same_kind" rule lets be of that dtype, as one on the device."""
-        found = self._on_device(source, name, dtype, queue, _arrays.is_same_kind)
+    def read_here(self, source: object, name: str, queue: Queue) -> Elements:
+        """An array of any dtype, copied to the device if it is not there."""
+        found = self._on_device(source, name, None, queue)
         if found is None:
             array, code = _arrays.as_array(source, name)
-            return self.library.from_host(_arrays.cast(array, _arrays.NAMES[code], dtype, name), dtype, queue)
-        return _require_dtype(found, dtype, name)
+            found = self.library.from_host(array, _arrays.NAMES[code], queue)
+        return found
 
     def read_numbers(self, source: object, name: str, dtype: str, queue: Queue) -> Elements:
         """Numbers of that dtype, copied to the device if they are not there."""
@@ -114,7 +113,9 @@ class DeviceMemory:
             found = self.library.from_host(array, dtype, queue)
         elif dtype == "int64" and _are_pairs(found):
             found = found._replace(shape=found.shape[:-1], dtype=dtype)
-        return _require_dtype(found, dtype, name)
+        if found.dtype != dtype:
+            raise InvalidArgument(f"{name} has dtype {found.dtype} on the device; allowed there: {dtype}")
+        return found
 
     def new(self, shape: tuple[int, ...], dtype: str, queue: Queue) -> Any:
         return self.library.new(shape, dtype, queue)
@@ -140,20 +141,13 @@ class DeviceMemory:
     def finish(self, queue: Queue, *kept: object) -> None:
         self.library.finish(queue, kept)
 
-    def _on_device(
-        self,
-        source: Any,
-        name: str,
-        dtype: str | None,
-        queue: Queue,
-        fits: Callable[[str, str], bool] = _arrays.is_number_of,
-    ) -> Elements | None:
+    def _on_device(self, source: Any, name: str, dtype: str | None, queue: Queue) -> Elements | None:
         """None for what lies in host memory. Arrays of the library's own become those of `dtype` if that fits."""
         if self.library.owns(source):
             elements = self.library.elements(source, name)
             if elements is None:
                 elements = self.library.elements(self.library.converted(source, None, queue), name)
-            if elements is not None and dtype is not None and elements.dtype != dtype and fits(elements.dtype, dtype):
+            if elements is not None and dtype is not None and elements.dtype != dtype and _fits(elements.dtype, dtype):
                 elements = self.library.elements(self.library.converted(elements.kept, dtype, queue), name)
             return elements
         if getattr(source, "requires_grad", False):
@@ -164,7 +158,10 @@ class DeviceMemory:
         return None if interface is None else self._from_interface(source, interface, name, queue)
 
     def _from_dlpack(self, source: Any, name: str, queue: Queue) -> Elements | None:
-        kind, index = map(int, source.__dlpack_device__())
+        try:
+            kind, index = map(int, source.__dlpack_device__())
+        except (BufferError, TypeError, ValueError, RuntimeError):
+            return None  # then it cannot be read by anybody, as reading it from host memory will say
         if kind not in (_dlpack.CUDA, _dlpack.CUDA_MANAGED):
             return None
         if index != self.device[1]:
@@ -206,10 +203,9 @@ def _are_pairs(elements: Elements) -> bool:
     return elements.dtype == "uint32" and len(elements.shape) >= 2 and elements.shape[-1] == 2
 
 
-def _require_dtype(elements: Elements, dtype: str, name: str) -> Elements:
-    if elements.dtype != dtype:
-        raise InvalidArgument(f"{name} has dtype {elements.dtype} on the device; allowed there: {dtype}")
-    return elements
+def _fits(given: str, wanted: str) -> bool:
+    """Whether a library may convert: any numbers to floating point, whole ones to whole ones."""
+    return wanted.startswith("float") or given.lstrip("u").startswith("int")
 
 
 def _require_contiguous(is_contiguous: bool, name: str) -> None:

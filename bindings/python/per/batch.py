@@ -144,7 +144,7 @@ class Batch(Mapping[str, Any]):
     def to(self, device: Any) -> Batch:
         """A batch with its arrays on that device: a torch device, or one of JAX.
 
-        numpy's arrays lie in host memory and stay there: to("cpu") is the batch itself.
+        numpy's arrays lie in host memory and stay there: to("cpu") is the batch itself. CuPy's become numpy's by it.
 
         Raises:
             InvalidArgument for a device that the arrays cannot go to.
@@ -203,6 +203,10 @@ def _moved(array: Any, device: Any) -> Any:
         return array
     if "torch" in sys.modules and isinstance(array, sys.modules["torch"].Tensor):
         return array.to(device)
+    if type(array).__module__.partition(".")[0] == "cupy":
+        if str(device) != "cpu":
+            raise InvalidArgument(f"device is {device!r}; allowed for arrays of CuPy: 'cpu'")
+        return array.get()
     jax = importlib.import_module("jax")
     return jax.device_put(array, jax.devices(device)[0] if isinstance(device, str) else device)
 

@@ -272,7 +272,8 @@ class ReplayBuffer:
                 themselves).
             priorities, td_errors: [n], at most one of the two; without them the largest priority seen.
             env_ids: int64[n], 0 to n_envs - 1, each at most once: the environments whose steps these are. None: all.
-            info: of a vector environment with autoreset "same_step": its final observations are taken from it.
+            info: of a vector environment with autoreset "same_step": its final observations are taken from it. Flags
+                and next observations are then looked at on the host.
             stream: see the class. Arrays may lie in host memory and on the device, those of one call too; host memory
                 may be written again at once.
 

@@ -292,6 +292,20 @@ def test_batches_of_jax_live_in_memory_of_their_own(library):
     assert first.terminated.dtype == bool and second.ids.dtype == jnp.uint32
 
 
+def test_single_ids_of_jax_are_pairs_with_an_axis(library):
+    buffer = per.ReplayBuffer(200, FIELDS, seed=5, arrays="jax")
+    step = {"observation": [1, 2, 3], "action": 5, "reward": 0, "terminated": True, "truncated": False}
+    ids = buffer.add(**step, next_observation=[1, 2, 3])
+    assert ids.shape == (1, 2)
+    assert buffer.get(ids).action.tolist() == [5]
+
+
+def test_tensors_that_lie_nowhere_are_refused_by_name(library):
+    buffer = per.ReplayBuffer(200, FIELDS, seed=5, arrays="jax")
+    with pytest.raises(per.InvalidArgument, match="td_errors is a tensor that cannot be read"):
+        buffer.update_priorities([0], torch.zeros(1, device="meta"))
+
+
 def test_what_a_call_on_jax_uses_is_held_until_it_is_done(library):
     buffer = per.ReplayBuffer(200, FIELDS, seed=5, arrays="jax")
     buffer.extend(**with_next(steps(50)))
@@ -344,7 +358,7 @@ def test_memory_is_given_back_once_nobody_reads_it():
 def test_dtypes_come_through_dlpack_both_ways(library, dtype):
     buffer = per.ReplayBuffer(10, {"observation": per.Field(2, dtype)}, arrays="torch")
     values = torch.tensor([[0, 1]], dtype=getattr(torch, dtype))
-    read = buffer._memory.read_as(values, "values", dtype, buffer._memory.queue(None))
+    read = buffer._memory.read_here(values, "values", buffer._memory.queue(None))
     assert (read.dtype, read.shape) == (dtype, (1, 2))
     buffer.add(observation=values[0], reward=0, terminated=True, truncated=False, next_observation=values[0])
     batch = buffer.sample(1)

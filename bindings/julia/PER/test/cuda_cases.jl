@@ -115,10 +115,11 @@ end
 @testset "loaders hand out arrays of the device" begin
     buffers = pair()
     if buffers !== nothing
-        buffer, expected = buffers
+        @test thrown(() -> loader(buffers[1], 8)).status == PER.PER_ERROR_UNSUPPORTED
         run = steps(1, 40, 2)
-        extend!(buffer; map(on_device, run)...), extend!(expected; run...)
-        batches, wanted = loader(buffer, 8), loader(expected, 8)
+        expected, twin = (ReplayBuffer(200, FIELDS; seed = 5, n_envs = 2) for _ in 1:2)
+        extend!(expected; run...), extend!(twin; run...)
+        batches, wanted = loader(twin, 8; CUDA_OPTIONS...), loader(expected, 8)
         for _ in 1:5
             batch, other = take!(batches), take!(wanted)
             @test same(batch, other)

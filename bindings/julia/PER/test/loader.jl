@@ -111,8 +111,8 @@ end
     @test is_invalid(thrown(() -> loader(buffer, 2.5)), "batch_size is 2.5")
     @test is_invalid(thrown(() -> loader(buffer, 8; slots = 0)), "slots is 0")
     @test is_invalid(thrown(() -> loader(buffer, 8; device = :tpu)), "device is :tpu")
-    @test is_invalid(thrown(() -> loader(buffer, 8; device = :cuda)), "array or stream is not given")
-    @test is_invalid(thrown(() -> loader(buffer, 8; stream = () -> C_NULL)), "array or stream is given")
+    @test is_invalid(thrown(() -> loader(buffer, 8; device = :cuda)), "arrays is not given")
+    @test is_invalid(thrown(() -> loader(buffer, 8; current_stream = () -> C_NULL)), "current_stream is given")
     @test is_invalid(thrown(() -> loader(buffer, 8; beta = -1)), "beta is -1")
     @test is_invalid(thrown(() -> loader(buffer, 8; scheme = :sorted)), "scheme is :sorted")
     loader(take!, buffer, 8)  # none of them was taken for the buffer's one
@@ -173,10 +173,12 @@ if isfile(SIMULATED)
         end
         buffer, twin = filled(), filled()
         asked = Ref(0)
-        on_device(type, pointer, size) = unsafe_wrap(Array, Ptr{type}(pointer), size)
+        on_device(type, size) = Array{type}(undef, size)
+        PER.device_view(::typeof(on_device), ::Type{T}, pointer, size) where {T} =
+            unsafe_wrap(Array, Ptr{T}(pointer), size)
         stream() = (asked[] += 1; C_NULL)
         n_right = 0
-        loader(buffer, 32; slots = 2, device = "cuda:0", array = on_device, stream = stream) do batches
+        loader(buffer, 32; slots = 2, device = "cuda:0", arrays = on_device, current_stream = stream) do batches
             for step in 1:20
                 batch, expected = take!(batches), sample!(twin, 32)
                 global n_right += all(batch[name] == expected[name] for name in keys(expected))
