@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+import cuda_switch
 import numpy as np
 import per
 import pytest
@@ -139,7 +140,7 @@ class LibraryReplay:
     def get_rows(self, ids, with_next):
         """Arrays of plain rows, without next observations where those are not asked for."""
         if with_next:
-            return flat(self.buffer.get(ids))
+            return flat(cuda_switch.reported(self.buffer, lambda: self.buffer.get(ids)))
         ids = np.ascontiguousarray(ids, np.int64)
         rows = {name: np.empty((len(ids), *f.shape), f.dtype) for name, f in self.fields.items()}
         pointers = ffi.new("void *[]", [ffi.from_buffer(array) for array in rows.values()])
@@ -148,13 +149,12 @@ class LibraryReplay:
         for name, c_type, dtype in PLAIN_OUTPUTS:
             rows[name] = np.empty(len(ids), dtype)
             setattr(batch, name, ffi.from_buffer(c_type + "[]", rows[name]))
-        _library.check(
-            lib.per_replay_get(self.buffer._handle, len(ids), ffi.from_buffer("int64_t[]", ids), batch, ffi.NULL)
-        )
+        arguments = self.buffer._handle, len(ids), ffi.from_buffer("int64_t[]", ids), batch, ffi.NULL
+        cuda_switch.reported(self.buffer, lambda: _library.check(lib.per_replay_get(*arguments)))
         return rows
 
     def sample(self, batch_size, **options):
-        return flat(self.buffer.sample(batch_size, **options))
+        return flat(cuda_switch.reported(self.buffer, lambda: self.buffer.sample(batch_size, **options)))
 
     def draw(self, batch_size, **options):
         batch = self.buffer.sample(batch_size, **options)
