@@ -17,6 +17,7 @@ CPU_ONLY = "this is said of the CPU, or of its device by name"
 CHOOSES = "chooses its devices by itself"
 PARTS = "on CUDA entries that are wrong are skipped and reported, and the others take effect"
 WHICH = "CUDA says how many entries were wrong, not which"
+NO_LOADERS = "buffers on CUDA have no loaders, as their batches are there already"
 STAND_IN = "the arrays of numpy that stand in for a device's are known less well than a device's own"
 
 # Words of a test's name, and why it cannot run on CUDA.
@@ -26,8 +27,8 @@ REASONS = {
     "test_library.py": CPU_ONLY,
     "test_package.py": CPU_ONLY,
     "test_examples.py": CPU_ONLY,
-    "test_loader.py": "buffers on CUDA have no loaders, as their batches are there already",
-    "test_examples_in_docstrings_work[per.replay]": "an example has a loader",
+    "test_loader": NO_LOADERS,
+    "test_examples_in_docstrings_work[per.replay]": NO_LOADERS,
     "missing_device_says_so": CPU_ONLY,
     "test_repr_says_what_it_is": CPU_ONLY,
     "test_defaults_that_the_signatures_show": CPU_ONLY,
@@ -42,7 +43,7 @@ REASONS = {
     "test_draws_without_replacement_are_distinct_and_no_more": WHICH,
     "test_steps_added_while_values_are_computed": WHICH,
     "bootstrap_values": WHICH,
-    "] is ": WHICH,
+    "] is": WHICH,
     "] gives the priority": WHICH,
     "<lambda>-99": WHICH,
     "<lambda>-priorities]": PARTS,

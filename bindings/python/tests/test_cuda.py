@@ -9,14 +9,44 @@ import sys
 
 import pytest
 
-SIMULATED = pathlib.Path(__file__).resolve().parents[3] / "build" / "libper_simulated.so"
+TESTS = pathlib.Path(__file__).resolve().parent
+SIMULATED = TESTS.parents[2] / "build" / "libper_simulated.so"
+
+# Files that a simulation is fast enough for. With PER_TEST_DEVICE=cuda all others can run too.
+SUITE = (
+    "test_tree.py",
+    "test_golden_draws.py",
+    "test_golden_epochs.py",
+    "test_golden_hindsight.py",
+    "test_arrays.py",
+    "test_batch.py",
+    "test_checkpoint.py",
+    "test_hindsight.py",
+    "test_on_policy.py",
+    "test_replay.py",
+    "test_replay_lanes.py",
+    "test_replay_model.py",
+    "test_replay_peer_cases.py",
+    "test_replay_priorities.py",
+    "test_replay_sequences.py",
+    "test_replay_windows.py",
+)
+
+pytestmark = pytest.mark.skipif(not SIMULATED.exists(), reason="no build/libper_simulated.so: it needs Boost.Context")
 
 
-@pytest.mark.skipif(not SIMULATED.exists(), reason="no build/libper_simulated.so: it needs Boost.Context")
-def test_arrays_on_the_simulated_gpu() -> None:
+def run(*arguments: str, device: str) -> None:
     # 0: each call does its work at once, as arrays of numpy know nothing of streams.
-    environment = os.environ | {"LIBPER_PATH": str(SIMULATED), "PER_SIMULATOR_SEED": "0"}
-    cases = pathlib.Path(__file__).with_name("cuda_cases.py")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(cases)]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    environment = os.environ | {"LIBPER_PATH": str(SIMULATED), "PER_SIMULATOR_SEED": "0", "PER_TEST_DEVICE": device}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=TESTS)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_arrays_on_the_simulated_gpu() -> None:
+    run("cuda_cases.py", device="cpu")
+
+
+def test_what_holds_on_the_cpu_holds_on_the_simulated_gpu() -> None:
+    slow = "every_pair or draws_follow_the_priorities or memory_is_what or every_sample"
+    run(*SUITE, "-k", f"not ({slow})", device="cuda")
