@@ -129,3 +129,16 @@ cudaError_t float_tree_build(const FloatTree& tree, cudaStream_t stream) {
             return error;
     return cudaSuccess;
 }
+
+// For callers that are not compiled with this header.
+extern "C" {
+int float_tree_build_c(FloatTree tree, void* stream) {
+    return float_tree_build(tree, static_cast<cudaStream_t>(stream));
+}
+int float_tree_draw_c(FloatTree tree, FloatTreeBatch batch, void* stream) {
+    return float_tree_draw(tree, batch, static_cast<cudaStream_t>(stream));
+}
+int float_tree_update_c(FloatTree tree, int64_t count, const int64_t* indices, const float* priorities, void* stream) {
+    return float_tree_update(tree, count, indices, priorities, static_cast<cudaStream_t>(stream));
+}
+}
