@@ -42,7 +42,7 @@ typedef struct batch {
     int32_t n_steps[PLACES];
     uint8_t terminated[PLACES], truncated[PLACES];
     int64_t ids[PLACES];
-    void *fields[2], *next_fields[2];
+    void *fields[4], *next_fields[4]; /* as many as any buffer here has */
     per_batch arrays;
 } batch;
 

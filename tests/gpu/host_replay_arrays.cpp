@@ -140,13 +140,16 @@ RowShape drawn_rows(const per_replay_options& options, const per_sample_options*
     return {steps + n_step, steps, false};
 }
 
+constexpr int64_t largest_batch = int64_t{1} << 24;  // that per.h allows
+
 // Calls libper with a batch on the device, if the arguments allow that.
 template <class Call>
 per_status with_staged_batch(per_replay* replay, const per_replay_options& options, int64_t n, RowShape shape,
                              const per_batch* batch, const Call& call) {
     per_batch known;
     require(per_batch_init(&known, sizeof known) == PER_OK, "per_batch_init");
-    if (batch == nullptr || n < 0 || batch->struct_size != known.struct_size) return call(batch);
+    const bool is_refused = batch == nullptr || n < 0 || n > largest_batch || batch->struct_size != known.struct_size;
+    if (is_refused) return call(batch);
     StagedBatch staged(*batch, options, n, shape);
     const per_status status = call(staged.get());
     if (status != PER_OK) return status;
