@@ -1,18 +1,26 @@
 #!/usr/bin/env python3
 """Plants faults in copies of the CUDA sources, and shows that the tests on the simulated GPU see each of them.
 
-    mutations.py BUILD [NAME...]    BUILD: a build folder that has been built; NAME: only these faults
+    mutations.py BUILD [--tsan BUILD] [--pitfalls] [--jobs N] [NAME...]
 
-Each fault is the kind that CUDA kernels of sum trees have had, or that adding rows in parallel invites. It is compiled
-from BUILD's own commands into a test program of its own; a fault is caught if that program fails, or does not end. Exits
-with 1 if one is not caught, or does not compile.
+    BUILD       a build folder in which the target `simulated` has been built; --tsan: another one, with ThreadSanitizer
+    --pitfalls  only one or two of each kind that CUDA kernels of sum trees have had: a minute, the gate
+    NAME        only faults with this in their names
+
+A fault is compiled with BUILD's own commands - the file it is in, or those that include it - into a test program of its
+own. It is caught if that program fails, or does not end. Exits with 1 if one is not caught, does not compile, or has no
+place in the sources any more. A fault for another file is a line more in FAULTS; name the test that is to see it.
 """
 
 from __future__ import annotations
 
+import argparse
+import concurrent.futures
 import dataclasses
 import json
+import os
 import pathlib
+import re
 import shlex
 import subprocess
 import sys
@@ -30,6 +38,8 @@ class Fault:
     original: str
     planted: str
     test: str = "tree_model_test"
+    is_pitfall: bool = False  # one of those that the gate plants
+    needs_tsan: bool = False  # a race that other schedules and ThreadSanitizer see, but not every build
 
 
 FAULTS = [
@@ -38,18 +48,21 @@ FAULTS = [
         "cuda/tree_update.cu",
         "    add_to_state(state, survey);\n    n_bad",
         "    if (span.first >= batch.count) return;\n    add_to_state(state, survey);\n    n_bad",
+        is_pitfall=True,
     ),
     Fault(
         "warp sum without one of its steps",
         "cuda/sum_tree.h",
         "for (int bits = warp_size / 2; bits != 0; bits /= 2) value += __shfl_xor_sync(all_lanes, value, bits);",
         "for (int bits = warp_size / 4; bits != 0; bits /= 2) value += __shfl_xor_sync(all_lanes, value, bits);",
+        is_pitfall=True,
     ),
     Fault(
         "duplicates race: no claims",
         "cuda/tree_update.cu",
         "if (atomicCAS(&tree.claims[index], claim, 0u) != claim) continue;",
         "atomicExch(&tree.claims[index], 0u);",
+        is_pitfall=True,
     ),
     Fault(
         "the first duplicate wins",
@@ -57,25 +70,13 @@ FAULTS = [
         "atomicMax(&tree.claims[index], static_cast<uint32_t>(i + 1));",
         "atomicCAS(&tree.claims[index], 0u, static_cast<uint32_t>(i + 1));",
     ),
-    Fault(
-        "sums that are not added atomically",
-        "cuda/sum_tree.h",
-        "atomic_add(&tree.sums[level][leaf], difference);",
-        "{ uint64_t* const at = &tree.sums[level][leaf]; const uint64_t sum = *at; simulator::yield(); "
-        "*at = sum + difference; }",
-    ),
-    Fault(
-        "sums in float32",
-        "cuda/sum_tree.h",
-        "atomic_add(&tree.sums[level][leaf], difference);",
-        "tree.sums[level][leaf] = static_cast<uint64_t>(static_cast<float>(tree.sums[level][leaf] + difference));",
-    ),
-    Fault("x <= sum in the descent", "cuda/sum_tree.h", "rest < up_to)", "rest <= up_to)"),
+    Fault("x <= sum in the descent", "cuda/sum_tree.h", "rest < up_to)", "rest <= up_to)", is_pitfall=True),
     Fault(
         "x <= sum in the top row",
         "cuda/sum_tree.h",
         "unit < row.prefix[chunk * fan_out + lane])",
         "unit <= row.prefix[chunk * fan_out + lane])",
+        is_pitfall=True,
     ),
     Fault(
         "x <= sum in the chunks of the top row", "cuda/sum_tree.h", "unit < row.prefix[lane", "unit <= row.prefix[lane"
@@ -85,6 +86,7 @@ FAULTS = [
         "cuda/tree_draw.cu",
         "draw_target(request, static_cast<uint64_t>(i), width, total)",
         "static_cast<uint64_t>(static_cast<float>(draw_target(request, static_cast<uint64_t>(i), width, total)))",
+        is_pitfall=True,
     ),
     Fault(
         "the count of draws on the host's side of a graph",
@@ -92,6 +94,7 @@ FAULTS = [
         "        ++state.step;",
         "        state.step = 0;",
         "tree_calls_test",
+        is_pitfall=True,
     ),
     Fault(
         "a wait of the host in a draw",
@@ -99,6 +102,7 @@ FAULTS = [
         "        queue_draw(tree_, sample, seed_, call.stream());",
         "        queue_draw(tree_, sample, seed_, call.stream()), cudaStreamSynchronize(order_.own_stream());",
         "tree_calls_test",
+        is_pitfall=True,
     ),
     Fault(
         "an allocation in an update",
@@ -106,6 +110,7 @@ FAULTS = [
         "    queue_update(tree_, count, indices, priorities, call.stream());",
         "    DeviceMemory scratch(8);\n    queue_update(tree_, count, indices, priorities, call.stream());",
         "tree_calls_test",
+        is_pitfall=True,
     ),
     Fault(
         "work on the default stream",
@@ -113,12 +118,14 @@ FAULTS = [
         "    queue_update(tree_, count, indices, priorities, call.stream());",
         "    queue_update(tree_, count, indices, priorities, nullptr);",
         "tree_calls_test",
+        is_pitfall=True,
     ),
     Fault(
         "streams of one handle without an event between them",
         "cuda/stream_order.cu",
         'check(cudaStreamWaitEvent(stream_, order_.event_, 0), "waiting for the stream of the last call");',
         ";",
+        is_pitfall=True,
     ),
     Fault(
         "an event recorded before the work",
@@ -132,6 +139,7 @@ FAULTS = [
         "return static_cast<uint64_t>(index) < static_cast<uint64_t>(tree.capacity) && priority",
         "return index < tree.capacity && priority",
         "tree_calls_test",
+        is_pitfall=True,
     ),
     Fault(
         "an index one too large is let through",
@@ -140,27 +148,21 @@ FAULTS = [
         "return static_cast<uint64_t>(index) <= static_cast<uint64_t>(tree.capacity) && priority",
         "tree_calls_test",
     ),
-    Fault(
-        "NaN is let through", "cuda/tree_update.cu", "priority >= 0.0f &&", "!(priority < 0.0f) &&", "tree_calls_test"
-    ),
     Fault("infinity is let through", "cuda/tree_update.cu", "priority <= FLT_MAX", "true", "tree_calls_test"),
     Fault(
-        "nodes are counted down, not up",
-        "cuda/tree_backend.cu",
-        "return (n + fan_out - 1) / fan_out;",
-        "return n / fan_out + (n < fan_out);",
-    ),
-    Fault(
-        "a top row as large as any",
-        "cuda/tree_backend.cu",
-        "} while (tree.n_nodes[tree.n_levels - 1] > largest_top);",
-        "} while (tree.n_nodes[tree.n_levels - 1] > largest_top + fan_out);",
+        "NaN is let through",
+        "cuda/tree_update.cu",
+        "priority >= 0.0f &&\n           priority <= FLT_MAX;",
+        "!(priority < 0.0f) && !(priority > FLT_MAX);",
+        "tree_calls_test",
+        is_pitfall=True,
     ),
     Fault(
         "an index in 32 bits",
         "cuda/sum_tree.h",
         "return {static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x,",
         "return {static_cast<int8_t>(blockIdx.x * blockDim.x + threadIdx.x),",
+        is_pitfall=True,
     ),
     Fault(
         "a launch whose error is not looked at",
@@ -168,32 +170,34 @@ FAULTS = [
         'check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), "launching a kernel");',
         "static_cast<void>(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...));",
         "tree_calls_test",
+        is_pitfall=True,
     ),
     Fault(
         "no barrier between the survey and the decision",
         "cuda/tree_update.cu",
         "    sum_batch_anew(tree, batch);\n    __syncthreads();\n",
         "    sum_batch_anew(tree, batch);\n",
+        needs_tsan=True,
     ),
     Fault(
         "no barrier before the claims are looked at",
-        "cuda/tree_distinct.cu",
-        "    if (is_drawn) atomicMax(&tree.claims[index], claim);\n    __syncthreads();\n",
-        "    if (is_drawn) atomicMax(&tree.claims[index], claim);\n",
+        "cuda/distinct_rounds.h",
+        "    if (is_drawn) atomicMax(&out.claims[index], claim);\n    __syncthreads();\n",
+        "    if (is_drawn) atomicMax(&out.claims[index], claim);\n",
     ),
-    Fault("no rescale when the total falls", "cuda/tree_update.cu", "state.total < state.low_water", "false"),
+    Fault("no rescale when the total falls", "cuda/tree_steps.h", "state.total < state.low_water", "false"),
+    Fault("a carry is lost", "cuda/sum_tree.h", "before + value.low < before;", "0;"),
+    Fault("-0 is kept", "cuda/tree_update.cu", "batch.priorities[i] + 0.0f;  // -0", "batch.priorities[i];  // -0"),
     Fault(
         "no rescale when a limit is near",
         "cuda/tree_update.cu",
         "breaks_limits(batch, state.total) ? plan_rebuild : plan_add",
         "plan_add",
     ),
-    Fault("a carry is lost", "cuda/sum_tree.h", "before + value.low < before;", "0;"),
-    Fault("-0 is kept", "cuda/tree_update.cu", "batch.priorities[i] + 0.0f;  // -0", "batch.priorities[i];  // -0"),
     Fault(
         "claims are not given back",
-        "cuda/tree_distinct.cu",
-        "tree.claims[out.indices[i]] = 0;",
+        "cuda/distinct_rounds.h",
+        "out.claims[out.indices[i]] = 0;",
         "static_cast<void>(i);",
     ),
     Fault(
@@ -276,7 +280,7 @@ FAULTS = [
         "cuda/batch_queue.cu",
         "queue_ids(count, ids, memory.found, call.stream());",
         "check(cudaMemcpyAsync(memory.found, ids, 8 * static_cast<std::size_t>(count), cudaMemcpyHostToDevice, "
-        "call.stream()), \"copying ids\");",
+        'call.stream()), "copying ids");',
         "row_access_test",
     ),
     Fault(
@@ -402,7 +406,7 @@ FAULTS = [
     Fault(
         "a staging buffer that is filled while the device reads it",
         "cuda/staging.cu",
-        'if (is_sent_[next_]) check(cudaEventSynchronize(events_[next_]), "waiting for a copy to the device");',
+        'check(cudaEventSynchronize(events_[next_]), "waiting for a copy to the device");',
         "",
         "add_calls_test",
     ),
@@ -440,6 +444,181 @@ FAULTS = [
         "    Lane lane = task.lane;\n",
         "    Lane& lane = task.lane;\n",
         "add_calls_test",
+    ),
+    Fault(
+        "sums that are not added atomically",
+        "cuda/sum_tree.h",
+        "atomic_add(&sums.sums[level][leaf], difference);",
+        "{ uint64_t* const at = &sums.sums[level][leaf]; const uint64_t sum = *at; simulator::yield(); "
+        "*at = sum + difference; }",
+    ),
+    Fault(
+        "sums in float32",
+        "cuda/sum_tree.h",
+        "atomic_add(&sums.sums[level][leaf], difference);",
+        "sums.sums[level][leaf] = static_cast<uint64_t>(static_cast<float>(sums.sums[level][leaf] + difference));",
+        is_pitfall=True,
+    ),
+    Fault(
+        "nodes are counted down, not up",
+        "cuda/layout.cu",
+        "return (n + fan_out - 1) / fan_out;",
+        "return n / fan_out + (n < fan_out);",
+        is_pitfall=True,
+    ),
+    Fault(
+        "a top row as large as any",
+        "cuda/layout.cu",
+        "} while (sums.n_nodes[sums.n_levels - 1] > largest_top);",
+        "} while (sums.n_nodes[sums.n_levels - 1] > largest_top + fan_out);",
+    ),
+    Fault(
+        "updates: the first of equal ids wins",
+        "cuda/priorities.cu",
+        "atomicMax(&replay.priorities.tree.claims[entry.slot], static_cast<uint32_t>(i + 1));",
+        "atomicCAS(&replay.priorities.tree.claims[entry.slot], 0u, static_cast<uint32_t>(i + 1));",
+        "priorities_test",
+    ),
+    Fault(
+        "updates: claims are kept",
+        "cuda/priorities.cu",
+        "atomicCAS(&replay.priorities.tree.claims[entry.slot], claim, 0u) != claim",
+        "replay.priorities.tree.claims[entry.slot] != claim",
+        "priorities_test",
+    ),
+    Fault(
+        "updates: the largest priority is raised by what is overwritten at once",
+        "cuda/priorities.cu",
+        "        const uint32_t claim = static_cast<uint32_t>(i + 1);",
+        "        atomicMax(&state.largest_bits, bits_in_order(entry.priority));\n"
+        "        const uint32_t claim = static_cast<uint32_t>(i + 1);",
+        "priorities_test",
+    ),
+    Fault(
+        "updates: pending rows are refused",
+        "cuda/priorities.cu",
+        "(row.is_there && is_pending(replay.lanes[row.env], rules, row.k))",
+        "false",
+        "priorities_test",
+    ),
+    Fault(
+        "updates: pending rows count for the scale",
+        "cuda/priorities.cu",
+        "entry.fate == Fate::live ? bits_in_order(entry.priority) : 0;",
+        "bits_in_order(entry.priority);",
+        "priorities_test",
+    ),
+    Fault(
+        "updates: the burn-in counts",
+        "cuda/priorities.cu",
+        "has_steps = n_steps > sequence.burn_in;",
+        "has_steps = n_steps > 0;",
+        "priorities_test",
+    ),
+    Fault(
+        "updates: overwritten rows are there",
+        "cuda/rows_by_id.h",
+        "is_issued && k >= oldest_row(lane, rules)",
+        "is_issued",
+        "priorities_test",
+    ),
+    Fault(
+        "leaves: read and written, not exchanged",
+        "cuda/leaf_change.h",
+        "const float before = atomicExch(&tree.leaves[slot], leaf);",
+        "const float before = tree.leaves[slot]; simulator::yield(); tree.leaves[slot] = leaf;",
+        "priorities_test",
+    ),
+    Fault(
+        "leaves: of rows that are not live, with alpha 0",
+        "cuda/leaf_change.h",
+        "return is_live(priorities.live, slot) ? leaf_priority(priorities.given[slot], alpha) : 0.0f;",
+        "return leaf_priority(is_live(priorities.live, slot) ? priorities.given[slot] : 0.0f, alpha);",
+        "priorities_test",
+    ),
+    Fault(
+        "leaves: many in an empty tree get the scale of few",
+        "cuda/leaf_change.h",
+        "change.n >= few_leaves",
+        "false",
+        "priorities_test",
+    ),
+    Fault(
+        "leaves: the scale of an empty tree is that of the largest that was given",
+        "cuda/leaf_change.h",
+        "state.scale = scale_for_largest(largest_priority(state));",
+        "state.scale = scale_for_largest(change.largest);",
+        "priorities_test",
+    ),
+    Fault(
+        "leaves: what was counted is kept",
+        "cuda/leaf_change.h",
+        "    state.change = {0, 0};",
+        "    state.change = {0, state.change.largest_bits};",
+        "priorities_test",
+    ),
+    Fault(
+        "lanes: dead rows keep their leaves",
+        "cuda/priorities.cu",
+        "{change.died, change.born}",
+        "{change.born, change.born}",
+        "priorities_test",
+    ),
+    Fault(
+        "lanes: the thread's number is not within its lane",
+        "cuda/priorities.cu",
+        "const int64_t thread = i % threads_per_lane;",
+        "const int64_t thread = i;",
+        "priorities_test",
+    ),
+    Fault(
+        "maxima: a run's first group only",
+        "cuda/priorities.cu",
+        "if (is_first || slot % fan_out == 0) visit(slot);",
+        "if (is_first) visit(slot);",
+        "priorities_test",
+    ),
+    Fault(
+        "maxima: of rows that are not live",
+        "cuda/leaf_change.h",
+        "return is_live(priorities.live, slot) ? bits_in_order(priorities.given[slot]) : 0;",
+        "return priorities.given[slot] < 0.0f ? 0 : bits_in_order(priorities.given[slot]);",
+        "priorities_test",
+    ),
+    Fault(
+        "ranks: a row that stays in its bucket has changed",
+        "cuda/ranks.h",
+        "if (bucket == before) return;",
+        "",
+        "priorities_test",
+    ),
+    Fault(
+        "ranks: counted from the warp's first bucket on",
+        "cuda/ranks.cu",
+        "for (unsigned i = 0; i < warp; ++i) before += counts.of_warp[i];",
+        "",
+        "priorities_test",
+    ),
+    Fault(
+        "ranks: taken whether due or not",
+        "cuda/ranks.cu",
+        "if (!ranks_are_due(ranks.state->n_changes, ranks.state->n_live)) return;",
+        "",
+        "priorities_test",
+    ),
+    Fault(
+        "alpha: ranks are kept",
+        "cuda/all_priorities.cu",
+        "    if (has_ranks(priorities)) priorities.ranks.state->n_changes = ranks_never_taken;\n",
+        "",
+        "priorities_test",
+    ),
+    Fault(
+        "alpha: smallest leaves are kept",
+        "cuda/all_priorities.cu",
+        "    queue_rebuild(replay.priorities.tree, stream);\n    queue_smallest_leaves(replay, stream);",
+        "    queue_rebuild(replay.priorities.tree, stream);",
+        "priorities_test",
     ),
     Fault(
         "a batch handed out before it is copied",
@@ -546,61 +725,107 @@ class Build:
         overlay.mkdir(parents=True)
         for path in (SOURCES / "cuda").iterdir():
             (overlay / path.name).write_text(path.read_text())
-        plant(fault, work / "src")
+        path = work / "src" / fault.file
+        path.write_text(path.read_text().replace(fault.original, fault.planted, 1))
         recompiled = {}
-        for source in sorted((SOURCES / "cuda").glob("*.cu")):
+        for source in sources_of(fault):
             command = self.commands[source]
             built = command[command.index("-o") + 1]
-            if not is_reached(fault, source):
-                continue
             target = work / f"{source.name}.o"
             changed = [str(overlay / source.name) if word == str(source) else word for word in command]
             changed[changed.index("-o") + 1] = str(target)
             # Headers with the fault come before those without.
             changed[1:1] = [f"-I{work / 'src'}"]
-            changed.append("-w")  # a variable that only the fault leaves unused is no catch
-            subprocess.run(changed, cwd=self.folder, check=True)
+            changed += ["-w", "-O1", "-g0"]  # a variable that only the fault leaves unused is no catch
+            subprocess.run(changed, cwd=self.folder, check=True, capture_output=True)
             recompiled[built] = str(target)
         program = work / "program"
         link = [recompiled.get(word, word) for word in self.link_command(fault.test)]
         link[link.index("-o") + 1] = str(program)
         subprocess.run(link, cwd=self.folder, check=True, capture_output=True)
+        environment = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1"}
         try:
-            result = subprocess.run([program], capture_output=True, text=True, errors="replace", timeout=TIME_LIMIT_S)
+            result = subprocess.run(
+                [program, "--gtest_fail_fast"],
+                env=environment,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=TIME_LIMIT_S,
+            )
         except subprocess.TimeoutExpired:
             return "does not end"
         if result.returncode == 0:
             return ""
-        said = [line for line in (result.stdout + result.stderr).splitlines() if "simulator:" in line]
-        failed = [line for line in result.stdout.splitlines() if line.startswith("[  FAILED  ]")]
+        printed = (result.stdout + result.stderr).splitlines()
+        said = [line for line in printed if "simulator:" in line or "WARNING: ThreadSanitizer" in line]
+        failed = [line for line in printed if line.startswith("[  FAILED  ]")]
         return (said or failed or [f"exits with {result.returncode}"])[0]
 
 
-def is_reached(fault: Fault, source: pathlib.Path) -> bool:
-    return fault.file.endswith(".h") or source.name == pathlib.Path(fault.file).name
+def included_by(path: pathlib.Path) -> set[str]:
+    """The headers of the library that a source reads, those of headers included."""
+    found: set[str] = set()
+    left = [path]
+    while left:
+        for name in re.findall(r'^#include "(.+)"$', left.pop().read_text(), re.MULTILINE):
+            if name not in found and (SOURCES / name).exists():
+                found.add(name)
+                left.append(SOURCES / name)
+    return found
 
 
-def plant(fault: Fault, sources: pathlib.Path) -> None:
-    path = sources / fault.file
-    text = path.read_text()
-    if fault.original not in text:
-        sys.exit(f"mutations: {fault.name}: {fault.file} has no longer the text that the fault replaces")
-    path.write_text(text.replace(fault.original, fault.planted, 1))
+def sources_of(fault: Fault) -> list[pathlib.Path]:
+    """What must be compiled anew. A test of the tree runs no kernels but those of the tree's own files."""
+    found = []
+    for source in sorted((SOURCES / "cuda").glob("*.cu")):
+        is_run = not fault.test.startswith("tree_") or source.name.startswith("tree_")
+        if source.name == pathlib.Path(fault.file).name or (is_run and fault.file in included_by(source)):
+            found.append(source)
+    return found
+
+
+def outcome(fault: Fault, build: Build) -> tuple[bool, str]:
+    """Whether the fault was caught, and how."""
+    if fault.original not in (SOURCES / fault.file).read_text():
+        return False, f"{fault.file} has no longer the text that the fault replaces"
+    with tempfile.TemporaryDirectory() as work:
+        try:
+            seen = build.run(fault, pathlib.Path(work))
+        except subprocess.CalledProcessError as error:
+            lines = error.stderr.decode(errors="replace").splitlines()
+            return False, next((line for line in lines if "error:" in line), "it does not compile or link")
+    return bool(seen), seen or "the test passes"
 
 
 def main() -> int:
-    build = Build(pathlib.Path(sys.argv[1]).resolve())
-    names = sys.argv[2:]
-    faults = [fault for fault in FAULTS if not names or fault.name in names]
-    missed = []
-    for fault in faults:
-        with tempfile.TemporaryDirectory() as work:
-            seen = build.run(fault, pathlib.Path(work))
-        print(f"{'caught' if seen else 'MISSED'}: {fault.name}: {seen}", flush=True)
-        if not seen:
-            missed.append(fault.name)
-    print(f"mutations: {len(faults) - len(missed)} of {len(faults)} caught")
-    return 1 if missed else 0
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--tsan", type=pathlib.Path)
+    parser.add_argument("--pitfalls", action="store_true")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("names", nargs="*")
+    arguments = parser.parse_intermixed_args()
+    build = Build(arguments.build.resolve())
+    tsan = Build(arguments.tsan.resolve()) if arguments.tsan else None
+
+    def is_chosen(fault: Fault) -> bool:
+        is_named = not arguments.names or any(name in fault.name for name in arguments.names)
+        return is_named and (fault.is_pitfall or not arguments.pitfalls)
+
+    chosen = [fault for fault in FAULTS if is_chosen(fault)]
+    left_out = [fault for fault in chosen if fault.needs_tsan and tsan is None]
+    planted = [fault for fault in chosen if fault not in left_out]
+    n_caught = 0
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+        builds = [tsan if fault.needs_tsan and tsan else build for fault in planted]
+        for fault, (is_caught, how) in zip(planted, pool.map(outcome, planted, builds), strict=True):
+            print(f"{'caught' if is_caught else 'MISSED'}: {fault.name}: {how}", flush=True)
+            n_caught += is_caught
+    for fault in left_out:
+        print(f"left out, as it needs --tsan: {fault.name}")
+    print(f"mutations: {n_caught} of {len(planted)} caught")
+    return 0 if n_caught == len(planted) and planted else 1
 
 
 if __name__ == "__main__":

@@ -313,6 +313,15 @@ TEST(CudaTreeModel, a_batch_beyond_64_bits) {
     trees.compare();
 }
 
+// Targets are 64 bits all the way: of 40000 leaves the total is so large that a target in float32 would be off by a
+// hundredth of a leaf.
+TEST(CudaTreeModel, many_draws_from_many_leaves) {
+    BothTrees trees(40000, 4);
+    trees.set_all(1.0f);
+    trees.sample(PER_INDEPENDENT, is_short ? 500 : 4000);
+    trees.compare();
+}
+
 TEST(CudaTreeModel, large_batches) {
     BothTrees trees(3000, 3);
     trees.update_all();
