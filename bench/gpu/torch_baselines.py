@@ -164,7 +164,11 @@ def time_torchrl(capacity: int, batches: list[int], seconds: float) -> None:
     buffer.extend(TensorDict({"row": torch.zeros(capacity, N_WORDS, device="cuda")}, [capacity]))
     buffer.update_priority(torch.arange(capacity, device="cuda"), random_priorities(capacity))
     for batch in batches:
-        report("rows", "TorchRL", capacity, batch, lambda batch=batch: buffer.sample(batch), seconds)  # type: ignore[misc]
+
+        def sample(batch: int = batch) -> object:
+            return buffer.sample(batch)
+
+        report("rows", "TorchRL", capacity, batch, sample, seconds)
         chosen, given = torch.randint(capacity, (batch,), device="cuda"), random_priorities(batch)
 
         def update(chosen: torch.Tensor = chosen, given: torch.Tensor = given) -> None:

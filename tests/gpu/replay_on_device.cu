@@ -1,5 +1,5 @@
-// A replay buffer on a CUDA device against the same on the CPU, through per.h and memory of the device, as users have it:
-// the same bits from the same calls, on two streams with only the library between them, and from a graph of a whole
+// A replay buffer on a CUDA device against the same on the CPU, through per.h and memory of the device, as users have
+// it: the same bits from the same calls, on two streams with only the library between them, and from a graph of a whole
 // training step. Exits with 77 where there is no device, with 0 if everything is the same; else it prints what differs
 // and exits with 1.
 //
