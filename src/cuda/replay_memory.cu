@@ -46,6 +46,12 @@ std::vector<DeviceField> lay_out_fields(const DeviceReplay& replay, const Fields
     return laid_out;
 }
 
+// What is copied from must stay as long as it is, also where something throws.
+struct WaitAtEnd {
+    cudaStream_t stream;
+    ~WaitAtEnd() { static_cast<void>(cudaStreamSynchronize(stream)); }
+};
+
 // Runs lay_out(layout) twice: to count bytes, and over zeroed memory of that size.
 template <class Allocate, class LayOut>
 void lay_out_twice(const Allocate& allocate, const LayOut& lay_out) {
@@ -88,6 +94,7 @@ ReplayMemory::ReplayMemory(const per_replay_options& options, const Fields& fiel
                                .last = {},
                                .n_bad_bootstraps = 0,
                                .errors = {}};
+    const WaitAtEnd wait_at_end = {stream};
     check(cudaMemcpyAsync(device_.state, &state, sizeof state, cudaMemcpyHostToDevice, stream), "writing the state");
     check(cudaMemcpyAsync(device_.fields, fields_.data(), fields_.size() * sizeof(DeviceField), cudaMemcpyHostToDevice,
                           stream),
