@@ -137,7 +137,6 @@ TEST_F(CudaCheckpoint, settings_and_stored_next_observations_come_back) {
         EXPECT_EQ(per_replay_set_beta(replay, 0.75, nullptr), PER_OK) << per_last_error();
         EXPECT_EQ(per_replay_clear(replay, nullptr), PER_OK) << per_last_error();
     }
-    twins.use(walk, 10);
     ASSERT_EQ(save(twins.gpu.get(), path()), PER_OK);
     twins.gpu = load(path(), PER_CUDA);
     twins.expect_same();
