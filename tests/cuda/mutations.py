@@ -271,14 +271,6 @@ FAULTS = [
         "row_access_test",
     ),
     Fault(
-        "ids are copied when the device gets there",
-        "cuda/batch_queue.cu",
-        "queue_ids(count, ids, memory.found, call.stream());",
-        "check(cudaMemcpyAsync(memory.found, ids, 8 * static_cast<std::size_t>(count), cudaMemcpyHostToDevice, "
-        'call.stream()), "copying ids");',
-        "row_access_test",
-    ),
-    Fault(
         "an entry with a value that does not fit is written",
         "cuda/row_access.cu",
         "        slots[i] = -1;\n",
