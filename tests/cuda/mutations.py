@@ -70,6 +70,7 @@ FAULTS = [
         "atomicMax(&tree.claims[index], static_cast<uint32_t>(i + 1));",
         "atomicCAS(&tree.claims[index], 0u, static_cast<uint32_t>(i + 1));",
     ),
+    Fault("x <= sum in the descent", "cuda/sum_tree.h", "rest < up_to)", "rest <= up_to)", is_pitfall=True),
     Fault(
         "x <= sum in the top row",
         "cuda/sum_tree.h",
@@ -147,6 +148,7 @@ FAULTS = [
         "return static_cast<uint64_t>(index) <= static_cast<uint64_t>(tree.capacity) && priority",
         "tree_calls_test",
     ),
+    Fault("infinity is let through", "cuda/tree_update.cu", "priority <= FLT_MAX", "true", "tree_calls_test"),
     Fault(
         "NaN is let through",
         "cuda/tree_update.cu",
@@ -183,6 +185,9 @@ FAULTS = [
         "    if (is_drawn) atomicMax(&out.claims[index], claim);\n    __syncthreads();\n",
         "    if (is_drawn) atomicMax(&out.claims[index], claim);\n",
     ),
+    Fault("no rescale when the total falls", "cuda/tree_steps.h", "state.total < state.low_water", "false"),
+    Fault("a carry is lost", "cuda/sum_tree.h", "before + value.low < before;", "0;"),
+    Fault("-0 is kept", "cuda/tree_update.cu", "batch.priorities[i] + 0.0f;  // -0", "batch.priorities[i];  // -0"),
     Fault(
         "no rescale when a limit is near",
         "cuda/tree_update.cu",
