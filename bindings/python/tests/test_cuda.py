@@ -23,6 +23,7 @@ SUITE = (
     "test_checkpoint.py",
     "test_hindsight.py",
     "test_on_policy.py",
+    "test_on_policy_model.py",
     "test_replay.py",
     "test_replay_lanes.py",
     "test_replay_model.py",
