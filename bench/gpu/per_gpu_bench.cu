@@ -12,19 +12,11 @@
 #include <random>
 #include <string>
 
+#include "../../tests/gpu/require.h"
 #include "device_array.h"
 #include "float_tree.h"
 
 namespace {
-
-#define REQUIRE(condition)                                                                                  \
-    do {                                                                                                    \
-        if (!(condition)) {                                                                                 \
-            std::fprintf(stderr, "%s:%d: not so: %s; last error: \"%s\"\n", __FILE__, __LINE__, #condition, \
-                         per_last_error());                                                                 \
-            std::exit(1);                                                                                   \
-        }                                                                                                   \
-    } while (0)
 
 struct Arguments {
     std::vector<int64_t> capacities = {1000000, 100000000, 1000000000};

@@ -13,16 +13,9 @@
 #include <cstring>
 #include <vector>
 
-namespace {
+#include "require.h"
 
-#define REQUIRE(condition)                                                                                  \
-    do {                                                                                                    \
-        if (!(condition)) {                                                                                 \
-            std::fprintf(stderr, "%s:%d: not so: %s; last error: \"%s\"\n", __FILE__, __LINE__, #condition, \
-                         per_last_error());                                                                 \
-            std::exit(1);                                                                                   \
-        }                                                                                                   \
-    } while (0)
+namespace {
 
 constexpr int64_t n_rows = 20000;
 constexpr int64_t n_numbers = 64;    // of an observation

@@ -14,16 +14,9 @@
 #include <random>
 #include <vector>
 
-namespace {
+#include "require.h"
 
-#define REQUIRE(condition)                                                                                  \
-    do {                                                                                                    \
-        if (!(condition)) {                                                                                 \
-            std::fprintf(stderr, "%s:%d: not so: %s; last error: \"%s\"\n", __FILE__, __LINE__, #condition, \
-                         per_last_error());                                                                 \
-            std::exit(1);                                                                                   \
-        }                                                                                                   \
-    } while (0)
+namespace {
 
 constexpr int64_t n_envs = 6;
 constexpr int64_t frame = 40;  // bytes of an observation
