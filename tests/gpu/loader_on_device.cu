@@ -116,7 +116,7 @@ class Comparison {
           plain_(loader_of(twin_, PER_CPU, batch_size)) {
         for (cudaStream_t& stream : streams_)
             REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
-        REQUIRE(cudaMalloc(&busy_, busy_bytes) == cudaSuccess);
+        REQUIRE(cudaMalloc(&busy_, 2 * busy_bytes) == cudaSuccess);
     }
     ~Comparison() {
         per_loader_free(loader_);
@@ -156,7 +156,8 @@ class Comparison {
 
         const cudaStream_t stream = streams_[i % 2];
         REQUIRE(per_loader_next(loader_, 1, &batch, &slot, stream) == PER_OK);
-        REQUIRE(cudaMemsetAsync(busy_, static_cast<int>(i), busy_bytes, stream) == cudaSuccess);
+        char* const busy = static_cast<char*>(busy_) + i % 2 * busy_bytes;
+        REQUIRE(cudaMemsetAsync(busy, static_cast<int>(i), busy_bytes, stream) == cudaSuccess);
         for (const Array& array : arrays_of(batch, batch_size_)) {
             if (pinned_.size() == n_read_) {
                 void* memory = nullptr;
@@ -183,7 +184,7 @@ class Comparison {
     per_replay *replay_, *twin_;
     per_loader *loader_, *plain_;
     cudaStream_t streams_[2];
-    void* busy_ = nullptr;
+    void* busy_ = nullptr;  // a part for each stream
     // By batch and array, since the last comparison; each as large as the first array that was read there.
     std::vector<std::vector<char>> expected_;
     std::vector<void*> pinned_;
