@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import types
 
 import jax
 import numpy as np
@@ -35,6 +36,76 @@ class TorchStandIn(_device_arrays.TorchArrays):
 
     def wait(self, queue, producer):
         self.waits.append((queue.number, producer))
+
+
+class FakeCupy:
+    """What the package uses of CuPy, over memory of the host."""
+
+    class ndarray(np.ndarray):
+        device = types.SimpleNamespace(id=0)
+
+        @property
+        def data(self):
+            return types.SimpleNamespace(ptr=self.__array_interface__["data"][0])
+
+    class Cuda:
+        def __init__(self):
+            self.log = []
+
+        @contextlib.contextmanager
+        def Device(self, index):
+            assert index == 0
+            yield
+
+        def get_current_stream(self):
+            return types.SimpleNamespace(ptr=0)
+
+        def ExternalStream(self, number, index):
+            assert index == 0
+            return FakeCupy.Stream(number, self.log)
+
+    class Stream:
+        def __init__(self, number, log):
+            self.number, self.log = number, log
+
+        def __enter__(self):
+            self.log.append(("on", self.number))
+
+        def __exit__(self, *error):
+            pass
+
+        def record(self):
+            return ("all before on", self.number)
+
+        def wait_event(self, event):
+            self.log.append(("waits", self.number, event))
+
+    def __init__(self):
+        self.cuda = self.Cuda()
+
+    def empty(self, shape, dtype):
+        return np.empty(shape, dtype).view(self.ndarray)
+
+    def asarray(self, array):
+        return np.array(array).view(self.ndarray)
+
+    def ascontiguousarray(self, array, dtype=None):
+        return np.ascontiguousarray(array, dtype).view(self.ndarray)
+
+    def from_dlpack(self, memory):
+        return np.from_dlpack(memory).view(self.ndarray)
+
+
+class CupyStandIn(_device_arrays.CupyArrays):
+    """For the fake among the modules."""
+
+    def __init__(self, index):
+        super().__init__(index)
+        self.device = (_dlpack.CPU, 0)
+
+    @property
+    def log(self):
+        return self._cupy.cuda.log
 
 
 class JaxStandIn(_device_arrays.JaxArrays):

@@ -5,13 +5,15 @@ So this shows how arrays and streams are passed, with each library; cuda_cases.p
 
 from __future__ import annotations
 
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import per
 import pytest
 import torch
-from device_memory import DlpackArray, InterfaceArray, JaxStandIn, TorchStandIn
+from device_memory import CupyStandIn, DlpackArray, FakeCupy, InterfaceArray, JaxStandIn, TorchStandIn
 from per import _dlpack, _kinds, _memory, _streams
 
 pytestmark = pytest.mark.usefixtures("each_way")
@@ -25,11 +27,12 @@ def library(monkeypatch):
     made = []
 
     def memory_of(device, index, kind):
-        made.append({"torch": TorchStandIn, "jax": JaxStandIn}[kind](index))
+        made.append({"torch": TorchStandIn, "cupy": CupyStandIn, "jax": JaxStandIn}[kind](index))
         return _memory.DeviceMemory(kind, made[-1])
 
+    monkeypatch.setitem(sys.modules, "cupy", FakeCupy())
     monkeypatch.setattr(_memory, "memory_of", memory_of)
-    monkeypatch.setattr(_kinds, "ON_HOST", ("torch", "jax"))
+    monkeypatch.setattr(_kinds, "ON_HOST", ("torch", "cupy", "jax"))
     return made
 
 
@@ -81,11 +84,11 @@ def expected():
     return host()
 
 
-@pytest.mark.parametrize("kind", ["torch", "jax"])
+@pytest.mark.parametrize("kind", ["torch", "cupy", "jax"])
 @pytest.mark.parametrize("giver", GIVERS)
 def test_every_call_gives_what_it_gives_in_host_memory(expected, library, kind, giver):
     give = GIVERS[giver]
-    if giver == "torch" and kind == "jax":
+    if giver == "torch" and kind != "torch":
         pytest.skip("tensors of the CPU are in host memory to all but torch")
     numbers = np.random.default_rng(2)
     buffer = per.ReplayBuffer(200, FIELDS, seed=5, arrays=kind)
@@ -133,6 +136,42 @@ def test_arrays_of_torch_are_tensors_and_used_again_as_out(library):
     out.__dict__["reward"] = np.zeros(8, np.float32)
     with pytest.raises(per.InvalidArgument, match=r"out\.reward is a ndarray; allowed: contiguous torch arrays on the"):
         buffer.sample(8, out=out)
+
+
+def test_arrays_of_cupy_are_its_own_and_used_again_as_out(expected, library):
+    buffer = per.ReplayBuffer(200, FIELDS, seed=5, arrays="cupy")
+    assert type(buffer.extend(**with_next(steps(50)))) is FakeCupy.ndarray
+    out = buffer.sample(8)
+    assert all(type(array) is FakeCupy.ndarray for array in out.values())
+    assert_same(out, expected.sample(8))
+    places = [array.data.ptr for array in out.values()]
+    assert buffer.sample(8, out=out) is out
+    assert_same(out, expected.sample(8))
+    assert [array.data.ptr for array in out.values()] == places
+
+
+def test_arrays_of_cupy_are_converted_by_it_and_those_elsewhere_refused(expected, library):
+    buffer = per.ReplayBuffer(200, FIELDS, seed=5, arrays="cupy")
+    buffer.extend(**with_next(steps(50)))
+    wide = np.arange(8, dtype=np.int32).view(FakeCupy.ndarray)
+    buffer.update_priorities(wide[::2], np.arange(4.0).view(FakeCupy.ndarray))
+    expected.update_priorities(np.arange(0, 8, 2), np.arange(4.0))
+    np.testing.assert_array_equal(as_numpy(buffer.priorities(wide)), expected.priorities(np.arange(8)))
+    far = np.arange(4).view(type("far", (FakeCupy.ndarray,), {"device": type("Device", (), {"id": 1})()}))
+    with pytest.raises(per.InvalidArgument, match="ids is on cuda:1; allowed: cuda:0"):
+        buffer.update_priorities(far, np.ones(4, np.float32))
+
+
+def test_cupy_works_on_the_stream_that_was_chosen_and_waits_for_that_of_the_writer(library):
+    buffer = per.ReplayBuffer(200, FIELDS, seed=5, arrays="cupy")
+    buffer.extend(**with_next(steps(50)))
+    memory = buffer._memory
+    memory.read_numbers(InterfaceArray(np.arange(4), 99), "ids", "int64", memory.queue(4711))
+    memory.read_numbers(InterfaceArray(np.arange(4), 4711), "ids", "int64", memory.queue(4711))
+    assert library[0].log == [("waits", 4711, ("all before on", 99))]
+    with pytest.raises(per.InvalidArgument, match="stream is"):  # the buffers of this file are the CPU's
+        buffer.sample(4, stream=CupyStream())
+    assert library[0].log[1:] and set(library[0].log[1:]) == {("on", 8)}
 
 
 def test_tensors_of_torch_are_converted_on_the_device(expected, library):
