@@ -104,6 +104,22 @@ TEST_F(CudaCheckpoint, ranks_and_smallest_leaves_go_on_too) {
     }
 }
 
+TEST_F(CudaCheckpoint, a_cleared_buffer_goes_on_too) {
+    Twins twins(twin_options());
+    TwinWalk walk(6);
+    twins.use(walk, 20);
+    ASSERT_EQ(per_replay_clear(twins.cpu.get(), nullptr), PER_OK) << per_last_error();
+    ASSERT_EQ(per_replay_clear(twins.gpu.get(), nullptr), PER_OK) << per_last_error();
+    ASSERT_EQ(save(twins.cpu.get(), path("cpu")), PER_OK) << per_last_error();
+    ASSERT_EQ(save(twins.gpu.get(), path("gpu")), PER_OK) << per_last_error();
+    twins.gpu = load(path("cpu"), PER_CUDA);
+    twins.cpu = load(path("gpu"), PER_CPU);
+    ASSERT_FALSE(HasFailure());
+    twins.expect_same();
+    twins.use(walk, 20);
+    twins.expect_same();
+}
+
 // After a rescale the scale is not what the priorities alone would give.
 TEST_F(CudaCheckpoint, masses_keep_their_scale) {
     Twins twins(twin_options());
