@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "add_buffers.h"
+#include "run_length.h"
 
 namespace per {
 namespace {
@@ -13,21 +14,8 @@ namespace {
 using test::BothBuffers;
 using test::Declared;
 using test::DeclaredField;
+using test::is_short;
 using test::Manner;
-
-// Ten times slower. Races show in short runs too.
-#if defined(__SANITIZE_THREAD__)
-#define THREAD_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define THREAD_SANITIZED 1
-#endif
-#endif
-#if defined(THREAD_SANITIZED)
-constexpr bool is_short = true;
-#else
-constexpr bool is_short = false;
-#endif
 
 // ---------------------------------------------------------------------------------------------------- random histories
 

@@ -180,6 +180,14 @@ FAULTS = [
         needs_tsan=True,
     ),
     Fault(
+        "no barrier between levels of maxima",
+        "cuda/leaf_change.h",
+        "        refresh_maxima(replay, slots, level);\n        __syncthreads();\n",
+        "        refresh_maxima(replay, slots, level);\n",
+        "priorities_test",
+        needs_tsan=True,
+    ),
+    Fault(
         "no barrier before the claims are looked at",
         "cuda/distinct_rounds.h",
         "    if (is_drawn) atomicMax(&out.claims[index], claim);\n    __syncthreads();\n",

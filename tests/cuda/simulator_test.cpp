@@ -1,6 +1,7 @@
 // What the simulated GPU promises the tests that run on it: it does what CUDA does, in many orders, and finds what CUDA
 // leaves undefined.
 #include "simulator.h"
+#include "run_length.h"
 
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
@@ -15,14 +16,6 @@
 #if defined(__SANITIZE_ADDRESS__)
 #define ADDRESS_SANITIZED 1
 #endif
-#if defined(__SANITIZE_THREAD__)
-#define THREAD_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define THREAD_SANITIZED 1
-#endif
-#endif
-
 // Of tests that race on purpose, to see what comes of it.
 #if defined(THREAD_SANITIZED)
 #include <sanitizer/tsan_interface.h>
