@@ -391,7 +391,6 @@ TEST_F(CudaReplayCalls, a_failing_launch_is_an_error_of_the_call) {
 
 TEST_F(CudaReplayCalls, the_current_device_is_restored) {
     simulator::options().n_devices = 3;
-    cudaSetDevice(1);
     const auto expect_device = [] {
         int device = -1;
         cudaGetDevice(&device);
@@ -400,7 +399,9 @@ TEST_F(CudaReplayCalls, the_current_device_is_restored) {
     {
         per_replay_options options = twin_options();
         options.device_index = 0;
-        Twins twins(options);
+        Twins twins(options);  // its stream is the current device's
+        cudaSetDevice(1);
+        EXPECT_NE(create_replay(options, PER_CUDA), nullptr);
         expect_device();
         TwinWalk walk(10);
         twins.use(walk, 5);
@@ -412,6 +413,26 @@ TEST_F(CudaReplayCalls, the_current_device_is_restored) {
         expect_device();
     }
     expect_device();
+    cudaSetDevice(0);
+}
+
+// Streams, events and kernels of a device are refused where another is the current one.
+TEST_F(CudaReplayCalls, a_buffer_lies_on_the_device_that_was_asked_for) {
+    simulator::options().n_devices = 3;
+    per_replay_options options = twin_options();
+    options.device_index = 2;
+    cudaSetDevice(2);
+    Twins twins(options);  // its stream is the current device's
+    cudaSetDevice(1);
+    TwinWalk walk(12);
+    for (int i = 0; i < 3; ++i) {
+        twins.use(walk, 10);
+        twins.update({live_ids_of(twins.cpu.get())[0]}, {3.0f});
+        twins.expect_same();
+    }
+    int device = -1;
+    cudaGetDevice(&device);
+    EXPECT_EQ(device, 1);
     cudaSetDevice(0);
 }
 

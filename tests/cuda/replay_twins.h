@@ -39,6 +39,7 @@ inline ReplayHandle create_replay(per_replay_options options, int32_t device) {
     options.fields = fields;
     options.n_fields = n_fields;
     options.device = device;
+    if (device == PER_CPU) options.device_index = 0;
     per_replay* replay = nullptr;
     EXPECT_EQ(per_replay_create(&options, &replay), PER_OK) << per_last_error();
     return ReplayHandle(replay);

@@ -313,6 +313,9 @@ TEST_F(CudaTreeCalls, the_current_device_is_restored) {
     simulator::options().n_devices = 3;
     per_tree_options options = options_with(1);
     options.device_index = 2;
+    cudaSetDevice(2);
+    cudaStreamDestroy(stream_);
+    cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
     cudaSetDevice(1);
     const auto expect_device = [] {
         int device = -1;

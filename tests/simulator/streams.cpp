@@ -37,6 +37,7 @@ struct Work {
 struct Capture;
 
 struct Stream {
+    int device = 0;        // not looked at of the legacy stream, which every device has
     bool blocking = true;  // waits for the legacy stream, and it for this one
     uint64_t n_enqueued = 0;
     uint64_t n_done = 0;
@@ -69,6 +70,7 @@ struct Capture {
 };
 
 struct Event {
+    int device = 0;
     Point point = {nullptr, 0};
     Capture* capture = nullptr;  // recorded in it
     std::size_t node = Stream::no_node;
@@ -338,6 +340,8 @@ cudaError_t enqueue_grid(const cudaLaunchConfig_t& config, std::function<void()>
         grid.z > 65535)
         return cudaErrorInvalidConfiguration;
     count(&Counters::launches);
+    const Stream& stream = stream_of(config.stream);
+    if (&stream != &machine().legacy && stream.device != current_device) return cudaErrorInvalidResourceHandle;
     return enqueue(config.stream, grid, block, std::move(kernel));
 }
 
@@ -476,6 +480,7 @@ cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStre
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
     BEGIN_CALL();
     *stream = new Stream;
+    (*stream)->device = current_device;
     (*stream)->blocking = (flags & cudaStreamNonBlocking) == 0;
     machine().streams.push_back(*stream);
     return cudaSuccess;
@@ -515,6 +520,7 @@ cudaError_t cudaDeviceSynchronize() {
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
     BEGIN_CALL();
     *event = new Event;
+    event[0]->device = current_device;
     return cudaSuccess;
 }
 
@@ -527,6 +533,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t name) {
     BEGIN_CALL();
     Stream& stream = stream_of(name);
+    if (event->device != (&stream == &machine().legacy ? current_device : stream.device))
+        return cudaErrorInvalidResourceHandle;
     if (stream.capture == nullptr && &stream == &machine().legacy && machine().n_capturing != 0)
         return cudaErrorStreamCaptureImplicit;
     event->capture = stream.capture;
