@@ -920,8 +920,10 @@ PER_API per_status per_replay_advantages(per_replay* replay, int32_t value_field
  *
  * Device. The loader of a buffer on PER_CPU may hand out its batches in the memory of a CUDA device. Its thread then
  * draws into pinned memory of the host, from where they are copied on a stream of the loader's own. The consumer's
- * stream waits for the copy, and the copy for the stream that the slot was released on, both on the device. No call of
- * the consumer waits for the device; the thread that draws does, once the consumer is more than `slots` batches ahead of
+ * stream waits for the copy, and the copy for the stream that the slot was released on, both on the device. The loader
+ * of a buffer on PER_CUDA hands out its batches there: they are drawn into the slots, on a stream of the loader's own,
+ * and its thread waits until they are there, as only then is it known whether anything could be drawn. No call of the
+ * consumer waits for the device; the thread that draws does, once the consumer is more than `slots` batches ahead of
  * it, and whoever waits for that draw then waits too.
  *
  * Counts.  A batch counts for beta's schedule when it is handed out, and has the beta of its turn. For `samples` and the
@@ -930,8 +932,7 @@ PER_API per_status per_replay_advantages(per_replay* replay, int32_t value_field
  * Fork.  In a forked child a loader is gone: every call on it but per_loader_free() is PER_ERROR_INVALID_ARGUMENT. Its
  * buffer stays usable there; how many of the batches asked for were drawn before the fork is not known.
  *
- * A buffer has one loader at a time, which must be freed before it. Several threads may take from one loader. A buffer
- * on PER_CUDA has none: its draws are queued on the device anyway.
+ * A buffer has one loader at a time, which must be freed before it. Several threads may take from one loader.
  */
 typedef struct per_loader per_loader;
 
@@ -941,7 +942,8 @@ typedef struct per_loader_options {
     int64_t batch_size;               /* as in per_replay_sample(); _init: 0, to be set */
     int64_t slots;                    /* batches drawn ahead, and most that may be out at a time, 1 .. 1024; _init: 3 */
     const per_sample_options* sample; /* of every batch; copied; NULL: those of the buffer; _init: NULL */
-    int32_t device;                   /* a per_device: in whose memory batches are handed out; _init: PER_CPU */
+    int32_t device;                   /* a per_device: in whose memory batches are handed out; of a buffer on PER_CUDA
+                                         its own; _init: PER_CPU */
     int32_t device_index;             /* which CUDA device; 0 for PER_CPU; _init: 0 */
 } per_loader_options;
 
@@ -949,10 +951,11 @@ PER_API per_status per_loader_options_init(per_loader_options* options, uint64_t
 
 /*
  * Creates a loader, which begins to draw, and stores it in *loader_out (NULL on failure). Free it with per_loader_free().
- * Memory: slots + 1 batches, on PER_CUDA as many in pinned memory too, all of it allocated here.
+ * Memory: slots + 1 batches, and for a buffer on PER_CPU whose batches are on PER_CUDA as many in pinned memory too, all
+ * of it allocated here.
  *
- * PER_ERROR_BUSY if the buffer has a loader that was not stopped; PER_ERROR_UNSUPPORTED for a buffer on PER_CUDA;
- * PER_ERROR_INVALID_ARGUMENT; PER_ERROR_OUT_OF_MEMORY; PER_ERROR_NO_DEVICE; PER_ERROR_CUDA.
+ * PER_ERROR_BUSY if the buffer has a loader that was not stopped; PER_ERROR_INVALID_ARGUMENT; PER_ERROR_OUT_OF_MEMORY;
+ * PER_ERROR_NO_DEVICE; PER_ERROR_CUDA.
  */
 PER_API per_status per_loader_create(per_replay* replay, const per_loader_options* options, per_loader** loader_out);
 
@@ -972,8 +975,9 @@ PER_API per_status per_loader_create(per_replay* replay, const per_loader_option
  *              be captured: as slots take turns, a graph has arrays of its own, which each batch is copied to
  *
  * PER_ERROR_BUSY, PER_ERROR_INVALID_ARGUMENT (the loader was stopped, also while the call waited), PER_ERROR_CUDA, and
- * the errors of per_replay_sample(). Then no batch was handed out; after an error of CUDA the next call tries the same
- * batch again.
+ * the errors of per_replay_sample(), also on PER_CUDA: per_replay_synchronize() does not report these. Then no batch was
+ * handed out. After an error of CUDA the next call tries the same batch again, or the one after it where the buffer is on
+ * PER_CUDA and the error was one of the draw.
  */
 PER_API per_status per_loader_next(per_loader* loader, int32_t wait, per_batch* batch_out, int64_t* slot_out,
                                    void* stream);
@@ -990,6 +994,8 @@ PER_API per_status per_loader_release(per_loader* loader, int64_t slot, void* st
  * Ends a loader: waits for the draws that were asked for, so that the buffer's random state depends on the order of calls
  * alone, and for its thread. Batches that are out stay as they are until per_loader_free(), and every later call but that
  * and this one is PER_ERROR_INVALID_ARGUMENT. Another loader may then be created.
+ *
+ * PER_ERROR_CUDA: it has ended all the same.
  */
 PER_API per_status per_loader_stop(per_loader* loader);
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "draw_outcome.h"
 #include "per.h"
 
 namespace per {
@@ -82,8 +83,11 @@ struct ReplaySample {
     int32_t scheme;
     int32_t prioritization;
     int32_t normalize_weights;
-    bool is_ahead;  // drawn for a loader: it counts for the schedule of beta when it is handed out
     per_batch batch;
+    bool is_ahead;  // drawn for a loader: it counts for the schedule of beta when it is handed out
+    // If it is, on a device: in pinned memory, what became of the draw once the stream has come there. Such a draw is
+    // not reported by synchronize().
+    DrawOutcome* outcome_out;
 };
 
 // Priorities for ids: one of the two arrays is given.
@@ -128,10 +132,13 @@ class ReplayBackend {
     virtual void set(int64_t count, const int64_t* ids, const per_array* fields, void* stream) = 0;
     virtual void clear(void* stream) = 0;
 
-    // A batch that was drawn ahead, with a beta by the schedule, is handed out. Other calls may run at the same time.
+    // A loader is to draw so: makes the memory that this takes.
+    virtual void begin_ahead(const ReplaySample& sample) = 0;
+    // A batch that was drawn ahead, with a beta by the schedule, is handed out. On the CPU other calls may run at the
+    // same time.
     virtual void hand_out() = 0;
-    // Those that were not handed out never will be.
-    virtual void drop_ahead() = 0;
+    // The loader is gone, or was left behind by a fork: what was not handed out never will be.
+    virtual void end_ahead() = 0;
 
     // Ids of the live transitions in host memory: environment by environment, in order of time.
     virtual std::vector<int64_t> live_ids(void* stream) = 0;

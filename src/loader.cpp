@@ -33,15 +33,23 @@ per_sample_options checked_sample(const per_loader_options& options) {
 int32_t checked_device(const Replay& replay, const per_loader_options& options) {
     check_device(options.device, options.device_index);
     if (replay.device() == PER_CPU) return options.device;
-    throw Error(
-        PER_ERROR_UNSUPPORTED,
-        "replay is on PER_CUDA, where draws are queued on the device anyway: loaders are for buffers on PER_CPU");
+    const int index = static_cast<int>(replay.device_index());
+    if (options.device != replay.device())
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "device is PER_CPU: batches of a replay on PER_CUDA %d are handed out there", index);
+    if (options.device_index != replay.device_index())
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "device_index is %d: batches of a replay on PER_CUDA %d are handed out there",
+                    static_cast<int>(options.device_index), index);
+    return options.device;
 }
 
-std::unique_ptr<LoaderSlots> create_slots(const per_loader_options& options, const Fields& fields,
+std::unique_ptr<LoaderSlots> create_slots(const Replay& replay, const per_loader_options& options,
                                           const BatchShape& shape, std::size_t n_slots) {
+    const Fields& fields = replay.fields();
     if (options.device == PER_CPU) return std::make_unique<cpu::HostSlots>(fields, shape, n_slots);
-    return cuda::create_loader_slots(options.device_index, fields, shape, n_slots);
+    if (replay.device() == PER_CPU) return cuda::create_copied_slots(options.device_index, fields, shape, n_slots);
+    return cuda::create_drawn_slots(options.device_index, fields, shape, n_slots);
 }
 
 }  // namespace
@@ -57,13 +65,13 @@ Loader::Loader(Replay& replay, const per_loader_options& options)
       signals_(std::make_unique<Signals>()) {
     const BatchShape shape = replay_.shape_of_draws(sample_, batch_size_);
     if (shape.steps > 0) sample_.n_step = shape.n_step;  // which the slots are for
-    memory_ = create_slots(options, replay_.fields(), shape, order_.size());
+    memory_ = create_slots(replay_, options, shape, order_.size());
     slots_.resize(order_.size());
-    replay_.begin_draws();
+    replay_.begin_draws(sample_, batch_size_);
     try {
         start_thread();
     } catch (...) {
-        replay_.end_draws();
+        static_cast<void>(guarded([&] { replay_.end_draws(); }));
         throw;
     }
     const Guard guard(signals_->mutex);
@@ -72,7 +80,7 @@ Loader::Loader(Replay& replay, const per_loader_options& options)
 
 Loader::~Loader() {
     if (process_ == HandleLock::process()) {
-        stop();
+        static_cast<void>(guarded([&] { stop(); }));
     } else {
         static_cast<void>(signals_.release());
     }
@@ -105,11 +113,12 @@ int64_t Loader::next(bool waits, per_batch& batch_out, void* stream) {
         const std::size_t place = slot_of(request);
         Slot& slot = slots_[place];
         if (slot.status == PER_OK) {
-            batch_out = memory_->hand_out(place, stream);
+            const per_batch& batch = memory_->hand_out(place, stream);
+            if (std::isnan(sample_.beta)) replay_.hand_out();
+            batch_out = batch;
             ++handed_;
             slot.state = State::out;
             ++n_out_;
-            if (std::isnan(sample_.beta)) replay_.hand_out();
             ask_ahead();
             return static_cast<int64_t>(place);
         }
@@ -144,10 +153,11 @@ void Loader::stop() {
     signals_->changed.notify_all();
     guard.unlock();
     pthread_join(thread_, nullptr);
-    replay_.end_draws();
+    const per_status status = guarded([&] { replay_.end_draws(); });
     guard.lock();
     stopped_ = true;
     signals_->changed.notify_all();
+    if (status != PER_OK) throw Error(status, "%s", last_error());
 }
 
 void Loader::check_process() const {
@@ -203,9 +213,10 @@ void Loader::draw_all() {
         if (drawn_ == asked_) return;
         const std::size_t place = slot_of(drawn_);
         guard.unlock();
-        const per_status status = guarded([&] { draw(place); });
-        // Where this fails it is tried again, and fails, when the batch is handed out.
-        if (status == PER_OK) static_cast<void>(guarded([&] { memory_->send(place); }));
+        const per_status status = guarded([&] {
+            draw(place);
+            memory_->send(place);
+        });
         guard.lock();
         Slot& slot = slots_[place];
         slot.status = status;

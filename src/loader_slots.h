@@ -3,19 +3,29 @@
 
 #include <cstddef>
 
+#include "draw_outcome.h"
 #include "per.h"
 
 namespace per {
 
-// Slots go round: open(), by the thread that draws, then send(), hand_out() to a consumer, take_back() from it. Batches
-// are on their way between them, and nobody but open() waits for anything.
+// Where the next batch of a slot is drawn.
+struct OpenSlot {
+    const per_batch& batch;
+    // Where a device draws into the slot itself; else NULL. See ReplayBackend::sample().
+    DrawOutcome* outcome;
+    void* stream;
+};
+
+// Slots go round: open() and send(), by the thread that draws, then hand_out() to a consumer, take_back() from it.
+// Batches are on their way between them, and nobody but that thread waits for anything.
 class LoaderSlots {
  public:
     virtual ~LoaderSlots() = default;
 
-    // Where the slot's next batch is drawn. Waits until nothing reads what was drawn there before.
-    virtual const per_batch& open(std::size_t slot) = 0;
-    // The batch is drawn. What fails here fails in hand_out(), which tries again.
+    // Waits until nothing reads what was drawn there before, or lets the stream wait.
+    virtual OpenSlot open(std::size_t slot) = 0;
+    // The draw was made or, on a stream, queued. Throws Error if it turns out to have failed. Copies that fail here are
+    // made by hand_out().
     virtual void send(std::size_t slot) = 0;
 
     // What the consumer gets: work that is queued on `stream` from here on sees the whole batch. Where this throws, the

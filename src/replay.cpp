@@ -299,27 +299,37 @@ BatchShape Replay::shape_of_draws(const per_sample_options& options, int64_t bat
     return {batch_size, has_sequences ? options_.burn_in + options_.sequence_length : 0, sample.n_step};
 }
 
-void Replay::begin_draws() {
+void Replay::begin_draws(const per_sample_options& options, int64_t batch_size) {
     const std::unique_lock guard(lock_);
     if (loader_process_ == HandleLock::process())
         throw Error(PER_ERROR_BUSY, "replay has a loader already: it must be stopped first");
+    backend_->end_ahead();  // of a loader that a fork left behind
+    backend_->begin_ahead(checked_sample(options, batch_size));
     loader_process_ = HandleLock::process();
-    backend_->drop_ahead();  // of a loader that a fork left behind
     lock_.begin_draws();
 }
 
-void Replay::draw_ahead(const per_sample_options& options, int64_t batch_size, const per_batch& batch) {
+void Replay::draw_ahead(const per_sample_options& options, int64_t batch_size, const OpenSlot& slot) {
     const std::unique_lock guard(lock_.unordered());
     ReplaySample sample = checked_sample(options, batch_size);  // settings may have changed since it was asked for
+    sample.batch = slot.batch;
     sample.is_ahead = true;
-    sample.batch = batch;
-    backend_->sample(sample, nullptr);
+    sample.outcome_out = slot.outcome;
+    backend_->sample(sample, slot.stream);
+}
+
+void Replay::hand_out() {
+    // On a device this is a call like others. On the CPU it waits for none, so that a batch which is there is not kept
+    // back by the draw of the next.
+    std::unique_lock guard(lock_.unordered(), std::defer_lock);
+    if (device() != PER_CPU) guard.lock();
+    backend_->hand_out();
 }
 
 void Replay::end_draws() {
     const std::unique_lock guard(lock_.unordered());
-    backend_->drop_ahead();
     loader_process_ = 0;
+    backend_->end_ahead();
 }
 
 // ------------------------------------------------------------------------------------------------------- on-policy

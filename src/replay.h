@@ -9,6 +9,7 @@
 #include "batch_memory.h"
 #include "epochs.h"
 #include "fields.h"
+#include "loader_slots.h"
 #include "ordered_lock.h"
 #include "per.h"
 #include "relabelling.h"
@@ -24,6 +25,7 @@ class Replay {
     Replay(CheckpointReader& reader, int32_t device, int32_t device_index);
 
     int32_t device() const { return options_.device; }
+    int32_t device_index() const { return options_.device_index; }
 
     void add(const per_steps& steps, int64_t* ids_out, void* stream);
     void cut(int64_t count, const int64_t* env_ids, void* stream);
@@ -52,11 +54,11 @@ class Replay {
     // and that it is made, whether or not it could be.
     const Fields& fields() const { return fields_; }
     BatchShape shape_of_draws(const per_sample_options& options, int64_t batch_size);
-    void begin_draws();
+    void begin_draws(const per_sample_options& options, int64_t batch_size);
     void ask_for_draw() { lock_.ask_for_draw(); }
-    void draw_ahead(const per_sample_options& options, int64_t batch_size, const per_batch& batch);
+    void draw_ahead(const per_sample_options& options, int64_t batch_size, const OpenSlot& slot);
     void draw_is_made() { lock_.draw_is_made(); }
-    void hand_out() { backend_->hand_out(); }
+    void hand_out();
     void end_draws();
 
     per_replay_options describe();

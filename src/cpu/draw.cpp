@@ -1,10 +1,9 @@
 #include "cpu/draw.h"
 
 #include <algorithm>
-#include <cinttypes>
 
 #include "cpu/distinct_draw.h"
-#include "error.h"
+#include "draw_outcome.h"
 #include "mixture.h"
 #include "per.h"
 #include "priority.h"
@@ -14,7 +13,7 @@ namespace per::cpu {
 void LiveDraw::draw(PriorityStore& priorities, const ReplaySample& sample, const DrawRequest& request) {
     LiveSet& live = priorities.live_to_draw();
     const bool is_distinct = sample.scheme == PER_WITHOUT_REPLACEMENT;
-    if (is_distinct) require_found(sample.batch_size, std::min(sample.batch_size, live.count()));
+    if (is_distinct) require_drawn(sample.batch_size, {live.count(), live.count()});
     SumTree& tree = priorities.tree_to_draw(sample.prioritization);
     const bool by_priority = sample.prioritization != PER_UNIFORM && tree.total_mass() > 0;
     law_ = {sample.batch_size,
@@ -51,7 +50,7 @@ void LiveDraw::draw_by_priority(SumTree& tree, const DrawRequest& request) {
     if (law_.is_distinct) {
         const ScratchPool::Loan loan(scratch_, distinct_draw_scratch_bytes(tree, n));
         const DistinctDraw found = per::cpu::draw_distinct(tree, request, loan.data());
-        require_found(n, found.n_found);
+        require_drawn(n, {static_cast<int64_t>(law_.n_live), found.n_found});
         law_.n_draws = found.n_draws;
         std::copy_n(found.indices, n, slots_.data());
         std::copy_n(found.masses, n, masses_.data());
@@ -68,13 +67,6 @@ void LiveDraw::draw_mixture(SumTree& tree, LiveSet& live, const DrawRequest& req
         mixture_.draw(tree, live, uniform_units(law_.uniform_fraction), request, slots_.data());
     }
     for (size_t i = 0; i < slots_.size(); ++i) shares_[i] = law_.share_of(static_cast<double>(tree.mass(slots_[i])));
-}
-
-void LiveDraw::require_found(int64_t n_wanted, int64_t n_found) {
-    if (n_found == n_wanted) return;
-    throw Error(PER_ERROR_INVALID_ARGUMENT,
-                "batch_size is %" PRId64 ": only %" PRId64 " transitions can be drawn without replacement", n_wanted,
-                n_found);
 }
 
 void LiveDraw::set_reference(PriorityStore& priorities, const ReplaySample& sample) {

@@ -29,7 +29,6 @@ class LiveDraw {
     void draw_uniform(SumTree& tree, LiveSet& live, const DrawRequest& request);
     void draw_by_priority(SumTree& tree, const DrawRequest& request);
     void draw_mixture(SumTree& tree, LiveSet& live, const DrawRequest& request);
-    static void require_found(int64_t n_wanted, int64_t n_found);
     void set_reference(PriorityStore& priorities, const ReplaySample& sample);
 
     // Of the batch.

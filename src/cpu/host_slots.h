@@ -17,7 +17,7 @@ class HostSlots final : public LoaderSlots {
         for (std::size_t i = 0; i < n_slots; ++i) slots_.emplace_back(fields, shape);
     }
 
-    const per_batch& open(std::size_t slot) override { return slots_[slot].batch(); }
+    OpenSlot open(std::size_t slot) override { return {slots_[slot].batch(), nullptr, nullptr}; }
     void send(std::size_t) override {}
     const per_batch& hand_out(std::size_t slot, void*) override { return slots_[slot].batch(); }
     void take_back(std::size_t, void*) override {}

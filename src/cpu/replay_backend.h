@@ -38,8 +38,9 @@ class CpuReplayBackend : public ReplayBackend {
     void set(int64_t count, const int64_t* ids, const per_array* fields, void* stream) override;
     void clear(void* stream) override;
 
+    void begin_ahead(const ReplaySample&) override {}
     void hand_out() override { --ahead_; }
-    void drop_ahead() override { beta_.step -= ahead_.exchange(0); }
+    void end_ahead() override { beta_.step -= ahead_.exchange(0); }
 
     std::vector<int64_t> live_ids(void* stream) override;
     uint64_t reserve_draws(int64_t count, void* stream) override;

@@ -19,7 +19,11 @@ std::unique_ptr<ReplayBackend> create_replay_backend(const per_replay_options&, 
     refuse();
 }
 
-std::unique_ptr<LoaderSlots> create_loader_slots(int32_t, const Fields&, const BatchShape&, std::size_t) {
+std::unique_ptr<LoaderSlots> create_copied_slots(int32_t, const Fields&, const BatchShape&, std::size_t) {
+    refuse();
+}
+
+std::unique_ptr<LoaderSlots> create_drawn_slots(int32_t, const Fields&, const BatchShape&, std::size_t) {
     refuse();
 }
 

@@ -156,9 +156,14 @@ void BatchQueue::prepare_priorities(const ReplaySample& sample, const StreamOrde
     }
 }
 
-void BatchQueue::sample(const ReplaySample& sample, const StreamOrder::Call& call) {
-    const DrawMemory& memory = memory_for(sample.batch_size, call);
+void BatchQueue::prepare(const ReplaySample& sample, const StreamOrder::Call& call) {
+    memory_for(sample.batch_size, call);
     prepare_priorities(sample, call);
+}
+
+void BatchQueue::sample(const ReplaySample& sample, const StreamOrder::Call& call) {
+    prepare(sample, call);
+    const DrawMemory& memory = memory_;
     const DeviceReplay& replay = replay_.device();
     DrawPlan plan = {plan_rows(sample.batch_size, sample.n_step, sample.batch),
                      sample.prioritization == PER_RANK ? replay.priorities.ranks.tree : replay.priorities.tree,
@@ -168,6 +173,7 @@ void BatchQueue::sample(const ReplaySample& sample, const StreamOrder::Call& cal
                      sample.normalize_weights,
                      sample.beta,
                      sample.uniform_fraction,
+                     sample.outcome_out,
                      false,
                      false};
     plan_copies(plan.rows, RowShape::drawn);

@@ -27,6 +27,8 @@ class BatchQueue {
     // `options` as resolved; `fields` and `memory` must outlive it.
     BatchQueue(const per_replay_options& options, const Fields& fields, ReplayMemory& memory, cudaStream_t stream);
 
+    // Makes what memory sample() needs.
+    void prepare(const ReplaySample& sample, const StreamOrder::Call& call);
     // Nothing live, or too little to draw without replacement: ids -1, all else 0, and the draw does not count. Throws
     // Error with INVALID_ARGUMENT if memory is due and the stream is captured.
     void sample(const ReplaySample& sample, const StreamOrder::Call& call);

@@ -1,4 +1,4 @@
-// Slots of a loader whose consumer reads the memory of a CUDA device.
+// Slots of a loader whose consumer reads the memory of a CUDA device: what all kinds of them share.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,24 +15,36 @@
 
 namespace per::cuda {
 
-// Each slot has memory of the device and as much pinned memory of the host. A batch is drawn into the latter, and copied
-// on a stream of the loader's own. Three fences keep the two sides apart, in both directions:
+// Memory of the device for each slot, a stream of the loader's own on which batches come there, and two events by which
+// the streams of the loader and of consumers wait for each other:
 //
-//   hand_out()   the consumer's stream waits for the copy: an event `sent` behind it
-//   send()       the copy waits for what the consumer did with the slot's batch before: `released`, on its stream
-//   open()       the thread that draws waits for the copy of what it drew there before: `sent` again
-//
-// The first two wait on the device. The third is the only wait of the host, and not on the consumer's thread.
-class DeviceSlots final : public LoaderSlots {
+//   sent       on the loader's stream, behind the batch
+//   released   on the consumer's, behind what it did with the batch
+class DeviceSlots : public LoaderSlots {
  public:
+    void take_back(std::size_t slot, void* stream) override;
+
+ protected:
     // The device must be current. Throws Error with OUT_OF_MEMORY or CUDA.
     DeviceSlots(int device, const Fields& fields, const BatchShape& shape, std::size_t n_slots);
-    ~DeviceSlots() override;
 
-    const per_batch& open(std::size_t slot) override;
-    void send(std::size_t slot) override;
-    const per_batch& hand_out(std::size_t slot, void* stream) override;
-    void take_back(std::size_t slot, void* stream) override;
+    // To be called before anything of the slots is freed: waits until nobody uses them. False in a forked child, where
+    // nothing of CUDA may be called, and what a class of its own has is left alone as this one's is.
+    bool leave();
+
+    int device() const { return device_; }
+    cudaStream_t stream() const { return stream_.get(); }
+    std::size_t slot_bytes() const { return slot_bytes_; }
+    std::size_t n_slots() const { return slots_.size(); }
+    std::byte* memory(std::size_t slot) const { return memory_.data() + slot * slot_bytes_; }
+    const per_batch& batch(std::size_t slot) const { return slots_[slot].batch.batch(); }
+
+    // The loader's stream waits for the consumer that had the slot last.
+    void await_release(std::size_t slot);
+    void record_sent(std::size_t slot);
+    // The host waits for what was sent last, whatever other threads capture.
+    void wait_until_sent(std::size_t slot) const;
+    void let_wait_until_sent(std::size_t slot, cudaStream_t stream);
 
  private:
     struct DestroyStream {
@@ -45,25 +57,25 @@ class DeviceSlots final : public LoaderSlots {
     using Event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, DestroyEvent>;
 
     struct Slot {
-        Slot(const Fields& fields, const BatchShape& shape, std::byte* host_block, std::byte* device_block);
-
-        BatchArrays host;
-        BatchArrays device;
+        BatchArrays batch;
         Event sent;
         Event released;
-        bool is_sent = false;  // what was drawn there last
     };
 
     static Event new_event();
-    void abandon();
 
     const int device_;
     const pid_t process_;
     const std::size_t slot_bytes_;
-    PinnedMemory host_;
     DeviceMemory memory_;
-    Stream stream_;  // of the copies
+    Stream stream_;
     std::vector<Slot> slots_;
 };
+
+// What is captured happens when its graph is launched, which a loader does not hear of.
+void refuse_capture_of_loader(cudaStream_t stream);
+
+// Of so many slots. Throws Error with OUT_OF_MEMORY beyond 63 bits.
+std::size_t bytes_of_slots(std::size_t slot_bytes, std::size_t n_slots);
 
 }  // namespace per::cuda

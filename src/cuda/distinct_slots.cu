@@ -78,11 +78,11 @@ __global__ void __launch_bounds__(distinct_threads, 1)
     distinct_slots_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
                           const __grid_constant__ DrawPlan plan) {
     PER_SHARED(Shared, shared);
-    DistinctResult result = {0, 0.0};
+    DistinctResult result = {replay.state->n_live, 0.0};
     if (replay.state->n_live >= plan.rows.n) result = draw_slots(replay, memory, plan, shared);
     if (threadIdx.x != 0) return;
     memory.facts->n_draws = result.n_draws;
-    memory.facts->is_drawn = result.n_found >= plan.rows.n;
+    memory.facts->n_found = result.n_found < plan.rows.n ? result.n_found : plan.rows.n;
 }
 
 }  // namespace

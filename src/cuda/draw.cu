@@ -34,7 +34,7 @@ __device__ __forceinline__ bool has_windows(const DeviceReplay& replay, const Dr
 
 __device__ __forceinline__ bool can_draw(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan) {
     if (!has_windows(replay, plan)) return false;
-    return plan.is_distinct() ? memory.facts->is_drawn != 0 : replay.state->n_live != 0;
+    return plan.is_distinct() ? memory.facts->n_found == plan.rows.n : replay.state->n_live != 0;
 }
 
 __device__ __forceinline__ DrawShares shares_of_draw(const DeviceReplay& replay, const DrawMemory& memory,
@@ -162,8 +162,22 @@ __device__ __forceinline__ void count_draw(const DeviceReplay& replay, const Dra
                                            const BlockFigures& figures, double reference, double beta) {
     ReplayState& state = *replay.state;
     state.last = {plan.rows.n, figures.largest_age, figures.sum_of_ages, beta, reference, memory.slots, memory.shares};
+    if (plan.is_ahead()) *plan.outcome_out = {state.n_live, plan.rows.n};
     ++state.batches;
     if (plan.beta != plan.beta) ++state.beta.step;
+    if (plan.beta != plan.beta && plan.is_ahead()) ++state.n_ahead;
+}
+
+// By one thread.
+__device__ __forceinline__ void count_no_draw(const DeviceReplay& replay, const DrawMemory& memory,
+                                              const DrawPlan& plan) {
+    ReplayErrors& errors = replay.state->errors;
+    if (plan.is_ahead())
+        *plan.outcome_out = {replay.state->n_live, memory.facts->n_found};
+    else if (replay.state->n_live == 0)
+        ++errors.n_empty_draws;
+    else
+        ++(has_windows(replay, plan) ? errors.n_short_draws : errors.n_outdated_draws);
 }
 
 // Weights, by the threads of `span`; one block ends the draw.
@@ -175,11 +189,7 @@ __device__ __forceinline__ void finish_draw(const DeviceReplay& replay, const Dr
     float* const weights = plan.rows.batch.weights;
     if (!is_drawn) {
         for (int64_t i = span.first; weights != nullptr && i < plan.rows.n; i += span.step) weights[i] = 0.0f;
-        if (!ends_draw || threadIdx.x != 0) return;
-        ReplayErrors& errors = replay.state->errors;
-        ++(replay.state->n_live == 0    ? errors.n_empty_draws
-           : !has_windows(replay, plan) ? errors.n_outdated_draws
-                                        : errors.n_short_draws);
+        if (ends_draw && threadIdx.x == 0) count_no_draw(replay, memory, plan);
         return;
     }
     const DrawShares law = shares_of_draw(replay, memory, plan);
@@ -202,8 +212,9 @@ __global__ void __launch_bounds__(n_threads, 2)
                 const __grid_constant__ DrawPlan plan, const __grid_constant__ FrameCopies copies) {
     PER_SHARED(Shared, shared);
     if (blockIdx.x == 0 && threadIdx.x == 0) {
-        const BetaSchedule& schedule = replay.state->beta;
-        memory.facts->beta = plan.beta != plan.beta ? schedule.beta(schedule.step) : plan.beta;
+        const ReplayState& state = *replay.state;
+        const int64_t step = plan.is_ahead() ? state.beta.step : state.beta_step();
+        memory.facts->beta = plan.beta != plan.beta ? state.beta.beta(step) : plan.beta;
     }
     if (can_draw(replay, memory, plan)) {
         const BlockFigures figures = draw_rows<Row>(replay, memory, plan, copies, shared);

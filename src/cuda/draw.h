@@ -7,6 +7,7 @@
 #include "cuda/batch_rows.h"
 #include "cuda/frames.h"
 #include "cuda/replay_state.h"
+#include "draw_outcome.h"
 
 namespace per::cuda {
 
@@ -14,7 +15,7 @@ namespace per::cuda {
 struct DrawFacts {
     double beta;
     double n_draws;      // without replacement; see DrawShares
-    uint32_t is_drawn;   // false: nothing is live, or too little without replacement
+    int64_t n_found;     // without replacement: of the batch
     uint32_t n_arrived;  // blocks that have drawn; 0 between calls
 };
 
@@ -54,10 +55,12 @@ struct DrawPlan {
     int32_t normalize_weights;
     double beta;  // NAN: by the schedule, which advances
     double uniform_fraction;
+    DrawOutcome* outcome_out;  // of a draw for a loader; else NULL
     // What the kernel that draws does besides.
     bool copies_rows;        // of few pieces
     bool last_block_weighs;  // few of them
 
+    PER_HOST_DEVICE bool is_ahead() const { return outcome_out != nullptr; }
     PER_HOST_DEVICE bool is_distinct() const { return scheme == PER_WITHOUT_REPLACEMENT; }
 };
 

@@ -20,10 +20,6 @@ namespace {
 
 constexpr int n_threads = 256;
 
-[[noreturn]] void refuse(const char* what) {
-    throw Error(PER_ERROR_UNSUPPORTED, "device is PER_CUDA: %s on CUDA is not in this version", what);
-}
-
 [[noreturn]] void refuse_capture(void* stream) {
     throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: it is being captured, and cannot be waited for", stream);
 }
@@ -77,6 +73,15 @@ __global__ void reserve_draws_kernel(ReplayState* state, uint64_t count) {
     state->batches += count;
 }
 
+__global__ void hand_out_kernel(ReplayState* state) {
+    --state->n_ahead;
+}
+
+__global__ void end_ahead_kernel(ReplayState* state) {
+    state->beta.step -= state->n_ahead;
+    state->n_ahead = 0;
+}
+
 __global__ void take_back_kernel(ReplayState* state, bool by_schedule, bool is_last) {
     --state->batches;
     if (by_schedule) --state->beta.step;
@@ -105,7 +110,8 @@ CudaReplayBackend::CudaReplayBackend(const per_replay_options& options, const Fi
       steps_(memory_, fields, options),
       batches_(options, fields, memory_, order_.own_stream()),
       hindsight_(memory_, fields, options) {
-    load_kernels(set_beta_kernel, set_gamma_kernel, reserve_draws_kernel, take_back_kernel, clear_lanes_kernel);
+    load_kernels(set_beta_kernel, set_gamma_kernel, reserve_draws_kernel, hand_out_kernel, end_ahead_kernel,
+                 take_back_kernel, clear_lanes_kernel);
     load_on_policy_kernels();
     load_priority_kernels();
     wait(order_.own_stream());
@@ -217,12 +223,22 @@ void CudaReplayBackend::clear(void* stream) {
     call.finish();
 }
 
-void CudaReplayBackend::hand_out() {
-    refuse("per_loader_next");
+void CudaReplayBackend::begin_ahead(const ReplaySample& sample) {
+    StreamOrder::Call call(order_, order_.own_stream());
+    batches_.prepare(sample, call);
+    call.finish();
 }
 
-void CudaReplayBackend::drop_ahead() {
-    refuse("per_loader_create");
+void CudaReplayBackend::hand_out() {
+    StreamOrder::Call call(order_, order_.own_stream());
+    launch(call.stream(), 1, 1, hand_out_kernel, memory_.device().state);
+    call.finish();
+}
+
+void CudaReplayBackend::end_ahead() {
+    StreamOrder::Call call(order_, order_.own_stream());
+    launch(call.stream(), 1, 1, end_ahead_kernel, memory_.device().state);
+    call.finish();
 }
 
 // ---------------------------------------------------------------------------------------------------- on-policy
@@ -370,13 +386,13 @@ void CudaReplayBackend::statistics(per_replay_statistics& statistics_out) {
     statistics_out.episodes = counters.episodes;
     statistics_out.cuts = counters.cuts;
     statistics_out.samples = static_cast<int64_t>(state.batches);
-    statistics_out.beta_step = state.beta.step;
+    statistics_out.beta_step = state.beta_step();
     statistics_out.stale_updates = counters.stale_updates;
     statistics_out.rejected_updates = counters.rejected_updates;
     statistics_out.total = static_cast<double>(copy.tree.total) / power_of_two(copy.tree.scale);
     statistics_out.max_priority = static_cast<double>(largest_priority(copy));
     statistics_out.alpha = state.alpha;
-    statistics_out.beta = state.beta.beta(state.beta.step);
+    statistics_out.beta = state.beta.beta(state.beta_step());
     statistics_out.gamma = state.gamma;
     statistics_out.updates = counters.updates;
     statistics_out.memory_bytes = static_cast<int64_t>(memory_.n_bytes());

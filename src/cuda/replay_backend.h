@@ -32,8 +32,9 @@ class CudaReplayBackend final : public ReplayBackend {
     void set(int64_t count, const int64_t* ids, const per_array* fields, void* stream) override;
     void clear(void* stream) override;
 
+    void begin_ahead(const ReplaySample& sample) override;
     void hand_out() override;
-    void drop_ahead() override;
+    void end_ahead() override;
 
     std::vector<int64_t> live_ids(void* stream) override;
     uint64_t reserve_draws(int64_t count, void* stream) override;

@@ -117,7 +117,7 @@ void CudaReplayBackend::save(CheckpointWriter& writer) {
     const ReplayState& state = copy.replay;
     write_numbers(
         writer,
-        {state.beta.step, static_cast<int64_t>(state.batches), state.counters, bit_cast<float>(state.largest_bits),
+        {state.beta_step(), static_cast<int64_t>(state.batches), state.counters, bit_cast<float>(state.largest_bits),
          copy.tree.scale, copy.tree.low_water, batches_.figures(state.last, call)},
         lanes);
     SlotCopies copies(call.stream());

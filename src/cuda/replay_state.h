@@ -87,6 +87,9 @@ struct ReplayState {
     LastDraw last;
     uint64_t n_bad_bootstraps;  // ids and values of the advantages under way
     ReplayErrors errors;
+    int64_t n_ahead = 0;  // of beta.step, batches of a loader that were not handed out yet
+
+    PER_HOST_DEVICE int64_t beta_step() const { return beta.step - n_ahead; }
 };
 
 // With PER_RANK, once it was asked for: see cpu/rank_tree.h.

@@ -1,6 +1,7 @@
 /*
- * Loaders for tests, over buffers with the one field of replay_check.h: on the CPU, or if PER_TEST_LOADER_DEVICE is "cuda"
- * on CUDA, where memory of the device must be usable as memory of the host, and each call's work done when it returns.
+ * Loaders for tests, over buffers with the one field of replay_check.h: on the CPU, or on CUDA if the buffers are there
+ * (device_check.h) or PER_TEST_LOADER_DEVICE is "cuda". Memory of the device must then be usable as memory of the host,
+ * and each call's work done when it returns.
  */
 #ifndef LOADER_CHECK_H
 #define LOADER_CHECK_H
@@ -9,6 +10,7 @@
 
 static inline int32_t loader_device(void) {
     const char* device = getenv("PER_TEST_LOADER_DEVICE");
+    if (on_cuda()) return PER_CUDA;
     return device != NULL && strcmp(device, "cuda") == 0 ? PER_CUDA : PER_CPU;
 }
 
@@ -29,6 +31,11 @@ static inline per_loader* create_loader_on(int32_t device, per_replay* replay, i
 static inline per_loader* create_loader(per_replay* replay, int64_t batch_size, int64_t slots,
                                         const per_sample_options* sample) {
     return create_loader_on(loader_device(), replay, batch_size, slots, sample);
+}
+
+/* For batches so large that a call which did not wait for their draws would overtake them. */
+static inline int64_t large_batch(void) {
+    return on_cuda() ? 32 : MANY;
 }
 
 static inline per_status try_next(per_loader* loader, int32_t wait, per_batch* batch, int64_t* slot) {

@@ -140,6 +140,9 @@ static void bad_arguments(void) {
     CHECK_OK(per_loader_options_init(&options, sizeof options));
     CHECK(options.struct_size == sizeof options && options.batch_size == 0 && options.slots == 3);
     CHECK(options.sample == NULL && options.device == PER_CPU && options.device_index == 0);
+    if (on_cuda())
+        CHECK_FAILS(per_loader_create(replay, &options, &loader), PER_ERROR_INVALID_ARGUMENT,
+                    "device is PER_CPU: batches of a replay on PER_CUDA 0 are handed out there");
     options.device = 2;
     CHECK_FAILS(per_loader_create(replay, &options, &loader), PER_ERROR_INVALID_ARGUMENT, "device is 2");
     options.device = PER_CPU;

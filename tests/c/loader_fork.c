@@ -1,6 +1,6 @@
 /*
- * A fork at any moment of a loader: in the child its calls are errors, freeing it is not, and the buffer is usable, also
- * for a loader of its own. In the parent it goes on as if nothing had been.
+ * A fork at any moment of a loader: in the child its calls are errors, freeing it is not, and a buffer on the CPU is
+ * usable, also for a loader of its own. In the parent it goes on as if nothing had been.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <sys/wait.h>
@@ -8,16 +8,18 @@
 
 #include "loader_check.h"
 
-enum { BATCH = 512, SLOTS = 3, STEPS = 500, FORKS = 60 };
+enum { BATCH = 512, SLOTS = 3, FORKS = 60 };
+
+static int n_steps;
 
 static per_replay* filled(void) {
-    per_replay_options options = replay_options(STEPS + 10, 1);
+    per_replay_options options = replay_options(n_steps + 10, 1);
     per_replay* replay;
     int t;
     options.seed = 8;
     options.beta_steps = 1000;
     replay = create_replay(&options);
-    for (t = 0; t < STEPS; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    for (t = 0; t < n_steps; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
     return replay;
 }
 
@@ -45,10 +47,15 @@ static void use_in_child(per_replay* replay, per_loader* loader, int64_t slot) {
     CHECK(strstr(per_last_error(), "fork") != NULL);
     CHECK_FAILS(per_loader_release(loader, slot, NULL), PER_ERROR_INVALID_ARGUMENT, "fork");
     CHECK_FAILS(per_loader_stop(loader), PER_ERROR_INVALID_ARGUMENT, "fork");
-    draw(replay, BATCH, &drawn);
-    for (i = 0; i < BATCH; ++i) CHECK(drawn.observation[i] == (float)drawn.ids[i]);
-    CHECK_OK(per_replay_update_priorities(replay, BATCH, drawn.ids, 1, drawn.weights, NULL));
-    use_own_loader(replay);
+    if (on_cuda()) {
+        fill_rows(&drawn);
+        CHECK(per_replay_sample(replay, NULL, BATCH, &drawn.batch, NULL) == PER_ERROR_NO_DEVICE);
+    } else {
+        draw(replay, BATCH, &drawn);
+        for (i = 0; i < BATCH; ++i) CHECK(drawn.observation[i] == (float)drawn.ids[i]);
+        CHECK_OK(per_replay_update_priorities(replay, BATCH, drawn.ids, 1, drawn.weights, NULL));
+        use_own_loader(replay);
+    }
     per_loader_free(loader);
     per_replay_free(replay);
     _exit(0);
@@ -56,10 +63,14 @@ static void use_in_child(per_replay* replay, per_loader* loader, int64_t slot) {
 
 int main(void) {
     static rows expected;
-    per_replay *replay = filled(), *twin = filled();
-    per_loader* loader = create_loader(replay, BATCH, SLOTS, NULL);
+    per_replay *replay, *twin;
+    per_loader* loader;
     int i, status;
-    for (i = 0; i < FORKS; ++i) {
+    n_steps = on_cuda() ? 50 : 500;
+    replay = filled();
+    twin = filled();
+    loader = create_loader(replay, BATCH, SLOTS, NULL);
+    for (i = 0; i < rounds(FORKS); ++i) {
         per_batch batch;
         const int64_t slot = take(loader, &batch);
         const pid_t child = fork();

@@ -6,34 +6,36 @@
  */
 #include "loader_check.h"
 
-enum { BATCH = MANY, STEPS = 3000, ROUNDS = 60, MOST_SLOTS = 5 };
+enum { ROUNDS = 60, MOST_SLOTS = 5 };
+
+static int64_t batch_size, n_steps; /* of the first fill */
 
 static per_replay* filled(void) {
-    per_replay_options options = replay_options(STEPS + 100, 1);
+    per_replay_options options = replay_options(n_steps + 100, 1);
     per_replay* replay;
     int t;
     options.seed = 9;
     options.n_step = 2;
     replay = create_replay(&options);
-    for (t = 0; t < STEPS; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    for (t = 0; t < n_steps; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
     return replay;
 }
 
 /* The same calls on both buffers; `ids` are those of the batch just handed out. */
 static void change(per_replay* replay, int round, const int64_t* ids) {
-    static float priorities[BATCH];
+    static float priorities[MANY];
     int i;
-    for (i = 0; i < BATCH; ++i) priorities[i] = (float)((ids[i] * 7 + round) % 100);
+    for (i = 0; i < batch_size; ++i) priorities[i] = (float)((ids[i] * 7 + round) % 100);
     switch (round % 6) {
         case 0:
         case 1:
-            CHECK_OK(per_replay_set_priorities(replay, BATCH, ids, priorities, NULL));
+            CHECK_OK(per_replay_set_priorities(replay, batch_size, ids, priorities, NULL));
             break;
         case 2:
-            CHECK_OK(per_replay_update_priorities(replay, BATCH, ids, 1, priorities, NULL));
+            CHECK_OK(per_replay_update_priorities(replay, batch_size, ids, 1, priorities, NULL));
             break;
         case 3:
-            add_full(replay, 0, (float)(STEPS + round), 0, GOES_ON, (float)(STEPS + round) + 1);
+            add_full(replay, 0, (float)(n_steps + round), 0, GOES_ON, (float)(n_steps + round) + 1);
             break;
         case 4:
             CHECK_OK(per_replay_set_alpha(replay, 0.5 + 0.01 * round, NULL));
@@ -47,18 +49,18 @@ static void change(per_replay* replay, int round, const int64_t* ids) {
 static void follows_the_order_of_calls(int slots) {
     static rows ahead[MOST_SLOTS]; /* of the buffer without a loader, by number modulo slots */
     per_replay *replay = filled(), *twin = filled();
-    per_loader* loader = create_loader(replay, BATCH, slots, NULL);
+    per_loader* loader = create_loader(replay, batch_size, slots, NULL);
     int round;
-    for (round = 0; round < slots; ++round) draw(twin, BATCH, &ahead[round]);
-    for (round = 0; round < ROUNDS; ++round) {
+    for (round = 0; round < slots; ++round) draw(twin, batch_size, &ahead[round]);
+    for (round = 0; round < (on_cuda() ? 18 : ROUNDS); ++round) {
         rows* expected = &ahead[round % slots];
-        static int64_t ids[BATCH];
+        static int64_t ids[MANY];
         per_batch batch;
         const int64_t slot = take(loader, &batch);
         change(replay, round, batch.ids); /* at once, while the next draw may still be waiting */
-        check_batch(&batch, expected, BATCH);
+        check_batch(&batch, expected, batch_size);
         memcpy(ids, expected->ids, sizeof ids);
-        draw(twin, BATCH, expected);
+        draw(twin, batch_size, expected);
         change(twin, round, ids);
         CHECK_OK(per_loader_release(loader, slot, NULL));
     }
@@ -71,13 +73,13 @@ static void follows_the_order_of_calls(int slots) {
 static void release_asks_where_handing_out_could_not(void) {
     static rows expected;
     per_replay *replay = filled(), *twin = filled();
-    per_loader* loader = create_loader(replay, BATCH, 2, NULL);
+    per_loader* loader = create_loader(replay, batch_size, 2, NULL);
     per_batch batch;
-    static int64_t ids[BATCH];
+    static int64_t ids[MANY];
     int64_t first, second, third;
-    draw(twin, BATCH, &expected);
+    draw(twin, batch_size, &expected);
     first = take(loader, &batch); /* asks for the third */
-    memcpy(ids, batch.ids, sizeof ids);
+    memcpy(ids, batch.ids, (size_t)batch_size * sizeof *ids);
     second = take(loader, &batch);
     CHECK(stats_of(replay).samples == 3);
     change(replay, 0, ids);
@@ -85,23 +87,25 @@ static void release_asks_where_handing_out_could_not(void) {
     CHECK(stats_of(replay).samples == 4);
     change(replay, 1, ids);
 
-    draw(twin, BATCH, &expected);
-    check_batch(&batch, &expected, BATCH);
+    draw(twin, batch_size, &expected);
+    check_batch(&batch, &expected, batch_size);
     CHECK_OK(per_loader_release(loader, second, NULL));
-    draw(twin, BATCH, &expected);
+    draw(twin, batch_size, &expected);
     third = take(loader, &batch);
-    check_batch(&batch, &expected, BATCH);
+    check_batch(&batch, &expected, batch_size);
     CHECK_OK(per_loader_release(loader, third, NULL));
     change(twin, 0, ids);
-    draw(twin, BATCH, &expected);
+    draw(twin, batch_size, &expected);
     take(loader, &batch);
-    check_batch(&batch, &expected, BATCH);
+    check_batch(&batch, &expected, batch_size);
     per_loader_free(loader);
     per_replay_free(replay);
     per_replay_free(twin);
 }
 
 int main(void) {
+    batch_size = large_batch();
+    n_steps = on_cuda() ? 100 : 3000;
     follows_the_order_of_calls(1);
     follows_the_order_of_calls(3);
     follows_the_order_of_calls(MOST_SLOTS);

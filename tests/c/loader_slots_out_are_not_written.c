@@ -8,14 +8,16 @@
 
 enum { BATCH = 256, SLOTS = 4, STEPS = 2000, ROUNDS = 300 };
 
+static int n_steps;
+
 static per_replay* replay;
 static per_loader* loader;
 
 static void create(void) {
-    per_replay_options options = replay_options(STEPS + 10, 1);
+    per_replay_options options = replay_options(n_steps + 10, 1);
     int t;
     replay = create_replay(&options);
-    for (t = 0; t < STEPS; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    for (t = 0; t < n_steps; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
     loader = create_loader(replay, BATCH, SLOTS, NULL);
 }
 
@@ -44,7 +46,7 @@ static void held_batches_stay(void) {
     } held[SLOTS];
     int n = 0, round, i;
     create();
-    for (round = 0; round < ROUNDS; ++round) {
+    for (round = 0; round < rounds(ROUNDS); ++round) {
         if (n < SLOTS && round * 7 % 5 != 0) {
             held[n].slot = take(loader, &held[n].batch);
             held[n].sum = sum_of_ids(&held[n].batch);
@@ -117,6 +119,7 @@ static void waits_for_a_release(void) {
 }
 
 int main(void) {
+    n_steps = on_cuda() ? 50 : STEPS;
     held_batches_stay();
     all_out_is_busy();
     polling_gets_every_batch();

@@ -8,31 +8,33 @@
 
 #include "loader_check.h"
 
-enum { BATCH = MANY, SLOTS = 3, STEPS = 500 };
+enum { SLOTS = 3 };
+
+static int64_t batch_size, n_steps;
 
 static per_replay* filled(void) {
-    per_replay_options options = replay_options(STEPS + 10, 1);
+    per_replay_options options = replay_options(n_steps + 10, 1);
     per_replay* replay;
     int t;
     options.seed = 4;
     replay = create_replay(&options);
-    for (t = 0; t < STEPS; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    for (t = 0; t < n_steps; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
     return replay;
 }
 
 static void while_it_draws(void) {
     static rows drawn, expected;
     int i, k;
-    for (i = 0; i < 50; ++i) {
+    for (i = 0; i < (on_cuda() ? 8 : 50); ++i) {
         per_replay *replay = filled(), *twin = filled();
-        per_loader* loader = create_loader(replay, BATCH, SLOTS, NULL);
+        per_loader* loader = create_loader(replay, batch_size, SLOTS, NULL);
         per_batch batch;
         for (k = 0; k < i % 4; ++k) CHECK_OK(per_loader_release(loader, take(loader, &batch), NULL));
         per_loader_free(loader);
         CHECK(stats_of(replay).beta_step == i % 4 && stats_of(replay).samples == SLOTS + i % 4);
-        for (k = 0; k < SLOTS + i % 4; ++k) draw(twin, BATCH, &expected);
-        draw(replay, BATCH, &drawn);
-        draw(twin, BATCH, &expected);
+        for (k = 0; k < SLOTS + i % 4; ++k) draw(twin, batch_size, &expected);
+        draw(replay, batch_size, &drawn);
+        draw(twin, batch_size, &expected);
         CHECK(memcmp(drawn.ids, expected.ids, sizeof drawn.ids) == 0);
         per_replay_free(replay);
         per_replay_free(twin);
@@ -41,7 +43,7 @@ static void while_it_draws(void) {
 
 static void with_every_slot_out(void) {
     per_replay* replay = filled();
-    per_loader *loader = create_loader(replay, BATCH, SLOTS, NULL), *next;
+    per_loader *loader = create_loader(replay, batch_size, SLOTS, NULL), *next;
     per_batch batches[SLOTS], none;
     int64_t slots[SLOTS], first_id, slot;
     int i;
@@ -52,12 +54,12 @@ static void with_every_slot_out(void) {
     CHECK(try_next(loader, 1, &none, &slot) == PER_ERROR_INVALID_ARGUMENT);
     CHECK(strstr(per_last_error(), "stopped") != NULL);
     CHECK_FAILS(per_loader_release(loader, slots[0], NULL), PER_ERROR_INVALID_ARGUMENT, "stopped");
-    next = create_loader(replay, BATCH, SLOTS, NULL); /* the buffer is free for another */
+    next = create_loader(replay, batch_size, SLOTS, NULL); /* the buffer is free for another */
     take(next, &none);
     CHECK(batches[0].ids[0] == first_id); /* until it is freed, what is out stays */
     per_loader_free(loader);
     per_loader_free(next);
-    CHECK(live_of(replay) == STEPS);
+    CHECK(live_of(replay) == n_steps);
     per_replay_free(replay);
 }
 
@@ -84,7 +86,7 @@ static void while_others_wait(void) {
     pthread_t threads[4];
     per_batch batch;
     int i;
-    shared = create_loader(replay, BATCH, SLOTS, NULL);
+    shared = create_loader(replay, batch_size, SLOTS, NULL);
     for (i = 0; i < SLOTS; ++i) take(shared, &batch);
     for (i = 0; i < 2; ++i) CHECK(pthread_create(&threads[i], NULL, wait_for_a_batch, NULL) == 0);
     nanosleep(&pause, NULL);
@@ -98,11 +100,13 @@ static void while_others_wait(void) {
 static void at_exit(void) {
 #ifndef SANITIZED /* it leaves memory behind */
     per_batch batch;
-    take(create_loader(filled(), BATCH, SLOTS, NULL), &batch);
+    take(create_loader(filled(), batch_size, SLOTS, NULL), &batch);
 #endif
 }
 
 int main(void) {
+    batch_size = large_batch();
+    n_steps = on_cuda() ? 50 : 500;
     while_it_draws();
     with_every_slot_out();
     while_others_wait();

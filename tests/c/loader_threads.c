@@ -8,6 +8,7 @@
 
 enum { CONSUMERS = 3, BATCH = 64, SLOTS = 3, BATCHES = 700, STEPS = 2000 };
 
+static int n_batches, n_steps;
 static per_replay* replay;
 static per_loader* loader;
 static int stopping;
@@ -15,7 +16,7 @@ static int stopping;
 static void* consume(void* argument) {
     int k, i;
     (void)argument;
-    for (k = 0; k < BATCHES; ++k) {
+    for (k = 0; k < n_batches; ++k) {
         per_batch batch;
         const int64_t slot = take(loader, &batch);
         float* observation = batch.fields[0];
@@ -33,7 +34,7 @@ static void* consume(void* argument) {
 static void* add(void* argument) {
     int t;
     (void)argument;
-    for (t = STEPS / 2; t < STEPS; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    for (t = n_steps / 2; t < n_steps; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
     return NULL;
 }
 
@@ -49,13 +50,16 @@ static void* use(void* argument) {
 }
 
 int main(void) {
-    per_replay_options options = replay_options(STEPS + 10, 1);
+    per_replay_options options;
     pthread_t consumers[CONSUMERS], others[2];
     int64_t samples, beta_steps;
     int i, t;
+    n_batches = rounds(BATCHES);
+    n_steps = on_cuda() ? 60 : STEPS;
+    options = replay_options(n_steps + 10, 1);
     options.beta_steps = 10;
     replay = create_replay(&options);
-    for (t = 0; t < STEPS / 2; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    for (t = 0; t < n_steps / 2; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
     loader = create_loader(replay, BATCH, SLOTS, NULL);
     CHECK(pthread_create(&others[0], NULL, add, NULL) == 0);
     CHECK(pthread_create(&others[1], NULL, use, NULL) == 0);
@@ -66,7 +70,7 @@ int main(void) {
     samples = stats_of(replay).samples;
     beta_steps = stats_of(replay).beta_step;
     CHECK(samples - beta_steps == SLOTS); /* drawn ahead; all else counted, each once */
-    CHECK(beta_steps >= CONSUMERS * BATCHES);
+    CHECK(beta_steps >= CONSUMERS * n_batches);
     per_loader_free(loader);
     CHECK(stats_of(replay).samples == samples && stats_of(replay).beta_step == beta_steps);
     per_replay_free(replay);

@@ -1,4 +1,4 @@
-// Loaders that hand out batches in the memory of a CUDA device, through per.h: their batches, what a consumer waits for,
+// Loaders of buffers in host memory that hand out batches in that of a CUDA device, through per.h: their batches, what a consumer waits for,
 // captures, errors of the runtime, devices, forks.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
@@ -349,18 +349,6 @@ TEST_F(CudaLoader, no_device_says_why) {
     options = loader_options(PER_CUDA, 3);
     expect_error(create(), PER_ERROR_NO_DEVICE, "no NVIDIA driver");
     EXPECT_EQ(loader, nullptr);
-}
-
-TEST_F(CudaLoader, a_buffer_on_the_device_has_none) {
-    per_replay_options options = Buffer::options(100);
-    options.device = PER_CUDA;
-    Buffer buffer(options);
-    for (const int32_t device : {PER_CPU, PER_CUDA}) {
-        const per_loader_options of_loader = loader_options(device, 3);
-        per_loader* loader = nullptr;
-        expect_error(per_loader_create(buffer.get(), &of_loader, &loader), PER_ERROR_UNSUPPORTED, "PER_CUDA");
-        EXPECT_EQ(loader, nullptr);
-    }
 }
 
 TEST_F(CudaLoader, the_current_device_is_restored) {

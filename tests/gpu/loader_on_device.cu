@@ -1,7 +1,7 @@
-// A loader that hands out batches in the memory of a CUDA device against one on the CPU, through per.h, as users have it:
-// the same bits from the same calls, on two streams of a consumer that runs ahead of the device, writes over each batch,
-// and keeps the device busy before it releases one. Exits with 77 where there is no device, with 0 if everything is the
-// same; else it prints what differs and exits with 1.
+// Loaders that hand out batches in the memory of a CUDA device, of a buffer in host memory and of one on the device,
+// against one on the CPU, through per.h, as users have it: the same bits from the same calls, on two streams of a
+// consumer that runs ahead of the device, writes over each batch, and keeps the device busy before it releases one.
+// Exits with 77 where there is no device, with 0 if everything is the same; else it prints what differs and exits with 1.
 //
 //     loader_on_device [BATCHES [BATCH_SIZE]]
 #include <cuda_runtime.h>
@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "require.h"
@@ -29,7 +30,15 @@ per_array array_of(const void* data, int32_t dtype) {
     return array;
 }
 
-per_replay* filled() {
+void require_device(per_status status) {
+    if (status == PER_ERROR_NO_DEVICE) {
+        std::printf("skipped: %s\n", per_last_error());
+        std::exit(77);
+    }
+    REQUIRE(status == PER_OK);
+}
+
+per_replay* filled(int32_t device) {
     const int64_t shape[] = {n_numbers};
     per_field fields[2] = {};
     fields[0].name = "observation";
@@ -45,8 +54,9 @@ per_replay* filled() {
     options.n_fields = 2;
     options.seed = 3;
     options.n_step = 3;
+    options.device = device;
     per_replay* replay = nullptr;
-    REQUIRE(per_replay_create(&options, &replay) == PER_OK);
+    require_device(per_replay_create(&options, &replay));
 
     std::vector<float> observations(n_rows * n_numbers), rewards(n_rows);
     std::vector<int64_t> actions(n_rows);
@@ -67,6 +77,7 @@ per_replay* filled() {
     steps.truncated = array_of(truncated.data(), PER_BOOL);
     steps.next_mask = array_of(unknown.data(), PER_BOOL);
     REQUIRE(per_replay_add(replay, &steps, nullptr, nullptr) == PER_OK);
+    REQUIRE(per_replay_synchronize(replay, nullptr) == PER_OK);
     return replay;
 }
 
@@ -76,12 +87,7 @@ per_loader* loader_of(per_replay* replay, int32_t device, int64_t batch_size) {
     options.batch_size = batch_size;
     options.device = device;
     per_loader* loader = nullptr;
-    const per_status status = per_loader_create(replay, &options, &loader);
-    if (status == PER_ERROR_NO_DEVICE) {
-        std::printf("skipped: %s\n", per_last_error());
-        std::exit(77);
-    }
-    REQUIRE(status == PER_OK);
+    require_device(per_loader_create(replay, &options, &loader));
     return loader;
 }
 
@@ -108,15 +114,20 @@ std::vector<Array> arrays_of(const per_batch& batch, int64_t batch_size) {
 
 class Comparison {
  public:
-    explicit Comparison(int64_t batch_size)
-        : batch_size_(batch_size),
-          replay_(filled()),
-          twin_(filled()),
+    Comparison(int32_t device, int64_t batch_size)
+        : device_(device),
+          batch_size_(batch_size),
+          replay_(filled(device)),
+          twin_(filled(PER_CPU)),
           loader_(loader_of(replay_, PER_CUDA, batch_size)),
           plain_(loader_of(twin_, PER_CPU, batch_size)) {
         for (cudaStream_t& stream : streams_)
             REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
         REQUIRE(cudaMalloc(&busy_, 2 * busy_bytes) == cudaSuccess);
+        REQUIRE(cudaMalloc(reinterpret_cast<void**>(&ids_),
+                           static_cast<std::size_t>(batch_size) * sizeof(int64_t) * n_ahead) == cudaSuccess);
+        REQUIRE(cudaMalloc(reinterpret_cast<void**>(&priorities_),
+                           static_cast<std::size_t>(batch_size) * sizeof(float) * n_ahead) == cudaSuccess);
     }
     ~Comparison() {
         per_loader_free(loader_);
@@ -124,7 +135,8 @@ class Comparison {
         per_replay_free(replay_);
         per_replay_free(twin_);
         for (void* memory : pinned_) static_cast<void>(cudaFreeHost(memory));
-        static_cast<void>(cudaFree(busy_));
+        for (void* const memory : {busy_, static_cast<void*>(ids_), static_cast<void*>(priorities_)})
+            static_cast<void>(cudaFree(memory));
         for (const cudaStream_t stream : streams_) static_cast<void>(cudaStreamDestroy(stream));
     }
     Comparison(const Comparison&) = delete;
@@ -169,7 +181,26 @@ class Comparison {
             REQUIRE(cudaMemsetAsync(array.first, 0xEE, array.bytes, stream) == cudaSuccess);
         }
         REQUIRE(per_loader_release(loader_, slot, stream) == PER_OK);
-        REQUIRE(per_replay_set_priorities(replay_, batch_size_, ids.data(), priorities.data(), nullptr) == PER_OK);
+        set_priorities(i, ids, priorities, stream);
+    }
+
+    // With arrays where the buffer is. Those of the device, and what they are copied from, stay until all was compared.
+    void set_priorities(std::size_t i, std::vector<int64_t> ids, std::vector<float> priorities, cudaStream_t stream) {
+        if (device_ == PER_CPU) {
+            REQUIRE(per_replay_set_priorities(replay_, batch_size_, ids.data(), priorities.data(), nullptr) == PER_OK);
+            return;
+        }
+        const std::size_t n = ids.size();
+        int64_t* const to_ids = ids_ + i % n_ahead * n;
+        float* const to_priorities = priorities_ + i % n_ahead * n;
+        given_ids_.push_back(std::move(ids));
+        given_priorities_.push_back(std::move(priorities));
+        const auto copy = [&](void* to, const void* from, std::size_t bytes) {
+            REQUIRE(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream) == cudaSuccess);
+        };
+        copy(to_ids, given_ids_.back().data(), n * sizeof(int64_t));
+        copy(to_priorities, given_priorities_.back().data(), n * sizeof(float));
+        REQUIRE(per_replay_set_priorities(replay_, batch_size_, to_ids, to_priorities, stream) == PER_OK);
     }
 
     void compare() {
@@ -177,14 +208,21 @@ class Comparison {
         for (std::size_t k = 0; k < expected_.size(); ++k)
             REQUIRE(std::memcmp(pinned_[k], expected_[k].data(), expected_[k].size()) == 0);
         expected_.clear();
+        given_ids_.clear();
+        given_priorities_.clear();
         n_read_ = 0;
     }
 
+    int32_t device_;
     int64_t batch_size_;
     per_replay *replay_, *twin_;
     per_loader *loader_, *plain_;
     cudaStream_t streams_[2];
-    void* busy_ = nullptr;  // a part for each stream
+    void* busy_ = nullptr;    // a part for each stream
+    int64_t* ids_ = nullptr;  // [n_ahead, batch_size]
+    float* priorities_ = nullptr;
+    std::vector<std::vector<int64_t>> given_ids_;
+    std::vector<std::vector<float>> given_priorities_;
     // By batch and array, since the last comparison; each as large as the first array that was read there.
     std::vector<std::vector<char>> expected_;
     std::vector<void*> pinned_;
@@ -196,8 +234,11 @@ class Comparison {
 int main(int argc, char** argv) {
     const std::size_t n_batches = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 2000;
     const int64_t batch_size = argc > 2 ? std::strtoll(argv[2], nullptr, 10) : 512;
-    Comparison comparison(batch_size);
-    comparison.run(n_batches);
-    std::printf("%zu batches of %lld are those of the CPU\n", n_batches, static_cast<long long>(batch_size));
+    for (const int32_t device : {PER_CPU, PER_CUDA}) {
+        Comparison comparison(device, batch_size);
+        comparison.run(n_batches);
+        std::printf("%zu batches of %lld from a buffer on %s are those of the CPU\n", n_batches,
+                    static_cast<long long>(batch_size), device == PER_CPU ? "the CPU" : "the device");
+    }
     return 0;
 }

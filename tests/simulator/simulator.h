@@ -36,7 +36,8 @@ void reset_counters();
 // ends that.
 void stick(int error);
 
-// The call number `n` from now on that could fail answers this error, once; n = 0 is the next.
-void fail_call(uint64_t n, int error);
+// The call number `n` from now on that could fail answers this error, once; n = 0 is the next. Error 0:
+// none does. Returns whether an error asked for before was not answered yet.
+bool fail_call(uint64_t n, int error);
 
 }  // namespace simulator

@@ -326,10 +326,12 @@ void stick(int error) {
     }
 }
 
-void fail_call(uint64_t n, int error) {
+bool fail_call(uint64_t n, int error) {
     const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
+    const bool was_planned = machine().planned != cudaSuccess;
     machine().calls_until_planned = n;
     machine().planned = static_cast<cudaError_t>(error);
+    return was_planned;
 }
 
 cudaError_t enqueue_grid(const cudaLaunchConfig_t& config, std::function<void()> kernel) {

@@ -1,0 +1,397 @@
+// Loaders of buffers that lie on a CUDA device, through per.h: their batches and what follows from them are those of a
+// buffer on the CPU with a loader of its own; what a consumer waits for, captures, errors of the runtime, devices.
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "replay_twins.h"
+#include "simulator.h"
+
+namespace per::test {
+namespace {
+
+constexpr int64_t batch_size = 6;
+
+struct FreeLoader {
+    void operator()(per_loader* loader) const { per_loader_free(loader); }
+};
+using LoaderHandle = std::unique_ptr<per_loader, FreeLoader>;
+
+per_loader_options options_of(int32_t device, int64_t slots, const per_sample_options* sample = nullptr) {
+    per_loader_options options;
+    per_loader_options_init(&options, sizeof options);
+    options.batch_size = batch_size;
+    options.slots = slots;
+    options.sample = sample;
+    options.device = device;
+    return options;
+}
+
+LoaderHandle create_loader(const ReplayHandle& replay, const per_loader_options& options) {
+    per_loader* loader = nullptr;
+    EXPECT_EQ(per_loader_create(replay.get(), &options, &loader), PER_OK) << per_last_error();
+    return LoaderHandle(loader);
+}
+
+void expect_status(per_status expected, per_status status, const char* text = "") {
+    EXPECT_EQ(status, expected) << per_last_error();
+    if (status != PER_OK) {
+        EXPECT_NE(std::string(per_last_error()).find(text), std::string::npos) << per_last_error();
+    }
+}
+
+// A batch that is out.
+struct Taken {
+    per_status status;
+    per_batch batch;
+    int64_t slot = -7;
+};
+
+Taken take(const LoaderHandle& loader, cudaStream_t stream, int32_t wait = 1) {
+    Taken taken;
+    per_batch_init(&taken.batch, sizeof taken.batch);
+    taken.status = per_loader_next(loader.get(), wait, &taken.batch, &taken.slot, stream);
+    return taken;
+}
+
+// What a consumer reads of a batch: all of it.
+struct Seen {
+    std::vector<std::vector<char>> arrays;
+
+    template <class Copy>
+    void read(const per_batch& batch, const Copy& copy_bytes) {
+        const auto copy = [&](const void* from, std::size_t bytes) {
+            arrays.emplace_back(batch_size * bytes, '\x77');
+            copy_bytes(arrays.back().data(), from, batch_size * bytes);
+        };
+        constexpr std::size_t observation_bytes = 2 * TwinBatch::stack * sizeof(float);
+        copy(batch.fields[0], observation_bytes);
+        copy(batch.next_fields[0], observation_bytes);
+        copy(batch.fields[1], 8);
+        copy(batch.fields[2], 4);
+        copy(batch.reward, 4);
+        copy(batch.discount, 4);
+        copy(batch.n_steps, 4);
+        copy(batch.terminated, 1);
+        copy(batch.truncated, 1);
+        copy(batch.weights, 4);
+        copy(batch.ids, 8);
+        copy(batch.priorities, 4);
+        copy(batch.probabilities, 4);
+    }
+    void read(const per_batch& batch) { read(batch, &std::memcpy); }
+    // Later, and then writes over a part of the batch.
+    void queue_use(const per_batch& batch, cudaStream_t stream) {
+        read(batch, [&](void* to, const void* from, std::size_t bytes) {
+            cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
+        });
+        cudaMemsetAsync(batch.ids, 0xEE, batch_size * sizeof(int64_t), stream);
+        cudaMemsetAsync(batch.probabilities, 0xEE, batch_size * sizeof(float), stream);
+    }
+};
+
+class CudaDrawnLoader : public testing::Test {
+ protected:
+    void TearDown() override {
+        simulator::options() = options_;
+        simulator::stick(0);
+        simulator::fail_call(0, 0);
+    }
+
+    simulator::Options options_ = simulator::options();
+};
+
+// Everything between the batches, too, is queued, on two streams in turns: nothing is waited for but at the end.
+void expect_those_of_the_cpu(uint64_t seed, const per_replay_options& options, const per_sample_options* sample) {
+    simulator::options().seed = seed;
+    Twins twins(options);
+    TwinWalk walk(seed);
+    cudaStream_t streams[2] = {twins.stream, nullptr};
+    cudaStreamCreateWithFlags(&streams[1], cudaStreamNonBlocking);
+    twins.use(walk, 6);
+    const int64_t slots = 1 + static_cast<int64_t>(seed % 3);
+    LoaderHandle cpu = create_loader(twins.cpu, options_of(PER_CPU, slots, sample));
+    LoaderHandle gpu = create_loader(twins.gpu, options_of(PER_CUDA, slots, sample));
+    std::deque<Seen> of_cpu, of_gpu;
+    std::deque<std::vector<int64_t>> ids;
+    std::deque<std::vector<float>> priorities;
+    std::deque<TwinSteps> steps;
+    for (uint64_t i = 0; i < 14; ++i) {
+        const cudaStream_t stream = streams[walk.random() % 2];
+        const Taken a = take(cpu, nullptr), b = take(gpu, stream);
+        ASSERT_EQ(a.status, PER_OK) << per_last_error();
+        ASSERT_EQ(b.status, PER_OK) << per_last_error();
+        ids.emplace_back(a.batch.ids, a.batch.ids + batch_size);
+        priorities.emplace_back();
+        for (int64_t k = 0; k < batch_size; ++k)
+            priorities.back().push_back(static_cast<float>(walk.random() % 1000) * 0.01f);
+        of_cpu.emplace_back().read(a.batch);
+        of_gpu.emplace_back().queue_use(b.batch, stream);
+        const auto set = [&](const ReplayHandle& replay, void* on) {
+            return per_replay_set_priorities(replay.get(), batch_size, ids.back().data(), priorities.back().data(), on);
+        };
+        expect_status(PER_OK, set(twins.cpu, nullptr));
+        expect_status(PER_OK, set(twins.gpu, streams[walk.random() % 2]));
+        if (i % 3 == 0) {
+            steps.push_back(walk.next());
+            expect_status(PER_OK, steps.back().add(twins.cpu.get(), nullptr));
+            expect_status(PER_OK, steps.back().add(twins.gpu.get(), streams[walk.random() % 2]));
+        }
+        expect_status(PER_OK, per_loader_release(cpu.get(), a.slot, nullptr));
+        expect_status(PER_OK, per_loader_release(gpu.get(), b.slot, stream));
+    }
+    for (const cudaStream_t stream : streams) cudaStreamSynchronize(stream);
+    for (std::size_t i = 0; i < of_cpu.size(); ++i)
+        for (std::size_t k = 0; k < of_cpu[i].arrays.size(); ++k)
+            ASSERT_EQ(of_cpu[i].arrays[k], of_gpu[i].arrays[k]) << "batch " << i << ", array " << k;
+    twins.expect_same();
+    cpu.reset();
+    gpu.reset();
+    twins.use(walk, 3);
+    twins.expect_same();
+    cudaStreamDestroy(streams[1]);
+}
+
+TEST_F(CudaDrawnLoader, batches_and_what_follows_are_those_of_the_cpu_under_any_schedule) {
+    for (uint64_t seed = 0; seed < 16; ++seed) {
+        per_sample_options sample;
+        per_sample_options_init(&sample, sizeof sample);
+        sample.scheme = static_cast<int32_t>(seed % 3);
+        sample.prioritization = seed % 4 == 3 ? int32_t{PER_RANK} : PER_PROPORTIONAL;
+        expect_those_of_the_cpu(seed, twin_options(), seed % 5 == 0 ? nullptr : &sample);
+        ASSERT_FALSE(HasFailure()) << "seed " << seed;
+    }
+}
+
+// A draw of a graph counts for beta beside those that are ahead of it.
+TEST_F(CudaDrawnLoader, graphs_draw_with_the_beta_after_what_was_handed_out) {
+    Twins twins(twin_options());
+    TwinWalk walk(1);
+    twins.use(walk, 10);
+    TwinBatch drawn(batch_size), expected(batch_size);
+    const per_batch batch = drawn.batch(), of_cpu = expected.batch();
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    ASSERT_EQ(cudaStreamBeginCapture(twins.stream, cudaStreamCaptureModeGlobal), cudaSuccess);
+    expect_status(PER_OK, per_replay_sample(twins.gpu.get(), nullptr, batch_size, &batch, twins.stream));
+    ASSERT_EQ(cudaStreamEndCapture(twins.stream, &graph), cudaSuccess);
+    ASSERT_EQ(cudaGraphInstantiate(&executable, graph), cudaSuccess);
+    const LoaderHandle cpu = create_loader(twins.cpu, options_of(PER_CPU, 3));
+    const LoaderHandle gpu = create_loader(twins.gpu, options_of(PER_CUDA, 3));
+    for (int i = 0; i < 5; ++i) {
+        const Taken a = take(cpu, nullptr), b = take(gpu, twins.stream);
+        ASSERT_EQ(a.status, PER_OK) << per_last_error();
+        ASSERT_EQ(b.status, PER_OK) << per_last_error();
+        expect_status(PER_OK, per_loader_release(cpu.get(), a.slot, nullptr));
+        expect_status(PER_OK, per_loader_release(gpu.get(), b.slot, twins.stream));
+        twins.synchronize();  // which waits for the draws that were asked for, so that the launch comes after them
+        expect_status(PER_OK, per_replay_sample(twins.cpu.get(), nullptr, batch_size, &of_cpu, nullptr));
+        ASSERT_EQ(cudaGraphLaunch(executable, twins.stream), cudaSuccess);
+        twins.synchronize();
+        EXPECT_TRUE(drawn == expected) << i;
+        twins.expect_same();
+    }
+    cudaGraphDestroy(graph);
+    cudaGraphExecDestroy(executable);
+}
+
+// ---- what is waited for
+
+TEST_F(CudaDrawnLoader, the_consumer_waits_for_nothing_and_nothing_is_allocated) {
+    Twins twins(twin_options());
+    TwinWalk walk(1);
+    twins.use(walk, 10);
+    per_sample_options sample;
+    per_sample_options_init(&sample, sizeof sample);
+    sample.prioritization = PER_RANK;
+    per_loader_options options = options_of(PER_CUDA, 1, &sample);
+    options.batch_size = 4097;  // beyond what a buffer has memory for from the beginning
+    const LoaderHandle loader = create_loader(twins.gpu, options);
+    simulator::reset_counters();
+    for (int i = 0; i < 2; ++i) {
+        const Taken taken = take(loader, twins.stream);
+        ASSERT_EQ(taken.status, PER_OK) << per_last_error();
+        expect_status(PER_OK, per_loader_release(loader.get(), taken.slot, twins.stream));
+    }
+    EXPECT_EQ(simulator::counters_of_thread().host_waits, 0u);
+    EXPECT_EQ(simulator::counters().allocations, 0u);
+    EXPECT_GE(simulator::counters().host_waits, 2u);  // of the thread that draws
+}
+
+TEST_F(CudaDrawnLoader, draws_that_fail_are_said_to_the_consumer_and_not_reported_again) {
+    Twins twins(twin_options());
+    const LoaderHandle loader = create_loader(twins.gpu, options_of(PER_CUDA, 3));
+    for (int i = 0; i < 5; ++i)
+        expect_status(PER_ERROR_EMPTY, take(loader, twins.stream, i % 2 == 0).status, "no transition is live");
+    twins.synchronize();
+    per_sample_options sample;
+    per_sample_options_init(&sample, sizeof sample);
+    sample.scheme = PER_WITHOUT_REPLACEMENT;
+    TwinWalk walk(3);
+    per_loader_stop(loader.get());
+    twins.add(walk.next(3));
+    const int64_t live = statistics_of(twins.gpu.get()).live;
+    ASSERT_GT(live, 0);
+    per_loader_options options = options_of(PER_CUDA, 2, &sample);
+    options.batch_size = live + 1;
+    const LoaderHandle distinct = create_loader(twins.gpu, options);
+    expect_status(PER_ERROR_INVALID_ARGUMENT, take(distinct, twins.stream).status,
+                  ("only " + std::to_string(live) + " transitions can be drawn").c_str());
+    twins.synchronize();
+    EXPECT_EQ(statistics_of(twins.gpu.get()).samples, 0);
+}
+
+// ---- captures
+
+TEST_F(CudaDrawnLoader, calls_on_a_captured_stream_are_refused_and_captures_elsewhere_are_not_spoilt) {
+    Twins twins(twin_options());
+    TwinWalk walk(1);
+    twins.use(walk, 10);
+    const int64_t beta_step = statistics_of(twins.gpu.get()).beta_step;
+    const LoaderHandle loader = create_loader(twins.gpu, options_of(PER_CUDA, 2));
+    const Taken taken = take(loader, twins.stream);
+    cudaStream_t captured;
+    cudaStreamCreateWithFlags(&captured, cudaStreamNonBlocking);
+    ASSERT_EQ(cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal), cudaSuccess);
+    expect_status(PER_ERROR_INVALID_ARGUMENT, take(loader, captured).status, "captured");
+    expect_status(PER_ERROR_INVALID_ARGUMENT, per_loader_release(loader.get(), taken.slot, captured), "captured");
+    expect_status(PER_OK, per_loader_release(loader.get(), taken.slot, twins.stream));
+    for (int i = 0; i < 5; ++i) {
+        const Taken other = take(loader, twins.stream);
+        expect_status(PER_OK, other.status);
+        expect_status(PER_OK, per_loader_release(loader.get(), other.slot, twins.stream));
+    }
+    cudaGraph_t graph;
+    EXPECT_EQ(cudaStreamEndCapture(captured, &graph), cudaSuccess);
+    cudaGraphDestroy(graph);
+    cudaStreamDestroy(captured);
+    EXPECT_EQ(statistics_of(twins.gpu.get()).beta_step, beta_step + 6);
+}
+
+// ---- errors of the runtime
+
+// Whatever call fails, and on whichever thread: the consumer is told, or nothing is amiss; and it goes on.
+TEST_F(CudaDrawnLoader, an_error_of_cuda_reaches_the_consumer_and_the_batches_go_on) {
+    simulator::options().seed = 0;
+    Twins twins(twin_options());
+    TwinWalk walk(1);
+    twins.use(walk, 10);
+    const LoaderHandle loader = create_loader(twins.gpu, options_of(PER_CUDA, 2));
+    int n_failed = 0;
+    for (uint64_t n = 0; n < 80; ++n) {
+        Taken taken;
+        simulator::fail_call(n % 26, cudaErrorInvalidValue);
+        const auto once_more = [&](const auto& call) {
+            per_status status = call();
+            for (int tries = 0; status != PER_OK && tries < 8; ++tries, status = call()) {
+                expect_status(PER_ERROR_CUDA, status, "cudaErrorInvalidValue");
+                ++n_failed;
+            }
+            EXPECT_EQ(status, PER_OK);
+        };
+        once_more([&] {
+            taken = take(loader, twins.stream);
+            return taken.status;
+        });
+        simulator::fail_call(0, 0);
+        // The row of each id, as the twin on the CPU has it.
+        Seen seen;
+        const std::vector<int64_t> ids(taken.batch.ids, taken.batch.ids + batch_size);
+        seen.read(taken.batch);
+        TwinBatch rows(batch_size);
+        const per_batch batch = rows.batch(false);
+        expect_status(PER_OK, per_replay_get(twins.cpu.get(), batch_size, ids.data(), &batch, nullptr));
+        ASSERT_EQ(std::memcmp(seen.arrays[2].data(), rows.action.data(), batch_size * 8), 0) << n;
+        simulator::fail_call(n % 4, cudaErrorInvalidValue);
+        once_more([&] { return per_loader_release(loader.get(), taken.slot, twins.stream); });
+        simulator::fail_call(0, 0);
+    }
+    EXPECT_GT(n_failed, 10);
+}
+
+TEST_F(CudaDrawnLoader, a_sticky_error_is_answered_by_every_call_and_free_works) {
+    Twins twins(twin_options());
+    TwinWalk walk(1);
+    twins.use(walk, 10);
+    LoaderHandle loader = create_loader(twins.gpu, options_of(PER_CUDA, 3));
+    const Taken taken = take(loader, twins.stream);
+    ASSERT_EQ(taken.status, PER_OK);
+    simulator::stick(cudaErrorIllegalAddress);
+    for (int i = 0; i < 5; ++i) {
+        expect_status(PER_ERROR_CUDA, take(loader, twins.stream).status, "cudaErrorIllegalAddress");
+        expect_status(PER_ERROR_CUDA, per_loader_release(loader.get(), taken.slot, twins.stream),
+                      "cudaErrorIllegalAddress");
+    }
+    expect_status(PER_ERROR_CUDA, per_loader_stop(loader.get()), "cudaErrorIllegalAddress");
+    expect_status(PER_OK, per_loader_stop(loader.get()));
+    expect_status(PER_ERROR_INVALID_ARGUMENT, take(loader, twins.stream).status, "stopped");
+    loader.reset();
+}
+
+TEST_F(CudaDrawnLoader, a_failing_call_of_creation_leaves_no_loader) {
+    Twins twins(twin_options());
+    TwinWalk walk(1);
+    twins.use(walk, 10);
+    const per_loader_options options = options_of(PER_CUDA, 3);
+    int n_failed = 0;
+    for (uint64_t n = 0; n < 60; ++n) {
+        simulator::fail_call(n, n % 2 == 0 ? cudaErrorMemoryAllocation : cudaErrorInvalidValue);
+        per_loader* loader = nullptr;
+        const per_status status = per_loader_create(twins.gpu.get(), &options, &loader);
+        simulator::fail_call(0, 0);
+        EXPECT_EQ(loader == nullptr, status != PER_OK);
+        EXPECT_NE(status, PER_ERROR_BUSY);
+        n_failed += status != PER_OK;
+        per_loader_free(loader);
+    }
+    EXPECT_GT(n_failed, 10);
+}
+
+// ---- devices
+
+TEST_F(CudaDrawnLoader, batches_are_handed_out_where_the_buffer_is_and_the_current_device_is_restored) {
+    simulator::options().n_devices = 3;
+    cudaSetDevice(1);
+    per_replay_options options = twin_options();
+    options.device_index = 2;
+    const ReplayHandle replay = create_replay(options, PER_CUDA);
+    per_loader* none = nullptr;
+    per_loader_options elsewhere = options_of(PER_CPU, 3);
+    expect_status(PER_ERROR_INVALID_ARGUMENT, per_loader_create(replay.get(), &elsewhere, &none),
+                  "device is PER_CPU: batches of a replay on PER_CUDA 2 are handed out there");
+    elsewhere.device = PER_CUDA;
+    elsewhere.device_index = 1;
+    expect_status(PER_ERROR_INVALID_ARGUMENT, per_loader_create(replay.get(), &elsewhere, &none),
+                  "device_index is 1: batches of a replay on PER_CUDA 2 are handed out there");
+    EXPECT_EQ(none, nullptr);
+
+    const auto expect_device = [] {
+        int device = -1;
+        cudaGetDevice(&device);
+        EXPECT_EQ(device, 1);
+    };
+    TwinWalk walk(1, true);
+    TwinSteps steps = walk.next(5);
+    expect_status(PER_OK, steps.add(replay.get(), nullptr));
+    expect_status(PER_OK, per_replay_synchronize(replay.get(), nullptr));
+    per_loader_options here = options_of(PER_CUDA, 3);
+    here.device_index = 2;
+    LoaderHandle loader = create_loader(replay, here);
+    expect_device();
+    const Taken taken = take(loader, nullptr);
+    expect_status(PER_OK, taken.status);
+    expect_device();
+    expect_status(PER_OK, per_loader_release(loader.get(), taken.slot, nullptr));
+    expect_device();
+    loader.reset();
+    expect_device();
+    cudaSetDevice(0);
+}
+
+}  // namespace
+}  // namespace per::test
