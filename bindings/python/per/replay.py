@@ -662,7 +662,7 @@ class ReplayBuffer:
         uniform_fraction: float | None = None,
         normalize_weights: str | None = None,
         n_step: int | None = None,
-        device: str = "cpu",
+        device: str | None = None,
         arrays: str | None = None,
     ) -> Loader:
         """An iterator over batches that a thread of the library's own draws ahead, into memory used again and again.
@@ -675,10 +675,11 @@ class ReplayBuffer:
             batch_size: B, 1 to 2^24.
             slots: batches drawn ahead, and most that may be out at a time, 1 to 1024. One more is kept in memory.
             beta, scheme, prioritization, uniform_fraction, normalize_weights, n_step: as sample() takes them.
-            device: "cpu", or where batches are wanted, "cuda" or "cuda:1". They are then copied there behind the
-                caller's back: neither the next batch nor releasing one waits for the device, only the streams named to
-                take() do, by default the current ones. A CUDA graph copies each batch to arrays of its own.
-            arrays: "numpy" or "torch"; on CUDA "torch" or "cupy". None: those of the buffer, on CUDA "torch".
+            device: where batches are wanted. None: where the buffer is; one on the CPU may also hand them out on "cuda"
+                or "cuda:1", where they are copied behind the caller's back. Neither the next batch nor releasing one
+                waits for the device, only the streams named to take() do, by default the current ones. A CUDA graph
+                copies each batch to arrays of its own.
+            arrays: "numpy" or "torch"; on CUDA "torch" or "cupy". None: those of the buffer, where it is; else "torch".
 
         Returns:
             Loader. Its batches lie in its memory until they are released: asking for the next one does that, or
@@ -686,8 +687,8 @@ class ReplayBuffer:
 
         Raises:
             Busy if the buffer has a loader that is not closed; InvalidArgument, also for arrays="jax": JAX reads memory
-            later than it says, when a slot may have been written again. Use sample(), whose arrays are new. Unsupported
-            for a buffer that lies on CUDA itself; NoDevice; CudaError.
+            later than it says, when a slot may have been written again. Use sample(), whose arrays are new. NoDevice;
+            CudaError.
 
         >>> import per
         >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(1)}, seed=5)
@@ -700,8 +701,9 @@ class ReplayBuffer:
         4
         """
         options = _library.new("per_loader_options")
+        device = self._device if device is None else device
         options.device, options.device_index = _options.device(device)
-        if arrays is None and options.device == 0 and isinstance(self._memory, _memory.HostMemory):
+        if arrays is None and _options.device(device) == _options.device(self._device):
             arrays = self._kind
         kind = loader_kind(arrays, str(device))
         batch.refuse_method_names(self._outputs, LoadedBatch)

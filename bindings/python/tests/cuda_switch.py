@@ -17,7 +17,7 @@ CPU_ONLY = "this is said of the CPU, or of its device by name"
 CHOOSES = "chooses its devices by itself"
 PARTS = "on CUDA entries that are wrong are skipped and reported, and the others take effect"
 WHICH = "CUDA says how many entries were wrong, not which"
-NO_LOADERS = "buffers on CUDA have no loaders, as their batches are there already"
+NO_CHILD = "a handle on CUDA cannot be used in a forked child"
 STAND_IN = "the arrays of numpy that stand in for a device's are known less well than a device's own"
 
 # Words of a test's name, and why it cannot run on CUDA.
@@ -27,14 +27,13 @@ REASONS = {
     "test_library.py": CPU_ONLY,
     "test_package.py": CPU_ONLY,
     "test_examples.py": CPU_ONLY,
-    "test_loader": NO_LOADERS,
-    "test_examples_in_docstrings_work[per.replay]": NO_LOADERS,
     "missing_device_says_so": CPU_ONLY,
     "test_repr_says_what_it_is": CPU_ONLY,
     "test_defaults_that_the_signatures_show": CPU_ONLY,
     "-arrays is '": CPU_ONLY,
     "most_steps_are_cuts_warns_once": "to look at the share of cuts would wait for the device",
-    "test_forked_child_has_its_own_copy": "a handle on CUDA cannot be used in a forked child",
+    "test_forked_child_has_its_own_copy": NO_CHILD,
+    "test_in_a_forked_child_the_loader_is_gone_and_the_buffer_is_not": NO_CHILD,
     "test_memory_is_what_a_buffer_takes_of_the_address_space": "the memory is the device's",
     "test_out_that_does_not_fit_is_refused": STAND_IN,
     "test_closing_a_buffer_in_use_waits_for_the_calls": "each call asks for a report here, and finds the buffer closed",

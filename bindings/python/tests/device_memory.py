@@ -160,7 +160,11 @@ class NumpyStandIn:
         pass
 
     def view(self, memory):
-        return np.asarray(_memory._HostView(memory.address, memory.shape, np.dtype(memory.dtype), memory.owner))
+        # As plain bits: the array interface has no word for bfloat16.
+        dtype = _memory._arrays.numpy_dtype(memory.dtype)
+        bits = np.dtype("uint16") if memory.dtype == "bfloat16" else dtype
+        array = np.asarray(_memory._HostView(memory.address, memory.shape, bits, memory.owner))
+        return array if dtype in (bits, None) else array.view(dtype)
 
     def finish(self, queue, kept):
         pass

@@ -22,6 +22,7 @@ SUITE = (
     "test_batch.py",
     "test_checkpoint.py",
     "test_hindsight.py",
+    "test_loader.py",
     "test_on_policy.py",
     "test_on_policy_model.py",
     "test_replay.py",

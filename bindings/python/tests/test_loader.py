@@ -9,6 +9,7 @@ import threading
 import numpy as np
 import per
 import pytest
+from cuda_switch import IS_CUDA
 
 FIELDS = {"observation": per.Field(4), "image": per.Field((2, 3), "uint8"), "action": per.Field((), "int64")}
 
@@ -81,7 +82,7 @@ def test_bfloat16_comes_as_in_a_sample():
 
 def test_handing_out_asks_for_the_next_batch_before_what_the_consumer_does_then():
     """Large batches: a call that did not wait for the draw asked for before would overtake it."""
-    slots, size = 3, 2000
+    slots, size = 3, 200 if IS_CUDA else 2000
     buffer, twin = filled(), filled()
     ahead = [twin.sample(size) for _ in range(slots)]
     with buffer.loader(size, slots=slots) as batches:

@@ -28,10 +28,10 @@ Asking for the next batch releases the one before: its arrays are then written a
 most `slots` batches are out at a time; [`take!`](@ref Base.take!(::PER.Loader)) leaves releasing them to the caller. A
 buffer has one loader at a time, until `close(batches)`.
 
-With `device = :cuda` or `"cuda:1"` batches are handed out in the memory of a CUDA device, copied there while what was
-done before goes on: neither `take!` nor `release!` waits for the device. `arrays` and `current_stream` are then as
-[`ReplayBuffer`](@ref) says, and the library of arrays needs a method of [`PER.device_view`](@ref). The buffer itself
-must lie in host memory.
+Batches are handed out where the buffer is. From one in host memory, with `device = :cuda` or `"cuda:1"` also in the
+memory of a CUDA device, copied there while what was done before goes on. Neither `take!` nor `release!` waits for the
+device. `arrays` and `current_stream` are then as [`ReplayBuffer`](@ref) says, by default those of the buffer if it is
+on a device, and the library of arrays needs a method of [`PER.device_view`](@ref).
 
 Throws a [`PERError`](@ref) with status `PER.PER_ERROR_BUSY` if the buffer has a loader already, and while iterating
 those of `sample!`. Iterating is on the current stream.
@@ -56,7 +56,8 @@ function loader(buffer::ReplayBuffer, batch_size; slots = nothing, device = noth
     filled = initial(per_loader_options)
     set_field!(filled, :batch_size, batch_size)
     set_options!(filled, pairs((slots = slots, device = device)))
-    memory = memory_for(filled[].device, arrays, current_stream)
+    device === nothing && set_device!(filled, buffer)
+    memory = loader_memory(buffer.memory, filled[].device, arrays, current_stream)
     chosen = set_options!(initial(per_sample_options), options)
     if buffer.sequence_steps > 0 && chosen[].n_step == 0
         set_field!(chosen, :n_step, buffer.n_step)  # which the slots are for
@@ -77,6 +78,20 @@ function loader(buffer::ReplayBuffer, batch_size; slots = nothing, device = noth
     n_step = chosen[].n_step
     return Loader(buffer, handle, filled[].batch_size, n_step, n_slots, ReentrantLock(), batches, turns, Ref(0), memory)
 end
+
+# That of the buffer.
+function set_device!(filled, buffer)
+    options = initial(per_replay_options)
+    call(pointer -> per_replay_describe(pointer, options), buffer.handle)
+    set_field!(filled, :device, options[].device)
+    set_field!(filled, :device_index, options[].device_index)
+    return nothing
+end
+
+loader_memory(::HostMemory, device, arrays, current_stream) = memory_for(device, arrays, current_stream)
+loader_memory(own::DeviceMemory, device, arrays, current_stream) =
+    device == PER_CPU ? memory_for(device, arrays, current_stream) :
+    memory_for(device, something(arrays, own.arrays), something(current_stream, own.current_stream, Some(nothing)))
 
 function loader(action, buffer::ReplayBuffer, batch_size; options...)
     batches = loader(buffer, batch_size; options...)

@@ -115,17 +115,23 @@ end
 @testset "loaders hand out arrays of the device" begin
     buffers = pair()
     if buffers !== nothing
-        @test thrown(() -> loader(buffers[1], 8)).status == PER.PER_ERROR_UNSUPPORTED
+        there, expected = buffers
+        here = ReplayBuffer(200, FIELDS; seed = 5, n_envs = 2)
         run = steps(1, 40, 2)
-        expected, twin = (ReplayBuffer(200, FIELDS; seed = 5, n_envs = 2) for _ in 1:2)
-        extend!(expected; run...), extend!(twin; run...)
-        batches, wanted = loader(twin, 8; CUDA_OPTIONS...), loader(expected, 8)
-        for _ in 1:5
-            batch, other = take!(batches), take!(wanted)
-            @test same(batch, other)
-            release!(batches, batch), release!(wanted, other)
+        foreach(buffer -> extend!(buffer; run...), (there, here, expected))
+        all_batches = (loader(there, 8), loader(here, 8; CUDA_OPTIONS...), loader(expected, 8))
+        for turn in 1:6
+            drawn, copied, wanted = map(take!, all_batches)
+            @test typeof(drawn.ids) == typeof(copied.ids) != typeof(wanted.ids)
+            @test same(drawn, wanted) && same(copied, wanted)
+            ids = copy(wanted.ids)
+            foreach(buffer -> set_priorities!(buffer, ids, fill(Float32(turn), 8)), (there, here, expected))
+            foreach(release!, all_batches, (drawn, copied, wanted))
         end
-        close(batches), close(wanted)
+        foreach(close, all_batches)
+        @test counted(there) == counted(expected)
+        error = thrown(() -> loader(there, 8; device = :cpu))
+        @test error.status == PER.PER_ERROR_INVALID_ARGUMENT && occursin("handed out there", error.message)
     end
 end
 
