@@ -5,6 +5,8 @@
 #ifndef TREE_CHECK_H
 #define TREE_CHECK_H
 
+#include <math.h>
+
 #include "device_check.h"
 
 static inline per_status synchronized(per_tree* tree, per_status status) {
@@ -86,6 +88,12 @@ static inline uint64_t next_random(uint64_t* state) {
 /* In [0, 1). */
 static inline double next_uniform(uint64_t* state) {
     return (double)(next_random(state) >> 11) * 0x1p-53;
+}
+
+/* The chi-square value exceeded with probability 1e-4, by the cube-root approximation (Wilson, Hilferty 1931). */
+static inline double critical_value(int degrees) {
+    double a = 2.0 / (9.0 * degrees), z = 3.719;
+    return degrees * pow(1 - a + z * sqrt(a), 3);
 }
 
 #endif

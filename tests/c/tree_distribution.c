@@ -8,12 +8,6 @@
 
 enum { N = 200, BATCH = 50, BATCHES = 4000 };
 
-/* The chi-square value that is exceeded with probability 1e-4, by the cube-root approximation (Wilson, Hilferty 1931). */
-static double critical_value(int degrees) {
-    double a = 2.0 / (9.0 * degrees), z = 3.719;
-    return degrees * pow(1 - a + z * sqrt(a), 3);
-}
-
 static void fill(float* priorities, uint64_t seed) {
     uint64_t state = seed;
     int i;

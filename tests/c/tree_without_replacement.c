@@ -1,17 +1,9 @@
-/* PER_WITHOUT_REPLACEMENT: no index twice, each next draw in proportion to what is left, the tree as it was afterwards. */
-#include <math.h>
-
+/* PER_WITHOUT_REPLACEMENT: no index twice, each next draw in proportion to what is left, and the tree as before. */
 #include "tree_check.h"
 
-/* The chi-square value that is exceeded with probability 1e-4, by the cube-root approximation (Wilson, Hilferty 1931). */
-static double critical_value(int degrees) {
-    double a = 2.0 / (9.0 * degrees), z = 3.719;
-    return degrees * pow(1 - a + z * sqrt(a), 3);
-}
-
 /*
- * All ordered triples out of 5 leaves, against their exact probabilities p_i / T * p_j / (T - p_i) * ..; fixed seeds, so
- * the false-alarm rate of 1e-4 is that of a wrong seed. Where one leaf holds nearly all, most draws are repeats.
+ * All ordered triples out of 5 leaves, against their exact probabilities p_i / T * p_j / (T - p_i) * ..; fixed seeds,
+ * so the false-alarm rate of 1e-4 is that of a wrong seed. Where one leaf holds nearly all, most draws are repeats.
  */
 static void triples_follow_their_probabilities(const float* priorities, uint64_t seed) {
     enum { N = 5, BATCHES = 30000 };
