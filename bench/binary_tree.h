@@ -10,8 +10,8 @@
 namespace bench {
 
 /*
- * The sum tree of most replay buffers: float32, two children a node, root at 1, children of i at 2i and 2i + 1. Sums are
- * recomputed on the way up, so that they do not drift.
+ * The sum tree of most replay buffers: float32, two children a node, root at 1, children of i at 2i and 2i + 1. Sums
+ * are recomputed on the way up, so that they do not drift.
  */
 class BinaryTree {
  public:
@@ -22,8 +22,8 @@ class BinaryTree {
 
     void sample_stratified(Draws& draws);
 
-    /* The same draws with no branch on the way down. While the tree is in cache it takes half the time; beyond, more than
-       twice: a branch that is guessed right fetches the next node early. */
+    /* The same draws with no branch on the way down. While the tree is in cache it takes half the time; beyond, more
+       than twice: a branch that is guessed right fetches the next node early. */
     void sample_stratified_branch_free(Draws& draws);
     void sample_independent(Draws& draws);
     void sample_without_replacement(Draws& draws);

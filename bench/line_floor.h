@@ -9,8 +9,8 @@ namespace bench {
 
 /*
  * What the machine's memory asks of any sum tree with 16 float32 leaves to a cache line: to draw or to update a leaf,
- * its line, the line with that line's sum and the one with the sum above must be touched. Here nothing else is done, and
- * the addresses are known beforehand.
+ * its line, the line with that line's sum and the one with the sum above must be touched. Here nothing else is done,
+ * and the addresses are known beforehand.
  */
 class LineFloor {
  public:

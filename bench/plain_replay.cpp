@@ -6,7 +6,7 @@
 namespace bench {
 namespace {
 
-/* Rows that the floor's copies are prefetched ahead by, and the bytes of a field beyond which hardware does it better. */
+/* Rows that the floor's copies are prefetched ahead by, and the bytes of a field beyond which hardware does better. */
 constexpr size_t rows_ahead = 8;
 constexpr int64_t largest_prefetched = 1024;
 constexpr int64_t line_bytes = 64;

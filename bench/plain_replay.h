@@ -11,8 +11,8 @@
 namespace bench {
 
 /*
- * A replay buffer as one writes it in an afternoon: a ring for each field and one for next observations, a binary float32
- * tree on top. It has no final observations to keep, so it holds step after step.
+ * A replay buffer as one writes it in an afternoon: a ring for each field and one for next observations, a binary
+ * float32 tree on top. It has no final observations to keep, so it holds step after step.
  */
 class PlainReplay {
  public:
@@ -29,8 +29,8 @@ class PlainReplay {
     void sample(Draws& draws, Rows& rows);
 
     /*
-     * Copies the rows of slots known beforehand, and the next observations out of the slots after their windows. Windows
-     * and stacks lie inside an episode.
+     * Copies the rows of slots known beforehand, and the next observations out of the slots after their windows.
+     * Windows and stacks lie inside an episode.
      */
     void copy_rows_and_followers(const std::vector<int64_t>& slots, Rows& rows) const;
 

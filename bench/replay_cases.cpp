@@ -58,8 +58,9 @@ void check_replay_weights(const LibperReplay& replay, const std::vector<int64_t>
 }
 
 /*
- * The mean priority of some thousand draws is the one that P(i) says, by a naive sum over all live rows: proportional and
- * uniform draws differ by half of it, while chance moves it by 2 %. Seeds are fixed: it never fails by chance later on.
+ * The mean priority of some thousand draws is the one that P(i) says, by a naive sum over all live rows: proportional
+ * and uniform draws differ by half of it, while chance moves it by 2 %. Seeds are fixed: it never fails by chance later
+ * on.
  */
 template <class DrawIds>
 void check_mean_priority(ReplayStage& stage, double exponent, int64_t batch, DrawIds draw_ids) {

@@ -25,7 +25,7 @@ class ReplayStage {
     LibperReplay& libper_of_two_threads(); /* the same rows, copied by two threads */
     PlainReplay& plain();
 
-    /* Slots of the plain replay in the order of stratified draws, whose stacks and windows lie around them in the ring. */
+    /* Slots of the plain replay in order of stratified draws; their stacks and windows lie around them in the ring. */
     void stratified_slots(std::vector<int64_t>& slots);
 
     /* Ids that may be live. */

@@ -39,8 +39,8 @@ struct RowKind {
 constexpr double row_gamma = 0.5;
 
 /*
- * What is stored where. Row r of an environment holds values that follow from r; an episode is episode_steps rows and the
- * row of its final observation, so the next observation of row r is always the observation of row r + 1.
+ * What is stored where. Row r of an environment holds values that follow from r; an episode is episode_steps rows and
+ * the row of its final observation, so the next observation of row r is always the observation of row r + 1.
  */
 constexpr int64_t episode_steps = 200;
 

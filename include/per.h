@@ -320,9 +320,9 @@ PER_API per_status per_tree_synchronize(per_tree* tree, void* stream);
  *               carry ids, and priority updates take them, so that an update which comes too late touches nothing
  *   live        of a transition: it can be drawn. Its window (n_step, frame_stack, sequence) is complete, and none of
  *               it has been overwritten
- *   sequence    with sequence_length L > 0, what is drawn: T = burn_in + L transitions in a row of one episode, named by
- *               the transition that it starts with. Sequences start at multiples of sequence_stride, counted from the
- *               first step of each episode. One is live once T transitions with complete returns are there, or its
+ *   sequence    with sequence_length L > 0, what is drawn: T = burn_in + L transitions in a row of one episode, named
+ *               by the transition that it starts with. Sequences start at multiples of sequence_stride, counted from
+ *               the first step of each episode. One is live once T transitions with complete returns are there, or its
  *               episode has ended after the burn-in: what is missing to T is then padding. Wherever this header speaks
  *               of live transitions, their number, weights, ids and priorities, it means the starts of sequences
  *   priority    p >= 0, always before the exponent: p = |td_error| + epsilon, and P(i) = p_i^alpha / sum_k p_k^alpha
@@ -470,13 +470,13 @@ PER_API per_status per_steps_init(per_steps* steps, uint64_t struct_size);
  *   Cut.    If a step's observations differ, byte by byte after casting, from those that the step before announced, the
  *           trajectory has a gap: the step before counts as truncated there (or see on_gap). A reset that nobody tells
  *           of can be seen this way only if next observations are given: else flag every end or call per_replay_cut().
- *   Autoreset.  PER_AUTORESET_NEXT_STEP: after an end, a step whose observation equals the final one is the one in which
- *           the environment resets, and is not added (id -1). PER_AUTORESET_SAME_STEP: at an end next_fields is the
- *           next episode's first observation unless the caller puts the final one there; so next_mask must be given
+ *   Autoreset.  PER_AUTORESET_NEXT_STEP: after an end, a step whose observation equals the final one is the one in
+ *           which the environment resets, and is not added (id -1). PER_AUTORESET_SAME_STEP: at an end next_fields is
+ *           the next episode's first observation unless the caller puts the final one there; so next_mask must be given
  *           with every step that ends an episode, and say which of the two it is. PER_AUTORESET_DISABLED: nothing.
- *   Priority.  A transition takes the largest priority seen (see per_max_priority) when it becomes live, or the one that
- *           was given for it before then. A given priority raises the maximum at once, for later calls. Priorities given
- *           for steps at which no sequence starts are checked, and have no effect.
+ *   Priority.  A transition takes the largest priority seen (see per_max_priority) when it becomes live, or the one
+ *           that was given for it before then. A given priority raises the maximum at once, for later calls. Priorities
+ *           given for steps at which no sequence starts are checked, and have no effect.
  *   store_next_observation.  next_fields must be given with every step, and cuts are made by hand only. Sequences, and
  *           n_step above 1, take the rows of an environment for what they are: steps in order of time.
  *
@@ -518,21 +518,23 @@ typedef struct per_sample_options {
 PER_API per_status per_sample_options_init(per_sample_options* options, uint64_t struct_size);
 
 /*
- * Where a batch of B transitions goes. Every array may be NULL: it is then not written. m_i is the number of steps in the
- * window of transition i: n_step, or fewer if its episode ends inside the window. (s: stack of the field, left out if 1.)
+ * Where a batch of B transitions goes. Every array may be NULL: it is then not written. m_i is the number of steps in
+ * the window of transition i: n_step, or fewer if its episode ends inside the window. (s: stack of the field, left out
+ * if 1.)
  *
  * Of sequences weights, ids, priorities and probabilities are [B], all else has a value for each step t < T, as if it
  * were drawn by itself:
  *
  *   fields       observations [B, T + n_step, s, shape], of which t is that of step t, and t + n_steps[t] the one to
  *                bootstrap from; fields of role PER_ROLE_RECURRENT_STATE [B, s, shape], of the start; others
- *                [B, T, s, shape]. Stacks of the first steps reach back to before the start, never to before the episode
+ *                [B, T, s, shape]. Stacks of the first steps reach back to before the start, never to before the
+ *                episode
  *   next_fields  NULL, or NULL entries only: they are among the observations
  *   reward, discount, n_steps, terminated, truncated, mask  [B, T]; mask is 1 for steps that there are
  *
  * A sequence is padded with zeros where its episode has ended, and so are observations that no step bootstraps from
- * (n_steps is 0 in the padding). The last step of an episode that was truncated at an unknown observation is padding, but
- * for its observation. After a terminal state whose observation is unknown the last one is given once more.
+ * (n_steps is 0 in the padding). The last step of an episode that was truncated at an unknown observation is padding,
+ * but for its observation. After a terminal state whose observation is unknown the last one is given once more.
  */
 typedef struct per_batch {
     uint64_t struct_size;     /* set by _init; do not change */
@@ -558,23 +560,23 @@ PER_API per_status per_batch_init(per_batch* batch, uint64_t struct_size);
  *
  *   w_i = (N P(i))^-beta / max_j (N P(j))^-beta     (section 3.4; j by per_normalization, over the batch by default)
  *
- * N being the number of live transitions. Without replacement (N pi_i / B)^-beta with inclusion probabilities pi. If all
- * priorities are 0 the draw is uniform and the weights 1.
+ * N being the number of live transitions. Without replacement (N pi_i / B)^-beta with inclusion probabilities pi. If
+ * all priorities are 0 the draw is uniform and the weights 1.
  *
  *   options     NULL: those of the buffer
  *   batch_size  1 .. 2^24
  *   batch       see per_batch
  *
- * PER_ERROR_EMPTY if nothing is live, PER_ERROR_INVALID_ARGUMENT. A call that fails is no draw and does not advance beta.
- * On PER_CUDA, where that is known on the device only: ids -1, weights 0, rows zero.
+ * PER_ERROR_EMPTY if nothing is live, PER_ERROR_INVALID_ARGUMENT. A call that fails is no draw and does not advance
+ * beta. On PER_CUDA, where that is known on the device only: ids -1, weights 0, rows zero.
  */
 PER_API per_status per_replay_sample(per_replay* replay, const per_sample_options* options, int64_t batch_size,
                                      const per_batch* batch, void* stream);
 
 /*
- * Sets p = |td_error| + epsilon (section 3.3, proportional) for each id, with several critics for the mean or the largest
- * of their |td_error| (see per_critics). Of equal ids the last one wins. Updates of transitions that were overwritten or
- * can never be drawn (again), and of id -1, are ignored and counted (stale_updates).
+ * Sets p = |td_error| + epsilon (section 3.3, proportional) for each id, with several critics for the mean or the
+ * largest of their |td_error| (see per_critics). Of equal ids the last one wins. Updates of transitions that were
+ * overwritten or can never be drawn (again), and of id -1, are ignored and counted (stale_updates).
  *
  *   count      >= 0; 0 changes nothing, and the arrays may then be NULL
  *   ids        [count] as batches carry them
@@ -582,16 +584,17 @@ PER_API per_status per_replay_sample(per_replay* replay, const per_sample_option
  *   td_errors  [n_critics, count] finite, any sign
  *
  * Of sequences (Kapturowski et al. 2019, "Recurrent Experience Replay in Distributed Reinforcement Learning", section
- * 2.3), with |d_t| for what the critics make together at step t, t over the steps after the burn-in that are no padding:
+ * 2.3), with |d_t| for what the critics make together at step t, t over steps after the burn-in that are no padding:
  *
  *   p = sequence_eta max_t |d_t| + (1 - sequence_eta) mean_t |d_t| + epsilon
  *
- *   td_errors  [n_critics, count, T]; what is said of other steps, and of sequences that came too late, is not looked at
+ *   td_errors  [n_critics, count, T]; entries of other steps, and of sequences that came too late, are not looked at
  *
  * A sequence that is not live yet may be given its priority, too; by TD errors if it has a step after the burn-in.
  *
- * PER_ERROR_INVALID_ARGUMENT for an id that was never issued and, unless on_invalid is PER_INVALID_SKIP, for a TD error that is
- * not finite or a priority that overflows: nothing is changed. On PER_CUDA such entries are skipped and counted.
+ * PER_ERROR_INVALID_ARGUMENT for an id that was never issued and, unless on_invalid is PER_INVALID_SKIP, for a TD error
+ * that is not finite or a priority that overflows: nothing is changed. On PER_CUDA such entries are skipped and
+ * counted.
  */
 PER_API per_status per_replay_update_priorities(per_replay* replay, int64_t count, const int64_t* ids,
                                                 int64_t n_critics, const float* td_errors, void* stream);
@@ -615,8 +618,8 @@ PER_API per_status per_replay_priorities(per_replay* replay, int64_t count, cons
                                          void* stream);
 
 /*
- * Gathers rows by id, as they were added: one step, one frame, whatever n_step, frame_stack and sequence_length. The next
- * observation is that of the row that follows.
+ * Gathers rows by id, as they were added: one step, one frame, whatever n_step, frame_stack and sequence_length. The
+ * next observation is that of the row that follows.
  *
  *   batch  fields, next_fields, reward, discount, n_steps (1), terminated, truncated, ids and priorities are written;
  *          weights, probabilities and mask must be NULL
@@ -639,8 +642,8 @@ PER_API per_status per_replay_set(per_replay* replay, int64_t count, const int64
                                   void* stream);
 
 /*
- * Empties all lanes. Ids go on counting; random state, maximum priority and the schedule of beta stay. An environment that
- * resets in its next step (PER_AUTORESET_NEXT_STEP) is still known to.
+ * Empties all lanes. Ids go on counting; random state, maximum priority and the schedule of beta stay. An environment
+ * that resets in its next step (PER_AUTORESET_NEXT_STEP) is still known to.
  */
 PER_API per_status per_replay_clear(per_replay* replay, void* stream);
 
@@ -657,8 +660,9 @@ PER_API per_status per_replay_set_beta(per_replay* replay, double beta, void* st
 PER_API per_status per_replay_set_gamma(per_replay* replay, double gamma, void* stream);
 
 /*
- * Sets n_step, 1 .. 64, as far as the lanes have rows for it. Transitions become live or stop being so. One pass. Draws of
- * a CUDA graph keep the n_step that they were captured with; where that is now more, they give ids -1 and are counted.
+ * Sets n_step, 1 .. 64, as far as the lanes have rows for it. Transitions become live or stop being so. One pass. Draws
+ * of a CUDA graph keep the n_step that they were captured with; where that is now more, they give ids -1 and are
+ * counted.
  */
 PER_API per_status per_replay_set_n_step(per_replay* replay, int64_t n_step, void* stream);
 
@@ -709,8 +713,8 @@ typedef struct per_replay_statistics {
 PER_API per_status per_replay_statistics_init(per_replay_statistics* statistics, uint64_t struct_size);
 
 /*
- * Fills *statistics_out, which must have been filled by _init. Cost: that of a few weights, once for each batch; nothing
- * that grows with the buffer. Synchronises.
+ * Fills *statistics_out, which must have been filled by _init. Cost: that of a few weights, once for each batch;
+ * nothing that grows with the buffer. Synchronises.
  */
 PER_API per_status per_replay_stats(per_replay* replay, per_replay_statistics* statistics_out);
 
@@ -853,9 +857,9 @@ PER_API per_status per_epochs_create(per_replay* replay, int64_t n_epochs, int64
  *   count_out  transitions written; 0: the walk is over, and nothing was written
  *
  * PER_ERROR_INVALID_ARGUMENT if a transition of the minibatch is not live any more: overwritten, cleared, or short of a
- * window after per_replay_set_n_step(); of sequences also if n_step, and so the size of observations, is not what it was
- * when the walk was created. The walk then stays where it is. (PER_CUDA: for a transition that is not live id -1 and
- * zeros, counted, and the walk goes on.) A captured call writes the same minibatch with every launch.
+ * window after per_replay_set_n_step(); of sequences also if n_step, and so the size of observations, is not what it
+ * was when the walk was created. The walk then stays where it is. (PER_CUDA: for a transition that is not live id -1
+ * and zeros, counted, and the walk goes on.) A captured call writes the same minibatch with every launch.
  */
 PER_API per_status per_epochs_next(per_epochs* epochs, const per_batch* batch, int64_t* count_out, void* stream);
 
@@ -868,9 +872,9 @@ PER_API void per_epochs_free(per_epochs* epochs);
  * observation after it is known. Environment by environment, in order of time.
  *
  *   capacity   >= 0: for how many the arrays of the batch have room; if there are more, the first are written
- *   batch      single steps, also where sequences are drawn, with stacks: fields, next_fields, reward, discount, n_steps
- *              (1), terminated, truncated, ids and priorities; weights, probabilities and mask must be NULL. May be NULL
- *              if capacity is 0
+ *   batch      single steps, also where sequences are drawn, with stacks: fields, next_fields, reward, discount,
+ *              n_steps (1), terminated, truncated, ids and priorities; weights, probabilities and mask must be NULL.
+ *              May be NULL if capacity is 0
  *   count_out  how many there are, also if that is more than capacity
  *
  * PER_ERROR_INVALID_ARGUMENT. Cost: one pass over the buffer. Synchronises.

@@ -8,8 +8,8 @@
 
 namespace per {
 
-// Arrays given to calls: their shape checked, their elements cast. `argument` is what an error calls the array: the name
-// of a field, "next_" and the name, "reward", "mask" ... All of these throw Error with INVALID_ARGUMENT.
+// Arrays given to calls: their shape checked, their elements cast. `argument` is what an error calls the array: the
+// name of a field, "next_" and the name, "reward", "mask" ... All of these throw Error with INVALID_ARGUMENT.
 
 // What per_steps calls an entry is one [k, environment]: an array holds length * n_envs of them, each of `shape`.
 struct Entries {
@@ -24,15 +24,17 @@ struct Entries {
 // without shape is trusted to be [length, n_envs, shape].
 int64_t check_array(std::string_view argument, const per_array& array, const Entries& entries);
 
-// Whether numpy's "same_kind" rule lets elements of one dtype become those of another; bfloat16 is the lowest of the floats.
+// Whether numpy's "same_kind" rule lets elements of one dtype become those of another; bfloat16 is the lowest of the
+// floats.
 bool can_cast(int32_t from_dtype, int32_t to_dtype);
 
 // Throws if the array's dtype may not become to_dtype.
 void check_cast(std::string_view argument, int32_t from_dtype, int32_t to_dtype);
 
-// Casts elements [entries, frames, elements] to [entries, elements], taking the last frame of each entry. Floats round to
-// nearest even. A value that to_dtype cannot hold is an error, by which time part of `to` may be written: `to` is scratch,
-// not state. Where mask[entry] is 0, nothing is read and nothing written. NaN and infinities are values of floats.
+// Casts elements [entries, frames, elements] to [entries, elements], taking the last frame of each entry. Floats round
+// to nearest even. A value that to_dtype cannot hold is an error, by which time part of `to` may be written: `to` is
+// scratch, not state. Where mask[entry] is 0, nothing is read and nothing written. NaN and infinities are values of
+// floats.
 struct CastSize {
     int64_t entries;
     int64_t elements;
@@ -46,8 +48,8 @@ void cast(std::string_view argument, const per_array& from, int32_t to_dtype, vo
 void cast(std::string_view argument, int32_t from_dtype, const void* from, int32_t to_dtype, void* to,
           int64_t elements);
 
-// Flags as bytes 0 and 1, from any dtype that check_array() has passed: what is not zero is true, NaN too. Where mask is 0
-// nothing is read and the flag is 0.
+// Flags as bytes 0 and 1, from any dtype that check_array() has passed: what is not zero is true, NaN too. Where mask
+// is 0 nothing is read and the flag is 0.
 void cast_flags(const per_array& from, uint8_t* to, int64_t entries, const uint8_t* mask = nullptr);
 
 }  // namespace per

@@ -10,8 +10,9 @@ namespace per {
 // the buffer's lock meanwhile.
 //
 // The order of an epoch is that of the epoch before - at first the order given - after a Fisher-Yates shuffle: from the
-// last place to the second, the transition at place i changes places with that at mulhi(random64(seed, step, i), i + 1).
-// Each epoch has a step of its own, so its order depends on nothing that is drawn meanwhile.
+// last place to the second, the transition at place i changes places with that at
+// mulhi(random64(seed, step, i), i + 1). Each epoch has a step of its own, so its order depends on nothing
+// that is drawn meanwhile.
 class EpochWalk {
  public:
     // drop_last leaves out the last minibatch of an epoch where it is smaller than the others; some must be left then.

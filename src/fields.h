@@ -25,8 +25,9 @@ struct Field {
 // The declared fields of a buffer, in the order of their declaration.
 class Fields {
  public:
-    // Copies what options.fields says after checking all of it; throws Error with INVALID_ARGUMENT, or with OUT_OF_MEMORY
-    // where the bytes of a row are beyond 64 bits. options.frame_stack is the default stack and the caller's to check.
+    // Copies what options.fields says after checking all of it; throws Error with INVALID_ARGUMENT, or with
+    // OUT_OF_MEMORY where the bytes of a row are beyond 64 bits. options.frame_stack is the default stack and the
+    // caller's to check.
     explicit Fields(const per_replay_options& options);
 
     // described() points into the fields, which keep their place when the whole moves, not when it is copied.

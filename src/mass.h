@@ -28,7 +28,8 @@ PER_HOST_DEVICE bool is_scale(int32_t scale) {
     return scale >= -120 && scale <= 200;
 }
 
-// p * 2^scale, exactly: a float32 has 24 bits, so at such a scale the product is a normal double, also where p is subnormal.
+// p * 2^scale, exactly: a float32 has 24 bits, so at such a scale the product is a normal double, also where p is
+// subnormal.
 PER_HOST_DEVICE double scaled_priority(float priority, double factor) {
     return static_cast<double>(priority) * factor;
 }

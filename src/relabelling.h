@@ -37,8 +37,8 @@ struct Relabelling {
     std::vector<float> rewards;
     std::vector<uint8_t> terminated;
 
-    // By field: observations after each of them but the last of its span, in the same order, for windows that the rewards
-    // end earlier. Empty for fields whose next observations are not wanted, and for sequences.
+    // By field: observations after each of them but the last of its span, in the same order, for windows that the
+    // rewards end earlier. Empty for fields whose next observations are not wanted, and for sequences.
     std::vector<std::vector<std::byte>> next_fields;
 
     // Of the draw.

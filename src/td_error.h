@@ -8,8 +8,8 @@
 
 namespace per {
 
-// What the critics' errors make together by a per_critics. Not finite where one of them is not. The error of critic c is
-// td_errors[c * stride].
+// What the critics' errors make together by a per_critics. Not finite where one of them is not. The error of critic c
+// is td_errors[c * stride].
 PER_HOST_DEVICE double td_error_magnitude(const float* td_errors, int64_t n_critics, int64_t stride, int32_t critics) {
     double sum = 0.0;
     double largest = 0.0;
@@ -23,7 +23,8 @@ PER_HOST_DEVICE double td_error_magnitude(const float* td_errors, int64_t n_crit
     return largest;
 }
 
-// p = |td_error| + epsilon; in double, then rounded once. Not finite where an error is not, or where p is beyond float32.
+// p = |td_error| + epsilon; in double, then rounded once. Not finite where an error is not, or where p is beyond
+// float32.
 PER_HOST_DEVICE float td_error_priority(const float* td_errors, int64_t n_critics, int64_t stride, int32_t critics,
                                         double epsilon) {
     return static_cast<float>(td_error_magnitude(td_errors, n_critics, stride, critics) + epsilon);

@@ -10,10 +10,10 @@
 //
 // With store_next_observation such observations take no rows.
 //
-// What is drawn is a sequence of `steps` transitions, of which the first `burn_in` are not learned from; sequences start
-// at every `stride`-th step of an episode. Single transitions are sequences of one. The live rows of a lane are the
-// starts among tail <= k < complete_end() that have more than `burn_in` transitions before the end of their episode,
-// where the last step of an episode that was truncated at an unknown observation is no transition.
+// What is drawn is a sequence of `steps` transitions, of which the first `burn_in` are not learned from; sequences
+// start at every `stride`-th step of an episode. Single transitions are sequences of one. The live rows of a lane are
+// the starts among tail <= k < complete_end() that have more than `burn_in` transitions before the end of their
+// episode, where the last step of an episode that was truncated at an unknown observation is no transition.
 #pragma once
 
 #include <stdint.h>

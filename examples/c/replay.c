@@ -1,7 +1,8 @@
 /*
- * Q-learning with prioritized replay on the Blind Cliffwalk, the example of section 3.1 of Schaul et al. 2016: in each of
- * N_STATES states one of two actions moves on and the other ends the episode with nothing; only the last right action is
- * rewarded. Random play gets there once in 2^N_STATES episodes, and priorities find these few transitions again.
+ * Q-learning with prioritized replay on the Blind Cliffwalk, the example of section 3.1 of Schaul et al. 2016: in each
+ * of N_STATES states one of two actions moves on and the other ends the episode with nothing; only the last right
+ * action is rewarded. Random play gets there once in 2^N_STATES episodes, and priorities find these few transitions
+ * again.
  */
 #include <math.h>
 #include <per.h>

@@ -25,8 +25,8 @@ struct DistinctDraw {
 // more than half of a round were repeats, a few leaves hold most of the mass: those found are then taken out, and a
 // draw from what is left stands for a geometric number of draws from the whole. At the end all are put back.
 //
-// The result lies in `scratch`, of distinct_draw_scratch_bytes(). The tree is unchanged afterwards but may be written in
-// between, so nothing else may run at the same time.
+// The result lies in `scratch`, of distinct_draw_scratch_bytes(). The tree is unchanged afterwards but may be written
+// in between, so nothing else may run at the same time.
 DistinctDraw draw_distinct(SumTree& tree, const DrawRequest& request, std::byte* scratch);
 std::size_t distinct_draw_scratch_bytes(const SumTree& tree, int64_t batch_size);
 

@@ -33,8 +33,8 @@ struct GivenValues {
     }
 };
 
-// Entry i = k * n_envs + j is step k of the call's j-th environment. Memory is kept from call to call. Where the mask is
-// 0 no value is looked at; the values read there mean nothing.
+// Entry i = k * n_envs + j is step k of the call's j-th environment. Memory is kept from call to call. Where the mask
+// is 0 no value is looked at; the values read there mean nothing.
 class GivenSteps {
  public:
     explicit GivenSteps(const Fields& fields);
@@ -49,8 +49,9 @@ class GivenSteps {
     // next_mask says that the observation after the step is not available.
     bool next_unavailable(int64_t entry) const { return has_next_mask_ && next_mask_[static_cast<size_t>(entry)] == 0; }
 
-    // How many of the steps from `entry` on, `stride` entries apart and at most `most`, are given, do not end an episode,
-    // have a valid priority where priorities are given, and agree on whether the observation after them is known.
+    // How many of the steps from `entry` on, `stride` entries apart and at most `most`, are given, do not end an
+    // episode, have a valid priority where priorities are given, and agree on whether the observation after them is
+    // known.
     int64_t steps_that_run_on(int64_t entry, int64_t stride, int64_t most) const;
 
     const GivenValues& rewards() const { return rewards_; }

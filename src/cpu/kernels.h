@@ -95,8 +95,8 @@ inline int64_t guide_size(int64_t n) {
 // How far descend() and invert_strata() may write beyond the ends of arrays that say so.
 inline constexpr int64_t draw_padding = 16;
 
-// Those that PER_ISA names or, if it is not set, the widest that this machine has. Throws Error for a name that is none,
-// and for one that the machine does not support.
+// Those that PER_ISA names or, if it is not set, the widest that this machine has. Throws Error for a name that is
+// none, and for one that the machine does not support.
 const Kernels& chosen_kernels();
 
 // For tests: by name; NULL if this build or machine does not have them.

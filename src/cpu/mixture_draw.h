@@ -21,9 +21,9 @@ class MixtureDraw {
     void draw(const SumTree& tree, const LiveSet& live, uint64_t uniform, const DrawRequest& request,
               int64_t* slots_out);
 
-    // Different slots, in the way of draw_distinct() (distinct_draw.h), for 0 < uniform_fraction <= 1 and at most as many
-    // as are live; returns its n_draws. Rows leave tree and live set for the time of the call. Throws only before it
-    // changes anything.
+    // Different slots, in the way of draw_distinct() (distinct_draw.h), for 0 < uniform_fraction <= 1 and at most as
+    // many as are live; returns its n_draws. Rows leave tree and live set for the time of the call. Throws only before
+    // it changes anything.
     double draw_distinct(SumTree& tree, LiveSet& live, double uniform_fraction, const DrawRequest& request,
                          std::vector<int64_t>& slots_out);
 

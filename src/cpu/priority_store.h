@@ -59,8 +59,8 @@ class PriorityStore {
     // The priority of a row that becomes live without one: the largest ever or the largest live one, by max_priority.
     float largest() const;
 
-    // The smallest mass in that tree that is not 0; some is not. The first call takes a pass over the buffer and 0.27 bytes
-    // a row, unless the options have PER_BUFFER_MAX.
+    // The smallest mass in that tree that is not 0; some is not. The first call takes a pass over the buffer and 0.27
+    // bytes a row, unless the options have PER_BUFFER_MAX.
     uint64_t smallest_mass(int32_t prioritization);
 
     // Of slots first .. first + n - 1. Their rows have no priority; they are not live.

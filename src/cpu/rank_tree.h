@@ -9,8 +9,8 @@
 
 namespace per::cpu {
 
-// A sum tree of rank weights (rank.h). Ranks are taken anew for all when ranks_are_due(), at a draw; in between a changed
-// transition takes the weight that its priority had then. 6.6 bytes a row. Only the constructor allocates.
+// A sum tree of rank weights (rank.h). Ranks are taken anew for all when ranks_are_due(), at a draw; in between a
+// changed transition takes the weight that its priority had then. 6.6 bytes a row. Only the constructor allocates.
 class RankTree {
  public:
     explicit RankTree(int64_t capacity);
@@ -18,8 +18,8 @@ class RankTree {
     SumTree& tree() { return tree_; }
     std::size_t memory_bytes() const { return memory_.bytes() + tree_.memory_bytes(); }
 
-    // A change as SumTree has them, of n priorities of at most `largest`. In between, set() gives rows' priorities as they
-    // are after it; negative for a row that is not live.
+    // A change as SumTree has them, of n priorities of at most `largest`. In between, set() gives rows' priorities as
+    // they are after it; negative for a row that is not live.
     void begin_change(int64_t n, float largest);
     void set(int64_t n, const int64_t* slots, const float* priorities);
     void end_change() { tree_.end_change(); }

@@ -35,8 +35,8 @@ class SumTree {
     // Sets priorities[i] at indices[i]; of equal indices the last one wins.
     void set(int64_t count, const int64_t* indices, const float* priorities);
 
-    // One change of a replay buffer (mass.h), in as many pieces as is convenient: between begin_change() and end_change()
-    // nothing else may be called. Slots may come again, with the same priority.
+    // One change of a replay buffer (mass.h), in as many pieces as is convenient: between begin_change() and
+    // end_change() nothing else may be called. Slots may come again, with the same priority.
     void begin_change(const LeafChange& change);
     void change(int64_t count, const int64_t* indices, const float* priorities) { write(count, indices, priorities); }
     void change_run(int64_t first, int64_t count, const float* priorities) { write_run(first, count, priorities); }

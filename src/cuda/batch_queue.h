@@ -21,7 +21,8 @@ namespace per::cuda {
 
 // Queues the work of these calls; waits for nothing and allocates nothing, but for the first batch of a size beyond
 // 4096 and beyond all before it, and the first that asks for ranks or for PER_BUFFER_MAX where the options did not.
-// Kernels of priorities.h and steps.h are the owner's to load. What arrays hold is checked on the device, and counted in ReplayErrors.
+// Kernels of priorities.h and steps.h are the owner's to load. What arrays hold is checked on the device, and counted
+// in ReplayErrors.
 class BatchQueue {
  public:
     // `options` as resolved; `fields` and `memory` must outlive it.

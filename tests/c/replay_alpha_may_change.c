@@ -1,6 +1,6 @@
 /*
- * The buffer keeps p, not p^alpha: alpha may change in a running buffer, to 0 and back, and what is drawn is as if it had
- * always been so. p^0 = 1 for every live transition, p = 0 included.
+ * The buffer keeps p, not p^alpha: alpha may change in a running buffer, to 0 and back, and what is drawn is as if it
+ * had always been so. p^0 = 1 for every live transition, p = 0 included.
  */
 #include "replay_check.h"
 

@@ -1,4 +1,4 @@
-/* Environments that reset themselves after an end (Gymnasium's autoreset modes) leave no step that joins two episodes. */
+/* Environments that reset themselves after an end (Gymnasium's autoreset modes): no step joins two episodes. */
 #include "replay_check.h"
 
 static per_replay* create(int32_t autoreset) {

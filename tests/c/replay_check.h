@@ -1,6 +1,6 @@
 /*
- * Buffers for tests. Most tests need one field only, "observation", one float32: it can say which environment and step a
- * row is, so that what comes back can be told by its values.
+ * Buffers for tests. Most tests need one field only, "observation", one float32: it can say which environment and step
+ * a row is, so that what comes back can be told by its values.
  */
 #ifndef REPLAY_CHECK_H
 #define REPLAY_CHECK_H

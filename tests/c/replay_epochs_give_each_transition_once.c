@@ -138,8 +138,8 @@ static void last_minibatch_is_smaller_or_dropped(void) {
     per_replay_free(replay);
 }
 
-/* Over 6000 epochs each of the 6 orders of 3 transitions comes 1000 times: chi-square with 5 degrees of freedom, seed 1;
-   30 is exceeded by chance once in 68000. */
+/* Over 6000 epochs each of the 6 orders of 3 transitions comes 1000 times: chi-square with 5 degrees of freedom, seed
+   1; 30 is exceeded by chance once in 68000. */
 static void orders_are_uniform(void) {
     static rows out;
     per_replay_options options = replay_options(20, 1);

@@ -1,6 +1,6 @@
 /*
- * Frames are stored once and stacked when a batch is drawn, oldest first: the first frame of an episode is repeated, and
- * no stack reaches into the episode before. A row whose older frames were overwritten is not live.
+ * Frames are stored once and stacked when a batch is drawn, oldest first: the first frame of an episode is repeated,
+ * and no stack reaches into the episode before. A row whose older frames were overwritten is not live.
  */
 #include "replay_check.h"
 

@@ -1,6 +1,6 @@
 /*
- * Arrays as users hold them: every dtype is stored and given back byte by byte, others are cast, axes of length 1 may be
- * left out, and flags may be numbers.
+ * Arrays as users hold them: every dtype is stored and given back byte by byte, others are cast, axes of length 1 may
+ * be left out, and flags may be numbers.
  */
 #include "replay_check.h"
 

@@ -1,6 +1,6 @@
 /*
- * The same seed and the same calls give the same epochs: those of tests/golden/epochs.csv, which a model wrote that shares
- * nothing with the library (make_epochs.py says what its lines mean).
+ * The same seed and the same calls give the same epochs: those of tests/golden/epochs.csv, which a model wrote that
+ * shares nothing with the library (make_epochs.py says what its lines mean).
  */
 #include "replay_check.h"
 

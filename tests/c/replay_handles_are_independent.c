@@ -1,6 +1,6 @@
 /*
- * Handles share nothing: a buffer does the same whether it is alone, takes turns with others, or others work at the same
- * time in other threads. The message of a failure is the thread's own.
+ * Handles share nothing: a buffer does the same whether it is alone, takes turns with others, or others work at the
+ * same time in other threads. The message of a failure is the thread's own.
  */
 #include <pthread.h>
 

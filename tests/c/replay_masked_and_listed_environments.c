@@ -26,7 +26,8 @@ static void check_same(per_replay* a, per_replay* b) {
     CHECK(memcmp(of_a.priorities, of_b.priorities, sizeof of_a.priorities) == 0);
 }
 
-/* NaN, infinities and numbers that no float32 holds stand where the mask is 0: in a float64 call they would be errors. */
+/* NaN, infinities and numbers that no float32 holds stand where the mask is 0: in float64 calls they would be errors,
+   were they looked at. */
 static void masked_values_are_not_looked_at(void) {
     per_replay *masked = create(), *listed = create();
     const double poison = 1e300;

@@ -1,4 +1,4 @@
-/* A transition takes the largest priority when it becomes live: the largest seen ever, or the largest that is live now. */
+/* A transition takes the largest priority when it becomes live: the largest seen ever, or the largest live now. */
 #include "replay_check.h"
 
 static per_replay* create(int64_t rows, int64_t n_envs, int32_t max_priority) {
@@ -107,7 +107,7 @@ static void given_priorities(void) {
     per_replay_free(replay);
 }
 
-/* In a call that gives one environment 7, a transition of the other that becomes live by it still takes the 1 before. */
+/* In a call that gives one environment 7, a transition of the other that becomes live by it takes the 1 before. */
 static void a_priority_counts_for_later_calls(void) {
     per_replay* replay = create(40, 2, PER_MAX_EVER);
     const float observations[] = {0, 100}, next[] = {1, 101}, rewards[] = {0, 0}, priorities[] = {7, 2};

@@ -1,4 +1,4 @@
-/* Drawing from a buffer in which nothing is live is PER_ERROR_EMPTY, writes nothing (on CUDA: no row), and is no draw. */
+/* Drawing from a buffer with nothing live is PER_ERROR_EMPTY, writes nothing (on CUDA: no row), and is no draw. */
 #include "replay_check.h"
 
 static void check_empty(per_replay* replay) {

@@ -1,4 +1,4 @@
-/* Options structs of the replay: what _init sets, which sizes are accepted, what per_replay_create() refuses by name. */
+/* Options structs of the replay: what _init sets, which sizes are taken, what per_replay_create() refuses by name. */
 #include <stddef.h>
 
 #include "replay_check.h"

@@ -1,6 +1,6 @@
 /*
- * Sequences, by hand. Observation t has reward t + 1, action -t and recurrent state 10 t; gamma is 1/2, so that all sums
- * are exact.
+ * Sequences, by hand. Observation t has reward t + 1, action -t and recurrent state 10 t; gamma is 1/2, so that all
+ * sums are exact.
  */
 #include "replay_check.h"
 

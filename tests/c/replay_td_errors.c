@@ -1,6 +1,6 @@
 /*
- * p = mean or maximum over the critics of |td_error|, + epsilon. What is not finite, or overflows, is an error that changes nothing,
- * or with PER_INVALID_SKIP skipped and counted.
+ * p = mean or maximum over the critics of |td_error|, + epsilon. What is not finite, or overflows, is an error that
+ * changes nothing, or with PER_INVALID_SKIP skipped and counted.
  */
 #include <float.h>
 

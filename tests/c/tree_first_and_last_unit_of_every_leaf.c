@@ -1,4 +1,4 @@
-/* Every leaf holds exactly the units of its mass: the first and the last are its own, the ones beside its neighbours'. */
+/* Every leaf holds exactly the units of its mass: the first and the last are its own, those beside its neighbours'. */
 #include <math.h>
 
 #include "tree_check.h"

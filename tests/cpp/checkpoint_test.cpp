@@ -52,7 +52,8 @@ class Checkpoint : public ::testing::Test {
     fs::path folder_;
 };
 
-// Steps of two environments with ends of all kinds, gaps, masks and given priorities, in their own order of random numbers.
+// Steps of two environments with ends of all kinds, gaps, masks and given priorities, in their own order of random
+// numbers.
 class Walk {
  public:
     explicit Walk(uint64_t seed) : random_(seed) {}

@@ -15,8 +15,8 @@
 
 namespace per::test {
 
-// A buffer with one observation of two float32 - environment and serial number - and an int64 action; with sequences also
-// a recurrent state, which is state_of() the observation.
+// A buffer with one observation of two float32 - environment and serial number - and an int64 action; with sequences
+// also a recurrent state, which is state_of() the observation.
 using Observation = std::array<float, 2>;
 inline float state_of(const Observation& observation) {
     return 2 * observation[1] + 1;

@@ -1,5 +1,5 @@
-// How batches of a replay buffer are drawn and weighted. Statistical tests have fixed seeds: they pass or fail for good.
-// Chi-square bounds are those of a false-alarm rate of 1e-6 for a random seed.
+// How batches of a replay buffer are drawn and weighted. Statistical tests have fixed seeds: they pass or fail for
+// good. Chi-square bounds are those of a false-alarm rate of 1e-6 for a random seed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -373,9 +373,9 @@ TEST(ReplayDistinct, more_than_can_be_drawn_is_an_error_and_no_draw) {
     EXPECT_EQ(buffer.statistics().samples, 1);
 }
 
-// (N pi_i / B)^-beta: the mean of count_i * weight_i is 1 for each i where pi_i is the true inclusion probability. Then the
-// weights of 10 of 100 transitions sum to a tenth of the batch's size. Within 3 %: 2 for the approximation, and 5 standard
-// deviations of the rarest.
+// (N pi_i / B)^-beta: the mean of count_i * weight_i is 1 for each i where pi_i is the true inclusion probability. Then
+// the weights of 10 of 100 transitions sum to a tenth of the batch's size. Within 3 %: 2 for the approximation, and 5
+// standard deviations of the rarest.
 TEST(ReplayDistinct, weights_undo_the_inclusion_probabilities) {
     for (float largest : {1.0f, 1e6f}) {  // the second is drawn again and again, and taken out
         std::vector<float> priorities;

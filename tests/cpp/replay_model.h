@@ -77,8 +77,8 @@ class ReplayModel {
         }
     }
 
-    // Sequences: errors of each critic and step. The mean over critics or the largest, then eta max + (1 - eta) mean over the steps
-    // that can be learned from.
+    // Sequences: errors of each critic and step. The mean over critics or the largest, then eta max + (1 - eta) mean
+    // over the steps that can be learned from.
     void update(const std::vector<int64_t>& ids, const std::vector<std::vector<std::vector<float>>>& errors) {
         std::vector<int64_t> known_ids;
         std::vector<float> priorities;
@@ -333,8 +333,8 @@ class ReplayModel {
         return t < static_cast<int64_t>(episode.transitions.size()) && window(episode, t) > 0;
     }
 
-    // The number of steps of the sequence from t on that can be learned from; 0 while the sequence is not complete, -1 if
-    // none starts there or it ends within the burn-in.
+    // The number of steps of the sequence from t on that can be learned from; 0 while the sequence is not complete, -1
+    // if none starts there or it ends within the burn-in.
     int64_t sequence(const Episode& episode, int64_t t) const {
         if (!is_start(t)) return -1;
         int64_t count = 0;

@@ -1,6 +1,6 @@
 // Random use of a replay buffer, compared with a naive model (replay_model.h) after each call: which transitions are
-// live, every value of each, its priority, and the counters. Observations carry their environment and a serial number, so
-// that no two are alike but by intention.
+// live, every value of each, its priority, and the counters. Observations carry their environment and a serial number,
+// so that no two are alike but by intention.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -116,11 +116,13 @@ struct Choice {
     void (*set)(per_replay_options& options, double value);
 };
 
-// Lanes have so many rows more than they need, and the last of them is asked for or comes by rounding up: see options_of().
+// Lanes have so many rows more than they need, and the last of them is asked for or comes by rounding up: see
+// options_of().
 constexpr size_t spare_rows = 0;
 constexpr size_t rows_left_out = 1;
 
-// Single transitions, and sequences: with and without burn-in, overlapping, side by side, and with steps left out between.
+// Single transitions, and sequences: with and without burn-in, overlapping, side by side, and with steps left out
+// between.
 void set_sequences(per_replay_options& options, size_t i) {
     static const struct {
         int64_t length, burn_in, stride;

@@ -192,7 +192,8 @@ TEST(SumTree, a_rescale_brings_the_total_between_2_to_the_55_and_2_to_the_56) {
     }
 }
 
-// Leaves shrink one by one: the scale follows when the average leaf is below 2^20 units and the total has fallen 16-fold.
+// Leaves shrink one by one: the scale follows when the average leaf is below 2^20 units and the total has fallen
+// 16-fold.
 TEST(SumTree, a_shrinking_total_gets_a_larger_scale) {
     constexpr int64_t n = 5000;
     SumTree tree(n);

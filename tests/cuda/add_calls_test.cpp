@@ -1,5 +1,5 @@
-// Calls that add to a buffer on CUDA: what is skipped, what is refused, where arrays may lie, what is captured, and what
-// a call costs.
+// Calls that add to a buffer on CUDA: what is skipped, what is refused, where arrays may lie, what is captured, and
+// what a call costs.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -146,7 +146,7 @@ class Buffer {
 
 using Ids = std::vector<int64_t>;
 
-// ----------------------------------------------------------------------------------------------- steps that are skipped
+// ---------------------------------------------------------------------------------------------- steps that are skipped
 
 TEST(AddedStep, without_its_final_observation_is_skipped) {
     Buffer buffer(small_buffer(2, 10));
@@ -331,7 +331,7 @@ TEST(AddOfHostMemory, reaches_the_device_with_the_ids_of_many_environments) {
     }
 }
 
-// -------------------------------------------------------------------------------------------------- casts on the device
+// ------------------------------------------------------------------------------------------------- casts on the device
 
 // Patterns of bits that lie at the edges of formats, and some between.
 std::vector<uint64_t> some_bits(int64_t size) {
@@ -392,7 +392,8 @@ TEST(CapturedAdd, adds_again_with_each_launch) {
         buffer.queue(call, ids.data());
         ASSERT_EQ(cudaStreamEndCapture(buffer.stream(), &graph), cudaSuccess);
         ASSERT_EQ(cudaGraphInstantiate(&executable, graph), cudaSuccess);
-        // What the call read is the caller's again, and the staging ring that of others; no episode runs: nothing is cut.
+        // What the call read is the caller's again, and the staging ring that of others; no episode runs: nothing is
+        // cut.
         std::fill(call.env_ids.begin(), call.env_ids.end(), 0);
         for (int i = 0; i < 4 && some_environments; ++i) {
             std::vector<int64_t> env_ids(400);

@@ -303,8 +303,8 @@ TEST(CudaTreeModel, large_updates) {
     }
 }
 
-// 5000 leaves of priority 1 have a mass of 2^43 each. At 480 each would still be below 2^52, but all together 1.14 * 2^64,
-// which looks like 0.14 * 2^64 to whom a carry is lost.
+// 5000 leaves of priority 1 have a mass of 2^43 each. At 480 each would still be below 2^52, but all together
+// 1.14 * 2^64, which looks like 0.14 * 2^64 to whom a carry is lost.
 TEST(CudaTreeModel, a_batch_beyond_64_bits) {
     BothTrees trees(5000, 1);
     trees.set_all(1.0f);

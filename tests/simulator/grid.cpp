@@ -146,8 +146,8 @@ struct Scheduler {
     std::size_t n_alive = 0;
     std::vector<Fiber*> ready;
     char made = 0;  // a clock: threads come after the host made them
-    // Another: what comes after the grid comes after them. Not options->clock, which threads that start later would take
-    // for coming after those that have ended. On the heap, as TSan forgets the clocks of what is freed there.
+    // Another: what comes after the grid comes after them. Not options->clock, which threads that start later would
+    // take for coming after those that have ended. On the heap, as TSan forgets the clocks of what is freed there.
     std::unique_ptr<char> ended = std::make_unique<char>();
     Fiber main;
     Fiber* running = &main;

@@ -1,6 +1,7 @@
 /*
- * The part of DLPack 1 (https://dmlc.github.io/dlpack, version 1.3) that reads and makes tensors through the C functions
- * which a library offers as __dlpack_c_exchange_api__ of its tensor type. Names and layouts are the standard's.
+ * The part of DLPack 1 (https://dmlc.github.io/dlpack, version 1.3) that reads and makes tensors through the C
+ * functions which a library offers as __dlpack_c_exchange_api__ of its tensor type. Names and layouts are the
+ * standard's.
  */
 #ifndef PER_BRIDGE_DLPACK_H
 #define PER_BRIDGE_DLPACK_H

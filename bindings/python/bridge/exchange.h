@@ -23,8 +23,8 @@ struct Output {
  *
  * Of a buffer on CUDA, arrays are those of a tensor library that offers DLPack's C functions, on the buffer's device.
  *
- * A block is per_steps followed by one per_array for each field and next field, or per_batch followed by one pointer for
- * each; offsets count from its start. What cannot be read here is left to `plain`, the exchange in Python.
+ * A block is per_steps followed by one per_array for each field and next field, or per_batch followed by one pointer
+ * for each; offsets count from its start. What cannot be read here is left to `plain`, the exchange in Python.
  */
 class Exchange {
  public:

@@ -50,8 +50,8 @@ class ArrayTypes {
 /*
  * Reads the arrays of one call. What the per_arrays point at stays as long as the reader.
  *
- * For calls on host memory copies are made by as_array only: of arrays that are not contiguous, not in host memory, or no
- * arrays but lists. For calls on a CUDA device nothing is copied here.
+ * For calls on host memory copies are made by as_array only: of arrays that are not contiguous, not in host memory, or
+ * no arrays but lists. For calls on a CUDA device nothing is copied here.
  */
 class Reader {
  public:

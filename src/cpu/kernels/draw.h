@@ -181,8 +181,8 @@ void invert_strata(const uint64_t* prefix, int64_t n, int64_t batch_size, uint64
     }
 }
 
-// The guide table divides the total into equal cells, between n and 4 n of them, and knows for each the part in which it
-// begins. A target's part is that one or, seldom, one of the next.
+// The guide table divides the total into equal cells, between n and 4 n of them, and knows for each the part in which
+// it begins. A target's part is that one or, seldom, one of the next.
 void invert(const uint64_t* prefix, int64_t n, int64_t count, uint64_t* targets, uint64_t* parts_out, uint32_t* guide) {
     const int total_bits = 64 - __builtin_clzll(prefix[n]);
     const int cell_bits = 65 - __builtin_clzll(static_cast<uint64_t>(n));
@@ -330,8 +330,8 @@ PER_INLINE void finish_block(const TreeArrays& tree, int64_t count, const uint64
     if (priorities_out != nullptr) __builtin_memcpy(priorities_out, found.priorities, n * sizeof *priorities_out);
 }
 
-// A software pipeline: while one block searches a level, the lines that the blocks behind it will read are on their way.
-// A block rests `distance` turns between two levels.
+// A software pipeline: while one block searches a level, the lines that the blocks behind it will read are on their
+// way. A block rests `distance` turns between two levels.
 void descend(const TreeArrays& tree, int level, int64_t count, uint64_t* lines, uint64_t* units, int64_t* indices_out,
              uint64_t* masses_out, float* priorities_out) {
     constexpr int64_t distance = 2;

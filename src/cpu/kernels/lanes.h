@@ -61,7 +61,8 @@ PER_INLINE Vector load(const void* from) {
     return vector;
 }
 
-// A vector of which single lanes are wanted is stored first: GCC keeps one with a computed subscript in memory for good.
+// A vector of which single lanes are wanted is stored first: GCC keeps one with a computed subscript in memory for
+// good.
 template <class Vector>
 PER_INLINE void store(void* to, Vector vector) {
     __builtin_memcpy(to, &vector, sizeof vector);
@@ -80,8 +81,8 @@ PER_INLINE Vector shuffle(Vector a, Vector b) {
 #endif
 }
 
-// Rows to columns: lane l of x[k] becomes lane k of x[l]. By shuffles that are one instruction each: those that interleave
-// two vectors 128 bits at a time, and those that move whole 128 bits.
+// Rows to columns: lane l of x[k] becomes lane k of x[l]. By shuffles that are one instruction each: those that
+// interleave two vectors 128 bits at a time, and those that move whole 128 bits.
 PER_INLINE void transpose(Whole* x) {
     if constexpr (lanes == 2) {
         const Whole a = shuffle<0, 2>(x[0], x[1]);

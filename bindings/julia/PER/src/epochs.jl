@@ -13,8 +13,9 @@ An iterator over batches of every live transition once an epoch, in `count` epoc
 transitions are those live now. Each epoch counts as one draw of the buffer, all of them made by this call: the seed and
 the draws before it decide every order, whatever is drawn in between.
 
-The last batch of an epoch has what is left; with `drop_last` it is left out if it is smaller than the others. Batches are
-those of [`sample!`](@ref), with weights 1; several tasks may take them from one iterator, each being given out once.
+The last batch of an epoch has what is left; with `drop_last` it is left out if it is smaller than the others. Batches
+are those of [`sample!`](@ref), with weights 1; several tasks may take them from one iterator, each being given out
+once.
 
 On CUDA all of this is queued on the current stream of each call.
 
@@ -75,10 +76,10 @@ Generalised advantage estimation (Schulman et al. 2016, arXiv:1506.02438, equati
 `advantage`: `A_t = delta_t + gamma lambda A_(t+1)` with `delta_t = r_t + gamma V(next_t) - V_t`, where `V(next_t)` is 0
 after a terminal state and `A_(t+1)` after any end of an episode. Returns the buffer.
 
-`V_t` is the field `value` as it was when the step was added, and `V(next_t)` that of the next step. Where there is none -
-at the end of a truncated episode, and for the latest step of one that goes on - `bootstrap(batch)` gives it, for a
-[`Batch`](@ref PER.Batch) of such steps, from `batch.next_observation`. `returns` names a field for `A_t + V_t`. All are
-plain `Float32` numbers.
+`V_t` is the field `value` as it was when the step was added, and `V(next_t)` that of the next step. Where there is
+none - at the end of a truncated episode, and for the latest step of one that goes on - `bootstrap(batch)` gives it, for
+a [`Batch`](@ref PER.Batch) of such steps, from `batch.next_observation`. `returns` names a field for `A_t + V_t`. All
+are plain `Float32` numbers.
 
 ```jldoctest
 julia> fields = (observation = Field(Int32), value = Field(Float32), advantage = Field(Float32));

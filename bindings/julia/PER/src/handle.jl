@@ -1,5 +1,5 @@
-# A tree, buffer, walk or loader of the library. It is freed once, by whichever comes last of close() and the calls that run on other
-# threads at that time, or by the garbage collector.
+# A tree, buffer, walk or loader of the library. It is freed once, by whichever comes last of close() and the calls that
+# run on other threads at that time, or by the garbage collector.
 mutable struct Handle{T}
     pointer::Ptr{T}
     users::Threads.Atomic{Int}  # running calls, and 1 until close()
@@ -31,7 +31,8 @@ function Base.close(handle::Handle)
     return nothing
 end
 
-# Keeps the memory, also of a handle that is closed meanwhile; release() ends it. For those who have a user's hold already.
+# Keeps the memory, also of a handle that is closed meanwhile; release() ends it. For those who have a user's hold
+# already.
 hold(handle::Handle) = Threads.atomic_add!(handle.users, 1)
 
 function acquire(handle::Handle)

@@ -6,11 +6,11 @@ Hindsight experience replay (Andrychowicz et al. 2017, arXiv:1707.01495), for `s
 n-step returns and what follows from these are formed anew; nothing in the buffer changes.
 
 - `achieved`: the field, an observation, that says which goal a state is one of
-- `goal`: the field with the goal pursued, of the same type and size. If it is an observation, the next one gets the same
+- `goal`: the field with the goal pursued, of the same type and size. Of an observation the next one gets the same
 - `reward(achieved, goal)`: called once a batch with arrays whose last axis is that of `n` steps: what was achieved
-  after them, and the goals. Gives `n` rewards, or a tuple of these and of `n` flags: whether the step ends in a terminal
-  state. Without flags it does where it did. With n-step returns, all steps of a window are among the `n`; the window
-  ends at the first terminal one
+  after them, and the goals. Gives `n` rewards, or a tuple of these and of `n` flags: whether the step ends in a
+  terminal state. Without flags it does where it did. With n-step returns, all steps of a window are among the `n`; the
+  window ends at the first terminal one
 - `strategy`: which states give goals: `:future`, those after the step or later; `:final`, the episode's last;
   `:episode`, any of it. Only of what is in the buffer, and of a running episode only what there is so far
 - `k`: goals reached for each one pursued; `Inf`: all transitions get another one
@@ -100,4 +100,5 @@ function sample_hindsight!(buffer, chosen, hindsight::Hindsight, count, filled, 
         throw(reward_call.failure)
     end
 end
-sample_hindsight!(buffer, chosen, other, count, filled, queue) = invalid("hindsight is a $(typeof(other)), no Hindsight")
+sample_hindsight!(buffer, chosen, other, count, filled, queue) =
+    invalid("hindsight is a $(typeof(other)), no Hindsight")

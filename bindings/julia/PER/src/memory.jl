@@ -24,8 +24,8 @@ end
 """
     PER.is_device_array(array)
 
-Whether an array lies in the memory of a CUDA device. `false` but for the types that methods are added for; arrays of the
-type that a tree or buffer was created with (`arrays = CuArray`) need none.
+Whether an array lies in the memory of a CUDA device. `false` but for the types that methods are added for; arrays of
+the type that a tree or buffer was created with (`arrays = CuArray`) need none.
 """
 is_device_array(array) = false
 

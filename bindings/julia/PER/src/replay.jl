@@ -31,9 +31,9 @@ them with any). What is wrong with values is known on the device only: [`PER.syn
 be said of other libraries of arrays is at [`PER.is_device_array`](@ref), [`PER.device_pointer`](@ref),
 [`PER.device_view`](@ref) and [`PER.stream_pointer`](@ref).
 
-`length(buffer)` is the number of live transitions, or sequences, those that can be drawn. `buffer.capacity` and `buffer.n_envs` can
-be read; `buffer.alpha`, `buffer.beta`, `buffer.gamma` and `buffer.n_step` can be read and set. Setting `beta` ends its
-schedule. The memory goes with the garbage collector, or early with `close(buffer)`.
+`length(buffer)` is the number of live transitions, or sequences, those that can be drawn. `buffer.capacity` and
+`buffer.n_envs` can be read; `buffer.alpha`, `buffer.beta`, `buffer.gamma` and `buffer.n_step` can be read and set.
+Setting `beta` ends its schedule. The memory goes with the garbage collector, or early with `close(buffer)`.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(1000, (observation = Field(Float32, 4), action = Field(Int64)); seed = 7);

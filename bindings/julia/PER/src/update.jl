@@ -3,11 +3,12 @@
 
 Set `p = |td_error| + epsilon` (section 3.3) of the transitions with these ids; with several critics, `td_errors` being
 `length(ids)×critics`, the mean of `|td_error|` over them, or the largest (`critics = :max` of the buffer). Of equal ids
-the last one wins. Transitions that were overwritten meanwhile and ids of -1 are ignored and counted. Returns the buffer.
+the last one wins. Transitions that were overwritten meanwhile and ids of -1 are ignored and counted. Returns the
+buffer.
 
-Of sequences of `T` steps `td_errors` are `T×length(ids)`, or `T×length(ids)×critics`, and `p = sequence_eta max_t |d_t| +
-(1 - sequence_eta) mean_t |d_t| + epsilon` over the steps after the burn-in where the mask is true (Kapturowski et al.
-2019, section 2.3).
+Of sequences of `T` steps `td_errors` are `T×length(ids)`, or `T×length(ids)×critics`, and `p = sequence_eta max_t
+|d_t| + (1 - sequence_eta) mean_t |d_t| + epsilon` over the steps after the burn-in where the mask is true
+(Kapturowski et al. 2019, section 2.3).
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),); epsilon = 0);

@@ -81,7 +81,8 @@ end
     # 1 + 6/2; then 1 + a quarter of what follows.
     @test rows.advantage == [1.5, 2, 4] && rows.target == rows.advantage
     @test is_invalid(thrown(() -> advantages!(buffer)), "bootstrap is not given: 1 steps need")
-    @test is_invalid(thrown(() -> advantages!(buffer; bootstrap = batch -> [1, 2])), "bootstrap has 2 entries; allowed: 1")
+    of_two = batch -> [1, 2]
+    @test is_invalid(thrown(() -> advantages!(buffer; bootstrap = of_two)), "bootstrap has 2 entries; allowed: 1")
     @test is_invalid(thrown(() -> advantages!(buffer; value = :v)), "value is :v; allowed: :observation")
     @test is_invalid(thrown(() -> advantages!(buffer; lambda = 2, bootstrap = critic)), "lambda is 2")
     @test is_invalid(thrown(() -> advantages!(buffer; returns = :value, bootstrap = critic)), "return_field is 1")

@@ -30,7 +30,7 @@ end
     array = DeviceArray(Int32[1, 2, 3, 4])
     for (action, words) in (
         (() -> PER.numbers(ON_DEVICE, Int64, "ids", array, nothing), "ids has elements of type Int32; allowed on the"),
-        (() -> PER.numbers(ON_DEVICE, Int32, "ids", view(array, 1:2:3), nothing), "allowed on the device: whole arrays"),
+        (() -> PER.numbers(ON_DEVICE, Int32, "ids", view(array, 1:2:3), nothing), "allowed on the device: whole"),
         (() -> PER.passed!(ON_DEVICE, Any[], "reward", view(array, 1:2)), "reward is a SubArray"),
         (() -> PER.passed!(ON_DEVICE, Any[], "reward", transpose(view(array, 1:2))), "allowed on the device: whole"),
         (() -> PER.new_array(PER.DeviceMemory((T, size) -> [1], nothing), Int64, (2,)), "wanted: 2 Int64"),
