@@ -29,50 +29,88 @@ Function* in_library(Function*, const char* name) {
 }
 #define IN_LIBRARY(name) in_library(name, #name)
 
-// Copies on the device of the arrays of one call. A copy has exactly the size of its array, so that what the library
-// touches beyond it is seen.
+// Neither asks for the report of the device.
+inline void wait_for(per_tree* tree) {
+    uint64_t mass;
+    require(per_tree_mass(tree, &mass, nullptr) == PER_OK, "per_tree_mass");
+}
+
+inline void wait_for(per_replay* replay) {
+    int64_t live;
+    require(per_replay_live(replay, &live) == PER_OK, "per_replay_live");
+}
+
+// The arrays of one call: for a handle on PER_CUDA copies on the device, otherwise the caller's own. A copy has exactly
+// the size of its array, so that what the library touches beyond it is seen.
 class Staged {
  public:
+    explicit Staged(bool is_on_cuda) : is_on_cuda_(is_on_cuda) {}
     ~Staged() {
         for (const Array& array : arrays_) require(cudaFree(array.on_device) == cudaSuccess, "cudaFree");
     }
+    Staged(const Staged&) = delete;
+    Staged& operator=(const Staged&) = delete;
 
-    // In either direction: what the library does not write comes back as it was. NULL and nothing stay NULL.
+    bool is_on_cuda() const { return is_on_cuda_; }
+
+    // NULL and nothing stay NULL. What is const is not copied back, as it may lie in memory that cannot be written; of
+    // all else what the library does not write comes back as it was.
     template <class Element>
     Element* array(Element* on_host, int64_t count) {
-        return static_cast<Element*>(const_cast<void*>(bytes(on_host, count * static_cast<int64_t>(sizeof(Element)))));
+        return static_cast<Element*>(bytes(on_host, count * static_cast<int64_t>(sizeof(Element))));
     }
 
     const void* bytes(const void* on_host, int64_t n_bytes) {
-        if (on_host == nullptr || n_bytes <= 0) return on_host;
-        void* on_device = nullptr;
-        const std::size_t size = static_cast<std::size_t>(n_bytes);
-        require(cudaMalloc(&on_device, size) == cudaSuccess, "cudaMalloc");
-        copy(on_device, on_host, size, cudaMemcpyHostToDevice);
-        arrays_.push_back({on_host, on_device, size});
-        return on_device;
+        return is_copied(on_host, n_bytes) ? copied(on_host, nullptr, n_bytes) : on_host;
     }
 
-    // Only of arrays that may be written, as others may lie in memory that cannot be.
-    void copy_back(const void* on_host) {
+    void* bytes(void* on_host, int64_t n_bytes) {
+        return is_copied(on_host, n_bytes) ? copied(on_host, on_host, n_bytes) : on_host;
+    }
+
+    void copy_back() const {
         for (const Array& array : arrays_)
-            if (array.on_host == on_host)
-                copy(const_cast<void*>(array.on_host), array.on_device, array.n_bytes, cudaMemcpyDeviceToHost);
+            if (array.back_to != nullptr) copy(array.back_to, array.on_device, array.n_bytes, cudaMemcpyDeviceToHost);
     }
 
  private:
     struct Array {
-        const void* on_host;
         void* on_device;
+        void* back_to;
         std::size_t n_bytes;
     };
+
+    bool is_copied(const void* on_host, int64_t n_bytes) const {
+        return is_on_cuda_ && on_host != nullptr && n_bytes > 0;
+    }
+
+    void* copied(const void* on_host, void* back_to, int64_t n_bytes) {
+        void* on_device = nullptr;
+        const std::size_t size = static_cast<std::size_t>(n_bytes);
+        require(cudaMalloc(&on_device, size) == cudaSuccess, "cudaMalloc");
+        copy(on_device, on_host, size, cudaMemcpyHostToDevice);
+        arrays_.push_back({on_device, back_to, size});
+        return on_device;
+    }
 
     static void copy(void* to, const void* from, std::size_t n_bytes, cudaMemcpyKind kind) {
         require(cudaMemcpyAsync(to, from, n_bytes, kind, nullptr) == cudaSuccess, "cudaMemcpyAsync");
         require(cudaStreamSynchronize(nullptr) == cudaSuccess, "cudaStreamSynchronize");
     }
 
+    const bool is_on_cuda_;
     std::vector<Array> arrays_;
 };
+
+// What each of the functions does: `call` takes its arrays from a Staged and calls libper's function with them.
+template <class Handle, class Call>
+per_status with_staged(Handle* handle, bool is_on_cuda, const Call& call) {
+    Staged staged(is_on_cuda);
+    const per_status status = call(staged);
+    if (status != PER_OK || !is_on_cuda) return status;
+    wait_for(handle);
+    staged.copy_back();
+    return status;
+}
 
 }  // namespace host_arrays

@@ -18,17 +18,6 @@ std::map<const per_epochs*, Walk>& walks() {
     return all;
 }
 
-bool describe(per_replay* replay, per_replay_options& options) {
-    if (replay == nullptr) return false;
-    require(per_replay_options_init(&options, sizeof options) == PER_OK, "per_replay_options_init");
-    return per_replay_describe(replay, &options) == PER_OK && options.device == PER_CUDA;
-}
-
-void wait(per_replay* replay) {
-    int64_t live;
-    require(per_replay_live(replay, &live) == PER_OK, "per_replay_live");
-}
-
 int64_t size_of(int32_t dtype) {
     switch (dtype) {
         case PER_BOOL:
@@ -73,66 +62,6 @@ struct RowShape {
     bool is_single_frame = false;
 };
 
-// A batch whose arrays are on the device.
-class StagedBatch {
- public:
-    StagedBatch(const per_batch& batch, const per_replay_options& options, int64_t n, RowShape shape)
-        : on_host_(batch), on_device_(batch), n_fields_(options.n_fields) {
-        fields_ = stage(batch.fields, options, n, shape, false);
-        next_fields_ = stage(batch.next_fields, options, n, shape, true);
-        if (batch.fields != nullptr) on_device_.fields = fields_.data();
-        if (batch.next_fields != nullptr) on_device_.next_fields = next_fields_.data();
-        on_device_.reward = staged_.array(batch.reward, n * shape.steps);
-        on_device_.discount = staged_.array(batch.discount, n * shape.steps);
-        on_device_.n_steps = staged_.array(batch.n_steps, n * shape.steps);
-        on_device_.terminated = staged_.array(batch.terminated, n * shape.steps);
-        on_device_.truncated = staged_.array(batch.truncated, n * shape.steps);
-        on_device_.mask = staged_.array(batch.mask, n * shape.steps);
-        on_device_.weights = staged_.array(batch.weights, n);
-        on_device_.ids = staged_.array(batch.ids, n);
-        on_device_.priorities = staged_.array(batch.priorities, n);
-        on_device_.probabilities = staged_.array(batch.probabilities, n);
-    }
-
-    const per_batch* get() const { return &on_device_; }
-
-    void copy_back() {
-        for (int64_t i = 0; i < n_fields_; ++i) {
-            if (on_host_.fields != nullptr) staged_.copy_back(on_host_.fields[i]);
-            if (on_host_.next_fields != nullptr) staged_.copy_back(on_host_.next_fields[i]);
-        }
-        for (const void* array :
-             {static_cast<const void*>(on_host_.reward), static_cast<const void*>(on_host_.discount),
-              static_cast<const void*>(on_host_.n_steps), static_cast<const void*>(on_host_.terminated),
-              static_cast<const void*>(on_host_.truncated), static_cast<const void*>(on_host_.mask),
-              static_cast<const void*>(on_host_.weights), static_cast<const void*>(on_host_.ids),
-              static_cast<const void*>(on_host_.priorities), static_cast<const void*>(on_host_.probabilities)})
-            staged_.copy_back(array);
-    }
-
- private:
-    std::vector<void*> stage(void* const* fields, const per_replay_options& options, int64_t n, RowShape shape,
-                             bool is_next) {
-        std::vector<void*> staged;
-        for (int64_t i = 0; fields != nullptr && i < options.n_fields; ++i) {
-            const per_field& field = options.fields[i];
-            const bool is_observation = field.role == PER_ROLE_OBSERVATION;
-            const int64_t stack = shape.is_single_frame ? 1 : field.stack;
-            const int64_t times = is_observation                           ? (is_next ? 1 : shape.observations)
-                                  : field.role == PER_ROLE_RECURRENT_STATE ? 1
-                                                                           : shape.steps;
-            const int64_t n_bytes = n * times * stack * elements_of(field) * size_of(field.dtype);
-            staged.push_back(const_cast<void*>(staged_.bytes(fields[i], n_bytes)));
-        }
-        return staged;
-    }
-
-    per_batch on_host_, on_device_;
-    int64_t n_fields_;
-    std::vector<void*> fields_, next_fields_;
-    Staged staged_;
-};
-
 RowShape drawn_rows(const per_replay_options& options, const per_sample_options* sample) {
     if (options.sequence_length == 0) return {};
     const int64_t steps = options.burn_in + options.sequence_length;
@@ -142,166 +71,189 @@ RowShape drawn_rows(const per_replay_options& options, const per_sample_options*
 
 constexpr int64_t largest_batch = int64_t{1} << 24;  // that per.h allows
 
-// Calls libper with a batch on the device, if the arguments allow that.
+// A batch of n rows whose arrays are on the device, if the arguments allow that.
+class StagedBatch {
+ public:
+    StagedBatch(Staged& staged, const per_replay_options& options, int64_t n, RowShape shape, const per_batch* batch)
+        : given_(batch) {
+        require(per_batch_init(&staged_, sizeof staged_) == PER_OK, "per_batch_init");
+        is_staged_ = staged.is_on_cuda() && batch != nullptr && n >= 0 && n <= largest_batch &&
+                     batch->struct_size == staged_.struct_size;
+        if (!is_staged_) return;
+        staged_ = *batch;
+        if (batch->fields != nullptr) staged_.fields = stage(fields_, staged, batch->fields, options, n, shape, false);
+        if (batch->next_fields != nullptr)
+            staged_.next_fields = stage(next_fields_, staged, batch->next_fields, options, n, shape, true);
+        staged_.reward = staged.array(batch->reward, n * shape.steps);
+        staged_.discount = staged.array(batch->discount, n * shape.steps);
+        staged_.n_steps = staged.array(batch->n_steps, n * shape.steps);
+        staged_.terminated = staged.array(batch->terminated, n * shape.steps);
+        staged_.truncated = staged.array(batch->truncated, n * shape.steps);
+        staged_.mask = staged.array(batch->mask, n * shape.steps);
+        staged_.weights = staged.array(batch->weights, n);
+        staged_.ids = staged.array(batch->ids, n);
+        staged_.priorities = staged.array(batch->priorities, n);
+        staged_.probabilities = staged.array(batch->probabilities, n);
+    }
+
+    const per_batch* get() const { return is_staged_ ? &staged_ : given_; }
+
+ private:
+    static void* const* stage(std::vector<void*>& staged_fields, Staged& staged, void* const* fields,
+                              const per_replay_options& options, int64_t n, RowShape shape, bool is_next) {
+        for (int64_t i = 0; i < options.n_fields; ++i) {
+            const per_field& field = options.fields[i];
+            const bool is_observation = field.role == PER_ROLE_OBSERVATION;
+            const int64_t stack = shape.is_single_frame ? 1 : field.stack;
+            const int64_t times = is_observation                           ? (is_next ? 1 : shape.observations)
+                                  : field.role == PER_ROLE_RECURRENT_STATE ? 1
+                                                                           : shape.steps;
+            const int64_t n_bytes = n * times * stack * elements_of(field) * size_of(field.dtype);
+            staged_fields.push_back(staged.bytes(fields[i], n_bytes));
+        }
+        return staged_fields.data();
+    }
+
+    const per_batch* const given_;
+    bool is_staged_;
+    per_batch staged_;
+    std::vector<void*> fields_, next_fields_;
+};
+
+// Steps whose arrays are on the device, if the arguments allow that.
+class StagedSteps {
+ public:
+    StagedSteps(Staged& staged, const per_replay_options& options, const per_steps* steps) : given_(steps) {
+        require(per_steps_init(&staged_, sizeof staged_) == PER_OK, "per_steps_init");
+        is_staged_ = staged.is_on_cuda() && steps != nullptr && steps->struct_size == staged_.struct_size &&
+                     steps->length >= 0 && steps->n_envs >= 0 && steps->fields != nullptr;
+        if (!is_staged_) return;
+        staged_ = *steps;
+        n_ = steps->length * (steps->env_ids != nullptr ? steps->n_envs : options.n_envs);
+        for (int64_t i = 0; i < options.n_fields; ++i) {
+            const per_field& field = options.fields[i];
+            const bool is_observation = field.role == PER_ROLE_OBSERVATION;
+            fields_.push_back(staged_array(staged, steps->fields[i], n_ * elements_of(field)));
+            if (steps->next_fields == nullptr) continue;
+            const per_array& next = steps->next_fields[i];
+            next_fields_.push_back(is_observation ? staged_array(staged, next, n_ * elements_of(field)) : next);
+        }
+        staged_.fields = fields_.data();
+        if (steps->next_fields != nullptr) staged_.next_fields = next_fields_.data();
+        for (per_array* array : {&staged_.reward, &staged_.terminated, &staged_.truncated, &staged_.mask,
+                                 &staged_.next_mask, &staged_.priorities, &staged_.td_errors})
+            *array = staged_array(staged, *array, n_);
+    }
+
+    const per_steps* get() const { return is_staged_ ? &staged_ : given_; }
+    int64_t n() const { return n_; }
+
+ private:
+    const per_steps* const given_;
+    bool is_staged_;
+    int64_t n_ = 0;
+    per_steps staged_;
+    std::vector<per_array> fields_, next_fields_;
+};
+
+// As above, with what the buffer says of itself.
 template <class Call>
-per_status with_staged_batch(per_replay* replay, const per_replay_options& options, int64_t n, RowShape shape,
-                             const per_batch* batch, const Call& call) {
-    per_batch known;
-    require(per_batch_init(&known, sizeof known) == PER_OK, "per_batch_init");
-    const bool is_refused = batch == nullptr || n < 0 || n > largest_batch || batch->struct_size != known.struct_size;
-    if (is_refused) return call(batch);
-    StagedBatch staged(*batch, options, n, shape);
-    const per_status status = call(staged.get());
-    if (status != PER_OK) return status;
-    wait(replay);
-    staged.copy_back();
-    return status;
+per_status with_staged(per_replay* replay, const Call& call) {
+    per_replay_options options;
+    require(per_replay_options_init(&options, sizeof options) == PER_OK, "per_replay_options_init");
+    const bool is_on_cuda =
+        replay != nullptr && per_replay_describe(replay, &options) == PER_OK && options.device == PER_CUDA;
+    return host_arrays::with_staged(replay, is_on_cuda, [&](Staged& staged) { return call(staged, options); });
 }
+
+using Options = const per_replay_options&;
 
 }  // namespace
 
 extern "C" {
 
 per_status per_replay_add(per_replay* replay, const per_steps* steps, int64_t* ids_out, void* stream) {
-    auto* const add = IN_LIBRARY(per_replay_add);
-    per_replay_options options;
-    per_steps on_device;
-    require(per_steps_init(&on_device, sizeof on_device) == PER_OK, "per_steps_init");
-    if (!describe(replay, options) || steps == nullptr || steps->struct_size != on_device.struct_size ||
-        steps->length < 0 || steps->n_envs < 0 || steps->fields == nullptr)
-        return add(replay, steps, ids_out, stream);
-    const int64_t n = steps->length * (steps->env_ids != nullptr ? steps->n_envs : options.n_envs);
-    Staged staged;
-    on_device = *steps;
-    std::vector<per_array> fields, next_fields;
-    for (int64_t i = 0; i < options.n_fields; ++i) {
-        const per_field& field = options.fields[i];
-        fields.push_back(staged_array(staged, steps->fields[i], n * elements_of(field)));
-        if (steps->next_fields != nullptr)
-            next_fields.push_back(field.role == PER_ROLE_OBSERVATION
-                                      ? staged_array(staged, steps->next_fields[i], n * elements_of(field))
-                                      : steps->next_fields[i]);
-    }
-    on_device.fields = fields.data();
-    if (steps->next_fields != nullptr) on_device.next_fields = next_fields.data();
-    for (per_array* array : {&on_device.reward, &on_device.terminated, &on_device.truncated, &on_device.mask,
-                             &on_device.next_mask, &on_device.priorities, &on_device.td_errors})
-        *array = staged_array(staged, *array, n);
-    const per_status status = add(replay, &on_device, staged.array(ids_out, n), stream);
-    if (status != PER_OK) return status;
-    wait(replay);
-    staged.copy_back(ids_out);
-    return status;
+    return with_staged(replay, [&](Staged& staged, Options options) {
+        const StagedSteps given(staged, options, steps);
+        return IN_LIBRARY(per_replay_add)(replay, given.get(), staged.array(ids_out, given.n()), stream);
+    });
 }
 
 per_status per_replay_sample(per_replay* replay, const per_sample_options* sample, int64_t batch_size,
                              const per_batch* batch, void* stream) {
-    auto* const draw = IN_LIBRARY(per_replay_sample);
-    per_replay_options options;
-    if (!describe(replay, options)) return draw(replay, sample, batch_size, batch, stream);
-    return with_staged_batch(replay, options, batch_size, drawn_rows(options, sample), batch,
-                             [&](const per_batch* staged) { return draw(replay, sample, batch_size, staged, stream); });
+    return with_staged(replay, [&](Staged& staged, Options options) {
+        const StagedBatch rows(staged, options, batch_size, drawn_rows(options, sample), batch);
+        return IN_LIBRARY(per_replay_sample)(replay, sample, batch_size, rows.get(), stream);
+    });
 }
 
 per_status per_replay_sample_hindsight(per_replay* replay, const per_sample_options* sample,
                                        const per_hindsight_options* hindsight, int64_t batch_size,
                                        const per_batch* batch, void* stream) {
-    auto* const draw = IN_LIBRARY(per_replay_sample_hindsight);
-    per_replay_options options;
-    if (!describe(replay, options)) return draw(replay, sample, hindsight, batch_size, batch, stream);
-    return with_staged_batch(
-        replay, options, batch_size, drawn_rows(options, sample), batch,
-        [&](const per_batch* staged) { return draw(replay, sample, hindsight, batch_size, staged, stream); });
+    return with_staged(replay, [&](Staged& staged, Options options) {
+        const StagedBatch rows(staged, options, batch_size, drawn_rows(options, sample), batch);
+        return IN_LIBRARY(per_replay_sample_hindsight)(replay, sample, hindsight, batch_size, rows.get(), stream);
+    });
 }
 
 per_status per_replay_update_priorities(per_replay* replay, int64_t count, const int64_t* ids, int64_t n_critics,
                                         const float* td_errors, void* stream) {
-    auto* const update = IN_LIBRARY(per_replay_update_priorities);
-    per_replay_options options;
-    if (!describe(replay, options)) return update(replay, count, ids, n_critics, td_errors, stream);
-    Staged staged;
-    const int64_t* const ids_on_device = staged.array(ids, count);
-    const int64_t n = count * n_critics * drawn_rows(options, nullptr).steps;
-    const per_status status = update(replay, count, ids_on_device, n_critics, staged.array(td_errors, n), stream);
-    if (status == PER_OK) wait(replay);
-    return status;
+    return with_staged(replay, [&](Staged& staged, Options options) {
+        const int64_t n = count * n_critics * drawn_rows(options, nullptr).steps;
+        return IN_LIBRARY(per_replay_update_priorities)(replay, count, staged.array(ids, count), n_critics,
+                                                        staged.array(td_errors, n), stream);
+    });
 }
 
 per_status per_replay_set_priorities(per_replay* replay, int64_t count, const int64_t* ids, const float* priorities,
                                      void* stream) {
-    auto* const set = IN_LIBRARY(per_replay_set_priorities);
-    per_replay_options options;
-    if (!describe(replay, options)) return set(replay, count, ids, priorities, stream);
-    Staged staged;
-    const int64_t* const ids_on_device = staged.array(ids, count);
-    const per_status status = set(replay, count, ids_on_device, staged.array(priorities, count), stream);
-    if (status == PER_OK) wait(replay);
-    return status;
+    return with_staged(replay, [&](Staged& staged, Options) {
+        return IN_LIBRARY(per_replay_set_priorities)(replay, count, staged.array(ids, count),
+                                                     staged.array(priorities, count), stream);
+    });
 }
 
 per_status per_replay_priorities(per_replay* replay, int64_t count, const int64_t* ids, float* priorities_out,
                                  void* stream) {
-    auto* const read = IN_LIBRARY(per_replay_priorities);
-    per_replay_options options;
-    if (!describe(replay, options)) return read(replay, count, ids, priorities_out, stream);
-    Staged staged;
-    const int64_t* const ids_on_device = staged.array(ids, count);
-    const per_status status = read(replay, count, ids_on_device, staged.array(priorities_out, count), stream);
-    if (status != PER_OK) return status;
-    wait(replay);
-    staged.copy_back(priorities_out);
-    return status;
+    return with_staged(replay, [&](Staged& staged, Options) {
+        return IN_LIBRARY(per_replay_priorities)(replay, count, staged.array(ids, count),
+                                                 staged.array(priorities_out, count), stream);
+    });
 }
 
 per_status per_replay_get(per_replay* replay, int64_t count, const int64_t* ids, const per_batch* batch, void* stream) {
-    auto* const get = IN_LIBRARY(per_replay_get);
-    per_replay_options options;
-    if (!describe(replay, options)) return get(replay, count, ids, batch, stream);
-    Staged staged;
-    const int64_t* const ids_on_device = staged.array(ids, count);
-    return with_staged_batch(replay, options, count, {1, 1, true}, batch,
-                             [&](const per_batch* rows) { return get(replay, count, ids_on_device, rows, stream); });
+    return with_staged(replay, [&](Staged& staged, Options options) {
+        const StagedBatch rows(staged, options, count, {1, 1, true}, batch);
+        return IN_LIBRARY(per_replay_get)(replay, count, staged.array(ids, count), rows.get(), stream);
+    });
 }
 
 per_status per_replay_set(per_replay* replay, int64_t count, const int64_t* ids, const per_array* fields,
                           void* stream) {
-    auto* const set = IN_LIBRARY(per_replay_set);
-    per_replay_options options;
-    if (!describe(replay, options) || fields == nullptr) return set(replay, count, ids, fields, stream);
-    Staged staged;
-    std::vector<per_array> on_device;
-    for (int64_t i = 0; i < options.n_fields; ++i)
-        on_device.push_back(staged_array(staged, fields[i], count * elements_of(options.fields[i])));
-    const per_status status = set(replay, count, staged.array(ids, count), on_device.data(), stream);
-    if (status == PER_OK) wait(replay);
-    return status;
+    return with_staged(replay, [&](Staged& staged, Options options) {
+        std::vector<per_array> arrays;
+        for (int64_t i = 0; fields != nullptr && i < options.n_fields; ++i)
+            arrays.push_back(staged_array(staged, fields[i], count * elements_of(options.fields[i])));
+        return IN_LIBRARY(per_replay_set)(replay, count, staged.array(ids, count), arrays.data(), stream);
+    });
 }
 
 per_status per_replay_bootstraps(per_replay* replay, int64_t capacity, const per_batch* batch, int64_t* count_out,
                                  void* stream) {
-    auto* const gather = IN_LIBRARY(per_replay_bootstraps);
-    per_replay_options options;
-    if (!describe(replay, options)) return gather(replay, capacity, batch, count_out, stream);
-    return with_staged_batch(replay, options, capacity, {}, batch, [&](const per_batch* staged) {
-        return gather(replay, capacity, staged, count_out, stream);
+    return with_staged(replay, [&](Staged& staged, Options options) {
+        const StagedBatch rows(staged, options, capacity, {}, batch);
+        return IN_LIBRARY(per_replay_bootstraps)(replay, capacity, rows.get(), count_out, stream);
     });
 }
 
 per_status per_replay_advantages(per_replay* replay, int32_t value_field, int32_t advantage_field, int32_t return_field,
                                  double lambda, int64_t count, const int64_t* ids, const float* bootstrap_values,
                                  void* stream) {
-    auto* const estimate = IN_LIBRARY(per_replay_advantages);
-    per_replay_options options;
-    Staged staged;
-    const bool is_staged = describe(replay, options);
-    if (is_staged) {
-        ids = staged.array(ids, count);
-        bootstrap_values = staged.array(bootstrap_values, count);
-    }
-    const per_status status =
-        estimate(replay, value_field, advantage_field, return_field, lambda, count, ids, bootstrap_values, stream);
-    if (is_staged && status == PER_OK) wait(replay);
-    return status;
+    return with_staged(replay, [&](Staged& staged, Options) {
+        return IN_LIBRARY(per_replay_advantages)(replay, value_field, advantage_field, return_field, lambda, count,
+                                                 staged.array(ids, count), staged.array(bootstrap_values, count),
+                                                 stream);
+    });
 }
 
 per_status per_epochs_create(per_replay* replay, int64_t n_epochs, int64_t batch_size, int32_t drop_last, void* stream,
@@ -314,16 +266,15 @@ per_status per_epochs_create(per_replay* replay, int64_t n_epochs, int64_t batch
 }
 
 per_status per_epochs_next(per_epochs* epochs, const per_batch* batch, int64_t* count_out, void* stream) {
-    auto* const next = IN_LIBRARY(per_epochs_next);
     Walk walk = {nullptr, 0};
     {
         const std::lock_guard<std::mutex> guard(mutex);
         if (const auto found = walks().find(epochs); found != walks().end()) walk = found->second;
     }
-    per_replay_options options;
-    if (!describe(walk.replay, options)) return next(epochs, batch, count_out, stream);
-    return with_staged_batch(walk.replay, options, walk.batch_size, drawn_rows(options, nullptr), batch,
-                             [&](const per_batch* staged) { return next(epochs, staged, count_out, stream); });
+    return with_staged(walk.replay, [&](Staged& staged, Options options) {
+        const StagedBatch rows(staged, options, walk.batch_size, drawn_rows(options, nullptr), batch);
+        return IN_LIBRARY(per_epochs_next)(epochs, rows.get(), count_out, stream);
+    });
 }
 
 void per_epochs_free(per_epochs* epochs) {

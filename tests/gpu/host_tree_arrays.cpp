@@ -18,11 +18,6 @@ bool is_on_cuda(const per_tree* tree) {
     return trees_on_cuda().count(tree) != 0;
 }
 
-void wait(per_tree* tree) {
-    uint64_t mass;
-    require(per_tree_mass(tree, &mass, nullptr) == PER_OK, "per_tree_mass");
-}
-
 }  // namespace
 
 extern "C" {
@@ -43,69 +38,42 @@ void per_tree_free(per_tree* tree) {
 }
 
 per_status per_update(per_tree* tree, int64_t count, const int64_t* indices, const float* priorities, void* stream) {
-    auto* const update = IN_LIBRARY(per_update);
-    if (!is_on_cuda(tree)) return update(tree, count, indices, priorities, stream);
-    Staged staged;
-    const int64_t* const on_device = staged.array(indices, count);
-    const per_status status = update(tree, count, on_device, staged.array(priorities, count), stream);
-    if (status == PER_OK) wait(tree);
-    return status;
+    return with_staged(tree, is_on_cuda(tree), [&](Staged& staged) {
+        return IN_LIBRARY(per_update)(tree, count, staged.array(indices, count), staged.array(priorities, count),
+                                      stream);
+    });
 }
 
 per_status per_sample(per_tree* tree, int64_t batch_size, int32_t scheme, float beta, int64_t* indices_out,
                       float* priorities_out, float* weights_out, void* stream) {
-    auto* const sample = IN_LIBRARY(per_sample);
-    if (!is_on_cuda(tree))
-        return sample(tree, batch_size, scheme, beta, indices_out, priorities_out, weights_out, stream);
-    Staged staged;
-    int64_t* const indices = staged.array(indices_out, batch_size);
-    float* const priorities = staged.array(priorities_out, batch_size);
-    float* const weights = staged.array(weights_out, batch_size);
-    const per_status status = sample(tree, batch_size, scheme, beta, indices, priorities, weights, stream);
-    if (status != PER_OK) return status;
-    wait(tree);
-    staged.copy_back(indices_out);
-    staged.copy_back(priorities_out);
-    staged.copy_back(weights_out);
-    return status;
+    return with_staged(tree, is_on_cuda(tree), [&](Staged& staged) {
+        return IN_LIBRARY(per_sample)(tree, batch_size, scheme, beta, staged.array(indices_out, batch_size),
+                                      staged.array(priorities_out, batch_size), staged.array(weights_out, batch_size),
+                                      stream);
+    });
 }
 
 per_status per_tree_find(per_tree* tree, int64_t count, const double* prefix_sums, int64_t* indices_out, void* stream) {
-    auto* const find = IN_LIBRARY(per_tree_find);
-    if (!is_on_cuda(tree)) return find(tree, count, prefix_sums, indices_out, stream);
-    Staged staged;
-    const double* const sums = staged.array(prefix_sums, count);
-    const per_status status = find(tree, count, sums, staged.array(indices_out, count), stream);
-    if (status != PER_OK) return status;
-    wait(tree);
-    staged.copy_back(indices_out);
-    return status;
+    return with_staged(tree, is_on_cuda(tree), [&](Staged& staged) {
+        return IN_LIBRARY(per_tree_find)(tree, count, staged.array(prefix_sums, count),
+                                         staged.array(indices_out, count), stream);
+    });
 }
 
 per_status per_tree_find_mass(per_tree* tree, int64_t count, const uint64_t* units, int64_t* indices_out,
                               void* stream) {
-    auto* const find = IN_LIBRARY(per_tree_find_mass);
-    if (!is_on_cuda(tree)) return find(tree, count, units, indices_out, stream);
-    Staged staged;
-    const uint64_t* const on_device = staged.array(units, count);
-    const per_status status = find(tree, count, on_device, staged.array(indices_out, count), stream);
-    if (status != PER_OK) return status;
-    wait(tree);
-    staged.copy_back(indices_out);
-    return status;
+    return with_staged(tree, is_on_cuda(tree), [&](Staged& staged) {
+        return IN_LIBRARY(per_tree_find_mass)(tree, count, staged.array(units, count), staged.array(indices_out, count),
+                                              stream);
+    });
 }
 
 per_status per_tree_priorities(per_tree* tree, int64_t count, const int64_t* indices, float* priorities_out,
                                void* stream) {
-    auto* const read = IN_LIBRARY(per_tree_priorities);
-    if (!is_on_cuda(tree)) return read(tree, count, indices, priorities_out, stream);
-    Staged staged;
-    const int64_t* const on_device = staged.array(indices, count);
-    const per_status status = read(tree, count, on_device, staged.array(priorities_out, count), stream);
-    if (status != PER_OK) return status;
-    wait(tree);
-    staged.copy_back(priorities_out);
-    return status;
+    return with_staged(tree, is_on_cuda(tree), [&](Staged& staged) {
+        return IN_LIBRARY(per_tree_priorities)(tree, count, staged.array(indices, count),
+                                               staged.array(priorities_out, count), stream);
+    });
 }
 
 }  // extern "C"
