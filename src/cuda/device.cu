@@ -64,25 +64,24 @@ ApartFromCaptures::~ApartFromCaptures() {
     static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_));
 }
 
-DeviceMemory::DeviceMemory(std::size_t bytes) {
+template <MemoryKind kind>
+Memory<kind>::Memory(std::size_t bytes) {
     void* memory;
-    check(cudaMalloc(&memory, bytes), "allocating memory of the device");
+    if constexpr (kind == MemoryKind::device)
+        check(cudaMalloc(&memory, bytes), "allocating memory of the device");
+    else
+        check(cudaMallocHost(&memory, bytes), "allocating pinned memory");
     data_ = static_cast<std::byte*>(memory);
 }
 
-DeviceMemory::~DeviceMemory() {
+template <MemoryKind kind>
+Memory<kind>::~Memory() {
+    if (data_ == nullptr) return;
     // After a fault of the device freeing fails too; the memory went with the device's context.
-    if (data_ != nullptr) static_cast<void>(cudaFree(data_));
+    static_cast<void>(kind == MemoryKind::device ? cudaFree(data_) : cudaFreeHost(data_));
 }
 
-PinnedMemory::PinnedMemory(std::size_t bytes) {
-    void* memory;
-    check(cudaMallocHost(&memory, bytes), "allocating pinned memory");
-    data_ = static_cast<std::byte*>(memory);
-}
-
-PinnedMemory::~PinnedMemory() {
-    if (data_ != nullptr) static_cast<void>(cudaFreeHost(data_));
-}
+template class Memory<MemoryKind::device>;
+template class Memory<MemoryKind::pinned>;
 
 }  // namespace per::cuda

@@ -37,13 +37,16 @@ class ApartFromCaptures {
     cudaStreamCaptureMode mode_ = cudaStreamCaptureModeThreadLocal;  // the other one, in turns
 };
 
+enum class MemoryKind { device, pinned };
+
 // Memory of the current device, or pinned memory of the host; not initialised.
-class DeviceMemory {
+template <MemoryKind kind>
+class Memory {
  public:
-    explicit DeviceMemory(std::size_t bytes);
-    ~DeviceMemory();
-    DeviceMemory(const DeviceMemory&) = delete;
-    DeviceMemory& operator=(const DeviceMemory&) = delete;
+    explicit Memory(std::size_t bytes);
+    ~Memory();
+    Memory(const Memory&) = delete;
+    Memory& operator=(const Memory&) = delete;
 
     std::byte* data() const { return data_; }
     // In a forked child the memory is not this process's to free.
@@ -53,18 +56,7 @@ class DeviceMemory {
     std::byte* data_ = nullptr;
 };
 
-class PinnedMemory {
- public:
-    explicit PinnedMemory(std::size_t bytes);
-    ~PinnedMemory();
-    PinnedMemory(const PinnedMemory&) = delete;
-    PinnedMemory& operator=(const PinnedMemory&) = delete;
-
-    std::byte* data() const { return data_; }
-    void abandon() { data_ = nullptr; }
-
- private:
-    std::byte* data_ = nullptr;
-};
+using DeviceMemory = Memory<MemoryKind::device>;
+using PinnedMemory = Memory<MemoryKind::pinned>;
 
 }  // namespace per::cuda
