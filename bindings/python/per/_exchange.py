@@ -145,17 +145,6 @@ class Exchange:
         del pointers
         return arrays
 
-    def priorities(self, ids: object, stream: object) -> Any:
-        """per_replay_priorities()."""
-        handle, queue = self.handle(), self._memory.queue(stream)
-        id_array = self._memory.read_numbers(ids, "ids", "int64", queue)
-        out = self._memory.new((id_array.size,), "float32", queue)
-        check(
-            lib.per_replay_priorities(handle, id_array.size, id_array.pointer, self._memory.pointer(out), queue.handle)
-        )
-        self._memory.finish(queue, id_array, out)
-        return _kinds.given(out)
-
     def epoch(self, walk: Any, size: int, stream: object) -> dict[str, Any] | None:
         """per_epochs_next(): the arrays of a minibatch of up to `size`; None once the walk is over."""
         self.handle()

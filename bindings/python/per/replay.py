@@ -7,8 +7,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +25,7 @@ from per import (
     spaces,
 )
 from per._errors import InvalidArgument
+from per._handle import Store
 from per._layout import Layout, layout_of
 from per._library import NULL, check, ffi, lib
 from per.batch import Batch, JaxBatch
@@ -39,7 +39,7 @@ from per.statistics import Statistics
 _CALLS_BETWEEN_LOOKS = 256
 
 
-class ReplayBuffer:
+class ReplayBuffer(Store):
     """Prioritized experience replay (Schaul et al. 2016, arXiv:1511.05952).
 
     Transition i is drawn with probability P(i) = p_i^alpha / sum_k p_k^alpha, p = |td_error| + epsilon (equation 1,
@@ -115,6 +115,10 @@ class ReplayBuffer:
     then has its own copy. It closes itself, and earlier at the end of a `with` block.
     """
 
+    _noun = "buffer"
+    _in_place_of_pickling = "Use save() and load()"
+    _synchronize = lib.per_replay_synchronize
+
     def __init__(
         self,
         capacity: int,
@@ -150,7 +154,6 @@ class ReplayBuffer:
         seed: int = 0,
     ) -> None:
         given = dict(locals())
-        self._handle: Any = None
         kind = _kinds.kind_of(arrays, str(device))
         options = _library.new("per_replay_options")
         c_fields, kept = to_c(fields)
@@ -186,7 +189,6 @@ class ReplayBuffer:
         self._row_outputs = batch.structure_of([output.name for output in layout.rows])
         batch.refuse_method_names(self._outputs | self._row_outputs)
         self._calls = 0
-        # A call in flight holds a reference of its own, so that close() in another thread frees nothing under it.
         self._handle = handle
         self._plain, self._exchange = self._new_exchange(layout)
         self._exchanges = {self._n_step: (self._plain, self._exchange)}
@@ -413,8 +415,9 @@ class ReplayBuffer:
         Raises:
             InvalidArgument for an id that was never issued.
         """
-        priorities: npt.NDArray[np.float32] = self._plain.priorities(ids, stream)
-        return priorities
+        queue = self._memory.queue(stream)
+        entries = self._memory.read_numbers(ids, "ids", "int64", queue)
+        return self._each(lib.per_replay_priorities, entries, "float32", queue)  # type: ignore[no-any-return]
 
     def get(self, ids: object, *, stream: object = None) -> Batch:
         """Rows by id, as they were added: one step, one frame, whatever n_step and frame_stack.
@@ -442,16 +445,6 @@ class ReplayBuffer:
     def clear(self, *, stream: object = None) -> None:
         """Empties all lanes. Ids go on counting; random state, maximum priority and the schedule of beta stay."""
         check(lib.per_replay_clear(self._open(), self._memory.queue(stream).handle))
-
-    def synchronize(self, *, stream: object = None) -> None:
-        """Waits for what this buffer queued on the stream, and reports once what went wrong on the device.
-
-        Does nothing on the CPU.
-
-        Raises:
-            InvalidArgument with the number of entries that were skipped; Empty; CudaError.
-        """
-        check(lib.per_replay_synchronize(self._open(), self._memory.queue(stream).handle))
 
     def stats(self) -> Statistics:
         """What the buffer holds and has done. Synchronises."""
@@ -720,20 +713,11 @@ class ReplayBuffer:
     # ------------------------------------------------------------- object
 
     def close(self) -> None:
-        """Frees the buffer. Every later call but close() is an error."""
+        """Frees its memory. Every later call but close() is an error."""
         if self._handle is not None:
-            self._handle = None
+            super().close()
             for _, exchange in [*self._exchanges.values()]:
                 exchange.close()
-
-    def __enter__(self) -> ReplayBuffer:
-        self._open()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         state = f"live={len(self)}" if self._handle is not None else "closed"
@@ -743,16 +727,7 @@ class ReplayBuffer:
             f"arrays={self._kind!r}, {state})"
         )
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("per.ReplayBuffer cannot be pickled: it is a handle of this process")
-
     # ------------------------------------------------------------ private
-
-    def _open(self) -> Any:
-        handle = self._handle
-        if handle is None:
-            raise InvalidArgument("the buffer is closed")
-        return handle
 
     def _option(self, name: str) -> float:
         options = _library.new("per_replay_options")

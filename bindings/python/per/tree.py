@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from per import _kinds, _library, _memory, _options
+from per._device_arrays import Elements
 from per._errors import InvalidArgument
+from per._handle import Store
 from per._library import NULL, check, ffi, lib
 
 
@@ -31,7 +32,7 @@ class Mass(NamedTuple):
     scale: int
 
 
-class SumTree:
+class SumTree(Store):
     """Priorities of `capacity` leaves; indices are drawn with probability P(i) = p_i / sum_k p_k.
 
     Equation 1 and section 3.3 of Schaul et al. 2016 (arXiv:1511.05952), without the exponent. Priorities are float32;
@@ -66,15 +67,17 @@ class SumTree:
     A tree may be used by several threads. It closes itself, and earlier at the end of a `with` block.
     """
 
+    _noun = "tree"
+    _in_place_of_pickling = "Pickle tree.priorities()"
+    _synchronize = lib.per_tree_synchronize
+
     def __init__(self, capacity: int, *, device: str = "cpu", seed: int = 0, arrays: str | None = None) -> None:
-        self._handle: Any = None
         kind = _kinds.kind_of(arrays, str(device), on_host=("numpy",))
         options = _library.new("per_tree_options")
         options.device, options.device_index = _options.device(device)
         _options.set_options(options, {"capacity": capacity, "seed": seed})
         handle_out = ffi.new("per_tree **")
         check(lib.per_tree_create(options, handle_out))
-        # A call in flight holds a reference of its own, so that close() in another thread frees nothing under it.
         self._handle = ffi.gc(handle_out[0], lib.per_tree_free)
         self._memory = _memory.memory_of(options.device, options.device_index, kind)
         self._capacity = capacity
@@ -153,11 +156,8 @@ class SumTree:
 
     def _find(self, function: Any, source: object, name: str, dtype: str, stream: object) -> npt.NDArray[np.int64]:
         queue = self._memory.queue(stream)
-        read = self._memory.read_numbers(source, name, dtype, queue)
-        indices = self._memory.new((read.size,), "int64", queue)
-        check(function(self._open(), read.size, read.pointer, self._memory.pointer(indices), queue.handle))
-        self._memory.finish(queue, read, indices)
-        return _kinds.given(indices)  # type: ignore[no-any-return]
+        entries = self._memory.read_numbers(source, name, dtype, queue)
+        return self._each(function, entries, "int64", queue)  # type: ignore[no-any-return]
 
     def priorities(self, indices: object = None, *, stream: object = None) -> npt.NDArray[np.float32]:
         """Reads priorities: float32[n] at the given indices, int64[n]; without them float32[capacity].
@@ -166,26 +166,15 @@ class SumTree:
             InvalidArgument.
         """
         queue = self._memory.queue(stream)
-        index = None if indices is None else self._memory.read_numbers(indices, "indices", "int64", queue)
-        size, pointer = (self._capacity, NULL) if index is None else (index.size, index.pointer)
-        priority = self._memory.new((size,), "float32", queue)
-        check(lib.per_tree_priorities(self._open(), size, pointer, self._memory.pointer(priority), queue.handle))
-        self._memory.finish(queue, index, priority)
-        return _kinds.given(priority)  # type: ignore[no-any-return]
+        if indices is None:
+            entries = Elements(NULL, (self._capacity,), "int64", None)
+        else:
+            entries = self._memory.read_numbers(indices, "indices", "int64", queue)
+        return self._each(lib.per_tree_priorities, entries, "float32", queue)  # type: ignore[no-any-return]
 
     def reset(self, *, stream: object = None) -> None:
         """Sets all priorities to 0. The random state stays."""
         check(lib.per_tree_reset(self._open(), self._memory.queue(stream).handle))
-
-    def synchronize(self, *, stream: object = None) -> None:
-        """Waits for what this tree queued on the stream, and reports once what went wrong on the device.
-
-        Does nothing on the CPU.
-
-        Raises:
-            InvalidArgument with the number of entries that were skipped; Empty; CudaError.
-        """
-        check(lib.per_tree_synchronize(self._open(), self._memory.queue(stream).handle))
 
     @property
     def total(self) -> float:
@@ -209,28 +198,6 @@ class SumTree:
     def __len__(self) -> int:
         return self._capacity
 
-    def close(self) -> None:
-        """Frees the tree. Every later call but close() is an error."""
-        self._handle = None
-
-    def __enter__(self) -> SumTree:
-        self._open()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         state = f"total={self.total:g}" if self._handle is not None else "closed"
         return f"per.SumTree({self._capacity}, device={self._device!r}, {state})"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("per.SumTree cannot be pickled: it is a handle of this process. Pickle tree.priorities()")
-
-    def _open(self) -> Any:
-        handle = self._handle
-        if handle is None:
-            raise InvalidArgument("the tree is closed")
-        return handle

@@ -1,0 +1,75 @@
+"""What trees and replay buffers share: a handle of the library, and calls that queue their work on streams."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, ClassVar, NoReturn, TypeVar
+
+from per import _kinds
+from per._device_arrays import Elements
+from per._errors import InvalidArgument
+from per._library import check
+from per._memory import DeviceMemory, HostMemory
+from per._streams import Queue
+
+AnyHandle = TypeVar("AnyHandle", bound="Handle")
+
+
+class Handle:
+    """An object of the library. It closes itself, and earlier at the end of a `with` block."""
+
+    _noun: ClassVar[str]
+    """what messages call it"""
+    _in_place_of_pickling: ClassVar[str]
+
+    # None: closed. A call holds a reference of its own, so that close() in another thread frees nothing under it.
+    _handle: Any = None
+
+    def close(self) -> None:
+        """Frees its memory. Every later call but close() is an error."""
+        self._handle = None
+
+    def __enter__(self: AnyHandle) -> AnyHandle:
+        self._open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"per.{type(self).__name__} cannot be pickled: it is a handle of this process. {self._in_place_of_pickling}"
+        )
+
+    def _open(self) -> Any:
+        handle = self._handle
+        if handle is None:
+            raise InvalidArgument(f"the {self._noun} is closed")
+        return handle
+
+
+class Store(Handle):
+    """A tree or a replay buffer, with the memory that its calls read and write."""
+
+    _synchronize: ClassVar[Any]
+    """the library's function"""
+    _memory: HostMemory | DeviceMemory
+
+    def synchronize(self, *, stream: object = None) -> None:
+        """Waits for what this object queued on the stream, and reports once what went wrong on the device.
+
+        Does nothing on the CPU.
+
+        Raises:
+            InvalidArgument with the number of entries that were skipped; Empty; Full, of a buffer; CudaError.
+        """
+        check(self._synchronize(self._open(), self._memory.queue(stream).handle))
+
+    def _each(self, function: Any, entries: Elements, dtype: str, queue: Queue) -> Any:
+        """What a function of the library says of each entry, in an array of that dtype."""
+        array = self._memory.new((entries.size,), dtype, queue)
+        check(function(self._open(), entries.size, entries.pointer, self._memory.pointer(array), queue.handle))
+        self._memory.finish(queue, entries, array)
+        return _kinds.given(array)
