@@ -9,8 +9,8 @@ import naive_sequences
 import numpy as np
 import per
 import pytest
-from naive_replay import NaiveReplay, Refused
 from naive_trajectories import window_of
+from naive_walk import Walk
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tests" / "golden"))
 from make_draws import random64
@@ -32,18 +32,13 @@ def fields_of(goal_role, stack):
     }
 
 
-class Walk:
-    """The same random steps for the library and the model: gaps, ends of each kind, unknown finals, masks, cuts."""
+class HindsightWalk(Walk):
+    end_probability = 0.05
+    cut_probability = 0.03
 
     def __init__(self, seed, capacity, goal_role, stack, **options):
-        self.random = np.random.default_rng(seed)
+        super().__init__(seed, capacity, fields_of(goal_role, stack), **options)
         self.seed = seed
-        fields = fields_of(goal_role, stack)
-        self.buffer = per.ReplayBuffer(capacity, fields, seed=seed, **options)
-        self.naive = NaiveReplay(capacity, fields, seed=seed, **options)
-        self.n = self.buffer.n_envs
-        self.gives_next = options.get("store_next_observation") or self.random.random() < 0.5
-        self.at = self.observe()
         self.relabelled = 0
 
     def observe(self):
@@ -53,44 +48,8 @@ class Walk:
             "goal": self.random.integers(0, SMALL, (self.n, 2)).astype(np.int16),
         }
 
-    def flags(self, probability):
-        return self.random.random(self.n) < probability
-
-    def step(self):
-        following = self.observe()
-        gap = self.flags(0.05) & (not self.naive.store_next_observation)
-        terminated, truncated = self.flags(0.05), self.flags(0.05)
-        ends = terminated | truncated
-        known = ~ends | self.flags(0.7) if not self.naive.store_next_observation else np.ones(self.n, bool)
-        gives_next = self.gives_next or self.random.random() < 0.3 or bool((ends & known).any())
-        given = {
-            **self.at,
-            "observation": np.where(gap, self.at["observation"] + 0.5, self.at["observation"]).astype(np.float32),
-            "action": self.random.integers(0, 256, self.n).astype(np.uint8),
-            "reward": self.random.normal(size=self.n).astype(np.float32),
-            "terminated": terminated,
-            "truncated": truncated,
-            "mask": ~self.flags(0.1),
-            "next_mask": known,
-        }
-        if gives_next:
-            given.update({"next_" + name: following[name] for name in self.naive.observations})
-        try:
-            expected = self.naive.add(**given)
-        except Refused as refusal:
-            with pytest.raises(getattr(per, refusal.kind)):
-                self.buffer.add(**given)
-            self.buffer.clear()
-            self.naive.clear()
-        else:
-            np.testing.assert_array_equal(self.buffer.add(**given), expected)
-            for name, values in following.items():
-                mask = given["mask"].reshape(-1, *[1] * (values.ndim - 1))
-                self.at[name] = np.where(mask, values, self.at[name])
-        if self.random.random() < 0.03:
-            envs = self.random.permutation(self.n)[:1]
-            self.buffer.cut(envs)
-            self.naive.cut(envs)
+    def other_fields(self, at):
+        return {"action": self.random.integers(0, 256, self.n).astype(np.uint8)}
 
     # ---- what the definition says
 
@@ -220,7 +179,7 @@ OPTIONS = [
 @pytest.mark.parametrize("goal_role, stack", [("plain", 1), ("observation", 2)])
 @pytest.mark.parametrize("n_envs, rows", [(1, 40), (3, 11)])
 def test_relabelled_batches_agree_with_the_definition(options, goal_role, stack, n_envs, rows):
-    walk = Walk(rows + n_envs, rows * n_envs, goal_role, stack, n_envs=n_envs, **options)
+    walk = HindsightWalk(rows + n_envs, rows * n_envs, goal_role, stack, n_envs=n_envs, **options)
     for t in range(100):
         walk.step()
         if t % 3 == 2:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import per
 import pytest
-from naive_replay import NaiveReplay, Refused
 from naive_trajectories import window_of
+from naive_walk import Walk
 
 FIELDS = {
     "observation": per.Field((), "float32"),
@@ -24,56 +24,18 @@ def value_of(observation):
     return np.sin(np.asarray(observation, np.float32)).astype(np.float32)
 
 
-class Walk:
-    """The same random steps for the library and the model: gaps, ends of each kind, unknown finals, masks, cuts."""
+class OnPolicyWalk(Walk):
+    def observe(self):
+        return {"observation": self.random.integers(0, 1000, self.n).astype(np.float32)}
 
-    def __init__(self, seed, capacity, **options):
-        self.random = np.random.default_rng(seed)
-        self.buffer = per.ReplayBuffer(capacity, FIELDS, seed=seed, **options)
-        self.naive = NaiveReplay(capacity, FIELDS, seed=seed, **options)
-        self.n = self.buffer.n_envs
-        self.gives_next = options.get("store_next_observation") or self.random.random() < 0.5
-        self.at = self.random.integers(0, 1000, self.n).astype(np.float32)
-
-    def flags(self, probability):
-        return self.random.random(self.n) < probability
-
-    def step(self):
-        following = self.random.integers(0, 1000, self.n).astype(np.float32)
-        at = np.where(self.flags(0.05), following + 0.5, self.at).astype(np.float32)
-        terminated, truncated = self.flags(0.1), self.flags(0.1)
-        ends = terminated | truncated
-        known = ~ends | self.flags(0.7) if not self.naive.store_next_observation else np.ones(self.n, bool)
-        gives_next = self.gives_next or self.random.random() < 0.3 or bool((ends & known).any())
-        given = {
-            "observation": at,
-            "value": value_of(at),
+    def other_fields(self, at):
+        return {
+            "value": value_of(at["observation"]),
             "advantage": np.full(self.n, UNTOUCHED),
             "target": np.full(self.n, UNTOUCHED),
             "log_prob": self.random.random((self.n, 2)),
             "task": self.random.integers(0, 256, self.n).astype(np.uint8),
-            "reward": self.random.normal(size=self.n).astype(np.float32),
-            "terminated": terminated,
-            "truncated": truncated,
-            "mask": ~self.flags(0.1),
-            "next_mask": known,
         }
-        if gives_next:
-            given["next_observation"] = following
-        try:
-            expected = self.naive.add(**given)
-        except Refused as refusal:
-            with pytest.raises(getattr(per, refusal.kind)):
-                self.buffer.add(**given)
-            self.buffer.clear()
-            self.naive.clear()
-        else:
-            np.testing.assert_array_equal(self.buffer.add(**given), expected)
-            self.at = np.where(given["mask"], following, self.at)
-        if self.random.random() < 0.05:
-            envs = self.random.permutation(self.n)[:1]
-            self.buffer.cut(envs)
-            self.naive.cut(envs)
 
     # ---- what the definitions say
 
@@ -205,7 +167,7 @@ OPTIONS = [
 @pytest.mark.parametrize("n_envs", [1, 3])
 @pytest.mark.parametrize("rows", [8, 19])
 def test_random_walks_agree_with_the_definitions(options, n_envs, rows):
-    walk = Walk(rows + n_envs, rows * n_envs, n_envs=n_envs, **options)
+    walk = OnPolicyWalk(rows + n_envs, rows * n_envs, FIELDS, n_envs=n_envs, **options)
     looked = 0
     for t in range(80):
         walk.step()
