@@ -3,6 +3,7 @@
 #include <cinttypes>
 #include <cmath>
 
+#include "arguments.h"
 #include "error.h"
 #include "guarded.h"
 #include "mass.h"
@@ -22,22 +23,16 @@ constexpr int64_t largest_batch = int64_t{1} << 24;
 
 constexpr per_tree_options default_tree_options = {sizeof(per_tree_options), 0, 0, PER_CPU, 0};
 
-void require_pointer(const char* name, const void* pointer) {
-    if (pointer == nullptr) throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is NULL", name);
-}
-
 Tree& tree_of(per_tree* tree) {
     require_pointer("tree", tree);
     return tree->tree;
 }
 
-void check_count(int64_t count) {
-    if (count < 0) throw Error(PER_ERROR_INVALID_ARGUMENT, "count is %" PRId64 ": must be >= 0", count);
-}
-
-void check_stream(const Tree& tree, void* stream) {
-    if (tree.device() == PER_CPU && stream != nullptr)
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: must be NULL for a handle on PER_CPU", stream);
+// The tree of a call that queues work on a stream.
+Tree& tree_of(per_tree* tree, void* stream) {
+    Tree& target = tree_of(tree);
+    check_stream(stream, "handle", target.device());
+    return target;
 }
 
 void check_tree_options(const per_tree_options& options) {
@@ -105,12 +100,8 @@ void per_tree_free(per_tree* tree) {
 
 per_status per_update(per_tree* tree, int64_t count, const int64_t* indices, const float* priorities, void* stream) {
     return guarded([&] {
-        Tree& target = tree_of(tree);
-        check_count(count);
-        check_stream(target, stream);
-        if (count == 0) return;
-        require_pointer("indices", indices);
-        require_pointer("priorities", priorities);
+        Tree& target = tree_of(tree, stream);
+        if (!has_entries(count, "indices", indices, "priorities", priorities)) return;
         target.update(count, indices, priorities, stream);
     });
 }
@@ -118,22 +109,17 @@ per_status per_update(per_tree* tree, int64_t count, const int64_t* indices, con
 per_status per_sample(per_tree* tree, int64_t batch_size, int32_t scheme, float beta, int64_t* indices_out,
                       float* priorities_out, float* weights_out, void* stream) {
     return guarded([&] {
-        Tree& target = tree_of(tree);
+        Tree& target = tree_of(tree, stream);
         const TreeSample sample = {batch_size, scheme, beta, indices_out, priorities_out, weights_out};
         check_sample(sample);
-        check_stream(target, stream);
         target.sample(sample, stream);
     });
 }
 
 per_status per_tree_find(per_tree* tree, int64_t count, const double* prefix_sums, int64_t* indices_out, void* stream) {
     return guarded([&] {
-        Tree& target = tree_of(tree);
-        check_count(count);
-        check_stream(target, stream);
-        if (count == 0) return;
-        require_pointer("prefix_sums", prefix_sums);
-        require_pointer("indices_out", indices_out);
+        Tree& target = tree_of(tree, stream);
+        if (!has_entries(count, "prefix_sums", prefix_sums, "indices_out", indices_out)) return;
         target.find(count, prefix_sums, indices_out, stream);
     });
 }
@@ -141,12 +127,8 @@ per_status per_tree_find(per_tree* tree, int64_t count, const double* prefix_sum
 per_status per_tree_find_mass(per_tree* tree, int64_t count, const uint64_t* units, int64_t* indices_out,
                               void* stream) {
     return guarded([&] {
-        Tree& target = tree_of(tree);
-        check_count(count);
-        check_stream(target, stream);
-        if (count == 0) return;
-        require_pointer("units", units);
-        require_pointer("indices_out", indices_out);
+        Tree& target = tree_of(tree, stream);
+        if (!has_entries(count, "units", units, "indices_out", indices_out)) return;
         target.find_mass(count, units, indices_out, stream);
     });
 }
@@ -154,9 +136,8 @@ per_status per_tree_find_mass(per_tree* tree, int64_t count, const uint64_t* uni
 per_status per_tree_priorities(per_tree* tree, int64_t count, const int64_t* indices, float* priorities_out,
                                void* stream) {
     return guarded([&] {
-        Tree& target = tree_of(tree);
-        check_count(count);
-        check_stream(target, stream);
+        Tree& target = tree_of(tree, stream);
+        check_count("count", count, 0);
         if (indices == nullptr && count != target.capacity())
             throw Error(PER_ERROR_INVALID_ARGUMENT,
                         "count is %" PRId64 ": must be the capacity, %" PRId64 ", as indices is NULL", count,
@@ -193,17 +174,9 @@ per_status per_tree_mass(per_tree* tree, uint64_t* total_mass_out, int32_t* scal
 }
 
 per_status per_tree_reset(per_tree* tree, void* stream) {
-    return guarded([&] {
-        Tree& target = tree_of(tree);
-        check_stream(target, stream);
-        target.reset(stream);
-    });
+    return guarded([&] { tree_of(tree, stream).reset(stream); });
 }
 
 per_status per_tree_synchronize(per_tree* tree, void* stream) {
-    return guarded([&] {
-        Tree& target = tree_of(tree);
-        check_stream(target, stream);
-        target.synchronize(stream);
-    });
+    return guarded([&] { tree_of(tree, stream).synchronize(stream); });
 }

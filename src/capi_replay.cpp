@@ -1,11 +1,11 @@
 // The functions of per.h that are about the replay buffer: they check their arguments, call, and turn exceptions into a
 // status.
 #include <algorithm>
-#include <cinttypes>
 #include <cstring>
 #include <memory>
 #include <vector>
 
+#include "arguments.h"
 #include "checkpoint.h"
 #include "epochs.h"
 #include "error.h"
@@ -32,10 +32,6 @@ struct per_epochs {
 namespace per {
 namespace {
 
-void require_pointer(const char* name, const void* pointer) {
-    if (pointer == nullptr) throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is NULL", name);
-}
-
 Replay& replay_of(per_replay* replay) {
     require_pointer("replay", replay);
     return replay->replay;
@@ -44,22 +40,15 @@ Replay& replay_of(per_replay* replay) {
 // The buffer of a call that queues work on a stream.
 Replay& replay_of(per_replay* replay, void* stream) {
     Replay& target = replay_of(replay);
-    if (target.device() == PER_CPU && stream != nullptr)
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: must be NULL for a handle on PER_CPU", stream);
+    check_stream(stream, "handle", target.device());
     return target;
 }
 
 // The loader of a call that queues work on a stream.
 Loader& loader_of(per_loader* loader, void* stream) {
     require_pointer("loader", loader);
-    if (loader->loader.device() == PER_CPU && stream != nullptr)
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: must be NULL for a loader on PER_CPU", stream);
+    check_stream(stream, "loader", loader->loader.device());
     return loader->loader;
-}
-
-void check_count(const char* name, int64_t count, int64_t least) {
-    if (count >= least) return;
-    throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is %" PRId64 ": must be >= %" PRId64, name, count, least);
 }
 
 // Writes a struct of this version into the caller's, whose own size stays.
@@ -137,11 +126,8 @@ per_status per_replay_update_priorities(per_replay* replay, int64_t count, const
                                         const float* td_errors, void* stream) {
     return guarded([&] {
         Replay& target = replay_of(replay, stream);
-        check_count("count", count, 0);
         check_count("n_critics", n_critics, 1);
-        if (count == 0) return;
-        require_pointer("ids", ids);
-        require_pointer("td_errors", td_errors);
+        if (!has_entries(count, "ids", ids, "td_errors", td_errors)) return;
         target.update({count, ids, n_critics, td_errors, nullptr}, stream);
     });
 }
@@ -150,10 +136,7 @@ per_status per_replay_set_priorities(per_replay* replay, int64_t count, const in
                                      void* stream) {
     return guarded([&] {
         Replay& target = replay_of(replay, stream);
-        check_count("count", count, 0);
-        if (count == 0) return;
-        require_pointer("ids", ids);
-        require_pointer("priorities", priorities);
+        if (!has_entries(count, "ids", ids, "priorities", priorities)) return;
         target.update({count, ids, 1, nullptr, priorities}, stream);
     });
 }
@@ -162,10 +145,7 @@ per_status per_replay_priorities(per_replay* replay, int64_t count, const int64_
                                  void* stream) {
     return guarded([&] {
         Replay& target = replay_of(replay, stream);
-        check_count("count", count, 0);
-        if (count == 0) return;
-        require_pointer("ids", ids);
-        require_pointer("priorities_out", priorities_out);
+        if (!has_entries(count, "ids", ids, "priorities_out", priorities_out)) return;
         target.priorities(count, ids, priorities_out, stream);
     });
 }
@@ -184,10 +164,7 @@ per_status per_replay_set(per_replay* replay, int64_t count, const int64_t* ids,
                           void* stream) {
     return guarded([&] {
         Replay& target = replay_of(replay, stream);
-        check_count("count", count, 0);
-        if (count == 0) return;
-        require_pointer("ids", ids);
-        require_pointer("fields", fields);
+        if (!has_entries(count, "ids", ids, "fields", fields)) return;
         target.set(count, ids, fields, stream);
     });
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "arguments.h"
 #include "error.h"
 
 namespace per {
@@ -26,7 +27,7 @@ void check_struct_size(const char* name, uint64_t size) {
 // Fills the caller's struct of `size` bytes with the values of `defaults`, zeros after those.
 template <class Struct>
 void initialize_struct(const char* name, Struct* struct_out, uint64_t size, const Struct& defaults) {
-    if (struct_out == nullptr) throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is NULL", name);
+    require_pointer(name, struct_out);
     check_struct_size<Struct>(name, size);
     std::memset(static_cast<void*>(struct_out), 0, size);
     std::memcpy(static_cast<void*>(struct_out), &defaults, sizeof(Struct));
@@ -37,7 +38,7 @@ void initialize_struct(const char* name, Struct* struct_out, uint64_t size, cons
 // as if they did not exist.
 template <class Struct>
 Struct read_struct(const char* name, const Struct* given) {
-    if (given == nullptr) throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is NULL", name);
+    require_pointer(name, given);
     check_struct_size<Struct>(name, given->struct_size);
     const unsigned char* const bytes = reinterpret_cast<const unsigned char*>(given);
     for (uint64_t i = sizeof(Struct); i < given->struct_size; ++i)
