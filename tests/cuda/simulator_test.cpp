@@ -140,6 +140,16 @@ TEST(GridDeath, a_full_mask_after_an_early_return) {
         EXPECT_DEATH(run(1, 32, seed, kernel), "a lane that has returned|every thread left waits");
 }
 
+TEST(MemoryDeath, freed_by_the_function_for_memory_of_another_kind) {
+    void *device = nullptr, *pinned = nullptr;
+    ASSERT_EQ(cudaMalloc(&device, 1), cudaSuccess);
+    ASSERT_EQ(cudaMallocHost(&pinned, 1), cudaSuccess);
+    EXPECT_DEATH(cudaFreeHost(device), "of another kind");
+    EXPECT_DEATH(cudaFree(pinned), "of another kind");
+    EXPECT_EQ(cudaFree(device), cudaSuccess);
+    EXPECT_EQ(cudaFreeHost(pinned), cudaSuccess);
+}
+
 TEST(GridDeath, a_barrier_that_part_of_the_block_reaches) {
     EXPECT_DEATH(run(1, 64, 1,
                      [] {

@@ -447,11 +447,24 @@ cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
     return allocate(memory, bytes, cudaMemoryTypeHost);
 }
 
+namespace {
+
+void require_type(void* memory, cudaMemoryType type) {
+    const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
+    const auto found = machine().allocations.find(reinterpret_cast<uintptr_t>(memory));
+    if (found != machine().allocations.end() && found->second.type != type)
+        fail("memory freed as that of another kind");
+}
+
+}  // namespace
+
 cudaError_t cudaFree(void* memory) {
+    require_type(memory, cudaMemoryTypeDevice);
     return deallocate(memory);
 }
 
 cudaError_t cudaFreeHost(void* memory) {
+    require_type(memory, cudaMemoryTypeHost);
     return deallocate(memory);
 }
 
