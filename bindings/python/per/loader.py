@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any
 
 from per import _kinds, _library
 from per._errors import InvalidArgument
+from per._handle import Handle
 from per._layout import Output
 from per._library import check, ffi, lib
 from per._memory import DeviceMemory, HostMemory
@@ -50,12 +50,15 @@ def loader_kind(arrays: object, device: str) -> str:
     return kind
 
 
-class Loader:
+class Loader(Handle):
     """What ReplayBuffer.loader() gives: an iterator over batches without an end.
 
     Asking for the next batch releases the one before. take() leaves that to the caller, and lets several threads take
     batches from one loader. It closes itself, and earlier at the end of a `with` block.
     """
+
+    _noun = "loader"
+    _in_place_of_pickling = "Create one where its batches are used."
 
     def __init__(
         self,
@@ -69,7 +72,7 @@ class Loader:
         loader_out = ffi.new("per_loader **")
         check(lib.per_loader_create(handle, options, loader_out))
         # Arrays hold the loader's memory, and the loader that of its buffer, which must be freed after it.
-        self._handle: Any = ffi.gc(loader_out[0], lambda loader, free=lib.per_loader_free, _buffer=handle: free(loader))
+        self._handle = ffi.gc(loader_out[0], lambda loader, free=lib.per_loader_free, _buffer=handle: free(loader))
         # Called once: by close(), when the loader is forgotten, or when the interpreter exits.
         self._stop = weakref.finalize(self, lib.per_loader_stop, self._handle)
         self._batch_size = int(options.batch_size)
@@ -119,26 +122,12 @@ class Loader:
         self._latest, self._arrays = None, {}
         self._stop()
 
-    def __enter__(self) -> Loader:
-        self._open()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         state = "" if self._handle is not None else ", closed"
         return f"per.Loader(batch_size={self._batch_size}, slots={self._slots}{state})"
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("per.Loader cannot be pickled: it is a handle of this process")
-
     def _open(self) -> Any:
-        handle = self._handle
-        if handle is None:
-            raise InvalidArgument("the loader is closed")
+        handle = super()._open()
         self._check_open()
         return handle
 
