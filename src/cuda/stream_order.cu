@@ -40,34 +40,37 @@ StreamOrder::Call::Call(StreamOrder& order, void* stream)
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     unsigned long long capture = 0;
     check(cudaStreamGetCaptureInfo(stream_, &status, &capture), "asking whether the stream is captured");
+    if (status == cudaStreamCaptureStatusInvalidated)
+        throw Error(PER_ERROR_CUDA, "stream is %p: its capture is invalid since an earlier error, and must be ended",
+                    static_cast<void*>(stream_));
     if (status != cudaStreamCaptureStatusNone) {
         is_captured_ = true;
         order_capture(capture);
-    } else if (order_.has_last_ && order_.last_stream_ != stream_) {
+    } else if (order_.has_last_ && order_.last_stream_ != StreamIdentity(stream_)) {
         check(cudaStreamWaitEvent(stream_, order_.event_, 0), "waiting for the stream of the last call");
     }
 }
 
 void StreamOrder::Call::order_capture(unsigned long long capture) {
-    if (capture == order_.last_capture_ && stream_ != order_.capture_stream_)
+    if (capture == order_.last_capture_ && order_.capture_stream_ != StreamIdentity(stream_))
         throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: within one capture all calls of a handle share a stream",
                     static_cast<void*>(stream_));
     order_.last_capture_ = capture;
-    order_.capture_stream_ = stream_;
+    order_.capture_stream_ = StreamIdentity(stream_);
 }
 
 void StreamOrder::Call::finish() {
     is_finished_ = true;
     if (is_captured_) return;
     check(cudaEventRecord(order_.event_, stream_), "recording an event");
-    order_.last_stream_ = stream_;
+    order_.last_stream_ = StreamIdentity(stream_);
     order_.has_last_ = true;
 }
 
 StreamOrder::Call::~Call() {
     if (is_finished_ || is_captured_) return;
     if (cudaEventRecord(order_.event_, stream_) != cudaSuccess) return;
-    order_.last_stream_ = stream_;
+    order_.last_stream_ = StreamIdentity(stream_);
     order_.has_last_ = true;
 }
 

@@ -4,9 +4,21 @@
 #include <cuda_runtime.h>
 #include <sys/types.h>
 
+#include <thread>
+
 #include "cuda/device.h"
 
 namespace per::cuda {
+
+// Which stream a handle means: cudaStreamPerThread is another one in each thread.
+struct StreamIdentity {
+    explicit StreamIdentity(cudaStream_t stream)
+        : handle(stream), thread(stream == cudaStreamPerThread ? std::this_thread::get_id() : std::thread::id()) {}
+    bool operator==(const StreamIdentity&) const = default;
+
+    cudaStream_t handle;
+    std::thread::id thread;
+};
 
 // A call on another stream than the one before waits, on the device, for an event that the one before left behind.
 //
@@ -61,10 +73,10 @@ class StreamOrder {
     bool is_abandoned_ = false;
     cudaStream_t own_stream_ = nullptr;
     cudaEvent_t event_ = nullptr;  // after the last call that was not captured
-    cudaStream_t last_stream_ = nullptr;
+    StreamIdentity last_stream_{nullptr};
     bool has_last_ = false;
     unsigned long long last_capture_ = 0;
-    cudaStream_t capture_stream_ = nullptr;
+    StreamIdentity capture_stream_{nullptr};
 };
 
 }  // namespace per::cuda

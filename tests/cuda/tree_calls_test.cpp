@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <thread>
 #include <vector>
 
 #include "cpu/tree_backend.h"
@@ -167,6 +168,34 @@ TEST_F(CudaTreeCalls, one_capture_is_on_one_stream_and_cannot_be_waited_for) {
     cudaGraphDestroy(graph);
     cudaEventDestroy(event);
     cudaStreamDestroy(other);
+}
+
+TEST_F(CudaTreeCalls, a_capture_that_is_spoilt_is_said_to_be) {
+    cuda::CudaTreeBackend tree(options_with(1));
+    cudaGraph_t graph;
+    ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), cudaSuccess);
+    ASSERT_EQ(cudaStreamSynchronize(stream_), cudaErrorStreamCaptureUnsupported);
+    EXPECT_EQ(status_of([&] { fill(tree); }, "its capture is invalid"), PER_ERROR_CUDA);
+    EXPECT_EQ(cudaStreamEndCapture(stream_, &graph), cudaErrorStreamCaptureInvalidated);
+    fill(tree);
+    EXPECT_EQ(leaves(tree), priorities_);
+}
+
+// One handle names the default streams of all threads, which are different ones.
+TEST_F(CudaTreeCalls, default_streams_of_two_threads_are_not_taken_for_one) {
+    const uint64_t before = simulator::options().seed;
+    for (uint64_t seed = 1; seed <= 20; ++seed) {
+        simulator::options().seed = seed;
+        cuda::CudaTreeBackend tree(options_with(1));
+        std::vector<float> later(capacity, 3.0f), read(capacity);
+        tree.update(capacity, all_.data(), priorities_.data(), cudaStreamPerThread);
+        std::thread other([&] { tree.update(capacity, all_.data(), later.data(), cudaStreamPerThread); });
+        other.join();
+        tree.priorities(capacity, nullptr, read.data(), cudaStreamPerThread);
+        cudaStreamSynchronize(cudaStreamPerThread);
+        EXPECT_EQ(read, later) << "seed " << seed;
+    }
+    simulator::options().seed = before;
 }
 
 // ---- what only the device can see

@@ -128,9 +128,20 @@ void count(uint64_t Counters::*counter) {
     ++(thread_counters.*counter);
 }
 
+// The default stream of this thread of the host, if it has asked for one. Never destroyed: events may name it.
+Stream& stream_of_thread() {
+    static thread_local Stream* stream = nullptr;
+    if (stream == nullptr) {
+        stream = new Stream;
+        stream->device = current_device;
+        machine().streams.push_back(stream);
+    }
+    return *stream;
+}
+
 Stream& stream_of(cudaStream_t stream) {
-    // 1 and 2 are names of the legacy stream and of the thread's default one; here they are one.
-    return reinterpret_cast<uintptr_t>(stream) <= 2 ? machine().legacy : *stream;
+    if (stream == cudaStreamPerThread) return stream_of_thread();
+    return stream == nullptr || stream == cudaStreamLegacy ? machine().legacy : *stream;
 }
 
 // What a call answers before it does anything.
@@ -601,8 +612,10 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatu
     BEGIN_CALL();
     if (&stream_of(stream) == &machine().legacy && machine().n_capturing != 0) return cudaErrorStreamCaptureImplicit;
     const Capture* const capture = stream_of(stream).capture;
-    *status = capture == nullptr ? cudaStreamCaptureStatusNone : cudaStreamCaptureStatusActive;
-    if (capture != nullptr) *id = capture->id;
+    *status = capture == nullptr ? cudaStreamCaptureStatusNone
+              : capture->invalid ? cudaStreamCaptureStatusInvalidated
+                                 : cudaStreamCaptureStatusActive;
+    if (*status == cudaStreamCaptureStatusActive) *id = capture->id;
     return cudaSuccess;
 }
 
@@ -612,9 +625,10 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+cudaError_t cudaStreamBeginCapture(cudaStream_t name, cudaStreamCaptureMode mode) {
     BEGIN_CALL();
-    if (stream == nullptr || stream->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
+    Stream* const stream = &stream_of(name);
+    if (stream == &machine().legacy || stream->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
     Machine& m = machine();
     m.captures.push_back(std::make_unique<Capture>());
     stream->capture = m.captures.back().get();
@@ -627,8 +641,9 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+cudaError_t cudaStreamEndCapture(cudaStream_t name, cudaGraph_t* graph) {
     BEGIN_CALL();
+    Stream* const stream = &stream_of(name);
     *graph = nullptr;
     Capture* const capture = stream->capture;
     if (capture == nullptr || capture->origin != stream) return cudaErrorInvalidValue;
