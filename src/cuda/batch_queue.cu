@@ -263,7 +263,7 @@ BatchFigures BatchQueue::figures(const LastDraw& last, const StreamOrder::Call& 
           "copying slots");
     check(cudaMemcpyAsync(shares.data(), last.shares, size * sizeof(double), cudaMemcpyDeviceToHost, call.stream()),
           "copying shares");
-    check(cudaStreamSynchronize(call.stream()), "waiting for the stream");
+    wait_for(call.stream());
     std::vector<float> weights(size);
     for (std::size_t i = 0; i < size; ++i) weights[i] = importance_weight(last.reference, shares[i], last.beta);
     return figures_of_batch(slots, weights, {last.sum_of_ages, last.largest_age});

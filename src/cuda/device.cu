@@ -58,14 +58,29 @@ CurrentDevice::~CurrentDevice() {
 
 ApartFromCaptures::ApartFromCaptures() {
     check(cudaThreadExchangeStreamCaptureMode(&mode_), "setting the capture mode");
+    is_changed_ = true;
 }
 
+ApartFromCaptures::ApartFromCaptures(std::nothrow_t)
+    : is_changed_(cudaThreadExchangeStreamCaptureMode(&mode_) == cudaSuccess) {}
+
 ApartFromCaptures::~ApartFromCaptures() {
-    static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_));
+    if (is_changed_) static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_));
+}
+
+void wait_for(cudaStream_t stream) {
+    const ApartFromCaptures apart;
+    check(cudaStreamSynchronize(stream), "waiting for the stream");
+}
+
+void wait_for(cudaStream_t stream, std::nothrow_t) {
+    const ApartFromCaptures apart(std::nothrow);
+    static_cast<void>(cudaStreamSynchronize(stream));
 }
 
 template <MemoryKind kind>
 Memory<kind>::Memory(std::size_t bytes) {
+    const ApartFromCaptures apart;
     void* memory;
     if constexpr (kind == MemoryKind::device)
         check(cudaMalloc(&memory, bytes), "allocating memory of the device");
@@ -77,6 +92,7 @@ Memory<kind>::Memory(std::size_t bytes) {
 template <MemoryKind kind>
 Memory<kind>::~Memory() {
     if (data_ == nullptr) return;
+    const ApartFromCaptures apart(std::nothrow);
     // After a fault of the device freeing fails too; the memory went with the device's context.
     static_cast<void>(kind == MemoryKind::device ? cudaFree(data_) : cudaFreeHost(data_));
 }

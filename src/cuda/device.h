@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <new>
 
 namespace per::cuda {
 
@@ -24,18 +25,25 @@ class CurrentDevice {
     bool changed_ = false;
 };
 
-// For as long as it lives, waits of this thread do not concern what other threads capture. Else a capture that goes on
-// in one of them makes such a wait an error, and is spoilt by it.
+// For as long as it lives, what this thread does besides queueing work concerns no capture, of its own or of another
+// thread. Else allocating, freeing, loading and waiting are errors while something is captured, and spoil the capture.
 class ApartFromCaptures {
  public:
     ApartFromCaptures();
+    // Where that fails, what follows fails too: for destructors.
+    explicit ApartFromCaptures(std::nothrow_t);
     ~ApartFromCaptures();
     ApartFromCaptures(const ApartFromCaptures&) = delete;
     ApartFromCaptures& operator=(const ApartFromCaptures&) = delete;
 
  private:
-    cudaStreamCaptureMode mode_ = cudaStreamCaptureModeThreadLocal;  // the other one, in turns
+    cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // the other one, in turns
+    bool is_changed_ = false;
 };
+
+// Waits for what is queued on a stream that is not captured.
+void wait_for(cudaStream_t stream);
+void wait_for(cudaStream_t stream, std::nothrow_t);  // for destructors
 
 enum class MemoryKind { device, pinned };
 

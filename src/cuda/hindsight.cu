@@ -204,10 +204,6 @@ void copy_out(std::vector<T>& to, const T* from, cudaStream_t stream) {
           "copying from the device");
 }
 
-void wait(const StreamOrder::Call& call) {
-    check(cudaStreamSynchronize(call.stream()), "waiting for the stream");
-}
-
 template <class T>
 int64_t count_of(const std::vector<T>& of) {
     return static_cast<int64_t>(of.size());
@@ -220,7 +216,7 @@ void* array_of(void* const* arrays, int64_t field) {
 // Work that is under way must not outlive the vectors that it copies from or to, also where something throws.
 struct WaitAtEnd {
     const StreamOrder::Call& call;
-    ~WaitAtEnd() { static_cast<void>(cudaStreamSynchronize(call.stream())); }
+    ~WaitAtEnd() { wait_for(call.stream(), std::nothrow); }
 };
 
 }  // namespace
@@ -236,7 +232,7 @@ HindsightQueue::HindsightQueue(const ReplayMemory& memory, const Fields& fields,
 // What it held before is lost.
 std::byte* HindsightQueue::scratch(std::size_t n_bytes, const StreamOrder::Call& call) {
     if (n_bytes > scratch_bytes_) {
-        wait(call);
+        wait_for(call.stream());
         scratch_.reset();
         scratch_bytes_ = 0;
         scratch_ = std::make_unique<DeviceMemory>(n_bytes);
@@ -270,7 +266,7 @@ void HindsightQueue::read_choices(const ReplaySample& sample, const ReplayHindsi
     launch(call.stream(), blocks_of_warps(sample.batch_size), n_threads, choose_goals_kernel, replay_.device(),
            question_of(sample, hindsight, step, has_sequences_), choices);
     copy_out(choices_, choices, call.stream());
-    wait(call);
+    wait_for(call.stream());
 }
 
 // Sizes the arrays of the relabelling, but leaves them to be filled.
@@ -339,7 +335,7 @@ void HindsightQueue::copy_spans(const ReplaySample& sample, const ReplayHindsigh
                copies.n_spans, static_cast<int64_t>(j), inner[j]);
         copy_out(relabelling.next_fields[j], inner[j], call.stream());
     }
-    wait(call);
+    wait_for(call.stream());
 }
 
 void HindsightQueue::write_returns(const Relabelling& relabelling, const per_batch& batch,
@@ -361,7 +357,7 @@ void HindsightQueue::write_returns(const Relabelling& relabelling, const per_bat
     copy_in(returns, returns_, call.stream());
     launch(call.stream(), blocks_for(count_of(returns_), n_threads), n_threads, write_returns_kernel, returns,
            count_of(returns_), batch);
-    wait(call);
+    wait_for(call.stream());
     if (!inner_.empty()) write_inner_observations(relabelling, batch, call);
 }
 
@@ -391,7 +387,7 @@ void HindsightQueue::write_inner_observations(const Relabelling& relabelling, co
         copy_in(placed, inner_frames_, call.stream());
         launch(call.stream(), blocks_of_warps(count_of(inner_)), n_threads, place_frames_kernel, places,
                count_of(inner_), placed, static_cast<int64_t>(bytes), array_of(batch.next_fields, j));
-        wait(call);
+        wait_for(call.stream());
     }
 }
 

@@ -54,10 +54,6 @@ void copy_to_host(T* to, const T* from, int64_t n, cudaStream_t stream) {
           "copying from the device");
 }
 
-void wait(cudaStream_t stream) {
-    check(cudaStreamSynchronize(stream), "waiting for the stream");
-}
-
 // ---- kernels of one thread: settings
 
 __global__ void set_beta_kernel(ReplayState* state, double beta) {
@@ -114,7 +110,7 @@ CudaReplayBackend::CudaReplayBackend(const per_replay_options& options, const Fi
                  take_back_kernel, clear_lanes_kernel);
     load_on_policy_kernels();
     load_priority_kernels();
-    wait(order_.own_stream());
+    wait_for(order_.own_stream());
 }
 
 CudaReplayBackend::~CudaReplayBackend() {
@@ -250,7 +246,7 @@ std::vector<int64_t> CudaReplayBackend::live_ids(void* stream) {
     const DeviceLive& live = replay.priorities.live;
     std::vector<uint32_t> words(static_cast<std::size_t>(live.n_nodes[0]));
     copy_to_host(words.data(), live.words, live.n_nodes[0], call.stream());
-    wait(call.stream());
+    wait_for(call.stream());
     const std::vector<Lane> lanes = read_lanes(call);
     const HostCopy& copy = read(call);
     call.finish();
@@ -292,7 +288,7 @@ int64_t CudaReplayBackend::bootstraps(int64_t capacity, const per_batch& batch, 
     HostCopy* const copy = reinterpret_cast<HostCopy*>(host_copy_.data());
     queue_count_bootstraps(replay, call.stream());
     copy_to_host(&copy->n_bootstraps, replay.bootstraps + replay.n_envs, 1, call.stream());
-    wait(call.stream());
+    wait_for(call.stream());
     const int64_t count = copy->n_bootstraps;
     batches_.bootstraps(std::min(count, capacity), batch, call);
     call.finish();
@@ -352,14 +348,14 @@ const CudaReplayBackend::HostCopy& CudaReplayBackend::read(const StreamOrder::Ca
         copy_to_host(&copy->ranks, priorities.ranks.state, 1, call.stream());
         copy_to_host(&copy->rank_tree, priorities.ranks.tree.state, 1, call.stream());
     }
-    wait(call.stream());
+    wait_for(call.stream());
     return *copy;
 }
 
 std::vector<Lane> CudaReplayBackend::read_lanes(const StreamOrder::Call& call) {
     std::vector<Lane> lanes(static_cast<std::size_t>(memory_.device().n_envs));
     copy_to_host(lanes.data(), memory_.device().lanes, memory_.device().n_envs, call.stream());
-    wait(call.stream());
+    wait_for(call.stream());
     return lanes;
 }
 
@@ -413,13 +409,14 @@ void CudaReplayBackend::synchronize(void* stream) {
     copy_to_host(copy, errors, 1, call.stream());
     check(cudaMemsetAsync(errors, 0, sizeof *errors, call.stream()), "ending the report");
     call.finish();
-    wait(call.stream());
+    wait_for(call.stream());
     report(*copy, skips_invalid_);
 }
 
 std::unique_ptr<ReplayBackend> create_replay_backend(const per_replay_options& options, const Fields& fields) {
     require_device(options.device_index);
     const CurrentDevice device(options.device_index);
+    const ApartFromCaptures apart;
     return std::make_unique<CudaReplayBackend>(options, fields);
 }
 

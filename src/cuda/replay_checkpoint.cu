@@ -34,7 +34,7 @@ std::byte* data_of(const ReplayMemory& memory, const SlotArray& array) {
 template <class T>
 void copy_to_device(T* to, const T* from, std::size_t n, cudaStream_t stream) {
     check(cudaMemcpyAsync(to, from, n * sizeof(T), cudaMemcpyHostToDevice, stream), "copying to the device");
-    check(cudaStreamSynchronize(stream), "waiting for the stream");
+    wait_for(stream);
 }
 
 // What of a file's arrays decides about the leaves of the tree: gathered while they pass by on their way to the device.
@@ -180,7 +180,7 @@ void CudaReplayBackend::restore(CheckpointReader& reader) {
         restore_ranks(ranks, call);
     }
     call.finish();
-    check(cudaStreamSynchronize(call.stream()), "restoring the buffer");
+    wait_for(call.stream());
 }
 
 void CudaReplayBackend::save_ranks(CheckpointWriter& writer, const HostCopy& copy, const StreamOrder::Call& call) {
@@ -189,7 +189,7 @@ void CudaReplayBackend::save_ranks(CheckpointWriter& writer, const HostCopy& cop
     SavedRanks saved = {copy.ranks.n_changes, copy.rank_tree.scale, copy.rank_tree.low_water, {}};
     check(cudaMemcpyAsync(saved.weights, ranks.weights, sizeof saved.weights, cudaMemcpyDeviceToHost, call.stream()),
           "copying from the device");
-    check(cudaStreamSynchronize(call.stream()), "waiting for the stream");
+    wait_for(call.stream());
     write_ranks(writer, &saved);
 }
 

@@ -49,7 +49,7 @@ std::vector<DeviceField> lay_out_fields(const DeviceReplay& replay, const Fields
 // What is copied from must stay as long as it is, also where something throws.
 struct WaitAtEnd {
     cudaStream_t stream;
-    ~WaitAtEnd() { static_cast<void>(cudaStreamSynchronize(stream)); }
+    ~WaitAtEnd() { wait_for(stream, std::nothrow); }
 };
 
 // Runs lay_out(layout) twice: to count bytes, and over zeroed memory of that size.
@@ -99,7 +99,7 @@ ReplayMemory::ReplayMemory(const per_replay_options& options, const Fields& fiel
     check(cudaMemcpyAsync(device_.fields, fields_.data(), fields_.size() * sizeof(DeviceField), cudaMemcpyHostToDevice,
                           stream),
           "writing the fields");
-    check(cudaStreamSynchronize(stream), "making the buffer");
+    wait_for(stream);
     if (options.prioritization == PER_RANK)
         lay_out_twice(
             [&](std::size_t n_bytes) { return allocate(n_bytes, stream); },

@@ -54,7 +54,7 @@ class SlotCopies {
         }
     }
 
-    void wait() { check(cudaStreamSynchronize(stream_), "waiting for copies of rows"); }
+    void wait() { wait_for(stream_); }
 
  private:
     static constexpr std::size_t piece_bytes = std::size_t{1} << 23;

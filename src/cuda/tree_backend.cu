@@ -36,7 +36,7 @@ CudaTreeBackend::CudaTreeBackend(const per_tree_options& options)
     StreamOrder::Call call(order_, order_.own_stream());
     check(cudaMemsetAsync(memory_.data(), 0, bytes_for(options.capacity), call.stream()), "clearing the tree");
     call.finish();
-    check(cudaStreamSynchronize(call.stream()), "clearing the tree");
+    wait_for(call.stream());
 }
 
 CudaTreeBackend::~CudaTreeBackend() {
@@ -101,7 +101,7 @@ TreeState CudaTreeBackend::read_state(const StreamOrder::Call& call, bool ends_r
         check(cudaMemsetAsync(&tree_.state->n_empty_draws, 0, sizeof(TreeState) - offsetof(TreeState, n_empty_draws),
                               call.stream()),
               "ending the report");
-    check(cudaStreamSynchronize(call.stream()), "waiting for the stream");
+    wait_for(call.stream());
     return *copy;
 }
 
@@ -135,6 +135,7 @@ void CudaTreeBackend::synchronize(void* stream) {
 std::unique_ptr<TreeBackend> create_tree_backend(const per_tree_options& options) {
     require_device(options.device_index);
     const CurrentDevice device(options.device_index);
+    const ApartFromCaptures apart;
     return std::make_unique<CudaTreeBackend>(options);
 }
 

@@ -747,6 +747,27 @@ FAULTS = [
         "replay_graphs_test",
     ),
     Fault(
+        "waits that spoil captures",
+        "cuda/device.cu",
+        "    const ApartFromCaptures apart;\n    check(cudaStreamSynchronize(",
+        "    check(cudaStreamSynchronize(",
+        "replay_graphs_test",
+    ),
+    Fault(
+        "memory whose freeing spoils captures",
+        "cuda/device.cu",
+        "    const ApartFromCaptures apart(std::nothrow);\n    // After",
+        "    // After",
+        "replay_graphs_test",
+    ),
+    Fault(
+        "the default streams of two threads taken for one",
+        "cuda/stream_order.h",
+        "stream == cudaStreamPerThread ? std::this_thread::get_id() : std::thread::id()",
+        "std::thread::id()",
+        "tree_calls_test",
+    ),
+    Fault(
         "bootstraps are counted from each lane's own first",
         "cuda/on_policy.cu",
         "        replay.bootstraps[env] = static_cast<int64_t>(before);",

@@ -2,8 +2,11 @@
 // made again.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <cstring>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -140,30 +143,49 @@ TEST(CudaReplayGraphs, a_draw_with_more_steps_than_the_buffer_has_now_is_none) {
     }
 }
 
-// A thread that collects steps waits for the staging ring while another captures.
-TEST(CudaReplayGraphs, adding_from_host_memory_does_not_spoil_the_capture_of_another_thread) {
+// A buffer is made, filled from host memory, which waits for the staging ring, asked and saved, which wait for the
+// device, grows, and is freed.
+void lead_a_whole_life() {
     simulator::options().has_host_memory = true;
     Twins twins(twin_options());
     TwinWalk walk(2);
-    cudaStream_t captured;
-    cudaStreamCreateWithFlags(&captured, cudaStreamNonBlocking);
-    ASSERT_EQ(cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal), cudaSuccess);
-    std::thread collector([&] {
-        for (int i = 0; i < 10; ++i) {
-            TwinSteps steps = walk.next();
-            steps.with_ids = false;
-            EXPECT_EQ(steps.add(twins.cpu.get(), nullptr), PER_OK) << per_last_error();
-            EXPECT_EQ(steps.add(twins.gpu.get(), twins.stream), PER_OK) << per_last_error();
-        }
-    });
-    collector.join();
-    cudaGraph_t graph;
-    EXPECT_EQ(cudaStreamEndCapture(captured, &graph), cudaSuccess);
-    cudaGraphDestroy(graph);
-    cudaStreamDestroy(captured);
+    for (int i = 0; i < 20; ++i) {
+        TwinSteps steps = walk.next();
+        steps.with_ids = false;
+        EXPECT_EQ(steps.add(twins.cpu.get(), nullptr), PER_OK) << per_last_error();
+        EXPECT_EQ(steps.add(twins.gpu.get(), twins.stream), PER_OK) << per_last_error();
+    }
     simulator::options().has_host_memory = false;
     twins.synchronize();
     twins.expect_same();
+    twins.sample(4100);
+    const std::string path = testing::TempDir() + "/captured." + std::to_string(getpid());
+    EXPECT_EQ(per_replay_save(twins.gpu.get(), path.c_str()), PER_OK) << per_last_error();
+    std::remove(path.c_str());
+}
+
+// Whatever mode the capture is in.
+void expect_capture_not_spoilt(bool in_own_thread, cudaStreamCaptureMode mode) {
+    cudaStream_t captured;
+    cudaGraph_t graph;
+    cudaStreamCreateWithFlags(&captured, cudaStreamNonBlocking);
+    ASSERT_EQ(cudaStreamBeginCapture(captured, mode), cudaSuccess);
+    if (in_own_thread)
+        lead_a_whole_life();
+    else
+        std::thread(lead_a_whole_life).join();
+    EXPECT_EQ(cudaStreamEndCapture(captured, &graph), cudaSuccess);
+    cudaGraphDestroy(graph);
+    cudaStreamDestroy(captured);
+}
+
+TEST(CudaReplayGraphs, what_a_buffer_allocates_and_waits_for_does_not_spoil_captures_of_others) {
+    expect_capture_not_spoilt(false, cudaStreamCaptureModeGlobal);
+}
+
+TEST(CudaReplayGraphs, nor_those_of_the_same_thread) {
+    expect_capture_not_spoilt(true, cudaStreamCaptureModeGlobal);
+    expect_capture_not_spoilt(true, cudaStreamCaptureModeThreadLocal);
 }
 
 }  // namespace

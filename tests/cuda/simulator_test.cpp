@@ -394,7 +394,8 @@ TEST_F(Streams, what_a_capture_forbids_is_refused) {
     captured([&] { return cudaStreamWaitEvent(a_, event_); }, cudaErrorStreamCaptureIsolation,
              cudaErrorStreamCaptureInvalidated);
     captured([&] { return cudaMemsetAsync(&memory, 0, 8, nullptr); }, cudaErrorStreamCaptureImplicit, cudaSuccess);
-    captured([&] { return cudaStreamSynchronize(b_); }, cudaSuccess, cudaSuccess);
+    captured([&] { return cudaStreamSynchronize(b_); }, cudaErrorStreamCaptureUnsupported,
+             cudaErrorStreamCaptureInvalidated);
     captured([&] { return cudaEventRecord(event_, a_), cudaStreamWaitEvent(b_, event_); }, cudaSuccess, cudaSuccess);
     EXPECT_EQ(cudaEventSynchronize(event_), cudaErrorCapturedEvent);
 }
@@ -402,7 +403,8 @@ TEST_F(Streams, what_a_capture_forbids_is_refused) {
 // A thread that cares for its own captures only may wait while another captures; else it would spoil the capture.
 TEST_F(Streams, a_wait_of_another_thread_spoils_a_capture_unless_that_thread_says_otherwise) {
     cudaGraph_t graph;
-    for (const cudaStreamCaptureMode mode : {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal}) {
+    for (const cudaStreamCaptureMode mode :
+         {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed}) {
         const bool is_spoilt = mode == cudaStreamCaptureModeGlobal;
         ASSERT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeGlobal), cudaSuccess);
         cudaError_t error = cudaSuccess;

@@ -528,6 +528,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
         return cudaErrorStreamCaptureUnsupported;
     }
     if (&stream_of(stream) == &machine().legacy && machine().n_capturing != 0) return cudaErrorStreamCaptureImplicit;
+    // CUDA does not say which of its calls count as unsafe: here all waits do.
+    if (const cudaError_t error = require_no_capture(); error != cudaSuccess) return error;
     count(&Counters::host_waits);
     run_until(end_of(stream_of(stream)));
     return cudaSuccess;
