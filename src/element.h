@@ -37,21 +37,6 @@ PER_HOST_DEVICE bool is_finite(double value) {
     return __builtin_fabs(value) <= 0x1.fffffffffffffp1023;
 }
 
-// A double that rounds to any shorter format as the number itself does. Integers beyond 53 bits are rounded to odd,
-// which rounding once more to nearest cannot notice.
-template <class Number>
-PER_HOST_DEVICE double double_to_round(Number value) {
-    if constexpr (std::is_integral_v<Number> && sizeof(Number) == 8) {
-        bool negative = false;
-        if constexpr (std::is_signed_v<Number>) negative = value < 0;
-        uint64_t magnitude = negative ? uint64_t{0} - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
-        if (magnitude >> 53) magnitude = (magnitude & ~uint64_t{0x7ff}) | ((magnitude & 0x7ff) ? 0x800 : 0);
-        return negative ? -static_cast<double>(magnitude) : static_cast<double>(magnitude);
-    } else {
-        return static_cast<double>(value);
-    }
-}
-
 // A number as a float or double. A NaN keeps its sign and the upper bits of its fraction, and becomes a quiet one, as
 // CPUs do it; GPUs have one NaN only.
 template <class Element, class Number>
@@ -68,6 +53,21 @@ PER_HOST_DEVICE Element to_floating(Number value) {
         return value == value ? converted : bit_cast<double>(nan);
     } else {
         return converted;
+    }
+}
+
+// A double that rounds to any shorter format as the number itself does. Integers beyond 53 bits are rounded to odd,
+// which rounding once more to nearest cannot notice.
+template <class Number>
+PER_HOST_DEVICE double double_to_round(Number value) {
+    if constexpr (std::is_integral_v<Number> && sizeof(Number) == 8) {
+        bool negative = false;
+        if constexpr (std::is_signed_v<Number>) negative = value < 0;
+        uint64_t magnitude = negative ? uint64_t{0} - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
+        if (magnitude >> 53) magnitude = (magnitude & ~uint64_t{0x7ff}) | ((magnitude & 0x7ff) ? 0x800 : 0);
+        return negative ? -static_cast<double>(magnitude) : static_cast<double>(magnitude);
+    } else {
+        return to_floating<double>(value);
     }
 }
 
