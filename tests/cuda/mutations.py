@@ -762,9 +762,9 @@ FAULTS = [
     ),
     Fault(
         "the default streams of two threads taken for one",
-        "cuda/stream_order.h",
-        "stream == cudaStreamPerThread ? std::this_thread::get_id() : std::thread::id()",
-        "std::thread::id()",
+        "cuda/stream_order.cu",
+        "order_.last_stream_ != StreamIdentity(stream_)",
+        "order_.last_stream_.handle != stream_",
         "tree_calls_test",
     ),
     Fault(

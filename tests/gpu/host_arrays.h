@@ -2,6 +2,8 @@
 // linked into the program, the functions of host_tree_arrays.cpp and host_replay_arrays.cpp take the place of libper's
 // of the same names. Each copies its arrays to the device, calls libper's, waits without asking for its report, and
 // copies them back. Handles on PER_CPU, and calls that libper refuses, see nothing of it.
+//
+// Also linked into a shared library of their own, for programs that load libper: PER_LIBRARY says then where it is.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -23,7 +25,13 @@ inline void require(bool so, const char* what) {
 
 template <class Function>
 Function* in_library(Function*, const char* name) {
+#if defined(PER_LIBRARY)
+    static void* const library = dlopen(PER_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    require(library != nullptr, PER_LIBRARY);
+    void* const found = dlsym(library, name);
+#else
     void* const found = dlsym(RTLD_NEXT, name);
+#endif
     require(found != nullptr, name);
     return reinterpret_cast<Function*>(found);
 }

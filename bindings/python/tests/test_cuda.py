@@ -34,6 +34,9 @@ SUITE = (
     "test_replay_windows.py",
 )
 
+# By the words of pytest's -k: those of them that take too long.
+NOT_ON_CUDA = "not (every_pair or draws_follow_the_priorities)"
+
 pytestmark = pytest.mark.skipif(not SIMULATED.exists(), reason="no build/libper_simulated.so: it needs Boost.Context")
 
 
@@ -51,4 +54,12 @@ def test_arrays_on_the_simulated_gpu() -> None:
 
 
 def test_what_holds_on_the_cpu_holds_on_the_simulated_gpu() -> None:
-    run(SUITE, "-k", "not (every_pair or draws_follow_the_priorities)", device="cuda")
+    run(SUITE, "-k", NOT_ON_CUDA, device="cuda")
+
+
+@pytest.mark.parametrize("kind", ["torch", "jax"])
+def test_the_check_of_a_real_device_passes_on_the_simulated_one(kind: str) -> None:
+    environment = os.environ | {"LIBPER_PATH": str(SIMULATED), "PER_SIMULATOR_SEED": "0"}
+    command = [sys.executable, str(TESTS.parents[2] / "tests/gpu/python_on_device.py"), kind, "--stand-ins"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
