@@ -1,0 +1,136 @@
+"""The report of a check: one file of JSON, written again after each part, so that it is there whatever comes after."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import hashlib
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+from check_steps import Check
+
+Figure = dict[str, Any]
+
+# What the results depend on.
+SOURCES = (
+    *("CMakeLists.txt", "cmake", "include", "src", "bindings/python"),
+    *("tests/c", "tests/cpp", "tests/gpu", "tests/golden", "bench/gpu"),
+)
+
+# What the calls of libper are held against: case, capacity, batches, whose figure, how many times as fast.
+TARGETS = (
+    ("rows", 1_000_000, (256, 1024, 4096), "coursework, end to end", 10.0),
+    ("sample", 1_000_000, (256, 1024, 4096), "float tree", 1.7),
+    ("rows", 1_000_000, (256, 1024, 4096), "cumsum and searchsorted", 7.0),
+    ("sample", 100_000_000, (256, 1024, 4096), "cumsum and searchsorted", 50.0),
+    ("rows", 1_000_000, (256, 1024, 4096), "TorchRL", 15.0),
+    ("update", 1_000_000, (256, 1024, 4096), "coursework, end to end", 5.0),
+    ("update", 1_000_000, (256,), "TorchRL", 30.0),
+    ("update", 1_000_000, (4096,), "TorchRL", 80.0),
+)
+
+
+def output_of(*command: str, folder: pathlib.Path | None = None) -> str:
+    """Nothing where it is missing, fails or hangs."""
+    if shutil.which(command[0]) is None:
+        return ""
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=20)
+    except subprocess.TimeoutExpired:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def digest_of_sources(repository: pathlib.Path) -> str:
+    """Of the files that git would have and what they hold, also where git is missing."""
+    digest = hashlib.sha256()
+    for place in SOURCES:
+        files = [repository / place] if (repository / place).is_file() else sorted((repository / place).rglob("*"))
+        for file in files:
+            path = file.relative_to(repository)
+            is_made = any(part in ("__pycache__", "build") or part[0] == "." or ".egg-" in part for part in path.parts)
+            if file.is_file() and not is_made and file.suffix not in (".so", ".o"):
+                digest.update(f"{path}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+def commit(repository: pathlib.Path) -> str:
+    # The folder may be another user's, which git refuses unless told.
+    git = ("git", "-c", f"safe.directory={repository}", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
+    return output_of(*git, folder=repository) or "unknown"
+
+
+def figures(text: str) -> list[Figure]:
+    """Lines of JSON among what a program printed."""
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{") and line.endswith("}")]
+
+
+def ratios(measured: list[Figure]) -> list[Figure]:
+    """libper's eager calls against the others', of medians from the call until its work is done."""
+    times = {
+        (figure["case"], figure["variant"], figure["capacity"], figure["batch"]): figure["call_us"]
+        for figure in measured
+        if "call_us" in figure
+    }
+    found = []
+    for case, capacity, batches, other, target in TARGETS:
+        for batch in batches:
+            own = times.get((case, "libper", capacity, batch))
+            theirs = times.get((case, other, capacity, batch))
+            if own and theirs:
+                key = {"case": case, "capacity": capacity, "batch": batch, "other": other}
+                found.append({**key, "times_as_fast": round(float(theirs) / float(own), 2), "target": target})
+    return found
+
+
+class Report:
+    def __init__(self, repository: pathlib.Path, nvcc: str) -> None:
+        device = output_of("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
+        name, driver, memory = [*(part.strip() for part in device.split("\n")[0].split(",")), "", "", ""][:3]
+        self.about = {
+            "device": name,
+            "driver": driver,
+            "memory": memory,
+            "nvcc": output_of(nvcc, "--version").split("\n")[-1],
+            "python": sys.version.split()[0],
+            "commit": commit(repository),
+            "sources": digest_of_sources(repository),
+        }
+        slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "unknown-device"
+        self.path = repository / "bench" / "results" / slug / "gpu_check.json"
+
+    def before(self) -> Figure:
+        """An earlier report of the same sources on the same device, which a check of a part goes on from."""
+        try:
+            report: Figure = json.loads(self.path.read_text())
+        except (OSError, ValueError):
+            return {}
+        is_same = all(report.get(key) == self.about[key] for key in ("device", "driver", "nvcc", "sources"))
+        return report if is_same else {}
+
+    def write(self, check: Check, measured: list[Figure]) -> None:
+        before = self.before() if check.only else {}
+        results = {result["name"]: result for result in before.get("results", [])}
+        results.update({result.name: dataclasses.asdict(result) for result in check.results})
+        measured = measured or before.get("benchmark", [])
+        report = {
+            **self.about,
+            "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+            **{
+                outcome: sum(result["outcome"] == outcome for result in results.values())
+                for outcome in ("passed", "failed", "skipped")
+            },
+            "results": list(results.values()),
+            "benchmark": measured,
+            "ratios": ratios(measured),
+        }
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        beside = self.path.with_suffix(".new")
+        beside.write_text(json.dumps(report, indent=1) + "\n")
+        beside.replace(self.path)
