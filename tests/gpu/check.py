@@ -44,11 +44,26 @@ MODEL_TESTS = ("replay_model_test", "replay_draw_test")
 # ---------------------------------------------------------------------------------------------------------- build
 
 
-def architecture() -> str:
+def beside(nvcc: str, name: str) -> str:
+    """Another program of the CUDA toolkit; empty where it is missing."""
+    folder = pathlib.Path(nvcc).resolve().parent
+    places = (
+        shutil.which(name),
+        folder / name,
+        folder.parent / "compute-sanitizer" / name,
+        f"/usr/local/cuda/bin/{name}",
+    )
+    return next((str(place) for place in places if place and pathlib.Path(place).exists()), "")
+
+
+def architecture(nvcc: str) -> str:
     """Of the device, as CMake and nvcc name it; empty where there is none to ask."""
     answer = check_report.output_of("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")
-    match = re.match(r"(\d+)\.(\d+)", answer)
-    return f"{match[1]}{match[2]}" if match else ""
+    if match := re.match(r"(\d+)\.(\d+)", answer):
+        return f"{match[1]}{match[2]}"
+    query = beside(nvcc, "__nvcc_device_query")
+    match = re.match(r"\d+", check_report.output_of(query)) if query else None
+    return match[0] if match else ""
 
 
 def c_tests() -> list[str]:
@@ -63,7 +78,7 @@ class Builder:
     def __init__(self, nvcc: str, check: Check) -> None:
         self.nvcc = nvcc
         self.check = check
-        self.architecture = architecture()
+        self.architecture = architecture(nvcc)
         self.log = (BUILD / "build.log").open("w")
         self._lock = threading.Lock()
 
@@ -199,9 +214,8 @@ def run_python_suite(check: Check) -> None:
     check.run("python_suite", pytest, 400, **python_environment(), **library, JAX_PLATFORMS="cpu")
 
 
-def run_sanitizers(check: Check) -> None:
-    found = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
-    reason = "" if pathlib.Path(found).exists() else "compute-sanitizer is missing"
+def run_sanitizers(check: Check, found: str) -> None:
+    reason = "" if found else "compute-sanitizer is missing"
     refusal = "Device not supported"
     keep_s = 0 if check.only else BENCHMARK_S
     for tool in SANITIZERS:
@@ -228,7 +242,7 @@ def run_benchmark(check: Check, seconds: float) -> list[Figure]:
     return measured + check_report.figures(check.run("torch_baselines", [*peers, "--seconds", str(seconds)], 120))
 
 
-def run_all(check: Check, report: Report, seconds: float) -> int:
+def run_all(check: Check, report: Report, nvcc: str, seconds: float) -> int:
     measured: list[Figure] = []
     first = Check(REPOSITORY, BUILD, check.time_left(), [])  # whether there is a device at all
     first.run("tree_on_device", [str(BUILD / "tree_on_device")], 120)
@@ -239,9 +253,11 @@ def run_all(check: Check, report: Report, seconds: float) -> int:
     for name in ("replay_on_device", "loader_on_device"):
         check.run(name, [str(BUILD / name)], 120)
     report.write(check, measured)
-    for part in (run_c_tests, run_python, run_sanitizers):
+    for part in (run_c_tests, run_python):
         part(check)
         report.write(check, measured)
+    run_sanitizers(check, beside(nvcc, "compute-sanitizer"))
+    report.write(check, measured)
     measured = run_benchmark(check, seconds)
     report.write(check, measured)
     run_python_suite(check)
@@ -266,7 +282,7 @@ def main() -> int:
     report = Report(REPOSITORY, nvcc)
     say("building in build-gpu")
     if build(Builder(nvcc, check), check):
-        return run_all(check, report, arguments.seconds)
+        return run_all(check, report, nvcc, arguments.seconds)
     report.write(check, [])
     return 1
 
