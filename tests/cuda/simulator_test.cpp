@@ -389,6 +389,10 @@ TEST_F(Streams, what_a_capture_forbids_is_refused) {
     };
     captured([&] { return cudaMalloc(&memory, 8); }, cudaErrorStreamCaptureUnsupported,
              cudaErrorStreamCaptureInvalidated);
+    cudaFuncAttributes attributes;
+    void (*const kernel)() = [] {};
+    captured([&] { return cudaFuncGetAttributes(&attributes, kernel); }, cudaErrorStreamCaptureUnsupported,
+             cudaErrorStreamCaptureInvalidated);
     captured([&] { return cudaStreamSynchronize(a_); }, cudaErrorStreamCaptureUnsupported,
              cudaErrorStreamCaptureInvalidated);
     captured([&] { return cudaStreamWaitEvent(a_, event_); }, cudaErrorStreamCaptureIsolation,

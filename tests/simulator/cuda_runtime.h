@@ -306,6 +306,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*)(Param
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
+    static_assert((sizeof(Parameters) + ... + 0) <= 4096, "more takes a driver of CUDA 12.1");
     // A launch copies its arguments.
     std::tuple<Parameters...> copies(std::forward<Arguments>(arguments)...);
     return simulator::enqueue_grid(*config, [kernel, copies] { std::apply(kernel, copies); });

@@ -360,6 +360,8 @@ cudaError_t enqueue_grid(const cudaLaunchConfig_t& config, std::function<void()>
 
 cudaError_t attributes_of_kernel(cudaFuncAttributes* attributes) {
     BEGIN_CALL();
+    // It loads the kernel, which may allocate and wait.
+    if (const cudaError_t error = require_no_capture(); error != cudaSuccess) return error;
     attributes->maxThreadsPerBlock = 1024;
     return cudaSuccess;
 }
