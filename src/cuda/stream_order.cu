@@ -17,6 +17,7 @@ StreamOrder::StreamOrder(int device) : device_(device), process_(getpid()) {
 
 StreamOrder::~StreamOrder() {
     if (is_abandoned_) return;
+    const ApartFromCaptures apart(std::nothrow);
     static_cast<void>(cudaEventDestroy(event_));
     static_cast<void>(cudaStreamDestroy(own_stream_));
 }

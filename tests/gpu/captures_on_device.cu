@@ -1,0 +1,144 @@
+// What only the real driver can say of libper: that handles are made, used and freed while a stream is captured, by
+// another thread and by the same, without an end of the capture or of themselves, and that the default streams of two
+// threads are kept in order. Exits with 77 where there is no device, with 1 where something is not so.
+//
+//     captures_on_device [ROUNDS [BUSY_MEGABYTES]]
+#include <cuda_runtime.h>
+#include <per.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include "require.h"
+
+namespace {
+
+constexpr int64_t capacity = 1000;
+
+per_array array_of(const void* data, int32_t dtype) {
+    per_array array = {};
+    array.data = data;
+    array.dtype = dtype;
+    return array;
+}
+
+per_tree* create_tree() {
+    per_tree_options options;
+    per_tree* tree = nullptr;
+    REQUIRE(per_tree_options_init(&options, sizeof options) == PER_OK);
+    options.capacity = capacity;
+    options.device = PER_CUDA;
+    const per_status status = per_tree_create(&options, &tree);
+    if (status == PER_ERROR_NO_DEVICE) {
+        std::printf("skipped: %s\n", per_last_error());
+        std::exit(77);
+    }
+    REQUIRE(status == PER_OK);
+    return tree;
+}
+
+// A buffer is filled from host memory, more often than its staging ring has places, asked, and freed.
+void lead_a_whole_life(cudaStream_t stream) {
+    per_field field = {};
+    field.name = "observation";
+    field.dtype = PER_FLOAT32;
+    per_replay_options options;
+    per_replay* replay = nullptr;
+    REQUIRE(per_replay_options_init(&options, sizeof options) == PER_OK);
+    options.capacity = capacity;
+    options.fields = &field;
+    options.n_fields = 1;
+    options.device = PER_CUDA;
+    REQUIRE(per_replay_create(&options, &replay) == PER_OK);
+    const float number = 0.5f;
+    const uint8_t no = 0;
+    const per_array given[1] = {array_of(&number, PER_FLOAT32)};
+    per_steps steps;
+    REQUIRE(per_steps_init(&steps, sizeof steps) == PER_OK);
+    steps.length = 1;
+    steps.fields = given;
+    steps.reward = given[0];
+    steps.terminated = array_of(&no, PER_BOOL);
+    steps.truncated = array_of(&no, PER_BOOL);
+    for (int i = 0; i < 20; ++i) REQUIRE(per_replay_add(replay, &steps, nullptr, stream) == PER_OK);
+    int64_t live = 0;
+    REQUIRE(per_replay_synchronize(replay, stream) == PER_OK);
+    REQUIRE(per_replay_live(replay, &live) == PER_OK);
+    REQUIRE(live == 19);  // of the last step it is not known what followed
+    per_replay_free(replay);
+}
+
+void expect_capture_not_spoilt(bool in_own_thread, cudaStreamCaptureMode mode) {
+    cudaStream_t captured, other;
+    cudaGraph_t graph = nullptr;
+    REQUIRE(cudaStreamCreateWithFlags(&captured, cudaStreamNonBlocking) == cudaSuccess);
+    REQUIRE(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking) == cudaSuccess);
+    REQUIRE(cudaStreamBeginCapture(captured, mode) == cudaSuccess);
+    if (in_own_thread)
+        lead_a_whole_life(other);
+    else
+        std::thread(lead_a_whole_life, other).join();
+    REQUIRE(cudaStreamEndCapture(captured, &graph) == cudaSuccess);
+    REQUIRE(graph != nullptr);
+    REQUIRE(cudaGraphDestroy(graph) == cudaSuccess);
+    REQUIRE(cudaStreamDestroy(captured) == cudaSuccess);
+    REQUIRE(cudaStreamDestroy(other) == cudaSuccess);
+}
+
+// The thread's update waits behind other work on its stream; what this one reads then must wait for it.
+void expect_threads_in_order(int rounds, std::size_t busy_bytes) {
+    per_tree* const tree = create_tree();
+    int64_t* indices;
+    float *priorities, *read;
+    void* busy;
+    std::vector<int64_t> all(capacity);
+    for (int64_t i = 0; i < capacity; ++i) all[static_cast<std::size_t>(i)] = i;
+    REQUIRE(cudaMalloc(reinterpret_cast<void**>(&indices), capacity * sizeof(int64_t)) == cudaSuccess);
+    REQUIRE(cudaMalloc(reinterpret_cast<void**>(&priorities), capacity * sizeof(float)) == cudaSuccess);
+    REQUIRE(cudaMalloc(reinterpret_cast<void**>(&read), capacity * sizeof(float)) == cudaSuccess);
+    REQUIRE(cudaMalloc(&busy, busy_bytes) == cudaSuccess);
+    const cudaStream_t own = cudaStreamPerThread;
+    REQUIRE(cudaMemcpyAsync(indices, all.data(), capacity * sizeof(int64_t), cudaMemcpyHostToDevice, own) ==
+            cudaSuccess);
+    REQUIRE(cudaStreamSynchronize(own) == cudaSuccess);
+    for (int round = 1; round <= rounds; ++round) {
+        const std::vector<float> given(capacity, static_cast<float>(round));
+        REQUIRE(cudaMemcpyAsync(priorities, given.data(), capacity * sizeof(float), cudaMemcpyHostToDevice, own) ==
+                cudaSuccess);
+        REQUIRE(cudaStreamSynchronize(own) == cudaSuccess);
+        std::thread other([&] {
+            REQUIRE(cudaMemsetAsync(busy, round, busy_bytes, own) == cudaSuccess);
+            REQUIRE(per_update(tree, capacity, indices, priorities, own) == PER_OK);
+        });
+        other.join();
+        std::vector<float> found(capacity);
+        REQUIRE(per_tree_priorities(tree, capacity, nullptr, read, own) == PER_OK);
+        REQUIRE(cudaMemcpyAsync(found.data(), read, capacity * sizeof(float), cudaMemcpyDeviceToHost, own) ==
+                cudaSuccess);
+        REQUIRE(cudaStreamSynchronize(own) == cudaSuccess);
+        REQUIRE(found == given);
+    }
+    per_tree_free(tree);
+    for (void* const memory :
+         {static_cast<void*>(indices), static_cast<void*>(priorities), static_cast<void*>(read), busy})
+        REQUIRE(cudaFree(memory) == cudaSuccess);
+}
+
+}  // namespace
+
+int main(int n_arguments, char** arguments) {
+    const int rounds = n_arguments > 1 ? std::atoi(arguments[1]) : 50;
+    const std::size_t megabytes = n_arguments > 2 ? std::strtoull(arguments[2], nullptr, 10) : 512;
+    expect_threads_in_order(rounds, megabytes << 20);
+    std::printf("default streams of two threads: in order\n");
+    expect_capture_not_spoilt(false, cudaStreamCaptureModeGlobal);
+    std::printf("a capture of another thread: not spoilt\n");
+    expect_capture_not_spoilt(true, cudaStreamCaptureModeGlobal);
+    expect_capture_not_spoilt(true, cudaStreamCaptureModeThreadLocal);
+    expect_capture_not_spoilt(true, cudaStreamCaptureModeRelaxed);
+    std::printf("a capture of the same thread: not spoilt\npassed\n");
+    return 0;
+}
