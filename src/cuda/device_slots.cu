@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <new>
+
 #include "cuda/check.h"
 #include "error.h"
 
@@ -55,6 +57,7 @@ DeviceSlots::Event DeviceSlots::new_event() {
 
 bool DeviceSlots::leave() {
     if (getpid() == process_) {
+        const ApartFromCaptures apart(std::nothrow);
         // After a fault of the device these waits fail at once.
         for (const Slot& slot : slots_) static_cast<void>(cudaEventSynchronize(slot.released.get()));
         static_cast<void>(cudaStreamSynchronize(stream_.get()));

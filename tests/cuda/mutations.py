@@ -672,7 +672,7 @@ FAULTS = [
     Fault(
         "a wait that spoils the captures of others",
         "cuda/device.h",
-        "mode_ = cudaStreamCaptureModeThreadLocal;",
+        "mode_ = cudaStreamCaptureModeRelaxed;",
         "mode_ = cudaStreamCaptureModeGlobal;",
         "loader_test",
     ),

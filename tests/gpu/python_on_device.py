@@ -293,15 +293,18 @@ def check_casts(per: Any, kind: str, give: Give) -> None:
 
 
 def check_loader(per: Any, kind: str) -> None:
-    """Batches of a buffer in host memory, on the device."""
+    """Batches on the device, of a buffer in host memory and of one that lies there."""
     fields = {"observation": per.Field(3), "action": per.Field((), "int32")}
-    buffer, twin = (per.ReplayBuffer(120, fields, n_envs=N_ENVS, seed=5, n_step=2) for _ in range(2))
-    for filled in (buffer, twin):
+    options = {"n_envs": N_ENVS, "seed": 5, "n_step": 2}
+    here, twin = (per.ReplayBuffer(120, fields, **options) for _ in range(2))
+    there = per.ReplayBuffer(120, fields, **options, device="cuda", arrays=kind)
+    for filled in (here, there, twin):
         filled.extend(**steps(np.random.default_rng(4), 30))
-    with buffer.loader(8, slots=2, device="cuda", arrays=kind) as batches:
-        for _, batch in zip(range(20), batches, strict=False):
+    with here.loader(8, slots=2, device="cuda", arrays=kind) as copied, there.loader(8, slots=2) as drawn:
+        for _, of_here, of_there in zip(range(20), copied, drawn, strict=False):
             for name, array in twin.sample(8).items():
-                same(array, batch[name], f"{name} of a loader")
+                same(array, of_here[name], f"{name} of a loader")
+                same(array, of_there[name], f"{name} of a loader on the device")
 
 
 def main() -> int:
