@@ -235,6 +235,12 @@ struct StepOutcome {
     RowRange completed;  // rows whose window is complete by this step; of one episode, as those of the cut are
 };
 
+// Of a step of the running episode that neither starts nor ends it.
+PER_HOST_DEVICE uint8_t flags_of_step(const Lane& lane, const WindowRules& rules, int64_t row) {
+    const bool is_marked = rules.sequence.stride > 1 && starts_sequence(lane, rules, row);
+    return static_cast<uint8_t>(row_is_step | (is_marked ? row_starts_sequence : 0));
+}
+
 PER_HOST_DEVICE StepOutcome advance(Lane& lane, const WindowRules& rules, const StepInput& step) {
     StepOutcome outcome = {};
     if (lane.state == LaneState::ended) {
@@ -247,12 +253,10 @@ PER_HOST_DEVICE StepOutcome advance(Lane& lane, const WindowRules& rules, const 
     }
 
     outcome.completed.first = complete_end(lane, rules);
-    outcome.flags = row_is_step;
-    if (!lane.in_episode()) {
-        outcome.flags |= row_starts_episode;
-        lane.episode = lane.head;
-    }
-    if (rules.sequence.stride > 1 && starts_sequence(lane, rules, lane.head)) outcome.flags |= row_starts_sequence;
+    const bool starts_episode = !lane.in_episode();
+    if (starts_episode) lane.episode = lane.head;
+    outcome.flags = flags_of_step(lane, rules, lane.head);
+    if (starts_episode) outcome.flags |= row_starts_episode;
     outcome.row = lane.head++;
     outcome.next_row = step.next_known && next_takes_row(rules) ? lane.head : -1;
 
@@ -270,14 +274,17 @@ PER_HOST_DEVICE StepOutcome advance(Lane& lane, const WindowRules& rules, const 
 }
 
 // Steps run on that neither end the episode nor find an observation other than the one announced. At most so many are
-// taken at once: with more, a row that they complete could be overwritten by them.
-PER_HOST_DEVICE int64_t longest_run(const WindowRules& rules) {
-    return rules.ring.rows - least_rows(rules.n_step, rules.stack, rules.sequence.steps) + 1;
+// taken at once: with more, a row that they complete could be overwritten by them, or a lane whose rows are not to be
+// overwritten be full before the last of them. 1 or less: the next step is for itself.
+PER_HOST_DEVICE int64_t longest_run(const Lane& lane, const WindowRules& rules, bool overwrite) {
+    if (lane.state == LaneState::ended) return 1;
+    const int64_t most = rules.ring.rows - least_rows(rules.n_step, rules.stack, rules.sequence.steps) + 1;
+    const int64_t room = rules.ring.rows - (lane.head - lane.first) - 1;
+    return overwrite || most < room ? most : room;
 }
 
-// What `count` steps that run on do to a lane that is not `ended`, the same as by one advance() each. They take the rows
-// from outcome.row on; outcome.flags are those of the first, the others are row_is_step, and row_starts_sequence from
-// next_start() to next_start().
+// What `count` steps that run on do to a lane, the same as by one advance() each. They take the rows from outcome.row
+// on; outcome.flags are those of the first, flags_of_step() those of the others.
 PER_HOST_DEVICE StepOutcome advance_run(Lane& lane, const WindowRules& rules, int64_t count, bool next_known) {
     const StepInput step = {next_known, false, false, true};
     StepOutcome outcome = advance(lane, rules, step);

@@ -96,9 +96,8 @@ int64_t StepWriter::run_length(const Place& place) const {
     const LaneCheck& check = check_of(place);
     const Lane& lane = check.lane;
     const WindowRules& rules = state_.rules;
-    int64_t most = std::min({steps_->length - place.k, longest_run(rules), longest_segment});
-    if (!overwrite_) most = std::min(most, rules.ring.rows - (lane.head - lane.first) - 1);
-    if (!takes_runs_ || most <= 1 || lane.state == LaneState::ended) return 1;
+    const int64_t most = std::min({steps_->length - place.k, longest_run(lane, rules, overwrite_), longest_segment});
+    if (!takes_runs_ || most <= 1) return 1;
     // Rows without a priority take the largest seen before the step that makes them live, which may be any of the run.
     if (given_.has_priorities() && complete_end(lane, rules) < check.ungiven_end) return 1;
     const bool next_known = given_.next_known(place.index);

@@ -357,6 +357,20 @@ TEST(AdvanceRun, does_what_single_steps_do) {
     }
 }
 
+// Of 32 rows a row for the sequence, three for its return and one for the stack must be left.
+TEST(LongestRun, leaves_the_rows_of_a_window_and_does_not_overfill_a_lane) {
+    const WindowRules rules = rules_for(32, 3);
+    Lane lane;
+    EXPECT_EQ(longest_run(lane, rules, true), 28);
+    lane.head = 30;
+    EXPECT_EQ(longest_run(lane, rules, true), 28);
+    EXPECT_EQ(longest_run(lane, rules, false), 1);
+    lane.first = 20;
+    EXPECT_EQ(longest_run(lane, rules, false), 21);
+    lane.state = LaneState::ended;
+    EXPECT_EQ(longest_run(lane, rules, true), 1);
+}
+
 TEST(FirstWithStack, stops_where_an_episode_starts) {
     Lane lane;
     lane.head = 8;
