@@ -11,12 +11,23 @@
 namespace per::cuda {
 namespace {
 
-// Enough for a device to be busy with.
-constexpr int64_t least_most_entries = 16384;
+// Steps of a piece at most; waiting_since() can tell so many apart.
+constexpr int64_t most_steps = 1 << 17;
+
+// Of a piece: enough for a device to be busy with, and more where that takes a byte a row of scratch memory at most.
+int64_t most_entries(const per_replay_options& options) {
+    constexpr int64_t least = 1 << 14;
+    constexpr int64_t bytes = sizeof(int64_t) + 2 * sizeof(uint32_t);
+    return std::max(options.n_envs, std::clamp(options.capacity / bytes, least, most_steps));
+}
 
 StepScratch lay_out(int64_t most_entries, int64_t n_envs, int64_t n_fields, Layout& layout) {
     StepScratch scratch;
     scratch.entries = layout.array<int64_t>(most_entries);
+    // A step has an entry at least.
+    scratch.largest_of_step = layout.array<uint32_t>(std::min(most_entries, most_steps));
+    scratch.largest_before = layout.array<uint32_t>(std::min(most_entries, most_steps));
+    scratch.facts = layout.array<StepFacts>(1);
     scratch.further_fields = layout.array<GivenField>(std::max<int64_t>(n_fields - n_fields_by_value, 0));
     scratch.env_ids = layout.array<int64_t>(n_envs);
     return scratch;
@@ -41,9 +52,10 @@ void check_ids_out(const int64_t* ids_out) {
 
 }  // namespace
 
-StepQueue::StepQueue(const ReplayMemory& memory, const Fields& fields, const per_replay_options& options)
+StepQueue::StepQueue(const ReplayMemory& memory, const Fields& fields, const per_replay_options& options,
+                     cudaStream_t stream)
     : replay_(memory),
-      most_entries_(std::max(options.n_envs, least_most_entries)),
+      most_entries_(most_entries(options)),
       window_rows_(options.n_step + options.burn_in + options.sequence_length),
       arrays_(fields, options.n_envs, most_entries_),
       n_bytes_(scratch_bytes(most_entries_, options.n_envs, fields.count())),
@@ -51,18 +63,11 @@ StepQueue::StepQueue(const ReplayMemory& memory, const Fields& fields, const per
       is_cut_(static_cast<std::size_t>(options.n_envs)) {
     Layout layout(memory_.data());
     scratch_ = lay_out(most_entries_, options.n_envs, fields.count(), layout);
+    cuda::check(cudaMemsetAsync(memory_.data(), 0, n_bytes_, stream), "clearing memory");
     load_step_kernels();
 }
 
 // -------------------------------------------------------------------------------------------------------------- add
-
-// Whether the priority of rows that become live may differ from step to step. Then a step of all lanes must end before
-// the next one begins.
-bool StepQueue::takes_steps_apart(const ReplaySteps& steps) const {
-    if (steps.length == 1) return false;
-    return replay_.device().max_priority == PER_MAX_NOW || steps.priorities.data != nullptr ||
-           steps.td_errors.data != nullptr;
-}
 
 // As many whole steps as fit in, or a part of one.
 StepPiece StepQueue::piece_from(int64_t first_entry, const ReplaySteps& steps) const {
@@ -70,7 +75,9 @@ StepPiece StepQueue::piece_from(int64_t first_entry, const ReplaySteps& steps) c
     const int64_t k = first_entry / steps.n_envs;
     const int64_t j = first_entry % steps.n_envs;
     if (most < steps.n_envs) return {first_entry, 1, std::min(most, steps.n_envs - j)};
-    const int64_t length = takes_steps_apart(steps) ? 1 : std::min(most / steps.n_envs, steps.length - k);
+    // The largest of the live priorities also falls, when a row is overwritten: it is found between the steps.
+    const bool takes_steps_apart = replay_.device().max_priority == PER_MAX_NOW;
+    const int64_t length = std::min({most / steps.n_envs, steps.length - k, takes_steps_apart ? 1 : most_steps});
     return {first_entry, length, steps.n_envs};
 }
 

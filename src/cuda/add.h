@@ -16,15 +16,18 @@
 
 namespace per::cuda {
 
-// Queues what the CPU's StepWriter does. A warp takes the steps of a lane one after the other, since each depends on
-// those before; the copies of their frames, which do not, are spread over the whole device; then the leaves of all rows
-// that died or became live are written in one change. A step that the CPU would refuse is skipped and counted.
+// Queues what the CPU's StepWriter does. A warp takes the steps of a lane in their order, those that run on together;
+// the copies of their frames, which do not depend on each other, are spread over the whole device; then the leaves of
+// all rows that died or became live are written in one change. That is two launches and those of the change, however
+// many steps there are, up to what one piece holds; with PER_MAX_NOW they are those of each step. A step that the CPU
+// would refuse is skipped and counted.
 //
 // Nothing is allocated after creation. With arrays of the device the host waits for nothing, and calls can be captured.
 class StepQueue {
  public:
-    // On the current device. `options` as resolved; memory and fields must outlive it.
-    StepQueue(const ReplayMemory& memory, const Fields& fields, const per_replay_options& options);
+    // On the current device, ready once `stream` has got there. `options` as resolved; memory and fields must outlive
+    // it.
+    StepQueue(const ReplayMemory& memory, const Fields& fields, const per_replay_options& options, cudaStream_t stream);
 
     // Throws Error with INVALID_ARGUMENT for values in host memory that do not fit their field, and for arrays in host
     // memory while the stream is captured: nothing is changed then. ids_out is memory that the device can write.
@@ -39,7 +42,6 @@ class StepQueue {
 
  private:
     StepPiece piece_from(int64_t first_entry, const ReplaySteps& steps) const;
-    bool takes_steps_apart(const ReplaySteps& steps) const;
     void check(const ReplaySteps& steps, const int64_t* ids_out, const StreamOrder::Call& call);
     LaneList send_env_ids(int64_t count, const int64_t* env_ids, const StreamOrder::Call& call);
     void queue_piece(const StepPiece& piece, const ReplaySteps& steps, const LaneList& lanes, int64_t* ids_out,

@@ -59,6 +59,9 @@ struct GivenSteps {
     GivenField fields[n_fields_by_value];
 
     __device__ __forceinline__ int64_t env(int64_t j) const { return env_ids != nullptr ? env_ids[j] : first_env + j; }
+    // Whether rows that become live without a priority wait for it (waiting_rows.h): what is given with a step counts
+    // from the next one on.
+    __device__ __forceinline__ bool rows_wait() const { return length > 1 && priorities.are_given(); }
     __device__ __forceinline__ const GivenField& field(int64_t i) const {
         return i < n_fields_by_value ? fields[i] : further_fields[i - n_fields_by_value];
     }
@@ -75,15 +78,43 @@ __device__ __forceinline__ bool read_float(const GivenNumbers& numbers, int64_t 
     return cast.fits;
 }
 
-// ---- of a whole warp, all threads given the same arguments
+// ---- frames of steps. A frame is looked at by one thread, or by the threads of a warp, each its share.
+
+struct Share {
+    int64_t first;
+    int64_t step;
+};
+
+__device__ __forceinline__ Share share_of_thread() {
+    return {lane_of_thread(), warp_size};
+}
+
+// Up to so many bytes the frames of 32 steps are looked at by a thread each, which waits for memory once.
+inline constexpr int64_t most_bytes_of_thread = 128;
+
+// Those of 32 steps, bits, for which is_good(i, share), i being a step's bit, holds in all shares. The whole warp calls
+// it with the same arguments.
+template <class IsGood>
+__device__ __forceinline__ uint32_t steps_where(uint32_t steps, int64_t frame_bytes, const IsGood& is_good) {
+    const bool has_thread_each = frame_bytes <= most_bytes_of_thread;
+    const Share share = has_thread_each ? Share{0, 1} : share_of_thread();
+    uint32_t good = steps;
+    for (uint32_t left = steps; left != 0; left = has_thread_each ? 0 : left & (left - 1)) {
+        const int i = has_thread_each ? static_cast<int>(lane_of_thread()) : __ffs(static_cast<int>(left)) - 1;
+        const uint32_t bad = __ballot_sync(all_lanes, (steps >> i & 1) != 0 && !is_good(i, share));
+        good &= has_thread_each || bad == 0 ? ~bad : ~(1u << i);
+    }
+    return good;
+}
 
 // Whether a frame whose elements are to be cast fits its field.
-__device__ __forceinline__ bool frame_fits(const GivenFrames& frames, int64_t entry, const DeviceField& field) {
+__device__ __forceinline__ bool frame_fits(const GivenFrames& frames, int64_t entry, const DeviceField& field,
+                                           const Share& share) {
     const std::byte* const frame = frames.data + entry * frames.stride;
     bool fits = true;
-    for (int64_t i = lane_of_thread(); i < field.elements; i += warp_size)
+    for (int64_t i = share.first; i < field.elements; i += share.step)
         fits &= cast_element(frame + i * dtype_size(frames.dtype), frames.dtype, field.dtype).fits;
-    return __ballot_sync(all_lanes, !fits) == 0;
+    return fits;
 }
 
 // So many bytes at an address that is a multiple of them.
@@ -97,9 +128,10 @@ struct alignas(16) WordOf16 {
 };
 
 template <class Word>
-__device__ __forceinline__ bool same_words(const std::byte* a, const std::byte* b, int64_t n_bytes) {
+__device__ __forceinline__ bool same_words(const std::byte* a, const std::byte* b, int64_t n_bytes,
+                                           const Share& share) {
     bool same = true;
-    for (int64_t i = lane_of_thread(); i < n_bytes / static_cast<int64_t>(sizeof(Word)); i += warp_size)
+    for (int64_t i = share.first; i < n_bytes / static_cast<int64_t>(sizeof(Word)); i += share.step)
         same &= reinterpret_cast<const Word*>(a)[i] == reinterpret_cast<const Word*>(b)[i];
     return same;
 }
@@ -111,21 +143,26 @@ struct ComparedFrame {
     int32_t word_bytes;
 };
 
-__device__ __forceinline__ bool same_frame(const ComparedFrame& a, const ComparedFrame& b, const DeviceField& field) {
+__device__ __forceinline__ ComparedFrame given_frame(const GivenFrames& frames, int64_t entry) {
+    return {frames.data + entry * frames.stride, frames.dtype, frames.word_bytes};
+}
+
+__device__ __forceinline__ ComparedFrame stored_frame(const std::byte* frames, int64_t slot, const DeviceField& field) {
+    const int64_t power = field.bytes & -field.bytes;
+    return {frames + slot * field.bytes, field.dtype, static_cast<int32_t>(power < unit_bytes ? power : unit_bytes)};
+}
+
+__device__ __forceinline__ bool same_frame(const ComparedFrame& a, const ComparedFrame& b, const DeviceField& field,
+                                           const Share& share) {
     const int32_t word = a.word_bytes < b.word_bytes ? a.word_bytes : b.word_bytes;
+    if (word == 16) return same_words<WordOf16>(a.data, b.data, field.bytes, share);
+    if (word >= 4) return same_words<uint32_t>(a.data, b.data, field.bytes, share);
+    if (word != 0) return same_words<uint8_t>(a.data, b.data, field.bytes, share);
     bool same = true;
-    if (word == 16) {
-        same = same_words<WordOf16>(a.data, b.data, field.bytes);
-    } else if (word >= 4) {
-        same = same_words<uint32_t>(a.data, b.data, field.bytes);
-    } else if (word != 0) {
-        same = same_words<uint8_t>(a.data, b.data, field.bytes);
-    } else {
-        for (int64_t i = lane_of_thread(); i < field.elements; i += warp_size)
-            same &= cast_element(a.data + i * dtype_size(a.dtype), a.dtype, field.dtype).bits ==
-                    cast_element(b.data + i * dtype_size(b.dtype), b.dtype, field.dtype).bits;
-    }
-    return __ballot_sync(all_lanes, !same) == 0;
+    for (int64_t i = share.first; i < field.elements; i += share.step)
+        same &= cast_element(a.data + i * dtype_size(a.dtype), a.dtype, field.dtype).bits ==
+                cast_element(b.data + i * dtype_size(b.dtype), b.dtype, field.dtype).bits;
+    return same;
 }
 
 }  // namespace per::cuda

@@ -12,10 +12,13 @@
 
 namespace per::cuda {
 
-// What a thread adds up over the rows that it changes.
+// What a thread adds up over the rows that it changes. In 32 bits: a thread has few registers, and a launch fewer steps
+// of a lane, and a lane fewer rows for each thread.
 struct RowSums {
-    int64_t n_live = 0;
-    ChangeState change = {0, 0};
+    int32_t n_live = 0;
+    uint32_t n_changed = 0;     // as in ChangeState
+    uint32_t largest_bits = 0;  // likewise
+    uint32_t waiting_end = 0;   // as in PendingSums
 };
 
 __device__ __forceinline__ int64_t add_to(int64_t* at, int64_t value) {
@@ -39,7 +42,16 @@ __device__ __forceinline__ void extend(RowRange& range, const RowRange& by) {
     range.end = by.end;
 }
 
-// A lane while it is changed. Counters are those of the whole warp.
+// What a warp counts; see ReplayCounters.
+struct LaneCounters {
+    int32_t added = 0;
+    int32_t dropped = 0;
+    int32_t episodes = 0;
+    int32_t cuts = 0;
+    int32_t rejected_updates = 0;
+};
+
+// A lane while it is changed.
 struct LaneTask {
     const DeviceReplay& replay;
     const WindowRules& rules;
@@ -48,7 +60,7 @@ struct LaneTask {
     Lane lane;
     LaneChange change;
     RowSums sums = {};
-    ReplayCounters counters = {};
+    LaneCounters counters = {};
 
     __device__ __forceinline__ LaneTask(const DeviceReplay& of_replay, const WindowRules& of_rules, int64_t of_env)
         : replay(of_replay),
@@ -62,16 +74,21 @@ struct LaneTask {
     __device__ __forceinline__ uint8_t flags(int64_t row) const { return replay.flags[slot(row)]; }
 };
 
-__device__ __forceinline__ void make_live(LaneTask& task, const RowRange& rows) {
+// otherwise_of(row): what a row takes that was given no priority; that of the task, or waiting_since() a step.
+template <class OtherwiseOf>
+__device__ __forceinline__ void make_live(LaneTask& task, const RowRange& rows, const OtherwiseOf& otherwise_of) {
     const DevicePriorities& priorities = task.replay.priorities;
     for (int64_t row = rows.first + lane_of_thread(); row < rows.end; row += warp_size) {
         const int64_t slot = task.slot(row);
         if (!starts_sequence(task.rules, task.replay.flags[slot])) continue;
         float priority = priorities.given[slot];
-        if (priority == not_given) priorities.given[slot] = priority = task.otherwise;
+        if (priority == not_given) priorities.given[slot] = priority = otherwise_of(row);
         task.sums.n_live += insert(priorities.live, slot);
-        ++task.sums.change.n;
-        task.sums.change.largest_bits = larger(task.sums.change.largest_bits, bits_in_order(priority));
+        ++task.sums.n_changed;
+        if (is_waiting(priority))
+            task.sums.waiting_end = larger(task.sums.waiting_end, static_cast<uint32_t>(step_of_waiting(priority)) + 1);
+        else
+            task.sums.largest_bits = larger(task.sums.largest_bits, bits_in_order(priority));
     }
     extend(task.change.born, rows);
     __syncwarp();
@@ -84,11 +101,11 @@ __device__ __forceinline__ void make_dead(LaneTask& task, const RowRange& rows) 
     __syncwarp();
 }
 
-// Does to rows what cut_episode() said.
-__device__ __forceinline__ void apply(LaneTask& task, const Cut& cut) {
+// Does to rows what cut_episode() said; `otherwise` as in make_live().
+__device__ __forceinline__ void apply(LaneTask& task, const Cut& cut, float otherwise) {
     if (lane_of_thread() == 0) task.replay.flags[task.slot(cut.row)] |= cut.flags;
     __syncwarp();
-    make_live(task, cut.completed);
+    make_live(task, cut.completed, [otherwise](int64_t) { return otherwise; });
     ++task.counters.cuts;
     ++task.counters.episodes;
 }
@@ -116,8 +133,9 @@ __device__ __forceinline__ void add_if_any(int64_t* at, int64_t value) {
 __device__ __forceinline__ void finish(const LaneTask& task) {
     ReplayState& state = *task.replay.state;
     const int64_t n_live = static_cast<int64_t>(sum_of_warp(static_cast<uint64_t>(task.sums.n_live)));
-    const uint64_t n = sum_of_warp(task.sums.change.n);
-    const uint32_t largest_bits = __reduce_max_sync(all_lanes, task.sums.change.largest_bits);
+    const uint64_t n = sum_of_warp(task.sums.n_changed);
+    const uint32_t largest_bits = __reduce_max_sync(all_lanes, task.sums.largest_bits);
+    const uint32_t waiting_end = __reduce_max_sync(all_lanes, task.sums.waiting_end);
     if (lane_of_thread() != 0) return;
     const int64_t most = task.rules.ring.rows;
     task.replay.lanes[task.env] = task.lane;
@@ -125,6 +143,7 @@ __device__ __forceinline__ void finish(const LaneTask& task) {
     add_if_any(&state.pending.n_live, n_live);
     if (n != 0) atomic_add(&state.change.n, n);
     if (largest_bits != 0) atomicMax(&state.change.largest_bits, largest_bits);
+    if (waiting_end != 0) atomicMax(&state.pending.waiting_end, waiting_end);
     add_if_any(&state.counters.added, task.counters.added);
     add_if_any(&state.counters.dropped, task.counters.dropped);
     add_if_any(&state.counters.episodes, task.counters.episodes);
@@ -136,7 +155,7 @@ __device__ __forceinline__ void finish(const LaneTask& task) {
 __device__ __forceinline__ void take_in(ReplayState& state) {
     state.n_live += state.pending.n_live;
     state.largest_bits = larger(state.largest_bits, state.pending.largest_bits);
-    state.pending = {0, 0};
+    state.pending = {0, 0, 0};
 }
 
 }  // namespace per::cuda

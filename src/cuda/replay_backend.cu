@@ -103,7 +103,7 @@ CudaReplayBackend::CudaReplayBackend(const per_replay_options& options, const Fi
       order_(options.device_index),
       host_copy_(sizeof(HostCopy)),
       memory_(options, fields, order_.own_stream()),
-      steps_(memory_, fields, options),
+      steps_(memory_, fields, options, order_.own_stream()),
       batches_(options, fields, memory_, order_.own_stream()),
       hindsight_(memory_, fields, options) {
     load_kernels(set_beta_kernel, set_gamma_kernel, reserve_draws_kernel, hand_out_kernel, end_ahead_kernel,

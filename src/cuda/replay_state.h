@@ -46,6 +46,7 @@ struct ChangeState {
 struct PendingSums {
     int64_t n_live;         // rows that became live less those that died
     uint32_t largest_bits;  // of priorities given
+    uint32_t waiting_end;  // one past the last step at which a row became live that waits for its priority; 0: none did
 };
 
 // The last batch that was drawn, for statistics. Its slots and shares stay in the memory of the draws.
@@ -108,7 +109,7 @@ struct DeviceRanks {
 
 // Priorities of rows: before alpha by slot, after alpha of the live ones in the sum tree.
 struct DevicePriorities {
-    float* given;  // by slot: p, live or not; not_given
+    float* given;  // by slot: p, live or not; not_given; waiting_since() within a call
     DeviceTree tree;
     DeviceLive live;
     DeviceMaximum live_maximum;   // of p of live rows, with PER_MAX_NOW
@@ -117,6 +118,18 @@ struct DevicePriorities {
 };
 
 inline constexpr float not_given = -1.0f;
+
+// Of a row that became live without a priority at a step of a launch that takes several, at most 2^24 - 2 of them: what
+// it takes depends on what other lanes were given before that step, and is written once the launch has ended.
+__device__ __forceinline__ float waiting_since(int64_t step) {
+    return -2.0f - static_cast<float>(step);
+}
+__device__ __forceinline__ bool is_waiting(float given) {
+    return given < not_given;
+}
+__device__ __forceinline__ int64_t step_of_waiting(float given) {
+    return static_cast<int64_t>(-2.0f - given);
+}
 
 // Where everything is, and what never changes: handed to kernels by value.
 struct DeviceReplay {

@@ -11,10 +11,19 @@
 
 namespace per::cuda {
 
-// Where the steps of a call go on their way; in the memory of the device.
+struct StepFacts {
+    uint32_t n_arrived;    // blocks; 0 between launches
+    uint32_t has_waiting;  // rows wait for their priority
+};
+
+// Where the steps of a call go on their way; in the memory of the device, which is zeroed first.
 struct StepScratch {
-    // By entry: which row it took, and flags below that (steps.cu); -1: none.
+    // By entry: which row it took, and flags below that (step_frames.h); -1: none.
     int64_t* entries;
+    // By step, of priorities given with it those above all that the lane knew of; 0: none. All 0 between launches.
+    uint32_t* largest_of_step;
+    uint32_t* largest_before;  // by step: of all priorities before it
+    StepFacts* facts;
     // By field, from the n_fields_by_value-th on.
     GivenField* further_fields;
     int64_t* env_ids;  // [n_envs]

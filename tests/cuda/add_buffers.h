@@ -67,11 +67,12 @@ class BothBuffers {
           cpu_(options_, fields_),
           order_(0),
           memory_(options_, fields_, order_.own_stream()),
-          queue_(memory_, fields_, options_),
+          queue_(memory_, fields_, options_, order_.own_stream()),
           environments_(random_, options_, fields_, manner) {
         simulator::options().seed = seed;
         simulator::options().has_host_memory = true;
         for (cudaStream_t& stream : streams_) cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+        cudaDeviceSynchronize();
     }
     ~BothBuffers() {
         cudaDeviceSynchronize();
