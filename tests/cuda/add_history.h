@@ -87,6 +87,7 @@ struct Manner {
     double p_gap = 0.03;        // of a step
     double p_bad_priority = 0;  // of a step
     bool never_ends = false;
+    double p_single = 0.6;  // of a call: it brings one step
     int64_t longest = 12;
 };
 
@@ -108,7 +109,7 @@ class Environments {
     // A call that the buffer must accept, unless it is full or minds gaps.
     std::unique_ptr<GivenCall> call() {
         auto call = std::make_unique<GivenCall>();
-        const int64_t length = chance(0.6) ? 1 : number(1, manner_.longest);
+        const int64_t length = chance(manner_.p_single) ? 1 : number(1, manner_.longest);
         if (chance(0.5)) choose_environments(*call);
         const int64_t n = call->env_ids.empty() ? options_.n_envs : static_cast<int64_t>(call->env_ids.size());
         has_next_ = options_.store_next_observation || chance(0.6);

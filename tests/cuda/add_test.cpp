@@ -22,9 +22,11 @@ using test::Manner;
 std::vector<DeclaredField> some_fields(std::mt19937_64& random, int32_t stack) {
     const int32_t observation = PER_ROLE_OBSERVATION;
     std::vector<DeclaredField> fields;
-    switch (random() % 4) {
+    switch (random() % 5) {
         case 0:
             return {{{6, 8}, PER_UINT8, observation, stack}, {{2}, PER_INT32, PER_ROLE_PLAIN}};
+        case 3:  // frames that a whole warp looks at
+            return {{{50}, PER_FLOAT32, observation, stack}, {{70}, PER_INT64, PER_ROLE_PLAIN}};
         case 1:
             return {{{5}, PER_FLOAT32, observation, stack},
                     {{}, PER_FLOAT64, PER_ROLE_PLAIN},
@@ -90,6 +92,52 @@ TEST(Add, random_histories_are_those_of_the_cpu) {
         n_refused += both.n_refused;
     }
     EXPECT_GT(n_taken, 5 * n_refused);
+}
+
+// Rows that wait for their priority, and what lanes are given from step to step; calls longer than a lane, too.
+TEST(Add, long_calls_with_priorities_are_those_of_the_cpu) {
+    for (uint64_t seed = 1; seed <= (is_short ? 8 : 30); ++seed) {
+        std::mt19937_64 random(seed);
+        Manner manner;
+        manner.p_end = seed % 3 == 0 ? 0.0 : 0.03;
+        manner.p_gap = seed % 4 == 1 ? 0.03 : 0.0;
+        manner.p_rated = 0.8;
+        manner.p_bad_priority = seed % 2 == 0 ? 0.5 : 0.05;
+        manner.p_single = 0.2;
+        manner.longest = 330;
+        Declared declared = some_buffer(random);
+        declared.options.max_priority = PER_MAX_EVER;
+        declared.options.overwrite = 1;
+        declared.options.capacity += declared.options.n_envs * (random() % 2 == 0 ? 0 : 250);
+        BothBuffers both(declared, seed, manner);
+        for (int i = 0; i < 8; ++i) {
+            both.random_call();
+            ASSERT_FALSE(testing::Test::HasFatalFailure()) << "seed " << seed << ", call " << i;
+        }
+    }
+}
+
+// More than the 2^14 entries that are queued at a time, of which the second and third hold rows of those before.
+TEST(Add, of_pieces_with_priorities_is_that_of_the_cpu) {
+    Declared declared;
+    declared.fields = {{{}, PER_FLOAT32, PER_ROLE_OBSERVATION}};
+    declared.options.n_envs = 3;
+    declared.options.capacity = 3 * 4000;
+    declared.options.n_step = 3;
+    declared.options.on_invalid = PER_INVALID_SKIP;
+    Manner manner;
+    manner.p_end = 0.001;
+    manner.p_rated = 1;
+    manner.p_bad_priority = 0.3;
+    manner.p_single = 0;
+    manner.longest = 9000;
+    for (uint64_t seed = 1; seed <= (is_short ? 1 : 2); ++seed) {
+        BothBuffers both(declared, seed, manner);
+        for (int i = 0; i < 4; ++i) {
+            both.add(*both.environments().call());
+            ASSERT_FALSE(testing::Test::HasFatalFailure()) << "seed " << seed << ", call " << i;
+        }
+    }
 }
 
 }  // namespace
