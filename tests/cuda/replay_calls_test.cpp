@@ -346,29 +346,6 @@ TEST_F(CudaReplayCalls, a_sticky_error_is_answered_by_every_call_and_free_works)
     simulator::stick(0);
 }
 
-TEST_F(CudaReplayCalls, a_failing_call_of_creation_leaves_no_handle_and_no_leak) {
-    // ASan's leak check sees what is left over.
-    per_replay_options options = twin_options();
-    options.prioritization = PER_RANK;
-    int n_failed = 0;
-    for (uint64_t n = 0; n < 120; ++n) {
-        simulator::fail_call(n, n % 2 == 0 ? cudaErrorMemoryAllocation : cudaErrorInvalidValue);
-        per_field field = {};
-        field.name = "observation";
-        field.dtype = PER_FLOAT32;
-        options.fields = &field;
-        options.n_fields = 1;
-        options.device = PER_CUDA;
-        per_replay* replay = nullptr;
-        const per_status status = per_replay_create(&options, &replay);
-        simulator::fail_call(0, 0);
-        EXPECT_EQ(replay == nullptr, status != PER_OK);
-        n_failed += status != PER_OK;
-        per_replay_free(replay);
-    }
-    EXPECT_GT(n_failed, 10);
-}
-
 TEST_F(CudaReplayCalls, a_failing_launch_is_an_error_of_the_call) {
     Twins twins(twin_options());
     TwinWalk walk(9);

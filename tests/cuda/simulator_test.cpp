@@ -457,6 +457,24 @@ TEST_F(Streams, waits_and_allocations_are_counted) {
     EXPECT_EQ(simulator::counters().host_waits, 1u);
 }
 
+TEST_F(Streams, memory_ends_where_the_options_say) {
+    const simulator::Held before = simulator::held();
+    const uint64_t memory_bytes = simulator::options().memory_bytes;
+    simulator::options().memory_bytes = 1000;
+    void *first, *second, *pinned;
+    EXPECT_EQ(cudaMalloc(&first, 600), cudaSuccess);
+    EXPECT_EQ(cudaMalloc(&second, 401), cudaErrorMemoryAllocation);
+    EXPECT_EQ(cudaMalloc(&second, SIZE_MAX), cudaErrorMemoryAllocation);
+    EXPECT_EQ(cudaMalloc(&second, 400), cudaSuccess);
+    EXPECT_EQ(cudaMallocHost(&pinned, 2000), cudaSuccess);
+    EXPECT_EQ(simulator::held().bytes, before.bytes + 3000);
+    cudaFree(first);
+    cudaFree(second);
+    cudaFreeHost(pinned);
+    EXPECT_EQ(simulator::held(), before);
+    simulator::options().memory_bytes = memory_bytes;
+}
+
 TEST_F(Streams, errors_come_when_they_are_told_to) {
     int device;
     simulator::fail_call(1, cudaErrorInvalidValue);

@@ -14,6 +14,7 @@ struct Options {
     int driver_version;      // 0: no driver
     int compute_capability;  // 10 * major + minor
     bool has_host_memory;    // else memory that was not allocated here counts as memory of the device
+    uint64_t memory_bytes;   // of the device: what goes beyond it is not allocated
 };
 
 // What has been done since the last reset_counters().
@@ -23,7 +24,17 @@ struct Counters {
     uint64_t host_waits;   // calls that wait for the device
 };
 
-// As set by the environment: PER_SIMULATOR_SEED (default 1), one device. Changes hold from the next call on.
+// What has been made and not given back. ASan's leak check does not see it, as the simulator knows where it is.
+struct Held {
+    uint64_t bytes;  // of device and pinned memory
+    uint64_t streams;
+    uint64_t events;
+
+    bool operator==(const Held&) const = default;
+};
+
+// As set by the environment: PER_SIMULATOR_SEED (default 1), PER_SIMULATOR_MEMORY (bytes; default 2^34), one device.
+// Changes hold from the next call on.
 Options& options();
 
 const Counters& counters();
@@ -31,6 +42,8 @@ const Counters& counters();
 const Counters& counters_of_thread();
 // Both, the latter of this thread.
 void reset_counters();
+
+Held held();
 
 // From now on every call answers this error, as after a fault of a kernel, and what waits in streams is never done; 0
 // ends that.

@@ -78,9 +78,19 @@ struct Event {
 
 namespace {
 
-uint64_t environment_seed() {
-    const char* const seed = std::getenv("PER_SIMULATOR_SEED");
-    return seed == nullptr ? 1 : std::strtoull(seed, nullptr, 10);
+uint64_t from_environment(const char* name, uint64_t otherwise) {
+    const char* const number = std::getenv(name);
+    return number == nullptr ? otherwise : std::strtoull(number, nullptr, 10);
+}
+
+Options options_of_environment() {
+    return {.seed = from_environment("PER_SIMULATOR_SEED", 1),
+            .all_blocks_resident = false,
+            .n_devices = 1,
+            .driver_version = 13000,
+            .compute_capability = 90,
+            .has_host_memory = false,
+            .memory_bytes = from_environment("PER_SIMULATOR_MEMORY", uint64_t{1} << 34)};
 }
 
 struct Allocation {
@@ -90,7 +100,7 @@ struct Allocation {
 
 struct Machine {
     std::recursive_mutex mutex;
-    Options options = {environment_seed(), false, 1, 13000, 90, false};
+    Options options = options_of_environment();
     Counters counters = {};
     uint64_t random = 1;
     uint64_t n_grids = 0;
@@ -101,6 +111,8 @@ struct Machine {
     unsigned long long n_captures = 0;
     int n_capturing = 0;
     std::map<uintptr_t, Allocation> allocations;  // by address
+    uint64_t device_bytes = 0;                    // of them
+    uint64_t n_events = 0;
     cudaError_t sticky = cudaSuccess;
     cudaError_t planned = cudaSuccess;
     uint64_t calls_until_planned = 0;
@@ -281,12 +293,26 @@ cudaError_t require_no_capture() {
 
 cudaError_t allocate(void** memory, std::size_t bytes, cudaMemoryType type) {
     if (const cudaError_t error = require_no_capture(); error != cudaSuccess) return error;
+    Machine& m = machine();
+    const bool is_of_device = type == cudaMemoryTypeDevice;
+    if (is_of_device && bytes > m.options.memory_bytes - std::min(m.device_bytes, m.options.memory_bytes))
+        return cudaErrorMemoryAllocation;
     count(&Counters::allocations);
     // Addresses of CUDA's allocations are multiples of 256; the size is exact, for ASan.
     if (posix_memalign(memory, 256, bytes) != 0) return cudaErrorMemoryAllocation;
     std::memset(*memory, 0xCB, bytes);
-    machine().allocations[reinterpret_cast<uintptr_t>(*memory)] = {bytes, type};
+    m.allocations[reinterpret_cast<uintptr_t>(*memory)] = {bytes, type};
+    if (is_of_device) m.device_bytes += bytes;
     return cudaSuccess;
+}
+
+void free_memory(void* memory) {
+    Machine& m = machine();
+    const auto allocation = m.allocations.find(reinterpret_cast<uintptr_t>(memory));
+    if (allocation == m.allocations.end()) fail("what is freed was not allocated");
+    if (allocation->second.type == cudaMemoryTypeDevice) m.device_bytes -= allocation->second.bytes;
+    m.allocations.erase(allocation);
+    std::free(memory);
 }
 
 // Frees what it is given even where the call fails, as memory goes with its context after a fault.
@@ -294,16 +320,14 @@ cudaError_t deallocate(void* memory) {
     const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
     if (const cudaError_t error = begin_call(); error != cudaSuccess) {
         for (Stream* const stream : machine().streams) acquire_clock(&stream->clock);
-        machine().allocations.erase(reinterpret_cast<uintptr_t>(memory));
-        std::free(memory);
+        if (memory != nullptr) free_memory(memory);
         return error;
     }
     if (const cudaError_t error = require_no_capture(); error != cudaSuccess) return error;
     if (memory == nullptr) return cudaSuccess;
     count(&Counters::allocations);
     run_everything();
-    machine().allocations.erase(reinterpret_cast<uintptr_t>(memory));
-    std::free(memory);
+    free_memory(memory);
     return cudaSuccess;
 }
 
@@ -324,6 +348,13 @@ const Counters& counters_of_thread() {
 void reset_counters() {
     machine().counters = {};
     thread_counters = {};
+}
+
+Held held() {
+    const Machine& m = machine();
+    uint64_t bytes = 0;
+    for (const auto& [address, allocation] : m.allocations) bytes += allocation.bytes;
+    return {bytes, m.streams.size(), m.n_events};
 }
 
 void stick(int error) {
@@ -550,6 +581,7 @@ cudaError_t cudaDeviceSynchronize() {
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
     BEGIN_CALL();
     *event = new Event;
+    ++machine().n_events;
     event[0]->device = current_device;
     return cudaSuccess;
 }
@@ -557,6 +589,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
     const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
     delete event;
+    --machine().n_events;
     return begin_call();
 }
 
