@@ -16,6 +16,12 @@ static inline int32_t test_device(void) {
     return on_cuda() ? PER_CUDA : PER_CPU;
 }
 
+/* A stream that does not exist is refused on the CPU, which has none. CUDA takes it for what it is. */
+#define CHECK_NO_STREAM(call)                                                        \
+    do {                                                                             \
+        if (!on_cuda()) CHECK_FAILS(call, PER_ERROR_INVALID_ARGUMENT, "stream is "); \
+    } while (0)
+
 /* Of `n` rounds, as many as there is time for where each waits for a simulated GPU, perhaps under a sanitizer. */
 static inline int rounds(int n) {
 #ifdef SANITIZED

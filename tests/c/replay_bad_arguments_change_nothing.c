@@ -1,6 +1,9 @@
 /*
  * Each bad argument of each function is refused by name, and afterwards the buffer is as it was: counters and rows are
  * compared after every call, and in the end it goes on exactly like a twin that has seen none of them.
+ *
+ * Of steps, ids and priorities that only the device can look at, CUDA leaves out the bad ones, reports how many, and takes
+ * the others: what becomes of the buffer is compared with a twin on the CPU that gets no others.
  */
 #include <stddef.h>
 
@@ -15,13 +18,14 @@ static float priorities_before[LAST_ID + 1];
 
 static int64_t ids_out[64];
 
-static per_replay* create(void) {
+static per_replay* create(int32_t device) {
     per_replay_options options = replay_options(ROWS * ENVS, ENVS);
     per_replay* created;
     int t, env;
     options.n_step = 2;
     options.beta_steps = 100;
     options.seed = 31;
+    options.device = device;
     created = create_replay(&options);
     for (t = 0; t < 6; ++t)
         for (env = 0; env < ENVS; ++env)
@@ -91,7 +95,7 @@ static void add_arguments(void) {
     fill_good(&given, 1);
     CHECK_FAILS(per_replay_add(NULL, &given.steps, &id, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
     check_refused(NULL, NULL, "steps");
-    check_refused(&given.steps, &given, "stream");
+    if (!on_cuda()) check_refused(&given.steps, &given, "stream");
     given.steps.length = -1;
     check_refused(&given.steps, NULL, "length");
     given.steps.length = INT64_MAX;
@@ -155,7 +159,7 @@ static void add_arrays(void) {
         check_refused(&given.steps, NULL, names[i]);
         arrays[i]->dtype = 13;
         check_refused(&given.steps, NULL, names[i]);
-        if (i >= 3 && i <= 6) continue; /* flags take every value of every dtype */
+        if (on_cuda() || (i >= 3 && i <= 6)) continue; /* flags take every value of every dtype */
         *arrays[i] = array_of(beyond, PER_FLOAT64);
         arrays[i]->shape = one_two;
         arrays[i]->ndim = 2;
@@ -163,10 +167,11 @@ static void add_arrays(void) {
     }
 }
 
+static const uint8_t last_ends[3][ENVS] = {{0, 0}, {0, 0}, {0, 1}};
+static const double late_poison[3][ENVS] = {{0, 0}, {0, 0}, {0, 1e39}};
+static const float late_nan[3][ENVS] = {{1, 1}, {1, 1}, {1, NAN}};
+
 static void add_steps(void) {
-    static const uint8_t last_ends[3][ENVS] = {{0, 0}, {0, 0}, {0, 1}};
-    static const double late_poison[3][ENVS] = {{0, 0}, {0, 0}, {0, 1e39}};
-    static const float late_nan[3][ENVS] = {{1, 1}, {1, 1}, {1, NAN}};
     call given;
     /* Of three steps the last one's second environment is bad: nothing of the first two is added either. */
     fill_good(&given, 3);
@@ -182,7 +187,12 @@ static void add_steps(void) {
     fill_good(&given, 3);
     given.steps.td_errors = array_of(late_nan, PER_FLOAT32);
     check_refused(&given.steps, NULL, "td_errors");
-    given.steps.priorities = given.steps.td_errors;
+}
+
+static void add_both_or_nothing(void) {
+    call given;
+    fill_good(&given, 3);
+    given.steps.priorities = given.steps.td_errors = array_of(late_nan, PER_FLOAT32);
     check_refused(&given.steps, NULL, "priorities");
     /* A call without steps is none, whatever its arrays are. */
     CHECK_OK(per_steps_init(&given.steps, sizeof given.steps));
@@ -194,7 +204,7 @@ static void add_steps(void) {
 static void cut_arguments(void) {
     static const int64_t env_ids[] = {0, ENVS};
     CHECK_FAILS(per_replay_cut(NULL, 0, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
-    CHECK_FAILS(per_replay_cut(replay, 0, NULL, ids_out), PER_ERROR_INVALID_ARGUMENT, "stream");
+    CHECK_NO_STREAM(per_replay_cut(replay, 0, NULL, ids_out));
     CHECK_FAILS(per_replay_cut(replay, -1, env_ids, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
     CHECK_FAILS(per_replay_cut(replay, 2, env_ids, NULL), PER_ERROR_INVALID_ARGUMENT, "env_ids[1] is 2");
     check_unchanged();
@@ -214,7 +224,7 @@ static void sample_arguments(void) {
     CHECK_OK(per_sample_options_init(&good, sizeof good));
     CHECK_FAILS(per_replay_sample(NULL, NULL, BATCH, &out.batch, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
     CHECK_FAILS(per_replay_sample(replay, NULL, BATCH, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "batch");
-    CHECK_FAILS(per_replay_sample(replay, NULL, BATCH, &out.batch, &i), PER_ERROR_INVALID_ARGUMENT, "stream");
+    CHECK_NO_STREAM(per_replay_sample(replay, NULL, BATCH, &out.batch, &i));
     for (i = 0; i < 4; ++i)
         CHECK_FAILS(per_replay_sample(replay, NULL, bad_sizes[i], &out.batch, NULL), PER_ERROR_INVALID_ARGUMENT,
                     "batch_size");
@@ -244,8 +254,9 @@ static void sample_arguments(void) {
 
 /* ----------------------------------------------------------------- priorities */
 
-static void priority_arguments(void) {
-    static const int64_t bad_ids[] = {-2, LAST_ID, INT64_MAX, INT64_MIN};
+static const int64_t bad_ids[] = {-2, LAST_ID, INT64_MAX, INT64_MIN};
+
+static void priority_entries(void) {
     int64_t ids[] = {0, 4, 2};
     float values[] = {9, 9, 9, 9, 9, 9}, out[] = {-7, -7, -7};
     int i;
@@ -270,8 +281,14 @@ static void priority_arguments(void) {
     CHECK_FAILS(per_replay_set_priorities(replay, 3, ids, values, NULL), PER_ERROR_INVALID_ARGUMENT, "priorities[2]");
     values[2] = -1;
     CHECK_FAILS(per_replay_set_priorities(replay, 3, ids, values, NULL), PER_ERROR_INVALID_ARGUMENT, "priorities[2]");
+    CHECK(out[0] == -7 && out[1] == -7 && out[2] == -7);
     check_unchanged();
+}
 
+static void priority_arguments(void) {
+    int64_t ids[] = {0, 4, 2};
+    float values[] = {9, 9, 9}, out[] = {-7, -7, -7};
+    int i;
     CHECK_FAILS(per_replay_update_priorities(NULL, 1, ids, 1, values, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
     CHECK_FAILS(per_replay_update_priorities(replay, -1, ids, 1, values, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
     CHECK_FAILS(per_replay_update_priorities(replay, 1, NULL, 1, values, NULL), PER_ERROR_INVALID_ARGUMENT, "ids");
@@ -279,19 +296,19 @@ static void priority_arguments(void) {
     CHECK_FAILS(per_replay_update_priorities(replay, 1, ids, -1, values, NULL), PER_ERROR_INVALID_ARGUMENT,
                 "n_critics");
     CHECK_FAILS(per_replay_update_priorities(replay, 1, ids, 1, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "td_errors");
-    CHECK_FAILS(per_replay_update_priorities(replay, 1, ids, 1, values, &i), PER_ERROR_INVALID_ARGUMENT, "stream");
+    CHECK_NO_STREAM(per_replay_update_priorities(replay, 1, ids, 1, values, &i));
     CHECK_OK(per_replay_update_priorities(replay, 0, NULL, 1, NULL, NULL));
     CHECK_FAILS(per_replay_set_priorities(NULL, 1, ids, values, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
     CHECK_FAILS(per_replay_set_priorities(replay, -1, ids, values, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
     CHECK_FAILS(per_replay_set_priorities(replay, 1, NULL, values, NULL), PER_ERROR_INVALID_ARGUMENT, "ids");
     CHECK_FAILS(per_replay_set_priorities(replay, 1, ids, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "priorities");
-    CHECK_FAILS(per_replay_set_priorities(replay, 1, ids, values, &i), PER_ERROR_INVALID_ARGUMENT, "stream");
+    CHECK_NO_STREAM(per_replay_set_priorities(replay, 1, ids, values, &i));
     CHECK_OK(per_replay_set_priorities(replay, 0, NULL, NULL, NULL));
     CHECK_FAILS(per_replay_priorities(NULL, 1, ids, out, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
     CHECK_FAILS(per_replay_priorities(replay, -1, ids, out, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
     CHECK_FAILS(per_replay_priorities(replay, 1, NULL, out, NULL), PER_ERROR_INVALID_ARGUMENT, "ids");
     CHECK_FAILS(per_replay_priorities(replay, 1, ids, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "priorities_out");
-    CHECK_FAILS(per_replay_priorities(replay, 1, ids, out, &i), PER_ERROR_INVALID_ARGUMENT, "stream");
+    CHECK_NO_STREAM(per_replay_priorities(replay, 1, ids, out, &i));
     CHECK_OK(per_replay_priorities(replay, 0, NULL, NULL, NULL));
     CHECK(out[0] == -7 && out[1] == -7 && out[2] == -7);
     check_unchanged();
@@ -310,12 +327,12 @@ static void get_and_set_arguments(void) {
     CHECK_FAILS(per_replay_get(replay, -1, ids, &out.batch, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
     CHECK_FAILS(per_replay_get(replay, 1, NULL, &out.batch, NULL), PER_ERROR_INVALID_ARGUMENT, "ids");
     CHECK_FAILS(per_replay_get(replay, 1, ids, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "batch");
-    CHECK_FAILS(per_replay_get(replay, 1, ids, &out.batch, &field), PER_ERROR_INVALID_ARGUMENT, "stream");
+    CHECK_NO_STREAM(per_replay_get(replay, 1, ids, &out.batch, &field));
     CHECK_FAILS(per_replay_set(NULL, 1, ids, &field, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
     CHECK_FAILS(per_replay_set(replay, -1, ids, &field, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
     CHECK_FAILS(per_replay_set(replay, 1, NULL, &field, NULL), PER_ERROR_INVALID_ARGUMENT, "ids");
     CHECK_FAILS(per_replay_set(replay, 1, ids, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "fields");
-    CHECK_FAILS(per_replay_set(replay, 1, ids, &field, &out), PER_ERROR_INVALID_ARGUMENT, "stream");
+    CHECK_NO_STREAM(per_replay_set(replay, 1, ids, &field, &out));
     CHECK_FAILS(per_replay_set(replay, 2, ids, &field, NULL), PER_ERROR_INVALID_ARGUMENT, "observation");
     check_unchanged();
 }
@@ -326,15 +343,15 @@ static void settings_and_readers(void) {
     int64_t live = -7;
     int i;
     CHECK_FAILS(per_replay_clear(NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
-    CHECK_FAILS(per_replay_clear(replay, &live), PER_ERROR_INVALID_ARGUMENT, "stream");
+    CHECK_NO_STREAM(per_replay_clear(replay, &live));
     for (i = 0; i < 3; ++i)
         CHECK_FAILS(per_replay_set_gamma(replay, bad_gammas[i], NULL), PER_ERROR_INVALID_ARGUMENT, "gamma");
     CHECK_FAILS(per_replay_set_gamma(NULL, 1, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
-    CHECK_FAILS(per_replay_set_gamma(replay, 1, &live), PER_ERROR_INVALID_ARGUMENT, "stream");
+    CHECK_NO_STREAM(per_replay_set_gamma(replay, 1, &live));
     CHECK_FAILS(per_replay_set_alpha(replay, -1, NULL), PER_ERROR_INVALID_ARGUMENT, "alpha");
     CHECK_FAILS(per_replay_set_beta(replay, -1, NULL), PER_ERROR_INVALID_ARGUMENT, "beta");
     CHECK_FAILS(per_replay_set_n_step(NULL, 1, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
-    CHECK_FAILS(per_replay_set_n_step(replay, 1, &live), PER_ERROR_INVALID_ARGUMENT, "stream");
+    CHECK_NO_STREAM(per_replay_set_n_step(replay, 1, &live));
     CHECK_FAILS(per_replay_set_n_step(replay, 0, NULL), PER_ERROR_INVALID_ARGUMENT, "n_step");
     CHECK_FAILS(per_replay_set_n_step(replay, 9, NULL), PER_ERROR_INVALID_ARGUMENT, "need 11");
     CHECK_FAILS(per_replay_live(NULL, &live), PER_ERROR_INVALID_ARGUMENT, "replay");
@@ -343,15 +360,14 @@ static void settings_and_readers(void) {
     CHECK_FAILS(per_replay_stats(NULL, &statistics), PER_ERROR_INVALID_ARGUMENT, "replay");
     CHECK_FAILS(per_replay_stats(replay, NULL), PER_ERROR_INVALID_ARGUMENT, "statistics_out");
     CHECK_FAILS(per_replay_synchronize(NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
-    CHECK_FAILS(per_replay_synchronize(replay, &live), PER_ERROR_INVALID_ARGUMENT, "stream");
+    CHECK_NO_STREAM(per_replay_synchronize(replay, &live));
     CHECK_OK(per_replay_synchronize(replay, NULL));
     CHECK(live == -7);
     check_unchanged();
 }
 
-/* What it does from here on is what a twin does that has seen no bad call. */
-static void goes_on_like_its_twin(void) {
-    per_replay* twin = create();
+/* What it does from here on is what a twin on the CPU does that has seen no bad call. Frees the twin. */
+static void goes_on_like(per_replay* twin) {
     static rows drawn, of_twin;
     int64_t ids[6], twin_ids[6];
     int round;
@@ -370,20 +386,151 @@ static void goes_on_like_its_twin(void) {
     per_replay_free(twin);
 }
 
+/* --------------------------------------------------------- what CUDA leaves out */
+
+/* Begins anew with both. */
+static per_replay* create_pair(void) {
+    per_replay_free(replay);
+    replay = create(PER_CUDA);
+    return create(PER_CPU);
+}
+
+static void check_same_priorities(per_replay* twin) {
+    int64_t id;
+    CHECK(live_of(replay) == live_of(twin));
+    for (id = 0; id < 13; ++id) CHECK(priority_of(replay, id) == priority_of(twin, id));
+}
+
+/* Three steps of which environment 1's last is bad; the twin gets them with a mask that leaves it out. */
+static void check_step_left_out(const call* given) {
+    static const uint8_t all_but_last[3][ENVS] = {{1, 1}, {1, 1}, {1, 0}};
+    per_replay* twin = create_pair();
+    int64_t twin_ids[3 * ENVS], ids[3 * ENVS];
+    call good;
+    fill_good(&good, 3);
+    good.steps.mask = array_of(all_but_last, PER_BOOL);
+    if (given->steps.next_fields == NULL) good.steps.next_fields = NULL;
+    CHECK_OK(per_replay_add(twin, &good.steps, twin_ids, NULL));
+    CHECK_FAILS(per_replay_add(replay, &given->steps, ids, NULL), PER_ERROR_INVALID_ARGUMENT,
+                "1 steps were not allowed");
+    CHECK(memcmp(ids, twin_ids, sizeof ids) == 0 && ids[5] == -1 && ids[4] >= 0);
+    CHECK(stats_of(replay).rejected_updates == 1);
+    check_same_priorities(twin);
+    goes_on_like(twin);
+}
+
+static void steps_are_left_out(void) {
+    double beyond[3][ENVS];
+    call given;
+    int i, k;
+    fill_good(&given, 3);
+    given.steps.next_fields = NULL;
+    given.steps.truncated = array_of(last_ends, PER_BOOL);
+    check_step_left_out(&given);
+    for (i = 0; i < 3; ++i) {
+        const float(*const from)[ENVS] = i == 0 ? observations : i == 1 ? nexts : rewards;
+        for (k = 0; k < 3 * ENVS; ++k) beyond[k / ENVS][k % ENVS] = (double)from[k / ENVS][k % ENVS];
+        beyond[2][1] = -1e39;
+        fill_good(&given, 3);
+        *(i == 0 ? &given.observation : i == 1 ? &given.next : &given.steps.reward) = array_of(beyond, PER_FLOAT64);
+        check_step_left_out(&given);
+    }
+}
+
+static void set_priorities_of(call* given, int are_td_errors, const void* values) {
+    *(are_td_errors ? &given->steps.td_errors : &given->steps.priorities) = array_of(values, PER_FLOAT32);
+}
+
+/* A step whose priority is not allowed is added as one that is given none. */
+static void priorities_of_steps_are_left_out(int are_td_errors) {
+    static const uint8_t first[ENVS] = {1, 0}, second[ENVS] = {0, 1};
+    per_replay* twin = create_pair();
+    int64_t ids[3 * ENVS];
+    call given;
+    fill_good(&given, 3);
+    set_priorities_of(&given, are_td_errors, late_nan);
+    CHECK_FAILS(per_replay_add(replay, &given.steps, ids, NULL), PER_ERROR_INVALID_ARGUMENT,
+                "1 priorities or td_errors gave no finite priority");
+    given.steps.length = 2;
+    CHECK_OK(per_replay_add(twin, &given.steps, NULL, NULL));
+    fill_call(&given, 1, observations[2], nexts[2], rewards[2], flags[2], flags[2]);
+    given.steps.mask = array_of(second, PER_BOOL);
+    CHECK_OK(per_replay_add(twin, &given.steps, NULL, NULL));
+    given.steps.mask = array_of(first, PER_BOOL);
+    set_priorities_of(&given, are_td_errors, late_nan[2]);
+    CHECK_OK(per_replay_add(twin, &given.steps, NULL, NULL));
+    CHECK(stats_of(replay).added == stats_of(twin).added && stats_of(replay).rejected_updates == 1);
+    check_same_priorities(twin);
+    goes_on_like(twin);
+}
+
+/* What is said of ids 0, 4 and 2, the bad entry left out. */
+static void update_both(per_replay* twin, int at, const int64_t* ids, const float* values, const char* kind) {
+    int64_t good_ids[2];
+    float good_values[2];
+    int i, n = 0;
+    for (i = 0; i < 3; ++i) {
+        if (i == at) continue;
+        good_ids[n] = ids[i];
+        good_values[n++] = values[i];
+    }
+    CHECK_FAILS(per_replay_update_priorities(replay, 3, ids, 1, values, NULL), PER_ERROR_INVALID_ARGUMENT, kind);
+    CHECK_OK(per_replay_update_priorities(twin, 2, good_ids, 1, good_values, NULL));
+    check_same_priorities(twin);
+    CHECK_FAILS(per_replay_set_priorities(replay, 3, ids, values, NULL), PER_ERROR_INVALID_ARGUMENT, kind);
+    CHECK_OK(per_replay_set_priorities(twin, 2, good_ids, good_values, NULL));
+    check_same_priorities(twin);
+}
+
+static void entries_are_left_out(void) {
+    static const float bad_values[] = {NAN, INFINITY, -INFINITY};
+    per_replay* twin = create_pair();
+    int64_t ids[] = {0, 4, 2};
+    float values[] = {1, 2, 3}, out[3];
+    int i, k, at;
+    for (at = 0; at < 3; ++at) {
+        const int64_t good = ids[at];
+        for (i = 0; i < 4; ++i) {
+            ids[at] = bad_ids[i];
+            update_both(twin, at, ids, values, "1 ids named no row");
+            CHECK_FAILS(per_replay_priorities(replay, 3, ids, out, NULL), PER_ERROR_INVALID_ARGUMENT, "1 ids");
+            for (k = 0; k < 3; ++k) CHECK(out[k] == (k == at ? 0 : values[k]));
+        }
+        ids[at] = good;
+        for (i = 0; i < 3; ++i) {
+            const float before = values[at];
+            values[at] = bad_values[i];
+            update_both(twin, at, ids, values, "1 priorities or td_errors gave no finite priority");
+            values[at] = before;
+        }
+        for (k = 0; k < 3; ++k) values[k] += 1;
+    }
+    CHECK(stats_of(replay).updates == stats_of(twin).updates && stats_of(twin).rejected_updates == 0);
+    goes_on_like(twin);
+}
+
 int main(void) {
     int i;
     for (i = 0; i < 64; ++i) ids_out[i] = -7;
-    replay = create();
+    replay = create(test_device());
     remember();
     add_arguments();
     add_arrays();
-    add_steps();
+    add_both_or_nothing();
     cut_arguments();
     sample_arguments();
     priority_arguments();
     get_and_set_arguments();
     settings_and_readers();
-    goes_on_like_its_twin();
+    if (!on_cuda()) add_steps();
+    if (!on_cuda()) priority_entries();
+    goes_on_like(create(PER_CPU));
+    if (on_cuda()) {
+        steps_are_left_out();
+        priorities_of_steps_are_left_out(0);
+        priorities_of_steps_are_left_out(1);
+        entries_are_left_out();
+    }
     per_replay_free(replay);
     per_replay_free(NULL);
     return 0;

@@ -26,12 +26,6 @@ static inline int64_t id_of_bad_step(void) {
     return on_cuda() ? -1 : -7;
 }
 
-/* A stream that does not exist is refused on the CPU, which has none. CUDA takes it for what it is. */
-#define CHECK_NO_STREAM(call)                                                        \
-    do {                                                                             \
-        if (!on_cuda()) CHECK_FAILS(call, PER_ERROR_INVALID_ARGUMENT, "stream is "); \
-    } while (0)
-
 static inline per_field field_of(const char* name, int32_t dtype, int32_t ndim, const int64_t* shape) {
     per_field field;
     memset(&field, 0, sizeof field);

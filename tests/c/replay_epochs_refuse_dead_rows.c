@@ -1,4 +1,7 @@
-/* A transition that died during a walk is an error, as is every bad argument, and the walk stays where it is. */
+/*
+ * A transition that died during a walk is an error, as is every bad argument, and the walk stays where it is. On CUDA one
+ * that died comes as id -1 and zeros, is counted, and the walk goes on.
+ */
 #include "replay_check.h"
 
 static per_replay* filled(int64_t n) {
@@ -9,17 +12,94 @@ static per_replay* filled(int64_t n) {
     return replay;
 }
 
-static void dead_rows(void) {
+static per_status next(per_replay* replay, per_epochs* walk, rows* out, int64_t* count) {
+    return synchronized(replay, per_epochs_next(walk, &out->batch, count, NULL));
+}
+
+/* The order in which a walk over 10 transitions gives them. */
+static void order_of_walk(int64_t* ids_out) {
     static rows out;
-    per_replay *replay = filled(10), *same = filled(10);
-    per_epochs *walk, *same_walk;
+    per_replay* replay = filled(10);
+    per_epochs* walk;
+    int64_t count = -1;
+    CHECK_OK(per_epochs_create(replay, 1, 10, 0, NULL, &walk));
+    fill_rows(&out);
+    CHECK_OK(next(replay, walk, &out, &count));
+    CHECK(count == 10);
+    memcpy(ids_out, out.ids, 10 * sizeof *ids_out);
+    per_epochs_free(walk);
+    per_replay_free(replay);
+}
+
+/* With windows of three the last two of 10 wait again: each of the two minibatches has those of its own that live. */
+static void dead_rows_are_left_out(void) {
+    static rows out;
+    per_replay* replay = filled(10);
+    per_epochs* walk;
+    int64_t count = -1, expected[10];
+    int i, k, n_dead = 0;
+    order_of_walk(expected);
+    CHECK_OK(per_epochs_create(replay, 1, 5, 0, NULL, &walk));
+    CHECK_OK(per_replay_set_n_step(replay, 3, NULL));
+    CHECK(live_of(replay) == 8);
+    for (i = 0; i < 2; ++i) {
+        const int n_dead_before = n_dead;
+        per_status status;
+        char text[32];
+        fill_rows(&out);
+        out.observation[0] = out.weights[1] = out.reward[2] = -7;
+        status = next(replay, walk, &out, &count);
+        CHECK(count == 5);
+        for (k = 0; k < 5; ++k) {
+            const int64_t id = expected[5 * i + k];
+            const int is_dead = id >= 8;
+            n_dead += is_dead;
+            CHECK(out.ids[k] == (is_dead ? -1 : id) && out.observation[k] == (is_dead ? 0 : (float)id));
+            CHECK(out.n_steps[k] == (is_dead ? 0 : 3) && out.weights[k] == (is_dead ? 0 : 1) && out.reward[k] == 0);
+        }
+        sprintf(text, "%d ids", n_dead - n_dead_before);
+        if (n_dead == n_dead_before)
+            CHECK(status == PER_OK);
+        else
+            CHECK(status == PER_ERROR_INVALID_ARGUMENT && strstr(per_last_error(), text) != NULL);
+    }
+    CHECK(n_dead == 2);
+    CHECK_OK(next(replay, walk, &out, &count));
+    CHECK(count == 0); /* the walk is over */
+    per_epochs_free(walk);
+    per_replay_free(replay);
+}
+
+/* Nor do other rows take the place of those that were cleared: rows 16 to 34 of 20 slots. */
+static void cleared_rows_are_left_out(void) {
+    static rows out;
+    per_replay* replay = filled(10);
+    per_epochs* walk;
+    int64_t count = -1;
+    int i, k;
+    CHECK_OK(per_epochs_create(replay, 2, 4, 0, NULL, &walk));
+    CHECK_OK(per_replay_clear(replay, NULL));
+    for (i = 0; i < 2; ++i) {
+        fill_rows(&out);
+        CHECK_FAILS(next(replay, walk, &out, &count), PER_ERROR_INVALID_ARGUMENT, "4 ids");
+        CHECK(count == 4);
+        for (k = 0; k < 4; ++k) CHECK(out.ids[k] == -1 && out.observation[k] == 0 && out.weights[k] == 0);
+        for (k = 0; k < 25; ++k) add_full(replay, 0, (float)k, 0, GOES_ON, (float)k + 1);
+    }
+    CHECK_FAILS(next(replay, walk, &out, &count), PER_ERROR_INVALID_ARGUMENT, "2 ids");
+    CHECK(count == 2);
+    per_epochs_free(walk);
+    per_replay_free(replay);
+}
+
+static void dead_rows_are_refused(void) {
+    static rows out;
+    per_replay* replay = filled(10);
+    per_epochs* walk;
     int64_t count = -1, expected[10];
     int i;
+    order_of_walk(expected);
     CHECK_OK(per_epochs_create(replay, 1, 5, 0, NULL, &walk));
-    CHECK_OK(per_epochs_create(same, 1, 10, 0, NULL, &same_walk));
-    fill_rows(&out);
-    CHECK_OK(per_epochs_next(same_walk, &out.batch, &count, NULL));
-    memcpy(expected, out.ids, sizeof expected);
 
     /* Windows of three: the last two wait again, and come in one minibatch or the other. */
     CHECK_OK(per_replay_set_n_step(replay, 3, NULL));
@@ -49,9 +129,7 @@ static void dead_rows(void) {
     for (i = 0; i < 25; ++i) add_full(replay, 0, (float)i, 0, GOES_ON, (float)i + 1);
     CHECK_FAILS(per_epochs_next(walk, &out.batch, &count, NULL), PER_ERROR_INVALID_ARGUMENT, "not live any more");
     per_epochs_free(walk);
-    per_epochs_free(same_walk);
     per_replay_free(replay);
-    per_replay_free(same);
 }
 
 static void bad_arguments(void) {
@@ -75,7 +153,7 @@ static void bad_arguments(void) {
     CHECK_NO_WALK(INVALID_ARGUMENT, "batch_size is 0", replay, 1, 0, 0, NULL);
     CHECK_NO_WALK(INVALID_ARGUMENT, "batch_size is 16777217", replay, 1, (1 << 24) + 1, 0, NULL);
     CHECK_NO_WALK(INVALID_ARGUMENT, "batch_size is 11: with drop_last at most the 10", replay, 1, 11, 1, NULL);
-    CHECK_NO_WALK(INVALID_ARGUMENT, "stream is", replay, 1, 4, 0, &stream);
+    if (!on_cuda()) CHECK_NO_WALK(INVALID_ARGUMENT, "stream is", replay, 1, 4, 0, &stream);
     CHECK_NO_WALK(EMPTY, "no transition is live", empty, 1, 4, 0, NULL);
     CHECK_FAILS(per_epochs_create(replay, 1, 4, 0, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "epochs_out is NULL");
 
@@ -87,7 +165,7 @@ static void bad_arguments(void) {
     CHECK_FAILS(per_epochs_next(NULL, &out.batch, &count, NULL), PER_ERROR_INVALID_ARGUMENT, "epochs is NULL");
     CHECK_FAILS(per_epochs_next(good, NULL, &count, NULL), PER_ERROR_INVALID_ARGUMENT, "batch is NULL");
     CHECK_FAILS(per_epochs_next(good, &out.batch, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "count_out is NULL");
-    CHECK_FAILS(per_epochs_next(good, &out.batch, &count, &stream), PER_ERROR_INVALID_ARGUMENT, "stream is");
+    CHECK_NO_STREAM(per_epochs_next(good, &out.batch, &count, &stream));
     unknown = out.batch;
     unknown.struct_size = 12;
     CHECK_FAILS(per_epochs_next(good, &unknown, &count, NULL), PER_ERROR_INVALID_ARGUMENT, "struct_size");
@@ -95,7 +173,7 @@ static void bad_arguments(void) {
     CHECK_FAILS(per_epochs_next(good, &out.batch, &count, NULL), PER_ERROR_INVALID_ARGUMENT, "mask");
     out.batch.mask = NULL;
     CHECK(count == -1);
-    CHECK_OK(per_epochs_next(good, &out.batch, &count, NULL));
+    CHECK_OK(next(replay, good, &out, &count));
     CHECK(count == 10);
     per_epochs_free(good);
     per_replay_free(replay);
@@ -103,7 +181,12 @@ static void bad_arguments(void) {
 }
 
 int main(void) {
-    dead_rows();
+    if (on_cuda()) {
+        dead_rows_are_left_out();
+        cleared_rows_are_left_out();
+    } else {
+        dead_rows_are_refused();
+    }
     bad_arguments();
     return 0;
 }

@@ -19,7 +19,7 @@ static void* consume(void* argument) {
     int64_t count = 1, i;
     fill_rows(&self->out);
     while (count > 0) {
-        CHECK_OK(per_epochs_next(walk, &self->out.batch, &count, NULL));
+        CHECK_OK(synchronized(replay, per_epochs_next(walk, &self->out.batch, &count, NULL)));
         for (i = 0; i < count; ++i) {
             CHECK(self->out.observation[i] == (float)self->out.ids[i]);
             ++self->times[self->out.ids[i]];
@@ -33,7 +33,7 @@ static void* use(void* argument) {
     static rows drawn;
     int t;
     (void)argument;
-    for (t = STEPS; t < STEPS + 500; ++t) {
+    for (t = STEPS; t < STEPS + rounds(500); ++t) {
         add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
         draw(replay, BATCH, &drawn);
     }
@@ -47,7 +47,7 @@ int main(void) {
     int i, t;
     replay = create_replay(&options);
     for (t = 0; t < STEPS; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
-    CHECK_OK(per_epochs_create(replay, EPOCHS, BATCH, 0, NULL, &walk));
+    CHECK_OK(per_epochs_create(replay, rounds(EPOCHS), BATCH, 0, NULL, &walk));
     CHECK(pthread_create(&user, NULL, use, NULL) == 0);
     for (i = 0; i < CONSUMERS; ++i) CHECK(pthread_create(&consumers[i].thread, NULL, consume, &consumers[i]) == 0);
     for (i = 0; i < CONSUMERS; ++i) CHECK(pthread_join(consumers[i].thread, NULL) == 0);
@@ -55,7 +55,7 @@ int main(void) {
     for (t = 0; t < STEPS; ++t) {
         int times = 0;
         for (i = 0; i < CONSUMERS; ++i) times += consumers[i].times[t];
-        CHECK(times == EPOCHS);
+        CHECK(times == rounds(EPOCHS));
     }
     per_epochs_free(walk);
     per_replay_free(replay);

@@ -1,6 +1,7 @@
 /*
  * A fork while other threads are inside calls leaves a child that can use the buffer, and a copy that is whole: no step is
- * half added. Parent and child are then apart.
+ * half added. Parent and child are then apart. A buffer on CUDA the child can only free; on the CPU it can make one of
+ * its own.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
@@ -19,20 +20,22 @@ static int is_stopping(void) {
 }
 
 /* Each call adds one step to every environment: in between, all of them have as many. */
-static void* add(void* argument) {
+static void add_all(float t) {
     float observations[ENVS], nexts[ENVS], rewards[ENVS];
-    float t;
+    call given;
     int env;
-    (void)argument;
-    for (t = 0; !is_stopping(); t = t < 1e6f ? t + 1 : 0) {
-        call given;
-        for (env = 0; env < ENVS; ++env) {
-            observations[env] = rewards[env] = t;
-            nexts[env] = t < 1e6f ? t + 1 : 0;
-        }
-        fill_call(&given, 1, observations, nexts, rewards, NULL, NULL);
-        CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL));
+    for (env = 0; env < ENVS; ++env) {
+        observations[env] = rewards[env] = t;
+        nexts[env] = t < 1e6f ? t + 1 : 0;
     }
+    fill_call(&given, 1, observations, nexts, rewards, NULL, NULL);
+    CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL));
+}
+
+static void* add(void* argument) {
+    float t;
+    (void)argument;
+    for (t = 1; !is_stopping(); t = t < 1e6f ? t + 1 : 0) add_all(t);
     return NULL;
 }
 
@@ -42,31 +45,74 @@ static void* sample_and_update(void* argument) {
     CHECK(drawn != NULL);
     while (!is_stopping()) {
         fill_rows(drawn);
-        if (per_replay_sample(replay, NULL, BATCH, &drawn->batch, NULL) != PER_OK) continue;
+        CHECK_OK(per_replay_sample(replay, NULL, BATCH, &drawn->batch, NULL));
         CHECK_OK(per_replay_update_priorities(replay, BATCH, drawn->ids, 1, drawn->reward, NULL));
     }
     free(drawn);
     return NULL;
 }
 
-static void use_in_child(void) {
+static void use_copy(void) {
     static rows drawn;
     const per_replay_statistics before = stats_of(replay);
-    per_replay_options options = replay_options(10, 1);
-    per_replay* other;
     int i;
-    alarm(20); /* a lock that nobody will release ends the child, and the test */
     CHECK(before.added % ENVS == 0 && before.cuts == 0);
     CHECK(before.live == (before.added < (ROWS - 1) * ENVS ? before.added : (ROWS - 1) * ENVS));
-    if (before.live > 0) {
-        draw(replay, BATCH, &drawn);
-        for (i = 0; i < BATCH; ++i) CHECK(drawn.next[i] == drawn.observation[i] + 1 || drawn.next[i] == 0);
-        CHECK_OK(per_replay_update_priorities(replay, BATCH, drawn.ids, 1, drawn.reward, NULL));
-        CHECK(stats_of(replay).samples == before.samples + 1);
-    }
+    draw(replay, BATCH, &drawn);
+    for (i = 0; i < BATCH; ++i) CHECK(drawn.next[i] == drawn.observation[i] + 1 || drawn.next[i] == 0);
+    CHECK_OK(per_replay_update_priorities(replay, BATCH, drawn.ids, 1, drawn.reward, NULL));
+    CHECK(stats_of(replay).samples == before.samples + 1);
     CHECK_OK(per_replay_cut(replay, 0, NULL, NULL));
     add_full(replay, 3, -5, 0, GOES_ON, -6);
     CHECK(stats_of(replay).added == before.added + 1);
+}
+
+static void refuse_everything(void) {
+    static const char* const why = "cannot be used in a forked child";
+    static rows out;
+    const float zeros[ENVS] = {0};
+    int64_t id = 3, live = -7;
+    float priority = 2;
+    per_replay_statistics statistics;
+    per_epochs* walk;
+    call given;
+    fill_rows(&out);
+    out.ids[0] = -7;
+    fill_call(&given, 1, zeros, zeros, zeros, NULL, NULL);
+    CHECK_OK(per_replay_statistics_init(&statistics, sizeof statistics));
+#define REFUSED(call) CHECK_FAILS(call, PER_ERROR_NO_DEVICE, why)
+    REFUSED(per_replay_add(replay, &given.steps, NULL, NULL));
+    REFUSED(per_replay_cut(replay, 0, NULL, NULL));
+    REFUSED(per_replay_sample(replay, NULL, BATCH, &out.batch, NULL));
+    REFUSED(per_replay_update_priorities(replay, 1, &id, 1, &priority, NULL));
+    REFUSED(per_replay_set_priorities(replay, 1, &id, &priority, NULL));
+    REFUSED(per_replay_priorities(replay, 1, &id, &priority, NULL));
+    REFUSED(per_replay_clear(replay, NULL));
+    REFUSED(per_replay_set_alpha(replay, 0.5, NULL));
+    REFUSED(per_replay_set_beta(replay, 0.5, NULL));
+    REFUSED(per_replay_set_gamma(replay, 0.5, NULL));
+    REFUSED(per_replay_set_n_step(replay, 1, NULL));
+    REFUSED(per_replay_live(replay, &live));
+    REFUSED(per_replay_live_ids(replay, 1, &id, &live));
+    REFUSED(per_replay_stats(replay, &statistics));
+    REFUSED(per_epochs_create(replay, 1, 4, 0, NULL, &walk));
+    REFUSED(per_replay_synchronize(replay, NULL));
+    out.batch.weights = out.batch.probabilities = NULL;
+    REFUSED(per_replay_get(replay, 1, &id, &out.batch, NULL));
+    REFUSED(per_replay_bootstraps(replay, 0, NULL, &live, NULL));
+#undef REFUSED
+    CHECK(out.ids[0] == -7 && id == 3 && priority == 2 && live == -7 && walk == NULL && statistics.added == 0);
+}
+
+static void use_in_child(void) {
+    per_replay_options options = replay_options(10, 1);
+    per_replay* other;
+    alarm(20); /* a lock that nobody will release ends the child, and the test */
+    if (on_cuda())
+        refuse_everything();
+    else
+        use_copy();
+    options.device = PER_CPU;
     other = create_replay(&options);
     add_full(other, 0, 1, 0, TERMINATED, 2);
     CHECK(live_of(other) == 1);
@@ -80,10 +126,11 @@ int main(void) {
     pthread_t threads[3];
     int i, status;
     replay = create_replay(&options);
+    add_all(0); /* so that no draw finds nothing live */
     CHECK(pthread_create(&threads[0], NULL, add, NULL) == 0);
     CHECK(pthread_create(&threads[1], NULL, sample_and_update, NULL) == 0);
     CHECK(pthread_create(&threads[2], NULL, sample_and_update, NULL) == 0);
-    for (i = 0; i < FORKS; ++i) {
+    for (i = 0; i < (on_cuda() ? FORKS / 4 : FORKS); ++i) {
         pid_t child = fork();
         CHECK(child >= 0);
         if (child == 0) use_in_child();

@@ -272,7 +272,6 @@ static void values_that_are_not_allowed(void) {
     INVALID(overwrite, 2);
     INVALID(device, -1);
     INVALID(device, 2);
-    INVALID(device_index, 1);
     INVALID(device_index, -1);
     INVALID(critics, -1);
     INVALID(critics, 2);
@@ -323,24 +322,26 @@ static void fields_that_are_not_allowed(void) {
     check_invalid(o, "observation");
 }
 
-static void what_later_versions_bring(void) {
-    per_replay_options o;
-    o = good();
-    o.device = PER_CUDA;
+static void devices_that_are_not_there(void) {
+    per_replay_options o = good();
+    o.device_index = 1000;
+    check_refused(o, on_cuda() ? PER_ERROR_NO_DEVICE : PER_ERROR_INVALID_ARGUMENT, "device_index is 1000");
+    o.device = PER_CUDA; /* with a library without CUDA, too */
     check_refused(o, PER_ERROR_NO_DEVICE, "CUDA");
-    {
-        per_replay* replay = (per_replay*)&o;
-        CHECK_FAILS(per_replay_load("no/such/file", PER_CPU, 0, &replay), PER_ERROR_IO, "no/such/file");
-        CHECK(replay == NULL);
-        CHECK_FAILS(per_replay_load(NULL, PER_CPU, 0, &replay), PER_ERROR_INVALID_ARGUMENT, "path");
-        CHECK_FAILS(per_replay_load("a", PER_CPU, 0, NULL), PER_ERROR_INVALID_ARGUMENT, "replay_out");
-        o = good();
-        replay = create_replay(&o);
-        CHECK_FAILS(per_replay_save(replay, "no/such/folder/file"), PER_ERROR_IO, "no/such/folder/file");
-        CHECK_FAILS(per_replay_save(replay, NULL), PER_ERROR_INVALID_ARGUMENT, "path");
-        CHECK_FAILS(per_replay_save(NULL, "a"), PER_ERROR_INVALID_ARGUMENT, "replay");
-        per_replay_free(replay);
-    }
+}
+
+static void files_that_are_not_there(void) {
+    const per_replay_options o = good();
+    per_replay* replay = (per_replay*)&o;
+    CHECK_FAILS(per_replay_load("no/such/file", test_device(), 0, &replay), PER_ERROR_IO, "no/such/file");
+    CHECK(replay == NULL);
+    CHECK_FAILS(per_replay_load(NULL, test_device(), 0, &replay), PER_ERROR_INVALID_ARGUMENT, "path");
+    CHECK_FAILS(per_replay_load("a", test_device(), 0, NULL), PER_ERROR_INVALID_ARGUMENT, "replay_out");
+    replay = create_replay(&o);
+    CHECK_FAILS(per_replay_save(replay, "no/such/folder/file"), PER_ERROR_IO, "no/such/folder/file");
+    CHECK_FAILS(per_replay_save(replay, NULL), PER_ERROR_INVALID_ARGUMENT, "path");
+    CHECK_FAILS(per_replay_save(NULL, "a"), PER_ERROR_INVALID_ARGUMENT, "replay");
+    per_replay_free(replay);
 }
 
 /* The capacity is rounded up to whole lanes; a lane of fewer rows than a window needs is refused, naming both. */
@@ -429,7 +430,8 @@ int main(void) {
     structs_that_no_init_has_filled();
     values_that_are_not_allowed();
     fields_that_are_not_allowed();
-    what_later_versions_bring();
+    devices_that_are_not_there();
+    files_that_are_not_there();
     capacity_and_lanes();
     describe_resolves_what_was_left_open();
     return 0;

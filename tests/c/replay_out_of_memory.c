@@ -1,4 +1,7 @@
-/* Out of memory is a status: no handle is created, and a handle whose call failed is as it was. */
+/*
+ * Out of memory is a status: no handle is created, and a handle whose call failed is as it was. The memory is that of the
+ * process, or of a device that has 64 MiB (PER_SIMULATOR_MEMORY).
+ */
 #define _POSIX_C_SOURCE 200809L
 #include <sys/resource.h>
 
@@ -26,6 +29,37 @@ static void sizes_beyond_any_machine(void) {
     fields[1] = field_of("action", PER_FLOAT64, 2, larger);
     options.capacity = 3;
     check_none(options); /* 2^73 bytes in one row */
+}
+
+/* A first batch of more than 4096 allocates; without room for it there is no draw. */
+static void within_the_memory_of_the_device(void) {
+    static rows drawn, of_twin;
+    per_replay_options options = replay_options(20, 1), large = replay_options(10000000, 1);
+    per_replay *replay = create_replay(&options), *twin;
+    per_replay_statistics stats_before, stats_after;
+    per_batch batch;
+    int t;
+    options.device = PER_CPU;
+    twin = create_replay(&options);
+    for (t = 0; t < 9; ++t) {
+        add_step(replay, 0, (float)t, 0);
+        add_step(twin, 0, (float)t, 0);
+    }
+    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    stats_before = stats_of(replay);
+    for (t = 0; t < 3; ++t) {
+        check_none(large);
+        CHECK_FAILS(per_replay_sample(replay, NULL, 1 << 24, &batch, NULL), PER_ERROR_OUT_OF_MEMORY, "Memory");
+    }
+    stats_after = stats_of(replay);
+    CHECK(memcmp(&stats_before, &stats_after, sizeof stats_before) == 0);
+    draw(replay, 64, &drawn);
+    draw(twin, 64, &of_twin);
+    CHECK(memcmp(drawn.ids, of_twin.ids, sizeof drawn.ids) == 0);
+    large.capacity = 1000000; /* 25 MB, which three failures leave room for */
+    per_replay_free(create_replay(&large));
+    per_replay_free(replay);
+    per_replay_free(twin);
 }
 
 static void within_a_limit(void) {
@@ -87,6 +121,9 @@ static void within_a_limit(void) {
 
 int main(void) {
     sizes_beyond_any_machine();
-    within_a_limit();
+    if (on_cuda())
+        within_the_memory_of_the_device();
+    else
+        within_a_limit();
     return 0;
 }

@@ -6,7 +6,9 @@
 
 #include "replay_check.h"
 
-enum { ENVS = 4, ROWS = 64, BATCH = 256, ROUNDS = 8000, SAMPLERS = 3 };
+/* The first steps are there before the threads begin, so that something is live: on CUDA whoever asks for the next report
+   would hear of another thread's empty draw. */
+enum { ENVS = 4, ROWS = 64, BATCH = 256, ROUNDS = 8000, FIRST = 2, SAMPLERS = 3 };
 
 static per_replay* replay;
 static int stopping;
@@ -16,33 +18,34 @@ static int is_stopping(void) {
 }
 
 /* Environment e, step t: observation 65536 e + t, reward t; the episode ends after every 11th step. */
+static void add_one(int64_t env, int t) {
+    const float base = (float)(65536 * env);
+    const int64_t id =
+        add_full(replay, env, base + (float)t, (float)t, t % 11 == 10 ? TRUNCATED : GOES_ON, base + (float)t + 1);
+    CHECK(id % ENVS == env);
+}
+
 static void* add(void* argument) {
     const int64_t env = *(const int64_t*)argument;
     int t;
-    for (t = 0; t < ROUNDS; ++t) {
-        const float base = (float)(65536 * env);
-        int64_t id =
-            add_full(replay, env, base + (float)t, (float)t, t % 11 == 10 ? TRUNCATED : GOES_ON, base + (float)t + 1);
-        CHECK(id % ENVS == env);
-    }
+    for (t = FIRST; t < rounds(ROUNDS); ++t) add_one(env, t);
     return NULL;
 }
 
 static void* sample_and_update(void* argument) {
     rows* drawn = malloc(sizeof *drawn);
+    const int batch_size = on_cuda() ? BATCH / 16 : BATCH;
     float errors[BATCH];
     int i;
     (void)argument;
     CHECK(drawn != NULL);
     fill_rows(drawn);
     while (!is_stopping()) {
-        const per_status status = per_replay_sample(replay, NULL, BATCH, &drawn->batch, NULL);
-        if (status == PER_ERROR_EMPTY) continue;
-        CHECK(status == PER_OK);
-        for (i = 0; i < BATCH; ++i) {
+        CHECK_OK(per_replay_sample(replay, NULL, batch_size, &drawn->batch, NULL));
+        for (i = 0; i < batch_size; ++i) {
             const int64_t env = drawn->ids[i] % ENVS;
             const float t = drawn->observation[i] - (float)(65536 * env);
-            CHECK(t >= 0 && t < ROUNDS && drawn->n_steps[i] >= 1);
+            CHECK(t >= 0 && t < rounds(ROUNDS) && drawn->n_steps[i] >= 1);
             CHECK(drawn->next[i] == drawn->observation[i] + (float)drawn->n_steps[i]);
             /* gamma 1: the return is the sum of t, t + 1, .. */
             CHECK(drawn->reward[i] == (float)drawn->n_steps[i] * t + (float)(drawn->n_steps[i] == 2));
@@ -50,7 +53,7 @@ static void* sample_and_update(void* argument) {
             CHECK(drawn->weights[i] > 0 && drawn->weights[i] <= 1 && drawn->priorities[i] > 0);
             errors[i] = (float)(i % 5 + 1);
         }
-        CHECK_OK(per_replay_update_priorities(replay, BATCH, drawn->ids, 1, errors, NULL));
+        CHECK_OK(per_replay_update_priorities(replay, batch_size, drawn->ids, 1, errors, NULL));
     }
     free(drawn);
     return NULL;
@@ -83,10 +86,12 @@ int main(void) {
     per_replay_options options = replay_options(ROWS * ENVS, ENVS);
     int64_t envs[ENVS];
     pthread_t adders[ENVS], others[SAMPLERS + 2];
-    int i;
+    int i, t;
     options.n_step = 2;
     options.gamma = 1;
     replay = create_replay(&options);
+    for (t = 0; t < FIRST; ++t)
+        for (i = 0; i < ENVS; ++i) add_one(i, t);
     for (i = 0; i < SAMPLERS; ++i) CHECK(pthread_create(&others[i], NULL, sample_and_update, NULL) == 0);
     CHECK(pthread_create(&others[SAMPLERS], NULL, look, NULL) == 0);
     CHECK(pthread_create(&others[SAMPLERS + 1], NULL, change_settings, NULL) == 0);
@@ -97,8 +102,8 @@ int main(void) {
     for (i = 0; i < ENVS; ++i) CHECK(pthread_join(adders[i], NULL) == 0);
     __atomic_store_n(&stopping, 1, __ATOMIC_RELAXED);
     for (i = 0; i < SAMPLERS + 2; ++i) CHECK(pthread_join(others[i], NULL) == 0);
-    CHECK(stats_of(replay).added == ENVS * ROUNDS);
-    CHECK(stats_of(replay).episodes == ENVS * (ROUNDS / 11) && stats_of(replay).rejected_updates == 0);
+    CHECK(stats_of(replay).added == ENVS * rounds(ROUNDS));
+    CHECK(stats_of(replay).episodes == ENVS * (rounds(ROUNDS) / 11) && stats_of(replay).rejected_updates == 0);
     per_replay_free(replay);
     return 0;
 }

@@ -12,9 +12,10 @@ static per_tree* tree;
 static int64_t drawn[THREADS * BATCHES][BATCH];
 
 static void* draw(void* first) {
+    const int n = rounds(BATCHES);
     int64_t(*batches)[BATCH] = first;
     int i;
-    for (i = 0; i < BATCHES; ++i) CHECK_OK(per_sample(tree, BATCH, PER_INDEPENDENT, 0, batches[i], NULL, NULL, NULL));
+    for (i = 0; i < n; ++i) CHECK_OK(per_sample(tree, BATCH, PER_INDEPENDENT, 0, batches[i], NULL, NULL, NULL));
     return NULL;
 }
 
@@ -25,6 +26,7 @@ static int compare(const void* a, const void* b) {
 int main(void) {
     static int64_t expected[THREADS * BATCHES][BATCH];
     static float priorities[N];
+    const int n = rounds(BATCHES);
     pthread_t threads[THREADS];
     per_tree* twin = create_tree(N, 6);
     int i;
@@ -32,13 +34,13 @@ int main(void) {
     for (i = 0; i < N; ++i) priorities[i] = (float)(i % 11);
     update_all(tree, N, priorities);
     update_all(twin, N, priorities);
-    for (i = 0; i < THREADS; ++i) CHECK(pthread_create(&threads[i], NULL, draw, drawn[i * BATCHES]) == 0);
+    for (i = 0; i < THREADS; ++i) CHECK(pthread_create(&threads[i], NULL, draw, drawn[i * n]) == 0);
     for (i = 0; i < THREADS; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
-    for (i = 0; i < THREADS * BATCHES; ++i)
+    for (i = 0; i < THREADS * n; ++i)
         CHECK_OK(per_sample(twin, BATCH, PER_INDEPENDENT, 0, expected[i], NULL, NULL, NULL));
-    qsort(drawn, THREADS * BATCHES, sizeof drawn[0], compare);
-    qsort(expected, THREADS * BATCHES, sizeof expected[0], compare);
-    CHECK(memcmp(drawn, expected, sizeof drawn) == 0);
+    qsort(drawn, (size_t)(THREADS * n), sizeof drawn[0], compare);
+    qsort(expected, (size_t)(THREADS * n), sizeof expected[0], compare);
+    CHECK(memcmp(drawn, expected, (size_t)(THREADS * n) * sizeof drawn[0]) == 0);
     per_tree_free(tree);
     per_tree_free(twin);
     return 0;

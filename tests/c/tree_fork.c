@@ -1,6 +1,7 @@
 /*
  * A fork while other threads are inside calls leaves a child that can use the tree, and a copy that is whole: each
- * update keeps the total, so the child sees that total whenever it was forked.
+ * update keeps the total, so the child sees that total whenever it was forked. A tree on CUDA the child can only free;
+ * on the CPU it can make one of its own.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
@@ -41,19 +42,49 @@ static void* sample(void* argument) {
     return NULL;
 }
 
-static void use_in_child(void) {
+static void use_copy(void) {
     int64_t index = 7;
     float priority = 2 + 16;
     static float before;
-    per_tree* other;
-    alarm(20); /* a lock that nobody will release ends the child, and the test */
     CHECK(total_of(tree) == N);
     CHECK_OK(per_tree_priorities(tree, 1, &index, &before, NULL));
     CHECK_OK(per_update(tree, 1, &index, &priority, NULL));
     CHECK(total_of(tree) == N + 18 - (double)before);
     CHECK_OK(per_sample(tree, 1, PER_INDEPENDENT, 1, &index, NULL, NULL, NULL));
-    other = create_tree(10, 0);
-    update_one(other, 1, 1);
+}
+
+static void refuse_everything(void) {
+    static const char* const why = "cannot be used in a forked child";
+    int64_t index = 7;
+    float priority = 2;
+    double total = -7, sum = 0;
+    uint64_t mass = 7;
+    CHECK_FAILS(per_update(tree, 1, &index, &priority, NULL), PER_ERROR_NO_DEVICE, why);
+    CHECK_FAILS(per_sample(tree, 1, PER_INDEPENDENT, 1, &index, NULL, NULL, NULL), PER_ERROR_NO_DEVICE, why);
+    CHECK_FAILS(per_tree_find(tree, 1, &sum, &index, NULL), PER_ERROR_NO_DEVICE, why);
+    CHECK_FAILS(per_tree_find_mass(tree, 1, &mass, &index, NULL), PER_ERROR_NO_DEVICE, why);
+    CHECK_FAILS(per_tree_priorities(tree, 1, &index, &priority, NULL), PER_ERROR_NO_DEVICE, why);
+    CHECK_FAILS(per_tree_total(tree, &total), PER_ERROR_NO_DEVICE, why);
+    CHECK_FAILS(per_tree_mass(tree, &mass, NULL), PER_ERROR_NO_DEVICE, why);
+    CHECK_FAILS(per_tree_reset(tree, NULL), PER_ERROR_NO_DEVICE, why);
+    CHECK_FAILS(per_tree_synchronize(tree, NULL), PER_ERROR_NO_DEVICE, why);
+    CHECK(index == 7 && priority == 2 && total == -7 && mass == 7);
+}
+
+static void use_in_child(void) {
+    per_tree_options options;
+    per_tree* other;
+    int64_t index = 1;
+    const float priority = 1;
+    alarm(20); /* a lock that nobody will release ends the child, and the test */
+    if (on_cuda())
+        refuse_everything();
+    else
+        use_copy();
+    CHECK_OK(per_tree_options_init(&options, sizeof options));
+    options.capacity = 10;
+    CHECK_OK(per_tree_create(&options, &other));
+    CHECK_OK((per_update)(other, 1, &index, &priority, NULL));
     per_tree_free(other);
     per_tree_free(tree);
     _exit(0);
@@ -69,7 +100,7 @@ int main(void) {
     CHECK(pthread_create(&threads[0], NULL, exchange_priorities, NULL) == 0);
     CHECK(pthread_create(&threads[1], NULL, sample, NULL) == 0);
     CHECK(pthread_create(&threads[2], NULL, sample, NULL) == 0);
-    for (i = 0; i < FORKS; ++i) {
+    for (i = 0; i < (on_cuda() ? FORKS / 4 : FORKS); ++i) {
         pid_t child = fork();
         CHECK(child >= 0);
         if (child == 0) use_in_child();

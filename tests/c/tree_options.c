@@ -31,6 +31,7 @@ static void sizes(void) {
     CHECK_OK(per_tree_options_init(&newer.known, sizeof newer));
     CHECK(newer.known.struct_size == sizeof newer && newer.appended == 0);
     newer.known.capacity = 9;
+    newer.known.device = test_device();
     CHECK_OK(per_tree_create(&newer.known, &tree));
     CHECK_OK(per_tree_capacity(tree, &capacity));
     CHECK(capacity == 9);
@@ -47,6 +48,7 @@ int main(void) {
     CHECK(good.device == PER_CPU && good.device_index == 0);
     check_refused(good, PER_ERROR_INVALID_ARGUMENT, "capacity");
     good.capacity = 10;
+    good.device = test_device();
 
     options = good, options.capacity = -1;
     check_refused(options, PER_ERROR_INVALID_ARGUMENT, "capacity");
@@ -54,8 +56,10 @@ int main(void) {
     check_refused(options, PER_ERROR_INVALID_ARGUMENT, "capacity");
     options = good, options.device = 2;
     check_refused(options, PER_ERROR_INVALID_ARGUMENT, "device");
-    options = good, options.device_index = 1;
+    options = good, options.device_index = -1;
     check_refused(options, PER_ERROR_INVALID_ARGUMENT, "device_index");
+    options = good, options.device_index = 1000;
+    check_refused(options, on_cuda() ? PER_ERROR_NO_DEVICE : PER_ERROR_INVALID_ARGUMENT, "device_index is 1000");
     options = good, options.struct_size = 0;
     check_refused(options, PER_ERROR_INVALID_ARGUMENT, "struct_size");
     CHECK_FAILS(per_tree_create(&good, NULL), PER_ERROR_INVALID_ARGUMENT, "tree_out");

@@ -14,7 +14,7 @@ static per_tree* tree;
 static void* write_pairs(void* argument) {
     uint64_t state = *(uint64_t*)argument;
     int round, i;
-    for (round = 0; round < ROUNDS; ++round) {
+    for (round = 0; round < rounds(ROUNDS); ++round) {
         int64_t indices[2 * BATCH];
         float priorities[2 * BATCH];
         for (i = 0; i < BATCH; ++i) {
@@ -32,7 +32,7 @@ static void* write_pairs(void* argument) {
 static void* read_all(void* argument) {
     int round, i;
     (void)argument;
-    for (round = 0; round < ROUNDS; ++round) {
+    for (round = 0; round < rounds(ROUNDS); ++round) {
         int64_t indices[BATCH];
         float drawn[BATCH], weights[BATCH];
         static const int32_t schemes[] = {PER_STRATIFIED, PER_INDEPENDENT, PER_SYSTEMATIC};

@@ -1,5 +1,5 @@
 /*
- * Threads that sample without a pause do not keep an update out: they go on until 2000 updates are done, so the program
+ * Threads that sample without a pause do not keep an update out: they go on until all updates are done, so the program
  * ends only if the updates get their turn. (With locks that let readers overtake, each waited for milliseconds.)
  */
 #include <pthread.h>
@@ -12,15 +12,17 @@ static per_tree* tree;
 static int finished;
 
 static void* sample(void* argument) {
+    const int batch_size = on_cuda() ? BATCH / 16 : BATCH;
     int64_t indices[BATCH];
     (void)argument;
     while (!__atomic_load_n(&finished, __ATOMIC_RELAXED))
-        CHECK_OK(per_sample(tree, BATCH, PER_STRATIFIED, 1, indices, NULL, NULL, NULL));
+        CHECK_OK(per_sample(tree, batch_size, PER_STRATIFIED, 1, indices, NULL, NULL, NULL));
     return NULL;
 }
 
 int main(void) {
     static float priorities[N];
+    const int updates = rounds(UPDATES);
     pthread_t readers[READERS];
     int64_t index;
     int i;
@@ -28,13 +30,13 @@ int main(void) {
     for (i = 0; i < N; ++i) priorities[i] = 1;
     update_all(tree, N, priorities);
     for (i = 0; i < READERS; ++i) CHECK(pthread_create(&readers[i], NULL, sample, NULL) == 0);
-    for (i = 0; i < UPDATES; ++i) {
+    for (i = 0; i < updates; ++i) {
         index = i % N;
         update_one(tree, index, 2);
     }
     __atomic_store_n(&finished, 1, __ATOMIC_RELAXED);
     for (i = 0; i < READERS; ++i) CHECK(pthread_join(readers[i], NULL) == 0);
-    CHECK(total_of(tree) == N + UPDATES);
+    CHECK(total_of(tree) == N + updates);
     per_tree_free(tree);
     return 0;
 }
