@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 
 import per
 from device_memory import JaxStandIn, NumpyStandIn, TorchStandIn
@@ -16,52 +17,67 @@ IS_CUDA = os.environ.get("PER_TEST_DEVICE", "cpu") == "cuda"
 CPU_ONLY = "this is said of the CPU, or of its device by name"
 CHOOSES = "chooses its devices by itself"
 PARTS = "on CUDA entries that are wrong are skipped and reported, and the others take effect"
-WHICH = "CUDA says how many entries were wrong, not which"
 NO_CHILD = "a handle on CUDA cannot be used in a forked child"
 STAND_IN = "the arrays of numpy that stand in for a device's are known less well than a device's own"
+TWO_KINDS = "in host memory other kinds of arrays are allowed"
 
-# Words of a test's name, and why it cannot run on CUDA.
+# What cannot run on CUDA: files, tests, or cases of one by their parameters; and why.
 REASONS = {
     "test_cuda.py": CHOOSES,
     "test_device_arrays.py": CHOOSES,
     "test_library.py": CPU_ONLY,
     "test_package.py": CPU_ONLY,
     "test_examples.py": CPU_ONLY,
-    "missing_device_says_so": CPU_ONLY,
-    "test_repr_says_what_it_is": CPU_ONLY,
-    "test_defaults_that_the_signatures_show": CPU_ONLY,
-    "-arrays is '": CPU_ONLY,
-    "most_steps_are_cuts_warns_once": "to look at the share of cuts would wait for the device",
-    "test_forked_child_has_its_own_copy": NO_CHILD,
-    "test_in_a_forked_child_the_loader_is_gone_and_the_buffer_is_not": NO_CHILD,
-    "test_memory_is_what_a_buffer_takes_of_the_address_space": "the memory is the device's",
-    "test_out_that_does_not_fit_is_refused": STAND_IN,
-    "test_closing_a_buffer_in_use_waits_for_the_calls": "each call asks for a report here, and finds the buffer closed",
-    "test_error_message_is_that_of_the_own_thread": WHICH,
-    "those_out_of_range_are_refused": WHICH,
-    "test_draws_without_replacement_are_distinct_and_no_more": WHICH,
-    "test_steps_added_while_values_are_computed": WHICH,
-    "bootstrap_values": WHICH,
-    "] is": WHICH,
-    "] gives the priority": WHICH,
-    "<lambda>-99": WHICH,
-    "<lambda>-priorities]": PARTS,
-    "test_what_died_meanwhile_is_an_error": PARTS,
-    "test_error_in_a_later_step_adds_none_of_them": PARTS,
-    "test_nan_is_refused_and_changes_nothing": PARTS,
-    "test_ids_that_were_never_issued_are_an_error_and_change_nothing": PARTS,
-    "test_without_replacement_no_more_can_be_drawn_than_there_are": PARTS,
-    "test_several_critics_count_by_the_largest": PARTS,
-    "test_walks_meet_ends_cuts_resets_late_updates_and_refusals": PARTS,
-    "walks_agree_with_the_definitions[8-3-overwrite]": PARTS,  # these two fill a lane
-    "walks_agree_with_the_definitions[19-3-overwrite]": PARTS,
+    "test_loader.py::test_in_a_forked_child_the_loader_is_gone_and_the_buffer_is_not": NO_CHILD,
+    "test_on_policy_model.py::test_random_walks_agree_with_the_definitions[8-3-overwrite]": "it fills a lane: " + PARTS,
+    "test_on_policy_model.py::test_random_walks_agree_with_the_definitions[19-3-overwrite]": "it fills a lane: "
+    + PARTS,
+    "test_replay.py::test_bad_argument_is_named_with_its_value_and_changes_nothing[<lambda>-priorities]": PARTS,
+    "test_replay.py::test_bad_option_is_named_with_its_value"
+    "[arguments28-arrays is 'tensorflow'; allowed in host memory: 'numpy', 'torch', 'jax']": TWO_KINDS,
+    "test_replay.py::test_bad_option_is_named_with_its_value"
+    "[arguments29-arrays is 'cupy'; allowed in host memory: 'numpy', 'torch', 'jax']": TWO_KINDS,
+    "test_replay.py::test_buffer_in_which_most_steps_are_cuts_warns_once": "to look at the share of cuts would wait",
+    "test_replay.py::test_buffer_on_a_missing_device_says_so": CPU_ONLY,
+    "test_replay.py::test_defaults_that_the_signatures_show_are_those_of_the_library": CPU_ONLY,
+    "test_replay.py::test_memory_is_what_a_buffer_takes_of_the_address_space": "the memory is the device's",
+    "test_replay.py::test_out_that_does_not_fit_is_refused_and_is_no_draw": STAND_IN,
+    "test_replay.py::test_repr_says_what_it_is": CPU_ONLY,
+    "test_replay_lanes.py::test_error_in_a_later_step_adds_none_of_them": PARTS,
+    "test_replay_model.py::test_walks_meet_ends_cuts_resets_late_updates_and_refusals": PARTS,
+    "test_threads.py::test_closing_a_buffer_in_use_waits_for_the_calls": "the report after each call finds it closed",
+    "test_threads.py::test_forked_child_has_its_own_copy": NO_CHILD,
+    "test_tree.py::test_repr_says_what_it_is": CPU_ONLY,
+    "test_tree.py::test_tree_on_a_missing_device_says_so": CPU_ONLY,
 }
+
+
+def names_of(item):
+    """Of its file, of the test, and of the case; whichever way arrays are passed (the fixture each_way)."""
+    name = item.nodeid.rpartition("/")[2]
+    for way in ("bridge", "plain"):
+        name = name.replace(f"[{way}-", "[").removesuffix(f"[{way}]")
+    return name.partition("::")[0], name.partition("[")[0], name
+
+
+def rounds(n):
+    """Of `n` rounds, as many as there is time for on a simulated GPU."""
+    return -(-n // 10) if IS_CUDA else n
+
+
+def said(on_cpu, on_cuda):
+    """What an error says: on CUDA how many entries of a kind were wrong, where the CPU names the first."""
+    return on_cuda if IS_CUDA else on_cpu
+
+
+def names_an_entry(words):
+    return re.match(r"\w+\[\d+\] (is|gives)", words) is not None
 
 
 def reason_to_skip(item):
     if not IS_CUDA:
         return None
-    return next((reason for words, reason in REASONS.items() if words in item.nodeid), None)
+    return next((REASONS[name] for name in names_of(item) if name in REASONS), None)
 
 
 def reported(buffer, call):

@@ -7,12 +7,14 @@ import pathlib
 import subprocess
 import sys
 
+import cuda_switch
 import pytest
 
 TESTS = pathlib.Path(__file__).resolve().parent
 SIMULATED = TESTS.parents[2] / "build" / "libper_simulated.so"
 
-# Files that a simulation is fast enough for. With PER_TEST_DEVICE=cuda all others can run too.
+# All tests but those of cuda_switch.REASONS, of sources, and walks over every pair of options: a simulation is too slow
+# for the gate there, and they can run with PER_TEST_DEVICE=cuda.
 SUITE = (
     "test_tree.py",
     "test_golden_draws.py",
@@ -21,21 +23,28 @@ SUITE = (
     "test_arrays.py",
     "test_batch.py",
     "test_checkpoint.py",
+    "test_for_env.py",
     "test_hindsight.py",
+    "test_hindsight_model.py",
     "test_loader.py",
     "test_on_policy.py",
     "test_on_policy_model.py",
+    "test_paper_equations.py",
+    "test_plot.py",
     "test_replay.py",
     "test_replay_lanes.py",
     "test_replay_model.py",
     "test_replay_peer_cases.py",
     "test_replay_priorities.py",
     "test_replay_sequences.py",
+    "test_replay_statistics.py",
     "test_replay_windows.py",
+    "test_sources.py::test_examples_in_docstrings_work",
+    "test_threads.py",
 )
 
-# By the words of pytest's -k: those of them that take too long.
-NOT_ON_CUDA = "not (every_pair or draws_follow_the_priorities)"
+# The latter, by the words of pytest's -k.
+NOT_ON_CUDA = "not test_every_pair_of_options_agrees_with_the_model"
 
 pytestmark = pytest.mark.skipif(not SIMULATED.exists(), reason="no build/libper_simulated.so: it needs Boost.Context")
 
@@ -63,3 +72,9 @@ def test_the_check_of_a_real_device_passes_on_the_simulated_one(kind: str) -> No
     command = [sys.executable, str(TESTS.parents[2] / "tests/gpu/python_on_device.py"), kind, "--stand-ins"]
     result = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_each_reason_to_skip_names_a_test_that_is_there() -> None:
+    for name in cuda_switch.REASONS:
+        file, _, test = name.partition("[")[0].partition("::")
+        assert f"def {test}" in (TESTS / file).read_text(), name

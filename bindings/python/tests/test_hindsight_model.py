@@ -9,6 +9,7 @@ import naive_sequences
 import numpy as np
 import per
 import pytest
+from cuda_switch import IS_CUDA
 from naive_trajectories import window_of
 from naive_walk import Walk
 
@@ -180,8 +181,9 @@ OPTIONS = [
 @pytest.mark.parametrize("n_envs, rows", [(1, 40), (3, 11)])
 def test_relabelled_batches_agree_with_the_definition(options, goal_role, stack, n_envs, rows):
     walk = HindsightWalk(rows + n_envs, rows * n_envs, goal_role, stack, n_envs=n_envs, **options)
-    for t in range(100):
+    n_steps = 30 if IS_CUDA else 100
+    for t in range(n_steps):
         walk.step()
         if t % 3 == 2:
             walk.check()
-    assert walk.relabelled > 60
+    assert walk.relabelled > 0.6 * n_steps

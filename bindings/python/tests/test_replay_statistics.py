@@ -1,17 +1,20 @@
 """How often transitions are drawn, and what their weights add up to.
 
 Each test draws from a seeded buffer, so that its outcome is the same in every run. The bounds are those that a correct
-library with other seeds would break once in a million runs of one test (z = 4.75, one-sided).
+library with other seeds would break once in a million runs of one test (z = 4.75, one-sided). On CUDA there are a tenth
+of the draws, too few for the rarest transition where alpha is 1: there it is once in ten thousand.
 """
 
 from __future__ import annotations
 
+import cuda_switch
 import numpy as np
 import per
 import pytest
 from replay_subjects import SCALAR, LibraryReplay, add_episode, skip_if_unsupported
 
 Z = 4.75
+N_BATCHES = cuda_switch.rounds(2000)
 PRIORITIES = np.array([0.0, 0.01, 0.5, 1.0, 1.0, 2.5, 3.0, 40.0, 0.2, 7.0, 0.0, 1.5], np.float32)
 
 
@@ -71,14 +74,14 @@ def proportional(priorities, alpha):
 @pytest.mark.parametrize("alpha", [0.6, 1.0, 0.0])
 def test_draws_follow_priorities_to_the_power_of_alpha(make, scheme, alpha):
     buffer, ids = make(alpha=alpha, scheme=scheme)
-    drawn, _ = draw(buffer, batches=2000, batch_size=16)
+    drawn, _ = draw(buffer, batches=N_BATCHES, batch_size=16)
     statistic, degrees = chi_square(counted(drawn, ids), proportional(PRIORITIES, alpha))
     assert statistic < chi_square_bound(degrees)
 
 
 def test_all_zero_priorities_are_drawn_uniformly(make):
     buffer, ids = make(np.zeros(12, np.float32))
-    drawn, weights = draw(buffer, batches=2000, batch_size=16)
+    drawn, weights = draw(buffer, batches=N_BATCHES, batch_size=16)
     statistic, degrees = chi_square(counted(drawn, ids), np.full(12, 1 / 12))
     assert statistic < chi_square_bound(degrees)
     np.testing.assert_array_equal(weights, 1)
@@ -86,7 +89,7 @@ def test_all_zero_priorities_are_drawn_uniformly(make):
 
 def test_uniform_prioritization_looks_at_no_priority(make):
     buffer, ids = make(prioritization="uniform")
-    drawn, weights = draw(buffer, batches=2000, batch_size=16)
+    drawn, weights = draw(buffer, batches=N_BATCHES, batch_size=16)
     statistic, degrees = chi_square(counted(drawn, ids), np.full(12, 1 / 12))
     assert statistic < chi_square_bound(degrees)
     np.testing.assert_array_equal(weights, 1)
@@ -94,7 +97,7 @@ def test_uniform_prioritization_looks_at_no_priority(make):
 
 def test_uniform_fraction_mixes(make):
     buffer, ids = make(uniform_fraction=0.3)
-    drawn, _ = draw(buffer, batches=2000, batch_size=16)
+    drawn, _ = draw(buffer, batches=N_BATCHES, batch_size=16)
     statistic, degrees = chi_square(counted(drawn, ids), 0.7 * proportional(PRIORITIES, 0.6) + 0.3 / 12)
     assert statistic < chi_square_bound(degrees)
 
@@ -103,7 +106,7 @@ def test_uniform_fraction_mixes(make):
 def test_each_stratum_gives_one_draw(make, scheme):
     """A transition that covers x strata is in each batch at least floor(x) - 1 and at most ceil(x) + 1 times."""
     buffer, ids = make(scheme=scheme)
-    drawn, _ = draw(buffer, batches=200, batch_size=64)
+    drawn, _ = draw(buffer, batches=N_BATCHES // 10, batch_size=64)
     counts = (drawn[:, :, None] == ids).sum(axis=1)
     covered = 64 * proportional(PRIORITIES, 0.6)
     assert (counts >= np.floor(covered) - 1).all() and (counts <= np.ceil(covered) + 1).all()
@@ -115,7 +118,7 @@ def test_weights_undo_the_bias_of_the_draws(make, scheme):
     """With beta = 1 and raw weights, the mean of w f over draws is the mean of f over the live transitions."""
     priorities = PRIORITIES[PRIORITIES > 0]
     buffer, ids = make(priorities, beta=1.0, normalize_weights="none", scheme=scheme)
-    drawn, weights = draw(buffer, batches=2000, batch_size=16)
+    drawn, weights = draw(buffer, batches=N_BATCHES, batch_size=16)
     values = np.arange(len(ids)) % 3 - 0.5
     of_id = dict(zip(ids.tolist(), values, strict=True))
     samples = weights * np.vectorize(of_id.get)(drawn)
@@ -127,7 +130,7 @@ def test_weights_undo_the_bias_of_the_draws(make, scheme):
 def test_without_replacement_no_transition_comes_twice_and_weights_stay_unbiased(make):
     priorities = np.array([1, 1, 2, 3, 5, 8, 2, 1, 4, 3], np.float32)
     buffer, _ = make(priorities, beta=1.0, alpha=1.0, normalize_weights="none", scheme="without_replacement")
-    drawn, weights = draw(buffer, batches=4000, batch_size=4)
+    drawn, weights = draw(buffer, batches=2 * N_BATCHES, batch_size=4)
     assert all(len(set(batch)) == 4 for batch in drawn.tolist())
     means = weights.mean(axis=1)
     # Inclusion probabilities are approximate: 1.5 % is what the documents promise.
@@ -136,7 +139,7 @@ def test_without_replacement_no_transition_comes_twice_and_weights_stay_unbiased
 
 def test_without_replacement_no_more_can_be_drawn_than_there_are(make):
     buffer, ids = make(np.array([0, 2, 3, 0, 5], np.float32), scheme="without_replacement")
-    with pytest.raises(per.InvalidArgument, match=r"4.*3|3.*4"):
+    with pytest.raises(per.InvalidArgument, match=cuda_switch.said(r"4.*3|3.*4", "1 draws without replacement")):
         buffer.sample(4)
     assert sorted(buffer.sample(3)["ids"]) == [ids[1], ids[2], ids[4]]
     buffer.update_priorities(ids, priorities=np.zeros(5, np.float32))
@@ -148,7 +151,7 @@ def test_without_replacement_no_more_can_be_drawn_than_there_are(make):
 def test_rank_based_draws_follow_one_over_rank(make):
     priorities = np.array([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], np.float32)
     buffer, ids = make(priorities, alpha=1.0, prioritization="rank")
-    drawn, _ = draw(buffer, batches=2000, batch_size=16)
+    drawn, _ = draw(buffer, batches=N_BATCHES, batch_size=16)
     masses = 1 / np.arange(10, 0, -1)
     statistic, degrees = chi_square(counted(drawn, ids), masses / masses.sum())
     assert statistic < chi_square_bound(degrees)

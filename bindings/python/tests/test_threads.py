@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 
+import cuda_switch
 import numpy as np
 import per
 import pytest
@@ -41,14 +42,14 @@ def run_all(*works):
 
 
 def test_threads_share_a_buffer():
-    buffer = filled(1000)
+    buffer, n = filled(1000), cuda_switch.rounds(300)
 
     def add():
-        for t in range(300):
+        for t in range(n):
             buffer.add(observation=[t] * 4, action=t, reward=t, terminated=False, truncated=False)
 
     def learn():
-        for _ in range(300):
+        for _ in range(n):
             batch = buffer.sample(32)
             np.testing.assert_array_equal(batch.observation[:, 0], batch.action)
             np.testing.assert_array_equal(batch.reward, batch.action)
@@ -56,13 +57,14 @@ def test_threads_share_a_buffer():
 
     run_all(add, learn, learn)
     stats = buffer.stats()
-    assert (stats.samples, stats.cuts, stats.added) == (600, 0, 1300)
+    assert (stats.samples, stats.cuts, stats.added) == (2 * n, 0, 1000 + n)
 
 
 def test_other_threads_run_while_a_call_works():
     """Counts made by this thread while another one is inside one long call: none if the lock were held."""
-    buffer = filled(1_000_000)
-    ids, errors = np.arange(999_999), np.ones(999_999, np.float32)
+    n = 2_000 if cuda_switch.IS_CUDA else 1_000_000
+    buffer = filled(n)
+    ids, errors = np.arange(n - 1), np.ones(n - 1, np.float32)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-4)
     inside, done = threading.Event(), threading.Event()
@@ -109,19 +111,20 @@ def test_closing_a_buffer_in_use_waits_for_the_calls():
 
 def test_error_message_is_that_of_the_own_thread():
     buffer = filled(100)
+    another = filled(100) if cuda_switch.IS_CUDA else buffer  # there a buffer reports what any thread did
 
     def fail(argument, call, words):
         def work():
-            for _ in range(500):
+            for _ in range(cuda_switch.rounds(500)):
                 with pytest.raises(per.InvalidArgument, match=words):
                     call(argument)
 
         return work
 
     run_all(
-        fail([-7], lambda ids: buffer.priorities(ids), "-7"),
+        fail([-7], lambda ids: buffer.priorities(ids), cuda_switch.said("-7", "1 ids")),
         fail(9, lambda n_step: buffer.sample(8, n_step=n_step), "n_step is 9"),
-        fail([np.nan], lambda errors: buffer.update_priorities([0], errors), "nan"),
+        fail([np.nan], lambda errors: another.update_priorities([0], errors), cuda_switch.said("nan", "1 priorities")),
     )
 
 
@@ -167,9 +170,10 @@ def test_handles_are_freed_with_their_objects():
 
     def make():
         buffer = per.ReplayBuffer(50_000, {"observation": per.Field((100,))})  # 20 MB
-        flags = np.zeros(50_000, bool)
-        buffer.extend(observation=np.ones((50_000, 100), np.float32), reward=flags, terminated=flags, truncated=flags)
-        buffer.sample(10_000)
+        n = 1_000 if cuda_switch.IS_CUDA else 50_000
+        flags = np.zeros(n, bool)
+        buffer.extend(observation=np.ones((n, 100), np.float32), reward=flags, terminated=flags, truncated=flags)
+        buffer.sample(n // 5)
 
     make()
     before = resident_pages()
