@@ -1,4 +1,7 @@
 #include <map>
+#include <memory>
+#include <optional>
+#include <type_traits>
 
 #include "host_arrays.h"
 
@@ -71,54 +74,89 @@ RowShape drawn_rows(const per_replay_options& options, const per_sample_options*
 
 constexpr int64_t largest_batch = int64_t{1} << 24;  // that per.h allows
 
+// A batch of n rows that is like another one, but for where its arrays are.
+class Batch {
+ public:
+    // `place` says for an array, and the bytes it has, where it is in this one; NULL stays NULL.
+    template <class Place>
+    Batch(const per_batch& other, const per_replay_options& options, int64_t n, RowShape shape, const Place& place)
+        : batch_(other) {
+        const auto put = [&](auto*& array, int64_t count) {
+            using Element = std::remove_reference_t<decltype(*array)>;
+            array = static_cast<Element*>(place(array, count * static_cast<int64_t>(sizeof *array)));
+        };
+        const auto put_fields = [&](void* const*& fields, std::vector<void*>& own, bool is_next) {
+            if (fields == nullptr) return;
+            for (int64_t i = 0; i < options.n_fields; ++i)
+                own.push_back(place(fields[i], n * bytes_of_row(options.fields[i], shape, is_next)));
+            fields = own.data();
+        };
+        put_fields(batch_.fields, fields_, false);
+        put_fields(batch_.next_fields, next_fields_, true);
+        put(batch_.reward, n * shape.steps);
+        put(batch_.discount, n * shape.steps);
+        put(batch_.n_steps, n * shape.steps);
+        put(batch_.terminated, n * shape.steps);
+        put(batch_.truncated, n * shape.steps);
+        put(batch_.mask, n * shape.steps);
+        put(batch_.weights, n);
+        put(batch_.ids, n);
+        put(batch_.priorities, n);
+        put(batch_.probabilities, n);
+    }
+    Batch(const Batch&) = delete;
+    Batch& operator=(const Batch&) = delete;
+
+    const per_batch& get() const { return batch_; }
+
+ private:
+    static int64_t bytes_of_row(const per_field& field, RowShape shape, bool is_next) {
+        const bool is_observation = field.role == PER_ROLE_OBSERVATION;
+        const int64_t stack = shape.is_single_frame ? 1 : field.stack;
+        const int64_t times = is_observation                           ? (is_next ? 1 : shape.observations)
+                              : field.role == PER_ROLE_RECURRENT_STATE ? 1
+                                                                       : shape.steps;
+        return times * stack * elements_of(field) * size_of(field.dtype);
+    }
+
+    per_batch batch_;
+    std::vector<void*> fields_, next_fields_;
+};
+
 // A batch of n rows whose arrays are on the device, if the arguments allow that.
 class StagedBatch {
  public:
     StagedBatch(Staged& staged, const per_replay_options& options, int64_t n, RowShape shape, const per_batch* batch)
         : given_(batch) {
-        require(per_batch_init(&staged_, sizeof staged_) == PER_OK, "per_batch_init");
-        is_staged_ = staged.is_on_cuda() && batch != nullptr && n >= 0 && n <= largest_batch &&
-                     batch->struct_size == staged_.struct_size;
-        if (!is_staged_) return;
-        staged_ = *batch;
-        if (batch->fields != nullptr) staged_.fields = stage(fields_, staged, batch->fields, options, n, shape, false);
-        if (batch->next_fields != nullptr)
-            staged_.next_fields = stage(next_fields_, staged, batch->next_fields, options, n, shape, true);
-        staged_.reward = staged.array(batch->reward, n * shape.steps);
-        staged_.discount = staged.array(batch->discount, n * shape.steps);
-        staged_.n_steps = staged.array(batch->n_steps, n * shape.steps);
-        staged_.terminated = staged.array(batch->terminated, n * shape.steps);
-        staged_.truncated = staged.array(batch->truncated, n * shape.steps);
-        staged_.mask = staged.array(batch->mask, n * shape.steps);
-        staged_.weights = staged.array(batch->weights, n);
-        staged_.ids = staged.array(batch->ids, n);
-        staged_.priorities = staged.array(batch->priorities, n);
-        staged_.probabilities = staged.array(batch->probabilities, n);
+        per_batch sized;
+        require(per_batch_init(&sized, sizeof sized) == PER_OK, "per_batch_init");
+        if (!staged.is_on_cuda() || batch == nullptr || n < 0 || n > largest_batch ||
+            batch->struct_size != sized.struct_size)
+            return;
+        staged_.emplace(*batch, options, n, shape,
+                        [&](void* array, int64_t n_bytes) { return staged.bytes(array, n_bytes); });
     }
 
-    const per_batch* get() const { return is_staged_ ? &staged_ : given_; }
+    const per_batch* get() const { return staged_ ? &staged_->get() : given_; }
 
  private:
-    static void* const* stage(std::vector<void*>& staged_fields, Staged& staged, void* const* fields,
-                              const per_replay_options& options, int64_t n, RowShape shape, bool is_next) {
-        for (int64_t i = 0; i < options.n_fields; ++i) {
-            const per_field& field = options.fields[i];
-            const bool is_observation = field.role == PER_ROLE_OBSERVATION;
-            const int64_t stack = shape.is_single_frame ? 1 : field.stack;
-            const int64_t times = is_observation                           ? (is_next ? 1 : shape.observations)
-                                  : field.role == PER_ROLE_RECURRENT_STATE ? 1
-                                                                           : shape.steps;
-            const int64_t n_bytes = n * times * stack * elements_of(field) * size_of(field.dtype);
-            staged_fields.push_back(staged.bytes(fields[i], n_bytes));
-        }
-        return staged_fields.data();
-    }
-
     const per_batch* const given_;
-    bool is_staged_;
-    per_batch staged_;
-    std::vector<void*> fields_, next_fields_;
+    std::optional<Batch> staged_;
 };
+
+// Of a loader that hands out batches on the device, as its consumer sees them: in host memory.
+struct HostSlots {
+    per_replay* replay;
+    int64_t batch_size;
+    int64_t n_step;                                                  // of the loader's own; 0: that of the buffer
+    std::map<int64_t, std::vector<std::unique_ptr<char[]>>> arrays;  // by slot, made when it is first handed out
+    std::map<int64_t, std::unique_ptr<Batch>> batches;
+};
+
+std::map<const per_loader*, HostSlots>& loaders() {
+    static std::map<const per_loader*, HostSlots> all;
+    return all;
+}
 
 // Steps whose arrays are on the device, if the arguments allow that.
 class StagedSteps {
@@ -167,6 +205,30 @@ per_status with_staged(per_replay* replay, const Call& call) {
 }
 
 using Options = const per_replay_options&;
+
+// What was handed out, copied to where the slot was handed out before.
+void copy_to_host(HostSlots& slots, int64_t slot, per_batch& batch, cudaStream_t stream) {
+    per_replay_options options;
+    require(per_replay_options_init(&options, sizeof options) == PER_OK, "per_replay_options_init");
+    require(per_replay_describe(slots.replay, &options) == PER_OK, "per_replay_describe");
+    per_sample_options sample;
+    require(per_sample_options_init(&sample, sizeof sample) == PER_OK, "per_sample_options_init");
+    sample.n_step = static_cast<decltype(sample.n_step)>(slots.n_step);
+    std::vector<std::unique_ptr<char[]>>& arrays = slots.arrays[slot];
+    std::size_t n = 0;
+    const auto copied = [&](const void* array, int64_t n_bytes) -> void* {
+        if (array == nullptr) return nullptr;
+        const std::size_t size = static_cast<std::size_t>(n_bytes);
+        if (n == arrays.size()) arrays.push_back(std::make_unique<char[]>(size));
+        void* const to = arrays[n++].get();
+        require(cudaMemcpyAsync(to, array, size, cudaMemcpyDeviceToHost, stream) == cudaSuccess, "cudaMemcpyAsync");
+        return to;
+    };
+    slots.batches[slot] =
+        std::make_unique<Batch>(batch, options, slots.batch_size, drawn_rows(options, &sample), copied);
+    require(cudaStreamSynchronize(stream) == cudaSuccess, "cudaStreamSynchronize");
+    batch = slots.batches[slot]->get();
+}
 
 }  // namespace
 
@@ -283,6 +345,30 @@ void per_epochs_free(per_epochs* epochs) {
         walks().erase(epochs);
     }
     IN_LIBRARY(per_epochs_free)(epochs);
+}
+
+per_status per_loader_create(per_replay* replay, const per_loader_options* options, per_loader** loader_out) {
+    const per_status status = IN_LIBRARY(per_loader_create)(replay, options, loader_out);
+    if (status != PER_OK || options->device != PER_CUDA) return status;
+    const std::lock_guard<std::mutex> guard(mutex);
+    loaders()[*loader_out] = {
+        replay, options->batch_size, options->sample != nullptr ? options->sample->n_step : 0, {}, {}};
+    return status;
+}
+
+per_status per_loader_next(per_loader* loader, int32_t wait, per_batch* batch_out, int64_t* slot_out, void* stream) {
+    const per_status status = IN_LIBRARY(per_loader_next)(loader, wait, batch_out, slot_out, stream);
+    if (status != PER_OK) return status;
+    const std::lock_guard<std::mutex> guard(mutex);
+    if (const auto found = loaders().find(loader); found != loaders().end())
+        copy_to_host(found->second, *slot_out, *batch_out, static_cast<cudaStream_t>(stream));
+    return status;
+}
+
+void per_loader_free(per_loader* loader) {
+    IN_LIBRARY(per_loader_free)(loader);
+    const std::lock_guard<std::mutex> guard(mutex);
+    loaders().erase(loader);
 }
 
 }  // extern "C"
