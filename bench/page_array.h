@@ -10,22 +10,27 @@
 
 namespace bench {
 
+enum class Pages { huge, small };
+
 /*
- * Zeroed memory on huge pages where the machine gives them, so that what libper is compared with pays for no more page
- * walks than it does. Not copied; moved only.
+ * Zeroed memory, on huge pages where the machine gives them and it is large enough to miss the TLB otherwise, so that
+ * what libper is compared with pays for no more page walks than it does. Not copied; moved only.
  */
 template <class T>
 class PageArray {
  public:
-    explicit PageArray(int64_t count) : count_(count) {
+    explicit PageArray(int64_t count, Pages pages = Pages::huge) : count_(count) {
         const auto bytes = static_cast<size_t>(count) * sizeof(T);
-        reserved_bytes_ = bytes + huge_page_bytes;
+        const size_t whole_pages = (bytes + huge_page_bytes - 1) / huge_page_bytes * huge_page_bytes;
+        reserved_bytes_ = whole_pages + huge_page_bytes;
         reserved_ = mmap(nullptr, reserved_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (reserved_ == MAP_FAILED) throw std::bad_alloc();
         const auto first = reinterpret_cast<uintptr_t>(reserved_);
         const uintptr_t aligned = (first + huge_page_bytes - 1) / huge_page_bytes * huge_page_bytes;
         data_ = reinterpret_cast<T*>(aligned);
-        if (bytes >= huge_page_bytes) madvise(data_, bytes, MADV_HUGEPAGE);  // advice: a refusal changes no result
+        // Advice: a refusal changes no result.
+        if (pages == Pages::small) madvise(data_, whole_pages, MADV_NOHUGEPAGE);
+        if (pages == Pages::huge && bytes >= huge_page_bytes / 4) madvise(data_, whole_pages, MADV_HUGEPAGE);
     }
     PageArray(PageArray&& other) noexcept
         : count_(other.count_),

@@ -1,7 +1,6 @@
 #include "cpu/memory.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <cstdlib>
@@ -13,6 +12,7 @@ namespace {
 
 constexpr std::size_t line_bytes = 64;
 constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
+constexpr std::size_t least_mapped_bytes = huge_page_bytes / 4;
 
 std::size_t round_up(std::size_t bytes, std::size_t unit) {
     return (bytes + unit - 1) / unit * unit;
@@ -25,8 +25,7 @@ std::byte* allocate_lines(std::size_t bytes) {
     return static_cast<std::byte*>(std::memset(data, 0, size));
 }
 
-// A mapping that begins at a huge page; what lies before is unmapped again. What is left over after the last whole huge
-// page takes small ones.
+// A mapping of whole huge pages; what lies before and after them is unmapped again.
 std::byte* map_huge_pages(std::size_t size) {
     void* const mapping =
         mmap(nullptr, size + huge_page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -43,12 +42,12 @@ std::byte* map_huge_pages(std::size_t size) {
 }  // namespace
 
 Memory::Memory(std::size_t bytes) : bytes_(bytes) {
-    if (bytes < huge_page_bytes) {
+    if (bytes < least_mapped_bytes) {
         data_ = allocate_lines(bytes);
         return;
     }
     if (bytes > SIZE_MAX - 2 * huge_page_bytes) throw std::bad_alloc();
-    const std::size_t size = round_up(bytes, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
+    const std::size_t size = round_up(bytes, huge_page_bytes);
     data_ = map_huge_pages(size);
     mapped_ = size;
 }

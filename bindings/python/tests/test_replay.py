@@ -590,5 +590,6 @@ def test_memory_is_what_a_buffer_takes_of_the_address_space():
     for options in ({}, {"prioritization": "rank", "max_priority": "now"}, {"store_next_observation": True}):
         before = address_space()
         buffer = per.ReplayBuffer(1_000_000, {"observation": per.Field(100), "action": per.Field(50)}, **options)
-        assert buffer.stats().memory_bytes == pytest.approx(address_space() - before, rel=0.01), options
+        # Beyond it, what is left of each array's last huge page.
+        assert buffer.stats().memory_bytes == pytest.approx(address_space() - before, rel=0.02), options
         buffer.close()
