@@ -8,7 +8,7 @@ namespace per::cpu {
 namespace {
 
 constexpr int64_t line_bytes = 64;
-constexpr int64_t most_lines = 4;  // of a frame; the hardware's own prefetch takes over from there
+constexpr int64_t most_lines = 4;  // of a frame are fetched; the hardware's own prefetch takes over from there
 
 using Move = void (*)(std::byte* out, const std::byte* frame, int64_t bytes);
 
@@ -64,11 +64,8 @@ Move move_of(int64_t bytes) {
 
 void Gather::add_copy(int64_t field, std::byte* out, int64_t stack, bool is_next) {
     const int64_t bytes = state_.fields[field].bytes;
-    const int64_t n_lines = std::min((bytes + line_bytes - 1) / line_bytes, most_lines);
-    // A frame need not begin at a line, so its last byte may lie in one more.
-    const int64_t last = std::min(bytes, n_lines * line_bytes) - 1;
-    copies_.push_back({state_.rows.field(field), state_.rows.next_field(field), out, bytes, stack, is_next, n_lines,
-                       last, move_of(bytes)});
+    copies_.push_back({state_.rows.field(field), state_.rows.next_field(field), out, bytes, stack, is_next,
+                       std::min(bytes, most_lines * line_bytes), move_of(bytes)});
     row_bytes_ += stack * bytes;
 }
 
@@ -91,12 +88,9 @@ void Gather::prepare(const per_batch& batch, bool single_frames) {
 }
 
 void Gather::prefetch_frame(const std::byte* frame, const Copy& copy) {
-    static_assert(most_lines == 4);
-    __builtin_prefetch(frame);
-    if (copy.n_lines > 1) __builtin_prefetch(frame + line_bytes);
-    if (copy.n_lines > 2) __builtin_prefetch(frame + 2 * line_bytes);
-    if (copy.n_lines > 3) __builtin_prefetch(frame + 3 * line_bytes);
-    __builtin_prefetch(frame + copy.last);
+    const std::byte* const end = frame + copy.prefetched_bytes;
+    const std::byte* line = frame - reinterpret_cast<uintptr_t>(frame) % line_bytes;
+    for (; line < end; line += line_bytes) __builtin_prefetch(line);
 }
 
 const std::byte* Gather::frame(const Copy& copy, const GatherRow& row, int64_t age) const {
@@ -104,17 +98,18 @@ const std::byte* Gather::frame(const Copy& copy, const GatherRow& row, int64_t a
     return (place.is_next_array ? copy.next_array : copy.array) + place.slot * copy.bytes;
 }
 
-void Gather::prefetch(const GatherRow& row) const {
-    for (const Copy& copy : copies_) {
-        for (int64_t age = 0; age < copy.stack; ++age) prefetch_frame(frame(copy, row, age), copy);
-    }
+void Gather::prefetch(const GatherRow* rows, int64_t n) const {
+    for (const Copy& copy : copies_)
+        for (int64_t i = 0; i < n; ++i)
+            for (int64_t age = 0; age < copy.stack; ++age) prefetch_frame(frame(copy, rows[i], age), copy);
 }
 
-void Gather::copy(int64_t i, const GatherRow& row) const {
+void Gather::copy(int64_t first, const GatherRow* rows, int64_t n) const {
     for (const Copy& copy : copies_) {
-        std::byte* out = copy.out + i * copy.stack * copy.bytes;
-        for (int64_t age = copy.stack - 1; age >= 0; --age, out += copy.bytes)
-            copy.move(out, frame(copy, row, age), copy.bytes);
+        std::byte* out = copy.out + first * copy.stack * copy.bytes;
+        for (int64_t i = 0; i < n; ++i)
+            for (int64_t age = copy.stack - 1; age >= 0; --age, out += copy.bytes)
+                copy.move(out, frame(copy, rows[i], age), copy.bytes);
     }
 }
 

@@ -1,6 +1,7 @@
 // Copying rows of a replay buffer into a batch.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -22,12 +23,19 @@ class Gather {
     const GatherWishes& wishes() const { return wishes_; }
     int64_t row_bytes() const { return row_bytes_; }  // of a row of the batch
 
-    // Fetches a row that copy() is to be called for some rows later.
-    void prefetch(const GatherRow& row) const;
-    // Row i of the batch.
-    void copy(int64_t i, const GatherRow& row) const;
+    // Rows that are best fetched, and copied, together: no more than the cache holds. Of large ones only two, so that an
+    // observation and the next, which mostly lies behind it, are read close together.
+    int64_t block_rows() const { return std::clamp<int64_t>(block_bytes / (row_bytes_ + 1), 2, most_block_rows); }
+    static constexpr int64_t most_block_rows = 32;
+
+    // Fetches rows that copy() is to be called for a little later.
+    void prefetch(const GatherRow* rows, int64_t n) const;
+    // Rows first .. first + n - 1 of the batch.
+    void copy(int64_t first, const GatherRow* rows, int64_t n) const;
 
  private:
+    static constexpr int64_t block_bytes = 16384;
+
     struct Copy {
         const std::byte* array;
         const std::byte* next_array;  // with store_next_observation
@@ -35,8 +43,7 @@ class Gather {
         int64_t bytes;  // of a frame
         int64_t stack;
         bool is_next;
-        int64_t n_lines;  // to be fetched from the frame's first byte on, and that of byte `last`
-        int64_t last;
+        int64_t prefetched_bytes;
         void (*move)(std::byte* out, const std::byte* frame, int64_t bytes);
     };
 
@@ -49,8 +56,5 @@ class Gather {
     GatherWishes wishes_ = {1, false};
     int64_t row_bytes_ = 0;
 };
-
-// Rows between a call of prefetch() and that of copy().
-inline constexpr int64_t gather_distance = 16;
 
 }  // namespace per::cpu

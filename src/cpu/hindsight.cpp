@@ -138,7 +138,7 @@ void CpuReplayBackend::gather_inner_observations(const per_batch& batch, int64_t
     per_batch inner = {};
     inner.next_fields = arrays.data();
     gather_.prepare(inner, false);
-    for (size_t i = 0; i < inner_rows_.size(); ++i) gather_.copy(static_cast<int64_t>(i), inner_rows_[i]);
+    gather_.copy(0, inner_rows_.data(), static_cast<int64_t>(inner_rows_.size()));
 }
 
 // Puts the k-th of the inner next observations at place i.

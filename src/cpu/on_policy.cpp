@@ -59,6 +59,8 @@ int64_t CpuReplayBackend::bootstraps(int64_t capacity, const per_batch& batch, v
         if (count++ < capacity) slots_.push_back(state_.ring().slot(env, row));
     });
     write_rows(1, slots_, batch);
+    for (size_t i = 0; batch.priorities != nullptr && i < slots_.size(); ++i)
+        batch.priorities[i] = state_.priorities.priority(slots_[i]);
     return count;
 }
 

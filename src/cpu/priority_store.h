@@ -40,12 +40,6 @@ class PriorityStore {
     // p of a live row, 0 of others.
     float priority(int64_t slot) const { return live_.contains(slot) ? priorities_[slot] : 0.0f; }
 
-    // For priority() a little later.
-    void prefetch(int64_t slot) const {
-        live_.prefetch(slot);
-        __builtin_prefetch(priorities_ + slot);
-    }
-
     // For give() a little later.
     void prefetch_to_give(int64_t slot) const {
         live_.prefetch(slot);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cmath>
+#include <new>
 
 #include "cast.h"
 #include "error.h"
@@ -45,57 +46,66 @@ void CpuReplayBackend::cut(int64_t count, const int64_t* env_ids, void*) {
 
 // ---------------------------------------------------------------------------------------------------------- batches
 
-inline void CpuReplayBackend::write_row(int64_t i, int64_t slot, const Return& window, const per_batch& batch) const {
-    write_return(i, window, batch);
-    if (batch.priorities != nullptr) batch.priorities[i] = state_.priorities.priority(slot);
-}
-
-// What a batch has of drawn transitions or sequences: the rest is that of the draw.
+// What a batch has of live transitions or sequences: the rest is that of the draw.
 void CpuReplayBackend::write_live(int64_t n_step, const std::vector<int64_t>& slots, const per_batch& batch) {
+    if (batch.priorities != nullptr)
+        for (size_t i = 0; i < slots.size(); ++i) batch.priorities[i] = state_.priorities.given(slots[i]);
     if (!has_sequences_) return write_rows(n_step, slots, batch);
     sequence_gather_.run(slots, n_step, gamma_, batch);
-    const Ring& ring = state_.ring();
     ages_ = {};
-    for (size_t i = 0; i < slots.size(); ++i) {
-        const int64_t env = ring.env_of_slot(slots[i]);
-        const int64_t head = state_.lane(env).head;
-        const int64_t row = ring.row_of_slot(env, slots[i], head);
-        ages_.add(head - 1 - row);
-        if (batch.ids != nullptr) batch.ids[i] = ring.id(env, row);
-        if (batch.priorities != nullptr) batch.priorities[i] = state_.priorities.priority(slots[i]);
+    for (size_t i = 0; i < slots.size(); ++i) write_id(static_cast<int64_t>(i), slots[i], batch, ages_);
+}
+
+// Of what lies in the slot, with its age.
+inline void CpuReplayBackend::write_id(int64_t i, int64_t slot, const per_batch& batch, BatchAges& ages) const {
+    const Ring& ring = state_.ring();
+    const int64_t env = ring.env_of_slot(slot);
+    const int64_t head = state_.lane(env).head;
+    const int64_t row = ring.row_of_slot(env, slot, head);
+    ages.add(head - 1 - row);
+    if (batch.ids != nullptr) batch.ids[i] = ring.id(env, row);
+}
+
+// Fetches what rows in these slots are made of if their windows are whole and their stacks full, as most are: to wait
+// for the flags, which say it, would be to wait twice. In loops that do nothing else: where many pages are touched a
+// fetch waits until its page is found, and between other work few such waits overlap.
+void CpuReplayBackend::prefetch_rows(int64_t n_step, const int64_t* slots, int64_t n) const {
+    const Return whole = {0.0f, 0.0f, static_cast<int32_t>(n_step), row_is_step, static_cast<int32_t>(n_step)};
+    GatherRow rows[Gather::most_block_rows];
+    for (int64_t i = 0; i < n; ++i) {
+        __builtin_prefetch(state_.rows.flags() + slots[i]);
+        __builtin_prefetch(state_.rows.rewards() + slots[i]);
+        new (rows + i) GatherRow(per::gather_row(state_.rules, state_.ring().env_of_slot(slots[i]), slots[i], whole,
+                                                 gather_.wishes(), [](int64_t) { return uint8_t{row_is_step}; }));
     }
+    gather_.prefetch(rows, n);
 }
 
-void CpuReplayBackend::prefetch_row(int64_t slot, const per_batch& batch) const {
-    __builtin_prefetch(state_.rows.flags() + slot);
-    __builtin_prefetch(state_.rows.rewards() + slot);
-    if (batch.priorities != nullptr) state_.priorities.prefetch(slot);
+// Writes rows first .. first + n - 1 of the batch. Each is made in its place: copying what was just written in pieces
+// stalls for 5 ns.
+void CpuReplayBackend::write_block(int64_t n_step, const int64_t* slots, int64_t n, int64_t first,
+                                   const per_batch& batch, BatchAges& ages) const {
+    GatherRow rows[Gather::most_block_rows];
+    for (int64_t i = 0; i < n; ++i) {
+        const int64_t env = state_.ring().env_of_slot(slots[i]);
+        const Return window = return_of(env, slots[i], n_step);
+        new (rows + i) GatherRow(gather_row(env, slots[i], window));
+        write_return(first + i, window, batch);
+        write_id(first + i, slots[i], batch, ages);
+    }
+    gather_.copy(first, rows, n);
 }
 
-// A pipeline: a row's flags and reward are fetched; some rows later its window is formed and its frames are fetched;
-// and some rows later these are copied.
+// While a block of rows is written, the next one comes in.
 BatchAges CpuReplayBackend::write_some_rows(int64_t n_step, const int64_t* slots, int64_t first, int64_t end,
                                             const per_batch& batch) const {
-    constexpr int64_t distance = 32;
-    const Ring& ring = state_.ring();
     BatchAges ages;
-    GatherRow rows[gather_distance];
-    for (int64_t i = first; i < std::min(first + distance, end); ++i) prefetch_row(slots[i], batch);
-    for (int64_t i = first; i < end + gather_distance; ++i) {
-        if (i + distance < end) prefetch_row(slots[i + distance], batch);
-        GatherRow& row = rows[(i - first) % gather_distance];
-        if (i >= first + gather_distance) gather_.copy(i - gather_distance, row);
-        if (i >= end) continue;
-        const int64_t slot = slots[i];
-        const int64_t env = ring.env_of_slot(slot);
-        const Return window = return_of(env, slot, n_step);
-        row = gather_row(env, slot, window);
-        gather_.prefetch(row);
-        write_row(i, slot, window, batch);
-        const int64_t head = state_.lane(env).head;
-        const int64_t k = ring.row_of_slot(env, slot, head);
-        ages.add(head - 1 - k);
-        if (batch.ids != nullptr) batch.ids[i] = ring.id(env, k);
+    const int64_t block = gather_.block_rows();
+    prefetch_rows(n_step, slots + first, std::min(block, end - first));
+    for (int64_t at = first; at < end; at += block) {
+        const int64_t next = std::min(at + block, end);
+        prefetch_rows(n_step, slots + next, std::min(block, end - next));
+        write_block(n_step, slots + at, next - at, at, batch, ages);
     }
     return ages;
 }
@@ -267,8 +277,10 @@ void CpuReplayBackend::get(int64_t count, const int64_t* ids, const per_batch& b
     for (int64_t i = 0; i < count; ++i) {
         const Row row = row_of(i, ids[i]);
         const Return step = own_step(state_.rows.rewards()[row.slot], gamma_, state_.rows.flags()[row.slot]);
-        gather_.copy(i, gather_row(row.env, row.slot, step));
-        write_row(i, row.slot, step, batch);
+        const GatherRow place = gather_row(row.env, row.slot, step);
+        gather_.copy(i, &place, 1);
+        write_return(i, step, batch);
+        if (batch.priorities != nullptr) batch.priorities[i] = state_.priorities.priority(row.slot);
         if (batch.ids != nullptr) batch.ids[i] = ids[i];
     }
 }

@@ -89,12 +89,14 @@ class CpuReplayBackend : public ReplayBackend {
 
     Return return_of(int64_t env, int64_t slot, int64_t n_step) const;
     GatherRow gather_row(int64_t env, int64_t slot, const Return& window) const;
-    void prefetch_row(int64_t slot, const per_batch& batch) const;
     void write_live(int64_t n_step, const std::vector<int64_t>& slots, const per_batch& batch);
     void write_rows(int64_t n_step, const std::vector<int64_t>& slots, const per_batch& batch);
     BatchAges write_some_rows(int64_t n_step, const int64_t* slots, int64_t first, int64_t end,
                               const per_batch& batch) const;
-    void write_row(int64_t i, int64_t slot, const Return& window, const per_batch& batch) const;
+    void prefetch_rows(int64_t n_step, const int64_t* slots, int64_t n) const;
+    void write_block(int64_t n_step, const int64_t* slots, int64_t n, int64_t first, const per_batch& batch,
+                     BatchAges& ages) const;
+    void write_id(int64_t i, int64_t slot, const per_batch& batch, BatchAges& ages) const;
 
     const std::byte* next_frame(int64_t field, int64_t env, int64_t slot) const;
     SequenceSpan span_of(int64_t env, int64_t row, int64_t n_step) const;

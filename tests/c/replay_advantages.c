@@ -155,7 +155,7 @@ static void windows(void) {
     static const float zero = 0;
     per_replay* replay = create(6, 1, 2);
     void* next_fields[N_FIELDS] = {NULL};
-    float stacks[4][2] = {{0}}, discount[4];
+    float stacks[4][2] = {{0}}, discount[4], priorities[4] = {-7};
     int32_t n_steps[4];
     int64_t ids[4], count = -1, t;
     per_batch batch;
@@ -167,15 +167,20 @@ static void windows(void) {
     batch.ids = ids;
     batch.n_steps = n_steps;
     batch.discount = discount;
+    batch.priorities = priorities;
     CHECK_OK(per_replay_bootstraps(replay, 4, &batch, &count, NULL));
     CHECK(count == 1 && ids[0] == 9 && stacks[0][0] == 9 && stacks[0][1] == 10 && n_steps[0] == 1);
     CHECK(discount[0] == 0.5f);
+    CHECK(priorities[0] == 0); /* not live before its window of 3 is whole */
     CHECK_OK(per_replay_advantages(replay, VALUE, ADVANTAGE, -1, 0.5, 1, ids, &zero, NULL));
     /* Rows 5 to 9 are there, 5 without the older frame of its stack. */
     CHECK_ADVANTAGE(replay, 5, -9, -9);
     CHECK_ADVANTAGE(replay, 6, 1.328125f, -9); /* 1 + 1/4 + 1/16 + 1/64 */
     CHECK_ADVANTAGE(replay, 8, 1.25f, -9);
     CHECK_ADVANTAGE(replay, 9, 1, -9);
+    CHECK_OK(per_replay_set_n_step(replay, 1, NULL));
+    CHECK_OK(per_replay_bootstraps(replay, 4, &batch, &count, NULL));
+    CHECK(count == 1 && priorities[0] == 1);
     per_replay_free(replay);
 }
 
