@@ -11,7 +11,8 @@ namespace {
 
 constexpr int warm_up_batches = 2;
 constexpr int timed_batches = 4;
-constexpr int64_t evicting_bytes = 8 << 20;
+constexpr int64_t neutral_bytes = 8 << 20;
+constexpr int64_t cold_bytes = 128 << 20;
 constexpr size_t fewest_bursts = 3;
 
 using Clock = std::chrono::steady_clock;
@@ -20,10 +21,14 @@ double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/* Fills the caches with memory that no variant uses. */
+/* Fills the caches with memory that no variant uses; small pages fill the TLB, too. */
 class Eviction {
  public:
-    Eviction() { std::fill_n(words_.data(), words_.size(), 1); }
+    explicit Eviction(Caches caches)
+        : words_((caches == Caches::cold ? cold_bytes : neutral_bytes) / int64_t{sizeof(uint64_t)},
+                 caches == Caches::cold ? Pages::small : Pages::huge) {
+        std::fill_n(words_.data(), words_.size(), 1);
+    }
 
     void operator()() const {
         uint64_t sum = 0;
@@ -34,7 +39,7 @@ class Eviction {
  private:
     static constexpr int64_t words_per_line = 8;
 
-    PageArray<uint64_t> words_{evicting_bytes / int64_t{sizeof(uint64_t)}};
+    PageArray<uint64_t> words_;
 };
 
 struct Record {
@@ -42,18 +47,21 @@ struct Record {
     double spent = 0;             // in all of its bursts
 };
 
-double timed_run(const Variant& variant) {
+template <class BeforeRun>
+double timed_run(const Variant& variant, const BeforeRun& before_run) {
     variant.prepare();
+    before_run();
     const Clock::time_point start = Clock::now();
     variant.run();
     return seconds_since(start);
 }
 
-void burst(const Variant& variant, Record& record, double share) {
+template <class BeforeRun>
+void burst(const Variant& variant, Record& record, double share, int n_warm_up, const BeforeRun& before_run) {
     const Clock::time_point start = Clock::now();
-    for (int i = 0; i < warm_up_batches; ++i) timed_run(variant);
+    for (int i = 0; i < n_warm_up; ++i) timed_run(variant, before_run);
     for (int i = 0; i < timed_batches; ++i) {
-        record.seconds.push_back(timed_run(variant));
+        record.seconds.push_back(timed_run(variant, before_run));
         if (record.spent + seconds_since(start) > share) break;  // a slow one: it has had its time
     }
     record.spent += seconds_since(start);
@@ -70,8 +78,12 @@ Timing summary(const Variant& variant, Record& record, int64_t batch) {
 
 }  // namespace
 
-std::vector<Timing> measure(std::vector<Variant>& variants, int64_t batch, double seconds) {
-    const Eviction evict;
+const char* name_of(Caches caches) {
+    return caches == Caches::cold ? "cold" : "neutral";
+}
+
+std::vector<Timing> measure(std::vector<Variant>& variants, int64_t batch, double seconds, Caches caches) {
+    const Eviction evict(caches);
     std::mt19937_64 random(8);
     std::vector<Record> records(variants.size());
     std::vector<size_t> order(variants.size());
@@ -85,8 +97,12 @@ std::vector<Timing> measure(std::vector<Variant>& variants, int64_t batch, doubl
         std::shuffle(order.begin(), order.end(), random);
         for (const size_t i : order) {
             if (rounds >= fewest_bursts && records[i].spent > share) continue;
-            evict();
-            burst(variants[i], records[i], share);
+            if (caches == Caches::cold) {
+                burst(variants[i], records[i], share, 0, evict);
+            } else {
+                evict();
+                burst(variants[i], records[i], share, warm_up_batches, [] {});
+            }
         }
         ++rounds;
     }

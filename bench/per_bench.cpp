@@ -31,6 +31,7 @@ struct Options {
     std::vector<int64_t> batches{256};
     std::vector<std::string> isas{"auto"};
     double seconds = 3;
+    Caches caches = Caches::neutral;
     std::string json_path;
     bool check = false;
 };
@@ -54,7 +55,8 @@ void check_or_measure(const Options& options, const std::string& isa, const std:
         for (int i = 0; options.check && i < checks; ++i) {
             for (const Variant& variant : variants) variant.verify();
         }
-        const Measurement measurement{case_name, isa, capacity, batch, measure(variants, batch, options.seconds)};
+        const Measurement measurement{
+            case_name, isa, capacity, batch, options.caches, measure(variants, batch, options.seconds, options.caches)};
         if (options.check) {
             std::printf("%s (%s): right\n", place.c_str(), isa.c_str());
             return;
@@ -166,6 +168,8 @@ Options parse(int argc, char** argv) {
         ->capture_default_str();
     app.add_option("--json", options.json_path, "file to write the results to");
     app.add_flag("--sweep", sweep, "capacities 1e3 to 1e8 and batches 32, 256, 1024, 4096, where none are given");
+    app.add_flag_callback(
+        "--cold", [&] { options.caches = Caches::cold; }, "nothing of a variant's in the caches before each batch");
     app.add_flag("--check", options.check, "compare what every case does with naive models, at small capacities");
     try {
         app.parse(argc, argv);
@@ -189,7 +193,7 @@ Options parse(int argc, char** argv) {
 
 int main_of(int argc, char** argv) {
     const Options options = parse(argc, argv);
-    if (!options.check) print_heading();
+    if (!options.check) print_heading(options.caches);
     nlohmann::ordered_json results = nlohmann::ordered_json::array();
     for (const std::string& isa : options.isas) {
         for (auto& entry : run_in_child(options, isa)) results.push_back(std::move(entry));

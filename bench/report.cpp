@@ -11,12 +11,12 @@
 
 namespace bench {
 
-void print_heading() {
+void print_heading(Caches caches) {
     const nlohmann::ordered_json machine = machine_description();
     std::printf("%s, %d cores, %s; %s; libper %s, commit %s\n", machine["processor"].get<std::string>().c_str(),
                 machine["cores"].get<int>(), machine["system"].get<std::string>().c_str(),
                 compiler_description().c_str(), per_version(), source_commit().c_str());
-    std::printf("ns of an element of the batch\n\n");
+    std::printf("ns of an element of the batch, %s caches\n\n", name_of(caches));
     std::printf("%-20s %-9s %10s %6s  %-20s %12s %12s %10s\n", "case", "isa", "capacity", "batch", "variant", "median",
                 "best", "/ libper");
 }
@@ -41,6 +41,7 @@ nlohmann::ordered_json entries_of(const Measurement& measurement) {
                            {"isa", measurement.isa},
                            {"capacity", measurement.capacity},
                            {"batch", measurement.batch},
+                           {"caches", name_of(measurement.caches)},
                            {"ns_per_element", timing.median_ns},
                            {"best_ns_per_element", timing.best_ns},
                            {"batches", timing.batches}});

@@ -16,10 +16,11 @@ struct Measurement {
     std::string isa;
     int64_t capacity;
     int64_t batch;
+    Caches caches;
     std::vector<Timing> timings;
 };
 
-void print_heading();
+void print_heading(Caches caches);
 void print(const Measurement& measurement);
 
 /* Entries of "results". */
