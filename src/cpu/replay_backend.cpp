@@ -132,6 +132,8 @@ void CpuReplayBackend::sample(const ReplaySample& sample, void*) {
     LiveDraw& draw = last_batch_.spare_draw();
     draw.draw(state_.priorities, sample, {sample.batch_size, sample.scheme, seed_, static_cast<uint64_t>(batches_)});
     write_live(sample.n_step, draw.slots(), sample.batch);
+    // What an update of these rows, which mostly follows, begins with.
+    for (const int64_t slot : draw.slots()) state_.priorities.live().prefetch(slot);
     if (sample.batch.weights != nullptr)
         draw.write_weights(state_.priorities.tree().kernels().power, beta, sample.batch.weights);
     if (sample.batch.probabilities != nullptr) draw.write_probabilities(sample.batch.probabilities);
