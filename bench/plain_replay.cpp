@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "fetched_blocks.h"
+
 namespace bench {
 namespace {
 
-/* Rows that the floor's copies are prefetched ahead by, and the bytes of a field beyond which hardware does better. */
-constexpr size_t rows_ahead = 8;
+/* Bytes of a field beyond which hardware prefetches better. */
 constexpr int64_t largest_prefetched = 1024;
 constexpr int64_t line_bytes = 64;
 
@@ -104,10 +105,12 @@ void PlainReplay::prefetch(int64_t slot) const {
 }
 
 void PlainReplay::copy_rows_and_followers(const std::vector<int64_t>& slots, Rows& rows) const {
-    for (size_t i = 0; i < slots.size(); ++i) {
-        if (i + rows_ahead < slots.size()) prefetch(slots[i + rows_ahead]);
-        copy_row(static_cast<int64_t>(i), slots[i], fields_, slots[i] + kind_.n_step, rows);
-    }
+    in_fetched_blocks(
+        static_cast<int64_t>(slots.size()), [&](int64_t i) { prefetch(slots[static_cast<size_t>(i)]); },
+        [&](int64_t i) {
+            const int64_t slot = slots[static_cast<size_t>(i)];
+            copy_row(i, slot, fields_, slot + kind_.n_step, rows);
+        });
 }
 
 void PlainReplay::copy_bytes(int64_t first, int64_t bytes, std::byte* out) const {

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "draws.h"
+#include "record_rows.h"
 
 namespace bench {
 namespace {
@@ -114,12 +115,14 @@ Variant plain_gather(ReplayStage& stage, int64_t batch) {
     return Variant{"binary_float32", [] {}, run, verify};
 }
 
-Variant gather_floor(ReplayStage& stage, int64_t batch) {
+/* `copy`: copies the rows of given slots of the plain replay. */
+template <class Copy>
+Variant floor_of(const char* name, ReplayStage& stage, int64_t batch, const Copy& copy) {
     auto rows = std::make_shared<Rows>(stage.kind(), batch);
     auto slots = std::make_shared<std::vector<int64_t>>(static_cast<size_t>(batch));
     PlainReplay& replay = stage.plain();
     const auto prepare = [=, &stage] { stage.stratified_slots(*slots); };
-    const auto run = [=, &replay] { replay.copy_rows_and_followers(*slots, *rows); };
+    const auto run = [=] { copy(*slots, *rows); };
     const auto verify = [=, &stage, &replay] {
         prepare();
         run();
@@ -127,7 +130,21 @@ Variant gather_floor(ReplayStage& stage, int64_t batch) {
         for (int64_t& id : found.ids) id = replay.row_in(id);
         check_rows(stage.kind(), found);
     };
-    return Variant{"floor", prepare, run, verify};
+    return Variant{name, prepare, run, verify};
+}
+
+Variant gather_floor(ReplayStage& stage, int64_t batch) {
+    const PlainReplay& replay = stage.plain();
+    return floor_of("floor", stage, batch, [&replay](const std::vector<int64_t>& slots, Rows& rows) {
+        replay.copy_rows_and_followers(slots, rows);
+    });
+}
+
+Variant record_floor(ReplayStage& stage, int64_t batch) {
+    const auto records = std::make_shared<RecordRows>(stage.kind(), stage.plain());
+    return floor_of("floor_records", stage, batch, [records](const std::vector<int64_t>& slots, Rows& rows) {
+        records->copy_rows_and_followers(slots, rows);
+    });
 }
 
 /* Sequences, drawn in proportion to their priorities. */
@@ -372,6 +389,7 @@ std::vector<Variant> replay_case(const std::string& case_name, ReplayStage& stag
             variants.push_back(libper_gather("libper_two_threads", stage, stage.libper_of_two_threads(), batch));
         if (stage.kind().n_step == 1 && stage.kind().stack == 1) variants.push_back(plain_gather(stage, batch));
         variants.push_back(gather_floor(stage, batch));
+        if (case_name == "gather") variants.push_back(record_floor(stage, batch));
         variants.push_back(gather_memcpy(stage, batch));
     }
     return variants;
