@@ -27,9 +27,9 @@ const char* name_of(Caches caches);
 /*
  * Times the variants against each other in one process for about `seconds`, then verifies each once.
  *
- * In rounds: the variants in random order, each in a burst of a few batches. Before a burst other memory is read, so that
- * no variant finds its lines where the one before left them; with neutral caches the first batches of a burst are not
- * counted. Order and what the caches hold move results by 30 % otherwise.
+ * In rounds: the variants in random order, each in a burst of a few batches. Before a burst other memory is read, so
+ * that no variant finds its lines where the one before left them; with neutral caches the first batches of a burst are
+ * not counted. Order and what the caches hold move results by 30 % otherwise.
  */
 std::vector<Timing> measure(std::vector<Variant>& variants, int64_t batch, double seconds, Caches caches);
 

@@ -12,8 +12,8 @@
 namespace bench {
 
 /*
- * The rows of a plain replay, each with all its fields, reward and flag side by side: one place in memory for a row and the
- * next, where an array a field has one for each. For rows without windows and stacks.
+ * The rows of a plain replay, each with all its fields, reward and flag side by side: one place in memory for a row and
+ * the next, where an array a field has one for each. For rows without windows and stacks.
  */
 class RecordRows {
  public:

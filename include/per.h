@@ -912,15 +912,15 @@ PER_API per_status per_replay_advantages(per_replay* replay, int32_t value_field
 
 /*
  * A loader draws batches ahead, on a thread of its own, into slots that it uses again and again, and hands them out in
- * the order in which it drew them. The consumer gives each slot back when it is done with it; a slot that is out is never
- * written.
+ * the order in which it drew them. The consumer gives each slot back when it is done with it; a slot that is out is
+ * never written.
  *
- * Order.  What a loader draws depends on the order of the consumer's calls alone. Creating one asks for `slots` batches,
- * and handing one out asks for the next, so that up to `slots` batches are drawn before what the consumer does with the
- * latest; where no memory is free for it, the release that frees some asks in its place. Every call on the buffer waits
- * for the draws that were asked for before it - add, updates, set, clear, settings, save, samples of its own - and so do
- * not overtake them. The same seed and calls give the same batches for the same `slots`; if nothing is changed in between,
- * they are those that per_replay_sample() would have drawn.
+ * Order.  What a loader draws depends on the order of the consumer's calls alone. Creating one asks for `slots`
+ * batches, and handing one out asks for the next, so that up to `slots` batches are drawn before what the consumer does
+ * with the latest; where no memory is free for it, the release that frees some asks in its place. Every call on the
+ * buffer waits for the draws that were asked for before it - add, updates, set, clear, settings, save, samples of its
+ * own - and so do not overtake them. The same seed and calls give the same batches for the same `slots`; if nothing is
+ * changed in between, they are those that per_replay_sample() would have drawn.
  *
  * Device. The loader of a buffer on PER_CPU may hand out its batches in the memory of a CUDA device. Its thread then
  * draws into pinned memory of the host, from where they are copied on a stream of the loader's own. The consumer's
@@ -930,11 +930,11 @@ PER_API per_status per_replay_advantages(per_replay* replay, int32_t value_field
  * consumer waits for the device; the thread that draws does, once the consumer is more than `slots` batches ahead of
  * it, and whoever waits for that draw then waits too.
  *
- * Counts.  A batch counts for beta's schedule when it is handed out, and has the beta of its turn. For `samples` and the
- * random state it counts when it is drawn, also if it is never handed out.
+ * Counts.  A batch counts for beta's schedule when it is handed out, and has the beta of its turn. For `samples` and
+ * the random state it counts when it is drawn, also if it is never handed out.
  *
- * Fork.  In a forked child a loader is gone: every call on it but per_loader_free() is PER_ERROR_INVALID_ARGUMENT. Its
- * buffer stays usable there; how many of the batches asked for were drawn before the fork is not known.
+ * Fork.  In a forked child a loader is gone: every call on it but per_loader_free() is PER_ERROR_INVALID_ARGUMENT. A
+ * buffer on PER_CPU stays usable there; how many of the batches asked for were drawn before the fork is not known.
  *
  * A buffer has one loader at a time, which must be freed before it. Several threads may take from one loader.
  */
@@ -954,9 +954,11 @@ typedef struct per_loader_options {
 PER_API per_status per_loader_options_init(per_loader_options* options, uint64_t struct_size);
 
 /*
- * Creates a loader, which begins to draw, and stores it in *loader_out (NULL on failure). Free it with per_loader_free().
- * Memory: slots + 1 batches, and for a buffer on PER_CPU whose batches are on PER_CUDA as many in pinned memory too, all
- * of it allocated here.
+ * Creates a loader, which begins to draw, and stores it in *loader_out (NULL on failure). Free it with
+ * per_loader_free().
+ *
+ * Memory: slots + 1 batches, and for a buffer on PER_CPU whose batches are on PER_CUDA as many in pinned memory, too;
+ * all of it is allocated here.
  *
  * PER_ERROR_BUSY if the buffer has a loader that was not stopped; PER_ERROR_INVALID_ARGUMENT; PER_ERROR_OUT_OF_MEMORY;
  * PER_ERROR_NO_DEVICE; PER_ERROR_CUDA.
@@ -964,11 +966,11 @@ PER_API per_status per_loader_options_init(per_loader_options* options, uint64_t
 PER_API per_status per_loader_create(per_replay* replay, const per_loader_options* options, per_loader** loader_out);
 
 /*
- * Hands out the next batch. Its arrays are all there are of per_batch (mask for sequences only); they lie in the slot and
- * may be read and written until the slot is released. Sequences keep the n_step that the loader was created with.
+ * Hands out the next batch. Its arrays are all there are of per_batch (mask for sequences only); they lie in the slot
+ * and may be read and written until the slot is released. Sequences keep the n_step that the loader was created with.
  *
- * A draw that failed ahead of its turn - nothing was live then, say - is made again when its turn comes. If it fails once
- * more, this call has its status and message, and the next call tries anew.
+ * A draw that failed ahead of its turn - nothing was live then, say - is made again when its turn comes. If it fails
+ * once more, this call has its status and message, and the next call tries anew.
  *
  *   wait       0: PER_ERROR_BUSY where the call would have to wait for a batch that is still being drawn, or because
  *              `slots` batches are out. Else it waits: for ever if no other thread releases one
@@ -979,9 +981,9 @@ PER_API per_status per_loader_create(per_replay* replay, const per_loader_option
  *              be captured: as slots take turns, a graph has arrays of its own, which each batch is copied to
  *
  * PER_ERROR_BUSY, PER_ERROR_INVALID_ARGUMENT (the loader was stopped, also while the call waited), PER_ERROR_CUDA, and
- * the errors of per_replay_sample(), also on PER_CUDA: per_replay_synchronize() does not report these. Then no batch was
- * handed out. After an error of CUDA the next call tries the same batch again, or the one after it where the buffer is on
- * PER_CUDA and the error was one of the draw.
+ * the errors of per_replay_sample(), also on PER_CUDA: per_replay_synchronize() does not report these. Then no batch
+ * was handed out. After an error of CUDA the next call tries the same batch again, or the one after it where the buffer
+ * is on PER_CUDA and the error was one of the draw.
  */
 PER_API per_status per_loader_next(per_loader* loader, int32_t wait, per_batch* batch_out, int64_t* slot_out,
                                    void* stream);
@@ -995,9 +997,9 @@ PER_API per_status per_loader_next(per_loader* loader, int32_t wait, per_batch* 
 PER_API per_status per_loader_release(per_loader* loader, int64_t slot, void* stream);
 
 /*
- * Ends a loader: waits for the draws that were asked for, so that the buffer's random state depends on the order of calls
- * alone, and for its thread. Batches that are out stay as they are until per_loader_free(), and every later call but that
- * and this one is PER_ERROR_INVALID_ARGUMENT. Another loader may then be created.
+ * Ends a loader: waits for the draws that were asked for, so that the buffer's random state depends on the order of
+ * calls alone, and for its thread. Batches that are out stay as they are until per_loader_free(), and every later call
+ * but that and this one is PER_ERROR_INVALID_ARGUMENT. Another loader may then be created.
  *
  * PER_ERROR_CUDA: it has ended all the same.
  */

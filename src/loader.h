@@ -18,9 +18,9 @@ namespace per {
 // Slots, the order in which they are drawn into and handed out, and the thread that draws.
 //
 // Requests are numbered. Those from handed_ to drawn_ are drawn and wait for the consumer, those from drawn_ to asked_
-// wait for the thread, and each has a slot of its own from the moment it is asked for: so the thread never waits for the
-// consumer, and what waits for the thread (OrderedLock) waits for draws only. There is a slot more than may be out, or than
-// are drawn ahead: the consumer holds one while the others are drawn.
+// wait for the thread, and each has a slot of its own from the moment it is asked for: so the thread never waits for
+// the consumer, and what waits for the thread (OrderedLock) waits for draws only. There is a slot more than may be out,
+// or than are drawn ahead: the consumer holds one while the others are drawn.
 class Loader {
  public:
     // Throws Error; with BUSY if the buffer has a loader.
@@ -46,8 +46,8 @@ class Loader {
         char message[512];
     };
 
-    // What the threads share beside the lock. In a forked child it is left alone: destroying a condition waits for those
-    // who wait for it, and they are in the parent.
+    // What the threads share beside the lock. In a forked child it is left alone: destroying a condition waits for
+    // those who wait for it, and they are in the parent.
     struct Signals {
         std::mutex mutex;
         std::condition_variable asked;    // a draw was asked for, or the loader is to stop

@@ -23,8 +23,8 @@ class Gather {
     const GatherWishes& wishes() const { return wishes_; }
     int64_t row_bytes() const { return row_bytes_; }  // of a row of the batch
 
-    // Rows that are best fetched, and copied, together: no more than the cache holds. Of large ones only two, so that an
-    // observation and the next, which mostly lies behind it, are read close together.
+    // Rows that are best fetched, and copied, together: no more than the cache holds. Of large ones only two, so that
+    // an observation and the next, which mostly lies behind it, are read close together.
     int64_t block_rows() const { return std::clamp<int64_t>(block_bytes / (row_bytes_ + 1), 2, most_block_rows); }
     static constexpr int64_t most_block_rows = 32;
 

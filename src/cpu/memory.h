@@ -6,8 +6,8 @@
 
 namespace per::cpu {
 
-// Owns `bytes` of zeros, aligned to 64 bytes; from 512 KiB on, where every random read would miss the TLB, on whole huge
-// pages of 2 MiB. Untouched pages take no memory. Throws std::bad_alloc.
+// Owns `bytes` of zeros, aligned to 64 bytes; from 512 KiB on, where every random read would miss the TLB, on whole
+// huge pages of 2 MiB. Untouched pages take no memory. Throws std::bad_alloc.
 class Memory {
  public:
     Memory() = default;

@@ -26,8 +26,8 @@ struct Shared {
     bool is_last;
 };
 
-// The windows of live rows are complete for the n_step that the buffer has now. A graph may have been captured when that
-// was more.
+// The windows of live rows are complete for the n_step that the buffer has now. A graph may have been captured when
+// that was more.
 __device__ __forceinline__ bool has_windows(const DeviceReplay& replay, const DrawPlan& plan) {
     return plan.rows.rules.n_step <= replay.state->rules.n_step;
 }

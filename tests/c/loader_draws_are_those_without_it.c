@@ -1,7 +1,7 @@
 /*
- * If nothing is added or updated in between, a loader hands out the batches that per_replay_sample() draws, bit for bit,
- * in that order, with the beta of their turn. When it is stopped, the batches drawn ahead are draws all the same, but did
- * not advance beta.
+ * If nothing is added or updated in between, a loader hands out the batches that per_replay_sample() draws, bit for
+ * bit, in that order, with the beta of their turn. When it is stopped, the batches drawn ahead are draws all the same,
+ * but did not advance beta.
  */
 #include "loader_check.h"
 

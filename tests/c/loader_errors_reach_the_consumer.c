@@ -1,4 +1,5 @@
-/* A draw that fails has its status and message in the call that would have handed it out; the loader goes on from there. */
+/* A draw that fails has its status and message in the call that would have handed it out; the loader goes on from
+   there. */
 #include <pthread.h>
 
 #include "loader_check.h"

@@ -1,8 +1,8 @@
 /*
- * What a loader draws depends on the order of the consumer's calls alone: creating it asks for `slots` batches, handing one
- * out asks for the next, and updates, adds and settings after that wait for these draws. Compared with a buffer without a
- * loader that draws so many batches ahead by hand. Batches are large, so that a call that did not wait would overtake the
- * draw.
+ * What a loader draws depends on the order of the consumer's calls alone: creating it asks for `slots` batches, handing
+ * one out asks for the next, and updates, adds and settings after that wait for these draws. Compared with a buffer
+ * without a loader that draws so many batches ahead by hand. Batches are large, so that a call that did not wait would
+ * overtake the draw.
  */
 #include "loader_check.h"
 

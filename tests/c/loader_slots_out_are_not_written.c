@@ -1,5 +1,5 @@
-/* A slot that is out stays as it is until it is released, whatever is drawn meanwhile; with all of them out the next call
-   is PER_ERROR_BUSY or waits for a release. */
+/* A slot that is out stays as it is until it is released, whatever is drawn meanwhile; with all of them out the next
+   call is PER_ERROR_BUSY or waits for a release. */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #include <time.h>

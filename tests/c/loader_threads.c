@@ -1,6 +1,6 @@
 /*
- * Several consumers of one loader, while others add, update and draw: every batch is whole, goes to one consumer, and is
- * counted once.
+ * Several consumers of one loader, while others add, update and draw: every batch is whole, goes to one consumer, and
+ * is counted once.
  */
 #include <pthread.h>
 

@@ -2,8 +2,8 @@
  * Each bad argument of each function is refused by name, and afterwards the buffer is as it was: counters and rows are
  * compared after every call, and in the end it goes on exactly like a twin that has seen none of them.
  *
- * Of steps, ids and priorities that only the device can look at, CUDA leaves out the bad ones, reports how many, and takes
- * the others: what becomes of the buffer is compared with a twin on the CPU that gets no others.
+ * Of steps, ids and priorities that only the device can look at, CUDA leaves out the bad ones, reports how many, and
+ * takes the others: what becomes of the buffer is compared with a twin on the CPU that gets no others.
  */
 #include <stddef.h>
 

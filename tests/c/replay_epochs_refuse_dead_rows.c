@@ -1,6 +1,6 @@
 /*
- * A transition that died during a walk is an error, as is every bad argument, and the walk stays where it is. On CUDA one
- * that died comes as id -1 and zeros, is counted, and the walk goes on.
+ * A transition that died during a walk is an error, as is every bad argument, and the walk stays where it is. On CUDA
+ * one that died comes as id -1 and zeros, is counted, and the walk goes on.
  */
 #include "replay_check.h"
 

@@ -1,7 +1,7 @@
 /*
- * A fork while other threads are inside calls leaves a child that can use the buffer, and a copy that is whole: no step is
- * half added. Parent and child are then apart. A buffer on CUDA the child can only free; on the CPU it can make one of
- * its own.
+ * A fork while other threads are inside calls leaves a child that can use the buffer, and a copy that is whole: no step
+ * is half added. Parent and child are then apart. A buffer on CUDA the child can only free; on the CPU it can make one
+ * of its own.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>

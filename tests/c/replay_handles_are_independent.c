@@ -18,8 +18,8 @@ static per_replay* create(int which) {
 }
 
 /*
- * A failure whose message has a number of this buffer's own: on the CPU that of an id, on CUDA that of the ids which were
- * not allowed.
+ * A failure whose message has a number of this buffer's own: on the CPU that of an id, on CUDA that of the ids which
+ * were not allowed.
  */
 static void fail(per_replay* replay, int which) {
     const int64_t bad[HANDLES + 2] = {-2 - which, -2, -2, -2, -2, -2};

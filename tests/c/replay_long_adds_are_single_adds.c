@@ -1,7 +1,7 @@
 /*
- * A call with K steps does what K calls with one step do: the same ids, rows, priorities, counters and draws, over random
- * masks, ends and gaps, and also where K is beyond the rows of a lane. Every row of the buffer is compared. On CUDA the
- * buffer that gets single steps is one on the CPU, there are fewer calls, and a tenth of the buffers or fewer.
+ * A call with K steps does what K calls with one step do: the same ids, rows, priorities, counters and draws, over
+ * random masks, ends and gaps, and also where K is beyond the rows of a lane. Every row of the buffer is compared. On
+ * CUDA the buffer that gets single steps is one on the CPU, there are fewer calls, and a tenth of the buffers or fewer.
  */
 #include "replay_check.h"
 

@@ -1,6 +1,6 @@
 /*
- * Out of memory is a status: no handle is created, and a handle whose call failed is as it was. The memory is that of the
- * process, or of a device that has 64 MiB (PER_SIMULATOR_MEMORY).
+ * Out of memory is a status: no handle is created, and a handle whose call failed is as it was. The memory is that of
+ * the process, or of a device that has 64 MiB (PER_SIMULATOR_MEMORY).
  */
 #define _POSIX_C_SOURCE 200809L
 #include <sys/resource.h>

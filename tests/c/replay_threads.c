@@ -6,8 +6,8 @@
 
 #include "replay_check.h"
 
-/* The first steps are there before the threads begin, so that something is live: on CUDA whoever asks for the next report
-   would hear of another thread's empty draw. */
+/* The first steps are there before the threads begin, so that something is live: on CUDA whoever asks for the next
+   report would hear of another thread's empty draw. */
 enum { ENVS = 4, ROWS = 64, BATCH = 256, ROUNDS = 8000, FIRST = 2, SAMPLERS = 3 };
 
 static per_replay* replay;

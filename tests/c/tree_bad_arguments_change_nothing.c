@@ -1,6 +1,6 @@
 /*
- * Each bad argument of each function is refused by name, and the handle and the outputs are as they were. Of entries that
- * only the device can look at, CUDA leaves out the bad ones, reports how many, and takes the others.
+ * Each bad argument of each function is refused by name, and the handle and the outputs are as they were. Of entries
+ * that only the device can look at, CUDA leaves out the bad ones, reports how many, and takes the others.
  */
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /*
- * Out of memory is a status: no handle is created, and a handle whose call failed is as it was. The memory is that of the
- * process, or of the device: no device has room for 2^40 leaves, and no call on a tree there allocates.
+ * Out of memory is a status: no handle is created, and a handle whose call failed is as it was. The memory is that of
+ * the process, or of the device: no device has room for 2^40 leaves, and no call on a tree there allocates.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <sys/resource.h>

@@ -1,6 +1,6 @@
-// The slots of a loader on CUDA by themselves: batches go round under adversarial schedules of the device, on one thread
-// of the host, so that a schedule that corrupts one comes again with its seed. Faults that are planted in the fences are
-// caught here.
+// The slots of a loader on CUDA by themselves: batches go round under adversarial schedules of the device, on one
+// thread of the host, so that a schedule that corrupts one comes again with its seed. Faults that are planted in the
+// fences are caught here.
 #include "cuda/copied_slots.h"
 
 #include <cuda_runtime.h>

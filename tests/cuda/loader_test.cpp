@@ -1,5 +1,5 @@
-// Loaders of buffers in host memory that hand out batches in that of a CUDA device, through per.h: their batches, what a consumer waits for,
-// captures, errors of the runtime, devices, forks.
+// Loaders of buffers in host memory that hand out batches in that of a CUDA device, through per.h: their batches, what
+// a consumer waits for, captures, errors of the runtime, devices, forks.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,7 +1,8 @@
-// For programs that hand arrays of the host to handles on PER_CUDA, as the C tests do, where the device cannot use them:
-// linked into the program, the functions of host_tree_arrays.cpp and host_replay_arrays.cpp take the place of libper's
-// of the same names. Each copies its arrays to the device, calls libper's, waits without asking for its report, and
-// copies them back; what a loader hands out is copied to host memory. Handles on PER_CPU, and calls that libper refuses, see nothing of it.
+// For programs that hand arrays of the host to handles on PER_CUDA, as the C tests do, where the device cannot use
+// them: linked into the program, the functions of host_tree_arrays.cpp and host_replay_arrays.cpp take the place of
+// libper's of the same names. Each copies its arrays to the device, calls libper's, waits without asking for its
+// report, and copies them back; what a loader hands out is copied to host memory. Handles on PER_CPU, and calls that
+// libper refuses, see nothing of it.
 //
 // Also linked into a shared library of their own, for programs that load libper: PER_LIBRARY says then where it is.
 #pragma once

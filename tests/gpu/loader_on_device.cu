@@ -1,7 +1,8 @@
 // Loaders that hand out batches in the memory of a CUDA device, of a buffer in host memory and of one on the device,
 // against one on the CPU, through per.h, as users have it: the same bits from the same calls, on two streams of a
 // consumer that runs ahead of the device, writes over each batch, and keeps the device busy before it releases one.
-// Exits with 77 where there is no device, with 0 if everything is the same; else it prints what differs and exits with 1.
+// Exits with 77 where there is no device, with 0 if everything is the same; else it prints what differs and exits with
+// 1.
 //
 //     loader_on_device [BATCHES [BATCH_SIZE]]
 #include <cuda_runtime.h>

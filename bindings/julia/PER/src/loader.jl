@@ -20,9 +20,10 @@ An iterator without end over batches that a thread of the library's own draws ah
 again. `options` are those of [`sample!`](@ref), for every batch. The second form calls `action(batches)` and closes the
 loader.
 
-Creating it asks for `slots` batches, and handing one out asks for the next, so that up to `slots` batches are drawn before
-what is done with the latest; every other call on the buffer waits for the draws that were asked for before it. The same
-seed and calls give the same batches for the same `slots`, and those of `sample!` if nothing is changed in between.
+Creating it asks for `slots` batches, and handing one out asks for the next, so that up to `slots` batches are drawn
+before what is done with the latest; every other call on the buffer waits for the draws that were asked for before it.
+The same seed and calls give the same batches for the same `slots`, and those of `sample!` if nothing is changed in
+between.
 
 Asking for the next batch releases the one before: its arrays are then written again, so copy what must last longer. At
 most `slots` batches are out at a time; [`take!`](@ref Base.take!(::PER.Loader)) leaves releasing them to the caller. A
@@ -121,8 +122,8 @@ end
     take!(loader; wait = true, stream)
 
 The next batch of a [`loader`](@ref), which stays out until [`release!`](@ref). With `wait = false` a
-[`PERError`](@ref) with status `PER.PER_ERROR_BUSY` if it is still being drawn, or if as many are out as there are slots. On CUDA, work
-queued on `stream` from now on sees the whole batch.
+[`PERError`](@ref) with status `PER.PER_ERROR_BUSY` if it is still being drawn, or if as many are out as there are
+slots. On CUDA, work queued on `stream` from now on sees the whole batch.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));
