@@ -12,8 +12,9 @@
  *           share nothing and never wait for each other.
  * Fork.     Handles on PER_CPU stay usable in a forked child, which then has its own copy. In a child every call but
  *           _free on a PER_CUDA handle or a loader is an error.
- * Memory.   The caller owns every buffer passed in or out; nothing is kept after the call returns. Array arguments lie
- *           in host memory for handles on PER_CPU and in the memory of the device for handles on PER_CUDA. Options
+ * Memory.   The caller owns every buffer passed in or out, and nothing is kept after the call returns; but on PER_CUDA
+ *           arrays are read and written when the stream gets there, and must stay until then. Array arguments lie in
+ *           host memory for handles on PER_CPU and in the memory of the device for handles on PER_CUDA. Options
  *           structs, names and shapes always lie in host memory. Arrays are contiguous, the last axis fastest, and
  *           aligned to the size of their elements. NULL is an error unless it is said to be allowed.
  * Streams.  `stream` is a cudaStream_t, NULL being the legacy default stream; it must be NULL for handles on PER_CPU.
@@ -387,8 +388,8 @@ typedef struct per_replay_options {
     int32_t device_index;           /* which CUDA device; 0 for PER_CPU; _init: 0 */
     int32_t critics;                /* a per_critics; _init: PER_CRITICS_MEAN */
     int32_t gather_threads;         /* threads that copy a batch of 1 MiB or more, the caller's among them; the others
-                                       start with the first such batch; a batch of sequences is copied by one; PER_CPU
-                                       only; 0 .. 64, 0 being 1; _init: 1 */
+                                       start with the first such batch; a batch of sequences is copied by one; not used
+                                       on PER_CUDA; 0 .. 64, 0 being 1; _init: 1 */
     int32_t reserved;               /* 0 */
 } per_replay_options;
 
@@ -486,7 +487,8 @@ PER_API per_status per_steps_init(per_steps* steps, uint64_t struct_size);
  * step: one that would be an error is skipped as if its mask were 0, and counted; so is a priority that is not valid.
  *
  * On PER_CUDA any of the arrays may also lie in host memory, but not while `stream` is captured. Such an array is read
- * before the call returns, and cast on the host, with errors as above, unless a mask that is given lies on the device.
+ * before the call returns, and cast on the host, where a value that does not fit its dtype is an error as above, unless
+ * a mask that is given lies on the device. All else that is wrong with values is known to the device only.
  * It goes through a ring of pinned memory; where that is full, the call waits for the device. ids_out must be memory
  * that the device can write, be it its own, managed or pinned, and is written when the stream gets there.
  */
@@ -539,7 +541,7 @@ PER_API per_status per_sample_options_init(per_sample_options* options, uint64_t
 typedef struct per_batch {
     uint64_t struct_size;     /* set by _init; do not change */
     void* const* fields;      /* [n_fields] by field: [B, s, shape of the field] at step i. _init: NULL: none */
-    void* const* next_fields; /* [n_fields] by field, NULL entries for those that are no observations:
+    void* const* next_fields; /* [n_fields] by field, not looked at for those that are no observations:
                                  [B, s, shape] at step i + m. _init: NULL: none */
     float* reward;            /* [B] sum over k < m of gamma^k r_(i+k) */
     float* discount;      /* [B] gamma^m if step i + m - 1 is not terminated, else 0: factor of the bootstrap value */
@@ -946,9 +948,9 @@ typedef struct per_loader_options {
     int64_t batch_size;               /* as in per_replay_sample(); _init: 0, to be set */
     int64_t slots;                    /* batches drawn ahead, and most that may be out at a time, 1 .. 1024; _init: 3 */
     const per_sample_options* sample; /* of every batch; copied; NULL: those of the buffer; _init: NULL */
-    int32_t device;                   /* a per_device: in whose memory batches are handed out; of a buffer on PER_CUDA
-                                         its own; _init: PER_CPU */
-    int32_t device_index;             /* which CUDA device; 0 for PER_CPU; _init: 0 */
+    int32_t device;                   /* a per_device: in whose memory batches are handed out; for a buffer on PER_CUDA
+                                         to be set to that; _init: PER_CPU */
+    int32_t device_index;             /* which CUDA device; that of a buffer on PER_CUDA; 0 for PER_CPU; _init: 0 */
 } per_loader_options;
 
 PER_API per_status per_loader_options_init(per_loader_options* options, uint64_t struct_size);

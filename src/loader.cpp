@@ -36,11 +36,11 @@ int32_t checked_device(const Replay& replay, const per_loader_options& options) 
     const int index = static_cast<int>(replay.device_index());
     if (options.device != replay.device())
         throw Error(PER_ERROR_INVALID_ARGUMENT,
-                    "device is PER_CPU: batches of a replay on PER_CUDA %d are handed out there", index);
+                    "device is PER_CPU: allowed for the loader of a replay on PER_CUDA %d is that device", index);
     if (options.device_index != replay.device_index())
         throw Error(PER_ERROR_INVALID_ARGUMENT,
-                    "device_index is %d: batches of a replay on PER_CUDA %d are handed out there",
-                    static_cast<int>(options.device_index), index);
+                    "device_index is %d: allowed for the loader of a replay on PER_CUDA %d is %d",
+                    static_cast<int>(options.device_index), index, index);
     return options.device;
 }
 

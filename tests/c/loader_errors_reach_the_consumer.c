@@ -143,7 +143,7 @@ static void bad_arguments(void) {
     CHECK(options.sample == NULL && options.device == PER_CPU && options.device_index == 0);
     if (on_cuda())
         CHECK_FAILS(per_loader_create(replay, &options, &loader), PER_ERROR_INVALID_ARGUMENT,
-                    "device is PER_CPU: batches of a replay on PER_CUDA 0 are handed out there");
+                    "device is PER_CPU: allowed for the loader of a replay on PER_CUDA 0 is that device");
     options.device = 2;
     CHECK_FAILS(per_loader_create(replay, &options, &loader), PER_ERROR_INVALID_ARGUMENT, "device is 2");
     options.device = PER_CPU;

@@ -363,11 +363,11 @@ TEST_F(CudaDrawnLoader, batches_are_handed_out_where_the_buffer_is_and_the_curre
     per_loader* none = nullptr;
     per_loader_options elsewhere = options_of(PER_CPU, 3);
     expect_status(PER_ERROR_INVALID_ARGUMENT, per_loader_create(replay.get(), &elsewhere, &none),
-                  "device is PER_CPU: batches of a replay on PER_CUDA 2 are handed out there");
+                  "device is PER_CPU: allowed for the loader of a replay on PER_CUDA 2 is that device");
     elsewhere.device = PER_CUDA;
     elsewhere.device_index = 1;
     expect_status(PER_ERROR_INVALID_ARGUMENT, per_loader_create(replay.get(), &elsewhere, &none),
-                  "device_index is 1: batches of a replay on PER_CUDA 2 are handed out there");
+                  "device_index is 1: allowed for the loader of a replay on PER_CUDA 2 is 2");
     EXPECT_EQ(none, nullptr);
 
     const auto expect_device = [] {

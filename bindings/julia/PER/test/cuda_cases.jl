@@ -131,7 +131,7 @@ end
         foreach(close, all_batches)
         @test counted(there) == counted(expected)
         error = thrown(() -> loader(there, 8; device = :cpu))
-        @test error.status == PER.PER_ERROR_INVALID_ARGUMENT && occursin("handed out there", error.message)
+        @test error.status == PER.PER_ERROR_INVALID_ARGUMENT && occursin("for the loader of", error.message)
     end
 end
 
