@@ -13,8 +13,7 @@ import pytest
 TESTS = pathlib.Path(__file__).resolve().parent
 SIMULATED = TESTS.parents[2] / "build" / "libper_simulated.so"
 
-# All tests but those of cuda_switch.REASONS, of sources, and walks over every pair of options: a simulation is too slow
-# for the gate there, and they can run with PER_TEST_DEVICE=cuda.
+# Every file that is not of sources alone, or left out by cuda_switch.REASONS.
 SUITE = (
     "test_tree.py",
     "test_golden_draws.py",
@@ -43,17 +42,13 @@ SUITE = (
     "test_threads.py",
 )
 
-# The latter, by the words of pytest's -k.
-NOT_ON_CUDA = "not test_every_pair_of_options_agrees_with_the_model"
-
 pytestmark = pytest.mark.skipif(not SIMULATED.exists(), reason="no build/libper_simulated.so: it needs Boost.Context")
 
 
-def run(files: tuple[str, ...], *arguments: str, device: str) -> None:
+def run(files: tuple[str, ...], device: str) -> None:
     # 0: each call does its work at once, as arrays of numpy know nothing of streams.
     environment = os.environ | {"LIBPER_PATH": str(SIMULATED), "PER_SIMULATOR_SEED": "0", "PER_TEST_DEVICE": device}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
-    command += [str(TESTS / file) for file in files]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(str(TESTS / file) for file in files)]
     result = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
 
@@ -63,7 +58,7 @@ def test_arrays_on_the_simulated_gpu() -> None:
 
 
 def test_what_holds_on_the_cpu_holds_on_the_simulated_gpu() -> None:
-    run(SUITE, "-k", NOT_ON_CUDA, device="cuda")
+    run(SUITE, device="cuda")
 
 
 @pytest.mark.parametrize("kind", ["torch", "jax"])
@@ -72,6 +67,11 @@ def test_the_check_of_a_real_device_passes_on_the_simulated_one(kind: str) -> No
     command = [sys.executable, str(TESTS.parents[2] / "tests/gpu/python_on_device.py"), kind, "--stand-ins"]
     result = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_every_file_runs_there_or_has_a_reason() -> None:
+    left_out = {name for name in cuda_switch.REASONS if "::" not in name}
+    assert {file.partition("::")[0] for file in SUITE} | left_out == {path.name for path in TESTS.glob("test_*.py")}
 
 
 def test_each_reason_to_skip_names_a_test_that_is_there() -> None:
