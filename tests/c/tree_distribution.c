@@ -1,7 +1,7 @@
 /*
  * Draws follow P(i) = p_i / sum_k p_k: chi-square tests with fixed seeds. The false-alarm rate is that of a wrong seed,
- * as the seeds are fixed: 1e-4 for each of the 12 tests. On CUDA 6 of them run, with fewer batches, which leave some leaves
- * with less than one draw expected: 2e-4.
+ * as the seeds are fixed: 1e-4 for each of the 12 tests. On CUDA 6 of them run, with fewer batches, which leave some
+ * leaves with less than one draw expected: 2e-4.
  */
 #include <math.h>
 
