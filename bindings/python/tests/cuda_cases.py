@@ -280,9 +280,25 @@ def test_what_a_loader_s_device_and_arrays_may_be():
     with buffer.loader(8, arrays="torch") as batches:
         assert isinstance(next(batches).reward, torch.Tensor)
     _, on_device = replays()
-    for device in ("cpu", "cuda"):
-        with pytest.raises(per.Unsupported, match="PER_CUDA"):
-            on_device.loader(8, device=device)
+    with pytest.raises(
+        per.InvalidArgument, match="device is PER_CPU: allowed for the loader of a replay on PER_CUDA 0"
+    ):
+        on_device.loader(8, device="cpu")
+
+
+def test_loaders_of_buffers_on_the_device_hand_out_what_sample_gives():
+    host, device = replays()
+    run = steps(np.random.default_rng(4), 40, 1)
+    host.extend(**run), device.extend(**run)
+    for options in ({}, {"device": "cuda:0", "arrays": "torch"}):
+        with device.loader(8, **options) as batches, host.loader(8) as expected:
+            for _, batch, other in zip(range(5), batches, expected, strict=False):
+                assert type(batch.ids) is type(device.sample(1).ids)
+                host.sample(1)
+                assert_same(batch.reward, other.reward)
+                assert_same(batch.ids, other.ids)
+                for buffer, drawn in ((device, batch), (host, other)):
+                    buffer.update_priorities(drawn.ids, drawn.reward)
 
 
 def test_files_go_from_one_device_to_the_other(tmp_path):
