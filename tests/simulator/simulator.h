@@ -33,8 +33,8 @@ struct Held {
     bool operator==(const Held&) const = default;
 };
 
-// As set by the environment: PER_SIMULATOR_SEED (default 1), PER_SIMULATOR_MEMORY (bytes; default 2^34), one device.
-// Changes hold from the next call on.
+// As set by the environment: PER_SIMULATOR_SEED (default 1), PER_SIMULATOR_MEMORY (bytes; default 2^34),
+// PER_SIMULATOR_DEVICES (default 1). Changes hold from the next call on.
 Options& options();
 
 const Counters& counters();

@@ -86,7 +86,7 @@ uint64_t from_environment(const char* name, uint64_t otherwise) {
 Options options_of_environment() {
     return {.seed = from_environment("PER_SIMULATOR_SEED", 1),
             .all_blocks_resident = false,
-            .n_devices = 1,
+            .n_devices = static_cast<int>(from_environment("PER_SIMULATOR_DEVICES", 1)),
             .driver_version = 13000,
             .compute_capability = 90,
             .has_host_memory = false,
