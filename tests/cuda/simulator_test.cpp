@@ -49,6 +49,18 @@ TEST(Grid, runs_each_thread_of_each_block_once) {
     EXPECT_EQ(runs, std::vector<int>(3 * 5 * 70, 1));
 }
 
+TEST(Grid, stacks_go_with_the_thread_of_the_host_that_ran_it) {
+    const uint64_t before = simulator::n_stacks();
+    uint64_t while_it_lives = 0;
+    std::thread([&] {
+        run(1, 64, 1, [] {});
+        run(1, 64, 2, [] {});
+        while_it_lives = simulator::n_stacks();
+    }).join();
+    EXPECT_GE(while_it_lives, before + 64);
+    EXPECT_EQ(simulator::n_stacks(), before);
+}
+
 TEST(Grid, a_seed_is_a_schedule) {
     SKIP_RACES();
     const auto order = [](uint64_t seed) {

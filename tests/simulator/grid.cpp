@@ -3,11 +3,13 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <boost/context/detail/fcontext.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #if defined(SIMULATOR_ASAN)
@@ -59,9 +61,33 @@ struct Stack {
     void* tsan_fiber = nullptr;  // to make and destroy one each time would take TSan most of its time
 };
 
+std::atomic<uint64_t> mapped_stacks = 0;
+
+// Of this thread of the host, until it ends. A pointer, as what is freed at exit may still run kernels after that.
+thread_local std::vector<Stack>* stacks_of_thread = nullptr;
+
+struct EndOfThread {
+    ~EndOfThread() {
+        for (const Stack& stack : *stacks_of_thread) {
+#if defined(SIMULATOR_ASAN)
+            __asan_unpoison_memory_region(stack.memory, stack_bytes);
+#endif
+#if defined(SIMULATOR_TSAN)
+            __tsan_destroy_fiber(stack.tsan_fiber);
+#endif
+            munmap(stack.memory, stack_bytes);
+        }
+        mapped_stacks -= stacks_of_thread->size();
+        delete std::exchange(stacks_of_thread, nullptr);
+    }
+};
+
 std::vector<Stack>& free_stacks() {
-    static thread_local std::vector<Stack> stacks;
-    return stacks;
+    if (stacks_of_thread == nullptr) {
+        stacks_of_thread = new std::vector<Stack>;
+        static thread_local const EndOfThread end;
+    }
+    return *stacks_of_thread;
 }
 
 struct Block;
@@ -257,6 +283,7 @@ Stack take_stack() {
     void* const memory =
         mmap(nullptr, stack_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) fail("no memory for stacks");
+    ++mapped_stacks;
     Stack stack = {static_cast<char*>(memory), nullptr};
 #if defined(SIMULATOR_TSAN)
     stack.tsan_fiber = __tsan_create_fiber(0);
@@ -326,6 +353,10 @@ void fail(const char* what) {
         std::fprintf(stderr, "simulator: %s: block (%u, %u, %u), thread (%u, %u, %u)\n", what, place->block.x,
                      place->block.y, place->block.z, place->thread.x, place->thread.y, place->thread.z);
     std::abort();
+}
+
+uint64_t n_stacks() {
+    return mapped_stacks;
 }
 
 void yield() {

@@ -48,6 +48,9 @@ void exchange(const char* kind, unsigned mask, uint64_t value, uint64_t (&values
 // Memory of the block for the declaration `key` names: of exactly this size, garbage at first.
 void* shared_memory(const void* key, std::size_t bytes);
 
+// Stacks of CUDA threads that are mapped. A thread of the host keeps those of its grids for later ones until it ends.
+uint64_t n_stacks();
+
 // Lets other threads run.
 void yield();
 
