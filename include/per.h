@@ -17,6 +17,10 @@
  *           host memory for handles on PER_CPU and in the memory of the device for handles on PER_CUDA. Options
  *           structs, names and shapes always lie in host memory. Arrays are contiguous, the last axis fastest, and
  *           aligned to the size of their elements. NULL is an error unless it is said to be allowed.
+ *           Instead of in its own, arrays for a device may lie in managed or pinned memory, which it can reach too. Of
+ *           other host memory a kernel would make a fault, after which the process cannot use the device any more: so
+ *           one array of each call is looked at - its ids or indices, or else the first that is given - and is
+ *           PER_ERROR_INVALID_ARGUMENT if it lies there and the device does not read all of the host's memory.
  * Streams.  `stream` is a cudaStream_t, NULL being the legacy default stream; it must be NULL for handles on PER_CPU.
  *           On PER_CUDA a call that takes a stream queues its work there and returns; the others, and those that say
  *           so, synchronise. Calls of one handle on different streams run one after the other all the same. But for

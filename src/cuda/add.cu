@@ -39,17 +39,6 @@ std::size_t scratch_bytes(int64_t most_entries, int64_t n_envs, int64_t n_fields
     return layout.n_bytes();
 }
 
-// The kernel that writes them runs after the call has returned.
-void check_ids_out(const int64_t* ids_out) {
-    if (ids_out == nullptr) return;
-    cudaPointerAttributes attributes;
-    check(cudaPointerGetAttributes(&attributes, ids_out), "asking where an array lies");
-    if (attributes.type == cudaMemoryTypeUnregistered)
-        throw Error(PER_ERROR_INVALID_ARGUMENT,
-                    "ids_out is %p: in host memory that is not pinned; the device writes it after the call returns",
-                    static_cast<const void*>(ids_out));
-}
-
 }  // namespace
 
 StepQueue::StepQueue(const ReplayMemory& memory, const Fields& fields, const per_replay_options& options,
@@ -83,7 +72,7 @@ StepPiece StepQueue::piece_from(int64_t first_entry, const ReplaySteps& steps) c
 
 // What can be known before anything is queued.
 void StepQueue::check(const ReplaySteps& steps, const int64_t* ids_out, const StreamOrder::Call& call) {
-    check_ids_out(ids_out);
+    require_reachable("ids_out", ids_out);
     arrays_.read(steps);
     if (call.is_captured() && !arrays_.host_array().empty())
         throw Error(PER_ERROR_INVALID_ARGUMENT,

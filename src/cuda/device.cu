@@ -78,6 +78,22 @@ void wait_for(cudaStream_t stream, std::nothrow_t) {
     static_cast<void>(cudaStreamSynchronize(stream));
 }
 
+void require_reachable(const char* argument, const void* memory) {
+    if (memory == nullptr) return;
+    cudaPointerAttributes attributes;
+    check(cudaPointerGetAttributes(&attributes, memory), "asking where an array lies");
+    if (attributes.type != cudaMemoryTypeUnregistered) return;
+    int device = 0;
+    int reads_pageable = 0;
+    check(cudaGetDevice(&device), "asking for the current device");
+    check(cudaDeviceGetAttribute(&reads_pageable, cudaDevAttrPageableMemoryAccess, device), "asking for the device");
+    if (reads_pageable != 0) return;
+    throw Error(PER_ERROR_INVALID_ARGUMENT,
+                "%s is %p: in host memory that is not pinned, and the device cannot reach it: must be memory of the "
+                "device, managed or pinned",
+                argument, memory);
+}
+
 template <MemoryKind kind>
 Memory<kind>::Memory(std::size_t bytes) {
     const ApartFromCaptures apart;

@@ -45,6 +45,11 @@ class ApartFromCaptures {
 void wait_for(cudaStream_t stream);
 void wait_for(cudaStream_t stream, std::nothrow_t);  // for destructors
 
+// Throws Error with INVALID_ARGUMENT, naming the argument, where `memory` is the host's and the current device cannot
+// reach it: a kernel that is given it faults, which ends the process's use of the device. NULL passes. Allowed while a
+// stream is captured.
+void require_reachable(const char* argument, const void* memory);
+
 enum class MemoryKind { device, pinned };
 
 // Memory of the current device, or pinned memory of the host; not initialised.

@@ -47,6 +47,25 @@ void check_count(int64_t count) {
                 largest_update);
 }
 
+// One array stands for all of a batch: ids, or the first that is given. To ask for each would cost as much as the launch.
+void check_batch(const per_batch& batch, const Fields& fields) {
+    if (batch.ids != nullptr) return require_reachable("ids", batch.ids);
+    for (int64_t i = 0; i < fields.count(); ++i) {
+        const void* const frames = batch.fields != nullptr ? batch.fields[i] : nullptr;
+        const void* const next = batch.next_fields != nullptr ? batch.next_fields[i] : nullptr;
+        if (frames != nullptr) return require_reachable(fields[i].name.c_str(), frames);
+        if (next != nullptr) return require_reachable(fields[i].next_name.c_str(), next);
+    }
+    const struct {
+        const char* name;
+        const void* data;
+    } numbers[] = {{"reward", batch.reward},         {"discount", batch.discount},           {"n_steps", batch.n_steps},
+                   {"terminated", batch.terminated}, {"truncated", batch.truncated},         {"weights", batch.weights},
+                   {"priorities", batch.priorities}, {"probabilities", batch.probabilities}, {"mask", batch.mask}};
+    for (const auto& number : numbers)
+        if (number.data != nullptr) return require_reachable(number.name, number.data);
+}
+
 // To pinned memory, or followed by a wait.
 template <class T>
 void copy_to_host(T* to, const T* from, int64_t n, cudaStream_t stream) {
@@ -139,6 +158,8 @@ void CudaReplayBackend::cut(int64_t count, const int64_t* env_ids, void* stream)
 
 void CudaReplayBackend::sample(const ReplaySample& sample, void* stream) {
     StreamOrder::Call call(order_, stream);
+    const bool is_of_library = sample.outcome_out != nullptr;
+    if (!is_of_library) check_batch(sample.batch, fields_);
     batches_.sample(sample, call);
     can_take_back_ = false;
     call.finish();
@@ -148,6 +169,7 @@ void CudaReplayBackend::sample_hindsight(const ReplaySample& sample, const Repla
                                          Relabelling& relabelling, void* stream) {
     StreamOrder::Call call(order_, stream);
     if (call.is_captured()) refuse_capture(stream);
+    check_batch(sample.batch, fields_);
     const ReplayState before = read(call).replay;
     if (before.n_live == 0) throw Error(PER_ERROR_EMPTY, "no transition is live");
     relabelling.clear(fields_.count());
@@ -189,24 +211,28 @@ void CudaReplayBackend::take_back_draw(const Relabelling& relabelling) {
 void CudaReplayBackend::update(const ReplayUpdate& update, void* stream) {
     check_count(update.count);
     StreamOrder::Call call(order_, stream);
+    if (update.count > 0) require_reachable("ids", update.ids);
     queue_priorities(memory_.device(), update, call.stream());
     call.finish();
 }
 
 void CudaReplayBackend::priorities(int64_t count, const int64_t* ids, float* priorities_out, void* stream) {
     StreamOrder::Call call(order_, stream);
+    if (count > 0) require_reachable("ids", ids);
     queue_read_priorities(memory_.device(), count, ids, priorities_out, call.stream());
     call.finish();
 }
 
 void CudaReplayBackend::get(int64_t count, const int64_t* ids, const per_batch& batch, void* stream) {
     StreamOrder::Call call(order_, stream);
+    if (count > 0) require_reachable("ids", ids);
     batches_.get(count, ids, batch, call);
     call.finish();
 }
 
 void CudaReplayBackend::set(int64_t count, const int64_t* ids, const per_array* fields, void* stream) {
     StreamOrder::Call call(order_, stream);
+    if (count > 0) require_reachable("ids", ids);
     batches_.set(count, ids, fields, call);
     call.finish();
 }
@@ -277,6 +303,7 @@ uint64_t CudaReplayBackend::reserve_draws(int64_t count, void* stream) {
 void CudaReplayBackend::take(int64_t count, const int64_t* ids, float probability, const per_batch& batch,
                              void* stream) {
     StreamOrder::Call call(order_, stream);
+    check_batch(batch, fields_);
     batches_.take(count, ids, n_step_, probability, batch, call);
     call.finish();
 }
@@ -284,6 +311,7 @@ void CudaReplayBackend::take(int64_t count, const int64_t* ids, float probabilit
 int64_t CudaReplayBackend::bootstraps(int64_t capacity, const per_batch& batch, void* stream) {
     StreamOrder::Call call(order_, stream);
     if (call.is_captured()) refuse_capture(stream);
+    if (capacity > 0) check_batch(batch, fields_);
     const DeviceReplay& replay = memory_.device();
     HostCopy* const copy = reinterpret_cast<HostCopy*>(host_copy_.data());
     queue_count_bootstraps(replay, call.stream());
@@ -297,6 +325,7 @@ int64_t CudaReplayBackend::bootstraps(int64_t capacity, const per_batch& batch, 
 
 void CudaReplayBackend::advantages(const ReplayAdvantages& advantages, void* stream) {
     StreamOrder::Call call(order_, stream);
+    if (advantages.count > 0) require_reachable("ids", advantages.ids);
     queue_advantages(memory_.device(), advantages, call.stream());
     call.finish();
 }

@@ -51,12 +51,14 @@ void CudaTreeBackend::update(int64_t count, const int64_t* indices, const float*
         throw Error(PER_ERROR_INVALID_ARGUMENT, "count is %" PRId64 ": allowed on PER_CUDA are 0 .. %" PRId64, count,
                     largest_update);
     StreamOrder::Call call(order_, stream);
+    if (count > 0) require_reachable("indices", indices);
     queue_update(tree_, count, indices, priorities, call.stream());
     call.finish();
 }
 
 void CudaTreeBackend::sample(const TreeSample& sample, void* stream) {
     StreamOrder::Call call(order_, stream);
+    require_reachable("indices_out", sample.indices_out);
     if (sample.scheme == PER_WITHOUT_REPLACEMENT)
         queue_distinct_draw(tree_, sample, seed_, call.stream());
     else
@@ -66,18 +68,22 @@ void CudaTreeBackend::sample(const TreeSample& sample, void* stream) {
 
 void CudaTreeBackend::find(int64_t count, const double* prefix_sums, int64_t* indices_out, void* stream) {
     StreamOrder::Call call(order_, stream);
+    if (count > 0) require_reachable("prefix_sums", prefix_sums);
     queue_find(tree_, count, prefix_sums, indices_out, call.stream());
     call.finish();
 }
 
 void CudaTreeBackend::find_mass(int64_t count, const uint64_t* units, int64_t* indices_out, void* stream) {
     StreamOrder::Call call(order_, stream);
+    if (count > 0) require_reachable("units", units);
     queue_find_mass(tree_, count, units, indices_out, call.stream());
     call.finish();
 }
 
 void CudaTreeBackend::priorities(int64_t count, const int64_t* indices, float* priorities_out, void* stream) {
     StreamOrder::Call call(order_, stream);
+    if (count > 0 && indices != nullptr) require_reachable("indices", indices);
+    if (count > 0 && indices == nullptr) require_reachable("priorities_out", priorities_out);
     if (indices == nullptr)
         check(cudaMemcpyAsync(priorities_out, tree_.leaves, static_cast<std::size_t>(count) * sizeof(float),
                               cudaMemcpyDeviceToDevice, call.stream()),

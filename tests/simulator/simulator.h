@@ -14,6 +14,7 @@ struct Options {
     int driver_version;      // 0: no driver
     int compute_capability;  // 10 * major + minor
     bool has_host_memory;    // else memory that was not allocated here counts as memory of the device
+    bool reads_pageable;     // the device does, by its attribute
     uint64_t memory_bytes;   // of the device: what goes beyond it is not allocated
 };
 

@@ -90,6 +90,7 @@ Options options_of_environment() {
             .driver_version = 13000,
             .compute_capability = 90,
             .has_host_memory = false,
+            .reads_pageable = false,
             .memory_bytes = from_environment("PER_SIMULATOR_MEMORY", uint64_t{1} << 34)};
 }
 
@@ -474,8 +475,10 @@ cudaError_t cudaSetDevice(int device) {
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     BEGIN_CALL();
-    const int capability = machine().options.compute_capability;
-    *value = attribute == cudaDevAttrComputeCapabilityMajor ? capability / 10 : capability % 10;
+    const Options& options = machine().options;
+    *value = attribute == cudaDevAttrPageableMemoryAccess     ? options.reads_pageable
+             : attribute == cudaDevAttrComputeCapabilityMajor ? options.compute_capability / 10
+                                                              : options.compute_capability % 10;
     return cudaSuccess;
 }
 
