@@ -47,7 +47,7 @@ void check_count(int64_t count) {
                 largest_update);
 }
 
-// One array stands for all of a batch: ids, or the first that is given. To ask for each would cost as much as the launch.
+// One array stands for all of a batch, as each costs a question to the driver: ids, or the first that is given.
 void check_batch(const per_batch& batch, const Fields& fields) {
     if (batch.ids != nullptr) return require_reachable("ids", batch.ids);
     for (int64_t i = 0; i < fields.count(); ++i) {

@@ -60,17 +60,31 @@ struct LastDraw {
     const double* shares;  // [size]
 };
 
+// Why a step is not added, of those for which the CPU refuses the whole call.
+enum class StepRefusal : int32_t {
+    value,              // one does not fit what the buffer keeps
+    next_mask,          // it ends an episode, and does not say what its next observation is
+    final_observation,  // it ends an episode, and does not say in what
+    next_observation,   // missing where every step must have one
+    gap,
+    full,
+    none
+};
+inline constexpr int n_step_refusals = static_cast<int>(StepRefusal::none);
+
 // What went wrong on the device since the last report.
 struct ReplayErrors {
-    uint64_t n_bad_ids;             // never issued; of get() also not there, or without what was asked for
-    uint64_t n_bad_priorities;      // not finite, or negative
-    uint64_t n_bad_steps;           // that the CPU would have refused
-    uint64_t n_full_steps;          // that did not fit in their lane (overwrite is 0)
+    uint64_t n_bad_ids;         // never issued; of get() also not there, or without what was asked for
+    uint64_t n_bad_priorities;  // not finite, or negative
+    uint64_t n_refused_steps[n_step_refusals];
     uint64_t n_bad_values;          // of set()
     uint64_t n_refused_advantages;  // calls with other ids than are due, or values that are not finite
     uint32_t n_empty_draws;
     uint32_t n_short_draws;     // without replacement: too few could be drawn
     uint32_t n_outdated_draws;  // of graphs, with an n_step above that of the buffer
+
+    PER_HOST_DEVICE uint64_t& n_refused(StepRefusal why) { return n_refused_steps[static_cast<int>(why)]; }
+    uint64_t n_refused(StepRefusal why) const { return n_refused_steps[static_cast<int>(why)]; }
 };
 
 // All that changes from call to call, so that a captured graph can be replayed. One of it, in the device's memory.

@@ -11,28 +11,26 @@ constexpr int64_t max_blocks = 1024;
 
 // ---------------------------------------------------------------------------------------------------- taking steps
 
-enum class Refusal { none, bad, full };
-
 // What the CPU would refuse the whole call for; `lane` is as the step leaves it.
-__device__ __forceinline__ Refusal refusal_of(const StepTask& task, const Lane& lane, const StepInput& step,
-                                              const StepOutcome& outcome, bool next_unavailable) {
+__device__ __forceinline__ StepRefusal refusal_of(const StepTask& task, const Lane& lane, const StepInput& step,
+                                                  const StepOutcome& outcome, bool next_unavailable) {
     const DeviceReplay& replay = task.replay;
     const bool ends = step.terminated || step.truncated;
-    if (ends && replay.autoreset == PER_AUTORESET_SAME_STEP && !task.steps.next_mask.are_given()) return Refusal::bad;
-    if (ends && !step.next_known && !next_unavailable) return Refusal::bad;
-    if (!ends && !step.next_known && task.rules.store_next_observation) return Refusal::bad;
-    if (outcome.is_cut && replay.on_gap == PER_GAP_ERROR) return Refusal::bad;
+    if (ends && replay.autoreset == PER_AUTORESET_SAME_STEP && !task.steps.next_mask.are_given())
+        return StepRefusal::next_mask;
+    if (ends && !step.next_known && !next_unavailable) return StepRefusal::final_observation;
+    if (!ends && !step.next_known && task.rules.store_next_observation) return StepRefusal::next_observation;
+    if (outcome.is_cut && replay.on_gap == PER_GAP_ERROR) return StepRefusal::gap;
     const bool fits = used_end(lane, task.rules) - lane.first <= task.rules.ring.rows;
-    return replay.overwrite || fits ? Refusal::none : Refusal::full;
+    return replay.overwrite || fits ? StepRefusal::none : StepRefusal::full;
 }
 
 __device__ __forceinline__ void count(uint64_t* at, int n) {
     if (lane_of_thread() == 0) atomic_add(at, static_cast<uint64_t>(n));
 }
 
-__device__ __forceinline__ void refuse(StepTask& task, Refusal refusal) {
-    ReplayErrors& errors = task.replay.state->errors;
-    count(refusal == Refusal::full ? &errors.n_full_steps : &errors.n_bad_steps, 1);
+__device__ __forceinline__ void refuse(StepTask& task, StepRefusal refusal) {
+    count(&task.replay.state->errors.n_refused(refusal), 1);
     ++task.counters.rejected_updates;
 }
 
@@ -106,10 +104,10 @@ __device__ __forceinline__ int take_steps(StepTask& task, const StepBatch& batch
         outcome = advance_run(lane, task.rules, run.count, step.next_known);
     } else {
         outcome = advance(lane, task.rules, step);
-        Refusal refusal = has_bit(batch.fits, first) ? Refusal::none : Refusal::bad;
-        if (refusal == Refusal::none && !outcome.dropped)
+        StepRefusal refusal = has_bit(batch.fits, first) ? StepRefusal::none : StepRefusal::value;
+        if (refusal == StepRefusal::none && !outcome.dropped)
             refusal = refusal_of(task, lane, step, outcome, has_bit(batch.next_unavailable, first));
-        if (refusal != Refusal::none) {
+        if (refusal != StepRefusal::none) {
             refuse(task, refusal);
             return 1;
         }

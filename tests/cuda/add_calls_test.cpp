@@ -13,6 +13,7 @@
 
 #include "add_buffers.h"
 #include "cuda/priorities.h"
+#include "cuda/replay_report.h"
 #include "hand_made_adds.h"
 
 namespace per {
@@ -27,6 +28,16 @@ using test::Manner;
 using test::no_id;
 using test::small_buffer;
 
+// What synchronize() would say.
+std::string reported(Buffer& buffer) {
+    try {
+        cuda::report(buffer.state().errors, false);
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "";
+}
+
 // ---------------------------------------------------------------------------------------------- steps that are skipped
 
 TEST(AddedStep, without_its_final_observation_is_skipped) {
@@ -35,7 +46,9 @@ TEST(AddedStep, without_its_final_observation_is_skipped) {
     call.terminated = {0, 0, 1, 0, 0, 0};  // step 1 of environment 0 ends, and does not say in what
     // Environment 0: rows 0 and 1 are steps 0 and 2.
     EXPECT_EQ(buffer.add(call), (Ids{0, 1, no_id, 3, 2, 5}));
-    EXPECT_EQ(buffer.state().errors.n_bad_steps, 1u);
+    EXPECT_EQ(reported(buffer),
+              "1 steps were not allowed: not added, id -1 (1 ending an episode without its final "
+              "observation, or next_mask 0)");
     EXPECT_EQ(buffer.state().counters.rejected_updates, 1);
     EXPECT_EQ(buffer.state().counters.added, 5);
     EXPECT_EQ(buffer.state().counters.episodes, 0);
@@ -51,7 +64,9 @@ TEST(AddedStep, that_leaves_a_gap_is_skipped_where_gaps_are_errors) {
     call.observation[1] = 77;  // 1 was announced
     call.observation[2] = 1;   // and comes one step later
     EXPECT_EQ(buffer.add(call), (Ids{0, no_id, 1}));
-    EXPECT_EQ(buffer.state().errors.n_bad_steps, 1u);
+    EXPECT_EQ(reported(buffer),
+              "1 steps were not allowed: not added, id -1 (1 with an observation that was not the one announced "
+              "(on_gap is PER_GAP_ERROR))");
     EXPECT_EQ(buffer.state().counters.cuts, 0);
     EXPECT_EQ(buffer.observation(0), 0.0f);
     EXPECT_EQ(buffer.observation(1), 1.0f);
@@ -64,8 +79,7 @@ TEST(AddedStep, that_does_not_fit_in_a_full_lane_is_skipped) {
     Buffer buffer(declared);
     // The observation after a step takes a row, too.
     EXPECT_EQ(buffer.add(HandMade(4, 1, 0, true)), (Ids{0, 1, no_id, no_id}));
-    EXPECT_EQ(buffer.state().errors.n_full_steps, 2u);
-    EXPECT_EQ(buffer.state().errors.n_bad_steps, 0u);
+    EXPECT_EQ(reported(buffer), "2 steps found a full lane (overwrite is 0): not added, id -1");
     EXPECT_EQ(buffer.state().counters.rejected_updates, 2);
     EXPECT_EQ(buffer.device().lanes[0].head, 2);
 }
@@ -77,9 +91,27 @@ TEST(AddedStep, with_a_value_that_does_not_fit_is_skipped) {
     call.plain_64 = {1, 32768, 3, 4};
     call.reward = {1, 2, 1e39, -4};
     EXPECT_EQ(buffer.add(call), (Ids{0, no_id, no_id, 1}));
-    EXPECT_EQ(buffer.state().errors.n_bad_steps, 2u);
+    EXPECT_EQ(reported(buffer), "2 steps were not allowed: not added, id -1 (2 with a value out of range)");
     EXPECT_EQ(reinterpret_cast<const int16_t*>(buffer.device().fields[1].frames)[1], 4);
     EXPECT_EQ(buffer.device().rewards[1], -4.0f);
+}
+
+TEST(AddedStep, without_what_the_buffer_asks_for_is_skipped_and_each_reason_reported_with_its_count) {
+    Declared declared = small_buffer(1, 10);
+    declared.options.store_next_observation = 1;
+    declared.options.autoreset = PER_AUTORESET_SAME_STEP;
+    Buffer buffer(declared);
+    HandMade call(6, 1, 0, false);
+    call.plain_dtype = PER_INT64;
+    call.plain_64 = {1, 2, 3, -32769, 5, 6};
+    call.truncated = {0, 1, 0, 0, 1, 0};
+    EXPECT_EQ(buffer.add(call), (Ids{no_id, no_id, no_id, no_id, no_id, no_id}));
+    call.next_mask = {1, 1, 1, 1, 0, 1};
+    buffer.add(call);  // now step 1 does not say in what it ends, and step 4 that it is not known
+    EXPECT_EQ(reported(buffer),
+              "11 steps were not allowed: not added, id -1 (2 with a value out of range, 2 ending an episode without "
+              "next_mask (autoreset is PER_AUTORESET_SAME_STEP), 1 ending an episode without its final observation, or "
+              "next_mask 0, 6 without next observation (store_next_observation is 1))");
 }
 
 TEST(AddedStep, with_a_bad_priority_takes_the_largest) {
