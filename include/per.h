@@ -308,8 +308,8 @@ PER_API per_status per_tree_reset(per_tree* tree, void* stream);
 
 /*
  * Waits until all work on `stream` that this tree queued is done, and reports once what went wrong on the device since
- * the last report: PER_ERROR_INVALID_ARGUMENT with the number of entries skipped, PER_ERROR_EMPTY, PER_ERROR_CUDA.
- * Does nothing on PER_CPU.
+ * the last report: PER_ERROR_INVALID_ARGUMENT with the number of entries skipped, in all and of each array,
+ * PER_ERROR_EMPTY, PER_ERROR_CUDA. Does nothing on PER_CPU.
  */
 PER_API per_status per_tree_synchronize(per_tree* tree, void* stream);
 
@@ -744,8 +744,8 @@ PER_API per_status per_replay_load(const char* path, int32_t device, int32_t dev
 
 /*
  * Waits until all work on `stream` that this buffer queued is done, and reports once what went wrong on the device
- * since the last report, with the number of entries, steps or calls of each kind. The status is that of the first of
- * these that happened at all:
+ * since the last report, with the number of entries, steps or calls of each kind, and of steps skipped for each reason.
+ * The status is that of the first of these that happened at all:
  *
  *   PER_ERROR_INVALID_ARGUMENT  ids, priorities, TD errors, steps or values were skipped; calls of
  *                               per_replay_advantages() changed nothing; draws without replacement found too little

@@ -23,6 +23,10 @@ struct WideSum {
     uint64_t high;
 };
 
+// Arrays whose entries are looked at on the device.
+enum class TreeArgument { indices, priorities, prefix_sums, units };
+inline constexpr int n_tree_arguments = 4;
+
 // All that changes from call to call, so that a captured graph can be replayed.
 struct TreeState {
     uint64_t step;       // batches drawn
@@ -39,7 +43,7 @@ struct TreeState {
     // Since the last report.
     uint32_t n_empty_draws;
     uint32_t n_short_draws;
-    uint64_t n_bad_entries;
+    uint64_t n_bad_entries[n_tree_arguments];
 };
 
 // Levels of sums over leaves of some kind, 32 to a node. Level 0 is the leaves; `sums` begins at level 1.

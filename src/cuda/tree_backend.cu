@@ -2,6 +2,7 @@
 
 #include <cinttypes>
 #include <cstddef>
+#include <string>
 
 #include "cuda/check.h"
 #include "cuda/create.h"
@@ -19,6 +20,22 @@ std::size_t bytes_for(int64_t capacity) {
     Layout layout(nullptr);
     lay_out_tree(capacity, layout);
     return layout.n_bytes();
+}
+
+// Throws where there were any, with how many of which array.
+void report_bad_entries(const TreeState& state) {
+    constexpr const char* names[n_tree_arguments] = {"indices", "priorities", "prefix_sums", "units"};
+    std::string found;
+    uint64_t n = 0;
+    for (int argument = 0; argument < n_tree_arguments; ++argument) {
+        const uint64_t n_bad = state.n_bad_entries[argument];
+        if (n_bad == 0) continue;
+        found += (n == 0 ? "" : ", ") + std::to_string(n_bad) + " of " + names[argument];
+        n += n_bad;
+    }
+    if (n != 0)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "%" PRIu64 " entries were not allowed, and skipped: %s", n,
+                    found.c_str());
 }
 
 }  // namespace
@@ -124,10 +141,7 @@ void CudaTreeBackend::synchronize(void* stream) {
         throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: it is being captured, and cannot be waited for", stream);
     const TreeState state = read_state(call, true);
     call.finish();
-    if (state.n_bad_entries != 0)
-        throw Error(PER_ERROR_INVALID_ARGUMENT,
-                    "%" PRIu64 " entries of indices, priorities, prefix_sums or units were not allowed, and skipped",
-                    state.n_bad_entries);
+    report_bad_entries(state);
     if (state.n_short_draws != 0)
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "batch_size was more than the leaves of positive priority in %" PRIu32

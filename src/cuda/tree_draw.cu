@@ -1,5 +1,7 @@
 #include "cuda/tree_draw.h"
 
+#include <type_traits>
+
 #include "priority.h"
 #include "random.h"
 
@@ -118,7 +120,9 @@ __device__ __forceinline__ void find_leaves(const DeviceTree& tree, TopRow& row,
     if (total == 0) {
         if (span.first == 0) atomicAdd(&tree.state->n_empty_draws, 1u);
     } else if (n_bad != 0) {
-        atomic_add(&tree.state->n_bad_entries, n_bad);
+        constexpr bool are_units = std::is_same_v<Given, uint64_t>;
+        constexpr TreeArgument argument = are_units ? TreeArgument::units : TreeArgument::prefix_sums;
+        atomic_add(&tree.state->n_bad_entries[static_cast<int>(argument)], n_bad);
     }
 }
 
@@ -145,7 +149,8 @@ __global__ void __launch_bounds__(n_threads, 1)
         n_bad += !is_good;
     }
     n_bad = sum_of_warp(n_bad);
-    if (lane_of_thread() == 0 && n_bad != 0) atomic_add(&tree.state->n_bad_entries, n_bad);
+    if (lane_of_thread() == 0 && n_bad != 0)
+        atomic_add(&tree.state->n_bad_entries[static_cast<int>(TreeArgument::indices)], n_bad);
 }
 
 int64_t blocks_for(int64_t n, int64_t n_each) {

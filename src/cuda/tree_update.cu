@@ -18,9 +18,21 @@ struct Batch {
     const float* priorities;
 };
 
+__device__ __forceinline__ bool is_index(const DeviceTree& tree, int64_t index) {
+    return static_cast<uint64_t>(index) < static_cast<uint64_t>(tree.capacity);
+}
+
 __device__ __forceinline__ bool is_good(const DeviceTree& tree, int64_t index, float priority) {
-    return static_cast<uint64_t>(index) < static_cast<uint64_t>(tree.capacity) && priority >= 0.0f &&
-           priority <= FLT_MAX;
+    return is_index(tree, index) && priority >= 0.0f && priority <= FLT_MAX;
+}
+
+// Bad entries of the two arrays in one number: a call has fewer than 2^32.
+constexpr int bits_of_count = 32;
+constexpr uint64_t one_bad_index = 1;
+constexpr uint64_t one_bad_priority = uint64_t{1} << bits_of_count;
+
+__device__ __forceinline__ void count_bad(TreeState& state, TreeArgument argument, uint64_t n) {
+    if (n != 0) atomic_add(&state.n_bad_entries[static_cast<int>(argument)], n);
 }
 
 // ---- the steps of an update. Between each two every thread of the grid must have ended the first.
@@ -37,7 +49,7 @@ __device__ __forceinline__ void survey_batch(const DeviceTree& tree, const Batch
         const int64_t index = batch.indices[i];
         const float priority = batch.priorities[i];
         if (!is_good(tree, index, priority)) {
-            ++n_bad;
+            n_bad += is_index(tree, index) ? one_bad_priority : one_bad_index;
             continue;
         }
         atomicMax(&tree.claims[index], static_cast<uint32_t>(i + 1));
@@ -48,7 +60,9 @@ __device__ __forceinline__ void survey_batch(const DeviceTree& tree, const Batch
     }
     add_to_state(state, survey);
     n_bad = sum_of_warp(n_bad);
-    if (lane_of_thread() == 0 && n_bad != 0) atomic_add(&state.n_bad_entries, n_bad);
+    if (lane_of_thread() != 0 || n_bad == 0) return;
+    count_bad(state, TreeArgument::indices, n_bad & (one_bad_priority - 1));
+    count_bad(state, TreeArgument::priorities, n_bad >> bits_of_count);
 }
 
 // For an empty tree, whose scale can follow the batch: its masses at the scale of its largest priority.

@@ -561,9 +561,23 @@ FAULTS = [
     Fault(
         "a step is taken though a value does not fit",
         "cuda/steps.cu",
-        "Refusal refusal = has_bit(batch.fits, first) ? Refusal::none : Refusal::bad;",
-        "Refusal refusal = Refusal::none;",
+        "StepRefusal refusal = has_bit(batch.fits, first) ? StepRefusal::none : StepRefusal::value;",
+        "StepRefusal refusal = StepRefusal::none;",
         "add_calls_test",
+    ),
+    Fault(
+        "a step is refused for another reason than is reported",
+        "cuda/steps.cu",
+        "return StepRefusal::next_observation;",
+        "return StepRefusal::final_observation;",
+        "add_calls_test",
+    ),
+    Fault(
+        "a bad priority of a tree is reported as a bad index",
+        "cuda/tree_update.cu",
+        "n_bad += is_index(tree, index) ? one_bad_priority : one_bad_index;",
+        "n_bad += one_bad_index;",
+        "tree_calls_test",
     ),
     Fault(
         "a run goes on over a value that does not fit",

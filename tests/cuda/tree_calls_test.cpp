@@ -209,15 +209,22 @@ TEST_F(CudaTreeCalls, bad_entries_are_skipped_counted_and_reported_once) {
         for (const int64_t bad : {int64_t{-1}, capacity, INT64_MAX, INT64_MIN}) {
             indices[at] = bad;
             tree.update(capacity, indices.data(), priorities_.data(), stream_);
-            EXPECT_EQ(status_of([&] { tree.synchronize(stream_); }, "1 entries"), PER_ERROR_INVALID_ARGUMENT);
+            EXPECT_EQ(status_of([&] { tree.synchronize(stream_); }, "skipped: 1 of indices"),
+                      PER_ERROR_INVALID_ARGUMENT);
         }
         EXPECT_EQ(status_of([&] { tree.synchronize(stream_); }), PER_OK);
         std::vector<float> priorities = priorities_;
         for (const float bad : {-1.0f, -1e-45f, nan, infinity, -infinity}) {
             priorities[at] = bad;
             tree.update(capacity, all_.data(), priorities.data(), stream_);
-            EXPECT_EQ(status_of([&] { tree.synchronize(stream_); }, "1 entries"), PER_ERROR_INVALID_ARGUMENT);
+            EXPECT_EQ(status_of([&] { tree.synchronize(stream_); }, "skipped: 1 of priorities"),
+                      PER_ERROR_INVALID_ARGUMENT);
         }
+        priorities[(at + 1) % capacity] = nan;
+        tree.update(capacity, indices.data(), priorities.data(), stream_);
+        EXPECT_EQ(status_of([&] { tree.synchronize(stream_); },
+                            "2 entries were not allowed, and skipped: 1 of indices, 1 of priorities"),
+                  PER_ERROR_INVALID_ARGUMENT);
         // As if the entry had not been there.
         indices = all_;
         priorities = priorities_;
@@ -241,7 +248,9 @@ TEST_F(CudaTreeCalls, bad_entries_of_readers_give_minus_one_and_zero) {
     tree.find_mass(4, units.data(), found.data(), stream_);
     tree.find(5, sums.data(), found_sums.data(), stream_);
     tree.priorities(4, indices.data(), read.data(), stream_);
-    EXPECT_EQ(status_of([&] { tree.synchronize(stream_); }, "9 entries"), PER_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(status_of([&] { tree.synchronize(stream_); },
+                        "9 entries were not allowed, and skipped: 3 of indices, 4 of prefix_sums, 2 of units"),
+              PER_ERROR_INVALID_ARGUMENT);
     EXPECT_EQ(found, (std::vector<int64_t>{1, -1, 48, -1, -7}));
     EXPECT_EQ(found_sums, (std::vector<int64_t>{-1, 1, -1, -1, -1}));
     EXPECT_EQ(read, (std::vector<float>{0.0f, 1.0f, 0.0f, 0.0f}));

@@ -140,7 +140,7 @@ def test_bad_argument_is_named_with_its_value_and_changes_nothing(tree, call, wo
     with pytest.raises(per.InvalidArgument) as caught:
         call(tree)
     if cuda_switch.names_an_entry(words):
-        words = cuda_switch.said(words, "1 entries of indices, priorities, prefix_sums or units were not allowed")
+        words = cuda_switch.said(words, "1 entries were not allowed, and skipped: 1 of ")
     assert words in str(caught.value)
     assert caught.value.status == 1
     np.testing.assert_array_equal(tree.priorities(), before[0])
