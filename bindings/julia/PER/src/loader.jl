@@ -34,8 +34,8 @@ memory of a CUDA device, copied there while what was done before goes on. Neithe
 device. `arrays` and `current_stream` are then as [`ReplayBuffer`](@ref) says, by default those of the buffer if it is
 on a device, and the library of arrays needs a method of [`PER.device_view`](@ref).
 
-Throws a [`PERError`](@ref) with status `PER.PER_ERROR_BUSY` if the buffer has a loader already, and while iterating
-those of `sample!`. Iterating is on the current stream.
+Throws a [`PERError`](@ref) with status `PER.PER_ERROR_BUSY` if the buffer has a loader already, with
+`PER.PER_ERROR_UNSUPPORTED` without that method, and while iterating those of `sample!`. Iterating is on the current stream.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));
@@ -63,6 +63,8 @@ function loader(buffer::ReplayBuffer, batch_size; slots = nothing, device = noth
     if buffer.sequence_steps > 0 && chosen[].n_step == 0
         set_field!(chosen, :n_step, buffer.n_step)  # which the slots are for
     end
+    n_step = chosen[].n_step
+    check_views(memory, drawn_layout(buffer, filled[].batch_size, n_step))
     created = Ref(Ptr{per_loader}(C_NULL))
     local handle
     GC.@preserve chosen begin
@@ -76,7 +78,6 @@ function loader(buffer::ReplayBuffer, batch_size; slots = nothing, device = noth
     n_slots = filled[].slots
     batches = Vector{Union{Nothing,Batch}}(nothing, n_slots + 1)
     turns = zeros(Int64, n_slots + 1)
-    n_step = chosen[].n_step
     return Loader(buffer, handle, filled[].batch_size, n_step, n_slots, ReentrantLock(), batches, turns, Ref(0), memory)
 end
 
@@ -189,7 +190,13 @@ function hand_out_now(loader, waits, stream)
     call(loader.buffer.handle) do _
         call(loader.handle) do pointer
             status = per_loader_next(pointer, waits, filled, place, queue)
-            status == PER_OK && enter_turn(loader, place[] + 1, filled[])
+            status == PER_OK || return status
+            try
+                enter_turn(loader, place[] + 1, filled[])
+            catch
+                per_loader_release(pointer, place[], queue)  # else nobody could
+                rethrow()
+            end
             return status
         end
         return PER_OK
@@ -198,9 +205,9 @@ function hand_out_now(loader, waits, stream)
 end
 
 function enter_turn(loader, slot, filled)
+    loader.batches[slot] === nothing && (loader.batches[slot] = slot_batch(loader, filled))
     loader.n_turns[] += 1
     loader.turns[slot] = loader.n_turns[]
-    loader.batches[slot] === nothing && (loader.batches[slot] = slot_batch(loader, filled))
     return nothing
 end
 

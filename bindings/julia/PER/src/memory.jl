@@ -41,14 +41,23 @@ device_pointer(array) = Ptr{Cvoid}(reinterpret(UInt, pointer(array)))
     PER.device_view(arrays, T, pointer, size)
 
 An array of type `T` of memory on a device that belongs to the library, which [`loader`](@ref)s hand out; `arrays` is
-what the buffer was created with. There is no method for it here. That of CUDA.jl is
+what the buffer, or the loader, was created with. A loader on a device needs a method of it, and there is none here.
+That of CUDA.jl is
 
     PER.device_view(::Type{<:CuArray}, ::Type{T}, pointer, size) where {T} =
         unsafe_wrap(CuArray, CuPtr{T}(UInt(pointer)), size)
 """
-device_view(arrays, T, pointer, size) = throw(
-    PERError(PER_ERROR_UNSUPPORTED, "there is no PER.device_view for $arrays, which a loader needs to hand out memory"),
-)
+function device_view end
+
+# Whether there are views for a layout is known before anything is drawn.
+check_views(::HostMemory, layout) = nothing
+function check_views(memory::DeviceMemory, layout)
+    for (_, type, size) in layout
+        hasmethod(device_view, Tuple{Core.Typeof(memory.arrays),Type{type},Ptr{Cvoid},typeof(size)}) && continue
+        message = "there is no PER.device_view for $(memory.arrays) of $type, which a loader needs to hand out memory"
+        throw(PERError(PER_ERROR_UNSUPPORTED, message))
+    end
+end
 
 """
     PER.stream_pointer(stream)

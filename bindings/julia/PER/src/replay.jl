@@ -25,6 +25,8 @@ With CUDA.jl, on the device that is current:
 
     buffer = ReplayBuffer(10^6, fields; device = :cuda, arrays = CuArray, current_stream = CUDA.stream)
 
+A [`loader`](@ref) there needs a method of [`PER.device_view`](@ref) more.
+
 Calls on CUDA queue their work and return at once. Arrays on the device are read in place, and must be whole and of the
 element types that are named; those in host memory are copied, on the current stream only (but `add!` and `extend!` take
 them with any). What is wrong with values is known on the device only: [`PER.synchronize`](@ref) reports it. What must

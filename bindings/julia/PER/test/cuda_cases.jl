@@ -135,6 +135,58 @@ end
     end
 end
 
+# Makes arrays, but cannot make one of memory that is there.
+function without_views end
+without_views(type, size) = DeviceArray{type}(undef, size)
+
+# Has views until they fail.
+const VIEWS_FAIL = Ref(false)
+function failing_views end
+failing_views(type, size) = DeviceArray{type}(undef, size)
+function PER.device_view(::typeof(failing_views), ::Type{T}, pointer, size) where {T}
+    VIEWS_FAIL[] && error("no view")
+    return DeviceArray(unsafe_wrap(Array, Ptr{T}(pointer), size))
+end
+
+filled_for_loaders(arrays) =
+    extend_all!(ReplayBuffer(200, FIELDS; seed = 5, n_envs = 2, CUDA_OPTIONS..., arrays = arrays))
+extend_all!(buffer) = (extend!(buffer; steps(1, 40, 2)...); buffer)
+
+@testset "a loader whose arrays have no views is refused before it has drawn" begin
+    buffer = filled_for_loaders(without_views)
+    error = thrown(() -> loader(buffer, 8))
+    @test error.status == PER.PER_ERROR_UNSUPPORTED && occursin("no PER.device_view for without_views", error.message)
+    @test stats(buffer).samples == 0
+    close(loader(buffer, 8; CUDA_OPTIONS...))  # the one refused was none of the buffer's
+end
+
+# A batch, or another error than that it is still being drawn: the library does not wait for a slot that is lost.
+function take_drawn!(batches)
+    for _ in 1:5000
+        try
+            return take!(batches; wait = false)
+        catch error
+            error isa PERError && error.status == PER.PER_ERROR_BUSY || rethrow()
+            sleep(0.001)
+        end
+    end
+    error("there is no batch to take")
+end
+
+@testset "a batch of which no arrays can be made gives its slot back" begin
+    buffer = filled_for_loaders(failing_views)
+    loader(buffer, 8; slots = 2) do batches
+        VIEWS_FAIL[] = true
+        for _ in 1:5
+            @test_throws ErrorException("no view") take_drawn!(batches)
+        end
+        VIEWS_FAIL[] = false
+        held = [take_drawn!(batches), take_drawn!(batches)]
+        @test thrown(() -> take!(batches; wait = false)).status == PER.PER_ERROR_BUSY
+        foreach(batch -> release!(batches, batch), held)
+    end
+end
+
 @testset "files go from one device to the other" begin
     buffers = pair()
     if buffers !== nothing

@@ -60,5 +60,7 @@ end
     @eval PER.is_device_array(::DeviceArray) = true
     @test Base.invokelatest(PER.lies_on_device, memory, array)
     Base.delete_method(which(PER.is_device_array, (DeviceArray,)))
-    @test thrown(() -> PER.device_view(memory.arrays, Int64, C_NULL, (2,))).status == PER.PER_ERROR_UNSUPPORTED
+    layout = [(:ids, Int64, (2,))]
+    @test PER.check_views(ON_DEVICE, layout) === nothing
+    @test thrown(() -> PER.check_views(memory, layout)).status == PER.PER_ERROR_UNSUPPORTED
 end
