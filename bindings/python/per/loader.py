@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,6 +17,9 @@ from per._layout import Output
 from per._library import check, ffi, lib
 from per._memory import DeviceMemory, HostMemory
 from per.batch import Batch
+
+# Of the wait for a slot, between looks at whether one came back.
+_PAUSE_S = 0.001
 
 
 class LoadedBatch(Batch):
@@ -53,8 +59,9 @@ def loader_kind(arrays: object, device: str) -> str:
 class Loader(Handle):
     """What ReplayBuffer.loader() gives: an iterator over batches without an end.
 
-    Asking for the next batch releases the one before. take() leaves that to the caller, and lets several threads take
-    batches from one loader. It closes itself, and earlier at the end of a `with` block.
+    Asking for the next batch releases the one before, and a loop that ends keeps its last batch out: release it, go on
+    with next(), or count it among the `slots` that may be out. take() leaves releasing to the caller, and lets several
+    threads take batches from one loader. It closes itself, and earlier at the end of a `with` block.
     """
 
     _noun = "loader"
@@ -82,13 +89,17 @@ class Loader(Handle):
         self._memory = memory
         self._nest = nest
         self._arrays: dict[int, dict[str, Any]] = {}  # by slot, made when it is first handed out
+        self._n_out = 0  # batches that are out, or that a call is about to hand out
+        self._count_lock = threading.Lock()
+        self._process = os.getpid()
         self._latest: LoadedBatch | None = None  # the one that iteration has handed out
 
     def take(self, *, wait: bool = True, stream: object = None) -> LoadedBatch:
         """The next batch. Its slot is its own until batch.release().
 
         Arguments:
-            wait: for a batch that is still being drawn, and while `slots` batches are out until one is released.
+            wait: for a batch that is still being drawn, and while `slots` batches are out until one is released. A
+                thread that itself holds all of them waits for ever; like any wait in Python, this one ends by Ctrl-C.
             stream: on CUDA, that of the work with the batch: what is queued there from now on sees it, and what was
                 queued there before its release is done before the slot is written again. None: the current one.
 
@@ -96,13 +107,24 @@ class Loader(Handle):
             Busy if it would have to wait and may not; Empty if no transition is live, and what else sample() raises;
             InvalidArgument once the loader or the buffer is closed, and in a forked child.
         """
+        queue = self._memory.queue(stream)
         handle = self._open()
-        batch, slot_out = _library.new("per_batch"), ffi.new("int64_t *")
-        check(lib.per_loader_next(handle, bool(wait), batch, slot_out, self._memory.queue(stream).handle))
-        slot = int(slot_out[0])
-        arrays = self._arrays.get(slot)
-        if arrays is None:
-            arrays = self._arrays.setdefault(slot, self._nest(self._views(handle, batch)))
+        batch, slot_out = _library.new("per_batch"), ffi.new("int64_t *", -1)
+        # A wait in C cannot be interrupted: it is for the thread that draws only, and that for a slot is here.
+        while not self._count(1, self._slots if wait else None):
+            time.sleep(_PAUSE_S)
+            handle = self._open()
+        try:
+            check(lib.per_loader_next(handle, bool(wait), batch, slot_out, queue.handle))
+            slot = int(slot_out[0])
+            arrays = self._arrays.get(slot)
+            if arrays is None:
+                arrays = self._arrays.setdefault(slot, self._nest(self._views(handle, batch)))
+        except BaseException:
+            if slot_out[0] >= 0:
+                lib.per_loader_release(handle, slot_out[0], queue.handle)
+            self._count(-1)
+            raise
         loader = weakref.ref(self)
         return LoadedBatch(dict(arrays), lambda: _release(loader(), slot, stream))
 
@@ -131,6 +153,20 @@ class Loader(Handle):
         self._check_open()
         return handle
 
+    def _count(self, change: int, most: int | None = None) -> bool:
+        """Counts batches as out before C does and as back after it, so that C has no more out than are counted here.
+
+        False if `most` are out already. In a forked child, where C refuses every call and the lock may be that of a
+        thread which is not there, nothing is counted.
+        """
+        if os.getpid() != self._process:
+            return True
+        with self._count_lock:
+            if most is not None and self._n_out >= most:
+                return False
+            self._n_out += change
+        return True
+
     def _views(self, handle: Any, batch: Any) -> dict[str, Any]:
         """The arrays of a slot, which share its memory."""
         arrays = {}
@@ -147,3 +183,4 @@ def _release(loader: Loader | None, slot: int, stream: object) -> None:
     handle = None if loader is None else loader._handle
     if loader is not None and handle is not None:
         check(lib.per_loader_release(handle, slot, loader._memory.queue(stream).handle))
+        loader._count(-1)

@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import per
@@ -148,6 +149,74 @@ def test_all_slots_out_is_busy_or_waits_for_a_release():
         timer.start()
         assert batches.take().ids.shape == (8,)
         timer.join()
+
+
+INTERRUPTED = """
+import os, signal, threading
+import numpy as np, per
+buffer = per.ReplayBuffer(100, {"observation": per.Field(4)})
+flags = np.zeros(50, bool)
+buffer.extend(observation=np.zeros((50, 4)), reward=flags, terminated=flags, truncated=flags)
+batches = buffer.loader(4, slots=2)
+held = next(batches), batches.take()
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+threading.Timer(20, os._exit, (3,)).start()
+try:
+    batches.take()
+except KeyboardInterrupt:
+    print("interrupted")
+held[1].release()
+print(len(batches.take().ids), flush=True)
+os._exit(0)
+"""
+
+
+def test_waiting_for_a_slot_can_be_interrupted():
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr, done.returncode) == ("interrupted\n4\n", "", 0)
+
+
+def test_closing_a_loader_ends_the_wait_for_a_slot():
+    buffer = filled()
+    batches = buffer.loader(8, slots=1)
+    batches.take()
+    timer = threading.Timer(0.02, batches.close)
+    timer.start()
+    with pytest.raises(per.InvalidArgument, match="the loader is closed"):
+        batches.take()
+    timer.join()
+
+
+def test_threads_that_wait_for_a_slot_get_one_each():
+    buffer = filled()
+    with buffer.loader(8, slots=2) as batches:
+        held, taken = [batches.take(), batches.take()], []
+        threads = [threading.Thread(target=lambda: taken.append(batches.take())) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for batch in held:
+            batch.release()
+        while len(taken) < 2:
+            time.sleep(0.001)
+        taken[0].release()
+        for thread in threads:
+            thread.join()
+        assert len(taken) == 3
+        with pytest.raises(per.Busy, match="out"):
+            batches.take(wait=False)
+
+
+def test_a_batch_of_which_no_arrays_can_be_made_gives_its_slot_back():
+    with filled().loader(8, slots=2) as batches:
+        nest, batches._nest = batches._nest, {}.__getitem__
+        for _ in range(5):
+            with pytest.raises(TypeError):
+                batches.take()
+        batches._nest = nest
+        held = [batches.take() for _ in range(2)]
+        assert [len(batch.ids) for batch in held] == [8, 8]
+        with pytest.raises(per.Busy, match="out"):
+            batches.take(wait=False)
 
 
 def test_an_empty_buffer_is_an_error_and_then_not():
@@ -306,6 +375,22 @@ def test_in_a_forked_child_the_loader_is_gone_and_the_buffer_is_not():
                     os._exit(code)
             assert os.waitpid(child, 0)[1] == 0
             assert_same(batch, twin.sample(32))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*")
+def test_in_a_forked_child_no_slot_is_waited_for():
+    with filled().loader(8, slots=1) as batches:
+        batches.take()
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                with pytest.raises(per.InvalidArgument, match="fork"):
+                    batches.take()
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitpid(child, 0)[1] == 0
 
 
 EXITS = {
