@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from types import TracebackType
 from typing import Any, ClassVar, NoReturn, TypeVar
 
@@ -13,6 +14,12 @@ from per._memory import DeviceMemory, HostMemory
 from per._streams import Queue
 
 AnyHandle = TypeVar("AnyHandle", bound="Handle")
+
+
+def _is_setting(owner: type, name: str) -> bool:
+    """Whether it is a property that can be set."""
+    found = inspect.getattr_static(owner, name, None)
+    return isinstance(found, property) and found.fset is not None
 
 
 class Handle:
@@ -37,6 +44,15 @@ class Handle:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Sets a property. What is none is an error, but for subclasses elsewhere, which may have attributes."""
+        owner = type(self)
+        if name.startswith("_") or _is_setting(owner, name) or "_noun" not in vars(owner):
+            return super().__setattr__(name, value)
+        settings = [other for other in dir(owner) if _is_setting(owner, other)]
+        allowed = f"these can: {', '.join(settings)}" if settings else "nothing can"
+        raise AttributeError(f"{name} cannot be set; of a {self._noun} {allowed}")
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -397,7 +397,7 @@ EXITS = {
     "while it draws": "batches.take()",
     "with every slot out": "held = [batches.take() for _ in range(3)]",
     "by an exception": "next(batches); raise SystemExit(0)",
-    "in a cycle": "batches.me = batches; buffer.it = batches; next(batches)",
+    "in a cycle": "batches._me = batches; buffer._it = batches; next(batches)",
     "without a look": "pass",
 }
 

@@ -593,3 +593,23 @@ def test_memory_is_what_a_buffer_takes_of_the_address_space():
         # Beyond it, what is left of each array's last huge page.
         assert buffer.stats().memory_bytes == pytest.approx(address_space() - before, rel=0.02), options
         buffer.close()
+
+
+@pytest.mark.parametrize("name", ["epsilon", "beta_steps", "apha", "capacity", "fields", "sample"])
+def test_what_is_no_setting_cannot_be_set(name):
+    buffer = per.ReplayBuffer(10, {"observation": per.Field()})
+    words = rf"{name} cannot be set; of a buffer these can: alpha, beta, gamma, n_step$"
+    with pytest.raises(AttributeError, match=words):
+        setattr(buffer, name, 3)
+    assert name not in vars(buffer)
+    with pytest.raises(AttributeError, match=rf"{name} cannot be set; of a tree nothing can"):
+        setattr(per.SumTree(4), name, 3)
+
+
+def test_subclasses_have_attributes_of_their_own():
+    class Named(per.ReplayBuffer):
+        def __init__(self, name):
+            super().__init__(10, {"observation": per.Field()})
+            self.name = name
+
+    assert Named("mine").name == "mine"
