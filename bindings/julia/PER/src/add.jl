@@ -78,7 +78,7 @@ function add_steps(buffer::ReplayBuffer, count, arguments, stream)
     set_field!(steps, :next_fields, pointer(next_fields))
     ids = new_array(memory, Int64, ids_size(memory, get(arguments, :reward, nothing), count * n_envs))
     GC.@preserve kept fields next_fields begin
-        call(pointer -> per_replay_add(pointer, steps, written(memory, ids), queue), buffer.handle; note = ZERO_BASED)
+        call(pointer -> per_replay_add(pointer, steps, written(memory, ids), queue), buffer.handle)
     end
     return in_shape_of(memory, arguments[:reward], ids)
 end
@@ -124,6 +124,6 @@ function cut!(buffer::ReplayBuffer, env_ids = nothing; stream = nothing)
     queue = stream_of(buffer.memory, stream)
     lanes = env_ids === nothing ? Int64[] : zero_based("env_ids", env_ids)
     listed = env_ids === nothing ? C_NULL : lanes
-    call(pointer -> per_replay_cut(pointer, length(lanes), listed, queue), buffer.handle; note = ZERO_BASED)
+    call(pointer -> per_replay_cut(pointer, length(lanes), listed, queue), buffer.handle)
     return buffer
 end

@@ -71,9 +71,8 @@ end
 numbers(::Type{T}, name, number::Number) where {T} = numbers(T, name, [number])
 numbers(::Type{T}, name, other) where {T} = invalid("$name is a $(typeof(other)), not an array")
 
-# Numbers that count from 1 as numbers that count from 0, and what a message about those must say.
+# Numbers that count from 1 as numbers that count from 0.
 zero_based(name, array) = map(index -> index - 1, numbers(Int64, name, array))
-const ZERO_BASED = " (counting from 0, as C does)"
 
 function check_length(name, array, expected)
     length(array) == expected && return nothing

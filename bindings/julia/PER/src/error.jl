@@ -23,9 +23,17 @@ Base.showerror(io::IO, error::PERError) =
 invalid(message) = throw(PERError(PER_ERROR_INVALID_ARGUMENT, message))
 
 # The message belongs to the thread that the failing call ran on: nothing may come between the two that could move this
-# task to another thread. `note` is added to what is said of an argument.
-function check(status, note = "")
+# task to another thread.
+function check(status)
     status == PER_OK && return nothing
     message = unsafe_string(per_last_error())
-    throw(PERError(status, status == PER_ERROR_INVALID_ARGUMENT ? message * note : message))
+    throw(PERError(status, message * (status in (PER_ERROR_INVALID_ARGUMENT, PER_ERROR_FULL) ? note_on(message) : "")))
+end
+
+# How numbers in a message are to be read: an entry's place in an array, and the order of axes.
+function note_on(message)
+    notes = String[]
+    occursin(r"\w\[\d+|step \d+ of environment", message) && push!(notes, "counting from 0, as C does")
+    occursin(r"has shape \(|\w\[\d+, ", message) && push!(notes, "axes in C's order, the reverse of Julia's")
+    return isempty(notes) ? "" : " (" * join(notes, "; ") * ")"
 end

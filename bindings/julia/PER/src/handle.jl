@@ -54,10 +54,10 @@ function release(handle::Handle)
 end
 
 # Runs action(pointer), which returns a status.
-function call(action, handle::Handle; note = "")
+function call(action, handle::Handle)
     acquire(handle)
     try
-        GC.@preserve handle check(action(handle.pointer), note)
+        GC.@preserve handle check(action(handle.pointer))
     finally
         release(handle)
     end

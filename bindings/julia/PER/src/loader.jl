@@ -35,7 +35,8 @@ device. `arrays` and `current_stream` are then as [`ReplayBuffer`](@ref) says, b
 on a device, and the library of arrays needs a method of [`PER.device_view`](@ref).
 
 Throws a [`PERError`](@ref) with status `PER.PER_ERROR_BUSY` if the buffer has a loader already, with
-`PER.PER_ERROR_UNSUPPORTED` without that method, and while iterating those of `sample!`. Iterating is on the current stream.
+`PER.PER_ERROR_UNSUPPORTED` without that method, and while iterating those of `sample!`. Iterating is on the current
+stream.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));

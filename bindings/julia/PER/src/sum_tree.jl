@@ -84,7 +84,7 @@ function update!(tree::SumTree, indices, priorities; stream = nothing)
     leaves = slots(tree.memory, "indices", indices, stream)
     values = numbers(tree.memory, Float32, "priorities", priorities, stream)
     check_length("priorities", values, length(leaves))
-    call(pointer -> per_update(pointer, length(leaves), leaves, values, queue), tree.handle; note = ZERO_BASED)
+    call(pointer -> per_update(pointer, length(leaves), leaves, values, queue), tree.handle)
     return tree
 end
 
@@ -168,7 +168,7 @@ function priorities(tree::SumTree, indices; stream = nothing)
     memory, queue = tree.memory, stream_of(tree.memory, stream)
     leaves = slots(memory, "indices", indices, stream)
     values = new_array(memory, Float32, size(leaves))
-    call(tree.handle; note = ZERO_BASED) do pointer
+    call(tree.handle) do pointer
         per_tree_priorities(pointer, length(leaves), leaves, written(memory, values), queue)
     end
     return values

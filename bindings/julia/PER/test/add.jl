@@ -44,6 +44,26 @@ end
     @test is_invalid(thrown(() -> cut!(buffer, [4])), "env_ids[0] is 3")
 end
 
+@testset "messages say how C counts and orders axes where they do so, and only there" begin
+    buffer = ReplayBuffer(30, (observation = Field(Float32, 4), action = Field(Int8)); n_envs = 2, overwrite = false)
+    steps(n) = (observation = ones(4, 2, n), action = ones(Int8, 2, n), reward = ones(2, n), terminated = falses(2, n),
+                truncated = falses(2, n))
+    message(; changes...) = thrown(() -> extend!(buffer; merge(steps(3), (; changes...))...)).message
+    axes, counts = "axes in C's order, the reverse of Julia's", "counting from 0, as C does"
+    for (text, words, notes) in (
+        (message(observation = ones(2, 4, 3)), "observation has shape (3, 4, 2): expected is (3, 2, 4)", " ($axes)"),
+        (message(action = fill(300, 2, 3)), "action[0, 0] is 300", " ($counts; $axes)"),
+        (message(td_errors = fill(NaN, 2, 3)), "step 0 of environment 0", " ($counts)"),
+        (thrown(() -> extend!(buffer; steps(40)...)).message, "does not fit in its lane", " ($counts)"),
+        (thrown(() -> priorities(buffer, [7])).message, "ids[0] is 7: never issued", " ($counts)"),
+        (message(action = nothing), "action is missing", ""),
+        (message(action = fill("", 2, 3)), "action has elements of type String", ""),
+        (message(action = fill(0.5, 2, 3)), "float64", ""),
+    )
+        @test occursin(words, text) && endswith(text, notes) && (notes != "" || !occursin(" C", text))
+    end
+end
+
 @testset "masked environments add nothing" begin
     buffer = ReplayBuffer(300, FLAG_FIELDS; n_envs = 3)
     ids = add!(buffer; observation = [1, 2, 3], action = Int16[1, 2, 3], reward = [1, NaN, 3], terminated = falses(3),
