@@ -28,7 +28,8 @@ class Epochs:
         """The next batch.
 
         Raises:
-            InvalidArgument if one of its transitions is not live any more, or the buffer was closed.
+            InvalidArgument if one of its transitions is not live any more, or the buffer was closed. On CUDA the ids of
+            such transitions are -1, the walk goes on, and the buffer's synchronize() reports it.
         """
         arrays = self._take()
         if arrays is None:

@@ -400,7 +400,8 @@ class ReplayBuffer(Store):
 
         Raises:
             InvalidArgument for an id that was never issued, for shapes that do not match, and for values that are not
-            finite unless on_invalid is "skip"; then nothing is changed.
+            finite unless on_invalid is "skip"; then nothing is changed. On CUDA entries with such ids and values are
+            skipped, the others take effect, and synchronize() reports it.
         """
         if priorities is None and td_errors is not None:
             self._exchange.update(ids, td_errors, False, stream)
@@ -413,7 +414,7 @@ class ReplayBuffer(Store):
         """Reads p by id, float32[n]; 0 for transitions that are not live.
 
         Raises:
-            InvalidArgument for an id that was never issued.
+            InvalidArgument for an id that was never issued. On CUDA it reads 0, and synchronize() reports it.
         """
         queue = self._memory.queue(stream)
         entries = self._memory.read_numbers(ids, "ids", "int64", queue)
@@ -565,7 +566,8 @@ class ReplayBuffer(Store):
 
         Returns:
             Epochs, of which several threads may take batches, each batch being given out once. The batches are those of
-            sample(), with weights 1. A batch with a transition that is not live any more is an InvalidArgument.
+            sample(), with weights 1. A batch with a transition that is not live any more is an InvalidArgument; on CUDA
+            the id of such a one is -1, the walk goes on, and synchronize() reports it.
 
         Raises:
             Empty if no transition is live; InvalidArgument.

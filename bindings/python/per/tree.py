@@ -91,7 +91,8 @@ class SumTree(Store):
             priorities: float32[n], finite, >= 0.
 
         Raises:
-            InvalidArgument for any bad entry; then nothing is changed.
+            InvalidArgument for any bad entry; then nothing is changed. On CUDA those entries are skipped, the others
+            take effect, and synchronize() reports it.
         """
         queue = self._memory.queue(stream)
         index = self._memory.read_numbers(indices, "indices", "int64", queue)

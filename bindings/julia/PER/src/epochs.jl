@@ -20,7 +20,8 @@ once.
 On CUDA all of this is queued on the current stream of each call.
 
 Throws a [`PERError`](@ref) with status `PER.PER_ERROR_EMPTY` if no transition is live, and while iterating, with
-`PER.PER_ERROR_INVALID_ARGUMENT`, for a batch with a transition that is not live any more.
+`PER.PER_ERROR_INVALID_ARGUMENT`, for a batch with a transition that is not live any more. (On CUDA the id of such a one
+is -1, the walk goes on, and [`PER.synchronize`](@ref) throws.)
 
 ```jldoctest
 julia> buffer = ReplayBuffer(20, (observation = Field(Int32),); overwrite = false);

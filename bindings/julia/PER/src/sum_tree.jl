@@ -70,7 +70,8 @@ end
     update!(tree, indices, priorities; stream)
 
 Set `priorities[i]`, finite and not negative, at `indices[i]`, which count from 1; of equal indices the last one wins.
-Returns the tree. Throws a [`PERError`](@ref) for any bad entry, and then changes nothing.
+Returns the tree. Throws a [`PERError`](@ref) for any bad entry, and then changes nothing. (On CUDA such entries are
+skipped, the others take effect, and [`PER.synchronize`](@ref) throws.)
 
 ```jldoctest
 julia> tree = update!(SumTree(3), [2, 3, 2], [9, 1, 4]);
