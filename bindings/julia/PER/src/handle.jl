@@ -13,6 +13,11 @@ mutable struct Handle{T}
     end
 end
 
+noun(::Handle{per_tree}) = "tree"
+noun(::Handle{per_replay}) = "buffer"
+noun(::Handle{per_epochs}) = "walk"
+noun(::Handle{per_loader}) = "loader"
+
 free(tree::Ptr{per_tree}) = per_tree_free(tree)
 free(replay::Ptr{per_replay}) = per_replay_free(replay)
 free(epochs::Ptr{per_epochs}) = per_epochs_free(epochs)
@@ -42,7 +47,7 @@ function acquire(handle::Handle)
         seen == users && return nothing
         users = seen
     end
-    return invalid("the tree or buffer was closed")
+    return invalid("the $(noun(handle)) was closed")
 end
 
 function release(handle::Handle)

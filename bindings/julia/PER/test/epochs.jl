@@ -60,8 +60,8 @@ end
     clear!(buffer)
     @test is_invalid(thrown(() -> iterate(walk)), "not live any more")
     close(buffer)
-    @test thrown(() -> iterate(walk)).message == "the tree or buffer was closed"
-    @test thrown(() -> epochs(buffer, 1; batch_size = 1)).message == "the tree or buffer was closed"
+    @test thrown(() -> iterate(walk)).message == "the buffer was closed"
+    @test thrown(() -> epochs(buffer, 1; batch_size = 1)).message == "the buffer was closed"
 end
 
 @testset "a walk holds its buffer" begin

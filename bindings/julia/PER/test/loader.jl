@@ -102,7 +102,7 @@ end
     @test repr(first) == "Loader(8, 3 slots, closed)"
     loader(batches -> (@test length(take!(batches).ids) == 16), buffer, 16)
     @test length(batch.ids) == 8
-    @test thrown(() -> take!(first)).message == "the tree or buffer was closed"
+    @test thrown(() -> take!(first)).message == "the loader was closed"
 end
 
 @testset "bad arguments of a loader are errors" begin
@@ -117,7 +117,7 @@ end
     @test is_invalid(thrown(() -> loader(buffer, 8; scheme = :sorted)), "scheme is :sorted")
     loader(take!, buffer, 8)  # none of them was taken for the buffer's one
     close(buffer)
-    @test thrown(() -> loader(buffer, 8)).message == "the tree or buffer was closed"
+    @test thrown(() -> loader(buffer, 8)).message == "the buffer was closed"
 end
 
 @testset "arrays may outlive loader and buffer" begin
