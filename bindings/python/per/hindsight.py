@@ -41,6 +41,9 @@ class Hindsight:
     Transitions that ended in a terminal state that nobody knows (next_mask) keep their goal. The random choices are the
     buffer's: the same seed and the same calls give the same goals.
 
+    Raises:
+        InvalidArgument for a strategy or k that is none.
+
     >>> import numpy as np, per
     >>> fields = {"observation": per.Field((), "int32"), "goal": per.Field((), "int32")}
     >>> buffer = per.ReplayBuffer(100, fields, seed=3)
@@ -58,6 +61,10 @@ class Hindsight:
     reward: Callable[[Goals, Goals], object]
     strategy: str = "future"
     k: float = 4.0
+
+    def __post_init__(self) -> None:
+        _options.number("per_goal_strategy", "hindsight.strategy", self.strategy)
+        _fraction(self.k)
 
 
 class Call:

@@ -76,10 +76,6 @@ def test_answers_of_wrong_shape_are_errors(given, words):
         ({"achieved": "position"}, "hindsight.achieved is 'position'; allowed: 'observation', 'goal'"),
         ({"goal": "next_goal"}, "hindsight.goal is 'next_goal'"),
         ({"goal": "observation"}, "goal_field is 0, the achieved_field"),
-        ({"strategy": "past"}, "hindsight.strategy is 'past'; allowed: 'future', 'final', 'episode'"),
-        ({"k": -1}, "hindsight.k is -1; allowed: >= 0"),
-        ({"k": float("nan")}, "hindsight.k is nan"),
-        ({"k": "four"}, "hindsight.k is 'four'"),
     ],
 )
 def test_bad_arguments_are_named(arguments, words):
@@ -166,3 +162,17 @@ def test_threads_may_relabel_and_add_at_the_same_time():
         thread.join()
     assert len(wrong) == 400 and not any(wrong)
     assert buffer.stats().samples == 400
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"strategy": "best"}, "hindsight.strategy is 'best'; allowed: 'future', 'final', 'episode'"),
+        ({"k": -1}, "hindsight.k is -1; allowed: >= 0"),
+        ({"k": float("nan")}, "hindsight.k is nan; allowed: >= 0"),
+        ({"k": "four"}, "hindsight.k is 'four'; allowed: a number"),
+    ],
+)
+def test_what_cannot_be_is_refused_where_it_is_made(changes, words):
+    with pytest.raises(per.InvalidArgument, match=words):
+        per.Hindsight("observation", "goal", lambda achieved, goal: achieved == goal, **changes)

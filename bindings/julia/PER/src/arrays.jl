@@ -7,6 +7,13 @@ else
     Base.Float32(x::BFloat16) = reinterpret(Float32, UInt32(reinterpret(UInt16, x)) << 16)
 end
 
+@doc """
+    PER.BFloat16
+
+The upper 16 bits of a `Float32`, as elements of fields: `Field(PER.BFloat16, 4)`. It is `Core.BFloat16` where Julia has
+that. Before Julia 1.11 it is a type of this package, which `Float32` reads.
+""" BFloat16
+
 const DTYPES = (
     Bool => PER_BOOL,
     UInt8 => PER_UINT8,

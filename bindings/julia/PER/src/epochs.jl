@@ -1,4 +1,6 @@
-# A walk over all live transitions; see epochs().
+"""
+What [`epochs`](@ref) gives: an iterator over batches of all live transitions.
+"""
 struct Epochs
     buffer::ReplayBuffer
     handle::Handle{per_epochs}

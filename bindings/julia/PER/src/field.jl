@@ -24,6 +24,9 @@ struct Field
 end
 
 function Field(element_type::Type, axes...; role = nothing, stack = nothing)
+    types = first.(DTYPES)
+    element_type in types || invalid("element_type is $element_type; allowed: $(join(types, ", "))")
+    role === nothing || choice(:role, role)
     return Field(
         element_type,
         map(axis -> converted(Int64, "an axis of a field", axis), axes),

@@ -39,8 +39,12 @@ struct Hindsight{F}
     strategy::Symbol
     k::Float64
 end
-Hindsight(achieved, goal, reward; strategy = :future, k = 4) =
-    Hindsight(Symbol(achieved), Symbol(goal), reward, Symbol(strategy), converted(Float64, "k", k))
+function Hindsight(achieved, goal, reward; strategy = :future, k = 4)
+    choice(:strategy, strategy)
+    number = converted(Float64, "k", k)
+    number >= 0 || invalid("k is $k; allowed: >= 0")
+    return Hindsight(Symbol(achieved), Symbol(goal), reward, Symbol(strategy), number)
+end
 
 # What the reward function of one call needs, and what it threw.
 mutable struct RewardCall
@@ -81,7 +85,6 @@ end
 function sample_hindsight!(buffer, chosen, hindsight::Hindsight, count, filled, queue)
     achieved, goal = field_number.(Ref(buffer), ("achieved", "goal"), (hindsight.achieved, hindsight.goal))
     field = buffer.fields[achieved + 1]
-    hindsight.k >= 0 || invalid("k is $(hindsight.k); allowed: >= 0")
     reward_call = RewardCall(hindsight.reward, Tuple(field.axes), field.element_type, nothing)
     function_pointer = @cfunction(answer, Int32,
                                   (Ptr{Cvoid}, Int64, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Float32}, Ptr{UInt8}))

@@ -1,4 +1,7 @@
-# Batches drawn ahead; see loader().
+"""
+What [`loader`](@ref) gives: an iterator without end over batches that are drawn ahead. [`take!`](@ref
+Base.take!(::PER.Loader)), [`release!`](@ref), `close` and `isopen` take it, too, on any task.
+"""
 struct Loader
     buffer::ReplayBuffer
     handle::Handle{per_loader}

@@ -18,8 +18,14 @@ function memory_for(device, arrays, current_stream)
         return HostMemory()
     end
     arrays === nothing && invalid("arrays is not given; on a device: a type such as CuArray, or a function (T, size)")
+    arrays isa Type || is_callable(arrays) ||
+        invalid("arrays is $(repr(arrays)); on a device: a type such as CuArray, or a function (T, size)")
+    current_stream === nothing || is_callable(current_stream) ||
+        invalid("current_stream is $(repr(current_stream)); allowed: a function without arguments")
     return DeviceMemory(arrays, current_stream)
 end
+
+is_callable(value) = !isempty(methods(value))
 
 """
     PER.is_device_array(array)

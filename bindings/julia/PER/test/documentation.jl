@@ -45,6 +45,7 @@ end
 @testset "every exported name has a docstring" begin
     documented = Set(first.(docstrings()))
     @test isempty(setdiff(string.(names(PER)), documented))
+    @test issubset(["BFloat16", "Batch", "Loader", "Epochs"], documented)
 end
 
 @testset "the example programs solve what they set out to" begin

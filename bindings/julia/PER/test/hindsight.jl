@@ -84,7 +84,7 @@ end
     @test is_invalid(refused(:position, :goal), "achieved is :position; allowed: :observation, :goal")
     @test is_invalid(refused(:goal, :observation), "achieved_field is 1 (goal): must be an observation")
     @test is_invalid(refused(:observation, :goal; strategy = :past), "strategy is :past; allowed: :future, :final")
-    @test is_invalid(refused(:observation, :goal; k = -1), "k is -1.0")
+    @test is_invalid(refused(:observation, :goal; k = -1), "k is -1; allowed: >= 0")
     @test is_invalid(refused(:observation, :goal; k = NaN), "k is NaN")
     @test is_invalid(thrown(() -> sample!(buffer, 4; hindsight = reward)), "no Hindsight")
     @test stats(buffer).samples == 0
@@ -96,4 +96,19 @@ end
             truncated = falses(2, 3))
     @test live_ids(buffer) == [0, 2, 1, 3]
     @test live_ids(ReplayBuffer(30, (observation = Field(Int64),))) == Int64[]
+end
+
+@testset "what cannot be is refused where a Hindsight or a Field is made" begin
+    reward(achieved, goal) = achieved .== goal
+    for (action, words) in (
+        (() -> Hindsight(:observation, :goal, reward; strategy = :best), "strategy is :best; allowed: :future, :final"),
+        (() -> Hindsight(:observation, :goal, reward; k = -1), "k is -1; allowed: >= 0"),
+        (() -> Hindsight(:observation, :goal, reward; k = NaN), "k is NaN; allowed: >= 0"),
+        (() -> Hindsight(:observation, :goal, reward; k = "four"), "k is \"four\""),
+        (() -> Field(String), "element_type is String; allowed: Bool, UInt8"),
+        (() -> Field(Float32; role = :wrong), "role is :wrong; allowed: :plain"),
+    )
+        @test occursin(words, invalid_message(action))
+    end
+    @test Hindsight(:observation, :goal, reward; strategy = "final", k = Inf).strategy === :final
 end

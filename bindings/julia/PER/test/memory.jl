@@ -39,6 +39,8 @@ end
         (() -> PER.stream_of(PER.DeviceMemory(DeviceArray, nothing), nothing), "stream is not given; needed where"),
         (() -> PER.stream_of(PER.HostMemory(), 1), "stream is 1; allowed with device = :cuda only"),
         (() -> PER.memory_for(PER.PER_CUDA, nothing, nothing), "arrays is not given"),
+        (() -> PER.memory_for(PER.PER_CUDA, 3, nothing), "arrays is 3; on a device: a type such as CuArray"),
+        (() -> PER.memory_for(PER.PER_CUDA, DeviceArray, 3), "current_stream is 3; allowed: a function"),
         (() -> SumTree(3; arrays = DeviceArray), "arrays is given; allowed with device = :cuda only"),
         (() -> update!(SumTree(3), [1], [1]; stream = 1), "stream is 1; allowed with device = :cuda only"),
     )
