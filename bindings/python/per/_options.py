@@ -25,6 +25,15 @@ _CHOICES = {
     "critics": "per_critics",
 }
 
+# What the numbers of C hold, in words.
+NUMBERS = {
+    "int32_t": "whole numbers from -2^31 to 2^31 - 1",
+    "int64_t": "whole numbers from -2^63 to 2^63 - 1",
+    "uint64_t": "whole numbers from 0 to 2^64 - 1",
+    "float": "numbers",
+    "double": "numbers",
+}
+
 
 def set_options(options: Any, given: Mapping[str, object]) -> None:
     """Sets fields of an options struct by the arguments of the same names."""
@@ -39,7 +48,7 @@ def set_field(struct: Any, field: str, argument: str, value: object) -> None:
         setattr(struct, field, value)
     except (TypeError, OverflowError) as error:
         c_type = dict(ffi.typeof(struct).item.fields)[field].type.cname
-        raise InvalidArgument(f"{argument} is {value!r}; allowed: what fits {c_type}") from error
+        raise InvalidArgument(f"{argument} is {value!r}; allowed: {NUMBERS[c_type]}") from error
 
 
 def number(enum: str, argument: str, name: object) -> int:
@@ -113,4 +122,4 @@ def whole(argument: str, value: Any) -> int:
     try:
         return int(ffi.new("int64_t *", operator.index(value))[0])
     except (TypeError, OverflowError) as error:
-        raise InvalidArgument(f"{argument} is {value!r}; allowed: what fits int64_t") from error
+        raise InvalidArgument(f"{argument} is {value!r}; allowed: {NUMBERS['int64_t']}") from error

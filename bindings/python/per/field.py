@@ -66,7 +66,9 @@ def to_c(fields: Mapping[str, Field]) -> tuple[Any, list[Any]]:
         try:
             kept.append(ffi.new("int64_t[]", field.shape or (0,)))
         except OverflowError as error:
-            raise InvalidArgument(f"field {name} has shape {field.shape}; allowed: what fits int64_t") from error
+            raise InvalidArgument(
+                f"field {name} has shape {field.shape}; allowed: {_options.NUMBERS['int64_t']}"
+            ) from error
         target.shape = kept[-1]
         target.ndim = len(field.shape)
         target.dtype = _arrays.DTYPES[field.dtype]
