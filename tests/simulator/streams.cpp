@@ -99,6 +99,20 @@ struct Allocation {
     cudaMemoryType type;
 };
 
+struct Freed {
+    unsigned char* memory;
+    std::size_t bytes;
+};
+
+// Without a sanitizer, memory that is freed stays for a while, so that what uses it after all has garbage, and is seen.
+#if defined(__SANITIZE_ADDRESS__) || defined(SIMULATOR_TSAN)
+constexpr bool sees_freed_memory = true;
+#else
+constexpr bool sees_freed_memory = false;
+#endif
+constexpr unsigned char freed_byte = 0xCB;
+constexpr uint64_t most_freed_bytes = uint64_t{1} << 24;
+
 struct Machine {
     std::recursive_mutex mutex;
     Options options = options_of_environment();
@@ -113,6 +127,8 @@ struct Machine {
     int n_capturing = 0;
     std::map<uintptr_t, Allocation> allocations;  // by address
     uint64_t device_bytes = 0;                    // of them
+    std::deque<Freed> freed;
+    uint64_t freed_bytes = 0;
     uint64_t n_events = 0;
     cudaError_t sticky = cudaSuccess;
     cudaError_t planned = cudaSuccess;
@@ -312,8 +328,23 @@ void free_memory(void* memory) {
     const auto allocation = m.allocations.find(reinterpret_cast<uintptr_t>(memory));
     if (allocation == m.allocations.end()) fail("what is freed was not allocated");
     if (allocation->second.type == cudaMemoryTypeDevice) m.device_bytes -= allocation->second.bytes;
+    const std::size_t bytes = allocation->second.bytes;
     m.allocations.erase(allocation);
-    std::free(memory);
+    if (sees_freed_memory) {
+        std::free(memory);
+        return;
+    }
+    std::memset(memory, freed_byte, bytes);
+    m.freed.push_back({static_cast<unsigned char*>(memory), bytes});
+    m.freed_bytes += bytes;
+    while (m.freed_bytes > most_freed_bytes) {
+        const Freed oldest = m.freed.front();
+        if (std::any_of(oldest.memory, oldest.memory + oldest.bytes, [](int byte) { return byte != freed_byte; }))
+            fail("memory was written after it was freed");
+        m.freed.pop_front();
+        m.freed_bytes -= oldest.bytes;
+        std::free(oldest.memory);
+    }
 }
 
 // Frees what it is given even where the call fails, as memory goes with its context after a fault.
