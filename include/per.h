@@ -698,7 +698,7 @@ typedef struct per_replay_statistics {
     int64_t samples;          /* batches drawn, also ahead; each epoch of per_epochs_create() counts as one */
     int64_t beta_step;        /* batches that advanced beta; those of a loader once they are handed out */
     int64_t stale_updates;    /* entries of updates and of per_replay_set() that came too late */
-    int64_t rejected_updates; /* entries that were not allowed and skipped */
+    int64_t rejected_updates; /* entries of calls that write, not allowed and skipped */
     double total;             /* sum of p^alpha over the live transitions */
     double max_priority;      /* priority that the next transition gets */
     double alpha;

@@ -148,7 +148,7 @@ __device__ __forceinline__ void claim_entries(const DeviceReplay& replay, const 
     add_if_any(&state.counters.stale_updates, n_of(Fate::stale));
     add_if_any(&state.counters.rejected_updates, n_of(Fate::rejected));
     add_if_any(&state.counters.updates, n_of(Fate::pending) + n_of(Fate::live));
-    if (n_of(Fate::never_issued) != 0) atomic_add(&state.errors.n_bad_ids, n_of(Fate::never_issued));
+    count_rejected_ids(state, n_of(Fate::never_issued));
     if (n_of(Fate::rejected) != 0) atomic_add(&state.errors.n_bad_priorities, n_of(Fate::rejected));
     if (n_of(Fate::live) != 0) atomic_add(&state.change.n, n_of(Fate::live));
     if (largest_bits != 0) atomicMax(&state.change.largest_bits, largest_bits);

@@ -20,7 +20,7 @@ void queue_change_of_lanes(const DeviceReplay& replay, int64_t rows_per_lane, cu
 void queue_live_maximum(const DeviceReplay& replay, int64_t rows_per_lane, cudaStream_t stream);
 
 // Of ids in the device's memory, at most largest_update (tree_update.h). What cannot be set is skipped and counted: as
-// stale or rejected updates, as the CPU does with PER_INVALID_SKIP, and an id never issued in errors.n_bad_ids.
+// stale or rejected updates, as the CPU does with PER_INVALID_SKIP, and an id never issued in errors.n_bad_ids, too.
 void queue_priorities(const DeviceReplay& replay, const ReplayUpdate& update, cudaStream_t stream);
 
 // 0 for rows that are not live; ids never issued are counted, too.

@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     n_stale = sum_of_warp(n_stale);
     if (lane_of_thread() != 0) return;
     ReplayState& state = *replay.state;
-    if (n_bad != 0) atomic_add(&state.errors.n_bad_ids, n_bad);
+    count_rejected_ids(state, n_bad);
     if (n_stale != 0) atomic_add(reinterpret_cast<uint64_t*>(&state.counters.stale_updates), n_stale);
 }
 
@@ -138,6 +138,7 @@ __global__ void __launch_bounds__(n_threads, 1)
         if (__ballot_sync(all_lanes, !fits) == 0 || lane_of_thread() != 0) continue;
         slots[i] = -1;
         atomic_add(&state->errors.n_bad_values, uint64_t{1});
+        atomic_add(reinterpret_cast<uint64_t*>(&state->counters.rejected_updates), uint64_t{1});
     }
 }
 

@@ -24,4 +24,11 @@ __device__ __forceinline__ RowOfId row_of_id(const DeviceReplay& replay, const W
     return {env, k, rules.ring.slot(env, k), is_issued, is_issued && k >= oldest_row(lane, rules)};
 }
 
+// Entries of a call that writes, whose ids were never issued: to be reported, and for statistics.
+__device__ __forceinline__ void count_rejected_ids(ReplayState& state, uint64_t n) {
+    if (n == 0) return;
+    atomic_add(&state.errors.n_bad_ids, n);
+    atomic_add(reinterpret_cast<uint64_t*>(&state.counters.rejected_updates), n);
+}
+
 }  // namespace per::cuda

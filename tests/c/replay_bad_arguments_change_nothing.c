@@ -487,6 +487,7 @@ static void entries_are_left_out(void) {
     per_replay* twin = create_pair();
     int64_t ids[] = {0, 4, 2};
     float values[] = {1, 2, 3}, out[3];
+    const int64_t rejected = stats_of(replay).rejected_updates;
     int i, k, at;
     for (at = 0; at < 3; ++at) {
         const int64_t good = ids[at];
@@ -506,6 +507,8 @@ static void entries_are_left_out(void) {
         for (k = 0; k < 3; ++k) values[k] += 1;
     }
     CHECK(stats_of(replay).updates == stats_of(twin).updates && stats_of(twin).rejected_updates == 0);
+    /* Two updates a bad entry; those that are only read are reported. */
+    CHECK(stats_of(replay).rejected_updates - rejected == 3 * (4 + 3) * 2);
     goes_on_like(twin);
 }
 

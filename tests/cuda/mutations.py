@@ -825,6 +825,13 @@ FAULTS = [
         "loader_test",
     ),
     Fault(
+        "ids that were never issued do not count",
+        "cuda/rows_by_id.h",
+        "    atomic_add(reinterpret_cast<uint64_t*>(&state.counters.rejected_updates), n);\n",
+        "",
+        "priorities_test",
+    ),
+    Fault(
         "a draw over a batch that is still read",
         "cuda/drawn_slots.cu",
         "    await_release(slot);\n",

@@ -195,6 +195,7 @@ TEST(CudaRowsOfOtherTypes, are_cast_as_they_are_added) {
     });
     expect_same_frames(buffers);
     EXPECT_EQ(buffers.device_state().errors.n_bad_values, unfit.size());
+    EXPECT_EQ(buffers.device_state().counters.rejected_updates, static_cast<int64_t>(unfit.size()));
 }
 
 INSTANTIATE_TEST_SUITE_P(shapes, CudaRows, testing::Range(std::size_t{0}, shapes().size()));

@@ -382,7 +382,7 @@ STEP = {"observation": [0.0, 0.0], "action": 0, "reward": 0.0, "terminated": Fal
         ),
         (lambda b: b.update_priorities([], [1.0]), "td_errors has shape [1]; allowed: [0]"),
         (lambda b: b.update_priorities([0.0], [1.0]), "ids has dtype float64; allowed: whole numbers"),
-        (lambda b: b.update_priorities([99], [1.0]), "99"),
+        (lambda b: b.update_priorities([99], [1.0]), "ids[0] is 99"),
         (lambda b: b.update_priorities([0], [float("nan")]), "td_errors[0] gives the priority nan"),
         (lambda b: b.update_priorities([0], [1e39]), "td_errors[0] gives the priority inf"),
         (lambda b: b.update_priorities([0], priorities=[-1.0]), "priorities[0] is -1"),
@@ -403,9 +403,9 @@ STEP = {"observation": [0.0, 0.0], "action": 0, "reward": 0.0, "terminated": Fal
 def test_bad_argument_is_named_with_its_value_and_changes_nothing(call, words):
     buffer, twin = filled(), filled()
     is_counted = cuda_switch.IS_CUDA and cuda_switch.names_an_entry(words)
-    if is_counted:
+    if is_counted and not words.endswith("99"):
         words = "1 priorities or td_errors gave no finite priority"
-    elif words == "99":
+    elif words.endswith("99"):
         words = cuda_switch.said(words, "1 ids named no row that could be had")
     with pytest.raises(per.InvalidArgument) as caught:
         call(buffer)
