@@ -11,6 +11,7 @@
 
 #include "replay_twins.h"
 #include "simulator.h"
+#include "steered_simulator.h"
 
 namespace per::test {
 namespace {
@@ -36,13 +37,6 @@ LoaderHandle create_loader(const ReplayHandle& replay, const per_loader_options&
     per_loader* loader = nullptr;
     EXPECT_EQ(per_loader_create(replay.get(), &options, &loader), PER_OK) << per_last_error();
     return LoaderHandle(loader);
-}
-
-void expect_status(per_status expected, per_status status, const char* text = "") {
-    EXPECT_EQ(status, expected) << per_last_error();
-    if (status != PER_OK) {
-        EXPECT_NE(std::string(per_last_error()).find(text), std::string::npos) << per_last_error();
-    }
 }
 
 // A batch that is out.
@@ -95,16 +89,7 @@ struct Seen {
     }
 };
 
-class CudaDrawnLoader : public testing::Test {
- protected:
-    void TearDown() override {
-        simulator::options() = options_;
-        simulator::stick(0);
-        simulator::fail_call(0, 0);
-    }
-
-    simulator::Options options_ = simulator::options();
-};
+class CudaDrawnLoader : public SteeredSimulator {};
 
 // Everything between the batches, too, is queued, on two streams in turns: nothing is waited for but at the end.
 void expect_those_of_the_cpu(uint64_t seed, const per_replay_options& options, const per_sample_options* sample) {
@@ -337,19 +322,7 @@ TEST_F(CudaDrawnLoader, a_failing_call_of_creation_leaves_no_loader) {
     Twins twins(twin_options());
     TwinWalk walk(1);
     twins.use(walk, 10);
-    const per_loader_options options = options_of(PER_CUDA, 3);
-    int n_failed = 0;
-    for (uint64_t n = 0; n < 60; ++n) {
-        simulator::fail_call(n, n % 2 == 0 ? cudaErrorMemoryAllocation : cudaErrorInvalidValue);
-        per_loader* loader = nullptr;
-        const per_status status = per_loader_create(twins.gpu.get(), &options, &loader);
-        simulator::fail_call(0, 0);
-        EXPECT_EQ(loader == nullptr, status != PER_OK);
-        EXPECT_NE(status, PER_ERROR_BUSY);
-        n_failed += status != PER_OK;
-        per_loader_free(loader);
-    }
-    EXPECT_GT(n_failed, 10);
+    expect_no_loader_where_creation_fails(twins.gpu.get(), options_of(PER_CUDA, 3));
 }
 
 // ---- devices

@@ -13,6 +13,7 @@
 #include "../cpp/replay_call.h"
 #include "per.h"
 #include "simulator.h"
+#include "steered_simulator.h"
 
 namespace per::test {
 namespace {
@@ -313,19 +314,7 @@ TEST_F(CudaLoader, a_sticky_error_is_answered_by_every_call_and_free_works) {
 
 TEST_F(CudaLoader, a_failing_call_of_creation_leaves_no_loader_and_no_leak) {
     Buffer buffer = filled(1);
-    const per_loader_options options = loader_options(PER_CUDA, 3);
-    int n_failed = 0;
-    for (uint64_t n = 0; n < 40; ++n) {
-        simulator::fail_call(n, n % 2 == 0 ? cudaErrorMemoryAllocation : cudaErrorInvalidValue);
-        per_loader* loader = nullptr;
-        const per_status status = per_loader_create(buffer.get(), &options, &loader);
-        simulator::fail_call(0, 0);
-        EXPECT_EQ(loader == nullptr, status != PER_OK);
-        EXPECT_NE(status, PER_ERROR_BUSY);
-        n_failed += status != PER_OK;
-        per_loader_free(loader);
-    }
-    EXPECT_GT(n_failed, 10);
+    expect_no_loader_where_creation_fails(buffer.get(), loader_options(PER_CUDA, 3));
 }
 
 // ---- devices, forks

@@ -12,27 +12,12 @@
 
 #include "replay_twins.h"
 #include "simulator.h"
+#include "steered_simulator.h"
 
 namespace per::test {
 namespace {
 
-class CudaReplayCalls : public testing::Test {
- protected:
-    void TearDown() override {
-        simulator::options() = options_;
-        simulator::stick(0);
-        simulator::fail_call(0, 0);
-    }
-
-    simulator::Options options_ = simulator::options();
-};
-
-void expect_status(per_status expected, per_status status, const char* text = "") {
-    EXPECT_EQ(status, expected) << per_last_error();
-    if (status != PER_OK) {
-        EXPECT_NE(std::string(per_last_error()).find(text), std::string::npos) << per_last_error();
-    }
-}
+class CudaReplayCalls : public SteeredSimulator {};
 
 // Some of everything, once the buffer has been used for a while.
 constexpr int n_warm_up = 15;
