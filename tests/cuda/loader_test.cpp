@@ -177,9 +177,10 @@ TEST_F(CudaLoader, batches_of_sequences_are_those_of_a_loader_on_the_cpu) {
 
 TEST_F(CudaLoader, the_consumer_waits_for_nothing_and_nothing_is_allocated) {
     Buffer buffer = filled(1);
-    const LoaderHandle loader = loader_of(buffer, PER_CUDA);
-    simulator::reset_counters();
-    for (int i = 0; i < 50; ++i) {
+    constexpr int slots = 3;
+    const LoaderHandle loader = loader_of(buffer, PER_CUDA, slots);
+    simulator::reset_counters();  // when the first batches may have been drawn already
+    for (int i = 0; i < 50 + slots; ++i) {
         per_batch batch;
         int64_t slot = -1;
         ASSERT_EQ(next(loader.get(), batch, slot, streams_[0]), PER_OK);

@@ -38,9 +38,9 @@ struct Held {
 // PER_SIMULATOR_DEVICES (default 1). Changes hold from the next call on.
 Options& options();
 
-const Counters& counters();
+Counters counters();
 // By this thread of the host alone.
-const Counters& counters_of_thread();
+Counters counters_of_thread();
 // Both, the latter of this thread.
 void reset_counters();
 

@@ -369,21 +369,24 @@ Options& options() {
     return machine().options;
 }
 
-const Counters& counters() {
+Counters counters() {
+    const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
     return machine().counters;
 }
 
-const Counters& counters_of_thread() {
+Counters counters_of_thread() {
     return thread_counters;
 }
 
 void reset_counters() {
+    const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
     machine().counters = {};
     thread_counters = {};
 }
 
 Held held() {
-    const Machine& m = machine();
+    Machine& m = machine();
+    const std::lock_guard<std::recursive_mutex> guard(m.mutex);
     uint64_t bytes = 0;
     for (const auto& [address, allocation] : m.allocations) bytes += allocation.bytes;
     return {bytes, m.streams.size(), m.n_events};
