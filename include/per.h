@@ -16,7 +16,8 @@
  *           arrays are read and written when the stream gets there, and must stay until then. Array arguments lie in
  *           host memory for handles on PER_CPU and in the memory of the device for handles on PER_CUDA. Options
  *           structs, names and shapes always lie in host memory. Arrays are contiguous, the last axis fastest, and
- *           aligned to the size of their elements. NULL is an error unless it is said to be allowed.
+ *           aligned to the size of their elements, else PER_ERROR_INVALID_ARGUMENT. NULL is an error unless it is said
+ *           to be allowed.
  *           Instead of in its own, arrays for a device may lie in managed or pinned memory, which it can reach too. Of
  *           other host memory a kernel would make a fault, after which the process cannot use the device any more: so
  *           one array of each call is looked at - its ids or indices, or else the first that is given - and is

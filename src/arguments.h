@@ -2,15 +2,35 @@
 #pragma once
 
 #include <cinttypes>
+#include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "error.h"
 #include "per.h"
 
 namespace per {
 
+// An array of elements of that size. NULL passes.
+inline void check_aligned(std::string_view name, const void* array, std::size_t size) {
+    if (reinterpret_cast<uintptr_t>(array) % size == 0) return;
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "%.*s is %p: must be a multiple of %zu, the size of its elements",
+                static_cast<int>(name.size()), name.data(), array, size);
+}
+
+template <class T>
+void check_aligned(const char* name, const T* array) {
+    check_aligned(name, array, alignof(T));
+}
+
 inline void require_pointer(const char* name, const void* pointer) {
     if (pointer == nullptr) throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is NULL", name);
+}
+
+template <class T>
+void require_array(const char* name, const T* array) {
+    require_pointer(name, array);
+    check_aligned(name, array);
 }
 
 inline void check_count(const char* name, int64_t count, int64_t least) {
@@ -19,11 +39,12 @@ inline void check_count(const char* name, int64_t count, int64_t least) {
 }
 
 // Whether a call with two arrays of `count` entries has any; both must then be given.
-inline bool has_entries(int64_t count, const char* name, const void* array, const char* other_name, const void* other) {
+template <class T, class Other>
+bool has_entries(int64_t count, const char* name, const T* array, const char* other_name, const Other* other) {
     check_count("count", count, 0);
     if (count == 0) return false;
-    require_pointer(name, array);
-    require_pointer(other_name, other);
+    require_array(name, array);
+    require_array(other_name, other);
     return true;
 }
 

@@ -56,7 +56,9 @@ void check_sample(const TreeSample& sample) {
                     sample.scheme);
     if (!(sample.beta >= 0.0 && std::isfinite(sample.beta)))
         throw Error(PER_ERROR_INVALID_ARGUMENT, "beta is %g: must be finite and >= 0", sample.beta);
-    require_pointer("indices_out", sample.indices_out);
+    require_array("indices_out", sample.indices_out);
+    check_aligned("priorities_out", sample.priorities_out);
+    check_aligned("weights_out", sample.weights_out);
 }
 
 }  // namespace
@@ -143,7 +145,8 @@ per_status per_tree_priorities(per_tree* tree, int64_t count, const int64_t* ind
                         "count is %" PRId64 ": must be the capacity, %" PRId64 ", as indices is NULL", count,
                         target.capacity());
         if (count == 0) return;
-        require_pointer("priorities_out", priorities_out);
+        check_aligned("indices", indices);
+        require_array("priorities_out", priorities_out);
         target.priorities(count, indices, priorities_out, stream);
     });
 }

@@ -94,13 +94,19 @@ per_status per_steps_init(per_steps* steps, uint64_t struct_size) {
 }
 
 per_status per_replay_add(per_replay* replay, const per_steps* steps, int64_t* ids_out, void* stream) {
-    return guarded([&] { replay_of(replay, stream).add(read_struct("steps", steps), ids_out, stream); });
+    return guarded([&] {
+        Replay& target = replay_of(replay, stream);
+        const per_steps known = read_struct("steps", steps);
+        check_aligned("ids_out", ids_out);
+        target.add(known, ids_out, stream);
+    });
 }
 
 per_status per_replay_cut(per_replay* replay, int64_t count, const int64_t* env_ids, void* stream) {
     return guarded([&] {
         Replay& target = replay_of(replay, stream);
         if (env_ids != nullptr) check_count("count", count, 0);
+        check_aligned("env_ids", env_ids);
         target.cut(count, env_ids, stream);
     });
 }
@@ -155,7 +161,7 @@ per_status per_replay_get(per_replay* replay, int64_t count, const int64_t* ids,
         Replay& target = replay_of(replay, stream);
         check_count("count", count, 0);
         const per_batch known = read_struct("batch", batch);
-        if (count > 0) require_pointer("ids", ids);
+        if (count > 0) require_array("ids", ids);
         target.get(count, ids, known, stream);
     });
 }
@@ -201,7 +207,7 @@ per_status per_replay_live_ids(per_replay* replay, int64_t capacity, int64_t* id
     return guarded([&] {
         Replay& target = replay_of(replay);
         check_count("capacity", capacity, 0);
-        if (capacity > 0) require_pointer("ids_out", ids_out);
+        if (capacity > 0) require_array("ids_out", ids_out);
         require_pointer("count_out", count_out);
         const std::vector<int64_t> ids = target.live_ids();
         const int64_t count = static_cast<int64_t>(ids.size());
@@ -302,8 +308,8 @@ per_status per_replay_advantages(per_replay* replay, int32_t value_field, int32_
     return guarded([&] {
         Replay& target = replay_of(replay, stream);
         check_count("count", count, 0);
-        if (count > 0) require_pointer("ids", ids);
-        if (count > 0) require_pointer("bootstrap_values", bootstrap_values);
+        if (count > 0) require_array("ids", ids);
+        if (count > 0) require_array("bootstrap_values", bootstrap_values);
         target.advantages({value_field, advantage_field, return_field, lambda, count, ids, bootstrap_values}, stream);
     });
 }

@@ -7,6 +7,7 @@
 #include <limits>
 #include <string>
 
+#include "arguments.h"
 #include "dtype.h"
 #include "element.h"
 #include "error.h"
@@ -171,6 +172,7 @@ void check_dtype(std::string_view argument, int32_t dtype) {
 
 int64_t check_array(std::string_view argument, const per_array& array, const Entries& entries) {
     check_dtype(argument, array.dtype);
+    check_aligned(argument, array.data, static_cast<size_t>(dtype_size(array.dtype)));
     if (array.shape == nullptr) return 1;
     if (array.ndim < 0 || array.ndim > max_array_ndim) {
         refuse(std::string(argument) + ".ndim is " + std::to_string(array.ndim) + ": allowed are 0 .. " +

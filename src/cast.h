@@ -19,7 +19,7 @@ struct Entries {
     int32_t stack = 1;               // frames that an entry may give instead of one: [stack, shape]
 };
 
-// Checks dtype, ndim and shape of an array that is given, and returns how many frames each entry has: 1, or
+// Checks dtype, alignment, ndim and shape of an array that is given, and returns how many frames each entry has: 1, or
 // entries.stack, the last being the newest. Shapes are [length, n_envs, shape]; an axis of 1 may be left out. An array
 // without shape is trusted to be [length, n_envs, shape].
 int64_t check_array(std::string_view argument, const per_array& array, const Entries& entries);

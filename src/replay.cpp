@@ -4,10 +4,12 @@
 #include <mutex>
 #include <utility>
 
+#include "arguments.h"
 #include "cast.h"
 #include "checkpoint.h"
 #include "cpu/replay_backend.h"
 #include "cuda/create.h"
+#include "dtype.h"
 #include "error.h"
 #include "replay_checkpoint.h"
 #include "replay_options.h"
@@ -58,15 +60,6 @@ void check_batch_size(int64_t batch_size) {
                 largest_batch);
 }
 
-// For rows that were not drawn.
-void check_plain(const per_batch& batch) {
-    if (batch.weights == nullptr && batch.probabilities == nullptr && batch.mask == nullptr) return;
-    throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is not NULL: rows by id have none",
-                batch.weights != nullptr         ? "weights"
-                : batch.probabilities != nullptr ? "probabilities"
-                                                 : "mask");
-}
-
 void ask_for_rewards(const per_hindsight_options& hindsight, Relabelling& relabelling) {
     const int64_t count = relabelling.n_steps();
     if (count == 0) return;
@@ -98,8 +91,36 @@ Replay::Replay(CheckpointReader& reader, int32_t device, int32_t device_index)
     reader.finish();
 }
 
+void Replay::check_arrays(const per_batch& batch) const {
+    for (int64_t i = 0; i < fields_.count(); ++i) {
+        const Field& field = fields_[i];
+        const auto size = static_cast<std::size_t>(dtype_size(field.dtype));
+        if (batch.fields != nullptr) check_aligned(field.name, batch.fields[i], size);
+        if (batch.next_fields != nullptr && field.is_observation())
+            check_aligned(field.next_name, batch.next_fields[i], size);
+    }
+    check_aligned("reward", batch.reward);
+    check_aligned("discount", batch.discount);
+    check_aligned("n_steps", batch.n_steps);
+    check_aligned("weights", batch.weights);
+    check_aligned("ids", batch.ids);
+    check_aligned("priorities", batch.priorities);
+    check_aligned("probabilities", batch.probabilities);
+}
+
+// For rows that were not drawn.
+void Replay::check_plain(const per_batch& batch) const {
+    check_arrays(batch);
+    if (batch.weights == nullptr && batch.probabilities == nullptr && batch.mask == nullptr) return;
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is not NULL: rows by id have none",
+                batch.weights != nullptr         ? "weights"
+                : batch.probabilities != nullptr ? "probabilities"
+                                                 : "mask");
+}
+
 // Whether the arrays are those of what is drawn: transitions or sequences.
 void Replay::check_drawn(const per_batch& batch) const {
+    check_arrays(batch);
     if (options_.sequence_length == 0) {
         if (batch.mask == nullptr) return;
         throw Error(PER_ERROR_INVALID_ARGUMENT, "mask is not NULL: the buffer draws single transitions");
@@ -154,6 +175,7 @@ ReplaySteps Replay::checked_steps(const per_steps& steps) {
     checked.length = steps.length;
     checked.n_envs = options_.n_envs;
     if (steps.env_ids != nullptr) {
+        check_aligned("env_ids", steps.env_ids);
         if (steps.n_envs < 0 || steps.n_envs > options_.n_envs)
             throw Error(PER_ERROR_INVALID_ARGUMENT, "n_envs is %" PRId64 ": allowed are 0 .. %" PRId64, steps.n_envs,
                         options_.n_envs);

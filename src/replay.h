@@ -72,7 +72,9 @@ class Replay {
     ReplaySteps checked_steps(const per_steps& steps);
     void check_environments(const per_steps& steps);
     bool check_next_fields(const per_steps& steps) const;
+    void check_arrays(const per_batch& batch) const;
     void check_drawn(const per_batch& batch) const;
+    void check_plain(const per_batch& batch) const;
     void check_number_field(const char* argument, int64_t field) const;
     ReplaySample checked_sample(const per_sample_options& options, int64_t batch_size) const;
 

@@ -26,6 +26,14 @@
         CHECK(strstr(per_last_error(), (text)) != NULL); \
     } while (0)
 
+/* One byte into an array of larger elements, and a call that was given that as the argument `name`. */
+#define MISALIGNED(array) ((void*)((char*)(array) + 1))
+#define CHECK_MISALIGNED(call, name)                                           \
+    do {                                                                       \
+        CHECK_FAILS(call, PER_ERROR_INVALID_ARGUMENT, name " is 0x");          \
+        CHECK(strstr(per_last_error(), ", the size of its elements") != NULL); \
+    } while (0)
+
 /* Set in builds with a sanitizer, which reserve address space without measure. clang says it with __has_feature. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1

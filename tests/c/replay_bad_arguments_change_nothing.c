@@ -337,6 +337,70 @@ static void get_and_set_arguments(void) {
     check_unchanged();
 }
 
+static void misaligned_arrays(void) {
+    static rows out;
+    static const size_t numbers[] = {offsetof(per_batch, reward),       offsetof(per_batch, discount),
+                                     offsetof(per_batch, n_steps),      offsetof(per_batch, weights),
+                                     offsetof(per_batch, ids),          offsetof(per_batch, priorities),
+                                     offsetof(per_batch, probabilities)};
+    int64_t ids[3] = {0}, count = -7;
+    float values[3] = {0};
+    call given;
+    size_t i;
+#define MISALIGNED_GIVEN(member, name)                                                 \
+    (fill_good(&given, 1), given.member = array_of(MISALIGNED(rewards), PER_FLOAT32)); \
+    CHECK_MISALIGNED(per_replay_add(replay, &given.steps, ids_out, NULL), name)
+    MISALIGNED_GIVEN(observation, "observation");
+    MISALIGNED_GIVEN(next, "next_observation");
+    MISALIGNED_GIVEN(steps.reward, "reward");
+    MISALIGNED_GIVEN(steps.terminated, "terminated");
+    MISALIGNED_GIVEN(steps.truncated, "truncated");
+    MISALIGNED_GIVEN(steps.mask, "mask");
+    MISALIGNED_GIVEN(steps.next_mask, "next_mask");
+    MISALIGNED_GIVEN(steps.priorities, "priorities");
+    MISALIGNED_GIVEN(steps.td_errors, "td_errors");
+#undef MISALIGNED_GIVEN
+    fill_good(&given, 1);
+    CHECK_MISALIGNED(per_replay_add(replay, &given.steps, MISALIGNED(ids), NULL), "ids_out");
+    given.steps.env_ids = MISALIGNED(ids);
+    given.steps.n_envs = 1;
+    CHECK_MISALIGNED(per_replay_add(replay, &given.steps, NULL, NULL), "env_ids");
+    CHECK_MISALIGNED(per_replay_cut(replay, 1, MISALIGNED(ids), NULL), "env_ids");
+
+    for (i = 0; i < sizeof numbers / sizeof *numbers; ++i) {
+        char* number;
+        fill_rows(&out);
+        memcpy(&number, (char*)&out.batch + numbers[i], sizeof number);
+        ++number;
+        memcpy((char*)&out.batch + numbers[i], &number, sizeof number);
+        CHECK_MISALIGNED(per_replay_sample(replay, NULL, BATCH, &out.batch, NULL), "");
+    }
+    fill_rows(&out);
+    out.fields[0] = MISALIGNED(out.observation);
+    CHECK_MISALIGNED(per_replay_sample(replay, NULL, BATCH, &out.batch, NULL), "observation");
+    fill_rows(&out);
+    out.next_fields[0] = MISALIGNED(out.next);
+    CHECK_MISALIGNED(per_replay_sample(replay, NULL, BATCH, &out.batch, NULL), "next_observation");
+    out.batch.weights = out.batch.probabilities = NULL;
+    CHECK_MISALIGNED(per_replay_get(replay, 1, ids, &out.batch, NULL), "next_observation");
+    CHECK_MISALIGNED(per_replay_bootstraps(replay, 1, &out.batch, &count, NULL), "next_observation");
+
+    CHECK_MISALIGNED(per_replay_update_priorities(replay, 1, MISALIGNED(ids), 1, values, NULL), "ids");
+    CHECK_MISALIGNED(per_replay_update_priorities(replay, 1, ids, 1, MISALIGNED(values), NULL), "td_errors");
+    CHECK_MISALIGNED(per_replay_set_priorities(replay, 1, MISALIGNED(ids), values, NULL), "ids");
+    CHECK_MISALIGNED(per_replay_set_priorities(replay, 1, ids, MISALIGNED(values), NULL), "priorities");
+    CHECK_MISALIGNED(per_replay_priorities(replay, 1, MISALIGNED(ids), values, NULL), "ids");
+    CHECK_MISALIGNED(per_replay_priorities(replay, 1, ids, MISALIGNED(values), NULL), "priorities_out");
+    fill_rows(&out);
+    CHECK_MISALIGNED(per_replay_get(replay, 1, MISALIGNED(ids), &out.batch, NULL), "ids");
+    CHECK_MISALIGNED(per_replay_set(replay, 1, MISALIGNED(ids), &given.observation, NULL), "ids");
+    CHECK_MISALIGNED(per_replay_live_ids(replay, 1, MISALIGNED(ids), &count), "ids_out");
+    CHECK_MISALIGNED(per_replay_advantages(replay, 0, 0, -1, 1, 1, MISALIGNED(ids), values, NULL), "ids");
+    CHECK_MISALIGNED(per_replay_advantages(replay, 0, 0, -1, 1, 1, ids, MISALIGNED(values), NULL), "bootstrap_values");
+    CHECK(count == -7);
+    check_unchanged();
+}
+
 static void settings_and_readers(void) {
     static const double bad_gammas[] = {-0.1, 1.1, NAN};
     per_replay_statistics statistics;
@@ -524,6 +588,7 @@ int main(void) {
     sample_arguments();
     priority_arguments();
     get_and_set_arguments();
+    misaligned_arrays();
     settings_and_readers();
     if (!on_cuda()) add_steps();
     if (!on_cuda()) priority_entries();

@@ -154,6 +154,27 @@ static void check_readers(void) {
     check_unchanged();
 }
 
+static void check_misaligned(void) {
+    int64_t indices[BATCH + 1] = {0};
+    uint64_t units[BATCH + 1] = {0};
+    double sums[BATCH + 1] = {0};
+    float floats[BATCH + 1] = {0};
+    CHECK_MISALIGNED(per_update(tree, BATCH, MISALIGNED(indices), floats, NULL), "indices");
+    CHECK_MISALIGNED(per_update(tree, BATCH, indices, MISALIGNED(floats), NULL), "priorities");
+    CHECK_MISALIGNED(per_sample(tree, BATCH, PER_STRATIFIED, 1, MISALIGNED(indices), NULL, NULL, NULL), "indices_out");
+    CHECK_MISALIGNED(per_sample(tree, BATCH, PER_STRATIFIED, 1, indices, MISALIGNED(floats), NULL, NULL),
+                     "priorities_out");
+    CHECK_MISALIGNED(per_sample(tree, BATCH, PER_STRATIFIED, 1, indices, NULL, MISALIGNED(floats), NULL),
+                     "weights_out");
+    CHECK_MISALIGNED(per_tree_find(tree, BATCH, MISALIGNED(sums), indices, NULL), "prefix_sums");
+    CHECK_MISALIGNED(per_tree_find(tree, BATCH, sums, MISALIGNED(indices), NULL), "indices_out");
+    CHECK_MISALIGNED(per_tree_find_mass(tree, BATCH, MISALIGNED(units), indices, NULL), "units");
+    CHECK_MISALIGNED(per_tree_find_mass(tree, BATCH, units, MISALIGNED(indices), NULL), "indices_out");
+    CHECK_MISALIGNED(per_tree_priorities(tree, BATCH, MISALIGNED(indices), floats, NULL), "indices");
+    CHECK_MISALIGNED(per_tree_priorities(tree, BATCH, indices, MISALIGNED(floats), NULL), "priorities_out");
+    check_unchanged();
+}
+
 static void check_empty(void) {
     per_tree *empty = create_tree(N, 5), *twin = create_tree(N, 5);
     int64_t index = -7, twin_index = -7;
@@ -184,6 +205,7 @@ int main(void) {
     check_update();
     check_sample();
     check_readers();
+    check_misaligned();
     check_empty();
     per_tree_free(tree);
     per_tree_free(NULL);

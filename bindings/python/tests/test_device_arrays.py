@@ -214,6 +214,26 @@ def test_arrays_of_other_libraries_must_be_as_they_are_needed(library, make):
     assert buffer.stats().updates == 0 and buffer.stats().added == 50
 
 
+def test_arrays_on_the_device_that_begin_between_elements_are_refused(library):
+    buffer = per.ReplayBuffer(200, FIELDS, seed=5, arrays="torch")
+    buffer.extend(**with_next(steps(50)))
+
+    def shifted(array):
+        copy = np.frombuffer(b"?" + array.tobytes(), np.uint8)[1:].view(array.dtype).reshape(array.shape)
+        assert copy.ctypes.data % array.itemsize == 1
+        return InterfaceArray(copy)
+
+    ids, td_errors, last = np.arange(4), np.ones(4, np.float32), steps(1, 50)
+    with pytest.raises(per.InvalidArgument, match=r"ids is 0x.*: must be a multiple of 8, the size of its elements"):
+        buffer.update_priorities(shifted(ids), InterfaceArray(td_errors))
+    with pytest.raises(per.InvalidArgument, match=r"td_errors is 0x.*: must be a multiple of 4"):
+        buffer.update_priorities(InterfaceArray(ids), shifted(td_errors))
+    for name in ("observation", "action", "reward"):
+        with pytest.raises(per.InvalidArgument, match=f"^{name} is 0x.*: must be a multiple of 4"):
+            buffer.extend(**last | {name: shifted(last[name])})
+    assert buffer.stats().updates == 0 and buffer.stats().added == 50
+
+
 def test_arrays_on_another_device_are_refused(library):
     buffer = per.ReplayBuffer(200, FIELDS, seed=5, arrays="torch")
     ids = DlpackArray(np.arange(4), device=(_dlpack.CUDA, 1))
