@@ -60,31 +60,46 @@ def test_threads_share_a_buffer():
     assert (stats.samples, stats.cuts, stats.added) == (2 * n, 0, 1000 + n)
 
 
-def test_other_threads_run_while_a_call_works():
-    """Counts made by this thread while another one is inside one long call: none if the lock were held."""
-    n = 2_000 if cuda_switch.IS_CUDA else 1_000_000
+@pytest.fixture
+def lock_is_kept():
+    """A thread gives the interpreter's lock away only where it releases it."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.parametrize("name", ["extend", "sample", "update_priorities"])
+def test_other_threads_run_while_a_call_works(name, lock_is_kept):
+    """This one runs while another is between two marks with nothing but a call in between, once in many calls."""
+    n = 2_000 if cuda_switch.IS_CUDA else 200_000
     buffer = filled(n)
     ids, errors = np.arange(n - 1), np.ones(n - 1, np.float32)
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-4)
-    inside, done = threading.Event(), threading.Event()
+    flags = np.zeros(n, bool)
+    steps = {"observation": np.zeros((n, 4), np.float32), "action": np.arange(n), "reward": np.ones(n, np.float32)}
+    calls = {
+        "extend": lambda: buffer.extend(**steps, terminated=flags, truncated=flags),
+        "sample": lambda: buffer.sample(n),
+        "update_priorities": lambda: buffer.update_priorities(ids, errors),
+    }
+    is_inside = is_seen = False
 
     def work():
-        inside.set()
-        for _ in range(10):
-            buffer.update_priorities(ids, errors)
-        done.set()
+        nonlocal is_inside
+        for _ in range(1000):
+            is_inside = True
+            calls[name]()
+            is_inside = False
+            if is_seen:
+                break
 
     thread = threading.Thread(target=work)
     thread.start()
-    inside.wait()
-    count = 0
-    while not done.is_set():
-        count += 1
+    while thread.is_alive() and not is_seen:
+        is_seen = is_inside
         time.sleep(0)
     thread.join()
-    sys.setswitchinterval(interval)
-    assert count > 100
+    assert is_seen
 
 
 def test_closing_a_buffer_in_use_waits_for_the_calls():
