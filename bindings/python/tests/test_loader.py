@@ -159,9 +159,10 @@ flags = np.zeros(50, bool)
 buffer.extend(observation=np.zeros((50, 4)), reward=flags, terminated=flags, truncated=flags)
 batches = buffer.loader(4, slots=2)
 held = next(batches), batches.take()
-threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background is started without one
 threading.Timer(20, os._exit, (3,)).start()
 try:
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     batches.take()
 except KeyboardInterrupt:
     print("interrupted")
