@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "arguments.h"
+#include "batch_arrays.h"
 #include "cast.h"
 #include "checkpoint.h"
 #include "cpu/replay_backend.h"
 #include "cuda/create.h"
-#include "dtype.h"
 #include "error.h"
 #include "replay_checkpoint.h"
 #include "replay_options.h"
@@ -92,20 +92,8 @@ Replay::Replay(CheckpointReader& reader, int32_t device, int32_t device_index)
 }
 
 void Replay::check_arrays(const per_batch& batch) const {
-    for (int64_t i = 0; i < fields_.count(); ++i) {
-        const Field& field = fields_[i];
-        const auto size = static_cast<std::size_t>(dtype_size(field.dtype));
-        if (batch.fields != nullptr) check_aligned(field.name, batch.fields[i], size);
-        if (batch.next_fields != nullptr && field.is_observation())
-            check_aligned(field.next_name, batch.next_fields[i], size);
-    }
-    check_aligned("reward", batch.reward);
-    check_aligned("discount", batch.discount);
-    check_aligned("n_steps", batch.n_steps);
-    check_aligned("weights", batch.weights);
-    check_aligned("ids", batch.ids);
-    check_aligned("priorities", batch.priorities);
-    check_aligned("probabilities", batch.probabilities);
+    for_each_array(batch, fields_,
+                   [](const char* name, const void* array, std::size_t size) { check_aligned(name, array, size); });
 }
 
 // For rows that were not drawn.

@@ -4,6 +4,7 @@
 #include <cinttypes>
 #include <cmath>
 
+#include "batch_arrays.h"
 #include "cuda/check.h"
 #include "cuda/create.h"
 #include "cuda/dialect.h"
@@ -49,21 +50,11 @@ void check_count(int64_t count) {
 
 // One array stands for all of a batch, as each costs a question to the driver: ids, or the first that is given.
 void check_batch(const per_batch& batch, const Fields& fields) {
-    if (batch.ids != nullptr) return require_reachable("ids", batch.ids);
-    for (int64_t i = 0; i < fields.count(); ++i) {
-        const void* const frames = batch.fields != nullptr ? batch.fields[i] : nullptr;
-        const void* const next = batch.next_fields != nullptr ? batch.next_fields[i] : nullptr;
-        if (frames != nullptr) return require_reachable(fields[i].name.c_str(), frames);
-        if (next != nullptr) return require_reachable(fields[i].next_name.c_str(), next);
-    }
-    const struct {
-        const char* name;
-        const void* data;
-    } numbers[] = {{"reward", batch.reward},         {"discount", batch.discount},           {"n_steps", batch.n_steps},
-                   {"terminated", batch.terminated}, {"truncated", batch.truncated},         {"weights", batch.weights},
-                   {"priorities", batch.priorities}, {"probabilities", batch.probabilities}, {"mask", batch.mask}};
-    for (const auto& number : numbers)
-        if (number.data != nullptr) return require_reachable(number.name, number.data);
+    bool is_checked = false;
+    for_each_array(batch, fields, [&](const char* name, const void* array, std::size_t) {
+        if (!is_checked) require_reachable(name, array);
+        is_checked |= array != nullptr;
+    });
 }
 
 // To pinned memory, or followed by a wait.

@@ -339,10 +339,16 @@ static void get_and_set_arguments(void) {
 
 static void misaligned_arrays(void) {
     static rows out;
-    static const size_t numbers[] = {offsetof(per_batch, reward),       offsetof(per_batch, discount),
-                                     offsetof(per_batch, n_steps),      offsetof(per_batch, weights),
-                                     offsetof(per_batch, ids),          offsetof(per_batch, priorities),
-                                     offsetof(per_batch, probabilities)};
+    static const struct {
+        const char* name;
+        size_t place;
+    } numbers[] = {{"reward is", offsetof(per_batch, reward)},
+                   {"discount is", offsetof(per_batch, discount)},
+                   {"n_steps is", offsetof(per_batch, n_steps)},
+                   {"weights is", offsetof(per_batch, weights)},
+                   {"ids is", offsetof(per_batch, ids)},
+                   {"priorities is", offsetof(per_batch, priorities)},
+                   {"probabilities is", offsetof(per_batch, probabilities)}};
     int64_t ids[3] = {0}, count = -7;
     float values[3] = {0};
     call given;
@@ -370,10 +376,11 @@ static void misaligned_arrays(void) {
     for (i = 0; i < sizeof numbers / sizeof *numbers; ++i) {
         char* number;
         fill_rows(&out);
-        memcpy(&number, (char*)&out.batch + numbers[i], sizeof number);
+        memcpy(&number, (char*)&out.batch + numbers[i].place, sizeof number);
         ++number;
-        memcpy((char*)&out.batch + numbers[i], &number, sizeof number);
+        memcpy((char*)&out.batch + numbers[i].place, &number, sizeof number);
         CHECK_MISALIGNED(per_replay_sample(replay, NULL, BATCH, &out.batch, NULL), "");
+        CHECK(strncmp(per_last_error(), numbers[i].name, strlen(numbers[i].name)) == 0);
     }
     fill_rows(&out);
     out.fields[0] = MISALIGNED(out.observation);
