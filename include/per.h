@@ -31,9 +31,12 @@
  * Random.   Numbers come from Philox4x32-10, a counter-based generator: the seed of the handle and the number of draws
  *           made so far are the whole random state. The same seed and the same calls give the same indices and ids, bit
  *           for bit, from every language and on every device.
- * Sizes.    Options structs begin with struct_size, which their _init function sets. A program built against an older
- *           header works with a newer library: fields are only ever appended, and one that a program does not know
- *           behaves as before it existed.
+ * Sizes.    Options, batches and statistics begin with struct_size, which their _init function sets and which tells the
+ *           library what the program knows. A program built against an older header works with a newer library: fields
+ *           are only ever appended, one that a program does not have behaves as before it existed, and nothing beyond
+ *           the program's struct is read or written. A program built against a newer header works with an older
+ *           library while the fields that this does not have are 0, as _init leaves them; one that is set is
+ *           PER_ERROR_UNSUPPORTED, and those of results stay 0.
  */
 #ifndef PER_H
 #define PER_H
@@ -207,7 +210,8 @@ typedef struct per_tree_options {
 /*
  * Fills *options with the values named above. struct_size is sizeof(per_tree_options) of the caller.
  *
- * PER_ERROR_INVALID_ARGUMENT for a struct_size that no version of the struct has had.
+ * PER_ERROR_INVALID_ARGUMENT for a struct_size that no version of the struct has had, unless it is larger: then a
+ * multiple of 8 up to 4096 is taken for that of a newer header.
  */
 PER_API per_status per_tree_options_init(per_tree_options* options, uint64_t struct_size);
 

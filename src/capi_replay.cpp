@@ -1,7 +1,6 @@
 // The functions of per.h that are about the replay buffer: they check their arguments, call, and turn exceptions into a
 // status.
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -49,16 +48,6 @@ Loader& loader_of(per_loader* loader, void* stream) {
     require_pointer("loader", loader);
     check_stream(stream, "loader", loader->loader.device());
     return loader->loader;
-}
-
-// Writes a struct of this version into the caller's, whose own size stays.
-template <class Struct>
-void write_struct(const char* name, Struct* struct_out, const Struct& value) {
-    require_pointer(name, struct_out);
-    check_struct_size<Struct>(name, struct_out->struct_size);
-    const uint64_t size = struct_out->struct_size;
-    std::memcpy(static_cast<void*>(struct_out), &value, sizeof(Struct));
-    struct_out->struct_size = size;
 }
 
 }  // namespace
@@ -330,8 +319,7 @@ per_status per_loader_create(per_replay* replay, const per_loader_options* optio
 per_status per_loader_next(per_loader* loader, int32_t wait, per_batch* batch_out, int64_t* slot_out, void* stream) {
     return guarded([&] {
         Loader& target = loader_of(loader, stream);
-        require_pointer("batch_out", batch_out);
-        check_struct_size<per_batch>("batch_out", batch_out->struct_size);
+        check_struct_out("batch_out", batch_out);
         require_pointer("slot_out", slot_out);
         per_batch batch;
         *slot_out = target.next(wait != 0, batch, stream);

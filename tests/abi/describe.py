@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -90,7 +91,15 @@ def abi_version(interface: Interface) -> int:
     return next(values["PER_ABI_VERSION"] for values in interface.enums.values() if "PER_ABI_VERSION" in values)
 
 
-def text_of(interface: Interface) -> str:
+def sizes_in(text: str) -> dict[str, list[int]]:
+    """The sizes that each struct has had, in order, as a text says that text_of() wrote."""
+    lines = re.findall(r"^struct (\w+), (\d+) bytes(?: \(before: ([\d, ]+)\))?$", text, re.MULTILINE)
+    return {name: [*(int(size) for size in before.split(", ") if size), int(last)] for name, last, before in lines}
+
+
+def text_of(interface: Interface, golden: str = "") -> str:
+    """The interface as a text; the sizes that its structs had before are taken from the golden one."""
+    had = sizes_in(golden)
     lines = [
         "# The binary interface. Lines may be added here, at the ends of structs and enums; a change of any other",
         "# needs another PER_ABI_VERSION. Written by tests/abi/describe.py --write.",
@@ -98,7 +107,8 @@ def text_of(interface: Interface) -> str:
     for name, values in interface.enums.items():
         lines += ["", f"enum {name}".rstrip(), *(f"    {value} = {number}" for value, number in values.items())]
     for struct in interface.structs:
-        lines += ["", f"struct {struct.name}, {struct.size} bytes"]
+        before = ", ".join(str(size) for size in had.get(struct.name, []) if size < struct.size)
+        lines += ["", f"struct {struct.name}, {struct.size} bytes" + (f" (before: {before})" if before else "")]
         lines += [f"    {member.offset:3} + {member.size:2}  {member.text}" for member in struct.members]
     lines += ["", *(f"opaque {name}" for name in interface.opaque)]
     lines += ["", *(f"{signature};" for signature in interface.functions.values())]
@@ -123,12 +133,14 @@ def main() -> None:
     parser.add_argument("--write-xml", type=pathlib.Path, metavar="LIBRARY", help="write what abidiff compares with")
     arguments = parser.parse_args()
     interface = read_interface(HEADER)
+    path = golden_path(interface)
+    text = text_of(interface, path.read_text() if path.exists() else "")
     if arguments.write:
-        golden_path(interface).write_text(text_of(interface))
+        path.write_text(text)
     if arguments.write_xml:
-        write_xml(arguments.write_xml, HEADER, golden_path(interface, "xml"))
+        write_xml(arguments.write_xml, HEADER, path.with_suffix(".xml"))
     if not arguments.write and not arguments.write_xml:
-        print(text_of(interface), end="")
+        print(text, end="")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import tempfile
 import unittest
 
 import gates
-from describe import HEADER, read_interface, write_xml
+from describe import HEADER, golden_path, read_interface, sizes_in, text_of, write_xml
 
 FIELDS = "    int64_t capacity;     /*", "    uint64_t seed;        /*"
 
@@ -22,7 +22,9 @@ def body(name: str) -> str:
         return "__builtin_trap();"
     struct = name.removesuffix("_init")
     variable = struct.removeprefix("per_").rpartition("_")[2]
-    return f"if (struct_size != sizeof *{variable}) return 1; {variable}->struct_size = struct_size; return 0;"
+    sizes = sizes_in(golden_path(read_interface(HEADER)).read_text())[struct]
+    unknown = " && ".join(f"struct_size != {size}" for size in sizes)
+    return f"if ({unknown}) return 1; {variable}->struct_size = struct_size; return 0;"
 
 
 class Broken(unittest.TestCase):
@@ -189,6 +191,14 @@ class Library(Broken):
             code="per_status per_tree_options_init(per_tree_options* o, uint64_t s) { return s != sizeof *o; }",
         )
         self.assert_red(gates.sizes(library), "per_tree_options_init: struct_size is 0, not 32")
+
+    def test_init_that_does_not_take_an_earlier_size(self) -> None:
+        interface = read_interface(HEADER)
+        golden = self.folder / "per_abi.txt"
+        golden.write_text(text_of(interface, "struct per_tree_options, 24 bytes (before: 16)\n"))
+        self.assertEqual(sizes_in(golden.read_text())["per_tree_options"], [16, 24, 32])
+        problems = gates.sizes(self.library(), golden=golden)
+        self.assert_red(problems, "_init of 16 bytes: status 1, not 0", "_init of 24 bytes: status 1, not 0")
 
     def test_versions_that_disagree(self) -> None:
         bodies = 'const char* per_version(void) { return "7.0.0"; } int32_t per_abi_version(void) { return 7; }'
