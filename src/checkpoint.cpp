@@ -80,11 +80,11 @@ CheckpointReader::CheckpointReader(const char* path) : path_(path), file_(std::f
     if (std::ferror(file_.get())) refuse_io("read", path_);
     if (size != sizeof found || std::memcmp(found, magic, sizeof magic) != 0) refuse("it is no file of libper");
     checksum_.add(found, sizeof found);
-    const uint32_t version = number<uint32_t>();
-    if (version > checkpoint_version)
-        throw Error(PER_ERROR_UNSUPPORTED, "path %s has format %u: this libper reads up to %u", path, version,
+    version_ = number<uint32_t>();
+    if (version_ > checkpoint_version)
+        throw Error(PER_ERROR_UNSUPPORTED, "path %s has format %u: this libper reads up to %u", path, version_,
                     checkpoint_version);
-    if (version == 0) refuse("its format is 0");
+    if (version_ == 0) refuse("its format is 0");
     number<uint32_t>(0, 0);
 }
 

@@ -17,7 +17,8 @@
 
 namespace per {
 
-inline constexpr uint32_t checkpoint_version = 1;
+// Format 2 keeps gather_threads, too.
+inline constexpr uint32_t checkpoint_version = 2;
 
 struct CloseFile {
     void operator()(std::FILE* file) const { std::fclose(file); }
@@ -54,6 +55,9 @@ class CheckpointReader {
  public:
     explicit CheckpointReader(const char* path);
 
+    // The format of the file, at most checkpoint_version.
+    uint32_t version() const { return version_; }
+
     void bytes(void* data, std::size_t size);
     template <class Number>
     Number number() {
@@ -78,6 +82,7 @@ class CheckpointReader {
  private:
     std::string path_;
     File file_;
+    uint32_t version_ = 0;
     Checksum checksum_;
 };
 

@@ -14,9 +14,10 @@ constexpr uint32_t longest_name = 63;
 constexpr int32_t largest_ndim = 8;
 constexpr int64_t most_fields = 256;
 
-// Calls visit(member) for the options that a file keeps, in its order. Those of the device are the loader's.
+// Calls visit(member) for the options that a file of a format keeps, in its order: what a format adds comes last. The
+// device is not among them: it is chosen anew by each per_replay_load().
 template <class Options, class Visit>
-void for_each_option(Options& options, Visit visit) {
+void for_each_option(Options& options, uint32_t version, Visit visit) {
     visit(options.capacity);
     visit(options.n_envs);
     visit(options.seed);
@@ -43,12 +44,14 @@ void for_each_option(Options& options, Visit visit) {
     visit(options.store_next_observation);
     visit(options.overwrite);
     visit(options.critics);
+    if (version < 2) return;
+    visit(options.gather_threads);
 }
 
 }  // namespace
 
 void write_options(CheckpointWriter& writer, const per_replay_options& options) {
-    for_each_option(options, [&](auto option) { writer.number(option); });
+    for_each_option(options, checkpoint_version, [&](auto option) { writer.number(option); });
     writer.number(options.n_fields);
     for (int64_t i = 0; i < options.n_fields; ++i) {
         const per_field& field = options.fields[i];
@@ -65,7 +68,7 @@ void write_options(CheckpointWriter& writer, const per_replay_options& options) 
 }
 
 SavedOptions::SavedOptions(CheckpointReader& reader) : options_(default_replay_options) {
-    for_each_option(options_,
+    for_each_option(options_, reader.version(),
                     [&](auto& option) { option = reader.number<std::remove_reference_t<decltype(option)>>(); });
     options_.n_fields = reader.number<int64_t>(1, most_fields);
     for (int64_t i = 0; i < options_.n_fields; ++i) read_field(reader);

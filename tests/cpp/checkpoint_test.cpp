@@ -118,6 +118,7 @@ per_replay_options walk_options() {
     options.seed = 11;
     options.gamma = 0.5;
     options.critics = PER_CRITICS_MAX;
+    options.gather_threads = 4;
     return options;
 }
 
@@ -250,11 +251,46 @@ TEST_F(Checkpoint, describe_gives_the_options_and_fields_that_were_saved) {
     EXPECT_EQ(options.frame_stack, 2);
     EXPECT_EQ(options.beta_steps, 50);
     EXPECT_EQ(options.critics, PER_CRITICS_MAX);
+    EXPECT_EQ(options.gather_threads, 4);
     ASSERT_EQ(options.n_fields, 2);
     EXPECT_STREQ(options.fields[0].name, "observation");
     EXPECT_EQ(options.fields[0].shape[0], 2);
     EXPECT_EQ(options.fields[0].stack, 2);
     EXPECT_EQ(options.fields[1].dtype, PER_INT64);
+}
+
+// The file was written by the library that wrote format 1. Both environments have lanes of 6 rows and made 8 steps; step
+// k observed [environment, k], did action k or 10 + k, had reward k, and priority k + 1 or 2 k. Environment 0 was
+// terminated by step 5, environment 1 truncated by step 3, so that the final observations are rows 6 and 4. The latest
+// observation being row 9, rows 4 to 9 are there, and those from 5 on have a whole stack; the returns of row 8 are not
+// complete.
+TEST_F(Checkpoint, file_of_format_1_is_read) {
+    Buffer loaded = Buffer::load(PER_GOLDEN_BUFFER_1, 2);
+    per_replay_options options;
+    per_replay_options_init(&options, sizeof options);
+    ASSERT_EQ(per_replay_describe(loaded.get(), &options), PER_OK);
+    EXPECT_EQ(options.capacity, 12);
+    EXPECT_EQ(options.n_step, 2);
+    EXPECT_EQ(options.alpha, 0.5);
+    EXPECT_EQ(options.gather_threads, 1);
+    const std::map<int64_t, Row> rows = loaded.live_rows();
+    ASSERT_EQ(loaded.live_ids(), (std::vector<int64_t>{10, 11, 13, 14, 15}));
+    const int64_t actions[] = {5, 14, 15, 6, 16};
+    const float priorities[] = {6, 8, 10, 7, 12};
+    size_t i = 0;
+    for (const auto& [id, row] : rows) {
+        const int64_t env = id % 2;
+        const float step = static_cast<float>(row.action - 10 * env);
+        EXPECT_EQ(row.action, actions[i]);
+        EXPECT_EQ(row.priority, priorities[i++]);
+        EXPECT_EQ(row.observation.back(), (Observation{static_cast<float>(env), step}));
+        EXPECT_EQ(row.reward, id == 10 ? step : step + 0.5f * (step + 1));
+    }
+    EXPECT_EQ(loaded.statistics().beta_step, 2);
+    std::vector<Row> drawn;
+    EXPECT_EQ(loaded.sample(8, drawn), PER_OK);
+    EXPECT_EQ(loaded.step({.observation = {0, 8}, .next = {0, 9}}, 0), 18);
+    EXPECT_EQ(loaded.live_ids().back(), 16);
 }
 
 TEST_F(Checkpoint, every_damaged_byte_is_seen) {
@@ -297,7 +333,7 @@ TEST_F(Checkpoint, newer_format_is_unsupported) {
     newer[8] = checkpoint_version + 1;
     write(newer);
     EXPECT_EQ(load(), PER_ERROR_UNSUPPORTED);
-    EXPECT_NE(std::string(per_last_error()).find("format 2"), std::string::npos) << per_last_error();
+    EXPECT_NE(std::string(per_last_error()).find("format 3"), std::string::npos) << per_last_error();
 }
 
 TEST_F(Checkpoint, options_that_cannot_be_are_refused_though_the_checksum_is_right) {
