@@ -11,7 +11,7 @@ if(PER_NVCC AND NOT DEFINED CMAKE_CUDA_COMPILER)
 endif()
 enable_language(CUDA)
 
-file(GLOB per_cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.cu)
+file(GLOB per_cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*/*.cu)
 add_library(per_cuda_objects OBJECT ${per_cuda_sources})
 # CMake 3.25 does not know that nvcc 13 has C++20, and would take another standard if asked for no extensions. Else as
 # per_flags: no contraction, no fast math. A kernel that spills registers to memory is a warning.

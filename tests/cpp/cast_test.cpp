@@ -1,6 +1,6 @@
 // Arrays given to calls: shapes checked, elements cast by numpy's same_kind rule, values out of range refused.
 
-#include "cast.h"
+#include "rows/cast.h"
 
 #include <gtest/gtest.h>
 
@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "dtype.h"
-#include "error.h"
+#include "rows/dtype.h"
+#include "rows/error.h"
 
 namespace per {
 namespace {

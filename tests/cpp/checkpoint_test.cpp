@@ -1,5 +1,5 @@
 // Saving and loading: a loaded buffer goes on bit for bit, and no damaged file is taken for a buffer.
-#include "checkpoint.h"
+#include "file/checkpoint.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -12,9 +12,9 @@
 #include <random>
 #include <string>
 
-#include "checksum.h"
+#include "file/checksum.h"
+#include "file/saved_options.h"
 #include "replay_call.h"
-#include "replay_checkpoint.h"
 
 namespace per::test {
 namespace {

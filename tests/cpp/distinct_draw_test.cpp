@@ -1,4 +1,4 @@
-#include "cpu/distinct_draw.h"
+#include "cpu/tree/distinct_draw.h"
 
 #include <gtest/gtest.h>
 
@@ -6,8 +6,8 @@
 #include <limits>
 #include <vector>
 
-#include "priority.h"
-#include "random.h"
+#include "rules/priority.h"
+#include "rules/random.h"
 
 namespace per::cpu {
 namespace {

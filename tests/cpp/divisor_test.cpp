@@ -1,5 +1,5 @@
 // A quotient by multiplication is that of the division.
-#include "divisor.h"
+#include "rules/divisor.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Declared fields: what is allowed, what is refused and how, and what "default" becomes.
 
-#include "fields.h"
+#include "rows/fields.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "error.h"
+#include "rows/error.h"
 
 namespace per {
 namespace {

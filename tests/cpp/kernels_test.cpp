@@ -1,5 +1,5 @@
 // Each variant of the kernels computes, bit for bit, what the functions shared with the device compute one by one.
-#include "cpu/kernels.h"
+#include "cpu/kernels/kernels.h"
 
 #include <gtest/gtest.h>
 
@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "cpu/sum_tree.h"
-#include "priority.h"
-#include "random.h"
-#include "td_error.h"
+#include "cpu/tree/sum_tree.h"
+#include "rules/priority.h"
+#include "rules/random.h"
+#include "rules/td_error.h"
 
 namespace per::cpu {
 namespace {

@@ -10,9 +10,9 @@
 #include <random>
 #include <vector>
 
-#include "cpu/replay_state.h"
-#include "cpu/step_writer.h"
-#include "replay_options.h"
+#include "backend/replay_options.h"
+#include "cpu/replay/replay_state.h"
+#include "cpu/replay/step_writer.h"
 
 namespace per::cpu {
 namespace {

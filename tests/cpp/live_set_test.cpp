@@ -1,4 +1,4 @@
-#include "cpu/live_set.h"
+#include "cpu/tree/live_set.h"
 
 #include <gtest/gtest.h>
 

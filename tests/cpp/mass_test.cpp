@@ -1,4 +1,4 @@
-#include "mass.h"
+#include "rules/mass.h"
 
 #include <gtest/gtest.h>
 

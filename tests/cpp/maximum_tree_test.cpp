@@ -1,4 +1,4 @@
-#include "cpu/maximum_tree.h"
+#include "cpu/tree/maximum_tree.h"
 
 #include <gtest/gtest.h>
 

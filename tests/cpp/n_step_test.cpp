@@ -1,5 +1,5 @@
 // Returns by hand: gamma 1/2, rewards 1, 2, 4, 8.
-#include "n_step.h"
+#include "rules/n_step.h"
 
 #include <gtest/gtest.h>
 

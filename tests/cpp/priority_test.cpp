@@ -1,4 +1,4 @@
-#include "priority.h"
+#include "rules/priority.h"
 
 #include <gtest/gtest.h>
 

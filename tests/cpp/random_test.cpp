@@ -1,4 +1,4 @@
-#include "random.h"
+#include "rules/random.h"
 
 #include <gtest/gtest.h>
 

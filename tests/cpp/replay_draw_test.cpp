@@ -8,9 +8,9 @@
 #include <string>
 #include <utility>
 
-#include "mixture.h"
-#include "rank.h"
 #include "replay_call.h"
+#include "rules/mixture.h"
+#include "rules/rank.h"
 
 namespace per::test {
 namespace {

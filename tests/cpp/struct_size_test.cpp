@@ -1,6 +1,6 @@
 // Structs of callers that were built against an older or a newer header than the library: of an invented struct that
 // has had three sizes. Each lies at the end of a page that nothing may be read or written beyond.
-#include "struct_size.h"
+#include "api/struct_size.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

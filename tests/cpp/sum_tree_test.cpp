@@ -1,4 +1,4 @@
-#include "cpu/sum_tree.h"
+#include "cpu/tree/sum_tree.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "random.h"
+#include "rules/random.h"
 
 namespace per::cpu {
 namespace {

@@ -1,5 +1,5 @@
 // What steps do to a lane, and which windows they complete, by hand.
-#include "window.h"
+#include "rules/window.h"
 
 #include <gtest/gtest.h>
 

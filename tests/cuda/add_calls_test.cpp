@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "add_buffers.h"
-#include "cuda/priorities.h"
-#include "cuda/replay_report.h"
+#include "cuda/replay/priorities.h"
+#include "cuda/replay/replay_report.h"
 #include "hand_made_adds.h"
 
 namespace per {

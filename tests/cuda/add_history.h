@@ -15,12 +15,12 @@
 #include <string>
 #include <vector>
 
-#include "backend.h"
-#include "cast.h"
-#include "dtype.h"
-#include "element.h"
-#include "fields.h"
+#include "backend/backend.h"
 #include "per.h"
+#include "rows/cast.h"
+#include "rows/dtype.h"
+#include "rows/element.h"
+#include "rows/fields.h"
 
 namespace per::test {
 

@@ -10,14 +10,14 @@
 #include <string>
 #include <vector>
 
-#include "cpu/replay_backend.h"
-#include "cuda/batch_queue.h"
-#include "cuda/replay_memory.h"
-#include "cuda/stream_order.h"
-#include "error.h"
-#include "fields.h"
+#include "backend/replay_options.h"
+#include "cpu/replay/replay_backend.h"
+#include "cuda/batch/batch_queue.h"
+#include "cuda/replay/replay_memory.h"
+#include "cuda/runtime/stream_order.h"
 #include "mirror.h"
-#include "replay_options.h"
+#include "rows/error.h"
+#include "rows/fields.h"
 #include "simulator.h"
 
 namespace per::test {

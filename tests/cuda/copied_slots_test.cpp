@@ -1,7 +1,7 @@
 // The slots of a loader on CUDA by themselves: batches go round under adversarial schedules of the device, on one
 // thread of the host, so that a schedule that corrupts one comes again with its seed. Faults that are planted in the
 // fences are caught here.
-#include "cuda/copied_slots.h"
+#include "cuda/runtime/copied_slots.h"
 
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "../cpp/replay_call.h"
-#include "error.h"
+#include "rows/error.h"
 #include "simulator.h"
 
 namespace per {

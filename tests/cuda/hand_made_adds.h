@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "add_buffers.h"
-#include "cuda/add.h"
-#include "cuda/replay_memory.h"
-#include "cuda/stream_order.h"
-#include "error.h"
-#include "replay_options.h"
+#include "backend/replay_options.h"
+#include "cuda/add/add.h"
+#include "cuda/replay/replay_memory.h"
+#include "cuda/runtime/stream_order.h"
+#include "rows/error.h"
 #include "simulator.h"
 
 namespace per::test {

@@ -7,12 +7,12 @@
 #include <cstdint>
 #include <cstring>
 
-#include "cpu/replay_backend.h"
-#include "cuda/replay_memory.h"
-#include "mass.h"
+#include "cpu/replay/replay_backend.h"
+#include "cuda/replay/replay_memory.h"
 #include "per.h"
-#include "priority.h"
-#include "rank.h"
+#include "rules/mass.h"
+#include "rules/priority.h"
+#include "rules/rank.h"
 
 namespace per::test {
 

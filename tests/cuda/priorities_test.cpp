@@ -1,15 +1,15 @@
 // Priorities on the device are those on the CPU: after every change the same leaves, sums, scale, next rescale, maxima
 // and ranks.
-#include "cuda/priorities.h"
+#include "cuda/replay/priorities.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "cuda/replay_memory.h"
-#include "error.h"
+#include "backend/replay_options.h"
+#include "cuda/replay/replay_memory.h"
 #include "priority_twin.h"
-#include "replay_options.h"
+#include "rows/error.h"
 #include "run_length.h"
 #include "simulator.h"
 

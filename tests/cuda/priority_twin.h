@@ -12,11 +12,11 @@
 #include <random>
 #include <vector>
 
-#include "cpu/replay_state.h"
-#include "cpu/step_writer.h"
-#include "cuda/priorities.h"
-#include "cuda/replay_memory.h"
-#include "replay_options.h"
+#include "backend/replay_options.h"
+#include "cpu/replay/replay_state.h"
+#include "cpu/replay/step_writer.h"
+#include "cuda/replay/priorities.h"
+#include "cuda/replay/replay_memory.h"
 #include "simulator.h"
 
 namespace per::test {

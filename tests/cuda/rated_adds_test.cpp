@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "cuda/priorities.h"
+#include "cuda/replay/priorities.h"
 #include "hand_made_adds.h"
 
 namespace per {

@@ -11,10 +11,10 @@
 #include <thread>
 #include <vector>
 
-#include "cpu/tree_backend.h"
-#include "cuda/create.h"
-#include "cuda/tree_backend.h"
-#include "error.h"
+#include "cpu/tree/tree_backend.h"
+#include "cuda/runtime/create.h"
+#include "cuda/tree/tree_backend.h"
+#include "rows/error.h"
 #include "simulator.h"
 
 namespace per {

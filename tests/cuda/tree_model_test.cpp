@@ -11,9 +11,9 @@
 #include <random>
 #include <vector>
 
-#include "cpu/tree_backend.h"
-#include "cuda/tree_backend.h"
-#include "error.h"
+#include "cpu/tree/tree_backend.h"
+#include "cuda/tree/tree_backend.h"
+#include "rows/error.h"
 #include "run_length.h"
 #include "simulator.h"
 

@@ -4,6 +4,7 @@ import doctest
 import importlib
 import pathlib
 import pkgutil
+import re
 import subprocess
 import sys
 
@@ -55,6 +56,20 @@ def test_wrong_uses_are_found_by_type_checkers(tmp_path):
     errors = [line for line in result.stdout.splitlines() if line.startswith(str(program))]
     lines = [int(line.split(":")[1]) for line in errors if ": error:" in line]
     assert lines == [2, 3, 4], result.stdout
+
+
+# The rooms of src/, each above those that it may use. CPU and CUDA share nothing but what lies below both.
+FLOORS = [["rules"], ["rows"], ["threads"], ["backend"], ["file"], ["cpu", "cuda"], ["core"], ["api"]]
+
+
+def test_no_source_includes_one_of_a_room_above_or_beside_its_own():
+    floor_of = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+    sources = [path for path in (ROOT / "src").rglob("*") if path.suffix in (".h", ".cpp", ".cu")]
+    assert {path.relative_to(ROOT / "src").parts[0] for path in sources} == set(floor_of)
+    for path in sources:
+        room = path.relative_to(ROOT / "src").parts[0]
+        for other in re.findall(r'#include "(\w+)/', path.read_text()):
+            assert other == room or floor_of[other] < floor_of[room], f"{path} includes a file of {other}"
 
 
 def test_generated_declarations_are_those_of_the_header():

@@ -1,9 +1,9 @@
 // Drawing: random numbers, targets, the parts they lie in, and the way down to the leaves.
 #pragma once
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/kernels.h"
 #include "cpu/kernels/lanes.h"
-#include "random.h"
+#include "rules/random.h"
 
 namespace per::cpu {
 namespace {

@@ -23,7 +23,7 @@
 #include <arm_neon.h>
 #endif
 
-#include "host_device.h"
+#include "rules/host_device.h"
 
 namespace per::cpu {
 namespace {

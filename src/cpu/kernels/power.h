@@ -1,10 +1,10 @@
 // Powers of many numbers: priority.h, a number a lane.
 #pragma once
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/kernels.h"
 #include "cpu/kernels/lanes.h"
-#include "priority.h"
-#include "td_error.h"
+#include "rules/priority.h"
+#include "rules/td_error.h"
 
 namespace per::cpu {
 namespace {

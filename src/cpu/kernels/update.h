@@ -3,7 +3,7 @@
 
 #include <float.h>
 
-#include "cpu/kernels.h"
+#include "cpu/kernels/kernels.h"
 #include "cpu/kernels/lanes.h"
 
 namespace per::cpu {

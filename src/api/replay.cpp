@@ -1,0 +1,349 @@
+// The functions of per.h that are about the replay buffer: they check their arguments, call, and turn exceptions into a
+// status.
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "api/struct_size.h"
+#include "backend/replay_options.h"
+#include "core/epochs.h"
+#include "core/loader.h"
+#include "core/replay.h"
+#include "file/checkpoint.h"
+#include "per.h"
+#include "rows/arguments.h"
+#include "rows/error.h"
+#include "rows/guarded.h"
+
+struct per_replay {
+    per::Replay replay;
+};
+
+struct per_loader {
+    per::Loader loader;
+};
+
+struct per_epochs {
+    per_replay* replay;
+    per::EpochWalk walk;
+};
+
+namespace per {
+namespace {
+
+Replay& replay_of(per_replay* replay) {
+    require_pointer("replay", replay);
+    return replay->replay;
+}
+
+// The buffer of a call that queues work on a stream.
+Replay& replay_of(per_replay* replay, void* stream) {
+    Replay& target = replay_of(replay);
+    check_stream(stream, "handle", target.device());
+    return target;
+}
+
+// The loader of a call that queues work on a stream.
+Loader& loader_of(per_loader* loader, void* stream) {
+    require_pointer("loader", loader);
+    check_stream(stream, "loader", loader->loader.device());
+    return loader->loader;
+}
+
+}  // namespace
+}  // namespace per
+
+using namespace per;
+
+per_status per_replay_options_init(per_replay_options* options, uint64_t struct_size) {
+    return guarded([&] { initialize_struct("options", options, struct_size, default_replay_options); });
+}
+
+per_status per_replay_create(const per_replay_options* options, per_replay** replay_out) {
+    return guarded([&] {
+        require_pointer("replay_out", replay_out);
+        *replay_out = nullptr;
+        *replay_out = new per_replay{Replay(read_struct("options", options))};
+    });
+}
+
+void per_replay_free(per_replay* replay) {
+    delete replay;
+}
+
+per_status per_replay_describe(per_replay* replay, per_replay_options* options_out) {
+    return guarded([&] {
+        Replay& target = replay_of(replay);
+        write_struct("options_out", options_out, target.describe());
+    });
+}
+
+per_status per_steps_init(per_steps* steps, uint64_t struct_size) {
+    return guarded([&] { initialize_struct("steps", steps, struct_size, default_steps); });
+}
+
+per_status per_replay_add(per_replay* replay, const per_steps* steps, int64_t* ids_out, void* stream) {
+    return guarded([&] {
+        Replay& target = replay_of(replay, stream);
+        const per_steps known = read_struct("steps", steps);
+        check_aligned("ids_out", ids_out);
+        target.add(known, ids_out, stream);
+    });
+}
+
+per_status per_replay_cut(per_replay* replay, int64_t count, const int64_t* env_ids, void* stream) {
+    return guarded([&] {
+        Replay& target = replay_of(replay, stream);
+        if (env_ids != nullptr) check_count("count", count, 0);
+        check_aligned("env_ids", env_ids);
+        target.cut(count, env_ids, stream);
+    });
+}
+
+per_status per_sample_options_init(per_sample_options* options, uint64_t struct_size) {
+    return guarded([&] { initialize_struct("options", options, struct_size, default_sample_options); });
+}
+
+per_status per_batch_init(per_batch* batch, uint64_t struct_size) {
+    return guarded([&] { initialize_struct("batch", batch, struct_size, default_batch); });
+}
+
+per_status per_replay_sample(per_replay* replay, const per_sample_options* options, int64_t batch_size,
+                             const per_batch* batch, void* stream) {
+    return guarded([&] {
+        Replay& target = replay_of(replay, stream);
+        const per_sample_options given = options == nullptr ? default_sample_options : read_struct("options", options);
+        target.sample(given, batch_size, read_struct("batch", batch), stream);
+    });
+}
+
+per_status per_replay_update_priorities(per_replay* replay, int64_t count, const int64_t* ids, int64_t n_critics,
+                                        const float* td_errors, void* stream) {
+    return guarded([&] {
+        Replay& target = replay_of(replay, stream);
+        check_count("n_critics", n_critics, 1);
+        if (!has_entries(count, "ids", ids, "td_errors", td_errors)) return;
+        target.update({count, ids, n_critics, td_errors, nullptr}, stream);
+    });
+}
+
+per_status per_replay_set_priorities(per_replay* replay, int64_t count, const int64_t* ids, const float* priorities,
+                                     void* stream) {
+    return guarded([&] {
+        Replay& target = replay_of(replay, stream);
+        if (!has_entries(count, "ids", ids, "priorities", priorities)) return;
+        target.update({count, ids, 1, nullptr, priorities}, stream);
+    });
+}
+
+per_status per_replay_priorities(per_replay* replay, int64_t count, const int64_t* ids, float* priorities_out,
+                                 void* stream) {
+    return guarded([&] {
+        Replay& target = replay_of(replay, stream);
+        if (!has_entries(count, "ids", ids, "priorities_out", priorities_out)) return;
+        target.priorities(count, ids, priorities_out, stream);
+    });
+}
+
+per_status per_replay_get(per_replay* replay, int64_t count, const int64_t* ids, const per_batch* batch, void* stream) {
+    return guarded([&] {
+        Replay& target = replay_of(replay, stream);
+        check_count("count", count, 0);
+        const per_batch known = read_struct("batch", batch);
+        if (count > 0) require_array("ids", ids);
+        target.get(count, ids, known, stream);
+    });
+}
+
+per_status per_replay_set(per_replay* replay, int64_t count, const int64_t* ids, const per_array* fields,
+                          void* stream) {
+    return guarded([&] {
+        Replay& target = replay_of(replay, stream);
+        if (!has_entries(count, "ids", ids, "fields", fields)) return;
+        target.set(count, ids, fields, stream);
+    });
+}
+
+per_status per_replay_clear(per_replay* replay, void* stream) {
+    return guarded([&] { replay_of(replay, stream).clear(stream); });
+}
+
+per_status per_replay_set_alpha(per_replay* replay, double alpha, void* stream) {
+    return guarded([&] { replay_of(replay, stream).set_alpha(alpha, stream); });
+}
+
+per_status per_replay_set_beta(per_replay* replay, double beta, void* stream) {
+    return guarded([&] { replay_of(replay, stream).set_beta(beta, stream); });
+}
+
+per_status per_replay_set_gamma(per_replay* replay, double gamma, void* stream) {
+    return guarded([&] { replay_of(replay, stream).set_gamma(gamma, stream); });
+}
+
+per_status per_replay_set_n_step(per_replay* replay, int64_t n_step, void* stream) {
+    return guarded([&] { replay_of(replay, stream).set_n_step(n_step, stream); });
+}
+
+per_status per_replay_live(per_replay* replay, int64_t* live_out) {
+    return guarded([&] {
+        Replay& target = replay_of(replay);
+        require_pointer("live_out", live_out);
+        *live_out = target.live();
+    });
+}
+
+per_status per_replay_live_ids(per_replay* replay, int64_t capacity, int64_t* ids_out, int64_t* count_out) {
+    return guarded([&] {
+        Replay& target = replay_of(replay);
+        check_count("capacity", capacity, 0);
+        if (capacity > 0) require_array("ids_out", ids_out);
+        require_pointer("count_out", count_out);
+        const std::vector<int64_t> ids = target.live_ids();
+        const int64_t count = static_cast<int64_t>(ids.size());
+        std::copy_n(ids.data(), std::min(count, capacity), ids_out);
+        *count_out = count;
+    });
+}
+
+per_status per_replay_statistics_init(per_replay_statistics* statistics, uint64_t struct_size) {
+    return guarded([&] { initialize_struct("statistics", statistics, struct_size, default_statistics); });
+}
+
+per_status per_replay_stats(per_replay* replay, per_replay_statistics* statistics_out) {
+    return guarded([&] {
+        Replay& target = replay_of(replay);
+        write_struct("statistics_out", statistics_out, target.statistics());
+    });
+}
+
+per_status per_replay_save(per_replay* replay, const char* path) {
+    return guarded([&] {
+        Replay& target = replay_of(replay);
+        require_pointer("path", path);
+        target.save(path);
+    });
+}
+
+per_status per_replay_load(const char* path, int32_t device, int32_t device_index, per_replay** replay_out) {
+    return guarded([&] {
+        require_pointer("replay_out", replay_out);
+        *replay_out = nullptr;
+        require_pointer("path", path);
+        CheckpointReader reader(path);
+        *replay_out = new per_replay{Replay(reader, device, device_index)};
+    });
+}
+
+per_status per_replay_synchronize(per_replay* replay, void* stream) {
+    return guarded([&] { replay_of(replay, stream).synchronize(stream); });
+}
+
+per_status per_hindsight_options_init(per_hindsight_options* options, uint64_t struct_size) {
+    return guarded([&] { initialize_struct("options", options, struct_size, default_hindsight_options); });
+}
+
+per_status per_replay_sample_hindsight(per_replay* replay, const per_sample_options* options,
+                                       const per_hindsight_options* hindsight, int64_t batch_size,
+                                       const per_batch* batch, void* stream) {
+    return guarded([&] {
+        Replay& target = replay_of(replay, stream);
+        const per_sample_options given = options == nullptr ? default_sample_options : read_struct("options", options);
+        const per_hindsight_options known = read_struct("hindsight", hindsight);
+        target.sample_hindsight(given, known, batch_size, read_struct("batch", batch), stream);
+    });
+}
+
+per_status per_epochs_create(per_replay* replay, int64_t n_epochs, int64_t batch_size, int32_t drop_last, void* stream,
+                             per_epochs** epochs_out) {
+    return guarded([&] {
+        require_pointer("epochs_out", epochs_out);
+        *epochs_out = nullptr;
+        Replay& target = replay_of(replay, stream);
+        auto epochs = std::make_unique<per_epochs>(per_epochs{replay, {}});
+        target.start_epochs(n_epochs, batch_size, drop_last != 0, epochs->walk, stream);
+        *epochs_out = epochs.release();
+    });
+}
+
+per_status per_epochs_next(per_epochs* epochs, const per_batch* batch, int64_t* count_out, void* stream) {
+    return guarded([&] {
+        require_pointer("epochs", epochs);
+        Replay& target = replay_of(epochs->replay, stream);
+        const per_batch known = read_struct("batch", batch);
+        require_pointer("count_out", count_out);
+        *count_out = target.next_of_epochs(epochs->walk, known, stream);
+    });
+}
+
+void per_epochs_free(per_epochs* epochs) {
+    delete epochs;
+}
+
+per_status per_replay_bootstraps(per_replay* replay, int64_t capacity, const per_batch* batch, int64_t* count_out,
+                                 void* stream) {
+    return guarded([&] {
+        Replay& target = replay_of(replay, stream);
+        check_count("capacity", capacity, 0);
+        const bool counts_only = capacity == 0 && batch == nullptr;
+        const per_batch known = counts_only ? default_batch : read_struct("batch", batch);
+        require_pointer("count_out", count_out);
+        *count_out = target.bootstraps(capacity, known, stream);
+    });
+}
+
+per_status per_replay_advantages(per_replay* replay, int32_t value_field, int32_t advantage_field, int32_t return_field,
+                                 double lambda, int64_t count, const int64_t* ids, const float* bootstrap_values,
+                                 void* stream) {
+    return guarded([&] {
+        Replay& target = replay_of(replay, stream);
+        check_count("count", count, 0);
+        if (count > 0) require_array("ids", ids);
+        if (count > 0) require_array("bootstrap_values", bootstrap_values);
+        target.advantages({value_field, advantage_field, return_field, lambda, count, ids, bootstrap_values}, stream);
+    });
+}
+
+per_status per_loader_options_init(per_loader_options* options, uint64_t struct_size) {
+    return guarded([&] { initialize_struct("options", options, struct_size, default_loader_options); });
+}
+
+per_status per_loader_create(per_replay* replay, const per_loader_options* options, per_loader** loader_out) {
+    return guarded([&] {
+        require_pointer("loader_out", loader_out);
+        *loader_out = nullptr;
+        Replay& target = replay_of(replay);
+        per_loader_options given = read_struct("options", options);
+        per_sample_options sample;
+        if (given.sample != nullptr) {
+            sample = read_struct("sample", given.sample);
+            given.sample = &sample;
+        }
+        *loader_out = new per_loader{Loader(target, given)};
+    });
+}
+
+per_status per_loader_next(per_loader* loader, int32_t wait, per_batch* batch_out, int64_t* slot_out, void* stream) {
+    return guarded([&] {
+        Loader& target = loader_of(loader, stream);
+        check_struct_out("batch_out", batch_out);
+        require_pointer("slot_out", slot_out);
+        per_batch batch;
+        *slot_out = target.next(wait != 0, batch, stream);
+        write_struct("batch_out", batch_out, batch);
+    });
+}
+
+per_status per_loader_release(per_loader* loader, int64_t slot, void* stream) {
+    return guarded([&] { loader_of(loader, stream).release(slot, stream); });
+}
+
+per_status per_loader_stop(per_loader* loader) {
+    return guarded([&] {
+        require_pointer("loader", loader);
+        loader->loader.stop();
+    });
+}
+
+void per_loader_free(per_loader* loader) {
+    delete loader;
+}

@@ -1,0 +1,106 @@
+// Structs of per.h that begin with struct_size. Callers may be built against an older header, whose struct ends
+// earlier, or against a newer one, whose struct goes on after what this library knows.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <iterator>
+
+#include "rows/arguments.h"
+#include "rows/error.h"
+
+namespace per {
+
+// The sizes that a struct has had in the headers of this interface, in order; the first is that of version 1. A struct
+// that grows gets its new size here, at the end: a size that is missing does not compile, and one that is removed
+// breaks the programs that were built with it.
+template <class Struct>
+inline constexpr uint64_t struct_sizes[] = {0};
+template <>
+inline constexpr uint64_t struct_sizes<per_tree_options>[] = {32};
+template <>
+inline constexpr uint64_t struct_sizes<per_replay_options>[] = {208};
+template <>
+inline constexpr uint64_t struct_sizes<per_steps>[] = {216};
+template <>
+inline constexpr uint64_t struct_sizes<per_sample_options>[] = {48};
+template <>
+inline constexpr uint64_t struct_sizes<per_batch>[] = {104};
+template <>
+inline constexpr uint64_t struct_sizes<per_replay_statistics>[] = {184};
+template <>
+inline constexpr uint64_t struct_sizes<per_hindsight_options>[] = {48};
+template <>
+inline constexpr uint64_t struct_sizes<per_loader_options>[] = {40};
+
+// A size beyond any struct of ours is a struct_size that was never set.
+inline constexpr uint64_t largest_struct_size = 4096;
+
+// The size that the caller gave its struct. No other byte of it is looked at: it may be shorter than a Struct.
+template <class Struct>
+uint64_t given_size(const Struct* given) {
+    uint64_t size;
+    std::memcpy(&size, given, sizeof size);
+    return size;
+}
+
+// Refuses a size that no header has had, and passes those that a newer one may have. `name` is the argument's; Struct
+// is the latest version and has no implicit padding.
+template <class Struct>
+void check_struct_size(const char* name, uint64_t size) {
+    const auto& sizes = struct_sizes<Struct>;
+    static_assert(sizeof(Struct) % 8 == 0 && sizeof(Struct) <= largest_struct_size);
+    static_assert(*std::rbegin(struct_sizes<Struct>) == sizeof(Struct), "the struct's size is missing in struct_sizes");
+    static_assert(std::is_sorted(std::begin(struct_sizes<Struct>), std::end(struct_sizes<Struct>)));
+    if (std::find(std::begin(sizes), std::end(sizes), size) != std::end(sizes)) return;
+    if (size > sizeof(Struct) && size % 8 == 0 && size <= largest_struct_size) return;
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "%s.struct_size is %llu: must be %llu, as the _init function sets it", name,
+                static_cast<unsigned long long>(size), static_cast<unsigned long long>(sizeof(Struct)));
+}
+
+// Fills the caller's struct of `size` bytes with the values of `defaults` as far as it goes, with zeros after those.
+template <class Struct>
+void initialize_struct(const char* name, Struct* struct_out, uint64_t size, const Struct& defaults) {
+    require_pointer(name, struct_out);
+    check_struct_size<Struct>(name, size);
+    std::memset(static_cast<void*>(struct_out), 0, size);
+    std::memcpy(static_cast<void*>(struct_out), &defaults, std::min<uint64_t>(size, sizeof(Struct)));
+    std::memcpy(static_cast<void*>(struct_out), &size, sizeof size);
+}
+
+// The caller's struct as this library knows it. Fields that an older header does not have are zero, and what a newer
+// one appended must be: at zero, an appended field behaves as if it did not exist.
+template <class Struct>
+Struct read_struct(const char* name, const Struct* given) {
+    require_pointer(name, given);
+    const uint64_t size = given_size(given);
+    check_struct_size<Struct>(name, size);
+    const unsigned char* const bytes = reinterpret_cast<const unsigned char*>(given);
+    for (uint64_t i = sizeof(Struct); i < size; ++i)
+        if (bytes[i] != 0)
+            throw Error(PER_ERROR_UNSUPPORTED, "%s has byte %llu set, in a field that this version does not have", name,
+                        static_cast<unsigned long long>(i));
+    Struct known = {};
+    std::memcpy(&known, given, std::min<uint64_t>(size, sizeof(Struct)));
+    return known;
+}
+
+// Refuses a struct to be written that no _init has filled.
+template <class Struct>
+void check_struct_out(const char* name, const Struct* struct_out) {
+    require_pointer(name, struct_out);
+    check_struct_size<Struct>(name, given_size(struct_out));
+}
+
+// Writes a struct of this version into the caller's, as far as that goes. Its own size stays, and so does what a newer
+// header appended: its _init has set that to zero.
+template <class Struct>
+void write_struct(const char* name, Struct* struct_out, const Struct& value) {
+    check_struct_out(name, struct_out);
+    const uint64_t size = given_size(struct_out);
+    std::memcpy(static_cast<void*>(struct_out), &value, std::min<uint64_t>(size, sizeof(Struct)));
+    std::memcpy(static_cast<void*>(struct_out), &size, sizeof size);
+}
+
+}  // namespace per

@@ -1,0 +1,168 @@
+// What the policy classes ask of a device: one virtual call for a batch of work. Array arguments lie in the memory of
+// the device; `stream` is a cudaStream_t, NULL on the CPU. Scalars, pointers and enums have been checked by the
+// callers; what lies in the arrays is checked here, as far as the device can, before the first write.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "backend/draw_outcome.h"
+#include "per.h"
+
+namespace per {
+
+class CheckpointReader;
+class CheckpointWriter;
+struct Relabelling;
+struct ReplayHindsight;
+
+// Where per_sample() writes its batch, and how it is drawn.
+struct TreeSample {
+    int64_t batch_size;
+    int32_t scheme;  // a per_scheme
+    double beta;
+    int64_t* indices_out;
+    float* priorities_out;  // may be NULL
+    float* weights_out;     // may be NULL
+};
+
+struct TreeMass {
+    uint64_t total;
+    int32_t scale;
+};
+
+// The memory and the work of a tree. It counts the batches drawn, as that number is needed on the device.
+class TreeBackend {
+ public:
+    virtual ~TreeBackend() = default;
+
+    // Whether several threads may be inside calls that only read at the same time: find..(), priorities(), mass(), and
+    // sample() except without replacement, which may write in between.
+    virtual bool reads_concurrently() const = 0;
+
+    virtual void update(int64_t count, const int64_t* indices, const float* priorities, void* stream) = 0;
+    virtual void sample(const TreeSample& sample, void* stream) = 0;
+    virtual void find(int64_t count, const double* prefix_sums, int64_t* indices_out, void* stream) = 0;
+    virtual void find_mass(int64_t count, const uint64_t* units, int64_t* indices_out, void* stream) = 0;
+    // With indices NULL the first `count`.
+    virtual void priorities(int64_t count, const int64_t* indices, float* priorities_out, void* stream) = 0;
+    virtual TreeMass mass() = 0;
+    virtual void reset(void* stream) = 0;
+    virtual void synchronize(void* stream) = 0;
+};
+
+// An array of a call: NULL data where it was not given.
+struct GivenArray {
+    per_array array;
+    int64_t frames;  // of an entry; the newest is taken
+};
+
+// What per_replay_add() adds: `length` steps of `n_envs` environments.
+struct ReplaySteps {
+    int64_t length;
+    int64_t n_envs;
+    const int64_t* env_ids;         // [n_envs] in host memory, each once; NULL: 0 .. n_envs - 1
+    const GivenArray* fields;       // [n_fields]
+    const GivenArray* next_fields;  // [n_fields], given for every observation; NULL: left out
+    per_array reward;
+    per_array terminated;
+    per_array truncated;
+    per_array mask;
+    per_array next_mask;
+    per_array priorities;
+    per_array td_errors;
+};
+
+// What per_replay_sample() draws; nothing is left to defaults but beta.
+struct ReplaySample {
+    int64_t batch_size;
+    int64_t n_step;
+    double beta;  // NAN: by the schedule, which advances
+    double uniform_fraction;
+    int32_t scheme;
+    int32_t prioritization;
+    int32_t normalize_weights;
+    per_batch batch;
+    bool is_ahead;  // drawn for a loader: it counts for the schedule of beta when it is handed out
+    // If it is, on a device: in pinned memory, what became of the draw once the stream has come there. Such a draw is
+    // not reported by synchronize().
+    DrawOutcome* outcome_out;
+};
+
+// Priorities for ids: one of the two arrays is given.
+struct ReplayUpdate {
+    int64_t count;
+    const int64_t* ids;
+    int64_t n_critics;
+    const float* td_errors;   // [n_critics, count]
+    const float* priorities;  // [count]
+};
+
+// What per_replay_advantages() computes.
+struct ReplayAdvantages {
+    int64_t value_field;
+    int64_t advantage_field;
+    int64_t return_field;  // -1: none
+    double lambda;
+    int64_t count;
+    const int64_t* ids;             // [count] those that bootstraps() gives
+    const float* bootstrap_values;  // [count]
+};
+
+// The memory and the work of a replay buffer. It keeps all that changes as rows come and go - lanes, rows, priorities,
+// counters, the random state - since a device knows of those before the host does.
+class ReplayBackend {
+ public:
+    virtual ~ReplayBackend() = default;
+
+    virtual void add(const ReplaySteps& steps, int64_t* ids_out, void* stream) = 0;
+    virtual void cut(int64_t count, const int64_t* env_ids, void* stream) = 0;  // env_ids in host memory; NULL: all
+    virtual void sample(const ReplaySample& sample, void* stream) = 0;
+    // Draws as sample() does and puts other goals in. `relabelling_out` says in host memory of which steps the rewards
+    // are to be asked for; once they are there, relabel() writes what follows from them. Where they cannot be had,
+    // take_back_draw() undoes what the draw counted, unless others drew after it.
+    virtual void sample_hindsight(const ReplaySample& sample, const ReplayHindsight& hindsight,
+                                  Relabelling& relabelling_out, void* stream) = 0;
+    virtual void relabel(const Relabelling& relabelling, const per_batch& batch, void* stream) = 0;
+    virtual void take_back_draw(const Relabelling& relabelling) = 0;
+    virtual void update(const ReplayUpdate& update, void* stream) = 0;
+    virtual void priorities(int64_t count, const int64_t* ids, float* priorities_out, void* stream) = 0;
+    virtual void get(int64_t count, const int64_t* ids, const per_batch& batch, void* stream) = 0;
+    virtual void set(int64_t count, const int64_t* ids, const per_array* fields, void* stream) = 0;
+    virtual void clear(void* stream) = 0;
+
+    // A loader is to draw so: makes the memory that this takes.
+    virtual void begin_ahead(const ReplaySample& sample) = 0;
+    // A batch that was drawn ahead, with a beta by the schedule, is handed out. On the CPU other calls may run at the
+    // same time.
+    virtual void hand_out() = 0;
+    // The loader is gone, or was left behind by a fork: what was not handed out never will be.
+    virtual void end_ahead() = 0;
+
+    // Ids of the live transitions in host memory: environment by environment, in order of time.
+    virtual std::vector<int64_t> live_ids(void* stream) = 0;
+    // Takes `count` numbers from the batches drawn, as if so many had been; returns the first.
+    virtual uint64_t reserve_draws(int64_t count, void* stream) = 0;
+    // Writes live transitions as they are drawn, with weights 1 and this probability; ids in host memory.
+    virtual void take(int64_t count, const int64_t* ids, float probability, const per_batch& batch, void* stream) = 0;
+    // Writes the first `capacity` of those that need a bootstrap value, and returns how many there are.
+    virtual int64_t bootstraps(int64_t capacity, const per_batch& batch, void* stream) = 0;
+    virtual void advantages(const ReplayAdvantages& advantages, void* stream) = 0;
+
+    virtual void set_alpha(double alpha, void* stream) = 0;
+    virtual void set_beta(double beta, void* stream) = 0;
+    virtual void set_gamma(double gamma, void* stream) = 0;
+    virtual void set_n_step(int64_t n_step, void* stream) = 0;
+
+    virtual int64_t live() = 0;
+    virtual void statistics(per_replay_statistics& statistics_out) = 0;  // struct_size and capacity are left alone
+    virtual void synchronize(void* stream) = 0;
+
+    // All state but the options. restore() is for a backend just made with the options of the one that was saved; it
+    // throws Error with CORRUPT_FILE for what cannot be.
+    virtual void save(CheckpointWriter& writer) = 0;
+    virtual void restore(CheckpointReader& reader) = 0;
+};
+
+}  // namespace per

@@ -1,0 +1,91 @@
+#include "backend/batch_memory.h"
+
+#include <cstdint>
+#include <new>
+
+#include "backend/replay_options.h"
+#include "rows/error.h"
+
+namespace per {
+namespace {
+
+constexpr std::size_t alignment = BatchArrays::alignment;
+
+// Deals out places of a block.
+class Places {
+ public:
+    explicit Places(std::byte* memory) : memory_(memory) {}
+
+    template <class Element>
+    void place(Element*& array, int64_t count, int64_t bytes = sizeof(Element)) {
+        array = memory_ == nullptr ? nullptr : reinterpret_cast<Element*>(memory_ + used_);
+        int64_t size;
+        const bool fits = !__builtin_mul_overflow(count, bytes, &size) &&
+                          static_cast<uint64_t>(size) <= PTRDIFF_MAX - alignment - used_;
+        if (!fits) throw Error(PER_ERROR_OUT_OF_MEMORY, "out of memory: the bytes of a batch are beyond 63 bits");
+        used_ += (static_cast<std::size_t>(size) + alignment - 1) / alignment * alignment;
+    }
+
+    std::size_t used() const { return used_; }
+
+ private:
+    std::byte* memory_;
+    std::size_t used_ = 0;
+};
+
+std::byte* allocated(std::size_t bytes) {
+    void* const memory = std::aligned_alloc(alignment, bytes);
+    if (memory == nullptr) throw std::bad_alloc();
+    return static_cast<std::byte*>(memory);
+}
+
+}  // namespace
+
+std::size_t BatchArrays::n_bytes(const Fields& fields, const BatchShape& shape) {
+    return BatchArrays(fields, shape, nullptr).n_bytes_;
+}
+
+BatchArrays::BatchArrays(const Fields& fields, const BatchShape& shape, std::byte* block)
+    : fields_(static_cast<std::size_t>(fields.count())),
+      next_fields_(static_cast<std::size_t>(fields.count())),
+      batch_(default_batch) {
+    Places places(block);
+    const bool has_sequences = shape.steps > 0;
+    const int64_t batch_size = shape.batch_size;
+    const auto product = [](int64_t a, int64_t b) {
+        int64_t result;
+        return __builtin_mul_overflow(a, b, &result) ? INT64_MAX : result;
+    };
+    const int64_t n_steps = has_sequences ? product(batch_size, shape.steps) : batch_size;
+    const int64_t n_observations = has_sequences ? product(batch_size, shape.steps + shape.n_step) : batch_size;
+    const auto place_field = [&](void*& array, const Field& field) {
+        const bool is_state = field.role == PER_ROLE_RECURRENT_STATE;
+        const int64_t n = is_state ? batch_size : field.is_observation() ? n_observations : n_steps;
+        std::byte* first;
+        places.place(first, product(n, field.stack), field.bytes);
+        array = first;
+    };
+    for (int64_t i = 0; i < fields.count(); ++i) {
+        const auto place = static_cast<std::size_t>(i);
+        place_field(fields_[place], fields[i]);
+        if (fields[i].is_observation() && !has_sequences) place_field(next_fields_[place], fields[i]);
+    }
+    places.place(batch_.reward, n_steps);
+    places.place(batch_.discount, n_steps);
+    places.place(batch_.n_steps, n_steps);
+    places.place(batch_.terminated, n_steps);
+    places.place(batch_.truncated, n_steps);
+    if (has_sequences) places.place(batch_.mask, n_steps);
+    places.place(batch_.weights, batch_size);
+    places.place(batch_.ids, batch_size);
+    places.place(batch_.priorities, batch_size);
+    places.place(batch_.probabilities, batch_size);
+    n_bytes_ = places.used();
+    batch_.fields = fields_.data();
+    batch_.next_fields = next_fields_.data();
+}
+
+BatchMemory::BatchMemory(const Fields& fields, const BatchShape& shape)
+    : memory_(allocated(BatchArrays::n_bytes(fields, shape))), arrays_(fields, shape, memory_.get()) {}
+
+}  // namespace per

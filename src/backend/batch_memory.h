@@ -1,0 +1,60 @@
+// A batch that owns its arrays.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "per.h"
+#include "rows/fields.h"
+
+namespace per {
+
+// What the arrays of a batch are made for.
+struct BatchShape {
+    int64_t batch_size;
+    int64_t steps;   // of a sequence; 0: single transitions
+    int64_t n_step;  // with which sequences are drawn
+};
+
+// Every array that a batch of drawn transitions or sequences has, one behind the other in a block of memory, which is
+// not touched: it may be a device's.
+class BatchArrays {
+ public:
+    // A multiple of the alignment. Throws Error with OUT_OF_MEMORY if they are beyond 63 bits.
+    static std::size_t n_bytes(const Fields& fields, const BatchShape& shape);
+    // Each begins on a multiple of it, if the block does.
+    static constexpr std::size_t alignment = 64;
+
+    BatchArrays(const Fields& fields, const BatchShape& shape, std::byte* block);
+
+    // Valid as long as this object, also after it was moved.
+    const per_batch& batch() const { return batch_; }
+
+ private:
+    std::vector<void*> fields_;
+    std::vector<void*> next_fields_;
+    per_batch batch_;
+    std::size_t n_bytes_;
+};
+
+// Host memory for a batch. Throws Error with OUT_OF_MEMORY.
+class BatchMemory {
+ public:
+    BatchMemory(const Fields& fields, const BatchShape& shape);
+
+    // As that of BatchArrays.
+    const per_batch& batch() const { return arrays_.batch(); }
+
+ private:
+    struct Free {
+        void operator()(std::byte* memory) const { std::free(memory); }
+    };
+
+    std::unique_ptr<std::byte, Free> memory_;
+    BatchArrays arrays_;
+};
+
+}  // namespace per

@@ -1,0 +1,39 @@
+// The memory that a loader draws batches into and hands them out in.
+#pragma once
+
+#include <cstddef>
+
+#include "backend/draw_outcome.h"
+#include "per.h"
+
+namespace per {
+
+// Where the next batch of a slot is drawn.
+struct OpenSlot {
+    const per_batch& batch;
+    // Where a device draws into the slot itself; else NULL. See ReplayBackend::sample().
+    DrawOutcome* outcome;
+    void* stream;
+};
+
+// Slots go round: open() and send(), by the thread that draws, then hand_out() to a consumer, take_back() from it.
+// Batches are on their way between them, and nobody but that thread waits for anything.
+class LoaderSlots {
+ public:
+    virtual ~LoaderSlots() = default;
+
+    // Waits until nothing reads what was drawn there before, or lets the stream wait.
+    virtual OpenSlot open(std::size_t slot) = 0;
+    // The draw was made or, on a stream, queued. Throws Error if it turns out to have failed. Copies that fail here are
+    // made by hand_out().
+    virtual void send(std::size_t slot) = 0;
+
+    // What the consumer gets: work that is queued on `stream` from here on sees the whole batch. Where this throws, the
+    // slot is as it was, and may be handed out later.
+    virtual const per_batch& hand_out(std::size_t slot, void* stream) = 0;
+    // Nothing is written to the slot until the work that is on `stream` now is done. Where this throws, the slot is the
+    // consumer's still.
+    virtual void take_back(std::size_t slot, void* stream) = 0;
+};
+
+}  // namespace per

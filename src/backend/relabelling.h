@@ -1,0 +1,86 @@
+// The steps of a batch whose rewards are asked for anew.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "rules/hindsight.h"
+#include "rules/n_step.h"
+
+namespace per {
+
+// What per_replay_sample_hindsight() relabels with.
+struct ReplayHindsight {
+    int64_t achieved_field;
+    int64_t goal_field;
+    int32_t strategy;  // a per_goal_strategy
+    double fraction;
+};
+
+// Between the draw of a batch and its rewards the buffer is not locked and may change: all that the second half needs
+// is here, in host memory. Kept from batch to batch.
+struct Relabelling {
+    // A transition, or sequence, that got another goal.
+    struct Span {
+        int64_t place;          // in the batch
+        int64_t n_returns;      // that are formed anew: 1, or of a sequence one for each step that is no padding
+        int64_t n_transitions;  // that they are formed from
+        uint8_t last_flags;     // RowFlags of the last of them
+    };
+    std::vector<Span> spans;
+
+    // Of each of these transitions, span by span, in order of time.
+    std::vector<std::byte> achieved;  // after it
+    std::vector<std::byte> goals;
+    std::vector<float> rewards;
+    std::vector<uint8_t> terminated;
+
+    // By field: observations after each of them but the last of its span, in the same order, for windows that the
+    // rewards end earlier. Empty for fields whose next observations are not wanted, and for sequences.
+    std::vector<std::vector<std::byte>> next_fields;
+
+    // Of the draw.
+    double gamma;
+    int64_t n_step;
+    uint64_t step;
+    bool by_schedule;  // it advanced beta
+
+    int64_t n_steps() const { return static_cast<int64_t>(rewards.size()); }
+
+    void clear(int64_t n_fields) {
+        spans.clear();
+        achieved.clear();
+        goals.clear();
+        rewards.clear();
+        terminated.clear();
+        next_fields.resize(static_cast<size_t>(n_fields));
+        for (std::vector<std::byte>& frames : next_fields) frames.clear();
+    }
+};
+
+// Calls visit(i, return, inner) for each return that follows from the rewards: number i of the batch's arrays, with
+// `returns_of_place` a place. Where its window ends earlier than it did, `inner` says which of next_fields is the
+// observation after it; else it is -1.
+template <class Visit>
+void for_each_relabelled_return(const Relabelling& relabelling, int64_t returns_of_place, const Visit& visit) {
+    const float* rewards = relabelling.rewards.data();
+    const uint8_t* terminated = relabelling.terminated.data();
+    int64_t first_inner = 0;  // of the span among the steps that are not the last of theirs
+    for (const Relabelling::Span& span : relabelling.spans) {
+        for (int64_t t = 0; t < span.n_returns; ++t) {
+            const int64_t n_steps = std::min(relabelling.n_step, span.n_transitions - t);
+            const uint8_t last_flags = t + n_steps == span.n_transitions ? span.last_flags : uint8_t{row_is_step};
+            const Return answer = relabelled_return(relabelling.gamma, static_cast<int32_t>(n_steps), last_flags,
+                                                    rewards + t, terminated + t);
+            visit(span.place * returns_of_place + t, answer,
+                  answer.n_steps < n_steps ? first_inner + answer.n_steps - 1 : -1);
+        }
+        rewards += span.n_transitions;
+        terminated += span.n_transitions;
+        first_inner += span.n_transitions - 1;
+    }
+}
+
+}  // namespace per

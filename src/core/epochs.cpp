@@ -1,0 +1,43 @@
+#include "core/epochs.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "rules/random.h"
+
+namespace per {
+
+void EpochWalk::start(std::vector<int64_t> ids, int64_t n_epochs, int64_t batch_size, bool drop_last, int64_t n_step,
+                      uint64_t seed, uint64_t first_step) {
+    ids_ = std::move(ids);
+    place_ = 0;
+    batch_size_ = batch_size;
+    epochs_left_ = n_epochs;
+    drop_last_ = drop_last;
+    n_step_ = n_step;
+    seed_ = seed;
+    step_ = first_step;
+    shuffle();
+}
+
+int64_t EpochWalk::count() const {
+    return epochs_left_ > 0 ? std::min(batch_size_, transitions() - place_) : 0;
+}
+
+// The next epoch's order is made as soon as the last minibatch of this one is out: a call that fails has then changed
+// nothing, whichever minibatch it was to write.
+void EpochWalk::advance() {
+    place_ += count();
+    const int64_t left = transitions() - place_;
+    if (left >= (drop_last_ ? batch_size_ : 1)) return;
+    place_ = 0;
+    --epochs_left_;
+    ++step_;
+    if (epochs_left_ > 0) shuffle();
+}
+
+void EpochWalk::shuffle() {
+    for (uint64_t i = ids_.size(); i-- > 1;) std::swap(ids_[i], ids_[mulhi(random64(seed_, step_, i), i + 1)]);
+}
+
+}  // namespace per

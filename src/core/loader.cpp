@@ -1,0 +1,239 @@
+#include "core/loader.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+
+#include "backend/replay_options.h"
+#include "cpu/replay/host_slots.h"
+#include "cuda/runtime/create.h"
+#include "rows/error.h"
+#include "rows/guarded.h"
+#include "threads/library_thread.h"
+
+namespace per {
+namespace {
+
+constexpr int64_t most_slots = 1024;
+constexpr uint64_t no_request = UINT64_MAX;
+
+int64_t checked_slots(const per_loader_options& options) {
+    if (options.slots >= 1 && options.slots <= most_slots) return options.slots;
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "slots is %" PRId64 ": allowed are 1 .. %" PRId64, options.slots,
+                most_slots);
+}
+
+per_sample_options checked_sample(const per_loader_options& options) {
+    return options.sample == nullptr ? default_sample_options : *options.sample;
+}
+
+int32_t checked_device(const Replay& replay, const per_loader_options& options) {
+    check_device(options.device, options.device_index);
+    if (replay.device() == PER_CPU) return options.device;
+    const int index = static_cast<int>(replay.device_index());
+    if (options.device != replay.device())
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "device is PER_CPU: allowed for the loader of a replay on PER_CUDA %d is that device", index);
+    if (options.device_index != replay.device_index())
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "device_index is %d: allowed for the loader of a replay on PER_CUDA %d is %d",
+                    static_cast<int>(options.device_index), index, index);
+    return options.device;
+}
+
+std::unique_ptr<LoaderSlots> create_slots(const Replay& replay, const per_loader_options& options,
+                                          const BatchShape& shape, std::size_t n_slots) {
+    const Fields& fields = replay.fields();
+    if (options.device == PER_CPU) return std::make_unique<cpu::HostSlots>(fields, shape, n_slots);
+    if (replay.device() == PER_CPU) return cuda::create_copied_slots(options.device_index, fields, shape, n_slots);
+    return cuda::create_drawn_slots(options.device_index, fields, shape, n_slots);
+}
+
+}  // namespace
+
+Loader::Loader(Replay& replay, const per_loader_options& options)
+    : replay_(replay),
+      device_(checked_device(replay, options)),
+      batch_size_(options.batch_size),
+      most_(checked_slots(options)),
+      sample_(checked_sample(options)),
+      order_(static_cast<std::size_t>(most_) + 1),
+      process_(HandleLock::process()),
+      signals_(std::make_unique<Signals>()) {
+    const BatchShape shape = replay_.shape_of_draws(sample_, batch_size_);
+    if (shape.steps > 0) sample_.n_step = shape.n_step;  // which the slots are for
+    memory_ = create_slots(replay_, options, shape, order_.size());
+    slots_.resize(order_.size());
+    replay_.begin_draws(sample_, batch_size_);
+    try {
+        start_thread();
+    } catch (...) {
+        static_cast<void>(guarded([&] { replay_.end_draws(); }));
+        throw;
+    }
+    const Guard guard(signals_->mutex);
+    ask_ahead();
+}
+
+Loader::~Loader() {
+    if (process_ == HandleLock::process()) {
+        static_cast<void>(guarded([&] { stop(); }));
+    } else {
+        static_cast<void>(signals_.release());
+    }
+}
+
+// ----------------------------------------------------------------------------------------------------- the consumer
+
+int64_t Loader::next(bool waits, per_batch& batch_out, void* stream) {
+    check_process();
+    Guard guard(signals_->mutex);
+    uint64_t own = no_request;  // the first that this call makes
+    for (;;) {
+        check_running();
+        const bool is_full = n_out_ == most_;
+        if (!is_full && handed_ == asked_) {
+            own = std::min(own, asked_);
+            ask(idle_slot());
+        }
+        if (is_full || handed_ == drawn_) {
+            // What this call asked for is waited for in any case: nobody else will say why it cannot be drawn.
+            if (!waits && (is_full || own == no_request))
+                throw Error(PER_ERROR_BUSY,
+                            is_full ? "as many batches are out as there are slots: %" PRId64
+                                    : "the next of %" PRId64 " batches is still being drawn",
+                            most_);
+            signals_->changed.wait(guard);
+            continue;
+        }
+        const uint64_t request = handed_;
+        const std::size_t place = slot_of(request);
+        Slot& slot = slots_[place];
+        if (slot.status == PER_OK) {
+            const per_batch& batch = memory_->hand_out(place, stream);
+            if (std::isnan(sample_.beta)) replay_.hand_out();
+            batch_out = batch;
+            ++handed_;
+            slot.state = State::out;
+            ++n_out_;
+            ask_ahead();
+            return static_cast<int64_t>(place);
+        }
+        ++handed_;
+        slot.state = State::idle;
+        if (request >= own) throw Error(slot.status, "%s", slot.message);
+    }
+}
+
+void Loader::release(int64_t slot, void* stream) {
+    check_process();
+    const Guard guard(signals_->mutex);
+    check_running();
+    if (slot < 0 || slot > most_ || slots_[static_cast<std::size_t>(slot)].state != State::out)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "slot is %" PRId64 ": allowed are those of batches that are out", slot);
+    memory_->take_back(static_cast<std::size_t>(slot), stream);
+    slots_[static_cast<std::size_t>(slot)].state = State::idle;
+    --n_out_;
+    ask_ahead();
+    signals_->changed.notify_all();
+}
+
+void Loader::stop() {
+    check_process();
+    Guard guard(signals_->mutex);
+    if (stopping_) {
+        signals_->changed.wait(guard, [&] { return stopped_; });
+        return;
+    }
+    stopping_ = true;
+    signals_->asked.notify_all();
+    signals_->changed.notify_all();
+    guard.unlock();
+    pthread_join(thread_, nullptr);
+    const per_status status = guarded([&] { replay_.end_draws(); });
+    guard.lock();
+    stopped_ = true;
+    signals_->changed.notify_all();
+    if (status != PER_OK) throw Error(status, "%s", last_error());
+}
+
+void Loader::check_process() const {
+    if (process_ == HandleLock::process()) return;
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "loader was created before a fork: the thread that draws is in the parent");
+}
+
+void Loader::check_running() const {
+    if (stopping_) throw Error(PER_ERROR_INVALID_ARGUMENT, "loader was stopped");
+}
+
+// --------------------------------------------------------------------------------------------------------- requests
+
+void Loader::ask(int64_t slot) {
+    slots_[static_cast<std::size_t>(slot)].state = State::asked;
+    order_[asked_ % order_.size()] = static_cast<std::size_t>(slot);
+    ++asked_;
+    replay_.ask_for_draw();
+    signals_->asked.notify_one();
+}
+
+void Loader::ask_ahead() {
+    while (asked_ - handed_ < static_cast<uint64_t>(most_)) {
+        const int64_t slot = idle_slot();
+        if (slot < 0) return;
+        ask(slot);
+    }
+}
+
+// -1: there is none.
+int64_t Loader::idle_slot() const {
+    for (std::size_t i = 0; i < slots_.size(); ++i)
+        if (slots_[i].state == State::idle) return static_cast<int64_t>(i);
+    return -1;
+}
+
+// ------------------------------------------------------------------------------------------------------- the thread
+
+void Loader::start_thread() {
+    const auto draw = [](void* loader) -> void* {
+        static_cast<Loader*>(loader)->draw_all();
+        return nullptr;
+    };
+    const int error = start_library_thread(thread_, draw, this);
+    if (error != 0) throw Error(PER_ERROR_OUT_OF_MEMORY, "no thread for the loader: error %d of the system", error);
+}
+
+// Until the loader is to stop, and nothing that was asked for is left.
+void Loader::draw_all() {
+    Guard guard(signals_->mutex);
+    for (;;) {
+        signals_->asked.wait(guard, [&] { return drawn_ < asked_ || stopping_; });
+        if (drawn_ == asked_) return;
+        const std::size_t place = slot_of(drawn_);
+        guard.unlock();
+        const per_status status = guarded([&] {
+            draw(place);
+            memory_->send(place);
+        });
+        guard.lock();
+        Slot& slot = slots_[place];
+        slot.status = status;
+        if (status != PER_OK) std::snprintf(slot.message, sizeof slot.message, "%s", last_error());
+        slot.state = State::drawn;
+        ++drawn_;
+        signals_->changed.notify_all();
+    }
+}
+
+void Loader::draw(std::size_t slot) {
+    // Also where it fails: calls on the buffer wait for it.
+    struct Made {
+        Replay& replay;
+        ~Made() { replay.draw_is_made(); }
+    };
+    const Made made{replay_};
+    replay_.draw_ahead(sample_, batch_size_, memory_->open(slot));
+}
+
+}  // namespace per

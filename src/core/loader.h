@@ -1,0 +1,87 @@
+// per_loader: batches drawn ahead of their consumer.
+#pragma once
+
+#include <pthread.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "backend/loader_slots.h"
+#include "core/replay.h"
+#include "per.h"
+
+namespace per {
+
+// Slots, the order in which they are drawn into and handed out, and the thread that draws.
+//
+// Requests are numbered. Those from handed_ to drawn_ are drawn and wait for the consumer, those from drawn_ to asked_
+// wait for the thread, and each has a slot of its own from the moment it is asked for: so the thread never waits for
+// the consumer, and what waits for the thread (OrderedLock) waits for draws only. There is a slot more than may be out,
+// or than are drawn ahead: the consumer holds one while the others are drawn.
+class Loader {
+ public:
+    // Throws Error; with BUSY if the buffer has a loader.
+    Loader(Replay& replay, const per_loader_options& options);
+    ~Loader();
+    Loader(const Loader&) = delete;
+    Loader& operator=(const Loader&) = delete;
+
+    // Where its batches lie: a per_device.
+    int32_t device() const { return device_; }
+
+    // The next batch, and its slot.
+    int64_t next(bool waits, per_batch& batch_out, void* stream);
+    void release(int64_t slot, void* stream);
+    void stop();
+
+ private:
+    enum class State { idle, asked, drawn, out };
+
+    struct Slot {
+        State state = State::idle;
+        per_status status = PER_OK;  // of the draw
+        char message[512];
+    };
+
+    // What the threads share beside the lock. In a forked child it is left alone: destroying a condition waits for
+    // those who wait for it, and they are in the parent.
+    struct Signals {
+        std::mutex mutex;
+        std::condition_variable asked;    // a draw was asked for, or the loader is to stop
+        std::condition_variable changed;  // a draw was made, a slot came back, or the loader is to stop
+    };
+    using Guard = std::unique_lock<std::mutex>;
+
+    std::size_t slot_of(uint64_t request) const { return order_[request % order_.size()]; }
+    void check_process() const;
+    void check_running() const;
+    void start_thread();
+    void ask(int64_t slot);
+    void ask_ahead();
+    int64_t idle_slot() const;
+    void draw_all();
+    void draw(std::size_t slot);
+
+    Replay& replay_;
+    const int32_t device_;
+    const int64_t batch_size_;
+    const int64_t most_;  // batches ahead, and batches out
+    per_sample_options sample_;
+    std::unique_ptr<LoaderSlots> memory_;
+    std::vector<Slot> slots_;
+    std::vector<std::size_t> order_;  // by number of a request modulo the number of slots
+    uint64_t handed_ = 0;
+    uint64_t drawn_ = 0;
+    uint64_t asked_ = 0;
+    int64_t n_out_ = 0;
+    bool stopping_ = false;
+    bool stopped_ = false;  // and the thread has ended
+    uint64_t process_;      // in which the thread is
+    pthread_t thread_;
+    std::unique_ptr<Signals> signals_;
+};
+
+}  // namespace per

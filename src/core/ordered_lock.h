@@ -1,0 +1,50 @@
+// The lock of a buffer, and the order of its calls beside draws that are made in the background.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "threads/handle_lock.h"
+
+namespace per {
+
+// A HandleLock whose lock() first waits for the draws that were asked for before it: so updates, adds and draws take
+// effect in the order in which their callers came, though some of the draws are made by another thread.
+class OrderedLock {
+ public:
+    void lock() noexcept {
+        wait_for_draws();
+        lock_.lock();
+    }
+    void unlock() noexcept { lock_.unlock(); }
+
+    // For calls that have their place in the order already: the draws themselves.
+    HandleLock& unordered() { return lock_; }
+
+    // No draw is due, and those asked for from here on are made in this process.
+    void begin_draws() noexcept {
+        made_ = asked_.load();
+        process_ = HandleLock::process();
+    }
+    void ask_for_draw() noexcept { ++asked_; }
+    void draw_is_made() noexcept {
+        ++made_;
+        made_.notify_all();
+    }
+
+ private:
+    void wait_for_draws() const noexcept {
+        const uint64_t asked = asked_;
+        for (uint64_t made = made_; made < asked; made = made_) {
+            if (process_ != HandleLock::process()) return;  // the thread that draws is in the parent
+            made_.wait(made);
+        }
+    }
+
+    HandleLock lock_;
+    std::atomic<uint64_t> asked_ = 0;
+    std::atomic<uint64_t> made_ = 0;
+    std::atomic<uint64_t> process_ = 0;
+};
+
+}  // namespace per

@@ -1,0 +1,98 @@
+// per_replay: what a replay buffer is on every device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/batch_memory.h"
+#include "backend/loader_slots.h"
+#include "backend/relabelling.h"
+#include "core/epochs.h"
+#include "core/ordered_lock.h"
+#include "per.h"
+#include "rows/fields.h"
+
+namespace per {
+
+// A backend and its lock, and the checks of what is known on the host. Pointers to structs and to outputs have been
+// checked, and that `count` is not negative.
+class Replay {
+ public:
+    explicit Replay(const per_replay_options& options);
+    // A buffer that was saved, on a device.
+    Replay(CheckpointReader& reader, int32_t device, int32_t device_index);
+
+    int32_t device() const { return options_.device; }
+    int32_t device_index() const { return options_.device_index; }
+
+    void add(const per_steps& steps, int64_t* ids_out, void* stream);
+    void cut(int64_t count, const int64_t* env_ids, void* stream);
+    void sample(const per_sample_options& options, int64_t batch_size, const per_batch& batch, void* stream);
+    void sample_hindsight(const per_sample_options& options, const per_hindsight_options& hindsight, int64_t batch_size,
+                          const per_batch& batch, void* stream);
+    void update(const ReplayUpdate& update, void* stream);
+    void priorities(int64_t count, const int64_t* ids, float* priorities_out, void* stream);
+    void get(int64_t count, const int64_t* ids, const per_batch& batch, void* stream);
+    void set(int64_t count, const int64_t* ids, const per_array* fields, void* stream);
+    void clear(void* stream);
+
+    void start_epochs(int64_t n_epochs, int64_t batch_size, bool drop_last, EpochWalk& walk, void* stream);
+    // The next minibatch of a walk that start_epochs() began; 0 rows once it is over.
+    int64_t next_of_epochs(EpochWalk& walk, const per_batch& batch, void* stream);
+    int64_t bootstraps(int64_t capacity, const per_batch& batch, void* stream);
+    void advantages(const ReplayAdvantages& advantages, void* stream);
+
+    void set_alpha(double alpha, void* stream);
+    void set_beta(double beta, void* stream);
+    void set_gamma(double gamma, void* stream);
+    void set_n_step(int64_t n_step, void* stream);
+
+    // For a loader: what it may ask for, and the shape of that; that it begins, with BUSY if there is one already, and
+    // ends; and in between, from its consumer's thread, that a draw is asked for and handed out, from its own the draw,
+    // and that it is made, whether or not it could be.
+    const Fields& fields() const { return fields_; }
+    BatchShape shape_of_draws(const per_sample_options& options, int64_t batch_size);
+    void begin_draws(const per_sample_options& options, int64_t batch_size);
+    void ask_for_draw() { lock_.ask_for_draw(); }
+    void draw_ahead(const per_sample_options& options, int64_t batch_size, const OpenSlot& slot);
+    void draw_is_made() { lock_.draw_is_made(); }
+    void hand_out();
+    void end_draws();
+
+    per_replay_options describe();
+    std::vector<int64_t> live_ids();
+    int64_t live();
+    per_replay_statistics statistics();
+    void synchronize(void* stream);
+    void save(const char* path);
+
+ private:
+    ReplaySteps checked_steps(const per_steps& steps);
+    void check_environments(const per_steps& steps);
+    bool check_next_fields(const per_steps& steps) const;
+    void check_arrays(const per_batch& batch) const;
+    void check_drawn(const per_batch& batch) const;
+    void check_plain(const per_batch& batch) const;
+    void check_number_field(const char* argument, int64_t field) const;
+    ReplaySample checked_sample(const per_sample_options& options, int64_t batch_size) const;
+
+    Fields fields_;
+    per_replay_options options_;  // as resolved, and as set since
+    std::unique_ptr<ReplayBackend> backend_;
+    OrderedLock lock_;
+    uint64_t loader_process_ = 0;  // the process in which the buffer has a loader
+
+    // Of the call that holds the lock; kept for the next.
+    std::vector<GivenArray> given_fields_;
+    std::vector<GivenArray> given_next_fields_;
+    std::vector<uint64_t> last_add_;  // by environment: the number of the call that last had it
+    uint64_t n_adds_ = 0;
+
+    // Of calls that ask for rewards, which do not hold the lock meanwhile; so many as ran together at most.
+    std::vector<std::unique_ptr<Relabelling>> spare_relabellings_;
+    size_t n_relabellings_ = 0;  // made
+};
+
+}  // namespace per

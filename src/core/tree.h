@@ -1,0 +1,42 @@
+// per_tree: what a tree is on every device.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+
+#include "backend/backend.h"
+#include "per.h"
+#include "threads/handle_lock.h"
+
+namespace per {
+
+// A backend and its lock. Arguments have been checked as far as that needs no look into arrays.
+class Tree {
+ public:
+    explicit Tree(const per_tree_options& options);
+
+    int64_t capacity() const { return capacity_; }
+    int32_t device() const { return device_; }
+
+    void update(int64_t count, const int64_t* indices, const float* priorities, void* stream);
+    void sample(const TreeSample& sample, void* stream);
+    void find(int64_t count, const double* prefix_sums, int64_t* indices_out, void* stream);
+    void find_mass(int64_t count, const uint64_t* units, int64_t* indices_out, void* stream);
+    void priorities(int64_t count, const int64_t* indices, float* priorities_out, void* stream);
+    TreeMass mass();
+    void reset(void* stream);
+    void synchronize(void* stream);
+
+ private:
+    // Makes a call that only reads, together with others of its kind where the device allows it.
+    template <class Call>
+    void read(const Call& call);
+
+    int64_t capacity_;
+    int32_t device_;
+    std::unique_ptr<TreeBackend> backend_;
+    HandleLock lock_;
+};
+
+}  // namespace per

@@ -1,0 +1,105 @@
+// The inner loops of the CPU backend, compiled once for each instruction set and chosen when the first handle is made.
+// Every variant computes the same bits.
+#pragma once
+
+#include <cstdint>
+
+#include "rules/mass.h"
+#include "rules/tree_shape.h"
+
+namespace per::cpu {
+
+// The arrays of a sum tree. Line i of a level holds what entry i of the level above sums up.
+struct TreeArrays {
+    TreeShape shape;
+    float* leaves;
+    uint64_t* sums[max_levels];  // by level; [0] is not used
+    double factor;               // 2^scale
+};
+
+// Batches of draws. `count` is a batch or a part of one.
+struct DrawKernels {
+    // Numbers of the draws first .. first + count - 1, as random64() gives them; `first` is even.
+    void (*random_numbers)(uint64_t seed, uint64_t step, uint64_t first, int64_t count, uint64_t* numbers_out);
+
+    // Turns random numbers into targets in place, as stratified_target() does.
+    void (*stratify)(int64_t batch_size, uint64_t total, uint64_t* targets);
+    // As independent_target() does.
+    void (*spread)(int64_t count, uint64_t total, uint64_t* targets);
+
+    // Prefix sums of n numbers: prefix_out[0] = 0, .. prefix_out[n] = the sum of all. Returns that.
+    uint64_t (*sum_prefixes)(const uint64_t* numbers, int64_t n, uint64_t* prefix_out);
+
+    // For ascending targets, each drawn from its own stratum: the number of the n parts each lies in, by their prefix
+    // sums; `targets` become the units within these. counts: room for batch_size + 1 numbers; targets: for
+    // draw_padding more.
+    void (*invert_strata)(const uint64_t* prefix, int64_t n, int64_t batch_size, uint64_t* targets, uint64_t* parts_out,
+                          uint32_t* counts);
+
+    // The same for targets in any order, by way of a guide table: room for guide_size(n) numbers.
+    void (*invert)(const uint64_t* prefix, int64_t n, int64_t count, uint64_t* targets, uint64_t* parts_out,
+                   uint32_t* guide);
+
+    // Searches down from lines of `level` (0: of leaves), `units` being those within them. Both arrays are used up and
+    // have room for draw_padding more. masses_out and priorities_out may be NULL.
+    void (*descend)(const TreeArrays& tree, int level, int64_t count, uint64_t* lines, uint64_t* units,
+                    int64_t* indices_out, uint64_t* masses_out, float* priorities_out);
+};
+
+// Sums and updates.
+struct UpdateKernels {
+    // Whether every index is below the capacity and every priority finite and not negative.
+    bool (*valid)(int64_t count, const int64_t* indices, const float* priorities, int64_t capacity);
+    // Sum of the masses of `count` priorities, all below leaf_mass_limit: high * 2^64 + low.
+    void (*sum_masses)(int64_t count, const float* priorities, double factor, uint64_t& high, uint64_t& low);
+    float (*largest)(int64_t count, const float* priorities);
+
+    // Writes leaves in order and adds the differences of their masses to the levels 1 .. last_level.
+    void (*apply)(const TreeArrays& tree, int last_level, int64_t count, const int64_t* indices,
+                  const float* priorities);
+    // Computes nodes first .. last of a level from the level below.
+    void (*refresh)(const TreeArrays& tree, int level, int64_t first, int64_t last);
+};
+
+// Powers, as priority.h defines them.
+struct PowerKernels {
+    // leaf_priority() of each.
+    void (*raise)(int64_t count, const float* priorities, double alpha, float* powers_out);
+    // importance_weight(smallest mass, mass, beta) of each.
+    void (*weigh)(int64_t count, const uint64_t* masses, double beta, float* weights_out);
+
+    // inclusion_probability() of each mass's share of the total.
+    void (*include)(int64_t count, const uint64_t* masses, uint64_t total, double draws, double* probabilities_out);
+    // importance_weight(reference, share, beta) of each.
+    void (*weigh_shares)(int64_t count, const double* shares, double reference, double beta, float* weights_out);
+    double (*smallest)(int64_t count, const double* shares);  // count >= 1
+
+    // td_error_priority() of one critic's errors.
+    void (*from_td_errors)(int64_t count, const float* td_errors, double epsilon, float* priorities_out);
+    // Whether is_priority() holds for all.
+    bool (*are_priorities)(int64_t count, const float* priorities);
+};
+
+struct Kernels {
+    const char* name;  // what PER_ISA calls it
+    DrawKernels draw;
+    UpdateKernels update;
+    PowerKernels power;
+};
+
+// Numbers in the guide table of n parts.
+inline int64_t guide_size(int64_t n) {
+    return 4 * n + 2;
+}
+
+// How far descend() and invert_strata() may write beyond the ends of arrays that say so.
+inline constexpr int64_t draw_padding = 16;
+
+// Those that PER_ISA names or, if it is not set, the widest that this machine has. Throws Error for a name that is
+// none, and for one that the machine does not support.
+const Kernels& chosen_kernels();
+
+// For tests: by name; NULL if this build or machine does not have them.
+const Kernels* kernels_named(const char* name);
+
+}  // namespace per::cpu

@@ -1,0 +1,62 @@
+#include "cpu/memory/memory.h"
+
+#include <sys/mman.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+namespace per::cpu {
+namespace {
+
+constexpr std::size_t line_bytes = 64;
+constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
+constexpr std::size_t least_mapped_bytes = huge_page_bytes / 4;
+
+std::size_t round_up(std::size_t bytes, std::size_t unit) {
+    return (bytes + unit - 1) / unit * unit;
+}
+
+std::byte* allocate_lines(std::size_t bytes) {
+    const std::size_t size = round_up(bytes == 0 ? 1 : bytes, line_bytes);
+    void* const data = std::aligned_alloc(line_bytes, size);
+    if (data == nullptr) throw std::bad_alloc();
+    return static_cast<std::byte*>(std::memset(data, 0, size));
+}
+
+// A mapping of whole huge pages; what lies before and after them is unmapped again.
+std::byte* map_huge_pages(std::size_t size) {
+    void* const mapping =
+        mmap(nullptr, size + huge_page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapping == MAP_FAILED) throw std::bad_alloc();
+    std::byte* const start = static_cast<std::byte*>(mapping);
+    const std::uintptr_t address = reinterpret_cast<std::uintptr_t>(start);
+    const std::size_t before = round_up(address, huge_page_bytes) - address;
+    if (before != 0) munmap(start, before);
+    if (before != huge_page_bytes) munmap(start + before + size, huge_page_bytes - before);
+    madvise(start + before, size, MADV_HUGEPAGE);  // where the kernel refuses, small pages do
+    return start + before;
+}
+
+}  // namespace
+
+Memory::Memory(std::size_t bytes) : bytes_(bytes) {
+    if (bytes < least_mapped_bytes) {
+        data_ = allocate_lines(bytes);
+        return;
+    }
+    if (bytes > SIZE_MAX - 2 * huge_page_bytes) throw std::bad_alloc();
+    const std::size_t size = round_up(bytes, huge_page_bytes);
+    data_ = map_huge_pages(size);
+    mapped_ = size;
+}
+
+Memory::~Memory() {
+    if (mapped_ != 0)
+        munmap(data_, mapped_);
+    else
+        std::free(data_);
+}
+
+}  // namespace per::cpu

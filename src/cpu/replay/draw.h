@@ -1,0 +1,46 @@
+// Drawing live transitions, and their importance-sampling weights, in host memory.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backend/backend.h"
+#include "cpu/memory/scratch.h"
+#include "cpu/replay/priority_store.h"
+#include "cpu/tree/mixture_draw.h"
+#include "rules/draw_shares.h"
+#include "rules/random.h"
+
+namespace per::cpu {
+
+// A batch of draws. Memory is kept from batch to batch.
+class LiveDraw {
+ public:
+    // Some transition must be live. Throws only before it changes anything.
+    void draw(PriorityStore& priorities, const ReplaySample& sample, const DrawRequest& request);
+
+    const std::vector<int64_t>& slots() const { return slots_; }
+
+    // (reference / share)^beta, which is (N P(i))^-beta over what `sample` normalises by (section 3.4).
+    void write_weights(const PowerKernels& kernels, double beta, float* weights_out) const;
+    void write_probabilities(float* probabilities_out) const;
+
+ private:
+    void draw_uniform(SumTree& tree, LiveSet& live, const DrawRequest& request);
+    void draw_by_priority(SumTree& tree, const DrawRequest& request);
+    void draw_mixture(SumTree& tree, LiveSet& live, const DrawRequest& request);
+    void set_reference(PriorityStore& priorities, const ReplaySample& sample);
+
+    // Of the batch.
+    DrawShares law_ = {};
+    bool is_batch_max_ = false;
+    double reference_ = 0;  // the share whose weight is 1
+
+    std::vector<int64_t> slots_;
+    std::vector<double> shares_;
+    std::vector<uint64_t> masses_;
+    MixtureDraw mixture_;
+    ScratchPool scratch_;
+};
+
+}  // namespace per::cpu

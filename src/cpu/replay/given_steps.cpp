@@ -1,0 +1,126 @@
+#include "cpu/replay/given_steps.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "rows/cast.h"
+#include "rows/dtype.h"
+#include "rules/td_error.h"
+
+namespace per::cpu {
+namespace {
+
+// How many of the flags from `entry` on, `stride` apart and at most `most`, are `flag`: 0 or 1.
+int64_t steps_with(const std::vector<uint8_t>& flags, uint8_t flag, int64_t entry, int64_t stride, int64_t most) {
+    const uint8_t* const first = flags.data() + entry;
+    if (stride == 1) {
+        const void* const other = std::memchr(first, 1 - flag, static_cast<size_t>(most));
+        return other != nullptr ? static_cast<const uint8_t*>(other) - first : most;
+    }
+    int64_t n = 0;
+    while (n < most && first[n * stride] == flag) ++n;
+    return n;
+}
+
+}  // namespace
+
+void read_values(std::string_view argument, const GivenArray& given, int32_t dtype, int64_t elements, int64_t n_entries,
+                 const uint8_t* mask, GivenValues& values_out) {
+    const int64_t bytes = elements * dtype_size(dtype);
+    if (given.array.dtype == dtype) {
+        values_out.data = static_cast<const std::byte*>(given.array.data) + (given.frames - 1) * bytes;
+        values_out.stride = given.frames * bytes;
+        return;
+    }
+    const size_t size = static_cast<size_t>(n_entries * bytes);
+    if (values_out.casts.size() < size) values_out.casts.resize(size);
+    cast(argument, given.array, dtype, values_out.casts.data(), {n_entries, elements, given.frames, mask});
+    values_out.data = values_out.casts.data();
+    values_out.stride = bytes;
+}
+
+void write_to_slots(const GivenValues& values, const std::vector<int64_t>& slots, int64_t bytes, std::byte* array) {
+    const int64_t n_entries = static_cast<int64_t>(slots.size());
+    for (int64_t i = 0; i < n_entries;) {
+        const int64_t slot = slots[static_cast<size_t>(i)];
+        int64_t n = 1;
+        if (slot >= 0) {
+            while (i + n < n_entries && slots[static_cast<size_t>(i + n)] == slot + n) ++n;
+            values.copy(i, 1, n, bytes, array + slot * bytes);
+        }
+        i += n;
+    }
+}
+
+GivenSteps::GivenSteps(const Fields& fields)
+    : fields_(fields),
+      fields_values_(static_cast<size_t>(fields.count())),
+      next_values_(static_cast<size_t>(fields.count())) {}
+
+void GivenSteps::read_masks(const ReplaySteps& steps) {
+    const size_t n = static_cast<size_t>(n_entries_);
+    has_mask_ = steps.mask.data != nullptr;
+    has_next_mask_ = steps.next_mask.data != nullptr;
+    mask_.assign(n, 1);
+    if (has_mask_) cast_flags(steps.mask, mask_.data(), n_entries_);
+    const uint8_t* const mask = has_mask_ ? mask_.data() : nullptr;
+    terminated_.resize(n);
+    truncated_.resize(n);
+    cast_flags(steps.terminated, terminated_.data(), n_entries_, mask);
+    cast_flags(steps.truncated, truncated_.data(), n_entries_, mask);
+    if (has_next_mask_) {
+        next_mask_.resize(n);
+        cast_flags(steps.next_mask, next_mask_.data(), n_entries_, mask);
+    }
+    if (steps.next_fields == nullptr) {
+        next_known_.assign(n, 0);
+    } else {
+        next_known_ = has_next_mask_ ? next_mask_ : mask_;
+    }
+}
+
+void GivenSteps::read_priorities(const ReplaySteps& steps, double epsilon) {
+    const bool from_errors = steps.td_errors.data != nullptr;
+    has_priorities_ = from_errors || steps.priorities.data != nullptr;
+    if (!has_priorities_) return;
+    read_values(from_errors ? "td_errors" : "priorities", {from_errors ? steps.td_errors : steps.priorities, 1},
+                PER_FLOAT32, 1, n_entries_, has_mask_ ? mask_.data() : nullptr, given_priorities_);
+    priorities_.resize(static_cast<size_t>(n_entries_));
+    for (int64_t i = 0; i < n_entries_; ++i) {
+        if (!is_given(i)) continue;
+        float value;
+        std::memcpy(&value, given_priorities_.at(i), sizeof value);
+        priorities_[static_cast<size_t>(i)] =
+            from_errors ? td_error_priority(&value, 1, 1, PER_CRITICS_MEAN, epsilon) : value;
+    }
+}
+
+void GivenSteps::read(const ReplaySteps& steps, double epsilon) {
+    n_entries_ = steps.length * steps.n_envs;
+    read_masks(steps);
+    const uint8_t* const mask = has_mask_ ? mask_.data() : nullptr;
+    const uint8_t* const next_mask = has_next_mask_ ? next_mask_.data() : mask;
+    for (int64_t i = 0; i < fields_.count(); ++i) {
+        const Field& field = fields_[i];
+        read_values(field.name, steps.fields[i], field.dtype, field.elements, n_entries_, mask,
+                    fields_values_[static_cast<size_t>(i)]);
+        if (steps.next_fields == nullptr || !field.is_observation()) continue;
+        read_values(field.next_name, steps.next_fields[i], field.dtype, field.elements, n_entries_, next_mask,
+                    next_values_[static_cast<size_t>(i)]);
+    }
+    read_values("reward", {steps.reward, 1}, PER_FLOAT32, 1, n_entries_, mask, rewards_);
+    read_priorities(steps, epsilon);
+}
+
+int64_t GivenSteps::steps_that_run_on(int64_t entry, int64_t stride, int64_t most) const {
+    int64_t n = steps_with(terminated_, 0, entry, stride, most);
+    n = steps_with(truncated_, 0, entry, stride, n);
+    if (has_mask_) n = steps_with(mask_, 1, entry, stride, n);
+    if (has_next_mask_) n = steps_with(next_known_, next_known_[static_cast<size_t>(entry)], entry, stride, n);
+    if (!has_priorities_) return n;
+    int64_t i = 0;
+    while (i < n && is_priority(priority(entry + i * stride))) ++i;
+    return i;
+}
+
+}  // namespace per::cpu

@@ -1,0 +1,93 @@
+// The values that a call of per_replay_add() brings, cast to what the buffer keeps.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "backend/backend.h"
+#include "rows/fields.h"
+
+namespace per::cpu {
+
+// One array of the call in the buffer's dtype: entry i at data + i * stride. The caller's own memory where the dtype
+// agrees, else `casts`.
+struct GivenValues {
+    const std::byte* data = nullptr;
+    int64_t stride = 0;
+    std::vector<std::byte> casts;
+
+    const std::byte* at(int64_t entry) const { return data + entry * stride; }
+
+    // Copies n entries of `bytes` each, beginning with `entry` and `step` entries apart.
+    void copy(int64_t entry, int64_t step, int64_t n, int64_t bytes, void* out) const {
+        if (n == 1 || step * stride == bytes) {
+            std::memcpy(out, at(entry), static_cast<size_t>(n * bytes));
+            return;
+        }
+        std::byte* next = static_cast<std::byte*>(out);
+        for (int64_t i = 0; i < n; ++i, next += bytes)
+            std::memcpy(next, at(entry + i * step), static_cast<size_t>(bytes));
+    }
+};
+
+// Entry i = k * n_envs + j is step k of the call's j-th environment. Memory is kept from call to call. Where the mask
+// is 0 no value is looked at; the values read there mean nothing.
+class GivenSteps {
+ public:
+    explicit GivenSteps(const Fields& fields);
+
+    // Throws for values that cannot be cast.
+    void read(const ReplaySteps& steps, double epsilon);
+
+    bool is_given(int64_t entry) const { return mask_[static_cast<size_t>(entry)] != 0; }
+    bool next_known(int64_t entry) const { return next_known_[static_cast<size_t>(entry)] != 0; }
+    bool terminated(int64_t entry) const { return terminated_[static_cast<size_t>(entry)] != 0; }
+    bool truncated(int64_t entry) const { return truncated_[static_cast<size_t>(entry)] != 0; }
+    // next_mask says that the observation after the step is not available.
+    bool next_unavailable(int64_t entry) const { return has_next_mask_ && next_mask_[static_cast<size_t>(entry)] == 0; }
+
+    // How many of the steps from `entry` on, `stride` entries apart and at most `most`, are given, do not end an
+    // episode, have a valid priority where priorities are given, and agree on whether the observation after them is
+    // known.
+    int64_t steps_that_run_on(int64_t entry, int64_t stride, int64_t most) const;
+
+    const GivenValues& rewards() const { return rewards_; }
+    bool has_priorities() const { return has_priorities_; }
+    // As given, or made of the TD error: not checked.
+    float priority(int64_t entry) const { return priorities_[static_cast<size_t>(entry)]; }
+
+    const GivenValues& field(int64_t i) const { return fields_values_[static_cast<size_t>(i)]; }
+    const GivenValues& next_field(int64_t i) const { return next_values_[static_cast<size_t>(i)]; }
+
+ private:
+    void read_masks(const ReplaySteps& steps);
+    void read_priorities(const ReplaySteps& steps, double epsilon);
+
+    const Fields& fields_;
+    int64_t n_entries_ = 0;
+    bool has_mask_ = false;
+    bool has_next_mask_ = false;
+    bool has_priorities_ = false;
+    std::vector<uint8_t> mask_;
+    std::vector<uint8_t> next_mask_;
+    std::vector<uint8_t> next_known_;
+    std::vector<uint8_t> terminated_;
+    std::vector<uint8_t> truncated_;
+    GivenValues rewards_;
+    GivenValues given_priorities_;
+    std::vector<float> priorities_;
+    std::vector<GivenValues> fields_values_;
+    std::vector<GivenValues> next_values_;
+};
+
+// Casts where the dtypes differ. `frames` of the array make an entry, of which the last is taken.
+void read_values(std::string_view argument, const GivenArray& given, int32_t dtype, int64_t elements, int64_t n_entries,
+                 const uint8_t* mask, GivenValues& values_out);
+
+// Writes the frames of entries to slots of an array, runs of neighbours at once. Slot -1: the entry is left out.
+void write_to_slots(const GivenValues& values, const std::vector<int64_t>& slots, int64_t bytes, std::byte* array);
+
+}  // namespace per::cpu

@@ -1,0 +1,172 @@
+// Hindsight relabelling in host memory.
+#include "rules/hindsight.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "backend/relabelling.h"
+#include "cpu/replay/flag_search.h"
+#include "cpu/replay/replay_backend.h"
+
+namespace per::cpu {
+namespace {
+
+// One past the last step, so far, of the episode of `row`.
+int64_t episode_end(const ReplayState& state, int64_t env, int64_t row) {
+    const Ring& ring = state.ring();
+    const int64_t head = state.lane(env).head;
+    while (row < head) {
+        const int64_t slot = ring.slot(env, row);
+        const int64_t n = std::min(head - row, (env + 1) * ring.rows - slot);
+        const int64_t count = front_without(state.rows.flags() + slot, n, row_ends_episode);
+        if (count < n) return row + count + 1;
+        row += n;
+    }
+    return head;
+}
+
+// The first step of the episode of `row` that is there: none before `oldest` is.
+int64_t episode_first(const ReplayState& state, int64_t env, int64_t row, int64_t oldest) {
+    const Ring& ring = state.ring();
+    while (row >= oldest) {
+        const int64_t slot = ring.slot(env, row);
+        const int64_t n = std::min(row - oldest, slot - env * ring.rows) + 1;
+        const int64_t count = back_without(state.rows.flags() + slot - n + 1, n, row_starts_episode);
+        if (count < n) return row - count;
+        row -= n;
+    }
+    return oldest;
+}
+
+}  // namespace
+
+// What was observed after the step in that slot.
+const std::byte* CpuReplayBackend::next_frame(int64_t field, int64_t env, int64_t slot) const {
+    const int64_t bytes = state_.fields[field].bytes;
+    if (state_.rules.store_next_observation) return state_.rows.next_field(field) + slot * bytes;
+    return state_.rows.field(field) + state_.ring().moved(env, slot, 1) * bytes;
+}
+
+// The transitions that what is drawn in a row is made of; of a single one n_steps is 1.
+SequenceSpan CpuReplayBackend::span_of(int64_t env, int64_t row, int64_t n_step) const {
+    if (has_sequences_)
+        return sequence_span(
+            state_.lane(env), state_.rules, row, n_step, [&](int64_t k) { return state_.flags(env, k); }, 0);
+    const Return window = return_of(env, state_.ring().slot(env, row), n_step);
+    return span_of_window(window);
+}
+
+// Writes a frame over all frames of field and next field at place i, but the padding of a sequence.
+void CpuReplayBackend::write_goal(int64_t i, int64_t field, const std::byte* goal, const SequenceSpan& span,
+                                  int64_t n_step, const per_batch& batch) const {
+    const Field& written = state_.fields[field];
+    const GoalEntries entries = goal_entries(written.role, span, has_sequences_, state_.rules.sequence.steps, n_step);
+    for (void* const* arrays : {batch.fields, written.is_observation() ? batch.next_fields : nullptr}) {
+        if (arrays == nullptr || arrays[field] == nullptr) continue;
+        std::byte* out = static_cast<std::byte*>(arrays[field]) + i * entries.length * written.stack * written.bytes;
+        for (int64_t frame = 0; frame < entries.n_goals * written.stack; ++frame, out += written.bytes)
+            std::memcpy(out, goal, static_cast<size_t>(written.bytes));
+    }
+}
+
+// Relabels the transition, or the sequence that starts, in `slot`, at place i of the batch.
+void CpuReplayBackend::relabel_row(int64_t i, int64_t slot, const ReplaySample& sample,
+                                   const ReplayHindsight& hindsight, Relabelling& relabelling) {
+    const Ring& ring = state_.ring();
+    const int64_t env = ring.env_of_slot(slot);
+    const Lane& lane = state_.lane(env);
+    const int64_t row = ring.row_of_slot(env, slot, lane.head);
+    const SequenceSpan span = span_of(env, row, sample.n_step);
+    if (span.repeats_last) return;  // not known what its last step achieved
+
+    const int64_t from = choose_goal_row(
+        lane, hindsight.strategy, seed_, relabelling.step, i, row, [&](int64_t k) { return state_.flags(env, k); },
+        [&] { return episode_first(state_, env, row, oldest_row(lane, state_.rules)); },
+        [&] { return episode_end(state_, env, row); });
+
+    const size_t bytes = static_cast<size_t>(state_.fields[hindsight.goal_field].bytes);
+    const std::byte* const goal = next_frame(hindsight.achieved_field, env, ring.slot(env, from));
+    write_goal(i, hindsight.goal_field, goal, span, sample.n_step, sample.batch);
+    for (int64_t k = 0; k < span.n_transitions; ++k) {
+        const std::byte* const achieved = next_frame(hindsight.achieved_field, env, ring.moved(env, slot, k));
+        relabelling.achieved.insert(relabelling.achieved.end(), achieved, achieved + bytes);
+        relabelling.goals.insert(relabelling.goals.end(), goal, goal + bytes);
+        relabelling.terminated.push_back(0);
+    }
+    relabelling.terminated.back() = (span.last_flags & row_terminated) != 0;
+    relabelling.spans.push_back({i, span.n_steps, span.n_transitions, span.last_flags});
+    if (has_sequences_) return;
+    for (int32_t k = 1; k < span.n_transitions; ++k)
+        inner_rows_.push_back(gather_row(env, slot, {0.0f, 0.0f, k, row_is_step, k}));
+}
+
+void CpuReplayBackend::sample_hindsight(const ReplaySample& sample, const ReplayHindsight& hindsight,
+                                        Relabelling& relabelling, void* stream) {
+    relabelling.clear(state_.fields.count());
+    relabelling.gamma = gamma_;
+    relabelling.n_step = sample.n_step;
+    relabelling.step = static_cast<uint64_t>(batches_);
+    relabelling.by_schedule = std::isnan(sample.beta);
+    this->sample(sample, stream);
+    try {
+        inner_rows_.clear();
+        const std::vector<int64_t>& slots = last_batch_.draw().slots();
+        for (int64_t i = 0; i < sample.batch_size; ++i)
+            if (is_relabelled(seed_, relabelling.step, i, hindsight.fraction))
+                relabel_row(i, slots[static_cast<size_t>(i)], sample, hindsight, relabelling);
+        relabelling.rewards.resize(relabelling.terminated.size());
+        gather_inner_observations(sample.batch, hindsight.goal_field, relabelling);
+    } catch (...) {
+        take_back_draw(relabelling);
+        throw;
+    }
+}
+
+// Next observations of the steps before the last of each span. Their rows are in inner_rows_; their goal is that of
+// the span.
+void CpuReplayBackend::gather_inner_observations(const per_batch& batch, int64_t goal_field, Relabelling& relabelling) {
+    if (!gather_.wishes().next || inner_rows_.empty()) return;
+    std::vector<void*> arrays(static_cast<size_t>(state_.fields.count()), nullptr);
+    for (int64_t i = 0; i < state_.fields.count(); ++i) {
+        const Field& field = state_.fields[i];
+        if (!field.is_observation() || i == goal_field || batch.next_fields[i] == nullptr) continue;
+        std::vector<std::byte>& frames = relabelling.next_fields[static_cast<size_t>(i)];
+        frames.resize(inner_rows_.size() * static_cast<size_t>(field.stack * field.bytes));
+        arrays[static_cast<size_t>(i)] = frames.data();
+    }
+    per_batch inner = {};
+    inner.next_fields = arrays.data();
+    gather_.prepare(inner, false);
+    gather_.copy(0, inner_rows_.data(), static_cast<int64_t>(inner_rows_.size()));
+}
+
+// Puts the k-th of the inner next observations at place i.
+void CpuReplayBackend::write_inner_observation(int64_t i, int64_t k, const Relabelling& relabelling,
+                                               const per_batch& batch) const {
+    for (int64_t j = 0; j < state_.fields.count(); ++j) {
+        const std::vector<std::byte>& frames = relabelling.next_fields[static_cast<size_t>(j)];
+        if (frames.empty()) continue;
+        const int64_t bytes = state_.fields[j].stack * state_.fields[j].bytes;
+        std::memcpy(static_cast<std::byte*>(batch.next_fields[j]) + i * bytes, frames.data() + k * bytes,
+                    static_cast<size_t>(bytes));
+    }
+}
+
+void CpuReplayBackend::relabel(const Relabelling& relabelling, const per_batch& batch, void*) {
+    const int64_t returns_of_place = has_sequences_ ? state_.rules.sequence.steps : 1;
+    for_each_relabelled_return(relabelling, returns_of_place, [&](int64_t i, const Return& answer, int64_t inner) {
+        write_return(i, answer, batch);
+        // Of transitions a place has one return.
+        if (!has_sequences_ && inner >= 0) write_inner_observation(i, inner, relabelling, batch);
+    });
+}
+
+void CpuReplayBackend::take_back_draw(const Relabelling& relabelling) {
+    if (static_cast<uint64_t>(batches_) != relabelling.step + 1) return;
+    --batches_;
+    if (relabelling.by_schedule) --beta_.step;
+    last_batch_.take_back();
+}
+
+}  // namespace per::cpu

@@ -1,0 +1,294 @@
+#include "cpu/replay/priority_store.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "cpu/replay/row_store.h"
+#include "per.h"
+#include "rules/priority.h"
+#include "rules/td_error.h"
+
+namespace per::cpu {
+namespace {
+
+// Calls visit(slot) for a slot of each group that a MaximumTree updates at once.
+template <class Visit>
+void for_each_group(int64_t first, int64_t end, const Visit& visit) {
+    constexpr int64_t size = MaximumTree::fan_out;
+    for (int64_t slot = first; slot < end; slot = slot / size * size + size) visit(slot);
+}
+
+}  // namespace
+
+PriorityStore::PriorityStore(const per_replay_options& options)
+    : capacity_(options.capacity),
+      alpha_(options.alpha),
+      memory_(array_bytes(options.capacity, sizeof(float))),
+      priorities_(reinterpret_cast<float*>(memory_.data())),
+      tree_(options.capacity),
+      live_(options.capacity),
+      staging_(array_bytes(max_staged, sizeof(int64_t) + sizeof(float))),
+      staged_slots_(reinterpret_cast<int64_t*>(staging_.data())),
+      staged_leaves_(reinterpret_cast<float*>(staged_slots_ + max_staged)) {
+    if (options.max_priority == PER_MAX_NOW) live_maximum_.emplace(capacity_);
+    if (options.normalize_weights == PER_BUFFER_MAX) smallest_leaf_.emplace(capacity_);
+    if (options.prioritization == PER_RANK) ranks_.emplace(capacity_);
+}
+
+float PriorityStore::largest() const {
+    if (!live_maximum_) return largest_ever_;
+    return live_.count() > 0 ? live_maximum_->maximum() : 1.0f;
+}
+
+// leaf_priority(), which takes a tenth of a single step.
+float PriorityStore::power_of(float priority) const {
+    if (last_power_.priority != priority) last_power_ = {priority, leaf_priority(priority, alpha_)};
+    return last_power_.leaf;
+}
+
+// What the tree is to hold for each slot, of the priorities in place.
+void PriorityStore::compute_leaves(int64_t n, const int64_t* slots, float* leaves_out) const {
+    if (n <= 2) {  // of a single step, which mostly has the priority of the one before
+        for (int64_t i = 0; i < n; ++i)
+            if (leaves_out[i] > 0.0f || alpha_ == 0.0) leaves_out[i] = power_of(leaves_out[i]);
+    } else {
+        tree_.kernels().power.raise(n, leaves_out, alpha_, leaves_out);
+    }
+    if (alpha_ != 0.0) return;  // 0^alpha is 0 of itself
+    for (int64_t i = 0; i < n; ++i)
+        if (!live_.contains(slots[i])) leaves_out[i] = 0.0f;
+}
+
+// priority() of slots side by side: most of them are live, or none.
+void PriorityStore::read_run(int64_t first, int64_t n, float* priorities_out) const {
+    for (int64_t i = 0; i < n;) {
+        const int64_t slot = first + i;
+        const int64_t in_word = std::min(64 - slot % 64, n - i);
+        const uint64_t live = live_.word(slot) >> (slot % 64);
+        const uint64_t all = ~uint64_t{0} >> (64 - in_word);
+        if ((live & all) == all)
+            std::copy_n(priorities_ + slot, in_word, priorities_out + i);
+        else
+            for (int64_t k = 0; k < in_word; ++k) priorities_out[i + k] = live >> k & 1 ? priorities_[slot + k] : 0.0f;
+        i += in_word;
+    }
+}
+
+// compute_leaves() of slots side by side. Rows that were given no priority share one; its power is computed once.
+void PriorityStore::compute_run(int64_t first, int64_t n, float* leaves_out) const {
+    read_run(first, n, leaves_out);
+    const float largest = tree_.kernels().update.largest(n, leaves_out);
+    bool is_shared = true;
+    for (int64_t i = 0; i < n; ++i) is_shared &= (leaves_out[i] == largest) | (leaves_out[i] == 0.0f);
+    if (is_shared) {
+        const float power = power_of(largest);
+        const float power_of_zero = leaf_priority(0.0f, alpha_);
+        for (int64_t i = 0; i < n; ++i) leaves_out[i] = leaves_out[i] > 0.0f ? power : power_of_zero;
+    } else {
+        tree_.kernels().power.raise(n, leaves_out, alpha_, leaves_out);
+    }
+    if (alpha_ != 0.0) return;
+    for (int64_t i = 0; i < n; ++i)
+        if (!live_.contains(first + i)) leaves_out[i] = 0.0f;
+}
+
+void PriorityStore::count(int64_t n, float largest) {
+    n_changed_ += n;
+    largest_changed_ = std::max(largest_changed_, largest);
+}
+
+void PriorityStore::give(int64_t n, const int64_t* slots, const float* priorities) {
+    for (int64_t i = 0; i < n; ++i) {
+        priorities_[slots[i]] = priorities[i];
+        if (live_.contains(slots[i])) count(1, priorities[i]);
+    }
+    begin_change();
+    float largest = 0.0f;
+    for (int64_t first = 0; first < n; first += max_staged) {
+        const int64_t end = std::min(n, first + max_staged);
+        for (int64_t i = first; i < end; ++i) {
+            const float priority = priorities_[slots[i]];
+            largest = std::max(largest, priority);
+            staged_slots_[n_staged_] = slots[i];
+            staged_leaves_[n_staged_] = priority;
+            n_staged_ += live_.contains(slots[i]);
+        }
+        for (int64_t i = 0; live_maximum_ && i < n_staged_; ++i) update_live_maximum(staged_slots_[i]);
+        commit_staged();
+    }
+    end_change();
+    raise_largest(largest);
+}
+
+void PriorityStore::make_live(int64_t first, int64_t n, float otherwise) {
+    for (int64_t slot = first; slot < first + n; ++slot)
+        priorities_[slot] = priorities_[slot] == not_given ? otherwise : priorities_[slot];
+    live_.insert(first, n);
+    count(n, n == 1 ? priorities_[first] : tree_.kernels().update.largest(n, priorities_ + first));
+    if (live_maximum_) update_live_maximum(first, n);
+}
+
+void PriorityStore::make_dead(int64_t first, int64_t n) {
+    if (live_.erase(first, n) > 0 && live_maximum_) update_live_maximum(first, n);
+}
+
+void PriorityStore::raise_largest(float priority) {
+    if (priority > largest_ever_) largest_ever_ = priority;
+}
+
+// ---- changes of the tree
+
+void PriorityStore::begin_change() {
+    tree_.begin_change({n_changed_, n_changed_ > 0 ? power_of(largest_changed_) : 0.0f});
+    if (ranks_) ranks_->begin_change(n_changed_, largest_changed_);
+    n_changed_ = 0;
+    largest_changed_ = 0.0f;
+}
+
+void PriorityStore::end_change() {
+    commit_staged_slots();
+    tree_.end_change();
+    if (ranks_) ranks_->end_change();
+}
+
+void PriorityStore::commit_slots(int64_t first, int64_t n) {
+    if (n >= shortest_run) return commit_run(first, n);
+    for (int64_t slot = first; slot < first + n; ++slot) {
+        if (!live_.contains(slot) && tree_.priority(slot) == 0.0f && !ranks_) continue;
+        if (n_staged_ == max_staged) commit_staged_slots();
+        staged_slots_[n_staged_++] = slot;
+    }
+}
+
+void PriorityStore::commit_run(int64_t first, int64_t n) {
+    commit_staged_slots();  // a part uses their memory
+    for (const int64_t end = first + n; first < end; first += max_staged) {
+        const int64_t size = std::min(max_staged, end - first);
+        compute_run(first, size, staged_leaves_);
+        tree_.change_run(first, size, staged_leaves_);
+        if (smallest_leaf_) for_each_group(first, first + size, [this](int64_t slot) { update_smallest(slot); });
+        if (ranks_) set_ranks(first, size);
+    }
+}
+
+void PriorityStore::commit_staged_slots() {
+    for (int64_t i = 0; i < n_staged_; ++i) staged_leaves_[i] = priority(staged_slots_[i]);
+    commit_staged();
+}
+
+// Of slots that are staged with their priorities.
+void PriorityStore::commit_staged() {
+    if (n_staged_ == 0) return;
+    compute_leaves(n_staged_, staged_slots_, staged_leaves_);
+    tree_.change(n_staged_, staged_slots_, staged_leaves_);
+    if (smallest_leaf_)
+        for (int64_t i = 0; i < n_staged_; ++i) update_smallest(staged_slots_[i]);
+    if (ranks_) set_ranks(n_staged_, staged_slots_);
+    n_staged_ = 0;
+}
+
+// Uses the memory of staged leaves.
+void PriorityStore::set_ranks(int64_t n, const int64_t* slots) {
+    for (int64_t i = 0; i < n; ++i) staged_leaves_[i] = live_.contains(slots[i]) ? priorities_[slots[i]] : -1.0f;
+    ranks_->set(n, slots, staged_leaves_);
+}
+
+// Of a run; uses the memory of staged slots, too.
+void PriorityStore::set_ranks(int64_t first, int64_t n) {
+    std::iota(staged_slots_, staged_slots_ + n, first);
+    set_ranks(n, staged_slots_);
+}
+
+RankTree& PriorityStore::ranks() {
+    if (!ranks_) {
+        ranks_.emplace(capacity_);
+        fill_ranks();
+    }
+    return *ranks_;
+}
+
+void PriorityStore::fill_ranks() {
+    ranks_->begin_change(0, 0.0f);  // nothing has a weight yet
+    for (int64_t first = 0; first < capacity_; first += max_staged) {
+        const int64_t n = std::min(max_staged, capacity_ - first);
+        set_ranks(first, n);
+    }
+    ranks_->end_change();
+}
+
+SumTree& PriorityStore::tree_to_draw(int32_t prioritization) {
+    if (prioritization != PER_RANK) return tree_;
+    ranks().take_ranks_if_due(alpha_);
+    return ranks_->tree();
+}
+
+void PriorityStore::update_live_maximum(int64_t slot) {
+    live_maximum_->update(slot, [this](int64_t i) { return priority(i); });
+}
+
+void PriorityStore::update_live_maximum(int64_t first, int64_t n) {
+    for_each_group(first, first + n, [this](int64_t slot) { update_live_maximum(slot); });
+}
+
+void PriorityStore::update_smallest(int64_t slot) {
+    smallest_leaf_->update(slot, [this](int64_t i) { return reversed_leaf(tree_.priority(i)); });
+}
+
+void PriorityStore::find_smallest() {
+    for_each_group(0, capacity_, [this](int64_t slot) { update_smallest(slot); });
+}
+
+uint64_t PriorityStore::smallest_mass(int32_t prioritization) {
+    if (prioritization == PER_RANK) return ranks().smallest_mass();
+    if (!smallest_leaf_) {
+        smallest_leaf_.emplace(capacity_);
+        find_smallest();
+    }
+    return mass_of(reversed_leaf(smallest_leaf_->maximum()), power_of_two(tree_.scale()));
+}
+
+std::size_t PriorityStore::memory_bytes() const {
+    std::size_t bytes = memory_.bytes() + staging_.bytes() + tree_.memory_bytes() + live_.memory_bytes();
+    if (live_maximum_) bytes += live_maximum_->memory_bytes();
+    if (smallest_leaf_) bytes += smallest_leaf_->memory_bytes();
+    if (ranks_) bytes += ranks_->memory_bytes();
+    return bytes;
+}
+
+void PriorityStore::clear() {
+    live_.clear();
+    tree_.reset();
+    if (live_maximum_) live_maximum_->reset();
+    if (smallest_leaf_) smallest_leaf_->reset();
+    if (ranks_) ranks_->clear();
+}
+
+void PriorityStore::write_leaves() {
+    for (int64_t first = 0; first < capacity_; first += max_staged)
+        compute_run(first, std::min(max_staged, capacity_ - first), tree_.leaves() + first);
+}
+
+void PriorityStore::set_alpha(double alpha) {
+    alpha_ = alpha;
+    last_power_ = {};
+    write_leaves();
+    tree_.rebuild();
+    if (smallest_leaf_) find_smallest();
+    if (ranks_) ranks_->forget_ranks();
+}
+
+bool PriorityStore::restore(const std::vector<int64_t>& live, const PriorityScale& scale) {
+    for (int64_t slot : live) {
+        if (!is_priority(priorities_[slot])) return false;
+        live_.insert(slot);
+        if (live_maximum_) update_live_maximum(slot);
+    }
+    largest_ever_ = scale.largest_ever;
+    write_leaves();
+    if (!tree_.rebuild_at(scale.tree_scale, scale.tree_rescales_below)) return false;
+    if (smallest_leaf_) find_smallest();
+    if (ranks_) fill_ranks();
+    return true;
+}
+
+}  // namespace per::cpu

@@ -1,0 +1,155 @@
+// Priorities of rows in host memory: before alpha by slot, after alpha of the live ones in the sum tree.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "cpu/memory/memory.h"
+#include "cpu/tree/live_set.h"
+#include "cpu/tree/maximum_tree.h"
+#include "cpu/tree/rank_tree.h"
+#include "cpu/tree/sum_tree.h"
+#include "per.h"
+
+namespace per::cpu {
+
+struct PriorityScale {
+    float largest_ever;
+    int32_t tree_scale;
+    uint64_t tree_rescales_below;
+};
+
+// Keeps the tree's leaf at (live ? p^alpha : 0). A priority can be given before its row becomes live; it waits. What
+// make_live() and make_dead() did reaches the tree with commit(), as one change. Only the constructor allocates.
+class PriorityStore {
+ public:
+    // `options` as resolved.
+    explicit PriorityStore(const per_replay_options& options);
+
+    const SumTree& tree() const { return tree_; }
+    const LiveSet& live() const { return live_; }
+
+    // For draws, which leave them as they were. The tree is that of a per_prioritization; the first call for PER_RANK
+    // takes a pass over the buffer and 6.6 bytes a row, unless the options have it.
+    SumTree& tree_to_draw(int32_t prioritization);
+    LiveSet& live_to_draw() { return live_; }
+    double alpha() const { return alpha_; }
+
+    // p of a live row, 0 of others.
+    float priority(int64_t slot) const { return live_.contains(slot) ? priorities_[slot] : 0.0f; }
+
+    // For give() a little later.
+    void prefetch_to_give(int64_t slot) const {
+        live_.prefetch(slot);
+        __builtin_prefetch(priorities_ + slot, 1);
+        tree_.prefetch_to_set(slot);
+    }
+
+    // p of a row that was given one, live or not.
+    float given(int64_t slot) const { return priorities_[slot]; }
+
+    // The priority of a row that becomes live without one: the largest ever or the largest live one, by max_priority.
+    float largest() const;
+
+    // The smallest mass in that tree that is not 0; some is not. The first call takes a pass over the buffer and 0.27
+    // bytes a row, unless the options have PER_BUFFER_MAX.
+    uint64_t smallest_mass(int32_t prioritization);
+
+    // Of slots first .. first + n - 1. Their rows have no priority; they are not live.
+    void forget(int64_t first, int64_t n) { std::fill_n(priorities_ + first, n, not_given); }
+    // Gives a row that is not live its priority.
+    void give(int64_t slot, float priority) { priorities_[slot] = priority; }
+    // Gives rows their priorities, live or not, of equal slots the last; raises the largest priority by what is left. A
+    // change of its own.
+    void give(int64_t n, const int64_t* slots, const float* priorities);
+    // Their rows become live, with `otherwise` where they were given no priority.
+    void make_live(int64_t first, int64_t n, float otherwise);
+    // Their rows stop being live; their priorities stay with them.
+    void make_dead(int64_t first, int64_t n);
+    // A priority was seen: what follows takes it if it is the largest.
+    void raise_largest(float priority);
+
+    // Calls visit(commit), and that commit(first, n), for all slots first .. first + n - 1 that became live or stopped
+    // being so since the last time, and whatever other slots.
+    template <class Visit>
+    void commit(const Visit& visit) {
+        begin_change();
+        visit([this](int64_t first, int64_t n) { commit_slots(first, n); });
+        end_change();
+    }
+    // With fewer slots than this between two runs of them, one run of all costs less.
+    static constexpr int64_t shortest_run = 8;
+
+    // For checkpoints: priorities by slot, -1 where none was given, and what besides them decides the draws to come.
+    const float* by_slot() const { return priorities_; }
+    float* by_slot() { return priorities_; }
+    PriorityScale scale() const { return {largest_ever_, tree_.scale(), tree_.rescales_below()}; }
+    // The ranks, if they were asked for; and made if they were not.
+    RankTree* known_ranks() { return ranks_ ? &*ranks_ : nullptr; }
+    RankTree& ranks();
+    // After by_slot() was filled, with the slots of live rows. False, and of no more use, if no store can have been in
+    // that state.
+    bool restore(const std::vector<int64_t>& live, const PriorityScale& scale);
+
+    std::size_t memory_bytes() const;
+
+    // No row is live. The largest priority ever stays.
+    void clear();
+    void set_alpha(double alpha);
+
+ private:
+    static constexpr float not_given = -1.0f;
+    static constexpr int64_t max_staged = 2048;
+
+    void count(int64_t n, float largest);
+    void begin_change();
+    void end_change();
+    void commit_slots(int64_t first, int64_t n);
+    void commit_run(int64_t first, int64_t n);
+    void commit_staged();
+    void commit_staged_slots();
+    float power_of(float priority) const;
+    void compute_leaves(int64_t n, const int64_t* slots, float* leaves_out) const;
+    void read_run(int64_t first, int64_t n, float* priorities_out) const;
+    void compute_run(int64_t first, int64_t n, float* leaves_out) const;
+    void write_leaves();
+    void set_ranks(int64_t n, const int64_t* slots);
+    void set_ranks(int64_t first, int64_t n);
+    void fill_ranks();
+    void update_live_maximum(int64_t first, int64_t n);
+    void update_live_maximum(int64_t slot);
+    void update_smallest(int64_t slot);
+    void find_smallest();
+
+    int64_t capacity_;
+    double alpha_;
+    Memory memory_;
+    float* priorities_;  // by slot, not_given or p
+    SumTree tree_;
+    LiveSet live_;
+    std::optional<MaximumTree> live_maximum_;   // with PER_MAX_NOW
+    std::optional<MaximumTree> smallest_leaf_;  // of order-reversed leaves; once smallest_mass() was asked for
+    float largest_ever_ = 1.0f;
+
+    std::optional<RankTree> ranks_;  // with PER_RANK, once it was asked for
+
+    Memory staging_;
+    int64_t n_staged_ = 0;
+    int64_t* staged_slots_;
+    float* staged_leaves_;  // computed when they are written
+
+    // Of the change to come: what became live, or is given while live.
+    int64_t n_changed_ = 0;
+    float largest_changed_ = 0.0f;
+
+    // Rows added one by one mostly have the same priority.
+    struct Power {
+        float priority = not_given;
+        float leaf = 0.0f;
+    };
+    mutable Power last_power_;  // computed last, at this alpha
+};
+
+}  // namespace per::cpu

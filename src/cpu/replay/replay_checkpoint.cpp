@@ -1,0 +1,83 @@
+// Saving and restoring the replay buffer in host memory.
+#include <algorithm>
+#include <vector>
+
+#include "cpu/replay/replay_backend.h"
+#include "file/checkpoint.h"
+#include "file/saved_state.h"
+
+namespace per::cpu {
+namespace {
+
+std::byte* data_of(ReplayState& state, const SlotArray& array) {
+    switch (array.kind) {
+        case SlotArray::Kind::flags:
+            return reinterpret_cast<std::byte*>(state.rows.flags());
+        case SlotArray::Kind::rewards:
+            return reinterpret_cast<std::byte*>(state.rows.rewards());
+        case SlotArray::Kind::priorities:
+            return reinterpret_cast<std::byte*>(state.priorities.by_slot());
+        case SlotArray::Kind::field:
+            return state.rows.field(array.field);
+        case SlotArray::Kind::next_field:
+            return state.rows.next_field(array.field);
+    }
+    __builtin_unreachable();
+}
+
+void save_ranks(CheckpointWriter& writer, RankTree* ranks) {
+    if (ranks == nullptr) return write_ranks(writer, nullptr);
+    const RankTree::State state = ranks->state();
+    SavedRanks saved = {state.n_changes, state.tree_scale, state.tree_rescales_below, {}};
+    std::copy_n(ranks->weights(), n_rank_buckets, saved.weights);
+    write_ranks(writer, &saved);
+}
+
+void restore_ranks(CheckpointReader& reader, PriorityStore& priorities) {
+    SavedRanks saved;
+    if (!read_ranks(reader, saved)) return;
+    RankTree& ranks = priorities.ranks();
+    std::copy_n(saved.weights, n_rank_buckets, ranks.weights());
+    if (!ranks.restore({saved.n_changes, saved.tree_scale, saved.tree_rescales_below}))
+        reader.refuse("its ranks cannot be");
+}
+
+}  // namespace
+
+void CpuReplayBackend::save(CheckpointWriter& writer) {
+    const PriorityScale scale = state_.priorities.scale();
+    write_numbers(writer,
+                  {beta_step(), batches_, state_.counters, scale.largest_ever, scale.tree_scale,
+                   scale.tree_rescales_below, last_batch_.figures(state_.priorities.tree().kernels().power)},
+                  state_.lanes);
+    for (const SlotArray& array : slot_arrays(state_.fields, state_.rules)) {
+        const std::byte* const data = data_of(state_, array);
+        for_each_used_part(state_.rules, state_.lanes, [&](int64_t slot, int64_t n) {
+            writer.bytes(data + slot * array.bytes, static_cast<size_t>(n * array.bytes));
+        });
+        writer.seal();
+    }
+    save_ranks(writer, state_.priorities.known_ranks());
+}
+
+void CpuReplayBackend::restore(CheckpointReader& reader) {
+    const SavedNumbers numbers = read_numbers(reader, state_.rules, state_.lanes);
+    beta_.step = numbers.beta_step;
+    batches_ = numbers.batches;
+    state_.counters = numbers.counters;
+    last_batch_.restore(numbers.figures);
+    for (const SlotArray& array : slot_arrays(state_.fields, state_.rules)) {
+        std::byte* const data = data_of(state_, array);
+        for_each_used_part(state_.rules, state_.lanes, [&](int64_t slot, int64_t n) {
+            reader.bytes(data + slot * array.bytes, static_cast<size_t>(n * array.bytes));
+        });
+        reader.check_seal();
+    }
+    std::vector<int64_t> live;
+    for_each_live_slot(state_.rules, state_.lanes, state_.rows.flags(), [&](int64_t slot) { live.push_back(slot); });
+    if (!state_.priorities.restore(live, {numbers.largest_priority, numbers.tree_scale, numbers.tree_rescales_below}))
+        reader.refuse("its priorities cannot be");
+    restore_ranks(reader, state_.priorities);
+}
+
+}  // namespace per::cpu

@@ -1,0 +1,84 @@
+#include "cpu/replay/replay_state.h"
+
+#include "backend/replay_options.h"
+
+namespace per::cpu {
+namespace {
+
+// Of rows that may come from all over the lane: those that lie in its slots last.
+RowRange last_rows(RowRange range, const Ring& ring) {
+    return {std::max(range.first, range.end - ring.rows), range.end};
+}
+
+}  // namespace
+
+ReplayState::ReplayState(const per_replay_options& options, const Fields& declared)
+    : fields(declared),
+      rules(window_rules(options, declared)),
+      rows(declared, options.capacity, options.store_next_observation != 0),
+      priorities(options),
+      lanes(static_cast<size_t>(options.n_envs)) {}
+
+void ReplayState::make_live(int64_t env, RowRange range, float otherwise) {
+    for_each_part(ring(), env, range, [&](int64_t slot, int64_t, int64_t n) {
+        if (rules.sequence.stride == 1) return priorities.make_live(slot, n, otherwise);
+        for (int64_t i = slot; i < slot + n; ++i)
+            if (rows.flags()[i] & row_starts_sequence) priorities.make_live(i, 1, otherwise);
+    });
+}
+
+void ReplayState::make_dead(int64_t env, RowRange range) {
+    for_each_part(ring(), env, range, [&](int64_t slot, int64_t, int64_t n) { priorities.make_dead(slot, n); });
+}
+
+void ReplayState::apply(int64_t env, const Cut& cut, float largest) {
+    rows.flags()[ring().slot(env, cut.row)] |= cut.flags;
+    make_live(env, cut.completed, largest);
+    ++counters.cuts;
+    ++counters.episodes;
+}
+
+void ReplayState::advance_tail(int64_t env) {
+    Lane& lane = this->lane(env);
+    const auto flags_of = [&](int64_t row) { return flags(env, row); };
+    const int64_t tail = first_with_stack(oldest_row(lane, rules), lane, rules.stack, flags_of);
+    if (tail == lane.tail) return;
+    make_dead(env, {lane.tail, tail});
+    lane.tail = tail;
+}
+
+void ReplayState::begin_change(int64_t n_lanes) {
+    watched_.clear();
+    watched_.reserve(static_cast<size_t>(n_lanes));
+}
+
+void ReplayState::watch(int64_t env) {
+    watched_.push_back({env, lane(env).tail, complete_end(lane(env), rules)});
+}
+
+// In a full ring the rows that a long add makes live and those that it overwrites lie in the same slots, or side by
+// side.
+void ReplayState::commit() {
+    priorities.commit([this](const auto& commit_slots) {
+        const auto commit_rows = [&](int64_t env, RowRange rows) {
+            for_each_part(ring(), env, last_rows(rows, ring()),
+                          [&](int64_t slot, int64_t, int64_t n) { commit_slots(slot, n); });
+        };
+        for (const LaneBefore& before : watched_) {
+            const int64_t end = complete_end(lane(before.env), rules);
+            const RowRange decided = {std::min(before.complete_end, end), std::max(before.complete_end, end)};
+            // The slots of overwritten rows, by the rows that took them or will.
+            const RowRange died = {before.tail + ring().rows, lane(before.env).tail + ring().rows};
+            const bool is_near = decided.first <= died.end + PriorityStore::shortest_run &&
+                                 died.first <= decided.end + PriorityStore::shortest_run;
+            if (is_near && died.first < died.end && decided.first < decided.end) {
+                commit_rows(before.env, {std::min(decided.first, died.first), std::max(decided.end, died.end)});
+            } else {
+                commit_rows(before.env, decided);
+                commit_rows(before.env, died);
+            }
+        }
+    });
+}
+
+}  // namespace per::cpu

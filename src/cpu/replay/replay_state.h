@@ -1,0 +1,71 @@
+// What a replay buffer in host memory holds.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "backend/replay_counters.h"
+#include "cpu/replay/priority_store.h"
+#include "cpu/replay/row_store.h"
+#include "per.h"
+#include "rows/fields.h"
+#include "rules/window.h"
+
+namespace per::cpu {
+
+// Calls visit(slot, row, n) for each part of the rows, no more than a lane has, that lies in n slots side by side.
+template <class Visit>
+[[gnu::always_inline]] inline void for_each_part(const Ring& ring, int64_t env, RowRange range, const Visit& visit) {
+    for (int64_t row = range.first; row < range.end;) {
+        const int64_t slot = ring.slot(env, row);
+        const int64_t n = std::min(range.end - row, (env + 1) * ring.rows - slot);
+        visit(slot, row, n);
+        row += n;
+    }
+}
+
+// Rows, their lanes and their priorities, and the changes that keep them together. The rules are those of window.h.
+struct ReplayState {
+    // `options` as resolved: capacity a multiple of n_envs.
+    ReplayState(const per_replay_options& options, const Fields& fields);
+
+    const Fields& fields;
+    WindowRules rules;
+    RowStore rows;
+    PriorityStore priorities;
+    std::vector<Lane> lanes;
+    ReplayCounters counters;
+
+    const Ring& ring() const { return rules.ring; }
+    Lane& lane(int64_t env) { return lanes[static_cast<size_t>(env)]; }
+    const Lane& lane(int64_t env) const { return lanes[static_cast<size_t>(env)]; }
+    uint8_t flags(int64_t env, int64_t row) const { return rows.flags()[ring().slot(env, row)]; }
+
+    // Rows become live where sequences start, `otherwise` being the priority of those that were given none.
+    void make_live(int64_t env, RowRange range, float otherwise);
+    void make_dead(int64_t env, RowRange range);
+
+    // Does to rows what cut_episode() said.
+    void apply(int64_t env, const Cut& cut, float largest);
+
+    // Moves the lane's tail past rows that have been overwritten, or whose stack has.
+    void advance_tail(int64_t env);
+
+    // A call changes lanes between begin_change(n), watch() of each of the n, and commit(), which brings what became of
+    // their rows to the tree. begin_change() may throw; commit() cannot fail.
+    void begin_change(int64_t n_lanes);
+    void watch(int64_t env);
+    void commit();
+
+ private:
+    // What a lane was like before the call.
+    struct LaneBefore {
+        int64_t env;
+        int64_t tail;
+        int64_t complete_end;
+    };
+    std::vector<LaneBefore> watched_;
+};
+
+}  // namespace per::cpu

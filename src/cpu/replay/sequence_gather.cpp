@@ -1,0 +1,191 @@
+#include "cpu/replay/sequence_gather.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "cpu/replay/flag_search.h"
+
+namespace per::cpu {
+namespace {
+
+// Sequences between the fetching of their first flags and rewards and the reading of them.
+constexpr size_t numbers_distance = 8;
+// Bytes of each array that are fetched ahead, one sequence before they are copied; the hardware goes on from there.
+constexpr int64_t prefetched_bytes = 8192;
+
+}  // namespace
+
+// While a sequence is copied, the rows of the next one come in: they are fetched before its numbers are formed.
+void SequenceGather::run(const std::vector<int64_t>& slots, int64_t n_step, double gamma, const per_batch& batch) {
+    prepare(n_step, gamma, batch);
+    const size_t n = slots.size();
+    Sequence sequences[2] = {};
+    for (size_t i = 0; i < std::min(numbers_distance, n); ++i) prefetch_numbers(slots[i]);
+    for (size_t i = 0; i <= n; ++i) {
+        if (i < n) {
+            if (i + numbers_distance < n) prefetch_numbers(slots[i + numbers_distance]);
+            Sequence& sequence = sequences[i % 2];
+            sequence = find(slots[i]);
+            prefetch(sequence);
+            write_numbers(static_cast<int64_t>(i), sequence);
+        }
+        if (i == 0) continue;
+        for (const Copy& copy : copies_) copy_frames(static_cast<int64_t>(i - 1), sequences[(i - 1) % 2], copy);
+    }
+}
+
+void SequenceGather::prefetch_numbers(int64_t slot) const {
+    __builtin_prefetch(state_.rows.flags() + slot);
+    __builtin_prefetch(state_.rows.flags() + slot + 64);
+    for (int64_t ahead = 0; ahead < 128; ahead += 16) __builtin_prefetch(state_.rows.rewards() + slot + ahead);
+}
+
+void SequenceGather::prepare(int64_t n_step, double gamma, const per_batch& batch) {
+    const int64_t steps = state_.rules.sequence.steps;
+    batch_ = batch;
+    n_step_ = n_step;
+    gamma_ = gamma;
+    discounts_.resize(static_cast<size_t>(n_step + 1));
+    double discount = 1.0;
+    for (float& rounded : discounts_) {
+        rounded = static_cast<float>(discount);
+        discount *= gamma;
+    }
+    flags_.resize(static_cast<size_t>(steps + n_step));
+    rewards_.resize(flags_.size());
+    sums_.resize(static_cast<size_t>(steps));
+    copies_.clear();
+    longest_stack_ = 1;
+    for (int64_t i = 0; i < state_.fields.count() && batch.fields != nullptr; ++i) {
+        if (batch.fields[i] == nullptr) continue;
+        const Field& field = state_.fields[i];
+        const bool is_state = field.role == PER_ROLE_RECURRENT_STATE;
+        const int64_t length = is_state ? 1 : field.is_observation() ? steps + n_step : steps;
+        copies_.push_back({state_.rows.field(i), state_.rows.next_field(i), static_cast<std::byte*>(batch.fields[i]),
+                           field.bytes, field.stack, length, field.is_observation()});
+        longest_stack_ = std::max<int64_t>(longest_stack_, field.stack);
+    }
+}
+
+// The values of a sequence's rows in a row, up to the observation after the last return.
+template <class T>
+const T* SequenceGather::side_by_side(const Sequence& sequence, const T* array, std::vector<T>& room) const {
+    const int64_t n = static_cast<int64_t>(room.size());
+    const int64_t before_end = (sequence.env + 1) * state_.ring().rows - sequence.slot;
+    if (n <= before_end) return array + sequence.slot;
+    copy_run(sequence, reinterpret_cast<const std::byte*>(array), sizeof(T), 0, n,
+             reinterpret_cast<std::byte*>(room.data()));
+    return room.data();
+}
+
+SequenceGather::Sequence SequenceGather::find(int64_t slot) {
+    const Ring& ring = state_.ring();
+    Sequence sequence = {ring.env_of_slot(slot), slot, 0, {}};
+    const Lane& lane = state_.lane(sequence.env);
+    const int64_t start = ring.row_of_slot(sequence.env, slot, lane.head);
+    const uint8_t* const flags = side_by_side(sequence, state_.rows.flags(), flags_);
+    const int64_t most = std::min(state_.rules.sequence.steps + n_step_ - 1, lane.head - start);
+    sequence.span = sequence_span(
+        lane, state_.rules, start, n_step_, [&](int64_t row) { return flags[row - start]; },
+        front_without(flags, most, row_ends_episode));
+    sequence.frames_before =
+        frames_before(start, longest_stack_, [&](int64_t row) { return state_.flags(sequence.env, row); });
+    return sequence;
+}
+
+void SequenceGather::write_numbers(int64_t i, const Sequence& sequence) {
+    const SequenceSpan& span = sequence.span;
+    const int64_t steps = state_.rules.sequence.steps;
+    const int64_t first = i * steps;
+    if (batch_.reward != nullptr) {
+        const float* const rewards = side_by_side(sequence, state_.rows.rewards(), rewards_);
+        sequence_returns(span, n_step_, gamma_, rewards, sums_.data());
+        float* const out = batch_.reward + first;
+        for (int64_t t = 0; t < span.n_steps; ++t) out[t] = static_cast<float>(sums_[static_cast<size_t>(t)]);
+        std::fill(out + span.n_steps, out + steps, 0.0f);
+    }
+    // The same for the first steps, what `of_step` says for the last, and 0 in the padding.
+    const int64_t n_whole = whole_windows(span, n_step_);
+    const auto write = [&](auto* array, auto whole, const auto& of_step) {
+        if (array == nullptr) return;
+        auto* const out = array + first;
+        std::fill(out, out + n_whole, whole);
+        for (int64_t t = n_whole; t < span.n_steps; ++t) out[t] = of_step(t);
+        std::fill(out + span.n_steps, out + steps, decltype(whole)(0));
+    };
+    const auto window = [&](int64_t t) { return window_of_step(span, t, n_step_); };
+    const auto end_flags = [&](int64_t t) { return window_end_flags(span, t, window(t)); };
+    write(batch_.discount, discounts_[static_cast<size_t>(n_step_)],
+          [&](int64_t t) { return end_flags(t) & row_terminated ? 0.0f : discounts_[static_cast<size_t>(window(t))]; });
+    write(batch_.n_steps, static_cast<int32_t>(n_step_), [&](int64_t t) { return static_cast<int32_t>(window(t)); });
+    write(batch_.terminated, uint8_t{0}, [&](int64_t t) { return uint8_t{(end_flags(t) & row_terminated) != 0}; });
+    write(batch_.truncated, uint8_t{0}, [&](int64_t t) { return uint8_t{(end_flags(t) & row_truncated) != 0}; });
+    write(batch_.mask, uint8_t{1}, [](int64_t) { return uint8_t{1}; });
+}
+
+// ------------------------------------------------------------------------------------------------------------ frames
+
+void SequenceGather::prefetch(const Sequence& sequence) const {
+    for (const Copy& copy : copies_) {
+        const std::byte* const first = copy.array + sequence.slot * copy.bytes;
+        const int64_t bytes = std::min(copy.length * copy.bytes, prefetched_bytes);
+        for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(first + i);
+    }
+}
+
+// Rows first .. first + n - 1 after the start, of any array by slot.
+void SequenceGather::copy_run(const Sequence& sequence, const std::byte* array, int64_t bytes, int64_t first, int64_t n,
+                              std::byte* out) const {
+    const Ring& ring = state_.ring();
+    const int64_t slot = ring.moved(sequence.env, sequence.slot, first);
+    const int64_t before_end = std::min(n, (sequence.env + 1) * ring.rows - slot);
+    std::memcpy(out, array + slot * bytes, static_cast<size_t>(before_end * bytes));
+    if (before_end < n)
+        std::memcpy(out + before_end * bytes, array + sequence.env * ring.rows * bytes,
+                    static_cast<size_t>((n - before_end) * bytes));
+}
+
+void SequenceGather::copy_frames(int64_t i, const Sequence& sequence, const Copy& copy) const {
+    const SequenceSpan& span = sequence.span;
+    const int64_t entry_bytes = copy.stack * copy.bytes;
+    std::byte* const out = copy.out + i * copy.length * entry_bytes;
+    int64_t n = std::min(copy.length, copy.is_observation ? span.n_transitions + 1 : span.n_steps);
+    if (copy.is_observation && (span.repeats_last || state_.rules.store_next_observation)) {
+        copy_rows(sequence, copy, n - 1, out);
+        copy_observation_after(sequence, copy, out + (n - 1) * entry_bytes);
+    } else {
+        copy_rows(sequence, copy, n, out);
+    }
+    std::memset(out + n * entry_bytes, 0, static_cast<size_t>((copy.length - n) * entry_bytes));
+}
+
+// The first rows of the sequence, with their stacks.
+void SequenceGather::copy_rows(const Sequence& sequence, const Copy& copy, int64_t n_rows, std::byte* out) const {
+    if (copy.stack == 1) return copy_run(sequence, copy.array, copy.bytes, 0, n_rows, out);
+    for (int64_t t = 0; t < n_rows; ++t)
+        copy_stack(sequence, copy, copy.stack, t, sequence.frames_before + t, out + t * copy.stack * copy.bytes);
+}
+
+// Frames up to that of row `newest`, which may reach back by `reach`; beyond, the oldest of them is repeated.
+void SequenceGather::copy_stack(const Sequence& sequence, const Copy& copy, int64_t n_frames, int64_t newest,
+                                int64_t reach, std::byte* out) const {
+    reach = std::min(reach, n_frames - 1);
+    for (int64_t frame = reach + 1; frame < n_frames; ++frame, out += copy.bytes)
+        copy_run(sequence, copy.array, copy.bytes, newest - reach, 1, out);
+    copy_run(sequence, copy.array, copy.bytes, newest - reach, reach + 1, out);
+}
+
+// The observation after the last transition, where it is not that of the following row.
+void SequenceGather::copy_observation_after(const Sequence& sequence, const Copy& copy, std::byte* out) const {
+    const int64_t entry_bytes = copy.stack * copy.bytes;
+    if (sequence.span.repeats_last) {
+        std::memcpy(out, out - entry_bytes, static_cast<size_t>(entry_bytes));
+        return;
+    }
+    // Of the older frames the newest is the last transition's observation.
+    const int64_t last = sequence.span.n_transitions - 1;
+    if (copy.stack > 1) copy_stack(sequence, copy, copy.stack - 1, last, sequence.frames_before + last, out);
+    copy_run(sequence, copy.next_array, copy.bytes, last, 1, out + entry_bytes - copy.bytes);
+}
+
+}  // namespace per::cpu

@@ -1,0 +1,71 @@
+// Copying sequences of a replay buffer into a batch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cpu/replay/replay_state.h"
+#include "per.h"
+#include "rules/sequence.h"
+
+namespace per::cpu {
+
+// Writes what a batch has for each step. Numbers of sequences as a whole - ids, weights - are the caller's.
+class SequenceGather {
+ public:
+    explicit SequenceGather(const ReplayState& state) : state_(state) {}
+
+    // The sequences that start in these slots, all of them live, into the arrays of `batch` that are not NULL.
+    void run(const std::vector<int64_t>& slots, int64_t n_step, double gamma, const per_batch& batch);
+
+ private:
+    struct Sequence {
+        int64_t env;
+        int64_t slot;           // of the start
+        int64_t frames_before;  // older frames of its stack that are of its episode
+        SequenceSpan span;
+    };
+    struct Copy {
+        const std::byte* array;
+        const std::byte* next_array;  // of observations, with store_next_observation
+        std::byte* out;
+        int64_t bytes;  // of a frame
+        int64_t stack;
+        int64_t length;  // of the sequence: steps, observations, or 1
+        bool is_observation;
+    };
+
+    void prepare(int64_t n_step, double gamma, const per_batch& batch);
+    void prefetch_numbers(int64_t slot) const;
+    Sequence find(int64_t slot);
+    void write_numbers(int64_t i, const Sequence& sequence);
+
+    void prefetch(const Sequence& sequence) const;
+    void copy_frames(int64_t i, const Sequence& sequence, const Copy& copy) const;
+    void copy_rows(const Sequence& sequence, const Copy& copy, int64_t n_rows, std::byte* out) const;
+    void copy_observation_after(const Sequence& sequence, const Copy& copy, std::byte* out) const;
+    void copy_stack(const Sequence& sequence, const Copy& copy, int64_t n_frames, int64_t newest, int64_t reach,
+                    std::byte* out) const;
+    void copy_run(const Sequence& sequence, const std::byte* array, int64_t bytes, int64_t first, int64_t n,
+                  std::byte* out) const;
+    template <class T>
+    const T* side_by_side(const Sequence& sequence, const T* array, std::vector<T>& room) const;
+
+    const ReplayState& state_;
+
+    // Of the batch.
+    per_batch batch_;
+    int64_t n_step_ = 1;
+    int64_t longest_stack_ = 1;
+    double gamma_ = 1;
+    std::vector<float> discounts_;  // gamma^m by m
+    std::vector<Copy> copies_;
+
+    // Of a sequence; for those that go around the end of their lane.
+    std::vector<uint8_t> flags_;
+    std::vector<float> rewards_;
+    std::vector<double> sums_;
+};
+
+}  // namespace per::cpu

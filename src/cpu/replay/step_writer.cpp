@@ -1,0 +1,316 @@
+#include "cpu/replay/step_writer.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "rows/error.h"
+#include "rules/td_error.h"
+
+namespace per::cpu {
+
+namespace {
+
+// Steps in a segment at most, so that what the first pass reads of small rows is in the cache for the second.
+constexpr int64_t longest_segment = 1024;
+
+}  // namespace
+
+StepWriter::StepWriter(ReplayState& state, const per_replay_options& options)
+    : state_(state),
+      autoreset_(options.autoreset),
+      on_gap_(options.on_gap),
+      on_invalid_(options.on_invalid),
+      // With PER_MAX_NOW the priority of new rows may differ from step to step.
+      takes_runs_(options.max_priority == PER_MAX_EVER),
+      overwrite_(options.overwrite != 0),
+      epsilon_(options.epsilon),
+      given_(state.fields) {}
+
+StepWriter::Place StepWriter::place(int64_t k, int64_t j) const {
+    return {k, j, steps_->env_ids != nullptr ? steps_->env_ids[j] : j, k * steps_->n_envs + j};
+}
+
+void StepWriter::add(const ReplaySteps& steps, int64_t* ids_out) {
+    steps_ = &steps;
+    given_.read(steps, epsilon_);
+    check_all();
+    write_all(ids_out);
+}
+
+// ------------------------------------------------------------------------------------------------------- first pass
+
+void StepWriter::check_all() {
+    checks_.resize(static_cast<size_t>(steps_->n_envs));
+    state_.begin_change(steps_->n_envs);
+    for (int64_t j = 0; j < steps_->n_envs; ++j) {
+        const int64_t env = place(0, j).env;
+        const Lane& lane = state_.lane(env);
+        state_.watch(env);
+        checks_[static_cast<size_t>(j)] = {lane, 0, -1, lane.head};
+    }
+    segments_.clear();
+    if (given_.has_priorities()) largest_given_.assign(static_cast<size_t>(steps_->length), 0.0f);
+    n_rejected_ = 0;
+
+    for (int64_t k = 0; k < steps_->length;) {
+        int64_t next = steps_->length;
+        for (int64_t j = 0; j < steps_->n_envs; ++j) {
+            int64_t& next_step = checks_[static_cast<size_t>(j)].next_step;
+            if (next_step == k) next_step += check(place(k, j));
+            next = std::min(next, next_step);
+        }
+        k = next;
+    }
+}
+
+// Returns how many steps were checked.
+int64_t StepWriter::check(const Place& place) {
+    if (!given_.is_given(place.index)) return 1;
+    const int64_t count = run_length(place);
+    if (count > 1) {
+        check_run(place, count);
+        return count;
+    }
+    check_step(place);
+    return 1;
+}
+
+void StepWriter::check_run(const Place& place, int64_t count) {
+    const bool next_known = given_.next_known(place.index);
+    LaneCheck& check = check_of(place);
+    const int64_t first = advance_run(check.lane, state_.rules, count, next_known).row;
+    if (next_known) check.announcing = place.index + (count - 1) * steps_->n_envs;
+    if (given_.has_priorities()) {
+        for (int64_t row = next_start(check.lane, state_.rules, first); row < first + count;
+             row += state_.rules.sequence.stride) {
+            const int64_t i = row - first;
+            float& largest = largest_given_[static_cast<size_t>(place.k + i)];
+            largest = std::max(largest, given_.priority(place.index + i * steps_->n_envs));
+        }
+    }
+    segments_.push_back({place, count, {next_known, false, false, true}});
+}
+
+// How many steps from this one on run on and can be taken together; 1 or less: this one is for itself.
+int64_t StepWriter::run_length(const Place& place) const {
+    const LaneCheck& check = check_of(place);
+    const Lane& lane = check.lane;
+    const WindowRules& rules = state_.rules;
+    const int64_t most = std::min({steps_->length - place.k, longest_run(lane, rules, overwrite_), longest_segment});
+    if (!takes_runs_ || most <= 1) return 1;
+    // Rows without a priority take the largest seen before the step that makes them live, which may be any of the run.
+    if (given_.has_priorities() && complete_end(lane, rules) < check.ungiven_end) return 1;
+    const bool next_known = given_.next_known(place.index);
+    if (!next_known && rules.store_next_observation) return 1;
+    if (compares_observation(lane, rules) && !matches_announced(place)) return 1;
+    const int64_t n = given_.steps_that_run_on(place.index, steps_->n_envs, most);
+    return next_known && next_takes_row(rules) ? matching_steps(place.index, n) : n;
+}
+
+// How many steps from this one on, at most `most`, bring the observation that the one before announced.
+int64_t StepWriter::matching_steps(int64_t index, int64_t most) const {
+    const int64_t stride = steps_->n_envs;
+    for (int64_t i = 0; i < state_.fields.count() && most > 1; ++i) {
+        if (!state_.fields[i].is_observation()) continue;
+        const GivenValues& given = given_.field(i);
+        const GivenValues& announced = given_.next_field(i);
+        const size_t bytes = static_cast<size_t>(state_.fields[i].bytes);
+        const int64_t dense = state_.fields[i].bytes;
+        if (stride * given.stride == dense && stride * announced.stride == dense &&
+            std::memcmp(given.at(index + 1), announced.at(index), static_cast<size_t>(most - 1) * bytes) == 0)
+            continue;
+        int64_t n = 1;
+        while (n < most &&
+               std::memcmp(given.at(index + n * stride), announced.at(index + (n - 1) * stride), bytes) == 0)
+            ++n;
+        most = n;
+    }
+    return most;
+}
+
+void StepWriter::check_step(const Place& place) {
+    LaneCheck& check = check_of(place);
+    Lane& lane = check.lane;
+    StepInput step;
+    step.next_known = given_.next_known(place.index);
+    step.terminated = given_.terminated(place.index);
+    step.truncated = given_.truncated(place.index);
+    step.matches = compares_observation(lane, state_.rules) && matches_announced(place);
+    segments_.push_back({place, 1, step});
+
+    const StepOutcome outcome = advance(lane, state_.rules, step);
+    if (outcome.dropped) return;
+    check_next_observation(place, step);
+    if (!check_priority(place, starts_sequence(state_.rules, outcome.flags))) check.ungiven_end = outcome.row + 1;
+    if (outcome.is_cut && on_gap_ == PER_GAP_ERROR)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "the observation of step %lld of environment %lld is not the one announced by the step before "
+                    "(on_gap is PER_GAP_ERROR)",
+                    static_cast<long long>(place.k), static_cast<long long>(place.env));
+    if (!overwrite_ && used_end(lane, state_.rules) - lane.first > state_.ring().rows)
+        throw Error(PER_ERROR_FULL,
+                    "step %lld of environment %lld does not fit in its lane of %lld rows (overwrite is 0)",
+                    static_cast<long long>(place.k), static_cast<long long>(place.env),
+                    static_cast<long long>(state_.ring().rows));
+    if (step.next_known) check.announcing = place.index;
+}
+
+void StepWriter::check_next_observation(const Place& place, const StepInput& step) const {
+    const bool ends = step.terminated || step.truncated;
+    const char* missing = nullptr;
+    if (ends && autoreset_ == PER_AUTORESET_SAME_STEP && steps_->next_mask.data == nullptr)
+        missing =
+            "next_mask must say whether next_fields is its final observation (autoreset is "
+            "PER_AUTORESET_SAME_STEP)";
+    else if (ends && !step.next_known && !given_.next_unavailable(place.index))
+        missing = "its final observation must be given in next_fields, or be marked unknown by next_mask 0";
+    else if (!ends && !step.next_known && state_.rules.store_next_observation)
+        missing = "next_fields must be given with every step (store_next_observation is 1)";
+    if (missing == nullptr) return;
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "step %lld of environment %lld %s: %s", static_cast<long long>(place.k),
+                static_cast<long long>(place.env), ends ? "ends an episode" : "has no next observation", missing);
+}
+
+// Whether the step has a priority of its own. That of one at which no sequence starts is nobody's.
+bool StepWriter::check_priority(const Place& place, bool starts_sequence) {
+    if (!given_.has_priorities()) return false;
+    const float priority = given_.priority(place.index);
+    if (is_priority(priority)) {
+        if (!starts_sequence) return true;
+        float& largest = largest_given_[static_cast<size_t>(place.k)];
+        largest = std::max(largest, priority);
+        return true;
+    }
+    if (on_invalid_ == PER_INVALID_SKIP) {
+        ++n_rejected_;
+        return false;
+    }
+    const bool from_errors = steps_->td_errors.data != nullptr;
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "%s of step %lld of environment %lld gives the priority %g: %s",
+                from_errors ? "td_errors" : "priorities", static_cast<long long>(place.k),
+                static_cast<long long>(place.env), static_cast<double>(priority),
+                from_errors ? "it must be finite" : "it must be finite and not negative");
+}
+
+bool StepWriter::matches_announced(const Place& place) const {
+    const LaneCheck& check = check_of(place);
+    const int64_t slot = state_.ring().slot(place.env, compared_row(check.lane));
+    for (int64_t i = 0; i < state_.fields.count(); ++i) {
+        const Field& field = state_.fields[i];
+        if (!field.is_observation()) continue;
+        const std::byte* announced =
+            state_.rules.store_next_observation ? state_.rows.next_field(i) : state_.rows.field(i);
+        announced += slot * field.bytes;
+        if (check.announcing >= 0) announced = given_.next_field(i).at(check.announcing);
+        if (std::memcmp(announced, given_.field(i).at(place.index), static_cast<size_t>(field.bytes)) != 0)
+            return false;
+    }
+    return true;
+}
+
+// ------------------------------------------------------------------------------------------------------ second pass
+
+void StepWriter::write_all(int64_t* ids_out) {
+    if (ids_out != nullptr) std::fill_n(ids_out, steps_->length * steps_->n_envs, int64_t{-1});
+    int64_t n_raised = 0;
+    // What is given with a step counts from the next one on, as if each were a call of its own.
+    const auto raise_largest = [&](int64_t end) {
+        if (given_.has_priorities())
+            for (; n_raised < end; ++n_raised)
+                state_.priorities.raise_largest(largest_given_[static_cast<size_t>(n_raised)]);
+    };
+    int64_t k = -1;
+    float largest = 0.0f;
+    for (const Segment& segment : segments_) {
+        if (segment.place.k > k) {
+            k = segment.place.k;
+            raise_largest(k);
+            largest = state_.priorities.largest();
+        }
+        write(segment, largest, ids_out);
+    }
+    raise_largest(steps_->length);
+    state_.commit();
+    state_.counters.rejected_updates += n_rejected_;
+}
+
+void StepWriter::write(const Segment& segment, float largest, int64_t* ids_out) {
+    const int64_t env = segment.place.env;
+    Lane& lane = state_.lane(env);
+    const bool was_announced = lane.state == LaneState::announced && next_takes_row(state_.rules);
+    const StepOutcome outcome = segment.count == 1
+                                    ? advance(lane, state_.rules, segment.input)
+                                    : advance_run(lane, state_.rules, segment.count, segment.input.next_known);
+    if (outcome.dropped) {
+        ++state_.counters.dropped;
+        return;
+    }
+    if (outcome.is_cut) state_.apply(env, outcome.cut, largest);
+
+    const RowRange rows = {outcome.row, outcome.row + segment.count};
+    write_flags(env, rows, outcome);
+    state_.advance_tail(env);
+    write_values(segment, rows, ids_out);
+    state_.make_live(env, outcome.completed, largest);
+    write_frames(segment, rows, was_announced && !outcome.is_cut, outcome.next_row);
+
+    state_.counters.added += segment.count;
+    if (outcome.flags & row_ends_episode) ++state_.counters.episodes;
+}
+
+void StepWriter::write_flags(int64_t env, RowRange rows, const StepOutcome& outcome) {
+    const Ring& ring = state_.ring();
+    uint8_t* const flags = state_.rows.flags();
+    for_each_part(ring, env, {rows.first + 1, rows.end}, [&](int64_t slot, int64_t, int64_t n) {
+        std::memset(flags + slot, row_is_step, static_cast<size_t>(n));
+    });
+    if (const int64_t stride = state_.rules.sequence.stride; stride > 1)
+        for (int64_t row = next_start(state_.lane(env), state_.rules, rows.first + 1); row < rows.end; row += stride)
+            flags[ring.slot(env, row)] |= row_starts_sequence;
+    flags[ring.slot(env, rows.first)] = outcome.flags;
+    if (outcome.next_row >= 0) flags[ring.slot(env, outcome.next_row)] = 0;
+}
+
+// Ids, rewards and priorities.
+void StepWriter::write_values(const Segment& segment, RowRange rows, int64_t* ids_out) {
+    const Ring& ring = state_.ring();
+    const int64_t env = segment.place.env;
+    const int64_t stride = steps_->n_envs;
+    for_each_part(ring, env, rows, [&](int64_t slot, int64_t row, int64_t n) {
+        const int64_t index = segment.place.index + (row - rows.first) * stride;
+        given_.rewards().copy(index, stride, n, sizeof(float), state_.rows.rewards() + slot);
+        state_.priorities.forget(slot, n);
+        for (int64_t i = 0; i < n && given_.has_priorities(); ++i) {
+            const float priority = given_.priority(index + i * stride);
+            if (is_priority(priority)) state_.priorities.give(slot + i, priority);
+        }
+        if (ids_out == nullptr) return;
+        for (int64_t i = 0; i < n; ++i) ids_out[index + i * stride] = ring.id(env, row + i);
+    });
+}
+
+void StepWriter::write_frames(const Segment& segment, RowRange rows, bool first_is_there, int64_t next_row) {
+    const Ring& ring = state_.ring();
+    const int64_t env = segment.place.env;
+    const int64_t stride = steps_->n_envs;
+    const int64_t index = segment.place.index;
+    const auto copy = [&](const GivenValues& values, int64_t first, int64_t bytes, std::byte* array) {
+        for_each_part(ring, env, {first, rows.end}, [&](int64_t slot, int64_t row, int64_t n) {
+            values.copy(index + (row - rows.first) * stride, stride, n, bytes, array + slot * bytes);
+        });
+    };
+    for (int64_t i = 0; i < state_.fields.count(); ++i) {
+        const Field& field = state_.fields[i];
+        std::byte* const array = state_.rows.field(i);
+        copy(given_.field(i), rows.first + (field.is_observation() && first_is_there ? 1 : 0), field.bytes, array);
+        if (!field.is_observation() || !segment.input.next_known) continue;
+        const GivenValues& next = given_.next_field(i);
+        if (state_.rules.store_next_observation)
+            copy(next, rows.first, field.bytes, state_.rows.next_field(i));
+        else if (next_row >= 0)
+            next.copy(index + (segment.count - 1) * stride, stride, 1, field.bytes,
+                      array + ring.slot(env, next_row) * field.bytes);
+    }
+}
+
+}  // namespace per::cpu

@@ -1,0 +1,86 @@
+// Adding steps to a replay buffer in host memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "backend/backend.h"
+#include "cpu/replay/given_steps.h"
+#include "cpu/replay/replay_state.h"
+#include "per.h"
+
+namespace per::cpu {
+
+// Adds in two passes. The first casts and checks all values, and moves copies of the lanes; it changes nothing and may
+// throw. The second writes, and cannot fail. Memory is kept for the next call.
+//
+// Steps of a lane that run on (window.h) are taken together: checks, copies and changes of the tree are then those of
+// whole arrays.
+class StepWriter {
+ public:
+    StepWriter(ReplayState& state, const per_replay_options& options);
+
+    // ids_out: [length, n_envs] or NULL.
+    void add(const ReplaySteps& steps, int64_t* ids_out);
+
+ private:
+    // Step k of the call's j-th environment, in lane `env`; its arrays have it at `index`.
+    struct Place {
+        int64_t k;
+        int64_t j;
+        int64_t env;
+        int64_t index;
+    };
+    // A step, or `count` that run on; of these the input says next_known only.
+    struct Segment {
+        Place place;
+        int64_t count;
+        StepInput input;
+    };
+    // What the first pass knows of the call's j-th environment.
+    struct LaneCheck {
+        Lane lane;            // as the steps checked so far leave it
+        int64_t next_step;    // to be checked
+        int64_t announcing;   // index of the entry that announced last; -1: it was in an earlier call
+        int64_t ungiven_end;  // rows from here on were given priorities
+    };
+
+    Place place(int64_t k, int64_t j) const;
+    LaneCheck& check_of(const Place& place) { return checks_[static_cast<size_t>(place.j)]; }
+    const LaneCheck& check_of(const Place& place) const { return checks_[static_cast<size_t>(place.j)]; }
+
+    void check_all();
+    int64_t check(const Place& place);
+    void check_step(const Place& place);
+    void check_run(const Place& place, int64_t count);
+    void check_next_observation(const Place& place, const StepInput& step) const;
+    bool check_priority(const Place& place, bool starts_sequence);
+    bool matches_announced(const Place& place) const;
+    int64_t run_length(const Place& place) const;
+    int64_t matching_steps(int64_t index, int64_t most) const;
+
+    void write_all(int64_t* ids_out);
+    void write(const Segment& segment, float largest, int64_t* ids_out);
+    void write_flags(int64_t env, RowRange rows, const StepOutcome& outcome);
+    void write_values(const Segment& segment, RowRange rows, int64_t* ids_out);
+    void write_frames(const Segment& segment, RowRange rows, bool first_is_there, int64_t next_row);
+
+    ReplayState& state_;
+    const int32_t autoreset_;
+    const int32_t on_gap_;
+    const int32_t on_invalid_;
+    const bool takes_runs_;
+    const bool overwrite_;
+    const double epsilon_;
+
+    // Of the call.
+    const ReplaySteps* steps_ = nullptr;
+    GivenSteps given_;
+    std::vector<LaneCheck> checks_;     // by j
+    std::vector<Segment> segments_;     // that were checked, by k
+    std::vector<float> largest_given_;  // by k, if priorities are given
+    int64_t n_rejected_ = 0;
+};
+
+}  // namespace per::cpu

@@ -1,0 +1,48 @@
+// Which slots hold live transitions, and which is the r-th of them: uniform draws are draws of r.
+#pragma once
+
+#include <cstdint>
+
+#include "cpu/memory/memory.h"
+
+namespace per::cpu {
+
+// A bitmap, 512 slots to a line, and counts above it: one for each line, and level by level one for 8 of the level
+// below. 0.143 bytes a slot; insert, erase and select cost O(log capacity), contains one read.
+class LiveSet {
+ public:
+    explicit LiveSet(int64_t capacity);
+
+    int64_t count() const { return count_; }
+    std::size_t memory_bytes() const { return memory_.bytes(); }
+    // For contains() a little later.
+    void prefetch(int64_t slot) const { __builtin_prefetch(&words_[slot / 64]); }
+    bool contains(int64_t slot) const { return words_[slot / 64] >> (slot % 64) & 1; }
+    // The bits of 64 slots from a multiple of 64 on.
+    uint64_t word(int64_t slot) const { return words_[slot / 64]; }
+
+    // Of slots first .. first + n - 1; both return how many that changed.
+    int64_t insert(int64_t first, int64_t n = 1);
+    int64_t erase(int64_t first, int64_t n = 1);
+    void clear();
+
+    // For each rank 0 .. count() - 1 the slot with exactly so many smaller ones in the set. Uses up `ranks`.
+    void select(int64_t n, uint64_t* ranks, int64_t* slots_out) const;
+
+ private:
+    static constexpr int64_t slots_per_line = 512;
+    static constexpr int64_t words_per_line = slots_per_line / 64;
+    static constexpr int64_t counts_per_line = 8;
+    static constexpr int max_levels = 12;  // 2^40 slots: 2^31 lines, and 8 or fewer counts at the top
+
+    void add(int64_t slot, int64_t difference);
+
+    int64_t count_ = 0;
+    Memory memory_;
+    std::size_t bytes_;
+    uint64_t* words_;
+    int n_levels_ = 0;
+    int64_t* counts_[max_levels];  // by level: [0] has one for each line of the bitmap
+};
+
+}  // namespace per::cpu

@@ -1,0 +1,81 @@
+#include "cpu/tree/rank_tree.h"
+
+#include <algorithm>
+
+#include "cpu/memory/scratch.h"
+
+namespace per::cpu {
+namespace {
+
+std::size_t bytes_of(int64_t capacity, int64_t most_at_once) {
+    return ScratchLayout::bytes_of<uint16_t>(capacity) + ScratchLayout::bytes_of<int64_t>(n_rank_buckets) +
+           ScratchLayout::bytes_of<float>(n_rank_buckets) + ScratchLayout::bytes_of<float>(most_at_once);
+}
+
+}  // namespace
+
+RankTree::RankTree(int64_t capacity) : capacity_(capacity), memory_(bytes_of(capacity, most_at_once)), tree_(capacity) {
+    ScratchLayout layout(memory_.data());
+    buckets_ = layout.array<uint16_t>(capacity);
+    counts_ = layout.array<int64_t>(n_rank_buckets);
+    weights_ = layout.array<float>(n_rank_buckets);
+    leaves_ = layout.array<float>(most_at_once);
+}
+
+void RankTree::begin_change(int64_t n, float largest) {
+    tree_.begin_change({n, weights_[rank_bucket(largest)]});
+}
+
+void RankTree::set(int64_t n, const int64_t* slots, const float* priorities) {
+    for (int64_t first = 0; first < n; first += most_at_once) {
+        const int64_t size = std::min(most_at_once, n - first);
+        for (int64_t i = first; i < first + size; ++i) {
+            uint16_t& bucket = buckets_[slots[i]];
+            const uint16_t before = bucket;
+            bucket = priorities[i] >= 0.0f ? static_cast<uint16_t>(rank_bucket(priorities[i]) + 1) : not_live;
+            if (bucket == before) continue;
+            if (before != not_live) --counts_[before - 1];
+            if (bucket != not_live) ++counts_[bucket - 1];
+            n_live_ += (bucket != not_live) - (before != not_live);
+            ++n_changes_;
+        }
+        for (int64_t i = 0; i < size; ++i) leaves_[i] = leaf(slots[first + i]);
+        tree_.change(size, slots + first, leaves_);
+    }
+}
+
+void RankTree::clear() {
+    std::fill_n(buckets_, capacity_, not_live);
+    std::fill_n(counts_, n_rank_buckets, 0);
+    n_live_ = 0;
+    tree_.reset();
+    forget_ranks();
+}
+
+void RankTree::write_leaves() {
+    float* const leaves = tree_.leaves();
+    for (int64_t slot = 0; slot < capacity_; ++slot) leaves[slot] = leaf(slot);
+}
+
+void RankTree::take_ranks_if_due(double alpha) {
+    if (!ranks_are_due(n_changes_, n_live_)) return;
+    RankWeights weights(alpha);
+    for (int32_t bucket = n_rank_buckets - 1; bucket >= 0; --bucket) weights_[bucket] = weights.next(counts_[bucket]);
+    write_leaves();
+    tree_.rebuild();
+    n_changes_ = 0;
+}
+
+uint64_t RankTree::smallest_mass() const {
+    int32_t bucket = 0;
+    while (counts_[bucket] == 0) ++bucket;
+    return mass_of(weights_[bucket], power_of_two(tree_.scale()));
+}
+
+bool RankTree::restore(const State& state) {
+    n_changes_ = state.n_changes;
+    write_leaves();
+    return tree_.rebuild_at(state.tree_scale, state.tree_rescales_below);
+}
+
+}  // namespace per::cpu

@@ -1,0 +1,64 @@
+// What transitions weigh by the rank of their priority, in host memory.
+#pragma once
+
+#include <cstdint>
+
+#include "cpu/memory/memory.h"
+#include "cpu/tree/sum_tree.h"
+#include "rules/rank.h"
+
+namespace per::cpu {
+
+// A sum tree of rank weights (rank.h). Ranks are taken anew for all when ranks_are_due(), at a draw; in between a
+// changed transition takes the weight that its priority had then. 6.6 bytes a row. Only the constructor allocates.
+class RankTree {
+ public:
+    explicit RankTree(int64_t capacity);
+
+    SumTree& tree() { return tree_; }
+    std::size_t memory_bytes() const { return memory_.bytes() + tree_.memory_bytes(); }
+
+    // A change as SumTree has them, of n priorities of at most `largest`. In between, set() gives rows' priorities as
+    // they are after it; negative for a row that is not live.
+    void begin_change(int64_t n, float largest);
+    void set(int64_t n, const int64_t* slots, const float* priorities);
+    void end_change() { tree_.end_change(); }
+    void clear();
+
+    // To be called before draws. The next call after forget_ranks() takes them anew whatever has changed.
+    void take_ranks_if_due(double alpha);
+    void forget_ranks() { n_changes_ = ranks_never_taken; }
+
+    // The smallest mass of a live row.
+    uint64_t smallest_mass() const;
+
+    // For checkpoints: what besides the priorities decides the weights.
+    struct State {
+        int64_t n_changes;
+        int32_t tree_scale;
+        uint64_t tree_rescales_below;
+    };
+    State state() const { return {n_changes_, tree_.scale(), tree_.rescales_below()}; }
+    float* weights() { return weights_; }  // [n_rank_buckets]
+    // After set() for all live rows and weights() filled. False if that cannot have been.
+    bool restore(const State& state);
+
+ private:
+    static constexpr uint16_t not_live = 0;
+    static constexpr int64_t most_at_once = 2048;
+
+    float leaf(int64_t slot) const { return buckets_[slot] == not_live ? 0.0f : weights_[buckets_[slot] - 1]; }
+    void write_leaves();
+
+    int64_t capacity_;
+    Memory memory_;
+    uint16_t* buckets_;  // by slot: not_live, or the bucket + 1
+    int64_t* counts_;    // by bucket
+    float* weights_;     // by bucket: of a transition in it, when ranks were taken last
+    float* leaves_;      // of some slots, on their way to the tree
+    SumTree tree_;
+    int64_t n_live_ = 0;
+    int64_t n_changes_ = ranks_never_taken;
+};
+
+}  // namespace per::cpu

@@ -1,0 +1,114 @@
+// The sum tree in host memory: the structure under the tree and the replay of the CPU backend.
+#pragma once
+
+#include <cstdint>
+
+#include "cpu/kernels/kernels.h"
+#include "cpu/memory/memory.h"
+#include "cpu/memory/scratch.h"
+#include "rules/mass.h"
+#include "rules/random.h"
+#include "rules/tree_shape.h"
+
+namespace per::cpu {
+
+// Holds float32 priorities and the exact sums of their masses (mass.h). No locks, and no checks: indices are in range,
+// priorities finite and not negative, the floating-point environment is the default one. Only the constructor and the
+// draws allocate; the draws may run at the same time as each other.
+class SumTree {
+ public:
+    // All priorities are 0. The kernels are those of this machine or of PER_ISA; tests name others.
+    explicit SumTree(int64_t capacity) : SumTree(capacity, chosen_kernels()) {}
+    SumTree(int64_t capacity, const Kernels& kernels);
+
+    int64_t capacity() const { return capacity_; }
+    uint64_t total_mass() const { return total_; }
+    int32_t scale() const { return scale_; }
+    float priority(int64_t index) const { return arrays_.leaves[index]; }
+    uint64_t mass(int64_t index) const { return mass_of(arrays_.leaves[index], arrays_.factor); }
+    const Kernels& kernels() const { return kernels_; }
+    std::size_t memory_bytes() const { return memory_.bytes(); }  // without what draws keep
+
+    // For set() a little later: what lies furthest away, the leaf.
+    void prefetch_to_set(int64_t index) const { __builtin_prefetch(arrays_.leaves + index, 1); }
+
+    // Sets priorities[i] at indices[i]; of equal indices the last one wins.
+    void set(int64_t count, const int64_t* indices, const float* priorities);
+
+    // One change of a replay buffer (mass.h), in as many pieces as is convenient: between begin_change() and
+    // end_change() nothing else may be called. Slots may come again, with the same priority.
+    void begin_change(const LeafChange& change);
+    void change(int64_t count, const int64_t* indices, const float* priorities) { write(count, indices, priorities); }
+    void change_run(int64_t first, int64_t count, const float* priorities) { write_run(first, count, priorities); }
+    void end_change();
+
+    // As set(), but the scale stays: for leaves that are taken out for a while and put back. No leaf may become larger
+    // than it was when the scale was chosen.
+    void set_at_scale(int64_t count, const int64_t* indices, const float* priorities);
+
+    // Sets priorities[i] at first + i: several times faster than set().
+    void set_run(int64_t first, int64_t count, const float* priorities);
+
+    // All priorities 0.
+    void reset();
+
+    // The priorities in order, to be changed as a whole. rebuild() must follow before anything else is called.
+    float* leaves() { return arrays_.leaves; }
+    const float* leaves() const { return arrays_.leaves; }
+    void rebuild();
+
+    // For checkpoints: as rebuild(), at the scale, and with the total that asks for another, of a tree that had the
+    // same leaves. False, and the tree of no more use, if these leaves do not fit that scale.
+    bool rebuild_at(int32_t scale, uint64_t rescales_below);
+    uint64_t rescales_below() const { return low_water_; }
+
+    // Draws leaves in proportion to their masses, total_mass() > 0; without replacement see distinct_draw.h. masses_out
+    // and priorities_out may be NULL. Throws std::bad_alloc, unless `scratch` has draw_scratch_bytes().
+    void draw(const DrawRequest& request, int64_t* indices_out, uint64_t* masses_out, float* priorities_out = nullptr,
+              std::byte* scratch = nullptr) const;
+    std::size_t draw_scratch_bytes(int64_t batch_size) const;
+
+    // The leaves that hold units of mass, each 0 .. total_mass() - 1. masses_out may be NULL.
+    void find(int64_t count, const uint64_t* units, int64_t* indices_out, uint64_t* masses_out) const;
+
+    // For tests: the sums of a level from 1 on, n_nodes of shape().
+    const uint64_t* sums(int level) const { return arrays_.sums[level]; }
+    const TreeShape& shape() const { return arrays_.shape; }
+
+ private:
+    int top_level() const { return arrays_.shape.n_levels - 1; }
+    int frontier_level(int64_t batch_size) const;
+    void prefetch_small_levels(int level, int64_t batch_size) const;
+    void set_scale(int32_t scale);
+    bool fits(int64_t count, const float* priorities) const;
+    void choose_scale(int64_t count, const float* priorities);
+    UpdatePlan plan_batch(int64_t count, const float* priorities);
+    void begin_writing(UpdatePlan plan, int64_t n);
+    void write(int64_t count, const int64_t* indices, const float* priorities);
+    void write_run(int64_t first, int64_t count, const float* priorities);
+    void end_writing();
+    template <class Visit>
+    void for_each_used_line(int level, int64_t line, const Visit& visit) const;
+    void refresh_used(int level, int64_t line);
+    void choose_scale_of_used();
+    void refresh_from(int level);
+    void add_up_total();
+    void finish_rescale();
+
+    int64_t capacity_;
+    const Kernels& kernels_;
+    Memory memory_;
+    TreeArrays arrays_;
+
+    int32_t scale_ = 0;
+    uint64_t total_ = 0;      // of all masses
+    uint64_t low_water_ = 0;  // a total below it asks for a rescale
+    // Of the update under way.
+    UpdatePlan plan_ = plan_add;
+    int refresh_level_ = 1;  // from here on levels are computed anew at its end
+    int32_t scale_before_ = 0;
+
+    mutable ScratchPool scratch_;
+};
+
+}  // namespace per::cpu

@@ -1,0 +1,123 @@
+#include "cpu/tree/tree_backend.h"
+
+#include <algorithm>
+#include <cfloat>
+#include <cinttypes>
+
+#include "cpu/tree/distinct_draw.h"
+#include "rows/error.h"
+
+namespace per::cpu {
+namespace {
+
+bool is_run(int64_t count, const int64_t* indices) {
+    // Most batches that are no run differ at the second index already.
+    int64_t i = 1;
+    while (i < count && indices[i] == indices[0] + i) ++i;
+    return i >= count;
+}
+
+void check_priorities(int64_t count, const float* priorities) {
+    for (int64_t i = 0; i < count; ++i)
+        if (!(priorities[i] >= 0.0f && priorities[i] <= FLT_MAX))
+            throw Error(PER_ERROR_INVALID_ARGUMENT, "priorities[%" PRId64 "] is %g: must be finite and >= 0", i,
+                        static_cast<double>(priorities[i]));
+}
+
+}  // namespace
+
+void CpuTreeBackend::require_mass() const {
+    if (tree_.total_mass() == 0) throw Error(PER_ERROR_EMPTY, "all priorities of the tree are 0");
+}
+
+void CpuTreeBackend::check_indices(int64_t count, const int64_t* indices) const {
+    for (int64_t i = 0; i < count; ++i)
+        if (static_cast<uint64_t>(indices[i]) >= static_cast<uint64_t>(tree_.capacity()))
+            throw Error(PER_ERROR_INVALID_ARGUMENT, "indices[%" PRId64 "] is %" PRId64 ": allowed are 0 .. %" PRId64, i,
+                        indices[i], tree_.capacity() - 1);
+}
+
+void CpuTreeBackend::update(int64_t count, const int64_t* indices, const float* priorities, void*) {
+    if (count == 0) return;
+    if (!tree_.kernels().update.valid(count, indices, priorities, tree_.capacity())) {
+        check_indices(count, indices);
+        check_priorities(count, priorities);
+    }
+    if (is_run(count, indices))
+        tree_.set_run(indices[0], count, priorities);
+    else
+        tree_.set(count, indices, priorities);
+}
+
+void CpuTreeBackend::sample(const TreeSample& sample, void*) {
+    require_mass();
+    if (sample.scheme == PER_WITHOUT_REPLACEMENT) {
+        sample_distinct(sample);
+        return;
+    }
+    const int64_t n = sample.batch_size;
+    const std::size_t draw_bytes = tree_.draw_scratch_bytes(n);
+    const ScratchPool::Loan loan(scratch_, draw_bytes + ScratchLayout::bytes_of<uint64_t>(n));
+    uint64_t* const masses = reinterpret_cast<uint64_t*>(loan.data() + draw_bytes);
+    // From here on nothing fails, so the batch's number is not lost.
+    const DrawRequest request = {n, sample.scheme, seed_, step_.fetch_add(1)};
+    tree_.draw(request, sample.indices_out, masses, sample.priorities_out, loan.data());
+    if (sample.weights_out != nullptr) tree_.kernels().power.weigh(n, masses, sample.beta, sample.weights_out);
+}
+
+void CpuTreeBackend::sample_distinct(const TreeSample& sample) {
+    const int64_t n = sample.batch_size;
+    const uint64_t step = step_.load();
+    const std::size_t draw_bytes = distinct_draw_scratch_bytes(tree_, n);
+    const ScratchPool::Loan loan(scratch_, draw_bytes + ScratchLayout::bytes_of<double>(n));
+    const DistinctDraw found = draw_distinct(tree_, {n, sample.scheme, seed_, step}, loan.data());
+    if (found.n_found < n)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "batch_size is %" PRId64 ": only %" PRId64 " leaves have a positive priority", n, found.n_found);
+    step_.store(step + 1);
+    std::copy_n(found.indices, n, sample.indices_out);
+    if (sample.priorities_out != nullptr) std::copy_n(found.priorities, n, sample.priorities_out);
+    if (sample.weights_out == nullptr) return;
+    const PowerKernels& kernels = tree_.kernels().power;
+    double* const probabilities = reinterpret_cast<double*>(loan.data() + draw_bytes);
+    kernels.include(n, found.masses, tree_.total_mass(), found.n_draws, probabilities);
+    kernels.weigh_shares(n, probabilities, kernels.smallest(n, probabilities), sample.beta, sample.weights_out);
+}
+
+void CpuTreeBackend::find(int64_t count, const double* prefix_sums, int64_t* indices_out, void*) {
+    if (count == 0) return;
+    require_mass();
+    const double factor = power_of_two(tree_.scale());
+    const uint64_t total = tree_.total_mass();
+    uint64_t unit;
+    for (int64_t i = 0; i < count; ++i)
+        if (!unit_of_prefix_sum(prefix_sums[i], total, factor, unit))
+            throw Error(PER_ERROR_INVALID_ARGUMENT, "prefix_sums[%" PRId64 "] is %.17g: must be >= 0 and below %.17g",
+                        i, prefix_sums[i], static_cast<double>(total) / factor);
+    for (int64_t i = 0; i < count; ++i) {
+        unit_of_prefix_sum(prefix_sums[i], total, factor, unit);
+        tree_.find(1, &unit, indices_out + i, nullptr);
+    }
+}
+
+void CpuTreeBackend::find_mass(int64_t count, const uint64_t* units, int64_t* indices_out, void*) {
+    if (count == 0) return;
+    require_mass();
+    for (int64_t i = 0; i < count; ++i)
+        if (units[i] >= tree_.total_mass())
+            throw Error(PER_ERROR_INVALID_ARGUMENT,
+                        "units[%" PRId64 "] is %" PRIu64 ": must be below the total mass, %" PRIu64, i, units[i],
+                        tree_.total_mass());
+    tree_.find(count, units, indices_out, nullptr);
+}
+
+void CpuTreeBackend::priorities(int64_t count, const int64_t* indices, float* priorities_out, void*) {
+    if (indices == nullptr) {
+        std::copy(tree_.leaves(), tree_.leaves() + count, priorities_out);
+        return;
+    }
+    check_indices(count, indices);
+    for (int64_t i = 0; i < count; ++i) priorities_out[i] = tree_.priority(indices[i]);
+}
+
+}  // namespace per::cpu

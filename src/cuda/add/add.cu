@@ -1,0 +1,170 @@
+#include "cuda/add/add.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "cuda/replay/priorities.h"
+#include "cuda/runtime/check.h"
+#include "cuda/tree/layout.h"
+#include "rows/error.h"
+
+namespace per::cuda {
+namespace {
+
+// Steps of a piece at most; waiting_since() can tell so many apart.
+constexpr int64_t most_steps = 1 << 17;
+
+// Of a piece: enough for a device to be busy with, and more where that takes a byte a row of scratch memory at most.
+int64_t most_entries(const per_replay_options& options) {
+    constexpr int64_t least = 1 << 14;
+    constexpr int64_t bytes = sizeof(int64_t) + 2 * sizeof(uint32_t);
+    return std::max(options.n_envs, std::clamp(options.capacity / bytes, least, most_steps));
+}
+
+StepScratch lay_out(int64_t most_entries, int64_t n_envs, int64_t n_fields, Layout& layout) {
+    StepScratch scratch;
+    scratch.entries = layout.array<int64_t>(most_entries);
+    // A step has an entry at least.
+    scratch.largest_of_step = layout.array<uint32_t>(std::min(most_entries, most_steps));
+    scratch.largest_before = layout.array<uint32_t>(std::min(most_entries, most_steps));
+    scratch.facts = layout.array<StepFacts>(1);
+    scratch.further_fields = layout.array<GivenField>(std::max<int64_t>(n_fields - n_fields_by_value, 0));
+    scratch.env_ids = layout.array<int64_t>(n_envs);
+    return scratch;
+}
+
+std::size_t scratch_bytes(int64_t most_entries, int64_t n_envs, int64_t n_fields) {
+    Layout layout(nullptr);
+    lay_out(most_entries, n_envs, n_fields, layout);
+    return layout.n_bytes();
+}
+
+}  // namespace
+
+StepQueue::StepQueue(const ReplayMemory& memory, const Fields& fields, const per_replay_options& options,
+                     cudaStream_t stream)
+    : replay_(memory),
+      most_entries_(most_entries(options)),
+      window_rows_(options.n_step + options.burn_in + options.sequence_length),
+      arrays_(fields, options.n_envs, most_entries_),
+      n_bytes_(scratch_bytes(most_entries_, options.n_envs, fields.count())),
+      memory_(n_bytes_),
+      is_cut_(static_cast<std::size_t>(options.n_envs)) {
+    Layout layout(memory_.data());
+    scratch_ = lay_out(most_entries_, options.n_envs, fields.count(), layout);
+    cuda::check(cudaMemsetAsync(memory_.data(), 0, n_bytes_, stream), "clearing memory");
+    load_step_kernels();
+}
+
+// -------------------------------------------------------------------------------------------------------------- add
+
+// As many whole steps as fit in, or a part of one.
+StepPiece StepQueue::piece_from(int64_t first_entry, const ReplaySteps& steps) const {
+    const int64_t most = std::min(most_entries_, arrays_.most_staged());
+    const int64_t k = first_entry / steps.n_envs;
+    const int64_t j = first_entry % steps.n_envs;
+    if (most < steps.n_envs) return {first_entry, 1, std::min(most, steps.n_envs - j)};
+    // The largest of the live priorities also falls, when a row is overwritten: it is found between the steps.
+    const bool takes_steps_apart = replay_.device().max_priority == PER_MAX_NOW;
+    const int64_t length = std::min({most / steps.n_envs, steps.length - k, takes_steps_apart ? 1 : most_steps});
+    return {first_entry, length, steps.n_envs};
+}
+
+// What can be known before anything is queued.
+void StepQueue::check(const ReplaySteps& steps, const int64_t* ids_out, const StreamOrder::Call& call) {
+    require_reachable("ids_out", ids_out);
+    arrays_.read(steps);
+    if (call.is_captured() && !arrays_.host_array().empty())
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "%.*s is in host memory: a call that is captured in a graph takes arrays of the device only",
+                    static_cast<int>(arrays_.host_array().size()), arrays_.host_array().data());
+    if (!arrays_.casts_on_host()) return;
+    const int64_t n_entries = steps.length * steps.n_envs;
+    StepPiece piece = piece_from(0, steps);
+    if (piece.length * piece.n_lanes == n_entries) return;  // it is checked as it is staged
+    for (int64_t first = 0; first < n_entries; first += piece.length * piece.n_lanes) {
+        piece = piece_from(first, steps);
+        arrays_.check_values(piece);
+    }
+}
+
+// Host memory becomes the device's: by way of kernel parameters where it must not be waited for, else of the ring.
+LaneList StepQueue::send_env_ids(int64_t count, const int64_t* env_ids, const StreamOrder::Call& call) {
+    if (env_ids == nullptr) return {count, nullptr};
+    if (call.is_captured() || count <= n_ids_at_once) {
+        queue_ids(count, env_ids, scratch_.env_ids, call.stream());
+        return {count, scratch_.env_ids};
+    }
+    Staging& staging = arrays_.staging();
+    const int64_t most = static_cast<int64_t>(staging.buffer_bytes() / sizeof(int64_t));
+    for (int64_t first = 0; first < count; first += most) {
+        const std::size_t n_bytes = static_cast<std::size_t>(std::min(most, count - first)) * sizeof(int64_t);
+        std::memcpy(staging.host(), env_ids + first, n_bytes);
+        staging.send(reinterpret_cast<std::byte*>(scratch_.env_ids + first), n_bytes, call.stream());
+    }
+    return {count, scratch_.env_ids};
+}
+
+void StepQueue::queue_piece(const StepPiece& piece, const ReplaySteps& steps, const LaneList& lanes, int64_t* ids_out,
+                            const StreamOrder::Call& call) {
+    const DeviceReplay& replay = replay_.device();
+    const int64_t first_lane = piece.first_entry % steps.n_envs;
+    GivenSteps given = arrays_.stage(piece, call.stream());
+    given.env_ids = lanes.env_ids != nullptr ? lanes.env_ids + first_lane : nullptr;
+    given.first_env = first_lane;
+    given.further_fields = scratch_.further_fields;
+    const auto& further = arrays_.further_fields();
+    queue_fields(static_cast<int64_t>(further.size()), further.data(), scratch_.further_fields, call.stream());
+
+    const bool ends_step = first_lane + piece.n_lanes == steps.n_envs;
+    queue_steps(replay, given, scratch_, ids_out != nullptr ? ids_out + piece.first_entry : nullptr, ends_step,
+                call.stream());
+    const bool is_last = piece.first_entry + piece.length * piece.n_lanes == steps.length * steps.n_envs;
+    if (replay.max_priority == PER_MAX_NOW && ends_step && !is_last) {
+        const int64_t n_steps = piece.first_entry / steps.n_envs + 1;  // so far: the change grows with each
+        queue_live_maximum(replay, n_steps, call.stream());
+    }
+}
+
+void StepQueue::add(const ReplaySteps& steps, int64_t* ids_out, const StreamOrder::Call& call) {
+    check(steps, ids_out, call);
+    const int64_t n_entries = steps.length * steps.n_envs;
+    // The first piece may still be refused.
+    StepPiece piece = piece_from(0, steps);
+    const LaneList lanes = send_env_ids(steps.n_envs, steps.env_ids, call);
+    for (int64_t first = 0; first < n_entries; first += piece.length * piece.n_lanes) {
+        piece = piece_from(first, steps);
+        queue_piece(piece, steps, lanes, ids_out, call);
+    }
+    queue_change_of_lanes(replay_.device(), steps.length, call.stream());
+}
+
+// ------------------------------------------------------------------------------------------------ cut and set_n_step
+
+void StepQueue::cut(int64_t count, const int64_t* env_ids, const StreamOrder::Call& call) {
+    cut_env_ids_.clear();
+    for (int64_t i = 0; i < count && env_ids != nullptr; ++i) {
+        if (is_cut_[static_cast<std::size_t>(env_ids[i])]) continue;
+        is_cut_[static_cast<std::size_t>(env_ids[i])] = true;
+        cut_env_ids_.push_back(env_ids[i]);
+    }
+    for (const int64_t env : cut_env_ids_) is_cut_[static_cast<std::size_t>(env)] = false;
+    if (env_ids != nullptr) count = static_cast<int64_t>(cut_env_ids_.size());
+    if (count == 0) return;
+    const LaneList lanes = send_env_ids(count, env_ids != nullptr ? cut_env_ids_.data() : nullptr, call);
+    queue_cut(replay_.device(), lanes, call.stream());
+    queue_change_of_lanes(replay_.device(), window_rows_, call.stream());
+}
+
+void StepQueue::set_n_step(int64_t n_step, const StreamOrder::Call& call) {
+    const DeviceReplay& replay = replay_.device();
+    queue_n_step(replay, n_step, call.stream());
+    queue_change_of_lanes(replay, window_rows_, call.stream());
+}
+
+void StepQueue::abandon() {
+    arrays_.staging().abandon();
+    memory_.abandon();
+}
+
+}  // namespace per::cuda

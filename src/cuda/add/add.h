@@ -1,0 +1,62 @@
+// Adding steps to a replay buffer in the memory of a device, and what else ends or completes windows.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "backend/backend.h"
+#include "cuda/add/given_arrays.h"
+#include "cuda/add/steps.h"
+#include "cuda/replay/replay_memory.h"
+#include "cuda/runtime/device.h"
+#include "cuda/runtime/stream_order.h"
+#include "per.h"
+#include "rows/fields.h"
+
+namespace per::cuda {
+
+// Queues what the CPU's StepWriter does. A warp takes the steps of a lane in their order, those that run on together;
+// the copies of their frames, which do not depend on each other, are spread over the whole device; then the leaves of
+// all rows that died or became live are written in one change. That is two launches and those of the change, however
+// many steps there are, up to what one piece holds; with PER_MAX_NOW they are those of each step. A step that the CPU
+// would refuse is skipped and counted.
+//
+// Nothing is allocated after creation. With arrays of the device the host waits for nothing, and calls can be captured.
+class StepQueue {
+ public:
+    // On the current device, ready once `stream` has got there. `options` as resolved; memory and fields must outlive
+    // it.
+    StepQueue(const ReplayMemory& memory, const Fields& fields, const per_replay_options& options, cudaStream_t stream);
+
+    // Throws Error with INVALID_ARGUMENT for values in host memory that do not fit their field, and for arrays in host
+    // memory while the stream is captured: nothing is changed then. ids_out is memory that the device can write.
+    void add(const ReplaySteps& steps, int64_t* ids_out, const StreamOrder::Call& call);
+    // env_ids in host memory, some perhaps several times; NULL: the first `count`.
+    void cut(int64_t count, const int64_t* env_ids, const StreamOrder::Call& call);
+    void set_n_step(int64_t n_step, const StreamOrder::Call& call);
+
+    std::size_t n_bytes() const { return n_bytes_ + arrays_.staging().n_bytes(); }
+    // In a forked child the memory is not this process's to free.
+    void abandon();
+
+ private:
+    StepPiece piece_from(int64_t first_entry, const ReplaySteps& steps) const;
+    void check(const ReplaySteps& steps, const int64_t* ids_out, const StreamOrder::Call& call);
+    LaneList send_env_ids(int64_t count, const int64_t* env_ids, const StreamOrder::Call& call);
+    void queue_piece(const StepPiece& piece, const ReplaySteps& steps, const LaneList& lanes, int64_t* ids_out,
+                     const StreamOrder::Call& call);
+
+    const ReplayMemory& replay_;
+    const int64_t most_entries_;  // of a piece
+    const int64_t window_rows_;   // of a lane that wait for the next step, at most
+    GivenArrays arrays_;
+    std::size_t n_bytes_;
+    DeviceMemory memory_;
+    StepScratch scratch_ = {};
+    // Of a cut, each environment once.
+    std::vector<int64_t> cut_env_ids_;
+    std::vector<bool> is_cut_;
+};
+
+}  // namespace per::cuda

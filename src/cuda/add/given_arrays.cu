@@ -1,0 +1,205 @@
+#include "cuda/add/given_arrays.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "rows/cast.h"
+#include "rows/dtype.h"
+
+namespace per::cuda {
+namespace {
+
+// Of arrays in the staging buffer: what words of any size ask for.
+constexpr int64_t alignment = 256;
+constexpr int64_t largest_element = 8;
+constexpr int64_t least_buffer = int64_t{256} << 10;
+constexpr int64_t most_of_buffer = int64_t{64} << 20;
+
+constexpr int64_t n_arrays(int64_t n_fields, int64_t n_numbers) {
+    return 2 * n_fields + n_numbers;
+}
+
+// A step of all environments, where that is not too much; and always the step of one, in whatever dtypes.
+std::size_t buffer_bytes(const Fields& fields, int64_t n_envs, int64_t n_numbers) {
+    int64_t entry = n_numbers * largest_element;
+    int64_t largest_entry = entry;
+    for (const Field& field : fields) {
+        const int64_t n_frames = field.is_observation() ? 2 : 1;
+        entry += n_frames * field.bytes;
+        largest_entry += n_frames * field.elements * largest_element;
+    }
+    const int64_t step = entry > most_of_buffer / n_envs ? most_of_buffer : n_envs * entry;
+    const int64_t gaps = n_arrays(fields.count(), n_numbers) * alignment;
+    return static_cast<std::size_t>(std::max({least_buffer, step, largest_entry}) + gaps);
+}
+
+int32_t word_bytes(const std::byte* data, int64_t stride, int64_t bytes) {
+    const uint64_t all = reinterpret_cast<uintptr_t>(data) | static_cast<uint64_t>(stride) |
+                         static_cast<uint64_t>(bytes) | static_cast<uint64_t>(unit_bytes);
+    return static_cast<int32_t>(all & (~all + 1));
+}
+
+}  // namespace
+
+int64_t GivenArrays::Array::given_bytes() const {
+    return frames * elements * dtype_size(given.dtype);
+}
+
+int64_t GivenArrays::Array::kept_bytes() const {
+    return elements * dtype_size(dtype);
+}
+
+GivenArrays::GivenArrays(const Fields& fields, int64_t n_envs, int64_t most_entries)
+    : fields_(fields),
+      arrays_(static_cast<std::size_t>(n_arrays(fields.count(), n_numbers))),
+      staging_(buffer_bytes(fields, n_envs, n_numbers)) {
+    for (int64_t i = 0; i < fields.count(); ++i) {
+        arrays_[static_cast<std::size_t>(i)].name = fields[i].name;
+        arrays_[static_cast<std::size_t>(i)].elements = fields[i].elements;
+        next_of(i).name = fields[i].next_name;
+        next_of(i).elements = fields[i].elements;
+    }
+    const char* const names[n_numbers] = {"reward",    "terminated", "truncated", "mask",
+                                          "next_mask", "priorities", "td_errors"};
+    for (int i = 0; i < n_numbers; ++i) number(static_cast<Number>(i)).name = names[i];
+    mask_.reserve(static_cast<std::size_t>(most_entries));
+    next_mask_.reserve(static_cast<std::size_t>(most_entries));
+    further_fields_.reserve(static_cast<std::size_t>(fields.count()));
+}
+
+// ------------------------------------------------------------------------------------------------------------- a call
+
+void GivenArrays::read_array(Array& array, const GivenArray& given) {
+    array.given = given.array;
+    array.frames = given.frames;
+    array.dtype = given.array.dtype;
+    array.mask = nullptr;
+    array.is_staged = array.is_given() && is_host_memory(given.array.data);
+    if (array.is_staged) host_array_ = array.name;
+}
+
+// The host casts what lies in its memory, if it can also see which entries are given.
+void GivenArrays::read_values(Array& array, const GivenArray& given, int32_t dtype, bool is_next) {
+    read_array(array, given);
+    const Array& mask_array = number(mask);
+    const Array& next_mask_array = number(next_mask);
+    const bool has_mask = mask_array.is_given();
+    const bool has_next_mask = is_next && next_mask_array.is_given();
+    const bool sees_masks = (!has_mask || mask_array.is_staged) && (!has_next_mask || next_mask_array.is_staged);
+    if (!array.is_staged || array.dtype == dtype || !sees_masks) return;
+    array.dtype = dtype;
+    if (has_mask || has_next_mask) array.mask = has_next_mask ? &next_mask_ : &mask_;
+    casts_on_host_ = true;
+}
+
+void GivenArrays::read(const ReplaySteps& steps) {
+    const GivenArray none = {};
+    host_array_ = {};
+    casts_on_host_ = false;
+    read_array(number(mask), {steps.mask, 1});
+    read_array(number(next_mask), {steps.next_mask, 1});
+    read_array(number(terminated), {steps.terminated, 1});
+    read_array(number(truncated), {steps.truncated, 1});
+    for (int64_t i = 0; i < fields_.count(); ++i) {
+        const bool has_next = steps.next_fields != nullptr && fields_[i].is_observation();
+        read_values(arrays_[static_cast<std::size_t>(i)], steps.fields[i], fields_[i].dtype, false);
+        read_values(next_of(i), has_next ? steps.next_fields[i] : none, fields_[i].dtype, true);
+    }
+    read_values(number(reward), {steps.reward, 1}, PER_FLOAT32, false);
+    read_values(number(priorities), {steps.priorities, 1}, PER_FLOAT32, false);
+    read_values(number(td_errors), {steps.td_errors, 1}, PER_FLOAT32, false);
+
+    int64_t entry_bytes = 0;
+    for (const Array& array : arrays_) entry_bytes += array.is_staged ? array.kept_bytes() : 0;
+    const int64_t gaps = n_arrays(fields_.count(), n_numbers) * alignment;
+    const int64_t room = static_cast<int64_t>(staging_.buffer_bytes()) - gaps;
+    most_staged_ = entry_bytes > 0 ? room / entry_bytes : std::numeric_limits<int64_t>::max();
+}
+
+// ------------------------------------------------------------------------------------------------------------ a piece
+
+// Those that casts on the host look at.
+void GivenArrays::read_masks(const StepPiece& piece) {
+    const int64_t n = piece.length * piece.n_lanes;
+    const auto read_flags = [&](const Array& array, std::vector<uint8_t>& flags, const uint8_t* which) {
+        if (!array.is_staged) return;
+        flags.resize(static_cast<std::size_t>(n));
+        per_array given = array.given;
+        given.data = static_cast<const std::byte*>(given.data) + piece.first_entry * array.given_bytes();
+        cast_flags(given, flags.data(), n, which);
+    };
+    read_flags(number(mask), mask_, nullptr);
+    read_flags(number(next_mask), next_mask_, number(mask).is_staged ? mask_.data() : nullptr);
+}
+
+// Writes arrays of the piece to the staging buffer; returns how many bytes it takes.
+std::size_t GivenArrays::fill(const StepPiece& piece) {
+    if (host_array_.empty()) return 0;
+    if (casts_on_host_) read_masks(piece);
+    const int64_t n = piece.length * piece.n_lanes;
+    std::byte* const buffer = staging_.host();
+    int64_t end = 0;
+    for (Array& array : arrays_) {
+        if (!array.is_staged) continue;
+        array.offset = static_cast<std::size_t>(end);
+        cast(array.name, array.given, array.dtype, buffer + end,
+             {.entries = n,
+              .elements = array.elements,
+              .frames = array.frames,
+              .mask = array.mask != nullptr ? array.mask->data() : nullptr,
+              .first = piece.first_entry});
+        end += (n * array.kept_bytes() + alignment - 1) / alignment * alignment;
+    }
+    return static_cast<std::size_t>(end);
+}
+
+// The newest frame of the first entry, in the memory of the device.
+const std::byte* GivenArrays::kept(const Array& array, const StepPiece& piece) const {
+    if (!array.is_given()) return nullptr;
+    if (array.is_staged) return staging_.device() + array.offset;
+    return static_cast<const std::byte*>(array.given.data) + piece.first_entry * array.given_bytes() +
+           (array.frames - 1) * array.kept_bytes();
+}
+
+GivenNumbers GivenArrays::given_numbers(Number which, const StepPiece& piece) {
+    const Array& array = number(which);
+    return {kept(array, piece), array.dtype};
+}
+
+GivenFrames GivenArrays::given_frames(const Array& array, const StepPiece& piece, const Field& field,
+                                      int64_t& n_units) const {
+    GivenFrames frames = {kept(array, piece), 0, n_units, array.dtype, 0};
+    if (!array.is_given()) return frames;
+    frames.stride = array.is_staged ? array.kept_bytes() : array.given_bytes();
+    if (array.dtype == field.dtype) frames.word_bytes = word_bytes(frames.data, frames.stride, field.bytes);
+    n_units += (field.bytes + unit_bytes - 1) / unit_bytes;
+    return frames;
+}
+
+GivenSteps GivenArrays::stage(const StepPiece& piece, cudaStream_t stream) {
+    if (const std::size_t n_bytes = fill(piece); n_bytes != 0) staging_.send(staging_.device(), n_bytes, stream);
+    GivenSteps steps = {};
+    steps.length = piece.length;
+    steps.n_lanes = piece.n_lanes;
+    steps.reward = given_numbers(reward, piece);
+    steps.terminated = given_numbers(terminated, piece);
+    steps.truncated = given_numbers(truncated, piece);
+    steps.mask = given_numbers(mask, piece);
+    steps.next_mask = given_numbers(next_mask, piece);
+    steps.are_td_errors = number(td_errors).is_given();
+    steps.priorities = given_numbers(steps.are_td_errors ? td_errors : priorities, piece);
+    further_fields_.clear();
+    for (int64_t i = 0; i < fields_.count(); ++i) {
+        GivenField field;
+        field.frames = given_frames(arrays_[static_cast<std::size_t>(i)], piece, fields_[i], steps.n_units);
+        field.next = given_frames(next_of(i), piece, fields_[i], steps.n_units);
+        steps.has_next |= next_of(i).is_given();
+        if (i < n_fields_by_value)
+            steps.fields[i] = field;
+        else
+            further_fields_.push_back(field);
+    }
+    return steps;
+}
+
+}  // namespace per::cuda

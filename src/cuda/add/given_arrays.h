@@ -1,0 +1,88 @@
+// The arrays of a call of per_replay_add() on their way to kernels: those in the memory of the device as they are,
+// those in the host's by way of the staging ring, piece by piece.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "backend/backend.h"
+#include "cuda/add/given_steps.h"
+#include "cuda/runtime/staging.h"
+#include "per.h"
+#include "rows/fields.h"
+
+namespace per::cuda {
+
+// Consecutive entries of a call: whole steps, or part of one.
+struct StepPiece {
+    int64_t first_entry;
+    int64_t length;   // steps
+    int64_t n_lanes;  // of each
+};
+
+class GivenArrays {
+ public:
+    // On the current device. `most_entries` is what pieces have at most.
+    GivenArrays(const Fields& fields, int64_t n_envs, int64_t most_entries);
+
+    // Of the call under way.
+    void read(const ReplaySteps& steps);
+    // The name of an array in host memory; empty if there is none.
+    std::string_view host_array() const { return host_array_; }
+    bool casts_on_host() const { return casts_on_host_; }
+    // The entries that the staging ring has room for at a time.
+    int64_t most_staged() const { return most_staged_; }
+
+    // Throws Error with INVALID_ARGUMENT if a value in host memory that is cast there does not fit.
+    void check_values(const StepPiece& piece) { fill(piece); }
+    // The piece as kernels see it, but for its lanes; the fields that are not handed over by value are in
+    // further_fields(). Throws as check_values() does, and then has queued nothing.
+    GivenSteps stage(const StepPiece& piece, cudaStream_t stream);
+    const std::vector<GivenField>& further_fields() const { return further_fields_; }
+
+    Staging& staging() { return staging_; }
+    const Staging& staging() const { return staging_; }
+
+ private:
+    // After the fields and their next observations.
+    enum Number { reward, terminated, truncated, mask, next_mask, priorities, td_errors, n_numbers };
+
+    struct Array {
+        std::string_view name;
+        per_array given = {};
+        int64_t frames = 1;
+        int64_t elements = 1;
+        int32_t dtype = 0;  // in which kernels find it
+        bool is_staged = false;
+        const std::vector<uint8_t>* mask = nullptr;  // entries of the piece whose values are looked at; NULL: all
+        std::size_t offset = 0;                      // in the staging buffer
+
+        bool is_given() const { return given.data != nullptr; }
+        int64_t given_bytes() const;  // of an entry
+        int64_t kept_bytes() const;   // of its newest frame
+    };
+
+    Array& next_of(int64_t field) { return arrays_[static_cast<std::size_t>(fields_.count() + field)]; }
+    Array& number(Number which) { return arrays_[static_cast<std::size_t>(2 * fields_.count() + which)]; }
+    void read_array(Array& array, const GivenArray& given);
+    void read_values(Array& array, const GivenArray& given, int32_t dtype, bool is_next);
+    void read_masks(const StepPiece& piece);
+    std::size_t fill(const StepPiece& piece);
+    const std::byte* kept(const Array& array, const StepPiece& piece) const;
+    GivenNumbers given_numbers(Number which, const StepPiece& piece);
+    GivenFrames given_frames(const Array& array, const StepPiece& piece, const Field& field, int64_t& n_units) const;
+
+    const Fields& fields_;
+    std::vector<Array> arrays_;
+    std::string_view host_array_;
+    bool casts_on_host_ = false;
+    int64_t most_staged_ = 0;
+    std::vector<uint8_t> mask_;       // of the piece, as bytes 0 and 1
+    std::vector<uint8_t> next_mask_;  // 0 where mask_ is
+    std::vector<GivenField> further_fields_;
+    Staging staging_;
+};
+
+}  // namespace per::cuda

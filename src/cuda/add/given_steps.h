@@ -1,0 +1,168 @@
+// The arrays of a call of per_replay_add() as kernels see them: in the memory of the device, in whatever dtype they
+// were given; elements are cast as they are read.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/replay/replay_state.h"
+#include "cuda/runtime/dialect.h"
+#include "rows/element.h"
+#include "rules/td_error.h"
+
+namespace per::cuda {
+
+// A number for each entry; data NULL where none was given.
+struct GivenNumbers {
+    const std::byte* data;
+    int32_t dtype;
+
+    __device__ __forceinline__ bool are_given() const { return data != nullptr; }
+};
+
+// A frame for each entry: that of entry i at data + i * stride.
+struct GivenFrames {
+    const std::byte* data;
+    int64_t stride;
+    int64_t first_unit;  // of the copy of an entry: the frame's place among those of all fields
+    int32_t dtype;
+    int32_t word_bytes;  // copied at a time: a power of 2 that divides every address; 0: elements are cast
+};
+
+struct GivenField {
+    GivenFrames frames;
+    GivenFrames next;  // data NULL: no observation, or not given
+};
+
+// What a thread of a copy writes.
+inline constexpr int64_t unit_bytes = 16;
+// Fields whose arrays are handed to kernels by value; a captured call must not depend on memory of the host.
+inline constexpr int64_t n_fields_by_value = 16;
+
+// Consecutive entries of a call: `length` steps of the same `n_lanes` lanes, entry k * n_lanes + j being step k of lane
+// j. An entry whose mask is 0 is not looked at.
+struct GivenSteps {
+    int64_t length;
+    int64_t n_lanes;
+    const int64_t* env_ids;  // [n_lanes]; NULL: first_env, first_env + 1 ...
+    int64_t first_env;
+    GivenNumbers reward;
+    GivenNumbers terminated;
+    GivenNumbers truncated;
+    GivenNumbers mask;
+    GivenNumbers next_mask;
+    GivenNumbers priorities;
+    bool are_td_errors;  // the priorities
+    bool has_next;
+    int64_t n_units;                   // of an entry, over all fields
+    const GivenField* further_fields;  // from the n_fields_by_value-th on
+    GivenField fields[n_fields_by_value];
+
+    __device__ __forceinline__ int64_t env(int64_t j) const { return env_ids != nullptr ? env_ids[j] : first_env + j; }
+    // Whether rows that become live without a priority wait for it (waiting_rows.h): what is given with a step counts
+    // from the next one on.
+    __device__ __forceinline__ bool rows_wait() const { return length > 1 && priorities.are_given(); }
+    __device__ __forceinline__ const GivenField& field(int64_t i) const {
+        return i < n_fields_by_value ? fields[i] : further_fields[i - n_fields_by_value];
+    }
+};
+
+__device__ __forceinline__ bool flag_of(const GivenNumbers& flags, int64_t entry) {
+    return is_true(flags.data + entry * dtype_size(flags.dtype), flags.dtype);
+}
+
+// False if it is beyond float32.
+__device__ __forceinline__ bool read_float(const GivenNumbers& numbers, int64_t entry, float& value_out) {
+    const CastElement cast = cast_element(numbers.data + entry * dtype_size(numbers.dtype), numbers.dtype, PER_FLOAT32);
+    value_out = __uint_as_float(static_cast<uint32_t>(cast.bits));
+    return cast.fits;
+}
+
+// ---- frames of steps. A frame is looked at by one thread, or by the threads of a warp, each its share.
+
+struct Share {
+    int64_t first;
+    int64_t step;
+};
+
+__device__ __forceinline__ Share share_of_thread() {
+    return {lane_of_thread(), warp_size};
+}
+
+// Up to so many bytes the frames of 32 steps are looked at by a thread each, which waits for memory once.
+inline constexpr int64_t most_bytes_of_thread = 128;
+
+// Those of 32 steps, bits, for which is_good(i, share), i being a step's bit, holds in all shares. The whole warp calls
+// it with the same arguments.
+template <class IsGood>
+__device__ __forceinline__ uint32_t steps_where(uint32_t steps, int64_t frame_bytes, const IsGood& is_good) {
+    const bool has_thread_each = frame_bytes <= most_bytes_of_thread;
+    const Share share = has_thread_each ? Share{0, 1} : share_of_thread();
+    uint32_t good = steps;
+    for (uint32_t left = steps; left != 0; left = has_thread_each ? 0 : left & (left - 1)) {
+        const int i = has_thread_each ? static_cast<int>(lane_of_thread()) : __ffs(static_cast<int>(left)) - 1;
+        const uint32_t bad = __ballot_sync(all_lanes, (steps >> i & 1) != 0 && !is_good(i, share));
+        good &= has_thread_each || bad == 0 ? ~bad : ~(1u << i);
+    }
+    return good;
+}
+
+// Whether a frame whose elements are to be cast fits its field.
+__device__ __forceinline__ bool frame_fits(const GivenFrames& frames, int64_t entry, const DeviceField& field,
+                                           const Share& share) {
+    const std::byte* const frame = frames.data + entry * frames.stride;
+    bool fits = true;
+    for (int64_t i = share.first; i < field.elements; i += share.step)
+        fits &= cast_element(frame + i * dtype_size(frames.dtype), frames.dtype, field.dtype).fits;
+    return fits;
+}
+
+// So many bytes at an address that is a multiple of them.
+struct alignas(16) WordOf16 {
+    uint64_t low;
+    uint64_t high;
+
+    __device__ __forceinline__ bool operator==(const WordOf16& other) const {
+        return low == other.low && high == other.high;
+    }
+};
+
+template <class Word>
+__device__ __forceinline__ bool same_words(const std::byte* a, const std::byte* b, int64_t n_bytes,
+                                           const Share& share) {
+    bool same = true;
+    for (int64_t i = share.first; i < n_bytes / static_cast<int64_t>(sizeof(Word)); i += share.step)
+        same &= reinterpret_cast<const Word*>(a)[i] == reinterpret_cast<const Word*>(b)[i];
+    return same;
+}
+
+// Two frames of a field; stored frames are given in its own dtype.
+struct ComparedFrame {
+    const std::byte* data;
+    int32_t dtype;
+    int32_t word_bytes;
+};
+
+__device__ __forceinline__ ComparedFrame given_frame(const GivenFrames& frames, int64_t entry) {
+    return {frames.data + entry * frames.stride, frames.dtype, frames.word_bytes};
+}
+
+__device__ __forceinline__ ComparedFrame stored_frame(const std::byte* frames, int64_t slot, const DeviceField& field) {
+    const int64_t power = field.bytes & -field.bytes;
+    return {frames + slot * field.bytes, field.dtype, static_cast<int32_t>(power < unit_bytes ? power : unit_bytes)};
+}
+
+__device__ __forceinline__ bool same_frame(const ComparedFrame& a, const ComparedFrame& b, const DeviceField& field,
+                                           const Share& share) {
+    const int32_t word = a.word_bytes < b.word_bytes ? a.word_bytes : b.word_bytes;
+    if (word == 16) return same_words<WordOf16>(a.data, b.data, field.bytes, share);
+    if (word >= 4) return same_words<uint32_t>(a.data, b.data, field.bytes, share);
+    if (word != 0) return same_words<uint8_t>(a.data, b.data, field.bytes, share);
+    bool same = true;
+    for (int64_t i = share.first; i < field.elements; i += share.step)
+        same &= cast_element(a.data + i * dtype_size(a.dtype), a.dtype, field.dtype).bits ==
+                cast_element(b.data + i * dtype_size(b.dtype), b.dtype, field.dtype).bits;
+    return same;
+}
+
+}  // namespace per::cuda

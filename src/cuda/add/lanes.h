@@ -1,0 +1,161 @@
+// Changes to a lane and its rows on the device: what cpu/replay_state.h does on the host. A warp changes a lane: all
+// its threads call these functions together, with the same arguments.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/replay/leaf_change.h"
+#include "cuda/replay/replay_state.h"
+#include "cuda/runtime/dialect.h"
+#include "cuda/tree/live_set.h"
+#include "rules/window.h"
+
+namespace per::cuda {
+
+// What a thread adds up over the rows that it changes. In 32 bits: a thread has few registers, and a launch fewer steps
+// of a lane, and a lane fewer rows for each thread.
+struct RowSums {
+    int32_t n_live = 0;
+    uint32_t n_changed = 0;     // as in ChangeState
+    uint32_t largest_bits = 0;  // likewise
+    uint32_t waiting_end = 0;   // as in PendingSums
+};
+
+__device__ __forceinline__ int64_t add_to(int64_t* at, int64_t value) {
+    return static_cast<int64_t>(atomic_add(reinterpret_cast<uint64_t*>(at), static_cast<uint64_t>(value)));
+}
+
+__device__ __forceinline__ uint32_t larger(uint32_t a, uint32_t b) {
+    return a > b ? a : b;
+}
+
+// The priority of a row that becomes live without one.
+__device__ __forceinline__ float priority_of_unrated(const DeviceReplay& replay) {
+    const ReplayState& state = *replay.state;
+    if (replay.max_priority == PER_MAX_EVER) return __uint_as_float(state.largest_bits);
+    return state.n_live > 0 ? maximum_of(replay.priorities.live_maximum) : 1.0f;
+}
+
+__device__ __forceinline__ void extend(RowRange& range, const RowRange& by) {
+    if (by.end <= by.first) return;
+    if (range.end <= range.first) range.first = by.first;
+    range.end = by.end;
+}
+
+// What a warp counts; see ReplayCounters.
+struct LaneCounters {
+    int32_t added = 0;
+    int32_t dropped = 0;
+    int32_t episodes = 0;
+    int32_t cuts = 0;
+    int32_t rejected_updates = 0;
+};
+
+// A lane while it is changed.
+struct LaneTask {
+    const DeviceReplay& replay;
+    const WindowRules& rules;
+    const float otherwise;  // priority of rows that were given none
+    const int64_t env;
+    Lane lane;
+    LaneChange change;
+    RowSums sums = {};
+    LaneCounters counters = {};
+
+    __device__ __forceinline__ LaneTask(const DeviceReplay& of_replay, const WindowRules& of_rules, int64_t of_env)
+        : replay(of_replay),
+          rules(of_rules),
+          otherwise(priority_of_unrated(of_replay)),
+          env(of_env),
+          lane(of_replay.lanes[of_env]),
+          change(of_replay.changes[of_env]) {}
+
+    __device__ __forceinline__ int64_t slot(int64_t row) const { return rules.ring.slot(env, row); }
+    __device__ __forceinline__ uint8_t flags(int64_t row) const { return replay.flags[slot(row)]; }
+};
+
+// otherwise_of(row): what a row takes that was given no priority; that of the task, or waiting_since() a step.
+template <class OtherwiseOf>
+__device__ __forceinline__ void make_live(LaneTask& task, const RowRange& rows, const OtherwiseOf& otherwise_of) {
+    const DevicePriorities& priorities = task.replay.priorities;
+    for (int64_t row = rows.first + lane_of_thread(); row < rows.end; row += warp_size) {
+        const int64_t slot = task.slot(row);
+        if (!starts_sequence(task.rules, task.replay.flags[slot])) continue;
+        float priority = priorities.given[slot];
+        if (priority == not_given) priorities.given[slot] = priority = otherwise_of(row);
+        task.sums.n_live += insert(priorities.live, slot);
+        ++task.sums.n_changed;
+        if (is_waiting(priority))
+            task.sums.waiting_end = larger(task.sums.waiting_end, static_cast<uint32_t>(step_of_waiting(priority)) + 1);
+        else
+            task.sums.largest_bits = larger(task.sums.largest_bits, bits_in_order(priority));
+    }
+    extend(task.change.born, rows);
+    __syncwarp();
+}
+
+__device__ __forceinline__ void make_dead(LaneTask& task, const RowRange& rows) {
+    for (int64_t row = rows.first + lane_of_thread(); row < rows.end; row += warp_size)
+        task.sums.n_live -= erase(task.replay.priorities.live, task.slot(row));
+    extend(task.change.died, rows);
+    __syncwarp();
+}
+
+// Does to rows what cut_episode() said; `otherwise` as in make_live().
+__device__ __forceinline__ void apply(LaneTask& task, const Cut& cut, float otherwise) {
+    if (lane_of_thread() == 0) task.replay.flags[task.slot(cut.row)] |= cut.flags;
+    __syncwarp();
+    make_live(task, cut.completed, [otherwise](int64_t) { return otherwise; });
+    ++task.counters.cuts;
+    ++task.counters.episodes;
+}
+
+// Moves the lane's tail past rows that have been overwritten, or whose stack has.
+__device__ __forceinline__ void advance_tail(LaneTask& task) {
+    const auto flags_of = [&](int64_t row) { return task.flags(row); };
+    const int64_t oldest = oldest_row(task.lane, task.rules);
+    const int64_t tail = first_with_stack(oldest, task.lane, task.rules.stack, flags_of);
+    if (tail == task.lane.tail) return;
+    make_dead(task, {task.lane.tail, tail});
+    task.lane.tail = tail;
+}
+
+// Of rows that share a slot the last is there: no more rows than the lane has need to be looked at.
+__device__ __forceinline__ RowRange clipped(const RowRange& rows, int64_t most) {
+    return {rows.end - rows.first > most ? rows.end - most : rows.first, rows.end};
+}
+
+__device__ __forceinline__ void add_if_any(int64_t* at, int64_t value) {
+    if (value != 0) add_to(at, value);
+}
+
+// Writes what the warp did to the lane, to be read by later kernels.
+__device__ __forceinline__ void finish(const LaneTask& task) {
+    ReplayState& state = *task.replay.state;
+    const int64_t n_live = static_cast<int64_t>(sum_of_warp(static_cast<uint64_t>(task.sums.n_live)));
+    const uint64_t n = sum_of_warp(task.sums.n_changed);
+    const uint32_t largest_bits = __reduce_max_sync(all_lanes, task.sums.largest_bits);
+    const uint32_t waiting_end = __reduce_max_sync(all_lanes, task.sums.waiting_end);
+    if (lane_of_thread() != 0) return;
+    const int64_t most = task.rules.ring.rows;
+    task.replay.lanes[task.env] = task.lane;
+    task.replay.changes[task.env] = {clipped(task.change.died, most), clipped(task.change.born, most)};
+    add_if_any(&state.pending.n_live, n_live);
+    if (n != 0) atomic_add(&state.change.n, n);
+    if (largest_bits != 0) atomicMax(&state.change.largest_bits, largest_bits);
+    if (waiting_end != 0) atomicMax(&state.pending.waiting_end, waiting_end);
+    add_if_any(&state.counters.added, task.counters.added);
+    add_if_any(&state.counters.dropped, task.counters.dropped);
+    add_if_any(&state.counters.episodes, task.counters.episodes);
+    add_if_any(&state.counters.cuts, task.counters.cuts);
+    add_if_any(&state.counters.rejected_updates, task.counters.rejected_updates);
+}
+
+// One thread, after all lanes are changed.
+__device__ __forceinline__ void take_in(ReplayState& state) {
+    state.n_live += state.pending.n_live;
+    state.largest_bits = larger(state.largest_bits, state.pending.largest_bits);
+    state.pending = {0, 0, 0};
+}
+
+}  // namespace per::cuda

@@ -1,0 +1,151 @@
+// Steps of a lane as a warp reads them: 32 at once, a thread each, so that it waits for memory once for all of them.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/add/given_steps.h"
+#include "cuda/add/lanes.h"
+#include "rules/td_error.h"
+
+namespace per::cuda {
+
+// A lane, and the steps of a launch that it takes.
+struct StepTask : LaneTask {
+    const GivenSteps& steps;
+    const int64_t j;          // the lane's place in the call
+    int32_t announcing = -1;  // the step that announced last; -1: it was in an earlier launch
+    uint32_t largest_bits;    // of the largest priority ever, and of those given to this lane
+
+    __device__ __forceinline__ StepTask(const DeviceReplay& of_replay, const WindowRules& of_rules,
+                                        const GivenSteps& of_steps, int64_t of_j)
+        : LaneTask(of_replay, of_rules, of_steps.env(of_j)),
+          steps(of_steps),
+          j(of_j),
+          largest_bits(of_replay.state->largest_bits) {}
+
+    __device__ __forceinline__ int64_t entry(int64_t step) const { return step * steps.n_lanes + j; }
+};
+
+// Bit i says something of step first + i; of one that is not given, or beyond the last, only that it is not.
+struct StepBatch {
+    int32_t first;
+    uint32_t given;
+    uint32_t next_known;        // the observation after it is given
+    uint32_t next_unavailable;  // is marked as such
+    uint32_t terminated;
+    uint32_t truncated;
+    uint32_t fits;     // all its values fit what the buffer keeps
+    uint32_t rated;    // a valid priority is given with it
+    uint32_t is_same;  // it brings the observation that the step before it announced, if that one was taken; not looked
+                       // at where next observations take no rows
+    float reward;      // of the thread's own step
+    float priority;    // likewise; means nothing unless rated
+};
+
+__device__ __forceinline__ bool has_bit(uint32_t bits, int i) {
+    return (bits >> i & 1) != 0;
+}
+
+// Reward and priority of an entry; false if one of them is beyond float32.
+__device__ __forceinline__ bool read_numbers(const GivenSteps& steps, int64_t entry, double epsilon, StepBatch& batch) {
+    bool fits = read_float(steps.reward, entry, batch.reward);
+    if (!steps.priorities.are_given()) return fits;
+    float given = 0.0f;
+    fits &= read_float(steps.priorities, entry, given);
+    batch.priority = steps.are_td_errors ? td_error_priority(&given, 1, 1, PER_CRITICS_MEAN, epsilon) : given;
+    return fits;
+}
+
+// Of the steps given those whose frames fit their fields.
+__device__ __forceinline__ uint32_t steps_that_fit(const StepTask& task, const StepBatch& batch) {
+    uint32_t fit = batch.given;
+    for (int64_t i = 0; i < 2 * task.replay.n_fields; ++i) {
+        const GivenField& given = task.steps.field(i / 2);
+        const DeviceField& field = task.replay.fields[i / 2];
+        const GivenFrames& frames = i % 2 == 0 ? given.frames : given.next;
+        if (frames.data == nullptr || frames.word_bytes != 0) continue;
+        const uint32_t steps = batch.given & (i % 2 == 0 ? all_lanes : batch.next_known);
+        fit &= ~steps | steps_where(steps, field.bytes, [&](int step, const Share& share) {
+            return frame_fits(frames, task.entry(batch.first + step), field, share);
+        });
+    }
+    return fit;
+}
+
+// What step `step` announced in an observation.
+__device__ __forceinline__ ComparedFrame announced_by(const StepTask& task, const GivenField& given, int64_t step) {
+    return given_frame(given.next, task.entry(step));
+}
+
+__device__ __forceinline__ uint32_t steps_as_announced(const StepTask& task, const StepBatch& batch) {
+    if (!next_takes_row(task.rules)) return 0;
+    const bool is_first_announced = task.announcing >= 0 && task.announcing == batch.first - 1;
+    uint32_t same = batch.given & ((batch.given & batch.next_known) << 1 | (is_first_announced ? 1 : 0));
+    for (int64_t i = 0; i < task.replay.n_fields && same != 0; ++i) {
+        const DeviceField& field = task.replay.fields[i];
+        if (!field.is_observation()) continue;
+        const GivenField& given = task.steps.field(i);
+        same = steps_where(same, field.bytes, [&](int bit, const Share& share) {
+            const int32_t step = batch.first + bit;
+            return same_frame(announced_by(task, given, step - 1), given_frame(given.frames, task.entry(step)), field,
+                              share);
+        });
+    }
+    return same;
+}
+
+// From step `first` on.
+__device__ __forceinline__ StepBatch read_batch(const StepTask& task, int32_t first) {
+    const GivenSteps& steps = task.steps;
+    const int64_t step = first + static_cast<int64_t>(lane_of_thread());
+    const int64_t entry = task.entry(step);
+    StepBatch batch = {};
+    batch.first = first;
+    const bool is_given = step < steps.length && (!steps.mask.are_given() || flag_of(steps.mask, entry));
+    const bool is_unavailable = is_given && steps.next_mask.are_given() && !flag_of(steps.next_mask, entry);
+    const bool fits = is_given && read_numbers(steps, entry, task.replay.epsilon, batch);
+    batch.given = __ballot_sync(all_lanes, is_given);
+    batch.next_unavailable = __ballot_sync(all_lanes, is_unavailable);
+    batch.next_known = __ballot_sync(all_lanes, is_given && steps.has_next && !is_unavailable);
+    batch.terminated = __ballot_sync(all_lanes, is_given && flag_of(steps.terminated, entry));
+    batch.truncated = __ballot_sync(all_lanes, is_given && flag_of(steps.truncated, entry));
+    batch.rated = __ballot_sync(all_lanes, is_given && steps.priorities.are_given() && is_priority(batch.priority));
+    batch.fits = __ballot_sync(all_lanes, fits) & steps_that_fit(task, batch);
+    batch.is_same = steps_as_announced(task, batch);
+    return batch;
+}
+
+// Whether step i of the batch brings the observation announced before it, where the lane compares the two.
+__device__ __forceinline__ bool is_as_announced(const StepTask& task, const StepBatch& batch, int i) {
+    if (!compares_observation(task.lane, task.rules)) return true;
+    const int32_t step = batch.first + i;
+    const bool is_in_launch = task.announcing >= 0;
+    if (is_in_launch && task.announcing == step - 1 && next_takes_row(task.rules)) return has_bit(batch.is_same, i);
+    const int64_t slot = task.slot(compared_row(task.lane));
+    for (int64_t f = 0; f < task.replay.n_fields; ++f) {
+        const DeviceField& field = task.replay.fields[f];
+        if (!field.is_observation()) continue;
+        const GivenField& given = task.steps.field(f);
+        const std::byte* const stored = task.rules.store_next_observation ? field.next_frames : field.frames;
+        const ComparedFrame announced =
+            is_in_launch ? announced_by(task, given, task.announcing) : stored_frame(stored, slot, field);
+        const ComparedFrame observed = given_frame(given.frames, task.entry(step));
+        if (__ballot_sync(all_lanes, !same_frame(announced, observed, field, share_of_thread())) != 0) return false;
+    }
+    return true;
+}
+
+// How many steps from step i of the batch on run on and are taken together (window.h); 1: it is taken by itself.
+__device__ __forceinline__ int run_length(const StepTask& task, const StepBatch& batch, int i, bool is_announced) {
+    const int64_t most = longest_run(task.lane, task.rules, task.replay.overwrite);
+    const bool next_known = has_bit(batch.next_known, i);
+    if (most <= 1 || !is_announced || (!next_known && task.rules.store_next_observation)) return 1;
+    uint32_t running = batch.given & batch.fits & ~(batch.terminated | batch.truncated);
+    running &= next_known ? batch.next_known : ~batch.next_known;
+    if (next_known && next_takes_row(task.rules)) running &= batch.is_same | 1u << i;
+    const uint32_t others = ~(running >> i);
+    const int n = others == 0 ? static_cast<int>(warp_size) : __ffs(static_cast<int>(others)) - 1;
+    return n < 1 ? 1 : n < most ? n : static_cast<int>(most);
+}
+
+}  // namespace per::cuda

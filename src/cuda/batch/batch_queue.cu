@@ -1,0 +1,272 @@
+#include "cuda/batch/batch_queue.h"
+
+#include <algorithm>
+#include <bit>
+#include <cinttypes>
+#include <cmath>
+
+#include "backend/replay_options.h"
+#include "cuda/add/steps.h"
+#include "cuda/batch/row_access.h"
+#include "cuda/replay/on_policy.h"
+#include "cuda/replay/priorities.h"
+#include "cuda/runtime/check.h"
+#include "cuda/tree/layout.h"
+#include "rows/dtype.h"
+#include "rows/error.h"
+#include "rules/priority.h"
+
+namespace per::cuda {
+namespace {
+
+// For so many rows there is memory from the beginning.
+constexpr int64_t first_rows = 4096;
+// Claims are numbered in 32 bits.
+constexpr int64_t largest_set = 0xfffffffe;
+
+DrawMemory lay_out_draws(int64_t n_rows, Layout& layout) {
+    DrawMemory memory = {};
+    memory.facts = layout.array<DrawFacts>(1);
+    memory.blocks = layout.array<BlockFigures>(max_draw_blocks);
+    memory.slots = layout.array<int64_t>(n_rows);
+    memory.shares = layout.array<double>(n_rows);
+    memory.found = layout.array<int64_t>(n_rows);
+    memory.rows = layout.bytes(n_rows, largest_row_bytes);
+    memory.size = n_rows;
+    return memory;
+}
+
+// Of the largest pieces in which frames can be copied.
+int32_t piece_bytes_of(int64_t frame_bytes, const void* array) {
+    const uint64_t both = static_cast<uint64_t>(frame_bytes) | reinterpret_cast<uintptr_t>(array);
+    return int32_t{1} << std::min(std::countr_zero(both), 4);
+}
+
+}  // namespace
+
+BatchQueue::BatchQueue(const per_replay_options& options, const Fields& fields, ReplayMemory& memory,
+                       cudaStream_t stream)
+    : fields_(fields),
+      replay_(memory),
+      rules_(window_rules(options, fields)),
+      has_sequences_(options.sequence_length > 0) {
+    load_sample_kernels();
+    load_access_kernels();
+    allocate(first_rows, stream);
+    if (options.prioritization == PER_RANK) queue_ranks(memory.device(), stream);
+}
+
+void BatchQueue::allocate(int64_t n_rows, cudaStream_t stream) {
+    Layout counted(nullptr);
+    lay_out_draws(n_rows, counted);
+    blocks_.push_back(std::make_unique<DeviceMemory>(counted.n_bytes()));
+    Layout layout(blocks_.back()->data());
+    memory_ = lay_out_draws(n_rows, layout);
+    n_bytes_ += counted.n_bytes();
+    check(cudaMemsetAsync(memory_.facts, 0, sizeof(DrawFacts), stream), "clearing memory");
+}
+
+const DrawMemory& BatchQueue::memory_for(int64_t n_rows, const StreamOrder::Call& call) {
+    if (n_rows <= memory_.size) return memory_;
+    if (call.is_captured())
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "stream is %p: it is being captured, and the first batch of more than %" PRId64 " rows (%" PRId64
+                    ") allocates memory: make one such call before",
+                    static_cast<void*>(call.stream()), memory_.size, n_rows);
+    allocate(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n_rows))), call.stream());
+    return memory_;
+}
+
+void BatchQueue::abandon() {
+    for (const std::unique_ptr<DeviceMemory>& block : blocks_) block->abandon();
+}
+
+// ---------------------------------------------------------------------------------------------------------- plans
+
+RowPlan BatchQueue::plan_rows(int64_t n, int64_t n_step, const per_batch& batch) const {
+    RowPlan plan = {rules_, {rules_.stack, false}, n, batch};
+    plan.rules.n_step = n_step;
+    return plan;
+}
+
+void BatchQueue::add_copy(std::size_t field, void* out, int64_t length, int64_t stack, bool is_next) {
+    if (copies_.empty() || copies_.back().n == max_copies) copies_.emplace_back();
+    FrameCopies& launch = copies_.back();
+    const DeviceField& from = replay_.fields()[field];
+    const int32_t piece_bytes = piece_bytes_of(from.bytes, out);
+    const int64_t n_pieces = from.bytes / piece_bytes;
+    const int64_t n_chunks = (n_pieces + largest_chunk - 1) / largest_chunk;
+    if (length * stack * n_pieces > UINT32_MAX)
+        throw Error(PER_ERROR_UNSUPPORTED,
+                    "%s has %" PRId64 " pieces of %d bytes in a row of a batch: allowed on PER_CUDA are 2^32 - 1",
+                    fields_[static_cast<int64_t>(field)].name.c_str(), length * stack * n_pieces,
+                    static_cast<int>(piece_bytes));
+    launch.copies[launch.n++] = {from.frames,
+                                 from.next_frames,
+                                 static_cast<std::byte*>(out),
+                                 from.bytes,
+                                 length,
+                                 static_cast<int32_t>(stack),
+                                 piece_bytes,
+                                 static_cast<uint32_t>(n_pieces),
+                                 static_cast<uint32_t>(n_chunks),
+                                 from.role == PER_ROLE_OBSERVATION,
+                                 is_next};
+    launch.n_pieces += length * stack * n_pieces;
+    launch.n_chunks += length * stack * n_chunks;
+}
+
+void BatchQueue::plan_copies(RowPlan& plan, RowShape shape) {
+    copies_.clear();
+    const int64_t steps = rules_.sequence.steps;
+    for (int64_t i = 0; i < fields_.count(); ++i) {
+        const Field& field = fields_[i];
+        const bool is_state = field.role == PER_ROLE_RECURRENT_STATE;
+        const int64_t length = !has_sequences_ || shape != RowShape::drawn || is_state ? 1
+                               : field.is_observation()                                ? steps + plan.rules.n_step
+                                                                                       : steps;
+        const int64_t stack = shape == RowShape::frame ? 1 : field.stack;
+        const std::size_t index = static_cast<std::size_t>(i);
+        if (plan.batch.fields != nullptr && plan.batch.fields[i] != nullptr)
+            add_copy(index, plan.batch.fields[i], length, stack, false);
+        if (field.is_observation() && plan.batch.next_fields != nullptr && plan.batch.next_fields[i] != nullptr) {
+            add_copy(index, plan.batch.next_fields[i], length, stack, true);
+            plan.wishes.next = true;
+        }
+    }
+    if (shape == RowShape::frame) plan.wishes.stack = 1;
+    if (copies_.empty()) copies_.emplace_back();
+    for (FrameCopies& launch : copies_) launch.by_chunks = Divisor(std::max<int64_t>(launch.n_chunks, 1));
+}
+
+// ---------------------------------------------------------------------------------------------------------- calls
+
+// What the draw goes by is there, and up to date.
+void BatchQueue::prepare_priorities(const ReplaySample& sample, const StreamOrder::Call& call) {
+    const DeviceReplay& replay = replay_.device();
+    if (sample.prioritization == PER_RANK) {
+        if (replay.priorities.ranks.state == nullptr) {
+            replay_.add_ranks(call);
+            queue_ranks(replay, call.stream());
+        }
+        queue_take_ranks_if_due(replay, call.stream());
+    } else if (sample.normalize_weights == PER_BUFFER_MAX && replay.priorities.smallest_leaf.n_levels == 0) {
+        replay_.add_smallest_leaf(call);
+        queue_smallest_leaves(replay, call.stream());
+    }
+}
+
+void BatchQueue::prepare(const ReplaySample& sample, const StreamOrder::Call& call) {
+    memory_for(sample.batch_size, call);
+    prepare_priorities(sample, call);
+}
+
+void BatchQueue::sample(const ReplaySample& sample, const StreamOrder::Call& call) {
+    prepare(sample, call);
+    const DrawMemory& memory = memory_;
+    const DeviceReplay& replay = replay_.device();
+    DrawPlan plan = {plan_rows(sample.batch_size, sample.n_step, sample.batch),
+                     sample.prioritization == PER_RANK ? replay.priorities.ranks.tree : replay.priorities.tree,
+                     0,
+                     sample.scheme,
+                     sample.prioritization,
+                     sample.normalize_weights,
+                     sample.beta,
+                     sample.uniform_fraction,
+                     sample.outcome_out,
+                     false,
+                     false};
+    plan_copies(plan.rows, RowShape::drawn);
+    plan.copies_rows = copies_[0].n_pieces <= most_pieces_of_small_row;
+    if (has_sequences_)
+        queue_sample<SequenceRow>(replay, memory, plan, copies_[0], call.stream());
+    else
+        queue_sample<GatherRow>(replay, memory, plan, copies_[0], call.stream());
+    queue_copies_from(plan.copies_rows ? 1 : 0, memory, plan.rows, call.stream());
+}
+
+void BatchQueue::queue_copies_from(std::size_t first, const DrawMemory& memory, const RowPlan& plan,
+                                   cudaStream_t stream) {
+    for (std::size_t i = first; i < copies_.size(); ++i) {
+        if (copies_[i].n == 0) continue;
+        if (has_sequences_)
+            queue_copies<SequenceRow>(plan, memory, copies_[i], stream);
+        else
+            queue_copies<GatherRow>(plan, memory, copies_[i], stream);
+    }
+}
+
+void BatchQueue::take(int64_t count, const int64_t* ids, int64_t n_step, float probability, const per_batch& batch,
+                      const StreamOrder::Call& call) {
+    if (count == 0) return;
+    const DrawMemory& memory = memory_for(count, call);
+    RowPlan plan = plan_rows(count, n_step, batch);
+    plan_copies(plan, RowShape::drawn);
+    queue_ids(count, ids, memory.found, call.stream());
+    if (has_sequences_)
+        queue_take<SequenceRow>(replay_.device(), memory, plan, probability, call.stream());
+    else
+        queue_take<GatherRow>(replay_.device(), memory, plan, probability, call.stream());
+    queue_copies_from(0, memory, plan, call.stream());
+}
+
+void BatchQueue::get(int64_t count, const int64_t* ids, const per_batch& batch, const StreamOrder::Call& call) {
+    if (count == 0) return;
+    const DrawMemory& memory = memory_for(count, call);
+    RowPlan plan = plan_rows(count, 1, batch);
+    plan_copies(plan, RowShape::frame);
+    queue_get(replay_.device(), memory, plan, ids, call.stream());
+    for (const FrameCopies& copies : copies_)
+        if (copies.n != 0) queue_copies<GatherRow>(plan, memory, copies, call.stream());
+}
+
+void BatchQueue::bootstraps(int64_t count, const per_batch& batch, const StreamOrder::Call& call) {
+    if (count == 0) return;
+    const DrawMemory& memory = memory_for(count, call);
+    RowPlan plan = plan_rows(count, 1, batch);
+    plan_copies(plan, RowShape::step);
+    queue_list_bootstraps(replay_.device(), count, memory.found, call.stream());
+    queue_steps(replay_.device(), memory, plan, call.stream());
+    for (const FrameCopies& copies : copies_)
+        if (copies.n != 0) queue_copies<GatherRow>(plan, memory, copies, call.stream());
+}
+
+void BatchQueue::set(int64_t count, const int64_t* ids, const per_array* fields, const StreamOrder::Call& call) {
+    if (count == 0) return;
+    if (count > largest_set)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "count is %" PRId64 ": allowed on PER_CUDA are 0 .. %" PRId64, count,
+                    largest_set);
+    std::vector<FieldsSet>& launches = set_launches_;
+    launches.assign(1, {});
+    for (int64_t i = 0; i < fields_.count(); ++i) {
+        if (fields[i].data == nullptr) continue;
+        if (launches.back().n == max_fields_set) launches.emplace_back();
+        FieldsSet& launch = launches.back();
+        const DeviceField& field = replay_.fields()[static_cast<std::size_t>(i)];
+        const bool is_cast = fields[i].dtype != field.dtype;
+        launch.fields[launch.n++] = {field, static_cast<const std::byte*>(fields[i].data),
+                                     field.elements * dtype_size(fields[i].dtype), fields[i].dtype,
+                                     is_cast ? 0 : piece_bytes_of(field.bytes, fields[i].data)};
+        launch.has_casts |= is_cast;
+    }
+    queue_set(replay_.device(), memory_for(count, call), rules_, count, ids, launches, call.stream());
+}
+
+// ----------------------------------------------------------------------------------------------------- statistics
+
+BatchFigures BatchQueue::figures(const LastDraw& last, const StreamOrder::Call& call) {
+    if (last.size == 0) return restored_;
+    const std::size_t size = static_cast<std::size_t>(last.size);
+    std::vector<int64_t> slots(size);
+    std::vector<double> shares(size);
+    check(cudaMemcpyAsync(slots.data(), last.slots, size * sizeof(int64_t), cudaMemcpyDeviceToHost, call.stream()),
+          "copying slots");
+    check(cudaMemcpyAsync(shares.data(), last.shares, size * sizeof(double), cudaMemcpyDeviceToHost, call.stream()),
+          "copying shares");
+    wait_for(call.stream());
+    std::vector<float> weights(size);
+    for (std::size_t i = 0; i < size; ++i) weights[i] = importance_weight(last.reference, shares[i], last.beta);
+    return figures_of_batch(slots, weights, {last.sum_of_ages, last.largest_age});
+}
+
+}  // namespace per::cuda

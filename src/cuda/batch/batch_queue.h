@@ -1,0 +1,91 @@
+// Batches of a replay buffer on a device: drawn, walked through, read and written by id.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/batch_figures.h"
+#include "cuda/batch/draw.h"
+#include "cuda/batch/frames.h"
+#include "cuda/batch/row_access.h"
+#include "cuda/replay/replay_memory.h"
+#include "cuda/runtime/device.h"
+#include "cuda/runtime/stream_order.h"
+#include "per.h"
+#include "rows/fields.h"
+
+namespace per::cuda {
+
+// Queues the work of these calls; waits for nothing and allocates nothing, but for the first batch of a size beyond
+// 4096 and beyond all before it, and the first that asks for ranks or for PER_BUFFER_MAX where the options did not.
+// Kernels of priorities.h and steps.h are the owner's to load. What arrays hold is checked on the device, and counted
+// in ReplayErrors.
+class BatchQueue {
+ public:
+    // `options` as resolved; `fields` and `memory` must outlive it.
+    BatchQueue(const per_replay_options& options, const Fields& fields, ReplayMemory& memory, cudaStream_t stream);
+
+    // Makes what memory sample() needs.
+    void prepare(const ReplaySample& sample, const StreamOrder::Call& call);
+    // Nothing live, or too little to draw without replacement: ids -1, all else 0, and the draw does not count. Throws
+    // Error with INVALID_ARGUMENT if memory is due and the stream is captured.
+    void sample(const ReplaySample& sample, const StreamOrder::Call& call);
+
+    // Live transitions as they are drawn, with weights 1 and this probability; ids in host memory. `n_step` is that of
+    // the buffer. Of a transition that is not live any more: id -1 and all else 0; counted as a bad id.
+    void take(int64_t count, const int64_t* ids, int64_t n_step, float probability, const per_batch& batch,
+              const StreamOrder::Call& call);
+
+    // Rows as they were added; ids in the device's memory. Of one that is not there: id -1 and all else 0.
+    void get(int64_t count, const int64_t* ids, const per_batch& batch, const StreamOrder::Call& call);
+    void set(int64_t count, const int64_t* ids, const per_array* fields, const StreamOrder::Call& call);
+
+    // The first `count` that need a bootstrap value, once queue_count_bootstraps() has counted them: single steps with
+    // stacks, also where sequences are drawn.
+    void bootstraps(int64_t count, const per_batch& batch, const StreamOrder::Call& call);
+
+    // Of the last batch, `last` being what the state says of it; waits for the stream.
+    BatchFigures figures(const LastDraw& last, const StreamOrder::Call& call);
+    // Of a batch that another buffer drew, which this one goes on from: figures() gives them until it draws.
+    void restore(const BatchFigures& figures) { restored_ = figures; }
+
+    std::size_t n_bytes() const { return n_bytes_; }
+    // In a forked child the memory is not this process's to free.
+    void abandon();
+
+ private:
+    // What a row of a batch is.
+    enum class RowShape {
+        drawn,  // a window or a sequence
+        step,   // one step, with stacks
+        frame   // one step, one frame
+    };
+
+    const DrawMemory& memory_for(int64_t n_rows, const StreamOrder::Call& call);
+    void allocate(int64_t n_rows, cudaStream_t stream);
+
+    void prepare_priorities(const ReplaySample& sample, const StreamOrder::Call& call);
+    RowPlan plan_rows(int64_t n, int64_t n_step, const per_batch& batch) const;
+    void add_copy(std::size_t field, void* out, int64_t length, int64_t stack, bool is_next);
+    // Fills copies_ and the wishes of the plan.
+    void plan_copies(RowPlan& plan, RowShape shape);
+    // Those of copies_ from `first` on, of rows that have been placed.
+    void queue_copies_from(std::size_t first, const DrawMemory& memory, const RowPlan& plan, cudaStream_t stream);
+
+    const Fields& fields_;
+    ReplayMemory& replay_;
+    const WindowRules rules_;  // but for n_step
+    const bool has_sequences_;
+    std::vector<std::unique_ptr<DeviceMemory>> blocks_;  // the last is in use; captured graphs may use the others
+    DrawMemory memory_ = {};
+    std::size_t n_bytes_ = 0;
+    // Of the call; one for each launch.
+    std::vector<FrameCopies> copies_;
+    std::vector<FieldsSet> set_launches_;
+    BatchFigures restored_;
+};
+
+}  // namespace per::cuda

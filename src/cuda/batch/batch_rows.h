@@ -1,0 +1,199 @@
+// What a batch says of its rows but their frames: windows and their returns, ids, priorities. A warp a row.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/batch/frames.h"
+#include "cuda/replay/replay_state.h"
+#include "rules/sequence.h"
+
+namespace per::cuda {
+
+// What a batch asks of its rows.
+struct RowPlan {
+    WindowRules rules;  // with the n_step of the call
+    GatherWishes wishes;
+    int64_t n;  // rows of the batch
+    per_batch batch;
+};
+
+// RowFlags near a row, by distance from it: those that a window of up to 32 steps and a stack need are read together.
+class FlagsAround {
+ public:
+    __device__ __forceinline__ FlagsAround(const uint8_t* flags, const Ring& ring, int64_t env, int64_t slot,
+                                           int64_t n_after, int64_t n_before)
+        : flags_(flags), ring_(ring), env_(env), slot_(slot) {
+        const int64_t lane = lane_of_thread();
+        after_ = lane < n_after ? flags[ring.moved(env, slot, lane)] : 0;
+        before_ = lane < n_before ? flags[ring.moved(env, slot, -1 - lane)] : 0;
+    }
+
+    // All lanes ask for the same one.
+    __device__ __forceinline__ uint8_t operator()(int64_t distance) const {
+        constexpr int64_t n = warp_size;
+        if (distance >= n || distance < -n) return flags_[ring_.moved(env_, slot_, distance)];
+        const uint32_t flags = distance >= 0 ? after_ : before_;
+        return static_cast<uint8_t>(
+            __shfl_sync(all_lanes, flags, static_cast<int>(distance >= 0 ? distance : ~distance)));
+    }
+
+ private:
+    const uint8_t* flags_;
+    const Ring& ring_;
+    int64_t env_;
+    int64_t slot_;
+    uint32_t after_;   // of the lane's distance
+    uint32_t before_;  // of -1 - the lane's distance
+};
+
+// The same of rewards.
+class RewardsAfter {
+ public:
+    __device__ __forceinline__ RewardsAfter(const float* rewards, const Ring& ring, int64_t env, int64_t slot,
+                                            int64_t n)
+        : rewards_(rewards), ring_(ring), env_(env), slot_(slot) {
+        const int64_t lane = lane_of_thread();
+        near_ = lane < n ? rewards[ring.moved(env, slot, lane)] : 0.0f;
+    }
+
+    __device__ __forceinline__ float operator()(int64_t distance) const {
+        if (distance >= static_cast<int64_t>(warp_size)) return rewards_[ring_.moved(env_, slot_, distance)];
+        return __shfl_sync(all_lanes, near_, static_cast<int>(distance));
+    }
+
+ private:
+    const float* rewards_;
+    const Ring& ring_;
+    int64_t env_;
+    int64_t slot_;
+    float near_;
+};
+
+__device__ __forceinline__ void write_id_and_priority(const per_batch& batch, int64_t i, int64_t id, float priority) {
+    if (batch.ids != nullptr) batch.ids[i] = id;
+    if (batch.priorities != nullptr) batch.priorities[i] = priority;
+}
+
+// Of a live transition or sequence; returns its age.
+__device__ __forceinline__ int64_t write_identity(const DeviceReplay& replay, const RowPlan& plan, int64_t i,
+                                                  int64_t env, int64_t slot, int64_t head) {
+    const int64_t k = plan.rules.ring.row_of_slot(env, slot, head);
+    if (lane_of_thread() == 0)
+        write_id_and_priority(plan.batch, i, plan.rules.ring.id(env, k), replay.priorities.given[slot]);
+    return head - 1 - k;
+}
+
+// ---- transitions
+
+__device__ __forceinline__ int64_t write_row(const DeviceReplay& replay, const RowPlan& plan, int64_t i, int64_t slot,
+                                             GatherRow& row) {
+    const WindowRules& rules = plan.rules;
+    const int64_t env = rules.ring.env_of_slot(slot);
+    const FlagsAround flags_of(replay.flags, rules.ring, env, slot, rules.n_step, plan.wishes.stack - 1);
+    const RewardsAfter reward_at(replay.rewards, rules.ring, env, slot, rules.n_step);
+    const int64_t head = replay.lanes[env].head;
+    const Return window = n_step_return(rules.n_step, replay.state->gamma, flags_of, reward_at);
+    row = gather_row(rules, env, slot, window, plan.wishes, flags_of);
+    if (lane_of_thread() == 0) write_return(i, window, plan.batch);
+    return write_identity(replay, plan, i, env, slot, head);
+}
+
+// ---- sequences
+
+// Rewards from a step of a sequence on.
+struct RewardsFrom {
+    const float* rewards;
+    const Ring& ring;
+    int64_t env;
+    int64_t slot;
+    int64_t first;
+
+    __device__ __forceinline__ float operator[](int64_t k) const { return rewards[ring.moved(env, slot, first + k)]; }
+};
+
+// How many of the next `most` rows are known not to end the episode: all before the first that does.
+__device__ __forceinline__ int64_t rows_that_run_on(const uint8_t* flags, const Ring& ring, int64_t env, int64_t slot,
+                                                    int64_t most) {
+    for (int64_t first = 0; first < most; first += warp_size) {
+        const int64_t k = first + lane_of_thread();
+        const bool ends = k < most && (flags[ring.moved(env, slot, k)] & row_ends_episode) != 0;
+        const unsigned ballot = __ballot_sync(all_lanes, ends);
+        if (ballot != 0) return first + __ffs(static_cast<int>(ballot)) - 1;
+    }
+    return most;
+}
+
+// Step t of sequence i, with the returns' own sums.
+__device__ __forceinline__ void write_step(const RowPlan& plan, int64_t at, const SequenceSpan& span, int64_t t,
+                                           double gamma, const RewardsFrom& rewards) {
+    const per_batch& batch = plan.batch;
+    const int64_t n_step = plan.rules.n_step;
+    const int64_t window = window_of_step(span, t, n_step);
+    const uint8_t end_flags = window_end_flags(span, t, window);
+    const bool terminated = (end_flags & row_terminated) != 0;
+    if (batch.reward != nullptr) {
+        double sum;
+        sequence_returns({1, span.n_transitions - t, span.last_flags, span.repeats_last}, n_step, gamma, rewards, &sum);
+        batch.reward[at] = static_cast<float>(sum);
+    }
+    if (batch.discount != nullptr) {
+        double discount = 1.0;
+        for (int64_t k = 0; k < window; ++k) discount *= gamma;
+        batch.discount[at] = terminated ? 0.0f : static_cast<float>(discount);
+    }
+    if (batch.n_steps != nullptr) batch.n_steps[at] = static_cast<int32_t>(window);
+    if (batch.terminated != nullptr) batch.terminated[at] = terminated;
+    if (batch.truncated != nullptr) batch.truncated[at] = (end_flags & row_truncated) != 0;
+    if (batch.mask != nullptr) batch.mask[at] = 1;
+}
+
+__device__ __forceinline__ void write_no_step(const per_batch& batch, int64_t at) {
+    if (batch.reward != nullptr) batch.reward[at] = 0.0f;
+    if (batch.discount != nullptr) batch.discount[at] = 0.0f;
+    if (batch.n_steps != nullptr) batch.n_steps[at] = 0;
+    if (batch.terminated != nullptr) batch.terminated[at] = 0;
+    if (batch.truncated != nullptr) batch.truncated[at] = 0;
+    if (batch.mask != nullptr) batch.mask[at] = 0;
+}
+
+__device__ __forceinline__ int64_t write_row(const DeviceReplay& replay, const RowPlan& plan, int64_t i, int64_t slot,
+                                             SequenceRow& row) {
+    const WindowRules& rules = plan.rules;
+    const Ring& ring = rules.ring;
+    const int64_t env = ring.env_of_slot(slot);
+    const Lane lane = replay.lanes[env];
+    const int64_t start = ring.row_of_slot(env, slot, lane.head);
+    const int64_t steps = rules.sequence.steps;
+    const auto flags_of = [&](int64_t k) { return replay.flags[ring.slot(env, k)]; };
+    const int64_t until_head = lane.head - start;
+    const int64_t most = steps + rules.n_step - 1 < until_head ? steps + rules.n_step - 1 : until_head;
+    const int64_t n_known = rows_that_run_on(replay.flags, ring, env, slot, most);
+    const SequenceSpan span = sequence_span(lane, rules, start, rules.n_step, flags_of, n_known);
+    row = {env,
+           slot,
+           frames_before(start, plan.wishes.stack, flags_of),
+           span.n_steps,
+           span.n_transitions,
+           span.repeats_last};
+    const double gamma = replay.state->gamma;
+    for (int64_t t = lane_of_thread(); t < steps; t += warp_size) {
+        if (t < span.n_steps)
+            write_step(plan, i * steps + t, span, t, gamma, {replay.rewards, ring, env, slot, t});
+        else
+            write_no_step(plan.batch, i * steps + t);
+    }
+    return write_identity(replay, plan, i, env, slot, lane.head);
+}
+
+// ---- where there is none: id -1, all else 0
+
+template <class Row>
+__device__ __forceinline__ void write_no_row(const RowPlan& plan, int64_t i, Row& row) {
+    place_nothing(row);
+    const int64_t steps = plan.rules.sequence.steps;
+    for (int64_t t = lane_of_thread(); t < steps; t += warp_size) write_no_step(plan.batch, i * steps + t);
+    if (lane_of_thread() != 0) return;
+    write_id_and_priority(plan.batch, i, -1, 0.0f);
+}
+
+}  // namespace per::cuda

@@ -1,0 +1,84 @@
+// Drawing rows of a replay buffer, and writing them into a batch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "backend/draw_outcome.h"
+#include "cuda/batch/batch_rows.h"
+#include "cuda/batch/frames.h"
+#include "cuda/replay/replay_state.h"
+
+namespace per::cuda {
+
+// What the kernels of one call leave for each other.
+struct DrawFacts {
+    double beta;
+    double n_draws;      // without replacement; see DrawShares
+    int64_t n_found;     // without replacement: of the batch
+    uint32_t n_arrived;  // blocks that have drawn; 0 between calls
+};
+
+// Of the draws of one block.
+struct BlockFigures {
+    double smallest_share;
+    int64_t sum_of_ages;
+    int64_t largest_age;
+};
+
+// Memory for up to `size` rows. slots and shares stay those of the last batch that was drawn.
+struct DrawMemory {
+    DrawFacts* facts;
+    BlockFigures* blocks;  // [max_draw_blocks]
+    int64_t* slots;        // [size]
+    double* shares;        // [size]
+    int64_t* found;        // [size] slots found without replacement; ids that are asked for
+    std::byte* rows;       // [size] GatherRow or SequenceRow
+    int64_t size;
+
+    template <class Row>
+    __device__ __forceinline__ Row* rows_of() const {
+        return reinterpret_cast<Row*>(rows);
+    }
+};
+
+inline constexpr std::size_t largest_row_bytes = sizeof(SequenceRow) > sizeof(GatherRow) ? sizeof(SequenceRow)
+                                                                                         : sizeof(GatherRow);
+
+// A draw, for all its kernels.
+struct DrawPlan {
+    RowPlan rows;
+    DeviceTree tree;  // of what the draw goes by
+    uint64_t width;   // stratum_width()
+    int32_t scheme;
+    int32_t prioritization;
+    int32_t normalize_weights;
+    double beta;  // NAN: by the schedule, which advances
+    double uniform_fraction;
+    DrawOutcome* outcome_out;  // of a draw for a loader; else NULL
+    // What the kernel that draws does besides.
+    bool copies_rows;        // of few pieces
+    bool last_block_weighs;  // few of them
+
+    PER_HOST_DEVICE bool is_ahead() const { return outcome_out != nullptr; }
+    PER_HOST_DEVICE bool is_distinct() const { return scheme == PER_WITHOUT_REPLACEMENT; }
+};
+
+// Queues a draw, all but the frames; with copies_rows those of `copies`, too. One launch for up to 1024 rows, one more
+// for more, one more without replacement.
+template <class Row>
+void queue_sample(const DeviceReplay& replay, const DrawMemory& memory, DrawPlan plan, const FrameCopies& copies,
+                  cudaStream_t stream);
+
+// Queues the copying of frames, of rows that have been placed.
+template <class Row>
+void queue_copies(const RowPlan& plan, const DrawMemory& memory, const FrameCopies& copies, cudaStream_t stream);
+
+// Finds slots without replacement, for queue_sample().
+void queue_distinct_slots(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
+                          cudaStream_t stream);
+
+void load_sample_kernels();
+void load_distinct_slot_kernels();
+
+}  // namespace per::cuda

@@ -1,0 +1,236 @@
+// Copying the frames of rows into the arrays of a batch, in pieces of up to 16 bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/tree/sum_tree.h"
+#include "rules/batch_row.h"
+#include "rules/divisor.h"
+
+namespace per::cuda {
+
+// A sequence of a batch: where its frames lie.
+struct SequenceRow {
+    int64_t env;
+    int64_t slot;           // of the start; -1: there is no sequence
+    int64_t frames_before;  // older frames of its stack that are of its episode
+    int64_t n_steps;        // see SequenceSpan
+    int64_t n_transitions;
+    bool repeats_last;
+};
+
+__device__ __forceinline__ void place_nothing(GatherRow& row) {
+    row = {0, -1, -1, 0, 0, false};
+}
+__device__ __forceinline__ void place_nothing(SequenceRow& row) {
+    row = {0, -1, 0, 0, 0, false};
+}
+
+// An array of a batch that frames are copied to: [rows, length, stack, bytes].
+struct FrameCopy {
+    const std::byte* frames;
+    const std::byte* next_frames;  // with store_next_observation, of an observation; else NULL
+    std::byte* out;
+    int64_t bytes;   // of a frame
+    int64_t length;  // entries of a row: those of a sequence, or 1
+    int32_t stack;
+    int32_t piece_bytes;  // 16, 8, 4, 2 or 1: divides the bytes of a frame, and all addresses
+    uint32_t n_pieces;    // of a frame; of all frames of a row no more than 32 bits hold
+    uint32_t n_chunks;    // of a frame
+    bool is_observation;
+    bool is_next;
+};
+
+inline constexpr int max_copies = 16;
+
+// The arrays that one launch copies to.
+struct FrameCopies {
+    FrameCopy copies[max_copies];
+    int32_t n = 0;
+    int64_t n_pieces = 0;  // of a row
+    int64_t n_chunks = 0;  // of a row
+    Divisor by_chunks = Divisor(1);
+};
+
+// Where a frame lies, `age` steps older than that of the entry; NULL: it is all zero.
+__device__ __forceinline__ const std::byte* find_frame(const FrameCopy& copy, const WindowRules& rules,
+                                                       const GatherRow& row, uint32_t, uint32_t age) {
+    if (row.slot < 0) return nullptr;
+    const FramePlace place = frame_place(rules.ring, row, copy.is_next, age);
+    return (place.is_next_array ? copy.next_frames : copy.frames) + place.slot * copy.bytes;
+}
+
+__device__ __forceinline__ const std::byte* find_frame(const FrameCopy& copy, const WindowRules& rules,
+                                                       const SequenceRow& row, uint32_t entry_of_row, uint32_t age_of) {
+    int64_t entry = entry_of_row;
+    int64_t age = age_of;
+    if (row.slot < 0 || entry >= (copy.is_observation ? row.n_transitions + 1 : row.n_steps)) return nullptr;
+    if (copy.is_observation && entry == row.n_transitions) {
+        // The observation after the last transition, where it is not that of the following row.
+        if (row.repeats_last) {
+            --entry;
+        } else if (rules.store_next_observation) {
+            --entry;
+            const int64_t last_slot = rules.ring.moved(row.env, row.slot, entry);
+            if (age == 0) return copy.next_frames + last_slot * copy.bytes;
+            --age;
+        }
+    }
+    const int64_t reach = row.frames_before + entry;
+    if (age > reach) age = reach;
+    return copy.frames + rules.ring.moved(row.env, row.slot, entry - age) * copy.bytes;
+}
+
+// ---- pieces
+
+struct alignas(16) Piece {
+    uint64_t words[2];
+};
+
+template <class Word>
+__device__ __forceinline__ uint64_t read_word(const std::byte* from) {
+    return *reinterpret_cast<const Word*>(from);
+}
+template <class Word>
+__device__ __forceinline__ void write_word(std::byte* to, uint64_t word) {
+    *reinterpret_cast<Word*>(to) = static_cast<Word>(word);
+}
+
+__device__ __forceinline__ Piece read_piece(const std::byte* from, int32_t bytes) {
+    if (bytes == 16) return *reinterpret_cast<const Piece*>(from);
+    return {{bytes == 8   ? read_word<uint64_t>(from)
+             : bytes == 4 ? read_word<uint32_t>(from)
+             : bytes == 2 ? read_word<uint16_t>(from)
+                          : read_word<uint8_t>(from),
+             0}};
+}
+
+__device__ __forceinline__ void write_piece(std::byte* to, int32_t bytes, const Piece& piece) {
+    if (bytes == 16)
+        *reinterpret_cast<Piece*>(to) = piece;
+    else if (bytes == 8)
+        write_word<uint64_t>(to, piece.words[0]);
+    else if (bytes == 4)
+        write_word<uint32_t>(to, piece.words[0]);
+    else if (bytes == 2)
+        write_word<uint16_t>(to, piece.words[0]);
+    else
+        write_word<uint8_t>(to, piece.words[0]);
+}
+
+// Frame number `frame` of a row of the batch: those of its first entry, the oldest first, then those of the next.
+struct FrameMove {
+    const std::byte* from;  // NULL: zeros
+    std::byte* to;
+};
+
+template <class Row>
+__device__ __forceinline__ FrameMove move_of_frame(const FrameCopy& copy, const WindowRules& rules, const Row& row,
+                                                   int64_t i, uint32_t frame) {
+    const uint32_t stack = static_cast<uint32_t>(copy.stack);
+    const uint32_t entry = stack == 1 ? frame : frame / stack;
+    const uint32_t age = stack - 1 - (frame - entry * stack);
+    return {find_frame(copy, rules, row, entry, age), copy.out + (i * copy.length * copy.stack + frame) * copy.bytes};
+}
+
+__device__ __forceinline__ uint32_t frames_of_row(const FrameCopy& copy) {
+    return static_cast<uint32_t>(copy.length) * static_cast<uint32_t>(copy.stack);
+}
+
+// ---- rows of few pieces: a warp copies a whole row, each lane some pieces of whatever array
+
+inline constexpr uint32_t most_pieces_of_small_row = 128;
+
+template <class Row>
+__device__ __forceinline__ void copy_small_row(const FrameCopies& copies, const WindowRules& rules, const Row& row,
+                                               int64_t i) {
+    constexpr int n_each = most_pieces_of_small_row / warp_size;
+    Piece pieces[n_each];
+    std::byte* to[n_each];
+    int32_t bytes[n_each];
+    // All are under way before the first has to have come.
+    for (int k = 0; k < n_each; ++k) {
+        uint32_t piece = lane_of_thread() + k * warp_size;
+        to[k] = nullptr;
+        for (int c = 0; c < copies.n; ++c) {
+            const FrameCopy& copy = copies.copies[c];
+            const uint32_t n_pieces = frames_of_row(copy) * copy.n_pieces;
+            if (piece < n_pieces) {
+                const uint32_t frame = piece / copy.n_pieces;
+                const int64_t at = static_cast<int64_t>(piece - frame * copy.n_pieces) * copy.piece_bytes;
+                const FrameMove move = move_of_frame(copy, rules, row, i, frame);
+                bytes[k] = copy.piece_bytes;
+                to[k] = move.to + at;
+                pieces[k] = {{0, 0}};
+                if (move.from != nullptr) pieces[k] = read_piece(move.from + at, bytes[k]);
+                break;
+            }
+            piece -= n_pieces;
+        }
+    }
+    for (int k = 0; k < n_each; ++k)
+        if (to[k] != nullptr) write_piece(to[k], bytes[k], pieces[k]);
+}
+
+// ---- other rows: a warp copies a chunk of a frame
+
+inline constexpr int chunk_pieces_each = 8;
+inline constexpr uint32_t largest_chunk = chunk_pieces_each * warp_size;
+
+template <class Word>
+__device__ __forceinline__ void copy_words(const FrameMove& move, uint32_t first, uint32_t end) {
+    Word words[chunk_pieces_each];
+    for (int k = 0; k < chunk_pieces_each; ++k) {
+        const uint32_t i = first + lane_of_thread() + k * warp_size;
+        words[k] = {};
+        if (move.from != nullptr && i < end) words[k] = reinterpret_cast<const Word*>(move.from)[i];
+    }
+    for (int k = 0; k < chunk_pieces_each; ++k) {
+        const uint32_t i = first + lane_of_thread() + k * warp_size;
+        if (i < end) reinterpret_cast<Word*>(move.to)[i] = words[k];
+    }
+}
+
+// Chunk number `chunk` of row i.
+template <class Row>
+__device__ __forceinline__ void copy_chunk(const FrameCopies& copies, const WindowRules& rules, const Row& row,
+                                           int64_t i, uint32_t chunk) {
+    int c = 0;
+    for (; c < copies.n - 1; ++c) {
+        const uint32_t n_chunks = frames_of_row(copies.copies[c]) * copies.copies[c].n_chunks;
+        if (chunk < n_chunks) break;
+        chunk -= n_chunks;
+    }
+    const FrameCopy& copy = copies.copies[c];
+    const uint32_t frame = chunk / copy.n_chunks;
+    const uint32_t n_each = (copy.n_pieces + copy.n_chunks - 1) / copy.n_chunks;
+    const uint32_t first = (chunk - frame * copy.n_chunks) * n_each;
+    const uint32_t end = first + n_each < copy.n_pieces ? first + n_each : copy.n_pieces;
+    const FrameMove move = move_of_frame(copy, rules, row, i, frame);
+    if (copy.piece_bytes == 16)
+        copy_words<Piece>(move, first, end);
+    else if (copy.piece_bytes == 8)
+        copy_words<uint64_t>(move, first, end);
+    else if (copy.piece_bytes == 4)
+        copy_words<uint32_t>(move, first, end);
+    else if (copy.piece_bytes == 2)
+        copy_words<uint16_t>(move, first, end);
+    else
+        copy_words<uint8_t>(move, first, end);
+}
+
+// All chunks of n rows, a warp each.
+template <class Row>
+__device__ __forceinline__ void copy_rows(const FrameCopies& copies, const WindowRules& rules, const Row* rows,
+                                          int64_t n) {
+    if (copies.n == 0) return;
+    const int64_t n_chunks = n * copies.by_chunks.value();
+    const GridSpan span = warp_span();
+    for (int64_t at = span.first; at < n_chunks; at += span.step) {
+        const int64_t i = copies.by_chunks.quotient(at);
+        copy_chunk(copies, rules, rows[i], i, static_cast<uint32_t>(at - i * copies.by_chunks.value()));
+    }
+}
+
+}  // namespace per::cuda

@@ -1,0 +1,398 @@
+#include "cuda/batch/hindsight.h"
+
+#include <algorithm>
+
+#include "cuda/runtime/check.h"
+#include "cuda/runtime/dialect.h"
+#include "cuda/tree/layout.h"
+#include "rules/batch_row.h"
+#include "rules/hindsight.h"
+
+namespace per::cuda {
+namespace {
+
+constexpr int n_threads = 256;
+constexpr int64_t max_blocks = 1024;
+
+// ---- which transitions get which goals: a warp a place of the batch
+
+// What one call asks of its kernels.
+struct GoalQuestion {
+    int64_t batch_size;
+    int64_t n_step;
+    uint64_t step;
+    double fraction;
+    int32_t strategy;
+    bool has_sequences;
+};
+
+// One past the last step, so far, of the episode of `row`.
+template <class FlagsOf>
+__device__ __forceinline__ int64_t episode_end(int64_t row, int64_t head, const FlagsOf& flags_of) {
+    for (int64_t first = row; first < head; first += warp_size) {
+        const int64_t k = first + lane_of_thread();
+        const unsigned ends = __ballot_sync(all_lanes, k < head && (flags_of(k) & row_ends_episode) != 0);
+        if (ends != 0) return first + __ffs(static_cast<int>(ends));
+    }
+    return head;
+}
+
+// The first step of the episode of `row` that is there: none before `oldest` is.
+template <class FlagsOf>
+__device__ __forceinline__ int64_t episode_first(int64_t row, int64_t oldest, const FlagsOf& flags_of) {
+    for (int64_t last = row; last >= oldest; last -= warp_size) {
+        const int64_t k = last - lane_of_thread();
+        const unsigned starts = __ballot_sync(all_lanes, k >= oldest && (flags_of(k) & row_starts_episode) != 0);
+        if (starts != 0) return last - (__ffs(static_cast<int>(starts)) - 1);
+    }
+    return oldest;
+}
+
+__device__ __forceinline__ SequenceSpan span_of(const DeviceReplay& replay, const WindowRules& rules, const Lane& lane,
+                                                int64_t env, int64_t row, const GoalQuestion& question) {
+    const auto flags_of = [&](int64_t k) { return replay.flags[rules.ring.slot(env, k)]; };
+    if (question.has_sequences) return sequence_span(lane, rules, row, question.n_step, flags_of, 0);
+    // Of the return nothing but the window is looked at.
+    return span_of_window(n_step_return(
+        question.n_step, replay.state->gamma, [&](int64_t k) { return flags_of(row + k); },
+        [](int64_t) { return 0.0f; }));
+}
+
+__device__ __forceinline__ GoalChoice choose_goal(const DeviceReplay& replay, const GoalQuestion& question, int64_t i) {
+    const ReplayState& state = *replay.state;
+    const GoalChoice none = {0, 0, 0, 0, 0, 0};
+    const bool was_drawn = state.batches == question.step + 1;
+    if (!was_drawn || !is_relabelled(replay.seed, question.step, i, question.fraction)) return none;
+    const WindowRules& rules = state.rules;
+    const int64_t slot = state.last.slots[i];
+    const int64_t env = rules.ring.env_of_slot(slot);
+    const Lane lane = replay.lanes[env];
+    const int64_t row = rules.ring.row_of_slot(env, slot, lane.head);
+    const SequenceSpan span = span_of(replay, rules, lane, env, row, question);
+    if (span.repeats_last) return none;  // not known what its last step achieved
+    const auto flags_of = [&](int64_t k) { return replay.flags[rules.ring.slot(env, k)]; };
+    const int64_t from = choose_goal_row(
+        lane, question.strategy, replay.seed, question.step, i, row, flags_of,
+        [&] { return episode_first(row, oldest_row(lane, rules), flags_of); },
+        [&] { return episode_end(row, lane.head, flags_of); });
+    return {env, slot, rules.ring.slot(env, from), span.n_steps, span.n_transitions, span.last_flags};
+}
+
+__global__ void __launch_bounds__(n_threads, 1)
+    choose_goals_kernel(DeviceReplay replay, GoalQuestion question, GoalChoice* choices_out) {
+    const GridSpan span = warp_span();
+    for (int64_t i = span.first; i < question.batch_size; i += span.step) {
+        const GoalChoice choice = choose_goal(replay, question, i);
+        if (lane_of_thread() == 0) choices_out[i] = choice;
+    }
+}
+
+// ---- what these achieved, and their goals: a warp a span
+
+struct GoalCopies {
+    const GoalSpan* spans;
+    int64_t n_spans;
+    int64_t achieved_field;
+    int64_t goal_field;
+    std::byte* achieved;  // [steps, bytes]
+    std::byte* goals;     // [steps, bytes]
+    void* arrays[2];      // of the batch: goals, and where the goal is an observation the next ones; or NULL
+};
+
+__device__ __forceinline__ void copy_frame(std::byte* to, const std::byte* from, int64_t bytes) {
+    for (int64_t i = lane_of_thread(); i < bytes; i += warp_size) to[i] = from[i];
+}
+
+// What was observed after the step in that slot.
+__device__ __forceinline__ const std::byte* next_frame(const DeviceField& field, const WindowRules& rules, int64_t env,
+                                                       int64_t slot) {
+    if (rules.store_next_observation) return field.next_frames + slot * field.bytes;
+    return field.frames + rules.ring.moved(env, slot, 1) * field.bytes;
+}
+
+__global__ void __launch_bounds__(n_threads, 1)
+    copy_goals_kernel(DeviceReplay replay, GoalQuestion question, GoalCopies copies) {
+    const WindowRules& rules = replay.state->rules;
+    const DeviceField& achieved_field = replay.fields[copies.achieved_field];
+    const DeviceField& goal_field = replay.fields[copies.goal_field];
+    const int64_t bytes = goal_field.bytes;
+    const GridSpan grid = warp_span();
+    for (int64_t s = grid.first; s < copies.n_spans; s += grid.step) {
+        const GoalSpan& span = copies.spans[s];
+        const GoalChoice& choice = span.choice;
+        const std::byte* const goal = next_frame(achieved_field, rules, choice.env, choice.goal_slot);
+        for (int64_t k = 0; k < choice.n_transitions; ++k) {
+            const int64_t slot = rules.ring.moved(choice.env, choice.slot, k);
+            const int64_t at = (span.first_step + k) * bytes;
+            copy_frame(copies.achieved + at, next_frame(achieved_field, rules, choice.env, slot), bytes);
+            copy_frame(copies.goals + at, goal, bytes);
+        }
+        const SequenceSpan of_entries = {choice.n_steps, choice.n_transitions, 0, false};
+        const GoalEntries entries =
+            goal_entries(goal_field.role, of_entries, question.has_sequences, rules.sequence.steps, question.n_step);
+        for (void* const array : copies.arrays) {
+            if (array == nullptr) continue;
+            std::byte* out = static_cast<std::byte*>(array) + span.place * entries.length * goal_field.stack * bytes;
+            for (int64_t frame = 0; frame < entries.n_goals * goal_field.stack; ++frame, out += bytes)
+                copy_frame(out, goal, bytes);
+        }
+    }
+}
+
+// Next observations of the steps before the last of each span.
+__global__ void __launch_bounds__(n_threads, 1)
+    copy_inner_kernel(DeviceReplay replay, const GoalSpan* spans, int64_t n_spans, int64_t of_field, std::byte* out) {
+    const WindowRules& rules = replay.state->rules;
+    const DeviceField& field = replay.fields[of_field];
+    const GridSpan grid = warp_span();
+    for (int64_t s = grid.first; s < n_spans; s += grid.step) {
+        const GoalSpan& span = spans[s];
+        const GoalChoice& choice = span.choice;
+        const auto flags_of = [&](int64_t distance) {
+            return replay.flags[rules.ring.moved(choice.env, choice.slot, distance)];
+        };
+        for (int32_t k = 1; k < choice.n_transitions; ++k) {
+            const Return window = {0.0f, 0.0f, k, row_is_step, k};
+            const GatherRow row = gather_row(rules, choice.env, choice.slot, window, {field.stack, true}, flags_of);
+            for (int64_t age = 0; age < field.stack; ++age) {
+                const FramePlace place = frame_place(rules.ring, row, true, age);
+                const std::byte* const from = place.is_next_array ? field.next_frames : field.frames;
+                const int64_t at = (span.first_inner + k - 1) * field.stack + field.stack - 1 - age;
+                copy_frame(out + at * field.bytes, from + place.slot * field.bytes, field.bytes);
+            }
+        }
+    }
+}
+
+// ---- what follows from the rewards
+
+__global__ void __launch_bounds__(n_threads, 1)
+    write_returns_kernel(const PlacedReturn* returns, int64_t count, per_batch batch) {
+    const GridSpan span = grid_span();
+    for (int64_t k = span.first; k < count; k += span.step) write_return(returns[k].i, returns[k].answer, batch);
+}
+
+// A warp a place.
+__global__ void __launch_bounds__(n_threads, 1)
+    place_frames_kernel(const int64_t* places, int64_t count, const std::byte* frames, int64_t bytes, void* array) {
+    const GridSpan span = warp_span();
+    for (int64_t k = span.first; k < count; k += span.step)
+        copy_frame(static_cast<std::byte*>(array) + places[k] * bytes, frames + k * bytes, bytes);
+}
+
+// ---- on the host
+
+int64_t blocks_for(int64_t n, int64_t n_each) {
+    return std::clamp<int64_t>((n + n_each - 1) / n_each, 1, max_blocks);
+}
+
+int64_t blocks_of_warps(int64_t n) {
+    return blocks_for(n, n_threads / warp_size);
+}
+
+template <class T>
+void copy_in(T* to, const std::vector<T>& from, cudaStream_t stream) {
+    if (from.empty()) return;
+    check(cudaMemcpyAsync(to, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice, stream),
+          "copying to the device");
+}
+
+template <class T>
+void copy_out(std::vector<T>& to, const T* from, cudaStream_t stream) {
+    if (to.empty()) return;
+    check(cudaMemcpyAsync(to.data(), from, to.size() * sizeof(T), cudaMemcpyDeviceToHost, stream),
+          "copying from the device");
+}
+
+template <class T>
+int64_t count_of(const std::vector<T>& of) {
+    return static_cast<int64_t>(of.size());
+}
+
+void* array_of(void* const* arrays, int64_t field) {
+    return arrays == nullptr ? nullptr : arrays[field];
+}
+
+// Work that is under way must not outlive the vectors that it copies from or to, also where something throws.
+struct WaitAtEnd {
+    const StreamOrder::Call& call;
+    ~WaitAtEnd() { wait_for(call.stream(), std::nothrow); }
+};
+
+}  // namespace
+
+HindsightQueue::HindsightQueue(const ReplayMemory& memory, const Fields& fields, const per_replay_options& options)
+    : replay_(memory),
+      fields_(fields),
+      has_sequences_(options.sequence_length > 0),
+      sequence_steps_(options.burn_in + options.sequence_length) {
+    load_kernels(choose_goals_kernel, copy_goals_kernel, copy_inner_kernel, write_returns_kernel, place_frames_kernel);
+}
+
+// What it held before is lost.
+std::byte* HindsightQueue::scratch(std::size_t n_bytes, const StreamOrder::Call& call) {
+    if (n_bytes > scratch_bytes_) {
+        wait_for(call.stream());
+        scratch_.reset();
+        scratch_bytes_ = 0;
+        scratch_ = std::make_unique<DeviceMemory>(n_bytes);
+        scratch_bytes_ = n_bytes;
+    }
+    return scratch_ == nullptr ? nullptr : scratch_->data();
+}
+
+void HindsightQueue::choose_goals(const ReplaySample& sample, const ReplayHindsight& hindsight,
+                                  Relabelling& relabelling, const StreamOrder::Call& call) {
+    read_choices(sample, hindsight, relabelling.step, call);
+    list_spans(hindsight.goal_field, sample.batch, relabelling);
+    copy_spans(sample, hindsight, relabelling, call);
+}
+
+namespace {
+
+GoalQuestion question_of(const ReplaySample& sample, const ReplayHindsight& hindsight, uint64_t step,
+                         bool has_sequences) {
+    return {sample.batch_size, sample.n_step, step, hindsight.fraction, hindsight.strategy, has_sequences};
+}
+
+}  // namespace
+
+void HindsightQueue::read_choices(const ReplaySample& sample, const ReplayHindsight& hindsight, uint64_t step,
+                                  const StreamOrder::Call& call) {
+    choices_.resize(static_cast<std::size_t>(sample.batch_size));
+    Layout layout(scratch(choices_.size() * sizeof(GoalChoice), call));
+    GoalChoice* const choices = layout.array<GoalChoice>(sample.batch_size);
+    const WaitAtEnd wait_at_end = {call};
+    launch(call.stream(), blocks_of_warps(sample.batch_size), n_threads, choose_goals_kernel, replay_.device(),
+           question_of(sample, hindsight, step, has_sequences_), choices);
+    copy_out(choices_, choices, call.stream());
+    wait_for(call.stream());
+}
+
+// Sizes the arrays of the relabelling, but leaves them to be filled.
+void HindsightQueue::list_spans(int64_t goal_field, const per_batch& batch, Relabelling& relabelling) {
+    spans_.clear();
+    int64_t n_steps = 0;
+    int64_t n_inner = 0;
+    for (int64_t i = 0; i < count_of(choices_); ++i) {
+        const GoalChoice& choice = choices_[static_cast<std::size_t>(i)];
+        if (choice.n_transitions == 0) continue;
+        const uint8_t last_flags = static_cast<uint8_t>(choice.last_flags);
+        spans_.push_back({choice, i, n_steps, n_inner});
+        relabelling.spans.push_back({i, choice.n_steps, choice.n_transitions, last_flags});
+        n_steps += choice.n_transitions;
+        n_inner += choice.n_transitions - 1;
+        relabelling.terminated.resize(static_cast<std::size_t>(n_steps), 0);
+        relabelling.terminated.back() = (last_flags & row_terminated) != 0;
+    }
+    const std::size_t bytes = static_cast<std::size_t>(n_steps * fields_[goal_field].bytes);
+    relabelling.achieved.resize(bytes);
+    relabelling.goals.resize(bytes);
+    relabelling.rewards.resize(static_cast<std::size_t>(n_steps));
+    for (int64_t j = 0; j < fields_.count() && !has_sequences_; ++j) {
+        const Field& field = fields_[j];
+        if (!field.is_observation() || j == goal_field || array_of(batch.next_fields, j) == nullptr) continue;
+        relabelling.next_fields[static_cast<std::size_t>(j)].resize(
+            static_cast<std::size_t>(n_inner * field.stack * field.bytes));
+    }
+}
+
+void HindsightQueue::copy_spans(const ReplaySample& sample, const ReplayHindsight& hindsight, Relabelling& relabelling,
+                                const StreamOrder::Call& call) {
+    if (spans_.empty()) return;
+    const auto lay_out = [&](Layout& layout, GoalSpan*& spans, GoalCopies& copies, std::vector<std::byte*>& inner) {
+        spans = layout.array<GoalSpan>(count_of(spans_));
+        copies.achieved = layout.bytes(count_of(relabelling.achieved), 1);
+        copies.goals = layout.bytes(count_of(relabelling.goals), 1);
+        for (const std::vector<std::byte>& frames : relabelling.next_fields)
+            inner.push_back(layout.bytes(count_of(frames), 1));
+    };
+    GoalSpan* spans = nullptr;
+    GoalCopies copies = {};
+    std::vector<std::byte*> inner;
+    Layout counted(nullptr);
+    lay_out(counted, spans, copies, inner);
+    Layout layout(scratch(counted.n_bytes(), call));
+    inner.clear();
+    lay_out(layout, spans, copies, inner);
+
+    const Field& goal = fields_[hindsight.goal_field];
+    copies.spans = spans;
+    copies.n_spans = count_of(spans_);
+    copies.achieved_field = hindsight.achieved_field;
+    copies.goal_field = hindsight.goal_field;
+    copies.arrays[0] = array_of(sample.batch.fields, hindsight.goal_field);
+    if (goal.is_observation()) copies.arrays[1] = array_of(sample.batch.next_fields, hindsight.goal_field);
+    const WaitAtEnd wait_at_end = {call};
+    copy_in(spans, spans_, call.stream());
+    launch(call.stream(), blocks_of_warps(copies.n_spans), n_threads, copy_goals_kernel, replay_.device(),
+           question_of(sample, hindsight, relabelling.step, has_sequences_), copies);
+    copy_out(relabelling.achieved, copies.achieved, call.stream());
+    copy_out(relabelling.goals, copies.goals, call.stream());
+    for (std::size_t j = 0; j < inner.size(); ++j) {
+        if (relabelling.next_fields[j].empty()) continue;
+        launch(call.stream(), blocks_of_warps(copies.n_spans), n_threads, copy_inner_kernel, replay_.device(), spans,
+               copies.n_spans, static_cast<int64_t>(j), inner[j]);
+        copy_out(relabelling.next_fields[j], inner[j], call.stream());
+    }
+    wait_for(call.stream());
+}
+
+void HindsightQueue::write_returns(const Relabelling& relabelling, const per_batch& batch,
+                                   const StreamOrder::Call& call) {
+    returns_.clear();
+    inner_places_.clear();
+    inner_.clear();
+    for_each_relabelled_return(relabelling, has_sequences_ ? sequence_steps_ : 1,
+                               [&](int64_t i, const Return& answer, int64_t inner) {
+                                   returns_.push_back({i, answer});
+                                   if (has_sequences_ || inner < 0) return;
+                                   inner_places_.push_back(i);
+                                   inner_.push_back(inner);
+                               });
+    if (returns_.empty()) return;
+    Layout layout(scratch(returns_.size() * sizeof(PlacedReturn), call));
+    PlacedReturn* const returns = layout.array<PlacedReturn>(count_of(returns_));
+    const WaitAtEnd wait_at_end = {call};
+    copy_in(returns, returns_, call.stream());
+    launch(call.stream(), blocks_for(count_of(returns_), n_threads), n_threads, write_returns_kernel, returns,
+           count_of(returns_), batch);
+    wait_for(call.stream());
+    if (!inner_.empty()) write_inner_observations(relabelling, batch, call);
+}
+
+// Of windows that the rewards end earlier.
+void HindsightQueue::write_inner_observations(const Relabelling& relabelling, const per_batch& batch,
+                                              const StreamOrder::Call& call) {
+    for (int64_t j = 0; j < fields_.count(); ++j) {
+        const std::vector<std::byte>& frames = relabelling.next_fields[static_cast<std::size_t>(j)];
+        if (frames.empty()) continue;
+        const std::size_t bytes = static_cast<std::size_t>(fields_[j].stack * fields_[j].bytes);
+        inner_frames_.resize(inner_.size() * bytes);
+        for (std::size_t k = 0; k < inner_.size(); ++k)
+            std::copy_n(frames.data() + static_cast<std::size_t>(inner_[k]) * bytes, bytes,
+                        inner_frames_.data() + k * bytes);
+        const auto lay_out = [&](Layout& layout, int64_t*& places, std::byte*& placed) {
+            places = layout.array<int64_t>(count_of(inner_places_));
+            placed = layout.bytes(count_of(inner_frames_), 1);
+        };
+        int64_t* places = nullptr;
+        std::byte* placed = nullptr;
+        Layout counted(nullptr);
+        lay_out(counted, places, placed);
+        Layout layout(scratch(counted.n_bytes(), call));
+        lay_out(layout, places, placed);
+        const WaitAtEnd wait_at_end = {call};
+        copy_in(places, inner_places_, call.stream());
+        copy_in(placed, inner_frames_, call.stream());
+        launch(call.stream(), blocks_of_warps(count_of(inner_)), n_threads, place_frames_kernel, places,
+               count_of(inner_), placed, static_cast<int64_t>(bytes), array_of(batch.next_fields, j));
+        wait_for(call.stream());
+    }
+}
+
+void HindsightQueue::abandon() {
+    if (scratch_ != nullptr) scratch_->abandon();
+}
+
+}  // namespace per::cuda

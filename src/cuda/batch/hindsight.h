@@ -1,0 +1,83 @@
+// Hindsight relabelling of batches in the memory of a device. Rewards are asked for on the host, so what is needed for
+// them is copied there, and what follows from them is copied back.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/relabelling.h"
+#include "cuda/replay/replay_memory.h"
+#include "cuda/runtime/device.h"
+#include "cuda/runtime/stream_order.h"
+#include "rows/fields.h"
+#include "rules/n_step.h"
+
+namespace per::cuda {
+
+// A transition, or sequence, of a batch that gets another goal; n_transitions is 0 where it gets none.
+struct GoalChoice {
+    int64_t env;
+    int64_t slot;       // where it starts
+    int64_t goal_slot;  // what was achieved after the step there is its goal
+    int64_t n_steps;    // see SequenceSpan
+    int64_t n_transitions;
+    int64_t last_flags;
+};
+
+// One that gets another goal, and where its part of the arrays on the way to the host begins.
+struct GoalSpan {
+    GoalChoice choice;
+    int64_t place;  // in the batch
+    int64_t first_step;
+    int64_t first_inner;  // of next observations of steps that are not the last
+};
+
+struct PlacedReturn {
+    int64_t i;
+    Return answer;
+};
+
+// Both calls wait for the stream, and allocate where a batch needs more memory than those before.
+class HindsightQueue {
+ public:
+    HindsightQueue(const ReplayMemory& memory, const Fields& fields, const per_replay_options& options);
+
+    // After the batch was drawn, being number relabelling.step: puts other goals into it, and fills what rewards are
+    // asked for with. If nothing was drawn, nothing is.
+    void choose_goals(const ReplaySample& sample, const ReplayHindsight& hindsight, Relabelling& relabelling,
+                      const StreamOrder::Call& call);
+    void write_returns(const Relabelling& relabelling, const per_batch& batch, const StreamOrder::Call& call);
+
+    // In a forked child the memory is not this process's to free.
+    void abandon();
+
+ private:
+    std::byte* scratch(std::size_t n_bytes, const StreamOrder::Call& call);
+    void read_choices(const ReplaySample& sample, const ReplayHindsight& hindsight, uint64_t step,
+                      const StreamOrder::Call& call);
+    void list_spans(int64_t goal_field, const per_batch& batch, Relabelling& relabelling);
+    void copy_spans(const ReplaySample& sample, const ReplayHindsight& hindsight, Relabelling& relabelling,
+                    const StreamOrder::Call& call);
+    void write_inner_observations(const Relabelling& relabelling, const per_batch& batch,
+                                  const StreamOrder::Call& call);
+
+    const ReplayMemory& replay_;
+    const Fields& fields_;
+    const bool has_sequences_;
+    const int64_t sequence_steps_;
+    std::unique_ptr<DeviceMemory> scratch_;
+    std::size_t scratch_bytes_ = 0;
+
+    // Kept from call to call; the device copies from them and to them during a call.
+    std::vector<GoalChoice> choices_;
+    std::vector<GoalSpan> spans_;
+    std::vector<PlacedReturn> returns_;
+    std::vector<int64_t> inner_places_;  // of the batch that get an inner observation,
+    std::vector<int64_t> inner_;         // and which
+    std::vector<std::byte> inner_frames_;
+};
+
+}  // namespace per::cuda

@@ -1,0 +1,230 @@
+#include "cuda/batch/row_access.h"
+
+#include <algorithm>
+
+#include "cuda/batch/rows_by_id.h"
+#include "rows/element.h"
+
+namespace per::cuda {
+namespace {
+
+constexpr int n_threads = 256;
+constexpr int64_t n_warps = n_threads / warp_size;
+constexpr int64_t most_blocks = 4096;
+
+__device__ __forceinline__ void count_bad_id(const DeviceReplay& replay) {
+    if (lane_of_thread() == 0) atomic_add(&replay.state->errors.n_bad_ids, uint64_t{1});
+}
+
+// ---- reading
+
+// Whether the row can be written as it was added.
+__device__ __forceinline__ bool can_get(const DeviceReplay& replay, const RowPlan& plan, const RowOfId& row) {
+    if (!row.is_there) return false;
+    const uint8_t flags = replay.flags[row.slot];
+    if (!(flags & row_is_step)) return false;
+    return !plan.wishes.next || next_is_there(replay.lanes[row.env], row.k, flags);
+}
+
+__global__ void __launch_bounds__(n_threads, 1)
+    get_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
+               const __grid_constant__ RowPlan plan, const int64_t* ids) {
+    const GridSpan span = warp_span();
+    for (int64_t i = span.first; i < plan.n; i += span.step) {
+        const RowOfId found = row_of_id(replay, plan.rules, ids[i]);
+        GatherRow row;
+        if (can_get(replay, plan, found)) {
+            const Ring& ring = plan.rules.ring;
+            const auto flags_of = [&](int64_t distance) {
+                return replay.flags[ring.moved(found.env, found.slot, distance)];
+            };
+            const Return step = own_step(replay.rewards[found.slot], replay.state->gamma, replay.flags[found.slot]);
+            row = gather_row(plan.rules, found.env, found.slot, step, plan.wishes, flags_of);
+            if (lane_of_thread() == 0) {
+                write_return(i, step, plan.batch);
+                const bool live = is_live(replay.priorities.live, found.slot);
+                write_id_and_priority(plan.batch, i, ids[i], live ? replay.priorities.given[found.slot] : 0.0f);
+            }
+        } else {
+            count_bad_id(replay);
+            place_nothing(row);
+            if (lane_of_thread() == 0) {
+                write_no_step(plan.batch, i);
+                write_id_and_priority(plan.batch, i, -1, 0.0f);
+            }
+        }
+        if (lane_of_thread() == 0) memory.rows_of<GatherRow>()[i] = row;
+    }
+}
+
+template <class Row>
+__global__ void __launch_bounds__(n_threads, 1)
+    take_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
+                const __grid_constant__ RowPlan plan, float probability) {
+    const per_batch& batch = plan.batch;
+    const GridSpan span = warp_span();
+    for (int64_t i = span.first; i < plan.n; i += span.step) {
+        const RowOfId found = row_of_id(replay, plan.rules, memory.found[i]);
+        const bool is_taken = found.is_there && is_live(replay.priorities.live, found.slot);
+        Row row;
+        if (is_taken) {
+            write_row(replay, plan, i, found.slot, row);
+        } else {
+            count_bad_id(replay);
+            write_no_row(plan, i, row);
+        }
+        if (lane_of_thread() != 0) continue;
+        memory.rows_of<Row>()[i] = row;
+        if (batch.weights != nullptr) batch.weights[i] = is_taken ? 1.0f : 0.0f;
+        if (batch.probabilities != nullptr) batch.probabilities[i] = is_taken ? probability : 0.0f;
+    }
+}
+
+__global__ void __launch_bounds__(n_threads, 1)
+    steps_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
+                 const __grid_constant__ RowPlan plan) {
+    const GridSpan span = warp_span();
+    for (int64_t i = span.first; i < plan.n; i += span.step) {
+        const int64_t slot = memory.found[i];
+        GatherRow row;
+        write_row(replay, plan, i, slot, row);
+        if (lane_of_thread() != 0) continue;
+        memory.rows_of<GatherRow>()[i] = row;
+        if (plan.batch.priorities != nullptr && !is_live(replay.priorities.live, slot)) plan.batch.priorities[i] = 0.0f;
+    }
+}
+
+// ---- writing
+
+// Where each entry goes, -1: nowhere.
+__global__ void __launch_bounds__(n_threads, 1)
+    find_slots_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ WindowRules rules,
+                      int64_t count, const int64_t* ids, int64_t* slots_out) {
+    uint64_t n_bad = 0;
+    uint64_t n_stale = 0;
+    const GridSpan span = grid_span();
+    for (int64_t i = span.first; i < count; i += span.step) {
+        const RowOfId row = row_of_id(replay, rules, ids[i]);
+        const bool is_there = row.is_there && (replay.flags[row.slot] & row_is_step) != 0;
+        slots_out[i] = is_there ? row.slot : -1;
+        n_bad += !row.is_issued;
+        n_stale += row.is_issued && !is_there;
+    }
+    n_bad = sum_of_warp(n_bad);
+    n_stale = sum_of_warp(n_stale);
+    if (lane_of_thread() != 0) return;
+    ReplayState& state = *replay.state;
+    count_rejected_ids(state, n_bad);
+    if (n_stale != 0) atomic_add(reinterpret_cast<uint64_t*>(&state.counters.stale_updates), n_stale);
+}
+
+__device__ __forceinline__ CastElement cast_value(const FieldValues& given, int64_t i, int64_t element) {
+    const std::byte* const from = given.values + i * given.bytes + element * dtype_size(given.dtype);
+    return cast_element(from, given.dtype, given.field.dtype);
+}
+
+// A warp an entry: it goes nowhere if a value does not fit.
+__global__ void __launch_bounds__(n_threads, 1)
+    check_values_kernel(ReplayState* state, int64_t count, int64_t* slots, const __grid_constant__ FieldsSet fields) {
+    const GridSpan span = warp_span();
+    for (int64_t i = span.first; i < count; i += span.step) {
+        if (slots[i] < 0) continue;
+        bool fits = true;
+        for (int32_t f = 0; f < fields.n; ++f) {
+            const FieldValues& given = fields.fields[f];
+            for (int64_t at = lane_of_thread(); given.piece_bytes == 0 && at < given.field.elements; at += warp_size)
+                fits &= cast_value(given, i, at).fits;
+        }
+        if (__ballot_sync(all_lanes, !fits) == 0 || lane_of_thread() != 0) continue;
+        slots[i] = -1;
+        atomic_add(&state->errors.n_bad_values, uint64_t{1});
+        atomic_add(reinterpret_cast<uint64_t*>(&state->counters.rejected_updates), uint64_t{1});
+    }
+}
+
+__global__ void __launch_bounds__(n_threads, 1) claim_kernel(uint32_t* claims, int64_t count, const int64_t* slots) {
+    const GridSpan span = grid_span();
+    for (int64_t i = span.first; i < count; i += span.step)
+        if (slots[i] >= 0) atomicMax(&claims[slots[i]], static_cast<uint32_t>(i + 1));
+}
+
+// Whether entry i holds the claim on its row; `gives_back` ends the claim.
+__device__ __forceinline__ bool holds_claim(uint32_t* claim, int64_t i, bool gives_back) {
+    const uint32_t own = static_cast<uint32_t>(i + 1);
+    return atomicCAS(claim, own, gives_back ? 0u : own) == own;
+}
+
+// By a warp.
+__device__ __forceinline__ void write_value(const FieldValues& given, int64_t i, int64_t slot) {
+    const DeviceField& field = given.field;
+    std::byte* const to = field.frames + slot * field.bytes;
+    if (given.piece_bytes == 0) {
+        const int32_t size = static_cast<int32_t>(dtype_size(field.dtype));
+        for (int64_t at = lane_of_thread(); at < field.elements; at += warp_size)
+            write_piece(to + at * size, size, {{cast_value(given, i, at).bits, 0}});
+        return;
+    }
+    for (int64_t at = lane_of_thread() * given.piece_bytes; at < field.bytes;
+         at += static_cast<int64_t>(warp_size) * given.piece_bytes)
+        write_piece(to + at, given.piece_bytes, read_piece(given.values + i * given.bytes + at, given.piece_bytes));
+}
+
+// A warp an entry. The last launch of a call gives the claims back.
+__global__ void __launch_bounds__(n_threads, 1) set_kernel(uint32_t* claims, int64_t count, const int64_t* slots,
+                                                           const __grid_constant__ FieldsSet fields, bool gives_back) {
+    const GridSpan span = warp_span();
+    for (int64_t i = span.first; i < count; i += span.step) {
+        const int64_t slot = slots[i];
+        if (slot < 0) continue;
+        int holds = 0;
+        if (lane_of_thread() == 0) holds = holds_claim(&claims[slot], i, gives_back);
+        if (__shfl_sync(all_lanes, holds, 0) == 0) continue;
+        for (int32_t f = 0; f < fields.n; ++f) write_value(fields.fields[f], i, slot);
+    }
+}
+
+int64_t blocks_for(int64_t n, int64_t n_each) {
+    return std::clamp<int64_t>((n + n_each - 1) / n_each, 1, most_blocks);
+}
+
+}  // namespace
+
+template <class Row>
+void queue_take(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, float probability,
+                cudaStream_t stream) {
+    launch(stream, blocks_for(plan.n, n_warps), n_threads, take_kernel<Row>, replay, memory, plan, probability);
+}
+
+template void queue_take<GatherRow>(const DeviceReplay&, const DrawMemory&, const RowPlan&, float, cudaStream_t);
+template void queue_take<SequenceRow>(const DeviceReplay&, const DrawMemory&, const RowPlan&, float, cudaStream_t);
+
+void queue_steps(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, cudaStream_t stream) {
+    launch(stream, blocks_for(plan.n, n_warps), n_threads, steps_kernel, replay, memory, plan);
+}
+
+void queue_get(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, const int64_t* ids,
+               cudaStream_t stream) {
+    launch(stream, blocks_for(plan.n, n_warps), n_threads, get_kernel, replay, memory, plan, ids);
+}
+
+void queue_set(const DeviceReplay& replay, const DrawMemory& memory, const WindowRules& rules, int64_t count,
+               const int64_t* ids, const std::vector<FieldsSet>& launches, cudaStream_t stream) {
+    int64_t* const slots = memory.found;
+    uint32_t* const claims = replay.priorities.tree.claims;
+    const int64_t n_thread_blocks = blocks_for(count, n_threads);
+    const int64_t n_warp_blocks = blocks_for(count, n_warps);
+    launch(stream, n_thread_blocks, n_threads, find_slots_kernel, replay, rules, count, ids, slots);
+    for (const FieldsSet& fields : launches)
+        if (fields.has_casts)
+            launch(stream, n_warp_blocks, n_threads, check_values_kernel, replay.state, count, slots, fields);
+    launch(stream, n_thread_blocks, n_threads, claim_kernel, claims, count, slots);
+    for (const FieldsSet& fields : launches)
+        launch(stream, n_warp_blocks, n_threads, set_kernel, claims, count, slots, fields, &fields == &launches.back());
+}
+
+void load_access_kernels() {
+    load_kernels(get_kernel, take_kernel<GatherRow>, take_kernel<SequenceRow>, steps_kernel, find_slots_kernel,
+                 check_values_kernel, claim_kernel, set_kernel);
+}
+
+}  // namespace per::cuda

@@ -1,0 +1,336 @@
+#include "cuda/replay/priorities.h"
+
+#include "cuda/batch/rows_by_id.h"
+#include "cuda/replay/leaf_change.h"
+#include "cuda/tree/tree_rebuild.h"
+#include "rules/td_error.h"
+
+namespace per::cuda {
+namespace {
+
+// Up to so many slots one block does everything: one launch, and barriers between the steps. Beyond, each step is a
+// launch of its own.
+constexpr int64_t largest_one_block_change = 4096;
+
+// ------------------------------------------------------------------------------------------------------------- slots
+
+// Those in which lanes have written down that rows died or were born. So many threads share the rows of a lane.
+struct ChangedLanes {
+    int64_t threads_per_lane;
+
+    template <class Visit>
+    __device__ __forceinline__ void for_each(const DeviceReplay& replay, const Visit& visit) const {
+        for_each_row(replay, [&](int64_t slot, bool) { visit(slot); });
+    }
+
+    template <class Visit>
+    __device__ __forceinline__ void for_each_group(const DeviceReplay& replay, const Visit& visit) const {
+        for_each_row(replay, [&](int64_t slot, bool is_first) {
+            if (is_first || slot % fan_out == 0) visit(slot);
+        });
+    }
+
+ private:
+    // Also says whether the row is the first of its range, or of the lane's slots.
+    template <class Visit>
+    __device__ __forceinline__ void for_each_row(const DeviceReplay& replay, const Visit& visit) const {
+        const Ring ring = replay.state->rules.ring;
+        const GridSpan span = grid_span();
+        for (int64_t i = span.first; i < replay.n_envs * threads_per_lane; i += span.step) {
+            const int64_t env = i / threads_per_lane;
+            const int64_t thread = i % threads_per_lane;
+            const LaneChange change = replay.changes[env];
+            for (const RowRange& rows : {change.died, change.born}) {
+                // Of rows that share a slot one is enough.
+                const int64_t most = rows.end - ring.rows;
+                const int64_t first = rows.first > most ? rows.first : most;
+                for (int64_t row = first + thread; row < rows.end; row += threads_per_lane) {
+                    const int64_t slot = ring.slot(env, row);
+                    visit(slot, row == first || slot == env * ring.rows);
+                }
+            }
+        }
+    }
+};
+
+// Those of an update.
+struct GivenPriorities {
+    int64_t count;
+    const int64_t* ids;
+    int64_t n_critics;
+    const float* td_errors;   // [n_critics, count, steps of a sequence]; or NULL:
+    const float* priorities;  // [count]
+
+    template <class Visit>
+    __device__ __forceinline__ void for_each(const DeviceReplay& replay, const Visit& visit) const {
+        const WindowRules rules = replay.state->rules;
+        const GridSpan span = grid_span();
+        for (int64_t i = span.first; i < count; i += span.step) {
+            const RowOfId row = row_of_id(replay, rules, ids[i]);
+            if (row.is_there) visit(row.slot);
+        }
+    }
+
+    template <class Visit>
+    __device__ __forceinline__ void for_each_group(const DeviceReplay& replay, const Visit& visit) const {
+        for_each(replay, visit);
+    }
+};
+
+// ------------------------------------------------------------------------------------------------------------ updates
+
+enum class Fate { never_issued, stale, rejected, pending, live };
+
+struct Entry {
+    Fate fate;
+    int64_t slot;
+    float priority;
+
+    __device__ __forceinline__ bool is_accepted() const { return fate == Fate::pending || fate == Fate::live; }
+};
+
+// Not a number where the sequence has no step yet that an error says anything about.
+__device__ __forceinline__ float sequence_entry(const DeviceReplay& replay, const WindowRules& rules,
+                                                const GivenPriorities& given, int64_t i, const RowOfId& row,
+                                                bool& has_steps) {
+    const SequenceRules& sequence = rules.sequence;
+    const int64_t n_steps = complete_steps(replay.lanes[row.env], rules, row.k,
+                                           [&](int64_t k) { return replay.flags[rules.ring.slot(row.env, k)]; });
+    has_steps = n_steps > sequence.burn_in;
+    if (!has_steps) return 0.0f;
+    return sequence_priority(given.td_errors + i * sequence.steps, given.n_critics, given.count * sequence.steps,
+                             replay.critics, {sequence.burn_in, n_steps}, replay.sequence_eta, replay.epsilon);
+}
+
+__device__ __forceinline__ Entry entry_of(const DeviceReplay& replay, const WindowRules& rules,
+                                          const GivenPriorities& given, int64_t i) {
+    const RowOfId row = row_of_id(replay, rules, given.ids[i]);
+    if (!row.is_issued) return {Fate::never_issued, 0, 0.0f};
+    const bool is_row_live = row.is_there && is_live(replay.priorities.live, row.slot);
+    bool is_accepted = is_row_live || (row.is_there && is_pending(replay.lanes[row.env], rules, row.k));
+    float priority;
+    if (given.td_errors == nullptr) {
+        priority = given.priorities[i];
+    } else if (!replay.has_sequences) {
+        priority = td_error_priority(given.td_errors + i, given.n_critics, given.count, replay.critics, replay.epsilon);
+    } else {
+        // Of a sequence that cannot be drawn any more it is not known which steps count.
+        priority = is_accepted ? sequence_entry(replay, rules, given, i, row, is_accepted) : 0.0f;
+    }
+    if (!is_priority(priority)) return {Fate::rejected, 0, 0.0f};
+    if (!is_accepted) return {Fate::stale, 0, 0.0f};
+    return {is_row_live ? Fate::live : Fate::pending, row.slot, priority};
+}
+
+__device__ __forceinline__ void add_if_any(int64_t* at, uint64_t value) {
+    if (value != 0) atomic_add(reinterpret_cast<uint64_t*>(at), value);
+}
+
+// Claims the slots of accepted entries, the last one of equal slots winning, and counts.
+__device__ __forceinline__ void claim_entries(const DeviceReplay& replay, const GivenPriorities& given) {
+    ReplayState& state = *replay.state;
+    const WindowRules rules = state.rules;
+    uint64_t n_of_fate[5] = {};
+    uint32_t largest_bits = 0;
+    const GridSpan span = grid_span();
+    for (int64_t i = span.first; i < given.count; i += span.step) {
+        const Entry entry = entry_of(replay, rules, given, i);
+        for (int fate = 0; fate < 5; ++fate) n_of_fate[fate] += fate == static_cast<int>(entry.fate);
+        if (!entry.is_accepted()) continue;
+        atomicMax(&replay.priorities.tree.claims[entry.slot], static_cast<uint32_t>(i + 1));
+        const uint32_t bits = entry.fate == Fate::live ? bits_in_order(entry.priority) : 0;
+        largest_bits = bits > largest_bits ? bits : largest_bits;
+    }
+    for (uint64_t& n : n_of_fate) n = sum_of_warp(n);
+    largest_bits = __reduce_max_sync(all_lanes, largest_bits);
+    if (lane_of_thread() != 0) return;
+    const auto n_of = [&](Fate fate) { return n_of_fate[static_cast<int>(fate)]; };
+    add_if_any(&state.counters.stale_updates, n_of(Fate::stale));
+    add_if_any(&state.counters.rejected_updates, n_of(Fate::rejected));
+    add_if_any(&state.counters.updates, n_of(Fate::pending) + n_of(Fate::live));
+    count_rejected_ids(state, n_of(Fate::never_issued));
+    if (n_of(Fate::rejected) != 0) atomic_add(&state.errors.n_bad_priorities, n_of(Fate::rejected));
+    if (n_of(Fate::live) != 0) atomic_add(&state.change.n, n_of(Fate::live));
+    if (largest_bits != 0) atomicMax(&state.change.largest_bits, largest_bits);
+}
+
+// The entry that holds the claim gives its priority, and the claim back.
+__device__ __forceinline__ void give_entries(const DeviceReplay& replay, const GivenPriorities& given) {
+    ReplayState& state = *replay.state;
+    const WindowRules rules = state.rules;
+    uint32_t largest_bits = 0;
+    const GridSpan span = grid_span();
+    for (int64_t i = span.first; i < given.count; i += span.step) {
+        const Entry entry = entry_of(replay, rules, given, i);
+        if (!entry.is_accepted()) continue;
+        const uint32_t claim = static_cast<uint32_t>(i + 1);
+        if (atomicCAS(&replay.priorities.tree.claims[entry.slot], claim, 0u) != claim) continue;
+        replay.priorities.given[entry.slot] = entry.priority;
+        const uint32_t bits = bits_in_order(entry.priority);
+        largest_bits = bits > largest_bits ? bits : largest_bits;
+    }
+    largest_bits = __reduce_max_sync(all_lanes, largest_bits);
+    if (lane_of_thread() == 0 && largest_bits != 0) atomicMax(&state.largest_bits, largest_bits);
+}
+
+// ------------------------------------------------------------------------------------------------------------ kernels
+
+__device__ __forceinline__ void forget_lanes(const DeviceReplay& replay) {
+    for (int64_t env = threadIdx.x; env < replay.n_envs; env += blockDim.x) replay.changes[env] = {{0, 0}, {0, 0}};
+}
+
+__global__ void __launch_bounds__(n_threads, 1)
+    change_lanes_in_one_block(const __grid_constant__ DeviceReplay replay, ChangedLanes lanes) {
+    PER_SHARED(TopRow, row);
+    change_in_one_block(replay, lanes, row);
+    forget_lanes(replay);
+}
+
+__global__ void __launch_bounds__(n_threads, 1)
+    give_in_one_block(const __grid_constant__ DeviceReplay replay, GivenPriorities given) {
+    PER_SHARED(TopRow, row);
+    claim_entries(replay, given);
+    __syncthreads();
+    give_entries(replay, given);
+    __syncthreads();
+    change_in_one_block(replay, given, row);
+}
+
+__global__ void __launch_bounds__(n_threads, 1)
+    claim_entries_kernel(const __grid_constant__ DeviceReplay replay, GivenPriorities given) {
+    claim_entries(replay, given);
+}
+
+__global__ void __launch_bounds__(n_threads, 1)
+    give_entries_kernel(const __grid_constant__ DeviceReplay replay, GivenPriorities given) {
+    give_entries(replay, given);
+}
+
+template <class Slots>
+__global__ void __launch_bounds__(n_threads, 1)
+    survey_change_kernel(const __grid_constant__ DeviceReplay replay, Slots slots) {
+    survey_change(replay, slots);
+}
+
+__global__ void decide_change_kernel(const __grid_constant__ DeviceReplay replay) {
+    decide_change(replay);
+}
+
+template <class Slots>
+__global__ void __launch_bounds__(n_threads, 1)
+    write_change_kernel(const __grid_constant__ DeviceReplay replay, Slots slots) {
+    write_change(replay, slots);
+}
+
+template <class Slots>
+__global__ void __launch_bounds__(n_threads, 1)
+    refresh_maxima_kernel(const __grid_constant__ DeviceReplay replay, Slots slots, int level) {
+    refresh_maxima(replay, slots, level);
+}
+
+__global__ void __launch_bounds__(n_threads, 1) finish_change_kernel(const __grid_constant__ DeviceReplay replay) {
+    PER_SHARED(TopRow, row);
+    finish_change(replay, row);
+    forget_lanes(replay);
+}
+
+__global__ void __launch_bounds__(n_threads, 1)
+    refresh_live_maximum_kernel(const __grid_constant__ DeviceReplay replay, ChangedLanes lanes, int level) {
+    lanes.for_each_group(
+        replay, [&](int64_t slot) { refresh_live_maximum(replay.priorities, level, node_above(slot, level)); });
+}
+
+__global__ void __launch_bounds__(n_threads, 1)
+    refresh_live_maximum_in_one_block(const __grid_constant__ DeviceReplay replay, ChangedLanes lanes) {
+    for (int level = 0; level < replay.priorities.live_maximum.n_levels; ++level) {
+        lanes.for_each_group(
+            replay, [&](int64_t slot) { refresh_live_maximum(replay.priorities, level, node_above(slot, level)); });
+        __syncthreads();
+    }
+}
+
+__global__ void __launch_bounds__(n_threads, 1)
+    read_priorities_kernel(const __grid_constant__ DeviceReplay replay, int64_t count, const int64_t* ids,
+                           float* priorities_out) {
+    const WindowRules rules = replay.state->rules;
+    const GridSpan span = grid_span();
+    for (int64_t i = span.first; i < count; i += span.step) {
+        const RowOfId row = row_of_id(replay, rules, ids[i]);
+        if (!row.is_issued) atomic_add(&replay.state->errors.n_bad_ids, 1);
+        const bool has_one = row.is_there && is_live(replay.priorities.live, row.slot);
+        priorities_out[i] = has_one ? replay.priorities.given[row.slot] : 0.0f;
+    }
+}
+
+// For about so many slots.
+template <class Slots>
+void queue_change(const DeviceReplay& replay, const Slots& slots, int64_t n_slots, cudaStream_t stream) {
+    const DevicePriorities& priorities = replay.priorities;
+    const int64_t n_blocks = blocks_for(n_slots);
+    launch(stream, n_blocks, n_threads, survey_change_kernel<Slots>, replay, slots);
+    launch(stream, 1, 1, decide_change_kernel, replay);
+    launch(stream, n_blocks, n_threads, write_change_kernel<Slots>, replay, slots);
+    for (int level = 0; level < levels_of_maxima(priorities); ++level)
+        launch(stream, n_blocks, n_threads, refresh_maxima_kernel<Slots>, replay, slots, level);
+    launch(stream, 1, n_threads, finish_change_kernel, replay);
+    queue_rebuild(priorities.tree, stream);
+    if (priorities.ranks.state != nullptr) queue_rebuild(priorities.ranks.tree, stream);
+}
+
+// Threads of a lane: as many as rows, up to what a block of one lane has.
+ChangedLanes lanes_for(int64_t rows_per_lane) {
+    return {rows_per_lane < 1 ? 1 : rows_per_lane < n_threads ? rows_per_lane : n_threads};
+}
+
+}  // namespace
+
+void queue_change_of_lanes(const DeviceReplay& replay, int64_t rows_per_lane, cudaStream_t stream) {
+    const ChangedLanes lanes = lanes_for(rows_per_lane);
+    if (rows_per_lane <= largest_one_block_change / replay.n_envs)
+        launch(stream, 1, n_threads, change_lanes_in_one_block, replay, lanes);
+    else
+        queue_change(replay, lanes, replay.n_envs * lanes.threads_per_lane, stream);
+}
+
+void queue_live_maximum(const DeviceReplay& replay, int64_t rows_per_lane, cudaStream_t stream) {
+    const ChangedLanes lanes = lanes_for(rows_per_lane);
+    if (rows_per_lane <= largest_one_block_change / replay.n_envs) {
+        launch(stream, 1, n_threads, refresh_live_maximum_in_one_block, replay, lanes);
+        return;
+    }
+    const int64_t n_blocks = blocks_for(replay.n_envs * lanes.threads_per_lane);
+    for (int level = 0; level < replay.priorities.live_maximum.n_levels; ++level)
+        launch(stream, n_blocks, n_threads, refresh_live_maximum_kernel, replay, lanes, level);
+}
+
+void queue_priorities(const DeviceReplay& replay, const ReplayUpdate& update, cudaStream_t stream) {
+    const GivenPriorities given = {update.count, update.ids, update.n_critics, update.td_errors, update.priorities};
+    if (given.count == 0) return;
+    if (given.count <= largest_one_block_change) {
+        launch(stream, 1, n_threads, give_in_one_block, replay, given);
+        return;
+    }
+    const int64_t n_blocks = blocks_for(given.count);
+    launch(stream, n_blocks, n_threads, claim_entries_kernel, replay, given);
+    launch(stream, n_blocks, n_threads, give_entries_kernel, replay, given);
+    queue_change(replay, given, given.count, stream);
+}
+
+void queue_read_priorities(const DeviceReplay& replay, int64_t count, const int64_t* ids, float* priorities_out,
+                           cudaStream_t stream) {
+    if (count == 0) return;
+    launch(stream, blocks_for(count), n_threads, read_priorities_kernel, replay, count, ids, priorities_out);
+}
+
+void load_priority_kernels() {
+    load_kernels(change_lanes_in_one_block, give_in_one_block, claim_entries_kernel, give_entries_kernel,
+                 survey_change_kernel<ChangedLanes>, survey_change_kernel<GivenPriorities>, decide_change_kernel,
+                 write_change_kernel<ChangedLanes>, write_change_kernel<GivenPriorities>,
+                 refresh_maxima_kernel<ChangedLanes>, refresh_maxima_kernel<GivenPriorities>, finish_change_kernel,
+                 refresh_live_maximum_kernel, refresh_live_maximum_in_one_block, read_priorities_kernel);
+    load_all_priority_kernels();
+    load_rank_kernels();
+    load_rebuild_kernels();
+}
+
+}  // namespace per::cuda

@@ -1,0 +1,107 @@
+#include "cuda/replay/ranks.h"
+
+#include "cuda/replay/priorities.h"
+#include "cuda/tree/tree_rebuild.h"
+
+namespace per::cuda {
+namespace {
+
+// ---- ranks that are due: whether the tree is to be rebuilt says so to what follows
+
+// Counts of the buckets that each thread has, from the largest priority down.
+struct BucketCounts {
+    uint64_t of_warp[n_threads / warp_size];
+};
+
+constexpr int32_t buckets_per_thread = (n_rank_buckets + n_threads - 1) / n_threads;
+
+// Transitions in the buckets of smaller threads. One block.
+__device__ __forceinline__ uint64_t count_before(uint64_t count, BucketCounts& counts) {
+    const unsigned lane = lane_of_thread();
+    const unsigned warp = threadIdx.x / warp_size;
+    const uint64_t up_to = prefix_sum(count, lane);
+    if (lane == warp_size - 1) counts.of_warp[warp] = up_to;
+    __syncthreads();
+    uint64_t before = up_to - count;
+    for (unsigned i = 0; i < warp; ++i) before += counts.of_warp[i];
+    return before;
+}
+
+// One block.
+__global__ void __launch_bounds__(n_threads, 1) take_ranks_kernel(const __grid_constant__ DeviceReplay replay) {
+    PER_SHARED(BucketCounts, counts);
+    const DeviceRanks& ranks = replay.priorities.ranks;
+    if (!ranks_are_due(ranks.state->n_changes, ranks.state->n_live)) return;
+    const double alpha = replay.state->alpha;
+    const int32_t first = static_cast<int32_t>(threadIdx.x) * buckets_per_thread;
+    const int32_t end = first + buckets_per_thread < n_rank_buckets ? first + buckets_per_thread : n_rank_buckets;
+    uint64_t count = 0;
+    for (int32_t i = first; i < end; ++i) count += ranks.counts[n_rank_buckets - 1 - i];
+    int64_t rank = static_cast<int64_t>(count_before(count, counts));
+    for (int32_t i = first; i < end; ++i) {
+        const int32_t bucket = n_rank_buckets - 1 - i;
+        const int64_t n = static_cast<int64_t>(ranks.counts[bucket]);
+        ranks.weights[bucket] = mean_rank_weight(rank, n, alpha);
+        rank += n;
+    }
+    if (threadIdx.x != 0) return;
+    ranks.state->n_changes = 0;
+    ranks.tree.state->plan = plan_rebuild;
+}
+
+__device__ __forceinline__ void write_weights(const DeviceRanks& ranks) {
+    const GridSpan span = grid_span();
+    for (int64_t slot = span.first; slot < ranks.tree.capacity; slot += span.step)
+        ranks.tree.leaves[slot] = weight_of(ranks, ranks.buckets[slot]);
+}
+
+__global__ void __launch_bounds__(n_threads, 1) write_due_weights_kernel(const __grid_constant__ DeviceReplay replay) {
+    if (replay.priorities.ranks.tree.state->plan == plan_rebuild) write_weights(replay.priorities.ranks);
+}
+
+// ---- all ranks
+
+__global__ void __launch_bounds__(n_threads, 1) fill_buckets_kernel(const __grid_constant__ DeviceReplay replay) {
+    const DevicePriorities& priorities = replay.priorities;
+    RankChanges changes;
+    const GridSpan span = grid_span();
+    for (int64_t slot = span.first; slot < priorities.tree.capacity; slot += span.step)
+        move_to_bucket(priorities.ranks, slot, bucket_of(priorities, slot), changes);
+    add_to_ranks(priorities.ranks, changes);
+}
+
+__global__ void set_n_changes_kernel(RankState* state, int64_t n_changes) {
+    state->n_changes = n_changes;
+}
+
+__global__ void __launch_bounds__(n_threads, 1) write_weights_kernel(const __grid_constant__ DeviceReplay replay) {
+    write_weights(replay.priorities.ranks);
+}
+
+}  // namespace
+
+void queue_ranks(const DeviceReplay& replay, cudaStream_t stream) {
+    launch(stream, 1, 1, set_n_changes_kernel, replay.priorities.ranks.state, ranks_never_taken);
+    launch(stream, blocks_for(replay.capacity), n_threads, fill_buckets_kernel, replay);
+}
+
+void queue_take_ranks_if_due(const DeviceReplay& replay, cudaStream_t stream) {
+    launch(stream, 1, n_threads, take_ranks_kernel, replay);
+    launch(stream, blocks_for(replay.capacity), n_threads, write_due_weights_kernel, replay);
+    queue_rebuild(replay.priorities.ranks.tree, stream);
+}
+
+void queue_restored_ranks(const DeviceReplay& replay, int64_t n_changes, int32_t scale, uint64_t rescales_below,
+                          cudaStream_t stream) {
+    const DeviceRanks& ranks = replay.priorities.ranks;
+    launch(stream, 1, 1, set_n_changes_kernel, ranks.state, n_changes);
+    launch(stream, blocks_for(replay.capacity), n_threads, write_weights_kernel, replay);
+    queue_rebuild_at(ranks.tree, scale, rescales_below, stream);
+}
+
+void load_rank_kernels() {
+    load_kernels(take_ranks_kernel, write_due_weights_kernel, fill_buckets_kernel, set_n_changes_kernel,
+                 write_weights_kernel);
+}
+
+}  // namespace per::cuda

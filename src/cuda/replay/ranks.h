@@ -1,0 +1,50 @@
+// What transitions weigh by the rank of their priority, on the device: see cpu/rank_tree.h.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/replay/replay_state.h"
+#include "rules/rank.h"
+
+namespace per::cuda {
+
+// 0 for a row that is not live, else its bucket + 1: as ranks.buckets has them.
+__device__ __forceinline__ uint32_t bucket_of(const DevicePriorities& priorities, int64_t slot) {
+    if (!is_live(priorities.live, slot)) return 0;
+    return static_cast<uint32_t>(rank_bucket(priorities.given[slot])) + 1;
+}
+
+__device__ __forceinline__ float weight_of(const DeviceRanks& ranks, uint32_t bucket) {
+    return bucket == 0 ? 0.0f : ranks.weights[bucket - 1];
+}
+
+// What a thread adds up over the rows that it changes.
+struct RankChanges {
+    uint64_t n_changes = 0;
+    uint64_t n_live = 0;  // modulo 2^64
+};
+
+// Several threads may move the same row, all to the same bucket.
+__device__ __forceinline__ void move_to_bucket(const DeviceRanks& ranks, int64_t slot, uint32_t bucket,
+                                               RankChanges& changes) {
+    const uint32_t before = atomicExch(&ranks.buckets[slot], bucket);
+    if (bucket == before) return;
+    if (before != 0) atomic_add(&ranks.counts[before - 1], ~uint64_t{0});
+    if (bucket != 0) atomic_add(&ranks.counts[bucket - 1], 1);
+    changes.n_live += (bucket != 0 ? 1 : 0) - (before != 0 ? 1 : 0);
+    ++changes.n_changes;
+}
+
+// All threads of a warp.
+__device__ __forceinline__ void add_to_ranks(const DeviceRanks& ranks, const RankChanges& changes) {
+    const uint64_t n_changes = sum_of_warp(changes.n_changes);
+    const uint64_t n_live = sum_of_warp(changes.n_live);
+    if (lane_of_thread() != 0 || n_changes == 0) return;
+    atomic_add(reinterpret_cast<uint64_t*>(&ranks.state->n_changes), n_changes);
+    atomic_add(reinterpret_cast<uint64_t*>(&ranks.state->n_live), n_live);
+}
+
+// See priorities.h for what queues work.
+void load_rank_kernels();
+
+}  // namespace per::cuda

@@ -1,0 +1,443 @@
+#include "cuda/replay/replay_backend.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cmath>
+
+#include "backend/batch_arrays.h"
+#include "backend/relabelling.h"
+#include "cuda/replay/on_policy.h"
+#include "cuda/replay/priorities.h"
+#include "cuda/replay/replay_report.h"
+#include "cuda/runtime/check.h"
+#include "cuda/runtime/create.h"
+#include "cuda/runtime/dialect.h"
+#include "cuda/tree/tree_update.h"
+#include "rows/error.h"
+#include "rules/mass.h"
+
+namespace per::cuda {
+namespace {
+
+constexpr int n_threads = 256;
+
+[[noreturn]] void refuse_capture(void* stream) {
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: it is being captured, and cannot be waited for", stream);
+}
+
+// For calls that wait for the device, which work on the handle's own stream: that of the caller is looked at only here.
+void require_no_capture(void* stream) {
+    if (stream == nullptr) return;
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    unsigned long long capture = 0;
+    check(cudaStreamGetCaptureInfo(static_cast<cudaStream_t>(stream), &status, &capture),
+          "asking whether the stream is captured");
+    if (status != cudaStreamCaptureStatusNone) refuse_capture(stream);
+}
+
+// An option is set by the call, not by a launch of a graph: the host knows it too.
+void require_no_capture(const StreamOrder::Call& call, const char* option) {
+    if (call.is_captured())
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: it is being captured, and %s is not set by a graph",
+                    static_cast<void*>(call.stream()), option);
+}
+
+void check_count(int64_t count) {
+    if (count <= largest_update) return;
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "count is %" PRId64 ": allowed on PER_CUDA are 0 .. %" PRId64, count,
+                largest_update);
+}
+
+// One array stands for all of a batch, as each costs a question to the driver: ids, or the first that is given.
+void check_batch(const per_batch& batch, const Fields& fields) {
+    bool is_checked = false;
+    for_each_array(batch, fields, [&](const char* name, const void* array, std::size_t) {
+        if (!is_checked) require_reachable(name, array);
+        is_checked |= array != nullptr;
+    });
+}
+
+// To pinned memory, or followed by a wait.
+template <class T>
+void copy_to_host(T* to, const T* from, int64_t n, cudaStream_t stream) {
+    check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(n) * sizeof(T), cudaMemcpyDeviceToHost, stream),
+          "copying from the device");
+}
+
+// ---- kernels of one thread: settings
+
+__global__ void set_beta_kernel(ReplayState* state, double beta) {
+    state->beta.first = beta;
+    state->beta.n_steps = 0;
+}
+
+__global__ void set_gamma_kernel(ReplayState* state, double gamma) {
+    state->gamma = gamma;
+}
+
+__global__ void reserve_draws_kernel(ReplayState* state, uint64_t count) {
+    state->batches += count;
+}
+
+__global__ void hand_out_kernel(ReplayState* state) {
+    --state->n_ahead;
+}
+
+__global__ void end_ahead_kernel(ReplayState* state) {
+    state->beta.step -= state->n_ahead;
+    state->n_ahead = 0;
+}
+
+__global__ void take_back_kernel(ReplayState* state, bool by_schedule, bool is_last) {
+    --state->batches;
+    if (by_schedule) --state->beta.step;
+    if (is_last) state->last.size = 0;
+}
+
+__global__ void clear_lanes_kernel(DeviceReplay replay) {
+    const GridSpan span = grid_span();
+    for (int64_t env = span.first; env < replay.n_envs; env += span.step) {
+        Lane& lane = replay.lanes[env];
+        lane.first = lane.head;
+        lane.tail = lane.head;
+        if (lane.in_episode()) lane.state = LaneState::idle;
+    }
+}
+
+}  // namespace
+
+CudaReplayBackend::CudaReplayBackend(const per_replay_options& options, const Fields& fields)
+    : fields_(fields),
+      skips_invalid_(options.on_invalid == PER_INVALID_SKIP),
+      n_step_(options.n_step),
+      order_(options.device_index),
+      host_copy_(sizeof(HostCopy)),
+      memory_(options, fields, order_.own_stream()),
+      steps_(memory_, fields, options, order_.own_stream()),
+      batches_(options, fields, memory_, order_.own_stream()),
+      hindsight_(memory_, fields, options) {
+    load_kernels(set_beta_kernel, set_gamma_kernel, reserve_draws_kernel, hand_out_kernel, end_ahead_kernel,
+                 take_back_kernel, clear_lanes_kernel);
+    load_on_policy_kernels();
+    load_priority_kernels();
+    wait_for(order_.own_stream());
+}
+
+CudaReplayBackend::~CudaReplayBackend() {
+    if (order_.is_own_process()) return;
+    order_.abandon();
+    host_copy_.abandon();
+    memory_.abandon();
+    steps_.abandon();
+    batches_.abandon();
+    hindsight_.abandon();
+}
+
+// -------------------------------------------------------------------------------------------------------- calls
+
+void CudaReplayBackend::add(const ReplaySteps& steps, int64_t* ids_out, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    steps_.add(steps, ids_out, call);
+    call.finish();
+}
+
+void CudaReplayBackend::cut(int64_t count, const int64_t* env_ids, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    steps_.cut(count, env_ids, call);
+    call.finish();
+}
+
+void CudaReplayBackend::sample(const ReplaySample& sample, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    const bool is_of_library = sample.outcome_out != nullptr;
+    if (!is_of_library) check_batch(sample.batch, fields_);
+    batches_.sample(sample, call);
+    can_take_back_ = false;
+    call.finish();
+}
+
+void CudaReplayBackend::sample_hindsight(const ReplaySample& sample, const ReplayHindsight& hindsight,
+                                         Relabelling& relabelling, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    if (call.is_captured()) refuse_capture(stream);
+    check_batch(sample.batch, fields_);
+    const ReplayState before = read(call).replay;
+    if (before.n_live == 0) throw Error(PER_ERROR_EMPTY, "no transition is live");
+    relabelling.clear(fields_.count());
+    relabelling.gamma = before.gamma;
+    relabelling.n_step = sample.n_step;
+    relabelling.step = before.batches;
+    relabelling.by_schedule = std::isnan(sample.beta);
+    figures_before_ = batches_.figures(before.last, call);
+    batches_.sample(sample, call);
+    can_take_back_ = true;
+    try {
+        hindsight_.choose_goals(sample, hindsight, relabelling, call);
+    } catch (...) {
+        take_back(relabelling, call);
+        throw;
+    }
+    call.finish();
+}
+
+void CudaReplayBackend::relabel(const Relabelling& relabelling, const per_batch& batch, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    hindsight_.write_returns(relabelling, batch, call);
+    call.finish();
+}
+
+void CudaReplayBackend::take_back(const Relabelling& relabelling, const StreamOrder::Call& call) {
+    if (read(call).replay.batches != relabelling.step + 1) return;
+    launch(call.stream(), 1, 1, take_back_kernel, memory_.device().state, relabelling.by_schedule, can_take_back_);
+    if (can_take_back_) batches_.restore(figures_before_);
+    can_take_back_ = false;
+}
+
+void CudaReplayBackend::take_back_draw(const Relabelling& relabelling) {
+    StreamOrder::Call call(order_, order_.own_stream());
+    take_back(relabelling, call);
+    call.finish();
+}
+
+void CudaReplayBackend::update(const ReplayUpdate& update, void* stream) {
+    check_count(update.count);
+    StreamOrder::Call call(order_, stream);
+    if (update.count > 0) require_reachable("ids", update.ids);
+    queue_priorities(memory_.device(), update, call.stream());
+    call.finish();
+}
+
+void CudaReplayBackend::priorities(int64_t count, const int64_t* ids, float* priorities_out, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    if (count > 0) require_reachable("ids", ids);
+    queue_read_priorities(memory_.device(), count, ids, priorities_out, call.stream());
+    call.finish();
+}
+
+void CudaReplayBackend::get(int64_t count, const int64_t* ids, const per_batch& batch, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    if (count > 0) require_reachable("ids", ids);
+    batches_.get(count, ids, batch, call);
+    call.finish();
+}
+
+void CudaReplayBackend::set(int64_t count, const int64_t* ids, const per_array* fields, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    if (count > 0) require_reachable("ids", ids);
+    batches_.set(count, ids, fields, call);
+    call.finish();
+}
+
+void CudaReplayBackend::clear(void* stream) {
+    StreamOrder::Call call(order_, stream);
+    const DeviceReplay& replay = memory_.device();
+    launch(call.stream(), (replay.n_envs + n_threads - 1) / n_threads, n_threads, clear_lanes_kernel, replay);
+    queue_no_priorities(replay, call.stream());
+    call.finish();
+}
+
+void CudaReplayBackend::begin_ahead(const ReplaySample& sample) {
+    StreamOrder::Call call(order_, order_.own_stream());
+    batches_.prepare(sample, call);
+    call.finish();
+}
+
+void CudaReplayBackend::hand_out() {
+    StreamOrder::Call call(order_, order_.own_stream());
+    launch(call.stream(), 1, 1, hand_out_kernel, memory_.device().state);
+    call.finish();
+}
+
+void CudaReplayBackend::end_ahead() {
+    StreamOrder::Call call(order_, order_.own_stream());
+    launch(call.stream(), 1, 1, end_ahead_kernel, memory_.device().state);
+    call.finish();
+}
+
+// ---------------------------------------------------------------------------------------------------- on-policy
+
+std::vector<int64_t> CudaReplayBackend::live_ids(void* stream) {
+    require_no_capture(stream);
+    StreamOrder::Call call(order_, order_.own_stream());
+    const DeviceReplay& replay = memory_.device();
+    const DeviceLive& live = replay.priorities.live;
+    std::vector<uint32_t> words(static_cast<std::size_t>(live.n_nodes[0]));
+    copy_to_host(words.data(), live.words, live.n_nodes[0], call.stream());
+    wait_for(call.stream());
+    const std::vector<Lane> lanes = read_lanes(call);
+    const HostCopy& copy = read(call);
+    call.finish();
+
+    const WindowRules& rules = copy.replay.rules;
+    std::vector<int64_t> ids;
+    ids.reserve(static_cast<std::size_t>(copy.replay.n_live));
+    for (int64_t env = 0; env < replay.n_envs; ++env) {
+        const Lane& lane = lanes[static_cast<std::size_t>(env)];
+        for (int64_t row = lane.tail; row < complete_end(lane, rules); ++row) {
+            const int64_t slot = rules.ring.slot(env, row);
+            if (words[static_cast<std::size_t>(slot / slots_per_word)] >> slot % slots_per_word & 1)
+                ids.push_back(rules.ring.id(env, row));
+        }
+    }
+    return ids;
+}
+
+uint64_t CudaReplayBackend::reserve_draws(int64_t count, void* stream) {
+    require_no_capture(stream);
+    StreamOrder::Call call(order_, order_.own_stream());
+    const uint64_t first = read(call).replay.batches;
+    launch(call.stream(), 1, 1, reserve_draws_kernel, memory_.device().state, static_cast<uint64_t>(count));
+    call.finish();
+    return first;
+}
+
+void CudaReplayBackend::take(int64_t count, const int64_t* ids, float probability, const per_batch& batch,
+                             void* stream) {
+    StreamOrder::Call call(order_, stream);
+    check_batch(batch, fields_);
+    batches_.take(count, ids, n_step_, probability, batch, call);
+    call.finish();
+}
+
+int64_t CudaReplayBackend::bootstraps(int64_t capacity, const per_batch& batch, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    if (call.is_captured()) refuse_capture(stream);
+    if (capacity > 0) check_batch(batch, fields_);
+    const DeviceReplay& replay = memory_.device();
+    HostCopy* const copy = reinterpret_cast<HostCopy*>(host_copy_.data());
+    queue_count_bootstraps(replay, call.stream());
+    copy_to_host(&copy->n_bootstraps, replay.bootstraps + replay.n_envs, 1, call.stream());
+    wait_for(call.stream());
+    const int64_t count = copy->n_bootstraps;
+    batches_.bootstraps(std::min(count, capacity), batch, call);
+    call.finish();
+    return count;
+}
+
+void CudaReplayBackend::advantages(const ReplayAdvantages& advantages, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    if (advantages.count > 0) require_reachable("ids", advantages.ids);
+    queue_advantages(memory_.device(), advantages, call.stream());
+    call.finish();
+}
+
+// ----------------------------------------------------------------------------------------------------- settings
+
+void CudaReplayBackend::set_alpha(double alpha, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    require_no_capture(call, "alpha");
+    queue_alpha(memory_.device(), alpha, call.stream());
+    call.finish();
+}
+
+void CudaReplayBackend::set_beta(double beta, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    require_no_capture(call, "beta");
+    launch(call.stream(), 1, 1, set_beta_kernel, memory_.device().state, beta);
+    call.finish();
+}
+
+void CudaReplayBackend::set_gamma(double gamma, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    require_no_capture(call, "gamma");
+    launch(call.stream(), 1, 1, set_gamma_kernel, memory_.device().state, gamma);
+    call.finish();
+}
+
+void CudaReplayBackend::set_n_step(int64_t n_step, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    require_no_capture(call, "n_step");
+    steps_.set_n_step(n_step, call);
+    n_step_ = n_step;
+    call.finish();
+}
+
+// -------------------------------------------------------------------------------------------- what the host sees
+
+// Valid until the next call; what was queued before is done then.
+const CudaReplayBackend::HostCopy& CudaReplayBackend::read(const StreamOrder::Call& call) {
+    HostCopy* const copy = reinterpret_cast<HostCopy*>(host_copy_.data());
+    const DeviceReplay& replay = memory_.device();
+    const DevicePriorities& priorities = replay.priorities;
+    const DeviceMaximum& maximum = priorities.live_maximum;
+    copy_to_host(&copy->replay, replay.state, 1, call.stream());
+    copy_to_host(&copy->tree, priorities.tree.state, 1, call.stream());
+    if (maximum.n_levels != 0)
+        copy_to_host(&copy->live_maximum_bits, maximum.levels[maximum.n_levels - 1], 1, call.stream());
+    if (priorities.ranks.state != nullptr) {
+        copy_to_host(&copy->ranks, priorities.ranks.state, 1, call.stream());
+        copy_to_host(&copy->rank_tree, priorities.ranks.tree.state, 1, call.stream());
+    }
+    wait_for(call.stream());
+    return *copy;
+}
+
+std::vector<Lane> CudaReplayBackend::read_lanes(const StreamOrder::Call& call) {
+    std::vector<Lane> lanes(static_cast<std::size_t>(memory_.device().n_envs));
+    copy_to_host(lanes.data(), memory_.device().lanes, memory_.device().n_envs, call.stream());
+    wait_for(call.stream());
+    return lanes;
+}
+
+int64_t CudaReplayBackend::live() {
+    StreamOrder::Call call(order_, order_.own_stream());
+    const int64_t n_live = read(call).replay.n_live;
+    call.finish();
+    return n_live;
+}
+
+float CudaReplayBackend::largest_priority(const HostCopy& copy) const {
+    if (memory_.device().max_priority == PER_MAX_EVER) return bit_cast<float>(copy.replay.largest_bits);
+    return copy.replay.n_live > 0 ? bit_cast<float>(copy.live_maximum_bits) : 1.0f;
+}
+
+void CudaReplayBackend::statistics(per_replay_statistics& statistics_out) {
+    StreamOrder::Call call(order_, order_.own_stream());
+    const HostCopy& copy = read(call);
+    const ReplayState& state = copy.replay;
+    const ReplayCounters& counters = state.counters;
+    statistics_out.live = state.n_live;
+    statistics_out.added = counters.added;
+    statistics_out.dropped = counters.dropped;
+    statistics_out.episodes = counters.episodes;
+    statistics_out.cuts = counters.cuts;
+    statistics_out.samples = static_cast<int64_t>(state.batches);
+    statistics_out.beta_step = state.beta_step();
+    statistics_out.stale_updates = counters.stale_updates;
+    statistics_out.rejected_updates = counters.rejected_updates;
+    statistics_out.total = static_cast<double>(copy.tree.total) / power_of_two(copy.tree.scale);
+    statistics_out.max_priority = static_cast<double>(largest_priority(copy));
+    statistics_out.alpha = state.alpha;
+    statistics_out.beta = state.beta.beta(state.beta_step());
+    statistics_out.gamma = state.gamma;
+    statistics_out.updates = counters.updates;
+    statistics_out.memory_bytes = static_cast<int64_t>(memory_.n_bytes());
+    const BatchFigures last = batches_.figures(state.last, call);
+    statistics_out.last_batch_size = last.size;
+    statistics_out.last_max_age = last.max_age;
+    statistics_out.last_mean_age = last.mean_age;
+    statistics_out.last_effective_size = last.effective_size;
+    statistics_out.last_duplicates = last.duplicates;
+    call.finish();
+}
+
+void CudaReplayBackend::synchronize(void* stream) {
+    StreamOrder::Call call(order_, stream);
+    if (call.is_captured()) refuse_capture(stream);
+    ReplayErrors* const errors = &memory_.device().state->errors;
+    ReplayErrors* const copy = &reinterpret_cast<HostCopy*>(host_copy_.data())->replay.errors;
+    copy_to_host(copy, errors, 1, call.stream());
+    check(cudaMemsetAsync(errors, 0, sizeof *errors, call.stream()), "ending the report");
+    call.finish();
+    wait_for(call.stream());
+    report(*copy, skips_invalid_);
+}
+
+std::unique_ptr<ReplayBackend> create_replay_backend(const per_replay_options& options, const Fields& fields) {
+    require_device(options.device_index);
+    const CurrentDevice device(options.device_index);
+    const ApartFromCaptures apart;
+    return std::make_unique<CudaReplayBackend>(options, fields);
+}
+
+}  // namespace per::cuda

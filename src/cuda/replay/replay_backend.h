@@ -1,0 +1,87 @@
+// per_replay in the memory of a CUDA device.
+#pragma once
+
+#include "backend/backend.h"
+#include "cuda/add/add.h"
+#include "cuda/batch/batch_queue.h"
+#include "cuda/batch/hindsight.h"
+#include "cuda/replay/replay_memory.h"
+#include "cuda/runtime/device.h"
+#include "cuda/runtime/stream_order.h"
+#include "file/saved_state.h"
+#include "rows/fields.h"
+
+namespace per::cuda {
+
+class CudaReplayBackend final : public ReplayBackend {
+ public:
+    // `options` as resolved; `fields` must outlive the backend.
+    CudaReplayBackend(const per_replay_options& options, const Fields& fields);
+    ~CudaReplayBackend() override;
+
+    void add(const ReplaySteps& steps, int64_t* ids_out, void* stream) override;
+    void cut(int64_t count, const int64_t* env_ids, void* stream) override;
+    void sample(const ReplaySample& sample, void* stream) override;
+    void sample_hindsight(const ReplaySample& sample, const ReplayHindsight& hindsight, Relabelling& relabelling,
+                          void* stream) override;
+    void relabel(const Relabelling& relabelling, const per_batch& batch, void* stream) override;
+    void take_back_draw(const Relabelling& relabelling) override;
+    void update(const ReplayUpdate& update, void* stream) override;
+    void priorities(int64_t count, const int64_t* ids, float* priorities_out, void* stream) override;
+    void get(int64_t count, const int64_t* ids, const per_batch& batch, void* stream) override;
+    void set(int64_t count, const int64_t* ids, const per_array* fields, void* stream) override;
+    void clear(void* stream) override;
+
+    void begin_ahead(const ReplaySample& sample) override;
+    void hand_out() override;
+    void end_ahead() override;
+
+    std::vector<int64_t> live_ids(void* stream) override;
+    uint64_t reserve_draws(int64_t count, void* stream) override;
+    void take(int64_t count, const int64_t* ids, float probability, const per_batch& batch, void* stream) override;
+    int64_t bootstraps(int64_t capacity, const per_batch& batch, void* stream) override;
+    void advantages(const ReplayAdvantages& advantages, void* stream) override;
+
+    void set_alpha(double alpha, void* stream) override;
+    void set_beta(double beta, void* stream) override;
+    void set_gamma(double gamma, void* stream) override;
+    void set_n_step(int64_t n_step, void* stream) override;
+
+    int64_t live() override;
+    void statistics(per_replay_statistics& statistics_out) override;
+    void synchronize(void* stream) override;
+
+    void save(CheckpointWriter& writer) override;
+    void restore(CheckpointReader& reader) override;
+
+ private:
+    // What the host reads of the device, in pinned memory.
+    struct HostCopy {
+        ReplayState replay;
+        TreeState tree;
+        TreeState rank_tree;         // this
+        RankState ranks;             // and this once ranks were asked for
+        uint32_t live_maximum_bits;  // with PER_MAX_NOW
+        int64_t n_bootstraps;
+    };
+    const HostCopy& read(const StreamOrder::Call& call);
+    std::vector<Lane> read_lanes(const StreamOrder::Call& call);
+    void take_back(const Relabelling& relabelling, const StreamOrder::Call& call);
+    void save_ranks(CheckpointWriter& writer, const HostCopy& copy, const StreamOrder::Call& call);
+    void restore_ranks(const SavedRanks& saved, const StreamOrder::Call& call);
+    float largest_priority(const HostCopy& copy) const;
+
+    const Fields& fields_;
+    const bool skips_invalid_;
+    int64_t n_step_;  // as it was set last
+    StreamOrder order_;
+    PinnedMemory host_copy_;
+    ReplayMemory memory_;
+    StepQueue steps_;
+    BatchQueue batches_;
+    HindsightQueue hindsight_;
+    BatchFigures figures_before_;  // of the last batch before the one that
+    bool can_take_back_ = false;   // hindsight drew last
+};
+
+}  // namespace per::cuda

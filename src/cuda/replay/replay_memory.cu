@@ -1,0 +1,153 @@
+#include "cuda/replay/replay_memory.h"
+
+#include "backend/replay_options.h"
+#include "cuda/runtime/check.h"
+#include "cuda/tree/layout.h"
+#include "rows/error.h"
+
+namespace per::cuda {
+namespace {
+
+// All but fields and what only some options need.
+void lay_out_numbers(DeviceReplay& replay, const per_replay_options& options, Layout& layout) {
+    replay.state = layout.array<ReplayState>(1);
+    replay.lanes = layout.array<Lane>(replay.n_envs);
+    replay.changes = layout.array<LaneChange>(replay.n_envs);
+    replay.bootstraps = layout.array<int64_t>(replay.n_envs + 1);
+    replay.fields = layout.array<DeviceField>(replay.n_fields);
+    replay.flags = layout.array<uint8_t>(replay.capacity);
+    replay.rewards = layout.array<float>(replay.capacity);
+    DevicePriorities& priorities = replay.priorities;
+    priorities.given = layout.array<float>(replay.capacity);
+    priorities.tree = lay_out_tree(replay.capacity, layout);
+    priorities.live = lay_out_live(replay.capacity, layout);
+    if (options.max_priority == PER_MAX_NOW) priorities.live_maximum = lay_out_maximum(replay.capacity, layout);
+    if (options.normalize_weights == PER_BUFFER_MAX)
+        priorities.smallest_leaf = lay_out_maximum(replay.capacity, layout);
+}
+
+void lay_out_ranks(DeviceRanks& ranks, const DeviceTree& priorities, Layout& layout) {
+    ranks.state = layout.array<RankState>(1);
+    ranks.buckets = layout.array<uint32_t>(priorities.capacity);
+    ranks.counts = layout.array<uint64_t>(n_rank_buckets);
+    ranks.weights = layout.array<float>(n_rank_buckets);
+    ranks.tree = lay_out_tree(priorities.capacity, layout, priorities.claims);
+}
+
+std::vector<DeviceField> lay_out_fields(const DeviceReplay& replay, const Fields& fields, bool stores_next,
+                                        Layout& layout) {
+    std::vector<DeviceField> laid_out;
+    for (const Field& field : fields) {
+        DeviceField of_device = {nullptr, nullptr, field.bytes, field.elements, field.stack, field.dtype, field.role};
+        of_device.frames = layout.bytes(replay.capacity, field.bytes);
+        if (stores_next && field.is_observation()) of_device.next_frames = layout.bytes(replay.capacity, field.bytes);
+        laid_out.push_back(of_device);
+    }
+    return laid_out;
+}
+
+// What is copied from must stay as long as it is, also where something throws.
+struct WaitAtEnd {
+    cudaStream_t stream;
+    ~WaitAtEnd() { wait_for(stream, std::nothrow); }
+};
+
+// Runs lay_out(layout) twice: to count bytes, and over zeroed memory of that size.
+template <class Allocate, class LayOut>
+void lay_out_twice(const Allocate& allocate, const LayOut& lay_out) {
+    Layout counted(nullptr);
+    lay_out(counted);
+    Layout layout(allocate(counted.n_bytes()));
+    lay_out(layout);
+}
+
+}  // namespace
+
+ReplayMemory::ReplayMemory(const per_replay_options& options, const Fields& fields, cudaStream_t stream) {
+    device_.capacity = options.capacity;
+    device_.n_envs = options.n_envs;
+    device_.n_fields = fields.count();
+    device_.seed = options.seed;
+    device_.epsilon = options.epsilon;
+    device_.sequence_eta = options.sequence_eta;
+    device_.has_sequences = options.sequence_length > 0;
+    device_.critics = options.critics;
+    device_.max_priority = options.max_priority;
+    device_.autoreset = options.autoreset;
+    device_.on_gap = options.on_gap;
+    device_.overwrite = options.overwrite != 0;
+
+    lay_out_twice([&](std::size_t n_bytes) { return allocate(n_bytes, stream); },
+                  [&](Layout& layout) {
+                      lay_out_numbers(device_, options, layout);
+                      fields_ = lay_out_fields(device_, fields, options.store_next_observation != 0, layout);
+                  });
+    const ReplayState state = {.rules = window_rules(options, fields),
+                               .beta = {options.beta, options.beta_final, options.beta_steps},
+                               .alpha = options.alpha,
+                               .gamma = options.gamma,
+                               .batches = 0,
+                               .counters = {},
+                               .n_live = 0,
+                               .largest_bits = bit_cast<uint32_t>(1.0f),
+                               .change = {},
+                               .last = {},
+                               .n_bad_bootstraps = 0,
+                               .errors = {}};
+    const WaitAtEnd wait_at_end = {stream};
+    check(cudaMemcpyAsync(device_.state, &state, sizeof state, cudaMemcpyHostToDevice, stream), "writing the state");
+    check(cudaMemcpyAsync(device_.fields, fields_.data(), fields_.size() * sizeof(DeviceField), cudaMemcpyHostToDevice,
+                          stream),
+          "writing the fields");
+    wait_for(stream);
+    if (options.prioritization == PER_RANK)
+        lay_out_twice(
+            [&](std::size_t n_bytes) { return allocate(n_bytes, stream); },
+            [&](Layout& layout) { lay_out_ranks(device_.priorities.ranks, device_.priorities.tree, layout); });
+}
+
+std::byte* ReplayMemory::allocate(std::size_t n_bytes, cudaStream_t stream) {
+    blocks_.push_back(std::make_unique<DeviceMemory>(n_bytes));
+    std::byte* const data = blocks_.back()->data();
+    check(cudaMemsetAsync(data, 0, n_bytes, stream), "clearing memory");
+    n_bytes_ += n_bytes;
+    return data;
+}
+
+namespace {
+
+// Kernels are handed where everything is by value: those of a graph would go on without what is added.
+void require_no_captures(const StreamOrder::Call& call, const char* what) {
+    if (call.has_captures())
+        throw Error(
+            PER_ERROR_INVALID_ARGUMENT,
+            "stream is %p: the first call with %s allocates memory, which calls of this buffer that were captured "
+            "do not know: make one before the first capture, or create the buffer with it",
+            static_cast<void*>(call.stream()), what);
+}
+
+}  // namespace
+
+void ReplayMemory::add_ranks(const StreamOrder::Call& call) {
+    if (device_.priorities.ranks.state != nullptr) return;
+    require_no_captures(call, "prioritization PER_RANK");
+    DeviceRanks ranks = {};
+    lay_out_twice([&](std::size_t n_bytes) { return allocate(n_bytes, call.stream()); },
+                  [&](Layout& layout) { lay_out_ranks(ranks, device_.priorities.tree, layout); });
+    device_.priorities.ranks = ranks;
+}
+
+void ReplayMemory::add_smallest_leaf(const StreamOrder::Call& call) {
+    if (device_.priorities.smallest_leaf.n_levels != 0) return;
+    require_no_captures(call, "normalize_weights PER_BUFFER_MAX");
+    DeviceMaximum smallest = {};
+    lay_out_twice([&](std::size_t n_bytes) { return allocate(n_bytes, call.stream()); },
+                  [&](Layout& layout) { smallest = lay_out_maximum(device_.capacity, layout); });
+    device_.priorities.smallest_leaf = smallest;
+}
+
+void ReplayMemory::abandon() {
+    for (const std::unique_ptr<DeviceMemory>& block : blocks_) block->abandon();
+}
+
+}  // namespace per::cuda

@@ -1,0 +1,96 @@
+#include "cuda/replay/replay_report.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdarg>
+#include <cstddef>
+#include <cstdio>
+
+#include "rows/error.h"
+
+namespace per::cuda {
+namespace {
+
+struct Line {
+    uint64_t count;
+    per_status status;
+    const char* what;
+};
+
+// Appends like printf; what does not fit is cut off.
+class Message {
+ public:
+    [[gnu::format(printf, 2, 3)]] void append(const char* format, ...) {
+        const std::size_t room = sizeof text_ - length_;
+        va_list arguments;
+        va_start(arguments, format);
+        const int n = std::vsnprintf(text_ + length_, room, format, arguments);
+        va_end(arguments);
+        length_ += std::min(static_cast<std::size_t>(n), room - 1);
+    }
+    bool is_empty() const { return length_ == 0; }
+    const char* text() const { return text_; }
+
+ private:
+    char text_[480] = "";
+    std::size_t length_ = 0;
+};
+
+constexpr const char* refused_steps = "steps were not allowed: not added, id -1";
+
+// How many of them there were for each reason.
+void append_reasons(const ReplayErrors& errors, Message& message) {
+    const struct {
+        StepRefusal why;
+        const char* what;
+    } reasons[] = {
+        {StepRefusal::value, "with a value out of range"},
+        {StepRefusal::next_mask, "ending an episode without next_mask (autoreset is PER_AUTORESET_SAME_STEP)"},
+        {StepRefusal::final_observation, "ending an episode without its final observation, or next_mask 0"},
+        {StepRefusal::next_observation, "without next observation (store_next_observation is 1)"},
+        {StepRefusal::gap, "with an observation that was not the one announced (on_gap is PER_GAP_ERROR)"},
+    };
+    const char* before = " (";
+    for (const auto& reason : reasons) {
+        if (errors.n_refused(reason.why) == 0) continue;
+        message.append("%s%" PRIu64 " %s", before, errors.n_refused(reason.why), reason.what);
+        before = ", ";
+    }
+    message.append(")");
+}
+
+}  // namespace
+
+void report(const ReplayErrors& errors, bool skips_invalid) {
+    uint64_t n_refused = 0;
+    for (int why = 0; why < n_step_refusals; ++why) n_refused += errors.n_refused(static_cast<StepRefusal>(why));
+    n_refused -= errors.n_refused(StepRefusal::full);
+    const Line lines[] = {
+        {errors.n_bad_ids, PER_ERROR_INVALID_ARGUMENT,
+         "ids named no row that could be had (never issued, or not there (any more)): skipped, or given as zeros"},
+        {skips_invalid ? 0 : errors.n_bad_priorities, PER_ERROR_INVALID_ARGUMENT,
+         "priorities or td_errors gave no finite priority >= 0: skipped"},
+        {n_refused, PER_ERROR_INVALID_ARGUMENT, refused_steps},
+        {errors.n_bad_values, PER_ERROR_INVALID_ARGUMENT, "rows of fields had a value out of range: not set"},
+        {errors.n_refused_advantages, PER_ERROR_INVALID_ARGUMENT,
+         "calls of per_replay_advantages() had ids that were not due, or bootstrap_values not finite: no change"},
+        {errors.n_short_draws, PER_ERROR_INVALID_ARGUMENT,
+         "draws without replacement had batch_size above what can be drawn: ids -1"},
+        {errors.n_outdated_draws, PER_ERROR_INVALID_ARGUMENT,
+         "draws of graphs had a larger n_step than the buffer has now: ids -1; they are to be captured anew"},
+        {errors.n_refused(StepRefusal::full), PER_ERROR_FULL,
+         "steps found a full lane (overwrite is 0): not added, id -1"},
+        {errors.n_empty_draws, PER_ERROR_EMPTY, "draws found no live transition: ids -1"},
+    };
+    Message message;
+    per_status status = PER_OK;
+    for (const Line& line : lines) {
+        if (line.count == 0) continue;
+        if (status == PER_OK) status = line.status;
+        message.append("%s%" PRIu64 " %s", message.is_empty() ? "" : "; ", line.count, line.what);
+        if (line.what == refused_steps) append_reasons(errors, message);
+    }
+    if (status != PER_OK) throw Error(status, "%s", message.text());
+}
+
+}  // namespace per::cuda

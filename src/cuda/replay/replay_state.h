@@ -1,0 +1,173 @@
+// What a replay buffer in the memory of a device holds: the device's counterpart of cpu/replay_state.h. The rules are
+// those of window.h.
+#pragma once
+
+#include <cstdint>
+
+#include "backend/replay_counters.h"
+#include "cuda/tree/live_set.h"
+#include "cuda/tree/maximum_tree.h"
+#include "cuda/tree/sum_tree.h"
+#include "per.h"
+#include "rules/beta_schedule.h"
+#include "rules/rank.h"
+#include "rules/window.h"
+
+namespace per::cuda {
+
+// Of a field: where its frames lie, by slot.
+struct DeviceField {
+    std::byte* frames;
+    std::byte* next_frames;  // with store_next_observation, of an observation; else NULL
+    int64_t bytes;           // of a frame
+    int64_t elements;
+    int32_t stack;
+    int32_t dtype;
+    int32_t role;  // a per_role
+
+    __device__ __forceinline__ bool is_observation() const { return role == PER_ROLE_OBSERVATION; }
+};
+
+// Rows of a lane that the call under way makes dead or live: by the final state of their slots the leaves are written.
+// Both only grow within a call, as rows die and are born in order.
+struct LaneChange {
+    RowRange died;
+    RowRange born;
+};
+
+// What the leaf change under way says of itself (mass.h); zero between calls.
+struct ChangeState {
+    uint64_t n;             // leaves that become live, or are updated while they are
+    uint32_t largest_bits;  // of their priorities, before alpha
+};
+
+// What a call adds up while it changes lanes, and no other lane must see: the priority of rows that become live follows
+// from it. Zero between calls.
+struct PendingSums {
+    int64_t n_live;         // rows that became live less those that died
+    uint32_t largest_bits;  // of priorities given
+    uint32_t waiting_end;  // one past the last step at which a row became live that waits for its priority; 0: none did
+};
+
+// The last batch that was drawn, for statistics. Its slots and shares stay in the memory of the draws.
+struct LastDraw {
+    int64_t size;
+    int64_t largest_age;
+    int64_t sum_of_ages;
+    double beta;
+    double reference;      // the share whose weight is 1
+    const int64_t* slots;  // [size]
+    const double* shares;  // [size]
+};
+
+// Why a step is not added, of those for which the CPU refuses the whole call.
+enum class StepRefusal : int32_t {
+    value,              // one does not fit what the buffer keeps
+    next_mask,          // it ends an episode, and does not say what its next observation is
+    final_observation,  // it ends an episode, and does not say in what
+    next_observation,   // missing where every step must have one
+    gap,
+    full,
+    none
+};
+inline constexpr int n_step_refusals = static_cast<int>(StepRefusal::none);
+
+// What went wrong on the device since the last report.
+struct ReplayErrors {
+    uint64_t n_bad_ids;         // never issued; of get() also not there, or without what was asked for
+    uint64_t n_bad_priorities;  // not finite, or negative
+    uint64_t n_refused_steps[n_step_refusals];
+    uint64_t n_bad_values;          // of set()
+    uint64_t n_refused_advantages;  // calls with other ids than are due, or values that are not finite
+    uint32_t n_empty_draws;
+    uint32_t n_short_draws;     // without replacement: too few could be drawn
+    uint32_t n_outdated_draws;  // of graphs, with an n_step above that of the buffer
+
+    PER_HOST_DEVICE uint64_t& n_refused(StepRefusal why) { return n_refused_steps[static_cast<int>(why)]; }
+    uint64_t n_refused(StepRefusal why) const { return n_refused_steps[static_cast<int>(why)]; }
+};
+
+// All that changes from call to call, so that a captured graph can be replayed. One of it, in the device's memory.
+struct ReplayState {
+    WindowRules rules;  // n_step as it was set last
+    BetaSchedule beta;
+    double alpha;
+    double gamma;
+    uint64_t batches;  // drawn; with the seed the whole random state
+    ReplayCounters counters;
+    int64_t n_live;
+    uint32_t largest_bits;  // of the largest priority ever
+    ChangeState change;
+    PendingSums pending = {};
+    LastDraw last;
+    uint64_t n_bad_bootstraps;  // ids and values of the advantages under way
+    ReplayErrors errors;
+    int64_t n_ahead = 0;  // of beta.step, batches of a loader that were not handed out yet
+
+    PER_HOST_DEVICE int64_t beta_step() const { return beta.step - n_ahead; }
+};
+
+// With PER_RANK, once it was asked for: see cpu/rank_tree.h.
+struct RankState {
+    int64_t n_live;
+    int64_t n_changes;
+};
+
+struct DeviceRanks {
+    RankState* state;
+    uint32_t* buckets;  // by slot: 0, or the bucket + 1 of a live row
+    uint64_t* counts;   // [n_rank_buckets]
+    float* weights;     // [n_rank_buckets] of a transition in it, when ranks were taken last
+    DeviceTree tree;    // its claims are those of the tree of priorities
+};
+
+// Priorities of rows: before alpha by slot, after alpha of the live ones in the sum tree.
+struct DevicePriorities {
+    float* given;  // by slot: p, live or not; not_given; waiting_since() within a call
+    DeviceTree tree;
+    DeviceLive live;
+    DeviceMaximum live_maximum;   // of p of live rows, with PER_MAX_NOW
+    DeviceMaximum smallest_leaf;  // of order-reversed leaves, once the smallest was asked for
+    DeviceRanks ranks;            // state NULL until they were asked for
+};
+
+inline constexpr float not_given = -1.0f;
+
+// Of a row that became live without a priority at a step of a launch that takes several, at most 2^24 - 2 of them: what
+// it takes depends on what other lanes were given before that step, and is written once the launch has ended.
+__device__ __forceinline__ float waiting_since(int64_t step) {
+    return -2.0f - static_cast<float>(step);
+}
+__device__ __forceinline__ bool is_waiting(float given) {
+    return given < not_given;
+}
+__device__ __forceinline__ int64_t step_of_waiting(float given) {
+    return static_cast<int64_t>(-2.0f - given);
+}
+
+// Where everything is, and what never changes: handed to kernels by value.
+struct DeviceReplay {
+    ReplayState* state;
+    Lane* lanes;          // [n_envs]
+    LaneChange* changes;  // [n_envs] of the call under way; empty ranges between calls
+    int64_t* bootstraps;  // [n_envs + 1] of the call under way; see on_policy.h
+    uint8_t* flags;       // by slot: RowFlags
+    float* rewards;       // by slot
+    DeviceField* fields;  // [n_fields]
+    int64_t n_fields;
+    int64_t capacity;  // slots: rows.ring.capacity()
+    int64_t n_envs;
+    DevicePriorities priorities;
+
+    uint64_t seed;
+    double epsilon;
+    double sequence_eta;
+    bool has_sequences;
+    int32_t critics;       // a per_critics
+    int32_t max_priority;  // a per_max_priority
+    int32_t autoreset;     // a per_autoreset
+    int32_t on_gap;        // a per_on_gap
+    bool overwrite;
+};
+
+}  // namespace per::cuda

@@ -1,0 +1,30 @@
+// In place of the CUDA backend where libper is built without it.
+#include "cuda/runtime/create.h"
+#include "rows/error.h"
+
+namespace per::cuda {
+namespace {
+
+[[noreturn]] void refuse() {
+    throw Error(PER_ERROR_NO_DEVICE, "device is PER_CUDA: this libper was built without CUDA");
+}
+
+}  // namespace
+
+std::unique_ptr<TreeBackend> create_tree_backend(const per_tree_options&) {
+    refuse();
+}
+
+std::unique_ptr<ReplayBackend> create_replay_backend(const per_replay_options&, const Fields&) {
+    refuse();
+}
+
+std::unique_ptr<LoaderSlots> create_copied_slots(int32_t, const Fields&, const BatchShape&, std::size_t) {
+    refuse();
+}
+
+std::unique_ptr<LoaderSlots> create_drawn_slots(int32_t, const Fields&, const BatchShape&, std::size_t) {
+    refuse();
+}
+
+}  // namespace per::cuda

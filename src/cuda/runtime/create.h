@@ -1,0 +1,27 @@
+// Making the backends of PER_CUDA. Where libper is built without CUDA, absent.cpp says so instead.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "backend/backend.h"
+#include "backend/batch_memory.h"
+#include "backend/loader_slots.h"
+#include "per.h"
+#include "rows/fields.h"
+
+namespace per::cuda {
+
+// Throws Error: NO_DEVICE, INVALID_ARGUMENT for the device's index, OUT_OF_MEMORY, CUDA.
+std::unique_ptr<TreeBackend> create_tree_backend(const per_tree_options& options);
+
+// `options` as resolved; `fields` must outlive the backend. The same errors.
+std::unique_ptr<ReplayBackend> create_replay_backend(const per_replay_options& options, const Fields& fields);
+
+// For a buffer in host memory, and for one that lies on the device itself. As create_tree_backend().
+std::unique_ptr<LoaderSlots> create_copied_slots(int32_t device_index, const Fields& fields, const BatchShape& shape,
+                                                 std::size_t n_slots);
+std::unique_ptr<LoaderSlots> create_drawn_slots(int32_t device_index, const Fields& fields, const BatchShape& shape,
+                                                std::size_t n_slots);
+
+}  // namespace per::cuda

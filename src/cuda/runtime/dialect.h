@@ -1,0 +1,53 @@
+// Where kernels meet the CUDA language. They are ordinary CUDA C++; what is written here, and nothing else, has a
+// second form in the test builds that run kernels on the host.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "cuda/runtime/check.h"
+
+// A variable in the shared memory of the block.
+#if !defined(PER_SHARED)
+#define PER_SHARED(type, name) __shared__ type name
+#endif
+
+namespace per::cuda {
+
+inline constexpr unsigned warp_size = 32;
+inline constexpr unsigned all_lanes = ~0u;
+
+__device__ __forceinline__ unsigned lane_of_thread() {
+    return threadIdx.x % warp_size;
+}
+
+// The language has atomics for unsigned long long, which on Linux is another type than uint64_t.
+__device__ __forceinline__ uint64_t atomic_add(uint64_t* at, uint64_t value) {
+    return atomicAdd(reinterpret_cast<unsigned long long*>(at), static_cast<unsigned long long>(value));
+}
+
+// Counts a block, and returns how many were before it. What these wrote can be read from then on.
+__device__ __forceinline__ uint32_t arrive(uint32_t* n_arrived) {
+    return __nv_atomic_fetch_add(n_arrived, 1u, __NV_ATOMIC_ACQ_REL, __NV_THREAD_SCOPE_DEVICE);
+}
+
+// Queues a kernel: the only place that does.
+template <class... Parameters, class... Arguments>
+void launch(cudaStream_t stream, int64_t n_blocks, int n_threads, void (*kernel)(Parameters...),
+            const Arguments&... arguments) {
+    // Grid, block, bytes of dynamic shared memory, stream, attributes. The names of the first two members are those of
+    // built-in variables.
+    const cudaLaunchConfig_t config = {
+        dim3(static_cast<unsigned>(n_blocks)), dim3(static_cast<unsigned>(n_threads)), 0, stream, nullptr, 0};
+    check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), "launching a kernel");
+}
+
+// Loads kernels, which would otherwise happen at their first launch, and could then synchronise.
+template <class... Kernels>
+void load_kernels(Kernels... kernels) {
+    cudaFuncAttributes attributes;
+    (check(cudaFuncGetAttributes(&attributes, kernels), "loading a kernel"), ...);
+}
+
+}  // namespace per::cuda

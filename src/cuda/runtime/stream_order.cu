@@ -1,0 +1,78 @@
+#include "cuda/runtime/stream_order.h"
+
+#include <unistd.h>
+
+#include "cuda/runtime/check.h"
+#include "rows/error.h"
+
+namespace per::cuda {
+
+StreamOrder::StreamOrder(int device) : device_(device), process_(getpid()) {
+    check(cudaStreamCreateWithFlags(&own_stream_, cudaStreamNonBlocking), "making a stream");
+    const cudaError_t error = cudaEventCreateWithFlags(&event_, cudaEventDisableTiming);
+    if (error == cudaSuccess) return;
+    static_cast<void>(cudaStreamDestroy(own_stream_));
+    check(error, "making an event");
+}
+
+StreamOrder::~StreamOrder() {
+    if (is_abandoned_) return;
+    const ApartFromCaptures apart(std::nothrow);
+    static_cast<void>(cudaEventDestroy(event_));
+    static_cast<void>(cudaStreamDestroy(own_stream_));
+}
+
+bool StreamOrder::is_own_process() const {
+    return getpid() == process_;
+}
+
+namespace {
+
+int require_own_process(const StreamOrder& order, int device) {
+    if (!order.is_own_process())
+        throw Error(PER_ERROR_NO_DEVICE, "a handle on PER_CUDA cannot be used in a forked child, only freed");
+    return device;
+}
+
+}  // namespace
+
+StreamOrder::Call::Call(StreamOrder& order, void* stream)
+    : order_(order), device_(require_own_process(order, order.device_)), stream_(static_cast<cudaStream_t>(stream)) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    unsigned long long capture = 0;
+    check(cudaStreamGetCaptureInfo(stream_, &status, &capture), "asking whether the stream is captured");
+    if (status == cudaStreamCaptureStatusInvalidated)
+        throw Error(PER_ERROR_CUDA, "stream is %p: its capture is invalid since an earlier error, and must be ended",
+                    static_cast<void*>(stream_));
+    if (status != cudaStreamCaptureStatusNone) {
+        is_captured_ = true;
+        order_capture(capture);
+    } else if (order_.has_last_ && order_.last_stream_ != StreamIdentity(stream_)) {
+        check(cudaStreamWaitEvent(stream_, order_.event_, 0), "waiting for the stream of the last call");
+    }
+}
+
+void StreamOrder::Call::order_capture(unsigned long long capture) {
+    if (capture == order_.last_capture_ && order_.capture_stream_ != StreamIdentity(stream_))
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: within one capture all calls of a handle share a stream",
+                    static_cast<void*>(stream_));
+    order_.last_capture_ = capture;
+    order_.capture_stream_ = StreamIdentity(stream_);
+}
+
+void StreamOrder::Call::finish() {
+    is_finished_ = true;
+    if (is_captured_) return;
+    check(cudaEventRecord(order_.event_, stream_), "recording an event");
+    order_.last_stream_ = StreamIdentity(stream_);
+    order_.has_last_ = true;
+}
+
+StreamOrder::Call::~Call() {
+    if (is_finished_ || is_captured_) return;
+    if (cudaEventRecord(order_.event_, stream_) != cudaSuccess) return;
+    order_.last_stream_ = StreamIdentity(stream_);
+    order_.has_last_ = true;
+}
+
+}  // namespace per::cuda

@@ -1,0 +1,82 @@
+// The calls of one handle in the order in which they were made, whatever streams they are queued on.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <sys/types.h>
+
+#include <thread>
+
+#include "cuda/runtime/device.h"
+
+namespace per::cuda {
+
+// Which stream a handle means: cudaStreamPerThread is another one in each thread.
+struct StreamIdentity {
+    explicit StreamIdentity(cudaStream_t stream)
+        : handle(stream), thread(stream == cudaStreamPerThread ? std::this_thread::get_id() : std::thread::id()) {}
+    bool operator==(const StreamIdentity&) const = default;
+
+    cudaStream_t handle;
+    std::thread::id thread;
+};
+
+// A call on another stream than the one before waits, on the device, for an event that the one before left behind.
+//
+// What is captured runs when its graph is launched, and the library does not hear of that: it waits for nothing outside
+// of the capture, leaves no event, and the caller orders launches with other calls. All calls within one capture must
+// be on one stream, as nothing would order them when the graph runs.
+class StreamOrder {
+ public:
+    explicit StreamOrder(int device);
+    ~StreamOrder();
+    StreamOrder(const StreamOrder&) = delete;
+    StreamOrder& operator=(const StreamOrder&) = delete;
+
+    // False in a forked child, where CUDA cannot be used.
+    bool is_own_process() const;
+
+    // The time of one call: the device of the handle is current, and what is queued comes after all calls before.
+    class Call {
+     public:
+        Call(StreamOrder& order, void* stream);
+        Call(const Call&) = delete;
+        Call& operator=(const Call&) = delete;
+
+        cudaStream_t stream() const { return stream_; }
+        bool is_captured() const { return is_captured_; }
+        // Whether this call or one before it was captured, and may run again.
+        bool has_captures() const { return order_.last_capture_ != 0; }
+        // To be called last. Where something threw before, what was queued is waited for by the next call all the same.
+        void finish();
+        ~Call();
+
+     private:
+        void order_capture(unsigned long long capture);
+
+        StreamOrder& order_;
+        CurrentDevice device_;
+        cudaStream_t stream_;
+        bool is_captured_ = false;
+        bool is_finished_ = false;
+    };
+
+    // For calls that take no stream: a stream of the handle's own, with nothing of the caller's on it.
+    cudaStream_t own_stream() const { return own_stream_; }
+
+    void abandon() { is_abandoned_ = true; }
+
+ private:
+    friend class Call;
+
+    int device_;
+    pid_t process_;
+    bool is_abandoned_ = false;
+    cudaStream_t own_stream_ = nullptr;
+    cudaEvent_t event_ = nullptr;  // after the last call that was not captured
+    StreamIdentity last_stream_{nullptr};
+    bool has_last_ = false;
+    unsigned long long last_capture_ = 0;
+    StreamIdentity capture_stream_{nullptr};
+};
+
+}  // namespace per::cuda

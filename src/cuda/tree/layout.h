@@ -1,0 +1,38 @@
+// Where things lie in a block of the device's memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/tree/live_set.h"
+#include "cuda/tree/maximum_tree.h"
+#include "cuda/tree/sum_tree.h"
+
+namespace per::cuda {
+
+// Cuts arrays from a block of memory; without a block it only counts their bytes.
+class Layout {
+ public:
+    explicit Layout(std::byte* block) : block_(block) {}
+
+    // Throws Error with OUT_OF_MEMORY where that is beyond any memory.
+    template <class Element>
+    Element* array(int64_t n) {
+        return reinterpret_cast<Element*>(bytes(n, sizeof(Element)));
+    }
+    std::byte* bytes(int64_t n, int64_t bytes_each);
+
+    std::size_t n_bytes() const { return n_bytes_; }
+
+ private:
+    std::byte* block_;
+    std::size_t n_bytes_ = 0;
+};
+
+// To be zeroed before use, but for what says otherwise.
+// Claims of its own, or those of another tree over the same slots.
+DeviceTree lay_out_tree(int64_t capacity, Layout& layout, uint32_t* claims = nullptr);
+DeviceLive lay_out_live(int64_t capacity, Layout& layout);
+DeviceMaximum lay_out_maximum(int64_t capacity, Layout& layout);
+
+}  // namespace per::cuda

@@ -1,0 +1,47 @@
+// Which slots hold live transitions, and which is the r-th of them: uniform draws are draws of r.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/tree/sum_tree.h"
+
+namespace per::cuda {
+
+inline constexpr int64_t slots_per_word = 32;
+
+// A bitmap, and above it counts of its bits: the leaves of the sums are words. 0.14 bytes a slot.
+struct DeviceLive : DeviceSums {
+    uint32_t* words;  // [n_nodes[0]]
+};
+
+__device__ __forceinline__ bool is_live(const DeviceLive& live, int64_t slot) {
+    return (live.words[slot / slots_per_word] >> (slot % slots_per_word) & 1) != 0;
+}
+
+// Both return whether that changed; several threads may change bits at the same time.
+__device__ __forceinline__ bool insert(const DeviceLive& live, int64_t slot) {
+    const uint32_t bit = 1u << (slot % slots_per_word);
+    if ((atomicOr(&live.words[slot / slots_per_word], bit) & bit) != 0) return false;
+    add_to_sums(live, slot / slots_per_word, 1);
+    return true;
+}
+
+__device__ __forceinline__ bool erase(const DeviceLive& live, int64_t slot) {
+    const uint32_t bit = 1u << (slot % slots_per_word);
+    if ((atomicAnd(&live.words[slot / slots_per_word], ~bit) & bit) == 0) return false;
+    add_to_sums(live, slot / slots_per_word, ~uint64_t{0});
+    return true;
+}
+
+// The slot with exactly `rank` smaller ones in the set, rank being below its size: a warp searches it.
+__device__ __forceinline__ int64_t select(const DeviceLive& live, const TopRow& row, uint64_t rank) {
+    const unsigned lane = lane_of_thread();
+    const int64_t node = find_node(live, row, rank);
+    const uint32_t word = live.words[node * fan_out + lane];
+    const int child = find_child(static_cast<uint64_t>(__popc(word)), rank, lane);
+    uint32_t bits = __shfl_sync(all_lanes, word, child);
+    for (uint64_t i = 0; i < rank; ++i) bits &= bits - 1;
+    return (node * fan_out + child) * slots_per_word + __ffs(static_cast<int>(bits)) - 1;
+}
+
+}  // namespace per::cuda

@@ -1,0 +1,43 @@
+// The largest of many numbers that change one by one.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/tree/sum_tree.h"
+
+namespace per::cuda {
+
+// Maxima of 32 leaves, of 32 such maxima, and so on; the leaves are the caller's. As bits of floats >= 0, which are in
+// the order of the floats. 0.13 bytes a leaf. No levels: it is not kept.
+struct DeviceMaximum {
+    uint32_t* levels[max_tree_levels + 2];  // [0]: one for 32 leaves; the last has one node
+    int64_t n_nodes[max_tree_levels + 2];
+    int n_levels;
+};
+
+__device__ __forceinline__ float maximum_of(const DeviceMaximum& maximum) {
+    return __uint_as_float(maximum.levels[maximum.n_levels - 1][0]);
+}
+
+// Computes a node of a level from the level below, of level 0 from the leaves, n_leaves of them, whose bits bits_at(i)
+// gives. Levels one after the other, each by all of the grid before the next; several threads may do the same node.
+template <class BitsAt>
+__device__ __forceinline__ void refresh_node(const DeviceMaximum& maximum, int level, int64_t node, int64_t n_leaves,
+                                             const BitsAt& bits_at) {
+    const int64_t n_below = level == 0 ? n_leaves : maximum.n_nodes[level - 1];
+    const int64_t end = (node + 1) * fan_out < n_below ? (node + 1) * fan_out : n_below;
+    uint32_t largest = 0;
+    for (int64_t i = node * fan_out; i < end; ++i) {
+        const uint32_t bits = level == 0 ? bits_at(i) : maximum.levels[level - 1][i];
+        largest = bits > largest ? bits : largest;
+    }
+    atomicExch(&maximum.levels[level][node], largest);
+}
+
+// The node of a level above a leaf.
+__device__ __forceinline__ int64_t node_above(int64_t leaf, int level) {
+    for (; level >= 0; --level) leaf /= fan_out;
+    return leaf;
+}
+
+}  // namespace per::cuda

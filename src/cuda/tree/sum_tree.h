@@ -1,0 +1,217 @@
+// The sum tree in the memory of a device: float32 leaves and exact uint64 sums of their masses (mass.h), 32 children to
+// a node, so that a warp reads a node in one go; the top row has up to 1024 entries, which a block sums up in its
+// shared memory. Draws follow from the masses and their order alone, not from this shape, and so equal the CPU's.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/runtime/dialect.h"
+#include "rules/mass.h"
+
+namespace per::cuda {
+
+inline constexpr int64_t fan_out = warp_size;
+inline constexpr int64_t largest_top = fan_out * fan_out;
+// Leaves, and up to 6 levels of sums above 2^40 of them.
+inline constexpr int max_tree_levels = 7;
+// Blocks of a draw at most; each leaves its smallest mass behind.
+inline constexpr int64_t max_draw_blocks = 1024;
+
+// 128 bits: sums of masses of which each fits its limit, at a scale at which their sum may not.
+struct WideSum {
+    uint64_t low;
+    uint64_t high;
+};
+
+// Arrays whose entries are looked at on the device.
+enum class TreeArgument { indices, priorities, prefix_sums, units };
+inline constexpr int n_tree_arguments = 4;
+
+// All that changes from call to call, so that a captured graph can be replayed.
+struct TreeState {
+    uint64_t step;       // batches drawn
+    uint64_t total;      // of all masses
+    uint64_t low_water;  // a total below it asks for a rescale
+    int32_t scale;
+
+    // Of the update or rebuild that is under way; 0 between calls.
+    int32_t plan;  // an UpdatePlan
+    WideSum sum;
+    uint64_t n_valid;
+    uint32_t largest_bits;  // of a priority; bits of floats >= 0 are in the order of the floats
+
+    // Since the last report.
+    uint32_t n_empty_draws;
+    uint32_t n_short_draws;
+    uint64_t n_bad_entries[n_tree_arguments];
+};
+
+// Levels of sums over leaves of some kind, 32 to a node. Level 0 is the leaves; `sums` begins at level 1.
+struct DeviceSums {
+    uint64_t* sums[max_tree_levels];
+    int64_t n_nodes[max_tree_levels];  // rounded up to whole nodes; the rest is 0 for good
+    int n_levels;                      // leaves included
+};
+
+// Where everything is: handed to kernels by value.
+struct DeviceTree : DeviceSums {
+    TreeState* state;
+    float* leaves;     // [n_nodes[0]]; negative: taken out for a while, by a draw without replacement
+    uint32_t* claims;  // [capacity] who writes or draws this leaf; 0 between calls
+    int64_t capacity;
+    uint64_t* smallest_masses;  // [max_draw_blocks] of the draw under way
+};
+
+__device__ __forceinline__ int top_level(const DeviceSums& sums) {
+    return sums.n_levels - 1;
+}
+
+__device__ __forceinline__ uint64_t leaf_mass(float priority, double factor) {
+    return mass_of(priority > 0.0f ? priority : 0.0f, factor);
+}
+
+// ---- sums over a warp, all lanes taking part
+
+__device__ __forceinline__ uint64_t prefix_sum(uint64_t value, unsigned lane) {
+    for (unsigned distance = 1; distance < warp_size; distance *= 2) {
+        const uint64_t before = __shfl_up_sync(all_lanes, value, distance);
+        if (lane >= distance) value += before;
+    }
+    return value;
+}
+
+__device__ __forceinline__ WideSum add_wide(WideSum a, WideSum b) {
+    const uint64_t low = a.low + b.low;
+    return {low, a.high + b.high + (low < a.low)};
+}
+
+__device__ __forceinline__ WideSum sum_of_warp(WideSum value) {
+    for (int bits = warp_size / 2; bits != 0; bits /= 2) {
+        const uint64_t low = __shfl_xor_sync(all_lanes, value.low, bits);
+        const uint64_t high = __shfl_xor_sync(all_lanes, value.high, bits);
+        value = add_wide(value, {low, high});
+    }
+    return value;
+}
+
+__device__ __forceinline__ uint64_t sum_of_warp(uint64_t value) {
+    for (int bits = warp_size / 2; bits != 0; bits /= 2) value += __shfl_xor_sync(all_lanes, value, bits);
+    return value;
+}
+
+__device__ __forceinline__ uint64_t least_of_warp(uint64_t value) {
+    for (int bits = warp_size / 2; bits != 0; bits /= 2) {
+        const uint64_t other = __shfl_xor_sync(all_lanes, value, bits);
+        value = other < value ? other : value;
+    }
+    return value;
+}
+
+// Exact in any order: each addition that wraps carries.
+__device__ __forceinline__ void atomic_add_wide(WideSum* at, WideSum value) {
+    const uint64_t before = atomic_add(&at->low, value.low);
+    const uint64_t carry = before + value.low < before;
+    if (value.high + carry != 0) atomic_add(&at->high, value.high + carry);
+}
+
+// ---- the top row
+
+struct TopRow {
+    uint64_t prefix[largest_top];  // entry i: the sum of entries 0 .. i
+    uint64_t warp_sums[warp_size];
+};
+
+// The whole block calls it; blockDim.x is a multiple of 32 that divides 1024. Ends with a barrier.
+__device__ __forceinline__ void load_top_row(const DeviceSums& tree, TopRow& row) {
+    const int level = top_level(tree);
+    const unsigned lane = lane_of_thread();
+    const unsigned warp = threadIdx.x / warp_size;
+    const int64_t n_each = largest_top / blockDim.x;
+    const int64_t first = threadIdx.x * n_each;
+    uint64_t sum = 0;
+    for (int64_t i = first; i < first + n_each; ++i) sum += i < tree.n_nodes[level] ? tree.sums[level][i] : 0;
+    const uint64_t up_to = prefix_sum(sum, lane);
+    __syncthreads();  // the row may be in use
+    if (lane == warp_size - 1) row.warp_sums[warp] = up_to;
+    __syncthreads();
+    uint64_t before = up_to - sum;
+    for (unsigned i = 0; i < warp; ++i) before += row.warp_sums[i];
+    for (int64_t i = first; i < first + n_each; ++i) {
+        before += i < tree.n_nodes[level] ? tree.sums[level][i] : 0;
+        row.prefix[i] = before;
+    }
+    __syncthreads();
+}
+
+__device__ __forceinline__ uint64_t total_of(const TopRow& row) {
+    return row.prefix[largest_top - 1];
+}
+
+// ---- the descent
+
+struct FoundLeaf {
+    int64_t index;
+    float priority;
+    uint64_t mass;
+};
+
+// The child whose mass holds unit `rest` of this node's, all lanes given the same; `rest` becomes the unit within it.
+// The last child is what is left when it is none of the others.
+__device__ __forceinline__ int find_child(uint64_t mass, uint64_t& rest, unsigned lane) {
+    const uint64_t up_to = prefix_sum(mass, lane);
+    const unsigned beyond = __ballot_sync(all_lanes, rest < up_to) | 1u << (warp_size - 1);
+    const int child = __ffs(static_cast<int>(beyond)) - 1;
+    rest -= __shfl_sync(all_lanes, up_to - mass, child);
+    return child;
+}
+
+// The node of 32 leaves that holds a unit below the total: a warp searches it, all lanes given the same unit. `unit`
+// becomes the unit within it.
+__device__ __forceinline__ int64_t find_node(const DeviceSums& sums, const TopRow& row, uint64_t& unit) {
+    const unsigned lane = lane_of_thread();
+    const unsigned beyond_chunks = __ballot_sync(all_lanes, unit < row.prefix[lane * fan_out + fan_out - 1]);
+    const int chunk = __ffs(static_cast<int>(beyond_chunks | 1u << (warp_size - 1))) - 1;
+    const unsigned beyond = __ballot_sync(all_lanes, unit < row.prefix[chunk * fan_out + lane]);
+    int64_t node = chunk * fan_out + __ffs(static_cast<int>(beyond | 1u << (warp_size - 1))) - 1;
+    if (node != 0) unit -= row.prefix[node - 1];
+    for (int level = top_level(sums) - 1; level > 0; --level)
+        node = node * fan_out + find_child(sums.sums[level][node * fan_out + lane], unit, lane);
+    return node;
+}
+
+// The leaf that holds a unit of mass below the total, in the same way.
+__device__ __forceinline__ FoundLeaf find_leaf(const DeviceTree& tree, const TopRow& row, double factor,
+                                               uint64_t unit) {
+    const unsigned lane = lane_of_thread();
+    const int64_t node = find_node(tree, row, unit);
+    const float priority = tree.leaves[node * fan_out + lane];
+    const uint64_t mass = leaf_mass(priority, factor);
+    const int child = find_child(mass, unit, lane);
+    return {node * fan_out + child, __shfl_sync(all_lanes, priority, child), __shfl_sync(all_lanes, mass, child)};
+}
+
+// Adds a difference, modulo 2^64, to all sums above a leaf.
+__device__ __forceinline__ void add_to_sums(const DeviceSums& sums, int64_t leaf, uint64_t difference) {
+    for (int level = 1; level < sums.n_levels; ++level) {
+        leaf /= fan_out;
+        atomic_add(&sums.sums[level][leaf], difference);
+    }
+}
+
+// Number of the thread among all of the grid, and how many those are.
+struct GridSpan {
+    int64_t first;
+    int64_t step;
+};
+
+__device__ __forceinline__ GridSpan grid_span() {
+    return {static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x, static_cast<int64_t>(gridDim.x) * blockDim.x};
+}
+
+// The same of warps.
+__device__ __forceinline__ GridSpan warp_span() {
+    const GridSpan threads = grid_span();
+    return {threads.first / warp_size, threads.step / warp_size};
+}
+
+}  // namespace per::cuda

@@ -1,0 +1,162 @@
+#include "cuda/tree/tree_backend.h"
+
+#include <cinttypes>
+#include <cstddef>
+#include <string>
+
+#include "cuda/runtime/check.h"
+#include "cuda/runtime/create.h"
+#include "cuda/tree/layout.h"
+#include "cuda/tree/tree_distinct.h"
+#include "cuda/tree/tree_draw.h"
+#include "cuda/tree/tree_rebuild.h"
+#include "cuda/tree/tree_update.h"
+#include "rows/error.h"
+
+namespace per::cuda {
+namespace {
+
+std::size_t bytes_for(int64_t capacity) {
+    Layout layout(nullptr);
+    lay_out_tree(capacity, layout);
+    return layout.n_bytes();
+}
+
+// Throws where there were any, with how many of which array.
+void report_bad_entries(const TreeState& state) {
+    constexpr const char* names[n_tree_arguments] = {"indices", "priorities", "prefix_sums", "units"};
+    std::string found;
+    uint64_t n = 0;
+    for (int argument = 0; argument < n_tree_arguments; ++argument) {
+        const uint64_t n_bad = state.n_bad_entries[argument];
+        if (n_bad == 0) continue;
+        found += (n == 0 ? "" : ", ") + std::to_string(n_bad) + " of " + names[argument];
+        n += n_bad;
+    }
+    if (n != 0)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "%" PRIu64 " entries were not allowed, and skipped: %s", n,
+                    found.c_str());
+}
+
+}  // namespace
+
+CudaTreeBackend::CudaTreeBackend(const per_tree_options& options)
+    : order_(options.device_index),
+      memory_(bytes_for(options.capacity)),
+      state_copy_(sizeof(TreeState)),
+      seed_(options.seed) {
+    Layout layout(memory_.data());
+    tree_ = lay_out_tree(options.capacity, layout);
+    load_update_kernels();
+    load_draw_kernels();
+    load_distinct_kernels();
+    StreamOrder::Call call(order_, order_.own_stream());
+    check(cudaMemsetAsync(memory_.data(), 0, bytes_for(options.capacity), call.stream()), "clearing the tree");
+    call.finish();
+    wait_for(call.stream());
+}
+
+CudaTreeBackend::~CudaTreeBackend() {
+    if (order_.is_own_process()) return;
+    order_.abandon();
+    memory_.abandon();
+    state_copy_.abandon();
+}
+
+void CudaTreeBackend::update(int64_t count, const int64_t* indices, const float* priorities, void* stream) {
+    if (count > largest_update)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "count is %" PRId64 ": allowed on PER_CUDA are 0 .. %" PRId64, count,
+                    largest_update);
+    StreamOrder::Call call(order_, stream);
+    if (count > 0) require_reachable("indices", indices);
+    queue_update(tree_, count, indices, priorities, call.stream());
+    call.finish();
+}
+
+void CudaTreeBackend::sample(const TreeSample& sample, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    require_reachable("indices_out", sample.indices_out);
+    if (sample.scheme == PER_WITHOUT_REPLACEMENT)
+        queue_distinct_draw(tree_, sample, seed_, call.stream());
+    else
+        queue_draw(tree_, sample, seed_, call.stream());
+    call.finish();
+}
+
+void CudaTreeBackend::find(int64_t count, const double* prefix_sums, int64_t* indices_out, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    if (count > 0) require_reachable("prefix_sums", prefix_sums);
+    queue_find(tree_, count, prefix_sums, indices_out, call.stream());
+    call.finish();
+}
+
+void CudaTreeBackend::find_mass(int64_t count, const uint64_t* units, int64_t* indices_out, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    if (count > 0) require_reachable("units", units);
+    queue_find_mass(tree_, count, units, indices_out, call.stream());
+    call.finish();
+}
+
+void CudaTreeBackend::priorities(int64_t count, const int64_t* indices, float* priorities_out, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    if (count > 0 && indices != nullptr) require_reachable("indices", indices);
+    if (count > 0 && indices == nullptr) require_reachable("priorities_out", priorities_out);
+    if (indices == nullptr)
+        check(cudaMemcpyAsync(priorities_out, tree_.leaves, static_cast<std::size_t>(count) * sizeof(float),
+                              cudaMemcpyDeviceToDevice, call.stream()),
+              "copying priorities");
+    else
+        queue_read(tree_, count, indices, priorities_out, call.stream());
+    call.finish();
+}
+
+void CudaTreeBackend::reset(void* stream) {
+    StreamOrder::Call call(order_, stream);
+    queue_reset(tree_, call.stream());
+    call.finish();
+}
+
+TreeState CudaTreeBackend::read_state(const StreamOrder::Call& call, bool ends_report) {
+    TreeState* const copy = reinterpret_cast<TreeState*>(state_copy_.data());
+    check(cudaMemcpyAsync(copy, tree_.state, sizeof(TreeState), cudaMemcpyDeviceToHost, call.stream()),
+          "copying the state");
+    if (ends_report)
+        check(cudaMemsetAsync(&tree_.state->n_empty_draws, 0, sizeof(TreeState) - offsetof(TreeState, n_empty_draws),
+                              call.stream()),
+              "ending the report");
+    wait_for(call.stream());
+    return *copy;
+}
+
+TreeMass CudaTreeBackend::mass() {
+    StreamOrder::Call call(order_, order_.own_stream());
+    const TreeState state = read_state(call, false);
+    call.finish();
+    return {state.total, state.scale};
+}
+
+void CudaTreeBackend::synchronize(void* stream) {
+    StreamOrder::Call call(order_, stream);
+    if (call.is_captured())
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: it is being captured, and cannot be waited for", stream);
+    const TreeState state = read_state(call, true);
+    call.finish();
+    report_bad_entries(state);
+    if (state.n_short_draws != 0)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "batch_size was more than the leaves of positive priority in %" PRIu32
+                    " draws without replacement: they gave indices -1",
+                    state.n_short_draws);
+    if (state.n_empty_draws != 0)
+        throw Error(PER_ERROR_EMPTY, "all priorities of the tree were 0 in %" PRIu32 " calls: they gave indices -1",
+                    state.n_empty_draws);
+}
+
+std::unique_ptr<TreeBackend> create_tree_backend(const per_tree_options& options) {
+    require_device(options.device_index);
+    const CurrentDevice device(options.device_index);
+    const ApartFromCaptures apart;
+    return std::make_unique<CudaTreeBackend>(options);
+}
+
+}  // namespace per::cuda

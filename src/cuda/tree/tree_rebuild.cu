@@ -1,0 +1,77 @@
+#include "cuda/tree/tree_rebuild.h"
+
+#include <cstddef>
+
+#include "cuda/runtime/check.h"
+#include "cuda/tree/tree_steps.h"
+
+namespace per::cuda {
+namespace {
+
+__global__ void __launch_bounds__(n_threads, 1) survey_leaves_kernel(DeviceTree tree) {
+    if (tree.state->plan == plan_rebuild) survey_leaves(tree);
+}
+
+__global__ void __launch_bounds__(n_threads, 1) sum_leaves_kernel(DeviceTree tree) {
+    if (tree.state->plan == plan_rebuild) sum_leaves(tree);
+}
+
+__global__ void choose_scale_kernel(DeviceTree tree) {
+    if (tree.state->plan == plan_rebuild) choose_scale(*tree.state, tree.capacity);
+}
+
+__global__ void __launch_bounds__(n_threads, 1) refresh_level_kernel(DeviceTree tree, int level) {
+    if (tree.state->plan == plan_rebuild) refresh_level(tree, level);
+}
+
+__global__ void __launch_bounds__(n_threads, 1) finish_rebuild_kernel(DeviceTree tree) {
+    PER_SHARED(TopRow, row);
+    if (tree.state->plan == plan_rebuild) add_up_total(tree, row, true);
+}
+
+__global__ void set_scale_kernel(DeviceTree tree, int32_t scale) {
+    tree.state->scale = scale;
+    tree.state->plan = plan_rebuild;
+}
+
+__global__ void set_low_water_kernel(DeviceTree tree, uint64_t rescales_below) {
+    tree.state->low_water = rescales_below;
+}
+
+void queue_sums(const DeviceTree& tree, cudaStream_t stream) {
+    for (int level = 1; level < tree.n_levels; ++level)
+        launch(stream, blocks_for(tree.n_nodes[level - 1]), n_threads, refresh_level_kernel, tree, level);
+    launch(stream, 1, n_threads, finish_rebuild_kernel, tree);
+}
+
+}  // namespace
+
+void queue_rebuild(const DeviceTree& tree, cudaStream_t stream) {
+    const int64_t n_blocks = blocks_for(tree.capacity);
+    launch(stream, n_blocks, n_threads, survey_leaves_kernel, tree);
+    launch(stream, n_blocks, n_threads, sum_leaves_kernel, tree);
+    launch(stream, 1, 1, choose_scale_kernel, tree);
+    queue_sums(tree, stream);
+}
+
+void queue_rebuild_at(const DeviceTree& tree, int32_t scale, uint64_t rescales_below, cudaStream_t stream) {
+    launch(stream, 1, 1, set_scale_kernel, tree, scale);
+    queue_sums(tree, stream);
+    launch(stream, 1, 1, set_low_water_kernel, tree, rescales_below);
+}
+
+void queue_reset(const DeviceTree& tree, cudaStream_t stream) {
+    // The levels lie side by side, from the top to the leaves.
+    const std::byte* const begin = reinterpret_cast<const std::byte*>(tree.sums[tree.n_levels - 1]);
+    const std::byte* const end = reinterpret_cast<const std::byte*>(tree.leaves + tree.n_nodes[0]);
+    check(cudaMemsetAsync(tree.sums[tree.n_levels - 1], 0, static_cast<std::size_t>(end - begin), stream),
+          "clearing the tree");
+    check(cudaMemsetAsync(&tree.state->total, 0, sizeof tree.state->total, stream), "clearing the tree");
+}
+
+void load_rebuild_kernels() {
+    load_kernels(survey_leaves_kernel, sum_leaves_kernel, choose_scale_kernel, refresh_level_kernel,
+                 finish_rebuild_kernel, set_scale_kernel, set_low_water_kernel);
+}
+
+}  // namespace per::cuda

@@ -1,0 +1,89 @@
+// Files that buffers are saved to: numbers and arrays one after the other, little-endian, with checksums in between.
+//
+//   magic (8 bytes), format version (uint32), 0 (uint32)
+//   what the writer writes; each seal() is the XXH64 of all bytes before it
+//
+// A reader knows from what it has read, and sealed, how much is to follow.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <type_traits>
+
+#include "file/checksum.h"
+
+namespace per {
+
+// Format 2 keeps gather_threads, too.
+inline constexpr uint32_t checkpoint_version = 2;
+
+struct CloseFile {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+};
+using File = std::unique_ptr<std::FILE, CloseFile>;
+
+// Writes to a file beside `path` and takes the path's place with commit(), whole, or not at all. Throws Error with IO.
+class CheckpointWriter {
+ public:
+    explicit CheckpointWriter(const char* path);
+    ~CheckpointWriter();
+    CheckpointWriter(const CheckpointWriter&) = delete;
+    CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+
+    void bytes(const void* data, std::size_t size);
+    template <class Number>
+    void number(Number value) {
+        static_assert(std::is_arithmetic_v<Number>);
+        bytes(&value, sizeof value);
+    }
+    void seal() { number(checksum_.value()); }
+    void commit();
+
+ private:
+    std::string path_;
+    std::string temporary_path_;
+    File file_;
+    Checksum checksum_;
+};
+
+// Throws Error: IO where the file cannot be read, CORRUPT_FILE where it is not what a writer wrote, UNSUPPORTED for a
+// newer version.
+class CheckpointReader {
+ public:
+    explicit CheckpointReader(const char* path);
+
+    // The format of the file, at most checkpoint_version.
+    uint32_t version() const { return version_; }
+
+    void bytes(void* data, std::size_t size);
+    template <class Number>
+    Number number() {
+        static_assert(std::is_arithmetic_v<Number>);
+        Number value;
+        bytes(&value, sizeof value);
+        return value;
+    }
+    // A number that must lie within bounds.
+    template <class Number>
+    Number number(Number least, Number most) {
+        const Number value = number<Number>();
+        if (!(value >= least && value <= most)) refuse("a number in it is out of range");
+        return value;
+    }
+    void check_seal();
+    // Nothing may follow.
+    void finish();
+
+    [[noreturn]] void refuse(const char* reason) const;
+
+ private:
+    std::string path_;
+    File file_;
+    uint32_t version_ = 0;
+    Checksum checksum_;
+};
+
+}  // namespace per

@@ -1,0 +1,109 @@
+#include "file/saved_options.h"
+
+#include <cstring>
+
+#include "backend/replay_options.h"
+#include "rows/error.h"
+#include "rows/fields.h"
+
+namespace per {
+namespace {
+
+// Bounds for what is read before its checksum has been: enough to allocate for, no check of options.
+constexpr uint32_t longest_name = 63;
+constexpr int32_t largest_ndim = 8;
+constexpr int64_t most_fields = 256;
+
+// Calls visit(member) for the options that a file of a format keeps, in its order: what a format adds comes last. The
+// device is not among them: it is chosen anew by each per_replay_load().
+template <class Options, class Visit>
+void for_each_option(Options& options, uint32_t version, Visit visit) {
+    visit(options.capacity);
+    visit(options.n_envs);
+    visit(options.seed);
+    visit(options.n_step);
+    visit(options.frame_stack);
+    visit(options.sequence_length);
+    visit(options.burn_in);
+    visit(options.sequence_stride);
+    visit(options.beta_steps);
+    visit(options.gamma);
+    visit(options.alpha);
+    visit(options.beta);
+    visit(options.beta_final);
+    visit(options.epsilon);
+    visit(options.sequence_eta);
+    visit(options.uniform_fraction);
+    visit(options.prioritization);
+    visit(options.scheme);
+    visit(options.normalize_weights);
+    visit(options.max_priority);
+    visit(options.on_invalid);
+    visit(options.on_gap);
+    visit(options.autoreset);
+    visit(options.store_next_observation);
+    visit(options.overwrite);
+    visit(options.critics);
+    if (version < 2) return;
+    visit(options.gather_threads);
+}
+
+}  // namespace
+
+void write_options(CheckpointWriter& writer, const per_replay_options& options) {
+    for_each_option(options, checkpoint_version, [&](auto option) { writer.number(option); });
+    writer.number(options.n_fields);
+    for (int64_t i = 0; i < options.n_fields; ++i) {
+        const per_field& field = options.fields[i];
+        const uint32_t length = static_cast<uint32_t>(std::strlen(field.name));
+        writer.number(length);
+        writer.bytes(field.name, length);
+        writer.number(field.ndim);
+        for (int32_t axis = 0; axis < field.ndim; ++axis) writer.number(field.shape[axis]);
+        writer.number(field.dtype);
+        writer.number(field.role);
+        writer.number(field.stack);
+    }
+    writer.seal();
+}
+
+SavedOptions::SavedOptions(CheckpointReader& reader) : options_(default_replay_options) {
+    for_each_option(options_, reader.version(),
+                    [&](auto& option) { option = reader.number<std::remove_reference_t<decltype(option)>>(); });
+    options_.n_fields = reader.number<int64_t>(1, most_fields);
+    for (int64_t i = 0; i < options_.n_fields; ++i) read_field(reader);
+    reader.check_seal();
+    try {
+        const per_replay_options given = options(PER_CPU, 0);
+        check_replay_options(given);
+        resolve_replay_options(given, Fields(given));
+    } catch (const Error& error) {
+        if (error.status() == PER_ERROR_INVALID_ARGUMENT) reader.refuse(error.what());
+        throw;
+    }
+}
+
+void SavedOptions::read_field(CheckpointReader& reader) {
+    std::string& name = names_.emplace_back(reader.number<uint32_t>(1, longest_name), '\0');
+    reader.bytes(name.data(), name.size());
+    per_field field = {};
+    field.name = name.c_str();
+    field.ndim = reader.number<int32_t>(0, largest_ndim);
+    std::vector<int64_t>& shape = shapes_.emplace_back();
+    for (int32_t axis = 0; axis < field.ndim; ++axis) shape.push_back(reader.number<int64_t>());
+    field.shape = shape.data();
+    field.dtype = reader.number<int32_t>();
+    field.role = reader.number<int32_t>();
+    field.stack = reader.number<int32_t>();
+    fields_.push_back(field);
+}
+
+per_replay_options SavedOptions::options(int32_t device, int32_t device_index) const {
+    per_replay_options options = options_;
+    options.fields = fields_.data();
+    options.device = device;
+    options.device_index = device_index;
+    return options;
+}
+
+}  // namespace per

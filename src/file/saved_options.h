@@ -1,0 +1,33 @@
+// What a replay buffer is, as its checkpoint begins: the options and fields it was made with, and what was set since.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "file/checkpoint.h"
+#include "per.h"
+
+namespace per {
+
+void write_options(CheckpointWriter& writer, const per_replay_options& options);
+
+// Options read from a file, and what they point to.
+class SavedOptions {
+ public:
+    // Throws Error with CORRUPT_FILE.
+    explicit SavedOptions(CheckpointReader& reader);
+
+    // For a device. Valid as long as this object.
+    per_replay_options options(int32_t device, int32_t device_index) const;
+
+ private:
+    void read_field(CheckpointReader& reader);
+
+    per_replay_options options_;
+    std::vector<per_field> fields_;
+    std::deque<std::string> names_;
+    std::deque<std::vector<int64_t>> shapes_;
+};
+
+}  // namespace per

@@ -1,0 +1,57 @@
+// What functions of per.h ask of their arguments, whichever object they are about.
+#pragma once
+
+#include <cinttypes>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "per.h"
+#include "rows/error.h"
+
+namespace per {
+
+// An array of elements of that size. NULL passes.
+inline void check_aligned(std::string_view name, const void* array, std::size_t size) {
+    if (reinterpret_cast<uintptr_t>(array) % size == 0) return;
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "%.*s is %p: must be a multiple of %zu, the size of its elements",
+                static_cast<int>(name.size()), name.data(), array, size);
+}
+
+template <class T>
+void check_aligned(const char* name, const T* array) {
+    check_aligned(name, array, alignof(T));
+}
+
+inline void require_pointer(const char* name, const void* pointer) {
+    if (pointer == nullptr) throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is NULL", name);
+}
+
+template <class T>
+void require_array(const char* name, const T* array) {
+    require_pointer(name, array);
+    check_aligned(name, array);
+}
+
+inline void check_count(const char* name, int64_t count, int64_t least) {
+    if (count >= least) return;
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is %" PRId64 ": must be >= %" PRId64, name, count, least);
+}
+
+// Whether a call with two arrays of `count` entries has any; both must then be given.
+template <class T, class Other>
+bool has_entries(int64_t count, const char* name, const T* array, const char* other_name, const Other* other) {
+    check_count("count", count, 0);
+    if (count == 0) return false;
+    require_array(name, array);
+    require_array(other_name, other);
+    return true;
+}
+
+// The stream of a call on a handle or loader, as `object` says, on a per_device.
+inline void check_stream(void* stream, const char* object, int32_t device) {
+    if (device == PER_CPU && stream != nullptr)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: must be NULL for a %s on PER_CPU", stream, object);
+}
+
+}  // namespace per

@@ -1,0 +1,227 @@
+#include "rows/cast.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstring>
+#include <limits>
+#include <string>
+
+#include "rows/arguments.h"
+#include "rows/dtype.h"
+#include "rows/element.h"
+#include "rows/error.h"
+
+namespace per {
+
+namespace {
+
+// ---------------------------------------------------------------------------------------------------------- shapes
+
+constexpr int max_array_ndim = 16;
+constexpr int max_field_ndim = 8;
+
+// One of the shapes that an array may have.
+struct Shape {
+    std::array<int64_t, max_field_ndim + 3> axes;
+    size_t ndim = 0;
+
+    void append(int64_t axis) { axes[ndim++] = axis; }
+    bool operator==(std::span<const int64_t> other) const {
+        return ndim == other.size() && std::equal(other.begin(), other.end(), axes.begin());
+    }
+    operator std::span<const int64_t>() const { return {axes.data(), ndim}; }
+};
+
+Shape shape_of(const Entries& entries, bool with_length, bool with_envs, int64_t frames) {
+    Shape shape;
+    if (with_length) shape.append(entries.length);
+    if (with_envs) shape.append(entries.n_envs);
+    if (frames > 1) shape.append(frames);
+    for (int64_t axis : entries.shape) shape.append(axis);
+    return shape;
+}
+
+// Calls visit(shape) for the shapes that entries of so many frames may have, the shortest first, until it returns true.
+template <class Visit>
+bool any_shape(const Entries& entries, int64_t frames, Visit&& visit) {
+    for (bool with_length : {false, true}) {
+        for (bool with_envs : {false, true}) {
+            if (!with_length && entries.length != 1) continue;
+            if (!with_envs && entries.n_envs != 1) continue;
+            if (visit(shape_of(entries, with_length, with_envs, frames))) return true;
+        }
+    }
+    return false;
+}
+
+// The allowed shape to name in an error: of the given array's rank if there is one, else the shortest.
+Shape expected_shape(const Entries& entries, size_t ndim) {
+    Shape expected;
+    bool first = true;
+    any_shape(entries, 1, [&](const Shape& shape) {
+        if (first || shape.ndim == ndim) expected = shape;
+        first = false;
+        return shape.ndim == ndim;
+    });
+    return expected;
+}
+
+// -------------------------------------------------------------------------------------------------------- elements
+
+Kind kind_of_dtype(int32_t dtype) {
+    return with_element_type(dtype, []<class Element>(std::type_identity<Element>) { return kind_of<Element>(); });
+}
+
+// Casts a run; the place of the first element that does not fit, or -1.
+template <class From, class To>
+int64_t cast_run(const From* from, To* to, int64_t length) {
+    bool all_fit = true;
+    for (int64_t i = 0; i < length; ++i) all_fit &= store(number(from[i]), to[i]);
+    if (all_fit) return -1;
+    int64_t i = 0;
+    while (store(number(from[i]), to[i])) ++i;
+    return i;
+}
+
+// As cast_run(), for all entries and by the place in the whole array. Entries without gaps are one run.
+template <class From, class To>
+int64_t cast_entries(const From* from, To* to, const CastSize& size) {
+    const bool one_run = size.mask == nullptr && size.frames == 1;
+    const int64_t runs = one_run ? 1 : size.entries;
+    const int64_t length = one_run ? size.entries * size.elements : size.elements;
+    for (int64_t run = 0; run < runs; ++run) {
+        if (size.mask && !size.mask[run]) continue;
+        const int64_t first = ((size.first + run) * size.frames + size.frames - 1) * size.elements;
+        const int64_t unfit = cast_run(from + first, to + run * length, length);
+        if (unfit >= 0) return first + unfit;
+    }
+    return -1;
+}
+
+void copy_elements(const per_array& array, int64_t entry_bytes, void* to, const CastSize& size) {
+    const char* from = static_cast<const char*>(array.data) + size.first * size.frames * entry_bytes;
+    if (size.mask == nullptr && size.frames == 1) {
+        const auto bytes = static_cast<size_t>(size.entries * entry_bytes);
+        if (bytes != 0) std::memcpy(to, from, bytes);
+        return;
+    }
+    for (int64_t entry = 0; entry < size.entries; ++entry) {
+        if (size.mask && !size.mask[entry]) continue;
+        const int64_t newest = (entry * size.frames + size.frames - 1) * entry_bytes;
+        std::memcpy(static_cast<char*>(to) + entry * entry_bytes, from + newest, static_cast<size_t>(entry_bytes));
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------- errors
+
+[[noreturn]] void refuse(const std::string& message) {
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "%s", message.c_str());
+}
+
+// As Python writes a tuple.
+std::string tuple_text(std::span<const int64_t> axes) {
+    std::string result = "(";
+    for (size_t i = 0; i < axes.size(); ++i) result += (i ? ", " : "") + std::to_string(axes[i]);
+    return result + (axes.size() == 1 ? ",)" : ")");
+}
+
+// Shortest digits that name the number.
+template <class Element>
+std::string text(Element element) {
+    char buffer[40];
+    const auto end = std::to_chars(buffer, buffer + sizeof buffer, number(element)).ptr;
+    return std::string(buffer, end);
+}
+
+std::string range_text(int32_t dtype) {
+    return with_element_type(dtype, []<class Element>(std::type_identity<Element>) -> std::string {
+        using Limits = std::conditional_t<std::is_arithmetic_v<Element>, std::numeric_limits<Element>, Element>;
+        return text(Limits::lowest()) + " .. " + text(Limits::max());
+    });
+}
+
+// Where an element lies: [i, j, ...] by the array's shape, or its number if the array has none.
+std::string place_text(const per_array& array, int64_t element) {
+    if (array.shape == nullptr) return "[" + std::to_string(element) + "]";
+    std::array<int64_t, max_array_ndim> index{};
+    for (int32_t axis = array.ndim - 1; axis >= 0; --axis) {
+        index[axis] = element % array.shape[axis];
+        element /= array.shape[axis];
+    }
+    std::string result;
+    for (int32_t axis = 0; axis < array.ndim; ++axis) result += (axis ? ", " : "[") + std::to_string(index[axis]);
+    return array.ndim > 0 ? result + "]" : result;
+}
+
+[[noreturn]] void refuse_value(std::string_view argument, const per_array& array, int64_t element, int32_t to_dtype) {
+    const std::string value = with_element_type(array.dtype, [&]<class From>(std::type_identity<From>) {
+        return text(static_cast<const From*>(array.data)[element]);
+    });
+    refuse(std::string(argument) + place_text(array, element) + " is " + value + ": allowed are " +
+           range_text(to_dtype) + " (" + dtype_name(to_dtype) + ")");
+}
+
+void check_dtype(std::string_view argument, int32_t dtype) {
+    if (is_dtype(dtype)) return;
+    refuse(std::string(argument) + ".dtype is " + std::to_string(dtype) + ": allowed are " + std::to_string(PER_BOOL) +
+           " .. " + std::to_string(PER_FLOAT64));
+}
+
+}  // namespace
+
+int64_t check_array(std::string_view argument, const per_array& array, const Entries& entries) {
+    check_dtype(argument, array.dtype);
+    check_aligned(argument, array.data, static_cast<size_t>(dtype_size(array.dtype)));
+    if (array.shape == nullptr) return 1;
+    if (array.ndim < 0 || array.ndim > max_array_ndim) {
+        refuse(std::string(argument) + ".ndim is " + std::to_string(array.ndim) + ": allowed are 0 .. " +
+               std::to_string(max_array_ndim));
+    }
+    const std::span<const int64_t> given(array.shape, static_cast<size_t>(array.ndim));
+    const auto is_given = [&](const Shape& shape) { return shape == given; };
+    if (any_shape(entries, 1, is_given)) return 1;
+    if (entries.stack > 1 && any_shape(entries, entries.stack, is_given)) return entries.stack;
+    refuse(std::string(argument) + " has shape " + tuple_text(given) + ": expected is " +
+           tuple_text(expected_shape(entries, given.size())));
+}
+
+bool can_cast(int32_t from_dtype, int32_t to_dtype) {
+    return kind_of_dtype(from_dtype) <= kind_of_dtype(to_dtype);
+}
+
+void check_cast(std::string_view argument, int32_t from_dtype, int32_t to_dtype) {
+    check_dtype(argument, from_dtype);
+    if (can_cast(from_dtype, to_dtype)) return;
+    refuse(std::string(argument) + " has dtype " + dtype_name(from_dtype) + ": allowed are " + dtype_name(to_dtype) +
+           " and what casts to it by the same_kind rule");
+}
+
+void cast(std::string_view argument, const per_array& from, int32_t to_dtype, void* to, const CastSize& size) {
+    check_cast(argument, from.dtype, to_dtype);
+    if (from.dtype == to_dtype) return copy_elements(from, size.elements * dtype_size(to_dtype), to, size);
+    const int64_t unfit = with_element_type(from.dtype, [&]<class From>(std::type_identity<From>) {
+        return with_element_type(to_dtype, [&]<class To>(std::type_identity<To>) -> int64_t {
+            if constexpr (kind_of<From>() <= kind_of<To>() && !std::is_same_v<From, To>) {
+                return cast_entries(static_cast<const From*>(from.data), static_cast<To*>(to), size);
+            } else {
+                return -1;  // no such pair is left: see check_cast() and the copy above
+            }
+        });
+    });
+    if (unfit >= 0) refuse_value(argument, from, unfit, to_dtype);
+}
+
+void cast(std::string_view argument, int32_t from_dtype, const void* from, int32_t to_dtype, void* to,
+          int64_t elements) {
+    cast(argument, per_array{from, nullptr, 0, from_dtype}, to_dtype, to, {.entries = 1, .elements = elements});
+}
+
+void cast_flags(const per_array& from, uint8_t* to, int64_t entries, const uint8_t* mask) {
+    with_element_type(from.dtype, [&]<class From>(std::type_identity<From>) {
+        const From* flags = static_cast<const From*>(from.data);
+        for (int64_t i = 0; i < entries; ++i) to[i] = (mask == nullptr || mask[i] != 0) && number(flags[i]) != 0;
+    });
+}
+
+}  // namespace per

@@ -1,0 +1,146 @@
+// Elements of arrays, from one dtype to another. Host and device run these same functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "rows/dtype.h"
+#include "rules/host_device.h"
+
+namespace per {
+
+// The order of numpy's kinds: a cast goes to the same kind or a later one.
+enum class Kind { boolean, unsigned_integer, signed_integer, floating };
+
+template <class Element>
+PER_HOST_DEVICE constexpr Kind kind_of() {
+    if constexpr (std::is_same_v<Element, Bool>) return Kind::boolean;
+    if constexpr (std::is_unsigned_v<Element>) return Kind::unsigned_integer;
+    if constexpr (std::is_integral_v<Element>) return Kind::signed_integer;
+    return Kind::floating;
+}
+
+// An element as a number of C++.
+template <class Element>
+PER_HOST_DEVICE auto number(Element element) {
+    if constexpr (std::is_same_v<Element, Bool>) {
+        return static_cast<uint8_t>(element.byte != 0);
+    } else if constexpr (std::is_arithmetic_v<Element>) {
+        return element;
+    } else {
+        return element.to_float();
+    }
+}
+
+PER_HOST_DEVICE bool is_finite(double value) {
+    return __builtin_fabs(value) <= 0x1.fffffffffffffp1023;
+}
+
+// A number as a float or double. A NaN keeps its sign and the upper bits of its fraction, and becomes a quiet one, as
+// CPUs do it; GPUs have one NaN only.
+template <class Element, class Number>
+PER_HOST_DEVICE Element to_floating(Number value) {
+    const Element converted = static_cast<Element>(value);
+    if constexpr (std::is_same_v<Number, double> && std::is_same_v<Element, float>) {
+        const uint64_t bits = bit_cast<uint64_t>(value);
+        const uint32_t nan =
+            static_cast<uint32_t>(bits >> 32 & 0x80000000) | 0x7fc00000 | static_cast<uint32_t>(bits >> 29 & 0x3fffff);
+        return value == value ? converted : bit_cast<float>(nan);
+    } else if constexpr (std::is_same_v<Number, float> && std::is_same_v<Element, double>) {
+        const uint64_t bits = bit_cast<uint32_t>(value);
+        const uint64_t nan = (bits & 0x80000000) << 32 | 0x7ff8000000000000 | (bits & 0x3fffff) << 29;
+        return value == value ? converted : bit_cast<double>(nan);
+    } else {
+        return converted;
+    }
+}
+
+// A double that rounds to any shorter format as the number itself does. Integers beyond 53 bits are rounded to odd,
+// which rounding once more to nearest cannot notice.
+template <class Number>
+PER_HOST_DEVICE double double_to_round(Number value) {
+    if constexpr (std::is_integral_v<Number> && sizeof(Number) == 8) {
+        bool negative = false;
+        if constexpr (std::is_signed_v<Number>) negative = value < 0;
+        uint64_t magnitude = negative ? uint64_t{0} - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
+        if (magnitude >> 53) magnitude = (magnitude & ~uint64_t{0x7ff}) | ((magnitude & 0x7ff) ? 0x800 : 0);
+        return negative ? -static_cast<double>(magnitude) : static_cast<double>(magnitude);
+    } else {
+        return to_floating<double>(value);
+    }
+}
+
+// Whether an integer is the same as `value`, of which it was made.
+template <class Element, class Number>
+PER_HOST_DEVICE bool is_same_integer(Element element, Number value) {
+    const bool same_bits = static_cast<Number>(element) == value;
+    if constexpr (std::is_signed_v<Element> && std::is_unsigned_v<Number>)
+        return same_bits && element >= 0;
+    else
+        return same_bits;  // casts do not go from signed to unsigned
+}
+
+// Stores value as an element, of its kind or a later one; false if it cannot hold it.
+template <class Number, class Element>
+PER_HOST_DEVICE bool store(Number value, Element& element) {
+    if constexpr (std::is_same_v<Element, Bool>) {
+        element.byte = value;
+        return true;
+    } else if constexpr (std::is_integral_v<Element>) {
+        element = static_cast<Element>(value);
+        return is_same_integer(element, value);
+    } else if constexpr (std::is_floating_point_v<Element>) {
+        element = to_floating<Element>(value);
+        if constexpr (sizeof(Element) >= sizeof(Number) || std::is_integral_v<Number>)
+            return true;
+        else
+            return is_finite(static_cast<double>(element)) >= is_finite(static_cast<double>(value));
+    } else {
+        const double rounded = double_to_round(value);
+        element = Element::from_double(rounded);
+        return is_finite(static_cast<double>(element.to_float())) >= is_finite(rounded);
+    }
+}
+
+// ---- elements whose dtype is known at run time only
+
+// What is not zero is true, NaN too.
+PER_HOST_DEVICE bool is_true(const std::byte* element, int32_t dtype) {
+    return with_element_type(dtype, [&]<class Element>(std::type_identity<Element>) {
+        return number(*reinterpret_cast<const Element*>(element)) != 0;
+    });
+}
+
+// An element of another dtype; the upper bits are 0.
+struct CastElement {
+    uint64_t bits;
+    bool fits;
+};
+
+template <class To, class From>
+PER_HOST_DEVICE CastElement cast_element(const From& from) {
+    To to = {};
+    bool fits = true;
+    if constexpr (std::is_same_v<From, To>)
+        to = from;
+    else
+        fits = store(number(from), to);
+    CastElement cast = {0, fits};
+    __builtin_memcpy(&cast.bits, &to, sizeof to);
+    return cast;
+}
+
+// Where the rule of kinds does not allow the cast, nothing fits.
+PER_HOST_DEVICE CastElement cast_element(const std::byte* from, int32_t from_dtype, int32_t to_dtype) {
+    return with_element_type(from_dtype, [&]<class From>(std::type_identity<From>) {
+        return with_element_type(to_dtype, [&]<class To>(std::type_identity<To>) -> CastElement {
+            if constexpr (kind_of<From>() <= kind_of<To>())
+                return cast_element<To>(*reinterpret_cast<const From*>(from));
+            else
+                return {0, false};
+        });
+    });
+}
+
+}  // namespace per

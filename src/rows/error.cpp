@@ -1,0 +1,63 @@
+#include "rows/error.h"
+
+#include <cstdarg>
+#include <cstdio>
+
+namespace per {
+namespace {
+
+// A plain array, so that recording an error neither allocates nor registers a destructor for the thread.
+thread_local char last_error_message[512];
+
+}  // namespace
+
+Error::Error(per_status status, const char* format, ...) noexcept : status_(status) {
+    va_list arguments;
+    va_start(arguments, format);
+    std::vsnprintf(message_, sizeof message_, format, arguments);
+    va_end(arguments);
+}
+
+const char* last_error() noexcept {
+    return last_error_message;
+}
+
+per_status record_error(per_status status, const char* message) noexcept {
+    std::snprintf(last_error_message, sizeof last_error_message, "%s", message);
+    return status;
+}
+
+const char* status_name(int status) noexcept {
+    switch (status) {
+        case PER_OK:
+            return "PER_OK";
+        case PER_ERROR_INVALID_ARGUMENT:
+            return "PER_ERROR_INVALID_ARGUMENT";
+        case PER_ERROR_OUT_OF_MEMORY:
+            return "PER_ERROR_OUT_OF_MEMORY";
+        case PER_ERROR_EMPTY:
+            return "PER_ERROR_EMPTY";
+        case PER_ERROR_FULL:
+            return "PER_ERROR_FULL";
+        case PER_ERROR_BUSY:
+            return "PER_ERROR_BUSY";
+        case PER_ERROR_UNSUPPORTED:
+            return "PER_ERROR_UNSUPPORTED";
+        case PER_ERROR_NO_DEVICE:
+            return "PER_ERROR_NO_DEVICE";
+        case PER_ERROR_CUDA:
+            return "PER_ERROR_CUDA";
+        case PER_ERROR_IO:
+            return "PER_ERROR_IO";
+        case PER_ERROR_CORRUPT_FILE:
+            return "PER_ERROR_CORRUPT_FILE";
+        case PER_ERROR_INTERNAL:
+            return "PER_ERROR_INTERNAL";
+        case PER_ERROR_CALLBACK:
+            return "PER_ERROR_CALLBACK";
+        default:
+            return "unknown status";
+    }
+}
+
+}  // namespace per

@@ -1,0 +1,149 @@
+#include "rows/fields.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "rows/dtype.h"
+#include "rows/error.h"
+
+namespace per {
+
+namespace {
+
+constexpr int64_t max_fields = 256;
+constexpr size_t max_name_length = 63;
+constexpr int32_t max_ndim = 8;
+constexpr int32_t max_stack = 64;
+
+constexpr std::string_view next_prefix = "next_";
+constexpr std::string_view reserved_names[] = {"reward",   "terminated", "truncated", "weights",    "ids",
+                                               "discount", "mask",       "n_steps",   "priorities", "probabilities"};
+
+[[noreturn]] void refuse(const std::string& message) {
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "%s", message.c_str());
+}
+
+void check_range(const std::string& argument, int64_t value, int64_t least, int64_t most) {
+    if (value >= least && value <= most) return;
+    const std::string allowed =
+        least == most ? "is " + std::to_string(least) : "are " + std::to_string(least) + " .. " + std::to_string(most);
+    refuse(argument + " is " + std::to_string(value) + ": allowed " + allowed);
+}
+
+bool is_letter(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+bool is_digit(char c) {
+    return c >= '0' && c <= '9';
+}
+
+// As an error shows it: one line, whatever the bytes are.
+std::string quoted(std::string_view name) {
+    std::string result = "\"";
+    for (char c : name) result += c >= ' ' && c <= '~' ? c : '?';
+    return result + '"';
+}
+
+std::string checked_name(const std::string& argument, const char* given) {
+    constexpr const char* allowed = ": allowed are 1 to 63 letters, digits, '_' and '.', the first no digit";
+    if (given == nullptr) refuse(argument + " is NULL" + allowed);
+    const std::string_view name(given, strnlen(given, max_name_length + 1));
+    if (name.size() > max_name_length) refuse(argument + " is " + quoted(name) + "..." + allowed);
+    bool good = !name.empty() && !is_digit(name.front());
+    for (char c : name) good = good && (is_letter(c) || is_digit(c) || c == '_' || c == '.');
+    if (!good) refuse(argument + " is " + quoted(name) + allowed);
+    for (std::string_view reserved : reserved_names) {
+        if (name == reserved) refuse(argument + " is " + quoted(name) + ": it is reserved");
+    }
+    if (name.starts_with(next_prefix)) {
+        refuse(argument + " is " + quoted(name) + ": names that begin with \"next_\" are reserved");
+    }
+    return std::string(name);
+}
+
+bool is_named_observation(std::string_view name) {
+    return name == "observation" || name.starts_with("observation.");
+}
+
+int64_t product(const std::string& argument, int64_t a, int64_t b) {
+    int64_t result;
+    if (!__builtin_mul_overflow(a, b, &result)) return result;
+    throw Error(PER_ERROR_OUT_OF_MEMORY, "%s takes more than 2^63 - 1 bytes a row", argument.c_str());
+}
+
+Field checked_field(const std::string& argument, const per_field& given, int64_t frame_stack) {
+    Field field;
+    field.name = checked_name(argument + ".name", given.name);
+    field.next_name = std::string(next_prefix) + field.name;
+    check_range(argument + ".ndim", given.ndim, 0, max_ndim);
+    check_range(argument + ".dtype", given.dtype, PER_BOOL, PER_FLOAT64);
+    check_range(argument + ".role", given.role, PER_ROLE_DEFAULT, PER_ROLE_RECURRENT_STATE);
+    check_range(argument + ".stack", given.stack, 0, max_stack);
+    for (size_t i = 0; i < std::size(given.reserved); ++i) {
+        check_range(argument + ".reserved[" + std::to_string(i) + "]", given.reserved[i], 0, 0);
+    }
+    if (given.ndim > 0 && given.shape == nullptr) {
+        refuse(argument + ".shape is NULL: with ndim " + std::to_string(given.ndim) + " it is required");
+    }
+    field.elements = 1;
+    for (int32_t axis = 0; axis < given.ndim; ++axis) {
+        const int64_t length = given.shape[axis];
+        if (length < 1) {
+            refuse(argument + ".shape[" + std::to_string(axis) + "] is " + std::to_string(length) +
+                   ": allowed are 1 and above");
+        }
+        field.shape.push_back(length);
+        field.elements = product(argument, field.elements, length);
+    }
+    field.bytes = product(argument, field.elements, dtype_size(given.dtype));
+    field.dtype = given.dtype;
+    field.role = given.role;
+    if (field.role == PER_ROLE_DEFAULT) {
+        field.role = is_named_observation(field.name) ? PER_ROLE_OBSERVATION : PER_ROLE_PLAIN;
+    }
+    field.stack = given.stack;
+    if (field.stack == 0) field.stack = field.is_observation() ? static_cast<int32_t>(frame_stack) : 1;
+    return field;
+}
+
+}  // namespace
+
+Fields::Fields(const per_replay_options& options) {
+    check_range("n_fields", options.n_fields, 1, max_fields);
+    if (options.fields == nullptr) {
+        refuse("fields is NULL: with n_fields " + std::to_string(options.n_fields) + " it is required");
+    }
+    bool observed = false;
+    fields_.reserve(static_cast<size_t>(options.n_fields));
+    for (int64_t i = 0; i < options.n_fields; ++i) {
+        const std::string argument = "fields[" + std::to_string(i) + "]";
+        Field field = checked_field(argument, options.fields[i], options.frame_stack);
+        for (int64_t other = 0; other < i; ++other) {
+            if ((*this)[other].name == field.name) {
+                refuse(argument + ".name is " + quoted(field.name) + ": fields[" + std::to_string(other) +
+                       "] has that name");
+            }
+        }
+        if (__builtin_add_overflow(row_bytes_, field.bytes, &row_bytes_)) {
+            throw Error(PER_ERROR_OUT_OF_MEMORY, "fields take more than 2^63 - 1 bytes a row");
+        }
+        observed = observed || field.is_observation();
+        max_stack_ = std::max(max_stack_, field.stack);
+        fields_.push_back(std::move(field));
+    }
+    if (!observed) refuse("fields have no observation: at least one field of that role is required");
+    described_.reserve(fields_.size());
+    for (const Field& field : fields_) {
+        described_.push_back({field.name.c_str(),
+                              field.shape.data(),
+                              static_cast<int32_t>(field.shape.size()),
+                              field.dtype,
+                              field.role,
+                              field.stack,
+                              {0, 0}});
+    }
+}
+
+}  // namespace per

@@ -1,0 +1,64 @@
+// The one place where exceptions end: every function of per.h that can fail runs its body through guarded().
+#pragma once
+
+#include <cfenv>
+#include <new>
+
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
+
+#include "rows/error.h"
+
+namespace per {
+
+// Round to nearest, subnormals kept, no traps, for as long as the object lives; then what the caller had. Programs that
+// flush subnormals to zero (Julia and PyTorch offer it, -ffast-math does it unasked) draw the same indices as others.
+class DefaultFloatingPoint {
+ public:
+    DefaultFloatingPoint(const DefaultFloatingPoint&) = delete;
+    DefaultFloatingPoint& operator=(const DefaultFloatingPoint&) = delete;
+#if defined(__SSE2__)
+    // All arithmetic is SSE's or wider, so its control register is enough; <cfenv> saves the x87 state too: 40 ns.
+    DefaultFloatingPoint() noexcept : saved_(_mm_getcsr()) {
+        _mm_setcsr(0x1f80);
+    }
+    ~DefaultFloatingPoint() {
+        _mm_setcsr(saved_);
+    }
+
+ private:
+    unsigned saved_;
+#else
+    DefaultFloatingPoint() noexcept {
+        std::fegetenv(&saved_);
+        std::fesetenv(FE_DFL_ENV);
+    }
+    ~DefaultFloatingPoint() {
+        std::fesetenv(&saved_);
+    }
+
+ private:
+    std::fenv_t saved_;
+#endif
+};
+
+// Runs `call` and turns what it throws into a status and the thread's message, without allocating.
+template <class Call>
+per_status guarded(const Call& call) noexcept {
+    const DefaultFloatingPoint floating_point;
+    try {
+        call();
+        return PER_OK;
+    } catch (const Error& error) {
+        return record_error(error.status(), error.what());
+    } catch (const std::bad_alloc&) {
+        return record_error(PER_ERROR_OUT_OF_MEMORY, "out of memory");
+    } catch (const std::exception& error) {
+        return record_error(PER_ERROR_INTERNAL, error.what());
+    } catch (...) {
+        return record_error(PER_ERROR_INTERNAL, "unknown exception");
+    }
+}
+
+}  // namespace per

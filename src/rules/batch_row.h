@@ -1,0 +1,77 @@
+// The rows of a batch of transitions: where their frames lie, and what is said of their windows. Host and device run
+// these same functions.
+#pragma once
+
+#include <stdint.h>
+
+#include "per.h"
+#include "rules/host_device.h"
+#include "rules/n_step.h"
+#include "rules/window.h"
+
+namespace per {
+
+// A row of a batch: where its frames lie. Older frames of a stack lie in the slots before.
+struct GatherRow {
+    int64_t env;
+    int64_t slot;                // of the transition
+    int64_t next_slot;           // of the newest next observation
+    int32_t frames_before;       // frames that a stack may reach back; beyond, the oldest of them is repeated
+    int32_t next_frames_before;  // the same for next observations
+    bool next_is_own_array;      // the newest next observation lies in the array of next observations, of this slot;
+                                 // the frame before it is the observation in the same slot
+};
+
+// What a batch is to hold of its rows.
+struct GatherWishes {
+    int64_t stack;  // the longest, in frames
+    bool next;      // next observations
+};
+
+// The row of the window that begins in a slot. flags_of(distance) gives the RowFlags of the row so far from it: rows
+// are told by distances, as only differences matter.
+template <class FlagsOf>
+PER_HOST_DEVICE GatherRow gather_row(const WindowRules& rules, int64_t env, int64_t slot, const Return& window,
+                                     const GatherWishes& wishes, const FlagsOf& flags_of) {
+    GatherRow row = {env, slot, slot, 0, 0, false};
+    row.frames_before = static_cast<int32_t>(frames_before(0, wishes.stack, flags_of));
+    if (!wishes.next) return row;
+
+    const int64_t last = window.n_steps - 1;
+    if (window.bootstrap == last) {  // its own last observation stands in
+        row.next_slot = rules.ring.moved(env, slot, last);
+        row.next_frames_before = static_cast<int32_t>(frames_before(last, wishes.stack, flags_of));
+        return row;
+    }
+    row.next_is_own_array = rules.store_next_observation;
+    row.next_slot = rules.ring.moved(env, slot, row.next_is_own_array ? last : last + 1);
+    if (wishes.stack > 1)
+        row.next_frames_before = static_cast<int32_t>(1 + frames_before(last, wishes.stack - 1, flags_of));
+    return row;
+}
+
+// In which array of a field, and in which slot of it.
+struct FramePlace {
+    int64_t slot;
+    bool is_next_array;
+};
+
+// The frame of an observation, or of a next one, that is `age` steps older than the newest.
+PER_HOST_DEVICE FramePlace frame_place(const Ring& ring, const GatherRow& row, bool is_next, int64_t age) {
+    const int64_t reach = is_next ? row.next_frames_before : row.frames_before;
+    if (age > reach) age = reach;
+    const bool is_own = is_next && row.next_is_own_array;
+    if (age == 0) return {is_next ? row.next_slot : row.slot, is_own};
+    if (is_own) --age;
+    return {ring.moved(row.env, is_next ? row.next_slot : row.slot, -age), false};
+}
+
+PER_HOST_DEVICE void write_return(int64_t i, const Return& window, const per_batch& batch) {
+    if (batch.reward != nullptr) batch.reward[i] = window.reward;
+    if (batch.discount != nullptr) batch.discount[i] = window.discount;
+    if (batch.n_steps != nullptr) batch.n_steps[i] = window.n_steps;
+    if (batch.terminated != nullptr) batch.terminated[i] = (window.last_flags & row_terminated) != 0;
+    if (batch.truncated != nullptr) batch.truncated[i] = (window.last_flags & row_truncated) != 0;
+}
+
+}  // namespace per

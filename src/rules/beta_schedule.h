@@ -1,0 +1,24 @@
+// The exponent of importance-sampling weights over the run of a buffer (section 3.4: annealed linearly to 1).
+#pragma once
+
+#include <stdint.h>
+
+#include "rules/host_device.h"
+
+namespace per {
+
+struct BetaSchedule {
+    double first;
+    double final;
+    int64_t n_steps;   // batches until beta is `final`; 0: it stays `first`
+    int64_t step = 0;  // batches that advanced it
+
+    // After so many batches.
+    PER_HOST_DEVICE double beta(int64_t batches) const {
+        if (n_steps == 0) return first;
+        if (batches >= n_steps) return final;
+        return first + (final - first) * (static_cast<double>(batches) / static_cast<double>(n_steps));
+    }
+};
+
+}  // namespace per

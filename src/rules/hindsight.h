@@ -1,0 +1,83 @@
+// Hindsight relabelling (Andrychowicz et al. 2017, arXiv:1707.01495): which transitions of a batch get another goal,
+// from which step of their episode it comes, and what the rewards for it make of their returns.
+#pragma once
+
+#include <stdint.h>
+
+#include "per.h"
+#include "rules/host_device.h"
+#include "rules/n_step.h"
+#include "rules/random.h"
+#include "rules/sequence.h"
+#include "rules/window.h"
+
+namespace per {
+
+// Whether the transition at place i of a batch is relabelled, which has this probability; `step` as in random64().
+PER_HOST_DEVICE bool is_relabelled(uint64_t seed, uint64_t step, int64_t i, double fraction) {
+    const uint64_t random = random64(seed, step, hindsight_numbers + 2 * static_cast<uint64_t>(i));
+    return static_cast<double>(random >> 11) * 0x1p-53 < fraction;
+}
+
+// Whether it is known what was observed after the step in `row`, which is below the head.
+PER_HOST_DEVICE bool next_is_known(const Lane& lane, int64_t row, uint8_t flags) {
+    if (flags & row_final_unknown) return false;
+    return lane.state != LaneState::running || row != lane.head - 1;
+}
+
+// The row whose next observation gives the goal, out of `known`: the rows of the episode that are there and whose next
+// observation is known. That of `row` is.
+PER_HOST_DEVICE int64_t goal_row(int32_t strategy, uint64_t seed, uint64_t step, int64_t i, RowRange known,
+                                 int64_t row) {
+    if (strategy == PER_GOAL_FINAL) return known.end - 1;
+    const int64_t first = strategy == PER_GOAL_FUTURE ? row : known.first;
+    const uint64_t random = random64(seed, step, hindsight_numbers + 2 * static_cast<uint64_t>(i) + 1);
+    return first + static_cast<int64_t>(mulhi(random, static_cast<uint64_t>(known.end - first)));
+}
+
+// Of what is drawn in `row`: the row whose next observation is its goal. Of the episode that it belongs to,
+// episode_first() gives the first row that is there and episode_end() one past the last step so far.
+template <class FlagsOf, class EpisodeFirst, class EpisodeEnd>
+PER_HOST_DEVICE int64_t choose_goal_row(const Lane& lane, int32_t strategy, uint64_t seed, uint64_t step, int64_t i,
+                                        int64_t row, const FlagsOf& flags_of, const EpisodeFirst& episode_first,
+                                        const EpisodeEnd& episode_end) {
+    RowRange known = {row, episode_end()};
+    if (!next_is_known(lane, known.end - 1, flags_of(known.end - 1))) --known.end;
+    if (strategy == PER_GOAL_EPISODE) known.first = episode_first();
+    return goal_row(strategy, seed, step, i, known, row);
+}
+
+// The transitions that a drawn one is made of, as those of a sequence of one step.
+PER_HOST_DEVICE SequenceSpan span_of_window(const Return& window) {
+    return {1, window.n_steps, window.last_flags, window.bootstrap < window.n_steps};
+}
+
+// Of a place of a batch, in the array of a field.
+struct GoalEntries {
+    int64_t length;   // all entries
+    int64_t n_goals;  // the first of them, which get the goal: those that are no padding
+};
+
+PER_HOST_DEVICE GoalEntries goal_entries(int32_t role, const SequenceSpan& span, bool is_sequence, int64_t steps,
+                                         int64_t n_step) {
+    if (!is_sequence || role == PER_ROLE_RECURRENT_STATE) return {1, 1};
+    const bool is_observation = role == PER_ROLE_OBSERVATION;
+    const int64_t length = steps + (is_observation ? n_step : 0);
+    const int64_t n_goals = is_observation ? span.n_transitions + 1 : span.n_steps;
+    return {length, n_goals < length ? n_goals : length};
+}
+
+// The return of a window of so many steps with other rewards and other terminal steps; last_flags are the RowFlags that
+// the last of them was stored with. None is at an unknown observation.
+PER_HOST_DEVICE Return relabelled_return(double gamma, int32_t n_steps, uint8_t last_flags, const float* rewards,
+                                         const uint8_t* terminated) {
+    return n_step_return(
+        n_steps, gamma,
+        [&](int64_t k) {
+            const int truncated = k == n_steps - 1 ? last_flags & row_truncated : 0;
+            return static_cast<uint8_t>(row_is_step | (terminated[k] ? row_terminated : truncated));
+        },
+        [&](int64_t k) { return rewards[k]; });
+}
+
+}  // namespace per

@@ -1,0 +1,56 @@
+// The n-step return of a row, formed when a batch is drawn.
+#pragma once
+
+#include <stdint.h>
+
+#include "rules/host_device.h"
+#include "rules/window.h"
+
+namespace per {
+
+// The window of m = n_step steps from a row on, or fewer if its episode ends inside:
+//
+//   reward   = sum over k < m of gamma^k r_k
+//   discount = gamma^m, 0 if step m - 1 is terminated
+//
+// summed in double from the first step on, so that every device rounds alike.
+struct Return {
+    float reward;
+    float discount;
+    int32_t n_steps;     // m
+    uint8_t last_flags;  // RowFlags of step m - 1
+    // Where the bootstrap observation is: so many rows after the first. That is m, but m - 1 where the episode
+    // terminated at an unknown observation, for which its last one stands in.
+    int32_t bootstrap;
+};
+
+// flags_at(k) and reward_at(k) belong to the row k after the first; the first row is live for this n_step or a larger.
+template <class FlagsAt, class RewardAt>
+PER_HOST_DEVICE Return n_step_return(int64_t n_step, double gamma, const FlagsAt& flags_at, const RewardAt& reward_at) {
+    double reward = 0.0;
+    double discount = 1.0;
+    uint8_t last_flags = 0;
+    int32_t m = 0;
+    while (m < n_step) {
+        const uint8_t flags = flags_at(m);
+        // The observation of this step is the last one known: the window ends before it.
+        if (is_never_live(flags)) break;
+        reward += discount * static_cast<double>(reward_at(m));
+        discount *= gamma;
+        last_flags = flags;
+        ++m;
+        if (flags & row_ends_episode) break;
+    }
+    const bool terminated = last_flags & row_terminated;
+    const int32_t bootstrap = terminated && last_flags & row_final_unknown ? m - 1 : m;
+    return {static_cast<float>(reward), terminated ? 0.0f : static_cast<float>(discount), m, last_flags, bootstrap};
+}
+
+// A row as it was added: one step.
+PER_HOST_DEVICE Return own_step(float reward, double gamma, uint8_t flags) {
+    const bool terminated = flags & row_terminated;
+    const bool repeats_own = terminated && flags & row_final_unknown;
+    return {reward, terminated ? 0.0f : static_cast<float>(gamma), 1, flags, repeats_own ? 0 : 1};
+}
+
+}  // namespace per

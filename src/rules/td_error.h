@@ -1,0 +1,62 @@
+// TD errors to priorities (section 3.3, proportional variant).
+#pragma once
+
+#include <stdint.h>
+
+#include "per.h"
+#include "rules/host_device.h"
+
+namespace per {
+
+// What the critics' errors make together by a per_critics. Not finite where one of them is not. The error of critic c
+// is td_errors[c * stride].
+PER_HOST_DEVICE double td_error_magnitude(const float* td_errors, int64_t n_critics, int64_t stride, int32_t critics) {
+    double sum = 0.0;
+    double largest = 0.0;
+    for (int64_t c = 0; c < n_critics; ++c) {
+        const double magnitude = __builtin_fabs(static_cast<double>(td_errors[c * stride]));
+        sum += magnitude;
+        if (magnitude > largest) largest = magnitude;
+    }
+    // No comparison sees a NaN, the sum keeps it.
+    if (critics == PER_CRITICS_MEAN || sum != sum) return sum / static_cast<double>(n_critics);
+    return largest;
+}
+
+// p = |td_error| + epsilon; in double, then rounded once. Not finite where an error is not, or where p is beyond
+// float32.
+PER_HOST_DEVICE float td_error_priority(const float* td_errors, int64_t n_critics, int64_t stride, int32_t critics,
+                                        double epsilon) {
+    return static_cast<float>(td_error_magnitude(td_errors, n_critics, stride, critics) + epsilon);
+}
+
+// Steps first <= t < end of a sequence.
+struct StepRange {
+    int64_t first;
+    int64_t end;
+};
+
+// The priority of a sequence (Kapturowski et al. 2019, section 2.3), rounded once as above:
+//
+//   p = eta max_t |d_t| + (1 - eta) mean_t |d_t| + epsilon,  |d_t| what the critics' errors of step t make together
+//
+// The error of critic c at step t is td_errors[c * stride + t].
+PER_HOST_DEVICE float sequence_priority(const float* td_errors, int64_t n_critics, int64_t stride, int32_t critics,
+                                        const StepRange& steps, double eta, double epsilon) {
+    double largest = 0.0;
+    double sum = 0.0;
+    for (int64_t t = steps.first; t < steps.end; ++t) {
+        const double magnitude = td_error_magnitude(td_errors + t, n_critics, stride, critics);
+        if (magnitude > largest) largest = magnitude;
+        sum += magnitude;
+    }
+    const double mean = sum / static_cast<double>(steps.end - steps.first);
+    return static_cast<float>(eta * largest + (1.0 - eta) * mean + epsilon);
+}
+
+// Finite and not negative.
+PER_HOST_DEVICE bool is_priority(float p) {
+    return p >= 0.0f && p <= 0x1.fffffep127f;
+}
+
+}  // namespace per

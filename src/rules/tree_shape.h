@@ -1,0 +1,52 @@
+// Shape and search of the sum tree, as both backends understand them. Level 0 are the leaves, float32 priorities, 16 to
+// a line of 64 bytes. Level 1 has one uint64 for each such line, the sum of its masses; each level above has one sum
+// for 8 of the level below, a line of 64 bytes again. Sums are of children, not prefix sums: writing a leaf changes one
+// number a level. Which leaf a unit of mass belongs to follows from the masses and their order alone, not from this
+// shape.
+#pragma once
+
+#include <stdint.h>
+
+#include "rules/host_device.h"
+#include "rules/mass.h"
+
+namespace per {
+
+inline constexpr int64_t leaves_per_line = 16;
+inline constexpr int64_t sums_per_line = 8;
+// 2^40 leaves: 2^36 lines of leaves, and 12 levels of sums until 8 or fewer are left.
+inline constexpr int max_levels = 13;
+
+struct TreeShape {
+    int n_levels;                 // leaves included
+    int64_t n_nodes[max_levels];  // of each level, rounded up to whole lines; the rest is 0 for good
+};
+
+PER_HOST_DEVICE TreeShape tree_shape(int64_t capacity) {
+    TreeShape shape = {};
+    int64_t n_lines = (capacity + leaves_per_line - 1) / leaves_per_line;
+    shape.n_nodes[0] = n_lines * leaves_per_line;
+    shape.n_levels = 1;
+    do {
+        const int64_t n_nodes = n_lines;
+        n_lines = (n_nodes + sums_per_line - 1) / sums_per_line;
+        shape.n_nodes[shape.n_levels++] = n_lines * sums_per_line;
+    } while (n_lines > 1);
+    return shape;
+}
+
+// The child among `n` whose mass holds unit `rest` of theirs, counted in order: the one with m_0 + .. + m_(child-1) <=
+// rest < m_0 + .. + m_child. `rest` becomes the unit within it. The last child is what is left when it is none of the
+// others.
+template <class MassAt>
+PER_HOST_DEVICE int find_child(int n, MassAt mass_at, uint64_t& rest) {
+    int child = 0;
+    for (; child < n - 1; ++child) {
+        const uint64_t mass = mass_at(child);
+        if (rest < mass) break;
+        rest -= mass;
+    }
+    return child;
+}
+
+}  // namespace per

@@ -1,0 +1,321 @@
+// What decides which transitions are live: the rows of a lane, what a step does to them, and when the window of a row
+// (n_step steps ahead, a stack of frames back, a sequence) is complete or broken. Host and device run these same
+// functions.
+//
+// A lane counts its rows k = 0, 1, 2 ...; the latest `rows` of them are there. A row is a step, or nothing but the
+// observation that the step before it announced:
+//
+//   announced   the row at the head, until the next step takes it by bringing the same observation
+//   final       it was never taken: the episode ended there, or the trajectory was cut
+//
+// With store_next_observation such observations take no rows.
+//
+// What is drawn is a sequence of `steps` transitions, of which the first `burn_in` are not learned from; sequences
+// start at every `stride`-th step of an episode. Single transitions are sequences of one. The live rows of a lane are
+// the starts among tail <= k < complete_end() that have more than `burn_in` transitions before the end of their
+// episode, where the last step of an episode that was truncated at an unknown observation is no transition.
+#pragma once
+
+#include <stdint.h>
+
+#include "rules/divisor.h"
+#include "rules/host_device.h"
+
+namespace per {
+
+// What a row remembers of its step, in one byte; 0 for an announced or final observation.
+enum RowFlag : uint8_t {
+    row_is_step = 1,
+    row_starts_episode = 2,
+    row_terminated = 4,  // never together with row_truncated: a step flagged both ways is terminated
+    row_truncated = 8,
+    row_final_unknown = 16,    // of a step that ends its episode: what was observed after it was not said
+    row_starts_sequence = 32,  // not with a stride of 1, where each step does
+};
+inline constexpr uint8_t row_ends_episode = row_terminated | row_truncated;
+
+// Whether the row of a last step only serves the rows before it, which bootstrap from its observation.
+PER_HOST_DEVICE bool is_never_live(uint8_t flags) {
+    return (flags & (row_truncated | row_final_unknown)) == (row_truncated | row_final_unknown);
+}
+
+// Rows first <= k < end of one lane; none if end <= first.
+struct RowRange {
+    int64_t first;
+    int64_t end;
+};
+
+// Where rows lie: lane by lane, so that the rows of a window, and those that a long add writes, lie side by side.
+struct Ring {
+    int64_t rows = 1;  // of a lane; both stay what they were made with
+    int64_t n_envs = 1;
+    Divisor by_rows = Divisor(rows);
+    Divisor by_envs = Divisor(n_envs);
+
+    PER_HOST_DEVICE int64_t capacity() const { return rows * n_envs; }
+    PER_HOST_DEVICE int64_t id(int64_t env, int64_t k) const { return k * n_envs + env; }
+    PER_HOST_DEVICE int64_t env_of_id(int64_t id) const { return by_envs.remainder(id); }
+    PER_HOST_DEVICE int64_t row_of_id(int64_t id) const { return by_envs.quotient(id); }
+    // The one function that gives a row its place.
+    PER_HOST_DEVICE int64_t slot(int64_t env, int64_t k) const { return env * rows + by_rows.remainder(k); }
+    PER_HOST_DEVICE int64_t env_of_slot(int64_t slot) const { return by_rows.quotient(slot); }
+    // Which of the rows below `end` lies in a slot of lane `env`.
+    PER_HOST_DEVICE int64_t row_of_slot(int64_t env, int64_t slot, int64_t end) const {
+        const int64_t last = end - 1;
+        const int64_t behind = by_rows.remainder(last) - (slot - env * rows);
+        return last - (behind < 0 ? behind + rows : behind);
+    }
+    // The slot of the row `distance` after the one in `slot`, -rows < distance < rows.
+    PER_HOST_DEVICE int64_t moved(int64_t env, int64_t slot, int64_t distance) const {
+        const int64_t first = env * rows;
+        const int64_t moved = slot + distance;
+        if (moved < first) return moved + rows;
+        return moved < first + rows ? moved : moved - rows;
+    }
+};
+
+enum class LaneState : uint8_t {
+    idle,       // the next step starts an episode
+    running,    // an episode runs; what followed its last step is not known
+    announced,  // an episode runs; the observation after its last step is known
+    ended,      // idle, and a step that brings the observation with which the episode ended is not one (autoreset)
+};
+
+struct Lane {
+    int64_t head = 0;     // the row that the next step takes; smaller rows have ids
+    int64_t first = 0;    // smaller rows were cleared
+    int64_t tail = 0;     // smaller rows are overwritten, or miss a frame of their stack: never live again
+    int64_t episode = 0;  // first row of the running episode
+    LaneState state = LaneState::idle;
+
+    PER_HOST_DEVICE bool in_episode() const { return state == LaneState::running || state == LaneState::announced; }
+};
+
+struct SequenceRules {
+    int64_t steps = 1;
+    int64_t burn_in = 0;  // less than steps
+    int64_t stride = 1;
+};
+
+struct WindowRules {
+    Ring ring;
+    int64_t n_step;
+    int64_t stack;  // the largest of all fields
+    bool store_next_observation;
+    bool drops_reset_step;  // autoreset next_step
+    SequenceRules sequence = {};
+};
+
+// A row for each step of a sequence, for those that the last return reaches beyond it, and for the observation after
+// them, stack - 1 for older frames, and one for the final observation that a cut may leave: with fewer, a row could be
+// overwritten by the very step that completes its window.
+PER_HOST_DEVICE int64_t least_rows(int64_t n_step, int64_t stack, int64_t steps) {
+    return steps + n_step + stack;
+}
+
+PER_HOST_DEVICE bool next_takes_row(const WindowRules& rules) {
+    return !rules.store_next_observation;
+}
+
+// One past the last row in use: the head, or one more where an observation waits there.
+PER_HOST_DEVICE int64_t used_end(const Lane& lane, const WindowRules& rules) {
+    return lane.head + (lane.state == LaneState::announced && next_takes_row(rules) ? 1 : 0);
+}
+
+// The smallest row that is there.
+PER_HOST_DEVICE int64_t oldest_row(const Lane& lane, const WindowRules& rules) {
+    const int64_t oldest = used_end(lane, rules) - rules.ring.rows;
+    return oldest > lane.first ? oldest : lane.first;
+}
+
+// One past the last row whose return is complete. In a running episode that of row k needs the observation n_step steps
+// later; with its end known, all are complete.
+PER_HOST_DEVICE int64_t returns_end(const Lane& lane, const WindowRules& rules) {
+    if (!lane.in_episode()) return lane.head;
+    const int64_t end = lane.head + (lane.state == LaneState::announced ? 1 : 0) - rules.n_step;
+    return end > lane.episode ? end : lane.episode;
+}
+
+// One past the last row of which it is decided whether it is live: the returns of its whole sequence are complete.
+PER_HOST_DEVICE int64_t complete_end(const Lane& lane, const WindowRules& rules) {
+    if (!lane.in_episode()) return lane.head;
+    const int64_t end = returns_end(lane, rules) - (rules.sequence.steps - 1);
+    return end > lane.episode ? end : lane.episode;
+}
+
+// Whether a sequence starts at a row of the running episode, or of the one that just ended.
+PER_HOST_DEVICE bool starts_sequence(const Lane& lane, const WindowRules& rules, int64_t row) {
+    return rules.sequence.stride == 1 || (row - lane.episode) % rules.sequence.stride == 0;
+}
+// The same of any row, by its flags.
+PER_HOST_DEVICE bool starts_sequence(const WindowRules& rules, uint8_t flags) {
+    return rules.sequence.stride == 1 || flags & row_starts_sequence;
+}
+// The first start at or after a row of the running episode.
+PER_HOST_DEVICE int64_t next_start(const Lane& lane, const WindowRules& rules, int64_t row) {
+    const int64_t stride = rules.sequence.stride;
+    return lane.episode + (row - lane.episode + stride - 1) / stride * stride;
+}
+
+// Whether a row below the head that is not live may still become so, once its window is complete.
+PER_HOST_DEVICE bool is_pending(const Lane& lane, const WindowRules& rules, int64_t row) {
+    return lane.in_episode() && row >= complete_end(lane, rules) && starts_sequence(lane, rules, row);
+}
+
+// How many transitions there are from a step on in its episode, `most` or fewer. flags_of(row) gives the RowFlags of a
+// row below the head. The first `count` are known not to end the episode.
+template <class FlagsOf>
+PER_HOST_DEVICE int64_t transitions_from(const Lane& lane, int64_t row, int64_t most, const FlagsOf& flags_of,
+                                         int64_t count = 0) {
+    while (count < most && row + count < lane.head) {
+        const uint8_t flags = flags_of(row + count);
+        if (is_never_live(flags)) break;
+        ++count;
+        if (flags & row_ends_episode) break;
+    }
+    return count;
+}
+
+// How many steps of the sequence that starts at a row can be learned from by now, burn-in included: all of them, or
+// those before the end of the episode; in a running one those whose return is complete.
+template <class FlagsOf>
+PER_HOST_DEVICE int64_t complete_steps(const Lane& lane, const WindowRules& rules, int64_t row,
+                                       const FlagsOf& flags_of) {
+    int64_t most = rules.sequence.steps;
+    if (lane.in_episode() && row >= lane.episode) {
+        const int64_t complete = returns_end(lane, rules) - row;
+        most = complete < most ? complete : most;
+    }
+    return transitions_from(lane, row, most, flags_of);
+}
+
+// Whether the next step's observation is compared with the one announced before it, which lies in compared_row(): there
+// as the row's observation, or with store_next_observation as its next observation.
+PER_HOST_DEVICE bool compares_observation(const Lane& lane, const WindowRules& rules) {
+    return lane.state == LaneState::ended || (lane.state == LaneState::announced && next_takes_row(rules));
+}
+PER_HOST_DEVICE int64_t compared_row(const Lane& lane) {
+    return lane.state == LaneState::ended ? lane.head - 1 : lane.head;
+}
+
+// What ending a running episode without a further step does: row `row` gets `flags` besides those it has.
+struct Cut {
+    int64_t row;
+    uint8_t flags;
+    RowRange completed;  // rows whose window is complete by that; those among them become live where sequences start
+};
+
+PER_HOST_DEVICE Cut cut_episode(Lane& lane, const WindowRules& rules) {
+    Cut cut = {lane.head - 1, row_truncated, {complete_end(lane, rules), lane.head - rules.sequence.burn_in}};
+    if (lane.state == LaneState::running) {
+        cut.flags |= row_final_unknown;
+        cut.completed.end -= 1;
+    }
+    lane.head = used_end(lane, rules);
+    lane.state = LaneState::idle;
+    return cut;
+}
+
+struct StepInput {
+    bool next_known;  // the observation after it is given
+    bool terminated;
+    bool truncated;
+    bool matches;  // see compares_observation()
+};
+
+// What a step does to its lane. Events in their order: the cut with what it completes, the rows written (and what they
+// overwrite), then the rows that this step completes.
+struct StepOutcome {
+    bool dropped;  // it is the step in which the environment resets; nothing else happens
+    bool is_cut;
+    Cut cut;
+    int64_t row;         // that the step takes
+    uint8_t flags;       // of it
+    int64_t next_row;    // that the observation after it takes; -1 where it takes none
+    RowRange completed;  // rows whose window is complete by this step; of one episode, as those of the cut are
+};
+
+// Of a step of the running episode that neither starts nor ends it.
+PER_HOST_DEVICE uint8_t flags_of_step(const Lane& lane, const WindowRules& rules, int64_t row) {
+    const bool is_marked = rules.sequence.stride > 1 && starts_sequence(lane, rules, row);
+    return static_cast<uint8_t>(row_is_step | (is_marked ? row_starts_sequence : 0));
+}
+
+PER_HOST_DEVICE StepOutcome advance(Lane& lane, const WindowRules& rules, const StepInput& step) {
+    StepOutcome outcome = {};
+    if (lane.state == LaneState::ended) {
+        lane.state = LaneState::idle;
+        outcome.dropped = step.matches;
+        if (outcome.dropped) return outcome;
+    } else if (compares_observation(lane, rules) && !step.matches) {
+        outcome.is_cut = true;
+        outcome.cut = cut_episode(lane, rules);
+    }
+
+    outcome.completed.first = complete_end(lane, rules);
+    const bool starts_episode = !lane.in_episode();
+    if (starts_episode) lane.episode = lane.head;
+    outcome.flags = flags_of_step(lane, rules, lane.head);
+    if (starts_episode) outcome.flags |= row_starts_episode;
+    outcome.row = lane.head++;
+    outcome.next_row = step.next_known && next_takes_row(rules) ? lane.head : -1;
+
+    if (step.terminated || step.truncated) {
+        outcome.flags |= step.terminated ? row_terminated : row_truncated;
+        if (!step.next_known) outcome.flags |= row_final_unknown;
+        outcome.completed.end = (is_never_live(outcome.flags) ? outcome.row : lane.head) - rules.sequence.burn_in;
+        if (outcome.next_row >= 0) ++lane.head;
+        lane.state = rules.drops_reset_step && step.next_known ? LaneState::ended : LaneState::idle;
+    } else {
+        lane.state = step.next_known ? LaneState::announced : LaneState::running;
+        outcome.completed.end = complete_end(lane, rules);
+    }
+    return outcome;
+}
+
+// Steps run on that neither end the episode nor find an observation other than the one announced. At most so many are
+// taken at once: with more, a row that they complete could be overwritten by them, or a lane whose rows are not to be
+// overwritten be full before the last of them. 1 or less: the next step is for itself.
+PER_HOST_DEVICE int64_t longest_run(const Lane& lane, const WindowRules& rules, bool overwrite) {
+    if (lane.state == LaneState::ended) return 1;
+    const int64_t most = rules.ring.rows - least_rows(rules.n_step, rules.stack, rules.sequence.steps) + 1;
+    const int64_t room = rules.ring.rows - (lane.head - lane.first) - 1;
+    return overwrite || most < room ? most : room;
+}
+
+// What `count` steps that run on do to a lane, the same as by one advance() each. They take the rows from outcome.row
+// on; outcome.flags are those of the first, flags_of_step() those of the others.
+PER_HOST_DEVICE StepOutcome advance_run(Lane& lane, const WindowRules& rules, int64_t count, bool next_known) {
+    const StepInput step = {next_known, false, false, true};
+    StepOutcome outcome = advance(lane, rules, step);
+    if (count == 1) return outcome;
+    lane.head += count - 2;  // nothing else changes from the second step to the last
+    const StepOutcome last = advance(lane, rules, step);
+    outcome.next_row = last.next_row;
+    outcome.completed.end = last.completed.end;
+    return outcome;
+}
+
+// The smallest row at or above `oldest` whose stack is complete: its older frames are there, or its episode starts
+// first. flags_of(row) gives the RowFlags of a row below the head.
+template <class FlagsOf>
+PER_HOST_DEVICE int64_t first_with_stack(int64_t oldest, const Lane& lane, int64_t stack, const FlagsOf& flags_of) {
+    int64_t row = oldest;
+    while (row < lane.head && row - oldest < stack - 1 && !(flags_of(row) & row_starts_episode)) ++row;
+    return row;
+}
+
+// Whether the observation after a step below the head is there.
+PER_HOST_DEVICE bool next_is_there(const Lane& lane, int64_t row, uint8_t flags) {
+    return !(lane.state == LaneState::running && row == lane.head - 1) && !is_never_live(flags);
+}
+
+// How many frames before that of `row` its stack reaches: stack - 1, or fewer where the episode starts after them.
+template <class FlagsOf>
+PER_HOST_DEVICE int64_t frames_before(int64_t row, int64_t stack, const FlagsOf& flags_of) {
+    int64_t count = 0;
+    while (count < stack - 1 && !(flags_of(row - count) & row_starts_episode)) ++count;
+    return count;
+}
+
+}  // namespace per
