@@ -3,6 +3,43 @@
 
 #include "tree_check.h"
 
+/* However many are asked for in one call: each is found by itself, and nothing is written after the last. */
+static void many(void) {
+    enum { LEAVES = 1000, MOST = 600 };
+    static const int64_t counts[] = {1, 15, 16, 17, 31, 255, 256, 257, 511, 512, 513, MOST};
+    static float priorities[LEAVES];
+    static double sums[MOST];
+    static uint64_t units[MOST];
+    static int64_t expected[MOST], indices[MOST + 1];
+    uint64_t random = 3, total;
+    int32_t scale;
+    int64_t i;
+    size_t k;
+    per_tree* tree = create_tree(LEAVES, 0);
+    for (i = 0; i < LEAVES; ++i) priorities[i] = (float)(i % 3); /* whole numbers: sums of them are exact */
+    update_all(tree, LEAVES, priorities);
+    CHECK_OK(per_tree_mass(tree, &total, &scale));
+    for (i = 0; i < MOST; ++i) {
+        /* Three leaves in a row have 0 + 1 + 2: of each such group the first unit is the second leaf's. */
+        const uint64_t sum = next_random(&random) % 999;
+        sums[i] = (double)sum + (i % 2 == 0 ? 0.0 : 0.75);
+        units[i] = (sum << scale) + (i % 2 == 0 ? 0 : (UINT64_C(3) << scale) / 4);
+        expected[i] = (int64_t)(sum / 3 * 3 + (sum % 3 == 0 ? 1 : 2));
+    }
+    for (k = 0; k < sizeof counts / sizeof *counts; ++k) {
+        const int64_t n = counts[k];
+        memset(indices, 0xAA, sizeof indices);
+        CHECK_OK(per_tree_find(tree, n, sums, indices, NULL));
+        CHECK(memcmp(indices, expected, (size_t)n * sizeof *indices) == 0);
+        CHECK(((unsigned char*)(indices + n))[0] == 0xAA);
+        memset(indices, 0xAA, sizeof indices);
+        CHECK_OK(per_tree_find_mass(tree, n, units, indices, NULL));
+        CHECK(memcmp(indices, expected, (size_t)n * sizeof *indices) == 0);
+        CHECK(((unsigned char*)(indices + n))[0] == 0xAA);
+    }
+    per_tree_free(tree);
+}
+
 int main(void) {
     static const float priorities[4] = {1, 2, 0, 4};
     static const double inside[] = {0, 0.5, 0.9999999, 1, 2.5, 2.9999999, 3, 5, 6.9999999};
@@ -34,5 +71,6 @@ int main(void) {
         CHECK(indices[0] == 3);
     }
     per_tree_free(tree);
+    many();
     return 0;
 }

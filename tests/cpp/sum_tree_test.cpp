@@ -151,7 +151,8 @@ class RandomOperations {
             const uint64_t unit = i == 0 ? tree_.total_mass() - 1 : numbers_() % tree_.total_mass();
             int64_t index = -1;
             uint64_t mass = 0;
-            tree_.find(1, &unit, &index, i % 2 == 0 ? &mass : nullptr);
+            const auto unit_of = [unit](int64_t) { return unit; };
+            tree_.find(1, unit_of, &index, i % 2 == 0 ? &mass : nullptr);
             ASSERT_EQ(index, naive_.find(unit, tree_.scale()));
             if (i % 2 == 0) {
                 ASSERT_EQ(mass, naive_.mass(index, tree_.scale()));

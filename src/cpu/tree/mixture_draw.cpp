@@ -62,7 +62,8 @@ void MixtureDraw::draw(const SumTree& tree, const LiveSet& live, uint64_t unifor
             prioritized_.add(rescaled_target(target - uniform, mixture_units - uniform, tree.total_mass()), i);
     }
     live.select(uniform_.n, uniform_.targets.data(), uniform_.slots.data());
-    tree.find(prioritized_.n, prioritized_.targets.data(), prioritized_.slots.data(), nullptr);
+    const auto unit_of = [this](int64_t i) { return prioritized_.targets[static_cast<std::size_t>(i)]; };
+    tree.find(prioritized_.n, unit_of, prioritized_.slots.data(), nullptr);
     uniform_.scatter(slots_out);
     prioritized_.scatter(slots_out);
 }

@@ -275,17 +275,4 @@ void SumTree::draw(const DrawRequest& request, int64_t* indices_out, uint64_t* m
     kernels.descend(arrays_, level - 1, n, parts, targets, indices_out, masses_out, priorities_out);
 }
 
-void SumTree::find(int64_t count, const uint64_t* units, int64_t* indices_out, uint64_t* masses_out) const {
-    constexpr int64_t run = 256;
-    uint64_t lines[run + draw_padding];
-    uint64_t rests[run + draw_padding];
-    for (int64_t first = 0; first < count; first += run) {
-        const int64_t n = std::min(run, count - first);
-        std::fill_n(lines, n, 0);
-        std::copy_n(units + first, n, rests);
-        kernels_.draw.descend(arrays_, top_level(), n, lines, rests, indices_out + first,
-                              masses_out == nullptr ? nullptr : masses_out + first, nullptr);
-    }
-}
-
 }  // namespace per::cpu

@@ -1,6 +1,7 @@
 // The sum tree in host memory: the structure under the tree and the replay of the CPU backend.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "cpu/kernels/kernels.h"
@@ -68,8 +69,21 @@ class SumTree {
               std::byte* scratch = nullptr) const;
     std::size_t draw_scratch_bytes(int64_t batch_size) const;
 
-    // The leaves that hold units of mass, each 0 .. total_mass() - 1. masses_out may be NULL.
-    void find(int64_t count, const uint64_t* units, int64_t* indices_out, uint64_t* masses_out) const;
+    // The leaves that hold the units of mass unit_of(0) .. unit_of(count - 1), each 0 .. total_mass() - 1. masses_out
+    // may be NULL.
+    template <class UnitOf>
+    void find(int64_t count, const UnitOf& unit_of, int64_t* indices_out, uint64_t* masses_out) const {
+        constexpr int64_t run = 256;
+        uint64_t lines[run + draw_padding];
+        uint64_t rests[run + draw_padding];
+        for (int64_t first = 0; first < count; first += run) {
+            const int64_t n = std::min(run, count - first);
+            std::fill_n(lines, n, 0);
+            for (int64_t i = 0; i < n; ++i) rests[i] = unit_of(first + i);
+            kernels_.draw.descend(arrays_, top_level(), n, lines, rests, indices_out + first,
+                                  masses_out == nullptr ? nullptr : masses_out + first, nullptr);
+        }
+    }
 
     // For tests: the sums of a level from 1 on, n_nodes of shape().
     const uint64_t* sums(int level) const { return arrays_.sums[level]; }

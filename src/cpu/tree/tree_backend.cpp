@@ -84,6 +84,8 @@ void CpuTreeBackend::sample_distinct(const TreeSample& sample) {
     kernels.weigh_shares(n, probabilities, kernels.smallest(n, probabilities), sample.beta, sample.weights_out);
 }
 
+// Both searches check all entries before the first is found. As an entry is found it is read again, when another thread
+// of the caller may have written to it; a unit in the tree comes of it all the same.
 void CpuTreeBackend::find(int64_t count, const double* prefix_sums, int64_t* indices_out, void*) {
     if (count == 0) return;
     require_mass();
@@ -94,21 +96,25 @@ void CpuTreeBackend::find(int64_t count, const double* prefix_sums, int64_t* ind
         if (!unit_of_prefix_sum(prefix_sums[i], total, factor, unit))
             throw Error(PER_ERROR_INVALID_ARGUMENT, "prefix_sums[%" PRId64 "] is %.17g: must be >= 0 and below %.17g",
                         i, prefix_sums[i], static_cast<double>(total) / factor);
-    for (int64_t i = 0; i < count; ++i) {
+    const auto unit_of = [&](int64_t i) {
+        uint64_t unit = 0;
         unit_of_prefix_sum(prefix_sums[i], total, factor, unit);
-        tree_.find(1, &unit, indices_out + i, nullptr);
-    }
+        return unit;
+    };
+    tree_.find(count, unit_of, indices_out, nullptr);
 }
 
 void CpuTreeBackend::find_mass(int64_t count, const uint64_t* units, int64_t* indices_out, void*) {
     if (count == 0) return;
     require_mass();
+    const uint64_t total = tree_.total_mass();
     for (int64_t i = 0; i < count; ++i)
-        if (units[i] >= tree_.total_mass())
+        if (units[i] >= total)
             throw Error(PER_ERROR_INVALID_ARGUMENT,
                         "units[%" PRId64 "] is %" PRIu64 ": must be below the total mass, %" PRIu64, i, units[i],
-                        tree_.total_mass());
-    tree_.find(count, units, indices_out, nullptr);
+                        total);
+    const auto unit_of = [&](int64_t i) { return std::min(units[i], total - 1); };
+    tree_.find(count, unit_of, indices_out, nullptr);
 }
 
 void CpuTreeBackend::priorities(int64_t count, const int64_t* indices, float* priorities_out, void*) {
