@@ -7,8 +7,6 @@
 namespace per::cuda {
 namespace {
 
-constexpr int64_t max_blocks = 1024;
-
 // ---------------------------------------------------------------------------------------------------- taking steps
 
 // What the CPU would refuse the whole call for; `lane` is as the step leaves it.
@@ -152,7 +150,7 @@ __device__ __forceinline__ void take_lane(StepTask& task, const StepScratch& scr
 }
 
 // Two blocks a multiprocessor: warps mostly wait for memory.
-__global__ void __launch_bounds__(n_step_threads, 2)
+__global__ void __launch_bounds__(n_threads, 2)
     take_steps_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ GivenSteps steps,
                       const __grid_constant__ StepScratch scratch, int64_t* ids_out, bool ends_step) {
     PER_SHARED(EndShared, shared);
@@ -170,7 +168,7 @@ __global__ void __launch_bounds__(n_step_threads, 2)
     end_launch(replay, steps, scratch, ends_step, shared);
 }
 
-__global__ void __launch_bounds__(n_step_threads, 1)
+__global__ void __launch_bounds__(n_threads, 1)
     copy_frames_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ GivenSteps steps,
                        const __grid_constant__ StepScratch scratch) {
     give_to_waiting(replay, steps, scratch);
@@ -185,7 +183,7 @@ __global__ void __launch_bounds__(n_step_threads, 1)
 
 // ---------------------------------------------------------------------------------------------- other changes of lanes
 
-__global__ void __launch_bounds__(n_step_threads, 1)
+__global__ void __launch_bounds__(n_threads, 1)
     cut_kernel(const __grid_constant__ DeviceReplay replay, LaneList lanes) {
     const WindowRules rules = replay.state->rules;
     const GridSpan span = warp_span();
@@ -197,7 +195,7 @@ __global__ void __launch_bounds__(n_step_threads, 1)
     }
 }
 
-__global__ void __launch_bounds__(n_step_threads, 1)
+__global__ void __launch_bounds__(n_threads, 1)
     change_windows_kernel(const __grid_constant__ DeviceReplay replay, int64_t n_step) {
     const WindowRules rules = replay.state->rules;
     WindowRules changed = rules;
@@ -232,12 +230,12 @@ struct Parameters {
 using IdParameters = Parameters<int64_t, n_ids_at_once>;
 using FieldParameters = Parameters<GivenField, n_fields_by_value>;
 
-__global__ void __launch_bounds__(n_step_threads, 1)
+__global__ void __launch_bounds__(n_threads, 1)
     store_ids_kernel(const __grid_constant__ IdParameters parameters, int64_t* to) {
     for (int64_t i = threadIdx.x; i < parameters.count; i += blockDim.x) to[i] = parameters.elements[i];
 }
 
-__global__ void __launch_bounds__(n_step_threads, 1)
+__global__ void __launch_bounds__(n_threads, 1)
     store_fields_kernel(const __grid_constant__ FieldParameters parameters, GivenField* to) {
     for (int64_t i = threadIdx.x; i < parameters.count; i += blockDim.x) to[i] = parameters.elements[i];
 }
@@ -253,28 +251,23 @@ void queue_parameters(int64_t count, const Element* elements, Element* to, cudaS
     }
 }
 
-int64_t blocks_for(int64_t n) {
-    const int64_t n_blocks = (n + n_step_threads - 1) / n_step_threads;
-    return n_blocks < max_blocks ? n_blocks : max_blocks;
-}
-
 }  // namespace
 
 void queue_steps(const DeviceReplay& replay, const GivenSteps& steps, const StepScratch& scratch, int64_t* ids_out,
                  bool ends_step, cudaStream_t stream) {
-    launch(stream, blocks_for(steps.n_lanes * warp_size), n_step_threads, take_steps_kernel, replay, steps, scratch,
-           ids_out, ends_step);
+    launch(stream, blocks_for(steps.n_lanes * warp_size), n_threads, take_steps_kernel, replay, steps, scratch, ids_out,
+           ends_step);
     const int64_t n_units = steps.length * steps.n_lanes * steps.n_units;
-    launch(stream, n_units > 0 ? blocks_for(n_units) : 1, n_step_threads, copy_frames_kernel, replay, steps, scratch);
+    launch(stream, n_units > 0 ? blocks_for(n_units) : 1, n_threads, copy_frames_kernel, replay, steps, scratch);
 }
 
 void queue_cut(const DeviceReplay& replay, const LaneList& lanes, cudaStream_t stream) {
-    launch(stream, blocks_for(lanes.count * warp_size), n_step_threads, cut_kernel, replay, lanes);
+    launch(stream, blocks_for(lanes.count * warp_size), n_threads, cut_kernel, replay, lanes);
     launch(stream, 1, 1, take_in_kernel, replay);
 }
 
 void queue_n_step(const DeviceReplay& replay, int64_t n_step, cudaStream_t stream) {
-    launch(stream, blocks_for(replay.n_envs * warp_size), n_step_threads, change_windows_kernel, replay, n_step);
+    launch(stream, blocks_for(replay.n_envs * warp_size), n_threads, change_windows_kernel, replay, n_step);
     launch(stream, 1, 1, take_in_n_step_kernel, replay, n_step);
 }
 

@@ -11,10 +11,8 @@
 
 namespace per::cuda {
 
-inline constexpr int n_step_threads = 256;
-
 struct EndShared {
-    uint32_t largest_of_warp[n_step_threads / warp_size];
+    uint32_t largest_of_warp[n_threads / warp_size];
     bool is_last;
 };
 
@@ -29,7 +27,7 @@ __device__ __forceinline__ uint32_t largest_before(uint32_t value, EndShared& sh
     __syncthreads();
     uint32_t before = lane > 0 ? below : 0;
     of_all = 0;
-    for (unsigned warp = 0; warp < n_step_threads / warp_size; ++warp) {
+    for (unsigned warp = 0; warp < n_threads / warp_size; ++warp) {
         if (warp < threadIdx.x / warp_size) before = larger(before, shared.largest_of_warp[warp]);
         of_all = larger(of_all, shared.largest_of_warp[warp]);
     }
@@ -40,7 +38,7 @@ __device__ __forceinline__ uint32_t largest_before(uint32_t value, EndShared& sh
 // Zeroes what was written down by step. One block.
 __device__ __forceinline__ void find_largest_before(const StepScratch& scratch, int64_t n_steps, uint32_t largest,
                                                     EndShared& shared) {
-    for (int64_t first = 0; first < n_steps; first += n_step_threads) {
+    for (int64_t first = 0; first < n_steps; first += n_threads) {
         const int64_t step = first + threadIdx.x;
         const bool is_step = step < n_steps;
         uint32_t of_all;

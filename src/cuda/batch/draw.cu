@@ -7,9 +7,6 @@
 namespace per::cuda {
 namespace {
 
-constexpr int n_threads = 256;
-constexpr int64_t n_warps = n_threads / warp_size;
-constexpr int64_t max_weigh_blocks = 1024;
 constexpr int64_t max_copy_blocks = 4096;
 // Up to so many rows the block that ends last weighs them all: beyond, another launch takes less time.
 constexpr int64_t most_weights_of_a_block = 1024;
@@ -245,11 +242,6 @@ __global__ void __launch_bounds__(n_threads, 1)
     copy_rows(copies, plan.rules, memory.rows_of<Row>(), plan.n);
 }
 
-int64_t blocks_for(int64_t n, int64_t n_each, int64_t most) {
-    const int64_t n_blocks = (n + n_each - 1) / n_each;
-    return n_blocks < 1 ? 1 : n_blocks < most ? n_blocks : most;
-}
-
 }  // namespace
 
 template <class Row>
@@ -262,8 +254,7 @@ void queue_sample(const DeviceReplay& replay, const DrawMemory& memory, DrawPlan
     const int64_t n_draw_blocks = blocks_for(n, n_warps, max_draw_blocks);
     launch(stream, n_draw_blocks, n_threads, draw_kernel<Row>, replay, memory, plan, copies);
     if (plan.last_block_weighs) return;
-    launch(stream, blocks_for(n, n_threads, max_weigh_blocks), n_threads, weigh_kernel, replay, memory, plan,
-           n_draw_blocks);
+    launch(stream, blocks_for(n), n_threads, weigh_kernel, replay, memory, plan, n_draw_blocks);
 }
 
 template <class Row>

@@ -11,9 +11,6 @@
 namespace per::cuda {
 namespace {
 
-constexpr int n_threads = 256;
-constexpr int64_t max_blocks = 1024;
-
 // ---- which transitions get which goals: a warp a place of the batch
 
 // What one call asks of its kernels.
@@ -182,12 +179,8 @@ __global__ void __launch_bounds__(n_threads, 1)
 
 // ---- on the host
 
-int64_t blocks_for(int64_t n, int64_t n_each) {
-    return std::clamp<int64_t>((n + n_each - 1) / n_each, 1, max_blocks);
-}
-
 int64_t blocks_of_warps(int64_t n) {
-    return blocks_for(n, n_threads / warp_size);
+    return blocks_for(n, n_warps);
 }
 
 template <class T>

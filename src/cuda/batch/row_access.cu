@@ -8,8 +8,6 @@
 namespace per::cuda {
 namespace {
 
-constexpr int n_threads = 256;
-constexpr int64_t n_warps = n_threads / warp_size;
 constexpr int64_t most_blocks = 4096;
 
 __device__ __forceinline__ void count_bad_id(const DeviceReplay& replay) {
@@ -183,36 +181,33 @@ __global__ void __launch_bounds__(n_threads, 1) set_kernel(uint32_t* claims, int
     }
 }
 
-int64_t blocks_for(int64_t n, int64_t n_each) {
-    return std::clamp<int64_t>((n + n_each - 1) / n_each, 1, most_blocks);
-}
-
 }  // namespace
 
 template <class Row>
 void queue_take(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, float probability,
                 cudaStream_t stream) {
-    launch(stream, blocks_for(plan.n, n_warps), n_threads, take_kernel<Row>, replay, memory, plan, probability);
+    launch(stream, blocks_for(plan.n, n_warps, most_blocks), n_threads, take_kernel<Row>, replay, memory, plan,
+           probability);
 }
 
 template void queue_take<GatherRow>(const DeviceReplay&, const DrawMemory&, const RowPlan&, float, cudaStream_t);
 template void queue_take<SequenceRow>(const DeviceReplay&, const DrawMemory&, const RowPlan&, float, cudaStream_t);
 
 void queue_steps(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, cudaStream_t stream) {
-    launch(stream, blocks_for(plan.n, n_warps), n_threads, steps_kernel, replay, memory, plan);
+    launch(stream, blocks_for(plan.n, n_warps, most_blocks), n_threads, steps_kernel, replay, memory, plan);
 }
 
 void queue_get(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, const int64_t* ids,
                cudaStream_t stream) {
-    launch(stream, blocks_for(plan.n, n_warps), n_threads, get_kernel, replay, memory, plan, ids);
+    launch(stream, blocks_for(plan.n, n_warps, most_blocks), n_threads, get_kernel, replay, memory, plan, ids);
 }
 
 void queue_set(const DeviceReplay& replay, const DrawMemory& memory, const WindowRules& rules, int64_t count,
                const int64_t* ids, const std::vector<FieldsSet>& launches, cudaStream_t stream) {
     int64_t* const slots = memory.found;
     uint32_t* const claims = replay.priorities.tree.claims;
-    const int64_t n_thread_blocks = blocks_for(count, n_threads);
-    const int64_t n_warp_blocks = blocks_for(count, n_warps);
+    const int64_t n_thread_blocks = blocks_for(count, n_threads, most_blocks);
+    const int64_t n_warp_blocks = blocks_for(count, n_warps, most_blocks);
     launch(stream, n_thread_blocks, n_threads, find_slots_kernel, replay, rules, count, ids, slots);
     for (const FieldsSet& fields : launches)
         if (fields.has_casts)

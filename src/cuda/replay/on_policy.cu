@@ -8,9 +8,7 @@
 namespace per::cuda {
 namespace {
 
-constexpr int n_threads = 256;
 constexpr int n_scan_threads = 1024;
-constexpr int64_t max_blocks = 1024;
 
 // Calls visit(i, row) for what needs a bootstrap value in a lane, row by row in order of time, i counting from `first`;
 // returns how many those are. A warp calls it, and each visit is one thread's.
@@ -124,13 +122,8 @@ __global__ void advantages_kernel(DeviceReplay replay, ReplayAdvantages advantag
     }
 }
 
-int64_t blocks_for(int64_t n, int64_t n_each) {
-    const int64_t n_blocks = (n + n_each - 1) / n_each;
-    return n_blocks < max_blocks ? n_blocks : max_blocks;
-}
-
 int64_t blocks_of_warps(const DeviceReplay& replay) {
-    return blocks_for(replay.n_envs, n_threads / warp_size);
+    return blocks_for(replay.n_envs, n_warps);
 }
 
 }  // namespace

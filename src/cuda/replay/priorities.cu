@@ -2,7 +2,7 @@
 
 #include "cuda/batch/rows_by_id.h"
 #include "cuda/replay/leaf_change.h"
-#include "cuda/tree/tree_rebuild.h"
+#include "cuda/tree/tree_kernels.h"
 #include "rules/td_error.h"
 
 namespace per::cuda {

@@ -1,7 +1,7 @@
 #include "cuda/replay/ranks.h"
 
 #include "cuda/replay/priorities.h"
-#include "cuda/tree/tree_rebuild.h"
+#include "cuda/tree/tree_kernels.h"
 
 namespace per::cuda {
 namespace {

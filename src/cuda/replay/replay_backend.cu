@@ -12,14 +12,12 @@
 #include "cuda/runtime/check.h"
 #include "cuda/runtime/create.h"
 #include "cuda/runtime/dialect.h"
-#include "cuda/tree/tree_update.h"
+#include "cuda/tree/tree_kernels.h"
 #include "rows/error.h"
 #include "rules/mass.h"
 
 namespace per::cuda {
 namespace {
-
-constexpr int n_threads = 256;
 
 [[noreturn]] void refuse_capture(void* stream) {
     throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: it is being captured, and cannot be waited for", stream);

@@ -18,6 +18,17 @@ namespace per::cuda {
 inline constexpr unsigned warp_size = 32;
 inline constexpr unsigned all_lanes = ~0u;
 
+// The grid of most kernels. One that has more work than threads goes on in steps of the grid.
+inline constexpr int n_threads = 256;
+inline constexpr int64_t n_warps = n_threads / warp_size;
+inline constexpr int64_t max_blocks = 1024;
+
+// Blocks for n units of work, of which a block takes n_each at a time; one at least.
+inline int64_t blocks_for(int64_t n, int64_t n_each = n_threads, int64_t most = max_blocks) {
+    const int64_t n_blocks = (n + n_each - 1) / n_each;
+    return n_blocks < 1 ? 1 : n_blocks < most ? n_blocks : most;
+}
+
 __device__ __forceinline__ unsigned lane_of_thread() {
     return threadIdx.x % warp_size;
 }

@@ -7,10 +7,7 @@
 #include "cuda/runtime/check.h"
 #include "cuda/runtime/create.h"
 #include "cuda/tree/layout.h"
-#include "cuda/tree/tree_distinct.h"
-#include "cuda/tree/tree_draw.h"
-#include "cuda/tree/tree_rebuild.h"
-#include "cuda/tree/tree_update.h"
+#include "cuda/tree/tree_kernels.h"
 #include "rows/error.h"
 
 namespace per::cuda {

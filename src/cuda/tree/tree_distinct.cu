@@ -1,12 +1,9 @@
-#include "cuda/tree/tree_distinct.h"
+#include "cuda/tree/tree_kernels.h"
 
 #include "cuda/tree/distinct_rounds.h"
 
 namespace per::cuda {
 namespace {
-
-constexpr int n_threads = distinct_threads;
-constexpr int64_t n_warps = distinct_warps;
 
 struct DistinctOut {
     int64_t batch_size;
@@ -19,14 +16,14 @@ struct DistinctOut {
 struct Shared {
     TopRow row;
     DistinctShared draws;
-    double smallest[n_warps];
+    double smallest[distinct_warps];
 };
 
 // The smallest inclusion probability of the batch, for all threads.
 __device__ __forceinline__ double smallest_probability(const DeviceTree& tree, Shared& shared, const DistinctOut& out,
                                                        double whole, double n_draws, double factor) {
     double smallest = 2.0;
-    for (int64_t i = threadIdx.x; i < out.batch_size; i += n_threads) {
+    for (int64_t i = threadIdx.x; i < out.batch_size; i += distinct_threads) {
         const double share = static_cast<double>(leaf_mass(tree.leaves[out.indices[i]], factor)) / whole;
         const double probability = inclusion_probability<double, uint64_t>(share, n_draws);
         smallest = probability < smallest ? probability : smallest;
@@ -37,7 +34,7 @@ __device__ __forceinline__ double smallest_probability(const DeviceTree& tree, S
     }
     if (lane_of_thread() == 0) shared.smallest[threadIdx.x / warp_size] = smallest;
     __syncthreads();
-    for (int64_t warp = 0; warp < n_warps; ++warp)
+    for (int64_t warp = 0; warp < distinct_warps; ++warp)
         smallest = shared.smallest[warp] < smallest ? shared.smallest[warp] : smallest;
     return smallest;
 }
@@ -48,7 +45,7 @@ __device__ __forceinline__ void write_outputs(const DeviceTree& tree, Shared& sh
     const double factor = power_of_two(tree.state->scale);
     const double reference = smallest_probability(tree, shared, out, whole, n_draws, factor);
     const double log2_reference = log2_of<double, uint64_t>(reference);
-    for (int64_t i = threadIdx.x; i < out.batch_size; i += n_threads) {
+    for (int64_t i = threadIdx.x; i < out.batch_size; i += distinct_threads) {
         const float priority = tree.leaves[out.indices[i]];
         if (out.priorities != nullptr) out.priorities[i] = priority;
         if (out.weights == nullptr) continue;
@@ -60,14 +57,15 @@ __device__ __forceinline__ void write_outputs(const DeviceTree& tree, Shared& sh
 }
 
 __device__ __forceinline__ void write_nothing(const DistinctOut& out) {
-    for (int64_t i = threadIdx.x; i < out.batch_size; i += n_threads) {
+    for (int64_t i = threadIdx.x; i < out.batch_size; i += distinct_threads) {
         out.indices[i] = -1;
         if (out.priorities != nullptr) out.priorities[i] = 0.0f;
         if (out.weights != nullptr) out.weights[i] = 0.0f;
     }
 }
 
-__global__ void __launch_bounds__(n_threads, 1) distinct_kernel(DeviceTree tree, DistinctOut out, uint64_t seed) {
+__global__ void __launch_bounds__(distinct_threads, 1)
+    distinct_kernel(DeviceTree tree, DistinctOut out, uint64_t seed) {
     PER_SHARED(Shared, shared);
     TreeState& state = *tree.state;
     TreeSource source = {tree, shared.row, power_of_two(state.scale), static_cast<double>(state.total)};
@@ -92,7 +90,7 @@ __global__ void __launch_bounds__(n_threads, 1) distinct_kernel(DeviceTree tree,
 void queue_distinct_draw(const DeviceTree& tree, const TreeSample& sample, uint64_t seed, cudaStream_t stream) {
     const DistinctOut out = {sample.batch_size, sample.indices_out, sample.priorities_out, sample.weights_out,
                              sample.beta};
-    launch(stream, 1, n_threads, distinct_kernel, tree, out, seed);
+    launch(stream, 1, distinct_threads, distinct_kernel, tree, out, seed);
 }
 
 void load_distinct_kernels() {

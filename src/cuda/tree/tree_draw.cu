@@ -1,4 +1,4 @@
-#include "cuda/tree/tree_draw.h"
+#include "cuda/tree/tree_kernels.h"
 
 #include <type_traits>
 
@@ -7,10 +7,6 @@
 
 namespace per::cuda {
 namespace {
-
-constexpr int n_threads = 256;
-constexpr int64_t n_warps = n_threads / warp_size;
-constexpr int64_t max_blocks = max_draw_blocks;
 
 struct Drawn {
     int64_t* indices;
@@ -153,20 +149,15 @@ __global__ void __launch_bounds__(n_threads, 1)
         atomic_add(&tree.state->n_bad_entries[static_cast<int>(TreeArgument::indices)], n_bad);
 }
 
-int64_t blocks_for(int64_t n, int64_t n_each) {
-    const int64_t n_blocks = (n + n_each - 1) / n_each;
-    return n_blocks < max_blocks ? n_blocks : max_blocks;
-}
-
 }  // namespace
 
 void queue_draw(const DeviceTree& tree, const TreeSample& sample, uint64_t seed, cudaStream_t stream) {
     const int64_t n = sample.batch_size;
     const DrawRequest request = {n, sample.scheme, seed, 0};
     const Drawn out = {sample.indices_out, sample.priorities_out, sample.weights_out};
-    const int64_t n_draw_blocks = blocks_for(n, n_warps);
+    const int64_t n_draw_blocks = blocks_for(n, n_warps, max_draw_blocks);
     launch(stream, n_draw_blocks, n_threads, draw_kernel, tree, request, stratum_width(n), out);
-    const int64_t n_weigh_blocks = sample.weights_out == nullptr ? 1 : blocks_for(n, n_threads);
+    const int64_t n_weigh_blocks = sample.weights_out == nullptr ? 1 : blocks_for(n);
     launch(stream, n_weigh_blocks, n_threads, weigh_kernel, tree, n, n_draw_blocks, sample.beta, out);
 }
 
@@ -182,7 +173,7 @@ void queue_find_mass(const DeviceTree& tree, int64_t count, const uint64_t* unit
 
 void queue_read(const DeviceTree& tree, int64_t count, const int64_t* indices, float* priorities_out,
                 cudaStream_t stream) {
-    launch(stream, blocks_for(count, n_threads), n_threads, read_kernel, tree, count, indices, priorities_out);
+    launch(stream, blocks_for(count), n_threads, read_kernel, tree, count, indices, priorities_out);
 }
 
 void load_draw_kernels() {

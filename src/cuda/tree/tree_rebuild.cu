@@ -1,4 +1,4 @@
-#include "cuda/tree/tree_rebuild.h"
+#include "cuda/tree/tree_kernels.h"
 
 #include <cstddef>
 

@@ -1,8 +1,7 @@
-#include "cuda/tree/tree_update.h"
+#include "cuda/tree/tree_kernels.h"
 
 #include <cfloat>
 
-#include "cuda/tree/tree_rebuild.h"
 #include "cuda/tree/tree_steps.h"
 
 namespace per::cuda {

@@ -1,0 +1,47 @@
+// The work of a tree on the device: each function queues kernels. Bad entries are skipped, where something is looked up
+// answered with -1 or 0, and counted in the tree's state.
+#pragma once
+
+#include "backend/backend.h"
+#include "cuda/tree/sum_tree.h"
+
+namespace per::cuda {
+
+// Largest count of one update: claims are numbered in 32 bits.
+inline constexpr int64_t largest_update = 0xfffffffe;
+
+void queue_update(const DeviceTree& tree, int64_t count, const int64_t* indices, const float* priorities,
+                  cudaStream_t stream);
+
+// All leaves 0; the scale stays.
+void queue_reset(const DeviceTree& tree, cudaStream_t stream);
+
+// Chooses a scale for the leaves as they are and makes all sums anew, if the plan is plan_rebuild once the stream gets
+// there.
+void queue_rebuild(const DeviceTree& tree, cudaStream_t stream);
+
+// The same at a scale, and with the total that asks for another, of a tree that had the same leaves.
+void queue_rebuild_at(const DeviceTree& tree, int32_t scale, uint64_t rescales_below, cudaStream_t stream);
+
+// Draws by any scheme but PER_WITHOUT_REPLACEMENT. From an empty tree: indices -1, priorities and weights 0, and the
+// draw does not count.
+void queue_draw(const DeviceTree& tree, const TreeSample& sample, uint64_t seed, cudaStream_t stream);
+
+// Draws different leaves, the same as the CPU's. If fewer than batch_size leaves have mass: indices -1, priorities and
+// weights 0, and the draw does not count.
+void queue_distinct_draw(const DeviceTree& tree, const TreeSample& sample, uint64_t seed, cudaStream_t stream);
+
+void queue_find(const DeviceTree& tree, int64_t count, const double* prefix_sums, int64_t* indices_out,
+                cudaStream_t stream);
+void queue_find_mass(const DeviceTree& tree, int64_t count, const uint64_t* units, int64_t* indices_out,
+                     cudaStream_t stream);
+void queue_read(const DeviceTree& tree, int64_t count, const int64_t* indices, float* priorities_out,
+                cudaStream_t stream);
+
+// Load the kernels; see load_kernels().
+void load_update_kernels();
+void load_rebuild_kernels();
+void load_draw_kernels();
+void load_distinct_kernels();
+
+}  // namespace per::cuda
