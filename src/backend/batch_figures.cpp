@@ -5,9 +5,9 @@
 namespace per {
 
 BatchFigures figures_of_batch(const std::vector<int64_t>& slots, const std::vector<float>& weights,
-                              const BatchAges& ages) {
+                              const BatchAges& ages, std::vector<uint64_t>& table) {
     const int64_t size = static_cast<int64_t>(slots.size());
-    std::vector<uint64_t> table(static_cast<size_t>(found_set_size(size)));
+    table.resize(static_cast<size_t>(found_set_size(size)));
     FoundSet found(table.data(), static_cast<int64_t>(table.size()));
     int64_t n_repeats = 0;
     for (int64_t slot : slots) n_repeats += !found.insert(slot);

@@ -30,8 +30,8 @@ struct BatchFigures {
     double duplicates = 0;
 };
 
-// Of a batch of transitions in these slots.
+// Of a batch of transitions in these slots. `table` is scratch.
 BatchFigures figures_of_batch(const std::vector<int64_t>& slots, const std::vector<float>& weights,
-                              const BatchAges& ages);
+                              const BatchAges& ages, std::vector<uint64_t>& table);
 
 }  // namespace per

@@ -238,32 +238,41 @@ ReplaySample Replay::checked_sample(const per_sample_options& options, int64_t b
 
 void Replay::sample_hindsight(const per_sample_options& options, const per_hindsight_options& hindsight,
                               int64_t batch_size, const per_batch& batch, void* stream) {
-    std::unique_ptr<Relabelling> relabelling;
-    {
-        const std::unique_lock guard(lock_);
-        check_drawn(batch);
-        const ReplayHindsight resolved = resolve_hindsight_options(hindsight, fields_);
-        ReplaySample sample = checked_sample(options, batch_size);
-        sample.batch = batch;
-        if (spare_relabellings_.empty()) {
-            relabelling = std::make_unique<Relabelling>();
-            spare_relabellings_.reserve(++n_relabellings_);  // giving it back must not fail
-        } else {
-            relabelling = std::move(spare_relabellings_.back());
-            spare_relabellings_.pop_back();
-        }
-        backend_->sample_hindsight(sample, resolved, *relabelling, stream);
-    }
+    std::unique_lock guard(lock_);
+    check_drawn(batch);
+    const ReplayHindsight resolved = resolve_hindsight_options(hindsight, fields_);
+    ReplaySample sample = checked_sample(options, batch_size);
+    sample.batch = batch;
+    // Given back whatever happens, with the memory that it has by then: the lock is held wherever this ends.
+    struct Loan {
+        std::vector<std::unique_ptr<Relabelling>>& spare;
+        std::unique_ptr<Relabelling> relabelling;
+        ~Loan() { spare.push_back(std::move(relabelling)); }
+    };
+    const Loan loan = {spare_relabellings_, take_relabelling()};
+    Relabelling& relabelling = *loan.relabelling;
+    backend_->sample_hindsight(sample, resolved, relabelling, stream);
+    guard.unlock();
     try {
-        ask_for_rewards(hindsight, *relabelling);
+        ask_for_rewards(hindsight, relabelling);
     } catch (...) {
-        const std::unique_lock guard(lock_);
-        backend_->take_back_draw(*relabelling);
+        guard.lock();
+        backend_->take_back_draw(relabelling);
         throw;
     }
-    const std::unique_lock guard(lock_);
-    backend_->relabel(*relabelling, batch, stream);
-    spare_relabellings_.push_back(std::move(relabelling));
+    guard.lock();
+    backend_->relabel(relabelling, batch, stream);
+}
+
+std::unique_ptr<Relabelling> Replay::take_relabelling() {
+    if (spare_relabellings_.empty()) {
+        spare_relabellings_.reserve(n_relabellings_ + 1);  // giving it back must not fail
+        spare_relabellings_.push_back(std::make_unique<Relabelling>());
+        ++n_relabellings_;
+    }
+    std::unique_ptr<Relabelling> relabelling = std::move(spare_relabellings_.back());
+    spare_relabellings_.pop_back();
+    return relabelling;
 }
 
 void Replay::update(const ReplayUpdate& update, void* stream) {

@@ -77,6 +77,7 @@ class Replay {
     void check_plain(const per_batch& batch) const;
     void check_number_field(const char* argument, int64_t field) const;
     ReplaySample checked_sample(const per_sample_options& options, int64_t batch_size) const;
+    std::unique_ptr<Relabelling> take_relabelling();
 
     Fields fields_;
     per_replay_options options_;  // as resolved, and as set since
@@ -90,9 +91,9 @@ class Replay {
     std::vector<uint64_t> last_add_;  // by environment: the number of the call that last had it
     uint64_t n_adds_ = 0;
 
-    // Of calls that ask for rewards, which do not hold the lock meanwhile; so many as ran together at most.
+    // Of calls that ask for rewards, which do not hold the lock meanwhile: so many are made as run together at most.
     std::vector<std::unique_ptr<Relabelling>> spare_relabellings_;
-    size_t n_relabellings_ = 0;  // made
+    size_t n_relabellings_ = 0;  // made; there is room for all of them
 };
 
 }  // namespace per

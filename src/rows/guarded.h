@@ -3,6 +3,7 @@
 
 #include <cfenv>
 #include <new>
+#include <stdexcept>
 
 #if defined(__SSE2__)
 #include <xmmintrin.h>
@@ -53,6 +54,8 @@ per_status guarded(const Call& call) noexcept {
     } catch (const Error& error) {
         return record_error(error.status(), error.what());
     } catch (const std::bad_alloc&) {
+        return record_error(PER_ERROR_OUT_OF_MEMORY, "out of memory");
+    } catch (const std::length_error&) {  // more than any vector may have
         return record_error(PER_ERROR_OUT_OF_MEMORY, "out of memory");
     } catch (const std::exception& error) {
         return record_error(PER_ERROR_INTERNAL, error.what());

@@ -26,6 +26,9 @@ inline constexpr int64_t ranks_never_taken = INT64_MAX / 2;
 
 // Whether counts have changed so often since ranks were last taken that they are due again, a change being a transition
 // that came, went or moved to another bucket. In between the ranks are off by as many at most: a 32nd of all.
+//
+// What is due stays due until ranks are taken, as none comes without a change. So a draw that took ranks and then fails
+// is undone by forgetting them: the next draw would have taken them in any case.
 PER_HOST_DEVICE bool ranks_are_due(int64_t n_changes, int64_t n_live) {
     return n_changes > n_live / 32;
 }

@@ -79,7 +79,10 @@ FAULTS = [
         is_pitfall=True,
     ),
     Fault(
-        "x <= sum in the chunks of the top row", "cuda/tree/sum_tree.h", "unit < row.prefix[lane", "unit <= row.prefix[lane"
+        "x <= sum in the chunks of the top row",
+        "cuda/tree/sum_tree.h",
+        "unit < row.prefix[lane",
+        "unit <= row.prefix[lane",
     ),
     Fault(
         "targets in float32",
@@ -195,7 +198,9 @@ FAULTS = [
     ),
     Fault("no rescale when the total falls", "cuda/tree/tree_steps.h", "state.total < state.low_water", "false"),
     Fault("a carry is lost", "cuda/tree/sum_tree.h", "before + value.low < before;", "0;"),
-    Fault("-0 is kept", "cuda/tree/tree_update.cu", "batch.priorities[i] + 0.0f;  // -0", "batch.priorities[i];  // -0"),
+    Fault(
+        "-0 is kept", "cuda/tree/tree_update.cu", "batch.priorities[i] + 0.0f;  // -0", "batch.priorities[i];  // -0"
+    ),
     Fault(
         "no rescale when a limit is near",
         "cuda/tree/tree_update.cu",
@@ -755,6 +760,20 @@ FAULTS = [
         "priorities_test",
     ),
     Fault(
+        "ranks: taken by a draw without replacement of more than are live",
+        "cuda/replay/ranks.cu",
+        "state.n_live < least.live || ",
+        "",
+        "replay_walks_test",
+    ),
+    Fault(
+        "ranks: kept from a draw that was taken back",
+        "cuda/replay/replay_backend.cu",
+        "    if (relabelling.took_ranks) queue_forget_ranks(memory_.device(), call.stream());\n",
+        "",
+        "replay_walks_test",
+    ),
+    Fault(
         "alpha: ranks are kept",
         "cuda/replay/all_priorities.cu",
         "    if (has_ranks(priorities)) priorities.ranks.state->n_changes = ranks_never_taken;\n",
@@ -981,7 +1000,7 @@ FAULTS = [
     Fault(
         "figures of a batch that was taken back",
         "cuda/replay/replay_backend.cu",
-        "    if (is_last) state->last.size = 0;\n",
+        "    state->last.size = 0;\n",
         "",
         "replay_walks_test",
     ),

@@ -113,7 +113,7 @@ TEST(DevicePriorities, wait_for_nothing_and_allocate_nothing) {
     cuda::queue_change_of_lanes(replay, 2049, nullptr);
     cuda::queue_live_maximum(replay, 2049, nullptr);
     cuda::queue_read_priorities(replay, 5000, ids.data(), priorities.data(), nullptr);
-    cuda::queue_take_ranks_if_due(replay, nullptr);
+    cuda::queue_take_ranks_if_due(replay, {0, 1}, nullptr);
     cuda::queue_alpha(replay, 0.5, nullptr);
     cuda::queue_no_priorities(replay, nullptr);
     EXPECT_EQ(simulator::counters().host_waits, 0u);

@@ -226,8 +226,8 @@ class PriorityTwin {
     void take_ranks() {
         if (options_.prioritization != PER_RANK) return;
         for (int i = 0; i < 2; ++i) {
-            cpu_.priorities.tree_to_draw(PER_RANK);
-            cuda::queue_take_ranks_if_due(device(), nullptr);
+            cpu_.priorities.take_ranks_if_due();
+            cuda::queue_take_ranks_if_due(device(), {0, 1}, nullptr);
             // Few changes: not due.
             const int64_t env = below(options_.n_envs);
             const std::vector<int64_t> ids = {cpu_.ring().id(env, cpu_.lane(env).head - 1 - below(10))};

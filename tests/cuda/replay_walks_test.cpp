@@ -246,6 +246,46 @@ TEST(CudaWalks, a_reward_function_that_fails_is_no_draw) {
     twins.expect_same();
 }
 
+// Only the device makes the calls that fail; between them and the next draws few priorities change.
+TEST(CudaWalks, draws_that_fail_leave_ranks_as_they_were) {
+    per_replay_options options = twin_options();
+    options.prioritization = PER_RANK;
+    for (const bool asks_for_rewards : {true, false}) {
+        SCOPED_TRACE(asks_for_rewards);
+        Twins twins(options);
+        TwinWalk walk(6);
+        twins.use(walk, 12);
+        TwinSteps steps = walk.next();
+        ASSERT_EQ(steps.add(twins.cpu.get(), nullptr), PER_OK);
+        ASSERT_EQ(steps.add(twins.gpu.get(), nullptr), PER_OK);
+        TwinBatch rows(48);
+        const per_batch batch = rows.batch();
+        if (asks_for_rewards) {
+            Question question;
+            question.answer = 1;
+            const per_hindsight_options hindsight = hindsight_options(PER_GOAL_FUTURE, question);
+            ASSERT_EQ(per_replay_sample_hindsight(twins.gpu.get(), nullptr, &hindsight, 8, &batch, nullptr),
+                      PER_ERROR_CALLBACK);
+        } else {
+            per_sample_options without_replacement;
+            per_sample_options_init(&without_replacement, sizeof without_replacement);
+            without_replacement.scheme = PER_WITHOUT_REPLACEMENT;
+            ASSERT_EQ(per_replay_sample(twins.gpu.get(), &without_replacement, 48, &batch, nullptr), PER_OK);
+            ASSERT_EQ(per_replay_synchronize(twins.gpu.get(), nullptr), PER_ERROR_INVALID_ARGUMENT);
+        }
+        int64_t n_live = 0;
+        std::vector<int64_t> ids(48);
+        ASSERT_EQ(per_replay_live_ids(twins.cpu.get(), 48, ids.data(), &n_live), PER_OK);
+        ASSERT_LT(n_live, 48);
+        const float largest = 1000;
+        for (per_replay* const replay : {twins.cpu.get(), twins.gpu.get()})
+            ASSERT_EQ(per_replay_set_priorities(replay, 1, ids.data(), &largest, nullptr), PER_OK);
+        twins.expect_same();
+        twins.use(walk, 3);
+        twins.expect_same();
+    }
+}
+
 TEST(CudaWalks, hindsight_from_nothing_is_an_error) {
     Twins twins(twin_options());
     Question question;

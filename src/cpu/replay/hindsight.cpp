@@ -102,13 +102,14 @@ void CpuReplayBackend::relabel_row(int64_t i, int64_t slot, const ReplaySample& 
 }
 
 void CpuReplayBackend::sample_hindsight(const ReplaySample& sample, const ReplayHindsight& hindsight,
-                                        Relabelling& relabelling, void* stream) {
+                                        Relabelling& relabelling, void*) {
     relabelling.clear(state_.fields.count());
     relabelling.gamma = gamma_;
     relabelling.n_step = sample.n_step;
     relabelling.step = static_cast<uint64_t>(batches_);
     relabelling.by_schedule = std::isnan(sample.beta);
-    this->sample(sample, stream);
+    relabelling.figures_before = last_batch_.figures(state_.priorities.tree().kernels().power);
+    relabelling.took_ranks = draw_batch(sample);
     try {
         inner_rows_.clear();
         const std::vector<int64_t>& slots = last_batch_.draw().slots();
@@ -127,16 +128,16 @@ void CpuReplayBackend::sample_hindsight(const ReplaySample& sample, const Replay
 // the span.
 void CpuReplayBackend::gather_inner_observations(const per_batch& batch, int64_t goal_field, Relabelling& relabelling) {
     if (!gather_.wishes().next || inner_rows_.empty()) return;
-    std::vector<void*> arrays(static_cast<size_t>(state_.fields.count()), nullptr);
+    inner_arrays_.assign(static_cast<size_t>(state_.fields.count()), nullptr);
     for (int64_t i = 0; i < state_.fields.count(); ++i) {
         const Field& field = state_.fields[i];
         if (!field.is_observation() || i == goal_field || batch.next_fields[i] == nullptr) continue;
         std::vector<std::byte>& frames = relabelling.next_fields[static_cast<size_t>(i)];
         frames.resize(inner_rows_.size() * static_cast<size_t>(field.stack * field.bytes));
-        arrays[static_cast<size_t>(i)] = frames.data();
+        inner_arrays_[static_cast<size_t>(i)] = frames.data();
     }
     per_batch inner = {};
-    inner.next_fields = arrays.data();
+    inner.next_fields = inner_arrays_.data();
     gather_.prepare(inner, false);
     gather_.copy(0, inner_rows_.data(), static_cast<int64_t>(inner_rows_.size()));
 }
@@ -166,7 +167,8 @@ void CpuReplayBackend::take_back_draw(const Relabelling& relabelling) {
     if (static_cast<uint64_t>(batches_) != relabelling.step + 1) return;
     --batches_;
     if (relabelling.by_schedule) --beta_.step;
-    last_batch_.take_back();
+    if (relabelling.took_ranks) state_.priorities.forget_ranks();
+    last_batch_.restore(relabelling.figures_before);
 }
 
 }  // namespace per::cpu

@@ -1,7 +1,9 @@
 // The last batch that was drawn, and what is said of it in per_replay_statistics.
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "backend/batch_figures.h"
 #include "cpu/replay/draw.h"
@@ -13,17 +15,12 @@ namespace per::cpu {
 class LastBatch {
  public:
     // For the next batch; drawn() makes it the last one.
-    LiveDraw& spare_draw() {
-        spare_is_whole_ = false;
-        return batches_[1 - last_].draw;
-    }
+    LiveDraw& spare_draw() { return batches_[1 - last_].draw; }
     void drawn(double beta, BatchAges ages);
-    // Makes the batch before the last one the last again, unless another was begun since.
-    void take_back();
 
     const LiveDraw& draw() const { return batches_[last_].draw; }
     const BatchFigures& figures(const PowerKernels& kernels);
-    // Of a batch that another buffer drew, which this one goes on from.
+    // Of a batch that another buffer drew, which this one goes on from; or of the one before a draw that is taken back.
     void restore(const BatchFigures& figures) { batches_[last_].figures = figures; }
 
  private:
@@ -36,7 +33,9 @@ class LastBatch {
 
     Batch batches_[2];
     int last_ = 0;
-    bool spare_is_whole_ = true;  // it is what was the last batch before
+    // Of figures(), kept from call to call.
+    std::vector<float> weights_;
+    std::vector<uint64_t> table_;
 };
 
 }  // namespace per::cpu

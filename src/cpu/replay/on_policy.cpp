@@ -36,6 +36,7 @@ void CpuReplayBackend::take(int64_t count, const int64_t* ids, float probability
             throw Error(PER_ERROR_INVALID_ARGUMENT, "transition %" PRId64 " of the walk is not live any more", ids[i]);
         slots_[static_cast<size_t>(i)] = row.slot;
     }
+    prepare_live(state_.rules.n_step, batch);
     write_live(state_.rules.n_step, slots_, batch);
     if (batch.weights != nullptr) std::fill_n(batch.weights, count, 1.0f);
     if (batch.probabilities != nullptr) std::fill_n(batch.probabilities, count, probability);
@@ -58,6 +59,7 @@ int64_t CpuReplayBackend::bootstraps(int64_t capacity, const per_batch& batch, v
     for_each_bootstrap([&](int64_t env, int64_t row) {
         if (count++ < capacity) slots_.push_back(state_.ring().slot(env, row));
     });
+    gather_.prepare(batch, false);
     write_rows(1, slots_, batch);
     for (size_t i = 0; batch.priorities != nullptr && i < slots_.size(); ++i)
         batch.priorities[i] = state_.priorities.priority(slots_[i]);

@@ -216,12 +216,6 @@ void PriorityStore::fill_ranks() {
     ranks_->end_change();
 }
 
-SumTree& PriorityStore::tree_to_draw(int32_t prioritization) {
-    if (prioritization != PER_RANK) return tree_;
-    ranks().take_ranks_if_due(alpha_);
-    return ranks_->tree();
-}
-
 void PriorityStore::update_live_maximum(int64_t slot) {
     live_maximum_->update(slot, [this](int64_t i) { return priority(i); });
 }

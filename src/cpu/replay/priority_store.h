@@ -31,9 +31,13 @@ class PriorityStore {
     const SumTree& tree() const { return tree_; }
     const LiveSet& live() const { return live_; }
 
-    // For draws, which leave them as they were. The tree is that of a per_prioritization; the first call for PER_RANK
-    // takes a pass over the buffer and 6.6 bytes a row, unless the options have it.
-    SumTree& tree_to_draw(int32_t prioritization);
+    // To be called before draws by PER_RANK; whether ranks were due, which forget_ranks() makes them again. The first
+    // call takes a pass over the buffer and 6.6 bytes a row, unless the options have it.
+    bool take_ranks_if_due() { return ranks().take_ranks_if_due(alpha_); }
+    void forget_ranks() { ranks_->forget_ranks(); }
+
+    // For draws, which leave them as they were. The tree is that of a per_prioritization.
+    SumTree& tree_to_draw(int32_t prioritization) { return prioritization == PER_RANK ? ranks_->tree() : tree_; }
     LiveSet& live_to_draw() { return live_; }
     double alpha() const { return alpha_; }
 

@@ -46,12 +46,20 @@ void CpuReplayBackend::cut(int64_t count, const int64_t* env_ids, void*) {
 
 // ---------------------------------------------------------------------------------------------------------- batches
 
+// To be called before write_live(): where memory ends, nothing has been written.
+void CpuReplayBackend::prepare_live(int64_t n_step, const per_batch& batch) {
+    if (has_sequences_)
+        sequence_gather_.prepare(n_step, gamma_, batch);
+    else
+        gather_.prepare(batch, false);
+}
+
 // What a batch has of live transitions or sequences: the rest is that of the draw.
 void CpuReplayBackend::write_live(int64_t n_step, const std::vector<int64_t>& slots, const per_batch& batch) {
     if (batch.priorities != nullptr)
         for (size_t i = 0; i < slots.size(); ++i) batch.priorities[i] = state_.priorities.given(slots[i]);
     if (!has_sequences_) return write_rows(n_step, slots, batch);
-    sequence_gather_.run(slots, n_step, gamma_, batch);
+    sequence_gather_.run(slots);
     ages_ = {};
     for (size_t i = 0; i < slots.size(); ++i) write_id(static_cast<int64_t>(i), slots[i], batch, ages_);
 }
@@ -110,10 +118,10 @@ BatchAges CpuReplayBackend::write_some_rows(int64_t n_step, const int64_t* slots
     return ages;
 }
 
+// After gather_ was prepared.
 void CpuReplayBackend::write_rows(int64_t n_step, const std::vector<int64_t>& slots, const per_batch& batch) {
     // Below this, waking a thread takes a good part of what it saves.
     constexpr int64_t least_bytes_of_part = int64_t{1} << 19;
-    gather_.prepare(batch, false);
     const int64_t n = static_cast<int64_t>(slots.size());
     const int64_t most_parts = std::max<int64_t>(1, std::min(threads_.count(), n));
     const int64_t n_parts = std::clamp<int64_t>(n * gather_.row_bytes() / least_bytes_of_part, 1, most_parts);
@@ -126,11 +134,24 @@ void CpuReplayBackend::write_rows(int64_t n_step, const std::vector<int64_t>& sl
 }
 
 void CpuReplayBackend::sample(const ReplaySample& sample, void*) {
+    draw_batch(sample);
+}
+
+// Returns whether the draw took ranks: one that is taken back then forgets them.
+bool CpuReplayBackend::draw_batch(const ReplaySample& sample) {
     if (live() == 0) throw Error(PER_ERROR_EMPTY, "no transition is live");
+    prepare_live(sample.n_step, sample.batch);
     const bool by_schedule = std::isnan(sample.beta);
     const double beta = by_schedule ? beta_.beta(sample.is_ahead ? beta_.step : beta_step()) : sample.beta;
     LiveDraw& draw = last_batch_.spare_draw();
-    draw.draw(state_.priorities, sample, {sample.batch_size, sample.scheme, seed_, static_cast<uint64_t>(batches_)});
+    const bool took_ranks = sample.prioritization == PER_RANK && state_.priorities.take_ranks_if_due();
+    try {
+        draw.draw(state_.priorities, sample,
+                  {sample.batch_size, sample.scheme, seed_, static_cast<uint64_t>(batches_)});
+    } catch (...) {
+        if (took_ranks) state_.priorities.forget_ranks();
+        throw;
+    }
     write_live(sample.n_step, draw.slots(), sample.batch);
     // What an update of these rows, which mostly follows, begins with.
     for (const int64_t slot : draw.slots()) state_.priorities.live().prefetch(slot);
@@ -141,6 +162,7 @@ void CpuReplayBackend::sample(const ReplaySample& sample, void*) {
     ++batches_;
     if (by_schedule) ++beta_.step;
     if (by_schedule && sample.is_ahead) ++ahead_;
+    return took_ranks;
 }
 
 // --------------------------------------------------------------------------------------------------------- rows by id

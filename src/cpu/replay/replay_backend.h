@@ -81,6 +81,8 @@ class CpuReplayBackend : public ReplayBackend {
 
     int64_t beta_step() const { return beta_.step - ahead_; }
 
+    bool draw_batch(const ReplaySample& sample);
+
     bool accepts(int64_t id, int64_t slot) const;
     void check_priorities(const ReplayUpdate& update) const;
     void read_priorities(const ReplayUpdate& update);
@@ -89,6 +91,7 @@ class CpuReplayBackend : public ReplayBackend {
 
     Return return_of(int64_t env, int64_t slot, int64_t n_step) const;
     GatherRow gather_row(int64_t env, int64_t slot, const Return& window) const;
+    void prepare_live(int64_t n_step, const per_batch& batch);
     void write_live(int64_t n_step, const std::vector<int64_t>& slots, const per_batch& batch);
     void write_rows(int64_t n_step, const std::vector<int64_t>& slots, const per_batch& batch);
     BatchAges write_some_rows(int64_t n_step, const int64_t* slots, int64_t first, int64_t end,
@@ -128,6 +131,7 @@ class CpuReplayBackend : public ReplayBackend {
     // Kept from call to call.
     BatchAges ages_;                     // of the rows that write_live() wrote
     std::vector<GatherRow> inner_rows_;  // see relabel_row()
+    std::vector<void*> inner_arrays_;    // see gather_inner_observations()
     std::vector<BatchAges> part_ages_;
     std::vector<GivenValues> given_;
     std::vector<int64_t> slots_;

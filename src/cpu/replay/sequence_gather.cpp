@@ -16,8 +16,7 @@ constexpr int64_t prefetched_bytes = 8192;
 }  // namespace
 
 // While a sequence is copied, the rows of the next one come in: they are fetched before its numbers are formed.
-void SequenceGather::run(const std::vector<int64_t>& slots, int64_t n_step, double gamma, const per_batch& batch) {
-    prepare(n_step, gamma, batch);
+void SequenceGather::run(const std::vector<int64_t>& slots) {
     const size_t n = slots.size();
     Sequence sequences[2] = {};
     for (size_t i = 0; i < std::min(numbers_distance, n); ++i) prefetch_numbers(slots[i]);

@@ -16,8 +16,10 @@ class SequenceGather {
  public:
     explicit SequenceGather(const ReplayState& state) : state_(state) {}
 
-    // The sequences that start in these slots, all of them live, into the arrays of `batch` that are not NULL.
-    void run(const std::vector<int64_t>& slots, int64_t n_step, double gamma, const per_batch& batch);
+    // Before run(): takes the arrays of `batch` that are not NULL. Only this may throw.
+    void prepare(int64_t n_step, double gamma, const per_batch& batch);
+    // Writes the sequences that start in these slots, all of them live.
+    void run(const std::vector<int64_t>& slots);
 
  private:
     struct Sequence {
@@ -36,7 +38,6 @@ class SequenceGather {
         bool is_observation;
     };
 
-    void prepare(int64_t n_step, double gamma, const per_batch& batch);
     void prefetch_numbers(int64_t slot) const;
     Sequence find(int64_t slot);
     void write_numbers(int64_t i, const Sequence& sequence);

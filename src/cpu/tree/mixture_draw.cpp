@@ -10,6 +10,13 @@
 #include "rules/priority.h"
 
 namespace per::cpu {
+namespace {
+
+void reserve_entries(auto& entries, int64_t most) {
+    if (entries.size() < static_cast<size_t>(most)) entries.resize(static_cast<size_t>(most));
+}
+
+}  // namespace
 
 void write_targets(const DrawKernels& kernels, const DrawRequest& request, uint64_t total, uint64_t* targets_out) {
     const int64_t n = request.batch_size;
@@ -24,11 +31,10 @@ void write_targets(const DrawKernels& kernels, const DrawRequest& request, uint6
 }
 
 void MixtureDraw::Part::reserve(int64_t most) {
-    const size_t size = static_cast<size_t>(most);
-    if (targets.size() >= size) return;
-    targets.resize(size);
-    places.resize(size);
-    slots.resize(size);
+    // Each for itself: where memory ended between two of them, they have different sizes.
+    reserve_entries(targets, most);
+    reserve_entries(places, most);
+    reserve_entries(slots, most);
 }
 
 void MixtureDraw::Part::add(uint64_t target, int64_t place) {
@@ -42,7 +48,7 @@ void MixtureDraw::Part::scatter(int64_t* slots_out) const {
 }
 
 void MixtureDraw::reserve(int64_t n) {
-    if (targets_.size() < static_cast<size_t>(n + draw_padding)) targets_.resize(static_cast<size_t>(n + draw_padding));
+    reserve_entries(targets_, n + draw_padding);
     uniform_.reserve(n);
     prioritized_.reserve(n);
 }

@@ -57,13 +57,14 @@ void RankTree::write_leaves() {
     for (int64_t slot = 0; slot < capacity_; ++slot) leaves[slot] = leaf(slot);
 }
 
-void RankTree::take_ranks_if_due(double alpha) {
-    if (!ranks_are_due(n_changes_, n_live_)) return;
+bool RankTree::take_ranks_if_due(double alpha) {
+    if (!ranks_are_due(n_changes_, n_live_)) return false;
     RankWeights weights(alpha);
     for (int32_t bucket = n_rank_buckets - 1; bucket >= 0; --bucket) weights_[bucket] = weights.next(counts_[bucket]);
     write_leaves();
     tree_.rebuild();
     n_changes_ = 0;
+    return true;
 }
 
 uint64_t RankTree::smallest_mass() const {

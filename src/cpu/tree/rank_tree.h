@@ -25,8 +25,9 @@ class RankTree {
     void end_change() { tree_.end_change(); }
     void clear();
 
-    // To be called before draws. The next call after forget_ranks() takes them anew whatever has changed.
-    void take_ranks_if_due(double alpha);
+    // To be called before draws; whether it took them. The next call after forget_ranks() takes them anew whatever has
+    // changed.
+    bool take_ranks_if_due(double alpha);
     void forget_ranks() { n_changes_ = ranks_never_taken; }
 
     // The smallest mass of a live row.

@@ -60,10 +60,11 @@ void BatchQueue::allocate(int64_t n_rows, cudaStream_t stream) {
     Layout counted(nullptr);
     lay_out_draws(n_rows, counted);
     blocks_.push_back(std::make_unique<DeviceMemory>(counted.n_bytes()));
-    Layout layout(blocks_.back()->data());
-    memory_ = lay_out_draws(n_rows, layout);
     n_bytes_ += counted.n_bytes();
-    check(cudaMemsetAsync(memory_.facts, 0, sizeof(DrawFacts), stream), "clearing memory");
+    Layout layout(blocks_.back()->data());
+    const DrawMemory memory = lay_out_draws(n_rows, layout);
+    check(cudaMemsetAsync(memory.facts, 0, sizeof(DrawFacts), stream), "clearing memory");
+    memory_ = memory;
 }
 
 const DrawMemory& BatchQueue::memory_for(int64_t n_rows, const StreamOrder::Call& call) {
@@ -141,31 +142,31 @@ void BatchQueue::plan_copies(RowPlan& plan, RowShape shape) {
 
 // ---------------------------------------------------------------------------------------------------------- calls
 
-// What the draw goes by is there, and up to date.
-void BatchQueue::prepare_priorities(const ReplaySample& sample, const StreamOrder::Call& call) {
-    const DeviceReplay& replay = replay_.device();
-    if (sample.prioritization == PER_RANK) {
-        if (replay.priorities.ranks.state == nullptr) {
-            replay_.add_ranks(call);
-            queue_ranks(replay, call.stream());
-        }
-        queue_take_ranks_if_due(replay, call.stream());
-    } else if (sample.normalize_weights == PER_BUFFER_MAX && replay.priorities.smallest_leaf.n_levels == 0) {
+void BatchQueue::prepare(const ReplaySample& sample, const StreamOrder::Call& call) {
+    memory_for(sample.batch_size, call);
+    const DevicePriorities& priorities = replay_.device().priorities;
+    if (sample.prioritization == PER_RANK && priorities.ranks.state == nullptr) {
+        replay_.add_ranks(call);
+        queue_ranks(replay_.device(), call.stream());
+    }
+    const bool asks_smallest = sample.prioritization != PER_RANK && sample.normalize_weights == PER_BUFFER_MAX;
+    if (asks_smallest && priorities.smallest_leaf.n_levels == 0) {
         replay_.add_smallest_leaf(call);
-        queue_smallest_leaves(replay, call.stream());
+        queue_smallest_leaves(replay_.device(), call.stream());
     }
 }
 
-void BatchQueue::prepare(const ReplaySample& sample, const StreamOrder::Call& call) {
-    memory_for(sample.batch_size, call);
-    prepare_priorities(sample, call);
-}
-
 void BatchQueue::sample(const ReplaySample& sample, const StreamOrder::Call& call) {
+    RowPlan rows = plan_rows(sample.batch_size, sample.n_step, sample.batch);
+    plan_copies(rows, RowShape::drawn);
     prepare(sample, call);
     const DrawMemory& memory = memory_;
     const DeviceReplay& replay = replay_.device();
-    DrawPlan plan = {plan_rows(sample.batch_size, sample.n_step, sample.batch),
+    if (sample.prioritization == PER_RANK) {
+        const int64_t least_live = sample.scheme == PER_WITHOUT_REPLACEMENT ? sample.batch_size : 1;
+        queue_take_ranks_if_due(replay, {least_live, sample.n_step}, call.stream());
+    }
+    DrawPlan plan = {rows,
                      sample.prioritization == PER_RANK ? replay.priorities.ranks.tree : replay.priorities.tree,
                      0,
                      sample.scheme,
@@ -176,7 +177,6 @@ void BatchQueue::sample(const ReplaySample& sample, const StreamOrder::Call& cal
                      sample.outcome_out,
                      false,
                      false};
-    plan_copies(plan.rows, RowShape::drawn);
     plan.copies_rows = copies_[0].n_pieces <= most_pieces_of_small_row;
     if (has_sequences_)
         queue_sample<SequenceRow>(replay, memory, plan, copies_[0], call.stream());
@@ -257,16 +257,19 @@ void BatchQueue::set(int64_t count, const int64_t* ids, const per_array* fields,
 BatchFigures BatchQueue::figures(const LastDraw& last, const StreamOrder::Call& call) {
     if (last.size == 0) return restored_;
     const std::size_t size = static_cast<std::size_t>(last.size);
-    std::vector<int64_t> slots(size);
-    std::vector<double> shares(size);
-    check(cudaMemcpyAsync(slots.data(), last.slots, size * sizeof(int64_t), cudaMemcpyDeviceToHost, call.stream()),
-          "copying slots");
-    check(cudaMemcpyAsync(shares.data(), last.shares, size * sizeof(double), cudaMemcpyDeviceToHost, call.stream()),
-          "copying shares");
+    last_slots_.resize(size);
+    last_shares_.resize(size);
+    last_weights_.resize(size);
+    check(
+        cudaMemcpyAsync(last_slots_.data(), last.slots, size * sizeof(int64_t), cudaMemcpyDeviceToHost, call.stream()),
+        "copying slots");
+    check(
+        cudaMemcpyAsync(last_shares_.data(), last.shares, size * sizeof(double), cudaMemcpyDeviceToHost, call.stream()),
+        "copying shares");
     wait_for(call.stream());
-    std::vector<float> weights(size);
-    for (std::size_t i = 0; i < size; ++i) weights[i] = importance_weight(last.reference, shares[i], last.beta);
-    return figures_of_batch(slots, weights, {last.sum_of_ages, last.largest_age});
+    for (std::size_t i = 0; i < size; ++i)
+        last_weights_[i] = importance_weight(last.reference, last_shares_[i], last.beta);
+    return figures_of_batch(last_slots_, last_weights_, {last.sum_of_ages, last.largest_age}, figures_table_);
 }
 
 }  // namespace per::cuda

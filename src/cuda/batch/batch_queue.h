@@ -67,7 +67,6 @@ class BatchQueue {
     const DrawMemory& memory_for(int64_t n_rows, const StreamOrder::Call& call);
     void allocate(int64_t n_rows, cudaStream_t stream);
 
-    void prepare_priorities(const ReplaySample& sample, const StreamOrder::Call& call);
     RowPlan plan_rows(int64_t n, int64_t n_step, const per_batch& batch) const;
     void add_copy(std::size_t field, void* out, int64_t length, int64_t stack, bool is_next);
     // Fills copies_ and the wishes of the plan.
@@ -86,6 +85,11 @@ class BatchQueue {
     std::vector<FrameCopies> copies_;
     std::vector<FieldsSet> set_launches_;
     BatchFigures restored_;
+    // Of figures(), which hindsight asks for with each batch: kept from call to call.
+    std::vector<int64_t> last_slots_;
+    std::vector<double> last_shares_;
+    std::vector<float> last_weights_;
+    std::vector<uint64_t> figures_table_;
 };
 
 }  // namespace per::cuda

@@ -297,16 +297,16 @@ void HindsightQueue::copy_spans(const ReplaySample& sample, const ReplayHindsigh
         spans = layout.array<GoalSpan>(count_of(spans_));
         copies.achieved = layout.bytes(count_of(relabelling.achieved), 1);
         copies.goals = layout.bytes(count_of(relabelling.goals), 1);
+        inner.clear();
         for (const std::vector<std::byte>& frames : relabelling.next_fields)
             inner.push_back(layout.bytes(count_of(frames), 1));
     };
     GoalSpan* spans = nullptr;
     GoalCopies copies = {};
-    std::vector<std::byte*> inner;
+    std::vector<std::byte*>& inner = inner_memory_;
     Layout counted(nullptr);
     lay_out(counted, spans, copies, inner);
     Layout layout(scratch(counted.n_bytes(), call));
-    inner.clear();
     lay_out(layout, spans, copies, inner);
 
     const Field& goal = fields_[hindsight.goal_field];

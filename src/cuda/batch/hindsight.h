@@ -78,6 +78,7 @@ class HindsightQueue {
     std::vector<int64_t> inner_places_;  // of the batch that get an inner observation,
     std::vector<int64_t> inner_;         // and which
     std::vector<std::byte> inner_frames_;
+    std::vector<std::byte*> inner_memory_;  // of the device, by field
 };
 
 }  // namespace per::cuda

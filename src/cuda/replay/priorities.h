@@ -48,8 +48,17 @@ void queue_smallest_leaves(const DeviceReplay& replay, cudaStream_t stream);
 // draw.
 void queue_ranks(const DeviceReplay& replay, cudaStream_t stream);
 
-// Before each draw by rank.
-void queue_take_ranks_if_due(const DeviceReplay& replay, cudaStream_t stream);
+// What the buffer must have for a draw to be one.
+struct LeastToDraw {
+    int64_t live;
+    int64_t n_step;
+};
+
+// Before each draw by rank. Where that will be none, ranks stay as they are.
+void queue_take_ranks_if_due(const DeviceReplay& replay, const LeastToDraw& least, cudaStream_t stream);
+
+// Ranks are due again, whatever has changed.
+void queue_forget_ranks(const DeviceReplay& replay, cudaStream_t stream);
 
 // After queue_ranks() and weights were copied from a checkpoint.
 void queue_restored_ranks(const DeviceReplay& replay, int64_t n_changes, int32_t scale, uint64_t rescales_below,

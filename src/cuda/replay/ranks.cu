@@ -28,11 +28,14 @@ __device__ __forceinline__ uint64_t count_before(uint64_t count, BucketCounts& c
 }
 
 // One block.
-__global__ void __launch_bounds__(n_threads, 1) take_ranks_kernel(const __grid_constant__ DeviceReplay replay) {
+__global__ void __launch_bounds__(n_threads, 1)
+    take_ranks_kernel(const __grid_constant__ DeviceReplay replay, LeastToDraw least) {
     PER_SHARED(BucketCounts, counts);
     const DeviceRanks& ranks = replay.priorities.ranks;
+    const ReplayState& state = *replay.state;
+    if (state.n_live < least.live || state.rules.n_step < least.n_step) return;
     if (!ranks_are_due(ranks.state->n_changes, ranks.state->n_live)) return;
-    const double alpha = replay.state->alpha;
+    const double alpha = state.alpha;
     const int32_t first = static_cast<int32_t>(threadIdx.x) * buckets_per_thread;
     const int32_t end = first + buckets_per_thread < n_rank_buckets ? first + buckets_per_thread : n_rank_buckets;
     uint64_t count = 0;
@@ -81,12 +84,16 @@ __global__ void __launch_bounds__(n_threads, 1) write_weights_kernel(const __gri
 }  // namespace
 
 void queue_ranks(const DeviceReplay& replay, cudaStream_t stream) {
-    launch(stream, 1, 1, set_n_changes_kernel, replay.priorities.ranks.state, ranks_never_taken);
+    queue_forget_ranks(replay, stream);
     launch(stream, blocks_for(replay.capacity), n_threads, fill_buckets_kernel, replay);
 }
 
-void queue_take_ranks_if_due(const DeviceReplay& replay, cudaStream_t stream) {
-    launch(stream, 1, n_threads, take_ranks_kernel, replay);
+void queue_forget_ranks(const DeviceReplay& replay, cudaStream_t stream) {
+    launch(stream, 1, 1, set_n_changes_kernel, replay.priorities.ranks.state, ranks_never_taken);
+}
+
+void queue_take_ranks_if_due(const DeviceReplay& replay, const LeastToDraw& least, cudaStream_t stream) {
+    launch(stream, 1, n_threads, take_ranks_kernel, replay, least);
     launch(stream, blocks_for(replay.capacity), n_threads, write_due_weights_kernel, replay);
     queue_rebuild(replay.priorities.ranks.tree, stream);
 }

@@ -86,10 +86,10 @@ __global__ void end_ahead_kernel(ReplayState* state) {
     state->n_ahead = 0;
 }
 
-__global__ void take_back_kernel(ReplayState* state, bool by_schedule, bool is_last) {
+__global__ void take_back_kernel(ReplayState* state, bool by_schedule) {
     --state->batches;
     if (by_schedule) --state->beta.step;
-    if (is_last) state->last.size = 0;
+    state->last.size = 0;
 }
 
 __global__ void clear_lanes_kernel(DeviceReplay replay) {
@@ -150,7 +150,6 @@ void CudaReplayBackend::sample(const ReplaySample& sample, void* stream) {
     const bool is_of_library = sample.outcome_out != nullptr;
     if (!is_of_library) check_batch(sample.batch, fields_);
     batches_.sample(sample, call);
-    can_take_back_ = false;
     call.finish();
 }
 
@@ -159,16 +158,19 @@ void CudaReplayBackend::sample_hindsight(const ReplaySample& sample, const Repla
     StreamOrder::Call call(order_, stream);
     if (call.is_captured()) refuse_capture(stream);
     check_batch(sample.batch, fields_);
-    const ReplayState before = read(call).replay;
+    const HostCopy& copy = read(call);
+    const ReplayState before = copy.replay;
     if (before.n_live == 0) throw Error(PER_ERROR_EMPTY, "no transition is live");
     relabelling.clear(fields_.count());
     relabelling.gamma = before.gamma;
     relabelling.n_step = sample.n_step;
     relabelling.step = before.batches;
     relabelling.by_schedule = std::isnan(sample.beta);
-    figures_before_ = batches_.figures(before.last, call);
+    const bool has_ranks = memory_.device().priorities.ranks.state != nullptr;
+    relabelling.took_ranks =
+        sample.prioritization == PER_RANK && (!has_ranks || ranks_are_due(copy.ranks.n_changes, copy.ranks.n_live));
+    relabelling.figures_before = batches_.figures(before.last, call);
     batches_.sample(sample, call);
-    can_take_back_ = true;
     try {
         hindsight_.choose_goals(sample, hindsight, relabelling, call);
     } catch (...) {
@@ -186,9 +188,9 @@ void CudaReplayBackend::relabel(const Relabelling& relabelling, const per_batch&
 
 void CudaReplayBackend::take_back(const Relabelling& relabelling, const StreamOrder::Call& call) {
     if (read(call).replay.batches != relabelling.step + 1) return;
-    launch(call.stream(), 1, 1, take_back_kernel, memory_.device().state, relabelling.by_schedule, can_take_back_);
-    if (can_take_back_) batches_.restore(figures_before_);
-    can_take_back_ = false;
+    launch(call.stream(), 1, 1, take_back_kernel, memory_.device().state, relabelling.by_schedule);
+    if (relabelling.took_ranks) queue_forget_ranks(memory_.device(), call.stream());
+    batches_.restore(relabelling.figures_before);
 }
 
 void CudaReplayBackend::take_back_draw(const Relabelling& relabelling) {

@@ -80,8 +80,6 @@ class CudaReplayBackend final : public ReplayBackend {
     StepQueue steps_;
     BatchQueue batches_;
     HindsightQueue hindsight_;
-    BatchFigures figures_before_;  // of the last batch before the one that
-    bool can_take_back_ = false;   // hindsight drew last
 };
 
 }  // namespace per::cuda

@@ -1,0 +1,199 @@
+/*
+ * A draw that fails is no draw: the draws after it are, bit for bit, those of a buffer that saw no failure. Above all
+ * with PER_RANK, where a draw may take ranks anew.
+ */
+#include "replay_check.h"
+
+enum { STEPS = 200, BATCH = 64, ACHIEVED = 0, GOAL = 1 };
+
+static per_replay* create(void) {
+    static const per_field fields[2] = {{"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, {0, 0}},
+                                        {"goal", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, {0, 0}}};
+    float observations[STEPS], nexts[STEPS], goals[STEPS], rewards[STEPS], priorities[STEPS];
+    static const uint8_t no_flags[STEPS];
+    per_replay_options options = replay_options(STEPS + 10, 1);
+    per_array given[2], given_next[2];
+    per_replay* replay;
+    per_steps steps;
+    int t;
+    options.fields = fields;
+    options.n_fields = 2;
+    options.prioritization = PER_RANK;
+    options.beta_steps = 100;
+    options.seed = 5;
+    replay = create_replay(&options);
+    for (t = 0; t < STEPS; ++t) {
+        observations[t] = (float)t;
+        nexts[t] = (float)t + 1;
+        goals[t] = rewards[t] = -1;
+        priorities[t] = 1 + (float)(t * 7 % 31);
+    }
+    CHECK_OK(per_steps_init(&steps, sizeof steps));
+    memset(given_next, 0, sizeof given_next);
+    given[ACHIEVED] = array_of(observations, PER_FLOAT32);
+    given[GOAL] = array_of(goals, PER_FLOAT32);
+    given_next[ACHIEVED] = array_of(nexts, PER_FLOAT32);
+    steps.length = STEPS;
+    steps.fields = given;
+    steps.next_fields = given_next;
+    steps.reward = array_of(rewards, PER_FLOAT32);
+    steps.terminated = steps.truncated = array_of(no_flags, PER_BOOL);
+    steps.priorities = array_of(priorities, PER_FLOAT32);
+    CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
+    return replay;
+}
+
+/* ids first .. first + count - 1 get priorities from `least` on. */
+static void set_run(per_replay* replay, int64_t first, int64_t count, float least) {
+    int64_t ids[STEPS], i;
+    float priorities[STEPS];
+    for (i = 0; i < count; ++i) {
+        ids[i] = first + i;
+        priorities[i] = least + (float)i;
+    }
+    CHECK_OK(per_replay_set_priorities(replay, count, ids, priorities, NULL));
+}
+
+static void check_same_draws(per_replay* replay, per_replay* twin, int n_draws) {
+    static float weights[2][BATCH], probabilities[2][BATCH];
+    static int64_t ids[2][BATCH];
+    per_replay* const both[2] = {replay, twin};
+    int i, which;
+    for (i = 0; i < n_draws; ++i) {
+        per_replay_statistics statistics[2];
+        for (which = 0; which < 2; ++which) {
+            per_batch batch;
+            CHECK_OK(per_batch_init(&batch, sizeof batch));
+            batch.weights = weights[which];
+            batch.probabilities = probabilities[which];
+            batch.ids = ids[which];
+            CHECK_OK(per_replay_sample(both[which], NULL, BATCH, &batch, NULL));
+            statistics[which] = stats_of(both[which]);
+        }
+        CHECK(memcmp(ids[0], ids[1], sizeof ids[0]) == 0);
+        CHECK(memcmp(weights[0], weights[1], sizeof weights[0]) == 0);
+        CHECK(memcmp(probabilities[0], probabilities[1], sizeof probabilities[0]) == 0);
+        CHECK(memcmp(&statistics[0], &statistics[1], sizeof statistics[0]) == 0);
+    }
+}
+
+/* ------------------------------------------------------------ hindsight */
+
+typedef struct caller {
+    per_replay* replay;
+    int changes_priorities; /* of a few, while the call waits for its rewards */
+    int draws_in_vain;      /* as many calls more, each within the one before */
+    int32_t answer;
+} caller;
+
+static void draw_with_hindsight(caller* context, per_status expected);
+
+static int32_t reward(void* context, int64_t count, const void* achieved, const void* goals, float* rewards_out,
+                      uint8_t* terminated_out) {
+    caller* const known = (caller*)context;
+    (void)achieved;
+    (void)goals;
+    (void)terminated_out;
+    memset(rewards_out, 0, (size_t)count * sizeof *rewards_out);
+    if (known->changes_priorities) set_run(known->replay, 190, 3, 200);
+    if (known->draws_in_vain > 0) {
+        caller inner = *known;
+        --inner.draws_in_vain;
+        inner.changes_priorities = 0;
+        inner.answer = 1;
+        draw_with_hindsight(&inner, PER_ERROR_CALLBACK);
+    }
+    return known->answer;
+}
+
+static void draw_with_hindsight(caller* context, per_status expected) {
+    per_hindsight_options hindsight;
+    per_batch batch;
+    float weights[BATCH];
+    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    CHECK_OK(per_hindsight_options_init(&hindsight, sizeof hindsight));
+    hindsight.achieved_field = ACHIEVED;
+    hindsight.goal_field = GOAL;
+    hindsight.reward = reward;
+    hindsight.context = context;
+    batch.weights = weights;
+    CHECK(per_replay_sample_hindsight(context->replay, NULL, &hindsight, BATCH, &batch, NULL) == expected);
+}
+
+/* Ranks are due when the call that fails comes, and 3 of 200 priorities change between it and the next draw. */
+static void a_reward_that_fails(int changes_within, int draws_in_vain) {
+    per_replay *replay = create(), *twin = create();
+    per_replay_statistics statistics, of_twin;
+    caller context;
+    memset(&context, 0, sizeof context);
+    context.replay = replay;
+    context.changes_priorities = changes_within;
+    context.draws_in_vain = draws_in_vain;
+    context.answer = 1;
+    check_same_draws(replay, twin, 2);
+    set_run(replay, 0, 150, 20);
+    set_run(twin, 0, 150, 20);
+    draw_with_hindsight(&context, PER_ERROR_CALLBACK);
+    if (!changes_within) set_run(replay, 190, 3, 200);
+    set_run(twin, 190, 3, 200);
+    statistics = stats_of(replay);
+    of_twin = stats_of(twin);
+    CHECK(memcmp(&statistics, &of_twin, sizeof statistics) == 0);
+    check_same_draws(replay, twin, 3);
+    per_replay_free(replay);
+    per_replay_free(twin);
+}
+
+/* It takes ranks, too; the calls within that fail then change nothing of what it did. */
+static void a_reward_that_is_had_after_failures(void) {
+    per_replay *replay = create(), *twin = create();
+    caller context, of_twin;
+    memset(&context, 0, sizeof context);
+    context.replay = replay;
+    of_twin = context;
+    of_twin.replay = twin;
+    context.draws_in_vain = 2;
+    draw_with_hindsight(&context, PER_OK);
+    draw_with_hindsight(&of_twin, PER_OK);
+    set_run(replay, 190, 3, 200);
+    set_run(twin, 190, 3, 200);
+    check_same_draws(replay, twin, 3);
+    per_replay_free(replay);
+    per_replay_free(twin);
+}
+
+/* ----------------------------------------------------- too few to draw */
+
+static void more_than_there_are(int32_t prioritization) {
+    static rows out;
+    per_replay *replay = create(), *twin = create();
+    per_sample_options options;
+    per_batch batch;
+    CHECK_OK(per_sample_options_init(&options, sizeof options));
+    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    options.scheme = PER_WITHOUT_REPLACEMENT;
+    options.prioritization = prioritization;
+    batch.weights = out.weights;
+    check_same_draws(replay, twin, 2);
+    set_run(replay, 0, 150, 20);
+    set_run(twin, 0, 150, 20);
+    CHECK_BAD(per_replay_sample(replay, &options, STEPS + 1, &batch, NULL), PER_ERROR_INVALID_ARGUMENT,
+              "batch_size is 201", "without replacement");
+    set_run(replay, 190, 3, 200);
+    set_run(twin, 190, 3, 200);
+    check_same_draws(replay, twin, 3);
+    per_replay_free(replay);
+    per_replay_free(twin);
+}
+
+int main(void) {
+    int n;
+    for (n = 0; n < 3; ++n) {
+        a_reward_that_fails(0, n);
+        a_reward_that_fails(1, n);
+    }
+    a_reward_that_is_had_after_failures();
+    more_than_there_are(PER_RANK);
+    more_than_there_are(PER_PROPORTIONAL);
+    return 0;
+}

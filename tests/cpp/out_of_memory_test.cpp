@@ -1,0 +1,474 @@
+// Every allocation of a call fails in turn: the call is PER_ERROR_OUT_OF_MEMORY, has written nothing, and leaves a
+// buffer that goes on as one does to which nothing happened.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <new>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "../c/check.h"
+#include "per.h"
+
+namespace {
+
+// Of this thread; negative: none fails.
+thread_local int64_t allocations_before_failure = -1;
+thread_local bool has_failed = false;
+
+[[maybe_unused]] bool fails() {
+    if (allocations_before_failure < 0 || allocations_before_failure-- > 0) return false;
+    allocations_before_failure = 0;  // and so do all that follow
+    has_failed = true;
+    return true;
+}
+
+}  // namespace
+
+#ifndef SANITIZED  // whose functions these would be
+void* operator new(std::size_t size) {
+    if (fails()) throw std::bad_alloc();
+    if (void* memory = std::malloc(size)) return memory;
+    throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept {
+    std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+    std::free(memory);
+}
+// Those of the C library come after those of the program.
+extern "C" void* aligned_alloc(std::size_t alignment, std::size_t size) noexcept {
+    void* memory = nullptr;
+    return !fails() && posix_memalign(&memory, alignment, size) == 0 ? memory : nullptr;
+}
+extern "C" void* mmap(void* address, std::size_t size, int protection, int flags, int file, off_t offset) noexcept {
+    if (fails()) {
+        errno = ENOMEM;
+        return MAP_FAILED;
+    }
+    return reinterpret_cast<void*>(syscall(SYS_mmap, address, size, protection, flags, file, offset));
+}
+#endif
+
+namespace per::test {
+namespace {
+
+// The call, of whose allocations the first `n` succeed. Whether one failed is in has_failed.
+template <class Call>
+per_status failing_after(int64_t n, const Call& call) {
+    has_failed = false;
+    allocations_before_failure = n;
+    const per_status status = call();
+    allocations_before_failure = -1;
+    return status;
+}
+
+struct NothingFails {
+    ~NothingFails() { allocations_before_failure = before; }
+    const int64_t before = std::exchange(allocations_before_failure, -1);
+};
+
+constexpr int64_t capacity = 3000;
+constexpr int64_t small_batch = 8;
+constexpr int64_t large_batch = 1500;
+constexpr int64_t largest_steps = 6;  // of a sequence, with its next observation
+
+// A batch of the fields below, and other arrays that calls write.
+struct Arrays {
+    std::vector<float> observation = std::vector<float>(2 * large_batch * largest_steps, -7.0f);
+    std::vector<float> next = std::vector<float>(2 * large_batch, -7.0f);
+    std::vector<float> goal = std::vector<float>(2 * large_batch * largest_steps, -7.0f);
+    std::vector<float> reward = std::vector<float>(large_batch * largest_steps, -7.0f);
+    std::vector<float> weights = std::vector<float>(large_batch, -7.0f);
+    std::vector<float> priorities = std::vector<float>(large_batch, -7.0f);
+    std::vector<float> probabilities = std::vector<float>(large_batch, -7.0f);
+    std::vector<int64_t> ids = std::vector<int64_t>(capacity, -7);
+
+    bool operator==(const Arrays&) const = default;
+};
+
+struct BatchOf {
+    explicit BatchOf(Arrays& arrays, bool with_next = true, bool is_drawn = true) {
+        fields[0] = arrays.observation.data();
+        fields[1] = arrays.goal.data();
+        next_fields[0] = arrays.next.data();
+        per_batch_init(&batch, sizeof batch);
+        batch.fields = fields;
+        if (with_next) batch.next_fields = next_fields;
+        batch.reward = arrays.reward.data();
+        batch.ids = arrays.ids.data();
+        batch.priorities = arrays.priorities.data();
+        if (!is_drawn) return;
+        batch.weights = arrays.weights.data();
+        batch.probabilities = arrays.probabilities.data();
+    }
+
+    void* fields[3] = {};
+    void* next_fields[3] = {};
+    per_batch batch;
+};
+
+using Handle = std::unique_ptr<per_replay, decltype(&per_replay_free)>;
+
+per_replay_options options_of(const per_field* fields) {
+    per_replay_options options;
+    per_replay_options_init(&options, sizeof options);
+    options.capacity = capacity;
+    options.fields = fields;
+    options.n_fields = 3;
+    options.seed = 3;
+    return options;
+}
+
+// Fields: an observation and a goal of two numbers, and an advantage.
+const per_field* fields_of_buffers() {
+    static const int64_t shape[] = {2};
+    static const per_field fields[] = {{"observation", shape, 1, PER_FLOAT32, PER_ROLE_DEFAULT, 0, {0, 0}},
+                                       {"goal", shape, 1, PER_FLOAT32, PER_ROLE_DEFAULT, 0, {0, 0}},
+                                       {"advantage", nullptr, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, {0, 0}}};
+    return fields;
+}
+
+// Steps t = first .. of one environment, in dtypes that must be cast. Every 50th ends an episode.
+per_status add(per_replay* replay, int64_t first, int64_t n, int64_t* ids_out) {
+    static double observations[2 * capacity], nexts[2 * capacity], rewards[capacity], priorities[capacity];
+    static int16_t goals[2 * capacity], advantages[capacity];
+    static uint8_t terminated[capacity], truncated[capacity];
+    for (int64_t i = 0; i < n; ++i) {
+        const auto t = static_cast<double>(first + i);
+        observations[2 * i] = t;
+        observations[2 * i + 1] = -t;
+        nexts[2 * i] = t + 1;
+        nexts[2 * i + 1] = -t - 1;
+        rewards[i] = t;
+        priorities[i] = static_cast<double>((first + i) * 7 % 31) + 0.5;
+        terminated[i] = (first + i) % 50 == 49;
+    }
+    const auto array = [](const void* data, int32_t dtype) { return per_array{data, nullptr, 0, dtype}; };
+    const per_array fields[] = {array(observations, PER_FLOAT64), array(goals, PER_INT16),
+                                array(advantages, PER_INT16)};
+    const per_array next_fields[] = {array(nexts, PER_FLOAT64), {}, {}};
+    per_steps steps;
+    per_steps_init(&steps, sizeof steps);
+    steps.length = n;
+    steps.fields = fields;
+    steps.next_fields = next_fields;
+    steps.reward = array(rewards, PER_FLOAT64);
+    steps.terminated = array(terminated, PER_BOOL);
+    steps.truncated = array(truncated, PER_BOOL);
+    steps.priorities = array(priorities, PER_FLOAT64);
+    return per_replay_add(replay, &steps, ids_out, nullptr);
+}
+
+Handle create(const per_replay_options& options) {
+    per_replay* replay = nullptr;
+    EXPECT_EQ(per_replay_create(&options, &replay), PER_OK) << per_last_error();
+    for (int64_t first = 0; first < 2000; first += 100) EXPECT_EQ(add(replay, first, 100, nullptr), PER_OK);
+    return {replay, per_replay_free};
+}
+
+// What a buffer says of itself, but for the memory that the first call of a kind adds.
+std::vector<double> figures_of(per_replay* replay) {
+    per_replay_statistics s;
+    per_replay_statistics_init(&s, sizeof s);
+    EXPECT_EQ(per_replay_stats(replay, &s), PER_OK);
+    return {static_cast<double>(s.live),
+            static_cast<double>(s.added),
+            static_cast<double>(s.episodes),
+            static_cast<double>(s.samples),
+            static_cast<double>(s.beta_step),
+            static_cast<double>(s.updates),
+            static_cast<double>(s.stale_updates),
+            s.total,
+            s.max_priority,
+            static_cast<double>(s.last_batch_size),
+            s.last_mean_age,
+            s.last_effective_size,
+            s.last_duplicates};
+}
+
+using Work = std::function<per_status(per_replay*, int64_t size, Arrays&)>;
+
+// The work on many entries fails at its n-th allocation, in a buffer that has done it on a few before or not. After the
+// failure it does on fewer, and then on as many, what it does in a buffer that saw none.
+void fail_allocation(int64_t n, bool is_warm, const per_replay_options& options, const Work& work, bool writes_early) {
+    const Handle replay = create(options);
+    const Handle twin = create(options);
+    Arrays out, of_twin;
+    if (is_warm) {
+        ASSERT_EQ(work(replay.get(), small_batch, out), PER_OK) << per_last_error();
+        ASSERT_EQ(work(twin.get(), small_batch, of_twin), PER_OK);
+    }
+    const std::vector<double> before = figures_of(replay.get());
+    const per_status status = failing_after(n, [&] { return work(replay.get(), large_batch, out); });
+    if (!has_failed) {
+        ASSERT_EQ(status, PER_OK);
+        return;
+    }
+    ASSERT_EQ(status, PER_ERROR_OUT_OF_MEMORY) << per_last_error();
+    ASSERT_TRUE(writes_early || out == of_twin);
+    ASSERT_EQ(figures_of(replay.get()), before);
+    for (const int64_t size : {large_batch / 2, large_batch}) {
+        out = of_twin = {};
+        ASSERT_EQ(work(replay.get(), size, out), PER_OK) << per_last_error();
+        ASSERT_EQ(work(twin.get(), size, of_twin), PER_OK);
+        ASSERT_EQ(out, of_twin) << size << " entries";
+        ASSERT_EQ(figures_of(replay.get()), figures_of(twin.get()));
+    }
+}
+
+// `writes_early`: where it fails, the arrays of the work may have been written to.
+void fail_each_allocation(const per_replay_options& options, const Work& work, bool writes_early = false) {
+#ifdef SANITIZED
+    GTEST_SKIP() << "a sanitizer has these functions";
+#endif
+    for (const bool is_warm : {false, true}) {
+        for (int64_t n = 0;; ++n) {
+            SCOPED_TRACE(testing::Message() << "allocation " << n << (is_warm ? ", warm" : ""));
+            fail_allocation(n, is_warm, options, work, writes_early);
+            if (testing::Test::HasFatalFailure()) return;
+            if (has_failed) continue;
+            EXPECT_GT(n, 0);
+            break;
+        }
+    }
+}
+
+Work sampling(int32_t scheme, int32_t prioritization, double uniform_fraction) {
+    return [=](per_replay* replay, int64_t size, Arrays& arrays) {
+        BatchOf out(arrays);
+        per_sample_options options;
+        per_sample_options_init(&options, sizeof options);
+        options.scheme = scheme;
+        options.prioritization = prioritization;
+        options.uniform_fraction = uniform_fraction;
+        options.normalize_weights = PER_BUFFER_MAX;
+        return per_replay_sample(replay, &options, size, &out.batch, nullptr);
+    };
+}
+
+TEST(OutOfMemory, draws_go_on_as_if_nothing_had_been) {
+    for (const int32_t scheme : {PER_STRATIFIED, PER_INDEPENDENT, PER_WITHOUT_REPLACEMENT})
+        for (const int32_t prioritization : {PER_PROPORTIONAL, PER_RANK, PER_UNIFORM})
+            for (const double uniform_fraction : {0.0, 0.3}) {
+                SCOPED_TRACE(testing::Message() << scheme << prioritization << uniform_fraction);
+                fail_each_allocation(options_of(fields_of_buffers()),
+                                     sampling(scheme, prioritization, uniform_fraction));
+            }
+}
+
+TEST(OutOfMemory, draws_of_sequences_go_on_as_if_nothing_had_been) {
+    per_replay_options options = options_of(fields_of_buffers());
+    options.sequence_length = 4;
+    options.sequence_stride = 1;
+    fail_each_allocation(options, [](per_replay* replay, int64_t size, Arrays& arrays) {
+        BatchOf out(arrays, false);
+        return per_replay_sample(replay, nullptr, size, &out.batch, nullptr);
+    });
+}
+
+// Fails if `context` says so.
+int32_t reward(void* context, int64_t count, const void*, const void*, float* rewards_out, uint8_t*) {
+    std::iota(rewards_out, rewards_out + count, 0.0f);
+    return context != nullptr;
+}
+
+per_hindsight_options hindsight_options() {
+    per_hindsight_options options;
+    per_hindsight_options_init(&options, sizeof options);
+    options.achieved_field = 0;
+    options.goal_field = 1;
+    options.reward = reward;
+    return options;
+}
+
+TEST(OutOfMemory, draws_with_hindsight_go_on_as_if_nothing_had_been) {
+    for (const int32_t prioritization : {PER_PROPORTIONAL, PER_RANK}) {
+        per_replay_options options = options_of(fields_of_buffers());
+        options.prioritization = prioritization;
+        options.n_step = 3;
+        const Work work = [](per_replay* replay, int64_t size, Arrays& arrays) {
+            BatchOf out(arrays);
+            const per_hindsight_options hindsight = hindsight_options();
+            return per_replay_sample_hindsight(replay, nullptr, &hindsight, size, &out.batch, nullptr);
+        };
+        fail_each_allocation(options, work, true);
+    }
+}
+
+// Also where rewards could not be had, or nothing was live.
+TEST(OutOfMemory, draws_with_hindsight_allocate_nothing_after_the_first) {
+#ifdef SANITIZED
+    GTEST_SKIP() << "a sanitizer has these functions";
+#endif
+    per_replay_options options = options_of(fields_of_buffers());
+    options.n_step = 3;
+    const Handle replay = create(options);
+    Arrays arrays;
+    BatchOf out(arrays);
+    per_hindsight_options hindsight = hindsight_options();
+    const auto draw = [&](int64_t size) {
+        return per_replay_sample_hindsight(replay.get(), nullptr, &hindsight, size, &out.batch, nullptr);
+    };
+    const auto check = [&](per_status expected) {
+        ASSERT_EQ(failing_after(0, [&] { return draw(large_batch / 2); }), expected) << per_last_error();
+        ASSERT_FALSE(has_failed);
+    };
+    for (int i = 0; i < 3; ++i) ASSERT_EQ(draw(large_batch), PER_OK);
+    for (int i = 0; i < 10; ++i) {
+        hindsight.context = i % 2 == 0 ? &hindsight : nullptr;
+        check(i % 2 == 0 ? PER_ERROR_CALLBACK : PER_OK);
+    }
+    ASSERT_EQ(per_replay_clear(replay.get(), nullptr), PER_OK);
+    for (int i = 0; i < 3; ++i) check(PER_ERROR_EMPTY);
+    ASSERT_EQ(add(replay.get(), 2000, 100, nullptr), PER_OK);
+    check(PER_OK);
+}
+
+TEST(OutOfMemory, rows_are_added_as_if_nothing_had_been) {
+    fail_each_allocation(options_of(fields_of_buffers()), [](per_replay* replay, int64_t size, Arrays& arrays) {
+        per_replay_statistics before;
+        per_replay_statistics_init(&before, sizeof before);
+        {
+            const NothingFails nothing_fails;
+            per_replay_stats(replay, &before);
+        }
+        return add(replay, before.added, size, arrays.ids.data());
+    });
+}
+
+TEST(OutOfMemory, rows_by_id_are_read_and_written_as_if_nothing_had_been) {
+    static int64_t ids[large_batch];
+    static float values[large_batch];
+    static int16_t whole[large_batch];
+    for (int64_t i = 0; i < large_batch; ++i) ids[i] = 306 + i + i / 50;  // after 50 steps a final observation
+    std::iota(values, values + large_batch, 1.0f);
+    std::iota(whole, whole + large_batch, int16_t{1});
+    const per_replay_options options = options_of(fields_of_buffers());
+    fail_each_allocation(options, [](per_replay* replay, int64_t size, Arrays&) {
+        return per_replay_update_priorities(replay, size, ids, 1, values, nullptr);
+    });
+    fail_each_allocation(options, [](per_replay* replay, int64_t size, Arrays&) {
+        const per_array fields[3] = {{}, {}, {whole, nullptr, 0, PER_INT16}};
+        return per_replay_set(replay, size, ids, fields, nullptr);
+    });
+    fail_each_allocation(
+        options,
+        [](per_replay* replay, int64_t size, Arrays& arrays) {
+            BatchOf out(arrays, true, false);
+            out.fields[2] = arrays.reward.data() + large_batch;
+            const per_status status = per_replay_get(replay, size, ids, &out.batch, nullptr);
+            if (status != PER_OK) return status;
+            int64_t n_ids = 0;
+            return per_replay_live_ids(replay, capacity, arrays.ids.data(), &n_ids);
+        },
+        true);
+}
+
+TEST(OutOfMemory, a_walk_that_cannot_begin_is_no_draw) {
+    fail_each_allocation(options_of(fields_of_buffers()), [](per_replay* replay, int64_t size, Arrays& arrays) {
+        per_epochs* walk = nullptr;
+        const per_status status = per_epochs_create(replay, 1, size, 0, nullptr, &walk);
+        if (status != PER_OK) return status;
+        const NothingFails nothing_fails;
+        BatchOf out(arrays);
+        int64_t count = 0;
+        EXPECT_EQ(per_epochs_next(walk, &out.batch, &count, nullptr), PER_OK);
+        per_epochs_free(walk);
+        return PER_OK;
+    });
+}
+
+TEST(OutOfMemory, a_walk_gives_what_it_could_not_give_before) {
+#ifdef SANITIZED
+    GTEST_SKIP() << "a sanitizer has these functions";
+#endif
+    int n_failures = 0;
+    for (int64_t n = 0;; ++n) {
+        const Handle replay = create(options_of(fields_of_buffers()));
+        const Handle twin = create(options_of(fields_of_buffers()));
+        per_epochs *walk = nullptr, *walk_of_twin = nullptr;
+        ASSERT_EQ(per_epochs_create(replay.get(), 1, large_batch, 0, nullptr, &walk), PER_OK);
+        ASSERT_EQ(per_epochs_create(twin.get(), 1, large_batch, 0, nullptr, &walk_of_twin), PER_OK);
+        Arrays arrays, of_twin;
+        BatchOf out(arrays), out_of_twin(of_twin);
+        int64_t count = -7;
+        const per_status status = failing_after(n, [&] { return per_epochs_next(walk, &out.batch, &count, nullptr); });
+        if (has_failed) {
+            ++n_failures;
+            ASSERT_EQ(status, PER_ERROR_OUT_OF_MEMORY);
+            ASSERT_EQ(count, -7);
+            ASSERT_EQ(arrays, of_twin);
+            ASSERT_EQ(per_epochs_next(walk, &out.batch, &count, nullptr), PER_OK);
+        }
+        ASSERT_EQ(count, large_batch);
+        ASSERT_EQ(per_epochs_next(walk_of_twin, &out_of_twin.batch, &count, nullptr), PER_OK);
+        ASSERT_EQ(arrays, of_twin);
+        per_epochs_free(walk);
+        per_epochs_free(walk_of_twin);
+        if (!has_failed) break;
+    }
+    EXPECT_GT(n_failures, 0);
+}
+
+TEST(OutOfMemory, a_loader_that_cannot_be_made_leaves_the_buffer_as_it_was) {
+    fail_each_allocation(options_of(fields_of_buffers()), [](per_replay* replay, int64_t size, Arrays& arrays) {
+        per_loader_options options;
+        per_loader_options_init(&options, sizeof options);
+        options.batch_size = size;
+        per_loader* loader = nullptr;
+        const per_status status = per_loader_create(replay, &options, &loader);
+        if (status != PER_OK) return status;
+        const NothingFails nothing_fails;
+        per_batch batch;
+        int64_t slot = -1;
+        per_batch_init(&batch, sizeof batch);
+        EXPECT_EQ(per_loader_next(loader, 1, &batch, &slot, nullptr), PER_OK);
+        std::copy_n(batch.ids, size, arrays.ids.data());
+        per_loader_free(loader);
+        return PER_OK;
+    });
+}
+
+TEST(OutOfMemory, nothing_is_made_where_memory_ends) {
+#ifdef SANITIZED
+    GTEST_SKIP() << "a sanitizer has these functions";
+#endif
+    per_replay_options options = options_of(fields_of_buffers());
+    options.prioritization = PER_RANK;
+    options.normalize_weights = PER_BUFFER_MAX;
+    options.max_priority = PER_MAX_NOW;
+    options.gather_threads = 4;
+    options.store_next_observation = 1;
+    per_replay* replay = nullptr;
+    int64_t n = 0;
+    while (failing_after(n, [&] { return per_replay_create(&options, &replay); }) == PER_ERROR_OUT_OF_MEMORY) {
+        EXPECT_EQ(replay, nullptr);
+        ++n;
+    }
+    EXPECT_GT(n, 5);
+    EXPECT_NE(replay, nullptr);
+    per_replay_free(replay);
+
+    per_tree_options tree_options;
+    per_tree_options_init(&tree_options, sizeof tree_options);
+    tree_options.capacity = 1000000;
+    per_tree* tree = nullptr;
+    for (n = 0; failing_after(n, [&] { return per_tree_create(&tree_options, &tree); }) == PER_ERROR_OUT_OF_MEMORY; ++n)
+        EXPECT_EQ(tree, nullptr);
+    EXPECT_GT(n, 1);
+    per_tree_free(tree);
+}
+
+}  // namespace
+}  // namespace per::test
