@@ -734,7 +734,13 @@ PER_API per_status per_replay_stats(per_replay* replay, per_replay_statistics* s
  * maximum, schedules, random state. The file takes its place at `path` once it is complete and on the disk; until then,
  * and after an error, what was there before stays. Synchronises.
  *
- * PER_ERROR_IO.
+ * It is written beside `path`, under a name that begins with the path's and ends in ".libper-N.tmp". A process that is
+ * killed leaves it there; the next save to the same path removes it. Several savers of one path do not disturb each
+ * other: the last one's file stays. Where `path` is a symbolic link, the file that it leads to is replaced. The mode of
+ * a file that is replaced is kept.
+ *
+ * PER_ERROR_IO, also where `path` is a directory, a FIFO or a device, and where the folder that the file was put in
+ * cannot be synced: the file is there then, and the message says so. PER_ERROR_OUT_OF_MEMORY.
  */
 PER_API per_status per_replay_save(per_replay* replay, const char* path);
 
@@ -742,8 +748,8 @@ PER_API per_status per_replay_save(per_replay* replay, const char* path);
  * Creates a buffer from a file, on the device asked for, and stores it in *replay_out (NULL on failure). Free it with
  * per_replay_free(). Synchronises.
  *
- * PER_ERROR_IO; PER_ERROR_CORRUPT_FILE, also where a single bit has changed; PER_ERROR_UNSUPPORTED for the format of a
- * newer library; and the errors of per_replay_create().
+ * PER_ERROR_IO, also where `path` is a directory, a FIFO or a device; PER_ERROR_CORRUPT_FILE, also where a single bit
+ * has changed; PER_ERROR_UNSUPPORTED for the format of a newer library; and the errors of per_replay_create().
  */
 PER_API per_status per_replay_load(const char* path, int32_t device, int32_t device_index, per_replay** replay_out);
 

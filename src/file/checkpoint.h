@@ -8,30 +8,21 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <memory>
-#include <string>
 #include <type_traits>
 
 #include "file/checksum.h"
+#include "file/disk_file.h"
 
 namespace per {
 
 // Format 2 keeps gather_threads, too.
 inline constexpr uint32_t checkpoint_version = 2;
 
-struct CloseFile {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-};
-using File = std::unique_ptr<std::FILE, CloseFile>;
-
-// Writes to a file beside `path` and takes the path's place with commit(), whole, or not at all. Throws Error with IO.
+// Writes to a file beside `path` and takes the path's place with commit(), whole, or not at all. Throws Error as
+// ReplacementFile does.
 class CheckpointWriter {
  public:
     explicit CheckpointWriter(const char* path);
-    ~CheckpointWriter();
-    CheckpointWriter(const CheckpointWriter&) = delete;
-    CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
     void bytes(const void* data, std::size_t size);
     template <class Number>
@@ -40,16 +31,14 @@ class CheckpointWriter {
         bytes(&value, sizeof value);
     }
     void seal() { number(checksum_.value()); }
-    void commit();
+    void commit() { file_.commit(); }
 
  private:
-    std::string path_;
-    std::string temporary_path_;
-    File file_;
+    ReplacementFile file_;
     Checksum checksum_;
 };
 
-// Throws Error: IO where the file cannot be read, CORRUPT_FILE where it is not what a writer wrote, UNSUPPORTED for a
+// Throws Error: as InputFile does where the file cannot be read, CORRUPT_FILE where it is not what a writer wrote, UNSUPPORTED for a
 // newer version.
 class CheckpointReader {
  public:
@@ -80,8 +69,7 @@ class CheckpointReader {
     [[noreturn]] void refuse(const char* reason) const;
 
  private:
-    std::string path_;
-    File file_;
+    InputFile file_;
     uint32_t version_ = 0;
     Checksum checksum_;
 };

@@ -6,6 +6,7 @@ Only what C cannot express is refused here: numbers of the wrong type or beyond 
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,6 +50,14 @@ def set_field(struct: Any, field: str, argument: str, value: object) -> None:
     except (TypeError, OverflowError) as error:
         c_type = dict(ffi.typeof(struct).item.fields)[field].type.cname
         raise InvalidArgument(f"{argument} is {value!r}; allowed: {NUMBERS[c_type]}") from error
+
+
+def path(value: str | os.PathLike[str]) -> bytes:
+    """The bytes of a path. One with a NUL, at which C would take it to end, is an error."""
+    encoded = os.fsencode(value)
+    if b"\0" in encoded:
+        raise InvalidArgument(f"path is {os.fspath(value)!r}; allowed: paths without a NUL")
+    return encoded
 
 
 def number(enum: str, argument: str, name: object) -> int:

@@ -528,11 +528,14 @@ class ReplayBuffer(Store):
         """Writes the whole buffer to a file, so that a loaded one continues bit for bit.
 
         The file takes its place once it is complete; until then, and after an error, what was there before stays.
+        Where path is a symbolic link, the file that it leads to is replaced. The mode of a file that is replaced is
+        kept.
 
         Raises:
             IoError: the file cannot be written.
+            InvalidArgument: path has a NUL in it.
         """
-        check(lib.per_replay_save(self._open(), os.fsencode(path)))
+        check(lib.per_replay_save(self._open(), _options.path(path)))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, device: str = "cpu", arrays: str | None = None) -> ReplayBuffer:
@@ -540,12 +543,13 @@ class ReplayBuffer(Store):
 
         Raises:
             IoError: the file cannot be read.
+            InvalidArgument: path has a NUL in it.
             CorruptFile: it is not one of save()'s, or is damaged.
             Unsupported: it is of a newer version.
         """
         kind = _kinds.kind_of(arrays, str(device))
         handle_out = ffi.new("per_replay **")
-        check(lib.per_replay_load(os.fsencode(path), *_options.device(device), handle_out))
+        check(lib.per_replay_load(_options.path(path), *_options.device(device), handle_out))
         buffer = cls.__new__(cls)
         buffer._attach(ffi.gc(handle_out[0], lib.per_replay_free), str(device), kind)
         return buffer

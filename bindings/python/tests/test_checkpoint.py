@@ -46,3 +46,21 @@ def test_damaged_and_missing_files_are_told_apart(tmp_path):
         per.ReplayBuffer.load(path)
     with pytest.raises(per.IoError):
         buffer.save(tmp_path / "missing" / "replay.per")
+
+
+def test_path_with_a_nul_is_refused_and_no_other_file_touched(tmp_path):
+    buffer = per.ReplayBuffer(100, FIELDS)
+    cut = tmp_path / "replay"
+    cut.write_bytes(b"mine")
+    for path in (f"{cut}\0.per", type("Path", (), {"__fspath__": lambda self: f"{cut}\0.per"})()):
+        for call in (buffer.save, per.ReplayBuffer.load):
+            with pytest.raises(per.InvalidArgument, match="paths without a NUL"):
+                call(path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["replay"] and cut.read_bytes() == b"mine"
+
+
+def test_names_that_are_no_utf8_work(tmp_path):
+    buffer = per.ReplayBuffer(100, FIELDS)
+    path = tmp_path / "replay\udcff.per"
+    buffer.save(path)
+    assert per.ReplayBuffer.load(path).capacity == 100

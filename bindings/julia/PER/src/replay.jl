@@ -210,10 +210,14 @@ function synchronize(buffer::ReplayBuffer; stream = nothing)
     return nothing
 end
 
+# C would take a path to end at a NUL.
+check_path(path) = '\0' in path && invalid("path is $(repr(path)); allowed: paths without a NUL")
+
 """
     save(buffer, path)
 
-Write the whole buffer to a file, so that a loaded one continues bit for bit.
+Write the whole buffer to a file, so that a loaded one continues bit for bit. Where `path` is a symbolic link, the file
+that it leads to is replaced. The mode of a file that is replaced is kept.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));
@@ -233,6 +237,7 @@ julia> rm(path)
 ```
 """
 function save(buffer::ReplayBuffer, path::AbstractString)
+    check_path(path)
     call(pointer -> per_replay_save(pointer, path), buffer.handle)
     return nothing
 end
@@ -243,6 +248,7 @@ end
 The buffer that [`save`](@ref) wrote to a file.
 """
 function load(::Type{ReplayBuffer}, path::AbstractString; device = :cpu, arrays = nothing, current_stream = nothing)
+    check_path(path)
     device_number, device_index = device_numbers(device)
     replay = Ref(Ptr{per_replay}(C_NULL))
     check(per_replay_load(path, device_number, device_index, replay))

@@ -170,6 +170,9 @@ end
         @test error.status == PER.PER_ERROR_IO && occursin("No such file", error.message)
         @test thrown(() -> save(buffer, joinpath(folder, "nowhere", "replay.per"))).status == PER.PER_ERROR_IO
         @test is_invalid(thrown(() -> load(ReplayBuffer, path; device = :gpu)), "device is :gpu")
+        @test is_invalid(thrown(() -> save(buffer, path * "\0x")), "paths without a NUL")
+        @test is_invalid(thrown(() -> load(ReplayBuffer, path * "\0x")), "paths without a NUL")
+        @test readdir(folder) == ["replay.per"] && read(path, String) == "not a replay"
     end
 end
 

@@ -1,0 +1,313 @@
+#include "file/disk_file.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "file/checksum.h"
+#include "rows/error.h"
+
+namespace per {
+namespace {
+
+constexpr std::size_t buffer_bytes = std::size_t{1} << 16;
+constexpr std::size_t longest_shown = 200;
+constexpr int most_links = 40;  // as many as the kernel follows
+
+constexpr std::string_view temporary_mark = ".libper-";
+constexpr std::string_view temporary_end = ".tmp";
+constexpr std::size_t longest_number = 10;
+
+[[noreturn]] void refuse(int error, const std::string& shown, const char* action) {
+    throw Error(error == ENOMEM ? PER_ERROR_OUT_OF_MEMORY : PER_ERROR_IO, "path %s cannot be %s: %s", shown.c_str(),
+                action, std::strerror(error));
+}
+
+// Calls a function of the system until no signal interrupts it.
+template <class Call>
+auto uninterrupted(const Call& call) {
+    auto result = call();
+    while (result < 0 && errno == EINTR) result = call();
+    return result;
+}
+
+bool begins_character(char c) {
+    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;  // of UTF-8
+}
+
+void require_regular(mode_t mode, const std::string& shown, const char* action) {
+    if (S_ISREG(mode)) return;
+    const char* const kind = S_ISDIR(mode)    ? "a directory"
+                             : S_ISFIFO(mode) ? "a FIFO"
+                             : S_ISSOCK(mode) ? "a socket"
+                                              : "a device";
+    throw Error(PER_ERROR_IO, "path %s cannot be %s: it is %s, no regular file", shown.c_str(), action, kind);
+}
+
+// Where a path leads through symbolic links, also if nothing is there.
+std::string followed(std::string path, const std::string& shown) {
+    for (int i = 0; i < most_links; ++i) {
+        char target[PATH_MAX];
+        const ssize_t size = readlink(path.c_str(), target, sizeof target);
+        if (size < 0) return path;  // no link; what else is wrong shows when its folder is opened
+        if (static_cast<std::size_t>(size) == sizeof target) refuse(ENAMETOOLONG, shown, "written");
+        const std::string folder = target[0] == '/' ? "" : path.substr(0, path.rfind('/') + 1);
+        path = folder + std::string(target, static_cast<std::size_t>(size));
+    }
+    refuse(ELOOP, shown, "written");
+}
+
+bool is_same_file(const struct stat& a, const struct stat& b) {
+    return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+// Whether a name in a folder still is that of an open file.
+bool is_named(int folder, const char* name, int file) {
+    struct stat of_name;
+    struct stat of_file;
+    return fstatat(folder, name, &of_name, AT_SYMLINK_NOFOLLOW) == 0 && fstat(file, &of_file) == 0 &&
+           is_same_file(of_name, of_file);
+}
+
+}  // namespace
+
+std::string shown_path(const std::string& path) {
+    std::string shown = path;
+    if (path.size() > longest_shown) {
+        std::size_t first_end = longest_shown / 2;
+        std::size_t rest = path.size() - longest_shown / 2;
+        while (first_end > 0 && !begins_character(path[first_end])) --first_end;
+        while (rest < path.size() && !begins_character(path[rest])) ++rest;
+        shown = path.substr(0, first_end) + "..." + path.substr(rest);
+    }
+    for (char& c : shown)
+        if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = '?';
+    return shown;
+}
+
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+}
+
+Descriptor::~Descriptor() {
+    if (is_open()) close(number_);
+}
+
+// ---------------------------------------------------------------------------------------------------------- reading
+
+// What is no regular file is not opened at all: a device may do something then.
+InputFile::InputFile(const char* path) : shown_(shown_path(path)), buffer_(buffer_bytes) {
+    struct stat found;
+    if (uninterrupted([&] { return stat(path, &found); }) != 0) refuse(errno, shown_, "read");
+    require_regular(found.st_mode, shown_, "read");
+    // It may have become another one meanwhile. Without O_NONBLOCK the opening of a FIFO waits for a writer.
+    file_ = Descriptor(uninterrupted([&] { return open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC); }));
+    if (!file_.is_open()) refuse(errno, shown_, "read");
+    if (fstat(file_.number(), &found) != 0) refuse(errno, shown_, "read");
+    require_regular(found.st_mode, shown_, "read");
+}
+
+std::size_t InputFile::read(void* data, std::size_t size) {
+    char* const bytes = static_cast<char*>(data);
+    std::size_t done = 0;
+    while (done < size) {
+        if (next_ == end_ && size - done >= buffer_.size()) {
+            const std::size_t n = read_some(bytes + done, size - done);
+            if (n == 0) break;
+            done += n;
+            continue;
+        }
+        if (next_ == end_) {
+            next_ = 0;
+            end_ = read_some(buffer_.data(), buffer_.size());
+            if (end_ == 0) break;
+        }
+        const std::size_t n = std::min(size - done, end_ - next_);
+        std::memcpy(bytes + done, buffer_.data() + next_, n);
+        next_ += n;
+        done += n;
+    }
+    return done;
+}
+
+std::size_t InputFile::read_some(void* data, std::size_t size) {
+    const ssize_t n = uninterrupted([&] { return ::read(file_.number(), data, size); });
+    if (n < 0) refuse(errno, shown_, "read");
+    return static_cast<std::size_t>(n);
+}
+
+// ---------------------------------------------------------------------------------------------------------- writing
+
+ReplacementFile::ReplacementFile(const char* path) : shown_(shown_path(path)), buffer_(buffer_bytes) {
+    struct stat found;
+    if (uninterrupted([&] { return stat(path, &found); }) == 0) {
+        require_regular(found.st_mode, shown_, "written");
+        replaces_ = true;
+        mode_ = found.st_mode & 07777;
+        user_ = found.st_uid;
+        group_ = found.st_gid;
+    } else if (errno != ENOENT) {
+        refuse(errno, shown_, "written");
+    }
+    const std::string target = followed(path, shown_);
+    const std::size_t name = target.rfind('/') + 1;  // 0 where there is no slash
+    name_ = target.substr(name);
+    if (name_.empty()) refuse(target.empty() ? ENOENT : EISDIR, shown_, "written");
+    open_folder(name == 0 ? "." : target.substr(0, name));
+    stem_ = temporary_stem();
+    remove_leftovers();
+    open_temporary();
+}
+
+ReplacementFile::~ReplacementFile() {
+    if (!temporary_.empty()) unlinkat(folder_.number(), temporary_.c_str(), 0);
+}
+
+// In a folder that may be written to but not read, files can be made all the same.
+void ReplacementFile::open_folder(const std::string& folder) {
+    const auto open_with = [&](int flags) {
+        return Descriptor(uninterrupted([&] { return open(folder.c_str(), flags | O_DIRECTORY | O_CLOEXEC); }));
+    };
+    folder_ = open_with(O_RDONLY);
+    is_folder_readable_ = folder_.is_open();
+    if (!folder_.is_open() && errno == EACCES) folder_ = open_with(O_PATH);
+    if (!folder_.is_open()) refuse(errno, shown_, "written");
+}
+
+// The name itself, or where that would be too long for a file system, its beginning and its checksum.
+std::string ReplacementFile::temporary_stem() const {
+    const long most = fpathconf(folder_.number(), _PC_NAME_MAX);
+    const std::size_t longest_name = most > 0 ? static_cast<std::size_t>(most) : NAME_MAX;
+    const std::size_t added = temporary_mark.size() + longest_number + temporary_end.size();
+    if (name_.size() + added <= longest_name) return name_;
+    Checksum checksum;
+    checksum.add(name_.data(), name_.size());
+    char text[18];
+    std::snprintf(text, sizeof text, "~%016llx", static_cast<unsigned long long>(checksum.value()));
+    const std::size_t room = longest_name - std::min(longest_name, added + std::strlen(text));
+    std::size_t size = std::min(room, name_.size());
+    while (size > 0 && size < name_.size() && !begins_character(name_[size])) --size;
+    return name_.substr(0, size) + text;
+}
+
+std::string ReplacementFile::temporary_name(const std::string& number) const {
+    std::string name = stem_;
+    return name.append(temporary_mark).append(number).append(temporary_end);
+}
+
+bool ReplacementFile::is_temporary(const std::string& name) const {
+    const std::string shortest = temporary_name("");
+    if (name.size() <= shortest.size() || name.size() > shortest.size() + longest_number) return false;
+    const std::size_t first = stem_.size() + temporary_mark.size();
+    const std::string number = name.substr(first, name.size() - shortest.size());
+    if (number.size() > 1 && number[0] == '0') return false;
+    return std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; }) &&
+           name == temporary_name(number);
+}
+
+// What cannot be looked at or removed stays.
+void ReplacementFile::remove_leftovers() const {
+    Descriptor descriptor(openat(folder_.number(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!descriptor.is_open()) return;
+    const std::unique_ptr<DIR, int (*)(DIR*)> entries(fdopendir(descriptor.number()), closedir);
+    if (entries == nullptr) return;
+    descriptor.release();
+    while (const dirent* const entry = readdir(entries.get()))
+        if (is_temporary(entry->d_name)) remove_if_left_behind(entry->d_name);
+}
+
+void ReplacementFile::remove_if_left_behind(const char* name) const {
+    struct stat found;
+    if (fstatat(folder_.number(), name, &found, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(found.st_mode)) return;
+    constexpr int flags = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+    Descriptor file(openat(folder_.number(), name, O_RDWR | flags));  // NFS locks only what may be written
+    if (!file.is_open()) file = Descriptor(openat(folder_.number(), name, O_RDONLY | flags));
+    if (!file.is_open() || flock(file.number(), LOCK_EX | LOCK_NB) != 0) return;
+    // Between opening and locking it may have taken its place, or been removed and another one have got its name. From
+    // here on it keeps its name: whoever else would rename or remove it has to have the lock.
+    if (is_named(folder_.number(), name, file.number())) unlinkat(folder_.number(), name, 0);
+}
+
+void ReplacementFile::open_temporary() {
+    for (unsigned number = 0;; ++number) {
+        const std::string name = temporary_name(std::to_string(number));
+        const mode_t mode = replaces_ ? S_IRUSR | S_IWUSR : 0666;  // nobody reads more while it is written
+        Descriptor file(uninterrupted(
+            [&] { return openat(folder_.number(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode); }));
+        if (!file.is_open() && errno == EEXIST) continue;
+        if (!file.is_open()) refuse(errno, shown_, "written");
+        // File systems without locks refuse this one and, so that nothing is removed there, those of other savers.
+        uninterrupted([&] { return flock(file.number(), LOCK_EX); });
+        if (!is_named(folder_.number(), name.c_str(), file.number())) continue;  // removed before it was locked
+        temporary_ = name;
+        file_ = std::move(file);
+        return;
+    }
+}
+
+void ReplacementFile::write(const void* data, std::size_t size) {
+    const char* const bytes = static_cast<const char*>(data);
+    if (size > buffer_.size() - n_buffered_) {
+        write_through(buffer_.data(), n_buffered_);
+        n_buffered_ = 0;
+    }
+    if (size >= buffer_.size()) return write_through(bytes, size);
+    std::memcpy(buffer_.data() + n_buffered_, bytes, size);
+    n_buffered_ += size;
+}
+
+void ReplacementFile::write_through(const char* data, std::size_t size) {
+    while (size > 0) {
+        const ssize_t n = uninterrupted([&] { return ::write(file_.number(), data, size); });
+        if (n < 0) refuse(errno, shown_, "written");
+        data += n;
+        size -= static_cast<std::size_t>(n);
+    }
+}
+
+// Where the group cannot be kept, the group that the file gets instead may do what all others may.
+void ReplacementFile::keep_owner_and_mode() const {
+    if (!replaces_) return;
+    struct stat present;
+    if (fstat(file_.number(), &present) != 0) refuse(errno, shown_, "written");
+    mode_t mode = mode_;
+    if (present.st_gid != group_ && fchown(file_.number(), static_cast<uid_t>(-1), group_) != 0)
+        mode = (mode & ~mode_t{S_IRWXG}) | (mode & S_IRWXO) << 3;
+    // Whoever may not give the file away keeps it.
+    if (present.st_uid != user_ && fchown(file_.number(), user_, static_cast<gid_t>(-1)) != 0) mode &= ~mode_t{S_ISUID};
+    fchmod(file_.number(), mode);  // some file systems have no modes
+}
+
+void ReplacementFile::commit() {
+    write_through(buffer_.data(), n_buffered_);
+    n_buffered_ = 0;
+    keep_owner_and_mode();
+    if (uninterrupted([&] { return fsync(file_.number()); }) != 0) refuse(errno, shown_, "written");
+    if (renameat(folder_.number(), temporary_.c_str(), folder_.number(), name_.c_str()) != 0)
+        refuse(errno, shown_, "written");
+    temporary_.clear();
+    sync_folder();
+}
+
+// So that the new name outlives a power failure. A folder that may not be read, or a file system that does not sync
+// folders (EINVAL), is left to the system.
+void ReplacementFile::sync_folder() const {
+    if (!is_folder_readable_ || uninterrupted([&] { return fsync(folder_.number()); }) == 0 || errno == EINVAL) return;
+    throw Error(PER_ERROR_IO, "path %s is written, but its folder cannot be synced: %s", shown_.c_str(),
+                std::strerror(errno));
+}
+
+}  // namespace per

@@ -1,0 +1,100 @@
+// Files on the disk, read in order or replaced as a whole. What the system refuses throws Error: OUT_OF_MEMORY where
+// that is the reason, else IO.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace per {
+
+// A path as messages show it: without control characters, which could end the line, and so long at most that the reason
+// after it fits; of a longer one the middle is left out.
+std::string shown_path(const std::string& path);
+
+class Descriptor {
+ public:
+    Descriptor() = default;
+    explicit Descriptor(int number) : number_(number) {}
+    Descriptor(Descriptor&& other) noexcept : number_(other.release()) {}
+    Descriptor& operator=(Descriptor&& other) noexcept;
+    ~Descriptor();
+
+    bool is_open() const { return number_ >= 0; }
+    int number() const { return number_; }
+    // Whoever calls it closes the descriptor.
+    int release() { return std::exchange(number_, -1); }
+
+ private:
+    int number_ = -1;
+};
+
+// Reads a regular file; any other is refused, also one whose opening or reading might never end.
+class InputFile {
+ public:
+    explicit InputFile(const char* path);
+
+    const std::string& shown() const { return shown_; }
+
+    // Returns how many bytes were read: fewer than asked for at the end of the file only.
+    std::size_t read(void* data, std::size_t size);
+
+ private:
+    std::size_t read_some(void* data, std::size_t size);
+
+    std::string shown_;
+    Descriptor file_;
+    std::vector<char> buffer_;
+    std::size_t next_ = 0;  // of the buffer
+    std::size_t end_ = 0;
+};
+
+// Writes a temporary file beside `path`, which takes its place with commit(): whole, or not at all. A symbolic link
+// stays, and the file that it leads to is replaced; the mode of a file that is replaced is kept.
+//
+// The temporary is locked (flock) as long as it is written, and the lock ends with its process. A temporary of the same
+// path that nobody has locked was left behind, and is removed.
+class ReplacementFile {
+ public:
+    explicit ReplacementFile(const char* path);
+    ~ReplacementFile();
+    ReplacementFile(const ReplacementFile&) = delete;
+    ReplacementFile& operator=(const ReplacementFile&) = delete;
+
+    const std::string& shown() const { return shown_; }
+
+    void write(const void* data, std::size_t size);
+    // After an error here what was at `path` is still there, unless the message says otherwise.
+    void commit();
+
+ private:
+    void open_folder(const std::string& folder);
+    std::string temporary_stem() const;
+    std::string temporary_name(const std::string& number) const;
+    bool is_temporary(const std::string& name) const;
+    void remove_leftovers() const;
+    void remove_if_left_behind(const char* name) const;
+    void open_temporary();
+    void write_through(const char* data, std::size_t size);
+    void keep_owner_and_mode() const;
+    void sync_folder() const;
+
+    std::string shown_;
+    std::string name_;  // in the folder
+    Descriptor folder_;
+    bool is_folder_readable_ = true;
+    bool replaces_ = false;
+    mode_t mode_ = 0;  // of what it replaces; so are the next two
+    uid_t user_ = 0;
+    gid_t group_ = 0;
+    std::string stem_;       // that the names of the path's temporaries begin with
+    std::string temporary_;  // in the folder; empty once it has taken its place
+    Descriptor file_;
+    std::vector<char> buffer_;
+    std::size_t n_buffered_ = 0;
+};
+
+}  // namespace per

@@ -1,0 +1,422 @@
+// Files take their place whole or not at all, whatever the path is, who else saves there, and what the system says.
+#include "file/disk_file.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdarg>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "per.h"
+#include "rows/error.h"
+
+namespace {
+
+// What the system's functions are made to do by a test: return an error number instead of working, 0 for none.
+std::function<int(const char* function, int descriptor)> system_fails;
+
+bool fails(const char* function, int descriptor) {
+    if (!system_fails) return false;
+    const int error = system_fails(function, descriptor);
+    if (error != 0) errno = error;
+    return error != 0;
+}
+
+}  // namespace
+
+// The program's definitions stand before those of the C library.
+extern "C" {
+ssize_t read(int file, void* data, size_t size) {
+    return fails("read", file) ? -1 : syscall(SYS_read, file, data, size);
+}
+ssize_t write(int file, const void* data, size_t size) {
+    return fails("write", file) ? -1 : syscall(SYS_write, file, data, size);
+}
+int fsync(int file) {
+    return fails("fsync", file) ? -1 : static_cast<int>(syscall(SYS_fsync, file));
+}
+int flock(int file, int operation) noexcept {
+    const char* const function = operation & LOCK_NB ? "flock of another" : "flock";
+    return fails(function, file) ? -1 : static_cast<int>(syscall(SYS_flock, file, operation));
+}
+int openat(int folder, const char* path, int flags, ...) {
+    va_list arguments;
+    va_start(arguments, flags);
+    const int mode = flags & O_CREAT ? va_arg(arguments, int) : 0;
+    va_end(arguments);
+    return fails("openat", folder) ? -1 : static_cast<int>(syscall(SYS_openat, folder, path, flags, mode));
+}
+}
+
+namespace per::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class File : public ::testing::Test {
+ protected:
+    void SetUp() override {
+        std::string name = (fs::temp_directory_path() / "per_file_XXXXXX").string();
+        ASSERT_NE(mkdtemp(name.data()), nullptr);
+        folder_ = name;
+    }
+    void TearDown() override {
+        system_fails = nullptr;
+        fs::remove_all(folder_);
+    }
+
+    std::string path(const std::string& name = "buffer.per") const { return (folder_ / name).string(); }
+
+    static void save(const std::string& path, const std::string& bytes) {
+        ReplacementFile file(path.c_str());
+        file.write(bytes.data(), bytes.size());
+        file.commit();
+    }
+    static std::string load(const std::string& path) {
+        InputFile file(path.c_str());
+        std::string bytes(std::size_t{1} << 20, '\0');
+        bytes.resize(file.read(bytes.data(), bytes.size()));
+        return bytes;
+    }
+    static std::string contents(const std::string& path) {
+        std::ifstream file(path, std::ios::binary);
+        return {std::istreambuf_iterator<char>(file), {}};
+    }
+    static void write_file(const std::string& path, const std::string& bytes) {
+        std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    }
+
+    std::set<std::string> names() const {
+        std::set<std::string> names;
+        for (const fs::directory_entry& entry : fs::directory_iterator(folder_))
+            names.insert(entry.path().filename().string());
+        return names;
+    }
+
+    // What a call throws; its status is PER_OK if nothing.
+    template <class Call>
+    static Error error_of(const Call& call) {
+        try {
+            call();
+        } catch (const Error& error) {
+            return error;
+        }
+        return Error(PER_OK, "nothing");
+    }
+
+    // Processes that write to `path` until they are killed, all at once.
+    static void kill_savers(const std::string& path, int n) {
+        std::vector<pid_t> children;
+        for (int i = 0; i < n; ++i) {
+            int ready[2];
+            ASSERT_EQ(pipe(ready), 0);
+            children.push_back(fork());
+            if (children.back() == 0) {
+                ReplacementFile file(path.c_str());
+                file.write("half", 4);
+                (void)!write(ready[1], "", 1);
+                for (;;) pause();
+            }
+            char byte;
+            ASSERT_EQ(read(ready[0], &byte, 1), 1);
+            close(ready[0]);
+            close(ready[1]);
+        }
+        for (const pid_t child : children) kill(child, SIGKILL);
+        for (const pid_t child : children) waitpid(child, nullptr, 0);
+    }
+
+    fs::path folder_;
+};
+
+TEST_F(File, what_was_written_is_read) {
+    std::string bytes;
+    for (int i = 0; i < 300000; ++i) bytes += static_cast<char>(i * 37 >> 3);
+    {
+        ReplacementFile file(path().c_str());
+        for (std::size_t at = 0, n = 1; at < bytes.size(); at += n, n = n * 3 % 200001) {
+            n = std::min(n, bytes.size() - at);
+            file.write(bytes.data() + at, n);
+        }
+        file.commit();
+    }
+    EXPECT_EQ(contents(path()), bytes);
+    InputFile file(path().c_str());
+    std::string found(bytes.size() + 9, '\0');
+    std::size_t size = 0;
+    for (const std::size_t n : {1, 70000, 3, 200000}) size += file.read(found.data() + size, n);
+    EXPECT_EQ(size, 270004u);
+    size += file.read(found.data() + size, 40000);
+    EXPECT_EQ(size, bytes.size());
+    EXPECT_EQ(file.read(found.data() + size, 9), 0u);
+    EXPECT_EQ(found.substr(0, size), bytes);
+}
+
+TEST_F(File, what_a_killed_saver_left_is_removed_by_the_next_save) {
+    for (const std::string& name : {std::string("buffer.per"), std::string(250, 'x')}) {
+        kill_savers(path(name), 3);
+        EXPECT_EQ(names().size(), 3u);
+        save(path(name), "whole");
+        EXPECT_EQ(names(), std::set<std::string>{name});
+        EXPECT_EQ(contents(path(name)), "whole");
+        fs::remove(path(name));
+    }
+}
+
+TEST_F(File, what_a_live_saver_writes_is_not_removed) {
+    ReplacementFile first(path().c_str());
+    first.write("first", 5);
+    save(path(), "second");
+    EXPECT_EQ(names().size(), 2u);
+    // A forked child has the same files open; that it ends does not make them anybody's.
+    const pid_t child = fork();
+    if (child == 0) _exit(0);
+    waitpid(child, nullptr, 0);
+    save(path(), "third");
+    EXPECT_EQ(contents(path()), "third");
+    first.commit();
+    EXPECT_EQ(contents(path()), "first");
+    EXPECT_EQ(names(), std::set<std::string>{"buffer.per"});
+}
+
+TEST_F(File, what_others_called_alike_is_left_alone) {
+    const std::set<std::string> foreign = {"buffer.per.libper-.tmp",
+                                           "buffer.per.libper-01.tmp",
+                                           "buffer.per.libper-1.tmpx",
+                                           "buffer.per.libper-x.tmp",
+                                           "buffer.per.libper--1.tmp",
+                                           "buffer.per.libper-12345678901.tmp",
+                                           "buffer.per2.libper-1.tmp",
+                                           "xbuffer.per.libper-1.tmp",
+                                           "buffer.per.1.0.tmp",
+                                           "buffer.per.tmp",
+                                           "buffer"};
+    for (const std::string& name : foreign) write_file(path(name), "mine");
+    // These have the name of a temporary, and are none.
+    fs::create_directory(path("buffer.per.libper-0.tmp"));
+    fs::create_symlink("buffer", path("buffer.per.libper-1.tmp"));
+    ASSERT_EQ(mkfifo(path("buffer.per.libper-2.tmp").c_str(), 0600), 0);
+    save(path(), "whole");
+    EXPECT_EQ(names().size(), foreign.size() + 4);
+    for (const std::string& name : foreign) EXPECT_EQ(contents(path(name)), "mine") << name;
+}
+
+// Whoever looks for leftovers may see a temporary before its maker has locked it.
+TEST_F(File, temporary_removed_before_it_is_locked_is_made_anew) {
+    int n_removed = 0;
+    system_fails = [&](const char* function, int) {
+        if (std::strcmp(function, "flock") == 0 && n_removed == 0) n_removed += fs::remove(path() + ".libper-0.tmp");
+        return 0;
+    };
+    save(path(), "whole");
+    EXPECT_EQ(n_removed, 1);
+    EXPECT_EQ(contents(path()), "whole");
+    EXPECT_EQ(names(), std::set<std::string>{"buffer.per"});
+}
+
+// And a temporary that somebody is about to lock may take its place, and another one its name.
+TEST_F(File, name_that_became_anothers_before_the_lock_is_not_removed) {
+    write_file(path("buffer.per.libper-4.tmp"), "left behind");
+    system_fails = [&](const char* function, int) {
+        if (std::strcmp(function, "flock of another") != 0 || fs::exists(path("elsewhere"))) return 0;
+        fs::rename(path("buffer.per.libper-4.tmp"), path("elsewhere"));
+        write_file(path("buffer.per.libper-4.tmp"), "another");
+        return 0;
+    };
+    save(path(), "whole");
+    EXPECT_EQ(contents(path("buffer.per.libper-4.tmp")), "another");
+}
+
+TEST_F(File, savers_of_one_path_do_not_disturb_each_other) {
+    constexpr int n_savers = 4;
+    std::vector<std::thread> savers;
+    for (int i = 0; i < n_savers; ++i)
+        savers.emplace_back([&, i] {
+            for (int k = 0; k < 25; ++k) EXPECT_NO_THROW(save(path(), std::string(100000, static_cast<char>('a' + i))));
+        });
+    for (std::thread& saver : savers) saver.join();
+    const std::string bytes = contents(path());
+    EXPECT_EQ(bytes, std::string(100000, bytes[0]));
+    EXPECT_EQ(names(), std::set<std::string>{"buffer.per"});
+}
+
+TEST_F(File, link_stays_and_what_it_leads_to_is_replaced) {
+    fs::create_directory(path("a"));
+    write_file(path("a/real"), "before");
+    fs::create_symlink("a/second", path("first"));
+    fs::create_symlink("real", path("a/second"));
+    save(path("first"), "after");
+    EXPECT_EQ(contents(path("a/real")), "after");
+    EXPECT_TRUE(fs::is_symlink(path("first")) && fs::is_symlink(path("a/second")));
+    fs::remove(path("a/real"));
+    save(path("first"), "anew");  // a link to nothing
+    EXPECT_EQ(contents(path("a/real")), "anew");
+    fs::create_symlink(path("a/real"), path("absolute"));
+    save(path("absolute"), "last");
+    EXPECT_EQ(contents(path("a/real")), "last");
+    fs::create_symlink("loop", path("loop"));
+    const Error error = error_of([&] { save(path("loop"), "x"); });
+    EXPECT_EQ(error.status(), PER_ERROR_IO);
+    EXPECT_NE(std::string(error.what()).find(std::strerror(ELOOP)), std::string::npos) << error.what();
+}
+
+TEST_F(File, mode_of_a_file_that_is_replaced_is_kept) {
+    const mode_t mask = umask(0027);
+    save(path(), "new");
+    umask(mask);
+    const auto mode = [&] {
+        struct stat found;
+        EXPECT_EQ(stat(path().c_str(), &found), 0);
+        return found.st_mode & 07777;
+    };
+    EXPECT_EQ(mode(), 0640u);
+    for (const mode_t kept : {0600u, 0400u, 0664u, 0755u}) {
+        ASSERT_EQ(chmod(path().c_str(), kept), 0);
+        {
+            ReplacementFile file(path().c_str());
+            for (const std::string& name : names()) {
+                struct stat found;
+                ASSERT_EQ(stat(path(name).c_str(), &found), 0);
+                EXPECT_TRUE(name == "buffer.per" || (found.st_mode & 0077) == 0) << "read while it is written";
+            }
+            file.commit();
+        }
+        EXPECT_EQ(mode(), kept);
+    }
+}
+
+TEST_F(File, names_as_long_as_the_file_system_takes_work) {
+    const std::string letters = "\xc3\xa4";  // of two bytes
+    std::string of_two;
+    while (of_two.size() < 250) of_two += letters;
+    for (const std::string& name : {std::string(250, 'x'), std::string(255, 'y'), of_two}) {
+        save(path(name), name);
+        EXPECT_EQ(load(path(name)), name);
+        ReplacementFile other(path(name).c_str());  // its temporary has a name of whole letters
+        for (const std::string& found : names()) EXPECT_LE(found.size(), 255u);
+    }
+    EXPECT_EQ(names().size(), 3u);
+    const Error error = error_of([&] { save(path(std::string(256, 'z')), "x"); });
+    EXPECT_EQ(error.status(), PER_ERROR_IO);
+    EXPECT_NE(std::string(error.what()).find(std::strerror(ENAMETOOLONG)), std::string::npos) << error.what();
+}
+
+TEST_F(File, message_keeps_its_reason_and_its_one_line) {
+    const std::string reason = std::strerror(ENOENT);
+    std::string deep = folder_.string();
+    while (deep.size() < 3000) deep += "/\xc3\xa4\xc3\xa4z";
+    for (const std::string& bad : {deep, path("none/a\nb\r\x1b[1mc\x7f")}) {
+        for (const Error& error : {error_of([&] { save(bad, "x"); }), error_of([&] { load(bad); })}) {
+            const std::string message = error.what();
+            EXPECT_EQ(error.status(), PER_ERROR_IO);
+            EXPECT_TRUE(message.ends_with(": " + reason)) << message;
+            EXPECT_LT(message.size(), 300u);
+            for (const char c : message) EXPECT_TRUE(static_cast<unsigned char>(c) >= ' ' && c != 0x7f) << message;
+        }
+    }
+    EXPECT_EQ(shown_path("a\nb"), "a?b");
+    const std::string shown = shown_path(deep);
+    EXPECT_EQ(shown.substr(0, 20), deep.substr(0, 20));
+    EXPECT_TRUE(deep.ends_with(shown.substr(shown.find("...") + 3)));
+    EXPECT_EQ(shown.find("...\x84"), std::string::npos);  // no half letters
+    EXPECT_EQ(shown.find("\xc3..."), std::string::npos);
+}
+
+TEST_F(File, what_is_no_regular_file_is_refused_at_once) {
+    alarm(60);
+    ASSERT_EQ(mkfifo(path("fifo").c_str(), 0600), 0);
+    // Nothing is saved outside of the folder: a library that did not refuse it would replace what is there.
+    sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = {}};
+    ASSERT_LT(path("socket").size(), sizeof address.sun_path);
+    std::strcpy(address.sun_path, path("socket").c_str());
+    const Descriptor socket_in_folder(socket(AF_UNIX, SOCK_STREAM, 0));
+    ASSERT_EQ(bind(socket_in_folder.number(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    const std::pair<std::string, const char*> refused[] = {
+        {path("fifo"), "it is a FIFO"}, {path("socket"), "it is a socket"}, {folder_.string(), "it is a directory"}};
+    const auto expect_refused = [](const Error& error, const char* reason) {
+        EXPECT_EQ(error.status(), PER_ERROR_IO);
+        EXPECT_NE(std::string(error.what()).find(reason), std::string::npos) << error.what();
+    };
+    for (const auto& [name, reason] : refused) {
+        expect_refused(error_of([&] { save(name, "x"); }), reason);
+        expect_refused(error_of([&] { load(name); }), reason);
+    }
+    expect_refused(error_of([&] { load("/dev/null"); }), "it is a device");
+    EXPECT_EQ(error_of([&] { save("", "x"); }).status(), PER_ERROR_IO);
+    EXPECT_EQ(error_of([&] { save(path("none/"), "x"); }).status(), PER_ERROR_IO);
+    EXPECT_EQ(names(), (std::set<std::string>{"fifo", "socket"}));
+    alarm(0);
+}
+
+TEST_F(File, calls_that_a_signal_interrupts_are_made_again) {
+    std::set<std::string> interrupted;
+    bool interrupts = true;
+    system_fails = [&](const char* function, int) {
+        interrupts = !interrupts;
+        if (!interrupts && std::strcmp(function, "flock of another") != 0) {
+            interrupted.insert(function);
+            return EINTR;
+        }
+        return 0;
+    };
+    const std::string bytes(300000, 'b');
+    save(path(), bytes);
+    EXPECT_EQ(load(path()), bytes);
+    system_fails = nullptr;
+    for (const char* const function : {"read", "write", "fsync", "flock"}) EXPECT_TRUE(interrupted.contains(function));
+}
+
+TEST_F(File, errors_of_the_system_have_their_status_and_leave_what_was_there) {
+    save(path(), "before");
+    for (const char* const function : {"openat", "write", "fsync"}) {
+        for (const int number : {ENOMEM, ENOSPC}) {
+            system_fails = [&](const char* called, int) { return std::strcmp(called, function) == 0 ? number : 0; };
+            const Error error = error_of([&] { save(path(), "after"); });
+            system_fails = nullptr;
+            EXPECT_EQ(error.status(), number == ENOMEM ? PER_ERROR_OUT_OF_MEMORY : PER_ERROR_IO) << function;
+            EXPECT_TRUE(std::string(error.what()).ends_with(std::strerror(number))) << error.what();
+            EXPECT_EQ(contents(path()), "before");
+            EXPECT_EQ(names(), std::set<std::string>{"buffer.per"});
+        }
+    }
+    system_fails = [&](const char* called, int) { return std::strcmp(called, "read") == 0 ? EIO : 0; };
+    EXPECT_EQ(error_of([&] { load(path()); }).status(), PER_ERROR_IO);
+}
+
+TEST_F(File, folder_that_cannot_be_synced_is_told) {
+    int error_number = EIO;
+    system_fails = [&](const char* function, int file) {
+        struct stat found;
+        if (std::strcmp(function, "fsync") != 0 || fstat(file, &found) != 0) return 0;
+        return S_ISDIR(found.st_mode) ? error_number : 0;
+    };
+    const Error error = error_of([&] { save(path(), "whole"); });
+    EXPECT_EQ(error.status(), PER_ERROR_IO);
+    EXPECT_NE(std::string(error.what()).find("is written, but its folder cannot be synced"), std::string::npos);
+    EXPECT_EQ(contents(path()), "whole");
+    error_number = EINVAL;  // a file system that does not sync folders
+    EXPECT_NO_THROW(save(path(), "again"));
+    EXPECT_EQ(names(), std::set<std::string>{"buffer.per"});
+}
+
+}  // namespace
+}  // namespace per::test
