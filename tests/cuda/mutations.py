@@ -22,6 +22,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -1056,10 +1057,7 @@ class Build:
 
     def run(self, fault: Fault, work: pathlib.Path) -> str:
         """How the test failed, or "" if it passed."""
-        overlay = work / "src" / "cuda"
-        overlay.mkdir(parents=True)
-        for path in (SOURCES / "cuda").iterdir():
-            (overlay / path.name).write_text(path.read_text())
+        shutil.copytree(SOURCES / "cuda", work / "src" / "cuda")
         path = work / "src" / fault.file
         path.write_text(path.read_text().replace(fault.original, fault.planted, 1))
         recompiled = {}
@@ -1067,7 +1065,8 @@ class Build:
             command = self.commands[source]
             built = command[command.index("-o") + 1]
             target = work / f"{source.name}.o"
-            changed = [str(overlay / source.name) if word == str(source) else word for word in command]
+            copy = work / "src" / source.relative_to(SOURCES)
+            changed = [str(copy) if word == str(source) else word for word in command]
             changed[changed.index("-o") + 1] = str(target)
             # Headers with the fault come before those without.
             changed[1:1] = [f"-I{work / 'src'}"]
@@ -1113,9 +1112,9 @@ def included_by(path: pathlib.Path) -> set[str]:
 def sources_of(fault: Fault) -> list[pathlib.Path]:
     """What must be compiled anew. A test of the tree runs no kernels but those of the tree's own files."""
     found = []
-    for source in sorted((SOURCES / "cuda").glob("*.cu")):
+    for source in sorted((SOURCES / "cuda").rglob("*.cu")):
         is_run = not fault.test.startswith("tree_") or source.name.startswith("tree_")
-        if source.name == pathlib.Path(fault.file).name or (is_run and fault.file in included_by(source)):
+        if source == SOURCES / fault.file or (is_run and fault.file in included_by(source)):
             found.append(source)
     return found
 
