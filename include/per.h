@@ -150,6 +150,12 @@ typedef enum per_on_gap {
     PER_GAP_ERROR = 1 /* PER_ERROR_INVALID_ARGUMENT */
 } per_on_gap;
 
+/* What a NaN does that is given to per_replay_add() in an observation, a next observation or a reward. */
+typedef enum per_on_nan {
+    PER_NAN_ALLOW = 0, /* it is stored as any other value */
+    PER_NAN_ERROR = 1  /* PER_ERROR_INVALID_ARGUMENT */
+} per_on_nan;
+
 /* How environments reset after an end, in Gymnasium's words; see per_replay_add(). */
 typedef enum per_autoreset {
     PER_AUTORESET_DISABLED = 0,
@@ -399,7 +405,7 @@ typedef struct per_replay_options {
     int32_t gather_threads;         /* threads that copy a batch of 1 MiB or more, the caller's among them; the others
                                        start with the first such batch; a batch of sequences is copied by one; not used
                                        on PER_CUDA; 0 .. 64, 0 being 1; _init: 1 */
-    int32_t reserved;               /* 0 */
+    int32_t on_nan;                 /* a per_on_nan; _init: PER_NAN_ALLOW */
 } per_replay_options;
 
 /* As per_tree_options_init(). */
@@ -484,6 +490,8 @@ PER_API per_status per_steps_init(per_steps* steps, uint64_t struct_size);
  *           which the environment resets, and is not added (id -1). PER_AUTORESET_SAME_STEP: at an end next_fields is
  *           the next episode's first observation unless the caller puts the final one there; so next_mask must be given
  *           with every step that ends an episode, and say which of the two it is. PER_AUTORESET_DISABLED: nothing.
+ *   NaN.    With PER_NAN_ERROR a NaN in an observation, a next observation or a reward is an error, which names the
+ *           entry. Infinities are numbers, and other fields may hold NaN.
  *   Priority.  A transition takes the largest priority seen (see per_max_priority) when it becomes live, or the one
  *           that was given for it before then. A given priority raises the maximum at once, for later calls. Priorities
  *           given for steps at which no sequence starts are checked, and have no effect.

@@ -43,7 +43,7 @@ void check_choices(const per_replay_options& options) {
     check_device(options.device, options.device_index);
     check_range("critics", options.critics, PER_CRITICS_MEAN, PER_CRITICS_MAX);
     check_range("gather_threads", options.gather_threads, 0, 64);
-    check_range("reserved", options.reserved, 0, 0);
+    check_range("on_nan", options.on_nan, PER_NAN_ALLOW, PER_NAN_ERROR);
 }
 
 int64_t rows_of(const per_replay_options& options) {
@@ -85,7 +85,7 @@ const per_replay_options default_replay_options = {
     .device_index = 0,
     .critics = PER_CRITICS_MEAN,
     .gather_threads = 1,
-    .reserved = 0,
+    .on_nan = PER_NAN_ALLOW,
 };
 
 const per_steps default_steps = {

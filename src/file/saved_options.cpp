@@ -46,6 +46,7 @@ void for_each_option(Options& options, uint32_t version, Visit visit) {
     visit(options.critics);
     if (version < 2) return;
     visit(options.gather_threads);
+    visit(options.on_nan);
 }
 
 }  // namespace

@@ -48,6 +48,9 @@ void cast(std::string_view argument, const per_array& from, int32_t to_dtype, vo
 void cast(std::string_view argument, int32_t from_dtype, const void* from, int32_t to_dtype, void* to,
           int64_t elements);
 
+// Throws for the first NaN among the elements that cast() would read. Numbers that are no floats are none.
+void refuse_nan(std::string_view argument, const per_array& array, const CastSize& size);
+
 // Flags as bytes 0 and 1, from any dtype that check_array() has passed: what is not zero is true, NaN too. Where mask
 // is 0 nothing is read and the flag is 0.
 void cast_flags(const per_array& from, uint8_t* to, int64_t entries, const uint8_t* mask = nullptr);

@@ -114,6 +114,10 @@ PER_HOST_DEVICE constexpr int64_t dtype_size(int32_t dtype) {
     return 0x8422884422111 >> (4 * dtype) & 15;  // a digit for each; device code has no constant arrays
 }
 
+PER_HOST_DEVICE constexpr bool is_floating(int32_t dtype) {
+    return dtype >= PER_FLOAT16 && dtype <= PER_FLOAT64;
+}
+
 // As numpy calls it.
 constexpr const char* dtype_name(int32_t dtype) {
     constexpr const char* names[] = {"bool",   "uint8", "int8",    "uint16",   "int16",   "uint32", "int32",

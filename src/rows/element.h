@@ -33,6 +33,16 @@ PER_HOST_DEVICE auto number(Element element) {
     }
 }
 
+template <class Element>
+PER_HOST_DEVICE bool is_nan(Element element) {
+    if constexpr (kind_of<Element>() != Kind::floating)
+        return false;
+    else if constexpr (std::is_arithmetic_v<Element>)
+        return element != element;
+    else
+        return (element.bits & ~Element::sign_bit) > Element::infinity;
+}
+
 PER_HOST_DEVICE bool is_finite(double value) {
     return __builtin_fabs(value) <= 0x1.fffffffffffffp1023;
 }
@@ -109,6 +119,12 @@ PER_HOST_DEVICE bool store(Number value, Element& element) {
 PER_HOST_DEVICE bool is_true(const std::byte* element, int32_t dtype) {
     return with_element_type(dtype, [&]<class Element>(std::type_identity<Element>) {
         return number(*reinterpret_cast<const Element*>(element)) != 0;
+    });
+}
+
+PER_HOST_DEVICE bool is_nan(const std::byte* element, int32_t dtype) {
+    return with_element_type(dtype, [&]<class Element>(std::type_identity<Element>) {
+        return is_nan(*reinterpret_cast<const Element*>(element));
     });
 }
 

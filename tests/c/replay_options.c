@@ -38,7 +38,7 @@ static void what_init_sets(void) {
     CHECK(options.on_gap == PER_GAP_CUT && options.autoreset == PER_AUTORESET_DISABLED);
     CHECK(options.store_next_observation == 0 && options.overwrite == 1 && options.device == PER_CPU);
     CHECK(options.device_index == 0 && options.critics == PER_CRITICS_MEAN);
-    CHECK(options.gather_threads == 1 && options.reserved == 0);
+    CHECK(options.gather_threads == 1 && options.on_nan == PER_NAN_ALLOW);
 
     memset(&steps, 0xAA, sizeof steps);
     CHECK_OK(per_steps_init(&steps, sizeof steps));
@@ -277,7 +277,8 @@ static void values_that_are_not_allowed(void) {
     INVALID(critics, 2);
     INVALID(gather_threads, -1);
     INVALID(gather_threads, 65);
-    INVALID(reserved, 1);
+    INVALID(on_nan, -1);
+    INVALID(on_nan, 2);
 #undef INVALID
     {
         per_replay* replay = (per_replay*)&o;

@@ -119,6 +119,7 @@ per_replay_options walk_options() {
     options.gamma = 0.5;
     options.critics = PER_CRITICS_MAX;
     options.gather_threads = 4;
+    options.on_nan = PER_NAN_ERROR;
     return options;
 }
 
@@ -252,6 +253,7 @@ TEST_F(Checkpoint, describe_gives_the_options_and_fields_that_were_saved) {
     EXPECT_EQ(options.beta_steps, 50);
     EXPECT_EQ(options.critics, PER_CRITICS_MAX);
     EXPECT_EQ(options.gather_threads, 4);
+    EXPECT_EQ(options.on_nan, PER_NAN_ERROR);
     ASSERT_EQ(options.n_fields, 2);
     EXPECT_STREQ(options.fields[0].name, "observation");
     EXPECT_EQ(options.fields[0].shape[0], 2);
@@ -273,6 +275,7 @@ TEST_F(Checkpoint, file_of_format_1_is_read) {
     EXPECT_EQ(options.n_step, 2);
     EXPECT_EQ(options.alpha, 0.5);
     EXPECT_EQ(options.gather_threads, 1);
+    EXPECT_EQ(options.on_nan, PER_NAN_ALLOW);
     const std::map<int64_t, Row> rows = loaded.live_rows();
     ASSERT_EQ(loaded.live_ids(), (std::vector<int64_t>{10, 11, 13, 14, 15}));
     const int64_t actions[] = {5, 14, 15, 6, 16};

@@ -28,6 +28,7 @@ class ReplayModel {
     per_status add(const GivenCall& call, std::vector<int64_t>& ids_out) {
         const int64_t n = call.env_ids.empty() ? options_.n_envs : static_cast<int64_t>(call.env_ids.size());
         ids_out.clear();
+        if (options_.on_nan == PER_NAN_ERROR && has_nan(call)) return PER_ERROR_INVALID_ARGUMENT;
         for (int64_t k = 0; k < call.length; ++k) {
             const float largest = largest_priority();
             float largest_given = 0;
@@ -242,6 +243,16 @@ class ReplayModel {
         int64_t cleared_rows = 0;   // of them
         bool has_reserved = false;  // the last of them holds an announced observation
     };
+
+    static bool has_nan(const GivenCall& call) {
+        const auto is_nan = [](const Observation& frame) { return std::isnan(frame[0]) || std::isnan(frame[1]); };
+        for (const GivenStep& step : call.steps) {
+            if (call.with_mask && !step.given) continue;
+            const bool has_next = call.with_next && (!call.with_next_mask || step.has_next);
+            if (is_nan(step.observation) || (has_next && is_nan(step.next)) || std::isnan(step.reward)) return true;
+        }
+        return false;
+    }
 
     per_status add_step(int64_t env, const GivenStep& step, const GivenCall& call, int64_t& id_out,
                         float& largest_given) {

@@ -66,7 +66,7 @@ class Environments {
         step.reward = static_cast<float>(number(-8, 8));
         step.action = number(-1000, 1000);
         // What a masked step says is not to be looked at, and the environment stays where it is.
-        step.observation = step.given ? state.observation : fresh(99);
+        step.observation = step.given ? state.observation : chance(0.5) ? Observation{NAN, NAN} : fresh(99);
         if (!step.given) return step;
 
         if (state.resets_next) {  // Gymnasium's next_step: the action is ignored, the observation is the reset's
@@ -88,7 +88,16 @@ class Environments {
             if (call.with_next_mask && !options_.store_next_observation) step.has_next = chance(0.7);
             if (!options_.store_next_observation && chance(0.03)) state.observation = fresh(env);
         }
+        if (options_.on_nan == PER_NAN_ERROR) add_nan(step, call);
         return step;
+    }
+
+    // Perhaps where it is an error; where nobody knows the next observation, it is none.
+    void add_nan(GivenStep& step, const GivenCall& call) {
+        if (call.with_next_mask && !step.has_next) step.next[1] = NAN;
+        if (chance(0.001)) step.observation[0] = NAN;
+        if (chance(0.001)) step.next[1] = NAN;
+        if (chance(0.001)) step.reward = NAN;
     }
 
     void end(int64_t env, GivenStep& step, const GivenCall& call) {
@@ -151,6 +160,8 @@ const std::vector<Choice>& choices() {
          [](per_replay_options& o, double value) { o.on_invalid = static_cast<int32_t>(value); }},
         {{PER_GAP_CUT, PER_GAP_ERROR},
          [](per_replay_options& o, double value) { o.on_gap = static_cast<int32_t>(value); }},
+        {{PER_NAN_ALLOW, PER_NAN_ERROR},
+         [](per_replay_options& o, double value) { o.on_nan = static_cast<int32_t>(value); }},
         {{PER_PROPORTIONAL, PER_RANK, PER_UNIFORM},
          [](per_replay_options& o, double value) { o.prioritization = static_cast<int32_t>(value); }},
         {{0, 1, 2, 3, 4}, [](per_replay_options& o, double value) { set_sequences(o, static_cast<size_t>(value)); }},

@@ -19,6 +19,7 @@
 namespace per {
 namespace {
 
+using test::BothArrays;
 using test::BothBuffers;
 using test::Buffer;
 using test::Declared;
@@ -94,6 +95,33 @@ TEST(AddedStep, with_a_value_that_does_not_fit_is_skipped) {
     EXPECT_EQ(reported(buffer), "2 steps were not allowed: not added, id -1 (2 with a value out of range)");
     EXPECT_EQ(reinterpret_cast<const int16_t*>(buffer.device().fields[1].frames)[1], 4);
     EXPECT_EQ(buffer.device().rewards[1], -4.0f);
+}
+
+TEST(AddedStep, with_a_nan_is_skipped_where_nan_is_an_error) {
+    Declared declared = small_buffer(1, 20);
+    declared.options.on_nan = PER_NAN_ERROR;
+    for (const bool in_host_memory : {false, true}) {
+        Buffer buffer(declared);
+        simulator::options().has_host_memory = in_host_memory;
+        Ids ids(4, -7);
+        BothArrays ids_out(4 * sizeof(int64_t));
+        HandMade call(4, 1, 0, false);
+        call.reward[2] = NAN;
+        buffer.queue(call, reinterpret_cast<int64_t*>(ids_out.device()));
+        cudaDeviceSynchronize();
+        std::memcpy(ids.data(), ids_out.device(), 4 * sizeof(int64_t));
+        EXPECT_EQ(ids, (Ids{0, 1, no_id, 2}));
+        HandMade more(4, 1, 4, true);
+        more.observation[1] = NAN;
+        more.next[2] = NAN;  // the last step then does not bring what the first one announced, in row 4
+        buffer.queue(more, reinterpret_cast<int64_t*>(ids_out.device()));
+        cudaDeviceSynchronize();
+        std::memcpy(ids.data(), ids_out.device(), 4 * sizeof(int64_t));
+        EXPECT_EQ(ids, (Ids{3, no_id, no_id, 5}));
+        EXPECT_EQ(reported(buffer),
+                  "3 steps were not allowed: not added, id -1 (3 with a NaN (on_nan is PER_NAN_ERROR))");
+        EXPECT_EQ(buffer.state().counters.rejected_updates, 3);
+    }
 }
 
 TEST(AddedStep, without_what_the_buffer_asks_for_is_skipped_and_each_reason_reported_with_its_count) {

@@ -588,8 +588,36 @@ FAULTS = [
     Fault(
         "a run goes on over a value that does not fit",
         "cuda/add/step_batch.h",
+        "batch.given & batch.fits & batch.without_nan & ~",
+        "batch.given & batch.without_nan & ~",
+        "add_calls_test",
+    ),
+    Fault(
+        "a run goes on over a NaN",
+        "cuda/add/step_batch.h",
+        "batch.given & batch.fits & batch.without_nan & ~",
         "batch.given & batch.fits & ~",
-        "batch.given & ~",
+        "add_calls_test",
+    ),
+    Fault(
+        "a step is taken though it has a NaN",
+        "cuda/add/steps.cu",
+        "!has_bit(batch.without_nan, first)) refusal = StepRefusal::nan;",
+        "false) refusal = StepRefusal::nan;",
+        "add_calls_test",
+    ),
+    Fault(
+        "a reward may be a NaN",
+        "cuda/add/step_batch.h",
+        "return __ballot_sync(all_lanes, !is_nan(batch.reward)) &",
+        "return all_lanes &",
+        "add_calls_test",
+    ),
+    Fault(
+        "NaN is looked for in fields that are no observations, and not in others",
+        "cuda/add/step_batch.h",
+        "return field.is_observation() && is_floating(frames.dtype);",
+        "return !field.is_observation() && is_floating(frames.dtype);",
         "add_calls_test",
     ),
     Fault(

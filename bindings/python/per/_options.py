@@ -22,6 +22,7 @@ _CHOICES = {
     "max_priority": "per_max_priority",
     "on_invalid": "per_on_invalid",
     "on_gap": "per_on_gap",
+    "on_nan": "per_on_nan",
     "autoreset": "per_autoreset",
     "critics": "per_critics",
 }

@@ -70,6 +70,8 @@ class ReplayBuffer(Store):
         on_invalid: a TD error that is not finite is an "error", or is "skip"ped and counted.
         on_gap: a step whose observation is not the one announced by the step before "cut"s the trajectory there, or is
             an "error".
+        on_nan: "allow" takes a NaN in an observation, a next observation or a reward as any value, and "error" refuses
+            the call. Infinities are numbers, and other fields may hold NaN.
         autoreset: how environments reset after an end, in Gymnasium's words: "disabled", "next_step", "same_step".
         store_next_observation: keep next observations in arrays of their own, for rows in no order of time.
         overwrite: False makes a full lane an error (Full).
@@ -144,6 +146,7 @@ class ReplayBuffer(Store):
         max_priority: str = "ever",
         on_invalid: str = "error",
         on_gap: str = "cut",
+        on_nan: str = "allow",
         autoreset: str = "disabled",
         store_next_observation: bool = False,
         overwrite: bool = True,

@@ -62,6 +62,7 @@ DEFAULTS = {
     "max_priority": "ever",
     "on_invalid": "error",
     "on_gap": "cut",
+    "on_nan": "allow",
     "autoreset": "disabled",
     "store_next_observation": False,
     "overwrite": True,
@@ -182,6 +183,8 @@ class NaiveReplay:
             raise invalid("a field is missing")
         if self.store_next_observation and "next_" + self.observations[0] not in arrays:
             raise invalid("next observations are needed")
+        if self.on_nan == "error":
+            self.check_nan(reward, mask, next_mask, arrays)
         before, counters, largest_ever = self.lanes, dict(self.counters), self.largest_ever
         envs = list(range(self.n_envs)) if env_ids is None else list(env_ids)
         self.check_envs(envs)
@@ -248,6 +251,16 @@ class NaiveReplay:
         """Whether the environment resets in this step, which is the first one after an end."""
         final, lane.final_before_reset = lane.final_before_reset, None
         return final is not None and self.same_observation(step.values, final)
+
+    def check_nan(self, reward, mask, next_mask, arrays):
+        for k, column in np.ndindex(np.shape(reward)):
+            if mask is not None and not mask[k][column]:
+                continue
+            observed = {name: self.newest(arrays[name][k][column], name) for name in self.observations}
+            following = self.given_next(arrays, next_mask, k, column) or {}
+            for value in (reward[k][column], *observed.values(), *following.values()):
+                if np.isnan(np.asarray(value, np.float64)).any():
+                    raise invalid("nan")
 
     def add_step(self, lane, step, next_said_available):
         """Appends one step to its lane. `next_said_available` is None where no next_mask was given."""

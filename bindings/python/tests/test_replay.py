@@ -75,6 +75,7 @@ def test_options_reach_the_library_as_given():
         "max_priority": "now",
         "on_invalid": "skip",
         "on_gap": "error",
+        "on_nan": "error",
         "autoreset": "next_step",
         "overwrite": False,
         "critics": "max",

@@ -43,6 +43,23 @@ def test_gap_is_an_error_that_changes_nothing_where_that_was_asked_for(make):
     assert (buffer.stats()["cuts"], buffer.stats()["added"]) == (0, 2)
 
 
+def test_nan_is_an_error_that_changes_nothing_where_that_was_asked_for(make):
+    buffer = make(16, on_nan="error")
+    add(buffer, 0, 1)
+    for observation, following, reward in ((np.nan, 2, 0.0), (1, np.nan, 0.0), (1, 2, np.nan)):
+        with refused("InvalidArgument"):
+            add(buffer, observation, following, reward=reward)
+    assert add(buffer, 1, np.inf, reward=-np.inf) == 1
+    assert (buffer.stats()["cuts"], buffer.stats()["added"]) == (0, 2)
+
+
+def test_nan_that_is_masked_or_not_known_is_none(make):
+    buffer = make(16, on_nan="error")
+    add(buffer, 0, 1)
+    assert add(buffer, np.nan, np.nan, reward=np.nan, mask=np.array([False])) == -1
+    assert add(buffer, 1, np.nan, next_mask=np.array([False])) == 1
+
+
 def test_gaps_are_seen_byte_by_byte(make):
     buffer = make(16)
     add(buffer, 0, np.nan)

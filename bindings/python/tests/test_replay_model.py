@@ -42,6 +42,7 @@ OPTIONS = {
     "max_priority": ("ever", "now"),
     "on_invalid": ("error", "skip"),
     "on_gap": ("cut", "error"),
+    "on_nan": ("allow", "error"),
     "autoreset": ("disabled", "next_step", "same_step"),
     "store_next_observation": (False, True),
     "overwrite": (True, False),
@@ -50,7 +51,7 @@ OPTIONS = {
 # Pairs of (option, value) that exclude each other: creating such a buffer is refused.
 EXCLUDED = ()
 # What CUDA does with what the CPU may be told to refuse.
-SKIPPING = {"on_invalid": "skip", "on_gap": "cut", "overwrite": True}
+SKIPPING = {"on_invalid": "skip", "on_gap": "cut", "on_nan": "allow", "overwrite": True}
 SAMPLE_OPTIONS = ("scheme", "prioritization", "uniform_fraction", "normalize_weights")
 DRIVER_OPTIONS = ("spare_rows", "layout", "next_observations", "sequences")
 
@@ -226,12 +227,22 @@ class Walk:
             ]
             for name in self.naive.observations:
                 arrays["next_" + name] = stacked(following, name, fields[name], shape)
+        if self.options["on_nan"] == "error" and self.random.random() < 0.05:
+            self.put_nan(arrays)
         masked = np.array([[s is None for s in row] for row in table], bool).reshape(shape)
         arrays["reward"][masked] = np.nan
         given = self.given_priorities(shape)
         for values in given.values():
             values[masked] = np.nan
         return arrays | given
+
+    def put_nan(self, arrays):
+        """Somewhere in a reward or an observation, perhaps one that is masked."""
+        names = ["reward", *self.naive.observations, *(f"next_{name}" for name in self.naive.observations)]
+        floats = [arrays[name] for name in names if name in arrays and arrays[name].dtype.kind == "f"]
+        array = floats[self.random.integers(len(floats))]
+        if array.size:
+            array.flat[self.random.integers(array.size)] = np.nan
 
     def is_known(self, step, leave_out):
         if step.terminated or step.truncated:

@@ -52,8 +52,9 @@ void write_to_slots(const GivenValues& values, const std::vector<int64_t>& slots
     }
 }
 
-GivenSteps::GivenSteps(const Fields& fields)
+GivenSteps::GivenSteps(const Fields& fields, bool refuses_nan)
     : fields_(fields),
+      refuses_nan_(refuses_nan),
       fields_values_(static_cast<size_t>(fields.count())),
       next_values_(static_cast<size_t>(fields.count())) {}
 
@@ -95,6 +96,11 @@ void GivenSteps::read_priorities(const ReplaySteps& steps, double epsilon) {
     }
 }
 
+void GivenSteps::check_nan(std::string_view argument, const GivenArray& given, int64_t elements,
+                           const uint8_t* mask) const {
+    if (refuses_nan_) refuse_nan(argument, given.array, {n_entries_, elements, given.frames, mask});
+}
+
 void GivenSteps::read(const ReplaySteps& steps, double epsilon) {
     n_entries_ = steps.length * steps.n_envs;
     read_masks(steps);
@@ -104,11 +110,15 @@ void GivenSteps::read(const ReplaySteps& steps, double epsilon) {
         const Field& field = fields_[i];
         read_values(field.name, steps.fields[i], field.dtype, field.elements, n_entries_, mask,
                     fields_values_[static_cast<size_t>(i)]);
-        if (steps.next_fields == nullptr || !field.is_observation()) continue;
+        if (!field.is_observation()) continue;
+        check_nan(field.name, steps.fields[i], field.elements, mask);
+        if (steps.next_fields == nullptr) continue;
         read_values(field.next_name, steps.next_fields[i], field.dtype, field.elements, n_entries_, next_mask,
                     next_values_[static_cast<size_t>(i)]);
+        check_nan(field.next_name, steps.next_fields[i], field.elements, next_mask);
     }
     read_values("reward", {steps.reward, 1}, PER_FLOAT32, 1, n_entries_, mask, rewards_);
+    check_nan("reward", {steps.reward, 1}, 1, mask);
     read_priorities(steps, epsilon);
 }
 

@@ -37,9 +37,10 @@ struct GivenValues {
 // is 0 no value is looked at; the values read there mean nothing.
 class GivenSteps {
  public:
-    explicit GivenSteps(const Fields& fields);
+    // Of a buffer that minds NaN in observations and rewards, or does not.
+    GivenSteps(const Fields& fields, bool refuses_nan);
 
-    // Throws for values that cannot be cast.
+    // Throws for values that cannot be cast, or must not be NaN.
     void read(const ReplaySteps& steps, double epsilon);
 
     bool is_given(int64_t entry) const { return mask_[static_cast<size_t>(entry)] != 0; }
@@ -64,9 +65,11 @@ class GivenSteps {
 
  private:
     void read_masks(const ReplaySteps& steps);
+    void check_nan(std::string_view argument, const GivenArray& given, int64_t elements, const uint8_t* mask) const;
     void read_priorities(const ReplaySteps& steps, double epsilon);
 
     const Fields& fields_;
+    const bool refuses_nan_;
     int64_t n_entries_ = 0;
     bool has_mask_ = false;
     bool has_next_mask_ = false;

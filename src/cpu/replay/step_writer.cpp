@@ -24,7 +24,7 @@ StepWriter::StepWriter(ReplayState& state, const per_replay_options& options)
       takes_runs_(options.max_priority == PER_MAX_EVER),
       overwrite_(options.overwrite != 0),
       epsilon_(options.epsilon),
-      given_(state.fields) {}
+      given_(state.fields, options.on_nan == PER_NAN_ERROR) {}
 
 StepWriter::Place StepWriter::place(int64_t k, int64_t j) const {
     return {k, j, steps_->env_ids != nullptr ? steps_->env_ids[j] : j, k * steps_->n_envs + j};

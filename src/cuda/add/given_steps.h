@@ -117,6 +117,16 @@ __device__ __forceinline__ bool frame_fits(const GivenFrames& frames, int64_t en
     return fits;
 }
 
+// Whether no element of a frame is a NaN.
+__device__ __forceinline__ bool has_no_nan(const GivenFrames& frames, int64_t entry, const DeviceField& field,
+                                           const Share& share) {
+    const std::byte* const frame = frames.data + entry * frames.stride;
+    bool none = true;
+    for (int64_t i = share.first; i < field.elements; i += share.step)
+        none &= !is_nan(frame + i * dtype_size(frames.dtype), frames.dtype);
+    return none;
+}
+
 // So many bytes at an address that is a multiple of them.
 struct alignas(16) WordOf16 {
     uint64_t low;

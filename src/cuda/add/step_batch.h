@@ -34,8 +34,9 @@ struct StepBatch {
     uint32_t next_unavailable;  // is marked as such
     uint32_t terminated;
     uint32_t truncated;
-    uint32_t fits;     // all its values fit what the buffer keeps
-    uint32_t rated;    // a valid priority is given with it
+    uint32_t fits;         // all its values fit what the buffer keeps
+    uint32_t without_nan;  // in what must not be a NaN
+    uint32_t rated;        // a valid priority is given with it
     uint32_t is_same;  // it brings the observation that the step before it announced, if that one was taken; not looked
                        // at where next observations take no rows
     float reward;      // of the thread's own step
@@ -56,20 +57,41 @@ __device__ __forceinline__ bool read_numbers(const GivenSteps& steps, int64_t en
     return fits;
 }
 
-// Of the steps given those whose frames fit their fields.
-__device__ __forceinline__ uint32_t steps_that_fit(const StepTask& task, const StepBatch& batch) {
-    uint32_t fit = batch.given;
+// Of the steps given those with good frames only. is_checked(frames, field) says which frames are looked at, and
+// is_good(frames, entry, field, share) whether one of them is good.
+template <class IsChecked, class IsGood>
+__device__ __forceinline__ uint32_t steps_with_good_frames(const StepTask& task, const StepBatch& batch,
+                                                           const IsChecked& is_checked, const IsGood& is_good) {
+    uint32_t good = batch.given;
     for (int64_t i = 0; i < 2 * task.replay.n_fields; ++i) {
         const GivenField& given = task.steps.field(i / 2);
         const DeviceField& field = task.replay.fields[i / 2];
         const GivenFrames& frames = i % 2 == 0 ? given.frames : given.next;
-        if (frames.data == nullptr || frames.word_bytes != 0) continue;
+        if (frames.data == nullptr || !is_checked(frames, field)) continue;
         const uint32_t steps = batch.given & (i % 2 == 0 ? all_lanes : batch.next_known);
-        fit &= ~steps | steps_where(steps, field.bytes, [&](int step, const Share& share) {
-            return frame_fits(frames, task.entry(batch.first + step), field, share);
+        good &= ~steps | steps_where(steps, field.bytes, [&](int step, const Share& share) {
+            return is_good(frames, task.entry(batch.first + step), field, share);
         });
     }
-    return fit;
+    return good;
+}
+
+// Of the steps given those whose frames fit their fields.
+__device__ __forceinline__ uint32_t steps_that_fit(const StepTask& task, const StepBatch& batch) {
+    return steps_with_good_frames(
+        task, batch, [](const GivenFrames& frames, const DeviceField&) { return frames.word_bytes == 0; }, frame_fits);
+}
+
+// Of the steps given those without a NaN where the buffer minds one.
+__device__ __forceinline__ uint32_t steps_without_nan(const StepTask& task, const StepBatch& batch) {
+    if (!task.replay.refuses_nan) return batch.given;
+    return __ballot_sync(all_lanes, !is_nan(batch.reward)) &
+           steps_with_good_frames(
+               task, batch,
+               [](const GivenFrames& frames, const DeviceField& field) {
+                   return field.is_observation() && is_floating(frames.dtype);
+               },
+               has_no_nan);
 }
 
 // What step `step` announced in an observation.
@@ -111,6 +133,7 @@ __device__ __forceinline__ StepBatch read_batch(const StepTask& task, int32_t fi
     batch.truncated = __ballot_sync(all_lanes, is_given && flag_of(steps.truncated, entry));
     batch.rated = __ballot_sync(all_lanes, is_given && steps.priorities.are_given() && is_priority(batch.priority));
     batch.fits = __ballot_sync(all_lanes, fits) & steps_that_fit(task, batch);
+    batch.without_nan = steps_without_nan(task, batch);
     batch.is_same = steps_as_announced(task, batch);
     return batch;
 }
@@ -140,7 +163,7 @@ __device__ __forceinline__ int run_length(const StepTask& task, const StepBatch&
     const int64_t most = longest_run(task.lane, task.rules, task.replay.overwrite);
     const bool next_known = has_bit(batch.next_known, i);
     if (most <= 1 || !is_announced || (!next_known && task.rules.store_next_observation)) return 1;
-    uint32_t running = batch.given & batch.fits & ~(batch.terminated | batch.truncated);
+    uint32_t running = batch.given & batch.fits & batch.without_nan & ~(batch.terminated | batch.truncated);
     running &= next_known ? batch.next_known : ~batch.next_known;
     if (next_known && next_takes_row(task.rules)) running &= batch.is_same | 1u << i;
     const uint32_t others = ~(running >> i);

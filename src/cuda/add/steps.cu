@@ -103,6 +103,7 @@ __device__ __forceinline__ int take_steps(StepTask& task, const StepBatch& batch
     } else {
         outcome = advance(lane, task.rules, step);
         StepRefusal refusal = has_bit(batch.fits, first) ? StepRefusal::none : StepRefusal::value;
+        if (refusal == StepRefusal::none && !has_bit(batch.without_nan, first)) refusal = StepRefusal::nan;
         if (refusal == StepRefusal::none && !outcome.dropped)
             refusal = refusal_of(task, lane, step, outcome, has_bit(batch.next_unavailable, first));
         if (refusal != StepRefusal::none) {

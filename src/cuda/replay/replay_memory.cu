@@ -75,6 +75,7 @@ ReplayMemory::ReplayMemory(const per_replay_options& options, const Fields& fiel
     device_.max_priority = options.max_priority;
     device_.autoreset = options.autoreset;
     device_.on_gap = options.on_gap;
+    device_.refuses_nan = options.on_nan == PER_NAN_ERROR;
     device_.overwrite = options.overwrite != 0;
 
     lay_out_twice([&](std::size_t n_bytes) { return allocate(n_bytes, stream); },

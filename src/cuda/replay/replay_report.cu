@@ -45,6 +45,7 @@ void append_reasons(const ReplayErrors& errors, Message& message) {
         const char* what;
     } reasons[] = {
         {StepRefusal::value, "with a value out of range"},
+        {StepRefusal::nan, "with a NaN (on_nan is PER_NAN_ERROR)"},
         {StepRefusal::next_mask, "ending an episode without next_mask (autoreset is PER_AUTORESET_SAME_STEP)"},
         {StepRefusal::final_observation, "ending an episode without its final observation, or next_mask 0"},
         {StepRefusal::next_observation, "without next observation (store_next_observation is 1)"},

@@ -63,6 +63,7 @@ struct LastDraw {
 // Why a step is not added, of those for which the CPU refuses the whole call.
 enum class StepRefusal : int32_t {
     value,              // one does not fit what the buffer keeps
+    nan,                // one is a NaN, which the buffer minds
     next_mask,          // it ends an episode, and does not say what its next observation is
     final_observation,  // it ends an episode, and does not say in what
     next_observation,   // missing where every step must have one
@@ -167,6 +168,7 @@ struct DeviceReplay {
     int32_t max_priority;  // a per_max_priority
     int32_t autoreset;     // a per_autoreset
     int32_t on_gap;        // a per_on_gap
+    bool refuses_nan;      // in observations and rewards
     bool overwrite;
 };
 

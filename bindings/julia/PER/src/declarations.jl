@@ -55,6 +55,10 @@ const per_on_gap = Int32
 const PER_GAP_CUT = Int32(0)
 const PER_GAP_ERROR = Int32(1)
 
+const per_on_nan = Int32
+const PER_NAN_ALLOW = Int32(0)
+const PER_NAN_ERROR = Int32(1)
+
 const per_autoreset = Int32
 const PER_AUTORESET_DISABLED = Int32(0)
 const PER_AUTORESET_NEXT_STEP = Int32(1)
@@ -143,7 +147,7 @@ struct per_replay_options
     device_index::Int32
     critics::Int32
     gather_threads::Int32
-    reserved::Int32
+    on_nan::Int32
 end
 const per_replay_options_layout = (size = 208, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 156, 160, 164, 168, 172, 176, 180, 184, 188, 192, 196, 200, 204,))
 

@@ -40,6 +40,7 @@ const CHOICES = (
     max_priority = (ever = PER_MAX_EVER, now = PER_MAX_NOW),
     on_invalid = (error = PER_INVALID_ERROR, skip = PER_INVALID_SKIP),
     on_gap = (cut = PER_GAP_CUT, error = PER_GAP_ERROR),
+    on_nan = (allow = PER_NAN_ALLOW, error = PER_NAN_ERROR),
     autoreset = (
         disabled = PER_AUTORESET_DISABLED,
         next_step = PER_AUTORESET_NEXT_STEP,

@@ -14,6 +14,7 @@ p_k^alpha` (section 3.3, equation 1) and importance-sampling weights.
   `scheme` (`:stratified`, `:independent`, `:systematic`, `:without_replacement`),
   `prioritization` (`:proportional`, `:rank`, `:uniform`), `normalize_weights` (`:batch_max`, `:buffer_max`, `:none`),
   `max_priority` (`:ever`, `:now`), `on_invalid` (`:error`, `:skip`), `on_gap` (`:cut`, `:error`),
+  `on_nan` (`:allow`, `:error`: a NaN in an observation or a reward is refused),
   `autoreset` (`:disabled`, `:next_step`, `:same_step`), `critics` (`:mean`, `:max`), `device` (`:cpu`, `:cuda`,
   `"cuda:1"`)
 - `arrays`: on CUDA, which arrays the buffer gives, on its device: a type as `CuArray`, of which

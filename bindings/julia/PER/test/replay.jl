@@ -17,13 +17,13 @@ end
 
 @testset "every option reaches the library" begin
     given = (n_envs = 2, seed = 5, n_step = 3, gamma = 0.5, alpha = 0.7, beta = 0.3, beta_final = 0.9, beta_steps = 7,
-             epsilon = 0.125, max_priority = :now, on_invalid = "skip", on_gap = :error, autoreset = :same_step,
-             normalize_weights = :batch_max, scheme = :independent, overwrite = false, frame_stack = 2)
+             epsilon = 0.125, max_priority = :now, on_invalid = "skip", on_gap = :error, on_nan = :error,
+             autoreset = :same_step, normalize_weights = :batch_max, scheme = :independent, overwrite = false, frame_stack = 2)
     buffer = ReplayBuffer(20, ONE_FIELD; given..., device = :cpu, burn_in = nothing)
     options = PER.initial(PER.per_replay_options)
     PER.call(pointer -> PER.per_replay_describe(pointer, options), buffer.handle)
     numbers = (max_priority = PER.PER_MAX_NOW, on_invalid = PER.PER_INVALID_SKIP, on_gap = PER.PER_GAP_ERROR,
-               autoreset = PER.PER_AUTORESET_SAME_STEP, normalize_weights = PER.PER_BATCH_MAX,
+               on_nan = PER.PER_NAN_ERROR, autoreset = PER.PER_AUTORESET_SAME_STEP, normalize_weights = PER.PER_BATCH_MAX,
                scheme = PER.PER_INDEPENDENT, overwrite = 0)
     for (name, value) in pairs(merge(given, numbers))
         @test getfield(options[], name) == value
