@@ -14,8 +14,10 @@ enable_language(CUDA)
 file(GLOB per_cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*/*.cu)
 add_library(per_cuda_objects OBJECT ${per_cuda_sources})
 # CMake 3.25 does not know that nvcc 13 has C++20, and would take another standard if asked for no extensions. Else as
-# per_flags: no contraction, no fast math. A kernel that spills registers to memory is a warning.
-set(per_cuda_options -std=c++20 -fmad=false -Xcompiler=-ffp-contract=off,-fno-fast-math -Xptxas=--warn-on-spills)
+# per_flags: no contraction, no fast math. A kernel that spills registers to memory is a warning, and so is one that has
+# a stack frame there: an array of its own whose place is not known when it is compiled.
+set(per_cuda_options -std=c++20 -fmad=false -Xcompiler=-ffp-contract=off,-fno-fast-math
+                     -Xptxas=--warn-on-spills,--warn-on-local-memory-usage)
 if(PER_WERROR)
     list(APPEND per_cuda_options -Xptxas=--warning-as-error -Werror=all-warnings -Xcompiler=-Wall,-Wextra,-Werror)
 endif()

@@ -40,7 +40,7 @@ struct ChangedLanes {
             const int64_t env = i / threads_per_lane;
             const int64_t thread = i % threads_per_lane;
             const LaneChange change = replay.changes[env];
-            for (const RowRange& rows : {change.died, change.born}) {
+            const auto visit_rows = [&](const RowRange& rows) {
                 // Of rows that share a slot one is enough.
                 const int64_t most = rows.end - ring.rows;
                 const int64_t first = rows.first > most ? rows.first : most;
@@ -48,7 +48,10 @@ struct ChangedLanes {
                     const int64_t slot = ring.slot(env, row);
                     visit(slot, row == first || slot == env * ring.rows);
                 }
-            }
+            };
+            // One after the other: an array of the two would lie in local memory.
+            visit_rows(change.died);
+            visit_rows(change.born);
         }
     }
 };
