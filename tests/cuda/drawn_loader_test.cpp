@@ -205,7 +205,8 @@ TEST_F(CudaDrawnLoader, the_consumer_waits_for_nothing_and_nothing_is_allocated)
     }
     EXPECT_EQ(simulator::counters_of_thread().host_waits, 0u);
     EXPECT_EQ(simulator::counters().allocations, 0u);
-    EXPECT_GE(simulator::counters().host_waits, 2u);  // of the thread that draws
+    EXPECT_GE(simulator::counters().host_waits, 2u);  // of the thread that draws, which sleeps meanwhile
+    EXPECT_EQ(simulator::counters().spins, 0u);
 }
 
 TEST_F(CudaDrawnLoader, draws_that_fail_are_said_to_the_consumer_and_not_reported_again) {

@@ -192,7 +192,8 @@ TEST_F(CudaLoader, the_consumer_waits_for_nothing_and_nothing_is_allocated) {
     }
     EXPECT_EQ(simulator::counters_of_thread().host_waits, 0u);
     EXPECT_EQ(simulator::counters().allocations, 0u);
-    EXPECT_GE(simulator::counters().host_waits, 50u);  // of the thread that draws
+    EXPECT_GE(simulator::counters().host_waits, 50u);  // of the thread that draws, which sleeps meanwhile
+    EXPECT_EQ(simulator::counters().spins, 0u);
 }
 
 TEST_F(CudaLoader, several_consumers_each_get_whole_batches_on_their_streams) {
@@ -338,6 +339,8 @@ TEST_F(CudaLoader, no_device_says_why) {
     simulator::options().driver_version = 0;
     options = loader_options(PER_CUDA, 3);
     expect_error(create(), PER_ERROR_NO_DEVICE, "no NVIDIA driver");
+    simulator::options().driver_version = 12040;
+    expect_error(create(), PER_ERROR_NO_DEVICE, "the driver of this machine is for CUDA 12.4;");
     EXPECT_EQ(loader, nullptr);
 }
 

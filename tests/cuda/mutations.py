@@ -127,15 +127,15 @@ FAULTS = [
     Fault(
         "streams of one handle without an event between them",
         "cuda/runtime/stream_order.cu",
-        'check(cudaStreamWaitEvent(stream_, order_.event_, 0), "waiting for the stream of the last call");',
+        'check(cudaStreamWaitEvent(stream_, order_.event_.get(), 0), "waiting for the stream of the last call");',
         ";",
         is_pitfall=True,
     ),
     Fault(
         "an event recorded before the work",
         "cuda/runtime/stream_order.cu",
-        '    check(cudaEventRecord(order_.event_, stream_), "recording an event");\n',
-        '    if (!order_.has_last_) check(cudaEventRecord(order_.event_, stream_), "recording an event");\n',
+        '    check(cudaEventRecord(order_.event_.get(), stream_), "recording an event");\n',
+        '    if (!order_.has_last_) check(cudaEventRecord(order_.event_.get(), stream_), "recording an event");\n',
     ),
     Fault(
         "indices are not checked",
@@ -314,9 +314,67 @@ FAULTS = [
     Fault(
         "the current device is left changed",
         "cuda/runtime/device.cu",
-        "if (changed_) static",
-        "if (false) static",
+        "    static_cast<void>(driver().pop(&context));",
+        "    static_cast<void>(&context);",
         "tree_calls_test",
+    ),
+    Fault(
+        "the device that was current gets a context",
+        "cuda/runtime/device.cu",
+        "    static_cast<void>(driver().pop(&context));",
+        "    static_cast<void>(driver().pop(&context)), static_cast<void>(cudaSetDevice(current_device()));",
+        "devices_test",
+    ),
+    Fault(
+        "what is given back is so on whichever device is current",
+        "cuda/runtime/device.cu",
+        "    const CurrentDevice current(device_, std::nothrow);\n",
+        "",
+        "devices_test",
+    ),
+    Fault(
+        "a loader that ends waits on whichever device is current",
+        "cuda/runtime/device_slots.cu",
+        "        const CurrentDevice current(device_, std::nothrow);\n",
+        "",
+        "devices_test",
+    ),
+    Fault(
+        "a stream is looked at before its device is current",
+        "cuda/replay/replay_backend.cu",
+        "    StreamOrder::Call call(order_, order_.own_stream());\n    require_no_capture(stream);\n"
+        "    const uint64_t first",
+        "    require_no_capture(stream);\n    StreamOrder::Call call(order_, order_.own_stream());\n"
+        "    const uint64_t first",
+        "devices_test",
+    ),
+    Fault(
+        "arrays of another device are taken",
+        "cuda/runtime/device.cu",
+        "attributes.device != device)",
+        "attributes.device < 0)",
+        "devices_test",
+    ),
+    Fault(
+        "threads that wait for an event spin",
+        "cuda/runtime/device.cu",
+        "cudaEventDisableTiming | cudaEventBlockingSync)",
+        "cudaEventDisableTiming)",
+        "loader_test",
+    ),
+    Fault(
+        "copies of memory that is not pinned spoil captures",
+        "cuda/runtime/device.cu",
+        "    const ApartFromCaptures apart;\n    check(cudaMemcpyAsync(",
+        "    check(cudaMemcpyAsync(",
+        "replay_graphs_test",
+    ),
+    Fault(
+        "priorities are copied to pinned memory as if to that of the device",
+        "cuda/tree/tree_backend.cu",
+        "cudaMemcpyDefault",
+        "cudaMemcpyDeviceToDevice",
+        "host_arrays_test",
     ),
     Fault(
         "an announced observation keeps the flags of the step before it in its slot",

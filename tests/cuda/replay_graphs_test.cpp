@@ -143,8 +143,8 @@ TEST(CudaReplayGraphs, a_draw_with_more_steps_than_the_buffer_has_now_is_none) {
     }
 }
 
-// A buffer is made, filled from host memory, which waits for the staging ring, asked and saved, which wait for the
-// device, grows, and is freed.
+// A buffer is made, filled from host memory, which waits for the staging ring, asked, walked, relabelled, saved and
+// loaded, which wait for the device and copy to memory that is not pinned, grows, and is freed.
 void lead_a_whole_life() {
     simulator::options().has_host_memory = true;
     Twins twins(twin_options());
@@ -161,7 +161,26 @@ void lead_a_whole_life() {
     twins.sample(4100);
     const std::string path = testing::TempDir() + "/captured." + std::to_string(getpid());
     EXPECT_EQ(per_replay_save(twins.gpu.get(), path.c_str()), PER_OK) << per_last_error();
+    per_replay* loaded = nullptr;
+    EXPECT_EQ(per_replay_load(path.c_str(), PER_CUDA, 0, &loaded), PER_OK) << per_last_error();
+    per_replay_free(loaded);
     std::remove(path.c_str());
+
+    per_hindsight_options hindsight;
+    per_hindsight_options_init(&hindsight, sizeof hindsight);
+    hindsight.achieved_field = 0;
+    hindsight.goal_field = 5;
+    hindsight.reward = [](void*, int64_t count, const void*, const void*, float* rewards, uint8_t*) {
+        std::fill_n(rewards, count, 0.0f);
+        return 0;
+    };
+    TwinBatch drawn(8);
+    const per_batch batch = drawn.batch();
+    EXPECT_EQ(per_replay_sample_hindsight(twins.gpu.get(), nullptr, &hindsight, 8, &batch, twins.stream), PER_OK)
+        << per_last_error();
+    per_epochs* epochs = nullptr;
+    EXPECT_EQ(per_epochs_create(twins.gpu.get(), 1, 8, 0, nullptr, &epochs), PER_OK) << per_last_error();
+    per_epochs_free(epochs);
 }
 
 // Whatever mode the capture is in.

@@ -3,6 +3,7 @@
 #include "simulator.h"
 #include "run_length.h"
 
+#include <cuda.h>
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +12,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -366,6 +368,110 @@ TEST_F(Streams, the_legacy_stream_waits_for_blocking_streams_and_they_for_it) {
         EXPECT_EQ(third, 1);
     }
     cudaStreamDestroy(blocking);
+}
+
+TEST_F(Streams, a_handle_is_used_again_for_another_stream_while_the_work_of_the_first_goes_on) {
+    SKIP_RACES();
+    const bool destroying_waits = std::exchange(simulator::options().destroying_waits, false);
+    int n_early = 0;
+    for (uint64_t seed = 1; seed <= 100; ++seed) {
+        simulator::options().seed = seed;
+        int written = 0, read = -1;
+        cudaStream_t first, second;
+        unsigned long long ids[2];
+        cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking);
+        cudaStreamGetId(first, &ids[0]);
+        set(first, &written, 1);
+        cudaStreamDestroy(first);
+        cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking);
+        cudaStreamGetId(second, &ids[1]);
+        EXPECT_EQ(first, second);
+        EXPECT_NE(ids[0], ids[1]);
+        copy(second, &read, &written);
+        cudaStreamDestroy(second);
+        cudaDeviceSynchronize();
+        EXPECT_EQ(written, 1);
+        n_early += read == 0;
+    }
+    EXPECT_GT(n_early, 10);
+    EXPECT_LT(n_early, 90);
+    simulator::options().destroying_waits = destroying_waits;
+}
+
+TEST_F(Streams, a_device_has_a_context_once_a_call_needs_one_or_it_is_set) {
+    const int n_devices = std::exchange(simulator::options().n_devices, 4);
+    simulator::forget_contexts();
+    std::thread([] {
+        int device = -1;
+        cudaGetDevice(&device);
+        EXPECT_EQ(device, 0);
+        EXPECT_FALSE(simulator::has_context(0));
+        CUcontext of_two, popped;
+        cuDevicePrimaryCtxRetain(&of_two, 2);
+        cuCtxPushCurrent(of_two);
+        cudaGetDevice(&device);
+        EXPECT_EQ(device, 2);
+        cudaEvent_t event;
+        cudaEventCreateWithFlags(&event, 0);
+        cudaEventDestroy(event);
+        cuCtxPopCurrent(&popped);
+        EXPECT_EQ(popped, of_two);
+        EXPECT_FALSE(simulator::has_context(0));
+        cudaSetDevice(3);
+        EXPECT_TRUE(simulator::has_context(3));
+        cudaSetDevice(0);
+        EXPECT_TRUE(simulator::has_context(0));
+        EXPECT_FALSE(simulator::has_context(1));
+    }).join();
+    simulator::options().n_devices = n_devices;
+}
+
+TEST_F(Streams, a_copy_of_another_kind_than_its_arrays_is_refused) {
+    void *device, *pinned;
+    cudaMalloc(&device, 8);
+    cudaMallocHost(&pinned, 8);
+    const auto copied = [&](void* to, const void* from, cudaMemcpyKind kind) {
+        return cudaMemcpyAsync(to, from, 8, kind, a_);
+    };
+    EXPECT_EQ(copied(pinned, device, cudaMemcpyDeviceToDevice), cudaErrorInvalidMemcpyDirection);
+    EXPECT_EQ(copied(device, pinned, cudaMemcpyDeviceToHost), cudaErrorInvalidMemcpyDirection);
+    EXPECT_EQ(copied(pinned, device, cudaMemcpyDeviceToHost), cudaSuccess);
+    EXPECT_EQ(copied(device, pinned, cudaMemcpyDefault), cudaSuccess);
+    cudaDeviceSynchronize();
+    cudaFree(device);
+    cudaFreeHost(pinned);
+}
+
+TEST_F(Streams, a_copy_of_memory_that_is_not_pinned_spoils_captures_and_one_that_is_does_not) {
+    void *device, *pinned;
+    uint64_t pageable = 0;
+    cudaMalloc(&device, 8);
+    cudaMallocHost(&pinned, 8);
+    for (void* const host : {pinned, static_cast<void*>(&pageable)}) {
+        const bool is_spoilt = host != pinned;
+        cudaGraph_t graph;
+        ASSERT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeGlobal), cudaSuccess);
+        EXPECT_EQ(cudaMemcpyAsync(host, device, 8, cudaMemcpyDeviceToHost, b_),
+                  is_spoilt ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
+        EXPECT_EQ(cudaStreamEndCapture(a_, &graph), is_spoilt ? cudaErrorStreamCaptureInvalidated : cudaSuccess);
+        if (graph != nullptr) cudaGraphDestroy(graph);
+    }
+    cudaDeviceSynchronize();
+    cudaFree(device);
+    cudaFreeHost(pinned);
+}
+
+TEST_F(Streams, waits_for_an_event_that_lets_threads_sleep_do_not_spin) {
+    cudaEvent_t sleeping;
+    cudaEventCreateWithFlags(&sleeping, cudaEventDisableTiming | cudaEventBlockingSync);
+    simulator::reset_counters();
+    cudaEventSynchronize(sleeping);
+    EXPECT_EQ(simulator::counters().spins, 0u);
+    cudaEventSynchronize(event_);
+    cudaStreamSynchronize(a_);
+    EXPECT_EQ(simulator::counters().spins, 2u);
+    EXPECT_EQ(simulator::counters().host_waits, 3u);
+    cudaEventDestroy(sleeping);
 }
 
 TEST_F(Streams, a_graph_runs_when_it_is_launched_and_each_time_again) {

@@ -341,6 +341,11 @@ TEST_F(CudaTreeCalls, no_device_says_why) {
     const auto create = [] { cuda::create_tree_backend(options_with(1)); };
     simulator::options().driver_version = 0;
     EXPECT_EQ(status_of(create, "no NVIDIA driver"), PER_ERROR_NO_DEVICE);
+    simulator::options().driver_version = 12040;
+    EXPECT_EQ(status_of(create,
+                        "the driver of this machine is for CUDA 12.4; libper was built with CUDA 13.0, and needs one "
+                        "for CUDA 13.0 or later"),
+              PER_ERROR_NO_DEVICE);
     simulator::options().driver_version = 13000;
     simulator::options().n_devices = 0;
     EXPECT_EQ(status_of(create, "cudaErrorNoDevice"), PER_ERROR_NO_DEVICE);

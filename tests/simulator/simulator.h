@@ -11,11 +11,14 @@ struct Options {
     uint64_t seed;
     bool all_blocks_resident;
     int n_devices;
-    int driver_version;      // 0: no driver
+    int driver_version;      // as cudaDriverGetVersion() says it; 0: no driver
     int compute_capability;  // 10 * major + minor
     bool has_host_memory;    // else memory that was not allocated here counts as memory of the device
     bool reads_pageable;     // the device does, by its attribute
     uint64_t memory_bytes;   // of the device: what goes beyond it is not allocated
+    // What is left on a stream that is destroyed is done at once, so that tests need not wait for it. CUDA says only
+    // that it will be done.
+    bool destroying_waits;
 };
 
 // What has been done since the last reset_counters().
@@ -23,6 +26,8 @@ struct Counters {
     uint64_t launches;
     uint64_t allocations;  // and frees, of device and pinned memory
     uint64_t host_waits;   // calls that wait for the device
+    uint64_t spins;        // of them, those whose thread does not sleep meanwhile
+    uint64_t event_waits;  // of streams
 };
 
 // What has been made and not given back. ASan's leak check does not see it, as the simulator knows where it is.
@@ -49,6 +54,10 @@ Held held();
 // From now on every call answers this error, as after a fault of a kernel, and what waits in streams is never done; 0
 // ends that.
 void stick(int error);
+
+// Whether a device has got a context, which takes some 500 MB of a real one. The second makes as if none had one yet.
+bool has_context(int device);
+void forget_contexts();
 
 // The call number `n` from now on that could fail answers this error, once; n = 0 is the next. Error 0:
 // none does. Returns whether an error asked for before was not answered yet.

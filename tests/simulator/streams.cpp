@@ -1,6 +1,7 @@
 // Streams, events, graphs and memory of the simulated GPU. Work waits in its stream until a wait of the host or another
 // stream forces it on, or the seed lets it. Not instrumented by ThreadSanitizer, which is told of the order that
 // streams and events make: two streams that touch the same memory without one are a race to it.
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -9,6 +10,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -19,6 +22,8 @@
 #endif
 
 namespace simulator {
+
+struct Stream;
 
 // Place `n` of a stream: reached when so much of its work is done.
 struct Point {
@@ -37,8 +42,10 @@ struct Work {
 struct Capture;
 
 struct Stream {
-    int device = 0;        // not looked at of the legacy stream, which every device has
-    bool blocking = true;  // waits for the legacy stream, and it for this one
+    const uint64_t id = ++n_made;  // never used again
+    int device = 0;                // not looked at of the legacy stream, which every device has
+    bool blocking = true;          // waits for the legacy stream, and it for this one
+    bool is_destroyed = false;
     uint64_t n_enqueued = 0;
     uint64_t n_done = 0;
     std::deque<std::unique_ptr<Work>> work;  // from n_done on
@@ -47,6 +54,17 @@ struct Stream {
     char clock = 0;
 
     static constexpr std::size_t no_node = ~std::size_t{0};
+    static inline uint64_t n_made = 0;
+};
+
+// What programs know a stream by. Another stream may have it once the stream was destroyed.
+struct StreamHandle {
+    Stream* stream;
+};
+
+// That of a device: the driver's name for it.
+struct Context {
+    int device;
 };
 
 struct Node {
@@ -71,6 +89,7 @@ struct Capture {
 
 struct Event {
     int device = 0;
+    bool lets_sleep = false;  // a thread that waits for it
     Point point = {nullptr, 0};
     Capture* capture = nullptr;  // recorded in it
     std::size_t node = Stream::no_node;
@@ -87,16 +106,18 @@ Options options_of_environment() {
     return {.seed = from_environment("PER_SIMULATOR_SEED", 1),
             .all_blocks_resident = false,
             .n_devices = static_cast<int>(from_environment("PER_SIMULATOR_DEVICES", 1)),
-            .driver_version = 13000,
+            .driver_version = CUDART_VERSION,
             .compute_capability = 90,
             .has_host_memory = false,
             .reads_pageable = false,
-            .memory_bytes = from_environment("PER_SIMULATOR_MEMORY", uint64_t{1} << 34)};
+            .memory_bytes = from_environment("PER_SIMULATOR_MEMORY", uint64_t{1} << 34),
+            .destroying_waits = true};
 }
 
 struct Allocation {
     std::size_t bytes;
     cudaMemoryType type;
+    int device;
 };
 
 struct Freed {
@@ -122,6 +143,9 @@ struct Machine {
     std::vector<Stream*> streams = {&legacy};
     Stream legacy;
     std::vector<std::unique_ptr<Stream>> destroyed;  // events may still name them
+    std::vector<cudaStream_t> free_handles;
+    std::set<int> contexts;  // devices that have one
+    std::map<int, Context> primary;
     std::vector<std::unique_ptr<Capture>> captures;
     unsigned long long n_captures = 0;
     int n_capturing = 0;
@@ -148,9 +172,14 @@ Machine& machine() {
     return *the_machine;
 }
 
-thread_local int current_device = 0;
+thread_local int chosen_device = 0;
+thread_local std::vector<int> pushed_devices;  // whose contexts were made current after that
 thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 thread_local Counters thread_counters = {};
+
+int current_device() {
+    return pushed_devices.empty() ? chosen_device : pushed_devices.back();
+}
 
 void count(uint64_t Counters::*counter) {
     ++(machine().counters.*counter);
@@ -162,7 +191,7 @@ Stream& stream_of_thread() {
     static thread_local Stream* stream = nullptr;
     if (stream == nullptr) {
         stream = new Stream;
-        stream->device = current_device;
+        stream->device = current_device();
         machine().streams.push_back(stream);
     }
     return *stream;
@@ -170,13 +199,14 @@ Stream& stream_of_thread() {
 
 Stream& stream_of(cudaStream_t stream) {
     if (stream == cudaStreamPerThread) return stream_of_thread();
-    return stream == nullptr || stream == cudaStreamLegacy ? machine().legacy : *stream;
+    return stream == nullptr || stream == cudaStreamLegacy ? machine().legacy : *stream->stream;
 }
 
 // What a call answers before it does anything.
 cudaError_t begin_call() {
     Machine& m = machine();
-    if (m.options.driver_version == 0) return cudaErrorInsufficientDriver;
+    // Within a major version of CUDA an older driver will do.
+    if (m.options.driver_version / 1000 < CUDART_VERSION / 1000) return cudaErrorInsufficientDriver;
     if (m.options.n_devices == 0) return cudaErrorNoDevice;
     if (m.sticky != cudaSuccess) return m.sticky;
     if (m.planned != cudaSuccess && m.calls_until_planned-- == 0) return std::exchange(m.planned, cudaSuccess);
@@ -186,6 +216,11 @@ cudaError_t begin_call() {
 #define BEGIN_CALL()                                                    \
     const std::lock_guard<std::recursive_mutex> guard(machine().mutex); \
     if (const cudaError_t begun = begin_call(); begun != cudaSuccess) return begun
+
+// Of calls that need a context: the current device gets one if it has none.
+#define BEGIN_CALL_IN_CONTEXT() \
+    BEGIN_CALL();               \
+    machine().contexts.insert(current_device())
 
 void release_clock([[maybe_unused]] void* clock) {
 #if defined(SIMULATOR_TSAN)
@@ -209,7 +244,11 @@ bool can_run(const Stream& stream) {
     return std::all_of(after.begin(), after.end(), is_reached);
 }
 
-const std::function<void()> nothing = [] {};
+// Of a stream that was destroyed, once its work is done.
+void forget(Stream& stream) {
+    std::erase(machine().streams, &stream);
+    machine().destroyed.emplace_back(&stream);
+}
 
 void run_next(Stream& stream) {
     Machine& m = machine();
@@ -229,6 +268,7 @@ void run_next(Stream& stream) {
     }
     ++stream.n_done;
     run_after(&stream.clock, [owned = work.release()] { delete owned; });
+    if (stream.is_destroyed && stream.work.empty()) forget(stream);
 }
 
 bool run_any() {
@@ -318,7 +358,7 @@ cudaError_t allocate(void** memory, std::size_t bytes, cudaMemoryType type) {
     // Addresses of CUDA's allocations are multiples of 256; the size is exact, for ASan.
     if (posix_memalign(memory, 256, bytes) != 0) return cudaErrorMemoryAllocation;
     std::memset(*memory, 0xCB, bytes);
-    m.allocations[reinterpret_cast<uintptr_t>(*memory)] = {bytes, type};
+    m.allocations[reinterpret_cast<uintptr_t>(*memory)] = {bytes, type, current_device()};
     if (is_of_device) m.device_bytes += bytes;
     return cudaSuccess;
 }
@@ -355,8 +395,9 @@ cudaError_t deallocate(void* memory) {
         if (memory != nullptr) free_memory(memory);
         return error;
     }
-    if (const cudaError_t error = require_no_capture(); error != cudaSuccess) return error;
     if (memory == nullptr) return cudaSuccess;
+    machine().contexts.insert(current_device());
+    if (const cudaError_t error = require_no_capture(); error != cudaSuccess) return error;
     count(&Counters::allocations);
     run_everything();
     free_memory(memory);
@@ -403,6 +444,16 @@ void stick(int error) {
     }
 }
 
+bool has_context(int device) {
+    const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
+    return machine().contexts.contains(device);
+}
+
+void forget_contexts() {
+    const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
+    machine().contexts.clear();
+}
+
 bool fail_call(uint64_t n, int error) {
     const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
     const bool was_planned = machine().planned != cudaSuccess;
@@ -412,7 +463,7 @@ bool fail_call(uint64_t n, int error) {
 }
 
 cudaError_t enqueue_grid(const cudaLaunchConfig_t& config, std::function<void()> kernel) {
-    BEGIN_CALL();
+    BEGIN_CALL_IN_CONTEXT();
     const dim3 grid = config.grid, block = config.block;
     const uint64_t n_threads = uint64_t{block.x} * block.y * block.z;
     if (uint64_t{grid.x} * grid.y * grid.z == 0 || n_threads == 0 || n_threads > 1024 || grid.y > 65535 ||
@@ -420,12 +471,12 @@ cudaError_t enqueue_grid(const cudaLaunchConfig_t& config, std::function<void()>
         return cudaErrorInvalidConfiguration;
     count(&Counters::launches);
     const Stream& stream = stream_of(config.stream);
-    if (&stream != &machine().legacy && stream.device != current_device) return cudaErrorInvalidResourceHandle;
+    if (&stream != &machine().legacy && stream.device != current_device()) return cudaErrorInvalidResourceHandle;
     return enqueue(config.stream, grid, block, std::move(kernel));
 }
 
 cudaError_t attributes_of_kernel(cudaFuncAttributes* attributes) {
-    BEGIN_CALL();
+    BEGIN_CALL_IN_CONTEXT();
     // It loads the kernel, which may allocate and wait.
     if (const cudaError_t error = require_no_capture(); error != cudaSuccess) return error;
     attributes->maxThreadsPerBlock = 1024;
@@ -442,6 +493,8 @@ const char* cudaGetErrorName(cudaError_t error) {
             return "cudaSuccess";
         case cudaErrorInvalidValue:
             return "cudaErrorInvalidValue";
+        case cudaErrorInvalidMemcpyDirection:
+            return "cudaErrorInvalidMemcpyDirection";
         case cudaErrorMemoryAllocation:
             return "cudaErrorMemoryAllocation";
         case cudaErrorInvalidConfiguration:
@@ -484,7 +537,7 @@ cudaError_t cudaDriverGetVersion(int* version) {
 }
 
 cudaError_t cudaRuntimeGetVersion(int* version) {
-    *version = 13000;
+    *version = CUDART_VERSION;
     return cudaSuccess;
 }
 
@@ -496,14 +549,52 @@ cudaError_t cudaGetDeviceCount(int* count) {
 
 cudaError_t cudaGetDevice(int* device) {
     BEGIN_CALL();
-    *device = current_device;
+    *device = current_device();
     return cudaSuccess;
 }
 
 cudaError_t cudaSetDevice(int device) {
     BEGIN_CALL();
     if (device < 0 || device >= machine().options.n_devices) return cudaErrorInvalidDevice;
-    current_device = device;
+    (pushed_devices.empty() ? chosen_device : pushed_devices.back()) = device;
+    machine().contexts.insert(device);
+    return cudaSuccess;
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+    const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
+    if (const cudaError_t error = begin_call(); error != cudaSuccess) return static_cast<CUresult>(error);
+    machine().contexts.insert(device);
+    *context = &machine().primary.try_emplace(device, Context{device}).first->second;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxPushCurrent(CUcontext context) {
+    const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
+    if (const cudaError_t error = begin_call(); error != cudaSuccess) return static_cast<CUresult>(error);
+    pushed_devices.push_back(context->device);
+    return CUDA_SUCCESS;
+}
+
+// Also after a fault of the device.
+CUresult cuCtxPopCurrent(CUcontext* context) {
+    const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
+    if (pushed_devices.empty()) fail("no context was made current that could be taken back");
+    *context = &machine().primary.at(pushed_devices.back());
+    pushed_devices.pop_back();
+    return CUDA_SUCCESS;
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned, unsigned long long,
+                                             cudaDriverEntryPointQueryResult* found) {
+    BEGIN_CALL();
+    const std::map<std::string, void*> functions = {
+        {"cuDevicePrimaryCtxRetain", reinterpret_cast<void*>(&cuDevicePrimaryCtxRetain)},
+        {"cuCtxPushCurrent", reinterpret_cast<void*>(&cuCtxPushCurrent)},
+        {"cuCtxPopCurrent", reinterpret_cast<void*>(&cuCtxPopCurrent)}};
+    const auto place = functions.find(symbol);
+    *found = place == functions.end() ? cudaDriverEntryPointSymbolNotFound : cudaDriverEntryPointSuccess;
+    *function = place == functions.end() ? nullptr : place->second;
     return cudaSuccess;
 }
 
@@ -519,12 +610,12 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
 // ---- memory
 
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
-    BEGIN_CALL();
+    BEGIN_CALL_IN_CONTEXT();
     return allocate(memory, bytes, cudaMemoryTypeDevice);
 }
 
 cudaError_t cudaMallocHost(void** memory, std::size_t bytes) {
-    BEGIN_CALL();
+    BEGIN_CALL_IN_CONTEXT();
     return allocate(memory, bytes, cudaMemoryTypeHost);
 }
 
@@ -549,50 +640,91 @@ cudaError_t cudaFreeHost(void* memory) {
     return deallocate(memory);
 }
 
-cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* memory) {
-    BEGIN_CALL();
+namespace {
+
+// NULL for what was not allocated here.
+const Allocation* allocation_of(const void* memory) {
     const Machine& m = machine();
     const auto address = reinterpret_cast<uintptr_t>(memory);
     const auto after = m.allocations.upper_bound(address);
-    attributes->type = m.options.has_host_memory ? cudaMemoryTypeUnregistered : cudaMemoryTypeDevice;
-    if (after == m.allocations.begin()) return cudaSuccess;
+    if (after == m.allocations.begin()) return nullptr;
     const auto& [first, allocation] = *std::prev(after);
-    if (address - first < allocation.bytes) attributes->type = allocation.type;
+    return address - first < allocation.bytes ? &allocation : nullptr;
+}
+
+}  // namespace
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* memory) {
+    BEGIN_CALL_IN_CONTEXT();
+    const Allocation* const allocation = allocation_of(memory);
+    const bool is_of_host = allocation == nullptr && machine().options.has_host_memory;
+    attributes->type = is_of_host              ? cudaMemoryTypeUnregistered
+                       : allocation == nullptr ? cudaMemoryTypeDevice
+                                               : allocation->type;
+    attributes->device = allocation == nullptr ? current_device() : allocation->device;
     return cudaSuccess;
 }
 
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
-    BEGIN_CALL();
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+    BEGIN_CALL_IN_CONTEXT();
+    const Allocation* const target = allocation_of(to);
+    const Allocation* const source = allocation_of(from);
+    const bool is_to_host = kind == cudaMemcpyDeviceToHost;
+    const bool is_from_host = kind == cudaMemcpyHostToDevice;
+    const auto contradicts = [&](const Allocation* allocation, bool is_host) {
+        return kind != cudaMemcpyDefault && allocation != nullptr &&
+               (allocation->type == cudaMemoryTypeHost) != is_host;
+    };
+    // CUDA leaves it undefined.
+    if (contradicts(target, is_to_host) || contradicts(source, is_from_host)) return cudaErrorInvalidMemcpyDirection;
+    // Such a copy goes through a buffer of the driver, which may wait or allocate.
+    const bool is_pageable = (is_to_host && target == nullptr) || (is_from_host && source == nullptr);
+    if (is_pageable && stream_of(stream).capture == nullptr)
+        if (const cudaError_t error = require_no_capture(); error != cudaSuccess) return error;
     return enqueue(stream, 1, 1, [=] { std::memcpy(to, from, bytes); });
 }
 
 cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
-    BEGIN_CALL();
+    BEGIN_CALL_IN_CONTEXT();
     return enqueue(stream, 1, 1, [=] { std::memset(memory, value, bytes); });
 }
 
 // ---- streams
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
-    BEGIN_CALL();
-    *stream = new Stream;
-    (*stream)->device = current_device;
-    (*stream)->blocking = (flags & cudaStreamNonBlocking) == 0;
-    machine().streams.push_back(*stream);
+    BEGIN_CALL_IN_CONTEXT();
+    Machine& m = machine();
+    Stream* const made = new Stream;
+    made->device = current_device();
+    made->blocking = (flags & cudaStreamNonBlocking) == 0;
+    m.streams.push_back(made);
+    if (m.free_handles.empty()) m.free_handles.push_back(new StreamHandle);
+    *stream = m.free_handles.back();
+    m.free_handles.pop_back();
+    (*stream)->stream = made;
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-    BEGIN_CALL();
-    if (stream->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
-    run_until(end_of(*stream));
-    std::erase(machine().streams, stream);
-    machine().destroyed.emplace_back(stream);
+    BEGIN_CALL_IN_CONTEXT();
+    Stream& destroyed = stream_of(stream);
+    if (destroyed.capture != nullptr) return cudaErrorStreamCaptureUnsupported;
+    if (machine().options.destroying_waits) run_until(end_of(destroyed));
+    destroyed.is_destroyed = true;
+    if (destroyed.work.empty()) forget(destroyed);
+    machine().free_handles.push_back(stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long* id) {
+    BEGIN_CALL_IN_CONTEXT();
+    if (stream_of(stream).capture != nullptr) return cudaErrorStreamCaptureUnsupported;
+    *id = stream_of(stream).id;
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-    BEGIN_CALL();
+    BEGIN_CALL_IN_CONTEXT();
     if (stream_of(stream).capture != nullptr) {
         stream_of(stream).capture->invalid = true;
         return cudaErrorStreamCaptureUnsupported;
@@ -601,25 +733,28 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     // CUDA does not say which of its calls count as unsafe: here all waits do.
     if (const cudaError_t error = require_no_capture(); error != cudaSuccess) return error;
     count(&Counters::host_waits);
+    count(&Counters::spins);
     run_until(end_of(stream_of(stream)));
     return cudaSuccess;
 }
 
 cudaError_t cudaDeviceSynchronize() {
-    BEGIN_CALL();
+    BEGIN_CALL_IN_CONTEXT();
     if (const cudaError_t error = require_no_capture(); error != cudaSuccess) return error;
     count(&Counters::host_waits);
+    count(&Counters::spins);
     run_everything();
     return cudaSuccess;
 }
 
 // ---- events
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-    BEGIN_CALL();
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+    BEGIN_CALL_IN_CONTEXT();
     *event = new Event;
     ++machine().n_events;
-    event[0]->device = current_device;
+    event[0]->device = current_device();
+    event[0]->lets_sleep = (flags & cudaEventBlockingSync) != 0;
     return cudaSuccess;
 }
 
@@ -627,13 +762,14 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
     const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
     delete event;
     --machine().n_events;
+    machine().contexts.insert(current_device());
     return begin_call();
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t name) {
-    BEGIN_CALL();
+    BEGIN_CALL_IN_CONTEXT();
     Stream& stream = stream_of(name);
-    if (event->device != (&stream == &machine().legacy ? current_device : stream.device))
+    if (event->device != (&stream == &machine().legacy ? current_device() : stream.device))
         return cudaErrorInvalidResourceHandle;
     if (stream.capture == nullptr && &stream == &machine().legacy && machine().n_capturing != 0)
         return cudaErrorStreamCaptureImplicit;
@@ -644,24 +780,26 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t name) {
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-    BEGIN_CALL();
+    BEGIN_CALL_IN_CONTEXT();
     if (event->capture != nullptr) return cudaErrorCapturedEvent;
     if (const cudaError_t error = require_no_capture(); error != cudaSuccess) return error;
     count(&Counters::host_waits);
+    if (!event->lets_sleep) count(&Counters::spins);
     if (event->point.stream != nullptr) run_until(event->point);
     return cudaSuccess;
 }
 
 // Simulated work takes no time.
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
-    BEGIN_CALL();
+    BEGIN_CALL_IN_CONTEXT();
     *milliseconds = 0.0f;
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t name, cudaEvent_t event, unsigned) {
-    BEGIN_CALL();
+    BEGIN_CALL_IN_CONTEXT();
     Stream& stream = stream_of(name);
+    count(&Counters::event_waits);
     if (event->point.stream == nullptr && event->capture == nullptr) return cudaSuccess;
     if (stream.capture == nullptr && event->capture == nullptr) return enqueue(name, 1, 1, {}, {event->point});
     if (event->capture == nullptr) {
@@ -683,7 +821,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t name, cudaEvent_t event, unsigned) 
 // ---- graphs
 
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id) {
-    BEGIN_CALL();
+    BEGIN_CALL_IN_CONTEXT();
     if (&stream_of(stream) == &machine().legacy && machine().n_capturing != 0) return cudaErrorStreamCaptureImplicit;
     const Capture* const capture = stream_of(stream).capture;
     *status = capture == nullptr ? cudaStreamCaptureStatusNone
@@ -694,13 +832,13 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatu
 }
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
-    BEGIN_CALL();
+    BEGIN_CALL_IN_CONTEXT();
     std::swap(*mode, capture_mode);
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t name, cudaStreamCaptureMode mode) {
-    BEGIN_CALL();
+    BEGIN_CALL_IN_CONTEXT();
     Stream* const stream = &stream_of(name);
     if (stream == &machine().legacy || stream->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
     Machine& m = machine();
@@ -716,7 +854,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t name, cudaStreamCaptureMode mode
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t name, cudaGraph_t* graph) {
-    BEGIN_CALL();
+    BEGIN_CALL_IN_CONTEXT();
     Stream* const stream = &stream_of(name);
     *graph = nullptr;
     Capture* const capture = stream->capture;
@@ -742,14 +880,14 @@ cudaError_t cudaStreamEndCapture(cudaStream_t name, cudaGraph_t* graph) {
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
-    BEGIN_CALL();
+    BEGIN_CALL_IN_CONTEXT();
     *executable = new Graph(*graph);
     return cudaSuccess;
 }
 
 // One stream for each node, ordered as the graph says.
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
-    BEGIN_CALL();
+    BEGIN_CALL_IN_CONTEXT();
     const std::vector<Node>& nodes = executable->nodes;
     count(&Counters::launches);
     if (const cudaError_t error = enqueue(stream, 1, 1, {}); error != cudaSuccess) return error;
@@ -759,9 +897,9 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
     for (std::size_t i = 0; i < nodes.size(); ++i) {
         cudaStreamCreateWithFlags(&own[i], cudaStreamNonBlocking);
         std::vector<Point> after = {start};
-        for (const std::size_t before : nodes[i].after) after.push_back(end_of(*own[before]));
+        for (const std::size_t before : nodes[i].after) after.push_back(end_of(stream_of(own[before])));
         enqueue(own[i], nodes[i].grid_size, nodes[i].block_size, nodes[i].kernel, std::move(after));
-        ends.push_back(end_of(*own[i]));
+        ends.push_back(end_of(stream_of(own[i])));
     }
     const cudaError_t error = enqueue(stream, 1, 1, {}, std::move(ends));
     // Kept until the machine ends: later work waits for them. What is done stays done.
@@ -769,13 +907,13 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
 }
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
-    BEGIN_CALL();
+    BEGIN_CALL_IN_CONTEXT();
     delete graph;
     return cudaSuccess;
 }
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
-    BEGIN_CALL();
+    BEGIN_CALL_IN_CONTEXT();
     run_everything();
     delete executable;
     return cudaSuccess;

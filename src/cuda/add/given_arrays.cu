@@ -74,7 +74,7 @@ void GivenArrays::read_array(Array& array, const GivenArray& given) {
     array.frames = given.frames;
     array.dtype = given.array.dtype;
     array.mask = nullptr;
-    array.is_staged = array.is_given() && is_host_memory(given.array.data);
+    array.is_staged = array.is_given() && is_host_memory(array.name, given.array.data);
     if (array.is_staged) host_array_ = array.name;
 }
 

@@ -260,12 +260,8 @@ BatchFigures BatchQueue::figures(const LastDraw& last, const StreamOrder::Call& 
     last_slots_.resize(size);
     last_shares_.resize(size);
     last_weights_.resize(size);
-    check(
-        cudaMemcpyAsync(last_slots_.data(), last.slots, size * sizeof(int64_t), cudaMemcpyDeviceToHost, call.stream()),
-        "copying slots");
-    check(
-        cudaMemcpyAsync(last_shares_.data(), last.shares, size * sizeof(double), cudaMemcpyDeviceToHost, call.stream()),
-        "copying shares");
+    copy_to_host(last_slots_.data(), last.slots, size, call.stream());
+    copy_to_host(last_shares_.data(), last.shares, size, call.stream());
     wait_for(call.stream());
     for (std::size_t i = 0; i < size; ++i)
         last_weights_[i] = importance_weight(last.reference, last_shares_[i], last.beta);

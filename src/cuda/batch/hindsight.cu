@@ -185,16 +185,12 @@ int64_t blocks_of_warps(int64_t n) {
 
 template <class T>
 void copy_in(T* to, const std::vector<T>& from, cudaStream_t stream) {
-    if (from.empty()) return;
-    check(cudaMemcpyAsync(to, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice, stream),
-          "copying to the device");
+    if (!from.empty()) copy_to_device(to, from.data(), from.size(), stream);
 }
 
 template <class T>
 void copy_out(std::vector<T>& to, const T* from, cudaStream_t stream) {
-    if (to.empty()) return;
-    check(cudaMemcpyAsync(to.data(), from, to.size() * sizeof(T), cudaMemcpyDeviceToHost, stream),
-          "copying from the device");
+    if (!to.empty()) copy_to_host(to.data(), from, to.size(), stream);
 }
 
 template <class T>

@@ -55,13 +55,6 @@ void check_batch(const per_batch& batch, const Fields& fields) {
     });
 }
 
-// To pinned memory, or followed by a wait.
-template <class T>
-void copy_to_host(T* to, const T* from, int64_t n, cudaStream_t stream) {
-    check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(n) * sizeof(T), cudaMemcpyDeviceToHost, stream),
-          "copying from the device");
-}
-
 // ---- kernels of one thread: settings
 
 __global__ void set_beta_kernel(ReplayState* state, double beta) {
@@ -257,12 +250,12 @@ void CudaReplayBackend::end_ahead() {
 // ---------------------------------------------------------------------------------------------------- on-policy
 
 std::vector<int64_t> CudaReplayBackend::live_ids(void* stream) {
-    require_no_capture(stream);
     StreamOrder::Call call(order_, order_.own_stream());
+    require_no_capture(stream);
     const DeviceReplay& replay = memory_.device();
     const DeviceLive& live = replay.priorities.live;
     std::vector<uint32_t> words(static_cast<std::size_t>(live.n_nodes[0]));
-    copy_to_host(words.data(), live.words, live.n_nodes[0], call.stream());
+    copy_to_host(words.data(), live.words, words.size(), call.stream());
     wait_for(call.stream());
     const std::vector<Lane> lanes = read_lanes(call);
     const HostCopy& copy = read(call);
@@ -283,8 +276,8 @@ std::vector<int64_t> CudaReplayBackend::live_ids(void* stream) {
 }
 
 uint64_t CudaReplayBackend::reserve_draws(int64_t count, void* stream) {
-    require_no_capture(stream);
     StreamOrder::Call call(order_, order_.own_stream());
+    require_no_capture(stream);
     const uint64_t first = read(call).replay.batches;
     launch(call.stream(), 1, 1, reserve_draws_kernel, memory_.device().state, static_cast<uint64_t>(count));
     call.finish();
@@ -374,7 +367,7 @@ const CudaReplayBackend::HostCopy& CudaReplayBackend::read(const StreamOrder::Ca
 
 std::vector<Lane> CudaReplayBackend::read_lanes(const StreamOrder::Call& call) {
     std::vector<Lane> lanes(static_cast<std::size_t>(memory_.device().n_envs));
-    copy_to_host(lanes.data(), memory_.device().lanes, memory_.device().n_envs, call.stream());
+    copy_to_host(lanes.data(), memory_.device().lanes, lanes.size(), call.stream());
     wait_for(call.stream());
     return lanes;
 }

@@ -31,9 +31,10 @@ std::byte* data_of(const ReplayMemory& memory, const SlotArray& array) {
     __builtin_unreachable();
 }
 
+// What is copied may go once it returns.
 template <class T>
-void copy_to_device(T* to, const T* from, std::size_t n, cudaStream_t stream) {
-    check(cudaMemcpyAsync(to, from, n * sizeof(T), cudaMemcpyHostToDevice, stream), "copying to the device");
+void write_to_device(T* to, const T* from, std::size_t n, cudaStream_t stream) {
+    copy_to_device(to, from, n, stream);
     wait_for(stream);
 }
 
@@ -145,7 +146,7 @@ void CudaReplayBackend::restore(CheckpointReader& reader) {
     state.batches = static_cast<uint64_t>(numbers.batches);
     state.counters = numbers.counters;
     state.largest_bits = bit_cast<uint32_t>(numbers.largest_priority);
-    copy_to_device(replay.lanes, lanes.data(), lanes.size(), call.stream());
+    write_to_device(replay.lanes, lanes.data(), lanes.size(), call.stream());
 
     SavedLeaves leaves(state.rules, replay.priorities.live.n_nodes[0], state.alpha, numbers.tree_scale);
     SlotCopies copies(call.stream());
@@ -169,8 +170,9 @@ void CudaReplayBackend::restore(CheckpointReader& reader) {
     }
     if (!leaves.can_be()) reader.refuse("its priorities cannot be");
     state.n_live = leaves.n_live();
-    copy_to_device(replay.state, &state, 1, call.stream());
-    copy_to_device(replay.priorities.live.words, leaves.live_words().data(), leaves.live_words().size(), call.stream());
+    write_to_device(replay.state, &state, 1, call.stream());
+    write_to_device(replay.priorities.live.words, leaves.live_words().data(), leaves.live_words().size(),
+                    call.stream());
     copies.wait();
     queue_restored_priorities(replay, numbers.tree_scale, numbers.tree_rescales_below, call.stream());
     batches_.restore(numbers.figures);
@@ -187,8 +189,7 @@ void CudaReplayBackend::save_ranks(CheckpointWriter& writer, const HostCopy& cop
     const DeviceRanks& ranks = memory_.device().priorities.ranks;
     if (ranks.state == nullptr) return write_ranks(writer, nullptr);
     SavedRanks saved = {copy.ranks.n_changes, copy.rank_tree.scale, copy.rank_tree.low_water, {}};
-    check(cudaMemcpyAsync(saved.weights, ranks.weights, sizeof saved.weights, cudaMemcpyDeviceToHost, call.stream()),
-          "copying from the device");
+    copy_to_host(saved.weights, ranks.weights, n_rank_buckets, call.stream());
     wait_for(call.stream());
     write_ranks(writer, &saved);
 }
@@ -198,7 +199,7 @@ void CudaReplayBackend::restore_ranks(const SavedRanks& saved, const StreamOrder
     memory_.add_ranks(call);
     const DeviceReplay& replay = memory_.device();
     queue_ranks(replay, call.stream());
-    copy_to_device(replay.priorities.ranks.weights, saved.weights, n_rank_buckets, call.stream());
+    write_to_device(replay.priorities.ranks.weights, saved.weights, n_rank_buckets, call.stream());
     queue_restored_ranks(replay, saved.n_changes, saved.tree_scale, saved.tree_rescales_below, call.stream());
 }
 

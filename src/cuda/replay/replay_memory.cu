@@ -96,10 +96,8 @@ ReplayMemory::ReplayMemory(const per_replay_options& options, const Fields& fiel
                                .n_bad_bootstraps = 0,
                                .errors = {}};
     const WaitAtEnd wait_at_end = {stream};
-    check(cudaMemcpyAsync(device_.state, &state, sizeof state, cudaMemcpyHostToDevice, stream), "writing the state");
-    check(cudaMemcpyAsync(device_.fields, fields_.data(), fields_.size() * sizeof(DeviceField), cudaMemcpyHostToDevice,
-                          stream),
-          "writing the fields");
+    copy_to_device(device_.state, &state, 1, stream);
+    copy_to_device(device_.fields, fields_.data(), fields_.size(), stream);
     wait_for(stream);
     if (options.prioritization == PER_RANK)
         lay_out_twice(

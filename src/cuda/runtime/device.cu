@@ -1,5 +1,10 @@
 #include "cuda/runtime/device.h"
 
+#include <cuda.h>
+
+#include <map>
+#include <mutex>
+
 #include "cuda/runtime/check.h"
 #include "rows/error.h"
 
@@ -10,16 +15,16 @@ constexpr int lowest_capability = 80;  // sm_80: reductions of a warp in one ins
 
 [[noreturn]] void throw_no_device(cudaError_t error) {
     int driver = 0;
-    int runtime = 0;
     cudaDriverGetVersion(&driver);
-    cudaRuntimeGetVersion(&runtime);
     if (error == cudaErrorInsufficientDriver && driver == 0)
         throw Error(PER_ERROR_NO_DEVICE, "device is PER_CUDA: this machine has no NVIDIA driver (%s)",
                     cudaGetErrorName(error));
     if (error == cudaErrorInsufficientDriver)
         throw Error(PER_ERROR_NO_DEVICE,
-                    "device is PER_CUDA: the driver of this machine supports CUDA %d.%d; libper was built with %d.%d",
-                    driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+                    "device is PER_CUDA: the driver of this machine is for CUDA %d.%d; libper was built with CUDA "
+                    "%d.%d, and needs one for CUDA %d.0 or later",
+                    driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10,
+                    CUDART_VERSION / 1000);
     throw Error(PER_ERROR_NO_DEVICE, "device is PER_CUDA: no CUDA device: %s: %s", cudaGetErrorName(error),
                 cudaGetErrorString(error));
 }
@@ -45,15 +50,82 @@ void require_device(int32_t device_index) {
                     static_cast<int>(device_index), major, minor);
 }
 
+int current_device() {
+    int device = 0;
+    check(cudaGetDevice(&device), "asking for the current device");
+    return device;
+}
+
+namespace {
+
+// The driver's functions that the runtime has no words for. They are asked for when they are needed: libper.so is not
+// linked with the driver, and loads without one.
+struct DriverFunctions {
+    decltype(&cuDevicePrimaryCtxRetain) retain_primary;
+    decltype(&cuCtxPushCurrent) push;
+    decltype(&cuCtxPopCurrent) pop;
+};
+
+template <class Function>
+void find_function(const char* name, Function*& function) {
+    constexpr unsigned as_of_cuda = 12000;
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+    check(cudaGetDriverEntryPointByVersion(name, &found, as_of_cuda, cudaEnableDefault, &result),
+          "asking for a function of the driver");
+    if (result != cudaDriverEntryPointSuccess)
+        throw Error(PER_ERROR_CUDA, "the driver of this machine has no %s", name);
+    function = reinterpret_cast<Function*>(found);
+}
+
+const DriverFunctions& driver() {
+    static const DriverFunctions functions = [] {
+        DriverFunctions found;
+        find_function("cuDevicePrimaryCtxRetain", found.retain_primary);
+        find_function("cuCtxPushCurrent", found.push);
+        find_function("cuCtxPopCurrent", found.pop);
+        return found;
+    }();
+    return functions;
+}
+
+// Errors of the driver have the numbers of the runtime's.
+void check_driver(CUresult result, const char* doing_what) {
+    check(static_cast<cudaError_t>(result), doing_what);
+}
+
+// That which the runtime has for the device; made if there is none yet. It is kept, as the runtime keeps it.
+CUcontext primary_context(int device) {
+    static std::mutex mutex;
+    static std::map<int, CUcontext> contexts;
+    const std::lock_guard guard(mutex);
+    if (const auto found = contexts.find(device); found != contexts.end()) return found->second;
+    CUcontext context;
+    check_driver(driver().retain_primary(&context, device), "choosing the device");
+    contexts.emplace(device, context);
+    return context;
+}
+
+}  // namespace
+
 CurrentDevice::CurrentDevice(int device) {
-    check(cudaGetDevice(&before_), "asking for the current device");
-    if (before_ == device) return;
-    check(cudaSetDevice(device), "choosing the device");
-    changed_ = true;
+    if (current_device() == device) return;
+    check_driver(driver().push(primary_context(device)), "choosing the device");
+    is_pushed_ = true;
+}
+
+CurrentDevice::CurrentDevice(int device, std::nothrow_t) {
+    try {
+        if (current_device() == device) return;
+        is_pushed_ = driver().push(primary_context(device)) == CUDA_SUCCESS;
+    } catch (...) {
+    }
 }
 
 CurrentDevice::~CurrentDevice() {
-    if (changed_) static_cast<void>(cudaSetDevice(before_));
+    if (!is_pushed_) return;
+    CUcontext context;
+    static_cast<void>(driver().pop(&context));
 }
 
 ApartFromCaptures::ApartFromCaptures() {
@@ -78,42 +150,96 @@ void wait_for(cudaStream_t stream, std::nothrow_t) {
     static_cast<void>(cudaStreamSynchronize(stream));
 }
 
-void require_reachable(const char* argument, const void* memory) {
-    if (memory == nullptr) return;
+namespace {
+
+cudaMemoryType type_of(std::string_view argument, const void* memory) {
     cudaPointerAttributes attributes;
     check(cudaPointerGetAttributes(&attributes, memory), "asking where an array lies");
-    if (attributes.type != cudaMemoryTypeUnregistered) return;
-    int device = 0;
-    int reads_pageable = 0;
-    check(cudaGetDevice(&device), "asking for the current device");
-    check(cudaDeviceGetAttribute(&reads_pageable, cudaDevAttrPageableMemoryAccess, device), "asking for the device");
-    if (reads_pageable != 0) return;
-    throw Error(PER_ERROR_INVALID_ARGUMENT,
-                "%s is %p: in host memory that is not pinned, and the device cannot reach it: must be memory of the "
-                "device, managed or pinned",
-                argument, memory);
+    if (attributes.type != cudaMemoryTypeDevice) return attributes.type;
+    if (const int device = current_device(); attributes.device != device)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "%.*s is %p: in the memory of CUDA device %d: must be memory of device %d, managed or pinned",
+                    static_cast<int>(argument.size()), argument.data(), memory, attributes.device, device);
+    return attributes.type;
 }
 
-template <MemoryKind kind>
-Memory<kind>::Memory(std::size_t bytes) {
+}  // namespace
+
+bool is_host_memory(std::string_view argument, const void* memory) {
+    const cudaMemoryType type = type_of(argument, memory);
+    return type == cudaMemoryTypeUnregistered || type == cudaMemoryTypeHost;
+}
+
+void require_reachable(std::string_view argument, const void* memory) {
+    if (memory == nullptr || type_of(argument, memory) != cudaMemoryTypeUnregistered) return;
+    int reads_pageable = 0;
+    check(cudaDeviceGetAttribute(&reads_pageable, cudaDevAttrPageableMemoryAccess, current_device()),
+          "asking for the device");
+    if (reads_pageable != 0) return;
+    throw Error(PER_ERROR_INVALID_ARGUMENT,
+                "%.*s is %p: in host memory that is not pinned, and the device cannot reach it: must be memory of the "
+                "device, managed or pinned",
+                static_cast<int>(argument.size()), argument.data(), memory);
+}
+
+void copy(void* to, const void* from, std::size_t n_bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+    const ApartFromCaptures apart;
+    check(cudaMemcpyAsync(to, from, n_bytes, kind, stream),
+          kind == cudaMemcpyDeviceToHost ? "copying from the device" : "copying to the device");
+}
+
+template <class Handle, Kind kind>
+Owned<Handle, kind>::~Owned() {
+    if (handle_ == nullptr) return;
+    const CurrentDevice current(device_, std::nothrow);
+    const ApartFromCaptures apart(std::nothrow);
+    // After a fault of the device this fails; what there was went with the device's context.
+    if constexpr (kind == Kind::stream)
+        static_cast<void>(cudaStreamDestroy(handle_));
+    else if constexpr (kind == Kind::event)
+        static_cast<void>(cudaEventDestroy(handle_));
+    else
+        static_cast<void>(kind == Kind::device_memory ? cudaFree(handle_) : cudaFreeHost(handle_));
+}
+
+template class Owned<cudaStream_t, Kind::stream>;
+template class Owned<cudaEvent_t, Kind::event>;
+template class Owned<void*, Kind::device_memory>;
+template class Owned<void*, Kind::pinned_memory>;
+
+Stream new_stream() {
+    const int device = current_device();
+    cudaStream_t stream;
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
+    return Stream(device, stream);
+}
+
+Event new_event() {
+    const int device = current_device();
+    cudaEvent_t event;
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync), "making an event");
+    return Event(device, event);
+}
+
+namespace {
+
+void* allocated(Kind kind, std::size_t bytes) {
     const ApartFromCaptures apart;
     void* memory;
-    if constexpr (kind == MemoryKind::device)
+    if (kind == Kind::device_memory)
         check(cudaMalloc(&memory, bytes), "allocating memory of the device");
     else
         check(cudaMallocHost(&memory, bytes), "allocating pinned memory");
-    data_ = static_cast<std::byte*>(memory);
+    return memory;
 }
 
-template <MemoryKind kind>
-Memory<kind>::~Memory() {
-    if (data_ == nullptr) return;
-    const ApartFromCaptures apart(std::nothrow);
-    // After a fault of the device freeing fails too; the memory went with the device's context.
-    static_cast<void>(kind == MemoryKind::device ? cudaFree(data_) : cudaFreeHost(data_));
-}
+}  // namespace
 
-template class Memory<MemoryKind::device>;
-template class Memory<MemoryKind::pinned>;
+// The device is asked for first: once memory is allocated nothing fails before it is owned.
+template <Kind kind>
+Memory<kind>::Memory(std::size_t bytes) : memory_{current_device(), allocated(kind, bytes)} {}
+
+template class Memory<Kind::device_memory>;
+template class Memory<Kind::pinned_memory>;
 
 }  // namespace per::cuda

@@ -1,4 +1,4 @@
-// A CUDA device: choosing it, making it current, its memory.
+// A CUDA device: choosing it, making it current, its memory, streams and events.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -6,23 +6,31 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
+#include <string_view>
+#include <utility>
 
 namespace per::cuda {
 
 // Throws Error with NO_DEVICE and the reason where there is no such device, or none that libper can use.
 void require_device(int32_t device_index);
 
-// Makes a device current for as long as it lives, then the one that was.
+// That of this thread; 0 for one that has not used any yet.
+int current_device();
+
+// Makes a device current for as long as it lives, then what was. It does so with the driver's stack of contexts:
+// cudaSetDevice() makes a context on the device that it is given, some 500 MB of its memory, also where that is only to
+// put back what a thread never used.
 class CurrentDevice {
  public:
     explicit CurrentDevice(int device);
+    // Where that fails, the device stays the one that is current: for destructors.
+    CurrentDevice(int device, std::nothrow_t);
     ~CurrentDevice();
     CurrentDevice(const CurrentDevice&) = delete;
     CurrentDevice& operator=(const CurrentDevice&) = delete;
 
  private:
-    int before_ = 0;
-    bool changed_ = false;
+    bool is_pushed_ = false;
 };
 
 // For as long as it lives, what this thread does besides queueing work concerns no capture, of its own or of another
@@ -46,30 +54,69 @@ void wait_for(cudaStream_t stream);
 void wait_for(cudaStream_t stream, std::nothrow_t);  // for destructors
 
 // Throws Error with INVALID_ARGUMENT, naming the argument, where `memory` is the host's and the current device cannot
-// reach it: a kernel that is given it faults, which ends the process's use of the device. NULL passes. Allowed while a
-// stream is captured.
-void require_reachable(const char* argument, const void* memory);
+// reach it, or another device's: a kernel that is given it faults, which ends the process's use of the device. NULL
+// passes. Allowed while a stream is captured.
+void require_reachable(std::string_view argument, const void* memory);
+// Whether an array that is copied to the device if need be lies in host memory, pinned or not. Throws where it lies on
+// another device.
+bool is_host_memory(std::string_view argument, const void* memory);
 
-enum class MemoryKind { device, pinned };
+// Queues a copy between the device and the host, also of memory that is not pinned: there the driver may wait or
+// allocate, which must not spoil what another thread captures. Not for a stream that is captured.
+void copy(void* to, const void* from, std::size_t n_bytes, cudaMemcpyKind kind, cudaStream_t stream);
+
+template <class T>
+void copy_to_host(T* to, const T* from, std::size_t n, cudaStream_t stream) {
+    copy(to, from, n * sizeof(T), cudaMemcpyDeviceToHost, stream);
+}
+
+template <class T>
+void copy_to_device(T* to, const T* from, std::size_t n, cudaStream_t stream) {
+    copy(to, from, n * sizeof(T), cudaMemcpyHostToDevice, stream);
+}
+
+enum class Kind { stream, event, device_memory, pinned_memory };
+
+// What was made on the device that was current then, which it is again for the time of giving it back.
+template <class Handle, Kind kind>
+class Owned {
+ public:
+    Owned(int device, Handle handle) noexcept : device_(device), handle_(handle) {}
+    Owned(Owned&& other) noexcept : device_(other.device_), handle_(std::exchange(other.handle_, nullptr)) {}
+    Owned& operator=(Owned&&) = delete;
+    ~Owned();
+
+    Handle get() const { return handle_; }
+    // In a forked child it is not this process's to give back.
+    void abandon() { handle_ = nullptr; }
+
+ private:
+    int device_;
+    Handle handle_;
+};
+
+using Stream = Owned<cudaStream_t, Kind::stream>;
+using Event = Owned<cudaEvent_t, Kind::event>;
+
+// Of the current device. The stream does not wait for the legacy stream; a thread that waits for the event sleeps.
+Stream new_stream();
+Event new_event();
 
 // Memory of the current device, or pinned memory of the host; not initialised.
-template <MemoryKind kind>
+template <Kind kind>
 class Memory {
  public:
     explicit Memory(std::size_t bytes);
-    ~Memory();
-    Memory(const Memory&) = delete;
-    Memory& operator=(const Memory&) = delete;
 
-    std::byte* data() const { return data_; }
-    // In a forked child the memory is not this process's to free.
-    void abandon() { data_ = nullptr; }
+    std::byte* data() const { return static_cast<std::byte*>(memory_.get()); }
+    // As that of Owned.
+    void abandon() { memory_.abandon(); }
 
  private:
-    std::byte* data_ = nullptr;
+    Owned<void*, kind> memory_;
 };
 
-using DeviceMemory = Memory<MemoryKind::device>;
-using PinnedMemory = Memory<MemoryKind::pinned>;
+using DeviceMemory = Memory<Kind::device_memory>;
+using PinnedMemory = Memory<Kind::pinned_memory>;
 
 }  // namespace per::cuda

@@ -40,23 +40,16 @@ DeviceSlots::DeviceSlots(int device, const Fields& fields, const BatchShape& sha
     : device_(device),
       process_(getpid()),
       slot_bytes_(bytes_of_slot(fields, shape)),
-      memory_(bytes_of_slots(slot_bytes_, n_slots)) {
-    cudaStream_t stream;
-    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream");
-    stream_.reset(stream);
+      memory_(bytes_of_slots(slot_bytes_, n_slots)),
+      stream_(new_stream()) {
     slots_.reserve(n_slots);
     for (std::size_t i = 0; i < n_slots; ++i)
         slots_.push_back({BatchArrays(fields, shape, memory(i)), new_event(), new_event()});
 }
 
-DeviceSlots::Event DeviceSlots::new_event() {
-    cudaEvent_t event;
-    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
-    return Event(event);
-}
-
 bool DeviceSlots::leave() {
     if (getpid() == process_) {
+        const CurrentDevice current(device_, std::nothrow);
         const ApartFromCaptures apart(std::nothrow);
         // After a fault of the device these waits fail at once.
         for (const Slot& slot : slots_) static_cast<void>(cudaEventSynchronize(slot.released.get()));
@@ -64,10 +57,10 @@ bool DeviceSlots::leave() {
         return true;
     }
     memory_.abandon();
-    static_cast<void>(stream_.release());
+    stream_.abandon();
     for (Slot& slot : slots_) {
-        static_cast<void>(slot.sent.release());
-        static_cast<void>(slot.released.release());
+        slot.sent.abandon();
+        slot.released.abandon();
     }
     return false;
 }

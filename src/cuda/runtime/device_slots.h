@@ -4,8 +4,6 @@
 #include <cuda_runtime.h>
 #include <sys/types.h>
 
-#include <memory>
-#include <type_traits>
 #include <vector>
 
 #include "backend/batch_memory.h"
@@ -47,22 +45,11 @@ class DeviceSlots : public LoaderSlots {
     void let_wait_until_sent(std::size_t slot, cudaStream_t stream);
 
  private:
-    struct DestroyStream {
-        void operator()(cudaStream_t stream) const { static_cast<void>(cudaStreamDestroy(stream)); }
-    };
-    struct DestroyEvent {
-        void operator()(cudaEvent_t event) const { static_cast<void>(cudaEventDestroy(event)); }
-    };
-    using Stream = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, DestroyStream>;
-    using Event = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, DestroyEvent>;
-
     struct Slot {
         BatchArrays batch;
         Event sent;
         Event released;
     };
-
-    static Event new_event();
 
     const int device_;
     const pid_t process_;

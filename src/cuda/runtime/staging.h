@@ -4,14 +4,11 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <vector>
 
 #include "cuda/runtime/device.h"
 
 namespace per::cuda {
-
-// Whether memory is the host's, pinned or not, so that it is copied during the call: by the time that the device gets
-// there it may be the caller's again.
-bool is_host_memory(const void* memory);
 
 // A ring of pinned buffers, and one of the device which each in turn is copied to. The host fills the next while the
 // device still reads those before; it waits only when it has gone once around.
@@ -19,7 +16,6 @@ class Staging {
  public:
     // On the current device.
     explicit Staging(std::size_t buffer_bytes);
-    ~Staging();
     Staging(const Staging&) = delete;
     Staging& operator=(const Staging&) = delete;
 
@@ -36,15 +32,14 @@ class Staging {
     void abandon();
 
  private:
-    static constexpr int n_buffers = 4;
+    static constexpr std::size_t n_buffers = 4;
 
     std::size_t buffer_bytes_;
     PinnedMemory host_;
     DeviceMemory device_;
-    cudaEvent_t events_[n_buffers] = {};  // the device has read the buffer
+    std::vector<Event> events_;  // by buffer: the device has read it
     bool is_sent_[n_buffers] = {};
-    int next_ = 0;
-    bool is_abandoned_ = false;
+    std::size_t next_ = 0;
 };
 
 }  // namespace per::cuda

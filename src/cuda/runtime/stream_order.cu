@@ -7,20 +7,8 @@
 
 namespace per::cuda {
 
-StreamOrder::StreamOrder(int device) : device_(device), process_(getpid()) {
-    check(cudaStreamCreateWithFlags(&own_stream_, cudaStreamNonBlocking), "making a stream");
-    const cudaError_t error = cudaEventCreateWithFlags(&event_, cudaEventDisableTiming);
-    if (error == cudaSuccess) return;
-    static_cast<void>(cudaStreamDestroy(own_stream_));
-    check(error, "making an event");
-}
-
-StreamOrder::~StreamOrder() {
-    if (is_abandoned_) return;
-    const ApartFromCaptures apart(std::nothrow);
-    static_cast<void>(cudaEventDestroy(event_));
-    static_cast<void>(cudaStreamDestroy(own_stream_));
-}
+StreamOrder::StreamOrder(int device)
+    : device_(device), process_(getpid()), own_stream_(new_stream()), event_(new_event()) {}
 
 bool StreamOrder::is_own_process() const {
     return getpid() == process_;
@@ -48,7 +36,7 @@ StreamOrder::Call::Call(StreamOrder& order, void* stream)
         is_captured_ = true;
         order_capture(capture);
     } else if (order_.has_last_ && order_.last_stream_ != StreamIdentity(stream_)) {
-        check(cudaStreamWaitEvent(stream_, order_.event_, 0), "waiting for the stream of the last call");
+        check(cudaStreamWaitEvent(stream_, order_.event_.get(), 0), "waiting for the stream of the last call");
     }
 }
 
@@ -63,14 +51,14 @@ void StreamOrder::Call::order_capture(unsigned long long capture) {
 void StreamOrder::Call::finish() {
     is_finished_ = true;
     if (is_captured_) return;
-    check(cudaEventRecord(order_.event_, stream_), "recording an event");
+    check(cudaEventRecord(order_.event_.get(), stream_), "recording an event");
     order_.last_stream_ = StreamIdentity(stream_);
     order_.has_last_ = true;
 }
 
 StreamOrder::Call::~Call() {
     if (is_finished_ || is_captured_) return;
-    if (cudaEventRecord(order_.event_, stream_) != cudaSuccess) return;
+    if (cudaEventRecord(order_.event_.get(), stream_) != cudaSuccess) return;
     order_.last_stream_ = StreamIdentity(stream_);
     order_.has_last_ = true;
 }

@@ -28,7 +28,6 @@ struct StreamIdentity {
 class StreamOrder {
  public:
     explicit StreamOrder(int device);
-    ~StreamOrder();
     StreamOrder(const StreamOrder&) = delete;
     StreamOrder& operator=(const StreamOrder&) = delete;
 
@@ -61,18 +60,21 @@ class StreamOrder {
     };
 
     // For calls that take no stream: a stream of the handle's own, with nothing of the caller's on it.
-    cudaStream_t own_stream() const { return own_stream_; }
+    cudaStream_t own_stream() const { return own_stream_.get(); }
 
-    void abandon() { is_abandoned_ = true; }
+    // In a forked child they are not this process's to give back.
+    void abandon() {
+        own_stream_.abandon();
+        event_.abandon();
+    }
 
  private:
     friend class Call;
 
     int device_;
     pid_t process_;
-    bool is_abandoned_ = false;
-    cudaStream_t own_stream_ = nullptr;
-    cudaEvent_t event_ = nullptr;  // after the last call that was not captured
+    Stream own_stream_;
+    Event event_;  // after the last call that was not captured
     StreamIdentity last_stream_{nullptr};
     bool has_last_ = false;
     unsigned long long last_capture_ = 0;

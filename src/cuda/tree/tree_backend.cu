@@ -100,7 +100,7 @@ void CudaTreeBackend::priorities(int64_t count, const int64_t* indices, float* p
     if (count > 0 && indices == nullptr) require_reachable("priorities_out", priorities_out);
     if (indices == nullptr)
         check(cudaMemcpyAsync(priorities_out, tree_.leaves, static_cast<std::size_t>(count) * sizeof(float),
-                              cudaMemcpyDeviceToDevice, call.stream()),
+                              cudaMemcpyDefault, call.stream()),
               "copying priorities");
     else
         queue_read(tree_, count, indices, priorities_out, call.stream());
@@ -115,8 +115,7 @@ void CudaTreeBackend::reset(void* stream) {
 
 TreeState CudaTreeBackend::read_state(const StreamOrder::Call& call, bool ends_report) {
     TreeState* const copy = reinterpret_cast<TreeState*>(state_copy_.data());
-    check(cudaMemcpyAsync(copy, tree_.state, sizeof(TreeState), cudaMemcpyDeviceToHost, call.stream()),
-          "copying the state");
+    copy_to_host(copy, tree_.state, 1, call.stream());
     if (ends_report)
         check(cudaMemsetAsync(&tree_.state->n_empty_draws, 0, sizeof(TreeState) - offsetof(TreeState, n_empty_draws),
                               call.stream()),

@@ -1,0 +1,234 @@
+// Handles on one device of several: no other device gets a context for them, and arrays that lie on another device are
+// refused by name.
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "replay_twins.h"
+#include "simulator.h"
+#include "steered_simulator.h"
+
+namespace per::test {
+namespace {
+
+constexpr int64_t n = 4;
+constexpr int32_t own_device = 1;
+
+per_tree* create_tree() {
+    per_tree_options options;
+    per_tree_options_init(&options, sizeof options);
+    options.capacity = n;
+    options.device = PER_CUDA;
+    options.device_index = own_device;
+    per_tree* tree = nullptr;
+    expect_status(PER_OK, per_tree_create(&options, &tree));
+    return tree;
+}
+
+void use_tree(cudaStream_t stream) {
+    per_tree* const tree = create_tree();
+    const std::vector<int64_t> indices = {0, 1, 2, 3};
+    const std::vector<float> priorities = {1, 2, 3, 4};
+    std::vector<int64_t> drawn(n);
+    double total = 0;
+    expect_status(PER_OK, per_update(tree, n, indices.data(), priorities.data(), stream));
+    expect_status(PER_OK, per_sample(tree, n, PER_STRATIFIED, 0.5f, drawn.data(), nullptr, nullptr, stream));
+    expect_status(PER_OK, per_tree_total(tree, &total));
+    expect_status(PER_OK, per_tree_synchronize(tree, stream));
+    EXPECT_EQ(total, 10.0);
+    per_tree_free(tree);
+}
+
+int32_t no_reward(void*, int64_t count, const void*, const void*, float* rewards, uint8_t*) {
+    std::fill_n(rewards, count, 0.0f);
+    return 0;
+}
+
+void use_batches(per_replay* replay, cudaStream_t stream) {
+    TwinBatch drawn(n);
+    const per_batch batch = drawn.batch();
+    per_hindsight_options hindsight;
+    per_hindsight_options_init(&hindsight, sizeof hindsight);
+    hindsight.achieved_field = 0;
+    hindsight.goal_field = 5;
+    hindsight.reward = no_reward;
+    expect_status(PER_OK, per_replay_sample(replay, nullptr, n, &batch, stream));
+    expect_status(PER_OK, per_replay_sample_hindsight(replay, nullptr, &hindsight, n, &batch, stream));
+    per_epochs* epochs = nullptr;
+    int64_t count = 0;
+    expect_status(PER_OK, per_epochs_create(replay, 1, n, 0, stream, &epochs));
+    expect_status(PER_OK, per_epochs_next(epochs, &batch, &count, stream));
+    per_epochs_free(epochs);
+    expect_status(PER_OK, per_replay_synchronize(replay, stream));
+}
+
+void use_loader(per_replay* replay, cudaStream_t stream) {
+    per_loader_options options;
+    per_loader_options_init(&options, sizeof options);
+    options.batch_size = n;
+    options.device = PER_CUDA;
+    options.device_index = own_device;
+    per_loader* loader = nullptr;
+    expect_status(PER_OK, per_loader_create(replay, &options, &loader));
+    per_batch batch;
+    int64_t slot = -1;
+    per_batch_init(&batch, sizeof batch);
+    expect_status(PER_OK, per_loader_next(loader, 1, &batch, &slot, stream));
+    expect_status(PER_OK, per_loader_release(loader, slot, stream));
+    per_loader_free(loader);
+}
+
+void use_replay(int32_t device, cudaStream_t stream) {
+    per_replay_options options = twin_options();
+    options.device_index = own_device;
+    ReplayHandle replay = create_replay(options, device);
+    TwinWalk walk(1, true);
+    std::vector<TwinSteps> steps;
+    for (int i = 0; i < 10; ++i) steps.push_back(walk.next());
+    for (TwinSteps& step : steps) expect_status(PER_OK, step.add(replay.get(), device == PER_CPU ? nullptr : stream));
+    use_loader(replay.get(), stream);
+    if (device == PER_CPU) return;
+    static_cast<void>(per_replay_synchronize(replay.get(), stream));
+    use_batches(replay.get(), stream);
+    EXPECT_FALSE(live_ids_of(replay.get()).empty());
+    EXPECT_GT(statistics_of(replay.get()).live, 0);
+    const std::string path = testing::TempDir() + "/devices." + std::to_string(getpid());
+    expect_status(PER_OK, per_replay_save(replay.get(), path.c_str()));
+    replay.reset();
+    per_replay* loaded = nullptr;
+    expect_status(PER_OK, per_replay_load(path.c_str(), PER_CUDA, own_device, &loaded));
+    per_replay_free(loaded);
+    std::remove(path.c_str());
+}
+
+class CudaDevices : public SteeredSimulator {
+ protected:
+    void SetUp() override { simulator::options().n_devices = 3; }
+};
+
+// A thread that has used no device has device 0 as its current one, which has no context before something asks for it.
+TEST_F(CudaDevices, only_that_of_a_handle_gets_a_context) {
+    cudaStream_t stream;
+    cudaSetDevice(own_device);
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    cudaSetDevice(0);
+    for (const auto use : {+[](cudaStream_t of) { use_tree(of); }, +[](cudaStream_t of) { use_replay(PER_CUDA, of); },
+                           +[](cudaStream_t of) { use_replay(PER_CPU, of); }}) {
+        simulator::forget_contexts();
+        std::thread([use, stream] {
+            use(stream);
+            int device = -1;
+            EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
+            EXPECT_EQ(device, 0);
+        }).join();
+        EXPECT_FALSE(simulator::has_context(0));
+        EXPECT_TRUE(simulator::has_context(own_device));
+        EXPECT_FALSE(simulator::has_context(2));
+    }
+    cudaStreamDestroy(stream);
+}
+
+TEST_F(CudaDevices, handles_that_another_thread_frees_make_no_context_there) {
+    per_tree* const tree = create_tree();
+    per_replay_options options = twin_options();
+    options.device_index = own_device;
+    ReplayHandle replay = create_replay(options, PER_CUDA);
+    simulator::forget_contexts();
+    std::thread([&] {
+        per_tree_free(tree);
+        replay.reset();
+    }).join();
+    EXPECT_FALSE(simulator::has_context(0));
+}
+
+// ---- arrays of another device
+
+// Of a device, for as long as it lives.
+class Array {
+ public:
+    explicit Array(int device) {
+        cudaSetDevice(device);
+        EXPECT_EQ(cudaMalloc(&memory_, 4096), cudaSuccess);
+        std::memset(memory_, 0, 4096);
+        cudaSetDevice(0);
+    }
+    ~Array() { cudaFree(memory_); }
+    Array(const Array&) = delete;
+    Array& operator=(const Array&) = delete;
+
+    template <class Element>
+    Element* as() const {
+        return static_cast<Element*>(memory_);
+    }
+
+ private:
+    void* memory_ = nullptr;
+};
+
+void expect_refused(per_status status, const std::string& argument) {
+    EXPECT_EQ(status, PER_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(std::string(per_last_error()).find(argument + " is 0x"), 0u) << per_last_error();
+    EXPECT_NE(std::string(per_last_error()).find("in the memory of CUDA device 2: must be memory of device 1"),
+              std::string::npos)
+        << per_last_error();
+}
+
+TEST_F(CudaDevices, arrays_of_another_one_are_refused_by_name) {
+    per_tree* const tree = create_tree();
+    per_replay_options options = twin_options();
+    options.device_index = own_device;
+    const ReplayHandle replay = create_replay(options, PER_CUDA);
+    const Array here(own_device), elsewhere(2);
+    simulator::reset_counters();
+    expect_refused(per_update(tree, n, elsewhere.as<int64_t>(), here.as<float>(), nullptr), "indices");
+    expect_refused(per_sample(tree, n, PER_STRATIFIED, 0.5f, elsewhere.as<int64_t>(), nullptr, nullptr, nullptr),
+                   "indices_out");
+    per_batch batch;
+    per_batch_init(&batch, sizeof batch);
+    batch.ids = elsewhere.as<int64_t>();
+    expect_refused(per_replay_sample(replay.get(), nullptr, n, &batch, nullptr), "ids");
+    expect_refused(per_replay_set_priorities(replay.get(), n, elsewhere.as<int64_t>(), here.as<float>(), nullptr),
+                   "ids");
+    EXPECT_EQ(simulator::counters().launches, 0u);
+    per_tree_free(tree);
+}
+
+// Each of them is looked at, as those of the host are copied.
+TEST_F(CudaDevices, every_array_of_an_add_is_refused_by_name) {
+    per_replay_options options = twin_options();
+    options.device_index = own_device;
+    const ReplayHandle replay = create_replay(options, PER_CUDA);
+    const Array here(own_device), elsewhere(2);
+    const std::vector<std::string> names = {"observation", "action", "next_observation", "reward",    "terminated",
+                                            "truncated",   "mask",   "next_mask",        "priorities"};
+    for (const std::string& name : names) {
+        const auto array = [&](const char* of, int32_t dtype) {
+            return per_array{(name == of ? elsewhere : here).as<void>(), nullptr, 0, dtype};
+        };
+        const per_array value = array("value", PER_FLOAT32);
+        const per_array goal = array("goal", PER_FLOAT32);
+        const per_array fields[n_fields] = {
+            array("observation", PER_FLOAT32), array("action", PER_INT64), value, value, value, goal};
+        const per_array next_fields[n_fields] = {array("next_observation", PER_FLOAT32)};
+        per_steps steps;
+        per_steps_init(&steps, sizeof steps);
+        steps.fields = fields;
+        steps.next_fields = next_fields;
+        steps.reward = array("reward", PER_FLOAT32);
+        steps.terminated = array("terminated", PER_BOOL);
+        steps.truncated = array("truncated", PER_BOOL);
+        steps.mask = array("mask", PER_BOOL);
+        steps.next_mask = array("next_mask", PER_BOOL);
+        steps.priorities = array("priorities", PER_FLOAT32);
+        expect_refused(per_replay_add(replay.get(), &steps, nullptr, nullptr), name);
+    }
+    EXPECT_EQ(statistics_of(replay.get()).added, 0);
+}
+
+}  // namespace
+}  // namespace per::test
