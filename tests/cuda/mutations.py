@@ -1024,9 +1024,30 @@ FAULTS = [
     Fault(
         "the default streams of two threads taken for one",
         "cuda/runtime/stream_order.cu",
-        "order_.last_stream_ != StreamIdentity(stream_)",
-        "order_.last_stream_.handle != stream_",
+        "order_.last_stream_ != identity_",
+        "order_.last_stream_.handle != identity_.handle",
         "tree_calls_test",
+    ),
+    Fault(
+        "streams told apart by their handles",
+        "cuda/runtime/stream_order.cu",
+        "return {stream, id};",
+        "return {stream, 0};",
+        "stream_order_test",
+    ),
+    Fault(
+        "threads told apart by what the next one may have",
+        "cuda/runtime/stream_order.cu",
+        "    return number;",
+        "    return reinterpret_cast<uint64_t>(&number);",
+        "stream_order_test",
+    ),
+    Fault(
+        "a wait between calls on one stream",
+        "cuda/runtime/stream_order.cu",
+        "order_.has_last_ && order_.last_stream_ != identity_",
+        "order_.has_last_",
+        "stream_order_test",
     ),
     Fault(
         "bootstraps are counted from each lane's own first",

@@ -2,10 +2,35 @@
 
 #include <unistd.h>
 
+#include <atomic>
+
 #include "cuda/runtime/check.h"
 #include "rows/error.h"
 
 namespace per::cuda {
+
+namespace {
+
+// Of the calling thread. The system may give a thread the id of one that has ended, also while that one's stream has
+// work left.
+uint64_t number_of_thread() {
+    static std::atomic<uint64_t> n_threads = 0;
+    thread_local const uint64_t number = ++n_threads;
+    return number;
+}
+
+// CUDA does not say the id of a stream that is captured. No stream of a capture can end before that does, so that
+// handles tell them apart.
+StreamIdentity identity_of(cudaStream_t stream, bool is_captured) {
+    if (stream == nullptr || stream == cudaStreamLegacy) return {cudaStreamLegacy, 0};
+    if (stream == cudaStreamPerThread) return {stream, number_of_thread()};
+    if (is_captured) return {stream, 0};
+    unsigned long long id = 0;
+    check(cudaStreamGetId(stream, &id), "asking for the id of the stream");
+    return {stream, id};
+}
+
+}  // namespace
 
 StreamOrder::StreamOrder(int device)
     : device_(device), process_(getpid()), own_stream_(new_stream()), event_(new_event()) {}
@@ -32,34 +57,34 @@ StreamOrder::Call::Call(StreamOrder& order, void* stream)
     if (status == cudaStreamCaptureStatusInvalidated)
         throw Error(PER_ERROR_CUDA, "stream is %p: its capture is invalid since an earlier error, and must be ended",
                     static_cast<void*>(stream_));
-    if (status != cudaStreamCaptureStatusNone) {
-        is_captured_ = true;
+    is_captured_ = status != cudaStreamCaptureStatusNone;
+    identity_ = identity_of(stream_, is_captured_);
+    if (is_captured_)
         order_capture(capture);
-    } else if (order_.has_last_ && order_.last_stream_ != StreamIdentity(stream_)) {
+    else if (order_.has_last_ && order_.last_stream_ != identity_)
         check(cudaStreamWaitEvent(stream_, order_.event_.get(), 0), "waiting for the stream of the last call");
-    }
 }
 
 void StreamOrder::Call::order_capture(unsigned long long capture) {
-    if (capture == order_.last_capture_ && order_.capture_stream_ != StreamIdentity(stream_))
+    if (capture == order_.last_capture_ && order_.capture_stream_ != identity_)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: within one capture all calls of a handle share a stream",
                     static_cast<void*>(stream_));
     order_.last_capture_ = capture;
-    order_.capture_stream_ = StreamIdentity(stream_);
+    order_.capture_stream_ = identity_;
 }
 
 void StreamOrder::Call::finish() {
     is_finished_ = true;
     if (is_captured_) return;
     check(cudaEventRecord(order_.event_.get(), stream_), "recording an event");
-    order_.last_stream_ = StreamIdentity(stream_);
+    order_.last_stream_ = identity_;
     order_.has_last_ = true;
 }
 
 StreamOrder::Call::~Call() {
     if (is_finished_ || is_captured_) return;
     if (cudaEventRecord(order_.event_.get(), stream_) != cudaSuccess) return;
-    order_.last_stream_ = StreamIdentity(stream_);
+    order_.last_stream_ = identity_;
     order_.has_last_ = true;
 }
 

@@ -4,20 +4,19 @@
 #include <cuda_runtime.h>
 #include <sys/types.h>
 
-#include <thread>
+#include <cstdint>
 
 #include "cuda/runtime/device.h"
 
 namespace per::cuda {
 
-// Which stream a handle means: cudaStreamPerThread is another one in each thread.
+// Which stream a handle means. Work may still wait on a stream that was destroyed, or whose thread has ended, when its
+// handle, or the thread's id, has become another's: so numbers that are never used again tell streams apart.
 struct StreamIdentity {
-    explicit StreamIdentity(cudaStream_t stream)
-        : handle(stream), thread(stream == cudaStreamPerThread ? std::this_thread::get_id() : std::thread::id()) {}
-    bool operator==(const StreamIdentity&) const = default;
-
     cudaStream_t handle;
-    std::thread::id thread;
+    uint64_t number;
+
+    bool operator==(const StreamIdentity&) const = default;
 };
 
 // A call on another stream than the one before waits, on the device, for an event that the one before left behind.
@@ -55,6 +54,7 @@ class StreamOrder {
         StreamOrder& order_;
         CurrentDevice device_;
         cudaStream_t stream_;
+        StreamIdentity identity_ = {};
         bool is_captured_ = false;
         bool is_finished_ = false;
     };
@@ -75,10 +75,10 @@ class StreamOrder {
     pid_t process_;
     Stream own_stream_;
     Event event_;  // after the last call that was not captured
-    StreamIdentity last_stream_{nullptr};
+    StreamIdentity last_stream_ = {};
     bool has_last_ = false;
     unsigned long long last_capture_ = 0;
-    StreamIdentity capture_stream_{nullptr};
+    StreamIdentity capture_stream_ = {};
 };
 
 }  // namespace per::cuda
