@@ -597,7 +597,7 @@ FAULTS = [
     Fault(
         "a staging buffer that is filled while the device reads it",
         "cuda/runtime/staging.cu",
-        'check(cudaEventSynchronize(events_[next_]), "waiting for a copy to the device");',
+        'check(cudaEventSynchronize(events_[next_].get()), "waiting for a copy to the device");',
         "",
         "add_calls_test",
     ),
@@ -800,8 +800,8 @@ FAULTS = [
     Fault(
         "lanes: dead rows keep their leaves",
         "cuda/replay/priorities.cu",
-        "{change.died, change.born}",
-        "{change.born, change.born}",
+        "            visit_rows(change.died);\n",
+        "            visit_rows(change.born);\n",
         "priorities_test",
     ),
     Fault(
