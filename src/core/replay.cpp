@@ -1,5 +1,7 @@
 #include "core/replay.h"
 
+#include <unwind.h>
+
 #include <cinttypes>
 #include <mutex>
 #include <utility>
@@ -60,9 +62,19 @@ void check_batch_size(int64_t batch_size) {
                 largest_batch);
 }
 
+// The thread may end in a function of the caller: Python before 3.14 ends threads that way when the interpreter exits.
+// pthread_exit() then unwinds the stack by the system's libgcc, and the frames of this library answer by the libgcc that
+// is linked into it, which aborts unless it has looked at a stack before.
+void prepare_for_thread_exit() {
+    static const _Unwind_Reason_Code ready =
+        _Unwind_Backtrace([](_Unwind_Context*, void*) { return _URC_NORMAL_STOP; }, nullptr);
+    static_cast<void>(ready);
+}
+
 void ask_for_rewards(const per_hindsight_options& hindsight, Relabelling& relabelling) {
     const int64_t count = relabelling.n_steps();
     if (count == 0) return;
+    prepare_for_thread_exit();
     const int32_t answer =
         hindsight.reward(hindsight.context, count, relabelling.achieved.data(), relabelling.goals.data(),
                          relabelling.rewards.data(), relabelling.terminated.data());

@@ -1,6 +1,8 @@
 // The one place where exceptions end: every function of per.h that can fail runs its body through guarded().
 #pragma once
 
+#include <cxxabi.h>
+
 #include <cfenv>
 #include <new>
 #include <stdexcept>
@@ -44,9 +46,10 @@ class DefaultFloatingPoint {
 #endif
 };
 
-// Runs `call` and turns what it throws into a status and the thread's message, without allocating.
+// Runs `call` and turns what it throws into a status and the thread's message, without allocating. Only the end of the
+// thread passes, by pthread_exit() in a function of the caller.
 template <class Call>
-per_status guarded(const Call& call) noexcept {
+per_status guarded(const Call& call) {
     const DefaultFloatingPoint floating_point;
     try {
         call();
@@ -59,6 +62,8 @@ per_status guarded(const Call& call) noexcept {
         return record_error(PER_ERROR_OUT_OF_MEMORY, "out of memory");
     } catch (const std::exception& error) {
         return record_error(PER_ERROR_INTERNAL, error.what());
+    } catch (const abi::__forced_unwind&) {
+        throw;
     } catch (...) {
         return record_error(PER_ERROR_INTERNAL, "unknown exception");
     }

@@ -2,6 +2,8 @@
  * Hindsight relabelling: which goals transitions get, what the reward function is given and what its answers make of a
  * batch, and that a reward function that fails changes nothing.
  */
+#include <pthread.h>
+
 #include "replay_check.h"
 
 enum { PLACES = 64, ACHIEVED = 0, GOAL = 1 };
@@ -242,6 +244,41 @@ static void a_reward_function_that_fails_changes_nothing(void) {
     per_replay_free(twin);
 }
 
+static int32_t last_reward(void* context, int64_t count, const void* achieved, const void* goals, float* rewards_out,
+                           uint8_t* terminated_out) {
+    reward(context, count, achieved, goals, rewards_out, terminated_out);
+    pthread_exit(context);
+}
+
+/* Draws a batch, of which the reward function sees the thread's end. */
+static void* draw_and_end(void* replay) {
+    static batch out;
+    static calls seen;
+    per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_FUTURE, 1);
+    hindsight.reward = last_reward;
+    fill(&out);
+    CHECK_OK(per_replay_sample_hindsight((per_replay*)replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
+    return NULL;
+}
+
+static void a_thread_that_ends_in_its_reward_function_makes_no_draw(void) {
+    static batch out, expected;
+    per_replay *replay = create(replay_options(100, 1)), *twin = create(replay_options(100, 1));
+    void* result = NULL;
+    pthread_t thread;
+    add_episode(replay, 0, 20, TERMINATED);
+    add_episode(twin, 0, 20, TERMINATED);
+    CHECK(pthread_create(&thread, NULL, draw_and_end, replay) == 0);
+    CHECK(pthread_join(thread, &result) == 0 && result != NULL);
+    fill(&out);
+    fill(&expected);
+    CHECK_OK(per_replay_sample(replay, NULL, PLACES, &out.arrays, NULL));
+    CHECK_OK(per_replay_sample(twin, NULL, PLACES, &expected.arrays, NULL));
+    CHECK(memcmp(&out, &expected, offsetof(batch, fields)) == 0);
+    per_replay_free(replay);
+    per_replay_free(twin);
+}
+
 /* Its own buffer is not locked, and what happens to it does not reach the batch. */
 static int32_t meddling_reward(void* context, int64_t count, const void* achieved, const void* goals,
                                float* rewards_out, uint8_t* terminated_out) {
@@ -339,6 +376,7 @@ static void bad_arguments(void) {
 }
 
 int main(void) {
+    a_thread_that_ends_in_its_reward_function_makes_no_draw(); /* first: no exception was thrown before */
     goals_of_each_strategy();
     windows_of_several_steps();
     none_or_some_are_relabelled();
