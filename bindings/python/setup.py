@@ -80,7 +80,7 @@ class BuildBridge(build_ext):
             include_dirs=folders,
             extra_postargs=bridge.extra_compile_args,
         )
-        self.compiler.link_shared_object(objects, str(target), target_lang="c++")
+        self.compiler.link_shared_object(objects, str(target), extra_postargs=bridge.extra_link_args, target_lang="c++")
 
     def libper(self) -> pathlib.Path:
         built = LIBPER / "build" / LIBRARY
@@ -127,6 +127,7 @@ setup(
             depends=[*map(str, HERE.glob("bridge/*.h")), str(LIBPER / "include" / "per.h")],
             include_dirs=[os.path.relpath(LIBPER / "include", HERE), numpy.get_include()],
             extra_compile_args=["-ffp-contract=off"],
+            extra_link_args=["-Wl,--wrap=__gxx_personality_v0"],  # see bridge/parked_threads.cpp
             cxx_std=20,
         )
     ],

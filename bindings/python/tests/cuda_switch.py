@@ -46,6 +46,7 @@ REASONS = {
     "test_replay.py::test_repr_says_what_it_is": CPU_ONLY,
     "test_replay_lanes.py::test_error_in_a_later_step_adds_none_of_them": PARTS,
     "test_replay_model.py::test_walks_meet_ends_cuts_resets_late_updates_and_refusals": PARTS,
+    "test_threads.py::test_the_interpreter_exits_while_daemon_threads_are_in_calls": CHOOSES,
     "test_threads.py::test_closing_a_buffer_in_use_waits_for_the_calls": "the report after each call finds it closed",
     "test_threads.py::test_forked_child_has_its_own_copy": NO_CHILD,
     "test_tree.py::test_repr_says_what_it_is": CPU_ONLY,

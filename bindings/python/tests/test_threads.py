@@ -1,6 +1,7 @@
 """Threads and forks through Python: the interpreter's lock is released in calls, and closing waits for them."""
 
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -123,6 +124,53 @@ def test_closing_a_buffer_in_use_waits_for_the_calls():
         buffer.close()
         thread.join()
         assert outcomes[-1] == "the buffer is closed" and set(outcomes[:-1]) == {2048}
+
+
+CALLS = {
+    "add": "buffer.add(observation=row, reward=0, terminated=False, truncated=False)",
+    "add of what Python reads": "buffer.add(observation=[1] * 500, reward=0, terminated=False, truncated=False)",
+    "extend": "buffer.extend(observation=rows, reward=flags, terminated=flags, truncated=flags)",
+    "sample": "buffer.sample(2000)",
+    "sample into a batch": "buffer.sample(2000, out=batch)",
+    "sample with hindsight": "buffer.sample(8, hindsight=per.Hindsight('observation', 'observation', reward))",
+    "update": "buffer.update_priorities(batch.ids, batch.reward)",
+    "update of what Python reads": "buffer.update_priorities(ids, ids)",
+    "error": "buffer.update_priorities([-7], [1.0])",
+    "loader": "batches.take().release()",
+    "loader whose slots are out": "batches.take()",
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+def test_the_interpreter_exits_while_daemon_threads_are_in_calls(call, each_way):
+    program = f"""
+import threading
+import numpy as np, per
+buffer = per.ReplayBuffer(1000, {{"observation": per.Field(500)}})
+row, rows, flags = np.ones(500), np.ones((900, 500)), np.zeros(900, bool)
+buffer.extend(observation=rows, reward=flags, terminated=flags, truncated=flags)
+batch = buffer.sample(2000)
+ids = batch.ids.tolist()
+batches = buffer.loader(2000) if "batches" in {call!r} else None
+begun = threading.Semaphore(0)
+def reward(achieved, goal):
+    return np.array([sum(range(100)) for _ in goal])
+def work():
+    while True:
+        begun.release()
+        try:
+            {call}
+        except per.InvalidArgument:
+            pass
+for _ in range(4):
+    threading.Thread(target=work, daemon=True).start()
+for _ in range(12 if {call!r} != "batches.take()" else 4):
+    begun.acquire()
+"""
+    environment = os.environ | {"PER_BRIDGE": "0" if each_way == "plain" else "1"}
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, timeout=120)
+        assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_error_message_is_that_of_the_own_thread():
