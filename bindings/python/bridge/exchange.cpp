@@ -321,10 +321,7 @@ void* Exchange::address_of_target(PyObject* target, const Output& output, int64_
     }
     DLTensor tensor;
     if (tensors_ == nullptr || types_.exchange_api(Py_TYPE(target)) != tensors_) return nullptr;
-    if (tensors_->dltensor_from_py_object_no_sync(target, &tensor) != 0) {
-        PyErr_Clear();
-        return nullptr;
-    }
+    if (!types_.find_tensor(target, tensor)) return nullptr;
     const bool fits = bridge::dtype_of(tensor.dtype) == static_cast<per_dtype>(output.dtype) &&
                       is_contiguous_on(device_, tensor) && shape.equals(tensor.shape, tensor.ndim);
     return fits ? static_cast<char*>(tensor.data) + tensor.byte_offset : nullptr;

@@ -92,6 +92,9 @@ DLDataType dlpack_type_of(int32_t dtype) {
 
 bool is_contiguous_on(const DLDevice& device, const DLTensor& tensor) {
     if (tensor.device.device_type != device.device_type || tensor.device.device_id != device.device_id) return false;
+    if (!has_elements(tensor.shape, tensor.ndim)) return true;
+    const auto address = reinterpret_cast<uintptr_t>(tensor.data) + tensor.byte_offset;
+    if (tensor.data == nullptr || address % (tensor.dtype.bits / 8) != 0) return false;
     if (tensor.strides == nullptr) return true;
     int64_t expected = 1;
     for (int32_t axis = tensor.ndim - 1; axis >= 0; --axis) {
@@ -108,20 +111,37 @@ ArrayTypes::ArrayTypes(py::object as_array) : as_array_(std::move(as_array)) {
     }
 }
 
-const DLPackExchangeAPI* ArrayTypes::exchange_api(PyTypeObject* type) {
-    for (const auto& [known, api] : apis_) {
-        if (known.ptr() == reinterpret_cast<PyObject*>(type)) return api;
+const TensorType& ArrayTypes::find(PyTypeObject* type) {
+    for (const TensorType& known : types_) {
+        if (known.type.ptr() == reinterpret_cast<PyObject*>(type)) return known;
     }
-    const DLPackExchangeAPI* api = nullptr;
-    const auto object = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(type));
-    const py::object capsule = py::getattr(object, "__dlpack_c_exchange_api__", py::none());
-    if (PyCapsule_IsValid(capsule.ptr(), "dlpack_exchange_api")) {
-        api = static_cast<const DLPackExchangeAPI*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
-        if (api->header.version.major != 1 || api->dltensor_from_py_object_no_sync == nullptr) api = nullptr;
+    TensorType found{py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(type)), nullptr, py::none()};
+    if (py::getattr(found.type, "__dict__").contains("__dlpack_c_exchange_api__")) {
+        const py::object capsule = py::getattr(found.type, "__dlpack_c_exchange_api__");
+        if (PyCapsule_IsValid(capsule.ptr(), "dlpack_exchange_api")) {
+            found.api =
+                static_cast<const DLPackExchangeAPI*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
+            if (found.api->header.version.major != 1 || found.api->dltensor_from_py_object_no_sync == nullptr)
+                found.api = nullptr;
+        }
+        found.is_negated = py::getattr(found.type, "is_neg", py::none());
     }
     // Types come in small numbers; a program that makes them by the thousand is served without the cache.
-    if (apis_.size() < 64) apis_.emplace_back(object, api);
-    return api;
+    if (types_.size() >= 64) return other_ = std::move(found);
+    return types_.emplace_back(std::move(found));
+}
+
+bool ArrayTypes::find_tensor(PyObject* source, DLTensor& tensor) {
+    const TensorType& type = find(Py_TYPE(source));
+    if (type.api == nullptr) return false;
+    if (type.api->dltensor_from_py_object_no_sync(source, &tensor) != 0) {
+        PyErr_Clear();
+        return false;
+    }
+    if (type.is_negated.is_none() || tensor.dtype.code == kDLBool) return true;
+    const auto answer = py::reinterpret_steal<py::object>(PyObject_CallOneArg(type.is_negated.ptr(), source));
+    if (!answer) throw py::error_already_set();
+    return answer.ptr() == Py_False;
 }
 
 std::optional<per_dtype> ArrayTypes::dtype_of(const void* descr) const {
@@ -140,6 +160,8 @@ bool Reader::read(PyObject* source, py::handle name, per_array& array, Where whe
     if (where == Where::device) return read_tensor(source, array, where);
     if (PyArray_CheckExact(source)) {
         if (read_numpy(source, array)) return true;
+    } else if (PyArray_Check(source)) {
+        // What the elements of a subclass are is for its methods to say: a masked array leaves some out.
     } else if (read_number(source, array) || read_tensor(source, array, where) || read_buffer(source, array)) {
         return true;
     }
@@ -185,13 +207,8 @@ bool Reader::read_number(PyObject* source, per_array& array) {
 }
 
 bool Reader::read_tensor(PyObject* source, per_array& array, Where where) {
-    const DLPackExchangeAPI* api = types_.exchange_api(Py_TYPE(source));
-    if (api == nullptr) return false;
     DLTensor tensor;
-    if (api->dltensor_from_py_object_no_sync(source, &tensor) != 0) {
-        PyErr_Clear();
-        return false;
-    }
+    if (!types_.find_tensor(source, tensor)) return false;
     const auto dtype = bridge::dtype_of(tensor.dtype);
     const bool is_readable = (where != Where::device && is_contiguous_on(host_device, tensor)) ||
                              (where != Where::host && is_contiguous_on(device_, tensor));
@@ -209,7 +226,7 @@ bool Reader::read_buffer(PyObject* source, per_array& array) {
         return false;
     }
     const auto dtype = dtype_of_format(buffer.format != nullptr ? buffer.format : "B", buffer.itemsize);
-    if (!dtype) {
+    if (!dtype || reinterpret_cast<uintptr_t>(buffer.buf) % static_cast<size_t>(buffer.itemsize) != 0) {
         PyBuffer_Release(&buffer);
         buffers_.pop_front();
         return false;

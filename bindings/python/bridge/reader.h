@@ -20,10 +20,17 @@ namespace py = pybind11;
 std::optional<per_dtype> dtype_of(DLDataType type);
 DLDataType dlpack_type_of(int32_t dtype);
 
-/* Whether a tensor lies there without gaps, the last axis fastest. */
+/* Whether all elements of a tensor lie there, aligned and without gaps, the last axis fastest. */
 bool is_contiguous_on(const DLDevice& device, const DLTensor& tensor);
 
 constexpr DLDevice host_device{kDLCPU, 0};
+
+/* How tensors of a type are read. */
+struct TensorType {
+    py::object type;
+    const DLPackExchangeAPI* api; /* NULL: they are no tensors, or their library does not offer DLPack's C functions */
+    py::object is_negated;        /* the method that says whether the elements in memory are to be negated, or None */
+};
 
 /*
  * What types of arrays are known by. The C functions of a tensor library are looked up once for each of its types.
@@ -33,8 +40,17 @@ class ArrayTypes {
     /* as_array is per._arrays.as_array, which reads everything that is not read here. */
     explicit ArrayTypes(py::object as_array);
 
-    /* NULL if objects of this type are not tensors, or their library does not offer DLPack's C functions. */
-    const DLPackExchangeAPI* exchange_api(PyTypeObject* type);
+    /*
+     * The C functions of the library that this is the type of tensors of; else NULL. A subclass is not: what its
+     * elements are is for its methods to say.
+     */
+    const DLPackExchangeAPI* exchange_api(PyTypeObject* type) { return find(type).api; }
+
+    /*
+     * Where a tensor lies; false for what has to be read otherwise: what is no tensor, has no memory of its own, as
+     * those of a transformation have none, or has elements in memory that are not its own, but their negatives.
+     */
+    bool find_tensor(PyObject* source, DLTensor& tensor);
 
     /* The per_dtype of a numpy dtype; empty unless it is one of numpy's own, in native byte order. */
     std::optional<per_dtype> dtype_of(const void* descr) const;
@@ -42,9 +58,12 @@ class ArrayTypes {
     const py::object& as_array() const { return as_array_; }
 
  private:
+    const TensorType& find(PyTypeObject* type);
+
     py::object as_array_;
     std::array<std::pair<py::object, per_dtype>, 12> dtypes_;
-    std::vector<std::pair<py::object, const DLPackExchangeAPI*>> apis_;
+    std::vector<TensorType> types_;
+    TensorType other_{};
 };
 
 /*

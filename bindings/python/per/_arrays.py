@@ -79,10 +79,12 @@ def as_array(source: object, name: str) -> tuple[Array, int]:
     Raises InvalidArgument naming the argument.
     """
     if isinstance(source, np.ndarray):
+        if np.ma.is_masked(source):
+            raise InvalidArgument(f"{name} is a masked array with masked elements; allowed: arrays without")
         array = source
     elif isinstance(source, (bool, int, float, list, tuple)):
         array = _from_python(source, name)
-    elif type(source).__module__.partition(".")[0] == "torch":
+    elif is_tensor(source):
         return _from_torch(source, name)
     else:
         array = _from_protocol(source, name)
@@ -93,46 +95,64 @@ def as_array(source: object, name: str) -> tuple[Array, int]:
         if code is None:
             raise InvalidArgument(f"{name} has dtype {array.dtype}; allowed: {', '.join(DTYPES)}")
         array = array.view(np.uint16) if code == BFLOAT16 else array.astype(native)
-    return np.asarray(array, order="C"), code
+    return np.require(np.asarray(array), requirements=["C", "A"]), code
 
 
 def _from_python(source: bool | int | float | list[Any] | tuple[Any, ...], name: str) -> Array:
     try:
         array = np.asarray(source)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
-        raise InvalidArgument(f"{name} is a {type(source).__name__} that is no array of numbers: {error}") from error
+        raise InvalidArgument(
+            f"{name} is a {type(source).__name__} that is no array of numbers: {first_line(error)}"
+        ) from error
     if array.dtype == np.int64 and array.size and array.min() >= 0:
         return array.astype(np.uint64)
     return array
 
 
+def first_line(error: BaseException) -> str:
+    """What an exception of another library says, as far as it has a place in a message of one line."""
+    return str(error).partition("\n")[0]
+
+
+def is_tensor(source: object) -> bool:
+    """Whether it is a tensor of torch, or of a subclass."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(source, torch.Tensor)
+
+
 def _from_torch(source: Any, name: str) -> tuple[Array, int]:
     torch = sys.modules["torch"]
-    if not isinstance(source, torch.Tensor):
-        raise InvalidArgument(f"{name} is a {type(source).__name__}; allowed: arrays, numbers and lists of them")
+    dtype = str(source.dtype).removeprefix("torch.")
+    if dtype not in DTYPES:
+        raise InvalidArgument(f"{name} has dtype {source.dtype}; allowed: {', '.join(DTYPES)}")
     try:
+        if source.layout != torch.strided or source.is_nested:
+            raise TypeError(f"it is {'nested' if source.is_nested else source.layout}, not dense")
         tensor = source.detach().cpu().resolve_neg().contiguous()
-        if tensor.dtype == torch.bfloat16:
-            return tensor.view(torch.int16).numpy().view(np.uint16), BFLOAT16
-        array = tensor.numpy()
-    except (TypeError, RuntimeError) as error:
-        raise InvalidArgument(f"{name} is a tensor that cannot be read: {error}") from error
-    code = _CODES.get(array.dtype)
-    if code is None:
-        raise InvalidArgument(f"{name} has dtype {tensor.dtype}; allowed: {', '.join(DTYPES)}")
-    return array, code
+        array: Array = (tensor.view(torch.int16).numpy().view(np.uint16)) if dtype == "bfloat16" else tensor.numpy()
+        # numpy makes memory of its own for a tensor that has none.
+        if array.size and array.__array_interface__["data"][0] != tensor.data_ptr():
+            raise TypeError("it has no memory")
+    except (TypeError, RuntimeError, ValueError) as error:
+        raise InvalidArgument(f"{name} is a tensor that cannot be read: {first_line(error)}") from error
+    return np.require(array, requirements=["A"]), DTYPES[dtype]
 
 
 def _from_protocol(source: Any, name: str) -> Array:
     if hasattr(source, "__cuda_array_interface__") and hasattr(source, "get"):
         source = source.get()  # CuPy's copy to the host
+    if isinstance(source, bytes):
+        source = memoryview(source)  # numpy takes bytes for a string
     try:
         if hasattr(source, "__dlpack__") and not hasattr(source, "__array__"):
             array: Array = np.from_dlpack(source)
         else:
             array = np.asarray(source)
-    except (TypeError, ValueError, BufferError) as error:
-        raise InvalidArgument(f"{name} is a {type(source).__name__} that cannot be read: {error}") from error
+    except (TypeError, ValueError, BufferError, RuntimeError) as error:
+        raise InvalidArgument(
+            f"{name} is a {type(source).__name__} that cannot be read: {first_line(error)}"
+        ) from error
     if array.dtype == object:
         raise InvalidArgument(f"{name} is a {type(source).__name__}; allowed: arrays, numbers and lists of them")
     return array
@@ -158,7 +178,10 @@ def as_whole(source: object, name: str, dtype: type[np.int64] | type[np.uint64])
 
     Raises InvalidArgument for elements of another kind and for numbers that do not fit.
     """
-    array, code = as_array(source, name)
+    return _as_whole(*as_array(source, name), name, dtype)
+
+
+def _as_whole(array: Array, code: int, name: str, dtype: type[np.int64] | type[np.uint64]) -> Array:
     if array.size == 0:
         return np.zeros(0, dtype)
     if array.dtype.kind not in "iu" or code == BFLOAT16:
@@ -178,10 +201,10 @@ def as_int64(source: object, name: str) -> Int64s:
 
 def as_ids(source: object, name: str = "ids") -> Int64s:
     """Ids in one row. Pairs of uint32 [..., 2], the form they have in JAX without 64-bit types, are joined again."""
-    array, _ = as_array(source, name)
+    array, code = as_array(source, name)
     if array.dtype == np.uint32 and array.ndim >= 2 and array.shape[-1] == 2:
         return array.view(np.int64).reshape(-1)
-    return as_int64(array, name)
+    return _as_whole(array, code, name, np.int64)
 
 
 def as_float(source: object, name: str, dtype: type[np.float32] | type[np.float64] = np.float32) -> Array:

@@ -122,13 +122,19 @@ class TorchArrays:
         if array.device != self._device:
             raise InvalidArgument(f"{name} is on {array.device}; allowed: {self._device}, the device of this handle")
         dtype = self._names.get(array.dtype)
-        if dtype is None or array.layout != self._torch.strided:
+        if dtype is None or array.layout != self._torch.strided or array.is_nested:
             raise InvalidArgument(
                 f"{name} has dtype {array.dtype}, {array.layout}; allowed: dense tensors of {', '.join(_arrays.DTYPES)}"
             )
-        if not array.is_contiguous() or array.is_neg():
-            return None
-        return elements_at(array.data_ptr(), tuple(array.shape), dtype, array)
+        try:
+            if not array.is_contiguous() or array.is_neg():
+                return None
+            address = array.data_ptr()
+        except RuntimeError as error:
+            raise InvalidArgument(f"{name} is a tensor that cannot be read: {_arrays.first_line(error)}") from error
+        if address == 0 and array.numel() > 0:
+            raise InvalidArgument(f"{name} is a tensor that cannot be read: it has no memory")
+        return elements_at(address, tuple(array.shape), dtype, array)
 
     def converted(self, array: Any, dtype: str | None, queue: Queue) -> Any:
         with self._on(queue), self._torch.no_grad():

@@ -94,7 +94,9 @@ def read(source: Any, name: str, stream: int | None) -> Tensor:
         except TypeError:  # an object from before DLPack 1
             capsule = source.__dlpack__(stream=stream)
     except (BufferError, TypeError, ValueError, RuntimeError) as error:
-        raise InvalidArgument(f"{name} is a {type(source).__name__} that cannot be read: {error}") from error
+        raise InvalidArgument(
+            f"{name} is a {type(source).__name__} that cannot be read: {_arrays.first_line(error)}"
+        ) from error
     address = id(capsule)
     if _api.PyCapsule_IsValid(address, b"dltensor_versioned"):
         pointer = _api.PyCapsule_GetPointer(capsule, b"dltensor_versioned")

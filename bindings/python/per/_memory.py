@@ -150,8 +150,6 @@ class DeviceMemory:
             if elements is not None and dtype is not None and elements.dtype != dtype and _fits(elements.dtype, dtype):
                 elements = self.library.elements(self.library.converted(elements.kept, dtype, queue), name)
             return elements
-        if getattr(source, "requires_grad", False):
-            source = source.detach()
         if hasattr(source, "__dlpack_device__"):
             return self._from_dlpack(source, name, queue)
         interface = getattr(source, "__cuda_array_interface__", None)
@@ -166,6 +164,8 @@ class DeviceMemory:
             return None
         if index != self.device[1]:
             raise InvalidArgument(f"{name} is on cuda:{index}; allowed: cuda:{self.device[1]}, the device here")
+        if _arrays.is_tensor(source):
+            source = source.detach().resolve_neg()  # of elements to be negated DLPack says nothing
         tensor = _dlpack.read(source, name, queue.dlpack_number)
         _require_contiguous(tensor.is_contiguous, name)
         return elements_at(tensor.address, tensor.shape, tensor.dtype, (source, tensor.capsule))

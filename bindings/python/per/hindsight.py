@@ -133,8 +133,8 @@ def _fraction(k: object) -> float:
 
 
 def _write(source: object, what: str, memory: Any, dtype: type[np.generic]) -> None:
-    array, _ = _arrays.as_array(source, f"what hindsight.reward gave as {what}")
+    array = _arrays.as_float(source, f"what hindsight.reward gave as {what}")
     out = np.frombuffer(memory, dtype)
     if array.shape != out.shape:
         raise InvalidArgument(f"hindsight.reward gave {what} of shape {list(array.shape)}; allowed: [{out.size}]")
-    np.copyto(out, array, casting="unsafe" if dtype is np.bool_ else "same_kind")
+    np.copyto(out, array, casting="unsafe")  # a flag is true if it is not 0
