@@ -117,7 +117,8 @@ class ReplayBackend {
     virtual ~ReplayBackend() = default;
 
     virtual void add(const ReplaySteps& steps, int64_t* ids_out, void* stream) = 0;
-    virtual void cut(int64_t count, const int64_t* env_ids, void* stream) = 0;  // env_ids in host memory; NULL: all
+    // env_ids [count] in host memory, each once; NULL: 0 .. count - 1.
+    virtual void cut(int64_t count, const int64_t* env_ids, void* stream) = 0;
     virtual void sample(const ReplaySample& sample, void* stream) = 0;
     // Draws as sample() does and puts other goals in. `relabelling_out` says in host memory of which steps the rewards
     // are to be asked for; once they are there, relabel() writes what follows from them. Where they cannot be had,

@@ -95,7 +95,9 @@ Replay::Replay(const per_replay_options& options)
       backend_(create_backend(options_, fields_)),
       given_fields_(static_cast<size_t>(fields_.count())),
       given_next_fields_(static_cast<size_t>(fields_.count())),
-      last_add_(static_cast<size_t>(options.n_envs), 0) {}
+      last_call_of_(static_cast<size_t>(options.n_envs), 0) {
+    given_env_ids_.reserve(last_call_of_.size());
+}
 
 Replay::Replay(CheckpointReader& reader, int32_t device, int32_t device_index)
     : Replay(SavedOptions(reader).options(device, device_index)) {
@@ -139,15 +141,23 @@ void Replay::add(const per_steps& steps, int64_t* ids_out, void* stream) {
     if (checked.length > 0 && checked.n_envs > 0) backend_->add(checked, ids_out, stream);
 }
 
+// Adds the i-th environment of the call to given_env_ids_; false if it is there already.
+bool Replay::take_environment(int64_t i, int64_t env) {
+    check_env_id(i, env, options_.n_envs);
+    uint64_t& last = last_call_of_[static_cast<size_t>(env)];
+    if (last == n_calls_with_env_ids_) return false;
+    last = n_calls_with_env_ids_;
+    given_env_ids_.push_back(env);
+    return true;
+}
+
 void Replay::check_environments(const per_steps& steps) {
-    ++n_adds_;
+    ++n_calls_with_env_ids_;
+    given_env_ids_.clear();
     for (int64_t j = 0; j < steps.n_envs; ++j) {
-        const int64_t env = steps.env_ids[j];
-        check_env_id(j, env, options_.n_envs);
-        uint64_t& last = last_add_[static_cast<size_t>(env)];
-        if (last == n_adds_)
+        const int64_t env = read_once(steps.env_ids[j]);
+        if (!take_environment(j, env))
             throw Error(PER_ERROR_INVALID_ARGUMENT, "env_ids[%" PRId64 "] is %" PRId64 ": given twice", j, env);
-        last = n_adds_;
     }
 }
 
@@ -181,7 +191,7 @@ ReplaySteps Replay::checked_steps(const per_steps& steps) {
                         options_.n_envs);
         check_environments(steps);
         checked.n_envs = steps.n_envs;
-        checked.env_ids = steps.env_ids;
+        checked.env_ids = given_env_ids_.data();
     }
     if (checked.length == 0 || checked.n_envs == 0) return checked;
     int64_t n_entries;
@@ -225,10 +235,11 @@ ReplaySteps Replay::checked_steps(const per_steps& steps) {
 
 void Replay::cut(int64_t count, const int64_t* env_ids, void* stream) {
     const std::unique_lock guard(lock_);
-    if (env_ids == nullptr) count = options_.n_envs;
-    if (env_ids != nullptr)
-        for (int64_t i = 0; i < count; ++i) check_env_id(i, env_ids[i], options_.n_envs);
-    backend_->cut(count, env_ids, stream);
+    if (env_ids == nullptr) return backend_->cut(options_.n_envs, nullptr, stream);
+    ++n_calls_with_env_ids_;
+    given_env_ids_.clear();
+    for (int64_t i = 0; i < count; ++i) take_environment(i, read_once(env_ids[i]));
+    backend_->cut(static_cast<int64_t>(given_env_ids_.size()), given_env_ids_.data(), stream);
 }
 
 // ----------------------------------------------------------------------------------------------------- rows in and out

@@ -70,6 +70,7 @@ class Replay {
 
  private:
     ReplaySteps checked_steps(const per_steps& steps);
+    bool take_environment(int64_t i, int64_t env);
     void check_environments(const per_steps& steps);
     bool check_next_fields(const per_steps& steps) const;
     void check_arrays(const per_batch& batch) const;
@@ -88,8 +89,9 @@ class Replay {
     // Of the call that holds the lock; kept for the next.
     std::vector<GivenArray> given_fields_;
     std::vector<GivenArray> given_next_fields_;
-    std::vector<uint64_t> last_add_;  // by environment: the number of the call that last had it
-    uint64_t n_adds_ = 0;
+    std::vector<int64_t> given_env_ids_;
+    std::vector<uint64_t> last_call_of_;  // by environment: the number of the call that last had it
+    uint64_t n_calls_with_env_ids_ = 0;
 
     // Of calls that ask for rewards, which do not hold the lock meanwhile: so many are made as run together at most.
     std::vector<std::unique_ptr<Relabelling>> spare_relabellings_;

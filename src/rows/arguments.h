@@ -48,6 +48,13 @@ bool has_entries(int64_t count, const char* name, const T* array, const char* ot
     return true;
 }
 
+// An entry of an array of the caller's, who may have another thread write to it meanwhile: what was checked is what is
+// used, as it is read once.
+template <class T>
+T read_once(const T& entry) {
+    return const_cast<const volatile T&>(entry);
+}
+
 // The stream of a call on a handle or loader, as `object` says, on a per_device.
 inline void check_stream(void* stream, const char* object, int32_t device) {
     if (device == PER_CPU && stream != nullptr)

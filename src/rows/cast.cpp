@@ -79,9 +79,10 @@ int64_t cast_run(const From* from, To* to, int64_t length) {
     bool all_fit = true;
     for (int64_t i = 0; i < length; ++i) all_fit &= store(number(from[i]), to[i]);
     if (all_fit) return -1;
-    int64_t i = 0;
-    while (store(number(from[i]), to[i])) ++i;
-    return i;
+    // Another thread of the caller's may have made it fit meanwhile.
+    for (int64_t i = 0; i < length; ++i)
+        if (!store(number(from[i]), to[i])) return i;
+    return -1;
 }
 
 template <class Element>

@@ -178,7 +178,7 @@ static void a_cut_completes_windows(void) {
 static void cuts_of_some_environments(void) {
     per_replay_options options = replay_options(30, 3);
     per_replay* replay = create_replay(&options);
-    const int64_t ends[] = {2, 0}, beyond[] = {0, 3}, below[] = {-1};
+    const int64_t ends[] = {2, 0, 2, 2, 0}, beyond[] = {0, 3}, below[] = {-1};
     int env;
     for (env = 0; env < 3; ++env) add_full(replay, env, (float)env, 0, GOES_ON, (float)env + 10);
     CHECK_OK(per_replay_cut(replay, 0, ends, NULL));
@@ -187,7 +187,7 @@ static void cuts_of_some_environments(void) {
     CHECK_FAILS(per_replay_cut(replay, 1, below, NULL), PER_ERROR_INVALID_ARGUMENT, "env_ids[0]");
     CHECK_FAILS(per_replay_cut(replay, -1, ends, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
     CHECK(stats_of(replay).cuts == 0);
-    CHECK_OK(per_replay_cut(replay, 2, ends, NULL));
+    CHECK_OK(per_replay_cut(replay, 5, ends, NULL)); /* once each, however often they are named */
     CHECK(stats_of(replay).cuts == 2);
     for (env = 0; env < 3; ++env) add_full(replay, env, (float)env + 10, 0, GOES_ON, (float)env + 20);
     CHECK_LIVE(replay, 0, 1, 2, 6, 4, 8); /* environment 1 went on: its second row is k = 1 */

@@ -117,8 +117,8 @@ class BothBuffers {
     void cut() {
         std::vector<int64_t> env_ids;
         const bool all = environments_.chance(0.5);
-        for (int64_t i = all ? 0 : environments_.number(0, 2 * options_.n_envs); i > 0; --i)
-            env_ids.push_back(environments_.number(0, options_.n_envs - 1));
+        for (int64_t env = options_.n_envs - 1; env >= 0 && !all; --env)
+            if (environments_.chance(0.6)) env_ids.push_back(env);
         const int64_t count = all ? options_.n_envs : static_cast<int64_t>(env_ids.size());
         const int64_t* const which = all ? nullptr : env_ids.data();
         cpu_.cut(count, which, nullptr);

@@ -246,42 +246,48 @@ TEST(CudaWalks, a_reward_function_that_fails_is_no_draw) {
     twins.expect_same();
 }
 
-// Only the device makes the calls that fail; between them and the next draws few priorities change.
+// Only the device makes the calls that fail; between them and the next draw one priority of many changes, so that ranks
+// which they took would not be due.
 TEST(CudaWalks, draws_that_fail_leave_ranks_as_they_were) {
+    constexpr int64_t most = 1000;
     per_replay_options options = twin_options();
+    options.capacity = most;
     options.prioritization = PER_RANK;
     for (const bool asks_for_rewards : {true, false}) {
         SCOPED_TRACE(asks_for_rewards);
         Twins twins(options);
         TwinWalk walk(6);
-        twins.use(walk, 12);
-        TwinSteps steps = walk.next();
-        ASSERT_EQ(steps.add(twins.cpu.get(), nullptr), PER_OK);
-        ASSERT_EQ(steps.add(twins.gpu.get(), nullptr), PER_OK);
-        TwinBatch rows(48);
-        const per_batch batch = rows.batch();
+        TwinBatch of_cpu(24), of_gpu(24), rows(most);
+        const per_batch cpu_batch = of_cpu.batch(), gpu_batch = of_gpu.batch(), batch = rows.batch();
+        for (int i = 0; i < 2; ++i) {
+            TwinSteps steps = walk.next(80);
+            ASSERT_EQ(steps.add(twins.cpu.get(), nullptr), PER_OK);
+            ASSERT_EQ(steps.add(twins.gpu.get(), nullptr), PER_OK);
+        }
         if (asks_for_rewards) {
             Question question;
             question.answer = 1;
             const per_hindsight_options hindsight = hindsight_options(PER_GOAL_FUTURE, question);
-            ASSERT_EQ(per_replay_sample_hindsight(twins.gpu.get(), nullptr, &hindsight, 8, &batch, nullptr),
+            ASSERT_EQ(per_replay_sample_hindsight(twins.gpu.get(), nullptr, &hindsight, 24, &batch, nullptr),
                       PER_ERROR_CALLBACK);
         } else {
             per_sample_options without_replacement;
             per_sample_options_init(&without_replacement, sizeof without_replacement);
             without_replacement.scheme = PER_WITHOUT_REPLACEMENT;
-            ASSERT_EQ(per_replay_sample(twins.gpu.get(), &without_replacement, 48, &batch, nullptr), PER_OK);
+            ASSERT_EQ(per_replay_sample(twins.gpu.get(), &without_replacement, most, &batch, nullptr), PER_OK);
             ASSERT_EQ(per_replay_synchronize(twins.gpu.get(), nullptr), PER_ERROR_INVALID_ARGUMENT);
         }
         int64_t n_live = 0;
-        std::vector<int64_t> ids(48);
-        ASSERT_EQ(per_replay_live_ids(twins.cpu.get(), 48, ids.data(), &n_live), PER_OK);
-        ASSERT_LT(n_live, 48);
+        std::vector<int64_t> ids(most);
+        ASSERT_EQ(per_replay_live_ids(twins.cpu.get(), most, ids.data(), &n_live), PER_OK);
+        ASSERT_GT(n_live, 64);
         const float largest = 1000;
         for (per_replay* const replay : {twins.cpu.get(), twins.gpu.get()})
             ASSERT_EQ(per_replay_set_priorities(replay, 1, ids.data(), &largest, nullptr), PER_OK);
-        twins.expect_same();
-        twins.use(walk, 3);
+        ASSERT_EQ(per_replay_sample(twins.cpu.get(), nullptr, 24, &cpu_batch, nullptr), PER_OK);
+        ASSERT_EQ(per_replay_sample(twins.gpu.get(), nullptr, 24, &gpu_batch, nullptr), PER_OK);
+        ASSERT_EQ(per_replay_synchronize(twins.gpu.get(), nullptr), PER_OK);
+        EXPECT_TRUE(of_cpu == of_gpu);
         twins.expect_same();
     }
 }

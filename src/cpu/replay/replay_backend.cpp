@@ -5,6 +5,7 @@
 #include <cmath>
 #include <new>
 
+#include "rows/arguments.h"
 #include "rows/cast.h"
 #include "rows/error.h"
 #include "rules/td_error.h"
@@ -178,10 +179,10 @@ CpuReplayBackend::Row CpuReplayBackend::row_of(int64_t i, int64_t id) const {
 }
 
 // Whether an update reaches the row, which is there: it is live, or will be.
-bool CpuReplayBackend::accepts(int64_t id, int64_t slot) const {
+bool CpuReplayBackend::accepts(int64_t slot) const {
     if (state_.priorities.live().contains(slot)) return true;
-    const Ring& ring = state_.ring();
-    return is_pending(state_.lane(ring.env_of_id(id)), state_.rules, ring.row_of_id(id));
+    const int64_t env = state_.ring().env_of_slot(slot);
+    return is_pending(state_.lane(env), state_.rules, row_in(env, slot));
 }
 
 void CpuReplayBackend::check_priorities(const ReplayUpdate& update) const {
@@ -216,16 +217,14 @@ void CpuReplayBackend::read_priorities(const ReplayUpdate& update) {
 // After find_slots(). Of sequences that can no longer be drawn the mask is not known, and of those that have no step
 // after the burn-in yet no error says anything: they are as if they were not there.
 void CpuReplayBackend::read_sequence_priorities(const ReplayUpdate& update) {
-    const Ring& ring = state_.ring();
     const SequenceRules& sequence = state_.rules.sequence;
     for (int64_t i = 0; i < update.count; ++i) {
         int64_t& slot = slots_[static_cast<size_t>(i)];
         float& priority = given_priorities_[static_cast<size_t>(i)];
-        const int64_t id = update.ids[i];
         int64_t n_steps = 0;
-        if (slot >= 0 && accepts(id, slot)) {
-            const int64_t env = ring.env_of_id(id);
-            n_steps = complete_steps(state_.lane(env), state_.rules, ring.row_of_id(id),
+        if (slot >= 0 && accepts(slot)) {
+            const int64_t env = state_.ring().env_of_slot(slot);
+            n_steps = complete_steps(state_.lane(env), state_.rules, row_in(env, slot),
                                      [&](int64_t row) { return state_.flags(env, row); });
         }
         if (n_steps <= sequence.burn_in) {
@@ -243,7 +242,7 @@ void CpuReplayBackend::read_sequence_priorities(const ReplayUpdate& update) {
 void CpuReplayBackend::find_slots(int64_t count, const int64_t* ids) {
     slots_.resize(static_cast<size_t>(count));
     for (int64_t i = 0; i < count; ++i) {
-        const Row row = row_of(i, ids[i]);
+        const Row row = row_of(i, read_once(ids[i]));
         if (row.is_there) state_.priorities.prefetch_to_give(row.slot);
         slots_[static_cast<size_t>(i)] = row.is_there ? row.slot : -1;
     }
@@ -262,7 +261,7 @@ void CpuReplayBackend::update(const ReplayUpdate& update, void*) {
         const float p = given_priorities_[i];
         if (!all_valid && !is_priority(p)) {
             ++state_.counters.rejected_updates;
-        } else if (slot < 0 || !accepts(update.ids[i], slot)) {
+        } else if (slot < 0 || !accepts(slot)) {
             ++state_.counters.stale_updates;
         } else {
             slots_[n] = slot;
@@ -275,14 +274,15 @@ void CpuReplayBackend::update(const ReplayUpdate& update, void*) {
 }
 
 void CpuReplayBackend::priorities(int64_t count, const int64_t* ids, float* priorities_out, void*) {
-    for (int64_t i = 0; i < count; ++i) row_of(i, ids[i]);
+    find_slots(count, ids);
     for (int64_t i = 0; i < count; ++i) {
-        const Row row = row_of(i, ids[i]);
-        priorities_out[i] = row.is_there ? state_.priorities.priority(row.slot) : 0.0f;
+        const int64_t slot = slots_[static_cast<size_t>(i)];
+        priorities_out[i] = slot >= 0 ? state_.priorities.priority(slot) : 0.0f;
     }
 }
 
-void CpuReplayBackend::check_row(int64_t i, int64_t id, bool wants_next) const {
+// The slot of a step that is there.
+int64_t CpuReplayBackend::slot_of_step(int64_t i, int64_t id, bool wants_next) const {
     const Row row = row_of(i, id);
     if (!row.is_there)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "ids[%" PRId64 "] is %" PRId64 ": not there (any more)", i, id);
@@ -293,19 +293,23 @@ void CpuReplayBackend::check_row(int64_t i, int64_t id, bool wants_next) const {
     if (wants_next && !next_is_there(state_.lane(row.env), row.k, flags))
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "ids[%" PRId64 "] is %" PRId64 ": its next observation is not known; leave next_fields out", i, id);
+    return row.slot;
 }
 
 void CpuReplayBackend::get(int64_t count, const int64_t* ids, const per_batch& batch, void*) {
     gather_.prepare(batch, true);
-    for (int64_t i = 0; i < count; ++i) check_row(i, ids[i], gather_.wishes().next);
+    slots_.resize(static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i)
+        slots_[static_cast<size_t>(i)] = slot_of_step(i, read_once(ids[i]), gather_.wishes().next);
     for (int64_t i = 0; i < count; ++i) {
-        const Row row = row_of(i, ids[i]);
-        const Return step = own_step(state_.rows.rewards()[row.slot], gamma_, state_.rows.flags()[row.slot]);
-        const GatherRow place = gather_row(row.env, row.slot, step);
+        const int64_t slot = slots_[static_cast<size_t>(i)];
+        const int64_t env = state_.ring().env_of_slot(slot);
+        const Return step = own_step(state_.rows.rewards()[slot], gamma_, state_.rows.flags()[slot]);
+        const GatherRow place = gather_row(env, slot, step);
         gather_.copy(i, &place, 1);
         write_return(i, step, batch);
-        if (batch.priorities != nullptr) batch.priorities[i] = state_.priorities.priority(row.slot);
-        if (batch.ids != nullptr) batch.ids[i] = ids[i];
+        if (batch.priorities != nullptr) batch.priorities[i] = state_.priorities.priority(slot);
+        if (batch.ids != nullptr) batch.ids[i] = state_.ring().id(env, row_in(env, slot));
     }
 }
 
@@ -314,7 +318,7 @@ void CpuReplayBackend::set(int64_t count, const int64_t* ids, const per_array* f
     is_there_.resize(static_cast<size_t>(count));
     int64_t n_stale = 0;
     for (int64_t i = 0; i < count; ++i) {
-        const Row row = row_of(i, ids[i]);
+        const Row row = row_of(i, read_once(ids[i]));
         const bool is_there = row.is_there && state_.rows.flags()[row.slot] & row_is_step;
         slots_[static_cast<size_t>(i)] = is_there ? row.slot : -1;
         is_there_[static_cast<size_t>(i)] = is_there;

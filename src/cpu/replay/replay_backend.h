@@ -73,7 +73,7 @@ class CpuReplayBackend : public ReplayBackend {
     };
     Row row_of(int64_t i, int64_t id) const;
 
-    void check_row(int64_t i, int64_t id, bool wants_next) const;
+    int64_t slot_of_step(int64_t i, int64_t id, bool wants_next) const;
 
     template <class Visit>
     void for_each_bootstrap(Visit visit) const;
@@ -83,7 +83,11 @@ class CpuReplayBackend : public ReplayBackend {
 
     bool draw_batch(const ReplaySample& sample);
 
-    bool accepts(int64_t id, int64_t slot) const;
+    // Which row of the lane is there in the slot.
+    int64_t row_in(int64_t env, int64_t slot) const {
+        return state_.ring().row_of_slot(env, slot, state_.lane(env).head);
+    }
+    bool accepts(int64_t slot) const;
     void check_priorities(const ReplayUpdate& update) const;
     void read_priorities(const ReplayUpdate& update);
     void read_sequence_priorities(const ReplayUpdate& update);

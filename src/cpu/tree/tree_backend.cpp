@@ -5,6 +5,7 @@
 #include <cinttypes>
 
 #include "cpu/tree/distinct_draw.h"
+#include "rows/arguments.h"
 #include "rows/error.h"
 
 namespace per::cpu {
@@ -30,15 +31,27 @@ void CpuTreeBackend::require_mass() const {
     if (tree_.total_mass() == 0) throw Error(PER_ERROR_EMPTY, "all priorities of the tree are 0");
 }
 
-void CpuTreeBackend::check_indices(int64_t count, const int64_t* indices) const {
-    for (int64_t i = 0; i < count; ++i)
-        if (static_cast<uint64_t>(indices[i]) >= static_cast<uint64_t>(tree_.capacity()))
-            throw Error(PER_ERROR_INVALID_ARGUMENT, "indices[%" PRId64 "] is %" PRId64 ": allowed are 0 .. %" PRId64, i,
-                        indices[i], tree_.capacity() - 1);
+void CpuTreeBackend::check_index(int64_t i, int64_t index) const {
+    if (static_cast<uint64_t>(index) < static_cast<uint64_t>(tree_.capacity())) return;
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "indices[%" PRId64 "] is %" PRId64 ": allowed are 0 .. %" PRId64, i, index,
+                tree_.capacity() - 1);
 }
 
-void CpuTreeBackend::update(int64_t count, const int64_t* indices, const float* priorities, void*) {
+void CpuTreeBackend::check_indices(int64_t count, const int64_t* indices) const {
+    for (int64_t i = 0; i < count; ++i) check_index(i, indices[i]);
+}
+
+// Works on copies: another thread of the caller's may write to the arrays between the checks and the writing, and the
+// tree would not be whole any more. They take 2 to 15 % of the time.
+void CpuTreeBackend::update(int64_t count, const int64_t* given_indices, const float* given_priorities, void*) {
     if (count == 0) return;
+    const ScratchPool::Loan loan(scratch_,
+                                 ScratchLayout::bytes_of<int64_t>(count) + ScratchLayout::bytes_of<float>(count));
+    ScratchLayout layout(loan.data());
+    int64_t* const indices = layout.array<int64_t>(count);
+    float* const priorities = layout.array<float>(count);
+    std::copy_n(given_indices, count, indices);
+    std::copy_n(given_priorities, count, priorities);
     if (!tree_.kernels().update.valid(count, indices, priorities, tree_.capacity())) {
         check_indices(count, indices);
         check_priorities(count, priorities);
@@ -123,7 +136,11 @@ void CpuTreeBackend::priorities(int64_t count, const int64_t* indices, float* pr
         return;
     }
     check_indices(count, indices);
-    for (int64_t i = 0; i < count; ++i) priorities_out[i] = tree_.priority(indices[i]);
+    for (int64_t i = 0; i < count; ++i) {
+        const int64_t index = read_once(indices[i]);
+        check_index(i, index);
+        priorities_out[i] = tree_.priority(index);
+    }
 }
 
 }  // namespace per::cpu

@@ -26,6 +26,7 @@ class CpuTreeBackend final : public TreeBackend {
  private:
     void require_mass() const;
     void sample_distinct(const TreeSample& sample);
+    void check_index(int64_t i, int64_t index) const;
     void check_indices(int64_t count, const int64_t* indices) const;
 
     SumTree tree_;

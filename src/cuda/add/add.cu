@@ -48,8 +48,7 @@ StepQueue::StepQueue(const ReplayMemory& memory, const Fields& fields, const per
       window_rows_(options.n_step + options.burn_in + options.sequence_length),
       arrays_(fields, options.n_envs, most_entries_),
       n_bytes_(scratch_bytes(most_entries_, options.n_envs, fields.count())),
-      memory_(n_bytes_),
-      is_cut_(static_cast<std::size_t>(options.n_envs)) {
+      memory_(n_bytes_) {
     Layout layout(memory_.data());
     scratch_ = lay_out(most_entries_, options.n_envs, fields.count(), layout);
     cuda::check(cudaMemsetAsync(memory_.data(), 0, n_bytes_, stream), "clearing memory");
@@ -142,16 +141,8 @@ void StepQueue::add(const ReplaySteps& steps, int64_t* ids_out, const StreamOrde
 // ------------------------------------------------------------------------------------------------ cut and set_n_step
 
 void StepQueue::cut(int64_t count, const int64_t* env_ids, const StreamOrder::Call& call) {
-    cut_env_ids_.clear();
-    for (int64_t i = 0; i < count && env_ids != nullptr; ++i) {
-        if (is_cut_[static_cast<std::size_t>(env_ids[i])]) continue;
-        is_cut_[static_cast<std::size_t>(env_ids[i])] = true;
-        cut_env_ids_.push_back(env_ids[i]);
-    }
-    for (const int64_t env : cut_env_ids_) is_cut_[static_cast<std::size_t>(env)] = false;
-    if (env_ids != nullptr) count = static_cast<int64_t>(cut_env_ids_.size());
     if (count == 0) return;
-    const LaneList lanes = send_env_ids(count, env_ids != nullptr ? cut_env_ids_.data() : nullptr, call);
+    const LaneList lanes = send_env_ids(count, env_ids, call);
     queue_cut(replay_.device(), lanes, call.stream());
     queue_change_of_lanes(replay_.device(), window_rows_, call.stream());
 }

@@ -32,7 +32,7 @@ class StepQueue {
     // Throws Error with INVALID_ARGUMENT for values in host memory that do not fit their field, and for arrays in host
     // memory while the stream is captured: nothing is changed then. ids_out is memory that the device can write.
     void add(const ReplaySteps& steps, int64_t* ids_out, const StreamOrder::Call& call);
-    // env_ids in host memory, some perhaps several times; NULL: the first `count`.
+    // env_ids in host memory, each once; NULL: the first `count`.
     void cut(int64_t count, const int64_t* env_ids, const StreamOrder::Call& call);
     void set_n_step(int64_t n_step, const StreamOrder::Call& call);
 
@@ -54,9 +54,6 @@ class StepQueue {
     std::size_t n_bytes_;
     DeviceMemory memory_;
     StepScratch scratch_ = {};
-    // Of a cut, each environment once.
-    std::vector<int64_t> cut_env_ids_;
-    std::vector<bool> is_cut_;
 };
 
 }  // namespace per::cuda

@@ -1,0 +1,186 @@
+/*
+ * Arrays that another thread writes to while a call reads them are the caller's mistake, but never more than that: what
+ * the call checked is what it uses. Entries flip between what is allowed and what lies far outside; calls are done or
+ * refused, and the handle goes on.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <pthread.h>
+#include <sched.h>
+
+#include "replay_check.h"
+
+enum { N = 512, ENVS = 512, ROUNDS = 6000 };
+
+typedef struct flips {
+    pthread_t thread;
+    int64_t* entries; /* [N] */
+    const int64_t* good;
+    int64_t bad;
+    int running, stopping;
+} flips;
+
+/* Mostly they are good, so that calls get past their checks. */
+static void* flip(void* argument) {
+    flips* const known = (flips*)argument;
+    uint64_t random = 1;
+    while (!__atomic_load_n(&known->stopping, __ATOMIC_RELAXED)) {
+        const uint64_t i = next_random(&random) % N;
+        __atomic_store_n(&known->entries[i], known->bad, __ATOMIC_RELAXED);
+        __atomic_store_n(&known->entries[i], known->good[i], __ATOMIC_RELAXED);
+        __atomic_store_n(&known->running, 1, __ATOMIC_RELAXED);
+    }
+    return NULL;
+}
+
+static void start(flips* flipping, int64_t* entries, const int64_t* good, int64_t bad) {
+    flips begun;
+    memset(&begun, 0, sizeof begun);
+    *flipping = begun;
+    flipping->entries = entries;
+    flipping->good = good;
+    flipping->bad = bad;
+    memcpy(entries, good, N * sizeof *entries);
+    CHECK(pthread_create(&flipping->thread, NULL, flip, flipping) == 0);
+    while (!__atomic_load_n(&flipping->running, __ATOMIC_RELAXED)) sched_yield();
+}
+
+static void stop(flips* flipping) {
+    __atomic_store_n(&flipping->stopping, 1, __ATOMIC_RELAXED);
+    CHECK(pthread_join(flipping->thread, NULL) == 0);
+}
+
+static void check_status(per_status status) {
+    CHECK(status == PER_OK || status == PER_ERROR_INVALID_ARGUMENT);
+}
+
+static void a_tree(void) {
+    static int64_t indices[N], good[N], drawn[N];
+    static float priorities[N], read[N];
+    per_tree_options options;
+    per_tree* tree;
+    flips flipping;
+    double total, sum = 0;
+    int i;
+    CHECK_OK(per_tree_options_init(&options, sizeof options));
+    options.capacity = 5 * N;
+    CHECK_OK(per_tree_create(&options, &tree));
+    for (i = 0; i < N; ++i) {
+        good[i] = 5 * i;
+        priorities[i] = 1 + (float)i;
+        sum += (double)priorities[i];
+    }
+    start(&flipping, indices, good, INT64_C(1) << 44);
+    for (i = 0; i < ROUNDS; ++i) {
+        check_status(per_update(tree, N, indices, priorities, NULL));
+        check_status(per_tree_priorities(tree, N, indices, read, NULL));
+    }
+    stop(&flipping);
+    CHECK_OK(per_update(tree, N, good, priorities, NULL));
+    CHECK_OK(per_tree_total(tree, &total));
+    CHECK(total == sum);
+    CHECK_OK(per_sample(tree, N, PER_STRATIFIED, 1, drawn, NULL, NULL, NULL));
+    for (i = 0; i < N; ++i) CHECK(drawn[i] % 5 == 0 && drawn[i] < 5 * N);
+    per_tree_free(tree);
+}
+
+/* A pair of priorities is written at a time: NaN twice, or what they were. */
+static void priorities_of_a_tree(void) {
+    static int64_t indices[2 * N], pairs[N], good[N];
+    static float ones[2 * N];
+    per_tree_options options;
+    per_tree* tree;
+    flips flipping;
+    int64_t drawn[64];
+    double total;
+    int i, k;
+    CHECK_OK(per_tree_options_init(&options, sizeof options));
+    options.capacity = 3 * N;
+    CHECK_OK(per_tree_create(&options, &tree));
+    for (i = 0; i < 2 * N; ++i) {
+        indices[i] = 2 * N - i;
+        ones[i] = 1;
+    }
+    memcpy(good, ones, sizeof good);
+    start(&flipping, pairs, good, -1);
+    for (i = 0; i < ROUNDS; ++i) {
+        check_status(per_update(tree, 2 * N, indices, (const float*)(const void*)pairs, NULL));
+        CHECK_OK(per_tree_total(tree, &total));
+        CHECK(total == 0 || total == 2 * N); /* all of a call or nothing */
+        if (total == 0) continue;
+        CHECK_OK(per_sample(tree, 64, PER_INDEPENDENT, 1, drawn, NULL, NULL, NULL));
+        for (k = 0; k < 64; ++k) CHECK(drawn[k] >= 1 && drawn[k] <= 2 * N);
+    }
+    stop(&flipping);
+    per_tree_free(tree);
+}
+
+static void environments(per_replay* replay) {
+    static int64_t env_ids[N], good[N];
+    static float observations[N], rewards[N];
+    call given;
+    flips flipping;
+    int i;
+    for (i = 0; i < N; ++i) {
+        good[i] = N - 1 - i;
+        observations[i] = (float)i;
+    }
+    fill_call(&given, 1, observations, NULL, rewards, NULL, NULL);
+    given.steps.n_envs = N;
+    given.steps.env_ids = env_ids;
+    start(&flipping, env_ids, good, INT64_C(1) << 44);
+    for (i = 0; i < ROUNDS; ++i) {
+        check_status(per_replay_add(replay, &given.steps, NULL, NULL));
+        if (i % 8 == 0) check_status(per_replay_cut(replay, N, env_ids, NULL));
+    }
+    stop(&flipping);
+    CHECK(stats_of(replay).added % N == 0);
+}
+
+static void ids(per_replay* replay) {
+    static int64_t given[N], good[N];
+    static float priorities[N], read[N];
+    static rows out;
+    flips flipping;
+    int64_t n_live;
+    int i;
+    CHECK_OK(per_replay_live_ids(replay, N, good, &n_live));
+    CHECK(n_live >= N);
+    for (i = 0; i < N; ++i) priorities[i] = 1 + (float)i;
+    fill_rows(&out);
+    out.batch.weights = out.batch.probabilities = NULL;
+    start(&flipping, given, good, INT64_MIN + 7);
+    for (i = 0; i < ROUNDS; ++i) {
+        check_status(per_replay_set_priorities(replay, N, given, priorities, NULL));
+        check_status(per_replay_update_priorities(replay, N, given, 1, priorities, NULL));
+        check_status(per_replay_priorities(replay, N, given, read, NULL));
+        check_status(per_replay_get(replay, N, given, &out.batch, NULL));
+    }
+    stop(&flipping);
+    draw(replay, N, &out);
+}
+
+/* A value that could not be cast, and is looked for again to be named, could be by then. */
+static void values_that_are_cast(per_replay* replay) {
+    static int64_t observations[N], good[N];
+    static float rewards[N];
+    call given;
+    flips flipping;
+    int i;
+    fill_call(&given, 1, (const float*)(const void*)observations, NULL, rewards, NULL, NULL);
+    given.observation.dtype = PER_FLOAT64;
+    start(&flipping, observations, good, INT64_C(0x7fe0000000000000)); /* 2^1023, beyond float32 */
+    for (i = 0; i < ROUNDS; ++i) check_status(per_replay_add(replay, &given.steps, NULL, NULL));
+    stop(&flipping);
+}
+
+int main(void) {
+    per_replay_options options = replay_options(64 * ENVS, ENVS);
+    per_replay* replay = create_replay(&options);
+    a_tree();
+    priorities_of_a_tree();
+    environments(replay);
+    ids(replay);
+    values_that_are_cast(replay);
+    per_replay_free(replay);
+    return 0;
+}
