@@ -19,15 +19,17 @@
  *           aligned to the size of their elements, else PER_ERROR_INVALID_ARGUMENT. NULL is an error unless it is said
  *           to be allowed.
  *           Instead of in its own, arrays for a device may lie in managed or pinned memory, which it can reach too. Of
- *           other host memory a kernel would make a fault, after which the process cannot use the device any more: so
- *           one array of each call is looked at - its ids or indices, or else the first that is given - and is
- *           PER_ERROR_INVALID_ARGUMENT if it lies there and the device does not read all of the host's memory.
+ *           other host memory, and of another GPU's, a kernel would make a fault, after which the process cannot use
+ *           the device any more: so one array of each call is looked at - its ids or indices, or else the first that
+ *           is given; by per_replay_add() each that is read - and is PER_ERROR_INVALID_ARGUMENT if it lies on another
+ *           GPU, or in host memory unless the device reads all of that.
  * Streams.  `stream` is a cudaStream_t, NULL being the legacy default stream; it must be NULL for handles on PER_CPU.
  *           On PER_CUDA a call that takes a stream queues its work there and returns; the others, and those that say
  *           so, synchronise. Calls of one handle on different streams run one after the other all the same. But for
  *           those that synchronise and those that set an option they can be captured in a CUDA graph, on one stream,
  *           and each launch of it is as if the calls were made again; the caller orders launches with each other and
- *           with other calls.
+ *           with other calls. A thread's current device stays what it is, and no device but a handle's own gets a
+ *           context for it.
  * Random.   Numbers come from Philox4x32-10, a counter-based generator: the seed of the handle and the number of draws
  *           made so far are the whole random state. The same seed and the same calls give the same indices and ids, bit
  *           for bit, from every language and on every device.
@@ -79,7 +81,8 @@ typedef enum per_status {
     PER_ERROR_BUSY = 5,          /* the handle is in use by the callback that made this call, or by a loader; or a
                                     loader has no batch to hand out yet */
     PER_ERROR_UNSUPPORTED = 6,   /* an option, device or file format that this version does not have */
-    PER_ERROR_NO_DEVICE = 7,     /* no usable CUDA device; the message says why */
+    PER_ERROR_NO_DEVICE = 7,     /* no usable CUDA device; the message says why. A driver must be for the major version
+                                    of CUDA that libper was built with, or a later one: 580 or later for CUDA 13 */
     PER_ERROR_CUDA = 8,          /* CUDA reported an error; the message has its name */
     PER_ERROR_IO = 9,            /* a file could not be read or written; the message has the system's reason */
     PER_ERROR_CORRUPT_FILE = 10, /* a file is not one of this library's, or is damaged */
