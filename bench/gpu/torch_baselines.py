@@ -1,71 +1,124 @@
 #!/usr/bin/env python3
-"""Times what users of PyTorch have for prioritized draws on a GPU, beside libper's figures of per_gpu_bench.
+"""Times what users of PyTorch have for prioritized draws on a GPU, and libper as they call it.
 
     python bench/gpu/torch_baselines.py [--float-tree LIBFLOAT_TREE.SO] [--capacity N...] [--batch B...] [--seconds S]
 
+    libper from Python        the package, with arrays of torch
     multinomial               torch.multinomial of all priorities (up to 2^24 of them)
     cumsum and searchsorted   prefix sums of all priorities, made anew for each batch, and a binary search
     coursework, end to end    the sum tree of float_tree.h with torch around it: random numbers, weights and rows by an
                               operation of torch each, and the largest priority read by the host after an update
     TorchRL                   its PrioritizedSampler and storage on the device, where it is installed
 
-One line of JSON a figure: medians in microseconds, from the call until the device is done (call_us) and of calls that
-follow each other, by events (in_burst_us). Exits with 77 where torch sees no device.
+One line of JSON a figure: medians in microseconds, from the call until the device is done (call_us), of calls that
+follow each other, by events (in_burst_us), and the same of launches of a graph of the call, where it can be captured.
+What fails is left out, with the reason, and what comes after it is measured all the same. Exits with 77 where torch
+sees no device; with --device cpu everything runs on the CPU, to see that it does.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
-import importlib.util
 import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 
 N_WORDS = 24  # of a row, 4 bytes each, as in per_gpu_bench
 ALPHA, BETA, EPSILON = 0.6, 0.4, 1e-6
 LARGEST_MULTINOMIAL = 1 << 24
+LARGEST_ROWS = 100_000_000
 BURST = 20
+LIBPER = "libper from Python"
+N_ENVS = 256
+
+Call = Callable[[], object]
 
 
-def report(case: str, variant: str, capacity: int, batch: int, call: Callable[[], object], seconds: float) -> None:
-    for _ in range(3):
-        call()
-    torch.cuda.synchronize()
-    alone: list[float] = []
-    end = time.monotonic() + seconds / 2
-    while len(alone) < 3 or (len(alone) < 2000 and time.monotonic() < end):
+class Clock:
+    """Times calls on a device of torch."""
+
+    def __init__(self, device: str, seconds: float) -> None:
+        self.device = device
+        self.seconds = seconds
+        self.is_cuda = device == "cuda"
+
+    def wait(self) -> None:
+        if self.is_cuda:
+            torch.cuda.synchronize()
+
+    def median(self, sample: Callable[[], float]) -> float:
+        """Of samples for a quarter of the time, but some at least."""
+        samples: list[float] = []
+        end = time.monotonic() + self.seconds / 4
+        while len(samples) < 3 or (len(samples) < 2000 and time.monotonic() < end):
+            samples.append(sample())
+        return round(statistics.median(samples), 2)
+
+    def until_done(self, call: Call) -> float:
         begin = time.perf_counter()
         call()
-        torch.cuda.synchronize()
-        alone.append(1e6 * (time.perf_counter() - begin))
-    bursts: list[float] = []
-    end = time.monotonic() + seconds / 2
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-    while len(bursts) < 3 or (len(bursts) < 500 and time.monotonic() < end):
+        self.wait()
+        return 1e6 * (time.perf_counter() - begin)
+
+    def in_burst(self, call: Call) -> float:
+        if not self.is_cuda:
+            return self.until_done(lambda: [call() for _ in range(BURST)]) / BURST
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
         events[0].record()
         for _ in range(BURST):
             call()
         events[1].record()
         events[1].synchronize()
-        bursts.append(1e3 * events[0].elapsed_time(events[1]) / BURST)
-    figure = {
-        "case": case,
-        "variant": variant,
-        "capacity": capacity,
-        "batch": batch,
-        "call_us": round(statistics.median(alone), 2),
-        "in_burst_us": round(statistics.median(bursts), 2),
-    }
-    print(json.dumps(figure), flush=True)
+        return 1e3 * events[0].elapsed_time(events[1]) / BURST
+
+    def captured(self, call: Call) -> Call:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            call()
+        return graph.replay
+
+    def figures(self, call: Call, prefix: str = "") -> dict[str, float]:
+        for _ in range(3):
+            call()
+        self.wait()
+        return {
+            f"{prefix}call_us": self.median(lambda: self.until_done(call)),
+            f"{prefix}in_burst_us": self.median(lambda: self.in_burst(call)),
+        }
+
+    def report(
+        self, case: str, variant: str, capacity: int, batch: int, call: Call, can_be_captured: bool = True
+    ) -> None:
+        figure = {"case": case, "variant": variant, "capacity": capacity, "batch": batch, **self.figures(call)}
+        if can_be_captured and self.is_cuda:
+            try:
+                figure |= self.figures(self.captured(call), "graph_")
+            except Exception as error:
+                figure["no_graph"] = reason(error)
+        print(json.dumps(figure), flush=True)
 
 
-def random_priorities(n: int) -> torch.Tensor:
-    return torch.empty(n, device="cuda").exponential_().pow_(ALPHA)
+def reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0][:200]
+
+
+@contextlib.contextmanager
+def left_out_if_it_fails(variant: str, capacity: int) -> Iterator[None]:
+    """Another's failure says nothing of libper, and must not end what else is measured."""
+    try:
+        yield
+    except Exception as error:
+        print(json.dumps({"variant": variant, "capacity": capacity, "left_out": reason(error)}), flush=True)
+
+
+def random_priorities(n: int, device: str) -> torch.Tensor:
+    return torch.empty(n, device=device).exponential_().pow_(ALPHA)
 
 
 def weights_of(priorities: torch.Tensor, total: torch.Tensor, capacity: int) -> torch.Tensor:
@@ -73,9 +126,46 @@ def weights_of(priorities: torch.Tensor, total: torch.Tensor, capacity: int) -> 
     return weights / weights.max()
 
 
-def time_torch(capacity: int, batches: list[int], seconds: float) -> None:
-    priorities = random_priorities(capacity)
-    rows = torch.zeros(capacity, N_WORDS, device="cuda") if capacity <= 100_000_000 else None
+def place(clock: Clock) -> dict[str, str]:
+    return {"device": clock.device, "arrays": "torch" if clock.is_cuda else "numpy"}
+
+
+def time_libper_tree(clock: Clock, capacity: int, batches: list[int]) -> None:
+    import per
+
+    tree = per.SumTree(capacity, **place(clock))
+    tree.update(torch.arange(capacity, device=clock.device), random_priorities(capacity, clock.device))
+    for batch in batches:
+        clock.report("sample", LIBPER, capacity, batch, lambda batch=batch: tree.sample(batch, beta=BETA))
+
+
+def time_libper_buffer(clock: Clock, capacity: int, batches: list[int]) -> None:
+    import per
+
+    fields = {"observation": per.Field(17), "action": per.Field(6)}
+    buffer = per.ReplayBuffer(capacity, fields, n_envs=N_ENVS, alpha=ALPHA, beta=BETA, **place(clock))
+    length = max(1, min(capacity, 65536) // N_ENVS)
+    steps = {
+        "observation": torch.zeros(length, N_ENVS, 17, device=clock.device),
+        "action": torch.zeros(length, N_ENVS, 6, device=clock.device),
+        "reward": torch.zeros(length, N_ENVS, device=clock.device),
+        "terminated": torch.zeros(length, N_ENVS, dtype=torch.bool, device=clock.device),
+        "truncated": torch.zeros(length, N_ENVS, dtype=torch.bool, device=clock.device),
+    }
+    for _ in range(0, capacity, length * N_ENVS):
+        buffer.extend(**steps)
+    for batch in batches:
+        ids = buffer.sample(batch)["ids"]
+        errors = torch.randn(batch, device=clock.device)
+        clock.report("rows", LIBPER, capacity, batch, lambda batch=batch: buffer.sample(batch))
+        clock.report(
+            "update", LIBPER, capacity, batch, lambda ids=ids, errors=errors: buffer.update_priorities(ids, errors)
+        )
+
+
+def time_torch(clock: Clock, capacity: int, batches: list[int]) -> None:
+    priorities = random_priorities(capacity, clock.device)
+    rows = torch.zeros(capacity, N_WORDS, device=clock.device) if capacity <= LARGEST_ROWS else None
     for batch in batches:
 
         def multinomial(batch: int = batch) -> tuple[torch.Tensor, torch.Tensor]:
@@ -84,14 +174,15 @@ def time_torch(capacity: int, batches: list[int], seconds: float) -> None:
 
         def search(batch: int = batch) -> tuple[torch.Tensor, torch.Tensor]:
             sums = priorities.cumsum(0)
-            drawn = torch.searchsorted(sums, torch.rand(batch, device="cuda") * sums[-1]).clamp_max_(capacity - 1)
+            uniforms = torch.rand(batch, device=clock.device)
+            drawn = torch.searchsorted(sums, uniforms * sums[-1]).clamp_max_(capacity - 1)
             return drawn, weights_of(priorities[drawn], sums[-1], capacity)
 
         if capacity <= LARGEST_MULTINOMIAL:
-            report("sample", "multinomial", capacity, batch, multinomial, seconds)
-        report("sample", "cumsum and searchsorted", capacity, batch, search, seconds)
+            clock.report("sample", "multinomial", capacity, batch, multinomial)
+        clock.report("sample", "cumsum and searchsorted", capacity, batch, search)
         if rows is not None:
-            report("rows", "cumsum and searchsorted", capacity, batch, lambda: rows[search()[0]], seconds)
+            clock.report("rows", "cumsum and searchsorted", capacity, batch, lambda search=search: rows[search()[0]])
 
 
 class FloatTree(ctypes.Structure):
@@ -109,16 +200,20 @@ class FloatTreeBatch(ctypes.Structure):
     )
 
 
-def time_coursework(path: str, capacity: int, batches: list[int], seconds: float) -> None:
+def time_coursework(clock: Clock, path: str, capacity: int, batches: list[int]) -> None:
     library = ctypes.CDLL(path)
     n_leaves = 1 << (capacity - 1).bit_length()
     sums = torch.zeros(2 * n_leaves, device="cuda")
-    sums[n_leaves : n_leaves + capacity] = random_priorities(capacity)
+    sums[n_leaves : n_leaves + capacity] = random_priorities(capacity, "cuda")
     tree = FloatTree(sums.data_ptr(), n_leaves, capacity)
-    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    if library.float_tree_build_c(tree, stream) != 0:
-        sys.exit("torch_baselines: float_tree_build_c")
-    rows = torch.zeros(capacity, N_WORDS, device="cuda") if capacity <= 100_000_000 else None
+
+    def stream() -> ctypes.c_void_p:
+        """The one that is current: while a graph is captured that is another."""
+        return ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+
+    if library.float_tree_build_c(tree, stream()) != 0:
+        raise RuntimeError("float_tree_build_c")
+    rows = torch.zeros(capacity, N_WORDS, device="cuda") if capacity <= LARGEST_ROWS else None
     for batch in batches:
         chosen = torch.randint(capacity, (batch,), device="cuda")
         errors = torch.randn(batch, device="cuda")
@@ -127,7 +222,7 @@ def time_coursework(path: str, capacity: int, batches: list[int], seconds: float
             uniforms = torch.rand(batch, device="cuda") * sums[1]
             drawn = torch.empty(batch, dtype=torch.int64, device="cuda")
             of_batch = FloatTreeBatch(batch, uniforms.data_ptr(), drawn.data_ptr(), None, None, None)
-            library.float_tree_draw_c(tree, of_batch, stream)
+            library.float_tree_draw_c(tree, of_batch, stream())
             return drawn, weights_of(sums[n_leaves + drawn], sums[1], capacity)
 
         def update(chosen: torch.Tensor = chosen, errors: torch.Tensor = errors) -> float:
@@ -137,44 +232,42 @@ def time_coursework(path: str, capacity: int, batches: list[int], seconds: float
                 ctypes.c_int64(len(chosen)),
                 ctypes.c_void_p(chosen.data_ptr()),
                 ctypes.c_void_p(priorities.data_ptr()),
-                stream,
+                stream(),
             )
             return float(priorities.max().item())
 
-        def with_rows() -> torch.Tensor:
-            assert rows is not None
-            return rows[sample()[0]]
-
-        report("sample", "coursework, end to end", capacity, batch, sample, seconds)
+        variant = "coursework, end to end"
+        clock.report("sample", variant, capacity, batch, sample)
         if rows is not None:
-            report("rows", "coursework, end to end", capacity, batch, with_rows, seconds)
-        report("update", "coursework, end to end", capacity, batch, update, seconds)
+            clock.report("rows", variant, capacity, batch, lambda sample=sample: rows[sample()[0]])
+        clock.report("update", variant, capacity, batch, update, can_be_captured=False)  # the host reads
 
 
-def time_torchrl(capacity: int, batches: list[int], seconds: float) -> None:
+def time_torchrl(clock: Clock, capacity: int, batches: list[int]) -> None:
     from tensordict import TensorDict
     from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
     from torchrl.data.replay_buffers.samplers import PrioritizedSampler
 
     buffer = TensorDictReplayBuffer(
-        storage=LazyTensorStorage(capacity, device="cuda"),
+        storage=LazyTensorStorage(capacity, device=clock.device),
         sampler=PrioritizedSampler(capacity, alpha=ALPHA, beta=BETA),
         batch_size=batches[0],
     )
-    buffer.extend(TensorDict({"row": torch.zeros(capacity, N_WORDS, device="cuda")}, [capacity]))
-    buffer.update_priority(torch.arange(capacity, device="cuda"), random_priorities(capacity))
+    buffer.extend(TensorDict({"row": torch.zeros(capacity, N_WORDS, device=clock.device)}, [capacity]))
+    buffer.update_priority(torch.arange(capacity, device=clock.device), random_priorities(capacity, clock.device))
     for batch in batches:
 
         def sample(batch: int = batch) -> object:
             return buffer.sample(batch)
 
-        report("rows", "TorchRL", capacity, batch, sample, seconds)
-        chosen, given = torch.randint(capacity, (batch,), device="cuda"), random_priorities(batch)
+        clock.report("rows", "TorchRL", capacity, batch, sample, can_be_captured=False)
+        chosen = torch.randint(capacity, (batch,), device=clock.device)
+        given = random_priorities(batch, clock.device)
 
         def update(chosen: torch.Tensor = chosen, given: torch.Tensor = given) -> None:
             buffer.update_priority(chosen, given)
 
-        report("update", "TorchRL", capacity, batch, update, seconds)
+        clock.report("update", "TorchRL", capacity, batch, update, can_be_captured=False)
 
 
 def main() -> int:
@@ -183,18 +276,26 @@ def main() -> int:
     parser.add_argument("--capacity", nargs="+", type=float, default=[1e6, 1e8])
     parser.add_argument("--batch", nargs="+", type=int, default=[256, 1024, 4096])
     parser.add_argument("--seconds", type=float, default=0.2)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     arguments = parser.parse_args()
-    if not torch.cuda.is_available():
+    if arguments.device == "cuda" and not torch.cuda.is_available():
         print("skipped: torch sees no CUDA device")
         return 77
+    clock = Clock(arguments.device, arguments.seconds)
     for capacity in map(int, arguments.capacity):
-        time_torch(capacity, arguments.batch, arguments.seconds)
+        with left_out_if_it_fails(LIBPER, capacity):
+            time_libper_tree(clock, capacity, arguments.batch)
+        if capacity <= LARGEST_ROWS:
+            with left_out_if_it_fails(LIBPER, capacity):
+                time_libper_buffer(clock, capacity, arguments.batch)
+        with left_out_if_it_fails("torch", capacity):
+            time_torch(clock, capacity, arguments.batch)
         if arguments.float_tree:
-            time_coursework(arguments.float_tree, capacity, arguments.batch, arguments.seconds)
-        if importlib.util.find_spec("torchrl") is None:
-            print(json.dumps({"variant": "TorchRL", "left_out": "it is not installed"}))
-        elif capacity <= 1_000_000:
-            time_torchrl(capacity, arguments.batch, arguments.seconds)
+            with left_out_if_it_fails("coursework, end to end", capacity):
+                time_coursework(clock, arguments.float_tree, capacity, arguments.batch)
+        if capacity <= 1_000_000:
+            with left_out_if_it_fails("TorchRL", capacity):
+                time_torchrl(clock, capacity, arguments.batch)
     return 0
 
 

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Builds libper for the CUDA device of this machine, and runs its tests and the benchmark there.
 
-    scripts/gpu_check [--only NAME...] [--seconds S] [--limit S]
+    scripts/gpu_check [--only NAME...] [--results FOLDER] [--seconds S] [--limit S]
 
 Needs nvcc, CMake, a C and a C++ compiler, and Python 3.10 or later; no network and no Python package. What wants more
 (the Python package: cffi, and the library of whose arrays it is; GoogleTest; torch; TorchRL; compute-sanitizer) is left
 out where that is missing, and named. So is what there is no time for: everything ends within the limit.
 
 One file of JSON: device, driver, commit, what passed, failed and was skipped, and the benchmark's figures. It is
-written after each part. With --only it goes on from the one of the same sources, device and driver, if there is one.
+written after each part, with --results also to that folder, and all logs beside it. With --only it goes on from the one
+of the same sources, device and driver, if there is one. Without a device it exits with 77; a device that libper cannot
+use, such as one with a driver that is too old, is a failure.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 BUILD = REPOSITORY / "build-gpu"
 PYTHON_TESTS = REPOSITORY / "bindings" / "python" / "tests"
 TIME_LIMIT_S = 580
-BENCHMARK_S = 170  # kept for it while the sanitizers run
+SANITIZERS_S = 150  # kept for them while the benchmark runs
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
 HOST_ARRAYS = ("tests/gpu/host_tree_arrays.cpp", "tests/gpu/host_replay_arrays.cpp")
@@ -142,7 +144,7 @@ def build(builder: Builder, check: Check) -> bool:
             pool.submit(builder.call, builder.nvcc, "-std=c++20", "-O1", "-Iinclude", "-c", source, "-o", target)
             for source, target in zip(HOST_ARRAYS, objects, strict=True)
         ]
-        bench = [BUILD / "per_gpu_bench", "bench/gpu/per_gpu_bench.cu", "bench/gpu/float_tree.cu"]
+        bench = [BUILD / "per_gpu_bench", *sorted((REPOSITORY / "bench" / "gpu").glob("*.cu"))]
         peer = [BUILD / "libfloat_tree.so", "-shared", "-Xcompiler=-fPIC", "bench/gpu/float_tree.cu"]
         built = {
             "per_gpu_bench": pool.submit(builder.nvcc_program, *bench),
@@ -219,7 +221,6 @@ def run_python_suite(check: Check) -> None:
 def run_sanitizers(check: Check, found: str) -> None:
     reason = "" if found else "compute-sanitizer is missing"
     refusal = "Device not supported"
-    keep_s = 0 if check.only else BENCHMARK_S
     for tool in SANITIZERS:
         for program, small in DEVICE_PROGRAMS.items():
             name = f"{program}_{tool}"
@@ -227,7 +228,7 @@ def run_sanitizers(check: Check, found: str) -> None:
                 check.add(name, "skipped", why=reason)
                 continue
             sanitizer = [found, "--tool", tool, "--error-exitcode", "1", str(BUILD / program), *small]
-            if refusal in check.run(name, sanitizer, 90, keep_s, refusal):
+            if refusal in check.run(name, sanitizer, 90, refusal=refusal):
                 reason = f"compute-sanitizer: {refusal}"
 
 
@@ -235,13 +236,28 @@ def run_sanitizers(check: Check, found: str) -> None:
 
 
 def run_benchmark(check: Check, seconds: float) -> list[Figure]:
+    keep_s = 0 if check.only else SANITIZERS_S
     program = [str(BUILD / "per_gpu_bench"), "--seconds", str(seconds)]
-    measured = check_report.figures(check.run("benchmark", program, check.time_left(), keep_s=60))
+    measured = check_report.figures(check.run("benchmark", program, 240, keep_s))
     if missing_modules("torch"):
         check.add("torch_baselines", "skipped", why="torch is missing")
         return measured
     peers = [sys.executable, "bench/gpu/torch_baselines.py", "--float-tree", str(BUILD / "libfloat_tree.so")]
-    return measured + check_report.figures(check.run("torch_baselines", [*peers, "--seconds", str(seconds)], 120))
+    peers += ["--seconds", str(seconds)]
+    libper = {**python_environment(), "LIBPER_PATH": str(BUILD / "libper.so")}
+    return measured + check_report.figures(check.run("torch_baselines", peers, 120, keep_s, **libper))
+
+
+def end_without_device(check: Check, report: Report) -> int:
+    """libper found none that it can use."""
+    found = check.results[-1]
+    if not report.has_device():
+        say(f"skipped: {found.why}; built, and nothing run")
+        return NO_DEVICE
+    found.outcome = "failed"
+    report.write(check, [])
+    say(f"failed: a device is there, which libper cannot use: {found.why}")
+    return 1
 
 
 def run_all(check: Check, report: Report, nvcc: str, seconds: float) -> int:
@@ -250,28 +266,28 @@ def run_all(check: Check, report: Report, nvcc: str, seconds: float) -> int:
     first.run("tree_on_device", [str(BUILD / "tree_on_device")], 120)
     check.results += first.results
     if first.count("skipped"):
-        say(f"skipped: {first.results[0].why}; built, and nothing run")
-        return NO_DEVICE
+        return end_without_device(check, report)
     for name in ("replay_on_device", "loader_on_device", "captures_on_device"):
         check.run(name, [str(BUILD / name)], 120)
     report.write(check, measured)
     for part in (run_c_tests, run_python):
         part(check)
         report.write(check, measured)
-    run_sanitizers(check, beside(nvcc, "compute-sanitizer"))
-    report.write(check, measured)
     measured = run_benchmark(check, seconds)
+    report.write(check, measured)
+    run_sanitizers(check, beside(nvcc, "compute-sanitizer"))
     report.write(check, measured)
     run_python_suite(check)
     report.write(check, measured)
     counts = ", ".join(f"{check.count(outcome)} {outcome}" for outcome in ("passed", "failed", "skipped"))
-    say(f"{counts}; {report.path.relative_to(REPOSITORY)}")
+    say(f"{counts}; {report.path}")
     return 1 if check.count("failed") else 0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=[], help="only what has one of these in its name")
+    parser.add_argument("--results", type=pathlib.Path, help="a folder that report and logs are copied to")
     parser.add_argument("--seconds", type=float, default=0.2, help="of the benchmark, for each figure")
     parser.add_argument("--limit", type=float, default=TIME_LIMIT_S, help="seconds that all of it takes at most")
     arguments = parser.parse_args()
@@ -281,7 +297,7 @@ def main() -> int:
         return 1
     BUILD.mkdir(exist_ok=True)
     check = Check(REPOSITORY, BUILD, arguments.limit, arguments.only)
-    report = Report(REPOSITORY, nvcc)
+    report = Report(REPOSITORY, nvcc, arguments.results)
     say("building in build-gpu")
     if build(Builder(nvcc, check), check):
         return run_all(check, report, nvcc, arguments.seconds)

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from typing import Any
 
 from check_steps import Check
@@ -23,16 +24,24 @@ SOURCES = (
     *("tests/c", "tests/cpp", "tests/gpu", "tests/golden", "bench/gpu"),
 )
 
-# What the calls of libper are held against: case, capacity, batches, whose figure, how many times as fast.
+# From the call until its work is done, the same of launches of a graph of it, and the device's time for its kernels.
+CALL, GRAPH, KERNEL = "call_us", "graph_call_us", "kernel_us"
+IN_PYTHON = "libper from Python"
+BATCHES = (256, 1024, 4096)
+
+# What libper is held against, like with like - calls from Python with such, graphs with graphs, kernels with kernels:
+# case, capacity, batches, of what, whose figure, which, and how many times as fast it is to be, if that was said.
 TARGETS = (
-    ("rows", 1_000_000, (256, 1024, 4096), "coursework, end to end", 10.0),
-    ("sample", 1_000_000, (256, 1024, 4096), "float tree", 1.7),
-    ("rows", 1_000_000, (256, 1024, 4096), "cumsum and searchsorted", 7.0),
-    ("sample", 100_000_000, (256, 1024, 4096), "cumsum and searchsorted", 50.0),
-    ("rows", 1_000_000, (256, 1024, 4096), "TorchRL", 15.0),
-    ("update", 1_000_000, (256, 1024, 4096), "coursework, end to end", 5.0),
-    ("update", 1_000_000, (256,), "TorchRL", 30.0),
-    ("update", 1_000_000, (4096,), "TorchRL", 80.0),
+    ("draw", 1_000_000, BATCHES, "libper", "float tree", KERNEL, 1.7),
+    ("rows", 1_000_000, BATCHES, IN_PYTHON, "coursework, end to end", CALL, 10.0),
+    ("rows", 1_000_000, BATCHES, IN_PYTHON, "coursework, end to end", GRAPH, None),
+    ("rows", 1_000_000, BATCHES, IN_PYTHON, "cumsum and searchsorted", CALL, 7.0),
+    ("rows", 1_000_000, BATCHES, IN_PYTHON, "cumsum and searchsorted", GRAPH, None),
+    ("sample", 100_000_000, BATCHES, IN_PYTHON, "cumsum and searchsorted", CALL, 50.0),
+    ("rows", 1_000_000, BATCHES, IN_PYTHON, "TorchRL", CALL, 15.0),
+    ("update", 1_000_000, BATCHES, IN_PYTHON, "coursework, end to end", CALL, 5.0),
+    ("update", 1_000_000, (256,), IN_PYTHON, "TorchRL", CALL, 30.0),
+    ("update", 1_000_000, (4096,), IN_PYTHON, "TorchRL", CALL, 80.0),
 )
 
 
@@ -72,25 +81,24 @@ def figures(text: str) -> list[Figure]:
 
 
 def ratios(measured: list[Figure]) -> list[Figure]:
-    """libper's eager calls against the others', of medians from the call until its work is done."""
-    times = {
-        (figure["case"], figure["variant"], figure["capacity"], figure["batch"]): figure["call_us"]
+    """libper's figures against the others', as TARGETS pairs them."""
+    figures_of = {
+        (figure["case"], figure["variant"], figure["capacity"], figure["batch"]): figure
         for figure in measured
         if "call_us" in figure
     }
     found = []
-    for case, capacity, batches, other, target in TARGETS:
+    for case, capacity, batches, own, other, which, target in TARGETS:
         for batch in batches:
-            own = times.get((case, "libper", capacity, batch))
-            theirs = times.get((case, other, capacity, batch))
-            if own and theirs:
-                key = {"case": case, "capacity": capacity, "batch": batch, "other": other}
-                found.append({**key, "times_as_fast": round(float(theirs) / float(own), 2), "target": target})
+            us, theirs = (figures_of.get((case, of, capacity, batch), {}).get(which) for of in (own, other))
+            if us and theirs:
+                key = {"case": case, "capacity": capacity, "batch": batch, "of": own, "other": other, "figure": which}
+                found.append({**key, "times_as_fast": round(float(theirs) / float(us), 2), "target": target})
     return found
 
 
 class Report:
-    def __init__(self, repository: pathlib.Path, nvcc: str) -> None:
+    def __init__(self, repository: pathlib.Path, nvcc: str, results: pathlib.Path | None = None) -> None:
         device = output_of("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
         name, driver, memory = [*(part.strip() for part in device.split("\n")[0].split(",")), "", "", ""][:3]
         self.about = {
@@ -104,6 +112,11 @@ class Report:
         }
         slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "unknown-device"
         self.path = repository / "bench" / "results" / slug / "gpu_check.json"
+        self.results = results
+
+    def has_device(self) -> bool:
+        """Whether the machine has one, be it of use or not."""
+        return bool(self.about["device"]) or any(pathlib.Path("/proc/driver/nvidia/gpus").glob("*"))
 
     def before(self) -> Figure:
         """An earlier report of the same sources on the same device, which a check of a part goes on from."""
@@ -134,3 +147,13 @@ class Report:
         beside = self.path.with_suffix(".new")
         beside.write_text(json.dumps(report, indent=1) + "\n")
         beside.replace(self.path)
+        if self.results is not None:
+            self.copy(check, self.results)
+
+    def copy(self, check: Check, folder: pathlib.Path) -> None:
+        """Two files: where few may be taken along, logs of many programs would be left behind."""
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(self.path, folder / self.path.name)
+        with tarfile.open(folder / "logs.tar.gz", "w:gz") as archive:
+            for log in sorted(check.logs.glob("*.log")):
+                archive.add(log, log.name)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
+import subprocess
 import sys
+import tarfile
 import time
 
+import check as gpu_check
 import check_report
 import pytest
 from check_report import Report
@@ -83,9 +87,17 @@ def written(report: Report) -> dict[str, object]:
     return json.loads(report.path.read_text())
 
 
+def figure(case: str, variant: str, **us: float) -> dict[str, object]:
+    return {"case": case, "variant": variant, "capacity": 1_000_000, "batch": 256, **us}
+
+
 FIGURES = [
-    {"case": "sample", "variant": variant, "capacity": 1_000_000, "batch": 256, "call_us": us}
-    for variant, us in (("libper", 4.0), ("float tree", 10.0))
+    figure("draw", "libper", call_us=9.0, kernel_us=4.0),
+    figure("draw", "float tree", call_us=9.0, kernel_us=10.0),
+    figure("rows", "libper", call_us=1.0),
+    figure("rows", "libper from Python", call_us=20.0, graph_call_us=5.0),
+    figure("rows", "cumsum and searchsorted", call_us=60.0, graph_call_us=45.0),
+    figure("rows", "TorchRL", call_us=400.0),
 ]
 
 
@@ -96,7 +108,6 @@ def test_a_report_tells_what_came_out(check: Check, report: Report) -> None:
     told = written(report)
     assert (told["passed"], told["failed"], told["skipped"]) == (1, 1, 0)
     assert told["results"][1] == {"name": "two", "outcome": "failed", "seconds": 0.0, "why": "this"}
-    assert told["ratios"][0]["times_as_fast"] == 2.5
     assert len(told["sources"]) == 16
 
 
@@ -127,3 +138,119 @@ def test_the_digest_is_that_of_the_sources(tmp_path: pathlib.Path) -> None:
     assert check_report.digest_of_sources(tmp_path) == before
     (tmp_path / "src" / "a.cpp").rename(tmp_path / "src" / "b.cpp")
     assert check_report.digest_of_sources(tmp_path) != before
+
+
+def test_like_is_compared_with_like(check: Check, report: Report) -> None:
+    report.write(check, FIGURES)
+    told = [
+        (ratio["of"], ratio["other"], ratio["figure"], ratio["times_as_fast"], ratio["target"])
+        for ratio in written(report)["ratios"]
+    ]
+    assert told == [
+        ("libper", "float tree", "kernel_us", 2.5, 1.7),
+        ("libper from Python", "cumsum and searchsorted", "call_us", 3.0, 7.0),
+        ("libper from Python", "cumsum and searchsorted", "graph_call_us", 9.0, None),
+        ("libper from Python", "TorchRL", "call_us", 20.0, 15.0),
+    ]
+
+
+def test_results_are_copied_to_a_folder_after_each_part(check: Check, tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "out" / "results"
+    report = Report(tmp_path, "no such nvcc", folder)
+    run(check, "one", "print('of one')")
+    report.write(check, [])
+    assert json.loads((folder / "gpu_check.json").read_text())["passed"] == 1
+    run(check, "two", "print('of two'); raise SystemExit(1)")
+    report.write(check, FIGURES)
+    assert json.loads((folder / "gpu_check.json").read_text()) == written(report)
+    with tarfile.open(folder / "logs.tar.gz") as archive:
+        logs = {name: archive.extractfile(name).read() for name in archive.getnames()}  # type: ignore[union-attr]
+    assert logs == {"one.log": b"of one\n", "two.log": b"of two\n"}
+    assert len(list(folder.iterdir())) == 2
+
+
+# ---- the order of the parts
+
+
+def program(path: pathlib.Path, text: str, status: int) -> None:
+    path.write_text(f"#!/bin/sh\necho '{text}'\nexit {status}\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def built(check: Check, monkeypatch: pytest.MonkeyPatch) -> Check:
+    """A check whose parts are programs that do nothing."""
+    monkeypatch.setattr(gpu_check, "BUILD", check.logs)
+    monkeypatch.setattr(gpu_check, "missing_modules", lambda *names: list(names))
+    monkeypatch.setattr(gpu_check, "c_tests", list)
+    for name in (*gpu_check.DEVICE_PROGRAMS, "captures_on_device", "per_gpu_bench"):
+        program(check.logs / name, "fine", 0)
+    return check
+
+
+NO_USE = "skipped: device is PER_CUDA: the driver of this machine is for CUDA 12.4"
+
+
+@pytest.mark.parametrize("device", ["", "NVIDIA H100"])
+def test_a_device_that_libper_cannot_use_is_a_failure(
+    built: Check, report: Report, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "has_device", lambda: device != "")
+    program(built.logs / "tree_on_device", NO_USE, 77)
+    assert gpu_check.run_all(built, report, "nvcc", 0.0) == (1 if device else 77)
+    assert outcomes(built) == [("failed" if device else "skipped", NO_USE.removeprefix("skipped: "))]
+    assert report.path.exists() == (device != "")
+    if device:
+        assert written(report)["failed"] == 1
+
+
+def test_a_machine_has_a_device_if_it_is_named(report: Report) -> None:
+    report.about["device"] = "NVIDIA H100"
+    assert report.has_device()
+
+
+def test_the_benchmark_comes_before_the_sanitizers(
+    built: Check, report: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(built.logs / "compute-sanitizer", "fine", 0)
+    monkeypatch.setattr(gpu_check, "beside", lambda *names: str(built.logs / "compute-sanitizer"))
+    assert gpu_check.run_all(built, report, "nvcc", 0.0) == 0
+    order = [result.name for result in built.results]
+    assert order.index("benchmark") < min(order.index(name) for name in order if name.endswith("memcheck"))
+    assert {result.outcome for result in built.results if "check" in result.name} == {"passed"}
+
+
+# ---- what libper is compared with
+
+
+def test_a_rival_that_fails_ends_nothing_else(tmp_path: pathlib.Path) -> None:
+    """Everything of the program but graphs and the float tree, on the CPU, beside a TorchRL that fails."""
+    (tmp_path / "tensordict.py").write_text("TensorDict = None")
+    (tmp_path / "torchrl").mkdir()
+    (tmp_path / "torchrl" / "__init__.py").write_text("raise RuntimeError('of another version')")
+    arguments = ["--device", "cpu", "--capacity", "1000", "2000", "--batch", "8", "--seconds", "0"]
+    done = subprocess.run(
+        [PYTHON, "bench/gpu/torch_baselines.py", *arguments],
+        cwd=gpu_check.REPOSITORY,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    told = check_report.figures(done.stdout)
+    assert [line["left_out"] for line in told if "left_out" in line] == ["RuntimeError: of another version"] * 2
+    expected = {
+        ("sample", "libper from Python"),
+        ("rows", "libper from Python"),
+        ("update", "libper from Python"),
+        ("sample", "multinomial"),
+        ("sample", "cumsum and searchsorted"),
+        ("rows", "cumsum and searchsorted"),
+    }
+    for capacity in (1000, 2000):
+        measured = {
+            (line["case"], line["variant"]): line for line in told if "case" in line and line["capacity"] == capacity
+        }
+        assert set(measured) == expected
+        assert all(line["call_us"] > 0 and line["in_burst_us"] > 0 for line in measured.values())

@@ -601,7 +601,8 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     BEGIN_CALL();
     const Options& options = machine().options;
-    *value = attribute == cudaDevAttrPageableMemoryAccess     ? options.reads_pageable
+    *value = attribute == cudaDevAttrL2CacheSize              ? 1 << 20
+             : attribute == cudaDevAttrPageableMemoryAccess   ? options.reads_pageable
              : attribute == cudaDevAttrComputeCapabilityMajor ? options.compute_capability / 10
                                                               : options.compute_capability % 10;
     return cudaSuccess;

@@ -1,0 +1,64 @@
+#include "conditions.h"
+
+#include <algorithm>
+
+#include "timing.h"
+
+namespace {
+
+// Each step waits for the one before, some 4 cycles.
+__global__ void delay_kernel(float* out, int n_steps) {
+    float x = 1.0f;
+    for (int i = 0; i < n_steps; ++i) x = x * 0.5f + 1.0f;
+    *out = x;
+}
+
+#define TWICE(statement) statement statement
+#define SIXTEEN_TIMES(statement) TWICE(TWICE(TWICE(TWICE(statement))))
+
+// 2^14 instructions of 16 bytes, none of which can be left out: twice what the caches of a multiprocessor hold.
+__global__ void long_kernel(float* out, float factor) {
+    float x = factor;
+    SIXTEEN_TIMES(SIXTEEN_TIMES(SIXTEEN_TIMES(TWICE(TWICE(x = x * factor + 1.0f;)))))
+    out[blockIdx.x] = x;
+}
+
+__global__ void empty_kernel() {}
+
+template <class... Parameters, class... Arguments>
+cudaError_t launch(unsigned n_blocks, cudaStream_t stream, void (*kernel)(Parameters...),
+                   const Arguments&... arguments) {
+    const cudaLaunchConfig_t config = {dim3(n_blocks), dim3(1), 0, stream, nullptr, 0};
+    return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
+}
+
+constexpr int n_delay_steps = 40000;
+constexpr unsigned n_blocks_of_long_kernel = 512;  // some on each multiprocessor
+
+}  // namespace
+
+Conditions::Conditions(cudaStream_t stream) : stream_(stream) {
+    int device = 0;
+    int l2_bytes = 0;
+    REQUIRE_CUDA(cudaGetDevice(&device));
+    REQUIRE_CUDA(cudaDeviceGetAttribute(&l2_bytes, cudaDevAttrL2CacheSize, device));
+    n_bytes_ = 2 * std::max<std::size_t>(static_cast<std::size_t>(l2_bytes), std::size_t{1} << 20);
+    REQUIRE_CUDA(cudaMalloc(&memory_, n_bytes_));
+}
+
+Conditions::~Conditions() {
+    static_cast<void>(cudaFree(memory_));
+}
+
+void Conditions::busy() const {
+    REQUIRE_CUDA(launch(1, stream_, delay_kernel, static_cast<float*>(memory_), n_delay_steps));
+}
+
+void Conditions::cold() const {
+    REQUIRE_CUDA(cudaMemsetAsync(memory_, 0, n_bytes_, stream_));
+    REQUIRE_CUDA(launch(n_blocks_of_long_kernel, stream_, long_kernel, static_cast<float*>(memory_), 0.5f));
+}
+
+cudaError_t launch_empty_kernel(cudaStream_t stream) {
+    return launch(1, stream, empty_kernel);
+}

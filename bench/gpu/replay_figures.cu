@@ -1,0 +1,323 @@
+// The benchmark's buffers: draws of all kinds, updates, adds, whole steps of training, loaders, images.
+#include <per.h>
+
+#include <cstring>
+
+#include "figures.h"
+
+namespace {
+
+per_array array_of(const void* data, int32_t dtype) {
+    per_array array;
+    std::memset(&array, 0, sizeof array);
+    array.data = data;
+    array.dtype = dtype;
+    return array;
+}
+
+per_field field_of(const char* name, int32_t dtype, int32_t ndim, const int64_t* shape) {
+    per_field field;
+    std::memset(&field, 0, sizeof field);
+    field.name = name;
+    field.dtype = dtype;
+    field.ndim = ndim;
+    field.shape = shape;
+    return field;
+}
+
+// Consecutive steps of all environments, in arrays of which memory they are: observations of so many bytes, and an
+// action of at most 6 float32. Priorities are given if they are asked for.
+struct Steps {
+    Steps(const per_replay_options& options, int64_t length, const uint8_t* observation, const float* others,
+          const uint8_t* flags, bool with_priorities) {
+        fields[0] = array_of(observation, options.fields[0].dtype);
+        fields[1] = array_of(others, PER_FLOAT32);
+        REQUIRE(per_steps_init(&steps, sizeof steps) == PER_OK);
+        steps.length = length;
+        steps.fields = fields;
+        steps.reward = array_of(others, PER_FLOAT32);
+        steps.terminated = array_of(flags, PER_BOOL);
+        steps.truncated = array_of(flags, PER_BOOL);
+        if (with_priorities) steps.priorities = array_of(others, PER_FLOAT32);
+    }
+    Steps(const Steps&) = delete;
+    Steps& operator=(const Steps&) = delete;
+
+    per_array fields[2];
+    per_steps steps;
+};
+
+std::vector<uint8_t> observations(int64_t n, int64_t bytes) {
+    return std::vector<uint8_t>(static_cast<std::size_t>(n * bytes), 0x3F);
+}
+
+std::vector<uint8_t> no_flags(int64_t n) {
+    return std::vector<uint8_t>(static_cast<std::size_t>(n));
+}
+
+int64_t length_of_fill(const per_replay_options& options) {
+    return std::max<int64_t>(1, std::min(options.capacity / options.n_envs, int64_t{65536} / options.n_envs));
+}
+
+void fill(per_replay* replay, const per_replay_options& options, const Steps& steps, cudaStream_t stream) {
+    for (int64_t added = 0; added < options.capacity; added += steps.steps.length * options.n_envs)
+        REQUIRE(per_replay_add(replay, &steps.steps, nullptr, stream) == PER_OK);
+    REQUIRE(per_replay_synchronize(replay, stream) == PER_OK);
+}
+
+// Full, of rows whose observations have `bytes` bytes, with other priorities than at first. NULL where the memory of
+// the device does not suffice.
+per_replay* create_replay(const per_replay_options& options, int64_t bytes, cudaStream_t stream) {
+    per_replay* replay = nullptr;
+    const per_status status = per_replay_create(&options, &replay);
+    if (status == PER_ERROR_OUT_OF_MEMORY) return nullptr;
+    REQUIRE(status == PER_OK);
+    const int64_t length = length_of_fill(options);
+    const int64_t n = length * options.n_envs;
+    const DeviceArray<uint8_t> observation(observations(n, bytes), stream);
+    const DeviceArray<float> others(random_priorities(6 * n, 4), stream);
+    const DeviceArray<uint8_t> flags(no_flags(n), stream);
+    fill(replay, options, Steps(options, length, observation.data(), others.data(), flags.data(), true), stream);
+    return replay;
+}
+
+constexpr int64_t n_envs = 256;
+constexpr int64_t observation_bytes = 17 * sizeof(float);
+
+per_replay_options rows_options(int64_t capacity, int32_t device) {
+    static const int64_t of_observation[] = {17}, of_action[] = {6};
+    static const per_field fields[2] = {field_of("observation", PER_FLOAT32, 1, of_observation),
+                                        field_of("action", PER_FLOAT32, 1, of_action)};
+    per_replay_options options;
+    REQUIRE(per_replay_options_init(&options, sizeof options) == PER_OK);
+    options.capacity = capacity;
+    options.n_envs = n_envs;
+    options.fields = fields;
+    options.n_fields = 2;
+    options.device = device;
+    return options;
+}
+
+// What a batch of such rows goes to.
+struct Rows {
+    explicit Rows(const BatchArrays& of, int64_t batch)
+        : observation(17 * batch),
+          next(17 * batch),
+          action(6 * batch),
+          reward(batch),
+          discount(batch),
+          terminated(batch),
+          out{observation.data(), action.data()},
+          next_out{next.data(), nullptr} {
+        REQUIRE(per_batch_init(&rows, sizeof rows) == PER_OK);
+        rows.fields = out;
+        rows.next_fields = next_out;
+        rows.reward = reward.data();
+        rows.discount = discount.data();
+        rows.terminated = terminated.data();
+        rows.weights = of.weights.data();
+        rows.ids = of.indices.data();
+    }
+
+    DeviceArray<float> observation, next, action, reward, discount;
+    DeviceArray<uint8_t> terminated;
+    void* out[2];
+    void* next_out[2];
+    per_batch rows;
+};
+
+// A way of drawing that the options of a call ask for.
+struct Way {
+    const char* variant;
+    per_sample_options options;
+};
+
+std::vector<Way> ways() {
+    per_sample_options plain;
+    REQUIRE(per_sample_options_init(&plain, sizeof plain) == PER_OK);
+    std::vector<Way> all(4, Way{"libper", plain});
+    all[1].variant = "libper, PER_RANK";
+    all[1].options.prioritization = PER_RANK;
+    all[2].variant = "libper, PER_BUFFER_MAX";
+    all[2].options.normalize_weights = PER_BUFFER_MAX;
+    all[3].variant = "libper, without replacement";
+    all[3].options.scheme = PER_WITHOUT_REPLACEMENT;
+    return all;
+}
+
+void time_adds(Stopwatch& watch, per_replay* replay, const per_replay_options& options, cudaStream_t stream) {
+    for (const int64_t length : {1, 32}) {
+        const int64_t n = length * n_envs;
+        const std::vector<uint8_t> host_observation = observations(n, observation_bytes), host_flags = no_flags(n);
+        const std::vector<float> host_others = random_priorities(6 * n, 5);
+        const DeviceArray<uint8_t> observation(host_observation, stream), flags(host_flags, stream);
+        const DeviceArray<float> others(host_others, stream);
+        const Steps here(options, length, observation.data(), others.data(), flags.data(), false);
+        const Steps of_host(options, length, host_observation.data(), host_others.data(), host_flags.data(), false);
+        const auto add = [&](const Steps& steps) {
+            REQUIRE(per_replay_add(replay, &steps.steps, nullptr, stream) == PER_OK);
+        };
+        print("add", "libper", options.capacity, n, watch.time([&] { add(here); }));
+        print("add", "libper, from host memory", options.capacity, n, watch.time_uncaptured([&] { add(of_host); }));
+    }
+    REQUIRE(per_replay_synchronize(replay, stream) == PER_OK);
+}
+
+void time_draws(Stopwatch& watch, per_replay* replay, int64_t capacity, int64_t batch, cudaStream_t stream) {
+    const BatchArrays arrays(batch, capacity, stream);
+    const Rows rows(arrays, batch);
+    for (const Way& way : ways()) {
+        const auto sample = [&] {
+            REQUIRE(per_replay_sample(replay, &way.options, batch, &rows.rows, stream) == PER_OK);
+        };
+        print("rows", way.variant, capacity, batch, watch.time(sample));
+        REQUIRE(per_replay_synchronize(replay, stream) == PER_OK);
+        arrays.check(INT64_MAX, stream);
+    }
+}
+
+// Draws and updates, and such with a step of every environment added before.
+void time_steps(Stopwatch& watch, per_replay* replay, const per_replay_options& options, int64_t batch,
+                cudaStream_t stream) {
+    const BatchArrays arrays(batch, options.capacity, stream);
+    const Rows rows(arrays, batch);
+    const DeviceArray<uint8_t> observation(observations(n_envs, observation_bytes), stream);
+    const DeviceArray<uint8_t> flags(no_flags(n_envs), stream);
+    const DeviceArray<float> others(random_priorities(6 * n_envs, 5), stream);
+    const Steps steps(options, 1, observation.data(), others.data(), flags.data(), false);
+    for (const Way& way : ways()) {
+        const auto learn = [&] {
+            REQUIRE(per_replay_sample(replay, &way.options, batch, &rows.rows, stream) == PER_OK);
+            REQUIRE(per_replay_update_priorities(replay, batch, arrays.indices.data(), 1, arrays.given.data(),
+                                                 stream) == PER_OK);
+        };
+        print("step", way.variant, options.capacity, batch, watch.time(learn));
+        print("step with add", way.variant, options.capacity, batch, watch.time([&] {
+            REQUIRE(per_replay_add(replay, &steps.steps, nullptr, stream) == PER_OK);
+            learn();
+        }));
+    }
+    REQUIRE(per_replay_synchronize(replay, stream) == PER_OK);
+}
+
+void time_updates(const Arguments& given, Stopwatch& watch, per_replay* replay, int64_t capacity, cudaStream_t stream) {
+    for (const int64_t n : sizes_of_updates(given)) {
+        const BatchArrays arrays(n, capacity, stream);
+        per_batch ids;
+        REQUIRE(per_batch_init(&ids, sizeof ids) == PER_OK);
+        ids.ids = arrays.indices.data();
+        REQUIRE(per_replay_sample(replay, nullptr, n, &ids, stream) == PER_OK);
+        print("update of TD errors", "libper", capacity, n, watch.time([&] {
+            REQUIRE(per_replay_update_priorities(replay, n, arrays.indices.data(), 1, arrays.given.data(), stream) ==
+                    PER_OK);
+        }));
+    }
+    REQUIRE(per_replay_synchronize(replay, stream) == PER_OK);
+}
+
+// A batch taken and given back, with nothing done in between: what a consumer waits for that does nothing else.
+void time_loader(const Arguments& given, Stopwatch& watch, per_replay* replay, const char* variant, int64_t capacity,
+                 cudaStream_t stream) {
+    for (const int64_t batch : given.batches) {
+        per_loader_options options;
+        per_loader* loader = nullptr;
+        REQUIRE(per_loader_options_init(&options, sizeof options) == PER_OK);
+        options.batch_size = batch;
+        options.device = PER_CUDA;
+        REQUIRE(per_loader_create(replay, &options, &loader) == PER_OK);
+        print("loader", variant, capacity, batch, watch.time_uncaptured([&] {
+            per_batch rows;
+            int64_t slot = -1;
+            REQUIRE(per_batch_init(&rows, sizeof rows) == PER_OK);
+            REQUIRE(per_loader_next(loader, 1, &rows, &slot, stream) == PER_OK);
+            REQUIRE(per_loader_release(loader, slot, stream) == PER_OK);
+        }));
+        per_loader_free(loader);
+    }
+}
+
+}  // namespace
+
+void time_replay(const Arguments& given, int64_t capacity, cudaStream_t stream) {
+    const per_replay_options options = rows_options(capacity, PER_CUDA);
+    per_replay* const replay = create_replay(options, observation_bytes, stream);
+    if (replay == nullptr) return print_left_out("rows", capacity, "out of memory");
+    // What calls ask for that the buffer's options do not, and batches of a size for the first time, allocate memory,
+    // which they cannot do once something was captured.
+    const int64_t largest = *std::max_element(given.updates.begin(), given.updates.end());
+    const BatchArrays arrays(largest, capacity, stream);
+    per_batch ids;
+    REQUIRE(per_batch_init(&ids, sizeof ids) == PER_OK);
+    ids.ids = arrays.indices.data();
+    for (const Way& way : ways()) {
+        const int64_t n = way.options.scheme == PER_WITHOUT_REPLACEMENT ? given.batches.front() : largest;
+        const per_status status = per_replay_sample(replay, &way.options, n, &ids, stream);
+        if (status == PER_ERROR_OUT_OF_MEMORY) {
+            per_replay_free(replay);
+            return print_left_out("rows", capacity, "out of memory");
+        }
+        REQUIRE(status == PER_OK);
+    }
+    Stopwatch watch(stream, given.seconds);
+    for (const int64_t batch : given.batches) time_draws(watch, replay, capacity, batch, stream);
+    for (const int64_t batch : given.batches) time_steps(watch, replay, options, batch, stream);
+    time_updates(given, watch, replay, capacity, stream);
+    time_adds(watch, replay, options, stream);
+    time_loader(given, watch, replay, "libper", capacity, stream);
+    per_replay_free(replay);
+}
+
+void time_host_loader(const Arguments& given, int64_t capacity, cudaStream_t stream) {
+    const per_replay_options options = rows_options(capacity, PER_CPU);
+    per_replay* replay = nullptr;
+    REQUIRE(per_replay_create(&options, &replay) == PER_OK);
+    const int64_t length = length_of_fill(options);
+    const int64_t n = length * n_envs;
+    const std::vector<uint8_t> observation = observations(n, observation_bytes), flags = no_flags(n);
+    const std::vector<float> others = random_priorities(6 * n, 4);
+    fill(replay, options, Steps(options, length, observation.data(), others.data(), flags.data(), true), nullptr);
+    Stopwatch watch(stream, given.seconds);
+    time_loader(given, watch, replay, "libper, buffer in host memory", capacity, stream);
+    per_replay_free(replay);
+}
+
+void time_images(const Arguments& given, cudaStream_t stream) {
+    static const int64_t shape[] = {84, 84};
+    constexpr int64_t bytes = 84 * 84;
+    const per_field fields[2] = {field_of("observation", PER_UINT8, 2, shape),
+                                 field_of("action", PER_FLOAT32, 0, nullptr)};
+    per_replay_options options;
+    REQUIRE(per_replay_options_init(&options, sizeof options) == PER_OK);
+    options.capacity = given.images;
+    options.n_envs = 16;
+    options.frame_stack = 4;
+    options.fields = fields;
+    options.n_fields = 2;
+    options.device = PER_CUDA;
+    per_replay* const replay = create_replay(options, bytes, stream);
+    if (replay == nullptr) return print_left_out("images", given.images, "out of memory");
+    Stopwatch watch(stream, given.seconds);
+    for (const int64_t batch : given.batches) {
+        const int64_t n_bytes = batch * 4 * bytes;
+        const DeviceArray<uint8_t> observation(n_bytes), next(n_bytes);
+        const DeviceArray<int64_t> ids(batch);
+        void* const out[2] = {observation.data(), nullptr};
+        void* const next_out[2] = {next.data(), nullptr};
+        per_batch rows;
+        REQUIRE(per_batch_init(&rows, sizeof rows) == PER_OK);
+        rows.fields = out;
+        rows.next_fields = next_out;
+        rows.ids = ids.data();
+        const std::string more = ", \"bytes\": " + std::to_string(2 * n_bytes);
+        print("images", "libper", given.images, batch,
+              watch.time([&] { REQUIRE(per_replay_sample(replay, nullptr, batch, &rows, stream) == PER_OK); }), more);
+        REQUIRE(per_replay_synchronize(replay, stream) == PER_OK);
+        const DeviceArray<uint8_t> from(2 * n_bytes), to(2 * n_bytes);
+        print("images", "one copy of the device", given.images, batch, watch.time([&] {
+            REQUIRE_CUDA(cudaMemcpyAsync(to.data(), from.data(), static_cast<std::size_t>(2 * n_bytes),
+                                         cudaMemcpyDeviceToDevice, stream));
+        }),
+              more);
+    }
+    per_replay_free(replay);
+}
