@@ -35,7 +35,7 @@ class Places {
 
 std::byte* allocated(std::size_t bytes) {
     void* const memory = std::aligned_alloc(alignment, bytes);
-    if (memory == nullptr) throw std::bad_alloc();
+    if (memory == nullptr) throw_out_of_memory(bytes);
     return static_cast<std::byte*>(memory);
 }
 

@@ -1,6 +1,8 @@
 #include "rows/error.h"
 
+#include <cinttypes>
 #include <cstdarg>
+#include <cstddef>
 #include <cstdio>
 
 namespace per {
@@ -8,6 +10,11 @@ namespace {
 
 // A plain array, so that recording an error neither allocates nor registers a destructor for the thread.
 thread_local char last_error_message[512];
+
+// What operator new was asked for when it last threw; 0: it did not yet.
+thread_local std::size_t refused_bytes = 0;
+
+#define PER_OUT_OF_MEMORY "out of memory: %" PRIu64 " bytes were asked for"
 
 }  // namespace
 
@@ -18,6 +25,10 @@ Error::Error(per_status status, const char* format, ...) noexcept : status_(stat
     va_end(arguments);
 }
 
+void throw_out_of_memory(uint64_t bytes) {
+    throw Error(PER_ERROR_OUT_OF_MEMORY, PER_OUT_OF_MEMORY, bytes);
+}
+
 const char* last_error() noexcept {
     return last_error_message;
 }
@@ -25,6 +36,16 @@ const char* last_error() noexcept {
 per_status record_error(per_status status, const char* message) noexcept {
     std::snprintf(last_error_message, sizeof last_error_message, "%s", message);
     return status;
+}
+
+void note_refused_allocation(std::size_t bytes) noexcept {
+    refused_bytes = bytes;
+}
+
+per_status record_bad_alloc() noexcept {
+    if (refused_bytes == 0) return record_error(PER_ERROR_OUT_OF_MEMORY, "out of memory");
+    const Error error(PER_ERROR_OUT_OF_MEMORY, PER_OUT_OF_MEMORY, static_cast<uint64_t>(refused_bytes));
+    return record_error(error.status(), error.what());
 }
 
 const char* status_name(int status) noexcept {

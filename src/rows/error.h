@@ -1,6 +1,8 @@
 // Failures inside the library. Thrown as Error, turned into a status and a message by guarded().
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <exception>
 
 #include "per.h"
@@ -23,11 +25,20 @@ class Error : public std::exception {
     char message_[500];
 };
 
+// Throws the Error of memory that cannot be had.
+[[noreturn]] void throw_out_of_memory(uint64_t bytes);
+
 // The message that per_last_error() returns on this thread.
 const char* last_error() noexcept;
 
 // Remembers the message for last_error() and returns the status.
 per_status record_error(per_status status, const char* message) noexcept;
+
+// Remembers what operator new was asked for when it threw; see rows/linked/operator_new.cpp.
+void note_refused_allocation(std::size_t bytes) noexcept;
+
+// record_error() for a std::bad_alloc of this thread: with these bytes, where they are known.
+per_status record_bad_alloc() noexcept;
 
 // "PER_OK", ...; "unknown status" for a number that is none.
 const char* status_name(int status) noexcept;

@@ -182,7 +182,9 @@ class Exchange:
         if value.size != id_array.size:
             raise InvalidArgument(f"bootstrap gave shape {list(value.shape)}; allowed: [{id_array.size}]")
         arrays = id_array.pointer, value.pointer
-        check(lib.per_replay_advantages(handle, *fields, gae_lambda, value.size, *arrays, queue.handle))
+        check(
+            lib.per_replay_advantages(handle, *fields, gae_lambda, value.size, *arrays, queue.handle), _ADVANTAGE_WORDS
+        )
         self._memory.finish(queue, id_array, value)
 
     def set(self, ids: object, fields: dict[str, object], stream: object) -> None:
@@ -248,6 +250,16 @@ class Exchange:
         else:
             check(lib.per_replay_update_priorities(handle, count, arrays[0], critics, arrays[1], queue.handle))
         self._memory.finish(queue, id_array, value)
+
+
+# What arguments of per_replay_advantages() are called in Python.
+_ADVANTAGE_WORDS = {
+    "value_field": "value",
+    "advantage_field": "advantage",
+    "return_field": "returns",
+    "lambda": "gae_lambda",
+    "bootstrap_values": "values of bootstrap",
+}
 
 
 def _critics(shape: tuple[int, ...], count: int, steps: int, are_priorities: bool) -> int:

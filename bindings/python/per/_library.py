@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import pathlib
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from per import _errors
@@ -57,10 +58,16 @@ def load() -> tuple[Any, str]:
 lib, path = load()
 
 
-def check(status: int) -> None:
-    """Raises the exception of a status, with the library's message, unless it is PER_OK."""
+def check(status: int, arguments: Mapping[str, str] | None = None) -> None:
+    """Raises the exception of a status, with the library's message, unless it is PER_OK.
+
+    The message speaks of choices as Python does. `arguments`: names of the function's arguments in C that are others in
+    Python, with those.
+    """
     if status:
         message = ffi.string(lib.per_last_error()).decode("utf-8", "replace")
+        words = {**_choices_by_constant(), **(arguments or {})}
+        message = re.sub(r"\b[A-Za-z_]\w*", lambda word: words.get(word[0], word[0]), message)
         raise _errors.BY_STATUS.get(status, _errors.Error)(message)
 
 
@@ -74,10 +81,21 @@ def new(struct: str) -> Any:
 @functools.cache
 def choices(enum: str) -> dict[str, int]:
     """Names and numbers of an enum of per.h: {"stratified": 0, ...} for per_scheme."""
-    names: dict[int, str] = ffi.typeof(enum).elements
+    names = _constants(enum)
     words = [name.split("_") for name in names.values()]
     shared = next(i for i, parts in enumerate(zip(*words, strict=False)) if len(set(parts)) > 1)
     return {"_".join(names[number].split("_")[shared:]).lower(): number for number in sorted(names)}
+
+
+@functools.cache
+def _choices_by_constant() -> dict[str, str]:
+    """What messages call the constants of per.h: {"PER_STRATIFIED": "'stratified'", ...}, statuses apart."""
+    enums = [name for name in ffi.list_types()[0] if ffi.typeof(name).kind == "enum" and name != "per_status"]
+    return {constant: repr(name_of(enum, number)) for enum in enums for number, constant in _constants(enum).items()}
+
+
+def _constants(enum: str) -> dict[int, str]:
+    return ffi.typeof(enum).elements  # type: ignore[no-any-return]
 
 
 def name_of(enum: str, number: int) -> str:

@@ -10,6 +10,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from per import _library
 from per._errors import InvalidArgument
 from per._library import ffi
@@ -27,6 +29,9 @@ _CHOICES = {
     "critics": "per_critics",
 }
 
+# Those that are on or off.
+_FLAGS = ("store_next_observation", "overwrite")
+
 # What the numbers of C hold, in words.
 NUMBERS = {
     "int32_t": "whole numbers from -2^31 to 2^31 - 1",
@@ -41,6 +46,8 @@ def set_options(options: Any, given: Mapping[str, object]) -> None:
     """Sets fields of an options struct by the arguments of the same names."""
     for name, value in given.items():
         enum = _CHOICES.get(name)
+        if name in _FLAGS and not isinstance(value, (bool, np.bool_)):
+            raise InvalidArgument(f"{name} is {value!r}; allowed: True or False")
         set_field(options, name, name, value if enum is None else number(enum, name, value))
 
 
@@ -50,7 +57,15 @@ def set_field(struct: Any, field: str, argument: str, value: object) -> None:
         setattr(struct, field, value)
     except (TypeError, OverflowError) as error:
         c_type = dict(ffi.typeof(struct).item.fields)[field].type.cname
-        raise InvalidArgument(f"{argument} is {value!r}; allowed: {NUMBERS[c_type]}") from error
+        raise _not_a_number(argument, value, c_type, error) from error
+
+
+def _not_a_number(argument: str, value: object, c_type: str, error: Exception) -> InvalidArgument:
+    """The error for a value that C's type does not hold: of another type, or beyond it."""
+    if isinstance(error, OverflowError):
+        return InvalidArgument(f"{argument} is {value!r}; allowed: {NUMBERS[c_type]}")
+    allowed = "an int" if "int" in c_type else "a number"
+    return InvalidArgument(f"{argument} is {value!r}, a {type(value).__name__}; allowed: {allowed}")
 
 
 def path(value: str | os.PathLike[str]) -> bytes:
@@ -114,7 +129,7 @@ def device(argument: object) -> tuple[int, int]:
     """The per_device and the index that "cpu", "cuda" or "cuda:1" name."""
     kind, colon, index = str(argument).partition(":")
     kinds = _library.choices("per_device")
-    if kind not in kinds or (colon and not index.isdecimal()):
+    if kind not in kinds or (colon and (kind == "cpu" or not index.isdecimal())):
         raise InvalidArgument(f"device is {argument!r}; allowed: 'cpu', 'cuda', 'cuda:0', 'cuda:1', ...")
     return kinds[kind], int(index or 0)
 
@@ -132,4 +147,4 @@ def whole(argument: str, value: Any) -> int:
     try:
         return int(ffi.new("int64_t *", operator.index(value))[0])
     except (TypeError, OverflowError) as error:
-        raise InvalidArgument(f"{argument} is {value!r}; allowed: {NUMBERS['int64_t']}") from error
+        raise _not_a_number(argument, value, "int64_t", error) from error

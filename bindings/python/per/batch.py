@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -110,9 +110,8 @@ class Batch(Mapping[str, Any]):
 
     __slots__ = ("__dict__",)
 
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"this batch has no {name}; it has {', '.join(self)}")
 
     def __init__(self, arrays: dict[str, Any]) -> None:
         object.__setattr__(self, "__dict__", arrays)
@@ -124,8 +123,8 @@ class Batch(Mapping[str, Any]):
                 return value[name]
             for key in name.split("."):
                 value = value[int(key)] if isinstance(value, tuple) else value[key]
-        except (KeyError, ValueError, IndexError, TypeError):
-            raise KeyError(f"{name}; this batch has {', '.join(self)}") from None
+        except (KeyError, ValueError, IndexError, TypeError, AttributeError):
+            raise KeyError(f"{name!r}; this batch has {', '.join(self)}") from None
         return value
 
     def __iter__(self) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from per import _arrays, _library, _options
 from per._errors import InvalidArgument
-from per._library import ffi
+from per._library import check, ffi, lib
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,11 +45,15 @@ class Field:
         try:
             sizes = tuple(map(operator.index, shape)) if isinstance(shape, Iterable) else (operator.index(shape),)
         except TypeError as error:
-            raise InvalidArgument(f"shape is {shape!r}; allowed: a whole number or a tuple of them") from error
+            raise InvalidArgument(f"shape is {shape!r}; allowed: an int or a tuple of them") from error
         object.__setattr__(self, "shape", sizes)
         object.__setattr__(self, "dtype", _arrays.dtype_name(dtype))
         object.__setattr__(self, "role", role)
         object.__setattr__(self, "stack", stack)
+        c_field = ffi.new("per_field *")
+        kept = _fill(c_field, self, "")
+        check(lib.per_field_check(c_field))
+        del kept
 
 
 def to_c(fields: Mapping[str, Field]) -> tuple[Any, list[Any]]:
@@ -61,22 +65,25 @@ def to_c(fields: Mapping[str, Field]) -> tuple[Any, list[Any]]:
     for target, (name, field) in zip(array, fields.items(), strict=True):
         if not isinstance(name, str) or not isinstance(field, Field):
             raise InvalidArgument(f"fields has {name!r}: {field!r}; allowed: names and per.Field")
-        kept.append(ffi.new("char[]", name.encode()))
-        target.name = kept[-1]
-        try:
-            kept.append(ffi.new("int64_t[]", field.shape or (0,)))
-        except OverflowError as error:
-            raise InvalidArgument(
-                f"field {name} has shape {field.shape}; allowed: {_options.NUMBERS['int64_t']}"
-            ) from error
-        target.shape = kept[-1]
-        target.ndim = len(field.shape)
-        target.dtype = _arrays.DTYPES[field.dtype]
-        if field.role is not None:
-            target.role = _options.number("per_role", f"role of field {name}", field.role)
-        if field.stack is not None:
-            _options.set_field(ffi.addressof(target), "stack", f"stack of field {name}", field.stack)
+        kept += [ffi.new("char[]", name.encode()), _fill(target, field, f" of field {name}")]
+        target.name = kept[-2]
     return array, kept
+
+
+def _fill(target: Any, field: Field, of: str) -> Any:
+    """Describes a field but for its name in a per_field; what that points at. `of` follows the names of arguments."""
+    try:
+        shape = ffi.new("int64_t[]", field.shape or (0,))
+    except OverflowError as error:
+        raise InvalidArgument(f"shape{of} is {field.shape}; allowed: {_options.NUMBERS['int64_t']}") from error
+    target.shape = shape
+    target.ndim = len(field.shape)
+    target.dtype = _arrays.DTYPES[field.dtype]
+    if field.role is not None:
+        target.role = _options.number("per_role", f"role{of}", field.role)
+    if field.stack is not None:
+        _options.set_field(target if of == "" else ffi.addressof(target), "stack", f"stack{of}", field.stack)
+    return shape
 
 
 def from_c(array: Any, count: int) -> dict[str, Field]:

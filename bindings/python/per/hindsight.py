@@ -95,7 +95,7 @@ class Call:
         """Raises what `reward` raised, or else the exception of the status."""
         if self._error is not None:
             raise self._error
-        _library.check(status)
+        _library.check(status, {"achieved_field": "hindsight.achieved", "goal_field": "hindsight.goal"})
 
     def answer(self, count: int, achieved: Any, goals: Any, rewards_out: Any, terminated_out: Any) -> int:
         """What the library calls; 0 is success."""

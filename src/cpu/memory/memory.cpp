@@ -5,7 +5,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <new>
+
+#include "rows/error.h"
 
 namespace per::cpu {
 namespace {
@@ -21,7 +22,7 @@ std::size_t round_up(std::size_t bytes, std::size_t unit) {
 std::byte* allocate_lines(std::size_t bytes) {
     const std::size_t size = round_up(bytes == 0 ? 1 : bytes, line_bytes);
     void* const data = std::aligned_alloc(line_bytes, size);
-    if (data == nullptr) throw std::bad_alloc();
+    if (data == nullptr) throw_out_of_memory(bytes);
     return static_cast<std::byte*>(std::memset(data, 0, size));
 }
 
@@ -29,7 +30,7 @@ std::byte* allocate_lines(std::size_t bytes) {
 std::byte* map_huge_pages(std::size_t size) {
     void* const mapping =
         mmap(nullptr, size + huge_page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapping == MAP_FAILED) throw std::bad_alloc();
+    if (mapping == MAP_FAILED) throw_out_of_memory(size);
     std::byte* const start = static_cast<std::byte*>(mapping);
     const std::uintptr_t address = reinterpret_cast<std::uintptr_t>(start);
     const std::size_t before = round_up(address, huge_page_bytes) - address;
@@ -46,7 +47,7 @@ Memory::Memory(std::size_t bytes) : bytes_(bytes) {
         data_ = allocate_lines(bytes);
         return;
     }
-    if (bytes > SIZE_MAX - 2 * huge_page_bytes) throw std::bad_alloc();
+    if (bytes > SIZE_MAX - 2 * huge_page_bytes) throw_out_of_memory(bytes);
     const std::size_t size = round_up(bytes, huge_page_bytes);
     data_ = map_huge_pages(size);
     mapped_ = size;

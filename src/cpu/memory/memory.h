@@ -7,7 +7,7 @@
 namespace per::cpu {
 
 // Owns `bytes` of zeros, aligned to 64 bytes; from 512 KiB on, where every random read would miss the TLB, on whole
-// huge pages of 2 MiB. Untouched pages take no memory. Throws std::bad_alloc.
+// huge pages of 2 MiB. Untouched pages take no memory. Throws Error with OUT_OF_MEMORY.
 class Memory {
  public:
     Memory() = default;

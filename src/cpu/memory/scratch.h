@@ -20,7 +20,7 @@ class ScratchPool {
         std::size_t bytes = 0;
     };
 
-    // Holds a block as long as it lives; a small one is part of it. Throws std::bad_alloc.
+    // Holds a block as long as it lives; a small one is part of it. Throws Error with OUT_OF_MEMORY.
     class Loan {
      public:
         Loan(ScratchPool& pool, std::size_t bytes) : pool_(pool), data_(small_) {

@@ -1,12 +1,16 @@
 #include "cpu/replay/row_store.h"
 
-#include <new>
+#include <cinttypes>
+
+#include "rows/error.h"
 
 namespace per::cpu {
 
 std::size_t array_bytes(int64_t count, int64_t bytes) {
     int64_t product;
-    if (__builtin_mul_overflow(count, bytes, &product)) throw std::bad_alloc();
+    if (__builtin_mul_overflow(count, bytes, &product))
+        throw Error(PER_ERROR_OUT_OF_MEMORY, "out of memory: %" PRId64 " times %" PRId64 " bytes were asked for", count,
+                    bytes);
     return static_cast<std::size_t>(product);
 }
 

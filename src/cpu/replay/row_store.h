@@ -40,7 +40,7 @@ class RowStore {
     uint8_t* flags_;
 };
 
-// count * bytes, for an array. Throws std::bad_alloc where that is beyond any memory.
+// count * bytes, for an array. Throws Error with OUT_OF_MEMORY where that is beyond any memory.
 std::size_t array_bytes(int64_t count, int64_t bytes);
 
 }  // namespace per::cpu

@@ -64,7 +64,7 @@ class SumTree {
     uint64_t rescales_below() const { return low_water_; }
 
     // Draws leaves in proportion to their masses, total_mass() > 0; without replacement see distinct_draw.h. masses_out
-    // and priorities_out may be NULL. Throws std::bad_alloc, unless `scratch` has draw_scratch_bytes().
+    // and priorities_out may be NULL. Throws Error with OUT_OF_MEMORY, unless `scratch` has draw_scratch_bytes().
     void draw(const DrawRequest& request, int64_t* indices_out, uint64_t* masses_out, float* priorities_out = nullptr,
               std::byte* scratch = nullptr) const;
     std::size_t draw_scratch_bytes(int64_t batch_size) const;
