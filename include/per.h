@@ -371,6 +371,15 @@ typedef struct per_field {
     int64_t reserved[2];  /* 0 */
 } per_field;
 
+/*
+ * Checks a field by itself, as per_replay_create() does.
+ *
+ *   field  its name may be NULL, and is then not looked at
+ *
+ * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY (a row of it is beyond 63 bits).
+ */
+PER_API per_status per_field_check(const per_field* field);
+
 /* Fill with per_replay_options_init(), then set capacity, fields and n_fields, and change what differs. */
 typedef struct per_replay_options {
     uint64_t struct_size;      /* set by _init; do not change */

@@ -13,6 +13,7 @@
 #include "per.h"
 #include "rows/arguments.h"
 #include "rows/error.h"
+#include "rows/fields.h"
 #include "rows/guarded.h"
 
 struct per_replay {
@@ -54,6 +55,13 @@ Loader& loader_of(per_loader* loader, void* stream) {
 }  // namespace per
 
 using namespace per;
+
+per_status per_field_check(const per_field* field) {
+    return guarded([&] {
+        require_pointer("field", field);
+        check_field(*field);
+    });
+}
 
 per_status per_replay_options_init(per_replay_options* options, uint64_t struct_size) {
     return guarded([&] { initialize_struct("options", options, struct_size, default_replay_options); });

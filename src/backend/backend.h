@@ -83,6 +83,7 @@ struct ReplaySample {
     int32_t scheme;
     int32_t prioritization;
     int32_t normalize_weights;
+    bool of_sequences;
     per_batch batch;
     bool is_ahead;  // drawn for a loader: it counts for the schedule of beta when it is handed out
     // If it is, on a device: in pinned memory, what became of the draw once the stream has come there. Such a draw is

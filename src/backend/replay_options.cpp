@@ -22,6 +22,14 @@ void check_range(const char* name, int64_t value, int64_t least, int64_t most) {
                 least, most);
 }
 
+// A number of steps that only buffers of sequences have.
+void check_of_sequences(const char* name, int64_t value, const per_replay_options& options) {
+    if (options.sequence_length == 0 && value != 0)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is %" PRId64 ": must be 0 where sequence_length is not given", name,
+                    value);
+    check_range(name, value, 0, largest_capacity);
+}
+
 // Not NaN, and finite.
 void check_number(const char* name, double value, double most) {
     if (value >= 0.0 && value <= most) return;
@@ -159,7 +167,9 @@ const per_replay_statistics default_statistics = [] {
 
 void check_device(int32_t device, int32_t device_index) {
     check_range("device", device, PER_CPU, PER_CUDA);
-    check_range("device_index", device_index, 0, device == PER_CPU ? 0 : INT32_MAX);
+    if (device == PER_CPU && device_index != 0)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "device_index is %" PRId32 ": must be 0 for PER_CPU", device_index);
+    check_range("device_index", device_index, 0, INT32_MAX);
 }
 
 void check_alpha(double alpha) {
@@ -197,8 +207,8 @@ void check_replay_options(const per_replay_options& options) {
     check_range("n_step", options.n_step, 1, largest_n_step);
     check_range("frame_stack", options.frame_stack, 1, largest_stack);
     check_range("sequence_length", options.sequence_length, 0, largest_capacity);
-    check_range("burn_in", options.burn_in, 0, options.sequence_length > 0 ? largest_capacity : 0);
-    check_range("sequence_stride", options.sequence_stride, 0, options.sequence_length > 0 ? largest_capacity : 0);
+    check_of_sequences("burn_in", options.burn_in, options);
+    check_of_sequences("sequence_stride", options.sequence_stride, options);
     check_range("beta_steps", options.beta_steps, 0, INT64_MAX);
     check_gamma(options.gamma);
     check_alpha(options.alpha);
@@ -233,6 +243,7 @@ ReplaySample resolve_sample_options(const per_sample_options& given, const per_r
     sample.n_step = given.n_step != 0 ? given.n_step : buffer.n_step;
     sample.beta = given.beta;
     sample.uniform_fraction = std::isnan(given.uniform_fraction) ? buffer.uniform_fraction : given.uniform_fraction;
+    sample.of_sequences = buffer.sequence_length > 0;
     sample.scheme = given.scheme >= 0 ? given.scheme : buffer.scheme;
     sample.prioritization = given.prioritization >= 0 ? given.prioritization : buffer.prioritization;
     sample.normalize_weights = given.normalize_weights >= 0 ? given.normalize_weights : buffer.normalize_weights;
@@ -261,15 +272,14 @@ ReplayHindsight resolve_hindsight_options(const per_hindsight_options& given, co
     const Field& achieved = fields[given.achieved_field];
     const Field& goal = fields[given.goal_field];
     if (!achieved.is_observation())
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "achieved_field is %" PRId32 " (%s): must be an observation",
-                    given.achieved_field, achieved.name.c_str());
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "achieved_field is \"%s\": must be an observation",
+                    achieved.name.c_str());
     if (given.goal_field == given.achieved_field)
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "goal_field is %" PRId32 ", the achieved_field: must be another one",
-                    given.goal_field);
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "goal_field and achieved_field are both \"%s\": must be two fields",
+                    goal.name.c_str());
     if (goal.dtype != achieved.dtype || goal.shape != achieved.shape)
-        throw Error(PER_ERROR_INVALID_ARGUMENT,
-                    "goal_field is %" PRId32 " (%s): must have the dtype and shape of field %" PRId32 " (%s)",
-                    given.goal_field, goal.name.c_str(), given.achieved_field, achieved.name.c_str());
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "goal_field is \"%s\": must have the dtype and shape of \"%s\"",
+                    goal.name.c_str(), achieved.name.c_str());
     return {given.achieved_field, given.goal_field, given.strategy, given.fraction};
 }
 

@@ -174,7 +174,7 @@ bool Replay::check_next_fields(const per_steps& steps) const {
         throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is missing: %s is given, and all or none are allowed",
                     missing->next_name.c_str(), given->next_name.c_str());
     if (given == nullptr && options_.store_next_observation)
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is missing (store_next_observation is 1)",
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is missing: with store_next_observation every step needs it",
                     missing->next_name.c_str());
     return given != nullptr;
 }
@@ -186,9 +186,12 @@ ReplaySteps Replay::checked_steps(const per_steps& steps) {
     checked.n_envs = options_.n_envs;
     if (steps.env_ids != nullptr) {
         check_aligned("env_ids", steps.env_ids);
-        if (steps.n_envs < 0 || steps.n_envs > options_.n_envs)
-            throw Error(PER_ERROR_INVALID_ARGUMENT, "n_envs is %" PRId64 ": allowed are 0 .. %" PRId64, steps.n_envs,
-                        options_.n_envs);
+        check_count("n_envs", steps.n_envs, 0);
+        if (steps.n_envs > options_.n_envs)
+            throw Error(PER_ERROR_INVALID_ARGUMENT,
+                        "env_ids has %" PRId64 " entries: at most the %" PRId64
+                        " environments of the buffer are allowed",
+                        steps.n_envs, options_.n_envs);
         check_environments(steps);
         checked.n_envs = steps.n_envs;
         checked.env_ids = given_env_ids_.data();
@@ -344,7 +347,7 @@ BatchShape Replay::shape_of_draws(const per_sample_options& options, int64_t bat
 void Replay::begin_draws(const per_sample_options& options, int64_t batch_size) {
     const std::unique_lock guard(lock_);
     if (loader_process_ == HandleLock::process())
-        throw Error(PER_ERROR_BUSY, "replay has a loader already: it must be stopped first");
+        throw Error(PER_ERROR_BUSY, "the buffer has a loader already, which must end first");
     backend_->end_ahead();  // of a loader that a fork left behind
     backend_->begin_ahead(checked_sample(options, batch_size));
     loader_process_ = HandleLock::process();
@@ -384,11 +387,12 @@ void Replay::start_epochs(int64_t n_epochs, int64_t batch_size, bool drop_last, 
     check_batch_size(batch_size);
     std::vector<int64_t> ids = backend_->live_ids(stream);
     const int64_t n = static_cast<int64_t>(ids.size());
-    if (n == 0) throw Error(PER_ERROR_EMPTY, "no transition is live");
+    const bool of_sequences = options_.sequence_length > 0;
+    if (n == 0) throw_empty(of_sequences);
     if (drop_last && batch_size > n)
         throw Error(PER_ERROR_INVALID_ARGUMENT,
-                    "batch_size is %" PRId64 ": with drop_last at most the %" PRId64 " live transitions", batch_size,
-                    n);
+                    "batch_size is %" PRId64 ": with drop_last at most the %" PRId64 " live %ss are allowed",
+                    batch_size, n, drawn_noun(of_sequences));
     const uint64_t first_step = backend_->reserve_draws(n_epochs, stream);
     walk.start(std::move(ids), n_epochs, batch_size, drop_last, options_.n_step, options_.seed, first_step);
 }
@@ -421,9 +425,8 @@ void Replay::check_number_field(const char* argument, int64_t i) const {
                     fields_.count() - 1);
     const Field& field = fields_[i];
     if (field.dtype != PER_FLOAT32 || !field.shape.empty() || field.role != PER_ROLE_PLAIN)
-        throw Error(PER_ERROR_INVALID_ARGUMENT,
-                    "%s is %" PRId64 " (%s): must be a plain float32 field with one number a step", argument, i,
-                    field.name.c_str());
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is \"%s\": must be a plain float32 field with one number a step",
+                    argument, field.name.c_str());
 }
 
 void Replay::advantages(const ReplayAdvantages& advantages, void* stream) {
@@ -431,13 +434,14 @@ void Replay::advantages(const ReplayAdvantages& advantages, void* stream) {
     check_number_field("value_field", advantages.value_field);
     check_number_field("advantage_field", advantages.advantage_field);
     if (advantages.return_field != -1) check_number_field("return_field", advantages.return_field);
-    if (advantages.advantage_field == advantages.value_field)
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "advantage_field is %" PRId64 ", the value_field: must be another one",
-                    advantages.advantage_field);
-    if (advantages.return_field == advantages.value_field || advantages.return_field == advantages.advantage_field)
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "return_field is %" PRId64 ", the %s: must be another one",
-                    advantages.return_field,
-                    advantages.return_field == advantages.value_field ? "value_field" : "advantage_field");
+    const auto check_differ = [&](const char* argument, int64_t i, const char* other_argument, int64_t other) {
+        if (i == other)
+            throw Error(PER_ERROR_INVALID_ARGUMENT, "%s and %s are both \"%s\": must be two fields", argument,
+                        other_argument, fields_[i].name.c_str());
+    };
+    check_differ("advantage_field", advantages.advantage_field, "value_field", advantages.value_field);
+    check_differ("return_field", advantages.return_field, "value_field", advantages.value_field);
+    check_differ("return_field", advantages.return_field, "advantage_field", advantages.advantage_field);
     if (!(advantages.lambda >= 0.0 && advantages.lambda <= 1.0))
         throw Error(PER_ERROR_INVALID_ARGUMENT, "lambda is %g: allowed are 0 .. 1", advantages.lambda);
     backend_->advantages(advantages, stream);

@@ -46,19 +46,20 @@ std::string quoted(std::string_view name) {
     return result + '"';
 }
 
+// `argument` is what the name is where it is none to call the field by.
 std::string checked_name(const std::string& argument, const char* given) {
     constexpr const char* allowed = ": allowed are 1 to 63 letters, digits, '_' and '.', the first no digit";
     if (given == nullptr) refuse(argument + " is NULL" + allowed);
     const std::string_view name(given, strnlen(given, max_name_length + 1));
-    if (name.size() > max_name_length) refuse(argument + " is " + quoted(name) + "..." + allowed);
+    if (name.size() > max_name_length) refuse("name of a field is " + quoted(name) + "..." + allowed);
     bool good = !name.empty() && !is_digit(name.front());
     for (char c : name) good = good && (is_letter(c) || is_digit(c) || c == '_' || c == '.');
-    if (!good) refuse(argument + " is " + quoted(name) + allowed);
+    if (!good) refuse("name of a field is " + quoted(name) + allowed);
     for (std::string_view reserved : reserved_names) {
-        if (name == reserved) refuse(argument + " is " + quoted(name) + ": it is reserved");
+        if (name == reserved) refuse("name of a field is " + quoted(name) + ": it is reserved");
     }
     if (name.starts_with(next_prefix)) {
-        refuse(argument + " is " + quoted(name) + ": names that begin with \"next_\" are reserved");
+        refuse("name of a field is " + quoted(name) + ": names that begin with \"next_\" are reserved");
     }
     return std::string(name);
 }
@@ -67,48 +68,63 @@ bool is_named_observation(std::string_view name) {
     return name == "observation" || name.starts_with("observation.");
 }
 
-int64_t product(const std::string& argument, int64_t a, int64_t b) {
+int64_t product(const std::string& of, int64_t a, int64_t b) {
     int64_t result;
     if (!__builtin_mul_overflow(a, b, &result)) return result;
-    throw Error(PER_ERROR_OUT_OF_MEMORY, "%s takes more than 2^63 - 1 bytes a row", argument.c_str());
+    throw Error(PER_ERROR_OUT_OF_MEMORY, "shape%s takes more than 2^63 - 1 bytes a row", of.c_str());
 }
 
-Field checked_field(const std::string& argument, const per_field& given, int64_t frame_stack) {
+std::string shape_text(const per_field& given) {
+    std::string text = "(";
+    for (int32_t axis = 0; axis < given.ndim; ++axis) text += (axis ? ", " : "") + std::to_string(given.shape[axis]);
+    return text + (given.ndim == 1 ? ",)" : ")");
+}
+
+// All of a field but its name. `of` follows the names of its members in messages.
+Field checked_members(const std::string& of, const per_field& given) {
     Field field;
-    field.name = checked_name(argument + ".name", given.name);
-    field.next_name = std::string(next_prefix) + field.name;
-    check_range(argument + ".ndim", given.ndim, 0, max_ndim);
-    check_range(argument + ".dtype", given.dtype, PER_BOOL, PER_FLOAT64);
-    check_range(argument + ".role", given.role, PER_ROLE_DEFAULT, PER_ROLE_RECURRENT_STATE);
-    check_range(argument + ".stack", given.stack, 0, max_stack);
+    check_range("ndim" + of, given.ndim, 0, max_ndim);
+    check_range("dtype" + of, given.dtype, PER_BOOL, PER_FLOAT64);
+    check_range("role" + of, given.role, PER_ROLE_DEFAULT, PER_ROLE_RECURRENT_STATE);
+    check_range("stack" + of, given.stack, 0, max_stack);
     for (size_t i = 0; i < std::size(given.reserved); ++i) {
-        check_range(argument + ".reserved[" + std::to_string(i) + "]", given.reserved[i], 0, 0);
+        check_range("reserved[" + std::to_string(i) + "]" + of, given.reserved[i], 0, 0);
     }
     if (given.ndim > 0 && given.shape == nullptr) {
-        refuse(argument + ".shape is NULL: with ndim " + std::to_string(given.ndim) + " it is required");
+        refuse("shape" + of + " is NULL: with ndim " + std::to_string(given.ndim) + " it is required");
     }
     field.elements = 1;
     for (int32_t axis = 0; axis < given.ndim; ++axis) {
         const int64_t length = given.shape[axis];
-        if (length < 1) {
-            refuse(argument + ".shape[" + std::to_string(axis) + "] is " + std::to_string(length) +
-                   ": allowed are 1 and above");
-        }
+        if (length < 1) refuse("shape" + of + " is " + shape_text(given) + ": allowed are axes of 1 and above");
         field.shape.push_back(length);
-        field.elements = product(argument, field.elements, length);
+        field.elements = product(of, field.elements, length);
     }
-    field.bytes = product(argument, field.elements, dtype_size(given.dtype));
+    field.bytes = product(of, field.elements, dtype_size(given.dtype));
     field.dtype = given.dtype;
     field.role = given.role;
-    if (field.role == PER_ROLE_DEFAULT) {
-        field.role = is_named_observation(field.name) ? PER_ROLE_OBSERVATION : PER_ROLE_PLAIN;
-    }
     field.stack = given.stack;
+    return field;
+}
+
+Field checked_field(const std::string& argument, const per_field& given, int64_t frame_stack) {
+    const std::string name = checked_name(argument + ".name", given.name);
+    Field field = checked_members(" of field " + quoted(name), given);
+    field.name = name;
+    field.next_name = std::string(next_prefix) + name;
+    if (field.role == PER_ROLE_DEFAULT) {
+        field.role = is_named_observation(name) ? PER_ROLE_OBSERVATION : PER_ROLE_PLAIN;
+    }
     if (field.stack == 0) field.stack = field.is_observation() ? static_cast<int32_t>(frame_stack) : 1;
     return field;
 }
 
 }  // namespace
+
+void check_field(const per_field& field) {
+    if (field.name != nullptr) checked_name("name", field.name);
+    checked_members("", field);
+}
 
 Fields::Fields(const per_replay_options& options) {
     check_range("n_fields", options.n_fields, 1, max_fields);

@@ -22,6 +22,9 @@ struct Field {
     bool is_observation() const { return role == PER_ROLE_OBSERVATION; }
 };
 
+// What Fields would throw for that field whatever the others are. Its name is not looked at if it is NULL.
+void check_field(const per_field& field);
+
 // The declared fields of a buffer, in the order of their declaration.
 class Fields {
  public:

@@ -217,13 +217,15 @@ static void bad_arguments(void) {
     CHECK_INVALID("value_field is -1: allowed are 0 .. 6", replay, -1, ADVANTAGE, -1, 0.5, 2, ids, values, NULL);
     CHECK_INVALID("advantage_field is 7", replay, VALUE, N_FIELDS, -1, 0.5, 2, ids, values, NULL);
     CHECK_INVALID("return_field is -2", replay, VALUE, ADVANTAGE, -2, 0.5, 2, ids, values, NULL);
-    CHECK_INVALID("value_field is 0 (observation)", replay, OBSERVATION, ADVANTAGE, -1, 0.5, 2, ids, values, NULL);
-    CHECK_INVALID("advantage_field is 5 (vector)", replay, VALUE, VECTOR, -1, 0.5, 2, ids, values, NULL);
-    CHECK_INVALID("return_field is 6 (whole)", replay, VALUE, ADVANTAGE, WHOLE, 0.5, 2, ids, values, NULL);
-    CHECK_INVALID("advantage_field is 1, the value_field", replay, VALUE, VALUE, -1, 0.5, 2, ids, values, NULL);
-    CHECK_INVALID("return_field is 1, the value_field", replay, VALUE, ADVANTAGE, VALUE, 0.5, 2, ids, values, NULL);
-    CHECK_INVALID("return_field is 2, the advantage_field", replay, VALUE, ADVANTAGE, ADVANTAGE, 0.5, 2, ids, values,
+    CHECK_INVALID("value_field is \"observation\"", replay, OBSERVATION, ADVANTAGE, -1, 0.5, 2, ids, values, NULL);
+    CHECK_INVALID("advantage_field is \"vector\"", replay, VALUE, VECTOR, -1, 0.5, 2, ids, values, NULL);
+    CHECK_INVALID("return_field is \"whole\"", replay, VALUE, ADVANTAGE, WHOLE, 0.5, 2, ids, values, NULL);
+    CHECK_INVALID("advantage_field and value_field are both \"value\"", replay, VALUE, VALUE, -1, 0.5, 2, ids, values,
                   NULL);
+    CHECK_INVALID("return_field and value_field are both \"value\"", replay, VALUE, ADVANTAGE, VALUE, 0.5, 2, ids,
+                  values, NULL);
+    CHECK_INVALID("return_field and advantage_field are both \"advantage\"", replay, VALUE, ADVANTAGE, ADVANTAGE, 0.5,
+                  2, ids, values, NULL);
     CHECK_INVALID("lambda is -0.5", replay, VALUE, ADVANTAGE, -1, -0.5, 2, ids, values, NULL);
     CHECK_INVALID("lambda is 1.5", replay, VALUE, ADVANTAGE, -1, 1.5, 2, ids, values, NULL);
     CHECK_INVALID("lambda is nan", replay, VALUE, ADVANTAGE, -1, NAN, 2, ids, values, NULL);

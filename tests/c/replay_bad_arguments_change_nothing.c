@@ -105,9 +105,9 @@ static void add_arguments(void) {
     given.steps.n_envs = -1;
     check_refused(&given.steps, NULL, "n_envs");
     given.steps.n_envs = INT64_MAX;
-    check_refused(&given.steps, NULL, "n_envs");
+    check_refused(&given.steps, NULL, "env_ids has 9223372036854775807 entries");
     given.steps.n_envs = ENVS + 1;
-    check_refused(&given.steps, NULL, "n_envs");
+    check_refused(&given.steps, NULL, "env_ids has");
 
     fill_good(&given, 1);
     given.steps.fields = NULL;

@@ -19,7 +19,7 @@
 #define CHECK_BAD_PRIORITY(call, text) \
     CHECK_BAD(call, PER_ERROR_INVALID_ARGUMENT, text, "priorities or td_errors gave no finite priority")
 #define CHECK_BAD_ID(call, text) CHECK_BAD(call, PER_ERROR_INVALID_ARGUMENT, text, "ids named no row that could be had")
-#define CHECK_BAD_BOOTSTRAPS(call, text) CHECK_BAD(call, PER_ERROR_INVALID_ARGUMENT, text, "per_replay_advantages()")
+#define CHECK_BAD_BOOTSTRAPS(call, text) CHECK_BAD(call, PER_ERROR_INVALID_ARGUMENT, text, "calls for advantages")
 
 /* The id of a step that was refused, where it was -7 before. */
 static inline int64_t id_of_bad_step(void) {

@@ -9,7 +9,7 @@ static void check_refused(per_replay* replay, const call* given) {
     int64_t ids[2] = {-7, -7};
     per_replay_statistics before = stats_of(replay), after;
     CHECK_FAILS(per_replay_add(replay, &given->steps, ids, NULL), PER_ERROR_FULL,
-                on_cuda() ? "1 steps found a full lane (overwrite is 0)" : "overwrite");
+                on_cuda() ? "1 steps found a full lane, and overwrite is off" : "overwrite");
     after = stats_of(replay);
     before.rejected_updates += on_cuda();
     CHECK(ids[0] == id_of_bad_step() && ids[1] == -7 && memcmp(&before, &after, sizeof before) == 0);
@@ -25,7 +25,7 @@ static void first_of_two_fits(per_replay* replay) {
     call given;
     fill_call(&given, 2, observations, NULL, rewards, NULL, NULL);
     CHECK_FAILS(per_replay_add(replay, &given.steps, ids, NULL), PER_ERROR_FULL,
-                on_cuda() ? "1 steps found a full lane (overwrite is 0)" : "overwrite");
+                on_cuda() ? "1 steps found a full lane, and overwrite is off" : "overwrite");
     if (on_cuda()) {
         CHECK(ids[0] == 4 && ids[1] == -1);
         return;
@@ -97,7 +97,7 @@ static void one_full_lane_refuses_the_call(void) {
     for (t = 0; t < 4; ++t) add_step(replay, 1, (float)t, 0);
     fill_call(&given, 1, observations, NULL, rewards, NULL, NULL);
     CHECK_FAILS(per_replay_add(replay, &given.steps, ids, NULL), PER_ERROR_FULL,
-                on_cuda() ? "1 steps found a full lane (overwrite is 0)" : "overwrite");
+                on_cuda() ? "1 steps found a full lane, and overwrite is off" : "overwrite");
     if (on_cuda()) {
         CHECK(ids[0] == 0 && ids[1] == -1 && ids[2] == 2 && stats_of(replay).added == 6);
         per_replay_free(replay);

@@ -349,13 +349,13 @@ static void bad_arguments(void) {
     bad.goal_field = 4;
     REFUSED("goal_field is 4: allowed are 0 .. 3");
     bad.achieved_field = 1;
-    REFUSED("achieved_field is 1 (goal): must be an observation");
+    REFUSED("achieved_field is \"goal\": must be an observation");
     bad.goal_field = 0;
-    REFUSED("goal_field is 0, the achieved_field: must be another one");
+    REFUSED("goal_field and achieved_field are both \"observation\": must be two fields");
     bad.goal_field = 2;
-    REFUSED("goal_field is 2 (wide): must have the dtype and shape of field 0 (observation)");
+    REFUSED("goal_field is \"wide\": must have the dtype and shape of \"observation\"");
     bad.goal_field = 3;
-    REFUSED("goal_field is 3 (whole): must have");
+    REFUSED("goal_field is \"whole\": must have");
     bad.strategy = 3;
     REFUSED("strategy is 3: allowed are 0 .. 2");
     bad.fraction = 1.5;

@@ -24,11 +24,28 @@ static void check_empty(per_replay* replay) {
     CHECK(memcmp(&before, &after, sizeof before) == 0);
 }
 
+/* What is drawn is called by its name. */
+static void sequences_are_named(void) {
+    per_replay_options options = replay_options(20, 1);
+    per_epochs* walk = NULL;
+    per_replay* replay;
+    per_batch batch;
+    options.sequence_length = 4;
+    replay = create_replay(&options);
+    add_step(replay, 0, 0, 0);
+    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    CHECK_FAILS(per_replay_sample(replay, NULL, 8, &batch, NULL), PER_ERROR_EMPTY,
+                on_cuda() ? "no live sequence" : "no sequence is live");
+    CHECK_FAILS(per_epochs_create(replay, 1, 8, 0, NULL, &walk), PER_ERROR_EMPTY, "no sequence is live");
+    per_replay_free(replay);
+}
+
 int main(void) {
     per_replay_options options = replay_options(20, 1);
     per_replay *replay, *twin;
     static rows drawn, of_twin;
     int t;
+    sequences_are_named();
     options.n_step = 2;
     options.seed = 5;
     options.beta_steps = 10;

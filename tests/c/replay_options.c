@@ -299,28 +299,45 @@ static void fields_that_are_not_allowed(void) {
     (fields[0] = field_of("observation", PER_FLOAT32, 0, NULL), fields[1] = field_of("action", PER_INT64, 0, NULL), \
      fields[1].member = (value), check_invalid(o, text))
     INVALID(name, NULL, "fields[1].name");
-    INVALID(name, "", "fields[1].name");
-    INVALID(name, "0", "fields[1].name is \"0\"");
-    INVALID(name, "reward", "fields[1].name is \"reward\"");
-    INVALID(name, "next_x", "fields[1].name is \"next_x\"");
+    INVALID(name, "", "name of a field is \"\"");
+    INVALID(name, "0", "name of a field is \"0\"");
+    INVALID(name, "reward", "name of a field is \"reward\"");
+    INVALID(name, "next_x", "name of a field is \"next_x\"");
     INVALID(name, "observation", "fields[1].name is \"observation\"");
-    INVALID(ndim, -1, "fields[1].ndim");
-    INVALID(ndim, 9, "fields[1].ndim");
-    INVALID(ndim, 1, "fields[1].shape");
-    INVALID(dtype, -1, "fields[1].dtype");
-    INVALID(dtype, 13, "fields[1].dtype");
-    INVALID(role, -1, "fields[1].role");
-    INVALID(role, 4, "fields[1].role");
-    INVALID(stack, -1, "fields[1].stack");
-    INVALID(stack, 65, "fields[1].stack");
-    INVALID(reserved[0], 1, "fields[1].reserved[0]");
-    INVALID(reserved[1], -1, "fields[1].reserved[1]");
+    INVALID(ndim, -1, "ndim of field \"action\" is");
+    INVALID(ndim, 9, "ndim of field \"action\" is");
+    INVALID(ndim, 1, "shape of field \"action\" is");
+    INVALID(dtype, -1, "dtype of field \"action\" is");
+    INVALID(dtype, 13, "dtype of field \"action\" is");
+    INVALID(role, -1, "role of field \"action\" is");
+    INVALID(role, 4, "role of field \"action\" is");
+    INVALID(stack, -1, "stack of field \"action\" is");
+    INVALID(stack, 65, "stack of field \"action\" is");
+    INVALID(reserved[0], 1, "reserved[0] of field \"action\" is");
+    INVALID(reserved[1], -1, "reserved[1] of field \"action\" is");
 #undef INVALID
     fields[1] = field_of("action", PER_INT64, 2, zero);
-    check_invalid(o, "fields[1].shape[1] is 0");
+    check_invalid(o, "shape of field \"action\" is (3, 0): allowed are");
     fields[1] = field_of("action", PER_INT64, 0, NULL);
     fields[0] = field_of("state", PER_INT64, 0, NULL);
     check_invalid(o, "observation");
+}
+
+/* A field by itself, with a name or without one. */
+static void fields_are_checked_by_themselves(void) {
+    static const int64_t negative[] = {-1}, good_shape[] = {84, 84};
+    per_field field = field_of(NULL, PER_UINT8, 2, good_shape);
+    CHECK_OK(per_field_check(&field));
+    field.name = "action";
+    CHECK_OK(per_field_check(&field));
+    field.name = "next_action";
+    CHECK_FAILS(per_field_check(&field), PER_ERROR_INVALID_ARGUMENT, "name of a field is \"next_action\"");
+    field = field_of(NULL, PER_UINT8, 1, negative);
+    CHECK_FAILS(per_field_check(&field), PER_ERROR_INVALID_ARGUMENT, "shape is (-1,): allowed are axes of 1 and above");
+    field = field_of(NULL, PER_UINT8, 0, NULL);
+    field.stack = 65;
+    CHECK_FAILS(per_field_check(&field), PER_ERROR_INVALID_ARGUMENT, "stack is 65: allowed are 0 .. 64");
+    CHECK_FAILS(per_field_check(NULL), PER_ERROR_INVALID_ARGUMENT, "field is NULL");
 }
 
 static void devices_that_are_not_there(void) {
@@ -431,6 +448,7 @@ int main(void) {
     structs_that_no_init_has_filled();
     values_that_are_not_allowed();
     fields_that_are_not_allowed();
+    fields_are_checked_by_themselves();
     devices_that_are_not_there();
     files_that_are_not_there();
     capacity_and_lanes();

@@ -132,21 +132,21 @@ TEST(Fields, good_names_are_accepted) {
 TEST(Fields, bad_names_are_refused) {
     const std::string allowed = ": allowed are 1 to 63 letters, digits, '_' and '.', the first no digit";
     EXPECT_EQ(refusal_of_name(nullptr), "fields[1].name is NULL" + allowed);
-    EXPECT_EQ(refusal_of_name(""), "fields[1].name is \"\"" + allowed);
-    EXPECT_EQ(refusal_of_name("0a"), "fields[1].name is \"0a\"" + allowed);
-    EXPECT_EQ(refusal_of_name("a b"), "fields[1].name is \"a b\"" + allowed);
-    EXPECT_EQ(refusal_of_name("a\nb\xc3\xa4"), "fields[1].name is \"a?b??\"" + allowed);
+    EXPECT_EQ(refusal_of_name(""), "name of a field is \"\"" + allowed);
+    EXPECT_EQ(refusal_of_name("0a"), "name of a field is \"0a\"" + allowed);
+    EXPECT_EQ(refusal_of_name("a b"), "name of a field is \"a b\"" + allowed);
+    EXPECT_EQ(refusal_of_name("a\nb\xc3\xa4"), "name of a field is \"a?b??\"" + allowed);
     const std::string too_long(64, 'a');
-    EXPECT_EQ(refusal_of_name(too_long.c_str()), "fields[1].name is \"" + too_long + "\"..." + allowed);
+    EXPECT_EQ(refusal_of_name(too_long.c_str()), "name of a field is \"" + too_long + "\"..." + allowed);
 }
 
 TEST(Fields, reserved_names_are_refused) {
     for (std::string name : {"reward", "terminated", "truncated", "weights", "ids", "discount", "mask", "n_steps",
                              "priorities", "probabilities"}) {
-        EXPECT_EQ(refusal_of_name(name.c_str()), "fields[1].name is \"" + name + "\": it is reserved");
+        EXPECT_EQ(refusal_of_name(name.c_str()), "name of a field is \"" + name + "\": it is reserved");
     }
     EXPECT_EQ(refusal_of_name("next_action"),
-              "fields[1].name is \"next_action\": names that begin with \"next_\" are reserved");
+              "name of a field is \"next_action\": names that begin with \"next_\" are reserved");
 }
 
 TEST(Fields, names_are_unique) {
@@ -164,26 +164,27 @@ TEST(Fields, numbers_out_of_range_are_refused) {
         change(given);
         return refusal({given});
     };
-    EXPECT_EQ(changed([](per_field& f) { f.ndim = -1; }), "fields[0].ndim is -1: allowed are 0 .. 8");
-    EXPECT_EQ(changed([](per_field& f) { f.ndim = 9; }), "fields[0].ndim is 9: allowed are 0 .. 8");
-    EXPECT_EQ(changed([](per_field& f) { f.dtype = -1; }), "fields[0].dtype is -1: allowed are 0 .. 12");
-    EXPECT_EQ(changed([](per_field& f) { f.dtype = 13; }), "fields[0].dtype is 13: allowed are 0 .. 12");
-    EXPECT_EQ(changed([](per_field& f) { f.role = -1; }), "fields[0].role is -1: allowed are 0 .. 3");
-    EXPECT_EQ(changed([](per_field& f) { f.role = 4; }), "fields[0].role is 4: allowed are 0 .. 3");
-    EXPECT_EQ(changed([](per_field& f) { f.stack = -1; }), "fields[0].stack is -1: allowed are 0 .. 64");
-    EXPECT_EQ(changed([](per_field& f) { f.stack = 65; }), "fields[0].stack is 65: allowed are 0 .. 64");
-    EXPECT_EQ(changed([](per_field& f) { f.reserved[1] = 7; }), "fields[0].reserved[1] is 7: allowed is 0");
+    EXPECT_EQ(changed([](per_field& f) { f.ndim = -1; }), "ndim of field \"observation\" is -1: allowed are 0 .. 8");
+    EXPECT_EQ(changed([](per_field& f) { f.ndim = 9; }), "ndim of field \"observation\" is 9: allowed are 0 .. 8");
+    EXPECT_EQ(changed([](per_field& f) { f.dtype = -1; }), "dtype of field \"observation\" is -1: allowed are 0 .. 12");
+    EXPECT_EQ(changed([](per_field& f) { f.dtype = 13; }), "dtype of field \"observation\" is 13: allowed are 0 .. 12");
+    EXPECT_EQ(changed([](per_field& f) { f.role = -1; }), "role of field \"observation\" is -1: allowed are 0 .. 3");
+    EXPECT_EQ(changed([](per_field& f) { f.role = 4; }), "role of field \"observation\" is 4: allowed are 0 .. 3");
+    EXPECT_EQ(changed([](per_field& f) { f.stack = -1; }), "stack of field \"observation\" is -1: allowed are 0 .. 64");
+    EXPECT_EQ(changed([](per_field& f) { f.stack = 65; }), "stack of field \"observation\" is 65: allowed are 0 .. 64");
+    EXPECT_EQ(changed([](per_field& f) { f.reserved[1] = 7; }),
+              "reserved[1] of field \"observation\" is 7: allowed is 0");
     EXPECT_EQ(changed([](per_field& f) {
                   f.ndim = 2;
                   f.shape = nullptr;
               }),
-              "fields[0].shape is NULL: with ndim 2 it is required");
+              "shape of field \"observation\" is NULL: with ndim 2 it is required");
     static const int64_t empty_axis[] = {84, 0};
     EXPECT_EQ(changed([](per_field& f) {
                   f.ndim = 2;
                   f.shape = empty_axis;
               }),
-              "fields[0].shape[1] is 0: allowed are 1 and above");
+              "shape of field \"observation\" is (84, 0): allowed are axes of 1 and above");
 }
 
 TEST(Fields, one_to_256_are_allowed) {
@@ -203,10 +204,10 @@ TEST(Fields, one_to_256_are_allowed) {
 TEST(Fields, bytes_beyond_64_bits_are_out_of_memory) {
     const std::vector<int64_t> elements = {int64_t{1} << 32, int64_t{1} << 31};
     EXPECT_EQ(refusal({field("observation", PER_UINT8, elements)}, PER_ERROR_OUT_OF_MEMORY),
-              "fields[0] takes more than 2^63 - 1 bytes a row");
+              "shape of field \"observation\" takes more than 2^63 - 1 bytes a row");
     const std::vector<int64_t> bytes = {int64_t{1} << 60};
     EXPECT_EQ(refusal({field("observation", PER_FLOAT64, bytes)}, PER_ERROR_OUT_OF_MEMORY),
-              "fields[0] takes more than 2^63 - 1 bytes a row");
+              "shape of field \"observation\" takes more than 2^63 - 1 bytes a row");
     const std::vector<int64_t> half = {int64_t{1} << 62};
     EXPECT_EQ(refusal({field("observation", PER_UINT8, half)}, PER_ERROR_OUT_OF_MEMORY), "");
     EXPECT_EQ(

@@ -32,7 +32,7 @@ using test::small_buffer;
 // What synchronize() would say.
 std::string reported(Buffer& buffer) {
     try {
-        cuda::report(buffer.state().errors, false);
+        cuda::report(buffer.state().errors, false, false);
     } catch (const Error& error) {
         return error.what();
     }
@@ -49,7 +49,7 @@ TEST(AddedStep, without_its_final_observation_is_skipped) {
     EXPECT_EQ(buffer.add(call), (Ids{0, 1, no_id, 3, 2, 5}));
     EXPECT_EQ(reported(buffer),
               "1 steps were not allowed: not added, id -1 (1 ending an episode without its final "
-              "observation, or next_mask 0)");
+              "observation, and not marked so by next_mask)");
     EXPECT_EQ(buffer.state().counters.rejected_updates, 1);
     EXPECT_EQ(buffer.state().counters.added, 5);
     EXPECT_EQ(buffer.state().counters.episodes, 0);
@@ -80,7 +80,7 @@ TEST(AddedStep, that_does_not_fit_in_a_full_lane_is_skipped) {
     Buffer buffer(declared);
     // The observation after a step takes a row, too.
     EXPECT_EQ(buffer.add(HandMade(4, 1, 0, true)), (Ids{0, 1, no_id, no_id}));
-    EXPECT_EQ(reported(buffer), "2 steps found a full lane (overwrite is 0): not added, id -1");
+    EXPECT_EQ(reported(buffer), "2 steps found a full lane, and overwrite is off: not added, id -1");
     EXPECT_EQ(buffer.state().counters.rejected_updates, 2);
     EXPECT_EQ(buffer.device().lanes[0].head, 2);
 }
@@ -138,8 +138,8 @@ TEST(AddedStep, without_what_the_buffer_asks_for_is_skipped_and_each_reason_repo
     buffer.add(call);  // now step 1 does not say in what it ends, and step 4 that it is not known
     EXPECT_EQ(reported(buffer),
               "11 steps were not allowed: not added, id -1 (2 with a value out of range, 2 ending an episode without "
-              "next_mask (autoreset is PER_AUTORESET_SAME_STEP), 1 ending an episode without its final observation, or "
-              "next_mask 0, 6 without next observation (store_next_observation is 1))");
+              "next_mask (autoreset is PER_AUTORESET_SAME_STEP), 1 ending an episode without its final observation, "
+              "and not marked so by next_mask, 6 without the next observation that store_next_observation needs)");
 }
 
 TEST(AddedStep, with_a_bad_priority_takes_the_largest) {

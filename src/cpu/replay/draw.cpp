@@ -13,7 +13,7 @@ namespace per::cpu {
 void LiveDraw::draw(PriorityStore& priorities, const ReplaySample& sample, const DrawRequest& request) {
     LiveSet& live = priorities.live_to_draw();
     const bool is_distinct = sample.scheme == PER_WITHOUT_REPLACEMENT;
-    if (is_distinct) require_drawn(sample.batch_size, {live.count(), live.count()});
+    if (is_distinct) require_drawn(sample.batch_size, {live.count(), live.count()}, sample.of_sequences);
     SumTree& tree = priorities.tree_to_draw(sample.prioritization);
     const bool by_priority = sample.prioritization != PER_UNIFORM && tree.total_mass() > 0;
     law_ = {sample.batch_size,
@@ -28,7 +28,7 @@ void LiveDraw::draw(PriorityStore& priorities, const ReplaySample& sample, const
     if (law_.is_uniform())
         draw_uniform(tree, live, request);
     else if (law_.uniform_fraction == 0.0)
-        draw_by_priority(tree, request);
+        draw_by_priority(tree, request, sample.of_sequences);
     else
         draw_mixture(tree, live, request);
     set_reference(priorities, sample);
@@ -45,12 +45,12 @@ void LiveDraw::draw_uniform(SumTree& tree, LiveSet& live, const DrawRequest& req
     std::fill(shares_.begin(), shares_.end(), 1.0);
 }
 
-void LiveDraw::draw_by_priority(SumTree& tree, const DrawRequest& request) {
+void LiveDraw::draw_by_priority(SumTree& tree, const DrawRequest& request, bool of_sequences) {
     const int64_t n = request.batch_size;
     if (law_.is_distinct) {
         const ScratchPool::Loan loan(scratch_, distinct_draw_scratch_bytes(tree, n));
         const DistinctDraw found = per::cpu::draw_distinct(tree, request, loan.data());
-        require_drawn(n, {static_cast<int64_t>(law_.n_live), found.n_found});
+        require_drawn(n, {static_cast<int64_t>(law_.n_live), found.n_found}, of_sequences);
         law_.n_draws = found.n_draws;
         std::copy_n(found.indices, n, slots_.data());
         std::copy_n(found.masses, n, masses_.data());

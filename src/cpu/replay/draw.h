@@ -27,7 +27,7 @@ class LiveDraw {
 
  private:
     void draw_uniform(SumTree& tree, LiveSet& live, const DrawRequest& request);
-    void draw_by_priority(SumTree& tree, const DrawRequest& request);
+    void draw_by_priority(SumTree& tree, const DrawRequest& request, bool of_sequences);
     void draw_mixture(SumTree& tree, LiveSet& live, const DrawRequest& request);
     void set_reference(PriorityStore& priorities, const ReplaySample& sample);
 

@@ -33,7 +33,7 @@ void CpuReplayBackend::take(int64_t count, const int64_t* ids, float probability
     for (int64_t i = 0; i < count; ++i) {
         const Row row = row_of(i, ids[i]);
         if (!row.is_there || !state_.priorities.live().contains(row.slot))
-            throw Error(PER_ERROR_INVALID_ARGUMENT, "transition %" PRId64 " of the walk is not live any more", ids[i]);
+            throw Error(PER_ERROR_INVALID_ARGUMENT, "id %" PRId64 " of the walk is not live any more", ids[i]);
         slots_[static_cast<size_t>(i)] = row.slot;
     }
     prepare_live(state_.rules.n_step, batch);

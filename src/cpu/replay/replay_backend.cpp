@@ -140,7 +140,7 @@ void CpuReplayBackend::sample(const ReplaySample& sample, void*) {
 
 // Returns whether the draw took ranks: one that is taken back then forgets them.
 bool CpuReplayBackend::draw_batch(const ReplaySample& sample) {
-    if (live() == 0) throw Error(PER_ERROR_EMPTY, "no transition is live");
+    if (live() == 0) throw_empty(sample.of_sequences);
     prepare_live(sample.n_step, sample.batch);
     const bool by_schedule = std::isnan(sample.beta);
     const double beta = by_schedule ? beta_.beta(sample.is_ahead ? beta_.step : beta_step()) : sample.beta;
@@ -292,7 +292,9 @@ int64_t CpuReplayBackend::slot_of_step(int64_t i, int64_t id, bool wants_next) c
                     i, id);
     if (wants_next && !next_is_there(state_.lane(row.env), row.k, flags))
         throw Error(PER_ERROR_INVALID_ARGUMENT,
-                    "ids[%" PRId64 "] is %" PRId64 ": its next observation is not known; leave next_fields out", i, id);
+                    "ids[%" PRId64 "] is %" PRId64
+                    ": its next observation is not known, and can be asked for later only",
+                    i, id);
     return row.slot;
 }
 

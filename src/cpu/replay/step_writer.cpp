@@ -149,7 +149,7 @@ void StepWriter::check_step(const Place& place) {
                     static_cast<long long>(place.k), static_cast<long long>(place.env));
     if (!overwrite_ && used_end(lane, state_.rules) - lane.first > state_.ring().rows)
         throw Error(PER_ERROR_FULL,
-                    "step %lld of environment %lld does not fit in its lane of %lld rows (overwrite is 0)",
+                    "step %lld of environment %lld does not fit in its lane of %lld rows, and overwrite is off",
                     static_cast<long long>(place.k), static_cast<long long>(place.env),
                     static_cast<long long>(state_.ring().rows));
     if (step.next_known) check.announcing = place.index;
@@ -160,12 +160,11 @@ void StepWriter::check_next_observation(const Place& place, const StepInput& ste
     const char* missing = nullptr;
     if (ends && autoreset_ == PER_AUTORESET_SAME_STEP && steps_->next_mask.data == nullptr)
         missing =
-            "next_mask must say whether next_fields is its final observation (autoreset is "
-            "PER_AUTORESET_SAME_STEP)";
+            "next_mask must say whether the next observation is its final one (autoreset is PER_AUTORESET_SAME_STEP)";
     else if (ends && !step.next_known && !given_.next_unavailable(place.index))
-        missing = "its final observation must be given in next_fields, or be marked unknown by next_mask 0";
+        missing = "its final observation must be given, or be marked as unknown by next_mask";
     else if (!ends && !step.next_known && state_.rules.store_next_observation)
-        missing = "next_fields must be given with every step (store_next_observation is 1)";
+        missing = "with store_next_observation every step needs one";
     if (missing == nullptr) return;
     throw Error(PER_ERROR_INVALID_ARGUMENT, "step %lld of environment %lld %s: %s", static_cast<long long>(place.k),
                 static_cast<long long>(place.env), ends ? "ends an episode" : "has no next observation", missing);

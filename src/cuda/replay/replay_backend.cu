@@ -100,6 +100,7 @@ __global__ void clear_lanes_kernel(DeviceReplay replay) {
 CudaReplayBackend::CudaReplayBackend(const per_replay_options& options, const Fields& fields)
     : fields_(fields),
       skips_invalid_(options.on_invalid == PER_INVALID_SKIP),
+      of_sequences_(options.sequence_length > 0),
       n_step_(options.n_step),
       order_(options.device_index),
       host_copy_(sizeof(HostCopy)),
@@ -153,7 +154,7 @@ void CudaReplayBackend::sample_hindsight(const ReplaySample& sample, const Repla
     check_batch(sample.batch, fields_);
     const HostCopy& copy = read(call);
     const ReplayState before = copy.replay;
-    if (before.n_live == 0) throw Error(PER_ERROR_EMPTY, "no transition is live");
+    if (before.n_live == 0) throw_empty(sample.of_sequences);
     relabelling.clear(fields_.count());
     relabelling.gamma = before.gamma;
     relabelling.n_step = sample.n_step;
@@ -423,7 +424,7 @@ void CudaReplayBackend::synchronize(void* stream) {
     check(cudaMemsetAsync(errors, 0, sizeof *errors, call.stream()), "ending the report");
     call.finish();
     wait_for(call.stream());
-    report(*copy, skips_invalid_);
+    report(*copy, skips_invalid_, of_sequences_);
 }
 
 std::unique_ptr<ReplayBackend> create_replay_backend(const per_replay_options& options, const Fields& fields) {

@@ -73,6 +73,7 @@ class CudaReplayBackend final : public ReplayBackend {
 
     const Fields& fields_;
     const bool skips_invalid_;
+    const bool of_sequences_;
     int64_t n_step_;  // as it was set last
     StreamOrder order_;
     PinnedMemory host_copy_;

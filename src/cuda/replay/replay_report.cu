@@ -47,8 +47,9 @@ void append_reasons(const ReplayErrors& errors, Message& message) {
         {StepRefusal::value, "with a value out of range"},
         {StepRefusal::nan, "with a NaN (on_nan is PER_NAN_ERROR)"},
         {StepRefusal::next_mask, "ending an episode without next_mask (autoreset is PER_AUTORESET_SAME_STEP)"},
-        {StepRefusal::final_observation, "ending an episode without its final observation, or next_mask 0"},
-        {StepRefusal::next_observation, "without next observation (store_next_observation is 1)"},
+        {StepRefusal::final_observation,
+         "ending an episode without its final observation, and not marked so by next_mask"},
+        {StepRefusal::next_observation, "without the next observation that store_next_observation needs"},
         {StepRefusal::gap, "with an observation that was not the one announced (on_gap is PER_GAP_ERROR)"},
     };
     const char* before = " (";
@@ -62,7 +63,7 @@ void append_reasons(const ReplayErrors& errors, Message& message) {
 
 }  // namespace
 
-void report(const ReplayErrors& errors, bool skips_invalid) {
+void report(const ReplayErrors& errors, bool skips_invalid, bool of_sequences) {
     uint64_t n_refused = 0;
     for (int why = 0; why < n_step_refusals; ++why) n_refused += errors.n_refused(static_cast<StepRefusal>(why));
     n_refused -= errors.n_refused(StepRefusal::full);
@@ -74,14 +75,15 @@ void report(const ReplayErrors& errors, bool skips_invalid) {
         {n_refused, PER_ERROR_INVALID_ARGUMENT, refused_steps},
         {errors.n_bad_values, PER_ERROR_INVALID_ARGUMENT, "rows of fields had a value out of range: not set"},
         {errors.n_refused_advantages, PER_ERROR_INVALID_ARGUMENT,
-         "calls of per_replay_advantages() had ids that were not due, or bootstrap_values not finite: no change"},
+         "calls for advantages had ids that were not due, or bootstrap_values not finite: no change"},
         {errors.n_short_draws, PER_ERROR_INVALID_ARGUMENT,
          "draws without replacement had batch_size above what can be drawn: ids -1"},
         {errors.n_outdated_draws, PER_ERROR_INVALID_ARGUMENT,
          "draws of graphs had a larger n_step than the buffer has now: ids -1; they are to be captured anew"},
         {errors.n_refused(StepRefusal::full), PER_ERROR_FULL,
-         "steps found a full lane (overwrite is 0): not added, id -1"},
-        {errors.n_empty_draws, PER_ERROR_EMPTY, "draws found no live transition: ids -1"},
+         "steps found a full lane, and overwrite is off: not added, id -1"},
+        {errors.n_empty_draws, PER_ERROR_EMPTY,
+         of_sequences ? "draws found no live sequence: ids -1" : "draws found no live transition: ids -1"},
     };
     Message message;
     per_status status = PER_OK;

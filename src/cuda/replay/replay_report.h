@@ -6,7 +6,8 @@
 namespace per::cuda {
 
 // Throws Error where something went wrong: with the status of what is named first, and a message that names all.
-// With skips_invalid (PER_INVALID_SKIP) a TD error or priority that is not allowed is nothing to report.
-void report(const ReplayErrors& errors, bool skips_invalid);
+// With skips_invalid (PER_INVALID_SKIP) a TD error or priority that is not allowed is nothing to report. of_sequences:
+// the buffer draws sequences.
+void report(const ReplayErrors& errors, bool skips_invalid, bool of_sequences);
 
 }  // namespace per::cuda

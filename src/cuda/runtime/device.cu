@@ -2,6 +2,7 @@
 
 #include <cuda.h>
 
+#include <cstdio>
 #include <map>
 #include <mutex>
 
@@ -223,13 +224,20 @@ Event new_event() {
 
 namespace {
 
+void check_allocated(cudaError_t error, std::size_t bytes, const char* what) {
+    if (error == cudaSuccess) return;
+    char doing_what[80];
+    std::snprintf(doing_what, sizeof doing_what, "allocating %zu bytes of %s", bytes, what);
+    check(error, doing_what);
+}
+
 void* allocated(Kind kind, std::size_t bytes) {
     const ApartFromCaptures apart;
     void* memory;
     if (kind == Kind::device_memory)
-        check(cudaMalloc(&memory, bytes), "allocating memory of the device");
+        check_allocated(cudaMalloc(&memory, bytes), bytes, "memory of the device");
     else
-        check(cudaMallocHost(&memory, bytes), "allocating pinned memory");
+        check_allocated(cudaMallocHost(&memory, bytes), bytes, "pinned memory");
     return memory;
 }
 

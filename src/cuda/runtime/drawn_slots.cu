@@ -8,6 +8,7 @@ namespace per::cuda {
 DrawnSlots::DrawnSlots(int device, const Fields& fields, const BatchShape& shape, std::size_t n_slots)
     : DeviceSlots(device, fields, shape, n_slots),
       batch_size_(shape.batch_size),
+      of_sequences_(shape.steps > 0),
       outcomes_(n_slots * sizeof(DrawOutcome)) {}
 
 DrawnSlots::~DrawnSlots() {
@@ -24,7 +25,7 @@ void DrawnSlots::send(std::size_t slot) {
     const CurrentDevice current(device());
     record_sent(slot);
     wait_until_sent(slot);
-    require_drawn(batch_size_, outcome(slot));
+    require_drawn(batch_size_, outcome(slot), of_sequences_);
 }
 
 const per_batch& DrawnSlots::hand_out(std::size_t slot, void* stream) {

@@ -21,6 +21,7 @@ class DrawnSlots final : public DeviceSlots {
     DrawOutcome& outcome(std::size_t slot) const { return reinterpret_cast<DrawOutcome*>(outcomes_.data())[slot]; }
 
     const int64_t batch_size_;
+    const bool of_sequences_;
     PinnedMemory outcomes_;  // by slot; the device writes them
 };
 

@@ -326,6 +326,10 @@ const per_tree_synchronize_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_tree_synchronize(tree, stream) =
     ccall(per_tree_synchronize_pointer[], per_status, (Ptr{per_tree}, Ptr{Cvoid}), tree, stream)
 
+const per_field_check_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_field_check(field) =
+    ccall(per_field_check_pointer[], per_status, (Ptr{per_field},), field)
+
 const per_replay_options_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_options_init(options, struct_size) =
     ccall(per_replay_options_init_pointer[], per_status, (Ptr{per_replay_options}, UInt64), options, struct_size)
@@ -515,6 +519,7 @@ const function_names = [
     :per_tree_mass,
     :per_tree_reset,
     :per_tree_synchronize,
+    :per_field_check,
     :per_replay_options_init,
     :per_replay_create,
     :per_replay_free,
@@ -574,6 +579,7 @@ const function_pointers = [
     per_tree_mass_pointer,
     per_tree_reset_pointer,
     per_tree_synchronize_pointer,
+    per_field_check_pointer,
     per_replay_options_init_pointer,
     per_replay_create_pointer,
     per_replay_free_pointer,
