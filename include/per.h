@@ -351,7 +351,7 @@ PER_API per_status per_tree_synchronize(per_tree* tree, void* stream);
  * it. At the end of an episode the final observation takes a row of its own, which is never live; so a truncated
  * episode keeps its true final observation. `capacity` counts rows: a full lane holds at least
  * rows - 1 - ends - (n_step - 1) - (frame_stack - 1) live transitions, or the sequences that start among all of these
- * but the last T - 1. Memory is allocated at creation, once.
+ * but the last T - 1; per_replay_capacity_for() says how many rows that takes. Memory is allocated at creation, once.
  */
 typedef struct per_replay per_replay;
 
@@ -438,6 +438,26 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
  * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY, PER_ERROR_NO_DEVICE, PER_ERROR_UNSUPPORTED (naming the option).
  */
 PER_API per_status per_replay_create(const per_replay_options* options, per_replay** replay_out);
+
+/*
+ * Writes the smallest capacity with which at least so many transitions, or sequences, are live in all at any time after
+ * every lane became full, whatever happens then: episodes may be of any lengths from episode_length on, each with its
+ * final observation. Without sequences and store_next_observation that is, divisions rounded down,
+ *
+ *   n_envs (t + (t - 1) / episode_length + n_step + frame_stack),  t = (transitions + n_envs - 1) / n_envs
+ *
+ * A buffer that is emptied after each rollout of K steps in every environment holds all of them with the capacity for
+ * K n_envs transitions, also if overwrite is 0 and an episode that began before goes on in it.
+ *
+ *   options         as for per_replay_create(), for which `capacity` is then to be set to the result. It is not looked
+ *                   at here; neither are fields if n_fields is 0, none having a stack of its own then
+ *   transitions     1 .. 2^40
+ *   episode_length  steps of the shortest episode, of sequences more than burn_in; 0: episodes are longer than a lane
+ *
+ * PER_ERROR_INVALID_ARGUMENT, also if the result would be beyond 2^40. Cost: none that grows.
+ */
+PER_API per_status per_replay_capacity_for(const per_replay_options* options, int64_t transitions,
+                                           int64_t episode_length, int64_t* capacity_out);
 
 /* NULL is allowed. Synchronises. */
 PER_API void per_replay_free(per_replay* replay);

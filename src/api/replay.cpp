@@ -75,6 +75,14 @@ per_status per_replay_create(const per_replay_options* options, per_replay** rep
     });
 }
 
+per_status per_replay_capacity_for(const per_replay_options* options, int64_t transitions, int64_t episode_length,
+                                   int64_t* capacity_out) {
+    return guarded([&] {
+        require_pointer("capacity_out", capacity_out);
+        *capacity_out = capacity_for(read_struct("options", options), transitions, episode_length);
+    });
+}
+
 void per_replay_free(per_replay* replay) {
     delete replay;
 }

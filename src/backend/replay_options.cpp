@@ -231,6 +231,43 @@ per_replay_options resolve_replay_options(const per_replay_options& options, con
     return resolved;
 }
 
+// A lane with m ends among its rows has the fewest live where an adversary chooses what lies between them. Of the rows
+// that are there, none is live
+//   - of the oldest episode, cut off by the ring, in stack - 1 rows that miss a frame, and then, short of a start and of
+//     what follows the burn-in, in stride - 1 + burn_in more;
+//   - of the running one in its latest steps + n_step - 2, and the row that its next observation takes;
+//   - in the row that the final observation of an episode takes.
+// The rest are full episodes, each as short as is allowed and then longer up to where its next start would be, and rows
+// of which every stride-th is a live start. With store_next_observation no observation takes a row.
+int64_t capacity_for(const per_replay_options& options, int64_t transitions, int64_t episode_length) {
+    per_replay_options known = options;
+    known.capacity = 1;  // not looked at
+    check_replay_options(known);
+    const int64_t stack = options.n_fields == 0 ? options.frame_stack : Fields(known).max_stack();
+    check_range("transitions", transitions, 1, largest_capacity);
+    check_range("episode_length", episode_length, 0, INT64_MAX);
+    const int64_t steps = std::max<int64_t>(options.burn_in + options.sequence_length, 1);
+    const int64_t stride =
+        std::max<int64_t>(options.sequence_stride != 0 ? options.sequence_stride : options.sequence_length, 1);
+    if (episode_length != 0 && episode_length <= options.burn_in)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "episode_length is %" PRId64 ": must be more than burn_in, %" PRId64 ", or no sequence is live",
+                    episode_length, options.burn_in);
+    const int64_t others = (transitions - 1) / options.n_envs;  // of a lane, but one
+    const int64_t n_full =
+        episode_length == 0 ? 0 : others / ((episode_length - options.burn_in - 1) / stride + 1);  // starts of each
+    const int64_t observation = options.store_next_observation != 0 ? 0 : 1;
+    using Wide = __int128;
+    const Wide rows = Wide{others + 1} * stride + Wide{n_full + 1} * (options.burn_in + observation) + observation +
+                      (stack - 1) + (steps + options.n_step - 2);
+    const Wide capacity = std::max<Wide>(rows, least_rows(options.n_step, stack, steps)) * options.n_envs;
+    if (capacity > largest_capacity)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "transitions is %" PRId64 ": must be less, as the capacity would be above %" PRId64, transitions,
+                    largest_capacity);
+    return static_cast<int64_t>(capacity);
+}
+
 ReplaySample resolve_sample_options(const per_sample_options& given, const per_replay_options& buffer) {
     if (given.n_step != 0) check_range("n_step", given.n_step, 1, buffer.n_step);
     if (!std::isnan(given.beta)) check_beta(given.beta);

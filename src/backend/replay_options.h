@@ -22,6 +22,9 @@ extern const per_replay_statistics default_statistics;
 // All options but `fields`, which Fields checks.
 void check_replay_options(const per_replay_options& options);
 
+// What per_replay_capacity_for() gives.
+int64_t capacity_for(const per_replay_options& options, int64_t transitions, int64_t episode_length);
+
 // The options with capacity, rows and stride as they will be, `fields` being those of the buffer.
 per_replay_options resolve_replay_options(const per_replay_options& options, const Fields& fields);
 

@@ -338,6 +338,10 @@ const per_replay_create_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_create(options, replay_out) =
     ccall(per_replay_create_pointer[], per_status, (Ptr{per_replay_options}, Ptr{Ptr{per_replay}}), options, replay_out)
 
+const per_replay_capacity_for_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_capacity_for(options, transitions, episode_length, capacity_out) =
+    ccall(per_replay_capacity_for_pointer[], per_status, (Ptr{per_replay_options}, Int64, Int64, Ptr{Int64}), options, transitions, episode_length, capacity_out)
+
 const per_replay_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_free(replay) =
     ccall(per_replay_free_pointer[], Cvoid, (Ptr{per_replay},), replay)
@@ -522,6 +526,7 @@ const function_names = [
     :per_field_check,
     :per_replay_options_init,
     :per_replay_create,
+    :per_replay_capacity_for,
     :per_replay_free,
     :per_replay_describe,
     :per_steps_init,
@@ -582,6 +587,7 @@ const function_pointers = [
     per_field_check_pointer,
     per_replay_options_init_pointer,
     per_replay_create_pointer,
+    per_replay_capacity_for_pointer,
     per_replay_free_pointer,
     per_replay_describe_pointer,
     per_steps_init_pointer,
