@@ -258,7 +258,7 @@ _ADVANTAGE_WORDS = {
     "advantage_field": "advantage",
     "return_field": "returns",
     "lambda": "gae_lambda",
-    "bootstrap_values": "values of bootstrap",
+    "bootstrap_values": "bootstrap's values",
 }
 
 

@@ -51,7 +51,7 @@ class Field:
         object.__setattr__(self, "role", role)
         object.__setattr__(self, "stack", stack)
         c_field = ffi.new("per_field *")
-        kept = _fill(c_field, self, "")
+        kept = _fill(c_field[0], self)
         check(lib.per_field_check(c_field))
         del kept
 
@@ -65,24 +65,24 @@ def to_c(fields: Mapping[str, Field]) -> tuple[Any, list[Any]]:
     for target, (name, field) in zip(array, fields.items(), strict=True):
         if not isinstance(name, str) or not isinstance(field, Field):
             raise InvalidArgument(f"fields has {name!r}: {field!r}; allowed: names and per.Field")
-        kept += [ffi.new("char[]", name.encode()), _fill(target, field, f" of field {name}")]
+        kept += [ffi.new("char[]", name.encode()), _fill(target, field)]
         target.name = kept[-2]
     return array, kept
 
 
-def _fill(target: Any, field: Field, of: str) -> Any:
-    """Describes a field but for its name in a per_field; what that points at. `of` follows the names of arguments."""
+def _fill(target: Any, field: Field) -> Any:
+    """Describes a field but for its name in a per_field; what that points at."""
     try:
         shape = ffi.new("int64_t[]", field.shape or (0,))
     except OverflowError as error:
-        raise InvalidArgument(f"shape{of} is {field.shape}; allowed: {_options.NUMBERS['int64_t']}") from error
+        raise InvalidArgument(f"shape is {field.shape}; allowed: {_options.NUMBERS['int64_t']}") from error
     target.shape = shape
     target.ndim = len(field.shape)
     target.dtype = _arrays.DTYPES[field.dtype]
     if field.role is not None:
-        target.role = _options.number("per_role", f"role{of}", field.role)
+        target.role = _options.number("per_role", "role", field.role)
     if field.stack is not None:
-        _options.set_field(target if of == "" else ffi.addressof(target), "stack", f"stack{of}", field.stack)
+        _options.set_field(ffi.addressof(target), "stack", "stack", field.stack)
     return shape
 
 

@@ -166,7 +166,7 @@ class ReplayBuffer(Store):
         _options.set_options(options, {name: given[name] for name in _OPTIONS if given[name] is not _DEFAULTS[name]})
         _options.set_options(options, {"capacity": capacity})
         handle_out = ffi.new("per_replay **")
-        check(lib.per_replay_create(options, handle_out))
+        check(lib.per_replay_create(options, handle_out), {"n_fields": "the number of fields"})
         del kept
         self._attach(ffi.gc(handle_out[0], lib.per_replay_free), str(device), kind)
 

@@ -75,7 +75,7 @@ def test_answers_of_wrong_shape_are_errors(given, words):
     [
         ({"achieved": "position"}, "hindsight.achieved is 'position'; allowed: 'observation', 'goal'"),
         ({"goal": "next_goal"}, "hindsight.goal is 'next_goal'"),
-        ({"goal": "observation"}, "goal_field is 0, the achieved_field"),
+        ({"goal": "observation"}, 'hindsight.goal and hindsight.achieved are both "observation"'),
     ],
 )
 def test_bad_arguments_are_named(arguments, words):

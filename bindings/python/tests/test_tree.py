@@ -160,7 +160,7 @@ def test_bad_argument_is_named_with_its_value_and_changes_nothing(tree, call, wo
         ({"capacity": 4, "seed": 2**64}, "seed is 18446744073709551616"),
         ({"capacity": 4, "device": "gpu"}, "device is 'gpu'; allowed: 'cpu', 'cuda'"),
         ({"capacity": 4, "device": "cuda:x"}, "device is 'cuda:x'"),
-        ({"capacity": 4, "device": "cpu:1"}, "device_index is 1"),
+        ({"capacity": 4, "device": "cpu:1"}, "device is 'cpu:1'"),
     ],
 )
 def test_bad_option_is_named_with_its_value(arguments, words):

@@ -82,7 +82,7 @@ end
     refused(arguments...; options...) =
         thrown(() -> sample!(buffer, 4; hindsight = Hindsight(arguments..., reward; options...)))
     @test is_invalid(refused(:position, :goal), "achieved is :position; allowed: :observation, :goal")
-    @test is_invalid(refused(:goal, :observation), "achieved_field is 1 (goal): must be an observation")
+    @test is_invalid(refused(:goal, :observation), "achieved_field is \"goal\": must be an observation")
     @test is_invalid(refused(:observation, :goal; strategy = :past), "strategy is :past; allowed: :future, :final")
     @test is_invalid(refused(:observation, :goal; k = -1), "k is -1; allowed: >= 0")
     @test is_invalid(refused(:observation, :goal; k = NaN), "k is NaN")

@@ -60,7 +60,7 @@ end
         (() -> ReplayBuffer(10, NamedTuple()), "n_fields"),
         (() -> ReplayBuffer(10, (action = Field(Int8),)), "observation"),
         (() -> ReplayBuffer(10, (observation = Field(Int8), reward = Field(Int8))), "reward"),
-        (() -> ReplayBuffer(10, (observation = Field(Int8, 0),)), "fields[0].shape[0] is 0"),
+        (() -> ReplayBuffer(10, (observation = Field(Int8, 0),)), "shape of field \"observation\" is (0,)"),
         (() -> ReplayBuffer(10, (observation = Field(ComplexF32),)), "element_type is Complex"),
         (() -> ReplayBuffer(10, (observation = Int8,)), "field observation is a DataType, not a Field"),
         (() -> ReplayBuffer(10, (observation = Field(Int8; role = :next),)), ":plain, :observation, :recurrent_state"),
