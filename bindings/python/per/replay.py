@@ -35,7 +35,7 @@ from per.hindsight import Call, Hindsight
 from per.loader import LoadedBatch, Loader, loader_kind
 from per.statistics import Statistics
 
-# How many calls of add() and extend() lie between looks at the share of cuts.
+# How many calls of add(), or steps of extend(), lie between looks at the share of cuts.
 _CALLS_BETWEEN_LOOKS = 256
 
 
@@ -47,7 +47,9 @@ class ReplayBuffer(Store):
 
     Arguments:
         capacity: rows in all, rounded up to a multiple of n_envs. A row holds a step; at the end of an episode the
-            final observation takes one more.
+            final observation takes one more. Of the rows of an environment once they are full at least
+            rows - 1 - ends of episodes - (n_step - 1) - (frame_stack - 1) are live transitions; capacity_for() gives
+            the capacity for so many of them.
         fields: names and Field of what is stored beside reward, terminated and truncated. At least one observation.
         n_envs: environments, each with a ring of its own.
         n_step, gamma: steps of a return and discount of a step; returns are formed when a batch is drawn.
@@ -73,7 +75,9 @@ class ReplayBuffer(Store):
         on_nan: "allow" takes a NaN in an observation, a next observation or a reward as any value, and "error" refuses
             the call. Infinities are numbers, and other fields may hold NaN.
         autoreset: how environments reset after an end, in Gymnasium's words: "disabled", "next_step", "same_step".
-        store_next_observation: keep next observations in arrays of their own, for rows in no order of time.
+        store_next_observation: keep next observations in arrays of their own: rows may then be added in any order, and
+            capacity is exact, each row being a transition. Without it, rows of a data set in no order of time are cut
+            off from each other and most are never live; a warning says so.
         overwrite: False makes a full lane an error (Full).
         critics: what the TD errors of several critics make together, the "mean" or the "max" of their absolute values.
         gather_threads: threads on which a batch of 1 MiB or more is copied, the caller's among them; on the CPU,
@@ -212,6 +216,47 @@ class ReplayBuffer(Store):
     def _sequence_layout(self, n_step: int) -> Layout:
         return layout_of(self._fields, self._n_envs, self._steps, n_step)
 
+    @staticmethod
+    def capacity_for(
+        transitions: int, episode_length: int = 0, *, fields: Mapping[str, Field] | None = None, **options: Any
+    ) -> int:
+        """The smallest capacity that keeps so many transitions, or sequences, live once the buffer is full.
+
+        Without sequences and store_next_observation, divisions rounded down, t being transitions per environment:
+        n_envs (t + (t - 1) / episode_length + n_step + frame_stack).
+
+        Arguments:
+            transitions: 1 to 2^40, of all environments. For a rollout of K steps in each of n_envs environments
+                K * n_envs: the capacity then takes all of it, ends of episodes included, also with overwrite=False.
+            episode_length: steps of the shortest episode; 0: episodes are longer than what an environment has of rows.
+            fields: needed where a field has a stack of its own.
+            options: as the class takes them; only those that change the result are looked at.
+
+        Raises:
+            InvalidArgument.
+
+        >>> import per
+        >>> per.ReplayBuffer.capacity_for(1000, episode_length=10)
+        1101
+        >>> per.ReplayBuffer.capacity_for(128 * 8, episode_length=1, n_envs=8)
+        2056
+        """
+        c_options = _library.new("per_replay_options")
+        unknown = options.keys() - _OPTIONS - {"device", "arrays"}
+        if unknown:
+            raise InvalidArgument(f"{min(unknown)} is no option of a buffer; allowed: {', '.join(_OPTIONS)}")
+        _options.set_options(
+            c_options,
+            {name: value for name, value in options.items() if name in _OPTIONS and value is not _DEFAULTS[name]},
+        )
+        c_fields, kept = to_c(fields or {})
+        c_options.fields, c_options.n_fields = c_fields, len(c_fields)
+        capacity = ffi.new("int64_t *")
+        given = _options.whole("transitions", transitions), _options.whole("episode_length", episode_length)
+        check(lib.per_replay_capacity_for(c_options, *given, capacity))
+        del kept
+        return int(capacity[0])
+
     @classmethod
     def for_env(
         cls,
@@ -294,7 +339,7 @@ class ReplayBuffer(Store):
             fields, next_mask = final_observations.insert(info, fields, next_mask, self._inputs, terminated, truncated)
         step_arrays = (reward, terminated, truncated, mask, next_mask, priorities, td_errors)
         ids: npt.NDArray[np.int64] = self._exchange.add(step_arrays, fields, env_ids, False, stream)
-        self._look_at_cuts()
+        self._look_at_cuts(1)
         return ids
 
     def extend(
@@ -326,7 +371,7 @@ class ReplayBuffer(Store):
             fields = self._flat(fields)
         step_arrays = (reward, terminated, truncated, mask, next_mask, priorities, td_errors)
         ids: npt.NDArray[np.int64] = self._exchange.add(step_arrays, fields, env_ids, True, stream)
-        self._look_at_cuts()
+        self._look_at_cuts(len(ids))
         return ids
 
     def cut(self, env_ids: object = None, *, stream: object = None) -> None:
@@ -784,15 +829,15 @@ class ReplayBuffer(Store):
             batch.flatten(node, vars(out).get(name), f"out.{name}", arrays)
         return arrays
 
-    def _look_at_cuts(self) -> None:
+    def _look_at_cuts(self, calls: int) -> None:
         """Warns once if most steps are cuts: observations then are not those that the steps before announced.
 
         Not on CUDA, where looking would wait for the device.
         """
         if not isinstance(self._memory, _memory.HostMemory):
             return
-        self._calls += 1
-        if self._calls % _CALLS_BETWEEN_LOOKS or self._calls < 0:
+        before, self._calls = self._calls, self._calls + calls
+        if before // _CALLS_BETWEEN_LOOKS == self._calls // _CALLS_BETWEEN_LOOKS or self._calls < 0:
             return
         stats = self.stats()
         if 2 * stats.cuts > stats.added:

@@ -631,3 +631,39 @@ def test_subclasses_have_attributes_of_their_own():
             self.name = name
 
     assert Named("mine").name == "mine"
+
+
+def test_rows_in_no_order_of_time_are_told_of_by_one_call():
+    steps = np.random.default_rng(3).permutation(600)
+    data = {"observation": steps, "next_observation": steps + 1, "reward": np.zeros(600)}
+    flags = {"terminated": np.zeros(600, bool), "truncated": np.zeros(600, bool)}
+    fields = {"observation": per.Field((), "int64")}
+    buffer = per.ReplayBuffer(2000, fields)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        buffer.extend(**data, **flags)
+    assert len(caught) == (0 if cuda_switch.IS_CUDA else 1)
+    assert all("store_next_observation=True" in str(warning.message) for warning in caught)
+    exact = per.ReplayBuffer(600, fields, store_next_observation=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        exact.extend(**data, **flags)
+    assert len(exact) == 600
+
+
+def test_capacity_for_keeps_so_many_live():
+    options = {"n_envs": 2, "n_step": 3, "frame_stack": 4}
+    capacity = per.ReplayBuffer.capacity_for(1000, 10, **options)
+    assert capacity == 2 * (500 + 49 + 3 + 4)  # by the formula of per.h
+    stacked = {"observation": per.Field((), "int64", stack=5)}
+    assert per.ReplayBuffer.capacity_for(1000, 10, fields=stacked, **options) == capacity + 2
+    buffer = per.ReplayBuffer(capacity, {"observation": per.Field((), "int64")}, **options)
+    for t in range(capacity):
+        ends = t % 10 == 9
+        buffer.add(observation=[t, t], reward=[0, 0], terminated=[ends, ends], truncated=[False, False],
+                   next_observation=[t + 1, t + 1])  # fmt: skip
+        assert 2 * t <= capacity or len(buffer) >= 1000
+    with pytest.raises(per.InvalidArgument, match="colour is no option"):
+        per.ReplayBuffer.capacity_for(10, colour=1)
+    with pytest.raises(per.InvalidArgument, match="transitions is 0"):
+        per.ReplayBuffer.capacity_for(0)
