@@ -9,9 +9,10 @@
  * Status.   A function that can fail returns a per_status. After any status but PER_OK the handle is as it was before
  *           the call and nothing was written to the outputs, unless the function says otherwise.
  * Threads.  A handle may be used by several threads; each call is atomic with respect to the others. Different handles
- *           share nothing and never wait for each other.
- * Fork.     Handles on PER_CPU stay usable in a forked child, which then has its own copy. In a child every call but
- *           _free on a PER_CUDA handle or a loader is an error.
+ *           share nothing, and wait for each other only while a thread forks.
+ * Fork.     fork() waits until no call is inside any handle, and calls that begin meanwhile wait for it. Handles on
+ *           PER_CPU stay usable in a forked child, which then has its own copy. In a child every call but _free on a
+ *           PER_CUDA handle or a loader is an error.
  * Memory.   The caller owns every buffer passed in or out, and nothing is kept after the call returns; but on PER_CUDA
  *           arrays are read and written when the stream gets there, and must stay until then. Array arguments lie in
  *           host memory for handles on PER_CPU and in the memory of the device for handles on PER_CUDA. Options
@@ -33,6 +34,8 @@
  * Random.   Numbers come from Philox4x32-10, a counter-based generator: the seed of the handle and the number of draws
  *           made so far are the whole random state. The same seed and the same calls give the same indices and ids, bit
  *           for bit, from every language and on every device.
+ * Counts.   Arrays that a call reads have at most 2^40 entries, all axes but the shape of a field counted. Where
+ *           another thread writes to such an array meanwhile, any of its values may count, and nothing worse happens.
  * Sizes.    Options, batches and statistics begin with struct_size, which their _init function sets and which tells the
  *           library what the program knows. A program built against an older header works with a newer library: fields
  *           are only ever appended, one that a program does not have behaves as before it existed, and nothing beyond
@@ -78,8 +81,7 @@ typedef enum per_status {
     PER_ERROR_OUT_OF_MEMORY = 2,
     PER_ERROR_EMPTY = 3,         /* nothing can be drawn */
     PER_ERROR_FULL = 4,          /* a lane is full and overwrite is 0 */
-    PER_ERROR_BUSY = 5,          /* the handle is in use by the callback that made this call, or by a loader; or a
-                                    loader has no batch to hand out yet */
+    PER_ERROR_BUSY = 5,          /* the buffer has a loader already; or a loader that may not wait has no batch yet */
     PER_ERROR_UNSUPPORTED = 6,   /* an option, device or file format that this version does not have */
     PER_ERROR_NO_DEVICE = 7,     /* no usable CUDA device; the message says why. A driver must be for the major version
                                     of CUDA that libper was built with, or a later one: 580 or later for CUDA 13 */
@@ -199,11 +201,12 @@ typedef enum per_role {
  * drawing an index cost O(log capacity).
  *
  * Priorities are float32, finite and not negative. A leaf of priority p weighs mass(p) = ceil(p * 2^scale), a whole
- * number, and the probability of a draw is mass / sum of masses, exactly. Sums of whole numbers are exact: no history
- * of updates, however long or uneven, makes a leaf unreachable, draws a leaf of priority 0, or shifts the total. The
- * tree chooses the scale by itself, and again when priorities grow or shrink by orders of magnitude. With 1e8 leaves
- * and priorities as training produces them, probabilities differ from those of unrounded priorities by less than 1e-13
- * in total variation.
+ * number, and the probability of a draw is mass / sum of masses to within 2^-64, as random numbers have 64 bits; with
+ * strata to within (batch_size + 2) 2^-64 on the average of the batch. Sums of whole numbers are exact: no history of
+ * updates, however long or uneven, wears leaves away, draws a leaf of priority 0, or shifts the total. The tree
+ * chooses the scale by itself, and again when priorities grow or shrink by orders of magnitude. With 1e8 leaves and
+ * priorities as training produces them, probabilities differ from those of unrounded priorities by less than 1e-13 in
+ * total variation.
  */
 typedef struct per_tree per_tree;
 
@@ -398,7 +401,7 @@ typedef struct per_replay_options {
     double alpha;              /* exponent of priorities (equation 1), >= 0; _init: 0.6 */
     double beta;               /* exponent of weights (section 3.4) for the first batch, >= 0; _init: 0.4 */
     double beta_final;         /* and after beta_steps batches, linear in between, >= 0; _init: 1 */
-    double epsilon;            /* p = |td_error| + epsilon (section 3.3), >= 0; _init: 1e-6 */
+    double epsilon;            /* p = |td_error| + epsilon (section 3.3), 0 .. FLT_MAX; _init: 1e-6 */
     double sequence_eta;       /* eta of R2D2 priorities (Kapturowski et al. 2019), 0 .. 1; _init: 0.9 */
     double uniform_fraction;   /* u of P = (1 - u) p^alpha / sum + u / N, 0 .. 1; _init: 0 */
     int32_t prioritization;    /* a per_prioritization; _init: PER_PROPORTIONAL */
@@ -868,10 +871,10 @@ PER_API per_status per_hindsight_options_init(per_hindsight_options* options, ui
  * `reward` runs on the thread of the call, and the buffer is not locked: it may use any handle, this one too, but not
  * free it. The batch does not see what happens meanwhile. It must not leave by an exception or longjmp.
  *
- * PER_ERROR_CALLBACK if `reward` fails: by then the arrays of the batch have been written to; and the errors of
- * per_replay_sample(). A call that fails is no draw, but for one whose `reward` fails after others drew meanwhile: its
- * number is used up. Cost: that of the draw, and of reading a byte a step of the episodes up to their ends.
- * Synchronises.
+ * PER_ERROR_CALLBACK if `reward` fails, and the errors of per_replay_sample(). After PER_ERROR_CALLBACK, and possibly
+ * after PER_ERROR_OUT_OF_MEMORY, the arrays of the batch have been written to. A call that fails is no draw, but for
+ * one whose `reward` fails after others drew meanwhile: its number is used up. Cost: that of the draw, and of reading
+ * a byte a step of the episodes up to their ends. Synchronises.
  */
 PER_API per_status per_replay_sample_hindsight(per_replay* replay, const per_sample_options* options,
                                                const per_hindsight_options* hindsight, int64_t batch_size,
@@ -1027,10 +1030,12 @@ PER_API per_status per_loader_create(per_replay* replay, const per_loader_option
  * and may be read and written until the slot is released. Sequences keep the n_step that the loader was created with.
  *
  * A draw that failed ahead of its turn - nothing was live then, say - is made again when its turn comes. If it fails
- * once more, this call has its status and message, and the next call tries anew.
+ * once more, this call has its status and message - or the next one, if this call does not wait - and the call after
+ * that tries anew.
  *
- *   wait       0: PER_ERROR_BUSY where the call would have to wait for a batch that is still being drawn, or because
- *              `slots` batches are out. Else it waits: for ever if no other thread releases one
+ *   wait       0: PER_ERROR_BUSY where the call would have to wait for a batch that is still being drawn, also for one
+ *              that it asks for as those drawn ahead failed; because `slots` batches are out; or, on PER_CUDA, for
+ *              another call on the buffer. Else it waits: for ever if no other thread releases one
  *   batch_out  filled by per_batch_init(); gets pointers into the slot
  *   slot_out   what per_loader_release() takes
  *

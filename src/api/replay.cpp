@@ -110,7 +110,7 @@ per_status per_replay_add(per_replay* replay, const per_steps* steps, int64_t* i
 per_status per_replay_cut(per_replay* replay, int64_t count, const int64_t* env_ids, void* stream) {
     return guarded([&] {
         Replay& target = replay_of(replay, stream);
-        if (env_ids != nullptr) check_count("count", count, 0);
+        if (env_ids != nullptr) check_entries("count", count, 0);
         check_aligned("env_ids", env_ids);
         target.cut(count, env_ids, stream);
     });
@@ -137,7 +137,7 @@ per_status per_replay_update_priorities(per_replay* replay, int64_t count, const
                                         const float* td_errors, void* stream) {
     return guarded([&] {
         Replay& target = replay_of(replay, stream);
-        check_count("n_critics", n_critics, 1);
+        check_entries("n_critics", n_critics, 1);
         if (!has_entries(count, "ids", ids, "td_errors", td_errors)) return;
         target.update({count, ids, n_critics, td_errors, nullptr}, stream);
     });
@@ -164,7 +164,7 @@ per_status per_replay_priorities(per_replay* replay, int64_t count, const int64_
 per_status per_replay_get(per_replay* replay, int64_t count, const int64_t* ids, const per_batch* batch, void* stream) {
     return guarded([&] {
         Replay& target = replay_of(replay, stream);
-        check_count("count", count, 0);
+        check_entries("count", count, 0);
         const per_batch known = read_struct("batch", batch);
         if (count > 0) require_array("ids", ids);
         target.get(count, ids, known, stream);
@@ -312,7 +312,7 @@ per_status per_replay_advantages(per_replay* replay, int32_t value_field, int32_
                                  void* stream) {
     return guarded([&] {
         Replay& target = replay_of(replay, stream);
-        check_count("count", count, 0);
+        check_entries("count", count, 0);
         if (count > 0) require_array("ids", ids);
         if (count > 0) require_array("bootstrap_values", bootstrap_values);
         target.advantages({value_field, advantage_field, return_field, lambda, count, ids, bootstrap_values}, stream);

@@ -139,7 +139,7 @@ per_status per_tree_priorities(per_tree* tree, int64_t count, const int64_t* ind
                                void* stream) {
     return guarded([&] {
         Tree& target = tree_of(tree, stream);
-        check_count("count", count, 0);
+        check_entries("count", count, 0);
         if (indices == nullptr && count != target.capacity())
             throw Error(PER_ERROR_INVALID_ARGUMENT,
                         "count is %" PRId64 ": must be the capacity, %" PRId64 ", as indices is NULL", count,

@@ -14,6 +14,7 @@ constexpr int64_t largest_capacity = int64_t{1} << 40;
 constexpr int64_t largest_n_envs = int64_t{1} << 20;
 constexpr int64_t largest_n_step = 64;
 constexpr int64_t largest_stack = 64;
+constexpr double largest_float = 0x1.fffffep127;
 constexpr double largest_double = 1.7976931348623157e308;
 
 void check_range(const char* name, int64_t value, int64_t least, int64_t most) {
@@ -35,7 +36,7 @@ void check_number(const char* name, double value, double most) {
     if (value >= 0.0 && value <= most) return;
     if (most == largest_double)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is %g: must be finite and >= 0", name, value);
-    throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is %g: allowed are 0 .. %g", name, value, most);
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is %g: allowed are 0 .. %.9g", name, value, most);
 }
 
 void check_choices(const per_replay_options& options) {
@@ -214,7 +215,7 @@ void check_replay_options(const per_replay_options& options) {
     check_alpha(options.alpha);
     check_beta(options.beta);
     check_number("beta_final", options.beta_final, largest_double);
-    check_number("epsilon", options.epsilon, largest_double);
+    check_number("epsilon", options.epsilon, largest_float);  // with more every priority would overflow
     check_number("sequence_eta", options.sequence_eta, 1.0);
     check_number("uniform_fraction", options.uniform_fraction, 1.0);
     check_choices(options);

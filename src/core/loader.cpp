@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "backend/replay_options.h"
 #include "cpu/replay/host_slots.h"
@@ -17,7 +18,6 @@ namespace per {
 namespace {
 
 constexpr int64_t most_slots = 1024;
-constexpr uint64_t no_request = UINT64_MAX;
 
 int64_t checked_slots(const per_loader_options& options) {
     if (options.slots >= 1 && options.slots <= most_slots) return options.slots;
@@ -90,17 +90,16 @@ Loader::~Loader() {
 int64_t Loader::next(bool waits, per_batch& batch_out, void* stream) {
     check_process();
     Guard guard(signals_->mutex);
-    uint64_t own = no_request;  // the first that this call makes
     for (;;) {
         check_running();
         const bool is_full = n_out_ == most_;
         if (!is_full && handed_ == asked_) {
-            own = std::min(own, asked_);
-            ask(idle_slot());
+            const int64_t slot = idle_slot();
+            slots_[static_cast<std::size_t>(slot)].is_in_turn = true;
+            ask(slot);
         }
         if (is_full || handed_ == drawn_) {
-            // What this call asked for is waited for in any case: nobody else will say why it cannot be drawn.
-            if (!waits && (is_full || own == no_request))
+            if (!waits)
                 throw Error(PER_ERROR_BUSY,
                             is_full ? "as many batches are out as there are slots: %" PRId64
                                     : "the next of %" PRId64 " batches is still being drawn",
@@ -108,22 +107,34 @@ int64_t Loader::next(bool waits, per_batch& batch_out, void* stream) {
             signals_->changed.wait(guard);
             continue;
         }
-        const uint64_t request = handed_;
-        const std::size_t place = slot_of(request);
+        const std::size_t place = slot_of(handed_);
         Slot& slot = slots_[place];
         if (slot.status == PER_OK) {
+            const bool by_schedule = std::isnan(sample_.beta);
+            const std::unique_lock lock = by_schedule ? replay_.try_lock_to_hand_out() : std::unique_lock<HandleLock>();
+            if (by_schedule && replay_.device() != PER_CPU && !lock) {
+                if (!waits)
+                    throw Error(PER_ERROR_BUSY, "the next batch is drawn, but another call on its replay is under way");
+                // Not with the mutex, which calls that do not wait take too.
+                guard.unlock();
+                replay_.wait_for_call();
+                guard.lock();
+                continue;
+            }
             const per_batch& batch = memory_->hand_out(place, stream);
-            if (std::isnan(sample_.beta)) replay_.hand_out();
+            if (by_schedule) replay_.hand_out();
             batch_out = batch;
             ++handed_;
             slot.state = State::out;
+            slot.is_in_turn = false;
             ++n_out_;
             ask_ahead();
             return static_cast<int64_t>(place);
         }
         ++handed_;
         slot.state = State::idle;
-        if (request >= own) throw Error(slot.status, "%s", slot.message);
+        // A draw that was asked for ahead is made again; of one whose turn it was, this call says why it failed.
+        if (std::exchange(slot.is_in_turn, false)) throw Error(slot.status, "%s", slot.message);
     }
 }
 

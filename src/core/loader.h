@@ -42,6 +42,7 @@ class Loader {
 
     struct Slot {
         State state = State::idle;
+        bool is_in_turn = false;     // asked for when there was no batch before it, not ahead
         per_status status = PER_OK;  // of the draw
         char message[512];
     };

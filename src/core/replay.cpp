@@ -2,6 +2,7 @@
 
 #include <unwind.h>
 
+#include <algorithm>
 #include <cinttypes>
 #include <mutex>
 #include <utility>
@@ -198,7 +199,7 @@ ReplaySteps Replay::checked_steps(const per_steps& steps) {
     }
     if (checked.length == 0 || checked.n_envs == 0) return checked;
     int64_t n_entries;
-    if (__builtin_mul_overflow(checked.length, checked.n_envs, &n_entries))
+    if (__builtin_mul_overflow(checked.length, checked.n_envs, &n_entries) || n_entries > largest_count)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "length is %" PRId64 ": too many steps", steps.length);
 
     if (steps.fields == nullptr) throw Error(PER_ERROR_INVALID_ARGUMENT, "fields is NULL");
@@ -303,6 +304,13 @@ std::unique_ptr<Relabelling> Replay::take_relabelling() {
 
 void Replay::update(const ReplayUpdate& update, void* stream) {
     const std::unique_lock guard(lock_);
+    const int64_t steps = std::max<int64_t>(1, options_.burn_in + options_.sequence_length);
+    int64_t n_errors;
+    if (__builtin_mul_overflow(update.n_critics, update.count, &n_errors) ||
+        __builtin_mul_overflow(n_errors, steps, &n_errors) || n_errors > largest_count)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "n_critics is %" PRId64 ": td_errors of that many for %" PRId64 " ids fit into no memory",
+                    update.n_critics, update.count);
     backend_->update(update, stream);
 }
 
@@ -363,12 +371,15 @@ void Replay::draw_ahead(const per_sample_options& options, int64_t batch_size, c
     backend_->sample(sample, slot.stream);
 }
 
-void Replay::hand_out() {
-    // On a device this is a call like others. On the CPU it waits for none, so that a batch which is there is not kept
-    // back by the draw of the next.
-    std::unique_lock guard(lock_.unordered(), std::defer_lock);
-    if (device() != PER_CPU) guard.lock();
-    backend_->hand_out();
+// On a device handing out is a call like others. On the CPU it waits for none, so that a batch which is there is not
+// kept back by the draw of the next.
+std::unique_lock<HandleLock> Replay::try_lock_to_hand_out() {
+    if (device() == PER_CPU) return {};
+    return std::unique_lock(lock_.unordered(), std::try_to_lock);
+}
+
+void Replay::wait_for_call() {
+    const std::unique_lock guard(lock_.unordered());
 }
 
 void Replay::end_draws() {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "backend/backend.h"
@@ -58,7 +59,9 @@ class Replay {
     void ask_for_draw() { lock_.ask_for_draw(); }
     void draw_ahead(const per_sample_options& options, int64_t batch_size, const OpenSlot& slot);
     void draw_is_made() { lock_.draw_is_made(); }
-    void hand_out();
+    std::unique_lock<HandleLock> try_lock_to_hand_out();  // not owned if a call is under way, or there is no need
+    void wait_for_call();
+    void hand_out() { backend_->hand_out(); }  // under that lock
     void end_draws();
 
     per_replay_options describe();

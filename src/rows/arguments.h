@@ -38,10 +38,20 @@ inline void check_count(const char* name, int64_t count, int64_t least) {
     throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is %" PRId64 ": must be >= %" PRId64, name, count, least);
 }
 
+// More entries than any call is given. So no size that is computed from a count overflows by the count alone.
+inline constexpr int64_t largest_count = int64_t{1} << 40;
+
+// Of entries in arrays of the caller's.
+inline void check_entries(const char* name, int64_t count, int64_t least) {
+    if (count >= least && count <= largest_count) return;
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is %" PRId64 ": allowed are %" PRId64 " .. %" PRId64, name, count,
+                least, largest_count);
+}
+
 // Whether a call with two arrays of `count` entries has any; both must then be given.
 template <class T, class Other>
 bool has_entries(int64_t count, const char* name, const T* array, const char* other_name, const Other* other) {
-    check_count("count", count, 0);
+    check_entries("count", count, 0);
     if (count == 0) return false;
     require_array(name, array);
     require_array(other_name, other);

@@ -19,6 +19,7 @@ class HandleLock {
     HandleLock& operator=(const HandleLock&) = delete;
 
     void lock() noexcept { pthread_rwlock_wrlock(&lock_); }
+    bool try_lock() noexcept { return pthread_rwlock_trywrlock(&lock_) == 0; }
     void unlock() noexcept { pthread_rwlock_unlock(&lock_); }
     void lock_shared() noexcept;
     void unlock_shared() noexcept { pthread_rwlock_unlock(&lock_); }

@@ -245,6 +245,7 @@ static void values_that_are_not_allowed(void) {
     INVALID(beta_final, NAN);
     INVALID(epsilon, -1e-9);
     INVALID(epsilon, INFINITY);
+    INVALID(epsilon, 3.5e38); /* with which no TD error would give a priority that fits in float32 */
     INVALID(epsilon, NAN);
     INVALID(sequence_eta, -0.01);
     INVALID(sequence_eta, 1.01);

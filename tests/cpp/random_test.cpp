@@ -49,6 +49,44 @@ TEST(Random, stratified_targets_lie_in_their_strata_and_below_the_total) {
     }
 }
 
+// How many of the 2^64 random numbers make a target below `unit`, found by bisection: targets grow with the number.
+template <class TargetOf>
+unsigned __int128 numbers_below(uint64_t unit, const TargetOf& target_of) {
+    uint64_t first = 0;  // numbers below it are
+    for (uint64_t step = uint64_t{1} << 63; step != 0; step /= 2)
+        if (target_of(first + (step - 1)) < unit) first += step;
+    return target_of(first) < unit ? static_cast<unsigned __int128>(first) + 1 : first;
+}
+
+// As per.h says of the probabilities of draws.
+TEST(Random, probabilities_are_shares_of_the_total_to_within_their_bits) {
+    const auto distance = [](unsigned __int128 a, unsigned __int128 b) { return a > b ? a - b : b - a; };
+    for (const uint64_t total : {uint64_t{3}, uint64_t{1000003}, (uint64_t{1} << 50) - 27}) {
+        for (const uint64_t n_parts : {3, 7, 100}) {
+            for (uint64_t part = 0; part < n_parts && n_parts <= total; ++part) {
+                const uint64_t begin = mulhi(~uint64_t{0} / n_parts * part, total);
+                const uint64_t end = part + 1 == n_parts ? total : mulhi(~uint64_t{0} / n_parts * (part + 1), total);
+                const unsigned __int128 share = static_cast<unsigned __int128>(end - begin) << 64;
+                const auto independent = [&](uint64_t random) { return independent_target(random, total); };
+                const unsigned __int128 n = numbers_below(end, independent) - numbers_below(begin, independent);
+                EXPECT_TRUE(distance(n * total, share) <= total) << total << " " << part;
+                for (const uint64_t batch_size : {1, 3, 8}) {
+                    const uint64_t width = stratum_width(static_cast<int64_t>(batch_size));
+                    unsigned __int128 sum = 0;
+                    for (uint64_t i = 0; i < batch_size; ++i) {
+                        const auto of_stratum = [&](uint64_t random) {
+                            return stratified_target(random, i, width, total);
+                        };
+                        sum += numbers_below(end, of_stratum) - numbers_below(begin, of_stratum);
+                    }
+                    EXPECT_TRUE(distance(sum * total, share * batch_size) <= (batch_size + 2) * batch_size * total)
+                        << total << " " << part << " " << batch_size;
+                }
+            }
+        }
+    }
+}
+
 TEST(Random, independent_targets_reach_both_ends_of_the_total) {
     EXPECT_EQ(independent_target(0, 1000), 0u);
     EXPECT_EQ(independent_target(~uint64_t{0}, 1000), 999u);

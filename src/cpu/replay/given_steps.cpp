@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cpu/replay/row_store.h"
 #include "rows/cast.h"
 #include "rows/dtype.h"
 #include "rules/td_error.h"
@@ -32,7 +33,7 @@ void read_values(std::string_view argument, const GivenArray& given, int32_t dty
         values_out.stride = given.frames * bytes;
         return;
     }
-    const size_t size = static_cast<size_t>(n_entries * bytes);
+    const size_t size = array_bytes(n_entries, bytes);
     if (values_out.casts.size() < size) values_out.casts.resize(size);
     cast(argument, given.array, dtype, values_out.casts.data(), {n_entries, elements, given.frames, mask});
     values_out.data = values_out.casts.data();

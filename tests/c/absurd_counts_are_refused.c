@@ -1,0 +1,123 @@
+/*
+ * Counts that no array has are invalid arguments or out of memory, in every function that takes one: never a defect of
+ * the library, nor a crash. The handle is as it was.
+ */
+#include "replay_check.h"
+
+static const int64_t absurd[] = {INT64_MAX, INT64_MAX - 1, INT64_C(1) << 62, INT64_C(1) << 60, (INT64_C(1) << 40) + 1};
+
+#define REFUSED(call)                                                                     \
+    do {                                                                                  \
+        const per_status status = (call);                                                 \
+        CHECK(status == PER_ERROR_INVALID_ARGUMENT || status == PER_ERROR_OUT_OF_MEMORY); \
+    } while (0)
+
+static void of_a_tree(int64_t n) {
+    per_tree_options options;
+    per_tree* tree;
+    int64_t index = 1;
+    uint64_t unit = 0;
+    double sum = 0;
+    float priority = 1;
+    CHECK_OK(per_tree_options_init(&options, sizeof options));
+    options.capacity = 10;
+    options.device = test_device();
+    CHECK_OK(per_tree_create(&options, &tree));
+    CHECK_OK(per_update(tree, 1, &index, &priority, NULL));
+    REFUSED(per_update(tree, n, &index, &priority, NULL));
+    REFUSED(per_sample(tree, n, PER_STRATIFIED, 1, &index, NULL, NULL, NULL));
+    REFUSED(per_tree_find(tree, n, &sum, &index, NULL));
+    REFUSED(per_tree_find_mass(tree, n, &unit, &index, NULL));
+    REFUSED(per_tree_priorities(tree, n, &index, &priority, NULL));
+    REFUSED(per_tree_priorities(tree, n, NULL, &priority, NULL));
+    per_tree_free(tree);
+    options.capacity = n;
+    REFUSED(per_tree_create(&options, &tree));
+}
+
+static int32_t reward(void* context, int64_t count, const void* achieved, const void* goals, float* rewards_out,
+                      uint8_t* terminated_out) {
+    (void)context, (void)count, (void)achieved, (void)goals, (void)rewards_out, (void)terminated_out;
+    return 0;
+}
+
+static void of_a_buffer(int64_t n, int64_t sequence_length) {
+    static rows out;
+    const float number = 1;
+    int64_t id = 0, env_id = 0, count = -7;
+    float priority = 1;
+    per_replay_options options = replay_options(50, 1), changed;
+    per_replay *replay, *none;
+    per_replay_statistics before, after;
+    per_hindsight_options hindsight;
+    per_loader_options loader_options;
+    per_loader* loader;
+    per_epochs* walk;
+    per_array value;
+    call given;
+    int t;
+    options.sequence_length = sequence_length;
+    replay = create_replay(&options);
+    for (t = 0; t < 20; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    CHECK_OK(per_batch_init(&out.batch, sizeof out.batch));
+    before = stats_of(replay);
+    fill_call(&given, n, &number, NULL, &number, NULL, NULL);
+    REFUSED(per_replay_add(replay, &given.steps, NULL, NULL));
+    given.steps.length = 1;
+    given.steps.n_envs = n;
+    given.steps.env_ids = &env_id;
+    REFUSED(per_replay_add(replay, &given.steps, NULL, NULL));
+    REFUSED(per_replay_cut(replay, n, &env_id, NULL));
+    REFUSED(per_replay_sample(replay, NULL, n, &out.batch, NULL));
+    REFUSED(per_replay_update_priorities(replay, n, &id, 1, &number, NULL));
+    REFUSED(per_replay_update_priorities(replay, 1, &id, n, &number, NULL));
+    REFUSED(per_replay_update_priorities(replay, INT64_C(1) << 30, &id, INT64_C(1) << 30, &number, NULL));
+    REFUSED(per_replay_set_priorities(replay, n, &id, &number, NULL));
+    REFUSED(per_replay_priorities(replay, n, &id, &priority, NULL));
+    REFUSED(per_replay_get(replay, n, &id, &out.batch, NULL));
+    value = array_of(NULL, PER_FLOAT32);
+    REFUSED(per_replay_set(replay, n, &id, &value, NULL));
+    REFUSED(per_replay_set_n_step(replay, n, NULL));
+    REFUSED(per_replay_advantages(replay, 0, 0, 0, 1, n, &id, &number, NULL));
+    REFUSED(per_epochs_create(replay, n, 1, 0, NULL, &walk));
+    REFUSED(per_epochs_create(replay, 1, n, 0, NULL, &walk));
+    CHECK_OK(per_hindsight_options_init(&hindsight, sizeof hindsight));
+    hindsight.reward = reward;
+    REFUSED(per_replay_sample_hindsight(replay, NULL, &hindsight, n, &out.batch, NULL));
+    CHECK_OK(per_loader_options_init(&loader_options, sizeof loader_options));
+    loader_options.device = test_device();
+    loader_options.batch_size = n;
+    REFUSED(per_loader_create(replay, &loader_options, &loader));
+    loader_options.batch_size = 1;
+    loader_options.slots = n;
+    REFUSED(per_loader_create(replay, &loader_options, &loader));
+    /* Room for more than there is, is no mistake. */
+    CHECK_OK(per_replay_bootstraps(replay, 0, NULL, &count, NULL));
+    CHECK(count == 1);
+    after = stats_of(replay);
+    CHECK(memcmp(&before, &after, sizeof before) == 0);
+    per_replay_free(replay);
+
+    changed = options;
+    changed.capacity = n;
+    REFUSED(per_replay_create(&changed, &none));
+    changed = options;
+    changed.n_envs = n;
+    REFUSED(per_replay_create(&changed, &none));
+    changed = options;
+    changed.sequence_length = n;
+    REFUSED(per_replay_create(&changed, &none));
+    changed = options;
+    changed.n_fields = n;
+    REFUSED(per_replay_create(&changed, &none));
+}
+
+int main(void) {
+    size_t i;
+    for (i = 0; i < sizeof absurd / sizeof *absurd; ++i) {
+        of_a_tree(absurd[i]);
+        of_a_buffer(absurd[i], 0);
+        of_a_buffer(absurd[i], 3);
+    }
+    return 0;
+}

@@ -1,0 +1,145 @@
+/*
+ * per_loader_next() that may not wait never does, whatever holds the buffer: its own draw after draws ahead failed, or
+ * another call for long. What holds it here is a fork, which takes the locks of all handles: a handler that was
+ * registered before the library's runs after it, and waits there until the polls were made.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "loader_check.h"
+
+static sem_t is_held, may_go_on;
+static int holds;
+
+static void hold(void) {
+    if (!holds) return;
+    CHECK(sem_post(&is_held) == 0);
+    while (sem_wait(&may_go_on) != 0) continue;
+}
+
+static void* fork_once(void* argument) {
+    int status;
+    const pid_t child = fork();
+    (void)argument;
+    CHECK(child >= 0);
+    if (child == 0) _exit(0);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    return NULL;
+}
+
+static pthread_t hold_all_handles(void) {
+    pthread_t thread;
+    holds = 1;
+    CHECK(pthread_create(&thread, NULL, fork_once, NULL) == 0);
+    while (sem_wait(&is_held) != 0) continue;
+    return thread;
+}
+
+static void let_go(pthread_t thread) {
+    holds = 0;
+    CHECK(sem_post(&may_go_on) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+}
+
+static void fill(per_replay* replay, int count) {
+    int t;
+    for (t = 0; t < count; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+}
+
+/* Polls until the call has something to say. */
+static per_status poll(per_loader* loader, per_batch* batch, int64_t* slot) {
+    per_status status;
+    while ((status = try_next(loader, 0, batch, slot)) == PER_ERROR_BUSY) sched_yield();
+    return status;
+}
+
+static void after_draws_ahead_failed(void) {
+    per_replay_options options = replay_options(100, 1);
+    per_replay *replay = create_replay(&options), *twin = create_replay(&options);
+    per_loader* loader = create_loader(replay, 8, 3, NULL);
+    static rows expected;
+    per_batch batch;
+    int64_t slot;
+    pthread_t thread;
+    int i;
+    /* A call that waits finds all of them failed, and one more. */
+    CHECK(try_next(loader, 1, &batch, &slot) == PER_ERROR_EMPTY);
+    thread = hold_all_handles();
+    for (i = 0; i < 5; ++i) CHECK(try_next(loader, 0, &batch, &slot) == PER_ERROR_BUSY);
+    let_go(thread);
+    CHECK(poll(loader, &batch, &slot) == PER_ERROR_EMPTY);
+    CHECK(strcmp(per_last_error(), "no transition is live") == 0);
+    CHECK(poll(loader, &batch, &slot) == PER_ERROR_EMPTY);
+    fill(replay, 20);
+    fill(twin, 20);
+    for (i = 0; i < 5; ++i) {
+        CHECK_OK(poll(loader, &batch, &slot));
+        draw(twin, 8, &expected);
+        check_batch(&batch, &expected, 8);
+        CHECK_OK(per_loader_release(loader, slot, NULL));
+    }
+    per_loader_free(loader);
+    per_replay_free(replay);
+    per_replay_free(twin);
+}
+
+typedef struct taker {
+    per_loader* loader;
+    int64_t slot;
+} taker;
+
+static void* take_waiting(void* argument) {
+    taker* const known = (taker*)argument;
+    per_batch batch;
+    known->slot = take(known->loader, &batch);
+    return NULL;
+}
+
+/* A batch that is there is handed out on the CPU. On CUDA that is a call on the buffer: one that may not wait says so,
+   also while another waits for it. */
+static void with_a_batch_that_is_there(void) {
+    per_replay_options options = replay_options(100, 1);
+    per_replay* replay = create_replay(&options);
+    per_loader* loader;
+    taker other;
+    per_batch batch;
+    int64_t slot;
+    pthread_t thread, waiting;
+    int i;
+    fill(replay, 20);
+    loader = create_loader(replay, 8, 3, NULL);
+    CHECK(stats_of(replay).samples == 3); /* which waits for the draws */
+    CHECK_OK(poll(loader, &batch, &slot));
+    CHECK_OK(per_loader_release(loader, slot, NULL));
+    CHECK(stats_of(replay).samples == 4);
+    thread = hold_all_handles();
+    other.loader = loader;
+    CHECK(pthread_create(&waiting, NULL, take_waiting, &other) == 0);
+    if (on_cuda()) {
+        for (i = 0; i < 1000; ++i) {
+            CHECK(try_next(loader, 0, &batch, &slot) == PER_ERROR_BUSY);
+            sched_yield();
+        }
+    } else {
+        CHECK_OK(try_next(loader, 0, &batch, &slot));
+        CHECK_OK(per_loader_release(loader, slot, NULL));
+    }
+    let_go(thread);
+    CHECK(pthread_join(waiting, NULL) == 0);
+    CHECK_OK(per_loader_release(loader, other.slot, NULL));
+    per_loader_free(loader);
+    per_replay_free(replay);
+}
+
+int main(void) {
+    alarm(100); /* a call that waits ends the test */
+    CHECK(sem_init(&is_held, 0, 0) == 0 && sem_init(&may_go_on, 0, 0) == 0);
+    CHECK(pthread_atfork(hold, NULL, NULL) == 0);
+    after_draws_ahead_failed();
+    with_a_batch_that_is_there();
+    return 0;
+}
