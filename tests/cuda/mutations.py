@@ -435,8 +435,8 @@ FAULTS = [
     Fault(
         "a run goes on over the end of an episode",
         "cuda/add/step_batch.h",
-        "batch.given & batch.fits & ~(batch.terminated | batch.truncated);",
-        "batch.given & batch.fits;",
+        "batch.without_nan & ~(batch.terminated | batch.truncated);",
+        "batch.without_nan;",
         "add_test",
     ),
     Fault(

@@ -143,8 +143,9 @@ struct Machine {
     std::vector<Stream*> streams = {&legacy};
     Stream legacy;
     std::vector<std::unique_ptr<Stream>> destroyed;  // events may still name them
-    std::vector<cudaStream_t> free_handles;
-    std::set<int> contexts;  // devices that have one
+    std::deque<StreamHandle> handles;
+    std::vector<cudaStream_t> free_handles;  // of them
+    std::set<int> contexts;                  // devices that have one
     std::map<int, Context> primary;
     std::vector<std::unique_ptr<Capture>> captures;
     unsigned long long n_captures = 0;
@@ -699,7 +700,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
     made->device = current_device();
     made->blocking = (flags & cudaStreamNonBlocking) == 0;
     m.streams.push_back(made);
-    if (m.free_handles.empty()) m.free_handles.push_back(new StreamHandle);
+    if (m.free_handles.empty()) m.free_handles.push_back(&m.handles.emplace_back());
     *stream = m.free_handles.back();
     m.free_handles.pop_back();
     (*stream)->stream = made;
