@@ -1,12 +1,14 @@
 """Builds the package: the bridge for each interpreter found, and libper beside it.
 
-From the source tree libper is the one in build/, or built here if there is none. An sdist carries libper's sources.
-An editable installation holds the bridge only; libper is then loaded from build/.
+libper is always built here, from the sources that the package is made from: those of the source tree, or what an sdist
+carries of them. CMAKE_ARGS has further arguments for cmake, such as -DPER_CUDA=OFF. An editable installation holds the
+bridge only; libper is then loaded from the source tree's build/.
 """
 
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sysconfig
@@ -38,6 +40,11 @@ ABI_VERSION = re.search(r"PER_ABI_VERSION = (\d+)", (LIBPER / "include" / "per.h
 LIBRARY = f"libper.so.{ABI_VERSION}"
 
 
+def tool(name: str) -> str | None:
+    """A program on PATH, or of this interpreter's environment."""
+    return shutil.which(name) or shutil.which(name, path=sysconfig.get_path("scripts"))
+
+
 def other_interpreters() -> dict[str, str]:
     """Include folders of the other Python 3 interpreters on PATH that have headers, by the ending of their modules."""
     program = (
@@ -59,8 +66,15 @@ class BuildBridge(build_ext):
     """Builds the bridge, and for a wheel those of other interpreters, and libper."""
 
     def run(self) -> None:
+        with_library = not (self.inplace or self.editable_mode)
+        self.cmake = tool("cmake") if with_library else None
+        if with_library and self.cmake is None:
+            raise SystemExit(
+                "cmake is not found, which libper is built with: it is a build requirement of this package. "
+                "Install it (pip install cmake ninja), or let pip do so by leaving --no-build-isolation out"
+            )
         super().run()
-        if self.inplace or self.editable_mode:
+        if not with_library:
             return
         package = pathlib.Path(self.build_lib, "per")
         for suffix, include in other_interpreters().items():
@@ -83,18 +97,19 @@ class BuildBridge(build_ext):
         self.compiler.link_shared_object(objects, str(target), extra_postargs=bridge.extra_link_args, target_lang="c++")
 
     def libper(self) -> pathlib.Path:
-        built = LIBPER / "build" / LIBRARY
-        if built.is_file():
-            return built
         folder = pathlib.Path(self.build_temp, "libper").absolute()
+        shutil.rmtree(folder, ignore_errors=True)  # what an earlier build left there, with other arguments perhaps
         options = [
             "-DPER_BUILD_TESTS=OFF",
             "-DPER_BUILD_BENCH=OFF",
             "-DPER_WERROR=OFF",
             "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+            *shlex.split(os.environ.get("CMAKE_ARGS", "")),
         ]
-        subprocess.run(["cmake", "-S", str(LIBPER), "-B", str(folder), *options], check=True)
-        subprocess.run(["cmake", "--build", str(folder), "--parallel", str(os.cpu_count() or 1)], check=True)
+        if ninja := tool("ninja"):
+            options += ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
+        subprocess.run([self.cmake, "-S", str(LIBPER), "-B", str(folder), *options], check=True)
+        subprocess.run([self.cmake, "--build", str(folder), "--parallel", str(os.cpu_count() or 1)], check=True)
         return folder / LIBRARY
 
 

@@ -8,22 +8,35 @@ import sys
 import zipfile
 
 import per
+import pytest
 from per import _library
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
-def test_wheel_from_the_source_tree_needs_nothing_beside_it(tmp_path):
-    tree, installed = tmp_path / "tree", tmp_path / "installed"
+def source_tree(tmp_path):
+    """A copy of the source tree, whose build/ holds a library that no wheel may have."""
+    tree = tmp_path / "tree"
     not_sources = shutil.ignore_patterns("*.so", "tests", "build", "__pycache__", "*.egg-info")
     shutil.copytree(ROOT / "bindings" / "python", tree / "bindings" / "python", ignore=not_sources)
     for name in ("CMakeLists.txt", "LICENSE", "cmake", "include", "src"):
         (tree / name).symlink_to(ROOT / name)
     (tree / "build").mkdir()
-    shutil.copy(_library.path, tree / "build" / _library.FILE_NAME)
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    command += ["--wheel-dir", str(tmp_path), str(tree / "bindings" / "python")]
-    subprocess.run(command, check=True, env={**os.environ, "CFLAGS": "-O0"})
+    (tree / "build" / _library.FILE_NAME).write_text("stale")
+    return tree
+
+
+def build_wheel(tree, folder, **environment):
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
+    command += ["--wheel-dir", str(folder), str(tree / "bindings" / "python")]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
+
+
+def test_wheel_is_built_from_its_sources_and_needs_nothing_beside_it(tmp_path):
+    installed = tmp_path / "installed"
+    fast = {"CFLAGS": "-O0", "CMAKE_ARGS": "-DPER_CUDA=OFF -DCMAKE_BUILD_TYPE=Debug"}
+    built = build_wheel(source_tree(tmp_path), tmp_path, **fast)
+    assert built.returncode == 0, built.stdout + built.stderr
 
     (wheel,) = tmp_path.glob("*.whl")
     assert wheel.name.startswith(f"libper-{per.__version__}-py3-none-linux_")
@@ -39,3 +52,15 @@ def test_wheel_from_the_source_tree_needs_nothing_beside_it(tmp_path):
     assert library == installed / "per" / _library.FILE_NAME
     assert bridge.parent == installed / "per"
     assert (installed / "per" / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
+
+
+def test_wheel_without_cmake_says_so_before_anything_is_compiled(tmp_path):
+    tree = source_tree(tmp_path)
+    (tmp_path / "empty").mkdir()
+    scripts = pathlib.Path(sys.prefix, "bin")
+    if (scripts / "cmake").exists():
+        pytest.skip("cmake is installed beside this interpreter")
+    built = build_wheel(tree, tmp_path, PATH=str(tmp_path / "empty"))
+    assert built.returncode != 0
+    assert "cmake is not found" in built.stdout + built.stderr
+    assert not list((tree / "bindings" / "python").rglob("*.o"))
