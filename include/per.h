@@ -697,7 +697,8 @@ PER_API per_status per_replay_set(per_replay* replay, int64_t count, const int64
 
 /*
  * Empties all lanes. Ids go on counting; random state, maximum priority and the schedule of beta stay. An environment
- * that resets in its next step (PER_AUTORESET_NEXT_STEP) is still known to.
+ * that resets in its next step (PER_AUTORESET_NEXT_STEP) is still known to. Cost: on PER_CPU that of what is live, on
+ * PER_CUDA of clearing the memory of priorities.
  */
 PER_API per_status per_replay_clear(per_replay* replay, void* stream);
 
@@ -791,8 +792,12 @@ PER_API per_status per_replay_save(per_replay* replay, const char* path);
  * Creates a buffer from a file, on the device asked for, and stores it in *replay_out (NULL on failure). Free it with
  * per_replay_free(). Synchronises.
  *
+ * Cost: that of what the file holds, and of the environments, whatever capacity it names. (On PER_CUDA all memory is
+ * allocated and cleared, as by per_replay_create().)
+ *
  * PER_ERROR_IO, also where `path` is a directory, a FIFO or a device; PER_ERROR_CORRUPT_FILE, also where a single bit
- * has changed; PER_ERROR_UNSUPPORTED for the format of a newer library; and the errors of per_replay_create().
+ * has changed, and where all checksums are right but no buffer can have been in the state that the file holds;
+ * PER_ERROR_UNSUPPORTED for the format of a newer library; and the errors of per_replay_create().
  */
 PER_API per_status per_replay_load(const char* path, int32_t device, int32_t device_index, per_replay** replay_out);
 

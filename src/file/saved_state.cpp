@@ -5,7 +5,9 @@
 namespace per {
 namespace {
 
-constexpr int64_t most = std::numeric_limits<int64_t>::max();
+// No counter of a buffer comes near these, from which each can count on for as long again. Ids count, too.
+constexpr int64_t most = int64_t{1} << 62;
+constexpr int64_t most_changes = ranks_never_taken + (int64_t{1} << 61);
 
 template <class Counters, class Visit>
 void for_each_counter(Counters& counters, Visit visit) {
@@ -37,9 +39,11 @@ BatchFigures read_figures(CheckpointReader& reader) {
 }
 
 bool can_be(const Lane& lane, const WindowRules& rules) {
-    const int64_t most_rows = most / rules.ring.n_envs - 2;
-    if (!(0 <= lane.first && lane.first <= lane.tail && lane.tail <= lane.head && lane.head < most_rows)) return false;
+    const int64_t most_rows = most / rules.ring.n_envs;
+    if (!(0 <= lane.first && lane.first <= lane.tail && lane.tail <= lane.head && lane.head <= most_rows)) return false;
     if (lane.tail < oldest_row(lane, rules)) return false;
+    if (!(0 <= lane.episode && lane.episode <= lane.head)) return false;
+    if (lane.state == LaneState::running && rules.store_next_observation) return false;
     if (lane.in_episode()) return lane.first <= lane.episode && lane.episode < lane.head;
     return lane.state == LaneState::idle || (rules.drops_reset_step && lane.head > 0);
 }
@@ -103,7 +107,7 @@ void write_ranks(CheckpointWriter& writer, const SavedRanks* ranks) {
 bool read_ranks(CheckpointReader& reader, SavedRanks& ranks_out) {
     const bool has_ranks = reader.number<uint8_t>(0, 1) == 1;
     if (has_ranks) {
-        ranks_out.n_changes = reader.number<int64_t>(0, most);
+        ranks_out.n_changes = reader.number<int64_t>(0, most_changes);
         ranks_out.tree_scale = reader.number<int32_t>();
         ranks_out.tree_rescales_below = reader.number<uint64_t>();
         for (float& weight : ranks_out.weights) weight = reader.number<float>(0.0f, 1.0f);
@@ -122,19 +126,6 @@ std::vector<SlotArray> slot_arrays(const Fields& fields, const WindowRules& rule
             arrays.push_back({Kind::next_field, i, fields[i].bytes});
     }
     return arrays;
-}
-
-void for_each_live_slot(const WindowRules& rules, const std::vector<Lane>& lanes, const uint8_t* flags,
-                        const std::function<void(int64_t)>& visit) {
-    const int64_t needed = rules.sequence.burn_in + 1;
-    for (int64_t env = 0; env < rules.ring.n_envs; ++env) {
-        const Lane& lane = lanes[static_cast<size_t>(env)];
-        const auto flags_of = [&](int64_t row) { return flags[rules.ring.slot(env, row)]; };
-        for (int64_t row = lane.tail; row < complete_end(lane, rules); ++row) {
-            if (!(flags_of(row) & row_is_step && starts_sequence(rules, flags_of(row)))) continue;
-            if (transitions_from(lane, row, needed, flags_of) == needed) visit(rules.ring.slot(env, row));
-        }
-    }
 }
 
 }  // namespace per

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "backend/batch_figures.h"
@@ -66,9 +65,5 @@ void for_each_used_part(const WindowRules& rules, const std::vector<Lane>& lanes
     for (int64_t env = 0; env < rules.ring.n_envs; ++env)
         visit(rules.ring.slot(env, 0), used_slots(lanes[static_cast<size_t>(env)], rules));
 }
-
-// Calls visit(slot) for the live rows, which follow from lanes and flags.
-void for_each_live_slot(const WindowRules& rules, const std::vector<Lane>& lanes, const uint8_t* flags,
-                        const std::function<void(int64_t)>& visit);
 
 }  // namespace per

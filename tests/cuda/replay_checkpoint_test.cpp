@@ -2,11 +2,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <vector>
 
+#include "file/checksum.h"
 #include "replay_twins.h"
 #include "simulator.h"
 
@@ -191,6 +194,64 @@ TEST_F(CudaCheckpoint, every_damaged_byte_is_seen) {
         EXPECT_EQ(status_of_loading(good.substr(0, size)), PER_ERROR_CORRUPT_FILE) << size;
     EXPECT_EQ(status_of_loading(good + '\0'), PER_ERROR_CORRUPT_FILE);
     EXPECT_EQ(status_of_loading(good), PER_OK);
+}
+
+// The bytes with right checksums: a seal is that of all before it.
+std::string resealed(std::string bytes, const std::vector<std::size_t>& seals) {
+    Checksum checksum;
+    std::size_t at = 0;
+    for (const std::size_t seal : seals) {
+        checksum.add(bytes.data() + at, seal - at);
+        const uint64_t value = checksum.value();
+        std::memcpy(bytes.data() + seal, &value, sizeof value);
+        at = seal;
+    }
+    return bytes;
+}
+
+// Flags that cannot follow each other, priorities that are none: one place judges them for all devices.
+TEST_F(CudaCheckpoint, damage_with_right_checksums_is_judged_alike_on_both_devices) {
+    for (const int32_t prioritization : {PER_PROPORTIONAL, PER_RANK}) {
+        per_replay_options options = twin_options();
+        options.capacity = 18;
+        options.n_step = 1;
+        options.frame_stack = 2;
+        options.prioritization = prioritization;
+        const ReplayHandle replay = create_replay(options, PER_CPU);
+        TwinWalk walk(3);
+        for (int i = 0; i < 8; ++i) {
+            TwinSteps steps = walk.next();
+            ASSERT_EQ(steps.add(replay.get(), nullptr), PER_OK) << per_last_error();
+        }
+        ASSERT_EQ(save(replay.get(), path()), PER_OK) << per_last_error();
+        const std::string good = contents(path());
+        std::vector<std::size_t> seals;
+        Checksum checksum;
+        for (std::size_t i = 0; i + sizeof(uint64_t) <= good.size(); ++i) {
+            const uint64_t value = checksum.value();
+            if (i > 0 && std::memcmp(&value, &good[i], sizeof value) == 0) seals.push_back(i);
+            checksum.add(&good[i], 1);
+        }
+        ASSERT_GE(seals.size(), 6u);
+        ASSERT_EQ(resealed(good, seals), good);
+        int n_refused = 0, n_loaded = 0;
+        // From the numbers on to the last but one seal, behind which ranks lie.
+        for (std::size_t i = seals[0] + 8; i < seals[seals.size() - 2]; i += 7) {
+            std::string bad = good;
+            bad[i] = static_cast<char>(bad[i] ^ (1 << i % 8));
+            write(path(), resealed(bad, seals));
+            per_replay* loaded[2] = {nullptr, nullptr};
+            const per_status status = per_replay_load(path().c_str(), PER_CPU, 0, &loaded[0]);
+            const ReplayHandle cpu(loaded[0]);
+            ASSERT_EQ(per_replay_load(path().c_str(), PER_CUDA, 0, &loaded[1]), status) << "byte " << i;
+            const ReplayHandle gpu(loaded[1]);
+            ++(status == PER_OK ? n_loaded : n_refused);
+            if (status != PER_OK) continue;
+            EXPECT_EQ(live_ids_of(cpu.get()), live_ids_of(gpu.get())) << "byte " << i;
+        }
+        EXPECT_GT(n_loaded, 5);
+        EXPECT_GT(n_refused, 5);
+    }
 }
 
 }  // namespace

@@ -209,10 +209,7 @@ RankTree& PriorityStore::ranks() {
 
 void PriorityStore::fill_ranks() {
     ranks_->begin_change(0, 0.0f);  // nothing has a weight yet
-    for (int64_t first = 0; first < capacity_; first += max_staged) {
-        const int64_t n = std::min(max_staged, capacity_ - first);
-        set_ranks(first, n);
-    }
+    live_.for_each_used_line([this](int64_t first, int64_t n) { set_ranks(first, n); });
     ranks_->end_change();
 }
 
@@ -229,7 +226,9 @@ void PriorityStore::update_smallest(int64_t slot) {
 }
 
 void PriorityStore::find_smallest() {
-    for_each_group(0, capacity_, [this](int64_t slot) { update_smallest(slot); });
+    live_.for_each_used_line([this](int64_t first, int64_t n) {
+        for_each_group(first, first + n, [this](int64_t slot) { update_smallest(slot); });
+    });
 }
 
 uint64_t PriorityStore::smallest_mass(int32_t prioritization) {
@@ -250,11 +249,11 @@ std::size_t PriorityStore::memory_bytes() const {
 }
 
 void PriorityStore::clear() {
-    live_.clear();
     tree_.reset();
     if (live_maximum_) live_maximum_->reset();
     if (smallest_leaf_) smallest_leaf_->reset();
-    if (ranks_) ranks_->clear();
+    if (ranks_) ranks_->clear(live_);
+    live_.clear();
 }
 
 void PriorityStore::write_leaves() {
@@ -271,18 +270,36 @@ void PriorityStore::set_alpha(double alpha) {
     if (ranks_) ranks_->forget_ranks();
 }
 
-bool PriorityStore::restore(const std::vector<int64_t>& live, const PriorityScale& scale) {
-    for (int64_t slot : live) {
-        if (!is_priority(priorities_[slot])) return false;
-        live_.insert(slot);
-        if (live_maximum_) update_live_maximum(slot);
-    }
+// Writes what live rows need, not what others could.
+void PriorityStore::restore(const std::vector<int64_t>& live, const PriorityScale& scale) {
     largest_ever_ = scale.largest_ever;
-    write_leaves();
-    if (!tree_.rebuild_at(scale.tree_scale, scale.tree_rescales_below)) return false;
+    tree_.restore_scale(scale.tree_scale, scale.tree_rescales_below);
+    const int64_t n_live = static_cast<int64_t>(live.size());
+    for (const int64_t slot : live) live_.insert(slot);
+    for (int64_t first = 0; first < n_live; first += max_staged) {
+        const int64_t n = std::min(max_staged, n_live - first);
+        const int64_t* const slots = live.data() + first;
+        for (int64_t i = 0; i < n; ++i) staged_leaves_[i] = priorities_[slots[i]];
+        compute_leaves(n, slots, staged_leaves_);
+        tree_.set_at_scale(n, slots, staged_leaves_);
+    }
+    if (live_maximum_)
+        for (const int64_t slot : live) update_live_maximum(slot);
     if (smallest_leaf_) find_smallest();
-    if (ranks_) fill_ranks();
-    return true;
+}
+
+void PriorityStore::restore_ranks(const std::vector<int64_t>& live, const RankTree::State& state,
+                                  const float* weights) {
+    if (!ranks_) ranks_.emplace(capacity_);
+    std::copy_n(weights, n_rank_buckets, ranks_->weights());
+    ranks_->restore_state(state);
+    const int64_t n_live = static_cast<int64_t>(live.size());
+    for (int64_t first = 0; first < n_live; first += max_staged) {
+        const int64_t n = std::min(max_staged, n_live - first);
+        const int64_t* const slots = live.data() + first;
+        for (int64_t i = 0; i < n; ++i) staged_leaves_[i] = priorities_[slots[i]];
+        ranks_->restore(n, slots, staged_leaves_);
+    }
 }
 
 }  // namespace per::cpu

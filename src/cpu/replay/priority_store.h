@@ -90,12 +90,12 @@ class PriorityStore {
     const float* by_slot() const { return priorities_; }
     float* by_slot() { return priorities_; }
     PriorityScale scale() const { return {largest_ever_, tree_.scale(), tree_.rescales_below()}; }
-    // The ranks, if they were asked for; and made if they were not.
+    // The ranks, if they were asked for.
     RankTree* known_ranks() { return ranks_ ? &*ranks_ : nullptr; }
-    RankTree& ranks();
-    // After by_slot() was filled, with the slots of live rows. False, and of no more use, if no store can have been in
-    // that state.
-    bool restore(const std::vector<int64_t>& live, const PriorityScale& scale);
+    // After by_slot() was filled, with the slots of live rows, whose priorities fit the scale.
+    void restore(const std::vector<int64_t>& live, const PriorityScale& scale);
+    // After that: [n_rank_buckets] weights.
+    void restore_ranks(const std::vector<int64_t>& live, const RankTree::State& state, const float* weights);
 
     std::size_t memory_bytes() const;
 
@@ -121,6 +121,7 @@ class PriorityStore {
     void write_leaves();
     void set_ranks(int64_t n, const int64_t* slots);
     void set_ranks(int64_t first, int64_t n);
+    RankTree& ranks();
     void fill_ranks();
     void update_live_maximum(int64_t first, int64_t n);
     void update_live_maximum(int64_t slot);

@@ -4,6 +4,7 @@
 
 #include "cpu/replay/replay_backend.h"
 #include "file/checkpoint.h"
+#include "file/saved_rows.h"
 #include "file/saved_state.h"
 
 namespace per::cpu {
@@ -33,15 +34,6 @@ void save_ranks(CheckpointWriter& writer, RankTree* ranks) {
     write_ranks(writer, &saved);
 }
 
-void restore_ranks(CheckpointReader& reader, PriorityStore& priorities) {
-    SavedRanks saved;
-    if (!read_ranks(reader, saved)) return;
-    RankTree& ranks = priorities.ranks();
-    std::copy_n(saved.weights, n_rank_buckets, ranks.weights());
-    if (!ranks.restore({saved.n_changes, saved.tree_scale, saved.tree_rescales_below}))
-        reader.refuse("its ranks cannot be");
-}
-
 }  // namespace
 
 void CpuReplayBackend::save(CheckpointWriter& writer) {
@@ -66,18 +58,25 @@ void CpuReplayBackend::restore(CheckpointReader& reader) {
     batches_ = numbers.batches;
     state_.counters = numbers.counters;
     last_batch_.restore(numbers.figures);
+    SavedRows rows(reader, state_.rules, state_.lanes, numbers, state_.priorities.alpha());
     for (const SlotArray& array : slot_arrays(state_.fields, state_.rules)) {
         std::byte* const data = data_of(state_, array);
         for_each_used_part(state_.rules, state_.lanes, [&](int64_t slot, int64_t n) {
-            reader.bytes(data + slot * array.bytes, static_cast<size_t>(n * array.bytes));
+            std::byte* const part = data + slot * array.bytes;
+            reader.bytes(part, static_cast<size_t>(n * array.bytes));
+            rows.see(array, part, n);
         });
         reader.check_seal();
+        rows.check(array);
     }
-    std::vector<int64_t> live;
-    for_each_live_slot(state_.rules, state_.lanes, state_.rows.flags(), [&](int64_t slot) { live.push_back(slot); });
-    if (!state_.priorities.restore(live, {numbers.largest_priority, numbers.tree_scale, numbers.tree_rescales_below}))
-        reader.refuse("its priorities cannot be");
-    restore_ranks(reader, state_.priorities);
+    SavedRanks ranks;
+    const bool has_ranks = read_ranks(reader, ranks);
+    rows.check_ranks(has_ranks ? &ranks : nullptr, state_.priorities.known_ranks() != nullptr);
+    PriorityStore& priorities = state_.priorities;
+    priorities.restore(rows.live_slots(), {numbers.largest_priority, numbers.tree_scale, numbers.tree_rescales_below});
+    if (has_ranks)
+        priorities.restore_ranks(rows.live_slots(), {ranks.n_changes, ranks.tree_scale, ranks.tree_rescales_below},
+                                 ranks.weights);
 }
 
 }  // namespace per::cpu

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
 namespace per::cpu {
 namespace {
@@ -50,7 +49,7 @@ void for_each_word(int64_t first, int64_t n, const Visit& visit) {
 
 }  // namespace
 
-LiveSet::LiveSet(int64_t capacity) {
+LiveSet::LiveSet(int64_t capacity) : capacity_(capacity) {
     int64_t n_nodes[max_levels];
     const int64_t n_words = round_up(capacity, slots_per_line) / 64;
     int64_t total = n_words;
@@ -102,8 +101,20 @@ void LiveSet::add(int64_t slot, int64_t difference) {
     count_ += difference;
 }
 
+void LiveSet::clear(int level, int64_t node) {
+    if (level == 0) {
+        std::fill_n(words_ + node * words_per_line, words_per_line, uint64_t{0});
+        return;
+    }
+    for (int64_t i = node * counts_per_line; i < (node + 1) * counts_per_line; ++i) {
+        if (counts_[level - 1][i] == 0) continue;
+        clear(level - 1, i);
+        counts_[level - 1][i] = 0;
+    }
+}
+
 void LiveSet::clear() {
-    if (count_ != 0) std::memset(words_, 0, bytes_);
+    clear(n_levels_, 0);
     count_ = 0;
 }
 

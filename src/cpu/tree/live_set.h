@@ -1,6 +1,7 @@
 // Which slots hold live transitions, and which is the r-th of them: uniform draws are draws of r.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "cpu/memory/memory.h"
@@ -24,7 +25,17 @@ class LiveSet {
     // Of slots first .. first + n - 1; both return how many that changed.
     int64_t insert(int64_t first, int64_t n = 1);
     int64_t erase(int64_t first, int64_t n = 1);
+    // Costs what is in the set.
     void clear();
+
+    // Calls visit(first, n) for runs of slots, side by side, in which all of the set are.
+    template <class Visit>
+    void for_each_used_line(const Visit& visit) const {
+        for_each_used_line(n_levels_, 0, [&](int64_t line) {
+            const int64_t first = line * slots_per_line;
+            visit(first, std::min(slots_per_line, capacity_ - first));
+        });
+    }
 
     // For each rank 0 .. count() - 1 the slot with exactly so many smaller ones in the set. Uses up `ranks`.
     void select(int64_t n, uint64_t* ranks, int64_t* slots_out) const;
@@ -36,7 +47,17 @@ class LiveSet {
     static constexpr int max_levels = 12;  // 2^40 slots: 2^31 lines, and 8 or fewer counts at the top
 
     void add(int64_t slot, int64_t difference);
+    void clear(int level, int64_t node);
 
+    // Calls visit(line) for the lines of the bitmap that are not empty below a node; those of level 0 are such lines.
+    template <class Visit>
+    void for_each_used_line(int level, int64_t node, const Visit& visit) const {
+        if (level == 0) return visit(node);
+        for (int64_t i = node * counts_per_line; i < (node + 1) * counts_per_line; ++i)
+            if (counts_[level - 1][i] != 0) for_each_used_line(level - 1, i, visit);
+    }
+
+    int64_t capacity_;
     int64_t count_ = 0;
     Memory memory_;
     std::size_t bytes_;

@@ -1,7 +1,5 @@
 #include "cpu/tree/maximum_tree.h"
 
-#include <cstring>
-
 namespace per::cpu {
 
 MaximumTree::MaximumTree(int64_t capacity) : capacity_(capacity) {
@@ -13,8 +11,7 @@ MaximumTree::MaximumTree(int64_t capacity) : capacity_(capacity) {
         n_nodes[n_levels_] = (n + fan_out - 1) / fan_out * fan_out;
         total += n_nodes[n_levels_++];
     } while (n > 1);
-    bytes_ = static_cast<std::size_t>(total) * sizeof(float);
-    memory_ = Memory(bytes_);
+    memory_ = Memory(static_cast<std::size_t>(total) * sizeof(float));
     float* nodes = reinterpret_cast<float*>(memory_.data());
     for (int level = 0; level < n_levels_; ++level) {
         levels_[level] = nodes;
@@ -34,8 +31,15 @@ void MaximumTree::set(int64_t node, float largest) {
     }
 }
 
+void MaximumTree::reset(int level, int64_t node) {
+    if (levels_[level][node] == 0.0f) return;
+    levels_[level][node] = 0.0f;
+    if (level == 0) return;
+    for (int64_t i = node * fan_out; i < (node + 1) * fan_out; ++i) reset(level - 1, i);
+}
+
 void MaximumTree::reset() {
-    std::memset(memory_.data(), 0, bytes_);
+    reset(n_levels_ - 1, 0);
 }
 
 }  // namespace per::cpu

@@ -31,16 +31,16 @@ class MaximumTree {
         set(node, largest);
     }
 
-    // All leaves are 0.
+    // All leaves are 0. Costs what was not.
     void reset();
 
  private:
     static constexpr int max_levels = 10;  // 2^40 leaves
 
     void set(int64_t node, float largest);
+    void reset(int level, int64_t node);
 
     int64_t capacity_;
-    std::size_t bytes_;
     Memory memory_;
     int n_levels_ = 0;
     float* levels_[max_levels];  // [0]: one for 16 leaves; the last has one node that counts

@@ -44,8 +44,8 @@ void RankTree::set(int64_t n, const int64_t* slots, const float* priorities) {
     }
 }
 
-void RankTree::clear() {
-    std::fill_n(buckets_, capacity_, not_live);
+void RankTree::clear(const LiveSet& live) {
+    live.for_each_used_line([this](int64_t first, int64_t n) { std::fill_n(buckets_ + first, n, not_live); });
     std::fill_n(counts_, n_rank_buckets, 0);
     n_live_ = 0;
     tree_.reset();
@@ -73,10 +73,23 @@ uint64_t RankTree::smallest_mass() const {
     return mass_of(weights_[bucket], power_of_two(tree_.scale()));
 }
 
-bool RankTree::restore(const State& state) {
+void RankTree::restore_state(const State& state) {
     n_changes_ = state.n_changes;
-    write_leaves();
-    return tree_.rebuild_at(state.tree_scale, state.tree_rescales_below);
+    tree_.restore_scale(state.tree_scale, state.tree_rescales_below);
+}
+
+void RankTree::restore(int64_t n, const int64_t* slots, const float* priorities) {
+    for (int64_t first = 0; first < n; first += most_at_once) {
+        const int64_t size = std::min(most_at_once, n - first);
+        for (int64_t i = 0; i < size; ++i) {
+            const int32_t bucket = rank_bucket(priorities[first + i]);
+            buckets_[slots[first + i]] = static_cast<uint16_t>(bucket + 1);
+            ++counts_[bucket];
+            leaves_[i] = weights_[bucket];
+        }
+        n_live_ += size;
+        tree_.set_at_scale(size, slots + first, leaves_);
+    }
 }
 
 }  // namespace per::cpu

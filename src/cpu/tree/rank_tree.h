@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "cpu/memory/memory.h"
+#include "cpu/tree/live_set.h"
 #include "cpu/tree/sum_tree.h"
 #include "rules/rank.h"
 
@@ -23,7 +24,8 @@ class RankTree {
     void begin_change(int64_t n, float largest);
     void set(int64_t n, const int64_t* slots, const float* priorities);
     void end_change() { tree_.end_change(); }
-    void clear();
+    // No row is live; `live` has those that are so until then.
+    void clear(const LiveSet& live);
 
     // To be called before draws; whether it took them. The next call after forget_ranks() takes them anew whatever has
     // changed.
@@ -41,8 +43,10 @@ class RankTree {
     };
     State state() const { return {n_changes_, tree_.scale(), tree_.rescales_below()}; }
     float* weights() { return weights_; }  // [n_rank_buckets]
-    // After set() for all live rows and weights() filled. False if that cannot have been.
-    bool restore(const State& state);
+    // Of a tree in which no row is live yet. After weights() were filled and restore_state(), restore() once for each
+    // live row.
+    void restore_state(const State& state);
+    void restore(int64_t n, const int64_t* slots, const float* priorities);
 
  private:
     static constexpr uint16_t not_live = 0;

@@ -73,15 +73,9 @@ void SumTree::rebuild() {
     finish_rescale();
 }
 
-bool SumTree::rebuild_at(int32_t scale, uint64_t rescales_below) {
-    if (!is_scale(scale)) return false;
+void SumTree::restore_scale(int32_t scale, uint64_t rescales_below) {
     set_scale(scale);
-    total_ = 0;
-    if (!fits(capacity_, arrays_.leaves)) return false;
-    refresh_from(1);
-    add_up_total();
     low_water_ = rescales_below;
-    return true;
 }
 
 void SumTree::add_up_total() {
@@ -211,8 +205,21 @@ void SumTree::choose_scale_of_used() {
     refresh_used(top_level(), 0);
 }
 
+// Memory that was never written to stays untouched.
+void SumTree::reset_used(int level, int64_t line) {
+    if (level == 0) {
+        std::fill_n(arrays_.leaves + line * leaves_per_line, leaves_per_line, 0.0f);
+        return;
+    }
+    for (int64_t node = line * sums_per_line; node < (line + 1) * sums_per_line; ++node) {
+        if (arrays_.sums[level][node] == 0) continue;
+        reset_used(level - 1, node);
+        arrays_.sums[level][node] = 0;
+    }
+}
+
 void SumTree::reset() {
-    std::memset(memory_.data(), 0, bytes_of(arrays_.shape));
+    reset_used(top_level(), 0);
     total_ = 0;
 }
 

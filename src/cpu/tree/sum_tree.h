@@ -44,13 +44,13 @@ class SumTree {
     void end_change();
 
     // As set(), but the scale stays: for leaves that are taken out for a while and put back. No leaf may become larger
-    // than it was when the scale was chosen.
+    // than it was when the scale was chosen. Touches nothing but these leaves and what lies above them.
     void set_at_scale(int64_t count, const int64_t* indices, const float* priorities);
 
     // Sets priorities[i] at first + i: several times faster than set().
     void set_run(int64_t first, int64_t count, const float* priorities);
 
-    // All priorities 0.
+    // All priorities 0. Costs what was not 0.
     void reset();
 
     // The priorities in order, to be changed as a whole. rebuild() must follow before anything else is called.
@@ -58,9 +58,9 @@ class SumTree {
     const float* leaves() const { return arrays_.leaves; }
     void rebuild();
 
-    // For checkpoints: as rebuild(), at the scale, and with the total that asks for another, of a tree that had the
-    // same leaves. False, and the tree of no more use, if these leaves do not fit that scale.
-    bool rebuild_at(int32_t scale, uint64_t rescales_below);
+    // For checkpoints, of a tree whose priorities are 0: the scale, and the total that asks for another, of the tree that
+    // was saved. Its priorities, which fit that scale, follow by set_at_scale().
+    void restore_scale(int32_t scale, uint64_t rescales_below);
     uint64_t rescales_below() const { return low_water_; }
 
     // Draws leaves in proportion to their masses, total_mass() > 0; without replacement see distinct_draw.h. masses_out
@@ -104,6 +104,7 @@ class SumTree {
     template <class Visit>
     void for_each_used_line(int level, int64_t line, const Visit& visit) const;
     void refresh_used(int level, int64_t line);
+    void reset_used(int level, int64_t line);
     void choose_scale_of_used();
     void refresh_from(int level);
     void add_up_total();

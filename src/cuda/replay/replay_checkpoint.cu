@@ -6,10 +6,8 @@
 #include "cuda/runtime/check.h"
 #include "cuda/runtime/slot_copies.h"
 #include "file/checkpoint.h"
+#include "file/saved_rows.h"
 #include "file/saved_state.h"
-#include "rules/mass.h"
-#include "rules/priority.h"
-#include "rules/td_error.h"
 
 namespace per::cuda {
 namespace {
@@ -38,76 +36,30 @@ void write_to_device(T* to, const T* from, std::size_t n, cudaStream_t stream) {
     wait_for(stream);
 }
 
-// What of a file's arrays decides about the leaves of the tree: gathered while they pass by on their way to the device.
-class SavedLeaves {
- public:
-    SavedLeaves(const WindowRules& rules, int64_t n_words, double alpha, int32_t tree_scale)
-        : rules_(rules),
-          flags_(static_cast<std::size_t>(rules.ring.capacity())),
-          live_words_(static_cast<std::size_t>(n_words)),
-          alpha_(alpha),
-          has_scale_(is_scale(tree_scale)),
-          factor_(has_scale_ ? power_of_two(tree_scale) : 1.0) {}
-
-    void see_flags(int64_t slot, const uint8_t* flags, int64_t n) { std::copy_n(flags, n, &flags_[index(slot)]); }
-
-    // After all flags.
-    void find_live(const std::vector<Lane>& lanes) {
-        for_each_live_slot(rules_, lanes, flags_.data(), [&](int64_t slot) {
-            live_words_[index(slot / slots_per_word)] |= 1u << slot % slots_per_word;
-            ++n_live_;
-        });
-        flags_ = {};
-    }
-
-    // After that.
-    void see_priorities(int64_t slot, const float* priorities, int64_t n) {
-        for (int64_t i = 0; i < n; ++i) {
-            if (!(live_words_[index((slot + i) / slots_per_word)] >> (slot + i) % slots_per_word & 1)) continue;
-            are_priorities_ &= is_priority(priorities[i]);
-            if (!are_priorities_) return;
-            mass_ = add_to_batch(mass_, leaf_priority(priorities[i], alpha_), factor_);
-            ++bucket_counts_[index(rank_bucket(priorities[i]))];
+// The bits of live slots; the words of slots that are not in use stay as they are, 0.
+void copy_live_words(const WindowRules& rules, const std::vector<Lane>& lanes, const std::vector<int64_t>& live_slots,
+                     uint32_t* to, cudaStream_t stream) {
+    constexpr int64_t widest_gap = 1024;  // up to here copying zeros costs less than another copy
+    std::vector<uint32_t> words;
+    int64_t first_word = 0;
+    const auto copy = [&] {
+        if (!words.empty()) write_to_device(to + first_word, words.data(), words.size(), stream);
+        words.clear();
+    };
+    auto live = live_slots.begin();
+    for_each_used_part(rules, lanes, [&](int64_t slot, int64_t n) {
+        if (n == 0) return;
+        const int64_t begin = slot / slots_per_word;
+        if (words.empty() || begin > first_word + static_cast<int64_t>(words.size()) + widest_gap) {
+            copy();
+            first_word = begin;
         }
-    }
-
-    // Whether some buffer can have had these priorities at this scale.
-    bool can_be() const { return has_scale_ && are_priorities_ && !breaks_limits(mass_, 0); }
-
-    // The same of ranks, once the priorities can be.
-    bool can_be(const SavedRanks& ranks) const {
-        if (!is_scale(ranks.tree_scale)) return false;
-        const double factor = power_of_two(ranks.tree_scale);
-        float largest = 0.0f;
-        unsigned __int128 sum = 0;
-        for (std::size_t bucket = 0; bucket < bucket_counts_.size(); ++bucket) {
-            if (bucket_counts_[bucket] == 0) continue;
-            largest = std::max(largest, ranks.weights[bucket]);
-            sum +=
-                static_cast<unsigned __int128>(bucket_counts_[bucket]) * limited_mass_of(ranks.weights[bucket], factor);
-        }
-        const BatchMass mass =
-            batch_mass(largest, factor, static_cast<uint64_t>(sum >> 64), static_cast<uint64_t>(sum));
-        return !breaks_limits(mass, 0);
-    }
-
-    const std::vector<uint32_t>& live_words() const { return live_words_; }
-    int64_t n_live() const { return n_live_; }
-
- private:
-    static std::size_t index(int64_t i) { return static_cast<std::size_t>(i); }
-
-    const WindowRules& rules_;
-    std::vector<uint8_t> flags_;
-    std::vector<uint32_t> live_words_;
-    int64_t n_live_ = 0;
-    double alpha_;
-    bool has_scale_;
-    double factor_;
-    bool are_priorities_ = true;
-    BatchMass mass_ = {0.0, 0};
-    std::vector<uint64_t> bucket_counts_ = std::vector<uint64_t>(n_rank_buckets);  // of live rows
-};
+        words.resize(static_cast<std::size_t>((slot + n - 1) / slots_per_word + 1 - first_word));
+        for (; live != live_slots.end() && *live < slot + n; ++live)
+            words[static_cast<std::size_t>(*live / slots_per_word - first_word)] |= 1u << *live % slots_per_word;
+    });
+    copy();
+}
 
 }  // namespace
 
@@ -148,7 +100,7 @@ void CudaReplayBackend::restore(CheckpointReader& reader) {
     state.largest_bits = bit_cast<uint32_t>(numbers.largest_priority);
     write_to_device(replay.lanes, lanes.data(), lanes.size(), call.stream());
 
-    SavedLeaves leaves(state.rules, replay.priorities.live.n_nodes[0], state.alpha, numbers.tree_scale);
+    SavedRows rows(reader, state.rules, lanes, numbers, state.alpha);
     SlotCopies copies(call.stream());
     for (const SlotArray& array : slot_arrays(fields_, state.rules)) {
         std::byte* const data = data_of(memory_, array);
@@ -157,30 +109,23 @@ void CudaReplayBackend::restore(CheckpointReader& reader) {
             copies.to_device(data + slot * array.bytes, size, static_cast<std::size_t>(array.bytes),
                              [&](std::byte* piece, std::size_t piece_size) {
                                  reader.bytes(piece, piece_size);
-                                 const int64_t n_seen = static_cast<int64_t>(piece_size) / array.bytes;
-                                 if (array.kind == SlotArray::Kind::flags)
-                                     leaves.see_flags(slot, reinterpret_cast<const uint8_t*>(piece), n_seen);
-                                 if (array.kind == SlotArray::Kind::priorities)
-                                     leaves.see_priorities(slot, reinterpret_cast<const float*>(piece), n_seen);
-                                 slot += n_seen;
+                                 rows.see(array, piece, static_cast<int64_t>(piece_size) / array.bytes);
                              });
         });
         reader.check_seal();
-        if (array.kind == SlotArray::Kind::flags) leaves.find_live(lanes);
+        rows.check(array);
     }
-    if (!leaves.can_be()) reader.refuse("its priorities cannot be");
-    state.n_live = leaves.n_live();
+    SavedRanks ranks;
+    const bool has_ranks = read_ranks(reader, ranks);
+    rows.check_ranks(has_ranks ? &ranks : nullptr, replay.priorities.ranks.state != nullptr);
+
+    state.n_live = static_cast<int64_t>(rows.live_slots().size());
     write_to_device(replay.state, &state, 1, call.stream());
-    write_to_device(replay.priorities.live.words, leaves.live_words().data(), leaves.live_words().size(),
-                    call.stream());
+    copy_live_words(state.rules, lanes, rows.live_slots(), replay.priorities.live.words, call.stream());
     copies.wait();
     queue_restored_priorities(replay, numbers.tree_scale, numbers.tree_rescales_below, call.stream());
     batches_.restore(numbers.figures);
-    SavedRanks ranks;
-    if (read_ranks(reader, ranks)) {
-        if (!leaves.can_be(ranks)) reader.refuse("its ranks cannot be");
-        restore_ranks(ranks, call);
-    }
+    if (has_ranks) restore_ranks(ranks, call);
     call.finish();
     wait_for(call.stream());
 }

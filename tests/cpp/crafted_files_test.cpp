@@ -1,0 +1,660 @@
+// Files that were made on purpose, with right checksums: they are refused, or what is loaded works like any buffer; and
+// whatever capacity a file names, memory is touched for what is in it.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "backend/replay_options.h"
+#include "file/checkpoint.h"
+#include "file/saved_options.h"
+#include "file/saved_state.h"
+#include "per.h"
+
+// No file of these tests has to outlive a power failure.
+extern "C" int fsync(int) {
+    return 0;
+}
+
+namespace per::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct FreeReplay {
+    void operator()(per_replay* replay) const { per_replay_free(replay); }
+};
+using Replay = std::unique_ptr<per_replay, FreeReplay>;
+
+per_replay_options options_of(int64_t capacity, int64_t n_envs = 1) {
+    per_replay_options options;
+    per_replay_options_init(&options, sizeof options);
+    options.capacity = capacity;
+    options.n_envs = n_envs;
+    options.on_invalid = PER_INVALID_SKIP;
+    return options;
+}
+
+// Fields: an observation and a goal of two float32, a value and an advantage; with sequences a recurrent state.
+Replay create(per_replay_options options) {
+    static const int64_t shape[] = {2};
+    const per_field fields[] = {
+        {"observation", shape, 1, PER_FLOAT32, PER_ROLE_DEFAULT, 0, {}},
+        {"goal", shape, 1, PER_FLOAT32, PER_ROLE_PLAIN, 0, {}},
+        {"value", nullptr, 0, PER_FLOAT32, PER_ROLE_PLAIN, 0, {}},
+        {"advantage", nullptr, 0, PER_FLOAT32, PER_ROLE_PLAIN, 0, {}},
+        {"state", nullptr, 0, PER_FLOAT32, PER_ROLE_RECURRENT_STATE, 0, {}},
+    };
+    options.fields = fields;
+    options.n_fields = options.sequence_length > 0 ? 5 : 4;
+    per_replay* replay = nullptr;
+    EXPECT_EQ(per_replay_create(&options, &replay), PER_OK) << per_last_error();
+    return Replay(replay);
+}
+
+per_replay_options described(per_replay* replay) {
+    per_replay_options options;
+    per_replay_options_init(&options, sizeof options);
+    EXPECT_EQ(per_replay_describe(replay, &options), PER_OK);
+    return options;
+}
+
+per_replay_statistics statistics_of(per_replay* replay) {
+    per_replay_statistics statistics;
+    per_replay_statistics_init(&statistics, sizeof statistics);
+    EXPECT_EQ(per_replay_stats(replay, &statistics), PER_OK);
+    return statistics;
+}
+
+std::vector<int64_t> live_ids(per_replay* replay) {
+    std::vector<int64_t> ids(static_cast<size_t>(statistics_of(replay).live));
+    int64_t count = -1;
+    EXPECT_EQ(per_replay_live_ids(replay, static_cast<int64_t>(ids.size()), ids.data(), &count), PER_OK);
+    EXPECT_EQ(count, static_cast<int64_t>(ids.size()));
+    return ids;
+}
+
+// Arrays of a batch, with room for frames of stacks and steps of sequences.
+struct Arrays {
+    Arrays(const per_replay_options& options, int64_t n, bool by_id) {
+        const bool are_sequences = options.sequence_length > 0 && !by_id;
+        const int64_t steps = are_sequences ? options.burn_in + options.sequence_length : 1;
+        int64_t stack = 1;
+        for (int64_t i = 0; i < options.n_fields; ++i) stack = std::max<int64_t>(stack, options.fields[i].stack);
+        const size_t size = static_cast<size_t>(n * (steps + options.n_step) * stack * 2);
+        const size_t part_size = static_cast<size_t>(n * steps);
+        for (int64_t i = 0; i < options.n_fields; ++i) {
+            values.emplace_back(size);
+            next_values.emplace_back(size);
+            fields.push_back(values.back().data());
+            next_fields.push_back(next_values.back().data());
+        }
+        numbers.resize(10 * part_size);
+        per_batch_init(&batch, sizeof batch);
+        batch.fields = fields.data();
+        if (!are_sequences) batch.next_fields = next_fields.data();
+        auto part = [&, k = size_t{0}]() mutable { return numbers.data() + part_size * k++; };
+        batch.reward = reinterpret_cast<float*>(part());
+        batch.discount = reinterpret_cast<float*>(part());
+        batch.n_steps = reinterpret_cast<int32_t*>(part());
+        batch.terminated = reinterpret_cast<uint8_t*>(part());
+        batch.truncated = reinterpret_cast<uint8_t*>(part());
+        batch.ids = reinterpret_cast<int64_t*>(part());
+        batch.priorities = reinterpret_cast<float*>(part());
+        if (by_id) return;
+        batch.weights = reinterpret_cast<float*>(part());
+        batch.probabilities = reinterpret_cast<float*>(part());
+        if (are_sequences) batch.mask = reinterpret_cast<uint8_t*>(part());
+    }
+
+    std::vector<std::vector<float>> values, next_values;
+    std::vector<void*> fields, next_fields;
+    std::vector<int64_t> numbers;
+    per_batch batch;
+};
+
+// Random calls of every kind.
+class User {
+ public:
+    explicit User(uint64_t seed) : random_(seed) {}
+
+    uint64_t below(uint64_t n) { return random_() % n; }
+    bool chance(uint64_t one_in) { return below(one_in) == 0; }
+
+    // Steps of all environments, of which some end episodes, jump, or have no next observation.
+    void add(per_replay* replay, int64_t length) {
+        const per_replay_options options = described(replay);
+        const size_t n = static_cast<size_t>(length * options.n_envs);
+        std::vector<float> observations(2 * n), next(2 * n), goals(2 * n), numbers(n), priorities(n);
+        std::vector<uint8_t> terminated(n), truncated(n), mask(n), next_mask(n);
+        for (size_t i = 0; i < n; ++i) {
+            const size_t env = i % static_cast<size_t>(options.n_envs);
+            serial_.resize(static_cast<size_t>(options.n_envs));
+            mask[i] = !chance(8);
+            float& serial = serial_[env];
+            if (chance(16)) serial += 100;
+            for (size_t k = 0; k < 2; ++k) {
+                observations[2 * i + k] = serial;
+                next[2 * i + k] = serial + 1;
+            }
+            if (mask[i]) serial += 1;
+            terminated[i] = chance(12);
+            truncated[i] = chance(12);
+            next_mask[i] = options.store_next_observation && !terminated[i] && !truncated[i] ? 1 : !chance(4);
+            priorities[i] = static_cast<float>(below(100)) * 0.25f;
+        }
+        const auto array = [](const void* data, int32_t dtype) { return per_array{data, nullptr, 0, dtype}; };
+        const per_array fields[] = {array(observations.data(), PER_FLOAT32), array(goals.data(), PER_FLOAT32),
+                                    array(numbers.data(), PER_FLOAT32), array(numbers.data(), PER_FLOAT32),
+                                    array(numbers.data(), PER_FLOAT32)};
+        const per_array next_fields[] = {array(next.data(), PER_FLOAT32), {}, {}, {}, {}};
+        per_steps steps;
+        per_steps_init(&steps, sizeof steps);
+        steps.length = length;
+        steps.fields = fields;
+        steps.next_fields = next_fields;
+        steps.reward = array(numbers.data(), PER_FLOAT32);
+        steps.terminated = array(terminated.data(), PER_BOOL);
+        steps.truncated = array(truncated.data(), PER_BOOL);
+        steps.mask = array(mask.data(), PER_BOOL);
+        steps.next_mask = array(next_mask.data(), PER_BOOL);
+        if (chance(2)) steps.priorities = array(priorities.data(), PER_FLOAT32);
+        ids_.assign(n, -1);
+        const per_status status = per_replay_add(replay, &steps, ids_.data(), nullptr);
+        const bool is_refused = status == PER_ERROR_INVALID_ARGUMENT || status == PER_ERROR_FULL;  // on_gap, overwrite
+        EXPECT_TRUE(status == PER_OK || is_refused) << per_last_error();
+        for (const int64_t id : ids_) EXPECT_GE(id, -1);
+    }
+
+    void sample(per_replay* replay) {
+        const per_replay_options options = described(replay);
+        const int64_t live = statistics_of(replay).live;
+        const int64_t n = static_cast<int64_t>(1 + below(12));
+        for (int32_t scheme = PER_STRATIFIED; scheme <= PER_WITHOUT_REPLACEMENT; ++scheme) {
+            per_sample_options sample;
+            per_sample_options_init(&sample, sizeof sample);
+            sample.scheme = scheme;
+            sample.prioritization = static_cast<int32_t>(below(3));
+            sample.normalize_weights = static_cast<int32_t>(below(3));
+            if (chance(3)) sample.uniform_fraction = 0.5;
+            Arrays arrays(options, n, false);
+            const per_status status = per_replay_sample(replay, &sample, n, &arrays.batch, nullptr);
+            EXPECT_TRUE(live > 0 || status == PER_ERROR_EMPTY) << per_last_error();
+            EXPECT_TRUE(live == 0 || scheme == PER_WITHOUT_REPLACEMENT || status == PER_OK) << per_last_error();
+            if (status != PER_OK) continue;
+            for (int64_t i = 0; i < n; ++i) {
+                EXPECT_TRUE(std::isfinite(arrays.batch.weights[i]) && arrays.batch.weights[i] >= 0);
+                EXPECT_TRUE(std::isfinite(arrays.batch.priorities[i]) && arrays.batch.priorities[i] >= 0);
+                EXPECT_GE(arrays.batch.ids[i], 0);
+            }
+            ids_.assign(arrays.batch.ids, arrays.batch.ids + n);
+        }
+    }
+
+    void sample_hindsight(per_replay* replay) {
+        const int64_t n = 4;
+        per_hindsight_options hindsight;
+        per_hindsight_options_init(&hindsight, sizeof hindsight);
+        hindsight.achieved_field = 0;
+        hindsight.goal_field = 1;
+        hindsight.strategy = static_cast<int32_t>(below(3));
+        hindsight.reward = [](void*, int64_t, const void*, const void*, float*, uint8_t*) { return int32_t{0}; };
+        Arrays arrays(described(replay), n, false);
+        const per_status status = per_replay_sample_hindsight(replay, nullptr, &hindsight, n, &arrays.batch, nullptr);
+        EXPECT_TRUE(status == PER_OK || status == PER_ERROR_EMPTY || status == PER_ERROR_INVALID_ARGUMENT)
+            << per_last_error();
+    }
+
+    void update(per_replay* replay) {
+        const per_replay_options options = described(replay);
+        const int64_t steps = options.sequence_length > 0 ? options.burn_in + options.sequence_length : 1;
+        if (ids_.empty()) return;
+        std::vector<float> errors(ids_.size() * static_cast<size_t>(steps));
+        for (float& error : errors) error = static_cast<float>(below(1000)) * 0.5f;
+        const int64_t n = static_cast<int64_t>(ids_.size());
+        const bool by_errors = chance(2);
+        const per_status status = by_errors
+                                      ? per_replay_update_priorities(replay, n, ids_.data(), 1, errors.data(), nullptr)
+                                      : per_replay_set_priorities(replay, n, ids_.data(), errors.data(), nullptr);
+        EXPECT_TRUE(status == PER_OK || status == PER_ERROR_INVALID_ARGUMENT) << per_last_error();
+    }
+
+    void read(per_replay* replay) {
+        const per_replay_options options = described(replay);
+        const std::vector<int64_t> ids = live_ids(replay);
+        std::vector<float> priorities(ids.size());
+        const int64_t n = static_cast<int64_t>(ids.size());
+        EXPECT_EQ(per_replay_priorities(replay, n, ids.data(), priorities.data(), nullptr), PER_OK);
+        for (const float priority : priorities) EXPECT_TRUE(std::isfinite(priority) && priority >= 0);
+        Arrays arrays(options, n + 8, true);
+        EXPECT_EQ(per_replay_get(replay, n, ids.data(), &arrays.batch, nullptr), PER_OK) << per_last_error();
+        int64_t count = 0;
+        EXPECT_EQ(per_replay_bootstraps(replay, 8, &arrays.batch, &count, nullptr), PER_OK) << per_last_error();
+        if (count <= 8) {
+            const std::vector<int64_t> bootstraps(arrays.batch.ids, arrays.batch.ids + count);
+            const std::vector<float> values(8);
+            EXPECT_EQ(per_replay_advantages(replay, 2, 3, -1, 0.5, count, bootstraps.data(), values.data(), nullptr),
+                      PER_OK)
+                << per_last_error();
+        }
+        if (n == 0) return;
+        per_epochs* epochs = nullptr;
+        EXPECT_EQ(per_epochs_create(replay, 1, 5, 0, nullptr, &epochs), PER_OK) << per_last_error();
+        Arrays minibatch(options, 5, false);
+        for (int64_t i = 0; i < n; i += 5)
+            EXPECT_EQ(per_epochs_next(epochs, &minibatch.batch, &count, nullptr), PER_OK) << per_last_error();
+        per_epochs_free(epochs);
+    }
+
+    void use(per_replay* replay, int n_calls) {
+        for (int i = 0; i < n_calls; ++i) {
+            switch (below(12)) {
+                case 0:
+                    EXPECT_EQ(per_replay_cut(replay, 0, nullptr, nullptr), PER_OK);
+                    break;
+                case 1:
+                    EXPECT_EQ(per_replay_set_alpha(replay, static_cast<double>(below(3)) * 0.5, nullptr), PER_OK);
+                    break;
+                case 2:
+                    per_replay_set_n_step(replay, static_cast<int64_t>(1 + below(4)), nullptr);
+                    break;
+                case 3:
+                    EXPECT_TRUE(!chance(4) || per_replay_clear(replay, nullptr) == PER_OK);
+                    break;
+                case 4:
+                    sample_hindsight(replay);
+                    break;
+                case 5:
+                    read(replay);
+                    break;
+                case 6:
+                case 7:
+                    update(replay);
+                    break;
+                case 8:
+                case 9:
+                    sample(replay);
+                    break;
+                default:
+                    add(replay, static_cast<int64_t>(1 + below(6)));
+            }
+        }
+    }
+
+ private:
+    std::mt19937_64 random_;
+    std::vector<int64_t> ids_;
+    std::vector<float> serial_;
+};
+
+// A file in its parts, as the backends write them.
+struct Parts {
+    explicit Parts(const std::string& path) {
+        CheckpointReader reader(path.c_str());
+        options = std::make_unique<SavedOptions>(reader);
+        const per_replay_options given = options->options(PER_CPU, 0);
+        fields = std::make_unique<Fields>(given);
+        rules = window_rules(resolve_replay_options(given, *fields), *fields);
+        lanes.resize(static_cast<size_t>(given.n_envs));
+        numbers = read_numbers(reader, rules, lanes);
+        for (const SlotArray& array : slot_arrays(*fields, rules)) {
+            std::vector<std::byte>& bytes = arrays.emplace_back();
+            for_each_used_part(rules, lanes, [&](int64_t, int64_t n) {
+                bytes.resize(bytes.size() + static_cast<size_t>(n * array.bytes));
+                reader.bytes(bytes.data() + bytes.size() - n * array.bytes, static_cast<size_t>(n * array.bytes));
+            });
+            reader.check_seal();
+        }
+        has_ranks = read_ranks(reader, ranks);
+        edited = given;
+    }
+
+    // With arrays of the lengths that the lanes ask for now.
+    void write(const std::string& path) const {
+        CheckpointWriter writer(path.c_str());
+        write_options(writer, edited);
+        write_numbers(writer, numbers, lanes);
+        size_t i = 0;
+        for (const SlotArray& array : slot_arrays(*fields, rules)) {
+            int64_t n_slots = 0;
+            for_each_used_part(rules, lanes, [&](int64_t, int64_t n) { n_slots += std::max<int64_t>(n, 0); });
+            std::vector<std::byte> bytes = arrays[i++];
+            bytes.resize(static_cast<size_t>(std::min<int64_t>(n_slots, 10000) * array.bytes));
+            writer.bytes(bytes.data(), bytes.size());
+            writer.seal();
+        }
+        write_ranks(writer, has_ranks ? &ranks : nullptr);
+        writer.commit();
+    }
+
+    float* priorities() { return reinterpret_cast<float*>(arrays[2].data()); }
+
+    std::unique_ptr<SavedOptions> options;  // edited points into them
+    std::unique_ptr<Fields> fields;
+    WindowRules rules;
+    per_replay_options edited;
+    SavedNumbers numbers;
+    std::vector<Lane> lanes;
+    std::vector<std::vector<std::byte>> arrays;
+    SavedRanks ranks;
+    bool has_ranks;
+};
+
+class CraftedFile : public ::testing::Test {
+ protected:
+    void SetUp() override {
+        std::string name = (fs::temp_directory_path() / "per_crafted_XXXXXX").string();
+        ASSERT_NE(mkdtemp(name.data()), nullptr);
+        folder_ = name;
+    }
+    void TearDown() override { fs::remove_all(folder_); }
+
+    std::string path(const char* name = "buffer.per") const { return (folder_ / name).string(); }
+
+    void save(per_replay* replay) const {
+        ASSERT_EQ(per_replay_save(replay, path().c_str()), PER_OK) << per_last_error();
+    }
+    per_status load(Replay& replay_out) const {
+        per_replay* replay = nullptr;
+        const per_status status = per_replay_load(path().c_str(), PER_CPU, 0, &replay);
+        EXPECT_EQ(replay != nullptr, status == PER_OK);
+        replay_out.reset(replay);
+        return status;
+    }
+    per_status status_of_loading() const {
+        Replay replay;
+        return load(replay);
+    }
+
+    fs::path folder_;
+};
+
+// Before, no row of this buffer started an episode for the eyes of those who look for the start: they went on reading.
+TEST_F(CraftedFile, episodes_that_never_start_are_refused) {
+    for (const bool has_sequences : {false, true}) {
+        per_replay_options options = options_of(20);
+        options.frame_stack = 4;
+        if (has_sequences) options.sequence_length = 2;
+        const Replay saved = create(options);
+        User(1).add(saved.get(), 12);
+        save(saved.get());
+        Parts parts(path());
+        for (std::byte& flags : parts.arrays[0]) flags &= static_cast<std::byte>(~row_starts_episode);
+        parts.write(path());
+        EXPECT_EQ(status_of_loading(), PER_ERROR_CORRUPT_FILE);
+    }
+}
+
+// Before, such a priority was counted in a bucket beyond the last one once its row became live.
+TEST_F(CraftedFile, infinite_priority_of_a_row_that_is_not_live_yet_is_refused) {
+    per_replay_options options = options_of(20);
+    options.prioritization = PER_RANK;
+    options.n_step = 4;
+    const Replay saved = create(options);
+    const float observation[] = {0, 0};
+    const float zero = 0;
+    const uint8_t no = 0;
+    const auto array = [](const void* data, int32_t dtype) { return per_array{data, nullptr, 0, dtype}; };
+    const per_array fields[] = {array(observation, PER_FLOAT32), array(observation, PER_FLOAT32),
+                                array(&zero, PER_FLOAT32), array(&zero, PER_FLOAT32)};
+    per_steps steps;
+    per_steps_init(&steps, sizeof steps);
+    steps.fields = fields;
+    steps.reward = array(&zero, PER_FLOAT32);
+    steps.terminated = array(&no, PER_BOOL);
+    steps.truncated = array(&no, PER_BOOL);
+    ASSERT_EQ(per_replay_add(saved.get(), &steps, nullptr, nullptr), PER_OK) << per_last_error();
+    save(saved.get());
+    for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN(), -2.0f}) {
+        Parts parts(path());
+        ASSERT_EQ(parts.priorities()[0], -1.0f);
+        parts.priorities()[0] = bad;
+        parts.write(path());
+        EXPECT_EQ(status_of_loading(), PER_ERROR_CORRUPT_FILE) << bad;
+        save(saved.get());
+    }
+    EXPECT_EQ(status_of_loading(), PER_OK);
+}
+
+// Counters, of which a buffer adds to each, and ids are k * n_envs + environment.
+TEST_F(CraftedFile, counters_near_the_end_of_their_type_are_refused) {
+    const Replay saved = create(options_of(40, 3));
+    User(2).add(saved.get(), 9);
+    save(saved.get());
+    const Parts good(path());
+    constexpr int64_t end = std::numeric_limits<int64_t>::max();
+    const std::function<void(Parts&)> edits[] = {
+        [](Parts& parts) { parts.numbers.beta_step = end; },
+        [](Parts& parts) { parts.numbers.batches = end; },
+        [](Parts& parts) { parts.numbers.counters.added = end - 5; },
+        [](Parts& parts) { parts.numbers.counters.dropped = end; },
+        [](Parts& parts) { parts.numbers.counters.episodes = end; },
+        [](Parts& parts) { parts.numbers.counters.cuts = end; },
+        [](Parts& parts) { parts.numbers.counters.updates = end; },
+        [](Parts& parts) { parts.numbers.counters.stale_updates = end; },
+        [](Parts& parts) { parts.numbers.counters.rejected_updates = end; },
+        // A cleared lane, whose rows are all gone: only its numbers say that it cannot be.
+        [](Parts& parts) {
+            parts.lanes[0] = {end / 3 - 9, end / 3 - 9, end / 3 - 9, 0, LaneState::idle};
+        },
+    };
+    for (const auto& edit : edits) {
+        Parts parts(path());
+        edit(parts);
+        parts.write(path());
+        EXPECT_EQ(status_of_loading(), PER_ERROR_CORRUPT_FILE) << (&edit - edits);
+        good.write(path());
+    }
+    EXPECT_EQ(status_of_loading(), PER_OK);
+}
+
+// Memory of this process that lies in RAM.
+int64_t resident_bytes() {
+    std::ifstream file("/proc/self/statm");
+    int64_t size = 0, resident = 0;
+    file >> size >> resident;
+    return resident * sysconf(_SC_PAGESIZE);
+}
+
+// Of 2^28 rows priorities alone would take 1.2 GB. Huge pages of 2 MiB, a few for each array, take a tenth of that.
+constexpr int64_t sparse_capacity = int64_t{1} << 28;
+constexpr int64_t most_touched = int64_t{200} << 20;
+
+Replay create_sparse(int32_t prioritization) {
+    per_replay_options options = options_of(sparse_capacity);
+    options.prioritization = prioritization;
+    options.normalize_weights = PER_BUFFER_MAX;
+    options.max_priority = PER_MAX_NOW;
+    return create(options);
+}
+
+TEST_F(CraftedFile, loading_touches_what_is_in_the_file) {
+    for (const int32_t prioritization : {PER_PROPORTIONAL, PER_RANK}) {
+        const Replay saved = create_sparse(prioritization);
+        User(3).add(saved.get(), 6);
+        save(saved.get());
+        EXPECT_LT(fs::file_size(path()), prioritization == PER_RANK ? 40000u : 1000u);
+        const int64_t before = resident_bytes();
+        Replay loaded;
+        ASSERT_EQ(load(loaded), PER_OK) << per_last_error();
+        EXPECT_LT(resident_bytes() - before, most_touched);
+        EXPECT_EQ(live_ids(loaded.get()), live_ids(saved.get()));
+    }
+}
+
+TEST_F(CraftedFile, clearing_touches_what_is_live) {
+    for (const int32_t prioritization : {PER_PROPORTIONAL, PER_RANK}) {
+        const Replay replay = create_sparse(prioritization);
+        User user(4);
+        user.add(replay.get(), 50);
+        const int64_t before = resident_bytes();
+        ASSERT_EQ(per_replay_clear(replay.get(), nullptr), PER_OK);
+        EXPECT_LT(resident_bytes() - before, most_touched);
+        EXPECT_EQ(statistics_of(replay.get()).total, 0.0);
+        EXPECT_TRUE(live_ids(replay.get()).empty());
+    }
+}
+
+TEST_F(CraftedFile, memory_that_no_machine_has_is_out_of_memory) {
+    const Replay saved = create(options_of(20));
+    save(saved.get());
+    per_replay_options options = described(saved.get());
+    std::vector<per_field> fields(options.fields, options.fields + options.n_fields);
+    const int64_t shape[] = {int64_t{1} << 20};
+    fields[0].shape = shape;
+    options.fields = fields.data();
+    options.capacity = int64_t{1} << 40;
+    CheckpointWriter writer(path().c_str());
+    write_options(writer, options);
+    writer.commit();
+    EXPECT_EQ(status_of_loading(), PER_ERROR_OUT_OF_MEMORY);
+}
+
+// Changes parts at random, by little and by much.
+void mutate(Parts& parts, User& user) {
+    const auto change = [&](int64_t& number) {
+        constexpr int64_t odd[] = {0,
+                                   -1,
+                                   1,
+                                   int64_t{1} << 31,
+                                   int64_t{1} << 40,
+                                   int64_t{1} << 61,
+                                   std::numeric_limits<int64_t>::max(),
+                                   std::numeric_limits<int64_t>::min()};
+        number = user.chance(3) ? odd[user.below(8)]
+                                : static_cast<int64_t>(static_cast<uint64_t>(number) + user.below(9) - 4);
+    };
+    constexpr float odd_numbers[] = {std::numeric_limits<float>::infinity(),  -1.0f, -0.0f, 0.0f, 1e-45f, 3e38f,
+                                     std::numeric_limits<float>::quiet_NaN(), -7.0f, 5.0f};
+    for (uint64_t n = 1 + user.below(3); n > 0; --n) {
+        Lane& lane = parts.lanes[user.below(parts.lanes.size())];
+        int64_t* const of_lane[] = {&lane.head, &lane.first, &lane.tail, &lane.episode};
+        std::vector<std::byte>& flags = parts.arrays[0];
+        switch (user.below(9)) {
+            case 0:
+                change(*of_lane[user.below(4)]);
+                break;
+            case 1:
+                lane.state = static_cast<LaneState>(user.below(4));
+                break;
+            case 2:
+            case 3:
+                if (!flags.empty()) flags[user.below(flags.size())] ^= static_cast<std::byte>(1u << user.below(6));
+                break;
+            case 4:
+                if (!flags.empty()) flags[user.below(flags.size())] = static_cast<std::byte>(user.below(64));
+                break;
+            case 5:
+                if (!flags.empty()) parts.priorities()[user.below(flags.size())] = odd_numbers[user.below(9)];
+                break;
+            case 6:
+                parts.numbers.tree_scale += static_cast<int32_t>(user.below(200)) - 100;
+                parts.numbers.tree_rescales_below = user.below(2) * ~uint64_t{0};
+                break;
+            case 7:
+                if (parts.has_ranks) {
+                    parts.ranks.weights[user.below(n_rank_buckets)] = odd_numbers[user.below(9)];
+                    if (user.chance(2)) parts.ranks.tree_scale += static_cast<int32_t>(user.below(100)) - 50;
+                    if (user.chance(2)) change(parts.ranks.n_changes);
+                } else {
+                    change(parts.numbers.batches);
+                }
+                break;
+            default: {
+                int64_t* const of_options[] = {&parts.edited.n_step, &parts.edited.sequence_length,
+                                               &parts.edited.burn_in, &parts.edited.sequence_stride,
+                                               &parts.edited.frame_stack};
+                int32_t* const choices[] = {&parts.edited.prioritization, &parts.edited.autoreset,
+                                            &parts.edited.max_priority, &parts.edited.normalize_weights,
+                                            &parts.edited.overwrite};
+                if (user.chance(2))
+                    change(*of_options[user.below(5)]);
+                else
+                    *choices[user.below(5)] = static_cast<int32_t>(user.below(3));
+            }
+        }
+    }
+}
+
+std::vector<per_replay_options> option_sets() {
+    std::vector<per_replay_options> sets(7, options_of(24));
+    sets[0].frame_stack = 3;
+    sets[0].n_step = 2;
+    sets[1] = options_of(54, 3);
+    sets[1].sequence_length = 3;
+    sets[1].burn_in = 2;
+    sets[1].sequence_stride = 2;
+    sets[1].frame_stack = 2;
+    sets[2].prioritization = PER_RANK;
+    sets[2].max_priority = PER_MAX_NOW;
+    sets[3] = options_of(40, 2);
+    sets[3].autoreset = PER_AUTORESET_NEXT_STEP;
+    sets[3].normalize_weights = PER_BUFFER_MAX;
+    sets[4].store_next_observation = 1;
+    sets[4].autoreset = PER_AUTORESET_NEXT_STEP;
+    sets[4].n_step = 3;
+    sets[5] = options_of(60, 2);
+    sets[5].sequence_length = 4;
+    sets[5].prioritization = PER_RANK;
+    sets[5].autoreset = PER_AUTORESET_NEXT_STEP;
+    sets[6].overwrite = 0;
+    sets[6].capacity = 60;
+    return sets;
+}
+
+// Whatever real buffers save is loaded, saved as the same bytes and used; what is changed is refused, or used.
+TEST_F(CraftedFile, what_is_loaded_can_be_used) {
+    const std::vector<per_replay_options> sets = option_sets();
+    int n_loaded = 0, n_refused = 0;
+    const auto contents = [&] {
+        std::ifstream file(path(), std::ios::binary);
+        return std::string{std::istreambuf_iterator<char>(file), {}};
+    };
+    for (uint64_t seed = 0; seed < 140; ++seed) {
+        User user(seed);
+        const Replay saved = create(sets[seed % sets.size()]);
+        user.use(saved.get(), static_cast<int>(user.below(60)));
+        save(saved.get());
+        const std::string bytes = contents();
+        Replay whole;
+        ASSERT_EQ(load(whole), PER_OK) << "seed " << seed << ": " << per_last_error();
+        save(whole.get());
+        ASSERT_EQ(contents(), bytes) << "seed " << seed;
+        for (int i = 0; i < 12; ++i) {
+            Parts parts(path());
+            mutate(parts, user);
+            parts.write(path("mutated.per"));
+            per_replay* replay = nullptr;
+            const per_status status = per_replay_load(path("mutated.per").c_str(), PER_CPU, 0, &replay);
+            const Replay loaded(replay);
+            ASSERT_TRUE(status == PER_OK || status == PER_ERROR_CORRUPT_FILE || status == PER_ERROR_OUT_OF_MEMORY)
+                << per_status_name(status) << ": " << per_last_error();
+            ++(status == PER_OK ? n_loaded : n_refused);
+            if (status != PER_OK) continue;
+            user.use(loaded.get(), 12);
+            user.sample(loaded.get());
+            user.read(loaded.get());
+            // Its state still is one that a buffer can have.
+            ASSERT_EQ(per_replay_save(loaded.get(), path("mutated.per").c_str()), PER_OK) << per_last_error();
+            ASSERT_EQ(per_replay_load(path("mutated.per").c_str(), PER_CPU, 0, &replay), PER_OK)
+                << "seed " << seed << ", file " << i << ": " << per_last_error();
+            per_replay_free(replay);
+            if (HasFailure()) FAIL() << "seed " << seed << ", file " << i;
+        }
+    }
+    EXPECT_GT(n_loaded, 100);
+    EXPECT_GT(n_refused, 500);
+}
+
+}  // namespace
+}  // namespace per::test
