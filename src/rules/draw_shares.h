@@ -37,7 +37,7 @@ struct DrawShares {
     }
 
     // The share whose weight is 1, but for PER_BATCH_MAX, where it is the smallest of the batch. smallest_mass() gives
-    // the smallest mass of all live transitions that have one.
+    // the smallest mass of the live transitions of positive priority.
     template <class SmallestMass>
     PER_HOST_DEVICE double reference(int32_t normalize_weights, const SmallestMass& smallest_mass) const {
         if (is_uniform()) return 1.0;

@@ -16,9 +16,11 @@ namespace per {
 inline constexpr int rank_bucket_shift = 18;
 inline constexpr int32_t n_rank_buckets = (0x7f7fffff >> rank_bucket_shift) + 1;
 
-// Larger priorities have larger buckets.
+// Larger priorities have larger buckets. Bucket 0 is that of priority 0 alone: the least positive ones, below 2^-131,
+// are in bucket 1.
 PER_HOST_DEVICE int32_t rank_bucket(float priority) {
-    return static_cast<int32_t>(bit_cast<uint32_t>(priority + 0.0f) >> rank_bucket_shift);
+    const int32_t bucket = static_cast<int32_t>(bit_cast<uint32_t>(priority + 0.0f) >> rank_bucket_shift);
+    return bucket == 0 && priority > 0.0f ? 1 : bucket;
 }
 
 // How many changes there are before ranks are taken for the first time, or after they were forgotten: always due.

@@ -422,6 +422,44 @@ TEST(ReplayRank, buffer_maximum_is_that_of_the_last_rank) {
     for (const Row& row : buffer.rows(64, options)) EXPECT_FLOAT_EQ(row.weight, expected[row.id]);
 }
 
+// Ranks of priorities 0, 1, 2 and 4: 4, 3, 2 and 1. The one of priority 0 weighs more than any of positive priority.
+TEST(ReplayRank, buffer_maximum_is_that_of_the_last_positive_priority) {
+    Filled buffer({0, 1, 2, 4}, with_alpha(1.0));
+    per_sample_options options = sample_options(1.0);
+    options.prioritization = PER_RANK;
+    options.normalize_weights = PER_BUFFER_MAX;
+    const float expected[] = {4.0f / 3, 1, 2.0f / 3, 1.0f / 3};
+    for (const Row& row : buffer.rows(64, options)) EXPECT_FLOAT_EQ(row.weight, expected[row.id]);
+    // Half of it uniform: P is half of 12, 16, 24 and 48 hundredths and of 25 each.
+    options.uniform_fraction = 0.5;
+    const float mixed[] = {20.5f / 18.5f, 1, 20.5f / 24.5f, 20.5f / 36.5f};
+    for (const Row& row : buffer.rows(64, options)) EXPECT_FLOAT_EQ(row.weight, mixed[row.id]);
+    // By probability of being in a batch of two.
+    options.uniform_fraction = 0;
+    options.scheme = PER_WITHOUT_REPLACEMENT;
+    for (int i = 0; i < 20; ++i)
+        for (const Row& row : buffer.rows(2, options))
+            EXPECT_TRUE(row.id == 1 ? row.weight == 1.0f : row.id == 0 ? row.weight > 1.0f : row.weight < 1.0f);
+}
+
+// The least positive priority there is, between none and one that has a bucket of its own.
+TEST(ReplayRank, priority_0_has_the_last_rank_however_small_the_others) {
+    Filled buffer({0, 1e-45f, 1}, with_alpha(1.0));
+    per_sample_options options = sample_options(1.0);
+    options.prioritization = PER_RANK;
+    options.normalize_weights = PER_BUFFER_MAX;
+    const float expected[] = {3.0f / 2, 1, 1.0f / 2};
+    for (const Row& row : buffer.rows(64, options)) EXPECT_FLOAT_EQ(row.weight, expected[row.id]);
+}
+
+TEST(ReplayRank, where_all_priorities_are_0_all_weights_are_1) {
+    Filled buffer({0, 0, 0}, with_alpha(1.0));
+    per_sample_options options = sample_options(1.0);
+    options.prioritization = PER_RANK;
+    options.normalize_weights = PER_BUFFER_MAX;
+    for (const Row& row : buffer.rows(64, options)) EXPECT_EQ(row.weight, 1.0f);
+}
+
 TEST(ReplayRank, equal_priorities_share_their_ranks) {
     per_replay_options buffer_options = with_alpha(1.0);
     buffer_options.prioritization = PER_RANK;
@@ -509,6 +547,7 @@ TEST(RankWeights, are_means_of_powers_of_ranks) {
 TEST(RankBucket, keeps_the_order_and_parts_what_differs_by_a_32nd) {
     EXPECT_EQ(rank_bucket(0.0f), 0);
     EXPECT_EQ(rank_bucket(-0.0f), 0);
+    EXPECT_EQ(rank_bucket(1e-45f), 1);
     EXPECT_EQ(rank_bucket(3.4028235e38f), n_rank_buckets - 1);
     for (float p = 1e-37f; p < 1e38f; p *= 1.03125f) EXPECT_LT(rank_bucket(p), rank_bucket(p * 1.0323f)) << p;
 }

@@ -847,6 +847,20 @@ FAULTS = [
         "priorities_test",
     ),
     Fault(
+        "ranks: the smallest mass is that of priority 0",
+        "cuda/batch/smallest_mass.h",
+        "bucket = 1 + threadIdx.x;",
+        "bucket = threadIdx.x;",
+        "sample_test",
+    ),
+    Fault(
+        "ranks: no smallest mass where all priorities are 0",
+        "cuda/batch/smallest_mass.h",
+        "return smallest < n_rank_buckets ? smallest : 0;",
+        "return smallest < n_rank_buckets ? smallest : n_rank_buckets - 1;",
+        "sample_test",
+    ),
+    Fault(
         "ranks: taken by a draw without replacement of more than are live",
         "cuda/replay/ranks.cu",
         "state.n_live < least.live || ",

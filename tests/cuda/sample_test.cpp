@@ -254,6 +254,17 @@ TEST(CudaSampleOptions, ranks_and_smallest_priorities_may_be_asked_for_late) {
     }
 }
 
+TEST(CudaSampleOptions, ranks_of_priorities_that_are_all_0) {
+    BothBuffers buffers({}, 19);
+    buffers.add_steps(40);
+    buffers.set_priorities(1.0);
+    buffers.take_over();
+    ReplaySample sample = buffers.sample_of(33);
+    sample.prioritization = PER_RANK;
+    sample.normalize_weights = PER_BUFFER_MAX;
+    EXPECT_TRUE(draw_same(buffers, sample));
+}
+
 // A failed draw leaves the figures of the one before.
 TEST(CudaSampleOptions, figures_are_those_of_the_last_batch_that_was_drawn) {
     BothBuffers buffers({}, 13);

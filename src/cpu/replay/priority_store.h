@@ -57,7 +57,8 @@ class PriorityStore {
     // The priority of a row that becomes live without one: the largest ever or the largest live one, by max_priority.
     float largest() const;
 
-    // The smallest mass in that tree that is not 0; some is not. The first call takes a pass over the buffer and 0.27
+    // The smallest mass in that tree of a row of positive priority; if none is positive, of any. Some mass is not 0.
+    // The first call takes a pass over the buffer and 0.27
     // bytes a row, unless the options have PER_BUFFER_MAX.
     uint64_t smallest_mass(int32_t prioritization);
 

@@ -68,8 +68,9 @@ bool RankTree::take_ranks_if_due(double alpha) {
 }
 
 uint64_t RankTree::smallest_mass() const {
-    int32_t bucket = 0;
-    while (counts_[bucket] == 0) ++bucket;
+    int32_t bucket = 1;
+    while (bucket < n_rank_buckets && counts_[bucket] == 0) ++bucket;
+    if (bucket == n_rank_buckets) bucket = 0;
     return mass_of(weights_[bucket], power_of_two(tree_.scale()));
 }
 

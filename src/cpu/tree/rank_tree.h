@@ -32,7 +32,7 @@ class RankTree {
     bool take_ranks_if_due(double alpha);
     void forget_ranks() { n_changes_ = ranks_never_taken; }
 
-    // The smallest mass of a live row.
+    // The smallest mass of a live row of positive priority, or of any if all are 0; some row is live.
     uint64_t smallest_mass() const;
 
     // For checkpoints: what besides the priorities decides the weights.

@@ -1,4 +1,4 @@
-// The smallest mass of a live row, by which PER_BUFFER_MAX normalises.
+// The smallest mass of a live row of positive priority, by which PER_BUFFER_MAX normalises.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,21 @@
 
 namespace per::cuda {
 
-// The lowest bucket that holds a live row, some being live. The whole block calls it; `smallest` is in its shared
-// memory.
+// The lowest bucket that holds a live row of positive priority, or else that of priority 0. The whole block calls it;
+// `smallest` is in its shared memory.
 __device__ __forceinline__ uint32_t lowest_bucket(const DeviceRanks& ranks, uint32_t& smallest) {
-    if (threadIdx.x == 0) smallest = n_rank_buckets - 1;
+    if (threadIdx.x == 0) smallest = n_rank_buckets;
     __syncthreads();
-    uint32_t lowest = n_rank_buckets - 1;
-    for (uint32_t bucket = threadIdx.x; bucket < n_rank_buckets; bucket += blockDim.x)
+    uint32_t lowest = n_rank_buckets;
+    for (uint32_t bucket = 1 + threadIdx.x; bucket < n_rank_buckets; bucket += blockDim.x)
         if (ranks.counts[bucket] != 0 && bucket < lowest) lowest = bucket;
     lowest = __reduce_min_sync(all_lanes, lowest);
     if (lane_of_thread() == 0) atomicMin(&smallest, lowest);
     __syncthreads();
-    return smallest;
+    return smallest < n_rank_buckets ? smallest : 0;
 }
 
-// In the tree of that per_prioritization, of those that are not 0; some is not.
+// In the tree of that per_prioritization; of any row if no priority is positive. Some mass is not 0.
 __device__ __forceinline__ uint64_t smallest_mass(const DeviceReplay& replay, int32_t prioritization,
                                                   uint32_t& shared_bucket) {
     const DevicePriorities& priorities = replay.priorities;
