@@ -119,14 +119,16 @@ typedef enum per_prioritization {
     PER_PROPORTIONAL = 0, /* P(i) = p_i^alpha / sum_k p_k^alpha (paper, equation 1) */
     PER_RANK = 1,         /* P(i) in proportion to 1 / rank(i)^alpha (section 3.3, second variant). Priorities within a
                              32nd of each other may share the mean of what their ranks weigh, and ranks are taken anew
-                             once more than a 32nd of the transitions have changed */
+                             once more than a 32nd of the transitions have changed. Those of priority 0 have the last
+                             ranks, and are drawn like others */
     PER_UNIFORM = 2       /* P(i) = 1 / N */
 } per_prioritization;
 
 /* What importance-sampling weights are divided by. */
 typedef enum per_normalization {
     PER_BATCH_MAX = 0,  /* the largest weight of the batch (section 3.4) */
-    PER_BUFFER_MAX = 1, /* the largest weight that any live transition of positive priority has now */
+    PER_BUFFER_MAX = 1, /* the largest weight that any live transition of positive priority has now. One of priority 0,
+                           which ranks and uniform_fraction may draw, can weigh more than 1 */
     PER_NONE = 2        /* 1: raw weights (N P)^-beta */
 } per_normalization;
 
@@ -527,9 +529,10 @@ PER_API per_status per_steps_init(per_steps* steps, uint64_t struct_size);
  *           with every step that ends an episode, and say which of the two it is. PER_AUTORESET_DISABLED: nothing.
  *   NaN.    With PER_NAN_ERROR a NaN in an observation, a next observation or a reward is an error, which names the
  *           entry. Infinities are numbers, and other fields may hold NaN.
- *   Priority.  A transition takes the largest priority seen (see per_max_priority) when it becomes live, or the one
- *           that was given for it before then. A given priority raises the maximum at once, for later calls. Priorities
- *           given for steps at which no sequence starts are checked, and have no effect.
+ *   Priority.  A transition takes the largest priority (see per_max_priority) when it becomes live, or the one that
+ *           was given for it before then. The largest is taken once for each step of a call, before any environment's is
+ *           added: transitions that the step overwrites still count, and priorities given with it count from the next
+ *           step on. Priorities given for steps at which no sequence starts are checked, and have no effect.
  *   store_next_observation.  next_fields must be given with every step, and cuts are made by hand only. Sequences, and
  *           n_step above 1, take the rows of an environment for what they are: steps in order of time.
  *
@@ -586,8 +589,8 @@ PER_API per_status per_sample_options_init(per_sample_options* options, uint64_t
  *   next_fields  NULL, or NULL entries only: they are among the observations
  *   reward, discount, n_steps, terminated, truncated, mask  [B, T]; mask is 1 for steps that there are
  *
- * A sequence is padded with zeros where its episode has ended, and so are observations that no step bootstraps from
- * (n_steps is 0 in the padding). The last step of an episode that was truncated at an unknown observation is padding,
+ * A sequence is padded with zeros where its episode has ended (n_steps is 0 in the padding). Observations that are
+ * neither a step's nor one that a step bootstraps from are zeros, too: with n_step > T those in between. The last step of an episode that was truncated at an unknown observation is padding,
  * but for its observation. After a terminal state whose observation is unknown the last one is given once more.
  */
 typedef struct per_batch {
@@ -644,7 +647,8 @@ PER_API per_status per_replay_sample(per_replay* replay, const per_sample_option
  *
  *   td_errors  [n_critics, count, T]; entries of other steps, and of sequences that came too late, are not looked at
  *
- * A sequence that is not live yet may be given its priority, too; by TD errors if it has a step after the burn-in.
+ * A sequence that is not live yet may be given its priority, too; by TD errors if it has a step after the burn-in whose
+ * return is complete. If it has none, its TD errors are not looked at, and counted (stale_updates).
  *
  * PER_ERROR_INVALID_ARGUMENT for an id that was never issued and, unless on_invalid is PER_INVALID_SKIP, for a TD error
  * that is not finite or a priority that overflows: nothing is changed. On PER_CUDA such entries are skipped and
@@ -866,7 +870,8 @@ PER_API per_status per_hindsight_options_init(per_hindsight_options* options, ui
  *   returns         0; with anything else the call fails
  *
  * From the answers reward, discount, n_steps, terminated and next_fields are formed as from stored steps: a window ends
- * at its first terminal step. A sequence gets one goal, for PER_GOAL_FUTURE from its first step on; asked for are the
+ * at its first terminal step. `truncated` is that of the step where a window ends, as it was stored: 0 for a step that
+ * was stored with both flags, which is then terminated, or neither if the function says so. A sequence gets one goal, for PER_GOAL_FUTURE from its first step on; asked for are the
  * rewards of all its steps and of those that its last returns reach. A terminal step ends the windows of returns, as it
  * does of transitions drawn by themselves; what is padding stays as it is.
  *

@@ -55,7 +55,7 @@ PER_HOST_DEVICE SequenceSpan span_of_window(const Return& window) {
 // Of a place of a batch, in the array of a field.
 struct GoalEntries {
     int64_t length;   // all entries
-    int64_t n_goals;  // the first of them, which get the goal: those that are no padding
+    int64_t n_goals;  // the first of them, which get the goal where has_observation(): those that are no padding
 };
 
 PER_HOST_DEVICE GoalEntries goal_entries(int32_t role, const SequenceSpan& span, bool is_sequence, int64_t steps,

@@ -45,6 +45,12 @@ PER_HOST_DEVICE int64_t window_of_step(const SequenceSpan& span, int64_t t, int6
     return left < n_step ? left : n_step;
 }
 
+// Whether an entry of the observations is that of a step, or one that a step bootstraps from. The others are zeros: those
+// after the last transition, and with n_step > T those between the steps and where the first window ends.
+PER_HOST_DEVICE bool has_observation(const SequenceSpan& span, int64_t entry, int64_t n_step) {
+    return entry < span.n_steps || (entry >= window_of_step(span, 0, n_step) && entry <= span.n_transitions);
+}
+
 // The RowFlags with which the window of a step ends, as far as they say how.
 PER_HOST_DEVICE uint8_t window_end_flags(const SequenceSpan& span, int64_t t, int64_t window) {
     return t + window == span.n_transitions ? span.last_flags : uint8_t{row_is_step};

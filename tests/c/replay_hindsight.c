@@ -71,7 +71,7 @@ typedef struct calls {
     int64_t n_steps;
     float achieved[8 * PLACES], goals[8 * PLACES];
     uint8_t terminated[8 * PLACES];
-    int sets_terminated;
+    int sets_terminated, says_no; /* to what is terminal: where the goal is reached; nothing */
     int32_t answer;
     per_replay* replay; /* that it calls, if any */
 } calls;
@@ -90,6 +90,7 @@ static int32_t reward(void* context, int64_t count, const void* achieved, const 
     memcpy(seen->terminated, terminated_out, (size_t)count);
     for (i = 0; i < count; ++i) {
         rewards_out[i] = at[i] == goal[i] ? 1 : -fabsf(at[i] - goal[i]);
+        if (seen->says_no) terminated_out[i] = 0;
         if (seen->sets_terminated) terminated_out[i] = (uint8_t)(at[i] == goal[i] ? 255 : 0);
     }
     return seen->answer;
@@ -375,6 +376,104 @@ static void bad_arguments(void) {
     per_replay_free(replay);
 }
 
+/* Stored as terminated, since it was flagged both ways; not even that once the function says that it goes on. */
+static void a_step_with_both_flags_is_terminated_or_neither(void) {
+    static batch out;
+    static calls seen;
+    per_replay_options options = replay_options(40, 1);
+    per_replay* replay;
+    int i, kind;
+    options.gamma = 0.5;
+    replay = create(options);
+    for (kind = 0; kind < 2; ++kind) { /* at 0 with both flags, at 10 with one */
+        const float observation = 10 * (float)kind, next = observation + 1, goal = -1, zero = 0;
+        const uint8_t terminated = kind == 0, truncated = 1;
+        per_array fields[2], next_fields[2];
+        per_steps steps;
+        CHECK_OK(per_steps_init(&steps, sizeof steps));
+        fields[ACHIEVED] = array_of(&observation, PER_FLOAT32);
+        fields[GOAL] = array_of(&goal, PER_FLOAT32);
+        next_fields[ACHIEVED] = array_of(&next, PER_FLOAT32);
+        next_fields[GOAL] = array_of(NULL, PER_FLOAT32);
+        steps.fields = fields;
+        steps.next_fields = next_fields;
+        steps.reward = array_of(&zero, PER_FLOAT32);
+        steps.terminated = array_of(&terminated, PER_BOOL);
+        steps.truncated = array_of(&truncated, PER_BOOL);
+        CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
+    }
+    for (kind = 0; kind < 3; ++kind) { /* not asked; asked, and neither is terminal; asked, and both are */
+        const per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_FINAL, kind > 0);
+        int has_ended;
+        seen.says_no = kind == 1;
+        seen.sets_terminated = kind == 2;
+        fill(&out);
+        CHECK_OK(per_replay_sample_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
+        for (i = 0; i < PLACES; ++i) {
+            const int both = out.observation[i] == 0;
+            has_ended = kind == 2 || (kind == 0 && both);
+            CHECK(out.terminated[i] == has_ended && out.discount[i] == (has_ended ? 0.0f : 0.5f));
+            CHECK(out.truncated[i] == (!both && kind < 2));
+        }
+    }
+    per_replay_free(replay);
+}
+
+/* Where a goal is an observation: with n_step > T it is in the entries that the sequence has, and zeros stay zeros. */
+static void goals_of_sequences_are_in_the_observations_that_there_are(void) {
+    enum { STEPS = 6, N = 3, ENTRIES = 1 + N };
+    static const per_field fields[2] = {{"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, {0, 0}},
+                                        {"goal", NULL, 0, PER_FLOAT32, PER_ROLE_OBSERVATION, 0, {0, 0}}};
+    static float achieved[PLACES * ENTRIES], goals[PLACES * ENTRIES];
+    static calls seen;
+    const per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_FINAL, 1);
+    int64_t ids[PLACES];
+    void* arrays[2];
+    per_replay_options options = replay_options(40, 1);
+    per_replay* replay;
+    per_batch batch;
+    int t, i;
+    options.fields = fields;
+    options.n_fields = 2;
+    options.n_step = N;
+    options.sequence_length = 1;
+    replay = create_replay(&options);
+    for (t = 0; t < STEPS; ++t) {
+        const float observation = (float)(10 + t), next = observation + 1, goal = -1, zero = 0;
+        const uint8_t terminated = t == STEPS - 1, truncated = 0;
+        per_array given[2], following[2];
+        per_steps steps;
+        CHECK_OK(per_steps_init(&steps, sizeof steps));
+        given[ACHIEVED] = array_of(&observation, PER_FLOAT32);
+        following[ACHIEVED] = array_of(&next, PER_FLOAT32);
+        given[GOAL] = following[GOAL] = array_of(&goal, PER_FLOAT32);
+        steps.fields = given;
+        steps.next_fields = following;
+        steps.reward = array_of(&zero, PER_FLOAT32);
+        steps.terminated = array_of(&terminated, PER_BOOL);
+        steps.truncated = array_of(&truncated, PER_BOOL);
+        CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
+    }
+    CHECK(live_of(replay) == STEPS);
+    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    arrays[ACHIEVED] = achieved;
+    arrays[GOAL] = goals;
+    batch.fields = arrays;
+    batch.ids = ids;
+    memset(goals, 0x55, sizeof goals);
+    CHECK_OK(per_replay_sample_hindsight(replay, NULL, &hindsight, PLACES, &batch, NULL));
+    for (i = 0; i < PLACES; ++i) {
+        const int64_t window = STEPS - ids[i] < N ? STEPS - ids[i] : N;
+        int64_t k;
+        for (k = 0; k < ENTRIES; ++k) {
+            const int is_there = k == 0 || k == window;
+            CHECK(goals[i * ENTRIES + k] == (float)(is_there ? 10 + STEPS : 0));
+            CHECK(achieved[i * ENTRIES + k] == (float)(is_there ? 10 + ids[i] + k : 0));
+        }
+    }
+    per_replay_free(replay);
+}
+
 int main(void) {
     a_thread_that_ends_in_its_reward_function_makes_no_draw(); /* first: no exception was thrown before */
     goals_of_each_strategy();
@@ -383,5 +482,7 @@ int main(void) {
     a_reward_function_that_fails_changes_nothing();
     the_reward_function_may_use_the_buffer();
     bad_arguments();
+    a_step_with_both_flags_is_terminated_or_neither();
+    goals_of_sequences_are_in_the_observations_that_there_are();
     return 0;
 }

@@ -123,6 +123,57 @@ static void a_priority_counts_for_later_calls(void) {
     per_replay_free(replay);
 }
 
+/* Of two environments whose lanes have 4 rows; all that is live has priority 2, but for the oldest row of the first. */
+static per_replay* nearly_full(void) {
+    per_replay* replay = create(8, 2, PER_MAX_NOW);
+    int64_t id;
+    int t;
+    for (t = 0; t < 4; ++t) add_step(replay, 0, (float)t, 0);       /* ids 0, 2, 4 and 6, of which 6 is not live yet */
+    for (t = 0; t < 3; ++t) add_step(replay, 1, 100 + (float)t, 0); /* 1, 3 and 5; 5 is not live yet */
+    for (id = 1; id < 5; ++id) set_priority(replay, id, 2);
+    set_priority(replay, 0, 40);
+    CHECK(live_of(replay) == 5);
+    return replay;
+}
+
+/* The largest one live is taken before a step, in a call of several before each of them. */
+static void the_largest_now_is_taken_once_for_each_step(void) {
+    const float observations[4] = {4, 103, 5, 104}, rewards[4] = {0, 0, 0, 0};
+    per_replay* replay = nearly_full();
+    call given;
+    fill_call(&given, 1, observations, NULL, rewards, NULL, NULL);
+    CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL)); /* overwrites id 0 */
+    CHECK(priority_of(replay, 0) == 0 && priority_of(replay, 6) == 40 && priority_of(replay, 5) == 40);
+    per_replay_free(replay);
+
+    replay = nearly_full();
+    set_priority(replay, 6, 3); /* which keeps the 40 from going on to them */
+    set_priority(replay, 5, 3);
+    fill_call(&given, 2, observations, NULL, rewards, NULL, NULL);
+    CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL));
+    CHECK(priority_of(replay, 6) == 3 && priority_of(replay, 5) == 3);
+    CHECK(priority_of(replay, 8) == 3 && priority_of(replay, 7) == 3); /* live by the second step */
+    per_replay_free(replay);
+}
+
+/* With returns of two steps, what a step of the call gives counts for a row that the next step of it makes live. */
+static void a_given_priority_counts_from_the_next_step_on(void) {
+    const float observations[2] = {2, 3}, rewards[2] = {0, 0}, priorities[2] = {7, 2};
+    per_replay_options options = replay_options(8, 1);
+    per_replay* replay;
+    call given;
+    options.n_step = 2;
+    options.max_priority = PER_MAX_EVER;
+    replay = create_replay(&options);
+    add_step(replay, 0, 0, 0);
+    add_step(replay, 0, 1, 0);
+    fill_call(&given, 2, observations, NULL, rewards, NULL, NULL);
+    given.steps.priorities = array_of(priorities, PER_FLOAT32);
+    CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL));
+    CHECK(priority_of(replay, 0) == 1 && priority_of(replay, 1) == 7);
+    per_replay_free(replay);
+}
+
 static void td_errors_given_with_a_step(void) {
     per_replay_options options = replay_options(8, 1);
     per_replay* replay;
@@ -156,6 +207,8 @@ int main(void) {
     largest_now_of_zeros();
     given_priorities();
     a_priority_counts_for_later_calls();
+    the_largest_now_is_taken_once_for_each_step();
+    a_given_priority_counts_from_the_next_step_on();
     td_errors_given_with_a_step();
     given_zero_is_a_priority();
     return 0;

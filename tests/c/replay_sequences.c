@@ -212,7 +212,7 @@ static void priorities_of_td_errors(void) {
     const int64_t ids[2] = {0, 3}, pending = 6, inside = 1;
     const float errors[2][4] = {{NAN, 1, -4, 2.5f}, {INFINITY, -3, NAN, NAN}};
     const float critics[2][2][4] = {{{9, 1, -2, 3}, {9, 4, 9, 9}}, {{9, 3, 2, -1}, {9, -2, 9, 9}}};
-    const float bad[4] = {0, 1, NAN, 1};
+    const float bad[4] = {0, 1, NAN, 1}, none[4] = {NAN, NAN, INFINITY, NAN};
     per_replay_options options = sequence_options(40, 1);
     per_replay* replay;
     options.sequence_eta = 0.75;
@@ -233,8 +233,8 @@ static void priorities_of_td_errors(void) {
     CHECK_OK(per_replay_set_priorities(replay, 1, &inside, bad + 1, NULL));
     CHECK(stats_of(replay).stale_updates == 2 && priority_of(replay, inside) == 0);
     /* The running sequence has no step after its burn-in that is complete yet, but may be given a priority. */
-    CHECK_OK(per_replay_update_priorities(replay, 1, &pending, 1, errors[0], NULL));
-    CHECK(stats_of(replay).stale_updates == 3);
+    CHECK_OK(per_replay_update_priorities(replay, 1, &pending, 1, none, NULL));
+    CHECK(stats_of(replay).stale_updates == 3 && stats_of(replay).rejected_updates == 1 - !on_cuda());
     set_priority(replay, pending, 0.5f);
     CHECK(priority_of(replay, pending) == 0);
     add(replay, 11, TERMINATED, NEXT_GIVEN);
@@ -413,6 +413,47 @@ static void stacks_reach_back_before_the_start(void) {
     per_replay_free(replay);
 }
 
+/* With n_step > T: what lies between the steps and the observations that they bootstrap from is left out. */
+static void observations_that_no_step_needs_are_zeros(void) {
+    static sequences drawn;
+    per_replay_options options = sequence_options(40, 4);
+    per_replay* replay;
+    int64_t i;
+    options.sequence_length = 1;
+    options.burn_in = 0;
+    replay = create_replay(&options);
+    add_episode(replay, 100, 107, TERMINATED, NEXT_GIVEN);
+    CHECK(live_of(replay) == 8);
+    fill(&drawn);
+    CHECK_OK(per_replay_sample(replay, NULL, MOST_SEQUENCES, &drawn.batch, NULL));
+    for (i = 0; i < MOST_SEQUENCES; ++i) {
+        /* The windows of the last three end with the episode, at observation 108. */
+        static const int32_t lengths[8] = {4, 4, 4, 4, 4, 3, 2, 1};
+        const int64_t id = drawn.ids[i];
+        float wanted[5] = {0, 0, 0, 0, 0};
+        wanted[0] = (float)(100 + id);
+        wanted[lengths[id]] = (float)(100 + id + lengths[id]);
+        CHECK(memcmp(drawn.observation + 5 * i, wanted, sizeof wanted) == 0);
+        CHECK(drawn.n_steps[i] == lengths[id] && drawn.mask[i] == 1);
+    }
+    per_replay_free(replay);
+
+    options = sequence_options(40, 4);
+    options.sequence_length = 2;
+    options.burn_in = 0;
+    replay = create_replay(&options);
+    add_episode(replay, 0, 4, TERMINATED, NEXT_UNKNOWN);
+    CHECK(live_of(replay) == 3);
+    fill(&drawn);
+    CHECK_OK(per_replay_sample(replay, NULL, MOST_SEQUENCES, &drawn.batch, NULL));
+    for (i = 0; i < MOST_SEQUENCES; ++i) {
+        /* Observations 0, 1 and 4, 5, of which 5 is unknown; 2, 3 and 5; 4 and 5. */
+        static const float wanted[3][6] = {{0, 1, 0, 0, 4, 4}, {2, 3, 0, 4, 0, 0}, {4, 4, 0, 0, 0, 0}};
+        CHECK(memcmp(drawn.observation + 6 * i, wanted[drawn.ids[i] / 2], sizeof *wanted) == 0);
+    }
+    per_replay_free(replay);
+}
+
 int main(void) {
     whole_sequences_wait_for_their_last_return();
     sequences_of_episodes_that_ended_are_padded();
@@ -423,6 +464,7 @@ int main(void) {
     what_sequences_do_not_have();
     a_lane_needs_rows_for_a_sequence();
     n_step_of_the_call_and_of_the_buffer();
+    observations_that_no_step_needs_are_zeros();
     epochs_give_each_sequence_once();
     if (!on_cuda()) loaders_draw_what_sample_draws(); /* a buffer on CUDA has none */
     stacks_reach_back_before_the_start();

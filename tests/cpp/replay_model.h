@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -411,15 +412,7 @@ class ReplayModel {
         const Transition& start = episode.transitions[static_cast<size_t>(first)];
         Sequence result = {start.id, {}, {}, state_of(start.step.observation), 0, *start.priority, 0};
         const bool ended = episode.terminated || episode.truncated;
-        for (int64_t p = first; p < first + steps_ + options_.n_step; ++p) {
-            const bool is_known = p < length || (p == length && (ended ? episode.last_known : episode.announced));
-            if (is_known)
-                result.observation.push_back(frames(episode, p));
-            else if (p == length && episode.terminated)
-                result.observation.push_back(frames(episode, p - 1));
-            else
-                result.observation.emplace_back(options_.frame_stack, nothing);
-        }
+        std::set<int64_t> places;  // of observations that are a step's, or one that it bootstraps from
         for (int64_t t = 0; t < steps_; ++t) {
             if (t >= count) {
                 result.steps.push_back({0, 0, 0, 0, false, false, false});
@@ -428,6 +421,15 @@ class ReplayModel {
             const Row row = row_of(episode, static_cast<size_t>(first + t));
             result.steps.push_back(
                 {row.action, row.reward, row.discount, row.n_steps, row.terminated, row.truncated, true});
+            places.insert(first + t);
+            places.insert(first + t + row.n_steps);
+        }
+        for (int64_t p = first; p < first + steps_ + options_.n_step; ++p) {
+            const bool is_known = p < length || (p == length && (ended ? episode.last_known : episode.announced));
+            if (!places.contains(p))
+                result.observation.emplace_back(options_.frame_stack, nothing);
+            else
+                result.observation.push_back(frames(episode, is_known ? p : p - 1));
         }
         return result;
     }

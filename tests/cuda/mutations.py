@@ -283,6 +283,13 @@ FAULTS = [
         "sample_test",
     ),
     Fault(
+        "observations that no step bootstraps from",
+        "cuda/batch/frames.h",
+        "copy.is_observation ? has_observation(span, entry, rules.n_step) :",
+        "copy.is_observation ? entry <= row.n_transitions :",
+        "sample_test",
+    ),
+    Fault(
         "of equal ids another value is written",
         "cuda/batch/row_access.cu",
         "atomicMax(&claims[slots[i]], static_cast<uint32_t>(i + 1));",

@@ -96,6 +96,9 @@ std::vector<BufferShape> shapes() {
         sequences.n_step = 3;
         sequences.p_end = 0.08;
         shapes.push_back(sequences);
+        sequences.n_step = 12;  // more than T
+        shapes.push_back(sequences);
+        sequences.n_step = 3;
         sequences.stack = 3;
         sequences.stride = 4;
         sequences.sequence_length = 40;

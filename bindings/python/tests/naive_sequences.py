@@ -53,9 +53,11 @@ def sequence(replay, id, n_step):
     rows = [replay.transition_row(episode, first + t, n_step) for t in range(count)]
     result = {"priorities": episode.transitions[first].priority}
     result["mask"] = np.arange(steps) < count
+    kept = observed(rows)
     for name, field in replay.fields.items():
         if name in replay.observations:
-            result[name] = np.stack([observation(replay, episode, first + p, name) for p in range(steps + n_step)])
+            frames = {p: observation(replay, episode, first + p, name) for p in kept}
+            result[name] = np.stack([frames.get(p, np.zeros_like(frames[0])) for p in range(steps + n_step)])
         elif field.role == "recurrent_state":
             result[name] = rows[0][name]
         else:
@@ -70,12 +72,16 @@ def padded(values, length):
     return np.stack(values + [np.zeros_like(values[0])] * (length - len(values)))
 
 
+def observed(rows):
+    """The places of a sequence whose observation is that of a step, or one that a step bootstraps from."""
+    return {t for t, _ in enumerate(rows)} | {t + int(row["n_steps"]) for t, row in enumerate(rows)}
+
+
 def observation(replay, episode, place, name):
-    """The observation before the step at a place, or after the last one; zeros where there is none."""
+    """The observation before the step at a place, or after the last one; the last one again where it is unknown."""
     last = len(episode.transitions) - 1
     if place <= last:
         return replay.frames(episode, place, episode.transitions[place].values, name)
-    if place == last + 1 and episode.last.next_values is not None:
+    if episode.last.next_values is not None:
         return replay.frames(episode, place, episode.last.next_values, name)
-    frame = replay.frames(episode, last, episode.last.values, name)
-    return frame if place == last + 1 and episode.last.terminated else np.zeros_like(frame)
+    return replay.frames(episode, last, episode.last.values, name)

@@ -88,14 +88,14 @@ class HindsightWalk(Walk):
         _, _, episode, place = self.naive.find(id)
         result = self.naive.row(id, n_step)
         count = int(result["mask"].sum())
+        goals = set(range(count))
+        if "goal" in self.naive.observations:
+            goals = naive_sequences.observed([{"n_steps": result["n_steps"][t]} for t in range(count)])
         for t in range(count):
             row = self.row(episode, place + t, goal, recomputes, n_step)
             for name in ("reward", "discount", "n_steps", "terminated", "truncated"):
                 result[name][t] = row[name]
-        n_goals = count
-        if "goal" in self.naive.observations:
-            n_goals = len(self.asked_for(episode, place, n_step)) + 1
-        result["goal"][:n_goals] = goal
+        result["goal"][sorted(goals)] = goal
         return result
 
     def row(self, episode, place, goal, recomputes, n_step):
@@ -173,6 +173,7 @@ OPTIONS = [
     {"sequence_length": 3, "burn_in": 1, "sequence_stride": 2},
     {"sequence_length": 2, "sequence_stride": 1, "n_step": 3, "frame_stack": 2},
     {"sequence_length": 4, "sequence_stride": 1, "store_next_observation": True, "n_step": 2},
+    {"sequence_length": 1, "sequence_stride": 1, "n_step": 4, "frame_stack": 2},
 ]
 
 

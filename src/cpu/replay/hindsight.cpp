@@ -66,7 +66,8 @@ void CpuReplayBackend::write_goal(int64_t i, int64_t field, const std::byte* goa
         if (arrays == nullptr || arrays[field] == nullptr) continue;
         std::byte* out = static_cast<std::byte*>(arrays[field]) + i * entries.length * written.stack * written.bytes;
         for (int64_t frame = 0; frame < entries.n_goals * written.stack; ++frame, out += written.bytes)
-            std::memcpy(out, goal, static_cast<size_t>(written.bytes));
+            if (has_observation(span, frame / written.stack, n_step))
+                std::memcpy(out, goal, static_cast<size_t>(written.bytes));
     }
 }
 

@@ -156,6 +156,9 @@ void SequenceGather::copy_frames(int64_t i, const Sequence& sequence, const Copy
         copy_rows(sequence, copy, n, out);
     }
     std::memset(out + n * entry_bytes, 0, static_cast<size_t>((copy.length - n) * entry_bytes));
+    if (!copy.is_observation) return;
+    for (int64_t entry = span.n_steps; entry < n && !has_observation(span, entry, n_step_); ++entry)
+        std::memset(out + entry * entry_bytes, 0, static_cast<size_t>(entry_bytes));
 }
 
 // The first rows of the sequence, with their stacks.

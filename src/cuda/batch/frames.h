@@ -7,6 +7,7 @@
 #include "cuda/tree/sum_tree.h"
 #include "rules/batch_row.h"
 #include "rules/divisor.h"
+#include "rules/sequence.h"
 
 namespace per::cuda {
 
@@ -65,7 +66,9 @@ __device__ __forceinline__ const std::byte* find_frame(const FrameCopy& copy, co
                                                        const SequenceRow& row, uint32_t entry_of_row, uint32_t age_of) {
     int64_t entry = entry_of_row;
     int64_t age = age_of;
-    if (row.slot < 0 || entry >= (copy.is_observation ? row.n_transitions + 1 : row.n_steps)) return nullptr;
+    const SequenceSpan span = {row.n_steps, row.n_transitions, 0, row.repeats_last};
+    const bool is_there = copy.is_observation ? has_observation(span, entry, rules.n_step) : entry < row.n_steps;
+    if (row.slot < 0 || !is_there) return nullptr;
     if (copy.is_observation && entry == row.n_transitions) {
         // The observation after the last transition, where it is not that of the following row.
         if (row.repeats_last) {

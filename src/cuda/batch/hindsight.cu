@@ -131,7 +131,8 @@ __global__ void __launch_bounds__(n_threads, 1)
             if (array == nullptr) continue;
             std::byte* out = static_cast<std::byte*>(array) + span.place * entries.length * goal_field.stack * bytes;
             for (int64_t frame = 0; frame < entries.n_goals * goal_field.stack; ++frame, out += bytes)
-                copy_frame(out, goal, bytes);
+                if (has_observation(of_entries, frame / goal_field.stack, question.n_step))
+                    copy_frame(out, goal, bytes);
         }
     }
 }

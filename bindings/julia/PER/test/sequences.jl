@@ -35,6 +35,13 @@ end
     @test vec(get(buffer, [1]).next_observation) == [3, -3]
 end
 
+@testset "observations that no step bootstraps from are zeros" begin
+    buffer = filled_with_sequences(8; sequence_length = 1, burn_in = 0, n_step = 4)
+    batch = sample!(buffer, 64)
+    @test batch.observation[1, :, findfirst(==(1), batch.ids)] == [2, 0, 0, 0, 6]
+    @test batch.observation[1, :, findfirst(==(6), batch.ids)] == [7, 0, 9, 0, 0]
+end
+
 @testset "priorities of sequences" begin
     buffer = filled_with_sequences(6; sequence_eta = 0.75)
     update_priorities!(buffer, [0, 3], [9.0 9.0; 1 -3; -4 1; 2.5 NaN])
