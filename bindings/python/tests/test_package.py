@@ -51,6 +51,8 @@ def test_wheel_is_built_from_its_sources_and_needs_nothing_beside_it(tmp_path):
     library, bridge = map(pathlib.Path, result.stdout.split())
     assert library == installed / "per" / _library.FILE_NAME
     assert bridge.parent == installed / "per"
+    dynamic = subprocess.run(["readelf", "-d", str(library)], capture_output=True, text=True, check=True).stdout
+    assert "NODELETE" in dynamic  # the threads of its loaders run on after dlclose()
     assert (installed / "per" / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
 
 
