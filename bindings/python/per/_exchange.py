@@ -134,12 +134,12 @@ class Exchange:
         queue, new = CURRENT if stream is None else self._memory.queue(stream), self._memory.new
         return {name: new((size, *shape), dtype, queue) for name, shape, dtype, _, _ in self._layout.batch}
 
-    def get(self, ids: object, stream: object) -> dict[str, Any]:
-        """per_replay_get(): the arrays of plain rows by name."""
+    def get(self, ids: object, outputs: Sequence[Output], stream: object) -> dict[str, Any]:
+        """per_replay_get(): those arrays of plain rows by name."""
         handle, queue = self.handle(), self._memory.queue(stream)
         batch = _library.new("per_batch")
         id_array = self._memory.read_numbers(ids, "ids", "int64", queue)
-        arrays, pointers = self._new_arrays(id_array.size, batch, self._layout.rows, queue)
+        arrays, pointers = self._new_arrays(id_array.size, batch, outputs, queue)
         check(lib.per_replay_get(handle, id_array.size, id_array.pointer, batch, queue.handle))
         self._memory.finish(queue, id_array, arrays)
         del pointers

@@ -468,16 +468,26 @@ class ReplayBuffer(Store):
         entries = self._memory.read_numbers(ids, "ids", "int64", queue)
         return self._each(lib.per_replay_priorities, entries, "float32", queue)  # type: ignore[no-any-return]
 
-    def get(self, ids: object, *, stream: object = None) -> Batch:
+    def get(self, ids: object, *, next_observations: bool = True, stream: object = None) -> Batch:
         """Rows by id, as they were added: one step, one frame, whatever n_step and frame_stack.
 
         The batch has no weights and probabilities.
 
+        Args:
+            ids: int64[n]
+            next_observations: False leaves them out of the batch. Steps whose next observation is not known, or not
+                there yet, can only be read so.
+            stream: on a device: where the work is queued
+
         Raises:
-            InvalidArgument for an id that was never issued or was overwritten, and for a step whose next observation is
-            not there yet.
+            InvalidArgument for an id that was never issued or was overwritten, and with next_observations for a step
+            whose next observation is not there.
         """
-        return self._new_batch(self._plain.get(ids, stream), self._row_outputs)
+        if next_observations:
+            return self._new_batch(self._plain.get(ids, self._layout.rows, stream), self._row_outputs)
+        outputs = [output for output in self._layout.rows if output.member != "next_fields"]
+        names = batch.structure_of([output.name for output in outputs])
+        return self._new_batch(self._plain.get(ids, outputs, stream), names)
 
     def set(self, ids: object, *, stream: object = None, **fields: object) -> None:
         """Writes fields of transitions back, [n, shape of the field]; not observations, which rows share.

@@ -253,6 +253,23 @@ def test_get_gives_rows_as_added_whatever_the_windows():
     assert buffer.sample(3).observation.shape == (3, 2, 2)
 
 
+def test_get_reads_rows_whose_next_observation_is_unknown():
+    fields = {"observation.image": per.Field((2,), "float32"), "observation.speed": per.Field((), "float32")}
+    buffer = per.ReplayBuffer(20, fields)
+    for t in range(3):  # the last step is truncated, and nobody says at what observation
+        observation = {"image": np.full(2, t, np.float32), "speed": np.float32(10 * t)}
+        buffer.add(observation=observation, reward=float(t), terminated=False, truncated=t == 2, next_mask=False)
+    assert buffer.get([0]).next_observation["speed"][0] == 10
+    with pytest.raises(per.InvalidArgument, match=r"ids\[1\] is 2: .* must be read without next observations"):
+        buffer.get([1, 2])
+    rows = buffer.get([1, 2], next_observations=False)
+    assert "next_observation" not in rows and "observation" in rows
+    np.testing.assert_array_equal(rows.observation["image"], [[1, 1], [2, 2]])
+    np.testing.assert_array_equal(rows.observation["speed"], [10, 20])
+    np.testing.assert_array_equal(rows.reward, [1, 2])
+    np.testing.assert_array_equal(rows.truncated, [False, True])
+
+
 def test_set_writes_fields_back():
     buffer = filled()
     buffer.set([3, 5, 3], action=[30, 50, 31])

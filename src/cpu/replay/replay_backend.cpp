@@ -293,7 +293,7 @@ int64_t CpuReplayBackend::slot_of_step(int64_t i, int64_t id, bool wants_next) c
     if (wants_next && !next_is_there(state_.lane(row.env), row.k, flags))
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "ids[%" PRId64 "] is %" PRId64
-                    ": its next observation is not known, and can be asked for later only",
+                    ": its next observation is not known: must be read without next observations",
                     i, id);
     return row.slot;
 }

@@ -167,11 +167,12 @@ function sample!(buffer::ReplayBuffer, batch_size; out = nothing, hindsight = no
 end
 
 """
-    get(buffer::ReplayBuffer, ids; stream)
+    get(buffer::ReplayBuffer, ids; next_observations = true, stream)
 
 The rows of the ids as a [`Batch`](@ref PER.Batch), as they were added: one step, one frame, whatever `n_step` and
 `frame_stack`; without `weights` and `probabilities`. Throws a [`PERError`](@ref) for ids that were overwritten, and for
-steps whose next observation is not there yet.
+steps whose next observation is not there: these can only be read with `next_observations = false`, which leaves them
+out of the batch.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));
@@ -182,10 +183,12 @@ julia> get(buffer, ids[1:2]).reward == [1, 2]
 true
 ```
 """
-function Base.get(buffer::ReplayBuffer, ids; stream = nothing)
+function Base.get(buffer::ReplayBuffer, ids; next_observations = true, stream = nothing)
     queue = stream_of(buffer.memory, stream)
     wanted = numbers(buffer.memory, Int64, "ids", ids, stream)
-    batch = allocate(buffer.memory, row_layout(buffer, length(wanted)))
+    layout = row_layout(buffer, length(wanted))
+    next_observations || filter!(array -> all(field -> field.next_name != first(array), buffer.fields), layout)
+    batch = allocate(buffer.memory, layout)
     return with_pointers(buffer, batch) do filled
         call(pointer -> per_replay_get(pointer, length(wanted), wanted, filled, queue), buffer.handle)
     end

@@ -108,6 +108,11 @@ end
     end
     @test !haskey(rows, :weights)
     @test is_invalid(thrown(() -> get(buffer, [10^9])), "ids[0] is 1000000000")
+    unknown = ReplayBuffer(10, (observation = Field(Float32),))
+    ids = extend!(unknown; observation = 1:3, reward = [1, 2, 4], terminated = falses(3), truncated = falses(3))
+    @test is_invalid(thrown(() -> get(unknown, ids)), "must be read without next observations")
+    rows = get(unknown, ids; next_observations = false)
+    @test rows.observation == 1:3 && rows.reward == [1, 2, 4] && !haskey(rows, :next_observation)
     @test isempty(get(buffer, Int[]).ids)
 end
 
