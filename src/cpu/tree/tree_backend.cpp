@@ -111,7 +111,7 @@ void CpuTreeBackend::find(int64_t count, const double* prefix_sums, int64_t* ind
                         i, prefix_sums[i], static_cast<double>(total) / factor);
     const auto unit_of = [&](int64_t i) {
         uint64_t unit = 0;
-        unit_of_prefix_sum(prefix_sums[i], total, factor, unit);
+        unit_of_prefix_sum(read_once(prefix_sums[i]), total, factor, unit);
         return unit;
     };
     tree_.find(count, unit_of, indices_out, nullptr);
@@ -126,7 +126,7 @@ void CpuTreeBackend::find_mass(int64_t count, const uint64_t* units, int64_t* in
             throw Error(PER_ERROR_INVALID_ARGUMENT,
                         "units[%" PRId64 "] is %" PRIu64 ": must be below the total mass, %" PRIu64, i, units[i],
                         total);
-    const auto unit_of = [&](int64_t i) { return std::min(units[i], total - 1); };
+    const auto unit_of = [&](int64_t i) { return std::min(read_once(units[i]), total - 1); };
     tree_.find(count, unit_of, indices_out, nullptr);
 }
 
