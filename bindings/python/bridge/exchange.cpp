@@ -163,6 +163,14 @@ bool Exchange::read_steps(const py::tuple& step_arrays, const py::dict& fields, 
     return read_fields(fields, reader, block);
 }
 
+// Whether a reward, flag or priority was given as a single number.
+bool Exchange::has_number(std::vector<std::byte>& block) const {
+    return std::any_of(step_arrays_.begin(), step_arrays_.end(), [&](const auto& named) {
+        const auto& array = at<per_array>(block, named.second);
+        return array.data != nullptr && array.ndim == 0;
+    });
+}
+
 bool Exchange::read_fields(const py::dict& fields, Reader& reader, std::vector<std::byte>& block) const {
     const size_t first_next = sizeof(per_steps) + static_cast<size_t>(n_fields_) * sizeof(per_array);
     auto& steps = at<per_steps>(block, 0);
@@ -207,6 +215,7 @@ py::object Exchange::add(const py::tuple& step_arrays, const py::dict& fields, c
     if (is_run) steps.length = terminated.shape[0];
 
     const int64_t rows[2] = {steps.length, n};
+    if (steps.length * n != 1 && has_number(block)) return by_python();  // one for each of the rows
     int64_t flags = 1;
     for (int axis = 0; axis < ndim; ++axis) flags *= terminated.shape[axis];
     const bool as_flags = flags == steps.length * n;

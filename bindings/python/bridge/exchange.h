@@ -54,6 +54,7 @@ class Exchange {
     void* number_of(const py::object& stream) const;
     bool read_steps(const py::tuple& step_arrays, const py::dict& fields, Reader& reader,
                     std::vector<std::byte>& block) const;
+    bool has_number(std::vector<std::byte>& block) const;
     bool read_fields(const py::dict& fields, Reader& reader, std::vector<std::byte>& block) const;
     py::object new_ids(int ndim, const int64_t* shape, const py::object& stream, int64_t** address) const;
     py::object new_array(const Output& output, int64_t batch_size, void** address) const;

@@ -47,12 +47,11 @@ class Exchange:
         handle, queue = self.handle(), self._memory.queue(stream)
         steps = _library.new("per_steps")
         kept: list[object] = []
-        shapes: dict[str, tuple[int, ...]] = {}
-        for name, source in zip(STEP_ARRAYS, step_arrays, strict=True):
-            if source is not None:
-                elements = self._memory.read(source, name, queue)
-                _put(getattr(steps, name), elements, kept)
-                shapes[name] = elements.shape
+        read = {
+            name: self._memory.read(source, name, queue)
+            for name, source in zip(STEP_ARRAYS, step_arrays, strict=True)
+            if source is not None
+        }
         self._put_fields(steps, fields, kept, queue)
         n = self._layout.n_envs
         if env_ids is not None:
@@ -60,14 +59,18 @@ class Exchange:
             n = steps.n_envs = ids.size
             steps.env_ids = ffi.from_buffer("int64_t[]", ids)
             kept.append(ids)
-        shape = shapes.get("terminated", ())
+        shapes = {name: elements.shape for name, elements in read.items() if elements.shape}
+        shape = next((shapes[name] for name in ("terminated", "truncated", "reward") if name in shapes), ())
         if is_run:
             if not shape:
                 raise InvalidArgument(
-                    "terminated has no axis of time; allowed: [K, n_envs], or [K] for one environment"
+                    "reward, terminated and truncated have no axis of time; "
+                    "allowed for one of them: [K, n_envs], or [K] for one environment"
                 )
             steps.length = shape[0]
         rows = (int(steps.length), n) if is_run else (n,)
+        for name, elements in read.items():
+            _put(getattr(steps, name), _for_each(elements, rows), kept)
         ids_out = self._memory.new(shape if math.prod(shape) == math.prod(rows) else rows, "int64", queue)
         check(lib.per_replay_add(handle, steps, self._memory.pointer(ids_out), queue.handle))
         self._memory.finish(queue, kept, ids_out)
@@ -272,6 +275,14 @@ def _critics(shape: tuple[int, ...], count: int, steps: int, are_priorities: boo
         return 1
     has_critics = not are_priorities and len(shape) >= 2 and count > 0 and size == count * shape[0]
     return shape[0] if has_critics else 0
+
+
+def _for_each(elements: Elements, rows: tuple[int, ...]) -> Elements:
+    """One number of the host for each of the rows, as numpy has it of scalars; all else as it is."""
+    if elements.shape or math.prod(rows) == 1 or not isinstance(elements.kept, np.ndarray):
+        return elements
+    array = np.full(rows, elements.kept)
+    return Elements(ffi.from_buffer(array), rows, elements.dtype, array)
 
 
 def _put(target: Any, elements: Elements, kept: list[object]) -> None:

@@ -315,7 +315,7 @@ class ReplayBuffer(Store):
         Arguments:
             **fields: each declared field by name, and for observations x also next_x: what was observed after the step.
                 next_x may be left out on steps that end no episode; the step is then live from the next one on.
-            reward: [n].
+            reward: [n]. It, flags and priorities may be one number for all.
             terminated, truncated: flags [n]: the episode ended in a terminal state; otherwise, such as by a time limit.
             mask: flags [n]; where False nothing is added and no value is looked at.
             next_mask: flags [n]; where False the next observation is not available (simulators that reset by

@@ -365,7 +365,7 @@ STEP = {"observation": [0.0, 0.0], "action": 0, "reward": 0.0, "terminated": Fal
         (lambda b: b.add(**STEP, env_ids=[0.0]), "env_ids has dtype float64; allowed: whole numbers"),
         (lambda b: b.add(**STEP, priorities=1.0, td_errors=1.0), "td_errors"),
         (lambda b: b.add(**STEP, priorities=float("nan")), "priorities"),
-        (lambda b: b.extend(**STEP), "terminated has no axis of time"),
+        (lambda b: b.extend(**STEP), "terminated and truncated have no axis of time"),
         (lambda b: b.cut([7]), "env_ids"),
         (lambda b: b.sample(0), "batch_size is 0"),
         (lambda b: b.sample(-1), "batch_size is -1"),
@@ -684,3 +684,30 @@ def test_capacity_for_keeps_so_many_live():
         per.ReplayBuffer.capacity_for(10, colour=1)
     with pytest.raises(per.InvalidArgument, match="transitions is 0"):
         per.ReplayBuffer.capacity_for(0)
+
+
+def test_scalar_rewards_and_flags_are_those_of_every_environment():
+    fields = {"observation": per.Field((), "int64")}
+    options = {"n_envs": 3, "seed": 1}
+    given, twin = per.ReplayBuffer(30, fields, **options), per.ReplayBuffer(30, fields, **options)
+    for t in range(3):
+        step = {"observation": [t, t, t], "next_observation": [t + 1] * 3, "reward": 0.5}
+        assert given.add(**step, terminated=t == 2, truncated=False, mask=True).tolist() == [
+            3 * t,
+            3 * t + 1,
+            3 * t + 2,
+        ]
+        twin.add(**{**step, "reward": [0.5] * 3}, terminated=[t == 2] * 3, truncated=np.zeros(3, bool))
+    run = {"observation": np.full((2, 3), 9), "next_observation": np.full((2, 3), 9)}
+    flags = np.array([[False] * 3, [True] * 3])
+    assert given.extend(**run, reward=np.float32(2), terminated=False, truncated=flags).shape == (2, 3)
+    twin.extend(**run, reward=np.full((2, 3), 2.0), terminated=np.zeros((2, 3)), truncated=flags)
+    batch, same = given.sample(64), twin.sample(64)
+    for name in batch:
+        np.testing.assert_array_equal(batch[name], same[name])
+    ids = given.add(
+        observation=[1, 1], next_observation=[2, 2], reward=0, terminated=False, truncated=False, env_ids=[0, 2]
+    )
+    assert ids.shape == (2,)
+    with pytest.raises(per.InvalidArgument, match="reward, terminated and truncated have no axis of time"):
+        given.extend(**run, reward=0.0, terminated=False, truncated=False)
