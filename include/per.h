@@ -527,6 +527,13 @@ PER_API per_status per_steps_init(per_steps* steps, uint64_t struct_size);
  *           which the environment resets, and is not added (id -1). PER_AUTORESET_SAME_STEP: at an end next_fields is
  *           the next episode's first observation unless the caller puts the final one there; so next_mask must be given
  *           with every step that ends an episode, and say which of the two it is. PER_AUTORESET_DISABLED: nothing.
+ *   Resets that autoreset does not tell of.  An environment that resets by itself after an end, though autoreset is
+ *           PER_AUTORESET_DISABLED, gives its final observation twice: the step that brings it again is the one in
+ *           which it resets (next step), or what was given as the final observation is the first one of the next
+ *           episode (same step). Such ends are counted in suspected_resets, also with PER_AUTORESET_SAME_STEP. With
+ *           PER_AUTORESET_NEXT_STEP that step is not added, and counted only if it has a reward other than 0 or ends
+ *           an episode, as no reset does: its environment resets in the same step. Nothing else tells the two apart,
+ *           and it is no error, since an episode may begin with the very observation that the last one ended with.
  *   NaN.    With PER_NAN_ERROR a NaN in an observation, a next observation or a reward is an error, which names the
  *           entry. Infinities are numbers, and other fields may hold NaN.
  *   Priority.  A transition takes the largest priority (see per_max_priority) when it becomes live, or the one that
@@ -766,7 +773,9 @@ typedef struct per_replay_statistics {
     double last_effective_size; /* (sum of w)^2 / sum of w^2: so many transitions of equal weight say as much */
     double last_duplicates;     /* share of the batch that repeats another of its transitions, 0 .. 1 */
     /* Of the buffer: */
-    int64_t memory_bytes; /* allocated for rows and priorities; see per_replay_create() */
+    int64_t memory_bytes;     /* allocated for rows and priorities; see per_replay_create() */
+    int64_t suspected_resets; /* ends after which an environment seems to have reset in another way than autoreset says;
+                                 see per_replay_add() */
 } per_replay_statistics;
 
 PER_API per_status per_replay_statistics_init(per_replay_statistics* statistics, uint64_t struct_size);

@@ -11,6 +11,7 @@ struct ReplayCounters {
     int64_t dropped = 0;
     int64_t episodes = 0;
     int64_t cuts = 0;
+    int64_t suspected_resets = 0;
     int64_t updates = 0;
     int64_t stale_updates = 0;
     int64_t rejected_updates = 0;

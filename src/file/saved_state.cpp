@@ -9,8 +9,9 @@ namespace {
 constexpr int64_t most = int64_t{1} << 62;
 constexpr int64_t most_changes = ranks_never_taken + (int64_t{1} << 61);
 
+// Calls visit(counter) for those that a file of a format keeps, in its order.
 template <class Counters, class Visit>
-void for_each_counter(Counters& counters, Visit visit) {
+void for_each_counter(Counters& counters, uint32_t version, Visit visit) {
     visit(counters.added);
     visit(counters.dropped);
     visit(counters.episodes);
@@ -18,6 +19,8 @@ void for_each_counter(Counters& counters, Visit visit) {
     visit(counters.updates);
     visit(counters.stale_updates);
     visit(counters.rejected_updates);
+    if (version < 2) return;
+    visit(counters.suspected_resets);
 }
 
 void write_figures(CheckpointWriter& writer, const BatchFigures& figures) {
@@ -45,7 +48,7 @@ bool can_be(const Lane& lane, const WindowRules& rules) {
     if (!(0 <= lane.episode && lane.episode <= lane.head)) return false;
     if (lane.state == LaneState::running && rules.store_next_observation) return false;
     if (lane.in_episode()) return lane.first <= lane.episode && lane.episode < lane.head;
-    return lane.state == LaneState::idle || (rules.drops_reset_step && lane.head > 0);
+    return lane.state == LaneState::idle || lane.head > 0;
 }
 
 Lane read_lane(CheckpointReader& reader, const WindowRules& rules) {
@@ -64,7 +67,7 @@ Lane read_lane(CheckpointReader& reader, const WindowRules& rules) {
 void write_numbers(CheckpointWriter& writer, const SavedNumbers& numbers, const std::vector<Lane>& lanes) {
     writer.number(numbers.beta_step);
     writer.number(numbers.batches);
-    for_each_counter(numbers.counters, [&](int64_t counter) { writer.number(counter); });
+    for_each_counter(numbers.counters, checkpoint_version, [&](int64_t counter) { writer.number(counter); });
     writer.number(numbers.largest_priority);
     writer.number(numbers.tree_scale);
     writer.number(numbers.tree_rescales_below);
@@ -83,7 +86,8 @@ SavedNumbers read_numbers(CheckpointReader& reader, const WindowRules& rules, st
     SavedNumbers numbers;
     numbers.beta_step = reader.number<int64_t>(0, most);
     numbers.batches = reader.number<int64_t>(0, most);
-    for_each_counter(numbers.counters, [&](int64_t& counter) { counter = reader.number<int64_t>(0, most); });
+    for_each_counter(numbers.counters, reader.version(),
+                     [&](int64_t& counter) { counter = reader.number<int64_t>(0, most); });
     numbers.largest_priority = reader.number<float>(1.0f, std::numeric_limits<float>::max());
     numbers.tree_scale = reader.number<int32_t>();
     numbers.tree_rescales_below = reader.number<uint64_t>();

@@ -78,7 +78,8 @@ enum class LaneState : uint8_t {
     idle,       // the next step starts an episode
     running,    // an episode runs; what followed its last step is not known
     announced,  // an episode runs; the observation after its last step is known
-    ended,      // idle, and a step that brings the observation with which the episode ended is not one (autoreset)
+    ended,      // idle, and the observation with which the episode ended is known: what a step means that brings it
+                // once more depends on how the environment resets
 };
 
 struct Lane {
@@ -220,13 +221,15 @@ struct StepInput {
     bool next_known;  // the observation after it is given
     bool terminated;
     bool truncated;
-    bool matches;  // see compares_observation()
+    bool matches;             // see compares_observation()
+    bool has_reward = false;  // other than 0
 };
 
 // What a step does to its lane. Events in their order: the cut with what it completes, the rows written (and what they
 // overwrite), then the rows that this step completes.
 struct StepOutcome {
-    bool dropped;  // it is the step in which the environment resets; nothing else happens
+    bool dropped;     // it is the step in which the environment resets; nothing else happens
+    bool is_suspect;  // the environment seems to reset in a way that nobody told of
     bool is_cut;
     Cut cut;
     int64_t row;         // that the step takes
@@ -241,11 +244,17 @@ PER_HOST_DEVICE uint8_t flags_of_step(const Lane& lane, const WindowRules& rules
     return static_cast<uint8_t>(row_is_step | (is_marked ? row_starts_sequence : 0));
 }
 
+// Whether an environment may have reset in the step: it then does nothing else.
+PER_HOST_DEVICE bool can_be_reset_step(const StepInput& step) {
+    return !(step.has_reward || step.terminated || step.truncated);
+}
+
 PER_HOST_DEVICE StepOutcome advance(Lane& lane, const WindowRules& rules, const StepInput& step) {
     StepOutcome outcome = {};
     if (lane.state == LaneState::ended) {
         lane.state = LaneState::idle;
-        outcome.dropped = step.matches;
+        outcome.dropped = step.matches && rules.drops_reset_step;
+        outcome.is_suspect = step.matches && (!rules.drops_reset_step || !can_be_reset_step(step));
         if (outcome.dropped) return outcome;
     } else if (compares_observation(lane, rules) && !step.matches) {
         outcome.is_cut = true;
@@ -265,7 +274,7 @@ PER_HOST_DEVICE StepOutcome advance(Lane& lane, const WindowRules& rules, const 
         if (!step.next_known) outcome.flags |= row_final_unknown;
         outcome.completed.end = (is_never_live(outcome.flags) ? outcome.row : lane.head) - rules.sequence.burn_in;
         if (outcome.next_row >= 0) ++lane.head;
-        lane.state = rules.drops_reset_step && step.next_known ? LaneState::ended : LaneState::idle;
+        lane.state = step.next_known ? LaneState::ended : LaneState::idle;
     } else {
         lane.state = step.next_known ? LaneState::announced : LaneState::running;
         outcome.completed.end = complete_end(lane, rules);

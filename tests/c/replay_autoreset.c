@@ -101,6 +101,62 @@ static void same_step_without_end(void) {
     per_replay_free(replay);
 }
 
+/* Nobody told of autoreset next_step: the final observation comes twice. What is added is not changed by that. */
+static void resets_that_nobody_told_of_are_counted(void) {
+    const int32_t modes[] = {PER_AUTORESET_DISABLED, PER_AUTORESET_SAME_STEP};
+    int i;
+    for (i = 0; i < 2; ++i) {
+        per_replay* replay = create(modes[i]);
+        CHECK(add_full(replay, 0, 0, 1, TERMINATED, 1) == 0);
+        CHECK(stats_of(replay).suspected_resets == 0);
+        CHECK(add_full(replay, 0, 1, 0, GOES_ON, 10) == 2);
+        CHECK(stats_of(replay).suspected_resets == 1);
+        CHECK(add_full(replay, 0, 10, 1, TRUNCATED, 11) == 3);
+        CHECK(add_full(replay, 0, 11, 1, TERMINATED, 12) == 5); /* an episode of one step */
+        CHECK(add_full(replay, 0, 12, 0, GOES_ON, 20) == 7);
+        CHECK(stats_of(replay).suspected_resets == 3 && stats_of(replay).added == 5);
+        CHECK(stats_of(replay).dropped == 0 && stats_of(replay).cuts == 0);
+        CHECK_LIVE(replay, 0, 2, 3, 5, 7);
+        per_replay_free(replay);
+    }
+}
+
+/* With next_step set a reset step has neither reward nor end: what has is a step of an environment that reset before. */
+static void reset_steps_are_counted_only_if_they_cannot_be_some(void) {
+    per_replay* replay = create(PER_AUTORESET_NEXT_STEP);
+    add_full(replay, 0, 0, 1, TERMINATED, 1);
+    CHECK(add_full(replay, 0, 1, 0, GOES_ON, 10) == -1);
+    CHECK(stats_of(replay).suspected_resets == 0);
+    add_full(replay, 0, 10, 1, TERMINATED, 11);
+    CHECK(add_full(replay, 0, 11, 0.5f, GOES_ON, 20) == -1);
+    CHECK(stats_of(replay).suspected_resets == 1);
+    add_full(replay, 0, 20, 1, TERMINATED, 21);
+    CHECK(add_full(replay, 0, 21, 0, TRUNCATED, 22) == -1);
+    CHECK(stats_of(replay).suspected_resets == 2 && stats_of(replay).dropped == 3);
+    per_replay_free(replay);
+}
+
+/* Not after another observation, a cut by hand, or an end at an unknown observation, nor in the middle of an episode. */
+static void episodes_that_begin_elsewhere_are_not_counted(void) {
+    per_replay* replay = create(PER_AUTORESET_DISABLED);
+    const float observations[] = {0, 1, 2, 2, 9, 3}, next[] = {1, 2, 2, 9, 3, 4}, rewards[6] = {0};
+    const uint8_t terminated[] = {0, 0, 0, 1, 0, 0}, truncated[] = {0, 0, 0, 0, 1, 0};
+    call given;
+    add_full(replay, 0, 0, 0, TERMINATED, 1);
+    add_full(replay, 0, 10, 0, GOES_ON, 1);
+    CHECK_OK(per_replay_cut(replay, 0, NULL, NULL));
+    add_full(replay, 0, 1, 0, GOES_ON, 2);
+    add_unknown_end(replay, 0, 2, 0, TRUNCATED);
+    add_full(replay, 0, 2, 0, TERMINATED, -0.0f);
+    add_full(replay, 0, 0, 0, GOES_ON, 0);
+    CHECK(stats_of(replay).suspected_resets == 0);
+    /* In one call: the ends of the steps with observations 2 and 9 are followed by what they announced. */
+    fill_call(&given, 6, observations, next, rewards, terminated, truncated);
+    CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL));
+    CHECK(stats_of(replay).suspected_resets == 2);
+    per_replay_free(replay);
+}
+
 static void disabled_drops_nothing(void) {
     per_replay* replay = create(PER_AUTORESET_DISABLED);
     CHECK(add_full(replay, 0, 0, 1, TERMINATED, 1) == 0);
@@ -117,6 +173,9 @@ int main(void) {
     next_step_in_one_call();
     same_step_needs_next_mask_at_ends();
     same_step_without_end();
+    resets_that_nobody_told_of_are_counted();
+    reset_steps_are_counted_only_if_they_cannot_be_some();
+    episodes_that_begin_elsewhere_are_not_counted();
     disabled_drops_nothing();
     return 0;
 }

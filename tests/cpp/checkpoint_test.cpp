@@ -290,6 +290,7 @@ TEST_F(Checkpoint, file_of_format_1_is_read) {
         EXPECT_EQ(row.reward, id == 10 ? step : step + 0.5f * (step + 1));
     }
     EXPECT_EQ(loaded.statistics().beta_step, 2);
+    EXPECT_EQ(loaded.statistics().suspected_resets, 0);
     std::vector<Row> drawn;
     EXPECT_EQ(loaded.sample(8, drawn), PER_OK);
     EXPECT_EQ(loaded.step({.observation = {0, 8}, .next = {0, 9}}, 0), 18);

@@ -215,6 +215,7 @@ class ReplayModel {
     int64_t dropped = 0;
     int64_t episodes_ended = 0;
     int64_t cuts = 0;
+    int64_t suspected_resets = 0;
     int64_t stale = 0;
     int64_t rejected = 0;
 
@@ -238,8 +239,8 @@ class ReplayModel {
     struct Lane {
         std::vector<Episode> episodes;
         bool running = false;
-        bool resets_next = false;
-        Observation reset_observation = {};
+        bool final_known = false;  // the last thing that happened was an end
+        Observation final_observation = {};
         int64_t used_rows = 0;      // ever
         int64_t cleared_rows = 0;   // of them
         bool has_reserved = false;  // the last of them holds an announced observation
@@ -259,13 +260,14 @@ class ReplayModel {
                         float& largest_given) {
         Lane& lane = lanes_[static_cast<size_t>(env)];
         const bool keeps_rows = !options_.store_next_observation;
-        if (lane.resets_next) {
-            lane.resets_next = false;
-            if (step.observation == lane.reset_observation) {
-                ++dropped;
-                return PER_OK;
-            }
+        const bool brings_final = lane.final_known && step.observation == lane.final_observation;
+        lane.final_known = false;
+        if (brings_final && options_.autoreset == PER_AUTORESET_NEXT_STEP) {
+            ++dropped;
+            if (step.reward != 0 || step.terminated || step.truncated) ++suspected_resets;
+            return PER_OK;
         }
+        if (brings_final) ++suspected_resets;
         const bool next_known = call.with_next && (!call.with_next_mask || step.has_next);
         const bool ends = step.terminated || step.truncated;
         if (ends && options_.autoreset == PER_AUTORESET_SAME_STEP && !call.with_next_mask)
@@ -317,8 +319,8 @@ class ReplayModel {
             episode.last_known = next_known;
             lane.running = false;
             ++episodes_ended;
-            lane.resets_next = options_.autoreset == PER_AUTORESET_NEXT_STEP && next_known;
-            lane.reset_observation = step.next;
+            lane.final_known = next_known;
+            lane.final_observation = step.next;
         }
         if (!options_.overwrite && lane.used_rows - lane.cleared_rows > rows_) return PER_ERROR_FULL;
         return PER_OK;

@@ -72,6 +72,7 @@ class Environments {
         if (state.resets_next) {  // Gymnasium's next_step: the action is ignored, the observation is the reset's
             state.resets_next = false;
             state.observation = step.next = fresh(env);
+            if (chance(0.7)) step.reward = 0;
             return step;
         }
         step.next = fresh(env);
@@ -108,7 +109,7 @@ class Environments {
             state.resets_next = true;
             return;
         }
-        state.observation = fresh(env);
+        state.observation = chance(0.2) ? step.next : fresh(env);  // some episodes begin where the last one ended
         if (options_.autoreset == PER_AUTORESET_SAME_STEP && !step.has_next) step.next = state.observation;
     }
 
@@ -270,6 +271,7 @@ void expect_equal(Buffer& buffer, ReplayModel& model, int64_t most_issued, bool 
     EXPECT_EQ(statistics.dropped, model.dropped);
     EXPECT_EQ(statistics.episodes, model.episodes_ended);
     EXPECT_EQ(statistics.cuts, model.cuts);
+    EXPECT_EQ(statistics.suspected_resets, model.suspected_resets);
     EXPECT_EQ(statistics.stale_updates, model.stale);
     EXPECT_EQ(statistics.rejected_updates, model.rejected);
     EXPECT_EQ(statistics.max_priority, static_cast<double>(model.largest_priority()));

@@ -124,6 +124,31 @@ TEST(AddedStep, with_a_nan_is_skipped_where_nan_is_an_error) {
     }
 }
 
+// An end is announced by 5, and the step after it is the reset step, or would be if it had no reward, or did not end.
+TEST(AddedStep, that_brings_the_final_observation_again_is_suspect_or_the_reset_step) {
+    const struct {
+        int32_t autoreset;
+        double reward;
+        uint8_t truncated;
+        int64_t id, dropped, suspected;
+    } cases[] = {{PER_AUTORESET_DISABLED, 0, 0, 2, 0, 1},       {PER_AUTORESET_DISABLED, 1, 0, 2, 0, 1},
+                 {PER_AUTORESET_SAME_STEP, 0, 0, 2, 0, 1},      {PER_AUTORESET_NEXT_STEP, 0, 0, no_id, 1, 0},
+                 {PER_AUTORESET_NEXT_STEP, -1, 0, no_id, 1, 1}, {PER_AUTORESET_NEXT_STEP, 0, 1, no_id, 1, 1}};
+    for (const auto& expected : cases) {
+        Declared declared = small_buffer(1, 20);
+        declared.options.autoreset = expected.autoreset;
+        Buffer buffer(declared);
+        HandMade call(2, 1, 4, true);
+        call.terminated[0] = 1;
+        call.next_mask = {1, 1};
+        call.reward = {7, expected.reward};
+        call.truncated[1] = expected.truncated;
+        EXPECT_EQ(buffer.add(call), (Ids{0, expected.id}));
+        EXPECT_EQ(buffer.state().counters.dropped, expected.dropped);
+        EXPECT_EQ(buffer.state().counters.suspected_resets, expected.suspected);
+    }
+}
+
 TEST(AddedStep, without_what_the_buffer_asks_for_is_skipped_and_each_reason_reported_with_its_count) {
     Declared declared = small_buffer(1, 10);
     declared.options.store_next_observation = 1;

@@ -165,7 +165,8 @@ class Environments {
         step.has_next = !has_next_mask_ || (has_next_ && chance(0.5));
         const bool resets = options_.autoreset == PER_AUTORESET_NEXT_STEP;
         state.resets_next = resets;
-        state.observation = resets ? step.next : ++serial_;
+        // Some episodes begin where the last one ended, though their environment does not reset in the next step.
+        state.observation = resets || chance(0.2) ? step.next : ++serial_;
     }
 
     // Of the observation with a number, all elements of a frame.
@@ -246,7 +247,8 @@ class Environments {
         }
         write_fields(call, false);
         if (has_next_) write_fields(call, true);
-        write_numbers(call, &ReplaySteps::reward, [&] { return static_cast<double>(number(0, 1000)) / 8; });
+        write_numbers(call, &ReplaySteps::reward,
+                      [&] { return chance(0.5) ? 0.0 : static_cast<double>(number(1, 1000)) / 8; });
         write_flags(call, &ReplaySteps::terminated, [](const Step& step) { return step.terminated; });
         write_flags(call, &ReplaySteps::truncated, [](const Step& step) { return step.truncated; });
         if (has_mask_) write_flags(call, &ReplaySteps::mask, [](const Step& step) { return step.is_given; });

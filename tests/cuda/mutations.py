@@ -686,6 +686,20 @@ FAULTS = [
         "add_calls_test",
     ),
     Fault(
+        "suspected resets are not counted",
+        "cuda/add/steps.cu",
+        "    if (outcome.is_suspect) ++task.counters.suspected_resets;\n",
+        "",
+        "add_calls_test",
+    ),
+    Fault(
+        "a reset step is told by the reward of another step",
+        "cuda/add/steps.cu",
+        "__shfl_sync(all_lanes, batch.reward, first) != 0.0f",
+        "__shfl_sync(all_lanes, batch.reward, 0) != 0.0f",
+        "add_calls_test",
+    ),
+    Fault(
         "a step that is refused moves its lane",
         "cuda/add/steps.cu",
         "    Lane lane = task.lane;\n    StepOutcome",

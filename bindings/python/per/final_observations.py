@@ -1,7 +1,7 @@
 """Final observations of environments that reset in the step that ends an episode (autoreset "same_step").
 
 There next_observation is the next episode's first one, and Gymnasium keeps the final one in info["final_obs"], by
-environment, where info["_final_obs"] is True.
+environment, where info["_final_obs"] is True. Before version 1.0 it said "final_observation", as some simulators do.
 """
 
 from __future__ import annotations
@@ -15,19 +15,26 @@ from per import _arrays
 from per._errors import InvalidArgument
 from per.batch import Node, flatten
 
+_KEYS = ("final_obs", "final_observation")
 
-def are_in(info: Mapping[str, Any], autoreset: str) -> bool:
-    """Whether an info has final observations, which only buffers with autoreset "same_step" take."""
-    if "_final_obs" not in info:
-        return False
+
+def key_in(info: Mapping[str, Any], autoreset: str) -> str | None:
+    """Under which key an info has final observations, which only buffers with autoreset "same_step" take."""
+    key = next((key for key in _KEYS if key in info or f"_{key}" in info), None)
+    if key is None:
+        return None
     if autoreset != "same_step":
         raise InvalidArgument(
-            f"info has final_obs, as environments with autoreset 'same_step' give it; this buffer has {autoreset!r}"
+            f"info has {key}, as environments with autoreset 'same_step' give it; this buffer has {autoreset!r}"
         )
-    return True
+    for needed, other in ((key, f"_{key}"), (f"_{key}", key)):
+        if needed not in info:
+            raise InvalidArgument(f"info has {other}, but no {needed}; needed are both")
+    return key
 
 
 def insert(
+    key: str,
     info: Mapping[str, Any],
     fields: Mapping[str, object],
     next_mask: object,
@@ -37,32 +44,33 @@ def insert(
 ) -> tuple[dict[str, object], object]:
     """The fields with final observations in place of first ones, and the next_mask that says which are known.
 
-    `fields` has one array a field, by its full name; `inputs` the containers that observations come in.
+    The info has them under `key`. `fields` has one array a field, by its full name; `inputs` the containers that
+    observations come in.
     """
     if next_mask is not None:
-        raise InvalidArgument("next_mask is given beside info with final_obs; allowed: one of the two")
-    is_final = np.atleast_1d(_arrays.as_array(info["_final_obs"], "info['_final_obs']")[0]).astype(bool)
-    ended = np.atleast_1d(_as_flags(terminated, "terminated") | _as_flags(truncated, "truncated"))
-    if is_final.shape != ended.shape or len(info["final_obs"]) != ended.size:
-        raise InvalidArgument(f"info['_final_obs'] has shape {list(is_final.shape)}; allowed: {list(ended.shape)}")
+        raise InvalidArgument(f"next_mask is given beside info with {key}; allowed: one of the two")
+    is_final = np.atleast_1d(_arrays.as_array(info[f"_{key}"], f"info['_{key}']")[0]).astype(bool)
+    ended = np.atleast_1d(_as_flags(terminated, "terminated", key) | _as_flags(truncated, "truncated", key))
+    if is_final.shape != ended.shape or len(info[key]) != ended.size:
+        raise InvalidArgument(f"info['_{key}'] has shape {list(is_final.shape)}; allowed: {list(ended.shape)}")
     rows = [int(i) for i in np.flatnonzero(is_final & ended)]
     finals: list[dict[str, Any]] = []
     for i in rows:
         final: dict[str, Any] = {}
         for top, node in inputs.items():
             if top == "observation":
-                flatten(node, info["final_obs"][i], f"info['final_obs'][{i}]", final)
+                flatten(node, info[key][i], f"info['{key}'][{i}]", final)
         finals.append(final)
     changed = dict(fields)
     known = not any(name.startswith("next_") for name in fields)
     for name in _names(inputs["observation"]) if "observation" in inputs else ():
-        changed[f"next_{name}"] = _with_rows(fields, name, rows, [final[name] for final in finals], ended.size)
+        changed[f"next_{name}"] = _with_rows(fields, name, rows, [final[name] for final in finals], ended.size, key)
     return changed, (is_final & ended) if known else (is_final | ~ended)
 
 
-def _as_flags(source: object, name: str) -> Any:
+def _as_flags(source: object, name: str, key: str) -> Any:
     if source is None:
-        raise InvalidArgument(f"{name} is not given; needed beside info with final_obs")
+        raise InvalidArgument(f"{name} is not given; needed beside info with {key}")
     return _arrays.as_array(source, name)[0] != 0
 
 
@@ -72,7 +80,9 @@ def _names(node: Node) -> list[str]:
     return [name for child in (node.values() if isinstance(node, dict) else node) for name in _names(child)]
 
 
-def _with_rows(fields: Mapping[str, object], name: str, rows: list[int], finals: list[Any], n: int) -> _arrays.Array:
+def _with_rows(
+    fields: Mapping[str, object], name: str, rows: list[int], finals: list[Any], n: int, key: str
+) -> _arrays.Array:
     """A copy of the next observations of a field with those of some environments replaced."""
     source = fields.get(f"next_{name}")
     array = np.array(_as_numbers(fields.get(name) if source is None else source, name))
@@ -81,10 +91,10 @@ def _with_rows(fields: Mapping[str, object], name: str, rows: list[int], finals:
     if array.shape[:1] != (n,):
         array = array.reshape(n, *array.shape)
     for i, final in zip(rows, finals, strict=True):
-        value = _as_numbers(final, f"info['final_obs'][{i}]")
+        value = _as_numbers(final, f"info['{key}'][{i}]")
         if value.shape != array.shape[1:] or not np.can_cast(value.dtype, array.dtype, "same_kind"):
             raise InvalidArgument(
-                f"info['final_obs'][{i}] is {value.dtype}{list(value.shape)}, next_{name} of one environment "
+                f"info['{key}'][{i}] is {value.dtype}{list(value.shape)}, next_{name} of one environment "
                 f"{array.dtype}{list(array.shape[1:])}; allowed: the same"
             )
         array[i] = value

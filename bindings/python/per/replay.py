@@ -35,7 +35,7 @@ from per.hindsight import Call, Hindsight
 from per.loader import LoadedBatch, Loader, loader_kind
 from per.statistics import Statistics
 
-# How many calls of add(), or steps of extend(), lie between looks at the share of cuts.
+# How many calls of add(), or steps of extend(), lie between looks at the statistics; before the first they get fewer.
 _CALLS_BETWEEN_LOOKS = 256
 
 
@@ -75,6 +75,8 @@ class ReplayBuffer(Store):
         on_nan: "allow" takes a NaN in an observation, a next observation or a reward as any value, and "error" refuses
             the call. Infinities are numbers, and other fields may hold NaN.
         autoreset: how environments reset after an end, in Gymnasium's words: "disabled", "next_step", "same_step".
+            for_env() takes it from env.metadata["autoreset_mode"]; that of gymnasium.make_vec() is "next_step", unless
+            it is told otherwise.
         store_next_observation: keep next observations in arrays of their own: rows may then be added in any order, and
             capacity is exact, each row being a transition. Without it, rows of a data set in no order of time are cut
             off from each other and most are never live; a warning says so.
@@ -196,6 +198,7 @@ class ReplayBuffer(Store):
         self._row_outputs = batch.structure_of([output.name for output in layout.rows])
         batch.refuse_method_names(self._outputs | self._row_outputs)
         self._calls = 0
+        self._suspicions = [_suspicion_of_cuts, _suspicion_of_resets]
         self._handle = handle
         self._plain, self._exchange = self._new_exchange(layout)
         self._exchanges = {self._n_step: (self._plain, self._exchange)}
@@ -322,24 +325,31 @@ class ReplayBuffer(Store):
                 themselves).
             priorities, td_errors: [n], at most one of the two; without them the largest priority seen.
             env_ids: int64[n], 0 to n_envs - 1, each at most once: the environments whose steps these are. None: all.
-            info: of a vector environment with autoreset "same_step": its final observations are taken from it. Flags
-                and next observations are then looked at on the host.
+            info: of a vector environment. With autoreset "same_step" its final observations are taken from it, flags
+                and next observations being looked at on the host. Final observations in it are an error with another
+                autoreset, as other environments give none.
             stream: see the class. Arrays may lie in host memory and on the device, those of one call too; host memory
                 may be written again at once.
 
         Returns:
             ids, int64 in the shape of terminated; -1 where nothing was added.
 
+        Warns:
+            UserWarning, once, if environments seem to reset in another way than `autoreset` says: their final
+                observations are given twice (suspected_resets in stats()). Once also if most steps are cuts.
+
         Raises:
             InvalidArgument naming the field or argument, Full.
         """
         if self._is_nested:
             fields = self._flat(fields)
-        if info is not None and final_observations.are_in(info, self._autoreset):
-            fields, next_mask = final_observations.insert(info, fields, next_mask, self._inputs, terminated, truncated)
+        if info is not None and (key := final_observations.key_in(info, self._autoreset)) is not None:
+            fields, next_mask = final_observations.insert(
+                key, info, fields, next_mask, self._inputs, terminated, truncated
+            )
         step_arrays = (reward, terminated, truncated, mask, next_mask, priorities, td_errors)
         ids: npt.NDArray[np.int64] = self._exchange.add(step_arrays, fields, env_ids, False, stream)
-        self._look_at_cuts(1)
+        self._look_at_steps(1)
         return ids
 
     def extend(
@@ -371,7 +381,7 @@ class ReplayBuffer(Store):
             fields = self._flat(fields)
         step_arrays = (reward, terminated, truncated, mask, next_mask, priorities, td_errors)
         ids: npt.NDArray[np.int64] = self._exchange.add(step_arrays, fields, env_ids, True, stream)
-        self._look_at_cuts(len(ids))
+        self._look_at_steps(len(ids))
         return ids
 
     def cut(self, env_ids: object = None, *, stream: object = None) -> None:
@@ -507,9 +517,9 @@ class ReplayBuffer(Store):
 
     def stats(self) -> Statistics:
         """What the buffer holds and has done. Synchronises."""
-        statistics = _library.new("per_replay_statistics")
-        check(lib.per_replay_stats(self._open(), statistics))
-        return Statistics(**{field.name: getattr(statistics, field.name) for field in dataclasses.fields(Statistics)})
+        statistics = self._statistics()
+        self._tell(statistics, stacklevel=3)
+        return statistics
 
     def live_ids(self) -> npt.NDArray[np.int64]:
         """Ids of the live transitions, int64[live]: environment by environment, in order of time."""
@@ -839,24 +849,59 @@ class ReplayBuffer(Store):
             batch.flatten(node, vars(out).get(name), f"out.{name}", arrays)
         return arrays
 
-    def _look_at_cuts(self, calls: int) -> None:
-        """Warns once if most steps are cuts: observations then are not those that the steps before announced.
+    def _statistics(self) -> Statistics:
+        statistics = _library.new("per_replay_statistics")
+        check(lib.per_replay_stats(self._open(), statistics))
+        return Statistics(**{field.name: getattr(statistics, field.name) for field in dataclasses.fields(Statistics)})
 
-        Not on CUDA, where looking would wait for the device.
+    def _look_at_steps(self, calls: int) -> None:
+        """Warns if the statistics show that steps are given wrongly. Seldom, since it looks at all of them.
+
+        Not on CUDA, where looking would wait for the device: there stats() does.
         """
-        if not isinstance(self._memory, _memory.HostMemory):
+        if not self._suspicions or not isinstance(self._memory, _memory.HostMemory):
             return
         before, self._calls = self._calls, self._calls + calls
-        if before // _CALLS_BETWEEN_LOOKS == self._calls // _CALLS_BETWEEN_LOOKS or self._calls < 0:
-            return
-        stats = self.stats()
-        if 2 * stats.cuts > stats.added:
-            self._calls = -(2**62)
-            warnings.warn(
-                f"{stats.cuts} of {stats.added} steps were cut off from the one before: their observation is not the "
-                "next_observation given there. For rows in no order of time use store_next_observation=True.",
-                stacklevel=3,
-            )
+        is_late = before // _CALLS_BETWEEN_LOOKS != self._calls // _CALLS_BETWEEN_LOOKS
+        if is_late or before.bit_length() != self._calls.bit_length():
+            self._tell(self._statistics(), stacklevel=4)
+
+    def _tell(self, statistics: Statistics, stacklevel: int) -> None:
+        """Warns of each suspicion that the statistics raise, once."""
+        for suspicion in self._suspicions:
+            message = suspicion(statistics, self._autoreset)
+            if message is not None:
+                self._suspicions = [other for other in self._suspicions if other is not suspicion]
+                warnings.warn(message, stacklevel=stacklevel)
+
+
+def _suspicion_of_cuts(statistics: Statistics, autoreset: str) -> str | None:
+    """That most steps are cuts: observations then are not those that the steps before announced."""
+    if 2 * statistics.cuts <= statistics.added:
+        return None
+    return (
+        f"{statistics.cuts} of {statistics.added} steps were cut off from the one before: their observation is not the "
+        "next_observation given there. For rows in no order of time use store_next_observation=True."
+    )
+
+
+def _suspicion_of_resets(statistics: Statistics, autoreset: str) -> str | None:
+    """That environments reset by themselves after most ends, in another way than the buffer was told."""
+    ends = statistics.episodes - statistics.cuts
+    if 2 * statistics.suspected_resets <= ends or statistics.suspected_resets < 3:
+        return None
+    if autoreset == "next_step":
+        return (
+            f"After {statistics.suspected_resets} of {ends} ends the step that was dropped for a reset (autoreset is "
+            "'next_step') had a reward or was an end itself: the environment seems to have reset before it. Use "
+            "autoreset='same_step' and add(..., info=info)."
+        )
+    return (
+        f"After {statistics.suspected_resets} of {ends} ends the next step brought the final observation once more: "
+        f"the environment seems to reset by itself, and not as autoreset={autoreset!r} says. Use what "
+        "env.metadata['autoreset_mode'] names: autoreset='next_step', or autoreset='same_step' and add(..., "
+        "info=info). ReplayBuffer.for_env() reads it."
+    )
 
 
 # The keyword arguments of ReplayBuffer that are fields of per_replay_options, and what its signature shows.

@@ -73,6 +73,8 @@ class Statistics:
     """share of the batch that repeats another of its transitions, 0 to 1"""
     memory_bytes: int
     """allocated for rows and priorities; what calls return, and keep for the next, comes on top"""
+    suspected_resets: int
+    """ends after which an environment seems to have reset in another way than autoreset says: see ReplayBuffer.add()"""
 
     def scalars(self, prefix: str = "") -> dict[str, float]:
         """All of them by name, as loggers take them: `wandb.log(buffer.stats().scalars("replay/"))`."""

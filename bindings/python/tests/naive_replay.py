@@ -33,6 +33,7 @@ COUNTERS = (
     "dropped",
     "episodes",
     "cuts",
+    "suspected_resets",
     "samples",
     "beta_step",
     "updates",
@@ -248,9 +249,16 @@ class NaiveReplay:
         return p
 
     def is_reset_step(self, lane, step):
-        """Whether the environment resets in this step, which is the first one after an end."""
-        final, lane.final_before_reset = lane.final_before_reset, None
-        return final is not None and self.same_observation(step.values, final)
+        """Whether the environment resets in this step. Counts the first step after an end if it looks as if the
+        environment reset in another way than `autoreset` says."""
+        final, lane.final = lane.final, None
+        if final is None or not self.same_observation(step.values, final):
+            return False
+        if self.autoreset == "next_step":
+            self.counters["suspected_resets"] += bool(step.reward != 0 or step.terminated or step.truncated)
+            return True
+        self.counters["suspected_resets"] += 1
+        return False
 
     def check_nan(self, reward, mask, next_mask, arrays):
         for k, column in np.ndindex(np.shape(reward)):
@@ -288,8 +296,7 @@ class NaiveReplay:
         self.counters["added"] += 1
         if ends:
             self.end(lane)
-            if self.autoreset == "next_step":
-                lane.final_before_reset = step.next_values
+            lane.final = step.next_values
         if not self.overwrite and self.oldest_row(lane) > lane.first_row:
             raise Refused("Full", "the lane is full")
 

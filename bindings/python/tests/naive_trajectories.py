@@ -37,7 +37,7 @@ class Lane:
     next_row: int = 0  # where the next step goes, or the observation announced for it
     first_row: int = 0  # of what was added since the last clear
     episodes: list = field(default_factory=list)
-    final_before_reset: dict | None = None  # autoreset next_step: the step that repeats this one is the reset
+    final: dict | None = None  # of the episode that the last step ended; a reset step or a suspect one repeats it
 
     def running(self):
         return bool(self.episodes) and not self.episodes[-1].ended

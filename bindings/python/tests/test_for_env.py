@@ -90,8 +90,8 @@ def flat(value, name=""):
     return {name: value}
 
 
-def run(envs, buffer, mode, steps=40):
-    """Steps a vector environment as its users do; the ids that add() gave, [steps, n]."""
+def run(envs, buffer, mode, steps=40, **more):
+    """Steps a vector environment as its users do; the ids that add() gave, [steps, n]. `more` goes before the info."""
     observation, _ = envs.reset()
     envs.action_space.seed(5)
     ids = []
@@ -106,7 +106,7 @@ def run(envs, buffer, mode, steps=40):
                 terminated=terminated,
                 truncated=truncated,
                 next_observation=following,
-                info=info,
+                **({"info": info} | more),
             )
         )
         ended = terminated | truncated
@@ -434,6 +434,106 @@ def test_info_with_final_observations_is_refused_by_buffers_of_another_mode():
     info = {"final_obs": FINAL, "_final_obs": np.array([False, True])}
     with pytest.raises(per.InvalidArgument, match="'same_step' give it; this buffer has 'disabled'"):
         buffer.add(**STEP, terminated=[False, True], next_observation=np.ones((2, 2)), info=info)
+
+
+def test_final_observations_are_also_known_by_their_older_name():
+    buffer = same_step()
+    info = {"final_observation": FINAL, "_final_observation": np.array([False, True])}
+    ids = buffer.add(**STEP, terminated=[False, True], next_observation=np.ones((2, 2)), info=info)
+    np.testing.assert_array_equal(buffer.get(ids).next_observation, [[1, 1], [5, 6]])
+    other = per.ReplayBuffer(100, {"observation": per.Field(2)}, n_envs=2, autoreset="next_step")
+    with pytest.raises(per.InvalidArgument, match=r"info has final_observation, .* this buffer has 'next_step'"):
+        other.add(**STEP, terminated=[False, True], next_observation=np.ones((2, 2)), info=info)
+
+
+@pytest.mark.parametrize("name, other", [("final_obs", "_final_obs"), ("_final_obs", "final_obs")])
+def test_info_with_final_observations_but_not_whose_they_are_is_refused(name, other):
+    info = {name: [False, True]}
+    with pytest.raises(per.InvalidArgument, match=f"info has {name}, but no {other}"):
+        same_step().add(**STEP, terminated=[False, True], next_observation=np.ones((2, 2)), info=info)
+    with pytest.raises(per.InvalidArgument, match="this buffer has 'disabled'"):
+        per.ReplayBuffer(100, {"observation": per.Field(2)}, n_envs=2).add(
+            **STEP, terminated=[False, True], next_observation=np.ones((2, 2)), info=info
+        )
+
+
+# ---- real environments in every mode, and buffers made by hand for them
+
+NEXT_STEP, SAME_STEP, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
+CARTPOLE = {"observation": per.Field(4), "action": per.Field((), "int64")}
+
+
+def run_cartpole(mode, autoreset, **more):
+    """What a buffer with an autoreset holds after 300 steps of three environments in a mode; it may warn."""
+    envs = gymnasium.make_vec(
+        "CartPole-v1", num_envs=3, vectorization_mode="sync", vector_kwargs={"autoreset_mode": mode}
+    )
+    buffer = per.ReplayBuffer(3000, CARTPOLE, n_envs=3, autoreset=autoreset)
+    try:
+        run(envs, buffer, mode, steps=300, **more)
+        return buffer.stats()
+    finally:
+        envs.close()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "mode, autoreset",
+    [
+        (NEXT_STEP, "next_step"),
+        (SAME_STEP, "same_step"),
+        (DISABLED, "disabled"),
+        (DISABLED, "next_step"),  # whose resets by hand are no steps: nothing looks like one
+    ],
+)
+def test_buffer_that_knows_how_its_environments_reset_suspects_nothing(mode, autoreset):
+    stats = run_cartpole(mode, autoreset)
+    assert stats.suspected_resets == 0 and stats.cuts == 0 and stats.episodes > 9
+    assert (stats.dropped > 9) == (mode is NEXT_STEP)
+
+
+@pytest.mark.filterwarnings("error")
+def test_environment_that_is_a_vector_by_itself_is_seen_to_reset_as_it_says():
+    envs = gymnasium.make_vec("CartPole-v1", num_envs=3, vectorization_mode="vector_entry_point")
+    buffer = per.ReplayBuffer.for_env(envs, 3000)
+    run(envs, buffer, NEXT_STEP, steps=300)
+    stats = buffer.stats()
+    assert stats.suspected_resets == 0 and stats.cuts == 0 and stats.dropped > 9
+
+
+@pytest.mark.parametrize(
+    "mode, autoreset, more, words",
+    [
+        (NEXT_STEP, "disabled", {}, "autoreset='disabled' says"),
+        (NEXT_STEP, "same_step", {"info": None, "next_mask": [True] * 3}, "autoreset='same_step' says"),
+        (SAME_STEP, "disabled", {"info": None}, "autoreset='disabled' says"),
+        (SAME_STEP, "next_step", {"info": None}, "the step that was dropped for a reset .* had a reward"),
+    ],
+)
+def test_buffer_that_was_told_another_way_of_resets_warns_once_and_names_the_cure(mode, autoreset, more, words):
+    with pytest.warns(UserWarning, match=words) as caught:
+        stats = run_cartpole(mode, autoreset, **more)
+    assert len(caught) == 1
+    message = str(caught[0].message)
+    assert "autoreset='same_step' and add(..., info=info)" in message
+    assert ("autoreset='next_step'" in message) == (autoreset != "next_step")
+    # Of each environment the latest end may not have been followed by a step yet.
+    assert 9 < stats.episodes - 3 <= stats.suspected_resets <= stats.episodes
+
+
+@pytest.mark.parametrize(
+    "mode, autoreset, more, words",
+    [
+        (SAME_STEP, "disabled", {}, "info has final_obs, .* this buffer has 'disabled'"),
+        (SAME_STEP, "next_step", {}, "info has final_obs, .* this buffer has 'next_step'"),
+        (SAME_STEP, "same_step", {"info": None}, "ends an episode|ending an episode"),
+        (NEXT_STEP, "same_step", {}, "ends an episode|ending an episode"),
+        (DISABLED, "same_step", {}, "ends an episode|ending an episode"),
+    ],
+)
+def test_buffer_whose_autoreset_the_steps_contradict_refuses_them(mode, autoreset, more, words):
+    with pytest.raises(per.InvalidArgument, match=words):
+        run_cartpole(mode, autoreset, **more)
 
 
 def test_info_without_final_observations_is_not_looked_at():

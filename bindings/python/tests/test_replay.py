@@ -568,6 +568,28 @@ def test_buffer_in_which_most_steps_are_cuts_warns_once():
     assert len(caught) == 1
 
 
+def test_warnings_name_the_line_that_adds():
+    for verb in ("add", "extend"):
+        buffer = per.ReplayBuffer(5000, FIELDS)
+        step = {**STEP, "terminated": True, "next_observation": [1, 1], "observation": [1, 1]}
+        if verb == "extend":
+            step = {name: np.array(value)[None] for name, value in step.items()}
+        with pytest.warns(UserWarning, match="After 3 of 4 ends") as caught:
+            for _ in range(5):
+                getattr(buffer, verb)(**step)
+        assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_episodes_of_which_some_begin_where_the_last_one_ended_do_not_warn():
+    buffer = per.ReplayBuffer(5000, FIELDS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for t in range(1200):
+            first = [0, 0] if t % 3 == 1 else [t, 1]
+            buffer.add(**{**STEP, "terminated": True, "observation": first}, next_observation=[0, 0])
+        assert buffer.stats().suspected_resets == 400
+
+
 def test_buffer_with_some_cuts_does_not_warn():
     buffer = per.ReplayBuffer(5000, FIELDS)
     with warnings.catch_warnings():

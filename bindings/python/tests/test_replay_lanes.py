@@ -186,6 +186,54 @@ def test_reset_step_is_known_after_clearing_saving_and_loading(make, tmp_path):
     assert add(buffer, 10, 11) == 6
 
 
+def test_final_observation_that_begins_an_episode_is_suspect_unless_the_reset_step_is_known(make):
+    for mode, step, suspected in (
+        ("disabled", 2, 1),
+        ("same_step", 2, 1),
+        ("next_step", -1, 0),
+    ):
+        buffer = make(16, autoreset=mode)
+        add(buffer, 0, 1, end="truncated", next_mask=np.array([True]))
+        assert add(buffer, 1, 10) == step
+        add(buffer, 10, 11)
+        assert buffer.stats()["suspected_resets"] == suspected
+        assert buffer.stats()["dropped"] == 1 - suspected
+
+
+def test_reset_step_with_a_reward_or_an_end_is_suspect(make):
+    for more in ({"reward": 1.0}, {"reward": -1.0}, {"end": "terminated"}, {"end": "truncated"}):
+        buffer = make(16, autoreset="next_step")
+        add(buffer, 0, 1, end="truncated")
+        assert add(buffer, 1, 10, **more) == -1
+        assert (buffer.stats()["suspected_resets"], buffer.stats()["dropped"]) == (1, 1)
+
+
+def test_only_the_first_step_after_an_end_with_a_known_final_observation_is_suspect(make):
+    buffer = make(16)
+    add(buffer, 0, 1, end="truncated", next_mask=np.array([False]))
+    add(buffer, 1, 2)  # what was not known cannot come again
+    add(buffer, 2, 3, end="terminated")
+    add(buffer, 10, 3)
+    add(buffer, 3, 3)
+    buffer.cut()
+    add(buffer, 3, 4)  # a cut by hand says that what follows is another episode
+    add(buffer, 4, -0.0, end="terminated")
+    add(buffer, 0.0, 1)  # another observation, byte by byte
+    assert buffer.stats()["suspected_resets"] == 0
+
+
+def test_suspect_is_known_after_clearing_saving_and_loading(make, tmp_path):
+    buffer = make(4)
+    add(buffer, 0, 1, end="terminated")
+    add(buffer, 1, 2)
+    add(buffer, 2, 3, end="truncated")
+    buffer.clear()
+    buffer = buffer.reloaded(tmp_path / "replay.per")
+    assert buffer.stats()["suspected_resets"] == 1
+    add(buffer, 3, 4)
+    assert buffer.stats()["suspected_resets"] == 2
+
+
 def test_step_after_a_cut_is_no_reset_step(make):
     buffer = make(16, autoreset="next_step")
     add(buffer, 0, 1)

@@ -94,6 +94,8 @@ class ToyEnvironments:
             ]
             if self.autoreset == "next_step":
                 self.resets_next[env] = True
+            elif self.step_number[env] + max(self.lengths) < 28 and self.random.random() < 0.1:
+                self.end_at[env] += int(self.random.choice(self.lengths))  # another episode begins where this one ended
             else:
                 self.reset(env)
             if self.autoreset == "same_step":

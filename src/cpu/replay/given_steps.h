@@ -56,6 +56,11 @@ class GivenSteps {
     int64_t steps_that_run_on(int64_t entry, int64_t stride, int64_t most) const;
 
     const GivenValues& rewards() const { return rewards_; }
+    float reward(int64_t entry) const {
+        float reward;
+        std::memcpy(&reward, rewards_.at(entry), sizeof reward);
+        return reward;
+    }
     bool has_priorities() const { return has_priorities_; }
     // As given, or made of the TD error: not checked.
     float priority(int64_t entry) const { return priorities_[static_cast<size_t>(entry)]; }

@@ -387,6 +387,7 @@ void CpuReplayBackend::statistics(per_replay_statistics& statistics_out) {
     statistics_out.dropped = counters.dropped;
     statistics_out.episodes = counters.episodes;
     statistics_out.cuts = counters.cuts;
+    statistics_out.suspected_resets = counters.suspected_resets;
     statistics_out.samples = batches_;
     statistics_out.beta_step = beta_step();
     statistics_out.stale_updates = counters.stale_updates;

@@ -136,6 +136,7 @@ void StepWriter::check_step(const Place& place) {
     step.terminated = given_.terminated(place.index);
     step.truncated = given_.truncated(place.index);
     step.matches = compares_observation(lane, state_.rules) && matches_announced(place);
+    step.has_reward = given_.reward(place.index) != 0.0f;
     segments_.push_back({place, 1, step});
 
     const StepOutcome outcome = advance(lane, state_.rules, step);
@@ -240,6 +241,7 @@ void StepWriter::write(const Segment& segment, float largest, int64_t* ids_out) 
     const StepOutcome outcome = segment.count == 1
                                     ? advance(lane, state_.rules, segment.input)
                                     : advance_run(lane, state_.rules, segment.count, segment.input.next_known);
+    if (outcome.is_suspect) ++state_.counters.suspected_resets;
     if (outcome.dropped) {
         ++state_.counters.dropped;
         return;

@@ -48,6 +48,7 @@ struct LaneCounters {
     int32_t dropped = 0;
     int32_t episodes = 0;
     int32_t cuts = 0;
+    int32_t suspected_resets = 0;
     int32_t rejected_updates = 0;
 };
 
@@ -148,6 +149,7 @@ __device__ __forceinline__ void finish(const LaneTask& task) {
     add_if_any(&state.counters.dropped, task.counters.dropped);
     add_if_any(&state.counters.episodes, task.counters.episodes);
     add_if_any(&state.counters.cuts, task.counters.cuts);
+    add_if_any(&state.counters.suspected_resets, task.counters.suspected_resets);
     add_if_any(&state.counters.rejected_updates, task.counters.rejected_updates);
 }
 

@@ -93,7 +93,8 @@ __device__ __forceinline__ void write_steps(StepTask& task, const StepBatch& bat
 __device__ __forceinline__ int take_steps(StepTask& task, const StepBatch& batch, int first, const StepScratch& scratch,
                                           int64_t& taken) {
     const StepInput step = {has_bit(batch.next_known, first), has_bit(batch.terminated, first),
-                            has_bit(batch.truncated, first), is_as_announced(task, batch, first)};
+                            has_bit(batch.truncated, first), is_as_announced(task, batch, first),
+                            __shfl_sync(all_lanes, batch.reward, first) != 0.0f};
     const StepRun run = {first, run_length(task, batch, first, step.matches)};
     const bool was_announced = task.lane.state == LaneState::announced && next_takes_row(task.rules);
     Lane lane = task.lane;
@@ -112,6 +113,7 @@ __device__ __forceinline__ int take_steps(StepTask& task, const StepBatch& batch
         }
     }
     task.lane = lane;
+    if (outcome.is_suspect) ++task.counters.suspected_resets;
     if (outcome.dropped) {
         ++task.counters.dropped;
         return 1;

@@ -395,6 +395,7 @@ void CudaReplayBackend::statistics(per_replay_statistics& statistics_out) {
     statistics_out.dropped = counters.dropped;
     statistics_out.episodes = counters.episodes;
     statistics_out.cuts = counters.cuts;
+    statistics_out.suspected_resets = counters.suspected_resets;
     statistics_out.samples = static_cast<int64_t>(state.batches);
     statistics_out.beta_step = state.beta_step();
     statistics_out.stale_updates = counters.stale_updates;

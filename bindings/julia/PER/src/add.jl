@@ -15,7 +15,9 @@ Each keyword takes an array whose last axis counts the environments: `observatio
 - `priorities` or `td_errors`: of the transitions; without them they get the largest priority seen so far
 - `stream`: on CUDA; see [`ReplayBuffer`](@ref). There ids are always an array
 
-What starts, ends and cuts an episode is told at `per_replay_add()` in `per.h`.
+What starts, ends and cuts an episode is told at `per_replay_add()` in `per.h`. Where environments seem to reset in
+another way than the buffer's `autoreset` says, a warning says so once: their final observations come twice, which
+`stats(buffer).suspected_resets` counts.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Float32, 2), action = Field(Int8)); n_envs = 2);
@@ -80,8 +82,27 @@ function add_steps(buffer::ReplayBuffer, count, arguments, stream)
     GC.@preserve kept fields next_fields begin
         call(pointer -> per_replay_add(pointer, steps, written(memory, ids), queue), buffer.handle)
     end
+    look_at_resets(memory, buffer)
     return in_shape_of(memory, arguments[:reward], ids)
 end
+
+# Warns once if environments seem to reset by themselves after most ends, in another way than the buffer was told. The
+# statistics are looked at seldom, and not on CUDA, where that would wait for the device.
+function look_at_resets(::HostMemory, buffer)
+    n_adds = Threads.atomic_add!(buffer.n_adds, 1) + 1
+    (n_adds % 256 == 0 || (n_adds < 256 && ispow2(n_adds))) || return nothing
+    buffer.warned_of_resets[] && return nothing
+    counted = stats(buffer)
+    ends = counted.episodes - counted.cuts
+    (2 * counted.suspected_resets > ends && counted.suspected_resets >= 3) || return nothing
+    Threads.atomic_xchg!(buffer.warned_of_resets, true) && return nothing
+    @warn string("after ", counted.suspected_resets, " of ", ends, " ends the next step brought the final observation ",
+                 "once more: the environment seems to reset by itself, and not as the buffer's autoreset says. If it ",
+                 "resets in that step, use autoreset = :next_step; if it resets in the step of the end, autoreset = ",
+                 ":same_step, and next_mask to say which next observations are final")
+    return nothing
+end
+look_at_resets(::DeviceMemory, buffer) = nothing
 
 const NO_ARRAY = per_array(C_NULL, C_NULL, 0, 0)
 

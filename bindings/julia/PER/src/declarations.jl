@@ -229,8 +229,9 @@ struct per_replay_statistics
     last_effective_size::Float64
     last_duplicates::Float64
     memory_bytes::Int64
+    suspected_resets::Int64
 end
-const per_replay_statistics_layout = (size = 184, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 160, 168, 176,))
+const per_replay_statistics_layout = (size = 192, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 160, 168, 176, 184,))
 
 struct per_hindsight_options
     struct_size::UInt64

@@ -67,6 +67,8 @@ struct ReplayBuffer
     sequence_steps::Int64  # 0: single transitions
     n_step_lock::ReentrantLock
     memory::Memory
+    n_adds::Threads.Atomic{Int64}
+    warned_of_resets::Threads.Atomic{Bool}
 
     function ReplayBuffer(handle::Handle{per_replay}, arrays, current_stream)
         options = initial(per_replay_options)
@@ -79,7 +81,8 @@ struct ReplayBuffer
         end
         memory = memory_for(options[].device, arrays, current_stream)
         steps = options[].sequence_length == 0 ? 0 : options[].burn_in + options[].sequence_length
-        return new(handle, fields, options[].n_envs, options[].capacity, steps, ReentrantLock(), memory)
+        return new(handle, fields, options[].n_envs, options[].capacity, steps, ReentrantLock(), memory,
+                   Threads.Atomic{Int64}(0), Threads.Atomic{Bool}(false))
     end
 end
 
@@ -147,7 +150,8 @@ What the buffer holds and has done, as a named tuple: `capacity`, `live`, `added
 `alpha`, `beta` (of the next batch) and `gamma`; and of the last batch drawn `last_batch_size`, `last_max_age` and
 `last_mean_age` (in rows of the environment's lane), `last_effective_size` (`(sum of w)^2 / sum of w^2`) and
 `last_duplicates` (the share of it that repeats another of its transitions); and `memory_bytes`, allocated for rows and
-priorities. Loggers take it as it is:
+priorities; and `suspected_resets`, ends after which an environment seems to have reset in another way than
+`autoreset` says. Loggers take it as it is:
 `@info "replay" stats(buffer)...` with a logger of TensorBoardLogger.jl.
 
 ```jldoctest

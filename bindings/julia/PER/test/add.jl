@@ -226,3 +226,34 @@ end
     end
     @test status == PER.PER_ERROR_FULL
 end
+
+# Episodes of one step, each of which begins with 0 and ends with `last`.
+function add_episodes!(buffer, count, last)
+    for _ in 1:count
+        add!(buffer; observation = 0, reward = 1, terminated = true, truncated = false, next_observation = last)
+    end
+end
+
+@testset "a reset that nobody told of is counted, and warned of once" begin
+    fields = (observation = Field(Int32),)
+    for mode in (:disabled, :next_step)
+        buffer = ReplayBuffer(100, fields; autoreset = mode)
+        @test_logs (:warn, r"after \d of \d ends the next step brought the final observation once more") begin
+            add_episodes!(buffer, 600, 0)
+        end
+        @test stats(buffer).suspected_resets > 200
+    end
+    buffer = ReplayBuffer(100, fields)
+    @test_logs add_episodes!(buffer, 600, 1)
+    @test stats(buffer).suspected_resets == 0
+end
+
+@testset "NaN is refused where it was asked for" begin
+    buffer = ReplayBuffer(10, (observation = Field(Float32),); on_nan = :error)
+    step = (observation = 1.0, reward = 0, terminated = false, truncated = false, next_observation = 2.0)
+    for name in (:observation, :reward, :next_observation)
+        nan = merge(step, NamedTuple{(name,)}((NaN,)))
+        @test startswith(invalid_message(() -> add!(buffer; nan...)), "$name is nan: must be a number")
+    end
+    @test stats(buffer).added == 0 && add!(buffer; step...) == 0
+end
