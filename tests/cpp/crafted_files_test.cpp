@@ -309,6 +309,7 @@ struct Parts {
         numbers = read_numbers(reader, rules, lanes);
         for (const SlotArray& array : slot_arrays(*fields, rules)) {
             std::vector<std::byte>& bytes = arrays.emplace_back();
+            bytes.reserve(1);  // so that it has an address
             for_each_used_part(rules, lanes, [&](int64_t, int64_t n) {
                 bytes.resize(bytes.size() + static_cast<size_t>(n * array.bytes));
                 reader.bytes(bytes.data() + bytes.size() - n * array.bytes, static_cast<size_t>(n * array.bytes));
@@ -329,6 +330,7 @@ struct Parts {
             int64_t n_slots = 0;
             for_each_used_part(rules, lanes, [&](int64_t, int64_t n) { n_slots += std::max<int64_t>(n, 0); });
             std::vector<std::byte> bytes = arrays[i++];
+            bytes.reserve(1);
             bytes.resize(static_cast<size_t>(std::min<int64_t>(n_slots, 10000) * array.bytes));
             writer.bytes(bytes.data(), bytes.size());
             writer.seal();
