@@ -196,6 +196,12 @@ typedef enum per_role {
     PER_ROLE_RECURRENT_STATE = 3 /* given for the first step of a sequence only */
 } per_role;
 
+/* What fills the frames of a stack from before the first step of its episode. */
+typedef enum per_padding {
+    PER_PADDING_REPEAT = 0, /* the frame of that first step, once more each */
+    PER_PADDING_ZERO = 1    /* zeros */
+} per_padding;
+
 /* -------------------------------------------------------------------- tree */
 
 /*
@@ -361,6 +367,18 @@ PER_API per_status per_tree_synchronize(per_tree* tree, void* stream);
 typedef struct per_replay per_replay;
 
 /*
+ * An array given to a call. Elements of another type than the field's are cast where numpy's "same_kind" rule allows
+ * (to the same kind or a later one of bool, integer, float; a signed integer does not become an unsigned one), and a
+ * value out of the target's range is an error. Flags also take numbers: nonzero is true.
+ */
+typedef struct per_array {
+    const void* data;     /* NULL: not given */
+    const int64_t* shape; /* [ndim], checked; or NULL: the caller vouches for the full shape */
+    int32_t ndim;         /* 0 .. 16; not looked at if shape is NULL */
+    int32_t dtype;        /* a per_dtype: the type of *data */
+} per_array;
+
+/*
  * A field of a transition. reward (float32), terminated and truncated (flags) are always there and are not declared.
  * At least one field must have the role of an observation.
  */
@@ -373,7 +391,12 @@ typedef struct per_field {
     int32_t dtype;        /* a per_dtype */
     int32_t role;         /* a per_role */
     int32_t stack;        /* frames given in a batch; 0: frame_stack of the options for an observation, 1 otherwise */
-    int64_t reserved[2];  /* 0 */
+    const per_array* default_value; /* what steps get that are added without this field, such as advantages that are
+                                       computed later: [shape], or one number for all elements (ndim 0, and shape not
+                                       NULL). Cast and checked as arrays of steps are; copied; in host memory. NULL: the
+                                       field must be given. Must be NULL for an observation */
+    int32_t padding;                /* a per_padding: how stacks begin */
+    int32_t reserved;               /* 0 */
 } per_field;
 
 /*
@@ -475,18 +498,6 @@ PER_API void per_replay_free(per_replay* replay);
 PER_API per_status per_replay_describe(per_replay* replay, per_replay_options* options_out);
 
 /*
- * An array given to a call. Elements of another type than the field's are cast where numpy's "same_kind" rule allows
- * (to the same kind or a later one of bool, integer, float; a signed integer does not become an unsigned one), and a
- * value out of the target's range is an error. Flags also take numbers: nonzero is true.
- */
-typedef struct per_array {
-    const void* data;     /* NULL: not given */
-    const int64_t* shape; /* [ndim], checked; or NULL: the caller vouches for the full shape */
-    int32_t ndim;         /* 0 .. 16; not looked at if shape is NULL */
-    int32_t dtype;        /* a per_dtype: the type of *data */
-} per_array;
-
-/*
  * One or several consecutive steps of some or all environments: per_replay_add(). K = length, n = n_envs. Shapes are
  * [K, n, shape of the field]; the axis K may be left out if it is 1, and so may n.
  */
@@ -496,7 +507,8 @@ typedef struct per_steps {
     int64_t n_envs;          /* n: number of env_ids; not looked at if env_ids is NULL; _init: 0 */
     const int64_t* env_ids;  /* [n] 0 .. n_envs - 1, each at most once; NULL: all, in order; _init: NULL. Host memory */
     const per_array* fields; /* [n_fields] one for each declared field, in that order; an observation that gives
-                                     stacked frames [K, n, stack, shape] is taken by its newest */
+                                     stacked frames [K, n, stack, shape] is taken by its newest. data NULL: the field's
+                                     default_value, if it has one */
     const per_array* next_fields; /* [n_fields] by field too, used for those that are observations; NULL or data NULL:
                                      left out. All or none of the observations */
     per_array reward;             /* [K, n] */
@@ -584,7 +596,8 @@ PER_API per_status per_sample_options_init(per_sample_options* options, uint64_t
 /*
  * Where a batch of B transitions goes. Every array may be NULL: it is then not written. m_i is the number of steps in
  * the window of transition i: n_step, or fewer if its episode ends inside the window. (s: stack of the field, left out
- * if 1.)
+ * if 1.) The frames of a stack go from the oldest to the newest. Those from before the first step of the episode are
+ * what the field's padding says.
  *
  * Of sequences weights, ids, priorities and probabilities are [B], all else has a value for each step t < T, as if it
  * were drawn by itself:
@@ -862,7 +875,8 @@ PER_API per_status per_hindsight_options_init(per_hindsight_options* options, ui
  * replay (Andrychowicz et al. 2017, section 3.3). The buffer stays as it is.
  *
  * Each transition is relabelled with probability `fraction`. Its goal field, and of an observation the next one, both
- * in every frame of a stack, become what was achieved after a step of its episode that `strategy` allows. Of an episode
+ * in every frame of a stack, become what was achieved after a step of its episode that `strategy` allows; frames that
+ * are zeros because they are from before the episode (PER_PADDING_ZERO) stay zeros. Of an episode
  * count the steps whose rows have not been overwritten and whose next observation is known; of a running one those that
  * were added so far. A window that ends in a terminal state which nobody knows (next_mask 0) is not relabelled. Which
  * are drawn, their weights and priorities do not depend on relabelling. The random choices are the handle's: the same

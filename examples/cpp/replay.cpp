@@ -82,7 +82,7 @@ void sample(per_replay* replay) {
 
 int main() try {
     const int64_t two = 2;
-    const per_field field = {"observation", &two, 1, PER_FLOAT32, PER_ROLE_DEFAULT, 0, {0, 0}};
+    const per_field field = {"observation", &two, 1, PER_FLOAT32, PER_ROLE_DEFAULT, 0, nullptr, 0, 0};
     const Replay replay = create_replay({&field, 1}, 1000);
     add_episode(replay.get());
     sample(replay.get());

@@ -99,7 +99,6 @@ class Collector:
         self.steps = 0
 
     def rollout(self, network: ActorCritic, buffer: per.ReplayBuffer, run: Run) -> None:
-        unknown = np.zeros(self.environments.num_envs, np.float32)
         for _ in range(ROLLOUT):
             with torch.no_grad():
                 observation = torch.from_numpy(self.observation)
@@ -113,8 +112,6 @@ class Collector:
                 action=action.squeeze(1),
                 log_probability=log_probability,
                 value=value,
-                advantage=unknown,
-                value_target=unknown,
                 reward=reward,
                 terminated=terminated,
                 truncated=truncated,
@@ -161,11 +158,17 @@ def train(seed: int, n_iterations: int) -> Run:
     environments = gymnasium.make_vec("CartPole-v1", num_envs=N_ENVS, vectorization_mode="sync")
     evaluation_envs = gymnasium.make_vec("CartPole-v1", num_envs=EVALUATION_EPISODES, vectorization_mode="sync")
     number = per.Field((), "float32")
+    computed_later = per.Field((), "float32", default=0.0)
     buffer = per.ReplayBuffer.for_env(
         environments,
         # A row a step, one more where an episode ends, and one for the observation after the last step.
         N_ENVS * (2 * ROLLOUT + 1),
-        fields=dict.fromkeys(("log_probability", "value", "advantage", "value_target"), number),
+        fields={
+            "log_probability": number,
+            "value": number,
+            "advantage": computed_later,
+            "value_target": computed_later,
+        },
         gamma=0.98,
         prioritization="uniform",
         overwrite=False,

@@ -63,7 +63,7 @@ struct ReplaySteps {
     int64_t length;
     int64_t n_envs;
     const int64_t* env_ids;         // [n_envs] in host memory, each once; NULL: 0 .. n_envs - 1
-    const GivenArray* fields;       // [n_fields]
+    const GivenArray* fields;       // [n_fields]; not given: the default of the field
     const GivenArray* next_fields;  // [n_fields], given for every observation; NULL: left out
     per_array reward;
     per_array terminated;

@@ -207,7 +207,9 @@ ReplaySteps Replay::checked_steps(const per_steps& steps) {
     const bool has_next = check_next_fields(steps);
     for (int64_t i = 0; i < fields_.count(); ++i) {
         const Field& field = fields_[i];
-        given_fields_[static_cast<size_t>(i)] = checked_field(field.name, steps.fields[i], field, entries);
+        const bool takes_default = steps.fields[i].data == nullptr && field.has_default();
+        given_fields_[static_cast<size_t>(i)] =
+            takes_default ? GivenArray{{}, 1} : checked_field(field.name, steps.fields[i], field, entries);
         if (has_next && field.is_observation())
             given_next_fields_[static_cast<size_t>(i)] =
                 checked_field(field.next_name, steps.next_fields[i], field, entries);

@@ -15,7 +15,7 @@
 
 namespace per {
 
-// Format 2 keeps gather_threads, on_nan and suspected_resets, too.
+// Format 2 keeps gather_threads, on_nan, suspected_resets, and the padding and default values of fields, too.
 inline constexpr uint32_t checkpoint_version = 2;
 
 // Writes to a file beside `path` and takes the path's place with commit(), whole, or not at all. Throws Error as

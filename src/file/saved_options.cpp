@@ -1,8 +1,10 @@
 #include "file/saved_options.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "backend/replay_options.h"
+#include "rows/dtype.h"
 #include "rows/error.h"
 #include "rows/fields.h"
 
@@ -49,6 +51,16 @@ void for_each_option(Options& options, uint32_t version, Visit visit) {
     visit(options.on_nan);
 }
 
+// Of a field as it was described: in its own dtype, all of its elements.
+void write_default(CheckpointWriter& writer, const per_field& field) {
+    const bool has_default = field.default_value != nullptr;
+    writer.number(static_cast<uint8_t>(has_default));
+    if (!has_default) return;
+    int64_t n_bytes = dtype_size(field.dtype);
+    for (int32_t axis = 0; axis < field.ndim; ++axis) n_bytes *= field.shape[axis];
+    writer.bytes(field.default_value->data, static_cast<std::size_t>(n_bytes));
+}
+
 }  // namespace
 
 void write_options(CheckpointWriter& writer, const per_replay_options& options) {
@@ -64,6 +76,8 @@ void write_options(CheckpointWriter& writer, const per_replay_options& options) 
         writer.number(field.dtype);
         writer.number(field.role);
         writer.number(field.stack);
+        writer.number(field.padding);
+        write_default(writer, field);
     }
     writer.seal();
 }
@@ -96,7 +110,28 @@ void SavedOptions::read_field(CheckpointReader& reader) {
     field.dtype = reader.number<int32_t>();
     field.role = reader.number<int32_t>();
     field.stack = reader.number<int32_t>();
+    if (reader.version() >= 2) {
+        field.padding = reader.number<int32_t>();
+        if (reader.number<uint8_t>(0, 1) == 1) field.default_value = read_default(reader, field);
+    }
     fields_.push_back(field);
+}
+
+// In pieces, as many bytes as the file has: what it says of the shape has not been checked yet.
+const per_array* SavedOptions::read_default(CheckpointReader& reader, const per_field& field) {
+    constexpr int64_t most_at_once = int64_t{1} << 20;
+    int64_t n_left = is_dtype(field.dtype) ? dtype_size(field.dtype) : 0;
+    for (int32_t axis = 0; axis < field.ndim; ++axis)
+        if (field.shape[axis] < 1 || __builtin_mul_overflow(n_left, field.shape[axis], &n_left)) n_left = 0;
+    if (n_left == 0) reader.refuse("a field in it cannot be");
+    std::vector<std::byte>& value = default_values_.emplace_back();
+    while (n_left > 0) {
+        const std::size_t n = static_cast<std::size_t>(std::min(n_left, most_at_once));
+        value.resize(value.size() + n);
+        reader.bytes(value.data() + value.size() - n, n);
+        n_left -= static_cast<int64_t>(n);
+    }
+    return &defaults_.emplace_back(value.data(), nullptr, 0, field.dtype);
 }
 
 per_replay_options SavedOptions::options(int32_t device, int32_t device_index) const {

@@ -1,6 +1,7 @@
 // What a replay buffer is, as its checkpoint begins: the options and fields it was made with, and what was set since.
 #pragma once
 
+#include <cstddef>
 #include <deque>
 #include <string>
 #include <vector>
@@ -23,11 +24,14 @@ class SavedOptions {
 
  private:
     void read_field(CheckpointReader& reader);
+    const per_array* read_default(CheckpointReader& reader, const per_field& field);
 
     per_replay_options options_;
     std::vector<per_field> fields_;
     std::deque<std::string> names_;
     std::deque<std::vector<int64_t>> shapes_;
+    std::deque<std::vector<std::byte>> default_values_;
+    std::deque<per_array> defaults_;
 };
 
 }  // namespace per

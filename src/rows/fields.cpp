@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <string_view>
 #include <utility>
 
+#include "rows/cast.h"
 #include "rows/dtype.h"
 #include "rows/error.h"
 
@@ -80,6 +82,20 @@ std::string shape_text(const per_field& given) {
     return text + (given.ndim == 1 ? ",)" : ")");
 }
 
+// A frame of the field in its dtype.
+std::vector<std::byte> checked_default(const std::string& argument, const per_array& given, const Field& field) {
+    if (given.data == nullptr) refuse(argument + " has no data");
+    const bool is_number = given.shape != nullptr && given.ndim == 0;
+    const int64_t elements = is_number ? 1 : field.elements;
+    const std::span<const int64_t> shape = is_number ? std::span<const int64_t>() : field.shape;
+    check_array(argument, given, {1, 1, shape});
+    std::vector<std::byte> frame(static_cast<size_t>(field.bytes));
+    cast(argument, given, field.dtype, frame.data(), {.entries = 1, .elements = elements});
+    const int64_t bytes = field.bytes / field.elements * elements;
+    for (int64_t i = bytes; i < field.bytes; ++i) frame[static_cast<size_t>(i)] = frame[static_cast<size_t>(i - bytes)];
+    return frame;
+}
+
 // All of a field but its name. `of` follows the names of its members in messages.
 Field checked_members(const std::string& of, const per_field& given) {
     Field field;
@@ -87,9 +103,8 @@ Field checked_members(const std::string& of, const per_field& given) {
     check_range("dtype" + of, given.dtype, PER_BOOL, PER_FLOAT64);
     check_range("role" + of, given.role, PER_ROLE_DEFAULT, PER_ROLE_RECURRENT_STATE);
     check_range("stack" + of, given.stack, 0, max_stack);
-    for (size_t i = 0; i < std::size(given.reserved); ++i) {
-        check_range("reserved[" + std::to_string(i) + "]" + of, given.reserved[i], 0, 0);
-    }
+    check_range("padding" + of, given.padding, PER_PADDING_REPEAT, PER_PADDING_ZERO);
+    check_range("reserved" + of, given.reserved, 0, 0);
     if (given.ndim > 0 && given.shape == nullptr) {
         refuse("shape" + of + " is NULL: with ndim " + std::to_string(given.ndim) + " it is required");
     }
@@ -104,17 +119,27 @@ Field checked_members(const std::string& of, const per_field& given) {
     field.dtype = given.dtype;
     field.role = given.role;
     field.stack = given.stack;
+    field.padding = given.padding;
+    if (given.default_value != nullptr)
+        field.default_value = checked_default("default" + of, *given.default_value, field);
     return field;
+}
+
+void refuse_default_of_observation(const std::string& of, const Field& field) {
+    if (field.has_default() && field.is_observation())
+        refuse("default" + of + " is given: an observation comes with every step");
 }
 
 Field checked_field(const std::string& argument, const per_field& given, int64_t frame_stack) {
     const std::string name = checked_name(argument + ".name", given.name);
-    Field field = checked_members(" of field " + quoted(name), given);
+    const std::string of = " of field " + quoted(name);
+    Field field = checked_members(of, given);
     field.name = name;
     field.next_name = std::string(next_prefix) + name;
     if (field.role == PER_ROLE_DEFAULT) {
         field.role = is_named_observation(name) ? PER_ROLE_OBSERVATION : PER_ROLE_PLAIN;
     }
+    refuse_default_of_observation(of, field);
     if (field.stack == 0) field.stack = field.is_observation() ? static_cast<int32_t>(frame_stack) : 1;
     return field;
 }
@@ -123,7 +148,7 @@ Field checked_field(const std::string& argument, const per_field& given, int64_t
 
 void check_field(const per_field& field) {
     if (field.name != nullptr) checked_name("name", field.name);
-    checked_members("", field);
+    refuse_default_of_observation("", checked_members("", field));
 }
 
 Fields::Fields(const per_replay_options& options) {
@@ -151,14 +176,15 @@ Fields::Fields(const per_replay_options& options) {
     }
     if (!observed) refuse("fields have no observation: at least one field of that role is required");
     described_.reserve(fields_.size());
+    described_defaults_.reserve(fields_.size());
     for (const Field& field : fields_) {
-        described_.push_back({field.name.c_str(),
-                              field.shape.data(),
-                              static_cast<int32_t>(field.shape.size()),
-                              field.dtype,
-                              field.role,
-                              field.stack,
-                              {0, 0}});
+        const int32_t ndim = static_cast<int32_t>(field.shape.size());
+        const per_array* default_value = nullptr;
+        if (field.has_default())
+            default_value =
+                &described_defaults_.emplace_back(field.default_value.data(), field.shape.data(), ndim, field.dtype);
+        described_.push_back({field.name.c_str(), field.shape.data(), ndim, field.dtype, field.role, field.stack,
+                              default_value, field.padding, 0});
     }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -16,10 +17,14 @@ struct Field {
     int32_t dtype;
     int32_t role;
     int32_t stack;
-    int64_t elements;  // of one frame
-    int64_t bytes;     // of one frame
+    int32_t padding;                       // a per_padding
+    int64_t elements;                      // of one frame
+    int64_t bytes;                         // of one frame
+    std::vector<std::byte> default_value;  // one frame; empty: the field must be given
 
     bool is_observation() const { return role == PER_ROLE_OBSERVATION; }
+    bool has_default() const { return !default_value.empty(); }
+    bool pads_with_zeros() const { return padding == PER_PADDING_ZERO && stack > 1; }
 };
 
 // What Fields would throw for that field whatever the others are. Its name is not looked at if it is NULL.
@@ -51,6 +56,7 @@ class Fields {
  private:
     std::vector<Field> fields_;
     std::vector<per_field> described_;
+    std::vector<per_array> described_defaults_;
     int64_t row_bytes_ = 0;
     int32_t max_stack_ = 1;
 };

@@ -16,7 +16,7 @@ struct GatherRow {
     int64_t env;
     int64_t slot;                // of the transition
     int64_t next_slot;           // of the newest next observation
-    int32_t frames_before;       // frames that a stack may reach back; beyond, the oldest of them is repeated
+    int32_t frames_before;       // frames that a stack may reach back; beyond is padding
     int32_t next_frames_before;  // the same for next observations
     bool next_is_own_array;      // the newest next observation lies in the array of next observations, of this slot;
                                  // the frame before it is the observation in the same slot
@@ -56,10 +56,15 @@ struct FramePlace {
     bool is_next_array;
 };
 
-// The frame of an observation, or of a next one, that is `age` steps older than the newest.
+// Whether the frame of an observation, or of a next one, that is `age` steps older than the newest is padding: it would
+// be from before the episode.
+PER_HOST_DEVICE bool is_padding(const GatherRow& row, bool is_next, int64_t age) {
+    return age > (is_next ? row.next_frames_before : row.frames_before);
+}
+
+// That frame. Where it is padding that is not all zero, the oldest one of the episode stands in.
 PER_HOST_DEVICE FramePlace frame_place(const Ring& ring, const GatherRow& row, bool is_next, int64_t age) {
-    const int64_t reach = is_next ? row.next_frames_before : row.frames_before;
-    if (age > reach) age = reach;
+    if (is_padding(row, is_next, age)) age = is_next ? row.next_frames_before : row.frames_before;
     const bool is_own = is_next && row.next_is_own_array;
     if (age == 0) return {is_next ? row.next_slot : row.slot, is_own};
     if (is_own) --age;

@@ -67,6 +67,13 @@ PER_HOST_DEVICE GoalEntries goal_entries(int32_t role, const SequenceSpan& span,
     return {length, n_goals < length ? n_goals : length};
 }
 
+// How many frames of a stack, its newest, become the goal. The stack is that of the observation `distance` steps after
+// the transition that was drawn, which may reach back by frames_before. Zeros from before the episode stay.
+PER_HOST_DEVICE int64_t goal_frames(int64_t stack, bool pads_with_zeros, int64_t frames_before, int64_t distance) {
+    const int64_t n_of_episode = frames_before + distance + 1;
+    return pads_with_zeros && n_of_episode < stack ? n_of_episode : stack;
+}
+
 // The return of a window of so many steps with other rewards and other terminal steps; last_flags are the RowFlags that
 // the last of them was stored with. None is at an unknown observation.
 PER_HOST_DEVICE Return relabelled_return(double gamma, int32_t n_steps, uint8_t last_flags, const float* rewards,

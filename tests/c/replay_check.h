@@ -38,7 +38,7 @@ static inline per_field field_of(const char* name, int32_t dtype, int32_t ndim, 
 
 /* Options of a buffer with the one field; the caller changes what differs. */
 static inline per_replay_options replay_options(int64_t capacity, int64_t n_envs) {
-    static const per_field observation = {"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, {0, 0}};
+    static const per_field observation = {"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0};
     per_replay_options options;
     CHECK_OK(per_replay_options_init(&options, sizeof options));
     options.capacity = capacity;

@@ -7,8 +7,8 @@
 enum { STEPS = 200, BATCH = 64, ACHIEVED = 0, GOAL = 1 };
 
 static per_replay* create(void) {
-    static const per_field fields[2] = {{"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, {0, 0}},
-                                        {"goal", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, {0, 0}}};
+    static const per_field fields[2] = {{"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0},
+                                        {"goal", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0}};
     float observations[STEPS], nexts[STEPS], goals[STEPS], rewards[STEPS], priorities[STEPS];
     static const uint8_t no_flags[STEPS];
     per_replay_options options = replay_options(STEPS + 10, 1);

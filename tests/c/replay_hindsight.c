@@ -10,8 +10,8 @@ enum { PLACES = 64, ACHIEVED = 0, GOAL = 1 };
 
 /* A buffer with the fields observation, which says what is achieved, and goal: one float32 each. */
 static per_replay* create(per_replay_options options) {
-    static const per_field fields[2] = {{"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, {0, 0}},
-                                        {"goal", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, {0, 0}}};
+    static const per_field fields[2] = {{"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0},
+                                        {"goal", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0}};
     options.fields = fields;
     options.n_fields = 2;
     return create_replay(&options);
@@ -422,8 +422,8 @@ static void a_step_with_both_flags_is_terminated_or_neither(void) {
 /* Where a goal is an observation: with n_step > T it is in the entries that the sequence has, and zeros stay zeros. */
 static void goals_of_sequences_are_in_the_observations_that_there_are(void) {
     enum { STEPS = 6, N = 3, ENTRIES = 1 + N };
-    static const per_field fields[2] = {{"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, {0, 0}},
-                                        {"goal", NULL, 0, PER_FLOAT32, PER_ROLE_OBSERVATION, 0, {0, 0}}};
+    static const per_field fields[2] = {{"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0},
+                                        {"goal", NULL, 0, PER_FLOAT32, PER_ROLE_OBSERVATION, 0, NULL, 0, 0}};
     static float achieved[PLACES * ENTRIES], goals[PLACES * ENTRIES];
     static calls seen;
     const per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_FINAL, 1);

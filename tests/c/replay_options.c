@@ -315,8 +315,9 @@ static void fields_that_are_not_allowed(void) {
     INVALID(role, 4, "role of field \"action\" is");
     INVALID(stack, -1, "stack of field \"action\" is");
     INVALID(stack, 65, "stack of field \"action\" is");
-    INVALID(reserved[0], 1, "reserved[0] of field \"action\" is");
-    INVALID(reserved[1], -1, "reserved[1] of field \"action\" is");
+    INVALID(padding, -1, "padding of field \"action\" is");
+    INVALID(padding, 2, "padding of field \"action\" is");
+    INVALID(reserved, 1, "reserved of field \"action\" is");
 #undef INVALID
     fields[1] = field_of("action", PER_INT64, 2, zero);
     check_invalid(o, "shape of field \"action\" is (3, 0): allowed are");

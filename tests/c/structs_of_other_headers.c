@@ -73,8 +73,8 @@ static void of_a_tree(void) {
 }
 
 static per_replay* created(void) {
-    static const per_field fields[2] = {{"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, {0, 0}},
-                                        {"goal", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, {0, 0}}};
+    static const per_field fields[2] = {{"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0},
+                                        {"goal", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0}};
     per_replay_options* options = end_of_page(size_of(REPLAY_OPTIONS, sizeof *options));
     per_replay_options* described = end_of_page(size_of(REPLAY_OPTIONS, sizeof *described));
     per_replay* replay;

@@ -238,7 +238,7 @@ TEST_F(Checkpoint, stored_next_observations_come_back) {
 }
 
 TEST_F(Checkpoint, describe_gives_the_options_and_fields_that_were_saved) {
-    Buffer saved(walk_options());
+    Buffer saved(walk_options(), PER_PADDING_ZERO);
     ASSERT_EQ(per_replay_set_n_step(saved.get(), 2, nullptr), PER_OK);
     ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK);
     Buffer loaded = Buffer::load(path(), 2);
@@ -258,7 +258,13 @@ TEST_F(Checkpoint, describe_gives_the_options_and_fields_that_were_saved) {
     EXPECT_STREQ(options.fields[0].name, "observation");
     EXPECT_EQ(options.fields[0].shape[0], 2);
     EXPECT_EQ(options.fields[0].stack, 2);
+    EXPECT_EQ(options.fields[0].padding, PER_PADDING_ZERO);
+    EXPECT_EQ(options.fields[0].default_value, nullptr);
     EXPECT_EQ(options.fields[1].dtype, PER_INT64);
+    EXPECT_EQ(options.fields[1].padding, PER_PADDING_REPEAT);
+    ASSERT_NE(options.fields[1].default_value, nullptr);
+    EXPECT_EQ(options.fields[1].default_value->dtype, PER_INT64);
+    EXPECT_EQ(*static_cast<const int64_t*>(options.fields[1].default_value->data), 77);
 }
 
 // The file was written by the library that wrote format 1. Both environments have lanes of 6 rows and made 8 steps; step
@@ -276,6 +282,8 @@ TEST_F(Checkpoint, file_of_format_1_is_read) {
     EXPECT_EQ(options.alpha, 0.5);
     EXPECT_EQ(options.gather_threads, 1);
     EXPECT_EQ(options.on_nan, PER_NAN_ALLOW);
+    EXPECT_EQ(options.fields[0].padding, PER_PADDING_REPEAT);
+    EXPECT_EQ(options.fields[1].default_value, nullptr);
     const std::map<int64_t, Row> rows = loaded.live_rows();
     ASSERT_EQ(loaded.live_ids(), (std::vector<int64_t>{10, 11, 13, 14, 15}));
     const int64_t actions[] = {5, 14, 15, 6, 16};

@@ -14,7 +14,7 @@ namespace per {
 namespace {
 
 per_field field(const char* name, int32_t dtype = PER_FLOAT32, const std::vector<int64_t>& shape = {}) {
-    return {name, shape.data(), static_cast<int32_t>(shape.size()), dtype, PER_ROLE_DEFAULT, 0, {0, 0}};
+    return {name, shape.data(), static_cast<int32_t>(shape.size()), dtype, PER_ROLE_DEFAULT, 0, nullptr, 0, 0};
 }
 
 per_replay_options options_of(const std::vector<per_field>& fields, int64_t frame_stack = 1) {
@@ -172,8 +172,9 @@ TEST(Fields, numbers_out_of_range_are_refused) {
     EXPECT_EQ(changed([](per_field& f) { f.role = 4; }), "role of field \"observation\" is 4: allowed are 0 .. 3");
     EXPECT_EQ(changed([](per_field& f) { f.stack = -1; }), "stack of field \"observation\" is -1: allowed are 0 .. 64");
     EXPECT_EQ(changed([](per_field& f) { f.stack = 65; }), "stack of field \"observation\" is 65: allowed are 0 .. 64");
-    EXPECT_EQ(changed([](per_field& f) { f.reserved[1] = 7; }),
-              "reserved[1] of field \"observation\" is 7: allowed is 0");
+    EXPECT_EQ(changed([](per_field& f) { f.padding = 2; }),
+              "padding of field \"observation\" is 2: allowed are 0 .. 1");
+    EXPECT_EQ(changed([](per_field& f) { f.reserved = 7; }), "reserved of field \"observation\" is 7: allowed is 0");
     EXPECT_EQ(changed([](per_field& f) {
                   f.ndim = 2;
                   f.shape = nullptr;

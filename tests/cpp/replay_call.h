@@ -15,8 +15,8 @@
 
 namespace per::test {
 
-// A buffer with one observation of two float32 - environment and serial number - and an int64 action; with sequences
-// also a recurrent state, which is state_of() the observation.
+// A buffer with one observation of two float32 - environment and serial number - and an int64 action, by default 77;
+// with sequences also a recurrent state, which is state_of() the observation.
 using Observation = std::array<float, 2>;
 inline float state_of(const Observation& observation) {
     return 2 * observation[1] + 1;
@@ -92,16 +92,20 @@ inline per_array array_of(const void* data, int32_t dtype) {
 
 class Buffer {
  public:
-    // Options with capacity set; fields are the buffer's own.
-    explicit Buffer(per_replay_options options) {
+    // Options with capacity set; fields are the buffer's own. `padding` is that of the observation.
+    explicit Buffer(per_replay_options options, int32_t padding = PER_PADDING_REPEAT) {
         static const int64_t shape[] = {2};
         per_field fields[3] = {};
         fields[0].name = "observation";
         fields[0].shape = shape;
         fields[0].ndim = 1;
         fields[0].dtype = PER_FLOAT32;
+        fields[0].padding = padding;
         fields[1].name = "action";
         fields[1].dtype = PER_INT64;
+        const int64_t action = 77;
+        const per_array default_action = array_of(&action, PER_INT64);
+        fields[1].default_value = &default_action;
         fields[2].name = "state";
         fields[2].dtype = PER_FLOAT32;
         fields[2].role = PER_ROLE_RECURRENT_STATE;

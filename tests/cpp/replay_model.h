@@ -16,8 +16,9 @@ namespace per::test {
 
 class ReplayModel {
  public:
-    explicit ReplayModel(const per_replay_options& options)
+    ReplayModel(const per_replay_options& options, int32_t padding)
         : options_(options),
+          padding_(padding),
           rows_((options.capacity + options.n_envs - 1) / options.n_envs),
           stride_(options.sequence_length == 0   ? 1
                   : options.sequence_stride == 0 ? options.sequence_length
@@ -396,10 +397,14 @@ class ReplayModel {
         return place.episode == nullptr ? nullptr : const_cast<Transition*>(&place.episode->transitions[place.t]);
     }
 
-    // Frames up to index t of an episode, the first repeated.
+    // Frames up to index t of an episode, the first repeated or zeros in front.
     std::vector<Observation> frames(const Episode& episode, int64_t t) const {
         std::vector<Observation> result;
         for (int64_t age = options_.frame_stack - 1; age >= 0; --age) {
+            if (t - age < 0 && padding_ == PER_PADDING_ZERO) {
+                result.push_back({0, 0});
+                continue;
+            }
             const int64_t i = std::max<int64_t>(0, t - age);
             const bool is_last = i == static_cast<int64_t>(episode.transitions.size());
             result.push_back(is_last ? episode.last : episode.transitions[static_cast<size_t>(i)].step.observation);
@@ -463,6 +468,7 @@ class ReplayModel {
     }
 
     per_replay_options options_;
+    int32_t padding_;  // of the observation
     int64_t rows_;
     int64_t stride_;
     int64_t steps_;

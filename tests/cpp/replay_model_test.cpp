@@ -130,6 +130,8 @@ struct Choice {
 // options_of().
 constexpr size_t spare_rows = 0;
 constexpr size_t rows_left_out = 1;
+// Of the observation's stacks.
+constexpr size_t padding = 2;
 
 // Single transitions, and sequences: with and without burn-in, overlapping, side by side, and with steps left out
 // between.
@@ -146,6 +148,7 @@ const std::vector<Choice>& choices() {
     static const std::vector<Choice> all = {
         {{0, 1, 3, 20}, [](per_replay_options&, double) {}},
         {{0, 1}, [](per_replay_options&, double) {}},
+        {{PER_PADDING_REPEAT, PER_PADDING_ZERO}, [](per_replay_options&, double) {}},
         {{1, 2, 3}, [](per_replay_options& o, double value) { o.n_envs = static_cast<int64_t>(value); }},
         {{1, 2, 3, 4}, [](per_replay_options& o, double value) { o.n_step = static_cast<int64_t>(value); }},
         {{1, 2, 4}, [](per_replay_options& o, double value) { o.frame_stack = static_cast<int64_t>(value); }},
@@ -225,6 +228,10 @@ per_replay_options options_of(const ChosenValues& row, uint64_t seed) {
     const int64_t rows = options.n_step + options.frame_stack + steps + number(spare_rows);
     options.capacity = rows * options.n_envs - std::min(number(rows_left_out), options.n_envs - 1);
     return options;
+}
+
+int32_t padding_of(const ChosenValues& row) {
+    return static_cast<int32_t>(choices()[padding].values[row[padding]]);
 }
 
 void expect_equal_step(Buffer& buffer, const ReplayModel& model, int64_t id) {
@@ -314,9 +321,9 @@ class RandomUse {
     RandomUse(const ChosenValues& row, uint64_t seed)
         : random_(seed),
           options_(options_of(row, seed)),
-          buffer_(options_),
-          single_(options_),
-          model_(options_),
+          buffer_(options_, padding_of(row)),
+          single_(options_, padding_of(row)),
+          model_(options_, padding_of(row)),
           environments_(random_, options_),
           n_step_(options_.n_step) {}
 

@@ -28,6 +28,7 @@ struct BufferShape {
     int64_t n_envs = 3;
     int64_t n_step = 1;
     int32_t stack = 1;
+    int32_t padding = PER_PADDING_REPEAT;
     bool stores_next = false;
     int64_t sequence_length = 0;
     int64_t burn_in = 0;
@@ -152,6 +153,7 @@ class BothBuffers {
             field.dtype = of_field[i].dtype;
             field.role = of_field[i].role;
             field.stack = of_field[i].stack;
+            field.padding = shape.padding;
             if (field.role == PER_ROLE_RECURRENT_STATE && shape.sequence_length == 0) field.role = PER_ROLE_DEFAULT;
             declared.fields.push_back(field);
         }

@@ -290,6 +290,20 @@ FAULTS = [
         "sample_test",
     ),
     Fault(
+        "the first frame in the place of zeros",
+        "cuda/batch/frames.h",
+        "if (row.slot < 0 || (copy.pads_with_zeros && is_padding(row, copy.is_next, age))) return nullptr;",
+        "if (row.slot < 0) return nullptr;",
+        "sample_test",
+    ),
+    Fault(
+        "the first frame of a sequence in the place of zeros",
+        "cuda/batch/frames.h",
+        "if (copy.pads_with_zeros) return nullptr;",
+        "",
+        "sample_test",
+    ),
+    Fault(
         "of equal ids another value is written",
         "cuda/batch/row_access.cu",
         "atomicMax(&claims[slots[i]], static_cast<uint32_t>(i + 1));",
@@ -586,6 +600,13 @@ FAULTS = [
         "return static_cast<int32_t>(all & (~all + 1));",
         "return all != 0 ? 16 : 0;",
         "add_test",
+    ),
+    Fault(
+        "a default that has another value for each step",
+        "cuda/add/given_arrays.cu",
+        "frames.data = default_value;",
+        "frames.data = default_value, frames.stride = field.bytes;",
+        "replay_walks_test",
     ),
     Fault(
         "the oldest of stacked frames is taken",
@@ -1124,6 +1145,27 @@ FAULTS = [
         "cuda/batch/hindsight.cu",
         "if (starts != 0) return last - (__ffs(static_cast<int>(starts)) - 1);",
         "if (starts != 0) return last - (__ffs(static_cast<int>(starts)) - 2);",
+        "replay_walks_test",
+    ),
+    Fault(
+        "a goal in the place of zeros",
+        "cuda/batch/hindsight.cu",
+        "goal_frames(stack, goal_field.pads_with_zeros, before, distance);",
+        "goal_frames(stack, false, before, distance);",
+        "replay_walks_test",
+    ),
+    Fault(
+        "a goal in the place of zeros where a window ends early",
+        "cuda/batch/hindsight.cu",
+        "if (field.pads_with_zeros && is_padding(row, true, age)) from = nullptr;",
+        "",
+        "replay_walks_test",
+    ),
+    Fault(
+        "the goal pursued where a window ends early",
+        "cuda/batch/hindsight.cu",
+        "from = goal != nullptr ? goal : from + place.slot * field.bytes;",
+        "from = from + place.slot * field.bytes;",
         "replay_walks_test",
     ),
     Fault(

@@ -21,9 +21,10 @@ using ReplayHandle = std::unique_ptr<per_replay, FreeReplay>;
 
 inline constexpr int64_t n_envs = 3;
 
-// An observation of two float32, an int64 action, float32 numbers for values, advantages and returns, and a goal, which
-// is like an observation.
+// An observation of two float32, an int64 action, float32 numbers for values, advantages and returns, of which the last
+// two have defaults, and a goal, which is an observation too. Their stacks begin with zeros.
 inline constexpr int n_fields = 6;
+inline constexpr int32_t goal_stack = 3;  // one more than that of the observation
 inline ReplayHandle create_replay(per_replay_options options, int32_t device) {
     static const int64_t shape[] = {2};
     per_field fields[n_fields] = {};
@@ -36,6 +37,14 @@ inline ReplayHandle create_replay(per_replay_options options, int32_t device) {
         fields[i].shape = shape;
         fields[i].ndim = 1;
     }
+    fields[0].padding = fields[5].padding = PER_PADDING_ZERO;
+    fields[5].role = PER_ROLE_OBSERVATION;
+    fields[5].stack = goal_stack;
+    const float advantage = -2.5f;
+    const int8_t return_value = 3;
+    const per_array defaults[] = {{&advantage, nullptr, 0, PER_FLOAT32}, {&return_value, nullptr, 0, PER_INT8}};
+    fields[3].default_value = &defaults[0];
+    fields[4].default_value = &defaults[1];
     options.fields = fields;
     options.n_fields = n_fields;
     options.device = device;
@@ -65,6 +74,7 @@ struct TwinSteps {
     std::vector<uint8_t> terminated, truncated, mask, next_mask;
     bool with_priorities = false;
     bool with_ids = true;
+    bool leaves_out = false;  // advantages and returns
     int64_t length = 1;
 
     per_status add(per_replay* replay, void* stream) {
@@ -72,10 +82,11 @@ struct TwinSteps {
             return per_array{values.data(), nullptr, 0, dtype};
         };
         const per_array values = array(value, PER_FLOAT32);
+        const per_array computed = leaves_out ? per_array{} : values;
         const per_array fields[n_fields] = {
-            array(observation, PER_FLOAT32), array(action, PER_INT64), values, values, values,
-            array(next, PER_FLOAT32)};
-        const per_array next_fields[n_fields] = {array(next, PER_FLOAT32)};
+            array(observation, PER_FLOAT32), array(action, PER_INT64), values, computed, computed,
+            array(observation, PER_FLOAT32)};
+        const per_array next_fields[n_fields] = {array(next, PER_FLOAT32), {}, {}, {}, {}, array(next, PER_FLOAT32)};
         per_steps steps;
         per_steps_init(&steps, sizeof steps);
         steps.length = length;
@@ -102,6 +113,7 @@ class TwinWalk {
         TwinSteps steps;
         steps.length = length;
         steps.with_priorities = random_() % 4 == 0;
+        steps.leaves_out = ++n_calls_ % 3 == 0;
         for (int64_t i = 0; i < length * n_envs; ++i) {
             const int64_t env = i % n_envs;
             float& serial = serial_[env];
@@ -127,6 +139,7 @@ class TwinWalk {
  private:
     std::mt19937_64 random_;
     bool always_next_;
+    int64_t n_calls_ = 0;
     float serial_[n_envs] = {0, 0, 0};
 };
 
@@ -141,7 +154,8 @@ struct TwinBatch {
           value(n, -7.0f),
           advantage(n, -7.0f),
           returns(n, -7.0f),
-          goal(n * 2, -7.0f),
+          goal(n * 2 * goal_stack, -7.0f),
+          next_goal(n * 2 * goal_stack, -7.0f),
           reward(n, -7.0f),
           discount(n, -7.0f),
           weights(n, -7.0f),
@@ -164,6 +178,7 @@ struct TwinBatch {
         fields[4] = returns.data();
         fields[5] = goal.data();
         next_fields[0] = next.data();
+        next_fields[5] = next_goal.data();
         per_batch batch;
         per_batch_init(&batch, sizeof batch);
         batch.fields = fields;
@@ -183,15 +198,15 @@ struct TwinBatch {
     bool operator==(const TwinBatch& other) const {
         return observation == other.observation && next == other.next && value == other.value &&
                advantage == other.advantage && returns == other.returns && goal == other.goal &&
-               reward == other.reward && discount == other.discount && weights == other.weights &&
-               priorities == other.priorities && probabilities == other.probabilities && action == other.action &&
-               ids == other.ids && n_steps == other.n_steps && terminated == other.terminated &&
-               truncated == other.truncated;
+               next_goal == other.next_goal && reward == other.reward && discount == other.discount &&
+               weights == other.weights && priorities == other.priorities && probabilities == other.probabilities &&
+               action == other.action && ids == other.ids && n_steps == other.n_steps &&
+               terminated == other.terminated && truncated == other.truncated;
     }
 
     std::size_t n;
-    std::vector<float> observation, next, value, advantage, returns, goal, reward, discount, weights, priorities,
-        probabilities;
+    std::vector<float> observation, next, value, advantage, returns, goal, next_goal, reward, discount, weights,
+        priorities, probabilities;
     std::vector<int64_t> action, ids;
     std::vector<int32_t> n_steps;
     std::vector<uint8_t> terminated, truncated;

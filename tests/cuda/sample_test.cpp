@@ -85,6 +85,7 @@ std::vector<BufferShape> shapes() {
                 shape.stores_next = stores_next;
                 shape.rows = n_step == 40 ? 60 : 40;
                 shape.p_end = n_step == 40 ? 0.02 : 0.15;
+                shape.padding = n_step == 1 ? PER_PADDING_REPEAT : PER_PADDING_ZERO;
                 shapes.push_back(shape);
             }
         }
@@ -100,6 +101,7 @@ std::vector<BufferShape> shapes() {
         shapes.push_back(sequences);
         sequences.n_step = 3;
         sequences.stack = 3;
+        sequences.padding = stores_next ? PER_PADDING_ZERO : PER_PADDING_REPEAT;
         sequences.stride = 4;
         sequences.sequence_length = 40;
         sequences.rows = 90;

@@ -27,7 +27,7 @@ static void find(const char* name, void* function_out) {
 }
 
 int main(int argc, char** argv) {
-    static const per_field field = {"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, {0, 0}};
+    static const per_field field = {"observation", NULL, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, NULL, 0, 0};
     const struct timespec moment = {0, 100000000};
     const float observation = 1, next = 2, reward = 3;
     const uint8_t flag = 0;

@@ -207,10 +207,15 @@ def as_ids(source: object, name: str = "ids") -> Int64s:
     return _as_whole(array, code, name, np.int64)
 
 
+def widened(bits: Array) -> Array:
+    """Elements of bfloat16, which travel as uint16, as float32."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
 def as_float(source: object, name: str, dtype: type[np.float32] | type[np.float64] = np.float32) -> Array:
     """Numbers as float32 (or float64) in their shape. Those beyond it become infinite, which the library refuses."""
     array, code = as_array(source, name)
     if code == BFLOAT16:
-        array = (array.astype(np.uint32) << 16).view(np.float32)
+        array = widened(array)
     with np.errstate(over="ignore"):
         return array.astype(dtype, copy=False)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import operator
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+import numpy as np
 
 from per import _arrays, _library, _options
 from per._errors import InvalidArgument
@@ -24,16 +27,23 @@ class Field:
             before the step; batches then have next_x beside x, or in sequences n_step more of x. "plain" (the default
             of all others). "recurrent_state": in sequences given for the first step only.
         stack: frames given in a batch; by default the buffer's frame_stack for an observation, 1 for all others.
+        default: what steps get that are added without the field, such as advantages, which are computed later: an array
+            of that shape, or a number for all its elements. It is cast as arrays of steps are. None: the field must be
+            given with every step, as an observation must.
+        padding: what fills the frames of a stack from before the first step of its episode: "repeat" (the default) that
+            step's frame, "zero" zeros.
 
     >>> import numpy as np, per
-    >>> per.Field(3, np.float32)
-    Field(shape=(3,), dtype='float32', role=None, stack=None)
+    >>> per.Field(3, np.float32, default=0.0)
+    Field(shape=(3,), dtype='float32', role=None, stack=None, default=0.0, padding=None)
     """
 
     shape: tuple[int, ...]
     dtype: str
     role: str | None = None
     stack: int | None = None
+    default: Any = None
+    padding: str | None = None
 
     def __init__(
         self,
@@ -41,6 +51,8 @@ class Field:
         dtype: object = "float32",
         role: str | None = None,
         stack: int | None = None,
+        default: object = None,
+        padding: str | None = None,
     ) -> None:
         try:
             sizes = tuple(map(operator.index, shape)) if isinstance(shape, Iterable) else (operator.index(shape),)
@@ -50,10 +62,26 @@ class Field:
         object.__setattr__(self, "dtype", _arrays.dtype_name(dtype))
         object.__setattr__(self, "role", role)
         object.__setattr__(self, "stack", stack)
+        object.__setattr__(self, "default", None if default is None else _plain(default, sizes))
+        object.__setattr__(self, "padding", padding)
         c_field = ffi.new("per_field *")
         kept = _fill(c_field[0], self)
         check(lib.per_field_check(c_field))
         del kept
+
+
+def _plain(default: object, shape: tuple[int, ...]) -> Any:
+    """A default as numbers of Python in tuples; as one number if it has that shape and all elements are the same."""
+    elements, code = _arrays.as_array(default, "default")
+    if code == _arrays.BFLOAT16:
+        elements = _arrays.widened(elements)
+    if elements.shape == shape and elements.tobytes() == elements.ravel()[:1].tobytes() * elements.size:
+        return elements.ravel()[0].item()
+    return _tuples(elements.tolist())
+
+
+def _tuples(values: Any) -> Any:
+    return tuple(map(_tuples, values)) if isinstance(values, list) else values
 
 
 def to_c(fields: Mapping[str, Field]) -> tuple[Any, list[Any]]:
@@ -83,17 +111,38 @@ def _fill(target: Any, field: Field) -> Any:
         target.role = _options.number("per_role", "role", field.role)
     if field.stack is not None:
         _options.set_field(ffi.addressof(target), "stack", "stack", field.stack)
-    return shape
+    if field.padding is not None:
+        target.padding = _options.number("per_padding", "padding", field.padding)
+    if field.default is None:
+        return shape
+    elements, code = _arrays.as_array(field.default, "default")
+    data, axes = ffi.from_buffer(elements), ffi.new("int64_t[]", elements.shape or (0,))
+    target.default_value = default = ffi.new("per_array *", (data, axes, elements.ndim, code))
+    return shape, data, axes, default
+
+
+def _default_from_c(field: Any, shape: tuple[int, ...]) -> Any:
+    if field.default_value == ffi.NULL:
+        return None
+    name = _library.name_of("per_dtype", field.dtype)
+    dtype = np.dtype("uint16" if name == "bfloat16" else name)
+    data = ffi.buffer(field.default_value.data, math.prod(shape) * dtype.itemsize)
+    elements = np.frombuffer(data, dtype).reshape(shape)
+    return _arrays.widened(elements) if name == "bfloat16" else elements
 
 
 def from_c(array: Any, count: int) -> dict[str, Field]:
     """The fields that an array of per_field describes."""
-    return {
-        ffi.string(field.name).decode(): Field(
-            tuple(field.shape[0 : field.ndim]) if field.ndim else (),
-            _library.name_of("per_dtype", field.dtype),
-            _library.name_of("per_role", field.role),
-            field.stack,
-        )
-        for field in array[0:count]
-    }
+    return {ffi.string(field.name).decode(): _field_from_c(field) for field in array[0:count]}
+
+
+def _field_from_c(field: Any) -> Field:
+    shape = tuple(field.shape[0 : field.ndim]) if field.ndim else ()
+    return Field(
+        shape,
+        _library.name_of("per_dtype", field.dtype),
+        _library.name_of("per_role", field.role),
+        field.stack,
+        _default_from_c(field, shape),
+        _library.name_of("per_padding", field.padding),
+    )

@@ -51,9 +51,11 @@ class ReplayBuffer(Store):
             rows - 1 - ends of episodes - (n_step - 1) - (frame_stack - 1) are live transitions; capacity_for() gives
             the capacity for so many of them.
         fields: names and Field of what is stored beside reward, terminated and truncated. At least one observation.
+            One with a default may be left out when steps are added.
         n_envs: environments, each with a ring of its own.
         n_step, gamma: steps of a return and discount of a step; returns are formed when a batch is drawn.
-        frame_stack: frames of an observation in a batch; one frame a step is stored.
+        frame_stack: frames of an observation in a batch; one frame a step is stored. Frames from before an episode are
+            what the field's padding says.
         sequence_length: transitions that a sequence is learned from; None: single transitions are drawn. A batch of
             sequences has T = burn_in + sequence_length steps each, and `mask` (see Batch).
         burn_in: transitions before them that only warm up a recurrent state.
@@ -275,17 +277,19 @@ class ReplayBuffer(Store):
         Its spaces give the fields observation and action, its number of environments and its autoreset mode the options
         of these names. Box, Discrete, MultiDiscrete and MultiBinary become one field, Dict and Tuple one for each part
         ("observation.image", "observation.0"), while add() and batches take and give them as the user holds them. An
-        environment that stacks frames (FrameStackObservation) gives frame_stack, and its newest frame is stored.
+        environment that stacks frames (FrameStackObservation) gives frame_stack and the padding of the observation's
+        fields, and its newest frame is stored.
 
         Arguments:
             env: gymnasium.Env or gymnasium.vector.VectorEnv.
             capacity: rows in all.
-            fields: further fields, such as {"log_prob": per.Field(())}.
+            fields: further fields, such as {"log_prob": per.Field(()), "advantage": per.Field((), default=0.0)}.
             dtypes: by name of a field, dtypes to store in place of the spaces'. Float64 is kept as float32 by default.
             options: as the class takes them; they go before what the environment says.
 
         Raises:
-            Unsupported for a space that has no arrays of one shape (Text, Graph, Sequence, OneOf), and as the class.
+            Unsupported for a space that has no arrays of one shape (Text, Graph, Sequence, OneOf), and for stacks of
+            frames that begin with neither the first frame nor zeros; and as the class.
         """
         found = spaces.of_env(env, dtypes or {}, has_64_bits=options.get("arrays") != "jax" or _kinds.jax_has_64_bits())
         for name, value in found.options.items():
@@ -316,8 +320,9 @@ class ReplayBuffer(Store):
         are cast as numpy's "same_kind" rule allows.
 
         Arguments:
-            **fields: each declared field by name, and for observations x also next_x: what was observed after the step.
-                next_x may be left out on steps that end no episode; the step is then live from the next one on.
+            **fields: each declared field by name, but those with a default may be left out; and for observations x also
+                next_x: what was observed after the step. next_x may be left out on steps that end no episode; the step
+                is then live from the next one on.
             reward: [n]. It, flags and priorities may be one number for all.
             terminated, truncated: flags [n]: the episode ended in a terminal state; otherwise, such as by a time limit.
             mask: flags [n]; where False nothing is added and no value is looked at.
@@ -645,10 +650,10 @@ class ReplayBuffer(Store):
             Empty if no transition is live; InvalidArgument.
 
         >>> import per
-        >>> fields = {"observation": per.Field(1, "int32"), "advantage": per.Field()}
+        >>> fields = {"observation": per.Field(1, "int32"), "advantage": per.Field(default=0.0)}
         >>> buffer = per.ReplayBuffer(20, fields, overwrite=False, seed=5)
         >>> for t in range(10):
-        ...     ids = buffer.add(observation=[t], advantage=0.0, reward=t, terminated=t == 9, truncated=False,
+        ...     ids = buffer.add(observation=[t], reward=t, terminated=t == 9, truncated=False,
         ...                      next_observation=[t + 1])
         >>> [len(batch.ids) for batch in buffer.epochs(2, batch_size=4)]
         [4, 4, 2, 4, 4, 2]
@@ -694,11 +699,12 @@ class ReplayBuffer(Store):
             InvalidArgument; then nothing was written. Also if other threads added steps while `bootstrap` ran.
 
         >>> import per
-        >>> fields = {"observation": per.Field(1, "int32"), "value": per.Field(), "advantage": per.Field()}
+        >>> computed_later = per.Field(default=0.0)
+        >>> fields = {"observation": per.Field(1, "int32"), "value": per.Field(), "advantage": computed_later}
         >>> buffer = per.ReplayBuffer(20, fields, gamma=0.5)
         >>> for t in range(3):
-        ...     ids = buffer.add(observation=[t], value=1.0, advantage=0.0, reward=1.0, terminated=False,
-        ...                      truncated=t == 2, next_observation=[t + 1])
+        ...     ids = buffer.add(observation=[t], value=1.0, reward=1.0, terminated=False, truncated=t == 2,
+        ...                      next_observation=[t + 1])
         >>> buffer.advantages(gae_lambda=1.0, bootstrap=lambda batch: 2.0 * batch.next_observation[:, 0])
         >>> buffer.get([0, 1, 2]).advantage.tolist()
         [1.5, 2.0, 3.0]

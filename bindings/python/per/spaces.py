@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from per import _arrays
 from per._errors import InvalidArgument, Unsupported
@@ -39,7 +42,11 @@ def of_env(env: Any, dtypes: Mapping[str, object], *, has_64_bits: bool) -> Foun
     observation_space = env.single_observation_space if is_vector else env.observation_space
     action_space = env.single_action_space if is_vector else env.action_space
     stack = _frame_stack(env, is_vector, observation_space)
-    fields = dict(_fields_of(observation_space, "observation", 1 if stack is None else stack))
+    padding = None if stack is None else _padding(env, is_vector, stack)
+    fields = {
+        name: dataclasses.replace(field, padding=padding)
+        for name, field in _fields_of(observation_space, "observation", 1 if stack is None else stack)
+    }
     fields.update(_fields_of(action_space, "action", 1))
     fields = _with_dtypes(fields, dtypes, has_64_bits)
     options: dict[str, Any] = {"autoreset": _autoreset(env, is_vector)}
@@ -95,7 +102,7 @@ def _with_dtypes(fields: dict[str, Field], dtypes: Mapping[str, object], has_64_
         dtype = "float32" if field.dtype == "float64" else field.dtype
         if not has_64_bits:
             dtype = _NARROWED.get(dtype, dtype)
-        changed[name] = Field(field.shape, asked[0] if asked else dtype)
+        changed[name] = dataclasses.replace(field, dtype=_arrays.dtype_name(asked[0]) if asked else dtype)
     return changed
 
 
@@ -153,6 +160,38 @@ def _frame_stack_of_parts(env: Any) -> int | None:
         return None
     sizes = {int(size) for size in unwrapped.call("get_wrapper_attr", "stack_size")}
     return sizes.pop() if len(sizes) == 1 else None
+
+
+def _padding(env: Any, is_vector: bool, stack: int) -> str | None:
+    """What the environment's stacks begin with; None for the first frame, repeated.
+
+    Raises Unsupported if that is neither the first frame nor zeros.
+    """
+    if stack == 1:
+        return None
+    if is_vector:
+        kinds = env.unwrapped.call("get_wrapper_attr", "padding_type")
+        values = env.unwrapped.call("get_wrapper_attr", "padding_value")
+    else:
+        wrapper = _wrapper_of(env, "FrameStackObservation")
+        kinds, values = [wrapper.padding_type], [wrapper.padding_value]
+    if all(kind == "reset" for kind in kinds):
+        return None
+    if all(kind != "reset" and _is_zero(value) for kind, value in zip(kinds, values, strict=True)):
+        return "zero"
+    raise Unsupported(
+        "env stacks frames with a padding_type that is not 'reset', or zeros, everywhere: "
+        "no buffer gives such stacks back as they were"
+    )
+
+
+def _is_zero(observation: Any) -> bool:
+    """Whether every element of every part of an observation is 0."""
+    if isinstance(observation, Mapping):
+        return all(map(_is_zero, observation.values()))
+    if isinstance(observation, tuple):
+        return all(map(_is_zero, observation))
+    return not np.any(observation)
 
 
 def _all_begin_with(space: Any, stack: int) -> bool:

@@ -180,7 +180,7 @@ class NaiveReplay:
         **arrays,
     ):
         """K steps: arrays [K, n, ...]. Returns ids [K, n]. Nothing is changed if it is refused."""
-        if any(name not in arrays for name in self.fields):
+        if any(name not in arrays and field.default is None for name, field in self.fields.items()):
             raise invalid("a field is missing")
         if self.store_next_observation and "next_" + self.observations[0] not in arrays:
             raise invalid("next observations are needed")
@@ -199,7 +199,7 @@ class NaiveReplay:
                         continue
                     step = Transition(
                         row=-1,
-                        values={name: self.newest(arrays[name][k][column], name) for name in self.fields},
+                        values={name: self.given_value(arrays, name, k, column) for name in self.fields},
                         reward=np.float32(reward[k][column]),
                         terminated=bool(terminated[k][column]),
                         truncated=bool(truncated[k][column]) and not terminated[k][column],
@@ -228,6 +228,12 @@ class NaiveReplay:
         if "next_" + self.observations[0] not in arrays or (next_mask is not None and not next_mask[k][column]):
             return None
         return {name: self.newest(arrays["next_" + name][k][column], name) for name in self.observations}
+
+    def given_value(self, arrays, name, k, column):
+        if name in arrays:
+            return self.newest(arrays[name][k][column], name)
+        field = self.fields[name]
+        return np.array(np.broadcast_to(field.default, field.shape), field.dtype)
 
     def newest(self, value, name):
         """A copy of one frame, the last one of a stack."""
@@ -422,12 +428,19 @@ class NaiveReplay:
         return result
 
     def frames(self, episode, place, newest, name):
-        """The newest frame and those before it, oldest first, the episode's first one repeated where there is none."""
+        """The newest frame and those before it, oldest first.
+
+        Where the episode has none, its first one is repeated, or there are zeros.
+        """
         stack = self.stacks[name]
         if stack == 1:
             return newest[name]
-        places = [max(0, place - back) for back in range(stack - 1, 0, -1)]
-        older = [episode.transitions[p].values[name] if p < place else newest[name] for p in places]
+        older = []
+        for back in range(stack - 1, 0, -1):
+            p = max(0, place - back)
+            frame = episode.transitions[p].values[name] if p < place else newest[name]
+            is_padding = place - back < 0
+            older.append(np.zeros_like(frame) if is_padding and self.fields[name].padding == "zero" else frame)
         return np.stack([*older, newest[name]])
 
     def plain_row(self, id, with_next=True):

@@ -1,6 +1,7 @@
 """ReplayBuffer.for_env with Gymnasium's environments, and with real vector environments in every autoreset mode."""
 
 import json
+import os
 
 import gymnasium
 import numpy as np
@@ -370,7 +371,67 @@ def test_vector_environment_whose_parts_stack_frames_is_seen(vector, kind):
 
 def test_environment_whose_stack_was_flattened_is_taken_as_it_is():
     buffer = per.ReplayBuffer.for_env(FlattenObservation(FrameStackObservation(Toy(0, "box", "discrete"), 3)), 100)
-    assert buffer.fields["observation"] == per.Field((9,), "float32", "observation", 1)
+    assert buffer.fields["observation"] == per.Field((9,), "float32", "observation", 1, padding="repeat")
+
+
+def told_apart(space_low, padding):
+    """An environment whose stacks begin with `padding`, and whose observations are 1 or more."""
+    env = Toy(0, "box", "discrete")
+    env.observation_space = spaces.Box(space_low, 1000, (3,), np.float64)
+    env.observed = lambda: np.array([1, env.episode, env.step_number], np.float64)
+    env.record = os.devnull
+    return FrameStackObservation(env, 3, padding_type=padding)
+
+
+@pytest.mark.parametrize("padding, word", [("reset", "repeat"), ("zero", "zero"), (np.zeros(3), "zero")])
+def test_batches_have_the_stacks_that_the_agent_saw(padding, word):
+    env = told_apart(-1000, padding)
+    buffer = per.ReplayBuffer.for_env(env, 200, n_step=2)
+    assert (buffer.fields["observation"].padding, buffer.fields["observation"].stack) == (word, 3)
+    seen = {}
+    for _ in range(8):
+        observation, ends = env.reset()[0], False
+        while not ends:
+            following, reward, terminated, truncated, _ = env.step(0)
+            step = {"observation": observation, "next_observation": following}
+            ends = terminated or truncated
+            id = buffer.add(**step, action=0, reward=reward, terminated=terminated, truncated=truncated)
+            seen[int(id)] = step
+            observation = following
+    batch = buffer.sample(200)
+    assert set(batch.ids.tolist()) == set(seen)
+    for i, id in enumerate(batch.ids.tolist()):
+        np.testing.assert_array_equal(batch.observation[i], seen[id]["observation"])
+        last = id + int(batch.n_steps[i]) - 1
+        np.testing.assert_array_equal(batch.next_observation[i], seen[last]["next_observation"])
+
+
+@pytest.mark.parametrize("vector", [SyncVectorEnv, AsyncVectorEnv])
+@pytest.mark.parametrize("kind", ["box", "dict", "tuple"])
+def test_padding_is_taken_from_the_parts_of_a_vector_environment(vector, kind):
+    envs = vector([lambda: FrameStackObservation(Toy(0, kind, "discrete"), 4, padding_type="zero")] * 2)
+    fields = per.ReplayBuffer.for_env(envs, 200).fields
+    envs.close()
+    paddings = {name: field.padding for name, field in fields.items() if name.startswith("observation")}
+    assert set(paddings.values()) == {"zero"} and fields["action"].padding == "repeat"
+
+
+# Gymnasium's zero of a space without zeros is the number nearest to it.
+@pytest.mark.parametrize("low, padding", [(-1000, np.ones(3)), (1, "zero")])
+def test_padding_that_is_neither_the_first_frame_nor_zeros_is_refused_by_name(low, padding):
+    with pytest.raises(per.Unsupported, match="padding_type"):
+        per.ReplayBuffer.for_env(told_apart(low, padding), 200)
+    single = FrameStackObservation(told_apart(low, padding).env, 1, padding_type=padding)
+    assert per.ReplayBuffer.for_env(single, 200).fields["observation"].stack == 1  # no frame is padding
+
+
+def test_environments_that_pad_differently_are_refused():
+    parts = [
+        lambda padding=padding: FrameStackObservation(Toy(0, "box", "discrete"), 4, padding_type=padding)
+        for padding in ("zero", "reset")
+    ]
+    with pytest.raises(per.Unsupported, match="padding_type"):
+        per.ReplayBuffer.for_env(SyncVectorEnv(parts), 200)
 
 
 def same_step(n=2):

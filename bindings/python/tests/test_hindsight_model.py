@@ -24,11 +24,11 @@ def reward_of(achieved, goal):
     return (achieved * np.array([1.0, 0.5]) - goal * np.array([0.25, 1.0])).sum(axis=-1).astype(np.float32)
 
 
-def fields_of(goal_role, stack):
+def fields_of(goal_role, stack, padding):
     return {
-        "observation": per.Field((), "float32"),
+        "observation": per.Field((), "float32", padding=padding),
         "achieved": per.Field(2, "int16", role="observation", stack=stack),
-        "goal": per.Field(2, "int16", role=goal_role, stack=stack if goal_role == "observation" else None),
+        "goal": per.Field(2, "int16", role=goal_role, stack=stack, padding=padding),
         "action": per.Field((), "uint8"),
     }
 
@@ -37,8 +37,8 @@ class HindsightWalk(Walk):
     end_probability = 0.05
     cut_probability = 0.03
 
-    def __init__(self, seed, capacity, goal_role, stack, **options):
-        super().__init__(seed, capacity, fields_of(goal_role, stack), **options)
+    def __init__(self, seed, capacity, goal_role, stack, padding, **options):
+        super().__init__(seed, capacity, fields_of(goal_role, stack, padding), **options)
         self.seed = seed
         self.relabelled = 0
 
@@ -95,7 +95,8 @@ class HindsightWalk(Walk):
             row = self.row(episode, place + t, goal, recomputes, n_step)
             for name in ("reward", "discount", "n_steps", "terminated", "truncated"):
                 result[name][t] = row[name]
-        result["goal"][sorted(goals)] = goal
+        for t in goals:
+            result["goal"][t] = self.goal_frames(goal, place + t)
         return result
 
     def row(self, episode, place, goal, recomputes, n_step):
@@ -114,10 +115,18 @@ class HindsightWalk(Walk):
         result["n_steps"] = length
         result["terminated"] = terminated[length - 1]
         result["truncated"] = steps[length - 1].truncated and not result["terminated"]
-        for name in ("goal", "next_goal"):
-            if name in result:
-                result[name] = np.broadcast_to(goal, result[name].shape)
+        result["goal"] = self.goal_frames(goal, place)
+        if "next_goal" in result:
+            result["next_goal"] = self.goal_frames(goal, place + length)
         return result
+
+    def goal_frames(self, goal, place):
+        """The stack of the goal at a place of an episode: the goal in each frame, but not in zeros from before it."""
+        stack = self.naive.stacks["goal"]
+        if stack == 1:
+            return goal
+        n_zeros = max(0, stack - 1 - place) if self.naive.fields["goal"].padding == "zero" else 0
+        return np.stack([np.zeros_like(goal)] * n_zeros + [goal] * (stack - n_zeros))
 
     # ---- checks
 
@@ -178,10 +187,13 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(options) or "default")
-@pytest.mark.parametrize("goal_role, stack", [("plain", 1), ("observation", 2)])
+@pytest.mark.parametrize(
+    "goal_role, stack, padding",
+    [("plain", 1, None), ("observation", 2, "repeat"), ("plain", 3, "zero"), ("observation", 4, "zero")],
+)
 @pytest.mark.parametrize("n_envs, rows", [(1, 40), (3, 11)])
-def test_relabelled_batches_agree_with_the_definition(options, goal_role, stack, n_envs, rows):
-    walk = HindsightWalk(rows + n_envs, rows * n_envs, goal_role, stack, n_envs=n_envs, **options)
+def test_relabelled_batches_agree_with_the_definition(options, goal_role, stack, padding, n_envs, rows):
+    walk = HindsightWalk(rows + n_envs, rows * n_envs, goal_role, stack, padding, n_envs=n_envs, **options)
     n_steps = 30 if IS_CUDA else 100
     for t in range(n_steps):
         walk.step()

@@ -9,14 +9,13 @@ from naive_trajectories import window_of
 from naive_walk import Walk
 
 FIELDS = {
-    "observation": per.Field((), "float32"),
+    "observation": per.Field((), "float32", padding="zero"),
     "value": per.Field(),
-    "advantage": per.Field(),
-    "target": per.Field(),
+    "advantage": per.Field(default=-9),
+    "target": per.Field(default=-9),
     "log_prob": per.Field(2, "float64"),
     "task": per.Field((), "uint8"),
 }
-UNTOUCHED = np.float32(-9)
 
 
 def value_of(observation):
@@ -31,8 +30,6 @@ class OnPolicyWalk(Walk):
     def other_fields(self, at):
         return {
             "value": value_of(at["observation"]),
-            "advantage": np.full(self.n, UNTOUCHED),
-            "target": np.full(self.n, UNTOUCHED),
             "log_prob": self.random.random((self.n, 2)),
             "task": self.random.integers(0, 256, self.n).astype(np.uint8),
         }
@@ -116,6 +113,7 @@ class OnPolicyWalk(Walk):
             observation = batch.next_observation
             newest = observation[:, -1] if observation.ndim == 2 else observation
             np.testing.assert_array_equal(newest, list(expected.values()))
+            self.check_stacks(batch)
             assert batch.ids.tolist() == list(expected) and (batch.n_steps == 1).all()
             return value_of(newest)
 
@@ -135,6 +133,13 @@ class OnPolicyWalk(Walk):
             # Sums of a few hundred float32 numbers in double, rounded once.
             wanted = [values[name] for _, values in fields]
             np.testing.assert_allclose(stored[name], wanted, rtol=1e-6, atol=1e-6, err_msg=name)
+
+    def check_stacks(self, batch):
+        for i, id in enumerate(batch.ids.tolist()):
+            _, _, episode, place = self.naive.find(id)
+            expected = self.naive.transition_row(episode, place, 1)
+            for name in ("observation", "next_observation"):
+                np.testing.assert_array_equal(batch[name][i], expected[name], err_msg=f"{name} of {id}")
 
     def read(self, ids):
         """Values of fields by id, also of steps whose next observation is not known."""

@@ -94,8 +94,8 @@ def test_options_reach_the_library_as_given():
 def test_fields_are_those_declared_with_roles_and_stacks_resolved():
     buffer = per.ReplayBuffer(10, {"observation": per.Field((2, 3), "uint8"), "action": per.Field(dtype="bool")})
     assert buffer.fields == {
-        "observation": per.Field((2, 3), "uint8", "observation", 1),
-        "action": per.Field((), "bool", "plain", 1),
+        "observation": per.Field((2, 3), "uint8", "observation", 1, padding="repeat"),
+        "action": per.Field((), "bool", "plain", 1, padding="repeat"),
     }
 
 

@@ -6,6 +6,7 @@ The options of a walk are generated so that each pair of values meets in some wa
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
 import os
 import tempfile
@@ -47,13 +48,15 @@ OPTIONS = {
     "store_next_observation": (False, True),
     "overwrite": (True, False),
     "critics": ("mean", "max"),
+    "padding": ("repeat", "zero"),
+    "defaults": (None, 5),
 }
 # Pairs of (option, value) that exclude each other: creating such a buffer is refused.
 EXCLUDED = ()
 # What CUDA does with what the CPU may be told to refuse.
 SKIPPING = {"on_invalid": "skip", "on_gap": "cut", "on_nan": "allow", "overwrite": True}
 SAMPLE_OPTIONS = ("scheme", "prioritization", "uniform_fraction", "normalize_weights")
-DRIVER_OPTIONS = ("spare_rows", "layout", "next_observations", "sequences")
+DRIVER_OPTIONS = ("spare_rows", "layout", "next_observations", "sequences", "padding", "defaults")
 
 
 def all_pairs(options, excluded, seed):
@@ -81,9 +84,21 @@ def all_pairs(options, excluded, seed):
     return rows
 
 
+def fields_of(options):
+    """The fields of a layout with that padding and, all but observations, with that default."""
+    fields = {}
+    for name, field in LAYOUTS[options["layout"]].items():
+        fields[name] = dataclasses.replace(field, padding=options["padding"])
+        is_observation = name.startswith("observation") or field.role == "observation"
+        if options["defaults"] is not None and not is_observation:
+            default = bool(options["defaults"]) if field.dtype == "bool" else options["defaults"]
+            fields[name] = dataclasses.replace(fields[name], default=default)
+    return fields
+
+
 def created(kind, options):
     rest = {name: value for name, value in options.items() if name not in DRIVER_OPTIONS}
-    fields = LAYOUTS[options["layout"]]
+    fields = fields_of(options)
     stack = max(field.stack or 1 for field in fields.values())
     steps = 1
     if options["sequences"] is not None:
@@ -207,7 +222,11 @@ class Walk:
             return np.array([[masked if s is None else value(s) for s in row] for row in table], bool).reshape(shape)
 
         values = [[None if s is None else s.values for s in row] for row in table]
-        arrays = {name: stacked(values, name, field, shape) for name, field in fields.items()}
+        arrays = {
+            name: stacked(values, name, field, shape)
+            for name, field in fields.items()
+            if field.default is None or self.random.random() < 0.5
+        }
         arrays["reward"] = np.array([[0 if s is None else s.reward for s in row] for row in table], np.float32)
         arrays["reward"] = arrays["reward"].reshape(shape)
         arrays["terminated"] = flags(lambda s: s.terminated, True)

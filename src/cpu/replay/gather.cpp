@@ -65,7 +65,8 @@ Move move_of(int64_t bytes) {
 void Gather::add_copy(int64_t field, std::byte* out, int64_t stack, bool is_next) {
     const int64_t bytes = state_.fields[field].bytes;
     copies_.push_back({state_.rows.field(field), state_.rows.next_field(field), out, bytes, stack, is_next,
-                       std::min(bytes, most_lines * line_bytes), move_of(bytes)});
+                       state_.fields[field].pads_with_zeros(), std::min(bytes, most_lines * line_bytes),
+                       move_of(bytes)});
     row_bytes_ += stack * bytes;
 }
 
@@ -108,8 +109,12 @@ void Gather::copy(int64_t first, const GatherRow* rows, int64_t n) const {
     for (const Copy& copy : copies_) {
         std::byte* out = copy.out + first * copy.stack * copy.bytes;
         for (int64_t i = 0; i < n; ++i)
-            for (int64_t age = copy.stack - 1; age >= 0; --age, out += copy.bytes)
-                copy.move(out, frame(copy, rows[i], age), copy.bytes);
+            for (int64_t age = copy.stack - 1; age >= 0; --age, out += copy.bytes) {
+                if (copy.pads_with_zeros && is_padding(rows[i], copy.is_next, age))
+                    std::memset(out, 0, static_cast<size_t>(copy.bytes));
+                else
+                    copy.move(out, frame(copy, rows[i], age), copy.bytes);
+            }
     }
 }
 

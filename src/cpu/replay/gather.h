@@ -43,6 +43,7 @@ class Gather {
         int64_t bytes;  // of a frame
         int64_t stack;
         bool is_next;
+        bool pads_with_zeros;
         int64_t prefetched_bytes;
         void (*move)(std::byte* out, const std::byte* frame, int64_t bytes);
     };

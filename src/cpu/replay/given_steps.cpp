@@ -109,8 +109,13 @@ void GivenSteps::read(const ReplaySteps& steps, double epsilon) {
     const uint8_t* const next_mask = has_next_mask_ ? next_mask_.data() : mask;
     for (int64_t i = 0; i < fields_.count(); ++i) {
         const Field& field = fields_[i];
-        read_values(field.name, steps.fields[i], field.dtype, field.elements, n_entries_, mask,
-                    fields_values_[static_cast<size_t>(i)]);
+        GivenValues& values = fields_values_[static_cast<size_t>(i)];
+        if (steps.fields[i].array.data == nullptr) {
+            values.data = field.default_value.data();
+            values.stride = 0;
+        } else {
+            read_values(field.name, steps.fields[i], field.dtype, field.elements, n_entries_, mask, values);
+        }
         if (!field.is_observation()) continue;
         check_nan(field.name, steps.fields[i], field.elements, mask);
         if (steps.next_fields == nullptr) continue;

@@ -13,7 +13,7 @@
 namespace per::cpu {
 
 // One array of the call in the buffer's dtype: entry i at data + i * stride. The caller's own memory where the dtype
-// agrees, else `casts`.
+// agrees, else `casts`. Where a default stands in for the array, all entries lie in the same place.
 struct GivenValues {
     const std::byte* data = nullptr;
     int64_t stride = 0;

@@ -39,6 +39,25 @@ int64_t episode_first(const ReplayState& state, int64_t env, int64_t row, int64_
     return oldest;
 }
 
+// Writes a goal over the newest frames of a stack.
+void write_goal_frames(const Field& field, const std::byte* goal, int64_t n_frames, std::byte* stack_out) {
+    std::byte* out = stack_out + (field.stack - n_frames) * field.bytes;
+    for (int64_t frame = 0; frame < n_frames; ++frame, out += field.bytes)
+        std::memcpy(out, goal, static_cast<size_t>(field.bytes));
+}
+
+// Appends the stacks of a goal after the transitions of a span but the last: as many zeros in front as there are frames
+// from before the episode.
+void append_inner_goals(const Field& field, const std::byte* goal, const SequenceSpan& span, int64_t frames_before,
+                        std::vector<std::byte>& stacks) {
+    const size_t bytes = static_cast<size_t>(field.stack * field.bytes);
+    for (int64_t k = 1; k < span.n_transitions; ++k) {
+        stacks.resize(stacks.size() + bytes);
+        write_goal_frames(field, goal, goal_frames(field.stack, field.pads_with_zeros(), frames_before, k),
+                          stacks.data() + stacks.size() - bytes);
+    }
+}
+
 }  // namespace
 
 // What was observed after the step in that slot.
@@ -57,17 +76,23 @@ SequenceSpan CpuReplayBackend::span_of(int64_t env, int64_t row, int64_t n_step)
     return span_of_window(window);
 }
 
-// Writes a frame over all frames of field and next field at place i, but the padding of a sequence.
+// Writes a goal over the frames of field and next field at place i, but not over padding.
 void CpuReplayBackend::write_goal(int64_t i, int64_t field, const std::byte* goal, const SequenceSpan& span,
-                                  int64_t n_step, const per_batch& batch) const {
+                                  int64_t frames_before, const ReplaySample& sample) const {
     const Field& written = state_.fields[field];
-    const GoalEntries entries = goal_entries(written.role, span, has_sequences_, state_.rules.sequence.steps, n_step);
-    for (void* const* arrays : {batch.fields, written.is_observation() ? batch.next_fields : nullptr}) {
-        if (arrays == nullptr || arrays[field] == nullptr) continue;
-        std::byte* out = static_cast<std::byte*>(arrays[field]) + i * entries.length * written.stack * written.bytes;
-        for (int64_t frame = 0; frame < entries.n_goals * written.stack; ++frame, out += written.bytes)
-            if (has_observation(span, frame / written.stack, n_step))
-                std::memcpy(out, goal, static_cast<size_t>(written.bytes));
+    const GoalEntries entries =
+        goal_entries(written.role, span, has_sequences_, state_.rules.sequence.steps, sample.n_step);
+    const int64_t stack_bytes = written.stack * written.bytes;
+    for (const bool is_next : {false, true}) {
+        void* const* const arrays = is_next ? sample.batch.next_fields : sample.batch.fields;
+        if ((is_next && !written.is_observation()) || arrays == nullptr || arrays[field] == nullptr) continue;
+        std::byte* out = static_cast<std::byte*>(arrays[field]) + i * entries.length * stack_bytes;
+        for (int64_t entry = 0; entry < entries.n_goals; ++entry, out += stack_bytes) {
+            if (!has_observation(span, entry, sample.n_step)) continue;
+            const int64_t distance = is_next ? span.n_transitions : entry;
+            write_goal_frames(written, goal,
+                              goal_frames(written.stack, written.pads_with_zeros(), frames_before, distance), out);
+        }
     }
 }
 
@@ -86,9 +111,11 @@ void CpuReplayBackend::relabel_row(int64_t i, int64_t slot, const ReplaySample& 
         [&] { return episode_first(state_, env, row, oldest_row(lane, state_.rules)); },
         [&] { return episode_end(state_, env, row); });
 
-    const size_t bytes = static_cast<size_t>(state_.fields[hindsight.goal_field].bytes);
+    const Field& goal_field = state_.fields[hindsight.goal_field];
+    const size_t bytes = static_cast<size_t>(goal_field.bytes);
     const std::byte* const goal = next_frame(hindsight.achieved_field, env, ring.slot(env, from));
-    write_goal(i, hindsight.goal_field, goal, span, sample.n_step, sample.batch);
+    const int64_t before = frames_before(row, goal_field.stack, [&](int64_t k) { return state_.flags(env, k); });
+    write_goal(i, hindsight.goal_field, goal, span, before, sample);
     for (int64_t k = 0; k < span.n_transitions; ++k) {
         const std::byte* const achieved = next_frame(hindsight.achieved_field, env, ring.moved(env, slot, k));
         relabelling.achieved.insert(relabelling.achieved.end(), achieved, achieved + bytes);
@@ -100,6 +127,11 @@ void CpuReplayBackend::relabel_row(int64_t i, int64_t slot, const ReplaySample& 
     if (has_sequences_) return;
     for (int32_t k = 1; k < span.n_transitions; ++k)
         inner_rows_.push_back(gather_row(env, slot, {0.0f, 0.0f, k, row_is_step, k}));
+    void* const* const next_fields = sample.batch.next_fields;
+    const bool wants_next = next_fields != nullptr && next_fields[hindsight.goal_field] != nullptr;
+    if (wants_next && goal_field.is_observation() && goal_field.pads_with_zeros())
+        append_inner_goals(goal_field, goal, span, before,
+                           relabelling.next_fields[static_cast<size_t>(hindsight.goal_field)]);
 }
 
 void CpuReplayBackend::sample_hindsight(const ReplaySample& sample, const ReplayHindsight& hindsight,

@@ -107,8 +107,8 @@ class CpuReplayBackend : public ReplayBackend {
 
     const std::byte* next_frame(int64_t field, int64_t env, int64_t slot) const;
     SequenceSpan span_of(int64_t env, int64_t row, int64_t n_step) const;
-    void write_goal(int64_t i, int64_t field, const std::byte* goal, const SequenceSpan& span, int64_t n_step,
-                    const per_batch& batch) const;
+    void write_goal(int64_t i, int64_t field, const std::byte* goal, const SequenceSpan& span, int64_t frames_before,
+                    const ReplaySample& sample) const;
     void relabel_row(int64_t i, int64_t slot, const ReplaySample& sample, const ReplayHindsight& hindsight,
                      Relabelling& relabelling);
     void write_inner_observation(int64_t i, int64_t k, const Relabelling& relabelling, const per_batch& batch) const;

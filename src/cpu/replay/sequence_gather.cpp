@@ -61,7 +61,7 @@ void SequenceGather::prepare(int64_t n_step, double gamma, const per_batch& batc
         const bool is_state = field.role == PER_ROLE_RECURRENT_STATE;
         const int64_t length = is_state ? 1 : field.is_observation() ? steps + n_step : steps;
         copies_.push_back({state_.rows.field(i), state_.rows.next_field(i), static_cast<std::byte*>(batch.fields[i]),
-                           field.bytes, field.stack, length, field.is_observation()});
+                           field.bytes, field.stack, length, field.is_observation(), field.pads_with_zeros()});
         longest_stack_ = std::max<int64_t>(longest_stack_, field.stack);
     }
 }
@@ -168,12 +168,16 @@ void SequenceGather::copy_rows(const Sequence& sequence, const Copy& copy, int64
         copy_stack(sequence, copy, copy.stack, t, sequence.frames_before + t, out + t * copy.stack * copy.bytes);
 }
 
-// Frames up to that of row `newest`, which may reach back by `reach`; beyond, the oldest of them is repeated.
+// Frames up to that of row `newest`, which may reach back by `reach`; beyond is padding.
 void SequenceGather::copy_stack(const Sequence& sequence, const Copy& copy, int64_t n_frames, int64_t newest,
                                 int64_t reach, std::byte* out) const {
     reach = std::min(reach, n_frames - 1);
-    for (int64_t frame = reach + 1; frame < n_frames; ++frame, out += copy.bytes)
-        copy_run(sequence, copy.array, copy.bytes, newest - reach, 1, out);
+    for (int64_t frame = reach + 1; frame < n_frames; ++frame, out += copy.bytes) {
+        if (copy.pads_with_zeros)
+            std::memset(out, 0, static_cast<size_t>(copy.bytes));
+        else
+            copy_run(sequence, copy.array, copy.bytes, newest - reach, 1, out);
+    }
     copy_run(sequence, copy.array, copy.bytes, newest - reach, reach + 1, out);
 }
 

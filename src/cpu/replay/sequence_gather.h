@@ -36,6 +36,7 @@ class SequenceGather {
         int64_t stack;
         int64_t length;  // of the sequence: steps, observations, or 1
         bool is_observation;
+        bool pads_with_zeros;
     };
 
     void prefetch_numbers(int64_t slot) const;

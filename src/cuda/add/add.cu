@@ -46,7 +46,7 @@ StepQueue::StepQueue(const ReplayMemory& memory, const Fields& fields, const per
     : replay_(memory),
       most_entries_(most_entries(options)),
       window_rows_(options.n_step + options.burn_in + options.sequence_length),
-      arrays_(fields, options.n_envs, most_entries_),
+      arrays_(fields, memory, options.n_envs, most_entries_),
       n_bytes_(scratch_bytes(most_entries_, options.n_envs, fields.count())),
       memory_(n_bytes_) {
     Layout layout(memory_.data());

@@ -49,8 +49,9 @@ int64_t GivenArrays::Array::kept_bytes() const {
     return elements * dtype_size(dtype);
 }
 
-GivenArrays::GivenArrays(const Fields& fields, int64_t n_envs, int64_t most_entries)
+GivenArrays::GivenArrays(const Fields& fields, const ReplayMemory& memory, int64_t n_envs, int64_t most_entries)
     : fields_(fields),
+      memory_(memory),
       arrays_(static_cast<std::size_t>(n_arrays(fields.count(), n_numbers))),
       staging_(buffer_bytes(fields, n_envs, n_numbers)) {
     for (int64_t i = 0; i < fields.count(); ++i) {
@@ -166,12 +167,18 @@ GivenNumbers GivenArrays::given_numbers(Number which, const StepPiece& piece) {
     return {kept(array, piece), array.dtype};
 }
 
+// Where an array is not given, the default stands in for each of its entries, or there are no frames if that is NULL.
 GivenFrames GivenArrays::given_frames(const Array& array, const StepPiece& piece, const Field& field,
-                                      int64_t& n_units) const {
+                                      const std::byte* default_value, int64_t& n_units) const {
     GivenFrames frames = {kept(array, piece), 0, n_units, array.dtype, 0};
-    if (!array.is_given()) return frames;
-    frames.stride = array.is_staged ? array.kept_bytes() : array.given_bytes();
-    if (array.dtype == field.dtype) frames.word_bytes = word_bytes(frames.data, frames.stride, field.bytes);
+    if (array.is_given()) {
+        frames.stride = array.is_staged ? array.kept_bytes() : array.given_bytes();
+    } else {
+        if (default_value == nullptr) return frames;
+        frames.data = default_value;
+        frames.dtype = field.dtype;
+    }
+    if (frames.dtype == field.dtype) frames.word_bytes = word_bytes(frames.data, frames.stride, field.bytes);
     n_units += (field.bytes + unit_bytes - 1) / unit_bytes;
     return frames;
 }
@@ -191,8 +198,9 @@ GivenSteps GivenArrays::stage(const StepPiece& piece, cudaStream_t stream) {
     further_fields_.clear();
     for (int64_t i = 0; i < fields_.count(); ++i) {
         GivenField field;
-        field.frames = given_frames(arrays_[static_cast<std::size_t>(i)], piece, fields_[i], steps.n_units);
-        field.next = given_frames(next_of(i), piece, fields_[i], steps.n_units);
+        field.frames = given_frames(arrays_[static_cast<std::size_t>(i)], piece, fields_[i], memory_.default_value(i),
+                                    steps.n_units);
+        field.next = given_frames(next_of(i), piece, fields_[i], nullptr, steps.n_units);
         steps.has_next |= next_of(i).is_given();
         if (i < n_fields_by_value)
             steps.fields[i] = field;

@@ -9,6 +9,7 @@
 
 #include "backend/backend.h"
 #include "cuda/add/given_steps.h"
+#include "cuda/replay/replay_memory.h"
 #include "cuda/runtime/staging.h"
 #include "per.h"
 #include "rows/fields.h"
@@ -24,8 +25,8 @@ struct StepPiece {
 
 class GivenArrays {
  public:
-    // On the current device. `most_entries` is what pieces have at most.
-    GivenArrays(const Fields& fields, int64_t n_envs, int64_t most_entries);
+    // On the current device. `most_entries` is what pieces have at most. `memory` has the defaults of fields.
+    GivenArrays(const Fields& fields, const ReplayMemory& memory, int64_t n_envs, int64_t most_entries);
 
     // Of the call under way.
     void read(const ReplaySteps& steps);
@@ -72,9 +73,11 @@ class GivenArrays {
     std::size_t fill(const StepPiece& piece);
     const std::byte* kept(const Array& array, const StepPiece& piece) const;
     GivenNumbers given_numbers(Number which, const StepPiece& piece);
-    GivenFrames given_frames(const Array& array, const StepPiece& piece, const Field& field, int64_t& n_units) const;
+    GivenFrames given_frames(const Array& array, const StepPiece& piece, const Field& field,
+                             const std::byte* default_value, int64_t& n_units) const;
 
     const Fields& fields_;
+    const ReplayMemory& memory_;
     std::vector<Array> arrays_;
     std::string_view host_array_;
     bool casts_on_host_ = false;

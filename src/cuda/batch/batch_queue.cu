@@ -112,7 +112,8 @@ void BatchQueue::add_copy(std::size_t field, void* out, int64_t length, int64_t 
                                  static_cast<uint32_t>(n_pieces),
                                  static_cast<uint32_t>(n_chunks),
                                  from.role == PER_ROLE_OBSERVATION,
-                                 is_next};
+                                 is_next,
+                                 from.pads_with_zeros};
     launch.n_pieces += length * stack * n_pieces;
     launch.n_chunks += length * stack * n_chunks;
 }

@@ -41,6 +41,7 @@ struct FrameCopy {
     uint32_t n_chunks;    // of a frame
     bool is_observation;
     bool is_next;
+    bool pads_with_zeros;
 };
 
 inline constexpr int max_copies = 16;
@@ -57,7 +58,7 @@ struct FrameCopies {
 // Where a frame lies, `age` steps older than that of the entry; NULL: it is all zero.
 __device__ __forceinline__ const std::byte* find_frame(const FrameCopy& copy, const WindowRules& rules,
                                                        const GatherRow& row, uint32_t, uint32_t age) {
-    if (row.slot < 0) return nullptr;
+    if (row.slot < 0 || (copy.pads_with_zeros && is_padding(row, copy.is_next, age))) return nullptr;
     const FramePlace place = frame_place(rules.ring, row, copy.is_next, age);
     return (place.is_next_array ? copy.next_frames : copy.frames) + place.slot * copy.bytes;
 }
@@ -81,7 +82,10 @@ __device__ __forceinline__ const std::byte* find_frame(const FrameCopy& copy, co
         }
     }
     const int64_t reach = row.frames_before + entry;
-    if (age > reach) age = reach;
+    if (age > reach) {
+        if (copy.pads_with_zeros) return nullptr;
+        age = reach;
+    }
     return copy.frames + rules.ring.moved(row.env, row.slot, entry - age) * copy.bytes;
 }
 

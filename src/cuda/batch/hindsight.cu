@@ -96,8 +96,9 @@ struct GoalCopies {
     void* arrays[2];      // of the batch: goals, and where the goal is an observation the next ones; or NULL
 };
 
+// NULL: zeros.
 __device__ __forceinline__ void copy_frame(std::byte* to, const std::byte* from, int64_t bytes) {
-    for (int64_t i = lane_of_thread(); i < bytes; i += warp_size) to[i] = from[i];
+    for (int64_t i = lane_of_thread(); i < bytes; i += warp_size) to[i] = from != nullptr ? from[i] : std::byte{0};
 }
 
 // What was observed after the step in that slot.
@@ -127,25 +128,36 @@ __global__ void __launch_bounds__(n_threads, 1)
         const SequenceSpan of_entries = {choice.n_steps, choice.n_transitions, 0, false};
         const GoalEntries entries =
             goal_entries(goal_field.role, of_entries, question.has_sequences, rules.sequence.steps, question.n_step);
-        for (void* const array : copies.arrays) {
-            if (array == nullptr) continue;
-            std::byte* out = static_cast<std::byte*>(array) + span.place * entries.length * goal_field.stack * bytes;
-            for (int64_t frame = 0; frame < entries.n_goals * goal_field.stack; ++frame, out += bytes)
-                if (has_observation(of_entries, frame / goal_field.stack, question.n_step))
-                    copy_frame(out, goal, bytes);
+        const int64_t before = frames_before(0, goal_field.stack, [&](int64_t distance) {
+            return replay.flags[rules.ring.moved(choice.env, choice.slot, distance)];
+        });
+        for (int which = 0; which < 2; ++which) {
+            if (copies.arrays[which] == nullptr) continue;
+            const int64_t stack = goal_field.stack;
+            std::byte* out =
+                static_cast<std::byte*>(copies.arrays[which]) + span.place * entries.length * stack * bytes;
+            for (int64_t entry = 0; entry < entries.n_goals; ++entry, out += stack * bytes) {
+                if (!has_observation(of_entries, entry, question.n_step)) continue;
+                const int64_t distance = which == 1 ? choice.n_transitions : entry;
+                const int64_t n = goal_frames(stack, goal_field.pads_with_zeros, before, distance);
+                for (int64_t frame = stack - n; frame < stack; ++frame) copy_frame(out + frame * bytes, goal, bytes);
+            }
         }
     }
 }
 
 // Next observations of the steps before the last of each span.
 __global__ void __launch_bounds__(n_threads, 1)
-    copy_inner_kernel(DeviceReplay replay, const GoalSpan* spans, int64_t n_spans, int64_t of_field, std::byte* out) {
+    copy_inner_kernel(DeviceReplay replay, GoalCopies copies, int64_t of_field, std::byte* out) {
     const WindowRules& rules = replay.state->rules;
     const DeviceField& field = replay.fields[of_field];
+    const DeviceField& achieved_field = replay.fields[copies.achieved_field];
     const GridSpan grid = warp_span();
-    for (int64_t s = grid.first; s < n_spans; s += grid.step) {
-        const GoalSpan& span = spans[s];
+    for (int64_t s = grid.first; s < copies.n_spans; s += grid.step) {
+        const GoalSpan& span = copies.spans[s];
         const GoalChoice& choice = span.choice;
+        const std::byte* const goal =
+            of_field == copies.goal_field ? next_frame(achieved_field, rules, choice.env, choice.goal_slot) : nullptr;
         const auto flags_of = [&](int64_t distance) {
             return replay.flags[rules.ring.moved(choice.env, choice.slot, distance)];
         };
@@ -154,9 +166,11 @@ __global__ void __launch_bounds__(n_threads, 1)
             const GatherRow row = gather_row(rules, choice.env, choice.slot, window, {field.stack, true}, flags_of);
             for (int64_t age = 0; age < field.stack; ++age) {
                 const FramePlace place = frame_place(rules.ring, row, true, age);
-                const std::byte* const from = place.is_next_array ? field.next_frames : field.frames;
+                const std::byte* from = place.is_next_array ? field.next_frames : field.frames;
+                from = goal != nullptr ? goal : from + place.slot * field.bytes;
+                if (field.pads_with_zeros && is_padding(row, true, age)) from = nullptr;
                 const int64_t at = (span.first_inner + k - 1) * field.stack + field.stack - 1 - age;
-                copy_frame(out + at * field.bytes, from + place.slot * field.bytes, field.bytes);
+                copy_frame(out + at * field.bytes, from, field.bytes);
             }
         }
     }
@@ -281,7 +295,8 @@ void HindsightQueue::list_spans(int64_t goal_field, const per_batch& batch, Rela
     relabelling.rewards.resize(static_cast<std::size_t>(n_steps));
     for (int64_t j = 0; j < fields_.count() && !has_sequences_; ++j) {
         const Field& field = fields_[j];
-        if (!field.is_observation() || j == goal_field || array_of(batch.next_fields, j) == nullptr) continue;
+        if (!field.is_observation() || array_of(batch.next_fields, j) == nullptr) continue;
+        if (j == goal_field && !field.pads_with_zeros()) continue;
         relabelling.next_fields[static_cast<std::size_t>(j)].resize(
             static_cast<std::size_t>(n_inner * field.stack * field.bytes));
     }
@@ -321,8 +336,8 @@ void HindsightQueue::copy_spans(const ReplaySample& sample, const ReplayHindsigh
     copy_out(relabelling.goals, copies.goals, call.stream());
     for (std::size_t j = 0; j < inner.size(); ++j) {
         if (relabelling.next_fields[j].empty()) continue;
-        launch(call.stream(), blocks_of_warps(copies.n_spans), n_threads, copy_inner_kernel, replay_.device(), spans,
-               copies.n_spans, static_cast<int64_t>(j), inner[j]);
+        launch(call.stream(), blocks_of_warps(copies.n_spans), n_threads, copy_inner_kernel, replay_.device(), copies,
+               static_cast<int64_t>(j), inner[j]);
         copy_out(relabelling.next_fields[j], inner[j], call.stream());
     }
     wait_for(call.stream());

@@ -38,11 +38,18 @@ std::vector<DeviceField> lay_out_fields(const DeviceReplay& replay, const Fields
                                         Layout& layout) {
     std::vector<DeviceField> laid_out;
     for (const Field& field : fields) {
-        DeviceField of_device = {nullptr, nullptr, field.bytes, field.elements, field.stack, field.dtype, field.role};
+        DeviceField of_device = {nullptr,     nullptr,     field.bytes, field.elements,
+                                 field.stack, field.dtype, field.role,  field.pads_with_zeros()};
         of_device.frames = layout.bytes(replay.capacity, field.bytes);
         if (stores_next && field.is_observation()) of_device.next_frames = layout.bytes(replay.capacity, field.bytes);
         laid_out.push_back(of_device);
     }
+    return laid_out;
+}
+
+std::vector<std::byte*> lay_out_defaults(const Fields& fields, Layout& layout) {
+    std::vector<std::byte*> laid_out;
+    for (const Field& field : fields) laid_out.push_back(field.has_default() ? layout.bytes(1, field.bytes) : nullptr);
     return laid_out;
 }
 
@@ -82,6 +89,7 @@ ReplayMemory::ReplayMemory(const per_replay_options& options, const Fields& fiel
                   [&](Layout& layout) {
                       lay_out_numbers(device_, options, layout);
                       fields_ = lay_out_fields(device_, fields, options.store_next_observation != 0, layout);
+                      defaults_ = lay_out_defaults(fields, layout);
                   });
     const ReplayState state = {.rules = window_rules(options, fields),
                                .beta = {options.beta, options.beta_final, options.beta_steps},
@@ -98,6 +106,10 @@ ReplayMemory::ReplayMemory(const per_replay_options& options, const Fields& fiel
     const WaitAtEnd wait_at_end = {stream};
     copy_to_device(device_.state, &state, 1, stream);
     copy_to_device(device_.fields, fields_.data(), fields_.size(), stream);
+    for (int64_t i = 0; i < fields.count(); ++i)
+        if (fields[i].has_default())
+            copy_to_device(defaults_[static_cast<std::size_t>(i)], fields[i].default_value.data(),
+                           fields[i].default_value.size(), stream);
     wait_for(stream);
     if (options.prioritization == PER_RANK)
         lay_out_twice(

@@ -23,6 +23,8 @@ class ReplayMemory {
     const DeviceReplay& device() const { return device_; }
     // What device().fields points to, for the host.
     const std::vector<DeviceField>& fields() const { return fields_; }
+    // A frame in the memory of the device; NULL for a field that has no default.
+    const std::byte* default_value(int64_t field) const { return defaults_[static_cast<std::size_t>(field)]; }
 
     // For calls that ask for what the options did not. Throws Error while a stream is captured, OUT_OF_MEMORY.
     void add_ranks(const StreamOrder::Call& call);
@@ -37,6 +39,7 @@ class ReplayMemory {
 
     DeviceReplay device_ = {};
     std::vector<DeviceField> fields_;
+    std::vector<std::byte*> defaults_;
     std::vector<std::unique_ptr<DeviceMemory>> blocks_;
     std::size_t n_bytes_ = 0;
 };

@@ -24,6 +24,7 @@ struct DeviceField {
     int32_t stack;
     int32_t dtype;
     int32_t role;  // a per_role
+    bool pads_with_zeros;
 
     __device__ __forceinline__ bool is_observation() const { return role == PER_ROLE_OBSERVATION; }
 };

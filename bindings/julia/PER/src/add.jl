@@ -7,6 +7,7 @@ Each keyword takes an array whose last axis counts the environments: `observatio
 `84×84×n_envs`. With one environment that axis may be left out, and scalars do. Elements are cast as `per.h` says of
 `per_array`. Ids have the shape of `reward`.
 
+- a field with a `default` may be left out
 - `next_observation`, and so for each observation: what was observed after the step. It may be left out on steps that
   end no episode
 - `env_ids`: the environments, counted from 1, that the arrays are of; without it all of them

@@ -46,9 +46,9 @@ dense(array::AbstractArray) = copyto!(Array{eltype(array)}(undef, size(array)), 
 function passed!(kept::Vector{Any}, name, array::Union{AbstractArray,Number})
     elements = dense(isconcretetype(eltype(array)) ? array : map(identity, array))
     dtype = dtype_of(name, eltype(elements))
-    shape = Int64[reverse(size(elements))...]
+    shape = Int64[reverse(size(elements))..., 0]  # one more than there are: it has an address without axes too
     push!(kept, elements, shape)
-    return per_array(pointer(elements), pointer(shape), length(shape), dtype)
+    return per_array(pointer(elements), pointer(shape), ndims(elements), dtype)
 end
 passed!(::Vector{Any}, name, other) = invalid("$name is a $(typeof(other)), neither an array nor a number")
 

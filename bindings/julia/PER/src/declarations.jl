@@ -85,6 +85,10 @@ const PER_ROLE_PLAIN = Int32(1)
 const PER_ROLE_OBSERVATION = Int32(2)
 const PER_ROLE_RECURRENT_STATE = Int32(3)
 
+const per_padding = Int32
+const PER_PADDING_REPEAT = Int32(0)
+const PER_PADDING_ZERO = Int32(1)
+
 const per_goal_strategy = Int32
 const PER_GOAL_FUTURE = Int32(0)
 const PER_GOAL_FINAL = Int32(1)
@@ -103,6 +107,14 @@ const per_tree_options_layout = (size = 32, offsets = (0, 8, 16, 24, 28,))
 
 struct per_replay end
 
+struct per_array
+    data::Ptr{Cvoid}
+    shape::Ptr{Int64}
+    ndim::Int32
+    dtype::Int32
+end
+const per_array_layout = (size = 24, offsets = (0, 8, 16, 20,))
+
 struct per_field
     name::Ptr{UInt8}
     shape::Ptr{Int64}
@@ -110,9 +122,11 @@ struct per_field
     dtype::Int32
     role::Int32
     stack::Int32
-    reserved::NTuple{2, Int64}
+    default_value::Ptr{per_array}
+    padding::Int32
+    reserved::Int32
 end
-const per_field_layout = (size = 48, offsets = (0, 8, 16, 20, 24, 28, 32,))
+const per_field_layout = (size = 48, offsets = (0, 8, 16, 20, 24, 28, 32, 40, 44,))
 
 struct per_replay_options
     struct_size::UInt64
@@ -150,14 +164,6 @@ struct per_replay_options
     on_nan::Int32
 end
 const per_replay_options_layout = (size = 208, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 156, 160, 164, 168, 172, 176, 180, 184, 188, 192, 196, 200, 204,))
-
-struct per_array
-    data::Ptr{Cvoid}
-    shape::Ptr{Int64}
-    ndim::Int32
-    dtype::Int32
-end
-const per_array_layout = (size = 24, offsets = (0, 8, 16, 20,))
 
 struct per_steps
     struct_size::UInt64

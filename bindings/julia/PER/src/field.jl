@@ -1,5 +1,5 @@
 """
-    Field(element_type, axes...; role, stack)
+    Field(element_type, axes...; role, stack, default, padding)
 
 A field of the transitions of a [`ReplayBuffer`](@ref).
 
@@ -10,6 +10,11 @@ A field of the transitions of a [`ReplayBuffer`](@ref).
   field `next_...` too), `:plain` (of all others) or `:recurrent_state` (in sequences given for the first step only)
 - `stack`: number of frames in a batch, on an axis before the last; without it the buffer's `frame_stack` for
   observations, 1 for others
+- `default`: what steps get that are added without the field, such as advantages, which are computed later: an array of
+  those axes, or a number for all its elements. Without it the field must be given with every step, as an observation
+  must
+- `padding`: what fills the frames of a stack from before the first step of its episode: `:repeat` that step's frame
+  (without it), `:zero` zeros
 
 ```jldoctest
 julia> Field(UInt8, 84, 84).axes
@@ -21,19 +26,30 @@ struct Field
     axes::Tuple{Vararg{Int64}}
     role::Union{Nothing,Symbol}
     stack::Union{Nothing,Int64}
+    default::Any
+    padding::Union{Nothing,Symbol}
 end
 
-function Field(element_type::Type, axes...; role = nothing, stack = nothing)
+function Field(element_type::Type, axes...; role = nothing, stack = nothing, default = nothing, padding = nothing)
     types = first.(DTYPES)
     element_type in types || invalid("element_type is $element_type; allowed: $(join(types, ", "))")
     role === nothing || choice(:role, role)
+    padding === nothing || choice(:padding, padding)
     return Field(
         element_type,
         map(axis -> converted(Int64, "an axis of a field", axis), axes),
         role === nothing ? nothing : Symbol(role),
         stack === nothing ? nothing : converted(Int64, "stack", stack),
+        default === nothing ? nothing : default_for(element_type, default),
+        padding === nothing ? nothing : Symbol(padding),
     )
 end
+
+# A number of Julia has a type, which may be none that casts to the field's: whole numbers are signed. The library casts
+# to floats.
+default_for(type, default) = type <: AbstractFloat ? default : in_type(type, default)
+in_type(type, number::Number) = converted(type, "default", number)
+in_type(type, other) = numbers(type, "default", other)
 
 # A per_field. What it points into is added to `kept`, which must be preserved as long as it.
 function declared!(kept::Vector{Any}, name, field::Field)
@@ -43,9 +59,19 @@ function declared!(kept::Vector{Any}, name, field::Field)
     role = field.role === nothing ? PER_ROLE_DEFAULT : choice(:role, field.role)
     stack = field.stack === nothing ? 0 : converted(Int32, "stack of $name", field.stack)
     dtype = dtype_of(name, field.element_type)
-    return per_field(Base.unsafe_convert(Cstring, text), pointer(shape), length(shape), dtype, role, stack, (0, 0))
+    padding = field.padding === nothing ? PER_PADDING_REPEAT : choice(:padding, field.padding)
+    default = default!(kept, name, field.default)
+    text_pointer = Base.unsafe_convert(Cstring, text)
+    return per_field(text_pointer, pointer(shape), length(shape), dtype, role, stack, default, padding, 0)
 end
 declared!(::Vector{Any}, name, other) = invalid("field $name is a $(typeof(other)), not a Field")
+
+default!(::Vector{Any}, name, ::Nothing) = Ptr{per_array}(C_NULL)
+function default!(kept::Vector{Any}, name, default)
+    array = Ref(passed!(kept, "default of $name", default))
+    push!(kept, array)
+    return Base.unsafe_convert(Ptr{per_array}, array)
+end
 
 # A field as the library resolved it.
 struct FieldLayout

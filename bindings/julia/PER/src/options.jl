@@ -53,6 +53,7 @@ const CHOICES = (
         observation = PER_ROLE_OBSERVATION,
         recurrent_state = PER_ROLE_RECURRENT_STATE,
     ),
+    padding = (repeat = PER_PADDING_REPEAT, zero = PER_PADDING_ZERO),
 )
 
 function choice(name::Symbol, value)

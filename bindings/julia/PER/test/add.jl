@@ -257,3 +257,18 @@ end
     end
     @test stats(buffer).added == 0 && add!(buffer; step...) == 0
 end
+
+@testset "a field with a default may be left out" begin
+    fields = (observation = Field(Int32), advantage = Field(Float32; default = 0.5),
+              flag = Field(Bool; default = true), counts = Field(UInt8, 3, 2; default = 7),
+              table = Field(Int16, 3, 2; default = [1 2; 3 4; 5 6]), half = Field(PER.BFloat16; default = 2))
+    buffer = ReplayBuffer(20, fields)
+    step = (reward = 0, terminated = false, truncated = false)
+    add!(buffer; observation = 1, step..., next_observation = 2)
+    add!(buffer; observation = 2, advantage = 4, step..., next_observation = 3)
+    rows = get(buffer, [0, 1])
+    @test rows.advantage == [0.5, 4] && rows.flag == [true, true] && rows.counts == fill(7, 3, 2, 2)
+    @test rows.table[:, :, 1] == rows.table[:, :, 2] == [1 2; 3 4; 5 6]
+    @test Float32.(rows.half) == [2, 2]
+    @test occursin("observation is missing", thrown(() -> add!(buffer; step...)).message)
+end

@@ -173,3 +173,15 @@ end
     buffer = ReplayBuffer(100, (observation = Field(Int8),))
     @test thrown(() -> sample!(buffer, 1)).status == PER.PER_ERROR_EMPTY
 end
+
+@testset "early stacks repeat the first frame, or begin with zeros" begin
+    for (padding, before) in ((nothing, 1), (:repeat, 1), (:zero, 0))
+        buffer = ReplayBuffer(20, (observation = Field(Int32; padding = padding),); frame_stack = 3)
+        extend!(buffer; observation = 1:4, reward = zeros(4), terminated = falses(4), truncated = falses(4),
+                next_observation = 2:5)
+        batch = sample!(buffer, 16)
+        first = findfirst(==(0), batch.ids)
+        @test batch.observation[:, first] == [before, before, 1]
+        @test batch.next_observation[:, first] == [before, 1, 2]
+    end
+end

@@ -1,0 +1,282 @@
+/*
+ * With PER_PADDING_ZERO the frames of a stack from before the first step of its episode are zeros, in every kind of
+ * batch. Episodes begin with the observation 1, 11, 21 .. and count up from there: so what belongs into a stack follows
+ * from its newest frame.
+ */
+#include "replay_check.h"
+
+enum { STACK = 3, PLACES = 64, MOST_ENTRIES = 8, OBSERVATION = 0, GOAL = 1, HINT = 2, FIELDS = 3 };
+
+/* An observation; a goal, which is one too; and a field that is stacked, but none. */
+static per_replay* create(per_replay_options options, int32_t padding) {
+    per_field fields[FIELDS];
+    int i;
+    fields[OBSERVATION] = field_of("observation", PER_FLOAT32, 0, NULL);
+    fields[GOAL] = field_of("observation.goal", PER_FLOAT32, 0, NULL);
+    fields[HINT] = field_of("hint", PER_FLOAT32, 0, NULL);
+    for (i = 0; i < FIELDS; ++i) {
+        fields[i].stack = STACK;
+        fields[i].padding = padding;
+    }
+    options.fields = fields;
+    options.n_fields = FIELDS;
+    return create_replay(&options);
+}
+
+static void add(per_replay* replay, float observation, end how, next_kind kind) {
+    const float next = observation + 1, reward = 0;
+    const uint8_t terminated = how == TERMINATED, truncated = how == TRUNCATED, known = kind != NEXT_UNKNOWN;
+    per_array fields[FIELDS], next_fields[FIELDS];
+    per_steps steps;
+    int i;
+    CHECK_OK(per_steps_init(&steps, sizeof steps));
+    for (i = 0; i < FIELDS; ++i) {
+        fields[i] = array_of(&observation, PER_FLOAT32);
+        next_fields[i] = array_of(i == HINT ? NULL : &next, PER_FLOAT32);
+    }
+    steps.fields = fields;
+    if (kind == NEXT_GIVEN) steps.next_fields = next_fields;
+    steps.reward = array_of(&reward, PER_FLOAT32);
+    steps.terminated = array_of(&terminated, PER_BOOL);
+    steps.truncated = array_of(&truncated, PER_BOOL);
+    if (kind != NEXT_LEFT_OUT) steps.next_mask = array_of(&known, PER_BOOL);
+    CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
+}
+
+/* Steps that begin with the observation `first`; the last one ends as said. */
+static void add_episode(per_replay* replay, float first, int count, end how, next_kind kind) {
+    int t;
+    for (t = 0; t < count - 1; ++t) add(replay, first + (float)t, GOES_ON, NEXT_LEFT_OUT);
+    add(replay, first + (float)t, how, kind);
+}
+
+static void add_some_episodes(per_replay* replay) {
+    add_episode(replay, 1, 5, TERMINATED, NEXT_GIVEN);
+    add_episode(replay, 11, 1, TRUNCATED, NEXT_GIVEN);
+    add_episode(replay, 21, 2, TERMINATED, NEXT_UNKNOWN);
+    add_episode(replay, 31, 3, TRUNCATED, NEXT_UNKNOWN);
+    add_episode(replay, 41, 4, GOES_ON, NEXT_GIVEN);
+}
+
+typedef struct stacks {
+    float frames[FIELDS][PLACES * MOST_ENTRIES][STACK], next[FIELDS][PLACES][STACK];
+    int32_t n_steps[PLACES * MOST_ENTRIES];
+    void *fields[FIELDS], *next_fields[FIELDS];
+    per_batch batch;
+} stacks;
+
+static void fill(stacks* out) {
+    int i;
+    memset(out, 0x55, sizeof *out);
+    CHECK_OK(per_batch_init(&out->batch, sizeof out->batch));
+    for (i = 0; i < FIELDS; ++i) {
+        out->fields[i] = out->frames[i];
+        out->next_fields[i] = i == HINT ? NULL : out->next[i];
+    }
+    out->batch.fields = out->fields;
+    out->batch.next_fields = out->next_fields;
+    out->batch.n_steps = out->n_steps;
+}
+
+static float first_of_episode(float observation) {
+    return 10 * floorf(observation / 10) + 1;
+}
+
+/* Of a stack whose newest frame is the observation, where each frame of the episode holds `value`, or 0: its own. */
+static int is_padded_with_zeros(const float* stack, float newest, float value) {
+    int age, good = 1;
+    for (age = 0; age < STACK; ++age) {
+        const float frame = newest - (float)age;
+        const float expected = frame < first_of_episode(newest) ? 0 : value != 0 ? value : frame;
+        good = good && stack[STACK - 1 - age] == expected;
+    }
+    return good;
+}
+
+/* `count` transitions; returns how many of their stacks have padding. */
+static int check_transitions(const stacks* drawn, int64_t count) {
+    int padded = 0;
+    int64_t i;
+    for (i = 0; i < count; ++i) {
+        const float newest = drawn->frames[OBSERVATION][i][STACK - 1];
+        const float next = drawn->next[OBSERVATION][i][STACK - 1];
+        CHECK(is_padded_with_zeros(drawn->frames[OBSERVATION][i], newest, 0));
+        CHECK(is_padded_with_zeros(drawn->frames[GOAL][i], newest, 0));
+        CHECK(is_padded_with_zeros(drawn->frames[HINT][i], newest, 0));
+        CHECK(next == (newest + (float)drawn->n_steps[i] == 23 ? 22 : newest + (float)drawn->n_steps[i]));
+        CHECK(is_padded_with_zeros(drawn->next[OBSERVATION][i], next, 0));
+        CHECK(is_padded_with_zeros(drawn->next[GOAL][i], next, 0));
+        padded += drawn->frames[OBSERVATION][i][0] == 0;
+        padded += drawn->next[OBSERVATION][i][0] == 0;
+    }
+    return padded;
+}
+
+static void draws(void) {
+    static stacks drawn;
+    int64_t n_step, stores_next;
+    for (stores_next = 0; stores_next < 2; ++stores_next) {
+        for (n_step = 1; n_step <= 4; ++n_step) {
+            per_replay_options options = replay_options(40, 1);
+            per_replay* replay;
+            options.n_step = n_step;
+            options.store_next_observation = (int32_t)stores_next;
+            replay = create(options, PER_PADDING_ZERO);
+            if (stores_next) {
+                int t;
+                for (t = 0; t < 5; ++t) add(replay, (float)(t + 1), t == 4 ? TRUNCATED : GOES_ON, NEXT_GIVEN);
+            } else {
+                add_some_episodes(replay);
+            }
+            fill(&drawn);
+            CHECK_OK(per_replay_sample(replay, NULL, PLACES, &drawn.batch, NULL));
+            CHECK(check_transitions(&drawn, PLACES) > 0);
+            per_replay_free(replay);
+        }
+    }
+}
+
+static void epochs_and_bootstraps(void) {
+    static stacks drawn;
+    per_replay* replay = create(replay_options(40, 1), PER_PADDING_ZERO);
+    per_epochs* walk = NULL;
+    int64_t count = 0;
+    add_some_episodes(replay);
+    fill(&drawn);
+    CHECK_OK(per_epochs_create(replay, 1, PLACES, 0, NULL, &walk));
+    CHECK_OK(per_epochs_next(walk, &drawn.batch, &count, NULL));
+    CHECK_OK(synchronized(replay, PER_OK));
+    CHECK(count == live_of(replay) && check_transitions(&drawn, count) > 0);
+    per_epochs_free(walk);
+
+    fill(&drawn);
+    CHECK_OK(per_replay_bootstraps(replay, PLACES, &drawn.batch, &count, NULL));
+    CHECK(count == 2); /* the truncated step 11, and 44, the latest of a running episode */
+    CHECK(check_transitions(&drawn, count) == 2);
+    CHECK(drawn.frames[OBSERVATION][0][2] == 11 && drawn.next[OBSERVATION][0][1] == 11);
+    per_replay_free(replay);
+}
+
+/* Rows 1 .. 8 are there, and the first step of their episode is not: what is live has all of its frames. */
+static void stacks_that_reach_to_overwritten_rows_are_not_drawn(void) {
+    static stacks drawn;
+    per_replay* replay = create(replay_options(8, 1), PER_PADDING_ZERO);
+    add_episode(replay, 101, 9, GOES_ON, NEXT_LEFT_OUT);
+    fill(&drawn);
+    CHECK(live_of(replay) == 5);
+    CHECK_OK(per_replay_sample(replay, NULL, PLACES, &drawn.batch, NULL));
+    CHECK(check_transitions(&drawn, PLACES) == 0);
+    per_replay_free(replay);
+}
+
+static void sequences(void) {
+    static stacks drawn;
+    per_replay_options options = replay_options(40, 1);
+    per_replay* replay;
+    int64_t i, t;
+    int padded = 0;
+    options.sequence_length = 3;
+    options.burn_in = 1;
+    options.sequence_stride = 1;
+    options.n_step = 2;
+    replay = create(options, PER_PADDING_ZERO);
+    add_some_episodes(replay);
+    fill(&drawn);
+    drawn.batch.next_fields = NULL;
+    CHECK_OK(per_replay_sample(replay, NULL, PLACES, &drawn.batch, NULL));
+    for (i = 0; i < PLACES; ++i) {
+        const float start = drawn.frames[OBSERVATION][6 * i][STACK - 1];
+        for (t = 0; t < 6; ++t) {
+            const float* stack = drawn.frames[OBSERVATION][6 * i + t];
+            const float newest = stack[STACK - 1];
+            if (newest == 0) { /* the episode has ended */
+                CHECK(stack[0] == 0 && stack[1] == 0);
+            } else if (newest == 22 && newest != start + (float)t) { /* given once more */
+                CHECK(is_padded_with_zeros(stack, newest, 0));
+            } else {
+                CHECK(newest == start + (float)t && is_padded_with_zeros(stack, newest, 0));
+                padded += stack[0] == 0;
+            }
+            if (t < 4 && drawn.n_steps[4 * i + t] > 0)
+                CHECK(is_padded_with_zeros(drawn.frames[HINT][4 * i + t], newest, 0));
+        }
+    }
+    CHECK(padded > 0);
+    per_replay_free(replay);
+}
+
+/* A step ends the episode if it achieves the goal. */
+static int32_t reward(void* context, int64_t count, const void* achieved, const void* goals, float* rewards_out,
+                      uint8_t* terminated_out) {
+    const float *at = (const float*)achieved, *goal = (const float*)goals;
+    int64_t i;
+    (void)context;
+    for (i = 0; i < count; ++i) {
+        rewards_out[i] = 0;
+        terminated_out[i] = at[i] == goal[i];
+    }
+    return 0;
+}
+
+/* Windows of up to 4 steps end where the goal is reached: how much of the next goal is padding depends on where. */
+static void goals_take_no_place_of_zeros(void) {
+    static stacks drawn;
+    per_replay_options options = replay_options(40, 1);
+    per_hindsight_options hindsight;
+    per_replay* replay;
+    int64_t i;
+    int cut_short = 0, padded = 0;
+    options.n_step = 4;
+    replay = create(options, PER_PADDING_ZERO);
+    add_episode(replay, 1, 6, TRUNCATED, NEXT_GIVEN);
+    CHECK_OK(per_hindsight_options_init(&hindsight, sizeof hindsight));
+    hindsight.achieved_field = OBSERVATION;
+    hindsight.goal_field = GOAL;
+    hindsight.fraction = 1;
+    hindsight.reward = reward;
+    fill(&drawn);
+    CHECK_OK(per_replay_sample_hindsight(replay, NULL, &hindsight, PLACES, &drawn.batch, NULL));
+    for (i = 0; i < PLACES; ++i) {
+        const float newest = drawn.frames[OBSERVATION][i][STACK - 1], goal = drawn.frames[GOAL][i][STACK - 1];
+        const float next = newest + (float)drawn.n_steps[i];
+        CHECK(goal > newest && goal <= 7 && next <= goal);
+        CHECK(is_padded_with_zeros(drawn.frames[OBSERVATION][i], newest, 0));
+        CHECK(is_padded_with_zeros(drawn.next[OBSERVATION][i], next, 0));
+        CHECK(is_padded_with_zeros(drawn.frames[GOAL][i], newest, goal));
+        CHECK(is_padded_with_zeros(drawn.next[GOAL][i], next, goal));
+        cut_short += next == goal && drawn.n_steps[i] < 4 && next < 7;
+        padded += drawn.next[GOAL][i][0] == 0;
+    }
+    CHECK(cut_short > 0 && padded > 0);
+    per_replay_free(replay);
+}
+
+/* A stack of one frame has no padding, whatever is said. */
+static void padding_is_an_option_of_the_field(void) {
+    per_replay_options options = replay_options(40, 1), described;
+    per_field field = field_of("observation", PER_FLOAT32, 0, NULL);
+    per_replay* replay = create(options, PER_PADDING_ZERO);
+    CHECK_OK(per_replay_options_init(&described, sizeof described));
+    CHECK_OK(per_replay_describe(replay, &described));
+    CHECK(described.fields[GOAL].padding == PER_PADDING_ZERO && described.fields[GOAL].stack == STACK);
+    per_replay_free(replay);
+
+    field.padding = PER_PADDING_ZERO;
+    options.fields = &field;
+    replay = create_replay(&options);
+    add_full(replay, 0, 1, 0, GOES_ON, 2);
+    CHECK_WINDOW(replay, 0, 1, 0, 0.99f, 2, 1, 0, 0);
+    CHECK_OK(per_replay_describe(replay, &described));
+    CHECK(described.fields[0].padding == PER_PADDING_ZERO && described.fields[0].stack == 1);
+    per_replay_free(replay);
+}
+
+int main(void) {
+    draws();
+    epochs_and_bootstraps();
+    stacks_that_reach_to_overwritten_rows_are_not_drawn();
+    sequences();
+    goals_take_no_place_of_zeros();
+    padding_is_an_option_of_the_field();
+    return 0;
+}
