@@ -161,7 +161,7 @@ std::string range_text(int32_t dtype) {
 
 // Where an element lies: [i, j, ...] by the array's shape, or its number if the array has none.
 std::string place_text(const per_array& array, int64_t element) {
-    if (array.shape == nullptr) return "[" + std::to_string(element) + "]";
+    if (array.shape == nullptr) return std::string("[").append(std::to_string(element)).append("]");
     std::array<int64_t, max_array_ndim> index{};
     for (int32_t axis = array.ndim - 1; axis >= 0; --axis) {
         index[axis] = element % array.shape[axis];
