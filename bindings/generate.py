@@ -14,9 +14,11 @@ import argparse
 import contextlib
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 
 import cffi
 from pycparser import c_ast, c_generator, c_parser
@@ -24,9 +26,12 @@ from pycparser import c_ast, c_generator, c_parser
 BINDINGS = pathlib.Path(__file__).resolve().parent
 HEADER = BINDINGS.parent / "include" / "per.h"
 PYTHON_OUTPUT = BINDINGS / "python" / "per" / "_declarations.py"
+FIGURES_OUTPUT = BINDINGS / "python" / "per" / "_figures.py"
 JULIA_OUTPUT = BINDINGS / "julia" / "PER" / "src" / "declarations.jl"
 
 NOTICE = "Generated from include/per.h by bindings/generate.py; do not edit."
+
+STATISTICS = "per_replay_statistics"
 
 # C's own types, which cffi knows and pycparser has to be told of, with their names in Julia.
 JULIA_TYPES = {
@@ -72,6 +77,17 @@ class Declarations:
             raise SystemExit(f"{node.coord}: only enums and structs are named by typedefs")
 
 
+def comments_of(header: pathlib.Path, struct: str) -> dict[str, str]:
+    """What is said of each field of a struct in the comment beside it; struct_size apart."""
+    (body,) = re.findall(rf"typedef struct {struct} \{{\n(.*?)\n\}} {struct};", header.read_text(), re.DOTALL)
+    lines = re.findall(r"^ *\w+ (\w+);(?: */\*(.*?)\*/)?$", body, re.DOTALL | re.MULTILINE)
+    comments = {name: " ".join(comment.split()) for name, comment in lines if name != "struct_size"}
+    missing = [name for name, comment in comments.items() if not comment]
+    if missing:
+        raise SystemExit(f"{header.name}: no comment beside {', '.join(missing)} of {struct}")
+    return comments
+
+
 def preprocess(header: pathlib.Path) -> str:
     """The header's text after the C preprocessor, with C's own types declared in front."""
     with tempfile.TemporaryDirectory() as empty_headers:
@@ -112,6 +128,33 @@ def python_module(declarations: Declarations) -> str:
             ffi.emit_python_code(str(path))
         lines = path.read_text().splitlines()
     return "\n".join([f"# {NOTICE}", *lines[1:]]) + "\n"
+
+
+def figures_module(declarations: Declarations) -> str:
+    """The base of per.Statistics: the fields of the struct, with per.h's comments as their documentation."""
+    layout = dict(declarations.layouts.typeof(STATISTICS).fields)
+    listed, fields = [], []
+    for name, comment in comments_of(HEADER, STATISTICS).items():
+        listed += textwrap.wrap(f"{name}: {comment}", 120, initial_indent=" " * 8, subsequent_indent=" " * 12)
+        kind = "float" if layout[name].type.cname == "double" else "int"
+        said = textwrap.wrap(f'"""{comment}"""', 120, initial_indent=" " * 4, subsequent_indent=" " * 4)
+        fields += [f"    {name}: {kind}", *said]
+    lines = [
+        f"# {NOTICE}",
+        '"""What per.h says of the fields of per_replay_statistics."""',
+        "",
+        "import dataclasses",
+        "",
+        "",
+        "@dataclasses.dataclass(frozen=True)",
+        "class Figures:",
+        '    """Attributes:',
+        *listed,
+        '    """',
+        "",
+        *fields,
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def julia_type(node: c_ast.Node, *, parameter: bool) -> str:
@@ -175,6 +218,11 @@ def julia_module(declarations: Declarations) -> str:
         lines += julia_struct(declarations, name, fields) if fields else ["", f"struct {name} end"]
     for function in declarations.functions:
         lines += julia_function(function)
+    lines += ["", "# What per.h says of the fields of per_replay_statistics."]
+    lines += [f'const {STATISTICS}_docs = raw"""']
+    for name, comment in comments_of(HEADER, STATISTICS).items():
+        lines += textwrap.wrap(f"- `{name}`: {comment}", 120, subsequent_indent="  ")
+    lines += ['"""']
     lines += [
         "",
         '"""',
@@ -203,7 +251,11 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a generated file is stale")
     check = parser.parse_args().check
     declarations = Declarations(HEADER)
-    outputs = {PYTHON_OUTPUT: python_module(declarations), JULIA_OUTPUT: julia_module(declarations)}
+    outputs = {
+        PYTHON_OUTPUT: python_module(declarations),
+        FIGURES_OUTPUT: figures_module(declarations),
+        JULIA_OUTPUT: julia_module(declarations),
+    }
     stale = [path for path, text in outputs.items() if not path.exists() or path.read_text() != text]
     for path in stale:
         if check:

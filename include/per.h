@@ -678,6 +678,17 @@ PER_API per_status per_replay_update_priorities(per_replay* replay, int64_t coun
                                                 int64_t n_critics, const float* td_errors, void* stream);
 
 /*
+ * As per_replay_update_priorities() does for sequences, with TD errors that may leave the burn-in out.
+ *
+ *   n_steps    of each sequence: T, or sequence_length, which are the steps after the burn-in
+ *   td_errors  [n_critics, count, n_steps]
+ *
+ * PER_ERROR_INVALID_ARGUMENT also for another n_steps, and where single transitions are drawn.
+ */
+PER_API per_status per_replay_update_sequences(per_replay* replay, int64_t count, const int64_t* ids, int64_t n_critics,
+                                               int64_t n_steps, const float* td_errors, void* stream);
+
+/*
  * As per_replay_update_priorities(), with the priorities themselves.
  *
  *   priorities  [count] finite, >= 0; before alpha, and nothing is added
@@ -761,34 +772,35 @@ PER_API per_status per_replay_live_ids(per_replay* replay, int64_t capacity, int
 
 /* What a buffer holds and has done: per_replay_stats(). Counters count since creation. */
 typedef struct per_replay_statistics {
-    uint64_t struct_size;     /* set by _init; do not change */
-    int64_t capacity;         /* rows in all: n_envs * rows of a lane */
-    int64_t live;             /* transitions, or sequences, that can be drawn now */
-    int64_t added;            /* transitions added */
-    int64_t dropped;          /* steps not added because the environment was resetting (autoreset) */
-    int64_t episodes;         /* episodes that ended, cuts included */
-    int64_t cuts;             /* of them, those that were cut */
-    int64_t samples;          /* batches drawn, also ahead; each epoch of per_epochs_create() counts as one */
-    int64_t beta_step;        /* batches that advanced beta; those of a loader once they are handed out */
-    int64_t stale_updates;    /* entries of updates and of per_replay_set() that came too late */
-    int64_t rejected_updates; /* entries of calls that write, not allowed and skipped */
-    double total;             /* sum of p^alpha over the live transitions */
-    double max_priority;      /* priority that the next transition gets */
-    double alpha;
-    double beta; /* of the next batch */
-    double gamma;
-    int64_t updates; /* entries of updates that set a priority */
-    /* Of the last batch that per_replay_sample() drew: */
-    int64_t last_batch_size;    /* B; 0, and so all that follows, if it drew none yet */
-    int64_t last_max_age;       /* of a transition: rows that its lane took after it until the draw, one for each step
-                                   and one for each final observation. (Newest id of its lane - id) / n_envs */
-    double last_mean_age;       /* of the transitions */
-    double last_effective_size; /* (sum of w)^2 / sum of w^2: so many transitions of equal weight say as much */
-    double last_duplicates;     /* share of the batch that repeats another of its transitions, 0 .. 1 */
-    /* Of the buffer: */
-    int64_t memory_bytes;     /* allocated for rows and priorities; see per_replay_create() */
-    int64_t suspected_resets; /* ends after which an environment seems to have reset in another way than autoreset says;
-                                 see per_replay_add() */
+    uint64_t struct_size;       /* set by _init; do not change */
+    int64_t capacity;           /* rows in all: n_envs * rows of a lane */
+    int64_t live;               /* transitions, or sequences, that can be drawn now */
+    int64_t added;              /* transitions added */
+    int64_t dropped;            /* steps not added because the environment was resetting (autoreset) */
+    int64_t episodes;           /* episodes that ended, cuts included */
+    int64_t cuts;               /* of them, those that were cut */
+    int64_t samples;            /* batches drawn, also ahead by a loader; each epoch of a walk counts as one */
+    int64_t beta_step;          /* batches that advanced beta; those of a loader once they are handed out */
+    int64_t stale_updates;      /* entries of updates, also of fields, that came too late */
+    int64_t rejected_updates;   /* entries of calls that write, not allowed and skipped */
+    double total;               /* sum of p^alpha over the live transitions */
+    double max_priority;        /* priority that the next transition gets */
+    double alpha;               /* exponent of the priorities */
+    double beta;                /* exponent of the weights of the next batch */
+    double gamma;               /* discount of a step */
+    int64_t updates;            /* entries of updates that set a priority */
+    int64_t last_batch_size;    /* transitions of the last batch that was sampled; 0, and so is all else of it, before
+                                 the first */
+    int64_t last_max_age;       /* largest age in the last batch: rows that its lane took after a transition until the
+                                 draw, one for each step and one for each final observation; (newest id of the lane -
+                                 id) / n_envs */
+    double last_mean_age;       /* mean age in the last batch */
+    double last_effective_size; /* (sum of w)^2 / sum of w^2 of the last batch: so many transitions of equal weight say
+                                   as much */
+    double last_duplicates;     /* share of the last batch that repeats another of its transitions, 0 .. 1 */
+    int64_t memory_bytes;       /* bytes allocated for rows and priorities */
+    int64_t
+        suspected_resets; /* ends after which an environment seems to have reset in another way than autoreset says */
 } per_replay_statistics;
 
 PER_API per_status per_replay_statistics_init(per_replay_statistics* statistics, uint64_t struct_size);
@@ -902,7 +914,8 @@ PER_API per_status per_hindsight_options_init(per_hindsight_options* options, ui
  *   hindsight  as above
  *
  * `reward` runs on the thread of the call, and the buffer is not locked: it may use any handle, this one too, but not
- * free it. The batch does not see what happens meanwhile. It must not leave by an exception or longjmp.
+ * free it. The batch does not see what happens meanwhile. It must not leave by an exception or longjmp; it may end its
+ * thread by pthread_exit(), which is as if it failed.
  *
  * PER_ERROR_CALLBACK if `reward` fails, and the errors of per_replay_sample(). After PER_ERROR_CALLBACK, and possibly
  * after PER_ERROR_OUT_OF_MEMORY, the arrays of the batch have been written to. A call that fails is no draw, but for

@@ -143,6 +143,17 @@ per_status per_replay_update_priorities(per_replay* replay, int64_t count, const
     });
 }
 
+per_status per_replay_update_sequences(per_replay* replay, int64_t count, const int64_t* ids, int64_t n_critics,
+                                       int64_t n_steps, const float* td_errors, void* stream) {
+    return guarded([&] {
+        Replay& target = replay_of(replay, stream);
+        check_count("n_critics", n_critics, 1);
+        const int64_t n_left_out = target.steps_left_out(n_steps);
+        if (!has_entries(count, "ids", ids, "td_errors", td_errors)) return;
+        target.update({count, ids, n_critics, td_errors, nullptr, n_left_out}, stream);
+    });
+}
+
 per_status per_replay_set_priorities(per_replay* replay, int64_t count, const int64_t* ids, const float* priorities,
                                      void* stream) {
     return guarded([&] {

@@ -96,8 +96,9 @@ struct ReplayUpdate {
     int64_t count;
     const int64_t* ids;
     int64_t n_critics;
-    const float* td_errors;   // [n_critics, count]
+    const float* td_errors;   // [n_critics, count], of sequences [n_critics, count, T - n_left_out]
     const float* priorities;  // [count]
+    int64_t n_left_out = 0;   // steps at the start of each sequence that td_errors do not have
 };
 
 // What per_replay_advantages() computes.

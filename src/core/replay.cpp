@@ -304,6 +304,18 @@ std::unique_ptr<Relabelling> Replay::take_relabelling() {
     return relabelling;
 }
 
+int64_t Replay::steps_left_out(int64_t n_steps) const {
+    const int64_t length = options_.sequence_length;
+    if (length == 0)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "n_steps is %" PRId64 ": this buffer draws single transitions",
+                    n_steps);
+    if (n_steps == length) return options_.burn_in;
+    if (n_steps == options_.burn_in + length) return 0;
+    throw Error(PER_ERROR_INVALID_ARGUMENT,
+                "n_steps is %" PRId64 ": allowed are %" PRId64 " and, with the burn-in, %" PRId64, n_steps, length,
+                options_.burn_in + length);
+}
+
 void Replay::update(const ReplayUpdate& update, void* stream) {
     const std::unique_lock guard(lock_);
     const int64_t steps = std::max<int64_t>(1, options_.burn_in + options_.sequence_length);

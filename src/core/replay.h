@@ -33,6 +33,8 @@ class Replay {
     void sample(const per_sample_options& options, int64_t batch_size, const per_batch& batch, void* stream);
     void sample_hindsight(const per_sample_options& options, const per_hindsight_options& hindsight, int64_t batch_size,
                           const per_batch& batch, void* stream);
+    // Steps at the start of each sequence that TD errors of n_steps for each do not have.
+    int64_t steps_left_out(int64_t n_steps) const;
     void update(const ReplayUpdate& update, void* stream);
     void priorities(int64_t count, const int64_t* ids, float* priorities_out, void* stream);
     void get(int64_t count, const int64_t* ids, const per_batch& batch, void* stream);

@@ -298,6 +298,8 @@ static void priority_arguments(void) {
     CHECK_FAILS(per_replay_update_priorities(replay, 1, ids, 1, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "td_errors");
     CHECK_NO_STREAM(per_replay_update_priorities(replay, 1, ids, 1, values, &i));
     CHECK_OK(per_replay_update_priorities(replay, 0, NULL, 1, NULL, NULL));
+    CHECK_FAILS(per_replay_update_sequences(replay, 1, ids, 1, 1, values, NULL), PER_ERROR_INVALID_ARGUMENT,
+                "n_steps is 1: this buffer draws single transitions");
     CHECK_FAILS(per_replay_set_priorities(NULL, 1, ids, values, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
     CHECK_FAILS(per_replay_set_priorities(replay, -1, ids, values, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
     CHECK_FAILS(per_replay_set_priorities(replay, 1, NULL, values, NULL), PER_ERROR_INVALID_ARGUMENT, "ids");

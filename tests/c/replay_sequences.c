@@ -212,6 +212,8 @@ static void priorities_of_td_errors(void) {
     const int64_t ids[2] = {0, 3}, pending = 6, inside = 1;
     const float errors[2][4] = {{NAN, 1, -4, 2.5f}, {INFINITY, -3, NAN, NAN}};
     const float critics[2][2][4] = {{{9, 1, -2, 3}, {9, 4, 9, 9}}, {{9, 3, 2, -1}, {9, -2, 9, 9}}};
+    const float short_errors[2][3] = {{1, -4, 2.5f}, {-3, NAN, NAN}};
+    const float short_critics[2][2][3] = {{{1, -2, 3}, {4, 9, 9}}, {{3, 2, -1}, {-2, 9, 9}}};
     const float bad[4] = {0, 1, NAN, 1}, none[4] = {NAN, NAN, INFINITY, NAN};
     per_replay_options options = sequence_options(40, 1);
     per_replay* replay;
@@ -228,6 +230,15 @@ static void priorities_of_td_errors(void) {
     CHECK(priority_of(replay, 0) == 2.25f && priority_of(replay, 3) == 3.25f); /* step by step 2, 2, 2 and 3 */
     CHECK_BAD_PRIORITY(per_replay_update_priorities(replay, 1, ids, 1, bad, NULL), "td_errors[0]");
     CHECK(priority_of(replay, 0) == 2.25f);
+    /* The burn-in may be left out. */
+    CHECK_OK(per_replay_update_sequences(replay, 2, ids, 1, 4, &errors[0][0], NULL));
+    CHECK(priority_of(replay, 0) == 3.875f && priority_of(replay, 3) == 3.25f);
+    CHECK_OK(per_replay_update_sequences(replay, 2, ids, 2, 3, &short_critics[0][0][0], NULL));
+    CHECK(priority_of(replay, 0) == 2.25f && priority_of(replay, 3) == 3.25f);
+    CHECK_OK(per_replay_update_sequences(replay, 2, ids, 1, 3, &short_errors[0][0], NULL));
+    CHECK(priority_of(replay, 0) == 3.875f && priority_of(replay, 3) == 3.25f);
+    CHECK_FAILS(per_replay_update_sequences(replay, 2, ids, 1, 2, &errors[0][0], NULL), PER_ERROR_INVALID_ARGUMENT,
+                "n_steps is 2: allowed are 3 and, with the burn-in, 4");
     /* Steps that start no sequence have none. */
     CHECK_OK(per_replay_update_priorities(replay, 1, &inside, 1, bad, NULL));
     CHECK_OK(per_replay_set_priorities(replay, 1, &inside, bad + 1, NULL));

@@ -798,6 +798,20 @@ FAULTS = [
         "priorities_test",
     ),
     Fault(
+        "updates: a burn-in that was left out is looked for",
+        "cuda/replay/priorities.cu",
+        "{sequence.burn_in - given.n_left_out, n_steps - given.n_left_out}",
+        "{sequence.burn_in, n_steps}",
+        "priorities_test",
+    ),
+    Fault(
+        "updates: sequences without a burn-in are as far apart as those with one",
+        "cuda/replay/priorities.cu",
+        "n_given = sequence.steps - given.n_left_out;",
+        "n_given = sequence.steps;",
+        "priorities_test",
+    ),
+    Fault(
         "updates: overwritten rows are there",
         "cuda/batch/rows_by_id.h",
         "is_issued && k >= oldest_row(lane, rules)",

@@ -257,7 +257,9 @@ class PriorityTwin {
         const std::vector<int64_t> ids = any_ids();
         const SequenceRules& sequence = cpu_.rules.sequence;
         const bool has_sequences = options_.sequence_length > 0;
-        const std::size_t steps = has_sequences ? static_cast<std::size_t>(sequence.steps) : 1;
+        const int64_t n_left_out = has_sequences && numbers_() % 2 == 0 ? sequence.burn_in : 0;
+        const auto left_out = static_cast<std::size_t>(n_left_out);
+        const std::size_t steps = has_sequences ? static_cast<std::size_t>(sequence.steps) - left_out : 1;
         const int64_t n_critics = 1 + below(3);
         const std::size_t stride = ids.size() * steps;
         std::vector<float> errors;
@@ -275,7 +277,7 @@ class PriorityTwin {
             double largest = 0.0;
             const auto burn_in = static_cast<std::size_t>(sequence.burn_in);
             for (std::size_t t = burn_in; t < n_steps; ++t) {
-                const double error = magnitude(errors, i * steps + t, stride, n_critics, options_.critics);
+                const double error = magnitude(errors, i * steps + t - left_out, stride, n_critics, options_.critics);
                 sum += error;
                 largest = std::max(largest, error);
             }
@@ -287,7 +289,8 @@ class PriorityTwin {
             priorities.push_back(static_cast<float>(options_.sequence_eta * largest +
                                                     (1.0 - options_.sequence_eta) * mean + options_.epsilon));
         }
-        update(ids, priorities, {static_cast<int64_t>(ids.size()), ids.data(), n_critics, errors.data(), nullptr},
+        update(ids, priorities,
+               {static_cast<int64_t>(ids.size()), ids.data(), n_critics, errors.data(), nullptr, n_left_out},
                has_sequences);
     }
 

@@ -218,6 +218,7 @@ void CpuReplayBackend::read_priorities(const ReplayUpdate& update) {
 // after the burn-in yet no error says anything: they are as if they were not there.
 void CpuReplayBackend::read_sequence_priorities(const ReplayUpdate& update) {
     const SequenceRules& sequence = state_.rules.sequence;
+    const int64_t n_given = sequence.steps - update.n_left_out;
     for (int64_t i = 0; i < update.count; ++i) {
         int64_t& slot = slots_[static_cast<size_t>(i)];
         float& priority = given_priorities_[static_cast<size_t>(i)];
@@ -232,9 +233,9 @@ void CpuReplayBackend::read_sequence_priorities(const ReplayUpdate& update) {
             priority = 0.0f;
             continue;
         }
-        priority =
-            sequence_priority(update.td_errors + i * sequence.steps, update.n_critics, update.count * sequence.steps,
-                              critics_, {sequence.burn_in, n_steps}, sequence_eta_, epsilon_);
+        priority = sequence_priority(update.td_errors + i * n_given, update.n_critics, update.count * n_given, critics_,
+                                     {sequence.burn_in - update.n_left_out, n_steps - update.n_left_out}, sequence_eta_,
+                                     epsilon_);
     }
 }
 

@@ -61,8 +61,9 @@ struct GivenPriorities {
     int64_t count;
     const int64_t* ids;
     int64_t n_critics;
-    const float* td_errors;   // [n_critics, count, steps of a sequence]; or NULL:
+    const float* td_errors;   // [n_critics, count, steps of a sequence - n_left_out]; or NULL:
     const float* priorities;  // [count]
+    int64_t n_left_out;       // steps at the start of each sequence that td_errors do not have
 
     template <class Visit>
     __device__ __forceinline__ void for_each(const DeviceReplay& replay, const Visit& visit) const {
@@ -101,8 +102,10 @@ __device__ __forceinline__ float sequence_entry(const DeviceReplay& replay, cons
                                            [&](int64_t k) { return replay.flags[rules.ring.slot(row.env, k)]; });
     has_steps = n_steps > sequence.burn_in;
     if (!has_steps) return 0.0f;
-    return sequence_priority(given.td_errors + i * sequence.steps, given.n_critics, given.count * sequence.steps,
-                             replay.critics, {sequence.burn_in, n_steps}, replay.sequence_eta, replay.epsilon);
+    const int64_t n_given = sequence.steps - given.n_left_out;
+    const StepRange steps = {sequence.burn_in - given.n_left_out, n_steps - given.n_left_out};
+    return sequence_priority(given.td_errors + i * n_given, given.n_critics, given.count * n_given, replay.critics,
+                             steps, replay.sequence_eta, replay.epsilon);
 }
 
 __device__ __forceinline__ Entry entry_of(const DeviceReplay& replay, const WindowRules& rules,
@@ -307,7 +310,8 @@ void queue_live_maximum(const DeviceReplay& replay, int64_t rows_per_lane, cudaS
 }
 
 void queue_priorities(const DeviceReplay& replay, const ReplayUpdate& update, cudaStream_t stream) {
-    const GivenPriorities given = {update.count, update.ids, update.n_critics, update.td_errors, update.priorities};
+    const GivenPriorities given = {update.count,     update.ids,        update.n_critics,
+                                   update.td_errors, update.priorities, update.n_left_out};
     if (given.count == 0) return;
     if (given.count <= largest_one_block_change) {
         launch(stream, 1, n_threads, give_in_one_block, replay, given);

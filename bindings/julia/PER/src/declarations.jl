@@ -385,6 +385,10 @@ const per_replay_update_priorities_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_update_priorities(replay, count, ids, n_critics, td_errors, stream) =
     ccall(per_replay_update_priorities_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Int64}, Int64, Ptr{Float32}, Ptr{Cvoid}), replay, count, ids, n_critics, td_errors, stream)
 
+const per_replay_update_sequences_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_update_sequences(replay, count, ids, n_critics, n_steps, td_errors, stream) =
+    ccall(per_replay_update_sequences_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Int64}, Int64, Int64, Ptr{Float32}, Ptr{Cvoid}), replay, count, ids, n_critics, n_steps, td_errors, stream)
+
 const per_replay_set_priorities_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_set_priorities(replay, count, ids, priorities, stream) =
     ccall(per_replay_set_priorities_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Int64}, Ptr{Float32}, Ptr{Cvoid}), replay, count, ids, priorities, stream)
@@ -501,6 +505,33 @@ const per_loader_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_loader_free(loader) =
     ccall(per_loader_free_pointer[], Cvoid, (Ptr{per_loader},), loader)
 
+# What per.h says of the fields of per_replay_statistics.
+const per_replay_statistics_docs = raw"""
+- `capacity`: rows in all: n_envs * rows of a lane
+- `live`: transitions, or sequences, that can be drawn now
+- `added`: transitions added
+- `dropped`: steps not added because the environment was resetting (autoreset)
+- `episodes`: episodes that ended, cuts included
+- `cuts`: of them, those that were cut
+- `samples`: batches drawn, also ahead by a loader; each epoch of a walk counts as one
+- `beta_step`: batches that advanced beta; those of a loader once they are handed out
+- `stale_updates`: entries of updates, also of fields, that came too late
+- `rejected_updates`: entries of calls that write, not allowed and skipped
+- `total`: sum of p^alpha over the live transitions
+- `max_priority`: priority that the next transition gets
+- `alpha`: exponent of the priorities
+- `beta`: exponent of the weights of the next batch
+- `gamma`: discount of a step
+- `updates`: entries of updates that set a priority
+- `last_batch_size`: transitions of the last batch that was sampled; 0, and so is all else of it, before the first
+- `last_max_age`: largest age in the last batch: rows that its lane took after a transition until the draw, one for each
+  step and one for each final observation; (newest id of the lane - id) / n_envs
+- `last_mean_age`: mean age in the last batch
+- `last_effective_size`: (sum of w)^2 / sum of w^2 of the last batch: so many transitions of equal weight say as much
+- `last_duplicates`: share of the last batch that repeats another of its transitions, 0 .. 1
+- `memory_bytes`: bytes allocated for rows and priorities
+"""
+
 """
     bind!(library)
 
@@ -543,6 +574,7 @@ const function_names = [
     :per_batch_init,
     :per_replay_sample,
     :per_replay_update_priorities,
+    :per_replay_update_sequences,
     :per_replay_set_priorities,
     :per_replay_priorities,
     :per_replay_get,
@@ -604,6 +636,7 @@ const function_pointers = [
     per_batch_init_pointer,
     per_replay_sample_pointer,
     per_replay_update_priorities_pointer,
+    per_replay_update_sequences_pointer,
     per_replay_set_priorities_pointer,
     per_replay_priorities_pointer,
     per_replay_get_pointer,

@@ -1,0 +1,80 @@
+# Generated from include/per.h by bindings/generate.py; do not edit.
+"""What per.h says of the fields of per_replay_statistics."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Figures:
+    """Attributes:
+        capacity: rows in all: n_envs * rows of a lane
+        live: transitions, or sequences, that can be drawn now
+        added: transitions added
+        dropped: steps not added because the environment was resetting (autoreset)
+        episodes: episodes that ended, cuts included
+        cuts: of them, those that were cut
+        samples: batches drawn, also ahead by a loader; each epoch of a walk counts as one
+        beta_step: batches that advanced beta; those of a loader once they are handed out
+        stale_updates: entries of updates, also of fields, that came too late
+        rejected_updates: entries of calls that write, not allowed and skipped
+        total: sum of p^alpha over the live transitions
+        max_priority: priority that the next transition gets
+        alpha: exponent of the priorities
+        beta: exponent of the weights of the next batch
+        gamma: discount of a step
+        updates: entries of updates that set a priority
+        last_batch_size: transitions of the last batch that was sampled; 0, and so is all else of it, before the first
+        last_max_age: largest age in the last batch: rows that its lane took after a transition until the draw, one for
+            each step and one for each final observation; (newest id of the lane - id) / n_envs
+        last_mean_age: mean age in the last batch
+        last_effective_size: (sum of w)^2 / sum of w^2 of the last batch: so many transitions of equal weight say as
+            much
+        last_duplicates: share of the last batch that repeats another of its transitions, 0 .. 1
+        memory_bytes: bytes allocated for rows and priorities
+    """
+
+    capacity: int
+    """rows in all: n_envs * rows of a lane"""
+    live: int
+    """transitions, or sequences, that can be drawn now"""
+    added: int
+    """transitions added"""
+    dropped: int
+    """steps not added because the environment was resetting (autoreset)"""
+    episodes: int
+    """episodes that ended, cuts included"""
+    cuts: int
+    """of them, those that were cut"""
+    samples: int
+    """batches drawn, also ahead by a loader; each epoch of a walk counts as one"""
+    beta_step: int
+    """batches that advanced beta; those of a loader once they are handed out"""
+    stale_updates: int
+    """entries of updates, also of fields, that came too late"""
+    rejected_updates: int
+    """entries of calls that write, not allowed and skipped"""
+    total: float
+    """sum of p^alpha over the live transitions"""
+    max_priority: float
+    """priority that the next transition gets"""
+    alpha: float
+    """exponent of the priorities"""
+    beta: float
+    """exponent of the weights of the next batch"""
+    gamma: float
+    """discount of a step"""
+    updates: int
+    """entries of updates that set a priority"""
+    last_batch_size: int
+    """transitions of the last batch that was sampled; 0, and so is all else of it, before the first"""
+    last_max_age: int
+    """largest age in the last batch: rows that its lane took after a transition until the draw, one for each step and
+    one for each final observation; (newest id of the lane - id) / n_envs"""
+    last_mean_age: float
+    """mean age in the last batch"""
+    last_effective_size: float
+    """(sum of w)^2 / sum of w^2 of the last batch: so many transitions of equal weight say as much"""
+    last_duplicates: float
+    """share of the last batch that repeats another of its transitions, 0 .. 1"""
+    memory_bytes: int
+    """bytes allocated for rows and priorities"""
