@@ -799,8 +799,8 @@ typedef struct per_replay_statistics {
                                    as much */
     double last_duplicates;     /* share of the last batch that repeats another of its transitions, 0 .. 1 */
     int64_t memory_bytes;       /* bytes allocated for rows and priorities */
-    int64_t
-        suspected_resets; /* ends after which an environment seems to have reset in another way than autoreset says */
+    int64_t suspected_resets;   /* ends after which an environment seems to have reset in another way than autoreset
+                                   says */
 } per_replay_statistics;
 
 PER_API per_status per_replay_statistics_init(per_replay_statistics* statistics, uint64_t struct_size);

@@ -97,12 +97,14 @@ Exchange::Exchange(py::object plain, py::object handle, const py::dict& addresse
       functions_{function_at<decltype(Functions::add)>(addresses, "per_replay_add"),
                  function_at<decltype(Functions::sample)>(addresses, "per_replay_sample"),
                  function_at<decltype(Functions::update_priorities)>(addresses, "per_replay_update_priorities"),
+                 function_at<decltype(Functions::update_sequences)>(addresses, "per_replay_update_sequences"),
                  function_at<decltype(Functions::set_priorities)>(addresses, "per_replay_set_priorities")},
       check_(std::move(check)),
       types_(std::move(as_array)),
       n_fields_(layout["n_fields"].cast<int64_t>()),
       n_envs_(layout["n_envs"].cast<int64_t>()),
-      sequence_steps_(layout["sequence_steps"].cast<int64_t>()),
+      sequence_steps_(layout["sequence_steps"][py::int_(0)].cast<int64_t>()),
+      learned_steps_(layout["sequence_steps"][py::int_(1)].cast<int64_t>()),
       steps_block_(bytes_of(layout["steps"])),
       batch_block_(bytes_of(layout["batch"])),
       terminated_(offsetof(per_steps, terminated)),
@@ -350,10 +352,11 @@ void Exchange::update(const py::object& ids, const py::object& values, bool are_
     const bool has_steps = sequence_steps_ > 0 && !are_priorities;
     const int count_axis = value.ndim - (has_steps ? 2 : 1);
     const bool has_critics = count_axis == 1 && !are_priorities;
+    const int64_t n_steps = has_steps && count_axis >= 0 ? value.shape[count_axis + 1] : 0;
     const bool are_read = id.dtype == PER_INT64 && id.ndim == 1 && value.dtype == PER_FLOAT32 &&
                           (count_axis == 0 || has_critics) && value.shape[count_axis] == id.shape[0] &&
-                          (!has_steps || value.shape[count_axis + 1] == sequence_steps_) && value.data != nullptr &&
-                          id.data != nullptr;
+                          (!has_steps || n_steps == sequence_steps_ || n_steps == learned_steps_) &&
+                          value.data != nullptr && id.data != nullptr;
     if (!are_read) {
         plain_.attr("update")(ids, values, are_priorities, stream);
         return;
@@ -362,12 +365,16 @@ void Exchange::update(const py::object& ids, const py::object& values, bool are_
     const auto* id_data = static_cast<const int64_t*>(id.data);
     const auto* value_data = static_cast<const float*>(value.data);
     void* const queue = number_of(stream);
+    const int64_t n_critics = has_critics ? value.shape[0] : 1;
     per_status status;
     {
         const py::gil_scoped_release release;
-        status = are_priorities ? functions_.set_priorities(handle_, count, id_data, value_data, queue)
-                                : functions_.update_priorities(handle_, count, id_data,
-                                                               has_critics ? value.shape[0] : 1, value_data, queue);
+        if (are_priorities)
+            status = functions_.set_priorities(handle_, count, id_data, value_data, queue);
+        else if (has_steps)
+            status = functions_.update_sequences(handle_, count, id_data, n_critics, n_steps, value_data, queue);
+        else
+            status = functions_.update_priorities(handle_, count, id_data, n_critics, value_data, queue);
     }
     check(status);
 }

@@ -32,6 +32,7 @@ class Exchange {
         decltype(&per_replay_add) add;
         decltype(&per_replay_sample) sample;
         decltype(&per_replay_update_priorities) update_priorities;
+        decltype(&per_replay_update_sequences) update_sequences;
         decltype(&per_replay_set_priorities) set_priorities;
     };
 
@@ -71,6 +72,7 @@ class Exchange {
     int64_t n_fields_;
     int64_t n_envs_;
     int64_t sequence_steps_;             /* of a sequence; 0: single transitions */
+    int64_t learned_steps_;              /* of them, those after the burn-in */
     std::vector<std::byte> steps_block_; /* as per_steps_init() fills it */
     std::vector<std::byte> batch_block_;
     std::vector<std::pair<py::object, size_t>> step_arrays_; /* names and offsets */

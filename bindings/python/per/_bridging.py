@@ -63,7 +63,7 @@ def new_exchange(
     # Without these functions the bridge can read no tensors: those of torch before 2.10, and no memory of a device.
     if (tensor_type is not None or is_on_device) and not hasattr(tensor_type, "__dlpack_c_exchange_api__"):
         return plain
-    names = ("add", "sample", "update_priorities", "set_priorities")
+    names = ("add", "sample", "update_priorities", "update_sequences", "set_priorities")
     addresses = {f"per_replay_{name}": _address(getattr(lib, f"per_replay_{name}")) for name in names}
     return bridge.Exchange(
         plain=plain,
@@ -97,7 +97,7 @@ def _in_bytes(layout: Layout) -> dict[str, Any]:
     return {
         "n_fields": count,
         "n_envs": layout.n_envs,
-        "sequence_steps": layout.steps,
+        "sequence_steps": (layout.steps, layout.learned_steps),
         "steps": bytes(ffi.buffer(steps)) + bytes(2 * count * array_size),
         "batch": bytes(ffi.buffer(batch)) + bytes(2 * count * pointer_size),
         "step_arrays": [(name, ffi.offsetof("per_steps", name)) for name in STEP_ARRAYS],

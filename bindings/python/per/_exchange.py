@@ -241,15 +241,19 @@ class Exchange:
         name = "priorities" if are_priorities else "td_errors"
         value = self._memory.read_numbers(values, name, "float32", queue)
         count = id_array.size
-        steps = 0 if are_priorities else self._layout.steps
+        steps = [] if are_priorities or count == 0 else sorted({self._layout.steps, self._layout.learned_steps} - {0})
         critics = _critics(value.shape, count, steps, are_priorities)
         if critics == 0:
-            axes = f"{count}, {steps}" if steps else f"{count}"
-            more = "" if are_priorities else f" or [n_critics, {axes}]"
-            raise InvalidArgument(f"{name} has shape {list(value.shape)}; allowed: [{axes}]{more}, as ids has {count}")
+            axes = [f"{count}, {n}" for n in steps] or [f"{count}"]
+            axes += [] if are_priorities else [f"n_critics, {each}" for each in axes]
+            allowed = " or ".join(f"[{each}]" for each in axes)
+            raise InvalidArgument(f"{name} has shape {list(value.shape)}; allowed: {allowed}, as ids has {count}")
         arrays = id_array.pointer, value.pointer
         if are_priorities:
             check(lib.per_replay_set_priorities(handle, count, *arrays, queue.handle))
+        elif steps:
+            n = value.shape[-1]
+            check(lib.per_replay_update_sequences(handle, count, arrays[0], critics, n, arrays[1], queue.handle))
         else:
             check(lib.per_replay_update_priorities(handle, count, arrays[0], critics, arrays[1], queue.handle))
         self._memory.finish(queue, id_array, value)
@@ -265,10 +269,10 @@ _ADVANTAGE_WORDS = {
 }
 
 
-def _critics(shape: tuple[int, ...], count: int, steps: int, are_priorities: bool) -> int:
-    """How many critics values of that shape are of; 0: none, it does not fit `count` ids."""
-    if steps and count:
-        fits = shape[-2:] == (count, steps) and len(shape) in (2, 3)
+def _critics(shape: tuple[int, ...], count: int, steps: Sequence[int], are_priorities: bool) -> int:
+    """How many critics values of that shape are of; 0: none, it does not fit `count` ids, or so many steps of each."""
+    if steps:
+        fits = len(shape) in (2, 3) and shape[-2] == count and shape[-1] in steps
         return int(fits) * (shape[0] if len(shape) == 3 else 1)
     size = math.prod(shape)
     if size == count:

@@ -31,6 +31,7 @@ class Figures:
             much
         last_duplicates: share of the last batch that repeats another of its transitions, 0 .. 1
         memory_bytes: bytes allocated for rows and priorities
+        suspected_resets: ends after which an environment seems to have reset in another way than autoreset says
     """
 
     capacity: int
@@ -78,3 +79,5 @@ class Figures:
     """share of the last batch that repeats another of its transitions, 0 .. 1"""
     memory_bytes: int
     """bytes allocated for rows and priorities"""
+    suspected_resets: int
+    """ends after which an environment seems to have reset in another way than autoreset says"""

@@ -42,7 +42,9 @@ class Layout(NamedTuple):
     """by field; None for those that are no observations"""
     n_envs: int
     steps: int
-    """of a sequence; 0: single transitions"""
+    """of a sequence, T; 0: single transitions"""
+    learned_steps: int
+    """of them, those after the burn-in"""
     batch: tuple[Output, ...]
     """of a sample"""
     rows: tuple[Output, ...]
@@ -51,7 +53,9 @@ class Layout(NamedTuple):
     """of single transitions that were not drawn"""
 
 
-def layout_of(fields: Mapping[str, Field], n_envs: int, steps: int = 0, n_step: int = 1) -> Layout:
+def layout_of(
+    fields: Mapping[str, Field], n_envs: int, steps: int = 0, learned_steps: int = 0, n_step: int = 1
+) -> Layout:
     """The layout of a buffer whose fields have their roles and stacks as the library resolved them.
 
     With steps > 0 its batches are of sequences, for that n_step.
@@ -75,6 +79,7 @@ def layout_of(fields: Mapping[str, Field], n_envs: int, steps: int = 0, n_step: 
         next_fields=tuple(f"next_{name}" if field.role == "observation" else None for name, field in fields.items()),
         n_envs=n_envs,
         steps=steps,
+        learned_steps=learned_steps,
         batch=drawn,
         rows=(*_field_outputs(fields, stacked=False), *of_rows),
         windows=(*_field_outputs(fields, stacked=True), *of_rows),

@@ -76,6 +76,12 @@ def path(value: str | os.PathLike[str]) -> bytes:
     return encoded
 
 
+def option(options: Any, name: str) -> Any:
+    """A field of an options struct as the argument of the same name takes it."""
+    value, enum = getattr(options, name), _CHOICES.get(name)
+    return value if enum is None else _library.name_of(enum, value)
+
+
 def number(enum: str, argument: str, name: object) -> int:
     """The number of a choice given by name."""
     allowed = _library.choices(enum)

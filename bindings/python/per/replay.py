@@ -189,9 +189,10 @@ class ReplayBuffer(Store):
         self._memory = _memory.memory_of(options.device, options.device_index, kind)
         # Steps of a sequence; 0: single transitions. The shapes of sequences depend on n_step.
         self._steps = int(options.burn_in + options.sequence_length) if options.sequence_length > 0 else 0
+        self._learned_steps = int(options.sequence_length)
         self._n_step = int(options.n_step)
         self._n_step_lock = threading.Lock()
-        layout = layout_of(self._fields, self._n_envs, self._steps, self._n_step)
+        layout = self._sequence_layout(self._n_step)
         _kinds.check_dtypes(kind, layout)
         self._layout = layout
         self._inputs = batch.structure_of([*layout.fields, *filter(None, layout.next_fields)])
@@ -219,7 +220,7 @@ class ReplayBuffer(Store):
         return self._exchanges[n_step]
 
     def _sequence_layout(self, n_step: int) -> Layout:
-        return layout_of(self._fields, self._n_envs, self._steps, n_step)
+        return layout_of(self._fields, self._n_envs, self._steps, self._learned_steps, n_step)
 
     @staticmethod
     def capacity_for(
@@ -455,9 +456,10 @@ class ReplayBuffer(Store):
 
         Arguments:
             ids: int64[n], as batches carry them.
-            td_errors: float32[n] of any sign, or [n_critics, n]: then by critics, their mean |td_error|
-                or the largest. Of sequences [n, T] or [n_critics, n, T], of which only steps after the burn-in that are
-                no padding are looked at: p = sequence_eta max_t |d_t| + (1 - sequence_eta) mean_t |d_t| + epsilon.
+            td_errors: float32[n] of any sign, or [n_critics, n]: then by critics, their mean |td_error| or the largest.
+                Of sequences [n, T] or [n_critics, n, T], or with sequence_length in place of T if they leave the
+                burn-in out. Steps after the burn-in that are no padding are looked at: p = sequence_eta max_t |d_t|
+                + (1 - sequence_eta) mean_t |d_t| + epsilon.
             priorities: float32[n], >= 0, before alpha, in place of td_errors.
             stream: see the class.
 
@@ -557,9 +559,31 @@ class ReplayBuffer(Store):
         return dict(self._fields)
 
     @property
+    def options(self) -> dict[str, Any]:
+        """Every option by name as it is now: alpha, beta, gamma and n_step as they were set since.
+
+        `per.ReplayBuffer(**buffer.options)` makes an empty buffer like this one.
+
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(2)}, n_envs=3, scheme="systematic")
+        >>> buffer.gamma = 0.5
+        >>> again = per.ReplayBuffer(**buffer.options)
+        >>> again.options == buffer.options, again.capacity, again.options["scheme"], again.gamma
+        (True, 102, 'systematic', 0.5)
+        """
+        described = self._describe()
+        options = {"capacity": self._capacity, "fields": self.fields, "device": self._device, "arrays": self._kind}
+        for name in _OPTIONS:
+            value = _options.option(described, name)
+            if _DEFAULTS[name] is None:
+                value = value or None  # not given
+            options[name] = bool(value) if isinstance(_DEFAULTS[name], bool) else value
+        return options
+
+    @property
     def alpha(self) -> float:
         """Exponent of the priorities. Setting it costs one pass over the buffer."""
-        return self._option("alpha")
+        return float(self._describe().alpha)
 
     @alpha.setter
     def alpha(self, value: float) -> None:
@@ -577,7 +601,7 @@ class ReplayBuffer(Store):
     @property
     def gamma(self) -> float:
         """Discount of a step. Returns are formed when a batch is drawn."""
-        return self._option("gamma")
+        return float(self._describe().gamma)
 
     @gamma.setter
     def gamma(self, value: float) -> None:
@@ -586,7 +610,7 @@ class ReplayBuffer(Store):
     @property
     def n_step(self) -> int:
         """Steps of a return. Setting it costs one pass over the buffer."""
-        return int(self._option("n_step"))
+        return int(self._describe().n_step)
 
     @n_step.setter
     def n_step(self, value: int) -> None:
@@ -809,10 +833,10 @@ class ReplayBuffer(Store):
 
     # ------------------------------------------------------------ private
 
-    def _option(self, name: str) -> float:
+    def _describe(self) -> Any:
         options = _library.new("per_replay_options")
         check(lib.per_replay_describe(self._open(), options))
-        return getattr(options, name)  # type: ignore[no-any-return]
+        return options
 
     def _field_number(self, argument: str, name: str | None) -> int:
         """The number of a field in C; -1 for None, which the library takes where a field may be left out."""

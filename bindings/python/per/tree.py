@@ -82,6 +82,7 @@ class SumTree(Store):
         self._memory = _memory.memory_of(options.device, options.device_index, kind)
         self._capacity = capacity
         self._device = device
+        self._options = {"capacity": capacity, "device": str(device), "seed": seed, "arrays": kind}
 
     def update(self, indices: object, priorities: object, *, stream: object = None) -> None:
         """Sets priorities; of equal indices the last one wins.
@@ -190,6 +191,11 @@ class SumTree(Store):
         total, scale = ffi.new("uint64_t *"), ffi.new("int32_t *")
         check(lib.per_tree_mass(self._open(), total, scale))
         return Mass(int(total[0]), int(scale[0]))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Every option by name: `per.SumTree(**tree.options)` makes a tree like this one, all priorities 0."""
+        return dict(self._options)
 
     @property
     def capacity(self) -> int:

@@ -4,6 +4,8 @@ import dataclasses
 import inspect
 import os
 import pickle
+import pydoc
+import re
 import warnings
 
 import cuda_switch
@@ -48,6 +50,92 @@ def test_defaults_that_the_signatures_show_are_those_of_the_library():
     parameters = inspect.signature(per.SumTree).parameters
     assert parameters["seed"].default == tree_options.seed
     assert parameters["device"].default == _library.name_of("per_device", tree_options.device)
+
+
+CHOICES = {
+    "prioritization": "per_prioritization",
+    "scheme": "per_scheme",
+    "normalize_weights": "per_normalization",
+    "max_priority": "per_max_priority",
+    "on_invalid": "per_on_invalid",
+    "on_gap": "per_on_gap",
+    "on_nan": "per_on_nan",
+    "autoreset": "per_autoreset",
+    "critics": "per_critics",
+}
+
+
+def random_options(random):
+    """Options that a buffer can have, each of them likely not to be the default."""
+    stacked = random.random() < 0.5
+    options = {name: str(random.choice(list(_library.choices(enum)))) for name, enum in CHOICES.items()}
+    options |= {name: float(random.random()) for name in ("gamma", "alpha", "beta", "beta_final", "epsilon",
+                                                          "sequence_eta", "uniform_fraction")}  # fmt: skip
+    options |= {name: int(random.integers(1, 5)) for name in ("n_envs", "n_step", "beta_steps", "gather_threads")}
+    options |= {"frame_stack": int(stacked) + 1, "seed": int(random.integers(2**64, dtype=np.uint64))}
+    options |= {name: bool(random.integers(2)) for name in ("overwrite", "store_next_observation")}
+    if random.random() < 0.5:
+        options |= {name: int(random.integers(1, 5)) for name in ("sequence_length", "burn_in", "sequence_stride")}
+    fields = {
+        "observation.a": per.Field((2, 3), "uint8"),
+        "observation.b": per.Field((), "bfloat16", stack=1, padding="zero"),
+        "goal": per.Field(2, "float64", role="observation"),
+        "state": per.Field(4, "float16", role="recurrent_state"),
+        "action": per.Field((), "int64", stack=3, default=7),
+        "advantage": per.Field((2, 2), "float32", default=[[1, 2], [3, 4]]),
+    }
+    names = [name for name in fields if name == "goal" or random.random() < 0.7]
+    capacity, arrays = int(random.integers(200, 300)), str(random.choice(["numpy", "torch"]))
+    return {"capacity": capacity, "fields": {name: fields[name] for name in names}, "arrays": arrays} | options
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_options_make_a_buffer_like_the_one_that_they_are_of(seed):
+    pytest.importorskip("torch")
+    random = np.random.default_rng(seed)
+    given = random_options(random)
+    buffer = per.ReplayBuffer(**given)
+    resolved = given | {"fields": buffer.fields, "capacity": buffer.capacity}
+    if "sequence_length" not in given:
+        resolved |= {"sequence_length": None, "sequence_stride": None, "burn_in": 0}
+    options = buffer.options
+    assert options == resolved | {"device": options["device"]}
+    assert list(inspect.signature(per.ReplayBuffer).parameters.keys() - options.keys()) == []
+    assert all(isinstance(value, (str, int, float, dict, type(None))) for value in options.values())
+    buffer.alpha, buffer.gamma, buffer.beta, buffer.n_step = 0.25, 0.5, 0.125, 1
+    changed = options | {"alpha": 0.25, "gamma": 0.5, "beta": 0.125, "beta_steps": 0, "n_step": 1}
+    assert buffer.options == changed
+    assert per.ReplayBuffer(**buffer.options).options == changed
+
+
+def test_options_of_a_loaded_buffer_are_those_of_the_saved_one(tmp_path):
+    buffer = filled(scheme="systematic", n_step=2, sequence_length=3)
+    buffer.save(tmp_path / "buffer")
+    assert per.ReplayBuffer.load(tmp_path / "buffer").options == buffer.options
+
+
+def test_options_of_a_closed_buffer_are_an_error():
+    buffer = filled()
+    buffer.close()
+    with pytest.raises(per.InvalidArgument, match="closed"):
+        buffer.options  # noqa: B018
+
+
+def test_options_of_a_tree_make_a_tree_like_it():
+    tree = per.SumTree(10, seed=5)
+    assert tree.options == {"capacity": 10, "device": tree.options["device"], "seed": 5, "arrays": "numpy"}
+    again = per.SumTree(**tree.options)
+    for each in (tree, again):
+        each.update(np.arange(10), np.arange(10))
+    assert tree.sample(100).indices.tolist() == again.sample(100).indices.tolist()
+
+
+def test_help_says_what_each_statistic_means():
+    names = [name for name, _ in ffi.typeof("per_replay_statistics").fields if name != "struct_size"]
+    assert [field.name for field in dataclasses.fields(per.Statistics)] == names
+    text = pydoc.render_doc(per.Statistics, renderer=pydoc.plaintext)
+    for name in names:
+        assert re.search(rf"^ *\|? +{name}: .* \w", text, re.MULTILINE), name
 
 
 def test_every_option_of_the_header_is_an_argument():

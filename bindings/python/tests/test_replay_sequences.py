@@ -123,10 +123,28 @@ def test_priorities_are_those_of_r2d2():
     assert largest.priorities([3]).tolist() == [3]
 
 
-@pytest.mark.parametrize("shape", [(2,), (2, 3), (2, 5), (3, 4), (4, 2), (2, 3, 4), (2, 2, 3)])
+@pytest.mark.parametrize("arrays", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize("burn_in", [0, 1, 2])
+def test_td_errors_may_leave_the_burn_in_out(arrays, burn_in):
+    make = pytest.importorskip("jax.numpy" if arrays == "jax" else arrays).asarray
+    whole, short = filled(8, burn_in=burn_in, sequence_eta=0.75), filled(8, burn_in=burn_in, sequence_eta=0.75)
+    ids = whole.live_ids()
+    random = np.random.default_rng(3)
+    for shape in ((), (2,)):
+        errors = random.normal(size=(*shape, len(ids), burn_in + 3)).astype(np.float32)
+        whole.update_priorities(ids, errors)
+        for left_out in (make(errors[..., burn_in:].copy()), errors[..., burn_in:], errors[..., burn_in:].tolist()):
+            short.update_priorities(ids, np.zeros((len(ids), 3), np.float32))
+            short.update_priorities(ids, left_out)
+            np.testing.assert_array_equal(short.priorities(ids), whole.priorities(ids))
+    assert (short.priorities(ids) > 0).all()
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 2), (2, 5), (3, 4), (4, 2), (2, 3, 4), (2, 2, 5), (1, 1, 2, 3)])
 def test_td_errors_of_other_shapes_are_refused(shape):
     buffer = filled()
-    with pytest.raises(per.InvalidArgument, match=r"td_errors has shape .*\[2, 4\] or \[n_critics, 2, 4\]"):
+    allowed = r"\[2, 3\] or \[2, 4\] or \[n_critics, 2, 3\] or \[n_critics, 2, 4\], as ids has 2"
+    with pytest.raises(per.InvalidArgument, match=r"td_errors has shape .*; allowed: " + allowed):
         buffer.update_priorities([0, 3], np.ones(shape, np.float32))
     assert buffer.priorities([0, 3]).tolist() == [1, 1]
 

@@ -18,7 +18,7 @@ import Libdl
 import Serialization
 
 export SumTree, update!, sample!, find, priorities, total, reset!
-export Field, ReplayBuffer, add!, extend!, cut!, clear!, update_priorities!, set_priorities!, set!, stats
+export Field, ReplayBuffer, add!, extend!, cut!, clear!, update_priorities!, set_priorities!, set!, stats, options
 export save, load, epochs, advantages!, loader, release!, Hindsight, live_ids
 export PERError
 

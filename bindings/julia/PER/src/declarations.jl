@@ -530,6 +530,7 @@ const per_replay_statistics_docs = raw"""
 - `last_effective_size`: (sum of w)^2 / sum of w^2 of the last batch: so many transitions of equal weight say as much
 - `last_duplicates`: share of the last batch that repeats another of its transitions, 0 .. 1
 - `memory_bytes`: bytes allocated for rows and priorities
+- `suspected_resets`: ends after which an environment seems to have reset in another way than autoreset says
 """
 
 """

@@ -73,6 +73,23 @@ function default!(kept::Vector{Any}, name, default)
     return Base.unsafe_convert(Ptr{per_array}, array)
 end
 
+# The declaration of a field as the library resolved it.
+function Field(field::per_field)
+    type = element_type_of(field.dtype)
+    axes = ntuple(axis -> unsafe_load(field.shape, field.ndim + 1 - axis), field.ndim)
+    role, padding = name_of_choice(:role, field.role), name_of_choice(:padding, field.padding)
+    return Field(type, axes, role, Int64(field.stack), default_of(field, type, axes), padding)
+end
+
+function default_of(field, type, axes)
+    field.default_value == C_NULL && return nothing
+    elements = Ptr{type}(unsafe_load(field.default_value).data)
+    return isempty(axes) ? unsafe_load(elements) : copy(unsafe_wrap(Array, elements, axes))
+end
+
+Base.:(==)(one::Field, other::Field) = all(name -> getfield(one, name) == getfield(other, name), fieldnames(Field))
+Base.hash(field::Field, seed::UInt) = hash(map(name -> getfield(field, name), fieldnames(Field)), seed)
+
 # A field as the library resolved it.
 struct FieldLayout
     name::Symbol

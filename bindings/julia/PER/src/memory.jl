@@ -25,6 +25,10 @@ function memory_for(device, arrays, current_stream)
     return DeviceMemory(arrays, current_stream)
 end
 
+# What a buffer was created with, of its memory.
+given(::HostMemory) = (;)
+given(memory::DeviceMemory) = (arrays = memory.arrays, current_stream = memory.current_stream)
+
 is_callable(value) = !isempty(methods(value))
 
 """

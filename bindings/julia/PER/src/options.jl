@@ -63,6 +63,8 @@ function choice(name::Symbol, value)
     return invalid("$name is $(repr(value)); allowed: $(join(repr.(keys(choices)), ", "))")
 end
 
+name_of_choice(name::Symbol, number) = findfirst(==(number), CHOICES[name])
+
 # (device, device_index) of :cpu, :cuda or "cuda:1".
 function device_numbers(device)
     name = string(device)

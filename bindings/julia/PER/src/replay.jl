@@ -71,20 +71,28 @@ struct ReplayBuffer
     warned_of_resets::Threads.Atomic{Bool}
 
     function ReplayBuffer(handle::Handle{per_replay}, arrays, current_stream)
-        options = initial(per_replay_options)
-        fields = FieldLayout[]
-        call(handle) do pointer
-            status = per_replay_describe(pointer, options)
-            status == PER_OK || return status
-            append!(fields, FieldLayout(unsafe_load(options[].fields, i)) for i in 1:options[].n_fields)
-            return status
-        end
+        options, fields = described(FieldLayout, handle)
         memory = memory_for(options[].device, arrays, current_stream)
         steps = options[].sequence_length == 0 ? 0 : options[].burn_in + options[].sequence_length
         return new(handle, fields, options[].n_envs, options[].capacity, steps, ReentrantLock(), memory,
                    Threads.Atomic{Int64}(0), Threads.Atomic{Bool}(false))
     end
 end
+
+# The options of a buffer, and of each field what `make` says of it, which the handle holds.
+function described(make, handle)
+    options = initial(per_replay_options)
+    fields = []
+    call(handle) do pointer
+        status = per_replay_describe(pointer, options)
+        status == PER_OK || return status
+        append!(fields, [make(unsafe_load(options[].fields, i)) for i in 1:options[].n_fields])
+        return status
+    end
+    return options, fields
+end
+
+ReplayBuffer(; capacity, fields, options...) = ReplayBuffer(capacity, fields; options...)
 
 function ReplayBuffer(capacity, fields; arrays = nothing, current_stream = nothing, options...)
     filled = set_options!(initial(per_replay_options), options)
@@ -109,6 +117,36 @@ function Base.length(buffer::ReplayBuffer)
     live = Ref{Int64}()
     call(pointer -> per_replay_live(pointer, live), buffer.handle)
     return live[]
+end
+
+"""
+    options(buffer)
+
+Every option of the buffer by name as it is now, as a named tuple: `alpha`, `beta`, `gamma` and `n_step` as they were set
+since. `ReplayBuffer(; options(buffer)...)` makes an empty buffer like it.
+
+```jldoctest
+julia> buffer = ReplayBuffer(100, (observation = Field(Float32, 2),); n_envs = 3, scheme = :systematic);
+
+julia> buffer.gamma = 0.5;
+
+julia> again = ReplayBuffer(; options(buffer)...);
+
+julia> options(again) == options(buffer), again.capacity, options(again).scheme, again.gamma
+(true, 102, :systematic, 0.5)
+```
+"""
+function options(buffer::ReplayBuffer)
+    resolved, fields = described(field -> Symbol(unsafe_string(field.name)) => Field(field), buffer.handle)
+    names = filter(name -> name !== :device, option_names(per_replay_options))
+    values = map(name -> option(name, getfield(resolved[], name)), names)
+    device = resolved[].device == PER_CPU ? :cpu : "cuda:$(resolved[].device_index)"
+    return (; capacity = buffer.capacity, fields, NamedTuple{names}(values)..., device, given(buffer.memory)...)
+end
+
+function option(name, value)
+    haskey(CHOICES, name) && return name_of_choice(name, value)
+    return name in (:overwrite, :store_next_observation) ? value != 0 : value
 end
 
 """
@@ -145,13 +183,10 @@ end
 """
     stats(buffer)
 
-What the buffer holds and has done, as a named tuple: `capacity`, `live`, `added`, `dropped`, `episodes`, `cuts`,
-`samples`, `beta_step`, `updates`, `stale_updates`, `rejected_updates`, `total` (the sum of `p^alpha`), `max_priority`,
-`alpha`, `beta` (of the next batch) and `gamma`; and of the last batch drawn `last_batch_size`, `last_max_age` and
-`last_mean_age` (in rows of the environment's lane), `last_effective_size` (`(sum of w)^2 / sum of w^2`) and
-`last_duplicates` (the share of it that repeats another of its transitions); and `memory_bytes`, allocated for rows and
-priorities; and `suspected_resets`, ends after which an environment seems to have reset in another way than
-`autoreset` says. Loggers take it as it is:
+What the buffer holds and has done, as a named tuple. Counters count since creation.
+
+$per_replay_statistics_docs
+Loggers take it as it is:
 `@info "replay" stats(buffer)...` with a logger of TensorBoardLogger.jl.
 
 ```jldoctest

@@ -6,9 +6,9 @@ Set `p = |td_error| + epsilon` (section 3.3) of the transitions with these ids; 
 the last one wins. Transitions that were overwritten meanwhile and ids of -1 are ignored and counted. Returns the
 buffer.
 
-Of sequences of `T` steps `td_errors` are `T×length(ids)`, or `T×length(ids)×critics`, and `p = sequence_eta max_t
-|d_t| + (1 - sequence_eta) mean_t |d_t| + epsilon` over the steps after the burn-in where the mask is true
-(Kapturowski et al. 2019, section 2.3).
+Of sequences of `T` steps `td_errors` are `T×length(ids)`, or `T×length(ids)×critics`, with `sequence_length` in place of
+`T` if they leave the burn-in out; and `p = sequence_eta max_t |d_t| + (1 - sequence_eta) mean_t |d_t| + epsilon` over
+the steps after the burn-in where the mask is true (Kapturowski et al. 2019, section 2.3).
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),); epsilon = 0);
@@ -25,11 +25,18 @@ function update_priorities!(buffer::ReplayBuffer, ids, td_errors; stream = nothi
     queue = stream_of(buffer.memory, stream)
     rows = numbers(buffer.memory, Int64, "ids", ids, stream)
     errors = numbers(buffer.memory, Float32, "td_errors", td_errors, stream)
-    n_axes = buffer.sequence_steps > 0 ? 2 : 1
-    n_critics = ndims(errors) == n_axes + 1 ? size(errors, n_axes + 1) : 1
-    check_length("td_errors", errors, max(buffer.sequence_steps, 1) * length(rows) * n_critics)
-    call(buffer.handle) do pointer
-        per_replay_update_priorities(pointer, length(rows), rows, n_critics, errors, queue)
+    if buffer.sequence_steps > 0
+        n_steps, n_critics = size(errors, 1), ndims(errors) == 3 ? size(errors, 3) : 1
+        check_length("td_errors", errors, n_steps * length(rows) * n_critics)
+        call(buffer.handle) do pointer
+            per_replay_update_sequences(pointer, length(rows), rows, n_critics, n_steps, errors, queue)
+        end
+    else
+        n_critics = ndims(errors) == 2 ? size(errors, 2) : 1
+        check_length("td_errors", errors, length(rows) * n_critics)
+        call(buffer.handle) do pointer
+            per_replay_update_priorities(pointer, length(rows), rows, n_critics, errors, queue)
+        end
     end
     return buffer
 end

@@ -30,6 +30,36 @@ end
     end
 end
 
+@testset "options make a buffer like the one that they are of" begin
+    fields = ["observation.a" => Field(UInt8, 4, 3), "state" => Field(Float64; role = :recurrent_state), "x" => Field(Bool),
+              "advantage" => Field(Float32, 2; default = [1, 2.5]), "value" => Field(Int64; default = 3, padding = :zero)]
+    given = (n_envs = 3, sequence_length = 3, burn_in = 2, frame_stack = 2, overwrite = false, seed = typemax(UInt64),
+             scheme = :systematic, critics = :max, beta_steps = 10, alpha = 0.5)
+    buffer = ReplayBuffer(100, fields; given...)
+    buffer.alpha, buffer.gamma, buffer.beta, buffer.n_step = 0.25, 0.5, 0.125, 2
+    found = options(buffer)
+    for (name, value) in pairs(merge(given, (alpha = 0.25, gamma = 0.5, beta = 0.125, beta_steps = 0, n_step = 2)))
+        @test (name, found[name]) == (name, value)
+    end
+    @test found.capacity == 102 && found.device === :cpu && found.on_gap === :cut && found.sequence_stride == 3
+    declared = ["observation.a" => Field(UInt8, 4, 3; role = :observation, stack = 2),
+                "state" => Field(Float64; role = :recurrent_state, stack = 1), "x" => Field(Bool; role = :plain, stack = 1),
+                "advantage" => Field(Float32, 2; role = :plain, stack = 1, default = Float32[1, 2.5]),
+                "value" => Field(Int64; role = :plain, stack = 1, default = 3, padding = :zero)]
+    declared = [name => Field(field.element_type, field.axes, field.role, field.stack, field.default,
+                              something(field.padding, :repeat)) for (name, field) in declared]
+    @test [string(name) => field for (name, field) in found.fields] == declared
+    @test options(ReplayBuffer(; found...)) == found
+end
+
+@testset "statistics are described as per.h has them" begin
+    of_stats = [doc for (binding, docs) in Base.Docs.meta(PER) for doc in values(docs.docs) if binding.var === :stats]
+    text = join(only(of_stats).text)
+    for name in fieldnames(PER.per_replay_statistics)[2:end]
+        @test occursin(Regex("^- `$name`: \\S+ \\S", "m"), text)
+    end
+end
+
 @testset "fields are named tuples or pairs, and their shapes reversed in C" begin
     declared = Field(Float32, 5, 3)
     for fields in ((observation = declared,), ["observation" => declared], :observation => declared,

@@ -49,6 +49,12 @@ end
     update_priorities!(buffer, [3], reshape([9.0, 1, 3, 9, 9, -3, 1, 9], 4, 1, 2))
     @test priorities(buffer, [3]) == [2]
     @test_throws PERError update_priorities!(buffer, [0, 3], [1.0, 2])
+    # Without the burn-in.
+    update_priorities!(buffer, [0, 3], [1.0 -3; -4 1; 2.5 NaN])
+    @test priorities(buffer, [0, 3]) == [0.75 * 4 + 0.25 * 2.5, 0.75 * 3 + 0.25 * 2]
+    update_priorities!(buffer, [3], reshape([1.0, 3, 9, -3, 1, 9], 3, 1, 2))
+    @test priorities(buffer, [3]) == [2]
+    @test_throws PERError update_priorities!(buffer, [0, 3], ones(2, 2))
 end
 
 @testset "epochs of sequences" begin
