@@ -106,6 +106,10 @@ class Batch(Mapping[str, Any]):
     t + n_steps[t]. Fields of role "recurrent_state" are those of the start, [B, shape].
 
     mask: bool[B, T], False where the episode has ended: there all is 0. Of sequences only.
+
+    For JAX and torch it is a pytree: jax.jit, jax.tree.map, torch.compile and torch.func.vmap take it and give it back.
+    They know of it if they were imported before the buffer was made. (Of numpy's int64 JAX takes the lower 32 bits,
+    ids too: arrays="jax" has them whole.)
     """
 
     __slots__ = ("__dict__",)
@@ -165,6 +169,13 @@ class JaxBatch(Batch):
 
     def __init__(self, arrays: dict[str, Any]) -> None:
         object.__setattr__(self, "_host", arrays)
+
+    @classmethod
+    def of_jax(cls, arrays: dict[str, Any]) -> JaxBatch:
+        """A batch of what JAX has already, be it arrays or what it puts in their place."""
+        batch = cls(arrays)
+        object.__setattr__(batch, "__dict__", arrays)
+        return batch
 
     def __getattr__(self, name: str) -> Any:
         host = object.__getattribute__(self, "_host")

@@ -20,6 +20,7 @@ from per import (
     _library,
     _memory,
     _options,
+    _pytrees,
     batch,
     final_observations,
     spaces,
@@ -202,6 +203,7 @@ class ReplayBuffer(Store):
         batch.refuse_method_names(self._outputs | self._row_outputs)
         self._calls = 0
         self._suspicions = [_suspicion_of_cuts, _suspicion_of_resets]
+        _pytrees.register()
         self._handle = handle
         self._plain, self._exchange = self._new_exchange(layout)
         self._exchanges = {self._n_step: (self._plain, self._exchange)}

@@ -1,9 +1,14 @@
 """per.Batch: attributes, Mapping, nested observations, devices."""
 
+import subprocess
+import sys
+
+import jax
 import numpy as np
 import per
 import pytest
 import torch
+from torch.utils import _pytree
 
 pytestmark = pytest.mark.usefixtures("each_way")
 
@@ -169,3 +174,63 @@ def test_batch_that_is_kept_is_not_changed_by_later_ones():
         buffer.sample(4)
     for name, value in copy.items():
         np.testing.assert_array_equal(first[name], value)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "jax"])
+def test_batches_are_pytrees_of_jax(kind):
+    batch = filled(kind).sample(4)
+    doubled = jax.tree.map(lambda array: 2 * array, batch)
+    returned = jax.jit(lambda given: given)(batch)
+    assert type(batch) is type(doubled) is type(returned)
+    assert list(batch) == list(doubled) == list(returned)
+    for name in ("reward", "observation.inner.1", "next_observation.image", "action.0", "weights"):
+        np.testing.assert_array_equal(np.asarray(returned[name]), np.asarray(batch[name]))
+        np.testing.assert_array_equal(np.asarray(doubled[name]), 2 * np.asarray(batch[name]))
+    summed = jax.jit(lambda given: given.reward + given.observation["inner"][1].sum(1))(batch)
+    each = jax.vmap(lambda given: given.reward + given.observation["inner"][1].sum())(batch)
+    np.testing.assert_allclose(each, np.asarray(batch.reward) + np.asarray(batch.observation["inner"][1]).sum(1))
+    np.testing.assert_allclose(summed, each)
+    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(batch)[0]]
+    assert ".observation['inner'][1]" in paths and ".reward" in paths
+
+
+def test_ids_that_went_through_jax_are_those_of_the_batch():
+    buffer = filled("jax")
+    batch = buffer.sample(4)
+    ids = jax.jit(lambda given: given.ids)(batch)
+    buffer.update_priorities(ids, np.full(4, 9.0, np.float32))
+    np.testing.assert_allclose(buffer.priorities(batch.ids), 9 + 1e-6)
+
+
+def test_batches_are_pytrees_of_torch():
+    buffer = filled("torch")
+    batch = buffer.sample(4)
+    doubled = _pytree.tree_map(lambda array: 2 * array, batch)
+    assert type(doubled) is per.Batch and list(doubled) == list(batch)
+    assert torch.equal(doubled.observation["inner"][1], 2 * batch.observation["inner"][1])
+    expected = batch.reward + batch.observation["inner"][1].sum(1)
+    vmapped = torch.func.vmap(lambda given: (given, given.reward + given.observation["inner"][1].sum()))(batch)
+    assert type(vmapped[0]) is per.Batch and torch.equal(vmapped[0].ids, batch.ids)
+    assert torch.equal(vmapped[1], expected)
+    compiled = torch.compile(
+        lambda given: (given, given.reward + given.observation["inner"][1].sum(1)), backend="eager", fullgraph=True
+    )(batch)
+    assert type(compiled[0]) is per.Batch and torch.equal(compiled[1], expected)
+    with buffer.loader(4) as batches:
+        loaded = batches.take()
+        copy = _pytree.tree_map(lambda array: array.clone(), loaded)
+        ids = loaded.ids.tolist()
+        loaded.release()
+        assert type(copy) is per.Batch and copy.ids.tolist() == ids
+
+
+def test_pytrees_import_no_library():
+    program = """
+import sys, numpy as np, per
+buffer = per.ReplayBuffer(10, {"observation": per.Field(2)})
+buffer.add(observation=[1, 2], reward=1, terminated=True, truncated=False, next_observation=[3, 4])
+batch = buffer.sample(2)
+assert not {"jax", "torch"} & sys.modules.keys()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,57 @@
+"""Makes batches known to JAX and torch as containers of arrays, if these are imported: nothing is imported for it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from per.batch import Batch, JaxBatch
+from per.loader import LoadedBatch
+
+_registered: set[str] = set()
+
+
+def register() -> None:
+    """Does so with each of the two, once it is imported."""
+    for library, register_with in (("jax", _register_with_jax), ("torch", _register_with_torch)):
+        if library in sys.modules and library not in _registered:
+            _registered.add(library)
+            register_with()
+
+
+def _flatten(batch: Batch) -> tuple[list[Any], tuple[str, ...]]:
+    return list(batch.values()), tuple(batch)
+
+
+def _with_keys(key_of: Callable[[str], Any]) -> Callable[[Batch], tuple[list[tuple[Any, Any]], tuple[str, ...]]]:
+    return lambda batch: ([(key_of(name), value) for name, value in batch.items()], tuple(batch))
+
+
+def _register_with_jax() -> None:
+    # A batch of a loader is none: JAX reads memory later than it says, when the slot may have been written again.
+    tree_util: Any = importlib.import_module("jax.tree_util")
+
+    def unflatten_with(make: Callable[[dict[str, Any]], Batch]) -> Callable[[tuple[str, ...], Iterable[Any]], Batch]:
+        return lambda names, values: make(dict(zip(names, values, strict=True)))
+
+    with_keys = _with_keys(tree_util.GetAttrKey)
+    tree_util.register_pytree_with_keys(Batch, with_keys, unflatten_with(Batch), _flatten)
+    tree_util.register_pytree_with_keys(JaxBatch, with_keys, unflatten_with(JaxBatch.of_jax), _flatten)
+
+
+def _register_with_torch() -> None:
+    pytree: Any = importlib.import_module("torch.utils._pytree")
+
+    def unflatten(values: Iterable[Any], names: tuple[str, ...]) -> Batch:
+        return Batch(dict(zip(names, values, strict=True)))
+
+    for kind in (Batch, LoadedBatch):
+        pytree.register_pytree_node(
+            kind,
+            _flatten,
+            unflatten,
+            serialized_type_name=f"per.{kind.__name__}",
+            flatten_with_keys_fn=_with_keys(pytree.GetAttrKey),
+        )
