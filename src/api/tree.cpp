@@ -36,9 +36,7 @@ Tree& tree_of(per_tree* tree, void* stream) {
 }
 
 void check_tree_options(const per_tree_options& options) {
-    if (options.capacity < 1 || options.capacity > largest_capacity)
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "capacity is %" PRId64 ": allowed are 1 .. %" PRId64, options.capacity,
-                    largest_capacity);
+    check_range("capacity", options.capacity, 1, largest_capacity);
     if (options.device != PER_CPU && options.device != PER_CUDA)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "device is %" PRId32 ": allowed are PER_CPU (0) and PER_CUDA (1)",
                     options.device);
@@ -48,9 +46,7 @@ void check_tree_options(const per_tree_options& options) {
 }
 
 void check_sample(const TreeSample& sample) {
-    if (sample.batch_size < 1 || sample.batch_size > largest_batch)
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "batch_size is %" PRId64 ": allowed are 1 .. %" PRId64,
-                    sample.batch_size, largest_batch);
+    check_range("batch_size", sample.batch_size, 1, largest_batch);
     if (sample.scheme < PER_STRATIFIED || sample.scheme > PER_WITHOUT_REPLACEMENT)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "scheme is %" PRId32 ": allowed are the values of per_scheme, 0 .. 3",
                     sample.scheme);

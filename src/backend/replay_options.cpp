@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "rows/arguments.h"
 #include "rows/error.h"
 
 namespace per {
@@ -16,12 +17,6 @@ constexpr int64_t largest_n_step = 64;
 constexpr int64_t largest_stack = 64;
 constexpr double largest_float = 0x1.fffffep127;
 constexpr double largest_double = 1.7976931348623157e308;
-
-void check_range(const char* name, int64_t value, int64_t least, int64_t most) {
-    if (value >= least && value <= most) return;
-    throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is %" PRId64 ": allowed are %" PRId64 " .. %" PRId64, name, value,
-                least, most);
-}
 
 // A number of steps that only buffers of sequences have.
 void check_of_sequences(const char* name, int64_t value, const per_replay_options& options) {

@@ -10,6 +10,7 @@
 #include "backend/replay_options.h"
 #include "cpu/replay/host_slots.h"
 #include "cuda/runtime/create.h"
+#include "rows/arguments.h"
 #include "rows/error.h"
 #include "rows/guarded.h"
 #include "threads/library_thread.h"
@@ -20,9 +21,8 @@ namespace {
 constexpr int64_t most_slots = 1024;
 
 int64_t checked_slots(const per_loader_options& options) {
-    if (options.slots >= 1 && options.slots <= most_slots) return options.slots;
-    throw Error(PER_ERROR_INVALID_ARGUMENT, "slots is %" PRId64 ": allowed are 1 .. %" PRId64, options.slots,
-                most_slots);
+    check_range("slots", options.slots, 1, most_slots);
+    return options.slots;
 }
 
 per_sample_options checked_sample(const per_loader_options& options) {

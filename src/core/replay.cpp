@@ -58,9 +58,7 @@ GivenArray checked_field(const std::string& name, const per_array& array, const 
 }
 
 void check_batch_size(int64_t batch_size) {
-    if (batch_size >= 1 && batch_size <= largest_batch) return;
-    throw Error(PER_ERROR_INVALID_ARGUMENT, "batch_size is %" PRId64 ": allowed are 1 .. %" PRId64, batch_size,
-                largest_batch);
+    check_range("batch_size", batch_size, 1, largest_batch);
 }
 
 // The thread may end in a function of the caller: Python before 3.14 ends threads that way when the interpreter exits.
@@ -83,9 +81,7 @@ void ask_for_rewards(const per_hindsight_options& hindsight, Relabelling& relabe
 }
 
 void check_env_id(int64_t i, int64_t env, int64_t n_envs) {
-    if (env >= 0 && env < n_envs) return;
-    throw Error(PER_ERROR_INVALID_ARGUMENT, "env_ids[%" PRId64 "] is %" PRId64 ": allowed are 0 .. %" PRId64, i, env,
-                n_envs - 1);
+    if (env < 0 || env >= n_envs) throw_out_of_range("env_ids", i, env, 0, n_envs - 1);
 }
 
 }  // namespace
@@ -406,9 +402,7 @@ void Replay::end_draws() {
 
 void Replay::start_epochs(int64_t n_epochs, int64_t batch_size, bool drop_last, EpochWalk& walk, void* stream) {
     const std::unique_lock guard(lock_);
-    if (n_epochs < 1 || n_epochs > most_epochs)
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "n_epochs is %" PRId64 ": allowed are 1 .. %" PRId64, n_epochs,
-                    most_epochs);
+    check_range("n_epochs", n_epochs, 1, most_epochs);
     check_batch_size(batch_size);
     std::vector<int64_t> ids = backend_->live_ids(stream);
     const int64_t n = static_cast<int64_t>(ids.size());
@@ -445,9 +439,7 @@ int64_t Replay::bootstraps(int64_t capacity, const per_batch& batch, void* strea
 }
 
 void Replay::check_number_field(const char* argument, int64_t i) const {
-    if (i < 0 || i >= fields_.count())
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is %" PRId64 ": allowed are 0 .. %" PRId64, argument, i,
-                    fields_.count() - 1);
+    check_range(argument, i, 0, fields_.count() - 1);
     const Field& field = fields_[i];
     if (field.dtype != PER_FLOAT32 || !field.shape.empty() || field.role != PER_ROLE_PLAIN)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is \"%s\": must be a plain float32 field with one number a step",

@@ -4,6 +4,7 @@
 #include <cinttypes>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <string_view>
 
 #include "per.h"
@@ -38,14 +39,31 @@ inline void check_count(const char* name, int64_t count, int64_t least) {
     throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is %" PRId64 ": must be >= %" PRId64, name, count, least);
 }
 
+// Throws the Error of a whole number that is not least .. most.
+[[noreturn]] inline void throw_out_of_range(const char* name, int64_t value, int64_t least, int64_t most) {
+    if (least == most)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is %" PRId64 ": allowed is %" PRId64, name, value, least);
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is %" PRId64 ": allowed are %" PRId64 " .. %" PRId64, name, value,
+                least, most);
+}
+
+// Of entry i of an array.
+[[noreturn]] inline void throw_out_of_range(const char* name, int64_t i, int64_t value, int64_t least, int64_t most) {
+    char entry[64];
+    std::snprintf(entry, sizeof entry, "%s[%" PRId64 "]", name, i);
+    throw_out_of_range(entry, value, least, most);
+}
+
+inline void check_range(const char* name, int64_t value, int64_t least, int64_t most) {
+    if (value < least || value > most) throw_out_of_range(name, value, least, most);
+}
+
 // More entries than any call is given. So no size that is computed from a count overflows by the count alone.
 inline constexpr int64_t largest_count = int64_t{1} << 40;
 
 // Of entries in arrays of the caller's.
 inline void check_entries(const char* name, int64_t count, int64_t least) {
-    if (count >= least && count <= largest_count) return;
-    throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is %" PRId64 ": allowed are %" PRId64 " .. %" PRId64, name, count,
-                least, largest_count);
+    check_range(name, count, least, largest_count);
 }
 
 // Whether a call with two arrays of `count` entries has any; both must then be given.

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "rows/arguments.h"
 #include "rows/cast.h"
 #include "rows/dtype.h"
 #include "rows/error.h"
@@ -28,10 +29,7 @@ constexpr std::string_view reserved_names[] = {"reward",   "terminated", "trunca
 }
 
 void check_range(const std::string& argument, int64_t value, int64_t least, int64_t most) {
-    if (value >= least && value <= most) return;
-    const std::string allowed =
-        least == most ? "is " + std::to_string(least) : "are " + std::to_string(least) + " .. " + std::to_string(most);
-    refuse(argument + " is " + std::to_string(value) + ": allowed " + allowed);
+    per::check_range(argument.c_str(), value, least, most);
 }
 
 bool is_letter(char c) {

@@ -224,7 +224,7 @@ def test_bad_arguments_of_advantages_write_nothing(arguments, words):
     buffer = filled()
     before = advantages_of(buffer)
     if words.startswith("bootstrap's"):
-        words = cuda_switch.said(words, r"1 calls for advantages had .* bootstrap_values not finite")
+        words = cuda_switch.said(words, r"1 calls for advantages had .* bootstrap values not finite")
     with pytest.raises(per.InvalidArgument, match=words):
         buffer.advantages(**({"bootstrap": lambda batch: [0.0]} | arguments))
     assert advantages_of(buffer) == before

@@ -33,8 +33,7 @@ void CpuTreeBackend::require_mass() const {
 
 void CpuTreeBackend::check_index(int64_t i, int64_t index) const {
     if (static_cast<uint64_t>(index) < static_cast<uint64_t>(tree_.capacity())) return;
-    throw Error(PER_ERROR_INVALID_ARGUMENT, "indices[%" PRId64 "] is %" PRId64 ": allowed are 0 .. %" PRId64, i, index,
-                tree_.capacity() - 1);
+    throw_out_of_range("indices", i, index, 0, tree_.capacity() - 1);
 }
 
 void CpuTreeBackend::check_indices(int64_t count, const int64_t* indices) const {

@@ -75,7 +75,7 @@ void report(const ReplayErrors& errors, bool skips_invalid, bool of_sequences) {
         {n_refused, PER_ERROR_INVALID_ARGUMENT, refused_steps},
         {errors.n_bad_values, PER_ERROR_INVALID_ARGUMENT, "rows of fields had a value out of range: not set"},
         {errors.n_refused_advantages, PER_ERROR_INVALID_ARGUMENT,
-         "calls for advantages had ids that were not due, or bootstrap_values not finite: no change"},
+         "calls for advantages had ids that were not due, or bootstrap values not finite: no change"},
         {errors.n_short_draws, PER_ERROR_INVALID_ARGUMENT,
          "draws without replacement had batch_size above what can be drawn: ids -1"},
         {errors.n_outdated_draws, PER_ERROR_INVALID_ARGUMENT,
