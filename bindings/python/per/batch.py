@@ -115,7 +115,11 @@ class Batch(Mapping[str, Any]):
     __slots__ = ("__dict__",)
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"this batch has no {name}; it has {', '.join(self)}")
+        raise AttributeError(f"this batch has no {name}; it {self._state()}")
+
+    def _state(self) -> str:
+        """What messages say of it."""
+        return f"has {', '.join(self)}"
 
     def __init__(self, arrays: dict[str, Any]) -> None:
         object.__setattr__(self, "__dict__", arrays)
@@ -128,7 +132,7 @@ class Batch(Mapping[str, Any]):
             for key in name.split("."):
                 value = value[int(key)] if isinstance(value, tuple) else value[key]
         except (KeyError, ValueError, IndexError, TypeError, AttributeError):
-            raise KeyError(f"{name!r}; this batch has {', '.join(self)}") from None
+            raise KeyError(f"{name!r}; this batch {self._state()}") from None
         return value
 
     def __iter__(self) -> Iterator[str]:
@@ -180,13 +184,12 @@ class JaxBatch(Batch):
     def __getattr__(self, name: str) -> Any:
         host = object.__getattribute__(self, "_host")
         if name not in host:
-            raise AttributeError(f"this batch has no {name}; it has {', '.join(host)}")
+            return super().__getattr__(name)
         value = map_arrays(host[name], _kinds.to_jax)
         return self.__dict__.setdefault(name, value)
 
     def __getitem__(self, name: str) -> Any:
-        top = name.partition(".")[0]
-        if top in self._host:
+        if isinstance(name, str) and (top := name.partition(".")[0]) in self._host:
             getattr(self, top)
         return super().__getitem__(name)
 

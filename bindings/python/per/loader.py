@@ -40,9 +40,8 @@ class LoadedBatch(Batch):
         with contextlib.suppress(IndexError):
             self._held.pop()()
 
-    def __getattr__(self, name: str) -> Any:
-        state = "was released" if not self.__dict__ else f"has {', '.join(self)}"
-        raise AttributeError(f"this batch has no {name}: it {state}")
+    def _state(self) -> str:
+        return super()._state() if self.__dict__ else "was released"
 
 
 def loader_kind(arrays: object, device: str) -> str:

@@ -117,6 +117,39 @@ def test_batch_is_a_mapping_of_its_arrays():
     assert batch == batch and batch != filled().sample(3) and hash(batch)
 
 
+NAMES_OF_ARRAYS = (
+    "observation, action, next_observation, reward, discount, n_steps, terminated, truncated, weights, ids, "
+    "priorities, probabilities"
+)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch", "jax"])
+def test_asked_for_what_is_no_array_a_batch_lists_those_that_it_has(kind):
+    batch = filled(kind).sample(3)
+    assert 0 not in batch
+    with pytest.raises(KeyError, match=f"^'0; this batch has {NAMES_OF_ARRAYS}'$"):
+        batch[0]
+    with pytest.raises(KeyError, match=f"'obs'; this batch has {NAMES_OF_ARRAYS}"):
+        batch["obs"]
+    with pytest.raises(AttributeError, match=f"^this batch has no obs; it has {NAMES_OF_ARRAYS}$"):
+        batch.obs  # noqa: B018
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_asked_for_what_it_has_no_more_a_released_batch_says_so(kind):
+    with filled(kind).loader(3) as loader:
+        batch = loader.take()
+        with pytest.raises(KeyError, match=f"'obs'; this batch has {NAMES_OF_ARRAYS}"):
+            batch["obs"]
+        with pytest.raises(AttributeError, match=f"^this batch has no obs; it has {NAMES_OF_ARRAYS}$"):
+            batch.obs  # noqa: B018
+        batch.release()
+        with pytest.raises(KeyError, match="'reward'; this batch was released"):
+            batch["reward"]
+        with pytest.raises(AttributeError, match=r"^this batch has no reward; it was released$"):
+            batch.reward  # noqa: B018
+
+
 @pytest.mark.parametrize("kind", ["numpy", "torch", "jax"])
 def test_arrays_of_a_batch_are_written_but_not_exchanged(kind):
     batch = filled(kind).sample(3)
