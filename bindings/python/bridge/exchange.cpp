@@ -3,9 +3,9 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
-#include <new>
 
 #include "numpy.h"
 
@@ -52,15 +52,17 @@ class TensorMemory : public DLManagedTensorVersioned {
         void operator()(TensorMemory* memory) const { std::free(memory); }
     };
 
+    // NULL where there is no memory for it.
     static std::unique_ptr<TensorMemory, Free> create(const Shape& shape, int32_t dtype) {
         const DLDataType type = dlpack_type_of(dtype);
         size_t bytes = type.bits / 8;
         for (int axis = 0; axis < shape.ndim; ++axis) {
-            if (__builtin_mul_overflow(bytes, static_cast<size_t>(shape.axes[axis]), &bytes)) throw std::bad_alloc();
+            if (__builtin_mul_overflow(bytes, static_cast<size_t>(shape.axes[axis]), &bytes)) return nullptr;
         }
+        if (bytes > PTRDIFF_MAX - elements_offset - alignment) return nullptr;
         const size_t total = elements_offset + (bytes + alignment - 1) / alignment * alignment;
         auto* memory = static_cast<TensorMemory*>(std::aligned_alloc(alignment, total));
-        if (memory == nullptr || total < bytes) throw std::bad_alloc();
+        if (memory == nullptr) return nullptr;
         std::copy(shape.axes, shape.axes + shape.ndim, memory->shape_);
         int64_t stride = 1;
         for (int axis = shape.ndim - 1; axis >= 0; --axis) {
@@ -223,7 +225,8 @@ py::object Exchange::add(const py::tuple& step_arrays, const py::dict& fields, c
     const bool as_flags = flags == steps.length * n;
     const int64_t* shape = as_flags ? terminated.shape : (is_run ? rows : rows + 1);
     int64_t* ids_out = nullptr;
-    py::object ids = new_ids(as_flags ? ndim : (is_run ? 2 : 1), shape, stream, &ids_out);
+    const py::object ids = new_ids(as_flags ? ndim : (is_run ? 2 : 1), shape, stream, &ids_out);
+    if (!ids) return by_python();
     void* const queue = number_of(stream);
     per_status status;
     {
@@ -234,11 +237,15 @@ py::object Exchange::add(const py::tuple& step_arrays, const py::dict& fields, c
     return ids;
 }
 
+// Empty where there is no memory for them.
 py::object Exchange::new_ids(int ndim, const int64_t* shape, const py::object& stream, int64_t** address) const {
     if (!is_on_device_) {
         auto* axes = reinterpret_cast<npy_intp*>(const_cast<int64_t*>(shape));
         auto ids = py::reinterpret_steal<py::object>(PyArray_SimpleNew(ndim, axes, NPY_INT64));
-        if (!ids) throw py::error_already_set();
+        if (!ids) {
+            PyErr_Clear();
+            return ids;
+        }
         *address = static_cast<int64_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(ids.ptr())));
         return ids;
     }
@@ -269,6 +276,7 @@ py::object Exchange::sample(const py::object& batch_size, uintptr_t options, con
         if (!reuse(out, count, block)) return by_python();
     } else if (!is_on_device_) {
         arrays = new_arrays(count, block);
+        if (!arrays) return by_python();
     } else {
         arrays = plain_.attr("new_batch")(batch_size, stream);
         if (!reuse(arrays, count, block)) return by_python();
@@ -283,15 +291,18 @@ py::object Exchange::sample(const py::object& batch_size, uintptr_t options, con
     return arrays;
 }
 
+// Empty where there is no memory for them; what is then to be said only Python knows.
 py::object Exchange::new_arrays(int64_t batch_size, std::vector<std::byte>& block) const {
     py::dict arrays;
     for (const Output& output : outputs_) {
         const py::object array = new_array(output, batch_size, &at<void*>(block, output.offset));
+        if (!array) return {};
         if (PyDict_SetItem(arrays.ptr(), output.name.ptr(), array.ptr()) != 0) throw py::error_already_set();
     }
     return arrays;
 }
 
+// Empty where there is no memory for it.
 py::object Exchange::new_array(const Output& output, int64_t batch_size, void** address) const {
     Shape shape(output, batch_size);
     if (tensors_ == nullptr) {
@@ -299,11 +310,15 @@ py::object Exchange::new_array(const Output& output, int64_t batch_size, void** 
         const auto array = py::reinterpret_steal<py::object>(
             PyArray_NewFromDescr(&PyArray_Type, reinterpret_cast<PyArray_Descr*>(output.descr.ptr()), shape.ndim,
                                  reinterpret_cast<npy_intp*>(shape.axes), nullptr, nullptr, 0, nullptr));
-        if (!array) throw py::error_already_set();
+        if (!array) {  // a MemoryError, or a ValueError for more bytes than there are addresses
+            PyErr_Clear();
+            return {};
+        }
         *address = PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr()));
         return array;
     }
     auto tensor = TensorMemory::create(shape, output.dtype);
+    if (!tensor) return {};
     *address = tensor->elements();
     void* object = nullptr;
     if (tensors_->managed_tensor_to_py_object_no_sync(tensor.release(), &object) != 0) throw py::error_already_set();

@@ -7,6 +7,7 @@ other one to `as_array`.
 from __future__ import annotations
 
 import importlib
+import math
 import sys
 from typing import Any
 
@@ -66,7 +67,20 @@ def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
     try:
         return np.empty(axes, dtype)
     except (MemoryError, ValueError) as error:
-        raise OutOfMemory(f"no memory for an array of shape {list(axes)}: {error}") from error
+        raise _no_memory("an array", axes, dtype) from error
+
+
+def _no_memory(what: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> OutOfMemory:
+    """The error for an array that numpy refuses: MemoryError, or ValueError for more bytes than addresses."""
+    n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+    return OutOfMemory(f"out of memory: {n_bytes} bytes were asked for, {what} of shape {list(shape)}")
+
+
+def _as_type(array: Array, dtype: npt.DTypeLike, name: str) -> Array:
+    try:
+        return array.astype(dtype, copy=False)
+    except (MemoryError, ValueError) as error:
+        raise _no_memory(f"a copy of {name}", array.shape, dtype) from error
 
 
 def as_array(source: object, name: str) -> tuple[Array, int]:
@@ -94,8 +108,11 @@ def as_array(source: object, name: str) -> tuple[Array, int]:
         code = _CODES.get(native, _CODES_BY_NAME.get(native.name))
         if code is None:
             raise InvalidArgument(f"{name} has dtype {array.dtype}; allowed: {', '.join(DTYPES)}")
-        array = array.view(np.uint16) if code == BFLOAT16 else array.astype(native)
-    return np.require(np.asarray(array), requirements=["C", "A"]), code
+        array = array.view(np.uint16) if code == BFLOAT16 else _as_type(array, native, name)
+    try:
+        return np.require(np.asarray(array), requirements=["C", "A"]), code
+    except (MemoryError, ValueError) as error:
+        raise _no_memory(f"a copy of {name}", array.shape, array.dtype) from error
 
 
 def _from_python(source: bool | int | float | list[Any] | tuple[Any, ...], name: str) -> Array:
@@ -191,7 +208,7 @@ def _as_whole(array: Array, code: int, name: str, dtype: type[np.int64] | type[n
         for extreme in (int(array.min()), int(array.max())):
             if not allowed.min <= extreme <= allowed.max:
                 raise InvalidArgument(f"{name} has {extreme}; allowed: {allowed.min} to {allowed.max}")
-    return array.astype(dtype, copy=False).reshape(-1)
+    return _as_type(array, dtype, name).reshape(-1)
 
 
 def as_int64(source: object, name: str) -> Int64s:
@@ -218,4 +235,4 @@ def as_float(source: object, name: str, dtype: type[np.float32] | type[np.float6
     if code == BFLOAT16:
         array = widened(array)
     with np.errstate(over="ignore"):
-        return array.astype(dtype, copy=False)
+        return _as_type(array, dtype, name)

@@ -51,12 +51,17 @@ def load() -> Any:
 
 bridge = load()
 
+# What the bridge can count. No memory is as large, which `plain` says.
+_LARGEST_AXIS = 2**63 - 1
+
 
 def new_exchange(
     handle: Any, plain: _exchange.Exchange, layout: Layout, memory: _memory.HostMemory | _memory.DeviceMemory
 ) -> Any:
     """What passes the arrays of a buffer: `plain`, or the bridge in front of it."""
     if bridge is None:
+        return plain
+    if any(size > _LARGEST_AXIS for output in layout.batch for size in output.shape):
         return plain
     tensor_type = importlib.import_module("torch").Tensor if memory.kind == "torch" else None
     is_on_device = isinstance(memory, _memory.DeviceMemory)

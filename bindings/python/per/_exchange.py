@@ -266,6 +266,7 @@ _ADVANTAGE_WORDS = {
     "return_field": "returns",
     "lambda": "gae_lambda",
     "bootstrap_values": "bootstrap's values",
+    "count": "the number of bootstrap's values",
 }
 
 

@@ -61,12 +61,12 @@ lib, path = load()
 def check(status: int, arguments: Mapping[str, str] | None = None) -> None:
     """Raises the exception of a status, with the library's message, unless it is PER_OK.
 
-    The message speaks of choices as Python does. `arguments`: names of the function's arguments in C that are others in
-    Python, with those.
+    The message speaks of choices and devices as Python does. `arguments`: names of the function's arguments in C that
+    are others in Python, with those.
     """
     if status:
         message = ffi.string(lib.per_last_error()).decode("utf-8", "replace")
-        words = {**_choices_by_constant(), **(arguments or {})}
+        words = {**_choices_by_constant(), "device_index": "the number after 'cuda:'", **(arguments or {})}
         message = re.sub(r"\b[A-Za-z_]\w*", lambda word: words.get(word[0], word[0]), message)
         raise _errors.BY_STATUS.get(status, _errors.Error)(message)
 

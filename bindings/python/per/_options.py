@@ -70,7 +70,10 @@ def _not_a_number(argument: str, value: object, c_type: str, error: Exception) -
 
 def path(value: str | os.PathLike[str]) -> bytes:
     """The bytes of a path. One with a NUL, at which C would take it to end, is an error."""
-    encoded = os.fsencode(value)
+    try:
+        encoded = os.fsencode(value)
+    except TypeError as error:
+        raise InvalidArgument(f"path is {value!r}; allowed: str, bytes or os.PathLike") from error
     if b"\0" in encoded:
         raise InvalidArgument(f"path is {os.fspath(value)!r}; allowed: paths without a NUL")
     return encoded
@@ -135,9 +138,18 @@ def device(argument: object) -> tuple[int, int]:
     """The per_device and the index that "cpu", "cuda" or "cuda:1" name."""
     kind, colon, index = str(argument).partition(":")
     kinds = _library.choices("per_device")
-    if kind not in kinds or (colon and (kind == "cpu" or not index.isdecimal())):
-        raise InvalidArgument(f"device is {argument!r}; allowed: 'cpu', 'cuda', 'cuda:0', 'cuda:1', ...")
-    return kinds[kind], int(index or 0)
+    try:
+        if kind not in kinds or (colon and (kind == "cpu" or not index.isdecimal())):
+            raise ValueError
+        return kinds[kind], int(ffi.new("int32_t *", int(index or 0))[0])
+    except (ValueError, OverflowError):
+        raise InvalidArgument(f"device is {argument!r}; allowed: 'cpu', 'cuda', 'cuda:0', 'cuda:1', ...") from None
+
+
+def function(argument: str, value: object) -> None:
+    """Raises InvalidArgument unless it can be called."""
+    if not callable(value):
+        raise InvalidArgument(f"{argument} is {value!r}; allowed: a function")
 
 
 def real(argument: str, value: Any) -> float:

@@ -20,6 +20,8 @@ _KEYS = ("final_obs", "final_observation")
 
 def key_in(info: Mapping[str, Any], autoreset: str) -> str | None:
     """Under which key an info has final observations, which only buffers with autoreset "same_step" take."""
+    if not isinstance(info, Mapping):
+        raise InvalidArgument(f"info is {info!r}; allowed: the dict that a vector environment gave")
     key = next((key for key in _KEYS if key in info or f"_{key}" in info), None)
     if key is None:
         return None

@@ -42,7 +42,7 @@ class Hindsight:
     buffer's: the same seed and the same calls give the same goals.
 
     Raises:
-        InvalidArgument for a strategy or k that is none.
+        InvalidArgument for a strategy, k or function that is none.
 
     >>> import numpy as np, per
     >>> fields = {"observation": per.Field((), "int32"), "goal": per.Field((), "int32")}
@@ -65,6 +65,7 @@ class Hindsight:
     def __post_init__(self) -> None:
         _options.number("per_goal_strategy", "hindsight.strategy", self.strategy)
         _fraction(self.k)
+        _options.function("hindsight.reward", self.reward)
 
 
 class Call:

@@ -735,6 +735,8 @@ class ReplayBuffer(Store):
         >>> buffer.get([0, 1, 2]).advantage.tolist()
         [1.5, 2.0, 3.0]
         """
+        if bootstrap is not None:
+            _options.function("bootstrap", bootstrap)
         given = {"value": value, "advantage": advantage, "returns": returns}
         fields = [self._field_number(argument, name) for argument, name in given.items()]
         ids: Any = np.zeros(0, np.int64)

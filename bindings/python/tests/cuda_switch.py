@@ -26,6 +26,7 @@ REASONS = {
     "test_cuda.py": CHOOSES,
     "test_device_arrays.py": CHOOSES,
     "test_library.py": CPU_ONLY,
+    "test_messages.py": CPU_ONLY,
     "test_odd_arrays.py": STAND_IN,
     "test_package.py": CPU_ONLY,
     "test_examples.py": CPU_ONLY,

@@ -1,0 +1,305 @@
+"""What errors say: bad arguments of every public call, in the words of this package and not of the C library."""
+
+from __future__ import annotations
+
+import math
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import per
+import pytest
+from numpy.lib.stride_tricks import as_strided
+
+# Words of per.h: constants, functions, members of structs, and a range of one number.
+WORDS_OF_C = re.compile(
+    r"PER_|NULL|\bper_|_fields? is|next_fields|n_fields|device_index|bootstrap_values|struct_size|\bcount is|->|"
+    r"allowed are (-?\d+) \.\. \1\b"
+)
+
+HUGE = 2**62
+NUMBERS = (HUGE, 2**64, 2**40, 2**24 + 1, 0, -1, 1.5, math.nan, math.inf, "a", None, True)
+FIELDS = {"observation": per.Field(2), "action": per.Field((), "int64")}
+STEP = {
+    "observation": [0, 0],
+    "action": 0,
+    "reward": 1.0,
+    "terminated": False,
+    "truncated": False,
+    "next_observation": [0, 0],
+}
+
+
+def filled(fields=FIELDS, **options):
+    """A buffer with eight steps of zeros."""
+    buffer = per.ReplayBuffer(64, fields, **options)
+    zeros = {name: np.zeros(field.shape, field.dtype) for name, field in fields.items()}
+    step = {"reward": 0, "terminated": False, "truncated": False, "next_observation": zeros["observation"]}
+    for _ in range(8):
+        buffer.add(**zeros, **step)
+    return buffer
+
+
+def fill(buffer):
+    while True:
+        buffer.add(**STEP)
+
+
+def goals():
+    return filled({"observation": per.Field(), "goal": per.Field()})
+
+
+def values():
+    return filled(
+        {"observation": per.Field(), "value": per.Field(), "advantage": per.Field(), "i": per.Field((), "int8")}
+    )
+
+
+def step_with(**changed):
+    return {**STEP, **changed}
+
+
+def run_with(**changed):
+    return {**{name: [value, value] for name, value in STEP.items()}, **changed}
+
+
+def hindsight(**changed):
+    given = {"achieved": "observation", "goal": "goal", "reward": lambda achieved, goal: achieved == goal}
+    return per.Hindsight(**{**given, **changed})
+
+
+def all_zeros(batch):
+    return np.zeros(len(batch.ids))
+
+
+def add_in_between(buffer):
+    def bootstrap(batch):
+        buffer.add(
+            observation=0, value=0, advantage=0, i=0, reward=0, terminated=True, truncated=False, next_observation=0
+        )
+        return np.zeros(len(batch.ids))
+
+    return bootstrap
+
+
+def take_twice(buffer):
+    with buffer.loader(4, slots=1) as loader:
+        loader.take()
+        loader.take(wait=False)
+
+
+def two_loaders(buffer):
+    with buffer.loader(4):
+        buffer.loader(4)
+
+
+def save_and_change(folder, change):
+    """A file of save() after `change` of its bytes, loaded."""
+    path = folder / "buffer.per"
+    filled().save(path)
+    path.write_bytes(change(path.read_bytes()))
+    per.ReplayBuffer.load(path)
+
+
+OPTIONS = [name for name in per.ReplayBuffer.__init__.__kwdefaults__ if name not in ("arrays", "device")]
+SEQUENCE_OPTIONS = ("burn_in", "sequence_stride", "sequence_eta")
+
+
+def with_option(name, value):
+    more = {"sequence_length": 4} if name in SEQUENCE_OPTIONS else {}
+    return per.ReplayBuffer(64, FIELDS, **more, **{name: value})
+
+
+# By call, a function of a bad value. Some of the values are good for some of the calls.
+CALLS = {
+    "capacity": lambda x: per.ReplayBuffer(x, FIELDS),
+    "capacity of no field": lambda x: per.ReplayBuffer(64, {}),
+    "capacity and fields": lambda x: per.ReplayBuffer(2**40, {"observation": per.Field(x)}),
+    "capacity_for": lambda x: per.ReplayBuffer.capacity_for(x),
+    "capacity_for, episode_length": lambda x: per.ReplayBuffer.capacity_for(8, x),
+    "capacity_for, option": lambda x: per.ReplayBuffer.capacity_for(8, n_envs=x, bogus=x),
+    "fields": lambda x: per.ReplayBuffer(64, x),
+    "fields, name": lambda x: per.ReplayBuffer(64, {"observation": per.Field(), f"next_{x}": per.Field()}),
+    "fields, observation": lambda x: per.ReplayBuffer(64, {"action": per.Field()}),
+    "fields, field": lambda x: per.ReplayBuffer(64, {"observation": x}),
+    "Field": per.Field,
+    "Field, axes": lambda x: per.Field((2, x)),
+    "Field, dtype": lambda x: per.Field((), x),
+    "Field, role": lambda x: per.Field((), role=str(x)),
+    "Field, stack": lambda x: per.Field((), stack=x),
+    "device": lambda x: per.ReplayBuffer(64, FIELDS, device=f"cuda:{x}"),
+    "device that is missing": lambda x: per.ReplayBuffer(64, FIELDS, device="cuda:7"),
+    "arrays": lambda x: per.ReplayBuffer(64, FIELDS, arrays=x or "x"),
+    **{f"option {name}": lambda x, name=name: with_option(name, x) for name in OPTIONS},
+    **{f"add, {name}": lambda x, name=name: filled().add(**step_with(**{name: x})) for name in STEP},
+    **{f"extend, {name}": lambda x, name=name: filled().extend(**run_with(**{name: [x, x]})) for name in STEP},
+    "add, no such field": lambda x: filled().add(**step_with(bogus=x)),
+    "add, env_ids": lambda x: filled().add(**STEP, env_ids=[x]),
+    "add, info": lambda x: filled().add(**STEP, info=7 if x is None else x),
+    "add, info with finals": lambda x: filled().add(**STEP, info={"final_obs": [x]}),
+    "add, mask": lambda x: filled().add(**STEP, mask=[x, x]),
+    "add, priorities": lambda x: filled().add(**STEP, priorities=[x], td_errors=[x]),
+    "add, td_errors": lambda x: filled().add(**STEP, td_errors=[x]),
+    "add, stream": lambda x: filled().add(**STEP, stream=x),
+    "add, gap": lambda x: filled(on_gap="error").add(**step_with(observation=[7, 7])),
+    "add, nan": lambda x: filled(on_nan="error").add(**step_with(reward=math.nan)),
+    "add, full": lambda x: fill(filled(overwrite=False)),
+    "extend, no axis of time": lambda x: filled().extend(**STEP),
+    "extend, huge": lambda x: filled().extend(**run_with(terminated=as_strided(np.zeros(1, bool), (2**40,), (0,)))),
+    "cut": lambda x: filled().cut([x]),
+    "sample": lambda x: filled().sample(x),
+    "sample, empty": lambda x: per.ReplayBuffer(64, FIELDS).sample(4),
+    "sample, sequences": lambda x: filled(sequence_length=4).sample(x),
+    "sample, sequences, n_step": lambda x: filled(sequence_length=4).sample(4, n_step=x),
+    "sample, n_step": lambda x: filled().sample(4, n_step=x),
+    "sample, beta": lambda x: filled().sample(x, beta=0.5),
+    "sample, scheme": lambda x: filled().sample(x, scheme="without_replacement"),
+    "sample, out": lambda x: filled().sample(4, out=x or 7),
+    "sample, size of out": lambda x: (lambda buffer: buffer.sample(x, out=buffer.sample(4)))(filled()),
+    "sample, hindsight": lambda x: goals().sample(x, hindsight=hindsight()),
+    "hindsight": lambda x: goals().sample(4, hindsight=x or 7),
+    "hindsight, k": lambda x: hindsight(k=x),
+    "hindsight, strategy": lambda x: hindsight(strategy=x),
+    "hindsight, reward": lambda x: hindsight(reward=x),
+    "hindsight, what reward gives": lambda x: goals().sample(64, hindsight=hindsight(reward=lambda a, g: x)),
+    "hindsight, achieved": lambda x: goals().sample(4, hindsight=hindsight(achieved=x)),
+    "hindsight, goal": lambda x: goals().sample(4, hindsight=hindsight(goal="observation")),
+    "hindsight, no observation": lambda x: goals().sample(4, hindsight=hindsight(achieved="goal", goal="observation")),
+    "hindsight, sequences": lambda x: filled(sequence_length=2).sample(4, hindsight=hindsight(goal="action")),
+    "update_priorities": lambda x: filled().update_priorities([x], [1.0]),
+    "update_priorities, td_errors": lambda x: filled().update_priorities([0], [x]),
+    "update_priorities, priorities": lambda x: filled().update_priorities([0], priorities=[x]),
+    "update_priorities, shapes": lambda x: filled().update_priorities([0, 1], [1.0]),
+    "update_priorities, neither": lambda x: filled().update_priorities([0]),
+    "priorities": lambda x: filled().priorities([x]),
+    "get": lambda x: filled().get([x]),
+    "set": lambda x: filled().set([x], action=[1]),
+    "set, field": lambda x: filled().set([0], action=[x]),
+    "set, observation": lambda x: filled().set([0], observation=[[0, 0]]),
+    "advantages, gae_lambda": lambda x: values().advantages(gae_lambda=x, bootstrap=all_zeros),
+    "advantages, value": lambda x: values().advantages(value=x, bootstrap=all_zeros),
+    "advantages, dtype": lambda x: values().advantages(value="i", bootstrap=all_zeros),
+    "advantages, returns": lambda x: values().advantages(returns="value", bootstrap=all_zeros),
+    "advantages, bootstrap": lambda x: values().advantages(bootstrap=x),
+    "advantages, what bootstrap gives": lambda x: values().advantages(bootstrap=lambda batch: [x]),
+    "advantages, steps in between": lambda x: (lambda b: b.advantages(bootstrap=add_in_between(b)))(values()),
+    "alpha": lambda x: setattr(filled(), "alpha", x),
+    "beta": lambda x: setattr(filled(), "beta", x),
+    "gamma": lambda x: setattr(filled(), "gamma", x),
+    "n_step": lambda x: setattr(filled(), "n_step", x),
+    "epochs": lambda x: next(filled().epochs(1, x)),
+    "epochs, n_epochs": lambda x: next(filled().epochs(x, 4)),
+    "epochs, drop_last": lambda x: filled().epochs(1, 64, drop_last=True),
+    "loader": lambda x: filled().loader(x).close(),
+    "loader, slots": lambda x: filled().loader(4, slots=x).close(),
+    "loader, n_step": lambda x: filled(sequence_length=4).loader(4, n_step=x).close(),
+    "loader, device": lambda x: filled().loader(4, device="cuda:7"),
+    "loader, a second one": lambda x: two_loaders(filled()),
+    "loader, no slot": lambda x: take_twice(filled()),
+    "loader, empty": lambda x: next(per.ReplayBuffer(64, FIELDS).loader(4)),
+    "save": lambda x: filled().save(x),
+    "save, no folder": lambda x: filled().save("/nowhere/at/all"),
+    "load": per.ReplayBuffer.load,
+    "load, no file": lambda x: per.ReplayBuffer.load("/nowhere/at/all"),
+    "load, device": lambda x: per.ReplayBuffer.load("/nowhere/at/all", device=f"cuda:{x}"),
+    "synchronize": lambda x: filled().synchronize(stream=x),
+    "SumTree": per.SumTree,
+    "SumTree, seed": lambda x: per.SumTree(4, seed=x),
+    "SumTree, device": lambda x: per.SumTree(4, device=f"cuda:{x}"),
+    "SumTree.update": lambda x: per.SumTree(1).update([x], [1.0]),
+    "SumTree.update, priorities": lambda x: per.SumTree(1).update([0], [x]),
+    "SumTree.sample": lambda x: tree().sample(x),
+    "SumTree.sample, beta": lambda x: tree().sample(4, beta=x),
+    "SumTree.sample, scheme": lambda x: tree().sample(4, scheme=x),
+    "SumTree.sample, too few": lambda x: tree().sample(4, scheme="without_replacement"),
+    "SumTree.find": lambda x: tree().find([x]),
+    "SumTree.find_mass": lambda x: tree().find_mass([x]),
+    "SumTree.find, empty": lambda x: per.SumTree(4).find([0]),
+    "SumTree.priorities": lambda x: tree().priorities([x]),
+}
+
+
+def tree():
+    found = per.SumTree(4)
+    found.update([0, 1], [1.0, 2.0])
+    return found
+
+
+def errors_of(call):
+    """What calls with each of the values raise that is no success."""
+    for value in NUMBERS:
+        try:
+            call(value)
+        except BaseException as error:
+            yield value, error
+
+
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", CALLS)
+def test_errors_are_this_package_s_and_speak_no_c(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = list(errors_of(CALLS[name]))
+    assert found
+    for value, error in found:
+        assert isinstance(error, per.Error), (value, repr(error))
+        assert not WORDS_OF_C.search(str(error)), (value, str(error))
+
+
+@pytest.mark.parametrize("n_bytes", [0, 7, 40, 300])
+def test_damaged_files_are_spoken_of_without_words_of_c(tmp_path, n_bytes):
+    with pytest.raises(per.Error) as raised:
+        save_and_change(tmp_path, lambda data: data[:n_bytes])
+    assert not WORDS_OF_C.search(str(raised.value))
+
+
+# Buffers of one environment, fields of one name: a range of one number is a number.
+def test_one_allowed_number_is_no_range():
+    with pytest.raises(per.InvalidArgument, match=r"^env_ids\[0\] is 3: allowed is 0$"):
+        filled().cut([3])
+    with pytest.raises(per.InvalidArgument, match=r"^n_step is 2: allowed is 1$"):
+        filled().sample(4, n_step=2)
+
+
+SIZES = [2**24 + 1, 2**40, HUGE, 2**63 - 1, 2**64, 0, -1]
+
+
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("arrays", ["numpy", "torch"])
+@pytest.mark.parametrize("size", SIZES)
+def test_absurd_sizes_of_batches_are_invalid_or_out_of_memory_and_no_draw(arrays, size):
+    buffer, twin = filled(arrays=arrays), filled(arrays=arrays)
+    for draw in (buffer.sample, lambda size: buffer.sample(size, beta=0.5), lambda size: buffer.epochs(1, size)):
+        with pytest.raises((per.InvalidArgument, per.OutOfMemory), match=r"^(batch_size is|out of memory: \d+ bytes)"):
+            draw(size)
+    assert buffer.sample(16).ids.tolist() == twin.sample(16).ids.tolist()
+
+
+LITTLE_MEMORY = """
+import re, resource
+import per
+buffer = per.ReplayBuffer(8, {"observation": per.Field((84, 84))}, arrays=%r)
+buffer.add(observation=[[0] * 84] * 84, reward=0, terminated=False, truncated=True, next_observation=[[0] * 84] * 84)
+buffer.sample(2)
+used = int(re.search(r"VmSize:\\s*(\\d+)", open("/proc/self/status").read())[1]) * 1024
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**30, used + 2**30))
+try:
+    buffer.sample(2**24)
+except per.OutOfMemory as error:
+    print(error)
+assert buffer.sample(2).ids.tolist() == [0, 0]
+"""
+
+
+@pytest.mark.parametrize("way", ["1", "0"])
+@pytest.mark.parametrize("arrays", ["numpy", "torch"])
+def test_batch_for_which_there_is_no_memory_says_how_many_bytes(arrays, way):
+    environment = {**os.environ, "PER_BRIDGE": way, "PYTHONPATH": str(pathlib.Path(per.__file__).parents[1])}
+    command = [sys.executable, "-c", LITTLE_MEMORY % arrays]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    # float32, 2^24 of 84 x 84: 28,224 bytes each
+    assert done.stdout.startswith("out of memory: 473520144384 bytes were asked for")
