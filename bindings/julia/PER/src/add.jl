@@ -4,8 +4,9 @@
 Add one step of every environment and return its ids, -1 where nothing was added.
 
 Each keyword takes an array whose last axis counts the environments: `observation` of a `Field(UInt8, 84, 84)` is
-`84×84×n_envs`. With one environment that axis may be left out, and scalars do. Elements are cast as `per.h` says of
-`per_array`. Ids have the shape of `reward`.
+`84×84×n_envs`. With one environment that axis may be left out, and scalars do. Rewards, flags and priorities may be one
+number for all environments. Elements are cast as `per.h` says of `per_array`. Ids have the shape of `reward`, or of
+that of the flags which is an array.
 
 - a field with a `default` may be left out
 - `next_observation`, and so for each observation: what was observed after the step. It may be left out on steps that
@@ -30,13 +31,14 @@ julia> ids == [0, 1]
 true
 ```
 """
-add!(buffer::ReplayBuffer; stream = nothing, arguments...) = add_steps(buffer, 1, arguments, stream)
+add!(buffer::ReplayBuffer; stream = nothing, arguments...) = add_steps(buffer, (), arguments, stream)
 
 """
     extend!(buffer; fields..., reward, terminated, truncated, next_fields...)
 
 Add consecutive steps and return their ids. As [`add!`](@ref), each array having one more axis, the last, that counts
-the steps: `84×84×n_envs×steps`, and `84×84×steps` for one environment. Their number is the last axis of `reward`.
+the steps: `84×84×n_envs×steps`, and `84×84×steps` for one environment. Their number is the last axis of `reward`,
+`terminated` or `truncated`, the first of them that is an array; each of the others may be one number for all steps.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));
@@ -48,43 +50,61 @@ julia> ids == 0:4, length(buffer)
 ```
 """
 function extend!(buffer::ReplayBuffer; stream = nothing, arguments...)
-    reward = get(arguments, :reward, nothing)
-    reward isa AbstractArray && ndims(reward) > 0 || invalid("reward must be an array whose last axis counts the steps")
-    return add_steps(buffer, size(reward, ndims(reward)), arguments, stream)
+    shape = shape_of_steps(arguments)
+    isempty(shape) && invalid("reward, terminated and truncated have no axis of time; " *
+                              "allowed for one of them: n_envs×steps, or steps for one environment")
+    return add_steps(buffer, shape[end:end], arguments, stream)
 end
 
 const STEP_ARRAYS = (:reward, :terminated, :truncated, :mask, :next_mask, :priorities, :td_errors)
 
-function add_steps(buffer::ReplayBuffer, count, arguments, stream)
+# That of the first array of them; () if all are numbers.
+function shape_of_steps(arguments)
+    for name in (:reward, :terminated, :truncated)
+        array = get(arguments, name, nothing)
+        array isa AbstractArray && ndims(array) > 0 && return size(array)
+    end
+    return ()
+end
+
+# One number for each of the steps; all else as it is.
+for_each(number::Number, rows) = prod(rows) == 1 ? number : fill(number, rows)
+for_each(other, rows) = other
+
+# `time`: the number of steps, or () for one without an axis of time.
+function add_steps(buffer::ReplayBuffer, time, arguments, stream)
     memory, queue = buffer.memory, stream_of(buffer.memory, stream)
     kept = Any[]
     steps = initial(per_steps)
     fields = fill(NO_ARRAY, length(buffer.fields))
     next_fields = fill(NO_ARRAY, length(buffer.fields))
-    n_envs = buffer.n_envs
+    listed = get(arguments, :env_ids, nothing)
+    env_ids = listed === nothing ? nothing : zero_based(:env_ids, listed)
+    rows = (env_ids === nothing ? buffer.n_envs : length(env_ids), time...)
+    if env_ids !== nothing
+        push!(kept, env_ids)
+        set_field!(steps, :env_ids, pointer(env_ids))
+        set_field!(steps, :n_envs, length(env_ids))
+    end
     for (name, value) in arguments
         value === nothing && continue
         if name in STEP_ARRAYS
-            set_field!(steps, name, passed!(memory, kept, name, value))
-        elseif name === :env_ids
-            env_ids = zero_based(name, value)
-            n_envs = length(env_ids)
-            push!(kept, env_ids)
-            set_field!(steps, :env_ids, pointer(env_ids))
-            set_field!(steps, :n_envs, n_envs)
-        else
+            set_field!(steps, name, passed!(memory, kept, name, for_each(value, rows)))
+        elseif name !== :env_ids
             place_field!(kept, fields, next_fields, buffer, name, value)
         end
     end
-    set_field!(steps, :length, count)
+    set_field!(steps, :length, prod(time))
     set_field!(steps, :fields, pointer(fields))
     set_field!(steps, :next_fields, pointer(next_fields))
-    ids = new_array(memory, Int64, ids_size(memory, get(arguments, :reward, nothing), count * n_envs))
+    shape = shape_of_steps(arguments)
+    is_single = isempty(shape) && prod(rows) == 1
+    ids = new_array(memory, Int64, !isempty(shape) && prod(shape) == prod(rows) ? shape : rows)
     GC.@preserve kept fields next_fields begin
         call(pointer -> per_replay_add(pointer, steps, written(memory, ids), queue), buffer.handle)
     end
     look_at_resets(memory, buffer)
-    return in_shape_of(memory, arguments[:reward], ids)
+    return memory isa HostMemory && is_single ? ids[1] : ids
 end
 
 # Warns once if environments seem to reset by themselves after most ends, in another way than the buffer was told. The
@@ -125,15 +145,6 @@ function argument_names(buffer)
     append!(names, field.next_name for field in buffer.fields if field.observed)
     return append!(names, (STEP_ARRAYS..., :env_ids))
 end
-
-# Ids have the shape of the rewards, of which the library says whether it is right.
-ids_size(::HostMemory, reward, count) = (count,)
-ids_size(::DeviceMemory, reward, count) =
-    reward isa AbstractArray && length(reward) == count ? size(reward) : (count,)
-
-in_shape_of(::HostMemory, ::Number, ids) = ids[1]
-in_shape_of(::HostMemory, reward::AbstractArray, ids) = reshape(ids, size(reward))
-in_shape_of(::DeviceMemory, reward, ids) = ids
 
 """
     cut!(buffer; stream)

@@ -64,6 +64,33 @@ end
     end
 end
 
+@testset "scalar rewards, flags and priorities are those of every environment" begin
+    fields = (observation = Field(Int64),)
+    given, twin = (ReplayBuffer(60, fields; n_envs = 3, seed = 1, epsilon = 0) for _ in 1:2)
+    for t in 1:3
+        step = (observation = fill(t, 3), next_observation = fill(t + 1, 3))
+        @test add!(given; step..., reward = 0.5, terminated = t == 3, truncated = false, mask = true, priorities = 2) ==
+              add!(twin; step..., reward = fill(0.5, 3), terminated = fill(t == 3, 3), truncated = falses(3),
+                   priorities = fill(2, 3)) == 3 * (t - 1) .+ (0:2)
+    end
+    run = (observation = fill(9, 3, 2), next_observation = fill(9, 3, 2))
+    flags = [false true; false true; false true]
+    ids = extend!(given; run..., reward = 2, terminated = false, truncated = flags, td_errors = -1)
+    @test ids == extend!(twin; run..., reward = fill(2, 3, 2), terminated = falses(3, 2), truncated = flags,
+                         td_errors = fill(-1, 3, 2))
+    @test size(ids) == (3, 2) && stats(given) == stats(twin)
+    batches = sample!.((given, twin), 64)
+    @test all(batches[1][name] == batches[2][name] for name in keys(batches[1]))
+    pair = (observation = [1, 1], next_observation = [2, 2], reward = 0, terminated = false, truncated = false)
+    @test size(add!(given; pair..., env_ids = [1, 3])) == (2,)
+    message = invalid_message(() -> extend!(given; run..., reward = 0, terminated = false, truncated = false))
+    @test occursin("reward, terminated and truncated have no axis of time", message)
+    one = ReplayBuffer(60, fields)
+    @test extend!(one; observation = 1:4, reward = 1, terminated = false, truncated = [0, 0, 0, 1],
+                  next_mask = false) == 0:3
+    @test get(one, 0:2).reward == [1, 1, 1]
+end
+
 @testset "masked environments add nothing" begin
     buffer = ReplayBuffer(300, FLAG_FIELDS; n_envs = 3)
     ids = add!(buffer; observation = [1, 2, 3], action = Int16[1, 2, 3], reward = [1, NaN, 3], terminated = falses(3),
