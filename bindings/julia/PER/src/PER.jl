@@ -19,7 +19,7 @@ import Serialization
 
 export SumTree, update!, sample!, find, priorities, total, reset!
 export Field, ReplayBuffer, add!, extend!, cut!, clear!, update_priorities!, set_priorities!, set!, stats, options
-export save, load, epochs, advantages!, loader, release!, Hindsight, live_ids
+export capacity_for, save, load, epochs, advantages!, loader, release!, Hindsight, live_ids
 export PERError
 
 include("declarations.jl")

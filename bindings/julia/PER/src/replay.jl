@@ -4,7 +4,9 @@
 Stores the transitions of `n_envs` environments and draws batches of them with probability `P(i) = p_i^alpha / sum_k
 p_k^alpha` (section 3.3, equation 1) and importance-sampling weights.
 
-- `capacity`: rows in all
+- `capacity`: rows in all, rounded up to a multiple of `n_envs`. A row holds a step; at the end of an episode the final
+  observation takes one more. Of the rows of an environment once they are full at least `rows - 1 - ends of episodes -
+  (n_step - 1) - (frame_stack - 1)` are live transitions; [`capacity_for`](@ref) gives the capacity for so many of them
 - `fields`: a named tuple of [`Field`](@ref)s, or pairs `name => Field(...)`. `reward` (`Float32`), `terminated` and
   `truncated` are always there
 - `options`: those of `per_replay_options` in `per.h`, which also has their defaults: `n_envs`, `n_step`, `gamma`,
@@ -96,19 +98,55 @@ ReplayBuffer(; capacity, fields, options...) = ReplayBuffer(capacity, fields; op
 
 function ReplayBuffer(capacity, fields; arrays = nothing, current_stream = nothing, options...)
     filled = set_options!(initial(per_replay_options), options)
+    set_field!(filled, :capacity, capacity)
+    replay = Ref(Ptr{per_replay}(C_NULL))
+    with_fields(() -> per_replay_create(filled, replay), filled, fields)
+    return ReplayBuffer(Handle(replay[]), arrays, current_stream)
+end
+
+# Runs action(), which returns a status, while the options declare these fields.
+function with_fields(action, options, fields)
     kept = Any[]
     declarations = per_field[declared!(kept, name, field) for (name, field) in named(fields)]
-    set_field!(filled, :capacity, capacity)
-    set_field!(filled, :fields, pointer(declarations))
-    set_field!(filled, :n_fields, length(declarations))
-    replay = Ref(Ptr{per_replay}(C_NULL))
-    GC.@preserve kept declarations check(per_replay_create(filled, replay))
-    return ReplayBuffer(Handle(replay[]), arrays, current_stream)
+    set_field!(options, :fields, pointer(declarations))
+    set_field!(options, :n_fields, length(declarations))
+    GC.@preserve kept declarations check(action())
+    return nothing
 end
 
 named(fields::NamedTuple) = pairs(fields)
 named(field::Pair) = (field,)
 named(fields) = fields
+
+"""
+    capacity_for(transitions; episode_length = 0, fields, options...)
+
+The smallest capacity of a [`ReplayBuffer`](@ref) that keeps so many transitions, or sequences, live once the buffer is
+full. Without sequences and `store_next_observation`, divisions rounded down, `t` being transitions per environment:
+`n_envs (t + (t - 1) / episode_length + n_step + frame_stack)`.
+
+- `transitions`: 1 to 2^40, of all environments. For a rollout of `K` steps in each of `n_envs` environments
+  `K * n_envs`: the capacity then takes all of it, ends of episodes included, also with `overwrite = false`
+- `episode_length`: steps of the shortest episode; 0: episodes are longer than what an environment has of rows
+- `fields`: needed where a field has a stack of its own
+- `options`: as [`ReplayBuffer`](@ref) takes them; only those that change the result are looked at
+
+```jldoctest
+julia> capacity_for(1000; episode_length = 10)
+1101
+
+julia> capacity_for(128 * 8; episode_length = 1, n_envs = 8)
+2056
+```
+"""
+function capacity_for(transitions; episode_length = 0, fields = NamedTuple(), arrays = nothing,
+                      current_stream = nothing, options...)
+    filled = set_options!(initial(per_replay_options), options)
+    wanted, shortest = converted(Int64, "transitions", transitions), converted(Int64, "episode_length", episode_length)
+    capacity = Ref{Int64}()
+    with_fields(() -> per_replay_capacity_for(filled, wanted, shortest, capacity), filled, fields)
+    return capacity[]
+end
 
 Base.close(buffer::ReplayBuffer) = close(getfield(buffer, :handle))
 Base.isopen(buffer::ReplayBuffer) = isopen(getfield(buffer, :handle))

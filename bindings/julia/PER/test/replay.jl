@@ -110,6 +110,30 @@ end
     end
 end
 
+@testset "capacity_for keeps so many live" begin
+    @test capacity_for(1000; episode_length = 10) == 1101
+    # By the formula of per.h: 2 (500 + 499 / 10 + 3 + 4), divisions rounded down.
+    @test capacity_for(1000; episode_length = 10, n_envs = 2, n_step = 3, frame_stack = 4) == 2 * (500 + 49 + 3 + 4)
+    fields = (observation = Field(Int32; stack = 3),)
+    capacity = capacity_for(20; episode_length = 4, fields = fields, n_step = 2, device = :cpu, alpha = nothing)
+    buffer = ReplayBuffer(capacity, fields; n_step = 2)
+    least = typemax(Int)
+    for step in 1:200
+        add!(buffer; observation = step, reward = 0, terminated = step % 4 == 0, truncated = false,
+             next_observation = step % 4 == 0 ? -step : step + 1)
+        step > capacity && (least = min(least, length(buffer)))
+    end
+    @test least == 20
+    rows = capacity_for(4 * 2; episode_length = 1, n_envs = 2)
+    rollout = ReplayBuffer(rows, ONE_FIELD; n_envs = 2, overwrite = false)
+    extend!(rollout; observation = ones(Int, 2, 4), reward = 0, terminated = trues(2, 4), truncated = false,
+            next_observation = fill(2, 2, 4))
+    @test length(rollout) == 8
+    @test is_invalid(thrown(() -> capacity_for(0)), "transitions is 0")
+    @test is_invalid(thrown(() -> capacity_for(10; colour = 1)), "there is no option colour")
+    @test is_invalid(thrown(() -> capacity_for(10.5)), "transitions is 10.5")
+end
+
 @testset "a device that is not there is an error with the reason" begin
     error = thrown(() -> ReplayBuffer(10, ONE_FIELD; device = :cuda))
     @test error.status == PER.PER_ERROR_NO_DEVICE && !isempty(error.message)
