@@ -214,6 +214,15 @@ def julia_module(declarations: Declarations) -> str:
         if name is not None:
             lines.append(f"const {name} = Int32")
         lines += [f"const {value_name} = Int32({value})" for value_name, value in values]
+    lines += ["", "const enums = ("]
+    for name, values in declarations.enums:
+        if name is not None:
+            lines += [
+                f"    {name} = (",
+                *(f"        {value_name} = {value_name}," for value_name, _ in values),
+                "    ),",
+            ]
+    lines.append(")")
     for name, fields in declarations.structs:
         lines += julia_struct(declarations, name, fields) if fields else ["", f"struct {name} end"]
     for function in declarations.functions:

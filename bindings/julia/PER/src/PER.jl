@@ -10,7 +10,8 @@ Everywhere in this package
   `[B, 84, 84]` is an `84×84×B` array, and the batch is the last axis,
 - on CUDA, arrays in and out are those of a library that the caller names, CUDA.jl for one: [`ReplayBuffer`](@ref)
 - options that are not given are left to the library, whose header `per.h` names their values,
-- an error is a [`PERError`](@ref). Its message is the library's, which names shapes in C's order and counts from 0.
+- an error is a [`PERError`](@ref). Its message is the library's in this package's words; shapes in it are in C's order,
+  and entries count from 0, which it then says.
 """
 module PER
 
@@ -29,6 +30,7 @@ include("handle.jl")
 include("arrays.jl")
 include("memory.jl")
 include("options.jl")
+include("words.jl")
 include("sum_tree.jl")
 include("field.jl")
 include("replay.jl")

@@ -94,6 +94,99 @@ const PER_GOAL_FUTURE = Int32(0)
 const PER_GOAL_FINAL = Int32(1)
 const PER_GOAL_EPISODE = Int32(2)
 
+const enums = (
+    per_status = (
+        PER_OK = PER_OK,
+        PER_ERROR_INVALID_ARGUMENT = PER_ERROR_INVALID_ARGUMENT,
+        PER_ERROR_OUT_OF_MEMORY = PER_ERROR_OUT_OF_MEMORY,
+        PER_ERROR_EMPTY = PER_ERROR_EMPTY,
+        PER_ERROR_FULL = PER_ERROR_FULL,
+        PER_ERROR_BUSY = PER_ERROR_BUSY,
+        PER_ERROR_UNSUPPORTED = PER_ERROR_UNSUPPORTED,
+        PER_ERROR_NO_DEVICE = PER_ERROR_NO_DEVICE,
+        PER_ERROR_CUDA = PER_ERROR_CUDA,
+        PER_ERROR_IO = PER_ERROR_IO,
+        PER_ERROR_CORRUPT_FILE = PER_ERROR_CORRUPT_FILE,
+        PER_ERROR_INTERNAL = PER_ERROR_INTERNAL,
+        PER_ERROR_CALLBACK = PER_ERROR_CALLBACK,
+    ),
+    per_device = (
+        PER_CPU = PER_CPU,
+        PER_CUDA = PER_CUDA,
+    ),
+    per_scheme = (
+        PER_STRATIFIED = PER_STRATIFIED,
+        PER_INDEPENDENT = PER_INDEPENDENT,
+        PER_SYSTEMATIC = PER_SYSTEMATIC,
+        PER_WITHOUT_REPLACEMENT = PER_WITHOUT_REPLACEMENT,
+    ),
+    per_prioritization = (
+        PER_PROPORTIONAL = PER_PROPORTIONAL,
+        PER_RANK = PER_RANK,
+        PER_UNIFORM = PER_UNIFORM,
+    ),
+    per_normalization = (
+        PER_BATCH_MAX = PER_BATCH_MAX,
+        PER_BUFFER_MAX = PER_BUFFER_MAX,
+        PER_NONE = PER_NONE,
+    ),
+    per_max_priority = (
+        PER_MAX_EVER = PER_MAX_EVER,
+        PER_MAX_NOW = PER_MAX_NOW,
+    ),
+    per_on_invalid = (
+        PER_INVALID_ERROR = PER_INVALID_ERROR,
+        PER_INVALID_SKIP = PER_INVALID_SKIP,
+    ),
+    per_critics = (
+        PER_CRITICS_MEAN = PER_CRITICS_MEAN,
+        PER_CRITICS_MAX = PER_CRITICS_MAX,
+    ),
+    per_on_gap = (
+        PER_GAP_CUT = PER_GAP_CUT,
+        PER_GAP_ERROR = PER_GAP_ERROR,
+    ),
+    per_on_nan = (
+        PER_NAN_ALLOW = PER_NAN_ALLOW,
+        PER_NAN_ERROR = PER_NAN_ERROR,
+    ),
+    per_autoreset = (
+        PER_AUTORESET_DISABLED = PER_AUTORESET_DISABLED,
+        PER_AUTORESET_NEXT_STEP = PER_AUTORESET_NEXT_STEP,
+        PER_AUTORESET_SAME_STEP = PER_AUTORESET_SAME_STEP,
+    ),
+    per_dtype = (
+        PER_BOOL = PER_BOOL,
+        PER_UINT8 = PER_UINT8,
+        PER_INT8 = PER_INT8,
+        PER_UINT16 = PER_UINT16,
+        PER_INT16 = PER_INT16,
+        PER_UINT32 = PER_UINT32,
+        PER_INT32 = PER_INT32,
+        PER_UINT64 = PER_UINT64,
+        PER_INT64 = PER_INT64,
+        PER_FLOAT16 = PER_FLOAT16,
+        PER_BFLOAT16 = PER_BFLOAT16,
+        PER_FLOAT32 = PER_FLOAT32,
+        PER_FLOAT64 = PER_FLOAT64,
+    ),
+    per_role = (
+        PER_ROLE_DEFAULT = PER_ROLE_DEFAULT,
+        PER_ROLE_PLAIN = PER_ROLE_PLAIN,
+        PER_ROLE_OBSERVATION = PER_ROLE_OBSERVATION,
+        PER_ROLE_RECURRENT_STATE = PER_ROLE_RECURRENT_STATE,
+    ),
+    per_padding = (
+        PER_PADDING_REPEAT = PER_PADDING_REPEAT,
+        PER_PADDING_ZERO = PER_PADDING_ZERO,
+    ),
+    per_goal_strategy = (
+        PER_GOAL_FUTURE = PER_GOAL_FUTURE,
+        PER_GOAL_FINAL = PER_GOAL_FINAL,
+        PER_GOAL_EPISODE = PER_GOAL_EPISODE,
+    ),
+)
+
 struct per_tree end
 
 struct per_tree_options

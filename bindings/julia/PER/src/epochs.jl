@@ -112,11 +112,19 @@ function advantages!(buffer::ReplayBuffer; value = :value, advantage = :advantag
         check_length("bootstrap", values, length(ids))
     end
     queue = stream_of(buffer.memory, nothing)
-    call(buffer.handle) do pointer
+    call(buffer.handle, ADVANTAGE_WORDS) do pointer
         per_replay_advantages(pointer, fields..., factor, length(ids), ids, values, queue)
     end
     return buffer
 end
+
+# What arguments of per_replay_advantages() are called here.
+const ADVANTAGE_WORDS = (
+    value_field = "value",
+    advantage_field = "advantage",
+    return_field = "returns",
+    bootstrap_values = "bootstrap's values",
+)
 
 # The number of a field in C; -1 for nothing, which the library takes where a field may be left out.
 field_number(buffer, argument, ::Nothing) = -1

@@ -24,9 +24,11 @@ invalid(message) = throw(PERError(PER_ERROR_INVALID_ARGUMENT, message))
 
 # The message belongs to the thread that the failing call ran on: nothing may come between the two that could move this
 # task to another thread.
-function check(status)
+#
+# `arguments`: what arguments of the function in C are called here, where that is another name.
+function check(status, arguments = NamedTuple())
     status == PER_OK && return nothing
-    message = unsafe_string(per_last_error())
+    message = in_julia(unsafe_string(per_last_error()), arguments)
     throw(PERError(status, message * (status in (PER_ERROR_INVALID_ARGUMENT, PER_ERROR_FULL) ? note_on(message) : "")))
 end
 
@@ -34,6 +36,6 @@ end
 function note_on(message)
     notes = String[]
     occursin(r"\w\[\d+|step \d+ of environment", message) && push!(notes, "counting from 0, as C does")
-    occursin(r"has shape \(|\w\[\d+, ", message) && push!(notes, "axes in C's order, the reverse of Julia's")
+    occursin(r"shape (is )?\(|\w\[\d+, ", message) && push!(notes, "axes in C's order, the reverse of Julia's")
     return isempty(notes) ? "" : " (" * join(notes, "; ") * ")"
 end

@@ -6,8 +6,9 @@ A field of the transitions of a [`ReplayBuffer`](@ref).
 - `element_type`: `Bool`, an integer of 8 to 64 bits, `Float16`, `PER.BFloat16`, `Float32` or `Float64`
 - `axes`: the size of one row in Julia's order. C has the reverse: `Field(UInt8, 84, 80)` is `[80, 84]` there, and a
   batch of `B` rows is `84×80×B` here, `[B, 80, 84]` there, the same bytes
-- `role`: `:observation` (without it that of the name `observation` and names that begin with `observation.`; gives the
-  field `next_...` too), `:plain` (of all others) or `:recurrent_state` (in sequences given for the first step only)
+- `role`: `:observation` (without a role, or with `:default`, that of the name `observation` and names that begin with
+  `observation.`; gives the field `next_...` too), `:plain` (of all others) or `:recurrent_state` (in sequences given for
+  the first step only)
 - `stack`: number of frames in a batch, on an axis before the last; without it the buffer's `frame_stack` for
   observations, 1 for others
 - `default`: what steps get that are added without the field, such as advantages, which are computed later: an array of
@@ -15,6 +16,8 @@ A field of the transitions of a [`ReplayBuffer`](@ref).
   must
 - `padding`: what fills the frames of a stack from before the first step of its episode: `:repeat` that step's frame
   (without it), `:zero` zeros
+
+What no buffer would take is a [`PERError`](@ref) here already.
 
 ```jldoctest
 julia> Field(UInt8, 84, 84).axes
@@ -28,21 +31,25 @@ struct Field
     stack::Union{Nothing,Int64}
     default::Any
     padding::Union{Nothing,Symbol}
-end
 
-function Field(element_type::Type, axes...; role = nothing, stack = nothing, default = nothing, padding = nothing)
-    types = first.(DTYPES)
-    element_type in types || invalid("element_type is $element_type; allowed: $(join(types, ", "))")
-    role === nothing || choice(:role, role)
-    padding === nothing || choice(:padding, padding)
-    return Field(
-        element_type,
-        map(axis -> converted(Int64, "an axis of a field", axis), axes),
-        role === nothing ? nothing : Symbol(role),
-        stack === nothing ? nothing : converted(Int64, "stack", stack),
-        default === nothing ? nothing : default_for(element_type, default),
-        padding === nothing ? nothing : Symbol(padding),
-    )
+    function Field(element_type::Type, axes...; role = nothing, stack = nothing, default = nothing, padding = nothing)
+        types = first.(DTYPES)
+        element_type in types || invalid("element_type is $element_type; allowed: $(join(types, ", "))")
+        role === nothing || choice(:role, role)
+        padding === nothing || choice(:padding, padding)
+        field = new(
+            element_type,
+            map(axis -> converted(Int64, "an axis of a field", axis), axes),
+            role === nothing ? nothing : Symbol(role),
+            stack === nothing ? nothing : converted(Int32, "stack", stack),
+            default === nothing ? nothing : default_for(element_type, default),
+            padding === nothing ? nothing : Symbol(padding),
+        )
+        kept = Any[]
+        c_field = Ref(described!(kept, C_NULL, field))
+        GC.@preserve kept check(per_field_check(c_field))
+        return field
+    end
 end
 
 # A number of Julia has a type, which may be none that casts to the field's: whole numbers are signed. The library casts
@@ -54,21 +61,25 @@ in_type(type, other) = numbers(type, "default", other)
 # A per_field. What it points into is added to `kept`, which must be preserved as long as it.
 function declared!(kept::Vector{Any}, name, field::Field)
     text = Base.cconvert(Cstring, string(name))
-    shape = Int64[reverse(field.axes)...]
-    push!(kept, text, shape)
-    role = field.role === nothing ? PER_ROLE_DEFAULT : choice(:role, field.role)
-    stack = field.stack === nothing ? 0 : converted(Int32, "stack of $name", field.stack)
-    dtype = dtype_of(name, field.element_type)
-    padding = field.padding === nothing ? PER_PADDING_REPEAT : choice(:padding, field.padding)
-    default = default!(kept, name, field.default)
-    text_pointer = Base.unsafe_convert(Cstring, text)
-    return per_field(text_pointer, pointer(shape), length(shape), dtype, role, stack, default, padding, 0)
+    push!(kept, text)
+    return described!(kept, Base.unsafe_convert(Cstring, text), field)
 end
 declared!(::Vector{Any}, name, other) = invalid("field $name is a $(typeof(other)), not a Field")
 
-default!(::Vector{Any}, name, ::Nothing) = Ptr{per_array}(C_NULL)
-function default!(kept::Vector{Any}, name, default)
-    array = Ref(passed!(kept, "default of $name", default))
+function described!(kept::Vector{Any}, name, field::Field)
+    shape = Int64[reverse(field.axes)...]
+    push!(kept, shape)
+    role = field.role === nothing ? PER_ROLE_DEFAULT : choice(:role, field.role)
+    stack = something(field.stack, 0)
+    dtype = dtype_of("a field", field.element_type)
+    padding = field.padding === nothing ? PER_PADDING_REPEAT : choice(:padding, field.padding)
+    default = default!(kept, field.default)
+    return per_field(name, pointer(shape), length(shape), dtype, role, stack, default, padding, 0)
+end
+
+default!(::Vector{Any}, ::Nothing) = Ptr{per_array}(C_NULL)
+function default!(kept::Vector{Any}, default)
+    array = Ref(passed!(kept, "default", default))
     push!(kept, array)
     return Base.unsafe_convert(Ptr{per_array}, array)
 end
@@ -78,7 +89,8 @@ function Field(field::per_field)
     type = element_type_of(field.dtype)
     axes = ntuple(axis -> unsafe_load(field.shape, field.ndim + 1 - axis), field.ndim)
     role, padding = name_of_choice(:role, field.role), name_of_choice(:padding, field.padding)
-    return Field(type, axes, role, Int64(field.stack), default_of(field, type, axes), padding)
+    default = default_of(field, type, axes)
+    return Field(type, axes...; role = role, stack = field.stack, default = default, padding = padding)
 end
 
 function default_of(field, type, axes)

@@ -58,11 +58,11 @@ function release(handle::Handle)
     return nothing
 end
 
-# Runs action(pointer), which returns a status.
-function call(action, handle::Handle)
+# Runs action(pointer), which returns a status. `arguments`: see check().
+function call(action, handle::Handle, arguments = NamedTuple())
     acquire(handle)
     try
-        GC.@preserve handle check(action(handle.pointer))
+        GC.@preserve handle check(action(handle.pointer), arguments)
     finally
         release(handle)
     end

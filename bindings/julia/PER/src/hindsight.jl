@@ -94,7 +94,7 @@ function sample_hindsight!(buffer, chosen, hindsight::Hindsight, count, filled, 
     set_field!(options, :strategy, choice(:strategy, hindsight.strategy))
     set_field!(options, :fraction, isinf(hindsight.k) ? 1.0 : hindsight.k / (hindsight.k + 1))
     set_field!(options, :reward, function_pointer)
-    call(buffer.handle) do pointer
+    call(buffer.handle, (achieved_field = "achieved", goal_field = "goal")) do pointer
         GC.@preserve reward_call begin
             set_field!(options, :context, pointer_from_objref(reward_call))
             status = per_replay_sample_hindsight(pointer, chosen, options, count, filled, queue)

@@ -25,36 +25,43 @@ function set_field!(target::Base.RefValue{T}, name::Symbol, value) where {T}
     return nothing
 end
 
-const SCHEMES = (
-    stratified = PER_STRATIFIED,
-    independent = PER_INDEPENDENT,
-    systematic = PER_SYSTEMATIC,
-    without_replacement = PER_WITHOUT_REPLACEMENT,
-)
+# Names and numbers of an enum of per.h: the names are those of its constants without the words that all of them share,
+# (stratified = PER_STRATIFIED, ...) of per_scheme.
+function choices_of(enum)
+    constants = enums[enum]
+    words = [split(string(name), '_') for name in keys(constants)]
+    own = findfirst(i -> any(parts -> parts[i] != words[1][i], words), 1:minimum(length, words))
+    names = (Symbol(lowercase(join(parts[own:end], '_'))) for parts in words)
+    return NamedTuple{Tuple(names)}(values(constants))
+end
 
 # Options that name one of several choices.
-const CHOICES = (
-    scheme = SCHEMES,
-    prioritization = (proportional = PER_PROPORTIONAL, rank = PER_RANK, uniform = PER_UNIFORM),
-    normalize_weights = (batch_max = PER_BATCH_MAX, buffer_max = PER_BUFFER_MAX, none = PER_NONE),
-    max_priority = (ever = PER_MAX_EVER, now = PER_MAX_NOW),
-    on_invalid = (error = PER_INVALID_ERROR, skip = PER_INVALID_SKIP),
-    on_gap = (cut = PER_GAP_CUT, error = PER_GAP_ERROR),
-    on_nan = (allow = PER_NAN_ALLOW, error = PER_NAN_ERROR),
-    autoreset = (
-        disabled = PER_AUTORESET_DISABLED,
-        next_step = PER_AUTORESET_NEXT_STEP,
-        same_step = PER_AUTORESET_SAME_STEP,
+const CHOICES = map(
+    choices_of,
+    (
+        scheme = :per_scheme,
+        prioritization = :per_prioritization,
+        normalize_weights = :per_normalization,
+        max_priority = :per_max_priority,
+        on_invalid = :per_on_invalid,
+        on_gap = :per_on_gap,
+        on_nan = :per_on_nan,
+        autoreset = :per_autoreset,
+        critics = :per_critics,
+        strategy = :per_goal_strategy,
+        role = :per_role,
+        padding = :per_padding,
     ),
-    critics = (mean = PER_CRITICS_MEAN, max = PER_CRITICS_MAX),
-    strategy = (future = PER_GOAL_FUTURE, final = PER_GOAL_FINAL, episode = PER_GOAL_EPISODE),
-    role = (
-        plain = PER_ROLE_PLAIN,
-        observation = PER_ROLE_OBSERVATION,
-        recurrent_state = PER_ROLE_RECURRENT_STATE,
-    ),
-    padding = (repeat = PER_PADDING_REPEAT, zero = PER_PADDING_ZERO),
 )
+
+# Those that are on or off.
+const FLAGS = (:store_next_observation, :overwrite)
+
+# The number of an option's value.
+function number_of_option(name::Symbol, value)
+    name in FLAGS && !(value isa Bool) && invalid("$name is $(repr(value)); allowed: true, false")
+    return haskey(CHOICES, name) ? choice(name, value) : value
+end
 
 function choice(name::Symbol, value)
     choices = CHOICES[name]
@@ -86,7 +93,7 @@ function set_options!(options::Base.RefValue{T}, given) where {T}
         elseif !(name in option_names(T))
             invalid("there is no option $name; there are $(join(option_names(T), ", "))")
         else
-            set_field!(options, name, haskey(CHOICES, name) ? choice(name, value) : value)
+            set_field!(options, name, number_of_option(name, value))
         end
     end
     return options

@@ -184,7 +184,7 @@ end
 
 function option(name, value)
     haskey(CHOICES, name) && return name_of_choice(name, value)
-    return name in (:overwrite, :store_next_observation) ? value != 0 : value
+    return name in FLAGS ? value != 0 : value
 end
 
 """

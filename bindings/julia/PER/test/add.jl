@@ -58,7 +58,7 @@ end
         (thrown(() -> priorities(buffer, [7])).message, "ids[0] is 7: never issued", " ($counts)"),
         (message(action = nothing), "action is missing", ""),
         (message(action = fill("", 2, 3)), "action has elements of type String", ""),
-        (message(action = fill(0.5, 2, 3)), "float64", ""),
+        (message(action = fill(0.5, 2, 3)), "has element type Float64", ""),
     )
         @test occursin(words, text) && endswith(text, notes) && (notes != "" || !occursin(" C", text))
     end
@@ -280,7 +280,7 @@ end
     step = (observation = 1.0, reward = 0, terminated = false, truncated = false, next_observation = 2.0)
     for name in (:observation, :reward, :next_observation)
         nan = merge(step, NamedTuple{(name,)}((NaN,)))
-        @test startswith(invalid_message(() -> add!(buffer; nan...)), "$name is nan: must be a number")
+        @test startswith(invalid_message(() -> add!(buffer; nan...)), "$name is NaN: must be a number")
     end
     @test stats(buffer).added == 0 && add!(buffer; step...) == 0
 end

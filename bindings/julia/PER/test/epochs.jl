@@ -85,6 +85,7 @@ end
     @test is_invalid(thrown(() -> advantages!(buffer; bootstrap = of_two)), "bootstrap has 2 entries; allowed: 1")
     @test is_invalid(thrown(() -> advantages!(buffer; value = :v)), "value is :v; allowed: :observation")
     @test is_invalid(thrown(() -> advantages!(buffer; lambda = 2, bootstrap = critic)), "lambda is 2")
-    @test is_invalid(thrown(() -> advantages!(buffer; returns = :value, bootstrap = critic)), "return_field and value_field are both \"value\"")
+    same_field = thrown(() -> advantages!(buffer; returns = :value, bootstrap = critic))
+    @test is_invalid(same_field, "returns and value are both \"value\"")
     @test get(buffer, 0:2).advantage == [1.5, 2, 4]
 end

@@ -82,7 +82,7 @@ end
     refused(arguments...; options...) =
         thrown(() -> sample!(buffer, 4; hindsight = Hindsight(arguments..., reward; options...)))
     @test is_invalid(refused(:position, :goal), "achieved is :position; allowed: :observation, :goal")
-    @test is_invalid(refused(:goal, :observation), "achieved_field is \"goal\": must be an observation")
+    @test is_invalid(refused(:goal, :observation), "achieved is \"goal\": must be an observation")
     @test is_invalid(refused(:observation, :goal; strategy = :past), "strategy is :past; allowed: :future, :final")
     @test is_invalid(refused(:observation, :goal; k = -1), "k is -1; allowed: >= 0")
     @test is_invalid(refused(:observation, :goal; k = NaN), "k is NaN")
@@ -106,7 +106,7 @@ end
         (() -> Hindsight(:observation, :goal, reward; k = NaN), "k is NaN; allowed: >= 0"),
         (() -> Hindsight(:observation, :goal, reward; k = "four"), "k is \"four\""),
         (() -> Field(String), "element_type is String; allowed: Bool, UInt8"),
-        (() -> Field(Float32; role = :wrong), "role is :wrong; allowed: :plain"),
+        (() -> Field(Float32; role = :wrong), "role is :wrong; allowed: :default, :plain"),
     )
         @test occursin(words, invalid_message(action))
     end

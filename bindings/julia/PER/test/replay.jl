@@ -46,8 +46,9 @@ end
                 "state" => Field(Float64; role = :recurrent_state, stack = 1), "x" => Field(Bool; role = :plain, stack = 1),
                 "advantage" => Field(Float32, 2; role = :plain, stack = 1, default = Float32[1, 2.5]),
                 "value" => Field(Int64; role = :plain, stack = 1, default = 3, padding = :zero)]
-    declared = [name => Field(field.element_type, field.axes, field.role, field.stack, field.default,
-                              something(field.padding, :repeat)) for (name, field) in declared]
+    declared = [name => Field(field.element_type, field.axes...; role = field.role, stack = field.stack,
+                              default = field.default, padding = something(field.padding, :repeat))
+                for (name, field) in declared]
     @test [string(name) => field for (name, field) in found.fields] == declared
     @test options(ReplayBuffer(; found...)) == found
 end
@@ -87,27 +88,80 @@ end
 @testset "bad declarations and options are PERErrors" begin
     for (action, words) in (
         (() -> ReplayBuffer(0, ONE_FIELD), "capacity is 0"),
-        (() -> ReplayBuffer(10, NamedTuple()), "n_fields"),
+        (() -> ReplayBuffer(10, NamedTuple()), "the number of fields is 0"),
         (() -> ReplayBuffer(10, (action = Field(Int8),)), "observation"),
         (() -> ReplayBuffer(10, (observation = Field(Int8), reward = Field(Int8))), "reward"),
-        (() -> ReplayBuffer(10, (observation = Field(Int8, 0),)), "shape of field \"observation\" is (0,)"),
-        (() -> ReplayBuffer(10, (observation = Field(ComplexF32),)), "element_type is Complex"),
         (() -> ReplayBuffer(10, (observation = Int8,)), "field observation is a DataType, not a Field"),
-        (() -> ReplayBuffer(10, (observation = Field(Int8; role = :next),)), ":plain, :observation, :recurrent_state"),
-        (() -> Field(Int8, 2.5), "an axis of a field is 2.5"),
-        (() -> Field(Int8; padding = :ones), "padding is :ones; allowed: :repeat, :zero"),
-        (() -> Field(Int8; default = 300), "default is 300"),
         (() -> ReplayBuffer(10, (observation = Field(Int8; default = 0),)), "default of field \"observation\" is given"),
-        (() -> ReplayBuffer(10, (observation = Field(Int8), x = Field(Int8, 2; default = [1, 2, 3]))), "has shape (3,)"),
         (() -> ReplayBuffer(10, ONE_FIELD; n_step = 65), "n_step is 65"),
         (() -> ReplayBuffer(10, ONE_FIELD; n_step = 0.5), "n_step is 0.5"),
         (() -> ReplayBuffer(10, ONE_FIELD; gamma = 1.5), "gamma is 1.5"),
         (() -> ReplayBuffer(10, ONE_FIELD; alfa = 1), "there is no option alfa; there are n_envs"),
         (() -> ReplayBuffer(10, ONE_FIELD; struct_size = 1), "there is no option struct_size"),
         (() -> ReplayBuffer(10, ONE_FIELD; autoreset = :never), "autoreset is :never; allowed: :disabled"),
+        (() -> ReplayBuffer(10, ONE_FIELD; overwrite = "no"), "overwrite is \"no\"; allowed: true, false"),
+        (() -> ReplayBuffer(10, ONE_FIELD; store_next_observation = 2), "is 2; allowed: true, false"),
+        (() -> ReplayBuffer(10, ONE_FIELD; burn_in = 3), "burn_in is 3: must be 0 where sequence_length is not given"),
     )
         @test occursin(words, invalid_message(action))
     end
+end
+
+@testset "a field that cannot be fails where it is made" begin
+    for (action, words) in (
+        (() -> Field(Float32, -1), "shape is (-1,): allowed are axes of 1 and above (axes in C's order"),
+        (() -> Field(Float32, 0, 3), "shape is (3, 0): allowed are axes of 1 and above"),
+        (() -> Field(Int8, ones(Int, 9)...), "the number of axes is 9: allowed are 0 .. 8"),
+        (() -> Field(Int8, 2.5), "an axis of a field is 2.5"),
+        (() -> Field(ComplexF32), "element_type is Complex"),
+        (() -> Field(Int8; role = :obs), "role is :obs; allowed: :default, :plain, :observation, :recurrent_state"),
+        (() -> Field(Int8; padding = :ones), "padding is :ones; allowed: :repeat, :zero"),
+        (() -> Field(Int8; default = 300), "default is 300"),
+        (() -> Field(Int8, 2; default = [1, 2, 3]), "default has shape (3,)"),
+        (() -> Field(Int8; role = :observation, default = 0), "default is given"),
+        (() -> Field(Int8; stack = 65), "stack is 65: allowed are 0 .. 64"),
+        (() -> Field(Int8; stack = 2^40), "stack is 1099511627776"),
+    )
+        @test occursin(words, invalid_message(action))
+    end
+    error = thrown(() -> Field(Float64, 2^40, 2^40))
+    @test error.status == PER.PER_ERROR_OUT_OF_MEMORY && occursin("2^63 - 1 bytes a row", error.message)
+    @test Field(Int8, 3; role = "plain", stack = 2) === Field(Int8, 3; role = :plain, stack = 2)
+end
+
+@testset "errors speak Julia" begin
+    # Nothing of C's that is none of Julia's: constants, functions, arguments and types.
+    speaks_julia(text) = !occursin(r"PER_|per_\w+\(|NULL|_field|n_fields|next_fields|ndim|dtype|float\d|\bint\d", text)
+    step = (observation = 1, reward = 0, terminated = false, truncated = false)
+    ended = (step..., terminated = true)
+    told(options, steps...) = thrown() do
+        buffer = ReplayBuffer(5, ONE_FIELD; options...)
+        foreach(step -> add!(buffer; step...), steps)
+    end
+    gap = (step..., next_observation = 5)
+    full = ntuple(_ -> step, 6)
+    goals = ReplayBuffer(10, (observation = Field(Int32), goal = Field(Int32), value = Field(Float32)))
+    advantages(; names...) = thrown(() -> advantages!(goals; bootstrap = batch -> [0], names...))
+    extend!(goals; observation = 1:3, goal = 1:3, value = 1:3, reward = 1:3, terminated = falses(3),
+            truncated = falses(3), next_observation = 2:4)
+    for (error, words) in (
+        (told((autoreset = :same_step,), ended), "(autoreset is :same_step)"),
+        (told((on_gap = :error,), gap, step), "(on_gap is :error)"),
+        (told((on_nan = :error,), (step..., reward = NaN)), "is NaN: must be a number (on_nan is :error)"),
+        (told((overwrite = false,), full...), "and overwrite is false"),
+        (told((), (step..., observation = 0.5)), "observation has element type Float64: allowed are Int32"),
+        (told((), (step..., observation = 2^40)), "2147483647 (Int32)"),
+        (advantages(value = :goal, advantage = :value), "value is \"goal\""),
+        (advantages(advantage = :value), "advantage and value are both \"value\""),
+        (thrown(() -> sample!(goals, 2; hindsight = Hindsight(:goal, :goal, ==))), "achieved is \"goal\""),
+        (thrown(() -> ReplayBuffer(10, NamedTuple())), "the number of fields is 0"),
+    )
+        @test occursin(words, error.message) && speaks_julia(error.message)
+    end
+    for (enum, constants) in pairs(PER.enums), constant in keys(constants)
+        enum === :per_status || @test speaks_julia(PER.in_julia("$constant", NamedTuple()))
+    end
+    @test PER.in_julia("\"PER_RANK\" is PER_RANK", NamedTuple()) == "\"PER_RANK\" is :rank"
 end
 
 @testset "capacity_for keeps so many live" begin

@@ -53,8 +53,8 @@ end
     for (action, words) in (
         (() -> update_priorities!(buffer, [0, 77], [5, 5]), "ids[1] is 77"),
         (() -> update_priorities!(buffer, [0, -2], [5, 5]), "ids[1] is -2"),
-        (() -> update_priorities!(buffer, [0, 1], [5, NaN]), "td_errors[1] gives the priority nan"),
-        (() -> update_priorities!(buffer, [0, 1], [5, Inf]), "td_errors[1] gives the priority inf"),
+        (() -> update_priorities!(buffer, [0, 1], [5, NaN]), "td_errors[1] gives the priority NaN"),
+        (() -> update_priorities!(buffer, [0, 1], [5, Inf]), "td_errors[1] gives the priority Inf"),
         (() -> update_priorities!(buffer, [0, 1], [5]), "td_errors has 1 entries; allowed: 2"),
         (() -> update_priorities!(buffer, [0, 1], [5 5 5]), "td_errors has 3 entries; allowed: 6"),
         (() -> update_priorities!(buffer, [0.5], [5]), "ids has an entry that is no Int64"),

@@ -1,0 +1,26 @@
+# What the library's messages say in C's words, in Julia's: its constants, and what only C has.
+const WORDS = Dict{String,String}(
+    "device_index" => "the index of device",
+    "n_fields" => "the number of fields",
+    "n_critics" => "the number of critics",
+    "ndim" => "the number of axes",
+    "dtype" => "element type",
+    "nan" => "NaN",
+    "inf" => "Inf",
+)
+for enum in keys(enums)
+    enum in (:per_status, :per_dtype) && continue
+    merge!(WORDS, Dict(string.(keys(enums[enum])) .=> repr.(keys(choices_of(enum)))))
+end
+for names in (enums.per_dtype, choices_of(:per_dtype)), (name, dtype) in pairs(names)
+    WORDS[string(name)] = string(nameof(element_type_of(dtype)))
+end
+
+const FLAG_TEXT = Regex("\\b($(join(FLAGS, '|'))) is (on|off)\\b")
+
+# A message of the library as it is read here. What it quotes stays as it is. `arguments`: see check().
+function in_julia(message, arguments)
+    word(text) = haskey(arguments, Symbol(text)) ? arguments[Symbol(text)] : get(WORDS, text, text)
+    spoken = replace(message, r"\"[^\"]*\"|\b[A-Za-z_]\w*" => word)
+    return replace(spoken, FLAG_TEXT => text -> replace(replace(text, r"on$" => "true"), r"off$" => "false"))
+end
