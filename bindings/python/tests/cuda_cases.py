@@ -132,7 +132,7 @@ def test_the_kind_of_arrays():
         per.SumTree(3, arrays="torch")
     with pytest.raises(per.Unsupported, match="cupy"):
         per.SumTree(3, device="cuda", arrays="cupy")
-    with pytest.raises(per.NoDevice, match="device_index is 1"):
+    with pytest.raises(per.NoDevice, match="the number after 'cuda:' is 1"):
         per.SumTree(3, device="cuda:1")
 
 
@@ -275,13 +275,13 @@ def test_what_a_loader_s_device_and_arrays_may_be():
         buffer.loader(8, arrays="cupy")
     with pytest.raises(per.InvalidArgument, match="device is 'tpu'"):
         buffer.loader(8, device="tpu")
-    with pytest.raises(per.NoDevice, match="device_index is 3"):
+    with pytest.raises(per.NoDevice, match="the number after 'cuda:' is 3"):
         buffer.loader(8, device="cuda:3")
     with buffer.loader(8, arrays="torch") as batches:
         assert isinstance(next(batches).reward, torch.Tensor)
     _, on_device = replays()
     with pytest.raises(
-        per.InvalidArgument, match="device is PER_CPU: allowed for the loader of a replay on PER_CUDA 0"
+        per.InvalidArgument, match="device is 'cpu': allowed for the loader of a replay on 'cuda' 0 is that device"
     ):
         on_device.loader(8, device="cpu")
 
