@@ -46,6 +46,7 @@ REASONS = {
     "test_replay.py::test_memory_is_what_a_buffer_takes_of_the_address_space": "the memory is the device's",
     "test_replay.py::test_out_that_does_not_fit_is_refused_and_is_no_draw": STAND_IN,
     "test_replay.py::test_repr_says_what_it_is": CPU_ONLY,
+    "test_replay.py::test_warnings_name_the_line_that_adds": "to look at the share of resets would wait",
     "test_replay_lanes.py::test_error_in_a_later_step_adds_none_of_them": PARTS,
     "test_replay_model.py::test_walks_meet_ends_cuts_resets_late_updates_and_refusals": PARTS,
     "test_threads.py::test_the_interpreter_exits_while_daemon_threads_are_in_calls": CHOOSES,
