@@ -204,8 +204,9 @@ TEST_F(CudaDevices, every_array_of_an_add_is_refused_by_name) {
     options.device_index = own_device;
     const ReplayHandle replay = create_replay(options, PER_CUDA);
     const Array here(own_device), elsewhere(2);
-    const std::vector<std::string> names = {"observation", "action", "next_observation", "reward",    "terminated",
-                                            "truncated",   "mask",   "next_mask",        "priorities"};
+    const std::vector<std::string> names = {"observation", "action",     "next_observation", "next_goal",
+                                            "reward",      "terminated", "truncated",        "mask",
+                                            "next_mask",   "priorities"};
     for (const std::string& name : names) {
         const auto array = [&](const char* of, int32_t dtype) {
             return per_array{(name == of ? elsewhere : here).as<void>(), nullptr, 0, dtype};
@@ -214,7 +215,8 @@ TEST_F(CudaDevices, every_array_of_an_add_is_refused_by_name) {
         const per_array goal = array("goal", PER_FLOAT32);
         const per_array fields[n_fields] = {
             array("observation", PER_FLOAT32), array("action", PER_INT64), value, value, value, goal};
-        const per_array next_fields[n_fields] = {array("next_observation", PER_FLOAT32)};
+        const per_array next_fields[n_fields] = {array("next_observation", PER_FLOAT32), {}, {}, {}, {},
+                                                 array("next_goal", PER_FLOAT32)};
         per_steps steps;
         per_steps_init(&steps, sizeof steps);
         steps.fields = fields;
