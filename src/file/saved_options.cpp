@@ -131,7 +131,7 @@ const per_array* SavedOptions::read_default(CheckpointReader& reader, const per_
         reader.bytes(value.data() + value.size() - n, n);
         n_left -= static_cast<int64_t>(n);
     }
-    return &defaults_.emplace_back(value.data(), nullptr, 0, field.dtype);
+    return &defaults_.emplace_back(per_array{value.data(), nullptr, 0, field.dtype});
 }
 
 per_replay_options SavedOptions::options(int32_t device, int32_t device_index) const {

@@ -179,8 +179,8 @@ Fields::Fields(const per_replay_options& options) {
         const int32_t ndim = static_cast<int32_t>(field.shape.size());
         const per_array* default_value = nullptr;
         if (field.has_default())
-            default_value =
-                &described_defaults_.emplace_back(field.default_value.data(), field.shape.data(), ndim, field.dtype);
+            default_value = &described_defaults_.emplace_back(
+                per_array{field.default_value.data(), field.shape.data(), ndim, field.dtype});
         described_.push_back({field.name.c_str(), field.shape.data(), ndim, field.dtype, field.role, field.stack,
                               default_value, field.padding, 0});
     }
