@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <thread>
 #include <vector>
 
@@ -33,8 +34,8 @@ class StreamsThatEnd : public SteeredSimulator {
     }
 
     void update(uint64_t round, cudaStream_t stream) {
-        given_.assign(n, static_cast<float>(round));
-        expect_status(PER_OK, per_update(tree_, n, indices_.data(), given_.data(), stream));
+        given_.emplace_back(n, static_cast<float>(round));
+        expect_status(PER_OK, per_update(tree_, n, indices_.data(), given_.back().data(), stream));
     }
     void read(cudaStream_t stream) {
         read_.assign(n, -1.0f);
@@ -43,7 +44,8 @@ class StreamsThatEnd : public SteeredSimulator {
 
     per_tree* tree_ = nullptr;
     std::vector<int64_t> indices_;
-    std::vector<float> given_, read_;
+    std::deque<std::vector<float>> given_;  // of each update: it is read when the stream gets there
+    std::vector<float> read_;
 };
 
 TEST_F(StreamsThatEnd, a_stream_with_the_handle_of_one_that_was_destroyed_waits_for_its_work) {
@@ -57,7 +59,7 @@ TEST_F(StreamsThatEnd, a_stream_with_the_handle_of_one_that_was_destroyed_waits_
         ASSERT_EQ(first, second);
         read(second);
         cudaStreamSynchronize(second);
-        ASSERT_EQ(read_, given_) << "seed " << seed;
+        ASSERT_EQ(read_, given_.back()) << "seed " << seed;
         cudaStreamDestroy(second);
     }
 }
@@ -76,7 +78,7 @@ TEST_F(StreamsThatEnd, a_thread_with_the_id_of_one_that_has_ended_waits_for_its_
             read(cudaStreamPerThread);
             cudaStreamSynchronize(cudaStreamPerThread);
         }).join();
-        ASSERT_EQ(read_, given_) << "seed " << seed;
+        ASSERT_EQ(read_, given_.back()) << "seed " << seed;
         n_same += first == second;
     }
     EXPECT_GT(n_same, n_seeds / 2);  // else nothing was shown
@@ -95,7 +97,7 @@ TEST_F(StreamsThatEnd, calls_on_one_stream_wait_for_nothing) {
     read(stream);
     EXPECT_EQ(simulator::counters().event_waits, 1u);
     cudaDeviceSynchronize();
-    EXPECT_EQ(read_, given_);
+    EXPECT_EQ(read_, given_.back());
     cudaStreamDestroy(stream);
 }
 
