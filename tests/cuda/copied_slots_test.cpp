@@ -1,8 +1,6 @@
 // The slots of a loader on CUDA by themselves: batches go round under adversarial schedules of the device, on one
 // thread of the host, so that a schedule that corrupts one comes again with its seed. Faults that are planted in the
 // fences are caught here.
-#include "cuda/runtime/copied_slots.h"
-
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "../cpp/replay_call.h"
+#include "cuda/runtime/create.h"
 #include "rows/error.h"
 #include "simulator.h"
 
@@ -84,7 +83,7 @@ class CopiedSlots : public testing::Test {
         simulator::options().seed = seed;
         std::minstd_rand random(static_cast<unsigned>(seed));
         const auto below = [&](std::size_t n) { return random() / 7 % n; };
-        cuda::CopiedSlots slots(0, declared_fields(), {batch_size, 0, 1}, n_slots);
+        const auto slots = cuda::create_copied_slots(0, declared_fields(), {batch_size, 0, 1}, n_slots);
         std::vector<Seen> seen(n_batches);
         std::vector<std::size_t> idle = {0, 1, 2, 3};
         std::deque<std::size_t> drawn;
@@ -96,18 +95,18 @@ class CopiedSlots : public testing::Test {
                 std::swap(idle[below(idle.size())], idle.back());
                 const std::size_t slot = idle.back();
                 idle.pop_back();
-                draw(slots.open(slot).batch, static_cast<int64_t>(n_drawn++));
-                slots.send(slot);
+                draw(slots->open(slot).batch, static_cast<int64_t>(n_drawn++));
+                slots->send(slot);
                 drawn.push_back(slot);
             } else if (step == 1 && !drawn.empty()) {
                 const std::size_t slot = drawn.front();
                 drawn.pop_front();
                 cudaStream_t stream = streams_[below(2)];
-                queue_use(slots.hand_out(slot, stream), seen[n_handed_out++], stream);
+                queue_use(slots->hand_out(slot, stream), seen[n_handed_out++], stream);
                 out.emplace_back(slot, stream);
             } else if (step == 2 && !out.empty()) {
                 std::swap(out[below(out.size())], out.back());
-                slots.take_back(out.back().first, out.back().second);
+                slots->take_back(out.back().first, out.back().second);
                 idle.push_back(out.back().first);
                 out.pop_back();
             }
@@ -127,17 +126,17 @@ TEST_F(CopiedSlots, no_schedule_corrupts_a_batch) {
 }
 
 TEST_F(CopiedSlots, only_opening_waits_and_nothing_allocates) {
-    cuda::CopiedSlots slots(0, declared_fields(), {batch_size, 0, 1}, n_slots);
+    const auto slots = cuda::create_copied_slots(0, declared_fields(), {batch_size, 0, 1}, n_slots);
     std::vector<Seen> seen(20);
     simulator::reset_counters();
     for (std::size_t i = 0; i < seen.size(); ++i) {
         const std::size_t slot = i % n_slots;
         const uint64_t waits = simulator::counters().host_waits;
-        draw(slots.open(slot).batch, static_cast<int64_t>(i));
+        draw(slots->open(slot).batch, static_cast<int64_t>(i));
         EXPECT_EQ(simulator::counters().host_waits, waits + 1);
-        slots.send(slot);
-        queue_use(slots.hand_out(slot, streams_[0]), seen[i], streams_[0]);
-        slots.take_back(slot, streams_[0]);
+        slots->send(slot);
+        queue_use(slots->hand_out(slot, streams_[0]), seen[i], streams_[0]);
+        slots->take_back(slot, streams_[0]);
         EXPECT_EQ(simulator::counters().host_waits, waits + 1);
     }
     EXPECT_EQ(simulator::counters().allocations, 0u);
@@ -148,16 +147,16 @@ TEST_F(CopiedSlots, only_opening_waits_and_nothing_allocates) {
 
 // A batch that could not be sent is sent when it is handed out, and is not drawn again meanwhile.
 TEST_F(CopiedSlots, a_copy_that_failed_is_made_when_the_batch_is_handed_out) {
-    cuda::CopiedSlots slots(0, declared_fields(), {batch_size, 0, 1}, n_slots);
+    const auto slots = cuda::create_copied_slots(0, declared_fields(), {batch_size, 0, 1}, n_slots);
     int n_failed = 0;
     for (uint64_t n = 0; n < 6; ++n) {
         Seen seen = {};
-        draw(slots.open(n % n_slots).batch, static_cast<int64_t>(n));
+        draw(slots->open(n % n_slots).batch, static_cast<int64_t>(n));
         simulator::fail_call(n, cudaErrorInvalidValue);
-        slots.send(n % n_slots);
+        slots->send(n % n_slots);
         n_failed += !simulator::fail_call(0, 0);
-        queue_use(slots.hand_out(n % n_slots, streams_[0]), seen, streams_[0]);
-        slots.take_back(n % n_slots, streams_[0]);
+        queue_use(slots->hand_out(n % n_slots, streams_[0]), seen, streams_[0]);
+        slots->take_back(n % n_slots, streams_[0]);
         cudaStreamSynchronize(streams_[0]);
         expect_seen(seen, static_cast<int64_t>(n));
     }

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "cuda/replay/priorities.h"
-#include "cuda/runtime/check.h"
+#include "cuda/runtime/device.h"
 #include "cuda/tree/layout.h"
 #include "rows/error.h"
 
@@ -47,11 +47,10 @@ StepQueue::StepQueue(const ReplayMemory& memory, const Fields& fields, const per
       most_entries_(most_entries(options)),
       window_rows_(options.n_step + options.burn_in + options.sequence_length),
       arrays_(fields, memory, options.n_envs, most_entries_),
-      n_bytes_(scratch_bytes(most_entries_, options.n_envs, fields.count())),
-      memory_(n_bytes_) {
+      memory_(scratch_bytes(most_entries_, options.n_envs, fields.count())) {
     Layout layout(memory_.data());
     scratch_ = lay_out(most_entries_, options.n_envs, fields.count(), layout);
-    cuda::check(cudaMemsetAsync(memory_.data(), 0, n_bytes_, stream), "clearing memory");
+    cuda::check(cudaMemsetAsync(memory_.data(), 0, layout.n_bytes(), stream), "clearing memory");
     load_step_kernels();
 }
 

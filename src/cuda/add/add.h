@@ -36,7 +36,6 @@ class StepQueue {
     void cut(int64_t count, const int64_t* env_ids, const StreamOrder::Call& call);
     void set_n_step(int64_t n_step, const StreamOrder::Call& call);
 
-    std::size_t n_bytes() const { return n_bytes_ + arrays_.staging().n_bytes(); }
     // In a forked child the memory is not this process's to free.
     void abandon();
 
@@ -51,7 +50,6 @@ class StepQueue {
     const int64_t most_entries_;  // of a piece
     const int64_t window_rows_;   // of a lane that wait for the next step, at most
     GivenArrays arrays_;
-    std::size_t n_bytes_;
     DeviceMemory memory_;
     StepScratch scratch_ = {};
 };

@@ -44,7 +44,6 @@ class GivenArrays {
     const std::vector<GivenField>& further_fields() const { return further_fields_; }
 
     Staging& staging() { return staging_; }
-    const Staging& staging() const { return staging_; }
 
  private:
     // After the fields and their next observations.

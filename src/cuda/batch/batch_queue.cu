@@ -10,7 +10,7 @@
 #include "cuda/batch/row_access.h"
 #include "cuda/replay/on_policy.h"
 #include "cuda/replay/priorities.h"
-#include "cuda/runtime/check.h"
+#include "cuda/runtime/device.h"
 #include "cuda/tree/layout.h"
 #include "rows/dtype.h"
 #include "rows/error.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cuda/runtime/check.h"
+#include "cuda/runtime/device.h"
 #include "cuda/runtime/dialect.h"
 #include "cuda/tree/layout.h"
 #include "rules/batch_row.h"
@@ -194,10 +194,6 @@ __global__ void __launch_bounds__(n_threads, 1)
 
 // ---- on the host
 
-int64_t blocks_of_warps(int64_t n) {
-    return blocks_for(n, n_warps);
-}
-
 template <class T>
 void copy_in(T* to, const std::vector<T>& from, cudaStream_t stream) {
     if (!from.empty()) copy_to_device(to, from.data(), from.size(), stream);
@@ -216,12 +212,6 @@ int64_t count_of(const std::vector<T>& of) {
 void* array_of(void* const* arrays, int64_t field) {
     return arrays == nullptr ? nullptr : arrays[field];
 }
-
-// Work that is under way must not outlive the vectors that it copies from or to, also where something throws.
-struct WaitAtEnd {
-    const StreamOrder::Call& call;
-    ~WaitAtEnd() { wait_for(call.stream(), std::nothrow); }
-};
 
 }  // namespace
 
@@ -266,8 +256,8 @@ void HindsightQueue::read_choices(const ReplaySample& sample, const ReplayHindsi
     choices_.resize(static_cast<std::size_t>(sample.batch_size));
     Layout layout(scratch(choices_.size() * sizeof(GoalChoice), call));
     GoalChoice* const choices = layout.array<GoalChoice>(sample.batch_size);
-    const WaitAtEnd wait_at_end = {call};
-    launch(call.stream(), blocks_of_warps(sample.batch_size), n_threads, choose_goals_kernel, replay_.device(),
+    const WaitAtEnd wait_at_end = {call.stream()};
+    launch(call.stream(), blocks_for(sample.batch_size, n_warps), n_threads, choose_goals_kernel, replay_.device(),
            question_of(sample, hindsight, step, has_sequences_), choices);
     copy_out(choices_, choices, call.stream());
     wait_for(call.stream());
@@ -328,16 +318,16 @@ void HindsightQueue::copy_spans(const ReplaySample& sample, const ReplayHindsigh
     copies.goal_field = hindsight.goal_field;
     copies.arrays[0] = array_of(sample.batch.fields, hindsight.goal_field);
     if (goal.is_observation()) copies.arrays[1] = array_of(sample.batch.next_fields, hindsight.goal_field);
-    const WaitAtEnd wait_at_end = {call};
+    const WaitAtEnd wait_at_end = {call.stream()};
     copy_in(spans, spans_, call.stream());
-    launch(call.stream(), blocks_of_warps(copies.n_spans), n_threads, copy_goals_kernel, replay_.device(),
+    launch(call.stream(), blocks_for(copies.n_spans, n_warps), n_threads, copy_goals_kernel, replay_.device(),
            question_of(sample, hindsight, relabelling.step, has_sequences_), copies);
     copy_out(relabelling.achieved, copies.achieved, call.stream());
     copy_out(relabelling.goals, copies.goals, call.stream());
     for (std::size_t j = 0; j < inner.size(); ++j) {
         if (relabelling.next_fields[j].empty()) continue;
-        launch(call.stream(), blocks_of_warps(copies.n_spans), n_threads, copy_inner_kernel, replay_.device(), copies,
-               static_cast<int64_t>(j), inner[j]);
+        launch(call.stream(), blocks_for(copies.n_spans, n_warps), n_threads, copy_inner_kernel, replay_.device(),
+               copies, static_cast<int64_t>(j), inner[j]);
         copy_out(relabelling.next_fields[j], inner[j], call.stream());
     }
     wait_for(call.stream());
@@ -358,10 +348,10 @@ void HindsightQueue::write_returns(const Relabelling& relabelling, const per_bat
     if (returns_.empty()) return;
     Layout layout(scratch(returns_.size() * sizeof(PlacedReturn), call));
     PlacedReturn* const returns = layout.array<PlacedReturn>(count_of(returns_));
-    const WaitAtEnd wait_at_end = {call};
+    const WaitAtEnd wait_at_end = {call.stream()};
     copy_in(returns, returns_, call.stream());
-    launch(call.stream(), blocks_for(count_of(returns_), n_threads), n_threads, write_returns_kernel, returns,
-           count_of(returns_), batch);
+    launch(call.stream(), blocks_for(count_of(returns_)), n_threads, write_returns_kernel, returns, count_of(returns_),
+           batch);
     wait_for(call.stream());
     if (!inner_.empty()) write_inner_observations(relabelling, batch, call);
 }
@@ -387,10 +377,10 @@ void HindsightQueue::write_inner_observations(const Relabelling& relabelling, co
         lay_out(counted, places, placed);
         Layout layout(scratch(counted.n_bytes(), call));
         lay_out(layout, places, placed);
-        const WaitAtEnd wait_at_end = {call};
+        const WaitAtEnd wait_at_end = {call.stream()};
         copy_in(places, inner_places_, call.stream());
         copy_in(placed, inner_frames_, call.stream());
-        launch(call.stream(), blocks_of_warps(count_of(inner_)), n_threads, place_frames_kernel, places,
+        launch(call.stream(), blocks_for(count_of(inner_), n_warps), n_threads, place_frames_kernel, places,
                count_of(inner_), placed, static_cast<int64_t>(bytes), array_of(batch.next_fields, j));
         wait_for(call.stream());
     }

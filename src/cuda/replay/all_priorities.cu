@@ -3,7 +3,7 @@
 
 #include "cuda/replay/leaf_change.h"
 #include "cuda/replay/priorities.h"
-#include "cuda/runtime/check.h"
+#include "cuda/runtime/device.h"
 #include "cuda/tree/tree_kernels.h"
 
 namespace per::cuda {

@@ -9,8 +9,8 @@
 #include "cuda/replay/on_policy.h"
 #include "cuda/replay/priorities.h"
 #include "cuda/replay/replay_report.h"
-#include "cuda/runtime/check.h"
 #include "cuda/runtime/create.h"
+#include "cuda/runtime/device.h"
 #include "cuda/runtime/dialect.h"
 #include "cuda/tree/tree_kernels.h"
 #include "rows/error.h"
@@ -25,12 +25,7 @@ namespace {
 
 // For calls that wait for the device, which work on the handle's own stream: that of the caller is looked at only here.
 void require_no_capture(void* stream) {
-    if (stream == nullptr) return;
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    unsigned long long capture = 0;
-    check(cudaStreamGetCaptureInfo(static_cast<cudaStream_t>(stream), &status, &capture),
-          "asking whether the stream is captured");
-    if (status != cudaStreamCaptureStatusNone) refuse_capture(stream);
+    if (stream != nullptr && is_captured(static_cast<cudaStream_t>(stream))) refuse_capture(stream);
 }
 
 // An option is set by the call, not by a launch of a graph: the host knows it too.

@@ -3,8 +3,8 @@
 
 #include "cuda/replay/priorities.h"
 #include "cuda/replay/replay_backend.h"
-#include "cuda/runtime/check.h"
-#include "cuda/runtime/slot_copies.h"
+#include "cuda/runtime/device.h"
+#include "cuda/runtime/staging.h"
 #include "file/checkpoint.h"
 #include "file/saved_rows.h"
 #include "file/saved_state.h"

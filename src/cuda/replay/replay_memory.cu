@@ -1,7 +1,7 @@
 #include "cuda/replay/replay_memory.h"
 
 #include "backend/replay_options.h"
-#include "cuda/runtime/check.h"
+#include "cuda/runtime/device.h"
 #include "cuda/tree/layout.h"
 #include "rows/error.h"
 
@@ -52,12 +52,6 @@ std::vector<std::byte*> lay_out_defaults(const Fields& fields, Layout& layout) {
     for (const Field& field : fields) laid_out.push_back(field.has_default() ? layout.bytes(1, field.bytes) : nullptr);
     return laid_out;
 }
-
-// What is copied from must stay as long as it is, also where something throws.
-struct WaitAtEnd {
-    cudaStream_t stream;
-    ~WaitAtEnd() { wait_for(stream, std::nothrow); }
-};
 
 // Runs lay_out(layout) twice: to count bytes, and over zeroed memory of that size.
 template <class Allocate, class LayOut>

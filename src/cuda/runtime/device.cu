@@ -6,13 +6,19 @@
 #include <map>
 #include <mutex>
 
-#include "cuda/runtime/check.h"
 #include "rows/error.h"
 
 namespace per::cuda {
+
+void check(cudaError_t error, const char* doing_what) {
+    if (error == cudaSuccess) return;
+    throw Error(error == cudaErrorMemoryAllocation ? PER_ERROR_OUT_OF_MEMORY : PER_ERROR_CUDA, "%s: %s: %s", doing_what,
+                cudaGetErrorName(error), cudaGetErrorString(error));
+}
+
 namespace {
 
-constexpr int lowest_capability = 80;  // sm_80: reductions of a warp in one instruction
+constexpr int min_capability = 80;  // sm_80: reductions of a warp in one instruction
 
 [[noreturn]] void throw_no_device(cudaError_t error) {
     int driver = 0;
@@ -45,7 +51,7 @@ void require_device(int32_t device_index) {
     int minor = 0;
     check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device_index), "asking for the device");
     check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device_index), "asking for the device");
-    if (10 * major + minor < lowest_capability)
+    if (10 * major + minor < min_capability)
         throw Error(PER_ERROR_NO_DEVICE,
                     "device is PER_CUDA: CUDA device %d has compute capability %d.%d; libper needs 8.0 or later",
                     static_cast<int>(device_index), major, minor);
@@ -139,6 +145,13 @@ ApartFromCaptures::ApartFromCaptures(std::nothrow_t)
 
 ApartFromCaptures::~ApartFromCaptures() {
     if (is_changed_) static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_));
+}
+
+bool is_captured(cudaStream_t stream) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    unsigned long long capture = 0;
+    check(cudaStreamGetCaptureInfo(stream, &status, &capture), "asking whether the stream is captured");
+    return status != cudaStreamCaptureStatusNone;
 }
 
 void wait_for(cudaStream_t stream) {

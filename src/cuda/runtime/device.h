@@ -1,4 +1,4 @@
-// A CUDA device: choosing it, making it current, its memory, streams and events.
+// A CUDA device: choosing it, making it current, its memory, streams and events, and the errors of the CUDA runtime.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,6 +10,10 @@
 #include <utility>
 
 namespace per::cuda {
+
+// Throws Error with PER_ERROR_CUDA, or PER_ERROR_OUT_OF_MEMORY, unless `error` is cudaSuccess. Nothing asks for
+// cudaGetLastError(), which would take errors away from other libraries of the process.
+void check(cudaError_t error, const char* doing_what);
 
 // Throws Error with NO_DEVICE and the reason where there is no such device, or none that libper can use.
 void require_device(int32_t device_index);
@@ -49,9 +53,18 @@ class ApartFromCaptures {
     bool is_changed_ = false;
 };
 
+// Whether what is queued on the stream becomes part of a graph.
+bool is_captured(cudaStream_t stream);
+
 // Waits for what is queued on a stream that is not captured.
 void wait_for(cudaStream_t stream);
 void wait_for(cudaStream_t stream, std::nothrow_t);  // for destructors
+
+// Waits where it goes out of scope, also where something throws: what a queued copy reads or writes must live as long.
+struct WaitAtEnd {
+    cudaStream_t stream;
+    ~WaitAtEnd() { wait_for(stream, std::nothrow); }
+};
 
 // Throws Error with INVALID_ARGUMENT, naming the argument, where `memory` is the host's and the current device cannot
 // reach it, or another device's: a kernel that is given it faults, which ends the process's use of the device. NULL

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "cuda/runtime/check.h"
+#include "cuda/runtime/device.h"
 
 // A variable in the shared memory of the block.
 #if !defined(PER_SHARED)

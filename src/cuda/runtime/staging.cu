@@ -1,6 +1,6 @@
 #include "cuda/runtime/staging.h"
 
-#include "cuda/runtime/check.h"
+#include "cuda/runtime/device.h"
 
 namespace per::cuda {
 

@@ -4,7 +4,7 @@
 
 #include <atomic>
 
-#include "cuda/runtime/check.h"
+#include "cuda/runtime/device.h"
 #include "rows/error.h"
 
 namespace per::cuda {

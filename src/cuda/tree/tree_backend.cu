@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <string>
 
-#include "cuda/runtime/check.h"
 #include "cuda/runtime/create.h"
+#include "cuda/runtime/device.h"
 #include "cuda/tree/layout.h"
 #include "cuda/tree/tree_kernels.h"
 #include "rows/error.h"

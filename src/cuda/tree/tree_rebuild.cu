@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "cuda/runtime/check.h"
+#include "cuda/runtime/device.h"
 #include "cuda/tree/tree_steps.h"
 
 namespace per::cuda {
