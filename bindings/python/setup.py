@@ -1,8 +1,8 @@
 """Builds the package: the bridge for each interpreter found, and libper beside it.
 
 libper is always built here, from the sources that the package is made from: those of the source tree, or what an sdist
-carries of them. CMAKE_ARGS has further arguments for cmake, such as -DPER_CUDA=OFF. An editable installation holds the
-bridge only; libper is then loaded from the source tree's build/.
+carries of them. An sdist carries xxHash's header, too. CMAKE_ARGS has further arguments for cmake, such as
+-DPER_CUDA=OFF. An editable installation holds the bridge only; libper is then loaded from the source tree's build/.
 """
 
 import os
@@ -40,6 +40,20 @@ ABI_VERSION = re.search(r"PER_ABI_VERSION = (\d+)", (LIBPER / "include" / "per.h
 LIBRARY = f"libper.so.{ABI_VERSION}"
 
 
+def xxhash_header() -> pathlib.Path:
+    """The header that libper has its checksum from: what an sdist has of it, or the system's."""
+    places = (LIBPER / "xxhash", pathlib.Path("/usr/local/include"), pathlib.Path("/usr/include"))
+    for place in places:
+        if (place / "xxhash.h").is_file():
+            return place / "xxhash.h"
+    raise SystemExit(f"xxhash.h (Debian: libxxhash-dev) is in none of: {', '.join(map(str, places))}")
+
+
+def opening_comment(source: pathlib.Path) -> str:
+    """Of a C source: where it has its licence."""
+    return source.read_text().partition("*/")[0] + "*/\n"
+
+
 def tool(name: str) -> str | None:
     """A program on PATH, or of this interpreter's environment."""
     return shutil.which(name) or shutil.which(name, path=sysconfig.get_path("scripts"))
@@ -73,6 +87,7 @@ class BuildBridge(build_ext):
                 "cmake is not found, which libper is built with: it is a build requirement of this package. "
                 "Install it (pip install cmake ninja), or let pip do so by leaving --no-build-isolation out"
             )
+        xxhash = xxhash_header() if with_library else None
         super().run()
         if not with_library:
             return
@@ -80,6 +95,7 @@ class BuildBridge(build_ext):
         for suffix, include in other_interpreters().items():
             self.build_for(include, package / f"_bridge{suffix}")
         shutil.copyfile(LIBPER / "LICENSE", package / "LICENSE")
+        (package / "LICENSE.xxhash").write_text(opening_comment(xxhash))
         shutil.copyfile(self.libper(), package / LIBRARY)
         if strip := shutil.which("strip"):
             subprocess.run([strip, "--strip-unneeded", package / LIBRARY], check=True)
@@ -114,7 +130,7 @@ class BuildBridge(build_ext):
 
 
 class SourceDistribution(sdist):
-    """Adds libper's sources, from which the wheel is then built."""
+    """Adds libper's sources, from which the wheel is then built, and xxHash's header, which has its licence in it."""
 
     def make_release_tree(self, base_dir: str, files: list[str]) -> None:
         super().make_release_tree(base_dir, files)
@@ -124,6 +140,8 @@ class SourceDistribution(sdist):
             copy = shutil.copytree if source.is_dir() else shutil.copy2
             target.mkdir(exist_ok=True)
             copy(source, target / name)
+        (target / "xxhash").mkdir()
+        shutil.copy2(xxhash_header(), target / "xxhash")
 
 
 class Wheel(bdist_wheel):

@@ -6,6 +6,7 @@
 // A reader knows from what it has read, and sealed, how much is to follow.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -17,6 +18,8 @@ namespace per {
 
 // Format 2 keeps gather_threads, on_nan, suspected_resets, and the padding and default values of fields, too.
 inline constexpr uint32_t checkpoint_version = 2;
+
+static_assert(std::endian::native == std::endian::little, "numbers are written as they lie in memory");
 
 // Writes to a file beside `path` and takes the path's place with commit(), whole, or not at all. Throws Error as
 // ReplacementFile does.

@@ -3,9 +3,10 @@
 
     scripts/gpu_check [--only NAME...] [--results FOLDER] [--seconds S] [--limit S]
 
-Needs nvcc, CMake, a C and a C++ compiler, and Python 3.10 or later; no network and no Python package. What wants more
-(the Python package: cffi, and the library of whose arrays it is; GoogleTest; torch; TorchRL; compute-sanitizer) is left
-out where that is missing, and named. So is what there is no time for: everything ends within the limit.
+Needs nvcc, CMake, a C and a C++ compiler, xxhash.h (of the system, or in xxhash/), and Python 3.10 or later; no network
+and no Python package. What wants more (the Python package: cffi, and the library of whose arrays it is; GoogleTest;
+torch; TorchRL; compute-sanitizer) is left out where that is missing, and named. So is what there is no time for:
+everything ends within the limit.
 
 One file of JSON: device, driver, commit, what passed, failed and was skipped, and the benchmark's figures. It is
 written after each part, with --results also to that folder, and all logs beside it. With --only it goes on from the one
