@@ -10,7 +10,7 @@
 
 #include "add_buffers.h"
 #include "backend/replay_options.h"
-#include "cuda/add/add.h"
+#include "cuda/add/step_queue.h"
 #include "cuda/replay/replay_memory.h"
 #include "cuda/runtime/stream_order.h"
 #include "rows/error.h"

@@ -9,28 +9,28 @@
 namespace per::cuda {
 namespace {
 
-// Of arrays in the staging buffer: what words of any size ask for.
+// Each array in the staging buffer begins on a multiple of it, as words of any size need.
 constexpr int64_t alignment = 256;
-constexpr int64_t largest_element = 8;
-constexpr int64_t least_buffer = int64_t{256} << 10;
-constexpr int64_t most_of_buffer = int64_t{64} << 20;
+constexpr int64_t max_element_bytes = 8;
+constexpr int64_t min_buffer_bytes = int64_t{256} << 10;
+constexpr int64_t max_step_bytes = int64_t{64} << 20;
 
 constexpr int64_t n_arrays(int64_t n_fields, int64_t n_numbers) {
     return 2 * n_fields + n_numbers;
 }
 
-// A step of all environments, where that is not too much; and always the step of one, in whatever dtypes.
+// Room for a step of all environments where that is not too much, and always for a step of one, whatever its dtypes.
 std::size_t buffer_bytes(const Fields& fields, int64_t n_envs, int64_t n_numbers) {
-    int64_t entry = n_numbers * largest_element;
+    int64_t entry = n_numbers * max_element_bytes;
     int64_t largest_entry = entry;
     for (const Field& field : fields) {
         const int64_t n_frames = field.is_observation() ? 2 : 1;
         entry += n_frames * field.bytes;
-        largest_entry += n_frames * field.elements * largest_element;
+        largest_entry += n_frames * field.elements * max_element_bytes;
     }
-    const int64_t step = entry > most_of_buffer / n_envs ? most_of_buffer : n_envs * entry;
+    const int64_t step = entry > max_step_bytes / n_envs ? max_step_bytes : n_envs * entry;
     const int64_t gaps = n_arrays(fields.count(), n_numbers) * alignment;
-    return static_cast<std::size_t>(std::max({least_buffer, step, largest_entry}) + gaps);
+    return static_cast<std::size_t>(std::max({min_buffer_bytes, step, largest_entry}) + gaps);
 }
 
 int32_t word_bytes(const std::byte* data, int64_t stride, int64_t bytes) {
@@ -49,7 +49,7 @@ int64_t GivenArrays::Array::kept_bytes() const {
     return elements * dtype_size(dtype);
 }
 
-GivenArrays::GivenArrays(const Fields& fields, const ReplayMemory& memory, int64_t n_envs, int64_t most_entries)
+GivenArrays::GivenArrays(const Fields& fields, const ReplayMemory& memory, int64_t n_envs, int64_t max_entries)
     : fields_(fields),
       memory_(memory),
       arrays_(static_cast<std::size_t>(n_arrays(fields.count(), n_numbers))),
@@ -63,8 +63,8 @@ GivenArrays::GivenArrays(const Fields& fields, const ReplayMemory& memory, int64
     const char* const names[n_numbers] = {"reward",    "terminated", "truncated", "mask",
                                           "next_mask", "priorities", "td_errors"};
     for (int i = 0; i < n_numbers; ++i) number(static_cast<Number>(i)).name = names[i];
-    mask_.reserve(static_cast<std::size_t>(most_entries));
-    next_mask_.reserve(static_cast<std::size_t>(most_entries));
+    mask_.reserve(static_cast<std::size_t>(max_entries));
+    next_mask_.reserve(static_cast<std::size_t>(max_entries));
     further_fields_.reserve(static_cast<std::size_t>(fields.count()));
 }
 
@@ -114,12 +114,12 @@ void GivenArrays::read(const ReplaySteps& steps) {
     for (const Array& array : arrays_) entry_bytes += array.is_staged ? array.kept_bytes() : 0;
     const int64_t gaps = n_arrays(fields_.count(), n_numbers) * alignment;
     const int64_t room = static_cast<int64_t>(staging_.buffer_bytes()) - gaps;
-    most_staged_ = entry_bytes > 0 ? room / entry_bytes : std::numeric_limits<int64_t>::max();
+    max_staged_ = entry_bytes > 0 ? room / entry_bytes : std::numeric_limits<int64_t>::max();
 }
 
 // ------------------------------------------------------------------------------------------------------------ a piece
 
-// Those that casts on the host look at.
+// Reads the masks that casts on the host look at.
 void GivenArrays::read_masks(const StepPiece& piece) {
     const int64_t n = piece.length * piece.n_lanes;
     const auto read_flags = [&](const Array& array, std::vector<uint8_t>& flags, const uint8_t* which) {
@@ -167,7 +167,7 @@ GivenNumbers GivenArrays::given_numbers(Number which, const StepPiece& piece) {
     return {kept(array, piece), array.dtype};
 }
 
-// Where an array is not given, the default stands in for each of its entries, or there are no frames if that is NULL.
+// Where an array is not given, the default stands in for each entry; without a default there are no frames.
 GivenFrames GivenArrays::given_frames(const Array& array, const StepPiece& piece, const Field& field,
                                       const std::byte* default_value, int64_t& n_units) const {
     GivenFrames frames = {kept(array, piece), 0, n_units, array.dtype, 0};
@@ -202,7 +202,7 @@ GivenSteps GivenArrays::stage(const StepPiece& piece, cudaStream_t stream) {
                                     steps.n_units);
         field.next = given_frames(next_of(i), piece, fields_[i], nullptr, steps.n_units);
         steps.has_next |= next_of(i).is_given();
-        if (i < n_fields_by_value)
+        if (i < max_fields_by_value)
             steps.fields[i] = field;
         else
             further_fields_.push_back(field);

@@ -25,16 +25,16 @@ struct StepPiece {
 
 class GivenArrays {
  public:
-    // On the current device. `most_entries` is what pieces have at most. `memory` has the defaults of fields.
-    GivenArrays(const Fields& fields, const ReplayMemory& memory, int64_t n_envs, int64_t most_entries);
+    // On the current device. `max_entries` is what pieces have at most. `memory` has the defaults of fields.
+    GivenArrays(const Fields& fields, const ReplayMemory& memory, int64_t n_envs, int64_t max_entries);
 
-    // Of the call under way.
+    // Looks at the arrays of a call.
     void read(const ReplaySteps& steps);
     // The name of an array in host memory; empty if there is none.
     std::string_view host_array() const { return host_array_; }
     bool casts_on_host() const { return casts_on_host_; }
     // The entries that the staging ring has room for at a time.
-    int64_t most_staged() const { return most_staged_; }
+    int64_t max_staged() const { return max_staged_; }
 
     // Throws Error with INVALID_ARGUMENT if a value in host memory that is cast there does not fit.
     void check_values(const StepPiece& piece) { fill(piece); }
@@ -46,7 +46,7 @@ class GivenArrays {
     Staging& staging() { return staging_; }
 
  private:
-    // After the fields and their next observations.
+    // Their places in arrays_, after the fields and their next observations.
     enum Number { reward, terminated, truncated, mask, next_mask, priorities, td_errors, n_numbers };
 
     struct Array {
@@ -80,7 +80,7 @@ class GivenArrays {
     std::vector<Array> arrays_;
     std::string_view host_array_;
     bool casts_on_host_ = false;
-    int64_t most_staged_ = 0;
+    int64_t max_staged_ = 0;
     std::vector<uint8_t> mask_;       // of the piece, as bytes 0 and 1
     std::vector<uint8_t> next_mask_;  // 0 where mask_ is
     std::vector<GivenField> further_fields_;

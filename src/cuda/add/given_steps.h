@@ -34,10 +34,10 @@ struct GivenField {
     GivenFrames next;  // data NULL: no observation, or not given
 };
 
-// What a thread of a copy writes.
+// Bytes that a thread of a copy writes.
 inline constexpr int64_t unit_bytes = 16;
-// Fields whose arrays are handed to kernels by value; a captured call must not depend on memory of the host.
-inline constexpr int64_t n_fields_by_value = 16;
+// So many fields are handed to kernels by value, as a captured call must not depend on memory of the host.
+inline constexpr int64_t max_fields_by_value = 16;
 
 // Consecutive entries of a call: `length` steps of the same `n_lanes` lanes, entry k * n_lanes + j being step k of lane
 // j. An entry whose mask is 0 is not looked at.
@@ -55,15 +55,15 @@ struct GivenSteps {
     bool are_td_errors;  // the priorities
     bool has_next;
     int64_t n_units;                   // of an entry, over all fields
-    const GivenField* further_fields;  // from the n_fields_by_value-th on
-    GivenField fields[n_fields_by_value];
+    const GivenField* further_fields;  // from the max_fields_by_value-th on
+    GivenField fields[max_fields_by_value];
 
     __device__ __forceinline__ int64_t env(int64_t j) const { return env_ids != nullptr ? env_ids[j] : first_env + j; }
     // Whether rows that become live without a priority wait for it (waiting_rows.h): what is given with a step counts
     // from the next one on.
     __device__ __forceinline__ bool rows_wait() const { return length > 1 && priorities.are_given(); }
     __device__ __forceinline__ const GivenField& field(int64_t i) const {
-        return i < n_fields_by_value ? fields[i] : further_fields[i - n_fields_by_value];
+        return i < max_fields_by_value ? fields[i] : further_fields[i - max_fields_by_value];
     }
 };
 
@@ -78,30 +78,25 @@ __device__ __forceinline__ bool read_float(const GivenNumbers& numbers, int64_t 
     return cast.fits;
 }
 
-// ---- frames of steps. A frame is looked at by one thread, or by the threads of a warp, each its share.
+// ---- frames of steps. One thread looks at a frame, or each thread of a warp at its part of it.
 
-struct Share {
-    int64_t first;
-    int64_t step;
-};
-
-__device__ __forceinline__ Share share_of_thread() {
+__device__ __forceinline__ GridSpan span_of_warp() {
     return {lane_of_thread(), warp_size};
 }
 
-// Up to so many bytes the frames of 32 steps are looked at by a thread each, which waits for memory once.
-inline constexpr int64_t most_bytes_of_thread = 128;
+// Frames of up to so many bytes are looked at by a thread each, 32 at once, so that memory is waited for once.
+inline constexpr int64_t max_bytes_of_thread = 128;
 
-// Those of 32 steps, bits, for which is_good(i, share), i being a step's bit, holds in all shares. The whole warp calls
-// it with the same arguments.
+// Returns those of 32 steps, given as bits, for which is_good(i, span) holds in all parts of the frame, i being the
+// step's bit. The whole warp calls it with the same arguments.
 template <class IsGood>
 __device__ __forceinline__ uint32_t steps_where(uint32_t steps, int64_t frame_bytes, const IsGood& is_good) {
-    const bool has_thread_each = frame_bytes <= most_bytes_of_thread;
-    const Share share = has_thread_each ? Share{0, 1} : share_of_thread();
+    const bool has_thread_each = frame_bytes <= max_bytes_of_thread;
+    const GridSpan span = has_thread_each ? GridSpan{0, 1} : span_of_warp();
     uint32_t good = steps;
     for (uint32_t left = steps; left != 0; left = has_thread_each ? 0 : left & (left - 1)) {
         const int i = has_thread_each ? static_cast<int>(lane_of_thread()) : __ffs(static_cast<int>(left)) - 1;
-        const uint32_t bad = __ballot_sync(all_lanes, (steps >> i & 1) != 0 && !is_good(i, share));
+        const uint32_t bad = __ballot_sync(all_lanes, (steps >> i & 1) != 0 && !is_good(i, span));
         good &= has_thread_each || bad == 0 ? ~bad : ~(1u << i);
     }
     return good;
@@ -109,25 +104,25 @@ __device__ __forceinline__ uint32_t steps_where(uint32_t steps, int64_t frame_by
 
 // Whether a frame whose elements are to be cast fits its field.
 __device__ __forceinline__ bool frame_fits(const GivenFrames& frames, int64_t entry, const DeviceField& field,
-                                           const Share& share) {
+                                           const GridSpan& span) {
     const std::byte* const frame = frames.data + entry * frames.stride;
     bool fits = true;
-    for (int64_t i = share.first; i < field.elements; i += share.step)
+    for (int64_t i = span.first; i < field.elements; i += span.step)
         fits &= cast_element(frame + i * dtype_size(frames.dtype), frames.dtype, field.dtype).fits;
     return fits;
 }
 
 // Whether no element of a frame is a NaN.
 __device__ __forceinline__ bool has_no_nan(const GivenFrames& frames, int64_t entry, const DeviceField& field,
-                                           const Share& share) {
+                                           const GridSpan& span) {
     const std::byte* const frame = frames.data + entry * frames.stride;
     bool none = true;
-    for (int64_t i = share.first; i < field.elements; i += share.step)
+    for (int64_t i = span.first; i < field.elements; i += span.step)
         none &= !is_nan(frame + i * dtype_size(frames.dtype), frames.dtype);
     return none;
 }
 
-// So many bytes at an address that is a multiple of them.
+// 16 bytes at an address that is a multiple of 16.
 struct alignas(16) WordOf16 {
     uint64_t low;
     uint64_t high;
@@ -139,14 +134,14 @@ struct alignas(16) WordOf16 {
 
 template <class Word>
 __device__ __forceinline__ bool same_words(const std::byte* a, const std::byte* b, int64_t n_bytes,
-                                           const Share& share) {
+                                           const GridSpan& span) {
     bool same = true;
-    for (int64_t i = share.first; i < n_bytes / static_cast<int64_t>(sizeof(Word)); i += share.step)
+    for (int64_t i = span.first; i < n_bytes / static_cast<int64_t>(sizeof(Word)); i += span.step)
         same &= reinterpret_cast<const Word*>(a)[i] == reinterpret_cast<const Word*>(b)[i];
     return same;
 }
 
-// Two frames of a field; stored frames are given in its own dtype.
+// A frame to be compared: one that was given, or one that is stored, in the dtype of its field.
 struct ComparedFrame {
     const std::byte* data;
     int32_t dtype;
@@ -163,13 +158,13 @@ __device__ __forceinline__ ComparedFrame stored_frame(const std::byte* frames, i
 }
 
 __device__ __forceinline__ bool same_frame(const ComparedFrame& a, const ComparedFrame& b, const DeviceField& field,
-                                           const Share& share) {
+                                           const GridSpan& span) {
     const int32_t word = a.word_bytes < b.word_bytes ? a.word_bytes : b.word_bytes;
-    if (word == 16) return same_words<WordOf16>(a.data, b.data, field.bytes, share);
-    if (word >= 4) return same_words<uint32_t>(a.data, b.data, field.bytes, share);
-    if (word != 0) return same_words<uint8_t>(a.data, b.data, field.bytes, share);
+    if (word == 16) return same_words<WordOf16>(a.data, b.data, field.bytes, span);
+    if (word >= 4) return same_words<uint32_t>(a.data, b.data, field.bytes, span);
+    if (word != 0) return same_words<uint8_t>(a.data, b.data, field.bytes, span);
     bool same = true;
-    for (int64_t i = share.first; i < field.elements; i += share.step)
+    for (int64_t i = span.first; i < field.elements; i += span.step)
         same &= cast_element(a.data + i * dtype_size(a.dtype), a.dtype, field.dtype).bits ==
                 cast_element(b.data + i * dtype_size(b.dtype), b.dtype, field.dtype).bits;
     return same;

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "backend/replay_options.h"
-#include "cuda/add/steps.h"
+#include "cuda/add/add_kernels.h"
 #include "cuda/batch/row_access.h"
 #include "cuda/replay/on_policy.h"
 #include "cuda/replay/priorities.h"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backend/backend.h"
-#include "cuda/add/add.h"
+#include "cuda/add/step_queue.h"
 #include "cuda/batch/batch_queue.h"
 #include "cuda/batch/hindsight.h"
 #include "cuda/replay/replay_memory.h"

@@ -1,4 +1,4 @@
-// Kernels that change lanes and their rows.
+// Kernels that change lanes and their rows: they add steps, cut episodes and change n_step.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "cuda/add/given_steps.h"
-#include "cuda/add/lanes.h"
+#include "cuda/add/lane_task.h"
 #include "cuda/replay/replay_state.h"
 
 namespace per::cuda {
@@ -16,15 +16,16 @@ struct StepFacts {
     uint32_t has_waiting;  // rows wait for their priority
 };
 
-// Where the steps of a call go on their way; in the memory of the device, which is zeroed first.
+// What the kernels of an add leave for each other. It lies in memory of the device that is zeroed first.
 struct StepScratch {
-    // By entry: which row it took, and flags below that (step_frames.h); -1: none.
+    // By entry: the row that it took, with flags in the bits below; -1: it took none.
     int64_t* entries;
-    // By step, of priorities given with it those above all that the lane knew of; 0: none. All 0 between launches.
+    // By step: the largest of the priorities given with it that are above all that their lane knew of, or 0. All 0
+    // between launches.
     uint32_t* largest_of_step;
     uint32_t* largest_before;  // by step: of all priorities before it
     StepFacts* facts;
-    // By field, from the n_fields_by_value-th on.
+    // By field, from the max_fields_by_value-th on.
     GivenField* further_fields;
     int64_t* env_ids;  // [n_envs]
 };
@@ -35,18 +36,18 @@ struct LaneList {
     const int64_t* env_ids;
 };
 
-// Takes steps, and copies their frames. What is added up on the way counts from the next call on, if `ends_step`.
+// Adds steps and copies their frames. If `ends_step`, what is added up on the way counts from the next call on.
 // ids_out: by entry, or NULL.
-void queue_steps(const DeviceReplay& replay, const GivenSteps& steps, const StepScratch& scratch, int64_t* ids_out,
-                 bool ends_step, cudaStream_t stream);
+void queue_add(const DeviceReplay& replay, const GivenSteps& steps, const StepScratch& scratch, int64_t* ids_out,
+               bool ends_step, cudaStream_t stream);
 void queue_cut(const DeviceReplay& replay, const LaneList& lanes, cudaStream_t stream);
 void queue_n_step(const DeviceReplay& replay, int64_t n_step, cudaStream_t stream);
 
-// Copies by way of kernel parameters: they are read now, also when the call is captured.
+// Copies to the device as kernel parameters: the values are read now, also when the call is captured.
 void queue_ids(int64_t count, const int64_t* ids, int64_t* to, cudaStream_t stream);
 void queue_fields(int64_t count, const GivenField* fields, GivenField* to, cudaStream_t stream);
-inline constexpr int64_t n_ids_at_once = 256;
+inline constexpr int64_t max_ids_by_value = 256;
 
-void load_step_kernels();
+void load_add_kernels();
 
 }  // namespace per::cuda

@@ -1,10 +1,10 @@
-// Steps of a lane as a warp reads them: 32 at once, a thread each, so that it waits for memory once for all of them.
+// Reading the steps of a lane: a warp reads 32 at once, a thread each, and waits for memory once for all of them.
 #pragma once
 
 #include <cstdint>
 
 #include "cuda/add/given_steps.h"
-#include "cuda/add/lanes.h"
+#include "cuda/add/lane_task.h"
 #include "rules/td_error.h"
 
 namespace per::cuda {
@@ -26,8 +26,8 @@ struct StepTask : LaneTask {
     __device__ __forceinline__ int64_t entry(int64_t step) const { return step * steps.n_lanes + j; }
 };
 
-// Bit i says something of step first + i; of one that is not given, or beyond the last, only that it is not.
-struct StepBatch {
+// 32 steps of a lane. Bit i is about step first + i, and 0 for a step that is not given.
+struct StepGroup {
     int32_t first;
     uint32_t given;
     uint32_t next_known;        // the observation after it is given
@@ -48,102 +48,102 @@ __device__ __forceinline__ bool has_bit(uint32_t bits, int i) {
 }
 
 // Reward and priority of an entry; false if one of them is beyond float32.
-__device__ __forceinline__ bool read_numbers(const GivenSteps& steps, int64_t entry, double epsilon, StepBatch& batch) {
-    bool fits = read_float(steps.reward, entry, batch.reward);
+__device__ __forceinline__ bool read_numbers(const GivenSteps& steps, int64_t entry, double epsilon, StepGroup& group) {
+    bool fits = read_float(steps.reward, entry, group.reward);
     if (!steps.priorities.are_given()) return fits;
     float given = 0.0f;
     fits &= read_float(steps.priorities, entry, given);
-    batch.priority = steps.are_td_errors ? td_error_priority(&given, 1, 1, PER_CRITICS_MEAN, epsilon) : given;
+    group.priority = steps.are_td_errors ? td_error_priority(&given, 1, 1, PER_CRITICS_MEAN, epsilon) : given;
     return fits;
 }
 
-// Of the steps given those with good frames only. is_checked(frames, field) says which frames are looked at, and
-// is_good(frames, entry, field, share) whether one of them is good.
+// Returns the given steps whose frames are all good. is_checked(frames, field) says which frames are looked at, and
+// is_good(frames, entry, field, span) whether one of them is good.
 template <class IsChecked, class IsGood>
-__device__ __forceinline__ uint32_t steps_with_good_frames(const StepTask& task, const StepBatch& batch,
+__device__ __forceinline__ uint32_t steps_with_good_frames(const StepTask& task, const StepGroup& group,
                                                            const IsChecked& is_checked, const IsGood& is_good) {
-    uint32_t good = batch.given;
+    uint32_t good = group.given;
     for (int64_t i = 0; i < 2 * task.replay.n_fields; ++i) {
         const GivenField& given = task.steps.field(i / 2);
         const DeviceField& field = task.replay.fields[i / 2];
         const GivenFrames& frames = i % 2 == 0 ? given.frames : given.next;
         if (frames.data == nullptr || !is_checked(frames, field)) continue;
-        const uint32_t steps = batch.given & (i % 2 == 0 ? all_lanes : batch.next_known);
-        good &= ~steps | steps_where(steps, field.bytes, [&](int step, const Share& share) {
-            return is_good(frames, task.entry(batch.first + step), field, share);
+        const uint32_t steps = group.given & (i % 2 == 0 ? all_lanes : group.next_known);
+        good &= ~steps | steps_where(steps, field.bytes, [&](int step, const GridSpan& span) {
+            return is_good(frames, task.entry(group.first + step), field, span);
         });
     }
     return good;
 }
 
-// Of the steps given those whose frames fit their fields.
-__device__ __forceinline__ uint32_t steps_that_fit(const StepTask& task, const StepBatch& batch) {
+// Returns the given steps whose frames fit their fields.
+__device__ __forceinline__ uint32_t steps_that_fit(const StepTask& task, const StepGroup& group) {
     return steps_with_good_frames(
-        task, batch, [](const GivenFrames& frames, const DeviceField&) { return frames.word_bytes == 0; }, frame_fits);
+        task, group, [](const GivenFrames& frames, const DeviceField&) { return frames.word_bytes == 0; }, frame_fits);
 }
 
-// Of the steps given those without a NaN where the buffer minds one.
-__device__ __forceinline__ uint32_t steps_without_nan(const StepTask& task, const StepBatch& batch) {
-    if (!task.replay.refuses_nan) return batch.given;
-    return __ballot_sync(all_lanes, !is_nan(batch.reward)) &
+// Returns the given steps without a NaN where the buffer minds one.
+__device__ __forceinline__ uint32_t steps_without_nan(const StepTask& task, const StepGroup& group) {
+    if (!task.replay.refuses_nan) return group.given;
+    return __ballot_sync(all_lanes, !is_nan(group.reward)) &
            steps_with_good_frames(
-               task, batch,
+               task, group,
                [](const GivenFrames& frames, const DeviceField& field) {
                    return field.is_observation() && is_floating(frames.dtype);
                },
                has_no_nan);
 }
 
-// What step `step` announced in an observation.
+// The frame that step `step` announced.
 __device__ __forceinline__ ComparedFrame announced_by(const StepTask& task, const GivenField& given, int64_t step) {
     return given_frame(given.next, task.entry(step));
 }
 
-__device__ __forceinline__ uint32_t steps_as_announced(const StepTask& task, const StepBatch& batch) {
+__device__ __forceinline__ uint32_t steps_as_announced(const StepTask& task, const StepGroup& group) {
     if (!next_takes_row(task.rules)) return 0;
-    const bool is_first_announced = task.announcing >= 0 && task.announcing == batch.first - 1;
-    uint32_t same = batch.given & ((batch.given & batch.next_known) << 1 | (is_first_announced ? 1 : 0));
+    const bool is_first_announced = task.announcing >= 0 && task.announcing == group.first - 1;
+    uint32_t same = group.given & ((group.given & group.next_known) << 1 | (is_first_announced ? 1 : 0));
     for (int64_t i = 0; i < task.replay.n_fields && same != 0; ++i) {
         const DeviceField& field = task.replay.fields[i];
         if (!field.is_observation()) continue;
         const GivenField& given = task.steps.field(i);
-        same = steps_where(same, field.bytes, [&](int bit, const Share& share) {
-            const int32_t step = batch.first + bit;
+        same = steps_where(same, field.bytes, [&](int bit, const GridSpan& span) {
+            const int32_t step = group.first + bit;
             return same_frame(announced_by(task, given, step - 1), given_frame(given.frames, task.entry(step)), field,
-                              share);
+                              span);
         });
     }
     return same;
 }
 
-// From step `first` on.
-__device__ __forceinline__ StepBatch read_batch(const StepTask& task, int32_t first) {
+// Reads steps from step `first` on.
+__device__ __forceinline__ StepGroup read_steps(const StepTask& task, int32_t first) {
     const GivenSteps& steps = task.steps;
     const int64_t step = first + static_cast<int64_t>(lane_of_thread());
     const int64_t entry = task.entry(step);
-    StepBatch batch = {};
-    batch.first = first;
+    StepGroup group = {};
+    group.first = first;
     const bool is_given = step < steps.length && (!steps.mask.are_given() || flag_of(steps.mask, entry));
     const bool is_unavailable = is_given && steps.next_mask.are_given() && !flag_of(steps.next_mask, entry);
-    const bool fits = is_given && read_numbers(steps, entry, task.replay.epsilon, batch);
-    batch.given = __ballot_sync(all_lanes, is_given);
-    batch.next_unavailable = __ballot_sync(all_lanes, is_unavailable);
-    batch.next_known = __ballot_sync(all_lanes, is_given && steps.has_next && !is_unavailable);
-    batch.terminated = __ballot_sync(all_lanes, is_given && flag_of(steps.terminated, entry));
-    batch.truncated = __ballot_sync(all_lanes, is_given && flag_of(steps.truncated, entry));
-    batch.rated = __ballot_sync(all_lanes, is_given && steps.priorities.are_given() && is_priority(batch.priority));
-    batch.fits = __ballot_sync(all_lanes, fits) & steps_that_fit(task, batch);
-    batch.without_nan = steps_without_nan(task, batch);
-    batch.is_same = steps_as_announced(task, batch);
-    return batch;
+    const bool fits = is_given && read_numbers(steps, entry, task.replay.epsilon, group);
+    group.given = __ballot_sync(all_lanes, is_given);
+    group.next_unavailable = __ballot_sync(all_lanes, is_unavailable);
+    group.next_known = __ballot_sync(all_lanes, is_given && steps.has_next && !is_unavailable);
+    group.terminated = __ballot_sync(all_lanes, is_given && flag_of(steps.terminated, entry));
+    group.truncated = __ballot_sync(all_lanes, is_given && flag_of(steps.truncated, entry));
+    group.rated = __ballot_sync(all_lanes, is_given && steps.priorities.are_given() && is_priority(group.priority));
+    group.fits = __ballot_sync(all_lanes, fits) & steps_that_fit(task, group);
+    group.without_nan = steps_without_nan(task, group);
+    group.is_same = steps_as_announced(task, group);
+    return group;
 }
 
-// Whether step i of the batch brings the observation announced before it, where the lane compares the two.
-__device__ __forceinline__ bool is_as_announced(const StepTask& task, const StepBatch& batch, int i) {
+// Whether step i of the group brings the observation announced before it, where the lane compares the two.
+__device__ __forceinline__ bool is_as_announced(const StepTask& task, const StepGroup& group, int i) {
     if (!compares_observation(task.lane, task.rules)) return true;
-    const int32_t step = batch.first + i;
+    const int32_t step = group.first + i;
     const bool is_in_launch = task.announcing >= 0;
-    if (is_in_launch && task.announcing == step - 1 && next_takes_row(task.rules)) return has_bit(batch.is_same, i);
+    if (is_in_launch && task.announcing == step - 1 && next_takes_row(task.rules)) return has_bit(group.is_same, i);
     const int64_t slot = task.slot(compared_row(task.lane));
     for (int64_t f = 0; f < task.replay.n_fields; ++f) {
         const DeviceField& field = task.replay.fields[f];
@@ -153,19 +153,19 @@ __device__ __forceinline__ bool is_as_announced(const StepTask& task, const Step
         const ComparedFrame announced =
             is_in_launch ? announced_by(task, given, task.announcing) : stored_frame(stored, slot, field);
         const ComparedFrame observed = given_frame(given.frames, task.entry(step));
-        if (__ballot_sync(all_lanes, !same_frame(announced, observed, field, share_of_thread())) != 0) return false;
+        if (__ballot_sync(all_lanes, !same_frame(announced, observed, field, span_of_warp())) != 0) return false;
     }
     return true;
 }
 
-// How many steps from step i of the batch on run on and are taken together (window.h); 1: it is taken by itself.
-__device__ __forceinline__ int run_length(const StepTask& task, const StepBatch& batch, int i, bool is_announced) {
+// How many steps from step i of the group on run on and are added together (window.h); 1: it is added by itself.
+__device__ __forceinline__ int run_length(const StepTask& task, const StepGroup& group, int i, bool is_announced) {
     const int64_t most = longest_run(task.lane, task.rules, task.replay.overwrite);
-    const bool next_known = has_bit(batch.next_known, i);
+    const bool next_known = has_bit(group.next_known, i);
     if (most <= 1 || !is_announced || (!next_known && task.rules.store_next_observation)) return 1;
-    uint32_t running = batch.given & batch.fits & batch.without_nan & ~(batch.terminated | batch.truncated);
-    running &= next_known ? batch.next_known : ~batch.next_known;
-    if (next_known && next_takes_row(task.rules)) running &= batch.is_same | 1u << i;
+    uint32_t running = group.given & group.fits & group.without_nan & ~(group.terminated | group.truncated);
+    running &= next_known ? group.next_known : ~group.next_known;
+    if (next_known && next_takes_row(task.rules)) running &= group.is_same | 1u << i;
     const uint32_t others = ~(running >> i);
     const int n = others == 0 ? static_cast<int>(warp_size) : __ffs(static_cast<int>(others)) - 1;
     return n < 1 ? 1 : n < most ? n : static_cast<int>(most);

@@ -12,8 +12,8 @@
 
 namespace per::cuda {
 
-// What a thread adds up over the rows that it changes. In 32 bits: a thread has few registers, and a launch fewer steps
-// of a lane, and a lane fewer rows for each thread.
+// What a thread adds up over the rows that it changes. 32 bits are enough, as a launch has fewer steps of a lane and a
+// lane fewer rows for each thread; they save registers.
 struct RowSums {
     int32_t n_live = 0;
     uint32_t n_changed = 0;     // as in ChangeState
@@ -75,7 +75,8 @@ struct LaneTask {
     __device__ __forceinline__ uint8_t flags(int64_t row) const { return replay.flags[slot(row)]; }
 };
 
-// otherwise_of(row): what a row takes that was given no priority; that of the task, or waiting_since() a step.
+// Makes rows live where sequences start. otherwise_of(row) is the priority of a row that was given none: that of the
+// task, or waiting_since() a step.
 template <class OtherwiseOf>
 __device__ __forceinline__ void make_live(LaneTask& task, const RowRange& rows, const OtherwiseOf& otherwise_of) {
     const DevicePriorities& priorities = task.replay.priorities;
@@ -102,8 +103,8 @@ __device__ __forceinline__ void make_dead(LaneTask& task, const RowRange& rows) 
     __syncwarp();
 }
 
-// Does to rows what cut_episode() said; `otherwise` as in make_live().
-__device__ __forceinline__ void apply(LaneTask& task, const Cut& cut, float otherwise) {
+// Does to the lane's rows what cut_episode() said. `otherwise` is the priority of rows that were given none.
+__device__ __forceinline__ void cut_lane(LaneTask& task, const Cut& cut, float otherwise) {
     if (lane_of_thread() == 0) task.replay.flags[task.slot(cut.row)] |= cut.flags;
     __syncwarp();
     make_live(task, cut.completed, [otherwise](int64_t) { return otherwise; });
@@ -121,7 +122,7 @@ __device__ __forceinline__ void advance_tail(LaneTask& task) {
     task.lane.tail = tail;
 }
 
-// Of rows that share a slot the last is there: no more rows than the lane has need to be looked at.
+// The last rows of a range, no more than the lane has: of rows that share a slot only the last is there.
 __device__ __forceinline__ RowRange clipped(const RowRange& rows, int64_t most) {
     return {rows.end - rows.first > most ? rows.end - most : rows.first, rows.end};
 }
@@ -153,8 +154,8 @@ __device__ __forceinline__ void finish(const LaneTask& task) {
     add_if_any(&state.counters.rejected_updates, task.counters.rejected_updates);
 }
 
-// One thread, after all lanes are changed.
-__device__ __forceinline__ void take_in(ReplayState& state) {
+// One thread calls it when all lanes are changed.
+__device__ __forceinline__ void apply_pending(ReplayState& state) {
     state.n_live += state.pending.n_live;
     state.largest_bits = larger(state.largest_bits, state.pending.largest_bits);
     state.pending = {0, 0, 0};

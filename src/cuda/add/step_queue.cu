@@ -1,4 +1,4 @@
-#include "cuda/add/add.h"
+#include "cuda/add/step_queue.h"
 
 #include <algorithm>
 #include <cstring>
@@ -11,31 +11,32 @@
 namespace per::cuda {
 namespace {
 
-// Steps of a piece at most; waiting_since() can tell so many apart.
-constexpr int64_t most_steps = 1 << 17;
+// A piece has at most so many steps, as waiting_since() can tell so many apart.
+constexpr int64_t max_steps = 1 << 17;
 
-// Of a piece: enough for a device to be busy with, and more where that takes a byte a row of scratch memory at most.
-int64_t most_entries(const per_replay_options& options) {
+// How many entries a piece may have: enough to keep a device busy, and more where the scratch memory for them takes at
+// most a byte a row.
+int64_t max_entries_of_piece(const per_replay_options& options) {
     constexpr int64_t least = 1 << 14;
     constexpr int64_t bytes = sizeof(int64_t) + 2 * sizeof(uint32_t);
-    return std::max(options.n_envs, std::clamp(options.capacity / bytes, least, most_steps));
+    return std::max(options.n_envs, std::clamp(options.capacity / bytes, least, max_steps));
 }
 
-StepScratch lay_out(int64_t most_entries, int64_t n_envs, int64_t n_fields, Layout& layout) {
+StepScratch lay_out(int64_t max_entries, int64_t n_envs, int64_t n_fields, Layout& layout) {
     StepScratch scratch;
-    scratch.entries = layout.array<int64_t>(most_entries);
-    // A step has an entry at least.
-    scratch.largest_of_step = layout.array<uint32_t>(std::min(most_entries, most_steps));
-    scratch.largest_before = layout.array<uint32_t>(std::min(most_entries, most_steps));
+    scratch.entries = layout.array<int64_t>(max_entries);
+    // Each step has at least one entry.
+    scratch.largest_of_step = layout.array<uint32_t>(std::min(max_entries, max_steps));
+    scratch.largest_before = layout.array<uint32_t>(std::min(max_entries, max_steps));
     scratch.facts = layout.array<StepFacts>(1);
-    scratch.further_fields = layout.array<GivenField>(std::max<int64_t>(n_fields - n_fields_by_value, 0));
+    scratch.further_fields = layout.array<GivenField>(std::max<int64_t>(n_fields - max_fields_by_value, 0));
     scratch.env_ids = layout.array<int64_t>(n_envs);
     return scratch;
 }
 
-std::size_t scratch_bytes(int64_t most_entries, int64_t n_envs, int64_t n_fields) {
+std::size_t scratch_bytes(int64_t max_entries, int64_t n_envs, int64_t n_fields) {
     Layout layout(nullptr);
-    lay_out(most_entries, n_envs, n_fields, layout);
+    lay_out(max_entries, n_envs, n_fields, layout);
     return layout.n_bytes();
 }
 
@@ -44,31 +45,31 @@ std::size_t scratch_bytes(int64_t most_entries, int64_t n_envs, int64_t n_fields
 StepQueue::StepQueue(const ReplayMemory& memory, const Fields& fields, const per_replay_options& options,
                      cudaStream_t stream)
     : replay_(memory),
-      most_entries_(most_entries(options)),
+      max_entries_(max_entries_of_piece(options)),
       window_rows_(options.n_step + options.burn_in + options.sequence_length),
-      arrays_(fields, memory, options.n_envs, most_entries_),
-      memory_(scratch_bytes(most_entries_, options.n_envs, fields.count())) {
+      arrays_(fields, memory, options.n_envs, max_entries_),
+      memory_(scratch_bytes(max_entries_, options.n_envs, fields.count())) {
     Layout layout(memory_.data());
-    scratch_ = lay_out(most_entries_, options.n_envs, fields.count(), layout);
+    scratch_ = lay_out(max_entries_, options.n_envs, fields.count(), layout);
     cuda::check(cudaMemsetAsync(memory_.data(), 0, layout.n_bytes(), stream), "clearing memory");
-    load_step_kernels();
+    load_add_kernels();
 }
 
 // -------------------------------------------------------------------------------------------------------------- add
 
-// As many whole steps as fit in, or a part of one.
+// As many whole steps as fit, or a part of one.
 StepPiece StepQueue::piece_from(int64_t first_entry, const ReplaySteps& steps) const {
-    const int64_t most = std::min(most_entries_, arrays_.most_staged());
+    const int64_t most = std::min(max_entries_, arrays_.max_staged());
     const int64_t k = first_entry / steps.n_envs;
     const int64_t j = first_entry % steps.n_envs;
     if (most < steps.n_envs) return {first_entry, 1, std::min(most, steps.n_envs - j)};
     // The largest of the live priorities also falls, when a row is overwritten: it is found between the steps.
     const bool takes_steps_apart = replay_.device().max_priority == PER_MAX_NOW;
-    const int64_t length = std::min({most / steps.n_envs, steps.length - k, takes_steps_apart ? 1 : most_steps});
+    const int64_t length = std::min({most / steps.n_envs, steps.length - k, takes_steps_apart ? 1 : max_steps});
     return {first_entry, length, steps.n_envs};
 }
 
-// What can be known before anything is queued.
+// Checks what can be known before anything is queued.
 void StepQueue::check(const ReplaySteps& steps, const int64_t* ids_out, const StreamOrder::Call& call) {
     require_reachable("ids_out", ids_out);
     arrays_.read(steps);
@@ -86,10 +87,10 @@ void StepQueue::check(const ReplaySteps& steps, const int64_t* ids_out, const St
     }
 }
 
-// Host memory becomes the device's: by way of kernel parameters where it must not be waited for, else of the ring.
+// Few ids, and those of a captured call, go to the device as kernel parameters; others go by way of the staging ring.
 LaneList StepQueue::send_env_ids(int64_t count, const int64_t* env_ids, const StreamOrder::Call& call) {
     if (env_ids == nullptr) return {count, nullptr};
-    if (call.is_captured() || count <= n_ids_at_once) {
+    if (call.is_captured() || count <= max_ids_by_value) {
         queue_ids(count, env_ids, scratch_.env_ids, call.stream());
         return {count, scratch_.env_ids};
     }
@@ -115,8 +116,8 @@ void StepQueue::queue_piece(const StepPiece& piece, const ReplaySteps& steps, co
     queue_fields(static_cast<int64_t>(further.size()), further.data(), scratch_.further_fields, call.stream());
 
     const bool ends_step = first_lane + piece.n_lanes == steps.n_envs;
-    queue_steps(replay, given, scratch_, ids_out != nullptr ? ids_out + piece.first_entry : nullptr, ends_step,
-                call.stream());
+    queue_add(replay, given, scratch_, ids_out != nullptr ? ids_out + piece.first_entry : nullptr, ends_step,
+              call.stream());
     const bool is_last = piece.first_entry + piece.length * piece.n_lanes == steps.length * steps.n_envs;
     if (replay.max_priority == PER_MAX_NOW && ends_step && !is_last) {
         const int64_t n_steps = piece.first_entry / steps.n_envs + 1;  // so far: the change grows with each

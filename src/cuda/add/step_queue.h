@@ -1,4 +1,4 @@
-// Adding steps to a replay buffer in the memory of a device, and what else ends or completes windows.
+// Adding steps to a replay buffer in the memory of a device, cutting episodes and changing n_step.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "cuda/add/add_kernels.h"
 #include "cuda/add/given_arrays.h"
-#include "cuda/add/steps.h"
 #include "cuda/replay/replay_memory.h"
 #include "cuda/runtime/device.h"
 #include "cuda/runtime/stream_order.h"
@@ -16,23 +16,23 @@
 
 namespace per::cuda {
 
-// Queues what the CPU's StepWriter does. A warp takes the steps of a lane in their order, those that run on together;
-// the copies of their frames, which do not depend on each other, are spread over the whole device; then the leaves of
-// all rows that died or became live are written in one change. That is two launches and those of the change, however
-// many steps there are, up to what one piece holds; with PER_MAX_NOW they are those of each step. A step that the CPU
-// would refuse is skipped and counted.
+// Queues what the CPU's StepWriter does. A warp adds the steps of a lane in order, and together those that run on. The
+// copies of their frames do not depend on each other and are spread over the whole device. Then one change writes the
+// leaves of all rows that died or became live. These are two launches and those of the change, however many steps there
+// are, if they fit in one piece; with PER_MAX_NOW each step takes as many. A step that the CPU would refuse is skipped
+// and counted.
 //
 // Nothing is allocated after creation. With arrays of the device the host waits for nothing, and calls can be captured.
 class StepQueue {
  public:
-    // On the current device, ready once `stream` has got there. `options` as resolved; memory and fields must outlive
-    // it.
+    // Made on the current device, ready once `stream` has got there. `options` are resolved; memory and fields must
+    // outlive it.
     StepQueue(const ReplayMemory& memory, const Fields& fields, const per_replay_options& options, cudaStream_t stream);
 
     // Throws Error with INVALID_ARGUMENT for values in host memory that do not fit their field, and for arrays in host
     // memory while the stream is captured: nothing is changed then. ids_out is memory that the device can write.
     void add(const ReplaySteps& steps, int64_t* ids_out, const StreamOrder::Call& call);
-    // env_ids in host memory, each once; NULL: the first `count`.
+    // env_ids lie in host memory and name each environment once; NULL means the first `count`.
     void cut(int64_t count, const int64_t* env_ids, const StreamOrder::Call& call);
     void set_n_step(int64_t n_step, const StreamOrder::Call& call);
 
@@ -47,8 +47,8 @@ class StepQueue {
                      const StreamOrder::Call& call);
 
     const ReplayMemory& replay_;
-    const int64_t most_entries_;  // of a piece
-    const int64_t window_rows_;   // of a lane that wait for the next step, at most
+    const int64_t max_entries_;  // of a piece
+    const int64_t window_rows_;  // of a lane that wait for further steps, at most
     GivenArrays arrays_;
     DeviceMemory memory_;
     StepScratch scratch_ = {};
