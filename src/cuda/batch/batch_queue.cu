@@ -7,7 +7,7 @@
 
 #include "backend/replay_options.h"
 #include "cuda/add/add_kernels.h"
-#include "cuda/batch/row_access.h"
+#include "cuda/batch/rows_by_id.h"
 #include "cuda/replay/on_policy.h"
 #include "cuda/replay/priorities.h"
 #include "cuda/runtime/device.h"
@@ -19,10 +19,10 @@
 namespace per::cuda {
 namespace {
 
-// For so many rows there is memory from the beginning.
+// There is memory for so many rows from the beginning.
 constexpr int64_t first_rows = 4096;
-// Claims are numbered in 32 bits.
-constexpr int64_t largest_set = 0xfffffffe;
+// Entries of a call that sets fields: claims are numbered in 32 bits.
+constexpr int64_t max_set_count = 0xfffffffe;
 
 DrawMemory lay_out_draws(int64_t n_rows, Layout& layout) {
     DrawMemory memory = {};
@@ -36,7 +36,7 @@ DrawMemory lay_out_draws(int64_t n_rows, Layout& layout) {
     return memory;
 }
 
-// Of the largest pieces in which frames can be copied.
+// Bytes of the largest pieces in which frames can be copied.
 int32_t piece_bytes_of(int64_t frame_bytes, const void* array) {
     const uint64_t both = static_cast<uint64_t>(frame_bytes) | reinterpret_cast<uintptr_t>(array);
     return int32_t{1} << std::min(std::countr_zero(both), 4);
@@ -51,7 +51,7 @@ BatchQueue::BatchQueue(const per_replay_options& options, const Fields& fields, 
       rules_(window_rules(options, fields)),
       has_sequences_(options.sequence_length > 0) {
     load_sample_kernels();
-    load_access_kernels();
+    load_rows_by_id_kernels();
     allocate(first_rows, stream);
     if (options.prioritization == PER_RANK) queue_ranks(memory.device(), stream);
 }
@@ -96,7 +96,7 @@ void BatchQueue::add_copy(std::size_t field, void* out, int64_t length, int64_t 
     const DeviceField& from = replay_.fields()[field];
     const int32_t piece_bytes = piece_bytes_of(from.bytes, out);
     const int64_t n_pieces = from.bytes / piece_bytes;
-    const int64_t n_chunks = (n_pieces + largest_chunk - 1) / largest_chunk;
+    const int64_t n_chunks = (n_pieces + max_chunk_pieces - 1) / max_chunk_pieces;
     if (length * stack * n_pieces > UINT32_MAX)
         throw Error(PER_ERROR_UNSUPPORTED,
                     "%s has %" PRId64 " pieces of %d bytes in a row of a batch: allowed on PER_CUDA are 2^32 - 1",
@@ -178,7 +178,7 @@ void BatchQueue::sample(const ReplaySample& sample, const StreamOrder::Call& cal
                      sample.outcome_out,
                      false,
                      false};
-    plan.copies_rows = copies_[0].n_pieces <= most_pieces_of_small_row;
+    plan.copies_rows = copies_[0].n_pieces <= max_pieces_of_small_row;
     if (has_sequences_)
         queue_sample<SequenceRow>(replay, memory, plan, copies_[0], call.stream());
     else
@@ -227,16 +227,16 @@ void BatchQueue::bootstraps(int64_t count, const per_batch& batch, const StreamO
     RowPlan plan = plan_rows(count, 1, batch);
     plan_copies(plan, RowShape::step);
     queue_list_bootstraps(replay_.device(), count, memory.found, call.stream());
-    queue_steps(replay_.device(), memory, plan, call.stream());
+    queue_single_steps(replay_.device(), memory, plan, call.stream());
     for (const FrameCopies& copies : copies_)
         if (copies.n != 0) queue_copies<GatherRow>(plan, memory, copies, call.stream());
 }
 
 void BatchQueue::set(int64_t count, const int64_t* ids, const per_array* fields, const StreamOrder::Call& call) {
     if (count == 0) return;
-    if (count > largest_set)
+    if (count > max_set_count)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "count is %" PRId64 ": allowed on PER_CUDA are 0 .. %" PRId64, count,
-                    largest_set);
+                    max_set_count);
     std::vector<FieldsSet>& launches = set_launches_;
     launches.assign(1, {});
     for (int64_t i = 0; i < fields_.count(); ++i) {

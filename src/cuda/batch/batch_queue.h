@@ -8,9 +8,9 @@
 
 #include "backend/backend.h"
 #include "backend/batch_figures.h"
+#include "cuda/batch/copy_frames.h"
 #include "cuda/batch/draw.h"
-#include "cuda/batch/frames.h"
-#include "cuda/batch/row_access.h"
+#include "cuda/batch/rows_by_id.h"
 #include "cuda/replay/replay_memory.h"
 #include "cuda/runtime/device.h"
 #include "cuda/runtime/stream_order.h"
@@ -19,19 +19,19 @@
 
 namespace per::cuda {
 
-// Queues the work of these calls; waits for nothing and allocates nothing, but for the first batch of a size beyond
-// 4096 and beyond all before it, and the first that asks for ranks or for PER_BUFFER_MAX where the options did not.
-// Kernels of priorities.h and steps.h are the owner's to load. What arrays hold is checked on the device, and counted
-// in ReplayErrors.
+// Queues the work of these calls and waits for nothing. It allocates only for the first batch that has more than 4096
+// rows and more than all before it, and for the first that asks for ranks or for PER_BUFFER_MAX where the options did
+// not. Its owner loads the kernels of priorities.h and add_kernels.h. What arrays hold is checked on the device, and
+// counted in ReplayErrors.
 class BatchQueue {
  public:
     // `options` as resolved; `fields` and `memory` must outlive it.
     BatchQueue(const per_replay_options& options, const Fields& fields, ReplayMemory& memory, cudaStream_t stream);
 
-    // Makes what memory sample() needs.
+    // Makes the memory that sample() needs.
     void prepare(const ReplaySample& sample, const StreamOrder::Call& call);
-    // Nothing live, or too little to draw without replacement: ids -1, all else 0, and the draw does not count. Throws
-    // Error with INVALID_ARGUMENT if memory is due and the stream is captured.
+    // If nothing is live, or too little to draw without replacement, ids are -1 and all else 0, and the draw does not
+    // count. Throws Error with INVALID_ARGUMENT if memory is due and the stream is captured.
     void sample(const ReplaySample& sample, const StreamOrder::Call& call);
 
     // Live transitions as they are drawn, with weights 1 and this probability; ids in host memory. `n_step` is that of
@@ -39,7 +39,7 @@ class BatchQueue {
     void take(int64_t count, const int64_t* ids, int64_t n_step, float probability, const per_batch& batch,
               const StreamOrder::Call& call);
 
-    // Rows as they were added; ids in the device's memory. Of one that is not there: id -1 and all else 0.
+    // Rows as they were added; ids lie in memory of the device. One that is not there gets id -1 and zeros.
     void get(int64_t count, const int64_t* ids, const per_batch& batch, const StreamOrder::Call& call);
     void set(int64_t count, const int64_t* ids, const per_array* fields, const StreamOrder::Call& call);
 
@@ -69,9 +69,9 @@ class BatchQueue {
 
     RowPlan plan_rows(int64_t n, int64_t n_step, const per_batch& batch) const;
     void add_copy(std::size_t field, void* out, int64_t length, int64_t stack, bool is_next);
-    // Fills copies_ and the wishes of the plan.
+    // Fills copies_, and the wishes of the plan.
     void plan_copies(RowPlan& plan, RowShape shape);
-    // Those of copies_ from `first` on, of rows that have been placed.
+    // Queues those of copies_ from `first` on, once rows have been placed.
     void queue_copies_from(std::size_t first, const DrawMemory& memory, const RowPlan& plan, cudaStream_t stream);
 
     const Fields& fields_;

@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "backend/draw_outcome.h"
-#include "cuda/batch/batch_rows.h"
-#include "cuda/batch/frames.h"
+#include "cuda/batch/copy_frames.h"
+#include "cuda/batch/write_rows.h"
 #include "cuda/replay/replay_state.h"
 
 namespace per::cuda {

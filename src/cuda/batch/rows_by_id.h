@@ -1,34 +1,47 @@
-// What an id names.
+// Reading and writing rows of a replay buffer by id.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
-#include "cuda/replay/replay_state.h"
+#include "cuda/batch/draw.h"
 
 namespace per::cuda {
 
-struct RowOfId {
-    int64_t env;
-    int64_t k;
-    int64_t slot;
-    bool is_issued;
-    bool is_there;  // not overwritten, not cleared; -1 is issued, and never there
+// These three queue the reading of rows; queue_copies() has to follow. This one reads live transitions or sequences as
+// they are drawn, with weights 1 and a probability. Their ids lie in memory.found.
+template <class Row>
+void queue_take(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, float probability,
+                cudaStream_t stream);
+// Reads single steps, whose slots lie in memory.found. All that the plan asks of them must be there.
+void queue_single_steps(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, cudaStream_t stream);
+// Reads rows as they were added.
+void queue_get(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, const int64_t* ids,
+               cudaStream_t stream);
+
+// A field to be written: values [count, elements], cast where the dtypes differ.
+struct FieldValues {
+    DeviceField field;
+    const std::byte* values;
+    int64_t bytes;  // of the values of an entry
+    int32_t dtype;
+    int32_t piece_bytes;  // copied at a time: 16, 8, 4, 2 or 1, divides bytes and addresses; 0: elements are cast
 };
 
-__device__ __forceinline__ RowOfId row_of_id(const DeviceReplay& replay, const WindowRules& rules, int64_t id) {
-    if (id < 0) return {0, -1, 0, id == -1, false};
-    const int64_t env = rules.ring.env_of_id(id);
-    const int64_t k = rules.ring.row_of_id(id);
-    const Lane& lane = replay.lanes[env];
-    const bool is_issued = k < lane.head;
-    return {env, k, rules.ring.slot(env, k), is_issued, is_issued && k >= oldest_row(lane, rules)};
-}
+inline constexpr int max_fields_set = 16;
 
-// Entries of a call that writes, whose ids were never issued: to be reported, and for statistics.
-__device__ __forceinline__ void count_rejected_ids(ReplayState& state, uint64_t n) {
-    if (n == 0) return;
-    atomic_add(&state.errors.n_bad_ids, n);
-    atomic_add(reinterpret_cast<uint64_t*>(&state.counters.rejected_updates), n);
-}
+// The fields that one launch writes.
+struct FieldsSet {
+    FieldValues fields[max_fields_set];
+    int32_t n;
+    bool has_casts;
+};
+
+// Queues the writing of fields; the last of equal ids wins. Entries whose rows are not there, and those with a value that
+// its field cannot hold, are skipped and counted. memory.found is scratch for `count` rows.
+void queue_set(const DeviceReplay& replay, const DrawMemory& memory, const WindowRules& rules, int64_t count,
+               const int64_t* ids, const std::vector<FieldsSet>& launches, cudaStream_t stream);
+
+void load_rows_by_id_kernels();
 
 }  // namespace per::cuda

@@ -1,6 +1,5 @@
 #include "cuda/replay/priorities.h"
 
-#include "cuda/batch/rows_by_id.h"
 #include "cuda/replay/leaf_change.h"
 #include "cuda/tree/tree_kernels.h"
 #include "rules/td_error.h"

@@ -1,9 +1,9 @@
-// What a batch says of its rows but their frames: windows and their returns, ids, priorities. A warp a row.
+// Writing the rows of a batch but for their frames: returns, ids and priorities. A warp writes a row.
 #pragma once
 
 #include <cstdint>
 
-#include "cuda/batch/frames.h"
+#include "cuda/batch/copy_frames.h"
 #include "cuda/replay/replay_state.h"
 #include "rules/sequence.h"
 
@@ -17,7 +17,7 @@ struct RowPlan {
     per_batch batch;
 };
 
-// RowFlags near a row, by distance from it: those that a window of up to 32 steps and a stack need are read together.
+// The RowFlags near a row, by distance from it. Those that a window of up to 32 steps and a stack need are read together.
 class FlagsAround {
  public:
     __device__ __forceinline__ FlagsAround(const uint8_t* flags, const Ring& ring, int64_t env, int64_t slot,
@@ -28,7 +28,7 @@ class FlagsAround {
         before_ = lane < n_before ? flags[ring.moved(env, slot, -1 - lane)] : 0;
     }
 
-    // All lanes ask for the same one.
+    // All threads of the warp ask for the same one.
     __device__ __forceinline__ uint8_t operator()(int64_t distance) const {
         constexpr int64_t n = warp_size;
         if (distance >= n || distance < -n) return flags_[ring_.moved(env_, slot_, distance)];
@@ -42,11 +42,11 @@ class FlagsAround {
     const Ring& ring_;
     int64_t env_;
     int64_t slot_;
-    uint32_t after_;   // of the lane's distance
-    uint32_t before_;  // of -1 - the lane's distance
+    uint32_t after_;   // at the distance that is the thread's number
+    uint32_t before_;  // at -1 - that
 };
 
-// The same of rewards.
+// Rewards from a row on, read in the same way.
 class RewardsAfter {
  public:
     __device__ __forceinline__ RewardsAfter(const float* rewards, const Ring& ring, int64_t env, int64_t slot,
@@ -74,7 +74,7 @@ __device__ __forceinline__ void write_id_and_priority(const per_batch& batch, in
     if (batch.priorities != nullptr) batch.priorities[i] = priority;
 }
 
-// Of a live transition or sequence; returns its age.
+// Writes the id and priority of a live transition or sequence; returns its age.
 __device__ __forceinline__ int64_t write_identity(const DeviceReplay& replay, const RowPlan& plan, int64_t i,
                                                   int64_t env, int64_t slot, int64_t head) {
     const int64_t k = plan.rules.ring.row_of_slot(env, slot, head);
@@ -100,7 +100,7 @@ __device__ __forceinline__ int64_t write_row(const DeviceReplay& replay, const R
 
 // ---- sequences
 
-// Rewards from a step of a sequence on.
+// Rewards from step `first` of a sequence on.
 struct RewardsFrom {
     const float* rewards;
     const Ring& ring;
@@ -123,7 +123,7 @@ __device__ __forceinline__ int64_t rows_that_run_on(const uint8_t* flags, const 
     return most;
 }
 
-// Step t of sequence i, with the returns' own sums.
+// Writes step t of a sequence, whose place in the batch is `at`, with a return of its own.
 __device__ __forceinline__ void write_step(const RowPlan& plan, int64_t at, const SequenceSpan& span, int64_t t,
                                            double gamma, const RewardsFrom& rewards) {
     const per_batch& batch = plan.batch;
@@ -185,8 +185,9 @@ __device__ __forceinline__ int64_t write_row(const DeviceReplay& replay, const R
     return write_identity(replay, plan, i, env, slot, lane.head);
 }
 
-// ---- where there is none: id -1, all else 0
+// ---- where there is none
 
+// Writes id -1, and zeros for all else.
 template <class Row>
 __device__ __forceinline__ void write_no_row(const RowPlan& plan, int64_t i, Row& row) {
     place_nothing(row);

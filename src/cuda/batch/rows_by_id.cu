@@ -1,14 +1,13 @@
-#include "cuda/batch/row_access.h"
+#include "cuda/batch/rows_by_id.h"
 
 #include <algorithm>
 
-#include "cuda/batch/rows_by_id.h"
 #include "rows/element.h"
 
 namespace per::cuda {
 namespace {
 
-constexpr int64_t most_blocks = 4096;
+constexpr int64_t max_row_blocks = 4096;
 
 __device__ __forceinline__ void count_bad_id(const DeviceReplay& replay) {
     if (lane_of_thread() == 0) atomic_add(&replay.state->errors.n_bad_ids, uint64_t{1});
@@ -79,8 +78,8 @@ __global__ void __launch_bounds__(n_threads, 1)
 }
 
 __global__ void __launch_bounds__(n_threads, 1)
-    steps_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
-                 const __grid_constant__ RowPlan plan) {
+    single_steps_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
+                        const __grid_constant__ RowPlan plan) {
     const GridSpan span = warp_span();
     for (int64_t i = span.first; i < plan.n; i += span.step) {
         const int64_t slot = memory.found[i];
@@ -94,7 +93,7 @@ __global__ void __launch_bounds__(n_threads, 1)
 
 // ---- writing
 
-// Where each entry goes, -1: nowhere.
+// Finds the slot that each entry goes to; -1: it goes nowhere.
 __global__ void __launch_bounds__(n_threads, 1)
     find_slots_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ WindowRules rules,
                       int64_t count, const int64_t* ids, int64_t* slots_out) {
@@ -121,7 +120,7 @@ __device__ __forceinline__ CastElement cast_value(const FieldValues& given, int6
     return cast_element(from, given.dtype, given.field.dtype);
 }
 
-// A warp an entry: it goes nowhere if a value does not fit.
+// A warp checks an entry, which goes nowhere if a value does not fit.
 __global__ void __launch_bounds__(n_threads, 1)
     check_values_kernel(ReplayState* state, int64_t count, int64_t* slots, const __grid_constant__ FieldsSet fields) {
     const GridSpan span = warp_span();
@@ -146,13 +145,13 @@ __global__ void __launch_bounds__(n_threads, 1) claim_kernel(uint32_t* claims, i
         if (slots[i] >= 0) atomicMax(&claims[slots[i]], static_cast<uint32_t>(i + 1));
 }
 
-// Whether entry i holds the claim on its row; `gives_back` ends the claim.
-__device__ __forceinline__ bool holds_claim(uint32_t* claim, int64_t i, bool gives_back) {
+// Whether entry i holds the claim on its row; `ends_claim` gives it up.
+__device__ __forceinline__ bool holds_claim(uint32_t* claim, int64_t i, bool ends_claim) {
     const uint32_t own = static_cast<uint32_t>(i + 1);
-    return atomicCAS(claim, own, gives_back ? 0u : own) == own;
+    return atomicCAS(claim, own, ends_claim ? 0u : own) == own;
 }
 
-// By a warp.
+// A warp calls it.
 __device__ __forceinline__ void write_value(const FieldValues& given, int64_t i, int64_t slot) {
     const DeviceField& field = given.field;
     std::byte* const to = field.frames + slot * field.bytes;
@@ -167,15 +166,15 @@ __device__ __forceinline__ void write_value(const FieldValues& given, int64_t i,
         write_piece(to + at, given.piece_bytes, read_piece(given.values + i * given.bytes + at, given.piece_bytes));
 }
 
-// A warp an entry. The last launch of a call gives the claims back.
+// A warp writes an entry. The last launch of a call ends the claims.
 __global__ void __launch_bounds__(n_threads, 1) set_kernel(uint32_t* claims, int64_t count, const int64_t* slots,
-                                                           const __grid_constant__ FieldsSet fields, bool gives_back) {
+                                                           const __grid_constant__ FieldsSet fields, bool ends_claim) {
     const GridSpan span = warp_span();
     for (int64_t i = span.first; i < count; i += span.step) {
         const int64_t slot = slots[i];
         if (slot < 0) continue;
         int holds = 0;
-        if (lane_of_thread() == 0) holds = holds_claim(&claims[slot], i, gives_back);
+        if (lane_of_thread() == 0) holds = holds_claim(&claims[slot], i, ends_claim);
         if (__shfl_sync(all_lanes, holds, 0) == 0) continue;
         for (int32_t f = 0; f < fields.n; ++f) write_value(fields.fields[f], i, slot);
     }
@@ -186,28 +185,29 @@ __global__ void __launch_bounds__(n_threads, 1) set_kernel(uint32_t* claims, int
 template <class Row>
 void queue_take(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, float probability,
                 cudaStream_t stream) {
-    launch(stream, blocks_for(plan.n, n_warps, most_blocks), n_threads, take_kernel<Row>, replay, memory, plan,
+    launch(stream, blocks_for(plan.n, n_warps, max_row_blocks), n_threads, take_kernel<Row>, replay, memory, plan,
            probability);
 }
 
 template void queue_take<GatherRow>(const DeviceReplay&, const DrawMemory&, const RowPlan&, float, cudaStream_t);
 template void queue_take<SequenceRow>(const DeviceReplay&, const DrawMemory&, const RowPlan&, float, cudaStream_t);
 
-void queue_steps(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, cudaStream_t stream) {
-    launch(stream, blocks_for(plan.n, n_warps, most_blocks), n_threads, steps_kernel, replay, memory, plan);
+void queue_single_steps(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan,
+                        cudaStream_t stream) {
+    launch(stream, blocks_for(plan.n, n_warps, max_row_blocks), n_threads, single_steps_kernel, replay, memory, plan);
 }
 
 void queue_get(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, const int64_t* ids,
                cudaStream_t stream) {
-    launch(stream, blocks_for(plan.n, n_warps, most_blocks), n_threads, get_kernel, replay, memory, plan, ids);
+    launch(stream, blocks_for(plan.n, n_warps, max_row_blocks), n_threads, get_kernel, replay, memory, plan, ids);
 }
 
 void queue_set(const DeviceReplay& replay, const DrawMemory& memory, const WindowRules& rules, int64_t count,
                const int64_t* ids, const std::vector<FieldsSet>& launches, cudaStream_t stream) {
     int64_t* const slots = memory.found;
     uint32_t* const claims = replay.priorities.tree.claims;
-    const int64_t n_thread_blocks = blocks_for(count, n_threads, most_blocks);
-    const int64_t n_warp_blocks = blocks_for(count, n_warps, most_blocks);
+    const int64_t n_thread_blocks = blocks_for(count, n_threads, max_row_blocks);
+    const int64_t n_warp_blocks = blocks_for(count, n_warps, max_row_blocks);
     launch(stream, n_thread_blocks, n_threads, find_slots_kernel, replay, rules, count, ids, slots);
     for (const FieldsSet& fields : launches)
         if (fields.has_casts)
@@ -217,8 +217,8 @@ void queue_set(const DeviceReplay& replay, const DrawMemory& memory, const Windo
         launch(stream, n_warp_blocks, n_threads, set_kernel, claims, count, slots, fields, &fields == &launches.back());
 }
 
-void load_access_kernels() {
-    load_kernels(get_kernel, take_kernel<GatherRow>, take_kernel<SequenceRow>, steps_kernel, find_slots_kernel,
+void load_rows_by_id_kernels() {
+    load_kernels(get_kernel, take_kernel<GatherRow>, take_kernel<SequenceRow>, single_steps_kernel, find_slots_kernel,
                  check_values_kernel, claim_kernel, set_kernel);
 }
 

@@ -11,7 +11,7 @@
 
 namespace per::cuda {
 
-// A sequence of a batch: where its frames lie.
+// Where the frames of a sequence of a batch lie.
 struct SequenceRow {
     int64_t env;
     int64_t slot;           // of the start; -1: there is no sequence
@@ -28,7 +28,7 @@ __device__ __forceinline__ void place_nothing(SequenceRow& row) {
     row = {0, -1, 0, 0, 0, false};
 }
 
-// An array of a batch that frames are copied to: [rows, length, stack, bytes].
+// An array of a batch that frames are copied to. Its shape is [rows, length, stack, bytes].
 struct FrameCopy {
     const std::byte* frames;
     const std::byte* next_frames;  // with store_next_observation, of an observation; else NULL
@@ -37,7 +37,7 @@ struct FrameCopy {
     int64_t length;  // entries of a row: those of a sequence, or 1
     int32_t stack;
     int32_t piece_bytes;  // 16, 8, 4, 2 or 1: divides the bytes of a frame, and all addresses
-    uint32_t n_pieces;    // of a frame; of all frames of a row no more than 32 bits hold
+    uint32_t n_pieces;    // of a frame; those of all frames of a row are below 2^32
     uint32_t n_chunks;    // of a frame
     bool is_observation;
     bool is_next;
@@ -55,7 +55,7 @@ struct FrameCopies {
     Divisor by_chunks = Divisor(1);
 };
 
-// Where a frame lies, `age` steps older than that of the entry; NULL: it is all zero.
+// Where the frame lies that is `age` steps older than that of the entry; NULL: it is all zero.
 __device__ __forceinline__ const std::byte* find_frame(const FrameCopy& copy, const WindowRules& rules,
                                                        const GatherRow& row, uint32_t, uint32_t age) {
     if (row.slot < 0 || (copy.pads_with_zeros && is_padding(row, copy.is_next, age))) return nullptr;
@@ -126,7 +126,7 @@ __device__ __forceinline__ void write_piece(std::byte* to, int32_t bytes, const 
         write_word<uint8_t>(to, piece.words[0]);
 }
 
-// Frame number `frame` of a row of the batch: those of its first entry, the oldest first, then those of the next.
+// Where a frame of a row of the batch comes from and goes to. Frames are counted entry by entry, from the oldest on.
 struct FrameMove {
     const std::byte* from;  // NULL: zeros
     std::byte* to;
@@ -147,16 +147,16 @@ __device__ __forceinline__ uint32_t frames_of_row(const FrameCopy& copy) {
 
 // ---- rows of few pieces: a warp copies a whole row, each lane some pieces of whatever array
 
-inline constexpr uint32_t most_pieces_of_small_row = 128;
+inline constexpr uint32_t max_pieces_of_small_row = 128;
 
 template <class Row>
 __device__ __forceinline__ void copy_small_row(const FrameCopies& copies, const WindowRules& rules, const Row& row,
                                                int64_t i) {
-    constexpr int n_each = most_pieces_of_small_row / warp_size;
+    constexpr int n_each = max_pieces_of_small_row / warp_size;
     Piece pieces[n_each];
     std::byte* to[n_each];
     int32_t bytes[n_each];
-    // All are under way before the first has to have come.
+    // All loads are under way before the first has to have arrived.
     for (int k = 0; k < n_each; ++k) {
         uint32_t piece = lane_of_thread() + k * warp_size;
         to[k] = nullptr;
@@ -183,7 +183,7 @@ __device__ __forceinline__ void copy_small_row(const FrameCopies& copies, const 
 // ---- other rows: a warp copies a chunk of a frame
 
 inline constexpr int chunk_pieces_each = 8;
-inline constexpr uint32_t largest_chunk = chunk_pieces_each * warp_size;
+inline constexpr uint32_t max_chunk_pieces = chunk_pieces_each * warp_size;
 
 template <class Word>
 __device__ __forceinline__ void copy_words(const FrameMove& move, uint32_t first, uint32_t end) {
@@ -199,7 +199,7 @@ __device__ __forceinline__ void copy_words(const FrameMove& move, uint32_t first
     }
 }
 
-// Chunk number `chunk` of row i.
+// Copies chunk number `chunk` of row i.
 template <class Row>
 __device__ __forceinline__ void copy_chunk(const FrameCopies& copies, const WindowRules& rules, const Row& row,
                                            int64_t i, uint32_t chunk) {
@@ -227,7 +227,7 @@ __device__ __forceinline__ void copy_chunk(const FrameCopies& copies, const Wind
         copy_words<uint8_t>(move, first, end);
 }
 
-// All chunks of n rows, a warp each.
+// Copies all chunks of n rows, a warp each.
 template <class Row>
 __device__ __forceinline__ void copy_rows(const FrameCopies& copies, const WindowRules& rules, const Row* rows,
                                           int64_t n) {
