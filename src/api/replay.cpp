@@ -9,7 +9,7 @@
 #include "core/epochs.h"
 #include "core/loader.h"
 #include "core/replay.h"
-#include "file/checkpoint.h"
+#include "file/checkpoint_file.h"
 #include "per.h"
 #include "rows/arguments.h"
 #include "rows/error.h"

@@ -11,8 +11,8 @@
 #include "backend/replay_options.h"
 #include "cpu/replay/replay_backend.h"
 #include "cuda/runtime/create.h"
-#include "file/checkpoint.h"
-#include "file/saved_options.h"
+#include "file/checkpoint_file.h"
+#include "file/checkpoint_options.h"
 #include "rows/arguments.h"
 #include "rows/cast.h"
 #include "rows/error.h"
@@ -97,7 +97,7 @@ Replay::Replay(const per_replay_options& options)
 }
 
 Replay::Replay(CheckpointReader& reader, int32_t device, int32_t device_index)
-    : Replay(SavedOptions(reader).options(device, device_index)) {
+    : Replay(CheckpointOptions(reader).options(device, device_index)) {
     backend_->restore(reader);
     reader.finish();
 }

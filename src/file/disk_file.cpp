@@ -23,12 +23,12 @@ namespace per {
 namespace {
 
 constexpr std::size_t buffer_bytes = std::size_t{1} << 16;
-constexpr std::size_t longest_shown = 200;
-constexpr int most_links = 40;  // as many as the kernel follows
+constexpr std::size_t max_shown = 200;
+constexpr int max_links = 40;  // as many as the kernel follows
 
 constexpr std::string_view temporary_mark = ".libper-";
 constexpr std::string_view temporary_end = ".tmp";
-constexpr std::size_t longest_number = 10;
+constexpr std::size_t max_digits = 10;
 
 [[noreturn]] void refuse(int error, const std::string& shown, const char* action) {
     throw Error(error == ENOMEM ? PER_ERROR_OUT_OF_MEMORY : PER_ERROR_IO, "path %s cannot be %s: %s", shown.c_str(),
@@ -43,8 +43,9 @@ auto uninterrupted(const Call& call) {
     return result;
 }
 
+// Whether a character of UTF-8 begins with this byte.
 bool begins_character(char c) {
-    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;  // of UTF-8
+    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
 }
 
 void require_regular(mode_t mode, const std::string& shown, const char* action) {
@@ -58,10 +59,10 @@ void require_regular(mode_t mode, const std::string& shown, const char* action) 
 
 // Where a path leads through symbolic links, also if nothing is there.
 std::string followed(std::string path, const std::string& shown) {
-    for (int i = 0; i < most_links; ++i) {
+    for (int i = 0; i < max_links; ++i) {
         char target[PATH_MAX];
         const ssize_t size = readlink(path.c_str(), target, sizeof target);
-        if (size < 0) return path;  // no link; what else is wrong shows when its folder is opened
+        if (size < 0) return path;  // no link; any other fault shows when the folder is opened
         if (static_cast<std::size_t>(size) == sizeof target) refuse(ENAMETOOLONG, shown, "written");
         const std::string folder = target[0] == '/' ? "" : path.substr(0, path.rfind('/') + 1);
         path = folder + std::string(target, static_cast<std::size_t>(size));
@@ -85,9 +86,9 @@ bool is_named(int folder, const char* name, int file) {
 
 std::string shown_path(const std::string& path) {
     std::string shown = path;
-    if (path.size() > longest_shown) {
-        std::size_t first_end = longest_shown / 2;
-        std::size_t rest = path.size() - longest_shown / 2;
+    if (path.size() > max_shown) {
+        std::size_t first_end = max_shown / 2;
+        std::size_t rest = path.size() - max_shown / 2;
         while (first_end > 0 && !begins_character(path[first_end])) --first_end;
         while (rest < path.size() && !begins_character(path[rest])) ++rest;
         shown = path.substr(0, first_end) + "..." + path.substr(rest);
@@ -108,12 +109,12 @@ Descriptor::~Descriptor() {
 
 // ---------------------------------------------------------------------------------------------------------- reading
 
-// What is no regular file is not opened at all: a device may do something then.
+// A path that names no regular file is not opened at all: opening a device may do something.
 InputFile::InputFile(const char* path) : shown_(shown_path(path)), buffer_(buffer_bytes) {
     struct stat found;
     if (uninterrupted([&] { return stat(path, &found); }) != 0) refuse(errno, shown_, "read");
     require_regular(found.st_mode, shown_, "read");
-    // It may have become another one meanwhile. Without O_NONBLOCK the opening of a FIFO waits for a writer.
+    // The path may name another file by now. Without O_NONBLOCK the opening of a FIFO would wait for a writer.
     file_ = Descriptor(uninterrupted([&] { return open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC); }));
     if (!file_.is_open()) refuse(errno, shown_, "read");
     if (fstat(file_.number(), &found) != 0) refuse(errno, shown_, "read");
@@ -176,7 +177,7 @@ ReplacementFile::~ReplacementFile() {
     if (!temporary_.empty()) unlinkat(folder_.number(), temporary_.c_str(), 0);
 }
 
-// In a folder that may be written to but not read, files can be made all the same.
+// Files can also be made in a folder that may be written to but not read.
 void ReplacementFile::open_folder(const std::string& folder) {
     const auto open_with = [&](int flags) {
         return Descriptor(uninterrupted([&] { return open(folder.c_str(), flags | O_DIRECTORY | O_CLOEXEC); }));
@@ -187,17 +188,17 @@ void ReplacementFile::open_folder(const std::string& folder) {
     if (!folder_.is_open()) refuse(errno, shown_, "written");
 }
 
-// The name itself, or where that would be too long for a file system, its beginning and its checksum.
+// The stem is the name itself, or its beginning and its checksum where it would be too long for the file system.
 std::string ReplacementFile::temporary_stem() const {
-    const long most = fpathconf(folder_.number(), _PC_NAME_MAX);
-    const std::size_t longest_name = most > 0 ? static_cast<std::size_t>(most) : NAME_MAX;
-    const std::size_t added = temporary_mark.size() + longest_number + temporary_end.size();
-    if (name_.size() + added <= longest_name) return name_;
+    const long limit = fpathconf(folder_.number(), _PC_NAME_MAX);
+    const std::size_t max_name = limit > 0 ? static_cast<std::size_t>(limit) : NAME_MAX;
+    const std::size_t added = temporary_mark.size() + max_digits + temporary_end.size();
+    if (name_.size() + added <= max_name) return name_;
     Checksum checksum;
     checksum.add(name_.data(), name_.size());
     char text[18];
     std::snprintf(text, sizeof text, "~%016llx", static_cast<unsigned long long>(checksum.value()));
-    const std::size_t room = longest_name - std::min(longest_name, added + std::strlen(text));
+    const std::size_t room = max_name - std::min(max_name, added + std::strlen(text));
     std::size_t size = std::min(room, name_.size());
     while (size > 0 && size < name_.size() && !begins_character(name_[size])) --size;
     return name_.substr(0, size) + text;
@@ -210,7 +211,7 @@ std::string ReplacementFile::temporary_name(const std::string& number) const {
 
 bool ReplacementFile::is_temporary(const std::string& name) const {
     const std::string shortest = temporary_name("");
-    if (name.size() <= shortest.size() || name.size() > shortest.size() + longest_number) return false;
+    if (name.size() <= shortest.size() || name.size() > shortest.size() + max_digits) return false;
     const std::size_t first = stem_.size() + temporary_mark.size();
     const std::string number = name.substr(first, name.size() - shortest.size());
     if (number.size() > 1 && number[0] == '0') return false;
@@ -218,7 +219,7 @@ bool ReplacementFile::is_temporary(const std::string& name) const {
            name == temporary_name(number);
 }
 
-// What cannot be looked at or removed stays.
+// A leftover that cannot be looked at or removed stays.
 void ReplacementFile::remove_leftovers() const {
     Descriptor descriptor(openat(folder_.number(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!descriptor.is_open()) return;
@@ -236,8 +237,8 @@ void ReplacementFile::remove_if_left_behind(const char* name) const {
     Descriptor file(openat(folder_.number(), name, O_RDWR | flags));  // NFS locks only what may be written
     if (!file.is_open()) file = Descriptor(openat(folder_.number(), name, O_RDONLY | flags));
     if (!file.is_open() || flock(file.number(), LOCK_EX | LOCK_NB) != 0) return;
-    // Between opening and locking it may have taken its place, or been removed and another one have got its name. From
-    // here on it keeps its name: whoever else would rename or remove it has to have the lock.
+    // Between opening and locking, the file may have been committed, or removed and its name given to another. From here
+    // on it keeps its name: whoever else would rename or remove it must hold the lock.
     if (is_named(folder_.number(), name, file.number())) unlinkat(folder_.number(), name, 0);
 }
 
@@ -249,7 +250,7 @@ void ReplacementFile::open_temporary() {
             [&] { return openat(folder_.number(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode); }));
         if (!file.is_open() && errno == EEXIST) continue;
         if (!file.is_open()) refuse(errno, shown_, "written");
-        // File systems without locks refuse this one and, so that nothing is removed there, those of other savers.
+        // A file system without locks refuses this one. It refuses those of other savers, too, so that they remove nothing.
         uninterrupted([&] { return flock(file.number(), LOCK_EX); });
         if (!is_named(folder_.number(), name.c_str(), file.number())) continue;  // removed before it was locked
         temporary_ = name;
@@ -278,7 +279,7 @@ void ReplacementFile::write_through(const char* data, std::size_t size) {
     }
 }
 
-// Where the group cannot be kept, the group that the file gets instead may do what all others may.
+// Where the group cannot be kept, the file's new group gets the rights of all others.
 void ReplacementFile::keep_owner_and_mode() const {
     if (!replaces_) return;
     struct stat present;
@@ -286,7 +287,7 @@ void ReplacementFile::keep_owner_and_mode() const {
     mode_t mode = mode_;
     if (present.st_gid != group_ && fchown(file_.number(), static_cast<uid_t>(-1), group_) != 0)
         mode = (mode & ~mode_t{S_IRWXG}) | (mode & S_IRWXO) << 3;
-    // Whoever may not give the file away keeps it.
+    // A saver that may not give the file away keeps it.
     if (present.st_uid != user_ && fchown(file_.number(), user_, static_cast<gid_t>(-1)) != 0) mode &= ~mode_t{S_ISUID};
     fchmod(file_.number(), mode);  // some file systems have no modes
 }
@@ -302,8 +303,8 @@ void ReplacementFile::commit() {
     sync_folder();
 }
 
-// So that the new name outlives a power failure. A folder that may not be read, or a file system that does not sync
-// folders (EINVAL), is left to the system.
+// The new name is to outlive a power failure. A folder that may not be read, and a file system that does not sync folders
+// (EINVAL), are left to the system.
 void ReplacementFile::sync_folder() const {
     if (!is_folder_readable_ || uninterrupted([&] { return fsync(folder_.number()); }) == 0 || errno == EINVAL) return;
     throw Error(PER_ERROR_IO, "path %s is written, but its folder cannot be synced: %s", shown_.c_str(),

@@ -1,5 +1,5 @@
-// Files on the disk, read in order or replaced as a whole. What the system refuses throws Error: OUT_OF_MEMORY where
-// that is the reason, else IO.
+// Files on the disk, read in order or replaced as a whole. A call that the system refuses throws Error: OUT_OF_MEMORY
+// where that is the reason, else IO.
 #pragma once
 
 #include <sys/types.h>
@@ -11,10 +11,11 @@
 
 namespace per {
 
-// A path as messages show it: without control characters, which could end the line, and so long at most that the reason
-// after it fits; of a longer one the middle is left out.
+// A path as messages show it: without control characters, which could end the line. The middle of a long path is left
+// out, so that the reason after it fits.
 std::string shown_path(const std::string& path);
 
+// Owns a file descriptor, and closes it.
 class Descriptor {
  public:
     Descriptor() = default;
@@ -25,21 +26,21 @@ class Descriptor {
 
     bool is_open() const { return number_ >= 0; }
     int number() const { return number_; }
-    // Whoever calls it closes the descriptor.
+    // Gives the descriptor to the caller, who closes it.
     int release() { return std::exchange(number_, -1); }
 
  private:
     int number_ = -1;
 };
 
-// Reads a regular file; any other is refused, also one whose opening or reading might never end.
+// Reads a regular file. Any other is refused, as its opening or reading might never end.
 class InputFile {
  public:
     explicit InputFile(const char* path);
 
     const std::string& shown() const { return shown_; }
 
-    // Returns how many bytes were read: fewer than asked for at the end of the file only.
+    // Returns how many bytes were read: fewer than `size` at the end of the file only.
     std::size_t read(void* data, std::size_t size);
 
  private:
@@ -48,12 +49,12 @@ class InputFile {
     std::string shown_;
     Descriptor file_;
     std::vector<char> buffer_;
-    std::size_t next_ = 0;  // of the buffer
-    std::size_t end_ = 0;
+    std::size_t next_ = 0;  // where the unread bytes of the buffer begin
+    std::size_t end_ = 0;   // and where they end
 };
 
-// Writes a temporary file beside `path`, which takes its place with commit(): whole, or not at all. A symbolic link
-// stays, and the file that it leads to is replaced; the mode of a file that is replaced is kept.
+// Writes a temporary file beside `path`. commit() puts it in the place of `path`: whole, or not at all. A symbolic link
+// stays, and the file that it leads to is replaced. A file that is replaced passes on its mode and owner.
 //
 // The temporary is locked (flock) as long as it is written, and the lock ends with its process. A temporary of the same
 // path that nobody has locked was left behind, and is removed.
@@ -83,15 +84,15 @@ class ReplacementFile {
     void sync_folder() const;
 
     std::string shown_;
-    std::string name_;  // in the folder
+    std::string name_;  // of the file, in its folder
     Descriptor folder_;
     bool is_folder_readable_ = true;
     bool replaces_ = false;
-    mode_t mode_ = 0;  // of what it replaces; so are the next two
+    mode_t mode_ = 0;  // of the file that is replaced, as are the next two
     uid_t user_ = 0;
     gid_t group_ = 0;
-    std::string stem_;       // that the names of the path's temporaries begin with
-    std::string temporary_;  // in the folder; empty once it has taken its place
+    std::string stem_;       // of the names of all temporaries of the path
+    std::string temporary_;  // the name of this one; empty once it was committed
     Descriptor file_;
     std::vector<char> buffer_;
     std::size_t n_buffered_ = 0;

@@ -1,5 +1,5 @@
 // Saving and loading: a loaded buffer goes on bit for bit, and no damaged file is taken for a buffer.
-#include "file/checkpoint.h"
+#include "file/checkpoint_file.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -12,8 +12,8 @@
 #include <random>
 #include <string>
 
+#include "file/checkpoint_options.h"
 #include "file/checksum.h"
-#include "file/saved_options.h"
 #include "replay_call.h"
 
 namespace per::test {

@@ -11,14 +11,15 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "backend/replay_options.h"
-#include "file/checkpoint.h"
-#include "file/saved_options.h"
-#include "file/saved_state.h"
+#include "file/checkpoint_file.h"
+#include "file/checkpoint_options.h"
+#include "file/checkpoint_state.h"
 #include "per.h"
 
 // No file of these tests has to outlive a power failure.
@@ -301,22 +302,23 @@ class User {
 struct Parts {
     explicit Parts(const std::string& path) {
         CheckpointReader reader(path.c_str());
-        options = std::make_unique<SavedOptions>(reader);
+        options = std::make_unique<CheckpointOptions>(reader);
         const per_replay_options given = options->options(PER_CPU, 0);
         fields = std::make_unique<Fields>(given);
         rules = window_rules(resolve_replay_options(given, *fields), *fields);
-        lanes.resize(static_cast<size_t>(given.n_envs));
-        numbers = read_numbers(reader, rules, lanes);
+        CheckpointState state(reader, rules, given.alpha);
+        numbers = state.numbers();
+        lanes = state.lanes();
         for (const SlotArray& array : slot_arrays(*fields, rules)) {
             std::vector<std::byte>& bytes = arrays.emplace_back();
             bytes.reserve(1);  // so that it has an address
             for_each_used_part(rules, lanes, [&](int64_t, int64_t n) {
                 bytes.resize(bytes.size() + static_cast<size_t>(n * array.bytes));
-                reader.bytes(bytes.data() + bytes.size() - n * array.bytes, static_cast<size_t>(n * array.bytes));
+                state.read(array, bytes.data() + bytes.size() - n * array.bytes, static_cast<size_t>(n * array.bytes));
             });
-            reader.check_seal();
+            state.check(array);
         }
-        has_ranks = read_ranks(reader, ranks);
+        ranks = state.read_ranks(given.prioritization == PER_RANK);
         edited = given;
     }
 
@@ -335,21 +337,20 @@ struct Parts {
             writer.bytes(bytes.data(), bytes.size());
             writer.seal();
         }
-        write_ranks(writer, has_ranks ? &ranks : nullptr);
+        write_ranks(writer, ranks ? &*ranks : nullptr);
         writer.commit();
     }
 
     float* priorities() { return reinterpret_cast<float*>(arrays[2].data()); }
 
-    std::unique_ptr<SavedOptions> options;  // edited points into them
+    std::unique_ptr<CheckpointOptions> options;  // edited points into them
     std::unique_ptr<Fields> fields;
     WindowRules rules;
     per_replay_options edited;
-    SavedNumbers numbers;
+    CheckpointNumbers numbers;
     std::vector<Lane> lanes;
     std::vector<std::vector<std::byte>> arrays;
-    SavedRanks ranks;
-    bool has_ranks;
+    std::optional<CheckpointRanks> ranks;
 };
 
 class CraftedFile : public ::testing::Test {
@@ -564,10 +565,10 @@ void mutate(Parts& parts, User& user) {
                 parts.numbers.tree_rescales_below = user.below(2) * ~uint64_t{0};
                 break;
             case 7:
-                if (parts.has_ranks) {
-                    parts.ranks.weights[user.below(n_rank_buckets)] = odd_numbers[user.below(9)];
-                    if (user.chance(2)) parts.ranks.tree_scale += static_cast<int32_t>(user.below(100)) - 50;
-                    if (user.chance(2)) change(parts.ranks.n_changes);
+                if (parts.ranks) {
+                    parts.ranks->weights[user.below(n_rank_buckets)] = odd_numbers[user.below(9)];
+                    if (user.chance(2)) parts.ranks->tree_scale += static_cast<int32_t>(user.below(100)) - 50;
+                    if (user.chance(2)) change(parts.ranks->n_changes);
                 } else {
                     change(parts.numbers.batches);
                 }

@@ -1212,14 +1212,14 @@ FAULTS = [
     ),
     Fault(
         "a file's batches are forgotten",
-        "cuda/replay/replay_checkpoint.cu",
+        "cuda/replay/checkpoint.cu",
         "    state.batches = static_cast<uint64_t>(numbers.batches);\n",
         "",
         "replay_checkpoint_test",
     ),
     Fault(
         "ranks of a file are those of an empty buffer",
-        "cuda/replay/replay_checkpoint.cu",
+        "cuda/replay/checkpoint.cu",
         "    queue_ranks(replay, call.stream());\n",
         "",
         "replay_checkpoint_test",

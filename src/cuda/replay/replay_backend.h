@@ -8,7 +8,7 @@
 #include "cuda/replay/replay_memory.h"
 #include "cuda/runtime/device.h"
 #include "cuda/runtime/stream_order.h"
-#include "file/saved_state.h"
+#include "file/checkpoint_state.h"
 #include "rows/fields.h"
 
 namespace per::cuda {
@@ -68,7 +68,7 @@ class CudaReplayBackend final : public ReplayBackend {
     std::vector<Lane> read_lanes(const StreamOrder::Call& call);
     void take_back(const Relabelling& relabelling, const StreamOrder::Call& call);
     void save_ranks(CheckpointWriter& writer, const HostCopy& copy, const StreamOrder::Call& call);
-    void restore_ranks(const SavedRanks& saved, const StreamOrder::Call& call);
+    void restore_ranks(const CheckpointRanks& saved, const StreamOrder::Call& call);
     float largest_priority(const HostCopy& copy) const;
 
     const Fields& fields_;

@@ -1,4 +1,4 @@
-// What a replay buffer is, as its checkpoint begins: the options and fields it was made with, and what was set since.
+// The options of a replay buffer, which its checkpoint begins with: its fields, and all others as they were set last.
 #pragma once
 
 #include <cstddef>
@@ -6,20 +6,20 @@
 #include <string>
 #include <vector>
 
-#include "file/checkpoint.h"
+#include "file/checkpoint_file.h"
 #include "per.h"
 
 namespace per {
 
 void write_options(CheckpointWriter& writer, const per_replay_options& options);
 
-// Options read from a file, and what they point to.
-class SavedOptions {
+// Options read from a checkpoint, and what they point to.
+class CheckpointOptions {
  public:
-    // Throws Error with CORRUPT_FILE.
-    explicit SavedOptions(CheckpointReader& reader);
+    // Throws Error with CORRUPT_FILE where no buffer can have these options.
+    explicit CheckpointOptions(CheckpointReader& reader);
 
-    // For a device. Valid as long as this object.
+    // The options of a buffer on that device. They are valid as long as this object.
     per_replay_options options(int32_t device, int32_t device_index) const;
 
  private:

@@ -1,11 +1,10 @@
-// Saving and restoring the replay buffer in host memory.
+// A replay buffer in host memory is saved to a checkpoint and restored from one.
 #include <algorithm>
-#include <vector>
+#include <optional>
 
 #include "cpu/replay/replay_backend.h"
-#include "file/checkpoint.h"
-#include "file/saved_rows.h"
-#include "file/saved_state.h"
+#include "file/checkpoint_file.h"
+#include "file/checkpoint_state.h"
 
 namespace per::cpu {
 namespace {
@@ -29,7 +28,7 @@ std::byte* data_of(ReplayState& state, const SlotArray& array) {
 void save_ranks(CheckpointWriter& writer, RankTree* ranks) {
     if (ranks == nullptr) return write_ranks(writer, nullptr);
     const RankTree::State state = ranks->state();
-    SavedRanks saved = {state.n_changes, state.tree_scale, state.tree_rescales_below, {}};
+    CheckpointRanks saved = {state.n_changes, state.tree_scale, state.tree_rescales_below, {}};
     std::copy_n(ranks->weights(), n_rank_buckets, saved.weights);
     write_ranks(writer, &saved);
 }
@@ -53,30 +52,26 @@ void CpuReplayBackend::save(CheckpointWriter& writer) {
 }
 
 void CpuReplayBackend::restore(CheckpointReader& reader) {
-    const SavedNumbers numbers = read_numbers(reader, state_.rules, state_.lanes);
+    CheckpointState saved(reader, state_.rules, state_.priorities.alpha());
+    const CheckpointNumbers& numbers = saved.numbers();
+    state_.lanes = saved.lanes();
     beta_.step = numbers.beta_step;
     batches_ = numbers.batches;
     state_.counters = numbers.counters;
     last_batch_.restore(numbers.figures);
-    SavedRows rows(reader, state_.rules, state_.lanes, numbers, state_.priorities.alpha());
     for (const SlotArray& array : slot_arrays(state_.fields, state_.rules)) {
         std::byte* const data = data_of(state_, array);
         for_each_used_part(state_.rules, state_.lanes, [&](int64_t slot, int64_t n) {
-            std::byte* const part = data + slot * array.bytes;
-            reader.bytes(part, static_cast<size_t>(n * array.bytes));
-            rows.see(array, part, n);
+            saved.read(array, data + slot * array.bytes, static_cast<size_t>(n * array.bytes));
         });
-        reader.check_seal();
-        rows.check(array);
+        saved.check(array);
     }
-    SavedRanks ranks;
-    const bool has_ranks = read_ranks(reader, ranks);
-    rows.check_ranks(has_ranks ? &ranks : nullptr, state_.priorities.known_ranks() != nullptr);
     PriorityStore& priorities = state_.priorities;
-    priorities.restore(rows.live_slots(), {numbers.largest_priority, numbers.tree_scale, numbers.tree_rescales_below});
-    if (has_ranks)
-        priorities.restore_ranks(rows.live_slots(), {ranks.n_changes, ranks.tree_scale, ranks.tree_rescales_below},
-                                 ranks.weights);
+    const std::optional<CheckpointRanks> ranks = saved.read_ranks(priorities.known_ranks() != nullptr);
+    priorities.restore(saved.live_slots(), {numbers.largest_priority, numbers.tree_scale, numbers.tree_rescales_below});
+    if (ranks)
+        priorities.restore_ranks(saved.live_slots(), {ranks->n_changes, ranks->tree_scale, ranks->tree_rescales_below},
+                                 ranks->weights);
 }
 
 }  // namespace per::cpu

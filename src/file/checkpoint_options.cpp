@@ -1,4 +1,4 @@
-#include "file/saved_options.h"
+#include "file/checkpoint_options.h"
 
 #include <algorithm>
 #include <cstring>
@@ -11,13 +11,13 @@
 namespace per {
 namespace {
 
-// Bounds for what is read before its checksum has been: enough to allocate for, no check of options.
-constexpr uint32_t longest_name = 63;
-constexpr int32_t largest_ndim = 8;
-constexpr int64_t most_fields = 256;
+// Bounds for what is read before its checksum is. They limit what is allocated; the options are checked later.
+constexpr uint32_t max_name_length = 63;
+constexpr int32_t max_ndim = 8;
+constexpr int64_t max_fields = 256;
 
-// Calls visit(member) for the options that a file of a format keeps, in its order: what a format adds comes last. The
-// device is not among them: it is chosen anew by each per_replay_load().
+// Calls visit(member) for the options that a file of that format keeps, in its order: what a format adds comes last. The
+// device is not among them, as each per_replay_load() chooses it anew.
 template <class Options, class Visit>
 void for_each_option(Options& options, uint32_t version, Visit visit) {
     visit(options.capacity);
@@ -51,7 +51,7 @@ void for_each_option(Options& options, uint32_t version, Visit visit) {
     visit(options.on_nan);
 }
 
-// Of a field as it was described: in its own dtype, all of its elements.
+// Writes the default of a field as it is described: in the dtype of the field, and all of its elements.
 void write_default(CheckpointWriter& writer, const per_field& field) {
     const bool has_default = field.default_value != nullptr;
     writer.number(static_cast<uint8_t>(has_default));
@@ -82,10 +82,10 @@ void write_options(CheckpointWriter& writer, const per_replay_options& options) 
     writer.seal();
 }
 
-SavedOptions::SavedOptions(CheckpointReader& reader) : options_(default_replay_options) {
+CheckpointOptions::CheckpointOptions(CheckpointReader& reader) : options_(default_replay_options) {
     for_each_option(options_, reader.version(),
                     [&](auto& option) { option = reader.number<std::remove_reference_t<decltype(option)>>(); });
-    options_.n_fields = reader.number<int64_t>(1, most_fields);
+    options_.n_fields = reader.number<int64_t>(1, max_fields);
     for (int64_t i = 0; i < options_.n_fields; ++i) read_field(reader);
     reader.check_seal();
     try {
@@ -98,12 +98,12 @@ SavedOptions::SavedOptions(CheckpointReader& reader) : options_(default_replay_o
     }
 }
 
-void SavedOptions::read_field(CheckpointReader& reader) {
-    std::string& name = names_.emplace_back(reader.number<uint32_t>(1, longest_name), '\0');
+void CheckpointOptions::read_field(CheckpointReader& reader) {
+    std::string& name = names_.emplace_back(reader.number<uint32_t>(1, max_name_length), '\0');
     reader.bytes(name.data(), name.size());
     per_field field = {};
     field.name = name.c_str();
-    field.ndim = reader.number<int32_t>(0, largest_ndim);
+    field.ndim = reader.number<int32_t>(0, max_ndim);
     std::vector<int64_t>& shape = shapes_.emplace_back();
     for (int32_t axis = 0; axis < field.ndim; ++axis) shape.push_back(reader.number<int64_t>());
     field.shape = shape.data();
@@ -117,16 +117,17 @@ void SavedOptions::read_field(CheckpointReader& reader) {
     fields_.push_back(field);
 }
 
-// In pieces, as many bytes as the file has: what it says of the shape has not been checked yet.
-const per_array* SavedOptions::read_default(CheckpointReader& reader, const per_field& field) {
-    constexpr int64_t most_at_once = int64_t{1} << 20;
+// The default is read in pieces, so that no more memory is taken than the file has bytes: the shape, which tells its
+// size, has not been checked yet.
+const per_array* CheckpointOptions::read_default(CheckpointReader& reader, const per_field& field) {
+    constexpr int64_t max_at_once = int64_t{1} << 20;
     int64_t n_left = is_dtype(field.dtype) ? dtype_size(field.dtype) : 0;
     for (int32_t axis = 0; axis < field.ndim; ++axis)
         if (field.shape[axis] < 1 || __builtin_mul_overflow(n_left, field.shape[axis], &n_left)) n_left = 0;
     if (n_left == 0) reader.refuse("a field in it cannot be");
     std::vector<std::byte>& value = default_values_.emplace_back();
     while (n_left > 0) {
-        const std::size_t n = static_cast<std::size_t>(std::min(n_left, most_at_once));
+        const std::size_t n = static_cast<std::size_t>(std::min(n_left, max_at_once));
         value.resize(value.size() + n);
         reader.bytes(value.data() + value.size() - n, n);
         n_left -= static_cast<int64_t>(n);
@@ -134,7 +135,7 @@ const per_array* SavedOptions::read_default(CheckpointReader& reader, const per_
     return &defaults_.emplace_back(per_array{value.data(), nullptr, 0, field.dtype});
 }
 
-per_replay_options SavedOptions::options(int32_t device, int32_t device_index) const {
+per_replay_options CheckpointOptions::options(int32_t device, int32_t device_index) const {
     per_replay_options options = options_;
     options.fields = fields_.data();
     options.device = device;

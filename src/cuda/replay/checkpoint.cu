@@ -1,13 +1,13 @@
-// Saving and restoring the replay buffer in the memory of a device.
+// A replay buffer in the memory of a device is saved to a checkpoint and restored from one.
+#include <optional>
 #include <vector>
 
 #include "cuda/replay/priorities.h"
 #include "cuda/replay/replay_backend.h"
 #include "cuda/runtime/device.h"
 #include "cuda/runtime/staging.h"
-#include "file/checkpoint.h"
-#include "file/saved_rows.h"
-#include "file/saved_state.h"
+#include "file/checkpoint_file.h"
+#include "file/checkpoint_state.h"
 
 namespace per::cuda {
 namespace {
@@ -29,14 +29,14 @@ std::byte* data_of(const ReplayMemory& memory, const SlotArray& array) {
     __builtin_unreachable();
 }
 
-// What is copied may go once it returns.
+// What is copied may be freed once it returns.
 template <class T>
 void write_to_device(T* to, const T* from, std::size_t n, cudaStream_t stream) {
     copy_to_device(to, from, n, stream);
     wait_for(stream);
 }
 
-// The bits of live slots; the words of slots that are not in use stay as they are, 0.
+// Sets the bits of live slots. The words of slots that are not in use stay 0.
 void copy_live_words(const WindowRules& rules, const std::vector<Lane>& lanes, const std::vector<int64_t>& live_slots,
                      uint32_t* to, cudaStream_t stream) {
     constexpr int64_t widest_gap = 1024;  // up to here copying zeros costs less than another copy
@@ -92,40 +92,34 @@ void CudaReplayBackend::restore(CheckpointReader& reader) {
     const HostCopy& copy = read(call);
     ReplayState state = copy.replay;
     const DeviceReplay& replay = memory_.device();
-    std::vector<Lane> lanes(static_cast<std::size_t>(replay.n_envs));
-    const SavedNumbers numbers = read_numbers(reader, state.rules, lanes);
+    CheckpointState saved(reader, state.rules, state.alpha);
+    const CheckpointNumbers& numbers = saved.numbers();
+    const std::vector<Lane>& lanes = saved.lanes();
     state.beta.step = numbers.beta_step;
     state.batches = static_cast<uint64_t>(numbers.batches);
     state.counters = numbers.counters;
     state.largest_bits = bit_cast<uint32_t>(numbers.largest_priority);
     write_to_device(replay.lanes, lanes.data(), lanes.size(), call.stream());
 
-    SavedRows rows(reader, state.rules, lanes, numbers, state.alpha);
     SlotCopies copies(call.stream());
     for (const SlotArray& array : slot_arrays(fields_, state.rules)) {
         std::byte* const data = data_of(memory_, array);
         for_each_used_part(state.rules, lanes, [&](int64_t slot, int64_t n) {
             const std::size_t size = static_cast<std::size_t>(n * array.bytes);
             copies.to_device(data + slot * array.bytes, size, static_cast<std::size_t>(array.bytes),
-                             [&](std::byte* piece, std::size_t piece_size) {
-                                 reader.bytes(piece, piece_size);
-                                 rows.see(array, piece, static_cast<int64_t>(piece_size) / array.bytes);
-                             });
+                             [&](std::byte* piece, std::size_t piece_size) { saved.read(array, piece, piece_size); });
         });
-        reader.check_seal();
-        rows.check(array);
+        saved.check(array);
     }
-    SavedRanks ranks;
-    const bool has_ranks = read_ranks(reader, ranks);
-    rows.check_ranks(has_ranks ? &ranks : nullptr, replay.priorities.ranks.state != nullptr);
+    const std::optional<CheckpointRanks> ranks = saved.read_ranks(replay.priorities.ranks.state != nullptr);
 
-    state.n_live = static_cast<int64_t>(rows.live_slots().size());
+    state.n_live = static_cast<int64_t>(saved.live_slots().size());
     write_to_device(replay.state, &state, 1, call.stream());
-    copy_live_words(state.rules, lanes, rows.live_slots(), replay.priorities.live.words, call.stream());
+    copy_live_words(state.rules, lanes, saved.live_slots(), replay.priorities.live.words, call.stream());
     copies.wait();
     queue_restored_priorities(replay, numbers.tree_scale, numbers.tree_rescales_below, call.stream());
     batches_.restore(numbers.figures);
-    if (has_ranks) restore_ranks(ranks, call);
+    if (ranks) restore_ranks(*ranks, call);
     call.finish();
     wait_for(call.stream());
 }
@@ -133,14 +127,14 @@ void CudaReplayBackend::restore(CheckpointReader& reader) {
 void CudaReplayBackend::save_ranks(CheckpointWriter& writer, const HostCopy& copy, const StreamOrder::Call& call) {
     const DeviceRanks& ranks = memory_.device().priorities.ranks;
     if (ranks.state == nullptr) return write_ranks(writer, nullptr);
-    SavedRanks saved = {copy.ranks.n_changes, copy.rank_tree.scale, copy.rank_tree.low_water, {}};
+    CheckpointRanks saved = {copy.ranks.n_changes, copy.rank_tree.scale, copy.rank_tree.low_water, {}};
     copy_to_host(saved.weights, ranks.weights, n_rank_buckets, call.stream());
     wait_for(call.stream());
     write_ranks(writer, &saved);
 }
 
-// After all else.
-void CudaReplayBackend::restore_ranks(const SavedRanks& saved, const StreamOrder::Call& call) {
+// Ranks are restored after all else.
+void CudaReplayBackend::restore_ranks(const CheckpointRanks& saved, const StreamOrder::Call& call) {
     memory_.add_ranks(call);
     const DeviceReplay& replay = memory_.device();
     queue_ranks(replay, call.stream());

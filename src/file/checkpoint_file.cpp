@@ -1,4 +1,4 @@
-#include "file/checkpoint.h"
+#include "file/checkpoint_file.h"
 
 #include <cstring>
 
@@ -7,7 +7,7 @@
 namespace per {
 namespace {
 
-// As PNG does it: no text file begins so, and a transfer that changes line ends or drops the eighth bit shows.
+// As in PNG: no text file begins so, and a transfer that changes line ends or drops the eighth bit is noticed.
 constexpr unsigned char magic[8] = {0x89, 'P', 'E', 'R', '\r', '\n', 0x1a, '\n'};
 
 }  // namespace

@@ -1,9 +1,9 @@
-// Files that buffers are saved to: numbers and arrays one after the other, little-endian, with checksums in between.
+// The file that a checkpoint is: numbers and arrays one after the other, little-endian, with checksums in between.
 //
 //   magic (8 bytes), format version (uint32), 0 (uint32)
 //   what the writer writes; each seal() is the XXH64 of all bytes before it
 //
-// A reader knows from what it has read, and sealed, how much is to follow.
+// A reader knows how much is to follow from what it has read and what a seal has confirmed.
 #pragma once
 
 #include <bit>
@@ -16,13 +16,12 @@
 
 namespace per {
 
-// Format 2 keeps gather_threads, on_nan, suspected_resets, and the padding and default values of fields, too.
+// Format 2 adds gather_threads, on_nan, suspected_resets, and the padding and default values of fields.
 inline constexpr uint32_t checkpoint_version = 2;
 
 static_assert(std::endian::native == std::endian::little, "numbers are written as they lie in memory");
 
-// Writes to a file beside `path` and takes the path's place with commit(), whole, or not at all. Throws Error as
-// ReplacementFile does.
+// Writes a checkpoint as ReplacementFile does: `path` gets it with commit(), whole, or not at all.
 class CheckpointWriter {
  public:
     explicit CheckpointWriter(const char* path);
@@ -33,6 +32,7 @@ class CheckpointWriter {
         static_assert(std::is_arithmetic_v<Number>);
         bytes(&value, sizeof value);
     }
+    // Writes the checksum of all bytes so far.
     void seal() { number(checksum_.value()); }
     void commit() { file_.commit(); }
 
@@ -41,8 +41,8 @@ class CheckpointWriter {
     Checksum checksum_;
 };
 
-// Throws Error: as InputFile does where the file cannot be read, CORRUPT_FILE where it is not what a writer wrote, UNSUPPORTED for a
-// newer version.
+// Reads a checkpoint. Throws Error: that of InputFile where the file cannot be read, CORRUPT_FILE where it is not what a
+// writer wrote, UNSUPPORTED for a newer format.
 class CheckpointReader {
  public:
     explicit CheckpointReader(const char* path);
@@ -65,8 +65,9 @@ class CheckpointReader {
         if (!(value >= least && value <= most)) refuse("a number in it is out of range");
         return value;
     }
+    // Reads a seal, which must be the checksum of all bytes before it.
     void check_seal();
-    // Nothing may follow.
+    // Checks that nothing follows.
     void finish();
 
     [[noreturn]] void refuse(const char* reason) const;

@@ -1,0 +1,332 @@
+#include "file/checkpoint_state.h"
+
+#include <limits>
+
+#include "rules/priority.h"
+#include "rules/td_error.h"
+
+namespace per {
+namespace {
+
+// No counter of a buffer comes near these, and each can count on from them for as long again. Ids are counters, too.
+constexpr int64_t max_count = int64_t{1} << 62;
+constexpr int64_t max_changes = ranks_never_taken + (int64_t{1} << 61);
+
+constexpr float not_given = -1.0f;  // the priority of a row that has none
+
+// Calls visit(counter) for the counters that a file of that format keeps, in its order.
+template <class Counters, class Visit>
+void for_each_counter(Counters& counters, uint32_t version, Visit visit) {
+    visit(counters.added);
+    visit(counters.dropped);
+    visit(counters.episodes);
+    visit(counters.cuts);
+    visit(counters.updates);
+    visit(counters.stale_updates);
+    visit(counters.rejected_updates);
+    if (version < 2) return;
+    visit(counters.suspected_resets);
+}
+
+void write_figures(CheckpointWriter& writer, const BatchFigures& figures) {
+    writer.number(figures.size);
+    writer.number(figures.max_age);
+    writer.number(figures.mean_age);
+    writer.number(figures.effective_size);
+    writer.number(figures.duplicates);
+}
+
+BatchFigures read_figures(CheckpointReader& reader) {
+    BatchFigures figures;
+    figures.size = reader.number<int64_t>(0, max_count);
+    figures.max_age = reader.number<int64_t>(0, max_count);
+    figures.mean_age = reader.number<double>(0.0, static_cast<double>(figures.max_age));
+    figures.effective_size = reader.number<double>(0.0, std::numeric_limits<double>::max());
+    figures.duplicates = reader.number<double>(0.0, 1.0);
+    return figures;
+}
+
+bool is_possible(const Lane& lane, const WindowRules& rules) {
+    const int64_t max_rows = max_count / rules.ring.n_envs;
+    if (!(0 <= lane.first && lane.first <= lane.tail && lane.tail <= lane.head && lane.head <= max_rows)) return false;
+    if (lane.tail < oldest_row(lane, rules)) return false;
+    if (!(0 <= lane.episode && lane.episode <= lane.head)) return false;
+    if (lane.state == LaneState::running && rules.store_next_observation) return false;
+    if (lane.in_episode()) return lane.first <= lane.episode && lane.episode < lane.head;
+    return lane.state == LaneState::idle || lane.head > 0;
+}
+
+Lane read_lane(CheckpointReader& reader, const WindowRules& rules) {
+    Lane lane;
+    lane.head = reader.number<int64_t>();
+    lane.first = reader.number<int64_t>();
+    lane.tail = reader.number<int64_t>();
+    lane.episode = reader.number<int64_t>();
+    lane.state = static_cast<LaneState>(reader.number<uint8_t>(0, static_cast<uint8_t>(LaneState::ended)));
+    if (!is_possible(lane, rules)) reader.refuse("a lane in it cannot be");
+    return lane;
+}
+
+// Whether a row may have these flags, whatever rows are beside it.
+bool is_possible(uint8_t flags, const WindowRules& rules) {
+    constexpr uint8_t all =
+        row_is_step | row_starts_episode | row_ends_episode | row_final_unknown | row_starts_sequence;
+    if (flags == 0) return true;
+    if (!(flags & row_is_step) || flags & ~all) return false;
+    if ((flags & row_ends_episode) == row_ends_episode) return false;
+    if (flags & row_final_unknown && !(flags & row_ends_episode)) return false;
+    if (rules.sequence.stride == 1) return !(flags & row_starts_sequence);
+    return !(flags & row_starts_episode) || flags & row_starts_sequence;
+}
+
+// What a row can be, as the row before it says.
+enum class Expected { anything, start, step, final_observation };
+
+Expected expected_after(uint8_t flags, const WindowRules& rules) {
+    if (!(flags & row_is_step)) return Expected::start;
+    if (!(flags & row_ends_episode)) return Expected::step;
+    return flags & row_final_unknown || !next_takes_row(rules) ? Expected::start : Expected::final_observation;
+}
+
+bool is(Expected expected, uint8_t flags) {
+    switch (expected) {
+        case Expected::anything:
+            return true;
+        case Expected::start:
+            return flags & row_starts_episode;
+        case Expected::step:
+            return flags & row_is_step && !(flags & row_starts_episode);
+        case Expected::final_observation:
+            return flags == 0;
+    }
+    __builtin_unreachable();
+}
+
+// Sequences start at every stride-th step of an episode. Where the first steps of an episode are overwritten, it is not
+// known which steps those are until one is marked.
+class SequenceStarts {
+ public:
+    explicit SequenceStarts(int64_t stride) : stride_(stride) {}
+
+    void know(int64_t steps_since_start) { since_ = steps_since_start % stride_; }
+    void forget() {
+        since_ = -1;
+        n_unmarked_ = 0;
+    }
+    // Whether the next step may have these flags.
+    bool allow(uint8_t flags) {
+        if (stride_ == 1) return true;
+        const bool is_marked = flags & row_starts_sequence;
+        if (flags & row_starts_episode || (since_ < 0 && is_marked)) since_ = 0;
+        if (since_ < 0) return ++n_unmarked_ < stride_;
+        const bool is_due = since_ == 0;
+        since_ = since_ + 1 == stride_ ? 0 : since_ + 1;
+        return is_marked == is_due;
+    }
+
+ private:
+    int64_t stride_;
+    int64_t since_ = -1;  // steps since the latest start, the next step included; -1: not known
+    int64_t n_unmarked_ = 0;
+};
+
+}  // namespace
+
+std::vector<SlotArray> slot_arrays(const Fields& fields, const WindowRules& rules) {
+    using Kind = SlotArray::Kind;
+    std::vector<SlotArray> arrays = {
+        {Kind::flags, -1, sizeof(uint8_t)}, {Kind::rewards, -1, sizeof(float)}, {Kind::priorities, -1, sizeof(float)}};
+    for (int64_t i = 0; i < fields.count(); ++i) {
+        arrays.push_back({Kind::field, i, fields[i].bytes});
+        if (rules.store_next_observation && fields[i].is_observation())
+            arrays.push_back({Kind::next_field, i, fields[i].bytes});
+    }
+    return arrays;
+}
+
+// --------------------------------------------------------------------------------------------------------- writing
+
+void write_numbers(CheckpointWriter& writer, const CheckpointNumbers& numbers, const std::vector<Lane>& lanes) {
+    writer.number(numbers.beta_step);
+    writer.number(numbers.batches);
+    for_each_counter(numbers.counters, checkpoint_version, [&](int64_t counter) { writer.number(counter); });
+    writer.number(numbers.largest_priority);
+    writer.number(numbers.tree_scale);
+    writer.number(numbers.tree_rescales_below);
+    write_figures(writer, numbers.figures);
+    for (const Lane& lane : lanes) {
+        writer.number(lane.head);
+        writer.number(lane.first);
+        writer.number(lane.tail);
+        writer.number(lane.episode);
+        writer.number(static_cast<uint8_t>(lane.state));
+    }
+    writer.seal();
+}
+
+void write_ranks(CheckpointWriter& writer, const CheckpointRanks* ranks) {
+    writer.number(static_cast<uint8_t>(ranks != nullptr));
+    if (ranks != nullptr) {
+        writer.number(ranks->n_changes);
+        writer.number(ranks->tree_scale);
+        writer.number(ranks->tree_rescales_below);
+        writer.bytes(ranks->weights, sizeof ranks->weights);
+    }
+    writer.seal();
+}
+
+// --------------------------------------------------------------------------------------------------------- reading
+
+CheckpointState::CheckpointState(CheckpointReader& reader, const WindowRules& rules, double alpha)
+    : reader_(reader), rules_(rules), alpha_(alpha), lanes_(static_cast<size_t>(rules.ring.n_envs)) {
+    numbers_.beta_step = reader.number<int64_t>(0, max_count);
+    numbers_.batches = reader.number<int64_t>(0, max_count);
+    for_each_counter(numbers_.counters, reader.version(),
+                     [&](int64_t& counter) { counter = reader.number<int64_t>(0, max_count); });
+    numbers_.largest_priority = reader.number<float>(1.0f, std::numeric_limits<float>::max());
+    numbers_.tree_scale = reader.number<int32_t>();
+    numbers_.tree_rescales_below = reader.number<uint64_t>();
+    numbers_.figures = read_figures(reader);
+    size_t n_slots = 0;
+    first_.reserve(lanes_.size());
+    for (Lane& lane : lanes_) {
+        lane = read_lane(reader, rules);
+        first_.push_back(n_slots);
+        n_slots += static_cast<size_t>(used_slots(lane, rules));
+    }
+    reader.check_seal();
+}
+
+size_t CheckpointState::index(int64_t env, int64_t row) const {
+    return first_[static_cast<size_t>(env)] + static_cast<size_t>(rules_.ring.by_rows.remainder(row));
+}
+
+void CheckpointState::read(const SlotArray& array, std::byte* bytes, std::size_t size) {
+    reader_.bytes(bytes, size);
+    if (array.kind == SlotArray::Kind::flags) {
+        const uint8_t* const flags = reinterpret_cast<const uint8_t*>(bytes);
+        flags_.insert(flags_.end(), flags, flags + size);
+    }
+    if (array.kind == SlotArray::Kind::priorities)
+        see_priorities(reinterpret_cast<const float*>(bytes), size / sizeof(float));
+}
+
+void CheckpointState::check(const SlotArray& array) {
+    reader_.check_seal();
+    if (array.kind == SlotArray::Kind::flags) {
+        check_flags();
+        is_live_.resize(flags_.size());
+        for (int64_t env = 0; env < rules_.ring.n_envs; ++env) find_live(env);
+        flags_ = {};
+    }
+    if (array.kind == SlotArray::Kind::priorities) check_priorities();
+}
+
+std::optional<CheckpointRanks> CheckpointState::read_ranks(bool are_required) {
+    std::optional<CheckpointRanks> ranks;
+    if (reader_.number<uint8_t>(0, 1) == 1) {
+        ranks.emplace();
+        ranks->n_changes = reader_.number<int64_t>(0, max_changes);
+        ranks->tree_scale = reader_.number<int32_t>();
+        ranks->tree_rescales_below = reader_.number<uint64_t>();
+        for (float& weight : ranks->weights) weight = reader_.number<float>(0.0f, 1.0f);
+    }
+    reader_.check_seal();
+    if (ranks) check_ranks(*ranks);
+    if (!ranks && are_required) reader_.refuse("it has no ranks");
+    return ranks;
+}
+
+// ------------------------------------------------------------------------------------------------------------ flags
+
+void CheckpointState::check_flags() const {
+    for (const uint8_t flags : flags_)
+        if (!is_possible(flags, rules_)) reader_.refuse("a row in it has flags that no row has");
+    for (int64_t env = 0; env < rules_.ring.n_envs; ++env)
+        if (!is_order_possible(env)) reader_.refuse("flags in it cannot follow each other");
+}
+
+// Whether the rows of a lane that are in the file follow each other as steps make them, and agree with the lane.
+bool CheckpointState::is_order_possible(int64_t env) const {
+    const Lane& lane = lanes_[static_cast<size_t>(env)];
+    const int64_t oldest = oldest_row(lane, rules_);
+    const auto flags_of = [&](int64_t row) { return flags(env, row); };
+    Expected expected = oldest == lane.first ? Expected::start : Expected::anything;
+    int64_t latest_start = -1;
+    SequenceStarts starts(rules_.sequence.stride);
+    if (lane.in_episode() && lane.episode < oldest) starts.know(oldest - lane.episode);
+    for (int64_t row = oldest; row < lane.head; ++row) {
+        const uint8_t flags = flags_of(row);
+        if (!is(expected, flags)) return false;
+        if (flags & row_starts_episode) latest_start = row;
+        if (flags & row_is_step && !starts.allow(flags)) return false;
+        expected = expected_after(flags, rules_);
+        if (expected != Expected::step) starts.forget();
+    }
+    if (lane.in_episode()) {
+        if (expected != Expected::step) return false;
+        if (latest_start != (lane.episode >= oldest ? lane.episode : -1)) return false;
+        if (used_end(lane, rules_) > lane.head && flags_of(lane.head) != 0) return false;
+    } else if (lane.head > oldest && expected != Expected::start) {
+        return false;
+    }
+    // The observation with which the episode ended is compared with the next one, also after a clear.
+    if (lane.state == LaneState::ended) {
+        const uint8_t last = flags_of(compared_row(lane));
+        if (next_takes_row(rules_) ? last != 0 : !(last & row_ends_episode) || last & row_final_unknown) return false;
+    }
+    return lane.tail == first_with_stack(oldest, lane, rules_.stack, flags_of);
+}
+
+void CheckpointState::find_live(int64_t env) {
+    const Lane& lane = lanes_[static_cast<size_t>(env)];
+    const int64_t needed = rules_.sequence.burn_in + 1;
+    const auto flags_of = [&](int64_t row) { return flags(env, row); };
+    for (int64_t row = lane.tail; row < complete_end(lane, rules_); ++row) {
+        if (!(flags_of(row) & row_is_step && starts_sequence(rules_, flags_of(row)))) continue;
+        if (transitions_from(lane, row, needed, flags_of) != needed) continue;
+        is_live_[index(env, row)] = true;
+        live_slots_.push_back(rules_.ring.slot(env, row));
+    }
+}
+
+// ------------------------------------------------------------------------------------------------------- priorities
+
+void CheckpointState::see_priorities(const float* priorities, size_t n) {
+    const double factor = is_scale(numbers_.tree_scale) ? power_of_two(numbers_.tree_scale) : 1.0;
+    for (size_t i = 0; i < n; ++i) {
+        const float priority = priorities[i];
+        const bool is_live = is_live_[n_priorities_++];
+        are_priorities_ &= is_priority(priority) || (priority == not_given && !is_live);
+        if (!is_live || !are_priorities_) continue;
+        mass_ = add_to_batch(mass_, leaf_priority(priority, alpha_), factor);
+        ++bucket_counts_[static_cast<size_t>(rank_bucket(priority))];
+    }
+}
+
+void CheckpointState::check_priorities() const {
+    if (!are_priorities_) reader_.refuse("a priority in it cannot be");
+    if (!is_scale(numbers_.tree_scale) || breaks_limits(mass_, 0)) reader_.refuse("its priorities cannot be");
+}
+
+// Ranks that were never taken weigh nothing, and are due. Else every bucket weighs something, also an empty one.
+void CheckpointState::check_ranks(const CheckpointRanks& ranks) const {
+    const auto is_zero = [](float weight) { return weight == 0.0f; };
+    const auto n_zero = std::count_if(std::begin(ranks.weights), std::end(ranks.weights), is_zero);
+    const bool are_taken = n_zero == 0;
+    const bool were_never_taken = n_zero == n_rank_buckets && ranks.n_changes >= ranks_never_taken;
+    if (!is_scale(ranks.tree_scale) || !(are_taken || were_never_taken)) reader_.refuse("its ranks cannot be");
+    const double factor = power_of_two(ranks.tree_scale);
+    float largest = 0.0f;
+    unsigned __int128 sum = 0;
+    for (size_t bucket = 0; bucket < bucket_counts_.size(); ++bucket) {
+        if (bucket_counts_[bucket] == 0) continue;
+        const float weight = ranks.weights[bucket];
+        largest = std::max(largest, weight);
+        sum += static_cast<unsigned __int128>(bucket_counts_[bucket]) * limited_mass_of(weight, factor);
+    }
+    const BatchMass mass = batch_mass(largest, factor, static_cast<uint64_t>(sum >> 64), static_cast<uint64_t>(sum));
+    if (breaks_limits(mass, 0)) reader_.refuse("its ranks cannot be");
+}
+
+}  // namespace per
