@@ -1,58 +1,18 @@
-// The functions of per.h that are about the replay buffer: they check their arguments, call, and turn exceptions into a
-// status.
+// The functions of per.h that are about the replay buffer: they check pointers and structs, call, and turn exceptions
+// into a status.
+#include "core/replay.h"
+
 #include <algorithm>
-#include <memory>
 #include <vector>
 
+#include "api/replay_handle.h"
 #include "api/struct_size.h"
 #include "backend/replay_options.h"
-#include "core/epochs.h"
-#include "core/loader.h"
-#include "core/replay.h"
 #include "file/checkpoint_file.h"
 #include "per.h"
 #include "rows/arguments.h"
-#include "rows/error.h"
 #include "rows/fields.h"
 #include "rows/guarded.h"
-
-struct per_replay {
-    per::Replay replay;
-};
-
-struct per_loader {
-    per::Loader loader;
-};
-
-struct per_epochs {
-    per_replay* replay;
-    per::EpochWalk walk;
-};
-
-namespace per {
-namespace {
-
-Replay& replay_of(per_replay* replay) {
-    require_pointer("replay", replay);
-    return replay->replay;
-}
-
-// The buffer of a call that queues work on a stream.
-Replay& replay_of(per_replay* replay, void* stream) {
-    Replay& target = replay_of(replay);
-    check_stream(stream, "handle", target.device());
-    return target;
-}
-
-// The loader of a call that queues work on a stream.
-Loader& loader_of(per_loader* loader, void* stream) {
-    require_pointer("loader", loader);
-    check_stream(stream, "loader", loader->loader.device());
-    return loader->loader;
-}
-
-}  // namespace
-}  // namespace per
 
 using namespace per;
 
@@ -137,8 +97,7 @@ per_status per_replay_update_priorities(per_replay* replay, int64_t count, const
                                         const float* td_errors, void* stream) {
     return guarded([&] {
         Replay& target = replay_of(replay, stream);
-        check_entries("n_critics", n_critics, 1);
-        if (!has_entries(count, "ids", ids, "td_errors", td_errors)) return;
+        require_arrays(count, "ids", ids, "td_errors", td_errors);
         target.update({count, ids, n_critics, td_errors, nullptr}, stream);
     });
 }
@@ -147,10 +106,8 @@ per_status per_replay_update_sequences(per_replay* replay, int64_t count, const 
                                        int64_t n_steps, const float* td_errors, void* stream) {
     return guarded([&] {
         Replay& target = replay_of(replay, stream);
-        check_count("n_critics", n_critics, 1);
-        const int64_t n_left_out = target.steps_left_out(n_steps);
-        if (!has_entries(count, "ids", ids, "td_errors", td_errors)) return;
-        target.update({count, ids, n_critics, td_errors, nullptr, n_left_out}, stream);
+        require_arrays(count, "ids", ids, "td_errors", td_errors);
+        target.update({count, ids, n_critics, td_errors, nullptr, target.steps_left_out(n_steps)}, stream);
     });
 }
 
@@ -158,7 +115,7 @@ per_status per_replay_set_priorities(per_replay* replay, int64_t count, const in
                                      void* stream) {
     return guarded([&] {
         Replay& target = replay_of(replay, stream);
-        if (!has_entries(count, "ids", ids, "priorities", priorities)) return;
+        require_arrays(count, "ids", ids, "priorities", priorities);
         target.update({count, ids, 1, nullptr, priorities}, stream);
     });
 }
@@ -167,7 +124,8 @@ per_status per_replay_priorities(per_replay* replay, int64_t count, const int64_
                                  void* stream) {
     return guarded([&] {
         Replay& target = replay_of(replay, stream);
-        if (!has_entries(count, "ids", ids, "priorities_out", priorities_out)) return;
+        require_arrays(count, "ids", ids, "priorities_out", priorities_out);
+        if (count == 0) return;
         target.priorities(count, ids, priorities_out, stream);
     });
 }
@@ -186,7 +144,8 @@ per_status per_replay_set(per_replay* replay, int64_t count, const int64_t* ids,
                           void* stream) {
     return guarded([&] {
         Replay& target = replay_of(replay, stream);
-        if (!has_entries(count, "ids", ids, "fields", fields)) return;
+        require_arrays(count, "ids", ids, "fields", fields);
+        if (count == 0) return;
         target.set(count, ids, fields, stream);
     });
 }
@@ -280,32 +239,6 @@ per_status per_replay_sample_hindsight(per_replay* replay, const per_sample_opti
     });
 }
 
-per_status per_epochs_create(per_replay* replay, int64_t n_epochs, int64_t batch_size, int32_t drop_last, void* stream,
-                             per_epochs** epochs_out) {
-    return guarded([&] {
-        require_pointer("epochs_out", epochs_out);
-        *epochs_out = nullptr;
-        Replay& target = replay_of(replay, stream);
-        auto epochs = std::make_unique<per_epochs>(per_epochs{replay, {}});
-        target.start_epochs(n_epochs, batch_size, drop_last != 0, epochs->walk, stream);
-        *epochs_out = epochs.release();
-    });
-}
-
-per_status per_epochs_next(per_epochs* epochs, const per_batch* batch, int64_t* count_out, void* stream) {
-    return guarded([&] {
-        require_pointer("epochs", epochs);
-        Replay& target = replay_of(epochs->replay, stream);
-        const per_batch known = read_struct("batch", batch);
-        require_pointer("count_out", count_out);
-        *count_out = target.next_of_epochs(epochs->walk, known, stream);
-    });
-}
-
-void per_epochs_free(per_epochs* epochs) {
-    delete epochs;
-}
-
 per_status per_replay_bootstraps(per_replay* replay, int64_t capacity, const per_batch* batch, int64_t* count_out,
                                  void* stream) {
     return guarded([&] {
@@ -323,54 +256,7 @@ per_status per_replay_advantages(per_replay* replay, int32_t value_field, int32_
                                  void* stream) {
     return guarded([&] {
         Replay& target = replay_of(replay, stream);
-        check_entries("count", count, 0);
-        if (count > 0) require_array("ids", ids);
-        if (count > 0) require_array("bootstrap_values", bootstrap_values);
+        require_arrays(count, "ids", ids, "bootstrap_values", bootstrap_values);
         target.advantages({value_field, advantage_field, return_field, lambda, count, ids, bootstrap_values}, stream);
     });
-}
-
-per_status per_loader_options_init(per_loader_options* options, uint64_t struct_size) {
-    return guarded([&] { initialize_struct("options", options, struct_size, default_loader_options); });
-}
-
-per_status per_loader_create(per_replay* replay, const per_loader_options* options, per_loader** loader_out) {
-    return guarded([&] {
-        require_pointer("loader_out", loader_out);
-        *loader_out = nullptr;
-        Replay& target = replay_of(replay);
-        per_loader_options given = read_struct("options", options);
-        per_sample_options sample;
-        if (given.sample != nullptr) {
-            sample = read_struct("sample", given.sample);
-            given.sample = &sample;
-        }
-        *loader_out = new per_loader{Loader(target, given)};
-    });
-}
-
-per_status per_loader_next(per_loader* loader, int32_t wait, per_batch* batch_out, int64_t* slot_out, void* stream) {
-    return guarded([&] {
-        Loader& target = loader_of(loader, stream);
-        check_struct_out("batch_out", batch_out);
-        require_pointer("slot_out", slot_out);
-        per_batch batch;
-        *slot_out = target.next(wait != 0, batch, stream);
-        write_struct("batch_out", batch_out, batch);
-    });
-}
-
-per_status per_loader_release(per_loader* loader, int64_t slot, void* stream) {
-    return guarded([&] { loader_of(loader, stream).release(slot, stream); });
-}
-
-per_status per_loader_stop(per_loader* loader) {
-    return guarded([&] {
-        require_pointer("loader", loader);
-        loader->loader.stop();
-    });
-}
-
-void per_loader_free(per_loader* loader) {
-    delete loader;
 }

@@ -9,6 +9,7 @@
 
 #include "rows/arguments.h"
 #include "rows/error.h"
+#include "rules/limits.h"
 
 namespace per {
 
@@ -34,9 +35,6 @@ inline constexpr uint64_t struct_sizes<per_hindsight_options>[] = {48};
 template <>
 inline constexpr uint64_t struct_sizes<per_loader_options>[] = {40};
 
-// A size beyond any struct of ours is a struct_size that was never set.
-inline constexpr uint64_t largest_struct_size = 4096;
-
 // The size that the caller gave its struct. No other byte of it is looked at: it may be shorter than a Struct.
 template <class Struct>
 uint64_t given_size(const Struct* given) {
@@ -50,11 +48,11 @@ uint64_t given_size(const Struct* given) {
 template <class Struct>
 void check_struct_size(const char* name, uint64_t size) {
     const auto& sizes = struct_sizes<Struct>;
-    static_assert(sizeof(Struct) % 8 == 0 && sizeof(Struct) <= largest_struct_size);
+    static_assert(sizeof(Struct) % 8 == 0 && sizeof(Struct) <= max_struct_size);
     static_assert(*std::rbegin(struct_sizes<Struct>) == sizeof(Struct), "the struct's size is missing in struct_sizes");
     static_assert(std::is_sorted(std::begin(struct_sizes<Struct>), std::end(struct_sizes<Struct>)));
     if (std::find(std::begin(sizes), std::end(sizes), size) != std::end(sizes)) return;
-    if (size > sizeof(Struct) && size % 8 == 0 && size <= largest_struct_size) return;
+    if (size > sizeof(Struct) && size % 8 == 0 && size <= max_struct_size) return;
     throw Error(PER_ERROR_INVALID_ARGUMENT, "%s.struct_size is %llu: must be %llu, as the _init function sets it", name,
                 static_cast<unsigned long long>(size), static_cast<unsigned long long>(sizeof(Struct)));
 }

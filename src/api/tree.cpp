@@ -1,13 +1,10 @@
-// The functions of per.h that are about the library and the tree: they check their arguments, call, and turn exceptions
-// into a status.
-#include <cinttypes>
-#include <cmath>
+// The functions of per.h that are about the tree: they check pointers and structs, call, and turn exceptions into a
+// status.
+#include "core/tree.h"
 
 #include "api/struct_size.h"
-#include "core/tree.h"
 #include "per.h"
 #include "rows/arguments.h"
-#include "rows/error.h"
 #include "rows/guarded.h"
 #include "rules/mass.h"
 
@@ -17,9 +14,6 @@ struct per_tree {
 
 namespace per {
 namespace {
-
-constexpr int64_t largest_capacity = int64_t{1} << 40;
-constexpr int64_t largest_batch = int64_t{1} << 24;
 
 constexpr per_tree_options default_tree_options = {sizeof(per_tree_options), 0, 0, PER_CPU, 0};
 
@@ -35,48 +29,10 @@ Tree& tree_of(per_tree* tree, void* stream) {
     return target;
 }
 
-void check_tree_options(const per_tree_options& options) {
-    check_range("capacity", options.capacity, 1, largest_capacity);
-    if (options.device != PER_CPU && options.device != PER_CUDA)
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "device is %" PRId32 ": allowed are PER_CPU (0) and PER_CUDA (1)",
-                    options.device);
-    if (options.device_index < 0 || (options.device == PER_CPU && options.device_index != 0))
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "device_index is %" PRId32 ": must be %s", options.device_index,
-                    options.device == PER_CPU ? "0 for PER_CPU" : ">= 0");
-}
-
-void check_sample(const TreeSample& sample) {
-    check_range("batch_size", sample.batch_size, 1, largest_batch);
-    if (sample.scheme < PER_STRATIFIED || sample.scheme > PER_WITHOUT_REPLACEMENT)
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "scheme is %" PRId32 ": allowed are the values of per_scheme, 0 .. 3",
-                    sample.scheme);
-    if (!(sample.beta >= 0.0 && std::isfinite(sample.beta)))
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "beta is %g: must be finite and >= 0", sample.beta);
-    require_array("indices_out", sample.indices_out);
-    check_aligned("priorities_out", sample.priorities_out);
-    check_aligned("weights_out", sample.weights_out);
-}
-
 }  // namespace
 }  // namespace per
 
 using namespace per;
-
-int32_t per_abi_version(void) {
-    return PER_ABI_VERSION;
-}
-
-const char* per_version(void) {
-    return PER_LIBRARY_VERSION;
-}
-
-const char* per_status_name(int32_t status) {
-    return status_name(status);
-}
-
-const char* per_last_error(void) {
-    return last_error();
-}
 
 per_status per_tree_options_init(per_tree_options* options, uint64_t struct_size) {
     return guarded([&] { initialize_struct("options", options, struct_size, default_tree_options); });
@@ -86,9 +42,7 @@ per_status per_tree_create(const per_tree_options* options, per_tree** tree_out)
     return guarded([&] {
         require_pointer("tree_out", tree_out);
         *tree_out = nullptr;
-        const per_tree_options known = read_struct("options", options);
-        check_tree_options(known);
-        *tree_out = new per_tree{Tree(known)};
+        *tree_out = new per_tree{Tree(read_struct("options", options))};
     });
 }
 
@@ -99,7 +53,8 @@ void per_tree_free(per_tree* tree) {
 per_status per_update(per_tree* tree, int64_t count, const int64_t* indices, const float* priorities, void* stream) {
     return guarded([&] {
         Tree& target = tree_of(tree, stream);
-        if (!has_entries(count, "indices", indices, "priorities", priorities)) return;
+        require_arrays(count, "indices", indices, "priorities", priorities);
+        if (count == 0) return;
         target.update(count, indices, priorities, stream);
     });
 }
@@ -108,16 +63,18 @@ per_status per_sample(per_tree* tree, int64_t batch_size, int32_t scheme, float 
                       float* priorities_out, float* weights_out, void* stream) {
     return guarded([&] {
         Tree& target = tree_of(tree, stream);
-        const TreeSample sample = {batch_size, scheme, beta, indices_out, priorities_out, weights_out};
-        check_sample(sample);
-        target.sample(sample, stream);
+        require_array("indices_out", indices_out);
+        check_aligned("priorities_out", priorities_out);
+        check_aligned("weights_out", weights_out);
+        target.sample({batch_size, scheme, beta, indices_out, priorities_out, weights_out}, stream);
     });
 }
 
 per_status per_tree_find(per_tree* tree, int64_t count, const double* prefix_sums, int64_t* indices_out, void* stream) {
     return guarded([&] {
         Tree& target = tree_of(tree, stream);
-        if (!has_entries(count, "prefix_sums", prefix_sums, "indices_out", indices_out)) return;
+        require_arrays(count, "prefix_sums", prefix_sums, "indices_out", indices_out);
+        if (count == 0) return;
         target.find(count, prefix_sums, indices_out, stream);
     });
 }
@@ -126,7 +83,8 @@ per_status per_tree_find_mass(per_tree* tree, int64_t count, const uint64_t* uni
                               void* stream) {
     return guarded([&] {
         Tree& target = tree_of(tree, stream);
-        if (!has_entries(count, "units", units, "indices_out", indices_out)) return;
+        require_arrays(count, "units", units, "indices_out", indices_out);
+        if (count == 0) return;
         target.find_mass(count, units, indices_out, stream);
     });
 }
@@ -136,13 +94,8 @@ per_status per_tree_priorities(per_tree* tree, int64_t count, const int64_t* ind
     return guarded([&] {
         Tree& target = tree_of(tree, stream);
         check_entries("count", count, 0);
-        if (indices == nullptr && count != target.capacity())
-            throw Error(PER_ERROR_INVALID_ARGUMENT,
-                        "count is %" PRId64 ": must be the capacity, %" PRId64 ", as indices is NULL", count,
-                        target.capacity());
-        if (count == 0) return;
         check_aligned("indices", indices);
-        require_array("priorities_out", priorities_out);
+        if (count > 0) require_array("priorities_out", priorities_out);
         target.priorities(count, indices, priorities_out, stream);
     });
 }

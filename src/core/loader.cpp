@@ -8,20 +8,20 @@
 #include <utility>
 
 #include "backend/replay_options.h"
+#include "core/checks.h"
 #include "cpu/replay/host_slots.h"
 #include "cuda/runtime/create.h"
 #include "rows/arguments.h"
 #include "rows/error.h"
 #include "rows/guarded.h"
+#include "rules/limits.h"
 #include "threads/library_thread.h"
 
 namespace per {
 namespace {
 
-constexpr int64_t most_slots = 1024;
-
 int64_t checked_slots(const per_loader_options& options) {
-    check_range("slots", options.slots, 1, most_slots);
+    check_range("slots", options.slots, 1, max_slots);
     return options.slots;
 }
 
@@ -57,9 +57,9 @@ Loader::Loader(Replay& replay, const per_loader_options& options)
     : replay_(replay),
       device_(checked_device(replay, options)),
       batch_size_(options.batch_size),
-      most_(checked_slots(options)),
+      max_out_(checked_slots(options)),
       sample_(checked_sample(options)),
-      order_(static_cast<std::size_t>(most_) + 1),
+      order_(static_cast<std::size_t>(max_out_) + 1),
       process_(HandleLock::process()),
       signals_(std::make_unique<Signals>()) {
     const BatchShape shape = replay_.shape_of_draws(sample_, batch_size_);
@@ -92,7 +92,7 @@ int64_t Loader::next(bool waits, per_batch& batch_out, void* stream) {
     Guard guard(signals_->mutex);
     for (;;) {
         check_running();
-        const bool is_full = n_out_ == most_;
+        const bool is_full = n_out_ == max_out_;
         if (!is_full && handed_ == asked_) {
             const int64_t slot = idle_slot();
             slots_[static_cast<std::size_t>(slot)].is_in_turn = true;
@@ -103,7 +103,7 @@ int64_t Loader::next(bool waits, per_batch& batch_out, void* stream) {
                 throw Error(PER_ERROR_BUSY,
                             is_full ? "as many batches are out as there are slots: %" PRId64
                                     : "the next of %" PRId64 " batches is still being drawn",
-                            most_);
+                            max_out_);
             signals_->changed.wait(guard);
             continue;
         }
@@ -142,7 +142,7 @@ void Loader::release(int64_t slot, void* stream) {
     check_process();
     const Guard guard(signals_->mutex);
     check_running();
-    if (slot < 0 || slot > most_ || slots_[static_cast<std::size_t>(slot)].state != State::out)
+    if (slot < 0 || slot > max_out_ || slots_[static_cast<std::size_t>(slot)].state != State::out)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "slot is %" PRId64 ": allowed are those of batches that are out", slot);
     memory_->take_back(static_cast<std::size_t>(slot), stream);
     slots_[static_cast<std::size_t>(slot)].state = State::idle;
@@ -190,7 +190,7 @@ void Loader::ask(int64_t slot) {
 }
 
 void Loader::ask_ahead() {
-    while (asked_ - handed_ < static_cast<uint64_t>(most_)) {
+    while (asked_ - handed_ < static_cast<uint64_t>(max_out_)) {
         const int64_t slot = idle_slot();
         if (slot < 0) return;
         ask(slot);

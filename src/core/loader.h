@@ -69,7 +69,7 @@ class Loader {
     Replay& replay_;
     const int32_t device_;
     const int64_t batch_size_;
-    const int64_t most_;  // batches ahead, and batches out
+    const int64_t max_out_;  // batches ahead, and batches out
     per_sample_options sample_;
     std::unique_ptr<LoaderSlots> memory_;
     std::vector<Slot> slots_;

@@ -10,6 +10,7 @@
 #include "backend/batch_memory.h"
 #include "backend/loader_slots.h"
 #include "backend/relabelling.h"
+#include "core/checks.h"
 #include "core/epochs.h"
 #include "core/ordered_lock.h"
 #include "per.h"
@@ -17,8 +18,7 @@
 
 namespace per {
 
-// A backend and its lock, and the checks of what is known on the host. Pointers to structs and to outputs have been
-// checked, and that `count` is not negative.
+// A backend, its lock, and the checks. Pointers have been checked, and that `count` is not negative.
 class Replay {
  public:
     explicit Replay(const per_replay_options& options);
@@ -33,8 +33,8 @@ class Replay {
     void sample(const per_sample_options& options, int64_t batch_size, const per_batch& batch, void* stream);
     void sample_hindsight(const per_sample_options& options, const per_hindsight_options& hindsight, int64_t batch_size,
                           const per_batch& batch, void* stream);
-    // Steps at the start of each sequence that TD errors of n_steps for each do not have.
-    int64_t steps_left_out(int64_t n_steps) const;
+    // See core/checks.h.
+    int64_t steps_left_out(int64_t n_steps) const { return per::steps_left_out(n_steps, options_); }
     void update(const ReplayUpdate& update, void* stream);
     void priorities(int64_t count, const int64_t* ids, float* priorities_out, void* stream);
     void get(int64_t count, const int64_t* ids, const per_batch& batch, void* stream);
@@ -74,29 +74,14 @@ class Replay {
     void save(const char* path);
 
  private:
-    ReplaySteps checked_steps(const per_steps& steps);
-    bool take_environment(int64_t i, int64_t env);
-    void check_environments(const per_steps& steps);
-    bool check_next_fields(const per_steps& steps) const;
-    void check_arrays(const per_batch& batch) const;
-    void check_drawn(const per_batch& batch) const;
-    void check_plain(const per_batch& batch) const;
-    void check_number_field(const char* argument, int64_t field) const;
-    ReplaySample checked_sample(const per_sample_options& options, int64_t batch_size) const;
     std::unique_ptr<Relabelling> take_relabelling();
 
     Fields fields_;
     per_replay_options options_;  // as resolved, and as set since
+    StepChecks step_checks_;
     std::unique_ptr<ReplayBackend> backend_;
     OrderedLock lock_;
     uint64_t loader_process_ = 0;  // the process in which the buffer has a loader
-
-    // Of the call that holds the lock; kept for the next.
-    std::vector<GivenArray> given_fields_;
-    std::vector<GivenArray> given_next_fields_;
-    std::vector<int64_t> given_env_ids_;
-    std::vector<uint64_t> last_call_of_;  // by environment: the number of the call that last had it
-    uint64_t n_calls_with_env_ids_ = 0;
 
     // Of calls that ask for rewards, which do not hold the lock meanwhile: so many are made as run together at most.
     std::vector<std::unique_ptr<Relabelling>> spare_relabellings_;

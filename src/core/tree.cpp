@@ -1,12 +1,20 @@
 #include "core/tree.h"
 
+#include <cinttypes>
+
+#include "core/checks.h"
 #include "cpu/tree/tree_backend.h"
 #include "cuda/runtime/create.h"
+#include "rows/arguments.h"
+#include "rows/error.h"
+#include "rules/limits.h"
 
 namespace per {
 namespace {
 
 std::unique_ptr<TreeBackend> create_backend(const per_tree_options& options) {
+    check_range("capacity", options.capacity, 1, max_capacity);
+    check_device(options.device, options.device_index);
     if (options.device == PER_CPU) return std::make_unique<cpu::CpuTreeBackend>(options.capacity, options.seed);
     return cuda::create_tree_backend(options);
 }
@@ -28,11 +36,13 @@ void Tree::read(const Call& call) {
 }
 
 void Tree::update(int64_t count, const int64_t* indices, const float* priorities, void* stream) {
+    check_count_set(count, device_);
     const std::unique_lock guard(lock_);
     backend_->update(count, indices, priorities, stream);
 }
 
 void Tree::sample(const TreeSample& sample, void* stream) {
+    check_tree_sample(sample);
     if (sample.scheme != PER_WITHOUT_REPLACEMENT) {
         read([&] { backend_->sample(sample, stream); });
     } else {
@@ -50,6 +60,10 @@ void Tree::find_mass(int64_t count, const uint64_t* units, int64_t* indices_out,
 }
 
 void Tree::priorities(int64_t count, const int64_t* indices, float* priorities_out, void* stream) {
+    if (indices == nullptr && count != capacity_)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "count is %" PRId64 ": must be the capacity, %" PRId64 ", as indices is NULL", count, capacity_);
+    if (count == 0) return;
     read([&] { backend_->priorities(count, indices, priorities_out, stream); });
 }
 

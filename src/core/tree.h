@@ -11,7 +11,7 @@
 
 namespace per {
 
-// A backend and its lock. Arguments have been checked as far as that needs no look into arrays.
+// A backend, its lock, and the checks. Pointers have been checked, and that `count` is not negative.
 class Tree {
  public:
     explicit Tree(const per_tree_options& options);

@@ -7,14 +7,10 @@
 #include "rows/dtype.h"
 #include "rows/error.h"
 #include "rows/fields.h"
+#include "rules/limits.h"
 
 namespace per {
 namespace {
-
-// Bounds for what is read before its checksum is. They limit what is allocated; the options are checked later.
-constexpr uint32_t max_name_length = 63;
-constexpr int32_t max_ndim = 8;
-constexpr int64_t max_fields = 256;
 
 // Calls visit(member) for the options that a file of that format keeps, in its order: what a format adds comes last. The
 // device is not among them, as each per_replay_load() chooses it anew.
@@ -85,17 +81,10 @@ void write_options(CheckpointWriter& writer, const per_replay_options& options) 
 CheckpointOptions::CheckpointOptions(CheckpointReader& reader) : options_(default_replay_options) {
     for_each_option(options_, reader.version(),
                     [&](auto& option) { option = reader.number<std::remove_reference_t<decltype(option)>>(); });
-    options_.n_fields = reader.number<int64_t>(1, max_fields);
+    // Bounds for what is read before its checksum is. They limit what is allocated; core checks the options.
+    options_.n_fields = reader.number<int64_t>(1, max_n_fields);
     for (int64_t i = 0; i < options_.n_fields; ++i) read_field(reader);
     reader.check_seal();
-    try {
-        const per_replay_options given = options(PER_CPU, 0);
-        check_replay_options(given);
-        resolve_replay_options(given, Fields(given));
-    } catch (const Error& error) {
-        if (error.status() == PER_ERROR_INVALID_ARGUMENT) reader.refuse(error.what());
-        throw;
-    }
 }
 
 void CheckpointOptions::read_field(CheckpointReader& reader) {
@@ -103,7 +92,7 @@ void CheckpointOptions::read_field(CheckpointReader& reader) {
     reader.bytes(name.data(), name.size());
     per_field field = {};
     field.name = name.c_str();
-    field.ndim = reader.number<int32_t>(0, max_ndim);
+    field.ndim = reader.number<int32_t>(0, max_field_ndim);
     std::vector<int64_t>& shape = shapes_.emplace_back();
     for (int32_t axis = 0; axis < field.ndim; ++axis) shape.push_back(reader.number<int64_t>());
     field.shape = shape.data();

@@ -16,7 +16,7 @@ void write_options(CheckpointWriter& writer, const per_replay_options& options);
 // Options read from a checkpoint, and what they point to.
 class CheckpointOptions {
  public:
-    // Throws Error with CORRUPT_FILE where no buffer can have these options.
+    // Throws Error with CORRUPT_FILE. The caller checks what the options say.
     explicit CheckpointOptions(CheckpointReader& reader);
 
     // The options of a buffer on that device. They are valid as long as this object.

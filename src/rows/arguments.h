@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cinttypes>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -9,6 +10,7 @@
 
 #include "per.h"
 #include "rows/error.h"
+#include "rules/limits.h"
 
 namespace per {
 
@@ -58,22 +60,29 @@ inline void check_range(const char* name, int64_t value, int64_t least, int64_t 
     if (value < least || value > most) throw_out_of_range(name, value, least, most);
 }
 
-// More entries than any call is given. So no size that is computed from a count overflows by the count alone.
-inline constexpr int64_t largest_count = int64_t{1} << 40;
+// Numbers that are not negative: any but infinity and NaN, and those up to `most`.
+inline void check_finite(const char* name, double value) {
+    if (value >= 0.0 && std::isfinite(value)) return;
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is %g: must be finite and >= 0", name, value);
+}
+
+inline void check_number(const char* name, double value, double most) {
+    if (value >= 0.0 && value <= most) return;
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is %g: allowed are 0 .. %.9g", name, value, most);
+}
 
 // Of entries in arrays of the caller's.
 inline void check_entries(const char* name, int64_t count, int64_t least) {
-    check_range(name, count, least, largest_count);
+    check_range(name, count, least, max_count);
 }
 
-// Whether a call with two arrays of `count` entries has any; both must then be given.
+// Two arrays of `count` entries, which may be NULL if there are none.
 template <class T, class Other>
-bool has_entries(int64_t count, const char* name, const T* array, const char* other_name, const Other* other) {
+void require_arrays(int64_t count, const char* name, const T* array, const char* other_name, const Other* other) {
     check_entries("count", count, 0);
-    if (count == 0) return false;
+    if (count == 0) return;
     require_array(name, array);
     require_array(other_name, other);
-    return true;
 }
 
 // An entry of an array of the caller's, who may have another thread write to it meanwhile: what was checked is what is

@@ -11,15 +11,13 @@
 #include "rows/dtype.h"
 #include "rows/element.h"
 #include "rows/error.h"
+#include "rules/limits.h"
 
 namespace per {
 
 namespace {
 
 // ---------------------------------------------------------------------------------------------------------- shapes
-
-constexpr int max_array_ndim = 16;
-constexpr int max_field_ndim = 8;
 
 // One of the shapes that an array may have.
 struct Shape {

@@ -10,15 +10,11 @@
 #include "rows/cast.h"
 #include "rows/dtype.h"
 #include "rows/error.h"
+#include "rules/limits.h"
 
 namespace per {
 
 namespace {
-
-constexpr int64_t max_fields = 256;
-constexpr size_t max_name_length = 63;
-constexpr int32_t max_ndim = 8;
-constexpr int32_t max_stack = 64;
 
 constexpr std::string_view next_prefix = "next_";
 constexpr std::string_view reserved_names[] = {"reward",   "terminated", "truncated", "weights",    "ids",
@@ -97,7 +93,7 @@ std::vector<std::byte> checked_default(const std::string& argument, const per_ar
 // All of a field but its name. `of` follows the names of its members in messages.
 Field checked_members(const std::string& of, const per_field& given) {
     Field field;
-    check_range("ndim" + of, given.ndim, 0, max_ndim);
+    check_range("ndim" + of, given.ndim, 0, max_field_ndim);
     check_range("dtype" + of, given.dtype, PER_BOOL, PER_FLOAT64);
     check_range("role" + of, given.role, PER_ROLE_DEFAULT, PER_ROLE_RECURRENT_STATE);
     check_range("stack" + of, given.stack, 0, max_stack);
@@ -150,7 +146,7 @@ void check_field(const per_field& field) {
 }
 
 Fields::Fields(const per_replay_options& options) {
-    check_range("n_fields", options.n_fields, 1, max_fields);
+    check_range("n_fields", options.n_fields, 1, max_n_fields);
     if (options.fields == nullptr) {
         refuse("fields is NULL: with n_fields " + std::to_string(options.n_fields) + " it is required");
     }

@@ -254,6 +254,7 @@ static void sample_arguments(void) {
 
 /* ----------------------------------------------------------------- priorities */
 
+static const char too_many_for_cuda[] = "count is 4294967295: allowed on PER_CUDA are 0 .. 4294967294";
 static const int64_t bad_ids[] = {-2, LAST_ID, INT64_MAX, INT64_MIN};
 
 static void priority_entries(void) {
@@ -302,6 +303,14 @@ static void priority_arguments(void) {
                 "n_steps is 1: this buffer draws single transitions");
     CHECK_FAILS(per_replay_set_priorities(NULL, 1, ids, values, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
     CHECK_FAILS(per_replay_set_priorities(replay, -1, ids, values, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
+    if (on_cuda()) {
+        CHECK_FAILS(per_replay_update_priorities(replay, 4294967295, ids, 1, values, NULL), PER_ERROR_INVALID_ARGUMENT,
+                    too_many_for_cuda);
+        CHECK_FAILS(per_replay_set_priorities(replay, 4294967295, ids, values, NULL), PER_ERROR_INVALID_ARGUMENT,
+                    too_many_for_cuda);
+    }
+    CHECK_FAILS(per_replay_update_priorities(replay, 0, NULL, 0, NULL, NULL), PER_ERROR_INVALID_ARGUMENT,
+                "n_critics is 0: allowed are 1 .. 1099511627776");
     CHECK_FAILS(per_replay_set_priorities(replay, 1, NULL, values, NULL), PER_ERROR_INVALID_ARGUMENT, "ids");
     CHECK_FAILS(per_replay_set_priorities(replay, 1, ids, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "priorities");
     CHECK_NO_STREAM(per_replay_set_priorities(replay, 1, ids, values, &i));
@@ -332,6 +341,9 @@ static void get_and_set_arguments(void) {
     CHECK_NO_STREAM(per_replay_get(replay, 1, ids, &out.batch, &field));
     CHECK_FAILS(per_replay_set(NULL, 1, ids, &field, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
     CHECK_FAILS(per_replay_set(replay, -1, ids, &field, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
+    if (on_cuda())
+        CHECK_FAILS(per_replay_set(replay, 4294967295, ids, &field, NULL), PER_ERROR_INVALID_ARGUMENT,
+                    too_many_for_cuda);
     CHECK_FAILS(per_replay_set(replay, 1, NULL, &field, NULL), PER_ERROR_INVALID_ARGUMENT, "ids");
     CHECK_FAILS(per_replay_set(replay, 1, ids, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "fields");
     CHECK_NO_STREAM(per_replay_set(replay, 1, ids, &field, &out));

@@ -345,6 +345,12 @@ static void fields_are_checked_by_themselves(void) {
 
 static void devices_that_are_not_there(void) {
     per_replay_options o = good();
+    o.device = 2;
+    check_refused(o, PER_ERROR_INVALID_ARGUMENT, "device is 2: allowed are PER_CPU (0) and PER_CUDA (1)");
+    o = good();
+    o.device_index = -1;
+    check_refused(o, PER_ERROR_INVALID_ARGUMENT,
+                  on_cuda() ? "device_index is -1: must be >= 0" : "device_index is -1: must be 0 for PER_CPU");
     o.device_index = 1000;
     check_refused(o, on_cuda() ? PER_ERROR_NO_DEVICE : PER_ERROR_INVALID_ARGUMENT, "device_index is 1000");
     o.device = PER_CUDA; /* with a library without CUDA, too */

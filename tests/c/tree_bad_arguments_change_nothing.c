@@ -73,6 +73,9 @@ static void check_update(void) {
     }
     CHECK_FAILS(per_update(NULL, 1, indices, priorities, NULL), PER_ERROR_INVALID_ARGUMENT, "tree");
     CHECK_FAILS(per_update(tree, -1, indices, priorities, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
+    if (on_cuda())
+        CHECK_FAILS(per_update(tree, 4294967295, indices, priorities, NULL), PER_ERROR_INVALID_ARGUMENT,
+                    "count is 4294967295: allowed on PER_CUDA are 0 .. 4294967294");
     CHECK_FAILS(per_update(tree, 1, NULL, priorities, NULL), PER_ERROR_INVALID_ARGUMENT, "indices");
     CHECK_FAILS(per_update(tree, 1, indices, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "priorities");
     CHECK_NO_STREAM(per_update(tree, 1, indices, priorities, &tree));
@@ -95,11 +98,14 @@ static void check_sample(void) {
     for (i = 0; i < 4; ++i)
         CHECK_FAILS(per_sample(tree, bad_sizes[i], PER_STRATIFIED, 1, indices, NULL, NULL, NULL),
                     PER_ERROR_INVALID_ARGUMENT, "batch_size");
+    CHECK_FAILS(per_sample(tree, 0, PER_STRATIFIED, 1, indices, NULL, NULL, NULL), PER_ERROR_INVALID_ARGUMENT,
+                "batch_size is 0: allowed are 1 .. 16777216");
     for (i = 0; i < 3; ++i)
         CHECK_FAILS(per_sample(tree, BATCH, PER_STRATIFIED, bad_betas[i], indices, NULL, NULL, NULL),
                     PER_ERROR_INVALID_ARGUMENT, "beta");
     CHECK_FAILS(per_sample(tree, BATCH, -1, 1, indices, NULL, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "scheme");
-    CHECK_FAILS(per_sample(tree, BATCH, 4, 1, indices, NULL, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "scheme");
+    CHECK_FAILS(per_sample(tree, BATCH, 4, 1, indices, NULL, NULL, NULL), PER_ERROR_INVALID_ARGUMENT,
+                "scheme is 4: allowed are 0 .. 3");
     CHECK_FAILS(per_sample(tree, BATCH, PER_STRATIFIED, 1, NULL, NULL, NULL, NULL), PER_ERROR_INVALID_ARGUMENT,
                 "indices_out");
     CHECK_NO_STREAM(per_sample(tree, BATCH, PER_STRATIFIED, 1, indices, NULL, NULL, &tree));

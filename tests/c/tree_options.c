@@ -55,9 +55,10 @@ int main(void) {
     options = good, options.capacity = (INT64_C(1) << 40) + 1;
     check_refused(options, PER_ERROR_INVALID_ARGUMENT, "capacity");
     options = good, options.device = 2;
-    check_refused(options, PER_ERROR_INVALID_ARGUMENT, "device");
+    check_refused(options, PER_ERROR_INVALID_ARGUMENT, "device is 2: allowed are PER_CPU (0) and PER_CUDA (1)");
     options = good, options.device_index = -1;
-    check_refused(options, PER_ERROR_INVALID_ARGUMENT, "device_index");
+    check_refused(options, PER_ERROR_INVALID_ARGUMENT,
+                  on_cuda() ? "device_index is -1: must be >= 0" : "device_index is -1: must be 0 for PER_CPU");
     options = good, options.device_index = 1000;
     check_refused(options, on_cuda() ? PER_ERROR_NO_DEVICE : PER_ERROR_INVALID_ARGUMENT, "device_index is 1000");
     options = good, options.struct_size = 0;

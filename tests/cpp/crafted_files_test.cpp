@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "backend/replay_options.h"
+#include "core/checks.h"
 #include "file/checkpoint_file.h"
 #include "file/checkpoint_options.h"
 #include "file/checkpoint_state.h"

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backend/replay_options.h"
+#include "core/checks.h"
 #include "cpu/replay/replay_state.h"
 #include "cpu/replay/step_writer.h"
 

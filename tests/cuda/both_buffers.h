@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "backend/replay_options.h"
+#include "core/checks.h"
 #include "cpu/replay/replay_backend.h"
 #include "cuda/batch/batch_queue.h"
 #include "cuda/replay/replay_memory.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "add_buffers.h"
-#include "backend/replay_options.h"
+#include "core/checks.h"
 #include "cuda/add/step_queue.h"
 #include "cuda/replay/replay_memory.h"
 #include "cuda/runtime/stream_order.h"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/replay_options.h"
+#include "core/checks.h"
 #include "cuda/replay/replay_memory.h"
 #include "priority_twin.h"
 #include "rows/error.h"

@@ -12,7 +12,7 @@
 #include <random>
 #include <vector>
 
-#include "backend/replay_options.h"
+#include "core/checks.h"
 #include "cpu/replay/replay_state.h"
 #include "cpu/replay/step_writer.h"
 #include "cuda/replay/priorities.h"

@@ -21,8 +21,6 @@ namespace {
 
 // There is memory for so many rows from the beginning.
 constexpr int64_t first_rows = 4096;
-// Entries of a call that sets fields: claims are numbered in 32 bits.
-constexpr int64_t max_set_count = 0xfffffffe;
 
 DrawMemory lay_out_draws(int64_t n_rows, Layout& layout) {
     DrawMemory memory = {};
@@ -234,9 +232,6 @@ void BatchQueue::bootstraps(int64_t count, const per_batch& batch, const StreamO
 
 void BatchQueue::set(int64_t count, const int64_t* ids, const per_array* fields, const StreamOrder::Call& call) {
     if (count == 0) return;
-    if (count > max_set_count)
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "count is %" PRId64 ": allowed on PER_CUDA are 0 .. %" PRId64, count,
-                    max_set_count);
     std::vector<FieldsSet>& launches = set_launches_;
     launches.assign(1, {});
     for (int64_t i = 0; i < fields_.count(); ++i) {

@@ -19,7 +19,7 @@ void queue_change_of_lanes(const DeviceReplay& replay, int64_t rows_per_lane, cu
 // With PER_MAX_NOW, between the steps of one call: the largest live priority becomes that of the rows as they are.
 void queue_live_maximum(const DeviceReplay& replay, int64_t rows_per_lane, cudaStream_t stream);
 
-// Of ids in the device's memory, at most largest_update (tree_update.h). What cannot be set is skipped and counted: as
+// Of ids in the device's memory, at most max_count_set_on_cuda. What cannot be set is skipped and counted: as
 // stale or rejected updates, as the CPU does with PER_INVALID_SKIP, and an id never issued in errors.n_bad_ids, too.
 void queue_priorities(const DeviceReplay& replay, const ReplayUpdate& update, cudaStream_t stream);
 

@@ -1,7 +1,6 @@
 #include "cuda/replay/replay_backend.h"
 
 #include <algorithm>
-#include <cinttypes>
 #include <cmath>
 
 #include "backend/batch_arrays.h"
@@ -33,12 +32,6 @@ void require_no_capture(const StreamOrder::Call& call, const char* option) {
     if (call.is_captured())
         throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: it is being captured, and %s is not set by a graph",
                     static_cast<void*>(call.stream()), option);
-}
-
-void check_count(int64_t count) {
-    if (count <= largest_update) return;
-    throw Error(PER_ERROR_INVALID_ARGUMENT, "count is %" PRId64 ": allowed on PER_CUDA are 0 .. %" PRId64, count,
-                largest_update);
 }
 
 // One array stands for all of a batch, as each costs a question to the driver: ids, or the first that is given.
@@ -189,7 +182,6 @@ void CudaReplayBackend::take_back_draw(const Relabelling& relabelling) {
 }
 
 void CudaReplayBackend::update(const ReplayUpdate& update, void* stream) {
-    check_count(update.count);
     StreamOrder::Call call(order_, stream);
     if (update.count > 0) require_reachable("ids", update.ids);
     queue_priorities(memory_.device(), update, call.stream());

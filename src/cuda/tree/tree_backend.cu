@@ -61,9 +61,6 @@ CudaTreeBackend::~CudaTreeBackend() {
 }
 
 void CudaTreeBackend::update(int64_t count, const int64_t* indices, const float* priorities, void* stream) {
-    if (count > largest_update)
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "count is %" PRId64 ": allowed on PER_CUDA are 0 .. %" PRId64, count,
-                    largest_update);
     StreamOrder::Call call(order_, stream);
     if (count > 0) require_reachable("indices", indices);
     queue_update(tree_, count, indices, priorities, call.stream());

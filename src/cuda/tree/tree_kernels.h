@@ -7,9 +7,6 @@
 
 namespace per::cuda {
 
-// Largest count of one update: claims are numbered in 32 bits.
-inline constexpr int64_t largest_update = 0xfffffffe;
-
 void queue_update(const DeviceTree& tree, int64_t count, const int64_t* indices, const float* priorities,
                   cudaStream_t stream);
 

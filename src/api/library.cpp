@@ -1,0 +1,21 @@
+// The functions of per.h that are about the library itself.
+#include "per.h"
+#include "rows/error.h"
+
+using namespace per;
+
+int32_t per_abi_version(void) {
+    return PER_ABI_VERSION;
+}
+
+const char* per_version(void) {
+    return PER_LIBRARY_VERSION;
+}
+
+const char* per_status_name(int32_t status) {
+    return status_name(status);
+}
+
+const char* per_last_error(void) {
+    return last_error();
+}

@@ -1,0 +1,413 @@
+#include "core/checks.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cmath>
+#include <cstdio>
+#include <string>
+#include <utility>
+
+#include "backend/batch_arrays.h"
+#include "rows/arguments.h"
+#include "rows/cast.h"
+#include "rows/error.h"
+#include "rules/limits.h"
+
+namespace per {
+namespace {
+
+// A number of steps that only buffers of sequences have.
+void check_of_sequences(const char* name, int64_t value, const per_replay_options& options) {
+    if (options.sequence_length == 0 && value != 0)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is %" PRId64 ": must be 0 where sequence_length is not given", name,
+                    value);
+    check_range(name, value, 0, max_capacity);
+}
+
+void check_choices(const per_replay_options& options) {
+    check_range("prioritization", options.prioritization, PER_PROPORTIONAL, PER_UNIFORM);
+    check_range("scheme", options.scheme, PER_STRATIFIED, PER_WITHOUT_REPLACEMENT);
+    check_range("normalize_weights", options.normalize_weights, PER_BATCH_MAX, PER_NONE);
+    check_range("max_priority", options.max_priority, PER_MAX_EVER, PER_MAX_NOW);
+    check_range("on_invalid", options.on_invalid, PER_INVALID_ERROR, PER_INVALID_SKIP);
+    check_range("on_gap", options.on_gap, PER_GAP_CUT, PER_GAP_ERROR);
+    check_range("autoreset", options.autoreset, PER_AUTORESET_DISABLED, PER_AUTORESET_SAME_STEP);
+    check_range("store_next_observation", options.store_next_observation, 0, 1);
+    check_range("overwrite", options.overwrite, 0, 1);
+    check_device(options.device, options.device_index);
+    check_range("critics", options.critics, PER_CRITICS_MEAN, PER_CRITICS_MAX);
+    check_range("gather_threads", options.gather_threads, 0, max_gather_threads);
+    check_range("on_nan", options.on_nan, PER_NAN_ALLOW, PER_NAN_ERROR);
+}
+
+int64_t rows_of(const per_replay_options& options) {
+    return (options.capacity + options.n_envs - 1) / options.n_envs;
+}
+
+void require_array(const char* name, const per_array& array) {
+    if (array.data == nullptr) throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is missing", name);
+}
+
+// A number for each step and environment, that may be left out or not.
+void check_flags(const char* name, const per_array& array, const Entries& entries) {
+    if (array.data != nullptr) check_array(name, array, entries);
+}
+
+void check_numbers(const char* name, const per_array& array, const Entries& entries) {
+    if (array.data == nullptr) return;
+    check_array(name, array, entries);
+    check_cast(name, array.dtype, PER_FLOAT32);
+}
+
+GivenArray checked_field(const std::string& name, const per_array& array, const Field& field, Entries entries) {
+    require_array(name.c_str(), array);
+    entries.shape = field.shape;
+    if (field.is_observation()) entries.stack = field.stack;
+    const GivenArray given = {array, check_array(name, array, entries)};
+    check_cast(name, array.dtype, field.dtype);
+    return given;
+}
+
+void check_number_field(const char* argument, int64_t i, const Fields& fields) {
+    check_range(argument, i, 0, fields.count() - 1);
+    const Field& field = fields[i];
+    if (field.dtype != PER_FLOAT32 || !field.shape.empty() || field.role != PER_ROLE_PLAIN)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is \"%s\": must be a plain float32 field with one number a step",
+                    argument, field.name.c_str());
+}
+
+void check_differ(const char* argument, int64_t i, const char* other_argument, int64_t other, const Fields& fields) {
+    if (i == other)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "%s and %s are both \"%s\": must be two fields", argument,
+                    other_argument, fields[i].name.c_str());
+}
+
+void check_arrays(const per_batch& batch, const Fields& fields) {
+    for_each_array(batch, fields,
+                   [](const char* name, const void* array, std::size_t size) { check_aligned(name, array, size); });
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------------------------- any handle
+
+void check_device(int32_t device, int32_t device_index) {
+    if (device != PER_CPU && device != PER_CUDA)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "device is %" PRId32 ": allowed are PER_CPU (0) and PER_CUDA (1)",
+                    device);
+    if (device == PER_CPU && device_index != 0)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "device_index is %" PRId32 ": must be 0 for PER_CPU", device_index);
+    check_count("device_index", device_index, 0);
+}
+
+void check_count_set(int64_t count, int32_t device) {
+    if (device == PER_CPU || count <= max_count_set_on_cuda) return;
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "count is %" PRId64 ": allowed on PER_CUDA are 0 .. %" PRId64, count,
+                max_count_set_on_cuda);
+}
+
+void check_tree_sample(const TreeSample& sample) {
+    check_range("batch_size", sample.batch_size, 1, max_batch_size);
+    check_range("scheme", sample.scheme, PER_STRATIFIED, PER_WITHOUT_REPLACEMENT);
+    check_finite("beta", sample.beta);
+}
+
+// ----------------------------------------------------------------------------------------------- options of a buffer
+
+void check_n_step(int64_t n_step, const per_replay_options& options, const Fields& fields) {
+    check_range("n_step", n_step, 1, max_n_step);
+    const int64_t stack = fields.max_stack();
+    const int64_t rows = rows_of(options);
+    const int64_t steps = options.burn_in + options.sequence_length;
+    const int64_t least = least_rows(n_step, stack, std::max<int64_t>(steps, 1));
+    if (rows >= least) return;
+    char sequences[80] = "";
+    if (steps > 0)
+        std::snprintf(sequences, sizeof sequences, ", sequences of %" PRId64 " + %" PRId64 " steps", options.burn_in,
+                      options.sequence_length);
+    throw Error(PER_ERROR_INVALID_ARGUMENT,
+                "a lane has %" PRId64 " rows (capacity / n_envs): n_step %" PRId64 "%s and stacks of %" PRId64
+                " frames need %" PRId64,
+                rows, n_step, sequences, stack, least);
+}
+
+void check_replay_options(const per_replay_options& options) {
+    check_range("capacity", options.capacity, 1, max_capacity);
+    check_range("n_envs", options.n_envs, 1, max_n_envs);
+    check_range("n_step", options.n_step, 1, max_n_step);
+    check_range("frame_stack", options.frame_stack, 1, max_stack);
+    check_range("sequence_length", options.sequence_length, 0, max_capacity);
+    check_of_sequences("burn_in", options.burn_in, options);
+    check_of_sequences("sequence_stride", options.sequence_stride, options);
+    check_range("beta_steps", options.beta_steps, 0, INT64_MAX);
+    check_number("gamma", options.gamma, 1.0);
+    check_finite("alpha", options.alpha);
+    check_finite("beta", options.beta);
+    check_finite("beta_final", options.beta_final);
+    check_number("epsilon", options.epsilon, max_epsilon);
+    check_number("sequence_eta", options.sequence_eta, 1.0);
+    check_number("uniform_fraction", options.uniform_fraction, 1.0);
+    check_choices(options);
+}
+
+per_replay_options resolve_replay_options(const per_replay_options& options, const Fields& fields) {
+    check_n_step(options.n_step, options, fields);
+    per_replay_options resolved = options;
+    resolved.struct_size = sizeof(per_replay_options);
+    resolved.capacity = rows_of(options) * options.n_envs;
+    if (options.sequence_stride == 0) resolved.sequence_stride = options.sequence_length;
+    resolved.fields = fields.described();
+    check_range("capacity rounded up to a multiple of n_envs", resolved.capacity, 1, max_capacity);
+    return resolved;
+}
+
+// A lane with m ends among its rows has the fewest live where an adversary chooses what lies between them. Of the rows
+// that are there, none is live
+//   - of the oldest episode, cut off by the ring, in stack - 1 rows that miss a frame, and then, short of a start and of
+//     what follows the burn-in, in stride - 1 + burn_in more;
+//   - of the running one in its latest steps + n_step - 2, and the row that its next observation takes;
+//   - in the row that the final observation of an episode takes.
+// The rest are full episodes, each as short as is allowed and then longer up to where its next start would be, and rows
+// of which every stride-th is a live start. With store_next_observation no observation takes a row.
+int64_t capacity_for(const per_replay_options& options, int64_t transitions, int64_t episode_length) {
+    per_replay_options known = options;
+    known.capacity = 1;  // not looked at
+    check_replay_options(known);
+    const int64_t stack = options.n_fields == 0 ? options.frame_stack : Fields(known).max_stack();
+    check_range("transitions", transitions, 1, max_capacity);
+    check_range("episode_length", episode_length, 0, INT64_MAX);
+    const int64_t steps = std::max<int64_t>(options.burn_in + options.sequence_length, 1);
+    const int64_t stride =
+        std::max<int64_t>(options.sequence_stride != 0 ? options.sequence_stride : options.sequence_length, 1);
+    if (episode_length != 0 && episode_length <= options.burn_in)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "episode_length is %" PRId64 ": must be more than burn_in, %" PRId64 ", or no sequence is live",
+                    episode_length, options.burn_in);
+    const int64_t others = (transitions - 1) / options.n_envs;  // of a lane, but one
+    const int64_t n_full =
+        episode_length == 0 ? 0 : others / ((episode_length - options.burn_in - 1) / stride + 1);  // starts of each
+    const int64_t observation = options.store_next_observation != 0 ? 0 : 1;
+    using Wide = __int128;
+    const Wide rows = Wide{others + 1} * stride + Wide{n_full + 1} * (options.burn_in + observation) + observation +
+                      (stack - 1) + (steps + options.n_step - 2);
+    const Wide capacity = std::max<Wide>(rows, least_rows(options.n_step, stack, steps)) * options.n_envs;
+    if (capacity > max_capacity)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "transitions is %" PRId64 ": must be less, as the capacity would be above %" PRId64, transitions,
+                    max_capacity);
+    return static_cast<int64_t>(capacity);
+}
+
+ReplaySample resolve_sample_options(const per_sample_options& given, int64_t batch_size,
+                                    const per_replay_options& buffer) {
+    check_range("batch_size", batch_size, 1, max_batch_size);
+    if (given.n_step != 0) check_range("n_step", given.n_step, 1, buffer.n_step);
+    if (!std::isnan(given.beta)) check_finite("beta", given.beta);
+    if (!std::isnan(given.uniform_fraction)) check_number("uniform_fraction", given.uniform_fraction, 1.0);
+    check_range("scheme", given.scheme, -1, PER_WITHOUT_REPLACEMENT);
+    check_range("prioritization", given.prioritization, -1, PER_UNIFORM);
+    check_range("normalize_weights", given.normalize_weights, -1, PER_NONE);
+    check_range("reserved", given.reserved, 0, 0);
+    ReplaySample sample = {};
+    sample.batch_size = batch_size;
+    sample.n_step = given.n_step != 0 ? given.n_step : buffer.n_step;
+    sample.beta = given.beta;
+    sample.uniform_fraction = std::isnan(given.uniform_fraction) ? buffer.uniform_fraction : given.uniform_fraction;
+    sample.of_sequences = buffer.sequence_length > 0;
+    sample.scheme = given.scheme >= 0 ? given.scheme : buffer.scheme;
+    sample.prioritization = given.prioritization >= 0 ? given.prioritization : buffer.prioritization;
+    sample.normalize_weights = given.normalize_weights >= 0 ? given.normalize_weights : buffer.normalize_weights;
+    return sample;
+}
+
+ReplayHindsight resolve_hindsight_options(const per_hindsight_options& given, const Fields& fields) {
+    check_range("achieved_field", given.achieved_field, 0, fields.count() - 1);
+    check_range("goal_field", given.goal_field, 0, fields.count() - 1);
+    check_range("strategy", given.strategy, PER_GOAL_FUTURE, PER_GOAL_EPISODE);
+    check_range("reserved", given.reserved, 0, 0);
+    check_number("fraction", given.fraction, 1.0);
+    if (given.reward == nullptr) throw Error(PER_ERROR_INVALID_ARGUMENT, "reward is NULL");
+    const Field& achieved = fields[given.achieved_field];
+    const Field& goal = fields[given.goal_field];
+    if (!achieved.is_observation())
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "achieved_field is \"%s\": must be an observation",
+                    achieved.name.c_str());
+    check_differ("goal_field", given.goal_field, "achieved_field", given.achieved_field, fields);
+    if (goal.dtype != achieved.dtype || goal.shape != achieved.shape)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "goal_field is \"%s\": must have the dtype and shape of \"%s\"",
+                    goal.name.c_str(), achieved.name.c_str());
+    return {given.achieved_field, given.goal_field, given.strategy, given.fraction};
+}
+
+// --------------------------------------------------------------------------------------------------------- batches
+
+void check_batch_by_id(const per_batch& batch, const Fields& fields) {
+    check_arrays(batch, fields);
+    if (batch.weights == nullptr && batch.probabilities == nullptr && batch.mask == nullptr) return;
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is not NULL: rows by id have none",
+                batch.weights != nullptr         ? "weights"
+                : batch.probabilities != nullptr ? "probabilities"
+                                                 : "mask");
+}
+
+void check_drawn_batch(const per_batch& batch, const Fields& fields, const per_replay_options& buffer) {
+    check_arrays(batch, fields);
+    if (buffer.sequence_length == 0) {
+        if (batch.mask == nullptr) return;
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "mask is not NULL: the buffer draws single transitions");
+    }
+    for (int64_t i = 0; i < fields.count() && batch.next_fields != nullptr; ++i)
+        if (batch.next_fields[i] != nullptr)
+            throw Error(PER_ERROR_INVALID_ARGUMENT,
+                        "next_fields[%" PRId64 "] is not NULL: sequences have next observations among their own", i);
+}
+
+// --------------------------------------------------------------------------------------------------- writes by id
+
+int64_t steps_left_out(int64_t n_steps, const per_replay_options& buffer) {
+    const int64_t length = buffer.sequence_length;
+    if (length == 0)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "n_steps is %" PRId64 ": this buffer draws single transitions",
+                    n_steps);
+    if (n_steps == length) return buffer.burn_in;
+    if (n_steps == buffer.burn_in + length) return 0;
+    throw Error(PER_ERROR_INVALID_ARGUMENT,
+                "n_steps is %" PRId64 ": allowed are %" PRId64 " and, with the burn-in, %" PRId64, n_steps, length,
+                buffer.burn_in + length);
+}
+
+void check_update(const ReplayUpdate& update, const per_replay_options& buffer) {
+    check_count_set(update.count, buffer.device);
+    check_entries("n_critics", update.n_critics, 1);
+    const int64_t steps = std::max<int64_t>(1, buffer.burn_in + buffer.sequence_length);
+    int64_t n_errors;
+    if (__builtin_mul_overflow(update.n_critics, update.count, &n_errors) ||
+        __builtin_mul_overflow(n_errors, steps, &n_errors) || n_errors > max_count)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "n_critics is %" PRId64 ": td_errors of that many for %" PRId64 " ids fit into no memory",
+                    update.n_critics, update.count);
+}
+
+void check_fields_set(int64_t count, const per_array* given, const Fields& fields, int32_t device) {
+    check_count_set(count, device);
+    for (int64_t i = 0; i < fields.count(); ++i) {
+        const Field& field = fields[i];
+        if (given[i].data == nullptr) continue;
+        if (field.is_observation())
+            throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is given: rows share observations, which cannot be set",
+                        field.name.c_str());
+        checked_field(field.name, given[i], field, {1, count, {}, 1});
+    }
+}
+
+void check_advantages(const ReplayAdvantages& advantages, const Fields& fields) {
+    check_number_field("value_field", advantages.value_field, fields);
+    check_number_field("advantage_field", advantages.advantage_field, fields);
+    if (advantages.return_field != -1) check_number_field("return_field", advantages.return_field, fields);
+    check_differ("advantage_field", advantages.advantage_field, "value_field", advantages.value_field, fields);
+    check_differ("return_field", advantages.return_field, "value_field", advantages.value_field, fields);
+    check_differ("return_field", advantages.return_field, "advantage_field", advantages.advantage_field, fields);
+    check_number("lambda", advantages.lambda, 1.0);
+}
+
+// ----------------------------------------------------------------------------------------------------------- steps
+
+StepChecks::StepChecks(const Fields& fields, const per_replay_options& buffer)
+    : declared_(fields),
+      buffer_(buffer),
+      fields_(static_cast<size_t>(fields.count())),
+      next_fields_(static_cast<size_t>(fields.count())),
+      last_call_of_(static_cast<size_t>(buffer.n_envs), 0) {
+    environments_.reserve(last_call_of_.size());
+}
+
+std::span<const int64_t> StepChecks::environments(int64_t count, const int64_t* env_ids, bool may_repeat) {
+    ++n_calls_;
+    environments_.clear();
+    for (int64_t i = 0; i < count; ++i) {
+        const int64_t env = read_once(env_ids[i]);
+        if (env < 0 || env >= buffer_.n_envs) throw_out_of_range("env_ids", i, env, 0, buffer_.n_envs - 1);
+        if (std::exchange(last_call_of_[static_cast<size_t>(env)], n_calls_) != n_calls_)
+            environments_.push_back(env);
+        else if (!may_repeat)
+            throw Error(PER_ERROR_INVALID_ARGUMENT, "env_ids[%" PRId64 "] is %" PRId64 ": given twice", i, env);
+    }
+    return environments_;
+}
+
+// Whether the observations after the steps are given: all of them or none.
+bool StepChecks::has_next_fields(const per_steps& steps) const {
+    const Field* given = nullptr;
+    const Field* missing = nullptr;
+    for (int64_t i = 0; i < declared_.count(); ++i) {
+        if (!declared_[i].is_observation()) continue;
+        const bool has_data = steps.next_fields != nullptr && steps.next_fields[i].data != nullptr;
+        (has_data ? given : missing) = &declared_[i];
+    }
+    if (given != nullptr && missing != nullptr)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is missing: %s is given, and all or none are allowed",
+                    missing->next_name.c_str(), given->next_name.c_str());
+    if (given == nullptr && buffer_.store_next_observation)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is missing: with store_next_observation every step needs it",
+                    missing->next_name.c_str());
+    return given != nullptr;
+}
+
+ReplaySteps StepChecks::steps(const per_steps& steps) {
+    check_count("length", steps.length, 0);
+    ReplaySteps checked = {};
+    checked.length = steps.length;
+    checked.n_envs = buffer_.n_envs;
+    if (steps.env_ids != nullptr) {
+        check_aligned("env_ids", steps.env_ids);
+        check_count("n_envs", steps.n_envs, 0);
+        if (steps.n_envs > buffer_.n_envs)
+            throw Error(PER_ERROR_INVALID_ARGUMENT,
+                        "env_ids has %" PRId64 " entries: at most the %" PRId64
+                        " environments of the buffer are allowed",
+                        steps.n_envs, buffer_.n_envs);
+        checked.n_envs = steps.n_envs;
+        checked.env_ids = environments(steps.n_envs, steps.env_ids, false).data();
+    }
+    if (checked.length == 0 || checked.n_envs == 0) return checked;
+    int64_t n_entries;
+    if (__builtin_mul_overflow(checked.length, checked.n_envs, &n_entries) || n_entries > max_count)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "length is %" PRId64 ": too many steps", steps.length);
+
+    require_pointer("fields", steps.fields);
+    const Entries entries = {checked.length, checked.n_envs, {}, 1};
+    const bool has_next = has_next_fields(steps);
+    for (int64_t i = 0; i < declared_.count(); ++i) {
+        const Field& field = declared_[i];
+        const bool takes_default = steps.fields[i].data == nullptr && field.has_default();
+        fields_[static_cast<size_t>(i)] =
+            takes_default ? GivenArray{{}, 1} : checked_field(field.name, steps.fields[i], field, entries);
+        if (has_next && field.is_observation())
+            next_fields_[static_cast<size_t>(i)] = checked_field(field.next_name, steps.next_fields[i], field, entries);
+    }
+    require_array("reward", steps.reward);
+    require_array("terminated", steps.terminated);
+    require_array("truncated", steps.truncated);
+    check_numbers("reward", steps.reward, entries);
+    check_flags("terminated", steps.terminated, entries);
+    check_flags("truncated", steps.truncated, entries);
+    check_flags("mask", steps.mask, entries);
+    check_flags("next_mask", steps.next_mask, entries);
+    check_numbers("priorities", steps.priorities, entries);
+    check_numbers("td_errors", steps.td_errors, entries);
+    if (steps.priorities.data != nullptr && steps.td_errors.data != nullptr)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "priorities and td_errors are both given: at most one is allowed");
+
+    checked.fields = fields_.data();
+    checked.next_fields = has_next ? next_fields_.data() : nullptr;
+    checked.reward = steps.reward;
+    checked.terminated = steps.terminated;
+    checked.truncated = steps.truncated;
+    checked.mask = steps.mask;
+    checked.next_mask = steps.next_mask;
+    checked.priorities = steps.priorities;
+    checked.td_errors = steps.td_errors;
+    return checked;
+}
+
+}  // namespace per

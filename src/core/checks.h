@@ -1,0 +1,77 @@
+// Every check of a value that a caller gives, as far as no element of an array has to be looked at, and what options
+// resolve to. Each function throws Error, which names the argument, its value and what is allowed. What single numbers
+// are compared with is in rules/limits.h; what lies in arrays is checked by the backends.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/relabelling.h"
+#include "per.h"
+#include "rows/fields.h"
+
+namespace per {
+
+// Of any handle.
+void check_device(int32_t device, int32_t device_index);
+
+// How many entries of a tree or a buffer on that device one call sets.
+void check_count_set(int64_t count, int32_t device);
+
+void check_tree_sample(const TreeSample& sample);
+
+// All options but `fields`, which Fields checks.
+void check_replay_options(const per_replay_options& options);
+
+// What per_replay_capacity_for() gives.
+int64_t capacity_for(const per_replay_options& options, int64_t transitions, int64_t episode_length);
+
+void check_n_step(int64_t n_step, const per_replay_options& options, const Fields& fields);
+
+// The options with capacity and stride as they will be. In the functions below `buffer` are such options, and `fields`
+// those of the buffer.
+per_replay_options resolve_replay_options(const per_replay_options& options, const Fields& fields);
+
+// The buffer's options where those of the call say so; the arrays are left to the caller.
+ReplaySample resolve_sample_options(const per_sample_options& given, int64_t batch_size,
+                                    const per_replay_options& buffer);
+
+ReplayHindsight resolve_hindsight_options(const per_hindsight_options& given, const Fields& fields);
+
+// The arrays of a batch of what the buffer draws, transitions or sequences; and of single rows.
+void check_drawn_batch(const per_batch& batch, const Fields& fields, const per_replay_options& buffer);
+void check_batch_by_id(const per_batch& batch, const Fields& fields);
+
+// Steps at the start of each sequence that TD errors of n_steps for each do not have.
+int64_t steps_left_out(int64_t n_steps, const per_replay_options& buffer);
+
+void check_update(const ReplayUpdate& update, const per_replay_options& buffer);
+void check_fields_set(int64_t count, const per_array* given, const Fields& fields, int32_t device);
+void check_advantages(const ReplayAdvantages& advantages, const Fields& fields);
+
+// Checks the steps that a buffer is given. What it returns is valid until its next call.
+class StepChecks {
+ public:
+    // Both must outlive it.
+    StepChecks(const Fields& fields, const per_replay_options& buffer);
+
+    ReplaySteps steps(const per_steps& steps);
+
+    // Each environment once. Given a second time it is left out, or an error.
+    std::span<const int64_t> environments(int64_t count, const int64_t* env_ids, bool may_repeat);
+
+ private:
+    bool has_next_fields(const per_steps& steps) const;
+
+    const Fields& declared_;
+    const per_replay_options& buffer_;
+    std::vector<GivenArray> fields_;
+    std::vector<GivenArray> next_fields_;
+    std::vector<int64_t> environments_;
+    std::vector<uint64_t> last_call_of_;  // by environment: the number of the call that last had it
+    uint64_t n_calls_ = 0;
+};
+
+}  // namespace per

@@ -1,0 +1,27 @@
+// The bounds of what callers give, as per.h names them.
+#pragma once
+
+#include <stdint.h>
+
+namespace per {
+
+inline constexpr int64_t max_count = int64_t{1} << 40;  // entries of arrays, so that no size computed of them overflows
+inline constexpr int64_t max_count_set_on_cuda = 0xfffffffe;  // entries that one call sets: claims have 32 bits
+inline constexpr int64_t max_capacity = int64_t{1} << 40;
+inline constexpr int64_t max_n_envs = int64_t{1} << 20;
+inline constexpr int64_t max_batch_size = int64_t{1} << 24;
+inline constexpr int64_t max_n_epochs = int64_t{1} << 24;
+inline constexpr int64_t max_n_step = 64;
+inline constexpr int64_t max_stack = 64;
+inline constexpr int64_t max_slots = 1024;
+inline constexpr int64_t max_gather_threads = 64;
+inline constexpr double max_epsilon = 0x1.fffffep127;  // FLT_MAX: with more every priority would overflow
+
+inline constexpr int64_t max_n_fields = 256;
+inline constexpr int32_t max_field_ndim = 8;
+inline constexpr int32_t max_array_ndim = 16;  // of an array given to a call, of which axes of 1 may be left out
+inline constexpr uint32_t max_name_length = 63;
+
+inline constexpr uint64_t max_struct_size = 4096;  // beyond any struct of per.h: a larger one was never set
+
+}  // namespace per
