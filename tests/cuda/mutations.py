@@ -1003,7 +1003,7 @@ FAULTS = [
     Fault(
         "ids that were never issued do not count",
         "cuda/replay/replay_state.h",
-        "    atomic_add(reinterpret_cast<uint64_t*>(&state.counters.rejected_updates), n);\n",
+        "    atomic_add(&state.counters.rejected_updates, static_cast<int64_t>(n));\n",
         "",
         "priorities_test",
     ),

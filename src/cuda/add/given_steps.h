@@ -59,7 +59,7 @@ struct GivenSteps {
     GivenField fields[max_fields_by_value];
 
     __device__ __forceinline__ int64_t env(int64_t j) const { return env_ids != nullptr ? env_ids[j] : first_env + j; }
-    // Whether rows that become live without a priority wait for it (waiting_rows.h): what is given with a step counts
+    // Whether rows that become live without a priority wait for it (add_kernels.cu): what is given with a step counts
     // from the next one on.
     __device__ __forceinline__ bool rows_wait() const { return length > 1 && priorities.are_given(); }
     __device__ __forceinline__ const GivenField& field(int64_t i) const {

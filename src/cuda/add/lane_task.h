@@ -1,4 +1,4 @@
-// Changes to a lane and its rows on the device: what cpu/replay_state.h does on the host. A warp changes a lane: all
+// Changes to a lane and its rows on the device: what cpu/replay/replay_state.h does on the host. A warp changes a lane: all
 // its threads call these functions together, with the same arguments.
 #pragma once
 
@@ -20,10 +20,6 @@ struct RowSums {
     uint32_t largest_bits = 0;  // likewise
     uint32_t waiting_end = 0;   // as in PendingSums
 };
-
-__device__ __forceinline__ int64_t add_to(int64_t* at, int64_t value) {
-    return static_cast<int64_t>(atomic_add(reinterpret_cast<uint64_t*>(at), static_cast<uint64_t>(value)));
-}
 
 __device__ __forceinline__ uint32_t larger(uint32_t a, uint32_t b) {
     return a > b ? a : b;
@@ -128,7 +124,7 @@ __device__ __forceinline__ RowRange clipped(const RowRange& rows, int64_t most) 
 }
 
 __device__ __forceinline__ void add_if_any(int64_t* at, int64_t value) {
-    if (value != 0) add_to(at, value);
+    if (value != 0) atomic_add(at, value);
 }
 
 // Writes what the warp did to the lane, to be read by later kernels.

@@ -49,7 +49,7 @@ __device__ __forceinline__ SequenceSpan span_of(const DeviceReplay& replay, cons
                                                 int64_t env, int64_t row, const GoalQuestion& question) {
     const auto flags_of = [&](int64_t k) { return replay.flags[rules.ring.slot(env, k)]; };
     if (question.has_sequences) return sequence_span(lane, rules, row, question.n_step, flags_of, 0);
-    // Of the return nothing but the window is looked at.
+    // Only the window of the return is looked at.
     return span_of_window(n_step_return(
         question.n_step, replay.state->gamma, [&](int64_t k) { return flags_of(row + k); },
         [](int64_t) { return 0.0f; }));
@@ -66,7 +66,7 @@ __device__ __forceinline__ GoalChoice choose_goal(const DeviceReplay& replay, co
     const Lane lane = replay.lanes[env];
     const int64_t row = rules.ring.row_of_slot(env, slot, lane.head);
     const SequenceSpan span = span_of(replay, rules, lane, env, row, question);
-    if (span.repeats_last) return none;  // not known what its last step achieved
+    if (span.repeats_last) return none;  // it is not known what its last step achieved
     const auto flags_of = [&](int64_t k) { return replay.flags[rules.ring.slot(env, k)]; };
     const int64_t from = choose_goal_row(
         lane, question.strategy, replay.seed, question.step, i, row, flags_of,
@@ -96,12 +96,12 @@ struct GoalCopies {
     void* arrays[2];      // of the batch: goals, and where the goal is an observation the next ones; or NULL
 };
 
-// NULL: zeros.
+// A warp copies a frame; with `from` NULL it writes zeros.
 __device__ __forceinline__ void copy_frame(std::byte* to, const std::byte* from, int64_t bytes) {
     for (int64_t i = lane_of_thread(); i < bytes; i += warp_size) to[i] = from != nullptr ? from[i] : std::byte{0};
 }
 
-// What was observed after the step in that slot.
+// The frame that was observed after the step in that slot.
 __device__ __forceinline__ const std::byte* next_frame(const DeviceField& field, const WindowRules& rules, int64_t env,
                                                        int64_t slot) {
     if (rules.store_next_observation) return field.next_frames + slot * field.bytes;
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     }
 }
 
-// Next observations of the steps before the last of each span.
+// Copies the next observations of the steps before the last of each span.
 __global__ void __launch_bounds__(n_threads, 1)
     copy_inner_kernel(DeviceReplay replay, GoalCopies copies, int64_t of_field, std::byte* out) {
     const WindowRules& rules = replay.state->rules;
@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     for (int64_t k = span.first; k < count; k += span.step) write_return(returns[k].i, returns[k].answer, batch);
 }
 
-// A warp a place.
+// A warp copies to a place.
 __global__ void __launch_bounds__(n_threads, 1)
     place_frames_kernel(const int64_t* places, int64_t count, const std::byte* frames, int64_t bytes, void* array) {
     const GridSpan span = warp_span();
@@ -223,7 +223,7 @@ HindsightQueue::HindsightQueue(const ReplayMemory& memory, const Fields& fields,
     load_kernels(choose_goals_kernel, copy_goals_kernel, copy_inner_kernel, write_returns_kernel, place_frames_kernel);
 }
 
-// What it held before is lost.
+// Returns memory whose content is lost at the next call.
 std::byte* HindsightQueue::scratch(std::size_t n_bytes, const StreamOrder::Call& call) {
     if (n_bytes > scratch_bytes_) {
         wait_for(call.stream());
@@ -295,21 +295,18 @@ void HindsightQueue::list_spans(int64_t goal_field, const per_batch& batch, Rela
 void HindsightQueue::copy_spans(const ReplaySample& sample, const ReplayHindsight& hindsight, Relabelling& relabelling,
                                 const StreamOrder::Call& call) {
     if (spans_.empty()) return;
-    const auto lay_out = [&](Layout& layout, GoalSpan*& spans, GoalCopies& copies, std::vector<std::byte*>& inner) {
-        spans = layout.array<GoalSpan>(count_of(spans_));
-        copies.achieved = layout.bytes(count_of(relabelling.achieved), 1);
-        copies.goals = layout.bytes(count_of(relabelling.goals), 1);
-        inner.clear();
-        for (const std::vector<std::byte>& frames : relabelling.next_fields)
-            inner.push_back(layout.bytes(count_of(frames), 1));
-    };
     GoalSpan* spans = nullptr;
     GoalCopies copies = {};
     std::vector<std::byte*>& inner = inner_memory_;
-    Layout counted(nullptr);
-    lay_out(counted, spans, copies, inner);
-    Layout layout(scratch(counted.n_bytes(), call));
-    lay_out(layout, spans, copies, inner);
+    lay_out_twice([&](std::size_t n_bytes) { return scratch(n_bytes, call); },
+                  [&](Layout& layout) {
+                      spans = layout.array<GoalSpan>(count_of(spans_));
+                      copies.achieved = layout.bytes(count_of(relabelling.achieved), 1);
+                      copies.goals = layout.bytes(count_of(relabelling.goals), 1);
+                      inner.clear();
+                      for (const std::vector<std::byte>& frames : relabelling.next_fields)
+                          inner.push_back(layout.bytes(count_of(frames), 1));
+                  });
 
     const Field& goal = fields_[hindsight.goal_field];
     copies.spans = spans;
@@ -356,7 +353,7 @@ void HindsightQueue::write_returns(const Relabelling& relabelling, const per_bat
     if (!inner_.empty()) write_inner_observations(relabelling, batch, call);
 }
 
-// Of windows that the rewards end earlier.
+// Writes the next observations of windows that the rewards end earlier.
 void HindsightQueue::write_inner_observations(const Relabelling& relabelling, const per_batch& batch,
                                               const StreamOrder::Call& call) {
     for (int64_t j = 0; j < fields_.count(); ++j) {
@@ -367,16 +364,13 @@ void HindsightQueue::write_inner_observations(const Relabelling& relabelling, co
         for (std::size_t k = 0; k < inner_.size(); ++k)
             std::copy_n(frames.data() + static_cast<std::size_t>(inner_[k]) * bytes, bytes,
                         inner_frames_.data() + k * bytes);
-        const auto lay_out = [&](Layout& layout, int64_t*& places, std::byte*& placed) {
-            places = layout.array<int64_t>(count_of(inner_places_));
-            placed = layout.bytes(count_of(inner_frames_), 1);
-        };
         int64_t* places = nullptr;
         std::byte* placed = nullptr;
-        Layout counted(nullptr);
-        lay_out(counted, places, placed);
-        Layout layout(scratch(counted.n_bytes(), call));
-        lay_out(layout, places, placed);
+        lay_out_twice([&](std::size_t n_bytes) { return scratch(n_bytes, call); },
+                      [&](Layout& layout) {
+                          places = layout.array<int64_t>(count_of(inner_places_));
+                          placed = layout.bytes(count_of(inner_frames_), 1);
+                      });
         const WaitAtEnd wait_at_end = {call.stream()};
         copy_in(places, inner_places_, call.stream());
         copy_in(placed, inner_frames_, call.stream());

@@ -1,5 +1,5 @@
-// Hindsight relabelling of batches in the memory of a device. Rewards are asked for on the host, so what is needed for
-// them is copied there, and what follows from them is copied back.
+// Hindsight relabelling of batches in the memory of a device. Rewards are asked for on the host: what they need is
+// copied there, and what follows from them is copied back.
 #pragma once
 
 #include <cstddef>
@@ -45,8 +45,8 @@ class HindsightQueue {
  public:
     HindsightQueue(const ReplayMemory& memory, const Fields& fields, const per_replay_options& options);
 
-    // After the batch was drawn, being number relabelling.step: puts other goals into it, and fills what rewards are
-    // asked for with. If nothing was drawn, nothing is.
+    // Puts other goals into the batch just drawn, which is number relabelling.step, and fills what rewards are asked for
+    // with. Does nothing if nothing was drawn.
     void choose_goals(const ReplaySample& sample, const ReplayHindsight& hindsight, Relabelling& relabelling,
                       const StreamOrder::Call& call);
     void write_returns(const Relabelling& relabelling, const per_batch& batch, const StreamOrder::Call& call);
@@ -75,8 +75,8 @@ class HindsightQueue {
     std::vector<GoalChoice> choices_;
     std::vector<GoalSpan> spans_;
     std::vector<PlacedReturn> returns_;
-    std::vector<int64_t> inner_places_;  // of the batch that get an inner observation,
-    std::vector<int64_t> inner_;         // and which
+    std::vector<int64_t> inner_places_;  // places of the batch that get an inner observation
+    std::vector<int64_t> inner_;         // which one each gets
     std::vector<std::byte> inner_frames_;
     std::vector<std::byte*> inner_memory_;  // of the device, by field
 };

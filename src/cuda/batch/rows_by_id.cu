@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     if (lane_of_thread() != 0) return;
     ReplayState& state = *replay.state;
     count_rejected_ids(state, n_bad);
-    if (n_stale != 0) atomic_add(reinterpret_cast<uint64_t*>(&state.counters.stale_updates), n_stale);
+    if (n_stale != 0) atomic_add(&state.counters.stale_updates, static_cast<int64_t>(n_stale));
 }
 
 __device__ __forceinline__ CastElement cast_value(const FieldValues& given, int64_t i, int64_t element) {
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(n_threads, 1)
         if (__ballot_sync(all_lanes, !fits) == 0 || lane_of_thread() != 0) continue;
         slots[i] = -1;
         atomic_add(&state->errors.n_bad_values, uint64_t{1});
-        atomic_add(reinterpret_cast<uint64_t*>(&state->counters.rejected_updates), uint64_t{1});
+        atomic_add(&state->counters.rejected_updates, 1);
     }
 }
 

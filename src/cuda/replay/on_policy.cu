@@ -10,8 +10,8 @@ namespace {
 
 constexpr int n_scan_threads = 1024;
 
-// Calls visit(i, row) for what needs a bootstrap value in a lane, row by row in order of time, i counting from `first`;
-// returns how many those are. A warp calls it, and each visit is one thread's.
+// Calls visit(i, row) for each row of a lane that needs a bootstrap value, in order of time, i counting from `first`;
+// returns how many there are. A warp calls it, and each visit is one thread's.
 template <class Visit>
 __device__ __forceinline__ int64_t for_each_bootstrap(const DeviceReplay& replay, int64_t env, int64_t first,
                                                       const Visit& visit) {
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(n_threads, 1) count_bootstraps_kernel(DeviceRe
     }
 }
 
-// One block: counts of lanes become sums of those before.
+// Counts of lanes become sums of the lanes before. One block does it.
 __global__ void __launch_bounds__(n_scan_threads, 1) add_up_bootstraps_kernel(DeviceReplay replay) {
     struct Sums {
         uint64_t of_warps[warp_size];
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     if (lane_of_thread() == 0 && n_bad != 0) atomic_add(&replay.state->n_bad_bootstraps, n_bad);
 }
 
-// A thread a lane, as each advantage follows from the next.
+// A thread goes through a lane, as each advantage follows from the next.
 __global__ void advantages_kernel(DeviceReplay replay, ReplayAdvantages advantages) {
     ReplayState& state = *replay.state;
     const GridSpan span = grid_span();
@@ -122,24 +122,20 @@ __global__ void advantages_kernel(DeviceReplay replay, ReplayAdvantages advantag
     }
 }
 
-int64_t blocks_of_warps(const DeviceReplay& replay) {
-    return blocks_for(replay.n_envs, n_warps);
-}
-
 }  // namespace
 
 void queue_count_bootstraps(const DeviceReplay& replay, cudaStream_t stream) {
-    launch(stream, blocks_of_warps(replay), n_threads, count_bootstraps_kernel, replay);
+    launch(stream, blocks_for(replay.n_envs, n_warps), n_threads, count_bootstraps_kernel, replay);
     launch(stream, 1, n_scan_threads, add_up_bootstraps_kernel, replay);
 }
 
 void queue_list_bootstraps(const DeviceReplay& replay, int64_t capacity, int64_t* slots_out, cudaStream_t stream) {
-    launch(stream, blocks_of_warps(replay), n_threads, list_bootstraps_kernel, replay, capacity, slots_out);
+    launch(stream, blocks_for(replay.n_envs, n_warps), n_threads, list_bootstraps_kernel, replay, capacity, slots_out);
 }
 
 void queue_advantages(const DeviceReplay& replay, const ReplayAdvantages& advantages, cudaStream_t stream) {
     queue_count_bootstraps(replay, stream);
-    launch(stream, blocks_of_warps(replay), n_threads, check_bootstraps_kernel, replay, advantages);
+    launch(stream, blocks_for(replay.n_envs, n_warps), n_threads, check_bootstraps_kernel, replay, advantages);
     // Small blocks, so that a few lanes run on different processors.
     launch(stream, blocks_for(replay.n_envs, warp_size), static_cast<int>(warp_size), advantages_kernel, replay,
            advantages);

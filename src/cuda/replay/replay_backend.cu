@@ -22,12 +22,12 @@ namespace {
     throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: it is being captured, and cannot be waited for", stream);
 }
 
-// For calls that wait for the device, which work on the handle's own stream: that of the caller is looked at only here.
+// For calls that wait for the device. They work on the handle's own stream and look at the caller's only here.
 void require_no_capture(void* stream) {
     if (stream != nullptr && is_captured(static_cast<cudaStream_t>(stream))) refuse_capture(stream);
 }
 
-// An option is set by the call, not by a launch of a graph: the host knows it too.
+// An option is set by a call and not by a launch of a graph, as the host knows it too.
 void require_no_capture(const StreamOrder::Call& call, const char* option) {
     if (call.is_captured())
         throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: it is being captured, and %s is not set by a graph",
@@ -335,7 +335,7 @@ void CudaReplayBackend::set_n_step(int64_t n_step, void* stream) {
 
 // -------------------------------------------------------------------------------------------- what the host sees
 
-// Valid until the next call; what was queued before is done then.
+// What it returns is valid until the next call. What was queued before is done.
 const CudaReplayBackend::HostCopy& CudaReplayBackend::read(const StreamOrder::Call& call) {
     HostCopy* const copy = reinterpret_cast<HostCopy*>(host_copy_.data());
     const DeviceReplay& replay = memory_.device();

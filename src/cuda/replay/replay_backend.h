@@ -59,8 +59,8 @@ class CudaReplayBackend final : public ReplayBackend {
     struct HostCopy {
         ReplayState replay;
         TreeState tree;
-        TreeState rank_tree;         // this
-        RankState ranks;             // and this once ranks were asked for
+        TreeState rank_tree;         // once ranks were asked for
+        RankState ranks;             // likewise
         uint32_t live_maximum_bits;  // with PER_MAX_NOW
         int64_t n_bootstraps;
     };

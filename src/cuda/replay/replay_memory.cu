@@ -8,7 +8,7 @@
 namespace per::cuda {
 namespace {
 
-// All but fields and what only some options need.
+// All but fields and ranks.
 void lay_out_numbers(DeviceReplay& replay, const per_replay_options& options, Layout& layout) {
     replay.state = layout.array<ReplayState>(1);
     replay.lanes = layout.array<Lane>(replay.n_envs);
@@ -51,15 +51,6 @@ std::vector<std::byte*> lay_out_defaults(const Fields& fields, Layout& layout) {
     std::vector<std::byte*> laid_out;
     for (const Field& field : fields) laid_out.push_back(field.has_default() ? layout.bytes(1, field.bytes) : nullptr);
     return laid_out;
-}
-
-// Runs lay_out(layout) twice: to count bytes, and over zeroed memory of that size.
-template <class Allocate, class LayOut>
-void lay_out_twice(const Allocate& allocate, const LayOut& lay_out) {
-    Layout counted(nullptr);
-    lay_out(counted);
-    Layout layout(allocate(counted.n_bytes()));
-    lay_out(layout);
 }
 
 }  // namespace

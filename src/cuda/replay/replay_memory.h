@@ -13,11 +13,11 @@
 
 namespace per::cuda {
 
-// All of it is allocated at creation, on the current device; but ranks and smallest leaves, which the first call that
-// asks for them may add.
+// All of it is allocated at creation, on the current device, but for ranks and smallest leaves: the first call that asks
+// for them may add them.
 class ReplayMemory {
  public:
-    // `options` as resolved. Leaves an empty buffer behind, once `stream` has got there.
+    // `options` are resolved. Once `stream` has got there, it holds an empty buffer.
     ReplayMemory(const per_replay_options& options, const Fields& fields, cudaStream_t stream);
 
     const DeviceReplay& device() const { return device_; }

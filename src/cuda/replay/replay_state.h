@@ -1,5 +1,5 @@
-// What a replay buffer in the memory of a device holds: the device's counterpart of cpu/replay_state.h. The rules are
-// those of window.h.
+// What a replay buffer in the memory of a device holds: the counterpart of cpu/replay/replay_state.h. The rules are those
+// of window.h.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace per::cuda {
 
-// Of a field: where its frames lie, by slot.
+// Where the frames of a field lie, by slot.
 struct DeviceField {
     std::byte* frames;
     std::byte* next_frames;  // with store_next_observation, of an observation; else NULL
@@ -29,21 +29,21 @@ struct DeviceField {
     __device__ __forceinline__ bool is_observation() const { return role == PER_ROLE_OBSERVATION; }
 };
 
-// Rows of a lane that the call under way makes dead or live: by the final state of their slots the leaves are written.
-// Both only grow within a call, as rows die and are born in order.
+// Rows of a lane that the call under way makes dead or live. Leaves are then written by the final state of their slots.
+// Both ranges only grow within a call, as rows die and are born in order.
 struct LaneChange {
     RowRange died;
     RowRange born;
 };
 
-// What the leaf change under way says of itself (mass.h); zero between calls.
+// What is known of the leaf change under way (mass.h); zero between calls.
 struct ChangeState {
     uint64_t n;             // leaves that become live, or are updated while they are
     uint32_t largest_bits;  // of their priorities, before alpha
 };
 
-// What a call adds up while it changes lanes, and no other lane must see: the priority of rows that become live follows
-// from it. Zero between calls.
+// What a call adds up while it changes lanes. No other lane must see it before the call ends, as the priority of rows
+// that become live follows from it. Zero between calls.
 struct PendingSums {
     int64_t n_live;         // rows that became live less those that died
     uint32_t largest_bits;  // of priorities given
@@ -61,7 +61,7 @@ struct LastDraw {
     const double* shares;  // [size]
 };
 
-// Why a step is not added, of those for which the CPU refuses the whole call.
+// Why a step is not added. For each of these the CPU refuses the whole call.
 enum class StepRefusal : int32_t {
     value,              // one does not fit what the buffer keeps
     nan,                // one is a NaN, which the buffer minds
@@ -109,7 +109,7 @@ struct ReplayState {
     PER_HOST_DEVICE int64_t beta_step() const { return beta.step - n_ahead; }
 };
 
-// With PER_RANK, once it was asked for: see cpu/rank_tree.h.
+// With PER_RANK, once it was asked for; see cpu/tree/rank_tree.h.
 struct RankState {
     int64_t n_live;
     int64_t n_changes;
@@ -135,8 +135,8 @@ struct DevicePriorities {
 
 inline constexpr float not_given = -1.0f;
 
-// Of a row that became live without a priority at a step of a launch that takes several, at most 2^24 - 2 of them: what
-// it takes depends on what other lanes were given before that step, and is written once the launch has ended.
+// Stands for the priority of a row that became live without one at a step of a launch with several, at most 2^24 - 2. It
+// depends on what other lanes were given before that step, and is written once the launch has ended.
 __device__ __forceinline__ float waiting_since(int64_t step) {
     return -2.0f - static_cast<float>(step);
 }
@@ -147,7 +147,7 @@ __device__ __forceinline__ int64_t step_of_waiting(float given) {
     return static_cast<int64_t>(-2.0f - given);
 }
 
-// Where everything is, and what never changes: handed to kernels by value.
+// Where everything is, and what never changes. It is handed to kernels by value.
 struct DeviceReplay {
     ReplayState* state;
     Lane* lanes;          // [n_envs]
@@ -197,7 +197,7 @@ __device__ __forceinline__ RowOfId row_of_id(const DeviceReplay& replay, const W
 __device__ __forceinline__ void count_rejected_ids(ReplayState& state, uint64_t n) {
     if (n == 0) return;
     atomic_add(&state.errors.n_bad_ids, n);
-    atomic_add(reinterpret_cast<uint64_t*>(&state.counters.rejected_updates), n);
+    atomic_add(&state.counters.rejected_updates, static_cast<int64_t>(n));
 }
 
 }  // namespace per::cuda

@@ -1,4 +1,4 @@
-// In place of the CUDA backend where libper is built without it.
+// Stands in for the CUDA backend where libper is built without it.
 #include "cuda/runtime/create.h"
 #include "rows/error.h"
 

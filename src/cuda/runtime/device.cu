@@ -65,7 +65,7 @@ int current_device() {
 
 namespace {
 
-// The driver's functions that the runtime has no words for. They are asked for when they are needed: libper.so is not
+// Functions of the driver that the runtime does not offer. They are looked up when they are needed: libper.so is not
 // linked with the driver, and loads without one.
 struct DriverFunctions {
     decltype(&cuDevicePrimaryCtxRetain) retain_primary;
@@ -101,7 +101,7 @@ void check_driver(CUresult result, const char* doing_what) {
     check(static_cast<cudaError_t>(result), doing_what);
 }
 
-// That which the runtime has for the device; made if there is none yet. It is kept, as the runtime keeps it.
+// The context that the runtime has for the device. It is made if there is none yet, and kept, as the runtime keeps it.
 CUcontext primary_context(int device) {
     static std::mutex mutex;
     static std::map<int, CUcontext> contexts;

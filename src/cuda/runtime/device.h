@@ -18,12 +18,12 @@ void check(cudaError_t error, const char* doing_what);
 // Throws Error with NO_DEVICE and the reason where there is no such device, or none that libper can use.
 void require_device(int32_t device_index);
 
-// That of this thread; 0 for one that has not used any yet.
+// The device of this thread; 0 for a thread that has not used any yet.
 int current_device();
 
-// Makes a device current for as long as it lives, then what was. It does so with the driver's stack of contexts:
-// cudaSetDevice() makes a context on the device that it is given, some 500 MB of its memory, also where that is only to
-// put back what a thread never used.
+// Makes a device current for as long as it lives, and then the one that was. It does so with the driver's stack of
+// contexts: cudaSetDevice() makes a context on its device, which takes some 500 MB there, even where it only puts back
+// a device that the thread never used.
 class CurrentDevice {
  public:
     explicit CurrentDevice(int device);
@@ -70,8 +70,8 @@ struct WaitAtEnd {
 // reach it, or another device's: a kernel that is given it faults, which ends the process's use of the device. NULL
 // passes. Allowed while a stream is captured.
 void require_reachable(std::string_view argument, const void* memory);
-// Whether an array that is copied to the device if need be lies in host memory, pinned or not. Throws where it lies on
-// another device.
+// Whether an array lies in host memory, pinned or not, so that it has to be copied to the device. Throws where it lies
+// on another device.
 bool is_host_memory(std::string_view argument, const void* memory);
 
 // Queues a copy between the device and the host, also of memory that is not pinned: there the driver may wait or
@@ -90,7 +90,7 @@ void copy_to_device(T* to, const T* from, std::size_t n, cudaStream_t stream) {
 
 enum class Kind { stream, event, device_memory, pinned_memory };
 
-// What was made on the device that was current then, which it is again for the time of giving it back.
+// Owns what was made on the device that was current then. That device is made current to give it back.
 template <class Handle, Kind kind>
 class Owned {
  public:

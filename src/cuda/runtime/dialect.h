@@ -1,5 +1,5 @@
-// Where kernels meet the CUDA language. They are ordinary CUDA C++; what is written here, and nothing else, has a
-// second form in the test builds that run kernels on the host.
+// Where kernels meet the CUDA language. They are ordinary CUDA C++; only what is written here has a second form in the
+// test builds that run kernels on the host.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -18,12 +18,12 @@ namespace per::cuda {
 inline constexpr unsigned warp_size = 32;
 inline constexpr unsigned all_lanes = ~0u;
 
-// The grid of most kernels. One that has more work than threads goes on in steps of the grid.
+// The block of most kernels, and their largest grid. A grid with more work than threads goes over it in steps.
 inline constexpr int n_threads = 256;
 inline constexpr int64_t n_warps = n_threads / warp_size;
 inline constexpr int64_t max_blocks = 1024;
 
-// Blocks for n units of work, of which a block takes n_each at a time; one at least.
+// Blocks for n units of work, at least one; a block does n_each at a time.
 inline int64_t blocks_for(int64_t n, int64_t n_each = n_threads, int64_t most = max_blocks) {
     const int64_t n_blocks = (n + n_each - 1) / n_each;
     return n_blocks < 1 ? 1 : n_blocks < most ? n_blocks : most;
@@ -36,6 +36,10 @@ __device__ __forceinline__ unsigned lane_of_thread() {
 // The language has atomics for unsigned long long, which on Linux is another type than uint64_t.
 __device__ __forceinline__ uint64_t atomic_add(uint64_t* at, uint64_t value) {
     return atomicAdd(reinterpret_cast<unsigned long long*>(at), static_cast<unsigned long long>(value));
+}
+
+__device__ __forceinline__ void atomic_add(int64_t* at, int64_t value) {
+    atomic_add(reinterpret_cast<uint64_t*>(at), static_cast<uint64_t>(value));
 }
 
 // Counts a block, and returns how many were before it. What these wrote can be read from then on.
@@ -54,7 +58,7 @@ void launch(cudaStream_t stream, int64_t n_blocks, int n_threads, void (*kernel)
     check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), "launching a kernel");
 }
 
-// Loads kernels, which would otherwise happen at their first launch, and could then synchronise.
+// Loads kernels now: at their first launch that could synchronise.
 template <class... Kernels>
 void load_kernels(Kernels... kernels) {
     cudaFuncAttributes attributes;

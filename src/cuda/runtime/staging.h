@@ -22,11 +22,11 @@ class Staging {
     Staging& operator=(const Staging&) = delete;
 
     std::size_t buffer_bytes() const { return buffer_bytes_; }
-    // The buffer to be filled.
+    // The buffer to be filled; waits until the device has read it.
     std::byte* host();
     // Queues a copy of its beginning; not to be captured. The next buffer is then to be filled.
     void send(std::byte* to, std::size_t n_bytes, cudaStream_t stream);
-    // The one of the device.
+    // The buffer of the device.
     std::byte* device() const { return device_.data(); }
 
     // In a forked child the memory is not this process's to free.

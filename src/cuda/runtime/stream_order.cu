@@ -11,8 +11,8 @@ namespace per::cuda {
 
 namespace {
 
-// Of the calling thread. The system may give a thread the id of one that has ended, also while that one's stream has
-// work left.
+// A number of the calling thread that no other thread gets. The system may give a thread the id of one that has ended,
+// even while the default stream of that one has work left.
 uint64_t number_of_thread() {
     static std::atomic<uint64_t> n_threads = 0;
     thread_local const uint64_t number = ++n_threads;

@@ -1,4 +1,4 @@
-// The calls of one handle in the order in which they were made, whatever streams they are queued on.
+// Keeps the calls of a handle in the order in which they were made, whatever streams they are queued on.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -33,7 +33,7 @@ class StreamOrder {
     // False in a forked child, where CUDA cannot be used.
     bool is_own_process() const;
 
-    // The time of one call: the device of the handle is current, and what is queued comes after all calls before.
+    // Lives as long as one call: the handle's device is current, and what is queued comes after all calls before.
     class Call {
      public:
         Call(StreamOrder& order, void* stream);
@@ -62,7 +62,7 @@ class StreamOrder {
     // For calls that take no stream: a stream of the handle's own, with nothing of the caller's on it.
     cudaStream_t own_stream() const { return own_stream_.get(); }
 
-    // In a forked child they are not this process's to give back.
+    // In a forked child stream and event are not this process's to give back.
     void abandon() {
         own_stream_.abandon();
         event_.abandon();

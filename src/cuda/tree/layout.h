@@ -29,6 +29,15 @@ class Layout {
     std::size_t n_bytes_ = 0;
 };
 
+// Calls lay_out(layout) twice: to count bytes, and over the block that allocate(n_bytes) returns.
+template <class Allocate, class LayOut>
+void lay_out_twice(const Allocate& allocate, const LayOut& lay_out) {
+    Layout counted(nullptr);
+    lay_out(counted);
+    Layout layout(allocate(counted.n_bytes()));
+    lay_out(layout);
+}
+
 // To be zeroed before use, but for what says otherwise.
 // Claims of its own, or those of another tree over the same slots.
 DeviceTree lay_out_tree(int64_t capacity, Layout& layout, uint32_t* claims = nullptr);
