@@ -3,6 +3,16 @@
 #include <cmath>
 
 namespace per {
+namespace {
+
+template <class Struct>
+constexpr Struct empty() {
+    Struct made = {};
+    made.struct_size = sizeof made;
+    return made;
+}
+
+}  // namespace
 
 const per_replay_options default_replay_options = {
     .struct_size = sizeof(per_replay_options),
@@ -40,21 +50,11 @@ const per_replay_options default_replay_options = {
     .on_nan = PER_NAN_ALLOW,
 };
 
-const per_steps default_steps = {
-    .struct_size = sizeof(per_steps),
-    .length = 1,
-    .n_envs = 0,
-    .env_ids = nullptr,
-    .fields = nullptr,
-    .next_fields = nullptr,
-    .reward = {},
-    .terminated = {},
-    .truncated = {},
-    .mask = {},
-    .next_mask = {},
-    .priorities = {},
-    .td_errors = {},
-};
+const per_steps default_steps = [] {
+    per_steps steps = empty<per_steps>();
+    steps.length = 1;
+    return steps;
+}();
 
 const per_sample_options default_sample_options = {
     .struct_size = sizeof(per_sample_options),
@@ -78,21 +78,7 @@ const per_hindsight_options default_hindsight_options = {
     .context = nullptr,
 };
 
-const per_batch default_batch = {
-    .struct_size = sizeof(per_batch),
-    .fields = nullptr,
-    .next_fields = nullptr,
-    .reward = nullptr,
-    .discount = nullptr,
-    .n_steps = nullptr,
-    .terminated = nullptr,
-    .truncated = nullptr,
-    .weights = nullptr,
-    .ids = nullptr,
-    .priorities = nullptr,
-    .probabilities = nullptr,
-    .mask = nullptr,
-};
+const per_batch default_batch = empty<per_batch>();
 
 const per_loader_options default_loader_options = {
     .struct_size = sizeof(per_loader_options),
@@ -103,11 +89,7 @@ const per_loader_options default_loader_options = {
     .device_index = 0,
 };
 
-const per_replay_statistics default_statistics = [] {
-    per_replay_statistics statistics = {};
-    statistics.struct_size = sizeof statistics;
-    return statistics;
-}();
+const per_replay_statistics default_statistics = empty<per_replay_statistics>();
 
 WindowRules window_rules(const per_replay_options& options, const Fields& fields) {
     WindowRules rules = {};

@@ -44,26 +44,26 @@ int64_t rows_of(const per_replay_options& options) {
     return (options.capacity + options.n_envs - 1) / options.n_envs;
 }
 
-void require_array(const char* name, const per_array& array) {
+const per_array& required(const char* name, const per_array& array) {
     if (array.data == nullptr) throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is missing", name);
+    return array;
 }
 
-// A number for each step and environment, that may be left out or not.
-void check_flags(const char* name, const per_array& array, const Entries& entries) {
+// A number for each step and environment, unless the array is not given.
+const per_array& checked_flags(const char* name, const per_array& array, const Entries& entries) {
     if (array.data != nullptr) check_array(name, array, entries);
+    return array;
 }
 
-void check_numbers(const char* name, const per_array& array, const Entries& entries) {
-    if (array.data == nullptr) return;
-    check_array(name, array, entries);
-    check_cast(name, array.dtype, PER_FLOAT32);
+const per_array& checked_numbers(const char* name, const per_array& array, const Entries& entries) {
+    if (array.data != nullptr) check_cast(name, checked_flags(name, array, entries).dtype, PER_FLOAT32);
+    return array;
 }
 
 GivenArray checked_field(const std::string& name, const per_array& array, const Field& field, Entries entries) {
-    require_array(name.c_str(), array);
     entries.shape = field.shape;
     if (field.is_observation()) entries.stack = field.stack;
-    const GivenArray given = {array, check_array(name, array, entries)};
+    const GivenArray given = {array, check_array(name, required(name.c_str(), array), entries)};
     check_cast(name, array.dtype, field.dtype);
     return given;
 }
@@ -385,28 +385,17 @@ ReplaySteps StepChecks::steps(const per_steps& steps) {
         if (has_next && field.is_observation())
             next_fields_[static_cast<size_t>(i)] = checked_field(field.next_name, steps.next_fields[i], field, entries);
     }
-    require_array("reward", steps.reward);
-    require_array("terminated", steps.terminated);
-    require_array("truncated", steps.truncated);
-    check_numbers("reward", steps.reward, entries);
-    check_flags("terminated", steps.terminated, entries);
-    check_flags("truncated", steps.truncated, entries);
-    check_flags("mask", steps.mask, entries);
-    check_flags("next_mask", steps.next_mask, entries);
-    check_numbers("priorities", steps.priorities, entries);
-    check_numbers("td_errors", steps.td_errors, entries);
-    if (steps.priorities.data != nullptr && steps.td_errors.data != nullptr)
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "priorities and td_errors are both given: at most one is allowed");
-
     checked.fields = fields_.data();
     checked.next_fields = has_next ? next_fields_.data() : nullptr;
-    checked.reward = steps.reward;
-    checked.terminated = steps.terminated;
-    checked.truncated = steps.truncated;
-    checked.mask = steps.mask;
-    checked.next_mask = steps.next_mask;
-    checked.priorities = steps.priorities;
-    checked.td_errors = steps.td_errors;
+    checked.reward = checked_numbers("reward", required("reward", steps.reward), entries);
+    checked.terminated = checked_flags("terminated", required("terminated", steps.terminated), entries);
+    checked.truncated = checked_flags("truncated", required("truncated", steps.truncated), entries);
+    checked.mask = checked_flags("mask", steps.mask, entries);
+    checked.next_mask = checked_flags("next_mask", steps.next_mask, entries);
+    checked.priorities = checked_numbers("priorities", steps.priorities, entries);
+    checked.td_errors = checked_numbers("td_errors", steps.td_errors, entries);
+    if (steps.priorities.data != nullptr && steps.td_errors.data != nullptr)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "priorities and td_errors are both given: at most one is allowed");
     return checked;
 }
 

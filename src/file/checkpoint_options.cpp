@@ -5,7 +5,6 @@
 
 #include "backend/replay_options.h"
 #include "rows/dtype.h"
-#include "rows/error.h"
 #include "rows/fields.h"
 #include "rules/limits.h"
 

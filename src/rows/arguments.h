@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <string>
 #include <string_view>
 
 #include "per.h"
@@ -24,6 +25,10 @@ inline void check_aligned(std::string_view name, const void* array, std::size_t 
 template <class T>
 void check_aligned(const char* name, const T* array) {
     check_aligned(name, array, alignof(T));
+}
+
+[[noreturn]] inline void refuse(const std::string& message) {
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "%s", message.c_str());
 }
 
 inline void require_pointer(const char* name, const void* pointer) {

@@ -131,10 +131,6 @@ void copy_elements(const per_array& array, int64_t entry_bytes, void* to, const 
 
 // ---------------------------------------------------------------------------------------------------------- errors
 
-[[noreturn]] void refuse(const std::string& message) {
-    throw Error(PER_ERROR_INVALID_ARGUMENT, "%s", message.c_str());
-}
-
 // As Python writes a tuple.
 std::string tuple_text(std::span<const int64_t> axes) {
     std::string result = "(";

@@ -4,6 +4,7 @@
 #include <cstdarg>
 #include <cstddef>
 #include <cstdio>
+#include <iterator>
 
 namespace per {
 namespace {
@@ -49,36 +50,21 @@ per_status record_bad_alloc() noexcept {
 }
 
 const char* status_name(int status) noexcept {
-    switch (status) {
-        case PER_OK:
-            return "PER_OK";
-        case PER_ERROR_INVALID_ARGUMENT:
-            return "PER_ERROR_INVALID_ARGUMENT";
-        case PER_ERROR_OUT_OF_MEMORY:
-            return "PER_ERROR_OUT_OF_MEMORY";
-        case PER_ERROR_EMPTY:
-            return "PER_ERROR_EMPTY";
-        case PER_ERROR_FULL:
-            return "PER_ERROR_FULL";
-        case PER_ERROR_BUSY:
-            return "PER_ERROR_BUSY";
-        case PER_ERROR_UNSUPPORTED:
-            return "PER_ERROR_UNSUPPORTED";
-        case PER_ERROR_NO_DEVICE:
-            return "PER_ERROR_NO_DEVICE";
-        case PER_ERROR_CUDA:
-            return "PER_ERROR_CUDA";
-        case PER_ERROR_IO:
-            return "PER_ERROR_IO";
-        case PER_ERROR_CORRUPT_FILE:
-            return "PER_ERROR_CORRUPT_FILE";
-        case PER_ERROR_INTERNAL:
-            return "PER_ERROR_INTERNAL";
-        case PER_ERROR_CALLBACK:
-            return "PER_ERROR_CALLBACK";
-        default:
-            return "unknown status";
-    }
+    static constexpr const char* names[] = {"PER_OK",
+                                            "PER_ERROR_INVALID_ARGUMENT",
+                                            "PER_ERROR_OUT_OF_MEMORY",
+                                            "PER_ERROR_EMPTY",
+                                            "PER_ERROR_FULL",
+                                            "PER_ERROR_BUSY",
+                                            "PER_ERROR_UNSUPPORTED",
+                                            "PER_ERROR_NO_DEVICE",
+                                            "PER_ERROR_CUDA",
+                                            "PER_ERROR_IO",
+                                            "PER_ERROR_CORRUPT_FILE",
+                                            "PER_ERROR_INTERNAL",
+                                            "PER_ERROR_CALLBACK"};
+    static_assert(std::size(names) == PER_ERROR_CALLBACK + 1);
+    return status >= 0 && status <= PER_ERROR_CALLBACK ? names[status] : "unknown status";
 }
 
 }  // namespace per

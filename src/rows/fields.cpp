@@ -20,10 +20,6 @@ constexpr std::string_view next_prefix = "next_";
 constexpr std::string_view reserved_names[] = {"reward",   "terminated", "truncated", "weights",    "ids",
                                                "discount", "mask",       "n_steps",   "priorities", "probabilities"};
 
-[[noreturn]] void refuse(const std::string& message) {
-    throw Error(PER_ERROR_INVALID_ARGUMENT, "%s", message.c_str());
-}
-
 void check_range(const std::string& argument, int64_t value, int64_t least, int64_t most) {
     per::check_range(argument.c_str(), value, least, most);
 }
