@@ -72,6 +72,12 @@ def test_no_source_includes_one_of_a_room_above_or_beside_its_own():
             assert other == room or floor_of[other] < floor_of[room], f"{path} includes a file of {other}"
 
 
+def test_glossary_names_places_that_exist():
+    for cell in re.findall(r" \| ([^|]*) \|$", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE):
+        for place in re.findall(r"`(.*?)`", cell):
+            assert (ROOT / "src" / place).exists(), place
+
+
 def test_generated_declarations_are_those_of_the_header():
     result = subprocess.run(
         [sys.executable, "bindings/generate.py", "--check"], cwd=ROOT, capture_output=True, text=True
