@@ -1,6 +1,6 @@
 #include "cuda/add/add_kernels.h"
 
-#include "cuda/add/lane_task.h"
+#include "cuda/add/change_lanes.h"
 #include "cuda/add/read_steps.h"
 
 namespace per::cuda {

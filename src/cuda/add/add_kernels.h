@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
+#include "cuda/add/change_lanes.h"
 #include "cuda/add/given_steps.h"
-#include "cuda/add/lane_task.h"
 #include "cuda/replay/replay_state.h"
 
 namespace per::cuda {

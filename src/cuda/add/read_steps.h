@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "cuda/add/change_lanes.h"
 #include "cuda/add/given_steps.h"
-#include "cuda/add/lane_task.h"
 #include "rules/td_error.h"
 
 namespace per::cuda {

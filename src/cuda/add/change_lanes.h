@@ -1,4 +1,4 @@
-// Changes to a lane and its rows on the device: what cpu/replay/replay_state.h does on the host. A warp changes a lane: all
+// Changing a lane and its rows on the device: what cpu/replay/replay_state.h does on the host. A warp changes a lane: all
 // its threads call these functions together, with the same arguments.
 #pragma once
 
