@@ -299,14 +299,17 @@ void CheckpointState::see_priorities(const float* priorities, size_t n) {
         const bool is_live = is_live_[n_priorities_++];
         are_priorities_ &= is_priority(priority) || (priority == not_given && !is_live);
         if (!is_live || !are_priorities_) continue;
-        mass_ = add_to_batch(mass_, leaf_priority(priority, alpha_), factor);
+        const float leaf = leaf_priority(priority, alpha_);
+        has_too_large_leaf_ |= is_too_large(leaf, factor);
+        mass_ = add_wide(mass_, {limited_mass_of(leaf, factor), 0});
         ++bucket_counts_[static_cast<size_t>(rank_bucket(priority))];
     }
 }
 
 void CheckpointState::check_priorities() const {
     if (!are_priorities_) reader_.refuse("a priority in it cannot be");
-    if (!is_scale(numbers_.tree_scale) || breaks_limits(mass_, 0)) reader_.refuse("its priorities cannot be");
+    const bool fits = !has_too_large_leaf_ && mass_.high == 0 && mass_.low < total_mass_limit;
+    if (!is_scale(numbers_.tree_scale) || !fits) reader_.refuse("its priorities cannot be");
 }
 
 // Ranks that were never taken weigh nothing, and are due. Else every bucket weighs something, also an empty one.
@@ -317,16 +320,15 @@ void CheckpointState::check_ranks(const CheckpointRanks& ranks) const {
     const bool were_never_taken = n_zero == n_rank_buckets && ranks.n_changes >= ranks_never_taken;
     if (!is_scale(ranks.tree_scale) || !(are_taken || were_never_taken)) reader_.refuse("its ranks cannot be");
     const double factor = power_of_two(ranks.tree_scale);
-    float largest = 0.0f;
     unsigned __int128 sum = 0;
+    bool has_too_large = false;
     for (size_t bucket = 0; bucket < bucket_counts_.size(); ++bucket) {
         if (bucket_counts_[bucket] == 0) continue;
         const float weight = ranks.weights[bucket];
-        largest = std::max(largest, weight);
+        has_too_large |= is_too_large(weight, factor);
         sum += static_cast<unsigned __int128>(bucket_counts_[bucket]) * limited_mass_of(weight, factor);
     }
-    const BatchMass mass = batch_mass(largest, factor, static_cast<uint64_t>(sum >> 64), static_cast<uint64_t>(sum));
-    if (breaks_limits(mass, 0)) reader_.refuse("its ranks cannot be");
+    if (has_too_large || sum >= total_mass_limit) reader_.refuse("its ranks cannot be");
 }
 
 }  // namespace per

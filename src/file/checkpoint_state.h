@@ -109,7 +109,9 @@ class CheckpointState {
     std::vector<int64_t> live_slots_;
     size_t n_priorities_ = 0;  // how many were read
     bool are_priorities_ = true;
-    BatchMass mass_ = {0.0, 0};                                                    // of the leaves of live rows
+    // Of the leaves of live rows.
+    WideSum mass_ = {0, 0};
+    bool has_too_large_leaf_ = false;
     std::vector<uint64_t> bucket_counts_ = std::vector<uint64_t>(n_rank_buckets);  // of live rows
 };
 

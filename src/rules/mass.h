@@ -52,55 +52,36 @@ PER_HOST_DEVICE uint64_t limited_mass_of(float priority, double factor) {
     return mass_of_scaled(scaled < limit ? scaled : limit);
 }
 
-// What the scale decisions need to know of the priorities about to be written.
-struct BatchMass {
-    double largest;  // largest scaled priority
-    uint64_t sum;    // of the masses, each taken as leaf_mass_limit at most; total_mass_limit if it is that or more
-};
-
-PER_HOST_DEVICE BatchMass add_to_batch(BatchMass batch, float priority, double factor) {
-    const double scaled = scaled_priority(priority, factor);
-    const uint64_t sum = batch.sum + limited_mass_of(priority, factor);
-    return {scaled > batch.largest ? scaled : batch.largest, sum < total_mass_limit ? sum : total_mass_limit};
+PER_HOST_DEVICE bool is_too_large(float priority, double factor) {
+    return scaled_priority(priority, factor) > static_cast<double>(leaf_mass_limit - 1);
 }
 
-// The same of a sum that was added up in 128 bits.
-PER_HOST_DEVICE BatchMass batch_mass(float largest, double factor, uint64_t sum_high, uint64_t sum_low) {
-    const bool fits = sum_high == 0 && sum_low < total_mass_limit;
-    return {scaled_priority(largest, factor), fits ? sum_low : total_mass_limit};
-}
-
-// Whether writing the batch at the present scale could break a limit. What the written leaves weighed before is not
-// subtracted: the answer must not depend on which leaves they are.
-PER_HOST_DEVICE bool breaks_limits(BatchMass batch, uint64_t total) {
-    return batch.largest > static_cast<double>(leaf_mass_limit - 1) || total + batch.sum >= total_mass_limit;
-}
-
-// How an update goes about the scale.
-enum UpdatePlan : int32_t {
-    plan_add,     // add differences to the sums, at the scale there is
-    plan_anew,    // the same in an empty tree, at a scale that follows what is written
-    plan_rebuild  // write leaves only, then choose a scale for all of them and sum up again
+// A sum of masses of which each keeps its limit, at a scale at which their sum may not: 128 bits.
+struct WideSum {
+    uint64_t low;
+    uint64_t high;
 };
 
-// The leaves that one call of a replay buffer writes are one change. What decides about its scale, besides the leaves
-// as they are after it, does not depend on the order in which they are written, nor on the pieces.
-struct LeafChange {
-    int64_t n;  // rows that become live, and updates of live ones; each counts, also where a later one takes its slot
-    float largest;  // the leaf of the largest priority among them
+PER_HOST_DEVICE WideSum add_wide(WideSum a, WideSum b) {
+    const uint64_t low = a.low + b.low;
+    return {low, a.high + b.high + (low < a.low)};
+}
+
+// What a change of leaves leaves to be done.
+enum ScalePlan : int32_t {
+    plan_keep,     // nothing: the sums have followed the leaves
+    plan_rescale,  // choose a scale for the leaves as they are; where a sum is 0, all leaves below it are 0
+    plan_rebuild   // the same, but the sums say nothing
 };
 
-// The scale of plan_anew is that of a rebuild.
-PER_HOST_DEVICE UpdatePlan plan_of(LeafChange change, uint64_t total, double factor) {
-    if (change.n == 0 || change.largest == 0.0f) return plan_add;
-    if (total == 0) return plan_anew;
-    const double scaled = scaled_priority(change.largest, factor);
-    if (scaled > static_cast<double>(leaf_mass_limit - 1)) return plan_rebuild;
-    // The total after it is total + n * mass at most. Products of up to 1023 do not overflow; divisions are slow.
-    const uint64_t mass = mass_of_scaled(scaled);
-    const uint64_t n = static_cast<uint64_t>(change.n);
-    const uint64_t room = total_mass_limit - 1 - total;
-    return (n < 1024 ? n * mass <= room : n <= room / mass) ? plan_add : plan_rebuild;
+// The one rule by which the scale changes: it looks at the tree as it was before a change, which is all that one call
+// writes, and as it is after it. `total` is exact, but that a leaf that is too large counts as leaf_mass_limit.
+PER_HOST_DEVICE ScalePlan plan_after_change(uint64_t total_before, WideSum total, bool has_too_large,
+                                            uint64_t low_water) {
+    if (total.high != 0) return plan_rebuild;  // sums of 64 bits may have wrapped
+    if (total.low == 0) return plan_keep;
+    const bool is_too_much = has_too_large || total.low >= total_mass_limit;
+    return total_before == 0 || is_too_much || total.low < low_water ? plan_rescale : plan_keep;
 }
 
 // The largest scale at which a leaf of priority `largest` > 0 has a mass of 2^46 at most.
@@ -110,28 +91,20 @@ PER_HOST_DEVICE int32_t scale_for_largest(float largest) {
     return rescaled_leaf_bits - 1 - exponent;
 }
 
-// By how much that scale must be lowered for a total of sum_high * 2^64 + sum_low at it, over n_leaves leaves, to
-// become 2^56 at most. Lowering a scale by d divides each mass by 2^d and rounds it up: the total becomes at most
-// floor(sum / 2^d) + n_leaves.
-PER_HOST_DEVICE int32_t scale_reduction(uint64_t sum_high, uint64_t sum_low, int64_t n_leaves) {
+// By how much that scale must be lowered for a total of `sum` at it, over n_leaves leaves, to become 2^56 at most.
+// Lowering a scale by d divides each mass by 2^d and rounds it up: the total becomes at most floor(sum / 2^d) +
+// n_leaves.
+PER_HOST_DEVICE int32_t scale_reduction(WideSum sum, int64_t n_leaves) {
     const uint64_t room = (uint64_t{1} << rescaled_total_bits) - static_cast<uint64_t>(n_leaves);
     int32_t reduction = 0;
-    while (sum_high != 0 || sum_low > room) {
-        sum_low = sum_low >> 1 | sum_high << 63;
-        sum_high >>= 1;
-        ++reduction;
-    }
+    for (; sum.high != 0 || sum.low > room; ++reduction) sum = {sum.low >> 1 | sum.high << 63, sum.high >> 1};
     return reduction;
 }
 
-// The scale of a rebuild, given the largest of n_leaves leaves, not 0, and the sum of their masses at
-// scale_for_largest().
-PER_HOST_DEVICE int32_t rebuilt_scale(float largest, uint64_t sum_high, uint64_t sum_low, int64_t n_leaves) {
-    return scale_for_largest(largest) - scale_reduction(sum_high, sum_low, n_leaves);
+// The scale for n_leaves leaves, given the largest of them, not 0, and the sum of their masses at scale_for_largest().
+PER_HOST_DEVICE int32_t scale_of_leaves(float largest, WideSum sum, int64_t n_leaves) {
+    return scale_for_largest(largest) - scale_reduction(sum, n_leaves);
 }
-
-// With fewer leaves than these that are not 0, among 2^40 at most, the sum asks for no reduction.
-inline constexpr int64_t few_leaves = int64_t{1} << (rescaled_total_bits - rescaled_leaf_bits);
 
 // After a rescale that gave `total`: the total below which the next rescale is due. Above 2^20 units a leaf, rounding
 // is below every priority's own precision; and a 16th between two rescales bounds their number.

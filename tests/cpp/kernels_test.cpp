@@ -164,10 +164,9 @@ TEST_P(EachVariant, sums_of_masses_are_exact) {
         const double factor = power_of_two(54);  // masses of nearly 2^52
         unsigned __int128 sum = 0;
         for (const float priority : priorities) sum += mass_of(priority, factor);
-        uint64_t high = 7, low = 7;
-        kernels_->update.sum_masses(count, priorities.data(), factor, high, low);
-        EXPECT_EQ(high, static_cast<uint64_t>(sum >> 64));
-        EXPECT_EQ(low, static_cast<uint64_t>(sum));
+        const WideSum summed = kernels_->update.sum_masses(count, priorities.data(), factor);
+        EXPECT_EQ(summed.high, static_cast<uint64_t>(sum >> 64));
+        EXPECT_EQ(summed.low, static_cast<uint64_t>(sum));
         const float largest = count == 0 ? 0.0f : *std::max_element(priorities.begin(), priorities.end());
         EXPECT_EQ(kernels_->update.largest(count, priorities.data()), largest);
     }

@@ -1,5 +1,5 @@
-// All leaves that one call of a replay buffer writes are one change: scale, sums and the next rescale follow from how
-// many they are, from the largest of them, and from the leaves as they are in the end.
+// All leaves that one call writes are one change: scale, sums and the next rescale follow from the leaves as they were
+// before it and as they are in the end, and from nothing else.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,24 +36,20 @@ struct NaiveChanges {
     }
 
     void rescale() {
-        const float largest = *std::max_element(leaves.begin(), leaves.end());
-        if (largest != 0.0f) {
-            scale = 45 - std::ilogb(largest);
-            unsigned __int128 sum = total(scale);
-            for (; sum > (uint64_t{1} << 56) - leaves.size(); sum /= 2) --scale;
-        }
+        scale = 45 - std::ilogb(*std::max_element(leaves.begin(), leaves.end()));
+        for (unsigned __int128 sum = total(scale); sum > (uint64_t{1} << 56) - leaves.size(); sum /= 2) --scale;
         const auto sum = static_cast<uint64_t>(total(scale));
         low_water = std::min<uint64_t>(sum / 16, leaves.size() << 20);
     }
 
-    void change(int64_t n, float largest, const std::vector<float>& after) {
-        const unsigned __int128 before = total(scale);
+    void change(const std::vector<float>& after) {
+        const bool was_empty = total(scale) == 0;
         leaves = after;
-        const bool is_concerned = n != 0 && largest != 0.0f;
-        const bool breaks = std::ldexp(static_cast<long double>(largest), scale) > 0x1p52L - 1 ||
-                            before + static_cast<unsigned __int128>(n) * mass(largest, scale) >= uint64_t{1} << 62;
-        if (is_concerned && (before == 0 || breaks)) return rescale();
-        if (total(scale) != 0 && total(scale) < low_water) rescale();
+        if (total(scale) == 0) return;
+        const float largest = *std::max_element(leaves.begin(), leaves.end());
+        const bool is_too_much =
+            std::ldexp(static_cast<long double>(largest), scale) > 0x1p52L - 1 || total(scale) >= uint64_t{1} << 62;
+        if (was_empty || is_too_much || total(scale) < low_water) rescale();
     }
 };
 
@@ -87,11 +83,9 @@ class RandomChanges {
         std::vector<float> after = naive_.leaves;
         std::vector<uint64_t> touched;
         const uint64_t n = numbers_() % 3 == 0 ? numbers_() % (2 * capacity) : numbers_() % 4;
-        float largest = 0.0f;
         for (uint64_t i = 0; i < n; ++i) {
             const uint64_t slot = numbers_() % capacity;
             after[slot] = any_leaf();
-            largest = std::max(largest, after[slot]);
             touched.push_back(slot);
         }
         const bool empties = numbers_() % 40 == 0;
@@ -103,10 +97,10 @@ class RandomChanges {
         }
         std::shuffle(touched.begin(), touched.end(), numbers_);
 
-        tree_.begin_change({static_cast<int64_t>(n), largest});
+        tree_.begin_change(static_cast<int64_t>(n));
         write_pieces(touched, after);
         tree_.end_change();
-        naive_.change(static_cast<int64_t>(n), largest, after);
+        naive_.change(after);
         expect_same(tree_, naive_);
     }
 
@@ -152,6 +146,51 @@ TEST(LeafChange, neither_order_nor_pieces_matter) {
             if (testing::Test::HasFatalFailure()) FAIL() << "capacity " << capacity << ", step " << step;
         }
     }
+}
+
+// ---- leaves whose sums cannot follow, as they would not fit 64 bits
+
+class FullTree : public testing::Test {
+ protected:
+    static constexpr int64_t capacity = 8192;
+
+    FullTree() {
+        std::iota(all_.begin(), all_.end(), 0);
+        const std::vector<float> ones(capacity, 1.0f);
+        tree_.set(capacity, all_.data(), ones.data());
+    }
+
+    // 8192 * 2^45 is 2^58; lowered by 2 the total could be a little more than 2^56, however masses are rounded.
+    static constexpr int scale = 45 - 3;
+
+    std::vector<int64_t> all_ = std::vector<int64_t>(capacity);
+    SumTree tree_{capacity};
+};
+
+TEST_F(FullTree, one_leaf_named_six_thousand_times_weighs_once) {
+    const std::vector<int64_t> slots(6000, 7);
+    const std::vector<float> priorities(6000, 0x1p9f);  // 6000 * 2^51 is more than 2^63
+    tree_.set(6000, slots.data(), priorities.data());
+    EXPECT_EQ(tree_.scale(), scale);
+    EXPECT_EQ(tree_.total_mass(), (uint64_t{capacity - 1} << 42) + (uint64_t{1} << 51));
+    EXPECT_EQ(tree_.sums(1)[0], (uint64_t{15} << 42) + (uint64_t{1} << 51));
+}
+
+TEST_F(FullTree, a_leaf_that_is_too_large_and_overwritten_at_once_does_not_count) {
+    const int64_t slots[] = {7, 7, 8};
+    const float priorities[] = {FLT_MAX, 1.0f, 0x1p3f};
+    tree_.set(3, slots, priorities);
+    EXPECT_EQ(tree_.scale(), scale);
+    EXPECT_EQ(tree_.total_mass(), (uint64_t{capacity - 1} << 42) + (uint64_t{1} << 45));
+    EXPECT_EQ(tree_.sums(1)[0], (uint64_t{15} << 42) + (uint64_t{1} << 45));
+}
+
+TEST_F(FullTree, a_total_beyond_64_bits_asks_for_another_scale) {
+    // 2^52 - 2^28 each: in all more than 2^64.
+    const std::vector<float> priorities(capacity, std::nextafterf(0x1p10f, 0.0f));
+    tree_.set(capacity, all_.data(), priorities.data());
+    EXPECT_EQ(tree_.scale(), 45 - 9 - 3);
+    EXPECT_EQ(tree_.total_mass(), capacity * ((uint64_t{1} << 43) - (uint64_t{1} << 19)));
 }
 
 // ---- whole calls, with alpha 1: the leaves are the priorities
@@ -220,22 +259,18 @@ TEST_F(WholeCalls, a_long_add_to_an_empty_buffer_has_the_scale_of_a_rebuild) {
     EXPECT_EQ(tree().rescales_below(), precise_total);
 }
 
-// The rows of 2^60 are overwritten in the same call; what is left asks for another scale.
-TEST_F(WholeCalls, rows_overwritten_in_the_call_that_added_them_count_for_the_plan_only) {
+TEST_F(WholeCalls, rows_overwritten_in_the_call_that_added_them_do_not_count) {
     std::vector<float> priorities(2 * capacity, 1.0f);
     std::fill_n(priorities.begin(), 100, 0x1p60f);
     add(priorities);  // 8192 * 2^45 is 2^58
     EXPECT_EQ(tree().scale(), 45 - 3);
-    // 2^42 of each. With 2 * 8192 of 2^6 the total would not stay below 2^62, with half as many it would.
-    std::fill(priorities.begin(), priorities.end(), 0x1p6f);
-    priorities.resize(capacity);
+    EXPECT_EQ(tree().total_mass(), uint64_t{capacity} << 42);
+    // 8192 * 2^50 would be beyond 2^62.
+    std::fill_n(priorities.begin(), capacity, 0x1p8f);
+    std::fill(priorities.begin() + capacity, priorities.end(), 0.5f);
     add(priorities);
     EXPECT_EQ(tree().scale(), 42);
-    priorities.assign(2 * capacity, 0x1p7f);
-    std::fill(priorities.begin() + capacity, priorities.end(), 0.5f);
-    add(priorities);  // 2^14 * 2^49: rebuilt
-    EXPECT_EQ(tree().scale(), 43);
-    EXPECT_EQ(tree().total_mass(), uint64_t{capacity} << 42);
+    EXPECT_EQ(tree().total_mass(), uint64_t{capacity} << 41);
 }
 
 TEST_F(WholeCalls, a_long_update_is_one_decision) {
@@ -249,12 +284,10 @@ TEST_F(WholeCalls, a_long_update_is_one_decision) {
     EXPECT_EQ(tree().total_mass(), n_steps * (uint64_t{1} << 48));
     EXPECT_EQ(tree().rescales_below(), precise_total);
 
-    // 5000 * 2^50 are not, though 2048 are: a new scale, for all leaves as they are after the call.
-    std::vector<float> priorities(n_steps, 0x1p-30f);
-    priorities[0] = 0x1p7f;
-    update(first_slots(), priorities);
-    EXPECT_EQ(tree().scale(), 45 - 7);
-    EXPECT_EQ(tree().total_mass(), (uint64_t{1} << 45) + (n_steps - 1) * (uint64_t{1} << 8));
+    // 5000 * 2^50 are not, though 2048 are: 5000 * 2^45 at the scale of the largest, which is lowered by 2.
+    update(first_slots(), std::vector<float>(n_steps, 0x1p7f));
+    EXPECT_EQ(tree().scale(), 45 - 7 - 2);
+    EXPECT_EQ(tree().total_mass(), n_steps * (uint64_t{1} << 43));
 }
 
 // The large leaves come last, and the total is what it was: without them it would ask for another scale.
@@ -271,17 +304,16 @@ TEST_F(WholeCalls, a_long_update_is_not_looked_at_half_way) {
 }
 
 // The first entry of 2^100 is beyond every limit; the last gives the same row 1 again.
-TEST_F(WholeCalls, an_entry_that_loses_to_a_later_one_still_asks_for_a_rebuild) {
+TEST_F(WholeCalls, an_entry_that_loses_to_a_later_one_does_not_count) {
     add(std::vector<float>(n_steps, 1.0f));
-    update(first_slots(), std::vector<float>(n_steps, 0x1p-8f));
     ASSERT_EQ(tree().scale(), 43);
     std::vector<int64_t> slots = first_slots();
-    std::vector<float> priorities(n_steps, 0x1p-8f);
+    std::vector<float> priorities(n_steps, 1.0f);
     slots.push_back(0);
     priorities[0] = 0x1p100f;
-    priorities.push_back(0x1p-8f);
+    priorities.push_back(1.0f);
     update(slots, priorities);
-    EXPECT_EQ(tree().scale(), 43 + 8);
+    EXPECT_EQ(tree().scale(), 43);
     EXPECT_EQ(tree().total_mass(), n_steps * (uint64_t{1} << 43));
     // The largest priority is raised by what is left.
     EXPECT_EQ(state_->priorities.largest(), 1.0f);

@@ -52,54 +52,36 @@ TEST(Mass, a_scale_from_the_largest_leaf_gives_it_more_than_2_to_the_45_and_at_m
 
 TEST(Mass, a_reduced_scale_keeps_the_total_between_2_to_the_55_and_2_to_the_56) {
     const uint64_t limit = uint64_t{1} << 56;
-    EXPECT_EQ(scale_reduction(0, limit - 10, 10), 0);
-    EXPECT_EQ(scale_reduction(0, limit - 9, 10), 1);
-    EXPECT_EQ(scale_reduction(0, limit, 0), 0);
-    EXPECT_EQ(scale_reduction(1, 0, 0), 8);
-    EXPECT_EQ(scale_reduction(1 << 22, 0, int64_t{1} << 40), 31);
+    EXPECT_EQ(scale_reduction({limit - 10, 0}, 10), 0);
+    EXPECT_EQ(scale_reduction({limit - 9, 0}, 10), 1);
+    EXPECT_EQ(scale_reduction({limit, 0}, 0), 0);
+    EXPECT_EQ(scale_reduction({0, 1}, 0), 8);
+    EXPECT_EQ(scale_reduction({0, 1 << 22}, int64_t{1} << 40), 31);
 }
 
-TEST(Mass, a_batch_that_could_break_a_limit_is_seen) {
+TEST(Mass, a_leaf_is_too_large_from_2_to_the_52_on) {
     const double factor = power_of_two(10);
-    const float largest_allowed = std::nextafterf(0x1p42f, 0.0f);
-    EXPECT_FALSE(breaks_limits(add_to_batch({0.0, 0}, largest_allowed, factor), 0));
-    EXPECT_TRUE(breaks_limits(add_to_batch({0.0, 0}, 0x1p42f, factor), 0));
-    EXPECT_TRUE(breaks_limits(add_to_batch({0.0, 0}, FLT_MAX, factor), 0));
-
-    BatchMass batch = {0.0, 0};
-    for (int i = 0; i < 1024; ++i) batch = add_to_batch(batch, 0x1p41f, factor);
-    EXPECT_EQ(batch.sum, uint64_t{1} << 61);
-    EXPECT_FALSE(breaks_limits(batch, (uint64_t{1} << 61) - 1));
-    EXPECT_TRUE(breaks_limits(batch, uint64_t{1} << 61));
-    // However long the batch, the sum does not wrap.
-    for (int i = 0; i < 100000; ++i) batch = add_to_batch(batch, 0x1p41f, factor);
-    EXPECT_TRUE(breaks_limits(batch, 0));
+    EXPECT_FALSE(is_too_large(std::nextafterf(0x1p42f, 0.0f), factor));
+    EXPECT_TRUE(is_too_large(0x1p42f, factor));
+    EXPECT_TRUE(is_too_large(FLT_MAX, factor));
+    EXPECT_EQ(limited_mass_of(FLT_MAX, factor), uint64_t{1} << 52);
 }
 
-TEST(Mass, a_change_is_planned_by_its_number_of_leaves_and_the_largest) {
-    const double factor = power_of_two(10);
-    EXPECT_EQ(plan_of({0, 1.0f}, 0, factor), plan_add);
-    EXPECT_EQ(plan_of({5, 0.0f}, 0, factor), plan_add);
-    EXPECT_EQ(plan_of({1, FLT_MAX}, 0, factor), plan_anew);
-    EXPECT_EQ(plan_of({1, std::nextafterf(0x1p42f, 0.0f)}, 1, factor), plan_add);
-    EXPECT_EQ(plan_of({1, 0x1p42f}, 1, factor), plan_rebuild);
-    // n leaves of 2^51 each, and what is there: below 2^62.
-    EXPECT_EQ(plan_of({1023, 0x1p41f}, (uint64_t{1} << 62) - (1023 * (uint64_t{1} << 51)) - 1, factor), plan_add);
-    EXPECT_EQ(plan_of({1023, 0x1p41f}, (uint64_t{1} << 62) - (1023 * (uint64_t{1} << 51)), factor), plan_rebuild);
-    EXPECT_EQ(plan_of({2047, 0x1p41f}, (uint64_t{1} << 51) - 1, factor), plan_add);
-    EXPECT_EQ(plan_of({2047, 0x1p41f}, uint64_t{1} << 51, factor), plan_rebuild);
-    EXPECT_EQ(plan_of({int64_t{1} << 40, 0x1p41f}, 1, factor), plan_rebuild);
-    EXPECT_EQ(plan_of({(int64_t{1} << 52) - 1, 0x1p0f}, 1023, factor), plan_add);
-    EXPECT_EQ(plan_of({(int64_t{1} << 52) - 1, 0x1p0f}, 1024, factor), plan_rebuild);
-}
-
-TEST(Mass, few_leaves_take_the_scale_of_the_largest) {
-    const auto scale_of_equal_leaves = [](int64_t n) {
-        const uint64_t sum = static_cast<uint64_t>(n) << rescaled_leaf_bits;
-        return rebuilt_scale(1.5f, 0, sum, int64_t{1} << 40);
-    };
-    EXPECT_EQ(scale_of_equal_leaves(few_leaves - 1), scale_for_largest(1.5f));
-    EXPECT_EQ(scale_of_equal_leaves(few_leaves), scale_for_largest(1.5f) - 1);
+TEST(Mass, a_rescale_follows_from_the_tree_before_and_after_a_change) {
+    const uint64_t limit = uint64_t{1} << 62;
+    const uint64_t low_water = 1000;
+    EXPECT_EQ(plan_after_change(5000, {5000, 0}, false, low_water), plan_keep);
+    EXPECT_EQ(plan_after_change(5000, {limit - 1, 0}, false, low_water), plan_keep);
+    EXPECT_EQ(plan_after_change(5000, {limit, 0}, false, low_water), plan_rescale);
+    EXPECT_EQ(plan_after_change(5000, {5000, 1}, false, low_water), plan_rebuild);
+    EXPECT_EQ(plan_after_change(5000, {0, 1}, false, low_water), plan_rebuild);
+    EXPECT_EQ(plan_after_change(5000, {uint64_t{1} << 52, 0}, true, low_water), plan_rescale);
+    EXPECT_EQ(plan_after_change(5000, {1000, 0}, false, low_water), plan_keep);
+    EXPECT_EQ(plan_after_change(5000, {999, 0}, false, low_water), plan_rescale);
+    // A tree that becomes empty keeps its scale; the first leaves after that choose theirs.
+    EXPECT_EQ(plan_after_change(5000, {0, 0}, false, low_water), plan_keep);
+    EXPECT_EQ(plan_after_change(0, {0, 0}, false, low_water), plan_keep);
+    EXPECT_EQ(plan_after_change(0, {5000, 0}, false, low_water), plan_rescale);
 }
 
 }  // namespace

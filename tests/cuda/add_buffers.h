@@ -151,9 +151,9 @@ class BothBuffers {
         ASSERT_EQ(bit_cast<float>(state.largest_bits), expected.priorities.scale().largest_ever);
         ASSERT_EQ(std::memcmp(&state.counters, &expected.counters, sizeof state.counters), 0);
         ASSERT_EQ(state.rules.n_step, expected.rules.n_step);
-        ASSERT_EQ(state.change.n, 0u);
         ASSERT_EQ(state.pending.n_live, 0);
         ASSERT_EQ(state.pending.largest_bits, 0u);
+        ASSERT_EQ(state.pending.has_waiting, 0u);
     }
 
     const cuda::DeviceReplay& device() const { return memory_.device(); }

@@ -47,8 +47,8 @@ FAULTS = [
     Fault(
         "full mask after an early return",
         "cuda/tree/tree_update.cu",
-        "    add_to_state(state, survey);\n    n_bad",
-        "    if (span.first >= batch.count) return;\n    add_to_state(state, survey);\n    n_bad",
+        "    n_bad = sum_of_warp(n_bad);",
+        "    if (span.first >= batch.count) return;\n    n_bad = sum_of_warp(n_bad);",
         is_pitfall=True,
     ),
     Fault(
@@ -61,8 +61,8 @@ FAULTS = [
     Fault(
         "duplicates race: no claims",
         "cuda/tree/tree_update.cu",
-        "if (atomicCAS(&tree.claims[index], claim, 0u) != claim) continue;",
-        "atomicExch(&tree.claims[index], 0u);",
+        "if (atomicCAS(&tree.claims[index], claim, 0u) == claim) leaves.write(index, priority);",
+        "atomicExch(&tree.claims[index], 0u), leaves.write(index, priority);",
         is_pitfall=True,
     ),
     Fault(
@@ -177,10 +177,10 @@ FAULTS = [
         is_pitfall=True,
     ),
     Fault(
-        "no barrier between the survey and the decision",
+        "no barrier between the leaves and the end of a change",
         "cuda/tree/tree_update.cu",
-        "    sum_batch_anew(tree, batch);\n    __syncthreads();\n",
-        "    sum_batch_anew(tree, batch);\n",
+        "    write_leaves(tree, batch);\n    __syncthreads();\n",
+        "    write_leaves(tree, batch);\n",
         needs_tsan=True,
     ),
     Fault(
@@ -197,16 +197,41 @@ FAULTS = [
         "    if (is_drawn) atomicMax(&out.claims[index], claim);\n    __syncthreads();\n",
         "    if (is_drawn) atomicMax(&out.claims[index], claim);\n",
     ),
-    Fault("no rescale when the total falls", "cuda/tree/tree_steps.h", "state.total < state.low_water", "false"),
+    Fault("no rescale when the total falls", "cuda/tree/tree_change.h", "!= 0, state.low_water);", "!= 0, 0);"),
     Fault("a carry is lost", "cuda/tree/sum_tree.h", "before + value.low < before;", "0;"),
     Fault(
         "-0 is kept", "cuda/tree/tree_update.cu", "batch.priorities[i] + 0.0f;  // -0", "batch.priorities[i];  // -0"
     ),
     Fault(
-        "no rescale when a limit is near",
-        "cuda/tree/tree_update.cu",
-        "breaks_limits(batch, state.total) ? plan_rebuild : plan_add",
-        "plan_add",
+        "no rescale when a leaf is too large",
+        "cuda/tree/tree_change.h",
+        "        has_too_large_ |= is_too_large(leaf, factor_);\n",
+        "",
+    ),
+    Fault(
+        "a leaf that was too large is so for ever",
+        "cuda/tree/tree_change.h",
+        "    state.has_too_large = 0;\n",
+        "",
+    ),
+    Fault(
+        "differences below 0 are large",
+        "cuda/tree/tree_change.h",
+        "{difference, difference >> 63 != 0 ? ~uint64_t{0} : 0}",
+        "{difference, 0}",
+    ),
+    Fault(
+        "no rescale when the total is beyond 64 bits",
+        "cuda/tree/tree_change.h",
+        "const WideSum total = add_wide({state.total, 0}, state.sum);",
+        "const WideSum total = {add_wide({state.total, 0}, state.sum).low, 0};",
+    ),
+    Fault(
+        "a rebuild goes by the sums that it is to make",
+        "cuda/tree/tree_change.h",
+        "for_each_node(tree, 1, tree.state->plan == plan_rebuild,",
+        "for_each_node(tree, 1, false,",
+        "priorities_test",
     ),
     Fault(
         "claims are not given back",
@@ -531,13 +556,6 @@ FAULTS = [
         "rated_adds_test",
     ),
     Fault(
-        "rows that wait have no say in the scale",
-        "cuda/add/add_kernels.cu",
-        "    if (waiting_end != 0)\n",
-        "    if (waiting_end == 1000000)\n",
-        "rated_adds_test",
-    ),
-    Fault(
         "the block with the largest number ends the launch, not the one that ends last",
         "cuda/add/add_kernels.cu",
         "arrive(&scratch.facts->n_arrived) == gridDim.x - 1;",
@@ -784,13 +802,6 @@ FAULTS = [
         "priorities_test",
     ),
     Fault(
-        "updates: pending rows count for the scale",
-        "cuda/replay/priorities.cu",
-        "entry.fate == Fate::live ? bits_in_order(entry.priority) : 0;",
-        "bits_in_order(entry.priority);",
-        "priorities_test",
-    ),
-    Fault(
         "updates: the burn-in counts",
         "cuda/replay/priorities.cu",
         "has_steps = n_steps > sequence.burn_in;",
@@ -820,9 +831,9 @@ FAULTS = [
     ),
     Fault(
         "leaves: read and written, not exchanged",
-        "cuda/replay/leaf_change.h",
-        "const float before = atomicExch(&tree.leaves[slot], leaf);",
-        "const float before = tree.leaves[slot]; simulator::yield(); tree.leaves[slot] = leaf;",
+        "cuda/tree/tree_change.h",
+        "const float before = atomicExch(&tree_.leaves[index], leaf);",
+        "const float before = tree_.leaves[index]; simulator::yield(); tree_.leaves[index] = leaf;",
         "priorities_test",
     ),
     Fault(
@@ -830,27 +841,6 @@ FAULTS = [
         "cuda/replay/leaf_change.h",
         "return is_live(priorities.live, slot) ? leaf_priority(priorities.given[slot], alpha) : 0.0f;",
         "return leaf_priority(is_live(priorities.live, slot) ? priorities.given[slot] : 0.0f, alpha);",
-        "priorities_test",
-    ),
-    Fault(
-        "leaves: many in an empty tree get the scale of few",
-        "cuda/replay/leaf_change.h",
-        "change.n >= few_leaves",
-        "false",
-        "priorities_test",
-    ),
-    Fault(
-        "leaves: the scale of an empty tree is that of the largest that was given",
-        "cuda/replay/leaf_change.h",
-        "state.scale = scale_for_largest(largest_priority(state));",
-        "state.scale = scale_for_largest(change.largest);",
-        "priorities_test",
-    ),
-    Fault(
-        "leaves: what was counted is kept",
-        "cuda/replay/leaf_change.h",
-        "    state.change = {0, 0};",
-        "    state.change = {0, state.change.largest_bits};",
         "priorities_test",
     ),
     Fault(

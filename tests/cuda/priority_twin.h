@@ -45,7 +45,6 @@ class PriorityTwin {
           fields_(options),
           options_(resolve_replay_options(options, fields_)),
           cpu_(options_, fields_),
-          single_steps_(options_, fields_),
           memory_(options_, fields_, nullptr) {
         simulator::options().seed += seed;
         if (options.prioritization == PER_RANK) cuda::queue_ranks(device(), nullptr);
@@ -96,8 +95,6 @@ class PriorityTwin {
             ASSERT_EQ(device().changes[env].born.end, 0);
         }
         const cuda::ReplayState& state = *device().state;
-        ASSERT_EQ(state.change.n, 0u);
-        ASSERT_EQ(state.change.largest_bits, 0u);
         ASSERT_EQ(state.largest_bits, bit_cast<uint32_t>(cpu_.priorities.scale().largest_ever));
         ASSERT_EQ(state.counters.updates, n_updates_);
         ASSERT_EQ(state.counters.stale_updates, n_stale_);
@@ -126,30 +123,21 @@ class PriorityTwin {
             next_mask[i] = numbers_() % 4 != 0;
         }
         const bool has_priorities = numbers_() % 2 == 0;
-        const auto add_to = [&](cpu::ReplayState& state, std::size_t first, int64_t steps_of_call) {
-            const GivenArray field = {{values.data() + first, nullptr, 0, PER_FLOAT32}, 1};
-            const GivenArray next_field = {{next.data() + first, nullptr, 0, PER_FLOAT32}, 1};
-            ReplaySteps steps = {};
-            steps.length = steps_of_call;
-            steps.n_envs = options_.n_envs;
-            steps.fields = &field;
-            steps.next_fields = &next_field;
-            steps.reward = {rewards.data() + first, nullptr, 0, PER_FLOAT32};
-            steps.terminated = {terminated.data() + first, nullptr, 0, PER_BOOL};
-            steps.truncated = {truncated.data() + first, nullptr, 0, PER_BOOL};
-            steps.mask = {mask.data() + first, nullptr, 0, PER_BOOL};
-            steps.next_mask = {next_mask.data() + first, nullptr, 0, PER_BOOL};
-            if (has_priorities) steps.priorities = {given.data() + first, nullptr, 0, PER_FLOAT32};
-            cpu::StepWriter(state, options_).add(steps, nullptr);
-        };
+        const GivenArray field = {{values.data(), nullptr, 0, PER_FLOAT32}, 1};
+        const GivenArray next_field = {{next.data(), nullptr, 0, PER_FLOAT32}, 1};
+        ReplaySteps steps = {};
+        steps.length = length;
+        steps.n_envs = options_.n_envs;
+        steps.fields = &field;
+        steps.next_fields = &next_field;
+        steps.reward = {rewards.data(), nullptr, 0, PER_FLOAT32};
+        steps.terminated = {terminated.data(), nullptr, 0, PER_BOOL};
+        steps.truncated = {truncated.data(), nullptr, 0, PER_BOOL};
+        steps.mask = {mask.data(), nullptr, 0, PER_BOOL};
+        steps.next_mask = {next_mask.data(), nullptr, 0, PER_BOOL};
+        if (has_priorities) steps.priorities = {given.data(), nullptr, 0, PER_FLOAT32};
         const std::vector<Lane> before = cpu_.lanes;
-        // Step by step no row comes and goes unseen.
-        for (int64_t k = 0; k < length; ++k) {
-            const std::vector<Lane> before_step = single_steps_.lanes;
-            add_to(single_steps_, static_cast<std::size_t>(k * options_.n_envs), 1);
-            count_live(before_step);
-        }
-        add_to(cpu_, 0, length);
+        cpu::StepWriter(cpu_, options_).add(steps, nullptr);
         copy_rows(before);
         // Given with the steps: the kernels that add raise it.
         device().state->largest_bits = bit_cast<uint32_t>(cpu_.priorities.scale().largest_ever);
@@ -159,18 +147,15 @@ class PriorityTwin {
     void cut() {
         const std::vector<Lane> before = cpu_.lanes;
         const std::vector<uint8_t> chosen = flags(static_cast<std::size_t>(options_.n_envs));
-        for (cpu::ReplayState* const state : {&single_steps_, &cpu_}) {
-            const float largest = state->priorities.largest();
-            state->begin_change(options_.n_envs);
-            for (int64_t env = 0; env < options_.n_envs; ++env) {
-                state->watch(env);
-                Lane& lane = state->lane(env);
-                if (chosen[static_cast<std::size_t>(env)] != 0 && lane.in_episode())
-                    state->apply(env, cut_episode(lane, state->rules), largest);
-            }
-            state->commit();
+        const float largest = cpu_.priorities.largest();
+        cpu_.begin_change(options_.n_envs);
+        for (int64_t env = 0; env < options_.n_envs; ++env) {
+            cpu_.watch(env);
+            Lane& lane = cpu_.lane(env);
+            if (chosen[static_cast<std::size_t>(env)] != 0 && lane.in_episode())
+                cpu_.apply(env, cut_episode(lane, cpu_.rules), largest);
         }
-        count_live(before);
+        cpu_.commit();
         copy_rows(before);
         change_lanes(1);
     }
@@ -179,22 +164,19 @@ class PriorityTwin {
         const int64_t n_step = 1 + below(options_.n_step);
         const std::vector<Lane> before = cpu_.lanes;
         const WindowRules rules = cpu_.rules;
-        for (cpu::ReplayState* const state : {&single_steps_, &cpu_}) {
-            const float largest = state->priorities.largest();
-            WindowRules changed = state->rules;
-            changed.n_step = n_step;
-            state->begin_change(options_.n_envs);
-            for (int64_t env = 0; env < options_.n_envs; ++env) {
-                const int64_t first = complete_end(state->lane(env), rules);
-                const int64_t end = complete_end(state->lane(env), changed);
-                state->watch(env);
-                state->make_live(env, {first, end}, largest);
-                state->make_dead(env, {end, first});
-            }
-            state->rules = changed;
-            state->commit();
+        const float largest = cpu_.priorities.largest();
+        WindowRules changed = cpu_.rules;
+        changed.n_step = n_step;
+        cpu_.begin_change(options_.n_envs);
+        for (int64_t env = 0; env < options_.n_envs; ++env) {
+            const int64_t first = complete_end(cpu_.lane(env), rules);
+            const int64_t end = complete_end(cpu_.lane(env), changed);
+            cpu_.watch(env);
+            cpu_.make_live(env, {first, end}, largest);
+            cpu_.make_dead(env, {end, first});
         }
-        count_live(before, rules);
+        cpu_.rules = changed;
+        cpu_.commit();
         copy_rows(before, rules);
         change_lanes(1);
     }
@@ -202,19 +184,16 @@ class PriorityTwin {
     void set_alpha() {
         const double alpha = static_cast<double>(below(5)) / 4;
         cpu_.priorities.set_alpha(alpha);
-        single_steps_.priorities.set_alpha(alpha);
         cuda::queue_alpha(device(), alpha, nullptr);
     }
 
     void clear() {
-        for (cpu::ReplayState* const state : {&single_steps_, &cpu_}) {
-            for (Lane& lane : state->lanes) {
-                lane.first = lane.head;
-                lane.tail = lane.head;
-                if (lane.in_episode()) lane.state = LaneState::idle;
-            }
-            state->priorities.clear();
+        for (Lane& lane : cpu_.lanes) {
+            lane.first = lane.head;
+            lane.tail = lane.head;
+            if (lane.in_episode()) lane.state = LaneState::idle;
         }
+        cpu_.priorities.clear();
         std::copy(cpu_.lanes.begin(), cpu_.lanes.end(), device().lanes);
         cuda::queue_no_priorities(device(), nullptr);
         expect_equal();
@@ -418,31 +397,12 @@ class PriorityTwin {
             }
         }
         n_updates_ += static_cast<int64_t>(slots.size());
-        for (cpu::ReplayState* const state : {&single_steps_, &cpu_})
-            state->priorities.give(static_cast<int64_t>(slots.size()), slots.data(), accepted.data());
+        cpu_.priorities.give(static_cast<int64_t>(slots.size()), slots.data(), accepted.data());
         cuda::queue_priorities(device(), update, nullptr);
         cudaDeviceSynchronize();  // the arrays are ours
     }
 
     // ---- what kernels that change rows leave behind
-
-    // Of the last step: rows that became live, and their largest priority.
-    void count_live(const std::vector<Lane>& before) { count_live(before, single_steps_.rules); }
-    void count_live(const std::vector<Lane>& before, const WindowRules& rules) {
-        cuda::ChangeState& change = device().state->change;
-        cudaDeviceSynchronize();
-        for (int64_t env = 0; env < options_.n_envs; ++env) {
-            const Lane& lane = single_steps_.lane(env);
-            const int64_t first = complete_end(before[static_cast<std::size_t>(env)], rules);
-            for (int64_t row = first; row < complete_end(lane, single_steps_.rules); ++row) {
-                const int64_t slot = single_steps_.ring().slot(env, row);
-                if (!single_steps_.priorities.live().contains(slot)) continue;
-                ++change.n;
-                const float priority = single_steps_.priorities.given(slot) + 0.0f;
-                change.largest_bits = std::max(change.largest_bits, bit_cast<uint32_t>(priority));
-            }
-        }
-    }
 
     void copy_rows(const std::vector<Lane>& before) { copy_rows(before, cpu_.rules); }
     void copy_rows(const std::vector<Lane>& before, const WindowRules& rules) {
@@ -483,9 +443,11 @@ class PriorityTwin {
         ASSERT_EQ(device_tree.state->scale, tree.scale());
         ASSERT_EQ(device_tree.state->total, tree.total_mass());
         ASSERT_EQ(device_tree.state->low_water, tree.rescales_below());
-        ASSERT_EQ(device_tree.state->plan, plan_add);
+        ASSERT_EQ(device_tree.state->plan, plan_keep);
+        ASSERT_EQ(device_tree.state->has_too_large, 0u);
         ASSERT_EQ(device_tree.state->largest_bits, 0u);
-        ASSERT_EQ(device_tree.state->n_valid, 0u);
+        ASSERT_EQ(device_tree.state->sum.low, 0u);
+        ASSERT_EQ(device_tree.state->sum.high, 0u);
         std::vector<uint64_t> below(static_cast<std::size_t>(device_tree.n_nodes[0]));
         for (int64_t slot = 0; slot < tree.capacity(); ++slot) {
             ASSERT_EQ(device_tree.leaves[slot], tree.priority(slot)) << slot;
@@ -550,7 +512,6 @@ class PriorityTwin {
     Fields fields_;
     per_replay_options options_;
     cpu::ReplayState cpu_;
-    cpu::ReplayState single_steps_;  // the same rows, each step a call of its own
     cuda::ReplayMemory memory_;
     int exponent_ = 0;
     const uint64_t seed_ = simulator::options().seed;

@@ -78,41 +78,24 @@ class Tree:
     def total(self):
         return sum(self.masses())
 
-    @staticmethod
-    def scale_for(priorities):
-        """The largest leaf below 2^46, and the total, however the masses are rounded, not above 2^56."""
-        largest = max(priorities)
-        scale = 46 - bit_length_of(Fraction(largest))
-        total, reduction = sum(mass(p, scale) for p in priorities), 0
-        while (total >> reduction) + len(priorities) > 2**56:
-            reduction += 1
-        return scale - reduction
-
     def rescale(self):
-        if any(self.leaves):
-            self.scale = self.scale_for(self.leaves)
-        self.set_low_water()
-
-    def set_low_water(self):
+        """The largest leaf below 2^46, and the total, however the masses are rounded, not above 2^56."""
+        self.scale = 46 - bit_length_of(Fraction(max(self.leaves)))
+        total, reduction = self.total(), 0
+        while (total >> reduction) + len(self.leaves) > 2**56:
+            reduction += 1
+        self.scale -= reduction
         self.low_water = min(self.total() // 16, len(self.leaves) << 20)
 
     def update(self, pairs):
-        priorities = [p for _, p in pairs]
-        was_empty = self.total() == 0
-        too_large = False
-        if was_empty:
-            if any(priorities):
-                self.scale = self.scale_for(priorities)
-        else:
-            batch = [mass(p, self.scale) for p in priorities]
-            too_large = max(batch) >= 2**52 or self.total() + sum(batch) >= 2**62
+        was_empty = not any(self.leaves)
         for index, priority in pairs:
             self.leaves[index] = priority
-        if too_large:
-            self.rescale()
-        elif was_empty:
-            self.set_low_water()
-        elif 0 < self.total() < self.low_water:
+        if not any(self.leaves):
+            return
+        total = self.total()
+        is_too_large = max(self.masses()) >= 2**52 or total >= 2**62
+        if was_empty or is_too_large or total < self.low_water:
             self.rescale()
 
     def target(self, scheme, i, batch_size):
@@ -216,6 +199,14 @@ def main():
         script.reset()
         script.update([(capacity - 1, 3.5)])
         script.sample(INDEPENDENT, 2)
+
+    # A leaf beyond the limit asks for another scale, but not one that a later entry takes back.
+    script = Script(5, 3)
+    script.update([(0, 1.0), (1, 2.0), (4, 0.5)])
+    script.update([(2, 1e30), (3, 1.5), (2, 0.25)])
+    script.sample(INDEPENDENT, 10)
+    script.update([(2, 1e30), (3, 1.5)])
+    script.sample(INDEPENDENT, 10)
 
     # So many that the scale follows the total, not the largest leaf.
     script = Script(3000, 99)

@@ -50,8 +50,8 @@ struct DrawKernels {
 struct UpdateKernels {
     // Whether every index is below the capacity and every priority finite and not negative.
     bool (*valid)(int64_t count, const int64_t* indices, const float* priorities, int64_t capacity);
-    // Sum of the masses of `count` priorities, all below leaf_mass_limit: high * 2^64 + low.
-    void (*sum_masses)(int64_t count, const float* priorities, double factor, uint64_t& high, uint64_t& low);
+    // Sum of the masses of `count` priorities, all below leaf_mass_limit.
+    WideSum (*sum_masses)(int64_t count, const float* priorities, double factor);
     float (*largest)(int64_t count, const float* priorities);
 
     // Writes leaves in order and adds the differences of their masses to the levels 1 .. last_level.

@@ -38,7 +38,7 @@ bool valid(int64_t count, const int64_t* indices, const float* priorities, int64
     return !any_bad;
 }
 
-void sum_masses(int64_t count, const float* priorities, double factor, uint64_t& high, uint64_t& low) {
+WideSum sum_masses(int64_t count, const float* priorities, double factor) {
     // So many masses below 2^52 fit a lane, and all lanes together 64 bits.
     constexpr int64_t run = 512 * lanes;
     unsigned __int128 sum = 0;
@@ -50,8 +50,7 @@ void sum_masses(int64_t count, const float* priorities, double factor, uint64_t&
         sum += sum_of_lanes(part);
     }
     for (; i < count; ++i) sum += mass_of(priorities[i], factor);
-    high = static_cast<uint64_t>(sum >> 64);
-    low = static_cast<uint64_t>(sum);
+    return {static_cast<uint64_t>(sum), static_cast<uint64_t>(sum >> 64)};
 }
 
 float largest_of(int64_t count, const float* priorities) {

@@ -92,17 +92,9 @@ void PriorityStore::compute_run(int64_t first, int64_t n, float* leaves_out) con
         if (!live_.contains(first + i)) leaves_out[i] = 0.0f;
 }
 
-void PriorityStore::count(int64_t n, float largest) {
-    n_changed_ += n;
-    largest_changed_ = std::max(largest_changed_, largest);
-}
-
 void PriorityStore::give(int64_t n, const int64_t* slots, const float* priorities) {
-    for (int64_t i = 0; i < n; ++i) {
-        priorities_[slots[i]] = priorities[i];
-        if (live_.contains(slots[i])) count(1, priorities[i]);
-    }
-    begin_change();
+    for (int64_t i = 0; i < n; ++i) priorities_[slots[i]] = priorities[i];
+    begin_change(n);
     float largest = 0.0f;
     for (int64_t first = 0; first < n; first += max_staged) {
         const int64_t end = std::min(n, first + max_staged);
@@ -124,7 +116,7 @@ void PriorityStore::make_live(int64_t first, int64_t n, float otherwise) {
     for (int64_t slot = first; slot < first + n; ++slot)
         priorities_[slot] = priorities_[slot] == not_given ? otherwise : priorities_[slot];
     live_.insert(first, n);
-    count(n, n == 1 ? priorities_[first] : tree_.kernels().update.largest(n, priorities_ + first));
+    n_made_live_ += n;
     if (live_maximum_) update_live_maximum(first, n);
 }
 
@@ -138,11 +130,9 @@ void PriorityStore::raise_largest(float priority) {
 
 // ---- changes of the tree
 
-void PriorityStore::begin_change() {
-    tree_.begin_change({n_changed_, n_changed_ > 0 ? power_of(largest_changed_) : 0.0f});
-    if (ranks_) ranks_->begin_change(n_changed_, largest_changed_);
-    n_changed_ = 0;
-    largest_changed_ = 0.0f;
+void PriorityStore::begin_change(int64_t n) {
+    tree_.begin_change(n);
+    if (ranks_) ranks_->begin_change(n);
 }
 
 void PriorityStore::end_change() {
@@ -208,7 +198,7 @@ RankTree& PriorityStore::ranks() {
 }
 
 void PriorityStore::fill_ranks() {
-    ranks_->begin_change(0, 0.0f);  // nothing has a weight yet
+    ranks_->begin_change(live_.count());
     live_.for_each_used_line([this](int64_t first, int64_t n) { set_ranks(first, n); });
     ranks_->end_change();
 }

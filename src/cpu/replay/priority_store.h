@@ -80,7 +80,8 @@ class PriorityStore {
     // being so since the last time, and whatever other slots.
     template <class Visit>
     void commit(const Visit& visit) {
-        begin_change();
+        begin_change(n_made_live_);
+        n_made_live_ = 0;
         visit([this](int64_t first, int64_t n) { commit_slots(first, n); });
         end_change();
     }
@@ -108,8 +109,7 @@ class PriorityStore {
     static constexpr float not_given = -1.0f;
     static constexpr int64_t max_staged = 2048;
 
-    void count(int64_t n, float largest);
-    void begin_change();
+    void begin_change(int64_t n);
     void end_change();
     void commit_slots(int64_t first, int64_t n);
     void commit_run(int64_t first, int64_t n);
@@ -146,9 +146,7 @@ class PriorityStore {
     int64_t* staged_slots_;
     float* staged_leaves_;  // computed when they are written
 
-    // Of the change to come: what became live, or is given while live.
-    int64_t n_changed_ = 0;
-    float largest_changed_ = 0.0f;
+    int64_t n_made_live_ = 0;  // since the last commit()
 
     // Rows added one by one mostly have the same priority.
     struct Power {

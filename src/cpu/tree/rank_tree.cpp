@@ -22,10 +22,6 @@ RankTree::RankTree(int64_t capacity) : capacity_(capacity), memory_(bytes_of(cap
     leaves_ = layout.array<float>(most_at_once);
 }
 
-void RankTree::begin_change(int64_t n, float largest) {
-    tree_.begin_change({n, weights_[rank_bucket(largest)]});
-}
-
 void RankTree::set(int64_t n, const int64_t* slots, const float* priorities) {
     for (int64_t first = 0; first < n; first += most_at_once) {
         const int64_t size = std::min(most_at_once, n - first);

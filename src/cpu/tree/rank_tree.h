@@ -19,9 +19,9 @@ class RankTree {
     SumTree& tree() { return tree_; }
     std::size_t memory_bytes() const { return memory_.bytes() + tree_.memory_bytes(); }
 
-    // A change as SumTree has them, of n priorities of at most `largest`. In between, set() gives rows' priorities as
-    // they are after it; negative for a row that is not live.
-    void begin_change(int64_t n, float largest);
+    // A change as SumTree has them. In between, set() gives rows' priorities as they are after it; negative for a row
+    // that is not live.
+    void begin_change(int64_t n) { tree_.begin_change(n); }
     void set(int64_t n, const int64_t* slots, const float* priorities);
     void end_change() { tree_.end_change(); }
     // No row is live; `live` has those that are so until then.

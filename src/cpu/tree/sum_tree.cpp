@@ -8,6 +8,10 @@
 namespace per::cpu {
 namespace {
 
+// The leaves of an empty tree are written at this scale, at which all of them together fit 64 bits, whatever they are;
+// their own is chosen after that.
+constexpr int32_t scale_while_empty = -120;
+
 std::size_t bytes_of(const TreeShape& shape) {
     std::size_t bytes = static_cast<std::size_t>(shape.n_nodes[0]) * sizeof(float);
     for (int level = 1; level < shape.n_levels; ++level)
@@ -40,42 +44,93 @@ void SumTree::set_scale(int32_t scale) {
 
 // ---- updates
 
-// Whether the batch can be written at the present scale.
-bool SumTree::fits(int64_t count, const float* priorities) const {
-    const double largest = scaled_priority(kernels_.update.largest(count, priorities), arrays_.factor);
-    BatchMass batch = {largest, 0};
-    if (breaks_limits(batch, total_)) return false;
-    // Most batches cannot come near the limit, and need no sum.
-    if ((largest + 1.0) * static_cast<double>(count) < 0x1p61 && total_ < total_mass_limit / 2) return true;
-    uint64_t high;
-    kernels_.update.sum_masses(count, priorities, arrays_.factor, high, batch.sum);
-    return high == 0 && batch.sum < total_mass_limit && !breaks_limits(batch, total_);
+void SumTree::begin_change(int64_t n) {
+    scale_before_ = scale_;
+    if (total_ == 0) set_scale(scale_while_empty);
+    sums_follow_ = true;
+    written_ = 0.0;
+    refresh_level_ = 1;
+    // Where a level has few nodes, computing it anew costs less than adding each difference to it.
+    while (refresh_level_ < top_level() && arrays_.shape.n_nodes[refresh_level_] > n / 2) ++refresh_level_;
 }
 
-// The scale at which these priorities keep the bounds of a rescale.
-void SumTree::choose_scale(int64_t count, const float* priorities) {
+// Whether the sums can follow these leaves, too: each keeps its limit, and no sum wraps.
+void SumTree::look_ahead(int64_t count, const float* priorities) {
+    if (!sums_follow_) return;
     const float largest = kernels_.update.largest(count, priorities);
-    if (largest == 0.0f) return;
-    uint64_t high;
-    uint64_t low;
-    kernels_.update.sum_masses(count, priorities, power_of_two(scale_for_largest(largest)), high, low);
-    set_scale(rebuilt_scale(largest, high, low, count));
+    const double total = static_cast<double>(total_);
+    sums_follow_ = !is_too_large(largest, arrays_.factor);
+    if (!sums_follow_) return;
+    double mass = (scaled_priority(largest, arrays_.factor) + 1.0) * static_cast<double>(count);
+    if (total + written_ + mass >= 0x1p63) {
+        const WideSum sum = kernels_.update.sum_masses(count, priorities, arrays_.factor);
+        mass = static_cast<double>(sum.high) * 0x1p64 + static_cast<double>(sum.low);
+    }
+    written_ += mass;
+    sums_follow_ = total + written_ < 0x1p63;
+}
+
+void SumTree::change(int64_t count, const int64_t* indices, const float* priorities) {
+    look_ahead(count, priorities);
+    kernels_.update.apply(arrays_, sums_follow_ ? refresh_level_ - 1 : 0, count, indices, priorities);
+}
+
+void SumTree::change_run(int64_t first, int64_t count, const float* priorities) {
+    look_ahead(count, priorities);
+    for (int64_t i = 0; i < count; ++i) arrays_.leaves[first + i] = priorities[i] + 0.0f;  // -0 becomes 0
+    int64_t begin = first / leaves_per_line;
+    int64_t last = (first + count - 1) / leaves_per_line;
+    for (int level = 1; sums_follow_ && level < refresh_level_; ++level) {
+        kernels_.update.refresh(arrays_, level, begin, last);
+        begin /= sums_per_line;
+        last /= sums_per_line;
+    }
+}
+
+void SumTree::end_change() {
+    if (!sums_follow_) return end_change_of_leaves();
+    const uint64_t total_before = total_;
+    refresh_from(refresh_level_);
+    add_up_total();
+    if (total_ == 0) return set_scale(scale_before_);
+    if (plan_after_change(total_before, {total_, 0}, false, low_water_) == plan_keep) return;
+    if (total_before == 0)
+        rescale_used();
+    else
+        rebuild();
+}
+
+// Of a tree that was not empty, and whose sums did not follow.
+void SumTree::end_change_of_leaves() {
+    const bool has_too_large = is_too_large(kernels_.update.largest(capacity_, arrays_.leaves), arrays_.factor);
+    if (has_too_large) return rebuild();
+    const WideSum total = kernels_.update.sum_masses(capacity_, arrays_.leaves, arrays_.factor);
+    if (plan_after_change(total_, total, false, low_water_) != plan_keep) return rebuild();
+    refresh_from(1);
+    add_up_total();
+}
+
+void SumTree::set(int64_t count, const int64_t* indices, const float* priorities) {
+    begin_change(count);
+    change(count, indices, priorities);
+    end_change();
+}
+
+void SumTree::set_run(int64_t first, int64_t count, const float* priorities) {
+    if (count == 0) return;
+    begin_change(0);
+    change_run(first, count, priorities);
+    end_change();
+}
+
+void SumTree::set_at_scale(int64_t count, const int64_t* indices, const float* priorities) {
+    kernels_.update.apply(arrays_, top_level(), count, indices, priorities);
+    add_up_total();
 }
 
 void SumTree::refresh_from(int level) {
     for (; level <= top_level(); ++level)
         kernels_.update.refresh(arrays_, level, 0, arrays_.shape.n_nodes[level - 1] / (level == 1 ? 16 : 8) - 1);
-}
-
-void SumTree::rebuild() {
-    choose_scale(capacity_, arrays_.leaves);
-    refresh_from(1);
-    finish_rescale();
-}
-
-void SumTree::restore_scale(int32_t scale, uint64_t rescales_below) {
-    set_scale(scale);
-    low_water_ = rescales_below;
 }
 
 void SumTree::add_up_total() {
@@ -84,86 +139,26 @@ void SumTree::add_up_total() {
     for (int64_t i = 0; i < sums_per_line; ++i) total_ += top[i];
 }
 
+// ---- the scale
+
+void SumTree::restore_scale(int32_t scale, uint64_t rescales_below) {
+    set_scale(scale);
+    low_water_ = rescales_below;
+}
+
 void SumTree::finish_rescale() {
     add_up_total();
     low_water_ = low_water(total_, capacity_);
 }
 
-// With every leaf 0 the scale can follow the batch, without a rebuild.
-UpdatePlan SumTree::plan_batch(int64_t count, const float* priorities) {
-    if (total_ != 0) return fits(count, priorities) ? plan_add : plan_rebuild;
-    choose_scale(count, priorities);
-    return plan_anew;
-}
-
-void SumTree::begin_writing(UpdatePlan plan, int64_t n) {
-    plan_ = plan;
-    refresh_level_ = 1;
-    if (plan == plan_rebuild) return;
-    // Where a level has few nodes, computing it anew costs less than adding each difference to it.
-    while (refresh_level_ < top_level() && arrays_.shape.n_nodes[refresh_level_] > n / 2) ++refresh_level_;
-}
-
-void SumTree::write(int64_t count, const int64_t* indices, const float* priorities) {
-    kernels_.update.apply(arrays_, refresh_level_ - 1, count, indices, priorities);
-}
-
-void SumTree::write_run(int64_t first, int64_t count, const float* priorities) {
-    for (int64_t i = 0; i < count; ++i) arrays_.leaves[first + i] = priorities[i] + 0.0f;  // -0 becomes 0
-    int64_t begin = first / leaves_per_line;
-    int64_t last = (first + count - 1) / leaves_per_line;
-    for (int level = 1; level < refresh_level_; ++level) {
-        kernels_.update.refresh(arrays_, level, begin, last);
-        begin /= sums_per_line;
-        last /= sums_per_line;
+void SumTree::rebuild() {
+    const float largest = kernels_.update.largest(capacity_, arrays_.leaves);
+    if (largest != 0.0f) {
+        const double factor = power_of_two(scale_for_largest(largest));
+        set_scale(scale_of_leaves(largest, kernels_.update.sum_masses(capacity_, arrays_.leaves, factor), capacity_));
     }
-}
-
-void SumTree::end_writing() {
-    if (plan_ == plan_rebuild) return rebuild();
-    refresh_from(refresh_level_);
-    if (plan_ == plan_anew) return finish_rescale();
-    add_up_total();
-    if (total_ != 0 && total_ < low_water_) rebuild();
-}
-
-void SumTree::set(int64_t count, const int64_t* indices, const float* priorities) {
-    begin_writing(plan_batch(count, priorities), count);
-    write(count, indices, priorities);
-    end_writing();
-}
-
-void SumTree::set_at_scale(int64_t count, const int64_t* indices, const float* priorities) {
-    kernels_.update.apply(arrays_, top_level(), count, indices, priorities);
-    add_up_total();
-}
-
-void SumTree::set_run(int64_t first, int64_t count, const float* priorities) {
-    if (count == 0) return;
-    begin_writing(plan_batch(count, priorities), 0);
-    write_run(first, count, priorities);
-    end_writing();
-}
-
-// ---- changes in pieces
-
-// In an empty tree the pieces are written at a scale at which any leaves of this change fit.
-void SumTree::begin_change(const LeafChange& change) {
-    const UpdatePlan plan = plan_of(change, total_, arrays_.factor);
-    scale_before_ = scale_;
-    if (plan == plan_anew) {
-        const uint64_t n = static_cast<uint64_t>(change.n);
-        set_scale(rebuilt_scale(change.largest, n >> (64 - rescaled_leaf_bits), n << rescaled_leaf_bits, capacity_));
-    }
-    begin_writing(plan, change.n);
-}
-
-void SumTree::end_change() {
-    if (plan_ == plan_anew) {
-        refresh_from(refresh_level_);
-        choose_scale_of_used();
-    }
-    end_writing();
+    refresh_from(1);
+    finish_rescale();
 }
 
 // Calls visit(line) for each line of leaves in which one is not 0, by way of the sums above, which are not 0 either.
@@ -183,26 +178,21 @@ void SumTree::refresh_used(int level, int64_t line) {
     }
 }
 
-// The scale of a rebuild, by a walk over what is not 0.
-void SumTree::choose_scale_of_used() {
+// As rebuild(), by a walk over what is not 0.
+void SumTree::rescale_used() {
     float largest = 0.0f;
     for_each_used_line(top_level(), 0, [&](int64_t line) {
         largest = std::max(largest, kernels_.update.largest(leaves_per_line, arrays_.leaves + line * leaves_per_line));
     });
-    if (largest == 0.0f) return set_scale(scale_before_);  // no row lived to the end of the change
     const double factor = power_of_two(scale_for_largest(largest));
-    unsigned __int128 sum = 0;
+    WideSum sum = {0, 0};
     for_each_used_line(top_level(), 0, [&](int64_t line) {
-        uint64_t high;
-        uint64_t low;
-        kernels_.update.sum_masses(leaves_per_line, arrays_.leaves + line * leaves_per_line, factor, high, low);
-        sum += low;  // 16 masses of 2^46 at most
+        sum =
+            add_wide(sum, kernels_.update.sum_masses(leaves_per_line, arrays_.leaves + line * leaves_per_line, factor));
     });
-    const int32_t scale =
-        rebuilt_scale(largest, static_cast<uint64_t>(sum >> 64), static_cast<uint64_t>(sum), capacity_);
-    if (scale == scale_) return;
-    set_scale(scale);
+    set_scale(scale_of_leaves(largest, sum, capacity_));
     refresh_used(top_level(), 0);
+    finish_rescale();
 }
 
 // Memory that was never written to stays untouched.

@@ -35,20 +35,19 @@ class SumTree {
 
     // Sets priorities[i] at indices[i]; of equal indices the last one wins.
     void set(int64_t count, const int64_t* indices, const float* priorities);
+    // Sets priorities[i] at first + i: several times faster than set().
+    void set_run(int64_t first, int64_t count, const float* priorities);
 
-    // One change of a replay buffer (mass.h), in as many pieces as is convenient: between begin_change() and
-    // end_change() nothing else may be called. Slots may come again, with the same priority.
-    void begin_change(const LeafChange& change);
-    void change(int64_t count, const int64_t* indices, const float* priorities) { write(count, indices, priorities); }
-    void change_run(int64_t first, int64_t count, const float* priorities) { write_run(first, count, priorities); }
+    // The same in as many pieces as is convenient: between begin_change() and end_change(), which chooses the scale that
+    // the leaves then ask for (mass.h), nothing else may be called. About n leaves will be written: a hint.
+    void begin_change(int64_t n);
+    void change(int64_t count, const int64_t* indices, const float* priorities);
+    void change_run(int64_t first, int64_t count, const float* priorities);
     void end_change();
 
     // As set(), but the scale stays: for leaves that are taken out for a while and put back. No leaf may become larger
     // than it was when the scale was chosen. Touches nothing but these leaves and what lies above them.
     void set_at_scale(int64_t count, const int64_t* indices, const float* priorities);
-
-    // Sets priorities[i] at first + i: several times faster than set().
-    void set_run(int64_t first, int64_t count, const float* priorities);
 
     // All priorities 0. Costs what was not 0.
     void reset();
@@ -94,18 +93,13 @@ class SumTree {
     int frontier_level(int64_t batch_size) const;
     void prefetch_small_levels(int level, int64_t batch_size) const;
     void set_scale(int32_t scale);
-    bool fits(int64_t count, const float* priorities) const;
-    void choose_scale(int64_t count, const float* priorities);
-    UpdatePlan plan_batch(int64_t count, const float* priorities);
-    void begin_writing(UpdatePlan plan, int64_t n);
-    void write(int64_t count, const int64_t* indices, const float* priorities);
-    void write_run(int64_t first, int64_t count, const float* priorities);
-    void end_writing();
+    void look_ahead(int64_t count, const float* priorities);
+    void end_change_of_leaves();
     template <class Visit>
     void for_each_used_line(int level, int64_t line, const Visit& visit) const;
     void refresh_used(int level, int64_t line);
     void reset_used(int level, int64_t line);
-    void choose_scale_of_used();
+    void rescale_used();
     void refresh_from(int level);
     void add_up_total();
     void finish_rescale();
@@ -118,9 +112,10 @@ class SumTree {
     int32_t scale_ = 0;
     uint64_t total_ = 0;      // of all masses
     uint64_t low_water_ = 0;  // a total below it asks for a rescale
-    // Of the update under way.
-    UpdatePlan plan_ = plan_add;
-    int refresh_level_ = 1;  // from here on levels are computed anew at its end
+    // Of the change under way.
+    bool sums_follow_ = true;  // else leaves alone are written, and all sums are computed anew at its end
+    int refresh_level_ = 1;    // from here on levels are computed anew at its end
+    double written_ = 0.0;     // mass, about, and not less
     int32_t scale_before_ = 0;
 
     mutable ScratchPool scratch_;

@@ -209,11 +209,7 @@ __device__ __forceinline__ void end_launch(const DeviceReplay& replay, const Giv
     if (steps.rows_wait()) find_largest_before(scratch, steps.length, state.largest_bits, shared);
     __syncthreads();
     if (threadIdx.x != 0) return;
-    const uint32_t waiting_end = state.pending.waiting_end;
-    scratch.facts->has_waiting = waiting_end != 0;
-    // It only grows from step to step.
-    if (waiting_end != 0)
-        state.change.largest_bits = larger(state.change.largest_bits, scratch.largest_before[waiting_end - 1]);
+    scratch.facts->has_waiting = state.pending.has_waiting != 0;
     if (ends_step) apply_pending(state);
 }
 

@@ -16,9 +16,7 @@ namespace per::cuda {
 // lane fewer rows for each thread; they save registers.
 struct RowSums {
     int32_t n_live = 0;
-    uint32_t n_changed = 0;     // as in ChangeState
-    uint32_t largest_bits = 0;  // likewise
-    uint32_t waiting_end = 0;   // as in PendingSums
+    bool has_waiting = false;  // as in PendingSums
 };
 
 __device__ __forceinline__ uint32_t larger(uint32_t a, uint32_t b) {
@@ -82,11 +80,7 @@ __device__ __forceinline__ void make_live(LaneTask& task, const RowRange& rows, 
         float priority = priorities.given[slot];
         if (priority == not_given) priorities.given[slot] = priority = otherwise_of(row);
         task.sums.n_live += insert(priorities.live, slot);
-        ++task.sums.n_changed;
-        if (is_waiting(priority))
-            task.sums.waiting_end = larger(task.sums.waiting_end, static_cast<uint32_t>(step_of_waiting(priority)) + 1);
-        else
-            task.sums.largest_bits = larger(task.sums.largest_bits, bits_in_order(priority));
+        task.sums.has_waiting |= is_waiting(priority);
     }
     extend(task.change.born, rows);
     __syncwarp();
@@ -131,17 +125,13 @@ __device__ __forceinline__ void add_if_any(int64_t* at, int64_t value) {
 __device__ __forceinline__ void finish(const LaneTask& task) {
     ReplayState& state = *task.replay.state;
     const int64_t n_live = static_cast<int64_t>(sum_of_warp(static_cast<uint64_t>(task.sums.n_live)));
-    const uint64_t n = sum_of_warp(task.sums.n_changed);
-    const uint32_t largest_bits = __reduce_max_sync(all_lanes, task.sums.largest_bits);
-    const uint32_t waiting_end = __reduce_max_sync(all_lanes, task.sums.waiting_end);
+    const bool has_waiting = __ballot_sync(all_lanes, task.sums.has_waiting) != 0;
     if (lane_of_thread() != 0) return;
     const int64_t most = task.rules.ring.rows;
     task.replay.lanes[task.env] = task.lane;
     task.replay.changes[task.env] = {clipped(task.change.died, most), clipped(task.change.born, most)};
     add_if_any(&state.pending.n_live, n_live);
-    if (n != 0) atomic_add(&state.change.n, n);
-    if (largest_bits != 0) atomicMax(&state.change.largest_bits, largest_bits);
-    if (waiting_end != 0) atomicMax(&state.pending.waiting_end, waiting_end);
+    if (has_waiting) atomicExch(&state.pending.has_waiting, 1u);
     add_if_any(&state.counters.added, task.counters.added);
     add_if_any(&state.counters.dropped, task.counters.dropped);
     add_if_any(&state.counters.episodes, task.counters.episodes);

@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(n_threads, 1)
 __global__ void __launch_bounds__(n_threads, 1)
     refresh_live_level(const __grid_constant__ DeviceReplay replay, int level) {
     const DeviceLive& live = replay.priorities.live;
-    refresh_level(live, level, [&](int64_t word) { return static_cast<uint64_t>(__popc(live.words[word])); });
+    refresh_level(live, level, true, [&](int64_t word) { return static_cast<uint64_t>(__popc(live.words[word])); });
 }
 
 void queue_maximum(const DeviceReplay& replay, const DeviceMaximum& maximum, void (*refresh)(DeviceReplay, int),

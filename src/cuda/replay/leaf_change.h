@@ -1,5 +1,5 @@
-// The steps of one change of leaves (mass.h) on the device. Rows, live bits and given priorities are as they will be;
-// leaves of the slots that `Slots` names follow them. Between each two steps every thread of the grid must have ended
+// The parts of one change of leaves (mass.h) on the device. Rows, live bits and given priorities are as they will be;
+// leaves of the slots that `Slots` names follow them. Between each two parts every thread of the grid must have ended
 // the first.
 //
 //   struct Slots {
@@ -14,7 +14,7 @@
 
 #include "cuda/replay/ranks.h"
 #include "cuda/replay/replay_state.h"
-#include "cuda/tree/tree_steps.h"
+#include "cuda/tree/tree_change.h"
 #include "rules/priority.h"
 
 namespace per::cuda {
@@ -32,77 +32,16 @@ __device__ __forceinline__ float leaf_of(const DevicePriorities& priorities, int
     return is_live(priorities.live, slot) ? leaf_priority(priorities.given[slot], alpha) : 0.0f;
 }
 
-// For empty trees, whose scale follows what is written: the largest leaf of that.
-template <class Slots>
-__device__ __forceinline__ void survey_change(const DeviceReplay& replay, const Slots& slots) {
-    const DevicePriorities& priorities = replay.priorities;
-    const bool is_empty = priorities.tree.state->total == 0;
-    const bool has_empty_ranks = has_ranks(priorities) && priorities.ranks.tree.state->total == 0;
-    if (!is_empty && !has_empty_ranks) return;
-    const double alpha = replay.state->alpha;
-    Survey leaves;
-    Survey weights;
-    slots.for_each(replay, [&](int64_t slot) {
-        const uint32_t leaf = __float_as_uint(is_empty ? leaf_of(priorities, slot, alpha) : 0.0f);
-        leaves.largest_bits = leaf > leaves.largest_bits ? leaf : leaves.largest_bits;
-        if (!has_empty_ranks) return;
-        const uint32_t weight = __float_as_uint(weight_of(priorities.ranks, bucket_of(priorities, slot)));
-        weights.largest_bits = weight > weights.largest_bits ? weight : weights.largest_bits;
-    });
-    if (is_empty) add_to_state(*priorities.tree.state, leaves);
-    if (has_empty_ranks) add_to_state(*priorities.ranks.tree.state, weights);
-}
-
-// One thread. Where the scale is that of a rebuild and few leaves are not 0, it follows from the largest.
-__device__ __forceinline__ void plan_change(const DeviceTree& tree, const LeafChange& change) {
-    TreeState& state = *tree.state;
-    state.plan = plan_of(change, state.total, power_of_two(state.scale));
-    if (state.plan != plan_anew) return;
-    if (change.n >= few_leaves)
-        state.plan = plan_rebuild;
-    else if (state.largest_bits != 0)
-        state.scale = scale_for_largest(largest_priority(state));
-}
-
-// One thread.
-__device__ __forceinline__ void decide_change(const DeviceReplay& replay) {
-    const DevicePriorities& priorities = replay.priorities;
-    ReplayState& state = *replay.state;
-    const int64_t n = static_cast<int64_t>(state.change.n);
-    const float largest = __uint_as_float(state.change.largest_bits);
-    plan_change(priorities.tree, {n, n > 0 ? leaf_priority(largest, state.alpha) : 0.0f});
-    if (has_ranks(priorities)) plan_change(priorities.ranks.tree, {n, priorities.ranks.weights[rank_bucket(largest)]});
-    state.change = {0, 0};
-}
-
-// What writing leaves of a tree needs to know.
-struct LeafWriter {
-    const DeviceTree& tree;
-    const bool adds;
-    const double factor;
-
-    __device__ __forceinline__ explicit LeafWriter(const DeviceTree& of_tree)
-        : tree(of_tree), adds(of_tree.state->plan != plan_rebuild), factor(power_of_two(of_tree.state->scale)) {}
-
-    // Several threads may write the same leaf, all the same.
-    __device__ __forceinline__ void write(int64_t slot, float leaf) const {
-        const float before = atomicExch(&tree.leaves[slot], leaf);
-        if (!adds) return;
-        const uint64_t difference = mass_of(leaf, factor) - mass_of(before, factor);
-        if (difference != 0) add_to_sums(tree, slot, difference);
-    }
-};
-
 template <class Slots>
 __device__ __forceinline__ void write_change(const DeviceReplay& replay, const Slots& slots) {
     const DevicePriorities& priorities = replay.priorities;
     const double alpha = replay.state->alpha;
-    const LeafWriter leaves(priorities.tree);
+    LeafWriter leaves(priorities.tree);
     if (!has_ranks(priorities)) {
         slots.for_each(replay, [&](int64_t slot) { leaves.write(slot, leaf_of(priorities, slot, alpha)); });
-        return;
+        return leaves.finish();
     }
-    const LeafWriter weights(priorities.ranks.tree);
+    LeafWriter weights(priorities.ranks.tree);
     RankChanges changes;
     slots.for_each(replay, [&](int64_t slot) {
         leaves.write(slot, leaf_of(priorities, slot, alpha));
@@ -110,6 +49,8 @@ __device__ __forceinline__ void write_change(const DeviceReplay& replay, const S
         move_to_bucket(priorities.ranks, slot, bucket, changes);
         weights.write(slot, weight_of(priorities.ranks, bucket));
     });
+    leaves.finish();
+    weights.finish();
     add_to_ranks(priorities.ranks, changes);
 }
 
@@ -147,30 +88,25 @@ __device__ __forceinline__ void refresh_maxima(const DeviceReplay& replay, const
 
 // ---- the end
 
-// One block.
-__device__ __forceinline__ void finish_change(const DeviceReplay& replay, TopRow& row) {
-    finish_batch(replay.priorities.tree, row);
-    if (has_ranks(replay.priorities)) finish_batch(replay.priorities.ranks.tree, row);
+// One thread.
+__device__ __forceinline__ void finish_change(const DevicePriorities& priorities) {
+    finish_change(priorities.tree);
+    if (has_ranks(priorities)) finish_change(priorities.ranks.tree);
 }
 
 template <class Slots>
 __device__ __forceinline__ void change_in_one_block(const DeviceReplay& replay, const Slots& slots, TopRow& row) {
     const DevicePriorities& priorities = replay.priorities;
-    survey_change(replay, slots);
-    __syncthreads();
-    if (threadIdx.x == 0) decide_change(replay);
-    __syncthreads();
     write_change(replay, slots);
     __syncthreads();
     for (int level = 0; level < levels_of_maxima(priorities); ++level) {
         refresh_maxima(replay, slots, level);
         __syncthreads();
     }
-    finish_change(replay, row);
+    if (threadIdx.x == 0) finish_change(priorities);
     __syncthreads();
-    if (priorities.tree.state->plan == plan_rebuild) rebuild_in_one_block(priorities.tree, row);
-    if (has_ranks(priorities) && priorities.ranks.tree.state->plan == plan_rebuild)
-        rebuild_in_one_block(priorities.ranks.tree, row);
+    rebuild_in_one_block(priorities.tree, row);
+    if (has_ranks(priorities)) rebuild_in_one_block(priorities.ranks.tree, row);
 }
 
 }  // namespace per::cuda

@@ -7,7 +7,7 @@
 namespace per::cuda {
 namespace {
 
-// Up to so many slots one block does everything: one launch, and barriers between the steps. Beyond, each step is a
+// Up to so many slots one block does everything: one launch, and barriers between the parts. Beyond, each part is a
 // launch of its own.
 constexpr int64_t largest_one_block_change = 4096;
 
@@ -136,18 +136,13 @@ __device__ __forceinline__ void claim_entries(const DeviceReplay& replay, const 
     ReplayState& state = *replay.state;
     const WindowRules rules = state.rules;
     uint64_t n_of_fate[5] = {};
-    uint32_t largest_bits = 0;
     const GridSpan span = grid_span();
     for (int64_t i = span.first; i < given.count; i += span.step) {
         const Entry entry = entry_of(replay, rules, given, i);
         for (int fate = 0; fate < 5; ++fate) n_of_fate[fate] += fate == static_cast<int>(entry.fate);
-        if (!entry.is_accepted()) continue;
-        atomicMax(&replay.priorities.tree.claims[entry.slot], static_cast<uint32_t>(i + 1));
-        const uint32_t bits = entry.fate == Fate::live ? bits_in_order(entry.priority) : 0;
-        largest_bits = bits > largest_bits ? bits : largest_bits;
+        if (entry.is_accepted()) atomicMax(&replay.priorities.tree.claims[entry.slot], static_cast<uint32_t>(i + 1));
     }
     for (uint64_t& n : n_of_fate) n = sum_of_warp(n);
-    largest_bits = __reduce_max_sync(all_lanes, largest_bits);
     if (lane_of_thread() != 0) return;
     const auto n_of = [&](Fate fate) { return n_of_fate[static_cast<int>(fate)]; };
     add_if_any(&state.counters.stale_updates, n_of(Fate::stale));
@@ -155,8 +150,6 @@ __device__ __forceinline__ void claim_entries(const DeviceReplay& replay, const 
     add_if_any(&state.counters.updates, n_of(Fate::pending) + n_of(Fate::live));
     count_rejected_ids(state, n_of(Fate::never_issued));
     if (n_of(Fate::rejected) != 0) atomic_add(&state.errors.n_bad_priorities, n_of(Fate::rejected));
-    if (n_of(Fate::live) != 0) atomic_add(&state.change.n, n_of(Fate::live));
-    if (largest_bits != 0) atomicMax(&state.change.largest_bits, largest_bits);
 }
 
 // The entry that holds the claim gives its priority, and the claim back.
@@ -213,16 +206,6 @@ __global__ void __launch_bounds__(n_threads, 1)
 
 template <class Slots>
 __global__ void __launch_bounds__(n_threads, 1)
-    survey_change_kernel(const __grid_constant__ DeviceReplay replay, Slots slots) {
-    survey_change(replay, slots);
-}
-
-__global__ void decide_change_kernel(const __grid_constant__ DeviceReplay replay) {
-    decide_change(replay);
-}
-
-template <class Slots>
-__global__ void __launch_bounds__(n_threads, 1)
     write_change_kernel(const __grid_constant__ DeviceReplay replay, Slots slots) {
     write_change(replay, slots);
 }
@@ -234,8 +217,7 @@ __global__ void __launch_bounds__(n_threads, 1)
 }
 
 __global__ void __launch_bounds__(n_threads, 1) finish_change_kernel(const __grid_constant__ DeviceReplay replay) {
-    PER_SHARED(TopRow, row);
-    finish_change(replay, row);
+    if (threadIdx.x == 0) finish_change(replay.priorities);
     forget_lanes(replay);
 }
 
@@ -272,8 +254,6 @@ template <class Slots>
 void queue_change(const DeviceReplay& replay, const Slots& slots, int64_t n_slots, cudaStream_t stream) {
     const DevicePriorities& priorities = replay.priorities;
     const int64_t n_blocks = blocks_for(n_slots);
-    launch(stream, n_blocks, n_threads, survey_change_kernel<Slots>, replay, slots);
-    launch(stream, 1, 1, decide_change_kernel, replay);
     launch(stream, n_blocks, n_threads, write_change_kernel<Slots>, replay, slots);
     for (int level = 0; level < levels_of_maxima(priorities); ++level)
         launch(stream, n_blocks, n_threads, refresh_maxima_kernel<Slots>, replay, slots, level);
@@ -330,7 +310,6 @@ void queue_read_priorities(const DeviceReplay& replay, int64_t count, const int6
 
 void load_priority_kernels() {
     load_kernels(change_lanes_in_one_block, give_in_one_block, claim_entries_kernel, give_entries_kernel,
-                 survey_change_kernel<ChangedLanes>, survey_change_kernel<GivenPriorities>, decide_change_kernel,
                  write_change_kernel<ChangedLanes>, write_change_kernel<GivenPriorities>,
                  refresh_maxima_kernel<ChangedLanes>, refresh_maxima_kernel<GivenPriorities>, finish_change_kernel,
                  refresh_live_maximum_kernel, refresh_live_maximum_in_one_block, read_priorities_kernel);

@@ -1,8 +1,8 @@
 // Priorities of rows on a device: what cpu/priority_store.h does on the host. All of it is queued; nothing waits.
 //
-// Leaves follow the rows. Kernels that make rows live or dead change live bits, priorities.given and state->n_live,
-// write down in replay.changes where such rows lie, and add to state->change what they made live; once a call, after
-// them, queue_change_of_lanes() brings the sum tree, and the ranks, to that as one change (mass.h).
+// Leaves follow the rows. Kernels that make rows live or dead change live bits, priorities.given and state->n_live, and
+// write down in replay.changes where such rows lie; once a call, after them, queue_change_of_lanes() brings the sum tree,
+// and the ranks, to that as one change (mass.h).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace per::cuda {
 
-// Ends what replay.changes and state->change say. `rows_per_lane`: how many rows a lane may have changed, about; it
+// Ends what replay.changes say. `rows_per_lane`: how many rows a lane may have changed, about; it
 // says how many threads to take, and nothing else.
 void queue_change_of_lanes(const DeviceReplay& replay, int64_t rows_per_lane, cudaStream_t stream);
 

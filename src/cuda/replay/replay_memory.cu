@@ -84,7 +84,6 @@ ReplayMemory::ReplayMemory(const per_replay_options& options, const Fields& fiel
                                .counters = {},
                                .n_live = 0,
                                .largest_bits = bit_cast<uint32_t>(1.0f),
-                               .change = {},
                                .last = {},
                                .n_bad_bootstraps = 0,
                                .errors = {}};

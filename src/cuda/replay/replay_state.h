@@ -36,18 +36,12 @@ struct LaneChange {
     RowRange born;
 };
 
-// What is known of the leaf change under way (mass.h); zero between calls.
-struct ChangeState {
-    uint64_t n;             // leaves that become live, or are updated while they are
-    uint32_t largest_bits;  // of their priorities, before alpha
-};
-
 // What a call adds up while it changes lanes. No other lane must see it before the call ends, as the priority of rows
 // that become live follows from it. Zero between calls.
 struct PendingSums {
     int64_t n_live;         // rows that became live less those that died
     uint32_t largest_bits;  // of priorities given
-    uint32_t waiting_end;  // one past the last step at which a row became live that waits for its priority; 0: none did
+    uint32_t has_waiting;   // a row became live that waits for its priority
 };
 
 // The last batch that was drawn, for statistics. Its slots and shares stay in the memory of the draws.
@@ -99,7 +93,6 @@ struct ReplayState {
     ReplayCounters counters;
     int64_t n_live;
     uint32_t largest_bits;  // of the largest priority ever
-    ChangeState change;
     PendingSums pending = {};
     LastDraw last;
     uint64_t n_bad_bootstraps;  // ids and values of the advantages under way

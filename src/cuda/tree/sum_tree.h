@@ -17,12 +17,6 @@ inline constexpr int max_tree_levels = 7;
 // Blocks of a draw at most; each leaves its smallest mass behind.
 inline constexpr int64_t max_draw_blocks = 1024;
 
-// 128 bits: sums of masses of which each fits its limit, at a scale at which their sum may not.
-struct WideSum {
-    uint64_t low;
-    uint64_t high;
-};
-
 // Arrays whose entries are looked at on the device.
 enum class TreeArgument { indices, priorities, prefix_sums, units };
 inline constexpr int n_tree_arguments = 4;
@@ -34,11 +28,11 @@ struct TreeState {
     uint64_t low_water;  // a total below it asks for a rescale
     int32_t scale;
 
-    // Of the update or rebuild that is under way; 0 between calls.
-    int32_t plan;  // an UpdatePlan
-    WideSum sum;
-    uint64_t n_valid;
-    uint32_t largest_bits;  // of a priority; bits of floats >= 0 are in the order of the floats
+    // Of the change or rebuild that is under way; 0 between calls.
+    int32_t plan;            // a ScalePlan
+    uint32_t has_too_large;  // a leaf was written that is too large for the scale
+    uint32_t largest_bits;   // of a leaf; bits of floats >= 0 are in the order of the floats
+    WideSum sum;             // of the differences of masses, or of the masses
 
     // Since the last report.
     uint32_t n_empty_draws;
@@ -78,11 +72,6 @@ __device__ __forceinline__ uint64_t prefix_sum(uint64_t value, unsigned lane) {
         if (lane >= distance) value += before;
     }
     return value;
-}
-
-__device__ __forceinline__ WideSum add_wide(WideSum a, WideSum b) {
-    const uint64_t low = a.low + b.low;
-    return {low, a.high + b.high + (low < a.low)};
 }
 
 __device__ __forceinline__ WideSum sum_of_warp(WideSum value) {

@@ -13,8 +13,8 @@ void queue_update(const DeviceTree& tree, int64_t count, const int64_t* indices,
 // All leaves 0; the scale stays.
 void queue_reset(const DeviceTree& tree, cudaStream_t stream);
 
-// Chooses a scale for the leaves as they are and makes all sums anew, if the plan is plan_rebuild once the stream gets
-// there.
+// What the plan in the tree's state asks for once the stream gets there: a scale for the leaves as they are, and sums at
+// it.
 void queue_rebuild(const DeviceTree& tree, cudaStream_t stream);
 
 // The same at a scale, and with the total that asks for another, of a tree that had the same leaves.

@@ -3,30 +3,30 @@
 #include <cstddef>
 
 #include "cuda/runtime/device.h"
-#include "cuda/tree/tree_steps.h"
+#include "cuda/tree/tree_change.h"
 
 namespace per::cuda {
 namespace {
 
-__global__ void __launch_bounds__(n_threads, 1) survey_leaves_kernel(DeviceTree tree) {
-    if (tree.state->plan == plan_rebuild) survey_leaves(tree);
+__global__ void __launch_bounds__(n_threads, 1) find_largest_leaf_kernel(DeviceTree tree) {
+    if (tree.state->plan != plan_keep) find_largest_leaf(tree);
 }
 
 __global__ void __launch_bounds__(n_threads, 1) sum_leaves_kernel(DeviceTree tree) {
-    if (tree.state->plan == plan_rebuild) sum_leaves(tree);
+    if (tree.state->plan != plan_keep) sum_leaves(tree);
 }
 
 __global__ void choose_scale_kernel(DeviceTree tree) {
-    if (tree.state->plan == plan_rebuild) choose_scale(*tree.state, tree.capacity);
+    if (tree.state->plan != plan_keep) choose_scale(tree);
 }
 
 __global__ void __launch_bounds__(n_threads, 1) refresh_level_kernel(DeviceTree tree, int level) {
-    if (tree.state->plan == plan_rebuild) refresh_level(tree, level);
+    if (tree.state->plan != plan_keep) refresh_level(tree, level);
 }
 
 __global__ void __launch_bounds__(n_threads, 1) finish_rebuild_kernel(DeviceTree tree) {
     PER_SHARED(TopRow, row);
-    if (tree.state->plan == plan_rebuild) add_up_total(tree, row, true);
+    if (tree.state->plan != plan_keep) finish_rebuild(tree, row);
 }
 
 __global__ void set_scale_kernel(DeviceTree tree, int32_t scale) {
@@ -48,7 +48,7 @@ void queue_sums(const DeviceTree& tree, cudaStream_t stream) {
 
 void queue_rebuild(const DeviceTree& tree, cudaStream_t stream) {
     const int64_t n_blocks = blocks_for(tree.capacity);
-    launch(stream, n_blocks, n_threads, survey_leaves_kernel, tree);
+    launch(stream, n_blocks, n_threads, find_largest_leaf_kernel, tree);
     launch(stream, n_blocks, n_threads, sum_leaves_kernel, tree);
     launch(stream, 1, 1, choose_scale_kernel, tree);
     queue_sums(tree, stream);
@@ -70,7 +70,7 @@ void queue_reset(const DeviceTree& tree, cudaStream_t stream) {
 }
 
 void load_rebuild_kernels() {
-    load_kernels(survey_leaves_kernel, sum_leaves_kernel, choose_scale_kernel, refresh_level_kernel,
+    load_kernels(find_largest_leaf_kernel, sum_leaves_kernel, choose_scale_kernel, refresh_level_kernel,
                  finish_rebuild_kernel, set_scale_kernel, set_low_water_kernel);
 }
 

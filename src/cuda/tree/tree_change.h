@@ -1,0 +1,154 @@
+// How the sums of a tree follow its leaves: the parts of a change (mass.h) and of a rebuild. Between each two parts every
+// thread of the grid must have ended the first.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/tree/sum_tree.h"
+
+namespace per::cuda {
+
+// ---- a change: leaves are written and their differences added to the sums, then one thread finishes it
+
+// What writing leaves of a tree needs to know, and what a thread adds up. All threads of a warp call finish().
+class LeafWriter {
+ public:
+    __device__ __forceinline__ explicit LeafWriter(const DeviceTree& tree)
+        : tree_(tree), factor_(power_of_two(tree.state->scale)) {}
+
+    // Several threads may write the same leaf, all the same.
+    __device__ __forceinline__ void write(int64_t index, float leaf) {
+        const float before = atomicExch(&tree_.leaves[index], leaf);
+        has_too_large_ |= is_too_large(leaf, factor_);
+        const uint64_t difference = limited_mass_of(leaf, factor_) - limited_mass_of(before, factor_);
+        if (difference == 0) return;
+        add_to_sums(tree_, index, difference);
+        difference_ = add_wide(difference_, {difference, difference >> 63 != 0 ? ~uint64_t{0} : 0});
+    }
+
+    __device__ __forceinline__ void finish() const {
+        TreeState& state = *tree_.state;
+        const WideSum difference = sum_of_warp(difference_);
+        const bool has_too_large = __ballot_sync(all_lanes, has_too_large_) != 0;
+        if (lane_of_thread() != 0) return;
+        if (has_too_large) atomicExch(&state.has_too_large, 1u);
+        if ((difference.low | difference.high) != 0) atomic_add_wide(&state.sum, difference);
+    }
+
+ private:
+    const DeviceTree& tree_;
+    const double factor_;
+    WideSum difference_ = {0, 0};
+    bool has_too_large_ = false;
+};
+
+// One thread. A plan other than plan_keep is for the rebuild, which must follow.
+__device__ __forceinline__ void finish_change(const DeviceTree& tree) {
+    TreeState& state = *tree.state;
+    const WideSum total = add_wide({state.total, 0}, state.sum);
+    state.plan = plan_after_change(state.total, total, state.has_too_large != 0, state.low_water);
+    state.total = total.low;
+    state.sum = {0, 0};
+    state.has_too_large = 0;
+}
+
+// ---- a rebuild
+
+// Calls visit(node) for nodes of a level, a warp a node: for all, or where the sums say so, for those that have leaves.
+template <class Visit>
+__device__ __forceinline__ void for_each_node(const DeviceSums& sums, int level, bool all, const Visit& visit) {
+    const int64_t n_nodes = sums.n_nodes[level - 1] / fan_out;
+    const unsigned lane = lane_of_thread();
+    const GridSpan span = warp_span();
+    for (int64_t first = span.first * fan_out; first < n_nodes; first += span.step * fan_out) {
+        const bool is_one = first + lane < n_nodes && (all || sums.sums[level][first + lane] != 0);
+        for (unsigned nodes = __ballot_sync(all_lanes, is_one); nodes != 0; nodes &= nodes - 1)
+            visit(first + __ffs(static_cast<int>(nodes)) - 1);
+    }
+}
+
+// Calls visit(leaf) for the leaves that a rebuild concerns.
+template <class Visit>
+__device__ __forceinline__ void for_each_leaf(const DeviceTree& tree, const Visit& visit) {
+    const unsigned lane = lane_of_thread();
+    for_each_node(tree, 1, tree.state->plan == plan_rebuild,
+                  [&](int64_t node) { visit(tree.leaves[node * fan_out + lane]); });
+}
+
+__device__ __forceinline__ float largest_leaf(const TreeState& state) {
+    return __uint_as_float(state.largest_bits);
+}
+
+__device__ __forceinline__ void find_largest_leaf(const DeviceTree& tree) {
+    uint32_t largest_bits = 0;
+    for_each_leaf(tree, [&](float leaf) {
+        const uint32_t bits = __float_as_uint(leaf);
+        largest_bits = bits > largest_bits ? bits : largest_bits;
+    });
+    largest_bits = __reduce_max_sync(all_lanes, largest_bits);
+    if (lane_of_thread() == 0 && largest_bits != 0) atomicMax(&tree.state->largest_bits, largest_bits);
+}
+
+__device__ __forceinline__ void sum_leaves(const DeviceTree& tree) {
+    TreeState& state = *tree.state;
+    if (state.largest_bits == 0) return;
+    const double factor = power_of_two(scale_for_largest(largest_leaf(state)));
+    WideSum sum = {0, 0};
+    for_each_leaf(tree, [&](float leaf) { sum = add_wide(sum, {mass_of(leaf, factor), 0}); });
+    sum = sum_of_warp(sum);
+    if (lane_of_thread() == 0) atomic_add_wide(&state.sum, sum);
+}
+
+// One thread.
+__device__ __forceinline__ void choose_scale(const DeviceTree& tree) {
+    TreeState& state = *tree.state;
+    if (state.largest_bits == 0) return;
+    state.scale = scale_of_leaves(largest_leaf(state), state.sum, tree.capacity);
+}
+
+// Sums of one level from those of the level below, or from what leaf_at(i) gives for leaf i.
+template <class LeafAt>
+__device__ __forceinline__ void refresh_level(const DeviceSums& sums, int level, bool all, const LeafAt& leaf_at) {
+    const unsigned lane = lane_of_thread();
+    for_each_node(sums, level, all, [&](int64_t node) {
+        const int64_t child = node * fan_out + lane;
+        const uint64_t sum = sum_of_warp(level == 1 ? leaf_at(child) : sums.sums[level - 1][child]);
+        if (lane == 0) sums.sums[level][node] = sum;
+    });
+}
+
+__device__ __forceinline__ void refresh_level(const DeviceTree& tree, int level) {
+    const double factor = power_of_two(tree.state->scale);
+    refresh_level(tree, level, tree.state->plan == plan_rebuild,
+                  [&](int64_t leaf) { return mass_of(tree.leaves[leaf], factor); });
+}
+
+// One block.
+__device__ __forceinline__ void finish_rebuild(const DeviceTree& tree, TopRow& row) {
+    TreeState& state = *tree.state;
+    load_top_row(tree, row);
+    if (threadIdx.x != 0) return;
+    state.total = total_of(row);
+    state.low_water = low_water(state.total, tree.capacity);
+    state.plan = plan_keep;
+    state.largest_bits = 0;
+    state.sum = {0, 0};
+}
+
+// One block, after finish_change(): what its plan asks for.
+__device__ __forceinline__ void rebuild_in_one_block(const DeviceTree& tree, TopRow& row) {
+    if (tree.state->plan == plan_keep) return;
+    find_largest_leaf(tree);
+    __syncthreads();
+    sum_leaves(tree);
+    __syncthreads();
+    if (threadIdx.x == 0) choose_scale(tree);
+    __syncthreads();
+    for (int level = 1; level < tree.n_levels; ++level) {
+        refresh_level(tree, level);
+        __syncthreads();
+    }
+    finish_rebuild(tree, row);
+}
+
+}  // namespace per::cuda
