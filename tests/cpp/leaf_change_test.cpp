@@ -233,7 +233,7 @@ class WholeCalls : public testing::Test {
     }
 
     void update(const std::vector<int64_t>& slots, const std::vector<float>& priorities) {
-        state_->priorities.give(static_cast<int64_t>(slots.size()), slots.data(), priorities.data());
+        state_->priorities.update(static_cast<int64_t>(slots.size()), slots.data(), priorities.data());
     }
 
     static std::vector<int64_t> first_slots() {

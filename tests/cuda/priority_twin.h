@@ -397,7 +397,7 @@ class PriorityTwin {
             }
         }
         n_updates_ += static_cast<int64_t>(slots.size());
-        cpu_.priorities.give(static_cast<int64_t>(slots.size()), slots.data(), accepted.data());
+        cpu_.priorities.update(static_cast<int64_t>(slots.size()), slots.data(), accepted.data());
         cuda::queue_priorities(device(), update, nullptr);
         cudaDeviceSynchronize();  // the arrays are ours
     }

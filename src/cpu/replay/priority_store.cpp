@@ -92,7 +92,7 @@ void PriorityStore::compute_run(int64_t first, int64_t n, float* leaves_out) con
         if (!live_.contains(first + i)) leaves_out[i] = 0.0f;
 }
 
-void PriorityStore::give(int64_t n, const int64_t* slots, const float* priorities) {
+void PriorityStore::update(int64_t n, const int64_t* slots, const float* priorities) {
     for (int64_t i = 0; i < n; ++i) priorities_[slots[i]] = priorities[i];
     begin_change(n);
     float largest = 0.0f;

@@ -44,8 +44,8 @@ class PriorityStore {
     // p of a live row, 0 of others.
     float priority(int64_t slot) const { return live_.contains(slot) ? priorities_[slot] : 0.0f; }
 
-    // For give() a little later.
-    void prefetch_to_give(int64_t slot) const {
+    // For update() a little later.
+    void prefetch_to_update(int64_t slot) const {
         live_.prefetch(slot);
         __builtin_prefetch(priorities_ + slot, 1);
         tree_.prefetch_to_set(slot);
@@ -57,18 +57,18 @@ class PriorityStore {
     // The priority of a row that becomes live without one: the largest ever or the largest live one, by max_priority.
     float largest() const;
 
-    // The smallest mass in that tree of a row of positive priority; if none is positive, of any. Some mass is not 0.
-    // The first call takes a pass over the buffer and 0.27
-    // bytes a row, unless the options have PER_BUFFER_MAX.
+    // The smallest mass in the tree of a per_prioritization, which is not empty, of a row of positive priority; if none
+    // is positive, of any. The first call takes a pass over the buffer and 0.27 bytes a row, unless the options have
+    // PER_BUFFER_MAX.
     uint64_t smallest_mass(int32_t prioritization);
 
     // Of slots first .. first + n - 1. Their rows have no priority; they are not live.
     void forget(int64_t first, int64_t n) { std::fill_n(priorities_ + first, n, not_given); }
-    // Gives a row that is not live its priority.
-    void give(int64_t slot, float priority) { priorities_[slot] = priority; }
-    // Gives rows their priorities, live or not, of equal slots the last; raises the largest priority by what is left. A
-    // change of its own.
-    void give(int64_t n, const int64_t* slots, const float* priorities);
+    // The priority of a row that is not live yet.
+    void store(int64_t slot, float priority) { priorities_[slot] = priority; }
+    // New priorities of rows, live or not; of equal slots the last one wins, and the largest of those that win raises
+    // the largest ever. A change of its own.
+    void update(int64_t n, const int64_t* slots, const float* priorities);
     // Their rows become live, with `otherwise` where they were given no priority.
     void make_live(int64_t first, int64_t n, float otherwise);
     // Their rows stop being live; their priorities stay with them.
@@ -76,8 +76,8 @@ class PriorityStore {
     // A priority was seen: what follows takes it if it is the largest.
     void raise_largest(float priority);
 
-    // Calls visit(commit), and that commit(first, n), for all slots first .. first + n - 1 that became live or stopped
-    // being so since the last time, and whatever other slots.
+    // Brings the tree up to date. Calls visit(commit_slots), which is to call commit_slots(first, n) for all slots first ..
+    // first + n - 1 that became live or stopped being so since the last time; others may be among them.
     template <class Visit>
     void commit(const Visit& visit) {
         begin_change(n_made_live_);

@@ -244,7 +244,7 @@ void CpuReplayBackend::find_slots(int64_t count, const int64_t* ids) {
     slots_.resize(static_cast<size_t>(count));
     for (int64_t i = 0; i < count; ++i) {
         const Row row = row_of(i, read_once(ids[i]));
-        if (row.is_there) state_.priorities.prefetch_to_give(row.slot);
+        if (row.is_there) state_.priorities.prefetch_to_update(row.slot);
         slots_[static_cast<size_t>(i)] = row.is_there ? row.slot : -1;
     }
 }
@@ -271,7 +271,7 @@ void CpuReplayBackend::update(const ReplayUpdate& update, void*) {
         }
     }
     state_.counters.updates += static_cast<int64_t>(n);
-    priorities.give(static_cast<int64_t>(n), slots_.data(), given_priorities_.data());
+    priorities.update(static_cast<int64_t>(n), slots_.data(), given_priorities_.data());
 }
 
 void CpuReplayBackend::priorities(int64_t count, const int64_t* ids, float* priorities_out, void*) {

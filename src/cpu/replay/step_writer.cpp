@@ -283,7 +283,7 @@ void StepWriter::write_values(const Segment& segment, RowRange rows, int64_t* id
         state_.priorities.forget(slot, n);
         for (int64_t i = 0; i < n && given_.has_priorities(); ++i) {
             const float priority = given_.priority(index + i * stride);
-            if (is_priority(priority)) state_.priorities.give(slot + i, priority);
+            if (is_priority(priority)) state_.priorities.store(slot + i, priority);
         }
         if (ids_out == nullptr) return;
         for (int64_t i = 0; i < n; ++i) ids_out[index + i * stride] = ring.id(env, row + i);

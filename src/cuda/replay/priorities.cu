@@ -153,7 +153,7 @@ __device__ __forceinline__ void claim_entries(const DeviceReplay& replay, const 
 }
 
 // The entry that holds the claim gives its priority, and the claim back.
-__device__ __forceinline__ void give_entries(const DeviceReplay& replay, const GivenPriorities& given) {
+__device__ __forceinline__ void store_entries(const DeviceReplay& replay, const GivenPriorities& given) {
     ReplayState& state = *replay.state;
     const WindowRules rules = state.rules;
     uint32_t largest_bits = 0;
@@ -185,11 +185,11 @@ __global__ void __launch_bounds__(n_threads, 1)
 }
 
 __global__ void __launch_bounds__(n_threads, 1)
-    give_in_one_block(const __grid_constant__ DeviceReplay replay, GivenPriorities given) {
+    update_in_one_block(const __grid_constant__ DeviceReplay replay, GivenPriorities given) {
     PER_SHARED(TopRow, row);
     claim_entries(replay, given);
     __syncthreads();
-    give_entries(replay, given);
+    store_entries(replay, given);
     __syncthreads();
     change_in_one_block(replay, given, row);
 }
@@ -200,8 +200,8 @@ __global__ void __launch_bounds__(n_threads, 1)
 }
 
 __global__ void __launch_bounds__(n_threads, 1)
-    give_entries_kernel(const __grid_constant__ DeviceReplay replay, GivenPriorities given) {
-    give_entries(replay, given);
+    store_entries_kernel(const __grid_constant__ DeviceReplay replay, GivenPriorities given) {
+    store_entries(replay, given);
 }
 
 template <class Slots>
@@ -293,12 +293,12 @@ void queue_priorities(const DeviceReplay& replay, const ReplayUpdate& update, cu
                                    update.td_errors, update.priorities, update.n_left_out};
     if (given.count == 0) return;
     if (given.count <= largest_one_block_change) {
-        launch(stream, 1, n_threads, give_in_one_block, replay, given);
+        launch(stream, 1, n_threads, update_in_one_block, replay, given);
         return;
     }
     const int64_t n_blocks = blocks_for(given.count);
     launch(stream, n_blocks, n_threads, claim_entries_kernel, replay, given);
-    launch(stream, n_blocks, n_threads, give_entries_kernel, replay, given);
+    launch(stream, n_blocks, n_threads, store_entries_kernel, replay, given);
     queue_change(replay, given, given.count, stream);
 }
 
@@ -309,7 +309,7 @@ void queue_read_priorities(const DeviceReplay& replay, int64_t count, const int6
 }
 
 void load_priority_kernels() {
-    load_kernels(change_lanes_in_one_block, give_in_one_block, claim_entries_kernel, give_entries_kernel,
+    load_kernels(change_lanes_in_one_block, update_in_one_block, claim_entries_kernel, store_entries_kernel,
                  write_change_kernel<ChangedLanes>, write_change_kernel<GivenPriorities>,
                  refresh_maxima_kernel<ChangedLanes>, refresh_maxima_kernel<GivenPriorities>, finish_change_kernel,
                  refresh_live_maximum_kernel, refresh_live_maximum_in_one_block, read_priorities_kernel);
