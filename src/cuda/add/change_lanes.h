@@ -1,5 +1,5 @@
-// Changing a lane and its rows on the device: what cpu/replay/replay_state.h does on the host. A warp changes a lane: all
-// its threads call these functions together, with the same arguments.
+// Changing a lane and its rows on the device: what cpu/replay/replay_state.h does on the host. A warp changes a lane:
+// all its threads call these functions together, with the same arguments.
 #pragma once
 
 #include <cstdint>

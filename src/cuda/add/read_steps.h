@@ -31,7 +31,7 @@ struct StepGroup {
     int32_t first;
     uint32_t given;
     uint32_t next_known;        // the observation after it is given
-    uint32_t next_unavailable;  // is marked as such
+    uint32_t next_unavailable;  // it is marked as not there
     uint32_t terminated;
     uint32_t truncated;
     uint32_t fits;         // all its values fit what the buffer keeps

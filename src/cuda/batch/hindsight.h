@@ -45,8 +45,8 @@ class HindsightQueue {
  public:
     HindsightQueue(const ReplayMemory& memory, const Fields& fields, const per_replay_options& options);
 
-    // Puts other goals into the batch just drawn, which is number relabelling.step, and fills what rewards are asked for
-    // with. Does nothing if nothing was drawn.
+    // Puts other goals into the batch just drawn, which is number relabelling.step, and fills what rewards are asked
+    // for with. Does nothing if nothing was drawn.
     void choose_goals(const ReplaySample& sample, const ReplayHindsight& hindsight, Relabelling& relabelling,
                       const StreamOrder::Call& call);
     void write_returns(const Relabelling& relabelling, const per_batch& batch, const StreamOrder::Call& call);

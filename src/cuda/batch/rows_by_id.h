@@ -37,8 +37,8 @@ struct FieldsSet {
     bool has_casts;
 };
 
-// Queues the writing of fields; the last of equal ids wins. Entries whose rows are not there, and those with a value that
-// its field cannot hold, are skipped and counted. memory.found is scratch for `count` rows.
+// Queues the writing of fields; the last of equal ids wins. Entries whose rows are not there, and those with a value
+// that its field cannot hold, are skipped and counted. memory.found is scratch for `count` rows.
 void queue_set(const DeviceReplay& replay, const DrawMemory& memory, const WindowRules& rules, int64_t count,
                const int64_t* ids, const std::vector<FieldsSet>& launches, cudaStream_t stream);
 

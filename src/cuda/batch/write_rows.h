@@ -17,7 +17,8 @@ struct RowPlan {
     per_batch batch;
 };
 
-// The RowFlags near a row, by distance from it. Those that a window of up to 32 steps and a stack need are read together.
+// The RowFlags near a row, by distance from it. Those that a window of up to 32 steps and a stack need are read
+// together.
 class FlagsAround {
  public:
     __device__ __forceinline__ FlagsAround(const uint8_t* flags, const Ring& ring, int64_t env, int64_t slot,

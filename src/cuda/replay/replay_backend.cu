@@ -34,7 +34,8 @@ void require_no_capture(const StreamOrder::Call& call, const char* option) {
                     static_cast<void*>(call.stream()), option);
 }
 
-// One array stands for all of a batch, as each costs a question to the driver: ids, or the first that is given.
+// Checks one array in place of all of a batch, ids or else the first that is given: each costs a question to the
+// driver.
 void check_batch(const per_batch& batch, const Fields& fields) {
     bool is_checked = false;
     for_each_array(batch, fields, [&](const char* name, const void* array, std::size_t) {

@@ -111,7 +111,7 @@ std::byte* ReplayMemory::allocate(std::size_t n_bytes, cudaStream_t stream) {
 
 namespace {
 
-// Kernels are handed where everything is by value: those of a graph would go on without what is added.
+// Kernels are told by value where everything is, so that those of a graph would not know what is added later.
 void require_no_captures(const StreamOrder::Call& call, const char* what) {
     if (call.has_captures())
         throw Error(

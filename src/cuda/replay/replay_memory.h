@@ -13,8 +13,8 @@
 
 namespace per::cuda {
 
-// All of it is allocated at creation, on the current device, but for ranks and smallest leaves: the first call that asks
-// for them may add them.
+// All of it is allocated at creation, on the current device, but for ranks and smallest leaves: the first call that
+// asks for them may add them.
 class ReplayMemory {
  public:
     // `options` are resolved. Once `stream` has got there, it holds an empty buffer.

@@ -1,5 +1,5 @@
-// What a replay buffer in the memory of a device holds: the counterpart of cpu/replay/replay_state.h. The rules are those
-// of window.h.
+// What a replay buffer in the memory of a device holds: the counterpart of cpu/replay/replay_state.h. The rules are
+// those of window.h.
 #pragma once
 
 #include <cstdint>
@@ -128,8 +128,8 @@ struct DevicePriorities {
 
 inline constexpr float not_given = -1.0f;
 
-// Stands for the priority of a row that became live without one at a step of a launch with several, at most 2^24 - 2. It
-// depends on what other lanes were given before that step, and is written once the launch has ended.
+// Stands for the priority of a row that became live without one at a step of a launch with several, at most 2^24 - 2.
+// It depends on what other lanes were given before that step, and is written once the launch has ended.
 __device__ __forceinline__ float waiting_since(int64_t step) {
     return -2.0f - static_cast<float>(step);
 }

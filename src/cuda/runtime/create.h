@@ -18,7 +18,7 @@ std::unique_ptr<TreeBackend> create_tree_backend(const per_tree_options& options
 // `options` as resolved; `fields` must outlive the backend. The same errors.
 std::unique_ptr<ReplayBackend> create_replay_backend(const per_replay_options& options, const Fields& fields);
 
-// For a buffer in host memory, and for one that lies on the device itself. As create_tree_backend().
+// Slots for a buffer in host memory, and for one that lies on the device itself. The same errors.
 std::unique_ptr<LoaderSlots> create_copied_slots(int32_t device_index, const Fields& fields, const BatchShape& shape,
                                                  std::size_t n_slots);
 std::unique_ptr<LoaderSlots> create_drawn_slots(int32_t device_index, const Fields& fields, const BatchShape& shape,

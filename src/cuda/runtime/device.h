@@ -21,9 +21,9 @@ void require_device(int32_t device_index);
 // The device of this thread; 0 for a thread that has not used any yet.
 int current_device();
 
-// Makes a device current for as long as it lives, and then the one that was. It does so with the driver's stack of
-// contexts: cudaSetDevice() makes a context on its device, which takes some 500 MB there, even where it only puts back
-// a device that the thread never used.
+// Makes a device current for as long as it lives, and then puts back the one that was. It does so with the driver's
+// stack of contexts: cudaSetDevice() makes a context on its device, which takes some 500 MB there, even where it only
+// puts back a device that the thread never used.
 class CurrentDevice {
  public:
     explicit CurrentDevice(int device);
@@ -49,7 +49,7 @@ class ApartFromCaptures {
     ApartFromCaptures& operator=(const ApartFromCaptures&) = delete;
 
  private:
-    cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // the other one, in turns
+    cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // exchanged with that of the thread
     bool is_changed_ = false;
 };
 
@@ -66,9 +66,9 @@ struct WaitAtEnd {
     ~WaitAtEnd() { wait_for(stream, std::nothrow); }
 };
 
-// Throws Error with INVALID_ARGUMENT, naming the argument, where `memory` is the host's and the current device cannot
-// reach it, or another device's: a kernel that is given it faults, which ends the process's use of the device. NULL
-// passes. Allowed while a stream is captured.
+// Throws Error with INVALID_ARGUMENT, naming the argument, where `memory` lies on another device, or on the host and
+// the current device cannot reach it. A kernel that touches such memory faults, and the process then loses the device.
+// NULL passes. Allowed while a stream is captured.
 void require_reachable(std::string_view argument, const void* memory);
 // Whether an array lies in host memory, pinned or not, so that it has to be copied to the device. Throws where it lies
 // on another device.

@@ -58,7 +58,7 @@ void launch(cudaStream_t stream, int64_t n_blocks, int n_threads, void (*kernel)
     check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), "launching a kernel");
 }
 
-// Loads kernels now: at their first launch that could synchronise.
+// Loads kernels, as loading them at their first launch could synchronise.
 template <class... Kernels>
 void load_kernels(Kernels... kernels) {
     cudaFuncAttributes attributes;

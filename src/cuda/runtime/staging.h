@@ -1,4 +1,4 @@
-// Ways between host memory and the device through pinned memory of a fixed size.
+// Copies between host memory and the device, through pinned memory of a fixed size.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,8 +11,8 @@
 
 namespace per::cuda {
 
-// The way of a call's arrays to the device: a ring of pinned buffers, and one buffer of the device that each in turn is
-// copied to. The host fills the next while the device still reads those before, and waits only when it has gone once
+// Brings the arrays of a call to the device: a ring of pinned buffers, and one buffer of the device that each in turn
+// is copied to. The host fills the next while the device still reads those before, and waits only when it has gone once
 // around.
 class Staging {
  public:
@@ -43,7 +43,7 @@ class Staging {
     std::size_t next_ = 0;
 };
 
-// The way of arrays by slot, in both directions, piece by piece.
+// Copies arrays by slot in both directions, piece by piece.
 class SlotCopies {
  public:
     explicit SlotCopies(cudaStream_t stream) : stream_(stream), piece_(piece_bytes) {}

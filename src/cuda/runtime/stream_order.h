@@ -10,8 +10,8 @@
 
 namespace per::cuda {
 
-// Which stream a handle means. Work may still wait on a stream that was destroyed, or whose thread has ended, when its
-// handle, or the thread's id, has become another's: so numbers that are never used again tell streams apart.
+// Tells streams apart by numbers that are never used again. Work may still wait on a stream that was destroyed, or
+// whose thread has ended, when another stream has its handle, or another thread the id of its thread.
 struct StreamIdentity {
     cudaStream_t handle;
     uint64_t number;
