@@ -9,7 +9,7 @@ namespace per {
 namespace {
 
 // No counter of a buffer comes near these, and each can count on from them for as long again. Ids are counters, too.
-constexpr int64_t max_count = int64_t{1} << 62;
+constexpr int64_t max_counter = int64_t{1} << 62;
 constexpr int64_t max_changes = ranks_never_taken + (int64_t{1} << 61);
 
 constexpr float not_given = -1.0f;  // the priority of a row that has none
@@ -38,8 +38,8 @@ void write_figures(CheckpointWriter& writer, const BatchFigures& figures) {
 
 BatchFigures read_figures(CheckpointReader& reader) {
     BatchFigures figures;
-    figures.size = reader.number<int64_t>(0, max_count);
-    figures.max_age = reader.number<int64_t>(0, max_count);
+    figures.size = reader.number<int64_t>(0, max_counter);
+    figures.max_age = reader.number<int64_t>(0, max_counter);
     figures.mean_age = reader.number<double>(0.0, static_cast<double>(figures.max_age));
     figures.effective_size = reader.number<double>(0.0, std::numeric_limits<double>::max());
     figures.duplicates = reader.number<double>(0.0, 1.0);
@@ -47,7 +47,7 @@ BatchFigures read_figures(CheckpointReader& reader) {
 }
 
 bool is_possible(const Lane& lane, const WindowRules& rules) {
-    const int64_t max_rows = max_count / rules.ring.n_envs;
+    const int64_t max_rows = max_counter / rules.ring.n_envs;
     if (!(0 <= lane.first && lane.first <= lane.tail && lane.tail <= lane.head && lane.head <= max_rows)) return false;
     if (lane.tail < oldest_row(lane, rules)) return false;
     if (!(0 <= lane.episode && lane.episode <= lane.head)) return false;
@@ -179,10 +179,10 @@ void write_ranks(CheckpointWriter& writer, const CheckpointRanks* ranks) {
 
 CheckpointState::CheckpointState(CheckpointReader& reader, const WindowRules& rules, double alpha)
     : reader_(reader), rules_(rules), alpha_(alpha), lanes_(static_cast<size_t>(rules.ring.n_envs)) {
-    numbers_.beta_step = reader.number<int64_t>(0, max_count);
-    numbers_.batches = reader.number<int64_t>(0, max_count);
+    numbers_.beta_step = reader.number<int64_t>(0, max_counter);
+    numbers_.batches = reader.number<int64_t>(0, max_counter);
     for_each_counter(numbers_.counters, reader.version(),
-                     [&](int64_t& counter) { counter = reader.number<int64_t>(0, max_count); });
+                     [&](int64_t& counter) { counter = reader.number<int64_t>(0, max_counter); });
     numbers_.largest_priority = reader.number<float>(1.0f, std::numeric_limits<float>::max());
     numbers_.tree_scale = reader.number<int32_t>();
     numbers_.tree_rescales_below = reader.number<uint64_t>();

@@ -1,4 +1,4 @@
-// What functions of per.h ask of their arguments, whichever object they are about.
+// Checks of arguments that functions of per.h share. Each throws Error with INVALID_ARGUMENT.
 #pragma once
 
 #include <cinttypes>
@@ -15,7 +15,7 @@
 
 namespace per {
 
-// An array of elements of that size. NULL passes.
+// The array must be aligned to its elements, which have that size. NULL passes.
 inline void check_aligned(std::string_view name, const void* array, std::size_t size) {
     if (reinterpret_cast<uintptr_t>(array) % size == 0) return;
     throw Error(PER_ERROR_INVALID_ARGUMENT, "%.*s is %p: must be a multiple of %zu, the size of its elements",
@@ -54,7 +54,7 @@ inline void check_count(const char* name, int64_t count, int64_t least) {
                 least, most);
 }
 
-// Of entry i of an array.
+// The same for entry i of an array.
 [[noreturn]] inline void throw_out_of_range(const char* name, int64_t i, int64_t value, int64_t least, int64_t most) {
     char entry[64];
     std::snprintf(entry, sizeof entry, "%s[%" PRId64 "]", name, i);
@@ -65,23 +65,24 @@ inline void check_range(const char* name, int64_t value, int64_t least, int64_t 
     if (value < least || value > most) throw_out_of_range(name, value, least, most);
 }
 
-// Numbers that are not negative: any but infinity and NaN, and those up to `most`.
+// The number must be finite and not negative.
 inline void check_finite(const char* name, double value) {
     if (value >= 0.0 && std::isfinite(value)) return;
     throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is %g: must be finite and >= 0", name, value);
 }
 
+// The number must be 0 .. most.
 inline void check_number(const char* name, double value, double most) {
     if (value >= 0.0 && value <= most) return;
     throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is %g: allowed are 0 .. %.9g", name, value, most);
 }
 
-// Of entries in arrays of the caller's.
+// `count` says how many entries arrays of the caller have.
 inline void check_entries(const char* name, int64_t count, int64_t least) {
     check_range(name, count, least, max_count);
 }
 
-// Two arrays of `count` entries, which may be NULL if there are none.
+// Both arrays have `count` entries, and may be NULL if there are none.
 template <class T, class Other>
 void require_arrays(int64_t count, const char* name, const T* array, const char* other_name, const Other* other) {
     check_entries("count", count, 0);
@@ -90,14 +91,14 @@ void require_arrays(int64_t count, const char* name, const T* array, const char*
     require_array(other_name, other);
 }
 
-// An entry of an array of the caller's, who may have another thread write to it meanwhile: what was checked is what is
-// used, as it is read once.
+// Reads an entry of an array of the caller once. So what was checked is what is used, though another thread may write
+// to the entry meanwhile.
 template <class T>
 T read_once(const T& entry) {
     return const_cast<const volatile T&>(entry);
 }
 
-// The stream of a call on a handle or loader, as `object` says, on a per_device.
+// The stream of a call on an object of that per_device; `object` is "handle" or "loader".
 inline void check_stream(void* stream, const char* object, int32_t device) {
     if (device == PER_CPU && stream != nullptr)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "stream is %p: must be NULL for a %s on PER_CPU", stream, object);

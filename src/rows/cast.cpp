@@ -19,7 +19,7 @@ namespace {
 
 // ---------------------------------------------------------------------------------------------------------- shapes
 
-// One of the shapes that an array may have.
+// A shape that an array may have.
 struct Shape {
     std::array<int64_t, max_field_ndim + 3> axes;
     size_t ndim = 0;
@@ -53,7 +53,7 @@ bool any_shape(const Entries& entries, int64_t frames, Visit&& visit) {
     return false;
 }
 
-// The allowed shape to name in an error: of the given array's rank if there is one, else the shortest.
+// The allowed shape that an error names: one with as many axes as the given array if there is one, else the shortest.
 Shape expected_shape(const Entries& entries, size_t ndim) {
     Shape expected;
     bool first = true;
@@ -71,13 +71,13 @@ Kind kind_of_dtype(int32_t dtype) {
     return with_element_type(dtype, []<class Element>(std::type_identity<Element>) { return kind_of<Element>(); });
 }
 
-// Casts a run; the place of the first element that does not fit, or -1.
+// Casts a run of elements. Returns the place of the first that does not fit, or -1.
 template <class From, class To>
 int64_t cast_run(const From* from, To* to, int64_t length) {
     bool all_fit = true;
     for (int64_t i = 0; i < length; ++i) all_fit &= store(number(from[i]), to[i]);
     if (all_fit) return -1;
-    // Another thread of the caller's may have made it fit meanwhile.
+    // Another thread may have written to the array meanwhile, so that all fit now.
     for (int64_t i = 0; i < length; ++i)
         if (!store(number(from[i]), to[i])) return i;
     return -1;
@@ -90,7 +90,7 @@ using UnsignedOf =
 // The place of the first NaN of a run of floats, or -1.
 template <class Element>
 int64_t find_nan(const Element* elements, int64_t length) {
-    // A flag as wide as an element: the loop is then one of vectors, at 30 GB/s.
+    // The flag is as wide as an element, so that the loop works on vectors, at 30 GB/s.
     UnsignedOf<Element> found = 0;
     for (int64_t i = 0; i < length; ++i) found |= static_cast<UnsignedOf<Element>>(is_nan(elements[i]));
     if (found == 0) return -1;
@@ -99,8 +99,9 @@ int64_t find_nan(const Element* elements, int64_t length) {
     return i;
 }
 
-// Calls find(first, run, length) for the runs of elements that are looked at, which begin with element `first` of the
-// array, until it gives a place in its run; that place in the whole array, or -1. Entries without gaps are one run.
+// Calls find(first, run, length) for each run of elements that is looked at; a run begins with element `first` of the
+// array, and entries without gaps between them are one run. Once find returns a place in its run, returns that place in
+// the whole array; else -1.
 template <class Find>
 int64_t find_in_runs(const CastSize& size, const Find& find) {
     const bool one_run = size.mask == nullptr && size.frames == 1;
@@ -131,14 +132,14 @@ void copy_elements(const per_array& array, int64_t entry_bytes, void* to, const 
 
 // ---------------------------------------------------------------------------------------------------------- errors
 
-// As Python writes a tuple.
-std::string tuple_text(std::span<const int64_t> axes) {
-    std::string result = "(";
-    for (size_t i = 0; i < axes.size(); ++i) result += (i ? ", " : "") + std::to_string(axes[i]);
-    return result + (axes.size() == 1 ? ",)" : ")");
+// The numbers with commas between them.
+std::string joined(std::span<const int64_t> numbers) {
+    std::string result;
+    for (size_t i = 0; i < numbers.size(); ++i) result += (i ? ", " : "") + std::to_string(numbers[i]);
+    return result;
 }
 
-// Shortest digits that name the number.
+// The fewest digits that name the number.
 template <class Element>
 std::string text(Element element) {
     char buffer[40];
@@ -153,17 +154,16 @@ std::string range_text(int32_t dtype) {
     });
 }
 
-// Where an element lies: [i, j, ...] by the array's shape, or its number if the array has none.
+// Where an element lies: [i, j, ...] in the array's shape, or [its number] if the array has no shape.
 std::string place_text(const per_array& array, int64_t element) {
     if (array.shape == nullptr) return std::string("[").append(std::to_string(element)).append("]");
+    if (array.ndim == 0) return "";
     std::array<int64_t, max_array_ndim> index{};
     for (int32_t axis = array.ndim - 1; axis >= 0; --axis) {
         index[axis] = element % array.shape[axis];
         element /= array.shape[axis];
     }
-    std::string result;
-    for (int32_t axis = 0; axis < array.ndim; ++axis) result += (axis ? ", " : "[") + std::to_string(index[axis]);
-    return array.ndim > 0 ? result + "]" : result;
+    return "[" + joined({index.data(), static_cast<size_t>(array.ndim)}) + "]";
 }
 
 [[noreturn]] void refuse_value(std::string_view argument, const per_array& array, int64_t element, int32_t to_dtype) {
@@ -175,27 +175,27 @@ std::string place_text(const per_array& array, int64_t element) {
 }
 
 void check_dtype(std::string_view argument, int32_t dtype) {
-    if (is_dtype(dtype)) return;
-    refuse(std::string(argument) + ".dtype is " + std::to_string(dtype) + ": allowed are " + std::to_string(PER_BOOL) +
-           " .. " + std::to_string(PER_FLOAT64));
+    if (!is_dtype(dtype)) throw_out_of_range((std::string(argument) + ".dtype").c_str(), dtype, PER_BOOL, PER_FLOAT64);
 }
 
 }  // namespace
+
+std::string shape_text(std::span<const int64_t> shape) {
+    return "(" + joined(shape) + (shape.size() == 1 ? ",)" : ")");
+}
 
 int64_t check_array(std::string_view argument, const per_array& array, const Entries& entries) {
     check_dtype(argument, array.dtype);
     check_aligned(argument, array.data, static_cast<size_t>(dtype_size(array.dtype)));
     if (array.shape == nullptr) return 1;
-    if (array.ndim < 0 || array.ndim > max_array_ndim) {
-        refuse(std::string(argument) + ".ndim is " + std::to_string(array.ndim) + ": allowed are 0 .. " +
-               std::to_string(max_array_ndim));
-    }
+    if (array.ndim < 0 || array.ndim > max_array_ndim)
+        throw_out_of_range((std::string(argument) + ".ndim").c_str(), array.ndim, 0, max_array_ndim);
     const std::span<const int64_t> given(array.shape, static_cast<size_t>(array.ndim));
     const auto is_given = [&](const Shape& shape) { return shape == given; };
     if (any_shape(entries, 1, is_given)) return 1;
     if (entries.stack > 1 && any_shape(entries, entries.stack, is_given)) return entries.stack;
-    refuse(std::string(argument) + " has shape " + tuple_text(given) + ": expected is " +
-           tuple_text(expected_shape(entries, given.size())));
+    refuse(std::string(argument) + " has shape " + shape_text(given) + ": expected is " +
+           shape_text(expected_shape(entries, given.size())));
 }
 
 bool can_cast(int32_t from_dtype, int32_t to_dtype) {
@@ -225,11 +225,6 @@ void cast(std::string_view argument, const per_array& from, int32_t to_dtype, vo
         });
     });
     if (unfit >= 0) refuse_value(argument, from, unfit, to_dtype);
-}
-
-void cast(std::string_view argument, int32_t from_dtype, const void* from, int32_t to_dtype, void* to,
-          int64_t elements) {
-    cast(argument, per_array{from, nullptr, 0, from_dtype}, to_dtype, to, {.entries = 1, .elements = elements});
 }
 
 void refuse_nan(std::string_view argument, const per_array& array, const CastSize& size) {

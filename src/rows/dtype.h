@@ -1,3 +1,4 @@
+// The types of elements: the C++ type, the size and the name of each per_dtype.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 
 namespace per {
 
-// Element types of those per_dtypes that C++ has no type for.
+// A flag in a byte. C++ has no type for this per_dtype, nor for the two below.
 struct Bool {
     uint8_t byte;
 
@@ -16,7 +17,7 @@ struct Bool {
     static constexpr Bool max() { return {1}; }
 };
 
-// A float of 16 bits, by the width of its fraction.
+// A float of 16 bits with a fraction of so many bits.
 template <int fraction_bits>
 struct SmallFloat {
     uint16_t bits;
@@ -29,7 +30,7 @@ struct SmallFloat {
     static constexpr SmallFloat max() { return {infinity - 1}; }
     static constexpr SmallFloat lowest() { return {sign_bit | (infinity - 1)}; }
 
-    // Rounds to nearest even, once; what is too large becomes infinity, a NaN stays one.
+    // Rounds to nearest even, once. A number that is too large becomes infinity, and a NaN stays one.
     PER_HOST_DEVICE static SmallFloat from_double(double value) {
         const uint64_t source = bit_cast<uint64_t>(value);
         const uint32_t sign = source >> 48 & sign_bit;
@@ -37,14 +38,14 @@ struct SmallFloat {
         const int exponent = static_cast<int>(source >> 52 & 0x7ff) - 1023;
         if (exponent == 1024 && fraction != 0) return make(sign | infinity | 1u << (fraction_bits - 1));
         if (exponent > bias) return make(sign | infinity);
-        // A subnormal of this format keeps fewer bits. With more than 53 to drop, less than half of the last is left.
+        // A subnormal of this format keeps fewer bits. If more than 53 are dropped, what is left is below half a unit.
         const int below_normal = exponent < 1 - bias ? 1 - bias - exponent : 0;
         const int drop = 52 - fraction_bits + below_normal;
         if (drop > 53) return make(sign);
         const uint64_t significand = fraction | uint64_t{1} << 52;
         const uint64_t less_than_half = (uint64_t{1} << (drop - 1)) - 1;
         const uint64_t kept = (significand + less_than_half + (significand >> drop & 1)) >> drop;
-        // kept has the leading 1 of a normal number, which adds one to the exponent; so does the carry of rounding.
+        // The leading 1 of a normal number is in `kept` and adds one to the exponent, as the carry of rounding does.
         const auto exponent_less_one = static_cast<uint32_t>(below_normal ? 0 : exponent + bias - 1);
         return make(sign | ((exponent_less_one << fraction_bits) + static_cast<uint32_t>(kept)));
     }
@@ -56,7 +57,7 @@ struct SmallFloat {
         const uint32_t exponent = magnitude >> fraction_bits;
         const uint32_t fraction = magnitude & ((1u << fraction_bits) - 1);
         if (exponent == 0) {
-            // Whole units of the smallest number: the product is exact, and normal.
+            // The fraction counts units of the smallest number, so the product is exact, and normal as a float.
             const float number =
                 static_cast<float>(fraction) * bit_cast<float>((127u + 1 - bias - fraction_bits) << 23);
             return bit_cast<float>(sign | bit_cast<uint32_t>(number));
@@ -76,7 +77,7 @@ constexpr bool is_dtype(int32_t dtype) {
     return dtype >= PER_BOOL && dtype <= PER_FLOAT64;
 }
 
-// Calls visit(std::type_identity<Element>{}) for the element type of a dtype that is one.
+// Calls visit(std::type_identity<Element>{}) for the element type of a dtype, which must be one of per_dtype.
 template <class Visit>
 PER_HOST_DEVICE decltype(auto) with_element_type(int32_t dtype, Visit&& visit) {
     switch (dtype) {
@@ -109,16 +110,16 @@ PER_HOST_DEVICE decltype(auto) with_element_type(int32_t dtype, Visit&& visit) {
     }
 }
 
-// Bytes of an element.
+// How many bytes an element takes.
 PER_HOST_DEVICE constexpr int64_t dtype_size(int32_t dtype) {
-    return 0x8422884422111 >> (4 * dtype) & 15;  // a digit for each; device code has no constant arrays
+    return 0x8422884422111 >> (4 * dtype) & 15;  // a digit for each dtype, as device code has no constant arrays
 }
 
 PER_HOST_DEVICE constexpr bool is_floating(int32_t dtype) {
     return dtype >= PER_FLOAT16 && dtype <= PER_FLOAT64;
 }
 
-// As numpy calls it.
+// The name that numpy has for it.
 constexpr const char* dtype_name(int32_t dtype) {
     constexpr const char* names[] = {"bool",   "uint8", "int8",    "uint16",   "int16",   "uint32", "int32",
                                      "uint64", "int64", "float16", "bfloat16", "float32", "float64"};

@@ -1,4 +1,4 @@
-// Elements of arrays, from one dtype to another. Host and device run these same functions.
+// An element of one dtype becomes one of another. Host and device run these same functions.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace per {
 
-// The order of numpy's kinds: a cast goes to the same kind or a later one.
+// The kinds of numpy, in its order: a cast goes to the same kind or to a later one.
 enum class Kind { boolean, unsigned_integer, signed_integer, floating };
 
 template <class Element>
@@ -47,8 +47,8 @@ PER_HOST_DEVICE bool is_finite(double value) {
     return __builtin_fabs(value) <= 0x1.fffffffffffffp1023;
 }
 
-// A number as a float or double. A NaN keeps its sign and the upper bits of its fraction, and becomes a quiet one, as
-// CPUs do it; GPUs have one NaN only.
+// A number as a float or double. A NaN keeps its sign and the upper bits of its fraction and becomes a quiet one. CPUs
+// do that by themselves; GPUs have one NaN only.
 template <class Element, class Number>
 PER_HOST_DEVICE Element to_floating(Number value) {
     const Element converted = static_cast<Element>(value);
@@ -66,8 +66,8 @@ PER_HOST_DEVICE Element to_floating(Number value) {
     }
 }
 
-// A double that rounds to any shorter format as the number itself does. Integers beyond 53 bits are rounded to odd,
-// which rounding once more to nearest cannot notice.
+// A double that rounds to any shorter format as the number itself does. Integers beyond 53 bits are rounded to odd:
+// rounding that to nearest gives the same as rounding the integer.
 template <class Number>
 PER_HOST_DEVICE double double_to_round(Number value) {
     if constexpr (std::is_integral_v<Number> && sizeof(Number) == 8) {
@@ -81,7 +81,7 @@ PER_HOST_DEVICE double double_to_round(Number value) {
     }
 }
 
-// Whether an integer is the same as `value`, of which it was made.
+// Whether the integer `element`, which `value` was cast to, is the same number.
 template <class Element, class Number>
 PER_HOST_DEVICE bool is_same_integer(Element element, Number value) {
     const bool same_bits = static_cast<Number>(element) == value;
@@ -91,7 +91,7 @@ PER_HOST_DEVICE bool is_same_integer(Element element, Number value) {
         return same_bits;  // casts do not go from signed to unsigned
 }
 
-// Stores value as an element, of its kind or a later one; false if it cannot hold it.
+// Stores `value` as an element of its kind or a later one. Returns false if the element cannot hold it.
 template <class Number, class Element>
 PER_HOST_DEVICE bool store(Number value, Element& element) {
     if constexpr (std::is_same_v<Element, Bool>) {
@@ -115,7 +115,7 @@ PER_HOST_DEVICE bool store(Number value, Element& element) {
 
 // ---- elements whose dtype is known at run time only
 
-// What is not zero is true, NaN too.
+// Any number but zero is true, NaN too.
 PER_HOST_DEVICE bool is_true(const std::byte* element, int32_t dtype) {
     return with_element_type(dtype, [&]<class Element>(std::type_identity<Element>) {
         return number(*reinterpret_cast<const Element*>(element)) != 0;
@@ -128,7 +128,7 @@ PER_HOST_DEVICE bool is_nan(const std::byte* element, int32_t dtype) {
     });
 }
 
-// An element of another dtype; the upper bits are 0.
+// The bits of an element that was cast. Where it is shorter, the upper bits are 0.
 struct CastElement {
     uint64_t bits;
     bool fits;
@@ -147,7 +147,7 @@ PER_HOST_DEVICE CastElement cast_element(const From& from) {
     return cast;
 }
 
-// Where the rule of kinds does not allow the cast, nothing fits.
+// Where the order of kinds does not allow the cast, nothing fits.
 PER_HOST_DEVICE CastElement cast_element(const std::byte* from, int32_t from_dtype, int32_t to_dtype) {
     return with_element_type(from_dtype, [&]<class From>(std::type_identity<From>) {
         return with_element_type(to_dtype, [&]<class To>(std::type_identity<To>) -> CastElement {

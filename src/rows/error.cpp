@@ -12,7 +12,7 @@ namespace {
 // A plain array, so that recording an error neither allocates nor registers a destructor for the thread.
 thread_local char last_error_message[512];
 
-// What operator new was asked for when it last threw; 0: it did not yet.
+// How many bytes operator new was asked for when it last threw; 0: it has not thrown yet.
 thread_local std::size_t refused_bytes = 0;
 
 #define PER_OUT_OF_MEMORY "out of memory: %" PRIu64 " bytes were asked for"

@@ -1,4 +1,4 @@
-// Failures inside the library. Thrown as Error, turned into a status and a message by guarded().
+// Failures inside the library: they are thrown as Error, and guarded() turns them into a status and a message.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,12 @@
 
 namespace per {
 
-// What every exception thrown on purpose is. The message is one line, impersonal, and names the argument, its value and
-// what is allowed. It is held in the object: throwing needs no memory beyond the exception itself, which the C++
-// runtime has a reserve for.
+// Every exception that is thrown on purpose. The message is one line, impersonal, and names the argument, its value and
+// what is allowed. The object holds it, so that throwing needs no memory but the exception's own, which the C++ runtime
+// has a reserve for.
 class Error : public std::exception {
  public:
-    // Formats like printf; what does not fit is cut off.
+    // Formats like printf, and cuts off what does not fit.
     [[gnu::format(printf, 3, 4)]] Error(per_status status, const char* format, ...) noexcept;
 
     per_status status() const noexcept { return status_; }
@@ -25,7 +25,7 @@ class Error : public std::exception {
     char message_[500];
 };
 
-// Throws the Error of memory that cannot be had.
+// Throws the Error that says that so many bytes cannot be had.
 [[noreturn]] void throw_out_of_memory(uint64_t bytes);
 
 // The message that per_last_error() returns on this thread.
@@ -34,10 +34,10 @@ const char* last_error() noexcept;
 // Remembers the message for last_error() and returns the status.
 per_status record_error(per_status status, const char* message) noexcept;
 
-// Remembers what operator new was asked for when it threw; see rows/linked/operator_new.cpp.
+// Remembers how many bytes operator new was asked for when it threw; operator_new.cpp calls it.
 void note_refused_allocation(std::size_t bytes) noexcept;
 
-// record_error() for a std::bad_alloc of this thread: with these bytes, where they are known.
+// record_error() for a std::bad_alloc of this thread. The message has these bytes where they are known.
 per_status record_bad_alloc() noexcept;
 
 // "PER_OK", ...; "unknown status" for a number that is none.

@@ -31,14 +31,14 @@ bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
-// As an error shows it: one line, whatever the bytes are.
+// A name as an error shows it: in one line, whatever its bytes are.
 std::string quoted(std::string_view name) {
     std::string result = "\"";
     for (char c : name) result += c >= ' ' && c <= '~' ? c : '?';
     return result + '"';
 }
 
-// `argument` is what the name is where it is none to call the field by.
+// `argument` says which name it is where there is none to show.
 std::string checked_name(const std::string& argument, const char* given) {
     constexpr const char* allowed = ": allowed are 1 to 63 letters, digits, '_' and '.', the first no digit";
     if (given == nullptr) refuse(argument + " is NULL" + allowed);
@@ -66,13 +66,7 @@ int64_t product(const std::string& of, int64_t a, int64_t b) {
     throw Error(PER_ERROR_OUT_OF_MEMORY, "shape%s takes more than 2^63 - 1 bytes a row", of.c_str());
 }
 
-std::string shape_text(const per_field& given) {
-    std::string text = "(";
-    for (int32_t axis = 0; axis < given.ndim; ++axis) text += (axis ? ", " : "") + std::to_string(given.shape[axis]);
-    return text + (given.ndim == 1 ? ",)" : ")");
-}
-
-// A frame of the field in its dtype.
+// The default value of a field: one frame, in the dtype of the field.
 std::vector<std::byte> checked_default(const std::string& argument, const per_array& given, const Field& field) {
     if (given.data == nullptr) refuse(argument + " has no data");
     const bool is_number = given.shape != nullptr && given.ndim == 0;
@@ -86,7 +80,7 @@ std::vector<std::byte> checked_default(const std::string& argument, const per_ar
     return frame;
 }
 
-// All of a field but its name. `of` follows the names of its members in messages.
+// A field without its name. `of` follows the names of its members in messages.
 Field checked_members(const std::string& of, const per_field& given) {
     Field field;
     check_range("ndim" + of, given.ndim, 0, max_field_ndim);
@@ -98,11 +92,10 @@ Field checked_members(const std::string& of, const per_field& given) {
     if (given.ndim > 0 && given.shape == nullptr) {
         refuse("shape" + of + " is NULL: with ndim " + std::to_string(given.ndim) + " it is required");
     }
+    field.shape.assign(given.shape, given.shape + given.ndim);
     field.elements = 1;
-    for (int32_t axis = 0; axis < given.ndim; ++axis) {
-        const int64_t length = given.shape[axis];
-        if (length < 1) refuse("shape" + of + " is " + shape_text(given) + ": allowed are axes of 1 and above");
-        field.shape.push_back(length);
+    for (const int64_t length : field.shape) {
+        if (length < 1) refuse("shape" + of + " is " + shape_text(field.shape) + ": allowed are axes of 1 and above");
         field.elements = product(of, field.elements, length);
     }
     field.bytes = product(of, field.elements, dtype_size(given.dtype));

@@ -1,3 +1,4 @@
+// The fields of a transition as they are declared, once they are checked.
 #pragma once
 
 #include <cstddef>
@@ -27,18 +28,17 @@ struct Field {
     bool pads_with_zeros() const { return padding == PER_PADDING_ZERO && stack > 1; }
 };
 
-// What Fields would throw for that field whatever the others are. Its name is not looked at if it is NULL.
+// Throws what Fields would throw for that field, whatever the others are. A name that is NULL passes.
 void check_field(const per_field& field);
 
 // The declared fields of a buffer, in the order of their declaration.
 class Fields {
  public:
-    // Copies what options.fields says after checking all of it; throws Error with INVALID_ARGUMENT, or with
-    // OUT_OF_MEMORY where the bytes of a row are beyond 64 bits. options.frame_stack is the default stack and the
-    // caller's to check.
+    // Checks and copies options.fields. Throws Error with INVALID_ARGUMENT, or with OUT_OF_MEMORY where the bytes of a
+    // row are beyond 64 bits. options.frame_stack is the default stack; the caller has checked it.
     explicit Fields(const per_replay_options& options);
 
-    // described() points into the fields, which keep their place when the whole moves, not when it is copied.
+    // described() points into the fields. They stay where they are when this object is moved, but not when it is copied.
     Fields(Fields&&) = default;
     Fields& operator=(Fields&&) = default;
 
@@ -47,10 +47,10 @@ class Fields {
     auto begin() const { return fields_.begin(); }
     auto end() const { return fields_.end(); }
 
-    int64_t row_bytes() const { return row_bytes_; }  // one frame of every field
+    int64_t row_bytes() const { return row_bytes_; }  // of one frame of every field
     int32_t max_stack() const { return max_stack_; }
 
-    // [count()] for per_replay_describe(): valid as long as this object.
+    // [count()] for per_replay_describe(). The array is valid as long as this object.
     const per_field* described() const { return described_.data(); }
 
  private:

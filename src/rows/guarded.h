@@ -15,14 +15,16 @@
 
 namespace per {
 
-// Round to nearest, subnormals kept, no traps, for as long as the object lives; then what the caller had. Programs that
-// flush subnormals to zero (Julia and PyTorch offer it, -ffast-math does it unasked) draw the same indices as others.
+// While an object of this class lives, arithmetic rounds to nearest, keeps subnormals and does not trap; then the
+// caller's settings are back. So programs that flush subnormals to zero (Julia and PyTorch offer it, -ffast-math does it
+// unasked) draw the same indices as others.
 class DefaultFloatingPoint {
  public:
     DefaultFloatingPoint(const DefaultFloatingPoint&) = delete;
     DefaultFloatingPoint& operator=(const DefaultFloatingPoint&) = delete;
 #if defined(__SSE2__)
-    // All arithmetic is SSE's or wider, so its control register is enough; <cfenv> saves the x87 state too: 40 ns.
+    // All arithmetic is that of SSE or later, so its control register is enough. <cfenv> saves the state of the x87, too,
+    // which takes 40 ns.
     DefaultFloatingPoint() noexcept : saved_(_mm_getcsr()) {
         _mm_setcsr(0x1f80);
     }
@@ -46,8 +48,8 @@ class DefaultFloatingPoint {
 #endif
 };
 
-// Runs `call` and turns what it throws into a status and the thread's message, without allocating. Only the end of the
-// thread passes, by pthread_exit() in a function of the caller.
+// Runs `call` and turns what it throws into a status and the thread's message, without allocating. Only one exception
+// passes: the end of the thread, where a function of the caller calls pthread_exit().
 template <class Call>
 per_status guarded(const Call& call) {
     const DefaultFloatingPoint floating_point;

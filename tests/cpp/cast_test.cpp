@@ -116,10 +116,14 @@ Element element_of(int32_t dtype, int value) {
     }
 }
 
+void cast_all(int32_t from_dtype, const void* from, int32_t to_dtype, void* to, int64_t elements) {
+    cast("x", per_array{from, nullptr, 0, from_dtype}, to_dtype, to, {.entries = 1, .elements = elements});
+}
+
 template <class To, class From>
 To cast_one(int32_t from_dtype, From value, int32_t to_dtype) {
     Element to;
-    cast("x", from_dtype, &value, to_dtype, to.bytes, 1);
+    cast_all(from_dtype, &value, to_dtype, to.bytes, 1);
     return to.as<To>();
 }
 
@@ -127,7 +131,7 @@ template <class From>
 std::string refusal_of_one(int32_t from_dtype, From value, int32_t to_dtype) {
     return refusal([&] {
         Element to;
-        cast("x", from_dtype, &value, to_dtype, to.bytes, 1);
+        cast_all(from_dtype, &value, to_dtype, to.bytes, 1);
     });
 }
 
@@ -181,7 +185,7 @@ TEST(Cast, every_allowed_pair_keeps_values_that_both_have) {
                 if (is_unsigned && value < 0) continue;
                 const Element source = element_of(from, value);
                 Element target;
-                cast("x", from, source.bytes, to, target.bytes, 1);
+                cast_all(from, source.bytes, to, target.bytes, 1);
                 EXPECT_EQ(value_of(to, target), value) << dtype_name(from) << " to " << dtype_name(to);
             }
         }
@@ -266,8 +270,8 @@ TEST(Cast, nan_and_infinities_are_values_of_every_float) {
         for (int32_t to : floats) {
             for (double value : {infinity, -infinity, std::numeric_limits<double>::quiet_NaN()}) {
                 Element source, target;
-                cast("x", PER_FLOAT64, &value, from, source.bytes, 1);
-                cast("x", from, source.bytes, to, target.bytes, 1);
+                cast_all(PER_FLOAT64, &value, from, source.bytes, 1);
+                cast_all(from, source.bytes, to, target.bytes, 1);
                 const double result = value_of(to, target);
                 EXPECT_TRUE(std::isnan(value) ? std::isnan(result) : result == value);
             }
@@ -413,8 +417,8 @@ TEST(Cast, same_dtype_keeps_every_bit) {
 }
 
 TEST(Cast, an_empty_array_may_be_null) {
-    cast("x", PER_FLOAT64, nullptr, PER_FLOAT32, nullptr, 0);
-    cast("x", PER_FLOAT64, nullptr, PER_FLOAT64, nullptr, 0);
+    cast_all(PER_FLOAT64, nullptr, PER_FLOAT32, nullptr, 0);
+    cast_all(PER_FLOAT64, nullptr, PER_FLOAT64, nullptr, 0);
     cast_flags(per_array{nullptr, nullptr, 0, PER_FLOAT64}, nullptr, 0);
 }
 
