@@ -82,12 +82,6 @@ void BatchQueue::abandon() {
 
 // ---------------------------------------------------------------------------------------------------------- plans
 
-RowPlan BatchQueue::plan_rows(int64_t n, int64_t n_step, const per_batch& batch) const {
-    RowPlan plan = {rules_, {rules_.stack, false}, n, batch};
-    plan.rules.n_step = n_step;
-    return plan;
-}
-
 void BatchQueue::add_copy(std::size_t field, void* out, int64_t length, int64_t stack, bool is_next) {
     if (copies_.empty() || copies_.back().n == max_copies) copies_.emplace_back();
     FrameCopies& launch = copies_.back();
@@ -116,7 +110,9 @@ void BatchQueue::add_copy(std::size_t field, void* out, int64_t length, int64_t 
     launch.n_chunks += length * stack * n_chunks;
 }
 
-void BatchQueue::plan_copies(RowPlan& plan, RowShape shape) {
+RowPlan BatchQueue::plan_rows(int64_t n, int64_t n_step, const per_batch& batch, RowShape shape) {
+    RowPlan plan = {rules_, {shape == RowShape::frame ? 1 : rules_.stack, false}, n, batch};
+    plan.rules.n_step = n_step;
     copies_.clear();
     const int64_t steps = rules_.sequence.steps;
     for (int64_t i = 0; i < fields_.count(); ++i) {
@@ -134,9 +130,9 @@ void BatchQueue::plan_copies(RowPlan& plan, RowShape shape) {
             plan.wishes.next = true;
         }
     }
-    if (shape == RowShape::frame) plan.wishes.stack = 1;
     if (copies_.empty()) copies_.emplace_back();
     for (FrameCopies& launch : copies_) launch.by_chunks = Divisor(std::max<int64_t>(launch.n_chunks, 1));
+    return plan;
 }
 
 // ---------------------------------------------------------------------------------------------------------- calls
@@ -156,8 +152,7 @@ void BatchQueue::prepare(const ReplaySample& sample, const StreamOrder::Call& ca
 }
 
 void BatchQueue::sample(const ReplaySample& sample, const StreamOrder::Call& call) {
-    RowPlan rows = plan_rows(sample.batch_size, sample.n_step, sample.batch);
-    plan_copies(rows, RowShape::drawn);
+    const RowPlan rows = plan_rows(sample.batch_size, sample.n_step, sample.batch, RowShape::drawn);
     prepare(sample, call);
     const DrawMemory& memory = memory_;
     const DeviceReplay& replay = replay_.device();
@@ -199,8 +194,7 @@ void BatchQueue::take(int64_t count, const int64_t* ids, int64_t n_step, float p
                       const StreamOrder::Call& call) {
     if (count == 0) return;
     const DrawMemory& memory = memory_for(count, call);
-    RowPlan plan = plan_rows(count, n_step, batch);
-    plan_copies(plan, RowShape::drawn);
+    const RowPlan plan = plan_rows(count, n_step, batch, RowShape::drawn);
     queue_ids(count, ids, memory.found, call.stream());
     if (has_sequences_)
         queue_take<SequenceRow>(replay_.device(), memory, plan, probability, call.stream());
@@ -212,8 +206,7 @@ void BatchQueue::take(int64_t count, const int64_t* ids, int64_t n_step, float p
 void BatchQueue::get(int64_t count, const int64_t* ids, const per_batch& batch, const StreamOrder::Call& call) {
     if (count == 0) return;
     const DrawMemory& memory = memory_for(count, call);
-    RowPlan plan = plan_rows(count, 1, batch);
-    plan_copies(plan, RowShape::frame);
+    const RowPlan plan = plan_rows(count, 1, batch, RowShape::frame);
     queue_get(replay_.device(), memory, plan, ids, call.stream());
     for (const FrameCopies& copies : copies_)
         if (copies.n != 0) queue_copies<GatherRow>(plan, memory, copies, call.stream());
@@ -222,8 +215,7 @@ void BatchQueue::get(int64_t count, const int64_t* ids, const per_batch& batch, 
 void BatchQueue::bootstraps(int64_t count, const per_batch& batch, const StreamOrder::Call& call) {
     if (count == 0) return;
     const DrawMemory& memory = memory_for(count, call);
-    RowPlan plan = plan_rows(count, 1, batch);
-    plan_copies(plan, RowShape::step);
+    const RowPlan plan = plan_rows(count, 1, batch, RowShape::step);
     queue_list_bootstraps(replay_.device(), count, memory.found, call.stream());
     queue_single_steps(replay_.device(), memory, plan, call.stream());
     for (const FrameCopies& copies : copies_)

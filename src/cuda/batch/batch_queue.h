@@ -67,10 +67,9 @@ class BatchQueue {
     const DrawMemory& memory_for(int64_t n_rows, const StreamOrder::Call& call);
     void allocate(int64_t n_rows, cudaStream_t stream);
 
-    RowPlan plan_rows(int64_t n, int64_t n_step, const per_batch& batch) const;
+    // Also fills copies_.
+    RowPlan plan_rows(int64_t n, int64_t n_step, const per_batch& batch, RowShape shape);
     void add_copy(std::size_t field, void* out, int64_t length, int64_t stack, bool is_next);
-    // Fills copies_, and the wishes of the plan.
-    void plan_copies(RowPlan& plan, RowShape shape);
     // Queues those of copies_ from `first` on, once rows have been placed.
     void queue_copies_from(std::size_t first, const DrawMemory& memory, const RowPlan& plan, cudaStream_t stream);
 
