@@ -70,4 +70,14 @@ static inline void check_batch(const per_batch* batch, const rows* expected, int
     CHECK(batch->mask == NULL);
 }
 
+/* The next batch is the one that `twin`, a buffer without a loader, draws now. */
+static inline void check_next(per_loader* loader, per_replay* twin, int64_t batch_size) {
+    static rows expected;
+    per_batch batch;
+    const int64_t slot = take(loader, &batch);
+    draw(twin, batch_size, &expected);
+    check_batch(&batch, &expected, batch_size);
+    CHECK_OK(per_loader_release(loader, slot, NULL));
+}
+
 #endif

@@ -30,12 +30,8 @@ static void hands_out_what_sample_draws(int64_t slots) {
     static rows expected;
     int i;
     for (i = 0; i < n_batches(); ++i) {
-        per_batch batch;
-        const int64_t slot = take(loader, &batch);
-        draw(twin, BATCH, &expected);
-        check_batch(&batch, &expected, BATCH);
+        check_next(loader, twin, BATCH);
         CHECK(stats_of(replay).beta_step == i + 1 && stats_of(replay).beta == stats_of(twin).beta);
-        CHECK_OK(per_loader_release(loader, slot, NULL));
     }
     CHECK(stats_of(replay).samples == n_batches() + slots);
     per_loader_free(loader);

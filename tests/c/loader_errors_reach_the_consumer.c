@@ -28,7 +28,6 @@ static void check_empty(per_loader* loader, int32_t wait) {
 static void an_empty_buffer(void) {
     per_replay *replay = create(100), *twin = create(100);
     per_loader* loader = create_loader(replay, 8, 3, NULL);
-    static rows expected;
     per_batch batch;
     int64_t slot;
     int i;
@@ -36,20 +35,10 @@ static void an_empty_buffer(void) {
     CHECK(stats_of(replay).samples == 0 && stats_of(replay).beta_step == 0);
     fill(replay, 0, 20);
     fill(twin, 0, 20);
-    for (i = 0; i < 6; ++i) {
-        slot = take(loader, &batch);
-        draw(twin, 8, &expected);
-        check_batch(&batch, &expected, 8);
-        CHECK_OK(per_loader_release(loader, slot, NULL));
-    }
+    for (i = 0; i < 6; ++i) check_next(loader, twin, 8);
     /* Batches drawn before are handed out, then it is empty again. */
     CHECK_OK(per_replay_clear(replay, NULL));
-    for (i = 0; i < 3; ++i) {
-        slot = take(loader, &batch);
-        draw(twin, 8, &expected);
-        check_batch(&batch, &expected, 8);
-        CHECK_OK(per_loader_release(loader, slot, NULL));
-    }
+    for (i = 0; i < 3; ++i) check_next(loader, twin, 8);
     check_empty(loader, 1);
     check_empty(loader, 0);
     fill(replay, 50, 5);
@@ -65,17 +54,10 @@ static void an_empty_buffer(void) {
 static void a_buffer_that_is_filled_later(void) {
     per_replay *replay = create(100), *twin = create(100);
     per_loader* loader = create_loader(replay, 8, 3, NULL);
-    static rows expected;
-    per_batch batch;
     int i;
     fill(replay, 0, 20);
     fill(twin, 0, 20);
-    for (i = 0; i < 6; ++i) {
-        const int64_t slot = take(loader, &batch);
-        draw(twin, 8, &expected);
-        check_batch(&batch, &expected, 8);
-        CHECK_OK(per_loader_release(loader, slot, NULL));
-    }
+    for (i = 0; i < 6; ++i) check_next(loader, twin, 8);
     per_loader_free(loader);
     per_replay_free(replay);
     per_replay_free(twin);

@@ -269,12 +269,4 @@ static inline void set_priority(per_replay* replay, int64_t id, float priority) 
     CHECK_OK(per_replay_set_priorities(replay, 1, &id, &priority, NULL));
 }
 
-/* A generator of test values that shares nothing with the library: splitmix64 (Steele et al. 2014). */
-static inline uint64_t next_random(uint64_t* state) {
-    uint64_t z = (*state += UINT64_C(0x9E3779B97F4A7C15));
-    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return z ^ (z >> 31);
-}
-
 #endif

@@ -17,26 +17,30 @@ static per_replay* create(per_replay_options options) {
     return create_replay(&options);
 }
 
-/* `count` steps that are at first, first + 1, ..; their goals are -1. The last one ends as said. */
+/* A step from `observation` to the one after it; its goal is -1. */
+static void add_goal_step(per_replay* replay, float observation, float reward, uint8_t terminated, uint8_t truncated) {
+    const float next = observation + 1, goal = -1;
+    per_array fields[2], next_fields[2];
+    per_steps steps;
+    CHECK_OK(per_steps_init(&steps, sizeof steps));
+    fields[ACHIEVED] = array_of(&observation, PER_FLOAT32);
+    fields[GOAL] = array_of(&goal, PER_FLOAT32);
+    next_fields[ACHIEVED] = array_of(&next, PER_FLOAT32);
+    next_fields[GOAL] = array_of(NULL, PER_FLOAT32);
+    steps.fields = fields;
+    steps.next_fields = next_fields;
+    steps.reward = array_of(&reward, PER_FLOAT32);
+    steps.terminated = array_of(&terminated, PER_BOOL);
+    steps.truncated = array_of(&truncated, PER_BOOL);
+    CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
+}
+
+/* `count` steps that are at first, first + 1, ... The last one ends as said. */
 static void add_episode(per_replay* replay, float first, int count, end how) {
     int t;
-    for (t = 0; t < count; ++t) {
-        const float observation = first + (float)t, next = observation + 1, goal = -1, reward = 100;
-        const uint8_t terminated = t == count - 1 && how == TERMINATED, truncated = t == count - 1 && how == TRUNCATED;
-        per_array fields[2], next_fields[2];
-        per_steps steps;
-        CHECK_OK(per_steps_init(&steps, sizeof steps));
-        fields[ACHIEVED] = array_of(&observation, PER_FLOAT32);
-        fields[GOAL] = array_of(&goal, PER_FLOAT32);
-        next_fields[ACHIEVED] = array_of(&next, PER_FLOAT32);
-        next_fields[GOAL] = array_of(NULL, PER_FLOAT32);
-        steps.fields = fields;
-        steps.next_fields = next_fields;
-        steps.reward = array_of(&reward, PER_FLOAT32);
-        steps.terminated = array_of(&terminated, PER_BOOL);
-        steps.truncated = array_of(&truncated, PER_BOOL);
-        CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
-    }
+    for (t = 0; t < count; ++t)
+        add_goal_step(replay, first + (float)t, 100, t == count - 1 && how == TERMINATED,
+                      t == count - 1 && how == TRUNCATED);
 }
 
 typedef struct batch {
@@ -385,24 +389,9 @@ static void a_step_with_both_flags_is_terminated_or_neither(void) {
     int i, kind;
     options.gamma = 0.5;
     replay = create(options);
-    for (kind = 0; kind < 2; ++kind) { /* at 0 with both flags, at 10 with one */
-        const float observation = 10 * (float)kind, next = observation + 1, goal = -1, zero = 0;
-        const uint8_t terminated = kind == 0, truncated = 1;
-        per_array fields[2], next_fields[2];
-        per_steps steps;
-        CHECK_OK(per_steps_init(&steps, sizeof steps));
-        fields[ACHIEVED] = array_of(&observation, PER_FLOAT32);
-        fields[GOAL] = array_of(&goal, PER_FLOAT32);
-        next_fields[ACHIEVED] = array_of(&next, PER_FLOAT32);
-        next_fields[GOAL] = array_of(NULL, PER_FLOAT32);
-        steps.fields = fields;
-        steps.next_fields = next_fields;
-        steps.reward = array_of(&zero, PER_FLOAT32);
-        steps.terminated = array_of(&terminated, PER_BOOL);
-        steps.truncated = array_of(&truncated, PER_BOOL);
-        CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
-    }
-    for (kind = 0; kind < 3; ++kind) { /* not asked; asked, and neither is terminal; asked, and both are */
+    add_goal_step(replay, 0, 0, 1, 1);  /* with both flags */
+    add_goal_step(replay, 10, 0, 0, 1); /* with one */
+    for (kind = 0; kind < 3; ++kind) {  /* not asked; asked, and neither is terminal; asked, and both are */
         const per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_FINAL, kind > 0);
         int has_ended;
         seen.says_no = kind == 1;

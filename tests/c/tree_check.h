@@ -77,14 +77,6 @@ static inline int64_t find_mass(per_tree* tree, uint64_t unit) {
     return index;
 }
 
-/* A generator of test values that shares nothing with the library: splitmix64 (Steele et al. 2014). */
-static inline uint64_t next_random(uint64_t* state) {
-    uint64_t z = (*state += UINT64_C(0x9E3779B97F4A7C15));
-    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return z ^ (z >> 31);
-}
-
 /* In [0, 1). */
 static inline double next_uniform(uint64_t* state) {
     return (double)(next_random(state) >> 11) * 0x1p-53;
