@@ -769,8 +769,8 @@ FAULTS = [
     Fault(
         "a top row as large as any",
         "cuda/tree/layout.cu",
-        "} while (sums.n_nodes[sums.n_levels - 1] > largest_top);",
-        "} while (sums.n_nodes[sums.n_levels - 1] > largest_top + fan_out);",
+        "} while (sums.n_nodes[sums.n_levels - 1] > max_top);",
+        "} while (sums.n_nodes[sums.n_levels - 1] > max_top + fan_out);",
     ),
     Fault(
         "updates: the first of equal ids wins",

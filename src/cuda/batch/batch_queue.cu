@@ -29,7 +29,7 @@ DrawMemory lay_out_draws(int64_t n_rows, Layout& layout) {
     memory.slots = layout.array<int64_t>(n_rows);
     memory.shares = layout.array<double>(n_rows);
     memory.found = layout.array<int64_t>(n_rows);
-    memory.rows = layout.bytes(n_rows, largest_row_bytes);
+    memory.rows = layout.bytes(n_rows, max_row_bytes);
     memory.size = n_rows;
     return memory;
 }

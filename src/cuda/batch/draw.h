@@ -42,8 +42,8 @@ struct DrawMemory {
     }
 };
 
-inline constexpr std::size_t largest_row_bytes = sizeof(SequenceRow) > sizeof(GatherRow) ? sizeof(SequenceRow)
-                                                                                         : sizeof(GatherRow);
+inline constexpr std::size_t max_row_bytes = sizeof(SequenceRow) > sizeof(GatherRow) ? sizeof(SequenceRow)
+                                                                                     : sizeof(GatherRow);
 
 // A draw, for all its kernels.
 struct DrawPlan {

@@ -39,7 +39,7 @@ void write_to_device(T* to, const T* from, std::size_t n, cudaStream_t stream) {
 // Sets the bits of live slots. The words of slots that are not in use stay 0.
 void copy_live_words(const WindowRules& rules, const std::vector<Lane>& lanes, const std::vector<int64_t>& live_slots,
                      uint32_t* to, cudaStream_t stream) {
-    constexpr int64_t widest_gap = 1024;  // up to here copying zeros costs less than another copy
+    constexpr int64_t max_gap = 1024;  // up to here copying zeros costs less than another copy
     std::vector<uint32_t> words;
     int64_t first_word = 0;
     const auto copy = [&] {
@@ -50,7 +50,7 @@ void copy_live_words(const WindowRules& rules, const std::vector<Lane>& lanes, c
     for_each_used_part(rules, lanes, [&](int64_t slot, int64_t n) {
         if (n == 0) return;
         const int64_t begin = slot / slots_per_word;
-        if (words.empty() || begin > first_word + static_cast<int64_t>(words.size()) + widest_gap) {
+        if (words.empty() || begin > first_word + static_cast<int64_t>(words.size()) + max_gap) {
             copy();
             first_word = begin;
         }

@@ -9,7 +9,7 @@ namespace {
 
 // Up to so many slots one block does everything: one launch, and barriers between the parts. Beyond, each part is a
 // launch of its own.
-constexpr int64_t largest_one_block_change = 4096;
+constexpr int64_t max_one_block_change = 4096;
 
 // ------------------------------------------------------------------------------------------------------------- slots
 
@@ -271,7 +271,7 @@ ChangedLanes lanes_for(int64_t rows_per_lane) {
 
 void queue_change_of_lanes(const DeviceReplay& replay, int64_t rows_per_lane, cudaStream_t stream) {
     const ChangedLanes lanes = lanes_for(rows_per_lane);
-    if (rows_per_lane <= largest_one_block_change / replay.n_envs)
+    if (rows_per_lane <= max_one_block_change / replay.n_envs)
         launch(stream, 1, n_threads, change_lanes_in_one_block, replay, lanes);
     else
         queue_change(replay, lanes, replay.n_envs * lanes.threads_per_lane, stream);
@@ -279,7 +279,7 @@ void queue_change_of_lanes(const DeviceReplay& replay, int64_t rows_per_lane, cu
 
 void queue_live_maximum(const DeviceReplay& replay, int64_t rows_per_lane, cudaStream_t stream) {
     const ChangedLanes lanes = lanes_for(rows_per_lane);
-    if (rows_per_lane <= largest_one_block_change / replay.n_envs) {
+    if (rows_per_lane <= max_one_block_change / replay.n_envs) {
         launch(stream, 1, n_threads, refresh_live_maximum_in_one_block, replay, lanes);
         return;
     }
@@ -292,7 +292,7 @@ void queue_priorities(const DeviceReplay& replay, const ReplayUpdate& update, cu
     const GivenPriorities given = {update.count,     update.ids,        update.n_critics,
                                    update.td_errors, update.priorities, update.n_left_out};
     if (given.count == 0) return;
-    if (given.count <= largest_one_block_change) {
+    if (given.count <= max_one_block_change) {
         launch(stream, 1, n_threads, update_in_one_block, replay, given);
         return;
     }

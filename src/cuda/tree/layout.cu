@@ -19,7 +19,7 @@ DeviceSums shape_of_sums(int64_t n_leaves) {
     do {
         const int64_t n_sums = nodes_above(sums.n_nodes[sums.n_levels - 1]);
         sums.n_nodes[sums.n_levels++] = nodes_above(n_sums) * fan_out;
-    } while (sums.n_nodes[sums.n_levels - 1] > largest_top);
+    } while (sums.n_nodes[sums.n_levels - 1] > max_top);
     return sums;
 }
 

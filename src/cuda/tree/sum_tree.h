@@ -11,7 +11,7 @@
 namespace per::cuda {
 
 inline constexpr int64_t fan_out = warp_size;
-inline constexpr int64_t largest_top = fan_out * fan_out;
+inline constexpr int64_t max_top = fan_out * fan_out;
 // Leaves, and up to 6 levels of sums above 2^40 of them.
 inline constexpr int max_tree_levels = 7;
 // Blocks of a draw at most; each leaves its smallest mass behind.
@@ -106,7 +106,7 @@ __device__ __forceinline__ void atomic_add_wide(WideSum* at, WideSum value) {
 // ---- the top row
 
 struct TopRow {
-    uint64_t prefix[largest_top];  // entry i: the sum of entries 0 .. i
+    uint64_t prefix[max_top];  // entry i: the sum of entries 0 .. i
     uint64_t warp_sums[warp_size];
 };
 
@@ -115,7 +115,7 @@ __device__ __forceinline__ void load_top_row(const DeviceSums& tree, TopRow& row
     const int level = top_level(tree);
     const unsigned lane = lane_of_thread();
     const unsigned warp = threadIdx.x / warp_size;
-    const int64_t n_each = largest_top / blockDim.x;
+    const int64_t n_each = max_top / blockDim.x;
     const int64_t first = threadIdx.x * n_each;
     uint64_t sum = 0;
     for (int64_t i = first; i < first + n_each; ++i) sum += i < tree.n_nodes[level] ? tree.sums[level][i] : 0;
@@ -133,7 +133,7 @@ __device__ __forceinline__ void load_top_row(const DeviceSums& tree, TopRow& row
 }
 
 __device__ __forceinline__ uint64_t total_of(const TopRow& row) {
-    return row.prefix[largest_top - 1];
+    return row.prefix[max_top - 1];
 }
 
 // ---- the descent

@@ -9,7 +9,7 @@ namespace {
 
 // Up to so many entries one block does everything: one launch, and barriers between the parts. Beyond, each part is a
 // launch of its own.
-constexpr int64_t largest_one_block_update = 4096;
+constexpr int64_t max_one_block_update = 4096;
 
 struct Batch {
     int64_t count;
@@ -97,7 +97,7 @@ __global__ void finish_change_kernel(DeviceTree tree) {
 void queue_update(const DeviceTree& tree, int64_t count, const int64_t* indices, const float* priorities,
                   cudaStream_t stream) {
     const Batch batch = {count, indices, priorities};
-    if (count <= largest_one_block_update) {
+    if (count <= max_one_block_update) {
         launch(stream, 1, n_threads, update_in_one_block, tree, batch);
         return;
     }
