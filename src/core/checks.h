@@ -14,15 +14,15 @@
 
 namespace per {
 
-// Of any handle.
+// The device of any handle.
 void check_device(int32_t device, int32_t device_index);
 
-// How many entries of a tree or a buffer on that device one call sets.
+// The number of entries that one call sets in a tree or buffer on that device.
 void check_count_set(int64_t count, int32_t device);
 
 void check_tree_sample(const TreeSample& sample);
 
-// All options but `fields`, which Fields checks.
+// Checks all options but `fields`, which Fields checks.
 void check_replay_options(const per_replay_options& options);
 
 // What per_replay_capacity_for() gives.
@@ -34,17 +34,17 @@ void check_n_step(int64_t n_step, const per_replay_options& options, const Field
 // those of the buffer.
 per_replay_options resolve_replay_options(const per_replay_options& options, const Fields& fields);
 
-// The buffer's options where those of the call say so; the arrays are left to the caller.
+// What a call draws: where its options say so, what the buffer's options say. The caller adds the arrays.
 ReplaySample resolve_sample_options(const per_sample_options& given, int64_t batch_size,
                                     const per_replay_options& buffer);
 
 ReplayHindsight resolve_hindsight_options(const per_hindsight_options& given, const Fields& fields);
 
-// The arrays of a batch of what the buffer draws, transitions or sequences; and of single rows.
+// The arrays of a batch: of what the buffer draws, transitions or sequences, or of rows that are named by ids.
 void check_drawn_batch(const per_batch& batch, const Fields& fields, const per_replay_options& buffer);
 void check_batch_by_id(const per_batch& batch, const Fields& fields);
 
-// Steps at the start of each sequence that TD errors of n_steps for each do not have.
+// How many steps at the start of a sequence have no TD error, where n_steps of them have one.
 int64_t steps_left_out(int64_t n_steps, const per_replay_options& buffer);
 
 void check_update(const ReplayUpdate& update, const per_replay_options& buffer);

@@ -15,8 +15,8 @@ namespace per {
 // that is drawn meanwhile.
 class EpochWalk {
  public:
-    // drop_last leaves out the last minibatch of an epoch where it is smaller than the others; some must be left then.
-    // n_step: of the buffer at that time; it is only remembered.
+    // drop_last leaves out the last minibatch of an epoch where it is smaller than the others; at least one must be
+    // left. n_step is the buffer's at that time, and only remembered.
     void start(std::vector<int64_t> ids, int64_t n_epochs, int64_t batch_size, bool drop_last, int64_t n_step,
                uint64_t seed, uint64_t first_step);
 
@@ -34,7 +34,7 @@ class EpochWalk {
     std::vector<int64_t> ids_;
     int64_t place_ = 0;
     int64_t batch_size_ = 1;
-    int64_t epochs_left_ = 0;  // with the running one
+    int64_t epochs_left_ = 0;  // the running one counts
     bool drop_last_ = false;
     int64_t n_step_ = 1;
     uint64_t seed_ = 0;

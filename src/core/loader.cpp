@@ -63,7 +63,7 @@ Loader::Loader(Replay& replay, const per_loader_options& options)
       process_(HandleLock::process()),
       signals_(std::make_unique<Signals>()) {
     const BatchShape shape = replay_.shape_of_draws(sample_, batch_size_);
-    if (shape.steps > 0) sample_.n_step = shape.n_step;  // which the slots are for
+    if (shape.steps > 0) sample_.n_step = shape.n_step;  // the slots are for that one
     memory_ = create_slots(replay_, options, shape, order_.size());
     slots_.resize(order_.size());
     replay_.begin_draws(sample_, batch_size_);
@@ -115,7 +115,7 @@ int64_t Loader::next(bool waits, per_batch& batch_out, void* stream) {
             if (by_schedule && replay_.device() != PER_CPU && !lock) {
                 if (!waits)
                     throw Error(PER_ERROR_BUSY, "the next batch is drawn, but another call on its replay is under way");
-                // Not with the mutex, which calls that do not wait take too.
+                // The mutex is free meanwhile, as calls that do not wait take it too.
                 guard.unlock();
                 replay_.wait_for_call();
                 guard.lock();
@@ -133,7 +133,7 @@ int64_t Loader::next(bool waits, per_batch& batch_out, void* stream) {
         }
         ++handed_;
         slot.state = State::idle;
-        // A draw that was asked for ahead is made again; of one whose turn it was, this call says why it failed.
+        // A draw that was asked for ahead is made again. Where its turn had come, this call says why it failed.
         if (std::exchange(slot.is_in_turn, false)) throw Error(slot.status, "%s", slot.message);
     }
 }
@@ -197,7 +197,7 @@ void Loader::ask_ahead() {
     }
 }
 
-// -1: there is none.
+// A slot that is idle, or -1.
 int64_t Loader::idle_slot() const {
     for (std::size_t i = 0; i < slots_.size(); ++i)
         if (slots_[i].state == State::idle) return static_cast<int64_t>(i);
@@ -215,7 +215,7 @@ void Loader::start_thread() {
     if (error != 0) throw Error(PER_ERROR_OUT_OF_MEMORY, "no thread for the loader: error %d of the system", error);
 }
 
-// Until the loader is to stop, and nothing that was asked for is left.
+// Draws until the loader is to stop, and then what was asked for and is left.
 void Loader::draw_all() {
     Guard guard(signals_->mutex);
     for (;;) {
@@ -238,7 +238,7 @@ void Loader::draw_all() {
 }
 
 void Loader::draw(std::size_t slot) {
-    // Also where it fails: calls on the buffer wait for it.
+    // Calls on the buffer wait for the draw, so they hear of it also if it fails.
     struct Made {
         Replay& replay;
         ~Made() { replay.draw_is_made(); }

@@ -29,7 +29,7 @@ class Loader {
     Loader(const Loader&) = delete;
     Loader& operator=(const Loader&) = delete;
 
-    // Where its batches lie: a per_device.
+    // Where its batches lie, a per_device.
     int32_t device() const { return device_; }
 
     // The next batch, and its slot.
@@ -42,13 +42,13 @@ class Loader {
 
     struct Slot {
         State state = State::idle;
-        bool is_in_turn = false;     // asked for when there was no batch before it, not ahead
-        per_status status = PER_OK;  // of the draw
+        bool is_in_turn = false;     // it was asked for when its turn had come, not ahead
+        per_status status = PER_OK;  // what became of the draw
         char message[512];
     };
 
-    // What the threads share beside the lock. In a forked child it is left alone: destroying a condition waits for
-    // those who wait for it, and they are in the parent.
+    // What the threads share beside the lock. In a forked child it is never freed: destroying a condition waits for
+    // the threads that wait for it, and they are in the parent.
     struct Signals {
         std::mutex mutex;
         std::condition_variable asked;    // a draw was asked for, or the loader is to stop
@@ -79,8 +79,8 @@ class Loader {
     uint64_t asked_ = 0;
     int64_t n_out_ = 0;
     bool stopping_ = false;
-    bool stopped_ = false;  // and the thread has ended
-    uint64_t process_;      // in which the thread is
+    bool stopped_ = false;  // the thread has ended, too
+    uint64_t process_;      // HandleLock::process() of the process that has the thread
     pthread_t thread_;
     std::unique_ptr<Signals> signals_;
 };

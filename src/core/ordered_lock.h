@@ -18,10 +18,10 @@ class OrderedLock {
     }
     void unlock() noexcept { lock_.unlock(); }
 
-    // For calls that have their place in the order already: the draws themselves.
+    // The lock for calls that have their place in the order already, which are the draws themselves.
     HandleLock& unordered() { return lock_; }
 
-    // No draw is due, and those asked for from here on are made in this process.
+    // From here on no draw is due, and those that are asked for are made in this process.
     void begin_draws() noexcept {
         made_ = asked_.load();
         process_ = HandleLock::process();

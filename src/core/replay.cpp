@@ -43,8 +43,8 @@ std::unique_ptr<ReplayBackend> create_backend(const per_replay_options& options,
 }
 
 // The thread may end in a function of the caller: Python before 3.14 ends threads that way when the interpreter exits.
-// pthread_exit() then unwinds the stack by the system's libgcc, and the frames of this library answer by the libgcc that
-// is linked into it, which aborts unless it has looked at a stack before.
+// pthread_exit() then unwinds the stack by the system's libgcc. The frames of this library answer by the libgcc that is
+// linked into it, which aborts unless it has looked at a stack before.
 void prepare_for_thread_exit() {
     static const _Unwind_Reason_Code ready =
         _Unwind_Backtrace([](_Unwind_Context*, void*) { return _URC_NORMAL_STOP; }, nullptr);
@@ -107,7 +107,7 @@ void Replay::sample_hindsight(const per_sample_options& options, const per_hinds
     const ReplayHindsight resolved = resolve_hindsight_options(hindsight, fields_);
     ReplaySample sample = resolve_sample_options(options, batch_size, options_);
     sample.batch = batch;
-    // Given back whatever happens, with the memory that it has by then: the lock is held wherever this ends.
+    // It is given back whatever happens, with the memory that it has by then. Wherever this ends, the lock is held.
     struct Loan {
         std::vector<std::unique_ptr<Relabelling>>& spare;
         std::unique_ptr<Relabelling> relabelling;

@@ -22,7 +22,7 @@ namespace per {
 class Replay {
  public:
     explicit Replay(const per_replay_options& options);
-    // A buffer that was saved, on a device.
+    // Loads a buffer that was saved, on a device.
     Replay(CheckpointReader& reader, int32_t device, int32_t device_index);
 
     int32_t device() const { return options_.device; }
@@ -52,18 +52,18 @@ class Replay {
     void set_gamma(double gamma, void* stream);
     void set_n_step(int64_t n_step, void* stream);
 
-    // For a loader: what it may ask for, and the shape of that; that it begins, with BUSY if there is one already, and
-    // ends; and in between, from its consumer's thread, that a draw is asked for and handed out, from its own the draw,
-    // and that it is made, whether or not it could be.
+    // For a loader. It begins with begin_draws(), which throws Error with BUSY if there is one already, and ends with
+    // end_draws(). In between the consumer's thread calls ask_for_draw() and hand_out(), and the loader's own thread
+    // draw_ahead() and then draw_is_made(), also if the draw failed.
     const Fields& fields() const { return fields_; }
     BatchShape shape_of_draws(const per_sample_options& options, int64_t batch_size);
     void begin_draws(const per_sample_options& options, int64_t batch_size);
     void ask_for_draw() { lock_.ask_for_draw(); }
     void draw_ahead(const per_sample_options& options, int64_t batch_size, const OpenSlot& slot);
     void draw_is_made() { lock_.draw_is_made(); }
-    std::unique_lock<HandleLock> try_lock_to_hand_out();  // not owned if a call is under way, or there is no need
+    std::unique_lock<HandleLock> try_lock_to_hand_out();  // owns nothing on the CPU, or if a call is under way
     void wait_for_call();
-    void hand_out() { backend_->hand_out(); }  // under that lock
+    void hand_out() { backend_->hand_out(); }  // needs that lock
     void end_draws();
 
     per_replay_options describe();
@@ -83,9 +83,9 @@ class Replay {
     OrderedLock lock_;
     uint64_t loader_process_ = 0;  // the process in which the buffer has a loader
 
-    // Of calls that ask for rewards, which do not hold the lock meanwhile: so many are made as run together at most.
+    // For calls that ask for rewards, which do not hold the lock meanwhile. There are as many as ever ran together.
     std::vector<std::unique_ptr<Relabelling>> spare_relabellings_;
-    size_t n_relabellings_ = 0;  // made; there is room for all of them
+    size_t n_relabellings_ = 0;  // how many were made; there is room for all of them
 };
 
 }  // namespace per

@@ -10,10 +10,10 @@ namespace per {
 struct BetaSchedule {
     double first;
     double final;
-    int64_t n_steps;   // batches until beta is `final`; 0: it stays `first`
+    int64_t n_steps;   // batches until beta is `final`; with 0 it stays `first`
     int64_t step = 0;  // batches that advanced it
 
-    // After so many batches.
+    // The beta after so many batches.
     PER_HOST_DEVICE double beta(int64_t batches) const {
         if (n_steps == 0) return first;
         if (batches >= n_steps) return final;

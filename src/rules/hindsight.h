@@ -13,7 +13,7 @@
 
 namespace per {
 
-// Whether the transition at place i of a batch is relabelled, which has this probability; `step` as in random64().
+// Whether place i of a batch is relabelled, which has the probability `fraction`.
 PER_HOST_DEVICE bool is_relabelled(uint64_t seed, uint64_t step, int64_t i, double fraction) {
     const uint64_t random = random64(seed, step, hindsight_numbers + 2 * static_cast<uint64_t>(i));
     return static_cast<double>(random >> 11) * 0x1p-53 < fraction;
@@ -25,8 +25,8 @@ PER_HOST_DEVICE bool next_is_known(const Lane& lane, int64_t row, uint8_t flags)
     return lane.state != LaneState::running || row != lane.head - 1;
 }
 
-// The row whose next observation gives the goal, out of `known`: the rows of the episode that are there and whose next
-// observation is known. That of `row` is.
+// The row whose next observation becomes the goal. `known` are the rows of the episode that are there and whose next
+// observation is known; `row` is one of them.
 PER_HOST_DEVICE int64_t goal_row(int32_t strategy, uint64_t seed, uint64_t step, int64_t i, RowRange known,
                                  int64_t row) {
     if (strategy == PER_GOAL_FINAL) return known.end - 1;
@@ -35,8 +35,8 @@ PER_HOST_DEVICE int64_t goal_row(int32_t strategy, uint64_t seed, uint64_t step,
     return first + static_cast<int64_t>(mulhi(random, static_cast<uint64_t>(known.end - first)));
 }
 
-// Of what is drawn in `row`: the row whose next observation is its goal. Of the episode that it belongs to,
-// episode_first() gives the first row that is there and episode_end() one past the last step so far.
+// The row whose next observation becomes the goal of the transition or sequence drawn in `row`. episode_first() gives
+// the first row of its episode that is there, and episode_end() one past its last step so far.
 template <class FlagsOf, class EpisodeFirst, class EpisodeEnd>
 PER_HOST_DEVICE int64_t choose_goal_row(const Lane& lane, int32_t strategy, uint64_t seed, uint64_t step, int64_t i,
                                         int64_t row, const FlagsOf& flags_of, const EpisodeFirst& episode_first,
@@ -52,7 +52,7 @@ PER_HOST_DEVICE SequenceSpan span_of_window(const Return& window) {
     return {1, window.n_steps, window.last_flags, window.bootstrap < window.n_steps};
 }
 
-// Of a place of a batch, in the array of a field.
+// The entries that a place of a batch has in the array of a field.
 struct GoalEntries {
     int64_t length;   // all entries
     int64_t n_goals;  // the first of them, which get the goal where has_observation(): those that are no padding
@@ -67,15 +67,15 @@ PER_HOST_DEVICE GoalEntries goal_entries(int32_t role, const SequenceSpan& span,
     return {length, n_goals < length ? n_goals : length};
 }
 
-// How many frames of a stack, its newest, become the goal. The stack is that of the observation `distance` steps after
+// How many of the newest frames of a stack become the goal. The stack is that of the observation `distance` steps after
 // the transition that was drawn, which may reach back by frames_before. Zeros from before the episode stay.
 PER_HOST_DEVICE int64_t goal_frames(int64_t stack, bool pads_with_zeros, int64_t frames_before, int64_t distance) {
     const int64_t n_of_episode = frames_before + distance + 1;
     return pads_with_zeros && n_of_episode < stack ? n_of_episode : stack;
 }
 
-// The return of a window of so many steps with other rewards and other terminal steps; last_flags are the RowFlags that
-// the last of them was stored with. None is at an unknown observation.
+// The return of a window of n_steps with other rewards and other terminal steps. The last of them was stored with
+// last_flags, and none of them leads to an unknown observation.
 PER_HOST_DEVICE Return relabelled_return(double gamma, int32_t n_steps, uint8_t last_flags, const float* rewards,
                                          const uint8_t* terminated) {
     return n_step_return(

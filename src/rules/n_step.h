@@ -19,12 +19,12 @@ struct Return {
     float discount;
     int32_t n_steps;     // m
     uint8_t last_flags;  // RowFlags of step m - 1
-    // Where the bootstrap observation is: so many rows after the first. That is m, but m - 1 where the episode
-    // terminated at an unknown observation, for which its last one stands in.
+    // The bootstrap observation lies so many rows after the first. That is m, but m - 1 where the episode terminated at
+    // an unknown observation, for which its last one stands in.
     int32_t bootstrap;
 };
 
-// flags_at(k) and reward_at(k) belong to the row k after the first; the first row is live for this n_step or a larger.
+// flags_at(k) and reward_at(k) belong to the k-th row after the first, which is live with this n_step or a larger one.
 template <class FlagsAt, class RewardAt>
 PER_HOST_DEVICE Return n_step_return(int64_t n_step, double gamma, const FlagsAt& flags_at, const RewardAt& reward_at) {
     double reward = 0.0;
@@ -46,7 +46,7 @@ PER_HOST_DEVICE Return n_step_return(int64_t n_step, double gamma, const FlagsAt
     return {static_cast<float>(reward), terminated ? 0.0f : static_cast<float>(discount), m, last_flags, bootstrap};
 }
 
-// A row as it was added: one step.
+// The return of one step, as it was added.
 PER_HOST_DEVICE Return own_step(float reward, double gamma, uint8_t flags) {
     const bool terminated = flags & row_terminated;
     const bool repeats_own = terminated && flags & row_final_unknown;

@@ -74,7 +74,7 @@ PER_HOST_DEVICE Real power_of(Real x, double exponent) {
     return exp2_of<Real, Bits>(log2_of<Real, Bits>(x) * exponent);
 }
 
-// As a float32 that is finite and not 0, so that a positive priority stays positive: still a double, to be converted.
+// Bounds a positive number, so that as a float32 it is finite and not 0, and a positive priority stays positive.
 template <class Real>
 PER_HOST_DEVICE Real clamp_to_positive_float(Real x) {
     const Real unit{};

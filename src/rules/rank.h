@@ -12,7 +12,7 @@
 
 namespace per {
 
-// By the exponent and five digits of the fraction.
+// A bucket is the exponent of a priority and five digits of its fraction.
 inline constexpr int rank_bucket_shift = 18;
 inline constexpr int32_t n_rank_buckets = (0x7f7fffff >> rank_bucket_shift) + 1;
 
@@ -65,8 +65,8 @@ PER_HOST_DEVICE double rank_weight_sum(int64_t first, int64_t last, double alpha
     return integral + 0.5 * (at_to - at_from) + first_derivatives / 12.0 - third_derivatives / 720.0;
 }
 
-// What each transition weighs of a bucket with `count` of them, `rank` others being in the buckets above: the mean
-// weight of its ranks; of the rank that a first one would have if it is empty.
+// What each transition of a bucket weighs, which has `count` of them, with `rank` others in the buckets above: the mean
+// weight of their ranks. Of an empty bucket it is the weight that a first transition would have.
 PER_HOST_DEVICE float mean_rank_weight(int64_t rank, int64_t count, double alpha) {
     const int64_t first = rank;
     const int64_t last = rank + (count > 0 ? count : 1);
@@ -82,7 +82,7 @@ class RankWeights {
  public:
     PER_HOST_DEVICE explicit RankWeights(double alpha) : alpha_(alpha) {}
 
-    // Of the next bucket.
+    // What a transition of the next bucket weighs, which has `count` of them.
     PER_HOST_DEVICE float next(int64_t count) {
         const float weight = mean_rank_weight(rank_, count, alpha_);
         rank_ += count;
@@ -91,7 +91,7 @@ class RankWeights {
 
  private:
     double alpha_;
-    int64_t rank_ = 0;  // of transitions in the buckets so far
+    int64_t rank_ = 0;  // how many transitions the buckets so far had
 };
 
 }  // namespace per

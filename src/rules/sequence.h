@@ -20,7 +20,8 @@ struct SequenceSpan {
     bool repeats_last;
 };
 
-// Of a live start, whose first n_known transitions are known not to end the episode.
+// The extent of the sequence that starts at a live row. The caller knows that its first n_known transitions do not end
+// the episode.
 template <class FlagsOf>
 PER_HOST_DEVICE SequenceSpan sequence_span(const Lane& lane, const WindowRules& rules, int64_t start, int64_t n_step,
                                            const FlagsOf& flags_of, int64_t n_known) {
@@ -33,25 +34,25 @@ PER_HOST_DEVICE SequenceSpan sequence_span(const Lane& lane, const WindowRules& 
     return span;
 }
 
-// The first steps, whose windows are n_step long and do not reach the last transition.
+// How many steps at the start have windows that are n_step long and do not reach the last transition.
 PER_HOST_DEVICE int64_t whole_windows(const SequenceSpan& span, int64_t n_step) {
     const int64_t whole = span.n_transitions - n_step;
     return whole < 0 ? 0 : whole < span.n_steps ? whole : span.n_steps;
 }
 
-// The window of step t < n_steps: n_step transitions, or those that are left.
+// How long the window of step t < n_steps is: n_step transitions, or those that are left.
 PER_HOST_DEVICE int64_t window_of_step(const SequenceSpan& span, int64_t t, int64_t n_step) {
     const int64_t left = span.n_transitions - t;
     return left < n_step ? left : n_step;
 }
 
-// Whether an entry of the observations is that of a step, or one that a step bootstraps from. The others are zeros: those
-// after the last transition, and with n_step > T those between the steps and where the first window ends.
+// Whether an entry of the observations is that of a step, or one that a step bootstraps from. The others are zeros:
+// those after the last transition, and with n_step > T those between the steps and where the first window ends.
 PER_HOST_DEVICE bool has_observation(const SequenceSpan& span, int64_t entry, int64_t n_step) {
     return entry < span.n_steps || (entry >= window_of_step(span, 0, n_step) && entry <= span.n_transitions);
 }
 
-// The RowFlags with which the window of a step ends, as far as they say how.
+// The RowFlags that say how the window of a step ends.
 PER_HOST_DEVICE uint8_t window_end_flags(const SequenceSpan& span, int64_t t, int64_t window) {
     return t + window == span.n_transitions ? span.last_flags : uint8_t{row_is_step};
 }

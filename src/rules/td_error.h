@@ -8,8 +8,8 @@
 
 namespace per {
 
-// What the critics' errors make together by a per_critics. Not finite where one of them is not. The error of critic c
-// is td_errors[c * stride].
+// The magnitude |d| of several critics' errors, as a per_critics says. It is not finite where one of them is not. The
+// error of critic c is td_errors[c * stride].
 PER_HOST_DEVICE double td_error_magnitude(const float* td_errors, int64_t n_critics, int64_t stride, int32_t critics) {
     double sum = 0.0;
     double largest = 0.0;
@@ -23,14 +23,14 @@ PER_HOST_DEVICE double td_error_magnitude(const float* td_errors, int64_t n_crit
     return largest;
 }
 
-// p = |td_error| + epsilon; in double, then rounded once. Not finite where an error is not, or where p is beyond
+// p = |d| + epsilon, in double and then rounded once. It is not finite where an error is not, or where p is beyond
 // float32.
 PER_HOST_DEVICE float td_error_priority(const float* td_errors, int64_t n_critics, int64_t stride, int32_t critics,
                                         double epsilon) {
     return static_cast<float>(td_error_magnitude(td_errors, n_critics, stride, critics) + epsilon);
 }
 
-// Steps first <= t < end of a sequence.
+// The steps first <= t < end of a sequence.
 struct StepRange {
     int64_t first;
     int64_t end;
@@ -38,7 +38,7 @@ struct StepRange {
 
 // The priority of a sequence (Kapturowski et al. 2019, section 2.3), rounded once as above:
 //
-//   p = eta max_t |d_t| + (1 - eta) mean_t |d_t| + epsilon,  |d_t| what the critics' errors of step t make together
+//   p = eta max_t |d_t| + (1 - eta) mean_t |d_t| + epsilon,  |d_t| being the magnitude at step t
 //
 // The error of critic c at step t is td_errors[c * stride + t].
 PER_HOST_DEVICE float sequence_priority(const float* td_errors, int64_t n_critics, int64_t stride, int32_t critics,
@@ -54,7 +54,7 @@ PER_HOST_DEVICE float sequence_priority(const float* td_errors, int64_t n_critic
     return static_cast<float>(eta * largest + (1.0 - eta) * mean + epsilon);
 }
 
-// Finite and not negative.
+// Whether p can be a priority: it is finite and not negative.
 PER_HOST_DEVICE bool is_priority(float p) {
     return p >= 0.0f && p <= 0x1.fffffep127f;
 }

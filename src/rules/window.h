@@ -23,13 +23,13 @@
 
 namespace per {
 
-// What a row remembers of its step, in one byte; 0 for an announced or final observation.
+// What a row remembers of its step, in one byte, which is 0 for an announced or final observation.
 enum RowFlag : uint8_t {
     row_is_step = 1,
     row_starts_episode = 2,
     row_terminated = 4,  // never together with row_truncated: a step flagged both ways is terminated
     row_truncated = 8,
-    row_final_unknown = 16,    // of a step that ends its episode: what was observed after it was not said
+    row_final_unknown = 16,    // the step ends its episode, and what was observed after it was not said
     row_starts_sequence = 32,  // not with a stride of 1, where each step does
 };
 inline constexpr uint8_t row_ends_episode = row_terminated | row_truncated;
@@ -39,7 +39,7 @@ PER_HOST_DEVICE bool is_never_live(uint8_t flags) {
     return (flags & (row_truncated | row_final_unknown)) == (row_truncated | row_final_unknown);
 }
 
-// Rows first <= k < end of one lane; none if end <= first.
+// The rows first <= k < end of a lane; there are none if end <= first.
 struct RowRange {
     int64_t first;
     int64_t end;
@@ -47,7 +47,7 @@ struct RowRange {
 
 // Where rows lie: lane by lane, so that the rows of a window, and those that a long add writes, lie side by side.
 struct Ring {
-    int64_t rows = 1;  // of a lane; both stay what they were made with
+    int64_t rows = 1;  // rows of a lane; neither number changes later
     int64_t n_envs = 1;
     Divisor by_rows = Divisor(rows);
     Divisor by_envs = Divisor(n_envs);
@@ -148,7 +148,7 @@ PER_HOST_DEVICE int64_t complete_end(const Lane& lane, const WindowRules& rules)
 PER_HOST_DEVICE bool starts_sequence(const Lane& lane, const WindowRules& rules, int64_t row) {
     return rules.sequence.stride == 1 || (row - lane.episode) % rules.sequence.stride == 0;
 }
-// The same of any row, by its flags.
+// Whether a sequence starts at a row with these flags.
 PER_HOST_DEVICE bool starts_sequence(const WindowRules& rules, uint8_t flags) {
     return rules.sequence.stride == 1 || flags & row_starts_sequence;
 }
@@ -203,7 +203,7 @@ PER_HOST_DEVICE int64_t compared_row(const Lane& lane) {
 struct Cut {
     int64_t row;
     uint8_t flags;
-    RowRange completed;  // rows whose window is complete by that; those among them become live where sequences start
+    RowRange completed;  // rows whose windows this completes; those at which sequences start become live
 };
 
 PER_HOST_DEVICE Cut cut_episode(Lane& lane, const WindowRules& rules) {
@@ -229,22 +229,22 @@ struct StepInput {
 // overwrite), then the rows that this step completes.
 struct StepOutcome {
     bool dropped;     // it is the step in which the environment resets; nothing else happens
-    bool is_suspect;  // the environment seems to reset in a way that nobody told of
+    bool is_suspect;  // the environment seems to reset in another way than `autoreset` says
     bool is_cut;
     Cut cut;
-    int64_t row;         // that the step takes
-    uint8_t flags;       // of it
-    int64_t next_row;    // that the observation after it takes; -1 where it takes none
-    RowRange completed;  // rows whose window is complete by this step; of one episode, as those of the cut are
+    int64_t row;         // the row that the step takes
+    uint8_t flags;       // and its RowFlags
+    int64_t next_row;    // the row that the observation after it takes, or -1
+    RowRange completed;  // rows of one episode whose windows this step completes
 };
 
-// Of a step of the running episode that neither starts nor ends it.
+// The RowFlags of a step that neither starts nor ends the running episode.
 PER_HOST_DEVICE uint8_t flags_of_step(const Lane& lane, const WindowRules& rules, int64_t row) {
     const bool is_marked = rules.sequence.stride > 1 && starts_sequence(lane, rules, row);
     return static_cast<uint8_t>(row_is_step | (is_marked ? row_starts_sequence : 0));
 }
 
-// Whether an environment may have reset in the step: it then does nothing else.
+// Whether the environment may have reset in this step, in which it then does nothing else.
 PER_HOST_DEVICE bool can_be_reset_step(const StepInput& step) {
     return !(step.has_reward || step.terminated || step.truncated);
 }
@@ -282,9 +282,9 @@ PER_HOST_DEVICE StepOutcome advance(Lane& lane, const WindowRules& rules, const 
     return outcome;
 }
 
-// Steps run on that neither end the episode nor find an observation other than the one announced. At most so many are
-// taken at once: with more, a row that they complete could be overwritten by them, or a lane whose rows are not to be
-// overwritten be full before the last of them. 1 or less: the next step is for itself.
+// How many steps may be taken at once, if none ends the episode or brings another observation than the one announced.
+// With more of them they could overwrite a row that they complete, or find the lane full where nothing is overwritten.
+// The next step is taken by itself where this is 1 or less.
 PER_HOST_DEVICE int64_t longest_run(const Lane& lane, const WindowRules& rules, bool overwrite) {
     if (lane.state == LaneState::ended) return 1;
     const int64_t most = rules.ring.rows - least_rows(rules.n_step, rules.stack, rules.sequence.steps) + 1;
@@ -292,8 +292,8 @@ PER_HOST_DEVICE int64_t longest_run(const Lane& lane, const WindowRules& rules, 
     return overwrite || most < room ? most : room;
 }
 
-// What `count` steps that run on do to a lane, the same as by one advance() each. They take the rows from outcome.row
-// on; outcome.flags are those of the first, flags_of_step() those of the others.
+// What `count` such steps do to a lane: what advance() would do for one after the other. They take the rows from
+// outcome.row on. The first has outcome.flags, the others flags_of_step().
 PER_HOST_DEVICE StepOutcome advance_run(Lane& lane, const WindowRules& rules, int64_t count, bool next_known) {
     const StepInput step = {next_known, false, false, true};
     StepOutcome outcome = advance(lane, rules, step);

@@ -24,7 +24,7 @@ class HandleLock {
     void lock_shared() noexcept;
     void unlock_shared() noexcept { pthread_rwlock_unlock(&lock_); }
 
-    // A number of this process: another one than any process has that it was forked from.
+    // A number of this process. No process that it was forked from has the same.
     static uint64_t process() noexcept;
 
  private:

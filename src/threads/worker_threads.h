@@ -48,7 +48,7 @@ class WorkerThreads {
 
     int64_t n_workers_;
     std::unique_ptr<Worker[]> workers_;
-    uint64_t process_;  // HandleLock::process(), in which the threads are
+    uint64_t process_;  // HandleLock::process() of the process that has the threads
 };
 
 }  // namespace per::cpu
