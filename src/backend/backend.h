@@ -146,7 +146,7 @@ class ReplayBackend {
     // Ids of the live transitions in host memory: environment by environment, in order of time.
     virtual std::vector<int64_t> live_ids(void* stream) = 0;
     // Takes `count` numbers from the batches drawn, as if so many had been; returns the first.
-    virtual uint64_t reserve_draws(int64_t count, void* stream) = 0;
+    virtual uint64_t reserve_batches(int64_t count, void* stream) = 0;
     // Writes live transitions as they are drawn, with weights 1 and this probability; ids in host memory.
     virtual void take(int64_t count, const int64_t* ids, float probability, const per_batch& batch, void* stream) = 0;
     // Writes the first `capacity` of those that need a bootstrap value, and returns how many there are.

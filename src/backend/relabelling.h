@@ -46,7 +46,7 @@ struct Relabelling {
     // Of the draw.
     double gamma;
     int64_t n_step;
-    uint64_t step;
+    uint64_t batch_number;
     bool by_schedule;             // it advanced beta
     bool took_ranks;              // and ranks were due
     BatchFigures figures_before;  // of the last batch before it

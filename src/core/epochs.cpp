@@ -8,7 +8,7 @@
 namespace per {
 
 void EpochWalk::start(std::vector<int64_t> ids, int64_t n_epochs, int64_t batch_size, bool drop_last, int64_t n_step,
-                      uint64_t seed, uint64_t first_step) {
+                      uint64_t seed, uint64_t first_batch) {
     ids_ = std::move(ids);
     place_ = 0;
     batch_size_ = batch_size;
@@ -16,7 +16,7 @@ void EpochWalk::start(std::vector<int64_t> ids, int64_t n_epochs, int64_t batch_
     drop_last_ = drop_last;
     n_step_ = n_step;
     seed_ = seed;
-    step_ = first_step;
+    batch_number_ = first_batch;
     shuffle();
 }
 
@@ -32,12 +32,12 @@ void EpochWalk::advance() {
     if (left >= (drop_last_ ? batch_size_ : 1)) return;
     place_ = 0;
     --epochs_left_;
-    ++step_;
+    ++batch_number_;
     if (epochs_left_ > 0) shuffle();
 }
 
 void EpochWalk::shuffle() {
-    for (uint64_t i = ids_.size(); i-- > 1;) std::swap(ids_[i], ids_[mulhi(random64(seed_, step_, i), i + 1)]);
+    for (uint64_t i = ids_.size(); i-- > 1;) std::swap(ids_[i], ids_[mulhi(random64(seed_, batch_number_, i), i + 1)]);
 }
 
 }  // namespace per

@@ -11,14 +11,14 @@ namespace per {
 //
 // The order of an epoch is that of the epoch before - at first the order given - after a Fisher-Yates shuffle: from the
 // last place to the second, the transition at place i changes places with that at
-// mulhi(random64(seed, step, i), i + 1). Each epoch has a step of its own, so its order depends on nothing
-// that is drawn meanwhile.
+// mulhi(random64(seed, batch_number, i), i + 1). Each epoch has a batch number of its own, so its order does not depend
+// on what is drawn meanwhile.
 class EpochWalk {
  public:
     // drop_last leaves out the last minibatch of an epoch where it is smaller than the others; at least one must be
     // left. n_step is the buffer's at that time, and only remembered.
     void start(std::vector<int64_t> ids, int64_t n_epochs, int64_t batch_size, bool drop_last, int64_t n_step,
-               uint64_t seed, uint64_t first_step);
+               uint64_t seed, uint64_t first_batch);
 
     int64_t n_step() const { return n_step_; }
     int64_t transitions() const { return static_cast<int64_t>(ids_.size()); }
@@ -38,7 +38,7 @@ class EpochWalk {
     bool drop_last_ = false;
     int64_t n_step_ = 1;
     uint64_t seed_ = 0;
-    uint64_t step_ = 0;  // of the running epoch
+    uint64_t batch_number_ = 0;  // of the running epoch
 };
 
 }  // namespace per

@@ -228,8 +228,8 @@ void Replay::start_epochs(int64_t n_epochs, int64_t batch_size, bool drop_last, 
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "batch_size is %" PRId64 ": with drop_last at most the %" PRId64 " live %ss are allowed",
                     batch_size, n, drawn_noun(of_sequences));
-    const uint64_t first_step = backend_->reserve_draws(n_epochs, stream);
-    walk.start(std::move(ids), n_epochs, batch_size, drop_last, options_.n_step, options_.seed, first_step);
+    const uint64_t first_batch = backend_->reserve_batches(n_epochs, stream);
+    walk.start(std::move(ids), n_epochs, batch_size, drop_last, options_.n_step, options_.seed, first_batch);
 }
 
 int64_t Replay::next_of_epochs(EpochWalk& walk, const per_batch& batch, void* stream) {

@@ -14,8 +14,8 @@
 namespace per {
 
 // Whether place i of a batch is relabelled, which has the probability `fraction`.
-PER_HOST_DEVICE bool is_relabelled(uint64_t seed, uint64_t step, int64_t i, double fraction) {
-    const uint64_t random = random64(seed, step, hindsight_numbers + 2 * static_cast<uint64_t>(i));
+PER_HOST_DEVICE bool is_relabelled(uint64_t seed, uint64_t batch_number, int64_t i, double fraction) {
+    const uint64_t random = random64(seed, batch_number, hindsight_numbers + 2 * static_cast<uint64_t>(i));
     return static_cast<double>(random >> 11) * 0x1p-53 < fraction;
 }
 
@@ -27,24 +27,24 @@ PER_HOST_DEVICE bool next_is_known(const Lane& lane, int64_t row, uint8_t flags)
 
 // The row whose next observation becomes the goal. `known` are the rows of the episode that are there and whose next
 // observation is known; `row` is one of them.
-PER_HOST_DEVICE int64_t goal_row(int32_t strategy, uint64_t seed, uint64_t step, int64_t i, RowRange known,
+PER_HOST_DEVICE int64_t goal_row(int32_t strategy, uint64_t seed, uint64_t batch_number, int64_t i, RowRange known,
                                  int64_t row) {
     if (strategy == PER_GOAL_FINAL) return known.end - 1;
     const int64_t first = strategy == PER_GOAL_FUTURE ? row : known.first;
-    const uint64_t random = random64(seed, step, hindsight_numbers + 2 * static_cast<uint64_t>(i) + 1);
+    const uint64_t random = random64(seed, batch_number, hindsight_numbers + 2 * static_cast<uint64_t>(i) + 1);
     return first + static_cast<int64_t>(mulhi(random, static_cast<uint64_t>(known.end - first)));
 }
 
 // The row whose next observation becomes the goal of the transition or sequence drawn in `row`. episode_first() gives
 // the first row of its episode that is there, and episode_end() one past its last step so far.
 template <class FlagsOf, class EpisodeFirst, class EpisodeEnd>
-PER_HOST_DEVICE int64_t choose_goal_row(const Lane& lane, int32_t strategy, uint64_t seed, uint64_t step, int64_t i,
-                                        int64_t row, const FlagsOf& flags_of, const EpisodeFirst& episode_first,
-                                        const EpisodeEnd& episode_end) {
+PER_HOST_DEVICE int64_t choose_goal_row(const Lane& lane, int32_t strategy, uint64_t seed, uint64_t batch_number,
+                                        int64_t i, int64_t row, const FlagsOf& flags_of,
+                                        const EpisodeFirst& episode_first, const EpisodeEnd& episode_end) {
     RowRange known = {row, episode_end()};
     if (!next_is_known(lane, known.end - 1, flags_of(known.end - 1))) --known.end;
     if (strategy == PER_GOAL_EPISODE) known.first = episode_first();
-    return goal_row(strategy, seed, step, i, known, row);
+    return goal_row(strategy, seed, batch_number, i, known, row);
 }
 
 // The transitions that a drawn one is made of, as those of a sequence of one step.

@@ -1,5 +1,6 @@
 // Random numbers: Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"), and the targets of
-// draws made from them. A number is a function of (seed, step, i) alone, so every device computes it where it needs it.
+// draws made from them. A number is a function of (seed, batch_number, i) alone, so every device computes it where it is
+// needed.
 #pragma once
 
 #include <stdint.h>
@@ -30,16 +31,16 @@ PER_HOST_DEVICE PhiloxBlock philox4x32(uint64_t key, uint64_t counter_low, uint6
     return x;
 }
 
-// Number i of step `step`: 64 random bits. A block gives two, i even and i odd.
-PER_HOST_DEVICE uint64_t random64(uint64_t seed, uint64_t step, uint64_t i) {
-    const PhiloxBlock block = philox4x32(seed, i >> 1, step);
+// Random number i of a batch: 64 bits. A block gives two, i even and i odd.
+PER_HOST_DEVICE uint64_t random64(uint64_t seed, uint64_t batch_number, uint64_t i) {
+    const PhiloxBlock block = philox4x32(seed, i >> 1, batch_number);
     // Chosen, not indexed: an index would put the block into memory on a GPU.
     const bool is_odd = (i & 1) != 0;
     const uint64_t high = is_odd ? block.word[3] : block.word[1];
     return (is_odd ? block.word[2] : block.word[0]) | high << 32;
 }
 
-// Numbers of a step. Draws use those from 0 on; what else belongs to a batch has numbers that no draw reaches.
+// Random numbers of a batch. Draws use those from 0 on; what else belongs to a batch has numbers that no draw reaches.
 inline constexpr uint64_t geometric_numbers = uint64_t{1}
                                               << 63;  // | i: how many draws from the whole one from the rest stands for
 inline constexpr uint64_t hindsight_numbers = uint64_t{1}
@@ -75,14 +76,14 @@ struct DrawRequest {
     int64_t batch_size;  // 1 .. 2^24
     int32_t scheme;      // a per_scheme but PER_WITHOUT_REPLACEMENT
     uint64_t seed;
-    uint64_t step;       // batches drawn before this one
-    uint64_t first = 0;  // number of the first random number; even
+    uint64_t batch_number;  // how many batches were drawn before
+    uint64_t first = 0;     // number of the first random number; even
 };
 
 // Target of draw i in 0 .. total - 1; `width` is stratum_width(batch_size).
 PER_HOST_DEVICE uint64_t draw_target(const DrawRequest& request, uint64_t i, uint64_t width, uint64_t total) {
     const uint64_t random =
-        random64(request.seed, request.step, request.first + (request.scheme == PER_SYSTEMATIC ? 0 : i));
+        random64(request.seed, request.batch_number, request.first + (request.scheme == PER_SYSTEMATIC ? 0 : i));
     return request.scheme == PER_INDEPENDENT ? independent_target(random, total)
                                              : stratified_target(random, i, width, total);
 }

@@ -57,7 +57,7 @@ void expect_limits(const SumTree& tree) {
 
 uint64_t naive_target(const DrawRequest& request, int64_t i, uint64_t total) {
     const uint64_t random =
-        random64(request.seed, request.step, request.scheme == PER_SYSTEMATIC ? 0 : static_cast<uint64_t>(i));
+        random64(request.seed, request.batch_number, request.scheme == PER_SYSTEMATIC ? 0 : static_cast<uint64_t>(i));
     if (request.scheme == PER_INDEPENDENT) return independent_target(random, total);
     return stratified_target(random, static_cast<uint64_t>(i), stratum_width(request.batch_size), total);
 }

@@ -95,8 +95,8 @@ FAULTS = [
     Fault(
         "the count of draws on the host's side of a graph",
         "cuda/tree/tree_draw.cu",
-        "        ++state.step;",
-        "        state.step = 0;",
+        "        ++state.batches;",
+        "        state.batches = 0;",
         "tree_calls_test",
         is_pitfall=True,
     ),

@@ -46,8 +46,10 @@ assert philox4x32_10((0xA4093822, 0x299F31D0), (0x243F6A88, 0x85A308D3, 0x13198A
 )
 
 
-def random64(seed, step, i):
-    words = philox4x32_10((seed & MASK32, seed >> 32), (i // 2 & MASK32, i // 2 >> 32, step & MASK32, step >> 32))
+def random64(seed, batch_number, i):
+    words = philox4x32_10(
+        (seed & MASK32, seed >> 32), (i // 2 & MASK32, i // 2 >> 32, batch_number & MASK32, batch_number >> 32)
+    )
     low, high = words[2:] if i % 2 else words[:2]
     return high << 32 | low
 
@@ -70,7 +72,7 @@ def mass(priority, scale):
 class Tree:
     def __init__(self, capacity, seed):
         self.leaves = [0.0] * capacity
-        self.seed, self.step, self.scale, self.low_water = seed, 0, 0, 0
+        self.seed, self.batches, self.scale, self.low_water = seed, 0, 0, 0
 
     def masses(self):
         return [mass(p, self.scale) for p in self.leaves]
@@ -100,7 +102,7 @@ class Tree:
 
     def target(self, scheme, i, batch_size):
         total = self.total()
-        number = random64(self.seed, self.step, 0 if scheme == SYSTEMATIC else i)
+        number = random64(self.seed, self.batches, 0 if scheme == SYSTEMATIC else i)
         if scheme == INDEPENDENT:
             return number * total >> 64
         width = MASK64 // batch_size
@@ -118,7 +120,7 @@ class Tree:
             indices = self.distinct(batch_size)
         else:
             indices = [self.find(self.target(scheme, i, batch_size)) for i in range(batch_size)]
-        self.step += 1
+        self.batches += 1
         return indices
 
     def distinct(self, batch_size):

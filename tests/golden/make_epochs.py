@@ -12,10 +12,10 @@ the last place to the second (Knuth, The Art of Computer Programming, volume 2, 
 from make_draws import random64
 
 
-def shuffled(order, seed, step):
+def shuffled(order, seed, batch_number):
     order = list(order)
     for i in range(len(order) - 1, 0, -1):
-        j = random64(seed, step, i) * (i + 1) >> 64
+        j = random64(seed, batch_number, i) * (i + 1) >> 64
         order[i], order[j] = order[j], order[i]
     return order
 

@@ -15,10 +15,10 @@ struct Philox {
 };
 
 // philox4x32(), a block a lane.
-PER_INLINE Philox philox(uint64_t key, Bits counter, uint64_t step) {
+PER_INLINE Philox philox(uint64_t key, Bits counter, uint64_t batch_number) {
     uint32_t key0 = static_cast<uint32_t>(key);
     uint32_t key1 = static_cast<uint32_t>(key >> 32);
-    Philox x = {counter, counter >> 32, each_lane(step), each_lane(step >> 32)};
+    Philox x = {counter, counter >> 32, each_lane(batch_number), each_lane(batch_number >> 32)};
     for (int round = 0; round < 10; ++round) {
         const Bits product0 = multiply_low_halves(x.x0, each_lane(0xD2511F53));
         const Bits product1 = multiply_low_halves(x.x2, each_lane(0xCD9E8D57));
@@ -47,10 +47,10 @@ PER_INLINE void interleave(Bits a, Bits b, Bits& first, Bits& second) {
     }
 }
 
-void random_numbers(uint64_t seed, uint64_t step, uint64_t first, int64_t count, uint64_t* numbers_out) {
+void random_numbers(uint64_t seed, uint64_t batch_number, uint64_t first, int64_t count, uint64_t* numbers_out) {
     Bits counter = lane_numbers() + first / 2;
     for (int64_t i = 0; i < count; i += 2 * lanes) {
-        const Philox x = philox(seed, counter, step);
+        const Philox x = philox(seed, counter, batch_number);
         Bits numbers[2];
         interleave(words_to_number(x.x0, x.x1), words_to_number(x.x2, x.x3), numbers[0], numbers[1]);
         if (i + 2 * lanes <= count)

@@ -20,7 +20,7 @@ struct TreeArrays {
 // Batches of draws. `count` is a batch or a part of one.
 struct DrawKernels {
     // Numbers of the draws first .. first + count - 1, as random64() gives them; `first` is even.
-    void (*random_numbers)(uint64_t seed, uint64_t step, uint64_t first, int64_t count, uint64_t* numbers_out);
+    void (*random_numbers)(uint64_t seed, uint64_t batch_number, uint64_t first, int64_t count, uint64_t* numbers_out);
 
     // Turns random numbers into targets in place, as stratified_target() does.
     void (*stratify)(int64_t batch_size, uint64_t total, uint64_t* targets);

@@ -107,7 +107,8 @@ void CpuReplayBackend::relabel_row(int64_t i, int64_t slot, const ReplaySample& 
     if (span.repeats_last) return;  // not known what its last step achieved
 
     const int64_t from = choose_goal_row(
-        lane, hindsight.strategy, seed_, relabelling.step, i, row, [&](int64_t k) { return state_.flags(env, k); },
+        lane, hindsight.strategy, seed_, relabelling.batch_number, i, row,
+        [&](int64_t k) { return state_.flags(env, k); },
         [&] { return episode_first(state_, env, row, oldest_row(lane, state_.rules)); },
         [&] { return episode_end(state_, env, row); });
 
@@ -139,7 +140,7 @@ void CpuReplayBackend::sample_hindsight(const ReplaySample& sample, const Replay
     relabelling.clear(state_.fields.count());
     relabelling.gamma = gamma_;
     relabelling.n_step = sample.n_step;
-    relabelling.step = static_cast<uint64_t>(batches_);
+    relabelling.batch_number = static_cast<uint64_t>(batches_);
     relabelling.by_schedule = std::isnan(sample.beta);
     relabelling.figures_before = last_batch_.figures(state_.priorities.tree().kernels().power);
     relabelling.took_ranks = draw_batch(sample);
@@ -147,7 +148,7 @@ void CpuReplayBackend::sample_hindsight(const ReplaySample& sample, const Replay
         inner_rows_.clear();
         const std::vector<int64_t>& slots = last_batch_.draw().slots();
         for (int64_t i = 0; i < sample.batch_size; ++i)
-            if (is_relabelled(seed_, relabelling.step, i, hindsight.fraction))
+            if (is_relabelled(seed_, relabelling.batch_number, i, hindsight.fraction))
                 relabel_row(i, slots[static_cast<size_t>(i)], sample, hindsight, relabelling);
         relabelling.rewards.resize(relabelling.terminated.size());
         gather_inner_observations(sample.batch, hindsight.goal_field, relabelling);
@@ -197,7 +198,7 @@ void CpuReplayBackend::relabel(const Relabelling& relabelling, const per_batch& 
 }
 
 void CpuReplayBackend::take_back_draw(const Relabelling& relabelling) {
-    if (static_cast<uint64_t>(batches_) != relabelling.step + 1) return;
+    if (static_cast<uint64_t>(batches_) != relabelling.batch_number + 1) return;
     --batches_;
     if (relabelling.by_schedule) --beta_.step;
     if (relabelling.took_ranks) state_.priorities.forget_ranks();

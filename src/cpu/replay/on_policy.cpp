@@ -22,7 +22,7 @@ std::vector<int64_t> CpuReplayBackend::live_ids(void*) {
     return ids;
 }
 
-uint64_t CpuReplayBackend::reserve_draws(int64_t count, void*) {
+uint64_t CpuReplayBackend::reserve_batches(int64_t count, void*) {
     const int64_t first = batches_;
     batches_ += count;
     return static_cast<uint64_t>(first);

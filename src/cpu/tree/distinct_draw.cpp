@@ -69,8 +69,9 @@ DistinctDraw draw_distinct(SumTree& tree, const DrawRequest& request, std::byte*
         int64_t n_repeats = 0;
         for (int64_t i = 0; i < round.batch_size && n_found < n_wanted; ++i) {
             const uint64_t number = geometric_numbers | (round.first + static_cast<uint64_t>(i));
-            n_draws +=
-                n_taken_out == 0 ? 1.0 : draws_until_outside(random64(request.seed, request.step, number), share);
+            n_draws += n_taken_out == 0
+                           ? 1.0
+                           : draws_until_outside(random64(request.seed, request.batch_number, number), share);
             if (!leaves.insert(arrays.indices[i])) {
                 ++n_repeats;
                 continue;

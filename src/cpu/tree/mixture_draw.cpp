@@ -21,9 +21,9 @@ void reserve_entries(auto& entries, int64_t most) {
 void write_targets(const DrawKernels& kernels, const DrawRequest& request, uint64_t total, uint64_t* targets_out) {
     const int64_t n = request.batch_size;
     if (request.scheme == PER_SYSTEMATIC)
-        std::fill_n(targets_out, n, random64(request.seed, request.step, request.first));
+        std::fill_n(targets_out, n, random64(request.seed, request.batch_number, request.first));
     else
-        kernels.random_numbers(request.seed, request.step, request.first, n, targets_out);
+        kernels.random_numbers(request.seed, request.batch_number, request.first, n, targets_out);
     if (request.scheme == PER_INDEPENDENT)
         kernels.spread(n, total, targets_out);
     else
@@ -105,8 +105,9 @@ double MixtureDraw::draw_distinct(SumTree& tree, LiveSet& live, double uniform_f
         int64_t n_repeats = 0;
         for (int64_t i = 0; i < round.batch_size && n_found < n_wanted; ++i) {
             const uint64_t number = geometric_numbers | (round.first + static_cast<uint64_t>(i));
-            n_draws +=
-                n_taken_out == 0 ? 1.0 : draws_until_outside(random64(request.seed, request.step, number), share);
+            n_draws += n_taken_out == 0
+                           ? 1.0
+                           : draws_until_outside(random64(request.seed, request.batch_number, number), share);
             const int64_t slot = round_[static_cast<size_t>(i)];
             if (found.insert(slot))
                 slots_out[static_cast<size_t>(n_found++)] = slot;

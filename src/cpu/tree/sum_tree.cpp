@@ -258,9 +258,9 @@ void SumTree::draw(const DrawRequest& request, int64_t* indices_out, uint64_t* m
     const DrawKernels& kernels = kernels_.draw;
     prefetch_small_levels(level, n);
     if (request.scheme == PER_SYSTEMATIC)
-        std::fill_n(targets, n, random64(request.seed, request.step, request.first));
+        std::fill_n(targets, n, random64(request.seed, request.batch_number, request.first));
     else
-        kernels.random_numbers(request.seed, request.step, request.first, n, targets);
+        kernels.random_numbers(request.seed, request.batch_number, request.first, n, targets);
     kernels.sum_prefixes(arrays_.sums[level], n_parts, prefix);
     if (request.scheme == PER_STRATIFIED || request.scheme == PER_SYSTEMATIC) {
         kernels.stratify(n, total_, targets);

@@ -72,21 +72,21 @@ void CpuTreeBackend::sample(const TreeSample& sample, void*) {
     const ScratchPool::Loan loan(scratch_, draw_bytes + ScratchLayout::bytes_of<uint64_t>(n));
     uint64_t* const masses = reinterpret_cast<uint64_t*>(loan.data() + draw_bytes);
     // From here on nothing fails, so the batch's number is not lost.
-    const DrawRequest request = {n, sample.scheme, seed_, step_.fetch_add(1)};
+    const DrawRequest request = {n, sample.scheme, seed_, batches_.fetch_add(1)};
     tree_.draw(request, sample.indices_out, masses, sample.priorities_out, loan.data());
     if (sample.weights_out != nullptr) tree_.kernels().power.weigh(n, masses, sample.beta, sample.weights_out);
 }
 
 void CpuTreeBackend::sample_distinct(const TreeSample& sample) {
     const int64_t n = sample.batch_size;
-    const uint64_t step = step_.load();
+    const uint64_t batch_number = batches_.load();
     const std::size_t draw_bytes = distinct_draw_scratch_bytes(tree_, n);
     const ScratchPool::Loan loan(scratch_, draw_bytes + ScratchLayout::bytes_of<double>(n));
-    const DistinctDraw found = draw_distinct(tree_, {n, sample.scheme, seed_, step}, loan.data());
+    const DistinctDraw found = draw_distinct(tree_, {n, sample.scheme, seed_, batch_number}, loan.data());
     if (found.n_found < n)
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "batch_size is %" PRId64 ": only %" PRId64 " leaves have a positive priority", n, found.n_found);
-    step_.store(step + 1);
+    batches_.store(batch_number + 1);
     std::copy_n(found.indices, n, sample.indices_out);
     if (sample.priorities_out != nullptr) std::copy_n(found.priorities, n, sample.priorities_out);
     if (sample.weights_out == nullptr) return;

@@ -32,7 +32,7 @@ class CpuTreeBackend final : public TreeBackend {
     SumTree tree_;
     ScratchPool scratch_;
     uint64_t seed_;
-    std::atomic<uint64_t> step_{0};  // batches drawn; each concurrent call takes its own number
+    std::atomic<uint64_t> batches_{0};  // batches drawn; each concurrent call takes its own number
 };
 
 }  // namespace per::cpu

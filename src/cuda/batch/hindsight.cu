@@ -17,7 +17,7 @@ namespace {
 struct GoalQuestion {
     int64_t batch_size;
     int64_t n_step;
-    uint64_t step;
+    uint64_t batch_number;
     double fraction;
     int32_t strategy;
     bool has_sequences;
@@ -58,8 +58,8 @@ __device__ __forceinline__ SequenceSpan span_of(const DeviceReplay& replay, cons
 __device__ __forceinline__ GoalChoice choose_goal(const DeviceReplay& replay, const GoalQuestion& question, int64_t i) {
     const ReplayState& state = *replay.state;
     const GoalChoice none = {0, 0, 0, 0, 0, 0};
-    const bool was_drawn = state.batches == question.step + 1;
-    if (!was_drawn || !is_relabelled(replay.seed, question.step, i, question.fraction)) return none;
+    const bool was_drawn = state.batches == question.batch_number + 1;
+    if (!was_drawn || !is_relabelled(replay.seed, question.batch_number, i, question.fraction)) return none;
     const WindowRules& rules = state.rules;
     const int64_t slot = state.last.slots[i];
     const int64_t env = rules.ring.env_of_slot(slot);
@@ -69,7 +69,7 @@ __device__ __forceinline__ GoalChoice choose_goal(const DeviceReplay& replay, co
     if (span.repeats_last) return none;  // it is not known what its last step achieved
     const auto flags_of = [&](int64_t k) { return replay.flags[rules.ring.slot(env, k)]; };
     const int64_t from = choose_goal_row(
-        lane, question.strategy, replay.seed, question.step, i, row, flags_of,
+        lane, question.strategy, replay.seed, question.batch_number, i, row, flags_of,
         [&] { return episode_first(row, oldest_row(lane, rules), flags_of); },
         [&] { return episode_end(row, lane.head, flags_of); });
     return {env, slot, rules.ring.slot(env, from), span.n_steps, span.n_transitions, span.last_flags};
@@ -237,28 +237,28 @@ std::byte* HindsightQueue::scratch(std::size_t n_bytes, const StreamOrder::Call&
 
 void HindsightQueue::choose_goals(const ReplaySample& sample, const ReplayHindsight& hindsight,
                                   Relabelling& relabelling, const StreamOrder::Call& call) {
-    read_choices(sample, hindsight, relabelling.step, call);
+    read_choices(sample, hindsight, relabelling.batch_number, call);
     list_spans(hindsight.goal_field, sample.batch, relabelling);
     copy_spans(sample, hindsight, relabelling, call);
 }
 
 namespace {
 
-GoalQuestion question_of(const ReplaySample& sample, const ReplayHindsight& hindsight, uint64_t step,
+GoalQuestion question_of(const ReplaySample& sample, const ReplayHindsight& hindsight, uint64_t batch_number,
                          bool has_sequences) {
-    return {sample.batch_size, sample.n_step, step, hindsight.fraction, hindsight.strategy, has_sequences};
+    return {sample.batch_size, sample.n_step, batch_number, hindsight.fraction, hindsight.strategy, has_sequences};
 }
 
 }  // namespace
 
-void HindsightQueue::read_choices(const ReplaySample& sample, const ReplayHindsight& hindsight, uint64_t step,
+void HindsightQueue::read_choices(const ReplaySample& sample, const ReplayHindsight& hindsight, uint64_t batch_number,
                                   const StreamOrder::Call& call) {
     choices_.resize(static_cast<std::size_t>(sample.batch_size));
     Layout layout(scratch(choices_.size() * sizeof(GoalChoice), call));
     GoalChoice* const choices = layout.array<GoalChoice>(sample.batch_size);
     const WaitAtEnd wait_at_end = {call.stream()};
     launch(call.stream(), blocks_for(sample.batch_size, n_warps), n_threads, choose_goals_kernel, replay_.device(),
-           question_of(sample, hindsight, step, has_sequences_), choices);
+           question_of(sample, hindsight, batch_number, has_sequences_), choices);
     copy_out(choices_, choices, call.stream());
     wait_for(call.stream());
 }
@@ -318,7 +318,7 @@ void HindsightQueue::copy_spans(const ReplaySample& sample, const ReplayHindsigh
     const WaitAtEnd wait_at_end = {call.stream()};
     copy_in(spans, spans_, call.stream());
     launch(call.stream(), blocks_for(copies.n_spans, n_warps), n_threads, copy_goals_kernel, replay_.device(),
-           question_of(sample, hindsight, relabelling.step, has_sequences_), copies);
+           question_of(sample, hindsight, relabelling.batch_number, has_sequences_), copies);
     copy_out(relabelling.achieved, copies.achieved, call.stream());
     copy_out(relabelling.goals, copies.goals, call.stream());
     for (std::size_t j = 0; j < inner.size(); ++j) {

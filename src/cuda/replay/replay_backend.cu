@@ -55,7 +55,7 @@ __global__ void set_gamma_kernel(ReplayState* state, double gamma) {
     state->gamma = gamma;
 }
 
-__global__ void reserve_draws_kernel(ReplayState* state, uint64_t count) {
+__global__ void reserve_batches_kernel(ReplayState* state, uint64_t count) {
     state->batches += count;
 }
 
@@ -97,7 +97,7 @@ CudaReplayBackend::CudaReplayBackend(const per_replay_options& options, const Fi
       steps_(memory_, fields, options, order_.own_stream()),
       batches_(options, fields, memory_, order_.own_stream()),
       hindsight_(memory_, fields, options) {
-    load_kernels(set_beta_kernel, set_gamma_kernel, reserve_draws_kernel, hand_out_kernel, end_ahead_kernel,
+    load_kernels(set_beta_kernel, set_gamma_kernel, reserve_batches_kernel, hand_out_kernel, end_ahead_kernel,
                  take_back_kernel, clear_lanes_kernel);
     load_on_policy_kernels();
     load_priority_kernels();
@@ -147,7 +147,7 @@ void CudaReplayBackend::sample_hindsight(const ReplaySample& sample, const Repla
     relabelling.clear(fields_.count());
     relabelling.gamma = before.gamma;
     relabelling.n_step = sample.n_step;
-    relabelling.step = before.batches;
+    relabelling.batch_number = before.batches;
     relabelling.by_schedule = std::isnan(sample.beta);
     const bool has_ranks = memory_.device().priorities.ranks.state != nullptr;
     relabelling.took_ranks =
@@ -170,7 +170,7 @@ void CudaReplayBackend::relabel(const Relabelling& relabelling, const per_batch&
 }
 
 void CudaReplayBackend::take_back(const Relabelling& relabelling, const StreamOrder::Call& call) {
-    if (read(call).replay.batches != relabelling.step + 1) return;
+    if (read(call).replay.batches != relabelling.batch_number + 1) return;
     launch(call.stream(), 1, 1, take_back_kernel, memory_.device().state, relabelling.by_schedule);
     if (relabelling.took_ranks) queue_forget_ranks(memory_.device(), call.stream());
     batches_.restore(relabelling.figures_before);
@@ -264,11 +264,11 @@ std::vector<int64_t> CudaReplayBackend::live_ids(void* stream) {
     return ids;
 }
 
-uint64_t CudaReplayBackend::reserve_draws(int64_t count, void* stream) {
+uint64_t CudaReplayBackend::reserve_batches(int64_t count, void* stream) {
     StreamOrder::Call call(order_, order_.own_stream());
     require_no_capture(stream);
     const uint64_t first = read(call).replay.batches;
-    launch(call.stream(), 1, 1, reserve_draws_kernel, memory_.device().state, static_cast<uint64_t>(count));
+    launch(call.stream(), 1, 1, reserve_batches_kernel, memory_.device().state, static_cast<uint64_t>(count));
     call.finish();
     return first;
 }

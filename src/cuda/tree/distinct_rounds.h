@@ -106,7 +106,7 @@ __device__ __forceinline__ void keep_first_draws(DistinctShared& shared, const D
     const Ranks looked_at = rank_in_block(shared, is_looked_at);
     if (takes_out && is_looked_at) {
         const uint64_t number = geometric_numbers | (round.first + static_cast<uint64_t>(first) + threadIdx.x);
-        shared.more_draws[threadIdx.x] = draws_until_outside(random64(round.seed, round.step, number), share);
+        shared.more_draws[threadIdx.x] = draws_until_outside(random64(round.seed, round.batch_number, number), share);
     }
     __syncthreads();
     if (threadIdx.x != 0) return;

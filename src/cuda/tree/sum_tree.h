@@ -23,7 +23,7 @@ inline constexpr int n_tree_arguments = 4;
 
 // All that changes from call to call, so that a captured graph can be replayed.
 struct TreeState {
-    uint64_t step;       // batches drawn
+    uint64_t batches;    // drawn so far
     uint64_t total;      // of all masses
     uint64_t low_water;  // a total below it asks for a rescale
     int32_t scale;

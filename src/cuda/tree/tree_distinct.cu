@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(distinct_threads, 1)
     TreeState& state = *tree.state;
     TreeSource source = {tree, shared.row, power_of_two(state.scale), static_cast<double>(state.total)};
     const DistinctResult result = draw_distinct(source, shared.draws, {out.batch_size, out.indices, tree.claims},
-                                                {out.batch_size, PER_INDEPENDENT, seed, state.step});
+                                                {out.batch_size, PER_INDEPENDENT, seed, state.batches});
     const bool is_whole = result.n_found >= out.batch_size;
     if (is_whole)
         write_outputs(tree, shared, out, result.n_draws);
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(distinct_threads, 1)
         write_nothing(out);
     if (threadIdx.x != 0) return;
     if (is_whole)
-        ++state.step;
+        ++state.batches;
     else if (state.total == 0)
         ++state.n_empty_draws;
     else

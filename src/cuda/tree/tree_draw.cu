@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     load_top_row(tree, row);
     const uint64_t total = total_of(row);
     const double factor = power_of_two(tree.state->scale);
-    request.step = tree.state->step;
+    request.batch_number = tree.state->batches;
     uint64_t smallest = ~uint64_t{0};
     const GridSpan span = warp_span();
     for (int64_t i = span.first; i < request.batch_size; i += span.step) {
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     if (is_empty)
         ++state.n_empty_draws;
     else
-        ++state.step;
+        ++state.batches;
 }
 
 // ---- look-ups
