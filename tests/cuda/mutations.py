@@ -881,8 +881,8 @@ FAULTS = [
     Fault(
         "ranks: counted from the warp's first bucket on",
         "cuda/replay/ranks.cu",
-        "for (unsigned i = 0; i < warp; ++i) before += counts.of_warp[i];",
-        "",
+        "sum_before(count, counts.of_warp)",
+        "prefix_sum(count, lane_of_thread()) - count",
         "priorities_test",
     ),
     Fault(

@@ -40,21 +40,13 @@ __global__ void __launch_bounds__(n_threads, 1) count_bootstraps_kernel(DeviceRe
 
 // Counts of lanes become sums of the lanes before. One block does it.
 __global__ void __launch_bounds__(n_scan_threads, 1) add_up_bootstraps_kernel(DeviceReplay replay) {
-    struct Sums {
-        uint64_t of_warps[warp_size];
-    };
-    PER_SHARED(Sums, sums);
+    PER_SHARED(WarpSums, sums);
     const int64_t n_each = (replay.n_envs + blockDim.x - 1) / blockDim.x;
     const int64_t first = threadIdx.x * n_each;
     const int64_t end = first + n_each < replay.n_envs ? first + n_each : replay.n_envs;
     uint64_t sum = 0;
     for (int64_t env = first; env < end; ++env) sum += static_cast<uint64_t>(replay.bootstraps[env]);
-    const unsigned warp = threadIdx.x / warp_size;
-    const uint64_t up_to = prefix_sum(sum, lane_of_thread());
-    if (lane_of_thread() == warp_size - 1) sums.of_warps[warp] = up_to;
-    __syncthreads();
-    uint64_t before = up_to - sum;
-    for (unsigned i = 0; i < warp; ++i) before += sums.of_warps[i];
+    uint64_t before = sum_before(sum, sums.of_warp);
     for (int64_t env = first; env < end; ++env) {
         const int64_t count = replay.bootstraps[env];
         replay.bootstraps[env] = static_cast<int64_t>(before);

@@ -8,29 +8,12 @@ namespace {
 
 // ---- ranks that are due: whether the tree is to be rebuilt says so to what follows
 
-// Counts of the buckets that each thread has, from the largest priority down.
-struct BucketCounts {
-    uint64_t of_warp[n_threads / warp_size];
-};
-
 constexpr int32_t buckets_per_thread = (n_rank_buckets + n_threads - 1) / n_threads;
 
-// Transitions in the buckets of smaller threads. One block.
-__device__ __forceinline__ uint64_t count_before(uint64_t count, BucketCounts& counts) {
-    const unsigned lane = lane_of_thread();
-    const unsigned warp = threadIdx.x / warp_size;
-    const uint64_t up_to = prefix_sum(count, lane);
-    if (lane == warp_size - 1) counts.of_warp[warp] = up_to;
-    __syncthreads();
-    uint64_t before = up_to - count;
-    for (unsigned i = 0; i < warp; ++i) before += counts.of_warp[i];
-    return before;
-}
-
-// One block.
+// One block. Each thread has some buckets, from the largest priority down.
 __global__ void __launch_bounds__(n_threads, 1)
     take_ranks_kernel(const __grid_constant__ DeviceReplay replay, LeastToDraw least) {
-    PER_SHARED(BucketCounts, counts);
+    PER_SHARED(WarpSums, counts);
     const DeviceRanks& ranks = replay.priorities.ranks;
     const ReplayState& state = *replay.state;
     if (state.n_live < least.live || state.rules.n_step < least.n_step) return;
@@ -40,7 +23,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     const int32_t end = first + buckets_per_thread < n_rank_buckets ? first + buckets_per_thread : n_rank_buckets;
     uint64_t count = 0;
     for (int32_t i = first; i < end; ++i) count += ranks.counts[n_rank_buckets - 1 - i];
-    int64_t rank = static_cast<int64_t>(count_before(count, counts));
+    int64_t rank = static_cast<int64_t>(sum_before(count, counts.of_warp));
     for (int32_t i = first; i < end; ++i) {
         const int32_t bucket = n_rank_buckets - 1 - i;
         const int64_t n = static_cast<int64_t>(ranks.counts[bucket]);

@@ -47,7 +47,7 @@ struct DeviceSums {
     int n_levels;                      // leaves included
 };
 
-// Where everything is: handed to kernels by value.
+// Where everything is. It is handed to kernels by value.
 struct DeviceTree : DeviceSums {
     TreeState* state;
     float* leaves;     // [n_nodes[0]]; negative: taken out for a while, by a draw without replacement
@@ -96,11 +96,29 @@ __device__ __forceinline__ uint64_t least_of_warp(uint64_t value) {
     return value;
 }
 
-// Exact in any order: each addition that wraps carries.
+// The sum is exact in any order, as each addition that wraps carries.
 __device__ __forceinline__ void atomic_add_wide(WideSum* at, WideSum value) {
     const uint64_t before = atomic_add(&at->low, value.low);
     const uint64_t carry = before + value.low < before;
     if (value.high + carry != 0) atomic_add(&at->high, value.high + carry);
+}
+
+// ---- sums over a block
+
+struct WarpSums {
+    uint64_t of_warp[warp_size];
+};
+
+// The sum of the values of the threads before this one. The whole block calls it, with `sums` in shared memory.
+__device__ __forceinline__ uint64_t sum_before(uint64_t value, uint64_t (&sums)[warp_size]) {
+    const unsigned lane = lane_of_thread();
+    const unsigned warp = threadIdx.x / warp_size;
+    const uint64_t up_to = prefix_sum(value, lane);
+    if (lane == warp_size - 1) sums[warp] = up_to;
+    __syncthreads();
+    uint64_t before = up_to - value;
+    for (unsigned i = 0; i < warp; ++i) before += sums[i];
+    return before;
 }
 
 // ---- the top row
@@ -113,18 +131,12 @@ struct TopRow {
 // The whole block calls it; blockDim.x is a multiple of 32 that divides 1024. Ends with a barrier.
 __device__ __forceinline__ void load_top_row(const DeviceSums& tree, TopRow& row) {
     const int level = top_level(tree);
-    const unsigned lane = lane_of_thread();
-    const unsigned warp = threadIdx.x / warp_size;
     const int64_t n_each = max_top / blockDim.x;
     const int64_t first = threadIdx.x * n_each;
     uint64_t sum = 0;
     for (int64_t i = first; i < first + n_each; ++i) sum += i < tree.n_nodes[level] ? tree.sums[level][i] : 0;
-    const uint64_t up_to = prefix_sum(sum, lane);
     __syncthreads();  // the row may be in use
-    if (lane == warp_size - 1) row.warp_sums[warp] = up_to;
-    __syncthreads();
-    uint64_t before = up_to - sum;
-    for (unsigned i = 0; i < warp; ++i) before += row.warp_sums[i];
+    uint64_t before = sum_before(sum, row.warp_sums);
     for (int64_t i = first; i < first + n_each; ++i) {
         before += i < tree.n_nodes[level] ? tree.sums[level][i] : 0;
         row.prefix[i] = before;
@@ -144,8 +156,8 @@ struct FoundLeaf {
     uint64_t mass;
 };
 
-// The child whose mass holds unit `rest` of this node's, all lanes given the same; `rest` becomes the unit within it.
-// The last child is what is left when it is none of the others.
+// The child whose mass holds unit `rest` of this node's; `rest` becomes the unit within it. All threads of the warp are
+// given the same. It is the last child where it is none of the others.
 __device__ __forceinline__ int find_child(uint64_t mass, uint64_t& rest, unsigned lane) {
     const uint64_t up_to = prefix_sum(mass, lane);
     const unsigned beyond = __ballot_sync(all_lanes, rest < up_to) | 1u << (warp_size - 1);
@@ -154,8 +166,8 @@ __device__ __forceinline__ int find_child(uint64_t mass, uint64_t& rest, unsigne
     return child;
 }
 
-// The node of 32 leaves that holds a unit below the total: a warp searches it, all lanes given the same unit. `unit`
-// becomes the unit within it.
+// The node of 32 leaves that holds a unit below the total; `unit` becomes the unit within it. A warp searches it, all
+// threads given the same unit.
 __device__ __forceinline__ int64_t find_node(const DeviceSums& sums, const TopRow& row, uint64_t& unit) {
     const unsigned lane = lane_of_thread();
     const unsigned beyond_chunks = __ballot_sync(all_lanes, unit < row.prefix[lane * fan_out + fan_out - 1]);
@@ -168,7 +180,7 @@ __device__ __forceinline__ int64_t find_node(const DeviceSums& sums, const TopRo
     return node;
 }
 
-// The leaf that holds a unit of mass below the total, in the same way.
+// The leaf that holds a unit of mass below the total, searched in the same way.
 __device__ __forceinline__ FoundLeaf find_leaf(const DeviceTree& tree, const TopRow& row, double factor,
                                                uint64_t unit) {
     const unsigned lane = lane_of_thread();
@@ -187,17 +199,18 @@ __device__ __forceinline__ void add_to_sums(const DeviceSums& sums, int64_t leaf
     }
 }
 
-// Number of the thread among all of the grid, and how many those are.
+// The number of a thread among those that share some work, and how many they are.
 struct GridSpan {
     int64_t first;
     int64_t step;
 };
 
+// Of the threads of the grid.
 __device__ __forceinline__ GridSpan grid_span() {
     return {static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x, static_cast<int64_t>(gridDim.x) * blockDim.x};
 }
 
-// The same of warps.
+// Of the warps of the grid.
 __device__ __forceinline__ GridSpan warp_span() {
     const GridSpan threads = grid_span();
     return {threads.first / warp_size, threads.step / warp_size};
