@@ -29,7 +29,6 @@ __global__ void empty_kernel(const __grid_constant__ DeviceReplay replay) {
     if (has_ranks(replay.priorities)) *replay.priorities.ranks.state = {0, ranks_never_taken};
 }
 
-// A level of each of both.
 __global__ void __launch_bounds__(n_threads, 1)
     refresh_live_maximum_level(const __grid_constant__ DeviceReplay replay, int level) {
     const GridSpan span = grid_span();

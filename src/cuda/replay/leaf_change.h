@@ -1,11 +1,11 @@
 // The parts of one change of leaves (mass.h) on the device. Rows, live bits and given priorities are as they will be;
-// leaves of the slots that `Slots` names follow them. Between each two parts every thread of the grid must have ended
-// the first.
+// leaves of the slots that `Slots` names follow them. Every thread of the grid must have ended a part before the next
+// begins.
 //
 //   struct Slots {
-//       // Calls visit(slot), the threads of the grid sharing the slots: some of which may come more than once.
+//       // Calls visit(slot). The threads of the grid share the slots, of which some may come more than once.
 //       void for_each(const DeviceReplay& replay, const Visit& visit) const;
-//       // The same of at least one in each 32 that are side by side from a multiple of 32 on.
+//       // The same for at least one slot of each 32 that lie side by side from a multiple of 32 on.
 //       void for_each_group(const DeviceReplay& replay, const Visit& visit) const;
 //   };
 #pragma once
@@ -88,7 +88,7 @@ __device__ __forceinline__ void refresh_maxima(const DeviceReplay& replay, const
 
 // ---- the end
 
-// One thread.
+// One thread calls it.
 __device__ __forceinline__ void finish_change(const DevicePriorities& priorities) {
     finish_change(priorities.tree);
     if (has_ranks(priorities)) finish_change(priorities.ranks.tree);

@@ -7,13 +7,13 @@
 namespace per::cuda {
 namespace {
 
-// Up to so many slots one block does everything: one launch, and barriers between the parts. Beyond, each part is a
-// launch of its own.
+// For up to so many slots one block does everything in one launch, with barriers between the parts. Beyond that, each
+// part is a launch of its own.
 constexpr int64_t max_one_block_change = 4096;
 
 // ------------------------------------------------------------------------------------------------------------- slots
 
-// Those in which lanes have written down that rows died or were born. So many threads share the rows of a lane.
+// The slots in which lanes have written down that rows died or were born. So many threads share the rows of a lane.
 struct ChangedLanes {
     int64_t threads_per_lane;
 
@@ -55,7 +55,7 @@ struct ChangedLanes {
     }
 };
 
-// Those of an update.
+// The slots of an update.
 struct GivenPriorities {
     int64_t count;
     const int64_t* ids;
@@ -92,7 +92,7 @@ struct Entry {
     __device__ __forceinline__ bool is_accepted() const { return fate == Fate::pending || fate == Fate::live; }
 };
 
-// Not a number where the sequence has no step yet that an error says anything about.
+// `has_steps` becomes false where the sequence has no step yet that an error says anything about.
 __device__ __forceinline__ float sequence_entry(const DeviceReplay& replay, const WindowRules& rules,
                                                 const GivenPriorities& given, int64_t i, const RowOfId& row,
                                                 bool& has_steps) {
@@ -119,7 +119,7 @@ __device__ __forceinline__ Entry entry_of(const DeviceReplay& replay, const Wind
     } else if (!replay.has_sequences) {
         priority = td_error_priority(given.td_errors + i, given.n_critics, given.count, replay.critics, replay.epsilon);
     } else {
-        // Of a sequence that cannot be drawn any more it is not known which steps count.
+        // Which steps of a sequence count is not known once it cannot be drawn any more.
         priority = is_accepted ? sequence_entry(replay, rules, given, i, row, is_accepted) : 0.0f;
     }
     if (!is_priority(priority)) return {Fate::rejected, 0, 0.0f};
@@ -152,7 +152,7 @@ __device__ __forceinline__ void claim_entries(const DeviceReplay& replay, const 
     if (n_of(Fate::rejected) != 0) atomic_add(&state.errors.n_bad_priorities, n_of(Fate::rejected));
 }
 
-// The entry that holds the claim gives its priority, and the claim back.
+// The entry that holds the claim sets its priority and ends the claim.
 __device__ __forceinline__ void store_entries(const DeviceReplay& replay, const GivenPriorities& given) {
     ReplayState& state = *replay.state;
     const WindowRules rules = state.rules;

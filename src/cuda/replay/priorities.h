@@ -1,8 +1,9 @@
-// Priorities of rows on a device: what cpu/priority_store.h does on the host. All of it is queued; nothing waits.
+// Priorities of rows on a device: what cpu/replay/priority_store.h does on the host. All of it is queued; nothing
+// waits.
 //
 // Leaves follow the rows. Kernels that make rows live or dead change live bits, priorities.given and state->n_live, and
-// write down in replay.changes where such rows lie; once a call, after them, queue_change_of_lanes() brings the sum tree,
-// and the ranks, to that as one change (mass.h).
+// write down in replay.changes where such rows lie; once a call, after them, queue_change_of_lanes() brings the sum
+// tree, and the ranks, to that as one change (mass.h).
 #pragma once
 
 #include <cstdint>
@@ -12,18 +13,19 @@
 
 namespace per::cuda {
 
-// Ends what replay.changes say. `rows_per_lane`: how many rows a lane may have changed, about; it
-// says how many threads to take, and nothing else.
+// Ends what replay.changes say. `rows_per_lane` is about how many rows a lane may have changed; it only decides how
+// many threads there are.
 void queue_change_of_lanes(const DeviceReplay& replay, int64_t rows_per_lane, cudaStream_t stream);
 
 // With PER_MAX_NOW, between the steps of one call: the largest live priority becomes that of the rows as they are.
 void queue_live_maximum(const DeviceReplay& replay, int64_t rows_per_lane, cudaStream_t stream);
 
-// Of ids in the device's memory, at most max_count_set_on_cuda. What cannot be set is skipped and counted: as
-// stale or rejected updates, as the CPU does with PER_INVALID_SKIP, and an id never issued in errors.n_bad_ids, too.
+// Sets the priorities of ids in the device's memory, at most max_count_set_on_cuda of them. What cannot be set is
+// skipped and counted as stale or rejected, as the CPU does with PER_INVALID_SKIP; an id never issued also in
+// errors.n_bad_ids.
 void queue_priorities(const DeviceReplay& replay, const ReplayUpdate& update, cudaStream_t stream);
 
-// 0 for rows that are not live; ids never issued are counted, too.
+// Reads priorities, 0 for rows that are not live. Ids that were never issued are counted.
 void queue_read_priorities(const DeviceReplay& replay, int64_t count, const int64_t* ids, float* priorities_out,
                            cudaStream_t stream);
 
@@ -32,20 +34,19 @@ void queue_read_priorities(const DeviceReplay& replay, int64_t count, const int6
 // Sets alpha, and all leaves by it.
 void queue_alpha(const DeviceReplay& replay, double alpha, cudaStream_t stream);
 
-// No row is live; lanes are left to the caller. The largest priority ever stays.
+// Makes all rows dead, but leaves lanes to the caller. The largest priority ever stays.
 void queue_no_priorities(const DeviceReplay& replay, cudaStream_t stream);
 
-// After given, the words of the live set and state were copied from a checkpoint: everything that follows from them, at
-// the scale and with the total that asks for another that the tree had.
+// Makes everything that follows from priorities.given, the words of the live set and the state, after these were copied
+// from a checkpoint. The tree gets the scale that it had, and the total below which it asks for another.
 void queue_restored_priorities(const DeviceReplay& replay, int32_t scale, uint64_t rescales_below, cudaStream_t stream);
 
-// After ReplayMemory::add_smallest_leaf() added them: smallest leaves of the rows there are.
+// Fills the smallest leaves for the rows there are, after ReplayMemory::add_smallest_leaf() added them.
 void queue_smallest_leaves(const DeviceReplay& replay, cudaStream_t stream);
 
 // ---- ranks
 
-// After ranks were added to the memory, at creation or later: those of the rows there are, to be taken at the next
-// draw.
+// Fills ranks for the rows there are, after they were added to the memory. The next draw takes them anew.
 void queue_ranks(const DeviceReplay& replay, cudaStream_t stream);
 
 // What the buffer must have for a draw to be one.
@@ -54,17 +55,17 @@ struct LeastToDraw {
     int64_t n_step;
 };
 
-// Before each draw by rank. Where that will be none, ranks stay as they are.
+// Must come before each draw by rank. Where the draw will be none, ranks stay as they are.
 void queue_take_ranks_if_due(const DeviceReplay& replay, const LeastToDraw& least, cudaStream_t stream);
 
-// Ranks are due again, whatever has changed.
+// Makes ranks due again, whatever has changed.
 void queue_forget_ranks(const DeviceReplay& replay, cudaStream_t stream);
 
-// After queue_ranks() and weights were copied from a checkpoint.
+// Ends restoring ranks, after queue_ranks() and after weights were copied from a checkpoint.
 void queue_restored_ranks(const DeviceReplay& replay, int64_t n_changes, int32_t scale, uint64_t rescales_below,
                           cudaStream_t stream);
 
-// Loads the kernels of all of these, which would otherwise happen at their first launch, and may then synchronise.
+// Loads the kernels of all of these; see load_kernels().
 void load_priority_kernels();
 void load_all_priority_kernels();  // of all_priorities.cu: a part of it
 

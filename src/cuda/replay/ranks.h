@@ -1,4 +1,4 @@
-// What transitions weigh by the rank of their priority, on the device: see cpu/rank_tree.h.
+// What transitions weigh by the rank of their priority, on the device; see cpu/tree/rank_tree.h.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ __device__ __forceinline__ void move_to_bucket(const DeviceRanks& ranks, int64_t
     ++changes.n_changes;
 }
 
-// All threads of a warp.
+// All threads of a warp call it.
 __device__ __forceinline__ void add_to_ranks(const DeviceRanks& ranks, const RankChanges& changes) {
     const uint64_t n_changes = sum_of_warp(changes.n_changes);
     const uint64_t n_live = sum_of_warp(changes.n_live);

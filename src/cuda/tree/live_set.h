@@ -18,7 +18,7 @@ __device__ __forceinline__ bool is_live(const DeviceLive& live, int64_t slot) {
     return (live.words[slot / slots_per_word] >> (slot % slots_per_word) & 1) != 0;
 }
 
-// Both return whether that changed; several threads may change bits at the same time.
+// Both return whether the bit changed; several threads may change bits at the same time.
 __device__ __forceinline__ bool insert(const DeviceLive& live, int64_t slot) {
     const uint32_t bit = 1u << (slot % slots_per_word);
     if ((atomicOr(&live.words[slot / slots_per_word], bit) & bit) != 0) return false;

@@ -7,8 +7,8 @@
 
 namespace per::cuda {
 
-// Maxima of 32 leaves, of 32 such maxima, and so on; the leaves are the caller's. As bits of floats >= 0, which are in
-// the order of the floats. 0.13 bytes a leaf. No levels: it is not kept.
+// Maxima of 32 leaves, of 32 such maxima, and so on; the leaves are the caller's. They are bits of floats >= 0, which
+// are in the order of the floats, and take 0.13 bytes a leaf. Without levels, no maximum is kept.
 struct DeviceMaximum {
     uint32_t* levels[max_tree_levels + 2];  // [0]: one for 32 leaves; the last has one node
     int64_t n_nodes[max_tree_levels + 2];
@@ -19,8 +19,8 @@ __device__ __forceinline__ float maximum_of(const DeviceMaximum& maximum) {
     return __uint_as_float(maximum.levels[maximum.n_levels - 1][0]);
 }
 
-// Computes a node of a level from the level below, of level 0 from the leaves, n_leaves of them, whose bits bits_at(i)
-// gives. Levels one after the other, each by all of the grid before the next; several threads may do the same node.
+// Computes a node of a level from the level below, and one of level 0 from the n_leaves leaves, whose bits bits_at(i)
+// gives. The grid must have ended a level before the next begins; several threads may do the same node.
 template <class BitsAt>
 __device__ __forceinline__ void refresh_node(const DeviceMaximum& maximum, int level, int64_t node, int64_t n_leaves,
                                              const BitsAt& bits_at) {

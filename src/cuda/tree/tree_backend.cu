@@ -19,7 +19,7 @@ std::size_t bytes_for(int64_t capacity) {
     return layout.n_bytes();
 }
 
-// Throws where there were any, with how many of which array.
+// Throws Error where there were any; the message says how many of which array.
 void report_bad_entries(const TreeState& state) {
     constexpr const char* names[n_tree_arguments] = {"indices", "priorities", "prefix_sums", "units"};
     std::string found;

@@ -1,5 +1,5 @@
-// How the sums of a tree follow its leaves: the parts of a change (mass.h) and of a rebuild. Between each two parts every
-// thread of the grid must have ended the first.
+// How the sums of a tree follow its leaves: the parts of a change (mass.h) and of a rebuild. Every thread of the grid
+// must have ended a part before the next begins.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class LeafWriter {
     __device__ __forceinline__ explicit LeafWriter(const DeviceTree& tree)
         : tree_(tree), factor_(power_of_two(tree.state->scale)) {}
 
-    // Several threads may write the same leaf, all the same.
+    // Several threads may write the same leaf, if all write the same value.
     __device__ __forceinline__ void write(int64_t index, float leaf) {
         const float before = atomicExch(&tree_.leaves[index], leaf);
         has_too_large_ |= is_too_large(leaf, factor_);
@@ -42,7 +42,7 @@ class LeafWriter {
     bool has_too_large_ = false;
 };
 
-// One thread. A plan other than plan_keep is for the rebuild, which must follow.
+// One thread calls it. A plan other than plan_keep is for the rebuild, which must follow.
 __device__ __forceinline__ void finish_change(const DeviceTree& tree) {
     TreeState& state = *tree.state;
     const WideSum total = add_wide({state.total, 0}, state.sum);
@@ -99,14 +99,14 @@ __device__ __forceinline__ void sum_leaves(const DeviceTree& tree) {
     if (lane_of_thread() == 0) atomic_add_wide(&state.sum, sum);
 }
 
-// One thread.
+// One thread calls it.
 __device__ __forceinline__ void choose_scale(const DeviceTree& tree) {
     TreeState& state = *tree.state;
     if (state.largest_bits == 0) return;
     state.scale = scale_of_leaves(largest_leaf(state), state.sum, tree.capacity);
 }
 
-// Sums of one level from those of the level below, or from what leaf_at(i) gives for leaf i.
+// Makes the sums of one level from those of the level below, or from what leaf_at(i) gives for leaf i.
 template <class LeafAt>
 __device__ __forceinline__ void refresh_level(const DeviceSums& sums, int level, bool all, const LeafAt& leaf_at) {
     const unsigned lane = lane_of_thread();
@@ -123,7 +123,7 @@ __device__ __forceinline__ void refresh_level(const DeviceTree& tree, int level)
                   [&](int64_t leaf) { return mass_of(tree.leaves[leaf], factor); });
 }
 
-// One block.
+// One block calls it.
 __device__ __forceinline__ void finish_rebuild(const DeviceTree& tree, TopRow& row) {
     TreeState& state = *tree.state;
     load_top_row(tree, row);
@@ -135,7 +135,7 @@ __device__ __forceinline__ void finish_rebuild(const DeviceTree& tree, TopRow& r
     state.sum = {0, 0};
 }
 
-// One block, after finish_change(): what its plan asks for.
+// One block calls it after finish_change(), and does what the plan asks for.
 __device__ __forceinline__ void rebuild_in_one_block(const DeviceTree& tree, TopRow& row) {
     if (tree.state->plan == plan_keep) return;
     find_largest_leaf(tree);

@@ -7,8 +7,8 @@
 namespace per::cuda {
 namespace {
 
-// Up to so many entries one block does everything: one launch, and barriers between the parts. Beyond, each part is a
-// launch of its own.
+// For up to so many entries one block does everything in one launch, with barriers between the parts. Beyond that, each
+// part is a launch of its own.
 constexpr int64_t max_one_block_update = 4096;
 
 struct Batch {
@@ -25,7 +25,7 @@ __device__ __forceinline__ bool is_good(const DeviceTree& tree, int64_t index, f
     return is_index(tree, index) && priority >= 0.0f && priority <= FLT_MAX;
 }
 
-// Bad entries of the two arrays in one number: a call has fewer than 2^32.
+// One number counts the bad entries of both arrays, of which a call has fewer than 2^32.
 constexpr int bits_of_count = 32;
 constexpr uint64_t one_bad_index = 1;
 constexpr uint64_t one_bad_priority = uint64_t{1} << bits_of_count;
@@ -53,7 +53,7 @@ __device__ __forceinline__ void claim_leaves(const DeviceTree& tree, const Batch
     count_bad(*tree.state, TreeArgument::priorities, n_bad >> bits_of_count);
 }
 
-// The entry that holds the claim writes its leaf, and gives the claim back.
+// The entry that holds the claim writes its leaf and ends the claim.
 __device__ __forceinline__ void write_leaves(const DeviceTree& tree, const Batch& batch) {
     LeafWriter leaves(tree);
     const GridSpan span = grid_span();
