@@ -41,10 +41,11 @@ TEST_P(EachVariant, random_numbers_are_those_of_random64) {
     for (const int64_t count : {0, 1, 2, 3, 15, 16, 17, 31, 32, 33, 1000}) {
         std::vector<uint64_t> drawn(static_cast<std::size_t>(count) + 1, 7);
         const uint64_t seed = numbers_();
-        const uint64_t step = numbers_();
+        const uint64_t batch_number = numbers_();
         const uint64_t first = numbers_() & ~uint64_t{1};
-        kernels_->draw.random_numbers(seed, step, first, count, drawn.data());
-        for (int64_t i = 0; i < count; ++i) EXPECT_EQ(drawn[i], random64(seed, step, first + static_cast<uint64_t>(i)));
+        kernels_->draw.random_numbers(seed, batch_number, first, count, drawn.data());
+        for (int64_t i = 0; i < count; ++i)
+            EXPECT_EQ(drawn[i], random64(seed, batch_number, first + static_cast<uint64_t>(i)));
         EXPECT_EQ(drawn[count], 7u);
     }
 }

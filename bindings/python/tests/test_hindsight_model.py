@@ -64,10 +64,10 @@ class HindsightWalk(Walk):
             if step.row >= oldest and step.next_values is not None
         }
 
-    def goal_of(self, i, step, id, strategy, fraction, n_step):
+    def goal_of(self, i, batch_number, id, strategy, fraction, n_step):
         """The goal that place i of a batch gets, or None if it keeps its own."""
         _, _, episode, place = self.naive.find(id)
-        if random64(self.seed, step, HINDSIGHT_NUMBERS + 2 * i) >> 11 >= fraction * 2**53:
+        if random64(self.seed, batch_number, HINDSIGHT_NUMBERS + 2 * i) >> 11 >= fraction * 2**53:
             return None
         if any(s.next_values is None for s in self.asked_for(episode, place, n_step)):
             return None
@@ -75,7 +75,7 @@ class HindsightWalk(Walk):
         places = sorted(known) if strategy == "episode" else [p for p in sorted(known) if p >= place]
         if strategy == "final":
             return known[places[-1]]
-        return known[places[random64(self.seed, step, HINDSIGHT_NUMBERS + 2 * i + 1) * len(places) >> 64]]
+        return known[places[random64(self.seed, batch_number, HINDSIGHT_NUMBERS + 2 * i + 1) * len(places) >> 64]]
 
     def asked_for(self, episode, place, n_step):
         """The steps whose rewards are needed for what is drawn at that place."""
@@ -147,12 +147,12 @@ class HindsightWalk(Walk):
             return (rewards, (achieved == goal).all(axis=1)) if recomputes else rewards
 
         hindsight = per.Hindsight("achieved", "goal", reward, strategy=strategy, k=k)
-        step = self.naive.counters["samples"]
+        batch_number = self.naive.counters["samples"]
         batch = self.buffer.sample(24, hindsight=hindsight, n_step=n_step)
         self.naive.count_sample(by_schedule=True)
         n_asked = 0
         for i, id in enumerate(batch.ids.tolist()):
-            goal = self.goal_of(i, step, id, strategy, fraction, n_step)
+            goal = self.goal_of(i, batch_number, id, strategy, fraction, n_step)
             expected = self.naive.row(id, n_step)
             if goal is not None:
                 _, _, episode, place = self.naive.find(id)

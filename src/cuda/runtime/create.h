@@ -12,7 +12,7 @@
 
 namespace per::cuda {
 
-// Throws Error: NO_DEVICE, INVALID_ARGUMENT for the device's index, OUT_OF_MEMORY, CUDA.
+// Throws Error: NO_DEVICE, OUT_OF_MEMORY, CUDA.
 std::unique_ptr<TreeBackend> create_tree_backend(const per_tree_options& options);
 
 // `options` as resolved; `fields` must outlive the backend. The same errors.
