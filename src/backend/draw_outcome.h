@@ -1,24 +1,34 @@
 // Whether a draw of transitions could be made.
 #pragma once
 
-#include <stdint.h>
+#include <cinttypes>
+
+#include "rows/error.h"
 
 namespace per {
 
 struct DrawOutcome {
-    int64_t n_live;   // transitions
-    int64_t n_found;  // of the batch; fewer than it has only without replacement
+    int64_t n_live;   // transitions that were live
+    int64_t n_found;  // transitions found; only without replacement can they be fewer than the batch has
 };
 
-// What is drawn, as errors call it.
+// What errors call the thing that is drawn.
 inline const char* drawn_noun(bool of_sequences) {
     return of_sequences ? "sequence" : "transition";
 }
 
-// The error of a draw where nothing is live.
-[[noreturn]] void throw_empty(bool of_sequences);
+// Throws the Error of a draw where nothing is live.
+[[noreturn]] inline void throw_empty(bool of_sequences) {
+    throw Error(PER_ERROR_EMPTY, "no %s is live", drawn_noun(of_sequences));
+}
 
 // Throws Error unless the whole batch was found: with EMPTY if nothing is live, else with INVALID_ARGUMENT.
-void require_drawn(int64_t batch_size, const DrawOutcome& outcome, bool of_sequences);
+inline void require_drawn(int64_t batch_size, const DrawOutcome& outcome, bool of_sequences) {
+    if (outcome.n_live == 0) throw_empty(of_sequences);
+    if (outcome.n_found >= batch_size) return;
+    throw Error(PER_ERROR_INVALID_ARGUMENT,
+                "batch_size is %" PRId64 ": only %" PRId64 " %ss can be drawn without replacement", batch_size,
+                outcome.n_found, drawn_noun(of_sequences));
+}
 
 }  // namespace per

@@ -1,4 +1,4 @@
-// Which indices a draw without replacement has found so far.
+// A set of indices: those that a draw without replacement has found so far, or that a batch has.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace per {
 
-// Open addressing in a table of the caller's, of found_set_size() entries: index + 1, or 0.
+// Uses open addressing in a table of the caller's, of found_set_size() entries: index + 1, or 0.
 class FoundSet {
  public:
     FoundSet(uint64_t* table, int64_t size)
@@ -15,7 +15,7 @@ class FoundSet {
         std::fill_n(table, size, 0);
     }
 
-    // Whether the index was not among them.
+    // Returns whether the index was not among them.
     bool insert(int64_t index) {
         const uint64_t entry = static_cast<uint64_t>(index) + 1;
         // Fibonacci hashing: neighbours are spread over the table.
@@ -32,7 +32,7 @@ class FoundSet {
     int shift_;
 };
 
-// For so many indices.
+// How many entries the table of n indices has.
 inline int64_t found_set_size(int64_t n) {
     return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(2 * n)));
 }

@@ -1,7 +1,7 @@
-// Powers: priorities to what the tree holds, p^alpha, and probabilities to importance-sampling weights. One text for
-// scalars, vectors of lanes and CUDA: operations on doubles that IEEE 754 rounds in one way, multiply and add never
-// contracted, so that every device computes the same bits. The float32 results are within 0.5001 ulp. Polynomials are
-// summed in pairs, which shortens the chain of operations that wait for each other.
+// Powers, and what the tree holds of a priority: p^alpha. One text for scalars, vectors of lanes and CUDA: operations on
+// doubles that IEEE 754 rounds in one way, multiply and add never contracted, so that every device computes the same
+// bits. The float32 results are within 0.5001 ulp. Polynomials are summed in pairs, which shortens the chain of
+// operations that wait for each other.
 #pragma once
 
 #include <stdint.h>
@@ -93,38 +93,6 @@ PER_HOST_DEVICE float leaf_priority(float priority, double alpha) {
 PER_HOST_DEVICE float reversed_leaf(float leaf) {
     constexpr uint32_t bits_of_infinity = 0x7f800000;
     return leaf > 0.0f ? bit_cast<float>(bits_of_infinity - bit_cast<uint32_t>(leaf)) : 0.0f;
-}
-
-// (reference / x)^beta, given log2(reference), for positive normal doubles: with masses q and the smallest one for
-// reference, the weights of section 3.4 normalised by their maximum; total and N cancel.
-template <class Real, class Bits>
-PER_HOST_DEVICE Real importance_weight_of(double log2_reference, Real x, double beta) {
-    const Real unit{};
-    const Real weight = exp2_of<Real, Bits>((log2_reference - log2_of<Real, Bits>(x)) * beta);
-    return weight < 0x1.fffffep127 ? weight : unit + 0x1.fffffep127;
-}
-
-PER_HOST_DEVICE float importance_weight(double reference, double x, double beta) {
-    const double log2_reference = log2_of<double, uint64_t>(reference);
-    return static_cast<float>(importance_weight_of<double, uint64_t>(log2_reference, x, beta));
-}
-
-// The probability 1 - (1 - share)^draws that a leaf with this share of the total is among `draws` independent draws,
-// 0 < share <= 1; draws may be infinite.
-template <class Real, class Bits>
-PER_HOST_DEVICE Real inclusion_probability(Real share, double draws) {
-    const Real unit{};
-    const Real y = log2_of_1_minus<Real, Bits>(share) * draws;
-    const Real probability = y > -0.5 ? -exp2_minus_1<Real>(y) : 1.0 - exp2_of<Real, Bits>(y);
-    return share < 1.0 ? probability : unit + 1.0;
-}
-
-// How many draws with replacement it takes until one avoids parts that hold all but `share` of the total: a geometric
-// number, 1, 2, .., made from 64 random bits.
-PER_HOST_DEVICE double draws_until_outside(uint64_t random, double share) {
-    const double uniform = (static_cast<double>(random >> 12) + 0.5) * 0x1p-52;
-    const double more = log2_of<double, uint64_t>(uniform) / log2_of_1_minus<double, uint64_t>(share);
-    return 1.0 + (more < 0x1p52 ? static_cast<double>(static_cast<int64_t>(more)) : more);
 }
 
 }  // namespace per

@@ -1,4 +1,4 @@
-#include "cpu/tree/distinct_draw.h"
+#include "cpu/draw/distinct_draw.h"
 
 #include <gtest/gtest.h>
 
@@ -6,8 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "rules/priority.h"
-#include "rules/random.h"
+#include "rules/draw.h"
 
 namespace per::cpu {
 namespace {
@@ -44,17 +43,16 @@ void expect_unbiased(const std::vector<float>& priorities, int64_t batch_size) {
     constexpr int n_batches = 20000;
     SumTree tree(static_cast<int64_t>(priorities.size()));
     tree.set_run(0, tree.capacity(), priorities.data());
-    std::vector<std::byte> memory(distinct_draw_scratch_bytes(tree, batch_size) + 64);
-    std::byte* const scratch = memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64);
+    DistinctDraw draw;
     std::vector<double> estimates(priorities.size());
     std::vector<double> squares(priorities.size());
     const auto total = static_cast<double>(tree.total_mass());
     for (uint64_t step = 0; step < n_batches; ++step) {
-        const DistinctDraw found = draw_distinct(tree, {batch_size, PER_WITHOUT_REPLACEMENT, 17, step}, scratch);
-        ASSERT_EQ(found.n_found, batch_size);
+        const DistinctDraw::Found found = draw.draw(tree, {batch_size, PER_WITHOUT_REPLACEMENT, 17, step});
+        ASSERT_EQ(found.n, batch_size);
         ASSERT_GE(found.n_draws, static_cast<double>(batch_size));
         for (int64_t i = 0; i < batch_size; ++i) {
-            const double share = static_cast<double>(found.masses[i]) / total;
+            const double share = static_cast<double>(tree.mass(found.indices[i])) / total;
             const double counts = 1.0 / inclusion_probability<double, uint64_t>(share, found.n_draws);
             estimates[found.indices[i]] += counts / n_batches;
             squares[found.indices[i]] += counts * counts / n_batches;

@@ -12,8 +12,7 @@
 #include <vector>
 
 #include "cpu/tree/sum_tree.h"
-#include "rules/priority.h"
-#include "rules/random.h"
+#include "rules/draw.h"
 #include "rules/td_error.h"
 
 namespace per::cpu {

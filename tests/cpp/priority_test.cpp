@@ -1,4 +1,4 @@
-#include "rules/priority.h"
+#include "rules/draw.h"
 
 #include <gtest/gtest.h>
 

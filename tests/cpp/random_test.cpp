@@ -1,4 +1,4 @@
-#include "rules/random.h"
+#include "rules/draw.h"
 
 #include <gtest/gtest.h>
 

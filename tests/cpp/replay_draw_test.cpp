@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "replay_call.h"
-#include "rules/mixture.h"
+#include "rules/draw.h"
 #include "rules/rank.h"
 
 namespace per::test {

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "rules/random.h"
+#include "rules/draw.h"
 
 namespace per::cpu {
 namespace {

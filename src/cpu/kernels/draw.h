@@ -3,7 +3,7 @@
 
 #include "cpu/kernels/kernels.h"
 #include "cpu/kernels/lanes.h"
-#include "rules/random.h"
+#include "rules/draw.h"
 
 namespace per::cpu {
 namespace {

@@ -61,7 +61,7 @@ struct UpdateKernels {
     void (*refresh)(const TreeArrays& tree, int level, int64_t first, int64_t last);
 };
 
-// Powers, as priority.h defines them.
+// Powers and weights, as priority.h and draw.h of the rules define them.
 struct PowerKernels {
     // leaf_priority() of each.
     void (*raise)(int64_t count, const float* priorities, double alpha, float* powers_out);

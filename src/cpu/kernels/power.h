@@ -3,7 +3,7 @@
 
 #include "cpu/kernels/kernels.h"
 #include "cpu/kernels/lanes.h"
-#include "rules/priority.h"
+#include "rules/draw.h"
 #include "rules/td_error.h"
 
 namespace per::cpu {

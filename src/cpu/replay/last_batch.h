@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "backend/batch_figures.h"
-#include "cpu/replay/draw.h"
+#include "cpu/draw/live_draw.h"
 
 namespace per::cpu {
 

@@ -8,7 +8,7 @@
 #include "cpu/memory/memory.h"
 #include "cpu/memory/scratch.h"
 #include "rules/mass.h"
-#include "rules/random.h"
+#include "rules/draw.h"
 #include "rules/tree_shape.h"
 
 namespace per::cpu {
@@ -62,7 +62,7 @@ class SumTree {
     void restore_scale(int32_t scale, uint64_t rescales_below);
     uint64_t rescales_below() const { return low_water_; }
 
-    // Draws leaves in proportion to their masses, total_mass() > 0; without replacement see distinct_draw.h. masses_out
+    // Draws leaves in proportion to their masses, total_mass() > 0; without replacement see DistinctDraw. masses_out
     // and priorities_out may be NULL. Throws Error with OUT_OF_MEMORY, unless `scratch` has draw_scratch_bytes().
     void draw(const DrawRequest& request, int64_t* indices_out, uint64_t* masses_out, float* priorities_out = nullptr,
               std::byte* scratch = nullptr) const;

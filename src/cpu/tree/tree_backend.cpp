@@ -4,7 +4,6 @@
 #include <cfloat>
 #include <cinttypes>
 
-#include "cpu/tree/distinct_draw.h"
 #include "rows/arguments.h"
 #include "rows/error.h"
 
@@ -80,19 +79,24 @@ void CpuTreeBackend::sample(const TreeSample& sample, void*) {
 void CpuTreeBackend::sample_distinct(const TreeSample& sample) {
     const int64_t n = sample.batch_size;
     const uint64_t batch_number = batches_.load();
-    const std::size_t draw_bytes = distinct_draw_scratch_bytes(tree_, n);
-    const ScratchPool::Loan loan(scratch_, draw_bytes + ScratchLayout::bytes_of<double>(n));
-    const DistinctDraw found = draw_distinct(tree_, {n, sample.scheme, seed_, batch_number}, loan.data());
-    if (found.n_found < n)
+    const ScratchPool::Loan loan(scratch_, ScratchLayout::bytes_of<uint64_t>(n) + ScratchLayout::bytes_of<double>(n));
+    const DistinctDraw::Found found = distinct_.draw(tree_, {n, sample.scheme, seed_, batch_number});
+    if (found.n < n)
         throw Error(PER_ERROR_INVALID_ARGUMENT,
-                    "batch_size is %" PRId64 ": only %" PRId64 " leaves have a positive priority", n, found.n_found);
+                    "batch_size is %" PRId64 ": only %" PRId64 " leaves have a positive priority", n, found.n);
     batches_.store(batch_number + 1);
-    std::copy_n(found.indices, n, sample.indices_out);
-    if (sample.priorities_out != nullptr) std::copy_n(found.priorities, n, sample.priorities_out);
+    ScratchLayout layout(loan.data());
+    uint64_t* const masses = layout.array<uint64_t>(n);
+    double* const probabilities = layout.array<double>(n);
+    for (int64_t i = 0; i < n; ++i) {
+        const int64_t index = found.indices[i];
+        sample.indices_out[i] = index;
+        masses[i] = tree_.mass(index);
+        if (sample.priorities_out != nullptr) sample.priorities_out[i] = tree_.priority(index);
+    }
     if (sample.weights_out == nullptr) return;
     const PowerKernels& kernels = tree_.kernels().power;
-    double* const probabilities = reinterpret_cast<double*>(loan.data() + draw_bytes);
-    kernels.include(n, found.masses, tree_.total_mass(), found.n_draws, probabilities);
+    kernels.include(n, masses, tree_.total_mass(), found.n_draws, probabilities);
     kernels.weigh_shares(n, probabilities, kernels.smallest(n, probabilities), sample.beta, sample.weights_out);
 }
 

@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "backend/backend.h"
+#include "cpu/draw/distinct_draw.h"
 #include "cpu/memory/scratch.h"
 #include "cpu/tree/sum_tree.h"
 
@@ -31,6 +32,7 @@ class CpuTreeBackend final : public TreeBackend {
 
     SumTree tree_;
     ScratchPool scratch_;
+    DistinctDraw distinct_;
     uint64_t seed_;
     std::atomic<uint64_t> batches_{0};  // batches drawn; each concurrent call takes its own number
 };

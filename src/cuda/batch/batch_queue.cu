@@ -14,7 +14,7 @@
 #include "cuda/tree/layout.h"
 #include "rows/dtype.h"
 #include "rows/error.h"
-#include "rules/priority.h"
+#include "rules/draw.h"
 
 namespace per::cuda {
 namespace {

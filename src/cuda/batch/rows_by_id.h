@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "cuda/batch/draw.h"
+#include "cuda/draw/live_draw.h"
 
 namespace per::cuda {
 

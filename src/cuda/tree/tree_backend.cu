@@ -46,7 +46,6 @@ CudaTreeBackend::CudaTreeBackend(const per_tree_options& options)
     tree_ = lay_out_tree(options.capacity, layout);
     load_update_kernels();
     load_draw_kernels();
-    load_distinct_kernels();
     StreamOrder::Call call(order_, order_.own_stream());
     check(cudaMemsetAsync(memory_.data(), 0, bytes_for(options.capacity), call.stream()), "clearing the tree");
     call.finish();

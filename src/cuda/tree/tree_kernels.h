@@ -39,6 +39,5 @@ void queue_read(const DeviceTree& tree, int64_t count, const int64_t* indices, f
 void load_update_kernels();
 void load_rebuild_kernels();
 void load_draw_kernels();
-void load_distinct_kernels();
 
 }  // namespace per::cuda

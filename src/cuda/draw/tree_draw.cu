@@ -1,22 +1,18 @@
-#include "cuda/tree/tree_kernels.h"
+// The kernels that draw from the tree of a per_tree, and those that look up its leaves.
 
 #include <type_traits>
 
-#include "rules/priority.h"
-#include "rules/random.h"
+#include "backend/backend.h"
+#include "cuda/draw/distinct_draw.h"
+#include "cuda/tree/tree_kernels.h"
+#include "rules/draw.h"
 
 namespace per::cuda {
 namespace {
 
-struct Drawn {
-    int64_t* indices;
-    float* priorities;  // may be NULL
-    float* weights;     // may be NULL
-};
-
-// A warp a draw. Weights need the smallest mass of the batch, which no block knows: each leaves its own behind.
+// A warp makes a draw. Weights need the smallest mass of the batch, which no block knows: each leaves its own behind.
 __global__ void __launch_bounds__(n_threads, 1)
-    draw_kernel(DeviceTree tree, DrawRequest request, uint64_t width, Drawn out) {
+    draw_kernel(DeviceTree tree, DrawRequest request, uint64_t width, TreeSample sample) {
     PER_SHARED(TopRow, row);
     const unsigned lane = lane_of_thread();
     load_top_row(tree, row);
@@ -32,8 +28,8 @@ __global__ void __launch_bounds__(n_threads, 1)
             smallest = leaf.mass < smallest ? leaf.mass : smallest;
         }
         if (lane != 0) continue;
-        out.indices[i] = leaf.index;
-        if (out.priorities != nullptr) out.priorities[i] = leaf.priority;
+        sample.indices_out[i] = leaf.index;
+        if (sample.priorities_out != nullptr) sample.priorities_out[i] = leaf.priority;
     }
     __syncthreads();
     if (lane == 0) row.warp_sums[threadIdx.x / warp_size] = smallest;
@@ -48,9 +44,9 @@ struct SmallestShared {
     uint64_t of_warp[n_warps];
 };
 
-// Weights of section 3.4, and the count of draws: a draw that has been made is one.
+// Writes the weights of section 3.4, and counts a draw that has been made.
 __global__ void __launch_bounds__(n_threads, 1)
-    weigh_kernel(DeviceTree tree, int64_t batch_size, int64_t n_draw_blocks, double beta, Drawn out) {
+    weigh_kernel(DeviceTree tree, int64_t n_draw_blocks, TreeSample sample) {
     PER_SHARED(SmallestShared, shared);
     TreeState& state = *tree.state;
     const unsigned lane = lane_of_thread();
@@ -67,19 +63,99 @@ __global__ void __launch_bounds__(n_threads, 1)
     const double factor = power_of_two(state.scale);
     const double log2_smallest = is_empty ? 0.0 : log2_of<double, uint64_t>(static_cast<double>(smallest));
     const GridSpan span = grid_span();
-    for (int64_t i = span.first; out.weights != nullptr && i < batch_size; i += span.step) {
+    for (int64_t i = span.first; sample.weights_out != nullptr && i < sample.batch_size; i += span.step) {
         if (is_empty) {
-            out.weights[i] = 0.0f;
+            sample.weights_out[i] = 0.0f;
             continue;
         }
-        const double mass = static_cast<double>(leaf_mass(tree.leaves[out.indices[i]], factor));
-        out.weights[i] = static_cast<float>(importance_weight_of<double, uint64_t>(log2_smallest, mass, beta));
+        const double mass = static_cast<double>(leaf_mass(tree.leaves[sample.indices_out[i]], factor));
+        sample.weights_out[i] =
+            static_cast<float>(importance_weight_of<double, uint64_t>(log2_smallest, mass, sample.beta));
     }
     if (blockIdx.x != 0 || threadIdx.x != 0) return;
     if (is_empty)
         ++state.n_empty_draws;
     else
         ++state.batches;
+}
+
+// ---- without replacement
+
+struct DistinctDrawShared {
+    TopRow row;
+    DistinctShared draws;
+    double smallest[distinct_warps];
+};
+
+__device__ __forceinline__ double probability_of(const DeviceTree& tree, int64_t index, double whole, double n_draws,
+                                                 double factor) {
+    const double share = static_cast<double>(leaf_mass(tree.leaves[index], factor)) / whole;
+    return inclusion_probability<double, uint64_t>(share, n_draws);
+}
+
+// The smallest inclusion probability of the batch, for all threads.
+__device__ __forceinline__ double smallest_probability(const DeviceTree& tree, DistinctDrawShared& shared,
+                                                       const TreeSample& sample, double whole, double n_draws,
+                                                       double factor) {
+    double smallest = 2.0;
+    for (int64_t i = threadIdx.x; i < sample.batch_size; i += distinct_threads) {
+        const double probability = probability_of(tree, sample.indices_out[i], whole, n_draws, factor);
+        smallest = probability < smallest ? probability : smallest;
+    }
+    for (int bits = warp_size / 2; bits != 0; bits /= 2) {
+        const double other = __shfl_xor_sync(all_lanes, smallest, bits);
+        smallest = other < smallest ? other : smallest;
+    }
+    if (lane_of_thread() == 0) shared.smallest[threadIdx.x / warp_size] = smallest;
+    __syncthreads();
+    for (int64_t warp = 0; warp < distinct_warps; ++warp)
+        smallest = shared.smallest[warp] < smallest ? shared.smallest[warp] : smallest;
+    return smallest;
+}
+
+__device__ __forceinline__ void write_outputs(const DeviceTree& tree, DistinctDrawShared& shared,
+                                              const TreeSample& sample, double n_draws) {
+    const double whole = static_cast<double>(tree.state->total);
+    const double factor = power_of_two(tree.state->scale);
+    const double reference = smallest_probability(tree, shared, sample, whole, n_draws, factor);
+    const double log2_reference = log2_of<double, uint64_t>(reference);
+    for (int64_t i = threadIdx.x; i < sample.batch_size; i += distinct_threads) {
+        if (sample.priorities_out != nullptr) sample.priorities_out[i] = tree.leaves[sample.indices_out[i]];
+        if (sample.weights_out == nullptr) continue;
+        const double probability = probability_of(tree, sample.indices_out[i], whole, n_draws, factor);
+        const double weight = importance_weight_of<double, uint64_t>(log2_reference, probability, sample.beta);
+        sample.weights_out[i] = static_cast<float>(weight);
+    }
+}
+
+__device__ __forceinline__ void write_nothing(const TreeSample& sample) {
+    for (int64_t i = threadIdx.x; i < sample.batch_size; i += distinct_threads) {
+        sample.indices_out[i] = -1;
+        if (sample.priorities_out != nullptr) sample.priorities_out[i] = 0.0f;
+        if (sample.weights_out != nullptr) sample.weights_out[i] = 0.0f;
+    }
+}
+
+__global__ void __launch_bounds__(distinct_threads, 1)
+    distinct_kernel(DeviceTree tree, TreeSample sample, uint64_t seed) {
+    PER_SHARED(DistinctDrawShared, shared);
+    TreeState& state = *tree.state;
+    TreeSource source = {tree, shared.row, power_of_two(state.scale), static_cast<double>(state.total)};
+    const DistinctResult result =
+        draw_distinct(source, shared.draws, {sample.batch_size, sample.indices_out, tree.claims},
+                      {sample.batch_size, PER_INDEPENDENT, seed, state.batches});
+    const bool is_whole = result.n_found >= sample.batch_size;
+    if (is_whole)
+        write_outputs(tree, shared, sample, result.n_draws);
+    else
+        write_nothing(sample);
+    if (threadIdx.x != 0) return;
+    if (is_whole)
+        ++state.batches;
+    else if (state.total == 0)
+        ++state.n_empty_draws;
+    else
+        ++state.n_short_draws;
 }
 
 // ---- look-ups
@@ -93,7 +169,7 @@ __device__ __forceinline__ bool unit_of(uint64_t mass, uint64_t total, double, u
     return mass < total;
 }
 
-// A warp an entry. Of an empty tree no entry is good, and the call counts as one that found it empty.
+// A warp looks up an entry. Of an empty tree no entry is good, and the call counts as one that found it empty.
 template <class Given>
 __device__ __forceinline__ void find_leaves(const DeviceTree& tree, TopRow& row, int64_t count, const Given* given,
                                             int64_t* indices_out) {
@@ -154,11 +230,14 @@ __global__ void __launch_bounds__(n_threads, 1)
 void queue_draw(const DeviceTree& tree, const TreeSample& sample, uint64_t seed, cudaStream_t stream) {
     const int64_t n = sample.batch_size;
     const DrawRequest request = {n, sample.scheme, seed, 0};
-    const Drawn out = {sample.indices_out, sample.priorities_out, sample.weights_out};
     const int64_t n_draw_blocks = blocks_for(n, n_warps, max_draw_blocks);
-    launch(stream, n_draw_blocks, n_threads, draw_kernel, tree, request, stratum_width(n), out);
+    launch(stream, n_draw_blocks, n_threads, draw_kernel, tree, request, stratum_width(n), sample);
     const int64_t n_weigh_blocks = sample.weights_out == nullptr ? 1 : blocks_for(n);
-    launch(stream, n_weigh_blocks, n_threads, weigh_kernel, tree, n, n_draw_blocks, sample.beta, out);
+    launch(stream, n_weigh_blocks, n_threads, weigh_kernel, tree, n_draw_blocks, sample);
+}
+
+void queue_distinct_draw(const DeviceTree& tree, const TreeSample& sample, uint64_t seed, cudaStream_t stream) {
+    launch(stream, 1, distinct_threads, distinct_kernel, tree, sample, seed);
 }
 
 void queue_find(const DeviceTree& tree, int64_t count, const double* prefix_sums, int64_t* indices_out,
@@ -177,7 +256,7 @@ void queue_read(const DeviceTree& tree, int64_t count, const int64_t* indices, f
 }
 
 void load_draw_kernels() {
-    load_kernels(draw_kernel, weigh_kernel, find_kernel, find_mass_kernel, read_kernel);
+    load_kernels(draw_kernel, weigh_kernel, find_kernel, find_mass_kernel, read_kernel, distinct_kernel);
 }
 
 }  // namespace per::cuda

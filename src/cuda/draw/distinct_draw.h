@@ -1,30 +1,29 @@
-// Drawing without replacement, the rounds of distinct.h, by one block: how many rounds are needed is known on the
-// device only. A chunk of draws is taken at a time, as many as the block has threads.
+// Drawing without replacement, by the rounds of rules/draw.h. One block does it, because only the device knows how many
+// rounds are needed. It takes a chunk of draws at a time, as many as it has threads.
 //
-// What is drawn from is a Source:
+// What it draws from is a Source, which has these functions:
 //
 //   void load()                  reads what draws need of the state; the whole block calls it
-//   bool has_any()               whether something is left to draw
-//   double share_left()          of the whole
-//   int64_t find(round, i)       the index that draw i of a round gives; a warp calls it
-//   void take_out(index)         it cannot be drawn until it is put back; a thread calls these
-//   void put_back(index)
+//   bool has_any()               says whether something is left to draw
+//   double share_left()          says how much of the whole is left
+//   int64_t find(round, i)       returns the index that draw i of a round gives; a warp calls it
+//   void take_out(index)         keeps an index from being drawn; a thread calls it
+//   void put_back(index)         undoes that; a thread calls it
 #pragma once
 
 #include <cstdint>
 
+#include "cuda/tree/live_set.h"
 #include "cuda/tree/sum_tree.h"
 #include "per.h"
-#include "rules/distinct.h"
-#include "rules/priority.h"
-#include "rules/random.h"
+#include "rules/draw.h"
 
 namespace per::cuda {
 
 inline constexpr int distinct_threads = 512;
 inline constexpr int64_t distinct_warps = distinct_threads / warp_size;
 
-// In a claim: this index has been found by an earlier chunk. While a chunk is looked at, thread t claims the index of
+// The claim of an index that an earlier chunk has found. While the block looks at a chunk, thread t claims the index of
 // its draw with distinct_threads - t, so that the first draw of an index has the largest claim.
 inline constexpr uint32_t is_found = ~0u;
 
@@ -39,14 +38,14 @@ struct DistinctShared {
     double n_draws;
 };
 
-// Where what was found goes.
+// Where a draw writes what it finds.
 struct DistinctFound {
     int64_t batch_size;
     int64_t* indices;  // [batch_size]
     uint32_t* claims;  // by index; 0 between draws
 };
 
-// Number of threads before this one in the block, and in all of it, for which `counts` is true.
+// For how many threads before this one in the block `counts` is true, and for how many in all of it.
 struct Ranks {
     int64_t rank;
     int64_t n;
@@ -112,7 +111,7 @@ __device__ __forceinline__ void keep_first_draws(DistinctShared& shared, const D
     if (threadIdx.x != 0) return;
     shared.n_found = n_found + ranks.n < n_wanted ? n_found + ranks.n : n_wanted;
     shared.n_repeats += repeats.n;
-    // In order, as beyond 2^53 sums of doubles depend on it.
+    // They are added in order, because sums of doubles beyond 2^53 depend on it.
     if (!takes_out) shared.n_draws += static_cast<double>(looked_at.n);
     for (int64_t i = 0; takes_out && i < looked_at.n; ++i) shared.n_draws += shared.more_draws[i];
 }
@@ -147,13 +146,14 @@ __device__ __forceinline__ void draw_rounds(Source& source, DistinctShared& shar
     }
 }
 
-// The whole draw; the source is as it was afterwards. How many were found of batch_size and one more, and n_draws, that
-// is K of inclusion_probability(). All threads of the block call it, and all have the result.
+// What the whole draw found: how many of batch_size and one more, and for how many independent draws they stand, which
+// is what inclusion_probability() needs.
 struct DistinctResult {
     int64_t n_found;
     double n_draws;
 };
 
+// All threads of the block call it, and all have the result. Afterwards the source is as it was.
 template <class Source>
 __device__ __forceinline__ DistinctResult draw_distinct(Source& source, DistinctShared& shared,
                                                         const DistinctFound& out, const DrawRequest& request) {
@@ -174,16 +174,16 @@ __device__ __forceinline__ DistinctResult draw_distinct(Source& source, Distinct
     return {shared.n_found, shared.n_found == out.batch_size + 1 ? shared.n_draws - 1.0 : infinity};
 }
 
-// ---- a tree
+// ---- sources
 
-// Taking a leaf out negates its priority: it weighs nothing then.
+// Takes a leaf out by negating its priority, so that it weighs nothing, and puts it back in the same way.
 __device__ __forceinline__ void toggle_leaf(const DeviceTree& tree, int64_t index, double factor) {
     const float before = tree.leaves[index];
     tree.leaves[index] = -before;
     add_to_sums(tree, index, leaf_mass(-before, factor) - leaf_mass(before, factor));
 }
 
-// In proportion to the masses that are left.
+// The leaves of a tree.
 struct TreeSource {
     const DeviceTree& tree;
     TopRow& row;
@@ -199,6 +199,42 @@ struct TreeSource {
     }
     __device__ __forceinline__ void take_out(int64_t index) const { toggle_leaf(tree, index, factor); }
     __device__ __forceinline__ void put_back(int64_t index) const { toggle_leaf(tree, index, factor); }
+};
+
+// Live rows, by a law with a uniform part. Rows leave the tree and the live set for the time of the draw.
+struct MixtureSource {
+    const DeviceTree& tree;
+    const DeviceLive& live;
+    TopRow& tree_row;
+    TopRow& live_row;
+    double factor;
+    DrawLaw law;
+
+    __device__ __forceinline__ void load() {
+        load_top_row(tree, tree_row);
+        load_top_row(live, live_row);
+    }
+    __device__ __forceinline__ bool has_any() const { return total_of(live_row) != 0; }
+    __device__ __forceinline__ double share_left() const {
+        return law.share_left(total_of(tree_row), total_of(live_row));
+    }
+    __device__ __forceinline__ int64_t find(const DrawRequest& round, int64_t i) const {
+        const uint64_t mass = total_of(tree_row);
+        const uint64_t n_live = total_of(live_row);
+        const uint64_t uniform = law.uniform_units_left(mass, n_live);
+        const uint64_t target = draw_target(round, static_cast<uint64_t>(i), 0, mixture_units);
+        const UnitOrRank part = part_of_mixture(target, uniform, mass, n_live);
+        if (part.is_rank) return select(live, live_row, part.value);
+        return find_leaf(tree, tree_row, factor, part.value).index;
+    }
+    __device__ __forceinline__ void take_out(int64_t index) const {
+        toggle_leaf(tree, index, factor);
+        erase(live, index);
+    }
+    __device__ __forceinline__ void put_back(int64_t index) const {
+        toggle_leaf(tree, index, factor);
+        insert(live, index);
+    }
 };
 
 }  // namespace per::cuda

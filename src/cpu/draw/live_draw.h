@@ -1,15 +1,14 @@
-// Drawing live transitions, and their importance-sampling weights, in host memory.
+// Drawing live transitions of a replay buffer, and their importance-sampling weights, in host memory.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "backend/backend.h"
-#include "cpu/memory/scratch.h"
+#include "cpu/draw/distinct_draw.h"
+#include "cpu/draw/mixture_draw.h"
 #include "cpu/replay/priority_store.h"
-#include "cpu/tree/mixture_draw.h"
-#include "rules/draw_shares.h"
-#include "rules/random.h"
+#include "rules/draw.h"
 
 namespace per::cpu {
 
@@ -26,13 +25,11 @@ class LiveDraw {
     void write_probabilities(float* probabilities_out) const;
 
  private:
-    void draw_uniform(SumTree& tree, LiveSet& live, const DrawRequest& request);
-    void draw_by_priority(SumTree& tree, const DrawRequest& request, bool of_sequences);
-    void draw_mixture(SumTree& tree, LiveSet& live, const DrawRequest& request);
+    void draw_with_replacement(const SumTree& tree, const LiveSet& live, const DrawRequest& request);
+    void draw_distinct(SumTree& tree, LiveSet& live, const DrawRequest& request, bool of_sequences);
     void set_reference(PriorityStore& priorities, const ReplaySample& sample);
 
-    // Of the batch.
-    DrawShares law_ = {};
+    DrawLaw law_ = {};
     bool is_batch_max_ = false;
     double reference_ = 0;  // the share whose weight is 1
 
@@ -40,7 +37,7 @@ class LiveDraw {
     std::vector<double> shares_;
     std::vector<uint64_t> masses_;
     MixtureDraw mixture_;
-    ScratchPool scratch_;
+    DistinctDraw distinct_;
 };
 
 }  // namespace per::cpu

@@ -1,15 +1,17 @@
-#include "cuda/batch/draw.h"
+#include "cuda/draw/live_draw.h"
 
-#include "cuda/batch/smallest_mass.h"
-#include "rules/draw_shares.h"
-#include "rules/random.h"
+#include "cuda/draw/distinct_draw.h"
+#include "per.h"
+#include "rules/draw.h"
+#include "rules/mass.h"
+#include "rules/rank.h"
 
 namespace per::cuda {
 namespace {
 
 constexpr int64_t max_copy_blocks = 4096;
-// Up to so many rows the block that ends last weighs them all: beyond, another launch takes less time.
-constexpr int64_t most_weights_of_a_block = 1024;
+// The block that ends last weighs up to so many rows. For more, another launch takes less time.
+constexpr int64_t max_weights_of_a_block = 1024;
 
 struct FinishShared {
     BlockFigures of_warp[n_warps];
@@ -34,42 +36,66 @@ __device__ __forceinline__ bool can_draw(const DeviceReplay& replay, const DrawM
     return plan.is_distinct() ? memory.facts->n_found == plan.rows.n : replay.state->n_live != 0;
 }
 
-__device__ __forceinline__ DrawShares shares_of_draw(const DeviceReplay& replay, const DrawMemory& memory,
-                                                     const DrawPlan& plan) {
+// Without replacement n_draws is right once the slots have been found.
+__device__ __forceinline__ DrawLaw law_of_draw(const DeviceReplay& replay, const DrawMemory& memory,
+                                               const DrawPlan& plan) {
     const uint64_t mass = plan.tree.state->total;
-    const bool by_priority = plan.prioritization != PER_UNIFORM && mass != 0;
     return {plan.rows.n,
             plan.is_distinct(),
-            by_priority ? plan.uniform_fraction : 1.0,
+            uniform_part(plan.prioritization, plan.uniform_fraction, mass),
             static_cast<double>(replay.state->n_live),
             static_cast<double>(mass),
             plan.is_distinct() ? memory.facts->n_draws : 0.0};
 }
 
-// ---- drawing
+// ---- finding slots without replacement
 
-// The way to a slot: a unit of the tree's mass, or the rank of a live row.
-struct Target {
-    uint64_t unit;
-    bool is_rank;
+struct DistinctSlotsShared {
+    TopRow tree_row;
+    TopRow live_row;
+    DistinctShared draws;
 };
 
-__device__ __forceinline__ Target target_of(const DrawShares& law, const DrawRequest& request, int64_t i,
-                                            uint64_t width, uint64_t n_live, uint64_t mass) {
-    const bool is_mixture = !law.is_uniform() && law.uniform_fraction != 0.0;
-    const uint64_t whole = is_mixture ? mixture_units : law.is_uniform() ? n_live : mass;
-    const uint64_t target = draw_target(request, static_cast<uint64_t>(i), width, whole);
-    if (!is_mixture) return {target, law.is_uniform()};
-    const uint64_t uniform = uniform_units(law.uniform_fraction);
-    if (target < uniform) return {rescaled_target(target, uniform, n_live), true};
-    return {rescaled_target(target - uniform, mixture_units - uniform, mass), false};
+__device__ __forceinline__ DistinctResult draw_distinct_slots(const DeviceReplay& replay, const DrawMemory& memory,
+                                                              const DrawPlan& plan, DistinctSlotsShared& shared) {
+    const DrawLaw law = law_of_draw(replay, memory, plan);
+    const double factor = power_of_two(plan.tree.state->scale);
+    const DistinctFound out = {plan.rows.n, memory.found, plan.tree.claims};
+    const DrawRequest request = {plan.rows.n, PER_INDEPENDENT, replay.seed, replay.state->batches};
+    if (law.uniform_fraction == 0.0) {
+        TreeSource source = {plan.tree, shared.tree_row, factor, law.mass};
+        return draw_distinct(source, shared.draws, out, request);
+    }
+    MixtureSource source = {plan.tree, replay.priorities.live, shared.tree_row, shared.live_row, factor, law};
+    return draw_distinct(source, shared.draws, out, request);
 }
 
-// A warp, all lanes alike.
+__global__ void __launch_bounds__(distinct_threads, 1)
+    distinct_slots_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
+                          const __grid_constant__ DrawPlan plan) {
+    PER_SHARED(DistinctSlotsShared, shared);
+    DistinctResult result = {replay.state->n_live, 0.0};
+    if (replay.state->n_live >= plan.rows.n) result = draw_distinct_slots(replay, memory, plan, shared);
+    if (threadIdx.x != 0) return;
+    memory.facts->n_draws = result.n_draws;
+    memory.facts->n_found = result.n_found < plan.rows.n ? result.n_found : plan.rows.n;
+}
+
+// ---- drawing
+
+__device__ __forceinline__ UnitOrRank target_of(const DrawLaw& law, const DrawRequest& request, int64_t i,
+                                                uint64_t width, uint64_t n_live, uint64_t mass) {
+    const uint64_t whole = law.is_mixture() ? mixture_units : law.is_uniform() ? n_live : mass;
+    const uint64_t target = draw_target(request, static_cast<uint64_t>(i), width, whole);
+    if (!law.is_mixture()) return {target, law.is_uniform()};
+    return part_of_mixture(target, uniform_units(law.uniform_fraction), mass, n_live);
+}
+
+// A warp calls it, all lanes with the same target.
 __device__ __forceinline__ int64_t draw_slot(const DeviceReplay& replay, const DrawPlan& plan, const Shared& shared,
-                                             const Target& target, double factor) {
-    if (target.is_rank) return select(replay.priorities.live, shared.live_row, target.unit);
-    return find_leaf(plan.tree, shared.tree_row, factor, target.unit).index;
+                                             const UnitOrRank& target, double factor) {
+    if (target.is_rank) return select(replay.priorities.live, shared.live_row, target.value);
+    return find_leaf(plan.tree, shared.tree_row, factor, target.value).index;
 }
 
 __device__ __forceinline__ BlockFigures no_figures() {
@@ -92,15 +118,15 @@ __device__ __forceinline__ BlockFigures add_up_block(FinishShared& shared, const
     return figures;
 }
 
-// Of the rows of this block.
+// Draws and writes the rows of this block, and adds up their figures.
 template <class Row>
 __device__ __forceinline__ BlockFigures draw_rows(const DeviceReplay& replay, const DrawMemory& memory,
                                                   const DrawPlan& plan, const FrameCopies& copies, Shared& shared) {
-    const DrawShares law = shares_of_draw(replay, memory, plan);
+    const DrawLaw law = law_of_draw(replay, memory, plan);
     if (!law.is_distinct && !law.is_uniform()) load_top_row(plan.tree, shared.tree_row);
     if (!law.is_distinct && law.uniform_fraction != 0.0) load_top_row(replay.priorities.live, shared.live_row);
     const DrawRequest request = {plan.rows.n, plan.scheme, replay.seed, replay.state->batches};
-    // As doubles the law's own may be rounded.
+    // The law has them as doubles, which may be rounded.
     const uint64_t n_live = static_cast<uint64_t>(replay.state->n_live);
     const uint64_t mass = plan.tree.state->total;
     const double factor = power_of_two(plan.tree.state->scale);
@@ -142,7 +168,33 @@ __device__ __forceinline__ void write_no_rows(const DrawMemory& memory, const Dr
 
 // ---- weighing
 
-// Of all rows of the batch: the figures of so many blocks.
+// The lowest bucket that holds a live row of positive priority, or else that of priority 0. The whole block calls it;
+// `smallest` is in its shared memory.
+__device__ __forceinline__ uint32_t lowest_bucket(const DeviceRanks& ranks, uint32_t& smallest) {
+    if (threadIdx.x == 0) smallest = n_rank_buckets;
+    __syncthreads();
+    uint32_t lowest = n_rank_buckets;
+    for (uint32_t bucket = 1 + threadIdx.x; bucket < n_rank_buckets; bucket += blockDim.x)
+        if (ranks.counts[bucket] != 0 && bucket < lowest) lowest = bucket;
+    lowest = __reduce_min_sync(all_lanes, lowest);
+    if (lane_of_thread() == 0) atomicMin(&smallest, lowest);
+    __syncthreads();
+    return smallest < n_rank_buckets ? smallest : 0;
+}
+
+// The smallest mass of a live row of positive priority, by which PER_BUFFER_MAX normalises, in the tree of that
+// per_prioritization. If no priority is positive, it is that of any row. Some mass is not 0.
+__device__ __forceinline__ uint64_t smallest_mass(const DeviceReplay& replay, int32_t prioritization,
+                                                  uint32_t& shared_bucket) {
+    const DevicePriorities& priorities = replay.priorities;
+    if (prioritization == PER_RANK) {
+        const DeviceRanks& ranks = priorities.ranks;
+        return mass_of(ranks.weights[lowest_bucket(ranks, shared_bucket)], power_of_two(ranks.tree.state->scale));
+    }
+    return mass_of(reversed_leaf(maximum_of(priorities.smallest_leaf)), power_of_two(priorities.tree.state->scale));
+}
+
+// The figures of all rows of the batch, from those of the blocks.
 __device__ __forceinline__ BlockFigures add_up_blocks(const DrawMemory& memory, int64_t n_blocks,
                                                       FinishShared& shared) {
     BlockFigures figures = no_figures();
@@ -154,7 +206,7 @@ __device__ __forceinline__ BlockFigures add_up_blocks(const DrawMemory& memory, 
     return add_up_block(shared, figures);
 }
 
-// The batch counts, and is the last one.
+// Counts the batch and remembers it as the last one.
 __device__ __forceinline__ void count_draw(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
                                            const BlockFigures& figures, double reference, double beta) {
     ReplayState& state = *replay.state;
@@ -165,7 +217,7 @@ __device__ __forceinline__ void count_draw(const DeviceReplay& replay, const Dra
     if (plan.beta != plan.beta && plan.is_ahead()) ++state.n_ahead;
 }
 
-// By one thread.
+// One thread calls it.
 __device__ __forceinline__ void count_no_draw(const DeviceReplay& replay, const DrawMemory& memory,
                                               const DrawPlan& plan) {
     ReplayErrors& errors = replay.state->errors;
@@ -177,7 +229,7 @@ __device__ __forceinline__ void count_no_draw(const DeviceReplay& replay, const 
         ++(has_windows(replay, plan) ? errors.n_short_draws : errors.n_outdated_draws);
 }
 
-// Weights, by the threads of `span`; one block ends the draw.
+// The threads of `span` write the weights; one block ends the draw.
 __device__ __forceinline__ void finish_draw(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
                                             int64_t n_draw_blocks, const GridSpan& span, bool ends_draw,
                                             FinishShared& shared) {
@@ -189,7 +241,7 @@ __device__ __forceinline__ void finish_draw(const DeviceReplay& replay, const Dr
         if (ends_draw && threadIdx.x == 0) count_no_draw(replay, memory, plan);
         return;
     }
-    const DrawShares law = shares_of_draw(replay, memory, plan);
+    const DrawLaw law = law_of_draw(replay, memory, plan);
     const BlockFigures figures = add_up_blocks(memory, n_draw_blocks, shared);
     const double reference =
         plan.normalize_weights == PER_BATCH_MAX ? figures.smallest_share : law.reference(plan.normalize_weights, [&] {
@@ -249,8 +301,8 @@ void queue_sample(const DeviceReplay& replay, const DrawMemory& memory, DrawPlan
                   cudaStream_t stream) {
     const int64_t n = plan.rows.n;
     plan.width = stratum_width(n);
-    plan.last_block_weighs = n <= most_weights_of_a_block;
-    if (plan.is_distinct()) queue_distinct_slots(replay, memory, plan, stream);
+    plan.last_block_weighs = n <= max_weights_of_a_block;
+    if (plan.is_distinct()) launch(stream, 1, distinct_threads, distinct_slots_kernel, replay, memory, plan);
     const int64_t n_draw_blocks = blocks_for(n, n_warps, max_draw_blocks);
     launch(stream, n_draw_blocks, n_threads, draw_kernel<Row>, replay, memory, plan, copies);
     if (plan.last_block_weighs) return;
@@ -272,8 +324,7 @@ template void queue_copies<SequenceRow>(const RowPlan&, const DrawMemory&, const
 
 void load_sample_kernels() {
     load_kernels(draw_kernel<GatherRow>, draw_kernel<SequenceRow>, weigh_kernel, copy_kernel<GatherRow>,
-                 copy_kernel<SequenceRow>);
-    load_distinct_slot_kernels();
+                 copy_kernel<SequenceRow>, distinct_slots_kernel);
 }
 
 }  // namespace per::cuda

@@ -1,4 +1,4 @@
-// Drawing rows of a replay buffer, and writing them into a batch.
+// Drawing live rows of a replay buffer, and writing them into a batch.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,12 @@ namespace per::cuda {
 // What the kernels of one call leave for each other.
 struct DrawFacts {
     double beta;
-    double n_draws;      // without replacement; see DrawShares
-    int64_t n_found;     // without replacement: of the batch
+    double n_draws;      // of a draw without replacement; see DrawLaw
+    int64_t n_found;     // how many rows of the batch a draw without replacement found
     uint32_t n_arrived;  // blocks that have drawn; 0 between calls
 };
 
-// Of the draws of one block.
+// What one block adds up over its draws.
 struct BlockFigures {
     double smallest_share;
     int64_t sum_of_ages;
@@ -45,7 +45,7 @@ struct DrawMemory {
 inline constexpr std::size_t max_row_bytes = sizeof(SequenceRow) > sizeof(GatherRow) ? sizeof(SequenceRow)
                                                                                      : sizeof(GatherRow);
 
-// A draw, for all its kernels.
+// What all kernels of a draw need to know.
 struct DrawPlan {
     RowPlan rows;
     DeviceTree tree;  // of what the draw goes by
@@ -57,28 +57,23 @@ struct DrawPlan {
     double uniform_fraction;
     DrawOutcome* outcome_out;  // of a draw for a loader; else NULL
     // What the kernel that draws does besides.
-    bool copies_rows;        // of few pieces
-    bool last_block_weighs;  // few of them
+    bool copies_rows;        // for rows of few pieces
+    bool last_block_weighs;  // for batches of few rows
 
     PER_HOST_DEVICE bool is_ahead() const { return outcome_out != nullptr; }
     PER_HOST_DEVICE bool is_distinct() const { return scheme == PER_WITHOUT_REPLACEMENT; }
 };
 
-// Queues a draw, all but the frames; with copies_rows those of `copies`, too. One launch for up to 1024 rows, one more
-// for more, one more without replacement.
+// Queues a draw, all but the frames; with copies_rows those of `copies`, too. It takes one launch for up to 1024 rows,
+// one more for more, and one more without replacement.
 template <class Row>
 void queue_sample(const DeviceReplay& replay, const DrawMemory& memory, DrawPlan plan, const FrameCopies& copies,
                   cudaStream_t stream);
 
-// Queues the copying of frames, of rows that have been placed.
+// Queues the copying of the frames of rows that queue_sample() or the functions of rows_by_id.h have placed.
 template <class Row>
 void queue_copies(const RowPlan& plan, const DrawMemory& memory, const FrameCopies& copies, cudaStream_t stream);
 
-// Finds slots without replacement, for queue_sample().
-void queue_distinct_slots(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
-                          cudaStream_t stream);
-
 void load_sample_kernels();
-void load_distinct_slot_kernels();
 
 }  // namespace per::cuda

@@ -1,0 +1,74 @@
+#include "cpu/draw/live_draw.h"
+
+#include <algorithm>
+
+#include "backend/draw_outcome.h"
+#include "per.h"
+
+namespace per::cpu {
+
+void LiveDraw::draw(PriorityStore& priorities, const ReplaySample& sample, const DrawRequest& request) {
+    LiveSet& live = priorities.live_to_draw();
+    const bool is_distinct = sample.scheme == PER_WITHOUT_REPLACEMENT;
+    if (is_distinct) require_drawn(sample.batch_size, {live.count(), live.count()}, sample.of_sequences);
+    SumTree& tree = priorities.tree_to_draw(sample.prioritization);
+    law_ = {sample.batch_size,
+            is_distinct,
+            uniform_part(sample.prioritization, sample.uniform_fraction, tree.total_mass()),
+            static_cast<double>(live.count()),
+            static_cast<double>(tree.total_mass()),
+            0.0};
+    slots_.resize(static_cast<size_t>(sample.batch_size));
+    shares_.resize(static_cast<size_t>(sample.batch_size));
+    masses_.resize(static_cast<size_t>(sample.batch_size + draw_padding));
+    if (is_distinct)
+        draw_distinct(tree, live, request, sample.of_sequences);
+    else
+        draw_with_replacement(tree, live, request);
+    // A draw with replacement from the tree alone has written the masses.
+    if (law_.is_mixture() || (is_distinct && !law_.is_uniform()))
+        for (size_t i = 0; i < slots_.size(); ++i) masses_[i] = tree.mass(slots_[i]);
+    const DrawLaw law = law_;
+    for (size_t i = 0; i < shares_.size(); ++i) shares_[i] = law.share_of(static_cast<double>(masses_[i]));
+    set_reference(priorities, sample);
+}
+
+void LiveDraw::draw_with_replacement(const SumTree& tree, const LiveSet& live, const DrawRequest& request) {
+    if (law_.is_uniform()) {
+        write_targets(tree.kernels().draw, request, static_cast<uint64_t>(live.count()), masses_.data());
+        live.select(request.batch_size, masses_.data(), slots_.data());
+    } else if (law_.is_mixture()) {
+        mixture_.draw(tree, live, uniform_units(law_.uniform_fraction), request, slots_.data());
+    } else {
+        tree.draw(request, slots_.data(), masses_.data());
+    }
+}
+
+void LiveDraw::draw_distinct(SumTree& tree, LiveSet& live, const DrawRequest& request, bool of_sequences) {
+    const bool has_uniform_part = law_.uniform_fraction != 0.0;
+    const DistinctDraw::Found found =
+        has_uniform_part ? distinct_.draw(tree, live, mixture_, law_, request) : distinct_.draw(tree, request);
+    require_drawn(request.batch_size, {live.count(), found.n}, of_sequences);
+    law_.n_draws = found.n_draws;
+    std::copy_n(found.indices, found.n, slots_.data());
+}
+
+void LiveDraw::set_reference(PriorityStore& priorities, const ReplaySample& sample) {
+    is_batch_max_ = sample.normalize_weights == PER_BATCH_MAX;
+    if (is_batch_max_) return;
+    reference_ =
+        law_.reference(sample.normalize_weights, [&] { return priorities.smallest_mass(sample.prioritization); });
+}
+
+void LiveDraw::write_weights(const PowerKernels& kernels, double beta, float* weights_out) const {
+    const int64_t n = static_cast<int64_t>(shares_.size());
+    const double reference = is_batch_max_ ? kernels.smallest(n, shares_.data()) : reference_;
+    kernels.weigh_shares(n, shares_.data(), reference, beta, weights_out);
+}
+
+void LiveDraw::write_probabilities(float* probabilities_out) const {
+    const double total = law_.total();
+    for (size_t i = 0; i < shares_.size(); ++i) probabilities_out[i] = static_cast<float>(shares_[i] / total);
+}
+
+}  // namespace per::cpu

@@ -1,0 +1,43 @@
+// Drawing from the mixture of the uniform and the prioritized distribution over the live transitions (rules/draw.h).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cpu/tree/live_set.h"
+#include "cpu/tree/sum_tree.h"
+#include "rules/draw.h"
+
+namespace per::cpu {
+
+// Writes the targets of a batch of draws, as draw_target() gives them; targets_out has room for draw_padding more.
+void write_targets(const DrawKernels& kernels, const DrawRequest& request, uint64_t total, uint64_t* targets_out);
+
+// Memory is kept from batch to batch.
+class MixtureDraw {
+ public:
+    // Draws with replacement; `uniform` of the mixture_units draw uniformly. The parts that can be drawn must have some
+    // transition. Throws nothing for batches that memory was reserved for.
+    void draw(const SumTree& tree, const LiveSet& live, uint64_t uniform, const DrawRequest& request,
+              int64_t* slots_out);
+    void reserve(int64_t batch_size);
+
+ private:
+    // One of the two parts of a mixture: targets within it, the places in the batch they belong to, and what was found.
+    struct Part {
+        std::vector<uint64_t> targets;
+        std::vector<int64_t> places;
+        std::vector<int64_t> slots;
+        int64_t n = 0;
+
+        void reserve(int64_t batch_size);
+        void add(uint64_t target, int64_t place);
+        void scatter(int64_t* slots_out) const;
+    };
+
+    std::vector<uint64_t> targets_;
+    Part uniform_;
+    Part prioritized_;
+};
+
+}  // namespace per::cpu

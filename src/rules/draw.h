@@ -1,0 +1,180 @@
+// The law of a draw: its targets and their strata, the mixture with the uniform distribution, the rounds of a draw
+// without replacement, and the importance-sampling weights that follow. Host and device run these same functions.
+#pragma once
+
+#include <stdint.h>
+
+#include "per.h"
+#include "rules/host_device.h"
+#include "rules/priority.h"
+#include "rules/random.h"
+
+namespace per {
+
+// ---- targets and strata
+
+// Everything that decides the targets of a batch of draws, besides their total.
+struct DrawRequest {
+    int64_t batch_size;  // 1 .. 2^24
+    int32_t scheme;      // a per_scheme but PER_WITHOUT_REPLACEMENT
+    uint64_t seed;
+    uint64_t batch_number;  // how many batches were drawn before
+    uint64_t first = 0;     // number of the first random number; even
+};
+
+// The width of one of `batch_size` equal strata of the 64-bit fractions.
+PER_HOST_DEVICE uint64_t stratum_width(int64_t batch_size) {
+    return ~uint64_t{0} / static_cast<uint64_t>(batch_size);
+}
+
+// The target of draw i in 0 .. total - 1, `width` being stratum_width(): it lies in stratum i, at the place that
+// `random` says. No division is needed, and it is always below `total`, because (i + 1) * width fits 64 bits.
+PER_HOST_DEVICE uint64_t stratified_target(uint64_t random, uint64_t i, uint64_t width, uint64_t total) {
+    return mulhi(i * width + mulhi(random, width), total);
+}
+
+// The target of a draw from the whole.
+PER_HOST_DEVICE uint64_t independent_target(uint64_t random, uint64_t total) {
+    return mulhi(random, total);
+}
+
+// The target of draw i in 0 .. total - 1; `width` is stratum_width(batch_size).
+PER_HOST_DEVICE uint64_t draw_target(const DrawRequest& request, uint64_t i, uint64_t width, uint64_t total) {
+    const uint64_t random =
+        random64(request.seed, request.batch_number, request.first + (request.scheme == PER_SYSTEMATIC ? 0 : i));
+    return request.scheme == PER_INDEPENDENT ? independent_target(random, total)
+                                             : stratified_target(random, i, width, total);
+}
+
+// ---- the mixture of the uniform distribution over the live transitions and the prioritized one
+//
+//   P(i) = (1 - u) q_i / T + u / N
+//
+// A draw has one target in 0 .. mixture_units - 1. Targets below u * mixture_units draw uniformly, the others by
+// priority, so that strata of the mixture are strata of both parts.
+
+inline constexpr uint64_t mixture_units = uint64_t{1} << 62;
+
+// u * mixture_units, rounded down.
+PER_HOST_DEVICE uint64_t uniform_units(double uniform_fraction) {
+    return static_cast<uint64_t>(uniform_fraction * static_cast<double>(mixture_units));
+}
+
+// floor(target * total / units) for target < units: the same place among 0 .. total - 1.
+PER_HOST_DEVICE uint64_t rescaled_target(uint64_t target, uint64_t units, uint64_t total) {
+    return static_cast<uint64_t>(static_cast<unsigned __int128>(target) * total / units);
+}
+
+// What a draw falls on: a unit of the tree's mass or the rank of a live transition.
+struct UnitOrRank {
+    uint64_t value;
+    bool is_rank;
+};
+
+// What a target among mixture_units falls on, of which `uniform` draw uniformly.
+PER_HOST_DEVICE UnitOrRank part_of_mixture(uint64_t target, uint64_t uniform, uint64_t mass, uint64_t n_live) {
+    if (target < uniform) return {rescaled_target(target, uniform, n_live), true};
+    return {rescaled_target(target - uniform, mixture_units - uniform, mass), false};
+}
+
+// ---- without replacement: independent draws in rounds, repeats discarded
+
+// How many independent draws make up a round that is to find n more: as a rule enough, and an even number.
+PER_HOST_DEVICE int64_t distinct_round_size(int64_t n_to_find) {
+    return (n_to_find + n_to_find / 4 + 17) / 2 * 2;
+}
+
+// Whether so many repeats in a round mean that a few leaves hold most of the mass, and those found are to be taken out.
+PER_HOST_DEVICE bool repeats_prevail(int64_t n_repeats, int64_t round_size) {
+    return 2 * n_repeats > round_size;
+}
+
+// How many draws with replacement it takes until one avoids parts that hold all but `share` of the total: a geometric
+// number, 1, 2, .., made from 64 random bits.
+PER_HOST_DEVICE double draws_until_outside(uint64_t random, double share) {
+    const double uniform = (static_cast<double>(random >> 12) + 0.5) * 0x1p-52;
+    const double more = log2_of<double, uint64_t>(uniform) / log2_of_1_minus<double, uint64_t>(share);
+    return 1.0 + (more < 0x1p52 ? static_cast<double>(static_cast<int64_t>(more)) : more);
+}
+
+// The probability 1 - (1 - share)^draws that a leaf with this share of the total is among `draws` independent draws,
+// 0 < share <= 1; draws may be infinite.
+template <class Real, class Bits>
+PER_HOST_DEVICE Real inclusion_probability(Real share, double draws) {
+    const Real unit{};
+    const Real y = log2_of_1_minus<Real, Bits>(share) * draws;
+    const Real probability = y > -0.5 ? -exp2_minus_1<Real>(y) : 1.0 - exp2_of<Real, Bits>(y);
+    return share < 1.0 ? probability : unit + 1.0;
+}
+
+// ---- probabilities and weights
+
+// The fraction u of a draw by a per_prioritization, which is 1 where all priorities are 0.
+PER_HOST_DEVICE double uniform_part(int32_t prioritization, double uniform_fraction, uint64_t mass) {
+    return prioritization != PER_UNIFORM && mass != 0 ? uniform_fraction : 1.0;
+}
+
+// The law of one batch: transition i is drawn with probability share_i / total(), or without replacement its inclusion
+// probability is share_i.
+struct DrawLaw {
+    int64_t batch_size;
+    bool is_distinct;         // without replacement
+    double uniform_fraction;  // as uniform_part() gives it
+    double n_live;
+    double mass;     // of the tree
+    double n_draws;  // without replacement: how many independent draws it stands for
+
+    PER_HOST_DEVICE bool is_uniform() const { return uniform_fraction == 1.0; }
+    PER_HOST_DEVICE bool is_mixture() const { return !is_uniform() && uniform_fraction != 0.0; }
+
+    // The share of a transition of that mass.
+    PER_HOST_DEVICE double share_of(double mass_of_row) const {
+        if (is_uniform()) return 1.0;
+        const double share = (1.0 - uniform_fraction) * mass_of_row + uniform_fraction * (mass / n_live);
+        return is_distinct ? inclusion_probability<double, uint64_t>(share / mass, n_draws) : share;
+    }
+
+    // What shares are divided by to be probabilities.
+    PER_HOST_DEVICE double total() const {
+        if (is_uniform()) return n_live;
+        return is_distinct ? static_cast<double>(batch_size) : mass;
+    }
+
+    // The share whose weight is 1, but for PER_BATCH_MAX, where it is the smallest of the batch. smallest_mass() gives
+    // the smallest mass of the live transitions of positive priority.
+    template <class SmallestMass>
+    PER_HOST_DEVICE double reference(int32_t normalize_weights, const SmallestMass& smallest_mass) const {
+        if (is_uniform()) return 1.0;
+        if (normalize_weights == PER_NONE) return total() / n_live;
+        return share_of(static_cast<double>(smallest_mass()));
+    }
+
+    // While transitions are taken out: how much of the uniform part and of both parts is left, as shares of the whole.
+    PER_HOST_DEVICE double uniform_left(uint64_t n_left) const {
+        return uniform_fraction * (static_cast<double>(n_left) / n_live);
+    }
+    PER_HOST_DEVICE double share_left(uint64_t mass_left, uint64_t n_left) const {
+        const double rest = static_cast<double>(mass_left);
+        return uniform_left(n_left) + (rest > 0.0 ? (1.0 - uniform_fraction) * (rest / mass) : 0.0);
+    }
+    // How many of the mixture_units draw uniformly then.
+    PER_HOST_DEVICE uint64_t uniform_units_left(uint64_t mass_left, uint64_t n_left) const {
+        return uniform_units(uniform_left(n_left) / share_left(mass_left, n_left));
+    }
+};
+
+// (reference / x)^beta, given log2(reference), for positive normal doubles: with masses q and the smallest one for
+// reference, the weights of section 3.4 normalised by their maximum; total and N cancel.
+template <class Real, class Bits>
+PER_HOST_DEVICE Real importance_weight_of(double log2_reference, Real x, double beta) {
+    const Real unit{};
+    const Real weight = exp2_of<Real, Bits>((log2_reference - log2_of<Real, Bits>(x)) * beta);
+    return weight < 0x1.fffffep127 ? weight : unit + 0x1.fffffep127;
+}
+
+PER_HOST_DEVICE float importance_weight(double reference, double x, double beta) {
+    const double log2_reference = log2_of<double, uint64_t>(reference);
+    return static_cast<float>(importance_weight_of<double, uint64_t>(log2_reference, x, beta));
+}
+
+}  // namespace per
