@@ -1,6 +1,5 @@
 #include "cpu/draw/mixture_draw.h"
 
-#include <algorithm>
 
 #include "per.h"
 
@@ -12,18 +11,6 @@ void reserve_entries(auto& entries, int64_t n) {
 }
 
 }  // namespace
-
-void write_targets(const DrawKernels& kernels, const DrawRequest& request, uint64_t total, uint64_t* targets_out) {
-    const int64_t n = request.batch_size;
-    if (request.scheme == PER_SYSTEMATIC)
-        std::fill_n(targets_out, n, random64(request.seed, request.batch_number, request.first));
-    else
-        kernels.random_numbers(request.seed, request.batch_number, request.first, n, targets_out);
-    if (request.scheme == PER_INDEPENDENT)
-        kernels.spread(n, total, targets_out);
-    else
-        kernels.stratify(n, total, targets_out);
-}
 
 void MixtureDraw::Part::reserve(int64_t batch_size) {
     // Each is checked for itself: where memory ended between two of them, they have different sizes.

@@ -10,9 +10,6 @@
 
 namespace per::cpu {
 
-// Writes the targets of a batch of draws, as draw_target() gives them; targets_out has room for draw_padding more.
-void write_targets(const DrawKernels& kernels, const DrawRequest& request, uint64_t total, uint64_t* targets_out);
-
 // Memory is kept from batch to batch.
 class MixtureDraw {
  public:

@@ -239,6 +239,18 @@ std::size_t SumTree::draw_scratch_bytes(int64_t batch_size) const {
            ScratchLayout::bytes_of<uint32_t>(std::max(batch_size + 1, guide_size(n_parts)));
 }
 
+void write_targets(const DrawKernels& kernels, const DrawRequest& request, uint64_t total, uint64_t* targets_out) {
+    const int64_t n = request.batch_size;
+    if (request.scheme == PER_SYSTEMATIC)
+        std::fill_n(targets_out, n, random64(request.seed, request.batch_number, request.first));
+    else
+        kernels.random_numbers(request.seed, request.batch_number, request.first, n, targets_out);
+    if (request.scheme == PER_INDEPENDENT)
+        kernels.spread(n, total, targets_out);
+    else
+        kernels.stratify(n, total, targets_out);
+}
+
 void SumTree::draw(const DrawRequest& request, int64_t* indices_out, uint64_t* masses_out, float* priorities_out,
                    std::byte* scratch) const {
     const int64_t n = request.batch_size;
@@ -257,18 +269,12 @@ void SumTree::draw(const DrawRequest& request, int64_t* indices_out, uint64_t* m
 
     const DrawKernels& kernels = kernels_.draw;
     prefetch_small_levels(level, n);
-    if (request.scheme == PER_SYSTEMATIC)
-        std::fill_n(targets, n, random64(request.seed, request.batch_number, request.first));
-    else
-        kernels.random_numbers(request.seed, request.batch_number, request.first, n, targets);
+    write_targets(kernels, request, total_, targets);
     kernels.sum_prefixes(arrays_.sums[level], n_parts, prefix);
-    if (request.scheme == PER_STRATIFIED || request.scheme == PER_SYSTEMATIC) {
-        kernels.stratify(n, total_, targets);
-        kernels.invert_strata(prefix, n_parts, n, targets, parts, table);
-    } else {
-        kernels.spread(n, total_, targets);
+    if (request.scheme == PER_INDEPENDENT)
         kernels.invert(prefix, n_parts, n, targets, parts, table);
-    }
+    else
+        kernels.invert_strata(prefix, n_parts, n, targets, parts, table);
     kernels.descend(arrays_, level - 1, n, parts, targets, indices_out, masses_out, priorities_out);
 }
 

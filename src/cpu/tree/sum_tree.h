@@ -7,11 +7,14 @@
 #include "cpu/kernels/kernels.h"
 #include "cpu/memory/memory.h"
 #include "cpu/memory/scratch.h"
-#include "rules/mass.h"
 #include "rules/draw.h"
+#include "rules/mass.h"
 #include "rules/tree_shape.h"
 
 namespace per::cpu {
+
+// Writes the targets of a batch of draws, as draw_target() gives them; targets_out has room for draw_padding more.
+void write_targets(const DrawKernels& kernels, const DrawRequest& request, uint64_t total, uint64_t* targets_out);
 
 // Holds float32 priorities and the exact sums of their masses (mass.h). No locks, and no checks: indices are in range,
 // priorities finite and not negative, the floating-point environment is the default one. Only the constructor and the
