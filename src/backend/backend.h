@@ -147,8 +147,9 @@ class ReplayBackend {
     virtual std::vector<int64_t> live_ids(void* stream) = 0;
     // Takes `count` numbers from the batches drawn, as if so many had been; returns the first.
     virtual uint64_t reserve_batches(int64_t count, void* stream) = 0;
-    // Writes live transitions as they are drawn, with weights 1 and this probability; ids in host memory.
-    virtual void take(int64_t count, const int64_t* ids, float probability, const per_batch& batch, void* stream) = 0;
+    // Writes live transitions as if they were drawn, with weights 1 and this probability; ids in host memory.
+    virtual void get_as_drawn(int64_t count, const int64_t* ids, float probability, const per_batch& batch,
+                              void* stream) = 0;
     // Writes the first `capacity` of those that need a bootstrap value, and returns how many there are.
     virtual int64_t bootstraps(int64_t capacity, const per_batch& batch, void* stream) = 0;
     virtual void advantages(const ReplayAdvantages& advantages, void* stream) = 0;

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
+#include "backend/batch.h"
 #include "backend/draw_outcome.h"
 #include "per.h"
+#include "rows/fields.h"
 
 namespace per {
 
@@ -34,6 +37,24 @@ class LoaderSlots {
     // Nothing is written to the slot until the work that is on `stream` now is done. Where this throws, the slot is the
     // consumer's still.
     virtual void take_back(std::size_t slot, void* stream) = 0;
+};
+
+// Where the consumer reads host memory, batches are drawn where they are handed out.
+class HostSlots final : public LoaderSlots {
+ public:
+    // Throws Error with OUT_OF_MEMORY.
+    HostSlots(const Fields& fields, const BatchShape& shape, std::size_t n_slots) {
+        slots_.reserve(n_slots);
+        for (std::size_t i = 0; i < n_slots; ++i) slots_.emplace_back(fields, shape);
+    }
+
+    OpenSlot open(std::size_t slot) override { return {slots_[slot].batch(), nullptr, nullptr}; }
+    void send(std::size_t) override {}
+    const per_batch& hand_out(std::size_t slot, void*) override { return slots_[slot].batch(); }
+    void take_back(std::size_t, void*) override {}
+
+ private:
+    std::vector<BatchMemory> slots_;
 };
 
 }  // namespace per

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "backend/batch_arrays.h"
+#include "backend/batch.h"
 #include "rows/arguments.h"
 #include "rows/cast.h"
 #include "rows/error.h"

@@ -9,7 +9,6 @@
 
 #include "backend/replay_options.h"
 #include "core/checks.h"
-#include "cpu/replay/host_slots.h"
 #include "cuda/runtime/create.h"
 #include "rows/arguments.h"
 #include "rows/error.h"
@@ -46,7 +45,7 @@ int32_t checked_device(const Replay& replay, const per_loader_options& options) 
 std::unique_ptr<LoaderSlots> create_slots(const Replay& replay, const per_loader_options& options,
                                           const BatchShape& shape, std::size_t n_slots) {
     const Fields& fields = replay.fields();
-    if (options.device == PER_CPU) return std::make_unique<cpu::HostSlots>(fields, shape, n_slots);
+    if (options.device == PER_CPU) return std::make_unique<HostSlots>(fields, shape, n_slots);
     if (replay.device() == PER_CPU) return cuda::create_copied_slots(options.device_index, fields, shape, n_slots);
     return cuda::create_drawn_slots(options.device_index, fields, shape, n_slots);
 }

@@ -243,7 +243,7 @@ int64_t Replay::next_of_epochs(EpochWalk& walk, const per_batch& batch, void* st
                     "n_step is %" PRId64 ": it was %" PRId64 " when the walk over sequences began", options_.n_step,
                     walk.n_step());
     const float probability = static_cast<float>(1.0 / static_cast<double>(walk.transitions()));
-    backend_->take(count, walk.ids(), probability, batch, stream);
+    backend_->get_as_drawn(count, walk.ids(), probability, batch, stream);
     walk.advance();
     return count;
 }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/batch_memory.h"
+#include "backend/batch.h"
 #include "backend/loader_slots.h"
 #include "backend/relabelling.h"
 #include "core/checks.h"

@@ -84,7 +84,7 @@ TEST_P(CudaRows, are_walked_through_as_they_are_drawn) {
     buffers.on_device([&](const cuda::StreamOrder::Call& call) {
         // The ids are the caller's again once the call has returned.
         std::vector<int64_t> given = ids;
-        buffers.queue().take(n, given.data(), n_step, 0.125f, taken.batch, call);
+        buffers.queue().get_as_drawn(n, given.data(), n_step, 0.125f, taken.batch, call);
         std::fill(given.begin(), given.end(), 0);
     });
     uint64_t n_bad = 0;
@@ -92,7 +92,7 @@ TEST_P(CudaRows, are_walked_through_as_they_are_drawn) {
         BatchArrays expected(buffers.fields(), 1, buffers.steps(), n_step, 0, 0);
         bool is_there = true;
         try {
-            buffers.cpu().take(1, &ids[i], 0.125f, expected.batch, nullptr);
+            buffers.cpu().get_as_drawn(1, &ids[i], 0.125f, expected.batch, nullptr);
         } catch (const Error&) {
             is_there = false;
             ++n_bad;

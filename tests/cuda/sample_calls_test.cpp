@@ -132,7 +132,7 @@ TEST(CudaSampleCalls, rows_by_id_wait_for_nothing_and_allocate_nothing) {
     {
         cuda::StreamOrder::Call call(buffers.order(), buffers.stream());
         buffers.queue().get(n, ids.data(), plain, call);
-        buffers.queue().take(n, ids.data(), 1, 0.5f, batch.batch, call);
+        buffers.queue().get_as_drawn(n, ids.data(), 1, 0.5f, batch.batch, call);
         buffers.queue().set(n, ids.data(), fields.data(), call);
         call.finish();
     }

@@ -8,7 +8,7 @@
 
 #include "cpu/replay/replay_state.h"
 #include "per.h"
-#include "rules/batch_row.h"
+#include "rules/row_frames.h"
 
 namespace per::cpu {
 

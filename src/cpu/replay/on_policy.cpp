@@ -28,7 +28,8 @@ uint64_t CpuReplayBackend::reserve_batches(int64_t count, void*) {
     return static_cast<uint64_t>(first);
 }
 
-void CpuReplayBackend::take(int64_t count, const int64_t* ids, float probability, const per_batch& batch, void*) {
+void CpuReplayBackend::get_as_drawn(int64_t count, const int64_t* ids, float probability, const per_batch& batch,
+                                    void*) {
     slots_.resize(static_cast<size_t>(count));
     for (int64_t i = 0; i < count; ++i) {
         const Row row = row_of(i, ids[i]);

@@ -190,16 +190,16 @@ void BatchQueue::queue_copies_from(std::size_t first, const DrawMemory& memory, 
     }
 }
 
-void BatchQueue::take(int64_t count, const int64_t* ids, int64_t n_step, float probability, const per_batch& batch,
-                      const StreamOrder::Call& call) {
+void BatchQueue::get_as_drawn(int64_t count, const int64_t* ids, int64_t n_step, float probability,
+                              const per_batch& batch, const StreamOrder::Call& call) {
     if (count == 0) return;
     const DrawMemory& memory = memory_for(count, call);
     const RowPlan plan = plan_rows(count, n_step, batch, RowShape::drawn);
     queue_ids(count, ids, memory.found, call.stream());
     if (has_sequences_)
-        queue_take<SequenceRow>(replay_.device(), memory, plan, probability, call.stream());
+        queue_get_as_drawn<SequenceRow>(replay_.device(), memory, plan, probability, call.stream());
     else
-        queue_take<GatherRow>(replay_.device(), memory, plan, probability, call.stream());
+        queue_get_as_drawn<GatherRow>(replay_.device(), memory, plan, probability, call.stream());
     queue_copies_from(0, memory, plan, call.stream());
 }
 

@@ -34,10 +34,10 @@ class BatchQueue {
     // count. Throws Error with INVALID_ARGUMENT if memory is due and the stream is captured.
     void sample(const ReplaySample& sample, const StreamOrder::Call& call);
 
-    // Live transitions as they are drawn, with weights 1 and this probability; ids in host memory. `n_step` is that of
-    // the buffer. Of a transition that is not live any more: id -1 and all else 0; counted as a bad id.
-    void take(int64_t count, const int64_t* ids, int64_t n_step, float probability, const per_batch& batch,
-              const StreamOrder::Call& call);
+    // Live transitions as if they were drawn, with weights 1 and this probability; ids in host memory. `n_step` is that
+    // of the buffer. A transition that is not live any more gets id -1 and zeros, and counts as a bad id.
+    void get_as_drawn(int64_t count, const int64_t* ids, int64_t n_step, float probability, const per_batch& batch,
+                      const StreamOrder::Call& call);
 
     // Rows as they were added; ids lie in memory of the device. One that is not there gets id -1 and zeros.
     void get(int64_t count, const int64_t* ids, const per_batch& batch, const StreamOrder::Call& call);

@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "cuda/tree/sum_tree.h"
-#include "rules/batch_row.h"
 #include "rules/divisor.h"
+#include "rules/row_frames.h"
 #include "rules/sequence.h"
 
 namespace per::cuda {

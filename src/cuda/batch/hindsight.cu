@@ -5,8 +5,8 @@
 #include "cuda/runtime/device.h"
 #include "cuda/runtime/dialect.h"
 #include "cuda/tree/layout.h"
-#include "rules/batch_row.h"
 #include "rules/hindsight.h"
+#include "rules/row_frames.h"
 
 namespace per::cuda {
 namespace {

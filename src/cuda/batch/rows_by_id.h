@@ -11,8 +11,8 @@ namespace per::cuda {
 // These three queue the reading of rows; queue_copies() has to follow. This one reads live transitions or sequences as
 // they are drawn, with weights 1 and a probability. Their ids lie in memory.found.
 template <class Row>
-void queue_take(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, float probability,
-                cudaStream_t stream);
+void queue_get_as_drawn(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, float probability,
+                        cudaStream_t stream);
 // Reads single steps, whose slots lie in memory.found. All that the plan asks of them must be there.
 void queue_single_steps(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, cudaStream_t stream);
 // Reads rows as they were added.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "backend/batch_arrays.h"
+#include "backend/batch.h"
 #include "backend/relabelling.h"
 #include "cuda/replay/on_policy.h"
 #include "cuda/replay/priorities.h"
@@ -273,11 +273,11 @@ uint64_t CudaReplayBackend::reserve_batches(int64_t count, void* stream) {
     return first;
 }
 
-void CudaReplayBackend::take(int64_t count, const int64_t* ids, float probability, const per_batch& batch,
-                             void* stream) {
+void CudaReplayBackend::get_as_drawn(int64_t count, const int64_t* ids, float probability, const per_batch& batch,
+                                     void* stream) {
     StreamOrder::Call call(order_, stream);
     check_batch(batch, fields_);
-    batches_.take(count, ids, n_step_, probability, batch, call);
+    batches_.get_as_drawn(count, ids, n_step_, probability, batch, call);
     call.finish();
 }
 

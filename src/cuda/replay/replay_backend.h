@@ -38,7 +38,8 @@ class CudaReplayBackend final : public ReplayBackend {
 
     std::vector<int64_t> live_ids(void* stream) override;
     uint64_t reserve_batches(int64_t count, void* stream) override;
-    void take(int64_t count, const int64_t* ids, float probability, const per_batch& batch, void* stream) override;
+    void get_as_drawn(int64_t count, const int64_t* ids, float probability, const per_batch& batch,
+                      void* stream) override;
     int64_t bootstraps(int64_t capacity, const per_batch& batch, void* stream) override;
     void advantages(const ReplayAdvantages& advantages, void* stream) override;
 

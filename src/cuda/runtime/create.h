@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "backend/backend.h"
-#include "backend/batch_memory.h"
+#include "backend/batch.h"
 #include "backend/loader_slots.h"
 #include "per.h"
 #include "rows/fields.h"

@@ -1,4 +1,4 @@
-#include "backend/batch_memory.h"
+#include "backend/batch.h"
 
 #include <cstdint>
 #include <new>
