@@ -128,7 +128,7 @@ class ReplayBackend {
     virtual void sample_hindsight(const ReplaySample& sample, const ReplayHindsight& hindsight,
                                   Relabelling& relabelling_out, void* stream) = 0;
     virtual void relabel(const Relabelling& relabelling, const per_batch& batch, void* stream) = 0;
-    virtual void take_back_draw(const Relabelling& relabelling) = 0;
+    virtual void take_back_draw(Relabelling& relabelling) = 0;
     virtual void update(const ReplayUpdate& update, void* stream) = 0;
     virtual void priorities(int64_t count, const int64_t* ids, float* priorities_out, void* stream) = 0;
     virtual void get(int64_t count, const int64_t* ids, const per_batch& batch, void* stream) = 0;

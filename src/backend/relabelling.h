@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "backend/batch_figures.h"
+#include "backend/replay_statistics.h"
 #include "rules/hindsight.h"
 #include "rules/n_step.h"
 
@@ -47,9 +47,9 @@ struct Relabelling {
     double gamma;
     int64_t n_step;
     uint64_t batch_number;
-    bool by_schedule;             // it advanced beta
-    bool took_ranks;              // and ranks were due
-    BatchFigures figures_before;  // of the last batch before it
+    bool by_schedule;  // it advanced beta
+    bool took_ranks;   // and ranks were due
+    LastBatch batch_before;
 
     int64_t n_steps() const { return static_cast<int64_t>(rewards.size()); }
 

@@ -8,8 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "backend/batch_figures.h"
-#include "backend/replay_counters.h"
+#include "backend/replay_statistics.h"
 #include "file/checkpoint_file.h"
 #include "rows/fields.h"
 #include "rules/mass.h"

@@ -147,15 +147,10 @@ class PriorityTwin {
     void cut() {
         const std::vector<Lane> before = cpu_.lanes;
         const std::vector<uint8_t> chosen = flags(static_cast<std::size_t>(options_.n_envs));
-        const float largest = cpu_.priorities.largest();
-        cpu_.begin_change(options_.n_envs);
-        for (int64_t env = 0; env < options_.n_envs; ++env) {
-            cpu_.watch(env);
-            Lane& lane = cpu_.lane(env);
-            if (chosen[static_cast<std::size_t>(env)] != 0 && lane.in_episode())
-                cpu_.apply(env, cut_episode(lane, cpu_.rules), largest);
-        }
-        cpu_.commit();
+        std::vector<int64_t> env_ids;
+        for (int64_t env = 0; env < options_.n_envs; ++env)
+            if (chosen[static_cast<std::size_t>(env)] != 0) env_ids.push_back(env);
+        cpu_.cut(static_cast<int64_t>(env_ids.size()), env_ids.data());
         copy_rows(before);
         change_lanes(1);
     }
@@ -164,19 +159,7 @@ class PriorityTwin {
         const int64_t n_step = 1 + below(options_.n_step);
         const std::vector<Lane> before = cpu_.lanes;
         const WindowRules rules = cpu_.rules;
-        const float largest = cpu_.priorities.largest();
-        WindowRules changed = cpu_.rules;
-        changed.n_step = n_step;
-        cpu_.begin_change(options_.n_envs);
-        for (int64_t env = 0; env < options_.n_envs; ++env) {
-            const int64_t first = complete_end(cpu_.lane(env), rules);
-            const int64_t end = complete_end(cpu_.lane(env), changed);
-            cpu_.watch(env);
-            cpu_.make_live(env, {first, end}, largest);
-            cpu_.make_dead(env, {end, first});
-        }
-        cpu_.rules = changed;
-        cpu_.commit();
+        cpu_.set_n_step(n_step);
         copy_rows(before, rules);
         change_lanes(1);
     }
@@ -188,12 +171,7 @@ class PriorityTwin {
     }
 
     void clear() {
-        for (Lane& lane : cpu_.lanes) {
-            lane.first = lane.head;
-            lane.tail = lane.head;
-            if (lane.in_episode()) lane.state = LaneState::idle;
-        }
-        cpu_.priorities.clear();
+        cpu_.clear();
         std::copy(cpu_.lanes.begin(), cpu_.lanes.end(), device().lanes);
         cuda::queue_no_priorities(device(), nullptr);
         expect_equal();

@@ -191,7 +191,7 @@ TEST(CudaSampleCalls, larger_batches_need_a_call_before_they_are_captured) {
     per_replay_statistics statistics = {};
     buffers.cpu().statistics(statistics);
     buffers.on_device([&](const cuda::StreamOrder::Call& call) {
-        const BatchFigures figures = buffers.queue().figures(buffers.device_state().last, call);
+        const BatchFigures figures = buffers.queue().last_batch(buffers.device_state().last, call).figures();
         EXPECT_EQ(figures.size, 31);
         EXPECT_EQ(figures.effective_size, statistics.last_effective_size);
     });

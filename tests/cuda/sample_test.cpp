@@ -23,7 +23,7 @@ void expect_same_figures(BothBuffers& buffers) {
     EXPECT_EQ(state.batches, static_cast<uint64_t>(expected.samples));
     EXPECT_EQ(state.beta.step, expected.beta_step);
     buffers.on_device([&](const cuda::StreamOrder::Call& call) {
-        const BatchFigures figures = buffers.queue().figures(state.last, call);
+        const BatchFigures figures = buffers.queue().last_batch(state.last, call).figures();
         EXPECT_EQ(figures.size, expected.last_batch_size);
         EXPECT_EQ(figures.max_age, expected.last_max_age);
         EXPECT_EQ(figures.mean_age, expected.last_mean_age);

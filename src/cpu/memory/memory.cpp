@@ -2,7 +2,7 @@
 
 #include <sys/mman.h>
 
-#include <cstdint>
+#include <cinttypes>
 #include <cstdlib>
 #include <cstring>
 
@@ -58,6 +58,14 @@ Memory::~Memory() {
         munmap(data_, mapped_);
     else
         std::free(data_);
+}
+
+std::size_t array_bytes(int64_t count, int64_t bytes) {
+    int64_t product;
+    if (__builtin_mul_overflow(count, bytes, &product))
+        throw Error(PER_ERROR_OUT_OF_MEMORY, "out of memory: %" PRId64 " times %" PRId64 " bytes were asked for", count,
+                    bytes);
+    return static_cast<std::size_t>(product);
 }
 
 }  // namespace per::cpu

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 
 namespace per::cpu {
@@ -32,5 +33,8 @@ class Memory {
     std::size_t bytes_ = 0;
     std::size_t mapped_ = 0;  // bytes from mmap; 0: from aligned_alloc
 };
+
+// count * bytes, for an array. Throws Error with OUT_OF_MEMORY where that is beyond any memory.
+std::size_t array_bytes(int64_t count, int64_t bytes);
 
 }  // namespace per::cpu

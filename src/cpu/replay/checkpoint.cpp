@@ -1,9 +1,8 @@
-// A replay buffer in host memory is saved to a checkpoint and restored from one.
+#include "cpu/replay/checkpoint.h"
+
 #include <algorithm>
 #include <optional>
 
-#include "cpu/replay/replay_backend.h"
-#include "file/checkpoint_file.h"
 #include "file/checkpoint_state.h"
 
 namespace per::cpu {
@@ -35,38 +34,38 @@ void save_ranks(CheckpointWriter& writer, RankTree* ranks) {
 
 }  // namespace
 
-void CpuReplayBackend::save(CheckpointWriter& writer) {
-    const PriorityScale scale = state_.priorities.scale();
+void save_state(CheckpointWriter& writer, ReplayState& state) {
+    const PriorityScale scale = state.priorities.scale();
     write_numbers(writer,
-                  {beta_step(), batches_, state_.counters, scale.largest_ever, scale.tree_scale,
-                   scale.tree_rescales_below, last_batch_.figures(state_.priorities.tree().kernels().power)},
-                  state_.lanes);
-    for (const SlotArray& array : slot_arrays(state_.fields, state_.rules)) {
-        const std::byte* const data = data_of(state_, array);
-        for_each_used_part(state_.rules, state_.lanes, [&](int64_t slot, int64_t n) {
+                  {state.beta_step(), state.batches, state.counters, scale.largest_ever, scale.tree_scale,
+                   scale.tree_rescales_below, state.last_batch.figures()},
+                  state.lanes);
+    for (const SlotArray& array : slot_arrays(state.fields, state.rules)) {
+        const std::byte* const data = data_of(state, array);
+        for_each_used_part(state.rules, state.lanes, [&](int64_t slot, int64_t n) {
             writer.bytes(data + slot * array.bytes, static_cast<size_t>(n * array.bytes));
         });
         writer.seal();
     }
-    save_ranks(writer, state_.priorities.known_ranks());
+    save_ranks(writer, state.priorities.known_ranks());
 }
 
-void CpuReplayBackend::restore(CheckpointReader& reader) {
-    CheckpointState saved(reader, state_.rules, state_.priorities.alpha());
+void restore_state(CheckpointReader& reader, ReplayState& state) {
+    CheckpointState saved(reader, state.rules, state.priorities.alpha());
     const CheckpointNumbers& numbers = saved.numbers();
-    state_.lanes = saved.lanes();
-    beta_.step = numbers.beta_step;
-    batches_ = numbers.batches;
-    state_.counters = numbers.counters;
-    last_batch_.restore(numbers.figures);
-    for (const SlotArray& array : slot_arrays(state_.fields, state_.rules)) {
-        std::byte* const data = data_of(state_, array);
-        for_each_used_part(state_.rules, state_.lanes, [&](int64_t slot, int64_t n) {
+    state.lanes = saved.lanes();
+    state.beta.step = numbers.beta_step;
+    state.batches = numbers.batches;
+    state.counters = numbers.counters;
+    state.last_batch = LastBatch(numbers.figures);
+    for (const SlotArray& array : slot_arrays(state.fields, state.rules)) {
+        std::byte* const data = data_of(state, array);
+        for_each_used_part(state.rules, state.lanes, [&](int64_t slot, int64_t n) {
             saved.read(array, data + slot * array.bytes, static_cast<size_t>(n * array.bytes));
         });
         saved.check(array);
     }
-    PriorityStore& priorities = state_.priorities;
+    PriorityStore& priorities = state.priorities;
     const std::optional<CheckpointRanks> ranks = saved.read_ranks(priorities.known_ranks() != nullptr);
     priorities.restore(saved.live_slots(), {numbers.largest_priority, numbers.tree_scale, numbers.tree_rescales_below});
     if (ranks)

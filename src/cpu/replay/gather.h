@@ -1,4 +1,4 @@
-// Copying rows of a replay buffer into a batch.
+// Writing transitions of a replay buffer into a batch.
 #pragma once
 
 #include <algorithm>
@@ -8,25 +8,28 @@
 
 #include "cpu/replay/replay_state.h"
 #include "per.h"
+#include "rules/n_step.h"
 #include "rules/row_frames.h"
+#include "threads/worker_threads.h"
 
 namespace per::cpu {
 
-// Which arrays a batch wants, and in how many frames.
-class Gather {
+// Which arrays a batch wants, in how many frames, and how they are copied. Memory is kept from batch to batch.
+class GatherPlan {
  public:
-    explicit Gather(const ReplayState& state) : state_(state) {}
+    explicit GatherPlan(const ReplayState& state) : state_(state) {}
 
-    // Takes the arrays of `batch` that are not NULL. With `single_frames` stacks are left out: a frame each.
-    void prepare(const per_batch& batch, bool single_frames);
+    // Plans for the arrays of `batch` that are not NULL. With `single_frames` stacks are left out: a frame each. Only
+    // this may throw.
+    const GatherPlan& make(const per_batch& batch, bool single_frames);
 
     const GatherWishes& wishes() const { return wishes_; }
     int64_t row_bytes() const { return row_bytes_; }  // of a row of the batch
 
     // Rows that are best fetched, and copied, together: no more than the cache holds. Of large ones only two, so that
     // an observation and the next, which mostly lies behind it, are read close together.
-    int64_t block_rows() const { return std::clamp<int64_t>(block_bytes / (row_bytes_ + 1), 2, most_block_rows); }
-    static constexpr int64_t most_block_rows = 32;
+    int64_t block_rows() const { return std::clamp<int64_t>(block_bytes / (row_bytes_ + 1), 2, max_block_rows); }
+    static constexpr int64_t max_block_rows = 32;
 
     // Fetches rows that copy() is to be called for a little later.
     void prefetch(const GatherRow* rows, int64_t n) const;
@@ -48,7 +51,7 @@ class Gather {
         void (*move)(std::byte* out, const std::byte* frame, int64_t bytes);
     };
 
-    void add_copy(int64_t field, std::byte* out, int64_t stack, bool is_next);
+    void add_copy(int64_t field, void* out, int64_t stack, bool is_next);
     static void prefetch_frame(const std::byte* frame, const Copy& copy);
     const std::byte* frame(const Copy& copy, const GatherRow& row, int64_t age) const;
 
@@ -57,5 +60,36 @@ class Gather {
     GatherWishes wishes_ = {1, false};
     int64_t row_bytes_ = 0;
 };
+
+// The n-step return of the row in a slot, and where the frames of its window lie. Inline, as calls take 13 ns a row.
+inline Return window_at(const ReplayState& state, int64_t env, int64_t slot, int64_t n_step) {
+    const Ring& ring = state.ring();
+    const auto flags_at = [&](int64_t k) { return state.rows.flags()[k == 0 ? slot : ring.moved(env, slot, k)]; };
+    const auto reward_at = [&](int64_t k) { return state.rows.rewards()[k == 0 ? slot : ring.moved(env, slot, k)]; };
+    // With a number that the compiler knows there is no loop.
+    return n_step == 1 ? n_step_return(1, state.gamma, flags_at, reward_at)
+                       : n_step_return(n_step, state.gamma, flags_at, reward_at);
+}
+
+inline GatherRow frames_at(const ReplayState& state, int64_t env, int64_t slot, const Return& window,
+                           const GatherWishes& wishes) {
+    const Ring& ring = state.ring();
+    const auto flags_of = [&](int64_t distance) { return state.rows.flags()[ring.moved(env, slot, distance)]; };
+    return gather_row(state.rules, env, slot, window, wishes, flags_of);
+}
+
+// Writes the id of what lies in a slot; returns its age: rows that its lane took after it.
+inline int64_t write_id(const ReplayState& state, int64_t i, int64_t env, int64_t slot, const per_batch& batch) {
+    const int64_t head = state.lane(env).head;
+    const int64_t row = state.ring().row_of_slot(env, slot, head);
+    if (batch.ids != nullptr) batch.ids[i] = state.ring().id(env, row);
+    return head - 1 - row;
+}
+
+// Writes the transitions in these slots, which are there with their windows: frames, returns, and ids. ages_out: [slots]
+// or NULL.
+void write_transitions(const ReplayState& state, const GatherPlan& plan, int64_t n_step,
+                       const std::vector<int64_t>& slots, const per_batch& batch, WorkerThreads& threads,
+                       int64_t* ages_out);
 
 }  // namespace per::cpu

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cpu/replay/row_store.h"
+#include "cpu/memory/memory.h"
 #include "rows/cast.h"
 #include "rows/dtype.h"
 #include "rules/td_error.h"

@@ -1,13 +1,10 @@
-// Hindsight relabelling in host memory.
-#include "rules/hindsight.h"
+#include "cpu/replay/hindsight.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
-#include "backend/relabelling.h"
-#include "cpu/replay/flag_search.h"
-#include "cpu/replay/replay_backend.h"
+#include "rules/hindsight.h"
+#include "rules/sequence.h"
 
 namespace per::cpu {
 namespace {
@@ -58,30 +55,27 @@ void append_inner_goals(const Field& field, const std::byte* goal, const Sequenc
     }
 }
 
-}  // namespace
-
 // What was observed after the step in that slot.
-const std::byte* CpuReplayBackend::next_frame(int64_t field, int64_t env, int64_t slot) const {
-    const int64_t bytes = state_.fields[field].bytes;
-    if (state_.rules.store_next_observation) return state_.rows.next_field(field) + slot * bytes;
-    return state_.rows.field(field) + state_.ring().moved(env, slot, 1) * bytes;
+const std::byte* next_frame(const ReplayState& state, int64_t field, int64_t env, int64_t slot) {
+    const int64_t bytes = state.fields[field].bytes;
+    if (state.rules.store_next_observation) return state.rows.next_field(field) + slot * bytes;
+    return state.rows.field(field) + state.ring().moved(env, slot, 1) * bytes;
 }
 
 // The transitions that what is drawn in a row is made of; of a single one n_steps is 1.
-SequenceSpan CpuReplayBackend::span_of(int64_t env, int64_t row, int64_t n_step) const {
-    if (has_sequences_)
+SequenceSpan span_of(const ReplayState& state, int64_t env, int64_t row, int64_t n_step) {
+    if (state.has_sequences)
         return sequence_span(
-            state_.lane(env), state_.rules, row, n_step, [&](int64_t k) { return state_.flags(env, k); }, 0);
-    const Return window = return_of(env, state_.ring().slot(env, row), n_step);
-    return span_of_window(window);
+            state.lane(env), state.rules, row, n_step, [&](int64_t k) { return state.flags(env, k); }, 0);
+    return span_of_window(window_at(state, env, state.ring().slot(env, row), n_step));
 }
 
 // Writes a goal over the frames of field and next field at place i, but not over padding.
-void CpuReplayBackend::write_goal(int64_t i, int64_t field, const std::byte* goal, const SequenceSpan& span,
-                                  int64_t frames_before, const ReplaySample& sample) const {
-    const Field& written = state_.fields[field];
+void write_goal(const ReplayState& state, int64_t i, int64_t field, const std::byte* goal, const SequenceSpan& span,
+                int64_t frames_before, const ReplaySample& sample) {
+    const Field& written = state.fields[field];
     const GoalEntries entries =
-        goal_entries(written.role, span, has_sequences_, state_.rules.sequence.steps, sample.n_step);
+        goal_entries(written.role, span, state.has_sequences, state.rules.sequence.steps, sample.n_step);
     const int64_t stack_bytes = written.stack * written.bytes;
     for (const bool is_next : {false, true}) {
         void* const* const arrays = is_next ? sample.batch.next_fields : sample.batch.fields;
@@ -96,72 +90,73 @@ void CpuReplayBackend::write_goal(int64_t i, int64_t field, const std::byte* goa
     }
 }
 
+// Puts the k-th of the inner next observations at place i.
+void write_inner_observation(const ReplayState& state, int64_t i, int64_t k, const Relabelling& relabelling,
+                             const per_batch& batch) {
+    for (int64_t j = 0; j < state.fields.count(); ++j) {
+        const std::vector<std::byte>& frames = relabelling.next_fields[static_cast<size_t>(j)];
+        if (frames.empty()) continue;
+        const int64_t bytes = state.fields[j].stack * state.fields[j].bytes;
+        std::memcpy(static_cast<std::byte*>(batch.next_fields[j]) + i * bytes, frames.data() + k * bytes,
+                    static_cast<size_t>(bytes));
+    }
+}
+
+}  // namespace
+
+void GoalWriter::choose_goals(const ReplaySample& sample, const ReplayHindsight& hindsight,
+                              const std::vector<int64_t>& slots, Relabelling& relabelling) {
+    inner_rows_.clear();
+    for (int64_t i = 0; i < sample.batch_size; ++i)
+        if (is_relabelled(state_.seed, relabelling.batch_number, i, hindsight.fraction))
+            relabel_row(i, slots[static_cast<size_t>(i)], sample, hindsight, relabelling);
+    relabelling.rewards.resize(relabelling.terminated.size());
+    gather_inner_observations(sample.batch, hindsight.goal_field, relabelling);
+}
+
 // Relabels the transition, or the sequence that starts, in `slot`, at place i of the batch.
-void CpuReplayBackend::relabel_row(int64_t i, int64_t slot, const ReplaySample& sample,
-                                   const ReplayHindsight& hindsight, Relabelling& relabelling) {
+void GoalWriter::relabel_row(int64_t i, int64_t slot, const ReplaySample& sample, const ReplayHindsight& hindsight,
+                             Relabelling& relabelling) {
     const Ring& ring = state_.ring();
     const int64_t env = ring.env_of_slot(slot);
     const Lane& lane = state_.lane(env);
     const int64_t row = ring.row_of_slot(env, slot, lane.head);
-    const SequenceSpan span = span_of(env, row, sample.n_step);
+    const SequenceSpan span = span_of(state_, env, row, sample.n_step);
     if (span.repeats_last) return;  // not known what its last step achieved
 
     const int64_t from = choose_goal_row(
-        lane, hindsight.strategy, seed_, relabelling.batch_number, i, row,
+        lane, hindsight.strategy, state_.seed, relabelling.batch_number, i, row,
         [&](int64_t k) { return state_.flags(env, k); },
         [&] { return episode_first(state_, env, row, oldest_row(lane, state_.rules)); },
         [&] { return episode_end(state_, env, row); });
 
     const Field& goal_field = state_.fields[hindsight.goal_field];
     const size_t bytes = static_cast<size_t>(goal_field.bytes);
-    const std::byte* const goal = next_frame(hindsight.achieved_field, env, ring.slot(env, from));
+    const std::byte* const goal = next_frame(state_, hindsight.achieved_field, env, ring.slot(env, from));
     const int64_t before = frames_before(row, goal_field.stack, [&](int64_t k) { return state_.flags(env, k); });
-    write_goal(i, hindsight.goal_field, goal, span, before, sample);
+    write_goal(state_, i, hindsight.goal_field, goal, span, before, sample);
     for (int64_t k = 0; k < span.n_transitions; ++k) {
-        const std::byte* const achieved = next_frame(hindsight.achieved_field, env, ring.moved(env, slot, k));
+        const std::byte* const achieved = next_frame(state_, hindsight.achieved_field, env, ring.moved(env, slot, k));
         relabelling.achieved.insert(relabelling.achieved.end(), achieved, achieved + bytes);
         relabelling.goals.insert(relabelling.goals.end(), goal, goal + bytes);
         relabelling.terminated.push_back(0);
     }
     relabelling.terminated.back() = (span.last_flags & row_terminated) != 0;
     relabelling.spans.push_back({i, span.n_steps, span.n_transitions, span.last_flags});
-    if (has_sequences_) return;
-    for (int32_t k = 1; k < span.n_transitions; ++k)
-        inner_rows_.push_back(gather_row(env, slot, {0.0f, 0.0f, k, row_is_step, k}));
     void* const* const next_fields = sample.batch.next_fields;
-    const bool wants_next = next_fields != nullptr && next_fields[hindsight.goal_field] != nullptr;
-    if (wants_next && goal_field.is_observation() && goal_field.pads_with_zeros())
+    if (state_.has_sequences || next_fields == nullptr) return;
+    for (int32_t k = 1; k < span.n_transitions; ++k)
+        inner_rows_.push_back(
+            frames_at(state_, env, slot, {0.0f, 0.0f, k, row_is_step, k}, {state_.rules.stack, true}));
+    if (next_fields[hindsight.goal_field] != nullptr && goal_field.is_observation() && goal_field.pads_with_zeros())
         append_inner_goals(goal_field, goal, span, before,
                            relabelling.next_fields[static_cast<size_t>(hindsight.goal_field)]);
 }
 
-void CpuReplayBackend::sample_hindsight(const ReplaySample& sample, const ReplayHindsight& hindsight,
-                                        Relabelling& relabelling, void*) {
-    relabelling.clear(state_.fields.count());
-    relabelling.gamma = gamma_;
-    relabelling.n_step = sample.n_step;
-    relabelling.batch_number = static_cast<uint64_t>(batches_);
-    relabelling.by_schedule = std::isnan(sample.beta);
-    relabelling.figures_before = last_batch_.figures(state_.priorities.tree().kernels().power);
-    relabelling.took_ranks = draw_batch(sample);
-    try {
-        inner_rows_.clear();
-        const std::vector<int64_t>& slots = last_batch_.draw().slots();
-        for (int64_t i = 0; i < sample.batch_size; ++i)
-            if (is_relabelled(seed_, relabelling.batch_number, i, hindsight.fraction))
-                relabel_row(i, slots[static_cast<size_t>(i)], sample, hindsight, relabelling);
-        relabelling.rewards.resize(relabelling.terminated.size());
-        gather_inner_observations(sample.batch, hindsight.goal_field, relabelling);
-    } catch (...) {
-        take_back_draw(relabelling);
-        throw;
-    }
-}
-
 // Next observations of the steps before the last of each span. Their rows are in inner_rows_; their goal is that of
 // the span.
-void CpuReplayBackend::gather_inner_observations(const per_batch& batch, int64_t goal_field, Relabelling& relabelling) {
-    if (!gather_.wishes().next || inner_rows_.empty()) return;
+void GoalWriter::gather_inner_observations(const per_batch& batch, int64_t goal_field, Relabelling& relabelling) {
+    if (inner_rows_.empty()) return;
     inner_arrays_.assign(static_cast<size_t>(state_.fields.count()), nullptr);
     for (int64_t i = 0; i < state_.fields.count(); ++i) {
         const Field& field = state_.fields[i];
@@ -172,37 +167,16 @@ void CpuReplayBackend::gather_inner_observations(const per_batch& batch, int64_t
     }
     per_batch inner = {};
     inner.next_fields = inner_arrays_.data();
-    gather_.prepare(inner, false);
-    gather_.copy(0, inner_rows_.data(), static_cast<int64_t>(inner_rows_.size()));
+    plan_.make(inner, false).copy(0, inner_rows_.data(), static_cast<int64_t>(inner_rows_.size()));
 }
 
-// Puts the k-th of the inner next observations at place i.
-void CpuReplayBackend::write_inner_observation(int64_t i, int64_t k, const Relabelling& relabelling,
-                                               const per_batch& batch) const {
-    for (int64_t j = 0; j < state_.fields.count(); ++j) {
-        const std::vector<std::byte>& frames = relabelling.next_fields[static_cast<size_t>(j)];
-        if (frames.empty()) continue;
-        const int64_t bytes = state_.fields[j].stack * state_.fields[j].bytes;
-        std::memcpy(static_cast<std::byte*>(batch.next_fields[j]) + i * bytes, frames.data() + k * bytes,
-                    static_cast<size_t>(bytes));
-    }
-}
-
-void CpuReplayBackend::relabel(const Relabelling& relabelling, const per_batch& batch, void*) {
-    const int64_t returns_of_place = has_sequences_ ? state_.rules.sequence.steps : 1;
+void write_returns(const ReplayState& state, const Relabelling& relabelling, const per_batch& batch) {
+    const int64_t returns_of_place = state.has_sequences ? state.rules.sequence.steps : 1;
     for_each_relabelled_return(relabelling, returns_of_place, [&](int64_t i, const Return& answer, int64_t inner) {
         write_return(i, answer, batch);
         // Of transitions a place has one return.
-        if (!has_sequences_ && inner >= 0) write_inner_observation(i, inner, relabelling, batch);
+        if (!state.has_sequences && inner >= 0) write_inner_observation(state, i, inner, relabelling, batch);
     });
-}
-
-void CpuReplayBackend::take_back_draw(const Relabelling& relabelling) {
-    if (static_cast<uint64_t>(batches_) != relabelling.batch_number + 1) return;
-    --batches_;
-    if (relabelling.by_schedule) --beta_.step;
-    if (relabelling.took_ranks) state_.priorities.forget_ranks();
-    last_batch_.restore(relabelling.figures_before);
 }
 
 }  // namespace per::cpu

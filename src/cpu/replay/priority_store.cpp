@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "cpu/replay/row_store.h"
 #include "per.h"
 #include "rules/priority.h"
 #include "rules/td_error.h"

@@ -1,5 +1,7 @@
 #include "cpu/replay/replay_state.h"
 
+#include <cstring>
+
 #include "backend/replay_options.h"
 
 namespace per::cpu {
@@ -10,14 +12,65 @@ RowRange last_rows(RowRange range, const Ring& ring) {
     return {std::max(range.first, range.end - ring.rows), range.end};
 }
 
+// Whether none of eight flags has one of the bits.
+bool eight_lack(const uint8_t* flags, uint8_t bits) {
+    uint64_t word;
+    std::memcpy(&word, flags, sizeof word);
+    return (word & bits * uint64_t{0x0101010101010101}) == 0;
+}
+
 }  // namespace
+
+// ---- rows
+
+RowStore::RowStore(const Fields& fields, int64_t capacity, bool store_next_observation)
+    : reward_memory_(array_bytes(capacity, sizeof(float))), flag_memory_(array_bytes(capacity, sizeof(uint8_t))) {
+    for (const Field& field : fields) {
+        const std::size_t bytes = array_bytes(capacity, field.bytes);
+        fields_.emplace_back(bytes);
+        next_fields_.emplace_back();
+        if (store_next_observation && field.is_observation()) next_fields_.back() = Memory(bytes);
+    }
+    rewards_ = reinterpret_cast<float*>(reward_memory_.data());
+    flags_ = reinterpret_cast<uint8_t*>(flag_memory_.data());
+}
+
+std::size_t RowStore::memory_bytes() const {
+    std::size_t bytes = reward_memory_.bytes() + flag_memory_.bytes();
+    for (const Memory& memory : fields_) bytes += memory.bytes();
+    for (const Memory& memory : next_fields_) bytes += memory.bytes();
+    return bytes;
+}
+
+// Episodes may be long: eight rows at a time.
+int64_t front_without(const uint8_t* flags, int64_t n, uint8_t bits) {
+    int64_t i = 0;
+    while (i + 8 <= n && eight_lack(flags + i, bits)) i += 8;
+    while (i < n && !(flags[i] & bits)) ++i;
+    return i;
+}
+
+int64_t back_without(const uint8_t* flags, int64_t n, uint8_t bits) {
+    int64_t i = 0;
+    while (i + 8 <= n && eight_lack(flags + n - i - 8, bits)) i += 8;
+    while (i < n && !(flags[n - 1 - i] & bits)) ++i;
+    return i;
+}
+
+// ---- lanes
 
 ReplayState::ReplayState(const per_replay_options& options, const Fields& declared)
     : fields(declared),
       rules(window_rules(options, declared)),
+      has_sequences(options.sequence_length > 0),
+      gamma(options.gamma),
       rows(declared, options.capacity, options.store_next_observation != 0),
       priorities(options),
-      lanes(static_cast<size_t>(options.n_envs)) {}
+      lanes(static_cast<size_t>(options.n_envs)),
+      seed(options.seed),
+      beta{options.beta, options.beta_final, options.beta_steps} {
+    remembered_.reserve(lanes.size());
+}
 
 void ReplayState::make_live(int64_t env, RowRange range, float otherwise) {
     for_each_part(ring(), env, range, [&](int64_t slot, int64_t, int64_t n) {
@@ -47,24 +100,19 @@ void ReplayState::advance_tail(int64_t env) {
     lane.tail = tail;
 }
 
-void ReplayState::begin_change(int64_t n_lanes) {
-    watched_.clear();
-    watched_.reserve(static_cast<size_t>(n_lanes));
-}
-
-void ReplayState::watch(int64_t env) {
-    watched_.push_back({env, lane(env).tail, complete_end(lane(env), rules)});
+void ReplayState::remember_lane(int64_t env) {
+    remembered_.push_back({env, lane(env).tail, complete_end(lane(env), rules)});
 }
 
 // In a full ring the rows that a long add makes live and those that it overwrites lie in the same slots, or side by
 // side.
-void ReplayState::commit() {
+void ReplayState::commit_lanes() {
     priorities.commit([this](const auto& commit_slots) {
         const auto commit_rows = [&](int64_t env, RowRange rows) {
             for_each_part(ring(), env, last_rows(rows, ring()),
                           [&](int64_t slot, int64_t, int64_t n) { commit_slots(slot, n); });
         };
-        for (const LaneBefore& before : watched_) {
+        for (const LaneBefore& before : remembered_) {
             const int64_t end = complete_end(lane(before.env), rules);
             const RowRange decided = {std::min(before.complete_end, end), std::max(before.complete_end, end)};
             // The slots of overwritten rows, by the rows that took them or will.
@@ -79,6 +127,43 @@ void ReplayState::commit() {
             }
         }
     });
+    remembered_.clear();
+}
+
+// ---- calls
+
+void ReplayState::cut(int64_t count, const int64_t* env_ids) {
+    const float largest = priorities.largest();
+    for (int64_t j = 0; j < count; ++j) {
+        const int64_t env = env_ids != nullptr ? env_ids[j] : j;
+        remember_lane(env);
+        if (lane(env).in_episode()) apply(env, cut_episode(lane(env), rules), largest);
+    }
+    commit_lanes();
+}
+
+void ReplayState::set_n_step(int64_t n_step) {
+    const float largest = priorities.largest();
+    WindowRules changed = rules;
+    changed.n_step = n_step;
+    for (int64_t env = 0; env < ring().n_envs; ++env) {
+        const int64_t before = complete_end(lane(env), rules);
+        const int64_t after = complete_end(lane(env), changed);
+        remember_lane(env);
+        make_live(env, {before, after}, largest);
+        make_dead(env, {after, before});
+    }
+    rules = changed;
+    commit_lanes();
+}
+
+void ReplayState::clear() {
+    for (Lane& lane : lanes) {
+        lane.first = lane.head;
+        lane.tail = lane.head;
+        if (lane.in_episode()) lane.state = LaneState::idle;
+    }
+    priorities.clear();
 }
 
 }  // namespace per::cpu

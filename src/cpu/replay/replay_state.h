@@ -2,17 +2,53 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "backend/replay_counters.h"
+#include "backend/replay_statistics.h"
+#include "cpu/memory/memory.h"
 #include "cpu/replay/priority_store.h"
-#include "cpu/replay/row_store.h"
 #include "per.h"
 #include "rows/fields.h"
+#include "rules/beta_schedule.h"
 #include "rules/window.h"
 
 namespace per::cpu {
+
+// The rows themselves: an array a field, by slot. Lanes and ids are Ring's matter.
+class RowStore {
+ public:
+    RowStore(const Fields& fields, int64_t capacity, bool store_next_observation);
+
+    // Frames of a field: that in slot i is bytes_of_frame * i further.
+    std::byte* field(int64_t i) { return fields_[static_cast<size_t>(i)].data(); }
+    const std::byte* field(int64_t i) const { return fields_[static_cast<size_t>(i)].data(); }
+
+    // Next observations, with store_next_observation: by slot of the step that they were made after.
+    std::byte* next_field(int64_t i) { return next_fields_[static_cast<size_t>(i)].data(); }
+    const std::byte* next_field(int64_t i) const { return next_fields_[static_cast<size_t>(i)].data(); }
+
+    float* rewards() { return rewards_; }
+    const float* rewards() const { return rewards_; }
+    uint8_t* flags() { return flags_; }  // RowFlags
+    const uint8_t* flags() const { return flags_; }
+
+    std::size_t memory_bytes() const;
+
+ private:
+    std::vector<Memory> fields_;
+    std::vector<Memory> next_fields_;
+    Memory reward_memory_;
+    Memory flag_memory_;
+    float* rewards_;
+    uint8_t* flags_;
+};
+
+// How many of n flags side by side, counted from the front or from the back, lack `bits`.
+int64_t front_without(const uint8_t* flags, int64_t n, uint8_t bits);
+int64_t back_without(const uint8_t* flags, int64_t n, uint8_t bits);
 
 // Calls visit(slot, row, n) for each part of the rows, no more than a lane has, that lies in n slots side by side.
 template <class Visit>
@@ -25,22 +61,34 @@ template <class Visit>
     }
 }
 
-// Rows, their lanes and their priorities, and the changes that keep them together. The rules are those of window.h.
+// Rows, their lanes and their priorities, and the changes that keep them together; what was drawn so far. The rules are
+// those of window.h.
 struct ReplayState {
     // `options` as resolved: capacity a multiple of n_envs.
     ReplayState(const per_replay_options& options, const Fields& fields);
 
     const Fields& fields;
     WindowRules rules;
+    const bool has_sequences;
+    double gamma;
     RowStore rows;
     PriorityStore priorities;
     std::vector<Lane> lanes;
     ReplayCounters counters;
 
+    const uint64_t seed;
+    int64_t batches = 0;  // drawn; with the seed the whole random state
+    BetaSchedule beta;
+    std::atomic<int64_t> n_ahead = 0;  // of beta.step, batches of a loader that were not handed out yet
+    LastBatch last_batch;
+
     const Ring& ring() const { return rules.ring; }
     Lane& lane(int64_t env) { return lanes[static_cast<size_t>(env)]; }
     const Lane& lane(int64_t env) const { return lanes[static_cast<size_t>(env)]; }
     uint8_t flags(int64_t env, int64_t row) const { return rows.flags()[ring().slot(env, row)]; }
+    // Which row of the lane is there in the slot.
+    int64_t row_in(int64_t env, int64_t slot) const { return ring().row_of_slot(env, slot, lane(env).head); }
+    int64_t beta_step() const { return beta.step - n_ahead; }
 
     // Rows become live where sequences start, `otherwise` being the priority of those that were given none.
     void make_live(int64_t env, RowRange range, float otherwise);
@@ -52,11 +100,15 @@ struct ReplayState {
     // Moves the lane's tail past rows that have been overwritten, or whose stack has.
     void advance_tail(int64_t env);
 
-    // A call changes lanes between begin_change(n), watch() of each of the n, and commit(), which brings what became of
-    // their rows to the tree. begin_change() may throw; commit() cannot fail.
-    void begin_change(int64_t n_lanes);
-    void watch(int64_t env);
-    void commit();
+    // A call remembers each lane once, before it changes it, and ends with commit_lanes(), which brings what became of
+    // their rows to the tree. None of this can fail.
+    void remember_lane(int64_t env);
+    void commit_lanes();
+
+    // Whole calls. env_ids [count], each once; NULL: 0 .. count - 1.
+    void cut(int64_t count, const int64_t* env_ids);
+    void set_n_step(int64_t n_step);
+    void clear();
 
  private:
     // What a lane was like before the call.
@@ -65,7 +117,7 @@ struct ReplayState {
         int64_t tail;
         int64_t complete_end;
     };
-    std::vector<LaneBefore> watched_;
+    std::vector<LaneBefore> remembered_;
 };
 
 }  // namespace per::cpu

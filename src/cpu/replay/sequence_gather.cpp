@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cpu/replay/flag_search.h"
-
 namespace per::cpu {
 namespace {
 
@@ -39,16 +37,15 @@ void SequenceGather::prefetch_numbers(int64_t slot) const {
     for (int64_t ahead = 0; ahead < 128; ahead += 16) __builtin_prefetch(state_.rows.rewards() + slot + ahead);
 }
 
-void SequenceGather::prepare(int64_t n_step, double gamma, const per_batch& batch) {
+void SequenceGather::prepare(int64_t n_step, const per_batch& batch) {
     const int64_t steps = state_.rules.sequence.steps;
     batch_ = batch;
     n_step_ = n_step;
-    gamma_ = gamma;
     discounts_.resize(static_cast<size_t>(n_step + 1));
     double discount = 1.0;
     for (float& rounded : discounts_) {
         rounded = static_cast<float>(discount);
-        discount *= gamma;
+        discount *= state_.gamma;
     }
     flags_.resize(static_cast<size_t>(steps + n_step));
     rewards_.resize(flags_.size());
@@ -98,7 +95,7 @@ void SequenceGather::write_numbers(int64_t i, const Sequence& sequence) {
     const int64_t first = i * steps;
     if (batch_.reward != nullptr) {
         const float* const rewards = side_by_side(sequence, state_.rows.rewards(), rewards_);
-        sequence_returns(span, n_step_, gamma_, rewards, sums_.data());
+        sequence_returns(span, n_step_, state_.gamma, rewards, sums_.data());
         float* const out = batch_.reward + first;
         for (int64_t t = 0; t < span.n_steps; ++t) out[t] = static_cast<float>(sums_[static_cast<size_t>(t)]);
         std::fill(out + span.n_steps, out + steps, 0.0f);

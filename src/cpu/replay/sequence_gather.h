@@ -17,7 +17,7 @@ class SequenceGather {
     explicit SequenceGather(const ReplayState& state) : state_(state) {}
 
     // Before run(): takes the arrays of `batch` that are not NULL. Only this may throw.
-    void prepare(int64_t n_step, double gamma, const per_batch& batch);
+    void prepare(int64_t n_step, const per_batch& batch);
     // Writes the sequences that start in these slots, all of them live.
     void run(const std::vector<int64_t>& slots);
 
@@ -60,7 +60,6 @@ class SequenceGather {
     per_batch batch_;
     int64_t n_step_ = 1;
     int64_t longest_stack_ = 1;
-    double gamma_ = 1;
     std::vector<float> discounts_;  // gamma^m by m
     std::vector<Copy> copies_;
 

@@ -41,11 +41,8 @@ void StepWriter::add(const ReplaySteps& steps, int64_t* ids_out) {
 
 void StepWriter::check_all() {
     checks_.resize(static_cast<size_t>(steps_->n_envs));
-    state_.begin_change(steps_->n_envs);
     for (int64_t j = 0; j < steps_->n_envs; ++j) {
-        const int64_t env = place(0, j).env;
-        const Lane& lane = state_.lane(env);
-        state_.watch(env);
+        const Lane& lane = state_.lane(place(0, j).env);
         checks_[static_cast<size_t>(j)] = {lane, 0, -1, lane.head};
     }
     segments_.clear();
@@ -212,6 +209,7 @@ bool StepWriter::matches_announced(const Place& place) const {
 
 void StepWriter::write_all(int64_t* ids_out) {
     if (ids_out != nullptr) std::fill_n(ids_out, steps_->length * steps_->n_envs, int64_t{-1});
+    for (int64_t j = 0; j < steps_->n_envs; ++j) state_.remember_lane(place(0, j).env);
     int64_t n_raised = 0;
     // What is given with a step counts from the next one on, as if each were a call of its own.
     const auto raise_largest = [&](int64_t end) {
@@ -230,7 +228,7 @@ void StepWriter::write_all(int64_t* ids_out) {
         write(segment, largest, ids_out);
     }
     raise_largest(steps_->length);
-    state_.commit();
+    state_.commit_lanes();
     state_.counters.rejected_updates += n_rejected_;
 }
 

@@ -25,8 +25,9 @@ constexpr int64_t first_rows = 4096;
 DrawMemory lay_out_draws(int64_t n_rows, Layout& layout) {
     DrawMemory memory = {};
     memory.facts = layout.array<DrawFacts>(1);
-    memory.blocks = layout.array<BlockFigures>(max_draw_blocks);
+    memory.smallest_shares = layout.array<double>(max_draw_blocks);
     memory.slots = layout.array<int64_t>(n_rows);
+    memory.ages = layout.array<int64_t>(n_rows);
     memory.shares = layout.array<double>(n_rows);
     memory.found = layout.array<int64_t>(n_rows);
     memory.rows = layout.bytes(n_rows, max_row_bytes);
@@ -242,18 +243,18 @@ void BatchQueue::set(int64_t count, const int64_t* ids, const per_array* fields,
 
 // ----------------------------------------------------------------------------------------------------- statistics
 
-BatchFigures BatchQueue::figures(const LastDraw& last, const StreamOrder::Call& call) {
-    if (last.size == 0) return restored_;
+LastBatch& BatchQueue::last_batch(const LastDraw& last, const StreamOrder::Call& call) {
+    if (last.size == 0) return last_batch_;
     const std::size_t size = static_cast<std::size_t>(last.size);
-    last_slots_.resize(size);
+    last_batch_.resize(last.size);
     last_shares_.resize(size);
-    last_weights_.resize(size);
-    copy_to_host(last_slots_.data(), last.slots, size, call.stream());
+    copy_to_host(last_batch_.slots.data(), last.slots, size, call.stream());
+    copy_to_host(last_batch_.ages.data(), last.ages, size, call.stream());
     copy_to_host(last_shares_.data(), last.shares, size, call.stream());
     wait_for(call.stream());
     for (std::size_t i = 0; i < size; ++i)
-        last_weights_[i] = importance_weight(last.reference, last_shares_[i], last.beta);
-    return figures_of_batch(last_slots_, last_weights_, {last.sum_of_ages, last.largest_age}, figures_table_);
+        last_batch_.weights[i] = importance_weight(last.reference, last_shares_[i], last.beta);
+    return last_batch_;
 }
 
 }  // namespace per::cuda

@@ -4,10 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/batch_figures.h"
+#include "backend/replay_statistics.h"
 #include "cuda/batch/copy_frames.h"
 #include "cuda/batch/rows_by_id.h"
 #include "cuda/draw/live_draw.h"
@@ -47,10 +48,10 @@ class BatchQueue {
     // stacks, also where sequences are drawn.
     void bootstraps(int64_t count, const per_batch& batch, const StreamOrder::Call& call);
 
-    // Of the last batch, `last` being what the state says of it; waits for the stream.
-    BatchFigures figures(const LastDraw& last, const StreamOrder::Call& call);
-    // Of a batch that another buffer drew, which this one goes on from: figures() gives them until it draws.
-    void restore(const BatchFigures& figures) { restored_ = figures; }
+    // What the last batch left behind, `last` being what the state says of it; waits for the stream.
+    LastBatch& last_batch(const LastDraw& last, const StreamOrder::Call& call);
+    // While the state says nothing of one, the last batch is this.
+    void restore(LastBatch&& batch) { last_batch_ = std::move(batch); }
 
     std::size_t n_bytes() const { return n_bytes_; }
     // In a forked child the memory is not this process's to free.
@@ -83,12 +84,9 @@ class BatchQueue {
     // Of the call; one for each launch.
     std::vector<FrameCopies> copies_;
     std::vector<FieldsSet> set_launches_;
-    BatchFigures restored_;
-    // Of figures(), which hindsight asks for with each batch: kept from call to call.
-    std::vector<int64_t> last_slots_;
+    // Hindsight asks for it with each batch: kept from call to call.
+    LastBatch last_batch_;
     std::vector<double> last_shares_;
-    std::vector<float> last_weights_;
-    std::vector<uint64_t> figures_table_;
 };
 
 }  // namespace per::cuda

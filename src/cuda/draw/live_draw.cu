@@ -14,7 +14,7 @@ constexpr int64_t max_copy_blocks = 4096;
 constexpr int64_t max_weights_of_a_block = 1024;
 
 struct FinishShared {
-    BlockFigures of_warp[n_warps];
+    double of_warp[n_warps];
     uint32_t smallest_bucket;
 };
 
@@ -98,30 +98,28 @@ __device__ __forceinline__ int64_t draw_slot(const DeviceReplay& replay, const D
     return find_leaf(plan.tree, shared.tree_row, factor, target.value).index;
 }
 
-__device__ __forceinline__ BlockFigures no_figures() {
-    return {bit_cast<double>(uint64_t{0x7ff0000000000000}), 0, 0};
+__device__ __forceinline__ double no_share() {
+    return bit_cast<double>(uint64_t{0x7ff0000000000000});
 }
 
-__device__ __forceinline__ void add(BlockFigures& figures, const BlockFigures& other) {
-    if (other.smallest_share < figures.smallest_share) figures.smallest_share = other.smallest_share;
-    if (other.largest_age > figures.largest_age) figures.largest_age = other.largest_age;
-    figures.sum_of_ages += other.sum_of_ages;
+__device__ __forceinline__ double smaller(double a, double b) {
+    return b < a ? b : a;
 }
 
-// The figures of all warps of the block, each warp having its own. All threads call it, and all have the result.
-__device__ __forceinline__ BlockFigures add_up_block(FinishShared& shared, const BlockFigures& of_warp) {
+// The smallest of all warps of the block, each warp having its own. All threads call it, and all have the result.
+__device__ __forceinline__ double smallest_of_block(FinishShared& shared, double of_warp) {
     if (lane_of_thread() == 0) shared.of_warp[threadIdx.x / warp_size] = of_warp;
     __syncthreads();
-    BlockFigures figures = shared.of_warp[0];
-    for (int64_t warp = 1; warp < n_warps; ++warp) add(figures, shared.of_warp[warp]);
+    double smallest = shared.of_warp[0];
+    for (int64_t warp = 1; warp < n_warps; ++warp) smallest = smaller(smallest, shared.of_warp[warp]);
     __syncthreads();
-    return figures;
+    return smallest;
 }
 
-// Draws and writes the rows of this block, and adds up their figures.
+// Draws and writes the rows of this block, and returns their smallest share.
 template <class Row>
-__device__ __forceinline__ BlockFigures draw_rows(const DeviceReplay& replay, const DrawMemory& memory,
-                                                  const DrawPlan& plan, const FrameCopies& copies, Shared& shared) {
+__device__ __forceinline__ double draw_rows(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
+                                            const FrameCopies& copies, Shared& shared) {
     const DrawLaw law = law_of_draw(replay, memory, plan);
     if (!law.is_distinct && !law.is_uniform()) load_top_row(plan.tree, shared.tree_row);
     if (!law.is_distinct && law.uniform_fraction != 0.0) load_top_row(replay.priorities.live, shared.live_row);
@@ -131,7 +129,7 @@ __device__ __forceinline__ BlockFigures draw_rows(const DeviceReplay& replay, co
     const uint64_t mass = plan.tree.state->total;
     const double factor = power_of_two(plan.tree.state->scale);
     const double total = law.total();
-    BlockFigures figures = no_figures();
+    double smallest = no_share();
     const GridSpan span = warp_span();
     for (int64_t i = span.first; i < plan.rows.n; i += span.step) {
         const int64_t slot = law.is_distinct ? memory.found[i]
@@ -140,16 +138,17 @@ __device__ __forceinline__ BlockFigures draw_rows(const DeviceReplay& replay, co
         const double share = law.share_of(static_cast<double>(leaf_mass(plan.tree.leaves[slot], factor)));
         Row row;
         const int64_t age = write_row(replay, plan.rows, i, slot, row);
-        add(figures, {share, age, age});
+        smallest = smaller(smallest, share);
         if (plan.copies_rows) copy_small_row(copies, plan.rows.rules, row, i);
         if (lane_of_thread() != 0) continue;
         memory.slots[i] = slot;
+        memory.ages[i] = age;
         memory.shares[i] = share;
         memory.rows_of<Row>()[i] = row;
         if (plan.rows.batch.probabilities != nullptr)
             plan.rows.batch.probabilities[i] = static_cast<float>(share / total);
     }
-    return add_up_block(shared.finish, figures);
+    return smallest_of_block(shared.finish, smallest);
 }
 
 template <class Row>
@@ -194,23 +193,21 @@ __device__ __forceinline__ uint64_t smallest_mass(const DeviceReplay& replay, in
     return mass_of(reversed_leaf(maximum_of(priorities.smallest_leaf)), power_of_two(priorities.tree.state->scale));
 }
 
-// The figures of all rows of the batch, from those of the blocks.
-__device__ __forceinline__ BlockFigures add_up_blocks(const DrawMemory& memory, int64_t n_blocks,
-                                                      FinishShared& shared) {
-    BlockFigures figures = no_figures();
-    for (int64_t block = threadIdx.x; block < n_blocks; block += n_threads) add(figures, memory.blocks[block]);
+// The smallest share of the batch, which so many blocks have drawn.
+__device__ __forceinline__ double smallest_of_blocks(const DrawMemory& memory, int64_t n_blocks, FinishShared& shared) {
+    double smallest = no_share();
+    for (int64_t block = threadIdx.x; block < n_blocks; block += n_threads)
+        smallest = smaller(smallest, memory.smallest_shares[block]);
     for (int bits = warp_size / 2; bits != 0; bits /= 2)
-        add(figures, {__shfl_xor_sync(all_lanes, figures.smallest_share, bits),
-                      __shfl_xor_sync(all_lanes, figures.sum_of_ages, bits),
-                      __shfl_xor_sync(all_lanes, figures.largest_age, bits)});
-    return add_up_block(shared, figures);
+        smallest = smaller(smallest, __shfl_xor_sync(all_lanes, smallest, bits));
+    return smallest_of_block(shared, smallest);
 }
 
 // Counts the batch and remembers it as the last one.
 __device__ __forceinline__ void count_draw(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
-                                           const BlockFigures& figures, double reference, double beta) {
+                                           double reference, double beta) {
     ReplayState& state = *replay.state;
-    state.last = {plan.rows.n, figures.largest_age, figures.sum_of_ages, beta, reference, memory.slots, memory.shares};
+    state.last = {plan.rows.n, beta, reference, memory.slots, memory.ages, memory.shares};
     if (plan.is_ahead()) *plan.outcome_out = {state.n_live, plan.rows.n};
     ++state.batches;
     if (plan.beta != plan.beta) ++state.beta.step;
@@ -242,15 +239,15 @@ __device__ __forceinline__ void finish_draw(const DeviceReplay& replay, const Dr
         return;
     }
     const DrawLaw law = law_of_draw(replay, memory, plan);
-    const BlockFigures figures = add_up_blocks(memory, n_draw_blocks, shared);
-    const double reference =
-        plan.normalize_weights == PER_BATCH_MAX ? figures.smallest_share : law.reference(plan.normalize_weights, [&] {
-            return smallest_mass(replay, plan.prioritization, shared.smallest_bucket);
-        });
+    const double reference = plan.normalize_weights == PER_BATCH_MAX
+                                 ? smallest_of_blocks(memory, n_draw_blocks, shared)
+                                 : law.reference(plan.normalize_weights, [&] {
+                                       return smallest_mass(replay, plan.prioritization, shared.smallest_bucket);
+                                   });
     const double log2_reference = log2_of<double, uint64_t>(reference);
     for (int64_t i = span.first; weights != nullptr && i < plan.rows.n; i += span.step)
         weights[i] = static_cast<float>(importance_weight_of<double, uint64_t>(log2_reference, memory.shares[i], beta));
-    if (ends_draw && threadIdx.x == 0) count_draw(replay, memory, plan, figures, reference, beta);
+    if (ends_draw && threadIdx.x == 0) count_draw(replay, memory, plan, reference, beta);
 }
 
 // ---- kernels
@@ -266,8 +263,8 @@ __global__ void __launch_bounds__(n_threads, 2)
         memory.facts->beta = plan.beta != plan.beta ? state.beta.beta(step) : plan.beta;
     }
     if (can_draw(replay, memory, plan)) {
-        const BlockFigures figures = draw_rows<Row>(replay, memory, plan, copies, shared);
-        if (threadIdx.x == 0) memory.blocks[blockIdx.x] = figures;
+        const double smallest = draw_rows<Row>(replay, memory, plan, copies, shared);
+        if (threadIdx.x == 0) memory.smallest_shares[blockIdx.x] = smallest;
     } else {
         write_no_rows<Row>(memory, plan, copies);
     }

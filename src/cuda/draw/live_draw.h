@@ -19,21 +19,15 @@ struct DrawFacts {
     uint32_t n_arrived;  // blocks that have drawn; 0 between calls
 };
 
-// What one block adds up over its draws.
-struct BlockFigures {
-    double smallest_share;
-    int64_t sum_of_ages;
-    int64_t largest_age;
-};
-
-// Memory for up to `size` rows. slots and shares stay those of the last batch that was drawn.
+// Memory for up to `size` rows. slots, ages and shares stay those of the last batch that was drawn.
 struct DrawMemory {
     DrawFacts* facts;
-    BlockFigures* blocks;  // [max_draw_blocks]
-    int64_t* slots;        // [size]
-    double* shares;        // [size]
-    int64_t* found;        // [size] slots found without replacement; ids that are asked for
-    std::byte* rows;       // [size] GatherRow or SequenceRow
+    double* smallest_shares;  // [max_draw_blocks] of the draws of each block
+    int64_t* slots;           // [size]
+    int64_t* ages;            // [size]
+    double* shares;           // [size]
+    int64_t* found;           // [size] slots found without replacement; ids that are asked for
+    std::byte* rows;          // [size] GatherRow or SequenceRow
     int64_t size;
 
     template <class Row>

@@ -71,7 +71,7 @@ void CudaReplayBackend::save(CheckpointWriter& writer) {
     write_numbers(
         writer,
         {state.beta_step(), static_cast<int64_t>(state.batches), state.counters, bit_cast<float>(state.largest_bits),
-         copy.tree.scale, copy.tree.low_water, batches_.figures(state.last, call)},
+         copy.tree.scale, copy.tree.low_water, batches_.last_batch(state.last, call).figures()},
         lanes);
     SlotCopies copies(call.stream());
     const auto write = [&](const std::byte* bytes, std::size_t size) { writer.bytes(bytes, size); };
@@ -118,7 +118,7 @@ void CudaReplayBackend::restore(CheckpointReader& reader) {
     copy_live_words(state.rules, lanes, saved.live_slots(), replay.priorities.live.words, call.stream());
     copies.wait();
     queue_restored_priorities(replay, numbers.tree_scale, numbers.tree_rescales_below, call.stream());
-    batches_.restore(numbers.figures);
+    batches_.restore(LastBatch(numbers.figures));
     if (ranks) restore_ranks(*ranks, call);
     call.finish();
     wait_for(call.stream());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "backend/batch.h"
 #include "backend/relabelling.h"
@@ -152,7 +153,7 @@ void CudaReplayBackend::sample_hindsight(const ReplaySample& sample, const Repla
     const bool has_ranks = memory_.device().priorities.ranks.state != nullptr;
     relabelling.took_ranks =
         sample.prioritization == PER_RANK && (!has_ranks || ranks_are_due(copy.ranks.n_changes, copy.ranks.n_live));
-    relabelling.figures_before = batches_.figures(before.last, call);
+    relabelling.batch_before = batches_.last_batch(before.last, call);
     batches_.sample(sample, call);
     try {
         hindsight_.choose_goals(sample, hindsight, relabelling, call);
@@ -169,14 +170,14 @@ void CudaReplayBackend::relabel(const Relabelling& relabelling, const per_batch&
     call.finish();
 }
 
-void CudaReplayBackend::take_back(const Relabelling& relabelling, const StreamOrder::Call& call) {
+void CudaReplayBackend::take_back(Relabelling& relabelling, const StreamOrder::Call& call) {
     if (read(call).replay.batches != relabelling.batch_number + 1) return;
     launch(call.stream(), 1, 1, take_back_kernel, memory_.device().state, relabelling.by_schedule);
     if (relabelling.took_ranks) queue_forget_ranks(memory_.device(), call.stream());
-    batches_.restore(relabelling.figures_before);
+    batches_.restore(std::move(relabelling.batch_before));
 }
 
-void CudaReplayBackend::take_back_draw(const Relabelling& relabelling) {
+void CudaReplayBackend::take_back_draw(Relabelling& relabelling) {
     StreamOrder::Call call(order_, order_.own_stream());
     take_back(relabelling, call);
     call.finish();
@@ -377,30 +378,16 @@ void CudaReplayBackend::statistics(per_replay_statistics& statistics_out) {
     StreamOrder::Call call(order_, order_.own_stream());
     const HostCopy& copy = read(call);
     const ReplayState& state = copy.replay;
-    const ReplayCounters& counters = state.counters;
     statistics_out.live = state.n_live;
-    statistics_out.added = counters.added;
-    statistics_out.dropped = counters.dropped;
-    statistics_out.episodes = counters.episodes;
-    statistics_out.cuts = counters.cuts;
-    statistics_out.suspected_resets = counters.suspected_resets;
     statistics_out.samples = static_cast<int64_t>(state.batches);
     statistics_out.beta_step = state.beta_step();
-    statistics_out.stale_updates = counters.stale_updates;
-    statistics_out.rejected_updates = counters.rejected_updates;
     statistics_out.total = static_cast<double>(copy.tree.total) / power_of_two(copy.tree.scale);
     statistics_out.max_priority = static_cast<double>(largest_priority(copy));
     statistics_out.alpha = state.alpha;
     statistics_out.beta = state.beta.beta(state.beta_step());
     statistics_out.gamma = state.gamma;
-    statistics_out.updates = counters.updates;
     statistics_out.memory_bytes = static_cast<int64_t>(memory_.n_bytes());
-    const BatchFigures last = batches_.figures(state.last, call);
-    statistics_out.last_batch_size = last.size;
-    statistics_out.last_max_age = last.max_age;
-    statistics_out.last_mean_age = last.mean_age;
-    statistics_out.last_effective_size = last.effective_size;
-    statistics_out.last_duplicates = last.duplicates;
+    write_statistics(state.counters, batches_.last_batch(state.last, call).figures(), statistics_out);
     call.finish();
 }
 

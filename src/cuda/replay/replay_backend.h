@@ -25,7 +25,7 @@ class CudaReplayBackend final : public ReplayBackend {
     void sample_hindsight(const ReplaySample& sample, const ReplayHindsight& hindsight, Relabelling& relabelling,
                           void* stream) override;
     void relabel(const Relabelling& relabelling, const per_batch& batch, void* stream) override;
-    void take_back_draw(const Relabelling& relabelling) override;
+    void take_back_draw(Relabelling& relabelling) override;
     void update(const ReplayUpdate& update, void* stream) override;
     void priorities(int64_t count, const int64_t* ids, float* priorities_out, void* stream) override;
     void get(int64_t count, const int64_t* ids, const per_batch& batch, void* stream) override;
@@ -67,7 +67,7 @@ class CudaReplayBackend final : public ReplayBackend {
     };
     const HostCopy& read(const StreamOrder::Call& call);
     std::vector<Lane> read_lanes(const StreamOrder::Call& call);
-    void take_back(const Relabelling& relabelling, const StreamOrder::Call& call);
+    void take_back(Relabelling& relabelling, const StreamOrder::Call& call);
     void save_ranks(CheckpointWriter& writer, const HostCopy& copy, const StreamOrder::Call& call);
     void restore_ranks(const CheckpointRanks& saved, const StreamOrder::Call& call);
     float largest_priority(const HostCopy& copy) const;

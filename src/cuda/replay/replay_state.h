@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "backend/replay_counters.h"
+#include "backend/replay_statistics.h"
 #include "cuda/tree/live_set.h"
 #include "cuda/tree/maximum_tree.h"
 #include "cuda/tree/sum_tree.h"
@@ -44,14 +44,13 @@ struct PendingSums {
     uint32_t has_waiting;   // a row became live that waits for its priority
 };
 
-// The last batch that was drawn, for statistics. Its slots and shares stay in the memory of the draws.
+// The last batch that was drawn, for statistics. Its arrays stay in the memory of the draws.
 struct LastDraw {
     int64_t size;
-    int64_t largest_age;
-    int64_t sum_of_ages;
     double beta;
     double reference;      // the share whose weight is 1
     const int64_t* slots;  // [size]
+    const int64_t* ages;   // [size] rows that the lane took after the transition, until the draw
     const double* shares;  // [size]
 };
 

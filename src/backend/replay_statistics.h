@@ -1,0 +1,56 @@
+// What per_replay_statistics says of a replay buffer on every device: what it counts, and figures of its last batch.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "per.h"
+
+namespace per {
+
+// Counted since creation.
+struct ReplayCounters {
+    int64_t added = 0;
+    int64_t dropped = 0;
+    int64_t episodes = 0;
+    int64_t cuts = 0;
+    int64_t suspected_resets = 0;
+    int64_t updates = 0;
+    int64_t stale_updates = 0;
+    int64_t rejected_updates = 0;
+};
+
+struct BatchFigures {
+    int64_t size = 0;
+    int64_t max_age = 0;
+    double mean_age = 0;
+    double effective_size = 0;  // (sum of w)^2 / sum of w^2
+    double duplicates = 0;
+};
+
+// What the last batch that was drawn left behind. Its figures are worked out when they are asked for.
+class LastBatch {
+ public:
+    LastBatch() = default;
+    // Only its figures are known: another buffer drew it.
+    explicit LastBatch(const BatchFigures& figures) : figures_(figures) {}
+
+    // By row of the batch, as they were when it was drawn.
+    std::vector<int64_t> slots;
+    std::vector<int64_t> ages;  // rows that the lane took after the transition
+    std::vector<float> weights;
+
+    // After reserve(n), resize() to as many rows cannot fail.
+    void reserve(int64_t n);
+    void resize(int64_t n);
+
+    // They take the place of what they follow from.
+    const BatchFigures& figures();
+
+ private:
+    BatchFigures figures_;  // where there are no slots
+};
+
+void write_statistics(const ReplayCounters& counters, const BatchFigures& last, per_replay_statistics& statistics_out);
+
+}  // namespace per

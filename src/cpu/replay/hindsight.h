@@ -1,0 +1,37 @@
+// Hindsight relabelling of batches in host memory.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/relabelling.h"
+#include "cpu/replay/gather.h"
+
+namespace per::cpu {
+
+// Memory is kept from batch to batch.
+class GoalWriter {
+ public:
+    explicit GoalWriter(const ReplayState& state) : state_(state), plan_(state) {}
+
+    // After a batch was drawn from these slots, as number relabelling.batch_number: puts other goals into it, and fills what
+    // rewards are asked for with.
+    void choose_goals(const ReplaySample& sample, const ReplayHindsight& hindsight, const std::vector<int64_t>& slots,
+                      Relabelling& relabelling);
+
+ private:
+    void relabel_row(int64_t i, int64_t slot, const ReplaySample& sample, const ReplayHindsight& hindsight,
+                     Relabelling& relabelling);
+    void gather_inner_observations(const per_batch& batch, int64_t goal_field, Relabelling& relabelling);
+
+    const ReplayState& state_;
+    GatherPlan plan_;
+    std::vector<GatherRow> inner_rows_;  // see gather_inner_observations()
+    std::vector<void*> inner_arrays_;
+};
+
+// Once there are rewards.
+void write_returns(const ReplayState& state, const Relabelling& relabelling, const per_batch& batch);
+
+}  // namespace per::cpu

@@ -1,0 +1,211 @@
+#include "cpu/replay/rows_by_id.h"
+
+#include <algorithm>
+#include <cinttypes>
+
+#include "rows/arguments.h"
+#include "rows/cast.h"
+#include "rows/error.h"
+#include "rules/td_error.h"
+
+namespace per::cpu {
+
+RowsById::RowsById(ReplayState& state, const per_replay_options& options)
+    : state_(state),
+      epsilon_(options.epsilon),
+      sequence_eta_(options.sequence_eta),
+      critics_(options.critics),
+      skips_invalid_(options.on_invalid == PER_INVALID_SKIP),
+      values_(static_cast<size_t>(state.fields.count())),
+      plan_(state) {}
+
+// ---- ids
+
+RowsById::Row RowsById::row_of(int64_t i, int64_t id) const {
+    if (id == -1) return {0, -1, 0, false};
+    const Ring& ring = state_.ring();
+    const int64_t env = ring.env_of_id(id);
+    const int64_t k = ring.row_of_id(id);
+    if (id < 0 || k >= state_.lane(env).head)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "ids[%" PRId64 "] is %" PRId64 ": never issued", i, id);
+    return {env, k, ring.slot(env, k), k >= oldest_row(state_.lane(env), state_.rules)};
+}
+
+// The slots of rows by id, -1 for those that are not there.
+void RowsById::find_slots(int64_t count, const int64_t* ids) {
+    slots_.resize(static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i) {
+        const Row row = row_of(i, read_once(ids[i]));
+        if (row.is_there) state_.priorities.prefetch_to_update(row.slot);
+        slots_[static_cast<size_t>(i)] = row.is_there ? row.slot : -1;
+    }
+}
+
+const std::vector<int64_t>& RowsById::find_live(int64_t count, const int64_t* ids) {
+    slots_.resize(static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i) {
+        const Row row = row_of(i, ids[i]);
+        if (!row.is_there || !state_.priorities.live().contains(row.slot))
+            throw Error(PER_ERROR_INVALID_ARGUMENT, "id %" PRId64 " of the walk is not live any more", ids[i]);
+        slots_[static_cast<size_t>(i)] = row.slot;
+    }
+    return slots_;
+}
+
+// ---- priorities
+
+// Whether an update reaches the row, which is there: it is live, or will be.
+bool RowsById::accepts_priority(int64_t slot) const {
+    if (state_.priorities.live().contains(slot)) return true;
+    const int64_t env = state_.ring().env_of_slot(slot);
+    return is_pending(state_.lane(env), state_.rules, state_.row_in(env, slot));
+}
+
+void RowsById::check_priorities(const ReplayUpdate& update) const {
+    for (int64_t i = 0; i < update.count; ++i) {
+        const float p = priorities_[static_cast<size_t>(i)];
+        if (is_priority(p)) continue;
+        if (update.td_errors == nullptr)
+            throw Error(PER_ERROR_INVALID_ARGUMENT, "priorities[%" PRId64 "] is %g: must be finite and >= 0", i,
+                        static_cast<double>(p));
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "td_errors[%" PRId64
+                    "] gives the priority %g: TD errors must be finite, and |td_error| + epsilon "
+                    "within float32",
+                    i, static_cast<double>(p));
+    }
+}
+
+void RowsById::read_priorities(const ReplayUpdate& update) {
+    priorities_.resize(static_cast<size_t>(update.count));
+    float* const priorities = priorities_.data();
+    if (update.td_errors == nullptr)
+        std::copy_n(update.priorities, update.count, priorities);
+    else if (state_.has_sequences)
+        read_sequence_priorities(update);
+    else if (update.n_critics == 1)
+        state_.priorities.tree().kernels().power.from_td_errors(update.count, update.td_errors, epsilon_, priorities);
+    else
+        for (int64_t i = 0; i < update.count; ++i)
+            priorities[i] = td_error_priority(update.td_errors + i, update.n_critics, update.count, critics_, epsilon_);
+}
+
+// After find_slots(). Of sequences that can no longer be drawn the mask is not known, and of those that have no step
+// after the burn-in yet no error says anything: they are as if they were not there.
+void RowsById::read_sequence_priorities(const ReplayUpdate& update) {
+    const SequenceRules& sequence = state_.rules.sequence;
+    const int64_t n_given = sequence.steps - update.n_left_out;
+    for (int64_t i = 0; i < update.count; ++i) {
+        int64_t& slot = slots_[static_cast<size_t>(i)];
+        float& priority = priorities_[static_cast<size_t>(i)];
+        int64_t n_steps = 0;
+        if (slot >= 0 && accepts_priority(slot)) {
+            const int64_t env = state_.ring().env_of_slot(slot);
+            n_steps = complete_steps(state_.lane(env), state_.rules, state_.row_in(env, slot),
+                                     [&](int64_t row) { return state_.flags(env, row); });
+        }
+        if (n_steps <= sequence.burn_in) {
+            slot = -1;
+            priority = 0.0f;
+            continue;
+        }
+        priority = sequence_priority(update.td_errors + i * n_given, update.n_critics, update.count * n_given, critics_,
+                                     {sequence.burn_in - update.n_left_out, n_steps - update.n_left_out}, sequence_eta_,
+                                     epsilon_);
+    }
+}
+
+void RowsById::update(const ReplayUpdate& update) {
+    find_slots(update.count, update.ids);
+    read_priorities(update);
+    PriorityStore& priorities = state_.priorities;
+    const bool all_valid = priorities.tree().kernels().power.are_priorities(update.count, priorities_.data());
+    if (!all_valid && !skips_invalid_) check_priorities(update);
+    // What is left to give moves to the front of both arrays.
+    size_t n = 0;
+    for (size_t i = 0; i < slots_.size(); ++i) {
+        const int64_t slot = slots_[i];
+        const float p = priorities_[i];
+        if (!all_valid && !is_priority(p)) {
+            ++state_.counters.rejected_updates;
+        } else if (slot < 0 || !accepts_priority(slot)) {
+            ++state_.counters.stale_updates;
+        } else {
+            slots_[n] = slot;
+            priorities_[n] = p;
+            ++n;
+        }
+    }
+    state_.counters.updates += static_cast<int64_t>(n);
+    priorities.update(static_cast<int64_t>(n), slots_.data(), priorities_.data());
+}
+
+void RowsById::priorities(int64_t count, const int64_t* ids, float* priorities_out) {
+    find_slots(count, ids);
+    for (int64_t i = 0; i < count; ++i) {
+        const int64_t slot = slots_[static_cast<size_t>(i)];
+        priorities_out[i] = slot >= 0 ? state_.priorities.priority(slot) : 0.0f;
+    }
+}
+
+// ---- fields
+
+// The slot of a step that is there.
+int64_t RowsById::slot_of_step(int64_t i, int64_t id, bool wants_next) const {
+    const Row row = row_of(i, id);
+    if (!row.is_there)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "ids[%" PRId64 "] is %" PRId64 ": not there (any more)", i, id);
+    const uint8_t flags = state_.rows.flags()[row.slot];
+    if (!(flags & row_is_step))
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "ids[%" PRId64 "] is %" PRId64 ": a final observation, no transition",
+                    i, id);
+    if (wants_next && !next_is_there(state_.lane(row.env), row.k, flags))
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "ids[%" PRId64 "] is %" PRId64
+                    ": its next observation is not known: must be read without next observations",
+                    i, id);
+    return row.slot;
+}
+
+void RowsById::get(int64_t count, const int64_t* ids, const per_batch& batch) {
+    const GatherPlan& plan = plan_.make(batch, true);
+    slots_.resize(static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i)
+        slots_[static_cast<size_t>(i)] = slot_of_step(i, read_once(ids[i]), plan.wishes().next);
+    for (int64_t i = 0; i < count; ++i) {
+        const int64_t slot = slots_[static_cast<size_t>(i)];
+        const int64_t env = state_.ring().env_of_slot(slot);
+        const Return step = own_step(state_.rows.rewards()[slot], state_.gamma, state_.rows.flags()[slot]);
+        const GatherRow row = frames_at(state_, env, slot, step, plan.wishes());
+        plan.copy(i, &row, 1);
+        write_return(i, step, batch);
+        if (batch.priorities != nullptr) batch.priorities[i] = state_.priorities.priority(slot);
+        write_id(state_, i, env, slot, batch);
+    }
+}
+
+void RowsById::set(int64_t count, const int64_t* ids, const per_array* fields) {
+    slots_.resize(static_cast<size_t>(count));
+    is_there_.resize(static_cast<size_t>(count));
+    int64_t n_stale = 0;
+    for (int64_t i = 0; i < count; ++i) {
+        const Row row = row_of(i, read_once(ids[i]));
+        const bool is_there = row.is_there && state_.rows.flags()[row.slot] & row_is_step;
+        slots_[static_cast<size_t>(i)] = is_there ? row.slot : -1;
+        is_there_[static_cast<size_t>(i)] = is_there;
+        n_stale += !is_there;
+    }
+    for (int64_t i = 0; i < state_.fields.count(); ++i) {
+        if (fields[i].data == nullptr) continue;
+        const Field& field = state_.fields[i];
+        read_values(field.name, {fields[i], 1}, field.dtype, field.elements, count, is_there_.data(),
+                    values_[static_cast<size_t>(i)]);
+    }
+    for (int64_t i = 0; i < state_.fields.count(); ++i) {
+        if (fields[i].data == nullptr) continue;
+        write_to_slots(values_[static_cast<size_t>(i)], slots_, state_.fields[i].bytes, state_.rows.field(i));
+    }
+    state_.counters.stale_updates += n_stale;
+}
+
+}  // namespace per::cpu

@@ -1,0 +1,58 @@
+// Calls that name rows of a replay buffer in host memory by id: read, written, given priorities.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backend/backend.h"
+#include "cpu/replay/gather.h"
+#include "cpu/replay/given_steps.h"
+#include "cpu/replay/replay_state.h"
+
+namespace per::cpu {
+
+// Every check comes before the first write. Memory is kept from call to call.
+class RowsById {
+ public:
+    RowsById(ReplayState& state, const per_replay_options& options);
+
+    void update(const ReplayUpdate& update);
+    void priorities(int64_t count, const int64_t* ids, float* priorities_out);
+    // Rows as they were added.
+    void get(int64_t count, const int64_t* ids, const per_batch& batch);
+    void set(int64_t count, const int64_t* ids, const per_array* fields);
+    // The slots of transitions of a walk, all of them live. Valid until the next call.
+    const std::vector<int64_t>& find_live(int64_t count, const int64_t* ids);
+
+ private:
+    // What an id names.
+    struct Row {
+        int64_t env;
+        int64_t k;
+        int64_t slot;
+        bool is_there;  // not overwritten, not cleared; -1 is never there
+    };
+
+    Row row_of(int64_t i, int64_t id) const;
+    void find_slots(int64_t count, const int64_t* ids);
+    int64_t slot_of_step(int64_t i, int64_t id, bool wants_next) const;
+    bool accepts_priority(int64_t slot) const;
+    void read_priorities(const ReplayUpdate& update);
+    void read_sequence_priorities(const ReplayUpdate& update);
+    void check_priorities(const ReplayUpdate& update) const;
+
+    ReplayState& state_;
+    const double epsilon_;
+    const double sequence_eta_;
+    const int32_t critics_;  // a per_critics
+    const bool skips_invalid_;
+
+    // Of the call.
+    std::vector<int64_t> slots_;
+    std::vector<float> priorities_;
+    std::vector<uint8_t> is_there_;
+    std::vector<GivenValues> values_;
+    GatherPlan plan_;
+};
+
+}  // namespace per::cpu
