@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "backend/replay_options.h"
-#include "cpu/replay/replay_backend.h"
+#include "cpu/replay_backend.h"
 #include "cuda/runtime/create.h"
 #include "file/checkpoint_file.h"
 #include "file/checkpoint_options.h"

@@ -3,7 +3,7 @@
 #include <cinttypes>
 
 #include "core/checks.h"
-#include "cpu/tree/tree_backend.h"
+#include "cpu/tree_backend.h"
 #include "cuda/runtime/create.h"
 #include "rows/arguments.h"
 #include "rows/error.h"

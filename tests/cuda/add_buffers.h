@@ -12,7 +12,7 @@
 #include "add_history.h"
 #include "backend/replay_options.h"
 #include "core/checks.h"
-#include "cpu/replay/replay_backend.h"
+#include "cpu/replay_backend.h"
 #include "cuda/add/step_queue.h"
 #include "cuda/replay/replay_memory.h"
 #include "cuda/runtime/stream_order.h"

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "cpu/replay/replay_backend.h"
+#include "cpu/replay_backend.h"
 #include "cuda/replay/replay_memory.h"
 #include "per.h"
 #include "rules/mass.h"

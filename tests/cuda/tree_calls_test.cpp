@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "cpu/tree/tree_backend.h"
+#include "cpu/tree_backend.h"
 #include "cuda/runtime/create.h"
 #include "cuda/tree/tree_backend.h"
 #include "rows/error.h"

@@ -11,7 +11,7 @@
 #include <random>
 #include <vector>
 
-#include "cpu/tree/tree_backend.h"
+#include "cpu/tree_backend.h"
 #include "cuda/tree/tree_backend.h"
 #include "rows/error.h"
 #include "run_length.h"

@@ -7,7 +7,7 @@
 #include "backend/backend.h"
 #include "cpu/draw/distinct_draw.h"
 #include "cpu/draw/mixture_draw.h"
-#include "cpu/replay/priority_store.h"
+#include "cpu/tree/priority_store.h"
 #include "rules/draw.h"
 
 namespace per::cpu {

@@ -1,6 +1,5 @@
 #include "cpu/draw/mixture_draw.h"
 
-
 #include "per.h"
 
 namespace per::cpu {

@@ -9,7 +9,7 @@
 
 #include "backend/replay_statistics.h"
 #include "cpu/memory/memory.h"
-#include "cpu/replay/priority_store.h"
+#include "cpu/tree/priority_store.h"
 #include "per.h"
 #include "rows/fields.h"
 #include "rules/beta_schedule.h"

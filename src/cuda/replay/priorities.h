@@ -1,4 +1,4 @@
-// Priorities of rows on a device: what cpu/replay/priority_store.h does on the host. All of it is queued; nothing
+// Priorities of rows on a device: what cpu/tree/priority_store.h does on the host. All of it is queued; nothing
 // waits.
 //
 // Leaves follow the rows. Kernels that make rows live or dead change live bits, priorities.given and state->n_live, and

@@ -1,4 +1,4 @@
-#include "cpu/tree/tree_backend.h"
+#include "cpu/tree_backend.h"
 
 #include <algorithm>
 #include <cfloat>

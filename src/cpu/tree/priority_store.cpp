@@ -1,4 +1,4 @@
-#include "cpu/replay/priority_store.h"
+#include "cpu/tree/priority_store.h"
 
 #include <algorithm>
 #include <numeric>

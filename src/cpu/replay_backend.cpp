@@ -1,4 +1,4 @@
-#include "cpu/replay/replay_backend.h"
+#include "cpu/replay_backend.h"
 
 #include <algorithm>
 #include <cmath>
