@@ -19,7 +19,7 @@ struct OpenSlot {
     void* stream;
 };
 
-// Slots go round: open() and send(), by the thread that draws, then hand_out() to a consumer, take_back() from it.
+// Slots go round: open() and send(), by the thread that draws, then hand_out() to a consumer, release() from it.
 // Batches are on their way between them, and nobody but that thread waits for anything.
 class LoaderSlots {
  public:
@@ -36,7 +36,7 @@ class LoaderSlots {
     virtual const per_batch& hand_out(std::size_t slot, void* stream) = 0;
     // Nothing is written to the slot until the work that is on `stream` now is done. Where this throws, the slot is the
     // consumer's still.
-    virtual void take_back(std::size_t slot, void* stream) = 0;
+    virtual void release(std::size_t slot, void* stream) = 0;
 };
 
 // Where the consumer reads host memory, batches are drawn where they are handed out.
@@ -51,7 +51,7 @@ class HostSlots final : public LoaderSlots {
     OpenSlot open(std::size_t slot) override { return {slots_[slot].batch(), nullptr, nullptr}; }
     void send(std::size_t) override {}
     const per_batch& hand_out(std::size_t slot, void*) override { return slots_[slot].batch(); }
-    void take_back(std::size_t, void*) override {}
+    void release(std::size_t, void*) override {}
 
  private:
     std::vector<BatchMemory> slots_;

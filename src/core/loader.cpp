@@ -143,7 +143,7 @@ void Loader::release(int64_t slot, void* stream) {
     check_running();
     if (slot < 0 || slot > max_out_ || slots_[static_cast<std::size_t>(slot)].state != State::out)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "slot is %" PRId64 ": allowed are those of batches that are out", slot);
-    memory_->take_back(static_cast<std::size_t>(slot), stream);
+    memory_->release(static_cast<std::size_t>(slot), stream);
     slots_[static_cast<std::size_t>(slot)].state = State::idle;
     --n_out_;
     ask_ahead();

@@ -106,7 +106,7 @@ class CopiedSlots : public testing::Test {
                 out.emplace_back(slot, stream);
             } else if (step == 2 && !out.empty()) {
                 std::swap(out[below(out.size())], out.back());
-                slots->take_back(out.back().first, out.back().second);
+                slots->release(out.back().first, out.back().second);
                 idle.push_back(out.back().first);
                 out.pop_back();
             }
@@ -136,7 +136,7 @@ TEST_F(CopiedSlots, only_opening_waits_and_nothing_allocates) {
         EXPECT_EQ(simulator::counters().host_waits, waits + 1);
         slots->send(slot);
         queue_use(slots->hand_out(slot, streams_[0]), seen[i], streams_[0]);
-        slots->take_back(slot, streams_[0]);
+        slots->release(slot, streams_[0]);
         EXPECT_EQ(simulator::counters().host_waits, waits + 1);
     }
     EXPECT_EQ(simulator::counters().allocations, 0u);
@@ -156,7 +156,7 @@ TEST_F(CopiedSlots, a_copy_that_failed_is_made_when_the_batch_is_handed_out) {
         slots->send(n % n_slots);
         n_failed += !simulator::fail_call(0, 0);
         queue_use(slots->hand_out(n % n_slots, streams_[0]), seen, streams_[0]);
-        slots->take_back(n % n_slots, streams_[0]);
+        slots->release(n % n_slots, streams_[0]);
         cudaStreamSynchronize(streams_[0]);
         expect_seen(seen, static_cast<int64_t>(n));
     }

@@ -117,8 +117,8 @@ void ReplayState::commit_lanes() {
             const RowRange decided = {std::min(before.complete_end, end), std::max(before.complete_end, end)};
             // The slots of overwritten rows, by the rows that took them or will.
             const RowRange died = {before.tail + ring().rows, lane(before.env).tail + ring().rows};
-            const bool is_near = decided.first <= died.end + PriorityStore::shortest_run &&
-                                 died.first <= decided.end + PriorityStore::shortest_run;
+            const bool is_near = decided.first <= died.end + PriorityStore::min_run &&
+                                 died.first <= decided.end + PriorityStore::min_run;
             if (is_near && died.first < died.end && decided.first < decided.end) {
                 commit_rows(before.env, {std::min(decided.first, died.first), std::max(decided.end, died.end)});
             } else {

@@ -11,7 +11,7 @@ namespace per::cpu {
 namespace {
 
 // Steps in a segment at most, so that what the first pass reads of small rows is in the cache for the second.
-constexpr int64_t longest_segment = 1024;
+constexpr int64_t max_segment = 1024;
 
 }  // namespace
 
@@ -93,7 +93,7 @@ int64_t StepWriter::run_length(const Place& place) const {
     const LaneCheck& check = check_of(place);
     const Lane& lane = check.lane;
     const WindowRules& rules = state_.rules;
-    const int64_t most = std::min({steps_->length - place.k, longest_run(lane, rules, overwrite_), longest_segment});
+    const int64_t most = std::min({steps_->length - place.k, longest_run(lane, rules, overwrite_), max_segment});
     if (!takes_runs_ || most <= 1) return 1;
     // Rows without a priority take the largest seen before the step that makes them live, which may be any of the run.
     if (given_.has_priorities() && complete_end(lane, rules) < check.ungiven_end) return 1;

@@ -141,7 +141,7 @@ void PriorityStore::end_change() {
 }
 
 void PriorityStore::commit_slots(int64_t first, int64_t n) {
-    if (n >= shortest_run) return commit_run(first, n);
+    if (n >= min_run) return commit_run(first, n);
     for (int64_t slot = first; slot < first + n; ++slot) {
         if (!live_.contains(slot) && tree_.priority(slot) == 0.0f && !ranks_) continue;
         if (n_staged_ == max_staged) commit_staged_slots();

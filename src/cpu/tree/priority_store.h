@@ -86,7 +86,7 @@ class PriorityStore {
         end_change();
     }
     // With fewer slots than this between two runs of them, one run of all costs less.
-    static constexpr int64_t shortest_run = 8;
+    static constexpr int64_t min_run = 8;
 
     // For checkpoints: priorities by slot, -1 where none was given, and what besides them decides the draws to come.
     const float* by_slot() const { return priorities_; }

@@ -7,24 +7,24 @@
 namespace per::cpu {
 namespace {
 
-std::size_t bytes_of(int64_t capacity, int64_t most_at_once) {
+std::size_t bytes_of(int64_t capacity, int64_t max_at_once) {
     return ScratchLayout::bytes_of<uint16_t>(capacity) + ScratchLayout::bytes_of<int64_t>(n_rank_buckets) +
-           ScratchLayout::bytes_of<float>(n_rank_buckets) + ScratchLayout::bytes_of<float>(most_at_once);
+           ScratchLayout::bytes_of<float>(n_rank_buckets) + ScratchLayout::bytes_of<float>(max_at_once);
 }
 
 }  // namespace
 
-RankTree::RankTree(int64_t capacity) : capacity_(capacity), memory_(bytes_of(capacity, most_at_once)), tree_(capacity) {
+RankTree::RankTree(int64_t capacity) : capacity_(capacity), memory_(bytes_of(capacity, max_at_once)), tree_(capacity) {
     ScratchLayout layout(memory_.data());
     buckets_ = layout.array<uint16_t>(capacity);
     counts_ = layout.array<int64_t>(n_rank_buckets);
     weights_ = layout.array<float>(n_rank_buckets);
-    leaves_ = layout.array<float>(most_at_once);
+    leaves_ = layout.array<float>(max_at_once);
 }
 
 void RankTree::set(int64_t n, const int64_t* slots, const float* priorities) {
-    for (int64_t first = 0; first < n; first += most_at_once) {
-        const int64_t size = std::min(most_at_once, n - first);
+    for (int64_t first = 0; first < n; first += max_at_once) {
+        const int64_t size = std::min(max_at_once, n - first);
         for (int64_t i = first; i < first + size; ++i) {
             uint16_t& bucket = buckets_[slots[i]];
             const uint16_t before = bucket;
@@ -76,8 +76,8 @@ void RankTree::restore_state(const State& state) {
 }
 
 void RankTree::restore(int64_t n, const int64_t* slots, const float* priorities) {
-    for (int64_t first = 0; first < n; first += most_at_once) {
-        const int64_t size = std::min(most_at_once, n - first);
+    for (int64_t first = 0; first < n; first += max_at_once) {
+        const int64_t size = std::min(max_at_once, n - first);
         for (int64_t i = 0; i < size; ++i) {
             const int32_t bucket = rank_bucket(priorities[first + i]);
             buckets_[slots[first + i]] = static_cast<uint16_t>(bucket + 1);

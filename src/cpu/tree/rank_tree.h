@@ -50,7 +50,7 @@ class RankTree {
 
  private:
     static constexpr uint16_t not_live = 0;
-    static constexpr int64_t most_at_once = 2048;
+    static constexpr int64_t max_at_once = 2048;
 
     float leaf(int64_t slot) const { return buckets_[slot] == not_live ? 0.0f : weights_[buckets_[slot] - 1]; }
     void write_leaves();

@@ -60,7 +60,7 @@ class DeviceSlots : public LoaderSlots {
         }
     }
 
-    void take_back(std::size_t slot, void* stream) override {
+    void release(std::size_t slot, void* stream) override {
         const CurrentDevice current(device_);
         check(cudaEventRecord(slots_[slot].released.get(), require_no_capture(stream)), "recording an event");
     }
