@@ -1,32 +1,25 @@
 #include "backend/replay_statistics.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
+#include "rules/draw.h"
+
 namespace per {
-
-void LastBatch::reserve(int64_t n) {
-    slots.reserve(static_cast<size_t>(n));
-    ages.reserve(static_cast<size_t>(n));
-    weights.reserve(static_cast<size_t>(n));
-}
-
-void LastBatch::resize(int64_t n) {
-    slots.resize(static_cast<size_t>(n));
-    ages.resize(static_cast<size_t>(n));
-    weights.resize(static_cast<size_t>(n));
-}
 
 const BatchFigures& LastBatch::figures() {
     if (slots.empty()) return figures_;
     const double n = static_cast<double>(slots.size());
     std::sort(slots.begin(), slots.end());
     const auto n_repeats = slots.end() - std::unique(slots.begin(), slots.end());
+    if (std::isnan(reference)) reference = *std::min_element(shares.begin(), shares.end());
     double sum = 0.0;
     double sum_of_squares = 0.0;
-    for (const float weight : weights) {
-        sum += static_cast<double>(weight);
-        sum_of_squares += static_cast<double>(weight) * static_cast<double>(weight);
+    for (const double share : shares) {
+        const double weight = static_cast<double>(importance_weight(reference, share, beta));
+        sum += weight;
+        sum_of_squares += weight * weight;
     }
     figures_.size = static_cast<int64_t>(slots.size());
     figures_.max_age = *std::max_element(ages.begin(), ages.end());

@@ -38,11 +38,10 @@ class LastBatch {
     // By row of the batch, as they were when it was drawn.
     std::vector<int64_t> slots;
     std::vector<int64_t> ages;  // rows that the lane took after the transition
-    std::vector<float> weights;
-
-    // After reserve(n), resize() to as many rows cannot fail.
-    void reserve(int64_t n);
-    void resize(int64_t n);
+    std::vector<double> shares;
+    // What its weights follow from, with the shares (draw.h).
+    double reference = 0;  // NAN: the smallest share of the batch
+    double beta = 0;
 
     // They take the place of what they follow from.
     const BatchFigures& figures();

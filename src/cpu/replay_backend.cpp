@@ -52,7 +52,7 @@ bool CpuReplayBackend::draw(const ReplaySample& sample) {
     const int64_t n = sample.batch_size;
     LastBatch& last = state_.last_batch;
     prepare_live(sample.n_step, sample.batch);
-    last.reserve(n);
+    last.ages.reserve(static_cast<size_t>(n));
     const bool by_schedule = std::isnan(sample.beta);
     const int64_t beta_step = sample.is_ahead ? state_.beta.step : state_.beta_step();
     const double beta = by_schedule ? state_.beta.beta(beta_step) : sample.beta;
@@ -64,14 +64,14 @@ bool CpuReplayBackend::draw(const ReplaySample& sample) {
         throw;
     }
     const std::vector<int64_t>& slots = draw_.slots();
-    last.resize(n);
+    last.ages.resize(static_cast<size_t>(n));
     write_live(sample.n_step, slots, sample.batch, last.ages.data());
     // What an update of these rows, which mostly follows, begins with.
     for (const int64_t slot : slots) state_.priorities.live().prefetch(slot);
-    std::copy(slots.begin(), slots.end(), last.slots.begin());
-    draw_.write_weights(state_.priorities.tree().kernels().power, beta, last.weights.data());
-    if (sample.batch.weights != nullptr) std::copy(last.weights.begin(), last.weights.end(), sample.batch.weights);
+    if (sample.batch.weights != nullptr)
+        draw_.write_weights(state_.priorities.tree().kernels().power, beta, sample.batch.weights);
     if (sample.batch.probabilities != nullptr) draw_.write_probabilities(sample.batch.probabilities);
+    draw_.become(last, beta);
     ++state_.batches;
     if (by_schedule) ++state_.beta.step;
     if (by_schedule && sample.is_ahead) ++state_.n_ahead;
@@ -88,7 +88,7 @@ void CpuReplayBackend::sample_hindsight(const ReplaySample& sample, const Replay
     relabelling.batch_before = state_.last_batch;
     relabelling.took_ranks = draw(sample);
     try {
-        goals_.choose_goals(sample, hindsight, draw_.slots(), relabelling);
+        goals_.choose_goals(sample, hindsight, state_.last_batch.slots, relabelling);
     } catch (...) {
         take_back_draw(relabelling);
         throw;

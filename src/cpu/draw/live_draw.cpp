@@ -1,6 +1,7 @@
 #include "cpu/draw/live_draw.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "backend/draw_outcome.h"
 #include "per.h"
@@ -69,6 +70,13 @@ void LiveDraw::write_weights(const PowerKernels& kernels, double beta, float* we
 void LiveDraw::write_probabilities(float* probabilities_out) const {
     const double total = law_.total();
     for (size_t i = 0; i < shares_.size(); ++i) probabilities_out[i] = static_cast<float>(shares_[i] / total);
+}
+
+void LiveDraw::become(LastBatch& last, double beta) {
+    slots_.swap(last.slots);
+    shares_.swap(last.shares);
+    last.reference = is_batch_max_ ? NAN : reference_;
+    last.beta = beta;
 }
 
 }  // namespace per::cpu

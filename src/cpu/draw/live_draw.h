@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/replay_statistics.h"
 #include "cpu/draw/distinct_draw.h"
 #include "cpu/draw/mixture_draw.h"
 #include "cpu/tree/priority_store.h"
@@ -23,6 +24,9 @@ class LiveDraw {
     // (reference / share)^beta, which is (N P(i))^-beta over what `sample` normalises by (section 3.4).
     void write_weights(const PowerKernels& kernels, double beta, float* weights_out) const;
     void write_probabilities(float* probabilities_out) const;
+
+    // Hands the batch over to be the last one, and takes that one's memory for the next.
+    void become(LastBatch& last, double beta);
 
  private:
     void draw_with_replacement(const SumTree& tree, const LiveSet& live, const DrawRequest& request);

@@ -155,14 +155,18 @@ void TransitionWriter::prefetch_block(int64_t first, int64_t n) const {
 
 // Each row is made in its place: copying what was just written in pieces stalls for 5 ns.
 void TransitionWriter::write_block(int64_t first, int64_t n) const {
+    // Copies of its own: stores of bytes could change any other.
+    const per_batch out = batch;
+    const GatherWishes wishes = plan.wishes();
+    const int64_t* const block = slots + first;
     GatherRow rows[GatherPlan::max_block_rows];
     for (int64_t i = 0; i < n; ++i) {
-        const int64_t slot = slots[first + i];
+        const int64_t slot = block[i];
         const int64_t env = state.ring().env_of_slot(slot);
         const Return window = window_at(state, env, slot, n_step);
-        new (rows + i) GatherRow(frames_at(state, env, slot, window, plan.wishes()));
-        write_return(first + i, window, batch);
-        const int64_t age = write_id(state, first + i, env, slot, batch);
+        new (rows + i) GatherRow(frames_at(state, env, slot, window, wishes));
+        write_return(first + i, window, out);
+        const int64_t age = write_id(state, first + i, env, slot, out);
         if (ages_out != nullptr) ages_out[first + i] = age;
     }
     plan.copy(first, rows, n);

@@ -246,14 +246,15 @@ void BatchQueue::set(int64_t count, const int64_t* ids, const per_array* fields,
 LastBatch& BatchQueue::last_batch(const LastDraw& last, const StreamOrder::Call& call) {
     if (last.size == 0) return last_batch_;
     const std::size_t size = static_cast<std::size_t>(last.size);
-    last_batch_.resize(last.size);
-    last_shares_.resize(size);
+    last_batch_.slots.resize(size);
+    last_batch_.ages.resize(size);
+    last_batch_.shares.resize(size);
     copy_to_host(last_batch_.slots.data(), last.slots, size, call.stream());
     copy_to_host(last_batch_.ages.data(), last.ages, size, call.stream());
-    copy_to_host(last_shares_.data(), last.shares, size, call.stream());
+    copy_to_host(last_batch_.shares.data(), last.shares, size, call.stream());
     wait_for(call.stream());
-    for (std::size_t i = 0; i < size; ++i)
-        last_batch_.weights[i] = importance_weight(last.reference, last_shares_[i], last.beta);
+    last_batch_.reference = last.reference;
+    last_batch_.beta = last.beta;
     return last_batch_;
 }
 

@@ -86,7 +86,6 @@ class BatchQueue {
     std::vector<FieldsSet> set_launches_;
     // Hindsight asks for it with each batch: kept from call to call.
     LastBatch last_batch_;
-    std::vector<double> last_shares_;
 };
 
 }  // namespace per::cuda
