@@ -1,4 +1,4 @@
-// The steps of a batch whose rewards are asked for anew.
+// The steps of a batch that got another goal. The caller's function is asked for their new rewards.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// Every check of a value that a caller gives, as far as no element of an array has to be looked at, and what options
-// resolve to. Each function throws Error, which names the argument, its value and what is allowed. What single numbers
-// are compared with is in rules/limits.h; what lies in arrays is checked by the backends.
+// These functions check what a caller gives, and put defaults where nothing was given. Of arrays they look at the
+// elements of env_ids only: backends check the others. Each throws Error, which names the argument, its value and what
+// is allowed. rules/limits.h has the bounds of single numbers.
 #pragma once
 
 #include <cstdint>

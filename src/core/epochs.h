@@ -9,7 +9,7 @@ namespace per {
 // The transitions of a walk by id, and how far it has come. It knows no buffer: whoever deals out its minibatches holds
 // the buffer's lock meanwhile.
 //
-// The order of an epoch is that of the epoch before - at first the order given - after a Fisher-Yates shuffle: from the
+// Each epoch shuffles the order of the epoch before, and the first one the order given (Fisher-Yates): from the
 // last place to the second, the transition at place i changes places with that at
 // mulhi(random64(seed, batch_number, i), i + 1). Each epoch has a batch number of its own, so its order does not depend
 // on what is drawn meanwhile.

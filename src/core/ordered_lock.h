@@ -1,4 +1,4 @@
-// The lock of a buffer, and the order of its calls beside draws that are made in the background.
+// The lock of a buffer. It keeps calls in order, also beside the draws that a loader makes in the background.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// per_replay: what a replay buffer is on every device.
+// per_replay, the part that is the same on every device: the checks, the lock, and the order of calls.
 #pragma once
 
 #include <cstdint>

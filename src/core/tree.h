@@ -1,4 +1,4 @@
-// per_tree: what a tree is on every device.
+// per_tree, the part that is the same on every device: the checks and the lock.
 #pragma once
 
 #include <memory>

@@ -3,7 +3,8 @@
 //   magic (8 bytes), format version (uint32), 0 (uint32)
 //   what the writer writes; each seal() is the XXH64 of all bytes before it
 //
-// A reader knows how much is to follow from what it has read and what a seal has confirmed.
+// The file holds no lengths of its arrays. A reader works them out from numbers that it has read before, once a seal has
+// confirmed them.
 #pragma once
 
 #include <bit>

@@ -299,7 +299,7 @@ void CheckpointState::see_priorities(const float* priorities, size_t n) {
         const bool is_live = is_live_[n_priorities_++];
         are_priorities_ &= is_priority(priority) || (priority == not_given && !is_live);
         if (!is_live || !are_priorities_) continue;
-        const float leaf = leaf_priority(priority, alpha_);
+        const float leaf = priority_to_alpha(priority, alpha_);
         has_too_large_leaf_ |= is_too_large(leaf, factor);
         mass_ = add_wide(mass_, {limited_mass_of(leaf, factor), 0});
         ++bucket_counts_[static_cast<size_t>(rank_bucket(priority))];

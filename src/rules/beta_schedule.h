@@ -1,4 +1,5 @@
-// The exponent of importance-sampling weights over the run of a buffer (section 3.4: annealed linearly to 1).
+// The exponent of importance-sampling weights over the run of a buffer: it grows linearly to its last value (Schaul et al.
+// 2016, section 3.4).
 #pragma once
 
 #include <stdint.h>

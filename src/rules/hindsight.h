@@ -1,5 +1,5 @@
 // Hindsight relabelling (Andrychowicz et al. 2017, arXiv:1707.01495): which transitions of a batch get another goal,
-// from which step of their episode it comes, and what the rewards for it make of their returns.
+// which later step of their episode it comes from, and how the new rewards change their returns.
 #pragma once
 
 #include <stdint.h>

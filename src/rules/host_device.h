@@ -1,4 +1,4 @@
-// What functions shared by the CPU and the CUDA backend are declared with.
+// PER_HOST_DEVICE marks functions that both the CPU and CUDA run.
 #pragma once
 
 // Always inlined: the CPU kernels are compiled once for each instruction set, and a shared out-of-line copy of one of

@@ -1,4 +1,4 @@
-// The bounds of what callers give, as per.h names them.
+// The largest values that per.h allows in arguments.
 #pragma once
 
 #include <stdint.h>

@@ -1,7 +1,7 @@
-// Powers, and what the tree holds of a priority: p^alpha. One text for scalars, vectors of lanes and CUDA: operations on
-// doubles that IEEE 754 rounds in one way, multiply and add never contracted, so that every device computes the same
-// bits. The float32 results are within 0.5001 ulp. Polynomials are summed in pairs, which shortens the chain of
-// operations that wait for each other.
+// Raises a priority to alpha, which is what the tree holds, and has the powers that weights are made of. One text serves
+// scalars, vectors of lanes and CUDA: operations on doubles that IEEE 754 rounds in one way, multiply and add never
+// contracted, so that every device computes the same bits. The float32 results are within 0.5001 ulp. Polynomials are
+// summed in pairs, which shortens the chain of operations that wait for each other.
 #pragma once
 
 #include <stdint.h>
@@ -83,7 +83,7 @@ PER_HOST_DEVICE Real clamp_to_positive_float(Real x) {
 }
 
 // p^alpha for p >= 0, alpha >= 0 (equation 1): p^0 = 1 also for p = 0, 0^alpha = 0 otherwise, and p^1 = p.
-PER_HOST_DEVICE float leaf_priority(float priority, double alpha) {
+PER_HOST_DEVICE float priority_to_alpha(float priority, double alpha) {
     if (priority == 0.0f) return alpha == 0.0 ? 1.0f : 0.0f;
     const double power = power_of<double, uint64_t>(static_cast<double>(priority), alpha);
     return static_cast<float>(clamp_to_positive_float(power));

@@ -1,5 +1,5 @@
-// The rows of a batch of transitions: where their frames lie, and what is said of their windows. Host and device run
-// these same functions.
+// Where the frames of a drawn transition lie, and what its batch says of its window. Host and device run these same
+// functions.
 #pragma once
 
 #include <stdint.h>

@@ -1,4 +1,4 @@
-// What the sequence of a start holds: how far it goes, and the returns of its steps.
+// What is drawn for a sequence that starts at a given row: how far it goes, and the return of each of its steps.
 #pragma once
 
 #include <stdint.h>

@@ -1,8 +1,7 @@
-// Shape and search of the sum tree, as both backends understand them. Level 0 are the leaves, float32 priorities, 16 to
-// a line of 64 bytes. Level 1 has one uint64 for each such line, the sum of its masses; each level above has one sum
-// for 8 of the level below, a line of 64 bytes again. Sums are of children, not prefix sums: writing a leaf changes one
-// number a level. Which leaf a unit of mass belongs to follows from the masses and their order alone, not from this
-// shape.
+// The shape of the CPU's sum tree, and the search in it. Level 0 are the leaves, 16 floats to a line of 64 bytes. Level 1
+// has one uint64 for each such line, the sum of its masses; each level above has one sum for 8 of the level below, a
+// line of 64 bytes again. Sums are of children, not prefix sums: writing a leaf changes one number a level. CUDA's tree
+// has another shape and finds the same leaves, as those follow from the masses and their order alone.
 #pragma once
 
 #include <stdint.h>

@@ -2,11 +2,11 @@
 // (n_step steps ahead, a stack of frames back, a sequence) is complete or broken. Host and device run these same
 // functions.
 //
-// A lane counts its rows k = 0, 1, 2 ...; the latest `rows` of them are there. A row is a step, or nothing but the
-// observation that the step before it announced:
+// A lane counts its rows k = 0, 1, 2 ...; the latest `rows` of them are there. A row holds a step, or nothing but an
+// observation that the step before it gave as its next one. Such an observation is
 //
-//   announced   the row at the head, until the next step takes it by bringing the same observation
-//   final       it was never taken: the episode ended there, or the trajectory was cut
+//   announced   while the next step may still take its row, by bringing the same observation
+//   final       if no step did: the episode ended there, or the trajectory was cut
 //
 // With store_next_observation such observations take no rows.
 //

@@ -172,7 +172,7 @@ TEST_P(EachVariant, sums_of_masses_are_exact) {
     }
 }
 
-TEST_P(EachVariant, powers_are_those_of_leaf_priority) {
+TEST_P(EachVariant, powers_are_those_of_priority_to_alpha) {
     std::vector<float> priorities = {0.0f, FLT_TRUE_MIN, FLT_MIN, 1.0f, FLT_MAX};
     for (int i = 0; i < 100000; ++i)
         priorities.push_back(bit_cast<float>(static_cast<uint32_t>(numbers_() % 0x7f800000)));
@@ -180,7 +180,7 @@ TEST_P(EachVariant, powers_are_those_of_leaf_priority) {
     const auto n = static_cast<int64_t>(priorities.size());
     for (const double alpha : {0.0, 0.3, 0.6, 1.0, 2.5, 1e9}) {
         kernels_->power.raise(n, priorities.data(), alpha, powers.data());
-        for (int64_t i = 0; i < n; ++i) ASSERT_EQ(powers[i], leaf_priority(priorities[i], alpha)) << priorities[i];
+        for (int64_t i = 0; i < n; ++i) ASSERT_EQ(powers[i], priority_to_alpha(priorities[i], alpha)) << priorities[i];
         ASSERT_EQ(powers[n], 7.0f);
     }
 }

@@ -24,7 +24,7 @@ TEST(Priority, powers_are_within_one_ulp_over_the_whole_range) {
         for (uint32_t bits = 1 + numbers() % 1000; bits < 0x7f800000u; bits += 4001) {
             const auto priority = bit_cast<float>(bits);
             const long double truth = powl(priority, alpha);
-            const float result = leaf_priority(priority, alpha);
+            const float result = priority_to_alpha(priority, alpha);
             if (truth >= 0x1.fffffep127L)
                 EXPECT_EQ(result, FLT_MAX);
             else if (truth <= 0x1p-149L)
@@ -41,7 +41,7 @@ TEST(Priority, powers_near_one_are_within_one_ulp_for_large_exponents) {
     for (uint32_t bits = bit_cast<uint32_t>(0.9999f); bits < bit_cast<uint32_t>(1.0001f); ++bits)
         for (const double alpha : {3.0, 1000.0, 100000.0}) {
             const auto priority = bit_cast<float>(bits);
-            worst = std::max(worst, error_in_ulps(leaf_priority(priority, alpha), powl(priority, alpha)));
+            worst = std::max(worst, error_in_ulps(priority_to_alpha(priority, alpha), powl(priority, alpha)));
         }
     EXPECT_LT(worst, 0.501);
 }
@@ -49,18 +49,18 @@ TEST(Priority, powers_near_one_are_within_one_ulp_for_large_exponents) {
 TEST(Priority, exponent_zero_gives_one_and_exponent_one_the_priority) {
     for (uint32_t bits = 0; bits < 0x7f800000u; bits += 997) {
         const auto priority = bit_cast<float>(bits);
-        EXPECT_EQ(leaf_priority(priority, 0.0), 1.0f);
-        EXPECT_EQ(leaf_priority(priority, 1.0), priority);
+        EXPECT_EQ(priority_to_alpha(priority, 0.0), 1.0f);
+        EXPECT_EQ(priority_to_alpha(priority, 1.0), priority);
     }
 }
 
 TEST(Priority, zero_stays_zero_and_no_other_priority_becomes_zero_or_infinite) {
-    EXPECT_EQ(leaf_priority(0.0f, 1e-300), 0.0f);
-    EXPECT_EQ(leaf_priority(0.0f, 0.6), 0.0f);
+    EXPECT_EQ(priority_to_alpha(0.0f, 1e-300), 0.0f);
+    EXPECT_EQ(priority_to_alpha(0.0f, 0.6), 0.0f);
     for (const double alpha : {0.6, 2.0, 1e6, 1e300, DBL_MAX})
         for (const float priority : {FLT_TRUE_MIN, FLT_MIN, 1e-20f, 0.999f, 1.001f, 1e20f, FLT_MAX}) {
-            EXPECT_GE(leaf_priority(priority, alpha), FLT_TRUE_MIN);
-            EXPECT_LE(leaf_priority(priority, alpha), FLT_MAX);
+            EXPECT_GE(priority_to_alpha(priority, alpha), FLT_TRUE_MIN);
+            EXPECT_LE(priority_to_alpha(priority, alpha), FLT_MAX);
         }
 }
 

@@ -839,8 +839,8 @@ FAULTS = [
     Fault(
         "leaves: of rows that are not live, with alpha 0",
         "cuda/replay/leaf_change.h",
-        "return is_live(priorities.live, slot) ? leaf_priority(priorities.given[slot], alpha) : 0.0f;",
-        "return leaf_priority(is_live(priorities.live, slot) ? priorities.given[slot] : 0.0f, alpha);",
+        "return is_live(priorities.live, slot) ? priority_to_alpha(priorities.given[slot], alpha) : 0.0f;",
+        "return priority_to_alpha(is_live(priorities.live, slot) ? priorities.given[slot] : 0.0f, alpha);",
         "priorities_test",
     ),
     Fault(

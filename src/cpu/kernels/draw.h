@@ -1,4 +1,5 @@
-// Drawing: random numbers, targets, the parts they lie in, and the way down to the leaves.
+// Draws in vectors: makes random numbers and targets, finds the node of the start level that holds each target, and
+// searches down to the leaf.
 #pragma once
 
 #include "cpu/kernels/kernels.h"

@@ -63,7 +63,7 @@ struct UpdateKernels {
 
 // Powers and weights, as priority.h and draw.h of the rules define them.
 struct PowerKernels {
-    // leaf_priority() of each.
+    // priority_to_alpha() of each.
     void (*raise)(int64_t count, const float* priorities, double alpha, float* powers_out);
     // importance_weight(smallest mass, mass, beta) of each.
     void (*weigh)(int64_t count, const uint64_t* masses, double beta, float* weights_out);

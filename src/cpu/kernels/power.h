@@ -1,4 +1,4 @@
-// Powers of many numbers: priority.h, a number a lane.
+// The functions of priority.h and the weights of draw.h for whole arrays, one number in each lane of a vector.
 #pragma once
 
 #include "cpu/kernels/kernels.h"
@@ -9,7 +9,7 @@
 namespace per::cpu {
 namespace {
 
-// leaf_priority() of each lane; `of_zero` is 0^alpha.
+// priority_to_alpha() of each lane; `of_zero` is 0^alpha.
 PER_INLINE Floats raise_lanes(Floats priority, double alpha, double of_zero) {
     const Real x = to_real(priority);
     const Real power = clamp_to_positive_float(power_of<Real, Bits>(x, alpha));
@@ -21,7 +21,7 @@ void raise(int64_t count, const float* priorities, double alpha, float* powers_o
     int64_t i = 0;
     for (; i + lanes <= count; i += lanes)
         store(powers_out + i, raise_lanes(load<Floats>(priorities + i), alpha, of_zero));
-    for (; i < count; ++i) powers_out[i] = leaf_priority(priorities[i], alpha);
+    for (; i < count; ++i) powers_out[i] = priority_to_alpha(priorities[i], alpha);
 }
 
 PER_INLINE double smallest_of(int64_t count, const uint64_t* masses) {

@@ -39,9 +39,9 @@ float PriorityStore::largest() const {
     return live_.count() > 0 ? live_maximum_->maximum() : 1.0f;
 }
 
-// leaf_priority(), which takes a tenth of a single step.
+// priority_to_alpha(), which takes a tenth of a single step.
 float PriorityStore::power_of(float priority) const {
-    if (last_power_.priority != priority) last_power_ = {priority, leaf_priority(priority, alpha_)};
+    if (last_power_.priority != priority) last_power_ = {priority, priority_to_alpha(priority, alpha_)};
     return last_power_.leaf;
 }
 
@@ -81,7 +81,7 @@ void PriorityStore::compute_run(int64_t first, int64_t n, float* leaves_out) con
     for (int64_t i = 0; i < n; ++i) is_shared &= (leaves_out[i] == largest) | (leaves_out[i] == 0.0f);
     if (is_shared) {
         const float power = power_of(largest);
-        const float power_of_zero = leaf_priority(0.0f, alpha_);
+        const float power_of_zero = priority_to_alpha(0.0f, alpha_);
         for (int64_t i = 0; i < n; ++i) leaves_out[i] = leaves_out[i] > 0.0f ? power : power_of_zero;
     } else {
         tree_.kernels().power.raise(n, leaves_out, alpha_, leaves_out);

@@ -1,4 +1,4 @@
-// Priorities of rows in host memory: before alpha by slot, after alpha of the live ones in the sum tree.
+// The priority of every slot in host memory, and a sum tree that holds p^alpha of those whose rows are live.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Reading the steps of a lane: a warp reads 32 at once, a thread each, and waits for memory once for all of them.
+// A warp reads 32 steps of a lane at once, a thread for each, and waits for memory once for all of them. It compares what
+// the steps bring with what was announced, and counts those that run on.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// The parts of one change of leaves (mass.h) on the device. Rows, live bits and given priorities are as they will be;
-// leaves of the slots that `Slots` names follow them. Every thread of the grid must have ended a part before the next
-// begins.
+// The parts of one change of leaves (mass.h) on the device. Rows, live bits and priorities have their new values before
+// it; these parts bring the leaves of the slots that `Slots` names up to date. Every thread of the grid must have ended a
+// part before the next begins.
 //
 //   struct Slots {
 //       // Calls visit(slot). The threads of the grid share the slots, of which some may come more than once.
@@ -29,7 +29,7 @@ __device__ __forceinline__ bool has_ranks(const DevicePriorities& priorities) {
 }
 
 __device__ __forceinline__ float leaf_of(const DevicePriorities& priorities, int64_t slot, double alpha) {
-    return is_live(priorities.live, slot) ? leaf_priority(priorities.given[slot], alpha) : 0.0f;
+    return is_live(priorities.live, slot) ? priority_to_alpha(priorities.given[slot], alpha) : 0.0f;
 }
 
 template <class Slots>

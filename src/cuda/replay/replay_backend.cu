@@ -37,7 +37,7 @@ void require_no_capture(const StreamOrder::Call& call, const char* option) {
 
 // Checks one array in place of all of a batch, ids or else the first that is given: each costs a question to the
 // driver.
-void check_batch(const per_batch& batch, const Fields& fields) {
+void require_batch_reachable(const per_batch& batch, const Fields& fields) {
     bool is_checked = false;
     for_each_array(batch, fields, [&](const char* name, const void* array, std::size_t) {
         if (!is_checked) require_reachable(name, array);
@@ -132,7 +132,7 @@ void CudaReplayBackend::cut(int64_t count, const int64_t* env_ids, void* stream)
 void CudaReplayBackend::sample(const ReplaySample& sample, void* stream) {
     StreamOrder::Call call(order_, stream);
     const bool is_of_library = sample.outcome_out != nullptr;
-    if (!is_of_library) check_batch(sample.batch, fields_);
+    if (!is_of_library) require_batch_reachable(sample.batch, fields_);
     batches_.sample(sample, call);
     call.finish();
 }
@@ -141,7 +141,7 @@ void CudaReplayBackend::sample_hindsight(const ReplaySample& sample, const Repla
                                          Relabelling& relabelling, void* stream) {
     StreamOrder::Call call(order_, stream);
     if (call.is_captured()) refuse_capture(stream);
-    check_batch(sample.batch, fields_);
+    require_batch_reachable(sample.batch, fields_);
     const HostCopy& copy = read(call);
     const ReplayState before = copy.replay;
     if (before.n_live == 0) throw_empty(sample.of_sequences);
@@ -277,7 +277,7 @@ uint64_t CudaReplayBackend::reserve_batches(int64_t count, void* stream) {
 void CudaReplayBackend::get_as_drawn(int64_t count, const int64_t* ids, float probability, const per_batch& batch,
                                      void* stream) {
     StreamOrder::Call call(order_, stream);
-    check_batch(batch, fields_);
+    require_batch_reachable(batch, fields_);
     batches_.get_as_drawn(count, ids, n_step_, probability, batch, call);
     call.finish();
 }
@@ -285,7 +285,7 @@ void CudaReplayBackend::get_as_drawn(int64_t count, const int64_t* ids, float pr
 int64_t CudaReplayBackend::bootstraps(int64_t capacity, const per_batch& batch, void* stream) {
     StreamOrder::Call call(order_, stream);
     if (call.is_captured()) refuse_capture(stream);
-    if (capacity > 0) check_batch(batch, fields_);
+    if (capacity > 0) require_batch_reachable(batch, fields_);
     const DeviceReplay& replay = memory_.device();
     HostCopy* const copy = reinterpret_cast<HostCopy*>(host_copy_.data());
     queue_count_bootstraps(replay, call.stream());

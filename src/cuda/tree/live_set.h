@@ -1,4 +1,4 @@
-// Which slots hold live transitions, and which is the r-th of them: uniform draws are draws of r.
+// The set of slots with live transitions. It finds the r-th of them, so that a uniform draw only has to draw r.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The work of a tree on the device: each function queues kernels. Bad entries are skipped, where something is looked up
-// answered with -1 or 0, and counted in the tree's state.
+// The work of a tree on the device: each function queues kernels. A bad entry is skipped and counted in the tree's state.
+// Where something is looked up, the answer is then -1 or 0.
 #pragma once
 
 #include "backend/backend.h"
