@@ -119,13 +119,13 @@ void Replay::sample_hindsight(const per_sample_options& options, const per_hinds
     guard.unlock();
     try {
         ask_for_rewards(hindsight, relabelling);
-    } catch (...) {
         guard.lock();
+        backend_->relabel(relabelling, batch, stream);
+    } catch (...) {
+        if (!guard.owns_lock()) guard.lock();
         backend_->take_back_draw(relabelling);
         throw;
     }
-    guard.lock();
-    backend_->relabel(relabelling, batch, stream);
 }
 
 std::unique_ptr<Relabelling> Replay::take_relabelling() {

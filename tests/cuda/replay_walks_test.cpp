@@ -1,4 +1,5 @@
 // Walks over all live transitions, advantages and other goals: what a buffer on CUDA gives is what the CPU gives.
+#include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -162,6 +163,7 @@ struct Question {
     std::vector<float> achieved, goals;
     std::vector<uint8_t> terminated;
     int answer = 0;
+    bool breaks_device = false;  // the next call that could fail is out of memory
 };
 
 int32_t reward_of(void* context, int64_t count, const void* achieved, const void* goals, float* rewards_out,
@@ -176,6 +178,7 @@ int32_t reward_of(void* context, int64_t count, const void* achieved, const void
         rewards_out[i] = have[2 * i + 1] == want[2 * i + 1] ? 0.0f : -1.0f - 0.125f * want[2 * i];
         if (have[2 * i + 1] == want[2 * i + 1]) terminated_out[i] = 1;
     }
+    if (question.breaks_device) simulator::fail_call(0, cudaErrorMemoryAllocation);
     return question.answer;
 }
 
@@ -240,6 +243,22 @@ TEST(CudaWalks, a_reward_function_that_fails_is_no_draw) {
     const per_batch batch = rows.batch();
     for (per_replay* const replay : {twins.cpu.get(), twins.gpu.get()})
         EXPECT_EQ(per_replay_sample_hindsight(replay, nullptr, &options, 8, &batch, nullptr), PER_ERROR_CALLBACK);
+    twins.expect_same();
+    twins.use(walk, 3);
+    twins.expect_same();
+}
+
+TEST(CudaWalks, rewards_that_cannot_be_written_are_no_draw) {
+    Twins twins(twin_options());
+    TwinWalk walk(6);
+    twins.use(walk, 12);
+    Question question;
+    question.breaks_device = true;
+    const per_hindsight_options options = hindsight_options(PER_GOAL_FUTURE, question);
+    TwinBatch rows(8);
+    const per_batch batch = rows.batch();
+    EXPECT_EQ(per_replay_sample_hindsight(twins.gpu.get(), nullptr, &options, 8, &batch, nullptr),
+              PER_ERROR_OUT_OF_MEMORY);
     twins.expect_same();
     twins.use(walk, 3);
     twins.expect_same();
