@@ -159,6 +159,7 @@ struct DrawLaw {
     }
     // How many of the mixture_units draw uniformly then.
     PER_HOST_DEVICE uint64_t uniform_units_left(uint64_t mass_left, uint64_t n_left) const {
+        if (mass_left == 0) return mixture_units;  // also where the uniform part is too small to be divided
         return uniform_units(uniform_left(n_left) / share_left(mass_left, n_left));
     }
 };

@@ -22,6 +22,14 @@ TEST(InclusionProbability, is_that_of_independent_draws) {
     EXPECT_EQ((inclusion_probability<double, uint64_t>(1e-15, std::numeric_limits<double>::infinity())), 1.0);
 }
 
+// A uniform part below the normal doubles rounds to nothing once some of it is taken out.
+TEST(DrawLaw, all_that_is_left_without_mass_is_drawn_uniformly) {
+    for (const double fraction : {5e-324, 1e-310, 1e-9, 0.5}) {
+        const DrawLaw law = {100, true, fraction, 100.0, 6000.0, 0.0};
+        EXPECT_EQ(law.uniform_units_left(0, 40), mixture_units) << fraction;
+    }
+}
+
 // Mean 1 / share and variance (1 - share) / share^2 of a geometric number; seed 5, tolerance 5 standard errors.
 TEST(DrawsUntilOutside, has_the_mean_of_a_geometric_number) {
     constexpr int n = 100000;
