@@ -237,7 +237,8 @@ PER_API per_status per_tree_options_init(per_tree_options* options, uint64_t str
 
 /*
  * Creates a tree with all priorities 0 and stores it in *tree_out (NULL on failure). Free it with per_tree_free().
- * Memory: 4.6 bytes a leaf, 8.3 on PER_CUDA. Synchronises.
+ * Memory: 4.6 bytes a leaf, 8.3 on PER_CUDA; there the first update of a size beyond 4096 allocates 16 bytes for each
+ * entry, and cannot be captured. Synchronises.
  *
  * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY, PER_ERROR_NO_DEVICE, PER_ERROR_CUDA.
  */
@@ -459,9 +460,9 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
  * Memory: the bytes of all fields, of reward and flags (5 bytes), and 9 bytes of priorities, a row; all of it is
  * allocated here. PER_RANK takes 7 bytes more, PER_BUFFER_MAX and PER_MAX_NOW a quarter of one each; where only the
  * options of a call ask for one of the first two, the first such call allocates it. On PER_CUDA priorities take 12.4
- * bytes, PER_RANK 8.3 more and the others an eighth of one; the first batch of a size beyond 4096 allocates, too. A
- * call that allocates cannot be captured, and of the first two kinds cannot follow calls that were: their graphs would
- * go on without what it adds.
+ * bytes, PER_RANK 8.3 more and the others an eighth of one; the first batch or update of a size beyond 4096 allocates,
+ * too. A call that allocates cannot be captured, and of the first two kinds cannot follow calls that were: their graphs
+ * would go on without what it adds.
  *
  * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY, PER_ERROR_NO_DEVICE, PER_ERROR_UNSUPPORTED (naming the option).
  */

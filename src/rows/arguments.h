@@ -11,6 +11,7 @@
 
 #include "per.h"
 #include "rows/error.h"
+#include "rules/host_device.h"
 #include "rules/limits.h"
 
 namespace per {
@@ -89,13 +90,6 @@ void require_arrays(int64_t count, const char* name, const T* array, const char*
     if (count == 0) return;
     require_array(name, array);
     require_array(other_name, other);
-}
-
-// Reads an entry of an array of the caller once. So what was checked is what is used, though another thread may write
-// to the entry meanwhile.
-template <class T>
-T read_once(const T& entry) {
-    return const_cast<const volatile T&>(entry);
 }
 
 // The stream of a call on an object of that per_device; `object` is "handle" or "loader".

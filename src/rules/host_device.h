@@ -20,4 +20,11 @@ PER_HOST_DEVICE To bit_cast(const From& from) {
     return to;
 }
 
+// Reads an entry of an array of the caller once. So what was checked is what is used, though another thread may write
+// to the entry meanwhile.
+template <class T>
+PER_HOST_DEVICE T read_once(const T& entry) {
+    return const_cast<const volatile T&>(entry);
+}
+
 }  // namespace per

@@ -61,8 +61,8 @@ FAULTS = [
     Fault(
         "duplicates race: no claims",
         "cuda/tree/tree_update.cu",
-        "if (atomicCAS(&tree.claims[index], claim, 0u) == claim) leaves.write(index, priority);",
-        "atomicExch(&tree.claims[index], 0u), leaves.write(index, priority);",
+        "if (atomicCAS(&tree.claims[entry.index], claim, 0u) == claim) leaves.write(entry.index, entry.priority);",
+        "atomicExch(&tree.claims[entry.index], 0u), leaves.write(entry.index, entry.priority);",
         is_pitfall=True,
     ),
     Fault(
@@ -111,16 +111,17 @@ FAULTS = [
     Fault(
         "an allocation in an update",
         "cuda/tree/tree_backend.cu",
-        "    queue_update(tree_, count, indices, priorities, call.stream());",
-        "    DeviceMemory scratch(8);\n    queue_update(tree_, count, indices, priorities, call.stream());",
+        "    queue_update(tree_, count, indices, priorities, entries_for(count, call), call.stream());",
+        "    DeviceMemory scratch(8);\n"
+        "    queue_update(tree_, count, indices, priorities, entries_for(count, call), call.stream());",
         "tree_calls_test",
         is_pitfall=True,
     ),
     Fault(
         "work on the default stream",
         "cuda/tree/tree_backend.cu",
-        "    queue_update(tree_, count, indices, priorities, call.stream());",
-        "    queue_update(tree_, count, indices, priorities, nullptr);",
+        "    queue_update(tree_, count, indices, priorities, entries_for(count, call), call.stream());",
+        "    queue_update(tree_, count, indices, priorities, entries_for(count, call), nullptr);",
         "tree_calls_test",
         is_pitfall=True,
     ),
@@ -199,8 +200,13 @@ FAULTS = [
     ),
     Fault("no rescale when the total falls", "cuda/tree/tree_change.h", "!= 0, state.low_water);", "!= 0, 0);"),
     Fault("a carry is lost", "cuda/tree/sum_tree.h", "before + value.low < before;", "0;"),
+    Fault("-0 is kept", "cuda/tree/tree_update.cu", "priority + 0.0f};  // -0", "priority};  // -0"),
     Fault(
-        "-0 is kept", "cuda/tree/tree_update.cu", "batch.priorities[i] + 0.0f;  // -0", "batch.priorities[i];  // -0"
+        "an update reads an index twice",
+        "cuda/tree/tree_update.cu",
+        "        if (entry.index < 0) continue;",
+        "        if (entry.index < 0 || !is_index(tree, batch.indices[i])) continue;",
+        "tree_calls_test",
     ),
     Fault(
         "no rescale when a leaf is too large",
@@ -782,9 +788,16 @@ FAULTS = [
     Fault(
         "updates: claims are kept",
         "cuda/replay/priorities.cu",
-        "atomicCAS(&replay.priorities.tree.claims[entry.slot], claim, 0u) != claim",
-        "replay.priorities.tree.claims[entry.slot] != claim",
+        "atomicCAS(&replay.priorities.tree.claims[entry.index], claim, 0u) != claim",
+        "replay.priorities.tree.claims[entry.index] != claim",
         "priorities_test",
+    ),
+    Fault(
+        "updates: an id is read twice",
+        "cuda/replay/priorities.cu",
+        "        if (entry.index < 0) continue;",
+        "        if (entry.index < 0 || read_once(given.ids[i]) < 0) continue;",
+        "replay_calls_test",
     ),
     Fault(
         "updates: the largest priority is raised by what is overwritten at once",

@@ -101,16 +101,17 @@ TEST(DevicePriorities, wait_for_nothing_and_allocate_nothing) {
     cuda::queue_ranks(replay, nullptr);
     const std::vector<int64_t> ids(5000, -1);
     std::vector<float> priorities(5000, 1.0f);
+    std::vector<cuda::UpdateEntry> entries(5000);
     cudaDeviceSynchronize();
 
     simulator::reset_counters();
-    cuda::queue_priorities(replay, {4096, ids.data(), 0, nullptr, priorities.data()}, nullptr);
+    cuda::queue_priorities(replay, {4096, ids.data(), 0, nullptr, priorities.data()}, entries.data(), nullptr);
     EXPECT_EQ(simulator::counters().launches, 1u);
     cuda::queue_change_of_lanes(replay, 2048, nullptr);
     EXPECT_EQ(simulator::counters().launches, 2u);
     cuda::queue_live_maximum(replay, 2048, nullptr);
     EXPECT_EQ(simulator::counters().launches, 3u);
-    cuda::queue_priorities(replay, {5000, ids.data(), 0, nullptr, priorities.data()}, nullptr);
+    cuda::queue_priorities(replay, {5000, ids.data(), 0, nullptr, priorities.data()}, entries.data(), nullptr);
     cuda::queue_change_of_lanes(replay, 2049, nullptr);
     cuda::queue_live_maximum(replay, 2049, nullptr);
     cuda::queue_read_priorities(replay, 5000, ids.data(), priorities.data(), nullptr);
@@ -133,10 +134,11 @@ TEST(DevicePriorities, what_a_captured_call_does_not_know_cannot_be_added) {
     cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
     const int64_t id = -1;
     const float priority = 1.0f;
+    cuda::UpdateEntry entry;
     ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
     {
         cuda::StreamOrder::Call call(order, stream);
-        cuda::queue_priorities(memory.device(), {1, &id, 0, nullptr, &priority}, call.stream());
+        cuda::queue_priorities(memory.device(), {1, &id, 0, nullptr, &priority}, &entry, call.stream());
         call.finish();
     }
     cudaGraph_t graph;

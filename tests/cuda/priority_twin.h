@@ -376,7 +376,8 @@ class PriorityTwin {
         }
         n_updates_ += static_cast<int64_t>(slots.size());
         cpu_.priorities.update(static_cast<int64_t>(slots.size()), slots.data(), accepted.data());
-        cuda::queue_priorities(device(), update, nullptr);
+        entries_.resize(static_cast<std::size_t>(update.count));
+        cuda::queue_priorities(device(), update, entries_.data(), nullptr);
         cudaDeviceSynchronize();  // the arrays are ours
     }
 
@@ -490,6 +491,7 @@ class PriorityTwin {
     Fields fields_;
     per_replay_options options_;
     cpu::ReplayState cpu_;
+    std::vector<cuda::UpdateEntry> entries_;
     cuda::ReplayMemory memory_;
     int exponent_ = 0;
     const uint64_t seed_ = simulator::options().seed;

@@ -67,6 +67,37 @@ TEST_F(CudaReplayCalls, never_wait_and_never_allocate) {
     }
 }
 
+// Another stream writes to the ids while an update of several launches is under way: any of their values may count, and
+// priorities can be set as before.
+TEST_F(CudaReplayCalls, ids_that_change_during_an_update_leave_no_trace) {
+    constexpr int64_t n = 5000;
+    cudaStream_t other;
+    cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
+    for (uint64_t i = 1; i <= 30; ++i) {
+        simulator::options().seed = i;
+        Twins twins(twin_options());
+        per_replay* const replay = twins.gpu.get();
+        TwinWalk walk(1);
+        twins.use(walk, n_warm_up);
+        twins.synchronize();
+        const std::vector<int64_t> live = live_ids_of(replay);
+        const int64_t n_live = static_cast<int64_t>(live.size());
+        std::vector<int64_t> ids(n);
+        for (std::size_t k = 0; k < ids.size(); ++k) ids[k] = live[k % live.size()];
+        const std::vector<float> errors(n, 3.0f), twos(live.size(), 2.0f);
+        expect_status(PER_OK, per_replay_update_priorities(replay, n, ids.data(), 1, errors.data(), twins.stream));
+        cudaMemsetAsync(ids.data(), 0xff, n * sizeof(int64_t), other);
+        cudaStreamSynchronize(other);
+        cudaStreamSynchronize(twins.stream);
+        expect_status(PER_OK, per_replay_set_priorities(replay, n_live, live.data(), twos.data(), twins.stream));
+        std::vector<float> read(live.size());
+        expect_status(PER_OK, per_replay_priorities(replay, n_live, live.data(), read.data(), twins.stream));
+        cudaStreamSynchronize(twins.stream);
+        ASSERT_EQ(read, twos) << "seed " << i;
+    }
+    cudaStreamDestroy(other);
+}
+
 // ---- graphs
 
 // A step of acting and learning in one graph: each launch is what the same calls made one by one are on the CPU. Its

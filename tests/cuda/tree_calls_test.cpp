@@ -103,6 +103,52 @@ TEST_F(CudaTreeCalls, never_wait_and_never_allocate) {
     EXPECT_EQ(simulator::counters().allocations, 0u);
 }
 
+// Another stream writes to the indices while an update of several launches is under way: any of their values may count,
+// and the leaves can be set as before. Orders of streams come from seeds, in some of which the write comes in between.
+TEST_F(CudaTreeCalls, indices_that_change_during_an_update_leave_no_trace) {
+    constexpr std::size_t n = 5000;
+    cudaStream_t other;
+    cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
+    const uint64_t seed = simulator::options().seed;
+    for (uint64_t i = 1; i <= 40; ++i) {
+        simulator::options().seed = i;
+        cuda::CudaTreeBackend tree(options_with(1));
+        std::vector<int64_t> indices(n);
+        for (std::size_t k = 0; k < n; ++k) indices[k] = static_cast<int64_t>(k) % capacity;
+        const std::vector<float> ones(n, 1.0f), twos(capacity, 2.0f);
+        tree.update(n, indices.data(), ones.data(), stream_);
+        cudaMemsetAsync(indices.data(), 0xff, n * sizeof(int64_t), other);
+        cudaStreamSynchronize(other);
+        cudaStreamSynchronize(stream_);
+        tree.update(capacity, all_.data(), twos.data(), stream_);
+        cudaStreamSynchronize(stream_);
+        std::vector<float> read(capacity);
+        tree.priorities(capacity, nullptr, read.data(), stream_);
+        cudaStreamSynchronize(stream_);
+        ASSERT_EQ(read, twos) << "seed " << i;
+    }
+    simulator::options().seed = seed;
+    cudaStreamDestroy(other);
+}
+
+TEST_F(CudaTreeCalls, an_update_that_allocates_is_refused_in_a_capture) {
+    cuda::CudaTreeBackend tree(options_with(1));
+    const std::vector<int64_t> indices(5000, 3);
+    const std::vector<float> priorities(5000, 1.0f);
+    const auto update = [&] { tree.update(5000, indices.data(), priorities.data(), stream_); };
+    ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), cudaSuccess);
+    EXPECT_EQ(status_of(update, "the first update of more than 4096 entries (5000) allocates memory"),
+              PER_ERROR_INVALID_ARGUMENT);
+    cudaGraph_t graph;
+    ASSERT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
+    cudaGraphDestroy(graph);
+    EXPECT_EQ(status_of(update), PER_OK);
+    simulator::reset_counters();
+    EXPECT_EQ(status_of(update), PER_OK);
+    EXPECT_EQ(simulator::counters().allocations, 0u);
+    tree.synchronize(stream_);
+}
+
 // A training step in a graph, with an update in it that makes the device choose a new scale: each launch is what the
 // same calls made one by one are, and draws anew.
 TEST_F(CudaTreeCalls, a_captured_step_is_replayed_as_the_cpu_repeats_it) {

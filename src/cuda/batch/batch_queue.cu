@@ -77,6 +77,11 @@ const DrawMemory& BatchQueue::memory_for(int64_t n_rows, const StreamOrder::Call
     return memory_;
 }
 
+UpdateEntry* BatchQueue::entries_for(int64_t count, const StreamOrder::Call& call) {
+    static_assert(sizeof(UpdateEntry) <= max_row_bytes);
+    return reinterpret_cast<UpdateEntry*>(memory_for(count, call).rows);
+}
+
 void BatchQueue::abandon() {
     for (const std::unique_ptr<DeviceMemory>& block : blocks_) block->abandon();
 }

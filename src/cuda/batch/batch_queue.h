@@ -53,6 +53,9 @@ class BatchQueue {
     // While the state says nothing of one, the last batch is this.
     void restore(LastBatch&& batch) { last_batch_ = std::move(batch); }
 
+    // Memory for the entries of an update.
+    UpdateEntry* entries_for(int64_t count, const StreamOrder::Call& call);
+
     std::size_t n_bytes() const { return n_bytes_; }
     // In a forked child the memory is not this process's to free.
     void abandon();

@@ -63,15 +63,13 @@ struct GivenPriorities {
     const float* td_errors;   // [n_critics, count, steps of a sequence - n_left_out]; or NULL:
     const float* priorities;  // [count]
     int64_t n_left_out;       // steps at the start of each sequence that td_errors do not have
+    UpdateEntry* entries;     // [count] what the first part makes of all that
 
     template <class Visit>
-    __device__ __forceinline__ void for_each(const DeviceReplay& replay, const Visit& visit) const {
-        const WindowRules rules = replay.state->rules;
+    __device__ __forceinline__ void for_each(const DeviceReplay&, const Visit& visit) const {
         const GridSpan span = grid_span();
-        for (int64_t i = span.first; i < count; i += span.step) {
-            const RowOfId row = row_of_id(replay, rules, ids[i]);
-            if (row.is_there) visit(row.slot);
-        }
+        for (int64_t i = span.first; i < count; i += span.step)
+            if (entries[i].index >= 0) visit(entries[i].index);
     }
 
     template <class Visit>
@@ -109,7 +107,7 @@ __device__ __forceinline__ float sequence_entry(const DeviceReplay& replay, cons
 
 __device__ __forceinline__ Entry entry_of(const DeviceReplay& replay, const WindowRules& rules,
                                           const GivenPriorities& given, int64_t i) {
-    const RowOfId row = row_of_id(replay, rules, given.ids[i]);
+    const RowOfId row = row_of_id(replay, rules, read_once(given.ids[i]));
     if (!row.is_issued) return {Fate::never_issued, 0, 0.0f};
     const bool is_row_live = row.is_there && is_live(replay.priorities.live, row.slot);
     bool is_accepted = is_row_live || (row.is_there && is_pending(replay.lanes[row.env], rules, row.k));
@@ -140,6 +138,7 @@ __device__ __forceinline__ void claim_entries(const DeviceReplay& replay, const 
     for (int64_t i = span.first; i < given.count; i += span.step) {
         const Entry entry = entry_of(replay, rules, given, i);
         for (int fate = 0; fate < 5; ++fate) n_of_fate[fate] += fate == static_cast<int>(entry.fate);
+        given.entries[i] = {entry.is_accepted() ? entry.slot : -1, entry.priority};
         if (entry.is_accepted()) atomicMax(&replay.priorities.tree.claims[entry.slot], static_cast<uint32_t>(i + 1));
     }
     for (uint64_t& n : n_of_fate) n = sum_of_warp(n);
@@ -155,15 +154,14 @@ __device__ __forceinline__ void claim_entries(const DeviceReplay& replay, const 
 // The entry that holds the claim sets its priority and ends the claim.
 __device__ __forceinline__ void store_entries(const DeviceReplay& replay, const GivenPriorities& given) {
     ReplayState& state = *replay.state;
-    const WindowRules rules = state.rules;
     uint32_t largest_bits = 0;
     const GridSpan span = grid_span();
     for (int64_t i = span.first; i < given.count; i += span.step) {
-        const Entry entry = entry_of(replay, rules, given, i);
-        if (!entry.is_accepted()) continue;
+        const UpdateEntry entry = given.entries[i];
+        if (entry.index < 0) continue;
         const uint32_t claim = static_cast<uint32_t>(i + 1);
-        if (atomicCAS(&replay.priorities.tree.claims[entry.slot], claim, 0u) != claim) continue;
-        replay.priorities.given[entry.slot] = entry.priority;
+        if (atomicCAS(&replay.priorities.tree.claims[entry.index], claim, 0u) != claim) continue;
+        replay.priorities.given[entry.index] = entry.priority;
         const uint32_t bits = bits_in_order(entry.priority);
         largest_bits = bits > largest_bits ? bits : largest_bits;
     }
@@ -288,9 +286,10 @@ void queue_live_maximum(const DeviceReplay& replay, int64_t rows_per_lane, cudaS
         launch(stream, n_blocks, n_threads, refresh_live_maximum_kernel, replay, lanes, level);
 }
 
-void queue_priorities(const DeviceReplay& replay, const ReplayUpdate& update, cudaStream_t stream) {
-    const GivenPriorities given = {update.count,     update.ids,        update.n_critics,
-                                   update.td_errors, update.priorities, update.n_left_out};
+void queue_priorities(const DeviceReplay& replay, const ReplayUpdate& update, UpdateEntry* entries,
+                      cudaStream_t stream) {
+    const GivenPriorities given = {update.count,      update.ids,        update.n_critics, update.td_errors,
+                                   update.priorities, update.n_left_out, entries};
     if (given.count == 0) return;
     if (given.count <= max_one_block_change) {
         launch(stream, 1, n_threads, update_in_one_block, replay, given);

@@ -23,7 +23,8 @@ void queue_live_maximum(const DeviceReplay& replay, int64_t rows_per_lane, cudaS
 // Sets the priorities of ids in the device's memory, at most max_count_set_on_cuda of them. What cannot be set is
 // skipped and counted as stale or rejected, as the CPU does with PER_INVALID_SKIP; an id never issued also in
 // errors.n_bad_ids.
-void queue_priorities(const DeviceReplay& replay, const ReplayUpdate& update, cudaStream_t stream);
+void queue_priorities(const DeviceReplay& replay, const ReplayUpdate& update, UpdateEntry* entries,
+                      cudaStream_t stream);
 
 // Reads priorities, 0 for rows that are not live. Ids that were never issued are counted.
 void queue_read_priorities(const DeviceReplay& replay, int64_t count, const int64_t* ids, float* priorities_out,

@@ -186,7 +186,7 @@ void CudaReplayBackend::take_back_draw(Relabelling& relabelling) {
 void CudaReplayBackend::update(const ReplayUpdate& update, void* stream) {
     StreamOrder::Call call(order_, stream);
     if (update.count > 0) require_reachable("ids", update.ids);
-    queue_priorities(memory_.device(), update, call.stream());
+    queue_priorities(memory_.device(), update, batches_.entries_for(update.count, call), call.stream());
     call.finish();
 }
 

@@ -47,6 +47,12 @@ struct DeviceSums {
     int n_levels;                      // leaves included
 };
 
+// An entry of an update as its first part found it. The caller's arrays are read once: they may change meanwhile.
+struct UpdateEntry {
+    int64_t index;  // of a leaf or slot; -1: the entry counts for nothing
+    float priority;
+};
+
 // Where everything is. It is handed to kernels by value.
 struct DeviceTree : DeviceSums {
     TreeState* state;

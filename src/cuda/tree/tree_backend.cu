@@ -1,5 +1,6 @@
 #include "cuda/tree/tree_backend.h"
 
+#include <bit>
 #include <cinttypes>
 #include <cstddef>
 #include <string>
@@ -12,6 +13,9 @@
 
 namespace per::cuda {
 namespace {
+
+// Updates of no more entries never allocate.
+constexpr int64_t first_entries = 4096;
 
 std::size_t bytes_for(int64_t capacity) {
     Layout layout(nullptr);
@@ -50,19 +54,35 @@ CudaTreeBackend::CudaTreeBackend(const per_tree_options& options)
     check(cudaMemsetAsync(memory_.data(), 0, bytes_for(options.capacity), call.stream()), "clearing the tree");
     call.finish();
     wait_for(call.stream());
+    entries_for(first_entries, call);
 }
 
 CudaTreeBackend::~CudaTreeBackend() {
     if (order_.is_own_process()) return;
     order_.abandon();
     memory_.abandon();
+    for (const std::unique_ptr<DeviceMemory>& block : entries_) block->abandon();
     state_copy_.abandon();
+}
+
+UpdateEntry* CudaTreeBackend::entries_for(int64_t count, const StreamOrder::Call& call) {
+    if (count > max_entries_) {
+        if (call.is_captured())
+            throw Error(PER_ERROR_INVALID_ARGUMENT,
+                        "stream is %p: it is being captured, and the first update of more than %" PRId64
+                        " entries (%" PRId64 ") allocates memory: make one such call before",
+                        static_cast<void*>(call.stream()), max_entries_, count);
+        const uint64_t n = std::bit_ceil(static_cast<uint64_t>(count));
+        entries_.push_back(std::make_unique<DeviceMemory>(n * sizeof(UpdateEntry)));
+        max_entries_ = static_cast<int64_t>(n);
+    }
+    return reinterpret_cast<UpdateEntry*>(entries_.back()->data());
 }
 
 void CudaTreeBackend::update(int64_t count, const int64_t* indices, const float* priorities, void* stream) {
     StreamOrder::Call call(order_, stream);
     if (count > 0) require_reachable("indices", indices);
-    queue_update(tree_, count, indices, priorities, call.stream());
+    queue_update(tree_, count, indices, priorities, entries_for(count, call), call.stream());
     call.finish();
 }
 

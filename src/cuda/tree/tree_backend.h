@@ -27,8 +27,13 @@ class CudaTreeBackend final : public TreeBackend {
     // Copies the state to the host, and waits for the stream.
     TreeState read_state(const StreamOrder::Call& call, bool ends_report);
 
+    // Memory for the entries of an update.
+    UpdateEntry* entries_for(int64_t count, const StreamOrder::Call& call);
+
     StreamOrder order_;
     DeviceMemory memory_;
+    std::vector<std::unique_ptr<DeviceMemory>> entries_;  // the last is in use; captured graphs may use the others
+    int64_t max_entries_ = 0;                             // that it has room for
     PinnedMemory state_copy_;
     DeviceTree tree_;
     uint64_t seed_;

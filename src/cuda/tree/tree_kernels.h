@@ -7,8 +7,9 @@
 
 namespace per::cuda {
 
+// entries: memory for [count].
 void queue_update(const DeviceTree& tree, int64_t count, const int64_t* indices, const float* priorities,
-                  cudaStream_t stream);
+                  UpdateEntry* entries, cudaStream_t stream);
 
 // All leaves 0; the scale stays.
 void queue_reset(const DeviceTree& tree, cudaStream_t stream);

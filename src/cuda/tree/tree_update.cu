@@ -15,6 +15,7 @@ struct Batch {
     int64_t count;
     const int64_t* indices;
     const float* priorities;
+    UpdateEntry* entries;  // [count]
 };
 
 __device__ __forceinline__ bool is_index(const DeviceTree& tree, int64_t index) {
@@ -41,8 +42,11 @@ __device__ __forceinline__ void claim_leaves(const DeviceTree& tree, const Batch
     uint64_t n_bad = 0;
     const GridSpan span = grid_span();
     for (int64_t i = span.first; i < batch.count; i += span.step) {
-        const int64_t index = batch.indices[i];
-        if (is_good(tree, index, batch.priorities[i]))
+        const int64_t index = read_once(batch.indices[i]);
+        const float priority = read_once(batch.priorities[i]);
+        const bool counts = is_good(tree, index, priority);
+        batch.entries[i] = {counts ? index : -1, priority + 0.0f};  // -0 becomes 0
+        if (counts)
             atomicMax(&tree.claims[index], static_cast<uint32_t>(i + 1));
         else
             n_bad += is_index(tree, index) ? one_bad_priority : one_bad_index;
@@ -58,11 +62,10 @@ __device__ __forceinline__ void write_leaves(const DeviceTree& tree, const Batch
     LeafWriter leaves(tree);
     const GridSpan span = grid_span();
     for (int64_t i = span.first; i < batch.count; i += span.step) {
-        const int64_t index = batch.indices[i];
-        const float priority = batch.priorities[i] + 0.0f;  // -0 becomes 0
-        if (!is_good(tree, index, priority)) continue;
+        const UpdateEntry entry = batch.entries[i];
+        if (entry.index < 0) continue;
         const uint32_t claim = static_cast<uint32_t>(i + 1);
-        if (atomicCAS(&tree.claims[index], claim, 0u) == claim) leaves.write(index, priority);
+        if (atomicCAS(&tree.claims[entry.index], claim, 0u) == claim) leaves.write(entry.index, entry.priority);
     }
     leaves.finish();
 }
@@ -95,8 +98,8 @@ __global__ void finish_change_kernel(DeviceTree tree) {
 }  // namespace
 
 void queue_update(const DeviceTree& tree, int64_t count, const int64_t* indices, const float* priorities,
-                  cudaStream_t stream) {
-    const Batch batch = {count, indices, priorities};
+                  UpdateEntry* entries, cudaStream_t stream) {
+    const Batch batch = {count, indices, priorities, entries};
     if (count <= max_one_block_update) {
         launch(stream, 1, n_threads, update_in_one_block, tree, batch);
         return;
