@@ -163,7 +163,8 @@ std::string place_text(const per_array& array, int64_t element) {
         index[axis] = element % array.shape[axis];
         element /= array.shape[axis];
     }
-    return "[" + joined({index.data(), static_cast<size_t>(array.ndim)}) + "]";
+    std::string text = "[";  // not "[" + ..., of which g++ 12 warns without reason
+    return text.append(joined({index.data(), static_cast<size_t>(array.ndim)})).append("]");
 }
 
 [[noreturn]] void refuse_value(std::string_view argument, const per_array& array, int64_t element, int32_t to_dtype) {
@@ -181,7 +182,8 @@ void check_dtype(std::string_view argument, int32_t dtype) {
 }  // namespace
 
 std::string shape_text(std::span<const int64_t> shape) {
-    return "(" + joined(shape) + (shape.size() == 1 ? ",)" : ")");
+    std::string text = "(";
+    return text.append(joined(shape)).append(shape.size() == 1 ? ",)" : ")");
 }
 
 int64_t check_array(std::string_view argument, const per_array& array, const Entries& entries) {
