@@ -237,8 +237,8 @@ PER_API per_status per_tree_options_init(per_tree_options* options, uint64_t str
 
 /*
  * Creates a tree with all priorities 0 and stores it in *tree_out (NULL on failure). Free it with per_tree_free().
- * Memory: 4.6 bytes a leaf, 8.3 on PER_CUDA; there the first update of a size beyond 4096 allocates 16 bytes for each
- * entry, and cannot be captured. Synchronises.
+ * Memory: 4.6 bytes a leaf, 8.3 on PER_CUDA; there the first update of a size beyond 4096 allocates up to 32 bytes
+ * for each entry, and cannot be captured. Synchronises.
  *
  * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY, PER_ERROR_NO_DEVICE, PER_ERROR_CUDA.
  */
@@ -255,7 +255,7 @@ PER_API void per_tree_free(per_tree* tree);
  *   priorities  [count]  finite, >= 0
  *
  * PER_ERROR_INVALID_ARGUMENT for any bad entry: nothing is changed. On PER_CUDA bad entries are skipped, counted, and
- * reported by per_tree_synchronize().
+ * reported by per_tree_synchronize(). PER_ERROR_OUT_OF_MEMORY where it allocates (per_tree_create()): nothing is changed.
  */
 PER_API per_status per_update(per_tree* tree, int64_t count, const int64_t* indices, const float* priorities,
                               void* stream);

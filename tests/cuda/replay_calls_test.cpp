@@ -174,6 +174,11 @@ TEST_F(CudaReplayCalls, calls_that_wait_or_allocate_are_refused_in_a_capture) {
     expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_bootstraps(replay, 4, &rows, &count, stream), "captured");
     expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_sample(replay, &ranks, 4, &batch, stream), "captured");
     expect_status(PER_ERROR_INVALID_ARGUMENT, per_replay_sample(replay, &smallest, 4, &batch, stream), "captured");
+    const std::vector<int64_t> ids(5000, -1);
+    const std::vector<float> priorities(5000, 1.0f);
+    expect_status(PER_ERROR_INVALID_ARGUMENT,
+                  per_replay_set_priorities(replay, 5000, ids.data(), priorities.data(), stream),
+                  "the first batch or update of more than 4096 rows (5000) allocates memory");
     expect_status(PER_OK, per_replay_sample(replay, nullptr, 4, &batch, stream));
     EXPECT_EQ(cudaStreamEndCapture(twins.stream, &graph), cudaSuccess);
     cudaGraphDestroy(graph);

@@ -70,8 +70,8 @@ const DrawMemory& BatchQueue::memory_for(int64_t n_rows, const StreamOrder::Call
     if (n_rows <= memory_.size) return memory_;
     if (call.is_captured())
         throw Error(PER_ERROR_INVALID_ARGUMENT,
-                    "stream is %p: it is being captured, and the first batch of more than %" PRId64 " rows (%" PRId64
-                    ") allocates memory: make one such call before",
+                    "stream is %p: it is being captured, and the first batch or update of more than %" PRId64
+                    " rows (%" PRId64 ") allocates memory: make one such call before",
                     static_cast<void*>(call.stream()), memory_.size, n_rows);
     allocate(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n_rows))), call.stream());
     return memory_;
