@@ -255,7 +255,8 @@ PER_API void per_tree_free(per_tree* tree);
  *   priorities  [count]  finite, >= 0
  *
  * PER_ERROR_INVALID_ARGUMENT for any bad entry: nothing is changed. On PER_CUDA bad entries are skipped, counted, and
- * reported by per_tree_synchronize(). PER_ERROR_OUT_OF_MEMORY where it allocates (per_tree_create()): nothing is changed.
+ * reported by per_tree_synchronize(). PER_ERROR_OUT_OF_MEMORY where it allocates (per_tree_create()): nothing is
+ * changed.
  */
 PER_API per_status per_update(per_tree* tree, int64_t count, const int64_t* indices, const float* priorities,
                               void* stream);
@@ -550,9 +551,9 @@ PER_API per_status per_steps_init(per_steps* steps, uint64_t struct_size);
  *   NaN.    With PER_NAN_ERROR a NaN in an observation, a next observation or a reward is an error, which names the
  *           entry. Infinities are numbers, and other fields may hold NaN.
  *   Priority.  A transition takes the largest priority (see per_max_priority) when it becomes live, or the one that
- *           was given for it before then. The largest is taken once for each step of a call, before any environment's is
- *           added: transitions that the step overwrites still count, and priorities given with it count from the next
- *           step on. Priorities given for steps at which no sequence starts are checked, and have no effect.
+ *           was given for it before then. The largest is taken once for each step of a call, before any environment's
+ *           is added: transitions that the step overwrites still count, and priorities given with it count from the
+ *           next step on. Priorities given for steps at which no sequence starts are checked, and have no effect.
  *   store_next_observation.  next_fields must be given with every step, and cuts are made by hand only. Sequences, and
  *           n_step above 1, take the rows of an environment for what they are: steps in order of time.
  *
@@ -611,8 +612,9 @@ PER_API per_status per_sample_options_init(per_sample_options* options, uint64_t
  *   reward, discount, n_steps, terminated, truncated, mask  [B, T]; mask is 1 for steps that there are
  *
  * A sequence is padded with zeros where its episode has ended (n_steps is 0 in the padding). Observations that are
- * neither a step's nor one that a step bootstraps from are zeros, too: with n_step > T those in between. The last step of an episode that was truncated at an unknown observation is padding,
- * but for its observation. After a terminal state whose observation is unknown the last one is given once more.
+ * neither a step's nor one that a step bootstraps from are zeros, too: with n_step > T those in between. The last step
+ * of an episode that was truncated at an unknown observation is padding, but for its observation. After a terminal
+ * state whose observation is unknown the last one is given once more.
  */
 typedef struct per_batch {
     uint64_t struct_size;     /* set by _init; do not change */
@@ -907,9 +909,10 @@ PER_API per_status per_hindsight_options_init(per_hindsight_options* options, ui
  *
  * From the answers reward, discount, n_steps, terminated and next_fields are formed as from stored steps: a window ends
  * at its first terminal step. `truncated` is that of the step where a window ends, as it was stored: 0 for a step that
- * was stored with both flags, which is then terminated, or neither if the function says so. A sequence gets one goal, for PER_GOAL_FUTURE from its first step on; asked for are the
- * rewards of all its steps and of those that its last returns reach. A terminal step ends the windows of returns, as it
- * does of transitions drawn by themselves; what is padding stays as it is.
+ * was stored with both flags, which is then terminated, or neither if the function says so. A sequence gets one goal,
+ * for PER_GOAL_FUTURE from its first step on; asked for are the rewards of all its steps and of those that its last
+ * returns reach. A terminal step ends the windows of returns, as it does of transitions drawn by themselves; what is
+ * padding stays as it is.
  *
  *   options    NULL: those of the buffer
  *   hindsight  as above

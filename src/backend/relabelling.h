@@ -39,8 +39,8 @@ struct Relabelling {
     std::vector<uint8_t> terminated;
 
     // By field: observations after each of them but the last of its span, in the same order, for windows that the
-    // rewards end earlier. Empty for fields whose next observations are not wanted, and for sequences; and for the goal,
-    // which is the same after every step, unless its stacks begin with zeros.
+    // rewards end earlier. Empty for fields whose next observations are not wanted, and for sequences; and for the
+    // goal, which is the same after every step, unless its stacks begin with zeros.
     std::vector<std::vector<std::byte>> next_fields;
 
     // Of the draw.

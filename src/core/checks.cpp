@@ -163,8 +163,8 @@ per_replay_options resolve_replay_options(const per_replay_options& options, con
 
 // A lane with m ends among its rows has the fewest live where an adversary chooses what lies between them. Of the rows
 // that are there, none is live
-//   - of the oldest episode, cut off by the ring, in stack - 1 rows that miss a frame, and then, short of a start and of
-//     what follows the burn-in, in stride - 1 + burn_in more;
+//   - of the oldest episode, cut off by the ring, in stack - 1 rows that miss a frame, and then, short of a start and
+//     of what follows the burn-in, in stride - 1 + burn_in more;
 //   - of the running one in its latest steps + n_step - 2, and the row that its next observation takes;
 //   - in the row that the final observation of an episode takes.
 // The rest are full episodes, each as short as is allowed and then longer up to where its next start would be, and rows

@@ -3,8 +3,8 @@
 //   magic (8 bytes), format version (uint32), 0 (uint32)
 //   what the writer writes; each seal() is the XXH64 of all bytes before it
 //
-// The file holds no lengths of its arrays. A reader works them out from numbers that it has read before, once a seal has
-// confirmed them.
+// The file holds no lengths of its arrays. A reader works them out from numbers that it has read before, once a seal
+// has confirmed them.
 #pragma once
 
 #include <bit>
@@ -42,8 +42,8 @@ class CheckpointWriter {
     Checksum checksum_;
 };
 
-// Reads a checkpoint. Throws Error: that of InputFile where the file cannot be read, CORRUPT_FILE where it is not what a
-// writer wrote, UNSUPPORTED for a newer format.
+// Reads a checkpoint. Throws Error: that of InputFile where the file cannot be read, CORRUPT_FILE where it is not what
+// a writer wrote, UNSUPPORTED for a newer format.
 class CheckpointReader {
  public:
     explicit CheckpointReader(const char* path);

@@ -11,8 +11,8 @@
 namespace per {
 namespace {
 
-// Calls visit(member) for the options that a file of that format keeps, in its order: what a format adds comes last. The
-// device is not among them, as each per_replay_load() chooses it anew.
+// Calls visit(member) for the options that a file of that format keeps, in its order: what a format adds comes last.
+// The device is not among them, as each per_replay_load() chooses it anew.
 template <class Options, class Visit>
 void for_each_option(Options& options, uint32_t version, Visit visit) {
     visit(options.capacity);

@@ -237,8 +237,8 @@ void ReplacementFile::remove_if_left_behind(const char* name) const {
     Descriptor file(openat(folder_.number(), name, O_RDWR | flags));  // NFS locks only what may be written
     if (!file.is_open()) file = Descriptor(openat(folder_.number(), name, O_RDONLY | flags));
     if (!file.is_open() || flock(file.number(), LOCK_EX | LOCK_NB) != 0) return;
-    // Between opening and locking, the file may have been committed, or removed and its name given to another. From here
-    // on it keeps its name: whoever else would rename or remove it must hold the lock.
+    // Between opening and locking, the file may have been committed, or removed and its name given to another. From
+    // here on it keeps its name: whoever else would rename or remove it must hold the lock.
     if (is_named(folder_.number(), name, file.number())) unlinkat(folder_.number(), name, 0);
 }
 
@@ -250,7 +250,8 @@ void ReplacementFile::open_temporary() {
             [&] { return openat(folder_.number(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode); }));
         if (!file.is_open() && errno == EEXIST) continue;
         if (!file.is_open()) refuse(errno, shown_, "written");
-        // A file system without locks refuses this one. It refuses those of other savers, too, so that they remove nothing.
+        // A file system without locks refuses this one. It refuses those of other savers, too, so that they remove
+        // nothing.
         uninterrupted([&] { return flock(file.number(), LOCK_EX); });
         if (!is_named(folder_.number(), name.c_str(), file.number())) continue;  // removed before it was locked
         temporary_ = name;
@@ -303,8 +304,8 @@ void ReplacementFile::commit() {
     sync_folder();
 }
 
-// The new name is to outlive a power failure. A folder that may not be read, and a file system that does not sync folders
-// (EINVAL), are left to the system.
+// The new name is to outlive a power failure. A folder that may not be read, and a file system that does not sync
+// folders (EINVAL), are left to the system.
 void ReplacementFile::sync_folder() const {
     if (!is_folder_readable_ || uninterrupted([&] { return fsync(folder_.number()); }) == 0 || errno == EINVAL) return;
     throw Error(PER_ERROR_IO, "path %s is written, but its folder cannot be synced: %s", shown_.c_str(),

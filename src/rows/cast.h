@@ -1,5 +1,6 @@
 // Arrays that calls are given: their shape is checked, their elements are cast. `argument` is what an error calls the
-// array: the name of a field, "next_" and the name, "reward", "mask" ... All of these throw Error with INVALID_ARGUMENT.
+// array: the name of a field, "next_" and the name, "reward", "mask" ... All of these throw Error with
+// INVALID_ARGUMENT.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +36,8 @@ bool can_cast(int32_t from_dtype, int32_t to_dtype);
 void check_cast(std::string_view argument, int32_t from_dtype, int32_t to_dtype);
 
 // Casts elements [entries, frames, elements] to [entries, elements]: the last frame of each entry. Floats round to
-// nearest even, and can hold NaN and infinities. A value that to_dtype cannot hold is an error, after which part of `to`
-// may be written: `to` is scratch, not state. Where mask[entry] is 0, nothing is read and nothing written.
+// nearest even, and can hold NaN and infinities. A value that to_dtype cannot hold is an error, after which part of
+// `to` may be written: `to` is scratch, not state. Where mask[entry] is 0, nothing is read and nothing written.
 struct CastSize {
     int64_t entries;
     int64_t elements;

@@ -38,7 +38,8 @@ class Fields {
     // row are beyond 64 bits. options.frame_stack is the default stack; the caller has checked it.
     explicit Fields(const per_replay_options& options);
 
-    // described() points into the fields. They stay where they are when this object is moved, but not when it is copied.
+    // described() points into the fields. They stay where they are when this object is moved, but not when it is
+    // copied.
     Fields(Fields&&) = default;
     Fields& operator=(Fields&&) = default;
 

@@ -16,15 +16,15 @@
 namespace per {
 
 // While an object of this class lives, arithmetic rounds to nearest, keeps subnormals and does not trap; then the
-// caller's settings are back. So programs that flush subnormals to zero (Julia and PyTorch offer it, -ffast-math does it
-// unasked) draw the same indices as others.
+// caller's settings are back. So programs that flush subnormals to zero (Julia and PyTorch offer it, -ffast-math does
+// it unasked) draw the same indices as others.
 class DefaultFloatingPoint {
  public:
     DefaultFloatingPoint(const DefaultFloatingPoint&) = delete;
     DefaultFloatingPoint& operator=(const DefaultFloatingPoint&) = delete;
 #if defined(__SSE2__)
-    // All arithmetic is that of SSE or later, so its control register is enough. <cfenv> saves the state of the x87, too,
-    // which takes 40 ns.
+    // All arithmetic is that of SSE or later, so its control register is enough. <cfenv> saves the state of the x87,
+    // too, which takes 40 ns.
     DefaultFloatingPoint() noexcept : saved_(_mm_getcsr()) {
         _mm_setcsr(0x1f80);
     }

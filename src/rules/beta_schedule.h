@@ -1,5 +1,5 @@
-// The exponent of importance-sampling weights over the run of a buffer: it grows linearly to its last value (Schaul et al.
-// 2016, section 3.4).
+// The exponent of importance-sampling weights over the run of a buffer: it grows linearly to its last value (Schaul et
+// al. 2016, section 3.4).
 #pragma once
 
 #include <stdint.h>

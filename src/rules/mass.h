@@ -1,6 +1,6 @@
-// What a leaf weighs: its mass is ceil(leaf * 2^scale), a whole number, which is 0 only for a leaf of 0. All sums are sums
-// of masses, so they are exact, and the order of adding does not matter. Here are the mass and every rule by which the
-// scale is chosen. Both backends follow them, so they always agree on the scale and on every sum.
+// What a leaf weighs: its mass is ceil(leaf * 2^scale), a whole number, which is 0 only for a leaf of 0. All sums are
+// sums of masses, so they are exact, and the order of adding does not matter. Here are the mass and every rule by which
+// the scale is chosen. Both backends follow them, so they always agree on the scale and on every sum.
 #pragma once
 
 #include <stdint.h>

@@ -1,7 +1,7 @@
-// Raises a priority to alpha, which is what the tree holds, and has the powers that weights are made of. One text serves
-// scalars, vectors of lanes and CUDA: operations on doubles that IEEE 754 rounds in one way, multiply and add never
-// contracted, so that every device computes the same bits. The float32 results are within 0.5001 ulp. Polynomials are
-// summed in pairs, which shortens the chain of operations that wait for each other.
+// Raises a priority to alpha, which is what the tree holds, and has the powers that weights are made of. One text
+// serves scalars, vectors of lanes and CUDA: operations on doubles that IEEE 754 rounds in one way, multiply and add
+// never contracted, so that every device computes the same bits. The float32 results are within 0.5001 ulp. Polynomials
+// are summed in pairs, which shortens the chain of operations that wait for each other.
 #pragma once
 
 #include <stdint.h>

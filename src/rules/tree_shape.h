@@ -1,5 +1,5 @@
-// The shape of the CPU's sum tree, and the search in it. Level 0 are the leaves, 16 floats to a line of 64 bytes. Level 1
-// has one uint64 for each such line, the sum of its masses; each level above has one sum for 8 of the level below, a
+// The shape of the CPU's sum tree, and the search in it. Level 0 are the leaves, 16 floats to a line of 64 bytes. Level
+// 1 has one uint64 for each such line, the sum of its masses; each level above has one sum for 8 of the level below, a
 // line of 64 bytes again. Sums are of children, not prefix sums: writing a leaf changes one number a level. CUDA's tree
 // has another shape and finds the same leaves, as those follow from the masses and their order alone.
 #pragma once

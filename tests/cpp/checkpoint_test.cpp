@@ -267,8 +267,8 @@ TEST_F(Checkpoint, describe_gives_the_options_and_fields_that_were_saved) {
     EXPECT_EQ(*static_cast<const int64_t*>(options.fields[1].default_value->data), 77);
 }
 
-// The file was written by the library that wrote format 1. Both environments have lanes of 6 rows and made 8 steps; step
-// k observed [environment, k], did action k or 10 + k, had reward k, and priority k + 1 or 2 k. Environment 0 was
+// The file was written by the library that wrote format 1. Both environments have lanes of 6 rows and made 8 steps;
+// step k observed [environment, k], did action k or 10 + k, had reward k, and priority k + 1 or 2 k. Environment 0 was
 // terminated by step 5, environment 1 truncated by step 3, so that the final observations are rows 6 and 4. The latest
 // observation being row 9, rows 4 to 9 are there, and those from 5 on have a whole stack; the returns of row 8 are not
 // complete.

@@ -14,8 +14,8 @@ namespace per::cpu {
 
 // Draws batch_size different indices, each next one in proportion to what is left.
 //
-// Independent draws that discard repeats have that law, and go through the tree together. They come in rounds of
-// n + n/4 + 16 of them, rounded up to an even number, n being how many indices are still to be found and one more. Where
+// Independent draws that discard repeats have that law, and go through the tree together. They come in rounds of n +
+// n/4 + 16 of them, rounded up to an even number, n being how many indices are still to be found and one more. Where
 // more than half of a round were repeats, a few indices hold most of the mass: those found are then taken out, and a
 // draw from what is left stands for a geometric number of draws from the whole. At the end all are put back.
 //

@@ -16,7 +16,8 @@ namespace per::cpu {
 // A batch of draws. Memory is kept from batch to batch.
 class LiveDraw {
  public:
-    // Some transition must be live, and ranks be taken if the draw goes by them. Throws only before it changes anything.
+    // Some transition must be live, and ranks be taken if the draw goes by them. Throws only before it changes
+    // anything.
     void draw(PriorityStore& priorities, const ReplaySample& sample, const DrawRequest& request);
 
     const std::vector<int64_t>& slots() const { return slots_; }

@@ -137,9 +137,9 @@ struct TransitionWriter {
     void write_block(int64_t first, int64_t n) const;
 };
 
-// Fetches what rows first .. first + n - 1 are made of if their windows are whole and their stacks full, as most are: to
-// wait for the flags, which say it, would be to wait twice. In loops that do nothing else: where many pages are touched
-// a fetch waits until its page is found, and between other work few such waits overlap.
+// Fetches what rows first .. first + n - 1 are made of if their windows are whole and their stacks full, as most are:
+// to wait for the flags, which say it, would be to wait twice. In loops that do nothing else: where many pages are
+// touched a fetch waits until its page is found, and between other work few such waits overlap.
 void TransitionWriter::prefetch_block(int64_t first, int64_t n) const {
     const Return whole = {0.0f, 0.0f, static_cast<int32_t>(n_step), row_is_step, static_cast<int32_t>(n_step)};
     GatherRow rows[GatherPlan::max_block_rows];

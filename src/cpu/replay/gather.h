@@ -86,8 +86,8 @@ inline int64_t write_id(const ReplayState& state, int64_t i, int64_t env, int64_
     return head - 1 - row;
 }
 
-// Writes the transitions in these slots, which are there with their windows: frames, returns, and ids. ages_out: [slots]
-// or NULL.
+// Writes the transitions in these slots, which are there with their windows: frames, returns, and ids. ages_out:
+// [slots] or NULL.
 void write_transitions(const ReplayState& state, const GatherPlan& plan, int64_t n_step,
                        const std::vector<int64_t>& slots, const per_batch& batch, WorkerThreads& threads,
                        int64_t* ages_out);

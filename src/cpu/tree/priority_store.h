@@ -76,8 +76,8 @@ class PriorityStore {
     // A priority was seen: what follows takes it if it is the largest.
     void raise_largest(float priority);
 
-    // Brings the tree up to date. Calls visit(commit_slots), which is to call commit_slots(first, n) for all slots first ..
-    // first + n - 1 that became live or stopped being so since the last time; others may be among them.
+    // Brings the tree up to date. Calls visit(commit_slots), which is to call commit_slots(first, n) for all slots
+    // first .. first + n - 1 that became live or stopped being so since the last time; others may be among them.
     template <class Visit>
     void commit(const Visit& visit) {
         begin_change(n_made_live_);

@@ -41,8 +41,8 @@ class SumTree {
     // Sets priorities[i] at first + i: several times faster than set().
     void set_run(int64_t first, int64_t count, const float* priorities);
 
-    // The same in as many pieces as is convenient: between begin_change() and end_change(), which chooses the scale that
-    // the leaves then ask for (mass.h), nothing else may be called. About n leaves will be written: a hint.
+    // The same in as many pieces as is convenient: between begin_change() and end_change(), which chooses the scale
+    // that the leaves then ask for (mass.h), nothing else may be called. About n leaves will be written: a hint.
     void begin_change(int64_t n);
     void change(int64_t count, const int64_t* indices, const float* priorities);
     void change_run(int64_t first, int64_t count, const float* priorities);
@@ -60,8 +60,8 @@ class SumTree {
     const float* leaves() const { return arrays_.leaves; }
     void rebuild();
 
-    // For checkpoints, of a tree whose priorities are 0: the scale, and the total that asks for another, of the tree that
-    // was saved. Its priorities, which fit that scale, follow by set_at_scale().
+    // For checkpoints, of a tree whose priorities are 0: the scale, and the total that asks for another, of the tree
+    // that was saved. Its priorities, which fit that scale, follow by set_at_scale().
     void restore_scale(int32_t scale, uint64_t rescales_below);
     uint64_t rescales_below() const { return low_water_; }
 

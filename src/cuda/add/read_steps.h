@@ -1,5 +1,5 @@
-// A warp reads 32 steps of a lane at once, a thread for each, and waits for memory once for all of them. It compares what
-// the steps bring with what was announced, and counts those that run on.
+// A warp reads 32 steps of a lane at once, a thread for each, and waits for memory once for all of them. It compares
+// what the steps bring with what was announced, and counts those that run on.
 #pragma once
 
 #include <cstdint>

@@ -8,8 +8,8 @@
 
 namespace per::cuda {
 
-// Each of these three functions queues the reading of rows; the caller calls queue_copies() after it. This one reads live
-// transitions or sequences as if they were drawn, with weights 1 and a probability. Their ids lie in memory.found.
+// Each of these three functions queues the reading of rows; the caller calls queue_copies() after it. This one reads
+// live transitions or sequences as if they were drawn, with weights 1 and a probability. Their ids lie in memory.found.
 template <class Row>
 void queue_get_as_drawn(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, float probability,
                         cudaStream_t stream);

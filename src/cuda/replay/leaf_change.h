@@ -1,6 +1,6 @@
 // The parts of one change of leaves (mass.h) on the device. Rows, live bits and priorities have their new values before
-// it; these parts bring the leaves of the slots that `Slots` names up to date. Every thread of the grid must have ended a
-// part before the next begins.
+// it; these parts bring the leaves of the slots that `Slots` names up to date. Every thread of the grid must have ended
+// a part before the next begins.
 //
 //   struct Slots {
 //       // Calls visit(slot). The threads of the grid share the slots, of which some may come more than once.

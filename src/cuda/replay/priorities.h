@@ -1,9 +1,9 @@
 // Priorities of rows on a device: what cpu/tree/priority_store.h does on the host. All of it is queued; nothing
 // waits.
 //
-// Leaves are written last. Kernels that make rows live or dead change live bits, priorities.given and state->n_live, and
-// note in replay.changes where such rows lie. Once a call, after them, queue_change_of_lanes() brings the sum tree and
-// the ranks up to date as one change (mass.h).
+// Leaves are written last. Kernels that make rows live or dead change live bits, priorities.given and state->n_live,
+// and note in replay.changes where such rows lie. Once a call, after them, queue_change_of_lanes() brings the sum tree
+// and the ranks up to date as one change (mass.h).
 #pragma once
 
 #include <cstdint>

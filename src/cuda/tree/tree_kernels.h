@@ -1,5 +1,5 @@
-// The work of a tree on the device: each function queues kernels. A bad entry is skipped and counted in the tree's state.
-// Where something is looked up, the answer is then -1 or 0.
+// The work of a tree on the device: each function queues kernels. A bad entry is skipped and counted in the tree's
+// state. Where something is looked up, the answer is then -1 or 0.
 #pragma once
 
 #include "backend/backend.h"
@@ -14,8 +14,8 @@ void queue_update(const DeviceTree& tree, int64_t count, const int64_t* indices,
 // All leaves 0; the scale stays.
 void queue_reset(const DeviceTree& tree, cudaStream_t stream);
 
-// What the plan in the tree's state asks for once the stream gets there: a scale for the leaves as they are, and sums at
-// it.
+// What the plan in the tree's state asks for once the stream gets there: a scale for the leaves as they are, and sums
+// at it.
 void queue_rebuild(const DeviceTree& tree, cudaStream_t stream);
 
 // The same at a scale, and with the total that asks for another, of a tree that had the same leaves.
