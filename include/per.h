@@ -81,7 +81,8 @@ typedef enum per_status {
     PER_ERROR_OUT_OF_MEMORY = 2,
     PER_ERROR_EMPTY = 3,         /* nothing can be drawn */
     PER_ERROR_FULL = 4,          /* a lane is full and overwrite is 0 */
-    PER_ERROR_BUSY = 5,          /* the buffer has a loader already; or a loader that may not wait has no batch yet */
+    PER_ERROR_BUSY = 5,          /* the buffer has a loader already; a loader that may not wait has no batch yet; or the
+                                    function that a buffer is being saved by calls it */
     PER_ERROR_UNSUPPORTED = 6,   /* an option, device or file format that this version does not have */
     PER_ERROR_NO_DEVICE = 7,     /* no usable CUDA device; the message says why. A driver must be for the major version
                                     of CUDA that libper was built with, or a later one: 580 or later for CUDA 13 */
@@ -89,7 +90,7 @@ typedef enum per_status {
     PER_ERROR_IO = 9,            /* a file could not be read or written; the message has the system's reason */
     PER_ERROR_CORRUPT_FILE = 10, /* a file is not one of this library's, or is damaged */
     PER_ERROR_INTERNAL = 11,     /* a defect of this library; the message is for its maintainers */
-    PER_ERROR_CALLBACK = 12      /* a function that the caller gave returned something else than 0 */
+    PER_ERROR_CALLBACK = 12      /* a function that the caller gave failed; the message has what it returned */
 } per_status;
 
 /* "PER_OK", "PER_ERROR_EMPTY", ...; "unknown status" for a number that is none. Never NULL. */
@@ -841,6 +842,43 @@ PER_API per_status per_replay_save(per_replay* replay, const char* path);
  * PER_ERROR_UNSUPPORTED for the format of a newer library; and the errors of per_replay_create().
  */
 PER_API per_status per_replay_load(const char* path, int32_t device, int32_t device_index, per_replay** replay_out);
+
+/*
+ * Writes what per_replay_save() writes by a function of the caller: to memory, to a socket, into a larger file. The
+ * bytes are those of a file, which per_replay_load() reads, too. Synchronises.
+ *
+ *   write    called with the bytes in order, `size` of them at a time, 1 .. 2^20. Returns how many of these it took,
+ *            from the first on: 1 .. size. It is called again with the others. What it returns else ends the call
+ *   context  given to write; may be NULL
+ *
+ * `write` runs on the thread of the call, and all that it is given is the buffer of one moment: calls of other threads
+ * on the buffer wait for the end of the save. (fork() does not.) Its own calls on the buffer, and on walks and loaders
+ * of it, are PER_ERROR_BUSY. It may use any other handle, but two threads whose functions call each other's buffers
+ * wait for ever. It must free neither the buffer nor its loader. It must not leave by an exception or longjmp; it may
+ * end its thread by pthread_exit(), which is as if it failed. On PER_CUDA the buffer's device is current while it runs,
+ * and must be when it returns.
+ *
+ * PER_ERROR_CALLBACK if `write` fails: what it took until then is no checkpoint. PER_ERROR_OUT_OF_MEMORY.
+ */
+PER_API per_status per_replay_save_to(per_replay* replay,
+                                      int64_t (*write)(void* context, const void* bytes, int64_t size), void* context);
+
+/*
+ * Creates a buffer as per_replay_load() does, from the bytes that a function of the caller gives.
+ *
+ *   read     writes the next bytes to bytes_out, as many as there are and at most `size`, which is 1 .. 2^20. Returns
+ *            how many: 1 .. size, and it is called again for the others; or 0, and there are no more. What it returns
+ *            else ends the call
+ *   context  given to read; may be NULL
+ *
+ * A checkpoint says where it ends, and no byte after that is asked for: others may follow in the same stream, and be
+ * read by the next call. For `read` holds what does for `write` above, but that it may use any handle.
+ *
+ * PER_ERROR_CALLBACK if `read` fails, and the errors of per_replay_load() but PER_ERROR_IO; PER_ERROR_CORRUPT_FILE also
+ * where the bytes end early. How much was read by then is not said.
+ */
+PER_API per_status per_replay_load_from(int64_t (*read)(void* context, void* bytes_out, int64_t size), void* context,
+                                        int32_t device, int32_t device_index, per_replay** replay_out);
 
 /*
  * Waits until all work on `stream` that this buffer queued is done, and reports once what went wrong on the device

@@ -8,6 +8,7 @@
 #include "api/replay_handle.h"
 #include "api/struct_size.h"
 #include "backend/replay_options.h"
+#include "file/caller_stream.h"
 #include "file/checkpoint_file.h"
 #include "per.h"
 #include "rows/arguments.h"
@@ -216,6 +217,27 @@ per_status per_replay_load(const char* path, int32_t device, int32_t device_inde
         *replay_out = nullptr;
         require_pointer("path", path);
         CheckpointReader reader(path);
+        *replay_out = new per_replay{Replay(reader, device, device_index)};
+    });
+}
+
+per_status per_replay_save_to(per_replay* replay, int64_t (*write)(void* context, const void* bytes, int64_t size),
+                              void* context) {
+    return guarded([&] {
+        Replay& target = replay_of(replay);
+        require_pointer("write", reinterpret_cast<const void*>(write));
+        target.save({write, context});
+    });
+}
+
+per_status per_replay_load_from(int64_t (*read)(void* context, void* bytes_out, int64_t size), void* context,
+                                int32_t device, int32_t device_index, per_replay** replay_out) {
+    return guarded([&] {
+        require_pointer("replay_out", replay_out);
+        *replay_out = nullptr;
+        require_pointer("read", reinterpret_cast<const void*>(read));
+        const ReadFunction stream = {read, context};
+        CheckpointReader reader([&](void* data, std::size_t size) { return stream.read(data, size); });
         *replay_out = new per_replay{Replay(reader, device, device_index)};
     });
 }

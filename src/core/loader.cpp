@@ -78,7 +78,7 @@ Loader::Loader(Replay& replay, const per_loader_options& options)
 
 Loader::~Loader() {
     if (process_ == HandleLock::process()) {
-        static_cast<void>(guarded([&] { stop(); }));
+        static_cast<void>(guarded([&] { end(); }));
     } else {
         static_cast<void>(signals_.release());
     }
@@ -87,7 +87,7 @@ Loader::~Loader() {
 // ----------------------------------------------------------------------------------------------------- the consumer
 
 int64_t Loader::next(bool waits, per_batch& batch_out, void* stream) {
-    check_process();
+    check_usable();
     Guard guard(signals_->mutex);
     for (;;) {
         check_running();
@@ -110,7 +110,8 @@ int64_t Loader::next(bool waits, per_batch& batch_out, void* stream) {
         Slot& slot = slots_[place];
         if (slot.status == PER_OK) {
             const bool by_schedule = std::isnan(sample_.beta);
-            const std::unique_lock lock = by_schedule ? replay_.try_lock_to_hand_out() : std::unique_lock<HandleLock>();
+            const std::unique_lock lock =
+                by_schedule ? replay_.try_lock_to_hand_out() : std::unique_lock<ReservedLock>();
             if (by_schedule && replay_.device() != PER_CPU && !lock) {
                 if (!waits)
                     throw Error(PER_ERROR_BUSY, "the next batch is drawn, but another call on its replay is under way");
@@ -138,7 +139,7 @@ int64_t Loader::next(bool waits, per_batch& batch_out, void* stream) {
 }
 
 void Loader::release(int64_t slot, void* stream) {
-    check_process();
+    check_usable();
     const Guard guard(signals_->mutex);
     check_running();
     if (slot < 0 || slot > max_out_ || slots_[static_cast<std::size_t>(slot)].state != State::out)
@@ -151,7 +152,11 @@ void Loader::release(int64_t slot, void* stream) {
 }
 
 void Loader::stop() {
-    check_process();
+    check_usable();
+    end();
+}
+
+void Loader::end() {
     Guard guard(signals_->mutex);
     if (stopping_) {
         signals_->changed.wait(guard, [&] { return stopped_; });
@@ -169,9 +174,11 @@ void Loader::stop() {
     if (status != PER_OK) throw Error(status, "%s", last_error());
 }
 
-void Loader::check_process() const {
-    if (process_ == HandleLock::process()) return;
-    throw Error(PER_ERROR_INVALID_ARGUMENT, "loader was created before a fork: the thread that draws is in the parent");
+void Loader::check_usable() const {
+    if (process_ != HandleLock::process())
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "loader was created before a fork: the thread that draws is in the parent");
+    replay_.check_not_saved_here();
 }
 
 void Loader::check_running() const {

@@ -57,7 +57,8 @@ class Loader {
     using Guard = std::unique_lock<std::mutex>;
 
     std::size_t slot_of(uint64_t request) const { return order_[request % order_.size()]; }
-    void check_process() const;
+    void end();
+    void check_usable() const;
     void check_running() const;
     void start_thread();
     void ask(int64_t slot);

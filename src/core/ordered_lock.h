@@ -4,22 +4,23 @@
 #include <atomic>
 #include <cstdint>
 
-#include "threads/handle_lock.h"
+#include "threads/reserved_lock.h"
 
 namespace per {
 
-// A HandleLock whose lock() first waits for the draws that were asked for before it: so updates, adds and draws take
+// A ReservedLock whose lock() first waits for the draws that were asked for before it: so updates, adds and draws take
 // effect in the order in which their callers came, though some of the draws are made by another thread.
 class OrderedLock {
  public:
-    void lock() noexcept {
+    void lock() {
+        lock_.check_not_reserved_here();  // draws would wait for this thread
         wait_for_draws();
         lock_.lock();
     }
     void unlock() noexcept { lock_.unlock(); }
 
     // The lock for calls that have their place in the order already, which are the draws themselves.
-    HandleLock& unordered() { return lock_; }
+    ReservedLock& unordered() { return lock_; }
 
     // From here on no draw is due, and those that are asked for are made in this process.
     void begin_draws() noexcept {
@@ -41,7 +42,7 @@ class OrderedLock {
         }
     }
 
-    HandleLock lock_;
+    ReservedLock lock_;
     std::atomic<uint64_t> asked_ = 0;
     std::atomic<uint64_t> made_ = 0;
     std::atomic<uint64_t> process_ = 0;

@@ -1,7 +1,5 @@
 #include "core/replay.h"
 
-#include <unwind.h>
-
 #include <algorithm>
 #include <cinttypes>
 #include <mutex>
@@ -15,6 +13,7 @@
 #include "rows/arguments.h"
 #include "rows/error.h"
 #include "rules/limits.h"
+#include "threads/thread_exit.h"
 
 namespace per {
 namespace {
@@ -40,15 +39,6 @@ const CheckpointOptions& checked(const CheckpointOptions& saved, const Checkpoin
 std::unique_ptr<ReplayBackend> create_backend(const per_replay_options& options, const Fields& fields) {
     if (options.device == PER_CPU) return std::make_unique<cpu::CpuReplayBackend>(options, fields);
     return cuda::create_replay_backend(options, fields);
-}
-
-// The thread may end in a function of the caller: Python before 3.14 ends threads that way when the interpreter exits.
-// pthread_exit() then unwinds the stack by the system's libgcc. The frames of this library answer by the libgcc that is
-// linked into it, which aborts unless it has looked at a stack before.
-void prepare_for_thread_exit() {
-    static const _Unwind_Reason_Code ready =
-        _Unwind_Backtrace([](_Unwind_Context*, void*) { return _URC_NORMAL_STOP; }, nullptr);
-    static_cast<void>(ready);
 }
 
 void ask_for_rewards(const per_hindsight_options& hindsight, Relabelling& relabelling) {
@@ -199,7 +189,7 @@ void Replay::draw_ahead(const per_sample_options& options, int64_t batch_size, c
 
 // On a device handing out is a call like others. On the CPU it waits for none, so that a batch which is there is not
 // kept back by the draw of the next.
-std::unique_lock<HandleLock> Replay::try_lock_to_hand_out() {
+std::unique_lock<ReservedLock> Replay::try_lock_to_hand_out() {
     if (device() == PER_CPU) return {};
     return std::unique_lock(lock_.unordered(), std::try_to_lock);
 }
@@ -208,8 +198,9 @@ void Replay::wait_for_call() {
     const std::unique_lock guard(lock_.unordered());
 }
 
+// It also ends while the buffer is saved: a checkpoint knows nothing of loaders.
 void Replay::end_draws() {
-    const std::unique_lock guard(lock_.unordered());
+    const std::unique_lock guard(lock_.unordered().unreserved());
     loader_process_ = 0;
     backend_->end_ahead();
 }
@@ -322,6 +313,19 @@ void Replay::synchronize(void* stream) {
 void Replay::save(const char* path) {
     const std::unique_lock guard(lock_);
     CheckpointWriter writer(path);
+    write_checkpoint(writer);
+}
+
+void Replay::save(const WriteFunction& write) {
+    const std::unique_lock guard(lock_);
+    CheckpointWriter writer([&](const void* data, std::size_t size) {
+        const ReservedLock::Reservation reservation(lock_.unordered());
+        write.write(data, size);
+    });
+    write_checkpoint(writer);
+}
+
+void Replay::write_checkpoint(CheckpointWriter& writer) {
     write_options(writer, options_);
     backend_->save(writer);
     writer.commit();

@@ -13,6 +13,7 @@
 #include "core/checks.h"
 #include "core/epochs.h"
 #include "core/ordered_lock.h"
+#include "file/caller_stream.h"
 #include "per.h"
 #include "rows/fields.h"
 
@@ -61,8 +62,10 @@ class Replay {
     void ask_for_draw() { lock_.ask_for_draw(); }
     void draw_ahead(const per_sample_options& options, int64_t batch_size, const OpenSlot& slot);
     void draw_is_made() { lock_.draw_is_made(); }
-    std::unique_lock<HandleLock> try_lock_to_hand_out();  // owns nothing on the CPU, or if a call is under way
+    std::unique_lock<ReservedLock> try_lock_to_hand_out();  // owns nothing on the CPU, or if a call is under way
     void wait_for_call();
+    // Throws Error with BUSY in a function of the caller that writes the buffer to a stream.
+    void check_not_saved_here() { lock_.unordered().check_not_reserved_here(); }
     void hand_out() { backend_->hand_out(); }  // needs that lock
     void end_draws();
 
@@ -72,8 +75,10 @@ class Replay {
     per_replay_statistics statistics();
     void synchronize(void* stream);
     void save(const char* path);
+    void save(const WriteFunction& write);
 
  private:
+    void write_checkpoint(CheckpointWriter& writer);
     std::unique_ptr<Relabelling> take_relabelling();
 
     Fields fields_;

@@ -1,16 +1,21 @@
-// The file that a checkpoint is: numbers and arrays one after the other, little-endian, with checksums in between.
+// What a checkpoint is, in a file or a stream: numbers and arrays one after the other, little-endian, with checksums in
+// between.
 //
 //   magic (8 bytes), format version (uint32), 0 (uint32)
 //   what the writer writes; each seal() is the XXH64 of all bytes before it
 //
-// The file holds no lengths of its arrays. A reader works them out from numbers that it has read before, once a seal
-// has confirmed them.
+// It holds no lengths of its arrays. A reader works them out from numbers that it has read before, once a seal has
+// confirmed them; so it never reads beyond the end.
 #pragma once
 
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
 #include <type_traits>
+#include <vector>
 
 #include "file/checksum.h"
 #include "file/disk_file.h"
@@ -22,10 +27,17 @@ inline constexpr uint32_t checkpoint_version = 2;
 
 static_assert(std::endian::native == std::endian::little, "numbers are written as they lie in memory");
 
-// Writes a checkpoint as ReplacementFile does: `path` gets it with commit(), whole, or not at all.
+// Writes a checkpoint, which is complete with commit().
 class CheckpointWriter {
  public:
+    // Takes the next bytes. What it throws passes through.
+    using Write = std::function<void(const void* data, std::size_t size)>;
+
+    explicit CheckpointWriter(Write write);
+    // As ReplacementFile does: `path` gets the checkpoint with commit(), whole, or not at all.
     explicit CheckpointWriter(const char* path);
+    CheckpointWriter(const CheckpointWriter&) = delete;
+    CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
     void bytes(const void* data, std::size_t size);
     template <class Number>
@@ -35,10 +47,15 @@ class CheckpointWriter {
     }
     // Writes the checksum of all bytes so far.
     void seal() { number(checksum_.value()); }
-    void commit() { file_.commit(); }
+    void commit();
 
  private:
-    ReplacementFile file_;
+    void flush();
+
+    std::optional<ReplacementFile> file_;
+    Write write_;
+    std::vector<char> buffer_;
+    std::size_t n_buffered_ = 0;
     Checksum checksum_;
 };
 
@@ -46,7 +63,14 @@ class CheckpointWriter {
 // a writer wrote, UNSUPPORTED for a newer format.
 class CheckpointReader {
  public:
+    // Reads the next bytes and returns how many: fewer than `size` where there are no more. What it throws passes
+    // through.
+    using Read = std::function<std::size_t(void* data, std::size_t size)>;
+
+    explicit CheckpointReader(Read read);
     explicit CheckpointReader(const char* path);
+    CheckpointReader(const CheckpointReader&) = delete;
+    CheckpointReader& operator=(const CheckpointReader&) = delete;
 
     // The format of the file, at most checkpoint_version.
     uint32_t version() const { return version_; }
@@ -68,13 +92,17 @@ class CheckpointReader {
     }
     // Reads a seal, which must be the checksum of all bytes before it.
     void check_seal();
-    // Checks that nothing follows.
+    // Checks that nothing follows in a file. What follows in a stream is not looked at.
     void finish();
 
     [[noreturn]] void refuse(const char* reason) const;
 
  private:
-    InputFile file_;
+    void read_version();
+
+    std::optional<InputFile> file_;
+    Read read_;
+    std::string shown_;  // what messages call it
     uint32_t version_ = 0;
     Checksum checksum_;
 };

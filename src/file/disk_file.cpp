@@ -152,7 +152,7 @@ std::size_t InputFile::read_some(void* data, std::size_t size) {
 
 // ---------------------------------------------------------------------------------------------------------- writing
 
-ReplacementFile::ReplacementFile(const char* path) : shown_(shown_path(path)), buffer_(buffer_bytes) {
+ReplacementFile::ReplacementFile(const char* path) : shown_(shown_path(path)) {
     struct stat found;
     if (uninterrupted([&] { return stat(path, &found); }) == 0) {
         require_regular(found.st_mode, shown_, "written");
@@ -261,21 +261,11 @@ void ReplacementFile::open_temporary() {
 }
 
 void ReplacementFile::write(const void* data, std::size_t size) {
-    const char* const bytes = static_cast<const char*>(data);
-    if (size > buffer_.size() - n_buffered_) {
-        write_through(buffer_.data(), n_buffered_);
-        n_buffered_ = 0;
-    }
-    if (size >= buffer_.size()) return write_through(bytes, size);
-    std::memcpy(buffer_.data() + n_buffered_, bytes, size);
-    n_buffered_ += size;
-}
-
-void ReplacementFile::write_through(const char* data, std::size_t size) {
+    const char* bytes = static_cast<const char*>(data);
     while (size > 0) {
-        const ssize_t n = uninterrupted([&] { return ::write(file_.number(), data, size); });
+        const ssize_t n = uninterrupted([&] { return ::write(file_.number(), bytes, size); });
         if (n < 0) refuse(errno, shown_, "written");
-        data += n;
+        bytes += n;
         size -= static_cast<std::size_t>(n);
     }
 }
@@ -294,8 +284,6 @@ void ReplacementFile::keep_owner_and_mode() const {
 }
 
 void ReplacementFile::commit() {
-    write_through(buffer_.data(), n_buffered_);
-    n_buffered_ = 0;
     keep_owner_and_mode();
     if (uninterrupted([&] { return fsync(file_.number()); }) != 0) refuse(errno, shown_, "written");
     if (renameat(folder_.number(), temporary_.c_str(), folder_.number(), name_.c_str()) != 0)

@@ -79,7 +79,6 @@ class ReplacementFile {
     void remove_leftovers() const;
     void remove_if_left_behind(const char* name) const;
     void open_temporary();
-    void write_through(const char* data, std::size_t size);
     void keep_owner_and_mode() const;
     void sync_folder() const;
 
@@ -94,8 +93,6 @@ class ReplacementFile {
     std::string stem_;       // of the names of all temporaries of the path
     std::string temporary_;  // the name of this one; empty once it was committed
     Descriptor file_;
-    std::vector<char> buffer_;
-    std::size_t n_buffered_ = 0;
 };
 
 }  // namespace per

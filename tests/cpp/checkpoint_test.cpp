@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -322,6 +323,95 @@ TEST_F(Checkpoint, every_damaged_byte_is_seen) {
     }
     write(good);
     EXPECT_EQ(load(), PER_OK);
+}
+
+// A stream in memory whose functions take a random number of bytes, and fail at one of their calls.
+struct Stream {
+    std::string bytes = {};
+    std::size_t at = 0;
+    int n_calls = 0;
+    int fails_at = 0;  // the number of the call, from 1 on; 0: none
+    std::mt19937_64 random{5};
+
+    int64_t next(int64_t size) {
+        if (++n_calls == fails_at) return -1;
+        return random() % 2 == 0 ? size : static_cast<int64_t>(random() % static_cast<uint64_t>(size)) + 1;
+    }
+    static int64_t write(void* context, const void* bytes, int64_t size) {
+        Stream& stream = *static_cast<Stream*>(context);
+        const int64_t n = stream.next(size);
+        if (n > 0) stream.bytes.append(static_cast<const char*>(bytes), static_cast<std::size_t>(n));
+        return n;
+    }
+    static int64_t read(void* context, void* bytes_out, int64_t size) {
+        Stream& stream = *static_cast<Stream*>(context);
+        const int64_t n = stream.next(size);
+        if (n <= 0) return n;
+        const std::size_t left = std::min(static_cast<std::size_t>(n), stream.bytes.size() - stream.at);
+        std::memcpy(bytes_out, stream.bytes.data() + stream.at, left);
+        stream.at += left;
+        return static_cast<int64_t>(left);
+    }
+    per_status load(per_replay** replay_out) { return per_replay_load_from(read, this, PER_CPU, 0, replay_out); }
+};
+
+TEST_F(Checkpoint, stream_of_short_writes_and_reads_is_the_file) {
+    Buffer saved(walk_options());
+    Buffer twin(walk_options());
+    Walk walk(4);
+    walk.use(saved, twin, 30);
+    Stream stream;
+    ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK);
+    ASSERT_EQ(per_replay_save_to(saved.get(), Stream::write, &stream), PER_OK) << per_last_error();
+    EXPECT_EQ(stream.bytes, contents());
+    per_replay* replay = nullptr;
+    ASSERT_EQ(stream.load(&replay), PER_OK) << per_last_error();
+    per_replay_free(replay);
+    EXPECT_EQ(stream.at, stream.bytes.size());
+}
+
+TEST_F(Checkpoint, stream_that_fails_at_any_call_changes_nothing_and_makes_nothing) {
+    Buffer saved(walk_options());
+    Buffer twin(walk_options());
+    Walk walk(4);
+    walk.use(saved, twin, 40);
+    Stream whole;
+    ASSERT_EQ(per_replay_save_to(saved.get(), Stream::write, &whole), PER_OK);
+    for (int k = 1; k <= whole.n_calls; ++k) {
+        Stream stream{.fails_at = k};
+        ASSERT_EQ(per_replay_save_to(saved.get(), Stream::write, &stream), PER_ERROR_CALLBACK) << k;
+        EXPECT_EQ(stream.n_calls, k);
+        EXPECT_TRUE(whole.bytes.starts_with(stream.bytes));
+        EXPECT_TRUE(same_statistics(saved, twin));
+    }
+    Stream read{.bytes = whole.bytes};
+    per_replay* replay = nullptr;
+    ASSERT_EQ(read.load(&replay), PER_OK);
+    per_replay_free(replay);
+    for (int k = 1; k <= read.n_calls; ++k) {
+        Stream stream{.bytes = whole.bytes, .fails_at = k};
+        ASSERT_EQ(stream.load(&replay), PER_ERROR_CALLBACK) << k;
+        EXPECT_EQ(replay, nullptr);
+        EXPECT_EQ(stream.n_calls, k);
+    }
+    walk.use(saved, twin, 20);
+}
+
+TEST_F(Checkpoint, every_damaged_byte_of_a_stream_is_seen) {
+    Buffer saved(small_options());
+    Buffer twin(small_options());
+    Walk(3).use(saved, twin, 20);
+    Stream good;
+    ASSERT_EQ(per_replay_save_to(saved.get(), Stream::write, &good), PER_OK);
+    for (std::size_t i = 0; i < good.bytes.size(); ++i) {
+        Stream bad{.bytes = good.bytes};
+        bad.bytes[i] = static_cast<char>(bad.bytes[i] ^ (1 << i % 8));
+        per_replay* replay = nullptr;
+        const per_status status = bad.load(&replay);
+        EXPECT_TRUE(status == PER_ERROR_CORRUPT_FILE || (status == PER_ERROR_UNSUPPORTED && i >= 8 && i < 12)) << i;
+        EXPECT_NE(std::string(per_last_error()).find("the stream "), std::string::npos) << per_last_error();
+        EXPECT_EQ(replay, nullptr);
+    }
 }
 
 TEST_F(Checkpoint, file_that_ends_early_or_goes_on_is_damaged) {

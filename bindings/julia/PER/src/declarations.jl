@@ -542,6 +542,14 @@ const per_replay_load_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_load(path, device, device_index, replay_out) =
     ccall(per_replay_load_pointer[], per_status, (Cstring, Int32, Int32, Ptr{Ptr{per_replay}}), path, device, device_index, replay_out)
 
+const per_replay_save_to_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_save_to(replay, write, context) =
+    ccall(per_replay_save_to_pointer[], per_status, (Ptr{per_replay}, Ptr{Cvoid}, Ptr{Cvoid}), replay, write, context)
+
+const per_replay_load_from_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_load_from(read, context, device, device_index, replay_out) =
+    ccall(per_replay_load_from_pointer[], per_status, (Ptr{Cvoid}, Ptr{Cvoid}, Int32, Int32, Ptr{Ptr{per_replay}}), read, context, device, device_index, replay_out)
+
 const per_replay_synchronize_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_synchronize(replay, stream) =
     ccall(per_replay_synchronize_pointer[], per_status, (Ptr{per_replay}, Ptr{Cvoid}), replay, stream)
@@ -684,6 +692,8 @@ const function_names = [
     :per_replay_stats,
     :per_replay_save,
     :per_replay_load,
+    :per_replay_save_to,
+    :per_replay_load_from,
     :per_replay_synchronize,
     :per_hindsight_options_init,
     :per_replay_sample_hindsight,
@@ -746,6 +756,8 @@ const function_pointers = [
     per_replay_stats_pointer,
     per_replay_save_pointer,
     per_replay_load_pointer,
+    per_replay_save_to_pointer,
+    per_replay_load_from_pointer,
     per_replay_synchronize_pointer,
     per_hindsight_options_init_pointer,
     per_replay_sample_hindsight_pointer,

@@ -1,0 +1,25 @@
+// Streams of bytes that go through functions of the caller, as per_replay_save_to() and per_replay_load_from() take
+// them. What these return is checked; where it is not allowed, Error with CALLBACK is thrown.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace per {
+
+struct WriteFunction {
+    int64_t (*function)(void* context, const void* bytes, int64_t size);
+    void* context;
+
+    void write(const void* data, std::size_t size) const;
+};
+
+struct ReadFunction {
+    int64_t (*function)(void* context, void* bytes_out, int64_t size);
+    void* context;
+
+    // Returns how many bytes were read: fewer than `size` at the end of the stream only.
+    std::size_t read(void* data, std::size_t size) const;
+};
+
+}  // namespace per

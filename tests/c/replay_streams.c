@@ -1,0 +1,531 @@
+/*
+ * Saving by a function of the caller and loading by another: the bytes are those of a file, a stream may hold several
+ * checkpoints and what else, functions that fail end the call and change nothing, and the buffer that is saved is that
+ * of one moment, whatever the functions and other threads do meanwhile.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <pthread.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "loader_check.h"
+
+enum { ROOM = 1 << 20, MAX_PIECE = 1 << 20, PLACES = 64 };
+
+/* A stream in memory, and what its functions are to do. */
+typedef struct stream {
+    unsigned char bytes[ROOM];
+    int64_t size, at;    /* bytes written, and read */
+    int64_t piece;       /* most that a call takes; 0: all */
+    int n_calls, bad_at; /* the call with this number, from 1 on, returns `answer`; 0: none does */
+    int64_t answer;
+    void (*visit)(struct stream* visited); /* called by each call, if any */
+    per_replay* replay;                    /* that is saved */
+} stream;
+
+static int64_t taken(stream* s, int64_t size) {
+    CHECK(size >= 1 && size <= MAX_PIECE);
+    if (s->visit != NULL) s->visit(s);
+    if (++s->n_calls == s->bad_at) return s->answer;
+    return s->piece > 0 && s->piece < size ? s->piece : size;
+}
+
+static int64_t write_to(void* context, const void* bytes, int64_t size) {
+    stream* s = (stream*)context;
+    const int64_t n = taken(s, size);
+    if (s->n_calls == s->bad_at) return n;
+    CHECK(s->size + n <= ROOM);
+    memcpy(s->bytes + s->size, bytes, (size_t)n);
+    s->size += n;
+    return n;
+}
+
+static int64_t read_from(void* context, void* bytes_out, int64_t size) {
+    stream* s = (stream*)context;
+    int64_t n = taken(s, size);
+    if (s->n_calls == s->bad_at) return n;
+    if (n > s->size - s->at) n = s->size - s->at;
+    memcpy(bytes_out, s->bytes + s->at, (size_t)n);
+    s->at += n;
+    return n;
+}
+
+/* As if nothing had been written, read or called. */
+static void begin(stream* s) {
+    s->size = s->at = s->n_calls = 0;
+    s->piece = s->bad_at = 0;
+    s->visit = NULL;
+}
+
+static per_replay* filled(int n_steps) {
+    per_replay_options options = replay_options(40, 2);
+    per_replay* replay;
+    int t;
+    options.n_step = 2;
+    options.seed = 3;
+    options.beta_steps = 50;
+    replay = create_replay(&options);
+    for (t = 0; t < n_steps; ++t)
+        add_full(replay, t % 2, (float)t, 1, t % 9 > 6 ? TRUNCATED : GOES_ON, (float)(t % 9 > 6 ? 99 : t + 2));
+    return replay;
+}
+
+static per_replay* load(stream* s, int32_t device) {
+    per_replay* replay = NULL;
+    CHECK_OK(per_replay_load_from(read_from, s, device, 0, &replay));
+    CHECK(replay != NULL);
+    return replay;
+}
+
+/* Both go on alike. */
+static void check_twins(per_replay* replay, per_replay* twin) {
+    static rows drawn, expected;
+    const per_replay_statistics a = stats_of(replay), b = stats_of(twin);
+    int i;
+    CHECK(a.live == b.live && a.samples == b.samples && a.beta_step == b.beta_step && a.total == b.total);
+    for (i = 0; i < 3; ++i) {
+        CHECK(add_full(replay, 0, 50, 1, GOES_ON, 51) == add_full(twin, 0, 50, 1, GOES_ON, 51));
+        draw(replay, PLACES, &drawn);
+        draw(twin, PLACES, &expected);
+        CHECK(memcmp(&drawn, &expected, offsetof(rows, fields)) == 0);
+        set_priority(replay, drawn.ids[i], 3);
+        set_priority(twin, drawn.ids[i], 3);
+    }
+}
+
+static void a_stream_has_the_bytes_of_a_file(void) {
+    static stream s;
+    static unsigned char bytes[ROOM];
+    char path[] = "/tmp/per_streams_XXXXXX";
+    const int file = mkstemp(path);
+    per_replay *replay = filled(30), *loaded = NULL, *other;
+    ssize_t size;
+    CHECK(file >= 0);
+    begin(&s);
+    CHECK_OK(per_replay_save_to(replay, write_to, &s));
+    CHECK_OK(per_replay_save(replay, path));
+    CHECK(close(file) == 0);
+    {
+        FILE* saved = fopen(path, "rb");
+        CHECK(saved != NULL);
+        size = (ssize_t)fread(bytes, 1, sizeof bytes, saved);
+        CHECK(fclose(saved) == 0);
+    }
+    CHECK(size == s.size && memcmp(bytes, s.bytes, (size_t)size) == 0);
+    CHECK_OK(per_replay_load(path, test_device(), 0, &loaded));
+    other = load(&s, test_device());
+    CHECK(s.at == s.size);
+    check_twins(other, loaded);
+    per_replay_free(other);
+    s.at = 0;
+    other = load(&s, PER_CPU); /* whatever device wrote it */
+    CHECK(live_of(other) == live_of(replay));
+    per_replay_free(other);
+    per_replay_free(loaded);
+    per_replay_free(replay);
+    CHECK(remove(path) == 0);
+}
+
+/* What stands before and behind a checkpoint is the caller's. */
+static void a_stream_may_hold_several_checkpoints_and_what_else(void) {
+    static stream s;
+    static const int n_steps[3] = {0, 5, 30};
+    per_replay *saved[3], *loaded;
+    int i;
+    begin(&s);
+    for (i = 0; i < 3; ++i) {
+        CHECK(write_to(&s, "mine", 4) == 4);
+        saved[i] = filled(n_steps[i]);
+        CHECK_OK(per_replay_save_to(saved[i], write_to, &s));
+    }
+    CHECK(write_to(&s, "mine", 4) == 4);
+    for (i = 0; i < 3; ++i) {
+        char mine[4];
+        CHECK(read_from(&s, mine, 4) == 4 && memcmp(mine, "mine", 4) == 0);
+        loaded = load(&s, test_device());
+        if (i > 0) check_twins(loaded, saved[i]);
+        CHECK(i > 0 || live_of(loaded) == 0);
+        per_replay_free(loaded);
+        per_replay_free(saved[i]);
+    }
+    CHECK(s.size - s.at == 4 && memcmp(s.bytes + s.at, "mine", 4) == 0);
+}
+
+/* Also where a field is larger than what a call is given: taken() looks at the sizes. */
+static void functions_may_take_less_than_they_are_given(void) {
+    static stream whole, s;
+    static const int64_t pieces[3] = {1, 7, 1000};
+    per_replay *replay = filled(30), *loaded;
+    int i;
+    begin(&whole);
+    CHECK_OK(per_replay_save_to(replay, write_to, &whole));
+    for (i = 0; i < 3; ++i) {
+        begin(&s);
+        s.piece = pieces[i];
+        CHECK_OK(per_replay_save_to(replay, write_to, &s));
+        CHECK(s.size == whole.size && memcmp(s.bytes, whole.bytes, (size_t)s.size) == 0);
+        CHECK(s.n_calls >= s.size / s.piece);
+        loaded = load(&s, test_device());
+        CHECK(s.at == s.size && live_of(loaded) == live_of(replay));
+        per_replay_free(loaded);
+    }
+    per_replay_free(replay);
+}
+
+static int64_t discard(void* context, const void* bytes, int64_t size) {
+    int64_t* total = (int64_t*)context;
+    CHECK(bytes != NULL && size >= 1 && size <= MAX_PIECE);
+    *total += size;
+    return size;
+}
+
+static void large_fields_come_in_pieces(void) {
+    enum { LENGTH = 300000, STEPS = 4 };
+    static const int64_t shape[1] = {LENGTH};
+    static float frame[LENGTH];
+    const per_field field = field_of("observation", PER_FLOAT32, 1, shape);
+    per_replay_options options = replay_options(10, 1);
+    per_replay* replay;
+    int64_t total = 0;
+    int t;
+    options.fields = &field;
+    replay = create_replay(&options);
+    for (t = 0; t < STEPS; ++t) {
+        const float reward = 1;
+        call given;
+        fill_call(&given, 1, frame, NULL, &reward, NULL, NULL);
+        CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL));
+    }
+    CHECK_OK(per_replay_save_to(replay, discard, &total));
+    CHECK(total > (int64_t)(STEPS * sizeof frame));
+    per_replay_free(replay);
+}
+
+/* Whichever call it is that fails, and whatever it returns that is not allowed. */
+static void a_write_that_fails_ends_the_save_and_changes_nothing(void) {
+    static stream whole, s;
+    static const int64_t answers[4] = {0, -1, INT64_MIN, MAX_PIECE + 1};
+    per_replay *replay = filled(30), *twin = filled(30);
+    int k, i;
+    begin(&whole);
+    CHECK_OK(per_replay_save_to(replay, write_to, &whole));
+    for (k = 1; k <= 40; ++k) {
+        begin(&s);
+        s.piece = whole.size / 40 + 1;
+        s.bad_at = k;
+        s.answer = answers[k % 4];
+        if (k > 1 && s.piece * (k - 1) >= whole.size) break;
+        CHECK_FAILS(per_replay_save_to(replay, write_to, &s), PER_ERROR_CALLBACK, "write returned ");
+        CHECK(strstr(per_last_error(), ": allowed are 1 .. ") != NULL);
+        CHECK(s.n_calls == k && s.size == s.piece * (k - 1));
+        CHECK(memcmp(s.bytes, whole.bytes, (size_t)s.size) == 0);
+    }
+    CHECK(k > 20);
+    begin(&s);
+    CHECK_OK(per_replay_save_to(replay, write_to, &s));
+    CHECK(s.size == whole.size && memcmp(s.bytes, whole.bytes, (size_t)s.size) == 0);
+    for (i = 0; i < 2; ++i) check_twins(replay, twin);
+    per_replay_free(replay);
+    per_replay_free(twin);
+}
+
+static void a_read_that_fails_or_ends_early_makes_no_buffer(void) {
+    static stream s;
+    static const int64_t answers[3] = {-1, INT64_MIN, MAX_PIECE + 1};
+    per_replay* replay = filled(30);
+    per_replay* loaded;
+    int64_t size, k, step;
+    int n_calls;
+    begin(&s);
+    CHECK_OK(per_replay_save_to(replay, write_to, &s));
+    size = s.size;
+    s.n_calls = 0;
+    per_replay_free(load(&s, test_device()));
+    n_calls = s.n_calls;
+    CHECK(n_calls > 20);
+    for (k = 1; k <= n_calls; k += on_cuda() ? 9 : 1) {
+        begin(&s);
+        s.size = size;
+        s.bad_at = (int)k;
+        s.answer = answers[k % 3];
+        loaded = replay;
+        CHECK_FAILS(per_replay_load_from(read_from, &s, test_device(), 0, &loaded), PER_ERROR_CALLBACK,
+                    "read returned ");
+        CHECK(strstr(per_last_error(), ": allowed are 0 .. ") != NULL);
+        CHECK(loaded == NULL && s.n_calls == k);
+    }
+    step = on_cuda() ? 29 : 1;
+    for (k = 0; k < size; k += step) {
+        begin(&s);
+        s.size = k;
+        loaded = replay;
+        CHECK(per_replay_load_from(read_from, &s, test_device(), 0, &loaded) == PER_ERROR_CORRUPT_FILE);
+        CHECK(strstr(per_last_error(), k < 8 ? "it is no file of libper" : "the stream is damaged: it ends early") !=
+              NULL);
+        CHECK(loaded == NULL);
+    }
+    per_replay_free(replay);
+}
+
+/* ------------------------------------------------------------ what happens meanwhile */
+
+static per_replay* another;
+static per_loader* loader;
+static per_epochs* walk;
+static int64_t slot_out;
+static int n_visits;
+
+#define CHECK_BUSY(call) CHECK_FAILS(call, PER_ERROR_BUSY, "the buffer is being saved")
+
+/* Asks for a draw, which waits for the end of the save. */
+static void* take_meanwhile(void* unused) {
+    per_batch batch;
+    (void)unused;
+    CHECK_OK(per_loader_release(loader, take(loader, &batch), NULL));
+    return NULL;
+}
+
+/* The buffer, its loader and its walk are busy, and nothing else is. */
+static void use_handles(stream* s) {
+    static rows drawn;
+    static stream nested;
+    per_replay* const replay = s->replay;
+    const int64_t id = 0;
+    const float number = 1;
+    per_batch batch;
+    per_replay_statistics statistics;
+    per_loader_options loader_options;
+    per_loader* new_loader = NULL;
+    per_epochs* new_walk = NULL;
+    int64_t count = 0, slot = 0;
+    call given;
+    if (n_visits++ == 0 && !on_cuda()) { /* there a batch, too, is handed out by a call on the buffer */
+        pthread_t taker;
+        CHECK(pthread_create(&taker, NULL, take_meanwhile, NULL) == 0);
+        CHECK(pthread_join(taker, NULL) == 0);
+    }
+    fill_rows(&drawn);
+    fill_call(&given, 1, &number, NULL, &number, NULL, NULL);
+    given.steps.n_envs = 1;
+    given.steps.env_ids = &id;
+    begin(&nested);
+    CHECK_OK(per_replay_statistics_init(&statistics, sizeof statistics));
+    CHECK_OK(per_loader_options_init(&loader_options, sizeof loader_options));
+    loader_options.batch_size = 4;
+    loader_options.device = loader_device();
+    CHECK_BUSY(per_replay_add(replay, &given.steps, NULL, NULL));
+    CHECK_BUSY(per_replay_cut(replay, 0, NULL, NULL));
+    CHECK_BUSY(per_replay_sample(replay, NULL, 4, &drawn.batch, NULL));
+    CHECK_BUSY(per_replay_set_priorities(replay, 1, &id, &number, NULL));
+    CHECK_BUSY(per_replay_clear(replay, NULL));
+    CHECK_BUSY(per_replay_set_gamma(replay, 0.5, NULL));
+    CHECK_BUSY(per_replay_live(replay, &count));
+    CHECK_BUSY(per_replay_stats(replay, &statistics));
+    CHECK_BUSY(per_replay_save(replay, "/tmp/per_streams_never"));
+    CHECK_BUSY(per_replay_save_to(replay, write_to, &nested));
+    CHECK_BUSY(per_epochs_create(replay, 1, 4, 0, NULL, &new_walk));
+    CHECK_BUSY(per_epochs_next(walk, &drawn.batch, &count, NULL));
+    CHECK_BUSY(per_loader_create(replay, &loader_options, &new_loader));
+    CHECK_BUSY(try_next(loader, 1, &batch, &slot));
+    CHECK_BUSY(per_loader_release(loader, slot_out, NULL));
+    CHECK_BUSY(per_loader_stop(loader));
+    CHECK(nested.n_calls == 0);
+    draw(another, 4, &drawn);
+    CHECK_OK(per_replay_save_to(another, write_to, &nested));
+    per_replay_free(load(&nested, test_device()));
+}
+
+static void own_calls_are_busy_and_other_handles_are_not(void) {
+    static stream s, after;
+    static rows drawn;
+    per_batch batch;
+    per_replay* replay = filled(30);
+    int64_t count;
+    another = filled(20);
+    loader = create_loader(replay, 4, 2, NULL);
+    slot_out = take(loader, &batch);
+    CHECK_OK(per_epochs_create(replay, 1, 4, 0, NULL, &walk));
+    n_visits = 0;
+    begin(&s);
+    s.visit = use_handles;
+    s.replay = replay;
+    CHECK_OK(per_replay_save_to(replay, write_to, &s));
+    CHECK(n_visits > 0);
+    begin(&after);
+    CHECK_OK(per_replay_save_to(replay, write_to, &after));
+    CHECK(after.size == s.size);
+    CHECK_OK(per_loader_release(loader, slot_out, NULL));
+    CHECK_OK(per_loader_release(loader, take(loader, &batch), NULL));
+    fill_rows(&drawn);
+    CHECK_OK(per_epochs_next(walk, &drawn.batch, &count, NULL));
+    CHECK(count == 4);
+    per_epochs_free(walk);
+    per_loader_free(loader);
+    per_replay_free(replay);
+    per_replay_free(another);
+}
+
+static pthread_t adder;
+static int has_begun, has_added;
+
+static void* add_meanwhile(void* replay) {
+    __atomic_store_n(&has_begun, 1, __ATOMIC_SEQ_CST);
+    add_full((per_replay*)replay, 0, 70, 1, GOES_ON, 71);
+    __atomic_store_n(&has_added, 1, __ATOMIC_SEQ_CST);
+    return NULL;
+}
+
+/* Lets the other thread try. */
+static void start_adding(stream* s) {
+    int i;
+    if (n_visits++ == 0) CHECK(pthread_create(&adder, NULL, add_meanwhile, s->replay) == 0);
+    while (!__atomic_load_n(&has_begun, __ATOMIC_SEQ_CST)) sched_yield();
+    for (i = 0; i < 1000; ++i) sched_yield();
+    CHECK(!__atomic_load_n(&has_added, __ATOMIC_SEQ_CST));
+}
+
+static void other_threads_wait_for_the_end_of_the_save(void) {
+    static stream s, before;
+    per_replay* replay = filled(30);
+    const int64_t added = stats_of(replay).added;
+    begin(&before);
+    CHECK_OK(per_replay_save_to(replay, write_to, &before));
+    n_visits = has_begun = has_added = 0;
+    begin(&s);
+    s.visit = start_adding;
+    s.replay = replay;
+    s.piece = before.size / 8 + 1;
+    CHECK_OK(per_replay_save_to(replay, write_to, &s));
+    CHECK(pthread_join(adder, NULL) == 0 && n_visits == 8);
+    CHECK(s.size == before.size && memcmp(s.bytes, before.bytes, (size_t)s.size) == 0);
+    CHECK(stats_of(replay).added == added + 1);
+    per_replay_free(replay);
+}
+
+static int status_of(pid_t child) {
+    int status;
+    CHECK(child >= 0 && waitpid(child, &status, 0) == child);
+    return status;
+}
+
+/* In the child whoever saves is not there. */
+static void* fork_meanwhile(void* replay) {
+    const pid_t child = fork();
+    if (child == 0) {
+        if (!on_cuda()) {
+            add_full((per_replay*)replay, 0, 70, 1, GOES_ON, 71);
+            CHECK(stats_of((per_replay*)replay).added == 31);
+        }
+        per_replay_free((per_replay*)replay);
+        _exit(0);
+    }
+    CHECK(status_of(child) == 0);
+    return NULL;
+}
+
+static pid_t own_child;
+
+static void fork_once(stream* s) {
+    pthread_t forking;
+    if (n_visits++ > 0) return;
+    CHECK(pthread_create(&forking, NULL, fork_meanwhile, s->replay) == 0);
+    CHECK(pthread_join(forking, NULL) == 0);
+    own_child = fork();
+}
+
+/* A fork by another thread, and one by the function itself, whose child ends the save as its parent does. */
+static void forks_do_not_wait(void) {
+    static stream s, before;
+    per_replay* replay = filled(30);
+    per_status status;
+    int good;
+    begin(&before);
+    CHECK_OK(per_replay_save_to(replay, write_to, &before));
+    n_visits = 0;
+    begin(&s);
+    s.visit = fork_once;
+    s.replay = replay;
+    status = per_replay_save_to(replay, write_to, &s);
+    good = status == PER_OK && s.size == before.size && memcmp(s.bytes, before.bytes, (size_t)s.size) == 0;
+    if (own_child == 0) {
+        if (!on_cuda()) add_full(replay, 0, 70, 1, GOES_ON, 71);
+        _exit(good || on_cuda() ? 0 : 1);
+    }
+    CHECK(good);
+    CHECK(status_of(own_child) == 0);
+    add_full(replay, 0, 70, 1, GOES_ON, 71);
+    per_replay_free(replay);
+}
+
+static void end_thread(stream* s) {
+    if (s->n_calls == 1) pthread_exit(s);
+}
+
+static void* save_and_end(void* context) {
+    stream* s = (stream*)context;
+    per_replay_save_to(s->replay, write_to, s);
+    return NULL;
+}
+
+static void* load_and_end(void* context) {
+    per_replay* loaded = NULL;
+    per_replay_load_from(read_from, context, test_device(), 0, &loaded);
+    return NULL;
+}
+
+static void a_thread_may_end_in_a_function(void) {
+    static stream s;
+    per_replay *replay = filled(30), *twin = filled(30);
+    void* result = NULL;
+    pthread_t thread;
+    begin(&s);
+    s.piece = 100;
+    s.replay = replay;
+    s.visit = end_thread;
+    CHECK(pthread_create(&thread, NULL, save_and_end, &s) == 0);
+    CHECK(pthread_join(thread, &result) == 0 && result == &s && s.size == 100);
+    begin(&s);
+    CHECK_OK(per_replay_save_to(replay, write_to, &s));
+    s.n_calls = 0;
+    s.visit = end_thread;
+    CHECK(pthread_create(&thread, NULL, load_and_end, &s) == 0);
+    CHECK(pthread_join(thread, &result) == 0 && result == &s);
+    check_twins(replay, twin);
+    per_replay_free(replay);
+    per_replay_free(twin);
+}
+
+static void bad_arguments_are_refused(void) {
+    static stream s;
+    per_replay* replay = filled(5);
+    per_replay* loaded = replay;
+    begin(&s);
+    CHECK_FAILS(per_replay_save_to(NULL, write_to, &s), PER_ERROR_INVALID_ARGUMENT, "replay is NULL");
+    CHECK_FAILS(per_replay_save_to(replay, NULL, &s), PER_ERROR_INVALID_ARGUMENT, "write is NULL");
+    CHECK(s.n_calls == 0);
+    CHECK_OK(per_replay_save_to(replay, write_to, &s));
+    CHECK_FAILS(per_replay_load_from(NULL, &s, test_device(), 0, &loaded), PER_ERROR_INVALID_ARGUMENT, "read is NULL");
+    CHECK(loaded == NULL);
+    CHECK_FAILS(per_replay_load_from(read_from, &s, test_device(), 0, NULL), PER_ERROR_INVALID_ARGUMENT,
+                "replay_out is NULL");
+    loaded = replay;
+    CHECK_FAILS(per_replay_load_from(read_from, &s, 7, 0, &loaded), PER_ERROR_INVALID_ARGUMENT, "device is 7");
+    CHECK(loaded == NULL);
+    per_replay_free(replay);
+}
+
+int main(void) {
+    a_thread_may_end_in_a_function(); /* the first, as errors of other calls would make a thread's end easier */
+    a_stream_has_the_bytes_of_a_file();
+    a_stream_may_hold_several_checkpoints_and_what_else();
+    functions_may_take_less_than_they_are_given();
+    large_fields_come_in_pieces();
+    a_write_that_fails_ends_the_save_and_changes_nothing();
+    a_read_that_fails_or_ends_early_makes_no_buffer();
+    own_calls_are_busy_and_other_handles_are_not();
+    other_threads_wait_for_the_end_of_the_save();
+    forks_do_not_wait();
+    bad_arguments_are_refused();
+    return 0;
+}
