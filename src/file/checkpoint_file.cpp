@@ -75,16 +75,18 @@ void CheckpointReader::bytes(void* data, std::size_t size) {
 
 void CheckpointReader::check_seal() {
     const uint64_t expected = checksum_.value();
-    if (number<uint64_t>() != expected) refuse("a checksum is wrong");
+    if (number<uint64_t>() != expected) refuse("the checksum is wrong");
 }
 
 void CheckpointReader::finish() {
+    begin("");
     char more;
     if (file_ && file_->read(&more, 1) != 0) refuse("it goes on after its end");
 }
 
 void CheckpointReader::refuse(const char* reason) const {
-    throw Error(PER_ERROR_CORRUPT_FILE, "%s is damaged: %s", shown_.c_str(), reason);
+    throw Error(PER_ERROR_CORRUPT_FILE, "%s is damaged%s%s: %s", shown_.c_str(), part_.empty() ? "" : " in ",
+                part_.c_str(), reason);
 }
 
 }  // namespace per

@@ -14,6 +14,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -75,6 +76,9 @@ class CheckpointReader {
     // The format of the file, at most checkpoint_version.
     uint32_t version() const { return version_; }
 
+    // Says what is read from here on: the part that refuse() names, "" for the file as a whole.
+    void begin(std::string_view part) { part_ = part; }
+
     void bytes(void* data, std::size_t size);
     template <class Number>
     Number number() {
@@ -104,6 +108,7 @@ class CheckpointReader {
     Read read_;
     std::string shown_;  // what messages call it
     uint32_t version_ = 0;
+    std::string part_;
     Checksum checksum_;
 };
 

@@ -78,6 +78,7 @@ void write_options(CheckpointWriter& writer, const per_replay_options& options) 
 }
 
 CheckpointOptions::CheckpointOptions(CheckpointReader& reader) : options_(default_replay_options) {
+    reader.begin("the options");
     for_each_option(options_, reader.version(),
                     [&](auto& option) { option = reader.number<std::remove_reference_t<decltype(option)>>(); });
     // Bounds for what is read before its checksum is. They limit what is allocated; core checks the options.

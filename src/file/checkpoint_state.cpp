@@ -134,12 +134,13 @@ class SequenceStarts {
 
 std::vector<SlotArray> slot_arrays(const Fields& fields, const WindowRules& rules) {
     using Kind = SlotArray::Kind;
-    std::vector<SlotArray> arrays = {
-        {Kind::flags, -1, sizeof(uint8_t)}, {Kind::rewards, -1, sizeof(float)}, {Kind::priorities, -1, sizeof(float)}};
+    std::vector<SlotArray> arrays = {{Kind::flags, -1, sizeof(uint8_t), "the flags"},
+                                     {Kind::rewards, -1, sizeof(float), "the rewards"},
+                                     {Kind::priorities, -1, sizeof(float), "the priorities"}};
     for (int64_t i = 0; i < fields.count(); ++i) {
-        arrays.push_back({Kind::field, i, fields[i].bytes});
+        arrays.push_back({Kind::field, i, fields[i].bytes, "the field " + fields[i].name});
         if (rules.store_next_observation && fields[i].is_observation())
-            arrays.push_back({Kind::next_field, i, fields[i].bytes});
+            arrays.push_back({Kind::next_field, i, fields[i].bytes, "the field " + fields[i].next_name});
     }
     return arrays;
 }
@@ -179,6 +180,7 @@ void write_ranks(CheckpointWriter& writer, const CheckpointRanks* ranks) {
 
 CheckpointState::CheckpointState(CheckpointReader& reader, const WindowRules& rules, double alpha)
     : reader_(reader), rules_(rules), alpha_(alpha), lanes_(static_cast<size_t>(rules.ring.n_envs)) {
+    reader.begin("the counters and lanes");
     numbers_.beta_step = reader.number<int64_t>(0, max_counter);
     numbers_.batches = reader.number<int64_t>(0, max_counter);
     for_each_counter(numbers_.counters, reader.version(),
@@ -202,6 +204,7 @@ size_t CheckpointState::index(int64_t env, int64_t row) const {
 }
 
 void CheckpointState::read(const SlotArray& array, std::byte* bytes, std::size_t size) {
+    reader_.begin(array.name);
     reader_.bytes(bytes, size);
     if (array.kind == SlotArray::Kind::flags) {
         const uint8_t* const flags = reinterpret_cast<const uint8_t*>(bytes);
@@ -212,6 +215,7 @@ void CheckpointState::read(const SlotArray& array, std::byte* bytes, std::size_t
 }
 
 void CheckpointState::check(const SlotArray& array) {
+    reader_.begin(array.name);
     reader_.check_seal();
     if (array.kind == SlotArray::Kind::flags) {
         check_flags();
@@ -223,6 +227,7 @@ void CheckpointState::check(const SlotArray& array) {
 }
 
 std::optional<CheckpointRanks> CheckpointState::read_ranks(bool are_required) {
+    reader_.begin("the ranks");
     std::optional<CheckpointRanks> ranks;
     if (reader_.number<uint8_t>(0, 1) == 1) {
         ranks.emplace();

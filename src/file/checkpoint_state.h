@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "backend/replay_statistics.h"
@@ -41,8 +42,9 @@ struct SlotArray {
     enum class Kind { flags, rewards, priorities, field, next_field };
 
     Kind kind;
-    int64_t field;  // the number of the field that the last two kinds belong to
-    int64_t bytes;  // of an element
+    int64_t field;     // the number of the field that the last two kinds belong to
+    int64_t bytes;     // of an element
+    std::string name;  // as messages call it
 };
 
 // The arrays that a checkpoint holds, in its order.

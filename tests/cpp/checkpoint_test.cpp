@@ -414,6 +414,41 @@ TEST_F(Checkpoint, every_damaged_byte_of_a_stream_is_seen) {
     }
 }
 
+// Each byte of the file is damaged in turn, so that the parts come in their order.
+TEST_F(Checkpoint, message_names_the_part_that_is_damaged) {
+    per_replay_options options = small_options();
+    options.store_next_observation = 1;
+    Buffer saved(options);
+    ASSERT_GE(saved.step({.observation = {0, 1}, .next = {0, 2}}, 0), 0);
+    ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK);
+    const std::string good = contents();
+    std::vector<std::string> parts;
+    for (size_t i = 12; i < good.size(); ++i) {
+        std::string bad = good;
+        bad[i] = static_cast<char>(bad[i] ^ 1);
+        write(bad);
+        EXPECT_EQ(load(), PER_ERROR_CORRUPT_FILE);
+        const std::string message = per_last_error();
+        const size_t first = message.find(" is damaged") + 11;
+        const std::string part = message.substr(first, message.find(": ", first) - first);
+        if (parts.empty() || parts.back() != part) parts.push_back(part);
+    }
+    const std::vector<std::string> expected = {"",
+                                               " in the options",
+                                               " in the counters and lanes",
+                                               " in the flags",
+                                               " in the rewards",
+                                               " in the priorities",
+                                               " in the field observation",
+                                               " in the field next_observation",
+                                               " in the field action",
+                                               " in the ranks"};
+    EXPECT_EQ(parts, expected);
+    write(good + '\0');
+    EXPECT_EQ(load(), PER_ERROR_CORRUPT_FILE);
+    EXPECT_TRUE(std::string(per_last_error()).ends_with("/buffer.per is damaged: it goes on after its end"));
+}
+
 TEST_F(Checkpoint, file_that_ends_early_or_goes_on_is_damaged) {
     Buffer saved(small_options());
     Buffer twin(small_options());
