@@ -3,6 +3,9 @@
 libper is always built here, from the sources that the package is made from: those of the source tree, or what an sdist
 carries of them. An sdist carries xxHash's header, too. CMAKE_ARGS has further arguments for cmake, such as
 -DPER_CUDA=OFF. An editable installation holds the bridge only; libper is then loaded from the source tree's build/.
+
+_PYTHON_HOST_PLATFORM=linux-aarch64, with CC and CXX, makes a wheel for another processor. Its bridges are compiled with
+the headers of this machine's interpreters: on 64-bit Linux they describe the same types.
 """
 
 import os
@@ -38,6 +41,8 @@ CMAKE = (LIBPER / "CMakeLists.txt").read_text()
 VERSION = re.search(r"VERSION (\d+\.\d+\.\d+)", CMAKE).group(1)
 ABI_VERSION = re.search(r"PER_ABI_VERSION = (\d+)", (LIBPER / "include" / "per.h").read_text()).group(1)
 LIBRARY = f"libper.so.{ABI_VERSION}"
+BUILD_MACHINE = os.uname().machine
+MACHINE = sysconfig.get_platform().removeprefix("linux-")  # what _PYTHON_HOST_PLATFORM says, else this one
 
 
 def xxhash_header() -> pathlib.Path:
@@ -73,7 +78,7 @@ def other_interpreters() -> dict[str, str]:
             if pathlib.Path(include, "Python.h").is_file():
                 found[suffix] = include
     found.pop(sysconfig.get_config_var("EXT_SUFFIX"), None)
-    return found
+    return {suffix.replace(BUILD_MACHINE, MACHINE): include for suffix, include in found.items()}
 
 
 class BuildBridge(build_ext):
@@ -97,8 +102,9 @@ class BuildBridge(build_ext):
         shutil.copyfile(LIBPER / "LICENSE", package / "LICENSE")
         (package / "LICENSE.xxhash").write_text(opening_comment(xxhash))
         shutil.copyfile(self.libper(), package / LIBRARY)
-        if strip := shutil.which("strip"):
-            subprocess.run([strip, "--strip-unneeded", package / LIBRARY], check=True)
+
+    def get_ext_filename(self, fullname: str) -> str:
+        return super().get_ext_filename(fullname).replace(BUILD_MACHINE, MACHINE)
 
     def build_for(self, include: str, target: pathlib.Path) -> None:
         (bridge,) = self.extensions
@@ -120,8 +126,11 @@ class BuildBridge(build_ext):
             "-DPER_BUILD_BENCH=OFF",
             "-DPER_WERROR=OFF",
             "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+            "-DCMAKE_SHARED_LINKER_FLAGS=-s",
             *shlex.split(os.environ.get("CMAKE_ARGS", "")),
         ]
+        if MACHINE != BUILD_MACHINE:
+            options += ["-DCMAKE_SYSTEM_NAME=Linux", f"-DCMAKE_SYSTEM_PROCESSOR={MACHINE}"]
         if ninja := tool("ninja"):
             options += ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
         subprocess.run([self.cmake, "-S", str(LIBPER), "-B", str(folder), *options], check=True)

@@ -1,7 +1,10 @@
-"""What pip installs: one wheel for every Python 3, with the bridge and libper in it, made from an sdist."""
+"""What pip installs: a wheel for each processor, for every Python 3, with bridges and libper in it, from an sdist."""
 
+import glob
 import os
 import pathlib
+import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -13,25 +16,70 @@ import pytest
 from per import _library
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
+MACHINE = platform.machine()
+AARCH64_PYTHON = pathlib.Path(sys.prefix, "aarch64")
+PROGRAM = """
+import platform, per
+from per import _bridging
+tree = per.SumTree(4, seed=7)
+tree.update([0, 1, 2], [1.0, 2.0, 3.0])
+buffer = per.ReplayBuffer(8, {"observation": per.Field(2), "action": per.Field((), "int64")})
+for t in range(4):
+    buffer.add(observation=[t, 0], action=t, reward=t, terminated=t == 3, truncated=False, next_observation=[t + 1, 0])
+assert buffer.sample(16).observation.shape == (16, 2)
+bridge = getattr(_bridging.bridge, "__file__", None)
+print(platform.machine(), per.library_path, bridge, tree.sample(6).indices.tolist())
+"""
 
 
-def source_tree(tmp_path):
+def source_tree(folder):
     """A copy of the source tree, whose build/ holds a library that no wheel may have."""
-    tree = tmp_path / "tree"
+    tree = folder / "tree"
     not_sources = shutil.ignore_patterns("*.so", "tests", "build", "__pycache__", "*.egg-info")
     shutil.copytree(ROOT / "bindings" / "python", tree / "bindings" / "python", ignore=not_sources)
-    for name in ("CMakeLists.txt", "LICENSE", "cmake", "include", "src"):
+    for name in ("CMakeLists.txt", "LICENSE", "cmake", "include", "scripts", "src"):
         (tree / name).symlink_to(ROOT / name)
+    (tree / ".venv").symlink_to(sys.prefix)
     (tree / "build").mkdir()
     (tree / "build" / _library.FILE_NAME).write_text("stale")
     return tree
 
 
-def build_sdist(tree, folder):
-    command = [sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", str(folder)]
-    subprocess.run(command, cwd=tree / "bindings" / "python", check=True)
-    (sdist,) = folder.glob("*.tar.gz")
-    return sdist
+def interpreters():
+    """Those of the machine that the package is for, by their version, pyenv's among them."""
+    folders = glob.glob(os.path.expanduser("~/.pyenv/versions/*/bin"))
+    search = os.pathsep.join([*folders, "/usr/local/bin", "/usr/bin"])
+    found = {f"3.{minor}": shutil.which(f"python3.{minor}", path=search) for minor in range(10, 20)}
+    return {version: path for version, path in found.items() if path}
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory):
+    """What scripts/wheel makes, compiled in a hurry and without CUDA."""
+    folder = tmp_path_factory.mktemp("dist")
+    fast = {"CXXFLAGS": "-O0", "CMAKE_ARGS": "-DPER_CUDA=OFF -DCMAKE_BUILD_TYPE=Debug", "WHEEL_FOLDER": str(folder)}
+    tools = ["x86_64", "aarch64"] if shutil.which("aarch64-linux-gnu-g++-11") else [MACHINE]
+    command = [str(source_tree(tmp_path_factory.mktemp("source")) / "scripts" / "wheel"), *tools]
+    built = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **fast})
+    assert built.returncode == 0, built.stdout + built.stderr
+    return folder
+
+
+def wheel_for(dist, machine):
+    wheels = list(dist.glob(f"*_{machine}.whl"))
+    if not wheels:
+        pytest.skip(f"no compiler for {machine}")
+    return wheels[0]
+
+
+def run_installed(command, **environment):
+    """What PROGRAM prints, in words, where nothing but the installed package can be found."""
+    kept = {key: value for key, value in os.environ.items() if key not in ("LIBPER_PATH", "PER_BRIDGE", "PYTHONPATH")}
+    result = subprocess.run(
+        [*map(str, command), "-c", PROGRAM], env={**kept, **environment}, cwd="/", capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout.split(maxsplit=3)
 
 
 def build_wheel(source, folder, **environment):
@@ -40,33 +88,60 @@ def build_wheel(source, folder, **environment):
     return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
 
 
-def test_wheel_is_built_from_its_sources_and_needs_nothing_beside_it(tmp_path):
-    sdist = build_sdist(source_tree(tmp_path), tmp_path)
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_wheel_needs_no_more_than_glibc_2_34(dist, machine):
+    wheel = wheel_for(dist, machine)
+    assert wheel.name == f"libper-{per.__version__}-py3-none-manylinux_2_34_{machine}.whl"
+    command = [sys.executable, "-m", "auditwheel", "show", str(wheel)]
+    verdict = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert re.search(rf'following\s+platform\s+tag:\s+"manylinux_2_34_{machine}"', verdict), verdict
+
+
+def test_wheel_is_built_from_its_sources_and_needs_nothing_beside_it(dist, tmp_path):
+    (sdist,) = dist.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         xxhash = archive.extractfile(f"libper-{per.__version__}/libper/xxhash/xxhash.h").read().decode()
     installed = tmp_path / "installed"
-    fast = {"CFLAGS": "-O0", "CMAKE_ARGS": "-DPER_CUDA=OFF -DCMAKE_BUILD_TYPE=Debug"}
-    built = build_wheel(sdist, tmp_path, **fast)
-    assert built.returncode == 0, built.stdout + built.stderr
-
-    (wheel,) = tmp_path.glob("*.whl")
-    assert wheel.name.startswith(f"libper-{per.__version__}-py3-none-linux_")
-    with zipfile.ZipFile(wheel) as archive:
+    with zipfile.ZipFile(wheel_for(dist, MACHINE)) as archive:
         archive.extractall(installed)
-    program = "import per; from per import _bridging; print(per.library_path, _bridging.bridge.__file__)"
-    environment = {key: value for key, value in os.environ.items() if key not in ("LIBPER_PATH", "PER_BRIDGE")}
-    environment["PYTHONPATH"] = str(installed)
-    result = subprocess.run(
-        [sys.executable, "-c", program], env=environment, cwd="/", capture_output=True, text=True, check=True
-    )
-    library, bridge = map(pathlib.Path, result.stdout.split())
+    _, library, bridge, _ = run_installed([sys.executable], PYTHONPATH=str(installed))
+    library = pathlib.Path(library)
     assert library == installed / "per" / _library.FILE_NAME
-    assert bridge.parent == installed / "per"
+    assert pathlib.Path(bridge).parent == installed / "per"
     dynamic = subprocess.run(["readelf", "-d", str(library)], capture_output=True, text=True, check=True).stdout
     assert "NODELETE" in dynamic  # the threads of its loaders run on after dlclose()
     assert (installed / "per" / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
     licence = (installed / "per" / "LICENSE.xxhash").read_text()
     assert "BSD 2-Clause License" in licence and xxhash.startswith(licence)
+
+
+@pytest.mark.parametrize("version", interpreters())
+def test_wheel_is_installed_into_an_empty_environment(dist, tmp_path, version):
+    subprocess.run([interpreters()[version], "-m", "venv", tmp_path], check=True)
+    python = tmp_path / "bin" / "python"
+    install = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", wheel_for(dist, MACHINE)]
+    installed = subprocess.run(install, capture_output=True, text=True)
+    assert installed.returncode == 0, installed.stderr
+    _, library, bridge, _ = run_installed([python])
+    assert pathlib.Path(library).is_relative_to(tmp_path)
+    assert bridge.endswith(f".cpython-3{version[2:]}-{MACHINE}-linux-gnu.so")
+
+
+def test_wheel_for_aarch64_draws_the_same_on_an_emulated_one(dist):
+    wheel = wheel_for(dist, "aarch64")
+    python = AARCH64_PYTHON / "usr" / "bin" / "python3.11"
+    if not (python.exists() and shutil.which("qemu-aarch64")):
+        pytest.skip("no emulator or no Python for aarch64: scripts/setup gets them")
+    installed = wheel.parent / "aarch64"
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps"]
+    pip += ["--only-binary=:all:", "--platform", "manylinux_2_34_aarch64", "--target", str(installed), str(wheel)]
+    subprocess.run(pip, check=True)
+    here = run_installed([sys.executable])
+    search = os.pathsep.join(map(str, (AARCH64_PYTHON / "site", installed)))
+    there = run_installed(["qemu-aarch64", "-L", AARCH64_PYTHON, python], PYTHONPATH=search)
+    assert there[0] == "aarch64"
+    assert there[2] == str(installed / "per" / "_bridge.cpython-311-aarch64-linux-gnu.so")
+    assert there[3] == here[3]
 
 
 def test_wheel_without_cmake_says_so_before_anything_is_compiled(tmp_path):
