@@ -1,6 +1,6 @@
 # Builds consumer.c as somebody else would and runs it: cmake -D MODE=... -P consume.cmake
 #
-#   MODE        install, find_package, add_subdirectory or pkg_config
+#   MODE        install, find_package, add_subdirectory, pkg_config or debian
 #   SOURCE_DIR  of libper     BUILD_DIR  of libper     WORK_DIR  to build in
 #   C_COMPILER, CXX_COMPILER
 set(prefix ${WORK_DIR}/prefix)
@@ -43,6 +43,26 @@ elseif(MODE STREQUAL "pkg_config")
     file(MAKE_DIRECTORY ${build})
     run(${C_COMPILER} -std=c99 ${SOURCE_DIR}/tests/consumer/consumer.c ${flags} -o ${build}/consumer)
     run_consumer(${build}/consumer LD_LIBRARY_PATH=${libdir})
+
+elseif(MODE STREQUAL "debian")
+    # Both packages, unpacked into a folder where the consumer finds nothing else.
+    file(REMOVE_RECURSE ${WORK_DIR}/debian-packages ${WORK_DIR}/debian-root)
+    run(${CPACK} --config ${BUILD_DIR}/CPackConfig.cmake -B ${WORK_DIR}/debian-packages)
+    foreach(package IN ITEMS libper1 libper-dev)
+        file(GLOB deb ${WORK_DIR}/debian-packages/${package}_*.deb)
+        run(dpkg-deb -x ${deb} ${WORK_DIR}/debian-root)
+        execute_process(COMMAND dpkg-deb -f ${deb} Depends OUTPUT_VARIABLE depends_${package}
+                        OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+        if(NOT EXISTS ${WORK_DIR}/debian-root/usr/share/doc/${package}/copyright)
+            message(FATAL_ERROR "${package} has no copyright")
+        endif()
+    endforeach()
+    if(NOT depends_libper1 MATCHES "^libc6 \\(>= [0-9.]+\\)$"
+       OR NOT depends_libper-dev MATCHES "^libper1 \\(= [0-9.]+\\)$")
+        message(FATAL_ERROR "libper1 depends on ${depends_libper1}, libper-dev on ${depends_libper-dev}")
+    endif()
+    build_consumer(-D CMAKE_PREFIX_PATH=${WORK_DIR}/debian-root/usr)
+    run_consumer(${build}/consumer)
 
 elseif(MODE STREQUAL "add_subdirectory")
     file(STRINGS /proc/cpuinfo fma REGEX "^flags.* fma .*avx2" LIMIT_COUNT 1)
