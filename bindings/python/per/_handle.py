@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from types import TracebackType
-from typing import Any, ClassVar, NoReturn, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from per import _kinds
 from per._device_arrays import Elements
@@ -54,7 +54,7 @@ class Handle:
         allowed = f"these can: {', '.join(settings)}" if settings else "nothing can"
         raise AttributeError(f"{name} cannot be set; of a {self._noun} {allowed}")
 
-    def __reduce__(self) -> NoReturn:
+    def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError(
             f"per.{type(self).__name__} cannot be pickled: it is a handle of this process. {self._in_place_of_pickling}"
         )

@@ -68,12 +68,12 @@ def _not_a_number(argument: str, value: object, c_type: str, error: Exception) -
     return InvalidArgument(f"{argument} is {value!r}, a {type(value).__name__}; allowed: {allowed}")
 
 
-def path(value: str | os.PathLike[str]) -> bytes:
+def path(value: Any) -> bytes:
     """The bytes of a path. One with a NUL, at which C would take it to end, is an error."""
     try:
         encoded = os.fsencode(value)
     except TypeError as error:
-        raise InvalidArgument(f"path is {value!r}; allowed: str, bytes or os.PathLike") from error
+        raise InvalidArgument(f"path is {value!r}; allowed: str, bytes, os.PathLike, or a binary file") from error
     if b"\0" in encoded:
         raise InvalidArgument(f"path is {os.fspath(value)!r}; allowed: paths without a NUL")
     return encoded

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import io
 import os
 import threading
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +18,7 @@ from per import (
     _arrays,
     _bridging,
     _exchange,
+    _files,
     _kinds,
     _library,
     _memory,
@@ -127,8 +130,9 @@ class ReplayBuffer(Store):
     """
 
     _noun = "buffer"
-    _in_place_of_pickling = "Use save() and load()"
     _synchronize = lib.per_replay_synchronize
+    _attached: frozenset[str] = frozenset()
+    """Names of the attributes that follow from the handle; those of subclasses are others."""
 
     def __init__(
         self,
@@ -181,6 +185,7 @@ class ReplayBuffer(Store):
 
     def _attach(self, handle: Any, device: str, kind: str) -> None:
         """Takes a handle, whose options say the rest."""
+        others = vars(self).keys() - self._attached
         options = _library.new("per_replay_options")
         check(lib.per_replay_describe(handle, options))
         self._fields = from_c(options.fields, options.n_fields)
@@ -207,6 +212,7 @@ class ReplayBuffer(Store):
         self._handle = handle
         self._plain, self._exchange = self._new_exchange(layout)
         self._exchanges = {self._n_step: (self._plain, self._exchange)}
+        self._attached = frozenset({"_attached", *vars(self)} - others)
 
     def _new_exchange(self, layout: Layout) -> tuple[_exchange.Exchange, Any]:
         """What passes arrays of that layout: in Python, and as fast as possible."""
@@ -623,35 +629,143 @@ class ReplayBuffer(Store):
 
     # --------------------------------------------------------------- files
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str] | BinaryIO) -> None:
         """Writes the whole buffer to a file, so that a loaded one continues bit for bit.
 
-        The file takes its place once it is complete; until then, and after an error, what was there before stays.
-        Where path is a symbolic link, the file that it leads to is replaced. The mode of a file that is replaced is
-        kept.
+        Of a path the file takes its place once it is complete; until then, and after an error, what was there before
+        stays. Where path is a symbolic link, the file that it leads to is replaced. The mode of a file that is replaced
+        is kept.
+
+        A binary file object gets the same bytes by its write(), from where it stands; several buffers, and what else,
+        may go to one file. What is written is the buffer of one moment: other threads that use it wait for the end, and
+        write() itself may use any buffer but this one (Busy). What it raises passes through, and what it took until
+        then is no checkpoint.
 
         Raises:
             IoError: the file cannot be written.
             InvalidArgument: path has a NUL in it.
+            CallbackError: write() says that it took no bytes, or more than it was given.
+
+        >>> import io, per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(2)}, seed=3)
+        >>> file = io.BytesIO()
+        >>> buffer.save(file)
+        >>> file.getvalue() == bytes(buffer)
+        True
         """
-        check(lib.per_replay_save(self._open(), _options.path(path)))
+        if _files.is_file(path, "write"):
+            _files.save(self._open(), path)
+        else:
+            check(lib.per_replay_save(self._open(), _options.path(path)))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, device: str = "cpu", arrays: str | None = None) -> ReplayBuffer:
+    def load(
+        cls, path: str | os.PathLike[str] | BinaryIO, *, device: str = "cpu", arrays: str | None = None
+    ) -> ReplayBuffer:
         """A buffer from a file that save() wrote, on the device asked for.
+
+        Of a binary file object the bytes of one buffer are read, by its read(), from where it stands to where they end.
+        What that raises passes through.
 
         Raises:
             IoError: the file cannot be read.
             InvalidArgument: path has a NUL in it.
-            CorruptFile: it is not one of save()'s, or is damaged.
+            CorruptFile: it is not one of save()'s, is damaged, or ends early.
             Unsupported: it is of a newer version.
+            CallbackError: read() gave more than it was asked for.
         """
         kind = _kinds.kind_of(arrays, str(device))
-        handle_out = ffi.new("per_replay **")
-        check(lib.per_replay_load(_options.path(path), *_options.device(device), handle_out))
+        if _files.is_file(path, "read"):
+            handle = _files.load(path, _options.device(device))
+        else:
+            handle_out = ffi.new("per_replay **")
+            check(lib.per_replay_load(_options.path(path), *_options.device(device), handle_out))
+            handle = ffi.gc(handle_out[0], lib.per_replay_free)
         buffer = cls.__new__(cls)
-        buffer._attach(ffi.gc(handle_out[0], lib.per_replay_free), str(device), kind)
+        buffer._attach(handle, str(device), kind)
         return buffer
+
+    def __bytes__(self) -> bytes:
+        """What save() writes."""
+        file = io.BytesIO()
+        self.save(file)
+        return file.getvalue()
+
+    @classmethod
+    def from_bytes(cls, data: object, *, device: str = "cpu", arrays: str | None = None) -> ReplayBuffer:
+        """The buffer of bytes(buffer), on the device asked for.
+
+        Arguments:
+            data: bytes, or anything else of contiguous memory.
+
+        Raises:
+            CorruptFile: it is not of a buffer, is damaged, ends early, or goes on.
+            InvalidArgument, Unsupported: as load().
+
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(2)}, seed=3)
+        >>> per.ReplayBuffer.from_bytes(bytes(buffer)).options == buffer.options
+        True
+        """
+        memory = _files.Memory(data)
+        buffer = cls.load(memory, device=device, arrays=arrays)  # type: ignore[arg-type]
+        memory.check_end()
+        return buffer
+
+    def _checkpoint(self) -> npt.NDArray[np.uint8]:
+        """What save() writes, uint8[bytes]."""
+        file = io.BytesIO()
+        self.save(file)
+        return np.frombuffer(file.getbuffer(), np.uint8)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickled or copied buffer goes on bit for bit, on its own device. Loaders and walks stay with this one."""
+        others = {name: value for name, value in vars(self).items() if name not in self._attached}
+        return _from_checkpoint, (type(self), self._checkpoint(), self._device, self._kind), others or None
+
+    def state_dict(self) -> dict[str, Any]:
+        """The whole buffer as {"checkpoint": uint8[bytes]}: what save() writes, in host memory.
+
+        The array is torch's if the buffer gives such, so that torch.load() reads it with weights_only, else numpy's.
+
+        >>> import per
+        >>> fields = {"observation": per.Field(2)}
+        >>> buffer, other = per.ReplayBuffer(100, fields, seed=3), per.ReplayBuffer(50, fields)
+        >>> other.load_state_dict(buffer.state_dict())
+        >>> other.options == buffer.options
+        True
+        """
+        checkpoint = self._checkpoint()
+        return {
+            "checkpoint": importlib.import_module("torch").from_numpy(checkpoint)
+            if self._kind == "torch"
+            else checkpoint
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
+        """Becomes the buffer of a state_dict(), with its options, on its own device and with its own kind of arrays.
+
+        No other thread may use the buffer meanwhile. Loaders and walks that were begun before go on with what it was.
+
+        Arguments:
+            state_dict: of a buffer with the same fields and n_envs.
+
+        Raises:
+            InvalidArgument, CorruptFile, Unsupported; then the buffer is as it was.
+        """
+        self._open()
+        if set(state_dict) != {"checkpoint"}:
+            given = ", ".join(map(repr, state_dict)) or "no entries"
+            raise InvalidArgument(f"state_dict has {given}; allowed: 'checkpoint'")
+        array, _ = _arrays.as_array(state_dict["checkpoint"], "checkpoint")
+        if array.dtype != np.uint8:
+            raise InvalidArgument(f"checkpoint is of dtype {array.dtype}; allowed: uint8")
+        other = ReplayBuffer.from_bytes(np.ascontiguousarray(array), device=self._device, arrays=self._kind)
+        for name in ("fields", "n_envs"):
+            own, given = getattr(self, name), getattr(other, name)
+            if own != given:
+                raise InvalidArgument(f"checkpoint has {name} {given!r}; allowed: those of the buffer, {own!r}")
+        self._attach(other._handle, self._device, self._kind)
 
     # ---------------------------------------------------------- on-policy
 
@@ -907,6 +1021,11 @@ class ReplayBuffer(Store):
             if message is not None:
                 self._suspicions = [other for other in self._suspicions if other is not suspicion]
                 warnings.warn(message, stacklevel=stacklevel)
+
+
+def _from_checkpoint(kind: type[ReplayBuffer], checkpoint: object, device: str, arrays: str) -> ReplayBuffer:
+    """What a pickled buffer calls."""
+    return kind.from_bytes(checkpoint, device=device, arrays=arrays)
 
 
 def _suspicion_of_cuts(statistics: Statistics, autoreset: str) -> str | None:

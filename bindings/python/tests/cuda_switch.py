@@ -100,7 +100,8 @@ def run_on_cuda():
     """Makes buffers and trees whose device is not said CUDA's, with arrays of numpy, and their errors known at once."""
     _kinds.ON_DEVICE = ("numpy", "torch", "jax")
     _device_arrays.LIBRARIES = {"numpy": NumpyStandIn, "torch": TorchStandIn, "jax": JaxStandIn}
-    for function in (per.ReplayBuffer.__init__, per.ReplayBuffer.load.__func__, per.SumTree.__init__):
+    loads = per.ReplayBuffer.load.__func__, per.ReplayBuffer.from_bytes.__func__
+    for function in (per.ReplayBuffer.__init__, *loads, per.SumTree.__init__):
         function.__kwdefaults__["device"] = "cuda"
     queued = ("add", "extend", "cut", "sample", "update_priorities", "priorities", "get", "set", "advantages")
     for name in queued:

@@ -1,4 +1,15 @@
-"""Buffers saved to files and loaded again."""
+"""Buffers saved to files and loaded again, by path, file object, bytes and pickle."""
+
+import copy
+import gzip
+import io
+import os
+import pickle
+import signal
+import sys
+import tempfile
+import threading
+import zipfile
 
 import numpy as np
 import per
@@ -11,7 +22,7 @@ def walk(buffer, steps):
     for i in range(steps):
         buffer.add(
             observation=np.full(3, i), action=i, reward=float(i), terminated=i % 7 == 6, truncated=False,
-            next_observation=np.full(3, i + 1),
+            next_observation=np.full(3, -1 if i % 7 == 6 else i + 1),
         )  # fmt: skip
 
 
@@ -64,3 +75,344 @@ def test_names_that_are_no_utf8_work(tmp_path):
     path = tmp_path / "replay\udcff.per"
     buffer.save(path)
     assert per.ReplayBuffer.load(path).capacity == 100
+
+
+def filled(steps=80, **options):
+    buffer = per.ReplayBuffer(100, FIELDS, **{"n_step": 2, "seed": 3, "beta_steps": 10, **options})
+    walk(buffer, steps)
+    return buffer
+
+
+def same_from_here(buffer, other):
+    """Whether both go on alike."""
+    assert type(other) is type(buffer) and other is not buffer
+    assert other.options == buffer.options and other.stats() == buffer.stats()
+    for _ in range(2):
+        expected, batch = buffer.sample(64), other.sample(64)
+        for name in expected:
+            assert type(batch[name]) is type(expected[name])
+            np.testing.assert_array_equal(np.asarray(batch[name]), np.asarray(expected[name]))
+        walk(buffer, 9)
+        walk(other, 9)
+    return True
+
+
+class Chunks:
+    """A file object that is none of io's: writes and reads at most `size` bytes at a time."""
+
+    def __init__(self, size, content=b""):
+        self.size, self.content = size, content
+
+    def write(self, data):
+        self.content += data[: self.size]
+        return len(data[: self.size])
+
+    def read(self, size):
+        given, self.content = self.content[: min(size, self.size)], self.content[min(size, self.size) :]
+        return given
+
+
+def test_file_objects_get_the_bytes_of_a_file_and_give_them_back(tmp_path):
+    buffer = filled()
+    buffer.save(tmp_path / "path")
+    content = (tmp_path / "path").read_bytes()
+    with open(tmp_path / "raw", "w+b", buffering=0) as raw, tempfile.NamedTemporaryFile() as named:
+        for file in (io.BytesIO(), raw, named):
+            buffer.save(file)
+            assert file.tell() == len(content)
+            file.seek(0)
+            assert file.read() == content
+            file.seek(0)
+            loaded = per.ReplayBuffer.load(file)
+            assert file.tell() == len(content) and loaded.stats() == buffer.stats()
+    with gzip.open(tmp_path / "zipped", "wb") as file:
+        buffer.save(file)
+    with gzip.open(tmp_path / "zipped", "rb") as file:
+        assert per.ReplayBuffer.load(file).stats() == buffer.stats()
+    with zipfile.ZipFile(tmp_path / "archive", "w") as archive, archive.open("member", "w") as file:
+        buffer.save(file)
+    with zipfile.ZipFile(tmp_path / "archive") as archive, archive.open("member") as file:
+        assert same_from_here(buffer, per.ReplayBuffer.load(file))
+
+
+def test_file_may_hold_several_buffers_and_what_else():
+    file, buffers = io.BytesIO(), [filled(n) for n in (0, 5, 80)]
+    for buffer in buffers:
+        file.write(b"mine")
+        buffer.save(file)
+    file.write(b"end")
+    file.seek(0)
+    for buffer in buffers:
+        assert file.read(4) == b"mine"
+        assert per.ReplayBuffer.load(file).stats() == buffer.stats()
+    assert file.read() == b"end"
+
+
+def test_write_and_read_may_take_less_than_they_are_given():
+    buffer = filled()
+    chunks = Chunks(7)
+    buffer.save(chunks)
+    assert chunks.content == bytes(buffer)
+    assert same_from_here(buffer, per.ReplayBuffer.load(Chunks(5, chunks.content)))
+
+
+def test_write_that_returns_none_has_taken_all_unless_it_is_a_raw_file():
+    content = []
+    buffer = filled()
+    buffer.save(type("Log", (), {"write": lambda self, data: content.append(data)})())
+    assert b"".join(content) == bytes(buffer)
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    os.set_blocking(read, False)
+    with open(read, "rb", buffering=0) as source, open(write, "wb", buffering=0) as target:
+        with pytest.raises(BlockingIOError):
+            per.ReplayBuffer.load(source)
+        with pytest.raises(BlockingIOError):
+            while True:  # until the pipe is full
+                buffer.save(target)
+
+
+class Mine(BaseException):
+    pass
+
+
+def interrupt(*_):
+    signal.raise_signal(signal.SIGINT)
+
+
+def fail(*_):
+    raise Mine
+
+
+@pytest.mark.parametrize("act, error", [(fail, Mine), (interrupt, KeyboardInterrupt), (sys.exit, SystemExit)])
+@pytest.mark.parametrize("good", [0, 1, 3])
+def test_what_a_file_object_raises_passes_through_and_changes_nothing(act, error, good):
+    buffer = filled()
+    content, before = bytes(buffer), buffer.stats()
+    calls = []
+
+    class File(Chunks):
+        def write(self, data):
+            calls.append(1)
+            return act() if len(calls) > good else super().write(data)
+
+        def read(self, size):
+            calls.append(1)
+            return act() if len(calls) > good else super().read(size)
+
+    for call in (lambda: buffer.save(File(100)), lambda: per.ReplayBuffer.load(File(100, content))):
+        calls.clear()
+        with pytest.raises(error):
+            call()
+        assert len(calls) == good + 1
+    assert buffer.stats() == before and bytes(buffer) == content
+
+
+def test_interrupt_before_the_file_object_is_called_passes_through():
+    buffer = filled()
+
+    def profile(frame, event, _):
+        if event == "call" and frame.f_code.co_name == "_pass_bytes":
+            raise KeyboardInterrupt
+
+    for call in (lambda: buffer.save(io.BytesIO()), lambda: per.ReplayBuffer.load(io.BytesIO(bytes(buffer)))):
+        sys.setprofile(profile)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                call()
+        finally:
+            sys.setprofile(None)
+
+
+@pytest.mark.parametrize(
+    "file, error, words",
+    [
+        (io.StringIO(), TypeError, "bytes"),
+        (type("File", (), {"write": lambda s, d: "1", "read": lambda s, n: 1})(), TypeError, "str|int"),
+        (
+            type("File", (), {"write": lambda s, d: 0, "read": lambda s, n: bytes(n + 1)})(),
+            per.CallbackError,
+            r"^(write\(\) returned 0: allowed are 1 \.\. \d+|read\(\) returned 9: allowed are 0 \.\. 8)$",
+        ),
+        (
+            type("File", (), {"write": lambda s, d: 2**80, "read": lambda s, n: bytes(n + 1)})(),
+            per.CallbackError,
+            r"^(write|read)\(\) returned [1-9]",
+        ),
+    ],
+)
+def test_file_objects_that_do_not_keep_to_the_rules_are_errors(file, error, words):
+    with pytest.raises(error, match=words):
+        filled().save(file)
+    file = io.StringIO("text") if isinstance(file, io.StringIO) else file
+    with pytest.raises(error, match=words):
+        per.ReplayBuffer.load(file)
+
+
+def test_file_object_with_a_path_is_a_file_object(tmp_path):
+    class File(io.BytesIO):
+        def __fspath__(self):
+            return str(tmp_path / "other")
+
+    file, buffer = File(), filled()
+    buffer.save(file)
+    file.seek(0)
+    assert per.ReplayBuffer.load(file).stats() == buffer.stats()
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_neither_path_nor_file_is_refused():
+    for call in (filled().save, per.ReplayBuffer.load):
+        with pytest.raises(
+            per.InvalidArgument, match=r"path is 3; allowed: str, bytes, os\.PathLike, or a binary file"
+        ):
+            call(3)
+
+
+def test_buffer_that_is_being_saved_is_busy_for_its_file_and_others_are_not():
+    buffer, other = filled(), filled()
+    outcomes = []
+
+    def write(data):
+        for call in (lambda: buffer.sample(4), lambda: len(buffer), lambda: bytes(buffer), lambda: walk(buffer, 1)):
+            with pytest.raises(per.Busy, match="the buffer is being saved"):
+                call()
+        outcomes.append(len(other.sample(4).ids))
+        return len(data)
+
+    before = bytes(buffer)
+    buffer.save(type("File", (), {"write": lambda self, data: write(data)})())
+    assert outcomes and set(outcomes) == {4} and bytes(buffer) == before
+
+
+def test_other_threads_wait_for_the_end_of_a_save(each_way):
+    buffer = filled()
+    before, added = bytes(buffer), buffer.stats().added
+    file, begun, done = Chunks(100), threading.Event(), threading.Event()
+
+    def add():
+        begun.set()
+        walk(buffer, 1)
+        done.set()
+
+    thread = threading.Thread(target=add)
+
+    class File(Chunks):
+        def write(self, data):
+            if not begun.is_set():
+                thread.start()
+            begun.wait()
+            assert not done.wait(0.001)
+            return super().write(data)
+
+    file = File(100)
+    buffer.save(file)
+    thread.join()
+    assert file.content == before and buffer.stats().added == added + 1
+
+
+def test_bytes_make_the_same_buffer():
+    buffer = filled()
+    content = bytes(buffer)
+    for data in (content, bytearray(content), memoryview(content), np.frombuffer(content, np.uint8)):
+        assert per.ReplayBuffer.from_bytes(data).stats() == buffer.stats()
+    assert same_from_here(buffer, per.ReplayBuffer.from_bytes(content))
+
+
+def test_bytes_that_are_no_whole_buffer_are_refused():
+    content = bytes(filled(5))
+    for bad, words in (
+        (b"", "no file of libper"),
+        (content[:-1], "it ends early"),
+        (content + b"more", "goes on after its end, by 4 bytes"),
+        (content[:200] + bytes([content[200] ^ 1]) + content[201:], "is damaged"),
+    ):
+        with pytest.raises(per.CorruptFile, match=words):
+            per.ReplayBuffer.from_bytes(bad)
+    for bad in ("text", 3, np.zeros((9, 9), np.uint8)[:, ::2]):
+        with pytest.raises(per.InvalidArgument, match="allowed: contiguous bytes"):
+            per.ReplayBuffer.from_bytes(bad)
+
+
+class Named(per.ReplayBuffer):
+    """With attributes of its own."""
+
+    def __init__(self, *args, name="", **kwargs):
+        self.name = name
+        super().__init__(*args, **kwargs)
+        self._history = [name]
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        *(lambda x, p=p: pickle.loads(pickle.dumps(x, p)) for p in range(2, pickle.HIGHEST_PROTOCOL + 1)),
+        copy.copy,
+        copy.deepcopy,
+    ],
+)
+def test_pickled_and_copied_buffers_go_on_by_themselves(copied):
+    buffer = filled()
+    buffer.gamma = 0.5
+    assert same_from_here(buffer, copied(buffer))
+    named = Named(100, FIELDS, name="mine", arrays="torch")
+    walk(named, 20)
+    other = copied(named)
+    assert (other.name, other._history) == ("mine", ["mine"])
+    assert (other._history is named._history) == (copied is copy.copy)
+    assert same_from_here(named, other)
+    other.close()
+    assert len(named) > 0
+    with pytest.raises(per.InvalidArgument, match="the buffer is closed"):
+        copied(other)
+
+
+def test_buffers_are_part_of_what_torch_saves():
+    torch = pytest.importorskip("torch")
+    buffer = filled(arrays="torch")
+    file = io.BytesIO()
+    torch.save({"buffer": buffer, "state": buffer.state_dict()}, file)
+    file.seek(0)
+    saved = torch.load(file, weights_only=False)
+    assert saved["buffer"].stats() == buffer.stats()
+    file = io.BytesIO()
+    torch.save(buffer.state_dict(), file)
+    file.seek(0)
+    state = torch.load(file, weights_only=True)
+    assert list(state) == ["checkpoint"] and state["checkpoint"].dtype == torch.uint8
+    other = per.ReplayBuffer(10, FIELDS, arrays="torch")
+    other.load_state_dict(state)
+    assert same_from_here(buffer, other)
+
+
+def test_state_dict_is_one_array_and_makes_a_buffer_what_it_was():
+    buffer, other = filled(), Named(10, FIELDS, name="mine")
+    state = buffer.state_dict()
+    assert list(state) == ["checkpoint"] and bytes(np.asarray(state["checkpoint"])) == bytes(buffer)
+    other.load_state_dict(state)
+    assert other.name == "mine" and other.stats() == buffer.stats() and other.options == buffer.options
+    walk(buffer, 9)
+    walk(other, 9)
+    np.testing.assert_array_equal(np.asarray(buffer.sample(64).ids), np.asarray(other.sample(64).ids))
+
+
+def test_state_dict_that_does_not_fit_is_refused_and_changes_nothing():
+    buffer = filled()
+    before = bytes(buffer)
+    good = np.frombuffer(before, np.uint8)
+    two = per.ReplayBuffer(100, FIELDS, n_envs=2).state_dict()["checkpoint"]
+    other = per.ReplayBuffer(100, {"observation": per.Field(2)}).state_dict()["checkpoint"]
+    for state, error, words in (
+        ({}, per.InvalidArgument, "state_dict has no entries; allowed: 'checkpoint'"),
+        ({"checkpoint": good, "more": 1}, per.InvalidArgument, "state_dict has 'checkpoint', 'more'; allowed"),
+        ({"checkpoint": good.astype(np.int64)}, per.InvalidArgument, "checkpoint is of dtype int64; allowed: uint8"),
+        ({"checkpoint": good[:-1]}, per.CorruptFile, "it ends early"),
+        ({"checkpoint": two}, per.InvalidArgument, "checkpoint has n_envs 2; allowed: those of the buffer, 1"),
+        ({"checkpoint": other}, per.InvalidArgument, "checkpoint has fields "),
+    ):
+        with pytest.raises(error, match=words):
+            buffer.load_state_dict(state)
+        assert bytes(buffer) == before
+    buffer.close()
+    with pytest.raises(per.InvalidArgument, match="the buffer is closed"):
+        buffer.load_state_dict({"checkpoint": good})

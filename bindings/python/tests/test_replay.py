@@ -3,7 +3,6 @@
 import dataclasses
 import inspect
 import os
-import pickle
 import pydoc
 import re
 import warnings
@@ -642,11 +641,6 @@ def test_repr_says_what_it_is():
         "per.ReplayBuffer(100, {'observation': float32[2], 'action': int64[]}, n_envs=1, device='cpu', "
         "arrays='numpy', live=10)"
     )
-
-
-def test_pickle_is_refused_with_the_reason():
-    with pytest.raises(TypeError, match="handle of this process"):
-        pickle.dumps(filled())
 
 
 def test_buffer_in_which_most_steps_are_cuts_warns_once():

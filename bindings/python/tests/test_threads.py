@@ -135,6 +135,8 @@ CALLS = {
     "sample with hindsight": "buffer.sample(8, hindsight=per.Hindsight('observation', 'observation', reward))",
     "update": "buffer.update_priorities(batch.ids, batch.reward)",
     "update of what Python reads": "buffer.update_priorities(ids, ids)",
+    "save": "buffer.save(Log())",
+    "load": "per.ReplayBuffer.from_bytes(saved)",
     "error": "buffer.update_priorities([-7], [1.0])",
     "loader": "batches.take().release()",
     "loader whose slots are out": "batches.take()",
@@ -155,6 +157,10 @@ batches = buffer.loader(2000) if "batches" in {call!r} else None
 begun = threading.Semaphore(0)
 def reward(achieved, goal):
     return np.array([sum(range(100)) for _ in goal])
+saved = bytes(buffer)
+class Log:
+    def write(self, data):
+        return len(data[:5000])
 def work():
     while True:
         begun.release()

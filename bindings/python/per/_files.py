@@ -1,0 +1,102 @@
+"""Where checkpoints go and come from besides paths: binary file objects, and memory."""
+
+from __future__ import annotations
+
+import errno
+import io
+import operator
+import os
+from collections.abc import Callable
+from typing import Any
+
+from per import _library
+from per._errors import CorruptFile, InvalidArgument
+from per._library import ffi, lib
+
+
+def is_file(target: object, verb: str) -> bool:
+    """Whether it is an object to "write" to or "read" from, and no path."""
+    if isinstance(target, io.IOBase):
+        return True
+    return not isinstance(target, (str, bytes, os.PathLike)) and callable(getattr(target, verb, None))
+
+
+def save(handle: Any, file: Any) -> None:
+    """Writes a buffer to a file object. What that raises passes through."""
+
+    def write(memory: Any) -> int:
+        n = file.write(bytes(memory))
+        if n is not None:
+            return operator.index(n)
+        if isinstance(file, io.RawIOBase):
+            raise BlockingIOError(errno.EAGAIN, "the file takes nothing now, and does not wait")
+        return len(memory)  # it keeps no count
+
+    call = _Call(write)
+    call.check(lib.per_replay_save_to(handle, _pass_bytes, call.context))
+
+
+def load(file: Any, device: tuple[int, int]) -> Any:
+    """The handle of a buffer read from a file object, which then stands behind it. What that raises passes through."""
+
+    def read(memory: Any) -> int:
+        given = file.read(len(memory))
+        if given is None:
+            raise BlockingIOError(errno.EAGAIN, "the file gives nothing now, and does not wait")
+        memory[: min(len(given), len(memory))] = given[: len(memory)]
+        return len(given)
+
+    call, handle_out = _Call(read), ffi.new("per_replay **")
+    call.check(lib.per_replay_load_from(_pass_bytes, call.context, *device, handle_out))
+    return ffi.gc(handle_out[0], lib.per_replay_free)
+
+
+class Memory:
+    """A file object that reads memory, all of which must be read in the end."""
+
+    def __init__(self, data: Any) -> None:
+        try:
+            self._view = memoryview(data).cast("B")
+        except TypeError as error:
+            raise InvalidArgument(f"data is a {type(data).__name__}; allowed: contiguous bytes") from error
+
+    def read(self, size: int) -> memoryview:
+        """The next bytes."""
+        given, self._view = self._view[:size], self._view[size:]
+        return given
+
+    def check_end(self) -> None:
+        """Raises CorruptFile if bytes are left."""
+        if len(self._view) > 0:
+            raise CorruptFile(f"the data goes on after its end, by {len(self._view)} bytes")
+
+
+class _Call:
+    """A call of the library that is given a function, and what this raised."""
+
+    def __init__(self, answer: Callable[[Any], int]) -> None:
+        self._answer = answer
+        self.context = ffi.new_handle(self)
+        self.error: BaseException | None = None
+
+    def answer(self, memory: Any) -> int:
+        """How many bytes were passed; what no number of them can be stays so."""
+        return max(-1, min(self._answer(memory), len(memory) + 1))
+
+    def check(self, status: int) -> None:
+        """Raises what the function raised, or else the exception of the status."""
+        if self.error is not None:
+            raise self.error
+        _library.check(status, {"write": "write()", "read": "read()"})
+
+
+def _keep_error(kind: object, error: BaseException, traceback: Any) -> None:
+    """Keeps an exception that cannot pass through C, also one of a signal that comes before anything else here."""
+    call: _Call = ffi.from_handle(traceback.tb_frame.f_locals["context"])
+    call.error = error
+
+
+# The types of both functions are the same, as cffi has them.
+@ffi.callback("int64_t(void *, void *, int64_t)", error=-1, onerror=_keep_error)  # type: ignore[untyped-decorator]
+def _pass_bytes(context: Any, data: Any, size: int) -> int:
+    return ffi.from_handle(context).answer(ffi.buffer(data, size))  # type: ignore[no-any-return]
