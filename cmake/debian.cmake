@@ -26,8 +26,8 @@ set(CPACK_COMPONENT_RUNTIME_DESCRIPTION
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libper-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION
-    "The header per.h, the CMake package per and per.pc for pkg-config, to build
- programs that use libper.")
+    "The headers per.h and per.hpp, the CMake package per and per.pc for
+ pkg-config, to build programs that use libper.")
 
 # Debian has a package's licence in a folder of its own. Other installations go without.
 foreach(component IN ITEMS RUNTIME DEVELOPMENT)

@@ -4,6 +4,7 @@
 gates.py layout                         per.h is what per_abi_N.txt says
 gates.py padding                        no struct has padding, each is a multiple of 8 bytes
 gates.py header                         per.h compiles alone, in every language that it promises
+gates.py cpp_header                     per.hpp compiles alone, and uses every function of per.h
 gates.py exports    LIBRARY             exported symbols = functions of per.h = libper.map
 gates.py needed     LIBRARY             LIBRARY needs the C library only
 gates.py glibc      LIBRARY             and none above 2.34
@@ -28,6 +29,7 @@ from collections.abc import Callable
 from describe import HEADER, REPOSITORY, XML_OPTIONS, abi_version, golden_path, read_interface, sizes_in, text_of
 
 MAP = REPOSITORY / "src" / "libper.map"
+CPP_HEADER = HEADER.with_suffix(".hpp")
 # ld-linux is the loader itself, which the unwinder of static libgcc asks for frames.
 NEEDED = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 GLIBC_CEILING = (2, 34)
@@ -86,8 +88,35 @@ def header(header: pathlib.Path = HEADER) -> Problems:
     return problems
 
 
-def compile_alone(compiler: str, language: str, standard: str, source: pathlib.Path) -> Problems:
-    flags = ["-x", language, f"-std={standard}", "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only"]
+# What no class of per.hpp makes by itself.
+INSTANCES = """
+template class per::Span<float>;
+template class per::Span<const int64_t>;
+template per::Field per::field<int8_t>(std::string, std::vector<int64_t>);
+template per::Field& per::Field::set_default<float>(float);
+template per::Span<float> per::Batch::field<float>(std::string_view) const;
+template per::Hindsight per::ReplayBuffer::hindsight<float>(std::string_view, std::string_view,
+                                                            per::Hindsight::Reward<float>) const;
+"""
+
+
+def cpp_header(cpp_header: pathlib.Path = CPP_HEADER) -> Problems:
+    problems = []
+    with tempfile.TemporaryDirectory() as folder:
+        source = pathlib.Path(folder, "alone.cpp")
+        source.write_text(f'#include "{cpp_header}"\n#include "{cpp_header}"\n{INSTANCES}')
+        flags = [f"-I{HEADER.parent}", "-Wconversion", "-Wshadow"]
+        for standard in ("c++17", "c++20", "c++2b"):
+            for compiler in ("gcc", "clang"):
+                problems += compile_alone(compiler, "c++", standard, source, *flags)
+    code = re.sub(r"/\*.*?\*/", "", cpp_header.read_text(), flags=re.DOTALL)
+    functions = read_interface(HEADER).functions
+    problems += [f"per.hpp does not use {name}" for name in functions if not re.search(rf"\b{name}\b", code)]
+    return problems
+
+
+def compile_alone(compiler: str, language: str, standard: str, source: pathlib.Path, *more: str) -> Problems:
+    flags = ["-x", language, f"-std={standard}", "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", *more]
     result = subprocess.run([compiler, *flags, str(source)], capture_output=True, text=True)
     return [f"{compiler} -std={standard}:\n{result.stderr}"] if result.returncode != 0 else []
 
@@ -195,7 +224,7 @@ def load_time(*objects: pathlib.Path) -> Problems:
 
 GATES: dict[str, Callable[..., Problems]] = {
     gate.__name__: gate
-    for gate in (layout, padding, header, exports, needed, glibc, sizes, versions, abidiff, load_time)
+    for gate in (layout, padding, header, cpp_header, exports, needed, glibc, sizes, versions, abidiff, load_time)
 }
 
 

@@ -146,6 +146,36 @@ class Layout(Broken):
         self.assert_red(gates.header(header), "stdbool.h")
 
 
+class CppHeader(Broken):
+    def with_replaced(self, old: str, new: str) -> pathlib.Path:
+        text = gates.CPP_HEADER.read_text()
+        self.assertEqual(text.count(old), 1, f"'{old}' is not once in per.hpp")
+        path = self.folder / "per.hpp"
+        path.write_text(text.replace(old, new))
+        return path
+
+    def test_whole_header_is_green(self) -> None:
+        self.assert_green(gates.cpp_header())
+
+    def test_function_that_is_not_used(self) -> None:
+        header = self.with_replaced("check(per_replay_clear(get(), stream));", "/* per_replay_clear() */")
+        self.assert_red(gates.cpp_header(header), "per.hpp does not use per_replay_clear")
+
+    def test_header_that_is_not_cpp17(self) -> None:
+        header = self.with_replaced(
+            "struct Steps {\n", "struct Steps {\n    bool operator==(const Steps&) const = default;\n"
+        )
+        self.assert_red(gates.cpp_header(header), "gcc -std=c++17", "clang -std=c++17")
+
+    def test_header_that_narrows(self) -> None:
+        header = self.with_replaced("return static_cast<int64_t>(size);", "return size;")
+        self.assert_red(gates.cpp_header(header), "clang -std=c++20")
+
+    def test_header_that_leans_on_another(self) -> None:
+        header = self.with_replaced("#include <functional>\n", "")
+        self.assert_red(gates.cpp_header(header), "std::function")
+
+
 class Library(Broken):
     def test_whole_library_is_green(self) -> None:
         library = self.library()

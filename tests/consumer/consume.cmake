@@ -1,4 +1,4 @@
-# Builds consumer.c as somebody else would and runs it: cmake -D MODE=... -P consume.cmake
+# Builds consumer.c and consumer.cpp as somebody else would and runs both, which must print the same: cmake -D MODE=... -P consume.cmake
 #
 #   MODE        install, find_package, add_subdirectory, pkg_config or debian
 #   SOURCE_DIR  of libper     BUILD_DIR  of libper     WORK_DIR  to build in
@@ -11,9 +11,13 @@ function(run)
 endfunction()
 
 function(run_consumer program)
-    execute_process(COMMAND ${CMAKE_COMMAND} -E env ${ARGN} ${program}
-                    OUTPUT_VARIABLE output COMMAND_ERROR_IS_FATAL ANY)
-    file(WRITE ${WORK_DIR}/${MODE}.txt "${output}")
+    foreach(name ${program} ${program}_cpp)
+        execute_process(COMMAND ${CMAKE_COMMAND} -E env ${ARGN} ${name}
+                        OUTPUT_VARIABLE output COMMAND_ERROR_IS_FATAL ANY)
+        get_filename_component(name ${name} NAME)
+        file(WRITE ${WORK_DIR}/${MODE}_${name}.txt "${output}")
+    endforeach()
+    run(${CMAKE_COMMAND} -E compare_files ${WORK_DIR}/${MODE}_consumer.txt ${WORK_DIR}/${MODE}_consumer_cpp.txt)
 endfunction()
 
 function(build_consumer)
@@ -42,6 +46,7 @@ elseif(MODE STREQUAL "pkg_config")
     separate_arguments(flags)
     file(MAKE_DIRECTORY ${build})
     run(${C_COMPILER} -std=c99 ${SOURCE_DIR}/tests/consumer/consumer.c ${flags} -o ${build}/consumer)
+    run(${CXX_COMPILER} -std=c++17 ${SOURCE_DIR}/tests/consumer/consumer.cpp ${flags} -o ${build}/consumer_cpp)
     run_consumer(${build}/consumer LD_LIBRARY_PATH=${libdir})
 
 elseif(MODE STREQUAL "debian")
@@ -80,7 +85,8 @@ elseif(MODE STREQUAL "add_subdirectory")
     if(contraction)
         message(FATAL_ERROR "libper.so contracts a product and a sum: ${contraction}")
     endif()
-    run(${CMAKE_COMMAND} -E compare_files ${WORK_DIR}/find_package.txt ${WORK_DIR}/add_subdirectory.txt)
+    run(${CMAKE_COMMAND} -E compare_files ${WORK_DIR}/find_package_consumer.txt
+        ${WORK_DIR}/add_subdirectory_consumer.txt)
 
 else()
     message(FATAL_ERROR "MODE is '${MODE}'")

@@ -41,6 +41,15 @@ def test_c_example_compiles_as_c99_and_draws(tmp_path: Path) -> None:
     assert len(drawn) == 8 and drawn == sorted(drawn) and drawn[5:] == [3, 3, 3]
 
 
+def test_cpp_example_compiles_as_cpp17_and_draws(tmp_path: Path) -> None:
+    source = tmp_path / "buffer.cpp"
+    source.write_text(example("cpp"))
+    compile_line = ["c++", "-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{ROOT / 'include'}"]
+    program = str(tmp_path / "buffer")
+    run([*compile_line, str(source), f"-L{BUILD}", "-lper", f"-Wl,-rpath,{BUILD}", "-o", program])
+    assert run([program]) == "32 transitions, 64 numbers\n"
+
+
 def test_python_example_runs(tmp_path: Path) -> None:
     script = tmp_path / "example.py"
     script.write_text(example("python") + "assert len(batch.ids) == 256 and buffer.stats().added == 1000\n")

@@ -1,0 +1,998 @@
+/*
+ * per.hpp - prioritized experience replay for C++17 and later: per.h with handles that free themselves, arrays that
+ * know their size, fields by name, and exceptions.
+ *
+ * It is a thin layer in this header alone; a program links libper.so as one in C does. Structs and constants are those
+ * of per.h. What per.h says of a function - meaning, shapes, dtypes, errors, the state after them, cost, threads,
+ * streams - holds for the method that calls it, and comments here say only what a method adds. For every method:
+ *
+ * Errors.   A status that is not PER_OK is thrown as a per::Error. What only this layer can check, such as the size of a
+ *           span, is thrown as per::InvalidArgument before the library is called.
+ * Handles.  SumTree, ReplayBuffer, Loader and Epochs own a handle of per.h, and are moved, not copied. get() lends the
+ *           handle to functions of per.h, release() gives it away. What was moved from or released has the handle NULL,
+ *           which the library refuses.
+ * Options.  ReplayOptions and its like are the structs of per.h, filled by their _init functions.
+ * Arrays.   A span names memory of the caller for the length of the call, and an empty one is NULL where that is
+ *           allowed. For handles on PER_CUDA it names memory of the device: Span(pointer, size). A per::Batch that this
+ *           layer allocates lies in host memory, and is for buffers on PER_CPU; every method that fills one exists once
+ *           more for the caller's own per_batch, in whose arrays the caller must have made room.
+ * Streams.  `stream` is the last parameter of methods that per.h gives one, and NULL if it is left out.
+ */
+#ifndef PER_HPP
+#define PER_HPP
+
+#include "per.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <initializer_list>
+#include <istream>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#if defined(__GLIBCXX__)
+#include <cxxabi.h>
+#endif
+
+namespace per {
+
+/* ----------------------------------------------------------------- version */
+
+/* The version of the library that is loaded, such as "0.1.0", and the number of its interface. */
+inline std::string version() {
+    return per_version();
+}
+inline int32_t abi_version() {
+    return per_abi_version();
+}
+
+/* ------------------------------------------------------------------ errors */
+
+/* The base of what this layer throws: what() is the message of per_last_error(), status() the per_status. */
+class Error : public std::runtime_error {
+ public:
+    Error(per_status status, const std::string& message) : std::runtime_error(message), status_(status) {}
+
+    per_status status() const noexcept { return status_; }
+    /* "PER_ERROR_EMPTY", for example. */
+    const char* status_name() const noexcept { return per_status_name(status_); }
+
+ private:
+    per_status status_;
+};
+
+/* The type that an error of this status has, so that it can be caught by its kind. */
+template <per_status Status>
+class ErrorOf : public Error {
+ public:
+    explicit ErrorOf(const std::string& message) : Error(Status, message) {}
+};
+
+using InvalidArgument = ErrorOf<PER_ERROR_INVALID_ARGUMENT>;
+using OutOfMemory = ErrorOf<PER_ERROR_OUT_OF_MEMORY>;
+using Empty = ErrorOf<PER_ERROR_EMPTY>;
+using Full = ErrorOf<PER_ERROR_FULL>;
+using Busy = ErrorOf<PER_ERROR_BUSY>;
+using Unsupported = ErrorOf<PER_ERROR_UNSUPPORTED>;
+using NoDevice = ErrorOf<PER_ERROR_NO_DEVICE>;
+using CudaError = ErrorOf<PER_ERROR_CUDA>;
+using IoError = ErrorOf<PER_ERROR_IO>;
+using CorruptFile = ErrorOf<PER_ERROR_CORRUPT_FILE>;
+using InternalError = ErrorOf<PER_ERROR_INTERNAL>;
+using CallbackError = ErrorOf<PER_ERROR_CALLBACK>;
+
+namespace detail {
+template <per_status... Statuses>
+[[noreturn]] void fail(per_status status, const std::string& message) {
+    ((status == Statuses ? throw ErrorOf<Statuses>(message) : void()), ...);
+    throw Error(status, message);
+}
+}  // namespace detail
+
+/* Throws the error of a status, and does nothing for PER_OK. A status that only a newer per.h has is a plain Error. */
+inline void check(per_status status) {
+    if (status == PER_OK) return;
+    detail::fail<PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY, PER_ERROR_EMPTY, PER_ERROR_FULL, PER_ERROR_BUSY,
+                 PER_ERROR_UNSUPPORTED, PER_ERROR_NO_DEVICE, PER_ERROR_CUDA, PER_ERROR_IO, PER_ERROR_CORRUPT_FILE,
+                 PER_ERROR_INTERNAL, PER_ERROR_CALLBACK>(status, per_last_error());
+}
+
+/* ----------------------------------------------------------------- options */
+
+/* A struct of per.h as its _init function fills it. */
+template <class Struct, per_status (*Init)(Struct*, uint64_t)>
+struct Initialized : Struct {
+    Initialized() { check(Init(this, sizeof(Struct))); }
+};
+
+using TreeOptions = Initialized<per_tree_options, per_tree_options_init>;
+using ReplayOptions = Initialized<per_replay_options, per_replay_options_init>;
+using SampleOptions = Initialized<per_sample_options, per_sample_options_init>;
+using HindsightOptions = Initialized<per_hindsight_options, per_hindsight_options_init>;
+using LoaderOptions = Initialized<per_loader_options, per_loader_options_init>;
+using Statistics = Initialized<per_replay_statistics, per_replay_statistics_init>;
+
+/* ------------------------------------------------------------------ arrays */
+
+namespace detail {
+
+/* A range as a parameter Range&& may read it: the elements of a temporary one are const, unless it is only a view. */
+template <class Range>
+using Source = std::conditional_t<std::is_lvalue_reference_v<Range>, Range, const Range&>;
+template <class Range>
+using Element = std::remove_reference_t<decltype(*std::data(std::declval<Source<Range>>()))>;
+
+}  // namespace detail
+
+/* A pointer and a number of elements: what std::span is from C++20 on. A const T also takes temporaries and lists. */
+template <class T>
+class Span {
+ public:
+    using element_type = T;
+    using value_type = std::remove_cv_t<T>;
+
+    constexpr Span() noexcept = default;
+    constexpr Span(T* data, std::size_t size) noexcept : data_(data), size_(size) {}
+    /* From std::vector, std::array, arrays of C, std::span, and whatever else std::data() and std::size() read. */
+    template <class Range, class = std::enable_if_t<std::is_convertible_v<detail::Element<Range> (*)[], T (*)[]>>>
+    constexpr Span(Range&& range)
+        : data_(std::data(static_cast<detail::Source<Range>>(range))), size_(std::size(range)) {}
+    template <class U = T, class = std::enable_if_t<std::is_const_v<U>>>
+    constexpr Span(const std::initializer_list<value_type>& list) : data_(std::data(list)), size_(list.size()) {}
+
+    constexpr T* data() const noexcept { return data_; }
+    constexpr std::size_t size() const noexcept { return size_; }
+    constexpr bool empty() const noexcept { return size_ == 0; }
+    constexpr T* begin() const noexcept { return data_; }
+    constexpr T* end() const noexcept { return data_ + size_; }
+    constexpr T& operator[](std::size_t i) const noexcept { return data_[i]; }
+
+ private:
+    T* data_ = nullptr;
+    std::size_t size_ = 0;
+};
+template <class Range>
+Span(Range&&) -> Span<detail::Element<Range>>;
+
+/* Dtype<T>::value is the per_dtype of elements of type T. Specialise it for the type that you have for 16-bit floats. */
+template <class T, class = void>
+struct Dtype;
+template <>
+struct Dtype<bool> : std::integral_constant<per_dtype, PER_BOOL> {
+    static_assert(sizeof(bool) == 1, "flags are bytes");
+};
+template <>
+struct Dtype<float> : std::integral_constant<per_dtype, PER_FLOAT32> {};
+template <>
+struct Dtype<double> : std::integral_constant<per_dtype, PER_FLOAT64> {};
+template <class T>
+struct Dtype<T, std::enable_if_t<std::is_integral_v<T>>>
+    : std::integral_constant<per_dtype, sizeof(T) == 1   ? (std::is_signed_v<T> ? PER_INT8 : PER_UINT8)
+                                        : sizeof(T) == 2 ? (std::is_signed_v<T> ? PER_INT16 : PER_UINT16)
+                                        : sizeof(T) == 4 ? (std::is_signed_v<T> ? PER_INT32 : PER_UINT32)
+                                                         : (std::is_signed_v<T> ? PER_INT64 : PER_UINT64)> {};
+
+namespace detail {
+
+inline int64_t count(std::size_t size) {
+    return static_cast<int64_t>(size);
+}
+
+inline std::size_t product(const std::vector<int64_t>& shape) {
+    std::size_t result = 1;
+    for (const int64_t length : shape) result *= static_cast<std::size_t>(length);
+    return result;
+}
+
+inline std::size_t size_of(int32_t dtype) {
+    constexpr std::size_t sizes[] = {1, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8};
+    return sizes[dtype];
+}
+
+/* Whether size = a * b * c, where the product may be too large for any integer. */
+inline bool is_product(int64_t size, int64_t a, int64_t b, int64_t c) {
+    if (a <= 0 || b <= 0 || c <= 0) return size == 0;
+    return size % c == 0 && size / c % b == 0 && size / c / b == a;
+}
+
+inline void require_size(const char* name, std::size_t size, int64_t a, int64_t b = 1, int64_t c = 1) {
+    if (is_product(count(size), a, b, c)) return;
+    std::string expected = std::to_string(a);
+    for (const int64_t factor : {b, c}) {
+        if (factor != 1) expected += " * " + std::to_string(factor);
+    }
+    throw InvalidArgument(std::string(name) + " has " + std::to_string(size) + " elements: expected are " + expected);
+}
+
+/* The number of elements of two arrays that must have the same. */
+template <class T, class Other>
+int64_t common_count(Span<T> array, const char* other_name, Span<Other> other) {
+    require_size(other_name, other.size(), count(array.size()));
+    return count(array.size());
+}
+
+/* NULL for an empty span, where an array may be left out. */
+template <class T>
+T* optional_array(const char* name, Span<T> array, int64_t a, int64_t b = 1) {
+    if (array.empty()) return nullptr;
+    require_size(name, array.size(), a, b);
+    return array.data();
+}
+
+/* Never NULL, where that would mean something else than an array without elements. */
+template <class T>
+const T* given_array(Span<const T> array) {
+    static const T none{};
+    return array.data() != nullptr ? array.data() : &none;
+}
+
+/* What a function of per.h writes to its last parameter. */
+template <class T, class... Parameters, class... Arguments>
+T value_of(per_status (*function)(Parameters...), Arguments... arguments) {
+    T value{};
+    check(function(arguments..., &value));
+    return value;
+}
+
+/* Has the library call a function of the caller, as run(this, ...), and keeps what that throws away from it. */
+template <class Result, class... Parameters>
+class Callback {
+ public:
+    explicit Callback(const std::function<Result(Parameters...)>& function) : function_(function) {}
+
+    static Result run(void* context, Parameters... parameters) {
+        Callback* const callback = static_cast<Callback*>(context);
+        try {
+            return callback->function_(parameters...);
+#if defined(__GLIBCXX__)
+        } catch (const abi::__forced_unwind&) {
+            throw; /* the function ends its thread */
+#endif
+        } catch (...) {
+            callback->thrown_ = std::current_exception();
+            return -1;
+        }
+    }
+    /* The status of the call of the library. */
+    void check(per_status status) const {
+        if (thrown_) std::rethrow_exception(thrown_);
+        per::check(status);
+    }
+
+ private:
+    const std::function<Result(Parameters...)>& function_;
+    std::exception_ptr thrown_;
+};
+
+template <class C, void (*Free)(C*)>
+class Handle {
+ public:
+    C* get() const noexcept { return handle_.get(); }
+    C* release() noexcept { return handle_.release(); }
+
+ protected:
+    explicit Handle(C* handle) noexcept : handle_(handle) {}
+
+ private:
+    struct Deleter {
+        void operator()(C* handle) const noexcept { Free(handle); }
+    };
+    std::unique_ptr<C, Deleter> handle_;
+};
+
+}  // namespace detail
+
+/* ------------------------------------------------------------------ fields */
+
+/* A per_field that owns its name and shape. What is not set is 0, which leaves it to the library. */
+struct Field : per_field {
+    std::string name;
+    std::vector<int64_t> shape;
+
+    Field() : per_field() {}
+    /* A copy without the default_value. */
+    explicit Field(const per_field& field)
+        : per_field(field), name(field.name), shape(field.shape, field.shape + field.ndim) {
+        default_value = nullptr;
+    }
+
+    /* Has a number as the default_value of all elements. An array of them is set as default_value itself, and must stay
+       until the buffer is made. */
+    template <class T>
+    Field& set_default(T number) {
+        static_assert(sizeof number <= sizeof default_number);
+        std::memcpy(&default_number, &number, sizeof number);
+        default_dtype = Dtype<T>::value;
+        return *this;
+    }
+    /* Throws what per_field_check() says. An empty name is not looked at. */
+    inline void check() const;
+
+    uint64_t default_number = 0;            /* its bytes */
+    std::optional<per_dtype> default_dtype; /* of the number, if it was set */
+};
+
+/* A field with elements of type T: field<float>("observation", {84, 84}), field<int64_t>("action"). */
+template <class T>
+Field field(std::string name, std::vector<int64_t> shape = {}) {
+    Field result;
+    result.name = std::move(name);
+    result.shape = std::move(shape);
+    result.dtype = Dtype<T>::value;
+    return result;
+}
+
+namespace detail {
+
+/* Fields as per.h takes them. They point to the Field objects, which must stay. */
+class FieldList {
+ public:
+    explicit FieldList(Span<const Field> fields) : fields_(fields.begin(), fields.end()), defaults_(fields.size()) {
+        static constexpr int64_t no_axis = 0;
+        for (std::size_t i = 0; i < fields.size(); ++i) {
+            const Field& field = fields[i];
+            fields_[i].name = field.name.c_str();
+            fields_[i].shape = field.shape.data();
+            fields_[i].ndim = static_cast<int32_t>(field.shape.size());
+            if (field.default_dtype) {
+                defaults_[i] = {&field.default_number, &no_axis, 0, *field.default_dtype};
+                fields_[i].default_value = &defaults_[i];
+            }
+        }
+    }
+    per_field& operator[](std::size_t i) { return fields_[i]; }
+    /* The options with these fields. */
+    per_replay_options in(per_replay_options options) const {
+        options.fields = fields_.data();
+        options.n_fields = count(fields_.size());
+        return options;
+    }
+
+ private:
+    std::vector<per_field> fields_;
+    std::vector<per_array> defaults_;
+};
+
+/* What never changes of a buffer. What is made for the buffer shares it, and is known by it. */
+struct Layout {
+    explicit Layout(const per_replay_options& options)
+        : fields(options.fields, options.fields + options.n_fields),
+          n_envs(options.n_envs),
+          sequence_steps(options.sequence_length == 0 ? 0 : options.burn_in + options.sequence_length) {}
+
+    std::vector<Field> fields;
+    int64_t n_envs;
+    int64_t sequence_steps; /* T of per.h; 0: single transitions are drawn */
+
+    std::size_t number(std::string_view name) const {
+        std::string names;
+        for (std::size_t i = 0; i < fields.size(); ++i) {
+            if (fields[i].name == name) return i;
+            names += (i == 0 ? "" : ", ") + fields[i].name;
+        }
+        throw InvalidArgument("\"" + std::string(name) + "\" is no field: there are " + names);
+    }
+    template <class T>
+    void require_dtype(std::size_t number) const {
+        if (fields[number].dtype == Dtype<T>::value) return;
+        throw InvalidArgument("dtype of \"" + fields[number].name + "\" is " + std::to_string(fields[number].dtype) +
+                              ": asked for was " + std::to_string(Dtype<T>::value));
+    }
+};
+using SharedLayout = std::shared_ptr<const Layout>;
+
+}  // namespace detail
+
+/* -------------------------------------------------------------------- steps */
+
+/*
+ * An array given to a call: a view of a range, which must stay until the call is over, so that a vector cannot be a
+ * temporary. Array() is one that is not given. Its elements are taken to have the full shape that the call expects; one
+ * of another shape, such as that of stacked frames, is given as a per_array.
+ */
+class Array {
+ public:
+    Array() = default;
+    Array(const per_array& array) : array_(array) {}
+    template <class T>
+    Array(Span<T> elements)
+        : array_{detail::given_array(Span<const T>(elements)), nullptr, 0, Dtype<std::remove_cv_t<T>>::value},
+          size_(detail::count(elements.size())) {}
+    template <class Range, class T = detail::Element<Range&>>
+    Array(Range& elements) : Array(Span<T>(elements)) {}
+
+    /* As an array of a * b * c elements. If it has another number, its shape is [number], which lies in this object, and
+       which the library refuses with the shapes that it would take. */
+    per_array get(int64_t a, int64_t b = 1, int64_t c = 1) const {
+        per_array array = array_;
+        if (size_ < 0 || detail::is_product(size_, a, b, c)) return array;
+        array.shape = &size_;
+        array.ndim = 1;
+        return array;
+    }
+
+ private:
+    per_array array_ = {};
+    int64_t size_ = -1; /* -1: what array_ says */
+};
+
+/* An array for each field of a buffer, by name: ReplayBuffer::field_arrays(). */
+class FieldArrays {
+ public:
+    explicit FieldArrays(detail::SharedLayout layout) : layout_(std::move(layout)), arrays_(layout_->fields.size()) {}
+
+    /* InvalidArgument if there is no field of this name. */
+    Array& operator[](std::string_view name) { return arrays_[layout_->number(name)]; }
+
+    /* As arrays of [length, n_envs, shape of the field]. */
+    std::vector<per_array> get(int64_t length, int64_t n_envs = 1) const {
+        std::vector<per_array> arrays;
+        for (const Array& array : arrays_)
+            arrays.push_back(
+                array.get(length, n_envs, detail::count(detail::product(layout_->fields[arrays.size()].shape))));
+        return arrays;
+    }
+
+ private:
+    friend class ReplayBuffer;
+    detail::SharedLayout layout_;
+    std::vector<Array> arrays_;
+};
+
+/* Steps to add: ReplayBuffer::steps(). Members are those of per_steps. */
+struct Steps {
+    explicit Steps(const detail::SharedLayout& layout) : fields(layout), next_fields(layout) {}
+
+    int64_t length = Initialized<per_steps, per_steps_init>().length;
+    std::optional<Span<const int64_t>> env_ids; /* not set: all */
+    FieldArrays fields, next_fields;
+    Array reward, terminated, truncated, mask, next_mask, priorities, td_errors;
+};
+
+/* ----------------------------------------------------------------- batches */
+
+/*
+ * The arrays of a batch, in memory of its own or in the slot of a loader, with the shapes that per_batch has for them.
+ * Spans are valid as long as the batch, and empty for arrays that it does not have. Those of a const batch may be
+ * written to, too.
+ */
+class Batch {
+ public:
+    Batch(Batch&&) noexcept = default;
+    Batch& operator=(Batch&&) noexcept = default;
+
+    /* B: the number of transitions or sequences. */
+    int64_t size() const noexcept { return size_; }
+    Span<float> reward() const noexcept { return span(arrays_.reward, steps()); }
+    Span<float> discount() const noexcept { return span(arrays_.discount, steps()); }
+    Span<int32_t> n_steps() const noexcept { return span(arrays_.n_steps, steps()); }
+    Span<uint8_t> terminated() const noexcept { return span(arrays_.terminated, steps()); }
+    Span<uint8_t> truncated() const noexcept { return span(arrays_.truncated, steps()); }
+    Span<float> weights() const noexcept { return span(arrays_.weights); }
+    Span<int64_t> ids() const noexcept { return span(arrays_.ids); }
+    Span<float> priorities() const noexcept { return span(arrays_.priorities); }
+    Span<float> probabilities() const noexcept { return span(arrays_.probabilities); }
+    Span<uint8_t> mask() const noexcept { return span(arrays_.mask, steps()); }
+
+    /* A field by its name. InvalidArgument unless there is one of this name, with elements of type T. */
+    template <class T>
+    Span<T> field(std::string_view name) const {
+        return elements<T>(arrays_.fields, name);
+    }
+    template <class T>
+    Span<T> next_field(std::string_view name) const {
+        return elements<T>(arrays_.next_fields, name);
+    }
+    /* The shape of a field in this batch, B first. */
+    std::vector<int64_t> shape(std::string_view name) const {
+        if (!layout_) return {};
+        std::vector<int64_t> shape = shape_of_one(layout_->fields[layout_->number(name)]);
+        shape.insert(shape.begin(), size_);
+        return shape;
+    }
+    /* The same arrays for functions of per.h. */
+    const per_batch& get() const noexcept { return arrays_; }
+
+ protected:
+    Batch() = default;
+
+ private:
+    friend class ReplayBuffer;
+    friend class Epochs;
+    friend class Loader;
+    /* What has been drawn; rows with one frame each, as per_replay_get() writes them; single steps with stacks. */
+    enum class Kind { drawn, rows, steps };
+
+    Batch(detail::SharedLayout layout, Kind kind, int64_t size, int64_t n_step)
+        : layout_(std::move(layout)), kind_(kind), size_(size), n_step_(n_step) {}
+
+    /* Makes room for all arrays. A size that is not allowed is left to the library to refuse. */
+    void allocate(bool with_next_fields = true) {
+        for (const Field& field : layout_->fields) {
+            const std::size_t bytes = detail::product(shape_of_one(field)) * detail::size_of(field.dtype);
+            const bool has_next = with_next_fields && field.role == PER_ROLE_OBSERVATION && !is_of_sequences();
+            fields_.push_back(room<unsigned char>(bytes));
+            next_fields_.push_back(has_next ? room<unsigned char>(bytes) : nullptr);
+        }
+        arrays_.fields = fields_.data();
+        arrays_.next_fields = next_fields_.data();
+        arrays_.reward = room<float>(steps());
+        arrays_.discount = room<float>(steps());
+        arrays_.n_steps = room<int32_t>(steps());
+        arrays_.terminated = room<uint8_t>(steps());
+        arrays_.truncated = room<uint8_t>(steps());
+        arrays_.ids = room<int64_t>();
+        arrays_.priorities = room<float>();
+        if (kind_ != Kind::drawn) return;
+        arrays_.weights = room<float>();
+        arrays_.probabilities = room<float>();
+        if (is_of_sequences()) arrays_.mask = room<uint8_t>(steps());
+    }
+    template <class T>
+    T* room(std::size_t n = 1) {
+        const std::size_t size = static_cast<std::size_t>(std::max<int64_t>(size_, 0));
+        return reinterpret_cast<T*>(memory_.emplace_back(size * n * sizeof(T)).data());
+    }
+    template <class T>
+    Span<T> span(T* array, std::size_t n = 1) const noexcept {
+        return array != nullptr ? Span<T>(array, static_cast<std::size_t>(size_) * n) : Span<T>();
+    }
+    template <class T>
+    Span<T> elements(void* const* arrays, std::string_view name) const {
+        if (!layout_) return {};
+        const std::size_t number = layout_->number(name);
+        layout_->require_dtype<T>(number);
+        return span(arrays != nullptr ? static_cast<T*>(arrays[number]) : nullptr,
+                    detail::product(shape_of_one(layout_->fields[number])));
+    }
+
+    bool is_of_sequences() const noexcept { return kind_ == Kind::drawn && layout_ && layout_->sequence_steps > 0; }
+    std::size_t steps() const noexcept {
+        return is_of_sequences() ? static_cast<std::size_t>(layout_->sequence_steps) : 1;
+    }
+    std::vector<int64_t> shape_of_one(const Field& field) const {
+        std::vector<int64_t> shape;
+        if (is_of_sequences() && field.role != PER_ROLE_RECURRENT_STATE)
+            shape.push_back(layout_->sequence_steps + (field.role == PER_ROLE_OBSERVATION ? n_step_ : 0));
+        if (field.stack > 1 && kind_ != Kind::rows) shape.push_back(field.stack);
+        shape.insert(shape.end(), field.shape.begin(), field.shape.end());
+        return shape;
+    }
+
+    detail::SharedLayout layout_;
+    Kind kind_ = Kind::drawn;
+    int64_t size_ = 0;
+    int64_t n_step_ = 0; /* of sequences */
+    Initialized<per_batch, per_batch_init> arrays_;
+    std::vector<std::vector<unsigned char>> memory_;
+    std::vector<void*> fields_, next_fields_;
+};
+
+/* A walk over a buffer in epochs: ReplayBuffer::epochs(). */
+class Epochs : public detail::Handle<per_epochs, per_epochs_free> {
+ public:
+    /* Takes the next minibatch into batch(); false: the walk is over. */
+    bool next() {
+        if (batch_.layout_ && batch_.memory_.empty()) batch_.allocate();
+        batch_.size_ = next(batch_.arrays_);
+        return batch_.size_ > 0;
+    }
+    const Batch& batch() const noexcept { return batch_; }
+    /* Takes it into the caller's arrays, and returns how many transitions it has. */
+    int64_t next(const per_batch& batch, void* stream = nullptr) {
+        int64_t n = 0;
+        check(per_epochs_next(get(), &batch, &n, stream));
+        return n;
+    }
+
+ private:
+    friend class ReplayBuffer;
+    Epochs(per_epochs* handle, Batch batch) : Handle(handle), batch_(std::move(batch)) {}
+
+    Batch batch_;
+};
+
+/* A batch that a loader has handed out. It is given back when it ends, which must be before the loader does. */
+class Slot : public Batch {
+ public:
+    /* Gives the slot back now; without this call, it is given back on the stream that it was taken on. */
+    void release(void* stream = nullptr) {
+        check(per_loader_release(loader_.get(), loader_.get_deleter().slot, stream));
+        loader_.release();
+        *this = Slot();
+    }
+
+ private:
+    friend class Loader;
+    struct Release {
+        int64_t slot;
+        void* stream;
+        void operator()(per_loader* loader) const noexcept { per_loader_release(loader, slot, stream); }
+    };
+    Slot() = default;
+    Slot(Batch batch, per_loader* loader, Release release) : Batch(std::move(batch)), loader_(loader, release) {}
+
+    std::unique_ptr<per_loader, Release> loader_;
+};
+
+/* Batches drawn ahead: ReplayBuffer::loader(). It must end before its buffer does. */
+class Loader : public detail::Handle<per_loader, per_loader_free> {
+ public:
+    /* Waits for the next batch. */
+    Slot take(void* stream = nullptr) { return *next(true, stream); }
+    /* Does not wait: there is no batch where the library says PER_ERROR_BUSY. */
+    std::optional<Slot> try_take(void* stream = nullptr) { return next(false, stream); }
+    void stop() { check(per_loader_stop(get())); }
+
+ private:
+    friend class ReplayBuffer;
+    Loader(per_loader* handle, Batch empty) : Handle(handle), empty_(std::move(empty)) {}
+
+    std::optional<Slot> next(bool waits, void* stream) {
+        Batch batch(empty_.layout_, empty_.kind_, empty_.size_, empty_.n_step_);
+        int64_t slot = -1;
+        const per_status status = per_loader_next(get(), waits, &batch.arrays_, &slot, stream);
+        if (status == PER_ERROR_BUSY && !waits) return std::nullopt;
+        check(status);
+        return Slot(std::move(batch), get(), {slot, stream});
+    }
+
+    Batch empty_; /* its shapes are those of the slots */
+};
+
+/* Goals for transitions drawn, and a function that rewards them: ReplayBuffer::hindsight(). */
+class Hindsight {
+ public:
+    HindsightOptions options; /* to change strategy and fraction */
+
+    /*
+     * Writes rewards [count] and may change `terminated` [count], by the goals achieved and pursued, both
+     * [count, shape of the field]. What it throws is thrown by sample().
+     */
+    template <class T>
+    using Reward =
+        std::function<void(Span<const T> achieved, Span<const T> goals, Span<float> rewards, Span<uint8_t> terminated)>;
+
+ private:
+    friend class ReplayBuffer;
+    detail::SharedLayout layout_;
+    std::function<int32_t(int64_t, const void*, const void*, float*, uint8_t*)> reward_;
+};
+
+/* -------------------------------------------------------------------- tree */
+
+/* Priorities, and indices drawn in proportion to them: per_tree. */
+class SumTree : public detail::Handle<per_tree, per_tree_free> {
+ public:
+    explicit SumTree(const per_tree_options& options)
+        : Handle(detail::value_of<per_tree*>(per_tree_create, &options)) {}
+    /* Takes a handle over. */
+    explicit SumTree(per_tree* tree) : Handle(tree) {}
+
+    void update(Span<const int64_t> indices, Span<const float> priorities, void* stream = nullptr) {
+        const int64_t n = detail::common_count(indices, "priorities", priorities);
+        check(per_update(get(), n, indices.data(), priorities.data(), stream));
+    }
+    /* Draws as many indices as indices_out has elements. The other two may be empty. */
+    void sample(per_scheme scheme, float beta, Span<int64_t> indices_out, Span<float> priorities_out,
+                Span<float> weights_out, void* stream = nullptr) {
+        const int64_t n = detail::count(indices_out.size());
+        float* const priorities = detail::optional_array("priorities_out", priorities_out, n);
+        float* const weights = detail::optional_array("weights_out", weights_out, n);
+        check(per_sample(get(), n, scheme, beta, indices_out.data(), priorities, weights, stream));
+    }
+    void find(Span<const double> prefix_sums, Span<int64_t> indices_out, void* stream = nullptr) {
+        const int64_t n = detail::common_count(prefix_sums, "indices_out", indices_out);
+        check(per_tree_find(get(), n, prefix_sums.data(), indices_out.data(), stream));
+    }
+    void find_mass(Span<const uint64_t> units, Span<int64_t> indices_out, void* stream = nullptr) {
+        const int64_t n = detail::common_count(units, "indices_out", indices_out);
+        check(per_tree_find_mass(get(), n, units.data(), indices_out.data(), stream));
+    }
+    void priorities(Span<const int64_t> indices, Span<float> priorities_out, void* stream = nullptr) {
+        const int64_t n = detail::common_count(indices, "priorities_out", priorities_out);
+        check(per_tree_priorities(get(), n, detail::given_array(indices), priorities_out.data(), stream));
+    }
+    /* Those of all leaves. */
+    void priorities(Span<float> priorities_out, void* stream = nullptr) {
+        const int64_t n = detail::count(priorities_out.size());
+        check(per_tree_priorities(get(), n, nullptr, priorities_out.data(), stream));
+    }
+    int64_t capacity() const { return detail::value_of<int64_t>(per_tree_capacity, get()); }
+    double total() { return detail::value_of<double>(per_tree_total, get()); }
+    struct Mass {
+        uint64_t total;
+        int32_t scale;
+    };
+    Mass mass() {
+        Mass mass = {};
+        check(per_tree_mass(get(), &mass.total, &mass.scale));
+        return mass;
+    }
+    void reset(void* stream = nullptr) { check(per_tree_reset(get(), stream)); }
+    void synchronize(void* stream = nullptr) { check(per_tree_synchronize(get(), stream)); }
+};
+
+/* ------------------------------------------------------------------ replay */
+
+/* Transitions, and batches of them: per_replay. */
+class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
+ public:
+    /* With these fields instead of those of the options. */
+    ReplayBuffer(const per_replay_options& options, Span<const Field> fields)
+        : ReplayBuffer(detail::FieldList(fields).in(options)) {}
+    explicit ReplayBuffer(const per_replay_options& options)
+        : ReplayBuffer(detail::value_of<per_replay*>(per_replay_create, &options)) {}
+    /* Takes a handle over. */
+    explicit ReplayBuffer(per_replay* replay)
+        : Handle(replay), layout_(std::make_shared<const detail::Layout>(describe())) {}
+
+    static ReplayBuffer load(const std::string& path, per_device device = PER_CPU, int32_t device_index = 0) {
+        return ReplayBuffer(detail::value_of<per_replay*>(per_replay_load, path.c_str(), device, device_index));
+    }
+    void save(const std::string& path) { check(per_replay_save(get(), path.c_str())); }
+    /* Streams of bytes. One that fails is a CallbackError, or what it throws. */
+    static ReplayBuffer load(std::istream& from, per_device device = PER_CPU, int32_t device_index = 0) {
+        const std::function<int64_t(void*, int64_t)> read = [&](void* bytes_out, int64_t size) -> int64_t {
+            from.read(static_cast<char*>(bytes_out), size);
+            return from.bad() ? -1 : from.gcount();
+        };
+        detail::Callback callback(read);
+        per_replay* replay = nullptr;
+        callback.check(per_replay_load_from(callback.run, &callback, device, device_index, &replay));
+        return ReplayBuffer(replay);
+    }
+    void save(std::ostream& to) {
+        const std::function<int64_t(const void*, int64_t)> write = [&](const void* bytes, int64_t size) {
+            return to.write(static_cast<const char*>(bytes), size) ? size : -1;
+        };
+        detail::Callback callback(write);
+        callback.check(per_replay_save_to(get(), callback.run, &callback));
+    }
+
+    static int64_t capacity_for(const per_replay_options& options, Span<const Field> fields, int64_t transitions,
+                                int64_t episode_length) {
+        const detail::FieldList list(fields);
+        const per_replay_options given = list.in(options);
+        return detail::value_of<int64_t>(per_replay_capacity_for, &given, transitions, episode_length);
+    }
+    ReplayOptions describe() const {
+        ReplayOptions options;
+        check(per_replay_describe(get(), &options));
+        return options;
+    }
+    Statistics stats() const {
+        Statistics statistics;
+        check(per_replay_stats(get(), &statistics));
+        return statistics;
+    }
+    /* The number of a field, for structs of per.h that want one. */
+    int32_t field_number(std::string_view name) const { return static_cast<int32_t>(layout()->number(name)); }
+
+    /* Steps to fill in for add(). They name arrays: where the next step is written to the same ones, once is enough. */
+    Steps steps() const { return Steps(layout()); }
+    /* ids_out may be empty. */
+    void add(const Steps& steps, Span<int64_t> ids_out = {}, void* stream = nullptr) {
+        require_own(steps.fields.layout_);
+        require_own(steps.next_fields.layout_);
+        const int64_t length = steps.length;
+        const int64_t n = steps.env_ids ? detail::count(steps.env_ids->size()) : layout_->n_envs;
+        const std::vector<per_array> fields = steps.fields.get(length, n);
+        const std::vector<per_array> next_fields = steps.next_fields.get(length, n);
+        Initialized<per_steps, per_steps_init> given;
+        given.length = length;
+        given.n_envs = n;
+        if (steps.env_ids) given.env_ids = detail::given_array(*steps.env_ids);
+        given.fields = fields.data();
+        given.next_fields = next_fields.data();
+        given.reward = steps.reward.get(length, n);
+        given.terminated = steps.terminated.get(length, n);
+        given.truncated = steps.truncated.get(length, n);
+        given.mask = steps.mask.get(length, n);
+        given.next_mask = steps.next_mask.get(length, n);
+        given.priorities = steps.priorities.get(length, n);
+        given.td_errors = steps.td_errors.get(length, n);
+        check(per_replay_add(get(), &given, detail::optional_array("ids_out", ids_out, length, n), stream));
+    }
+    void cut(void* stream = nullptr) { check(per_replay_cut(get(), 0, nullptr, stream)); }
+    void cut(Span<const int64_t> env_ids, void* stream = nullptr) {
+        check(per_replay_cut(get(), detail::count(env_ids.size()), detail::given_array(env_ids), stream));
+    }
+
+    /* A batch for sample() to fill again and again. Sequences are drawn with the n_step that it was made for: that of
+       the options, or of the buffer now. */
+    Batch batch(int64_t batch_size, const per_sample_options* options = nullptr) const {
+        Batch batch = drawn_batch(batch_size, options);
+        batch.allocate();
+        return batch;
+    }
+    void sample(Batch& batch, const per_sample_options* options = nullptr, const Hindsight* hindsight = nullptr) {
+        require_own(batch.layout_);
+        if (batch.kind_ != Batch::Kind::drawn || batch.memory_.empty())
+            throw InvalidArgument("batch was not made by ReplayBuffer::batch()");
+        SampleOptions given;
+        if (options != nullptr) static_cast<per_sample_options&>(given) = *options;
+        if (batch.is_of_sequences() && given.n_step == 0) given.n_step = batch.n_step_;
+        if (batch.is_of_sequences() && given.n_step != batch.n_step_)
+            throw InvalidArgument("n_step is " + std::to_string(given.n_step) + ": the batch was made for " +
+                                  std::to_string(batch.n_step_));
+        sample(batch.size_, batch.arrays_, &given, hindsight);
+    }
+    Batch sample(int64_t batch_size, const per_sample_options* options = nullptr,
+                 const Hindsight* hindsight = nullptr) {
+        Batch batch = this->batch(batch_size, options);
+        sample(batch, options, hindsight);
+        return batch;
+    }
+    void sample(int64_t batch_size, const per_batch& batch, const per_sample_options* options = nullptr,
+                const Hindsight* hindsight = nullptr, void* stream = nullptr) {
+        if (hindsight == nullptr) return check(per_replay_sample(get(), options, batch_size, &batch, stream));
+        require_own(hindsight->layout_);
+        detail::Callback callback(hindsight->reward_);
+        per_hindsight_options given = hindsight->options;
+        given.reward = callback.run;
+        given.context = &callback;
+        callback.check(per_replay_sample_hindsight(get(), options, &given, batch_size, &batch, stream));
+    }
+    /* For sample(): which fields have the goals, by name, with elements of type T. */
+    template <class T>
+    Hindsight hindsight(std::string_view achieved_field, std::string_view goal_field,
+                        Hindsight::Reward<T> reward) const {
+        Hindsight hindsight;
+        hindsight.layout_ = layout();
+        hindsight.options.achieved_field = field_number(achieved_field);
+        hindsight.options.goal_field = field_number(goal_field);
+        layout_->require_dtype<T>(layout_->number(goal_field));
+        const std::size_t n = detail::product(layout_->fields[layout_->number(goal_field)].shape);
+        hindsight.reward_ = [n, reward = std::move(reward)](int64_t count, const void* achieved, const void* goals,
+                                                            float* rewards, uint8_t* terminated) {
+            const auto steps = static_cast<std::size_t>(count);
+            reward({static_cast<const T*>(achieved), steps * n}, {static_cast<const T*>(goals), steps * n},
+                   {rewards, steps}, {terminated, steps});
+            return 0;
+        };
+        return hindsight;
+    }
+
+    void update_priorities(Span<const int64_t> ids, Span<const float> td_errors, int64_t n_critics = 1,
+                           void* stream = nullptr) {
+        const int64_t n = detail::count(ids.size());
+        const int64_t n_steps = std::max<int64_t>(layout()->sequence_steps, 1);
+        detail::require_size("td_errors", td_errors.size(), n_critics, n, n_steps);
+        check(per_replay_update_priorities(get(), n, ids.data(), n_critics, td_errors.data(), stream));
+    }
+    void update_sequences(Span<const int64_t> ids, int64_t n_steps, Span<const float> td_errors, int64_t n_critics = 1,
+                          void* stream = nullptr) {
+        const int64_t n = detail::count(ids.size());
+        detail::require_size("td_errors", td_errors.size(), n_critics, n, n_steps);
+        check(per_replay_update_sequences(get(), n, ids.data(), n_critics, n_steps, td_errors.data(), stream));
+    }
+    void set_priorities(Span<const int64_t> ids, Span<const float> priorities, void* stream = nullptr) {
+        const int64_t n = detail::common_count(ids, "priorities", priorities);
+        check(per_replay_set_priorities(get(), n, ids.data(), priorities.data(), stream));
+    }
+    void priorities(Span<const int64_t> ids, Span<float> priorities_out, void* stream = nullptr) {
+        const int64_t n = detail::common_count(ids, "priorities_out", priorities_out);
+        check(per_replay_priorities(get(), n, ids.data(), priorities_out.data(), stream));
+    }
+
+    using Handle::get;
+    Batch get(Span<const int64_t> ids, bool with_next_fields = true) {
+        Batch batch(layout(), Batch::Kind::rows, detail::count(ids.size()), 0);
+        batch.allocate(with_next_fields);
+        get(ids, batch.arrays_);
+        return batch;
+    }
+    void get(Span<const int64_t> ids, const per_batch& batch, void* stream = nullptr) {
+        check(per_replay_get(get(), detail::count(ids.size()), ids.data(), &batch, stream));
+    }
+    /* Arrays to fill in for set(). A field without one stays as it is. */
+    FieldArrays field_arrays() const { return FieldArrays(layout()); }
+    void set(Span<const int64_t> ids, const FieldArrays& fields, void* stream = nullptr) {
+        require_own(fields.layout_);
+        const int64_t n = detail::count(ids.size());
+        check(per_replay_set(get(), n, ids.data(), fields.get(n).data(), stream));
+    }
+    void clear(void* stream = nullptr) { check(per_replay_clear(get(), stream)); }
+    void set_alpha(double alpha, void* stream = nullptr) { check(per_replay_set_alpha(get(), alpha, stream)); }
+    void set_beta(double beta, void* stream = nullptr) { check(per_replay_set_beta(get(), beta, stream)); }
+    void set_gamma(double gamma, void* stream = nullptr) { check(per_replay_set_gamma(get(), gamma, stream)); }
+    void set_n_step(int64_t n_step, void* stream = nullptr) { check(per_replay_set_n_step(get(), n_step, stream)); }
+    void synchronize(void* stream = nullptr) { check(per_replay_synchronize(get(), stream)); }
+
+    int64_t live() const { return detail::value_of<int64_t>(per_replay_live, get()); }
+    std::vector<int64_t> live_ids() const {
+        std::vector<int64_t> ids;
+        int64_t n = live();
+        do {
+            ids.resize(static_cast<std::size_t>(n));
+            check(per_replay_live_ids(get(), detail::count(ids.size()), ids.data(), &n));
+        } while (n > detail::count(ids.size()));
+        ids.resize(static_cast<std::size_t>(n));
+        return ids;
+    }
+
+    Epochs epochs(int64_t n_epochs, int64_t batch_size, bool drop_last = false, void* stream = nullptr) {
+        Batch batch = drawn_batch(batch_size, nullptr);
+        return {detail::value_of<per_epochs*>(per_epochs_create, get(), n_epochs, batch_size, drop_last, stream),
+                std::move(batch)};
+    }
+    Loader loader(const per_loader_options& options) {
+        Batch empty = drawn_batch(options.batch_size, options.sample);
+        return {detail::value_of<per_loader*>(per_loader_create, get(), &options), std::move(empty)};
+    }
+
+    /* All that there are. */
+    Batch bootstraps() {
+        for (int64_t n = bootstraps(0, nullptr);;) {
+            Batch batch(layout(), Batch::Kind::steps, n, 0);
+            batch.allocate();
+            n = bootstraps(batch.size_, &batch.arrays_);
+            if (n > batch.size_) continue;
+            batch.size_ = n;
+            return batch;
+        }
+    }
+    int64_t bootstraps(int64_t capacity, const per_batch* batch, void* stream = nullptr) {
+        int64_t n = 0;
+        check(per_replay_bootstraps(get(), capacity, batch, &n, stream));
+        return n;
+    }
+    /* Fields by name. Without a return_field, "", no returns are written. */
+    void advantages(std::string_view value_field, std::string_view advantage_field, std::string_view return_field,
+                    double lambda, Span<const int64_t> ids, Span<const float> bootstrap_values,
+                    void* stream = nullptr) {
+        const int32_t value = field_number(value_field), advantage = field_number(advantage_field);
+        const int32_t returns = return_field.empty() ? -1 : field_number(return_field);
+        const int64_t n = detail::common_count(ids, "bootstrap_values", bootstrap_values);
+        check(per_replay_advantages(get(), value, advantage, returns, lambda, n, ids.data(), bootstrap_values.data(),
+                                    stream));
+    }
+
+ private:
+    /* A buffer that was moved from has none, and the library says what is wrong with its handle. */
+    detail::SharedLayout layout() const {
+        return layout_ ? layout_ : std::make_shared<const detail::Layout>(describe());
+    }
+    void require_own(const detail::SharedLayout& layout) const {
+        if (layout != this->layout()) throw InvalidArgument("an argument was made for another buffer");
+    }
+    /* Without memory. An n_step that is not allowed is left to the library to refuse. */
+    Batch drawn_batch(int64_t batch_size, const per_sample_options* options) const {
+        int64_t n_step = 0;
+        if (layout()->sequence_steps > 0) {
+            n_step = describe().n_step;
+            if (options != nullptr && options->n_step > 0) n_step = std::min(n_step, options->n_step);
+        }
+        return {layout_, Batch::Kind::drawn, batch_size, n_step};
+    }
+
+    detail::SharedLayout layout_;
+};
+
+inline void Field::check() const {
+    detail::FieldList list({this, 1});
+    if (name.empty()) list[0].name = nullptr;
+    per::check(per_field_check(&list[0]));
+}
+
+}  // namespace per
+
+#if defined(__cpp_lib_ranges)
+template <class T>
+inline constexpr bool std::ranges::enable_borrowed_range<per::Span<T>> = true;
+#endif
+
+#endif /* PER_HPP */
