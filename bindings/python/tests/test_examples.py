@@ -24,6 +24,7 @@ SHORT_MODES = {
     "catch_rainbow": (AGENTS, "1600/1600", r"2,000 rows of 7,0\d\d bytes, 14 MB; 56,4\d\d bytes and 113 MB"),
     "bit_flipping_her": (("torch",), "300/300", r"with hindsight: +\d+% of goals reached"),
     "blind_cliffwalk": ((), "15240/15240", r"linear +oracle: median of +\d+ updates for n = 8"),
+    "rare_reward": ((), "200/200", r"DeepSea 10 x 10: prioritized 201 updates, uniform 201 .* 0 of 2 pairs, p = 1"),
 }
 
 
@@ -163,3 +164,78 @@ def test_catch_is_an_environment_and_its_balls_can_be_caught():
             _, reward, terminated, truncated, _ = env.step(action)
             assert not truncated
         assert (env.column, reward) == (landing, 1.0)
+
+
+# ------------------------------------------------------------------------------------------------------ rare rewards
+
+
+@pytest.fixture
+def rare_reward(monkeypatch):
+    skip_without()
+    monkeypatch.syspath_prepend(PROGRAMS)
+    return module_of("rare_reward")
+
+
+def test_sign_test_by_hand(rare_reward):
+    def p(smaller, larger, ties=0):
+        first = np.array([0] * smaller + [2] * larger + [1] * ties)
+        return rare_reward.sign_test(first, np.ones_like(first))
+
+    assert p(16, 0) == p(0, 16) == 2 / 2**16
+    assert p(9, 1) == 2 * (1 + 10) / 2**10
+    assert p(3, 3) == p(0, 0) == 1.0
+    assert p(4, 0, ties=5) == 2 / 2**4
+
+
+def test_deep_sea_pays_at_the_end_of_the_way_to_the_right(rare_reward):
+    env = rare_reward.DeepSea(np.random.default_rng(0))
+    observation = env.reset(2)
+    for step in range(10):
+        # The first diver stays on the diagonal, the second goes right only where the wall at the left stops it.
+        assert observation.argmax(axis=1).tolist() == [11 * step, 10 * step] and observation.sum() == 2
+        right = env.right[step, [step, 0]]
+        observation, reward, terminated = env.step(np.where([True, False], right, 1 - right))
+        np.testing.assert_allclose(reward, [0.999 if step == 9 else -0.001, 0.0])
+        assert terminated == (step == 9)
+
+
+def test_one_episode_of_the_memory_reaches_the_goal(rare_reward):
+    memory = rare_reward.remember(rare_reward.DeepSea(np.random.default_rng(1)), np.random.default_rng(2))
+    assert len(memory["reward"]) == 10_000 and memory["terminated"].reshape(-1, 10).sum(axis=0).tolist() == [0] * 9 + [
+        1000
+    ]
+    returns = memory["reward"].reshape(-1, 10).sum(axis=1)
+    assert (returns > 0).sum() == 1 and np.isclose(returns.max(), 0.99)
+    goes_on = ~memory["terminated"][:-1]
+    np.testing.assert_array_equal(memory["next_observation"][:-1][goes_on], memory["observation"][1:][goes_on])
+
+
+def test_gradients_are_those_of_the_weighted_loss(rare_reward, monkeypatch):
+    rng = np.random.default_rng(3)
+    networks = rare_reward.Networks(np.zeros((2, 4, 3)))
+    networks.parameters = [rng.normal(size=parameter.shape) for parameter in networks.parameters]
+    rows = rare_reward.BATCH
+    batch = {name: rng.normal(size=(2, rows, 4)) for name in ("observation", "next_observation")}
+    batch |= {"reward": rng.normal(size=(2, rows)), "discount": np.zeros((2, rows)), "weights": rng.random((2, rows))}
+    batch["action"] = rng.integers(0, 2, (2, rows))
+    found = []
+    monkeypatch.setattr(networks, "descend", lambda *gradients: found.extend(gradients))
+    td_errors = networks.learn(batch)
+
+    def loss():  # with discount 0 the goal is the reward
+        values = np.take_along_axis(networks.values(batch["observation"]), batch["action"][..., None], axis=2)[..., 0]
+        error = np.abs(batch["reward"] - values)
+        huber = np.where(error < 1, error**2 / 2, error - 0.5)
+        return (batch["weights"] * huber).sum() / rows
+
+    assert td_errors.shape == (2, rows)
+    for parameter, gradient in zip(networks.parameters, found, strict=True):
+        assert parameter.shape == gradient.shape
+        for place in np.ndindex(parameter.shape):
+            before = parameter[place]
+            parameter[place] = before + 1e-6
+            above = loss()
+            parameter[place] = before - 1e-6
+            slope = (above - loss()) / 2e-6
+            parameter[place] = before
+            assert gradient[place] == pytest.approx(slope, abs=1e-6)
