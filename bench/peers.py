@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Measures libper's Python package beside the replay libraries that are installed.
 
-    python bench/peers.py                                   1e4, 1e5 and 1e6 rows, batches of 32 to 4096
-    python bench/peers.py --rows image                      Flashbax's published configuration
-    python bench/peers.py --draw results/*.json             table and picture from earlier runs
+    python -m per bench                                     1e4, 1e5 and 1e6 rows, batches of 32 to 4096
+    python -m per bench --rows image                        Flashbax's published configuration
+    python -m per bench --draw results/*.json               table and picture from earlier runs
 
-It installs nothing: requirements.txt and requirements-reverb.txt name versions that install together. README.md says
-how it measures.
+It installs nothing: requirements.txt and requirements-reverb.txt of the source tree name versions that install
+together, and its README.md says how this measures.
 """
 
 from __future__ import annotations
@@ -198,7 +198,9 @@ def machine() -> dict[str, Any]:
 
 def commit() -> str:
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    folder = pathlib.Path(__file__).resolve().parent
+    folder = pathlib.Path(__file__).resolve().parents[1]
+    if not (folder / ".git").exists():
+        return "unknown"  # a wheel's copy, which may lie in a repository of somebody else
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
 
@@ -242,13 +244,17 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rows", choices=("vector", "image"), default="vector")
     parser.add_argument("--capacity", type=float, nargs="+", help="rows; 1e4 1e5 1e6 if not given")
     parser.add_argument("--batch", type=int, nargs="+", help="32 256 1024 4096 if not given")
-    parser.add_argument("--library", nargs="+", choices=list(peer_buffers.BUFFERS), help="only these")
+    libraries = list(peer_buffers.BUFFERS)
+    parser.add_argument("--library", nargs="+", metavar="NAME", choices=libraries, help=f"of {'; '.join(libraries)}")
     parser.add_argument("--seconds", type=float, default=20, help="for each capacity and batch size")
     parser.add_argument("--build-torchrl", action="store_true", help="compile TorchRL's priority trees if need be")
     parser.add_argument("--json", type=pathlib.Path, help="file to write the results to")
     parser.add_argument("--picture", type=pathlib.Path, help="file to draw them to")
     parser.add_argument("--draw", type=pathlib.Path, nargs="+", help="measure nothing: take the results of these files")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.picture and importlib.util.find_spec("matplotlib") is None:
+        parser.error("--picture needs matplotlib: pip install 'libper[plot]'")
+    return arguments
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -25,6 +25,12 @@ from setuptools.command.sdist import sdist
 
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCES = ("CMakeLists.txt", "LICENSE", "cmake", "include", "src")
+# What `python -m per bench` and `python -m per demo` run, in the source tree and in the package's folder "programs".
+PROGRAMS = (
+    *(f"bench/{name}.py" for name in ("libper_buffers", "peer_buffers", "peers", "picture", "torchrl_extension")),
+    "bench/transitions.py",
+    *(f"examples/python/{name}.py" for name in ("blind_cliffwalk", "rare_reward")),
+)
 
 
 def library_source() -> pathlib.Path:
@@ -57,6 +63,12 @@ def xxhash_header() -> pathlib.Path:
 def opening_comment(source: pathlib.Path) -> str:
     """Of a C source: where it has its licence."""
     return source.read_text().partition("*/")[0] + "*/\n"
+
+
+def copy_programs(folder: pathlib.Path) -> None:
+    for name in PROGRAMS:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(LIBPER / name, folder / name)
 
 
 def tool(name: str) -> str | None:
@@ -100,6 +112,7 @@ class BuildBridge(build_ext):
         for suffix, include in other_interpreters().items():
             self.build_for(include, package / f"_bridge{suffix}")
         shutil.copyfile(LIBPER / "LICENSE", package / "LICENSE")
+        copy_programs(package / "programs")
         (package / "LICENSE.xxhash").write_text(opening_comment(xxhash))
         shutil.copyfile(self.libper(), package / LIBRARY)
 
@@ -149,6 +162,7 @@ class SourceDistribution(sdist):
             copy = shutil.copytree if source.is_dir() else shutil.copy2
             target.mkdir(exist_ok=True)
             copy(source, target / name)
+        copy_programs(target)
         (target / "xxhash").mkdir()
         shutil.copy2(xxhash_header(), target / "xxhash")
 

@@ -37,7 +37,7 @@ def source_tree(folder):
     tree = folder / "tree"
     not_sources = shutil.ignore_patterns("*.so", "tests", "build", "__pycache__", "*.egg-info")
     shutil.copytree(ROOT / "bindings" / "python", tree / "bindings" / "python", ignore=not_sources)
-    for name in ("CMakeLists.txt", "LICENSE", "cmake", "include", "scripts", "src"):
+    for name in ("CMakeLists.txt", "LICENSE", "bench", "cmake", "examples", "include", "scripts", "src"):
         (tree / name).symlink_to(ROOT / name)
     (tree / ".venv").symlink_to(sys.prefix)
     (tree / "build").mkdir()
@@ -72,14 +72,19 @@ def wheel_for(dist, machine):
     return wheels[0]
 
 
-def run_installed(command, **environment):
-    """What PROGRAM prints, in words, where nothing but the installed package can be found."""
+def output_of(command, folder, **environment):
+    """What a program prints where nothing but the installed package can be found."""
     kept = {key: value for key, value in os.environ.items() if key not in ("LIBPER_PATH", "PER_BRIDGE", "PYTHONPATH")}
     result = subprocess.run(
-        [*map(str, command), "-c", PROGRAM], env={**kept, **environment}, cwd="/", capture_output=True, text=True
+        list(map(str, command)), env={**kept, **environment}, cwd=folder, capture_output=True, text=True
     )
     assert result.returncode == 0, result.stderr
-    return result.stdout.split(maxsplit=3)
+    return result.stdout
+
+
+def run_installed(command, **environment):
+    """What PROGRAM prints, in words."""
+    return output_of([*command, "-c", PROGRAM], "/", **environment).split(maxsplit=3)
 
 
 def build_wheel(source, folder, **environment):
@@ -113,6 +118,22 @@ def test_wheel_is_built_from_its_sources_and_needs_nothing_beside_it(dist, tmp_p
     assert (installed / "per" / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
     licence = (installed / "per" / "LICENSE.xxhash").read_text()
     assert "BSD 2-Clause License" in licence and xxhash.startswith(licence)
+
+
+@pytest.mark.parametrize("command", ["bench", "demo"])
+def test_wheel_carries_the_programs_of_its_command(dist, tmp_path, command):
+    few = {
+        "bench": ["--library", "libper", "numpy cumsum", "--capacity", "100", "--batch", "8", "--seconds", "0"],
+        "demo": ["--short"],
+    }
+    if command == "demo":
+        pytest.importorskip("matplotlib")
+        pytest.importorskip("tqdm")
+    installed = tmp_path / "installed"
+    with zipfile.ZipFile(wheel_for(dist, MACHINE)) as archive:
+        archive.extractall(installed)
+    printed = output_of([sys.executable, "-m", "per", command, *few[command]], tmp_path, PYTHONPATH=str(installed))
+    assert {"bench": "N = 100, B = 8", "demo": "DeepSea 10 x 10: prioritized"}[command] in printed
 
 
 @pytest.mark.parametrize("version", interpreters())

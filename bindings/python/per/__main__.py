@@ -1,0 +1,179 @@
+"""python -m per: looks into checkpoints, measures this machine, and shows what prioritized replay is for."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import inspect
+import io
+import os
+import pathlib
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+import per
+from per import _options
+from per._library import check, ffi, lib
+
+# Programs by their place in the source tree. A wheel carries them in per/programs.
+BENCH = "bench/peers.py"
+DEMO = "examples/python/rare_reward.py"
+
+BINS = 10
+BENCH_SECONDS = 3  # for each capacity and batch size
+
+
+def info(file: str) -> None:
+    """Prints what a checkpoint holds."""
+    buffer = per.ReplayBuffer.load(file)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a line below has the suspected resets
+        stats = buffer.stats()
+    drawn = "sequences" if buffer.options["sequence_length"] else "transitions"
+    print(f"{file}: {os.path.getsize(file):,} bytes")
+    print("\nfields, beside reward, terminated and truncated")
+    for name, field in buffer.fields.items():
+        stack = f", stacks of {field.stack}" if field.stack != 1 else ""
+        print(f"  {name}: {field.dtype}{list(field.shape)}, {field.role}{stack}")
+    print("\ncontents")
+    print(f"  rows: {stats.capacity:,} in the rings of {buffer.options['n_envs']:,} environments")
+    print(f"  live: {stats.live:,} {drawn} can be drawn")
+    print(f"  added: {stats.added:,} transitions; {stats.dropped:,} steps of environments that reset were left out")
+    print(
+        f"  episodes: {stats.episodes:,} ended, {stats.cuts:,} of them cut; suspected resets {stats.suspected_resets:,}"
+    )
+    print(f"  draws: {stats.samples:,} batches")
+    print(f"  priorities set: {stats.updates:,}; too late {stats.stale_updates:,}, refused {stats.rejected_updates:,}")
+    print("\noptions that are not the defaults")
+    defaults = inspect.signature(per.ReplayBuffer).parameters
+    for name, value in buffer.options.items():
+        if name not in ("capacity", "fields", "n_envs", "device", "arrays") and value != defaults[name].default:
+            print(f"  {name}={value!r}")
+    print(f"\npriorities of live {drawn}, before the exponent alpha")
+    for line in histogram(buffer.priorities(buffer.live_ids())):
+        print(f"  {line}")
+
+
+def histogram(priorities: npt.NDArray[np.float32]) -> Iterator[str]:
+    """Lines with a bar for each of up to BINS ranges of equal ratio; priorities of 0 have a line of their own."""
+    positive = priorities[priorities > 0].astype(np.float64)
+    rows = []
+    if positive.size < priorities.size:
+        rows.append(("0", priorities.size - positive.size))
+    if positive.size:
+        low, high = positive.min(), positive.max()
+        edges = np.geomspace(low, high, BINS + 1 if high > low else 2)
+        edges[0], edges[-1] = low, high
+        counts = np.histogram(positive, edges)[0] if high > low else [positive.size]
+        rows += [(f"{a:.3g} .. {b:.3g}", int(n)) for a, b, n in zip(edges[:-1], edges[1:], counts, strict=True)]
+    most = max((count for _, count in rows), default=0)
+    width = max(10, min(shutil.get_terminal_size().columns, 100) - 44)
+    for label, count in rows:
+        yield f"{label:>22} {count:>14,}  {'#' * -(-width * count // most)}".rstrip()
+    if not rows:
+        yield "none"
+
+
+def verify(file: str) -> None:
+    """Checks all of a checkpoint as loading does: checksums, and that a buffer can be in the state that it holds."""
+    replay_out = ffi.new("per_replay **")
+    check(lib.per_replay_load(_options.path(file), lib.PER_CPU, 0, replay_out))
+    lib.per_replay_free(replay_out[0])
+    print(f"{file}: whole")
+
+
+def require(command: str, *modules: str) -> None:
+    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    if missing:
+        raise per.Unsupported(f"{command} needs {' and '.join(missing)}: pip install 'libper[{command}]'")
+
+
+def run_program(path: str, command: str, arguments: list[str]) -> int:
+    """Runs main() of a program of the source tree, as that command; its exit status."""
+    package = pathlib.Path(__file__).resolve().parent
+    places = [root / path for root in (package / "programs", *package.parents[2:3])]
+    found = next((place for place in places if place.is_file()), None)
+    if found is None:
+        raise per.Unsupported(f"{command} needs a program that is in none of: {', '.join(map(str, places))}")
+    sys.argv = [f"python -m per {command}", *arguments]
+    sys.path.insert(0, str(found.parent))
+    return int(importlib.import_module(found.stem).main() or 0)
+
+
+def bench(arguments: list[str]) -> int:
+    """Measures libper beside what is installed of other libraries."""
+    defaults = ["--seconds", str(BENCH_SECONDS)]
+    if importlib.util.find_spec("matplotlib"):
+        defaults += ["--picture", "peers.png"]
+    else:
+        print("no picture: that needs matplotlib (pip install 'libper[plot]')", file=sys.stderr)
+    return run_program(BENCH, "bench", [*defaults, *arguments])
+
+
+def demo(arguments: list[str]) -> int:
+    """Trains agents with prioritized and uniform replay where rewards are rare."""
+    require("demo", "matplotlib", "tqdm")
+    return run_program(DEMO, "demo", arguments)
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m per",
+        description="Prioritized experience replay: looks into checkpoints, measures this machine, shows a demo.",
+        epilog="Exit status: 0; 1 where a file, a module or a program is not as it must be; 2 for wrong arguments.",
+    )
+    parser.add_argument("--version", action="version", version=f"libper {per.__version__} ({per.library_path})")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    of_file = {
+        "info": (
+            "what a checkpoint holds: fields, rows, episodes, options, and a histogram of its priorities",
+            "It is loaded for that, into as much memory as it holds.",
+        ),
+        "verify": (
+            "check all of a checkpoint: exit status 0 if it is whole, else 1 and a line with the damaged part",
+            "What can be loaded is whole: all checksums are right, and a buffer can be in the state that it holds.",
+        ),
+    }
+    for name, (says, more) in of_file.items():
+        command = commands.add_parser(name, help=says, description=f"{says.capitalize()}. {more}")
+        command.add_argument("file", metavar="FILE", help="what ReplayBuffer.save() or per_replay_save() wrote")
+    of_program = {
+        "bench": "measure libper beside the replay libraries that are installed: a table, and peers.png",
+        "demo": "train agents with prioritized and with uniform replay where rewards are rare: rare_reward.png",
+    }
+    for name, says in of_program.items():
+        commands.add_parser(name, add_help=False, help=f"{says}; {name} --help names its options")
+
+    options, rest = parser.parse_known_args(arguments)
+    if rest and options.command in of_file:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    options.rest = rest
+    return options
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parse(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of files may be no UTF-8
+    try:
+        if options.command == "info":
+            info(options.file)
+        elif options.command == "verify":
+            verify(options.file)
+        else:
+            return (bench if options.command == "bench" else demo)(options.rest)
+    except per.Error as error:
+        print(f"python -m per {options.command}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

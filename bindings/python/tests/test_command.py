@@ -1,0 +1,167 @@
+"""python -m per: what it prints, and its exit status, as a program of its own."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import per
+import pytest
+
+FIELDS = {"observation": per.Field(2, "float32"), "action": per.Field((), "int64")}
+HIDES_TQDM = (
+    "import runpy, sys; sys.modules['tqdm'] = None; runpy.run_module('per', run_name='__main__', alter_sys=True)"
+)
+
+
+def run(*arguments, program=("-m", "per"), folder=None):
+    search = [str(pathlib.Path(per.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    return subprocess.run(
+        [sys.executable, *program, *map(str, arguments)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, search)), "COLUMNS": "80"},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """Two episodes of 5 steps in each of 2 environments; priorities are 0, and 1, 10, 100 by turns."""
+    buffer = per.ReplayBuffer(100, FIELDS, n_envs=2, gamma=0.5, seed=3)
+    for step in range(10):
+        place = step + 0.25 if step < 5 else step + 20.25
+        buffer.add(
+            observation=np.full((2, 2), place), action=[71717171, step], reward=[step, 2468.5],
+            terminated=step == 4, truncated=step == 9, next_observation=np.full((2, 2), place + 1),
+            priorities=[0.0, 10.0 ** (step % 3)],
+        )  # fmt: skip
+    path = tmp_path / "replay.per"
+    buffer.save(path)
+    return path
+
+
+def test_info_says_what_a_checkpoint_holds(checkpoint):
+    done = run("info", checkpoint)
+    assert done.returncode == 0 and done.stderr == ""
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    assert lines[0] == f"{checkpoint}: {checkpoint.stat().st_size:,} bytes"
+    assert "observation: float32[2], observation" in lines and "action: int64[], plain" in lines
+    assert "rows: 100 in the rings of 2 environments" in lines
+    assert "live: 20 transitions can be drawn" in lines
+    assert "added: 20 transitions; 0 steps of environments that reset were left out" in lines
+    assert "episodes: 4 ended, 0 of them cut; suspected resets 0" in lines
+    options = lines[lines.index("options that are not the defaults") + 1 :]
+    assert options[: options.index("")] == ["gamma=0.5", "seed=3"]
+
+
+def test_info_draws_a_histogram_of_live_priorities(checkpoint):
+    lines = run("info", checkpoint).stdout.splitlines()
+    bars = [
+        line.split() for line in lines[lines.index("priorities of live transitions, before the exponent alpha") + 1 :]
+    ]
+    assert bars[0] == ["0", "10", "#" * 36]  # of 80 columns
+    # Ten ranges of equal ratio from 1 to 100: 1 in the first, 10 on the edge of the sixth, 100 in the last.
+    counts = [int(bar[3]) for bar in bars[1:]]
+    assert counts[0] == 4 and counts[-1] == 3 and sum(counts[4:6]) == 3 and sum(counts) == 10
+    assert [bar[0] for bar in bars[1:3]] == ["1", "1.58"] and bars[-1][:3] == ["63.1", "..", "100"]
+    assert bars[1][4] == "#" * 15  # 4 of 10 of 36, rounded up
+
+
+def test_info_of_an_empty_buffer_and_of_equal_priorities(tmp_path):
+    buffer = per.ReplayBuffer(100, FIELDS)
+    buffer.save(tmp_path / "empty.per")
+    done = run("info", tmp_path / "empty.per")
+    assert done.returncode == 0 and done.stdout.endswith("alpha\n  none\n")
+    buffer.add(observation=[0, 0], action=0, reward=0.0, terminated=True, truncated=False, next_observation=[0, 0])
+    buffer.save(tmp_path / "one.per")
+    assert run("info", tmp_path / "one.per").stdout.splitlines()[-1].split() == ["1", "..", "1", "1", "#" * 36]
+
+
+def test_verify_of_a_whole_file_succeeds(checkpoint):
+    done = run("verify", checkpoint)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{checkpoint}: whole\n", "")
+
+
+def test_file_names_may_be_no_utf8(tmp_path):
+    path = tmp_path / "replay\udcff.per"
+    per.ReplayBuffer(100, FIELDS).save(path)
+    assert run("verify", path).stdout == f"{tmp_path}/replay\\udcff.per: whole\n"
+
+
+@pytest.mark.parametrize(
+    "content, part",
+    [
+        (b"observation", "the options"),
+        (np.float32(2468.5).tobytes(), "the rewards"),
+        (np.float32(100).tobytes(), "the priorities"),
+        (np.float32(27.25).tobytes(), "the field observation"),
+        (np.int64(71717171).tobytes(), "the field action"),
+    ],
+)
+def test_verify_names_the_damaged_part(checkpoint, content, part):
+    data = bytearray(checkpoint.read_bytes())
+    data[data.rindex(content)] ^= 1
+    checkpoint.write_bytes(data)
+    done = run("verify", checkpoint)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"python -m per verify: path {checkpoint} is damaged in {part}: the checksum is wrong\n"
+
+
+@pytest.mark.parametrize("command", ["info", "verify"])
+def test_file_that_is_none_is_an_error_of_one_line(command, tmp_path):
+    (tmp_path / "text").write_text("no checkpoint")
+    for path, reason in ((tmp_path / "text", "it is no file of libper"), (tmp_path / "none", "No such file")):
+        done = run(command, path)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith(f"python -m per {command}: path {path} ") and reason in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["inform"], ["info"], ["verify", "a", "b"], ["info", "--all", "a"]])
+def test_wrong_arguments_are_told_with_the_usage(arguments):
+    done = run(*arguments)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("usage: python -m per") and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["info", "verify", "bench", "demo"])
+def test_help_of_each_command(command):
+    if command == "demo":
+        pytest.importorskip("matplotlib")
+        pytest.importorskip("tqdm")
+    done = run(command, "--help")
+    assert done.returncode == 0 and done.stdout.startswith("usage: ") and done.stderr.count("\n") <= 1
+    assert f"    {command} " in run("--help").stdout
+
+
+def test_version_names_the_library():
+    assert run("--version").stdout == f"libper {per.__version__} ({per.library_path})\n"
+
+
+def test_bench_prints_a_table_and_draws_a_picture(tmp_path):
+    pytest.importorskip("matplotlib")
+    few = ["--library", "libper", "numpy cumsum", "--capacity", "1000", "--batch", "32", "--seconds", "0.1"]
+    done = run("bench", *few, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "vector rows, N = 1,000, B = 32: microseconds a call, median" in done.stdout
+    assert {"libper", "numpy"} <= {line.split()[0] for line in done.stdout.splitlines() if line}
+    assert (tmp_path / "peers.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_demo_runs_where_it_is_called(tmp_path):
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("tqdm")
+    done = run("demo", "--short", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "p = " in done.stdout
+    assert (tmp_path / "rare_reward.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_demo_names_what_is_missing():
+    pytest.importorskip("matplotlib")
+    done = run("demo", program=("-c", HIDES_TQDM))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "python -m per demo: demo needs tqdm: pip install 'libper[demo]'\n"
