@@ -42,10 +42,6 @@
 #include <utility>
 #include <vector>
 
-#if defined(__GLIBCXX__)
-#include <cxxabi.h>
-#endif
-
 namespace per {
 
 /* ----------------------------------------------------------------- version */
@@ -256,12 +252,9 @@ class Callback {
         Callback* const callback = static_cast<Callback*>(context);
         try {
             return callback->function_(parameters...);
-#if defined(__GLIBCXX__)
-        } catch (const abi::__forced_unwind&) {
-            throw; /* the function ends its thread */
-#endif
         } catch (...) {
             callback->thrown_ = std::current_exception();
+            if (!callback->thrown_) throw; /* no exception of C++: the function ends its thread */
             return -1;
         }
     }
