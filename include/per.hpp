@@ -432,6 +432,7 @@ class FieldArrays {
     /* As arrays of [length, n_envs, shape of the field]. */
     std::vector<per_array> get(int64_t length, int64_t n_envs = 1) const {
         std::vector<per_array> arrays;
+        arrays.reserve(arrays_.size());
         for (const Array& array : arrays_)
             arrays.push_back(
                 array.get(length, n_envs, detail::count(detail::product(layout_->fields[arrays.size()].shape))));
@@ -815,10 +816,11 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
         require_own(batch.layout_);
         if (batch.kind_ != Batch::Kind::drawn || batch.memory_.empty())
             throw InvalidArgument("batch was not made by ReplayBuffer::batch()");
+        if (!batch.is_of_sequences()) return sample(batch.size_, batch.arrays_, options, hindsight);
         SampleOptions given;
         if (options != nullptr) static_cast<per_sample_options&>(given) = *options;
-        if (batch.is_of_sequences() && given.n_step == 0) given.n_step = batch.n_step_;
-        if (batch.is_of_sequences() && given.n_step != batch.n_step_)
+        if (given.n_step == 0) given.n_step = batch.n_step_;
+        if (given.n_step != batch.n_step_)
             throw InvalidArgument("n_step is " + std::to_string(given.n_step) + ": the batch was made for " +
                                   std::to_string(batch.n_step_));
         sample(batch.size_, batch.arrays_, &given, hindsight);
