@@ -42,4 +42,4 @@ class Statistics(Figures):
 
 
 # The fields belong into help(per.Statistics), too.
-Statistics.__doc__ = f"{inspect.getdoc(Statistics)}\n\n{inspect.getdoc(Figures)}"
+Statistics.__doc__ = inspect.cleandoc(f"{inspect.getdoc(Statistics)}\n\n{Figures.__doc__}")
