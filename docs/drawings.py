@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""Draws the pictures of ideas.md into docs/drawings/, as SVG."""
+
+import pathlib
+from xml.sax.saxutils import escape
+
+FOLDER = pathlib.Path(__file__).resolve().parent / "drawings"
+BLUE, GREY, ORANGE, WHITE, INK = "#cfe3f7", "#e4e4e4", "#f9d9b0", "#ffffff", "#222222"
+
+
+class Drawing:
+    def __init__(self, width, height, title):
+        self.parts = [f"<title>{escape(title)}</title>"]
+        self.size = width, height
+
+    def box(self, x, y, width, height, fill, text="", dashed=False):
+        dash = ' stroke-dasharray="4 3"' if dashed else ""
+        self.parts.append(
+            f'<rect x="{x}" y="{y}" width="{width}" height="{height}" fill="{fill}" stroke="{INK}"{dash}/>'
+        )
+        if text:
+            self.text(x + width / 2, y + height / 2 + 5, text, "middle")
+
+    def text(self, x, y, text, anchor="start"):
+        self.parts.append(f'<text x="{x}" y="{y}" text-anchor="{anchor}">{escape(text)}</text>')
+
+    def arrow(self, x1, y1, x2, y2):
+        self.parts.append(f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="{INK}" marker-end="url(#head)"/>')
+
+    def bracket(self, x1, x2, y, text):
+        self.parts.append(f'<path d="M{x1} {y} v8 H{x2} v-8" fill="none" stroke="{INK}"/>')
+        self.text((x1 + x2) / 2, y + 26, text, "middle")
+
+    def save(self, name):
+        width, height = self.size
+        head = (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+            ' font-family="sans-serif" font-size="14">'
+        )
+        marker = (
+            '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8"'
+            ' orient="auto">'
+            f'<path d="M0 0 L8 4 L0 8 z" fill="{INK}"/></marker></defs>'
+        )
+        (FOLDER / f"{name}.svg").write_text("\n".join([head, marker, *self.parts, "</svg>"]) + "\n")
+
+
+def rows_and_lanes():
+    """Two environments; the second had an end, whose final observation has a row."""
+    drawing = Drawing(700, 190, "Two lanes of eight rows each")
+    for lane, cells in enumerate(("s s s s s s n", "s s s F s s n")):
+        y = 30 + 80 * lane
+        drawing.text(10, y + 26, f"environment {lane}")
+        for k in range(8):
+            kind = cells.split()[k] if k < 7 else " "
+            fill = {"s": BLUE, "F": ORANGE, "n": WHITE}.get(kind, WHITE)
+            drawing.box(120 + 70 * k, y, 70, 40, fill, f"id {2 * k + lane}" if kind in "sF" else "", kind not in "sF")
+    drawing.text(120, 20, "row 0")
+    drawing.arrow(170, 15, 660, 15)
+    drawing.text(366, 172, "final observation of an episode", "middle")
+    drawing.save("rows")
+
+
+def windows():
+    """n_step 3 within an episode, at its end, and where it is still open."""
+    drawing = Drawing(700, 190, "Which transitions of an episode can be drawn with n_step 3")
+    labels = ["live", "live", "live", "live", "final", "live", "waits", "waits", "next"]
+    for k, label in enumerate(labels):
+        fill = {"live": BLUE, "final": ORANGE, "waits": GREY}.get(label, WHITE)
+        drawing.box(30 + 70 * k, 50, 70, 40, fill, label, label == "next")
+    drawing.text(30, 30, "first episode, truncated")
+    drawing.text(380, 30, "second episode, still going on")
+    drawing.bracket(32, 238, 96, "window of row 0: three rewards")
+    drawing.bracket(382, 588, 96, "window of row 5: three rewards")
+    drawing.bracket(242, 308, 146, "window of row 3: one reward, and the final observation to bootstrap from")
+    drawing.text(485, 140, "rows 6 and 7 wait until theirs are complete", "middle")
+    drawing.save("windows")
+
+
+def cuts():
+    """A step whose observation is not the one announced."""
+    drawing = Drawing(700, 150, "A step that does not follow from the one before is cut off from it")
+    for k, (name, announced) in enumerate((("a", "b"), ("b", "c"), ("x", "y"), ("y", "z"))):
+        x = 30 + 165 * k
+        drawing.box(x, 40, 60, 40, BLUE, name)
+        drawing.arrow(x + 62, 60, x + 98, 60)
+        drawing.box(x + 100, 40, 45, 40, ORANGE if k == 1 else WHITE, announced, k != 1)
+    drawing.text(30, 25, "observed")
+    drawing.text(130, 25, "announced")
+    drawing.text(362, 25, "x is not c", "middle")
+    drawing.arrow(345, 108, 345, 30)
+    drawing.text(345, 130, "cut: the step from b ends an episode, truncated at c", "middle")
+    drawing.save("cuts")
+
+
+def masses():
+    """Priorities 1, 0, 2.5 and 0.5 as whole numbers, and the units that strata pick."""
+    drawing = Drawing(700, 170, "Leaves as whole numbers of units")
+    leaves = [(0, 2, "p = 1, mass 2"), (2, 5, "p = 2.5, mass 5"), (7, 1, "p = 0.5")]
+    for first, count, text in leaves:
+        drawing.box(30 + 80 * first, 40, 80 * count, 50, (BLUE, GREY, ORANGE)[leaves.index((first, count, text))], text)
+    for unit in range(9):
+        drawing.text(30 + 80 * unit, 110, str(unit), "middle")
+    for stratum in range(4):
+        x = 30 + 160 * stratum
+        drawing.bracket(x + 3, x + 157, 120, f"part {stratum}")
+    drawing.text(30, 25, "eight units in all; the leaf of priority 0 has none; a draw names a unit")
+    drawing.save("masses")
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for draw in (rows_and_lanes, windows, cuts, masses):
+        draw()

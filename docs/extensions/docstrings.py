@@ -1,0 +1,35 @@
+"""Makes the docstrings of the Python package RST: what that would take for markup is escaped, and names are code."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sphinx.application import Sphinx
+
+
+def escape(app: Sphinx, what: str, name: str, of: object, options: Any, lines: list[str]) -> None:
+    in_example = False
+    for i, line in enumerate(lines):
+        in_example = line.lstrip().startswith(">>>") or (in_example and bool(line.strip()))
+        if not in_example:
+            line = re.sub(r"`([^`]+)`", r"``\1``", line)
+            parts = re.split(r"(``.*?``)", line)
+            lines[i] = "".join(part if part.startswith("``") else escaped(part) for part in parts)
+    # What is indented and no part of a section is a program.
+    for i in range(len(lines) - 1, 1, -1):
+        above = lines[i - 2]
+        if lines[i].startswith("    ") and not lines[i - 1] and re.match(r"\S.*[^:]$", above):
+            lines[i:i] = ["::", ""]
+
+
+def escaped(text: str) -> str:
+    text = re.sub(r"[|]", r"\\|", text)
+    text = re.sub(r"(?<!\\)\*", r"\\*", text)
+    return re.sub(r"(\w)_(?!\w)", r"\1\\_", text)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    # Before napoleon, which reads the sections.
+    app.connect("autodoc-process-docstring", escape, priority=400)
+    return {"parallel_read_safe": True}
