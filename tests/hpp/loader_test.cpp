@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -54,7 +55,9 @@ TEST(Loader, a_slot_is_given_back_once_when_it_ends) {
         EXPECT_FALSE(loader.try_take()) << "it is still out";
     }
     per::Slot third = loader.take();
+    const std::string latest_error = per_last_error();
     third.release();
+    EXPECT_EQ(per_last_error(), latest_error) << "it was given back a second time";
     EXPECT_TRUE(third.ids().empty());
     EXPECT_TRUE(third.field<float>("observation").empty());
     EXPECT_TRUE(third.shape("observation").empty());

@@ -74,8 +74,8 @@ TEST(Array, of_another_size_says_so) {
     EXPECT_EQ(array.get(1, 2, 3).shape, nullptr);
     EXPECT_EQ(array.get(2, 3).data, six.data());
     EXPECT_EQ(array.get(2, 3).dtype, PER_FLOAT32);
-    for (const per_array& other : {array.get(5), array.get(2, 4), array.get(0, 6), array.get(-2, -3),
-                                   array.get(INT64_MAX, INT64_MAX, INT64_MAX)}) {
+    for (const per_array& other : {array.get(5), array.get(2, 4), array.get(1, 4), array.get(1, 1, 4), array.get(0, 6),
+                                   array.get(-2, -3), array.get(INT64_MAX, INT64_MAX, INT64_MAX)}) {
         ASSERT_EQ(other.ndim, 1);
         EXPECT_EQ(other.shape[0], 6);
     }
