@@ -31,5 +31,6 @@ html_copy_source = False
 html_show_copyright = False
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True, "show-inheritance": False}
+autodoc_default_options = {"members": True}
+python_maximum_signature_line_length = 88  # a longer one gets a line for each argument
 highlight_language = "text"

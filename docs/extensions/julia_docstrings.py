@@ -11,11 +11,15 @@ from sphinx.util.docutils import SphinxDirective
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2] / "bindings" / "julia" / "PER" / "src"
 TEXT = re.compile(r'^const (\w+) = raw"""\n(.*?)^"""$', re.MULTILINE | re.DOTALL)
-DOCSTRING = re.compile(r'^"""\n(.*?)^"""$', re.MULTILINE | re.DOTALL)
+# A docstring, and the line below it.
+DOCSTRING = re.compile(r'^"""\n(.*?)^"""\n([^\n]*)', re.MULTILINE | re.DOTALL)
 
 
-def docstrings(source: pathlib.Path = SOURCE) -> list[str]:
-    """In the order in which the package includes its files; those of the generated low layer have no place here."""
+def docstrings(source: pathlib.Path = SOURCE) -> list[tuple[str, str]]:
+    """Each with the line that it stands above, in the order in which the package includes its files.
+
+    Those of the generated low layer have no place here.
+    """
     package = (source / "PER.jl").read_text()
     low_layer = "declarations.jl"
     parts = dict(TEXT.findall((source / low_layer).read_text()))
@@ -23,15 +27,20 @@ def docstrings(source: pathlib.Path = SOURCE) -> list[str]:
     for name in re.findall(r'^include\("(\w+\.jl)"\)', package, re.MULTILINE):
         if name != low_layer:
             texts += DOCSTRING.findall((source / name).read_text())
-    return [re.sub(r"\$(\w+)", lambda word: parts[word[1]], text).replace(r"\"", '"') for text in texts]
+
+    def whole(text: str) -> str:
+        return re.sub(r"\$(\w+)", lambda word: parts[word[1]], text).replace(r"\"", '"')
+
+    return [(whole(text), below) for text, below in texts]
 
 
-def markdown_of(text: str) -> str:
-    """A docstring under its first line's name as a heading, with Julia's links as code."""
+def markdown_of(text: str, below: str) -> str:
+    """A docstring under what it is of as a heading, with Julia's links as code."""
     lines = text.splitlines()
     signatures = [line.strip() for line in lines[: next((i for i, x in enumerate(lines) if not x), len(lines))]]
     is_signature = bool(lines) and lines[0].startswith("    ")
-    name = re.match(r"[\w.!]+", signatures[0])[0] if is_signature else "PER"
+    named = signatures[0] if is_signature else re.sub(r"^(mutable )?(struct|module|abstract type) ", "", below)
+    name = re.match(r"[\w.!]+", named)[0]
     body = "\n".join(lines[len(signatures) :] if is_signature else lines)
     body = re.sub(r"\[(`[^`]+`)\]\(@ref\)", r"\1", body)
     body = re.sub(r"\[(`[^`]+`)s\]\(@ref\)", r"\1s", body)
@@ -49,7 +58,7 @@ class JuliaDirective(SphinxDirective):
         assert isinstance(self.state, MockState), "per-julia stands in pages of Markdown"
         for path in SOURCE.glob("*.jl"):
             self.env.note_dependency(str(path))
-        text = "\n".join(map(markdown_of, docstrings()))
+        text = "\n".join(markdown_of(*docstring) for docstring in docstrings())
         return self.parse_text_to_nodes(text, allow_section_headings=True)
 
 
