@@ -177,7 +177,11 @@ class Mine(BaseException):
 
 
 def interrupt(*_):
-    signal.raise_signal(signal.SIGINT)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs lack
+    try:
+        signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def fail(*_):

@@ -68,7 +68,9 @@ function call(action, handle::Handle, arguments = NamedTuple())
     end
 end
 
-# A copy of the pointer would outlive what it points at, and a written one is nothing at all.
-refuse_copy() = throw(PERError(PER_ERROR_UNSUPPORTED, "trees and buffers can be neither copied nor serialized"))
-Base.deepcopy_internal(::Handle, ::IdDict) = refuse_copy()
-Serialization.serialize(::Serialization.AbstractSerializer, ::Handle) = refuse_copy()
+# A copy of the pointer would outlive what it points at, and a written one is nothing at all. Buffers copy more than
+# that (checkpoint.jl).
+refuse_copy(handle) =
+    throw(PERError(PER_ERROR_UNSUPPORTED, "a $(noun(handle)) can be neither copied nor serialized"))
+Base.deepcopy_internal(handle::Handle, ::IdDict) = refuse_copy(handle)
+Serialization.serialize(::Serialization.AbstractSerializer, handle::Handle) = refuse_copy(handle)

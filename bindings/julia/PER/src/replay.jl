@@ -178,9 +178,11 @@ function options(buffer::ReplayBuffer)
     resolved, fields = described(field -> Symbol(unsafe_string(field.name)) => Field(field), buffer.handle)
     names = filter(name -> name !== :device, option_names(per_replay_options))
     values = map(name -> option(name, getfield(resolved[], name)), names)
-    device = resolved[].device == PER_CPU ? :cpu : "cuda:$(resolved[].device_index)"
-    return (; capacity = buffer.capacity, fields, NamedTuple{names}(values)..., device, given(buffer.memory)...)
+    return (; capacity = buffer.capacity, fields, NamedTuple{names}(values)..., device = device_of(resolved[]),
+            given(buffer.memory)...)
 end
+
+device_of(options) = options.device == PER_CPU ? :cpu : "cuda:$(options.device_index)"
 
 function option(name, value)
     haskey(CHOICES, name) && return name_of_choice(name, value)
@@ -286,49 +288,4 @@ function synchronize(buffer::ReplayBuffer; stream = nothing)
     queue = stream_of(buffer.memory, stream)
     call(pointer -> per_replay_synchronize(pointer, queue), buffer.handle)
     return nothing
-end
-
-# C would take a path to end at a NUL.
-check_path(path) = '\0' in path && invalid("path is $(repr(path)); allowed: paths without a NUL")
-
-"""
-    save(buffer, path)
-
-Write the whole buffer to a file, so that a loaded one continues bit for bit. Where `path` is a symbolic link, the file
-that it leads to is replaced. The mode of a file that is replaced is kept.
-
-```jldoctest
-julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));
-
-julia> extend!(buffer; observation = 1:5, reward = ones(5), terminated = falses(5), truncated = falses(5));
-
-julia> path = tempname();
-
-julia> save(buffer, path)
-
-julia> loaded = load(ReplayBuffer, path);
-
-julia> sample!(loaded, 8).ids == sample!(buffer, 8).ids
-true
-
-julia> rm(path)
-```
-"""
-function save(buffer::ReplayBuffer, path::AbstractString)
-    check_path(path)
-    call(pointer -> per_replay_save(pointer, path), buffer.handle)
-    return nothing
-end
-
-"""
-    load(ReplayBuffer, path; device = :cpu, arrays, current_stream)
-
-The buffer that [`save`](@ref) wrote to a file.
-"""
-function load(::Type{ReplayBuffer}, path::AbstractString; device = :cpu, arrays = nothing, current_stream = nothing)
-    check_path(path)
-    device_number, device_index = device_numbers(device)
-    replay = Ref(Ptr{per_replay}(C_NULL))
-    check(per_replay_load(path, device_number, device_index, replay))
-    return ReplayBuffer(Handle(replay[]), arrays, current_stream)
 end

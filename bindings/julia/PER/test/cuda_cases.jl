@@ -199,5 +199,10 @@ end
         save(buffer, path)
         @test load(ReplayBuffer, path) |> live_ids == live_ids(buffer)
         rm(path)
+        io = IOBuffer()
+        save(buffer, io)
+        @test load(ReplayBuffer, seekstart(io)) |> live_ids == live_ids(buffer)
+        copied = deepcopy(buffer)
+        @test options(copied) == options(buffer) && same(sample!(copied, 8), sample!(buffer, 8))
     end
 end

@@ -43,12 +43,17 @@ end
     @test batch.observation == [1, 1]
 end
 
-@testset "trees and buffers are neither copied nor serialized" begin
+@testset "trees, walks and loaders are neither copied nor serialized" begin
     tree = SumTree(4)
     buffer = ReplayBuffer(20, (observation = Field(Int32),))
-    for action in (deepcopy, handle -> Serialization.serialize(IOBuffer(), handle)), handle in (tree, buffer)
-        @test thrown(() -> action(handle)).status == PER.PER_ERROR_UNSUPPORTED
+    add!(buffer; observation = 1, reward = 0, terminated = true, truncated = false, next_observation = 2)
+    handles = tree, epochs(buffer, 1; batch_size = 1), loader(buffer, 1)
+    for action in (deepcopy, handle -> Serialization.serialize(IOBuffer(), handle)), handle in handles
+        error = thrown(() -> action(handle))
+        @test error.status == PER.PER_ERROR_UNSUPPORTED
+        @test occursin(r"^a (tree|walk|loader) can be neither copied nor serialized$", error.message)
     end
+    close(handles[3])
 end
 
 address_space_bytes() = parse(Int, split(read("/proc/self/statm", String))[1]) * 4096

@@ -12,6 +12,7 @@ include("thrown.jl")
         "batch.jl",
         "update.jl",
         "replay.jl",
+        "checkpoint.jl",
         "epochs.jl",
         "sequences.jl",
         "hindsight.jl",

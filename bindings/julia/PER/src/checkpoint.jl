@@ -1,0 +1,141 @@
+# The IO of a call that writes or reads a checkpoint, and what it threw.
+mutable struct Stream
+    io::IO
+    failure::Any  # nothing, or the exception
+end
+
+# Runs action(context), which returns a status, and lets pass what the IO threw. The task stays on its thread: the
+# library knows by that whose calls the functions below make.
+function with_stream(action, io)
+    stream = Stream(io, nothing)
+    task = current_task()
+    was_sticky = task.sticky
+    task.sticky = true
+    status = try
+        GC.@preserve stream action(pointer_from_objref(stream))
+    finally
+        task.sticky = was_sticky
+    end
+    stream.failure === nothing || throw(stream.failure)
+    return status
+end
+
+# Exceptions must not pass through C.
+function passed(action, context)
+    stream = unsafe_pointer_to_objref(context)::Stream
+    try
+        return Int64(action(stream.io))
+    catch error
+        stream.failure = error
+        return Int64(-1)
+    end
+end
+
+write_bytes(context::Ptr{Cvoid}, bytes::Ptr{Cvoid}, size::Int64)::Int64 =
+    passed(io -> unsafe_write(io, Ptr{UInt8}(bytes), UInt(size)), context)
+
+function read_bytes(context::Ptr{Cvoid}, bytes_out::Ptr{Cvoid}, size::Int64)::Int64
+    return passed(context) do io
+        given = read(io, size)
+        GC.@preserve given unsafe_copyto!(Ptr{UInt8}(bytes_out), pointer(given), min(length(given), size))
+        return length(given)
+    end
+end
+
+# C would take a path to end at a NUL.
+check_path(path) = '\0' in path && invalid("path is $(repr(path)); allowed: paths without a NUL")
+
+"""
+    save(buffer, path)
+    save(buffer, io)
+
+Write the whole buffer to a file, so that a loaded one continues bit for bit. Where `path` is a symbolic link, the file
+that it leads to is replaced. The mode of a file that is replaced is kept.
+
+An `IO` gets the same bytes, from where it stands; several buffers, and what else, may go to one. What is written is the
+buffer of one moment: other threads that use it wait for the end. What runs on this thread meanwhile, as other tasks do
+where writing waits, may use any buffer but this one: that is a [`PERError`](@ref) with status `PER.PER_ERROR_BUSY`. What
+writing throws passes through, and what was written until then is no checkpoint.
+
+```jldoctest
+julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));
+
+julia> extend!(buffer; observation = 1:5, reward = ones(5), terminated = falses(5), truncated = falses(5));
+
+julia> path = tempname();
+
+julia> save(buffer, path)
+
+julia> loaded = load(ReplayBuffer, path);
+
+julia> sample!(loaded, 8).ids == sample!(buffer, 8).ids
+true
+
+julia> rm(path)
+```
+"""
+function save(buffer::ReplayBuffer, path::AbstractString)
+    check_path(path)
+    call(pointer -> per_replay_save(pointer, path), buffer.handle)
+    return nothing
+end
+
+function save(buffer::ReplayBuffer, io::IO)
+    write = @cfunction(write_bytes, Int64, (Ptr{Cvoid}, Ptr{Cvoid}, Int64))
+    call(buffer.handle) do pointer
+        with_stream(context -> per_replay_save_to(pointer, write, context), io)
+    end
+    return nothing
+end
+
+"""
+    load(ReplayBuffer, path; device = :cpu, arrays, current_stream)
+    load(ReplayBuffer, io; device = :cpu, arrays, current_stream)
+
+The buffer that [`save`](@ref) wrote to a file. Of an `IO` the bytes of one buffer are read, and no more.
+"""
+function load(::Type{ReplayBuffer}, path::AbstractString; options...)
+    check_path(path)
+    return load((numbers, replay) -> per_replay_load(path, numbers..., replay); options...)
+end
+
+function load(::Type{ReplayBuffer}, io::IO; options...)
+    read = @cfunction(read_bytes, Int64, (Ptr{Cvoid}, Ptr{Cvoid}, Int64))
+    return load(; options...) do numbers, replay
+        with_stream(context -> per_replay_load_from(read, context, numbers..., replay), io)
+    end
+end
+
+function load(action::Function; device = :cpu, arrays = nothing, current_stream = nothing)
+    numbers = device_numbers(device)
+    replay = Ref(Ptr{per_replay}(C_NULL))
+    check(action(numbers, replay))
+    return ReplayBuffer(Handle(replay[]), arrays, current_stream)
+end
+
+# A copied or serialized buffer goes on by itself, bit for bit and on its own device. Loaders and walks stay with the
+# other.
+function bytes_of(buffer)
+    io = IOBuffer()
+    save(buffer, io)
+    return take!(io)
+end
+
+device(buffer) = device_of(first(described(identity, buffer.handle))[])
+
+Base.deepcopy_internal(buffer::ReplayBuffer, copies::IdDict) = get!(copies, buffer.handle) do
+    load(ReplayBuffer, IOBuffer(bytes_of(buffer)); device = device(buffer), given(buffer.memory)...)
+end
+
+function Serialization.serialize(serializer::Serialization.AbstractSerializer, buffer::ReplayBuffer)
+    Serialization.serialize_type(serializer, ReplayBuffer)
+    Serialization.serialize(serializer, bytes_of(buffer))
+    Serialization.serialize(serializer, (device = device(buffer), given(buffer.memory)...))
+    return nothing
+end
+
+function Serialization.deserialize(serializer::Serialization.AbstractSerializer, ::Type{ReplayBuffer})
+    bytes = Serialization.deserialize(serializer)
+    options = Serialization.deserialize(serializer)
+    return load(ReplayBuffer, IOBuffer(bytes); options...)
+end

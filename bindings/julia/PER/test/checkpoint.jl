@@ -1,0 +1,142 @@
+import Serialization
+
+function filled(n)
+    buffer = ReplayBuffer(40, (observation = Field(Int32), action = Field(Float32, 2)); n_step = 2, seed = 3)
+    walk(buffer, n)
+    return buffer
+end
+
+function walk(buffer, n)
+    for t in 1:n
+        add!(buffer; observation = t, action = [t, 2t], reward = t, terminated = t % 6 == 0, truncated = false,
+             next_observation = t % 6 == 0 ? -1 : t + 1)
+    end
+end
+
+bytes_of(buffer) = take!(let io = IOBuffer(); save(buffer, io); io end)
+
+# Whether both go on alike.
+function same_from_here(buffer, other)
+    good = stats(buffer) == stats(other) && options(buffer) == options(other)
+    for _ in 1:2
+        batches = sample!(buffer, 16), sample!(other, 16)
+        good &= all(batches[1][name] == batches[2][name] for name in keys(batches[1]))
+        foreach(replay -> walk(replay, 5), (buffer, other))
+    end
+    return good
+end
+
+# An IO that takes and gives at most `most` bytes at a time, and then fails.
+mutable struct Narrow <: IO
+    io::IOBuffer
+    most::Int
+    n_calls::Int
+    fails_at::Int  # the number of the call; 0: none
+end
+
+function next_size(io::Narrow)
+    io.n_calls += 1
+    io.n_calls == io.fails_at && throw(DomainError(io.n_calls, "mine"))
+    return io.most
+end
+
+Base.unsafe_write(io::Narrow, bytes::Ptr{UInt8}, n::UInt) = unsafe_write(io.io, bytes, min(n, UInt(next_size(io))))
+Base.read(io::Narrow, n::Integer) = read(io.io, min(n, next_size(io)))
+
+@testset "an IO gets the bytes of a file and gives them back" begin
+    buffer = filled(30)
+    path = tempname()
+    save(buffer, path)
+    @test read(path) == bytes_of(buffer)
+    open(io -> (@test save(buffer, io) === nothing), path, "w")
+    loaded = open(io -> load(ReplayBuffer, io), path)
+    rm(path)
+    @test same_from_here(buffer, loaded)
+end
+
+@testset "an IO may hold several buffers and what else" begin
+    io = IOBuffer()
+    buffers = filled.((0, 5, 30))
+    for buffer in buffers
+        write(io, "mine")
+        save(buffer, io)
+    end
+    write(io, "end")
+    seekstart(io)
+    for buffer in buffers
+        @test String(read(io, 4)) == "mine"
+        @test stats(load(ReplayBuffer, io)) == stats(buffer)
+    end
+    @test read(io, String) == "end"
+end
+
+@testset "an IO may take and give less than it is asked to" begin
+    buffer = filled(30)
+    io = Narrow(IOBuffer(), 7, 0, 0)
+    save(buffer, io)
+    @test take!(copy(io.io)) == bytes_of(buffer)
+    seekstart(io.io)
+    @test same_from_here(buffer, load(ReplayBuffer, io))
+end
+
+@testset "what an IO throws passes through and changes nothing" begin
+    buffer = filled(30)
+    before = bytes_of(buffer)
+    for call in (1, 2, 5)
+        for action in (io -> save(buffer, io), io -> load(ReplayBuffer, io))
+            error = try
+                action(Narrow(IOBuffer(copy(before); read = true, write = true), 100, 0, call))
+            catch error
+                error
+            end
+            @test error isa DomainError && error.val == call
+        end
+    end
+    @test bytes_of(buffer) == before
+    @test thrown(() -> save(buffer, Narrow(IOBuffer(), 0, 0, 0))).status == PER.PER_ERROR_CALLBACK
+end
+
+@testset "bytes that end early or are damaged are refused" begin
+    bytes = bytes_of(filled(5))
+    for bad in (bytes[1:end-1], bytes[1:4], UInt8[], [bytes[1:99]; bytes[100] ⊻ 0x01; bytes[101:end]])
+        @test thrown(() -> load(ReplayBuffer, IOBuffer(bad))).status == PER.PER_ERROR_CORRUPT_FILE
+    end
+    @test is_invalid(thrown(() -> load(ReplayBuffer, IOBuffer(bytes); device = :gpu)), "device is :gpu")
+end
+
+# An IO whose writing uses buffers.
+struct Meddling <: IO
+    buffer::ReplayBuffer
+    other::ReplayBuffer
+    statuses::Vector{Int32}
+end
+
+function Base.unsafe_write(io::Meddling, ::Ptr{UInt8}, n::UInt)
+    push!(io.statuses, thrown(() -> length(io.buffer)).status, thrown(() -> walk(io.buffer, 1)).status)
+    length(io.other)
+    return n
+end
+
+@testset "a buffer that is being saved is busy for its IO, and others are not" begin
+    io = Meddling(filled(30), filled(5), Int32[])
+    before = stats(io.buffer)
+    save(io.buffer, io)
+    @test !isempty(io.statuses) && all(io.statuses .== PER.PER_ERROR_BUSY)
+    @test stats(io.buffer) == before
+end
+
+@testset "copied and serialized buffers go on by themselves" begin
+    buffer = filled(30)
+    @test same_from_here(buffer, deepcopy(buffer))
+    pair = deepcopy([buffer, buffer])
+    @test pair[1].handle === pair[2].handle !== buffer.handle
+    io = IOBuffer()
+    Serialization.serialize(io, (buffer = buffer, more = "more"))
+    found = Serialization.deserialize(seekstart(io))
+    @test found.more == "more" && same_from_here(buffer, found.buffer)
+    close(found.buffer)
+    @test length(buffer) > 0
+    for action in (deepcopy, closed -> Serialization.serialize(IOBuffer(), closed))
+        @test is_invalid(thrown(() -> action(found.buffer)), "the buffer was closed")
+    end
+end
