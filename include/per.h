@@ -139,11 +139,11 @@ typedef enum per_max_priority {
     PER_MAX_NOW = 1   /* the largest priority of the live transitions; 1 if none is live */
 } per_max_priority;
 
-/* What a TD error or priority that is not allowed does. */
+/* What a TD error or priority does that is not allowed; and for per_replay_get_windows() an id that is not live. */
 typedef enum per_on_invalid {
     PER_INVALID_ERROR = 0, /* the call fails and changes nothing */
-    PER_INVALID_SKIP = 1   /* the entry is skipped and counted. Always so on PER_CUDA, where PER_INVALID_ERROR makes
-                              per_replay_synchronize() report it */
+    PER_INVALID_SKIP = 1   /* the entry is skipped and, if it was to change something, counted. Always so on PER_CUDA,
+                              where PER_INVALID_ERROR makes per_replay_synchronize() report it */
 } per_on_invalid;
 
 /* What the TD errors of several critics make together. */
@@ -724,6 +724,28 @@ PER_API per_status per_replay_get(per_replay* replay, int64_t count, const int64
                                   void* stream);
 
 /*
+ * Writes the live transitions, or sequences, of these ids as per_replay_sample() writes those that it draws: n-step
+ * returns, stacks, priorities, and the probabilities and weights that a draw would give them now. It is no draw: the
+ * random state, the schedule of beta and all statistics stay as they are.
+ *
+ * P and weights are those of one draw with replacement from all N live transitions, whatever the scheme; PER_BATCH_MAX
+ * looks for the largest weight among these ids. A transition that a draw would never give, as its priority is 0, has
+ * P = 0 and weight 0. With PER_RANK ranks are taken anew where a draw would take them.
+ *
+ *   options     NULL: those of the buffer. Where beta is NAN, it is that of the next batch
+ *   on_invalid  a per_on_invalid. PER_INVALID_SKIP: where an id is -1, was never issued or is not live, the batch gets
+ *               id -1 and zeros
+ *   count       0 .. 2^24; 0 writes nothing, and ids may then be NULL
+ *   ids         [count] in any order; one may be given several times
+ *   batch       see per_batch
+ *
+ * PER_ERROR_INVALID_ARGUMENT, also for an id that is not live, unless on_invalid is PER_INVALID_SKIP: the message names
+ * the first one. On PER_CUDA such ids are always skipped; with PER_INVALID_ERROR they are counted.
+ */
+PER_API per_status per_replay_get_windows(per_replay* replay, const per_sample_options* options, int32_t on_invalid,
+                                          int64_t count, const int64_t* ids, const per_batch* batch, void* stream);
+
+/*
  * Writes fields of transitions back, by id. Ids of overwritten rows and -1 are ignored and counted (stale_updates).
  * Of equal ids the last one wins.
  *
@@ -783,7 +805,8 @@ typedef struct per_replay_statistics {
     int64_t dropped;            /* steps not added because the environment was resetting (autoreset) */
     int64_t episodes;           /* episodes that ended, cuts included */
     int64_t cuts;               /* of them, those that were cut */
-    int64_t samples;            /* batches drawn, also ahead by a loader; each epoch of a walk counts as one */
+    int64_t samples;            /* batches drawn, also ahead by a loader; each epoch of a walk counts as one, and
+                                   each call of per_replay_get_windows_hindsight() */
     int64_t beta_step;          /* batches that advanced beta; those of a loader once they are handed out */
     int64_t stale_updates;      /* entries of updates, also of fields, that came too late */
     int64_t rejected_updates;   /* entries of calls that write, not allowed and skipped */
@@ -967,6 +990,18 @@ PER_API per_status per_hindsight_options_init(per_hindsight_options* options, ui
 PER_API per_status per_replay_sample_hindsight(per_replay* replay, const per_sample_options* options,
                                                const per_hindsight_options* hindsight, int64_t batch_size,
                                                const per_batch* batch, void* stream);
+
+/*
+ * As per_replay_get_windows(), with other goals in some of the transitions, as per_replay_sample_hindsight() puts them
+ * there. Which they are, and which goals they get, is random: the call takes a number from the draws, as an epoch of a
+ * walk does, and counts in `samples`; one that fails gives it back as described above.
+ *
+ * PER_ERROR_CALLBACK if `reward` fails, and the errors of per_replay_get_windows(). Synchronises.
+ */
+PER_API per_status per_replay_get_windows_hindsight(per_replay* replay, const per_sample_options* options,
+                                                    const per_hindsight_options* hindsight, int32_t on_invalid,
+                                                    int64_t count, const int64_t* ids, const per_batch* batch,
+                                                    void* stream);
 
 /* --------------------------------------------------------------- on-policy */
 

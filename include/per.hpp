@@ -817,12 +817,7 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
         if (batch.kind_ != Batch::Kind::drawn || batch.memory_.empty())
             throw InvalidArgument("batch was not made by ReplayBuffer::batch()");
         if (!batch.is_of_sequences()) return sample(batch.size_, batch.arrays_, options, hindsight);
-        SampleOptions given;
-        if (options != nullptr) static_cast<per_sample_options&>(given) = *options;
-        if (given.n_step == 0) given.n_step = batch.n_step_;
-        if (given.n_step != batch.n_step_)
-            throw InvalidArgument("n_step is " + std::to_string(given.n_step) + ": the batch was made for " +
-                                  std::to_string(batch.n_step_));
+        const SampleOptions given = options_for(batch, options);
         sample(batch.size_, batch.arrays_, &given, hindsight);
     }
     Batch sample(int64_t batch_size, const per_sample_options* options = nullptr,
@@ -834,12 +829,9 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     void sample(int64_t batch_size, const per_batch& batch, const per_sample_options* options = nullptr,
                 const Hindsight* hindsight = nullptr, void* stream = nullptr) {
         if (hindsight == nullptr) return check(per_replay_sample(get(), options, batch_size, &batch, stream));
-        require_own(hindsight->layout_);
-        detail::Callback callback(hindsight->reward_);
-        per_hindsight_options given = hindsight->options;
-        given.reward = callback.run;
-        given.context = &callback;
-        callback.check(per_replay_sample_hindsight(get(), options, &given, batch_size, &batch, stream));
+        with_hindsight(*hindsight, [&](const per_hindsight_options& given) {
+            return per_replay_sample_hindsight(get(), options, &given, batch_size, &batch, stream);
+        });
     }
     /* For sample(): which fields have the goals, by name, with elements of type T. */
     template <class T>
@@ -881,6 +873,24 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     void priorities(Span<const int64_t> ids, Span<float> priorities_out, void* stream = nullptr) {
         const int64_t n = detail::common_count(ids, "priorities_out", priorities_out);
         check(per_replay_priorities(get(), n, ids.data(), priorities_out.data(), stream));
+    }
+
+    Batch get_windows(Span<const int64_t> ids, int32_t on_invalid = PER_INVALID_ERROR,
+                      const per_sample_options* options = nullptr, const Hindsight* hindsight = nullptr) {
+        Batch batch = this->batch(detail::count(ids.size()), options);
+        const SampleOptions given = options_for(batch, options);
+        get_windows(ids, batch.arrays_, on_invalid, &given, hindsight);
+        return batch;
+    }
+    void get_windows(Span<const int64_t> ids, const per_batch& batch, int32_t on_invalid = PER_INVALID_ERROR,
+                     const per_sample_options* options = nullptr, const Hindsight* hindsight = nullptr,
+                     void* stream = nullptr) {
+        const int64_t n = detail::count(ids.size());
+        if (hindsight == nullptr)
+            return check(per_replay_get_windows(get(), options, on_invalid, n, ids.data(), &batch, stream));
+        with_hindsight(*hindsight, [&](const per_hindsight_options& given) {
+            return per_replay_get_windows_hindsight(get(), options, &given, on_invalid, n, ids.data(), &batch, stream);
+        });
     }
 
     using Handle::get;
@@ -957,6 +967,25 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     }
 
  private:
+    /* Sequences are drawn with the n_step that the batch was made for. */
+    static SampleOptions options_for(const Batch& batch, const per_sample_options* options) {
+        SampleOptions given;
+        if (options != nullptr) static_cast<per_sample_options&>(given) = *options;
+        if (batch.is_of_sequences() && given.n_step == 0) given.n_step = batch.n_step_;
+        if (batch.is_of_sequences() && given.n_step != batch.n_step_)
+            throw InvalidArgument("n_step is " + std::to_string(given.n_step) + ": the batch was made for " +
+                                  std::to_string(batch.n_step_));
+        return given;
+    }
+    template <class Call>
+    void with_hindsight(const Hindsight& hindsight, const Call& call) const {
+        require_own(hindsight.layout_);
+        detail::Callback callback(hindsight.reward_);
+        per_hindsight_options given = hindsight.options;
+        given.reward = callback.run;
+        given.context = &callback;
+        callback.check(call(given));
+    }
     /* A buffer that was moved from has none, and the library says what is wrong with its handle. */
     detail::SharedLayout layout() const {
         return layout_ ? layout_ : std::make_shared<const detail::Layout>(describe());

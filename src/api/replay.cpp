@@ -141,6 +141,17 @@ per_status per_replay_get(per_replay* replay, int64_t count, const int64_t* ids,
     });
 }
 
+per_status per_replay_get_windows(per_replay* replay, const per_sample_options* options, int32_t on_invalid,
+                                  int64_t count, const int64_t* ids, const per_batch* batch, void* stream) {
+    return guarded([&] {
+        Replay& target = replay_of(replay, stream);
+        const per_sample_options given = options == nullptr ? default_sample_options : read_struct("options", options);
+        const per_batch known = read_struct("batch", batch);
+        if (count > 0) require_array("ids", ids);
+        target.get_windows(given, {on_invalid, count, ids}, known, stream);
+    });
+}
+
 per_status per_replay_set(per_replay* replay, int64_t count, const int64_t* ids, const per_array* fields,
                           void* stream) {
     return guarded([&] {
@@ -258,6 +269,19 @@ per_status per_replay_sample_hindsight(per_replay* replay, const per_sample_opti
         const per_sample_options given = options == nullptr ? default_sample_options : read_struct("options", options);
         const per_hindsight_options known = read_struct("hindsight", hindsight);
         target.sample_hindsight(given, known, batch_size, read_struct("batch", batch), stream);
+    });
+}
+
+per_status per_replay_get_windows_hindsight(per_replay* replay, const per_sample_options* options,
+                                            const per_hindsight_options* hindsight, int32_t on_invalid, int64_t count,
+                                            const int64_t* ids, const per_batch* batch, void* stream) {
+    return guarded([&] {
+        Replay& target = replay_of(replay, stream);
+        const per_sample_options given = options == nullptr ? default_sample_options : read_struct("options", options);
+        const per_hindsight_options known = read_struct("hindsight", hindsight);
+        const per_batch known_batch = read_struct("batch", batch);
+        if (count > 0) require_array("ids", ids);
+        target.get_windows_hindsight(given, known, {on_invalid, count, ids}, known_batch, stream);
     });
 }
 

@@ -74,7 +74,7 @@ struct ReplaySteps {
     per_array td_errors;
 };
 
-// What per_replay_sample() draws; nothing is left to defaults but beta.
+// What per_replay_sample() draws, or what takes the place of a draw; nothing is left to defaults but beta.
 struct ReplaySample {
     int64_t batch_size;
     int64_t n_step;
@@ -89,6 +89,10 @@ struct ReplaySample {
     // If it is, on a device: in pinned memory, what became of the draw once the stream has come there. Such a draw is
     // not reported by synchronize().
     DrawOutcome* outcome_out;
+    // The live transitions that are written as if they had been drawn; NULL: the batch is drawn.
+    const int64_t* ids = nullptr;  // [batch_size]; those of a walk lie in host memory
+    bool skips_dead = false;       // ids that are not live are no error
+    int64_t n_of_walk = 0;         // how many transitions the walk has that the batch is a part of; 0: no walk
 };
 
 // Priorities for ids: one of the two arrays is given.
@@ -121,10 +125,12 @@ class ReplayBackend {
     virtual void add(const ReplaySteps& steps, int64_t* ids_out, void* stream) = 0;
     // env_ids [count] in host memory, each once; NULL: 0 .. count - 1.
     virtual void cut(int64_t count, const int64_t* env_ids, void* stream) = 0;
+    // Where the sample has ids, nothing is drawn, and nothing changes but ranks that are due. An id that is not live is
+    // an error, or is counted on a device, unless such are skipped. The batch then has id -1 and zeros in its place.
     virtual void sample(const ReplaySample& sample, void* stream) = 0;
-    // Draws as sample() does and puts other goals in. `relabelling_out` says in host memory of which steps the rewards
-    // are to be asked for; once they are there, relabel() writes what follows from them. Where they cannot be had,
-    // take_back_draw() undoes what the draw counted, unless others drew after it.
+    // Does as sample() does, counts a batch with ids as well, and puts other goals in. `relabelling_out` says in host
+    // memory of which steps the rewards are to be asked for; once they are there, relabel() writes what follows from
+    // them. Where they cannot be had, take_back_draw() undoes what was counted, unless others drew after it.
     virtual void sample_hindsight(const ReplaySample& sample, const ReplayHindsight& hindsight,
                                   Relabelling& relabelling_out, void* stream) = 0;
     virtual void relabel(const Relabelling& relabelling, const per_batch& batch, void* stream) = 0;
@@ -147,9 +153,6 @@ class ReplayBackend {
     virtual std::vector<int64_t> live_ids(void* stream) = 0;
     // Takes `count` numbers from the batches drawn, as if so many had been; returns the first.
     virtual uint64_t reserve_batches(int64_t count, void* stream) = 0;
-    // Writes live transitions as if they were drawn, with weights 1 and this probability; ids in host memory.
-    virtual void get_as_drawn(int64_t count, const int64_t* ids, float probability, const per_batch& batch,
-                              void* stream) = 0;
     // Writes the first `capacity` of those that need a bootstrap value, and returns how many there are.
     virtual int64_t bootstraps(int64_t capacity, const per_batch& batch, void* stream) = 0;
     virtual void advantages(const ReplayAdvantages& advantages, void* stream) = 0;

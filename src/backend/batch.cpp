@@ -1,6 +1,8 @@
 #include "backend/batch.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <new>
 
 #include "backend/replay_options.h"
@@ -39,7 +41,37 @@ std::byte* allocated(std::size_t bytes) {
     return static_cast<std::byte*>(memory);
 }
 
+// How many values of a field a transition or sequence of a batch has.
+int64_t length_of(const Field& field, const BatchShape& shape) {
+    if (shape.steps == 0 || field.role == PER_ROLE_RECURRENT_STATE) return 1;
+    return field.is_observation() ? shape.steps + shape.n_step : shape.steps;
+}
+
 }  // namespace
+
+void clear_place(const per_batch& batch, const Fields& fields, const BatchShape& shape, int64_t i) {
+    const auto clear = [&](void* array, int64_t bytes) {
+        if (array != nullptr)
+            std::memset(static_cast<std::byte*>(array) + i * bytes, 0, static_cast<std::size_t>(bytes));
+    };
+    const auto clear_numbers = [&](auto* array, int64_t n) { clear(array, n * int64_t{sizeof *array}); };
+    for (int64_t j = 0; j < fields.count(); ++j) {
+        const int64_t bytes = length_of(fields[j], shape) * fields[j].stack * fields[j].bytes;
+        if (batch.fields != nullptr) clear(batch.fields[j], bytes);
+        if (batch.next_fields != nullptr && fields[j].is_observation()) clear(batch.next_fields[j], bytes);
+    }
+    const int64_t steps = std::max<int64_t>(shape.steps, 1);
+    clear_numbers(batch.reward, steps);
+    clear_numbers(batch.discount, steps);
+    clear_numbers(batch.n_steps, steps);
+    clear_numbers(batch.terminated, steps);
+    clear_numbers(batch.truncated, steps);
+    clear_numbers(batch.mask, steps);
+    clear_numbers(batch.weights, 1);
+    clear_numbers(batch.priorities, 1);
+    clear_numbers(batch.probabilities, 1);
+    if (batch.ids != nullptr) batch.ids[i] = -1;
+}
 
 std::size_t BatchArrays::n_bytes(const Fields& fields, const BatchShape& shape) {
     return BatchArrays(fields, shape, nullptr).n_bytes_;
@@ -57,10 +89,8 @@ BatchArrays::BatchArrays(const Fields& fields, const BatchShape& shape, std::byt
         return __builtin_mul_overflow(a, b, &result) ? INT64_MAX : result;
     };
     const int64_t n_steps = has_sequences ? product(batch_size, shape.steps) : batch_size;
-    const int64_t n_observations = has_sequences ? product(batch_size, shape.steps + shape.n_step) : batch_size;
     const auto place_field = [&](void*& array, const Field& field) {
-        const bool is_state = field.role == PER_ROLE_RECURRENT_STATE;
-        const int64_t n = is_state ? batch_size : field.is_observation() ? n_observations : n_steps;
+        const int64_t n = product(batch_size, length_of(field, shape));
         std::byte* first;
         places.place(first, product(n, field.stack), field.bytes);
         array = first;

@@ -43,6 +43,9 @@ struct BatchShape {
     int64_t n_step;  // with which sequences are drawn
 };
 
+// Writes id -1 at place i of a batch of that shape, and zeros for all else.
+void clear_place(const per_batch& batch, const Fields& fields, const BatchShape& shape, int64_t i);
+
 // Every array that a batch of drawn transitions or sequences has, one behind the other in a block of memory, which is
 // not touched: it may be a device's.
 class BatchArrays {

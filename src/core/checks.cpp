@@ -220,6 +220,18 @@ ReplaySample resolve_sample_options(const per_sample_options& given, int64_t bat
     return sample;
 }
 
+ReplaySample resolve_windows(const per_sample_options& given, const WindowIds& windows,
+                             const per_replay_options& buffer) {
+    check_range("count", windows.count, 0, max_batch_size);
+    check_range("on_invalid", windows.on_invalid, PER_INVALID_ERROR, PER_INVALID_SKIP);
+    ReplaySample sample = resolve_sample_options(given, std::max<int64_t>(windows.count, 1), buffer);
+    sample.batch_size = windows.count;
+    sample.scheme = PER_INDEPENDENT;  // the probabilities are those of one draw
+    sample.ids = windows.ids;
+    sample.skips_dead = windows.on_invalid == PER_INVALID_SKIP;
+    return sample;
+}
+
 ReplayHindsight resolve_hindsight_options(const per_hindsight_options& given, const Fields& fields) {
     check_range("achieved_field", given.achieved_field, 0, fields.count() - 1);
     check_range("goal_field", given.goal_field, 0, fields.count() - 1);

@@ -38,6 +38,17 @@ per_replay_options resolve_replay_options(const per_replay_options& options, con
 ReplaySample resolve_sample_options(const per_sample_options& given, int64_t batch_size,
                                     const per_replay_options& buffer);
 
+// What per_replay_get_windows() is asked for.
+struct WindowIds {
+    int32_t on_invalid;  // a per_on_invalid
+    int64_t count;
+    const int64_t* ids;
+};
+
+// What a call writes as if it were drawn. The caller adds the arrays.
+ReplaySample resolve_windows(const per_sample_options& given, const WindowIds& windows,
+                             const per_replay_options& buffer);
+
 ReplayHindsight resolve_hindsight_options(const per_hindsight_options& given, const Fields& fields);
 
 // The arrays of a batch: of what the buffer draws, transitions or sequences, or of rows that are named by ids.

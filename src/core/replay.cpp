@@ -90,13 +90,37 @@ void Replay::sample(const per_sample_options& options, int64_t batch_size, const
     backend_->sample(sample, stream);
 }
 
+void Replay::get_windows(const per_sample_options& options, const WindowIds& windows, const per_batch& batch,
+                         void* stream) {
+    const std::unique_lock guard(lock_);
+    check_drawn_batch(batch, fields_, options_);
+    ReplaySample sample = resolve_windows(options, windows, options_);
+    sample.batch = batch;
+    if (windows.count > 0) backend_->sample(sample, stream);
+}
+
 void Replay::sample_hindsight(const per_sample_options& options, const per_hindsight_options& hindsight,
                               int64_t batch_size, const per_batch& batch, void* stream) {
     std::unique_lock guard(lock_);
     check_drawn_batch(batch, fields_, options_);
-    const ReplayHindsight resolved = resolve_hindsight_options(hindsight, fields_);
     ReplaySample sample = resolve_sample_options(options, batch_size, options_);
     sample.batch = batch;
+    sample_hindsight(guard, sample, hindsight, stream);
+}
+
+void Replay::get_windows_hindsight(const per_sample_options& options, const per_hindsight_options& hindsight,
+                                   const WindowIds& windows, const per_batch& batch, void* stream) {
+    std::unique_lock guard(lock_);
+    check_drawn_batch(batch, fields_, options_);
+    ReplaySample sample = resolve_windows(options, windows, options_);
+    sample.batch = batch;
+    sample_hindsight(guard, sample, hindsight, stream);
+}
+
+void Replay::sample_hindsight(std::unique_lock<OrderedLock>& guard, const ReplaySample& sample,
+                              const per_hindsight_options& hindsight, void* stream) {
+    const ReplayHindsight resolved = resolve_hindsight_options(hindsight, fields_);
+    if (sample.batch_size == 0) return;
     // It is given back whatever happens, with the memory that it has by then. Wherever this ends, the lock is held.
     struct Loan {
         std::vector<std::unique_ptr<Relabelling>>& spare;
@@ -110,7 +134,7 @@ void Replay::sample_hindsight(const per_sample_options& options, const per_hinds
     try {
         ask_for_rewards(hindsight, relabelling);
         guard.lock();
-        backend_->relabel(relabelling, batch, stream);
+        backend_->relabel(relabelling, sample.batch, stream);
     } catch (...) {
         if (!guard.owns_lock()) guard.lock();
         backend_->take_back_draw(relabelling);
@@ -233,8 +257,17 @@ int64_t Replay::next_of_epochs(EpochWalk& walk, const per_batch& batch, void* st
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "n_step is %" PRId64 ": it was %" PRId64 " when the walk over sequences began", options_.n_step,
                     walk.n_step());
-    const float probability = static_cast<float>(1.0 / static_cast<double>(walk.transitions()));
-    backend_->get_as_drawn(count, walk.ids(), probability, batch, stream);
+    // All being given equally often, it is as if they were drawn uniformly.
+    ReplaySample sample = {};
+    sample.batch_size = count;
+    sample.n_step = options_.n_step;
+    sample.of_sequences = options_.sequence_length > 0;
+    sample.prioritization = PER_UNIFORM;
+    sample.normalize_weights = PER_NONE;
+    sample.batch = batch;
+    sample.ids = walk.ids();
+    sample.n_of_walk = walk.transitions();
+    backend_->sample(sample, stream);
     walk.advance();
     return count;
 }

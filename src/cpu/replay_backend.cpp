@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "backend/batch.h"
 #include "cpu/replay/checkpoint.h"
 #include "cpu/replay/on_policy.h"
 
@@ -42,11 +43,39 @@ void CpuReplayBackend::write_live(int64_t n_step, const std::vector<int64_t>& sl
     }
 }
 
-void CpuReplayBackend::sample(const ReplaySample& sample, void*) {
-    draw(sample);
+// Weights and probabilities, once draw_ has drawn or taken the batch.
+void CpuReplayBackend::write_law(double beta, const per_batch& batch) const {
+    if (batch.weights != nullptr) draw_.write_weights(state_.priorities.tree().kernels().power, beta, batch.weights);
+    if (batch.probabilities != nullptr) draw_.write_probabilities(batch.probabilities);
 }
 
-// Returns whether the draw took ranks: one that is taken back then forgets them.
+void CpuReplayBackend::sample(const ReplaySample& sample, void*) {
+    if (sample.ids != nullptr)
+        take(sample);
+    else
+        draw(sample);
+}
+
+// Calls choose(), which is to have draw_ draw or take a batch. Returns whether ranks were taken for it: a batch that is
+// taken back then forgets them.
+template <class Choose>
+bool CpuReplayBackend::with_ranks(const ReplaySample& sample, const Choose& choose) {
+    const bool took_ranks = sample.prioritization == PER_RANK && state_.priorities.take_ranks_if_due();
+    try {
+        choose();
+    } catch (...) {
+        if (took_ranks) state_.priorities.forget_ranks();
+        throw;
+    }
+    return took_ranks;
+}
+
+double CpuReplayBackend::beta_of(const ReplaySample& sample) const {
+    if (!std::isnan(sample.beta)) return sample.beta;
+    return state_.beta.beta(sample.is_ahead ? state_.beta.step : state_.beta_step());
+}
+
+// Returns whether the draw took ranks.
 bool CpuReplayBackend::draw(const ReplaySample& sample) {
     if (live() == 0) throw_empty(sample.of_sequences);
     const int64_t n = sample.batch_size;
@@ -54,27 +83,42 @@ bool CpuReplayBackend::draw(const ReplaySample& sample) {
     prepare_live(sample.n_step, sample.batch);
     last.ages.reserve(static_cast<size_t>(n));
     const bool by_schedule = std::isnan(sample.beta);
-    const int64_t beta_step = sample.is_ahead ? state_.beta.step : state_.beta_step();
-    const double beta = by_schedule ? state_.beta.beta(beta_step) : sample.beta;
-    const bool took_ranks = sample.prioritization == PER_RANK && state_.priorities.take_ranks_if_due();
-    try {
+    const double beta = beta_of(sample);
+    const bool took_ranks = with_ranks(sample, [&] {
         draw_.draw(state_.priorities, sample, {n, sample.scheme, state_.seed, static_cast<uint64_t>(state_.batches)});
-    } catch (...) {
-        if (took_ranks) state_.priorities.forget_ranks();
-        throw;
-    }
+    });
     const std::vector<int64_t>& slots = draw_.slots();
     last.ages.resize(static_cast<size_t>(n));
     write_live(sample.n_step, slots, sample.batch, last.ages.data());
     // What an update of these rows, which mostly follows, begins with.
     for (const int64_t slot : slots) state_.priorities.live().prefetch(slot);
-    if (sample.batch.weights != nullptr)
-        draw_.write_weights(state_.priorities.tree().kernels().power, beta, sample.batch.weights);
-    if (sample.batch.probabilities != nullptr) draw_.write_probabilities(sample.batch.probabilities);
+    write_law(beta, sample.batch);
     draw_.become(last, beta);
     ++state_.batches;
     if (by_schedule) ++state_.beta.step;
     if (by_schedule && sample.is_ahead) ++state_.n_ahead;
+    return took_ranks;
+}
+
+// Writes the transitions that are named. Returns whether this took ranks. Those that are not live are written as others
+// of the batch, and then cleared, so that what writes live ones need not ask.
+bool CpuReplayBackend::take(const ReplaySample& sample) {
+    const std::vector<int64_t>& slots = rows_.find_live(sample);
+    const bool has_live = std::any_of(slots.begin(), slots.end(), [](int64_t slot) { return slot >= 0; });
+    prepare_live(sample.n_step, sample.batch);
+    const auto take_slots = [&] {
+        if (has_live) draw_.take(state_.priorities, sample, slots);
+    };
+    const bool took_ranks = live() > 0 && with_ranks(sample, take_slots);
+    if (has_live) {
+        write_live(sample.n_step, draw_.slots(), sample.batch, nullptr);
+        write_law(beta_of(sample), sample.batch);
+    }
+    const int64_t steps = state_.has_sequences ? state_.rules.sequence.steps : 0;
+    for (size_t i = 0; i < slots.size(); ++i)
+        if (slots[i] < 0)
+            clear_place(sample.batch, state_.fields, {sample.batch_size, steps, sample.n_step},
+                        static_cast<int64_t>(i));
     return took_ranks;
 }
 
@@ -84,11 +128,13 @@ void CpuReplayBackend::sample_hindsight(const ReplaySample& sample, const Replay
     relabelling.gamma = state_.gamma;
     relabelling.n_step = sample.n_step;
     relabelling.batch_number = static_cast<uint64_t>(state_.batches);
-    relabelling.by_schedule = std::isnan(sample.beta);
+    relabelling.by_schedule = sample.ids == nullptr && std::isnan(sample.beta);
     relabelling.batch_before = state_.last_batch;
-    relabelling.took_ranks = draw(sample);
+    relabelling.took_ranks = sample.ids != nullptr ? take(sample) : draw(sample);
+    if (sample.ids != nullptr) reserve_batches(1, nullptr);
     try {
-        goals_.choose_goals(sample, hindsight, state_.last_batch.slots, relabelling);
+        goals_.choose_goals(sample, hindsight, sample.ids != nullptr ? rows_.slots() : state_.last_batch.slots,
+                            relabelling);
     } catch (...) {
         take_back_draw(relabelling);
         throw;
@@ -117,15 +163,6 @@ uint64_t CpuReplayBackend::reserve_batches(int64_t count, void*) {
     const int64_t first = state_.batches;
     state_.batches += count;
     return static_cast<uint64_t>(first);
-}
-
-void CpuReplayBackend::get_as_drawn(int64_t count, const int64_t* ids, float probability, const per_batch& batch,
-                                    void*) {
-    const std::vector<int64_t>& slots = rows_.find_live(count, ids);
-    prepare_live(state_.rules.n_step, batch);
-    write_live(state_.rules.n_step, slots, batch, nullptr);
-    if (batch.weights != nullptr) std::fill_n(batch.weights, count, 1.0f);
-    if (batch.probabilities != nullptr) std::fill_n(batch.probabilities, count, probability);
 }
 
 int64_t CpuReplayBackend::bootstraps(int64_t capacity, const per_batch& batch, void*) {

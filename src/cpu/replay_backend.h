@@ -49,8 +49,6 @@ class CpuReplayBackend : public ReplayBackend {
 
     std::vector<int64_t> live_ids(void* stream) override;
     uint64_t reserve_batches(int64_t count, void* stream) override;
-    void get_as_drawn(int64_t count, const int64_t* ids, float probability, const per_batch& batch,
-                      void* stream) override;
     int64_t bootstraps(int64_t capacity, const per_batch& batch, void* stream) override;
     void advantages(const ReplayAdvantages& advantages, void* stream) override;
 
@@ -71,8 +69,13 @@ class CpuReplayBackend : public ReplayBackend {
 
  private:
     bool draw(const ReplaySample& sample);
+    bool take(const ReplaySample& sample);
+    template <class Choose>
+    bool with_ranks(const ReplaySample& sample, const Choose& choose);
+    double beta_of(const ReplaySample& sample) const;
     void prepare_live(int64_t n_step, const per_batch& batch);
     void write_live(int64_t n_step, const std::vector<int64_t>& slots, const per_batch& batch, int64_t* ages_out);
+    void write_law(double beta, const per_batch& batch) const;
 
     ReplayState state_;
     StepWriter writer_;

@@ -114,6 +114,12 @@ PER_HOST_DEVICE double uniform_part(int32_t prioritization, double uniform_fract
     return prioritization != PER_UNIFORM && mass != 0 ? uniform_fraction : 1.0;
 }
 
+// In place of the share of a transition that is not there or cannot be drawn: whose weight is 0, and which is never the
+// smallest of a batch.
+PER_HOST_DEVICE double no_share() {
+    return bit_cast<double>(uint64_t{0x7ff0000000000000});
+}
+
 // The law of one batch: transition i is drawn with probability share_i / total(), or without replacement its inclusion
 // probability is share_i.
 struct DrawLaw {

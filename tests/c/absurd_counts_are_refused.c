@@ -75,6 +75,7 @@ static void of_a_buffer(int64_t n, int64_t sequence_length) {
     REFUSED(per_replay_set_priorities(replay, n, &id, &number, NULL));
     REFUSED(per_replay_priorities(replay, n, &id, &priority, NULL));
     REFUSED(per_replay_get(replay, n, &id, &out.batch, NULL));
+    REFUSED(per_replay_get_windows(replay, NULL, PER_INVALID_SKIP, n, &id, &out.batch, NULL));
     value = array_of(NULL, PER_FLOAT32);
     REFUSED(per_replay_set(replay, n, &id, &value, NULL));
     REFUSED(per_replay_set_n_step(replay, n, NULL));
@@ -84,6 +85,7 @@ static void of_a_buffer(int64_t n, int64_t sequence_length) {
     CHECK_OK(per_hindsight_options_init(&hindsight, sizeof hindsight));
     hindsight.reward = reward;
     REFUSED(per_replay_sample_hindsight(replay, NULL, &hindsight, n, &out.batch, NULL));
+    REFUSED(per_replay_get_windows_hindsight(replay, NULL, &hindsight, 0, n, &id, &out.batch, NULL));
     CHECK_OK(per_loader_options_init(&loader_options, sizeof loader_options));
     loader_options.device = test_device();
     loader_options.batch_size = n;

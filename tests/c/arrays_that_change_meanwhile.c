@@ -154,6 +154,7 @@ static void ids(per_replay* replay) {
         check_status(per_replay_update_priorities(replay, N, given, 1, priorities, NULL));
         check_status(per_replay_priorities(replay, N, given, read, NULL));
         check_status(per_replay_get(replay, N, given, &out.batch, NULL));
+        check_status(per_replay_get_windows(replay, NULL, i % 2, N, given, &out.batch, NULL));
     }
     stop(&flipping);
     draw(replay, N, &out);

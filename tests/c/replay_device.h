@@ -19,6 +19,7 @@ static inline per_status synchronized(per_replay* replay, per_status status) {
 #define per_replay_set_priorities(replay, ...) synchronized(replay, per_replay_set_priorities(replay, __VA_ARGS__))
 #define per_replay_priorities(replay, ...) synchronized(replay, per_replay_priorities(replay, __VA_ARGS__))
 #define per_replay_get(replay, ...) synchronized(replay, per_replay_get(replay, __VA_ARGS__))
+#define per_replay_get_windows(replay, ...) synchronized(replay, per_replay_get_windows(replay, __VA_ARGS__))
 #define per_replay_set(replay, ...) synchronized(replay, per_replay_set(replay, __VA_ARGS__))
 #define per_replay_clear(replay, ...) synchronized(replay, per_replay_clear(replay, __VA_ARGS__))
 #define per_replay_set_alpha(replay, ...) synchronized(replay, per_replay_set_alpha(replay, __VA_ARGS__))

@@ -249,6 +249,79 @@ static void a_reward_function_that_fails_changes_nothing(void) {
     per_replay_free(twin);
 }
 
+/* By id a batch gets the goals that a draw of the same ids would get, and it counts as one, but not for beta. */
+static void windows_by_id_get_goals_too(void) {
+    static batch out, expected;
+    static calls seen;
+    static const int64_t with_dead[3] = {4, -1, 900};
+    per_replay_options options = replay_options(100, 1);
+    per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_FUTURE, 0.8);
+    per_replay_statistics before, after;
+    per_replay *replay, *twin;
+    int round, i;
+    options.n_step = 3;
+    options.beta_steps = 10;
+    replay = create(options);
+    twin = create(options);
+    add_episode(replay, 0, 20, TERMINATED);
+    add_episode(twin, 0, 20, TERMINATED);
+    seen.sets_terminated = 1;
+    fill(&expected);
+    for (round = 0; round < 3; ++round) { /* three batches, each with other goals */
+        per_sample_options given;
+        CHECK_OK(per_sample_options_init(&given, sizeof given));
+        given.beta = 0.5;
+        memset(&seen.goals, 0, sizeof seen.goals);
+        fill(&expected);
+        fill(&out);
+        CHECK_OK(per_replay_sample_hindsight(twin, &given, &hindsight, PLACES, &expected.arrays, NULL));
+        CHECK_OK(per_replay_get_windows_hindsight(replay, &given, &hindsight, PER_INVALID_ERROR, PLACES, expected.ids,
+                                                  &out.arrays, NULL));
+        CHECK(memcmp(&out, &expected, offsetof(batch, fields)) == 0);
+    }
+    CHECK(stats_of(replay).samples == 3 && stats_of(replay).beta_step == 0 && stats_of(replay).last_batch_size == 0);
+
+    /* What is not live has no goal, and no rewards are asked for it. */
+    hindsight.fraction = 1;
+    hindsight.strategy = PER_GOAL_FINAL;
+    seen.sets_terminated = 0;
+    fill(&out);
+    CHECK_OK(
+        per_replay_get_windows_hindsight(replay, NULL, &hindsight, PER_INVALID_SKIP, 3, with_dead, &out.arrays, NULL));
+    CHECK(seen.n_steps == 3 && out.ids[0] == 4 && out.goal[0] == 20 && out.next[0] == 7 && out.n_steps[0] == 3);
+    for (i = 1; i < 3; ++i)
+        CHECK(out.ids[i] == -1 && out.goal[i] == 0 && out.observation[i] == 0 && out.reward[i] == 0 &&
+              out.n_steps[i] == 0 && out.weights[i] == 0);
+    fill(&out);
+    seen.n_calls = 0;
+    CHECK_OK(per_replay_get_windows_hindsight(replay, NULL, &hindsight, PER_INVALID_SKIP, 2, with_dead + 1, &out.arrays,
+                                              NULL));
+    CHECK(seen.n_calls == 0 && out.ids[0] == -1 && out.ids[1] == -1);
+
+    /* A call that fails counts for nothing, and the last batch stays that of the draw before. */
+    CHECK_OK(per_replay_sample(replay, NULL, 8, &out.arrays, NULL));
+    before = stats_of(replay);
+    seen.answer = -7;
+    CHECK_FAILS(
+        per_replay_get_windows_hindsight(replay, NULL, &hindsight, PER_INVALID_SKIP, 3, with_dead, &out.arrays, NULL),
+        PER_ERROR_CALLBACK, "-7");
+    if (!on_cuda())
+        CHECK_FAILS(per_replay_get_windows_hindsight(replay, NULL, &hindsight, PER_INVALID_ERROR, 3, with_dead,
+                                                     &out.arrays, NULL),
+                    PER_ERROR_INVALID_ARGUMENT, "ids[1] is -1");
+    CHECK_FAILS(per_replay_get_windows_hindsight(replay, NULL, NULL, 0, 3, with_dead, &out.arrays, NULL),
+                PER_ERROR_INVALID_ARGUMENT, "hindsight is NULL");
+    CHECK_FAILS(per_replay_get_windows_hindsight(replay, NULL, &hindsight, 2, 3, with_dead, &out.arrays, NULL),
+                PER_ERROR_INVALID_ARGUMENT, "on_invalid is 2");
+    CHECK_FAILS(per_replay_get_windows_hindsight(replay, NULL, &hindsight, 0, 3, NULL, &out.arrays, NULL),
+                PER_ERROR_INVALID_ARGUMENT, "ids is NULL");
+    CHECK_OK(per_replay_get_windows_hindsight(replay, NULL, &hindsight, 0, 0, NULL, &out.arrays, NULL));
+    after = stats_of(replay);
+    CHECK(memcmp(&before, &after, sizeof before) == 0);
+    per_replay_free(replay);
+    per_replay_free(twin);
+}
+
 static int32_t last_reward(void* context, int64_t count, const void* achieved, const void* goals, float* rewards_out,
                            uint8_t* terminated_out) {
     reward(context, count, achieved, goals, rewards_out, terminated_out);
@@ -469,6 +542,7 @@ int main(void) {
     windows_of_several_steps();
     none_or_some_are_relabelled();
     a_reward_function_that_fails_changes_nothing();
+    windows_by_id_get_goals_too();
     the_reward_function_may_use_the_buffer();
     bad_arguments();
     a_step_with_both_flags_is_terminated_or_neither();

@@ -131,6 +131,11 @@ static void draw_from(per_replay* replay) {
     CHECK_UNKNOWN(per_replay_get(replay, 1, &id, batch, NULL), batch);
     CHECK_OK(per_replay_get(replay, 1, &id, batch, NULL));
     CHECK(rewards[0] == 3);
+    CHECK_UNKNOWN(per_replay_get_windows(replay, options, 0, 1, &id, batch, NULL), options);
+    CHECK_UNKNOWN(per_replay_get_windows(replay, options, 0, 1, &id, batch, NULL), batch);
+    rewards[0] = 7;
+    CHECK_OK(per_replay_get_windows(replay, options, 0, 1, &id, batch, NULL));
+    CHECK(rewards[0] == 3);
     CHECK_OK(per_hindsight_options_init(hindsight, size_of(HINDSIGHT_OPTIONS, sizeof *hindsight)));
     hindsight->achieved_field = 0;
     hindsight->goal_field = 1;
@@ -138,6 +143,10 @@ static void draw_from(per_replay* replay) {
     hindsight->fraction = 1;
     CHECK_UNKNOWN(per_replay_sample_hindsight(replay, options, hindsight, 4, batch, NULL), hindsight);
     CHECK_OK(per_replay_sample_hindsight(replay, options, hindsight, 4, batch, NULL));
+    CHECK(rewards[0] == 0);
+    CHECK_UNKNOWN(per_replay_get_windows_hindsight(replay, options, hindsight, 0, 1, &id, batch, NULL), hindsight);
+    rewards[0] = 7;
+    CHECK_OK(per_replay_get_windows_hindsight(replay, options, hindsight, 0, 1, &id, batch, NULL));
     CHECK(rewards[0] == 0);
     CHECK_OK(per_epochs_create(replay, 1, 3, 0, NULL, &epochs));
     CHECK_UNKNOWN(per_epochs_next(epochs, batch, &count, NULL), batch);

@@ -107,6 +107,20 @@ class BothBuffers {
         return sample;
     }
 
+    // One with options of any kind.
+    ReplaySample any_sample(int64_t batch_size) {
+        ReplaySample sample = sample_of(batch_size);
+        sample.scheme = static_cast<int32_t>(random_() % 4);
+        sample.prioritization = static_cast<int32_t>(random_() % 3);
+        sample.normalize_weights = static_cast<int32_t>(random_() % 3);
+        const double fractions[] = {0.0, 0.0, 0.25, 1.0 / 3, 1.0};
+        sample.uniform_fraction = fractions[random_() % 5];
+        if (chance(0.4)) sample.beta = static_cast<double>(random_() % 5) / 4;
+        if (chance(0.3)) sample.n_step = 1 + static_cast<int64_t>(random_()) % shape_.n_step;
+        if (sample.n_step < 1) sample.n_step = 1;
+        return sample;
+    }
+
     // Queues work on the stream of the test and waits for it.
     template <class Work>
     void on_device(const Work& work) {

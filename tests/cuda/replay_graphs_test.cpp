@@ -143,6 +143,44 @@ TEST(CudaReplayGraphs, a_draw_with_more_steps_than_the_buffer_has_now_is_none) {
     }
 }
 
+// The ids are read with each launch.
+TEST(CudaReplayGraphs, a_graph_gives_the_windows_of_the_ids_that_are_there) {
+    per_replay_options options = twin_options();
+    options.n_step = 3;
+    Twins twins(options);
+    TwinWalk walk(2);
+    twins.use(walk, 20);
+    std::vector<int64_t> ids(4);
+    TwinBatch given(4);
+    const per_batch batch = given.batch();
+    Graph graph(twins, [&] {
+        EXPECT_EQ(
+            per_replay_get_windows(twins.gpu.get(), nullptr, PER_INVALID_ERROR, 4, ids.data(), &batch, twins.stream),
+            PER_OK);
+    });
+    for (int i = 0; i < 4; ++i) {
+        const std::vector<int64_t> drawn = twins.sample(4);
+        std::copy(drawn.begin(), drawn.end(), ids.begin());
+        graph.launch();
+        twins.synchronize();
+        TwinBatch expected(4);
+        const per_batch of_cpu = expected.batch();
+        EXPECT_EQ(per_replay_get_windows(twins.cpu.get(), nullptr, PER_INVALID_ERROR, 4, ids.data(), &of_cpu, nullptr),
+                  PER_OK);
+        EXPECT_TRUE(given == expected);
+        EXPECT_EQ(given.weights, expected.weights);
+        twins.use(walk, 2);
+    }
+    EXPECT_EQ(per_replay_set_n_step(twins.cpu.get(), 1, nullptr), PER_OK);
+    EXPECT_EQ(per_replay_set_n_step(twins.gpu.get(), 1, twins.stream), PER_OK);
+    graph.launch();
+    EXPECT_EQ(per_replay_synchronize(twins.gpu.get(), twins.stream), PER_ERROR_INVALID_ARGUMENT);
+    EXPECT_NE(std::strstr(per_last_error(), "1 draws of graphs had a larger n_step"), nullptr) << per_last_error();
+    EXPECT_EQ(given.ids, std::vector<int64_t>(4, -1));
+    EXPECT_EQ(given.weights, std::vector<float>(4, 0.0f));
+    twins.expect_same();
+}
+
 // A buffer is made, filled from host memory, which waits for the staging ring, asked, walked, relabelled, saved and
 // loaded, which wait for the device and copy to memory that is not pinned, grows, and is freed.
 void lead_a_whole_life() {

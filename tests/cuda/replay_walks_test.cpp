@@ -232,6 +232,40 @@ TEST(CudaWalks, hindsight_relabels_as_the_cpu_does) {
     }
 }
 
+TEST(CudaWalks, hindsight_by_id_relabels_as_the_cpu_does) {
+    per_replay_options options = twin_options();
+    options.n_step = 3;
+    Twins twins(options);
+    TwinWalk walk(5);
+    twins.use(walk, 15);
+    for (int i = 0; i < 6; ++i) {
+        std::vector<int64_t> ids = twins.sample(24);
+        std::swap(ids[3], ids[17]);
+        ids[5] = -1;
+        ids[9] = 0;
+        Question of_cpu, of_gpu;
+        const per_hindsight_options cpu_options = hindsight_options(PER_GOAL_FUTURE, of_cpu);
+        const per_hindsight_options gpu_options = hindsight_options(PER_GOAL_FUTURE, of_gpu);
+        TwinBatch cpu_rows(24), gpu_rows(24);
+        const per_batch cpu_batch = cpu_rows.batch(), gpu_batch = gpu_rows.batch();
+        ASSERT_EQ(per_replay_get_windows_hindsight(twins.cpu.get(), nullptr, &cpu_options, PER_INVALID_SKIP, 24,
+                                                   ids.data(), &cpu_batch, nullptr),
+                  PER_OK)
+            << per_last_error();
+        ASSERT_EQ(per_replay_get_windows_hindsight(twins.gpu.get(), nullptr, &gpu_options, PER_INVALID_SKIP, 24,
+                                                   ids.data(), &gpu_batch, twins.stream),
+                  PER_OK)
+            << per_last_error();
+        EXPECT_GT(of_cpu.terminated.size(), 24u);
+        EXPECT_EQ(of_cpu.achieved, of_gpu.achieved);
+        EXPECT_EQ(of_cpu.goals, of_gpu.goals);
+        EXPECT_EQ(cpu_rows.ids[5], -1);
+        EXPECT_TRUE(cpu_rows == gpu_rows);
+        twins.use(walk, 1);
+    }
+    twins.expect_same();
+}
+
 TEST(CudaWalks, a_reward_function_that_fails_is_no_draw) {
     Twins twins(twin_options());
     TwinWalk walk(6);

@@ -41,6 +41,19 @@ void expect_rows(const BatchArrays& on_device, std::size_t i, bool is_there, Bat
     EXPECT_TRUE(on_device.row(i) == expected.row(0)) << "row " << i << (is_there ? "" : ", which is not there");
 }
 
+// A minibatch of a walk over 8 transitions.
+ReplaySample of_walk(BothBuffers& buffers, int64_t n, const int64_t* ids, const per_batch& batch) {
+    ReplaySample sample = buffers.sample_of(n);
+    sample.of_sequences = buffers.steps() > 0;
+    sample.beta = 0.0;
+    sample.prioritization = PER_UNIFORM;
+    sample.normalize_weights = PER_NONE;
+    sample.ids = ids;
+    sample.n_of_walk = 8;
+    sample.batch = batch;
+    return sample;
+}
+
 class CudaRows : public testing::TestWithParam<std::size_t> {};
 
 TEST_P(CudaRows, are_read_as_they_were_added) {
@@ -84,7 +97,7 @@ TEST_P(CudaRows, are_walked_through_as_they_are_drawn) {
     buffers.on_device([&](const cuda::StreamOrder::Call& call) {
         // The ids are the caller's again once the call has returned.
         std::vector<int64_t> given = ids;
-        buffers.queue().get_as_drawn(n, given.data(), n_step, 0.125f, taken.batch, call);
+        buffers.queue().sample(of_walk(buffers, n, given.data(), taken.batch), call);
         std::fill(given.begin(), given.end(), 0);
     });
     uint64_t n_bad = 0;
@@ -92,7 +105,9 @@ TEST_P(CudaRows, are_walked_through_as_they_are_drawn) {
         BatchArrays expected(buffers.fields(), 1, buffers.steps(), n_step, 0, 0);
         bool is_there = true;
         try {
-            buffers.cpu().get_as_drawn(1, &ids[i], 0.125f, expected.batch, nullptr);
+            buffers.cpu().sample(of_walk(buffers, 1, &ids[i], expected.batch), nullptr);
+            EXPECT_EQ(*expected.batch.probabilities, 0.125f);
+            EXPECT_EQ(*expected.batch.weights, 1.0f);
         } catch (const Error&) {
             is_there = false;
             ++n_bad;
@@ -101,6 +116,70 @@ TEST_P(CudaRows, are_walked_through_as_they_are_drawn) {
     }
     EXPECT_LT(n_bad, ids.size());
     EXPECT_EQ(buffers.device_state().errors.n_bad_ids, n_bad);
+}
+
+// Writes the windows of these ids on both; CUDA skips what is not live in any case, and may be asked to count it.
+void expect_same_windows(BothBuffers& buffers, ReplaySample sample, const std::vector<int64_t>& ids) {
+    const uint64_t skips = buffers.chance(0.3) ? buffers.random()() & buffers.random()() : 0;
+    BatchArrays expected(buffers.fields(), sample.batch_size, buffers.steps(), sample.n_step, skips, 0);
+    BatchArrays written(buffers.fields(), sample.batch_size, buffers.steps(), sample.n_step, skips, 0);
+    sample.scheme = PER_INDEPENDENT;
+    sample.ids = ids.data();
+    sample.skips_dead = true;
+    sample.batch = expected.batch;
+    const int64_t batches = static_cast<int64_t>(buffers.device_state().batches);
+    const int64_t beta_step = buffers.device_state().beta.step;
+    const uint64_t n_bad = buffers.device_state().errors.n_bad_ids;
+    buffers.cpu().sample(sample, nullptr);
+    sample.skips_dead = buffers.chance(0.5);
+    sample.batch = written.batch;
+    buffers.on_device([&](const cuda::StreamOrder::Call& call) { buffers.queue().sample(sample, call); });
+    written.expect_same_as(expected);
+    uint64_t n_dead = 0;
+    for (const int64_t id : ids) {
+        BatchArrays one(buffers.fields(), 1, buffers.steps(), sample.n_step, 0, 0);
+        ReplaySample single = sample;
+        single.batch_size = 1;
+        single.ids = &id;
+        single.skips_dead = true;
+        single.batch = one.batch;
+        buffers.cpu().sample(single, nullptr);
+        n_dead += *one.batch.ids != id || id == -1;
+    }
+    EXPECT_EQ(buffers.device_state().errors.n_bad_ids - n_bad, sample.skips_dead ? 0 : n_dead);
+    per_replay_statistics statistics = {};
+    buffers.cpu().statistics(statistics);
+    EXPECT_EQ(statistics.samples, batches);
+    EXPECT_EQ(statistics.beta_step, beta_step);
+    EXPECT_EQ(static_cast<int64_t>(buffers.device_state().batches), batches);
+    EXPECT_EQ(buffers.device_state().beta.step, beta_step);
+}
+
+TEST_P(CudaRows, are_given_by_id_as_they_are_drawn) {
+    BothBuffers buffers(shapes()[GetParam()], GetParam() + 41);
+    buffers.add_steps(60);
+    buffers.take_over();
+    for (const double p_zero : {0.3, 0.0, 1.0}) {
+        cudaDeviceSynchronize();
+        buffers.set_priorities(p_zero);
+        buffers.take_over();
+        for (int round = 0; round < 6; ++round) {
+            std::vector<int64_t> ids = any_ids(buffers);
+            if (round == 0) ids.assign(3, -1);
+            const int64_t n = static_cast<int64_t>(ids.size());
+            expect_same_windows(buffers, buffers.any_sample(n), ids);
+            // What is drawn next depends on the ranks that were taken.
+            ReplaySample sample = buffers.any_sample(20);
+            BatchArrays expected(buffers.fields(), 20, buffers.steps(), sample.n_step, 0, 0);
+            BatchArrays drawn(buffers.fields(), 20, buffers.steps(), sample.n_step, 0, 0);
+            sample.scheme = PER_STRATIFIED;
+            sample.batch = expected.batch;
+            buffers.cpu().sample(sample, nullptr);
+            sample.batch = drawn.batch;
+            buffers.on_device([&](const cuda::StreamOrder::Call& call) { buffers.queue().sample(sample, call); });
+            drawn.expect_same_as(expected);
+        }
+    }
 }
 
 void expect_same_frames(BothBuffers& buffers) {

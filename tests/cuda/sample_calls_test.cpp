@@ -125,6 +125,9 @@ TEST(CudaSampleCalls, rows_by_id_wait_for_nothing_and_allocate_nothing) {
     BatchArrays batch(buffers.fields(), n, 0, 1, 0, 0);
     per_batch plain = batch.batch;
     plain.weights = plain.probabilities = nullptr;
+    ReplaySample windows = buffers.sample_of(n);
+    windows.ids = ids.data();
+    windows.batch = batch.batch;
     const std::vector<int64_t> actions(ids.size());
     std::vector<per_array> fields(static_cast<std::size_t>(buffers.fields().count()));
     fields[3] = {actions.data(), nullptr, 0, PER_INT64};
@@ -132,7 +135,7 @@ TEST(CudaSampleCalls, rows_by_id_wait_for_nothing_and_allocate_nothing) {
     {
         cuda::StreamOrder::Call call(buffers.order(), buffers.stream());
         buffers.queue().get(n, ids.data(), plain, call);
-        buffers.queue().get_as_drawn(n, ids.data(), 1, 0.5f, batch.batch, call);
+        buffers.queue().sample(windows, call);
         buffers.queue().set(n, ids.data(), fields.data(), call);
         call.finish();
     }

@@ -60,20 +60,6 @@ bool draw_same(BothBuffers& buffers, ReplaySample sample) {
     return is_drawn;
 }
 
-ReplaySample any_sample(BothBuffers& buffers, int64_t batch_size) {
-    ReplaySample sample = buffers.sample_of(batch_size);
-    std::mt19937_64& random = buffers.random();
-    sample.scheme = static_cast<int32_t>(random() % 4);
-    sample.prioritization = static_cast<int32_t>(random() % 3);
-    sample.normalize_weights = static_cast<int32_t>(random() % 3);
-    const double fractions[] = {0.0, 0.0, 0.25, 1.0 / 3, 1.0};
-    sample.uniform_fraction = fractions[random() % 5];
-    if (buffers.chance(0.4)) sample.beta = static_cast<double>(random() % 5) / 4;
-    if (buffers.chance(0.3)) sample.n_step = 1 + static_cast<int64_t>(random()) % buffers.shape().n_step;
-    if (sample.n_step < 1) sample.n_step = 1;
-    return sample;
-}
-
 std::vector<BufferShape> shapes() {
     std::vector<BufferShape> shapes;
     for (const bool stores_next : {false, true}) {
@@ -130,7 +116,7 @@ TEST_P(CudaSample, batches_are_those_of_the_cpu) {
             buffers.take_over();
             for (const int64_t batch_size : {1, 31, 33, is_long || seed == 1 ? 5 : 256})
                 for (int repeat = 0; repeat < (is_short || is_long ? 1 : 3); ++repeat)
-                    n_drawn += draw_same(buffers, any_sample(buffers, batch_size));
+                    n_drawn += draw_same(buffers, buffers.any_sample(batch_size));
             if (HasFailure()) return;
         }
         EXPECT_GT(n_drawn, 0);

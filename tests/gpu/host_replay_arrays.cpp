@@ -290,6 +290,25 @@ per_status per_replay_get(per_replay* replay, int64_t count, const int64_t* ids,
     });
 }
 
+per_status per_replay_get_windows(per_replay* replay, const per_sample_options* sample, int32_t on_invalid,
+                                  int64_t count, const int64_t* ids, const per_batch* batch, void* stream) {
+    return with_staged(replay, [&](Staged& staged, Options options) {
+        const StagedBatch rows(staged, options, count, drawn_rows(options, sample), batch);
+        return IN_LIBRARY(per_replay_get_windows)(replay, sample, on_invalid, count, staged.array(ids, count),
+                                                  rows.get(), stream);
+    });
+}
+
+per_status per_replay_get_windows_hindsight(per_replay* replay, const per_sample_options* sample,
+                                            const per_hindsight_options* hindsight, int32_t on_invalid, int64_t count,
+                                            const int64_t* ids, const per_batch* batch, void* stream) {
+    return with_staged(replay, [&](Staged& staged, Options options) {
+        const StagedBatch rows(staged, options, count, drawn_rows(options, sample), batch);
+        return IN_LIBRARY(per_replay_get_windows_hindsight)(replay, sample, hindsight, on_invalid, count,
+                                                            staged.array(ids, count), rows.get(), stream);
+    });
+}
+
 per_status per_replay_set(per_replay* replay, int64_t count, const int64_t* ids, const per_array* fields,
                           void* stream) {
     return with_staged(replay, [&](Staged& staged, Options options) {

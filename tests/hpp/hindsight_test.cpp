@@ -43,6 +43,10 @@ TEST(Hindsight, rewards_are_those_of_the_function) {
         EXPECT_EQ(batch.reward()[i], 800 + achieved);
         EXPECT_EQ(batch.terminated()[i], achieved == 8);
     }
+    const per::Batch windows = buffer.get_windows({batch.ids().data(), 16}, PER_INVALID_ERROR, nullptr, &hindsight);
+    EXPECT_EQ(calls, 2);
+    for (std::size_t i = 0; i < 16; ++i) EXPECT_EQ(windows.reward()[i], batch.reward()[i]);
+    calls = 1;
     per::Batch again = buffer.batch(4);
     hindsight.options.fraction = 0;
     buffer.sample(again, nullptr, &hindsight);

@@ -71,6 +71,22 @@ TEST(ReplayBuffer, fields_are_declared_by_type_and_shape) {
     EXPECT_ERROR(per::field<float>("next_x").check(), InvalidArgument, "reserved");
 }
 
+TEST(ReplayBuffer, windows_by_id_are_those_of_a_draw) {
+    per::ReplayBuffer buffer = small_buffer();
+    add_episode(buffer, 5);
+    const per::Batch batch = buffer.sample(16);
+    const per::Batch windows = buffer.get_windows({batch.ids().data(), 16});
+    ASSERT_EQ(windows.size(), 16);
+    for (std::size_t i = 0; i < 16; ++i) {
+        EXPECT_EQ(windows.ids()[i], batch.ids()[i]);
+        EXPECT_EQ(windows.field<float>("observation")[2 * i + 1], batch.field<float>("observation")[2 * i + 1]);
+        EXPECT_EQ(windows.weights()[i], batch.weights()[i]);
+    }
+    const std::vector<int64_t> ids = {3, 99};
+    EXPECT_ERROR(buffer.get_windows(ids), InvalidArgument, "ids[1] is 99: never issued");
+    EXPECT_EQ(buffer.get_windows(ids, PER_INVALID_SKIP).ids()[1], -1);
+}
+
 TEST(ReplayBuffer, what_is_added_is_drawn) {
     per::ReplayBuffer buffer = small_buffer();
     const std::vector<int64_t> ids = add_episode(buffer, 5);

@@ -13,7 +13,8 @@ class Figures:
         dropped: steps not added because the environment was resetting (autoreset)
         episodes: episodes that ended, cuts included
         cuts: of them, those that were cut
-        samples: batches drawn, also ahead by a loader; each epoch of a walk counts as one
+        samples: batches drawn, also ahead by a loader; each epoch of a walk counts as one, and each call of
+            per_replay_get_windows_hindsight()
         beta_step: batches that advanced beta; those of a loader once they are handed out
         stale_updates: entries of updates, also of fields, that came too late
         rejected_updates: entries of calls that write, not allowed and skipped
@@ -47,7 +48,8 @@ class Figures:
     cuts: int
     """of them, those that were cut"""
     samples: int
-    """batches drawn, also ahead by a loader; each epoch of a walk counts as one"""
+    """batches drawn, also ahead by a loader; each epoch of a walk counts as one, and each call of
+    per_replay_get_windows_hindsight()"""
     beta_step: int
     """batches that advanced beta; those of a loader once they are handed out"""
     stale_updates: int

@@ -13,12 +13,7 @@ void LiveDraw::draw(PriorityStore& priorities, const ReplaySample& sample, const
     const bool is_distinct = sample.scheme == PER_WITHOUT_REPLACEMENT;
     if (is_distinct) require_drawn(sample.batch_size, {live.count(), live.count()}, sample.of_sequences);
     SumTree& tree = priorities.tree_to_draw(sample.prioritization);
-    law_ = {sample.batch_size,
-            is_distinct,
-            uniform_part(sample.prioritization, sample.uniform_fraction, tree.total_mass()),
-            static_cast<double>(live.count()),
-            static_cast<double>(tree.total_mass()),
-            0.0};
+    set_law(priorities, sample, tree);
     slots_.resize(static_cast<size_t>(sample.batch_size));
     shares_.resize(static_cast<size_t>(sample.batch_size));
     masses_.resize(static_cast<size_t>(sample.batch_size + draw_padding));
@@ -31,7 +26,36 @@ void LiveDraw::draw(PriorityStore& priorities, const ReplaySample& sample, const
         for (size_t i = 0; i < slots_.size(); ++i) masses_[i] = tree.mass(slots_[i]);
     const DrawLaw law = law_;
     for (size_t i = 0; i < shares_.size(); ++i) shares_[i] = law.share_of(static_cast<double>(masses_[i]));
+    has_no_share_ = false;
     set_reference(priorities, sample);
+}
+
+void LiveDraw::take(PriorityStore& priorities, const ReplaySample& sample, const std::vector<int64_t>& slots) {
+    slots_.resize(slots.size());
+    shares_.resize(slots.size());
+    const SumTree& tree = priorities.tree_to_draw(sample.prioritization);
+    set_law(priorities, sample, tree);
+    const int64_t stand_in = *std::max_element(slots.begin(), slots.end());
+    has_no_share_ = false;
+    for (size_t i = 0; i < slots.size(); ++i) {
+        const bool is_there = slots[i] >= 0;
+        const uint64_t mass = is_there && !law_.is_uniform() ? tree.mass(slots[i]) : 0;
+        const double share = is_there ? law_.share_of(static_cast<double>(mass)) : 0.0;
+        slots_[i] = is_there ? slots[i] : stand_in;
+        shares_[i] = share > 0.0 ? share : no_share();
+        has_no_share_ |= !(share > 0.0);
+    }
+    set_reference(priorities, sample);
+}
+
+void LiveDraw::set_law(PriorityStore& priorities, const ReplaySample& sample, const SumTree& tree) {
+    const int64_t n = sample.n_of_walk > 0 ? sample.n_of_walk : priorities.live().count();
+    law_ = {sample.batch_size,
+            sample.scheme == PER_WITHOUT_REPLACEMENT,
+            uniform_part(sample.prioritization, sample.uniform_fraction, tree.total_mass()),
+            static_cast<double>(n),
+            static_cast<double>(tree.total_mass()),
+            0.0};
 }
 
 void LiveDraw::draw_with_replacement(const SumTree& tree, const LiveSet& live, const DrawRequest& request) {
@@ -65,11 +89,14 @@ void LiveDraw::write_weights(const PowerKernels& kernels, double beta, float* we
     const int64_t n = static_cast<int64_t>(shares_.size());
     const double reference = is_batch_max_ ? kernels.smallest(n, shares_.data()) : reference_;
     kernels.weigh_shares(n, shares_.data(), reference, beta, weights_out);
+    for (size_t i = 0; has_no_share_ && i < shares_.size(); ++i)
+        if (shares_[i] == no_share()) weights_out[i] = 0.0f;
 }
 
 void LiveDraw::write_probabilities(float* probabilities_out) const {
     const double total = law_.total();
-    for (size_t i = 0; i < shares_.size(); ++i) probabilities_out[i] = static_cast<float>(shares_[i] / total);
+    for (size_t i = 0; i < shares_.size(); ++i)
+        probabilities_out[i] = shares_[i] == no_share() ? 0.0f : static_cast<float>(shares_[i] / total);
 }
 
 void LiveDraw::become(LastBatch& last, double beta) {

@@ -20,6 +20,10 @@ class LiveDraw {
     // anything.
     void draw(PriorityStore& priorities, const ReplaySample& sample, const DrawRequest& request);
 
+    // Takes these slots as if they had been drawn with replacement. Not all of them are -1. Where one is, slots() has
+    // another of them; weight and probability are 0 there, and wherever a draw would give the slot never.
+    void take(PriorityStore& priorities, const ReplaySample& sample, const std::vector<int64_t>& slots);
+
     const std::vector<int64_t>& slots() const { return slots_; }
 
     // (reference / share)^beta, which is (N P(i))^-beta over what `sample` normalises by (section 3.4).
@@ -32,14 +36,16 @@ class LiveDraw {
  private:
     void draw_with_replacement(const SumTree& tree, const LiveSet& live, const DrawRequest& request);
     void draw_distinct(SumTree& tree, LiveSet& live, const DrawRequest& request, bool of_sequences);
+    void set_law(PriorityStore& priorities, const ReplaySample& sample, const SumTree& tree);
     void set_reference(PriorityStore& priorities, const ReplaySample& sample);
 
     DrawLaw law_ = {};
     bool is_batch_max_ = false;
     double reference_ = 0;  // the share whose weight is 1
+    bool has_no_share_ = false;
 
     std::vector<int64_t> slots_;
-    std::vector<double> shares_;
+    std::vector<double> shares_;  // no_share() in some places if has_no_share_
     std::vector<uint64_t> masses_;
     MixtureDraw mixture_;
     DistinctDraw distinct_;

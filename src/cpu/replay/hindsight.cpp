@@ -108,7 +108,8 @@ void GoalWriter::choose_goals(const ReplaySample& sample, const ReplayHindsight&
                               const std::vector<int64_t>& slots, Relabelling& relabelling) {
     inner_rows_.clear();
     for (int64_t i = 0; i < sample.batch_size; ++i)
-        if (is_relabelled(state_.seed, relabelling.batch_number, i, hindsight.fraction))
+        if (slots[static_cast<size_t>(i)] >= 0 &&
+            is_relabelled(state_.seed, relabelling.batch_number, i, hindsight.fraction))
             relabel_row(i, slots[static_cast<size_t>(i)], sample, hindsight, relabelling);
     relabelling.rewards.resize(relabelling.terminated.size());
     gather_inner_observations(sample.batch, hindsight.goal_field, relabelling);

@@ -15,8 +15,8 @@ class GoalWriter {
  public:
     explicit GoalWriter(const ReplayState& state) : state_(state), plan_(state) {}
 
-    // After a batch was drawn from these slots, as number relabelling.batch_number: puts other goals into it, and fills
-    // what rewards are asked for with.
+    // After a batch was made of these slots, as number relabelling.batch_number: puts other goals into it, and fills
+    // what rewards are asked for with. Where a slot is -1 there is nothing.
     void choose_goals(const ReplaySample& sample, const ReplayHindsight& hindsight, const std::vector<int64_t>& slots,
                       Relabelling& relabelling);
 

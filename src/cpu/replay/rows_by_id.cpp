@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cinttypes>
 
+#include "backend/draw_outcome.h"
 #include "rows/arguments.h"
 #include "rows/cast.h"
 #include "rows/error.h"
@@ -21,14 +22,21 @@ RowsById::RowsById(ReplayState& state, const per_replay_options& options)
 
 // ---- ids
 
-RowsById::Row RowsById::row_of(int64_t i, int64_t id) const {
-    if (id == -1) return {0, -1, 0, false};
+RowsById::Row RowsById::find_row(int64_t id) const {
+    if (id < 0) return {0, -1, 0, id == -1, false};
     const Ring& ring = state_.ring();
     const int64_t env = ring.env_of_id(id);
     const int64_t k = ring.row_of_id(id);
-    if (id < 0 || k >= state_.lane(env).head)
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "ids[%" PRId64 "] is %" PRId64 ": never issued", i, id);
-    return {env, k, ring.slot(env, k), k >= oldest_row(state_.lane(env), state_.rules)};
+    const Lane& lane = state_.lane(env);
+    const bool is_issued = k < lane.head;
+    return {env, k, ring.slot(env, k), is_issued, is_issued && k >= oldest_row(lane, state_.rules)};
+}
+
+// The row of an id that must have been issued.
+RowsById::Row RowsById::row_of(int64_t i, int64_t id) const {
+    const Row row = find_row(id);
+    if (!row.is_issued) throw Error(PER_ERROR_INVALID_ARGUMENT, "ids[%" PRId64 "] is %" PRId64 ": never issued", i, id);
+    return row;
 }
 
 // The slots of rows by id, -1 for those that are not there.
@@ -41,13 +49,18 @@ void RowsById::find_slots(int64_t count, const int64_t* ids) {
     }
 }
 
-const std::vector<int64_t>& RowsById::find_live(int64_t count, const int64_t* ids) {
-    slots_.resize(static_cast<size_t>(count));
-    for (int64_t i = 0; i < count; ++i) {
-        const Row row = row_of(i, ids[i]);
-        if (!row.is_there || !state_.priorities.live().contains(row.slot))
-            throw Error(PER_ERROR_INVALID_ARGUMENT, "id %" PRId64 " of the walk is not live any more", ids[i]);
-        slots_[static_cast<size_t>(i)] = row.slot;
+const std::vector<int64_t>& RowsById::find_live(const ReplaySample& sample) {
+    slots_.resize(static_cast<size_t>(sample.batch_size));
+    for (int64_t i = 0; i < sample.batch_size; ++i) {
+        const int64_t id = read_once(sample.ids[i]);
+        const Row row = sample.skips_dead ? find_row(id) : row_of(i, id);
+        const bool is_live = row.is_there && state_.priorities.live().contains(row.slot);
+        if (!is_live && sample.n_of_walk > 0)
+            throw Error(PER_ERROR_INVALID_ARGUMENT, "id %" PRId64 " of the walk is not live any more", id);
+        if (!is_live && !sample.skips_dead)
+            throw Error(PER_ERROR_INVALID_ARGUMENT, "ids[%" PRId64 "] is %" PRId64 ": no live %s", i, id,
+                        drawn_noun(sample.of_sequences));
+        slots_[static_cast<size_t>(i)] = is_live ? row.slot : -1;
     }
     return slots_;
 }

@@ -21,8 +21,10 @@ class RowsById {
     // Rows as they were added.
     void get(int64_t count, const int64_t* ids, const per_batch& batch);
     void set(int64_t count, const int64_t* ids, const per_array* fields);
-    // The slots of transitions of a walk, all of them live. Valid until the next call.
-    const std::vector<int64_t>& find_live(int64_t count, const int64_t* ids);
+    // The slots of the transitions that `sample` names; -1 for those that are not live, if it skips them. Valid until
+    // the next call.
+    const std::vector<int64_t>& find_live(const ReplaySample& sample);
+    const std::vector<int64_t>& slots() const { return slots_; }  // as the last call found them
 
  private:
     // What an id names.
@@ -30,9 +32,11 @@ class RowsById {
         int64_t env;
         int64_t k;
         int64_t slot;
-        bool is_there;  // not overwritten, not cleared; -1 is never there
+        bool is_issued;
+        bool is_there;  // not overwritten, not cleared; -1 is issued, and never there
     };
 
+    Row find_row(int64_t id) const;
     Row row_of(int64_t i, int64_t id) const;
     void find_slots(int64_t count, const int64_t* ids);
     int64_t slot_of_step(int64_t i, int64_t id, bool wants_next) const;

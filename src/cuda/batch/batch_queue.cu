@@ -177,12 +177,24 @@ void BatchQueue::sample(const ReplaySample& sample, const StreamOrder::Call& cal
                      sample.outcome_out,
                      false,
                      false};
+    if (sample.ids != nullptr) return get_windows(sample, plan, call.stream());
     plan.copies_rows = copies_[0].n_pieces <= max_pieces_of_small_row;
     if (has_sequences_)
         queue_sample<SequenceRow>(replay, memory, plan, copies_[0], call.stream());
     else
         queue_sample<GatherRow>(replay, memory, plan, copies_[0], call.stream());
     queue_copies_from(plan.copies_rows ? 1 : 0, memory, plan.rows, call.stream());
+}
+
+void BatchQueue::get_windows(const ReplaySample& sample, const DrawPlan& plan, cudaStream_t stream) {
+    const bool is_walk = sample.n_of_walk > 0;
+    if (is_walk) queue_ids(sample.batch_size, sample.ids, memory_.found, stream);
+    const WindowsPlan windows = {plan, is_walk ? memory_.found : sample.ids, sample.skips_dead, sample.n_of_walk};
+    if (has_sequences_)
+        queue_windows<SequenceRow>(replay_.device(), memory_, windows, stream);
+    else
+        queue_windows<GatherRow>(replay_.device(), memory_, windows, stream);
+    queue_copies_from(0, memory_, plan.rows, stream);
 }
 
 void BatchQueue::queue_copies_from(std::size_t first, const DrawMemory& memory, const RowPlan& plan,
@@ -194,19 +206,6 @@ void BatchQueue::queue_copies_from(std::size_t first, const DrawMemory& memory, 
         else
             queue_copies<GatherRow>(plan, memory, copies_[i], stream);
     }
-}
-
-void BatchQueue::get_as_drawn(int64_t count, const int64_t* ids, int64_t n_step, float probability,
-                              const per_batch& batch, const StreamOrder::Call& call) {
-    if (count == 0) return;
-    const DrawMemory& memory = memory_for(count, call);
-    const RowPlan plan = plan_rows(count, n_step, batch, RowShape::drawn);
-    queue_ids(count, ids, memory.found, call.stream());
-    if (has_sequences_)
-        queue_get_as_drawn<SequenceRow>(replay_.device(), memory, plan, probability, call.stream());
-    else
-        queue_get_as_drawn<GatherRow>(replay_.device(), memory, plan, probability, call.stream());
-    queue_copies_from(0, memory, plan, call.stream());
 }
 
 void BatchQueue::get(int64_t count, const int64_t* ids, const per_batch& batch, const StreamOrder::Call& call) {

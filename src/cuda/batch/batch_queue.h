@@ -32,13 +32,13 @@ class BatchQueue {
     // Makes the memory that sample() needs.
     void prepare(const ReplaySample& sample, const StreamOrder::Call& call);
     // If nothing is live, or too little to draw without replacement, ids are -1 and all else 0, and the draw does not
-    // count. Throws Error with INVALID_ARGUMENT if memory is due and the stream is captured.
+    // count. Throws Error with INVALID_ARGUMENT if memory is due and the stream is captured. A transition that is named
+    // by its id and not live gets id -1 and zeros, and counts as a bad id unless such are skipped.
     void sample(const ReplaySample& sample, const StreamOrder::Call& call);
-
-    // Live transitions as if they were drawn, with weights 1 and this probability; ids in host memory. `n_step` is that
-    // of the buffer. A transition that is not live any more gets id -1 and zeros, and counts as a bad id.
-    void get_as_drawn(int64_t count, const int64_t* ids, int64_t n_step, float probability, const per_batch& batch,
-                      const StreamOrder::Call& call);
+    // Where that call has left the slots of its batch, in memory of the device. -1: not live.
+    const int64_t* slots_of(const ReplaySample& sample) const {
+        return sample.ids != nullptr ? memory_.found : memory_.slots;
+    }
 
     // Rows as they were added; ids lie in memory of the device. One that is not there gets id -1 and zeros.
     void get(int64_t count, const int64_t* ids, const per_batch& batch, const StreamOrder::Call& call);
@@ -74,6 +74,7 @@ class BatchQueue {
     // Also fills copies_.
     RowPlan plan_rows(int64_t n, int64_t n_step, const per_batch& batch, RowShape shape);
     void add_copy(std::size_t field, void* out, int64_t length, int64_t stack, bool is_next);
+    void get_windows(const ReplaySample& sample, const DrawPlan& plan, cudaStream_t stream);
     // Queues those of copies_ from `first` on, once rows have been placed.
     void queue_copies_from(std::size_t first, const DrawMemory& memory, const RowPlan& plan, cudaStream_t stream);
 

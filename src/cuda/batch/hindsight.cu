@@ -55,13 +55,15 @@ __device__ __forceinline__ SequenceSpan span_of(const DeviceReplay& replay, cons
         [](int64_t) { return 0.0f; }));
 }
 
-__device__ __forceinline__ GoalChoice choose_goal(const DeviceReplay& replay, const GoalQuestion& question, int64_t i) {
+__device__ __forceinline__ GoalChoice choose_goal(const DeviceReplay& replay, const GoalQuestion& question,
+                                                  const int64_t* slots, int64_t i) {
     const ReplayState& state = *replay.state;
     const GoalChoice none = {0, 0, 0, 0, 0, 0};
     const bool was_drawn = state.batches == question.batch_number + 1;
     if (!was_drawn || !is_relabelled(replay.seed, question.batch_number, i, question.fraction)) return none;
     const WindowRules& rules = state.rules;
-    const int64_t slot = state.last.slots[i];
+    const int64_t slot = slots[i];
+    if (slot < 0) return none;
     const int64_t env = rules.ring.env_of_slot(slot);
     const Lane lane = replay.lanes[env];
     const int64_t row = rules.ring.row_of_slot(env, slot, lane.head);
@@ -76,10 +78,10 @@ __device__ __forceinline__ GoalChoice choose_goal(const DeviceReplay& replay, co
 }
 
 __global__ void __launch_bounds__(n_threads, 1)
-    choose_goals_kernel(DeviceReplay replay, GoalQuestion question, GoalChoice* choices_out) {
+    choose_goals_kernel(DeviceReplay replay, GoalQuestion question, const int64_t* slots, GoalChoice* choices_out) {
     const GridSpan span = warp_span();
     for (int64_t i = span.first; i < question.batch_size; i += span.step) {
-        const GoalChoice choice = choose_goal(replay, question, i);
+        const GoalChoice choice = choose_goal(replay, question, slots, i);
         if (lane_of_thread() == 0) choices_out[i] = choice;
     }
 }
@@ -235,9 +237,9 @@ std::byte* HindsightQueue::scratch(std::size_t n_bytes, const StreamOrder::Call&
     return scratch_ == nullptr ? nullptr : scratch_->data();
 }
 
-void HindsightQueue::choose_goals(const ReplaySample& sample, const ReplayHindsight& hindsight,
+void HindsightQueue::choose_goals(const ReplaySample& sample, const ReplayHindsight& hindsight, const int64_t* slots,
                                   Relabelling& relabelling, const StreamOrder::Call& call) {
-    read_choices(sample, hindsight, relabelling.batch_number, call);
+    read_choices(sample, hindsight, slots, relabelling.batch_number, call);
     list_spans(hindsight.goal_field, sample.batch, relabelling);
     copy_spans(sample, hindsight, relabelling, call);
 }
@@ -251,14 +253,14 @@ GoalQuestion question_of(const ReplaySample& sample, const ReplayHindsight& hind
 
 }  // namespace
 
-void HindsightQueue::read_choices(const ReplaySample& sample, const ReplayHindsight& hindsight, uint64_t batch_number,
-                                  const StreamOrder::Call& call) {
+void HindsightQueue::read_choices(const ReplaySample& sample, const ReplayHindsight& hindsight, const int64_t* slots,
+                                  uint64_t batch_number, const StreamOrder::Call& call) {
     choices_.resize(static_cast<std::size_t>(sample.batch_size));
     Layout layout(scratch(choices_.size() * sizeof(GoalChoice), call));
     GoalChoice* const choices = layout.array<GoalChoice>(sample.batch_size);
     const WaitAtEnd wait_at_end = {call.stream()};
     launch(call.stream(), blocks_for(sample.batch_size, n_warps), n_threads, choose_goals_kernel, replay_.device(),
-           question_of(sample, hindsight, batch_number, has_sequences_), choices);
+           question_of(sample, hindsight, batch_number, has_sequences_), slots, choices);
     copy_out(choices_, choices, call.stream());
     wait_for(call.stream());
 }

@@ -45,10 +45,10 @@ class HindsightQueue {
  public:
     HindsightQueue(const ReplayMemory& memory, const Fields& fields, const per_replay_options& options);
 
-    // Puts other goals into the batch just drawn, whose number relabelling has, and fills what rewards are asked for
-    // with. Does nothing if nothing was drawn.
-    void choose_goals(const ReplaySample& sample, const ReplayHindsight& hindsight, Relabelling& relabelling,
-                      const StreamOrder::Call& call);
+    // Puts other goals into the batch just made of these slots, whose number relabelling has, and fills what rewards
+    // are asked for with. Does nothing if nothing was drawn, and nothing where a slot is -1.
+    void choose_goals(const ReplaySample& sample, const ReplayHindsight& hindsight, const int64_t* slots,
+                      Relabelling& relabelling, const StreamOrder::Call& call);
     void write_returns(const Relabelling& relabelling, const per_batch& batch, const StreamOrder::Call& call);
 
     // In a forked child the memory is not this process's to free.
@@ -56,8 +56,8 @@ class HindsightQueue {
 
  private:
     std::byte* scratch(std::size_t n_bytes, const StreamOrder::Call& call);
-    void read_choices(const ReplaySample& sample, const ReplayHindsight& hindsight, uint64_t batch_number,
-                      const StreamOrder::Call& call);
+    void read_choices(const ReplaySample& sample, const ReplayHindsight& hindsight, const int64_t* slots,
+                      uint64_t batch_number, const StreamOrder::Call& call);
     void list_spans(int64_t goal_field, const per_batch& batch, Relabelling& relabelling);
     void copy_spans(const ReplaySample& sample, const ReplayHindsight& hindsight, Relabelling& relabelling,
                     const StreamOrder::Call& call);

@@ -54,29 +54,6 @@ __global__ void __launch_bounds__(n_threads, 1)
     }
 }
 
-template <class Row>
-__global__ void __launch_bounds__(n_threads, 1)
-    get_as_drawn_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
-                        const __grid_constant__ RowPlan plan, float probability) {
-    const per_batch& batch = plan.batch;
-    const GridSpan span = warp_span();
-    for (int64_t i = span.first; i < plan.n; i += span.step) {
-        const RowOfId found = row_of_id(replay, plan.rules, memory.found[i]);
-        const bool is_written = found.is_there && is_live(replay.priorities.live, found.slot);
-        Row row;
-        if (is_written) {
-            write_row(replay, plan, i, found.slot, row);
-        } else {
-            count_bad_id(replay);
-            write_no_row(plan, i, row);
-        }
-        if (lane_of_thread() != 0) continue;
-        memory.rows_of<Row>()[i] = row;
-        if (batch.weights != nullptr) batch.weights[i] = is_written ? 1.0f : 0.0f;
-        if (batch.probabilities != nullptr) batch.probabilities[i] = is_written ? probability : 0.0f;
-    }
-}
-
 __global__ void __launch_bounds__(n_threads, 1)
     single_steps_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
                         const __grid_constant__ RowPlan plan) {
@@ -182,18 +159,6 @@ __global__ void __launch_bounds__(n_threads, 1) set_kernel(uint32_t* claims, int
 
 }  // namespace
 
-template <class Row>
-void queue_get_as_drawn(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, float probability,
-                        cudaStream_t stream) {
-    launch(stream, blocks_for(plan.n, n_warps, max_row_blocks), n_threads, get_as_drawn_kernel<Row>, replay, memory,
-           plan, probability);
-}
-
-template void queue_get_as_drawn<GatherRow>(const DeviceReplay&, const DrawMemory&, const RowPlan&, float,
-                                            cudaStream_t);
-template void queue_get_as_drawn<SequenceRow>(const DeviceReplay&, const DrawMemory&, const RowPlan&, float,
-                                              cudaStream_t);
-
 void queue_single_steps(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan,
                         cudaStream_t stream) {
     launch(stream, blocks_for(plan.n, n_warps, max_row_blocks), n_threads, single_steps_kernel, replay, memory, plan);
@@ -220,8 +185,7 @@ void queue_set(const DeviceReplay& replay, const DrawMemory& memory, const Windo
 }
 
 void load_rows_by_id_kernels() {
-    load_kernels(get_kernel, get_as_drawn_kernel<GatherRow>, get_as_drawn_kernel<SequenceRow>, single_steps_kernel,
-                 find_slots_kernel, check_values_kernel, claim_kernel, set_kernel);
+    load_kernels(get_kernel, single_steps_kernel, find_slots_kernel, check_values_kernel, claim_kernel, set_kernel);
 }
 
 }  // namespace per::cuda

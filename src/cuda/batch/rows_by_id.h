@@ -8,12 +8,8 @@
 
 namespace per::cuda {
 
-// Each of these three functions queues the reading of rows; the caller calls queue_copies() after it. This one reads
-// live transitions or sequences as if they were drawn, with weights 1 and a probability. Their ids lie in memory.found.
-template <class Row>
-void queue_get_as_drawn(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, float probability,
-                        cudaStream_t stream);
-// Reads single steps, whose slots lie in memory.found. All that the plan asks of them must be there.
+// Each of these two functions queues the reading of rows; the caller calls queue_copies() after it. This one reads
+// single steps, whose slots lie in memory.found. All that the plan asks of them must be there.
 void queue_single_steps(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, cudaStream_t stream);
 // Reads rows as they were added.
 void queue_get(const DeviceReplay& replay, const DrawMemory& memory, const RowPlan& plan, const int64_t* ids,

@@ -98,10 +98,6 @@ __device__ __forceinline__ int64_t draw_slot(const DeviceReplay& replay, const D
     return find_leaf(plan.tree, shared.tree_row, factor, target.value).index;
 }
 
-__device__ __forceinline__ double no_share() {
-    return bit_cast<double>(uint64_t{0x7ff0000000000000});
-}
-
 __device__ __forceinline__ double smaller(double a, double b) {
     return b < a ? b : a;
 }
@@ -203,6 +199,15 @@ __device__ __forceinline__ double smallest_of_blocks(const DrawMemory& memory, i
     return smallest_of_block(shared, smallest);
 }
 
+// The share whose weight is 1, of a batch that so many blocks have drawn. The whole block calls it.
+__device__ __forceinline__ double reference_of(const DeviceReplay& replay, const DrawMemory& memory,
+                                               const DrawPlan& plan, const DrawLaw& law, int64_t n_draw_blocks,
+                                               FinishShared& shared) {
+    if (plan.normalize_weights == PER_BATCH_MAX) return smallest_of_blocks(memory, n_draw_blocks, shared);
+    return law.reference(plan.normalize_weights,
+                         [&] { return smallest_mass(replay, plan.prioritization, shared.smallest_bucket); });
+}
+
 // Counts the batch and remembers it as the last one.
 __device__ __forceinline__ void count_draw(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
                                            double reference, double beta) {
@@ -239,15 +244,82 @@ __device__ __forceinline__ void finish_draw(const DeviceReplay& replay, const Dr
         return;
     }
     const DrawLaw law = law_of_draw(replay, memory, plan);
-    const double reference = plan.normalize_weights == PER_BATCH_MAX
-                                 ? smallest_of_blocks(memory, n_draw_blocks, shared)
-                                 : law.reference(plan.normalize_weights, [&] {
-                                       return smallest_mass(replay, plan.prioritization, shared.smallest_bucket);
-                                   });
+    const double reference = reference_of(replay, memory, plan, law, n_draw_blocks, shared);
     const double log2_reference = log2_of<double, uint64_t>(reference);
     for (int64_t i = span.first; weights != nullptr && i < plan.rows.n; i += span.step)
         weights[i] = static_cast<float>(importance_weight_of<double, uint64_t>(log2_reference, memory.shares[i], beta));
     if (ends_draw && threadIdx.x == 0) count_draw(replay, memory, plan, reference, beta);
+}
+
+// ---- rows by id, as if they were drawn
+
+__device__ __forceinline__ DrawLaw law_of_windows(const DeviceReplay& replay, const DrawMemory& memory,
+                                                  const WindowsPlan& plan) {
+    DrawLaw law = law_of_draw(replay, memory, plan.draw);
+    if (plan.n_of_walk != 0) law.n_live = static_cast<double>(plan.n_of_walk);
+    return law;
+}
+
+// Of a row in a slot, which may be -1.
+__device__ __forceinline__ double share_of_slot(const DrawPlan& plan, const DrawLaw& law, double factor, int64_t slot) {
+    if (slot < 0) return no_share();
+    const double share = law.share_of(static_cast<double>(leaf_mass(plan.tree.leaves[slot], factor)));
+    return share > 0.0 ? share : no_share();
+}
+
+template <class Row>
+__global__ void __launch_bounds__(n_threads, 1)
+    windows_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
+                   const __grid_constant__ WindowsPlan plan) {
+    PER_SHARED(FinishShared, shared);
+    const RowPlan& rows = plan.draw.rows;
+    const DrawLaw law = law_of_windows(replay, memory, plan);
+    const double factor = power_of_two(plan.draw.tree.state->scale);
+    const double total = law.total();
+    const bool has_all = has_windows(replay, plan.draw);
+    double smallest = no_share();
+    const GridSpan span = warp_span();
+    for (int64_t i = span.first; i < rows.n; i += span.step) {
+        const RowOfId found = row_of_id(replay, rows.rules, plan.ids[i]);
+        __syncwarp();  // before the slot, or the id that is written, takes the place of the id that is read
+        const bool is_written = has_all && found.is_there && is_live(replay.priorities.live, found.slot);
+        const int64_t slot = is_written ? found.slot : -1;
+        Row row;
+        if (is_written)
+            write_row(replay, rows, i, slot, row);
+        else
+            write_no_row(rows, i, row);
+        const double share = share_of_slot(plan.draw, law, factor, slot);
+        smallest = smaller(smallest, share);
+        if (lane_of_thread() != 0) continue;
+        memory.found[i] = slot;
+        memory.rows_of<Row>()[i] = row;
+        if (has_all && !is_written && !plan.skips_dead) atomic_add(&replay.state->errors.n_bad_ids, uint64_t{1});
+        if (rows.batch.probabilities != nullptr)
+            rows.batch.probabilities[i] = share == no_share() ? 0.0f : static_cast<float>(share / total);
+    }
+    smallest = smallest_of_block(shared, smallest);
+    if (threadIdx.x != 0) return;
+    memory.smallest_shares[blockIdx.x] = smallest;
+    if (blockIdx.x == 0 && !has_all) ++replay.state->errors.n_outdated_draws;
+}
+
+__global__ void __launch_bounds__(n_threads, 1)
+    weigh_windows_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
+                         const __grid_constant__ WindowsPlan plan, int64_t n_blocks) {
+    PER_SHARED(FinishShared, shared);
+    const ReplayState& state = *replay.state;
+    const double beta = plan.draw.beta != plan.draw.beta ? state.beta.beta(state.beta_step()) : plan.draw.beta;
+    const DrawLaw law = law_of_windows(replay, memory, plan);
+    const double factor = power_of_two(plan.draw.tree.state->scale);
+    const double reference = reference_of(replay, memory, plan.draw, law, n_blocks, shared);
+    const double log2_reference = log2_of<double, uint64_t>(reference);
+    const GridSpan span = grid_span();
+    for (int64_t i = span.first; i < plan.draw.rows.n; i += span.step) {
+        const double share = share_of_slot(plan.draw, law, factor, memory.found[i]);
+        const double weight = importance_weight_of<double, uint64_t>(log2_reference, share, beta);
+        plan.draw.rows.batch.weights[i] = share == no_share() ? 0.0f : static_cast<float>(weight);
+    }
 }
 
 // ---- kernels
@@ -307,6 +379,15 @@ void queue_sample(const DeviceReplay& replay, const DrawMemory& memory, DrawPlan
 }
 
 template <class Row>
+void queue_windows(const DeviceReplay& replay, const DrawMemory& memory, const WindowsPlan& plan, cudaStream_t stream) {
+    const int64_t n = plan.draw.rows.n;
+    const int64_t n_blocks = blocks_for(n, n_warps, max_draw_blocks);
+    launch(stream, n_blocks, n_threads, windows_kernel<Row>, replay, memory, plan);
+    if (plan.draw.rows.batch.weights == nullptr) return;
+    launch(stream, blocks_for(n), n_threads, weigh_windows_kernel, replay, memory, plan, n_blocks);
+}
+
+template <class Row>
 void queue_copies(const RowPlan& plan, const DrawMemory& memory, const FrameCopies& copies, cudaStream_t stream) {
     launch(stream, blocks_for(plan.n * copies.by_chunks.value(), n_warps, max_copy_blocks), n_threads, copy_kernel<Row>,
            plan, memory, copies);
@@ -316,12 +397,15 @@ template void queue_sample<GatherRow>(const DeviceReplay&, const DrawMemory&, Dr
                                       cudaStream_t);
 template void queue_sample<SequenceRow>(const DeviceReplay&, const DrawMemory&, DrawPlan, const FrameCopies&,
                                         cudaStream_t);
+template void queue_windows<GatherRow>(const DeviceReplay&, const DrawMemory&, const WindowsPlan&, cudaStream_t);
+template void queue_windows<SequenceRow>(const DeviceReplay&, const DrawMemory&, const WindowsPlan&, cudaStream_t);
 template void queue_copies<GatherRow>(const RowPlan&, const DrawMemory&, const FrameCopies&, cudaStream_t);
 template void queue_copies<SequenceRow>(const RowPlan&, const DrawMemory&, const FrameCopies&, cudaStream_t);
 
 void load_sample_kernels() {
     load_kernels(draw_kernel<GatherRow>, draw_kernel<SequenceRow>, weigh_kernel, copy_kernel<GatherRow>,
-                 copy_kernel<SequenceRow>, distinct_slots_kernel);
+                 copy_kernel<SequenceRow>, distinct_slots_kernel, windows_kernel<GatherRow>,
+                 windows_kernel<SequenceRow>, weigh_windows_kernel);
 }
 
 }  // namespace per::cuda

@@ -26,7 +26,7 @@ struct DrawMemory {
     int64_t* slots;           // [size]
     int64_t* ages;            // [size]
     double* shares;           // [size]
-    int64_t* found;           // [size] slots found without replacement; ids that are asked for
+    int64_t* found;           // [size] slots found without replacement, or by id; ids of a walk
     std::byte* rows;          // [size] GatherRow or SequenceRow
     int64_t size;
 
@@ -64,7 +64,20 @@ template <class Row>
 void queue_sample(const DeviceReplay& replay, const DrawMemory& memory, DrawPlan plan, const FrameCopies& copies,
                   cudaStream_t stream);
 
-// Queues the copying of the frames of rows that queue_sample() or the functions of rows_by_id.h have placed.
+// Rows that are written as if they were drawn. Nothing is counted but what is not live.
+struct WindowsPlan {
+    DrawPlan draw;       // the draw, with replacement, that would give them
+    const int64_t* ids;  // [n]; may be memory.found
+    bool skips_dead;     // else ids that are not live count as bad
+    int64_t n_of_walk;   // transitions that the draw would be from; 0: those that are live
+};
+
+// Queues the writing of rows, all but the frames. memory.found then has their slots, -1 where the row is not live.
+template <class Row>
+void queue_windows(const DeviceReplay& replay, const DrawMemory& memory, const WindowsPlan& plan, cudaStream_t stream);
+
+// Queues the copying of the frames of rows that queue_sample(), queue_windows() or the functions of rows_by_id.h have
+// placed.
 template <class Row>
 void queue_copies(const RowPlan& plan, const DrawMemory& memory, const FrameCopies& copies, cudaStream_t stream);
 

@@ -45,6 +45,12 @@ void require_batch_reachable(const per_batch& batch, const Fields& fields) {
     });
 }
 
+// The ids of a walk lie in host memory.
+void require_sample_reachable(const ReplaySample& sample, const Fields& fields) {
+    if (sample.ids != nullptr && sample.n_of_walk == 0) return require_reachable("ids", sample.ids);
+    require_batch_reachable(sample.batch, fields);
+}
+
 // ---- kernels of one thread: settings
 
 __global__ void set_beta_kernel(ReplayState* state, double beta) {
@@ -91,7 +97,6 @@ CudaReplayBackend::CudaReplayBackend(const per_replay_options& options, const Fi
     : fields_(fields),
       skips_invalid_(options.on_invalid == PER_INVALID_SKIP),
       of_sequences_(options.sequence_length > 0),
-      n_step_(options.n_step),
       order_(options.device_index),
       host_copy_(sizeof(HostCopy)),
       memory_(options, fields, order_.own_stream()),
@@ -132,7 +137,7 @@ void CudaReplayBackend::cut(int64_t count, const int64_t* env_ids, void* stream)
 void CudaReplayBackend::sample(const ReplaySample& sample, void* stream) {
     StreamOrder::Call call(order_, stream);
     const bool is_of_library = sample.outcome_out != nullptr;
-    if (!is_of_library) require_batch_reachable(sample.batch, fields_);
+    if (!is_of_library) require_sample_reachable(sample, fields_);
     batches_.sample(sample, call);
     call.finish();
 }
@@ -141,22 +146,24 @@ void CudaReplayBackend::sample_hindsight(const ReplaySample& sample, const Repla
                                          Relabelling& relabelling, void* stream) {
     StreamOrder::Call call(order_, stream);
     if (call.is_captured()) refuse_capture(stream);
-    require_batch_reachable(sample.batch, fields_);
+    require_sample_reachable(sample, fields_);
     const HostCopy& copy = read(call);
     const ReplayState before = copy.replay;
-    if (before.n_live == 0) throw_empty(sample.of_sequences);
+    const bool is_drawn = sample.ids == nullptr;
+    if (is_drawn && before.n_live == 0) throw_empty(sample.of_sequences);
     relabelling.clear(fields_.count());
     relabelling.gamma = before.gamma;
     relabelling.n_step = sample.n_step;
     relabelling.batch_number = before.batches;
-    relabelling.by_schedule = std::isnan(sample.beta);
+    relabelling.by_schedule = is_drawn && std::isnan(sample.beta);
     const bool has_ranks = memory_.device().priorities.ranks.state != nullptr;
     relabelling.took_ranks =
         sample.prioritization == PER_RANK && (!has_ranks || ranks_are_due(copy.ranks.n_changes, copy.ranks.n_live));
     relabelling.batch_before = batches_.last_batch(before.last, call);
     batches_.sample(sample, call);
+    if (!is_drawn) launch(call.stream(), 1, 1, reserve_batches_kernel, memory_.device().state, uint64_t{1});
     try {
-        hindsight_.choose_goals(sample, hindsight, relabelling, call);
+        hindsight_.choose_goals(sample, hindsight, batches_.slots_of(sample), relabelling, call);
     } catch (...) {
         take_back(relabelling, call);
         throw;
@@ -274,14 +281,6 @@ uint64_t CudaReplayBackend::reserve_batches(int64_t count, void* stream) {
     return first;
 }
 
-void CudaReplayBackend::get_as_drawn(int64_t count, const int64_t* ids, float probability, const per_batch& batch,
-                                     void* stream) {
-    StreamOrder::Call call(order_, stream);
-    require_batch_reachable(batch, fields_);
-    batches_.get_as_drawn(count, ids, n_step_, probability, batch, call);
-    call.finish();
-}
-
 int64_t CudaReplayBackend::bootstraps(int64_t capacity, const per_batch& batch, void* stream) {
     StreamOrder::Call call(order_, stream);
     if (call.is_captured()) refuse_capture(stream);
@@ -331,7 +330,6 @@ void CudaReplayBackend::set_n_step(int64_t n_step, void* stream) {
     StreamOrder::Call call(order_, stream);
     require_no_capture(call, "n_step");
     steps_.set_n_step(n_step, call);
-    n_step_ = n_step;
     call.finish();
 }
 

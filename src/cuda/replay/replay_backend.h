@@ -38,8 +38,6 @@ class CudaReplayBackend final : public ReplayBackend {
 
     std::vector<int64_t> live_ids(void* stream) override;
     uint64_t reserve_batches(int64_t count, void* stream) override;
-    void get_as_drawn(int64_t count, const int64_t* ids, float probability, const per_batch& batch,
-                      void* stream) override;
     int64_t bootstraps(int64_t capacity, const per_batch& batch, void* stream) override;
     void advantages(const ReplayAdvantages& advantages, void* stream) override;
 
@@ -75,7 +73,6 @@ class CudaReplayBackend final : public ReplayBackend {
     const Fields& fields_;
     const bool skips_invalid_;
     const bool of_sequences_;
-    int64_t n_step_;  // as it was set last
     StreamOrder order_;
     PinnedMemory host_copy_;
     ReplayMemory memory_;

@@ -494,6 +494,10 @@ const per_replay_get_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_get(replay, count, ids, batch, stream) =
     ccall(per_replay_get_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Int64}, Ptr{per_batch}, Ptr{Cvoid}), replay, count, ids, batch, stream)
 
+const per_replay_get_windows_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_get_windows(replay, options, on_invalid, count, ids, batch, stream) =
+    ccall(per_replay_get_windows_pointer[], per_status, (Ptr{per_replay}, Ptr{per_sample_options}, Int32, Int64, Ptr{Int64}, Ptr{per_batch}, Ptr{Cvoid}), replay, options, on_invalid, count, ids, batch, stream)
+
 const per_replay_set_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_set(replay, count, ids, fields, stream) =
     ccall(per_replay_set_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Int64}, Ptr{per_array}, Ptr{Cvoid}), replay, count, ids, fields, stream)
@@ -562,6 +566,10 @@ const per_replay_sample_hindsight_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_sample_hindsight(replay, options, hindsight, batch_size, batch, stream) =
     ccall(per_replay_sample_hindsight_pointer[], per_status, (Ptr{per_replay}, Ptr{per_sample_options}, Ptr{per_hindsight_options}, Int64, Ptr{per_batch}, Ptr{Cvoid}), replay, options, hindsight, batch_size, batch, stream)
 
+const per_replay_get_windows_hindsight_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_get_windows_hindsight(replay, options, hindsight, on_invalid, count, ids, batch, stream) =
+    ccall(per_replay_get_windows_hindsight_pointer[], per_status, (Ptr{per_replay}, Ptr{per_sample_options}, Ptr{per_hindsight_options}, Int32, Int64, Ptr{Int64}, Ptr{per_batch}, Ptr{Cvoid}), replay, options, hindsight, on_invalid, count, ids, batch, stream)
+
 const per_epochs_create_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_epochs_create(replay, n_epochs, batch_size, drop_last, stream, epochs_out) =
     ccall(per_epochs_create_pointer[], per_status, (Ptr{per_replay}, Int64, Int64, Int32, Ptr{Cvoid}, Ptr{Ptr{per_epochs}}), replay, n_epochs, batch_size, drop_last, stream, epochs_out)
@@ -614,7 +622,8 @@ const per_replay_statistics_docs = raw"""
 - `dropped`: steps not added because the environment was resetting (autoreset)
 - `episodes`: episodes that ended, cuts included
 - `cuts`: of them, those that were cut
-- `samples`: batches drawn, also ahead by a loader; each epoch of a walk counts as one
+- `samples`: batches drawn, also ahead by a loader; each epoch of a walk counts as one, and each call of
+  per_replay_get_windows_hindsight()
 - `beta_step`: batches that advanced beta; those of a loader once they are handed out
 - `stale_updates`: entries of updates, also of fields, that came too late
 - `rejected_updates`: entries of calls that write, not allowed and skipped
@@ -680,6 +689,7 @@ const function_names = [
     :per_replay_set_priorities,
     :per_replay_priorities,
     :per_replay_get,
+    :per_replay_get_windows,
     :per_replay_set,
     :per_replay_clear,
     :per_replay_set_alpha,
@@ -697,6 +707,7 @@ const function_names = [
     :per_replay_synchronize,
     :per_hindsight_options_init,
     :per_replay_sample_hindsight,
+    :per_replay_get_windows_hindsight,
     :per_epochs_create,
     :per_epochs_next,
     :per_epochs_free,
@@ -744,6 +755,7 @@ const function_pointers = [
     per_replay_set_priorities_pointer,
     per_replay_priorities_pointer,
     per_replay_get_pointer,
+    per_replay_get_windows_pointer,
     per_replay_set_pointer,
     per_replay_clear_pointer,
     per_replay_set_alpha_pointer,
@@ -761,6 +773,7 @@ const function_pointers = [
     per_replay_synchronize_pointer,
     per_hindsight_options_init_pointer,
     per_replay_sample_hindsight_pointer,
+    per_replay_get_windows_hindsight_pointer,
     per_epochs_create_pointer,
     per_epochs_next_pointer,
     per_epochs_free_pointer,
