@@ -107,18 +107,36 @@ class Exchange:
         handle, queue = self.handle(), self._memory.queue(stream)
         size = _options.whole("batch_size", batch_size)
         batch = _library.new("per_batch")
-        arrays: dict[str, Any] = {}
-        pointers = None
-        if out is not None:
-            arrays, pointers = out, self._reuse(out, size, batch)
-        elif size > 0:
-            arrays, pointers = self._new_arrays(size, batch, self._layout.batch, queue)
+        arrays, pointers = self._drawn_arrays(max(size, 0), batch, out, queue)
         chosen = ffi.cast("per_sample_options *", options)
         if call is None:
             check(lib.per_replay_sample(handle, chosen, size, batch, queue.handle))
         else:
             call.check(lib.per_replay_sample_hindsight(handle, chosen, call.options, size, batch, queue.handle))
         self._memory.finish(queue, arrays)
+        del pointers
+        return arrays
+
+    def get_windows(
+        self,
+        ids: object,
+        on_invalid: int,
+        options: Any,
+        out: dict[str, Any] | None,
+        stream: object,
+        call: hindsight.Call | None,
+    ) -> dict[str, Any]:
+        """per_replay_get_windows(): the arrays of the batch by name; those of `out` if it is given."""
+        handle, queue = self.handle(), self._memory.queue(stream)
+        id_array = self._memory.read_numbers(ids, "ids", "int64", queue)
+        batch = _library.new("per_batch")
+        arrays, pointers = self._drawn_arrays(id_array.size, batch, out, queue)
+        wanted = on_invalid, id_array.size, id_array.pointer, batch, queue.handle
+        if call is None:
+            check(lib.per_replay_get_windows(handle, options, *wanted))
+        else:
+            call.check(lib.per_replay_get_windows_hindsight(handle, options, call.options, *wanted))
+        self._memory.finish(queue, id_array, arrays)
         del pointers
         return arrays
 
@@ -204,6 +222,14 @@ class Exchange:
                 _put(arrays[index], self._memory.read_here(source, name, queue), kept)
         check(lib.per_replay_set(handle, id_array.size, id_array.pointer, arrays, queue.handle))
         self._memory.finish(queue, id_array, kept)
+
+    def _drawn_arrays(
+        self, size: int, batch: Any, out: dict[str, Any] | None, queue: Queue
+    ) -> tuple[dict[str, Any], Any]:
+        """The arrays of a batch as it is drawn, those of `out` if it is given; and what per_batch points at."""
+        if out is not None:
+            return out, self._reuse(out, size, batch)
+        return self._new_arrays(size, batch, self._layout.batch, queue)
 
     def _new_arrays(self, size: int, batch: Any, outputs: Sequence[Output], queue: Queue) -> tuple[dict[str, Any], Any]:
         """New arrays by name, entered into per_batch; and what per_batch points at."""

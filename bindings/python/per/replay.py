@@ -514,6 +514,64 @@ class ReplayBuffer(Store):
         names = batch.structure_of([output.name for output in outputs])
         return self._new_batch(self._plain.get(ids, outputs, stream), names)
 
+    def get_windows(
+        self,
+        ids: object,
+        *,
+        on_invalid: str = "error",
+        beta: float | None = None,
+        prioritization: str | None = None,
+        uniform_fraction: float | None = None,
+        normalize_weights: str | None = None,
+        n_step: int | None = None,
+        hindsight: Hindsight | None = None,
+        out: Batch | None = None,
+        stream: object = None,
+    ) -> Batch:
+        """Live transitions by id, as sample() would have drawn them: n-step returns, stacks, sequences, weights.
+
+        It is no draw: the random state, the schedule of beta and all statistics stay as they are. Probabilities and
+        weights are those of one draw with replacement, whatever the scheme, by the priorities of now. One that would
+        never be drawn, as its priority is 0, has weight 0.
+
+        Arguments:
+            ids: int64[n], n from 0 to 2^24, in any order; one may be given several times.
+            on_invalid: an id that is not live is an "error", or is "skip"ped: the batch has id -1 and zeros there, in
+                weights too.
+            beta, prioritization, uniform_fraction, normalize_weights, n_step: in place of the buffer's. "batch_max"
+                looks for the largest weight among these ids.
+            hindsight: as sample() takes it. The call then takes a number from the draws, and counts in `samples`.
+            out: an earlier batch of n transitions, whose arrays are written again and which is returned. Not for JAX.
+            stream: see the class.
+
+        Raises:
+            InvalidArgument, for the first id that is not live unless such are skipped. On CUDA they are always skipped,
+            and with "error" synchronize() reports them.
+
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(1)}, n_step=2, gamma=0.5)
+        >>> for t in range(10):
+        ...     ids = buffer.add(observation=[t], reward=t, terminated=False, truncated=False, next_observation=[t + 1])
+        >>> batch = buffer.get_windows([7, 4, 2])
+        >>> batch.reward.tolist(), batch.next_observation[:, 0].tolist(), batch.weights.tolist()
+        ([11.0, 6.5, 3.5], [9.0, 6.0, 4.0], [1.0, 1.0, 1.0])
+        >>> buffer.get_windows([7, 99], on_invalid="skip").ids.tolist()
+        [7, -1]
+        """
+        if self._steps > 0 and n_step is None:
+            n_step = self._n_step  # said with each call, since what is allocated here is for that one
+        options = _options.sample_options(beta, None, prioritization, uniform_fraction, normalize_weights, n_step)
+        plain = self._plain if self._steps == 0 else self._exchange_for(options.n_step)[0]
+        arrays = plain.get_windows(
+            ids,
+            _options.number("per_on_invalid", "on_invalid", on_invalid),
+            options,
+            None if out is None else self._arrays_of(out),
+            stream,
+            None if hindsight is None else Call(hindsight, self._layout),
+        )
+        return self._new_batch(arrays) if out is None else out
+
     def set(self, ids: object, *, stream: object = None, **fields: object) -> None:
         """Writes fields of transitions back, [n, shape of the field]; not observations, which rows share.
 

@@ -156,6 +156,9 @@ class LibraryReplay:
     def sample(self, batch_size, **options):
         return flat(cuda_switch.reported(self.buffer, lambda: self.buffer.sample(batch_size, **options)))
 
+    def get_windows(self, ids, **options):
+        return flat(cuda_switch.reported(self.buffer, lambda: self.buffer.get_windows(ids, **options)))
+
     def draw(self, batch_size, **options):
         batch = self.buffer.sample(batch_size, **options)
         return [int(id) for id in batch.ids], batch.weights

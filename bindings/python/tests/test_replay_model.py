@@ -393,6 +393,7 @@ class Walk:
             self.compare_by_id()
         else:
             self.compare_batch()
+            self.compare_windows()
 
     def compare_stats(self):
         stats, naive = self.library.stats(), self.naive
@@ -451,6 +452,31 @@ class Walk:
             np.testing.assert_array_equal(batch[name], np.asarray(batch[name])[[places[id] for id in ids]])
         compare_weights(naive, batch, ids, beta)
 
+    def compare_windows(self):
+        """Windows by id, in no order, with ids among them that are not live; which is no draw."""
+        random = np.random.default_rng(len(self.seen_ids))
+        live = self.naive.live()
+        ids = [int(id) for id in random.choice([*live, *self.seen_ids[-20:], -1, 10**12], 12)]
+        asked = {
+            name: values[random.integers(len(values))]
+            for name in SAMPLE_OPTIONS
+            if name != "scheme" and random.random() < 0.3 and (values := OPTIONS[name])
+        }
+        naive = copy.copy(self.naive)
+        for name, value in asked.items():
+            setattr(naive, name, value)
+        batch = self.library.get_windows(ids, on_invalid="skip", **asked)
+        is_live = np.array([id in live for id in ids])
+        np.testing.assert_array_equal(batch["ids"], np.where(is_live, ids, -1))
+        for name, array in batch.items():
+            if name != "ids":
+                assert not np.asarray(array)[~is_live].any(), name
+        given = {name: np.asarray(array)[is_live] for name, array in batch.items()}
+        if len(given["ids"]) == 0:
+            return
+        self.compare_rows(given, [naive.row(int(id), None) for id in given["ids"]])
+        compare_law(naive, given, [int(id) for id in given["ids"]])
+
     def sample_options(self, live):
         asked = {
             name: values[self.random.integers(len(values))]
@@ -486,6 +512,25 @@ def compare_weights(naive, batch, ids, beta):
     if naive.scheme in ("stratified", "systematic") and naive.uniform_fraction == 0:
         # A transition that fills two whole parts of the total is drawn, whatever the random numbers are.
         assert {id for id, p in probabilities.items() if p * len(ids) > 2.001} <= set(ids)
+
+
+def compare_law(naive, batch, ids):
+    """Weights and probabilities by id. Those of ranks depend on more than the model knows."""
+    is_rank = naive.prioritization == "rank"
+    if is_rank:
+        if naive.normalize_weights == "buffer_max":
+            return
+        naive = copy.copy(naive)
+        naive.probabilities = lambda: (
+            dict.fromkeys(naive.live(), 0.0) | dict(zip(ids, map(float, batch["probabilities"]), strict=True))
+        )
+    probabilities = naive.probabilities()
+    np.testing.assert_allclose(batch["probabilities"], [probabilities[id] for id in ids], rtol=1e-6)
+    weights = np.zeros(len(ids))
+    possible = [place for place, id in enumerate(ids) if probabilities[id] > 0]
+    if possible:
+        weights[possible] = naive.weights([ids[place] for place in possible], naive.beta, probabilities)
+    np.testing.assert_allclose(batch["weights"], weights, rtol=1e-5)
 
 
 def walk(options, seed, steps=STEPS):
