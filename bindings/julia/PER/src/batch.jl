@@ -150,19 +150,77 @@ true
 function sample!(buffer::ReplayBuffer, batch_size; out = nothing, hindsight = nothing, stream = nothing, options...)
     queue = stream_of(buffer.memory, stream)
     count = converted(Int64, "batch_size", batch_size)
-    chosen = isempty(options) ? C_NULL : set_options!(initial(per_sample_options), options)
-    n_step = 0
-    if buffer.sequence_steps > 0
-        # Said with each call, since what is allocated here is for that one.
-        chosen === C_NULL && (chosen = initial(per_sample_options))
-        chosen[].n_step == 0 && set_field!(chosen, :n_step, buffer.n_step)
-        n_step = max(chosen[].n_step, 1)
-    end
+    chosen, n_step = sample_options(buffer, options)
     layout = drawn_layout(buffer, max(count, 0), n_step)
     batch = out === nothing ? allocate(buffer.memory, layout) : check_layout(buffer.memory, out, layout)
     return with_pointers(buffer, batch) do filled
-        hindsight === nothing || return sample_hindsight!(buffer, chosen, hindsight, count, filled, queue)
-        call(pointer -> per_replay_sample(pointer, chosen, count, filled, queue), buffer.handle)
+        if hindsight === nothing
+            call(pointer -> per_replay_sample(pointer, chosen, count, filled, queue), buffer.handle)
+        else
+            call_with_hindsight(buffer, hindsight) do pointer, goals
+                per_replay_sample_hindsight(pointer, chosen, goals, count, filled, queue)
+            end
+        end
+    end
+end
+
+# The options of a call, or C_NULL where it has none; and the n_step that the layout of its sequences takes.
+function sample_options(buffer, options)
+    chosen = isempty(options) ? C_NULL : set_options!(initial(per_sample_options), options)
+    buffer.sequence_steps > 0 || return chosen, 0
+    # Said with each call, since what is allocated is for that one.
+    chosen === C_NULL && (chosen = initial(per_sample_options))
+    chosen[].n_step == 0 && set_field!(chosen, :n_step, buffer.n_step)
+    return chosen, max(chosen[].n_step, 1)
+end
+
+"""
+    get_windows(buffer::ReplayBuffer, ids; on_invalid = :error, out, hindsight, stream, options...)
+
+The live transitions of the ids as a [`Batch`](@ref PER.Batch), as [`sample!`](@ref) would have drawn them: n-step
+returns, stacks, sequences, and the probabilities and weights of one draw with replacement by the priorities of now. It
+is no draw: the random state, the schedule of `beta` and all statistics stay as they are. One that would never be
+drawn, as its priority is 0, has weight 0.
+
+- `ids`: in any order; one may be given several times
+- `on_invalid`: an id that is not live is an `:error`, or is skipped by `:skip`: the batch has id -1 and zeros there. On
+  CUDA they are always skipped, and with `:error` [`PER.synchronize`](@ref) throws
+- `out`, `hindsight`, `stream`, `options`: as `sample!` takes them; the scheme has no say. With `hindsight` the call
+  takes a number from the draws, and counts in `samples`
+
+Throws a [`PERError`](@ref) for the first id that is not live, unless such are skipped.
+
+```jldoctest
+julia> buffer = ReplayBuffer(100, (observation = Field(Int32),); n_step = 2, gamma = 0.5);
+
+julia> ids = extend!(buffer; observation = 1:4, reward = [1, 2, 4, 8], terminated = falses(4), truncated = falses(4));
+
+julia> get_windows(buffer, ids[[2, 1]]).reward == [4, 2]
+true
+
+julia> get_windows(buffer, ids; on_invalid = :skip).ids == [ids[1], ids[2], -1, -1]
+true
+```
+"""
+function get_windows(
+    buffer::ReplayBuffer, ids; on_invalid = :error, out = nothing, hindsight = nothing, stream = nothing, options...
+)
+    queue = stream_of(buffer.memory, stream)
+    wanted = numbers(buffer.memory, Int64, "ids", ids, stream)
+    count, skips = length(wanted), choice(:on_invalid, on_invalid)
+    chosen, n_step = sample_options(buffer, options)
+    layout = drawn_layout(buffer, count, n_step)
+    batch = out === nothing ? allocate(buffer.memory, layout) : check_layout(buffer.memory, out, layout)
+    return with_pointers(buffer, batch) do filled
+        if hindsight === nothing
+            call(buffer.handle) do pointer
+                per_replay_get_windows(pointer, chosen, skips, count, wanted, filled, queue)
+            end
+        else
+            call_with_hindsight(buffer, hindsight) do pointer, goals
+                per_replay_get_windows_hindsight(pointer, chosen, goals, skips, count, wanted, filled, queue)
+            end
+        end
     end
 end
 

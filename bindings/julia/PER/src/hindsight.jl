@@ -81,8 +81,8 @@ function write_answer!(name, ::Type{T}, given, out, count) where {T}
     copyto!(unsafe_wrap(Array, out, count), array)
 end
 
-# Calls per_replay_sample_hindsight() and lets pass what `reward` threw.
-function sample_hindsight!(buffer, chosen, hindsight::Hindsight, count, filled, queue)
+# Runs action(handle, options), a call of the library that takes hindsight options, and lets pass what `reward` threw.
+function call_with_hindsight(action, buffer, hindsight::Hindsight)
     achieved, goal = field_number.(Ref(buffer), ("achieved", "goal"), (hindsight.achieved, hindsight.goal))
     field = buffer.fields[achieved + 1]
     reward_call = RewardCall(hindsight.reward, Tuple(field.axes), field.element_type, nothing)
@@ -97,11 +97,10 @@ function sample_hindsight!(buffer, chosen, hindsight::Hindsight, count, filled, 
     call(buffer.handle, (achieved_field = "achieved", goal_field = "goal")) do pointer
         GC.@preserve reward_call begin
             set_field!(options, :context, pointer_from_objref(reward_call))
-            status = per_replay_sample_hindsight(pointer, chosen, options, count, filled, queue)
+            status = action(pointer, options)
         end
         reward_call.failure === nothing && return status
         throw(reward_call.failure)
     end
 end
-sample_hindsight!(buffer, chosen, other, count, filled, queue) =
-    invalid("hindsight is a $(typeof(other)), no Hindsight")
+call_with_hindsight(action, buffer, other) = invalid("hindsight is a $(typeof(other)), no Hindsight")

@@ -95,6 +95,28 @@ end
     @test rows.observation[3, 2, 1] == bytes[1*4+2+1]
 end
 
+@testset "windows by id are those of a draw" begin
+    for options in ((n_step = N_STEP,), (frame_stack = 2, n_step = 2), (sequence_length = 3, burn_in = 1))
+        buffer, _ = filled_buffer(; options..., beta = 0.7)
+        ids = live_ids(buffer)
+        set_priorities!(buffer, ids, Float32.(1:length(ids)))
+        batch = sample!(buffer, 40)
+        before = stats(buffer)
+        windows = get_windows(buffer, batch.ids)
+        @test keys(windows) == keys(batch) && all(windows[name] == batch[name] for name in keys(batch))
+        uniform = (prioritization = :uniform, normalize_weights = :none, beta = 1)
+        @test get_windows(buffer, batch.ids; out = windows, uniform...) === windows
+        @test windows.weights == ones(40) && windows.probabilities ≈ fill(1 / length(buffer), 40)
+        @test stats(buffer) == before
+        skipped = get_windows(buffer, [batch.ids[1], -1, 10^9]; on_invalid = :skip)
+        @test skipped.ids == [batch.ids[1], -1, -1] && skipped.weights == [1, 0, 0]
+        @test skipped.reward[:, 1] == batch.reward[:, 1] || ndims(batch.reward) == 1
+        @test all(iszero, selectdim(skipped.observation, ndims(skipped.observation), 2:3))
+        @test is_invalid(thrown(() -> get_windows(buffer, [ids[1], -1])), "ids[1] is -1: no live")
+        @test is_invalid(thrown(() -> get_windows(buffer, ids; on_invalid = :ignore)), "on_invalid is :ignore")
+    end
+end
+
 @testset "get gives rows as they were added" begin
     buffer, place = filled_buffer(n_step = N_STEP)
     ids = [id for (id, (_, t)) in place if t < STEPS]

@@ -100,6 +100,8 @@ end
         end
         @test same(sample!(buffer, 8; out = batch, stream = nothing), sample!(expected, 8; out = wanted))
         @test same(get(buffer, wanted.ids[1:1]), get(expected, wanted.ids[1:1]))
+        @test same(get_windows(buffer, batch.ids), get_windows(expected, wanted.ids))
+        @test same(get_windows(buffer, [-1, 0]; on_invalid = :skip), get_windows(expected, [-1, 0]; on_invalid = :skip))
         @test live_ids(buffer) == live_ids(expected) && counted(buffer) == counted(expected)
     end
     for (batch, wanted) in zip(epochs(buffer, 1; batch_size = 16), epochs(expected, 1; batch_size = 16))

@@ -41,6 +41,18 @@ end
     @test batch.discount == ifelse.(reaches, 0, 0.125f0)
 end
 
+@testset "windows by id get the goals of a draw of the same ids" begin
+    buffer, twin = episode(10; n_step = 3, seed = 2), episode(10; n_step = 3, seed = 2)
+    hindsight = Hindsight(:observation, :goal, (achieved, goal) -> achieved .== goal)
+    batch = sample!(twin, 40; hindsight = hindsight, beta = 0.5)
+    windows = get_windows(buffer, batch.ids; hindsight = hindsight, beta = 0.5)
+    @test all(windows[name] == batch[name] for name in keys(batch))
+    @test stats(buffer).samples == 1 && stats(buffer).beta_step == 0
+    failing = Hindsight(:observation, :goal, (achieved, goal) -> throw(DomainError(7, "no goal")))
+    @test_throws DomainError get_windows(buffer, batch.ids; hindsight = failing)
+    @test stats(buffer).samples == 1
+end
+
 @testset "arrays of several axes keep them" begin
     fields = (observation = Field(Float32, 2, 3), goal = Field(Float32, 2, 3))
     buffer = ReplayBuffer(20, fields)
