@@ -18,6 +18,7 @@ AGENTS = ("torch", "gymnasium")
 SHORT_MODES = {
     "cartpole_dqn": (AGENTS, "600/600", "prioritized: solved 0 of 1"),
     "cartpole_dqn_graph": (AGENTS, "600/600", r"\d+ us a training step (step by step on cpu|as one CUDA graph)"),
+    "cartpole_laber": (AGENTS, "600/600", "laber: solved after not steps"),
     "cartpole_ppo": (AGENTS, "3/3", "greedy return"),
     "cartpole_r2d2": (AGENTS, "200/200", "not solved"),
     "pendulum_sac": (AGENTS, "600/600", "not solved"),
