@@ -138,7 +138,9 @@ struct Block {
     std::vector<std::unique_ptr<Fiber>> fibers;
     std::unique_ptr<Warp[]> warps;
     std::vector<SharedVariable> shared;
-    char clock = 0;
+    // Of the barriers in turn: a thread that goes on late must not take for done what others did before the next one.
+    char clocks[2];
+    uint64_t n_barriers = 0;
 };
 
 #if defined(SIMULATOR_TSAN)
@@ -371,7 +373,8 @@ int block_barrier(Count count, int predicate) {
     block.any |= predicate != 0;
     block.all &= predicate != 0;
     block.sum += predicate != 0;
-    release(&block.clock);
+    char* const clock = &block.clocks[block.n_barriers % 2];
+    release(clock);
     if (++block.n_at_barrier == block.n_threads) {
         block.counts[0] = block.any;
         block.counts[1] = block.all;
@@ -380,6 +383,7 @@ int block_barrier(Count count, int predicate) {
         block.all = 1;
         block.sum = 0;
         block.n_at_barrier = 0;
+        ++block.n_barriers;
         self.state = State::at_barrier;
         for (const auto& fiber : block.fibers)
             if (fiber->state == State::at_barrier) make_ready(fiber.get());
@@ -387,7 +391,7 @@ int block_barrier(Count count, int predicate) {
         self.state = State::at_barrier;
     }
     switch_to_any();
-    acquire(&block.clock);
+    acquire(clock);
     return block.counts[static_cast<int>(count)];
 }
 
