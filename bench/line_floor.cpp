@@ -21,9 +21,9 @@ LineFloor::LineFloor(int64_t capacity)
 
 template <int rw>
 inline void LineFloor::prefetch(int64_t index) const {
-    __builtin_prefetch(leaves_.data() + index, rw);
-    __builtin_prefetch(sums_.data() + index / 16, rw);
-    __builtin_prefetch(upper_sums_.data() + index / 128, rw);
+    __builtin_prefetch(leaves_.data() + index, rw, 2);
+    __builtin_prefetch(sums_.data() + index / 16, rw, 2);
+    __builtin_prefetch(upper_sums_.data() + index / 128, rw, 2);
 }
 
 uint64_t LineFloor::read(int64_t count, const int64_t* indices) const {

@@ -97,11 +97,11 @@ void PlainReplay::prefetch(int64_t slot) const {
         const bool is_observation = kind_.fields[f].is_observation();
         const std::byte* const first = fields_[f].data() + (slot - (is_observation ? kind_.stack - 1 : 0)) * bytes;
         const int64_t touched = is_observation ? (kind_.stack + kind_.n_step) * bytes : bytes;
-        for (int64_t byte = 0; byte < touched; byte += line_bytes) __builtin_prefetch(first + byte);
-        __builtin_prefetch(first + touched - 1);
+        for (int64_t byte = 0; byte < touched; byte += line_bytes) fetch_line(first + byte);
+        fetch_line(first + touched - 1);
     }
-    __builtin_prefetch(reward_.data() + slot);
-    __builtin_prefetch(terminated_.data() + slot);
+    fetch_line(reward_.data() + slot);
+    fetch_line(terminated_.data() + slot);
 }
 
 void PlainReplay::copy_rows_and_followers(const std::vector<int64_t>& slots, Rows& rows) const {

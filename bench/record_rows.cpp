@@ -36,8 +36,8 @@ RecordRows::RecordRows(const RowKind& kind, const PlainReplay& replay)
 void RecordRows::prefetch(int64_t slot) const {
     const std::byte* const first = record(slot);
     const int64_t touched = 2 * record_bytes_;
-    for (int64_t byte = 0; byte < touched; byte += line_bytes) __builtin_prefetch(first + byte);
-    __builtin_prefetch(first + touched - 1);
+    for (int64_t byte = 0; byte < touched; byte += line_bytes) fetch_line(first + byte);
+    fetch_line(first + touched - 1);
 }
 
 void RecordRows::copy_row(size_t i, int64_t slot, Rows& rows) const {

@@ -4,6 +4,7 @@
 
 #include "cpu/kernels/kernels.h"
 #include "cpu/kernels/lanes.h"
+#include "cpu/memory/prefetch.h"
 #include "rules/draw.h"
 
 namespace per::cpu {
@@ -310,15 +311,11 @@ PER_INLINE void search_leaves(const TreeArrays& tree, const uint64_t* lines, uin
     }
 }
 
-PER_INLINE void prefetch_line(const void* address) {
-    __builtin_prefetch(address, 0, 3);
-}
-
 // The line that the next search of each draw of a block reads.
 PER_INLINE void prefetch_block(const TreeArrays& tree, int level, const uint64_t* lines) {
     const char* const base =
         level == 0 ? reinterpret_cast<const char*>(tree.leaves) : reinterpret_cast<const char*>(tree.sums[level]);
-    for (int64_t i = 0; i < block; ++i) prefetch_line(base + 64 * lines[i]);
+    for (int64_t i = 0; i < block; ++i) prefetch_to_read(base + 64 * lines[i]);
 }
 
 PER_INLINE void finish_block(const TreeArrays& tree, int64_t count, const uint64_t* lines, uint64_t* units,

@@ -5,6 +5,7 @@
 
 #include "cpu/kernels/kernels.h"
 #include "cpu/kernels/lanes.h"
+#include "cpu/memory/prefetch.h"
 
 namespace per::cpu {
 namespace {
@@ -66,10 +67,6 @@ float largest_of(int64_t count, const float* priorities) {
     for (const float one : each) largest = one > largest ? one : largest;
     for (; i < count; ++i) largest = priorities[i] > largest ? priorities[i] : largest;
     return largest;
-}
-
-PER_INLINE void prefetch_to_write(const void* address) {
-    __builtin_prefetch(address, 1, 3);
 }
 
 // The lines that an update of a leaf changes. Three levels of sums: those above stay in the cache by themselves.

@@ -132,7 +132,7 @@ void LiveSet::select(int64_t n, uint64_t* ranks, int64_t* slots_out) const {
             const void* const next = level > 0
                                          ? static_cast<const void*>(counts_[level - 1] + nodes[i] * counts_per_line)
                                          : words_ + nodes[i] * words_per_line;
-            __builtin_prefetch(next);
+            prefetch_to_read(next);
         }
     }
     for (int64_t i = 0; i < n; ++i) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "cpu/memory/memory.h"
+#include "cpu/memory/prefetch.h"
 
 namespace per::cpu {
 
@@ -17,7 +18,7 @@ class LiveSet {
     int64_t count() const { return count_; }
     std::size_t memory_bytes() const { return memory_.bytes(); }
     // For contains() a little later.
-    void prefetch(int64_t slot) const { __builtin_prefetch(&words_[slot / 64]); }
+    void prefetch(int64_t slot) const { prefetch_to_read(&words_[slot / 64]); }
     bool contains(int64_t slot) const { return words_[slot / 64] >> (slot % 64) & 1; }
     // The bits of 64 slots from a multiple of 64 on.
     uint64_t word(int64_t slot) const { return words_[slot / 64]; }

@@ -229,7 +229,7 @@ void SumTree::prefetch_small_levels(int level, int64_t batch_size) const {
     const int64_t most_sums = std::min<int64_t>(3 * batch_size, 96) * sums_per_line;
     for (; level >= 1 && arrays_.shape.n_nodes[level] <= most_sums; --level)
         for (int64_t i = 0; i < arrays_.shape.n_nodes[level]; i += sums_per_line)
-            __builtin_prefetch(arrays_.sums[level] + i);
+            prefetch_to_read(arrays_.sums[level] + i);
 }
 
 std::size_t SumTree::draw_scratch_bytes(int64_t batch_size) const {

@@ -6,6 +6,7 @@
 
 #include "cpu/kernels/kernels.h"
 #include "cpu/memory/memory.h"
+#include "cpu/memory/prefetch.h"
 #include "cpu/memory/scratch.h"
 #include "rules/draw.h"
 #include "rules/mass.h"
@@ -34,7 +35,7 @@ class SumTree {
     std::size_t memory_bytes() const { return memory_.bytes(); }  // without what draws keep
 
     // For set() a little later: what lies furthest away, the leaf.
-    void prefetch_to_set(int64_t index) const { __builtin_prefetch(arrays_.leaves + index, 1); }
+    void prefetch_to_set(int64_t index) const { prefetch_to_write(arrays_.leaves + index); }
 
     // Sets priorities[i] at indices[i]; of equal indices the last one wins.
     void set(int64_t count, const int64_t* indices, const float* priorities);
