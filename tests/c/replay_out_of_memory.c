@@ -99,7 +99,7 @@ static void within_a_limit(void) {
     CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
     options = replay_options(10000000, 1);
     CHECK_FAILS(per_replay_create(&options, &large), PER_ERROR_OUT_OF_MEMORY,
-                "out of memory: 41943040 bytes were asked for"); /* 4 bytes a row, in whole huge pages */
+                "out of memory: 161480704 bytes were asked for"); /* 16 bytes a row, in whole huge pages */
     CHECK(large == NULL);
     steps.length = STEPS; /* cast to float64 these are 32 MB of scratch */
     CHECK_FAILS(per_replay_add(replay, &steps, NULL, NULL), PER_ERROR_OUT_OF_MEMORY, " bytes were asked for");

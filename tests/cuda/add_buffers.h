@@ -134,10 +134,10 @@ class BothBuffers {
         const int64_t capacity = options_.capacity;
         const cpu::ReplayState& expected = cpu();
         const cuda::ReplayState& state = *device().state;
-        const auto n = static_cast<std::size_t>(capacity);
-        ASSERT_EQ(std::memcmp(device().flags, cpu().rows.flags(), n), 0);
-        ASSERT_EQ(std::memcmp(device().priorities.given, cpu().priorities.by_slot(), n * sizeof(float)), 0);
         for (int64_t slot = 0; slot < capacity; ++slot) {
+            ASSERT_EQ(device().flags[slot], cpu().rows.flags(slot)) << slot;
+            ASSERT_EQ(cpu().rows.flags_side_by_side()[slot], cpu().rows.flags(slot)) << slot;
+            ASSERT_EQ(device().priorities.given[slot], cpu().priorities.given(slot)) << slot;
             const bool is_live = cuda::is_live(device().priorities.live, slot);
             ASSERT_EQ(is_live, expected.priorities.live().contains(slot)) << slot;
             ASSERT_EQ(device().priorities.tree.leaves[slot], expected.priorities.tree().priority(slot)) << slot;
@@ -200,8 +200,8 @@ class BothBuffers {
         for (int64_t i = 0; i < fields_.count(); ++i) {
             const cuda::DeviceField& field = device().fields[i];
             const int64_t bytes = fields_[i].bytes;
-            const auto is_same = [&](const std::byte* a, const std::byte* b) {
-                return std::memcmp(a + slot * bytes, b + slot * bytes, static_cast<std::size_t>(bytes)) == 0;
+            const auto is_same = [&](const std::byte* array, const cpu::Column<std::byte>& column) {
+                return std::memcmp(array + slot * bytes, column.at(slot), static_cast<std::size_t>(bytes)) == 0;
             };
             if (flags & row_is_step || fields_[i].is_observation()) {
                 ASSERT_TRUE(is_same(field.frames, cpu().rows.field(i))) << "env " << env << " row " << row;

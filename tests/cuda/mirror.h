@@ -53,7 +53,7 @@ inline void mirror_tree(const cpu::SumTree& from, const cuda::DeviceTree& to) {
 inline void mirror_priorities(cpu::PriorityStore& from, const cuda::DevicePriorities& to) {
     const cpu::LiveSet& live = from.live();
     const int64_t capacity = to.tree.capacity;
-    std::copy_n(from.by_slot(), capacity, to.given);
+    for (int64_t slot = 0; slot < capacity; ++slot) to.given[slot] = from.by_slot()[slot];
     mirror_tree(from.tree(), to.tree);
     std::fill_n(to.live.words, to.live.n_nodes[0], 0);
     for (int64_t slot = 0; slot < capacity; ++slot)
@@ -94,13 +94,15 @@ inline void mirror(cpu::CpuReplayBackend& from, const cuda::ReplayMemory& memory
     to.state->n_live = statistics.live;
     to.state->largest_bits = std::bit_cast<uint32_t>(state.priorities.scale().largest_ever);
     std::copy(state.lanes.begin(), state.lanes.end(), to.lanes);
-    std::copy_n(state.rows.flags(), to.capacity, to.flags);
-    std::copy_n(state.rows.rewards(), to.capacity, to.rewards);
+    const auto mirror = [&](void* device_array, int64_t bytes, cpu::Column<std::byte> column) {
+        cpu::copy_frames(static_cast<std::byte*>(device_array), bytes, column.first, column.stride, to.capacity, bytes);
+    };
+    mirror(to.flags, sizeof(uint8_t), state.rows.flags().as_bytes());
+    mirror(to.rewards, sizeof(float), state.rows.rewards().as_bytes());
     for (int64_t i = 0; i < to.n_fields; ++i) {
         const cuda::DeviceField& field = to.fields[i];
-        const std::size_t bytes = static_cast<std::size_t>(to.capacity * field.bytes);
-        std::memcpy(field.frames, state.rows.field(i), bytes);
-        if (field.next_frames != nullptr) std::memcpy(field.next_frames, state.rows.next_field(i), bytes);
+        mirror(field.frames, field.bytes, state.rows.field(i));
+        if (field.next_frames != nullptr) mirror(field.next_frames, field.bytes, state.rows.next_field(i));
     }
     mirror_priorities(state.priorities, to.priorities);
     mirror_ranks(state.priorities, to.priorities.ranks);

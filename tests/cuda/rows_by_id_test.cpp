@@ -186,10 +186,12 @@ TEST_P(CudaRows, are_given_by_id_as_they_are_drawn) {
 void expect_same_frames(BothBuffers& buffers) {
     const cuda::DeviceReplay& device = buffers.memory().device();
     for (int64_t f = 0; f < device.n_fields; ++f)
-        EXPECT_EQ(std::memcmp(device.fields[f].frames, buffers.cpu().state().rows.field(f),
-                              static_cast<std::size_t>(device.capacity * device.fields[f].bytes)),
-                  0)
-            << "field " << f;
+        for (int64_t slot = 0; slot < device.capacity; ++slot)
+            EXPECT_EQ(std::memcmp(device.fields[f].frames + slot * device.fields[f].bytes,
+                                  buffers.cpu().state().rows.field(f).at(slot),
+                                  static_cast<std::size_t>(device.fields[f].bytes)),
+                      0)
+                << "field " << f << ", slot " << slot;
     for (int64_t slot = 0; slot < device.capacity; ++slot) EXPECT_EQ(device.priorities.tree.claims[slot], 0u);
 }
 

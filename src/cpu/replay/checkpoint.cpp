@@ -2,26 +2,39 @@
 
 #include <algorithm>
 #include <optional>
+#include <vector>
 
+#include "cpu/memory/column.h"
+#include "cpu/memory/moves.h"
 #include "file/checkpoint_state.h"
 
 namespace per::cpu {
 namespace {
 
-std::byte* data_of(ReplayState& state, const SlotArray& array) {
+Column<std::byte> column_of(const ReplayState& state, const SlotArray& array) {
     switch (array.kind) {
         case SlotArray::Kind::flags:
-            return reinterpret_cast<std::byte*>(state.rows.flags());
+            return state.rows.flags().as_bytes();
         case SlotArray::Kind::rewards:
-            return reinterpret_cast<std::byte*>(state.rows.rewards());
+            return state.rows.rewards().as_bytes();
         case SlotArray::Kind::priorities:
-            return reinterpret_cast<std::byte*>(state.priorities.by_slot());
+            return state.priorities.by_slot().as_bytes();
         case SlotArray::Kind::field:
             return state.rows.field(array.field);
         case SlotArray::Kind::next_field:
             return state.rows.next_field(array.field);
     }
     __builtin_unreachable();
+}
+
+// Calls visit(first slot, n) for the used slots in parts of at most max_part_bytes.
+template <class Visit>
+void for_each_small_part(const ReplayState& state, int64_t bytes, const Visit& visit) {
+    constexpr int64_t max_part_bytes = 65536;
+    const int64_t max_slots = std::max<int64_t>(1, max_part_bytes / bytes);
+    for_each_used_part(state.rules, state.lanes, [&](int64_t first, int64_t n) {
+        for (int64_t i = 0; i < n; i += max_slots) visit(first + i, std::min(max_slots, n - i));
+    });
 }
 
 void save_ranks(CheckpointWriter& writer, RankTree* ranks) {
@@ -40,10 +53,13 @@ void save_state(CheckpointWriter& writer, ReplayState& state) {
                   {state.beta_step(), state.batches, state.counters, scale.largest_ever, scale.tree_scale,
                    scale.tree_rescales_below, state.last_batch.figures()},
                   state.lanes);
+    std::vector<std::byte> side_by_side;
     for (const SlotArray& array : slot_arrays(state.fields, state.rules)) {
-        const std::byte* const data = data_of(state, array);
-        for_each_used_part(state.rules, state.lanes, [&](int64_t slot, int64_t n) {
-            writer.bytes(data + slot * array.bytes, static_cast<size_t>(n * array.bytes));
+        const Column<std::byte> column = column_of(state, array);
+        for_each_small_part(state, array.bytes, [&](int64_t slot, int64_t n) {
+            side_by_side.resize(static_cast<size_t>(n * array.bytes));
+            copy_frames(side_by_side.data(), array.bytes, column.at(slot), column.stride, n, array.bytes);
+            writer.bytes(side_by_side.data(), side_by_side.size());
         });
         writer.seal();
     }
@@ -58,10 +74,15 @@ void restore_state(CheckpointReader& reader, ReplayState& state) {
     state.batches = numbers.batches;
     state.counters = numbers.counters;
     state.last_batch = LastBatch(numbers.figures);
+    std::vector<std::byte> side_by_side;
     for (const SlotArray& array : slot_arrays(state.fields, state.rules)) {
-        std::byte* const data = data_of(state, array);
-        for_each_used_part(state.rules, state.lanes, [&](int64_t slot, int64_t n) {
-            saved.read(array, data + slot * array.bytes, static_cast<size_t>(n * array.bytes));
+        const Column<std::byte> column = column_of(state, array);
+        for_each_small_part(state, array.bytes, [&](int64_t slot, int64_t n) {
+            side_by_side.resize(static_cast<size_t>(n * array.bytes));
+            saved.read(array, side_by_side.data(), side_by_side.size());
+            copy_frames(column.at(slot), column.stride, side_by_side.data(), array.bytes, n, array.bytes);
+            if (array.kind != SlotArray::Kind::flags) return;
+            for (int64_t i = slot; i < slot + n; ++i) state.rows.set_flags(i, state.rows.flags(i));
         });
         saved.check(array);
     }

@@ -2,77 +2,43 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iterator>
 #include <new>
+
+#include "cpu/memory/prefetch.h"
 
 namespace per::cpu {
 namespace {
 
 constexpr int64_t line_bytes = 64;
-constexpr int64_t max_lines = 4;  // of a frame are fetched; the hardware's own prefetch takes over from there
+constexpr int64_t max_lines = 4;     // of a frame are fetched; the hardware's own prefetch takes over from there
+constexpr int64_t max_rewards = 16;  // of a window are fetched
 
-using Move = void (*)(std::byte* out, const std::byte* frame, int64_t bytes);
-
-struct Block {
-    uint64_t words[2];
-};
-
-template <class Word>
-void move_word(std::byte* out, const std::byte* from) {
-    Word word;
-    std::memcpy(&word, from, sizeof word);
-    std::memcpy(out, &word, sizeof word);
-}
-
-// Frames of one word to two.
-template <class Word>
-void move_ends(std::byte* out, const std::byte* frame, int64_t bytes) {
-    const int64_t last = bytes - static_cast<int64_t>(sizeof(Word));
-    move_word<Word>(out, frame);
-    move_word<Word>(out + last, frame + last);
-}
-
-// Frames of more than n_blocks blocks and of one more at most.
-template <int n_blocks>
-void move_blocks(std::byte* out, const std::byte* frame, int64_t bytes) {
-    for (int i = 0; i < n_blocks; ++i) move_word<Block>(out + 16 * i, frame + 16 * i);
-    move_word<Block>(out + bytes - 16, frame + bytes - 16);
-}
-
-void move_bytes(std::byte* out, const std::byte* frame, int64_t bytes) {
-    std::memcpy(out, frame, static_cast<size_t>(bytes));
-}
-
-void move_few_bytes(std::byte* out, const std::byte* frame, int64_t bytes) {
-    for (int64_t i = 0; i < bytes; ++i) out[i] = frame[i];
-}
-
-// Moves whose number the compiler knows, the last two overlapping: a call of memcpy takes longer than they do.
-Move move_of(int64_t bytes) {
-    static constexpr Move by_blocks[] = {
-        move_blocks<1>, move_blocks<2>, move_blocks<3>, move_blocks<4>,  move_blocks<5>,  move_blocks<6>,
-        move_blocks<7>, move_blocks<8>, move_blocks<9>, move_blocks<10>, move_blocks<11>, move_blocks<12>,
-    };
-    if (bytes < 4) return move_few_bytes;
-    if (bytes < 8) return move_ends<uint32_t>;
-    if (bytes < 16) return move_ends<uint64_t>;
-    if (bytes == 16) return move_ends<Block>;
-    const size_t n_blocks = static_cast<size_t>(bytes - 1) / sizeof(Block);
-    return n_blocks <= std::size(by_blocks) ? by_blocks[n_blocks - 1] : move_bytes;
+void prefetch_lines(const std::byte* first, int64_t bytes) {
+    const std::byte* line = first - reinterpret_cast<uintptr_t>(first) % line_bytes;
+    for (; line < first + bytes; line += line_bytes) prefetch_to_read(line);
 }
 
 }  // namespace
 
 void GatherPlan::add_copy(int64_t field, void* out, int64_t stack, bool is_next) {
     const int64_t bytes = state_.fields[field].bytes;
-    copies_.push_back({state_.rows.field(field), state_.rows.next_field(field), static_cast<std::byte*>(out), bytes,
-                       stack, is_next, state_.fields[field].pads_with_zeros(), std::min(bytes, max_lines * line_bytes),
-                       move_of(bytes)});
+    const Column<std::byte> column = state_.rows.field(field);
+    const Column<std::byte> next_column = state_.rows.next_field(field);
+    const bool is_own_array = is_next && state_.rules.store_next_observation;
+    const int64_t place = state_.rows.place_in_record((is_own_array ? next_column : column).first);
+    const bool is_fetched_apart = place < 0 || stack > 1;
+    if (!is_fetched_apart) (is_next && !is_own_array ? next_part_ : part_).include(place, bytes);
+    copies_.push_back({column, next_column, static_cast<std::byte*>(out), bytes, stack, is_next,
+                       state_.fields[field].pads_with_zeros(), is_fetched_apart, move_of(bytes)});
     row_bytes_ += stack * bytes;
 }
 
 const GatherPlan& GatherPlan::make(const per_batch& batch, bool single_frames) {
     copies_.clear();
+    part_ = next_part_ = Part();
+    const RowStore& rows = state_.rows;
+    for (const std::byte* const number : {rows.rewards().first, rows.priorities().first, rows.flags().first})
+        if (const int64_t place = rows.place_in_record(number); place >= 0) part_.include(place, 1);
     wishes_ = {1, false};
     row_bytes_ = 0;
     for (int64_t i = 0; i < state_.fields.count(); ++i) {
@@ -89,21 +55,26 @@ const GatherPlan& GatherPlan::make(const per_batch& batch, bool single_frames) {
     return *this;
 }
 
-void GatherPlan::prefetch_frame(const std::byte* frame, const Copy& copy) {
-    const std::byte* const end = frame + copy.prefetched_bytes;
-    const std::byte* line = frame - reinterpret_cast<uintptr_t>(frame) % line_bytes;
-    for (; line < end; line += line_bytes) __builtin_prefetch(line);
+void GatherPlan::prefetch_part(const Part& part, int64_t slot) const {
+    if (part.end > 0) prefetch_lines(state_.rows.records().at(slot) + part.first, part.end - part.first);
 }
 
 const std::byte* GatherPlan::frame(const Copy& copy, const GatherRow& row, int64_t age) const {
     const FramePlace place = frame_place(state_.ring(), row, copy.is_next, age);
-    return (place.is_next_array ? copy.next_array : copy.array) + place.slot * copy.bytes;
+    return (place.is_next_array ? copy.next_column : copy.column).at(place.slot);
 }
 
 void GatherPlan::prefetch(const GatherRow* rows, int64_t n) const {
-    for (const Copy& copy : copies_)
+    for (int64_t i = 0; i < n; ++i) {
+        prefetch_part(part_, rows[i].slot);
+        prefetch_part(next_part_, rows[i].next_slot);
+    }
+    for (const Copy& copy : copies_) {
+        if (!copy.is_fetched_apart) continue;
+        const int64_t bytes = std::min(copy.bytes, max_lines * line_bytes);
         for (int64_t i = 0; i < n; ++i)
-            for (int64_t age = 0; age < copy.stack; ++age) prefetch_frame(frame(copy, rows[i], age), copy);
+            for (int64_t age = 0; age < copy.stack; ++age) prefetch_lines(frame(copy, rows[i], age), bytes);
+    }
 }
 
 void GatherPlan::copy(int64_t first, const GatherRow* rows, int64_t n) const {
@@ -145,10 +116,11 @@ void TransitionWriter::prefetch_block(int64_t first, int64_t n) const {
     GatherRow rows[GatherPlan::max_block_rows];
     for (int64_t i = 0; i < n; ++i) {
         const int64_t slot = slots[first + i];
-        __builtin_prefetch(state.rows.flags() + slot);
-        __builtin_prefetch(state.rows.rewards() + slot);
-        new (rows + i) GatherRow(gather_row(state.rules, state.ring().env_of_slot(slot), slot, whole, plan.wishes(),
-                                            [](int64_t) { return uint8_t{row_is_step}; }));
+        const int64_t env = state.ring().env_of_slot(slot);
+        for (int64_t k = 1; k < std::min(n_step, max_rewards); ++k)
+            prefetch_to_read(state.rows.rewards().at(state.ring().moved(env, slot, k)));
+        new (rows + i) GatherRow(
+            gather_row(state.rules, env, slot, whole, plan.wishes(), [](int64_t) { return uint8_t{row_is_step}; }));
     }
     plan.prefetch(rows, n);
 }

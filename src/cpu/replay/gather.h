@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
+#include "cpu/memory/moves.h"
 #include "cpu/replay/replay_state.h"
 #include "per.h"
 #include "rules/n_step.h"
@@ -31,7 +33,7 @@ class GatherPlan {
     int64_t block_rows() const { return std::clamp<int64_t>(block_bytes / (row_bytes_ + 1), 2, max_block_rows); }
     static constexpr int64_t max_block_rows = 32;
 
-    // Fetches rows that copy() is to be called for a little later.
+    // Fetches rows that copy() is to be called for a little later, with the rewards and priorities of their slots.
     void prefetch(const GatherRow* rows, int64_t n) const;
     // Rows first .. first + n - 1 of the batch.
     void copy(int64_t first, const GatherRow* rows, int64_t n) const;
@@ -40,23 +42,35 @@ class GatherPlan {
     static constexpr int64_t block_bytes = 16384;
 
     struct Copy {
-        const std::byte* array;
-        const std::byte* next_array;  // with store_next_observation
+        Column<std::byte> column;
+        Column<std::byte> next_column;  // with store_next_observation
         std::byte* out;
         int64_t bytes;  // of a frame
         int64_t stack;
         bool is_next;
         bool pads_with_zeros;
-        int64_t prefetched_bytes;
-        void (*move)(std::byte* out, const std::byte* frame, int64_t bytes);
+        bool is_fetched_apart;  // not with the part of the record that all such copies share
+        Move move;
+    };
+    // Of each record, the bytes from one place in it to another.
+    struct Part {
+        int64_t first = std::numeric_limits<int64_t>::max();
+        int64_t end = 0;
+
+        void include(int64_t place, int64_t bytes) {
+            first = std::min(first, place);
+            end = std::max(end, place + bytes);
+        }
     };
 
     void add_copy(int64_t field, void* out, int64_t stack, bool is_next);
-    static void prefetch_frame(const std::byte* frame, const Copy& copy);
+    void prefetch_part(const Part& part, int64_t slot) const;
     const std::byte* frame(const Copy& copy, const GatherRow& row, int64_t age) const;
 
     const ReplayState& state_;
     std::vector<Copy> copies_;
+    Part part_;       // that is read of a transition's record
+    Part next_part_;  // that is read of the record of its next observation
     GatherWishes wishes_ = {1, false};
     int64_t row_bytes_ = 0;
 };
@@ -64,7 +78,7 @@ class GatherPlan {
 // The n-step return of the row in a slot, and where the frames of its window lie. Inline, as calls take 13 ns a row.
 inline Return window_at(const ReplayState& state, int64_t env, int64_t slot, int64_t n_step) {
     const Ring& ring = state.ring();
-    const auto flags_at = [&](int64_t k) { return state.rows.flags()[k == 0 ? slot : ring.moved(env, slot, k)]; };
+    const auto flags_at = [&](int64_t k) { return state.rows.flags(k == 0 ? slot : ring.moved(env, slot, k)); };
     const auto reward_at = [&](int64_t k) { return state.rows.rewards()[k == 0 ? slot : ring.moved(env, slot, k)]; };
     // With a number that the compiler knows there is no loop.
     return n_step == 1 ? n_step_return(1, state.gamma, flags_at, reward_at)
@@ -74,7 +88,7 @@ inline Return window_at(const ReplayState& state, int64_t env, int64_t slot, int
 inline GatherRow frames_at(const ReplayState& state, int64_t env, int64_t slot, const Return& window,
                            const GatherWishes& wishes) {
     const Ring& ring = state.ring();
-    const auto flags_of = [&](int64_t distance) { return state.rows.flags()[ring.moved(env, slot, distance)]; };
+    const auto flags_of = [&](int64_t distance) { return state.rows.flags(ring.moved(env, slot, distance)); };
     return gather_row(state.rules, env, slot, window, wishes, flags_of);
 }
 

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "cpu/memory/column.h"
+#include "cpu/memory/moves.h"
 #include "rows/fields.h"
 
 namespace per::cpu {
@@ -21,15 +23,10 @@ struct GivenValues {
 
     const std::byte* at(int64_t entry) const { return data + entry * stride; }
 
-    // Copies n entries of `bytes` each, beginning with `entry` and `step` entries apart.
-    void copy(int64_t entry, int64_t step, int64_t n, int64_t bytes, void* out) const {
-        if (n == 1 || step * stride == bytes) {
-            std::memcpy(out, at(entry), static_cast<size_t>(n * bytes));
-            return;
-        }
-        std::byte* next = static_cast<std::byte*>(out);
-        for (int64_t i = 0; i < n; ++i, next += bytes)
-            std::memcpy(next, at(entry + i * step), static_cast<size_t>(bytes));
+    // Copies n entries of `bytes` each, beginning with `entry` and `step` entries apart, to the slots from one on.
+    template <class Value>
+    void copy(int64_t entry, int64_t step, int64_t n, int64_t bytes, Column<Value> column, int64_t slot) const {
+        copy_frames(reinterpret_cast<std::byte*>(column.at(slot)), column.stride, at(entry), step * stride, n, bytes);
     }
 };
 
@@ -95,7 +92,8 @@ class GivenSteps {
 void read_values(std::string_view argument, const GivenArray& given, int32_t dtype, int64_t elements, int64_t n_entries,
                  const uint8_t* mask, GivenValues& values_out);
 
-// Writes the frames of entries to slots of an array, runs of neighbours at once. Slot -1: the entry is left out.
-void write_to_slots(const GivenValues& values, const std::vector<int64_t>& slots, int64_t bytes, std::byte* array);
+// Writes the frames of entries to slots, runs of neighbours at once. Slot -1: the entry is left out.
+void write_to_slots(const GivenValues& values, const std::vector<int64_t>& slots, int64_t bytes,
+                    Column<std::byte> column);
 
 }  // namespace per::cpu

@@ -16,7 +16,7 @@ int64_t episode_end(const ReplayState& state, int64_t env, int64_t row) {
     while (row < head) {
         const int64_t slot = ring.slot(env, row);
         const int64_t n = std::min(head - row, (env + 1) * ring.rows - slot);
-        const int64_t count = front_without(state.rows.flags() + slot, n, row_ends_episode);
+        const int64_t count = front_without(state.rows.flags_side_by_side() + slot, n, row_ends_episode);
         if (count < n) return row + count + 1;
         row += n;
     }
@@ -29,7 +29,7 @@ int64_t episode_first(const ReplayState& state, int64_t env, int64_t row, int64_
     while (row >= oldest) {
         const int64_t slot = ring.slot(env, row);
         const int64_t n = std::min(row - oldest, slot - env * ring.rows) + 1;
-        const int64_t count = back_without(state.rows.flags() + slot - n + 1, n, row_starts_episode);
+        const int64_t count = back_without(state.rows.flags_side_by_side() + slot - n + 1, n, row_starts_episode);
         if (count < n) return row - count;
         row -= n;
     }
@@ -57,9 +57,8 @@ void append_inner_goals(const Field& field, const std::byte* goal, const Sequenc
 
 // What was observed after the step in that slot.
 const std::byte* next_frame(const ReplayState& state, int64_t field, int64_t env, int64_t slot) {
-    const int64_t bytes = state.fields[field].bytes;
-    if (state.rules.store_next_observation) return state.rows.next_field(field) + slot * bytes;
-    return state.rows.field(field) + state.ring().moved(env, slot, 1) * bytes;
+    if (state.rules.store_next_observation) return state.rows.next_field(field).at(slot);
+    return state.rows.field(field).at(state.ring().moved(env, slot, 1));
 }
 
 // The transitions that what is drawn in a row is made of; of a single one n_steps is 1.

@@ -2,12 +2,23 @@
 
 #include <cinttypes>
 #include <cmath>
+#include <cstring>
 
 #include "rows/error.h"
 #include "rules/advantage.h"
 
 namespace per::cpu {
 namespace {
+
+// Of frames of one float32, which need not be aligned.
+float read_number(const std::byte* frame) {
+    float number;
+    std::memcpy(&number, frame, sizeof number);
+    return number;
+}
+void write_number(std::byte* frame, float number) {
+    std::memcpy(frame, &number, sizeof number);
+}
 
 // Calls visit(env, row) for what needs a bootstrap value: environment by environment, in order of time.
 template <class Visit>
@@ -65,13 +76,15 @@ int64_t find_bootstraps(const ReplayState& state, int64_t capacity, std::vector<
 void write_advantages(ReplayState& state, const ReplayAdvantages& advantages) {
     check_bootstraps(state, advantages);
     const Ring& ring = state.ring();
-    const auto numbers = [&](int64_t field) { return reinterpret_cast<float*>(state.rows.field(field)); };
-    const float* const values = numbers(advantages.value_field);
-    float* const advantages_out = numbers(advantages.advantage_field);
-    float* const returns_out = advantages.return_field >= 0 ? numbers(advantages.return_field) : nullptr;
+    const Column<std::byte> values = state.rows.field(advantages.value_field);
+    const Column<std::byte> advantages_out = state.rows.field(advantages.advantage_field);
+    const bool has_returns = advantages.return_field >= 0;
+    const Column<std::byte> returns_out = has_returns ? state.rows.field(advantages.return_field) : values;
     int64_t n_left = advantages.count;
     for (int64_t env = ring.n_envs - 1; env >= 0; --env) {
-        const auto value_of = [&](int64_t row) { return static_cast<double>(values[ring.slot(env, row)]); };
+        const auto value_of = [&](int64_t row) {
+            return static_cast<double>(read_number(values.at(ring.slot(env, row))));
+        };
         lane_advantages(
             state.lane(env), state.rules, state.gamma, advantages.lambda,
             [&](int64_t row) { return state.flags(env, row); },
@@ -79,8 +92,8 @@ void write_advantages(ReplayState& state, const ReplayAdvantages& advantages) {
             [&] { return static_cast<double>(advantages.bootstrap_values[--n_left]); },
             [&](int64_t row, double advantage) {
                 const int64_t slot = ring.slot(env, row);
-                advantages_out[slot] = static_cast<float>(advantage);
-                if (returns_out != nullptr) returns_out[slot] = static_cast<float>(advantage + value_of(row));
+                write_number(advantages_out.at(slot), static_cast<float>(advantage));
+                if (has_returns) write_number(returns_out.at(slot), static_cast<float>(advantage + value_of(row)));
             });
     }
 }

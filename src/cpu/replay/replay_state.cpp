@@ -1,7 +1,5 @@
 #include "cpu/replay/replay_state.h"
 
-#include <cstring>
-
 #include "backend/replay_options.h"
 
 namespace per::cpu {
@@ -12,50 +10,7 @@ RowRange last_rows(RowRange range, const Ring& ring) {
     return {std::max(range.first, range.end - ring.rows), range.end};
 }
 
-// Whether none of eight flags has one of the bits.
-bool eight_lack(const uint8_t* flags, uint8_t bits) {
-    uint64_t word;
-    std::memcpy(&word, flags, sizeof word);
-    return (word & bits * uint64_t{0x0101010101010101}) == 0;
-}
-
 }  // namespace
-
-// ---- rows
-
-RowStore::RowStore(const Fields& fields, int64_t capacity, bool store_next_observation)
-    : reward_memory_(array_bytes(capacity, sizeof(float))), flag_memory_(array_bytes(capacity, sizeof(uint8_t))) {
-    for (const Field& field : fields) {
-        const std::size_t bytes = array_bytes(capacity, field.bytes);
-        fields_.emplace_back(bytes);
-        next_fields_.emplace_back();
-        if (store_next_observation && field.is_observation()) next_fields_.back() = Memory(bytes);
-    }
-    rewards_ = reinterpret_cast<float*>(reward_memory_.data());
-    flags_ = reinterpret_cast<uint8_t*>(flag_memory_.data());
-}
-
-std::size_t RowStore::memory_bytes() const {
-    std::size_t bytes = reward_memory_.bytes() + flag_memory_.bytes();
-    for (const Memory& memory : fields_) bytes += memory.bytes();
-    for (const Memory& memory : next_fields_) bytes += memory.bytes();
-    return bytes;
-}
-
-// Episodes may be long: eight rows at a time.
-int64_t front_without(const uint8_t* flags, int64_t n, uint8_t bits) {
-    int64_t i = 0;
-    while (i + 8 <= n && eight_lack(flags + i, bits)) i += 8;
-    while (i < n && !(flags[i] & bits)) ++i;
-    return i;
-}
-
-int64_t back_without(const uint8_t* flags, int64_t n, uint8_t bits) {
-    int64_t i = 0;
-    while (i + 8 <= n && eight_lack(flags + n - i - 8, bits)) i += 8;
-    while (i < n && !(flags[n - 1 - i] & bits)) ++i;
-    return i;
-}
 
 // ---- lanes
 
@@ -64,8 +19,8 @@ ReplayState::ReplayState(const per_replay_options& options, const Fields& declar
       rules(window_rules(options, declared)),
       has_sequences(options.sequence_length > 0),
       gamma(options.gamma),
-      rows(declared, options.capacity, options.store_next_observation != 0),
-      priorities(options),
+      rows(options, declared),
+      priorities(options, rows.priorities()),
       lanes(static_cast<size_t>(options.n_envs)),
       seed(options.seed),
       beta{options.beta, options.beta_final, options.beta_steps} {
@@ -76,7 +31,7 @@ void ReplayState::make_live(int64_t env, RowRange range, float otherwise) {
     for_each_part(ring(), env, range, [&](int64_t slot, int64_t, int64_t n) {
         if (rules.sequence.stride == 1) return priorities.make_live(slot, n, otherwise);
         for (int64_t i = slot; i < slot + n; ++i)
-            if (rows.flags()[i] & row_starts_sequence) priorities.make_live(i, 1, otherwise);
+            if (rows.flags(i) & row_starts_sequence) priorities.make_live(i, 1, otherwise);
     });
 }
 
@@ -85,7 +40,8 @@ void ReplayState::make_dead(int64_t env, RowRange range) {
 }
 
 void ReplayState::apply(int64_t env, const Cut& cut, float largest) {
-    rows.flags()[ring().slot(env, cut.row)] |= cut.flags;
+    const int64_t slot = ring().slot(env, cut.row);
+    rows.set_flags(slot, rows.flags(slot) | cut.flags);
     make_live(env, cut.completed, largest);
     ++counters.cuts;
     ++counters.episodes;

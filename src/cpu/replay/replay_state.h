@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "backend/replay_statistics.h"
-#include "cpu/memory/memory.h"
+#include "cpu/replay/row_store.h"
 #include "cpu/tree/priority_store.h"
 #include "per.h"
 #include "rows/fields.h"
@@ -16,39 +16,6 @@
 #include "rules/window.h"
 
 namespace per::cpu {
-
-// The rows themselves: an array a field, by slot. Lanes and ids are Ring's matter.
-class RowStore {
- public:
-    RowStore(const Fields& fields, int64_t capacity, bool store_next_observation);
-
-    // Frames of a field: that in slot i is bytes_of_frame * i further.
-    std::byte* field(int64_t i) { return fields_[static_cast<size_t>(i)].data(); }
-    const std::byte* field(int64_t i) const { return fields_[static_cast<size_t>(i)].data(); }
-
-    // Next observations, with store_next_observation: by slot of the step that they were made after.
-    std::byte* next_field(int64_t i) { return next_fields_[static_cast<size_t>(i)].data(); }
-    const std::byte* next_field(int64_t i) const { return next_fields_[static_cast<size_t>(i)].data(); }
-
-    float* rewards() { return rewards_; }
-    const float* rewards() const { return rewards_; }
-    uint8_t* flags() { return flags_; }  // RowFlags
-    const uint8_t* flags() const { return flags_; }
-
-    std::size_t memory_bytes() const;
-
- private:
-    std::vector<Memory> fields_;
-    std::vector<Memory> next_fields_;
-    Memory reward_memory_;
-    Memory flag_memory_;
-    float* rewards_;
-    uint8_t* flags_;
-};
-
-// How many of n flags side by side, counted from the front or from the back, lack `bits`.
-int64_t front_without(const uint8_t* flags, int64_t n, uint8_t bits);
-int64_t back_without(const uint8_t* flags, int64_t n, uint8_t bits);
 
 // Calls visit(slot, row, n) for each part of the rows, no more than a lane has, that lies in n slots side by side.
 template <class Visit>
@@ -85,7 +52,7 @@ struct ReplayState {
     const Ring& ring() const { return rules.ring; }
     Lane& lane(int64_t env) { return lanes[static_cast<size_t>(env)]; }
     const Lane& lane(int64_t env) const { return lanes[static_cast<size_t>(env)]; }
-    uint8_t flags(int64_t env, int64_t row) const { return rows.flags()[ring().slot(env, row)]; }
+    uint8_t flags(int64_t env, int64_t row) const { return rows.flags(ring().slot(env, row)); }
     // Which row of the lane is there in the slot.
     int64_t row_in(int64_t env, int64_t slot) const { return ring().row_of_slot(env, slot, lane(env).head); }
     int64_t beta_step() const { return beta.step - n_ahead; }

@@ -168,7 +168,7 @@ int64_t RowsById::slot_of_step(int64_t i, int64_t id, bool wants_next) const {
     const Row row = row_of(i, id);
     if (!row.is_there)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "ids[%" PRId64 "] is %" PRId64 ": not there (any more)", i, id);
-    const uint8_t flags = state_.rows.flags()[row.slot];
+    const uint8_t flags = state_.rows.flags(row.slot);
     if (!(flags & row_is_step))
         throw Error(PER_ERROR_INVALID_ARGUMENT, "ids[%" PRId64 "] is %" PRId64 ": a final observation, no transition",
                     i, id);
@@ -188,7 +188,7 @@ void RowsById::get(int64_t count, const int64_t* ids, const per_batch& batch) {
     for (int64_t i = 0; i < count; ++i) {
         const int64_t slot = slots_[static_cast<size_t>(i)];
         const int64_t env = state_.ring().env_of_slot(slot);
-        const Return step = own_step(state_.rows.rewards()[slot], state_.gamma, state_.rows.flags()[slot]);
+        const Return step = own_step(state_.rows.rewards()[slot], state_.gamma, state_.rows.flags(slot));
         const GatherRow row = frames_at(state_, env, slot, step, plan.wishes());
         plan.copy(i, &row, 1);
         write_return(i, step, batch);
@@ -203,7 +203,7 @@ void RowsById::set(int64_t count, const int64_t* ids, const per_array* fields) {
     int64_t n_stale = 0;
     for (int64_t i = 0; i < count; ++i) {
         const Row row = row_of(i, read_once(ids[i]));
-        const bool is_there = row.is_there && state_.rows.flags()[row.slot] & row_is_step;
+        const bool is_there = row.is_there && state_.rows.flags(row.slot) & row_is_step;
         slots_[static_cast<size_t>(i)] = is_there ? row.slot : -1;
         is_there_[static_cast<size_t>(i)] = is_there;
         n_stale += !is_there;

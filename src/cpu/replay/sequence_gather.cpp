@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cpu/memory/moves.h"
+#include "cpu/memory/prefetch.h"
+
 namespace per::cpu {
 namespace {
 
@@ -27,14 +30,13 @@ void SequenceGather::run(const std::vector<int64_t>& slots) {
             write_numbers(static_cast<int64_t>(i), sequence);
         }
         if (i == 0) continue;
-        for (const Copy& copy : copies_) copy_frames(static_cast<int64_t>(i - 1), sequences[(i - 1) % 2], copy);
+        for (const Copy& copy : copies_) copy_field(static_cast<int64_t>(i - 1), sequences[(i - 1) % 2], copy);
     }
 }
 
 void SequenceGather::prefetch_numbers(int64_t slot) const {
-    __builtin_prefetch(state_.rows.flags() + slot);
-    __builtin_prefetch(state_.rows.flags() + slot + 64);
-    for (int64_t ahead = 0; ahead < 128; ahead += 16) __builtin_prefetch(state_.rows.rewards() + slot + ahead);
+    prefetch_to_read(state_.rows.flags_side_by_side() + slot);
+    prefetch_to_read(state_.rows.flags_side_by_side() + slot + 64);
 }
 
 void SequenceGather::prepare(int64_t n_step, const per_batch& batch) {
@@ -63,15 +65,21 @@ void SequenceGather::prepare(int64_t n_step, const per_batch& batch) {
     }
 }
 
-// The values of a sequence's rows in a row, up to the observation after the last return.
-template <class T>
-const T* SequenceGather::side_by_side(const Sequence& sequence, const T* array, std::vector<T>& room) const {
-    const int64_t n = static_cast<int64_t>(room.size());
+// The flags and rewards of a sequence's rows side by side, up to the observation after the last return.
+const uint8_t* SequenceGather::flags_of(const Sequence& sequence) {
+    const int64_t n = static_cast<int64_t>(flags_.size());
+    const uint8_t* const flags = state_.rows.flags_side_by_side();
     const int64_t before_end = (sequence.env + 1) * state_.ring().rows - sequence.slot;
-    if (n <= before_end) return array + sequence.slot;
-    copy_run(sequence, reinterpret_cast<const std::byte*>(array), sizeof(T), 0, n,
-             reinterpret_cast<std::byte*>(room.data()));
-    return room.data();
+    if (n <= before_end) return flags + sequence.slot;
+    std::copy_n(flags + sequence.slot, before_end, flags_.begin());
+    std::copy_n(flags + sequence.env * state_.ring().rows, n - before_end, flags_.begin() + before_end);
+    return flags_.data();
+}
+
+const float* SequenceGather::rewards_of(const Sequence& sequence) {
+    copy_run(sequence, state_.rows.rewards().as_bytes(), sizeof(float), 0, sequence.span.n_transitions,
+             reinterpret_cast<std::byte*>(rewards_.data()));
+    return rewards_.data();
 }
 
 SequenceGather::Sequence SequenceGather::find(int64_t slot) {
@@ -79,7 +87,7 @@ SequenceGather::Sequence SequenceGather::find(int64_t slot) {
     Sequence sequence = {ring.env_of_slot(slot), slot, 0, {}};
     const Lane& lane = state_.lane(sequence.env);
     const int64_t start = ring.row_of_slot(sequence.env, slot, lane.head);
-    const uint8_t* const flags = side_by_side(sequence, state_.rows.flags(), flags_);
+    const uint8_t* const flags = flags_of(sequence);
     const int64_t most = std::min(state_.rules.sequence.steps + n_step_ - 1, lane.head - start);
     sequence.span = sequence_span(
         lane, state_.rules, start, n_step_, [&](int64_t row) { return flags[row - start]; },
@@ -94,7 +102,7 @@ void SequenceGather::write_numbers(int64_t i, const Sequence& sequence) {
     const int64_t steps = state_.rules.sequence.steps;
     const int64_t first = i * steps;
     if (batch_.reward != nullptr) {
-        const float* const rewards = side_by_side(sequence, state_.rows.rewards(), rewards_);
+        const float* const rewards = rewards_of(sequence);
         sequence_returns(span, n_step_, state_.gamma, rewards, sums_.data());
         float* const out = batch_.reward + first;
         for (int64_t t = 0; t < span.n_steps; ++t) out[t] = static_cast<float>(sums_[static_cast<size_t>(t)]);
@@ -123,25 +131,25 @@ void SequenceGather::write_numbers(int64_t i, const Sequence& sequence) {
 
 void SequenceGather::prefetch(const Sequence& sequence) const {
     for (const Copy& copy : copies_) {
-        const std::byte* const first = copy.array + sequence.slot * copy.bytes;
-        const int64_t bytes = std::min(copy.length * copy.bytes, prefetched_bytes);
-        for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(first + i);
+        const std::byte* const first = copy.column.at(sequence.slot);
+        const int64_t bytes = std::min(copy.length * copy.column.stride, prefetched_bytes);
+        for (int64_t i = 0; i < bytes; i += 64) prefetch_to_read(first + i);
     }
 }
 
-// Rows first .. first + n - 1 after the start, of any array by slot.
-void SequenceGather::copy_run(const Sequence& sequence, const std::byte* array, int64_t bytes, int64_t first, int64_t n,
-                              std::byte* out) const {
+// Rows first .. first + n - 1 after the start.
+void SequenceGather::copy_run(const Sequence& sequence, Column<std::byte> column, int64_t bytes, int64_t first,
+                              int64_t n, std::byte* out) const {
     const Ring& ring = state_.ring();
     const int64_t slot = ring.moved(sequence.env, sequence.slot, first);
     const int64_t before_end = std::min(n, (sequence.env + 1) * ring.rows - slot);
-    std::memcpy(out, array + slot * bytes, static_cast<size_t>(before_end * bytes));
+    copy_frames(out, bytes, column.at(slot), column.stride, before_end, bytes);
     if (before_end < n)
-        std::memcpy(out + before_end * bytes, array + sequence.env * ring.rows * bytes,
-                    static_cast<size_t>((n - before_end) * bytes));
+        copy_frames(out + before_end * bytes, bytes, column.at(sequence.env * ring.rows), column.stride, n - before_end,
+                    bytes);
 }
 
-void SequenceGather::copy_frames(int64_t i, const Sequence& sequence, const Copy& copy) const {
+void SequenceGather::copy_field(int64_t i, const Sequence& sequence, const Copy& copy) const {
     const SequenceSpan& span = sequence.span;
     const int64_t entry_bytes = copy.stack * copy.bytes;
     std::byte* const out = copy.out + i * copy.length * entry_bytes;
@@ -160,7 +168,7 @@ void SequenceGather::copy_frames(int64_t i, const Sequence& sequence, const Copy
 
 // The first rows of the sequence, with their stacks.
 void SequenceGather::copy_rows(const Sequence& sequence, const Copy& copy, int64_t n_rows, std::byte* out) const {
-    if (copy.stack == 1) return copy_run(sequence, copy.array, copy.bytes, 0, n_rows, out);
+    if (copy.stack == 1) return copy_run(sequence, copy.column, copy.bytes, 0, n_rows, out);
     for (int64_t t = 0; t < n_rows; ++t)
         copy_stack(sequence, copy, copy.stack, t, sequence.frames_before + t, out + t * copy.stack * copy.bytes);
 }
@@ -173,9 +181,9 @@ void SequenceGather::copy_stack(const Sequence& sequence, const Copy& copy, int6
         if (copy.pads_with_zeros)
             std::memset(out, 0, static_cast<size_t>(copy.bytes));
         else
-            copy_run(sequence, copy.array, copy.bytes, newest - reach, 1, out);
+            copy_run(sequence, copy.column, copy.bytes, newest - reach, 1, out);
     }
-    copy_run(sequence, copy.array, copy.bytes, newest - reach, reach + 1, out);
+    copy_run(sequence, copy.column, copy.bytes, newest - reach, reach + 1, out);
 }
 
 // The observation after the last transition, where it is not that of the following row.
@@ -188,7 +196,7 @@ void SequenceGather::copy_observation_after(const Sequence& sequence, const Copy
     // Of the older frames the newest is the last transition's observation.
     const int64_t last = sequence.span.n_transitions - 1;
     if (copy.stack > 1) copy_stack(sequence, copy, copy.stack - 1, last, sequence.frames_before + last, out);
-    copy_run(sequence, copy.next_array, copy.bytes, last, 1, out + entry_bytes - copy.bytes);
+    copy_run(sequence, copy.next_column, copy.bytes, last, 1, out + entry_bytes - copy.bytes);
 }
 
 }  // namespace per::cpu

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "cpu/memory/column.h"
 #include "cpu/replay/replay_state.h"
 #include "per.h"
 #include "rules/sequence.h"
@@ -29,8 +30,8 @@ class SequenceGather {
         SequenceSpan span;
     };
     struct Copy {
-        const std::byte* array;
-        const std::byte* next_array;  // of observations, with store_next_observation
+        Column<std::byte> column;
+        Column<std::byte> next_column;  // of observations, with store_next_observation
         std::byte* out;
         int64_t bytes;  // of a frame
         int64_t stack;
@@ -44,15 +45,15 @@ class SequenceGather {
     void write_numbers(int64_t i, const Sequence& sequence);
 
     void prefetch(const Sequence& sequence) const;
-    void copy_frames(int64_t i, const Sequence& sequence, const Copy& copy) const;
+    void copy_field(int64_t i, const Sequence& sequence, const Copy& copy) const;
     void copy_rows(const Sequence& sequence, const Copy& copy, int64_t n_rows, std::byte* out) const;
     void copy_observation_after(const Sequence& sequence, const Copy& copy, std::byte* out) const;
     void copy_stack(const Sequence& sequence, const Copy& copy, int64_t n_frames, int64_t newest, int64_t reach,
                     std::byte* out) const;
-    void copy_run(const Sequence& sequence, const std::byte* array, int64_t bytes, int64_t first, int64_t n,
+    void copy_run(const Sequence& sequence, Column<std::byte> column, int64_t bytes, int64_t first, int64_t n,
                   std::byte* out) const;
-    template <class T>
-    const T* side_by_side(const Sequence& sequence, const T* array, std::vector<T>& room) const;
+    const uint8_t* flags_of(const Sequence& sequence);
+    const float* rewards_of(const Sequence& sequence);
 
     const ReplayState& state_;
 
@@ -63,8 +64,8 @@ class SequenceGather {
     std::vector<float> discounts_;  // gamma^m by m
     std::vector<Copy> copies_;
 
-    // Of a sequence; for those that go around the end of their lane.
-    std::vector<uint8_t> flags_;
+    // Of a sequence.
+    std::vector<uint8_t> flags_;  // for one that goes around the end of its lane
     std::vector<float> rewards_;
     std::vector<double> sums_;
 };

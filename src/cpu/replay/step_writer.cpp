@@ -195,9 +195,9 @@ bool StepWriter::matches_announced(const Place& place) const {
     for (int64_t i = 0; i < state_.fields.count(); ++i) {
         const Field& field = state_.fields[i];
         if (!field.is_observation()) continue;
-        const std::byte* announced =
+        const Column<std::byte> column =
             state_.rules.store_next_observation ? state_.rows.next_field(i) : state_.rows.field(i);
-        announced += slot * field.bytes;
+        const std::byte* announced = column.at(slot);
         if (check.announcing >= 0) announced = given_.next_field(i).at(check.announcing);
         if (std::memcmp(announced, given_.field(i).at(place.index), static_cast<size_t>(field.bytes)) != 0)
             return false;
@@ -259,15 +259,14 @@ void StepWriter::write(const Segment& segment, float largest, int64_t* ids_out) 
 
 void StepWriter::write_flags(int64_t env, RowRange rows, const StepOutcome& outcome) {
     const Ring& ring = state_.ring();
-    uint8_t* const flags = state_.rows.flags();
-    for_each_part(ring, env, {rows.first + 1, rows.end}, [&](int64_t slot, int64_t, int64_t n) {
-        std::memset(flags + slot, row_is_step, static_cast<size_t>(n));
-    });
+    RowStore& store = state_.rows;
+    for_each_part(ring, env, {rows.first + 1, rows.end},
+                  [&](int64_t slot, int64_t, int64_t n) { store.set_flags(slot, n, row_is_step); });
     if (const int64_t stride = state_.rules.sequence.stride; stride > 1)
         for (int64_t row = next_start(state_.lane(env), state_.rules, rows.first + 1); row < rows.end; row += stride)
-            flags[ring.slot(env, row)] |= row_starts_sequence;
-    flags[ring.slot(env, rows.first)] = outcome.flags;
-    if (outcome.next_row >= 0) flags[ring.slot(env, outcome.next_row)] = 0;
+            store.set_flags(ring.slot(env, row), row_is_step | row_starts_sequence);
+    store.set_flags(ring.slot(env, rows.first), outcome.flags);
+    if (outcome.next_row >= 0) store.set_flags(ring.slot(env, outcome.next_row), 0);
 }
 
 // Ids, rewards and priorities.
@@ -277,7 +276,7 @@ void StepWriter::write_values(const Segment& segment, RowRange rows, int64_t* id
     const int64_t stride = steps_->n_envs;
     for_each_part(ring, env, rows, [&](int64_t slot, int64_t row, int64_t n) {
         const int64_t index = segment.place.index + (row - rows.first) * stride;
-        given_.rewards().copy(index, stride, n, sizeof(float), state_.rows.rewards() + slot);
+        given_.rewards().copy(index, stride, n, sizeof(float), state_.rows.rewards(), slot);
         state_.priorities.forget(slot, n);
         for (int64_t i = 0; i < n && given_.has_priorities(); ++i) {
             const float priority = given_.priority(index + i * stride);
@@ -293,22 +292,21 @@ void StepWriter::write_frames(const Segment& segment, RowRange rows, bool first_
     const int64_t env = segment.place.env;
     const int64_t stride = steps_->n_envs;
     const int64_t index = segment.place.index;
-    const auto copy = [&](const GivenValues& values, int64_t first, int64_t bytes, std::byte* array) {
+    const auto copy = [&](const GivenValues& values, int64_t first, int64_t bytes, Column<std::byte> column) {
         for_each_part(ring, env, {first, rows.end}, [&](int64_t slot, int64_t row, int64_t n) {
-            values.copy(index + (row - rows.first) * stride, stride, n, bytes, array + slot * bytes);
+            values.copy(index + (row - rows.first) * stride, stride, n, bytes, column, slot);
         });
     };
     for (int64_t i = 0; i < state_.fields.count(); ++i) {
         const Field& field = state_.fields[i];
-        std::byte* const array = state_.rows.field(i);
-        copy(given_.field(i), rows.first + (field.is_observation() && first_is_there ? 1 : 0), field.bytes, array);
+        const Column<std::byte> column = state_.rows.field(i);
+        copy(given_.field(i), rows.first + (field.is_observation() && first_is_there ? 1 : 0), field.bytes, column);
         if (!field.is_observation() || !segment.input.next_known) continue;
         const GivenValues& next = given_.next_field(i);
         if (state_.rules.store_next_observation)
             copy(next, rows.first, field.bytes, state_.rows.next_field(i));
         else if (next_row >= 0)
-            next.copy(index + (segment.count - 1) * stride, stride, 1, field.bytes,
-                      array + ring.slot(env, next_row) * field.bytes);
+            next.copy(index + (segment.count - 1) * stride, stride, 1, field.bytes, column, ring.slot(env, next_row));
     }
 }
 

@@ -19,11 +19,10 @@ void for_each_group(int64_t first, int64_t end, const Visit& visit) {
 
 }  // namespace
 
-PriorityStore::PriorityStore(const per_replay_options& options)
+PriorityStore::PriorityStore(const per_replay_options& options, Column<float> priorities)
     : capacity_(options.capacity),
       alpha_(options.alpha),
-      memory_(array_bytes(options.capacity, sizeof(float))),
-      priorities_(reinterpret_cast<float*>(memory_.data())),
+      priorities_(priorities),
       tree_(options.capacity),
       live_(options.capacity),
       staging_(array_bytes(max_staged, sizeof(int64_t) + sizeof(float))),
@@ -66,7 +65,7 @@ void PriorityStore::read_run(int64_t first, int64_t n, float* priorities_out) co
         const uint64_t live = live_.word(slot) >> (slot % 64);
         const uint64_t all = ~uint64_t{0} >> (64 - in_word);
         if ((live & all) == all)
-            std::copy_n(priorities_ + slot, in_word, priorities_out + i);
+            for (int64_t k = 0; k < in_word; ++k) priorities_out[i + k] = priorities_[slot + k];
         else
             for (int64_t k = 0; k < in_word; ++k) priorities_out[i + k] = live >> k & 1 ? priorities_[slot + k] : 0.0f;
         i += in_word;
@@ -230,7 +229,7 @@ uint64_t PriorityStore::smallest_mass(int32_t prioritization) {
 }
 
 std::size_t PriorityStore::memory_bytes() const {
-    std::size_t bytes = memory_.bytes() + staging_.bytes() + tree_.memory_bytes() + live_.memory_bytes();
+    std::size_t bytes = staging_.bytes() + tree_.memory_bytes() + live_.memory_bytes();
     if (live_maximum_) bytes += live_maximum_->memory_bytes();
     if (smallest_leaf_) bytes += smallest_leaf_->memory_bytes();
     if (ranks_) bytes += ranks_->memory_bytes();

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "cpu/memory/column.h"
 #include "cpu/memory/memory.h"
 #include "cpu/tree/live_set.h"
 #include "cpu/tree/maximum_tree.h"
@@ -25,8 +26,8 @@ struct PriorityScale {
 // make_live() and make_dead() did reaches the tree with commit(), as one change. Only the constructor allocates.
 class PriorityStore {
  public:
-    // `options` as resolved.
-    explicit PriorityStore(const per_replay_options& options);
+    // `options` as resolved. Priorities are kept in `priorities`, of whose slots none was given one so far.
+    PriorityStore(const per_replay_options& options, Column<float> priorities);
 
     const SumTree& tree() const { return tree_; }
     const LiveSet& live() const { return live_; }
@@ -47,7 +48,7 @@ class PriorityStore {
     // For update() a little later.
     void prefetch_to_update(int64_t slot) const {
         live_.prefetch(slot);
-        __builtin_prefetch(priorities_ + slot, 1);
+        prefetch_to_write(priorities_.at(slot));
         tree_.prefetch_to_set(slot);
     }
 
@@ -63,7 +64,9 @@ class PriorityStore {
     uint64_t smallest_mass(int32_t prioritization);
 
     // Of slots first .. first + n - 1. Their rows have no priority; they are not live.
-    void forget(int64_t first, int64_t n) { std::fill_n(priorities_ + first, n, not_given); }
+    void forget(int64_t first, int64_t n) {
+        for (int64_t slot = first; slot < first + n; ++slot) priorities_[slot] = not_given;
+    }
     // The priority of a row that is not live yet.
     void store(int64_t slot, float priority) { priorities_[slot] = priority; }
     // New priorities of rows, live or not; of equal slots the last one wins, and the largest of those that win raises
@@ -89,8 +92,7 @@ class PriorityStore {
     static constexpr int64_t min_run = 8;
 
     // For checkpoints: priorities by slot, -1 where none was given, and what besides them decides the draws to come.
-    const float* by_slot() const { return priorities_; }
-    float* by_slot() { return priorities_; }
+    Column<float> by_slot() const { return priorities_; }
     PriorityScale scale() const { return {largest_ever_, tree_.scale(), tree_.rescales_below()}; }
     // The ranks, if they were asked for.
     RankTree* known_ranks() { return ranks_ ? &*ranks_ : nullptr; }
@@ -131,8 +133,7 @@ class PriorityStore {
 
     int64_t capacity_;
     double alpha_;
-    Memory memory_;
-    float* priorities_;  // by slot, not_given or p
+    Column<float> priorities_;  // not_given or p
     SumTree tree_;
     LiveSet live_;
     std::optional<MaximumTree> live_maximum_;   // with PER_MAX_NOW

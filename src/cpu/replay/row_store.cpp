@@ -1,0 +1,127 @@
+#include "cpu/replay/row_store.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+namespace per::cpu {
+namespace {
+
+constexpr int64_t line_bytes = 64;
+
+int64_t round_up(int64_t bytes, int64_t to) {
+    return (bytes + to - 1) / to * to;
+}
+
+constexpr int64_t unit = alignof(float);
+
+// How many lines some records touch, each with the `reach` bytes after its beginning. After so many records, or sooner,
+// where they lie in lines repeats itself.
+int64_t touched_lines(int64_t stride, int64_t reach) {
+    int64_t lines = 0;
+    for (int64_t slot = 0; slot < line_bytes / unit; ++slot)
+        lines += (slot * stride % line_bytes + reach - 1) / line_bytes + 1;
+    return lines;
+}
+
+// The distance of records of `bytes`, of which a transition also reads the first `followers` of the next one: that with
+// which it touches the fewest lines, for at most a sixteenth of padding.
+int64_t stride_of_records(int64_t bytes, int64_t followers) {
+    int64_t best = round_up(bytes, unit);
+    for (int64_t stride = best; stride <= bytes + bytes / 16; stride += unit) {
+        const auto lines = [&](int64_t s) { return touched_lines(s, followers > 0 ? s + followers : bytes); };
+        if (lines(stride) < lines(best)) best = stride;
+    }
+    return best;
+}
+
+// Whether none of eight flags has one of the bits.
+bool eight_lack(const uint8_t* flags, uint8_t bits) {
+    uint64_t word;
+    std::memcpy(&word, flags, sizeof word);
+    return (word & bits * uint64_t{0x0101010101010101}) == 0;
+}
+
+}  // namespace
+
+RowStore::RowStore(const per_replay_options& options, const Fields& fields) : capacity_(options.capacity) {
+    const size_t n_fields = static_cast<size_t>(fields.count());
+    fields_.resize(n_fields);
+    next_fields_.resize(n_fields);
+
+    // Columns of the record, with their places in it until the record has one.
+    int64_t record_bytes = 0;
+    const auto take = [&](auto& column, int64_t bytes) {
+        column.stride = record_bytes;
+        record_bytes += bytes;
+    };
+    std::vector<Column<std::byte>*> parts;
+    const auto place = [&](Column<std::byte>& column, int64_t bytes) {
+        if (bytes >= large_frame_bytes) {
+            array_bytes(capacity_, bytes);  // throws before the rounding could overflow
+            column.stride = round_up(bytes, line_bytes);
+            column.first = allocate(column.stride);
+        } else {
+            take(column, bytes);
+            parts.push_back(&column);
+        }
+    };
+    const bool stores_next = options.store_next_observation != 0;
+    for (size_t i = 0; i < n_fields; ++i)
+        if (fields[static_cast<int64_t>(i)].is_observation()) place(fields_[i], fields[static_cast<int64_t>(i)].bytes);
+    const int64_t observation_bytes = record_bytes;
+    for (size_t i = 0; i < n_fields && stores_next; ++i)
+        if (fields[static_cast<int64_t>(i)].is_observation())
+            place(next_fields_[i], fields[static_cast<int64_t>(i)].bytes);
+    record_bytes = round_up(record_bytes, unit);
+    take(rewards_, sizeof(float));
+    // The largest of neighbouring priorities is looked for at every change.
+    const bool searches_priorities = options.max_priority == PER_MAX_NOW;
+    if (!searches_priorities) take(priorities_, sizeof(float));
+    for (size_t i = 0; i < n_fields; ++i)
+        if (!fields[static_cast<int64_t>(i)].is_observation()) place(fields_[i], fields[static_cast<int64_t>(i)].bytes);
+
+    take(flags_, sizeof(uint8_t));
+
+    records_.stride = stride_of_records(record_bytes, stores_next ? 0 : observation_bytes);
+    records_.first = allocate(records_.stride);
+    const auto settle = [&](auto& column) {
+        column.first = records_.first + column.stride;
+        column.stride = records_.stride;
+    };
+    for (Column<std::byte>* const part : parts) settle(*part);
+    settle(rewards_);
+    settle(flags_);
+    if (searches_priorities)
+        priorities_ = {allocate(sizeof(float)), sizeof(float)};
+    else
+        settle(priorities_);
+    flags_side_by_side_ = reinterpret_cast<uint8_t*>(allocate(sizeof(uint8_t)));
+}
+
+// An array of so many bytes for each slot.
+std::byte* RowStore::allocate(int64_t bytes_of_slot) {
+    return memory_.emplace_back(array_bytes(capacity_, bytes_of_slot)).data();
+}
+
+std::size_t RowStore::memory_bytes() const {
+    return std::accumulate(memory_.begin(), memory_.end(), std::size_t{0},
+                           [](std::size_t bytes, const Memory& memory) { return bytes + memory.bytes(); });
+}
+
+// Episodes may be long: eight rows at a time.
+int64_t front_without(const uint8_t* flags, int64_t n, uint8_t bits) {
+    int64_t i = 0;
+    while (i + 8 <= n && eight_lack(flags + i, bits)) i += 8;
+    while (i < n && !(flags[i] & bits)) ++i;
+    return i;
+}
+
+int64_t back_without(const uint8_t* flags, int64_t n, uint8_t bits) {
+    int64_t i = 0;
+    while (i + 8 <= n && eight_lack(flags + n - i - 8, bits)) i += 8;
+    while (i < n && !(flags[n - 1 - i] & bits)) ++i;
+    return i;
+}
+
+}  // namespace per::cpu

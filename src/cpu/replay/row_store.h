@@ -1,0 +1,73 @@
+// The rows of a replay buffer in host memory. Where a value of a row lies is known here and nowhere else.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cpu/memory/column.h"
+#include "cpu/memory/memory.h"
+#include "per.h"
+#include "rows/fields.h"
+
+namespace per::cpu {
+
+// What a row holds lies side by side, as a record, and the record of the next slot lies behind it: a transition whose
+// next observation is that of the following row is one run of lines on one page. A record begins with the observations,
+// so that this run is short. Frames of at least large_frame_bytes have an array of their own, each on lines of its own.
+// Flags stand in the record, for draws, and once more side by side, for searches through whole episodes.
+//
+// Lanes and ids are Ring's matter.
+class RowStore {
+ public:
+    static constexpr int64_t large_frame_bytes = 1024;
+
+    // `options` as resolved.
+    RowStore(const per_replay_options& options, const Fields& fields);
+
+    // Frames of a field.
+    Column<std::byte> field(int64_t i) const { return fields_[static_cast<size_t>(i)]; }
+    // Next observations, with store_next_observation: by slot of the step that they were made after.
+    Column<std::byte> next_field(int64_t i) const { return next_fields_[static_cast<size_t>(i)]; }
+    Column<float> rewards() const { return rewards_; }
+    // Priorities as rows were given them: what is there is PriorityStore's matter.
+    Column<float> priorities() const { return priorities_; }
+
+    // RowFlags.
+    Column<uint8_t> flags() const { return flags_; }
+    uint8_t flags(int64_t slot) const { return flags_[slot]; }
+    const uint8_t* flags_side_by_side() const { return flags_side_by_side_; }
+    void set_flags(int64_t slot, uint8_t flags) { flags_[slot] = flags_side_by_side_[slot] = flags; }
+    void set_flags(int64_t first, int64_t n, uint8_t flags) {
+        for (int64_t slot = first; slot < first + n; ++slot) set_flags(slot, flags);
+    }
+
+    Column<std::byte> records() const { return records_; }
+    // How far a column's values, whose first is given, lie from the beginnings of their records; -1: the column is an
+    // array of its own.
+    int64_t place_in_record(const std::byte* first) const {
+        const uintptr_t place = reinterpret_cast<uintptr_t>(first) - reinterpret_cast<uintptr_t>(records_.first);
+        return place < static_cast<uintptr_t>(records_.stride) ? static_cast<int64_t>(place) : -1;
+    }
+
+    std::size_t memory_bytes() const;
+
+ private:
+    std::byte* allocate(int64_t bytes_of_slot);
+
+    const int64_t capacity_;
+    std::vector<Memory> memory_;
+    Column<std::byte> records_;
+    std::vector<Column<std::byte>> fields_;
+    std::vector<Column<std::byte>> next_fields_;
+    Column<float> rewards_;
+    Column<float> priorities_;
+    Column<uint8_t> flags_;
+    uint8_t* flags_side_by_side_;
+};
+
+// How many of n flags side by side, counted from the front or from the back, lack `bits`.
+int64_t front_without(const uint8_t* flags, int64_t n, uint8_t bits);
+int64_t back_without(const uint8_t* flags, int64_t n, uint8_t bits);
+
+}  // namespace per::cpu

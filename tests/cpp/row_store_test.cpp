@@ -1,0 +1,209 @@
+// Where the values of rows lie: a value has its own bytes, a transition touches few lines, and padding costs little.
+#include "cpu/replay/row_store.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/replay_options.h"
+#include "core/checks.h"
+
+namespace per::cpu {
+namespace {
+
+struct DeclaredField {
+    std::string name;
+    int64_t bytes;  // of one frame, as uint8
+    int32_t role = PER_ROLE_PLAIN;
+};
+
+class Rows {
+ public:
+    explicit Rows(std::vector<DeclaredField> declared, int64_t capacity = 64,
+                  void (*change)(per_replay_options&) = nullptr)
+        : declared_(std::move(declared)) {
+        per_replay_options_init(&options_, sizeof options_);
+        for (const DeclaredField& field : declared_) {
+            per_field given = {};
+            given.name = field.name.c_str();
+            given.shape = &field.bytes;
+            given.ndim = 1;
+            given.dtype = PER_UINT8;
+            given.role = field.role;
+            given.stack = 1;
+            given_.push_back(given);
+        }
+        options_.fields = given_.data();
+        options_.n_fields = static_cast<int64_t>(given_.size());
+        options_.capacity = capacity;
+        if (change != nullptr) change(options_);
+        check_replay_options(options_);
+        fields_.emplace(options_);
+        options_ = resolve_replay_options(options_, *fields_);
+        store_.emplace(options_, *fields_);
+    }
+
+    RowStore& store() { return *store_; }
+    const per_replay_options& options() const { return options_; }
+
+    // All columns, with the bytes of their values.
+    std::vector<std::pair<Column<std::byte>, int64_t>> columns() {
+        std::vector<std::pair<Column<std::byte>, int64_t>> columns = {
+            {store_->rewards().as_bytes(), 4}, {store_->priorities().as_bytes(), 4}, {store_->flags().as_bytes(), 1}};
+        for (int64_t i = 0; i < fields_->count(); ++i) {
+            columns.emplace_back(store_->field(i), (*fields_)[i].bytes);
+            if (options_.store_next_observation && (*fields_)[i].is_observation())
+                columns.emplace_back(store_->next_field(i), (*fields_)[i].bytes);
+        }
+        return columns;
+    }
+
+    // How many lines the values of a transition lie on, with the observation of the slot behind it: the mean over all
+    // slots but the last.
+    double lines_of_transition() {
+        int64_t lines = 0;
+        for (int64_t slot = 0; slot + 1 < options_.capacity; ++slot) {
+            std::set<uintptr_t> touched;
+            const auto touch = [&](const Column<std::byte>& column, int64_t bytes, int64_t at) {
+                const auto first = reinterpret_cast<uintptr_t>(column.at(at));
+                for (uintptr_t line = first / 64; line <= (first + static_cast<uintptr_t>(bytes) - 1) / 64; ++line)
+                    touched.insert(line);
+            };
+            for (const auto& [column, bytes] : columns()) touch(column, bytes, slot);
+            for (int64_t i = 0; i < fields_->count() && !options_.store_next_observation; ++i)
+                if ((*fields_)[i].is_observation()) touch(store_->field(i), (*fields_)[i].bytes, slot + 1);
+            lines += static_cast<int64_t>(touched.size());
+        }
+        return static_cast<double>(lines) / static_cast<double>(options_.capacity - 1);
+    }
+
+ private:
+    std::vector<DeclaredField> declared_;
+    std::vector<per_field> given_;
+    per_replay_options options_;
+    std::optional<Fields> fields_;
+    std::optional<RowStore> store_;
+};
+
+const std::vector<DeclaredField> locomotion = {{"action", 24}, {"observation", 68, PER_ROLE_OBSERVATION}};
+const std::vector<DeclaredField> images = {{"observation", 7056, PER_ROLE_OBSERVATION}, {"action", 4}};
+// Odd sizes, two observations, one of them large.
+const std::vector<DeclaredField> mixed = {{"a", 3},    {"b", 5, PER_ROLE_OBSERVATION},    {"c", 1023},
+                                          {"d", 1024}, {"e", 1025, PER_ROLE_OBSERVATION}, {"f", 1}};
+
+void stores_next(per_replay_options& options) {
+    options.store_next_observation = 1;
+}
+void takes_largest_live(per_replay_options& options) {
+    options.max_priority = PER_MAX_NOW;
+}
+
+// Every byte of every value is written by its own number, and read again when all are written.
+void expect_own_bytes(Rows& rows) {
+    const auto columns = rows.columns();
+    const auto byte_of = [](size_t column, int64_t slot, int64_t i) {
+        return static_cast<std::byte>(column * 89 + static_cast<size_t>(slot) * 31 + static_cast<size_t>(i) * 7);
+    };
+    for (size_t c = 0; c < columns.size(); ++c)
+        for (int64_t slot = 0; slot < rows.options().capacity; ++slot)
+            for (int64_t i = 0; i < columns[c].second; ++i) columns[c].first.at(slot)[i] = byte_of(c, slot, i);
+    for (size_t c = 0; c < columns.size(); ++c)
+        for (int64_t slot = 0; slot < rows.options().capacity; ++slot)
+            for (int64_t i = 0; i < columns[c].second; ++i)
+                ASSERT_EQ(columns[c].first.at(slot)[i], byte_of(c, slot, i)) << c << " " << slot << " " << i;
+}
+
+TEST(RowStore, values_have_bytes_of_their_own) {
+    for (const auto& fields : {locomotion, images, mixed})
+        for (const auto change :
+             {static_cast<void (*)(per_replay_options&)>(nullptr), stores_next, takes_largest_live}) {
+            Rows rows(fields, 64, change);
+            ASSERT_NO_FATAL_FAILURE(expect_own_bytes(rows));
+        }
+}
+
+TEST(RowStore, rewards_and_priorities_are_aligned) {
+    for (const auto& fields : {locomotion, images, mixed})
+        for (const auto change : {static_cast<void (*)(per_replay_options&)>(nullptr), takes_largest_live}) {
+            Rows rows(fields, 64, change);
+            for (int64_t slot = 0; slot < 64; ++slot) {
+                EXPECT_EQ(reinterpret_cast<uintptr_t>(rows.store().rewards().at(slot)) % alignof(float), 0u);
+                EXPECT_EQ(reinterpret_cast<uintptr_t>(rows.store().priorities().at(slot)) % alignof(float), 0u);
+            }
+        }
+}
+
+// 68 bytes of observation, 4 of reward, 4 of priority, 24 of action, 1 of flags: 101, so 104. With the next observation
+// a transition is a run of 172 bytes, which begins at each multiple of 8 equally often: at 24 .. 56 it touches a fourth
+// line.
+TEST(RowStore, a_small_transition_is_one_run_of_lines) {
+    Rows rows(locomotion, 65);
+    EXPECT_EQ(rows.store().records().stride, 104);
+    EXPECT_EQ(rows.store().place_in_record(rows.store().field(1).first), 0);
+    EXPECT_DOUBLE_EQ(rows.lines_of_transition(), 3.625);
+}
+
+// 16 + 4 + 4 + 8 + 1 bytes: 36. With the next observation that is a run of 52 bytes, which fits a line from 0 .. 12 on.
+TEST(RowStore, a_transition_of_cartpole_touches_less_than_two_lines) {
+    Rows rows({{"observation", 16, PER_ROLE_OBSERVATION}, {"action", 8}}, 65);
+    EXPECT_EQ(rows.store().records().stride, 36);
+    EXPECT_DOUBLE_EQ(rows.lines_of_transition(), 1.75);
+}
+
+// A record may be a sixteenth longer than what it holds where it then lies on fewer lines.
+TEST(RowStore, records_are_padded_where_that_saves_lines) {
+    Rows rows({{"observation", 50, PER_ROLE_OBSERVATION}, {"action", 9}}, 65, stores_next);
+    // 50 + 50 + 4 + 4 + 9 + 1 = 118: 120, as 124 saves no line.
+    EXPECT_EQ(rows.store().records().stride, 120);
+    Rows padded({{"observation", 50, PER_ROLE_OBSERVATION}, {"action", 13}}, 65, stores_next);
+    // 122: 128 at most 129.
+    EXPECT_EQ(padded.store().records().stride, 128);
+    EXPECT_DOUBLE_EQ(padded.lines_of_transition(), 2.0);
+}
+
+TEST(RowStore, padding_is_at_most_a_sixteenth_or_six_bytes) {
+    for (int64_t observation = 1; observation < 300; ++observation)
+        for (const auto change : {static_cast<void (*)(per_replay_options&)>(nullptr), stores_next}) {
+            Rows rows({{"observation", observation, PER_ROLE_OBSERVATION}, {"action", 1}}, 64, change);
+            int64_t bytes = 0;
+            for (const auto& [column, size] : rows.columns()) bytes += size;
+            // Up to three bytes align the reward.
+            EXPECT_LE(rows.store().records().stride, std::max(bytes + 6, (bytes + 3) * 17 / 16));
+        }
+}
+
+TEST(RowStore, large_frames_lie_on_lines_of_their_own) {
+    Rows rows(mixed);
+    for (const int64_t field : {3, 4}) {
+        EXPECT_EQ(rows.store().place_in_record(rows.store().field(field).first), -1);
+        for (int64_t slot = 0; slot < 64; ++slot)
+            EXPECT_EQ(reinterpret_cast<uintptr_t>(rows.store().field(field).at(slot)) % 64, 0u);
+    }
+    EXPECT_GE(rows.store().place_in_record(rows.store().field(2).first), 0);
+}
+
+TEST(RowStore, flags_are_the_same_in_the_record_and_side_by_side) {
+    Rows rows(locomotion);
+    rows.store().set_flags(0, 64, 1);
+    rows.store().set_flags(7, 9);
+    for (int64_t slot = 0; slot < 64; ++slot) {
+        EXPECT_EQ(rows.store().flags(slot), slot == 7 ? 9 : 1);
+        EXPECT_EQ(rows.store().flags_side_by_side()[slot], slot == 7 ? 9 : 1);
+    }
+}
+
+// The bounds of docs/memory.md, with 4.7 bytes a row of the tree and the set of live slots.
+TEST(RowStore, memory_of_a_million_rows_keeps_the_bounds) {
+    EXPECT_LE(Rows(locomotion, 1000000).store().memory_bytes() + 4.72e6, 0.110e9);
+    EXPECT_LE(static_cast<double>(Rows(images, 1000000).store().memory_bytes()) + 4.72e6, 7.2e9);
+}
+
+}  // namespace
+}  // namespace per::cpu
