@@ -1,4 +1,4 @@
-"""The examples of README.md run as printed."""
+"""The first programs of README.md and of the pages for each language run as printed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("PER_BUILD_DIR", ROOT / "build"))
 
 
-def example(language: str) -> str:
-    """The first block of README.md in this language."""
-    blocks = re.findall(rf"^```{language}\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    assert blocks, f"README.md has no {language} example"
+def example(page: str, language: str) -> str:
+    """The first block of a page in this language."""
+    blocks = re.findall(rf"^```{language}\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    assert blocks, f"{page} has no {language} example"
     return str(blocks[0])
 
 
@@ -30,7 +30,7 @@ def run(command: list[str], **environment: str) -> str:
 
 def test_c_example_compiles_as_c99_and_draws(tmp_path: Path) -> None:
     source = tmp_path / "tree.c"
-    source.write_text(example("c"))
+    source.write_text(example("docs/start/c.md", "c"))
     compile_line = ["cc", "-std=c99", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}", str(source)]
     run([*compile_line, f"-L{BUILD}", "-lper", f"-Wl,-rpath,{BUILD}", "-o", str(tmp_path / "tree")])
     lines = run([str(tmp_path / "tree")]).splitlines()
@@ -43,7 +43,7 @@ def test_c_example_compiles_as_c99_and_draws(tmp_path: Path) -> None:
 
 def test_cpp_example_compiles_as_cpp17_and_draws(tmp_path: Path) -> None:
     source = tmp_path / "buffer.cpp"
-    source.write_text(example("cpp"))
+    source.write_text(example("docs/start/cpp.md", "cpp"))
     compile_line = ["c++", "-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{ROOT / 'include'}"]
     program = str(tmp_path / "buffer")
     run([*compile_line, str(source), f"-L{BUILD}", "-lper", f"-Wl,-rpath,{BUILD}", "-o", program])
@@ -52,7 +52,9 @@ def test_cpp_example_compiles_as_cpp17_and_draws(tmp_path: Path) -> None:
 
 def test_python_example_runs(tmp_path: Path) -> None:
     script = tmp_path / "example.py"
-    script.write_text(example("python") + "assert len(batch.ids) == 256 and buffer.stats().added == 1000\n")
+    script.write_text(
+        example("README.md", "python") + "assert len(batch.ids) == 256 and buffer.stats().added == 1000\n"
+    )
     run([sys.executable, str(script)])
 
 
@@ -61,5 +63,5 @@ def test_julia_example_runs(tmp_path: Path) -> None:
     if julia is None:
         pytest.skip("julia is not installed")
     script = tmp_path / "example.jl"
-    script.write_text(example("julia") + "@assert size(batch.observation) == (4, 32)\n")
+    script.write_text(example("docs/start/julia.md", "julia") + "@assert size(batch.observation) == (4, 32)\n")
     run([julia, f"--project={ROOT / 'bindings/julia/PER'}", str(script)], LIBPER_PATH=str(BUILD / "libper.so"))
