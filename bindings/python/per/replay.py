@@ -300,10 +300,44 @@ class ReplayBuffer(Store):
             Unsupported for a space that has no arrays of one shape (Text, Graph, Sequence, OneOf), and for stacks of
             frames that begin with neither the first frame nor zeros; and as the class.
         """
-        found = spaces.of_env(env, dtypes or {}, has_64_bits=options.get("arrays") != "jax" or _kinds.jax_has_64_bits())
+        found = spaces.of_env(env, dtypes or {}, has_64_bits=_has_64_bits(options))
         for name, value in found.options.items():
             options.setdefault(name, value)
         return cls(capacity, {**found.fields, **(fields or {})}, **options)
+
+    @classmethod
+    def for_spaces(
+        cls,
+        observation_space: Any,
+        action_space: Any,
+        capacity: int,
+        *,
+        fields: Mapping[str, Field] | None = None,
+        dtypes: Mapping[str, object] | None = None,
+        **options: Any,
+    ) -> ReplayBuffer:
+        """A buffer for environments of which only the spaces are known, as a framework hands them to its buffers.
+
+        The fields are those of for_env(); n_envs and autoreset are options here. With frame_stack observation_space is
+        that of one frame.
+
+        Arguments:
+            observation_space, action_space: gymnasium.Space, of one environment.
+            capacity: rows in all.
+            fields, dtypes: as for_env() takes them.
+            options: as the class takes them.
+
+        Raises:
+            Unsupported for a space that has no arrays of one shape; and as the class.
+
+        Example:
+            >>> import gymnasium
+            >>> box, discrete = gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Discrete(2)
+            >>> sorted(per.ReplayBuffer.for_spaces(box, discrete, 100, n_envs=4).fields)
+            ['action', 'observation']
+        """
+        found = spaces.of_spaces(observation_space, action_space, dtypes or {}, has_64_bits=_has_64_bits(options))
+        return cls(capacity, {**found, **(fields or {})}, **options)
 
     # ------------------------------------------------------------ adding
 
@@ -1084,6 +1118,10 @@ class ReplayBuffer(Store):
 def _from_checkpoint(kind: type[ReplayBuffer], checkpoint: object, device: str, arrays: str) -> ReplayBuffer:
     """What a pickled buffer calls."""
     return kind.from_bytes(checkpoint, device=device, arrays=arrays)
+
+
+def _has_64_bits(options: Mapping[str, Any]) -> bool:
+    return options.get("arrays") != "jax" or _kinds.jax_has_64_bits()
 
 
 def _suspicion_of_cuts(statistics: Statistics, autoreset: str) -> str | None:

@@ -43,18 +43,33 @@ def of_env(env: Any, dtypes: Mapping[str, object], *, has_64_bits: bool) -> Foun
     action_space = env.single_action_space if is_vector else env.action_space
     stack = _frame_stack(env, is_vector, observation_space)
     padding = None if stack is None else _padding(env, is_vector, stack)
-    fields = {
-        name: dataclasses.replace(field, padding=padding)
-        for name, field in _fields_of(observation_space, "observation", 1 if stack is None else stack)
-    }
-    fields.update(_fields_of(action_space, "action", 1))
-    fields = _with_dtypes(fields, dtypes, has_64_bits)
+    fields = of_spaces(
+        observation_space, action_space, dtypes, has_64_bits=has_64_bits, stack=stack or 1, padding=padding
+    )
     options: dict[str, Any] = {"autoreset": _autoreset(env, is_vector)}
     if is_vector:
         options["n_envs"] = env.num_envs
     if stack is not None:
         options["frame_stack"] = stack
     return Found(fields, options)
+
+
+def of_spaces(
+    observation_space: Any,
+    action_space: Any,
+    dtypes: Mapping[str, object],
+    *,
+    has_64_bits: bool,
+    stack: int = 1,
+    padding: str | None = None,
+) -> dict[str, Field]:
+    """The fields of an environment's spaces, of observations that it stacks so many frames in front of."""
+    fields = {
+        name: dataclasses.replace(field, padding=padding)
+        for name, field in _fields_of(observation_space, "observation", stack)
+    }
+    fields.update(_fields_of(action_space, "action", 1))
+    return _with_dtypes(fields, dtypes, has_64_bits)
 
 
 def _fields_of(space: Any, name: str, stack: int) -> Iterator[tuple[str, Field]]:

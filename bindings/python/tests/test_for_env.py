@@ -319,6 +319,42 @@ def test_jax_without_64_bits_stores_whole_numbers_in_32():
     assert buffer.sample(2).action.tolist() == [4, 4]
 
 
+@pytest.mark.parametrize("observations", OBSERVATIONS)
+@pytest.mark.parametrize("actions", ACTIONS)
+def test_spaces_alone_give_the_fields_that_their_environment_gives(observations, actions):
+    pair = OBSERVATIONS[observations], ACTIONS[actions]
+    extra = {"fields": {"log_prob": per.Field(())}, "dtypes": {"observation": "float32"}}
+    buffer = per.ReplayBuffer.for_spaces(*pair, 90, n_envs=3, autoreset="next_step", **extra)
+    assert buffer.fields == per.ReplayBuffer.for_env(Spaces(*pair), 90, **extra).fields
+    assert buffer.n_envs == 3 and buffer._autoreset == "next_step"
+    rows = [pair[0].sample() for _ in range(3)]
+    batched = gymnasium.vector.utils.concatenate(pair[0], rows, gymnasium.vector.utils.create_empty_array(pair[0], 3))
+    action = gymnasium.vector.utils.create_empty_array(pair[1], 3)
+    flags = np.zeros(3, bool)
+    ids = buffer.add(
+        observation=batched, action=action, reward=np.ones(3), terminated=flags, truncated=flags, log_prob=flags
+    )
+    assert ids.tolist() == [0, 1, 2]
+
+
+def test_spaces_are_of_one_frame_where_the_buffer_stacks_them():
+    box = spaces.Box(0, 255, (4, 4), np.uint8)
+    field = per.ReplayBuffer.for_spaces(box, ACTIONS["discrete"], 100, frame_stack=3).fields["observation"]
+    assert (field.shape, field.stack) == ((4, 4), 3)
+
+
+@pytest.mark.parametrize(
+    "pair, words",
+    [
+        ((spaces.Text(5), spaces.Discrete(2)), "observation is a Text space, which no field can hold"),
+        ((spaces.Discrete(2), 5), "action is a int space, which no field can hold"),
+    ],
+)
+def test_spaces_that_no_field_can_hold_are_refused_by_name(pair, words):
+    with pytest.raises(per.Unsupported, match=words):
+        per.ReplayBuffer.for_spaces(*pair, 100)
+
+
 def test_number_and_autoreset_mode_of_environments_are_read():
     def autoreset_of(env, **options):
         return per.ReplayBuffer.for_env(env, 100, **options)._autoreset
