@@ -332,6 +332,7 @@ class ReplayBuffer(Store):
 
         Example:
             >>> import gymnasium
+            >>> import per
             >>> box, discrete = gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Discrete(2)
             >>> sorted(per.ReplayBuffer.for_spaces(box, discrete, 100, n_envs=4).fields)
             ['action', 'observation']
