@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import io
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping
@@ -206,7 +207,9 @@ class ReplayBuffer(Store):
         self._outputs = batch.structure_of([output.name for output in layout.batch])
         self._row_outputs = batch.structure_of([output.name for output in layout.rows])
         batch.refuse_method_names(self._outputs | self._row_outputs)
-        self._calls = 0
+        # Calls that added steps, and those at which their statistics are looked at next. On CUDA looking would wait for
+        # the device: there stats() does.
+        self._calls = [0, 1 if isinstance(self._memory, _memory.HostMemory) else sys.maxsize]
         self._suspicions = [_suspicion_of_cuts, _suspicion_of_resets]
         _pytrees.register()
         self._handle = handle
@@ -1096,16 +1099,14 @@ class ReplayBuffer(Store):
         return Statistics(**{field.name: getattr(statistics, field.name) for field in dataclasses.fields(Statistics)})
 
     def _look_at_steps(self, calls: int) -> None:
-        """Warns if the statistics show that steps are given wrongly. Seldom, since it looks at all of them.
-
-        Not on CUDA, where looking would wait for the device: there stats() does.
-        """
-        if not self._suspicions or not isinstance(self._memory, _memory.HostMemory):
+        """Warns if the statistics show that steps are given wrongly. Seldom, since it looks at all of them."""
+        counts = self._calls
+        counts[0] += calls
+        if counts[0] < counts[1] or not self._suspicions:
             return
-        before, self._calls = self._calls, self._calls + calls
-        is_late = before // _CALLS_BETWEEN_LOOKS != self._calls // _CALLS_BETWEEN_LOOKS
-        if is_late or before.bit_length() != self._calls.bit_length():
-            self._tell(self._statistics(), stacklevel=4)
+        n = counts[0]
+        counts[1] = min(1 << n.bit_length(), (n // _CALLS_BETWEEN_LOOKS + 1) * _CALLS_BETWEEN_LOOKS)
+        self._tell(self._statistics(), stacklevel=4)
 
     def _tell(self, statistics: Statistics, stacklevel: int) -> None:
         """Warns of each suspicion that the statistics raise, once."""

@@ -29,6 +29,7 @@ REASONS = {
     "test_messages.py": CPU_ONLY,
     "test_odd_arrays.py": STAND_IN,
     "test_package.py": CPU_ONLY,
+    "test_command.py": CPU_ONLY,
     "test_examples.py": CPU_ONLY,
     "test_loader.py::test_in_a_forked_child_the_loader_is_gone_and_the_buffer_is_not": NO_CHILD,
     "test_loader.py::test_in_a_forked_child_no_slot_is_waited_for": NO_CHILD,

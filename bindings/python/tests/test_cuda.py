@@ -23,6 +23,7 @@ SUITE = (
     "test_batch.py",
     "test_checkpoint.py",
     "test_for_env.py",
+    "test_get_windows.py",
     "test_hindsight.py",
     "test_hindsight_model.py",
     "test_loader.py",

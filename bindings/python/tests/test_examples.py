@@ -22,7 +22,7 @@ SHORT_MODES = {
     "cartpole_ppo": (AGENTS, "3/3", "greedy return"),
     "cartpole_r2d2": (AGENTS, "200/200", "not solved"),
     "pendulum_sac": (AGENTS, "600/600", "not solved"),
-    "catch_rainbow": (AGENTS, "1600/1600", r"2,000 rows of 7,0\d\d bytes, 14 MB; 56,4\d\d bytes and 113 MB"),
+    "catch_rainbow": (AGENTS, "1600/1600", r"2,000 rows of 7,1\d\d bytes, 14 MB; 56,5\d\d bytes and 113 MB"),
     "bit_flipping_her": (("torch",), "300/300", r"with hindsight: +\d+% of goals reached"),
     "blind_cliffwalk": ((), "15240/15240", r"linear +oracle: median of +\d+ updates for n = 8"),
     "rare_reward": ((), "200/200", r"DeepSea 10 x 10: prioritized 201 updates, uniform 201 .* 0 of 2 pairs, p = 1"),
