@@ -16,6 +16,8 @@ import per
 import pytest
 
 FIELDS = {"observation": per.Field(3, "float32"), "action": per.Field((), "int64")}
+GOAL = {"goal": per.Field(3, default=np.zeros(3, np.float32))}
+GOALS = per.Hindsight("observation", "goal", lambda achieved, goal: (achieved == goal).all(-1).astype(np.float32))
 
 
 def walk(buffer, steps):
@@ -26,16 +28,19 @@ def walk(buffer, steps):
         )  # fmt: skip
 
 
-def test_loaded_buffer_goes_on_with_the_same_draws(tmp_path):
-    buffer = per.ReplayBuffer(100, FIELDS, n_step=2, seed=3, beta_steps=10)
+# Sequences and goals are where whole episodes are searched.
+@pytest.mark.parametrize("options", [{}, {"sequence_length": 4, "burn_in": 1}], ids=["transitions", "sequences"])
+@pytest.mark.parametrize("hindsight", [None, GOALS], ids=["as added", "hindsight"])
+def test_loaded_buffer_goes_on_with_the_same_draws(tmp_path, options, hindsight):
+    buffer = per.ReplayBuffer(100, FIELDS | GOAL, n_step=2, seed=3, beta_steps=10, **options)
     walk(buffer, 80)
-    buffer.update_priorities(buffer.sample(32).ids, np.linspace(-3, 3, 32, dtype=np.float32))
+    buffer.update_priorities(buffer.sample(32).ids, priorities=np.linspace(0, 3, 32, dtype=np.float32))
     path = tmp_path / "replay.per"
     buffer.save(path)
     loaded = per.ReplayBuffer.load(path)
     assert len(loaded) == len(buffer) and loaded.capacity == buffer.capacity
     for _ in range(3):
-        expected, batch = buffer.sample(64), loaded.sample(64)
+        expected, batch = (either.sample(64, hindsight=hindsight) for either in (buffer, loaded))
         for name in expected:
             np.testing.assert_array_equal(batch[name], expected[name])
         walk(buffer, 20)
