@@ -133,7 +133,7 @@ def test_jll_recipe_configures_what_the_sdist_holds(sdist: Path, tmp_path: Path)
 
     (tmp_path / "srcdir").mkdir()
     with tarfile.open(sdist) as archive:
-        archive.extractall(tmp_path / "srcdir")  # it is our own
+        archive.extractall(tmp_path / "srcdir")
     (tmp_path / "toolchain.cmake").touch()
     prefix, toolchain = str(tmp_path / "prefix"), str(tmp_path / "toolchain.cmake")
     environment = {"WORKSPACE": str(tmp_path), "prefix": prefix, "CMAKE_TARGET_TOOLCHAIN": toolchain, "nproc": "2"}

@@ -11,7 +11,6 @@
 namespace per::cpu {
 namespace {
 
-constexpr std::size_t line_bytes = 64;
 constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
 constexpr std::size_t least_mapped_bytes = huge_page_bytes / 4;
 
@@ -20,8 +19,9 @@ std::size_t round_up(std::size_t bytes, std::size_t unit) {
 }
 
 std::byte* allocate_lines(std::size_t bytes) {
-    const std::size_t size = round_up(bytes == 0 ? 1 : bytes, line_bytes);
-    void* const data = std::aligned_alloc(line_bytes, size);
+    constexpr std::size_t line = line_bytes;
+    const std::size_t size = round_up(bytes == 0 ? 1 : bytes, line);
+    void* const data = std::aligned_alloc(line, size);
     if (data == nullptr) throw_out_of_memory(bytes);
     return static_cast<std::byte*>(std::memset(data, 0, size));
 }

@@ -34,6 +34,8 @@ class Memory {
     std::size_t mapped_ = 0;  // bytes from mmap; 0: from aligned_alloc
 };
 
+inline constexpr int64_t line_bytes = 64;  // of a line of the caches
+
 // count * bytes, for an array. Throws Error with OUT_OF_MEMORY where that is beyond any memory.
 std::size_t array_bytes(int64_t count, int64_t bytes);
 

@@ -9,7 +9,6 @@
 namespace per::cpu {
 namespace {
 
-constexpr int64_t line_bytes = 64;
 constexpr int64_t max_lines = 4;     // of a frame are fetched; the hardware's own prefetch takes over from there
 constexpr int64_t max_rewards = 16;  // of a window are fetched
 

@@ -52,7 +52,7 @@ class GatherPlan {
         bool is_fetched_apart;  // not with the part of the record that all such copies share
         Move move;
     };
-    // Of each record, the bytes from one place in it to another.
+    // A part of each record: the bytes from one place in it to another.
     struct Part {
         int64_t first = std::numeric_limits<int64_t>::max();
         int64_t end = 0;
@@ -69,8 +69,8 @@ class GatherPlan {
 
     const ReplayState& state_;
     std::vector<Copy> copies_;
-    Part part_;       // that is read of a transition's record
-    Part next_part_;  // that is read of the record of its next observation
+    Part part_;       // what is read of a transition's record
+    Part next_part_;  // what is read of the record of its next observation
     GatherWishes wishes_ = {1, false};
     int64_t row_bytes_ = 0;
 };

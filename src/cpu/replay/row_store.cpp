@@ -7,13 +7,11 @@
 namespace per::cpu {
 namespace {
 
-constexpr int64_t line_bytes = 64;
+constexpr int64_t unit = alignof(float);  // of records and of what must be aligned in them
 
 int64_t round_up(int64_t bytes, int64_t to) {
     return (bytes + to - 1) / to * to;
 }
-
-constexpr int64_t unit = alignof(float);
 
 // How many lines some records touch, each with the `reach` bytes after its beginning. After so many records, or sooner,
 // where they lie in lines repeats itself.
@@ -80,7 +78,6 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
     if (!searches_priorities) take(priorities_, sizeof(float));
     for (size_t i = 0; i < n_fields; ++i)
         if (!fields[static_cast<int64_t>(i)].is_observation()) place(fields_[i], fields[static_cast<int64_t>(i)].bytes);
-
     take(flags_, sizeof(uint8_t));
 
     records_.stride = stride_of_records(record_bytes, stores_next ? 0 : observation_bytes);
