@@ -830,6 +830,9 @@ typedef struct per_replay_statistics {
     int64_t memory_bytes;       /* bytes allocated for rows and priorities */
     int64_t suspected_resets;   /* ends after which an environment seems to have reset in another way than autoreset
                                    says */
+    int64_t huge_page_bytes;    /* of memory_bytes, those on huge pages, as the kernel gave the first one of each array;
+                                   0 on CUDA. Much less than memory_bytes in a buffer of many MB: draws are slower,
+                                   as the kernel does not give huge pages to those who ask (madvise) */
 } per_replay_statistics;
 
 PER_API per_status per_replay_statistics_init(per_replay_statistics* statistics, uint64_t struct_size);

@@ -29,7 +29,7 @@ inline constexpr uint64_t struct_sizes<per_sample_options>[] = {48};
 template <>
 inline constexpr uint64_t struct_sizes<per_batch>[] = {104};
 template <>
-inline constexpr uint64_t struct_sizes<per_replay_statistics>[] = {184, 192};
+inline constexpr uint64_t struct_sizes<per_replay_statistics>[] = {184, 192, 200};
 template <>
 inline constexpr uint64_t struct_sizes<per_hindsight_options>[] = {48};
 template <>

@@ -195,7 +195,9 @@ void CpuReplayBackend::statistics(per_replay_statistics& statistics_out) {
     statistics_out.alpha = state_.priorities.alpha();
     statistics_out.beta = state_.beta.beta(state_.beta_step());
     statistics_out.gamma = state_.gamma;
-    statistics_out.memory_bytes = static_cast<int64_t>(state_.rows.memory_bytes() + state_.priorities.memory_bytes());
+    const MemoryUse use = state_.rows.memory_use() + state_.priorities.memory_use();
+    statistics_out.memory_bytes = static_cast<int64_t>(use.bytes);
+    statistics_out.huge_page_bytes = static_cast<int64_t>(use.huge_page_bytes);
 }
 
 void CpuReplayBackend::save(CheckpointWriter& writer) {

@@ -89,6 +89,7 @@ static void check_same(per_replay* a, per_replay* b, int64_t last_id) {
     static rows of_a, of_b;
     per_replay_statistics stats_a = stats_of(a), stats_b = stats_of(b);
     stats_b.memory_bytes = stats_a.memory_bytes; /* each device's own */
+    stats_b.huge_page_bytes = stats_a.huge_page_bytes;
     CHECK(memcmp(&stats_a, &stats_b, sizeof stats_a) == 0);
     check_same_rows(a, b, last_id);
     if (stats_a.live == 0) return;

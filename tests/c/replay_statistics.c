@@ -1,4 +1,6 @@
-/* What per_replay_stats() says of updates and of the last batch, by hand. */
+/* What per_replay_stats() says of updates, of the last batch and of memory, by hand. */
+#include <sys/prctl.h>
+
 #include "replay_check.h"
 
 static per_sample_options systematic(double beta) {
@@ -166,11 +168,47 @@ static void memory_is_what_the_header_says(void) {
     CHECK(bytes_of_a_row(&options, -1, -1) == row);
 }
 
+/* What the kernel says of the whole process; -1: nothing. */
+static int64_t huge_bytes_of_process(void) {
+    char line[256];
+    int64_t kilobytes = -1;
+    FILE* const file = fopen("/proc/self/smaps_rollup", "r");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        if (strncmp(line, "AnonHugePages:", 14) == 0) kilobytes = strtoll(line + 14, NULL, 10);
+    if (file != NULL) fclose(file);
+    return kilobytes < 0 ? -1 : kilobytes * 1024;
+}
+
+static int64_t huge_page_bytes(int64_t rows, int64_t* given) {
+    per_replay_options options = replay_options(rows, 1);
+    const int64_t before = huge_bytes_of_process();
+    per_replay* replay = create_replay(&options);
+    const per_replay_statistics stats = stats_of(replay);
+    *given = before < 0 ? -1 : huge_bytes_of_process() - before;
+    CHECK(stats.huge_page_bytes >= 0 && stats.huge_page_bytes <= stats.memory_bytes);
+    per_replay_free(replay);
+    return stats.huge_page_bytes;
+}
+
+static void huge_pages_are_those_that_the_kernel_gives(void) {
+    int64_t given, seen;
+    CHECK(huge_page_bytes(10, &given) == 0); /* too small for one */
+    seen = huge_page_bytes(1000000, &given);
+    if (on_cuda())
+        CHECK(seen == 0);
+    else if (given >= 0)
+        CHECK((seen > 0) == (given > 0));
+    CHECK(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0); /* small pages only, as where the kernel has no others */
+    CHECK(huge_page_bytes(1000000, &given) == 0);
+    CHECK(prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0) == 0);
+}
+
 int main(void) {
     before_the_first_batch();
     a_batch_by_hand();
     a_call_that_fails_late_leaves_the_last_batch();
     ages_of_several_environments();
     memory_is_what_the_header_says();
+    huge_pages_are_those_that_the_kernel_gives();
     return 0;
 }

@@ -201,8 +201,8 @@ TEST(RowStore, flags_are_the_same_in_the_record_and_side_by_side) {
 
 // The bounds of docs/memory.md, with 4.7 bytes a row of the tree and the set of live slots.
 TEST(RowStore, memory_of_a_million_rows_keeps_the_bounds) {
-    EXPECT_LE(Rows(locomotion, 1000000).store().memory_bytes() + 4.72e6, 0.110e9);
-    EXPECT_LE(static_cast<double>(Rows(images, 1000000).store().memory_bytes()) + 4.72e6, 7.2e9);
+    EXPECT_LE(Rows(locomotion, 1000000).store().memory_use().bytes + 4.72e6, 0.110e9);
+    EXPECT_LE(static_cast<double>(Rows(images, 1000000).store().memory_use().bytes) + 4.72e6, 7.2e9);
 }
 
 }  // namespace

@@ -234,7 +234,7 @@ inline void expect_same_statistics(per_replay* cpu, per_replay* gpu) {
     per_replay_statistics a = statistics_of(cpu);
     per_replay_statistics b = statistics_of(gpu);
     EXPECT_GT(b.memory_bytes, 0);
-    a.memory_bytes = b.memory_bytes = 0;
+    a.memory_bytes = b.memory_bytes = a.huge_page_bytes = b.huge_page_bytes = 0;
     EXPECT_EQ(a.live, b.live);
     EXPECT_EQ(a.added, b.added);
     EXPECT_EQ(a.total, b.total);

@@ -224,6 +224,7 @@ class Pair {
         REQUIRE(per_replay_stats(cpu_, &of[0]) == PER_OK);
         REQUIRE(per_replay_stats(cuda_, &of[1]) == PER_OK);
         of[1].memory_bytes = of[0].memory_bytes;
+        of[1].huge_page_bytes = of[0].huge_page_bytes;
         REQUIRE(std::memcmp(&of[0], &of[1], sizeof of[0]) == 0);
     }
 

@@ -33,6 +33,9 @@ class Figures:
         last_duplicates: share of the last batch that repeats another of its transitions, 0 .. 1
         memory_bytes: bytes allocated for rows and priorities
         suspected_resets: ends after which an environment seems to have reset in another way than autoreset says
+        huge_page_bytes: of memory_bytes, those on huge pages, as the kernel gave the first one of each array; 0 on
+            CUDA. Much less than memory_bytes in a buffer of many MB: draws are slower, as the kernel does not give huge
+            pages to those who ask (madvise)
     """
 
     capacity: int
@@ -83,3 +86,7 @@ class Figures:
     """bytes allocated for rows and priorities"""
     suspected_resets: int
     """ends after which an environment seems to have reset in another way than autoreset says"""
+    huge_page_bytes: int
+    """of memory_bytes, those on huge pages, as the kernel gave the first one of each array; 0 on CUDA. Much less than
+    memory_bytes in a buffer of many MB: draws are slower, as the kernel does not give huge pages to those who ask
+    (madvise)"""

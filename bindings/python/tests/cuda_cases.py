@@ -172,7 +172,7 @@ def steps(numbers, length, n_envs):
 
 def counted(buffer):
     """What is counted, and the same on every device: how much memory that takes is not."""
-    return dataclasses.replace(buffer.stats(), memory_bytes=0)
+    return dataclasses.replace(buffer.stats(), memory_bytes=0, huge_page_bytes=0)
 
 
 OPTIONS = {

@@ -1,6 +1,7 @@
 #include "cpu/memory/memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cinttypes>
 #include <cstdlib>
@@ -40,6 +41,15 @@ std::byte* map_huge_pages(std::size_t size) {
     return start + before;
 }
 
+// Touching the first byte of a huge page makes its last byte resident, too. `start` has not been touched before.
+bool starts_on_huge_page(std::byte* start) {
+    const std::size_t page_bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    *static_cast<volatile std::byte*>(start) = std::byte{0};
+    unsigned char is_resident = 0;
+    return page_bytes < huge_page_bytes &&
+           mincore(start + huge_page_bytes - page_bytes, page_bytes, &is_resident) == 0 && (is_resident & 1) != 0;
+}
+
 }  // namespace
 
 Memory::Memory(std::size_t bytes) : bytes_(bytes) {
@@ -51,6 +61,7 @@ Memory::Memory(std::size_t bytes) : bytes_(bytes) {
     const std::size_t size = round_up(bytes, huge_page_bytes);
     data_ = map_huge_pages(size);
     mapped_ = size;
+    is_huge_ = starts_on_huge_page(data_);
 }
 
 Memory::~Memory() {

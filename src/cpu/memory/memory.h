@@ -7,8 +7,21 @@
 
 namespace per::cpu {
 
+struct MemoryUse {
+    std::size_t bytes = 0;            // as asked for
+    std::size_t huge_page_bytes = 0;  // of them, on huge pages
+
+    MemoryUse& operator+=(const MemoryUse& other) {
+        bytes += other.bytes;
+        huge_page_bytes += other.huge_page_bytes;
+        return *this;
+    }
+    friend MemoryUse operator+(MemoryUse a, const MemoryUse& b) { return a += b; }
+};
+
 // Owns `bytes` of zeros, aligned to 64 bytes; from 512 KiB on, where every random read would miss the TLB, on whole
-// huge pages of 2 MiB. Untouched pages take no memory. Throws Error with OUT_OF_MEMORY.
+// huge pages of 2 MiB, if the kernel gives any: the first one is touched at once, to see it. Other pages take no memory
+// until they are touched. Throws Error with OUT_OF_MEMORY.
 class Memory {
  public:
     Memory() = default;
@@ -16,22 +29,25 @@ class Memory {
     Memory(Memory&& other) noexcept
         : data_(std::exchange(other.data_, nullptr)),
           bytes_(std::exchange(other.bytes_, 0)),
-          mapped_(std::exchange(other.mapped_, 0)) {}
+          mapped_(std::exchange(other.mapped_, 0)),
+          is_huge_(std::exchange(other.is_huge_, false)) {}
     Memory& operator=(Memory&& other) noexcept {
         std::swap(data_, other.data_);
         std::swap(bytes_, other.bytes_);
         std::swap(mapped_, other.mapped_);
+        std::swap(is_huge_, other.is_huge_);
         return *this;
     }
     ~Memory();
 
     std::byte* data() const { return data_; }
-    std::size_t bytes() const { return bytes_; }  // as asked for
+    MemoryUse use() const { return {bytes_, is_huge_ ? bytes_ : 0}; }
 
  private:
     std::byte* data_ = nullptr;
     std::size_t bytes_ = 0;
     std::size_t mapped_ = 0;  // bytes from mmap; 0: from aligned_alloc
+    bool is_huge_ = false;    // the first page, and so most likely the others
 };
 
 inline constexpr int64_t line_bytes = 64;  // of a line of the caches

@@ -101,9 +101,9 @@ std::byte* RowStore::allocate(int64_t bytes_of_slot) {
     return memory_.emplace_back(array_bytes(capacity_, bytes_of_slot)).data();
 }
 
-std::size_t RowStore::memory_bytes() const {
-    return std::accumulate(memory_.begin(), memory_.end(), std::size_t{0},
-                           [](std::size_t bytes, const Memory& memory) { return bytes + memory.bytes(); });
+MemoryUse RowStore::memory_use() const {
+    return std::accumulate(memory_.begin(), memory_.end(), MemoryUse{},
+                           [](const MemoryUse& use, const Memory& memory) { return use + memory.use(); });
 }
 
 // Episodes may be long: eight rows at a time.

@@ -50,7 +50,7 @@ class RowStore {
         return place < static_cast<uintptr_t>(records_.stride) ? static_cast<int64_t>(place) : -1;
     }
 
-    std::size_t memory_bytes() const;
+    MemoryUse memory_use() const;
 
  private:
     std::byte* allocate(int64_t bytes_of_slot);

@@ -16,7 +16,7 @@ class LiveSet {
     explicit LiveSet(int64_t capacity);
 
     int64_t count() const { return count_; }
-    std::size_t memory_bytes() const { return memory_.bytes(); }
+    MemoryUse memory_use() const { return memory_.use(); }
     // For contains() a little later.
     void prefetch(int64_t slot) const { prefetch_to_read(&words_[slot / 64]); }
     bool contains(int64_t slot) const { return words_[slot / 64] >> (slot % 64) & 1; }

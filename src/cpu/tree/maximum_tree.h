@@ -15,7 +15,7 @@ class MaximumTree {
 
     explicit MaximumTree(int64_t capacity);
 
-    std::size_t memory_bytes() const { return memory_.bytes(); }
+    MemoryUse memory_use() const { return memory_.use(); }
 
     // 0 at first.
     float maximum() const { return levels_[n_levels_ - 1][0]; }

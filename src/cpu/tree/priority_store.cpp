@@ -228,12 +228,12 @@ uint64_t PriorityStore::smallest_mass(int32_t prioritization) {
     return mass_of(reversed_leaf(smallest_leaf_->maximum()), power_of_two(tree_.scale()));
 }
 
-std::size_t PriorityStore::memory_bytes() const {
-    std::size_t bytes = staging_.bytes() + tree_.memory_bytes() + live_.memory_bytes();
-    if (live_maximum_) bytes += live_maximum_->memory_bytes();
-    if (smallest_leaf_) bytes += smallest_leaf_->memory_bytes();
-    if (ranks_) bytes += ranks_->memory_bytes();
-    return bytes;
+MemoryUse PriorityStore::memory_use() const {
+    MemoryUse use = staging_.use() + tree_.memory_use() + live_.memory_use();
+    if (live_maximum_) use += live_maximum_->memory_use();
+    if (smallest_leaf_) use += smallest_leaf_->memory_use();
+    if (ranks_) use += ranks_->memory_use();
+    return use;
 }
 
 void PriorityStore::clear() {

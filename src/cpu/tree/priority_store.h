@@ -101,7 +101,7 @@ class PriorityStore {
     // After that: [n_rank_buckets] weights.
     void restore_ranks(const std::vector<int64_t>& live, const RankTree::State& state, const float* weights);
 
-    std::size_t memory_bytes() const;
+    MemoryUse memory_use() const;
 
     // No row is live. The largest priority ever stays.
     void clear();

@@ -17,7 +17,7 @@ class RankTree {
     explicit RankTree(int64_t capacity);
 
     SumTree& tree() { return tree_; }
-    std::size_t memory_bytes() const { return memory_.bytes() + tree_.memory_bytes(); }
+    MemoryUse memory_use() const { return memory_.use() + tree_.memory_use(); }
 
     // A change as SumTree has them. In between, set() gives rows' priorities as they are after it; negative for a row
     // that is not live.

@@ -32,7 +32,7 @@ class SumTree {
     float priority(int64_t index) const { return arrays_.leaves[index]; }
     uint64_t mass(int64_t index) const { return mass_of(arrays_.leaves[index], arrays_.factor); }
     const Kernels& kernels() const { return kernels_; }
-    std::size_t memory_bytes() const { return memory_.bytes(); }  // without what draws keep
+    MemoryUse memory_use() const { return memory_.use(); }  // without what draws keep
 
     // For set() a little later: what lies furthest away, the leaf.
     void prefetch_to_set(int64_t index) const { prefetch_to_write(arrays_.leaves + index); }

@@ -329,8 +329,9 @@ struct per_replay_statistics
     last_duplicates::Float64
     memory_bytes::Int64
     suspected_resets::Int64
+    huge_page_bytes::Int64
 end
-const per_replay_statistics_layout = (size = 192, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 160, 168, 176, 184,))
+const per_replay_statistics_layout = (size = 200, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 160, 168, 176, 184, 192,))
 
 struct per_hindsight_options
     struct_size::UInt64
@@ -641,6 +642,9 @@ const per_replay_statistics_docs = raw"""
 - `last_duplicates`: share of the last batch that repeats another of its transitions, 0 .. 1
 - `memory_bytes`: bytes allocated for rows and priorities
 - `suspected_resets`: ends after which an environment seems to have reset in another way than autoreset says
+- `huge_page_bytes`: of memory_bytes, those on huge pages, as the kernel gave the first one of each array; 0 on CUDA.
+  Much less than memory_bytes in a buffer of many MB: draws are slower, as the kernel does not give huge pages to those
+  who ask (madvise)
 """
 
 """
