@@ -1,8 +1,8 @@
-"""Replay by priority in TorchRL: a sampler for its storages.
+"""Replay by priority in TorchRL: a sampler for its storages, and a whole replay buffer of TensorDicts.
 
     from per.integrations.torchrl import PrioritizedSampler  # in place of: from torchrl.data import PrioritizedSampler
 
-It does not need TorchRL's compiled trees, which each of its wheels has for one version of torch only.
+Neither needs TorchRL's compiled trees, which each of its wheels has for one version of torch only.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from tensordict import TensorDict, TensorDictBase
 from torchrl.data import replay_buffers as torchrl
 
 import per
@@ -30,8 +31,7 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
     Arguments:
         max_capacity, alpha, beta, eps, reduction: as theirs.
         dtype: not looked at. Priorities are float32.
-        max_priority_within_buffer: the default priority is the largest one that an index has now. Else it is the
-            largest one ever given, and at least 1.
+        max_priority_within_buffer: as theirs: the default priority is the largest of now. Else of all so far, and 1.
         device: as theirs: None follows a storage on CUDA, which needs a libper with CUDA.
         seed: of the draws, which no generator changes. None takes one from torch.manual_seed()'s generator.
         options: as per.ReplayBuffer has them, such as scheme="independent", which draws as theirs does.
@@ -83,8 +83,10 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
         self._empty()
 
     def _keep(self, buffer: per.ReplayBuffer) -> None:
+        options = buffer.options
         self._buffer = buffer
-        self._eps = buffer.options["epsilon"]
+        self._max_capacity = options["capacity"] - _SPARE_ROWS
+        self._alpha, self._beta, self._eps = options["alpha"], options["beta"], options["epsilon"]
 
     def sample(self, storage: torchrl.Storage, batch_size: int) -> tuple[Any, dict[str, torch.Tensor]]:
         """Draws indices, int64[batch_size] or a tuple of such for each dimension, and {"priority_weight": float32}.
@@ -101,23 +103,15 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
 
     @torch.no_grad()
     def update_priority(self, index: Any, priority: Any, *, storage: torchrl.Storage | None = None) -> None:
-        """Sets priorities.
-
-        Arguments:
-            index: int64, of any shape; of a storage of several dimensions [.., ndim].
-            priority: one for all, or as many.
-            storage: needed if it has several dimensions.
-        """
+        """Sets priorities: one for all indices, or as many. In a storage of several dimensions index is [.., ndim]."""
         self._maybe_init_from_storage(storage)
-        flat = self._flat(torch.as_tensor(index, dtype=torch.long, device=self.device), storage)
+        flat = torch.as_tensor(index, dtype=torch.long, device=self.device)
+        if storage is not None and storage.ndim > 1:
+            strides = [storage.shape[axis + 1 :].numel() for axis in range(storage.ndim)]
+            flat = (flat * flat.new_tensor(strides)).sum(-1).clamp(min=-1)
+        flat = flat.flatten()
         given = torch.as_tensor(priority, dtype=torch.float, device=self.device)
         self._buffer.update_priorities(flat, given.flatten().expand(flat.shape) if given.numel() == 1 else given)
-
-    def _flat(self, index: torch.Tensor, storage: torchrl.Storage | None) -> torch.Tensor:
-        if storage is None or storage.ndim == 1:
-            return index.flatten()
-        strides = [storage.shape[axis + 1 :].numel() for axis in range(storage.ndim)]
-        return (index * index.new_tensor(strides)).sum(-1).flatten().clamp(min=-1)
 
     @property
     def default_priority(self) -> float:
@@ -125,38 +119,19 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
         largest = self._buffer.stats().max_priority
         return largest - self._eps if largest > 0 else 1.0
 
-    @property
-    def alpha(self) -> float:
-        """Exponent of the priorities."""
-        return self._buffer.alpha
+    def _retransform_priority_trees(self, old_alpha: float, new_alpha: float) -> None:
+        self._buffer.alpha = new_alpha
 
-    @alpha.setter
-    def alpha(self, value: float) -> None:
-        self._buffer.alpha = value
-
-    @property
-    def beta(self) -> float:
-        """Exponent of the weights."""
-        return self._buffer.beta
-
-    @beta.setter
+    @torchrl.PrioritizedSampler.beta.setter
     def beta(self, value: float) -> None:
+        """Exponent of the weights."""
         self._buffer.beta = value
-
-    @property
-    def max_size(self) -> int:
-        """Number of indices."""
-        return self._buffer.capacity - _SPARE_ROWS
+        self._beta = value
 
     @property
     def device(self) -> torch.device:
         """Where the priorities are."""
         return self._device or torch.device("cpu")
-
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}(alpha={self.alpha}, beta={self.beta}, eps={self._eps}, reduction={self.reduction})"
-        )
 
     def _empty(self) -> None:
         ids = torch.arange(self._buffer.capacity, device=self.device)
@@ -179,3 +154,144 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
     def loads(self, path: Path | str) -> None:
         """Reads what dumps() wrote."""
         self._keep(per.ReplayBuffer.load(Path(path) / "sampler.per", device=str(self.device), arrays="torch"))
+
+
+# A field is named by a place and its key, with dots. An entry that is at the top and in "next" is an observation; the
+# others are of the step, or only of what follows it.
+_OBSERVATION, _STEP, _NEXT = "observation", "step", "following"
+_OWN = (("reward",), ("done",), ("terminated",), ("truncated",))
+
+
+class ReplayBuffer:
+    """A replay buffer that takes and gives TensorDicts as TorchRL's environments and losses have them.
+
+    It is a per.ReplayBuffer, its attribute `buffer` once something was added: what is at the top and in "next" is
+    stored once, n-step returns are formed when a batch is drawn, and a late update touches nothing. Where an
+    observation is not the one announced before, the trajectory is cut, so that pieces of several may follow each other.
+
+    Arguments:
+        capacity: rows.
+        batch_size: of sample() where that is told none.
+        priority_key: the TD errors in update_tensordict_priority(); several of a transition count by the largest.
+        options: of per.ReplayBuffer, but for sequences: alpha, beta, n_step, gamma, n_envs, device, seed, ... With
+            n_envs add() takes [n_envs], and extend() [n_envs, T].
+
+    The first transition decides which entries there are. In "next" are a reward of one number and "done"; "terminated"
+    and "truncated" are what "done" says where they are missing. Batches have "index", ids that update_priority() takes,
+    "priority_weight" and, with n_step above 1, "steps_to_next_obs", which losses raise gamma to. Reward and flags are
+    [batch_size, 1].
+    """
+
+    buffer: per.ReplayBuffer | None = None
+
+    def __init__(self, capacity: int, *, batch_size: int = 0, priority_key: str = "td_error", **options: Any) -> None:
+        self.batch_size = batch_size
+        self.priority_key = priority_key
+        self._options = {"capacity": capacity, "arrays": "torch", **options}
+        self._place = {"arrays": "torch", "device": options.get("device", "cpu")}
+
+    def add(self, data: TensorDictBase) -> torch.Tensor:
+        """Adds a step of each environment. Returns ids, int64 in the shape of data."""
+        return torch.as_tensor(self._buffer_for(data).add(**self._given(data)))
+
+    def extend(self, data: TensorDictBase) -> torch.Tensor:
+        """Adds a run of steps, the last dimension being time. Returns ids, int64 in the shape of data."""
+        buffer = self._buffer_for(data)
+        if data.ndim == 1:
+            return torch.as_tensor(buffer.extend(**self._given(data)))
+        return torch.as_tensor(buffer.extend(**self._given(data.transpose(0, 1)))).transpose(0, 1)
+
+    def sample(self, batch_size: int = 0) -> TensorDict:
+        """Draws a batch. Raises per.Empty, a RuntimeError, if there is nothing to draw."""
+        batch = self._open().sample(batch_size or self.batch_size)
+        top = {"index": batch.ids, "priority_weight": batch.weights}
+        if self._open().n_step > 1:
+            top["steps_to_next_obs"] = batch.n_steps.unsqueeze(-1)
+        following = {name: batch[name].unsqueeze(-1) for name in ("reward", "terminated", "truncated")}
+        following["done"] = following["terminated"] | following["truncated"]
+        for place, tree in ((_OBSERVATION, top), (f"next_{_OBSERVATION}", following), (_STEP, top), (_NEXT, following)):
+            _merge(batch.get(place, {}), tree)
+        top["next"] = TensorDict(following, batch.ids.shape)
+        return TensorDict(top, batch.ids.shape)
+
+    def update_tensordict_priority(self, data: TensorDictBase) -> None:
+        """Sets priorities by the TD errors of a batch that was drawn here."""
+        self.update_priority(data["index"], data[self.priority_key].reshape(*data.shape, -1).abs().amax(-1))
+
+    def update_priority(self, index: torch.Tensor, priority: torch.Tensor) -> None:
+        """Sets |priority| + epsilon. Transitions that were overwritten meanwhile, and index -1, are skipped."""
+        self._open().update_priorities(index, priority)
+
+    def empty(self) -> None:
+        """Drops all transitions."""
+        if self.buffer is not None:
+            self.buffer.clear()
+
+    def __len__(self) -> int:
+        return 0 if self.buffer is None else len(self.buffer)
+
+    @property
+    def write_count(self) -> int:
+        """Steps that were added, which collectors ask for."""
+        return 0 if self.buffer is None else self.buffer.stats().added
+
+    def state_dict(self) -> dict[str, Any]:
+        """The whole buffer, which goes on after load_state_dict() as it would have."""
+        return {} if self.buffer is None else self.buffer.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Becomes the buffer of a state_dict()."""
+        data = state_dict.get("checkpoint")
+        self.buffer = None if data is None else per.ReplayBuffer.from_bytes(np.asarray(data), **self._place)
+
+    def dumps(self, path: Path | str) -> None:
+        """Writes what state_dict() has to a file in that folder."""
+        Path(path).mkdir(exist_ok=True)
+        self._open().save(Path(path) / "buffer.per")
+
+    def loads(self, path: Path | str) -> None:
+        """Reads what dumps() wrote."""
+        self.buffer = per.ReplayBuffer.load(Path(path) / "buffer.per", **self._place)
+
+    def _open(self) -> per.ReplayBuffer:
+        if self.buffer is None:
+            raise per.Empty("Cannot sample from an empty buffer: nothing was added yet")
+        return self.buffer
+
+    def _buffer_for(self, data: TensorDictBase) -> per.ReplayBuffer:
+        """The buffer, which the first transition declares the fields of."""
+        if self.buffer is None:
+            ignored = {("index",), ("priority_weight",), (self.priority_key,)}
+            keys = {key if isinstance(key, tuple) else (key,): value for key, value in data.items(True, True)}
+            top = {key: value for key, value in keys.items() if key[0] != "next" and key not in ignored}
+            following = {key[1:]: value for key, value in keys.items() if key[0] == "next" and key[1:] not in _OWN}
+            fields = {}
+            for key, value in {**top, **following}.items():
+                place = _OBSERVATION if key in top and key in following else _STEP if key in top else _NEXT
+                dtype = str(value.dtype).removeprefix("torch.")
+                fields[".".join((place, *key))] = per.Field(value.shape[data.ndim :], dtype)
+            self.buffer = per.ReplayBuffer(fields=fields, **self._options)
+        return self.buffer
+
+    def _given(self, data: TensorDictBase) -> dict[str, Any]:
+        """What add() and extend() of the buffer take."""
+        following = data["next"]
+        given = {}
+        for name in self._open().fields:
+            place, *key = name.split(".")
+            given[name] = (following if place == _NEXT else data)[tuple(key)]
+            if place == _OBSERVATION:
+                given[f"next_{name}"] = following[tuple(key)]
+        own = {name: following[name].reshape(data.shape) for (name,) in _OWN if following.get(name, None) is not None}
+        done = own.pop("done")
+        truncated = own.get("truncated", done & ~own.get("terminated", done))
+        return {"terminated": done & ~truncated, "truncated": truncated, **own, **given}
+
+
+def _merge(tree: Any, into: dict[str, Any]) -> None:
+    """Enters the arrays of nested containers."""
+    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
+        if isinstance(value, (dict, tuple)):
+            _merge(value, into.setdefault(str(key), {}))
+        else:
+            into[str(key)] = value
