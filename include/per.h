@@ -388,7 +388,7 @@ typedef struct per_array {
 typedef struct per_field {
     const char* name;     /* 1 to 63 letters, digits, '_' and '.'; the first no digit. Unique, and none of: reward,
                              terminated, truncated, weights, ids, discount, mask, n_steps, priorities, probabilities,
-                             and what begins with "next_" */
+                             gamma_m, and what begins with "next_" */
     const int64_t* shape; /* [ndim], each >= 1; may be NULL if ndim is 0 */
     int32_t ndim;         /* 0 .. 8 */
     int32_t dtype;        /* a per_dtype */
@@ -612,7 +612,7 @@ PER_API per_status per_sample_options_init(per_sample_options* options, uint64_t
  *                [B, T, s, shape]. Stacks of the first steps reach back to before the start, never to before the
  *                episode
  *   next_fields  NULL, or NULL entries only: they are among the observations
- *   reward, discount, n_steps, terminated, truncated, mask  [B, T]; mask is 1 for steps that there are
+ *   reward, discount, n_steps, terminated, truncated, gamma_m, mask  [B, T]; mask is 1 for steps that there are
  *
  * A sequence is padded with zeros where its episode has ended (n_steps is 0 in the padding). Observations that are
  * neither a step's nor one that a step bootstraps from are zeros, too: with n_step > T those in between. The last step
@@ -634,6 +634,8 @@ typedef struct per_batch {
     float* priorities;    /* [B] p, before alpha */
     float* probabilities; /* [B] the P of the weights */
     uint8_t* mask;        /* [B, T] 0 where a sequence is padded. Not for single transitions */
+    float* gamma_m;       /* [B] gamma^m, however the window ends: `discount` is 0 where it is terminated, and this
+                             else. For learners that leave out the bootstrap value by `terminated` themselves */
 } per_batch;
 
 PER_API per_status per_batch_init(per_batch* batch, uint64_t struct_size);
@@ -716,8 +718,8 @@ PER_API per_status per_replay_priorities(per_replay* replay, int64_t count, cons
  * Gathers rows by id, as they were added: one step, one frame, whatever n_step, frame_stack and sequence_length. The
  * next observation is that of the row that follows.
  *
- *   batch  fields, next_fields, reward, discount, n_steps (1), terminated, truncated, ids and priorities are written;
- *          weights, probabilities and mask must be NULL
+ *   batch  fields, next_fields, reward, discount, n_steps (1), terminated, truncated, gamma_m, ids and priorities are
+ *          written; weights, probabilities and mask must be NULL
  *
  * PER_ERROR_INVALID_ARGUMENT for an id that was never issued, was overwritten, or is a final observation's; and, if
  * next_fields are asked for, for a step whose next observation is not there yet. (PER_CUDA: zero rows, counted.)
@@ -973,12 +975,12 @@ PER_API per_status per_hindsight_options_init(per_hindsight_options* options, ui
  *   terminated_out  [count] whether it ends in a terminal state: as it was stored, and may be changed (nonzero is true)
  *   returns         0; with anything else the call fails
  *
- * From the answers reward, discount, n_steps, terminated and next_fields are formed as from stored steps: a window ends
- * at its first terminal step. `truncated` is that of the step where a window ends, as it was stored: 0 for a step that
- * was stored with both flags, which is then terminated, or neither if the function says so. A sequence gets one goal,
- * for PER_GOAL_FUTURE from its first step on; asked for are the rewards of all its steps and of those that its last
- * returns reach. A terminal step ends the windows of returns, as it does of transitions drawn by themselves; what is
- * padding stays as it is.
+ * From the answers reward, discount, gamma_m, n_steps, terminated and next_fields are formed as from stored steps: a
+ * window ends at its first terminal step. `truncated` is that of the step where a window ends, as it was stored: 0 for
+ * a step that was stored with both flags, which is then terminated, or neither if the function says so. A sequence gets
+ * one goal, for PER_GOAL_FUTURE from its first step on; asked for are the rewards of all its steps and of those that its
+ * last returns reach. A terminal step ends the windows of returns, as it does of transitions drawn by themselves; what
+ * is padding stays as it is.
  *
  *   options    NULL: those of the buffer
  *   hindsight  as above
@@ -1061,8 +1063,8 @@ PER_API void per_epochs_free(per_epochs* epochs);
  *
  *   capacity   >= 0: for how many the arrays of the batch have room; if there are more, the first are written
  *   batch      single steps, also where sequences are drawn, with stacks: fields, next_fields, reward, discount,
- *              n_steps (1), terminated, truncated, ids and priorities; weights, probabilities and mask must be NULL.
- *              May be NULL if capacity is 0
+ *              n_steps (1), terminated, truncated, gamma_m, ids and priorities; weights, probabilities and mask must
+ *              be NULL. May be NULL if capacity is 0
  *   count_out  how many there are, also if that is more than capacity
  *
  * PER_ERROR_INVALID_ARGUMENT. Cost: one pass over the buffer. Synchronises.

@@ -479,6 +479,7 @@ class Batch {
     Span<float> priorities() const noexcept { return span(arrays_.priorities); }
     Span<float> probabilities() const noexcept { return span(arrays_.probabilities); }
     Span<uint8_t> mask() const noexcept { return span(arrays_.mask, steps()); }
+    Span<float> gamma_m() const noexcept { return span(arrays_.gamma_m, steps()); }
 
     /* A field by its name. InvalidArgument unless there is one of this name, with elements of type T. */
     template <class T>
@@ -529,6 +530,7 @@ class Batch {
         arrays_.truncated = room<uint8_t>(steps());
         arrays_.ids = room<int64_t>();
         arrays_.priorities = room<float>();
+        arrays_.gamma_m = room<float>(steps());
         if (kind_ != Kind::drawn) return;
         arrays_.weights = room<float>();
         arrays_.probabilities = room<float>();

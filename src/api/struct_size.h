@@ -27,7 +27,7 @@ inline constexpr uint64_t struct_sizes<per_steps>[] = {216};
 template <>
 inline constexpr uint64_t struct_sizes<per_sample_options>[] = {48};
 template <>
-inline constexpr uint64_t struct_sizes<per_batch>[] = {104};
+inline constexpr uint64_t struct_sizes<per_batch>[] = {104, 112};
 template <>
 inline constexpr uint64_t struct_sizes<per_replay_statistics>[] = {184, 192, 200};
 template <>

@@ -67,6 +67,7 @@ void clear_place(const per_batch& batch, const Fields& fields, const BatchShape&
     clear_numbers(batch.terminated, steps);
     clear_numbers(batch.truncated, steps);
     clear_numbers(batch.mask, steps);
+    clear_numbers(batch.gamma_m, steps);
     clear_numbers(batch.weights, 1);
     clear_numbers(batch.priorities, 1);
     clear_numbers(batch.probabilities, 1);
@@ -110,6 +111,7 @@ BatchArrays::BatchArrays(const Fields& fields, const BatchShape& shape, std::byt
     places.place(batch_.ids, batch_size);
     places.place(batch_.priorities, batch_size);
     places.place(batch_.probabilities, batch_size);
+    places.place(batch_.gamma_m, n_steps);
     n_bytes_ = places.used();
     batch_.fields = fields_.data();
     batch_.next_fields = next_fields_.data();

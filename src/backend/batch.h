@@ -34,6 +34,7 @@ void for_each_array(const per_batch& batch, const Fields& fields, const Visit& v
     numbers("priorities", batch.priorities);
     numbers("probabilities", batch.probabilities);
     numbers("mask", batch.mask);
+    numbers("gamma_m", batch.gamma_m);
 }
 
 // What the arrays of a batch are made for.

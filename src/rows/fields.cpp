@@ -17,8 +17,9 @@ namespace per {
 namespace {
 
 constexpr std::string_view next_prefix = "next_";
-constexpr std::string_view reserved_names[] = {"reward",   "terminated", "truncated", "weights",    "ids",
-                                               "discount", "mask",       "n_steps",   "priorities", "probabilities"};
+constexpr std::string_view reserved_names[] = {"reward",     "terminated",    "truncated", "weights",
+                                               "ids",        "discount",      "mask",      "n_steps",
+                                               "priorities", "probabilities", "gamma_m"};
 
 void check_range(const std::string& argument, int64_t value, int64_t least, int64_t most) {
     per::check_range(argument.c_str(), value, least, most);

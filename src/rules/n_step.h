@@ -10,18 +10,22 @@ namespace per {
 
 // The window of m = n_step steps from a row on, or fewer if its episode ends inside:
 //
-//   reward   = sum over k < m of gamma^k r_k
-//   discount = gamma^m, 0 if step m - 1 is terminated
+//   reward  = sum over k < m of gamma^k r_k
+//   gamma_m = gamma^m
 //
-// summed in double from the first step on, so that every device rounds alike.
+// summed, and multiplied, in double from the first step on, so that every device rounds alike.
 struct Return {
     float reward;
-    float discount;
+    float gamma_m;
     int32_t n_steps;     // m
     uint8_t last_flags;  // RowFlags of step m - 1
     // The bootstrap observation lies so many rows after the first. That is m, but m - 1 where the episode terminated at
     // an unknown observation, for which its last one stands in.
     int32_t bootstrap;
+
+    PER_HOST_DEVICE bool is_terminated() const { return (last_flags & row_terminated) != 0; }
+    // The factor of the bootstrap value.
+    PER_HOST_DEVICE float discount() const { return is_terminated() ? 0.0f : gamma_m; }
 };
 
 // flags_at(k) and reward_at(k) belong to the k-th row after the first, which is live with this n_step or a larger one.
@@ -41,16 +45,14 @@ PER_HOST_DEVICE Return n_step_return(int64_t n_step, double gamma, const FlagsAt
         ++m;
         if (flags & row_ends_episode) break;
     }
-    const bool terminated = last_flags & row_terminated;
-    const int32_t bootstrap = terminated && last_flags & row_final_unknown ? m - 1 : m;
-    return {static_cast<float>(reward), terminated ? 0.0f : static_cast<float>(discount), m, last_flags, bootstrap};
+    const bool repeats_own = last_flags & row_terminated && last_flags & row_final_unknown;
+    return {static_cast<float>(reward), static_cast<float>(discount), m, last_flags, repeats_own ? m - 1 : m};
 }
 
 // The return of one step, as it was added.
 PER_HOST_DEVICE Return own_step(float reward, double gamma, uint8_t flags) {
-    const bool terminated = flags & row_terminated;
-    const bool repeats_own = terminated && flags & row_final_unknown;
-    return {reward, terminated ? 0.0f : static_cast<float>(gamma), 1, flags, repeats_own ? 0 : 1};
+    const bool repeats_own = flags & row_terminated && flags & row_final_unknown;
+    return {reward, static_cast<float>(gamma), 1, flags, repeats_own ? 0 : 1};
 }
 
 }  // namespace per

@@ -73,10 +73,11 @@ PER_HOST_DEVICE FramePlace frame_place(const Ring& ring, const GatherRow& row, b
 
 PER_HOST_DEVICE void write_return(int64_t i, const Return& window, const per_batch& batch) {
     if (batch.reward != nullptr) batch.reward[i] = window.reward;
-    if (batch.discount != nullptr) batch.discount[i] = window.discount;
+    if (batch.discount != nullptr) batch.discount[i] = window.discount();
     if (batch.n_steps != nullptr) batch.n_steps[i] = window.n_steps;
-    if (batch.terminated != nullptr) batch.terminated[i] = (window.last_flags & row_terminated) != 0;
+    if (batch.terminated != nullptr) batch.terminated[i] = window.is_terminated();
     if (batch.truncated != nullptr) batch.truncated[i] = (window.last_flags & row_truncated) != 0;
+    if (batch.gamma_m != nullptr) batch.gamma_m[i] = window.gamma_m;
 }
 
 }  // namespace per

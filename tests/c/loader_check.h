@@ -67,6 +67,7 @@ static inline void check_batch(const per_batch* batch, const rows* expected, int
     check_same(batch->ids, expected->ids, count, sizeof(int64_t));
     check_same(batch->priorities, expected->priorities, count, sizeof(float));
     check_same(batch->probabilities, expected->probabilities, count, sizeof(float));
+    check_same(batch->gamma_m, expected->gamma_m, count, sizeof(float));
     CHECK(batch->mask == NULL);
 }
 

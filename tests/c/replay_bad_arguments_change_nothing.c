@@ -362,7 +362,8 @@ static void misaligned_arrays(void) {
                    {"weights is", offsetof(per_batch, weights)},
                    {"ids is", offsetof(per_batch, ids)},
                    {"priorities is", offsetof(per_batch, priorities)},
-                   {"probabilities is", offsetof(per_batch, probabilities)}};
+                   {"probabilities is", offsetof(per_batch, probabilities)},
+                   {"gamma_m is", offsetof(per_batch, gamma_m)}};
     int64_t ids[3] = {0}, count = -7;
     float values[3] = {0};
     call given;

@@ -145,7 +145,7 @@ enum { MANY = 2048 };
 /* A batch with all that a buffer with the one field gives, of single frames. */
 typedef struct rows {
     float observation[MANY], next[MANY], reward[MANY], discount[MANY], weights[MANY], priorities[MANY];
-    float probabilities[MANY];
+    float probabilities[MANY], gamma_m[MANY];
     int32_t n_steps[MANY];
     uint8_t terminated[MANY], truncated[MANY];
     int64_t ids[MANY];
@@ -170,6 +170,7 @@ static inline void fill_rows(rows* out) {
     out->batch.ids = out->ids;
     out->batch.priorities = out->priorities;
     out->batch.probabilities = out->probabilities;
+    out->batch.gamma_m = out->gamma_m;
 }
 
 static inline void draw(per_replay* replay, int64_t batch_size, rows* out) {
@@ -199,22 +200,24 @@ typedef struct window {
 
 static inline void check_window(per_replay* replay, int64_t id, window expected, int line) {
     static rows drawn;
+    const float gamma_m = (float)pow(stats_of(replay).gamma, expected.n_steps);
     int64_t i;
     draw(replay, many(), &drawn);
     i = place_of(&drawn, many(), id);
     if (i >= 0 && drawn.observation[i] == expected.observation && drawn.reward[i] == expected.reward &&
         drawn.discount[i] == expected.discount && drawn.next[i] == expected.next &&
         drawn.n_steps[i] == expected.n_steps && drawn.terminated[i] == expected.terminated &&
-        drawn.truncated[i] == expected.truncated)
+        drawn.truncated[i] == expected.truncated && drawn.gamma_m[i] == gamma_m)
         return;
     fprintf(stderr, "line %d: id %lld ", line, (long long)id);
     if (i < 0) {
         fprintf(stderr, "is not drawn\n");
     } else {
         fprintf(stderr,
-                "is observation %.9g reward %.9g discount %.9g next %.9g n_steps %d terminated %d truncated %d\n",
+                "is observation %.9g reward %.9g discount %.9g next %.9g n_steps %d terminated %d truncated %d "
+                "gamma_m %.9g\n",
                 drawn.observation[i], drawn.reward[i], drawn.discount[i], drawn.next[i], drawn.n_steps[i],
-                drawn.terminated[i], drawn.truncated[i]);
+                drawn.terminated[i], drawn.truncated[i], drawn.gamma_m[i]);
     }
     exit(1);
 }

@@ -45,7 +45,7 @@ static int64_t add_at(per_replay* replay, int t, end how, next_kind kind, float 
 }
 
 typedef struct gathered {
-    float observation[16], next[16], reward[16], discount[16], priorities[16];
+    float observation[16], next[16], reward[16], discount[16], gamma_m[16], priorities[16];
     int16_t action[16][2];
     double advantage[16];
     int32_t n_steps[16];
@@ -67,6 +67,7 @@ static void prepare(gathered* out, int with_next) {
     if (with_next) out->batch.next_fields = out->next_fields;
     out->batch.reward = out->reward;
     out->batch.discount = out->discount;
+    out->batch.gamma_m = out->gamma_m;
     out->batch.n_steps = out->n_steps;
     out->batch.terminated = out->terminated;
     out->batch.truncated = out->truncated;
@@ -81,6 +82,7 @@ static void check_row(per_replay* replay, int64_t id, int t, float next, float d
     CHECK(out.observation[0] == t && out.action[0][0] == t && out.action[0][1] == -t && out.advantage[0] == t / 2.0);
     CHECK(out.reward[0] == 10 * t && out.discount[0] == discount && out.n_steps[0] == 1 && out.next[0] == next);
     CHECK(out.terminated[0] == (how == TERMINATED) && out.truncated[0] == (how == TRUNCATED) && out.ids[0] == id);
+    CHECK(out.gamma_m[0] == 0.5f);
 }
 
 /* The call fails and writes nothing; on CUDA it writes the rows that are there. */

@@ -9,7 +9,7 @@ enum { PLACES = 64, VALUES = 24 }; /* of a place, in any buffer here */
 /* A batch of any of these buffers, whose arrays begin as garbage. */
 typedef struct batch {
     float observation[PLACES * VALUES], next[PLACES * VALUES], reward[PLACES * VALUES], discount[PLACES * VALUES];
-    float weights[PLACES], priorities[PLACES], probabilities[PLACES];
+    float gamma_m[PLACES * VALUES], weights[PLACES], priorities[PLACES], probabilities[PLACES];
     int32_t n_steps[PLACES * VALUES];
     uint8_t terminated[PLACES * VALUES], truncated[PLACES * VALUES], mask[PLACES * VALUES];
     int64_t ids[PLACES];
@@ -33,6 +33,7 @@ static void fill(batch* out, int of_sequences) {
     out->arrays.ids = out->ids;
     out->arrays.priorities = out->priorities;
     out->arrays.probabilities = out->probabilities;
+    out->arrays.gamma_m = out->gamma_m;
     if (of_sequences) out->arrays.mask = out->mask;
 }
 
@@ -240,6 +241,7 @@ static void the_dead_leave_zeros(int on_invalid) {
             if (which < 4) CHECK(memcmp(out.next + i * frames, zeros.next, (size_t)frames * 4) == 0);
             CHECK(memcmp(out.reward + first, zeros.reward, (size_t)steps * 4) == 0);
             CHECK(memcmp(out.discount + first, zeros.discount, (size_t)steps * 4) == 0);
+            CHECK(memcmp(out.gamma_m + first, zeros.gamma_m, (size_t)steps * 4) == 0);
             CHECK(memcmp(out.n_steps + first, zeros.n_steps, (size_t)steps * 4) == 0);
             CHECK(memcmp(out.terminated + first, zeros.terminated, (size_t)steps) == 0);
             CHECK(memcmp(out.truncated + first, zeros.truncated, (size_t)steps) == 0);

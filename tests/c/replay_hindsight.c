@@ -44,7 +44,8 @@ static void add_episode(per_replay* replay, float first, int count, end how) {
 }
 
 typedef struct batch {
-    float observation[PLACES], goal[PLACES], next[PLACES], reward[PLACES], discount[PLACES], weights[PLACES];
+    float observation[PLACES], goal[PLACES], next[PLACES], reward[PLACES], discount[PLACES], gamma_m[PLACES];
+    float weights[PLACES];
     int32_t n_steps[PLACES];
     uint8_t terminated[PLACES], truncated[PLACES];
     int64_t ids[PLACES];
@@ -62,6 +63,7 @@ static void fill(batch* out) {
     out->arrays.next_fields = out->next_fields;
     out->arrays.reward = out->reward;
     out->arrays.discount = out->discount;
+    out->arrays.gamma_m = out->gamma_m;
     out->arrays.n_steps = out->n_steps;
     out->arrays.terminated = out->terminated;
     out->arrays.truncated = out->truncated;
@@ -176,6 +178,7 @@ static void windows_of_several_steps(void) {
             }
             CHECK(out.reward[i] == (float)sum && out.n_steps[i] == length);
             CHECK(out.discount[i] == (reaches ? 0 : (float)pow(0.5, length)));
+            CHECK(out.gamma_m[i] == (float)pow(0.5, length));
             CHECK(out.next[i] == at + (float)length && out.terminated[i] == reaches);
             CHECK(out.truncated[i] == (length == m && at >= 3 && !reaches));
             lengths[length] += sets;

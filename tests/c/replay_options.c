@@ -451,7 +451,7 @@ int main(void) {
     check_sizes(init_options, sizeof(per_replay_options), sizeof(per_replay_options));
     check_sizes(init_steps, sizeof(per_steps), sizeof(per_steps));
     check_sizes(init_sample, sizeof(per_sample_options), sizeof(per_sample_options));
-    check_sizes(init_batch, sizeof(per_batch), sizeof(per_batch));
+    check_sizes(init_batch, 104, sizeof(per_batch));
     check_sizes(init_statistics, 184, sizeof(per_replay_statistics));
     structs_of_a_newer_header();
     structs_that_no_init_has_filled();

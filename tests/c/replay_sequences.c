@@ -57,7 +57,8 @@ static void add_episode(per_replay* replay, int first, int last, end how, next_k
 
 typedef struct sequences {
     float observation[MOST_SEQUENCES * MOST_STEPS], reward[MOST_SEQUENCES * MOST_STEPS];
-    float discount[MOST_SEQUENCES * MOST_STEPS], weights[MOST_SEQUENCES], priorities[MOST_SEQUENCES];
+    float discount[MOST_SEQUENCES * MOST_STEPS], gamma_m[MOST_SEQUENCES * MOST_STEPS], weights[MOST_SEQUENCES],
+        priorities[MOST_SEQUENCES];
     int32_t action[MOST_SEQUENCES * MOST_STEPS], n_steps[MOST_SEQUENCES * MOST_STEPS];
     double state[MOST_SEQUENCES];
     uint8_t terminated[MOST_SEQUENCES * MOST_STEPS], truncated[MOST_SEQUENCES * MOST_STEPS];
@@ -76,6 +77,7 @@ static void fill(sequences* out) {
     out->batch.fields = out->fields;
     out->batch.reward = out->reward;
     out->batch.discount = out->discount;
+    out->batch.gamma_m = out->gamma_m;
     out->batch.n_steps = out->n_steps;
     out->batch.terminated = out->terminated;
     out->batch.truncated = out->truncated;
@@ -96,7 +98,9 @@ typedef struct expected {
 static void check_sequence(per_replay* replay, int64_t id, int64_t n_step, const expected* wanted, int line) {
     static sequences drawn;
     const size_t length = (size_t)(4 + n_step);
-    int64_t i = 0;
+    float gamma_m[4];
+    int64_t i = 0, t;
+    for (t = 0; t < 4; ++t) gamma_m[t] = wanted->mask[t] ? (float)pow(0.5, wanted->n_steps[t]) : 0;
     fill(&drawn);
     CHECK_OK(per_replay_sample(replay, NULL, MOST_SEQUENCES, &drawn.batch, NULL));
     while (i < MOST_SEQUENCES && drawn.ids[i] != id) ++i;
@@ -104,6 +108,7 @@ static void check_sequence(per_replay* replay, int64_t id, int64_t n_step, const
         memcmp(drawn.observation + (size_t)i * length, wanted->observation, length * sizeof(float)) == 0 &&
         memcmp(drawn.reward + 4 * i, wanted->reward, sizeof wanted->reward) == 0 &&
         memcmp(drawn.discount + 4 * i, wanted->discount, sizeof wanted->discount) == 0 &&
+        memcmp(drawn.gamma_m + 4 * i, gamma_m, sizeof gamma_m) == 0 &&
         memcmp(drawn.action + 4 * i, wanted->action, sizeof wanted->action) == 0 &&
         memcmp(drawn.n_steps + 4 * i, wanted->n_steps, sizeof wanted->n_steps) == 0 &&
         memcmp(drawn.terminated + 4 * i, wanted->terminated, 4) == 0 &&

@@ -101,7 +101,7 @@ struct Arrays {
             fields.push_back(values.back().data());
             next_fields.push_back(next_values.back().data());
         }
-        numbers.resize(10 * part_size);
+        numbers.resize(11 * part_size);
         per_batch_init(&batch, sizeof batch);
         batch.fields = fields.data();
         if (!are_sequences) batch.next_fields = next_fields.data();
@@ -111,6 +111,7 @@ struct Arrays {
         batch.n_steps = reinterpret_cast<int32_t*>(part());
         batch.terminated = reinterpret_cast<uint8_t*>(part());
         batch.truncated = reinterpret_cast<uint8_t*>(part());
+        batch.gamma_m = reinterpret_cast<float*>(part());
         batch.ids = reinterpret_cast<int64_t*>(part());
         batch.priorities = reinterpret_cast<float*>(part());
         if (by_id) return;

@@ -142,7 +142,7 @@ TEST(Fields, bad_names_are_refused) {
 
 TEST(Fields, reserved_names_are_refused) {
     for (std::string name : {"reward", "terminated", "truncated", "weights", "ids", "discount", "mask", "n_steps",
-                             "priorities", "probabilities"}) {
+                             "priorities", "probabilities", "gamma_m"}) {
         EXPECT_EQ(refusal_of_name(name.c_str()), "name of a field is \"" + name + "\": it is reserved");
     }
     EXPECT_EQ(refusal_of_name("next_action"),

@@ -129,7 +129,8 @@ TEST(BatchMemory, arrays_lie_apart) {
                   {batch.weights, 5 * 4},
                   {batch.ids, 5 * 8},
                   {batch.priorities, 5 * 4},
-                  {batch.probabilities, 5 * 4}});
+                  {batch.probabilities, 5 * 4},
+                  {batch.gamma_m, 5 * 4}});
     EXPECT_EQ(batch.next_fields[1], nullptr);
     EXPECT_EQ(batch.mask, nullptr);
 }
@@ -150,7 +151,8 @@ TEST(BatchMemory, arrays_of_sequences_lie_apart) {
                   {batch.weights, 5 * 4},
                   {batch.ids, 5 * 8},
                   {batch.priorities, 5 * 4},
-                  {batch.probabilities, 5 * 4}});
+                  {batch.probabilities, 5 * 4},
+                  {batch.gamma_m, 5 * 7 * 4}});
     EXPECT_EQ(batch.next_fields[0], nullptr);
 }
 

@@ -22,7 +22,7 @@ constexpr uint8_t truncated = row_is_step | row_truncated;
 TEST(NStepReturn, one_step_is_the_reward_and_gamma) {
     const Return result = return_of(1, {step});
     EXPECT_EQ(result.reward, 1.0f);
-    EXPECT_EQ(result.discount, 0.5f);
+    EXPECT_EQ(result.discount(), 0.5f);
     EXPECT_EQ(result.n_steps, 1);
     EXPECT_EQ(result.bootstrap, 1);
 }
@@ -30,7 +30,7 @@ TEST(NStepReturn, one_step_is_the_reward_and_gamma) {
 TEST(NStepReturn, sums_discounted_rewards_of_the_whole_window) {
     const Return result = return_of(3, {step, step, step});
     EXPECT_EQ(result.reward, 1.0f + 1.0f + 1.0f);
-    EXPECT_EQ(result.discount, 0.125f);
+    EXPECT_EQ(result.discount(), 0.125f);
     EXPECT_EQ(result.n_steps, 3);
     EXPECT_EQ(result.bootstrap, 3);
 }
@@ -42,7 +42,8 @@ TEST(NStepReturn, rows_behind_the_window_are_not_looked_at) {
 TEST(NStepReturn, termination_ends_the_window_and_takes_the_bootstrap) {
     const Return result = return_of(4, {step, terminated});
     EXPECT_EQ(result.reward, 2.0f);
-    EXPECT_EQ(result.discount, 0.0f);
+    EXPECT_EQ(result.discount(), 0.0f);
+    EXPECT_EQ(result.gamma_m, 0.25f);
     EXPECT_EQ(result.n_steps, 2);
     EXPECT_EQ(result.last_flags, terminated);
     EXPECT_EQ(result.bootstrap, 2);
@@ -50,7 +51,8 @@ TEST(NStepReturn, termination_ends_the_window_and_takes_the_bootstrap) {
 
 TEST(NStepReturn, truncation_ends_the_window_and_keeps_the_bootstrap) {
     const Return result = return_of(4, {step, truncated});
-    EXPECT_EQ(result.discount, 0.25f);
+    EXPECT_EQ(result.discount(), 0.25f);
+    EXPECT_EQ(result.gamma_m, 0.25f);
     EXPECT_EQ(result.n_steps, 2);
     EXPECT_EQ(result.last_flags, truncated);
     EXPECT_EQ(result.bootstrap, 2);
@@ -58,7 +60,7 @@ TEST(NStepReturn, truncation_ends_the_window_and_keeps_the_bootstrap) {
 
 TEST(NStepReturn, unknown_observation_of_a_termination_is_replaced_by_the_last_one) {
     const Return result = return_of(4, {step, terminated | row_final_unknown});
-    EXPECT_EQ(result.discount, 0.0f);
+    EXPECT_EQ(result.discount(), 0.0f);
     EXPECT_EQ(result.n_steps, 2);
     EXPECT_EQ(result.bootstrap, 1);
 }
@@ -66,7 +68,7 @@ TEST(NStepReturn, unknown_observation_of_a_termination_is_replaced_by_the_last_o
 TEST(NStepReturn, window_stops_before_a_step_truncated_at_an_unknown_observation) {
     const Return result = return_of(4, {step, step, truncated | row_final_unknown});
     EXPECT_EQ(result.reward, 2.0f);
-    EXPECT_EQ(result.discount, 0.25f);
+    EXPECT_EQ(result.discount(), 0.25f);
     EXPECT_EQ(result.n_steps, 2);
     EXPECT_EQ(result.last_flags, step);
     EXPECT_EQ(result.bootstrap, 2);
@@ -80,9 +82,15 @@ TEST(NStepReturn, window_that_ends_at_such_a_step_is_whole) {
 
 TEST(NStepReturn, gamma_zero_and_one_are_exact) {
     EXPECT_EQ(return_of(3, {step, step, step}, 0.0).reward, 1.0f);
-    EXPECT_EQ(return_of(3, {step, step, step}, 0.0).discount, 0.0f);
+    EXPECT_EQ(return_of(3, {step, step, step}, 0.0).discount(), 0.0f);
     EXPECT_EQ(return_of(3, {step, step, step}, 1.0).reward, 7.0f);
-    EXPECT_EQ(return_of(3, {step, step, step}, 1.0).discount, 1.0f);
+    EXPECT_EQ(return_of(3, {step, step, step}, 1.0).discount(), 1.0f);
+}
+
+TEST(NStepReturn, step_as_it_was_added_has_gamma_whatever_ended_it) {
+    EXPECT_EQ(own_step(3.0f, 0.5, step).discount(), 0.5f);
+    EXPECT_EQ(own_step(3.0f, 0.5, terminated).discount(), 0.0f);
+    EXPECT_EQ(own_step(3.0f, 0.5, terminated).gamma_m, 0.5f);
 }
 
 // float32 sums would give 16777216: the 1s are lost one by one.

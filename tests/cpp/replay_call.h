@@ -54,6 +54,7 @@ struct Row {
     int64_t action;
     float reward;
     float discount;
+    float gamma_m;
     int32_t n_steps;
     bool terminated;
     bool truncated;
@@ -68,6 +69,7 @@ struct SequenceStep {
     int64_t action;
     float reward;
     float discount;
+    float gamma_m;
     int32_t n_steps;
     bool terminated;
     bool truncated;
@@ -248,6 +250,7 @@ class Buffer {
         std::vector<Observation> observations(size * length * frames, Observation{-7, -7});
         std::vector<int64_t> actions(size * steps, -7), ids(size);
         std::vector<float> states(size), reward(size * steps, -7), discount(size * steps, -7);
+        std::vector<float> gamma_m(size * steps, -7);
         std::vector<float> weights(size), priorities(size), probabilities(size);
         std::vector<int32_t> n_steps(size * steps, -7);
         std::vector<uint8_t> terminated(size * steps, 7), truncated(size * steps, 7), mask(size * steps, 7);
@@ -257,6 +260,7 @@ class Buffer {
         batch.fields = fields;
         batch.reward = reward.data();
         batch.discount = discount.data();
+        batch.gamma_m = gamma_m.data();
         batch.n_steps = n_steps.data();
         batch.terminated = terminated.data();
         batch.truncated = truncated.data();
@@ -276,8 +280,8 @@ class Buffer {
             }
             for (size_t t = i * steps; t < (i + 1) * steps; ++t) {
                 EXPECT_TRUE(terminated[t] <= 1 && truncated[t] <= 1 && mask[t] <= 1);
-                sequence.steps.push_back({actions[t], reward[t], discount[t], n_steps[t], terminated[t] == 1,
-                                          truncated[t] == 1, mask[t] == 1});
+                sequence.steps.push_back({actions[t], reward[t], discount[t], gamma_m[t], n_steps[t],
+                                          terminated[t] == 1, truncated[t] == 1, mask[t] == 1});
             }
             sequences_out.push_back(sequence);
         }
@@ -321,7 +325,8 @@ class Buffer {
         const size_t frames = by_id != nullptr ? 1 : static_cast<size_t>(stack_);
         std::vector<Observation> observations(size * frames), next(size * frames);
         std::vector<int64_t> actions(size), ids(size);
-        std::vector<float> reward(size), discount(size), weights(size), priorities(size), probabilities(size);
+        std::vector<float> reward(size), discount(size), gamma_m(size), weights(size), priorities(size);
+        std::vector<float> probabilities(size);
         std::vector<int32_t> n_steps(size);
         std::vector<uint8_t> terminated(size), truncated(size);
         void* fields[3] = {observations.data(), actions.data(), nullptr};
@@ -332,6 +337,7 @@ class Buffer {
         if (with_next) batch.next_fields = next_fields;
         batch.reward = reward.data();
         batch.discount = discount.data();
+        batch.gamma_m = gamma_m.data();
         batch.n_steps = n_steps.data();
         batch.terminated = terminated.data();
         batch.truncated = truncated.data();
@@ -354,6 +360,7 @@ class Buffer {
                                 actions[i],
                                 reward[i],
                                 discount[i],
+                                gamma_m[i],
                                 n_steps[i],
                                 terminated[i] != 0,
                                 truncated[i] != 0,

@@ -162,7 +162,8 @@ class ReplayModel {
         row.reward = transition.step.reward;
         row.terminated = is_last && episode.terminated;
         row.truncated = is_last && episode.truncated;
-        row.discount = row.terminated ? 0.0f : static_cast<float>(options_.gamma);
+        row.gamma_m = static_cast<float>(options_.gamma);
+        row.discount = row.terminated ? 0.0f : row.gamma_m;
         row.n_steps = 1;
         row.priority = transition.live ? *transition.priority : 0.0f;
         return row;
@@ -422,12 +423,12 @@ class ReplayModel {
         std::set<int64_t> places;  // of observations that are a step's, or one that it bootstraps from
         for (int64_t t = 0; t < steps_; ++t) {
             if (t >= count) {
-                result.steps.push_back({0, 0, 0, 0, false, false, false});
+                result.steps.push_back({0, 0, 0, 0, 0, false, false, false});
                 continue;
             }
             const Row row = row_of(episode, static_cast<size_t>(first + t));
             result.steps.push_back(
-                {row.action, row.reward, row.discount, row.n_steps, row.terminated, row.truncated, true});
+                {row.action, row.reward, row.discount, row.gamma_m, row.n_steps, row.terminated, row.truncated, true});
             places.insert(first + t);
             places.insert(first + t + row.n_steps);
         }
@@ -461,7 +462,8 @@ class ReplayModel {
         row.reward = static_cast<float>(reward);
         row.terminated = reaches_end && episode.terminated;
         row.truncated = reaches_end && episode.truncated;
-        row.discount = row.terminated ? 0.0f : static_cast<float>(std::pow(options_.gamma, static_cast<double>(m)));
+        row.gamma_m = static_cast<float>(std::pow(options_.gamma, static_cast<double>(m)));
+        row.discount = row.terminated ? 0.0f : row.gamma_m;
         row.n_steps = static_cast<int32_t>(m);
         row.priority = episode.transitions[first].priority.value_or(0.0f);
         return row;

@@ -278,15 +278,27 @@ class BothBuffers {
 // The arrays of a batch, garbage at first, some of them left out; with a border of garbage that must stay.
 class BatchArrays {
  public:
-    enum Number { reward, discount, n_steps, terminated, truncated, weights, ids, priorities, probabilities, mask };
+    enum Number {
+        reward,
+        discount,
+        n_steps,
+        terminated,
+        truncated,
+        weights,
+        ids,
+        priorities,
+        probabilities,
+        mask,
+        gamma_m
+    };
 
     // For steps of drawn sequences, or single transitions where `steps` is 0; n_step -1: rows as they were added.
     // `skips` and `offsets` say, by array, what is left out and how far from 16 bytes an array begins.
     BatchArrays(const Fields& fields, int64_t n, int64_t steps, int64_t n_step, uint64_t skips, uint64_t offsets) {
         const int64_t n_each = n * (steps > 0 ? steps : 1);
         n_ = static_cast<std::size_t>(n);
-        const int64_t sizes[] = {4 * n_each, 4 * n_each, 4 * n_each, n_each, n_each,
-                                 4 * n,      8 * n,      4 * n,      4 * n,  n_each};
+        const int64_t sizes[] = {4 * n_each, 4 * n_each, 4 * n_each, n_each, n_each,    4 * n,
+                                 8 * n,      4 * n,      4 * n,      n_each, 4 * n_each};
         per_batch_init(&batch, sizeof batch);
         batch.reward = array<float>(sizes[reward], skips >> reward & 1);
         batch.discount = array<float>(sizes[discount], skips >> discount & 1);
@@ -298,6 +310,7 @@ class BatchArrays {
         batch.priorities = array<float>(sizes[priorities], skips >> priorities & 1);
         batch.probabilities = array<float>(sizes[probabilities], skips >> probabilities & 1);
         batch.mask = array<uint8_t>(sizes[mask], steps == 0 || skips >> mask & 1);
+        batch.gamma_m = array<float>(sizes[gamma_m], skips >> gamma_m & 1);
         for (int64_t i = 0; i < fields.count(); ++i) {
             const Field& field = fields[i];
             const bool is_state = field.role == PER_ROLE_RECURRENT_STATE;

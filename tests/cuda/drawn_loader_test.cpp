@@ -77,6 +77,7 @@ struct Seen {
         copy(batch.ids, 8);
         copy(batch.priorities, 4);
         copy(batch.probabilities, 4);
+        copy(batch.gamma_m, 4);
     }
     void read(const per_batch& batch) { read(batch, &std::memcpy); }
     // Later, and then writes over a part of the batch.

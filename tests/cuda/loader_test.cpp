@@ -76,7 +76,8 @@ std::vector<Array> arrays_of(const per_batch& batch, int64_t steps = 0) {
                                  {batch.weights, b * 4},
                                  {batch.ids, b * 8},
                                  {batch.priorities, b * 4},
-                                 {batch.probabilities, b * 4}};
+                                 {batch.probabilities, b * 4},
+                                 {batch.gamma_m, n * 4}};
     if (steps == 0) arrays.push_back({batch.next_fields[0], b * 8});
     if (steps != 0) arrays.push_back({batch.fields[2], b * 4});
     if (steps != 0) arrays.push_back({batch.mask, n});

@@ -293,6 +293,20 @@ FAULTS = [
         "sample_test",
     ),
     Fault(
+        "no gamma^m for the steps of a sequence after a terminal state",
+        "cuda/batch/write_rows.h",
+        "batch.gamma_m[at] = static_cast<float>(gamma_m);",
+        "batch.gamma_m[at] = terminated ? 0.0f : static_cast<float>(gamma_m);",
+        "sample_test",
+    ),
+    Fault(
+        "gamma^m of what is no step is left as it was",
+        "cuda/batch/write_rows.h",
+        "    if (batch.gamma_m != nullptr) batch.gamma_m[at] = 0.0f;\n",
+        "",
+        "sample_test",
+    ),
+    Fault(
         "a chunk runs past the end of its frame",
         "cuda/batch/copy_frames.h",
         "first + n_each < copy.n_pieces ? first + n_each : copy.n_pieces;",

@@ -161,6 +161,7 @@ struct TwinBatch {
           weights(n, -7.0f),
           priorities(n, -7.0f),
           probabilities(n, -7.0f),
+          gamma_m(n, -7.0f),
           action(n, -7),
           ids(n, -7),
           n_steps(n, -7),
@@ -188,6 +189,7 @@ struct TwinBatch {
         batch.n_steps = n_steps.data();
         batch.terminated = terminated.data();
         batch.truncated = truncated.data();
+        batch.gamma_m = gamma_m.data();
         batch.ids = ids.data();
         batch.priorities = priorities.data();
         if (is_drawn) batch.weights = weights.data();
@@ -201,12 +203,12 @@ struct TwinBatch {
                next_goal == other.next_goal && reward == other.reward && discount == other.discount &&
                weights == other.weights && priorities == other.priorities && probabilities == other.probabilities &&
                action == other.action && ids == other.ids && n_steps == other.n_steps &&
-               terminated == other.terminated && truncated == other.truncated;
+               terminated == other.terminated && truncated == other.truncated && gamma_m == other.gamma_m;
     }
 
     std::size_t n;
     std::vector<float> observation, next, value, advantage, returns, goal, next_goal, reward, discount, weights,
-        priorities, probabilities;
+        priorities, probabilities, gamma_m;
     std::vector<int64_t> action, ids;
     std::vector<int32_t> n_steps;
     std::vector<uint8_t> terminated, truncated;

@@ -99,6 +99,7 @@ class Batch {
         put(batch_.terminated, n * shape.steps);
         put(batch_.truncated, n * shape.steps);
         put(batch_.mask, n * shape.steps);
+        put(batch_.gamma_m, n * shape.steps);
         put(batch_.weights, n);
         put(batch_.ids, n);
         put(batch_.priorities, n);

@@ -110,7 +110,8 @@ std::vector<Array> arrays_of(const per_batch& batch, int64_t batch_size) {
             {batch.weights, n * 4},
             {batch.ids, n * 8},
             {batch.priorities, n * 4},
-            {batch.probabilities, n * 4}};
+            {batch.probabilities, n * 4},
+            {batch.gamma_m, n * 4}};
 }
 
 class Comparison {

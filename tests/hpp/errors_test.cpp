@@ -72,8 +72,8 @@ TEST(Error, streams_reach_the_library) {
     std::vector<float> values = {1};
     std::vector<double> sums = {0};
     std::vector<uint64_t> units = {0};
-    const per_batch none = {sizeof none, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
-                            nullptr,     nullptr, nullptr, nullptr, nullptr, nullptr};
+    per_batch none;
+    per::check(per_batch_init(&none, sizeof none));
 
     per::SumTree tree = small_tree();
     tree.update(ids, values);

@@ -107,6 +107,7 @@ TEST(ReplayBuffer, what_is_added_is_drawn) {
         EXPECT_EQ(batch.field<int8_t>("action")[i], t);
         EXPECT_EQ(batch.reward()[i], static_cast<float>(t));
         EXPECT_EQ(batch.discount()[i], t == 4 ? 0.0f : 0.99f);
+        EXPECT_EQ(batch.gamma_m()[i], 0.99f);
         EXPECT_EQ(batch.terminated()[i], t == 4);
         EXPECT_EQ(batch.truncated()[i], 0);
         EXPECT_EQ(batch.n_steps()[i], 1);

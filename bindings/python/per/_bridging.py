@@ -11,7 +11,7 @@ bench/overhead.py measures it):
     update             0.1             0.1              3.4
     add                0.9             1.3             11
 
-Each of the twelve tensors of a batch costs torch 0.4 us; out= spares them.
+Each of the thirteen tensors of a batch costs torch 0.4 us; out= spares them.
 """
 
 from __future__ import annotations

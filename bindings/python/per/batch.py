@@ -99,11 +99,13 @@ class Batch(Mapping[str, Any]):
     ids: int64[B], what update_priorities() takes; in JAX without 64-bit types uint32[B, 2].
     priorities: float32[B], p before alpha.
     probabilities: float32[B], the P of the weights.
+    gamma_m: float32[B], gamma^m however the window ends: discount is gamma_m * (1 - terminated). For learners that
+        leave out the bootstrap value by `terminated` themselves.
 
     With sequences of T = burn_in + sequence_length steps weights, ids, priorities and probabilities are [B]; fields,
-    reward, discount, n_steps, terminated and truncated are [B, T], each step t < T as if it were drawn by itself.
-    Observations are [B, T + n_step, shape], so that there is no next_observation: step t bootstraps from observation
-    t + n_steps[t]. Fields of role "recurrent_state" are those of the start, [B, shape].
+    reward, discount, n_steps, terminated, truncated and gamma_m are [B, T], each step t < T as if it were drawn by
+    itself. Observations are [B, T + n_step, shape], so that there is no next_observation: step t bootstraps from
+    observation t + n_steps[t]. Fields of role "recurrent_state" are those of the start, [B, shape].
 
     mask: bool[B, T], False where the episode has ended: there all is 0. Of sequences only.
 

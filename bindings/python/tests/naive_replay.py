@@ -422,6 +422,7 @@ class NaiveReplay:
             result["next_" + name] = self.frames(episode, w.bootstrap, w.bootstrap_values, name)
         result["reward"] = np.float32(reward)
         result["discount"] = np.float32(0 if w.ending.terminated else self.gamma**w.length)
+        result["gamma_m"] = np.float32(self.gamma**w.length)
         result["n_steps"] = w.length
         result["terminated"], result["truncated"] = w.ending.terminated, w.ending.truncated
         result["priorities"] = transition.priority
@@ -461,6 +462,7 @@ class NaiveReplay:
             result.update({"next_" + name: next_values[name] for name in self.observations})
         result["reward"] = transition.reward
         result["discount"] = np.float32(0 if transition.terminated else self.gamma)
+        result["gamma_m"] = np.float32(self.gamma)
         result["n_steps"] = 1
         result["terminated"], result["truncated"] = transition.terminated, transition.truncated
         result["priorities"] = transition.priority if self.is_live(lane, episode, place) else np.float32(0)

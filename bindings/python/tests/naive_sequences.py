@@ -62,7 +62,7 @@ def sequence(replay, id, n_step):
             result[name] = rows[0][name]
         else:
             result[name] = padded([row[name] for row in rows], steps)
-    for name in ("reward", "discount", "n_steps", "terminated", "truncated"):
+    for name in ("reward", "discount", "gamma_m", "n_steps", "terminated", "truncated"):
         result[name] = padded([row[name] for row in rows], steps)
     return result
 

@@ -22,6 +22,7 @@ PLAIN_OUTPUTS = (
     ("terminated", "uint8_t", "bool"),
     ("truncated", "uint8_t", "bool"),
     ("priorities", "float", "float32"),
+    ("gamma_m", "float", "float32"),
 )
 SCALAR = {"observation": per.Field((), "float32"), "action": per.Field((), "int64")}
 

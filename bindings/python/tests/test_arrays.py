@@ -207,6 +207,7 @@ ALL_ARRAYS = {
     "ids": ("int64", [5]),
     "priorities": ("float32", [5]),
     "probabilities": ("float32", [5]),
+    "gamma_m": ("float32", [5]),
 }
 
 

@@ -105,7 +105,7 @@ def test_names_that_exclude_each_other_are_refused():
 
 def test_batch_is_a_mapping_of_its_arrays():
     batch = filled().sample(3)
-    assert len(batch) == len(list(batch)) == len(dict(batch)) == 12
+    assert len(batch) == len(list(batch)) == len(dict(batch)) == 13
     assert "reward" in batch and "speed" not in batch
     assert batch["reward"] is batch.reward is batch.get("reward")
     assert batch.get("speed") is None
@@ -119,7 +119,7 @@ def test_batch_is_a_mapping_of_its_arrays():
 
 NAMES_OF_ARRAYS = (
     "observation, action, next_observation, reward, discount, n_steps, terminated, truncated, weights, ids, "
-    "priorities, probabilities"
+    "priorities, probabilities, gamma_m"
 )
 
 

@@ -93,7 +93,7 @@ class HindsightWalk(Walk):
             goals = naive_sequences.observed([{"n_steps": result["n_steps"][t]} for t in range(count)])
         for t in range(count):
             row = self.row(episode, place + t, goal, recomputes, n_step)
-            for name in ("reward", "discount", "n_steps", "terminated", "truncated"):
+            for name in ("reward", "discount", "gamma_m", "n_steps", "terminated", "truncated"):
                 result[name][t] = row[name]
         for t in goals:
             result["goal"][t] = self.goal_frames(goal, place + t)
@@ -112,6 +112,7 @@ class HindsightWalk(Walk):
         gamma = self.naive.gamma
         result["reward"] = np.float32(sum(gamma**k * float(rewards[k]) for k in range(length)))
         result["discount"] = np.float32(0 if terminated[length - 1] else gamma**length)
+        result["gamma_m"] = np.float32(gamma**length)
         result["n_steps"] = length
         result["terminated"] = terminated[length - 1]
         result["truncated"] = steps[length - 1].truncated and not result["terminated"]

@@ -244,6 +244,7 @@ def test_batch_has_all_arrays_with_their_dtypes_and_shapes():
         "ids": ("int64", (7,)),
         "priorities": ("float32", (7,)),
         "probabilities": ("float32", (7,)),
+        "gamma_m": ("float32", (7,)),
     }
     assert {name: (array.dtype.name, array.shape) for name, array in batch.items()} == expected
 
@@ -257,6 +258,7 @@ def test_batch_holds_the_transitions_of_its_ids():
     np.testing.assert_array_equal(batch.reward, 0.5 * t)
     np.testing.assert_array_equal(batch.terminated, t == 9)
     np.testing.assert_array_equal(batch.discount, np.where(t == 9, 0, np.float32(0.99)))
+    np.testing.assert_array_equal(batch.gamma_m, np.float32(0.99))
     np.testing.assert_array_equal(batch.priorities, 1)
     np.testing.assert_allclose(batch.probabilities, 0.1, rtol=1e-6)
     np.testing.assert_array_equal(batch.weights, 1)

@@ -423,7 +423,7 @@ class Walk:
     def compare_rows(self, batch, rows):
         for name in rows[0]:
             expected = np.stack([row[name] for row in rows])
-            if name in ("reward", "discount", "priorities"):
+            if name in ("reward", "discount", "gamma_m", "priorities"):
                 np.testing.assert_allclose(batch[name], expected, rtol=1e-5, atol=1e-6, err_msg=name)
             else:
                 np.testing.assert_array_equal(batch[name], expected, err_msg=name)

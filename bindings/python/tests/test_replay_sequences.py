@@ -39,12 +39,12 @@ def test_batch_has_a_value_for_each_step(arrays):
     assert len(buffer) == 2
     batch = buffer.sample(16)
     shapes = {name: tuple(array.shape) for name, array in batch.items() if name != "ids"}
-    steps, whole = ("action", "reward", "discount", "n_steps", "terminated", "truncated", "mask"), ("weights",)
+    steps = ("action", "reward", "discount", "gamma_m", "n_steps", "terminated", "truncated", "mask")
     assert shapes == {
         "observation": (16, 6, 2),
         "state": (16, 3),
         **dict.fromkeys(steps, (16, 4)),
-        **dict.fromkeys((*whole, "priorities", "probabilities"), (16,)),
+        **dict.fromkeys(("weights", "priorities", "probabilities"), (16,)),
     }
     assert type(batch.mask).__module__.partition(".")[0] in (arrays, "jaxlib") and "bool" in str(batch.mask.dtype)
     assert "next_observation" not in batch
@@ -56,6 +56,7 @@ def test_batch_has_a_value_for_each_step(arrays):
         "action": [3, 4, 5, 0],
         "reward": [1.5, 1.5, 1, 0],
         "discount": [0.25, 0, 0, 0],
+        "gamma_m": [0.25, 0.25, 0.5, 0],
         "n_steps": [2, 2, 1, 0],
         "terminated": [0, 1, 1, 0],
         "truncated": [0, 0, 0, 0],

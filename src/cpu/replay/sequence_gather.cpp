@@ -43,11 +43,11 @@ void SequenceGather::prepare(int64_t n_step, const per_batch& batch) {
     const int64_t steps = state_.rules.sequence.steps;
     batch_ = batch;
     n_step_ = n_step;
-    discounts_.resize(static_cast<size_t>(n_step + 1));
-    double discount = 1.0;
-    for (float& rounded : discounts_) {
-        rounded = static_cast<float>(discount);
-        discount *= state_.gamma;
+    gammas_.resize(static_cast<size_t>(n_step + 1));
+    double gamma_m = 1.0;
+    for (float& rounded : gammas_) {
+        rounded = static_cast<float>(gamma_m);
+        gamma_m *= state_.gamma;
     }
     flags_.resize(static_cast<size_t>(steps + n_step));
     rewards_.resize(flags_.size());
@@ -119,8 +119,10 @@ void SequenceGather::write_numbers(int64_t i, const Sequence& sequence) {
     };
     const auto window = [&](int64_t t) { return window_of_step(span, t, n_step_); };
     const auto end_flags = [&](int64_t t) { return window_end_flags(span, t, window(t)); };
-    write(batch_.discount, discounts_[static_cast<size_t>(n_step_)],
-          [&](int64_t t) { return end_flags(t) & row_terminated ? 0.0f : discounts_[static_cast<size_t>(window(t))]; });
+    const auto gamma_m = [&](int64_t t) { return gammas_[static_cast<size_t>(window(t))]; };
+    write(batch_.discount, gammas_[static_cast<size_t>(n_step_)],
+          [&](int64_t t) { return end_flags(t) & row_terminated ? 0.0f : gamma_m(t); });
+    write(batch_.gamma_m, gammas_[static_cast<size_t>(n_step_)], gamma_m);
     write(batch_.n_steps, static_cast<int32_t>(n_step_), [&](int64_t t) { return static_cast<int32_t>(window(t)); });
     write(batch_.terminated, uint8_t{0}, [&](int64_t t) { return uint8_t{(end_flags(t) & row_terminated) != 0}; });
     write(batch_.truncated, uint8_t{0}, [&](int64_t t) { return uint8_t{(end_flags(t) & row_truncated) != 0}; });

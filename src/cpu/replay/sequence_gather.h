@@ -61,7 +61,7 @@ class SequenceGather {
     per_batch batch_;
     int64_t n_step_ = 1;
     int64_t longest_stack_ = 1;
-    std::vector<float> discounts_;  // gamma^m by m
+    std::vector<float> gammas_;  // gamma^m by m
     std::vector<Copy> copies_;
 
     // Of a sequence.

@@ -137,10 +137,11 @@ __device__ __forceinline__ void write_step(const RowPlan& plan, int64_t at, cons
         sequence_returns({1, span.n_transitions - t, span.last_flags, span.repeats_last}, n_step, gamma, rewards, &sum);
         batch.reward[at] = static_cast<float>(sum);
     }
-    if (batch.discount != nullptr) {
-        double discount = 1.0;
-        for (int64_t k = 0; k < window; ++k) discount *= gamma;
-        batch.discount[at] = terminated ? 0.0f : static_cast<float>(discount);
+    if (batch.discount != nullptr || batch.gamma_m != nullptr) {
+        double gamma_m = 1.0;
+        for (int64_t k = 0; k < window; ++k) gamma_m *= gamma;
+        if (batch.discount != nullptr) batch.discount[at] = terminated ? 0.0f : static_cast<float>(gamma_m);
+        if (batch.gamma_m != nullptr) batch.gamma_m[at] = static_cast<float>(gamma_m);
     }
     if (batch.n_steps != nullptr) batch.n_steps[at] = static_cast<int32_t>(window);
     if (batch.terminated != nullptr) batch.terminated[at] = terminated;
@@ -155,6 +156,7 @@ __device__ __forceinline__ void write_no_step(const per_batch& batch, int64_t at
     if (batch.terminated != nullptr) batch.terminated[at] = 0;
     if (batch.truncated != nullptr) batch.truncated[at] = 0;
     if (batch.mask != nullptr) batch.mask[at] = 0;
+    if (batch.gamma_m != nullptr) batch.gamma_m[at] = 0.0f;
 }
 
 __device__ __forceinline__ int64_t write_row(const DeviceReplay& replay, const RowPlan& plan, int64_t i, int64_t slot,

@@ -36,6 +36,7 @@ const DRAWN_NUMBERS = (
     :ids => Int64,
     :priorities => Float32,
     :probabilities => Float32,
+    :gamma_m => Float32,
 )
 const ROW_NUMBERS = filter(entry -> !(first(entry) in (:weights, :probabilities)), DRAWN_NUMBERS)
 const SEQUENCE_NUMBERS = (DRAWN_NUMBERS..., :mask => Bool)
@@ -115,7 +116,8 @@ Draw live transitions as a [`Batch`](@ref PER.Batch) with the importance-samplin
 
 Its arrays: each field `x`, `next_x` of observations, `reward` (the `n_step` return), `discount` (the factor of the
 bootstrap value, 0 after a terminal state), `n_steps`, `terminated`, `truncated`, `weights`, `ids`, `priorities`,
-`probabilities`.
+`probabilities`, and `gamma_m`: `gamma^m` after a terminal state, too, for learners that leave out the bootstrap value
+by `terminated` themselves.
 
 Of sequences of `T = burn_in + sequence_length` steps there is a value for each step, as if it were drawn by itself:
 `axes×T×B`, but `axes×(T + n_step)×B` of observations, of which step `t` bootstraps from number `t + n_steps[t]`. Fields

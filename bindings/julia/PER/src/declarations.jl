@@ -301,8 +301,9 @@ struct per_batch
     priorities::Ptr{Float32}
     probabilities::Ptr{Float32}
     mask::Ptr{UInt8}
+    gamma_m::Ptr{Float32}
 end
-const per_batch_layout = (size = 104, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96,))
+const per_batch_layout = (size = 112, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104,))
 
 struct per_replay_statistics
     struct_size::UInt64

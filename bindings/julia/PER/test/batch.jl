@@ -41,6 +41,7 @@ end
         @test batch.reward[b] == sum(GAMMA^k * reward(env, t + k) for k in 0:m-1)
         @test batch.n_steps[b] == m
         @test batch.discount[b] == (terminates(env, last_step) ? 0 : GAMMA^m)
+        @test batch.gamma_m[b] == GAMMA^m
         @test batch.terminated[b] == terminates(env, last_step)
         @test batch.truncated[b] == (ends(env, last_step) && !terminates(env, last_step))
     end
@@ -162,7 +163,7 @@ end
     buffer, _ = filled_buffer()
     batch = sample!(buffer, 2)
     @test keys(batch) == (:observation, :action, :next_observation, :reward, :discount, :n_steps, :terminated,
-                          :truncated, :weights, :ids, :priorities, :probabilities)
+                          :truncated, :weights, :ids, :priorities, :probabilities, :gamma_m)
     @test propertynames(batch) == keys(batch)
     @test batch["action"] === batch[:action] === batch.action
     @test is_invalid(thrown(() -> batch.next_action), "there is no next_action in the batch; there are observation")

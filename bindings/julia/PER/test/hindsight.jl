@@ -39,6 +39,7 @@ end
     @test batch.n_steps == min.(10 .- batch.ids, 3)
     @test batch.reward == ifelse.(reaches, 8 .* 0.5f0 .^ (9 .- batch.ids), 0)
     @test batch.discount == ifelse.(reaches, 0, 0.125f0)
+    @test batch.gamma_m == 0.5f0 .^ batch.n_steps
 end
 
 @testset "windows by id get the goals of a draw of the same ids" begin

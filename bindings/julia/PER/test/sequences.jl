@@ -25,6 +25,7 @@ end
     @test batch.action[:, second] == [4, 5, 6, 0] && batch.state[:, second] == fill(40, 3)
     @test batch.mask[:, first] == trues(4) && batch.mask[:, second] == [true, true, true, false]
     @test batch.reward[:, second] == [1.5, 1.5, 1, 0] && batch.n_steps[:, second] == [2, 2, 1, 0]
+    @test batch.gamma_m[:, second] == [0.25, 0.25, 0.5, 0]
     @test batch.discount[:, second] == [0.25, 0, 0, 0] && batch.terminated[:, second] == [false, true, true, false]
     @test sample!(buffer, 16; out = batch) === batch
     @test size(sample!(buffer, 4; n_step = 1).observation) == (2, 5, 4)
