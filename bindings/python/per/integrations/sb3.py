@@ -1,0 +1,300 @@
+"""Replay by priority in stable-baselines3: buffers for its algorithms, and DQN, SAC, TD3 and DDPG that use them.
+
+    from per.integrations.sb3 import DQN    # in place of: from stable_baselines3 import DQN
+
+Nothing of train() is replaced. Algorithms form their targets from the rewards of a batch; those that the buffers give
+are a tensor that torch asks before it computes a loss of them (torch.Tensor.__torch_function__), so that the loss gets
+its weights there, and the transitions their TD errors.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import stable_baselines3
+import torch
+from gymnasium import spaces
+from stable_baselines3.common import buffers, type_aliases
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+
+import per
+
+_LOSSES = (torch.nn.functional.mse_loss, torch.nn.functional.smooth_l1_loss, torch.nn.functional.huber_loss)
+
+
+class _Draw(NamedTuple):
+    """What a loss must know of the batch that its targets come from."""
+
+    buffer: PrioritizedReplayBuffer
+    ids: np.ndarray[Any, np.dtype[np.int64]]
+    weights: torch.Tensor
+    td_errors: list[torch.Tensor]
+    """of the critics so far"""
+
+
+class _Rewards(torch.Tensor):
+    """Rewards, and the targets computed from them: a mean loss of these is weighted, and sets priorities.
+
+    Algorithms with several critics form a loss for each. The first sets priorities by its TD errors, the next by those
+    of both.
+    """
+
+    draw: _Draw | None = None
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        draw = next((value.draw for value in args if isinstance(value, cls)), None)
+        kwargs = kwargs or {}
+        if function in _LOSSES and draw is not None and kwargs.get("reduction", "mean") == "mean":
+            prediction, target = (value.as_subclass(torch.Tensor) for value in args[:2])
+            losses = function(prediction, target, *args[2:], **{**kwargs, "reduction": "none"})
+            count = len(draw.weights)
+            draw.td_errors.append((target - prediction).detach().abs().reshape(count, -1).mean(1))
+            draw.buffer.update_priorities(draw.ids, torch.stack(draw.td_errors))
+            return (draw.weights * losses.reshape(count, -1)).mean()
+        result = super().__torch_function__(function, types, args, kwargs)  # type: ignore[no-untyped-call]
+        if isinstance(result, cls) and draw is not None and result.shape[:1] == draw.weights.shape[:1]:
+            result.draw = draw
+        return result
+
+
+class ReplayBufferSamples(type_aliases.ReplayBufferSamples):
+    """Theirs, and as further attributes weights float32[B, 1] and ids int64[B], what update_priorities() takes."""
+
+    weights: torch.Tensor
+    ids: np.ndarray[Any, np.dtype[np.int64]]
+
+
+class DictReplayBufferSamples(type_aliases.DictReplayBufferSamples):
+    """The same with Dict observations."""
+
+    weights: torch.Tensor
+    ids: np.ndarray[Any, np.dtype[np.int64]]
+
+
+class PrioritizedReplayBuffer(buffers.ReplayBuffer):
+    """A replay_buffer_class for any off-policy algorithm of stable-baselines3.
+
+    Algorithms whose critics learn by the mean mse_loss(), smooth_l1_loss() or huber_loss() of targets formed from
+    `samples.rewards` are prioritized by that alone, train() being theirs. Others draw uniformly, with weights 1, unless
+    they use `samples.weights` and update_priorities() themselves.
+
+    Arguments:
+        buffer_size: transitions of all environments. Each end of an episode takes the place of one more.
+        observation_space, action_space, device, n_envs: as theirs. The buffer is in host memory, batches on the device.
+        optimize_memory_usage: changes nothing; next observations are stored once, also beside
+            handle_timeout_termination.
+        handle_timeout_termination: as theirs: whether info["TimeLimit.truncated"] is looked at.
+        n_steps: steps of a return, as of their NStepReplayBuffer. Dict observations are allowed.
+        options: those of per.ReplayBuffer, gamma, alpha and beta among them. The seed comes from numpy's global
+            generator, which set_random_seed() has seeded, unless it is given.
+
+    The buffer of libper is the attribute `replay`.
+    """
+
+    pos: int
+    full: bool
+    _hindsight: per.Hindsight | None = None
+
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: Any,
+        action_space: Any,
+        device: torch.device | str = "auto",
+        n_envs: int = 1,
+        optimize_memory_usage: bool = False,
+        handle_timeout_termination: bool = True,
+        *,
+        n_steps: int = 1,
+        **options: Any,
+    ) -> None:
+        per_env = max(buffer_size // n_envs, 1)
+        buffers.BaseBuffer.__init__(self, per_env, observation_space, action_space, device, n_envs)
+        self.optimize_memory_usage = optimize_memory_usage
+        self.handle_timeout_termination = handle_timeout_termination
+        # learn() writes here that the last trajectory ended. libper finds that out by the observation that comes next.
+        self.dones: dict[int, bool] = {}
+        fields = {"action": per.Field(self.action_dim, self._maybe_cast_dtype(action_space.dtype))}
+        if isinstance(self.obs_shape, dict):
+            for key, shape in self.obs_shape.items():
+                fields[f"observation.{key}"] = per.Field(shape, observation_space[key].dtype)
+        else:
+            fields["observation"] = per.Field(self.obs_shape, observation_space.dtype)
+        options = {"n_envs": n_envs, "n_step": n_steps, "seed": int(np.random.randint(2**31)), **options}
+        capacity = per.ReplayBuffer.capacity_for(per_env * n_envs, fields=fields, **options)
+        self.replay = per.ReplayBuffer(capacity, fields, **options)
+        self.n_steps, self.gamma = n_steps, self.replay.gamma
+
+    def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: list[dict[str, Any]]) -> Any:
+        """Adds a step of every environment, as theirs; gives the ids of its transitions, int64[n_envs]."""
+        timeouts = [self.handle_timeout_termination and info.get("TimeLimit.truncated", False) for info in infos]
+        ids = self.replay.add(
+            observation=self._shaped(obs),
+            next_observation=self._shaped(next_obs),
+            action=action.reshape(self.n_envs, self.action_dim),
+            reward=reward,
+            terminated=np.logical_and(done, np.logical_not(timeouts)),
+            truncated=np.array(timeouts, bool),
+        )
+        self.pos = (self.pos + 1) % self.buffer_size
+        self.full = self.full or self.pos == 0
+        return ids
+
+    def _shaped(self, observation: Any) -> Any:
+        """Observations of all environments in the shapes and dtypes of the fields: theirs may lack axes of size 1."""
+        if isinstance(self.obs_shape, dict):
+            return {
+                key: np.asarray(observation[key], self.observation_space[key].dtype).reshape(self.n_envs, *shape)
+                for key, shape in self.obs_shape.items()
+            }
+        return np.asarray(observation, self.observation_space.dtype).reshape(self.n_envs, *self.obs_shape)
+
+    def sample(self, batch_size: int, env: VecNormalize | None = None) -> Any:
+        """A draw by priority; in the last axis of what it gives are the numbers of one transition, as in theirs."""
+        batch = self.replay.sample(batch_size, hindsight=self._hindsight)
+        return self._samples(batch, batch.reward, env)
+
+    def _samples(self, batch: per.Batch, reward: Any, env: VecNormalize | None) -> Any:
+        kind = DictReplayBufferSamples if isinstance(self.obs_shape, dict) else ReplayBufferSamples
+        observations, next_observations = (
+            self._tensors(self._normalize_obs(value, env)) for value in (batch.observation, batch.next_observation)
+        )
+        reward = reward.reshape(-1, 1)
+        if env is not None:
+            # Rewards are divided, and cut off where they are too large. A return is cut off by its mean reward, so that
+            # it is the return of normalized rewards unless one of these is cut off.
+            sums = np.cumsum(self.gamma ** np.arange(self.n_steps, dtype=np.float32))[batch.n_steps - 1].reshape(-1, 1)
+            reward = sums * self._normalize_reward(reward / sums, env)
+        samples = kind(
+            observations,
+            self._tensors(batch.action),
+            next_observations,
+            self._tensors(batch.terminated.astype(np.float32).reshape(-1, 1)),
+            self._tensors(reward).as_subclass(_Rewards),
+            self._tensors(batch.gamma_m.reshape(-1, 1)) if self.n_steps > 1 else None,
+        )
+        samples.ids, samples.weights = batch.ids, self._tensors(batch.weights.reshape(-1, 1))
+        samples.rewards.draw = _Draw(self, samples.ids, samples.weights, [])
+        return samples
+
+    def _tensors(self, arrays: Any) -> Any:
+        if isinstance(arrays, dict):
+            return {key: self.to_torch(array, copy=False) for key, array in arrays.items()}
+        return self.to_torch(arrays, copy=False)
+
+    def update_priorities(self, ids: Any, td_errors: torch.Tensor) -> None:
+        """Sets the priorities of the transitions of a batch by TD errors [B], or [n_critics, B]."""
+        self.replay.update_priorities(ids, td_errors.detach().cpu())
+
+    def size(self) -> int:
+        """Transitions of an environment that can be drawn, on average."""
+        return len(self.replay) // self.n_envs
+
+    def reset(self) -> None:
+        super().reset()
+        self.replay.clear()
+
+
+class PrioritizedDictReplayBuffer(PrioritizedReplayBuffer, buffers.DictReplayBuffer):
+    """PrioritizedReplayBuffer, which takes Dict observations, for code that asks for a DictReplayBuffer."""
+
+
+class PrioritizedHerReplayBuffer(PrioritizedDictReplayBuffer, stable_baselines3.HerReplayBuffer):
+    """Hindsight experience replay with the arguments of their HerReplayBuffer, by priority.
+
+    Episodes that go on are drawn from as well; goals then come from what there is of them so far. Each transition gets
+    another goal with probability n_sampled_goal / (n_sampled_goal + 1).
+
+    Arguments:
+        env: the training environment, whose compute_reward() is asked for rewards.
+        n_sampled_goal, goal_selection_strategy: as theirs.
+        copy_info_dict: whether infos are kept, and given to compute_reward(). Not with n_steps above 1.
+        others: as PrioritizedReplayBuffer.
+    """
+
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: spaces.Dict,
+        action_space: spaces.Space[Any],
+        env: VecEnv,
+        *args: Any,
+        n_sampled_goal: int = 4,
+        goal_selection_strategy: Any = "future",
+        copy_info_dict: bool = False,
+        **options: Any,
+    ) -> None:
+        PrioritizedReplayBuffer.__init__(self, buffer_size, observation_space, action_space, *args, **options)
+        if copy_info_dict and self.n_steps > 1:
+            raise per.Unsupported(f"copy_info_dict with n_steps {self.n_steps}; allowed: n_steps 1")
+        self.env = env
+        self.copy_info_dict = copy_info_dict
+        self.infos: list[dict[str, Any]] = [{}] * self.replay.capacity if copy_info_dict else []
+        self._hindsight = per.Hindsight(
+            achieved="observation.achieved_goal",
+            goal="observation.desired_goal",
+            # A reward that needs an info is computed after the draw, which says whose it is.
+            reward=self._unknown_rewards if copy_info_dict else self._rewards,
+            strategy=getattr(goal_selection_strategy, "name", goal_selection_strategy).lower(),
+            k=n_sampled_goal,
+        )
+
+    def _rewards(self, achieved: Any, goal: Any, infos: list[dict[str, Any]] | None = None) -> Any:
+        assert self.env is not None, "set_env() must be called before rewards of other goals can be computed"
+        infos = [{} for _ in goal] if infos is None else infos
+        return self.env.env_method("compute_reward", achieved, goal, infos, indices=[0])[0]
+
+    def _unknown_rewards(self, achieved: Any, goal: Any) -> Any:
+        return np.full(len(goal), np.nan, np.float32)
+
+    def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: list[dict[str, Any]]) -> Any:
+        ids = super().add(obs, next_obs, action, reward, done, infos)
+        if self.copy_info_dict:
+            for id, info in zip(ids, infos, strict=True):
+                self.infos[id % len(self.infos)] = info
+        return ids
+
+    def _samples(self, batch: per.Batch, reward: Any, env: VecNormalize | None) -> Any:
+        unknown = np.flatnonzero(np.isnan(reward)) if self.copy_info_dict else ()
+        if len(unknown) > 0:
+            infos = [self.infos[id % len(self.infos)] for id in batch.ids[unknown]]
+            achieved, goal = batch.next_observation["achieved_goal"], batch.observation["desired_goal"]
+            reward[unknown] = self._rewards(achieved[unknown], goal[unknown], infos)
+        return super()._samples(batch, reward, env)
+
+    def truncate_last_trajectory(self) -> None:
+        """Ends the episodes that go on, as truncated."""
+        self.replay.cut()
+
+
+class _Prioritized:
+    """An algorithm whose replay_buffer_class is one of the above unless another is given."""
+
+    def _setup_model(self: Any) -> None:
+        if self.replay_buffer_class is None:
+            has_parts = isinstance(self.observation_space, spaces.Dict)
+            self.replay_buffer_class = PrioritizedDictReplayBuffer if has_parts else PrioritizedReplayBuffer
+        n_steps = self.n_steps
+        if issubclass(self.replay_buffer_class, PrioritizedReplayBuffer):
+            self.replay_buffer_kwargs = {"n_steps": n_steps, "gamma": self.gamma, **self.replay_buffer_kwargs}
+            self.n_steps = 1  # theirs would warn that it does not reach a replay_buffer_class that is given
+        super()._setup_model()  # type: ignore[misc]
+        self.n_steps = n_steps
+
+
+class DQN(_Prioritized, stable_baselines3.DQN):
+    """stable_baselines3.DQN, prioritized: the same arguments; replay_buffer_kwargs may have alpha, beta, and so on."""
+
+
+class SAC(_Prioritized, stable_baselines3.SAC):
+    """stable_baselines3.SAC, prioritized as DQN is."""
+
+
+class TD3(_Prioritized, stable_baselines3.TD3):
+    """stable_baselines3.TD3, prioritized as DQN is."""
+
+
+class DDPG(_Prioritized, stable_baselines3.DDPG):
+    """stable_baselines3.DDPG, prioritized as DQN is."""
