@@ -1,13 +1,15 @@
-"""Builds the package: the bridge for each interpreter found, and libper beside it.
+"""Builds the package: the bridge for each interpreter found, XLA's custom calls of per.jax, and libper beside them.
 
 libper is always built here, from the sources that the package is made from: those of the source tree, or what an sdist
-carries of them. An sdist carries xxHash's header, too. CMAKE_ARGS has further arguments for cmake, such as
--DPER_CUDA=OFF. An editable installation holds the bridge only; libper is then loaded from the source tree's build/.
+carries of them. An sdist carries xxHash's header and XLA's, too. CMAKE_ARGS has further arguments for cmake, such as
+-DPER_CUDA=OFF. An editable installation holds what is compiled here but libper, which is then loaded from the source
+tree's build/. Where XLA's headers are not found, the package is made without the custom calls, and per.jax says so.
 
 _PYTHON_HOST_PLATFORM=linux-aarch64, with CC and CXX, makes a wheel for another processor. Its bridges are compiled with
 the headers of this machine's interpreters: on 64-bit Linux they describe the same types.
 """
 
+import importlib.metadata
 import os
 import pathlib
 import re
@@ -18,7 +20,7 @@ import sysconfig
 
 import numpy
 from pybind11.setup_helpers import Pybind11Extension
-from setuptools import setup
+from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from setuptools.command.sdist import sdist
@@ -47,6 +49,7 @@ CMAKE = (LIBPER / "CMakeLists.txt").read_text()
 VERSION = re.search(r"VERSION (\d+\.\d+\.\d+)", CMAKE).group(1)
 ABI_VERSION = re.search(r"PER_ABI_VERSION = (\d+)", (LIBPER / "include" / "per.h").read_text()).group(1)
 LIBRARY = f"libper.so.{ABI_VERSION}"
+XLA_LIBRARY = "libper_xla"
 BUILD_MACHINE = os.uname().machine
 MACHINE = sysconfig.get_platform().removeprefix("linux-")  # what _PYTHON_HOST_PLATFORM says, else this one
 
@@ -58,6 +61,19 @@ def xxhash_header() -> pathlib.Path:
         if (place / "xxhash.h").is_file():
             return place / "xxhash.h"
     raise SystemExit(f"xxhash.h (Debian: libxxhash-dev) is in none of: {', '.join(map(str, places))}")
+
+
+def xla_headers() -> tuple[pathlib.Path, pathlib.Path] | None:
+    """The folder of XLA's headers, and their licence: what an sdist has of jaxlib, or an installed one has; or None."""
+    carried = LIBPER / "jaxlib"
+    if carried.is_dir():
+        return carried / "include", carried / "LICENSE.txt"
+    try:
+        files = importlib.metadata.files("jaxlib") or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    found = {file.name: pathlib.Path(file.locate()) for file in files if file.name in ("ffi.h", "LICENSE.txt")}
+    return (found["ffi.h"].parents[3], found["LICENSE.txt"]) if len(found) == 2 else None
 
 
 def opening_comment(source: pathlib.Path) -> str:
@@ -114,13 +130,17 @@ class BuildBridge(build_ext):
         shutil.copyfile(LIBPER / "LICENSE", package / "LICENSE")
         copy_programs(package / "programs")
         (package / "LICENSE.xxhash").write_text(opening_comment(xxhash))
+        if XLA is not None:
+            shutil.copyfile(XLA[1], package / "LICENSE.xla")
         shutil.copyfile(self.libper(), package / LIBRARY)
 
     def get_ext_filename(self, fullname: str) -> str:
+        if fullname.endswith(XLA_LIBRARY):
+            return os.path.join(*fullname.split(".")) + ".so"
         return super().get_ext_filename(fullname).replace(BUILD_MACHINE, MACHINE)
 
     def build_for(self, include: str, target: pathlib.Path) -> None:
-        (bridge,) = self.extensions
+        bridge = self.extensions[0]
         own_include = sysconfig.get_path("include")
         folders = [include, *(folder for folder in self.include_dirs + bridge.include_dirs if folder != own_include)]
         objects = self.compiler.compile(
@@ -152,7 +172,7 @@ class BuildBridge(build_ext):
 
 
 class SourceDistribution(sdist):
-    """Adds libper's sources, from which the wheel is then built, and xxHash's header, which has its licence in it."""
+    """Adds libper's sources, from which the wheel is then built, and headers of others with their licences."""
 
     def make_release_tree(self, base_dir: str, files: list[str]) -> None:
         super().make_release_tree(base_dir, files)
@@ -165,6 +185,9 @@ class SourceDistribution(sdist):
         copy_programs(target)
         (target / "xxhash").mkdir()
         shutil.copy2(xxhash_header(), target / "xxhash")
+        if XLA is not None:
+            shutil.copytree(XLA[0], target / "jaxlib" / "include")
+            shutil.copy2(XLA[1], target / "jaxlib" / "LICENSE.txt")
 
 
 class Wheel(bdist_wheel):
@@ -174,18 +197,31 @@ class Wheel(bdist_wheel):
         return "py3", "none", super().get_tag()[2]
 
 
+bridge = Pybind11Extension(
+    "per._bridge",
+    sorted(str(path.relative_to(HERE)) for path in HERE.glob("bridge/*.cpp")),
+    depends=[*map(str, HERE.glob("bridge/*.h")), str(LIBPER / "include" / "per.h")],
+    include_dirs=[os.path.relpath(LIBPER / "include", HERE), numpy.get_include()],
+    extra_compile_args=["-ffp-contract=off"],
+    extra_link_args=["-Wl,--wrap=__gxx_personality_v0"],  # see bridge/parked_threads.cpp
+    cxx_std=20,
+)
+extensions = [bridge]
+XLA = xla_headers()
+if XLA is not None:
+    # A plain shared library, which per.jax loads, whatever the interpreter.
+    xla_library = Extension(
+        f"per.{XLA_LIBRARY}",
+        ["xla/handlers.cpp"],
+        depends=[str(LIBPER / "include" / "per.h")],
+        include_dirs=[os.path.relpath(LIBPER / "include", HERE)],
+        extra_compile_args=["-std=c++20", "-fvisibility=hidden", "-g0", "-isystem", str(XLA[0])],
+        language="c++",
+    )
+    extensions.append(xla_library)
+
 setup(
     version=VERSION,
-    ext_modules=[
-        Pybind11Extension(
-            "per._bridge",
-            sorted(str(path.relative_to(HERE)) for path in HERE.glob("bridge/*.cpp")),
-            depends=[*map(str, HERE.glob("bridge/*.h")), str(LIBPER / "include" / "per.h")],
-            include_dirs=[os.path.relpath(LIBPER / "include", HERE), numpy.get_include()],
-            extra_compile_args=["-ffp-contract=off"],
-            extra_link_args=["-Wl,--wrap=__gxx_personality_v0"],  # see bridge/parked_threads.cpp
-            cxx_std=20,
-        )
-    ],
+    ext_modules=extensions,
     cmdclass={"build_ext": BuildBridge, "sdist": SourceDistribution, "bdist_wheel": Wheel},
 )

@@ -1,6 +1,7 @@
 """What pip installs: a wheel for each processor, for every Python 3, with bridges and libper in it, from an sdist."""
 
 import glob
+import importlib.util
 import os
 import pathlib
 import platform
@@ -119,6 +120,19 @@ def test_wheel_is_built_from_its_sources_and_needs_nothing_beside_it(dist, tmp_p
     assert (installed / "per" / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
     licence = (installed / "per" / "LICENSE.xxhash").read_text()
     assert "BSD 2-Clause License" in licence and xxhash.startswith(licence)
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_wheel_holds_the_custom_calls_of_jax_with_the_licence_of_their_headers(dist, tmp_path, machine):
+    with zipfile.ZipFile(wheel_for(dist, machine)) as archive:
+        archive.extractall(tmp_path)
+    header = subprocess.run(["readelf", "-h", str(tmp_path / "per" / "libper_xla.so")], capture_output=True, text=True)
+    assert {"x86_64": "X86-64", "aarch64": "AArch64"}[machine] in header.stdout
+    assert "Apache License" in (tmp_path / "per" / "LICENSE.xla").read_text()
+    if machine == MACHINE and importlib.util.find_spec("jax"):
+        program = "import per.jax; per.jax.make_flat_buffer(9, 1, 1).init(1.0); print(per.jax.__file__)"
+        printed = output_of([sys.executable, "-c", program], tmp_path, PYTHONPATH=str(tmp_path))
+        assert printed.strip() == str(tmp_path / "per" / "jax.py")
 
 
 @pytest.mark.parametrize("command", ["bench", "demo"])

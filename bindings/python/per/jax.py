@@ -1,0 +1,297 @@
+"""Replay buffers inside of jitted programs, with Flashbax's functions: make_prioritised_flat_buffer() and others.
+
+The rows lie in libper, not in the program's state. XLA calls the library by itself (jax.ffi), without Python, on the
+CPU and on CUDA. What goes through the program is a State of 16 bytes, which keeps the calls in the program's order.
+
+>>> import jax, jax.numpy as jnp
+>>> import per.jax
+>>> buffer = per.jax.make_prioritised_flat_buffer(max_length=1000, min_length=32, sample_batch_size=32)
+>>> state = buffer.init({"observation": jnp.zeros(4), "reward": jnp.zeros(())})
+>>> def step(state, t):
+...     return buffer.add(state, {"observation": jnp.full(4, t, jnp.float32), "reward": 1.0}), None
+>>> state, _ = jax.jit(lambda state: jax.lax.scan(step, state, jnp.arange(100)))(state)
+>>> batch = buffer.sample(state, jax.random.key(0))
+>>> bool((batch.experience.second["observation"] == batch.experience.first["observation"] + 1).all())
+True
+>>> state = buffer.set_priorities(state, batch.indices, jnp.ones(32))
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import get_opaque_trace_state
+
+from per import _kinds, _xla
+from per._errors import InvalidArgument
+from per.field import Field
+from per.replay import ReplayBuffer
+
+__all__ = [
+    "Buffer",
+    "ExperiencePair",
+    "Sample",
+    "State",
+    "make_flat_buffer",
+    "make_prioritised_flat_buffer",
+    "make_prioritised_trajectory_buffer",
+    "make_trajectory_buffer",
+]
+
+
+class State:
+    """What goes through a program in the place of a buffer.
+
+    add() and set_priorities() use a state up, and return the next one. One that is used up is refused.
+    """
+
+    def __init__(self, number: int, ticket: Any) -> None:
+        self._number, self._ticket = number, ticket
+        self._trace, self._is_used_up = get_opaque_trace_state(), False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return State, (self._number, self._ticket)
+
+    @property
+    def current_index(self) -> Any:
+        """The row of each environment that its next step goes to."""
+        return self._ticket[..., 2]
+
+    @property
+    def is_full(self) -> Any:
+        """Whether each row was written."""
+        return self._ticket[..., 3] != 0
+
+    def _is_of_this_trace(self) -> bool:
+        """Whether the program that is traced now is the one that the state is a value of, and not a part of it."""
+        return bool(self._trace == get_opaque_trace_state())
+
+
+jax.tree_util.register_pytree_node(
+    State, lambda state: ((state._ticket,), state._number), lambda number, leaves: State(number, *leaves)
+)
+
+
+class ExperiencePair(NamedTuple):
+    """Steps of an environment, and those that followed them: pytrees as init() was given, of arrays [B, ...]."""
+
+    first: Any
+    second: Any
+
+
+class Sample(NamedTuple):
+    """A batch of B pairs of steps, or trajectories of L."""
+
+    experience: Any
+    """an ExperiencePair, or a pytree as init() was given, of arrays [B, L, ...]"""
+    indices: Any
+    """for set_priorities(): uint32 [B, 2], the lower half first, or int64 [B] with jax_enable_x64. None comes twice: a
+    priority that is set after its row was overwritten touches nothing"""
+    probabilities: Any
+    """float32 [B]"""
+    weights: Any
+    """float32 [B]: importance-sampling weights, as per.ReplayBuffer gives them"""
+
+
+class Buffer:
+    """The functions of a buffer, for use inside of jitted programs, as Flashbax has them.
+
+    Behind them is one buffer of the library, which lives as long as this object, and has one present state.
+    """
+
+    def __init__(
+        self, lanes: int, rows: int, min_rows: int, batch_size: int, left_out: tuple[int, ...], options: dict[str, Any]
+    ) -> None:
+        self._lanes, self._rows, self._min_rows, self._batch_size = lanes, rows, min_rows, batch_size
+        self._left_out = left_out  # the axes of [lanes, K] that steps are added without
+        self._options = options
+        self._number = 0  # of the library's buffer; 0: init() was not called yet
+        self._steps: tuple[Any, list[Any]] = (jax.tree.structure(None), [])  # of init(): its tree, and paths and leaves
+        self._results: list[Any] = []  # the arrays of a sample
+
+    def init(self, step: Any) -> State:
+        """Empties the buffer, and gives its first state. Earlier states are refused from then on.
+
+        Arguments:
+            step: a pytree of arrays as one step of one environment has them. Only shapes and dtypes count.
+        """
+        paths, tree = jax.tree.flatten_with_path(step)
+        leaves = [(path, jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf))) for path, leaf in paths]
+        if self._steps != (tree, leaves):
+            self._open([leaf for _, leaf in leaves])
+            self._steps = tree, leaves
+        blank = jnp.zeros(_xla.TICKET.shape, _xla.TICKET.dtype)
+        return State(self._number, *_xla.call("init", self._number, blank, [], (), step))
+
+    def _open(self, leaves: list[Any]) -> None:
+        """Makes a buffer of the library, in place of the one before."""
+        fields = {f"field{i}": Field(leaf.shape, leaf.dtype, role="observation") for i, leaf in enumerate(leaves)}
+        replay = ReplayBuffer(self._lanes * self._rows, fields, n_envs=self._lanes, arrays="jax", **self._options)
+        ids = ((), np.int64) if _kinds.jax_has_64_bits() else ((2,), np.uint32)
+        arrays = [(output.shape, output.dtype) for output in replay._layout.batch if "fields" in output.member]
+        self._results = [
+            jax.ShapeDtypeStruct((self._batch_size, *shape), jnp.dtype(dtype))
+            for shape, dtype in (ids, ((), np.float32), ((), np.float32), *arrays)
+        ]
+        _xla.close(self._number)
+        self._number = _xla.open(replay._open())
+        weakref.finalize(self, _xla.close, self._number)
+
+    def add(self, state: State, batch: Any) -> State:
+        """Adds a step, or K, of each environment: the next state.
+
+        Arguments:
+            batch: a pytree as init() was given, of arrays [add_batch_size, K, ...]: without the first axis if
+                add_batch_size is None, and without the second unless add_sequences.
+        """
+        tree, leaves = self._steps
+        arrays, given = jax.tree.flatten(batch)
+        if given != tree:
+            raise InvalidArgument(f"batch is a {given}; allowed, as init() was given: {tree}")
+        rows = [self._read(array, *leaf) for array, leaf in zip(arrays, leaves, strict=True)]
+        lengths = sorted({len(row) for row in rows})
+        if len(lengths) != 1:
+            raise InvalidArgument(f"batch has arrays of {lengths} steps; allowed: as many in each")
+        # Rewards and flags of the library: the program's own are fields like others.
+        none = jnp.zeros((lengths[0], self._lanes), np.float32)
+        return self._next("add", state, lengths[0], none, *rows)
+
+    def _read(self, leaf: Any, path: Any, step: Any) -> Any:
+        """An array of steps as the library takes it: [K, lanes, ...]."""
+        array = jnp.asarray(leaf)
+        rows = jnp.expand_dims(array, self._left_out)
+        if rows.dtype != step.dtype or rows.shape[:1] != (self._lanes,) or rows.shape[2:] != step.shape:
+            axes = [axis for i, axis in enumerate((self._lanes, "K")) if i not in self._left_out]
+            allowed = ", ".join(map(str, [*axes, *step.shape]))
+            name = f"batch{jax.tree_util.keystr(path)}"
+            raise InvalidArgument(f"{name} is {array.dtype}{list(array.shape)}; allowed: {step.dtype}[{allowed}]")
+        return rows.swapaxes(0, 1)
+
+    def sample(self, state: State, key: Any) -> Sample:
+        """Draws a batch. On the CPU it is an error if nothing can be drawn yet; see can_sample().
+
+        Arguments:
+            key: not looked at. The buffer numbers its draws, and makes them from its `seed`.
+        """
+        ticket, *arrays = self._call("sample", state, self._results, unused=key)
+        # XLA may put off what nothing waits for. With the draw's ticket the state is not used up before the draw.
+        if state._is_of_this_trace():
+            state._ticket = ticket
+        tree, leaves = self._steps
+        steps = [tree.unflatten(arrays[i : i + len(leaves)]) for i in range(3, len(arrays), len(leaves))]
+        return Sample(ExperiencePair(*steps) if len(steps) == 2 else steps[0], *arrays[:3])
+
+    def can_sample(self, state: State) -> Any:
+        """Whether as many steps were added as were asked for: bool []."""
+        return state.is_full | (state.current_index >= self._min_rows)
+
+    def set_priorities(self, state: State, indices: Any, priorities: Any) -> State:
+        """Sets the priorities of pairs or trajectories, before the exponent: the next state.
+
+        Arguments:
+            indices: as samples have them.
+            priorities: one for each, >= 0.
+        """
+        ids = jnp.asarray(indices)
+        count = ids.size * ids.dtype.itemsize // 8
+        if math.prod(jnp.shape(priorities)) != count:
+            raise InvalidArgument(f"priorities has shape {list(jnp.shape(priorities))}; allowed: [{count}], as indices")
+        return self._next("set_priorities", state, 0, ids, jnp.asarray(priorities, np.float32))
+
+    def _next(self, name: str, state: State, steps: int, *operands: Any) -> State:
+        """Queues a call that uses a state up, and gives the next one, so many steps on."""
+        (ticket,) = self._call(name, state, [], *operands)
+        state._is_used_up = isinstance(ticket, jax.core.Tracer) and state._is_of_this_trace()
+        end = ticket[2] + steps
+        return State(
+            self._number, jnp.stack([ticket[0], ticket[1] + 1, end % self._rows, ticket[3] + end // self._rows])
+        )
+
+    def _call(self, name: str, state: State, results: list[Any], *operands: Any, unused: Any = ()) -> list[Any]:
+        if state._number != self._number:
+            raise InvalidArgument("this state is of another buffer, or from before init() was given other steps")
+        if state._is_used_up:
+            raise InvalidArgument("this state is used up: go on with the one that add() or set_priorities() returned")
+        return _xla.call(name, self._number, state._ticket, results, operands, unused)
+
+
+def make_prioritised_flat_buffer(
+    max_length: int,
+    min_length: int,
+    sample_batch_size: int,
+    add_sequences: bool = False,
+    add_batch_size: int | None = None,
+    priority_exponent: float = 0.6,
+    device: str | None = None,
+    **options: Any,
+) -> Buffer:
+    """A buffer that draws pairs of steps which follow each other, with Flashbax's arguments.
+
+    Arguments:
+        max_length: steps that it holds, of all environments together.
+        min_length: steps until can_sample().
+        sample_batch_size: pairs of a batch.
+        add_sequences: steps are added with an axis of time.
+        add_batch_size: environments; None: one, and steps are added without an axis for it.
+        priority_exponent: alpha of per.ReplayBuffer.
+        device: "cpu" or "gpu", where the program is to run; None: JAX's default.
+        options: others of per.ReplayBuffer: seed, beta, normalize_weights, max_priority, uniform_fraction ...
+    """
+    lanes = 1 if add_batch_size is None else add_batch_size
+    left_out = (0,) * (add_batch_size is None) + (1,) * (not add_sequences)
+    options = {"alpha": priority_exponent, "device": _device(device), **options}
+    return Buffer(lanes, max_length // lanes, min_length // lanes + 1, sample_batch_size, left_out, options)
+
+
+def make_prioritised_trajectory_buffer(
+    add_batch_size: int,
+    sample_batch_size: int,
+    sample_sequence_length: int,
+    period: int,
+    min_length_time_axis: int,
+    max_size: int | None = None,
+    max_length_time_axis: int | None = None,
+    priority_exponent: float = 0.6,
+    device: str | None = None,
+    **options: Any,
+) -> Buffer:
+    """A buffer that draws trajectories of L steps, with Flashbax's arguments.
+
+    Arguments:
+        add_batch_size: environments.
+        sample_batch_size: trajectories of a batch.
+        sample_sequence_length: L, 2 or more.
+        period: distance of the starts of trajectories.
+        min_length_time_axis: steps of each environment until can_sample().
+        max_size, max_length_time_axis: steps that it holds, of all environments together or of each; one of the two.
+        priority_exponent, device, options: as make_prioritised_flat_buffer() takes them.
+    """
+    rows = max_length_time_axis if max_size is None else max_size // add_batch_size
+    if rows is None or None not in (max_size, max_length_time_axis):
+        raise InvalidArgument("of max_size and max_length_time_axis one is to be given")
+    if sample_sequence_length < 2:
+        raise InvalidArgument(f"sample_sequence_length is {sample_sequence_length}; allowed: 2 or more")
+    # L steps are L - 1 transitions of the library, and the observation that the last of them leads to.
+    sequences = {"sequence_length": sample_sequence_length - 1, "sequence_stride": period}
+    options = {"alpha": priority_exponent, "device": _device(device), **sequences, **options}
+    min_rows = max(min_length_time_axis, sample_sequence_length)
+    return Buffer(add_batch_size, rows, min_rows, sample_batch_size, (), options)
+
+
+def make_flat_buffer(*arguments: Any, **options: Any) -> Buffer:
+    """make_prioritised_flat_buffer() in which all pairs are equally likely."""
+    return make_prioritised_flat_buffer(*arguments, **options, prioritization="uniform")
+
+
+def make_trajectory_buffer(*arguments: Any, **options: Any) -> Buffer:
+    """make_prioritised_trajectory_buffer() in which all trajectories are equally likely."""
+    return make_prioritised_trajectory_buffer(*arguments, **options, prioritization="uniform")
+
+
+def _device(device: str | None) -> str:
+    return (device or jax.default_backend()).replace("gpu", "cuda")

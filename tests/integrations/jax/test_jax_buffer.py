@@ -1,0 +1,439 @@
+"""Buffers of per.jax inside of jitted programs, beside Flashbax's and beside naive models of them."""
+
+from __future__ import annotations
+
+import gc
+import re
+
+import flashbax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import per
+import per.jax
+import pytest
+from flashbax.buffers import sum_tree
+
+KEY = jax.random.key(0)
+STEP = {"observation": jnp.zeros(3), "reward": jnp.zeros(())}
+
+
+def step_of(t):
+    return {"observation": jnp.full(3, t, jnp.float32), "reward": jnp.asarray(t, jnp.float32)}
+
+
+def flat(batch_size=64, **options):
+    """A buffer of 100 steps, and its first state."""
+    buffer = per.jax.make_prioritised_flat_buffer(100, 1, batch_size, **options)
+    return buffer, buffer.init(STEP)
+
+
+def added(buffer, state, steps):
+    return jax.jit(lambda state: jax.lax.scan(lambda s, t: (buffer.add(s, step_of(t)), None), state, steps)[0])(state)
+
+
+def filled(n=10, **options):
+    buffer, state = flat(**options)
+    return buffer, added(buffer, state, jnp.arange(n))
+
+
+def ids_of(indices):
+    return np.asarray(indices).view(np.int64)[..., 0]
+
+
+def firsts(batch):
+    return np.asarray(batch.experience.first["reward"])
+
+
+# ---------------------------------------------------------------------------------------------- beside Flashbax
+
+
+@pytest.mark.parametrize("lanes, steps, rows, calls", [(1, 1, 7, 20), (3, 1, 5, 4), (3, 1, 5, 13), (2, 4, 9, 5)])
+def test_the_same_pairs_can_be_drawn_as_from_flashbax(lanes, steps, rows, calls):
+    arguments = {"max_length": rows * lanes, "min_length": 1, "add_sequences": True, "add_batch_size": lanes}
+    theirs = flashbax.make_prioritised_flat_buffer(sample_batch_size=1, **arguments)
+    live = lanes * (min(rows, calls * steps) - 1)
+    # As many systematic draws as there are pairs of equal priority: each comes once.
+    ours = per.jax.make_prioritised_flat_buffer(sample_batch_size=live, scheme="systematic", **arguments)
+    states = [buffer.init({"t": jnp.zeros((), jnp.int32)}) for buffer in (theirs, ours)]
+    adds = jax.jit(theirs.add), jax.jit(ours.add)
+    for call in range(calls):
+        t = jnp.arange(lanes)[:, None] * 1000 + jnp.arange(steps)[None, :] + call * steps
+        states = [add(state, {"t": t}) for add, state in zip(adds, states, strict=True)]
+        for state in states:
+            assert state.current_index == (call + 1) * steps % rows
+            assert state.is_full == ((call + 1) * steps >= rows)
+    t = np.asarray(states[0].experience["t"])
+    leaves = np.asarray(sum_tree.get(states[0].sum_tree_state, jnp.arange(t.size))).reshape(t.shape)
+    expected = {(t[lane, i], t[lane, (i + 1) % rows]) for lane, i in np.argwhere(leaves > 0)}
+    pair = ours.sample(states[1], KEY).experience
+    assert len(expected) == live
+    assert set(zip(pair.first["t"].tolist(), pair.second["t"].tolist(), strict=True)) == expected
+
+
+def test_probabilities_are_those_of_flashbax_and_a_new_pair_gets_the_largest_priority():
+    buffer, state = filled(40, batch_size=39, priority_exponent=0.7)
+    theirs = flashbax.make_prioritised_flat_buffer(100, 1, 39, add_sequences=True, priority_exponent=0.7)
+    their_state = theirs.add(theirs.init(STEP), {"observation": jnp.zeros((40, 3)), "reward": jnp.zeros(40)})
+    priorities = np.random.default_rng(3).uniform(0, 5, 39).astype(np.float32)
+    slots = jnp.arange(39)
+    ids = jnp.stack([slots, jnp.zeros_like(slots)], -1).astype(jnp.uint32)
+    state = buffer.set_priorities(state, ids, priorities)
+    their_state = theirs.set_priorities(their_state, slots, priorities)
+    batch = buffer.sample(state, KEY)
+    expected = sum_tree.get_probability(their_state.sum_tree_state, ids_of(batch.indices))
+    np.testing.assert_allclose(batch.probabilities, expected, rtol=1e-5)
+    # Flashbax would round the largest one down to a whole number.
+    batch = buffer.sample(added(buffer, state, jnp.array([40])), KEY)
+    weights = np.append(priorities, priorities.max()) ** 0.7
+    np.testing.assert_allclose(batch.probabilities, (weights / weights.sum())[ids_of(batch.indices)], rtol=1e-5)
+    assert 39 in ids_of(batch.indices)
+
+
+def test_weights_are_those_of_the_paper():
+    buffer, state = filled(beta=0.5, normalize_weights="batch_max", priority_exponent=1.0)
+    batch = buffer.sample(state, KEY)
+    state = buffer.set_priorities(state, batch.indices, 1 + firsts(batch))
+    batch = buffer.sample(state, KEY)
+    np.testing.assert_allclose(batch.probabilities, (1 + firsts(batch)) / 45, rtol=1e-6)
+    weights = (9 * np.asarray(batch.probabilities)) ** -0.5
+    np.testing.assert_allclose(batch.weights, weights / weights.max(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("length, period, rows, lanes, steps", [(4, 1, 9, 1, 1), (3, 2, 10, 2, 3), (5, 3, 13, 3, 4)])
+@pytest.mark.parametrize("make", [per.jax.make_prioritised_trajectory_buffer, per.jax.make_trajectory_buffer])
+def test_trajectories_are_the_whole_ones_that_start_at_multiples_of_the_period(
+    make, length, period, rows, lanes, steps
+):
+    buffer = make(lanes, 512, length, period, length, max_length_time_axis=rows, scheme="systematic")
+    state = buffer.init({"t": jnp.zeros((2,), jnp.int32)})
+    add, sample = jax.jit(buffer.add), jax.jit(buffer.sample)
+    for call in range(12):
+        t = jnp.arange(lanes)[:, None] * 1000 + jnp.arange(steps)[None, :] + call * steps
+        state = add(state, {"t": jnp.stack([t, -t], -1)})
+        end = (call + 1) * steps
+        starts = [s for s in range(0, end - length + 1, period) if s >= end - rows]
+        assert bool(buffer.can_sample(state)) == (end >= length)
+        if not starts:
+            with pytest.raises(jax.errors.JaxRuntimeError, match="libper"):
+                jax.block_until_ready(sample(state, KEY))
+            continue
+        drawn = np.asarray(sample(state, KEY).experience["t"])
+        assert drawn.shape == (512, length, 2) and (drawn[..., 0] == -drawn[..., 1]).all()
+        expected = {tuple(1000 * lane + np.arange(s, s + length)) for lane in range(lanes) for s in starts}
+        assert set(map(tuple, drawn[..., 0].tolist())) == expected
+
+
+def test_priorities_of_trajectories_decide_what_is_drawn():
+    buffer = per.jax.make_prioritised_trajectory_buffer(1, 32, 3, 1, 3, max_size=20)
+    state = buffer.add(buffer.init(jnp.zeros(())), jnp.arange(10.0)[None])
+    batch = buffer.sample(state, KEY)
+    state = buffer.set_priorities(state, batch.indices, batch.experience[:, 0] == 4)
+    assert (buffer.sample(state, KEY).experience == jnp.array([4.0, 5.0, 6.0])).all()
+
+
+def test_every_dtype_and_structure_of_experience_comes_back():
+    buffer = per.jax.make_prioritised_flat_buffer(50, 1, 16)
+    dtypes = [bool, jnp.int8, jnp.uint8, jnp.int16, jnp.uint32, jnp.int32, jnp.float16, jnp.bfloat16, jnp.float32]
+    step = ([jnp.zeros((2,), dtype) for dtype in dtypes], {"deep": {"x": jnp.zeros((2, 3))}}, None)
+    state = buffer.init(step)
+    add = jax.jit(buffer.add)
+    for t in range(6):
+        state = add(state, jax.tree.map(lambda x, t=t: (x + t).astype(x.dtype), step))
+    first, second = buffer.sample(state, KEY).experience
+    assert jax.tree.structure(first) == jax.tree.structure(second) == jax.tree.structure(step)
+    for x, y, given in zip(*map(jax.tree.leaves, (first, second, step)), strict=True):
+        assert x.dtype == given.dtype and x.shape == (16, *given.shape)
+        if x.dtype != bool:
+            assert (y == x + 1).all()
+
+
+# ------------------------------------------------------------------------------------ order, and one present state
+
+
+def test_draws_come_before_the_adds_after_them():
+    buffer, state = filled(10, batch_size=64, scheme="systematic")
+
+    # No add waits for what these programs draw: XLA makes it first, if it is not told of the draw.
+    @jax.jit
+    def several(state):
+        batches = [buffer.sample(state, KEY) for _ in range(4)]
+        for t in range(10, 14):
+            state = buffer.add(state, step_of(t))
+        return state, [batch.experience.first["reward"].max() for batch in batches]
+
+    @jax.jit
+    def in_a_loop(state):
+        def step(state, t):
+            batch = buffer.sample(state, KEY)
+            values = batch.experience.first["observation"] @ jnp.ones((3, 50)) @ jnp.ones((50, 50))
+            return buffer.add(state, step_of(t)), values.max() / 150
+
+        return jax.lax.scan(step, state, jnp.arange(14, 60))
+
+    state, drawn = several(state)
+    assert drawn == [8] * 4
+    np.testing.assert_allclose(in_a_loop(state)[1], np.arange(12, 58), rtol=1e-5)
+
+
+def test_a_loop_of_adds_draws_and_priorities_is_one_program():
+    buffer, state = filled(20, batch_size=8, priority_exponent=1.0)
+
+    def step(state, t):
+        state = jax.lax.cond(t % 2 == 0, lambda s: buffer.add(s, step_of(t)), lambda s: s, state)
+        batch = buffer.sample(state, KEY)
+        state = buffer.set_priorities(state, batch.indices, jnp.where(batch.experience.first["reward"] == 7, 1e6, 1e-6))
+        return state, batch.experience.first["reward"]
+
+    state, drawn = jax.jit(lambda s: jax.lax.scan(step, s, jnp.arange(20, 120)))(state)
+    assert (drawn[-1] == 7).all()
+    assert state.current_index == 70
+
+
+def test_a_state_that_goes_through_branches_and_copies_stays_the_present_one():
+    buffer, state = filled(10)
+
+    @jax.jit
+    def program(state, learns):
+        def learn(state):
+            batch = buffer.sample(state, KEY)
+            return buffer.set_priorities(state, batch.indices, jnp.ones(64)), batch.weights.sum()
+
+        state, total = jax.lax.cond(learns, learn, lambda state: (state, 0.0), state)
+        state = jax.tree.map(lambda x: x, state)
+        return buffer.add(state, step_of(10)), total
+
+    for learns in (True, False, True):
+        state, total = program(state, learns)
+        assert total == (64 if learns else 0)
+    assert state.current_index == 13
+
+
+def test_a_draw_inside_of_a_branch_from_a_state_outside_of_it_leaks_nothing():
+    buffer, state = filled(10)
+
+    @jax.jit
+    def program(state):
+        total = jax.lax.cond(True, lambda: buffer.sample(state, KEY).weights.sum(), lambda: 0.0)
+        grad = jax.grad(lambda w: (w * buffer.sample(state, KEY).weights).sum())(1.0)
+        return buffer.set_priorities(state, jnp.zeros((1, 2), jnp.uint32), total[None] + grad), total
+
+    assert program(state)[1] == 64
+
+
+def test_a_state_used_twice_in_a_program_is_refused_while_it_is_traced():
+    buffer, state = filled(10)
+    with pytest.raises(per.InvalidArgument, match="this state is used up"):
+        jax.jit(lambda s: (buffer.add(s, step_of(1)), buffer.add(s, step_of(2))))(state)
+    with pytest.raises(per.InvalidArgument, match="this state is used up"):
+        jax.jit(lambda s: (buffer.add(s, step_of(1)), buffer.sample(s, KEY)))(state)
+
+
+@pytest.mark.parametrize("call", ["add", "sample", "set_priorities"])
+def test_a_state_of_the_past_is_refused_and_changes_nothing(call):
+    buffer, state = filled(10, batch_size=9, scheme="systematic")
+    ids = buffer.sample(state, KEY).indices
+    present = buffer.add(state, step_of(10))
+    calls = {
+        "add": lambda s: buffer.add(s, step_of(99)),
+        "sample": lambda s: buffer.sample(s, KEY),
+        "set_priorities": lambda s: buffer.set_priorities(s, ids, jnp.zeros(9)),
+    }
+    said = (
+        r"libper: this state is of the past: it has seen 10 calls of add\(\) and set_priorities\(\), and its buffer 11"
+    )
+    with pytest.raises(jax.errors.JaxRuntimeError, match=said):
+        jax.block_until_ready(jax.jit(calls[call])(state))
+    assert buffer.add(present, step_of(11)).current_index == 12
+
+
+def test_two_programs_cannot_share_a_state():
+    buffer, state = filled(10)
+    one, other = jax.jit(lambda s: buffer.add(s, step_of(1))), jax.jit(lambda s: buffer.add(s, step_of(2)))
+    state_of_one = one(state)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="this state is of the past"):
+        jax.block_until_ready(other(state))
+    assert one(state_of_one).current_index == 12
+
+
+def test_init_makes_the_states_before_it_invalid_and_begins_anew():
+    buffer, old = filled(10)
+    state = jax.jit(buffer.init)(STEP)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="not from the latest init"):
+        jax.block_until_ready(buffer.add(old, step_of(1)))
+    assert not buffer.can_sample(state) and state.current_index == 0
+    with pytest.raises(jax.errors.JaxRuntimeError, match="libper"):
+        jax.block_until_ready(buffer.sample(state, KEY))
+
+
+def test_a_program_that_makes_its_buffer_gives_the_same_each_time():
+    buffer = per.jax.make_prioritised_flat_buffer(100, 1, 16, seed=5)
+
+    @jax.jit
+    def program():
+        def step(state, t):
+            state = buffer.add(buffer.add(state, step_of(t)), step_of(-t))
+            batch = buffer.sample(state, KEY)
+            return buffer.set_priorities(state, batch.indices, 1 + batch.weights * t), batch
+
+        return jax.lax.scan(step, buffer.init(STEP), jnp.arange(80.0))[1]
+
+    one, other = program(), program()
+    assert jax.tree.all(jax.tree.map(lambda x, y: bool((x == y).all()), one, other))
+    assert len(set(map(tuple, one.indices[..., 0].tolist()))) > 70
+
+
+def test_draws_follow_from_the_seed_and_are_those_of_a_buffer_outside():
+    buffer, state = filled(50, batch_size=16, seed=9)
+    outside = per.ReplayBuffer(100, {"x": per.Field(role="observation")}, seed=9)
+    for t in range(50):
+        outside.add(x=t, reward=0, terminated=False, truncated=False)
+    for _ in range(3):
+        np.testing.assert_array_equal(firsts(buffer.sample(state, KEY)), outside.sample(16)["x"])
+
+
+# --------------------------------------------------------------------------------------------- updates that are late
+
+
+def test_a_priority_that_comes_after_its_row_was_overwritten_touches_nothing():
+    buffer, state = filled(50)
+    indices = buffer.sample(state, KEY).indices
+    state = added(buffer, state, jnp.arange(50, 200))
+    before = buffer.sample(state, KEY).probabilities
+    state = buffer.set_priorities(state, indices, jnp.full(64, 1e9))
+    assert (buffer.sample(state, KEY).probabilities == before).all()
+
+
+def test_indices_are_int64_where_jax_has_them():
+    with jax.enable_x64(True):
+        buffer, state = filled(10)
+        batch = buffer.sample(state, KEY)
+        assert batch.indices.dtype == jnp.int64 and batch.indices.shape == (64,)
+        state = buffer.set_priorities(state, batch.indices, batch.indices == 4)
+        assert (firsts(buffer.sample(state, KEY)) == 4).all()
+
+
+# -------------------------------------------------------------------------------------------------- what cannot be
+
+
+def test_vmap_is_refused_by_name():
+    buffer, state = filled(10)
+    said = "vmap over 3 would need as many buffers of libper"
+    with pytest.raises(per.InvalidArgument, match=said):
+        jax.vmap(buffer.init)(jax.tree.map(lambda x: jnp.stack([x] * 3), STEP))
+    with pytest.raises(per.InvalidArgument, match=said):
+        jax.vmap(buffer.add, (None, 0))(state, step_of(jnp.arange(3)) | {"observation": jnp.zeros((3, 3))})
+    with pytest.raises(per.InvalidArgument, match=said):
+        jax.jit(jax.vmap(buffer.sample, (None, 0)))(state, jax.random.split(KEY, 3))
+    with pytest.raises(per.InvalidArgument, match=said):
+        jax.vmap(
+            lambda p: jax.lax.scan(
+                lambda s, _: (buffer.set_priorities(s, jnp.zeros((1, 2), jnp.uint32), p), 0), state, None, length=2
+            )
+        )(jnp.ones((3, 1)))
+    assert buffer.add(state, step_of(10)).current_index == 11
+
+
+def test_programs_of_several_devices_are_refused():
+    assert len(jax.devices()) == 2
+    buffer = per.jax.make_prioritised_flat_buffer(100, 1, 16)
+    said = r"the buffer is on device \d, and this program runs on device \d"
+    with pytest.raises(jax.errors.JaxRuntimeError, match=said):
+        jax.block_until_ready(jax.pmap(buffer.init)(jax.tree.map(lambda x: jnp.stack([x] * 2), STEP)))
+    buffer, state = filled(10)
+    with pytest.raises(jax.errors.JaxRuntimeError, match=said):
+        jax.block_until_ready(jax.jit(buffer.add)(jax.device_put(state, jax.devices()[1]), step_of(1)))
+    assert buffer.add(state, step_of(10)).current_index == 11
+
+
+def test_gradients_do_not_go_into_a_buffer():
+    buffer, state = filled(10)
+
+    def loss(w):
+        new = buffer.add(state, step_of(1.0) | {"reward": w})
+        batch = buffer.sample(new, KEY)
+        new = buffer.set_priorities(new, batch.indices, w * jnp.ones(64))
+        return w**2 * batch.weights.sum(), new
+
+    assert jax.grad(loss, has_aux=True)(3.0)[0] == 6 * 64
+
+
+def test_states_of_other_buffers_are_refused():
+    (buffer, _), (_, other) = filled(10), filled(10)
+    with pytest.raises(per.InvalidArgument, match="this state is of another buffer"):
+        buffer.add(other, step_of(1))
+    state = buffer.init(STEP)
+    assert buffer.init(STEP | {"reward": jnp.zeros(2)})._number != state._number
+    with pytest.raises(per.InvalidArgument, match="from before init"):
+        buffer.sample(state, KEY)
+
+
+def test_a_buffer_lives_as_long_as_its_object():
+    buffer, state = filled(10)
+    sample = jax.jit(buffer.sample).lower(state, KEY).compile()
+    jax.block_until_ready(sample(state, KEY))
+    del buffer
+    jax.clear_caches()
+    gc.collect()
+    with pytest.raises(jax.errors.JaxRuntimeError, match="the buffer of this program is gone"):
+        jax.block_until_ready(sample(state, KEY))
+
+
+def test_a_bad_priority_fails_the_program_with_the_reason_and_changes_nothing():
+    buffer, state = filled(10)
+    batch = buffer.sample(state, KEY)
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"libper: priorities\[3\] is nan"):
+        priorities = jnp.ones(64).at[3].set(jnp.nan)
+        jax.block_until_ready(jax.jit(buffer.set_priorities)(state, batch.indices, priorities))
+    assert (buffer.sample(state, KEY).probabilities == batch.probabilities).all()
+    buffer, state = filled(10, on_invalid="skip")
+    jax.block_until_ready(buffer.set_priorities(state, batch.indices, jnp.full(64, jnp.nan)))
+
+
+def test_an_index_that_was_never_given_is_an_error():
+    buffer, state = filled(10)
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"libper: ids\[0\] is 4294967303"):
+        jax.block_until_ready(buffer.set_priorities(state, jnp.array([[7, 1]], jnp.uint32), jnp.ones(1)))
+
+
+@pytest.mark.parametrize(
+    "batch, said",
+    [
+        ({"observation": jnp.zeros(3)}, "batch is a PyTreeDef({'observation': *}); allowed, as init() was given"),
+        (STEP | {"reward": jnp.zeros(2)}, "batch['reward'] is float32[2]; allowed: float32[]"),
+        (STEP | {"observation": jnp.zeros(3, int)}, "batch['observation'] is int32[3]; allowed: float32[3]"),
+    ],
+)
+def test_a_batch_of_other_shapes_is_refused_by_name(batch, said):
+    buffer, state = filled(10)
+    with pytest.raises(per.InvalidArgument, match=re.escape(said)):
+        buffer.add(state, batch)
+
+
+def test_axes_of_a_batch_are_said_as_they_are_given():
+    buffer = per.jax.make_prioritised_flat_buffer(100, 1, 16, add_sequences=True, add_batch_size=2)
+    state = buffer.init(STEP)
+    with pytest.raises(per.InvalidArgument, match=re.escape("is float32[3]; allowed: float32[2, K, 3]")):
+        buffer.add(state, STEP)
+    with pytest.raises(per.InvalidArgument, match=re.escape("batch has arrays of [4, 5] steps")):
+        buffer.add(state, {"observation": jnp.zeros((2, 4, 3)), "reward": jnp.zeros((2, 5))})
+    with pytest.raises(per.InvalidArgument, match=re.escape("priorities has shape [3]; allowed: [2], as indices")):
+        buffer.set_priorities(state, jnp.zeros((2, 2), jnp.uint32), jnp.ones(3))
+
+
+def test_arguments_that_cannot_be_are_refused_by_name():
+    make = per.jax.make_prioritised_trajectory_buffer
+    with pytest.raises(per.InvalidArgument, match="of max_size and max_length_time_axis one is to be given"):
+        make(1, 1, 2, 1, 2)
+    with pytest.raises(per.InvalidArgument, match="of max_size and max_length_time_axis one is to be given"):
+        make(1, 1, 2, 1, 2, max_size=10, max_length_time_axis=10)
+    with pytest.raises(per.InvalidArgument, match="sample_sequence_length is 1; allowed: 2 or more"):
+        make(1, 1, 1, 1, 2, max_size=10)
+    with pytest.raises(per.Error, match="device is 'tpu'"):
+        per.jax.make_prioritised_flat_buffer(100, 1, 16, device="tpu").init(STEP)
+
+
+def test_a_package_without_the_custom_calls_says_what_is_missing(monkeypatch, tmp_path):
+    monkeypatch.setattr(per._xla, "__file__", str(tmp_path / "_xla.py"))
+    with pytest.raises(ImportError, match=r"needs .*libper_xla\.so, which this build of libper lacks: XLA's headers"):
+        per._xla.load()
