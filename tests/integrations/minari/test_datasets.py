@@ -1,0 +1,248 @@
+"""per.integrations.minari brings datasets into buffers and back, bit for bit."""
+
+from __future__ import annotations
+
+import gymnasium
+import minari
+import numpy as np
+import per
+import pytest
+from gymnasium import spaces
+from minari.data_collector import EpisodeBuffer
+from per.integrations.minari import create_dataset, episodes, new_buffer
+
+IMAGE = spaces.Box(0, 255, (40, 36, 3), np.uint8)
+OBSERVATIONS = {
+    "float32": spaces.Box(-1, 1, (3,), np.float32),
+    "float64": spaces.Box(-1, 1, (2, 2), np.float64),
+    "image": IMAGE,
+    "discrete": spaces.Discrete(9),
+    "dict": spaces.Dict(
+        {
+            "camera": IMAGE,
+            "joints": spaces.Dict({"angle": spaces.Box(-1, 1, (4,), np.float64)}),
+            "on": spaces.MultiBinary(5),
+        }
+    ),
+    "tuple": spaces.Tuple((spaces.Discrete(4), spaces.Box(-1, 1, (3,), np.float32))),
+}
+ACTIONS = {
+    "discrete": spaces.Discrete(5),
+    "box": spaces.Box(-1, 1, (2,), np.float32),
+    "dict": spaces.Dict({"gripper": spaces.Discrete(2), "torque": spaces.Box(-1, 1, (6,), np.float64)}),
+}
+
+
+def stacked(values):
+    """A list of samples of a space as arrays."""
+    first = values[0]
+    if isinstance(first, dict):
+        return {key: stacked([value[key] for value in values]) for key in first}
+    if isinstance(first, tuple):
+        return tuple(stacked([value[i] for value in values]) for i in range(len(first)))
+    return np.stack(values)
+
+
+def episode_of(observation_space, action_space, length, ending, random):
+    """Random steps; ending: "terminated", "truncated", "both", "neither"."""
+    terminations, truncations = np.zeros(length, bool), np.zeros(length, bool)
+    terminations[-1], truncations[-1] = ending in ("terminated", "both"), ending in ("truncated", "both")
+    return EpisodeBuffer(
+        observations=stacked([observation_space.sample() for _ in range(length + 1)]),
+        actions=stacked([action_space.sample() for _ in range(length)]),
+        rewards=random.normal(size=length),
+        terminations=terminations,
+        truncations=truncations,
+    )
+
+
+def dataset_of(
+    observation_space, action_space, lengths=(5, 1, 9), endings=("terminated", "truncated", "both"), name="test/in-v0"
+):
+    observation_space.seed(1)
+    action_space.seed(2)
+    random = np.random.default_rng(3)
+    buffers = [
+        episode_of(observation_space, action_space, length, ending, random)
+        for length, ending in zip(lengths, endings, strict=True)
+    ]
+    return minari.create_dataset_from_buffers(
+        name, buffers, observation_space=observation_space, action_space=action_space, jpeg_encoding=False
+    )
+
+
+def assert_same(one, other):
+    """The same arrays in the same containers: dtypes, shapes, bits."""
+    assert type(one) is type(other)
+    if isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for key in one:
+            assert_same(one[key], other[key])
+    elif isinstance(one, tuple):
+        assert len(one) == len(other)
+        for mine, theirs in zip(one, other, strict=True):
+            assert_same(mine, theirs)
+    else:
+        assert (one.dtype, one.shape) == (other.dtype, other.shape)
+        assert one.tobytes() == other.tobytes()
+
+
+def assert_same_episodes(ours, theirs):
+    ours, theirs = list(ours), list(theirs)
+    assert len(ours) == len(theirs)
+    for mine, other in zip(ours, theirs, strict=True):
+        for name in ("observations", "actions", "rewards", "terminations", "truncations"):
+            assert_same(getattr(mine, name), getattr(other, name))
+
+
+def out(dataset, buffer):
+    return create_dataset(
+        "test/out-v0", buffer, observation_space=dataset.observation_space, action_space=dataset.action_space
+    )
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("observation", OBSERVATIONS)
+def test_a_dataset_comes_back_bit_for_bit(observation, action):
+    dataset = dataset_of(OBSERVATIONS[observation], ACTIONS[action])
+    buffer = new_buffer(dataset)
+    assert len(buffer) == dataset.total_steps == 15
+    again = out(dataset, buffer)
+    assert_same_episodes(again, dataset)
+    assert_same_episodes(minari.load_dataset("test/out-v0"), dataset)
+
+
+@pytest.mark.parametrize("ending", ["terminated", "truncated", "both", "neither"])
+@pytest.mark.parametrize("options", [{}, {"n_step": 4}, {"n_envs": 2}, {"frame_stack": 3}], ids=str)
+def test_every_way_to_end_comes_back(ending, options):
+    dataset = dataset_of(spaces.Box(-1, 1, (3,)), spaces.Discrete(2), (4, 2, 7, 3), [ending] * 4)
+    buffer = new_buffer(dataset, **options)
+    assert len(buffer) == 16
+    given = list(episodes(buffer))
+    order = [0, 2, 1, 3] if "n_envs" in options else [0, 1, 2, 3]
+    assert_same_episodes(given, [dataset[i] for i in order])
+
+
+def test_flags_within_an_episode_come_back():
+    """What lies behind them is not bootstrapped from in the buffer, and still one episode in the dataset."""
+    space, actions = spaces.Box(-1, 1, (3,)), spaces.Discrete(2)
+    episode = episode_of(space, actions, 8, "truncated", np.random.default_rng(4))
+    episode.terminations[[2, 3]] = True
+    episode.truncations[5] = True
+    dataset = minari.create_dataset_from_buffers(
+        "test/in-v0", [episode, episode], observation_space=space, action_space=actions
+    )
+    buffer = new_buffer(dataset, n_step=5)
+    assert len(buffer) == 16
+    assert_same_episodes(episodes(buffer), dataset)
+    assert buffer.get_windows(buffer.live_ids()).n_steps.tolist() == [3, 2, 1, 1, 2, 1, 2, 1] * 2
+
+
+def test_the_last_observation_is_bootstrapped_from_after_a_truncation_only():
+    dataset = dataset_of(spaces.Box(-1, 1, (3,)), spaces.Discrete(2), (3, 3), ("terminated", "truncated"))
+    buffer = new_buffer(dataset, gamma=0.5)
+    batch = buffer.get_windows(buffer.live_ids())
+    assert batch.discount.tolist() == [0.5, 0.5, 0.0, 0.5, 0.5, 0.5]
+    assert (batch.next_observation[5] == dataset[1].observations[3]).all()
+    np.testing.assert_array_equal(batch.reward, np.concatenate([e.rewards for e in dataset]).astype(np.float32))
+
+
+def test_images_are_stored_as_they_are_and_once():
+    dataset = dataset_of(IMAGE, spaces.Discrete(2), (50, 50), ("terminated", "truncated"))
+    buffer = new_buffer(dataset)
+    assert buffer.fields["observation"].dtype == "uint8"
+    assert buffer.capacity == 102
+    assert not out(dataset, buffer).storage.jpeg_encoding
+
+
+def test_a_filtered_dataset_is_taken_as_it_is():
+    dataset = dataset_of(spaces.Box(-1, 1, (3,)), spaces.Discrete(2)).filter_episodes(lambda episode: len(episode) > 1)
+    assert_same_episodes(episodes(new_buffer(dataset)), dataset)
+
+
+def test_dtypes_and_fields_are_those_asked_for():
+    dataset = dataset_of(OBSERVATIONS["float64"], spaces.Discrete(2))
+    buffer = new_buffer(dataset, 100, dtypes={"observation": "float16"}, fields={"score": per.Field(default=2.0)})
+    assert buffer.fields["observation"].dtype == "float16"
+    assert buffer.capacity == 100
+    assert buffer.get(buffer.live_ids()[:1]).score.tolist() == [2.0]
+
+
+def test_steps_added_later_go_out_too():
+    dataset = dataset_of(spaces.Box(-1, 1, (3,)), spaces.Discrete(2))
+    buffer = new_buffer(dataset, 100)
+    observations = np.arange(15, dtype=np.float32).reshape(5, 3)
+    for t in range(4):
+        buffer.add(
+            observation=observations[t],
+            action=t % 2,
+            reward=0.5 * t,
+            terminated=False,
+            truncated=t == 2,
+            next_observation=observations[t + 1],
+        )
+    *before, ended, running = episodes(buffer)
+    assert_same_episodes(before, dataset)
+    assert_same(ended.observations, observations[:4])
+    assert_same(ended.rewards, np.array([0.0, 0.5, 1.0]))
+    assert ended.truncations.tolist() == [False, False, True]
+    assert_same(running.observations, observations[3:])
+    assert (running.terminations.tolist(), running.truncations.tolist()) == ([False], [False])
+
+
+def test_a_buffer_of_an_environment_goes_out():
+    """Two environments at a time; each episode begins where its environment was reset."""
+    env = gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="sync")
+    buffer = per.ReplayBuffer.for_env(env, 1000)
+    env.action_space.seed(1)
+    observation, _ = env.reset(seed=1)
+    for _ in range(100):
+        action = env.action_space.sample()
+        after, reward, terminated, truncated, _ = env.step(action)
+        buffer.add(
+            observation=observation,
+            action=action,
+            reward=reward,
+            terminated=terminated,
+            truncated=truncated,
+            next_observation=after,
+        )
+        observation = after
+    found = list(episodes(buffer))
+    dataset = create_dataset("test/cartpole-v0", buffer, env="CartPole-v1")
+    assert_same_episodes(dataset, found)
+    assert dataset.total_steps == len(buffer)
+    assert sum(bool(episode.terminations[-1]) for episode in found) == len(found) - 2
+    assert all((np.abs(episode.observations[0]) <= 0.05).all() for episode in found)
+    assert_same_episodes(episodes(new_buffer(dataset)), found)
+
+
+def test_rows_with_next_observations_of_their_own_are_put_together():
+    buffer = per.ReplayBuffer(
+        20, {"observation": per.Field((), "int32"), "action": per.Field((), "int32")}, store_next_observation=True
+    )
+    for observation, end in [(0, False), (1, False), (10, False), (11, True), (12, False)]:
+        buffer.add(
+            observation=observation,
+            action=0,
+            reward=0.0,
+            terminated=end,
+            truncated=False,
+            next_observation=observation + 1,
+        )
+    assert [episode.observations.tolist() for episode in episodes(buffer)] == [[0, 1, 2], [10, 11, 12], [12, 13]]
+
+
+def test_a_buffer_of_sequences_is_refused():
+    buffer = per.ReplayBuffer(20, {"observation": per.Field(1)}, sequence_length=4)
+    with pytest.raises(per.Unsupported, match="sequence_length"):
+        next(episodes(buffer))
+
+
+def test_an_empty_buffer_has_no_episodes():
+    assert list(episodes(per.ReplayBuffer(20, {"observation": per.Field(1)}))) == []
+
+
+def test_the_example_writes_and_learns(output_of_example):
+    output = output_of_example("minari_cartpole", "--short")
+    assert "the same bits: True" in output
