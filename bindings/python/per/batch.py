@@ -99,8 +99,7 @@ class Batch(Mapping[str, Any]):
     ids: int64[B], what update_priorities() takes; in JAX without 64-bit types uint32[B, 2].
     priorities: float32[B], p before alpha.
     probabilities: float32[B], the P of the weights.
-    gamma_m: float32[B], gamma^m however the window ends: discount is gamma_m * (1 - terminated). For learners that
-        leave out the bootstrap value by `terminated` themselves.
+    gamma_m: float32[B], gamma^m however the window ends, for learners that look at `terminated` themselves.
 
     With sequences of T = burn_in + sequence_length steps weights, ids, priorities and probabilities are [B]; fields,
     reward, discount, n_steps, terminated, truncated and gamma_m are [B, T], each step t < T as if it were drawn by
