@@ -41,6 +41,7 @@ SUITE = (
     "test_replay_windows.py",
     "test_sources.py::test_examples_in_docstrings_work",
     "test_threads.py",
+    "test_torch.py",
 )
 
 pytestmark = pytest.mark.skipif(not SIMULATED.exists(), reason="no build/libper_simulated.so: it needs Boost.Context")

@@ -1,0 +1,216 @@
+"""Calls of a buffer or a tree inside of programs that torch compiles: torch.compile(fullgraph=True), CUDA graphs.
+
+The calls are operators of torch (torch.library), so that a whole training step - draw a batch, learn, set priorities,
+add a step - is one graph without a break, on the CPU and on CUDA. They take their turns in the order in which the
+program has them, and give what the same calls give outside of it, bit for bit.
+
+>>> import per, per.torch, torch
+>>> fields = {"observation": per.Field(4)}
+>>> replay = per.torch.Buffer(per.ReplayBuffer(1000, fields, arrays="torch"))
+>>> @torch.compile(backend="eager", fullgraph=True)
+... def step(observation, next_observation):
+...     replay.add(observation=observation, reward=1.0, terminated=False, truncated=False,
+...                next_observation=next_observation)
+...     batch = replay.sample(32)
+...     replay.update_priorities(batch.ids, batch.reward - batch.observation[:, 0])
+...     return batch.weights.sum()
+>>> float(step(torch.zeros(4), torch.ones(4)))
+32.0
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections import namedtuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from per import batch as batches
+from per._errors import InvalidArgument
+from per.replay import ReplayBuffer
+from per.tree import SumTree
+
+__all__ = ["Buffer", "Draw", "Tree"]
+
+_numbers = itertools.count(1)
+_live: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+"""what a number in a program stands for. Numbers are not used again"""
+
+
+def _of(number: int) -> Any:
+    found = _live.get(int(number))
+    if found is None:
+        raise InvalidArgument(f"the program calls buffer or tree {number} of per.torch, which is gone")
+    return found
+
+
+class _InGraph:
+    """What stands in a program for an object of libper: its number, and a tensor that every call says it writes.
+
+    That is what keeps the order: a compiler may not exchange two writes of a tensor, nor leave one out.
+    """
+
+    def __init__(self, of: Any, allowed: tuple[str, ...]) -> None:
+        if of.options["arrays"] not in allowed:
+            raise InvalidArgument(f"arrays is {of.options['arrays']!r}; allowed: {', '.join(map(repr, allowed))}")
+        self._of = of
+        self._number = next(_numbers)
+        _live[self._number] = of
+        self._turn = torch.as_tensor(of._memory.new((), "int64", of._memory.queue(None)))
+        # CUDA graphs that torch.compile makes take tensors that are written only where their address stays.
+        torch._dynamo.mark_static_address(self._turn)
+
+    def _new(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        return self._turn.new_empty(shape, dtype=dtype)
+
+
+class Buffer(_InGraph):
+    """A per.ReplayBuffer inside of compiled programs. Its own calls may go on outside, between those of the program.
+
+    Arguments:
+        buffer: one that gives arrays of torch (arrays="torch").
+
+    What the program calls raises where it runs, as outside. On CUDA calls are queued on torch's current stream; a
+    captured graph draws another batch with each launch.
+    """
+
+    def __init__(self, buffer: ReplayBuffer) -> None:
+        super().__init__(buffer, ("torch",))
+        outputs = buffer._layout.batch
+        structure = batches.structure_of([output.name for output in outputs])
+        self._outputs = [(output.name, output.shape, getattr(torch, output.dtype)) for output in outputs]
+        self._kind: Any = namedtuple("Batch", structure)  # type: ignore[misc]
+        self._nodes = tuple(structure.values())
+        self._inputs = buffer._inputs
+        self._n_envs = buffer.n_envs
+
+    def sample(
+        self,
+        batch_size: int,
+        *,
+        beta: float | None = None,
+        scheme: str | None = None,
+        prioritization: str | None = None,
+        uniform_fraction: float | None = None,
+        normalize_weights: str | None = None,
+    ) -> Any:
+        """Draws a batch: a named tuple of what per.Batch has, nested observations as dicts.
+
+        Arguments:
+            As of per.ReplayBuffer.sample().
+        """
+        choices = beta, scheme, prioritization, uniform_fraction, normalize_weights
+        arrays = {name: self._new((batch_size, *shape), dtype) for name, shape, dtype in self._outputs}
+        _ops.sample(self._turn, self._number, list(arrays.values()), *choices)
+        return self._kind(*[batches.nest(node, arrays) for node in self._nodes])
+
+    def add(self, **arrays: Any) -> torch.Tensor:
+        """Adds one step of every environment. Returns ids, int64[n].
+
+        Arguments:
+            **arrays: tensors and numbers by the names that per.ReplayBuffer.add() has for them; terminated among them.
+        """
+        return self._add(arrays, ())
+
+    def extend(self, **arrays: Any) -> torch.Tensor:
+        """Adds K consecutive steps, as many as `terminated` has. Returns ids, int64[K, n]."""
+        return self._add(arrays, (len(arrays["terminated"]),))
+
+    def _add(self, arrays: dict[str, Any], steps: tuple[int, ...]) -> torch.Tensor:
+        flat: dict[str, Any] = {}
+        for name, value in arrays.items():
+            batches.flatten(self._inputs.get(name, name), value, name, flat)
+        ids = self._new((*steps, len(arrays["env_ids"]) if "env_ids" in arrays else self._n_envs), torch.int64)
+        given = [
+            value.detach() if isinstance(value, torch.Tensor) else torch.full(ids.shape, value, device=ids.device)
+            for value in flat.values()
+        ]
+        _ops.add(self._turn, self._number, ids, bool(steps), list(flat), given)
+        return ids
+
+    def update_priorities(
+        self, ids: torch.Tensor, td_errors: torch.Tensor | None = None, *, priorities: torch.Tensor | None = None
+    ) -> None:
+        """Sets p = |td_error| + epsilon, or the priorities given, as per.ReplayBuffer.update_priorities()."""
+        given = [None if value is None else value.detach() for value in (td_errors, priorities)]
+        _ops.update(self._turn, self._number, ids, *given)
+
+
+class Draw(NamedTuple):
+    """What Tree.sample() returns, as per.Draw."""
+
+    indices: torch.Tensor
+    priorities: torch.Tensor
+    weights: torch.Tensor
+
+
+class Tree(_InGraph):
+    """A per.SumTree inside of compiled programs."""
+
+    def __init__(self, tree: SumTree) -> None:
+        super().__init__(tree, ("numpy", "torch"))
+
+    def sample(self, batch_size: int, *, beta: float = 0.0, scheme: str = "stratified") -> Draw:
+        """Draws indices, as per.SumTree.sample()."""
+        arrays = [self._new((batch_size,), dtype) for dtype in (torch.int64, torch.float32, torch.float32)]
+        _ops.tree_sample(self._turn, self._number, arrays, beta, scheme)
+        return Draw(*arrays)
+
+    def update(self, indices: torch.Tensor, priorities: torch.Tensor) -> None:
+        """Sets priorities, as per.SumTree.update()."""
+        _ops.tree_update(self._turn, self._number, indices, priorities.detach())
+
+
+def _sample(turn: torch.Tensor, number: int, out: list[torch.Tensor], *choices: Any) -> None:
+    buffer = _of(number)
+    given = {name: value for name, value in zip(_CHOICES, choices, strict=True) if value is not None}
+    arrays = {output.name: array for output, array in zip(buffer._layout.batch, out, strict=True)}
+    buffer.sample(len(out[0]), out=batches.Batch(buffer._nested(arrays)), **given)
+
+
+def _add(
+    turn: torch.Tensor, number: int, ids: torch.Tensor, is_run: bool, names: list[str], arrays: list[torch.Tensor]
+) -> None:
+    buffer = _of(number)
+    given: dict[str, Any] = dict(zip(names, arrays, strict=True))
+    ids.copy_(torch.as_tensor(buffer.extend(**given) if is_run else buffer.add(**given)).view_as(ids))
+
+
+def _update(
+    turn: torch.Tensor, number: int, ids: torch.Tensor, td_errors: torch.Tensor | None, priorities: torch.Tensor | None
+) -> None:
+    _of(number).update_priorities(ids, td_errors, priorities=priorities)
+
+
+def _tree_sample(turn: torch.Tensor, number: int, out: list[torch.Tensor], beta: float, scheme: str) -> None:
+    for array, drawn in zip(out, _of(number).sample(len(out[0]), beta=beta, scheme=scheme), strict=True):
+        array.copy_(torch.as_tensor(drawn))
+
+
+def _tree_update(turn: torch.Tensor, number: int, indices: torch.Tensor, priorities: torch.Tensor) -> None:
+    _of(number).update(indices, priorities)
+
+
+# Operators that write a tensor may return none: arrays of results are arguments, too.
+_CHOICES = ("beta", "scheme", "prioritization", "uniform_fraction", "normalize_weights")
+_DEFINITIONS: dict[str, tuple[Callable[..., None], str]] = {
+    "sample": (
+        _sample,
+        "Tensor(b!)[] out, float? beta, str? scheme, str? prioritization, float? uniform_fraction, "
+        "str? normalize_weights",
+    ),
+    "add": (_add, "Tensor(b!) ids, bool is_run, str[] names, Tensor[] arrays"),
+    "update": (_update, "Tensor ids, Tensor? td_errors, Tensor? priorities"),
+    "tree_sample": (_tree_sample, "Tensor(b!)[] out, float beta, str scheme"),
+    "tree_update": (_tree_update, "Tensor indices, Tensor priorities"),
+}
+
+for _name, (_function, _arguments) in _DEFINITIONS.items():
+    torch.library.define(f"libper::{_name}", f"(Tensor(a!) turn, int number, {_arguments}) -> ()")
+    torch.library.impl(f"libper::{_name}", "CompositeExplicitAutograd", _function)
+    torch.library.register_fake(f"libper::{_name}", lambda *arguments: None)
+
+_ops = torch.ops.libper

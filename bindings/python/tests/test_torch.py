@@ -1,0 +1,363 @@
+"""per.torch: calls inside of programs that torch compiles, beside the same calls outside of them."""
+
+import contextlib
+import gc
+
+import per
+import pytest
+from cuda_switch import IS_CUDA, said
+
+torch = pytest.importorskip("torch")
+
+import per.torch  # noqa: E402  torch comes first
+
+FIELDS = {"observation": per.Field(3), "action": per.Field((), "int64")}
+NESTED = {
+    "observation.image": per.Field((2, 2), "uint8"),
+    "observation.position": per.Field(2, "float64"),
+    "action": per.Field((), "bfloat16"),
+    "value": per.Field((), default=0.0),
+}
+KINDS = {
+    "plain": (FIELDS, {}),
+    "nested": (NESTED, {}),
+    "n_step": (FIELDS, {"n_step": 3, "gamma": 0.9}),
+    "stacks": (FIELDS, {"frame_stack": 4}),
+    "sequences": (FIELDS, {"sequence_length": 4, "burn_in": 2}),
+    "lanes": (FIELDS, {"n_envs": 2, "scheme": "without_replacement"}),
+}
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+
+
+def compiled(function, **options):
+    return torch.compile(function, **{"backend": "aot_eager", "fullgraph": True, **options})
+
+
+def buffer_of(kind="plain", **options):
+    fields, choices = KINDS[kind]
+    defaults = {"seed": 3, "alpha": 0.7, "beta": 0.5, "arrays": "torch"}
+    return per.ReplayBuffer(200, fields, **{**defaults, **choices, **options})
+
+
+def step_of(kind, t):
+    """A step by the names of add(): an episode ends after 7 and after 11 steps, and numbers go up from step to step."""
+    fields, options = KINDS[kind]
+    lanes = (options["n_envs"],) if "n_envs" in options else ()
+
+    def ends(t):
+        return t % 7 == 6 or t % 11 == 10
+
+    number = t + sum(map(ends, range(t)))
+
+    def observation(number):
+        flat = {
+            name: torch.full((*lanes, *field.shape), number).to(getattr(torch, field.dtype))
+            for name, field in fields.items()
+            if field.role == "observation" or name.startswith("observation")
+        }
+        nested = {name.partition(".")[2]: value for name, value in flat.items()}
+        return nested if kind == "nested" else flat["observation"]
+
+    return {
+        "observation": observation(number),
+        "next_observation": observation(number + 1),
+        "action": torch.full(lanes, t % 5).to(getattr(torch, fields["action"].dtype)),
+        "reward": torch.full(lanes, t / 4),
+        "terminated": torch.full(lanes, t % 7 == 6),
+        "truncated": torch.full(lanes, t % 11 == 10),
+    }
+
+
+def filled(kind="plain", steps=40, **options):
+    buffer = buffer_of(kind, **options)
+    for t in range(steps):
+        buffer.add(**step_of(kind, t))
+    return buffer
+
+
+def leaves(value):
+    return torch.utils._pytree.tree_leaves(value)
+
+
+def assert_equal(first, second):
+    assert len(leaves(first)) == len(leaves(second))
+    for one, other in zip(leaves(first), leaves(second), strict=True):
+        assert one.dtype == other.dtype and torch.equal(one, other)
+
+
+# ---------------------------------------------------------------------------------------------------------- the same
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_compiled_step_gives_what_the_buffer_gives_bit_for_bit(kind):
+    def program(buffer, step):
+        ids = buffer.add(**step)
+        first = buffer.sample(8, beta=0.75)
+        td_errors = first.reward * 0.5 + first.weights.reshape(-1, *[1] * (first.reward.ndim - 1))
+        buffer.update_priorities(first.ids, td_errors)
+        return ids.flatten(), tuple(first), tuple(buffer.sample(8, normalize_weights="none"))
+
+    outside, inside = filled(kind), filled(kind)
+    replay = per.torch.Buffer(inside)
+    step = compiled(lambda arrays: program(replay, arrays))
+
+    class Batches:  # the buffer's own calls, with batches as tuples
+        add, update_priorities = outside.add, outside.update_priorities
+
+        def sample(self, *arguments, **options):
+            return Batch(outside.sample(*arguments, **options))
+
+    class Batch(tuple):
+        def __new__(cls, batch):
+            made = super().__new__(cls, batch.values())
+            made.batch = batch
+            return made
+
+        def __getattr__(self, name):
+            return getattr(self.batch, name)
+
+    for t in range(40, 46):
+        expected, found = program(Batches(), step_of(kind, t)), step(step_of(kind, t))
+        assert_equal(tuple(map(torch.as_tensor, leaves(expected))), found)
+    assert bytes(outside) == bytes(inside)
+
+
+def test_a_batch_is_named_as_outside():
+    replay = per.torch.Buffer(filled("nested"))
+    batch = compiled(lambda: replay.sample(4))()
+    assert list(batch._asdict()) == list(filled("nested").sample(4))
+    assert batch.observation["image"].dtype == torch.uint8 and batch.next_observation["position"].shape == (4, 2)
+
+
+def test_runs_of_steps_and_single_numbers():
+    outside, inside = buffer_of("lanes"), buffer_of("lanes")
+    replay = per.torch.Buffer(inside)
+    observation = torch.arange(5.0)[:, None, None].expand(5, 2, 3)
+    arrays = {"observation": observation, "action": torch.ones(5, 2, dtype=torch.int64), "reward": 0.5}
+    flags = {"terminated": torch.zeros(5, 2, dtype=torch.bool), "truncated": False}
+    expected = outside.extend(**arrays, **flags)
+    found = compiled(lambda arrays, flags: replay.extend(**arrays, **flags))(arrays, flags)
+    assert_equal(torch.as_tensor(expected), found)
+    one = {"observation": torch.zeros(1, 3), "action": torch.ones(1, dtype=torch.int64), "env_ids": torch.tensor([1])}
+    one |= {"reward": 1.0, "terminated": True, "truncated": False, "next_observation": torch.zeros(1, 3)}
+    expected = outside.add(**one)
+    assert_equal(torch.as_tensor(expected).reshape(1), compiled(lambda arrays: replay.add(**arrays))(one))
+    assert bytes(outside) == bytes(inside)
+
+
+def test_a_tree_in_a_program():
+    outside, inside = per.SumTree(100, seed=2), per.SumTree(100, seed=2)
+    tree = per.torch.Tree(inside)
+
+    @compiled
+    def step(indices, priorities):
+        tree.update(indices, priorities)
+        first = tree.sample(16, beta=0.5, scheme="independent")
+        tree.update(first.indices, first.priorities * 2)
+        return first, tree.sample(16)
+
+    for t in range(3):
+        indices, priorities = torch.arange(20) + t, torch.arange(20.0) + 1
+        outside.update(indices, priorities)
+        first = outside.sample(16, beta=0.5, scheme="independent")
+        outside.update(first.indices, first.priorities * 2)
+        expected = [torch.as_tensor(array) for draw in (first, outside.sample(16)) for array in draw]
+        assert_equal(expected, step(indices, priorities))
+
+
+# --------------------------------------------------------------------------------------------------------- the order
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_draw_sees_the_updates_before_it_and_no_later_ones(backend):
+    buffer = filled(steps=6)
+    ids = torch.as_tensor(buffer.live_ids())
+    replay = per.torch.Buffer(buffer)
+
+    @torch.compile(backend=backend, fullgraph=True)
+    def program():
+        found = []
+        for chosen in (1, 4, 2):
+            replay.update_priorities(
+                ids, priorities=torch.nn.functional.one_hot(torch.tensor(chosen), len(ids)).float()
+            )
+            found.append(replay.sample(8).ids)
+        return found
+
+    for _ in range(2):
+        assert [draw.unique().tolist() for draw in program()] == [[ids[chosen]] for chosen in (1, 4, 2)]
+
+
+def test_calls_whose_results_nobody_uses_are_made():
+    buffer = filled()
+    replay = per.torch.Buffer(buffer)
+
+    @compiled
+    def program(step):
+        replay.sample(4)
+        replay.add(**step)
+        replay.sample(4)
+
+    before = buffer.stats()
+    program(step_of("plain", 40))
+    assert buffer.stats().samples - before.samples == 2
+    assert buffer.stats().added - before.added == 1
+
+
+def test_programs_and_calls_outside_of_them_take_turns():
+    first, second = filled(), filled()
+    replay = per.torch.Buffer(first)
+    draws = [
+        compiled(lambda: replay.sample(8).ids),
+        lambda: first.sample(8).ids,
+        compiled(lambda: replay.sample(8).ids),
+    ]
+    for draw in draws * 2:
+        assert_equal(second.sample(8).ids, draw())
+
+
+def test_two_buffers_in_one_program():
+    pairs = [(filled(seed=seed), filled(seed=seed)) for seed in (1, 2)]
+    replays = [per.torch.Buffer(inside) for _, inside in pairs]
+    found = compiled(lambda: [replay.sample(8).ids for replay in replays])()
+    assert_equal([outside.sample(8).ids for outside, _ in pairs], found)
+
+
+# ---------------------------------------------------------------------------------------------------------- learning
+
+
+def train(replay, backend):
+    """Steps of Q-learning with weights, momentum and new priorities, all of a step in one graph."""
+    generator = torch.Generator().manual_seed(1)
+    weight = torch.randn(3, 5, generator=generator) / 10
+    momentum = torch.zeros(3, 5)
+
+    def step(t):
+        batch = replay.sample(16)
+
+        def loss_of(weight):
+            value = (batch.observation @ weight).gather(1, batch.action[:, None])[:, 0]
+            following = (batch.next_observation @ weight).amax(1).detach()
+            errors = batch.reward + batch.discount * following - value
+            return (batch.weights * errors**2).mean(), errors
+
+        gradient, (loss, errors) = torch.func.grad_and_value(loss_of, has_aux=True)(weight)
+        replay.update_priorities(batch.ids, errors)
+        momentum.mul_(0.9).add_(gradient)
+        weight.sub_(momentum, alpha=1e-4)
+        return loss
+
+    if backend is not None:
+        step = torch.compile(step, backend=backend, fullgraph=True)
+    return torch.stack([step(t) for t in range(5)]), weight
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_whole_training_step_is_one_graph(backend):
+    if backend == "inductor" and (IS_CUDA or not has_compiler()):
+        pytest.skip("inductor compiles C++ here, for tensors in host memory")
+    outside, inside = filled(), filled()
+    expected = train(per.torch.Buffer(outside), None)
+    found = train(per.torch.Buffer(inside), backend)
+    for one, other in zip(expected, found, strict=True):
+        torch.testing.assert_close(one, other)
+    assert outside.stats().samples == inside.stats().samples == 5
+    assert_equal(outside.sample(8).ids, inside.sample(8).ids)
+
+
+def has_compiler():
+    from torch._inductor import cpp_builder, exc
+
+    with contextlib.suppress(exc.InvalidCxxCompiler):
+        return bool(cpp_builder.get_cpp_compiler())
+    return False
+
+
+def test_errors_that_carry_a_gradient_set_priorities_and_leave_it_alone():
+    buffer = filled()
+    replay = per.torch.Buffer(buffer)
+    scale = torch.tensor(2.0, requires_grad=True)
+
+    @compiled
+    def loss_of():
+        batch = replay.sample(8)
+        errors = batch.reward * scale
+        replay.update_priorities(batch.ids, errors)
+        return batch.ids, (batch.weights * errors).sum(), (batch.weights * batch.reward).sum()
+
+    for _ in range(2):
+        ids, loss, expected = loss_of()
+        loss.backward()
+        torch.testing.assert_close(scale.grad, expected)
+        scale.grad = None
+        assert not replay._turn.requires_grad
+        assert torch.as_tensor(buffer.priorities(ids)).min() >= 0
+
+
+# ------------------------------------------------------------------------------------------------------------ errors
+
+
+def test_errors_come_out_of_the_program_and_change_nothing():
+    buffer = filled()
+    replay = per.torch.Buffer(buffer)
+    update = compiled(replay.update_priorities)
+    before = buffer.priorities(buffer.live_ids())
+    with pytest.raises(per.InvalidArgument, match=said("99999", "1 of ids|skipped")):
+        update(torch.tensor([99999]), torch.ones(1))
+        buffer.synchronize()
+    assert_equal(torch.as_tensor(before), torch.as_tensor(buffer.priorities(buffer.live_ids())))
+
+
+def test_a_buffer_that_is_gone_or_closed_is_refused_by_name():
+    buffer = filled()
+    replay = per.torch.Buffer(buffer)
+    number, turn = replay._number, replay._turn
+    ids = torch.zeros(1, dtype=torch.int64)
+
+    def update(turn, ids):
+        torch.ops.libper.update(turn, number, ids, None, torch.ones(1))
+
+    program = compiled(update)
+    program(turn, ids)
+    buffer.close()
+    with pytest.raises(per.InvalidArgument, match="closed"):
+        program(turn, ids)
+    del buffer, replay
+    gc.collect()
+    with pytest.raises(per.InvalidArgument, match=rf"buffer or tree {number} of per.torch, which is gone"):
+        program(turn, ids)
+    fresh = per.torch.Buffer(filled())
+    assert fresh._number != number
+
+
+def test_arrays_of_another_library_are_refused():
+    with pytest.raises(per.InvalidArgument, match="arrays is 'numpy'; allowed: 'torch'"):
+        per.torch.Buffer(per.ReplayBuffer(10, FIELDS, arrays="numpy"))
+
+
+def test_operators_are_what_torch_asks_of_them():
+    buffer = filled()
+    replay = per.torch.Buffer(buffer)
+    tree = per.torch.Tree(per.SumTree(10))
+    tests = ("test_schema", "test_faketensor", "test_aot_dispatch_static")
+    ids = torch.as_tensor(buffer.live_ids())[:4]
+    arrays = [replay._new((4, *shape), dtype) for _, shape, dtype in replay._outputs]
+    step = step_of("plain", 40)
+    new_ids = torch.zeros(1, dtype=torch.int64)
+    calls = {
+        "sample": (replay, (arrays, 0.5, "systematic", None, None, None)),
+        "update": (replay, (ids, torch.ones(4), None)),
+        "add": (replay, (new_ids, False, list(step), list(step.values()))),
+        "tree_update": (tree, (torch.arange(10), torch.ones(10))),
+        "tree_sample": (tree, ([torch.zeros(4, dtype=torch.int64), torch.zeros(4), torch.zeros(4)], 0.5, "stratified")),
+    }
+    for name, (holder, arguments) in calls.items():
+        operator = getattr(torch.ops.libper, name).default
+        if name in ("update", "tree_update"):  # the others give something else with each call
+            torch.library.opcheck(operator, (holder._turn, holder._number, *arguments), test_utils=tests)
+        else:
+            torch.library.opcheck(operator, (holder._turn, holder._number, *arguments), test_utils=tests[:2])
