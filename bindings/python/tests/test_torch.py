@@ -2,6 +2,10 @@
 
 import contextlib
 import gc
+import pathlib
+import re
+import subprocess
+import sys
 
 import per
 import pytest
@@ -275,6 +279,15 @@ def has_compiler():
     with contextlib.suppress(exc.InvalidCxxCompiler):
         return bool(cpp_builder.get_cpp_compiler())
     return False
+
+
+@pytest.mark.skipif(IS_CUDA, reason="the program looks for a device of torch")
+def test_the_example_runs():
+    program = pathlib.Path(__file__).resolve().parents[3] / "examples" / "integrations" / "torch_compile.py"
+    command = [sys.executable, program, "--short", "--backend", "aot_eager"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert re.search(r"700 steps, \d+ us a training step \(aot_eager\)", result.stdout)
 
 
 def test_errors_that_carry_a_gradient_set_priorities_and_leave_it_alone():
