@@ -594,18 +594,20 @@ typedef struct per_sample_options {
     int32_t prioritization;    /* a per_prioritization; -1: the buffer's; _init: -1 */
     int32_t normalize_weights; /* a per_normalization; -1: the buffer's; _init: -1 */
     int32_t reserved;          /* 0 */
+    int64_t n_step_min;        /* not 0: each transition, or sequence, has an n of its own in place of n_step, drawn for
+                                  it from n_step_min .. n_step, each equally likely; _init: 0 */
 } per_sample_options;
 
 PER_API per_status per_sample_options_init(per_sample_options* options, uint64_t struct_size);
 
 /*
  * Where a batch of B transitions goes. Every array may be NULL: it is then not written. m_i is the number of steps in
- * the window of transition i: n_step, or fewer if its episode ends inside the window. (s: stack of the field, left out
- * if 1.) The frames of a stack go from the oldest to the newest. Those from before the first step of the episode are
- * what the field's padding says.
+ * the window of transition i: its n, which is n_step or drawn from n_step_min .. n_step, or fewer if its episode ends
+ * inside the window. (s: stack of the field, left out if 1.) The frames of a stack go from the oldest to the newest.
+ * Those from before the first step of the episode are what the field's padding says.
  *
  * Of sequences weights, ids, priorities and probabilities are [B], all else has a value for each step t < T, as if it
- * were drawn by itself:
+ * were drawn by itself, with the n of its sequence:
  *
  *   fields       observations [B, T + n_step, s, shape], of which t is that of step t, and t + n_steps[t] the one to
  *                bootstrap from; fields of role PER_ROLE_RECURRENT_STATE [B, s, shape], of the start; others
@@ -615,7 +617,7 @@ PER_API per_status per_sample_options_init(per_sample_options* options, uint64_t
  *   reward, discount, n_steps, terminated, truncated, gamma_m, mask  [B, T]; mask is 1 for steps that there are
  *
  * A sequence is padded with zeros where its episode has ended (n_steps is 0 in the padding). Observations that are
- * neither a step's nor one that a step bootstraps from are zeros, too: with n_step > T those in between. The last step
+ * neither a step's nor one that a step bootstraps from are zeros, too: with n > T those in between. The last step
  * of an episode that was truncated at an unknown observation is padding, but for its observation. After a terminal
  * state whose observation is unknown the last one is given once more.
  */
@@ -647,6 +649,9 @@ PER_API per_status per_batch_init(per_batch* batch, uint64_t struct_size);
  *
  * N being the number of live transitions. Without replacement (N pi_i / B)^-beta with inclusion probabilities pi. If
  * all priorities are 0 the draw is uniform and the weights 1.
+ *
+ * n_step and n_step_min change windows only: what is live, which transitions are drawn and what they weigh is the same
+ * whatever they are.
  *
  *   options     NULL: those of the buffer
  *   batch_size  1 .. 2^24
@@ -730,7 +735,8 @@ PER_API per_status per_replay_get(per_replay* replay, int64_t count, const int64
 /*
  * Writes the live transitions, or sequences, of these ids as per_replay_sample() writes those that it draws: n-step
  * returns, stacks, priorities, and the probabilities and weights that a draw would give them now. It is no draw: the
- * random state, the schedule of beta and all statistics stay as they are.
+ * random state, the schedule of beta and all statistics stay as they are. With n_step_min it is random how long windows
+ * are: such a call takes a number from the draws, as an epoch of a walk does, and counts in `samples`.
  *
  * P and weights are those of one draw with replacement from all N live transitions, whatever the scheme; PER_BATCH_MAX
  * looks for the largest weight among these ids. A transition that a draw would never give, as its priority is 0, has
@@ -810,7 +816,8 @@ typedef struct per_replay_statistics {
     int64_t episodes;           /* episodes that ended, cuts included */
     int64_t cuts;               /* of them, those that were cut */
     int64_t samples;            /* batches drawn, also ahead by a loader; each epoch of a walk counts as one, and
-                                   each call of per_replay_get_windows_hindsight() */
+                                   each call of per_replay_get_windows_hindsight(), and of per_replay_get_windows()
+                                   with n_step_min */
     int64_t beta_step;          /* batches that advanced beta; those of a loader once they are handed out */
     int64_t stale_updates;      /* entries of updates, also of fields, that came too late */
     int64_t rejected_updates;   /* entries of calls that write, not allowed and skipped */
@@ -978,9 +985,9 @@ PER_API per_status per_hindsight_options_init(per_hindsight_options* options, ui
  * From the answers reward, discount, gamma_m, n_steps, terminated and next_fields are formed as from stored steps: a
  * window ends at its first terminal step. `truncated` is that of the step where a window ends, as it was stored: 0 for
  * a step that was stored with both flags, which is then terminated, or neither if the function says so. A sequence gets
- * one goal, for PER_GOAL_FUTURE from its first step on; asked for are the rewards of all its steps and of those that its
- * last returns reach. A terminal step ends the windows of returns, as it does of transitions drawn by themselves; what
- * is padding stays as it is.
+ * one goal, for PER_GOAL_FUTURE from its first step on; asked for are the rewards of all its steps and of those that
+ * its last returns reach. A terminal step ends the windows of returns, as it does of transitions drawn by themselves;
+ * what is padding stays as it is.
  *
  *   options    NULL: those of the buffer
  *   hindsight  as above
@@ -1001,7 +1008,7 @@ PER_API per_status per_replay_sample_hindsight(per_replay* replay, const per_sam
 /*
  * As per_replay_get_windows(), with other goals in some of the transitions, as per_replay_sample_hindsight() puts them
  * there. Which they are, and which goals they get, is random: the call takes a number from the draws, as an epoch of a
- * walk does, and counts in `samples`; one that fails gives it back as described above.
+ * walk does, which serves n_step_min too, and counts in `samples`; one that fails gives it back as described above.
  *
  * PER_ERROR_CALLBACK if `reward` fails, and the errors of per_replay_get_windows(). Synchronises.
  */

@@ -9,6 +9,7 @@
 
 #include "backend/draw_outcome.h"
 #include "per.h"
+#include "rules/n_step.h"
 
 namespace per {
 
@@ -93,6 +94,10 @@ struct ReplaySample {
     const int64_t* ids = nullptr;  // [batch_size]; those of a walk lie in host memory
     bool skips_dead = false;       // ids that are not live are no error
     int64_t n_of_walk = 0;         // how many transitions the walk has that the batch is a part of; 0: no walk
+    int64_t n_step_min = 0;        // not 0: each transition's own n is drawn from n_step_min .. n_step
+
+    // The windows of the batch with that number.
+    NSteps n_steps(uint64_t seed, uint64_t batch_number) const { return {n_step, n_step_min, seed, batch_number}; }
 };
 
 // Priorities for ids: one of the two arrays is given.
@@ -125,7 +130,8 @@ class ReplayBackend {
     virtual void add(const ReplaySteps& steps, int64_t* ids_out, void* stream) = 0;
     // env_ids [count] in host memory, each once; NULL: 0 .. count - 1.
     virtual void cut(int64_t count, const int64_t* env_ids, void* stream) = 0;
-    // Where the sample has ids, nothing is drawn, and nothing changes but ranks that are due. An id that is not live is
+    // Where the sample has ids, nothing is drawn, and nothing changes but ranks that are due, and the number of batches
+    // drawn where the windows have n_step of their own. An id that is not live is
     // an error, or is counted on a device, unless such are skipped. The batch then has id -1 and zeros in its place.
     virtual void sample(const ReplaySample& sample, void* stream) = 0;
     // Does as sample() does, counts a batch with ids as well, and puts other goals in. `relabelling_out` says in host

@@ -29,6 +29,7 @@ struct Relabelling {
         int64_t n_returns;      // that are formed anew: 1, or of a sequence one for each step that is no padding
         int64_t n_transitions;  // that they are formed from
         uint8_t last_flags;     // RowFlags of the last of them
+        int64_t n_step;         // of each return
     };
     std::vector<Span> spans;
 
@@ -45,7 +46,6 @@ struct Relabelling {
 
     // Of the draw.
     double gamma;
-    int64_t n_step;
     uint64_t batch_number;
     bool by_schedule;  // it advanced beta
     bool took_ranks;   // and ranks were due
@@ -74,7 +74,7 @@ void for_each_relabelled_return(const Relabelling& relabelling, int64_t returns_
     int64_t first_inner = 0;  // of the span among the steps that are not the last of theirs
     for (const Relabelling::Span& span : relabelling.spans) {
         for (int64_t t = 0; t < span.n_returns; ++t) {
-            const int64_t n_steps = std::min(relabelling.n_step, span.n_transitions - t);
+            const int64_t n_steps = std::min(span.n_step, span.n_transitions - t);
             const uint8_t last_flags = t + n_steps == span.n_transitions ? span.last_flags : uint8_t{row_is_step};
             const Return answer = relabelled_return(relabelling.gamma, static_cast<int32_t>(n_steps), last_flags,
                                                     rewards + t, terminated + t);

@@ -65,6 +65,7 @@ const per_sample_options default_sample_options = {
     .prioritization = -1,
     .normalize_weights = -1,
     .reserved = 0,
+    .n_step_min = 0,
 };
 
 const per_hindsight_options default_hindsight_options = {

@@ -202,6 +202,8 @@ ReplaySample resolve_sample_options(const per_sample_options& given, int64_t bat
                                     const per_replay_options& buffer) {
     check_range("batch_size", batch_size, 1, max_batch_size);
     if (given.n_step != 0) check_range("n_step", given.n_step, 1, buffer.n_step);
+    const int64_t n_step = given.n_step != 0 ? given.n_step : buffer.n_step;
+    check_range("n_step_min", given.n_step_min, 0, n_step);
     if (!std::isnan(given.beta)) check_finite("beta", given.beta);
     if (!std::isnan(given.uniform_fraction)) check_number("uniform_fraction", given.uniform_fraction, 1.0);
     check_range("scheme", given.scheme, -1, PER_WITHOUT_REPLACEMENT);
@@ -210,7 +212,8 @@ ReplaySample resolve_sample_options(const per_sample_options& given, int64_t bat
     check_range("reserved", given.reserved, 0, 0);
     ReplaySample sample = {};
     sample.batch_size = batch_size;
-    sample.n_step = given.n_step != 0 ? given.n_step : buffer.n_step;
+    sample.n_step = n_step;
+    sample.n_step_min = given.n_step_min;
     sample.beta = given.beta;
     sample.uniform_fraction = std::isnan(given.uniform_fraction) ? buffer.uniform_fraction : given.uniform_fraction;
     sample.of_sequences = buffer.sequence_length > 0;

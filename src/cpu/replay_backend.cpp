@@ -22,19 +22,19 @@ CpuReplayBackend::CpuReplayBackend(const per_replay_options& options, const Fiel
 // ---- batches
 
 // To be called before write_live(): where memory ends, nothing has been written.
-void CpuReplayBackend::prepare_live(int64_t n_step, const per_batch& batch) {
+void CpuReplayBackend::prepare_live(const NSteps& n_steps, const per_batch& batch) {
     if (state_.has_sequences)
-        sequences_.prepare(n_step, batch);
+        sequences_.prepare(n_steps, batch);
     else
         plan_.make(batch, false);
 }
 
 // What a batch has of live transitions or sequences: the rest is that of the draw. ages_out: [slots] or NULL.
-void CpuReplayBackend::write_live(int64_t n_step, const std::vector<int64_t>& slots, const per_batch& batch,
+void CpuReplayBackend::write_live(const NSteps& n_steps, const std::vector<int64_t>& slots, const per_batch& batch,
                                   int64_t* ages_out) {
     if (batch.priorities != nullptr)
         for (size_t i = 0; i < slots.size(); ++i) batch.priorities[i] = state_.priorities.given(slots[i]);
-    if (!state_.has_sequences) return write_transitions(state_, plan_, n_step, slots, batch, threads_, ages_out);
+    if (!state_.has_sequences) return write_transitions(state_, plan_, n_steps, slots, batch, threads_, ages_out);
     sequences_.run(slots);
     for (size_t i = 0; i < slots.size(); ++i) {
         const int64_t env = state_.ring().env_of_slot(slots[i]);
@@ -50,10 +50,12 @@ void CpuReplayBackend::write_law(double beta, const per_batch& batch) const {
 }
 
 void CpuReplayBackend::sample(const ReplaySample& sample, void*) {
-    if (sample.ids != nullptr)
-        take(sample);
-    else
+    if (sample.ids == nullptr) {
         draw(sample);
+        return;
+    }
+    take(sample);
+    if (sample.n_step_min != 0) ++state_.batches;
 }
 
 // Calls choose(), which is to have draw_ draw or take a batch. Returns whether ranks were taken for it: a batch that is
@@ -75,12 +77,17 @@ double CpuReplayBackend::beta_of(const ReplaySample& sample) const {
     return state_.beta.beta(sample.is_ahead ? state_.beta.step : state_.beta_step());
 }
 
+NSteps CpuReplayBackend::n_steps_of(const ReplaySample& sample) const {
+    return sample.n_steps(state_.seed, static_cast<uint64_t>(state_.batches));
+}
+
 // Returns whether the draw took ranks.
 bool CpuReplayBackend::draw(const ReplaySample& sample) {
     if (live() == 0) throw_empty(sample.of_sequences);
     const int64_t n = sample.batch_size;
     LastBatch& last = state_.last_batch;
-    prepare_live(sample.n_step, sample.batch);
+    const NSteps n_steps = n_steps_of(sample);
+    prepare_live(n_steps, sample.batch);
     last.ages.reserve(static_cast<size_t>(n));
     const bool by_schedule = std::isnan(sample.beta);
     const double beta = beta_of(sample);
@@ -89,7 +96,7 @@ bool CpuReplayBackend::draw(const ReplaySample& sample) {
     });
     const std::vector<int64_t>& slots = draw_.slots();
     last.ages.resize(static_cast<size_t>(n));
-    write_live(sample.n_step, slots, sample.batch, last.ages.data());
+    write_live(n_steps, slots, sample.batch, last.ages.data());
     // What an update of these rows, which mostly follows, begins with.
     for (const int64_t slot : slots) state_.priorities.live().prefetch(slot);
     write_law(beta, sample.batch);
@@ -105,13 +112,14 @@ bool CpuReplayBackend::draw(const ReplaySample& sample) {
 bool CpuReplayBackend::take(const ReplaySample& sample) {
     const std::vector<int64_t>& slots = rows_.find_live(sample);
     const bool has_live = std::any_of(slots.begin(), slots.end(), [](int64_t slot) { return slot >= 0; });
-    prepare_live(sample.n_step, sample.batch);
+    const NSteps n_steps = n_steps_of(sample);
+    prepare_live(n_steps, sample.batch);
     const auto take_slots = [&] {
         if (has_live) draw_.take(state_.priorities, sample, slots);
     };
     const bool took_ranks = live() > 0 && with_ranks(sample, take_slots);
     if (has_live) {
-        write_live(sample.n_step, draw_.slots(), sample.batch, nullptr);
+        write_live(n_steps, draw_.slots(), sample.batch, nullptr);
         write_law(beta_of(sample), sample.batch);
     }
     const int64_t steps = state_.has_sequences ? state_.rules.sequence.steps : 0;
@@ -126,7 +134,6 @@ void CpuReplayBackend::sample_hindsight(const ReplaySample& sample, const Replay
                                         Relabelling& relabelling, void*) {
     relabelling.clear(state_.fields.count());
     relabelling.gamma = state_.gamma;
-    relabelling.n_step = sample.n_step;
     relabelling.batch_number = static_cast<uint64_t>(state_.batches);
     relabelling.by_schedule = sample.ids == nullptr && std::isnan(sample.beta);
     relabelling.batch_before = state_.last_batch;
@@ -167,7 +174,7 @@ uint64_t CpuReplayBackend::reserve_batches(int64_t count, void*) {
 
 int64_t CpuReplayBackend::bootstraps(int64_t capacity, const per_batch& batch, void*) {
     const int64_t count = find_bootstraps(state_, capacity, bootstraps_);
-    write_transitions(state_, plan_.make(batch, false), 1, bootstraps_, batch, threads_, nullptr);
+    write_transitions(state_, plan_.make(batch, false), {1}, bootstraps_, batch, threads_, nullptr);
     for (size_t i = 0; batch.priorities != nullptr && i < bootstraps_.size(); ++i)
         batch.priorities[i] = state_.priorities.priority(bootstraps_[i]);
     return count;

@@ -4,9 +4,25 @@
 #include <stdint.h>
 
 #include "rules/host_device.h"
+#include "rules/random.h"
 #include "rules/window.h"
 
 namespace per {
+
+// The n_step of each window of a batch. A window of fewer steps than the longest is the front of that, so that the rows
+// which are live for the longest are so for all.
+struct NSteps {
+    int64_t longest;
+    int64_t shortest = 0;  // 0: all have the longest. Else each has one of shortest .. longest, all equally likely
+    uint64_t seed = 0;
+    uint64_t batch_number = 0;
+
+    PER_HOST_DEVICE int64_t of_place(int64_t i) const {
+        if (shortest == 0) return longest;
+        const uint64_t random = random64(seed, batch_number, n_step_numbers + static_cast<uint64_t>(i));
+        return shortest + static_cast<int64_t>(mulhi(random, static_cast<uint64_t>(longest - shortest + 1)));
+    }
+};
 
 // The window of m = n_step steps from a row on, or fewer if its episode ends inside:
 //

@@ -43,6 +43,8 @@ PER_HOST_DEVICE uint64_t random64(uint64_t seed, uint64_t batch_number, uint64_t
 inline constexpr uint64_t geometric_numbers = uint64_t{1} << 63;
 // hindsight_numbers + 2i says whether place i of the batch gets a goal, and + 2i + 1 which.
 inline constexpr uint64_t hindsight_numbers = uint64_t{1} << 62;
+// n_step_numbers + i says how many steps the window at place i is to have, where the batch asks for a range.
+inline constexpr uint64_t n_step_numbers = uint64_t{1} << 61;
 
 // The upper 64 bits of a * b: maps a 64-bit fraction a into 0 .. b - 1.
 PER_HOST_DEVICE uint64_t mulhi(uint64_t a, uint64_t b) {

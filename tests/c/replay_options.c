@@ -63,13 +63,14 @@ static void what_init_sets(void) {
     CHECK(statistics.struct_size == sizeof statistics && statistics.live == 0 && statistics.max_priority == 0);
 }
 
-/* What all _init functions share; `init` fills `size` bytes at `bytes`. Structs that have grown had a `first` size. */
+/* What all _init functions share; `init` fills `size` bytes at `bytes`. Structs that have grown had a `first` size, and
+   grew by 8 bytes at a time. */
 static void check_sizes(per_status (*init)(void*, uint64_t), uint64_t first, uint64_t size) {
     unsigned char bytes[1024];
     uint64_t bad, i, announced;
     memset(bytes, 0xAA, sizeof bytes);
     for (bad = 0; bad < size; ++bad)
-        if (bad != first) CHECK_FAILS(init(bytes, bad), PER_ERROR_INVALID_ARGUMENT, "struct_size");
+        if (bad < first || bad % 8 != 0) CHECK_FAILS(init(bytes, bad), PER_ERROR_INVALID_ARGUMENT, "struct_size");
     for (bad = 1; bad < 8; ++bad) CHECK_FAILS(init(bytes, size + bad), PER_ERROR_INVALID_ARGUMENT, "struct_size");
     CHECK_FAILS(init(bytes, UINT64_MAX - 7), PER_ERROR_INVALID_ARGUMENT, "struct_size");
     CHECK_FAILS(init(NULL, size), PER_ERROR_INVALID_ARGUMENT, "NULL");
@@ -450,7 +451,7 @@ int main(void) {
     what_init_sets();
     check_sizes(init_options, sizeof(per_replay_options), sizeof(per_replay_options));
     check_sizes(init_steps, sizeof(per_steps), sizeof(per_steps));
-    check_sizes(init_sample, sizeof(per_sample_options), sizeof(per_sample_options));
+    check_sizes(init_sample, 48, sizeof(per_sample_options));
     check_sizes(init_batch, 104, sizeof(per_batch));
     check_sizes(init_statistics, 184, sizeof(per_replay_statistics));
     structs_of_a_newer_header();

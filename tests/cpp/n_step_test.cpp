@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <vector>
 
 namespace per {
@@ -91,6 +92,24 @@ TEST(NStepReturn, step_as_it_was_added_has_gamma_whatever_ended_it) {
     EXPECT_EQ(own_step(3.0f, 0.5, step).discount(), 0.5f);
     EXPECT_EQ(own_step(3.0f, 0.5, terminated).discount(), 0.0f);
     EXPECT_EQ(own_step(3.0f, 0.5, terminated).gamma_m, 0.5f);
+}
+
+TEST(NSteps, are_the_longest_where_there_is_no_range) {
+    for (int64_t i = 0; i < 100; ++i) EXPECT_EQ((NSteps{7}.of_place(i)), 7);
+    for (int64_t i = 0; i < 100; ++i) EXPECT_EQ((NSteps{7, 7, 3, 5}.of_place(i)), 7);
+}
+
+// Seed 11; chi-square with 4 degrees of freedom, which a fair draw exceeds with probability 1e-6.
+TEST(NSteps, of_a_range_are_equally_likely_at_every_place) {
+    for (const uint64_t place : {0, 1, 255}) {
+        int64_t counts[8] = {};
+        for (uint64_t batch = 0; batch < 50'000; ++batch)
+            ++counts[NSteps{7, 3, 11, batch}.of_place(static_cast<int64_t>(place))];
+        double chi_square = 0.0;
+        for (int64_t n = 3; n <= 7; ++n) chi_square += std::pow(static_cast<double>(counts[n]) - 1e4, 2) / 1e4;
+        EXPECT_LT(chi_square, 33.4);
+        EXPECT_EQ(counts[0] + counts[1] + counts[2], 0);
+    }
 }
 
 // float32 sums would give 16777216: the 1s are lost one by one.

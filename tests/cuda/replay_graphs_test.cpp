@@ -171,6 +171,23 @@ TEST(CudaReplayGraphs, a_graph_gives_the_windows_of_the_ids_that_are_there) {
         EXPECT_EQ(given.weights, expected.weights);
         twins.use(walk, 2);
     }
+    // Each launch draws anew how long its windows are.
+    per_sample_options range = sample_options();
+    range.n_step_min = 1;
+    Graph ranged(twins, [&] {
+        EXPECT_EQ(
+            per_replay_get_windows(twins.gpu.get(), &range, PER_INVALID_ERROR, 4, ids.data(), &batch, twins.stream),
+            PER_OK);
+    });
+    for (int i = 0; i < 4; ++i) {
+        ranged.launch();
+        twins.synchronize();
+        TwinBatch expected(4);
+        const per_batch of_cpu = expected.batch();
+        EXPECT_EQ(per_replay_get_windows(twins.cpu.get(), &range, PER_INVALID_ERROR, 4, ids.data(), &of_cpu, nullptr),
+                  PER_OK);
+        EXPECT_TRUE(given == expected);
+    }
     EXPECT_EQ(per_replay_set_n_step(twins.cpu.get(), 1, nullptr), PER_OK);
     EXPECT_EQ(per_replay_set_n_step(twins.gpu.get(), 1, twins.stream), PER_OK);
     graph.launch();

@@ -193,6 +193,13 @@ per_hindsight_options hindsight_options(int32_t strategy, Question& question) {
     return options;
 }
 
+per_sample_options range_from(int64_t n_step_min) {
+    per_sample_options options;
+    per_sample_options_init(&options, sizeof options);
+    options.n_step_min = n_step_min;
+    return options;
+}
+
 TEST(CudaWalks, hindsight_relabels_as_the_cpu_does) {
     for (const bool stores_next : {false, true}) {
         for (const int32_t strategy : {PER_GOAL_FUTURE, PER_GOAL_FINAL, PER_GOAL_EPISODE}) {
@@ -208,11 +215,12 @@ TEST(CudaWalks, hindsight_relabels_as_the_cpu_does) {
                 const per_hindsight_options gpu_options = hindsight_options(strategy, of_gpu);
                 TwinBatch cpu_rows(24), gpu_rows(24);
                 const per_batch cpu_batch = cpu_rows.batch(), gpu_batch = gpu_rows.batch();
-                ASSERT_EQ(per_replay_sample_hindsight(twins.cpu.get(), nullptr, &cpu_options, 24, &cpu_batch, nullptr),
+                const per_sample_options range = range_from(i % 3);
+                ASSERT_EQ(per_replay_sample_hindsight(twins.cpu.get(), &range, &cpu_options, 24, &cpu_batch, nullptr),
                           PER_OK)
                     << per_last_error();
                 ASSERT_EQ(
-                    per_replay_sample_hindsight(twins.gpu.get(), nullptr, &gpu_options, 24, &gpu_batch, twins.stream),
+                    per_replay_sample_hindsight(twins.gpu.get(), &range, &gpu_options, 24, &gpu_batch, twins.stream),
                     PER_OK)
                     << per_last_error();
                 EXPECT_GT(of_cpu.terminated.size(), 24u);
@@ -246,13 +254,14 @@ TEST(CudaWalks, hindsight_by_id_relabels_as_the_cpu_does) {
         Question of_cpu, of_gpu;
         const per_hindsight_options cpu_options = hindsight_options(PER_GOAL_FUTURE, of_cpu);
         const per_hindsight_options gpu_options = hindsight_options(PER_GOAL_FUTURE, of_gpu);
+        const per_sample_options range = range_from(i % 3);
         TwinBatch cpu_rows(24), gpu_rows(24);
         const per_batch cpu_batch = cpu_rows.batch(), gpu_batch = gpu_rows.batch();
-        ASSERT_EQ(per_replay_get_windows_hindsight(twins.cpu.get(), nullptr, &cpu_options, PER_INVALID_SKIP, 24,
+        ASSERT_EQ(per_replay_get_windows_hindsight(twins.cpu.get(), &range, &cpu_options, PER_INVALID_SKIP, 24,
                                                    ids.data(), &cpu_batch, nullptr),
                   PER_OK)
             << per_last_error();
-        ASSERT_EQ(per_replay_get_windows_hindsight(twins.gpu.get(), nullptr, &gpu_options, PER_INVALID_SKIP, 24,
+        ASSERT_EQ(per_replay_get_windows_hindsight(twins.gpu.get(), &range, &gpu_options, PER_INVALID_SKIP, 24,
                                                    ids.data(), &gpu_batch, twins.stream),
                   PER_OK)
             << per_last_error();

@@ -117,6 +117,26 @@ TEST(ReplayBuffer, what_is_added_is_drawn) {
     }
 }
 
+TEST(ReplayBuffer, n_step_of_a_draw_may_be_a_range) {
+    per::ReplayOptions options = small_options();
+    options.n_step = 3;
+    per::ReplayBuffer buffer = small_buffer(options);
+    add_episode(buffer, 20);
+    per::SampleOptions range;
+    range.n_step_min = 2;
+    const per::Batch batch = buffer.sample(64, &range);
+    int64_t counts[4] = {};
+    for (std::size_t i = 0; i < 64; ++i) {
+        const int64_t t = batch.ids()[i], m = batch.n_steps()[i];
+        ASSERT_TRUE(m >= 1 && m <= 3);
+        EXPECT_EQ(batch.next_field<float>("observation")[2 * i], static_cast<float>(t + m));
+        if (t < 17) ++counts[m];
+    }
+    EXPECT_TRUE(counts[1] == 0 && counts[2] > 0 && counts[3] > 0);
+    range.n_step_min = 4;
+    EXPECT_THROW(buffer.sample(64, &range), per::InvalidArgument);
+}
+
 TEST(ReplayBuffer, draws_what_the_buffer_of_per_h_draws) {
     per::ReplayBuffer buffer = small_buffer(), twin = small_buffer();
     add_episode(buffer, 20);

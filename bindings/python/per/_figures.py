@@ -14,7 +14,7 @@ class Figures:
         episodes: episodes that ended, cuts included
         cuts: of them, those that were cut
         samples: batches drawn, also ahead by a loader; each epoch of a walk counts as one, and each call of
-            per_replay_get_windows_hindsight()
+            per_replay_get_windows_hindsight(), and of per_replay_get_windows() with n_step_min
         beta_step: batches that advanced beta; those of a loader once they are handed out
         stale_updates: entries of updates, also of fields, that came too late
         rejected_updates: entries of calls that write, not allowed and skipped
@@ -52,7 +52,7 @@ class Figures:
     """of them, those that were cut"""
     samples: int
     """batches drawn, also ahead by a loader; each epoch of a walk counts as one, and each call of
-    per_replay_get_windows_hindsight()"""
+    per_replay_get_windows_hindsight(), and of per_replay_get_windows() with n_step_min"""
     beta_step: int
     """batches that advanced beta; those of a loader once they are handed out"""
     stale_updates: int

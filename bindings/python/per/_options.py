@@ -103,7 +103,7 @@ def sample_options(
     prioritization: str | None,
     uniform_fraction: float | None,
     normalize_weights: str | None,
-    n_step: int | None,
+    n_step: int | tuple[int, int] | None,
 ) -> Any:
     """The per_sample_options with the arguments that are not None.
 
@@ -114,7 +114,11 @@ def sample_options(
         options.beta = _number("beta", beta)
     if uniform_fraction is not None:
         options.uniform_fraction = _number("uniform_fraction", uniform_fraction)
-    if n_step is not None:
+    if isinstance(n_step, tuple):
+        if len(n_step) != 2 or 0 in n_step:
+            raise InvalidArgument(f"n_step is {n_step!r}; allowed: (least, most), from 1 to the buffer's n_step")
+        options.n_step_min, options.n_step = whole("n_step[0]", n_step[0]), whole("n_step[1]", n_step[1])
+    elif n_step is not None:
         options.n_step = whole("n_step", n_step)
         if n_step == 0:
             raise InvalidArgument("n_step is 0; allowed: 1 to the buffer's n_step")

@@ -456,7 +456,7 @@ class ReplayBuffer(Store):
         prioritization: str | None = None,
         uniform_fraction: float | None = None,
         normalize_weights: str | None = None,
-        n_step: int | None = None,
+        n_step: int | tuple[int, int] | None = None,
         hindsight: Hindsight | None = None,
         out: Batch | None = None,
         stream: object = None,
@@ -466,7 +466,8 @@ class ReplayBuffer(Store):
         Arguments:
             batch_size: B, 1 to 2^24.
             beta, scheme, prioritization, uniform_fraction, normalize_weights, n_step: for this batch in place of the
-                buffer's. A batch with a beta of its own does not advance the schedule of beta.
+                buffer's. A batch with a beta of its own does not advance the schedule of beta. With n_step (1, 5) each
+                transition, or sequence, has an n of its own, drawn from 1 to 5; `n_steps` says how long its window is.
             hindsight: gives some of the transitions goals that were reached later. What its reward function raises
                 passes through; the call is then no draw.
             out: an earlier batch of the same size, whose arrays are written again and which is returned. Not for JAX.
@@ -561,7 +562,7 @@ class ReplayBuffer(Store):
         prioritization: str | None = None,
         uniform_fraction: float | None = None,
         normalize_weights: str | None = None,
-        n_step: int | None = None,
+        n_step: int | tuple[int, int] | None = None,
         hindsight: Hindsight | None = None,
         out: Batch | None = None,
         stream: object = None,
@@ -578,7 +579,8 @@ class ReplayBuffer(Store):
                 weights too.
             beta, prioritization, uniform_fraction, normalize_weights, n_step: in place of the buffer's. "batch_max"
                 looks for the largest weight among these ids.
-            hindsight: as sample() takes it. The call then takes a number from the draws, and counts in `samples`.
+            hindsight: as sample() takes it. With it, or with a range for n_step, the call takes a number from the
+                draws, and counts in `samples`.
             out: an earlier batch of n transitions, whose arrays are written again and which is returned. Not for JAX.
             stream: see the class.
 
@@ -972,7 +974,7 @@ class ReplayBuffer(Store):
         prioritization: str | None = None,
         uniform_fraction: float | None = None,
         normalize_weights: str | None = None,
-        n_step: int | None = None,
+        n_step: int | tuple[int, int] | None = None,
         device: str | None = None,
         arrays: str | None = None,
     ) -> Loader:

@@ -145,7 +145,8 @@ def test_every_option_of_the_header_is_an_argument():
         "reserved",
     }
     assert {name for name, _ in ffi.typeof("per_replay_options").fields} <= known
-    sampled = set(inspect.signature(per.ReplayBuffer.sample).parameters) | {"struct_size", "reserved"}
+    in_n_step = "n_step_min"  # which takes both, as (least, most)
+    sampled = set(inspect.signature(per.ReplayBuffer.sample).parameters) | {"struct_size", "reserved", in_n_step}
     assert {name for name, _ in ffi.typeof("per_sample_options").fields} <= sampled
 
 

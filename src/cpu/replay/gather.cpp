@@ -97,25 +97,32 @@ namespace {
 struct TransitionWriter {
     const ReplayState& state;
     const GatherPlan& plan;
-    int64_t n_step;
+    NSteps n_steps;
     const int64_t* slots;
     const per_batch& batch;
     int64_t* ages_out;
 
     void write(int64_t first, int64_t end) const;
-    void prefetch_block(int64_t first, int64_t n) const;
-    void write_block(int64_t first, int64_t n) const;
+    // n_step_of(i) is that of place i of the batch.
+    template <class NStepOf>
+    void write_blocks(int64_t first, int64_t end, const NStepOf& n_step_of) const;
+    template <class NStepOf>
+    void prefetch_block(int64_t first, int64_t n, const NStepOf& n_step_of) const;
+    template <class NStepOf>
+    void write_block(int64_t first, int64_t n, const NStepOf& n_step_of) const;
 };
 
 // Fetches what rows first .. first + n - 1 are made of if their windows are whole and their stacks full, as most are:
 // to wait for the flags, which say it, would be to wait twice. In loops that do nothing else: where many pages are
 // touched a fetch waits until its page is found, and between other work few such waits overlap.
-void TransitionWriter::prefetch_block(int64_t first, int64_t n) const {
-    const Return whole = {0.0f, 0.0f, static_cast<int32_t>(n_step), row_is_step, static_cast<int32_t>(n_step)};
+template <class NStepOf>
+void TransitionWriter::prefetch_block(int64_t first, int64_t n, const NStepOf& n_step_of) const {
     GatherRow rows[GatherPlan::max_block_rows];
     for (int64_t i = 0; i < n; ++i) {
         const int64_t slot = slots[first + i];
         const int64_t env = state.ring().env_of_slot(slot);
+        const int64_t n_step = n_step_of(first + i);
+        const Return whole = {0.0f, 0.0f, static_cast<int32_t>(n_step), row_is_step, static_cast<int32_t>(n_step)};
         for (int64_t k = 1; k < std::min(n_step, max_rewards); ++k)
             prefetch_to_read(state.rows.rewards().at(state.ring().moved(env, slot, k)));
         new (rows + i) GatherRow(
@@ -125,7 +132,8 @@ void TransitionWriter::prefetch_block(int64_t first, int64_t n) const {
 }
 
 // Each row is made in its place: copying what was just written in pieces stalls for 5 ns.
-void TransitionWriter::write_block(int64_t first, int64_t n) const {
+template <class NStepOf>
+void TransitionWriter::write_block(int64_t first, int64_t n, const NStepOf& n_step_of) const {
     // Copies of its own: stores of bytes could change any other.
     const per_batch out = batch;
     const GatherWishes wishes = plan.wishes();
@@ -134,7 +142,7 @@ void TransitionWriter::write_block(int64_t first, int64_t n) const {
     for (int64_t i = 0; i < n; ++i) {
         const int64_t slot = block[i];
         const int64_t env = state.ring().env_of_slot(slot);
-        const Return window = window_at(state, env, slot, n_step);
+        const Return window = window_at(state, env, slot, n_step_of(first + i));
         new (rows + i) GatherRow(frames_at(state, env, slot, window, wishes));
         write_return(first + i, window, out);
         const int64_t age = write_id(state, first + i, env, slot, out);
@@ -144,19 +152,28 @@ void TransitionWriter::write_block(int64_t first, int64_t n) const {
 }
 
 // While a block of rows is written, the next one comes in.
-void TransitionWriter::write(int64_t first, int64_t end) const {
+template <class NStepOf>
+void TransitionWriter::write_blocks(int64_t first, int64_t end, const NStepOf& n_step_of) const {
     const int64_t block = plan.block_rows();
-    prefetch_block(first, std::min(block, end - first));
+    prefetch_block(first, std::min(block, end - first), n_step_of);
     for (int64_t at = first; at < end; at += block) {
         const int64_t next = std::min(at + block, end);
-        prefetch_block(next, std::min(block, end - next));
-        write_block(at, next - at);
+        prefetch_block(next, std::min(block, end - next), n_step_of);
+        write_block(at, next - at, n_step_of);
     }
+}
+
+// To ask of each row whether it has an n_step of its own takes a nanosecond.
+void TransitionWriter::write(int64_t first, int64_t end) const {
+    if (n_steps.shortest == 0)
+        write_blocks(first, end, [n_step = n_steps.longest](int64_t) { return n_step; });
+    else
+        write_blocks(first, end, [&](int64_t i) { return n_steps.of_place(i); });
 }
 
 }  // namespace
 
-void write_transitions(const ReplayState& state, const GatherPlan& plan, int64_t n_step,
+void write_transitions(const ReplayState& state, const GatherPlan& plan, const NSteps& n_steps,
                        const std::vector<int64_t>& slots, const per_batch& batch, WorkerThreads& threads,
                        int64_t* ages_out) {
     // Below this, waking a thread takes a good part of what it saves.
@@ -164,7 +181,7 @@ void write_transitions(const ReplayState& state, const GatherPlan& plan, int64_t
     const int64_t n = static_cast<int64_t>(slots.size());
     const int64_t max_parts = std::max<int64_t>(1, std::min(threads.count(), n));
     const int64_t n_parts = std::clamp<int64_t>(n * plan.row_bytes() / least_bytes_of_part, 1, max_parts);
-    const TransitionWriter writer = {state, plan, n_step, slots.data(), batch, ages_out};
+    const TransitionWriter writer = {state, plan, n_steps, slots.data(), batch, ages_out};
     threads.run(n_parts, [&](int64_t part) { writer.write(n * part / n_parts, n * (part + 1) / n_parts); });
 }
 

@@ -102,7 +102,7 @@ inline int64_t write_id(const ReplayState& state, int64_t i, int64_t env, int64_
 
 // Writes the transitions in these slots, which are there with their windows: frames, returns, and ids. ages_out:
 // [slots] or NULL.
-void write_transitions(const ReplayState& state, const GatherPlan& plan, int64_t n_step,
+void write_transitions(const ReplayState& state, const GatherPlan& plan, const NSteps& n_steps,
                        const std::vector<int64_t>& slots, const per_batch& batch, WorkerThreads& threads,
                        int64_t* ages_out);
 

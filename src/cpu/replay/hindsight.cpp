@@ -69,9 +69,9 @@ SequenceSpan span_of(const ReplayState& state, int64_t env, int64_t row, int64_t
     return span_of_window(window_at(state, env, state.ring().slot(env, row), n_step));
 }
 
-// Writes a goal over the frames of field and next field at place i, but not over padding.
+// Writes a goal over the frames of field and next field at place i, but not over padding. n_step is that of the place.
 void write_goal(const ReplayState& state, int64_t i, int64_t field, const std::byte* goal, const SequenceSpan& span,
-                int64_t frames_before, const ReplaySample& sample) {
+                int64_t n_step, int64_t frames_before, const ReplaySample& sample) {
     const Field& written = state.fields[field];
     const GoalEntries entries =
         goal_entries(written.role, span, state.has_sequences, state.rules.sequence.steps, sample.n_step);
@@ -81,7 +81,7 @@ void write_goal(const ReplayState& state, int64_t i, int64_t field, const std::b
         if ((is_next && !written.is_observation()) || arrays == nullptr || arrays[field] == nullptr) continue;
         std::byte* out = static_cast<std::byte*>(arrays[field]) + i * entries.length * stack_bytes;
         for (int64_t entry = 0; entry < entries.n_goals; ++entry, out += stack_bytes) {
-            if (!has_observation(span, entry, sample.n_step)) continue;
+            if (!has_observation(span, entry, n_step)) continue;
             const int64_t distance = is_next ? span.n_transitions : entry;
             write_goal_frames(written, goal,
                               goal_frames(written.stack, written.pads_with_zeros(), frames_before, distance), out);
@@ -121,7 +121,8 @@ void GoalWriter::relabel_row(int64_t i, int64_t slot, const ReplaySample& sample
     const int64_t env = ring.env_of_slot(slot);
     const Lane& lane = state_.lane(env);
     const int64_t row = ring.row_of_slot(env, slot, lane.head);
-    const SequenceSpan span = span_of(state_, env, row, sample.n_step);
+    const int64_t n_step = sample.n_steps(state_.seed, relabelling.batch_number).of_place(i);
+    const SequenceSpan span = span_of(state_, env, row, n_step);
     if (span.repeats_last) return;  // not known what its last step achieved
 
     const int64_t from = choose_goal_row(
@@ -134,7 +135,7 @@ void GoalWriter::relabel_row(int64_t i, int64_t slot, const ReplaySample& sample
     const size_t bytes = static_cast<size_t>(goal_field.bytes);
     const std::byte* const goal = next_frame(state_, hindsight.achieved_field, env, ring.slot(env, from));
     const int64_t before = frames_before(row, goal_field.stack, [&](int64_t k) { return state_.flags(env, k); });
-    write_goal(state_, i, hindsight.goal_field, goal, span, before, sample);
+    write_goal(state_, i, hindsight.goal_field, goal, span, n_step, before, sample);
     for (int64_t k = 0; k < span.n_transitions; ++k) {
         const std::byte* const achieved = next_frame(state_, hindsight.achieved_field, env, ring.moved(env, slot, k));
         relabelling.achieved.insert(relabelling.achieved.end(), achieved, achieved + bytes);
@@ -142,7 +143,7 @@ void GoalWriter::relabel_row(int64_t i, int64_t slot, const ReplaySample& sample
         relabelling.terminated.push_back(0);
     }
     relabelling.terminated.back() = (span.last_flags & row_terminated) != 0;
-    relabelling.spans.push_back({i, span.n_steps, span.n_transitions, span.last_flags});
+    relabelling.spans.push_back({i, span.n_steps, span.n_transitions, span.last_flags, n_step});
     void* const* const next_fields = sample.batch.next_fields;
     if (state_.has_sequences || next_fields == nullptr) return;
     for (int32_t k = 1; k < span.n_transitions; ++k)

@@ -25,7 +25,7 @@ void SequenceGather::run(const std::vector<int64_t>& slots) {
         if (i < n) {
             if (i + numbers_distance < n) prefetch_numbers(slots[i + numbers_distance]);
             Sequence& sequence = sequences[i % 2];
-            sequence = find(slots[i]);
+            sequence = find(static_cast<int64_t>(i), slots[i]);
             prefetch(sequence);
             write_numbers(static_cast<int64_t>(i), sequence);
         }
@@ -39,10 +39,11 @@ void SequenceGather::prefetch_numbers(int64_t slot) const {
     prefetch_to_read(state_.rows.flags_side_by_side() + slot + 64);
 }
 
-void SequenceGather::prepare(int64_t n_step, const per_batch& batch) {
+void SequenceGather::prepare(const NSteps& n_steps, const per_batch& batch) {
     const int64_t steps = state_.rules.sequence.steps;
+    const int64_t n_step = n_steps.longest;
     batch_ = batch;
-    n_step_ = n_step;
+    n_steps_ = n_steps;
     gammas_.resize(static_cast<size_t>(n_step + 1));
     double gamma_m = 1.0;
     for (float& rounded : gammas_) {
@@ -82,15 +83,16 @@ const float* SequenceGather::rewards_of(const Sequence& sequence) {
     return rewards_.data();
 }
 
-SequenceGather::Sequence SequenceGather::find(int64_t slot) {
+// What place i of the batch gets, whose sequence starts in that slot.
+SequenceGather::Sequence SequenceGather::find(int64_t i, int64_t slot) {
     const Ring& ring = state_.ring();
-    Sequence sequence = {ring.env_of_slot(slot), slot, 0, {}};
+    Sequence sequence = {ring.env_of_slot(slot), slot, 0, n_steps_.of_place(i), {}};
     const Lane& lane = state_.lane(sequence.env);
     const int64_t start = ring.row_of_slot(sequence.env, slot, lane.head);
     const uint8_t* const flags = flags_of(sequence);
-    const int64_t most = std::min(state_.rules.sequence.steps + n_step_ - 1, lane.head - start);
+    const int64_t most = std::min(state_.rules.sequence.steps + sequence.n_step - 1, lane.head - start);
     sequence.span = sequence_span(
-        lane, state_.rules, start, n_step_, [&](int64_t row) { return flags[row - start]; },
+        lane, state_.rules, start, sequence.n_step, [&](int64_t row) { return flags[row - start]; },
         front_without(flags, most, row_ends_episode));
     sequence.frames_before =
         frames_before(start, longest_stack_, [&](int64_t row) { return state_.flags(sequence.env, row); });
@@ -99,17 +101,18 @@ SequenceGather::Sequence SequenceGather::find(int64_t slot) {
 
 void SequenceGather::write_numbers(int64_t i, const Sequence& sequence) {
     const SequenceSpan& span = sequence.span;
+    const int64_t n_step = sequence.n_step;
     const int64_t steps = state_.rules.sequence.steps;
     const int64_t first = i * steps;
     if (batch_.reward != nullptr) {
         const float* const rewards = rewards_of(sequence);
-        sequence_returns(span, n_step_, state_.gamma, rewards, sums_.data());
+        sequence_returns(span, n_step, state_.gamma, rewards, sums_.data());
         float* const out = batch_.reward + first;
         for (int64_t t = 0; t < span.n_steps; ++t) out[t] = static_cast<float>(sums_[static_cast<size_t>(t)]);
         std::fill(out + span.n_steps, out + steps, 0.0f);
     }
     // The same for the first steps, what `of_step` says for the last, and 0 in the padding.
-    const int64_t n_whole = whole_windows(span, n_step_);
+    const int64_t n_whole = whole_windows(span, n_step);
     const auto write = [&](auto* array, auto whole, const auto& of_step) {
         if (array == nullptr) return;
         auto* const out = array + first;
@@ -117,13 +120,13 @@ void SequenceGather::write_numbers(int64_t i, const Sequence& sequence) {
         for (int64_t t = n_whole; t < span.n_steps; ++t) out[t] = of_step(t);
         std::fill(out + span.n_steps, out + steps, decltype(whole)(0));
     };
-    const auto window = [&](int64_t t) { return window_of_step(span, t, n_step_); };
+    const auto window = [&](int64_t t) { return window_of_step(span, t, n_step); };
     const auto end_flags = [&](int64_t t) { return window_end_flags(span, t, window(t)); };
     const auto gamma_m = [&](int64_t t) { return gammas_[static_cast<size_t>(window(t))]; };
-    write(batch_.discount, gammas_[static_cast<size_t>(n_step_)],
+    write(batch_.discount, gammas_[static_cast<size_t>(n_step)],
           [&](int64_t t) { return end_flags(t) & row_terminated ? 0.0f : gamma_m(t); });
-    write(batch_.gamma_m, gammas_[static_cast<size_t>(n_step_)], gamma_m);
-    write(batch_.n_steps, static_cast<int32_t>(n_step_), [&](int64_t t) { return static_cast<int32_t>(window(t)); });
+    write(batch_.gamma_m, gammas_[static_cast<size_t>(n_step)], gamma_m);
+    write(batch_.n_steps, static_cast<int32_t>(n_step), [&](int64_t t) { return static_cast<int32_t>(window(t)); });
     write(batch_.terminated, uint8_t{0}, [&](int64_t t) { return uint8_t{(end_flags(t) & row_terminated) != 0}; });
     write(batch_.truncated, uint8_t{0}, [&](int64_t t) { return uint8_t{(end_flags(t) & row_truncated) != 0}; });
     write(batch_.mask, uint8_t{1}, [](int64_t) { return uint8_t{1}; });
@@ -164,7 +167,7 @@ void SequenceGather::copy_field(int64_t i, const Sequence& sequence, const Copy&
     }
     std::memset(out + n * entry_bytes, 0, static_cast<size_t>((copy.length - n) * entry_bytes));
     if (!copy.is_observation) return;
-    for (int64_t entry = span.n_steps; entry < n && !has_observation(span, entry, n_step_); ++entry)
+    for (int64_t entry = span.n_steps; entry < n && !has_observation(span, entry, sequence.n_step); ++entry)
         std::memset(out + entry * entry_bytes, 0, static_cast<size_t>(entry_bytes));
 }
 

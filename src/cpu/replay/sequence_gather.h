@@ -8,6 +8,7 @@
 #include "cpu/memory/column.h"
 #include "cpu/replay/replay_state.h"
 #include "per.h"
+#include "rules/n_step.h"
 #include "rules/sequence.h"
 
 namespace per::cpu {
@@ -18,7 +19,7 @@ class SequenceGather {
     explicit SequenceGather(const ReplayState& state) : state_(state) {}
 
     // Before run(): takes the arrays of `batch` that are not NULL. Only this may throw.
-    void prepare(int64_t n_step, const per_batch& batch);
+    void prepare(const NSteps& n_steps, const per_batch& batch);
     // Writes the sequences that start in these slots, all of them live.
     void run(const std::vector<int64_t>& slots);
 
@@ -27,6 +28,7 @@ class SequenceGather {
         int64_t env;
         int64_t slot;           // of the start
         int64_t frames_before;  // older frames of its stack that are of its episode
+        int64_t n_step;         // of its returns
         SequenceSpan span;
     };
     struct Copy {
@@ -41,7 +43,7 @@ class SequenceGather {
     };
 
     void prefetch_numbers(int64_t slot) const;
-    Sequence find(int64_t slot);
+    Sequence find(int64_t i, int64_t slot);
     void write_numbers(int64_t i, const Sequence& sequence);
 
     void prefetch(const Sequence& sequence) const;
@@ -59,7 +61,7 @@ class SequenceGather {
 
     // Of the batch.
     per_batch batch_;
-    int64_t n_step_ = 1;
+    NSteps n_steps_ = {1};
     int64_t longest_stack_ = 1;
     std::vector<float> gammas_;  // gamma^m by m
     std::vector<Copy> copies_;

@@ -158,7 +158,8 @@ void BatchQueue::prepare(const ReplaySample& sample, const StreamOrder::Call& ca
 }
 
 void BatchQueue::sample(const ReplaySample& sample, const StreamOrder::Call& call) {
-    const RowPlan rows = plan_rows(sample.batch_size, sample.n_step, sample.batch, RowShape::drawn);
+    RowPlan rows = plan_rows(sample.batch_size, sample.n_step, sample.batch, RowShape::drawn);
+    rows.n_step_min = sample.n_step_min;
     prepare(sample, call);
     const DrawMemory& memory = memory_;
     const DeviceReplay& replay = replay_.device();

@@ -18,6 +18,7 @@ struct SequenceRow {
     int64_t frames_before;  // older frames of its stack that are of its episode
     int64_t n_steps;        // see SequenceSpan
     int64_t n_transitions;
+    int32_t n_step;  // of its returns
     bool repeats_last;
 };
 
@@ -25,7 +26,7 @@ __device__ __forceinline__ void place_nothing(GatherRow& row) {
     row = {0, -1, -1, 0, 0, false};
 }
 __device__ __forceinline__ void place_nothing(SequenceRow& row) {
-    row = {0, -1, 0, 0, 0, false};
+    row = {0, -1, 0, 0, 0, 0, false};
 }
 
 // An array of a batch that frames are copied to. Its shape is [rows, length, stack, bytes].
@@ -68,7 +69,7 @@ __device__ __forceinline__ const std::byte* find_frame(const FrameCopy& copy, co
     int64_t entry = entry_of_row;
     int64_t age = age_of;
     const SequenceSpan span = {row.n_steps, row.n_transitions, 0, row.repeats_last};
-    const bool is_there = copy.is_observation ? has_observation(span, entry, rules.n_step) : entry < row.n_steps;
+    const bool is_there = copy.is_observation ? has_observation(span, entry, row.n_step) : entry < row.n_steps;
     if (row.slot < 0 || !is_there) return nullptr;
     if (copy.is_observation && entry == row.n_transitions) {
         // The observation after the last transition, where it is not that of the following row.

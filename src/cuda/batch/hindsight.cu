@@ -17,6 +17,7 @@ namespace {
 struct GoalQuestion {
     int64_t batch_size;
     int64_t n_step;
+    int64_t n_step_min;  // see ReplaySample
     uint64_t batch_number;
     double fraction;
     int32_t strategy;
@@ -46,19 +47,18 @@ __device__ __forceinline__ int64_t episode_first(int64_t row, int64_t oldest, co
 }
 
 __device__ __forceinline__ SequenceSpan span_of(const DeviceReplay& replay, const WindowRules& rules, const Lane& lane,
-                                                int64_t env, int64_t row, const GoalQuestion& question) {
+                                                int64_t env, int64_t row, bool is_sequence, int64_t n_step) {
     const auto flags_of = [&](int64_t k) { return replay.flags[rules.ring.slot(env, k)]; };
-    if (question.has_sequences) return sequence_span(lane, rules, row, question.n_step, flags_of, 0);
+    if (is_sequence) return sequence_span(lane, rules, row, n_step, flags_of, 0);
     // Only the window of the return is looked at.
     return span_of_window(n_step_return(
-        question.n_step, replay.state->gamma, [&](int64_t k) { return flags_of(row + k); },
-        [](int64_t) { return 0.0f; }));
+        n_step, replay.state->gamma, [&](int64_t k) { return flags_of(row + k); }, [](int64_t) { return 0.0f; }));
 }
 
 __device__ __forceinline__ GoalChoice choose_goal(const DeviceReplay& replay, const GoalQuestion& question,
                                                   const int64_t* slots, int64_t i) {
     const ReplayState& state = *replay.state;
-    const GoalChoice none = {0, 0, 0, 0, 0, 0};
+    const GoalChoice none = {0, 0, 0, 0, 0, 0, 0};
     const bool was_drawn = state.batches == question.batch_number + 1;
     if (!was_drawn || !is_relabelled(replay.seed, question.batch_number, i, question.fraction)) return none;
     const WindowRules& rules = state.rules;
@@ -67,14 +67,15 @@ __device__ __forceinline__ GoalChoice choose_goal(const DeviceReplay& replay, co
     const int64_t env = rules.ring.env_of_slot(slot);
     const Lane lane = replay.lanes[env];
     const int64_t row = rules.ring.row_of_slot(env, slot, lane.head);
-    const SequenceSpan span = span_of(replay, rules, lane, env, row, question);
+    const int64_t n_step = NSteps{question.n_step, question.n_step_min, replay.seed, question.batch_number}.of_place(i);
+    const SequenceSpan span = span_of(replay, rules, lane, env, row, question.has_sequences, n_step);
     if (span.repeats_last) return none;  // it is not known what its last step achieved
     const auto flags_of = [&](int64_t k) { return replay.flags[rules.ring.slot(env, k)]; };
     const int64_t from = choose_goal_row(
         lane, question.strategy, replay.seed, question.batch_number, i, row, flags_of,
         [&] { return episode_first(row, oldest_row(lane, rules), flags_of); },
         [&] { return episode_end(row, lane.head, flags_of); });
-    return {env, slot, rules.ring.slot(env, from), span.n_steps, span.n_transitions, span.last_flags};
+    return {env, slot, rules.ring.slot(env, from), span.n_steps, span.n_transitions, span.last_flags, n_step};
 }
 
 __global__ void __launch_bounds__(n_threads, 1)
@@ -139,7 +140,7 @@ __global__ void __launch_bounds__(n_threads, 1)
             std::byte* out =
                 static_cast<std::byte*>(copies.arrays[which]) + span.place * entries.length * stack * bytes;
             for (int64_t entry = 0; entry < entries.n_goals; ++entry, out += stack * bytes) {
-                if (!has_observation(of_entries, entry, question.n_step)) continue;
+                if (!has_observation(of_entries, entry, choice.n_step)) continue;
                 const int64_t distance = which == 1 ? choice.n_transitions : entry;
                 const int64_t n = goal_frames(stack, goal_field.pads_with_zeros, before, distance);
                 for (int64_t frame = stack - n; frame < stack; ++frame) copy_frame(out + frame * bytes, goal, bytes);
@@ -248,7 +249,8 @@ namespace {
 
 GoalQuestion question_of(const ReplaySample& sample, const ReplayHindsight& hindsight, uint64_t batch_number,
                          bool has_sequences) {
-    return {sample.batch_size, sample.n_step, batch_number, hindsight.fraction, hindsight.strategy, has_sequences};
+    return {sample.batch_size,  sample.n_step,      sample.n_step_min, batch_number,
+            hindsight.fraction, hindsight.strategy, has_sequences};
 }
 
 }  // namespace
@@ -275,7 +277,7 @@ void HindsightQueue::list_spans(int64_t goal_field, const per_batch& batch, Rela
         if (choice.n_transitions == 0) continue;
         const uint8_t last_flags = static_cast<uint8_t>(choice.last_flags);
         spans_.push_back({choice, i, n_steps, n_inner});
-        relabelling.spans.push_back({i, choice.n_steps, choice.n_transitions, last_flags});
+        relabelling.spans.push_back({i, choice.n_steps, choice.n_transitions, last_flags, choice.n_step});
         n_steps += choice.n_transitions;
         n_inner += choice.n_transitions - 1;
         relabelling.terminated.resize(static_cast<std::size_t>(n_steps), 0);

@@ -25,6 +25,7 @@ struct GoalChoice {
     int64_t n_steps;    // see SequenceSpan
     int64_t n_transitions;
     int64_t last_flags;
+    int64_t n_step;  // of its returns
 };
 
 // One that gets another goal, and where its part of the arrays on the way to the host begins.

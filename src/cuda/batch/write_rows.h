@@ -15,7 +15,13 @@ struct RowPlan {
     GatherWishes wishes;
     int64_t n;  // rows of the batch
     per_batch batch;
+    int64_t n_step_min = 0;  // see ReplaySample; rules.n_step is the longest
 };
+
+// The n_step of the window at place i of a batch.
+__device__ __forceinline__ int64_t n_step_of(const DeviceReplay& replay, const RowPlan& plan, int64_t i) {
+    return NSteps{plan.rules.n_step, plan.n_step_min, replay.seed, replay.state->batches}.of_place(i);
+}
 
 // The RowFlags near a row, by distance from it. Those that a window of up to 32 steps and a stack need are read
 // together.
@@ -90,10 +96,11 @@ __device__ __forceinline__ int64_t write_row(const DeviceReplay& replay, const R
                                              GatherRow& row) {
     const WindowRules& rules = plan.rules;
     const int64_t env = rules.ring.env_of_slot(slot);
-    const FlagsAround flags_of(replay.flags, rules.ring, env, slot, rules.n_step, plan.wishes.stack - 1);
-    const RewardsAfter reward_at(replay.rewards, rules.ring, env, slot, rules.n_step);
+    const int64_t n_step = n_step_of(replay, plan, i);
+    const FlagsAround flags_of(replay.flags, rules.ring, env, slot, n_step, plan.wishes.stack - 1);
+    const RewardsAfter reward_at(replay.rewards, rules.ring, env, slot, n_step);
     const int64_t head = replay.lanes[env].head;
-    const Return window = n_step_return(rules.n_step, replay.state->gamma, flags_of, reward_at);
+    const Return window = n_step_return(n_step, replay.state->gamma, flags_of, reward_at);
     row = gather_row(rules, env, slot, window, plan.wishes, flags_of);
     if (lane_of_thread() == 0) write_return(i, window, plan.batch);
     return write_identity(replay, plan, i, env, slot, head);
@@ -125,10 +132,8 @@ __device__ __forceinline__ int64_t rows_that_run_on(const uint8_t* flags, const 
 }
 
 // Writes step t of a sequence, whose place in the batch is `at`, with a return of its own.
-__device__ __forceinline__ void write_step(const RowPlan& plan, int64_t at, const SequenceSpan& span, int64_t t,
-                                           double gamma, const RewardsFrom& rewards) {
-    const per_batch& batch = plan.batch;
-    const int64_t n_step = plan.rules.n_step;
+__device__ __forceinline__ void write_step(const per_batch& batch, int64_t at, const SequenceSpan& span, int64_t t,
+                                           int64_t n_step, double gamma, const RewardsFrom& rewards) {
     const int64_t window = window_of_step(span, t, n_step);
     const uint8_t end_flags = window_end_flags(span, t, window);
     const bool terminated = (end_flags & row_terminated) != 0;
@@ -169,19 +174,21 @@ __device__ __forceinline__ int64_t write_row(const DeviceReplay& replay, const R
     const int64_t steps = rules.sequence.steps;
     const auto flags_of = [&](int64_t k) { return replay.flags[ring.slot(env, k)]; };
     const int64_t until_head = lane.head - start;
-    const int64_t most = steps + rules.n_step - 1 < until_head ? steps + rules.n_step - 1 : until_head;
+    const int64_t n_step = n_step_of(replay, plan, i);
+    const int64_t most = steps + n_step - 1 < until_head ? steps + n_step - 1 : until_head;
     const int64_t n_known = rows_that_run_on(replay.flags, ring, env, slot, most);
-    const SequenceSpan span = sequence_span(lane, rules, start, rules.n_step, flags_of, n_known);
+    const SequenceSpan span = sequence_span(lane, rules, start, n_step, flags_of, n_known);
     row = {env,
            slot,
            frames_before(start, plan.wishes.stack, flags_of),
            span.n_steps,
            span.n_transitions,
+           static_cast<int32_t>(n_step),
            span.repeats_last};
     const double gamma = replay.state->gamma;
     for (int64_t t = lane_of_thread(); t < steps; t += warp_size) {
         if (t < span.n_steps)
-            write_step(plan, i * steps + t, span, t, gamma, {replay.rewards, ring, env, slot, t});
+            write_step(plan.batch, i * steps + t, span, t, n_step, gamma, {replay.rewards, ring, env, slot, t});
         else
             write_no_step(plan.batch, i * steps + t);
     }

@@ -139,6 +139,8 @@ void CudaReplayBackend::sample(const ReplaySample& sample, void* stream) {
     const bool is_of_library = sample.outcome_out != nullptr;
     if (!is_of_library) require_sample_reachable(sample, fields_);
     batches_.sample(sample, call);
+    if (sample.ids != nullptr && sample.n_step_min != 0)
+        launch(call.stream(), 1, 1, reserve_batches_kernel, memory_.device().state, uint64_t{1});
     call.finish();
 }
 
@@ -153,7 +155,6 @@ void CudaReplayBackend::sample_hindsight(const ReplaySample& sample, const Repla
     if (is_drawn && before.n_live == 0) throw_empty(sample.of_sequences);
     relabelling.clear(fields_.count());
     relabelling.gamma = before.gamma;
-    relabelling.n_step = sample.n_step;
     relabelling.batch_number = before.batches;
     relabelling.by_schedule = is_drawn && std::isnan(sample.beta);
     const bool has_ranks = memory_.device().priorities.ranks.state != nullptr;

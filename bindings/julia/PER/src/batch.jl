@@ -130,7 +130,8 @@ number for each sequence; there is no `next_x`, but `mask`, false where the epis
 - `hindsight`: a [`Hindsight`](@ref), which gives some of the transitions goals that were reached later. What its reward
   function throws passes through; the call is then no draw
 - `options`: `beta`, `uniform_fraction`, `n_step`, `scheme`, `prioritization`, `normalize_weights`, for this call in
-  place of the buffer's. A `beta` given does not advance its schedule
+  place of the buffer's. A `beta` given does not advance its schedule. With `n_step = 1:5` each transition, or sequence,
+  has an n of its own, drawn from `1:5`; `n_steps` says how long its window is
 
 Throws a [`PERError`](@ref) with status `PER.PER_ERROR_EMPTY` if no transition is live. (On CUDA ids are -1, and
 [`PER.synchronize`](@ref) throws it.)
@@ -187,8 +188,8 @@ drawn, as its priority is 0, has weight 0.
 - `ids`: in any order; one may be given several times
 - `on_invalid`: an id that is not live is an `:error`, or is skipped by `:skip`: the batch has id -1 and zeros there. On
   CUDA they are always skipped, and with `:error` [`PER.synchronize`](@ref) throws
-- `out`, `hindsight`, `stream`, `options`: as `sample!` takes them; the scheme has no say. With `hindsight` the call
-  takes a number from the draws, and counts in `samples`
+- `out`, `hindsight`, `stream`, `options`: as `sample!` takes them; the scheme has no say. With `hindsight`, or a range
+  for `n_step`, the call takes a number from the draws, and counts in `samples`
 
 Throws a [`PERError`](@ref) for the first id that is not live, unless such are skipped.
 

@@ -284,8 +284,9 @@ struct per_sample_options
     prioritization::Int32
     normalize_weights::Int32
     reserved::Int32
+    n_step_min::Int64
 end
-const per_sample_options_layout = (size = 48, offsets = (0, 8, 16, 24, 32, 36, 40, 44,))
+const per_sample_options_layout = (size = 56, offsets = (0, 8, 16, 24, 32, 36, 40, 44, 48,))
 
 struct per_batch
     struct_size::UInt64
@@ -625,7 +626,7 @@ const per_replay_statistics_docs = raw"""
 - `episodes`: episodes that ended, cuts included
 - `cuts`: of them, those that were cut
 - `samples`: batches drawn, also ahead by a loader; each epoch of a walk counts as one, and each call of
-  per_replay_get_windows_hindsight()
+  per_replay_get_windows_hindsight(), and of per_replay_get_windows() with n_step_min
 - `beta_step`: batches that advanced beta; those of a loader once they are handed out
 - `stale_updates`: entries of updates, also of fields, that came too late
 - `rejected_updates`: entries of calls that write, not allowed and skipped

@@ -90,6 +90,10 @@ function set_options!(options::Base.RefValue{T}, given) where {T}
             device, device_index = device_numbers(value)
             set_field!(options, :device, device)
             set_field!(options, :device_index, device_index)
+        elseif name === :n_step && value isa AbstractUnitRange && hasfield(T, :n_step_min)
+            0 in (first(value), last(value)) && invalid("n_step is $value; allowed: ranges from 1 to the buffer's n_step")
+            set_field!(options, :n_step_min, first(value))
+            set_field!(options, :n_step, last(value))
         elseif !(name in option_names(T))
             invalid("there is no option $name; there are $(join(option_names(T), ", "))")
         else
@@ -100,4 +104,7 @@ function set_options!(options::Base.RefValue{T}, given) where {T}
 end
 
 option_names(::Type{T}) where {T} =
-    filter(name -> !(name in (:struct_size, :capacity, :fields, :n_fields, :device_index, :reserved)), fieldnames(T))
+    filter(
+        name -> !(name in (:struct_size, :capacity, :fields, :n_fields, :device_index, :reserved, :n_step_min)),
+        fieldnames(T),
+    )

@@ -208,3 +208,41 @@ end
         @test batch.next_observation[:, first] == [before, 1, 2]
     end
 end
+
+const GOLDEN_N_STEPS = joinpath(@__DIR__, "..", "..", "..", "..", "tests", "golden", "n_steps.csv")
+
+@testset "an n_step for each transition is that of the golden table" begin
+    lines = readlines(GOLDEN_N_STEPS)
+    @test length(lines) == 6
+    for line in lines
+        words = split(line, ',')
+        least, most, draws = parse.(Int, words[2:4])
+        buffer = ReplayBuffer(200, (observation = Field(Int32),); seed = parse(UInt64, words[1]), n_step = most)
+        extend!(buffer; observation = 1:120, reward = ones(120), terminated = falses(120), truncated = falses(120))
+        foreach(_ -> sample!(buffer, 5), 1:draws)
+        batch = sample!(buffer, 16; n_step = least:most)
+        @test batch.n_steps == parse.(Int, words[6:end])
+        @test batch.next_observation == batch.observation .+ batch.n_steps
+    end
+end
+
+@testset "ranges of n_step" begin
+    filled() = extend_running!(ReplayBuffer(200, (observation = Field(Int32),); n_step = 5))
+    extend_running!(buffer) = (
+        extend!(buffer; observation = 1:60, reward = ones(60), terminated = falses(60), truncated = falses(60)); buffer
+    )
+    buffer, twin = filled(), filled()
+    @test get_windows(buffer, 0:19; n_step = 2:5).n_steps != get_windows(buffer, 0:19; n_step = 2:5).n_steps
+    @test stats(buffer).samples == 2
+    foreach(_ -> sample!(twin, 4), 1:2)
+    loader(buffer, 16; n_step = 2:5) do batches
+        for (batch, _) in zip(batches, 1:3)
+            @test batch.n_steps == sample!(twin, 16; n_step = 2:5).n_steps
+        end
+    end
+    @test is_invalid(thrown(() -> sample!(buffer, 4; n_step = 3:2)), "n_step_min is 3: allowed are 0 .. 2")
+    @test is_invalid(thrown(() -> sample!(buffer, 4; n_step = 1:6)), "n_step is 6: allowed are 1 .. 5")
+    @test is_invalid(thrown(() -> sample!(buffer, 4; n_step = 0:3)), "n_step is 0:3; allowed: ranges from 1")
+    @test is_invalid(thrown(() -> ReplayBuffer(9, (observation = Field(Int32),); n_step = 1:3)), "n_step")
+    @test is_invalid(thrown(() -> sample!(buffer, 4; n_step_min = 1)), "there is no option n_step_min")
+end
