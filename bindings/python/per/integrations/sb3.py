@@ -9,7 +9,7 @@ its weights there, and the transitions their TD errors.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import stable_baselines3
@@ -19,44 +19,7 @@ from stable_baselines3.common import buffers, type_aliases
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 import per
-
-_LOSSES = (torch.nn.functional.mse_loss, torch.nn.functional.smooth_l1_loss, torch.nn.functional.huber_loss)
-
-
-class _Draw(NamedTuple):
-    """What a loss must know of the batch that its targets come from."""
-
-    buffer: PrioritizedReplayBuffer
-    ids: np.ndarray[Any, np.dtype[np.int64]]
-    weights: torch.Tensor
-    td_errors: list[torch.Tensor]
-    """of the critics so far"""
-
-
-class _Rewards(torch.Tensor):
-    """Rewards, and the targets computed from them: a mean loss of these is weighted, and sets priorities.
-
-    Algorithms with several critics form a loss for each. The first sets priorities by its TD errors, the next by those
-    of both.
-    """
-
-    draw: _Draw | None = None
-
-    @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        draw = next((value.draw for value in args if isinstance(value, cls)), None)
-        kwargs = kwargs or {}
-        if function in _LOSSES and draw is not None and kwargs.get("reduction", "mean") == "mean":
-            prediction, target = (value.as_subclass(torch.Tensor) for value in args[:2])
-            losses = function(prediction, target, *args[2:], **{**kwargs, "reduction": "none"})
-            count = len(draw.weights)
-            draw.td_errors.append((target - prediction).detach().abs().reshape(count, -1).mean(1))
-            draw.buffer.update_priorities(draw.ids, torch.stack(draw.td_errors))
-            return (draw.weights * losses.reshape(count, -1)).mean()
-        result = super().__torch_function__(function, types, args, kwargs)  # type: ignore[no-untyped-call]
-        if isinstance(result, cls) and draw is not None and result.shape[:1] == draw.weights.shape[:1]:
-            result.draw = draw
-        return result
+from per.integrations._weighted_losses import WeightedRewards
 
 
 class ReplayBufferSamples(type_aliases.ReplayBufferSamples):
@@ -129,14 +92,16 @@ class PrioritizedReplayBuffer(buffers.ReplayBuffer):
 
     def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: list[dict[str, Any]]) -> Any:
         """Adds a step of every environment, as theirs; gives the ids of its transitions, int64[n_envs]."""
-        timeouts = [self.handle_timeout_termination and info.get("TimeLimit.truncated", False) for info in infos]
+        timeouts = np.zeros(self.n_envs, bool)
+        if self.handle_timeout_termination:
+            timeouts[:] = [info.get("TimeLimit.truncated", False) for info in infos]
         ids = self.replay.add(
             observation=self._shaped(obs),
             next_observation=self._shaped(next_obs),
             action=action.reshape(self.n_envs, self.action_dim),
             reward=reward,
             terminated=np.logical_and(done, np.logical_not(timeouts)),
-            truncated=np.array(timeouts, bool),
+            truncated=timeouts,
         )
         self.pos = (self.pos + 1) % self.buffer_size
         self.full = self.full or self.pos == 0
@@ -167,16 +132,16 @@ class PrioritizedReplayBuffer(buffers.ReplayBuffer):
             # it is the return of normalized rewards unless one of these is cut off.
             sums = np.cumsum(self.gamma ** np.arange(self.n_steps, dtype=np.float32))[batch.n_steps - 1].reshape(-1, 1)
             reward = sums * self._normalize_reward(reward / sums, env)
+        weights = self._tensors(batch.weights.reshape(-1, 1))
         samples = kind(
             observations,
             self._tensors(batch.action),
             next_observations,
             self._tensors(batch.terminated.astype(np.float32).reshape(-1, 1)),
-            self._tensors(reward).as_subclass(_Rewards),
+            WeightedRewards.of(self._tensors(reward), weights, self.replay, batch.ids),
             self._tensors(batch.gamma_m.reshape(-1, 1)) if self.n_steps > 1 else None,
         )
-        samples.ids, samples.weights = batch.ids, self._tensors(batch.weights.reshape(-1, 1))
-        samples.rewards.draw = _Draw(self, samples.ids, samples.weights, [])
+        samples.ids, samples.weights = batch.ids, weights
         return samples
 
     def _tensors(self, arrays: Any) -> Any:
