@@ -1,0 +1,233 @@
+"""The buffers of per.integrations.cleanrl have the interfaces of CleanRL's, and keep what those lose."""
+
+from __future__ import annotations
+
+import numpy as np
+import per
+import pytest
+import torch
+import torch.nn.functional as F
+from gymnasium import spaces
+from per.integrations.cleanrl import PrioritizedReplayBuffer, ReplayBuffer
+from stable_baselines3.common.buffers import ReplayBuffer as TheirReplayBuffer
+
+NUMBER = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+
+
+def plain(tensor):
+    return tensor.as_subclass(torch.Tensor)
+
+
+def following_of(samples):
+    """The next observation of each observation of one number."""
+    return dict(torch.cat([samples.observations, samples.next_observations], 1).tolist())
+
+
+# ---- ReplayBuffer, as cleanrl_utils.buffers has it
+
+
+@pytest.mark.parametrize("n_envs", [1, 3])
+@pytest.mark.parametrize("action", [spaces.Discrete(3), spaces.Box(-1, 1, (2, 3), np.float32)])
+@pytest.mark.parametrize("observation", [NUMBER, spaces.Box(0, 255, (2, 5, 4), np.uint8), spaces.Discrete(900)])
+def test_batches_have_the_transitions_shapes_and_dtypes_of_theirs(observation, action, n_envs):
+    theirs = TheirReplayBuffer(90, observation, action, "cpu", n_envs=n_envs)
+    ours = ReplayBuffer(90, observation, action, "cpu", n_envs=n_envs)
+    random = np.random.default_rng(0)
+    observation.seed(1)
+    action.seed(1)
+    obs = np.stack([observation.sample() for _ in range(n_envs)])
+    for _ in range(15):
+        after = np.stack([observation.sample() for _ in range(n_envs)])
+        done = random.random(n_envs) < 0.3
+        infos = [{"TimeLimit.truncated": bool(ended and random.random() < 0.5)} for ended in done]
+        actions = np.stack([np.asarray(action.sample()) for _ in range(n_envs)])
+        reward = random.standard_normal(n_envs).astype(np.float32)
+        for buffer in (theirs, ours):
+            buffer.add(obs, after, actions, reward, done, infos)
+        obs = np.where(done.reshape(-1, *[1] * (after.ndim - 1)), observation.sample(), after)
+    assert ours.size() == theirs.size()
+
+    def rows(samples):
+        columns = [plain(getattr(samples, name)).reshape(2000, -1).tolist() for name in expected._fields[:5]]
+        return {tuple(map(tuple, row)) for row in zip(*columns, strict=True)}
+
+    # That 2,000 independent draws of 45 transitions leave one out has a probability below 45 (44/45)^2000.
+    expected, given = theirs.sample(2000), ours.sample(2000)
+    # What follows on a terminal state is the next episode's first observation in theirs, and the last one in ours.
+    shape = -1, *[1] * (expected.observations.dim() - 1)
+    ended = expected.dones.bool().reshape(shape)
+    expected = expected._replace(
+        next_observations=torch.where(ended, expected.observations, expected.next_observations)
+    )
+    assert rows(given) == rows(expected)
+    for name in expected._fields[:5]:
+        own, other = getattr(given, name), getattr(expected, name)
+        assert (own.shape, own.dtype) == (other.shape, other.dtype), name
+
+
+def test_episodes_truncated_without_a_word_end_where_observations_do_not_follow():
+    buffer = ReplayBuffer(90, NUMBER, spaces.Discrete(2), "cpu", handle_timeout_termination=False, n_step=3, gamma=0.5)
+    for t in (0, 1, 2, 3, 10, 11, 12, 13):  # the observation after step 3 is 4, and then another episode begins
+        obs = np.array([[t]], np.float64)
+        # Vector environments of Gymnasium have one dict of infos.
+        buffer.add(obs, obs + 1, np.array([0]), np.array([1.0]), np.array([False]), {"final_observation": None})
+    samples = buffer.sample(300)
+    following = following_of(samples)
+    assert following == {0: 3, 1: 4, 2: 4, 3: 4, 10: 13, 11: 14}
+    assert samples.dones.sum() == 0
+    assert torch.equal(samples.discounts, 0.5 ** (samples.next_observations - samples.observations))
+
+
+def test_first_observations_of_the_next_episode_are_no_next_observations(recwarn):
+    buffer = ReplayBuffer(90, NUMBER, spaces.Discrete(2), "cpu", handle_timeout_termination=False)
+    for t in range(40):  # episodes of 4 steps: single files put no final observation after a terminal state
+        obs, after = np.array([[t % 4]], np.float32), np.array([[(t + 1) % 4]], np.float32)
+        buffer.add(obs, after, np.array([0]), np.array([1.0]), np.array([t % 4 == 3]), {})
+    assert following_of(buffer.sample(100)) == {0: 1, 1: 2, 2: 3, 3: 3}
+    statistics = buffer.replay.stats()
+    assert (statistics.episodes, statistics.cuts, statistics.suspected_resets, len(recwarn)) == (10, 0, 0, 0)
+
+
+def test_targets_of_single_files_are_weighted_and_set_priorities():
+    buffer = ReplayBuffer(
+        50, NUMBER, spaces.Discrete(2), "cpu", beta=1.0, epsilon=0.0, handle_timeout_termination=False
+    )
+    for t in range(40):
+        obs = np.array([[t]], np.float32)
+        buffer.add(obs, obs + 1, np.array([0]), np.array([t / 10]), np.array([False]), {})
+    for _ in range(3):
+        data = buffer.sample(16)
+        with torch.no_grad():
+            td_target = data.rewards.flatten() + 0.9 * data.next_observations.max(dim=1)[0] * (1 - data.dones.flatten())
+        old_val = torch.linspace(0, 30, 16, requires_grad=True)
+        loss = F.mse_loss(td_target, old_val)
+        td_errors = plain(td_target) - old_val
+        torch.testing.assert_close(loss, (data.weights.flatten() * td_errors**2).mean())
+        (gradient,) = torch.autograd.grad(loss, old_val)
+        torch.testing.assert_close(gradient, -2 * data.weights.flatten() * td_errors.detach() / 16)
+        last = {int(id): abs(float(error)) for id, error in zip(data.ids, td_errors.detach(), strict=True)}
+        np.testing.assert_allclose(buffer.replay.priorities(list(last)), list(last.values()), rtol=1e-6)
+    assert float(data.weights.min()) < 1
+
+
+# ---- PrioritizedReplayBuffer, as rainbow_atari.py has it
+
+
+def add(buffer, t, done=False, *truncated):
+    """A step from observation t to t + 1, in the arrays of one environment."""
+    obs = np.array([[t]], np.uint8)
+    buffer.add(obs, np.array([0]), np.array([1.0]), obs + 1, np.array([done]), *truncated)
+
+
+def test_last_starts_of_an_episode_are_kept():
+    buffer = PrioritizedReplayBuffer(100, (1,), "cpu", 3, 0.5)
+    for first, length in ((0, 5), (10, 2), (20, 1)):
+        for t in range(first, first + length):
+            add(buffer, t, t == first + length - 1)
+    # n_step - 1 = 2 starts of each of these, or all there are, would be lost.
+    assert buffer.size == 5 + 2 + 1
+    data = buffer.sample(400)
+    # What follows on a terminal state is not looked at: the last observation is given in its place.
+    found = {
+        int(o): (int(following), float(reward), bool(done), float(discount))
+        for o, following, reward, done, discount in zip(
+            data.observations, data.next_observations, data.rewards, data.dones, data.discounts, strict=True
+        )
+    }
+    assert found == {
+        0: (3, 1.75, False, 0.125),
+        1: (4, 1.75, False, 0.125),
+        2: (4, 1.75, True, 0.125),
+        3: (4, 1.5, True, 0.25),
+        4: (4, 1.0, True, 0.5),
+        10: (11, 1.5, True, 0.25),
+        11: (11, 1.0, True, 0.5),
+        20: (20, 1.0, True, 0.5),
+    }
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_returns_do_not_go_on_in_the_next_episode_when_one_is_truncated(told):
+    buffer = PrioritizedReplayBuffer(100, (1,), "cpu", 3, 0.5)
+    for first in (0, 10):
+        for t in range(first, first + 4):
+            add(buffer, t, False, *([np.array([t == first + 3])] if told else []))
+    data = buffer.sample(400)
+    following = following_of(data)
+    expected = {0: 3, 1: 4, 2: 4, 3: 4, 10: 13, 11: 14}
+    assert following == ({**expected, 12: 14, 13: 14} if told else expected)
+    assert not data.dones.any()
+
+
+def test_batches_have_the_names_shapes_and_dtypes_that_rainbow_uses():
+    buffer = PrioritizedReplayBuffer(100, (4, 6, 5), torch.device("cpu"), 3, 0.99, 0.5, 0.4, 1e-6)
+    for t in range(20):
+        obs = np.full((1, 4, 6, 5), t, np.uint8)
+        buffer.add(obs, np.array([1]), np.array([1.0], np.float32), obs + 1, np.array([False]))
+    data = buffer.sample(8)
+    shapes = {name: (tuple(value.shape), value.dtype) for name, value in data._asdict().items()}
+    images = (8, 4, 6, 5), torch.uint8
+    assert shapes == {
+        "observations": images,
+        "next_observations": images,
+        "actions": ((8, 1), torch.int64),
+        "rewards": ((8, 1), torch.float32),
+        "dones": ((8, 1), torch.bool),
+        "weights": ((8, 1), torch.float32),
+        "discounts": ((8, 1), torch.float32),
+        "indices": ((8,), np.dtype(np.int64)),
+    }
+
+
+def test_draws_and_weights_follow_priorities_and_the_beta_of_now():
+    buffer = PrioritizedReplayBuffer(10, (1,), "cpu", 1, 0.9, alpha=1.0, beta=0.0, eps=0.5, seed=1)
+    for t in range(2):
+        add(buffer, t, t == 1)
+    buffer.update_priorities(np.array([0, 1]), np.array([-0.5, 2.5], np.float32))  # 1 and 3 with eps
+    for beta, light in ((0.0, 1.0), (0.5, 3**-0.5), (1.0, 1 / 3)):
+        buffer.beta = beta
+        data = buffer.sample(400)
+        first = data.observations.flatten() == 0
+        assert abs(int(first.sum()) - 100) <= 1  # strata: a quarter, apart from the one in which it ends
+        torch.testing.assert_close(data.weights[first], torch.ones(int(first.sum()), 1))
+        torch.testing.assert_close(data.weights[~first], torch.full((int((~first).sum()), 1), light))
+
+
+def test_rainbow_may_have_several_environments():
+    buffer = PrioritizedReplayBuffer(100, (1,), "cpu", 2, 0.5, n_envs=2)
+    for t in range(3):
+        obs = np.array([[t], [100 + t]], np.uint8)
+        buffer.add(obs, np.array([0, 1]), np.array([1.0, 2.0]), obs + 1, np.array([t == 2, False]))
+    assert following_of(buffer.sample(100)) == {0: 2, 1: 2, 2: 2, 100: 102, 101: 103}
+
+
+def test_of_stacked_frames_the_newest_is_stored():
+    made = [PrioritizedReplayBuffer(100, (4, 6, 5), "cpu", 3, 0.9, seed=3, **o) for o in ({}, {"frame_stack": 4})]
+    random = np.random.default_rng(0)
+    for length in (7, 9):
+        frames = [random.integers(0, 256, (6, 5), np.uint8) for _ in range(length + 1)]
+        stacks = [np.stack([frames[max(t - k, 0)] for k in (3, 2, 1, 0)]) for t in range(length + 1)]
+        for t in range(length):
+            for buffer in made:
+                buffer.add(stacks[t][None], [t], [1.0], stacks[t + 1][None], [t == length - 1])
+    assert made[1].replay.fields["observation"].shape == (6, 5)
+    whole, single = (buffer.sample(64) for buffer in made)
+    np.testing.assert_array_equal(whole.indices, single.indices)
+    assert torch.equal(whole.observations, single.observations)
+    assert torch.equal(whole.next_observations, single.next_observations)
+
+
+def test_buffers_go_on_with_the_same_draws_when_their_replay_is_loaded():
+    buffer = PrioritizedReplayBuffer(100, (1,), "cpu", 2, 0.9)
+    for t in range(20):
+        add(buffer, t)
+    loaded = per.ReplayBuffer.from_bytes(bytes(buffer.replay))
+    np.testing.assert_array_equal(buffer.sample(32).indices, loaded.sample(32).ids)
+
+
+# ---- examples
+
+
+@pytest.mark.parametrize("name", ["cleanrl_dqn", "cleanrl_sac", "cleanrl_rainbow"])
+def test_example_runs(output_of_example, name):
+    assert "return" in output_of_example(name, "--total-timesteps", "1500", "--learning-starts", "500")
