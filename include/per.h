@@ -670,7 +670,7 @@ PER_API per_status per_replay_sample(per_replay* replay, const per_sample_option
  *
  *   count      >= 0; 0 changes nothing, and the arrays may then be NULL
  *   ids        [count] as batches carry them
- *   n_critics  >= 1
+ *   n_critics  >= 1; if it is above 16, not `count`: values of shape [n, 1], subtracted from [n], would look like that
  *   td_errors  [n_critics, count] finite, any sign
  *
  * Of sequences (Kapturowski et al. 2019, "Recurrent Experience Replay in Distributed Reinforcement Learning", section

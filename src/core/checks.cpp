@@ -301,6 +301,12 @@ void check_update(const ReplayUpdate& update, const per_replay_options& buffer) 
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "n_critics is %" PRId64 ": td_errors of that many for %" PRId64 " ids fit into no memory",
                     update.n_critics, update.count);
+    // Nobody has so many critics as ids, but values of shape [n, 1] where [n] was meant make it look so.
+    constexpr int64_t max_critics_as_ids = 16;
+    if (buffer.sequence_length == 0 && update.n_critics == update.count && update.count > max_critics_as_ids)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "td_errors are those of %" PRId64 " critics for as many ids: [n] minus [n, 1] broadcasts to that",
+                    update.n_critics);
 }
 
 void check_fields_set(int64_t count, const per_array* given, const Fields& fields, int32_t device) {

@@ -58,7 +58,7 @@ CheckpointReader::CheckpointReader(const char* path)
 void CheckpointReader::read_version() {
     unsigned char found[sizeof magic] = {};
     if (read_(found, sizeof found) != sizeof found || std::memcmp(found, magic, sizeof magic) != 0)
-        refuse("it is no file of libper");
+        refuse("it is not a file of libper");
     checksum_.add(found, sizeof found);
     version_ = number<uint32_t>();
     if (version_ > checkpoint_version)

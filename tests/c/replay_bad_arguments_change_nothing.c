@@ -311,6 +311,16 @@ static void priority_arguments(void) {
     }
     CHECK_FAILS(per_replay_update_priorities(replay, 0, NULL, 0, NULL, NULL), PER_ERROR_INVALID_ARGUMENT,
                 "n_critics is 0: allowed are 1 .. 1099511627776");
+    {
+        int64_t many[18];
+        float square[17 * 18];
+        for (i = 0; i < 18; ++i) many[i] = 0;
+        for (i = 0; i < 17 * 18; ++i) square[i] = 9;
+        CHECK_FAILS(per_replay_update_priorities(replay, 17, many, 17, square, NULL), PER_ERROR_INVALID_ARGUMENT,
+                    "td_errors are those of 17 critics for as many ids: [n] minus [n, 1] broadcasts to that");
+        check_unchanged();
+        CHECK_OK(per_replay_update_priorities(replay, 0, NULL, 17, NULL, NULL));
+    }
     CHECK_FAILS(per_replay_set_priorities(replay, 1, NULL, values, NULL), PER_ERROR_INVALID_ARGUMENT, "ids");
     CHECK_FAILS(per_replay_set_priorities(replay, 1, ids, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "priorities");
     CHECK_NO_STREAM(per_replay_set_priorities(replay, 1, ids, values, &i));

@@ -262,7 +262,7 @@ static void a_read_that_fails_or_ends_early_makes_no_buffer(void) {
         loaded = replay;
         CHECK(per_replay_load_from(read_from, &s, test_device(), 0, &loaded) == PER_ERROR_CORRUPT_FILE);
         CHECK(strstr(per_last_error(), "the stream is damaged") != NULL);
-        CHECK(strstr(per_last_error(), k < 8 ? ": it is no file of libper" : ": it ends early") != NULL);
+        CHECK(strstr(per_last_error(), k < 8 ? ": it is not a file of libper" : ": it ends early") != NULL);
         CHECK(loaded == NULL);
     }
     per_replay_free(replay);

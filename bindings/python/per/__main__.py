@@ -111,7 +111,7 @@ def bench(arguments: list[str]) -> int:
     defaults = ["--seconds", str(BENCH_SECONDS)]
     if importlib.util.find_spec("matplotlib"):
         defaults += ["--picture", "peers.png"]
-    else:
+    elif not {"-h", "--help"} & set(arguments):
         print("no picture: that needs matplotlib (pip install 'libper[plot]')", file=sys.stderr)
     return run_program(BENCH, "bench", [*defaults, *arguments])
 

@@ -93,7 +93,9 @@ class Exchange:
 
     def unknown(self, name: str) -> InvalidArgument:
         """The error for a keyword that names no field."""
-        return InvalidArgument(f"{name} is no field of this buffer; its fields: {', '.join(self._places)}")
+        hint = _OTHER_NAMES.get(name)
+        meant = f": give {hint}" if hint else ""
+        return InvalidArgument(f"{name} is no field of this buffer{meant}; its fields: {', '.join(self._places)}")
 
     def sample(
         self,
@@ -323,6 +325,18 @@ def _put(target: Any, elements: Elements, kept: list[object]) -> None:
     target.shape, target.ndim, target.dtype = shape, len(elements.shape), _arrays.DTYPES[elements.dtype]
     kept += [elements.kept, shape]
 
+
+# What other libraries call what this one takes.
+_OTHER_NAMES = {
+    "done": "terminated and truncated",
+    "dones": "terminated and truncated",
+    "obs": "observation",
+    "next_obs": "next_observation",
+    "act": "action",
+    "actions": "action",
+    "rew": "reward",
+    "rewards": "reward",
+}
 
 # What empty arrays point at: NULL would mean that they are not given.
 _NOTHING = np.zeros(1)

@@ -1153,7 +1153,8 @@ def _suspicion_of_resets(statistics: Statistics, autoreset: str) -> str | None:
         f"After {statistics.suspected_resets} of {ends} ends the next step brought the final observation once more: "
         f"the environment seems to reset by itself, and not as autoreset={autoreset!r} says. Use what "
         "env.metadata['autoreset_mode'] names: autoreset='next_step', or autoreset='same_step' and add(..., "
-        "info=info). ReplayBuffer.for_env() reads it."
+        "info=info). ReplayBuffer.for_env() reads it. Where episodes do begin with the observation that the last one "
+        "ended with, nothing is wrong."
     )
 
 

@@ -113,7 +113,7 @@ def test_verify_names_the_damaged_part(checkpoint, content, part):
 @pytest.mark.parametrize("command", ["info", "verify"])
 def test_file_that_is_none_is_an_error_of_one_line(command, tmp_path):
     (tmp_path / "text").write_text("no checkpoint")
-    for path, reason in ((tmp_path / "text", "it is no file of libper"), (tmp_path / "none", "No such file")):
+    for path, reason in ((tmp_path / "text", "it is not a file of libper"), (tmp_path / "none", "No such file")):
         done = run(command, path)
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.startswith(f"python -m per {command}: path {path} ") and reason in done.stderr

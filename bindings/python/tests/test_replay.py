@@ -332,6 +332,17 @@ def test_updates_take_td_errors_of_any_sign_or_several_critics_or_priorities():
     np.testing.assert_array_equal(buffer.priorities([4, 5, 6]), np.array([8.5, 8.5, 9.5], np.float32))
 
 
+def test_errors_that_broadcast_to_a_square_are_refused():
+    buffer = per.ReplayBuffer(64, {"observation": per.Field()})
+    numbers, no = np.arange(32.0), np.zeros(32, bool)
+    ids = buffer.extend(observation=numbers, reward=numbers, terminated=no, truncated=no, next_observation=numbers + 1)
+    targets, values = np.ones(32, np.float32), np.zeros((32, 1), np.float32)
+    with pytest.raises(per.InvalidArgument, match="32 critics for as many ids"):
+        buffer.update_priorities(ids, targets - values)
+    np.testing.assert_array_equal(buffer.priorities(ids), 1)
+    buffer.update_priorities(ids[:16], np.ones((16, 16)))
+
+
 def test_get_gives_rows_as_added_whatever_the_windows():
     buffer = filled(n_step=3, frame_stack=2)
     rows = buffer.get([4, 9, 4])
@@ -430,6 +441,10 @@ STEP = {"observation": [0.0, 0.0], "action": 0, "reward": 0.0, "terminated": Fal
 @pytest.mark.parametrize(
     "call, words",
     [
+        (
+            lambda b: b.add(**STEP, done=True),
+            "done is no field of this buffer: give terminated and truncated; its fields: observation, action",
+        ),
         (
             lambda b: b.add(**STEP, speed=1.0),
             "speed is no field of this buffer; its fields: observation, action, next_obs",

@@ -21,6 +21,11 @@ end
     @test priorities(buffer, ids) == [2, 2, 0.5, 4]
 end
 
+@testset "errors that broadcast to a square are refused" begin
+    buffer, ids = buffer_of_four()
+    @test_throws PERError update_priorities!(buffer, fill(first(ids), 17), ones(Float32, 17) .- zeros(Float32, 1, 17))
+end
+
 @testset "the largest of several critics' absolute TD errors if the buffer says so" begin
     buffer, ids = buffer_of_four(epsilon = 0.5, critics = :max)
     update_priorities!(buffer, ids, [1 -3; -2 -2; 0 1; 8 0])
