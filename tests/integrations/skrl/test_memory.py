@@ -1,0 +1,220 @@
+"""per.integrations.skrl keeps what skrl's memories promise, and draws by priority within episodes."""
+
+from __future__ import annotations
+
+import numpy as np
+import per
+import pytest
+import torch
+from per.integrations.skrl import PrioritizedMemory
+from skrl.memories.torch import Memory, RandomMemory
+
+
+def memory_of(size, n_envs=1, kind=PrioritizedMemory, **options):
+    memory = kind(memory_size=size, num_envs=n_envs, device="cpu", **options)
+    memory.create_tensor("observations", size=2, dtype=torch.float32)
+    memory.create_tensor("rewards", size=1, dtype=torch.float32)
+    memory.create_tensor("terminated", size=1, dtype=torch.bool)
+    memory.create_tensor("truncated", size=1, dtype=torch.bool)
+    return memory
+
+
+class Model:
+    """The rows of each environment in order of time, as lists: (row of the tensors, time, whether it is an end)."""
+
+    def __init__(self, size, n_envs):
+        self.size, self.n_envs = size, n_envs
+        self.lanes = [[] for _ in range(n_envs)]
+        self.counts = [0] * n_envs
+
+    def add(self, lane, end):
+        row = self.counts[lane] % self.size * self.n_envs + lane
+        self.lanes[lane] = [*self.lanes[lane], (row, self.counts[lane], end)][-self.size :]
+        self.counts[lane] += 1
+
+    def sequences(self, length):
+        """Rows of each whole sequence, by its first row."""
+        found = {}
+        for lane in self.lanes:
+            for begin in range(len(lane) - length + 1):
+                part = lane[begin : begin + length]
+                if not any(end for _, _, end in part[:-1]):
+                    found[part[0][0]] = [row for row, _, _ in part]
+        return found
+
+
+def add(memory, model, random, how):
+    """One call of add_samples in one of the ways it takes, and the same in the model."""
+    n_envs = model.n_envs
+    if how == "all":
+        lanes = list(range(n_envs))
+    elif how == "some":  # skrl fills the environments of a step in their order, by several calls
+        lanes = list(range(memory.env_index, random.integers(memory.env_index, n_envs) + 1))
+    elif how == "one":
+        lanes = [memory.env_index]
+    else:
+        lanes = [0] * int(random.integers(2, 6))
+    terminated, truncated = random.random(len(lanes)) < 0.1, random.random(len(lanes)) < 0.1
+    samples = {}
+    rows = []
+    for lane, ended in zip(lanes, terminated | truncated, strict=True):
+        rows.append([model.counts[lane], lane])
+        model.add(lane, bool(ended))
+    samples["observations"] = torch.tensor(rows, dtype=torch.float32)
+    samples["rewards"] = samples["observations"][:, :1]
+    samples["terminated"] = torch.from_numpy(terminated)[:, None]
+    samples["truncated"] = torch.from_numpy(truncated)[:, None]
+    if how == "one":
+        samples = {name: tensor[0] for name, tensor in samples.items()}
+    memory.add_samples(**samples)
+
+
+WAYS = [(1, "all"), (1, "one"), (1, "many"), (3, "all"), (3, "some"), (3, "one")]
+
+
+@pytest.mark.parametrize("length", [1, 2, 5])
+@pytest.mark.parametrize(("n_envs", "how"), WAYS)
+def test_exactly_the_whole_sequences_of_one_episode_are_drawn(n_envs, how, length):
+    """Compared with lists, after each of 60 calls: what 600 stratified draws give. Priorities are equal."""
+    random = np.random.default_rng([n_envs, length])
+    memory, model = memory_of(12, n_envs, alpha=1.0), Model(12, n_envs)
+    for _ in range(60):
+        add(memory, model, random, how)
+        expected = model.sequences(length)
+        if not expected:
+            with pytest.raises(per.Empty):
+                memory.sample(["rewards"], batch_size=4, sequence_length=length)
+            continue
+        times, flags = memory.sample(["observations", "terminated"], batch_size=600, sequence_length=length)[0]
+        rows = memory.get_sampling_indexes().reshape(600, length)
+        assert {int(row[0]): row.tolist() for row in rows} == expected
+        assert times.shape == (600 * length, 2)
+        times = times.reshape(600, length, 2)
+        assert (times[:, 1:, 0] == times[:, :-1, 0] + 1).all()
+        assert (times[..., 1] == times[:, :1, 1]).all()
+        assert not flags.reshape(600, length)[:, :-1].any()
+
+
+@pytest.mark.parametrize(("n_envs", "how"), [way for way in WAYS if way[1] != "many"])
+def test_the_tensors_are_those_of_skrls_memory(n_envs, how):
+    ours, theirs = memory_of(12, n_envs), memory_of(12, n_envs, RandomMemory)
+    for memory in (ours, theirs):
+        random = np.random.default_rng(5)
+        model = Model(12, n_envs)
+        for _ in range(20):
+            add(memory, model, random, how)
+    assert isinstance(ours, Memory)
+    assert (len(ours), ours.memory_index, ours.env_index) == (len(theirs), theirs.memory_index, theirs.env_index)
+    for name in ours.get_tensor_names():
+        torch.testing.assert_close(ours.get_tensor_by_name(name), theirs.get_tensor_by_name(name), equal_nan=True)
+    names = ["rewards", "missing", "observations"]
+    indexes = torch.tensor([3, 0, 3, 1])
+    for mine, other in zip(
+        ours.sample_by_index(names, indexes=indexes)[0], theirs.sample_by_index(names, indexes=indexes)[0], strict=True
+    ):
+        assert (mine is None and other is None) or torch.equal(mine, other)
+    assert len(ours.sample_all(names, mini_batches=3)) == 3
+
+
+def test_samples_given_together_are_stored_as_one_after_the_other():
+    """In skrl's memories the second tensor of such a call lies behind the rows of the first one."""
+    together, apart = memory_of(12), memory_of(12)
+    steps = torch.arange(17.0)[:, None]
+    together.add_samples(observations=steps.expand(-1, 2), rewards=steps)
+    for step in steps:
+        apart.add_samples(observations=step.expand(1, 2), rewards=step[None])
+    assert torch.equal(together.get_tensor_by_name("observations"), apart.get_tensor_by_name("observations"))
+    assert torch.equal(together.get_tensor_by_name("rewards"), apart.get_tensor_by_name("rewards"))
+    assert (together.filled, together.memory_index) == (True, 5)
+
+
+def filled(n_rows, **options):
+    memory = memory_of(n_rows, **options)
+    steps = torch.arange(n_rows, dtype=torch.float32)[:, None]
+    memory.add_samples(observations=steps.expand(-1, 2), rewards=steps, terminated=torch.zeros(n_rows, 1, dtype=bool))
+    return memory
+
+
+def test_rows_are_drawn_in_proportion_to_their_errors():
+    """Of 1000 stratified draws a row of probability P gets between 1000 P - 2 and 1000 P + 2, always."""
+    memory = filled(10, alpha=0.5)
+    memory.sample(["rewards"], batch_size=100)
+    memory.update_priorities(memory.get_sampling_indexes().float().square() + 1)
+    rewards = memory.sample(["rewards"], batch_size=1000)[0][0]
+    drawn = np.bincount(rewards[:, 0].long(), minlength=10)
+    probabilities = (np.arange(10.0) ** 2 + 1) ** 0.5
+    assert (np.abs(drawn - 1000 * probabilities / probabilities.sum()) < 2.1).all()
+
+
+def test_weights_are_those_of_the_paper():
+    """w_i = (P(i) / min_j P(j))^-beta over the batch."""
+    memory = filled(10, alpha=1.0, beta=0.5)
+    memory.sample(["rewards"], batch_size=100)
+    memory.update_priorities((memory.get_sampling_indexes().float() + 1)[:, None])
+    rewards = memory.sample(["rewards"], batch_size=64)[0][0]
+    assert memory.sampling_weights.shape == (64, 1)
+    expected = (rewards + 1) ** -0.5
+    torch.testing.assert_close(memory.sampling_weights, expected / expected.max(), rtol=1e-5, atol=0)
+
+
+def test_the_errors_of_a_sequence_and_of_critics_make_one_priority():
+    memory = filled(10, alpha=1.0, epsilon=0.0)
+    memory.sample(["rewards"], batch_size=3, sequence_length=4)
+    errors = torch.tensor([[1.0, -2.0, 3.0, 4.0], [5.0, 2.0, 8.0, -3.0]]).repeat(1, 3)
+    memory.update_priorities(errors[..., None])
+    starts = memory.get_sampling_indexes()[::4]
+    assert memory.tree.priorities(starts).tolist() == [3.5] * 3
+
+
+def test_weights_of_a_sequence_are_those_of_its_rows():
+    memory = filled(10, alpha=1.0, beta=1.0)
+    memory.sample(["rewards"], batch_size=200, sequence_length=2)
+    memory.update_priorities(memory.get_sampling_indexes() + 1.0)
+    memory.sample(["rewards"], batch_size=8, sequence_length=2)
+    weights = memory.sampling_weights.reshape(8, 2)
+    assert (weights[:, 0] == weights[:, 1]).all()
+    assert len(weights[:, 0].unique()) > 1
+
+
+def test_rows_added_later_get_the_largest_priority_seen():
+    memory = filled(10, alpha=1.0, epsilon=0.0)
+    memory.sample(["rewards"], batch_size=5)
+    memory.update_priorities(torch.full((5,), 7.0))
+    memory.add_samples(observations=torch.zeros(1, 2), rewards=torch.full((1, 1), 50.0))
+    assert memory.tree.priorities([0]).tolist() == [7.0]
+
+
+def test_mini_batches_are_parts_of_what_was_drawn():
+    memory = filled(10)
+    batches = memory.sample(["rewards", "observations"], batch_size=10, mini_batches=3)
+    assert [len(rewards) for rewards, _ in batches] == [4, 3, 3]
+    together = torch.cat([rewards for rewards, _ in batches])
+    assert torch.equal(together, memory.sample_by_index(["rewards"], indexes=memory.get_sampling_indexes())[0][0])
+
+
+def test_after_reset_only_rows_added_since_are_drawn():
+    memory = filled(10)
+    memory.reset()
+    with pytest.raises(per.Empty, match="priorities"):
+        memory.sample(["rewards"], batch_size=2)
+    memory.add_samples(observations=torch.zeros(1, 2), rewards=torch.full((1, 1), 50.0))
+    assert memory.sample(["rewards"], batch_size=3)[0][0].tolist() == [[50.0]] * 3
+
+
+def test_the_seed_decides_the_draws():
+    torch.manual_seed(0)
+    same = [filled(10, seed=3).sample(["rewards"], batch_size=32)[0][0] for _ in range(2)]
+    assert torch.equal(*same)
+    torch.manual_seed(0)
+    first = filled(10).sample(["rewards"], batch_size=32)[0][0]
+    torch.manual_seed(0)
+    assert torch.equal(first, filled(10).sample(["rewards"], batch_size=32)[0][0])
+
+
+def test_a_nan_error_changes_nothing():
+    memory = filled(10)
+    memory.sample(["rewards"], batch_size=2)
+    before = memory.tree.priorities()
+    with pytest.raises(per.InvalidArgument, match="priorities"):
+        memory.update_priorities(torch.tensor([1.0, float("nan")]))
+    assert (memory.tree.priorities() == before).all()
