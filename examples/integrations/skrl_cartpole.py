@@ -35,7 +35,9 @@ class Network(DeterministicMixin, Model):
 def train(library: str, seed: int, timesteps: int, n_envs: int = 2):
     """The agent after training, and the returns of its latest 50 episodes."""
     set_seed(seed)
-    environments = gymnasium.make_vec("CartPole-v1", n_envs, vectorization_mode="sync")
+    # With Gymnasium's default the step of a reset would be stored as one from an end to a first observation.
+    at_once = {"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}
+    environments = gymnasium.make_vec("CartPole-v1", n_envs, vectorization_mode="sync", vector_kwargs=at_once)
     recorded = gymnasium.wrappers.vector.RecordEpisodeStatistics(environments, buffer_length=50)
     env = wrap_env(recorded)
     spaces = {"observation_space": env.observation_space, "action_space": env.action_space, "device": "cpu"}
