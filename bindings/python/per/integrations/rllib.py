@@ -1,0 +1,209 @@
+"""A prioritized episode buffer for RLlib's new API stack, over libper's sum tree.
+
+config.training(
+    replay_buffer_config={"type": "per.integrations.rllib.PrioritizedEpisodeReplayBuffer", "alpha": 0.6, "beta": 0.4}
+)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from ray.rllib.core import DEFAULT_AGENT_ID, DEFAULT_MODULE_ID
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+from ray.rllib.utils import replay_buffers
+
+import per
+
+__all__ = ["PrioritizedEpisodeReplayBuffer"]
+
+
+class _Leaves:
+    """What RLlib's buffer writes to its sum tree: p^alpha of each step's node. Draws take all that was written."""
+
+    def __init__(self, capacity: int, seed: int) -> None:
+        self.capacity = capacity
+        self._tree = per.SumTree(capacity, seed=seed)
+        self._priorities = np.zeros(capacity)
+        self._written: list[int] = []
+
+    def __getitem__(self, node: Any) -> Any:
+        return self._priorities[node]
+
+    def __setitem__(self, node: int, priority: float) -> None:
+        self._priorities[node] = priority
+        self._written.append(node)
+
+    def _write(self) -> None:
+        if self._written:
+            self._tree.update(self._written, self._priorities[self._written])
+            self._written = []
+
+    def update(self, nodes: Sequence[int], priorities: npt.NDArray[np.float64]) -> None:
+        self._write()
+        self._tree.update(nodes, priorities)
+        self._priorities[nodes] = priorities
+
+    def sample(self, batch_size: int) -> npt.NDArray[np.int64]:
+        self._write()
+        return self._tree.sample(batch_size).indices
+
+    def sum(self) -> float:
+        self._write()
+        return self._tree.total
+
+    def get_state(self) -> dict[str, Any]:
+        return {"priorities": self._priorities.copy()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        self._written = []
+        self.update(range(self.capacity), np.asarray(state["priorities"]))
+
+
+class _NoLeaves:
+    """In place of RLlib's tree of minima, which weights normalised by their batch do not need."""
+
+    def __setitem__(self, node: int, priority: float) -> None:
+        pass
+
+    def get_state(self) -> dict[str, Any]:
+        return {}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        pass
+
+
+class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuffer):
+    """RLlib's buffer of episodes, which draws all steps of a batch at once from a `per.SumTree`.
+
+    Arguments:
+        seed: of draws and of random n_steps. None: another one each time.
+        others: as RLlib's buffer takes them.
+    """
+
+    _sum_segment: Any
+    _max_priority: float
+
+    def __init__(self, *args: Any, seed: int | None = None, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.rng = np.random.default_rng(seed)
+        self._sum_segment = _Leaves(self._sum_segment.capacity, int(self.rng.integers(2**63)))
+        self._min_segment = _NoLeaves()
+
+    def sample(
+        self,
+        num_items: int | None = None,
+        *,
+        batch_size_B: int | None = None,
+        batch_length_T: int | None = None,
+        n_step: int | tuple[int, int] | None = None,
+        beta: float | None = 0.0,
+        gamma: float = 0.99,
+        include_infos: bool = False,
+        include_extra_model_outputs: bool = False,
+        to_numpy: bool = False,
+        **options: Any,
+    ) -> list[SingleAgentEpisode]:
+        """Draws steps by priority: an episode of one step for each, of its n-step return and the observation after it.
+
+        The draws are stratified (Schaul et al. 2016, section 3.3); steps whose n-step window is not there yet are drawn
+        anew. extra_model_outputs has `n_step` and `weights`, w_i = (P(i) / min_j P(j))^-beta over the batch.
+
+        Arguments:
+            num_items, batch_size_B: steps of the batch, one of the two; None: the buffer's.
+            batch_length_T: not looked at: the buffer draws single steps.
+            n_step: one for all, or (first, end), of which each step's own n is drawn: first to end - 1, as in RLlib.
+            beta, gamma, include_infos, include_extra_model_outputs, to_numpy: as RLlib's buffer takes them.
+
+        Raises:
+            per.Empty if nothing was added; per.InvalidArgument if no episode has as many steps as n_step.
+        """
+        if num_items is not None and batch_size_B is not None:
+            raise per.InvalidArgument("num_items and batch_size_B are given; allowed: one of the two")
+        size = num_items or batch_size_B or self.batch_size_B
+        drawn: list[tuple[int, SingleAgentEpisode, int, int]] = []
+        resamples = 0
+        while len(drawn) < size:
+            nodes = self._sum_segment.sample(size - len(drawn)).tolist()
+            steps = self.rng.integers(*n_step, len(nodes)).tolist() if isinstance(n_step, tuple) else None
+            found = len(drawn)
+            for i, node in enumerate(nodes):
+                number, t, _ = self._indices[self._tree_idx_to_sample_idx[node]]
+                episode = self.episodes[number - self._num_episodes_evicted]
+                n: Any = (n_step or 1) if steps is None else steps[i]
+                if t + n <= len(episode):
+                    drawn.append((node, episode, t, n))
+            resamples += len(nodes) - (len(drawn) - found)
+            fewest = n_step[0] if isinstance(n_step, tuple) else n_step or 1
+            if len(drawn) == found and all(len(episode) < fewest for episode in self.episodes):
+                raise per.InvalidArgument(f"n_step is {n_step}: no episode of the buffer has {fewest} steps")
+
+        self._last_sampled_indices = [node for node, *_ in drawn]
+        priorities = self._sum_segment[self._last_sampled_indices]
+        weights = (priorities / priorities.min()) ** -(beta or 0.0)
+        rows = [
+            self._row(episode, t, n, gamma, weight, include_infos, include_extra_model_outputs)
+            for (_, episode, t, n), weight in zip(drawn, weights.tolist(), strict=True)
+        ]
+        if to_numpy:
+            for row in rows:
+                row.to_numpy()
+        self._count(drawn, resamples)
+        return rows
+
+    @staticmethod
+    def _row(
+        episode: SingleAgentEpisode, t: int, n: int, gamma: float, weight: float, infos: bool, outputs: bool
+    ) -> SingleAgentEpisode:
+        """The transition from t to t + n."""
+        rewards = np.asarray(episode.get_rewards(slice(t, t + n)))
+        is_last = t + n == len(episode)
+        others = (
+            {key: [episode.get_extra_model_outputs(key, t)] for key in episode.extra_model_outputs} if outputs else {}
+        )
+        return SingleAgentEpisode(
+            observations=[episode.get_observations(t), episode.get_observations(t + n)],
+            observation_space=episode.observation_space,
+            infos=[episode.get_infos(t), episode.get_infos(t + n)] if infos else None,
+            actions=[episode.get_actions(t)],
+            action_space=episode.action_space,
+            rewards=[float(rewards @ gamma ** np.arange(n))],
+            terminated=is_last and episode.is_terminated,
+            truncated=is_last and episode.is_truncated,
+            extra_model_outputs={"weights": [weight], "n_step": [n], **others},
+            len_lookback_buffer=0,
+            t_started=t,
+        )
+
+    def _count(self, drawn: list[tuple[int, SingleAgentEpisode, int, int]], resamples: int) -> None:
+        """What get_metrics() tells."""
+        self.sampled_timesteps += len(drawn)
+        counts = {
+            "num_env_steps_sampled": len(drawn),
+            "num_episodes_per_sample": len({id(episode) for _, episode, _, _ in drawn}),
+            "num_env_steps_per_sample": len({node for node, *_ in drawn}),
+            "sampled_n_step": sum(n for *_, n in drawn) / len(drawn),
+            "num_resamples": resamples,
+        }
+        of_owners = {
+            f"{owner}_to_{name.replace('env_steps', 'steps')}": {owner_id: count}
+            for owner, owner_id in (("agent", DEFAULT_AGENT_ID), ("module", DEFAULT_MODULE_ID))
+            for name, count in counts.items()
+        }
+        self._update_sample_metrics(**counts, **of_owners)
+
+    def update_priorities(self, priorities: object, module_id: Any = None) -> None:
+        """Sets the priorities of the last sample, usually |TD errors|, float[steps drawn].
+
+        Of a step that was drawn twice the last one counts.
+
+        Raises:
+            per.InvalidArgument for another number of them, and for one that is not finite; then nothing is changed.
+        """
+        given = np.maximum(np.asarray(priorities, np.float64).ravel(), 1e-12)
+        self._sum_segment.update(self._last_sampled_indices, given**self._alpha)
+        self._max_priority = max(self._max_priority, float(given.max()))
+        self._last_sampled_indices = []
