@@ -9,11 +9,14 @@ import torch
 STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 15_000
 env = gymnasium.make("CartPole-v1")
 buffer = per.ReplayBuffer.for_env(env, 10_000, n_step=3, beta_steps=STEPS, arrays="torch", seed=7)
+torch.manual_seed(7)
 network, target = (
-    torch.nn.Sequential(torch.nn.Linear(4, 64), torch.nn.ReLU(), torch.nn.Linear(64, 2)) for _ in range(2)
+    torch.nn.Sequential(
+        torch.nn.Linear(4, 128), torch.nn.ReLU(), torch.nn.Linear(128, 128), torch.nn.ReLU(), torch.nn.Linear(128, 2)
+    )
+    for _ in range(2)
 )
 optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
-torch.manual_seed(7)
 env.action_space.seed(7)
 returns = [0.0]  # of each episode
 
@@ -46,12 +49,14 @@ for step in range(STEPS):
         with torch.no_grad():
             bootstrap = target(batch.next_observation).amax(1)
         td_errors = batch.reward + batch.discount * bootstrap - values
-        loss = (batch.weights * td_errors.square()).mean()
+        losses = torch.nn.functional.smooth_l1_loss(td_errors, torch.zeros(64), reduction="none")
+        loss = (batch.weights * losses).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         buffer.update_priorities(batch.ids, td_errors)
-    if step % 200 == 0:
-        target.load_state_dict(network.state_dict())
+        with torch.no_grad():
+            torch._foreach_lerp_(list(target.parameters()), list(network.parameters()), 0.01)
 
-print(buffer.stats())
+stats = buffer.stats()
+print(f"{stats.samples} batches drawn; the last one says as much as {stats.last_effective_size:.0f} of equal weight")
