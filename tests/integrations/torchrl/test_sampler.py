@@ -35,7 +35,8 @@ def filled(n=8, capacity=8, *, alpha=1.0, beta=1.0, eps=0.0, seed=1, priorities=
 
 
 def priorities_of(sampler):
-    return sampler._buffer.priorities(torch.arange(sampler.max_size))
+    given = sampler._buffer.priorities(np.arange(len(sampler._buffer)))
+    return np.pad(given, (0, sampler.max_size - len(given)))
 
 
 # ------------------------------------------------------------------------------------------------ draws and weights
@@ -307,6 +308,19 @@ def test_batches_drawn_ahead_by_torchrls_threads():
 
 
 # ------------------------------------------------------------------------------------------------------------ state
+
+
+@pytest.mark.parametrize("options", [{"alpha": 0.0}, {"alpha": 0.6, "uniform_fraction": 0.5}])
+def test_what_was_not_written_is_not_drawn_where_priorities_do_not_count(options):
+    sampler = PrioritizedSampler(100, beta=1.0, seed=1, **options)
+    storage = torchrl.LazyTensorStorage(100)
+    buffer = torchrl.TensorDictReplayBuffer(storage=storage, sampler=sampler, batch_size=64)
+    for _ in range(2):
+        buffer.extend(transitions(10))
+        assert sorted(set(sampler.sample(storage, 1000)[0].tolist())) == list(range(10))
+        buffer.empty()
+        with pytest.raises(RuntimeError, match="empty"):
+            sampler.sample(storage, 4)
 
 
 def test_nothing_written_or_all_emptied_is_an_error():

@@ -67,7 +67,7 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
         self._init()
 
     def _init(self) -> None:
-        """Index i is transition i of a buffer whose rows hold nothing. Its priority is 0 until it is written."""
+        """Index i is transition i of a buffer whose rows hold nothing. There are so many as were written."""
         buffer = per.ReplayBuffer(
             fields={"observation": per.Field((), "uint8")},
             normalize_weights="buffer_max",
@@ -76,17 +76,26 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
             arrays="torch",
             **self._options,
         )
-        nothing = np.zeros(buffer.capacity, np.uint8)
-        step = {"observation": nothing, "next_observation": nothing, "reward": nothing}
-        buffer.extend(terminated=nothing, truncated=nothing, td_errors=1.0, **step)
         self._keep(buffer)
-        self._empty()
+        self._reach(1)
 
     def _keep(self, buffer: per.ReplayBuffer) -> None:
         options = buffer.options
         self._buffer = buffer
         self._max_capacity = options["capacity"] - _SPARE_ROWS
         self._alpha, self._beta, self._eps = options["alpha"], options["beta"], options["epsilon"]
+        self._n_indices = len(buffer)
+
+    def _reach(self, n_indices: int) -> None:
+        """Adds the indices below this one that are not there yet, with priorities of 0."""
+        n_new = min(n_indices, self._max_capacity) - self._n_indices
+        if n_new <= 0:
+            return
+        nothing = np.zeros(n_new, np.uint8)
+        step = {"observation": nothing, "next_observation": nothing, "reward": nothing}
+        ids = self._buffer.extend(terminated=nothing, truncated=nothing, td_errors=1.0, **step)
+        self._buffer.update_priorities(ids, priorities=torch.zeros(n_new, device=self.device))
+        self._n_indices += n_new
 
     def sample(self, storage: torchrl.Storage, batch_size: int) -> tuple[Any, dict[str, torch.Tensor]]:
         """Draws indices, int64[batch_size] or a tuple of such for each dimension, and {"priority_weight": float32}.
@@ -111,6 +120,8 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
             flat = (flat * flat.new_tensor(strides)).sum(-1).clamp(min=-1)
         flat = flat.flatten()
         given = torch.as_tensor(priority, dtype=torch.float, device=self.device)
+        if self._n_indices < self._max_capacity and flat.numel() > 0:
+            self._reach(int(flat.max()) + 1)
         self._buffer.update_priorities(flat, given.flatten().expand(flat.shape) if given.numel() == 1 else given)
 
     @property
@@ -134,8 +145,9 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
         return self._device or torch.device("cpu")
 
     def _empty(self) -> None:
-        ids = torch.arange(self._buffer.capacity, device=self.device)
-        self._buffer.update_priorities(ids, priorities=torch.zeros(len(ids), device=self.device))
+        # With the exponents of now, and other draws than before.
+        self._options.update(alpha=self.alpha, beta=self.beta, seed=int(torch.randint(2**63 - 1, ())))
+        self._init()
 
     def state_dict(self) -> dict[str, Any]:
         """Priorities, exponents and the state of the draws, which go on after load_state_dict() as they would have."""
