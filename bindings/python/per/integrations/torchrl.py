@@ -17,20 +17,17 @@ from torchrl.data import replay_buffers as torchrl
 
 import per
 
-# A lane has 3 rows at least, and a sampler may have one index.
-_SPARE_ROWS = 2
+_SPARE_ROWS = 2  # a lane has 3 rows at least, and a sampler may have one index
 
 
 class PrioritizedSampler(torchrl.PrioritizedSampler):
     """The sampler of TorchRL, over libper: for any of its storages, of one or of several dimensions.
 
     Index i is drawn with probability p_i^alpha / sum_k p_k^alpha, p = |priority| + eps, and weighs
-    (p_i / min_k p_k)^(-alpha beta), k over all indices that have a priority. Sums are exact. Setting alpha is so, too,
-    from 0 as well, and costs one pass.
+    (p_i / min_k p_k)^(-alpha beta), k over all indices that have a priority. Sums are exact. Setting alpha is a pass.
 
     Arguments:
-        max_capacity, alpha, beta, eps, reduction: as theirs.
-        dtype: not looked at. Priorities are float32.
+        max_capacity, alpha, beta, eps, reduction: as theirs. dtype is not looked at: priorities are float32.
         max_priority_within_buffer: as theirs: the default priority is the largest of now. Else of all so far, and 1.
         device: as theirs: None follows a storage on CUDA, which needs a libper with CUDA.
         seed: of the draws, which no generator changes. None takes one from torch.manual_seed()'s generator.
@@ -56,8 +53,7 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
         **options: Any,
     ) -> None:
         # What theirs does in __init__() is not asked for: it warns where the compiled trees are missing.
-        self.reduction = reduction
-        self.dtype = dtype
+        self.reduction, self.dtype = reduction, dtype
         self._max_priority_within_buffer = max_priority_within_buffer
         self._device = None if device is None else torch.device(device)
         options.update(capacity=max_capacity + _SPARE_ROWS, alpha=alpha, beta=beta, epsilon=eps)
@@ -89,13 +85,11 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
     def _reach(self, n_indices: int) -> None:
         """Adds the indices below this one that are not there yet, with priorities of 0."""
         n_new = min(n_indices, self._max_capacity) - self._n_indices
-        if n_new <= 0:
-            return
-        nothing = np.zeros(n_new, np.uint8)
-        step = {"observation": nothing, "next_observation": nothing, "reward": nothing}
-        ids = self._buffer.extend(terminated=nothing, truncated=nothing, td_errors=1.0, **step)
-        self._buffer.update_priorities(ids, priorities=torch.zeros(n_new, device=self.device))
-        self._n_indices += n_new
+        if n_new > 0:
+            names = ("observation", "next_observation", "reward", "terminated", "truncated")
+            ids = self._buffer.extend(**dict.fromkeys(names, np.zeros(n_new, np.uint8)), td_errors=1.0)
+            self._buffer.update_priorities(ids, priorities=torch.zeros(n_new, device=self.device))
+            self._n_indices += n_new
 
     def sample(self, storage: torchrl.Storage, batch_size: int) -> tuple[Any, dict[str, torch.Tensor]]:
         """Draws indices, int64[batch_size] or a tuple of such for each dimension, and {"priority_weight": float32}.
@@ -118,11 +112,11 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
         if storage is not None and storage.ndim > 1:
             strides = [storage.shape[axis + 1 :].numel() for axis in range(storage.ndim)]
             flat = (flat * flat.new_tensor(strides)).sum(-1).clamp(min=-1)
-        flat = flat.flatten()
         given = torch.as_tensor(priority, dtype=torch.float, device=self.device)
         if self._n_indices < self._max_capacity and flat.numel() > 0:
             self._reach(int(flat.max()) + 1)
-        self._buffer.update_priorities(flat, given.flatten().expand(flat.shape) if given.numel() == 1 else given)
+        priorities = given.flatten().expand(flat.numel()) if given.numel() == 1 else given
+        self._buffer.update_priorities(flat.flatten(), priorities)
 
     @property
     def default_priority(self) -> float:
@@ -145,7 +139,6 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
         return self._device or torch.device("cpu")
 
     def _empty(self) -> None:
-        # With the exponents of now, and other draws than before.
         self._options.update(alpha=self.alpha, beta=self.beta, seed=int(torch.randint(2**63 - 1, ())))
         self._init()
 
@@ -190,15 +183,13 @@ class ReplayBuffer:
 
     The first transition decides which entries there are. In "next" are a reward of one number and "done"; "terminated"
     and "truncated" are what "done" says where they are missing. Batches have "index", ids that update_priority() takes,
-    "priority_weight" and, with n_step above 1, "steps_to_next_obs", which losses raise gamma to. Reward and flags are
-    [batch_size, 1].
+    "priority_weight" and, with n_step above 1, "steps_to_next_obs" for losses. Reward and flags are [batch_size, 1].
     """
 
     buffer: per.ReplayBuffer | None = None
 
     def __init__(self, capacity: int, *, batch_size: int = 0, priority_key: str = "td_error", **options: Any) -> None:
-        self.batch_size = batch_size
-        self.priority_key = priority_key
+        self.batch_size, self.priority_key = batch_size, priority_key
         self._options = {"capacity": capacity, "arrays": "torch", **options}
         self._place = {"arrays": "torch", "device": options.get("device", "cpu")}
 
