@@ -331,7 +331,7 @@ def test_bytes_make_the_same_buffer():
 def test_bytes_that_are_no_whole_buffer_are_refused():
     content = bytes(filled(5))
     for bad, words in (
-        (b"", "no file of libper"),
+        (b"", "not a file of libper"),
         (content[:-1], "it ends early"),
         (content + b"more", "goes on after its end, by 4 bytes"),
         (content[:200] + bytes([content[200] ^ 1]) + content[201:], "is damaged"),

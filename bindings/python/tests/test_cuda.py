@@ -27,6 +27,7 @@ SUITE = (
     "test_hindsight.py",
     "test_hindsight_model.py",
     "test_loader.py",
+    "test_n_step_ranges.py",
     "test_on_policy.py",
     "test_on_policy_model.py",
     "test_paper_equations.py",
