@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from per import _arrays, _kinds, _library, _options, hindsight
+from per import _arrays, _callbacks, _kinds, _library, _options, hindsight
 from per._device_arrays import Elements
 from per._errors import InvalidArgument
 from per._layout import STEP_ARRAYS, Layout, Output
@@ -114,7 +114,9 @@ class Exchange:
         if call is None:
             check(lib.per_replay_sample(handle, chosen, size, batch, queue.handle))
         else:
-            call.check(lib.per_replay_sample_hindsight(handle, chosen, call.options, size, batch, queue.handle))
+            with _callbacks.allowed():
+                status = lib.per_replay_sample_hindsight(handle, chosen, call.options, size, batch, queue.handle)
+            call.check(status)
         self._memory.finish(queue, arrays)
         del pointers
         return arrays
@@ -137,7 +139,9 @@ class Exchange:
         if call is None:
             check(lib.per_replay_get_windows(handle, options, *wanted))
         else:
-            call.check(lib.per_replay_get_windows_hindsight(handle, options, call.options, *wanted))
+            with _callbacks.allowed():
+                status = lib.per_replay_get_windows_hindsight(handle, options, call.options, *wanted)
+            call.check(status)
         self._memory.finish(queue, id_array, arrays)
         del pointers
         return arrays

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from per import _library
+from per import _callbacks, _library
 from per._errors import CorruptFile, InvalidArgument
 from per._library import ffi, lib
 
@@ -33,7 +33,9 @@ def save(handle: Any, file: Any) -> None:
         return len(memory)  # it keeps no count
 
     call = _Call(write)
-    call.check(lib.per_replay_save_to(handle, _pass_bytes, call.context))
+    with _callbacks.allowed():
+        status = lib.per_replay_save_to(handle, _pass_bytes, call.context)
+    call.check(status)
 
 
 def load(file: Any, device: tuple[int, int]) -> Any:
@@ -47,7 +49,9 @@ def load(file: Any, device: tuple[int, int]) -> Any:
         return len(given)
 
     call, handle_out = _Call(read), ffi.new("per_replay **")
-    call.check(lib.per_replay_load_from(_pass_bytes, call.context, *device, handle_out))
+    with _callbacks.allowed():
+        status = lib.per_replay_load_from(_pass_bytes, call.context, *device, handle_out)
+    call.check(status)
     return ffi.gc(handle_out[0], lib.per_replay_free)
 
 
@@ -99,4 +103,6 @@ def _keep_error(kind: object, error: BaseException, traceback: Any) -> None:
 # The types of both functions are the same, as cffi has them.
 @ffi.callback("int64_t(void *, void *, int64_t)", error=-1, onerror=_keep_error)  # type: ignore[untyped-decorator]
 def _pass_bytes(context: Any, data: Any, size: int) -> int:
+    if _callbacks.is_over():
+        return -1
     return ffi.from_handle(context).answer(ffi.buffer(data, size))  # type: ignore[no-any-return]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from per import _arrays, _library, _options
+from per import _arrays, _callbacks, _library, _options
 from per._errors import InvalidArgument
 from per._layout import Layout
 from per._library import ffi
@@ -122,6 +122,8 @@ _MEMBERS = dict(ffi.typeof("per_hindsight_options").fields)
 
 @ffi.callback(_MEMBERS["reward"].type.cname)  # type: ignore[untyped-decorator]
 def _answer(context: Any, count: int, achieved: Any, goals: Any, rewards_out: Any, terminated_out: Any) -> int:
+    if _callbacks.is_over():
+        return 1
     call: Call = ffi.from_handle(context)
     return call.answer(count, achieved, goals, rewards_out, terminated_out)
 
