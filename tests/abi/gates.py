@@ -2,6 +2,7 @@
 """The gates of the binary interface. Each prints what is wrong and exits with 1 if anything is.
 
 gates.py layout                         per.h is what per_abi_N.txt says
+gates.py first_header                   all of first_per.h is in per.h, where it was
 gates.py padding                        no struct has padding, each is a multiple of 8 bytes
 gates.py header                         per.h compiles alone, in every language that it promises
 gates.py cpp_header                     per.hpp compiles alone, and uses every function of per.h
@@ -26,10 +27,22 @@ import sys
 import tempfile
 from collections.abc import Callable
 
-from describe import HEADER, REPOSITORY, XML_OPTIONS, abi_version, golden_path, read_interface, sizes_in, text_of
+from describe import (
+    ABI,
+    HEADER,
+    REPOSITORY,
+    XML_OPTIONS,
+    Interface,
+    abi_version,
+    golden_path,
+    read_interface,
+    sizes_in,
+    text_of,
+)
 
 MAP = REPOSITORY / "src" / "libper.map"
 CPP_HEADER = HEADER.with_suffix(".hpp")
+FIRST_HEADER = ABI / "first_per.h"
 # ld-linux is the loader itself, which the unwinder of static libgcc asks for frames.
 NEEDED = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 GLIBC_CEILING = (2, 34)
@@ -53,6 +66,29 @@ def layout(header: pathlib.Path = HEADER) -> Problems:
     text = golden.read_text()
     texts = text.splitlines(), text_of(interface, text).splitlines()
     return list(difflib.unified_diff(*texts, golden.name, "per.h", lineterm="", n=3))
+
+
+def first_header(header: pathlib.Path = HEADER, first: pathlib.Path = FIRST_HEADER) -> Problems:
+    """Programs built with it run with every library of this interface. Their structs without a struct_size, of which
+    they make arrays, cannot grow."""
+    old, new = read_interface(first), read_interface(header)
+    problems = [f"{name} = {value} is not in per.h" for name, value in values_of(old) - values_of(new)]
+    structs = {struct.name: struct for struct in new.structs}
+    for struct in old.structs:
+        now = structs.get(struct.name)
+        may_grow = struct.members[0].text == "uint64_t struct_size"
+        if now is None or now.members[: len(struct.members)] != struct.members:
+            problems.append(f"{struct.name} does not begin as it did")
+        elif now.size != struct.size and not may_grow:
+            problems.append(f"{struct.name} is of {now.size} bytes, and was of {struct.size}")
+    problems += [
+        f"{name} is not what it was" for name, text in old.functions.items() if new.functions.get(name) != text
+    ]
+    return problems + [f"{name} is not opaque" for name in old.opaque if name not in new.opaque]
+
+
+def values_of(interface: Interface) -> set[tuple[str, int]]:
+    return {value for values in interface.enums.values() for value in values.items()}
 
 
 def padding(header: pathlib.Path = HEADER) -> Problems:
@@ -224,7 +260,20 @@ def load_time(*objects: pathlib.Path) -> Problems:
 
 GATES: dict[str, Callable[..., Problems]] = {
     gate.__name__: gate
-    for gate in (layout, padding, header, cpp_header, exports, needed, glibc, sizes, versions, abidiff, load_time)
+    for gate in (
+        layout,
+        first_header,
+        padding,
+        header,
+        cpp_header,
+        exports,
+        needed,
+        glibc,
+        sizes,
+        versions,
+        abidiff,
+        load_time,
+    )
 }
 
 

@@ -1,0 +1,1110 @@
+/*
+ * per.h - prioritized experience replay (Schaul et al. 2016, arXiv:1511.05952), for every language.
+ *
+ * Two objects. A per_tree holds priorities and draws indices in proportion to them; a per_replay stores whole
+ * transitions on top of one and draws batches of them with importance-sampling weights.
+ *
+ * This header needs C99 or C++ and nothing but the two standard headers below. What holds for every function:
+ *
+ * Status.   A function that can fail returns a per_status. After any status but PER_OK the handle is as it was before
+ *           the call and nothing was written to the outputs, unless the function says otherwise.
+ * Threads.  A handle may be used by several threads; each call is atomic with respect to the others. Different handles
+ *           share nothing, and wait for each other only while a thread forks.
+ * Fork.     fork() waits until no call is inside any handle, and calls that begin meanwhile wait for it. Handles on
+ *           PER_CPU stay usable in a forked child, which then has its own copy. In a child every call but _free on a
+ *           PER_CUDA handle or a loader is an error.
+ * Memory.   The caller owns every buffer passed in or out, and nothing is kept after the call returns; but on PER_CUDA
+ *           arrays are read and written when the stream gets there, and must stay until then. Array arguments lie in
+ *           host memory for handles on PER_CPU and in the memory of the device for handles on PER_CUDA. Options
+ *           structs, names and shapes always lie in host memory. Arrays are contiguous, the last axis fastest, and
+ *           aligned to the size of their elements, else PER_ERROR_INVALID_ARGUMENT. NULL is an error unless it is said
+ *           to be allowed.
+ *           Instead of in its own, arrays for a device may lie in managed or pinned memory, which it can reach too. Of
+ *           other host memory, and of another GPU's, a kernel would make a fault, after which the process cannot use
+ *           the device any more: so one array of each call is looked at - its ids or indices, or else the first that
+ *           is given; by per_replay_add() each that is read - and is PER_ERROR_INVALID_ARGUMENT if it lies on another
+ *           GPU, or in host memory unless the device reads all of that.
+ * Streams.  `stream` is a cudaStream_t, NULL being the legacy default stream; it must be NULL for handles on PER_CPU.
+ *           On PER_CUDA a call that takes a stream queues its work there and returns; the others, and those that say
+ *           so, synchronise. Calls of one handle on different streams run one after the other all the same. But for
+ *           those that synchronise and those that set an option they can be captured in a CUDA graph, on one stream,
+ *           and each launch of it is as if the calls were made again; the caller orders launches with each other and
+ *           with other calls. A thread's current device stays what it is, and no device but a handle's own gets a
+ *           context for it.
+ * Random.   Numbers come from Philox4x32-10, a counter-based generator: the seed of the handle and the number of draws
+ *           made so far are the whole random state. The same seed and the same calls give the same indices and ids, bit
+ *           for bit, from every language and on every device.
+ * Counts.   Arrays that a call reads have at most 2^40 entries, all axes but the shape of a field counted. Where
+ *           another thread writes to such an array meanwhile, any of its values may count, and nothing worse happens.
+ * Sizes.    Options, batches and statistics begin with struct_size, which their _init function sets and which tells the
+ *           library what the program knows. A program built against an older header works with a newer library: fields
+ *           are only ever appended, one that a program does not have behaves as before it existed, and nothing beyond
+ *           the program's struct is read or written. A program built against a newer header works with an older
+ *           library while the fields that this does not have are 0, as _init leaves them; one that is set is
+ *           PER_ERROR_UNSUPPORTED, and those of results stay 0.
+ */
+#ifndef PER_H
+#define PER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifndef PER_API
+#if defined(__GNUC__)
+#define PER_API __attribute__((visibility("default")))
+#else
+#define PER_API
+#endif
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ----------------------------------------------------------------- version */
+
+/* Number of this interface, and of libper.so.N. It grows when a program must be compiled anew; see CONTRIBUTING.md. */
+enum { PER_ABI_VERSION = 1 };
+
+/* The PER_ABI_VERSION that the loaded library was built with. */
+PER_API int32_t per_abi_version(void);
+
+/* The library's version, such as "0.1.0". */
+PER_API const char* per_version(void);
+
+/* ------------------------------------------------------------------ status */
+
+/* Values never change meaning and are never reused. */
+typedef enum per_status {
+    PER_OK = 0,
+    PER_ERROR_INVALID_ARGUMENT = 1, /* per_last_error() names the argument, its value and what is allowed */
+    PER_ERROR_OUT_OF_MEMORY = 2,
+    PER_ERROR_EMPTY = 3,         /* nothing can be drawn */
+    PER_ERROR_FULL = 4,          /* a lane is full and overwrite is 0 */
+    PER_ERROR_BUSY = 5,          /* the buffer has a loader already; or a loader that may not wait has no batch yet */
+    PER_ERROR_UNSUPPORTED = 6,   /* an option, device or file format that this version does not have */
+    PER_ERROR_NO_DEVICE = 7,     /* no usable CUDA device; the message says why. A driver must be for the major version
+                                    of CUDA that libper was built with, or a later one: 580 or later for CUDA 13 */
+    PER_ERROR_CUDA = 8,          /* CUDA reported an error; the message has its name */
+    PER_ERROR_IO = 9,            /* a file could not be read or written; the message has the system's reason */
+    PER_ERROR_CORRUPT_FILE = 10, /* a file is not one of this library's, or is damaged */
+    PER_ERROR_INTERNAL = 11,     /* a defect of this library; the message is for its maintainers */
+    PER_ERROR_CALLBACK = 12      /* a function that the caller gave returned something else than 0 */
+} per_status;
+
+/* "PER_OK", "PER_ERROR_EMPTY", ...; "unknown status" for a number that is none. Never NULL. */
+PER_API const char* per_status_name(int32_t status);
+
+/*
+ * One line about the latest failure on this thread; "" if there was none. Valid until the next failing call on this
+ * thread: calls that succeed, and _free, leave it alone.
+ */
+PER_API const char* per_last_error(void);
+
+/* ----------------------------------------------------------------- choices */
+
+/* Where a handle keeps its memory and does its work. */
+typedef enum per_device { PER_CPU = 0, PER_CUDA = 1 } per_device;
+
+/* How the `batch_size` draws of one batch are made. Section 3.3 of the paper uses the first. */
+typedef enum per_scheme {
+    PER_STRATIFIED = 0,         /* draw i comes from the i-th of batch_size equal parts of the total */
+    PER_INDEPENDENT = 1,        /* each draw from the whole */
+    PER_SYSTEMATIC = 2,         /* stratified, the same random number in every part */
+    PER_WITHOUT_REPLACEMENT = 3 /* no index twice; each next draw in proportion to what is left */
+} per_scheme;
+
+/* What the probability of a transition follows. */
+typedef enum per_prioritization {
+    PER_PROPORTIONAL = 0, /* P(i) = p_i^alpha / sum_k p_k^alpha (paper, equation 1) */
+    PER_RANK = 1,         /* P(i) in proportion to 1 / rank(i)^alpha (section 3.3, second variant). Priorities within a
+                             32nd of each other may share the mean of what their ranks weigh, and ranks are taken anew
+                             once more than a 32nd of the transitions have changed. Those of priority 0 have the last
+                             ranks, and are drawn like others */
+    PER_UNIFORM = 2       /* P(i) = 1 / N */
+} per_prioritization;
+
+/* What importance-sampling weights are divided by. */
+typedef enum per_normalization {
+    PER_BATCH_MAX = 0,  /* the largest weight of the batch (section 3.4) */
+    PER_BUFFER_MAX = 1, /* the largest weight that any live transition of positive priority has now. One of priority 0,
+                           which ranks and uniform_fraction may draw, can weigh more than 1 */
+    PER_NONE = 2        /* 1: raw weights (N P)^-beta */
+} per_normalization;
+
+/* The priority of a transition that is added without one. */
+typedef enum per_max_priority {
+    PER_MAX_EVER = 0, /* the largest priority seen so far, at least 1 */
+    PER_MAX_NOW = 1   /* the largest priority of the live transitions; 1 if none is live */
+} per_max_priority;
+
+/* What a TD error or priority that is not allowed does. */
+typedef enum per_on_invalid {
+    PER_INVALID_ERROR = 0, /* the call fails and changes nothing */
+    PER_INVALID_SKIP = 1   /* the entry is skipped and counted. Always so on PER_CUDA, where PER_INVALID_ERROR makes
+                              per_replay_synchronize() report it */
+} per_on_invalid;
+
+/* What the TD errors of several critics make together. */
+typedef enum per_critics {
+    PER_CRITICS_MEAN = 0, /* the mean of their absolute values */
+    PER_CRITICS_MAX = 1   /* the largest of their absolute values */
+} per_critics;
+
+/* What a step does whose observation is not the one announced by the step before; see per_replay_add(). */
+typedef enum per_on_gap {
+    PER_GAP_CUT = 0,  /* the trajectory is cut there, and the cut counted */
+    PER_GAP_ERROR = 1 /* PER_ERROR_INVALID_ARGUMENT */
+} per_on_gap;
+
+/* What a NaN does that is given to per_replay_add() in an observation, a next observation or a reward. */
+typedef enum per_on_nan {
+    PER_NAN_ALLOW = 0, /* it is stored as any other value */
+    PER_NAN_ERROR = 1  /* PER_ERROR_INVALID_ARGUMENT */
+} per_on_nan;
+
+/* How environments reset after an end, in Gymnasium's words; see per_replay_add(). */
+typedef enum per_autoreset {
+    PER_AUTORESET_DISABLED = 0,
+    PER_AUTORESET_NEXT_STEP = 1,
+    PER_AUTORESET_SAME_STEP = 2
+} per_autoreset;
+
+/* Type of an element. Flags are bytes: 0 false, 1 true. */
+typedef enum per_dtype {
+    PER_BOOL = 0,
+    PER_UINT8 = 1,
+    PER_INT8 = 2,
+    PER_UINT16 = 3,
+    PER_INT16 = 4,
+    PER_UINT32 = 5,
+    PER_INT32 = 6,
+    PER_UINT64 = 7,
+    PER_INT64 = 8,
+    PER_FLOAT16 = 9,   /* IEEE binary16 */
+    PER_BFLOAT16 = 10, /* the upper half of a binary32 */
+    PER_FLOAT32 = 11,
+    PER_FLOAT64 = 12
+} per_dtype;
+
+/* What a field is to a transition. */
+typedef enum per_role {
+    PER_ROLE_DEFAULT = 0,        /* OBSERVATION for the name "observation" and names that begin with "observation.",
+                                    PLAIN for all others */
+    PER_ROLE_PLAIN = 1,          /* stored and returned */
+    PER_ROLE_OBSERVATION = 2,    /* observed before the step; field x also gives next_x, observed after it */
+    PER_ROLE_RECURRENT_STATE = 3 /* given for the first step of a sequence only */
+} per_role;
+
+/* What fills the frames of a stack from before the first step of its episode. */
+typedef enum per_padding {
+    PER_PADDING_REPEAT = 0, /* the frame of that first step, once more each */
+    PER_PADDING_ZERO = 1    /* zeros */
+} per_padding;
+
+/* -------------------------------------------------------------------- tree */
+
+/*
+ * A tree holds `capacity` priorities and draws indices in proportion to them (section 3.3). Setting a priority and
+ * drawing an index cost O(log capacity).
+ *
+ * Priorities are float32, finite and not negative. A leaf of priority p weighs mass(p) = ceil(p * 2^scale), a whole
+ * number, and the probability of a draw is mass / sum of masses to within 2^-64, as random numbers have 64 bits; with
+ * strata to within (batch_size + 2) 2^-64 on the average of the batch. Sums of whole numbers are exact: no history of
+ * updates, however long or uneven, wears leaves away, draws a leaf of priority 0, or shifts the total. The tree
+ * chooses the scale by itself, and again when priorities grow or shrink by orders of magnitude. With 1e8 leaves and
+ * priorities as training produces them, probabilities differ from those of unrounded priorities by less than 1e-13 in
+ * total variation.
+ */
+typedef struct per_tree per_tree;
+
+/* Fill with per_tree_options_init(), then change what differs. */
+typedef struct per_tree_options {
+    uint64_t struct_size; /* set by _init; do not change */
+    int64_t capacity;     /* number of leaves, 1 to 2^40; _init: 0, to be set */
+    uint64_t seed;        /* of the draws; _init: 0 */
+    int32_t device;       /* a per_device; _init: PER_CPU */
+    int32_t device_index; /* which CUDA device; 0 for PER_CPU; _init: 0 */
+} per_tree_options;
+
+/*
+ * Fills *options with the values named above. struct_size is sizeof(per_tree_options) of the caller.
+ *
+ * PER_ERROR_INVALID_ARGUMENT for a struct_size that no version of the struct has had, unless it is larger: then a
+ * multiple of 8 up to 4096 is taken for that of a newer header.
+ */
+PER_API per_status per_tree_options_init(per_tree_options* options, uint64_t struct_size);
+
+/*
+ * Creates a tree with all priorities 0 and stores it in *tree_out (NULL on failure). Free it with per_tree_free().
+ * Memory: 4.6 bytes a leaf, 8.3 on PER_CUDA. Synchronises.
+ *
+ * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY, PER_ERROR_NO_DEVICE, PER_ERROR_CUDA.
+ */
+PER_API per_status per_tree_create(const per_tree_options* options, per_tree** tree_out);
+
+/* NULL is allowed. Synchronises. */
+PER_API void per_tree_free(per_tree* tree);
+
+/*
+ * Sets priorities[i] at indices[i] for i = 0 .. count - 1; of equal indices the last one wins.
+ *
+ *   count       >= 0, on PER_CUDA at most 2^32 - 2; 0 changes nothing, and the arrays may then be NULL
+ *   indices     [count]  0 .. capacity - 1
+ *   priorities  [count]  finite, >= 0
+ *
+ * PER_ERROR_INVALID_ARGUMENT for any bad entry: nothing is changed. On PER_CUDA bad entries are skipped, counted, and
+ * reported by per_tree_synchronize().
+ */
+PER_API per_status per_update(per_tree* tree, int64_t count, const int64_t* indices, const float* priorities,
+                              void* stream);
+
+/*
+ * Draws batch_size indices with probability P(i) = p_i / sum_k p_k, and their importance-sampling weights
+ *
+ *   w_i = (min_j P(j) / P(i))^beta, j over the batch     (section 3.4, normalised by the batch's maximum)
+ *
+ * without replacement with the inclusion probability in place of P.
+ *
+ *   batch_size      1 .. 2^24
+ *   scheme          a per_scheme. PER_WITHOUT_REPLACEMENT needs batch_size leaves of positive priority
+ *   beta            finite, >= 0; 0 gives weights 1
+ *   indices_out     [batch_size]
+ *   priorities_out  [batch_size] or NULL
+ *   weights_out     [batch_size] or NULL
+ *
+ * PER_ERROR_EMPTY if all priorities are 0; PER_ERROR_INVALID_ARGUMENT. A call that fails is no draw: the next one draws
+ * what it would have drawn. On PER_CUDA, where it is known on the device only that a tree is empty, or has too few
+ * leaves to draw from without replacement, all indices are then -1, priorities and weights 0.
+ */
+PER_API per_status per_sample(per_tree* tree, int64_t batch_size, int32_t scheme, float beta, int64_t* indices_out,
+                              float* priorities_out, float* weights_out, void* stream);
+
+/*
+ * Finds, for each prefix sum s, the index i with  p_0 + .. + p_(i-1) <= s < p_0 + .. + p_i.
+ *
+ *   prefix_sums  [count]  0 <= s < per_tree_total(), in units of priority
+ *   indices_out  [count]
+ *
+ * A prefix sum names the unit of mass floor(s * 2^scale); per_tree_find_mass() names units themselves.
+ *
+ * PER_ERROR_EMPTY, PER_ERROR_INVALID_ARGUMENT; on PER_CUDA bad entries give -1 and are counted.
+ */
+PER_API per_status per_tree_find(per_tree* tree, int64_t count, const double* prefix_sums, int64_t* indices_out,
+                                 void* stream);
+
+/*
+ * Finds, for each unit of mass u, the index i with  m_0 + .. + m_(i-1) <= u < m_0 + .. + m_i.
+ *
+ *   units        [count]  0 .. total mass - 1; see per_tree_mass()
+ *   indices_out  [count]
+ *
+ * PER_ERROR_EMPTY, PER_ERROR_INVALID_ARGUMENT; on PER_CUDA bad entries give -1 and are counted.
+ */
+PER_API per_status per_tree_find_mass(per_tree* tree, int64_t count, const uint64_t* units, int64_t* indices_out,
+                                      void* stream);
+
+/*
+ * Reads priorities.
+ *
+ *   count           number of indices; with indices == NULL it must be the capacity
+ *   indices         [count], or NULL: 0 .. capacity - 1 in order
+ *   priorities_out  [count]
+ *
+ * PER_ERROR_INVALID_ARGUMENT; on PER_CUDA bad indices give 0 and are counted.
+ */
+PER_API per_status per_tree_priorities(per_tree* tree, int64_t count, const int64_t* indices, float* priorities_out,
+                                       void* stream);
+
+/* Number of leaves. */
+PER_API per_status per_tree_capacity(const per_tree* tree, int64_t* capacity_out);
+
+/* Sum of all masses in units of priority: total mass / 2^scale. Synchronises. */
+PER_API per_status per_tree_total(per_tree* tree, double* total_out);
+
+/*
+ * The whole numbers that draws are made of: the sum of all masses (below 2^62), and the scale s of
+ * mass(p) = ceil(p * 2^s). Either output may be NULL. Both may change with the next per_update(). Synchronises.
+ */
+PER_API per_status per_tree_mass(per_tree* tree, uint64_t* total_mass_out, int32_t* scale_out);
+
+/* Sets all priorities to 0. The random state stays. */
+PER_API per_status per_tree_reset(per_tree* tree, void* stream);
+
+/*
+ * Waits until all work on `stream` that this tree queued is done, and reports once what went wrong on the device since
+ * the last report: PER_ERROR_INVALID_ARGUMENT with the number of entries skipped, in all and of each array,
+ * PER_ERROR_EMPTY, PER_ERROR_CUDA. Does nothing on PER_CPU.
+ */
+PER_API per_status per_tree_synchronize(per_tree* tree, void* stream);
+
+/* ------------------------------------------------------------------ replay */
+
+/*
+ * A replay buffer stores transitions and draws batches of them.
+ *
+ *   transition  one step of one environment: what was observed, what was done, reward, terminated, truncated, and
+ *               any further fields that the options declare
+ *   lane        the ring of one environment: ceil(capacity / n_envs) rows in order of time
+ *   id          number of a row, never used again: k * n_envs + environment, k counting the rows of the lane. Batches
+ *               carry ids, and priority updates take them, so that an update which comes too late touches nothing
+ *   live        of a transition: it can be drawn. Its window (n_step, frame_stack, sequence) is complete, and none of
+ *               it has been overwritten
+ *   sequence    with sequence_length L > 0, what is drawn: T = burn_in + L transitions in a row of one episode, named
+ *               by the transition that it starts with. Sequences start at multiples of sequence_stride, counted from
+ *               the first step of each episode. One is live once T transitions with complete returns are there, or its
+ *               episode has ended after the burn-in: what is missing to T is then padding. Wherever this header speaks
+ *               of live transitions, their number, weights, ids and priorities, it means the starts of sequences
+ *   priority    p >= 0, always before the exponent: p = |td_error| + epsilon, and P(i) = p_i^alpha / sum_k p_k^alpha
+ *               (equation 1). alpha may therefore change at any time
+ *
+ * Next observations are not stored a second time: a row's next observation is the observation of the row that follows
+ * it. At the end of an episode the final observation takes a row of its own, which is never live; so a truncated
+ * episode keeps its true final observation. `capacity` counts rows: a full lane holds at least
+ * rows - 1 - ends - (n_step - 1) - (frame_stack - 1) live transitions, or the sequences that start among all of these
+ * but the last T - 1; per_replay_capacity_for() says how many rows that takes. Memory is allocated at creation, once.
+ */
+typedef struct per_replay per_replay;
+
+/*
+ * An array given to a call. Elements of another type than the field's are cast where numpy's "same_kind" rule allows
+ * (to the same kind or a later one of bool, integer, float; a signed integer does not become an unsigned one), and a
+ * value out of the target's range is an error. Flags also take numbers: nonzero is true.
+ */
+typedef struct per_array {
+    const void* data;     /* NULL: not given */
+    const int64_t* shape; /* [ndim], checked; or NULL: the caller vouches for the full shape */
+    int32_t ndim;         /* 0 .. 16; not looked at if shape is NULL */
+    int32_t dtype;        /* a per_dtype: the type of *data */
+} per_array;
+
+/*
+ * A field of a transition. reward (float32), terminated and truncated (flags) are always there and are not declared.
+ * At least one field must have the role of an observation.
+ */
+typedef struct per_field {
+    const char* name;     /* 1 to 63 letters, digits, '_' and '.'; the first no digit. Unique, and none of: reward,
+                             terminated, truncated, weights, ids, discount, mask, n_steps, priorities, probabilities,
+                             and what begins with "next_" */
+    const int64_t* shape; /* [ndim], each >= 1; may be NULL if ndim is 0 */
+    int32_t ndim;         /* 0 .. 8 */
+    int32_t dtype;        /* a per_dtype */
+    int32_t role;         /* a per_role */
+    int32_t stack;        /* frames given in a batch; 0: frame_stack of the options for an observation, 1 otherwise */
+    const per_array* default_value; /* what steps get that are added without this field, such as advantages that are
+                                       computed later: [shape], or one number for all elements (ndim 0, and shape not
+                                       NULL). Cast and checked as arrays of steps are; copied; in host memory. NULL: the
+                                       field must be given. Must be NULL for an observation */
+    int32_t padding;                /* a per_padding: how stacks begin */
+    int32_t reserved;               /* 0 */
+} per_field;
+
+/*
+ * Checks a field by itself, as per_replay_create() does.
+ *
+ *   field  its name may be NULL, and is then not looked at
+ *
+ * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY (a row of it is beyond 63 bits).
+ */
+PER_API per_status per_field_check(const per_field* field);
+
+/* Fill with per_replay_options_init(), then set capacity, fields and n_fields, and change what differs. */
+typedef struct per_replay_options {
+    uint64_t struct_size;      /* set by _init; do not change */
+    int64_t capacity;          /* rows in all, 1 .. 2^40; rounded up to a multiple of n_envs; _init: 0, to be set */
+    const per_field* fields;   /* [n_fields]; copied; _init: NULL, to be set */
+    int64_t n_fields;          /* 1 .. 256; _init: 0, to be set */
+    int64_t n_envs;            /* lanes, 1 .. 2^20; _init: 1 */
+    uint64_t seed;             /* of the draws; _init: 0 */
+    int64_t n_step;            /* steps of a return, 1 .. 64; _init: 1 */
+    int64_t frame_stack;       /* frames of an observation, 1 .. 64; _init: 1 */
+    int64_t sequence_length;   /* L, transitions that a sequence is learned from; 0: single transitions; _init: 0 */
+    int64_t burn_in;           /* transitions before them that only warm up the recurrent state; needs L; _init: 0 */
+    int64_t sequence_stride;   /* distance of sequence starts; 0: sequence_length; needs L; _init: 0 */
+    int64_t beta_steps;        /* batches until beta reaches beta_final; 0: beta stays; _init: 0 */
+    double gamma;              /* discount of a step, 0 .. 1; _init: 0.99 */
+    double alpha;              /* exponent of priorities (equation 1), >= 0; _init: 0.6 */
+    double beta;               /* exponent of weights (section 3.4) for the first batch, >= 0; _init: 0.4 */
+    double beta_final;         /* and after beta_steps batches, linear in between, >= 0; _init: 1 */
+    double epsilon;            /* p = |td_error| + epsilon (section 3.3), 0 .. FLT_MAX; _init: 1e-6 */
+    double sequence_eta;       /* eta of R2D2 priorities (Kapturowski et al. 2019), 0 .. 1; _init: 0.9 */
+    double uniform_fraction;   /* u of P = (1 - u) p^alpha / sum + u / N, 0 .. 1; _init: 0 */
+    int32_t prioritization;    /* a per_prioritization; _init: PER_PROPORTIONAL */
+    int32_t scheme;            /* a per_scheme; _init: PER_STRATIFIED */
+    int32_t normalize_weights; /* a per_normalization; _init: PER_BATCH_MAX */
+    int32_t max_priority;      /* a per_max_priority; _init: PER_MAX_EVER */
+    int32_t on_invalid;        /* a per_on_invalid; _init: PER_INVALID_ERROR */
+    int32_t on_gap;            /* a per_on_gap; _init: PER_GAP_CUT */
+    int32_t autoreset;         /* a per_autoreset; _init: PER_AUTORESET_DISABLED */
+    int32_t store_next_observation; /* 1: next observations in arrays of their own, needed where rows are in no order
+                                      of time, or where the capacity must be exact; _init: 0 */
+    int32_t overwrite;              /* 0: a full lane is PER_ERROR_FULL; 1: its oldest row is overwritten; _init: 1 */
+    int32_t device;                 /* a per_device; _init: PER_CPU */
+    int32_t device_index;           /* which CUDA device; 0 for PER_CPU; _init: 0 */
+    int32_t critics;                /* a per_critics; _init: PER_CRITICS_MEAN */
+    int32_t gather_threads;         /* threads that copy a batch of 1 MiB or more, the caller's among them; the others
+                                       start with the first such batch; a batch of sequences is copied by one; not used
+                                       on PER_CUDA; 0 .. 64, 0 being 1; _init: 1 */
+    int32_t on_nan;                 /* a per_on_nan; _init: PER_NAN_ALLOW */
+} per_replay_options;
+
+/* As per_tree_options_init(). */
+PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t struct_size);
+
+/*
+ * Creates an empty buffer and stores it in *replay_out (NULL on failure). Free it with per_replay_free(). Synchronises.
+ *
+ * A lane needs n_step + frame_stack + 1 rows at least, with sequences n_step + frame_stack + T: fewer is
+ * PER_ERROR_INVALID_ARGUMENT, naming both numbers.
+ * Memory: the bytes of all fields, of reward and flags (5 bytes), and 9 bytes of priorities, a row; all of it is
+ * allocated here. PER_RANK takes 7 bytes more, PER_BUFFER_MAX and PER_MAX_NOW a quarter of one each; where only the
+ * options of a call ask for one of the first two, the first such call allocates it. On PER_CUDA priorities take 12.4
+ * bytes, PER_RANK 8.3 more and the others an eighth of one; the first batch of a size beyond 4096 allocates, too. A
+ * call that allocates cannot be captured, and of the first two kinds cannot follow calls that were: their graphs would
+ * go on without what it adds.
+ *
+ * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY, PER_ERROR_NO_DEVICE, PER_ERROR_UNSUPPORTED (naming the option).
+ */
+PER_API per_status per_replay_create(const per_replay_options* options, per_replay** replay_out);
+
+/*
+ * Writes the smallest capacity with which at least so many transitions, or sequences, are live in all at any time after
+ * every lane became full, whatever happens then: episodes may be of any lengths from episode_length on, each with its
+ * final observation. Without sequences and store_next_observation that is, divisions rounded down,
+ *
+ *   n_envs (t + (t - 1) / episode_length + n_step + frame_stack),  t = (transitions + n_envs - 1) / n_envs
+ *
+ * A buffer that is emptied after each rollout of K steps in every environment holds all of them with the capacity for
+ * K n_envs transitions, also if overwrite is 0 and an episode that began before goes on in it.
+ *
+ *   options         as for per_replay_create(), for which `capacity` is then to be set to the result. It is not looked
+ *                   at here; neither are fields if n_fields is 0, none having a stack of its own then
+ *   transitions     1 .. 2^40
+ *   episode_length  steps of the shortest episode, of sequences more than burn_in; 0: episodes are longer than a lane
+ *
+ * PER_ERROR_INVALID_ARGUMENT, also if the result would be beyond 2^40. Cost: none that grows.
+ */
+PER_API per_status per_replay_capacity_for(const per_replay_options* options, int64_t transitions,
+                                           int64_t episode_length, int64_t* capacity_out);
+
+/* NULL is allowed. Synchronises. */
+PER_API void per_replay_free(per_replay* replay);
+
+/*
+ * The options that the buffer has now: as given, with capacity, stacks, roles and stride as they were resolved and
+ * alpha, beta, gamma and n_step as they were set since. *options_out must have been filled by _init; its `fields` then
+ * point into the handle and are valid as long as it. Synchronises.
+ */
+PER_API per_status per_replay_describe(per_replay* replay, per_replay_options* options_out);
+
+/*
+ * One or several consecutive steps of some or all environments: per_replay_add(). K = length, n = n_envs. Shapes are
+ * [K, n, shape of the field]; the axis K may be left out if it is 1, and so may n.
+ */
+typedef struct per_steps {
+    uint64_t struct_size;    /* set by _init; do not change */
+    int64_t length;          /* K >= 0; _init: 1 */
+    int64_t n_envs;          /* n: number of env_ids; not looked at if env_ids is NULL; _init: 0 */
+    const int64_t* env_ids;  /* [n] 0 .. n_envs - 1, each at most once; NULL: all, in order; _init: NULL. Host memory */
+    const per_array* fields; /* [n_fields] one for each declared field, in that order; an observation that gives
+                                     stacked frames [K, n, stack, shape] is taken by its newest. data NULL: the field's
+                                     default_value, if it has one */
+    const per_array* next_fields; /* [n_fields] by field too, used for those that are observations; NULL or data NULL:
+                                     left out. All or none of the observations */
+    per_array reward;             /* [K, n] */
+    per_array terminated;         /* [K, n] flags: the episode ended in a terminal state */
+    per_array truncated;          /* [K, n] flags: it ended otherwise, such as by a time limit */
+    per_array mask;               /* [K, n] flags or not given: where 0, nothing is added and no value is looked at */
+    per_array next_mask;          /* [K, n] flags or not given: where 0, the next observation is not available */
+    per_array priorities;         /* [K, n] or not given: p of each transition */
+    per_array td_errors;          /* [K, n] or not given: p = |td_error| + epsilon. At most one of the two */
+} per_steps;
+
+PER_API per_status per_steps_init(per_steps* steps, uint64_t struct_size);
+
+/*
+ * Adds transitions, all of them or, on any error, none. A call with K steps does what K calls with one step do.
+ *
+ * Each environment's steps come in order of time. next_fields may be left out on steps that do not end an episode; the
+ * transition is then live once the environment's next step is added. If given, it is live at once (n_step 1).
+ *
+ *   Start.  The first step of a lane, and the first one after an end, a cut or per_replay_clear(), starts an episode.
+ *   End.    On a step that is terminated or truncated the final observation must be given, or be marked unknown by
+ *           next_mask 0. Unknown and terminated: the transition is live, its discount 0, its next observation its own.
+ *           Unknown and truncated: it is not live, and earlier ones bootstrap from its observation.
+ *   Cut.    If a step's observations differ, byte by byte after casting, from those that the step before announced, the
+ *           trajectory has a gap: the step before counts as truncated there (or see on_gap). A reset that nobody tells
+ *           of can be seen this way only if next observations are given: else flag every end or call per_replay_cut().
+ *   Autoreset.  PER_AUTORESET_NEXT_STEP: after an end, a step whose observation equals the final one is the one in
+ *           which the environment resets, and is not added (id -1). PER_AUTORESET_SAME_STEP: at an end next_fields is
+ *           the next episode's first observation unless the caller puts the final one there; so next_mask must be given
+ *           with every step that ends an episode, and say which of the two it is. PER_AUTORESET_DISABLED: nothing.
+ *   Resets that autoreset does not tell of.  An environment that resets by itself after an end, though autoreset is
+ *           PER_AUTORESET_DISABLED, gives its final observation twice: the step that brings it again is the one in
+ *           which it resets (next step), or what was given as the final observation is the first one of the next
+ *           episode (same step). Such ends are counted in suspected_resets, also with PER_AUTORESET_SAME_STEP. With
+ *           PER_AUTORESET_NEXT_STEP that step is not added, and counted only if it has a reward other than 0 or ends
+ *           an episode, as no reset does: its environment resets in the same step. Nothing else tells the two apart,
+ *           and it is no error, since an episode may begin with the very observation that the last one ended with.
+ *   NaN.    With PER_NAN_ERROR a NaN in an observation, a next observation or a reward is an error, which names the
+ *           entry. Infinities are numbers, and other fields may hold NaN.
+ *   Priority.  A transition takes the largest priority (see per_max_priority) when it becomes live, or the one that
+ *           was given for it before then. The largest is taken once for each step of a call, before any environment's is
+ *           added: transitions that the step overwrites still count, and priorities given with it count from the next
+ *           step on. Priorities given for steps at which no sequence starts are checked, and have no effect.
+ *   store_next_observation.  next_fields must be given with every step, and cuts are made by hand only. Sequences, and
+ *           n_step above 1, take the rows of an environment for what they are: steps in order of time.
+ *
+ *   ids_out  [K, n] or NULL: id of each row; -1 where nothing was added
+ *
+ * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_FULL. On PER_CUDA what is known on the device only is checked there, step by
+ * step: one that would be an error is skipped as if its mask were 0, and counted; so is a priority that is not valid.
+ *
+ * On PER_CUDA any of the arrays may also lie in host memory, but not while `stream` is captured. Such an array is read
+ * before the call returns, and cast on the host, where a value that does not fit its dtype is an error as above, unless
+ * a mask that is given lies on the device. All else that is wrong with values is known to the device only.
+ * It goes through a ring of pinned memory; where that is full, the call waits for the device. ids_out must be memory
+ * that the device can write, be it its own, managed or pinned, and is written when the stream gets there.
+ */
+PER_API per_status per_replay_add(per_replay* replay, const per_steps* steps, int64_t* ids_out, void* stream);
+
+/*
+ * Ends the running episodes of the environments as truncated: by what follows, the next step of each has nothing to do
+ * with its last. Where the observation after the last step is known, it is the final one; else it counts as unknown.
+ * Environments without a running episode are left alone.
+ *
+ *   count    number of env_ids; not looked at if env_ids is NULL
+ *   env_ids  [count] 0 .. n_envs - 1, or NULL: all. Host memory
+ */
+PER_API per_status per_replay_cut(per_replay* replay, int64_t count, const int64_t* env_ids, void* stream);
+
+/* Fill with per_sample_options_init(), then change what differs from the buffer's own options for this call. */
+typedef struct per_sample_options {
+    uint64_t struct_size;      /* set by _init; do not change */
+    double beta;               /* >= 0; NAN: by the buffer's schedule, which only such calls advance; _init: NAN */
+    double uniform_fraction;   /* 0 .. 1; NAN: the buffer's; _init: NAN */
+    int64_t n_step;            /* 1 .. the buffer's; 0: the buffer's; _init: 0. Give it with sequences if another thread
+                                  might set the buffer's, since it decides the size of observations */
+    int32_t scheme;            /* a per_scheme; -1: the buffer's; _init: -1 */
+    int32_t prioritization;    /* a per_prioritization; -1: the buffer's; _init: -1 */
+    int32_t normalize_weights; /* a per_normalization; -1: the buffer's; _init: -1 */
+    int32_t reserved;          /* 0 */
+} per_sample_options;
+
+PER_API per_status per_sample_options_init(per_sample_options* options, uint64_t struct_size);
+
+/*
+ * Where a batch of B transitions goes. Every array may be NULL: it is then not written. m_i is the number of steps in
+ * the window of transition i: n_step, or fewer if its episode ends inside the window. (s: stack of the field, left out
+ * if 1.) The frames of a stack go from the oldest to the newest. Those from before the first step of the episode are
+ * what the field's padding says.
+ *
+ * Of sequences weights, ids, priorities and probabilities are [B], all else has a value for each step t < T, as if it
+ * were drawn by itself:
+ *
+ *   fields       observations [B, T + n_step, s, shape], of which t is that of step t, and t + n_steps[t] the one to
+ *                bootstrap from; fields of role PER_ROLE_RECURRENT_STATE [B, s, shape], of the start; others
+ *                [B, T, s, shape]. Stacks of the first steps reach back to before the start, never to before the
+ *                episode
+ *   next_fields  NULL, or NULL entries only: they are among the observations
+ *   reward, discount, n_steps, terminated, truncated, mask  [B, T]; mask is 1 for steps that there are
+ *
+ * A sequence is padded with zeros where its episode has ended (n_steps is 0 in the padding). Observations that are
+ * neither a step's nor one that a step bootstraps from are zeros, too: with n_step > T those in between. The last step of an episode that was truncated at an unknown observation is padding,
+ * but for its observation. After a terminal state whose observation is unknown the last one is given once more.
+ */
+typedef struct per_batch {
+    uint64_t struct_size;     /* set by _init; do not change */
+    void* const* fields;      /* [n_fields] by field: [B, s, shape of the field] at step i. _init: NULL: none */
+    void* const* next_fields; /* [n_fields] by field, not looked at for those that are no observations:
+                                 [B, s, shape] at step i + m. _init: NULL: none */
+    float* reward;            /* [B] sum over k < m of gamma^k r_(i+k) */
+    float* discount;      /* [B] gamma^m if step i + m - 1 is not terminated, else 0: factor of the bootstrap value */
+    int32_t* n_steps;     /* [B] m */
+    uint8_t* terminated;  /* [B] of step i + m - 1; a step flagged both ways is terminated only */
+    uint8_t* truncated;   /* [B] of step i + m - 1 */
+    float* weights;       /* [B] importance-sampling weights; see per_replay_sample() */
+    int64_t* ids;         /* [B] */
+    float* priorities;    /* [B] p, before alpha */
+    float* probabilities; /* [B] the P of the weights */
+    uint8_t* mask;        /* [B, T] 0 where a sequence is padded. Not for single transitions */
+} per_batch;
+
+PER_API per_status per_batch_init(per_batch* batch, uint64_t struct_size);
+
+/*
+ * Draws batch_size live transitions with probability P(i), and their importance-sampling weights
+ *
+ *   w_i = (N P(i))^-beta / max_j (N P(j))^-beta     (section 3.4; j by per_normalization, over the batch by default)
+ *
+ * N being the number of live transitions. Without replacement (N pi_i / B)^-beta with inclusion probabilities pi. If
+ * all priorities are 0 the draw is uniform and the weights 1.
+ *
+ *   options     NULL: those of the buffer
+ *   batch_size  1 .. 2^24
+ *   batch       see per_batch
+ *
+ * PER_ERROR_EMPTY if nothing is live, PER_ERROR_INVALID_ARGUMENT. A call that fails is no draw and does not advance
+ * beta. On PER_CUDA, where that is known on the device only: ids -1, weights 0, rows zero.
+ */
+PER_API per_status per_replay_sample(per_replay* replay, const per_sample_options* options, int64_t batch_size,
+                                     const per_batch* batch, void* stream);
+
+/*
+ * Sets p = |td_error| + epsilon (section 3.3, proportional) for each id, with several critics for the mean or the
+ * largest of their |td_error| (see per_critics). Of equal ids the last one wins. Updates of transitions that were
+ * overwritten or can never be drawn (again), and of id -1, are ignored and counted (stale_updates).
+ *
+ *   count      >= 0; 0 changes nothing, and the arrays may then be NULL
+ *   ids        [count] as batches carry them
+ *   n_critics  >= 1
+ *   td_errors  [n_critics, count] finite, any sign
+ *
+ * Of sequences (Kapturowski et al. 2019, "Recurrent Experience Replay in Distributed Reinforcement Learning", section
+ * 2.3), with |d_t| for what the critics make together at step t, t over steps after the burn-in that are no padding:
+ *
+ *   p = sequence_eta max_t |d_t| + (1 - sequence_eta) mean_t |d_t| + epsilon
+ *
+ *   td_errors  [n_critics, count, T]; entries of other steps, and of sequences that came too late, are not looked at
+ *
+ * A sequence that is not live yet may be given its priority, too; by TD errors if it has a step after the burn-in whose
+ * return is complete. If it has none, its TD errors are not looked at, and counted (stale_updates).
+ *
+ * PER_ERROR_INVALID_ARGUMENT for an id that was never issued and, unless on_invalid is PER_INVALID_SKIP, for a TD error
+ * that is not finite or a priority that overflows: nothing is changed. On PER_CUDA such entries are skipped and
+ * counted.
+ */
+PER_API per_status per_replay_update_priorities(per_replay* replay, int64_t count, const int64_t* ids,
+                                                int64_t n_critics, const float* td_errors, void* stream);
+
+/*
+ * As per_replay_update_priorities(), with the priorities themselves.
+ *
+ *   priorities  [count] finite, >= 0; before alpha, and nothing is added
+ */
+PER_API per_status per_replay_set_priorities(per_replay* replay, int64_t count, const int64_t* ids,
+                                             const float* priorities, void* stream);
+
+/*
+ * Reads p by id; 0 for transitions that are not live.
+ *
+ *   priorities_out  [count]
+ *
+ * PER_ERROR_INVALID_ARGUMENT for an id that was never issued (PER_CUDA: 0, and counted).
+ */
+PER_API per_status per_replay_priorities(per_replay* replay, int64_t count, const int64_t* ids, float* priorities_out,
+                                         void* stream);
+
+/*
+ * Gathers rows by id, as they were added: one step, one frame, whatever n_step, frame_stack and sequence_length. The
+ * next observation is that of the row that follows.
+ *
+ *   batch  fields, next_fields, reward, discount, n_steps (1), terminated, truncated, ids and priorities are written;
+ *          weights, probabilities and mask must be NULL
+ *
+ * PER_ERROR_INVALID_ARGUMENT for an id that was never issued, was overwritten, or is a final observation's; and, if
+ * next_fields are asked for, for a step whose next observation is not there yet. (PER_CUDA: zero rows, counted.)
+ */
+PER_API per_status per_replay_get(per_replay* replay, int64_t count, const int64_t* ids, const per_batch* batch,
+                                  void* stream);
+
+/*
+ * Writes fields of transitions back, by id. Ids of overwritten rows and -1 are ignored and counted (stale_updates).
+ * Of equal ids the last one wins.
+ *
+ *   fields  [n_fields] by field, [count, shape of the field]; data NULL: the field stays as it is
+ *
+ * PER_ERROR_INVALID_ARGUMENT for an id that was never issued, and for a field that is an observation: rows share those.
+ */
+PER_API per_status per_replay_set(per_replay* replay, int64_t count, const int64_t* ids, const per_array* fields,
+                                  void* stream);
+
+/*
+ * Empties all lanes. Ids go on counting; random state, maximum priority and the schedule of beta stay. An environment
+ * that resets in its next step (PER_AUTORESET_NEXT_STEP) is still known to. Cost: on PER_CPU that of what is live, on
+ * PER_CUDA of clearing the memory of priorities.
+ */
+PER_API per_status per_replay_clear(per_replay* replay, void* stream);
+
+/*
+ * Sets alpha >= 0, also to and from 0 (p^0 = 1 for every live transition). Cost: one pass over the buffer. This
+ * function and the three below are PER_ERROR_INVALID_ARGUMENT while `stream` is captured: an option is set by the call.
+ */
+PER_API per_status per_replay_set_alpha(per_replay* replay, double alpha, void* stream);
+
+/* Sets beta >= 0 and ends its schedule. */
+PER_API per_status per_replay_set_beta(per_replay* replay, double beta, void* stream);
+
+/* Sets gamma, 0 .. 1. Transitions keep their rewards; returns are formed when a batch is drawn. */
+PER_API per_status per_replay_set_gamma(per_replay* replay, double gamma, void* stream);
+
+/*
+ * Sets n_step, 1 .. 64, as far as the lanes have rows for it. Transitions become live or stop being so. One pass. Draws
+ * of a CUDA graph keep the n_step that they were captured with; where that is now more, they give ids -1 and are
+ * counted.
+ */
+PER_API per_status per_replay_set_n_step(per_replay* replay, int64_t n_step, void* stream);
+
+/* Number of live transitions, or of live sequences. Synchronises. */
+PER_API per_status per_replay_live(per_replay* replay, int64_t* live_out);
+
+/*
+ * Writes the ids of the live transitions: environment by environment, in order of time.
+ *
+ *   capacity   >= 0: for how many ids_out has room; if there are more, the first are written
+ *   ids_out    [capacity] host memory, on PER_CUDA too; may be NULL if capacity is 0
+ *   count_out  how many there are, also if that is more than capacity
+ *
+ * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY. Cost: one pass over the buffer. Synchronises.
+ */
+PER_API per_status per_replay_live_ids(per_replay* replay, int64_t capacity, int64_t* ids_out, int64_t* count_out);
+
+/* What a buffer holds and has done: per_replay_stats(). Counters count since creation. */
+typedef struct per_replay_statistics {
+    uint64_t struct_size;     /* set by _init; do not change */
+    int64_t capacity;         /* rows in all: n_envs * rows of a lane */
+    int64_t live;             /* transitions, or sequences, that can be drawn now */
+    int64_t added;            /* transitions added */
+    int64_t dropped;          /* steps not added because the environment was resetting (autoreset) */
+    int64_t episodes;         /* episodes that ended, cuts included */
+    int64_t cuts;             /* of them, those that were cut */
+    int64_t samples;          /* batches drawn, also ahead; each epoch of per_epochs_create() counts as one */
+    int64_t beta_step;        /* batches that advanced beta; those of a loader once they are handed out */
+    int64_t stale_updates;    /* entries of updates and of per_replay_set() that came too late */
+    int64_t rejected_updates; /* entries of calls that write, not allowed and skipped */
+    double total;             /* sum of p^alpha over the live transitions */
+    double max_priority;      /* priority that the next transition gets */
+    double alpha;
+    double beta; /* of the next batch */
+    double gamma;
+    int64_t updates; /* entries of updates that set a priority */
+    /* Of the last batch that per_replay_sample() drew: */
+    int64_t last_batch_size;    /* B; 0, and so all that follows, if it drew none yet */
+    int64_t last_max_age;       /* of a transition: rows that its lane took after it until the draw, one for each step
+                                   and one for each final observation. (Newest id of its lane - id) / n_envs */
+    double last_mean_age;       /* of the transitions */
+    double last_effective_size; /* (sum of w)^2 / sum of w^2: so many transitions of equal weight say as much */
+    double last_duplicates;     /* share of the batch that repeats another of its transitions, 0 .. 1 */
+    /* Of the buffer: */
+    int64_t memory_bytes;     /* allocated for rows and priorities; see per_replay_create() */
+    int64_t suspected_resets; /* ends after which an environment seems to have reset in another way than autoreset says;
+                                 see per_replay_add() */
+} per_replay_statistics;
+
+PER_API per_status per_replay_statistics_init(per_replay_statistics* statistics, uint64_t struct_size);
+
+/*
+ * Fills *statistics_out, which must have been filled by _init. Cost: that of a few weights, once for each batch;
+ * nothing that grows with the buffer. Synchronises.
+ */
+PER_API per_status per_replay_stats(per_replay* replay, per_replay_statistics* statistics_out);
+
+/*
+ * Writes the whole buffer to a file, so that a loaded one continues bit for bit: fields, priorities, lanes, counters,
+ * maximum, schedules, random state. The file takes its place at `path` once it is complete and on the disk; until then,
+ * and after an error, what was there before stays. Synchronises.
+ *
+ * It is written beside `path`, under a name that begins with the path's and ends in ".libper-N.tmp". A process that is
+ * killed leaves it there; the next save to the same path removes it. Several savers of one path do not disturb each
+ * other: the last one's file stays. Where `path` is a symbolic link, the file that it leads to is replaced. The mode of
+ * a file that is replaced is kept.
+ *
+ * PER_ERROR_IO, also where `path` is a directory, a FIFO or a device, and where the folder that the file was put in
+ * cannot be synced: the file is there then, and the message says so. PER_ERROR_OUT_OF_MEMORY.
+ */
+PER_API per_status per_replay_save(per_replay* replay, const char* path);
+
+/*
+ * Creates a buffer from a file, on the device asked for, and stores it in *replay_out (NULL on failure). Free it with
+ * per_replay_free(). Synchronises.
+ *
+ * Cost: that of what the file holds, and of the environments, whatever capacity it names. (On PER_CUDA all memory is
+ * allocated and cleared, as by per_replay_create().)
+ *
+ * PER_ERROR_IO, also where `path` is a directory, a FIFO or a device; PER_ERROR_CORRUPT_FILE, also where a single bit
+ * has changed, and where all checksums are right but no buffer can have been in the state that the file holds;
+ * PER_ERROR_UNSUPPORTED for the format of a newer library; and the errors of per_replay_create().
+ */
+PER_API per_status per_replay_load(const char* path, int32_t device, int32_t device_index, per_replay** replay_out);
+
+/*
+ * Waits until all work on `stream` that this buffer queued is done, and reports once what went wrong on the device
+ * since the last report, with the number of entries, steps or calls of each kind, and of steps skipped for each reason.
+ * The status is that of the first of these that happened at all:
+ *
+ *   PER_ERROR_INVALID_ARGUMENT  ids, priorities, TD errors, steps or values were skipped; calls of
+ *                               per_replay_advantages() changed nothing; draws without replacement found too little
+ *   PER_ERROR_FULL              steps were not added, as their lane was full
+ *   PER_ERROR_EMPTY             draws found nothing live
+ *
+ * PER_ERROR_CUDA. Does nothing on PER_CPU.
+ */
+PER_API per_status per_replay_synchronize(per_replay* replay, void* stream);
+
+/* --------------------------------------------------------------- hindsight */
+
+/* Which steps of its episode may give a transition its other goal (Andrychowicz et al. 2017, arXiv:1707.01495, section
+   4.5): what was achieved after them. */
+typedef enum per_goal_strategy {
+    PER_GOAL_FUTURE = 0, /* its own step and all later ones, each equally likely */
+    PER_GOAL_FINAL = 1,  /* the last one */
+    PER_GOAL_EPISODE = 2 /* all, each equally likely */
+} per_goal_strategy;
+
+/* Fill with per_hindsight_options_init(), then set the fields and `reward`, and change what differs. */
+typedef struct per_hindsight_options {
+    uint64_t struct_size;   /* set by _init; do not change */
+    int32_t achieved_field; /* number of an observation: the goal that a state is one of; _init: -1, to be set */
+    int32_t goal_field;     /* number of the field with the goal pursued, of the same dtype and shape; _init: -1, to be
+                               set */
+    int32_t strategy;       /* a per_goal_strategy; _init: PER_GOAL_FUTURE */
+    int32_t reserved;       /* 0 */
+    double fraction;        /* probability that a transition gets another goal, 0 .. 1: k / (k + 1) for k such goals to
+                               each one pursued; _init: 0.8 */
+    /* The reward function; see per_replay_sample_hindsight(). _init: NULL, to be set */
+    int32_t (*reward)(void* context, int64_t count, const void* achieved, const void* goals, float* rewards_out,
+                      uint8_t* terminated_out);
+    void* context; /* given to reward; _init: NULL */
+} per_hindsight_options;
+
+/* As per_tree_options_init(). */
+PER_API per_status per_hindsight_options_init(per_hindsight_options* options, uint64_t struct_size);
+
+/*
+ * Draws a batch as per_replay_sample() does, and puts other goals into some of its transitions: hindsight experience
+ * replay (Andrychowicz et al. 2017, section 3.3). The buffer stays as it is.
+ *
+ * Each transition is relabelled with probability `fraction`. Its goal field, and of an observation the next one, both
+ * in every frame of a stack, become what was achieved after a step of its episode that `strategy` allows; frames that
+ * are zeros because they are from before the episode (PER_PADDING_ZERO) stay zeros. Of an episode
+ * count the steps whose rows have not been overwritten and whose next observation is known; of a running one those that
+ * were added so far. A window that ends in a terminal state which nobody knows (next_mask 0) is not relabelled. Which
+ * are drawn, their weights and priorities do not depend on relabelling. The random choices are the handle's: the same
+ * seed and the same calls give the same goals.
+ *
+ * The rewards of all steps in the windows of relabelled transitions are then asked for in one call, if there are any,
+ * with arrays in host memory, on PER_CUDA too: the same function serves both.
+ *
+ *   count           steps, window after window in the order of the batch, each in order of time
+ *   achieved        [count, shape of the field] what was achieved after the step
+ *   goals           [count, shape of the field] the goal of its transition
+ *   rewards_out     [count] to be written
+ *   terminated_out  [count] whether it ends in a terminal state: as it was stored, and may be changed (nonzero is true)
+ *   returns         0; with anything else the call fails
+ *
+ * From the answers reward, discount, n_steps, terminated and next_fields are formed as from stored steps: a window ends
+ * at its first terminal step. `truncated` is that of the step where a window ends, as it was stored: 0 for a step that
+ * was stored with both flags, which is then terminated, or neither if the function says so. A sequence gets one goal, for PER_GOAL_FUTURE from its first step on; asked for are the
+ * rewards of all its steps and of those that its last returns reach. A terminal step ends the windows of returns, as it
+ * does of transitions drawn by themselves; what is padding stays as it is.
+ *
+ *   options    NULL: those of the buffer
+ *   hindsight  as above
+ *
+ * `reward` runs on the thread of the call, and the buffer is not locked: it may use any handle, this one too, but not
+ * free it. The batch does not see what happens meanwhile. It must not leave by an exception or longjmp.
+ *
+ * PER_ERROR_CALLBACK if `reward` fails, and the errors of per_replay_sample(). After PER_ERROR_CALLBACK, and possibly
+ * after PER_ERROR_OUT_OF_MEMORY, the arrays of the batch have been written to. A call that fails is no draw, but for
+ * one whose `reward` fails after others drew meanwhile: its number is used up. Cost: that of the draw, and of reading
+ * a byte a step of the episodes up to their ends. Synchronises.
+ */
+PER_API per_status per_replay_sample_hindsight(per_replay* replay, const per_sample_options* options,
+                                               const per_hindsight_options* hindsight, int64_t batch_size,
+                                               const per_batch* batch, void* stream);
+
+/* --------------------------------------------------------------- on-policy */
+
+/*
+ * A walk over all live transitions or sequences, several times (epochs), each time in another random order, in
+ * minibatches. Several threads may take from one walk: each minibatch is given out once. The transitions are those that
+ * were live when the walk was created; what is added later has no part in it.
+ *
+ * A walk keeps a pointer to its buffer, which must not be freed before the last call of per_epochs_next().
+ */
+typedef struct per_epochs per_epochs;
+
+/*
+ * Begins a walk and stores it in *epochs_out (NULL on failure). Free it with per_epochs_free(). Synchronises: a walk is
+ * kept in host memory.
+ *
+ *   n_epochs    1 .. 2^24
+ *   batch_size  1 .. 2^24: transitions of a minibatch
+ *   drop_last   0: the last minibatch of an epoch has what is left. Else it is left out if that is fewer than
+ *               batch_size, which must then not be larger than the number of live transitions
+ *
+ * Orders are uniform random permutations. Each epoch counts as one draw, all of them made by this call: the seed and
+ * the number of draws before it decide every order, whatever is drawn while the walk goes on. Cost: one pass over the
+ * buffer, and 8 bytes a transition until per_epochs_free().
+ *
+ * PER_ERROR_EMPTY if nothing is live; PER_ERROR_INVALID_ARGUMENT; PER_ERROR_OUT_OF_MEMORY. Then nothing was drawn.
+ */
+PER_API per_status per_epochs_create(per_replay* replay, int64_t n_epochs, int64_t batch_size, int32_t drop_last,
+                                     void* stream, per_epochs** epochs_out);
+
+/*
+ * Writes the next minibatch, as per_replay_sample() writes a batch: n_step, gamma and stacks as the buffer has them
+ * now. All transitions being given equally often, weights are 1, and probabilities 1 over the transitions of the walk.
+ *
+ *   batch      its arrays have room for batch_size transitions
+ *   count_out  transitions written; 0: the walk is over, and nothing was written
+ *
+ * PER_ERROR_INVALID_ARGUMENT if a transition of the minibatch is not live any more: overwritten, cleared, or short of a
+ * window after per_replay_set_n_step(); of sequences also if n_step, and so the size of observations, is not what it
+ * was when the walk was created. The walk then stays where it is. (PER_CUDA: for a transition that is not live id -1
+ * and zeros, counted, and the walk goes on.) A captured call writes the same minibatch with every launch.
+ */
+PER_API per_status per_epochs_next(per_epochs* epochs, const per_batch* batch, int64_t* count_out, void* stream);
+
+/* NULL is allowed. Does not touch the buffer. */
+PER_API void per_epochs_free(per_epochs* epochs);
+
+/*
+ * Gathers the transitions whose next observation needs a value for per_replay_advantages() that no row has: the last
+ * step of each truncated episode whose final observation is known, and the latest step of each running episode if the
+ * observation after it is known. Environment by environment, in order of time.
+ *
+ *   capacity   >= 0: for how many the arrays of the batch have room; if there are more, the first are written
+ *   batch      single steps, also where sequences are drawn, with stacks: fields, next_fields, reward, discount,
+ *              n_steps (1), terminated, truncated, ids and priorities; weights, probabilities and mask must be NULL.
+ *              May be NULL if capacity is 0
+ *   count_out  how many there are, also if that is more than capacity
+ *
+ * PER_ERROR_INVALID_ARGUMENT. Cost: one pass over the buffer. Synchronises.
+ */
+PER_API per_status per_replay_bootstraps(per_replay* replay, int64_t capacity, const per_batch* batch,
+                                         int64_t* count_out, void* stream);
+
+/*
+ * Generalised advantage estimation (Schulman et al. 2016, arXiv:1506.02438, equation 16), written to a field:
+ *
+ *   A_t     = delta_t + gamma lambda A_(t+1)          (A_(t+1) taken as 0 after the end of an episode)
+ *   delta_t = r_t + gamma V(next_t) - V_t             (V(next_t) taken as 0 after a terminal state)
+ *
+ * over the rows of each lane that would be live with n_step 1. V_t is the value field of row t and V(next_t) that of
+ * the row after it, or the bootstrap value where per_replay_bootstraps() names the transition. A row that is not
+ * reached by that - the latest step of a running episode if the observation after it is not known, the last of one
+ * that was truncated at an unknown observation - keeps its advantage, and the row before it takes A_(t+1) as 0.
+ *
+ *   value_field       number of a plain float32 field of shape (): V, as it was when the step was added or set since
+ *   advantage_field   number of another one: where A goes
+ *   return_field      number of a third one: where A + V goes, what V is fitted to; -1: nowhere
+ *   lambda            0 .. 1
+ *   count             as per_replay_bootstraps() counts now; if 0, the arrays may be NULL
+ *   ids               [count] those of per_replay_bootstraps(), in its order
+ *   bootstrap_values  [count] V of their next observations, finite
+ *
+ * PER_ERROR_INVALID_ARGUMENT: nothing is changed. (PER_CUDA: for ids and values known on the device only, nothing is
+ * changed either, and that is counted.) Cost: one pass over the buffer.
+ */
+PER_API per_status per_replay_advantages(per_replay* replay, int32_t value_field, int32_t advantage_field,
+                                         int32_t return_field, double lambda, int64_t count, const int64_t* ids,
+                                         const float* bootstrap_values, void* stream);
+
+/* ------------------------------------------------------------------ loader */
+
+/*
+ * A loader draws batches ahead, on a thread of its own, into slots that it uses again and again, and hands them out in
+ * the order in which it drew them. The consumer gives each slot back when it is done with it; a slot that is out is
+ * never written.
+ *
+ * Order.  What a loader draws depends on the order of the consumer's calls alone. Creating one asks for `slots`
+ * batches, and handing one out asks for the next, so that up to `slots` batches are drawn before what the consumer does
+ * with the latest; where no memory is free for it, the release that frees some asks in its place. Every call on the
+ * buffer waits for the draws that were asked for before it - add, updates, set, clear, settings, save, samples of its
+ * own - and so do not overtake them. The same seed and calls give the same batches for the same `slots`; if nothing is
+ * changed in between, they are those that per_replay_sample() would have drawn.
+ *
+ * Device. The loader of a buffer on PER_CPU may hand out its batches in the memory of a CUDA device. Its thread then
+ * draws into pinned memory of the host, from where they are copied on a stream of the loader's own. The consumer's
+ * stream waits for the copy, and the copy for the stream that the slot was released on, both on the device. The loader
+ * of a buffer on PER_CUDA hands out its batches there: they are drawn into the slots, on a stream of the loader's own,
+ * and its thread waits until they are there, as only then is it known whether anything could be drawn. No call of the
+ * consumer waits for the device; the thread that draws does, once the consumer is more than `slots` batches ahead of
+ * it, and whoever waits for that draw then waits too.
+ *
+ * Counts.  A batch counts for beta's schedule when it is handed out, and has the beta of its turn. For `samples` and
+ * the random state it counts when it is drawn, also if it is never handed out.
+ *
+ * Fork.  In a forked child a loader is gone: every call on it but per_loader_free() is PER_ERROR_INVALID_ARGUMENT. A
+ * buffer on PER_CPU stays usable there; how many of the batches asked for were drawn before the fork is not known.
+ *
+ * A buffer has one loader at a time, which must be freed before it. Several threads may take from one loader.
+ */
+typedef struct per_loader per_loader;
+
+/* Fill with per_loader_options_init(), then set batch_size, and change what differs. */
+typedef struct per_loader_options {
+    uint64_t struct_size;             /* set by _init; do not change */
+    int64_t batch_size;               /* as in per_replay_sample(); _init: 0, to be set */
+    int64_t slots;                    /* batches drawn ahead, and most that may be out at a time, 1 .. 1024; _init: 3 */
+    const per_sample_options* sample; /* of every batch; copied; NULL: those of the buffer; _init: NULL */
+    int32_t device;                   /* a per_device: in whose memory batches are handed out; for a buffer on PER_CUDA
+                                         to be set to that; _init: PER_CPU */
+    int32_t device_index;             /* which CUDA device; that of a buffer on PER_CUDA; 0 for PER_CPU; _init: 0 */
+} per_loader_options;
+
+PER_API per_status per_loader_options_init(per_loader_options* options, uint64_t struct_size);
+
+/*
+ * Creates a loader, which begins to draw, and stores it in *loader_out (NULL on failure). Free it with
+ * per_loader_free().
+ *
+ * Memory: slots + 1 batches, and for a buffer on PER_CPU whose batches are on PER_CUDA as many in pinned memory, too;
+ * all of it is allocated here.
+ *
+ * PER_ERROR_BUSY if the buffer has a loader that was not stopped; PER_ERROR_INVALID_ARGUMENT; PER_ERROR_OUT_OF_MEMORY;
+ * PER_ERROR_NO_DEVICE; PER_ERROR_CUDA.
+ */
+PER_API per_status per_loader_create(per_replay* replay, const per_loader_options* options, per_loader** loader_out);
+
+/*
+ * Hands out the next batch. Its arrays are all there are of per_batch (mask for sequences only); they lie in the slot
+ * and may be read and written until the slot is released. Sequences keep the n_step that the loader was created with.
+ *
+ * A draw that failed ahead of its turn - nothing was live then, say - is made again when its turn comes. If it fails
+ * once more, this call has its status and message - or the next one, if this call does not wait - and the call after
+ * that tries anew.
+ *
+ *   wait       0: PER_ERROR_BUSY where the call would have to wait for a batch that is still being drawn, also for one
+ *              that it asks for as those drawn ahead failed; because `slots` batches are out; or, on PER_CUDA, for
+ *              another call on the buffer. Else it waits: for ever if no other thread releases one
+ *   batch_out  filled by per_batch_init(); gets pointers into the slot
+ *   slot_out   what per_loader_release() takes
+ *
+ *   stream     NULL for PER_CPU. On PER_CUDA work that is queued on it after the call sees the whole batch. It must not
+ *              be captured: as slots take turns, a graph has arrays of its own, which each batch is copied to
+ *
+ * PER_ERROR_BUSY, PER_ERROR_INVALID_ARGUMENT (the loader was stopped, also while the call waited), PER_ERROR_CUDA, and
+ * the errors of per_replay_sample(), also on PER_CUDA: per_replay_synchronize() does not report these. Then no batch
+ * was handed out. After an error of CUDA the next call tries the same batch again, or the one after it where the buffer
+ * is on PER_CUDA and the error was one of the draw.
+ */
+PER_API per_status per_loader_next(per_loader* loader, int32_t wait, per_batch* batch_out, int64_t* slot_out,
+                                   void* stream);
+
+/*
+ * Gives a slot back, which a later batch will be written into: on PER_CUDA once the work that was queued on `stream`
+ * before is done. It may be another stream than that of per_loader_next(), and must not be captured.
+ *
+ * PER_ERROR_INVALID_ARGUMENT for a slot that is not out; PER_ERROR_CUDA. The slot is then still out.
+ */
+PER_API per_status per_loader_release(per_loader* loader, int64_t slot, void* stream);
+
+/*
+ * Ends a loader: waits for the draws that were asked for, so that the buffer's random state depends on the order of
+ * calls alone, and for its thread. Batches that are out stay as they are until per_loader_free(), and every later call
+ * but that and this one is PER_ERROR_INVALID_ARGUMENT. Another loader may then be created.
+ *
+ * PER_ERROR_CUDA: it has ended all the same.
+ */
+PER_API per_status per_loader_stop(per_loader* loader);
+
+/* Stops the loader and frees its slots. NULL is allowed. On PER_CUDA it synchronises. */
+PER_API void per_loader_free(per_loader* loader);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* PER_H */
