@@ -1,0 +1,139 @@
+"""Writes a file of the format that the library has now, to be kept, and says what is in the files of formats 2 and later.
+
+    .venv/bin/python tests/golden/make_buffers.py tests/golden/buffer_format_N.per
+
+Three environments made 20 steps each, in lanes of 9 rows. After step t the position of an environment is 1 larger, and
+its screen shows the position. Environment 0 never ended an episode. Environment 1 was terminated by every fourth step,
+and truncated, at an observation that was not known, by steps 9 and 17. Its episodes begin 50 farther.
+Environment 2 was moved by 100 before steps 6 and 15, which nobody told of. Then the batches below were drawn and priorities set.
+"""
+
+import sys
+
+import numpy as np
+
+N_ENVS, ROWS, STEPS, N_STEP, STACK = 3, 9, 20, 2, 2
+OPTIONS = {
+    "n_step": N_STEP,
+    "gamma": 0.5,
+    "alpha": 0.75,
+    "beta": 0.5,
+    "beta_final": 0.875,
+    "beta_steps": 7,
+    "epsilon": 0.125,
+    "prioritization": "rank",
+    "scheme": "independent",
+    "uniform_fraction": 0.25,
+    "normalize_weights": "buffer_max",
+    "max_priority": "now",
+    "on_nan": "error",
+    "critics": "max",
+    "gather_threads": 2,
+    "seed": 2**63 + 5,
+}
+
+
+def ends(env, t):
+    """terminated, truncated, and whether the observation after the step is known."""
+    if env == 1 and t in (9, 17):
+        return False, True, False
+    return env == 1 and t % 4 == 3, False, True
+
+
+def moved(env, t):
+    """How far from where step t - 1 ended step t begins."""
+    if env == 1 and t > 0 and any(ends(env, t - 1)[:2]):
+        return 50.0
+    return 100.0 if env == 2 and t in (6, 15) else 0.0
+
+
+def position(env, t):
+    """Before step t."""
+    return 1000.0 * env + t + sum(moved(env, s) for s in range(t + 1))
+
+
+def observation(at):
+    screen = np.arange(6, dtype=np.uint8).reshape(2, 3) + np.uint8(at % 200)
+    return {"observation.position": np.array([at, -at], np.float32), "observation.screen": screen}
+
+
+def step(env, t):
+    """All fields of a step, and the observation that it announces."""
+    at = position(env, t)
+    values = observation(at) | {
+        "action": np.int64(-(2**40) - at),
+        "noise": np.float16(at / 8),
+        "legal": np.array([t % 2 == 0, env == 1, True]),
+        "advantage": np.full(2, 0.25),
+    }
+    return values, observation(at + 1), np.float32(at / 2)
+
+
+def priority(env, t):
+    return np.float32(0.5 + env + t)
+
+
+def rows():
+    """Those of each environment from the first on: (t, values, reward, flags) of steps, or (None, observation)."""
+    lanes = []
+    for env in range(N_ENVS):
+        lane, announced = [], None
+        starts = True
+        for t in range(STEPS):
+            values, following, reward = step(env, t)
+            if announced is not None and moved(env, t):
+                lane[-1][3]["truncated"] = True
+                lane.append((None, announced))
+                starts = True
+            terminated, truncated, is_known = ends(env, t)
+            flags = {"starts": starts, "terminated": terminated, "truncated": truncated, "unknown": not is_known}
+            lane.append((t, values, reward, flags))
+            starts = terminated or truncated
+            announced = None if starts else following
+            if starts and is_known:
+                lane.append((None, following))
+        if announced is not None:
+            lane.append((None, announced))
+        lanes.append(lane)
+    return lanes
+
+
+def rows_there(lane):
+    """The numbers of those that were not overwritten."""
+    return range(max(0, len(lane) - ROWS), len(lane))
+
+
+def main(path):
+    import per
+
+    fields = {
+        "observation.position": per.Field(2),
+        "observation.screen": per.Field((2, 3), "uint8", stack=STACK, padding="zero"),
+        "action": per.Field((), "int64"),
+        "noise": per.Field((), "float16"),
+        "legal": per.Field(3, "bool"),
+        "advantage": per.Field(2, "float64", default=0.25),
+    }
+    buffer = per.ReplayBuffer(N_ENVS * ROWS, fields, n_envs=N_ENVS, **OPTIONS)
+    for t in range(STEPS):
+        steps = [step(env, t) for env in range(N_ENVS)]
+        given = {name: np.stack([values[name] for values, _, _ in steps]) for name in fields if name != "advantage"}
+        given |= {f"next_{name}": np.stack([following[name] for _, following, _ in steps]) for name in steps[0][1]}
+        flags = np.array([ends(env, t) for env in range(N_ENVS)])
+        buffer.add(
+            **given,
+            reward=np.stack([reward for _, _, reward in steps]),
+            terminated=flags[:, 0],
+            truncated=flags[:, 1],
+            next_mask=flags[:, 2],
+            priorities=[priority(env, t) for env in range(N_ENVS)],
+        )
+    for _ in range(3):
+        buffer.sample(8)
+    ids = buffer.live_ids()
+    buffer.update_priorities(ids[:1], priorities=np.float32([40]))
+    buffer.save(path)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
