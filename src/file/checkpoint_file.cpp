@@ -13,12 +13,17 @@ constexpr unsigned char magic[8] = {0x89, 'P', 'E', 'R', '\r', '\n', 0x1a, '\n'}
 
 constexpr std::size_t buffer_bytes = std::size_t{1} << 16;
 
+// How the content of a section is stored.
+constexpr uint32_t as_it_is = 0;
+
 }  // namespace
 
+// --------------------------------------------------------------------------------------------------------- writing
+
 CheckpointWriter::CheckpointWriter(Write write) : write_(std::move(write)), buffer_(buffer_bytes) {
-    bytes(magic, sizeof magic);
-    number(checkpoint_version);
-    number(uint32_t{0});
+    store(magic, sizeof magic);
+    store_number(checkpoint_version);
+    store_number(uint32_t{0});
 }
 
 CheckpointWriter::CheckpointWriter(const char* path)
@@ -26,7 +31,31 @@ CheckpointWriter::CheckpointWriter(const char* path)
     file_.emplace(path);
 }
 
+void CheckpointWriter::begin(std::string_view section, uint64_t size) {
+    checksum_.reset();
+    store_number(static_cast<uint32_t>(section.size()));
+    store(section.data(), section.size());
+    store_number(as_it_is);
+    store_number(size);
+}
+
 void CheckpointWriter::bytes(const void* data, std::size_t size) {
+    store(data, size);
+}
+
+void CheckpointWriter::end() {
+    const uint64_t seal = checksum_.value();
+    checksum_of_seals_.add(&seal, sizeof seal);
+    store_number(seal);
+}
+
+void CheckpointWriter::write(std::string_view section, const SectionContent& content) {
+    begin(section, content.bytes().size());
+    bytes(content.bytes().data(), content.bytes().size());
+    end();
+}
+
+void CheckpointWriter::store(const void* data, std::size_t size) {
     checksum_.add(data, size);
     if (size > buffer_.size() - n_buffered_) flush();
     if (size >= buffer_.size()) return write_(data, size);
@@ -40,9 +69,14 @@ void CheckpointWriter::flush() {
 }
 
 void CheckpointWriter::commit() {
+    SectionContent content;
+    content.number(checksum_of_seals_.value());
+    write("end", content);
     flush();
     if (file_) file_->commit();
 }
+
+// --------------------------------------------------------------------------------------------------------- reading
 
 CheckpointReader::CheckpointReader(Read read) : read_(std::move(read)), shown_("the stream") {
     read_version();
@@ -59,34 +93,72 @@ void CheckpointReader::read_version() {
     unsigned char found[sizeof magic] = {};
     if (read_(found, sizeof found) != sizeof found || std::memcmp(found, magic, sizeof magic) != 0)
         refuse("it is not a file of libper");
-    checksum_.add(found, sizeof found);
-    version_ = number<uint32_t>();
-    if (version_ > checkpoint_version)
-        throw Error(PER_ERROR_UNSUPPORTED, "%s has format %u: this libper reads up to %u", shown_.c_str(), version_,
+    old_checksum_.add(found, sizeof found);
+    const uint32_t version = load_number<uint32_t>();
+    if (version > checkpoint_version)
+        throw Error(PER_ERROR_UNSUPPORTED, "%s has format %u: this libper reads up to %u", shown_.c_str(), version,
                     checkpoint_version);
-    if (version_ == 0) refuse("its format is 0");
-    number<uint32_t>(0, 0);
+    if (version == 0) refuse("its format is 0");
+    if (load_number<uint32_t>() != 0) refuse("a number in it is out of range");
+    version_ = version;
+}
+
+void CheckpointReader::begin(std::string_view section) {
+    section_ = section;
+    if (!has_sections()) return;
+    checksum_.reset();
+    const bool has_size = load_number<uint32_t>() == section.size();
+    std::string name(section.size(), '\0');
+    if (has_size) load(name.data(), name.size());
+    if (name != section) refuse("another one is in its place");
+    if (load_number<uint32_t>() != as_it_is) refuse("a number in it is out of range");
+    n_left_ = load_number<uint64_t>();
+}
+
+void CheckpointReader::begin(std::string_view section, uint64_t size) {
+    begin(section);
+    if (has_sections() && n_left_ != size) refuse("its size is wrong");
 }
 
 void CheckpointReader::bytes(void* data, std::size_t size) {
-    if (read_(data, size) != size) refuse("it ends early");
-    checksum_.add(data, size);
+    if (has_sections()) {
+        if (size > n_left_) refuse("it is too short");
+        n_left_ -= size;
+    }
+    load(data, size);
 }
 
-void CheckpointReader::check_seal() {
-    const uint64_t expected = checksum_.value();
-    if (number<uint64_t>() != expected) refuse("the checksum is wrong");
+void CheckpointReader::load(void* data, std::size_t size) {
+    if (read_(data, size) != size) refuse("it ends early");
+    if (has_sections())
+        checksum_.add(data, size);
+    else
+        old_checksum_.add(data, size);
+}
+
+void CheckpointReader::end() {
+    if (has_sections() && n_left_ != 0) refuse("it is too long");
+    const uint64_t expected = has_sections() ? checksum_.value() : old_checksum_.value();
+    checksum_of_seals_.add(&expected, sizeof expected);
+    if (load_number<uint64_t>() != expected) refuse("the checksum is wrong");
 }
 
 void CheckpointReader::finish() {
-    begin("");
+    if (has_sections()) {
+        const uint64_t expected = checksum_of_seals_.value();
+        begin("end", sizeof expected);
+        if (number<uint64_t>() != expected) refuse("sections of another file are among those before it");
+        end();
+    }
+    section_.clear();
     char more;
     if (file_ && file_->read(&more, 1) != 0) refuse("it goes on after its end");
 }
 
 void CheckpointReader::refuse(const char* reason) const {
-    throw Error(PER_ERROR_CORRUPT_FILE, "%s is damaged%s%s: %s", shown_.c_str(), part_.empty() ? "" : " in ",
-                part_.c_str(), reason);
+    if (section_.empty()) throw Error(PER_ERROR_CORRUPT_FILE, "%s is damaged: %s", shown_.c_str(), reason);
+    throw Error(PER_ERROR_CORRUPT_FILE, "%s is damaged in the section '%s': %s", shown_.c_str(), section_.c_str(),
+                reason);
 }
 
 }  // namespace per

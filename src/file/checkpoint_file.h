@@ -1,11 +1,8 @@
-// What a checkpoint is, in a file or a stream: numbers and arrays one after the other, little-endian, with checksums in
-// between.
+// What a checkpoint is, in a file or a stream: sections one after the other, each with its name, its size and a checksum
+// of its own. docs/format.md has every byte.
 //
-//   magic (8 bytes), format version (uint32), 0 (uint32)
-//   what the writer writes; each seal() is the XXH64 of all bytes before it
-//
-// It holds no lengths of its arrays. A reader works them out from numbers that it has read before, once a seal has
-// confirmed them; so it never reads beyond the end.
+// A reader knows which section comes next and, from those before it, how large an array must be. So it takes no memory
+// by a number that no checksum has confirmed, and never reads beyond the end.
 #pragma once
 
 #include <bit>
@@ -23,10 +20,29 @@
 
 namespace per {
 
-// Format 2 adds gather_threads, on_nan, suspected_resets, and the padding and default values of fields.
-inline constexpr uint32_t checkpoint_version = 2;
+// Format 2 adds gather_threads, on_nan, suspected_resets, and the padding and default values of fields. Format 3 has
+// sections, and rows in order of time; formats 1 and 2 have no more than a checksum of all bytes before it, in between.
+inline constexpr uint32_t checkpoint_version = 3;
 
 static_assert(std::endian::native == std::endian::little, "numbers are written as they lie in memory");
+
+// The content of a small section, whose size is known once all of it is there.
+class SectionContent {
+ public:
+    void bytes(const void* data, std::size_t size) {
+        const char* const bytes = static_cast<const char*>(data);
+        bytes_.insert(bytes_.end(), bytes, bytes + size);
+    }
+    template <class Number>
+    void number(Number value) {
+        static_assert(std::is_arithmetic_v<Number>);
+        bytes(&value, sizeof value);
+    }
+    const std::vector<char>& bytes() const { return bytes_; }
+
+ private:
+    std::vector<char> bytes_;
+};
 
 // Writes a checkpoint, which is complete with commit().
 class CheckpointWriter {
@@ -40,24 +56,29 @@ class CheckpointWriter {
     CheckpointWriter(const CheckpointWriter&) = delete;
     CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
+    // A section: begin(), its content by bytes(), of `size` bytes in all, and end().
+    void begin(std::string_view section, uint64_t size);
     void bytes(const void* data, std::size_t size);
-    template <class Number>
-    void number(Number value) {
-        static_assert(std::is_arithmetic_v<Number>);
-        bytes(&value, sizeof value);
-    }
-    // Writes the checksum of all bytes so far.
-    void seal() { number(checksum_.value()); }
+    void end();
+    // A whole section.
+    void write(std::string_view section, const SectionContent& content);
+
     void commit();
 
  private:
+    void store(const void* data, std::size_t size);
+    template <class Number>
+    void store_number(Number value) {
+        store(&value, sizeof value);
+    }
     void flush();
 
     std::optional<ReplacementFile> file_;
     Write write_;
     std::vector<char> buffer_;
     std::size_t n_buffered_ = 0;
-    Checksum checksum_;
+    Checksum checksum_;           // of the section
+    Checksum checksum_of_seals_;  // of the checksums of all sections
 };
 
 // Reads a checkpoint. Throws Error: that of InputFile where the file cannot be read, CORRUPT_FILE where it is not what
@@ -75,10 +96,14 @@ class CheckpointReader {
 
     // The format of the file, at most checkpoint_version.
     uint32_t version() const { return version_; }
+    // Whether it has sections. Where it has none, begin() only says what messages are to name, and the caller ends
+    // with end() what has a checksum in the file.
+    bool has_sections() const { return version_ >= 3; }
 
-    // Says what is read from here on: the part that refuse() names, "" for the file as a whole.
-    void begin(std::string_view part) { part_ = part; }
-
+    // The next section, which must have that name.
+    void begin(std::string_view section);
+    // And that size.
+    void begin(std::string_view section, uint64_t size);
     void bytes(void* data, std::size_t size);
     template <class Number>
     Number number() {
@@ -94,22 +119,34 @@ class CheckpointReader {
         if (!(value >= least && value <= most)) refuse("a number in it is out of range");
         return value;
     }
-    // Reads a seal, which must be the checksum of all bytes before it.
-    void check_seal();
-    // Checks that nothing follows in a file. What follows in a stream is not looked at.
+    // Checks that all of the section was read, and its checksum.
+    void end();
+    // Checks that the checkpoint is whole, and that nothing follows in a file. What follows in a stream is not looked
+    // at.
     void finish();
 
     [[noreturn]] void refuse(const char* reason) const;
 
  private:
     void read_version();
+    // Reads bytes as they are in the file.
+    void load(void* data, std::size_t size);
+    template <class Number>
+    Number load_number() {
+        Number value;
+        load(&value, sizeof value);
+        return value;
+    }
 
     std::optional<InputFile> file_;
     Read read_;
     std::string shown_;  // what messages call it
     uint32_t version_ = 0;
-    std::string part_;
+    std::string section_;
+    uint64_t n_left_ = 0;  // bytes of the section that were not read yet
     Checksum checksum_;
+    Checksum checksum_of_seals_;
+    OldChecksum old_checksum_;
 };
 
 }  // namespace per

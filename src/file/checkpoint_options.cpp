@@ -47,44 +47,45 @@ void for_each_option(Options& options, uint32_t version, Visit visit) {
 }
 
 // Writes the default of a field as it is described: in the dtype of the field, and all of its elements.
-void write_default(CheckpointWriter& writer, const per_field& field) {
+void write_default(SectionContent& content, const per_field& field) {
     const bool has_default = field.default_value != nullptr;
-    writer.number(static_cast<uint8_t>(has_default));
+    content.number(static_cast<uint8_t>(has_default));
     if (!has_default) return;
     int64_t n_bytes = dtype_size(field.dtype);
     for (int32_t axis = 0; axis < field.ndim; ++axis) n_bytes *= field.shape[axis];
-    writer.bytes(field.default_value->data, static_cast<std::size_t>(n_bytes));
+    content.bytes(field.default_value->data, static_cast<std::size_t>(n_bytes));
 }
 
 }  // namespace
 
 void write_options(CheckpointWriter& writer, const per_replay_options& options) {
-    for_each_option(options, checkpoint_version, [&](auto option) { writer.number(option); });
-    writer.number(options.n_fields);
+    SectionContent content;
+    for_each_option(options, checkpoint_version, [&](auto option) { content.number(option); });
+    content.number(options.n_fields);
     for (int64_t i = 0; i < options.n_fields; ++i) {
         const per_field& field = options.fields[i];
         const uint32_t length = static_cast<uint32_t>(std::strlen(field.name));
-        writer.number(length);
-        writer.bytes(field.name, length);
-        writer.number(field.ndim);
-        for (int32_t axis = 0; axis < field.ndim; ++axis) writer.number(field.shape[axis]);
-        writer.number(field.dtype);
-        writer.number(field.role);
-        writer.number(field.stack);
-        writer.number(field.padding);
-        write_default(writer, field);
+        content.number(length);
+        content.bytes(field.name, length);
+        content.number(field.ndim);
+        for (int32_t axis = 0; axis < field.ndim; ++axis) content.number(field.shape[axis]);
+        content.number(field.dtype);
+        content.number(field.role);
+        content.number(field.stack);
+        content.number(field.padding);
+        write_default(content, field);
     }
-    writer.seal();
+    writer.write("options", content);
 }
 
 CheckpointOptions::CheckpointOptions(CheckpointReader& reader) : options_(default_replay_options) {
-    reader.begin("the options");
+    reader.begin("options");
     for_each_option(options_, reader.version(),
                     [&](auto& option) { option = reader.number<std::remove_reference_t<decltype(option)>>(); });
     // Bounds for what is read before its checksum is. They limit what is allocated; core checks the options.
     options_.n_fields = reader.number<int64_t>(1, max_n_fields);
     for (int64_t i = 0; i < options_.n_fields; ++i) read_field(reader);
-    reader.check_seal();
+    reader.end();
 }
 
 void CheckpointOptions::read_field(CheckpointReader& reader) {

@@ -28,12 +28,12 @@ void for_each_counter(Counters& counters, uint32_t version, Visit visit) {
     visit(counters.suspected_resets);
 }
 
-void write_figures(CheckpointWriter& writer, const BatchFigures& figures) {
-    writer.number(figures.size);
-    writer.number(figures.max_age);
-    writer.number(figures.mean_age);
-    writer.number(figures.effective_size);
-    writer.number(figures.duplicates);
+void write_figures(SectionContent& content, const BatchFigures& figures) {
+    content.number(figures.size);
+    content.number(figures.max_age);
+    content.number(figures.mean_age);
+    content.number(figures.effective_size);
+    content.number(figures.duplicates);
 }
 
 BatchFigures read_figures(CheckpointReader& reader) {
@@ -134,13 +134,13 @@ class SequenceStarts {
 
 std::vector<SlotArray> slot_arrays(const Fields& fields, const WindowRules& rules) {
     using Kind = SlotArray::Kind;
-    std::vector<SlotArray> arrays = {{Kind::flags, -1, sizeof(uint8_t), "the flags"},
-                                     {Kind::rewards, -1, sizeof(float), "the rewards"},
-                                     {Kind::priorities, -1, sizeof(float), "the priorities"}};
+    std::vector<SlotArray> arrays = {{Kind::flags, -1, sizeof(uint8_t), "flags"},
+                                     {Kind::rewards, -1, sizeof(float), "rewards"},
+                                     {Kind::priorities, -1, sizeof(float), "priorities"}};
     for (int64_t i = 0; i < fields.count(); ++i) {
-        arrays.push_back({Kind::field, i, fields[i].bytes, "the field " + fields[i].name});
+        arrays.push_back({Kind::field, i, fields[i].bytes, "field " + fields[i].name});
         if (rules.store_next_observation && fields[i].is_observation())
-            arrays.push_back({Kind::next_field, i, fields[i].bytes, "the field " + fields[i].next_name});
+            arrays.push_back({Kind::next_field, i, fields[i].bytes, "field " + fields[i].next_name});
     }
     return arrays;
 }
@@ -148,39 +148,48 @@ std::vector<SlotArray> slot_arrays(const Fields& fields, const WindowRules& rule
 // --------------------------------------------------------------------------------------------------------- writing
 
 void write_numbers(CheckpointWriter& writer, const CheckpointNumbers& numbers, const std::vector<Lane>& lanes) {
-    writer.number(numbers.beta_step);
-    writer.number(numbers.batches);
-    for_each_counter(numbers.counters, checkpoint_version, [&](int64_t counter) { writer.number(counter); });
-    writer.number(numbers.largest_priority);
-    writer.number(numbers.tree_scale);
-    writer.number(numbers.tree_rescales_below);
-    write_figures(writer, numbers.figures);
+    SectionContent counters;
+    counters.number(numbers.beta_step);
+    counters.number(numbers.batches);
+    for_each_counter(numbers.counters, checkpoint_version, [&](int64_t counter) { counters.number(counter); });
+    counters.number(numbers.largest_priority);
+    counters.number(numbers.tree_scale);
+    counters.number(numbers.tree_rescales_below);
+    write_figures(counters, numbers.figures);
+    writer.write("counters", counters);
+    SectionContent rows;
     for (const Lane& lane : lanes) {
-        writer.number(lane.head);
-        writer.number(lane.first);
-        writer.number(lane.tail);
-        writer.number(lane.episode);
-        writer.number(static_cast<uint8_t>(lane.state));
+        rows.number(lane.head);
+        rows.number(lane.first);
+        rows.number(lane.tail);
+        rows.number(lane.episode);
+        rows.number(static_cast<uint8_t>(lane.state));
     }
-    writer.seal();
+    writer.write("lanes", rows);
+}
+
+void begin_array(CheckpointWriter& writer, const SlotArray& array, const std::vector<Lane>& lanes,
+                 const WindowRules& rules) {
+    writer.begin(array.name, static_cast<uint64_t>(n_saved_rows(lanes, rules) * array.bytes));
 }
 
 void write_ranks(CheckpointWriter& writer, const CheckpointRanks* ranks) {
-    writer.number(static_cast<uint8_t>(ranks != nullptr));
+    SectionContent content;
+    content.number(static_cast<uint8_t>(ranks != nullptr));
     if (ranks != nullptr) {
-        writer.number(ranks->n_changes);
-        writer.number(ranks->tree_scale);
-        writer.number(ranks->tree_rescales_below);
-        writer.bytes(ranks->weights, sizeof ranks->weights);
+        content.number(ranks->n_changes);
+        content.number(ranks->tree_scale);
+        content.number(ranks->tree_rescales_below);
+        content.bytes(ranks->weights, sizeof ranks->weights);
     }
-    writer.seal();
+    writer.write("ranks", content);
 }
 
 // --------------------------------------------------------------------------------------------------------- reading
 
 CheckpointState::CheckpointState(CheckpointReader& reader, const WindowRules& rules, double alpha)
     : reader_(reader), rules_(rules), alpha_(alpha), lanes_(static_cast<size_t>(rules.ring.n_envs)) {
-    reader.begin("the counters and lanes");
+    reader.begin("counters");
     numbers_.beta_step = reader.number<int64_t>(0, max_counter);
     numbers_.batches = reader.number<int64_t>(0, max_counter);
     for_each_counter(numbers_.counters, reader.version(),
@@ -189,22 +198,31 @@ CheckpointState::CheckpointState(CheckpointReader& reader, const WindowRules& ru
     numbers_.tree_scale = reader.number<int32_t>();
     numbers_.tree_rescales_below = reader.number<uint64_t>();
     numbers_.figures = read_figures(reader);
-    size_t n_slots = 0;
+    if (reader.has_sections()) reader.end();
+    reader.begin("lanes");
+    size_t n_elements = 0;
     first_.reserve(lanes_.size());
     for (Lane& lane : lanes_) {
         lane = read_lane(reader, rules);
-        first_.push_back(n_slots);
-        n_slots += static_cast<size_t>(used_slots(lane, rules));
+        first_.push_back(n_elements);
+        const RowRange saved = saved_rows(lane, rules);
+        n_elements += static_cast<size_t>(reader.has_sections() ? saved.end - saved.first : used_slots(lane, rules));
     }
-    reader.check_seal();
+    reader.end();
 }
 
 size_t CheckpointState::index(int64_t env, int64_t row) const {
-    return first_[static_cast<size_t>(env)] + static_cast<size_t>(rules_.ring.by_rows.remainder(row));
+    const size_t lane = static_cast<size_t>(env);
+    const int64_t place =
+        reader_.has_sections() ? row - saved_rows(lanes_[lane], rules_).first : rules_.ring.by_rows.remainder(row);
+    return first_[lane] + static_cast<size_t>(place);
+}
+
+void CheckpointState::begin(const SlotArray& array) {
+    reader_.begin(array.name, static_cast<uint64_t>(n_saved_rows(lanes_, rules_) * array.bytes));
 }
 
 void CheckpointState::read(const SlotArray& array, std::byte* bytes, std::size_t size) {
-    reader_.begin(array.name);
     reader_.bytes(bytes, size);
     if (array.kind == SlotArray::Kind::flags) {
         const uint8_t* const flags = reinterpret_cast<const uint8_t*>(bytes);
@@ -214,9 +232,8 @@ void CheckpointState::read(const SlotArray& array, std::byte* bytes, std::size_t
         see_priorities(reinterpret_cast<const float*>(bytes), size / sizeof(float));
 }
 
-void CheckpointState::check(const SlotArray& array) {
-    reader_.begin(array.name);
-    reader_.check_seal();
+void CheckpointState::end(const SlotArray& array) {
+    reader_.end();
     if (array.kind == SlotArray::Kind::flags) {
         check_flags();
         is_live_.resize(flags_.size());
@@ -227,7 +244,7 @@ void CheckpointState::check(const SlotArray& array) {
 }
 
 std::optional<CheckpointRanks> CheckpointState::read_ranks(bool are_required) {
-    reader_.begin("the ranks");
+    reader_.begin("ranks");
     std::optional<CheckpointRanks> ranks;
     if (reader_.number<uint8_t>(0, 1) == 1) {
         ranks.emplace();
@@ -236,7 +253,7 @@ std::optional<CheckpointRanks> CheckpointState::read_ranks(bool are_required) {
         ranks->tree_rescales_below = reader_.number<uint64_t>();
         for (float& weight : ranks->weights) weight = reader_.number<float>(0.0f, 1.0f);
     }
-    reader_.check_seal();
+    reader_.end();
     if (ranks) check_ranks(*ranks);
     if (!ranks && are_required) reader_.refuse("it has no ranks");
     return ranks;

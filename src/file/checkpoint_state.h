@@ -1,5 +1,5 @@
 // The state of a replay buffer as its checkpoint holds it after the options: the same bytes whatever device it lay on.
-// Slots that no row has used yet are left out.
+// Rows that were cleared or overwritten are left out.
 #pragma once
 
 #include <algorithm>
@@ -44,27 +44,58 @@ struct SlotArray {
     Kind kind;
     int64_t field;     // the number of the field that the last two kinds belong to
     int64_t bytes;     // of an element
-    std::string name;  // as messages call it
+    std::string name;  // of its section
 };
 
 // The arrays that a checkpoint holds, in its order.
 std::vector<SlotArray> slot_arrays(const Fields& fields, const WindowRules& rules);
+
+// The rows of a lane that a checkpoint holds: those that are there, whether live or not, since windows of live rows
+// reach into them; and the final observation that the next step is compared with, also after a clear.
+inline RowRange saved_rows(const Lane& lane, const WindowRules& rules) {
+    const int64_t oldest = oldest_row(lane, rules);
+    return {lane.state == LaneState::ended ? std::min(oldest, compared_row(lane)) : oldest, used_end(lane, rules)};
+}
+
+inline int64_t n_saved_rows(const std::vector<Lane>& lanes, const WindowRules& rules) {
+    int64_t count = 0;
+    for (const Lane& lane : lanes) count += saved_rows(lane, rules).end - saved_rows(lane, rules).first;
+    return count;
+}
+
+// Calls visit(first slot, n) for the parts of an array by slot that hold those rows, in the order of the file: lane by
+// lane, and in order of time.
+template <class Visit>
+void for_each_saved_part(const WindowRules& rules, const std::vector<Lane>& lanes, const Visit& visit) {
+    for (int64_t env = 0; env < rules.ring.n_envs; ++env) {
+        const RowRange rows = saved_rows(lanes[static_cast<size_t>(env)], rules);
+        for (int64_t row = rows.first; row < rows.end;) {
+            const int64_t slot = rules.ring.slot(env, row);
+            const int64_t n = std::min(rows.end - row, (env + 1) * rules.ring.rows - slot);
+            visit(slot, n);
+            row += n;
+        }
+    }
+}
 
 // How many slots of a lane were ever used: the first ones.
 inline int64_t used_slots(const Lane& lane, const WindowRules& rules) {
     return std::min(used_end(lane, rules), rules.ring.rows);
 }
 
-// Calls visit(first slot, n) for the parts of an array by slot that are in use, in the order of the file.
+// As for_each_saved_part() for all slots that were ever used, in their order, as formats 1 and 2 have them.
 template <class Visit>
 void for_each_used_part(const WindowRules& rules, const std::vector<Lane>& lanes, const Visit& visit) {
     for (int64_t env = 0; env < rules.ring.n_envs; ++env)
         visit(rules.ring.slot(env, 0), used_slots(lanes[static_cast<size_t>(env)], rules));
 }
 
-// A state is written in this order: numbers and lanes, each of slot_arrays() with a seal of its own, ranks. NULL: no
+// A state is written in this order: numbers and lanes, each of slot_arrays() as a section of its own, ranks. NULL: no
 // ranks were asked for.
 void write_numbers(CheckpointWriter& writer, const CheckpointNumbers& numbers, const std::vector<Lane>& lanes);
+// Begins the section of an array, whose elements for_each_saved_part() then names.
+void begin_array(CheckpointWriter& writer, const SlotArray& array, const std::vector<Lane>& lanes,
+                 const WindowRules& rules);
 void write_ranks(CheckpointWriter& writer, const CheckpointRanks* ranks);
 
 // Reads a state in the same order, and checks all that later calls rely on without looking: which rows are live, the
@@ -78,10 +109,19 @@ class CheckpointState {
     const CheckpointNumbers& numbers() const { return numbers_; }
     const std::vector<Lane>& lanes() const { return lanes_; }
 
-    // Reads the next bytes of an array. Flags and priorities are read in whole elements.
+    // An array: begin(), its elements by read() for the parts that for_each_part() names, and end(), which checks it.
+    void begin(const SlotArray& array);
+    // Flags and priorities are read in whole elements.
     void read(const SlotArray& array, std::byte* bytes, std::size_t size);
-    // Checks the array and its seal once all of it was read.
-    void check(const SlotArray& array);
+    void end(const SlotArray& array);
+    // Calls visit(first slot, n) for the parts of each array, in the order of the file.
+    template <class Visit>
+    void for_each_part(const Visit& visit) const {
+        if (reader_.has_sections())
+            for_each_saved_part(rules_, lanes_, visit);
+        else
+            for_each_used_part(rules_, lanes_, visit);
+    }
     // Reads ranks, which a buffer with PER_RANK always has.
     std::optional<CheckpointRanks> read_ranks(bool are_required);
 
@@ -89,7 +129,7 @@ class CheckpointState {
     const std::vector<int64_t>& live_slots() const { return live_slots_; }
 
  private:
-    // The place of a row's slot among those of all lanes that are in the file.
+    // The place of a row among those of all lanes that are in the file.
     size_t index(int64_t env, int64_t row) const;
     uint8_t flags(int64_t env, int64_t row) const { return flags_[index(env, row)]; }
     void check_flags() const;
@@ -104,7 +144,7 @@ class CheckpointState {
     double alpha_;
     CheckpointNumbers numbers_;
     std::vector<Lane> lanes_;
-    std::vector<size_t> first_;   // by environment: the index of its first slot
+    std::vector<size_t> first_;   // by environment: the index of its first element
     std::vector<uint8_t> flags_;  // by index
     std::vector<bool> is_live_;   // by index
     std::vector<int64_t> live_slots_;

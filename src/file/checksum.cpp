@@ -1,26 +1,52 @@
 // The only source that sees xxHash: its functions are compiled in here, and none is exported.
 #include "file/checksum.h"
 
+#include <new>
+
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 namespace per {
 
-struct Checksum::State {
-    XXH64_state_t xxh64;
-};
+struct Checksum::State : XXH3_state_t {};
 
-Checksum::Checksum() : state_(std::make_unique<State>()) {
-    XXH64_reset(&state_->xxh64, 0);
+// Its memory is aligned as XXH3 asks for.
+Checksum::Checksum() : state_(static_cast<State*>(XXH3_createState())) {
+    if (state_ == nullptr) throw std::bad_alloc();
+    reset();
 }
 
-Checksum::~Checksum() = default;
+void Checksum::Free::operator()(State* state) const {
+    XXH3_freeState(state);
+}
 
 void Checksum::add(const void* data, std::size_t size) {
-    XXH64_update(&state_->xxh64, data, size);
+    XXH3_64bits_update(state_.get(), data, size);
 }
 
 uint64_t Checksum::value() const {
+    return XXH3_64bits_digest(state_.get());
+}
+
+void Checksum::reset() {
+    XXH3_64bits_reset(state_.get());
+}
+
+struct OldChecksum::State {
+    XXH64_state_t xxh64;
+};
+
+OldChecksum::OldChecksum() : state_(std::make_unique<State>()) {
+    XXH64_reset(&state_->xxh64, 0);
+}
+
+OldChecksum::~OldChecksum() = default;
+
+void OldChecksum::add(const void* data, std::size_t size) {
+    XXH64_update(&state_->xxh64, data, size);
+}
+
+uint64_t OldChecksum::value() const {
     return XXH64_digest(&state_->xxh64);
 }
 

@@ -1,4 +1,4 @@
-// The checksum of files: XXH64 with seed 0 (Collet, "xxHash fast digest algorithm").
+// The checksums of files (Collet, "xxHash fast digest algorithm"), with seed 0.
 #pragma once
 
 #include <cstddef>
@@ -7,11 +7,29 @@
 
 namespace per {
 
-// The checksum of the bytes added so far, in whatever pieces.
+// The XXH3 of 64 bits of what was added so far, in whatever pieces.
 class Checksum {
  public:
     Checksum();
-    ~Checksum();
+
+    void add(const void* data, std::size_t size);
+    uint64_t value() const;
+    // As if nothing had been added.
+    void reset();
+
+ private:
+    struct State;
+    struct Free {
+        void operator()(State* state) const;
+    };
+    std::unique_ptr<State, Free> state_;
+};
+
+// As Checksum, but XXH64, which formats 1 and 2 have.
+class OldChecksum {
+ public:
+    OldChecksum();
+    ~OldChecksum();
 
     void add(const void* data, std::size_t size);
     uint64_t value() const;

@@ -414,8 +414,65 @@ TEST_F(Checkpoint, every_damaged_byte_of_a_stream_is_seen) {
     }
 }
 
-// Each byte of the file is damaged in turn, so that the parts come in their order.
-TEST_F(Checkpoint, message_names_the_part_that_is_damaged) {
+// One save over the other in the middle of a file: each section is right by itself.
+TEST_F(Checkpoint, sections_of_two_saves_are_no_checkpoint) {
+    Buffer saved(small_options());
+    Walk walk(3);
+    Buffer twin(small_options());
+    walk.use(saved, twin, 40);
+    ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK);
+    const std::string before = contents();
+    const int64_t id = saved.live_ids()[0];
+    ASSERT_EQ(saved.set_priority(id, 0.125f), PER_OK);
+    ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK);
+    const std::string after = contents();
+    ASSERT_EQ(before.size(), after.size());
+    const size_t rewards = after.find("rewards");
+    ASSERT_NE(before.substr(0, rewards), after.substr(0, rewards));
+    ASSERT_NE(before.substr(rewards), after.substr(rewards));
+    write(before.substr(0, rewards) + after.substr(rewards));
+    EXPECT_EQ(load(), PER_ERROR_CORRUPT_FILE);
+    EXPECT_NE(std::string(per_last_error()).find("in the section 'end': sections of another file"), std::string::npos)
+        << per_last_error();
+}
+
+// Rows that were cleared are not in the file, and of those that were overwritten there is no trace.
+TEST_F(Checkpoint, file_holds_the_rows_that_are_there) {
+    per_replay_options options = Buffer::options(2000);
+    Buffer saved(options);
+    const auto size_with = [&](int n) {
+        for (int i = 0; i < n; ++i)
+            saved.step({.observation = {0, static_cast<float>(i)}, .next = {0, static_cast<float>(i + 1)}});
+        EXPECT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK);
+        return static_cast<int64_t>(contents().size());
+    };
+    const int64_t empty = size_with(0);
+    constexpr int64_t row_bytes = 1 + 4 + 4 + 8 + 8;  // flags, reward, priority, observation, action
+    EXPECT_EQ(size_with(3), empty + (3 + 1) * row_bytes);
+    EXPECT_EQ(size_with(2500), empty + 2000 * row_bytes);
+    ASSERT_EQ(per_replay_clear(saved.get(), nullptr), PER_OK);
+    EXPECT_EQ(size_with(0), empty);
+    EXPECT_EQ(size_with(5), empty + (5 + 1) * row_bytes);
+}
+
+// After a clear the step in which an environment resets is still known by the final observation before it.
+TEST_F(Checkpoint, final_observation_outlives_a_clear) {
+    per_replay_options options = Buffer::options(8);
+    options.autoreset = PER_AUTORESET_NEXT_STEP;
+    Buffer saved(options);
+    ASSERT_EQ(saved.step({.observation = {0, 1}, .next = {0, 2}, .terminated = true}), 0);
+    ASSERT_EQ(per_replay_clear(saved.get(), nullptr), PER_OK);
+    ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK);
+    Buffer loaded = Buffer::load(path(), 1);
+    for (Buffer* const buffer : {&saved, &loaded}) {
+        EXPECT_EQ(buffer->step({.observation = {0, 2}, .next = {0, 7}}), -1);
+        EXPECT_EQ(buffer->step({.observation = {0, 7}, .next = {0, 8}}), 2);
+    }
+    EXPECT_TRUE(same_statistics(saved, loaded));
+}
+
+// Each byte of the file is damaged in turn, so that the sections come in their order.
+TEST_F(Checkpoint, message_names_the_section_that_is_damaged) {
     per_replay_options options = small_options();
     options.store_next_observation = 1;
     Buffer saved(options);
@@ -434,15 +491,17 @@ TEST_F(Checkpoint, message_names_the_part_that_is_damaged) {
         if (parts.empty() || parts.back() != part) parts.push_back(part);
     }
     const std::vector<std::string> expected = {"",
-                                               " in the options",
-                                               " in the counters and lanes",
-                                               " in the flags",
-                                               " in the rewards",
-                                               " in the priorities",
-                                               " in the field observation",
-                                               " in the field next_observation",
-                                               " in the field action",
-                                               " in the ranks"};
+                                               " in the section 'options'",
+                                               " in the section 'counters'",
+                                               " in the section 'lanes'",
+                                               " in the section 'flags'",
+                                               " in the section 'rewards'",
+                                               " in the section 'priorities'",
+                                               " in the section 'field observation'",
+                                               " in the section 'field next_observation'",
+                                               " in the section 'field action'",
+                                               " in the section 'ranks'",
+                                               " in the section 'end'"};
     EXPECT_EQ(parts, expected);
     write(good + '\0');
     EXPECT_EQ(load(), PER_ERROR_CORRUPT_FILE);
@@ -470,7 +529,7 @@ TEST_F(Checkpoint, newer_format_is_unsupported) {
     newer[8] = checkpoint_version + 1;
     write(newer);
     EXPECT_EQ(load(), PER_ERROR_UNSUPPORTED);
-    EXPECT_NE(std::string(per_last_error()).find("format 3"), std::string::npos) << per_last_error();
+    EXPECT_NE(std::string(per_last_error()).find("format 4"), std::string::npos) << per_last_error();
 }
 
 TEST_F(Checkpoint, options_that_cannot_be_are_refused_though_the_checksum_is_right) {
@@ -514,7 +573,8 @@ TEST_F(Checkpoint, save_that_fails_leaves_the_file_before_and_nothing_else) {
     const std::string before = contents();
     {
         CheckpointWriter writer(path().c_str());
-        writer.number(int64_t{1});
+        writer.begin("options", 1);
+        writer.bytes("x", 1);
     }  // never committed, as when writing throws
     EXPECT_EQ(contents(), before);
     EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
@@ -529,8 +589,19 @@ TEST_F(Checkpoint, save_replaces_the_file_before) {
 }
 
 // Values of the reference implementation.
-TEST(Checksum, is_xxh64) {
+TEST(Checksum, is_xxh3) {
     Checksum checksum;
+    EXPECT_EQ(checksum.value(), 0x2D06800538D394C2u);
+    checksum.add("a", 1);
+    EXPECT_EQ(checksum.value(), 0xE6C632B61E964E1Fu);
+    checksum.add("bc", 2);
+    EXPECT_EQ(checksum.value(), 0x78AF5F94892F3950u);
+    checksum.reset();
+    EXPECT_EQ(checksum.value(), 0x2D06800538D394C2u);
+}
+
+TEST(Checksum, of_older_formats_is_xxh64) {
+    OldChecksum checksum;
     EXPECT_EQ(checksum.value(), 0xEF46DB3751D8E999u);
     checksum.add("a", 1);
     EXPECT_EQ(checksum.value(), 0xD24EC4F1A98C6E5Bu);

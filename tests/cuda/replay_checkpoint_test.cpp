@@ -233,15 +233,42 @@ TEST_F(CudaCheckpoint, every_damaged_byte_is_seen) {
     EXPECT_EQ(status_of_loading(good), PER_OK);
 }
 
-// The bytes with right checksums: a seal is that of all before it.
-std::string resealed(std::string bytes, const std::vector<std::size_t>& seals) {
-    Checksum checksum;
-    std::size_t at = 0;
-    for (const std::size_t seal : seals) {
-        checksum.add(bytes.data() + at, seal - at);
+// Where a section begins, and where its checksum lies, as docs/format.md has it.
+struct Section {
+    std::size_t begin;
+    std::size_t seal;
+    std::string name;
+};
+
+std::vector<Section> sections_of(const std::string& bytes) {
+    std::vector<Section> sections;
+    for (std::size_t at = 16; at < bytes.size(); at = sections.back().seal + sizeof(uint64_t)) {
+        uint32_t length = 0;
+        uint64_t size = 0;
+        std::memcpy(&length, &bytes[at], sizeof length);
+        const std::size_t content = at + 4 + length + 4 + 8;
+        std::memcpy(&size, &bytes[content - 8], sizeof size);
+        sections.push_back({at, content + size, bytes.substr(at + 4, length)});
+    }
+    return sections;
+}
+
+// The bytes with right checksums.
+std::string resealed(std::string bytes, const std::vector<Section>& sections) {
+    const auto seal = [&](const Section& section) {
+        Checksum checksum;
+        checksum.add(&bytes[section.begin], section.seal - section.begin);
         const uint64_t value = checksum.value();
-        std::memcpy(bytes.data() + seal, &value, sizeof value);
-        at = seal;
+        std::memcpy(&bytes[section.seal], &value, sizeof value);
+    };
+    Checksum of_seals;
+    for (const Section& section : sections) {
+        if (section.name == "end") {
+            const uint64_t value = of_seals.value();
+            std::memcpy(&bytes[section.seal - sizeof value], &value, sizeof value);
+        }
+        seal(section);
+        of_seals.add(&bytes[section.seal], sizeof(uint64_t));
     }
     return bytes;
 }
@@ -262,21 +289,15 @@ TEST_F(CudaCheckpoint, damage_with_right_checksums_is_judged_alike_on_both_devic
         }
         ASSERT_EQ(save(replay.get(), path()), PER_OK) << per_last_error();
         const std::string good = contents(path());
-        std::vector<std::size_t> seals;
-        Checksum checksum;
-        for (std::size_t i = 0; i + sizeof(uint64_t) <= good.size(); ++i) {
-            const uint64_t value = checksum.value();
-            if (i > 0 && std::memcmp(&value, &good[i], sizeof value) == 0) seals.push_back(i);
-            checksum.add(&good[i], 1);
-        }
-        ASSERT_GE(seals.size(), 6u);
-        ASSERT_EQ(resealed(good, seals), good);
+        const std::vector<Section> sections = sections_of(good);
+        ASSERT_EQ(sections[1].name, "counters");
+        ASSERT_EQ(sections[sections.size() - 2].name, "ranks");
+        ASSERT_EQ(resealed(good, sections), good);
         int n_refused = 0, n_loaded = 0;
-        // From the numbers on to the last but one seal, behind which ranks lie.
-        for (std::size_t i = seals[0] + 8; i < seals[seals.size() - 2]; i += 7) {
+        for (std::size_t i = sections[1].begin; i < sections[sections.size() - 2].begin; i += 7) {
             std::string bad = good;
             bad[i] = static_cast<char>(bad[i] ^ (1 << i % 8));
-            write(path(), resealed(bad, seals));
+            write(path(), resealed(bad, sections));
             per_replay* loaded[2] = {nullptr, nullptr};
             const per_status status = per_replay_load(path().c_str(), PER_CPU, 0, &loaded[0]);
             const ReplayHandle cpu(loaded[0]);

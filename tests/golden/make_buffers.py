@@ -1,11 +1,11 @@
-"""Writes a file of the format that the library has now, to be kept, and says what is in the files of formats 2 and later.
+"""Writes a file of the format that the library has now, to be kept, and says what is in those of formats 2 and later.
 
     .venv/bin/python tests/golden/make_buffers.py tests/golden/buffer_format_N.per
 
 Three environments made 20 steps each, in lanes of 9 rows. After step t the position of an environment is 1 larger, and
 its screen shows the position. Environment 0 never ended an episode. Environment 1 was terminated by every fourth step,
 and truncated, at an observation that was not known, by steps 9 and 17. Its episodes begin 50 farther.
-Environment 2 was moved by 100 before steps 6 and 15, which nobody told of. Then the batches below were drawn and priorities set.
+Environment 2 was moved by 100 before steps 6 and 15, which nobody told of. Then batches were drawn and a priority set.
 """
 
 import sys

@@ -137,7 +137,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
             "It is loaded for that, into as much memory as it holds.",
         ),
         "verify": (
-            "check all of a checkpoint: exit status 0 if it is whole, else 1 and a line with the damaged part",
+            "check all of a checkpoint: exit status 0 if it is whole, else 1 and a line with the damaged section",
             "What can be loaded is whole: all checksums are right, and a buffer can be in the state that it holds.",
         ),
     }

@@ -92,22 +92,23 @@ def test_file_names_may_be_no_utf8(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content, part",
+    "content, section",
     [
-        (b"observation", "the options"),
-        (np.float32(2468.5).tobytes(), "the rewards"),
-        (np.float32(100).tobytes(), "the priorities"),
-        (np.float32(27.25).tobytes(), "the field observation"),
-        (np.int64(71717171).tobytes(), "the field action"),
+        (b"observation" + np.int32(1).tobytes(), "options"),
+        (np.float32(2468.5).tobytes(), "rewards"),
+        (np.float32(100).tobytes(), "priorities"),
+        (np.float32(27.25).tobytes(), "field observation"),
+        (np.int64(71717171).tobytes(), "field action"),
     ],
 )
-def test_verify_names_the_damaged_part(checkpoint, content, part):
+def test_verify_names_the_damaged_section(checkpoint, content, section):
     data = bytearray(checkpoint.read_bytes())
     data[data.rindex(content)] ^= 1
     checkpoint.write_bytes(data)
     done = run("verify", checkpoint)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"python -m per verify: path {checkpoint} is damaged in {part}: the checksum is wrong\n"
+    words = f"is damaged in the section '{section}': the checksum is wrong"
+    assert done.stderr == f"python -m per verify: path {checkpoint} {words}\n"
 
 
 @pytest.mark.parametrize("command", ["info", "verify"])

@@ -27,14 +27,12 @@ Column<std::byte> column_of(const ReplayState& state, const SlotArray& array) {
     __builtin_unreachable();
 }
 
-// Calls visit(first slot, n) for the used slots in parts of at most max_part_bytes.
+// Calls visit(first slot, n) for n slots that follow each other, in parts of at most max_part_bytes.
 template <class Visit>
-void for_each_small_part(const ReplayState& state, int64_t bytes, const Visit& visit) {
+void for_each_small_part(int64_t first, int64_t n, int64_t bytes, const Visit& visit) {
     constexpr int64_t max_part_bytes = 65536;
     const int64_t max_slots = std::max<int64_t>(1, max_part_bytes / bytes);
-    for_each_used_part(state.rules, state.lanes, [&](int64_t first, int64_t n) {
-        for (int64_t i = 0; i < n; i += max_slots) visit(first + i, std::min(max_slots, n - i));
-    });
+    for (int64_t i = 0; i < n; i += max_slots) visit(first + i, std::min(max_slots, n - i));
 }
 
 void save_ranks(CheckpointWriter& writer, RankTree* ranks) {
@@ -56,12 +54,15 @@ void save_state(CheckpointWriter& writer, ReplayState& state) {
     std::vector<std::byte> side_by_side;
     for (const SlotArray& array : slot_arrays(state.fields, state.rules)) {
         const Column<std::byte> column = column_of(state, array);
-        for_each_small_part(state, array.bytes, [&](int64_t slot, int64_t n) {
-            side_by_side.resize(static_cast<size_t>(n * array.bytes));
-            copy_frames(side_by_side.data(), array.bytes, column.at(slot), column.stride, n, array.bytes);
-            writer.bytes(side_by_side.data(), side_by_side.size());
+        begin_array(writer, array, state.lanes, state.rules);
+        for_each_saved_part(state.rules, state.lanes, [&](int64_t first, int64_t n_slots) {
+            for_each_small_part(first, n_slots, array.bytes, [&](int64_t slot, int64_t n) {
+                side_by_side.resize(static_cast<size_t>(n * array.bytes));
+                copy_frames(side_by_side.data(), array.bytes, column.at(slot), column.stride, n, array.bytes);
+                writer.bytes(side_by_side.data(), side_by_side.size());
+            });
         });
-        writer.seal();
+        writer.end();
     }
     save_ranks(writer, state.priorities.known_ranks());
 }
@@ -77,14 +78,17 @@ void restore_state(CheckpointReader& reader, ReplayState& state) {
     std::vector<std::byte> side_by_side;
     for (const SlotArray& array : slot_arrays(state.fields, state.rules)) {
         const Column<std::byte> column = column_of(state, array);
-        for_each_small_part(state, array.bytes, [&](int64_t slot, int64_t n) {
-            side_by_side.resize(static_cast<size_t>(n * array.bytes));
-            saved.read(array, side_by_side.data(), side_by_side.size());
-            copy_frames(column.at(slot), column.stride, side_by_side.data(), array.bytes, n, array.bytes);
-            if (array.kind != SlotArray::Kind::flags) return;
-            for (int64_t i = slot; i < slot + n; ++i) state.rows.set_flags(i, state.rows.flags(i));
+        saved.begin(array);
+        saved.for_each_part([&](int64_t first, int64_t n_slots) {
+            for_each_small_part(first, n_slots, array.bytes, [&](int64_t slot, int64_t n) {
+                side_by_side.resize(static_cast<size_t>(n * array.bytes));
+                saved.read(array, side_by_side.data(), side_by_side.size());
+                copy_frames(column.at(slot), column.stride, side_by_side.data(), array.bytes, n, array.bytes);
+                if (array.kind != SlotArray::Kind::flags) return;
+                for (int64_t i = slot; i < slot + n; ++i) state.rows.set_flags(i, state.rows.flags(i));
+            });
         });
-        saved.check(array);
+        saved.end(array);
     }
     PriorityStore& priorities = state.priorities;
     const std::optional<CheckpointRanks> ranks = saved.read_ranks(priorities.known_ranks() != nullptr);

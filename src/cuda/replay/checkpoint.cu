@@ -77,11 +77,12 @@ void CudaReplayBackend::save(CheckpointWriter& writer) {
     const auto write = [&](const std::byte* bytes, std::size_t size) { writer.bytes(bytes, size); };
     for (const SlotArray& array : slot_arrays(fields_, state.rules)) {
         const std::byte* const data = data_of(memory_, array);
-        for_each_used_part(state.rules, lanes, [&](int64_t slot, int64_t n) {
+        begin_array(writer, array, lanes, state.rules);
+        for_each_saved_part(state.rules, lanes, [&](int64_t slot, int64_t n) {
             copies.from_device(data + slot * array.bytes, static_cast<std::size_t>(n * array.bytes), write);
         });
         copies.finish(write);
-        writer.seal();
+        writer.end();
     }
     save_ranks(writer, copy, call);
     call.finish();
@@ -104,12 +105,13 @@ void CudaReplayBackend::restore(CheckpointReader& reader) {
     SlotCopies copies(call.stream());
     for (const SlotArray& array : slot_arrays(fields_, state.rules)) {
         std::byte* const data = data_of(memory_, array);
-        for_each_used_part(state.rules, lanes, [&](int64_t slot, int64_t n) {
+        saved.begin(array);
+        saved.for_each_part([&](int64_t slot, int64_t n) {
             const std::size_t size = static_cast<std::size_t>(n * array.bytes);
             copies.to_device(data + slot * array.bytes, size, static_cast<std::size_t>(array.bytes),
                              [&](std::byte* piece, std::size_t piece_size) { saved.read(array, piece, piece_size); });
         });
-        saved.check(array);
+        saved.end(array);
     }
     const std::optional<CheckpointRanks> ranks = saved.read_ranks(replay.priorities.ranks.state != nullptr);
 

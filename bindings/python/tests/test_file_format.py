@@ -1,0 +1,201 @@
+"""Files are as docs/format.md describes them, and those of all formats are read."""
+
+from __future__ import annotations
+
+import io
+import pathlib
+import struct
+import sys
+
+import numpy as np
+import per
+import pytest
+from naive_walk import Walk
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "tests" / "golden"))
+import make_buffers
+import read_buffer
+
+GOLDEN = pathlib.Path(make_buffers.__file__).parent
+
+pytestmark = pytest.mark.filterwarnings("ignore:After .* of .* ends", "ignore:.* cuts")
+
+FIELDS = {
+    "observation": per.Field((), "float32"),
+    "screen": per.Field((2, 3), "uint8", role="observation", stack=2),
+    "action": per.Field(2, "int16"),
+    "noise": per.Field((), "float16", default=1.5),
+}
+
+
+class FileWalk(Walk):
+    end_probability = 0.08
+
+    def observe(self):
+        return {
+            "observation": self.random.integers(0, 1000, self.n).astype(np.float32),
+            "screen": self.random.integers(0, 256, (self.n, 2, 3)).astype(np.uint8),
+        }
+
+    def other_fields(self, at):
+        return {
+            "action": self.random.integers(-9, 9, (self.n, 2)).astype(np.int16),
+            "noise": self.random.normal(size=self.n).astype(np.float16),
+        }
+
+
+def expect_what_the_library_says(file, buffer):
+    """Rows, priorities, counters and options in the file, and which rows can be drawn."""
+    ids = buffer.live_ids()
+    rows = {row.id: row for env in range(buffer.n_envs) for row in file.rows(env)}
+    if not file.options["sequence_length"]:
+        assert file.live_ids() == sorted(ids.tolist())
+    batch = buffer.get(ids)
+    for i, id in enumerate(ids):
+        row = rows[int(id)]
+        assert row.flags & read_buffer.IS_STEP
+        assert batch["reward"][i] == row.reward
+        assert bool(batch["terminated"][i]) == bool(row.flags & read_buffer.TERMINATED)
+        assert bool(batch["truncated"][i]) == bool(row.flags & read_buffer.TRUNCATED)
+        for field in file.fields:
+            np.testing.assert_array_equal(batch[field.name][i], row.values[field.name])
+            if field.is_observation and row.next_values is not None:
+                np.testing.assert_array_equal(batch["next_" + field.name][i], row.next_values[field.name])
+    np.testing.assert_array_equal(buffer.priorities(ids), [rows[int(id)].priority for id in ids])
+    statistics = buffer.stats()
+    for name, value in file.counters.items():
+        assert getattr(statistics, name) == value
+    assert (statistics.samples, statistics.beta_step) == (file.batches, file.beta_step)
+    assert file.options["capacity"] == buffer.capacity and file.options["seed"] == buffer.options["seed"]
+    for name in ("n_step", "gamma", "alpha", "beta_final", "epsilon", "uniform_fraction", "n_envs"):
+        assert file.options[name] == buffer.options[name]
+    assert [(field.name, field.shape, field.stack) for field in file.fields] == [
+        (name, field.shape, field.stack) for name, field in buffer.fields.items()
+    ]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_reader_without_libper_finds_what_the_library_says(seed):
+    random = np.random.default_rng(seed)
+    options = {
+        "n_envs": int(random.integers(1, 4)),
+        "n_step": int(random.integers(1, 4)),
+        "prioritization": ("proportional", "rank", "uniform")[seed % 3],
+        "autoreset": ("disabled", "next_step")[seed % 2],
+    }
+    if seed in (3, 6):
+        options["store_next_observation"] = True
+    if seed in (4, 5):
+        options |= {"sequence_length": 2, "burn_in": 1}
+    walk = FileWalk(seed, options["n_envs"] * int(random.integers(9, 16)), FIELDS, **options)
+    for length in (0, 1, 6, 40, 25):
+        for _ in range(length):
+            walk.step()
+        if len(walk.buffer):
+            ids = walk.buffer.sample(4).ids
+            if options.get("sequence_length") is None:
+                walk.buffer.update_priorities(ids, priorities=random.random(4).astype(np.float32))
+        content = bytes(walk.buffer)
+        expect_what_the_library_says(read_buffer.Buffer(content), walk.buffer)
+        assert bytes(per.ReplayBuffer.from_bytes(content)) == content
+        if length == 40:
+            walk.buffer.clear()
+            walk.naive.clear()
+
+
+def test_rows_that_were_cleared_are_not_in_the_file():
+    walk = FileWalk(1, 40, FIELDS)
+    for _ in range(30):
+        walk.step()
+    walk.buffer.clear()
+    assert [row.flags for row in read_buffer.Buffer(bytes(walk.buffer)).rows(0)] in ([], [0])
+
+
+def test_damage_is_said_to_lie_in_its_section():
+    walk = FileWalk(2, 40, FIELDS)
+    for _ in range(30):
+        walk.step()
+    content = bytes(walk.buffer)
+    at = 16
+    names = []
+    while at < len(content):
+        (length,) = struct.unpack_from("<I", content, at)
+        name = content[at + 4 : at + 4 + length].decode()
+        (size,) = struct.unpack_from("<Q", content, at + 8 + length)
+        end = at + 16 + length + size + 8
+        for place in (at + 4, at + 8 + length, end - 9, end - 1):  # the name, the size, the content, the checksum
+            damaged = bytearray(content)
+            damaged[place] ^= 4
+            with pytest.raises(per.CorruptFile, match=f"^the stream is damaged in the section '{name}': "):
+                per.ReplayBuffer.load(io.BytesIO(damaged))
+            with pytest.raises((read_buffer.Damaged, UnicodeDecodeError)):
+                read_buffer.Buffer(bytes(damaged))
+        names.append(name)
+        at = end
+    fields = ["field observation", "field screen", "field action", "field noise"]
+    assert names == ["options", "counters", "lanes", "flags", "rewards", "priorities", *fields, "ranks", "end"]
+
+
+# ------------------------------------------------------------------------------------------------ files that are kept
+
+
+def buffers_of_format(version):
+    return GOLDEN / f"buffer_format_{version}.per"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_file_of_each_format_is_read(version):
+    buffer = per.ReplayBuffer.load(buffers_of_format(version))
+    file = read_buffer.read_buffer(buffers_of_format(version))
+    assert file.format == version
+    expect_what_the_library_says(file, buffer)
+    again = read_buffer.Buffer(bytes(buffer))
+    assert again.format == 3 and again.live_ids() == file.live_ids()
+    for env in range(buffer.n_envs):
+        for row, other in zip(file.rows(env), again.rows(env), strict=True):
+            assert (row.k, row.id, row.flags, row.priority) == (other.k, other.id, other.flags, other.priority)
+            for name, value in row.values.items():
+                np.testing.assert_array_equal(other.values[name], value)
+
+
+@pytest.mark.parametrize("version", [2])
+def test_file_of_each_format_holds_what_was_added(version):
+    file = read_buffer.read_buffer(buffers_of_format(version))
+    for name, value in make_buffers.OPTIONS.items():
+        assert isinstance(value, str) or file.options[name] == value
+    assert (file.options["prioritization"], file.options["normalize_weights"]) == (1, 1)  # rank, buffer maximum
+    assert file.ranks is not None and file.batches == 3 and file.counters["cuts"] == 2
+    live = set(file.live_ids())
+    for env, lane in enumerate(make_buffers.rows()):
+        rows = {row.k: row for row in file.rows(env)}
+        assert sorted(rows) == list(make_buffers.rows_there(lane))
+        for k, row in rows.items():
+            t, values, *of_step = lane[k]
+            for name, value in row.values.items():
+                np.testing.assert_array_equal(value, values[name])
+            if t is None:
+                assert row.flags == 0
+                continue
+            reward, flags = of_step
+            bits = 1 + 2 * flags["starts"] + 4 * flags["terminated"] + 8 * flags["truncated"] + 16 * flags["unknown"]
+            assert (row.reward, row.flags) == (reward, bits)
+            first_live = min(live) == row.id
+            assert row.priority == (40 if first_live else make_buffers.priority(env, t))
+
+
+@pytest.mark.parametrize("version", [2])
+def test_buffer_of_each_format_draws_what_was_added(version):
+    buffer = per.ReplayBuffer.load(buffers_of_format(version))
+    lanes = make_buffers.rows()
+    batch = buffer.get_windows(buffer.live_ids())
+    assert len(batch.ids) == 16
+    for i, id in enumerate(batch.ids):
+        k, env = divmod(int(id), make_buffers.N_ENVS)
+        lane = lanes[env]
+        length = 1 if any(lane[k][3][end] for end in ("terminated", "truncated")) or lane[k + 1][0] is None else 2
+        if lane[k + 1][0] is not None and lane[k + 1][3]["unknown"]:
+            length = 1  # the last step of its episode only serves to bootstrap from
+        reward = sum(make_buffers.OPTIONS["gamma"] ** j * lane[k + j][2] for j in range(length))
+        assert (batch.n_steps[i], batch.reward[i]) == (length, reward)
+        position = batch["next_observation.position"][i]
+        np.testing.assert_array_equal(position, lane[k + length][1]["observation.position"])

@@ -1,0 +1,270 @@
+"""Reads the files of replay buffers without libper, as docs/format.md describes them.
+
+    buffer = read_buffer(path)
+    buffer.options["capacity"], buffer.counters["added"]
+    for row in buffer.rows(0):
+        buffer.lanes[0], row.k, row.flags, row.values["observation"], row.next_values
+
+Checksums need xxhash of PyPI.
+"""
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+import xxhash
+
+MAGIC = b"\x89PER\r\n\x1a\n"
+DTYPES = ["bool", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "bfloat16", "f4", "f8"]
+OPTIONS = (
+    [("q", "capacity"), ("q", "n_envs"), ("Q", "seed")]
+    + [("q", name) for name in ("n_step", "frame_stack", "sequence_length", "burn_in", "sequence_stride", "beta_steps")]
+    + [("d", name) for name in ("gamma", "alpha", "beta", "beta_final", "epsilon", "sequence_eta", "uniform_fraction")]
+    + [
+        ("i", name)
+        for name in ("prioritization", "scheme", "normalize_weights", "max_priority", "on_invalid", "on_gap")
+    ]
+    + [("i", name) for name in ("autoreset", "store_next_observation", "overwrite", "critics")]
+)
+OPTIONS_SINCE = {2: [("i", "gather_threads"), ("i", "on_nan")]}
+COUNTERS = ["added", "dropped", "episodes", "cuts", "updates", "stale_updates", "rejected_updates"]
+COUNTERS_SINCE = {2: ["suspected_resets"]}
+FIGURES = [("q", "size"), ("q", "max_age"), ("d", "mean_age"), ("d", "effective_size"), ("d", "duplicates")]
+RANK_CLASSES = 8160
+IS_STEP, STARTS, TERMINATED, TRUNCATED, UNKNOWN = 1, 2, 4, 8, 16
+IDLE, RUNNING, ANNOUNCED, ENDED = range(4)
+
+
+class Damaged(Exception):
+    pass
+
+
+class Source:
+    """Bytes from front to back, with a checksum of those since reset()."""
+
+    def __init__(self, data, hash_of):
+        self.data, self.at, self.hash_of = data, 0, hash_of
+        self.reset()
+
+    def reset(self):
+        self.hash = self.hash_of()
+
+    def take(self, size):
+        if size > len(self.data) - self.at:
+            raise Damaged("it ends early")
+        taken = self.data[self.at : self.at + size]
+        self.at += size
+        self.hash.update(taken)
+        return taken
+
+    def number(self, kind):
+        (value,) = struct.unpack("<" + kind, self.take(struct.calcsize("<" + kind)))
+        return value
+
+    def numbers(self, pairs):
+        return {name: self.number(kind) for kind, name in pairs}
+
+    def check_seal(self):
+        expected = self.hash.intdigest()
+        if self.number("Q") != expected:
+            raise Damaged("the checksum is wrong")
+        return expected
+
+
+def sections(data):
+    """The contents of a file of format 3 by the names of their sections."""
+    source, contents, seals = Source(data, xxhash.xxh3_64), {}, b""
+    source.take(16)
+    while "end" not in contents:
+        source.reset()
+        name = source.take(source.number("I")).decode("ascii")
+        source.number("I")
+        contents[name] = source.take(source.number("Q"))
+        if name == "end" and contents[name] != struct.pack("<Q", xxhash.xxh3_64_intdigest(seals)):
+            raise Damaged("sections of another file are among those before the end")
+        seals += struct.pack("<Q", source.check_seal())
+    if source.at != len(data):
+        raise Damaged("it goes on after its end")
+    return contents
+
+
+@dataclass
+class Field:
+    name: str
+    shape: tuple
+    dtype: int
+    role: int
+    stack: int
+    padding: int = 0
+    default: np.ndarray | None = None
+
+    def frames(self, content):
+        """bfloat16 becomes float32."""
+        if DTYPES[self.dtype] == "bfloat16":
+            return (np.frombuffer(content, "<u2").astype("<u4") << 16).view("<f4").reshape(-1, *self.shape)
+        return np.frombuffer(content, np.dtype(DTYPES[self.dtype]).newbyteorder("<")).reshape(-1, *self.shape)
+
+    @property
+    def is_observation(self):
+        return self.role == 2
+
+    @property
+    def bytes(self):
+        item = 2 if DTYPES[self.dtype] == "bfloat16" else np.dtype(DTYPES[self.dtype]).itemsize
+        return item * int(np.prod(self.shape, dtype=np.int64))
+
+
+@dataclass
+class Lane:
+    head: int
+    first: int
+    tail: int
+    episode: int
+    state: int
+
+
+@dataclass
+class Row:
+    k: int
+    id: int
+    flags: int
+    reward: np.float32
+    priority: np.float32
+    values: dict
+    next_values: dict | None  # observations after the step, where it is known
+
+
+class Buffer:
+    def __init__(self, data):
+        if data[:8] != MAGIC:
+            raise Damaged("it is no file of libper")
+        self.format, zero = struct.unpack("<II", data[8:16])
+        if not 1 <= self.format <= 3 or zero != 0:
+            raise Damaged(f"its format is {self.format}")
+        if self.format == 3:
+            self._read_sections(sections(data))
+        else:
+            self._read_old(Source(data, xxhash.xxh64))
+
+    def _read_sections(self, contents):
+        self._read_options(Source(contents["options"], xxhash.xxh64))
+        self._read_counters(Source(contents["counters"], xxhash.xxh64))
+        self._read_lanes(Source(contents["lanes"], xxhash.xxh64))
+        self._arrays = {name: frames(contents[name]) for name, _, frames in self._array_names()}
+        self._read_ranks(Source(contents["ranks"], xxhash.xxh64))
+
+    def _read_old(self, source):
+        source.take(16)
+        self._read_options(source)
+        source.check_seal()
+        self._read_counters(source)
+        self._read_lanes(source)
+        source.check_seal()
+        counts = [min(self._end_row(lane), self.lane_rows) for lane in self.lanes]
+        self._arrays = {}
+        for name, size, frames in self._array_names():
+            by_slot = frames(source.take(sum(counts) * size))
+            by_lane = np.split(by_slot, np.cumsum(counts)[:-1])
+            kept = [slots[np.arange(*self.row_range(e)) % self.lane_rows] for e, slots in enumerate(by_lane)]
+            self._arrays[name] = np.concatenate(kept)
+            source.check_seal()
+        self._read_ranks(source)
+        source.check_seal()
+        if source.at != len(source.data):
+            raise Damaged("it goes on after its end")
+
+    def _read_options(self, source):
+        self.options = source.numbers(OPTIONS)
+        for version, names in OPTIONS_SINCE.items():
+            if self.format >= version:
+                self.options |= source.numbers(names)
+        self.fields = [self._read_field(source) for _ in range(source.number("q"))]
+        self.lane_rows = self.options["capacity"] // self.options["n_envs"]
+
+    def _read_field(self, source):
+        name = source.take(source.number("I")).decode("ascii")
+        shape = tuple(source.number("q") for _ in range(source.number("i")))
+        field = Field(name, shape, source.number("i"), source.number("i"), source.number("i"))
+        if self.format >= 2:
+            field.padding = source.number("i")
+            if source.number("B"):
+                field.default = field.frames(source.take(field.bytes))[0]
+        return field
+
+    def _read_counters(self, source):
+        counters = COUNTERS + [name for v, names in COUNTERS_SINCE.items() if self.format >= v for name in names]
+        self.beta_step, self.batches = source.number("q"), source.number("q")
+        self.counters = source.numbers([("q", name) for name in counters])
+        self.largest_priority = np.float32(source.number("f"))
+        self.scale, self.rescales_below = source.number("i"), source.number("Q")
+        self.last_batch = source.numbers(FIGURES)
+
+    def _read_lanes(self, source):
+        self.lanes = [Lane(*struct.unpack("<qqqqB", source.take(33))) for _ in range(self.options["n_envs"])]
+
+    def _read_ranks(self, source):
+        self.ranks = None
+        if source.number("B"):
+            numbers = source.numbers([("q", "n_changes"), ("i", "scale"), ("Q", "rescales_below")])
+            self.ranks = numbers | {"weights": np.frombuffer(source.take(4 * RANK_CLASSES), "<f4")}
+
+    def _array_names(self):
+        """Sections, bytes of an element, and what makes an array of a content."""
+        yield "flags", 1, lambda content: np.frombuffer(content, "u1")
+        for name in ("rewards", "priorities"):
+            yield name, 4, lambda content: np.frombuffer(content, "<f4")
+        for field in self.fields:
+            yield f"field {field.name}", field.bytes, field.frames
+            if self.options["store_next_observation"] and field.is_observation:
+                yield f"field next_{field.name}", field.bytes, field.frames
+
+    def _end_row(self, lane):
+        takes_row = lane.state == ANNOUNCED and not self.options["store_next_observation"]
+        return lane.head + takes_row
+
+    def row_range(self, env):
+        """The rows of an environment that the file holds: first, end."""
+        lane = self.lanes[env]
+        end = self._end_row(lane)
+        first = max(lane.first, end - self.lane_rows)
+        return (min(first, lane.head - 1) if lane.state == ENDED else first), end
+
+    def rows(self, env):
+        first, end = self.row_range(env)
+        at = sum(last - start for start, last in map(self.row_range, range(env)))
+        return [self._row(env, k, at + k - first) for k in range(first, end)]
+
+    def _row(self, env, k, i):
+        def frames(fields, place, prefix=""):
+            return {field.name: self._arrays[f"field {prefix}{field.name}"][place] for field in fields}
+
+        observations = [field for field in self.fields if field.is_observation]
+        flags = int(self._arrays["flags"][i])
+        next_values = None
+        if self.options["store_next_observation"] and flags & IS_STEP:
+            next_values = frames(observations, i, "next_")
+        elif flags & IS_STEP and not flags & UNKNOWN and k + 1 < self.row_range(env)[1]:
+            next_values = frames(observations, i + 1)
+        values = frames(self.fields if flags & IS_STEP else observations, i)
+        reward, priority = self._arrays["rewards"][i], self._arrays["priorities"][i]
+        return Row(k, k * self.options["n_envs"] + env, flags, reward, priority, values, next_values)
+
+    def live_ids(self):
+        """Of transitions, in ascending order; sequences are not looked at."""
+        n_step, ids = self.options["n_step"], []
+        for env, lane in enumerate(self.lanes):
+            for row in self.rows(env):
+                if not row.flags & IS_STEP or row.k < lane.tail:
+                    continue
+                if row.flags & TRUNCATED and row.flags & UNKNOWN:
+                    continue
+                runs = lane.state in (RUNNING, ANNOUNCED) and row.k >= lane.episode
+                observed = lane.head - (lane.state == RUNNING)  # the last row with an observation
+                if not runs or row.k + n_step <= observed:
+                    ids.append(row.id)
+        return sorted(ids)
+
+
+def read_buffer(path):
+    with open(path, "rb") as file:
+        return Buffer(file.read())
