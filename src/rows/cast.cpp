@@ -192,6 +192,8 @@ int64_t check_array(std::string_view argument, const per_array& array, const Ent
     if (array.shape == nullptr) return 1;
     if (array.ndim < 0 || array.ndim > max_array_ndim)
         throw_out_of_range((std::string(argument) + ".ndim").c_str(), array.ndim, 0, max_array_ndim);
+    if (reinterpret_cast<uintptr_t>(array.shape) % alignof(int64_t) != 0)  // only then is there a name to make up
+        check_aligned(std::string(argument) + ".shape", array.shape, alignof(int64_t));
     const std::span<const int64_t> given(array.shape, static_cast<size_t>(array.ndim));
     const auto is_given = [&](const Shape& shape) { return shape == given; };
     if (any_shape(entries, 1, is_given)) return 1;

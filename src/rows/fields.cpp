@@ -93,6 +93,7 @@ Field checked_members(const std::string& of, const per_field& given) {
     if (given.ndim > 0 && given.shape == nullptr) {
         refuse("shape" + of + " is NULL: with ndim " + std::to_string(given.ndim) + " it is required");
     }
+    if (given.ndim > 0) check_aligned("shape" + of, given.shape, alignof(int64_t));
     field.shape.assign(given.shape, given.shape + given.ndim);
     field.elements = 1;
     for (const int64_t length : field.shape) {

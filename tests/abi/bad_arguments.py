@@ -1,0 +1,287 @@
+#!/usr/bin/env python3
+"""Every function of per.h x every parameter, and every field of a struct that it reads x bad values.
+
+    bad_arguments.py LIBRARY [--device cuda]
+
+One argument of an otherwise good call (calls.py) is bad. The call must be refused, with a message that names the
+argument, and must leave all handles as they were. Rows are generated from the declarations: an argument without any
+is an error, so that nothing is added to per.h without. What is allowed after all stands in ALLOWED, with its reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import pathlib
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from calls import Function, Interface, Parameter, World
+
+INVALID_ARGUMENT, NO_DEVICE = 1, 7
+NAN, INFINITY = float("nan"), float("inf")
+NUMBERS: dict[str, dict[str, Any]] = {
+    "int64_t": {"negative": -7, "least": -(2**63), "large": 2**62, "largest": 2**63 - 1},
+    "int32_t": {"negative": -7, "least": -(2**31), "large": 99, "largest": 2**31 - 1},
+    "float": {"negative": -0.5, "NaN": NAN, "infinite": INFINITY},
+    "double": {"negative": -0.5, "NaN": NAN, "infinite": INFINITY},
+}
+STRUCT_SIZES = {"zero": 0, "small": 7, "odd": 4001, "huge": 2**62}
+# What entries of the array of this name must not be. On CUDA they are skipped and counted, and no error of the call.
+ENTRIES: dict[str, dict[str, Any]] = {
+    "indices": {"negative": -1, "large": 10, "largest": 2**63 - 1},
+    "ids": {"never issued": 2**50, "largest": 2**63 - 1},
+    "env_ids": {"negative": -1, "large": 2, "twice": 0},
+    "prefix_sums": {"negative": -1.0, "NaN": NAN, "large": 1e30},
+    "units": {"large": 2**63},
+    "priorities": {"negative": -1.0, "NaN": NAN, "infinite": INFINITY},
+    "td_errors": {"NaN": NAN, "infinite": INFINITY},
+    "bootstrap_values": {"NaN": NAN, "infinite": INFINITY},
+}
+# Outputs of one number: only arrays have to be aligned.
+SINGLE_NUMBERS = {"capacity_out", "count_out", "live_out", "total_out", "total_mass_out", "scale_out", "slot_out"}
+# Pointers to structs that have their rows where they are an argument.
+NOT_ENTERED = {"default_value", "sample"}
+
+NULL_IS_ALLOWED = "it may be NULL"
+ALL_ALLOWED = "every value means something"
+LEFT_OUT = "it may be left out"
+ALLOWED = {
+    "*.seed": ALL_ALLOWED,
+    "*.context": "it is the caller's own",
+    "per_loader_next.wait": ALL_ALLOWED,
+    "per_epochs_create.drop_last": ALL_ALLOWED,
+    "*.episode_length large*": ALL_ALLOWED,
+    "*.options.beta_steps large*": ALL_ALLOWED,
+    "per_replay_live_ids.capacity large*": ALL_ALLOWED,
+    "per_replay_bootstraps.capacity large*": ALL_ALLOWED,
+    "per_replay_capacity_for.options.capacity": "it is not looked at",
+    "per_replay_capacity_for.options.device_index large*": "no device is asked for, and CUDA may have so many",
+    "per_replay_cut.env_ids twice": "a second cut finds no episode",
+    "per_tree_mass.*_out NULL": NULL_IS_ALLOWED,
+    "per_sample.*_out NULL": NULL_IS_ALLOWED,
+    "per_replay_add.ids_out NULL": NULL_IS_ALLOWED,
+    "per_replay_cut.env_ids NULL": NULL_IS_ALLOWED,
+    "per_replay_add.steps.env_ids NULL": NULL_IS_ALLOWED,
+    "per_field_check.field.name NULL": NULL_IS_ALLOWED,
+    "*.default_value NULL": NULL_IS_ALLOWED,
+    "per_loader_create.options.sample NULL": NULL_IS_ALLOWED,
+    "per_*sample*.options NULL": "those of the buffer are taken",
+    "per_*windows*.options NULL": "those of the buffer are taken",
+    "per_*sample*.options.beta NaN": "that of the schedule is taken",
+    "per_*windows*.options.beta NaN": "that of the schedule is taken",
+    "per_*sample*.options.uniform_fraction NaN": "that of the buffer is taken",
+    "per_*windows*.options.uniform_fraction NaN": "that of the buffer is taken",
+    "per_tree_priorities.indices NULL": "it names all leaves",
+    "*.batch.* NULL": LEFT_OUT,
+    "per_replay_add.steps.next_fields* NULL": LEFT_OUT,
+    "per_replay_add.steps.*mask.data NULL": LEFT_OUT,
+    "per_replay_add.steps.priorities.data NULL": LEFT_OUT,
+    "per_replay_add.steps.td_errors.data NULL": LEFT_OUT,
+    "per_replay_set.fields.data NULL": LEFT_OUT,
+    "per_replay_add.*.shape NULL": "the caller vouches for it",
+    "per_replay_set.*.shape NULL": "the caller vouches for it",
+}
+# What messages call arrays of steps that lie in arrays of fields.
+SHOWN = {"steps.fields[0]": "observation", "steps.next_fields[0]": "next_observation", "fields": "value"}
+
+Spoil = Callable[[World, Any], Any]  # of a good value makes a bad one
+Change = Callable[[World, Any], None]  # puts a bad value into a struct
+
+
+class Row(NamedTuple):
+    function: Function
+    path: str  # of the argument, as "options.gamma"
+    value: str  # as "NaN"
+    spoil: Change  # of the arguments of a good call
+
+    def __str__(self) -> str:
+        return f"{self.function.name}.{self.path} {self.value}".rstrip()
+
+    def is_of_missing_device(self, device: int) -> bool:
+        if device == 0 or self.function.name == "per_loader_create":  # a loader may have that of its buffer only
+            return False
+        return self.path.endswith("device_index") and self.value.startswith("large")
+
+    def shown(self) -> str:
+        """What the message has to say."""
+        owner, _, name = self.path.rpartition(".")
+        if self.path == "steps.n_envs" and self.value.startswith("large"):
+            return "env_ids"  # is said to have so many entries
+        array = re.fullmatch(r"(?:steps|fields)(?:\.(\w+))?(\[0\])?", owner)
+        if array is None:
+            return name
+        return SHOWN.get(owner) or array[1] or name
+
+
+def rows_of(interface: Interface, function: Function) -> Iterator[Row]:
+    """One without a value for what has no bad one."""
+    for i, parameter in enumerate(function.parameters):
+        values = list(bad_values(interface, parameter.type, parameter.name))
+        for value, spoil in values:
+            yield Row(function, parameter.name, value, at_index(i, spoil))
+        if not values:
+            yield Row(function, parameter.name, "", lambda _world, _arguments: None)
+        if is_filled_in(function, parameter):
+            for path, value, change in bad_fields(interface, parameter.type.item):
+                if path == "struct_size" or not parameter.name.endswith("_out"):
+                    yield Row(function, f"{parameter.name}.{path}", value, within(i, change))
+
+
+def is_filled_in(function: Function, parameter: Parameter) -> bool:
+    """A struct, by the program."""
+    if parameter.type.kind != "pointer" or function.name.endswith("_init"):
+        return False
+    return parameter.type.item.kind == "struct" and parameter.type.item.fields is not None
+
+
+def bad_values(interface: Interface, kind: Any, name: str, with_entries: bool = True) -> Iterator[tuple[str, Spoil]]:
+    """Of an argument or a field of this type."""
+    if name == "struct_size":
+        yield from numbers(STRUCT_SIZES)
+    elif kind.kind in ("primitive", "enum"):
+        yield from numbers(NUMBERS.get(kind.cname, {}))
+    elif name == "stream":
+        yield "not NULL", lambda world, _good: world.kept(world.ffi.new("int*"))
+    elif name != "context":
+        yield "NULL", lambda world, _good: world.ffi.NULL
+        is_array = kind.kind == "pointer" and kind.item.kind == "primitive" and name not in SINGLE_NUMBERS
+        if is_array and kind.item.cname != "void" and interface.ffi.sizeof(kind.item) > 1:
+            yield "misaligned", misaligned
+        if is_array and with_entries:
+            for value, entry in ENTRIES.get(name, {}).items():
+                yield value, with_first(entry)
+
+
+def numbers(bad: dict[str, Any]) -> Iterator[tuple[str, Spoil]]:
+    yield from ((value, lambda _world, _good, number=number: number) for value, number in bad.items())
+
+
+def misaligned(world: World, good: Any) -> Any:
+    kind = world.ffi.typeof(good)
+    return world.ffi.cast(f"{kind.item.cname}*", int(world.ffi.cast("uintptr_t", good)) + 1)
+
+
+def with_first(entry: Any) -> Spoil:
+    def spoil(_world: World, good: Any) -> Any:
+        good[0] = entry
+        return good
+
+    return spoil
+
+
+def bad_fields(interface: Interface, struct: Any) -> Iterator[tuple[str, str, Change]]:
+    """Path, value, and how it is put there. Entries of the arrays of a batch are outputs."""
+    for name, field in struct.fields:
+        if field.type.kind == "struct":
+            for path, value, change in bad_fields(interface, field.type):
+                yield f"{name}.{path}", value, in_field(name, change)
+            continue
+        values = list(bad_values(interface, field.type, name, struct.cname != "per_batch"))
+        for value, spoil in values:
+            yield name, value, set_field(name, spoil)
+        if not values:
+            yield name, "", lambda _world, _struct: None
+        if field.type.kind == "pointer" and field.type.item.kind == "struct" and name not in NOT_ENTERED:
+            for path, value, change in bad_fields(interface, field.type.item):
+                yield f"{name}[0].{path}", value, in_field(name, change)
+
+
+def set_field(name: str, spoil: Spoil) -> Change:
+    return lambda world, struct: setattr(struct, name, spoil(world, getattr(struct, name)))
+
+
+def in_field(name: str, change: Change) -> Change:
+    def changed(world: World, struct: Any) -> None:
+        if name == "td_errors":  # steps have priorities or these
+            struct.td_errors, struct.priorities = struct.priorities, world.ffi.new("per_array*")[0]
+        inner = getattr(struct, name)
+        change(world, inner[0] if world.ffi.typeof(inner).kind == "pointer" else inner)
+
+    return changed
+
+
+def at_index(i: int, spoil: Spoil) -> Change:
+    def changed(world: World, arguments: list[Any]) -> None:
+        arguments[i] = spoil(world, arguments[i])
+
+    return changed
+
+
+def within(i: int, change: Change) -> Change:
+    def changed(world: World, arguments: list[Any]) -> None:
+        given = arguments[i]
+        is_array = world.ffi.typeof(given).kind == "array"  # of fields, of which one is given
+        change(world, next(one for one in given if one.data) if is_array else given)
+
+    return changed
+
+
+def problem_of(world: World, row: Row, before: list[bytes]) -> str | None:
+    arguments = world.arguments(row.function)
+    row.spoil(world, arguments)
+    status = world.interface.call(row.function, arguments)
+    message = world.interface.last_error()
+    if status != (NO_DEVICE if row.is_of_missing_device(world.device) else INVALID_ARGUMENT):
+        return f"is {world.interface.status_name(status)}" + (f": {message}" if status else "")
+    if row.shown() not in message:
+        return f"is not named: {message}"
+    return None if world.state() == before else "has changed a handle"
+
+
+def problems_of(interface: Interface, device: int) -> Iterator[str]:
+    for function in interface.functions:
+        world = World(interface, device)
+        status = interface.call(function, world.arguments(function)) if function.has_status else 0
+        if status != 0:
+            yield f"{function.name}: a good call is {interface.status_name(status)}: {interface.last_error()}"
+        world.close()
+    rows = [row for function in interface.functions if function.has_status for row in rows_of(interface, function)]
+    unused = set(ALLOWED) - {"per_replay_capacity_for.options.device_index large*"}  # of CUDA
+    world = World(interface, device)
+    before = world.state()
+    n = 0
+    for row in rows:
+        allowed = [pattern for pattern in ALLOWED if matches(row, pattern)]
+        for pattern in allowed:
+            unused.discard(pattern)
+        if allowed or (device == 1 and is_known_to_the_device(row)):
+            continue
+        if not row.value:
+            yield f"{row}: there is no bad value for it, and none is said to be needed"
+            continue
+        n += 1
+        problem = problem_of(world, row, before)
+        if problem:
+            yield f"{row}: {problem}"
+            before = world.state()
+    yield from (f"allowed is {pattern}, which is nothing" for pattern in unused)
+    world.close()
+    print(f"{n} bad arguments of {len(interface.functions)} functions")
+
+
+def matches(row: Row, pattern: str) -> bool:
+    """A pattern without a value is that of all of them."""
+    return any(fnmatch.fnmatchcase(str(row), each) for each in (pattern, f"{pattern} *"))
+
+
+def is_known_to_the_device(row: Row) -> bool:
+    """No error of the call on CUDA: a stream may be any, and entries of arrays are skipped and counted."""
+    return row.value == "not NULL" or (row.path != "steps.env_ids" and row.value in ENTRIES.get(row.path, {}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Try every bad argument of every function.")
+    parser.add_argument("library", type=pathlib.Path)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    arguments = parser.parse_args()
+    problems = list(problems_of(Interface(arguments.library), 1 if arguments.device == "cuda" else 0))
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    sys.exit(1 if problems else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,383 @@
+"""A good call of every function of per.h, made from its declarations.
+
+An argument is found by its name: `ids` are ids of the buffer, `stream` is NULL, and a struct of options is what _init
+makes of it. So a function that is added to per.h is called here, too, or fails for an argument that nobody knows.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import tempfile
+from typing import Any, NamedTuple
+
+from describe import HEADER
+from generate import Declarations
+
+ENVS, STEPS, ROOM = 2, 8, 64
+STATE_ROOM = 1 << 20
+
+
+class Parameter(NamedTuple):
+    name: str
+    type: Any  # a cffi.CType
+
+
+class Function(NamedTuple):
+    name: str
+    parameters: list[Parameter]
+    has_status: bool
+
+
+class Interface:
+    """The functions of a library as per.h declares them."""
+
+    def __init__(self, library: pathlib.Path) -> None:
+        declarations = Declarations(HEADER)
+        self.ffi = declarations.layouts
+        self.lib = self.ffi.dlopen(str(library))
+        self.functions = []
+        for node in declarations.functions:
+            names = [p.name for p in (node.type.args.params if node.type.args else []) if p.name is not None]
+            signature = self.ffi.typeof(getattr(self.lib, node.name))
+            parameters = [Parameter(*pair) for pair in zip(names, signature.args, strict=True)]
+            self.functions.append(Function(node.name, parameters, signature.result.cname == "per_status"))
+
+    def call(self, function: Function, arguments: list[Any]) -> int:
+        return int(getattr(self.lib, function.name)(*arguments))
+
+    def last_error(self) -> str:
+        return self.ffi.string(self.lib.per_last_error()).decode()
+
+    def status_name(self, status: int) -> str:
+        return self.ffi.string(self.lib.per_status_name(status)).decode()
+
+
+class World:
+    """Handles of every kind with something in them, and arguments for calls on them."""
+
+    def __init__(self, interface: Interface, device: int) -> None:
+        self.interface, self.device = interface, device
+        self.ffi, self.lib = interface.ffi, interface.lib
+        self.keep: list[Any] = []
+        self.outs: list[Any] = []  # where calls put new handles
+        self.folder = tempfile.TemporaryDirectory()
+        self.callbacks()
+        self.tree = self.made("tree", lambda out: self.lib.per_tree_create(self.tree_options(), out))
+        self.ok(self.lib.per_update(self.tree, 3, self.array("int64_t", [1, 4, 7]), self.floats(3), self.ffi.NULL))
+        self.replay, self.sequences, self.lent = self.buffer(0), self.buffer(3), self.buffer(0)
+        self.of_sequences = False
+        self.epochs = self.made(
+            "epochs", lambda out: self.lib.per_epochs_create(self.replay, 1, 4, 0, self.ffi.NULL, out)
+        )
+        self.loader = self.made("loader", lambda out: self.lib.per_loader_create(self.lent, self.loader_options(), out))
+        self.slot = self.ffi.new("int64_t*")
+        batch = self.struct("per_batch")
+        self.ok(self.lib.per_loader_next(self.loader, 1, batch, self.slot, self.ffi.NULL))
+        self.path = self.text(f"{self.folder.name}/buffer.per")
+        self.ok(self.lib.per_replay_save(self.replay, self.path))
+        self.saved = self.state()[0]
+
+    def close(self) -> None:
+        for out in self.outs:
+            kind = self.ffi.typeof(out).item.item.cname
+            getattr(self.lib, f"{kind}_free")(out[0])
+        self.lib.per_loader_free(self.loader)
+        self.lib.per_epochs_free(self.epochs)
+        for replay in (self.replay, self.sequences, self.lent):
+            self.lib.per_replay_free(replay)
+        self.lib.per_tree_free(self.tree)
+        self.folder.cleanup()
+
+    def ok(self, status: int) -> None:
+        if status != 0:
+            raise SystemExit(f"{self.interface.status_name(status)}: {self.interface.last_error()}")
+
+    def state(self) -> list[bytes]:
+        """All that decides what later calls do: the checkpoints of the buffers, and the tree's priorities and mass."""
+        states = []
+        for replay in (self.replay, self.sequences, self.lent):
+            self.written = bytearray()
+            self.ok(self.lib.per_replay_save_to(replay, self.write, self.ffi.NULL))
+            states.append(bytes(self.written))
+        priorities = self.ffi.new("float[10]")
+        mass = self.ffi.new("uint64_t*")
+        self.ok(self.lib.per_tree_priorities(self.tree, 10, self.ffi.NULL, priorities, self.ffi.NULL))
+        self.ok(self.lib.per_tree_synchronize(self.tree, self.ffi.NULL))
+        self.ok(self.lib.per_tree_mass(self.tree, mass, self.ffi.NULL))
+        return [*states, bytes(self.ffi.buffer(priorities)), bytes(self.ffi.buffer(mass))]
+
+    # ------------------------------------------------------------------------------------------------- arguments
+
+    def arguments(self, function: Function) -> list[Any]:
+        """Those of a good call."""
+        return [self.argument(function, parameter) for parameter in function.parameters]
+
+    def argument(self, function: Function, parameter: Parameter) -> Any:
+        name = parameter.name
+        if name in ("options", "statistics", "steps", "batch") and function.name.endswith("_init"):
+            return self.kept(self.ffi.new(parameter.type))
+        if name == "struct_size":
+            return self.ffi.sizeof(function.parameters[0].type.item)
+        if name == "options":
+            return getattr(self, parameter.type.item.cname.removeprefix("per_"))()
+        special = f"{function.name.removeprefix('per_')}_{name}"
+        if hasattr(self, special):
+            return getattr(self, special)()
+        if function.name == "per_replay_update_sequences" and name == "replay":
+            return self.sequences
+        if name.endswith("_out") and parameter.type.item.kind == "primitive":
+            return self.kept(self.ffi.new(f"{parameter.type.item.cname}[{ROOM}]"))
+        if name.endswith("_out") and parameter.type.item.kind == "pointer":
+            self.outs.append(self.ffi.new(parameter.type))
+            return self.outs[-1]
+        if name in ("options_out", "statistics_out"):
+            return self.struct(parameter.type.item.cname)
+        known = getattr(self, name if name != "lambda" else "lambda_", None)
+        if known is None:
+            raise SystemExit(f"{function.name}: no argument is known for {name}")
+        return known() if callable(known) and not isinstance(known, self.ffi.CData) else known
+
+    def count(self) -> int:
+        return 3
+
+    def ids(self) -> Any:
+        return self.array("int64_t", [0, 1, 2])
+
+    def tree_priorities_count(self) -> int:
+        return 3
+
+    def indices(self) -> Any:
+        return self.array("int64_t", [1, 4, 7])
+
+    def priorities(self) -> Any:
+        return self.floats(3)
+
+    def prefix_sums(self) -> Any:
+        return self.array("double", [0, 0.5, 1])
+
+    def units(self) -> Any:
+        return self.array("uint64_t", [0, 1, 2])
+
+    def td_errors(self) -> Any:
+        return self.floats(3 * ROOM)
+
+    def env_ids(self) -> Any:
+        return self.array("int64_t", [1, 0])
+
+    def replay_cut_count(self) -> int:
+        return 2
+
+    def replay_advantages_count(self) -> int:
+        count = self.ffi.new("int64_t*")
+        self.bootstraps = self.ffi.new(f"int64_t[{ROOM}]")
+        batch = self.struct("per_batch")
+        batch.ids = self.bootstraps
+        self.ok(self.lib.per_replay_bootstraps(self.replay, ROOM, batch, count, self.ffi.NULL))
+        return int(count[0])
+
+    def replay_advantages_ids(self) -> Any:
+        self.replay_advantages_count()
+        return self.bootstraps
+
+    def bootstrap_values(self) -> Any:
+        return self.floats(ROOM)
+
+    def stream(self) -> Any:
+        return self.ffi.NULL
+
+    context = reward_context = stream
+
+    def device_index(self) -> int:
+        return 0
+
+    def batch_size(self) -> int:
+        return 4
+
+    def capacity(self) -> int:
+        return ROOM
+
+    def loader_release_slot(self) -> int:
+        return int(self.slot[0])
+
+    def loader_next_batch_out(self) -> Any:
+        return self.struct("per_batch")
+
+    scheme = drop_last = on_invalid = wait = device_index
+    status = device_index
+    beta = alpha = gamma = staticmethod(lambda: 0.5)  # type: ignore[assignment]
+    n_epochs = n_critics = n_step = staticmethod(lambda: 1)
+    lambda_ = staticmethod(lambda: 0.5)
+    value_field = staticmethod(lambda: 2)
+    advantage_field = staticmethod(lambda: 3)
+    return_field = staticmethod(lambda: 4)
+    n_steps = staticmethod(lambda: 3)
+    transitions = episode_length = staticmethod(lambda: 10)
+
+    def replay_load_device(self) -> int:
+        return self.device
+
+    replay_load_from_device = replay_load_device
+
+    # --------------------------------------------------------------------------------------------------- structs
+
+    def struct(self, name: str) -> Any:
+        made = self.kept(self.ffi.new(f"{name}*"))
+        stem = name.removeprefix("per_").replace("replay_statistics", "replay_statistics")
+        self.ok(getattr(self.lib, f"per_{stem}_init")(made, self.ffi.sizeof(name)))
+        return made
+
+    def tree_options(self) -> Any:
+        options = self.struct("per_tree_options")
+        options.capacity, options.device = 10, self.device
+        return options
+
+    def replay_options(self, sequence_length: int = 0) -> Any:
+        options = self.struct("per_replay_options")
+        options.capacity, options.n_envs, options.device = 60, ENVS, self.device
+        options.n_fields, options.sequence_length = 5, sequence_length
+        options.n_step = 2 if sequence_length == 0 else 1
+        options.fields = self.fields_declared()
+        return options
+
+    def fields_declared(self) -> Any:
+        fields = self.kept(self.ffi.new("per_field[5]"))
+        for i, name in enumerate(["observation", "goal", "value", "advantage", "returns"]):
+            fields[i].name, fields[i].dtype = self.text(name), self.lib.PER_FLOAT32
+            if i < 2:
+                fields[i].shape, fields[i].ndim = self.array("int64_t", [2]), 1
+        return fields
+
+    def field(self) -> Any:
+        return self.kept(self.fields_declared() + 0)
+
+    def sample_options(self) -> Any:
+        return self.struct("per_sample_options")
+
+    def loader_options(self) -> Any:
+        options = self.struct("per_loader_options")
+        options.batch_size, options.device = 4, self.device
+        return options
+
+    def hindsight_options(self) -> Any:
+        options = self.struct("per_hindsight_options")
+        options.achieved_field, options.goal_field, options.reward = 0, 1, self.reward
+        return options
+
+    hindsight = hindsight_options
+
+    def steps(self) -> Any:
+        """All environments once, at the end of what the buffer has."""
+        return self.steps_at(STEPS)
+
+    def steps_at(self, t: int) -> Any:
+        steps = self.struct("per_steps")
+        shape = self.array("int64_t", [ENVS])
+        fields, next_fields = (self.kept(self.ffi.new("per_array[5]")) for _ in range(2))
+        for i in range(5):
+            wide = 2 if i < 2 else 1
+            for arrays, first in ((fields, t), (next_fields, t + 1)):
+                if arrays is next_fields and i >= 2:
+                    continue
+                values = [first + env for env in range(ENVS) for _ in range(wide)]
+                arrays[i].data, arrays[i].dtype = self.array("float", values), self.lib.PER_FLOAT32
+                arrays[i].shape = self.array("int64_t", [ENVS, 2]) if wide == 2 else shape
+                arrays[i].ndim = wide
+        steps.fields, steps.next_fields = fields, next_fields
+        steps.env_ids, steps.n_envs = self.array("int64_t", [1, 0]), ENVS
+        for name, kind, dtype in (
+            ("reward", "float", self.lib.PER_FLOAT32),
+            ("terminated", "uint8_t", self.lib.PER_BOOL),
+            ("truncated", "uint8_t", self.lib.PER_BOOL),
+            ("mask", "uint8_t", self.lib.PER_BOOL),
+            ("next_mask", "uint8_t", self.lib.PER_BOOL),
+            ("priorities", "float", self.lib.PER_FLOAT32),
+        ):
+            array = getattr(steps, name)
+            array.data = self.array(kind, [1 if name.endswith(("mask", "priorities")) else 0] * ENVS)
+            array.shape, array.ndim, array.dtype = shape, 1, dtype
+        return steps
+
+    def batch(self) -> Any:
+        batch = self.struct("per_batch")
+        fields = self.kept(self.ffi.new("void*[5]", [self.floats(ROOM * 8) for _ in range(5)]))
+        batch.fields = fields
+        batch.next_fields = self.kept(self.ffi.new("void*[5]", [fields[0], fields[1], *[self.ffi.NULL] * 3]))
+        for name, kind in (
+            ("reward", "float"),
+            ("discount", "float"),
+            ("n_steps", "int32_t"),
+            ("terminated", "uint8_t"),
+            ("truncated", "uint8_t"),
+            ("ids", "int64_t"),
+            ("priorities", "float"),
+            ("gamma_m", "float"),
+        ):
+            setattr(batch, name, self.array(kind, [0] * ROOM))
+        return batch
+
+    batch_out = batch
+
+    def fields(self) -> Any:
+        """Of per_replay_set()."""
+        fields = self.kept(self.ffi.new("per_array[5]"))
+        fields[2].data, fields[2].dtype = self.floats(3), self.lib.PER_FLOAT32
+        fields[2].shape, fields[2].ndim = self.array("int64_t", [3]), 1
+        return fields
+
+    # ------------------------------------------------------------------------------------------------- callbacks
+
+    def callbacks(self) -> None:
+        self.written = bytearray()
+        self.at = 0
+
+        @self.ffi.callback("int64_t(void*, const void*, int64_t)")
+        def write(_context: Any, data: Any, size: int) -> int:
+            self.written += self.ffi.buffer(data, size)
+            return size
+
+        @self.ffi.callback("int64_t(void*, void*, int64_t)")
+        def read(_context: Any, out: Any, size: int) -> int:
+            piece = self.saved[self.at : self.at + size]
+            self.at += len(piece)
+            self.ffi.memmove(out, piece, len(piece))
+            return len(piece)
+
+        @self.ffi.callback("int32_t(void*, int64_t, const void*, const void*, float*, uint8_t*)")
+        def reward(_context: Any, count: int, _achieved: Any, _goals: Any, rewards_out: Any, _ends: Any) -> int:
+            for i in range(count):
+                rewards_out[i] = 0
+            return 0
+
+        self.write, self.read, self.reward = write, read, reward
+
+    def replay_load_from_read(self) -> Any:
+        self.at = 0
+        return self.read
+
+    # --------------------------------------------------------------------------------------------------- helpers
+
+    def buffer(self, sequence_length: int) -> Any:
+        replay = self.made("replay", lambda out: self.lib.per_replay_create(self.replay_options(sequence_length), out))
+        for t in range(STEPS):
+            steps = self.steps_at(t)
+            self.ok(self.lib.per_replay_add(replay, steps, self.ffi.NULL, self.ffi.NULL))
+        self.ok(self.lib.per_replay_synchronize(replay, self.ffi.NULL))
+        return replay
+
+    def made(self, kind: str, create: Any) -> Any:
+        out = self.ffi.new(f"per_{kind}**")
+        self.ok(create(out))
+        return out[0]
+
+    def kept(self, value: Any) -> Any:
+        self.keep.append(value)
+        return value
+
+    def array(self, kind: str, values: list[Any]) -> Any:
+        return self.kept(self.ffi.new(f"{kind}[]", values))
+
+    def floats(self, n: int) -> Any:
+        return self.array("float", [0.5] * n)
+
+    def text(self, value: str) -> Any:
+        return self.kept(self.ffi.new("char[]", value.encode()))
