@@ -1,6 +1,37 @@
 /* clear() empties the lanes; ids, random state, largest priority, schedule and counters go on. */
 #include "replay_check.h"
 
+/* Ranks 1 to 3 have P = 6/11, 3/11, 2/11: what was there before clear() has no rank any more. */
+static void ranks_are_those_of_what_follows(void) {
+    static rows drawn;
+    per_replay_options options = replay_options(64, 1);
+    per_replay* replay;
+    int t, round;
+    options.prioritization = PER_RANK;
+    options.alpha = 1;
+    replay = create_replay(&options);
+    for (round = 0; round < 3; ++round) {
+        const int64_t first = 24 * round;
+        for (t = 0; t < 20; ++t) {
+            add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+            set_priority(replay, first + t, (float)ldexp(1, t - 10));
+        }
+        draw(replay, 16, &drawn);
+        CHECK_OK(per_replay_clear(replay, NULL));
+        for (t = 0; t < 3; ++t) {
+            CHECK(add_full(replay, 0, (float)t, 0, t == 2 ? TERMINATED : GOES_ON, (float)t + 1) == first + 20 + t);
+            set_priority(replay, first + 20 + t, (float)ldexp(1, 2 * t));
+        }
+        draw(replay, 110, &drawn);
+        for (t = 0; t < 110; ++t) {
+            const double rank = (double)(first + 23 - drawn.ids[t]);
+            CHECK(rank >= 1 && rank <= 3 && fabs(drawn.probabilities[t] - 6 / (11 * rank)) <= 1e-6);
+        }
+        CHECK_OK(per_replay_clear(replay, NULL));
+    }
+    per_replay_free(replay);
+}
+
 int main(void) {
     per_replay_options options = replay_options(16, 2);
     per_replay *replay, *twin;
@@ -53,5 +84,6 @@ int main(void) {
     CHECK(live_of(replay) == 3);
     per_replay_free(replay);
     per_replay_free(twin);
+    ranks_are_those_of_what_follows();
     return 0;
 }

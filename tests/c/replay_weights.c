@@ -2,6 +2,8 @@
  * P(i) = p_i^alpha / sum_k p_k^alpha and w_i = (N P(i))^-beta / max_j (N P(j))^-beta, j over the batch, by hand: with
  * priorities 1, 4, 16 and alpha 1/2 the probabilities are 1/7, 2/7, 4/7.
  */
+#include <float.h>
+
 #include "replay_check.h"
 
 static per_replay* create(double beta, int32_t scheme) {
@@ -119,6 +121,44 @@ static void arrays_may_be_left_out(void) {
     per_replay_free(twin);
 }
 
+/* (N P)^-30 of N = 32: what is too large for float32 is its largest number, and so is each of a batch. */
+static void weights_beyond_float32(void) {
+    enum { N = 32 };
+    static rows drawn;
+    per_replay_options options = replay_options(N + 8, 1);
+    per_sample_options sample;
+    per_replay* replay;
+    int64_t ids[N], n;
+    int t;
+    options.alpha = 1;
+    options.normalize_weights = PER_NONE;
+    options.beta = 30;
+    replay = create_replay(&options);
+    for (t = 0; t < N; ++t) {
+        add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+        set_priority(replay, t, t == 0 ? 65536 : t % 2 == 0 ? 1 : (float)ldexp(1, -20));
+    }
+    CHECK_OK(per_sample_options_init(&sample, sizeof sample));
+    sample.beta = 30;
+    for (n = 1; n <= N; ++n) { /* every rest that a loop over vectors leaves */
+        for (t = 0; t < n; ++t) ids[t] = t;
+        fill_rows(&drawn);
+        CHECK_OK(per_replay_get_windows(replay, &sample, PER_INVALID_ERROR, n, ids, &drawn.batch, NULL));
+        for (t = 1; t < n; ++t) CHECK(drawn.weights[t] == FLT_MAX);
+        /* It has nearly all of the mass: (32 P)^-30 is about 2^-150, half of the smallest number of float32. */
+        CHECK(drawn.weights[0] >= 0 && drawn.weights[0] <= 1.5e-45f);
+    }
+    sample.beta = 8;
+    fill_rows(&drawn);
+    CHECK_OK(per_replay_get_windows(replay, &sample, PER_INVALID_ERROR, N, ids, &drawn.batch, NULL));
+    for (t = 0; t < N; ++t) {
+        const double mass = 65536 + 15 + 16 * ldexp(1, -20);
+        const double p = t == 0 ? 65536 : t % 2 == 0 ? 1 : ldexp(1, -20), exact = pow(N * p / mass, -8);
+        CHECK(exact > FLT_MAX ? drawn.weights[t] == FLT_MAX : fabs(drawn.weights[t] / exact - 1) <= 1e-6);
+    }
+    per_replay_free(replay);
+}
+
 int main(void) {
     check_batch(0.4, PER_STRATIFIED);
     check_batch(1, PER_STRATIFIED);
@@ -128,5 +168,6 @@ int main(void) {
     largest_of_the_batch();
     options_of_a_call();
     arrays_may_be_left_out();
+    weights_beyond_float32();
     return 0;
 }

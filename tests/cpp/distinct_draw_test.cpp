@@ -85,5 +85,41 @@ TEST(DistinctDraw, inclusion_probabilities_hold_where_few_leaves_have_the_mass) 
     expect_unbiased(priorities, 20);
 }
 
+// As above, of the mixture: the five are taken out of the live set, too, and half a percent of the draws is uniform.
+// Seed 23; the tolerance is 5 standard errors, and the 1.5 % within which pi is known.
+TEST(DistinctDraw, inclusion_probabilities_of_a_mixture_hold_where_few_leaves_have_the_mass) {
+    constexpr int n_batches = 20000;
+    constexpr int64_t n = 60;
+    constexpr int64_t batch_size = 20;
+    SumTree tree(n);
+    std::vector<float> priorities(n, 1e-6f);
+    for (std::size_t i = 0; i < 5; ++i) priorities[i * 11] = 10.0f;
+    tree.set_run(0, n, priorities.data());
+    LiveSet live(n);
+    live.insert(0, n);
+    MixtureDraw mixture;
+    DistinctDraw draw;
+    DrawLaw law = {batch_size, true, 0.005, double{n}, static_cast<double>(tree.total_mass()), 0.0};
+    std::vector<double> estimates(n);
+    std::vector<double> squares(n);
+    for (uint64_t step = 0; step < n_batches; ++step) {
+        const DistinctDraw::Found found =
+            draw.draw(tree, live, mixture, law, {batch_size, PER_WITHOUT_REPLACEMENT, 23, step});
+        ASSERT_EQ(found.n, batch_size);
+        ASSERT_EQ(live.count(), n);
+        law.n_draws = found.n_draws;
+        for (int64_t i = 0; i < batch_size; ++i) {
+            const int64_t slot = found.indices[i];
+            const double counts = 1.0 / law.share_of(static_cast<double>(tree.mass(slot)));
+            estimates[static_cast<std::size_t>(slot)] += counts / n_batches;
+            squares[static_cast<std::size_t>(slot)] += counts * counts / n_batches;
+        }
+    }
+    for (std::size_t i = 0; i < n; ++i) {
+        const double error = std::sqrt((squares[i] - estimates[i] * estimates[i]) / n_batches);
+        EXPECT_NEAR(estimates[i], 1.0, 5 * error + 0.015) << i;
+    }
+}
+
 }  // namespace
 }  // namespace per::cpu

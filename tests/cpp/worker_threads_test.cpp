@@ -1,0 +1,77 @@
+#include "threads/worker_threads.h"
+
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <optional>
+#include <vector>
+
+namespace per::cpu {
+namespace {
+
+std::vector<pthread_t> threads_of_parts(WorkerThreads& workers, int64_t n_parts) {
+    std::vector<pthread_t> threads(static_cast<std::size_t>(n_parts));
+    workers.run(n_parts, [&](int64_t i) { threads[static_cast<std::size_t>(i)] = pthread_self(); });
+    return threads;
+}
+
+// A thread whose locals end slowly is seen to be waited for.
+TEST(WorkerThreads, have_ended_when_their_owner_has) {
+    static std::atomic<int> n_ended;
+    struct SlowEnd {
+        bool is_of_worker = false;
+        ~SlowEnd() {
+            if (!is_of_worker) return;
+            usleep(100'000);
+            ++n_ended;
+        }
+    };
+    n_ended = 0;
+    {
+        WorkerThreads workers(3);
+        workers.run(3, [](int64_t i) {
+            thread_local SlowEnd end;
+            end.is_of_worker = i > 0;
+        });
+        EXPECT_EQ(n_ended, 0);
+    }
+    EXPECT_EQ(n_ended, 2);
+}
+
+TEST(WorkerThreads, each_part_runs_once_on_a_thread_of_its_own) {
+    WorkerThreads workers(4);
+    const std::vector<pthread_t> first = threads_of_parts(workers, 4);
+    EXPECT_TRUE(pthread_equal(first[0], pthread_self()));
+    for (std::size_t i = 0; i < 4; ++i)
+        for (std::size_t k = 0; k < i; ++k) EXPECT_FALSE(pthread_equal(first[i], first[k]));
+    for (int64_t n_parts = 1; n_parts <= 4; ++n_parts) {
+        std::array<std::atomic<int>, 4> runs = {};
+        workers.run(n_parts, [&](int64_t i) { ++runs[static_cast<std::size_t>(i)]; });
+        for (int64_t i = 0; i < 4; ++i)
+            EXPECT_EQ(runs[static_cast<std::size_t>(i)], i < n_parts) << n_parts << " " << i;
+        EXPECT_TRUE(threads_of_parts(workers, n_parts).back() == first[static_cast<std::size_t>(n_parts - 1)]);
+    }
+}
+
+// No stack has room for the address space of a process: no thread starts until the default size is what it was.
+TEST(WorkerThreads, parts_of_threads_that_cannot_start_are_done_by_the_caller) {
+    pthread_attr_t usual;
+    ASSERT_EQ(pthread_getattr_default_np(&usual), 0);
+    pthread_attr_t endless = usual;
+    ASSERT_EQ(pthread_attr_setstacksize(&endless, std::size_t{1} << 47), 0);
+    ASSERT_EQ(pthread_setattr_default_np(&endless), 0);
+    std::optional<WorkerThreads> workers(std::in_place, 3);
+    const std::vector<pthread_t> alone = threads_of_parts(*workers, 3);
+    EXPECT_EQ(pthread_setattr_default_np(&usual), 0);
+    for (const pthread_t thread : alone) EXPECT_TRUE(pthread_equal(thread, pthread_self()));
+    const std::vector<pthread_t> together = threads_of_parts(*workers, 3);
+    for (std::size_t i = 1; i < 3; ++i) EXPECT_FALSE(pthread_equal(together[i], pthread_self()));
+    workers.reset();
+    WorkerThreads(3);  // whose threads were never started
+}
+
+}  // namespace
+}  // namespace per::cpu
