@@ -666,5 +666,59 @@ TEST_F(CraftedFile, what_is_loaded_can_be_used) {
     EXPECT_GT(n_refused, 500);
 }
 
+// Ids are whole numbers of 64 bits. A buffer whose lanes begin at row 2^53 does, bit for bit, what it does when they
+// begin at 0, and its ids are larger by 2^54: float64 has no odd numbers there, and its two environments take turns.
+TEST_F(CraftedFile, ids_beyond_2_to_the_53_are_exact) {
+    constexpr int64_t rows = int64_t{1} << 53;
+    constexpr int64_t shift = 2 * rows;
+    for (const bool has_sequences : {false, true}) {
+        per_replay_options options = options_of(32, 2);
+        options.n_step = 2;
+        options.prioritization = has_sequences ? PER_RANK : PER_PROPORTIONAL;
+        if (has_sequences) options.sequence_length = 2;
+        Replay low = create(options);
+        User user(29), twin(29);
+        user.add(low.get(), 40);  // so that all slots of the lanes are in the file
+        twin.add(create(options).get(), 40);
+        save(low.get());
+        Parts parts(path());
+        for (Lane& lane : parts.lanes) {
+            lane.head += rows;
+            lane.first += rows;
+            lane.tail += rows;
+            lane.episode += rows;
+        }
+        parts.write(path());
+        Replay high;
+        ASSERT_EQ(load(high), PER_OK) << per_last_error();
+        for (int round = 0; round < 60; ++round) {
+            user.add(low.get(), 3);
+            twin.add(high.get(), 3);
+            std::vector<int64_t> of_low = live_ids(low.get());
+            for (int64_t& id : of_low) id += shift;
+            ASSERT_EQ(live_ids(high.get()), of_low);
+            if (of_low.empty()) continue;
+            Arrays low_rows(options, 16, false), high_rows(options, 16, false);
+            ASSERT_EQ(per_replay_sample(low.get(), nullptr, 16, &low_rows.batch, nullptr), PER_OK);
+            ASSERT_EQ(per_replay_sample(high.get(), nullptr, 16, &high_rows.batch, nullptr), PER_OK);
+            std::vector<int64_t> ids(high_rows.batch.ids, high_rows.batch.ids + 16);
+            for (int64_t i = 0; i < 16; ++i) {
+                ASSERT_EQ(high_rows.batch.ids[i], low_rows.batch.ids[i] + shift);
+                high_rows.batch.ids[i] -= shift;
+            }
+            ASSERT_EQ(high_rows.numbers, low_rows.numbers);
+            ASSERT_EQ(high_rows.values, low_rows.values);
+            const std::vector<float> priorities(16, static_cast<float>(round + 1));
+            ASSERT_EQ(per_replay_set_priorities(low.get(), 8, low_rows.batch.ids, priorities.data(), nullptr), PER_OK);
+            ASSERT_EQ(per_replay_set_priorities(high.get(), 8, ids.data(), priorities.data(), nullptr), PER_OK);
+        }
+        EXPECT_EQ(statistics_of(high.get()).stale_updates, 0);
+        EXPECT_EQ(statistics_of(high.get()).total, statistics_of(low.get()).total);
+        int64_t never_issued = shift + 2 * 10000 + 1;
+        const float one = 1;
+        EXPECT_EQ(per_replay_set_priorities(high.get(), 1, &never_issued, &one, nullptr), PER_ERROR_INVALID_ARGUMENT);
+    }
+}
+
 }  // namespace
 }  // namespace per::test

@@ -4,6 +4,7 @@ import copy
 import gzip
 import io
 import os
+import pathlib
 import pickle
 import signal
 import sys
@@ -425,3 +426,31 @@ def test_state_dict_that_does_not_fit_is_refused_and_changes_nothing():
     buffer.close()
     with pytest.raises(per.InvalidArgument, match="the buffer is closed"):
         buffer.load_state_dict({"checkpoint": good})
+
+
+# tests/golden/buffer_of_high_ids.per, of format 2: 40 steps of two environments, the lanes of which begin at row 2^53;
+# the reward of a row is its id - 2^54. float64 has no odd numbers there.
+@pytest.mark.parametrize("arrays", ["numpy", "torch", "jax"])
+def test_ids_beyond_2_to_the_53_are_exact(arrays):
+    path = pathlib.Path(__file__).resolve().parents[3] / "tests" / "golden" / "buffer_of_high_ids.per"
+    first = 2**54
+    buffer = per.ReplayBuffer.load(path, arrays=arrays)
+    live = np.asarray(buffer.live_ids())
+    assert live.tolist() == [first + 50 + 2 * row + env for env in range(2) for row in range(15)]
+    batch = buffer.sample(256)
+    ids = np.asarray(batch.ids)
+    if arrays == "jax":  # which has no int64: both halves of each
+        ids = np.ascontiguousarray(ids).view(np.int64)[:, 0]
+    assert ids.dtype == np.int64 and set(ids % 2) == {0, 1}
+    assert (ids - first == np.asarray(batch.reward)).all()
+    priorities = np.arange(1, len(live) + 1, dtype=np.float32)
+    for given in (live, live.tolist()):
+        buffer.update_priorities(given, priorities=priorities)
+        np.testing.assert_array_equal(np.asarray(buffer.priorities(given)), priorities)
+        assert (np.asarray(buffer.get(given).reward) == live - first).all()
+    buffer.update_priorities(batch.ids, priorities=np.asarray(batch.reward))
+    assert buffer.stats().stale_updates == 0
+    following = np.array([80, 81])
+    ids = buffer.add(observation=np.stack([following] * 2, 1), goal=np.zeros((2, 2)), value=[0, 0], advantage=[0, 0],
+                     reward=following, terminated=[False] * 2, truncated=[False] * 2)  # fmt: skip
+    assert np.asarray(ids).tolist() == [first + 80, first + 81]

@@ -289,6 +289,21 @@ end
     end
 end
 
+# Of 40 steps of two environments, the lanes of which begin at row 2^53: the reward of a row is its id - 2^54, and
+# Float64 has no odd numbers there.
+@testset "ids beyond 2^53 are exact" begin
+    buffer = load(ReplayBuffer, joinpath(@__DIR__, "..", "..", "..", "..", "tests", "golden", "buffer_of_high_ids.per"))
+    first_id = Int64(2)^54
+    live = live_ids(buffer)
+    @test live == [first_id + 50 + 2row + env for env in 0:1 for row in 0:14]
+    batch = sample!(buffer, 256)
+    @test eltype(batch.ids) == Int64 && batch.ids .- first_id == batch.reward
+    set_priorities!(buffer, live, 1:length(live))
+    @test priorities(buffer, live) == 1:length(live)
+    @test get(buffer, live).reward == live .- first_id
+    @test stats(buffer).stale_updates == 0
+end
+
 @testset "buffers show what they are" begin
     buffer = ReplayBuffer(20, (observation = Field(Int8), action = Field(Int8)))
     @test repr(buffer) == "ReplayBuffer(20, observation, action) with 0 live transitions"
