@@ -357,8 +357,8 @@ TEST_F(File, what_is_no_regular_file_is_refused_at_once) {
         EXPECT_NE(std::string(error.what()).find(reason), std::string::npos) << error.what();
     };
     for (const auto& [name, reason] : refused) {
-        expect_refused(error_of([&] { save(name, "x"); }), reason);
-        expect_refused(error_of([&] { load(name); }), reason);
+        expect_refused(error_of([path = name] { save(path, "x"); }), reason);
+        expect_refused(error_of([path = name] { load(path); }), reason);
     }
     expect_refused(error_of([&] { load("/dev/null"); }), "it is a device");
     EXPECT_EQ(error_of([&] { save("", "x"); }).status(), PER_ERROR_IO);
