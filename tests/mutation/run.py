@@ -1,0 +1,377 @@
+#!/usr/bin/env python3
+"""Plants hundreds of small faults in the sources of the CPU side, and looks which of them the tests see.
+
+    run.py WORK [--mutants N] [--seed S] [--also REGEX] [--jobs J] [--again] [--list]
+
+    WORK     a folder outside of the repository: a copy of the sources with the mutants, its build, and what came out.
+             A second run with the same sources goes on where the first ended
+    --also   these, too: what is looked for in "FILE FUNCTION: EXPRESSION -> WHAT IT BECOMES"
+    --again  those that survived are tried once more, after a test was added
+    --list   says what survived and ends
+
+N mutants are drawn by the seed from all that mutants.py finds in the rooms below, and built into one copy of the
+library, with AddressSanitizer; the environment says which one is in force. Every test program is run once to see which
+mutants it reaches. Then each mutant meets the programs that reach it, those that look closest first, until one fails
+or does not end. What survives and is not in equivalent.txt is printed, with exit 1.
+
+Needs clang++ and `pip install libclang==14.0.6`. With two cores of its own 600 mutants take about an hour.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import pickle
+import random
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import mutants
+from mutants import Mutant
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+HERE = pathlib.Path(__file__).resolve().parent
+ROOMS = ("core", "cpu", "rules", "file", "rows", "threads")
+SUITES = re.compile(r"^(c|cpp)\.")
+LEFT_OUT = re.compile(r"dlclose|operator_new")
+COMPILER = "clang++"
+FLAGS = f"-O1 -gline-tables-only -w -Wno-c++11-narrowing -include {HERE / 'planted.h'}"
+
+
+def without_overlaps(chosen: list[Mutant]) -> list[Mutant]:
+    """Mutants lie inside of each other or apart: of two that do neither the second is left out."""
+
+    def overlap(a: Mutant, b: Mutant) -> bool:
+        return a.file == b.file and (a.begin < b.begin < a.end < b.end or b.begin < a.begin < b.end < a.end)
+
+    kept: list[Mutant] = []
+    for mutant in chosen:
+        if not any(overlap(mutant, other) for other in kept):
+            kept.append(mutant)
+    return kept
+
+
+class Work:
+    """The folder of a run."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        self.source = folder / "source"
+        self.build = folder / "build"
+        self.state_file = folder / "state.json"
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def copy_sources(self) -> None:
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=REPOSITORY,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for name in filter(None, listed.split("\0")):
+            path = REPOSITORY / name
+            if path.is_file() and not name.startswith("src/"):
+                put(self.source / name, path.read_bytes())
+
+    def configure(self) -> None:
+        subprocess.run(
+            [
+                "cmake",
+                "-S",
+                self.source,
+                "-B",
+                self.build,
+                "-G",
+                "Ninja",
+                "-DCMAKE_BUILD_TYPE=Debug",
+                "-DCMAKE_C_COMPILER=clang",
+                f"-DCMAKE_CXX_COMPILER={COMPILER}",
+                "-DCMAKE_C_FLAGS_DEBUG=-O1 -w",
+                f"-DCMAKE_CXX_FLAGS_DEBUG={FLAGS}",
+                "-DPER_SANITIZE=address",
+                "-DPER_CUDA=OFF",
+                "-DPER_BUILD_BENCH=OFF",
+                "-DPER_WERROR=OFF",
+                "-DPER_INSTALL=OFF",
+                "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
+            ],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+
+    def commands(self) -> dict[pathlib.Path, list[str]]:
+        """What libclang needs to read each source of the library as it is, without mutants."""
+        found = {}
+        said = subprocess.run(
+            [COMPILER, "-E", "-x", "c++", "-v", os.devnull], check=True, capture_output=True, text=True
+        )
+        system = re.findall(r"^ (/\S+)$", said.stderr, re.MULTILINE)
+        for entry in json.loads((self.build / "compile_commands.json").read_text()):
+            path = pathlib.Path(entry["file"])
+            if "per_objects.dir" not in entry["command"] or path.name == "planted.cpp":
+                continue
+            words = shlex.split(entry["command"].replace(str(self.source), str(REPOSITORY)))[1:]
+            kept = [w for w in words if w.startswith(("-D", "-I", "-std", "-m"))]
+            found[REPOSITORY / path.relative_to(self.source)] = [
+                *kept,
+                "-nostdinc",
+                "-nostdinc++",
+                *(f"-isystem{folder}" for folder in system),
+                "-x",
+                "c++",
+            ]
+        return found
+
+    def find(self) -> list[Mutant]:
+        """The mutants of the sources as they are; reading them takes a minute."""
+        digest = hashlib.sha256()
+        for path in sorted([*(REPOSITORY / "src").rglob("*"), HERE / "mutants.py"]):
+            if path.is_file():
+                digest.update(path.read_bytes())
+        kept = self.folder / f"found-{digest.hexdigest()[:16]}.pickle"
+        if not kept.exists():
+            kept.write_bytes(pickle.dumps(mutants.find(REPOSITORY, ROOMS, self.commands())))
+        return pickle.loads(kept.read_bytes())
+
+    def plant(self, chosen: dict[int, Mutant]) -> None:
+        by_file: dict[str, dict[int, Mutant]] = {}
+        for number, mutant in chosen.items():
+            by_file.setdefault(mutant.file, {})[number] = mutant
+        for path in (REPOSITORY / "src").rglob("*"):
+            if path.is_file():
+                name = str(path.relative_to(REPOSITORY))
+                text = path.read_text()
+                put(self.source / name, mutants.planted_text(text, by_file.get(name, {})).encode())
+        put(self.source / "src/rows/planted.cpp", (HERE / "planted.cpp").read_bytes())
+
+    def compile(self) -> set[tuple[str, int]]:
+        """The places of errors, as files and lines."""
+        known = subprocess.run(
+            ["ninja", "-C", self.build, "-t", "targets", "all"], check=True, capture_output=True, text=True
+        ).stdout
+        targets = re.findall(r"^(tests/(?:c|cpp)_\w+): ", known, re.MULTILINE)
+        result = subprocess.run(["ninja", "-C", self.build, "-k", "0", *targets], capture_output=True, text=True)
+        if result.returncode == 0:
+            return set()
+        pattern = re.compile(r"^\S*?/source/(src/\S+?):(\d+):\d+: (?:fatal )?error", re.MULTILINE)
+        places = {(file, int(line)) for file, line in pattern.findall(result.stdout)}
+        if not places:
+            raise SystemExit(result.stdout[-4000:])
+        return places
+
+    def tests(self) -> dict[str, dict]:
+        shown = subprocess.run(
+            ["ctest", "--test-dir", self.build, "--show-only=json-v1"], check=True, capture_output=True, text=True
+        ).stdout
+        found = {}
+        for test in json.loads(shown)["tests"]:
+            if not SUITES.match(test["name"]) or LEFT_OUT.search(test["name"]) or "command" not in test:
+                continue
+            properties = {p["name"]: p["value"] for p in test["properties"]}
+            environment = dict(e.split("=", 1) for e in properties.get("ENVIRONMENT", []))
+            found[test["name"]] = {"command": test["command"], "environment": environment}
+        return found
+
+
+def put(path: pathlib.Path, content: bytes) -> None:
+    """Writes a file, unless it has this content: what it is built into need not be built again."""
+    if path.is_file() and path.read_bytes() == content:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def run_test(test: dict, limit_s: float, **environment: str) -> tuple[int | None, str]:
+    """The exit status, None if it did not end, and what it printed."""
+    command = list(test["command"])
+    if "/cpp_" in command[0]:
+        command.append("--gtest_fail_fast")
+    options = {
+        "ASAN_OPTIONS": "hard_rss_limit_mb=6000:detect_stack_use_after_return=0",
+    }
+    with tempfile.TemporaryDirectory() as folder, open(pathlib.Path(folder) / "printed", "w+b") as printed:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env={**os.environ, **options, **test["environment"], **environment, "TMPDIR": folder},
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=printed,
+            process_group=0,
+        )
+        try:
+            status: int | None = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            status = None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # its children, too
+        process.wait()
+        printed.seek(0)
+        return status, printed.read()[:200_000].decode(errors="replace")
+
+
+def why(status: int | None, printed: str) -> str:
+    if status is None:
+        return "does not end"
+    lines = printed.splitlines()
+    said = [line for line in lines if "ERROR: AddressSanitizer" in line or "runtime error:" in line]
+    failed = [line for line in lines if line.startswith("[  FAILED  ]")] or lines[-1:]
+    return (said or failed or [f"exits with {status}"])[0][:160]
+
+
+def measure(tests: dict[str, dict], n_mutants: int, jobs: int) -> None:
+    """Runs each test without a mutant: how long it takes, and what it reaches."""
+
+    def one(name: str) -> None:
+        test = tests[name]
+        if "seconds" in test:
+            return
+        with tempfile.NamedTemporaryFile() as reached:
+            begin = time.monotonic()
+            status, printed = run_test(test, 600, PER_REACHED=reached.name)
+            test["seconds"] = time.monotonic() - begin
+            if status != 0:
+                print(f"{name} fails without a mutant and is left out: {why(status, printed)}", flush=True)
+                test["reaches"] = []
+                return
+            marks = pathlib.Path(reached.name).read_bytes()[:n_mutants]
+            test["reaches"] = [number for number, mark in enumerate(marks) if mark]
+
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(one, tests))
+
+
+def try_mutant(number: int, mutant: Mutant, tests: dict[str, dict]) -> dict:
+    is_kernel = mutant.file.startswith("src/cpu/kernels/")  # other sources do the same for each instruction set
+    reaching = [
+        name
+        for name, test in tests.items()
+        if number in test["reached"] and (is_kernel or "PER_ISA" not in test["environment"])
+    ]
+    # Those that reach little look at it closely.
+    for name in sorted(reaching, key=lambda name: tests[name]["seconds"] * len(tests[name]["reached"])):
+        status, printed = run_test(tests[name], 20 + 10 * tests[name]["seconds"], PER_MUTANT=str(number))
+        if status != 0:
+            return {"outcome": "killed", "by": name, "how": why(status, printed)}
+    return {"outcome": "survived" if reaching else "not reached", "by": "", "how": ""}
+
+
+def equivalents() -> dict[str, str]:
+    """Mutants that no test can see, by name, and why; see equivalent.txt."""
+    found = {}
+    name = ""
+    for line in (HERE / "equivalent.txt").read_text().splitlines():
+        if line.startswith("    "):
+            found[name] = line.strip()
+        elif line and not line.startswith("#"):
+            name = line
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("work", type=pathlib.Path)
+    parser.add_argument("--mutants", type=int, default=600)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--also", default="")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--list", action="store_true")
+    arguments = parser.parse_args()
+    work = Work(arguments.work.resolve())
+    state = json.loads(work.state_file.read_text()) if work.state_file.exists() else {}
+
+    work.copy_sources()
+    print(time.strftime("%H:%M:%S"), flush=True)
+    if not (work.build / "build.ninja").exists():
+        work.plant({})
+    work.configure()
+    found = work.find()
+    sample = random.Random(arguments.seed).sample(found, min(arguments.mutants, len(found)))
+    named = [m for m in found if arguments.also and re.search(arguments.also, m.name) and m not in sample]
+    chosen = without_overlaps(sample + named)
+    print(f"{len(found)} places in {', '.join(ROOMS)}; {len(chosen)} mutants, seed {arguments.seed}", flush=True)
+    uncompiled = set(state.get("uncompiled", []))
+    by_number = dict(enumerate(chosen))
+    names = {number: mutant.name for number, mutant in by_number.items()}
+    while not arguments.list:
+        work.plant({number: mutant for number, mutant in by_number.items() if mutant.name not in uncompiled})
+        places = work.compile()
+        if not places:
+            break
+        for mutant in chosen:
+            last = mutant.line + on_lines(mutant)
+            if any(file == mutant.file and mutant.line <= line <= last for file, line in places):
+                uncompiled.add(mutant.name)
+        print(f"{len(uncompiled)} do not compile", flush=True)
+    tests = work.tests()
+    for name, test in tests.items():
+        test.update(state.get("tests", {}).get(name, {}))
+    outcomes = state.get("outcomes", {})
+    lock = threading.Lock()
+
+    def save() -> None:
+        kept = {name: {k: t[k] for k in ("seconds", "reaches") if k in t} for name, t in tests.items()}
+        new = work.state_file.with_suffix(".new")
+        new.write_text(json.dumps({"uncompiled": sorted(uncompiled), "tests": kept, "outcomes": outcomes}))
+        new.replace(work.state_file)
+
+    if not arguments.list:
+        measure(tests, len(chosen), arguments.jobs)
+        save()
+    for test in tests.values():
+        test["reached"] = set(test.get("reaches", []))
+
+    def one(number: int) -> None:
+        outcome = try_mutant(number, by_number[number], tests)
+        with lock:
+            outcomes[names[number]] = outcome
+            save()
+            print(f"{number} {outcome['outcome']}: {names[number]} {outcome['by']} {outcome['how']}", flush=True)
+
+    due = [
+        n
+        for n in by_number
+        if names[n] not in uncompiled
+        and (names[n] not in outcomes or (arguments.again and outcomes[names[n]]["outcome"] != "killed"))
+    ]
+    if not arguments.list:
+        with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+            list(pool.map(one, due))
+
+    known = equivalents()
+    by_outcome: dict[str, list[str]] = {"killed": [], "survived": [], "not reached": [], "equivalent": []}
+    for name in names.values():
+        if name in outcomes:
+            outcome = outcomes[name]["outcome"]
+            by_outcome["equivalent" if outcome != "killed" and name in known else outcome].append(name)
+    for outcome in ("survived", "not reached"):
+        for name in by_outcome[outcome]:
+            print(f"{outcome}: {name}")
+    counted = len(by_outcome["killed"]) + len(by_outcome["survived"]) + len(by_outcome["not reached"])
+    share = 100 * len(by_outcome["killed"]) / max(counted, 1)
+    print(
+        f"mutants: {len(names)}, of which {len(uncompiled)} do not compile and {len(by_outcome['equivalent'])} are "
+        f"equivalent; {len(by_outcome['killed'])} of {counted} killed, {share:.1f} %"
+    )
+    return 0 if counted and len(by_outcome["killed"]) == counted else 1
+
+
+def on_lines(mutant: Mutant) -> int:
+    return (REPOSITORY / mutant.file).read_bytes().count(b"\n", mutant.begin, mutant.end)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

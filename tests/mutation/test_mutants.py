@@ -1,0 +1,65 @@
+"""The mutants of a small program are those that were counted by hand, and each of them runs when it is chosen."""
+
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+pytest.importorskip("clang.cindex", reason="needs libclang of PyPI, see CONTRIBUTING.md")
+import mutants
+
+HERE = pathlib.Path(__file__).resolve().parent
+SOURCE = """extern "C" int printf(const char*, ...);
+namespace small {
+constexpr int unused[7 + 1] = {};
+int difference(int a, int b) { return a - b; }
+int f(int a, int b) {
+    if (a < b) a += 10;  // a comment
+    return difference(a, b);
+}
+}  // namespace small
+int main() { printf("%d %d\\n", small::f(1, 2), small::f(3, 3)); }
+"""
+# What each prints in place of "9 0".
+PRINTS = {
+    "a - b -> a + b": "13 6",
+    "a < b -> a <= b": "9 10",
+    "a += 10; -> nothing": "-1 0",
+    "a += 10 -> a -= 10": "-11 0",
+    "10 -> 10 + 1": "10 0",
+    "a, b -> b, a": "-9 0",
+    "return a - b; -> nothing": None,  # is not one: the function would end without a value
+}
+
+
+def test_mutants_of_a_small_program_are_found_and_run(tmp_path):
+    source = tmp_path / "src" / "room" / "small.cpp"
+    source.parent.mkdir(parents=True)
+    source.write_text(SOURCE)
+    found = {}
+    for mutant in mutants.find(tmp_path, ["room"], {source: ["-std=c++20"]}):
+        if mutant.function != "main":
+            found[mutant.text] = mutant
+    assert set(found) == {text for text, printed in PRINTS.items() if printed is not None}
+    numbered = dict(enumerate(found.values()))
+    planted = mutants.planted_text(SOURCE, numbered)
+    assert planted.count("\n") == SOURCE.count("\n")
+    source.write_text(planted)
+    program = tmp_path / "small"
+    subprocess.run(
+        ["clang++", "-std=c++20", "-w", "-include", HERE / "planted.h", source, HERE / "planted.cpp", "-o", program],
+        check=True,
+    )
+
+    def prints(**environment):
+        return subprocess.run(
+            [program], env={**os.environ, **environment}, check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    assert prints() == "9 0"
+    for number, mutant in numbered.items():
+        assert prints(PER_MUTANT=str(number)) == PRINTS[mutant.text], mutant.text
+    reached = tmp_path / "reached"
+    prints(PER_REACHED=str(reached))
+    assert reached.read_bytes()[: len(numbered) + 1] == b"\1" * len(numbered) + b"\0"
