@@ -32,6 +32,36 @@ static void ranks_are_those_of_what_follows(void) {
     per_replay_free(replay);
 }
 
+/* Ranks are taken anew once more than a 32nd of what is live has changed: of 31 that is one, however many were live
+   before clear(). */
+static void ranks_are_due_for_what_is_live(void) {
+    enum { BEFORE = 1500, AFTER = 31 };
+    static rows drawn;
+    per_replay_options options = replay_options(4000, 1);
+    per_replay* replay;
+    double sum = 0;
+    int t;
+    options.prioritization = PER_RANK;
+    options.alpha = 1;
+    replay = create_replay(&options);
+    for (t = 0; t < BEFORE; ++t) add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+    draw(replay, 16, &drawn);
+    CHECK_OK(per_replay_clear(replay, NULL));
+    for (t = 0; t < AFTER; ++t) {
+        add_full(replay, 0, (float)t, 0, t == AFTER - 1 ? TERMINATED : GOES_ON, (float)t + 1);
+        set_priority(replay, BEFORE + t, (float)ldexp(1, t));
+    }
+    draw(replay, 16, &drawn);
+    set_priority(replay, BEFORE, (float)ldexp(1, AFTER)); /* the last rank becomes the first */
+    draw(replay, many(), &drawn);
+    for (t = 1; t <= AFTER; ++t) sum += 1.0 / t;
+    for (t = 0; t < many(); ++t) {
+        const double i = (double)(drawn.ids[t] - BEFORE), rank = i == 0 ? 1 : AFTER + 1 - i;
+        CHECK(fabs(drawn.probabilities[t] - 1 / (rank * sum)) <= 1e-6);
+    }
+    per_replay_free(replay);
+}
+
 int main(void) {
     per_replay_options options = replay_options(16, 2);
     per_replay *replay, *twin;
@@ -85,5 +115,6 @@ int main(void) {
     per_replay_free(replay);
     per_replay_free(twin);
     ranks_are_those_of_what_follows();
+    ranks_are_due_for_what_is_live();
     return 0;
 }

@@ -20,6 +20,7 @@ Needs clang++ and `pip install libclang==14.0.6`. With two cores of its own 600 
 from __future__ import annotations
 
 import argparse
+import collections
 import concurrent.futures
 import contextlib
 import hashlib
@@ -60,6 +61,17 @@ def without_overlaps(chosen: list[Mutant]) -> list[Mutant]:
         if not any(overlap(mutant, other) for other in kept):
             kept.append(mutant)
     return kept
+
+
+def unique_names(found: list[Mutant]) -> dict[Mutant, str]:
+    """What equivalent.txt calls them: of several alike in one function all but the first have a number."""
+    counts: collections.Counter[str] = collections.Counter()
+    names = {}
+    for mutant in found:
+        counts[mutant.name] += 1
+        n = counts[mutant.name]
+        names[mutant] = mutant.name if n == 1 else f"{mutant.name} #{n}"
+    return names
 
 
 class Work:
@@ -305,16 +317,17 @@ def main() -> int:
     print(f"{len(found)} places in {', '.join(ROOMS)}; {len(chosen)} mutants, seed {arguments.seed}", flush=True)
     uncompiled = set(state.get("uncompiled", []))
     by_number = dict(enumerate(chosen))
-    names = {number: mutant.name for number, mutant in by_number.items()}
+    names = unique_names(found)
+    names = {number: names[mutant] for number, mutant in by_number.items()}
     while not arguments.list:
-        work.plant({number: mutant for number, mutant in by_number.items() if mutant.name not in uncompiled})
+        work.plant({number: mutant for number, mutant in by_number.items() if names[number] not in uncompiled})
         places = work.compile()
         if not places:
             break
-        for mutant in chosen:
+        for number, mutant in by_number.items():
             last = mutant.line + on_lines(mutant)
             if any(file == mutant.file and mutant.line <= line <= last for file, line in places):
-                uncompiled.add(mutant.name)
+                uncompiled.add(names[number])
         print(f"{len(uncompiled)} do not compile", flush=True)
     tests = work.tests()
     for name, test in tests.items():
