@@ -118,11 +118,11 @@ class World:
             return self.kept(self.ffi.new(parameter.type))
         if name == "struct_size":
             return self.ffi.sizeof(function.parameters[0].type.item)
-        if name == "options":
-            return getattr(self, parameter.type.item.cname.removeprefix("per_"))()
         special = f"{function.name.removeprefix('per_')}_{name}"
         if hasattr(self, special):
             return getattr(self, special)()
+        if name == "options":
+            return getattr(self, parameter.type.item.cname.removeprefix("per_"))()
         if function.name == "per_replay_update_sequences" and name == "replay":
             return self.sequences
         if name.endswith("_out") and parameter.type.item.kind == "primitive":
@@ -229,6 +229,17 @@ class World:
     def tree_options(self) -> Any:
         options = self.struct("per_tree_options")
         options.capacity, options.device = 10, self.device
+        return options
+
+    def tree_create_options(self) -> Any:
+        """Large enough for memory of its own."""
+        options = self.tree_options()
+        options.capacity = 1 << 20
+        return options
+
+    def replay_create_options(self) -> Any:
+        options = self.replay_options()
+        options.capacity = 1 << 20
         return options
 
     def replay_options(self, sequence_length: int = 0) -> Any:
