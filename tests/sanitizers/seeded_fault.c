@@ -1,0 +1,82 @@
+/*
+ * Makes one fault, which the sanitizer of the build must report: a sanitizer that reports none may just as well not be
+ * there. "overflow" and "race" are seen inside the library.
+ *
+ *   seeded_fault overflow|leak|undefined|race
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <limits.h>
+#include <pthread.h>
+
+#include "../c/check.h"
+
+enum { LEAVES = 1000 };
+
+static per_tree* create(void) {
+    per_tree_options options;
+    per_tree* tree;
+    CHECK_OK(per_tree_options_init(&options, sizeof options));
+    options.capacity = LEAVES;
+    CHECK_OK(per_tree_create(&options, &tree));
+    return tree;
+}
+
+/* The library reads one priority more than there is. */
+static void overflow(void) {
+    per_tree* tree = create();
+    int64_t indices[3] = {0, 1, 2};
+    float* priorities = calloc(2, sizeof *priorities);
+    CHECK_OK(per_update(tree, 3, indices, priorities, NULL));
+    free(priorities);
+    per_tree_free(tree);
+}
+
+static void* volatile forgotten;
+
+/* No handle, as the library knows where those are. */
+static void leak(void) {
+    forgotten = malloc(100);
+    forgotten = NULL;
+}
+
+static volatile int largest = INT_MAX;
+
+static void undefined(void) {
+    largest = largest + 1;
+}
+
+static float shared[LEAVES];
+
+static void* write_shared(void* unused) {
+    int i;
+    for (i = 0; i < LEAVES; ++i) shared[i] = 1;
+    return unused;
+}
+
+/* The library reads priorities that another thread writes. */
+static void race(void) {
+    static int64_t indices[LEAVES];
+    per_tree* tree = create();
+    pthread_t writer;
+    int i;
+    for (i = 0; i < LEAVES; ++i) indices[i] = i;
+    CHECK(pthread_create(&writer, NULL, write_shared, NULL) == 0);
+    CHECK_OK(per_update(tree, LEAVES, indices, shared, NULL));
+    CHECK(pthread_join(writer, NULL) == 0);
+    per_tree_free(tree);
+}
+
+int main(int argc, char** argv) {
+    static const struct {
+        const char* name;
+        void (*make)(void);
+    } faults[] = {{"overflow", overflow}, {"leak", leak}, {"undefined", undefined}, {"race", race}};
+    size_t i;
+    CHECK(argc == 2);
+    for (i = 0; i < sizeof faults / sizeof *faults; ++i)
+        if (strcmp(argv[1], faults[i].name) == 0) {
+            faults[i].make();
+            return 0;
+        }
+    return 2;
+}
