@@ -4,8 +4,9 @@
 
 Frameworks pin versions that contradict each other. An environment holds what NAME/requirements.txt pins and stands on
 .venv: what it does not hold itself, the package under test among it, is imported from there. It is made once, and
-brought up to date when its requirements or those of .venv change. A framework that cannot be installed is skipped, with
-pip's reason.
+brought up to date when its requirements or those of .venv change. What a framework pins against .venv stays out by
+NAME/requirements-without-dependencies.txt, of which pip installs just what it names. A framework that cannot be
+installed is skipped, with pip's reason.
 """
 
 from __future__ import annotations
@@ -31,13 +32,15 @@ def install(session: nox.Session, requirements: Path) -> None:
     )
     below = site_packages / "libper.pth"
     stamp = site_packages / "libper-requirements"
-    wanted = hashlib.sha256(
-        (ROOT / "scripts" / "requirements.txt").read_bytes() + requirements.read_bytes()
-    ).hexdigest()
+    alone = requirements.with_name("requirements-without-dependencies.txt")
+    files = [ROOT / "scripts" / "requirements.txt", requirements, *([alone] if alone.exists() else [])]
+    wanted = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
     if stamp.exists() and stamp.read_text() == wanted:
         return
     below.write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
     session.install("--quiet", "--requirement", str(requirements))
+    if alone.exists():
+        session.install("--quiet", "--no-deps", "--requirement", str(alone))
     stamp.write_text(wanted)
 
 

@@ -1,0 +1,298 @@
+"""A prioritized buffer for LeRobot's online learner, which keeps images once, as uint8.
+
+    import lerobot.rl.learner
+    from per.integrations.lerobot import ReplayBuffer
+
+    lerobot.rl.learner.ReplayBuffer = ReplayBuffer
+    lerobot.rl.learner.train_cli()
+
+Nothing of LeRobot's learner is replaced: rewards of its batches bring their weights into the losses of its policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from lerobot.datasets.lerobot_dataset import LeRobotDataset
+from lerobot.rl import buffer as theirs
+from lerobot.utils.constants import ACTION, DONE, OBS_IMAGE, REWARD
+
+import per
+
+__all__ = ["ReplayBuffer"]
+
+_INFO = "complementary_info."
+
+
+class _Rewards(torch.Tensor):
+    """Rewards [B], and the targets computed from them: mse_loss() of these is weighted, and sets priorities.
+
+    torch asks __torch_function__ in place of every function that is called with such a tensor. Rewards of an online and
+    an offline batch that are concatenated go on as one. Critics have axes in front of that of the batch.
+    """
+
+    _draws: list[tuple[per.ReplayBuffer | None, torch.Tensor]]  # ids, and the buffer that they are of; None: LeRobot's
+    _weights: torch.Tensor  # float32[B]
+    _errors: list[torch.Tensor]  # |TD errors| [critics, B] of the losses so far
+
+    def _mark(self, draws: Any, weights: Any, errors: Any) -> _Rewards:
+        self._draws, self._weights, self._errors = draws, weights, errors
+        return self
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if function is torch.nn.functional.mse_loss:
+            return _weighted_loss(args[0], args[1], kwargs)
+        result = super().__torch_function__(function, types, args, kwargs)  # type: ignore[no-untyped-call]
+        if not isinstance(result, cls):
+            return result
+        parts = args[0] if function is torch.cat else [value for value in args if isinstance(value, cls)][:1]
+        marks = [_mark_of(part) for part in parts]
+        weights = torch.cat([weights for _, weights, _ in marks]) if marks else torch.empty(0)
+        plain = result.as_subclass(torch.Tensor)
+        if plain.shape[-1:] != weights.shape:
+            return plain
+        return result._mark([draw for draws, *_ in marks for draw in draws], weights, marks[0][2])
+
+
+def _mark_of(rewards: torch.Tensor) -> Any:
+    if isinstance(rewards, _Rewards):
+        return rewards._draws, rewards._weights, rewards._errors
+    return [(None, rewards)], torch.ones_like(rewards), []
+
+
+def _weighted_loss(input: torch.Tensor, target: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
+    draws, weights, errors = _mark_of(target if isinstance(target, _Rewards) else input)
+    prediction, goal = (value.as_subclass(torch.Tensor) for value in (input, target))
+    losses = weights * torch.nn.functional.mse_loss(prediction, goal, **{**options, "reduction": "none"})
+    errors.append((goal - prediction).detach().abs().reshape(-1, len(weights)))
+    of_draws = torch.split(torch.cat(errors).cpu(), [len(ids) for _, ids in draws], dim=1)  # type: ignore[no-untyped-call]
+    for (replay, ids), td_errors in zip(draws, of_draws, strict=True):
+        if replay is not None:
+            replay.update_priorities(ids, td_errors)
+    reduction = options.get("reduction", "mean")
+    return losses if reduction == "none" else losses.mean() if reduction == "mean" else losses.sum()
+
+
+class _Rows:
+    """One field of the live transitions, in order of time, as LeRobot's to_lerobot_dataset() reads it."""
+
+    def __init__(self, replay: per.ReplayBuffer, ids: Any, name: str) -> None:
+        self._replay, self._ids, self._name = replay, ids, name
+
+    def __getitem__(self, row: int) -> torch.Tensor:
+        return self._replay.get(self._ids[row : row + 1], next_observations=False)[self._name][0]  # type: ignore[no-any-return]
+
+
+class ReplayBuffer(theirs.ReplayBuffer):
+    """LeRobot's ReplayBuffer, of which transitions are drawn by priority.
+
+    Its learner's critics are prioritized by that alone: mse_loss() of targets computed from a batch's reward is
+    weighted, and its TD errors become priorities, also where an online and an offline batch are concatenated. Batches
+    have "weights" and "ids" in their complementary_info, for learners that use them with update_priorities().
+
+    Arguments:
+        capacity: transitions. Each end of an episode takes the place of one more.
+        device, state_keys, image_augmentation_function, use_drq, storage_device: as theirs.
+        optimize_memory: changes nothing; next states are stored once.
+        image_dtype: of the stored images, states whose name begins with "observation.image". "uint8" keeps numbers of 0
+            to 1 as the nearest multiple of 1 / 255, and uint8 as it is; "float32" keeps any number.
+        weigh_losses: False: rewards are a plain tensor.
+        options: those of per.ReplayBuffer. The seed comes from torch's generator unless it is given.
+
+    The buffer of libper is the attribute `replay` once something was added.
+    """
+
+    replay: per.ReplayBuffer | None = None
+
+    def __init__(
+        self,
+        capacity: int,
+        device: str = "cuda:0",
+        state_keys: Sequence[str] | None = None,
+        image_augmentation_function: Callable[[torch.Tensor], torch.Tensor] | None = None,
+        use_drq: bool = True,
+        storage_device: str = "cpu",
+        optimize_memory: bool = False,
+        *,
+        image_dtype: str = "uint8",
+        weigh_losses: bool = True,
+        **options: Any,
+    ) -> None:
+        if image_dtype not in ("uint8", "float32"):
+            raise per.InvalidArgument(f"image_dtype is {image_dtype!r}; allowed: 'uint8', 'float32'")
+        super().__init__(
+            capacity, device, state_keys, image_augmentation_function, use_drq, storage_device, optimize_memory
+        )
+        self.image_dtype, self.weigh_losses = image_dtype, weigh_losses
+        seed = int(torch.randint(2**63 - 1, ()))
+        self._options = {"device": str(storage_device), "arrays": "torch", "seed": seed, **options}
+        # Whether images were given as numbers of 0 to 1, by name.
+        self._are_fractions: dict[str, bool] = {}
+
+    def __len__(self) -> int:
+        return 0 if self.replay is None else len(self.replay)
+
+    def _initialize_storage(self, state: Any, action: Any, complementary_info: Any = None) -> None:
+        """Declares the fields by the first transition."""
+        fields = {ACTION: per.Field(action.squeeze(0).shape)}
+        for key, value in state.items():
+            dtype = self.image_dtype if key.startswith(OBS_IMAGE) else "float32"
+            self._are_fractions[key] = dtype == "uint8" and value.dtype != torch.uint8
+            fields[key] = per.Field(value.squeeze(0).shape, dtype, role="observation")
+        for key, value in (complementary_info or {}).items():
+            fields[_INFO + key] = per.Field(torch.as_tensor(value).squeeze(0).shape, default=0.0)
+        self.complementary_info_keys = list(complementary_info or ())
+        self.states = list(state)
+        rows = per.ReplayBuffer.capacity_for(self.capacity, fields=fields, **self._options)
+        self.replay = per.ReplayBuffer(rows, fields, **self._options)
+        self.initialized = True
+
+    def add(
+        self,
+        state: dict[str, torch.Tensor],
+        action: torch.Tensor,
+        reward: float,
+        next_state: dict[str, torch.Tensor] | None,
+        done: bool,
+        truncated: bool,
+        complementary_info: dict[str, Any] | None = None,
+    ) -> None:
+        """Adds a transition. Where a state is not the next_state announced before, the trajectory is cut.
+
+        With next_state None it is drawn from the next one on, or never if it is truncated.
+
+        Raises:
+            per.InvalidArgument for an image with numbers that are not from 0 to 1, unless image_dtype is "float32".
+        """
+        if self.replay is None:
+            self._initialize_storage(state, action, complementary_info)
+        assert self.replay is not None
+        if next_state is None and done:
+            next_state = state  # which no target looks at
+        given: dict[str, Any] = {ACTION: action.squeeze(0), "reward": float(reward)}
+        for prefix, values in (("", state), ("next_", next_state or {})):
+            given |= {prefix + key: self._stored(key, values[key].squeeze(0)) for key in self.states if key in values}
+        for key in self.complementary_info_keys:
+            if complementary_info is not None and key in complementary_info:
+                given[_INFO + key] = torch.as_tensor(complementary_info[key], dtype=torch.float32).squeeze(0)
+        truncated = bool(truncated) and not done
+        self.replay.add(terminated=bool(done), truncated=truncated, next_mask=next_state is not None, **given)
+
+    def _stored(self, key: str, value: torch.Tensor) -> torch.Tensor:
+        if not self._are_fractions[key]:
+            return value.detach()
+        least, largest = torch.aminmax(value.detach())
+        if not (least >= 0 and largest <= 1):
+            numbers = f"numbers from {least:g} to {largest:g}"
+            raise per.InvalidArgument(f"{key} has {numbers}; allowed: 0 .. 1, or image_dtype='float32'")
+        return (value.detach() * 255).round().to(torch.uint8)
+
+    def sample(self, batch_size: int) -> theirs.BatchTransition:
+        """A draw by priority, of as many transitions as there are at most. Raises per.Empty if there is none."""
+        if self.replay is None:
+            raise per.Empty("Cannot sample from an empty buffer: nothing was added yet")
+        batch = self.replay.sample(min(batch_size, max(len(self), 1)))
+        state, next_state = (
+            {key: self._given_back(key, batch[prefix + key]) for key in self.states} for prefix in ("", "next_")
+        )
+        images = [key for key in self.states if key.startswith(OBS_IMAGE)] if self.use_drq else []
+        if images:
+            joined = torch.cat([states[key] for key in images for states in (state, next_state)])
+            augmented = self.image_augmentation_function(joined).chunk(2 * len(images))
+            state.update(zip(images, augmented[::2], strict=True))
+            next_state.update(zip(images, augmented[1::2], strict=True))
+        info = {"weights": batch.weights, "ids": batch.ids}
+        info |= {key: batch[_INFO + key] for key in self.complementary_info_keys}
+        reward = batch.reward.to(self.device)
+        if self.weigh_losses:
+            weights = batch.weights.to(self.device)
+            reward = reward.as_subclass(_Rewards)._mark([(self.replay, batch.ids)], weights, [])
+        return theirs.BatchTransition(
+            state=state,
+            action=batch[ACTION].to(self.device),
+            reward=reward,
+            next_state=next_state,
+            done=batch.terminated.to(self.device).float(),
+            truncated=batch.truncated.to(self.device).float(),
+            complementary_info={key: value.to(self.device) for key, value in info.items()},
+        )
+
+    def _given_back(self, key: str, value: torch.Tensor) -> torch.Tensor:
+        """A state on the device of batches, as float32."""
+        value = value.to(self.device)
+        return value / 255 if self._are_fractions[key] else value.float()
+
+    def update_priorities(self, ids: torch.Tensor, td_errors: torch.Tensor) -> None:
+        """Sets the priorities of the transitions of a batch by TD errors [B], or [n_critics, B]."""
+        if self.replay is not None:
+            self.replay.update_priorities(ids.cpu(), td_errors.detach().cpu())
+
+    @classmethod
+    def from_lerobot_dataset(  # type: ignore[override]
+        cls,
+        lerobot_dataset: LeRobotDataset,
+        device: str = "cuda:0",
+        state_keys: Sequence[str] | None = None,
+        capacity: int | None = None,
+        **options: Any,
+    ) -> ReplayBuffer:
+        """A buffer with the transitions of a dataset, which is read frame by frame; `options` are the class's others.
+
+        An episode whose last frame is not done is truncated there. Its last transition is not drawn, as a dataset does
+        not have the observation after it; theirs has the last state in its place.
+
+        Raises:
+            ValueError for a capacity below the frames of the dataset, or if state_keys are missing.
+        """
+        frames = len(lerobot_dataset)
+        if capacity is not None and capacity < frames:
+            raise per.InvalidArgument(f"capacity is {capacity}; allowed: as many as the dataset has frames, {frames}")
+        if state_keys is None:
+            raise per.InvalidArgument("state_keys is None; allowed: the names of what belongs to a state")
+        buffer = cls(frames if capacity is None else capacity, device, state_keys, **options)
+        for transition in _transitions(lerobot_dataset, state_keys):
+            buffer.add(**transition)
+        return buffer
+
+    def to_lerobot_dataset(
+        self, repo_id: str, fps: int = 1, root: Any = None, task_name: str = "from_replay_buffer"
+    ) -> Any:
+        """Writes the transitions that can be drawn to a dataset, as theirs; images are exactly those stored."""
+        if self.replay is None or len(self) == 0:
+            raise ValueError("The replay buffer is empty. Cannot convert to a dataset.")
+        ids = self.replay.live_ids()
+        names = {"actions": ACTION, "rewards": "reward", "dones": "terminated", "truncateds": "truncated"}
+        infos = self.complementary_info_keys
+        self_of_theirs = SimpleNamespace(
+            **dict.fromkeys(("size", "position", "capacity"), len(ids)),
+            **{attribute: _Rows(self.replay, ids, name) for attribute, name in names.items()},
+            states={key: _Rows(self.replay, ids, key) for key in self.states},
+            has_complementary_info=bool(infos),
+            complementary_info_keys=infos,
+            complementary_info={key: _Rows(self.replay, ids, _INFO + key) for key in infos},
+        )
+        return theirs.ReplayBuffer.to_lerobot_dataset(self_of_theirs, repo_id, fps, root, task_name)
+
+
+def _transitions(dataset: LeRobotDataset, state_keys: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """What add() takes, of each frame."""
+    frame = dataset[0]
+    for i in range(len(dataset)):
+        following = dataset[i + 1] if i + 1 < len(dataset) else None
+        is_last = following is None or following["episode_index"] != frame["episode_index"]
+        done = bool(frame[DONE]) if DONE in frame else is_last
+        yield {
+            "state": {key: frame[key] for key in state_keys},
+            "action": frame[ACTION],
+            "reward": float(frame[REWARD]),
+            "next_state": {key: following[key] for key in state_keys} if following and not is_last else None,
+            "done": done,
+            "truncated": is_last and not done,
+            "complementary_info": {key[len(_INFO) :]: frame[key] for key in frame if key.startswith(_INFO)},
+        }
+        frame = following

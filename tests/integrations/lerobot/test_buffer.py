@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import re
+
+import lerobot.rl.buffer as theirs
+import per
+import pytest
+import torch
+from per.integrations.lerobot import ReplayBuffer
+
+IMAGE, STATE = "observation.images.front", "observation.state"
+KEYS = [IMAGE, STATE]
+
+
+def state(number: int) -> dict[str, torch.Tensor]:
+    """The state with that number: an image of 3 x 8 x 8 whose numbers are multiples of 1 / 255, and two numbers."""
+    image = torch.arange(3 * 8 * 8).reshape(3, 8, 8) % 100 + number
+    return {IMAGE: (image / 255)[None], STATE: torch.tensor([[number, -number]], dtype=torch.float32)}
+
+
+def number_of(states: dict[str, torch.Tensor]) -> list[int]:
+    """The numbers of states of a batch, whose images and numbers must agree."""
+    numbers = states[STATE][:, 0]
+    for i, number in enumerate(numbers.int().tolist()):
+        assert torch.equal(states[IMAGE][i], state(number)[IMAGE][0])
+        assert states[STATE][i, 1] == -number
+    return numbers.int().tolist()
+
+
+def filled(kind=ReplayBuffer, *, steps: int = 10, capacity: int = 20, first: int = 0, **options):
+    """Episodes of five steps, each terminated; the action is a hundredth of the number, the reward the number."""
+    options = {"seed": 0, **options} if kind is ReplayBuffer else options
+    buffer = kind(capacity, "cpu", KEYS, use_drq=False, **options)
+    for t in range(first, first + steps):
+        action = torch.tensor([[t / 100, 0.0, 1.0]])
+        info = {"discrete_penalty": torch.tensor([-t / 2])}
+        buffer.add(state(t), action, float(t), state(t + 1), t % 5 == 4, False, info)
+    return buffer
+
+
+def test_batches_are_those_of_lerobot_with_next_states_of_their_own_episode():
+    buffer = filled()
+    batch = buffer.sample(10)
+    of_theirs = filled(theirs.ReplayBuffer).sample(10)
+    assert len(buffer) == 10
+    assert batch.keys() == of_theirs.keys()
+    for name in ("action", "reward", "done", "truncated"):
+        assert (batch[name].shape, batch[name].dtype) == (of_theirs[name].shape, of_theirs[name].dtype)
+    for key in KEYS:
+        assert batch["state"][key].shape == of_theirs["state"][key].shape
+        assert batch["state"][key].dtype == of_theirs["state"][key].dtype
+    numbers = number_of(batch["state"])
+    assert number_of(batch["next_state"]) == [number + 1 for number in numbers]
+    assert batch["reward"].tolist() == numbers
+    assert torch.equal(batch["action"][:, 0], torch.tensor(numbers) / 100)
+    assert batch["done"].tolist() == [float(number % 5 == 4) for number in numbers]
+    assert batch["complementary_info"]["discrete_penalty"].flatten().tolist() == [-number / 2 for number in numbers]
+
+
+def test_next_states_at_a_truncation_and_at_the_seam_of_the_ring_are_those_given():
+    buffer = ReplayBuffer(8, "cpu", KEYS, use_drq=False, seed=0)
+    for t in range(50):
+        # The final observation of an episode is no state of the next one.
+        is_last = t % 4 == 3
+        buffer.add(state(t), torch.zeros(1, 1), 0.0, state(100 if is_last else t + 1), False, is_last)
+    batch = buffer.sample(8)
+    pairs = zip(number_of(batch["state"]), number_of(batch["next_state"]), batch["truncated"].tolist(), strict=True)
+    for number, following, truncated in pairs:
+        assert (following, truncated) == ((100, 1.0) if number % 4 == 3 else (number + 1, 0.0))
+
+
+def test_images_are_stored_once_as_uint8():
+    fields = filled().replay.fields
+    assert (fields[IMAGE].dtype, fields[IMAGE].shape, fields[STATE].dtype) == ("uint8", (3, 8, 8), "float32")
+    sizes = []
+    for kind in (ReplayBuffer, theirs.ReplayBuffer):
+        buffer = kind(1000, "cpu", KEYS, use_drq=False)
+        image = torch.zeros(1, 3, 64, 64)
+        buffer.add({IMAGE: image}, torch.zeros(1, 1), 0.0, {IMAGE: image}, False, False)
+        sizes.append(buffer.replay.stats().memory_bytes if kind is ReplayBuffer else 2 * buffer.states[IMAGE].nbytes)
+    assert sizes[1] > 7.5 * sizes[0]
+
+
+def test_images_of_bytes_stay_what_they_are():
+    buffer = ReplayBuffer(10, "cpu", [IMAGE], use_drq=False)
+    image = torch.arange(192, dtype=torch.uint8).reshape(1, 3, 8, 8)
+    buffer.add({IMAGE: image}, torch.zeros(1, 1), 0.0, {IMAGE: image}, True, False)
+    assert torch.equal(buffer.sample(1)["state"][IMAGE], image.float())
+
+
+def test_images_that_are_no_fractions_are_refused_or_kept_as_float32():
+    image = {IMAGE: torch.full((1, 3, 8, 8), 1.5)}
+    step = image, torch.zeros(1, 1), 0.0, image, False, False
+    with pytest.raises(per.InvalidArgument, match=re.escape(f"{IMAGE} has numbers from 1.5 to 1.5; allowed: 0 .. 1")):
+        ReplayBuffer(10, "cpu", [IMAGE]).add(*step)
+    buffer = ReplayBuffer(10, "cpu", [IMAGE], use_drq=False, image_dtype="float32")
+    buffer.add(*step)
+    assert torch.equal(buffer.sample(1)["state"][IMAGE], image[IMAGE])
+
+
+def test_a_gap_cuts_the_trajectory():
+    buffer = ReplayBuffer(20, "cpu", [STATE], use_drq=False, seed=0)
+    for t in (0, 1, 5, 6):  # as of an offline buffer, which gets the steps of interventions only
+        buffer.add(
+            {STATE: torch.tensor([[float(t)]])}, torch.zeros(1, 1), 0.0, {STATE: torch.tensor([[t + 1.0]])}, 0, 0
+        )
+    batch = buffer.sample(4)
+    assert sorted(batch["state"][STATE].flatten().tolist()) == [0.0, 1.0, 5.0, 6.0]
+    assert torch.equal(batch["next_state"][STATE], batch["state"][STATE] + 1)
+
+
+def test_augmentation_sees_all_images_of_a_batch_at_once():
+    shapes = []
+
+    def brighter(images):
+        shapes.append(tuple(images.shape))
+        return images + 1
+
+    buffer = filled(image_augmentation_function=brighter)
+    buffer.use_drq = True
+    batch = buffer.sample(10)
+    assert shapes == [(20, 3, 8, 8)]
+    for name in ("state", "next_state"):
+        for image, number in zip(batch[name][IMAGE], batch[name][STATE][:, 0].int().tolist(), strict=True):
+            assert torch.allclose(image - 1, state(number)[IMAGE][0], atol=1e-6)
+
+
+@pytest.mark.parametrize("async_prefetch", [False, True])
+def test_iterators_give_batches_without_end(async_prefetch):
+    batches = filled().get_iterator(4, async_prefetch=async_prefetch)
+    for _ in range(8):
+        assert len(number_of(next(batches)["state"])) == 4
+    batches.close()
+
+
+def test_what_cannot_be_drawn_is_an_error_and_batches_are_no_larger_than_the_buffer():
+    with pytest.raises(RuntimeError, match="Cannot sample from an empty buffer"):
+        ReplayBuffer(10, "cpu", KEYS).sample(1)
+    with pytest.raises(ValueError, match="Capacity must be greater than 0"):
+        ReplayBuffer(0, "cpu", KEYS)
+    assert len(filled(steps=3).sample(100)["reward"]) == 3
+
+
+def test_the_same_seed_draws_the_same():
+    first, again, other = (filled(seed=seed).sample(7)["complementary_info"]["ids"] for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_priorities_decide_what_is_drawn():
+    buffer = filled(alpha=1.0)
+    ids = torch.tensor(buffer.replay.live_ids())
+    buffer.update_priorities(ids, torch.where(ids == ids[7], 1.0, 0.0))
+    batch = buffer.sample(10)
+    assert set(number_of(batch["state"])) == {7}
+    assert torch.equal(batch["complementary_info"]["weights"], torch.ones(10))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_losses_of_mixed_batches_are_weighted_and_set_the_priorities_of_both_buffers(reduction):
+    online, offline = filled(), filled(first=20)
+    for buffer in (online, offline):
+        ids = torch.tensor(buffer.replay.live_ids())
+        buffer.update_priorities(ids, torch.arange(1.0, 11.0))
+    batch = theirs.concatenate_batch_transitions(online.sample(6), offline.sample(6))
+    info = batch["complementary_info"]
+    assert info["weights"].shape == info["ids"].shape == (12,)
+    assert number_of(batch["state"]) == batch["reward"].tolist()
+    with torch.no_grad():
+        target = (batch["reward"] + (1 - batch["done"]) * 0.9 * torch.ones(12)).repeat(2, 1)
+    predictions = torch.stack([torch.zeros(12), torch.full((12,), 2.0)]).requires_grad_()
+    loss = torch.nn.functional.mse_loss(input=predictions, target=target, reduction=reduction)
+    plain = target.as_subclass(torch.Tensor)
+    losses = info["weights"] * (predictions - plain) ** 2
+    wanted = losses if reduction == "none" else getattr(losses, reduction)()
+    assert type(loss) is torch.Tensor
+    torch.testing.assert_close(loss, wanted)
+    errors = (plain - predictions).detach().abs().mean(0) + 1e-6
+    for buffer, half in ((online, slice(0, 6)), (offline, slice(6, 12))):
+        given = dict(zip(info["ids"][half].tolist(), errors[half].tolist(), strict=True))
+        assert buffer.replay.priorities(list(given)) == pytest.approx(list(given.values()))
+
+
+def test_a_batch_of_lerobots_own_buffer_may_be_joined_and_weighs_1():
+    batch = theirs.concatenate_batch_transitions(filled().sample(4), filled(theirs.ReplayBuffer).sample(4))
+    loss = torch.nn.functional.mse_loss(torch.zeros(8), batch["reward"], reduction="none")
+    torch.testing.assert_close(loss[4:], batch["reward"].as_subclass(torch.Tensor)[4:] ** 2)
+
+
+def test_losses_can_be_left_alone():
+    buffer = filled(weigh_losses=False)
+    batch = buffer.sample(10)
+    assert type(batch["reward"]) is torch.Tensor
+    torch.nn.functional.mse_loss(torch.zeros(10), batch["reward"])
+    assert buffer.replay.stats().updates == 0
+
+
+def test_datasets_bring_transitions_there_and_back(tmp_path):
+    buffer = filled()
+    dataset = buffer.to_lerobot_dataset("of/tests", root=tmp_path / "dataset")
+    assert (len(dataset), dataset.num_episodes) == (10, 2)
+    again = ReplayBuffer.from_lerobot_dataset(dataset, "cpu", KEYS, use_drq=False, capacity=30, seed=0)
+    assert len(again) == 10
+    for name in ("action", "reward", "terminated", "truncated", "complementary_info.discrete_penalty"):
+        ids = [one.replay.live_ids() for one in (buffer, again)]
+        rows = [one.replay.get(of_it)[name] for one, of_it in zip((buffer, again), ids, strict=True)]
+        assert torch.equal(*rows), name
+    assert sorted(set(number_of(again.sample(200)["state"]))) == list(range(10))
+    # LeRobot's buffer reads the same; its images went through float32 and back.
+    of_theirs = theirs.ReplayBuffer.from_lerobot_dataset(dataset, "cpu", KEYS, use_drq=False)
+    assert of_theirs.rewards.tolist() == list(range(10))
+    assert torch.equal(of_theirs.states[IMAGE][3], state(3)[IMAGE][0])
+
+
+def test_the_last_transition_of_a_truncated_episode_of_a_dataset_is_not_drawn(tmp_path):
+    buffer = ReplayBuffer(20, "cpu", [STATE], use_drq=False)
+    for t in range(6):
+        state, following = ({STATE: torch.tensor([[float(n)]])} for n in (t, t + 1))
+        buffer.add(state, torch.zeros(1, 1), float(t), following, False, t % 3 == 2)
+    dataset = buffer.to_lerobot_dataset("of/tests", root=tmp_path / "dataset")
+    assert dataset.num_episodes == 2
+    again = ReplayBuffer.from_lerobot_dataset(dataset, "cpu", [STATE], use_drq=False)
+    assert again.replay.get(again.replay.live_ids()).reward.tolist() == [0.0, 1.0, 3.0, 4.0]
+
+
+def test_what_a_dataset_needs_is_said(tmp_path):
+    with pytest.raises(ValueError, match="The replay buffer is empty"):
+        ReplayBuffer(10, "cpu", KEYS).to_lerobot_dataset("of/tests")
+    dataset = filled().to_lerobot_dataset("of/tests", root=tmp_path / "dataset")
+    with pytest.raises(per.InvalidArgument, match="capacity is 9; allowed: as many as the dataset has frames, 10"):
+        ReplayBuffer.from_lerobot_dataset(dataset, "cpu", KEYS, capacity=9)
+    with pytest.raises(per.InvalidArgument, match="state_keys is None"):
+        ReplayBuffer.from_lerobot_dataset(dataset, "cpu")
