@@ -206,7 +206,8 @@ static void cut_arguments(void) {
     CHECK_FAILS(per_replay_cut(NULL, 0, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
     CHECK_NO_STREAM(per_replay_cut(replay, 0, NULL, ids_out));
     CHECK_FAILS(per_replay_cut(replay, -1, env_ids, NULL), PER_ERROR_INVALID_ARGUMENT, "count");
-    CHECK_FAILS(per_replay_cut(replay, 2, env_ids, NULL), PER_ERROR_INVALID_ARGUMENT, "env_ids[1] is 2");
+    CHECK_FAILS(per_replay_cut(replay, 2, env_ids, NULL), PER_ERROR_INVALID_ARGUMENT,
+                "env_ids[1] is 2: allowed are 0 .. 1");
     check_unchanged();
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <array>
@@ -53,6 +54,24 @@ TEST(WorkerThreads, each_part_runs_once_on_a_thread_of_its_own) {
         for (int64_t i = 0; i < 4; ++i)
             EXPECT_EQ(runs[static_cast<std::size_t>(i)], i < n_parts) << n_parts << " " << i;
         EXPECT_TRUE(threads_of_parts(workers, n_parts).back() == first[static_cast<std::size_t>(n_parts - 1)]);
+    }
+}
+
+// The handlers of Julia and Python must run on threads of the program; and the caller's own go on as before.
+TEST(WorkerThreads, signals_are_blocked_on_them_and_not_on_the_caller) {
+    sigset_t before;
+    sigset_t of_worker;
+    sigset_t after;
+    pthread_sigmask(SIG_SETMASK, nullptr, &before);
+    WorkerThreads workers(2);
+    workers.run(2, [&](int64_t i) {
+        if (i == 1) pthread_sigmask(SIG_SETMASK, nullptr, &of_worker);
+    });
+    pthread_sigmask(SIG_SETMASK, nullptr, &after);
+    for (const int number : {SIGINT, SIGTERM, SIGCHLD, SIGUSR1, SIGALRM}) {
+        EXPECT_EQ(sigismember(&of_worker, number), 1) << number;
+        EXPECT_EQ(sigismember(&after, number), sigismember(&before, number)) << number;
+        EXPECT_EQ(sigismember(&before, number), 0) << number;
     }
 }
 

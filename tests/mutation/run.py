@@ -46,6 +46,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOMS = ("core", "cpu", "rules", "file", "rows", "threads")
 SUITES = re.compile(r"^(c|cpp)\.")
 LEFT_OUT = re.compile(r"dlclose|operator_new")
+QUICK_S = 1.5
 COMPILER = "clang++"
 FLAGS = f"-O1 -gline-tables-only -w -Wno-c++11-narrowing -include {HERE / 'planted.h'}"
 
@@ -266,12 +267,12 @@ def measure(tests: dict[str, dict], n_mutants: int, jobs: int) -> None:
 
 
 def try_mutant(number: int, mutant: Mutant, tests: dict[str, dict]) -> dict:
+    """The outcome against these tests."""
     is_kernel = mutant.file.startswith("src/cpu/kernels/")  # other sources do the same for each instruction set
-    reaching = [
-        name
-        for name, test in tests.items()
-        if number in test["reached"] and (is_kernel or "PER_ISA" not in test["environment"])
-    ]
+    reaching = []
+    for name, test in tests.items():
+        if number in test["reached"] and (is_kernel or "PER_ISA" not in test["environment"]):
+            reaching.append(name)
     # Those that reach little look at it closely.
     for name in sorted(reaching, key=lambda name: tests[name]["seconds"] * len(tests[name]["reached"])):
         status, printed = run_test(tests[name], 20 + 10 * tests[name]["seconds"], PER_MUTANT=str(number))
@@ -347,22 +348,28 @@ def main() -> int:
     for test in tests.values():
         test["reached"] = set(test.get("reaches", []))
 
+    # Most are seen by tests of a second or two; what is left over then meets the others.
+    quick = {name: test for name, test in tests.items() if test.get("seconds", 0) <= QUICK_S}
+    slow = {name: test for name, test in tests.items() if name not in quick}
+
     def one(number: int) -> None:
-        outcome = try_mutant(number, by_number[number], tests)
+        outcome = try_mutant(number, by_number[number], current)
         with lock:
-            outcomes[names[number]] = outcome
+            before = outcomes.get(names[number], outcome)
+            if outcome["outcome"] == "not reached":
+                outcome = before
+            outcomes[names[number]] = {**outcome, "is_done": current is slow or outcome["outcome"] == "killed"}
             save()
             print(f"{number} {outcome['outcome']}: {names[number]} {outcome['by']} {outcome['how']}", flush=True)
 
-    due = [
-        n
-        for n in by_number
-        if names[n] not in uncompiled
-        and (names[n] not in outcomes or (arguments.again and outcomes[names[n]]["outcome"] != "killed"))
-    ]
-    if not arguments.list:
+    due = [number for number in by_number if names[number] not in uncompiled]
+    if arguments.again:
+        for name in [name for name, outcome in outcomes.items() if outcome["outcome"] != "killed"]:
+            del outcomes[name]
+    for current in () if arguments.list else (quick, slow):
+        done = {name for name, outcome in outcomes.items() if outcome["is_done"] or current is quick}
         with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-            list(pool.map(one, due))
+            list(pool.map(one, [number for number in due if names[number] not in done]))
 
     known = equivalents()
     by_outcome: dict[str, list[str]] = {"killed": [], "survived": [], "not reached": [], "equivalent": []}
