@@ -449,6 +449,10 @@ typedef struct per_replay_options {
                                        start with the first such batch; a batch of sequences is copied by one; not used
                                        on PER_CUDA; 0 .. 64, 0 being 1; _init: 1 */
     int32_t on_nan;                 /* a per_on_nan; _init: PER_NAN_ALLOW */
+    int32_t save_compression;       /* of what is saved: 0: none; 1 .. 19: that level of zstd, of which higher ones take
+                                       longer and save little more. Above 0 PER_ERROR_UNSUPPORTED where this library was
+                                       built without zstd; _init: 0 */
+    int32_t reserved;               /* 0 */
 } per_replay_options;
 
 /* As per_tree_options_init(). */
@@ -792,6 +796,13 @@ PER_API per_status per_replay_set_gamma(per_replay* replay, double gamma, void* 
  */
 PER_API per_status per_replay_set_n_step(per_replay* replay, int64_t n_step, void* stream);
 
+/*
+ * Sets save_compression, 0 .. 19, of later saves.
+ *
+ * PER_ERROR_INVALID_ARGUMENT; PER_ERROR_UNSUPPORTED above 0, where this library was built without zstd.
+ */
+PER_API per_status per_replay_set_save_compression(per_replay* replay, int32_t save_compression);
+
 /* Number of live transitions, or of live sequences. Synchronises. */
 PER_API per_status per_replay_live(per_replay* replay, int64_t* live_out);
 
@@ -855,7 +866,7 @@ PER_API per_status per_replay_stats(per_replay* replay, per_replay_statistics* s
 /*
  * Writes the whole buffer to a file, so that a loaded one continues bit for bit: fields, priorities, lanes, counters,
  * maximum, schedules, random state. The file takes its place at `path` once it is complete and on the disk; until then,
- * and after an error, what was there before stays. Synchronises.
+ * and after an error, what was there before stays. It is compressed as save_compression says. Synchronises.
  *
  * It is written beside `path`, under a name that begins with the path's and ends in ".libper-N.tmp". A process that is
  * killed leaves it there; the next save to the same path removes it. Several savers of one path do not disturb each
@@ -876,7 +887,8 @@ PER_API per_status per_replay_save(per_replay* replay, const char* path);
  *
  * PER_ERROR_IO, also where `path` is a directory, a FIFO or a device; PER_ERROR_CORRUPT_FILE, also where a single bit
  * has changed, and where all checksums are right but no buffer can have been in the state that the file holds;
- * PER_ERROR_UNSUPPORTED for the format of a newer library; and the errors of per_replay_create().
+ * PER_ERROR_UNSUPPORTED for the format of a newer library, and for a compressed file where this one was built without
+ * zstd; and the errors of per_replay_create().
  */
 PER_API per_status per_replay_load(const char* path, int32_t device, int32_t device_index, per_replay** replay_out);
 

@@ -917,6 +917,7 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     void set_beta(double beta, void* stream = nullptr) { check(per_replay_set_beta(get(), beta, stream)); }
     void set_gamma(double gamma, void* stream = nullptr) { check(per_replay_set_gamma(get(), gamma, stream)); }
     void set_n_step(int64_t n_step, void* stream = nullptr) { check(per_replay_set_n_step(get(), n_step, stream)); }
+    void set_save_compression(int32_t value) { check(per_replay_set_save_compression(get(), value)); }
     void synchronize(void* stream = nullptr) { check(per_replay_synchronize(get(), stream)); }
 
     int64_t live() const { return detail::value_of<int64_t>(per_replay_live, get()); }

@@ -1,9 +1,10 @@
 """Builds the package: the bridge for each interpreter found, XLA's custom calls of per.jax, and libper beside them.
 
 libper is always built here, from the sources that the package is made from: those of the source tree, or what an sdist
-carries of them. An sdist carries xxHash's header and XLA's, too. CMAKE_ARGS has further arguments for cmake, such as
--DPER_CUDA=OFF. An editable installation holds what is compiled here but libper, which is then loaded from the source
-tree's build/. Where XLA's headers are not found, the package is made without the custom calls, and per.jax says so.
+carries of them; with zstd, where its static library is. An sdist carries xxHash's header and XLA's, too. CMAKE_ARGS has
+further arguments for cmake, such as -DPER_CUDA=OFF. An editable installation holds what is compiled here but libper,
+which is then loaded from the source tree's build/. Where XLA's headers are not found, the package is made without the
+custom calls, and per.jax says so.
 
 _PYTHON_HOST_PLATFORM=linux-aarch64, with CC and CXX, makes a wheel for another processor. Its bridges are compiled with
 the headers of this machine's interpreters: on 64-bit Linux they describe the same types.
@@ -130,6 +131,7 @@ class BuildBridge(build_ext):
         shutil.copyfile(LIBPER / "LICENSE", package / "LICENSE")
         copy_programs(package / "programs")
         (package / "LICENSE.xxhash").write_text(opening_comment(xxhash))
+        shutil.copyfile(LIBPER / "cmake" / "LICENSE.zstd", package / "LICENSE.zstd")
         if XLA is not None:
             shutil.copyfile(XLA[1], package / "LICENSE.xla")
         shutil.copyfile(self.libper(), package / LIBRARY)

@@ -13,7 +13,7 @@ script = raw"""
 cd ${WORKSPACE}/srcdir/libper-*/libper
 cmake -S . -B build -G Ninja \
     -DCMAKE_INSTALL_PREFIX=${prefix} -DCMAKE_TOOLCHAIN_FILE=${CMAKE_TARGET_TOOLCHAIN} \
-    -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPER_CUDA=OFF \
+    -DCMAKE_BUILD_TYPE=RelWithDebInfo -DPER_CUDA=OFF -DPER_ZSTD=OFF \
     -DPER_BUILD_TESTS=OFF -DPER_BUILD_BENCH=OFF -DPER_WERROR=OFF
 cmake --build build --parallel ${nproc}
 cmake --install build

@@ -13,6 +13,7 @@ vcpkg_cmake_configure(
     SOURCE_PATH "${sdist}/libper"
     OPTIONS
         -DPER_CUDA=OFF
+        -DPER_ZSTD=OFF
         -DPER_BUILD_TESTS=OFF
         -DPER_BUILD_BENCH=OFF
         -DPER_WERROR=OFF

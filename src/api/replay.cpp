@@ -182,6 +182,10 @@ per_status per_replay_set_n_step(per_replay* replay, int64_t n_step, void* strea
     return guarded([&] { replay_of(replay, stream).set_n_step(n_step, stream); });
 }
 
+per_status per_replay_set_save_compression(per_replay* replay, int32_t save_compression) {
+    return guarded([&] { replay_of(replay).set_save_compression(save_compression); });
+}
+
 per_status per_replay_live(per_replay* replay, int64_t* live_out) {
     return guarded([&] {
         Replay& target = replay_of(replay);

@@ -48,6 +48,8 @@ const per_replay_options default_replay_options = {
     .critics = PER_CRITICS_MEAN,
     .gather_threads = 1,
     .on_nan = PER_NAN_ALLOW,
+    .save_compression = 0,
+    .reserved = 0,
 };
 
 const per_steps default_steps = [] {

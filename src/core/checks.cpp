@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "backend/batch.h"
+#include "file/compression.h"
 #include "rows/arguments.h"
 #include "rows/cast.h"
 #include "rows/error.h"
@@ -131,6 +132,13 @@ void check_n_step(int64_t n_step, const per_replay_options& options, const Field
                 rows, n_step, sequences, stack, least);
 }
 
+void check_save_compression(int32_t level) {
+    check_range("save_compression", level, 0, max_compression);
+    if (level > 0 && !has_zstd())
+        throw Error(PER_ERROR_UNSUPPORTED, "save_compression is %" PRId32 ": this libper was built without zstd",
+                    level);
+}
+
 void check_replay_options(const per_replay_options& options) {
     check_range("capacity", options.capacity, 1, max_capacity);
     check_range("n_envs", options.n_envs, 1, max_n_envs);
@@ -148,6 +156,8 @@ void check_replay_options(const per_replay_options& options) {
     check_number("sequence_eta", options.sequence_eta, 1.0);
     check_number("uniform_fraction", options.uniform_fraction, 1.0);
     check_choices(options);
+    check_save_compression(options.save_compression);
+    check_range("reserved", options.reserved, 0, 0);
 }
 
 per_replay_options resolve_replay_options(const per_replay_options& options, const Fields& fields) {

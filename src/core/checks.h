@@ -22,6 +22,8 @@ void check_count_set(int64_t count, int32_t device);
 
 void check_tree_sample(const TreeSample& sample);
 
+void check_save_compression(int32_t level);
+
 // Checks all options but `fields`, which Fields checks.
 void check_replay_options(const per_replay_options& options);
 

@@ -315,6 +315,12 @@ void Replay::set_n_step(int64_t n_step, void* stream) {
     options_.n_step = n_step;
 }
 
+void Replay::set_save_compression(int32_t level) {
+    const std::unique_lock guard(lock_);
+    check_save_compression(level);
+    options_.save_compression = level;
+}
+
 per_replay_options Replay::describe() {
     const std::unique_lock guard(lock_);
     return options_;
@@ -345,16 +351,17 @@ void Replay::synchronize(void* stream) {
 
 void Replay::save(const char* path) {
     const std::unique_lock guard(lock_);
-    CheckpointWriter writer(path);
+    CheckpointWriter writer(path, options_.save_compression);
     write_checkpoint(writer);
 }
 
 void Replay::save(const WriteFunction& write) {
     const std::unique_lock guard(lock_);
-    CheckpointWriter writer([&](const void* data, std::size_t size) {
+    const auto write_unlocked = [&](const void* data, std::size_t size) {
         const ReservedLock::Reservation reservation(lock_.unordered());
         write.write(data, size);
-    });
+    };
+    CheckpointWriter writer(write_unlocked, options_.save_compression);
     write_checkpoint(writer);
 }
 

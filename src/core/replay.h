@@ -55,6 +55,7 @@ class Replay {
     void set_beta(double beta, void* stream);
     void set_gamma(double gamma, void* stream);
     void set_n_step(int64_t n_step, void* stream);
+    void set_save_compression(int32_t level);
 
     // For a loader. It begins with begin_draws(), which throws Error with BUSY if there is one already, and ends with
     // end_draws(). In between the consumer's thread calls ask_for_draw() and hand_out(), and the loader's own thread

@@ -1,5 +1,6 @@
 #include "file/checkpoint_file.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -15,43 +16,70 @@ constexpr std::size_t buffer_bytes = std::size_t{1} << 16;
 
 // How the content of a section is stored.
 constexpr uint32_t as_it_is = 0;
+constexpr uint32_t as_zstd = 1;
 
 }  // namespace
 
 // --------------------------------------------------------------------------------------------------------- writing
 
-CheckpointWriter::CheckpointWriter(Write write) : write_(std::move(write)), buffer_(buffer_bytes) {
+CheckpointWriter::CheckpointWriter(Write write, int32_t compression) : write_(std::move(write)), buffer_(buffer_bytes) {
+    if (compression > 0) {
+        compression_ = std::make_unique<Compression>(max_piece_bytes, compression);
+        piece_.resize(max_piece_bytes);
+        packed_.resize(compression_->max_packed());
+    }
     store(magic, sizeof magic);
     store_number(checkpoint_version);
     store_number(uint32_t{0});
 }
 
-CheckpointWriter::CheckpointWriter(const char* path)
-    : CheckpointWriter([this](const void* data, std::size_t size) { file_->write(data, size); }) {
+CheckpointWriter::CheckpointWriter(const char* path, int32_t compression)
+    : CheckpointWriter([this](const void* data, std::size_t size) { file_->write(data, size); }, compression) {
     file_.emplace(path);
 }
 
 void CheckpointWriter::begin(std::string_view section, uint64_t size) {
+    begin(section, size, compression_ != nullptr);
+}
+
+void CheckpointWriter::begin(std::string_view section, uint64_t size, bool is_compressed) {
     checksum_.reset();
     store_number(static_cast<uint32_t>(section.size()));
     store(section.data(), section.size());
-    store_number(as_it_is);
+    store_number(is_compressed ? as_zstd : as_it_is);
     store_number(size);
 }
 
 void CheckpointWriter::bytes(const void* data, std::size_t size) {
-    store(data, size);
+    if (compression_ == nullptr) return store(data, size);
+    const char* bytes = static_cast<const char*>(data);
+    while (size > 0) {
+        const std::size_t n = std::min(size, piece_.size() - n_in_piece_);
+        std::memcpy(piece_.data() + n_in_piece_, bytes, n);
+        n_in_piece_ += n;
+        bytes += n;
+        size -= n;
+        if (n_in_piece_ == piece_.size()) store_piece();
+    }
+}
+
+void CheckpointWriter::store_piece() {
+    const std::size_t n = compression_->pack(packed_.data(), piece_.data(), n_in_piece_);
+    store_number(static_cast<uint32_t>(n));
+    store(packed_.data(), n);
+    n_in_piece_ = 0;
 }
 
 void CheckpointWriter::end() {
+    if (n_in_piece_ > 0) store_piece();
     const uint64_t seal = checksum_.value();
     checksum_of_seals_.add(&seal, sizeof seal);
     store_number(seal);
 }
 
 void CheckpointWriter::write(std::string_view section, const SectionContent& content) {
-    begin(section, content.bytes().size());
-    bytes(content.bytes().data(), content.bytes().size());
+    begin(section, content.bytes().size(), false);
+    store(content.bytes().data(), content.bytes().size());
     end();
 }
 
@@ -103,7 +131,25 @@ void CheckpointReader::read_version() {
     version_ = version;
 }
 
+void CheckpointReader::expect_compression() {
+    if (!has_zstd())
+        throw Error(PER_ERROR_UNSUPPORTED, "%s is compressed by zstd: this libper was built without it",
+                    shown_.c_str());
+    compression_ = std::make_unique<Compression>(max_piece_bytes, 1);
+    piece_.resize(max_piece_bytes);
+    packed_.resize(compression_->max_packed());
+}
+
 void CheckpointReader::begin(std::string_view section) {
+    begin(section, false);
+}
+
+void CheckpointReader::begin(std::string_view section, uint64_t size) {
+    begin(section, compression_ != nullptr);
+    if (has_sections() && n_left_ != size) refuse("its size is wrong");
+}
+
+void CheckpointReader::begin(std::string_view section, bool is_compressed) {
     section_ = section;
     if (!has_sections()) return;
     checksum_.reset();
@@ -111,21 +157,49 @@ void CheckpointReader::begin(std::string_view section) {
     std::string name(section.size(), '\0');
     if (has_size) load(name.data(), name.size());
     if (name != section) refuse("another one is in its place");
-    if (load_number<uint32_t>() != as_it_is) refuse("a number in it is out of range");
+    if (load_number<uint32_t>() != (is_compressed ? as_zstd : as_it_is)) refuse("a number in it is out of range");
     n_left_ = load_number<uint64_t>();
-}
-
-void CheckpointReader::begin(std::string_view section, uint64_t size) {
-    begin(section);
-    if (has_sections() && n_left_ != size) refuse("its size is wrong");
+    is_compressed_ = is_compressed;
 }
 
 void CheckpointReader::bytes(void* data, std::size_t size) {
     if (has_sections()) {
         if (size > n_left_) refuse("it is too short");
+        if (is_compressed_) return unpack(static_cast<char*>(data), size);
         n_left_ -= size;
     }
     load(data, size);
+}
+
+// A piece that is wanted whole is unpacked to where it is wanted.
+void CheckpointReader::unpack(char* data, std::size_t size) {
+    while (size > 0) {
+        if (n_left_of_piece_ == 0) {
+            n_left_of_piece_ = static_cast<std::size_t>(std::min<uint64_t>(n_left_, piece_.size()));
+            const bool is_wanted_whole = n_left_of_piece_ <= size;
+            load_piece(is_wanted_whole ? data : piece_.data() + piece_.size() - n_left_of_piece_, n_left_of_piece_);
+            if (is_wanted_whole) {
+                data += n_left_of_piece_;
+                size -= n_left_of_piece_;
+                n_left_ -= n_left_of_piece_;
+                n_left_of_piece_ = 0;
+                continue;
+            }
+        }
+        const std::size_t n = std::min(size, n_left_of_piece_);
+        std::memcpy(data, piece_.data() + piece_.size() - n_left_of_piece_, n);
+        n_left_of_piece_ -= n;
+        n_left_ -= n;
+        data += n;
+        size -= n;
+    }
+}
+
+void CheckpointReader::load_piece(void* piece_out, std::size_t size) {
+    const uint32_t n = load_number<uint32_t>();
+    if (n > packed_.size()) refuse("a number in it is out of range");
+    load(packed_.data(), n);
+    if (!compression_->unpack(piece_out, size, packed_.data(), n)) refuse("it cannot be decompressed");
 }
 
 void CheckpointReader::load(void* data, std::size_t size) {
@@ -146,7 +220,7 @@ void CheckpointReader::end() {
 void CheckpointReader::finish() {
     if (has_sections()) {
         const uint64_t expected = checksum_of_seals_.value();
-        begin("end", sizeof expected);
+        begin("end");
         if (number<uint64_t>() != expected) refuse("sections of another file are among those before it");
         end();
     }

@@ -8,7 +8,9 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,22 +18,27 @@
 #include <vector>
 
 #include "file/checksum.h"
+#include "file/compression.h"
 #include "file/disk_file.h"
 
 namespace per {
 
 // Format 2 adds gather_threads, on_nan, suspected_resets, and the padding and default values of fields. Format 3 has
-// sections, and rows in order of time; formats 1 and 2 have no more than a checksum of all bytes before it, in between.
+// sections, rows in order of time, and save_compression; formats 1 and 2 have no more than a checksum of all bytes
+// before it, in between.
 inline constexpr uint32_t checkpoint_version = 3;
 
 static_assert(std::endian::native == std::endian::little, "numbers are written as they lie in memory");
+
+// How much of a section is compressed at a time.
+inline constexpr std::size_t max_piece_bytes = std::size_t{1} << 20;
 
 // The content of a small section, whose size is known once all of it is there.
 class SectionContent {
  public:
     void bytes(const void* data, std::size_t size) {
-        const char* const bytes = static_cast<const char*>(data);
-        bytes_.insert(bytes_.end(), bytes, bytes + size);
+        bytes_.resize(bytes_.size() + size);
+        std::memcpy(bytes_.data() + bytes_.size() - size, data, size);
     }
     template <class Number>
     void number(Number value) {
@@ -50,22 +57,26 @@ class CheckpointWriter {
     // Takes the next bytes. What it throws passes through.
     using Write = std::function<void(const void* data, std::size_t size)>;
 
-    explicit CheckpointWriter(Write write);
+    // `compression` is save_compression of the options that are written.
+    explicit CheckpointWriter(Write write, int32_t compression = 0);
     // As ReplacementFile does: `path` gets the checkpoint with commit(), whole, or not at all.
-    explicit CheckpointWriter(const char* path);
+    explicit CheckpointWriter(const char* path, int32_t compression = 0);
     CheckpointWriter(const CheckpointWriter&) = delete;
     CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-    // A section: begin(), its content by bytes(), of `size` bytes in all, and end().
+    // A section that may be compressed: begin(), its content by bytes(), of `size` bytes in all, and end().
     void begin(std::string_view section, uint64_t size);
     void bytes(const void* data, std::size_t size);
     void end();
-    // A whole section.
+    // A whole section, which is not compressed.
     void write(std::string_view section, const SectionContent& content);
 
     void commit();
 
  private:
+    void begin(std::string_view section, uint64_t size, bool is_compressed);
+    void store_piece();
+    // Writes bytes as they are to be in the file.
     void store(const void* data, std::size_t size);
     template <class Number>
     void store_number(Number value) {
@@ -77,6 +88,10 @@ class CheckpointWriter {
     Write write_;
     std::vector<char> buffer_;
     std::size_t n_buffered_ = 0;
+    std::unique_ptr<Compression> compression_;  // where sections are compressed
+    std::vector<char> piece_;                   // of the content, not packed yet
+    std::size_t n_in_piece_ = 0;
+    std::vector<char> packed_;
     Checksum checksum_;           // of the section
     Checksum checksum_of_seals_;  // of the checksums of all sections
 };
@@ -100,9 +115,12 @@ class CheckpointReader {
     // with end() what has a checksum in the file.
     bool has_sections() const { return version_ >= 3; }
 
+    // Says that sections which may be compressed are. Throws UNSUPPORTED where libper was built without zstd.
+    void expect_compression();
+
     // The next section, which must have that name.
     void begin(std::string_view section);
-    // And that size.
+    // And that size. It may be compressed.
     void begin(std::string_view section, uint64_t size);
     void bytes(void* data, std::size_t size);
     template <class Number>
@@ -129,6 +147,9 @@ class CheckpointReader {
 
  private:
     void read_version();
+    void begin(std::string_view section, bool is_compressed);
+    void load_piece(void* piece_out, std::size_t size);
+    void unpack(char* data, std::size_t size);
     // Reads bytes as they are in the file.
     void load(void* data, std::size_t size);
     template <class Number>
@@ -143,7 +164,12 @@ class CheckpointReader {
     std::string shown_;  // what messages call it
     uint32_t version_ = 0;
     std::string section_;
-    uint64_t n_left_ = 0;  // bytes of the section that were not read yet
+    uint64_t n_left_ = 0;                       // bytes of the section's content that were not read yet
+    bool is_compressed_ = false;                // the section
+    std::unique_ptr<Compression> compression_;  // where sections are compressed
+    std::vector<char> packed_;
+    std::vector<char> piece_;          // the latest of the content
+    std::size_t n_left_of_piece_ = 0;  // its last bytes, which were not read yet
     Checksum checksum_;
     Checksum checksum_of_seals_;
     OldChecksum old_checksum_;

@@ -44,6 +44,8 @@ void for_each_option(Options& options, uint32_t version, Visit visit) {
     if (version < 2) return;
     visit(options.gather_threads);
     visit(options.on_nan);
+    if (version < 3) return;
+    visit(options.save_compression);
 }
 
 // Writes the default of a field as it is described: in the dtype of the field, and all of its elements.
@@ -86,6 +88,7 @@ CheckpointOptions::CheckpointOptions(CheckpointReader& reader) : options_(defaul
     options_.n_fields = reader.number<int64_t>(1, max_n_fields);
     for (int64_t i = 0; i < options_.n_fields; ++i) read_field(reader);
     reader.end();
+    if (options_.save_compression > 0) reader.expect_compression();
 }
 
 void CheckpointOptions::read_field(CheckpointReader& reader) {

@@ -211,6 +211,7 @@ class World:
     advantage_field = staticmethod(lambda: 3)
     return_field = staticmethod(lambda: 4)
     n_steps = staticmethod(lambda: 3)
+    save_compression = staticmethod(lambda: 0)
     transitions = episode_length = staticmethod(lambda: 10)
 
     def replay_load_device(self) -> int:

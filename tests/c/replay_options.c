@@ -39,6 +39,7 @@ static void what_init_sets(void) {
     CHECK(options.store_next_observation == 0 && options.overwrite == 1 && options.device == PER_CPU);
     CHECK(options.device_index == 0 && options.critics == PER_CRITICS_MEAN);
     CHECK(options.gather_threads == 1 && options.on_nan == PER_NAN_ALLOW);
+    CHECK(options.save_compression == 0 && options.reserved == 0);
 
     memset(&steps, 0xAA, sizeof steps);
     CHECK_OK(per_steps_init(&steps, sizeof steps));
@@ -189,7 +190,7 @@ static void structs_that_no_init_has_filled(void) {
     call given;
     options.struct_size = 0;
     check_invalid(options, "struct_size");
-    options.struct_size = sizeof options - 8;
+    options.struct_size = sizeof options - 16;
     check_invalid(options, "struct_size");
     options.struct_size = sizeof options + 4;
     check_invalid(options, "struct_size");
@@ -282,6 +283,9 @@ static void values_that_are_not_allowed(void) {
     INVALID(gather_threads, 65);
     INVALID(on_nan, -1);
     INVALID(on_nan, 2);
+    INVALID(save_compression, -1);
+    INVALID(save_compression, 20);
+    INVALID(reserved, 1);
 #undef INVALID
     {
         per_replay* replay = (per_replay*)&o;
@@ -449,7 +453,7 @@ static void describe_resolves_what_was_left_open(void) {
 
 int main(void) {
     what_init_sets();
-    check_sizes(init_options, sizeof(per_replay_options), sizeof(per_replay_options));
+    check_sizes(init_options, 208, sizeof(per_replay_options));
     check_sizes(init_steps, sizeof(per_steps), sizeof(per_steps));
     check_sizes(init_sample, 48, sizeof(per_sample_options));
     check_sizes(init_batch, 104, sizeof(per_batch));

@@ -15,6 +15,7 @@
 
 #include "file/checkpoint_options.h"
 #include "file/checksum.h"
+#include "file/compression.h"
 #include "replay_call.h"
 
 namespace per::test {
@@ -163,6 +164,44 @@ TEST_F(Checkpoint, loaded_buffer_goes_on_bit_for_bit) {
     }
 }
 
+// Frames of which a section has more than one piece, so that reads end within pieces and beside them.
+TEST_F(Checkpoint, compressed_buffer_goes_on_bit_for_bit) {
+    if (!has_zstd()) GTEST_SKIP() << "libper was built without zstd";
+    per_replay_options options = walk_options();
+    options.capacity = 300000;
+    Walk walk(8);
+    Buffer saved(options);
+    Buffer twin(options);
+    walk.use(saved, twin, 100);
+    for (int i = 0; i < 140000; ++i)
+        saved.step({.observation = {0, static_cast<float>(i)}, .next = {0, static_cast<float>(i + 1)}}, i % 2);
+    ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK) << per_last_error();
+    const size_t size = contents().size();
+    for (const int32_t level : {1, 9, 3}) {
+        ASSERT_EQ(per_replay_set_save_compression(saved.get(), level), PER_OK) << per_last_error();
+        ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK) << per_last_error();
+        EXPECT_LT(contents().size(), size / 2) << level;
+    }
+    Buffer loaded = Buffer::load(path(), options.frame_stack);
+    per_replay_options described;
+    per_replay_options_init(&described, sizeof described);
+    ASSERT_EQ(per_replay_describe(loaded.get(), &described), PER_OK);
+    EXPECT_EQ(described.save_compression, 3);
+    const std::string before = contents();
+    ASSERT_EQ(per_replay_save(loaded.get(), path().c_str()), PER_OK);
+    EXPECT_TRUE(contents() == before);
+    EXPECT_TRUE(same_statistics(saved, loaded));
+    EXPECT_EQ(saved.live_ids(), loaded.live_ids());
+    walk.use(saved, loaded, 50);
+}
+
+TEST_F(Checkpoint, compression_that_there_is_not_is_refused) {
+    Buffer buffer(walk_options());
+    for (const int32_t level : {-1, 20})
+        EXPECT_EQ(per_replay_set_save_compression(buffer.get(), level), PER_ERROR_INVALID_ARGUMENT) << level;
+    EXPECT_EQ(std::string(per_last_error()), "save_compression is 20: allowed are 0 .. 19");
+}
+
 // The scale of the masses is part of the state: after a rescale it is not what the priorities alone would give.
 TEST_F(Checkpoint, masses_keep_their_scale) {
     Buffer saved(Buffer::options(20));
@@ -307,22 +346,25 @@ TEST_F(Checkpoint, file_of_format_1_is_read) {
 }
 
 TEST_F(Checkpoint, every_damaged_byte_is_seen) {
-    Buffer saved(small_options());
-    Buffer twin(small_options());
-    Walk(3).use(saved, twin, 20);
-    ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK);
-    const std::string good = contents();
-    for (size_t i = 0; i < good.size(); ++i) {
-        std::string bad = good;
-        bad[i] = static_cast<char>(bad[i] ^ (1 << i % 8));
-        write(bad);
-        // Bytes 8 to 11 are the version: a larger one is that of a newer library.
-        const per_status status = load();
-        EXPECT_TRUE(status == PER_ERROR_CORRUPT_FILE || (status == PER_ERROR_UNSUPPORTED && i >= 8 && i < 12))
-            << "byte " << i << ": " << per_status_name(status) << ", " << per_last_error();
+    for (const int32_t level : {0, has_zstd() ? 3 : 0}) {
+        Buffer saved(small_options());
+        Buffer twin(small_options());
+        Walk(3).use(saved, twin, 20);
+        ASSERT_EQ(per_replay_set_save_compression(saved.get(), level), PER_OK);
+        ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK);
+        const std::string good = contents();
+        for (size_t i = 0; i < good.size(); ++i) {
+            std::string bad = good;
+            bad[i] = static_cast<char>(bad[i] ^ (1 << i % 8));
+            write(bad);
+            // Bytes 8 to 11 are the version: a larger one is that of a newer library.
+            const per_status status = load();
+            EXPECT_TRUE(status == PER_ERROR_CORRUPT_FILE || (status == PER_ERROR_UNSUPPORTED && i >= 8 && i < 12))
+                << "byte " << i << ": " << per_status_name(status) << ", " << per_last_error();
+        }
+        write(good);
+        EXPECT_EQ(load(), PER_OK);
     }
-    write(good);
-    EXPECT_EQ(load(), PER_OK);
 }
 
 // A stream in memory whose functions take a random number of bytes, and fail at one of their calls.
@@ -360,14 +402,17 @@ TEST_F(Checkpoint, stream_of_short_writes_and_reads_is_the_file) {
     Buffer twin(walk_options());
     Walk walk(4);
     walk.use(saved, twin, 30);
-    Stream stream;
-    ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK);
-    ASSERT_EQ(per_replay_save_to(saved.get(), Stream::write, &stream), PER_OK) << per_last_error();
-    EXPECT_EQ(stream.bytes, contents());
-    per_replay* replay = nullptr;
-    ASSERT_EQ(stream.load(&replay), PER_OK) << per_last_error();
-    per_replay_free(replay);
-    EXPECT_EQ(stream.at, stream.bytes.size());
+    for (const int32_t level : {has_zstd() ? 2 : 0, 0}) {
+        Stream stream;
+        ASSERT_EQ(per_replay_set_save_compression(saved.get(), level), PER_OK);
+        ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK);
+        ASSERT_EQ(per_replay_save_to(saved.get(), Stream::write, &stream), PER_OK) << per_last_error();
+        EXPECT_EQ(stream.bytes, contents());
+        per_replay* replay = nullptr;
+        ASSERT_EQ(stream.load(&replay), PER_OK) << per_last_error();
+        per_replay_free(replay);
+        EXPECT_EQ(stream.at, stream.bytes.size());
+    }
 }
 
 TEST_F(Checkpoint, stream_that_fails_at_any_call_changes_nothing_and_makes_nothing) {
@@ -509,8 +554,10 @@ TEST_F(Checkpoint, message_names_the_section_that_is_damaged) {
 }
 
 TEST_F(Checkpoint, file_that_ends_early_or_goes_on_is_damaged) {
-    Buffer saved(small_options());
-    Buffer twin(small_options());
+    per_replay_options options = small_options();
+    options.save_compression = has_zstd() ? 1 : 0;
+    Buffer saved(options);
+    Buffer twin(options);
     Walk(3).use(saved, twin, 20);
     ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK);
     const std::string good = contents();

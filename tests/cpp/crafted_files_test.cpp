@@ -21,6 +21,7 @@
 #include "file/checkpoint_file.h"
 #include "file/checkpoint_options.h"
 #include "file/checkpoint_state.h"
+#include "file/compression.h"
 #include "per.h"
 
 // No file of these tests has to outlive a power failure.
@@ -327,7 +328,7 @@ struct Parts {
 
     // With arrays of the lengths that the lanes ask for now.
     void write(const std::string& path) const {
-        CheckpointWriter writer(path.c_str());
+        CheckpointWriter writer(path.c_str(), edited.save_compression);
         write_options(writer, edited);
         write_numbers(writer, numbers, lanes);
         size_t i = 0;
@@ -530,6 +531,53 @@ TEST_F(CraftedFile, memory_that_no_machine_has_is_out_of_memory) {
     EXPECT_EQ(status_of_loading(), PER_ERROR_OUT_OF_MEMORY);
 }
 
+// Pieces that zstd is not to be trusted with: cut off, of another size, no frames at all.
+TEST_F(CraftedFile, compressed_pieces_that_cannot_be_are_refused) {
+    if (!has_zstd()) GTEST_SKIP() << "libper was built without zstd";
+    per_replay_options options = options_of(20);
+    options.save_compression = 3;
+    const Replay saved = create(options);
+    User(1).add(saved.get(), 12);
+    save(saved.get());
+    std::ifstream file(path(), std::ios::binary);
+    const std::string good{std::istreambuf_iterator<char>(file), {}};
+    const size_t begin = good.find("flags") - 4;
+    const size_t piece = begin + 4 + 5 + 4 + 8;
+    uint32_t n_packed = 0;
+    std::memcpy(&n_packed, &good[piece], sizeof n_packed);
+    uint64_t size = 0;
+    std::memcpy(&size, &good[piece - 8], sizeof size);
+    std::vector<char> other(1000);
+    Compression compression(other.size(), 3);
+    const std::string contents(size + 1, '\1');
+    const auto packed = [&](size_t n) {
+        return std::string(other.data(), compression.pack(other.data(), contents.data(), n));
+    };
+    const std::string frame = good.substr(piece + 4, n_packed);
+    const std::string pieces[] = {"",
+                                  frame.substr(0, n_packed - 1),
+                                  frame + frame,
+                                  frame + "x",
+                                  packed(size - 1),
+                                  packed(size + 1),
+                                  std::string(n_packed, 'x')};
+    for (const std::string& bad : pieces) {
+        std::string section = good.substr(begin, piece - begin);
+        const uint32_t n = static_cast<uint32_t>(bad.size());
+        section.append(reinterpret_cast<const char*>(&n), sizeof n).append(bad);
+        Checksum checksum;
+        checksum.add(section.data(), section.size());
+        const uint64_t seal = checksum.value();
+        section.append(reinterpret_cast<const char*>(&seal), sizeof seal);
+        std::ofstream(path(), std::ios::binary)
+            << good.substr(0, begin) << section << good.substr(piece + 4 + n_packed + sizeof seal);
+        EXPECT_EQ(status_of_loading(), PER_ERROR_CORRUPT_FILE) << (&bad - pieces);
+        EXPECT_NE(std::string(per_last_error()).find("in the section 'flags': it cannot be decompressed"),
+                  std::string::npos)
+            << per_last_error();
+    }
+}
+
 // Changes parts at random, by little and by much.
 void mutate(Parts& parts, User& user) {
     const auto change = [&](int64_t& number) {
@@ -610,6 +658,7 @@ std::vector<per_replay_options> option_sets() {
     sets[3] = options_of(40, 2);
     sets[3].autoreset = PER_AUTORESET_NEXT_STEP;
     sets[3].normalize_weights = PER_BUFFER_MAX;
+    sets[4].save_compression = has_zstd() ? 1 : 0;
     sets[4].store_next_observation = 1;
     sets[4].autoreset = PER_AUTORESET_NEXT_STEP;
     sets[4].n_step = 3;

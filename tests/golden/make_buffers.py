@@ -1,6 +1,6 @@
 """Writes a file of the format that the library has now, to be kept, and says what is in those of formats 2 and later.
 
-    .venv/bin/python tests/golden/make_buffers.py tests/golden/buffer_format_N.per
+    .venv/bin/python tests/golden/make_buffers.py tests/golden/buffer_format_N.per [save_compression]
 
 Three environments made 20 steps each, in lanes of 9 rows. After step t the position of an environment is 1 larger, and
 its screen shows the position. Environment 0 never ended an episode. Environment 1 was terminated by every fourth step,
@@ -103,7 +103,7 @@ def rows_there(lane):
     return range(max(0, len(lane) - ROWS), len(lane))
 
 
-def main(path):
+def main(path, save_compression=0):
     import per
 
     fields = {
@@ -132,8 +132,9 @@ def main(path):
         buffer.sample(8)
     ids = buffer.live_ids()
     buffer.update_priorities(ids[:1], priorities=np.float32([40]))
+    buffer.save_compression = int(save_compression)
     buffer.save(path)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -5,7 +5,7 @@
     for row in buffer.rows(0):
         buffer.lanes[0], row.k, row.flags, row.values["observation"], row.next_values
 
-Checksums need xxhash of PyPI.
+Checksums need xxhash of PyPI, and compressed files zstandard.
 """
 
 import struct
@@ -15,6 +15,7 @@ import numpy as np
 import xxhash
 
 MAGIC = b"\x89PER\r\n\x1a\n"
+PIECE = 2**20
 DTYPES = ["bool", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "bfloat16", "f4", "f8"]
 OPTIONS = (
     [("q", "capacity"), ("q", "n_envs"), ("Q", "seed")]
@@ -26,7 +27,7 @@ OPTIONS = (
     ]
     + [("i", name) for name in ("autoreset", "store_next_observation", "overwrite", "critics")]
 )
-OPTIONS_SINCE = {2: [("i", "gather_threads"), ("i", "on_nan")]}
+OPTIONS_SINCE = {2: [("i", "gather_threads"), ("i", "on_nan")], 3: [("i", "save_compression")]}
 COUNTERS = ["added", "dropped", "episodes", "cuts", "updates", "stale_updates", "rejected_updates"]
 COUNTERS_SINCE = {2: ["suspected_resets"]}
 FIGURES = [("q", "size"), ("q", "max_age"), ("d", "mean_age"), ("d", "effective_size"), ("d", "duplicates")]
@@ -71,6 +72,17 @@ class Source:
         return expected
 
 
+def decompressed(content, size):
+    import zstandard
+
+    pieces, source = [], Source(content, xxhash.xxh64)
+    while size > 0:
+        n = min(size, PIECE)
+        pieces.append(zstandard.ZstdDecompressor().decompress(source.take(source.number("I")), max_output_size=n))
+        size -= n
+    return b"".join(pieces)
+
+
 def sections(data):
     """The contents of a file of format 3 by the names of their sections."""
     source, contents, seals = Source(data, xxhash.xxh3_64), {}, b""
@@ -78,8 +90,15 @@ def sections(data):
     while "end" not in contents:
         source.reset()
         name = source.take(source.number("I")).decode("ascii")
-        source.number("I")
-        contents[name] = source.take(source.number("Q"))
+        is_compressed, size = source.number("I"), source.number("Q")
+        if is_compressed:
+            start, left = source.at, size
+            while left > 0:
+                source.take(source.number("I"))
+                left -= min(left, PIECE)
+            contents[name] = decompressed(data[start : source.at], size)
+        else:
+            contents[name] = source.take(size)
         if name == "end" and contents[name] != struct.pack("<Q", xxhash.xxh3_64_intdigest(seals)):
             raise Damaged("sections of another file are among those before the end")
         seals += struct.pack("<Q", source.check_seal())

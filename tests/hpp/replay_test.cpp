@@ -309,6 +309,7 @@ TEST(ReplayBuffer, settings_and_statistics) {
     buffer.set_beta(0.75);
     buffer.set_gamma(0.5);
     buffer.set_n_step(2);
+    buffer.set_save_compression(0);
     const per::ReplayOptions options = buffer.describe();
     EXPECT_EQ(options.alpha, 0.5);
     EXPECT_EQ(options.beta, 0.75);

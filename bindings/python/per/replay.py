@@ -91,6 +91,7 @@ class ReplayBuffer(Store):
         critics: what the TD errors of several critics make together, the "mean" or the "max" of their absolute values.
         gather_threads: threads on which a batch of 1 MiB or more is copied, the caller's among them; on the CPU,
             and not for sequences.
+        save_compression: of what save() writes, and what is pickled: 0: none; 1 to 19: that level of zstd.
         device: "cpu", "cuda", "cuda:1".
         arrays: of the batches: "numpy" (the default on the CPU), "torch" (the default on CUDA), "jax"; on CUDA also
             "cupy".
@@ -166,6 +167,7 @@ class ReplayBuffer(Store):
         overwrite: bool = True,
         critics: str = "mean",
         gather_threads: int = 1,
+        save_compression: int = 0,
         device: str = "cpu",
         arrays: str | None = None,
         seed: int = 0,
@@ -666,7 +668,7 @@ class ReplayBuffer(Store):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Every option by name as it is now: alpha, beta, gamma and n_step as they were set since.
+        """Every option by name as it is now: those that can be set as they were set since.
 
         `per.ReplayBuffer(**buffer.options)` makes an empty buffer like this one.
 
@@ -724,6 +726,17 @@ class ReplayBuffer(Store):
         with self._n_step_lock:
             check(lib.per_replay_set_n_step(self._open(), n_step, self._memory.queue(None).handle))
             self._n_step = n_step
+
+    @property
+    def save_compression(self) -> int:
+        """How what save() writes is compressed: 0: not at all; 1 to 19: that level of zstd."""
+        return int(self._describe().save_compression)
+
+    @save_compression.setter
+    def save_compression(self, value: int) -> None:
+        options = ffi.new("per_replay_options *")
+        _options.set_field(options, "save_compression", "save_compression", value)
+        check(lib.per_replay_set_save_compression(self._open(), options.save_compression))
 
     # --------------------------------------------------------------- files
 

@@ -28,6 +28,14 @@ FIELDS = {
 }
 
 
+def has_zstd():
+    try:
+        per.ReplayBuffer(10, FIELDS, save_compression=1)
+    except per.Unsupported:
+        return False
+    return True
+
+
 class FileWalk(Walk):
     end_probability = 0.08
 
@@ -88,6 +96,8 @@ def test_reader_without_libper_finds_what_the_library_says(seed):
     if seed in (4, 5):
         options |= {"sequence_length": 2, "burn_in": 1}
     walk = FileWalk(seed, options["n_envs"] * int(random.integers(9, 16)), FIELDS, **options)
+    if seed % 2 and has_zstd():
+        walk.buffer.save_compression = seed
     for length in (0, 1, 6, 40, 25):
         for _ in range(length):
             walk.step()
@@ -101,6 +111,46 @@ def test_reader_without_libper_finds_what_the_library_says(seed):
         if length == 40:
             walk.buffer.clear()
             walk.naive.clear()
+
+
+def test_compressed_screens_are_five_times_smaller():
+    """A game as Atari's: paddles, a ball and a score on a background with a pattern, of which most stays as it is."""
+    if not has_zstd():
+        pytest.skip("libper was built without zstd")
+    fields = {"observation": per.Field((84, 84), "uint8", stack=4), "action": per.Field((), "int64")}
+    buffer = per.ReplayBuffer(600, fields, save_compression=1)
+    random = np.random.default_rng(0)
+    background = np.where(random.random((84, 84)) < 0.1, 110, 87).astype(np.uint8)
+    for t in range(500):
+        screen = background.copy()
+        screen[:8] = 236 if t % 100 < 50 else 60
+        screen[abs(t % 120 - 60) + 8 :][:12, 8:11] = 148
+        screen[random.integers(8, 72) :][:12, 72:75] = 213
+        screen[abs(t * 3 % 140 - 70) + 10 :][:2, abs(t * 2 % 160 - 80) :][:, :2] = 236
+        reward = random.normal()
+        buffer.add(observation=screen, action=t % 6, reward=reward, terminated=t % 100 == 99, truncated=False,
+                   next_observation=screen, priorities=random.random())  # fmt: skip
+    compressed = bytes(buffer)
+    buffer.save_compression = 0
+    assert 5 * len(compressed) < len(bytes(buffer))
+    loaded = per.ReplayBuffer.from_bytes(compressed)
+    assert loaded.save_compression == 1
+    buffer.save_compression = 1
+    assert bytes(loaded) == bytes(buffer) == compressed
+
+
+def test_compression_can_be_set_and_read():
+    buffer = per.ReplayBuffer(10, FIELDS)
+    assert buffer.save_compression == 0 == buffer.options["save_compression"]
+    for bad in (-1, 20, 2**40, "1", 1.5):
+        with pytest.raises(per.InvalidArgument, match=f"^save_compression is {bad!r}"):
+            buffer.save_compression = bad
+    if has_zstd():
+        buffer.save_compression = 19
+        assert buffer.save_compression == 19 == buffer.options["save_compression"]
+    else:
+        with pytest.raises(per.Unsupported, match="built without zstd"):
+            buffer.save_compression = 1
 
 
 def test_rows_that_were_cleared_are_not_in_the_file():
@@ -140,14 +190,17 @@ def test_damage_is_said_to_lie_in_its_section():
 
 
 def buffers_of_format(version):
-    return GOLDEN / f"buffer_format_{version}.per"
+    path = GOLDEN / f"buffer_format_{version}.per"
+    if "compressed" in str(version) and not has_zstd():
+        pytest.skip("libper was built without zstd")
+    return path
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3, "3_compressed"])
 def test_file_of_each_format_is_read(version):
     buffer = per.ReplayBuffer.load(buffers_of_format(version))
     file = read_buffer.read_buffer(buffers_of_format(version))
-    assert file.format == version
+    assert file.format == int(str(version)[0])
     expect_what_the_library_says(file, buffer)
     again = read_buffer.Buffer(bytes(buffer))
     assert again.format == 3 and again.live_ids() == file.live_ids()
@@ -158,7 +211,7 @@ def test_file_of_each_format_is_read(version):
                 np.testing.assert_array_equal(other.values[name], value)
 
 
-@pytest.mark.parametrize("version", [2])
+@pytest.mark.parametrize("version", [2, 3, "3_compressed"])
 def test_file_of_each_format_holds_what_was_added(version):
     file = read_buffer.read_buffer(buffers_of_format(version))
     for name, value in make_buffers.OPTIONS.items():
@@ -183,7 +236,7 @@ def test_file_of_each_format_holds_what_was_added(version):
             assert row.priority == (40 if first_live else make_buffers.priority(env, t))
 
 
-@pytest.mark.parametrize("version", [2])
+@pytest.mark.parametrize("version", [2, 3, "3_compressed"])
 def test_buffer_of_each_format_draws_what_was_added(version):
     buffer = per.ReplayBuffer.load(buffers_of_format(version))
     lanes = make_buffers.rows()

@@ -118,6 +118,7 @@ def test_wheel_is_built_from_its_sources_and_needs_nothing_beside_it(dist, tmp_p
     dynamic = subprocess.run(["readelf", "-d", str(library)], capture_output=True, text=True, check=True).stdout
     assert "NODELETE" in dynamic  # the threads of its loaders run on after dlclose()
     assert (installed / "per" / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
+    assert "Zstandard" in (installed / "per" / "LICENSE.zstd").read_text()
     licence = (installed / "per" / "LICENSE.xxhash").read_text()
     assert "BSD 2-Clause License" in licence and xxhash.startswith(licence)
 

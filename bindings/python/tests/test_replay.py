@@ -72,6 +72,7 @@ def random_options(random):
                                                           "sequence_eta", "uniform_fraction")}  # fmt: skip
     options |= {name: int(random.integers(1, 5)) for name in ("n_envs", "n_step", "beta_steps", "gather_threads")}
     options |= {"frame_stack": int(stacked) + 1, "seed": int(random.integers(2**64, dtype=np.uint64))}
+    options["save_compression"] = 0
     options |= {name: bool(random.integers(2)) for name in ("overwrite", "store_next_observation")}
     if random.random() < 0.5:
         options |= {name: int(random.integers(1, 5)) for name in ("sequence_length", "burn_in", "sequence_stride")}
@@ -168,6 +169,7 @@ def test_options_reach_the_library_as_given():
         "overwrite": False,
         "critics": "max",
         "gather_threads": 2,
+        "save_compression": 0,
         "seed": 2**64 - 1,
     }
     buffer = per.ReplayBuffer(10, FIELDS, **given)
@@ -756,7 +758,7 @@ def test_memory_is_what_a_buffer_takes_of_the_address_space():
 @pytest.mark.parametrize("name", ["epsilon", "beta_steps", "apha", "capacity", "fields", "sample"])
 def test_what_is_no_setting_cannot_be_set(name):
     buffer = per.ReplayBuffer(10, {"observation": per.Field()})
-    words = rf"{name} cannot be set; of a buffer these can: alpha, beta, gamma, n_step$"
+    words = rf"{name} cannot be set; of a buffer these can: alpha, beta, gamma, n_step, save_compression$"
     with pytest.raises(AttributeError, match=words):
         setattr(buffer, name, 3)
     assert name not in vars(buffer)

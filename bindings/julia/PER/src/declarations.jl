@@ -255,8 +255,10 @@ struct per_replay_options
     critics::Int32
     gather_threads::Int32
     on_nan::Int32
+    save_compression::Int32
+    reserved::Int32
 end
-const per_replay_options_layout = (size = 208, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 156, 160, 164, 168, 172, 176, 180, 184, 188, 192, 196, 200, 204,))
+const per_replay_options_layout = (size = 216, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 156, 160, 164, 168, 172, 176, 180, 184, 188, 192, 196, 200, 204, 208, 212,))
 
 struct per_steps
     struct_size::UInt64
@@ -525,6 +527,10 @@ const per_replay_set_n_step_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_set_n_step(replay, n_step, stream) =
     ccall(per_replay_set_n_step_pointer[], per_status, (Ptr{per_replay}, Int64, Ptr{Cvoid}), replay, n_step, stream)
 
+const per_replay_set_save_compression_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_set_save_compression(replay, save_compression) =
+    ccall(per_replay_set_save_compression_pointer[], per_status, (Ptr{per_replay}, Int32), replay, save_compression)
+
 const per_replay_live_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_live(replay, live_out) =
     ccall(per_replay_live_pointer[], per_status, (Ptr{per_replay}, Ptr{Int64}), replay, live_out)
@@ -702,6 +708,7 @@ const function_names = [
     :per_replay_set_beta,
     :per_replay_set_gamma,
     :per_replay_set_n_step,
+    :per_replay_set_save_compression,
     :per_replay_live,
     :per_replay_live_ids,
     :per_replay_statistics_init,
@@ -768,6 +775,7 @@ const function_pointers = [
     per_replay_set_beta_pointer,
     per_replay_set_gamma_pointer,
     per_replay_set_n_step_pointer,
+    per_replay_set_save_compression_pointer,
     per_replay_live_pointer,
     per_replay_live_ids_pointer,
     per_replay_statistics_init_pointer,

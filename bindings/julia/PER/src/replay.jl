@@ -12,7 +12,8 @@ p_k^alpha` (section 3.3, equation 1) and importance-sampling weights.
 - `options`: those of `per_replay_options` in `per.h`, which also has their defaults: `n_envs`, `n_step`, `gamma`,
   `frame_stack`, `sequence_length`, `burn_in`, `sequence_stride`, `sequence_eta`, `alpha`, `beta`, `beta_final`,
   `beta_steps`, `epsilon`, `uniform_fraction`, `seed`,
-  `store_next_observation`, `overwrite`, `gather_threads`, and the choices
+  `store_next_observation`, `overwrite`, `gather_threads`, `save_compression` (0, or a level of zstd from 1 to 19, of
+  what is saved), and the choices
   `scheme` (`:stratified`, `:independent`, `:systematic`, `:without_replacement`),
   `prioritization` (`:proportional`, `:rank`, `:uniform`), `normalize_weights` (`:batch_max`, `:buffer_max`, `:none`),
   `max_priority` (`:ever`, `:now`), `on_invalid` (`:error`, `:skip`), `on_gap` (`:cut`, `:error`),
@@ -37,8 +38,8 @@ be said of other libraries of arrays is at [`PER.is_device_array`](@ref), [`PER.
 [`PER.device_view`](@ref) and [`PER.stream_pointer`](@ref).
 
 `length(buffer)` is the number of live transitions, or sequences, those that can be drawn. `buffer.capacity` and
-`buffer.n_envs` can be read; `buffer.alpha`, `buffer.beta`, `buffer.gamma` and `buffer.n_step` can be read and set.
-Setting `beta` ends its schedule. The memory goes with the garbage collector, or early with `close(buffer)`.
+`buffer.n_envs` can be read; `buffer.alpha`, `buffer.beta`, `buffer.gamma`, `buffer.n_step` and
+`buffer.save_compression` can be read and set. Setting `beta` ends its schedule. The memory goes with the garbage collector, or early with `close(buffer)`.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(1000, (observation = Field(Float32, 4), action = Field(Int64)); seed = 7);
@@ -241,25 +242,25 @@ function stats(buffer::ReplayBuffer)
     return NamedTuple{names}(map(name -> getfield(statistics[], name), names))
 end
 
-Base.propertynames(::ReplayBuffer, private::Bool = false) = (:capacity, :n_envs, :n_step, :alpha, :beta, :gamma)
+Base.propertynames(::ReplayBuffer, private::Bool = false) =
+    (:capacity, :n_envs, :n_step, :alpha, :beta, :gamma, :save_compression)
 
 function Base.getproperty(buffer::ReplayBuffer, name::Symbol)
     name in (:alpha, :beta, :gamma) && return getfield(stats(buffer), name)
-    name === :n_step && return n_step(buffer)
+    name in (:n_step, :save_compression) && return getfield(options_now(buffer), name)
     return getfield(buffer, name)
 end
 
-function n_step(buffer::ReplayBuffer)
-    options = initial(per_replay_options)
-    call(pointer -> per_replay_describe(pointer, options), buffer.handle)
-    return options[].n_step
-end
+options_now(buffer::ReplayBuffer) = first(described(identity, buffer.handle))[]
+
+n_step(buffer::ReplayBuffer) = options_now(buffer).n_step
 
 const SETTERS = (
     alpha = (per_replay_set_alpha, Float64),
     beta = (per_replay_set_beta, Float64),
     gamma = (per_replay_set_gamma, Float64),
     n_step = (per_replay_set_n_step, Int64),
+    save_compression = ((pointer, value, _) -> per_replay_set_save_compression(pointer, value), Int32),
 )
 
 function Base.setproperty!(buffer::ReplayBuffer, name::Symbol, value)

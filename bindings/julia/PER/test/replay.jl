@@ -214,8 +214,12 @@ end
     @test length(buffer) == 3
     @test is_invalid(thrown(() -> buffer.alpha = -1), "alpha is -1")
     @test is_invalid(thrown(() -> buffer.gamma = "x"), "gamma is \"x\"")
-    @test is_invalid(thrown(() -> buffer.capacity = 5), "capacity cannot be set; these can: alpha, beta, gamma, n_step")
-    @test propertynames(buffer) == (:capacity, :n_envs, :n_step, :alpha, :beta, :gamma)
+    @test is_invalid(thrown(() -> buffer.capacity = 5),
+                     "capacity cannot be set; these can: alpha, beta, gamma, n_step, save_compression")
+    @test propertynames(buffer) == (:capacity, :n_envs, :n_step, :alpha, :beta, :gamma, :save_compression)
+    @test buffer.save_compression == 0
+    @test is_invalid(thrown(() -> buffer.save_compression = 20), "save_compression is 20")
+    buffer.save_compression = 0
 end
 
 @testset "stats count what happened" begin

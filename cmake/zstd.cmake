@@ -1,0 +1,21 @@
+# Compression of files: libzstd.a and its header, linked in and hidden (per_zstd); without it a source that says there is
+# none. What is linked in is the machine's, so that nothing is found where another processor's is needed.
+set(per_with_zstd ${PER_ZSTD})
+if(NOT PER_ZSTD STREQUAL "OFF")
+    find_path(PER_ZSTD_INCLUDE_DIR zstd.h DOC "Where zstd's header is")
+    find_library(PER_ZSTD_LIBRARY libzstd.a DOC "zstd's static library")
+    mark_as_advanced(PER_ZSTD_INCLUDE_DIR PER_ZSTD_LIBRARY)
+    if(PER_ZSTD_INCLUDE_DIR AND PER_ZSTD_LIBRARY AND NOT (PER_ZSTD STREQUAL "AUTO" AND CMAKE_CROSSCOMPILING))
+        set(per_with_zstd ON)
+    elseif(PER_ZSTD STREQUAL "AUTO")
+        set(per_with_zstd OFF)
+    else()
+        message(FATAL_ERROR "PER_ZSTD is ON, but zstd.h and libzstd.a are not found (Debian: libzstd-dev)")
+    endif()
+endif()
+
+add_library(per_zstd INTERFACE)
+if(per_with_zstd)
+    target_include_directories(per_zstd SYSTEM INTERFACE ${PER_ZSTD_INCLUDE_DIR})
+    target_link_libraries(per_zstd INTERFACE ${PER_ZSTD_LIBRARY})
+endif()
