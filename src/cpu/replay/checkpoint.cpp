@@ -30,7 +30,7 @@ Column<std::byte> column_of(const ReplayState& state, const SlotArray& array) {
 // Calls visit(first slot, n) for n slots that follow each other, in parts of at most max_part_bytes.
 template <class Visit>
 void for_each_small_part(int64_t first, int64_t n, int64_t bytes, const Visit& visit) {
-    constexpr int64_t max_part_bytes = 65536;
+    constexpr int64_t max_part_bytes = int64_t{1} << 18;
     const int64_t max_slots = std::max<int64_t>(1, max_part_bytes / bytes);
     for (int64_t i = 0; i < n; i += max_slots) visit(first + i, std::min(max_slots, n - i));
 }
@@ -57,9 +57,11 @@ void save_state(CheckpointWriter& writer, ReplayState& state) {
         begin_array(writer, array, state.lanes, state.rules);
         for_each_saved_part(state.rules, state.lanes, [&](int64_t first, int64_t n_slots) {
             for_each_small_part(first, n_slots, array.bytes, [&](int64_t slot, int64_t n) {
-                side_by_side.resize(static_cast<size_t>(n * array.bytes));
+                const size_t size = static_cast<size_t>(n * array.bytes);
+                if (column.stride == array.bytes) return writer.bytes(column.at(slot), size);
+                side_by_side.resize(size);
                 copy_frames(side_by_side.data(), array.bytes, column.at(slot), column.stride, n, array.bytes);
-                writer.bytes(side_by_side.data(), side_by_side.size());
+                writer.bytes(side_by_side.data(), size);
             });
         });
         writer.end();
@@ -81,8 +83,10 @@ void restore_state(CheckpointReader& reader, ReplayState& state) {
         saved.begin(array);
         saved.for_each_part([&](int64_t first, int64_t n_slots) {
             for_each_small_part(first, n_slots, array.bytes, [&](int64_t slot, int64_t n) {
-                side_by_side.resize(static_cast<size_t>(n * array.bytes));
-                saved.read(array, side_by_side.data(), side_by_side.size());
+                const size_t size = static_cast<size_t>(n * array.bytes);
+                if (column.stride == array.bytes) return saved.read(array, column.at(slot), size);
+                side_by_side.resize(size);
+                saved.read(array, side_by_side.data(), size);
                 copy_frames(column.at(slot), column.stride, side_by_side.data(), array.bytes, n, array.bytes);
                 if (array.kind != SlotArray::Kind::flags) return;
                 for (int64_t i = slot; i < slot + n; ++i) state.rows.set_flags(i, state.rows.flags(i));
