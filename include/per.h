@@ -9,7 +9,9 @@
  * Status.   A function that can fail returns a per_status. After any status but PER_OK the handle is as it was before
  *           the call and nothing was written to the outputs, unless the function says otherwise.
  * Threads.  A handle may be used by several threads; each call is atomic with respect to the others. Different handles
- *           share nothing, and wait for each other only while a thread forks.
+ *           share nothing, and wait for each other only while a thread forks. _free is a handle's last call: no other
+ *           may be inside of it or wait in it, and none may follow. That is not detected. A thread that waits in
+ *           per_loader_next() is sent away by per_loader_stop() and must have returned before per_loader_free().
  * Fork.     fork() waits until no call is inside any handle, and calls that begin meanwhile wait for it. Handles on
  *           PER_CPU stay usable in a forked child, which then has its own copy. In a child every call but _free on a
  *           PER_CUDA handle or a loader is an error.
@@ -18,7 +20,8 @@
  *           host memory for handles on PER_CPU and in the memory of the device for handles on PER_CUDA. Options
  *           structs, names and shapes always lie in host memory. Arrays are contiguous, the last axis fastest, and
  *           aligned to the size of their elements, else PER_ERROR_INVALID_ARGUMENT. NULL is an error unless it is said
- *           to be allowed.
+ *           to be allowed. An array that a call writes must not overlap another one of the call, read or written: what
+ *           is then in it, or stored, is not said, and nothing worse happens. Arrays that are only read may overlap.
  *           Instead of in its own, arrays for a device may lie in managed or pinned memory, which it can reach too. Of
  *           other host memory, and of another GPU's, a kernel would make a fault, after which the process cannot use
  *           the device any more: so one array of each call is looked at - its ids or indices, or else the first that
