@@ -46,17 +46,22 @@ void move_few_bytes(std::byte* out, const std::byte* frame, int64_t bytes) {
     for (int64_t i = 0; i < bytes; ++i) out[i] = frame[i];
 }
 
-// A move, and a loop around it that the compiler knows.
+// A move, and loops around it that the compiler knows.
 struct Moves {
     Move one;
     void (*many)(std::byte* out, int64_t out_stride, const std::byte* from, int64_t from_stride, int64_t n,
                  int64_t bytes);
+    Gather gather;
 };
 
 template <Move move>
 constexpr Moves moves = {
-    move, [](std::byte* out, int64_t out_stride, const std::byte* from, int64_t from_stride, int64_t n, int64_t bytes) {
+    move,
+    [](std::byte* out, int64_t out_stride, const std::byte* from, int64_t from_stride, int64_t n, int64_t bytes) {
         for (; n > 0; --n, out += out_stride, from += from_stride) move(out, from, bytes);
+    },
+    [](std::byte* out, const std::byte* const* frames, int64_t n, int64_t bytes) {
+        for (int64_t i = 0; i < n; ++i, out += bytes) move(out, frames[i], bytes);
     }};
 
 const Moves& moves_of(int64_t bytes) {
@@ -79,6 +84,10 @@ const Moves& moves_of(int64_t bytes) {
 
 Move move_of(int64_t bytes) {
     return moves_of(bytes).one;
+}
+
+Gather gather_of(int64_t bytes) {
+    return moves_of(bytes).gather;
 }
 
 void copy_frames(std::byte* out, int64_t out_stride, const std::byte* from, int64_t from_stride, int64_t n,

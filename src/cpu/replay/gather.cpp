@@ -28,7 +28,7 @@ void GatherPlan::add_copy(int64_t field, void* out, int64_t stack, bool is_next)
     const bool is_fetched_apart = place < 0 || stack > 1;
     if (!is_fetched_apart) (is_next && !is_own_array ? next_part_ : part_).include(place, bytes);
     copies_.push_back({column, next_column, static_cast<std::byte*>(out), bytes, stack, is_next,
-                       state_.fields[field].pads_with_zeros(), is_fetched_apart, move_of(bytes)});
+                       state_.fields[field].pads_with_zeros(), is_fetched_apart, move_of(bytes), gather_of(bytes)});
     row_bytes_ += stack * bytes;
 }
 
@@ -76,16 +76,37 @@ void GatherPlan::prefetch(const GatherRow* rows, int64_t n) const {
     }
 }
 
+// Where frames lie is found before the first is copied: in turns with the copies it takes 4 ns a frame, by itself 1.
+void GatherPlan::copy_newest(const Copy& copy, std::byte* out, const GatherRow* rows, int64_t n) const {
+    const std::byte* frames[max_block_rows];
+    for (int64_t first = 0; first < n; first += max_block_rows) {
+        const int64_t n_frames = std::min(max_block_rows, n - first);
+        for (int64_t i = 0; i < n_frames; ++i) {
+            const GatherRow& row = rows[first + i];
+            const bool is_own = copy.is_next && row.next_is_own_array;
+            frames[i] = (is_own ? copy.next_column : copy.column).at(copy.is_next ? row.next_slot : row.slot);
+        }
+        copy.gather(out + first * copy.bytes, frames, n_frames, copy.bytes);
+    }
+}
+
+void GatherPlan::copy_stacks(const Copy& copy, std::byte* out, const GatherRow* rows, int64_t n) const {
+    for (int64_t i = 0; i < n; ++i)
+        for (int64_t age = copy.stack - 1; age >= 0; --age, out += copy.bytes) {
+            if (copy.pads_with_zeros && is_padding(rows[i], copy.is_next, age))
+                std::memset(out, 0, static_cast<size_t>(copy.bytes));
+            else
+                copy.move(out, frame(copy, rows[i], age), copy.bytes);
+        }
+}
+
 void GatherPlan::copy(int64_t first, const GatherRow* rows, int64_t n) const {
     for (const Copy& copy : copies_) {
-        std::byte* out = copy.out + first * copy.stack * copy.bytes;
-        for (int64_t i = 0; i < n; ++i)
-            for (int64_t age = copy.stack - 1; age >= 0; --age, out += copy.bytes) {
-                if (copy.pads_with_zeros && is_padding(rows[i], copy.is_next, age))
-                    std::memset(out, 0, static_cast<size_t>(copy.bytes));
-                else
-                    copy.move(out, frame(copy, rows[i], age), copy.bytes);
-            }
+        std::byte* const out = copy.out + first * copy.stack * copy.bytes;
+        if (copy.stack > 1)
+            copy_stacks(copy, out, rows, n);
+        else
+            copy_newest(copy, out, rows, n);
     }
 }
 

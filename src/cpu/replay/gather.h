@@ -51,6 +51,7 @@ class GatherPlan {
         bool pads_with_zeros;
         bool is_fetched_apart;  // not with the part of the record that all such copies share
         Move move;
+        Gather gather;
     };
     // A part of each record: the bytes from one place in it to another.
     struct Part {
@@ -66,6 +67,8 @@ class GatherPlan {
     void add_copy(int64_t field, void* out, int64_t stack, bool is_next);
     void prefetch_part(const Part& part, int64_t slot) const;
     const std::byte* frame(const Copy& copy, const GatherRow& row, int64_t age) const;
+    void copy_newest(const Copy& copy, std::byte* out, const GatherRow* rows, int64_t n) const;
+    void copy_stacks(const Copy& copy, std::byte* out, const GatherRow* rows, int64_t n) const;
 
     const ReplayState& state_;
     std::vector<Copy> copies_;
