@@ -35,6 +35,24 @@ static void magnitude_plus_epsilon(void) {
     per_replay_free(replay);
 }
 
+/* Every rest that loops over vectors leave, and both signs in each place. */
+static void magnitudes_of_many(void) {
+    enum { MOST = 40 };
+    per_replay_options options = replay_options(MOST + 8, 1);
+    per_replay* replay;
+    int64_t ids[MOST], n, i;
+    float td_errors[MOST];
+    options.epsilon = 0.25;
+    replay = create_replay(&options);
+    for (i = 0; i < MOST; ++i) ids[i] = add_full(replay, 0, (float)i, 0, GOES_ON, (float)i + 1);
+    for (n = 1; n <= MOST; ++n) {
+        for (i = 0; i < n; ++i) td_errors[i] = (float)((i + n) % 2 == 0 ? i + n : -i - n);
+        CHECK_OK(per_replay_update_priorities(replay, n, ids, 1, td_errors, NULL));
+        for (i = 0; i < n; ++i) CHECK(priority_of(replay, ids[i]) == (float)(i + n) + 0.25f);
+    }
+    per_replay_free(replay);
+}
+
 static void mean_over_critics(void) {
     per_replay* replay = create(1, PER_INVALID_ERROR);
     const int64_t ids[] = {2, 0};
@@ -183,6 +201,7 @@ static void values_given_with_a_step(void) {
 
 int main(void) {
     magnitude_plus_epsilon();
+    magnitudes_of_many();
     mean_over_critics();
     maximum_over_critics();
     one_critic_that_is_not_finite();

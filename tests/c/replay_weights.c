@@ -121,6 +121,35 @@ static void arrays_may_be_left_out(void) {
     per_replay_free(twin);
 }
 
+/* Ranks are taken anew once more than a 32nd has changed. Until then a transition that changes weighs what the rank of
+   its priority weighed, beside the one that has that rank. */
+static void ranks_between_two_takings(void) {
+    enum { N = 100 };
+    static rows drawn;
+    per_replay_options options = replay_options(N + 8, 1);
+    per_replay* replay;
+    double sum = 0;
+    int t;
+    options.prioritization = PER_RANK;
+    options.alpha = 1;
+    replay = create_replay(&options);
+    for (t = 0; t < N; ++t) {
+        add_full(replay, 0, (float)t, 0, GOES_ON, (float)t + 1);
+        set_priority(replay, t, (float)ldexp(1, t - 50)); /* of rank N - t */
+        sum += 1.0 / (t + 1);
+    }
+    draw(replay, 16, &drawn);
+    set_priority(replay, 0, (float)ldexp(1, N - 1 - 50));
+    sum += 1 - 1.0 / N;
+    draw(replay, many(), &drawn);
+    for (t = 0; t < many(); ++t) {
+        const double rank = drawn.ids[t] == 0 ? 1 : (double)(N - drawn.ids[t]);
+        CHECK(fabs(drawn.probabilities[t] * rank * sum - 1) <= 1e-5);
+    }
+    CHECK(place_of(&drawn, many(), 0) >= 0);
+    per_replay_free(replay);
+}
+
 /* (N P)^-30 of N = 32: what is too large for float32 is its largest number, and so is each of a batch. */
 static void weights_beyond_float32(void) {
     enum { N = 32 };
@@ -168,6 +197,7 @@ int main(void) {
     largest_of_the_batch();
     options_of_a_call();
     arrays_may_be_left_out();
+    ranks_between_two_takings();
     weights_beyond_float32();
     return 0;
 }

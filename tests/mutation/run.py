@@ -48,7 +48,8 @@ SUITES = re.compile(r"^(c|cpp)\.")
 LEFT_OUT = re.compile(r"dlclose|operator_new")
 QUICK_S = 1.5
 COMPILER = "clang++"
-FLAGS = f"-O1 -gline-tables-only -w -Wno-c++11-narrowing -include {HERE / 'planted.h'}"
+DEFINES = "-D_GLIBCXX_ASSERTIONS -D_GLIBCXX_SANITIZE_VECTOR"
+FLAGS = f"-O1 -gline-tables-only -w -Wno-c++11-narrowing {DEFINES} -include {HERE / 'planted.h'}"
 
 
 def without_overlaps(chosen: list[Mutant]) -> list[Mutant]:
