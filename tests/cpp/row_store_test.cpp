@@ -205,5 +205,25 @@ TEST(RowStore, memory_of_a_million_rows_keeps_the_bounds) {
     EXPECT_LE(static_cast<double>(Rows(images, 1000000).store().memory_use().bytes) + 4.72e6, 7.2e9);
 }
 
+// Of rows with all other flags, or with none, in memory of just that size.
+TEST(Flags, front_and_back_without_some_are_those_of_a_look_at_each) {
+    for (const uint8_t bits : {1, 2, 4, 6, 0x18, 0x80})
+        for (const uint8_t others : {uint8_t{0}, static_cast<uint8_t>(~bits)})
+            for (std::size_t size = 0; size <= 26; ++size) {
+                const auto n = static_cast<int64_t>(size);
+                std::vector<uint8_t> flags(size, others);
+                EXPECT_EQ(front_without(flags.data(), n, bits), n);
+                EXPECT_EQ(back_without(flags.data(), n, bits), n);
+                for (std::size_t first = 0; first < size; ++first)
+                    for (std::size_t last = first; last < size; ++last) {
+                        flags[first] |= bits;
+                        flags[last] |= static_cast<uint8_t>(bits & -bits);
+                        EXPECT_EQ(front_without(flags.data(), n, bits), static_cast<int64_t>(first));
+                        EXPECT_EQ(back_without(flags.data(), n, bits), n - 1 - static_cast<int64_t>(last));
+                        flags[first] = flags[last] = others;
+                    }
+            }
+}
+
 }  // namespace
 }  // namespace per::cpu
