@@ -19,7 +19,11 @@ inline const char* drawn_noun(bool of_sequences) {
 
 // Throws the Error of a draw where nothing is live.
 [[noreturn]] inline void throw_empty(bool of_sequences) {
-    throw Error(PER_ERROR_EMPTY, "no %s is live", drawn_noun(of_sequences));
+    throw Error(
+        PER_ERROR_EMPTY, "no %s is live%s", drawn_noun(of_sequences),
+        of_sequences
+            ? ": one is once burn_in + sequence_length + n_step - 1 steps of it, or its episode's end, were added"
+            : "");
 }
 
 // Throws Error unless the whole batch was found: with EMPTY if nothing is live, else with INVALID_ARGUMENT.

@@ -80,10 +80,15 @@ def test_no_source_includes_one_of_a_room_above_or_beside_its_own():
             assert other == room or is_below, f"{path} includes a file of {other}"
 
 
-def test_glossary_names_places_that_exist():
-    for cell in re.findall(r" \| ([^|]*) \|$", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE):
-        for place in re.findall(r"`(.*?)`", cell):
-            assert (ROOT / "src" / place).exists(), place
+def test_words_of_the_source_name_places_that_exist():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    words = text[text.index("## Words of the source") : text.index("## The way of a call")]
+    places = [
+        place for cell in re.findall(r" \| ([^|]*) \|$", words, re.MULTILINE) for place in re.findall(r"`(.*?)`", cell)
+    ]
+    assert places
+    for place in places:
+        assert (ROOT / "src" / place).exists(), place
 
 
 def test_generated_declarations_are_those_of_the_header():
