@@ -882,16 +882,35 @@ PER_API per_status per_replay_stats(per_replay* replay, per_replay_statistics* s
 PER_API per_status per_replay_save(per_replay* replay, const char* path);
 
 /*
- * Creates a buffer from a file, on the device asked for, and stores it in *replay_out (NULL on failure). Free it with
- * per_replay_free(). Synchronises.
+ * Writes a checkpoint of the buffer into a directory, and of its bytes only those that the last checkpoint there does
+ * not hold: rows that came since then or were set, priorities, and what else has changed. per_replay_load() loads it.
+ * Synchronises, and holds the buffer for as long as it takes to read all of it.
+ *
+ *   directory          made if it is not there, in one that is. It gets the files manifest.per and pack-*.per, a pack a
+ *                      call, and takes at most some two times what a file of per_replay_save() does; packs that are no
+ *                      longer needed are removed. No other files in it are touched
+ *   bytes_written_out  [1] what this call wrote to the disk, or NULL
+ *
+ * At any time, also after an error, a kill or a power failure, the directory holds this checkpoint or the one before it,
+ * whole; once the call has succeeded, this one. It may have been written by another process or another buffer: what
+ * differs is found by hashes (XXH3 of 128 bits). Calls for one directory take turns, in all processes of the machine.
+ *
+ * PER_ERROR_IO; PER_ERROR_CORRUPT_FILE if the manifest that is there is damaged; PER_ERROR_UNSUPPORTED if it is of a
+ * newer library; PER_ERROR_OUT_OF_MEMORY.
+ */
+PER_API per_status per_replay_checkpoint(per_replay* replay, const char* directory, int64_t* bytes_written_out);
+
+/*
+ * Creates a buffer from a file of per_replay_save() or a directory of per_replay_checkpoint(), on the device asked for,
+ * and stores it in *replay_out (NULL on failure). Free it with per_replay_free(). Synchronises.
  *
  * Cost: that of what the file holds, and of the environments, whatever capacity it names. (On PER_CUDA all memory is
  * allocated and cleared, as by per_replay_create().)
  *
- * PER_ERROR_IO, also where `path` is a directory, a FIFO or a device; PER_ERROR_CORRUPT_FILE, also where a single bit
- * has changed, and where all checksums are right but no buffer can have been in the state that the file holds;
- * PER_ERROR_UNSUPPORTED for the format of a newer library, and for a compressed file where this one was built without
- * zstd; and the errors of per_replay_create().
+ * PER_ERROR_IO, also where `path` is a FIFO, a device, or a directory without a checkpoint; PER_ERROR_CORRUPT_FILE, also
+ * where a single bit has changed, and where all checksums are right but no buffer can have been in the state that the
+ * file holds; PER_ERROR_UNSUPPORTED for the format of a newer library, and for what was compressed where this one was
+ * built without zstd; and the errors of per_replay_create().
  */
 PER_API per_status per_replay_load(const char* path, int32_t device, int32_t device_index, per_replay** replay_out);
 

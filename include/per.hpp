@@ -739,6 +739,10 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
         return ReplayBuffer(detail::value_of<per_replay*>(per_replay_load, path.c_str(), device, device_index));
     }
     void save(const std::string& path) { check(per_replay_save(get(), path.c_str())); }
+    /* Writes what the last checkpoint in the directory does not hold; load() reads it. Returns the bytes written. */
+    int64_t checkpoint(const std::string& directory) {
+        return detail::value_of<int64_t>(per_replay_checkpoint, get(), directory.c_str());
+    }
     /* Streams of bytes. One that fails is a CallbackError, or what it throws. */
     static ReplayBuffer load(std::istream& from, per_device device = PER_CPU, int32_t device_index = 0) {
         const std::function<int64_t(void*, int64_t)> read = [&](void* bytes_out, int64_t size) -> int64_t {

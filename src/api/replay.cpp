@@ -226,6 +226,15 @@ per_status per_replay_save(per_replay* replay, const char* path) {
     });
 }
 
+per_status per_replay_checkpoint(per_replay* replay, const char* directory, int64_t* bytes_written_out) {
+    return guarded([&] {
+        Replay& target = replay_of(replay);
+        require_pointer("directory", directory);
+        const int64_t bytes_written = target.checkpoint(directory);
+        if (bytes_written_out != nullptr) *bytes_written_out = bytes_written;
+    });
+}
+
 per_status per_replay_load(const char* path, int32_t device, int32_t device_index, per_replay** replay_out) {
     return guarded([&] {
         require_pointer("replay_out", replay_out);

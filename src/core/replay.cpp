@@ -9,6 +9,7 @@
 #include "cpu/replay_backend.h"
 #include "cuda/runtime/create.h"
 #include "file/checkpoint_file.h"
+#include "file/checkpoint_folder.h"
 #include "file/checkpoint_options.h"
 #include "rows/arguments.h"
 #include "rows/error.h"
@@ -363,6 +364,14 @@ void Replay::save(const WriteFunction& write) {
     };
     CheckpointWriter writer(write_unlocked, options_.save_compression);
     write_checkpoint(writer);
+}
+
+int64_t Replay::checkpoint(const char* directory) {
+    const std::unique_lock guard(lock_);
+    FolderWriter folder(directory);
+    CheckpointWriter writer(folder);
+    write_checkpoint(writer);
+    return folder.bytes_written();
 }
 
 void Replay::write_checkpoint(CheckpointWriter& writer) {

@@ -80,6 +80,8 @@ class Replay {
     void synchronize(void* stream);
     void save(const char* path);
     void save(const WriteFunction& write);
+    // Returns how many bytes were written.
+    int64_t checkpoint(const char* directory);
 
  private:
     void sample_hindsight(std::unique_lock<OrderedLock>& guard, const ReplaySample& sample,

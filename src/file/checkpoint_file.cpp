@@ -38,6 +38,11 @@ CheckpointWriter::CheckpointWriter(const char* path, int32_t compression)
     file_.emplace(path);
 }
 
+CheckpointWriter::CheckpointWriter(FolderWriter& folder)
+    : CheckpointWriter([this](const void* data, std::size_t size) { folder_->write(data, size); }) {
+    folder_ = &folder;
+}
+
 void CheckpointWriter::begin(std::string_view section, uint64_t size) {
     begin(section, size, compression_ != nullptr);
 }
@@ -48,11 +53,28 @@ void CheckpointWriter::begin(std::string_view section, uint64_t size, bool is_co
     store(section.data(), section.size());
     store_number(is_compressed ? as_zstd : as_it_is);
     store_number(size);
+    cuts_.clear();
+    next_cut_ = 0;
+    n_of_section_ = 0;
+}
+
+void CheckpointWriter::cut_at(std::vector<uint64_t> places) {
+    cuts_ = std::move(places);
 }
 
 void CheckpointWriter::bytes(const void* data, std::size_t size) {
-    if (compression_ == nullptr) return store(data, size);
     const char* bytes = static_cast<const char*>(data);
+    for (; next_cut_ < cuts_.size() && cuts_[next_cut_] - n_of_section_ <= size; ++next_cut_) {
+        const std::size_t n = static_cast<std::size_t>(cuts_[next_cut_] - n_of_section_);
+        store(bytes, n);
+        flush();
+        folder_->cut();
+        bytes += n;
+        size -= n;
+        n_of_section_ += n;
+    }
+    n_of_section_ += size;
+    if (compression_ == nullptr) return store(bytes, size);
     while (size > 0) {
         const std::size_t n = std::min(size, piece_.size() - n_in_piece_);
         std::memcpy(piece_.data() + n_in_piece_, bytes, n);
@@ -102,6 +124,7 @@ void CheckpointWriter::commit() {
     write("end", content);
     flush();
     if (file_) file_->commit();
+    if (folder_ != nullptr) folder_->commit();
 }
 
 // --------------------------------------------------------------------------------------------------------- reading
@@ -110,10 +133,14 @@ CheckpointReader::CheckpointReader(Read read) : read_(std::move(read)), shown_("
     read_version();
 }
 
-CheckpointReader::CheckpointReader(const char* path)
-    : file_(path),
-      read_([this](void* data, std::size_t size) { return file_->read(data, size); }),
-      shown_("path " + file_->shown()) {
+CheckpointReader::CheckpointReader(const char* path) : shown_("path " + shown_path(path)) {
+    if (is_folder(path)) {
+        folder_.emplace(path);
+        read_ = [this](void* data, std::size_t size) { return folder_->read(data, size); };
+    } else {
+        file_.emplace(path);
+        read_ = [this](void* data, std::size_t size) { return file_->read(data, size); };
+    }
     read_version();
 }
 
@@ -226,7 +253,7 @@ void CheckpointReader::finish() {
     }
     section_.clear();
     char more;
-    if (file_ && file_->read(&more, 1) != 0) refuse("it goes on after its end");
+    if ((file_ || folder_) && read_(&more, 1) != 0) refuse("it goes on after its end");
 }
 
 void CheckpointReader::refuse(const char* reason) const {

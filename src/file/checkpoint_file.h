@@ -17,6 +17,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "file/checkpoint_folder.h"
 #include "file/checksum.h"
 #include "file/compression.h"
 #include "file/disk_file.h"
@@ -61,6 +62,8 @@ class CheckpointWriter {
     explicit CheckpointWriter(Write write, int32_t compression = 0);
     // As ReplacementFile does: `path` gets the checkpoint with commit(), whole, or not at all.
     explicit CheckpointWriter(const char* path, int32_t compression = 0);
+    // The folder gets it with commit(). It compresses by itself.
+    explicit CheckpointWriter(FolderWriter& folder);
     CheckpointWriter(const CheckpointWriter&) = delete;
     CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
@@ -68,6 +71,10 @@ class CheckpointWriter {
     void begin(std::string_view section, uint64_t size);
     void bytes(const void* data, std::size_t size);
     void end();
+    // Says after begin() at which places of the content, in ascending order, a folder had best cut it: where what lies
+    // between two will be the same in the next checkpoint, whatever else changes.
+    void cut_at(std::vector<uint64_t> places);
+    bool takes_cuts() const { return folder_ != nullptr; }
     // A whole section, which is not compressed.
     void write(std::string_view section, const SectionContent& content);
 
@@ -85,7 +92,11 @@ class CheckpointWriter {
     void flush();
 
     std::optional<ReplacementFile> file_;
+    FolderWriter* folder_ = nullptr;
     Write write_;
+    std::vector<uint64_t> cuts_;
+    std::size_t next_cut_ = 0;
+    uint64_t n_of_section_ = 0;  // bytes
     std::vector<char> buffer_;
     std::size_t n_buffered_ = 0;
     std::unique_ptr<Compression> compression_;  // where sections are compressed
@@ -105,6 +116,7 @@ class CheckpointReader {
     using Read = std::function<std::size_t(void* data, std::size_t size)>;
 
     explicit CheckpointReader(Read read);
+    // Of a file or of a folder.
     explicit CheckpointReader(const char* path);
     CheckpointReader(const CheckpointReader&) = delete;
     CheckpointReader& operator=(const CheckpointReader&) = delete;
@@ -160,6 +172,7 @@ class CheckpointReader {
     }
 
     std::optional<InputFile> file_;
+    std::optional<FolderReader> folder_;
     Read read_;
     std::string shown_;  // what messages call it
     uint32_t version_ = 0;

@@ -130,6 +130,23 @@ class SequenceStarts {
     int64_t n_unmarked_ = 0;
 };
 
+// Cuts come at the same slots whatever rows a checkpoint begins with, so that what lies between two of them is the same
+// until its rows are overwritten.
+std::vector<uint64_t> cuts_of(const SlotArray& array, const std::vector<Lane>& lanes, const WindowRules& rules) {
+    constexpr int64_t bytes_between_cuts = int64_t{1} << 16;
+    const int64_t distance = std::max<int64_t>(1, bytes_between_cuts / array.bytes);
+    std::vector<uint64_t> cuts;
+    int64_t before = 0;  // elements
+    for_each_saved_part(rules, lanes, [&](int64_t slot, int64_t n) {
+        const int64_t to_first = distance - slot % rules.ring.rows % distance;
+        for (int64_t i = to_first; i < n; i += distance)
+            cuts.push_back(static_cast<uint64_t>((before + i) * array.bytes));
+        before += n;
+        cuts.push_back(static_cast<uint64_t>(before * array.bytes));
+    });
+    return cuts;
+}
+
 }  // namespace
 
 std::vector<SlotArray> slot_arrays(const Fields& fields, const WindowRules& rules) {
@@ -171,6 +188,7 @@ void write_numbers(CheckpointWriter& writer, const CheckpointNumbers& numbers, c
 void begin_array(CheckpointWriter& writer, const SlotArray& array, const std::vector<Lane>& lanes,
                  const WindowRules& rules) {
     writer.begin(array.name, static_cast<uint64_t>(n_saved_rows(lanes, rules) * array.bytes));
+    if (writer.takes_cuts()) writer.cut_at(cuts_of(array, lanes, rules));
 }
 
 void write_ranks(CheckpointWriter& writer, const CheckpointRanks* ranks) {

@@ -50,4 +50,9 @@ uint64_t OldChecksum::value() const {
     return XXH64_digest(&state_->xxh64);
 }
 
+Hash128 hash_of(const void* data, std::size_t size) {
+    const XXH128_hash_t hash = XXH3_128bits(data, size);
+    return {hash.low64, hash.high64};
+}
+
 }  // namespace per

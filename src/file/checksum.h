@@ -39,4 +39,19 @@ class OldChecksum {
     std::unique_ptr<State> state_;
 };
 
+// XXH3 of 128 bits with seed 0.
+struct Hash128 {
+    uint64_t low;
+    uint64_t high;
+
+    bool operator==(const Hash128&) const = default;
+};
+
+Hash128 hash_of(const void* data, std::size_t size);
+
+// For tables of hashes.
+struct HashOfHash {
+    std::size_t operator()(const Hash128& hash) const { return hash.low; }
+};
+
 }  // namespace per

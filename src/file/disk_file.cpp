@@ -70,6 +70,24 @@ std::string followed(std::string path, const std::string& shown) {
     refuse(ELOOP, shown, "written");
 }
 
+void write_all(int file, const void* data, std::size_t size, const std::string& shown) {
+    const char* bytes = static_cast<const char*>(data);
+    while (size > 0) {
+        const ssize_t n = uninterrupted([&] { return ::write(file, bytes, size); });
+        if (n < 0) refuse(errno, shown, "written");
+        bytes += n;
+        size -= static_cast<std::size_t>(n);
+    }
+}
+
+// New names are to outlive a power failure. A folder that may not be read, and a file system that does not sync folders
+// (EINVAL), are left to the system.
+void sync_folder(const Descriptor& folder, const std::string& shown) {
+    if (!folder.is_open() || uninterrupted([&] { return fsync(folder.number()); }) == 0 || errno == EINVAL) return;
+    throw Error(PER_ERROR_IO, "path %s is written, but its folder cannot be synced: %s", shown.c_str(),
+                std::strerror(errno));
+}
+
 bool is_same_file(const struct stat& a, const struct stat& b) {
     return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
@@ -98,6 +116,11 @@ std::string shown_path(const std::string& path) {
     return shown;
 }
 
+bool is_folder(const char* path) {
+    struct stat found;
+    return uninterrupted([&] { return stat(path, &found); }) == 0 && S_ISDIR(found.st_mode);
+}
+
 Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
     std::swap(number_, other.number_);
     return *this;
@@ -105,6 +128,80 @@ Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
 
 Descriptor::~Descriptor() {
     if (is_open()) close(number_);
+}
+
+// ---------------------------------------------------------------------------------------------------------- folders
+
+LockedFolder::LockedFolder(const char* path, Use use) : path_(path), shown_(shown_path(path_)) {
+    const char* const action = use == Use::writing ? "written" : "read";
+    const bool is_made = use == Use::writing && mkdir(path, 0777) == 0;
+    if (use == Use::writing && !is_made && errno != EEXIST) refuse(errno, shown_, action);
+    folder_ = Descriptor(uninterrupted([&] { return ::open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
+    if (!folder_.is_open()) refuse(errno, shown_, action);
+    if (is_made) sync_folder(Descriptor(openat(folder_.number(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), shown_);
+    uninterrupted([&] { return flock(folder_.number(), use == Use::writing ? LOCK_EX : LOCK_SH); });
+}
+
+std::vector<std::string> LockedFolder::names() const {
+    Descriptor descriptor(openat(folder_.number(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!descriptor.is_open()) refuse(errno, shown_, "read");
+    const std::unique_ptr<DIR, int (*)(DIR*)> entries(fdopendir(descriptor.number()), closedir);
+    if (entries == nullptr) refuse(errno, shown_, "read");
+    descriptor.release();
+    std::vector<std::string> names;
+    while (const dirent* const entry = readdir(entries.get())) names.emplace_back(entry->d_name);
+    return names;
+}
+
+Descriptor LockedFolder::open(const std::string& name) const {
+    Descriptor file(uninterrupted([&] {
+        return openat(folder_.number(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    }));
+    struct stat found;
+    if (!file.is_open() || fstat(file.number(), &found) != 0) refuse(errno, shown_, "read");
+    require_regular(found.st_mode, shown_, "read");
+    return file;
+}
+
+void LockedFolder::remove(const std::string& name) const {
+    unlinkat(folder_.number(), name.c_str(), 0);
+}
+
+void LockedFolder::sync() const {
+    sync_folder(folder_, shown_);
+}
+
+NewFile::NewFile(const LockedFolder& folder, std::string name) : folder_(folder), name_(std::move(name)) {
+    file_ = Descriptor(uninterrupted([&] {
+        return openat(folder_.number(), name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode_t{0666});
+    }));
+    if (!file_.is_open()) refuse(errno, folder_.shown(), "written");
+}
+
+NewFile::~NewFile() {
+    if (file_.is_open() && !is_kept_) folder_.remove(name_);
+}
+
+void NewFile::write(const void* data, std::size_t size) {
+    write_all(file_.number(), data, size, folder_.shown());
+}
+
+void NewFile::sync() {
+    if (uninterrupted([&] { return fsync(file_.number()); }) != 0) refuse(errno, folder_.shown(), "written");
+}
+
+std::size_t read_at(const Descriptor& file, uint64_t offset, void* data, std::size_t size, const std::string& shown) {
+    std::size_t done = 0;
+    while (done < size) {
+        const ssize_t n = uninterrupted([&] {
+            return pread(file.number(), static_cast<char*>(data) + done, size - done,
+                         static_cast<off_t>(offset + done));
+        });
+        if (n < 0) refuse(errno, shown, "read");
+        if (n == 0) break;
+        done += static_cast<std::size_t>(n);
+    }
+    return done;
 }
 
 // ---------------------------------------------------------------------------------------------------------- reading
@@ -261,13 +358,7 @@ void ReplacementFile::open_temporary() {
 }
 
 void ReplacementFile::write(const void* data, std::size_t size) {
-    const char* bytes = static_cast<const char*>(data);
-    while (size > 0) {
-        const ssize_t n = uninterrupted([&] { return ::write(file_.number(), bytes, size); });
-        if (n < 0) refuse(errno, shown_, "written");
-        bytes += n;
-        size -= static_cast<std::size_t>(n);
-    }
+    write_all(file_.number(), data, size, shown_);
 }
 
 // Where the group cannot be kept, the file's new group gets the rights of all others.
@@ -289,15 +380,7 @@ void ReplacementFile::commit() {
     if (renameat(folder_.number(), temporary_.c_str(), folder_.number(), name_.c_str()) != 0)
         refuse(errno, shown_, "written");
     temporary_.clear();
-    sync_folder();
-}
-
-// The new name is to outlive a power failure. A folder that may not be read, and a file system that does not sync
-// folders (EINVAL), are left to the system.
-void ReplacementFile::sync_folder() const {
-    if (!is_folder_readable_ || uninterrupted([&] { return fsync(folder_.number()); }) == 0 || errno == EINVAL) return;
-    throw Error(PER_ERROR_IO, "path %s is written, but its folder cannot be synced: %s", shown_.c_str(),
-                std::strerror(errno));
+    if (is_folder_readable_) sync_folder(folder_, shown_);
 }
 
 }  // namespace per

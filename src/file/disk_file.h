@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,8 @@ namespace per {
 // A path as messages show it: without control characters, which could end the line. The middle of a long path is left
 // out, so that the reason after it fits.
 std::string shown_path(const std::string& path);
+
+bool is_folder(const char* path);
 
 // Owns a file descriptor, and closes it.
 class Descriptor {
@@ -31,6 +34,56 @@ class Descriptor {
 
  private:
     int number_ = -1;
+};
+
+// A folder that is locked (flock) as long as this lives: for one who writes, or for all who read. A file system without
+// locks leaves that to the caller.
+class LockedFolder {
+ public:
+    enum class Use { reading, writing };
+
+    // Waits for the lock. For writing the folder is made if it is not there; the one above it must be.
+    LockedFolder(const char* path, Use use);
+
+    const std::string& path() const { return path_; }
+    const std::string& shown() const { return shown_; }
+    int number() const { return folder_.number(); }
+
+    std::vector<std::string> names() const;
+    // A regular file of it, to read.
+    Descriptor open(const std::string& name) const;
+    // What cannot be removed stays.
+    void remove(const std::string& name) const;
+    // New names are to outlive a power failure.
+    void sync() const;
+
+ private:
+    std::string path_;
+    std::string shown_;
+    Descriptor folder_;
+};
+
+// Reads up to `size` bytes of a file from a place on: fewer at its end only.
+std::size_t read_at(const Descriptor& file, uint64_t offset, void* data, std::size_t size, const std::string& shown);
+
+// Writes a file that is not there yet. It is removed again unless keep() is called.
+class NewFile {
+ public:
+    NewFile(const LockedFolder& folder, std::string name);
+    ~NewFile();
+    NewFile(const NewFile&) = delete;
+    NewFile& operator=(const NewFile&) = delete;
+
+    void write(const void* data, std::size_t size);
+    // Its bytes are to outlive a power failure.
+    void sync();
+    void keep() { is_kept_ = true; }
+
+ private:
+    const LockedFolder& folder_;
+    std::string name_;
+    Descriptor file_;
+    bool is_kept_ = false;
 };
 
 // Reads a regular file. Any other is refused, as its opening or reading might never end.
@@ -80,7 +133,6 @@ class ReplacementFile {
     void remove_if_left_behind(const char* name) const;
     void open_temporary();
     void keep_owner_and_mode() const;
-    void sync_folder() const;
 
     std::string shown_;
     std::string name_;  // of the file, in its folder

@@ -41,7 +41,16 @@ ENTRIES: dict[str, dict[str, Any]] = {
     "bootstrap_values": {"NaN": NAN, "infinite": INFINITY},
 }
 # Outputs of one number: only arrays have to be aligned.
-SINGLE_NUMBERS = {"capacity_out", "count_out", "live_out", "total_out", "total_mass_out", "scale_out", "slot_out"}
+SINGLE_NUMBERS = {
+    "capacity_out",
+    "count_out",
+    "live_out",
+    "total_out",
+    "total_mass_out",
+    "scale_out",
+    "slot_out",
+    "bytes_written_out",
+}
 # Pointers to structs that have their rows where they are an argument.
 NOT_ENTERED = {"default_value", "sample"}
 
@@ -61,6 +70,7 @@ ALLOWED = {
     "per_replay_capacity_for.options.device_index large*": "no device is asked for, and CUDA may have so many",
     "per_replay_cut.env_ids twice": "a second cut finds no episode",
     "per_tree_mass.*_out NULL": NULL_IS_ALLOWED,
+    "per_replay_checkpoint.bytes_written_out NULL": NULL_IS_ALLOWED,
     "per_sample.*_out NULL": NULL_IS_ALLOWED,
     "per_replay_add.ids_out NULL": NULL_IS_ALLOWED,
     "per_replay_cut.env_ids NULL": NULL_IS_ALLOWED,

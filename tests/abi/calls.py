@@ -75,6 +75,7 @@ class World:
         self.ok(self.lib.per_loader_next(self.loader, 1, batch, self.slot, self.ffi.NULL))
         self.path = self.text(f"{self.folder.name}/buffer.per")
         self.ok(self.lib.per_replay_save(self.replay, self.path))
+        self.directory = self.text(f"{self.folder.name}/checkpoints")
         self.saved = self.state()[0]
 
     def close(self) -> None:

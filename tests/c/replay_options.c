@@ -373,6 +373,9 @@ static void files_that_are_not_there(void) {
     CHECK_FAILS(per_replay_save(replay, "no/such/folder/file"), PER_ERROR_IO, "no/such/folder/file");
     CHECK_FAILS(per_replay_save(replay, NULL), PER_ERROR_INVALID_ARGUMENT, "path");
     CHECK_FAILS(per_replay_save(NULL, "a"), PER_ERROR_INVALID_ARGUMENT, "replay");
+    CHECK_FAILS(per_replay_checkpoint(replay, "no/such/folder/new", NULL), PER_ERROR_IO, "no/such/folder/new");
+    CHECK_FAILS(per_replay_checkpoint(replay, NULL, NULL), PER_ERROR_INVALID_ARGUMENT, "directory");
+    CHECK_FAILS(per_replay_checkpoint(NULL, "a", NULL), PER_ERROR_INVALID_ARGUMENT, "replay");
     per_replay_free(replay);
 }
 

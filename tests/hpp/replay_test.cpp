@@ -343,6 +343,18 @@ TEST(ReplayBuffer, a_loaded_one_goes_on_as_the_saved_one) {
     EXPECT_EQ(values(loaded.sample(8).ids()), values(buffer.sample(8).ids()));
 }
 
+TEST(ReplayBuffer, a_loaded_one_goes_on_as_the_one_of_a_checkpoint) {
+    const std::string directory = testing::TempDir() + "per_hpp_test_" + std::to_string(getpid());
+    per::ReplayBuffer buffer = small_buffer();
+    add_episode(buffer, 10);
+    EXPECT_GT(buffer.checkpoint(directory), 0);
+    per::ReplayBuffer loaded = per::ReplayBuffer::load(directory);
+    EXPECT_ERROR(buffer.checkpoint(directory + "/none/below"), IoError, "below");
+    for (const char* name : {"/manifest.per", "/pack-0000000000000000.per", ""})
+        EXPECT_EQ(std::remove((directory + name).c_str()), 0);
+    EXPECT_EQ(values(loaded.sample(8).ids()), values(buffer.sample(8).ids()));
+}
+
 TEST(ReplayBuffer, goes_through_streams_one_after_the_other) {
     std::stringstream stream;
     per::ReplayBuffer first = small_buffer(), second = small_buffer();

@@ -36,7 +36,8 @@ def info(file: str) -> None:
         warnings.simplefilter("ignore")  # a line below has the suspected resets
         stats = buffer.stats()
     drawn = "sequences" if buffer.options["sequence_length"] else "transitions"
-    print(f"{file}: {os.path.getsize(file):,} bytes")
+    files = [file] if os.path.isfile(file) else [entry.path for entry in os.scandir(file) if entry.is_file()]
+    print(f"{file}: {sum(map(os.path.getsize, files)):,} bytes")
     print("\nfields, beside reward, terminated and truncated")
     for name, field in buffer.fields.items():
         stack = f", stacks of {field.stack}" if field.stack != 1 else ""
@@ -143,7 +144,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     }
     for name, (says, more) in of_file.items():
         command = commands.add_parser(name, help=says, description=f"{says.capitalize()}. {more}")
-        command.add_argument("file", metavar="FILE", help="what ReplayBuffer.save() or per_replay_save() wrote")
+        command.add_argument("file", metavar="FILE", help="what save() or checkpoint() wrote, a file or a directory")
     of_program = {
         "bench": "measure libper beside the replay libraries that are installed: a table, and peers.png",
         "demo": "train agents with prioritized and with uniform replay where rewards are rare: rare_reward.png",

@@ -68,14 +68,15 @@ def _not_a_number(argument: str, value: object, c_type: str, error: Exception) -
     return InvalidArgument(f"{argument} is {value!r}, a {type(value).__name__}; allowed: {allowed}")
 
 
-def path(value: Any) -> bytes:
+def path(value: Any, argument: str = "path") -> bytes:
     """The bytes of a path. One with a NUL, at which C would take it to end, is an error."""
     try:
         encoded = os.fsencode(value)
     except TypeError as error:
-        raise InvalidArgument(f"path is {value!r}; allowed: str, bytes, os.PathLike, or a binary file") from error
+        allowed = "str, bytes, os.PathLike" + (", or a binary file" if argument == "path" else "")
+        raise InvalidArgument(f"{argument} is {value!r}; allowed: {allowed}") from error
     if b"\0" in encoded:
-        raise InvalidArgument(f"path is {os.fspath(value)!r}; allowed: paths without a NUL")
+        raise InvalidArgument(f"{argument} is {os.fspath(value)!r}; allowed: paths without a NUL")
     return encoded
 
 

@@ -22,6 +22,7 @@ SUITE = (
     "test_arrays.py",
     "test_batch.py",
     "test_checkpoint.py",
+    "test_checkpoint_folder.py",
     "test_for_env.py",
     "test_get_windows.py",
     "test_hindsight.py",

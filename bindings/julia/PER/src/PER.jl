@@ -20,7 +20,7 @@ import Serialization
 
 export SumTree, update!, sample!, find, priorities, total, reset!
 export Field, ReplayBuffer, add!, extend!, cut!, clear!, update_priorities!, set_priorities!, set!, stats, options
-export capacity_for, save, load, get_windows, epochs, advantages!, loader, release!, Hindsight, live_ids
+export capacity_for, save, checkpoint, load, get_windows, epochs, advantages!, loader, release!, Hindsight, live_ids
 export PERError
 
 include("declarations.jl")

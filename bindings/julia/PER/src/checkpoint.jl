@@ -89,10 +89,38 @@ function save(buffer::ReplayBuffer, io::IO)
 end
 
 """
+    checkpoint(buffer, directory)
+
+Write a checkpoint into a directory, and of it only what the last one there does not hold: rows that came since then,
+priorities, and what else has changed. Return how many bytes were written. [`load`](@ref) takes the directory.
+
+The directory is made if it is not there, and takes at most some two times what [`save`](@ref) writes. At any time, also
+after a kill or a power failure, it holds this checkpoint or the one before, whole.
+
+```jldoctest
+julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));
+
+julia> directory = mktempdir();
+
+julia> checkpoint(buffer, directory) > 0
+true
+
+julia> length(load(ReplayBuffer, directory))
+0
+```
+"""
+function checkpoint(buffer::ReplayBuffer, directory::AbstractString)
+    '\0' in directory && invalid("directory is $(repr(directory)); allowed: paths without a NUL")
+    written = Ref{Int64}()
+    call(pointer -> per_replay_checkpoint(pointer, directory, written), buffer.handle)
+    return written[]
+end
+
+"""
     load(ReplayBuffer, path; device = :cpu, arrays, current_stream)
     load(ReplayBuffer, io; device = :cpu, arrays, current_stream)
 
-The buffer that [`save`](@ref) wrote to a file. Of an `IO` the bytes of one buffer are read, and no more.
+The buffer that [`save`](@ref) wrote to a file, or [`checkpoint`](@ref) into a directory. Of an `IO` the bytes of one buffer are read, and no more.
 """
 function load(::Type{ReplayBuffer}, path::AbstractString; options...)
     check_path(path)

@@ -551,6 +551,10 @@ const per_replay_save_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_save(replay, path) =
     ccall(per_replay_save_pointer[], per_status, (Ptr{per_replay}, Cstring), replay, path)
 
+const per_replay_checkpoint_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_checkpoint(replay, directory, bytes_written_out) =
+    ccall(per_replay_checkpoint_pointer[], per_status, (Ptr{per_replay}, Cstring, Ptr{Int64}), replay, directory, bytes_written_out)
+
 const per_replay_load_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_load(path, device, device_index, replay_out) =
     ccall(per_replay_load_pointer[], per_status, (Cstring, Int32, Int32, Ptr{Ptr{per_replay}}), path, device, device_index, replay_out)
@@ -714,6 +718,7 @@ const function_names = [
     :per_replay_statistics_init,
     :per_replay_stats,
     :per_replay_save,
+    :per_replay_checkpoint,
     :per_replay_load,
     :per_replay_save_to,
     :per_replay_load_from,
@@ -781,6 +786,7 @@ const function_pointers = [
     per_replay_statistics_init_pointer,
     per_replay_stats_pointer,
     per_replay_save_pointer,
+    per_replay_checkpoint_pointer,
     per_replay_load_pointer,
     per_replay_save_to_pointer,
     per_replay_load_from_pointer,

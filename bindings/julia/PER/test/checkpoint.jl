@@ -54,6 +54,22 @@ Base.read(io::Narrow, n::Integer) = read(io.io, min(n, next_size(io)))
     @test same_from_here(buffer, loaded)
 end
 
+@testset "a directory gets what it does not hold, and gives the buffer back" begin
+    directory = joinpath(mktempdir(), "run")
+    buffer = ReplayBuffer(10_000, (observation = Field(Float32, 20),); seed = 3)
+    add_many(n) = extend!(
+        buffer; observation = Float32.((1:20) .+ (1:n)'), reward = 1:n, terminated = falses(n), truncated = falses(n),
+    )
+    add_many(8_000)
+    whole = checkpoint(buffer, directory)
+    @test whole > 8_000 * 20 * 4
+    add_many(100)
+    @test checkpoint(buffer, directory) < whole / 2
+    @test bytes_of(load(ReplayBuffer, directory)) == bytes_of(buffer)
+    @test thrown(() -> checkpoint(buffer, joinpath(directory, "manifest.per"))).status == PER.PER_ERROR_IO
+    @test occursin("NUL", sprint(showerror, thrown(() -> checkpoint(buffer, "a\0b"))))
+end
+
 @testset "an IO may hold several buffers and what else" begin
     io = IOBuffer()
     buffers = filled.((0, 5, 30))

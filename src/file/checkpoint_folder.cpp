@@ -1,0 +1,266 @@
+#include "file/checkpoint_folder.h"
+
+#include <algorithm>
+#include <array>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "file/checkpoint_file.h"
+#include "rows/error.h"
+
+namespace per {
+namespace {
+
+// A chunk ends at a cut once it has the first size, and without one at the second.
+constexpr std::size_t min_chunk_bytes = std::size_t{1} << 14;
+constexpr std::size_t max_chunk_bytes = std::size_t{1} << 20;
+
+constexpr char manifest_name[] = "manifest.per";
+constexpr unsigned char magic[8] = {0x89, 'P', 'E', 'R', 'd', '\n', 0x1a, '\n'};
+constexpr uint32_t manifest_version = 1;
+
+constexpr std::string_view pack_begin = "pack-";
+constexpr std::string_view pack_end = ".per";
+constexpr std::size_t pack_digits = 16;
+
+std::string pack_name(uint64_t number) {
+    char name[32];
+    std::snprintf(name, sizeof name, "pack-%016" PRIx64 ".per", number);
+    return name;
+}
+
+// The number in the name of a pack.
+std::optional<uint64_t> pack_number_in(std::string_view name) {
+    if (name.size() != pack_begin.size() + pack_digits + pack_end.size()) return std::nullopt;
+    if (!name.starts_with(pack_begin) || !name.ends_with(pack_end)) return std::nullopt;
+    uint64_t number = 0;
+    for (const char c : name.substr(pack_begin.size(), pack_digits)) {
+        const std::size_t digit = std::string_view("0123456789abcdef").find(c);
+        if (digit == std::string_view::npos) return std::nullopt;
+        number = number * 16 + digit;
+    }
+    return number;
+}
+
+std::vector<uint64_t> packs_in(const LockedFolder& folder) {
+    std::vector<uint64_t> numbers;
+    for (const std::string& name : folder.names())
+        if (const std::optional<uint64_t> number = pack_number_in(name)) numbers.push_back(*number);
+    return numbers;
+}
+
+bool has_manifest(const LockedFolder& folder) {
+    const std::vector<std::string> names = folder.names();
+    return std::find(names.begin(), names.end(), manifest_name) != names.end();
+}
+
+[[noreturn]] void refuse(const LockedFolder& folder, const std::string& name, const char* reason) {
+    throw Error(PER_ERROR_CORRUPT_FILE, "path %s is damaged in %s: %s", folder.shown().c_str(), name.c_str(), reason);
+}
+
+// ---- the manifest
+
+class ManifestReader {
+ public:
+    explicit ManifestReader(const LockedFolder& folder)
+        : folder_(folder), file_((folder.path() + "/" + manifest_name).c_str()) {}
+
+    Manifest read() {
+        unsigned char found[sizeof magic];
+        bytes(found, sizeof found);
+        if (std::memcmp(found, magic, sizeof magic) != 0) refuse("it is not a manifest of libper");
+        const uint32_t version = number<uint32_t>();
+        if (version > manifest_version)
+            throw Error(PER_ERROR_UNSUPPORTED, "path %s has a manifest of format %u: this libper reads up to %u",
+                        folder_.shown().c_str(), version, manifest_version);
+        if (version == 0 || number<uint32_t>() != 0) refuse("its format is unknown");
+        const uint64_t n_packs = number<uint64_t>();
+        const uint64_t n_chunks = number<uint64_t>();
+        Manifest manifest;
+        // The numbers are not confirmed yet: memory grows with what is read.
+        std::vector<uint64_t> numbers;
+        for (uint64_t i = 0; i < n_packs; ++i) {
+            numbers.push_back(number<uint64_t>());
+            manifest.packs[numbers.back()] = number<uint64_t>();
+        }
+        for (uint64_t i = 0; i < n_chunks; ++i) {
+            const uint64_t low = number<uint64_t>();
+            const uint64_t high = number<uint64_t>();
+            const uint64_t pack = number<uint64_t>();
+            const uint64_t offset = number<uint64_t>();
+            const uint32_t size = number<uint32_t>();
+            if (pack >= numbers.size() || size > max_chunk_bytes) refuse("a number in it is out of range");
+            manifest.chunks.push_back({{low, high}, numbers[pack], offset, size});
+        }
+        const uint64_t expected = checksum_.value();
+        if (number<uint64_t>() != expected) refuse("the checksum is wrong");
+        return manifest;
+    }
+
+ private:
+    void bytes(void* data, std::size_t size) {
+        if (file_.read(data, size) != size) refuse("it ends early");
+        checksum_.add(data, size);
+    }
+    template <class Number>
+    Number number() {
+        Number value;
+        bytes(&value, sizeof value);
+        return value;
+    }
+    [[noreturn]] void refuse(const char* reason) const { per::refuse(folder_, manifest_name, reason); }
+
+    const LockedFolder& folder_;
+    InputFile file_;
+    Checksum checksum_;
+};
+
+// Bytes of each pack that the chunks of a manifest use. A chunk may be named more than once.
+std::map<uint64_t, uint64_t> bytes_in_use(const Manifest& manifest) {
+    std::map<uint64_t, std::map<uint64_t, uint32_t>> sizes;  // by pack and offset
+    for (const ChunkPlace& chunk : manifest.chunks) sizes[chunk.pack][chunk.offset] = chunk.size;
+    std::map<uint64_t, uint64_t> used;
+    for (const auto& [pack, by_offset] : sizes)
+        for (const auto& [offset, size] : by_offset) used[pack] += size;
+    return used;
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------------------------------------------------- writing
+
+FolderWriter::FolderWriter(const char* path) : folder_(path, LockedFolder::Use::writing), pack_number_(0) {
+    if (has_manifest(folder_)) before_ = ManifestReader(folder_).read();
+    const std::map<uint64_t, uint64_t> used = bytes_in_use(before_);
+    for (const ChunkPlace& chunk : before_.chunks)
+        if (used.at(chunk.pack) * 2 >= before_.packs.at(chunk.pack)) known_.emplace(chunk.hash, chunk);
+    // Also above those that were left behind.
+    for (const uint64_t number : packs_in(folder_)) pack_number_ = std::max(pack_number_, number + 1);
+    chunk_.reserve(max_chunk_bytes);
+}
+
+FolderWriter::~FolderWriter() = default;
+
+void FolderWriter::write(const void* data, std::size_t size) {
+    const char* bytes = static_cast<const char*>(data);
+    while (size > 0) {
+        const std::size_t n = std::min(size, max_chunk_bytes - chunk_.size());
+        chunk_.resize(chunk_.size() + n);
+        std::memcpy(chunk_.data() + chunk_.size() - n, bytes, n);
+        bytes += n;
+        size -= n;
+        if (chunk_.size() == max_chunk_bytes) end_chunk();
+    }
+}
+
+void FolderWriter::cut() {
+    if (chunk_.size() >= min_chunk_bytes) end_chunk();
+}
+
+void FolderWriter::end_chunk() {
+    if (chunk_.empty()) return;
+    const Hash128 hash = hash_of(chunk_.data(), chunk_.size());
+    const uint32_t size = static_cast<uint32_t>(chunk_.size());
+    auto found = known_.find(hash);
+    if (found == known_.end() || found->second.size != size) {
+        if (!pack_) pack_.emplace(folder_, pack_name(pack_number_));
+        pack_->write(chunk_.data(), chunk_.size());
+        found = known_.insert_or_assign(hash, ChunkPlace{hash, pack_number_, pack_bytes_, size}).first;
+        pack_bytes_ += size;
+    }
+    manifest_.chunks.push_back(found->second);
+    chunk_.clear();
+}
+
+void FolderWriter::commit() {
+    end_chunk();
+    if (pack_) {
+        pack_->sync();
+        folder_.sync();  // its name
+    }
+    for (const ChunkPlace& chunk : manifest_.chunks)
+        manifest_.packs[chunk.pack] = chunk.pack == pack_number_ ? pack_bytes_ : before_.packs.at(chunk.pack);
+    const std::vector<std::string> unnamed = unnamed_packs();
+    write_manifest();
+    bytes_written_ += static_cast<int64_t>(pack_bytes_);
+    for (const std::string& name : unnamed) folder_.remove(name);
+}
+
+void FolderWriter::write_manifest() {
+    SectionContent bytes;
+    bytes.bytes(magic, sizeof magic);
+    bytes.number(manifest_version);
+    bytes.number(uint32_t{0});
+    bytes.number(uint64_t{manifest_.packs.size()});
+    bytes.number(uint64_t{manifest_.chunks.size()});
+    std::map<uint64_t, uint64_t> places;
+    for (const auto& [number, size] : manifest_.packs) {
+        places.emplace(number, places.size());
+        bytes.number(number);
+        bytes.number(size);
+    }
+    for (const ChunkPlace& chunk : manifest_.chunks) {
+        bytes.number(chunk.hash.low);
+        bytes.number(chunk.hash.high);
+        bytes.number(places.at(chunk.pack));
+        bytes.number(chunk.offset);
+        bytes.number(chunk.size);
+    }
+    Checksum checksum;
+    checksum.add(bytes.bytes().data(), bytes.bytes().size());
+    bytes.number(checksum.value());
+    ReplacementFile file((folder_.path() + "/" + manifest_name).c_str());
+    file.write(bytes.bytes().data(), bytes.bytes().size());
+    // From the moment that the manifest has its name on, the pack must stay, also where the folder cannot be synced.
+    if (pack_) pack_->keep();
+    file.commit();
+    bytes_written_ += static_cast<int64_t>(bytes.bytes().size());
+}
+
+std::vector<std::string> FolderWriter::unnamed_packs() const {
+    std::vector<std::string> names;
+    for (const uint64_t number : packs_in(folder_))
+        if (!manifest_.packs.contains(number)) names.push_back(pack_name(number));
+    return names;
+}
+
+// ---------------------------------------------------------------------------------------------------------- reading
+
+FolderReader::FolderReader(const char* path) : folder_(path, LockedFolder::Use::reading) {
+    if (!has_manifest(folder_))
+        throw Error(PER_ERROR_IO, "path %s cannot be read: the directory holds no checkpoint", folder_.shown().c_str());
+    manifest_ = ManifestReader(folder_).read();
+}
+
+std::size_t FolderReader::read(void* data, std::size_t size) {
+    char* const bytes = static_cast<char*>(data);
+    std::size_t done = 0;
+    while (done < size && (next_ < chunk_.size() || next_chunk())) {
+        const std::size_t n = std::min(size - done, chunk_.size() - next_);
+        std::memcpy(bytes + done, chunk_.data() + next_, n);
+        next_ += n;
+        done += n;
+    }
+    return done;
+}
+
+bool FolderReader::next_chunk() {
+    if (n_read_ == manifest_.chunks.size()) return false;
+    const ChunkPlace& chunk = manifest_.chunks[n_read_++];
+    const std::string name = pack_name(chunk.pack);
+    if (pack_number_ != chunk.pack) {
+        pack_ = folder_.open(name);
+        pack_number_ = chunk.pack;
+    }
+    chunk_.resize(chunk.size);
+    next_ = 0;
+    if (read_at(pack_, chunk.offset, chunk_.data(), chunk_.size(), folder_.shown()) != chunk_.size())
+        refuse(folder_, name, "it ends early");
+    if (hash_of(chunk_.data(), chunk_.size()) != chunk.hash) refuse(folder_, name, "the hash is wrong");
+    return true;
+}
+
+}  // namespace per

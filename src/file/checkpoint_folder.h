@@ -1,0 +1,103 @@
+// A checkpoint in a folder. The next one to the same folder writes only what differs from it.
+//
+// The bytes of a checkpoint are cut into chunks, which are known by their hash (XXH3, 128 bits) and lie in packs. The
+// manifest names the chunks of the checkpoint in order, and where each of them lies. A checkpoint writes the chunks that
+// are in no pack into a new one, then replaces the manifest, and then removes packs that it does not name. Where less
+// than half of a pack is still in use, what is left of it is written once more, so that the folder takes at most some
+// two times what a file would.
+//
+// A power failure at any time leaves this checkpoint or the one before it: a pack, and its name, are on the disk before
+// a manifest names it, and that manifest is before a pack of the old one is removed. The folder is locked (flock) by
+// whoever writes to it or reads from it.
+//
+//   manifest.per   magic (8 bytes), version and 0 (uint32), numbers of packs and chunks (uint64),
+//                  of each pack: number, size (uint64), of each chunk: low and high half of its hash, pack's place in
+//                  the list, offset (uint64), size (uint32); XXH3-64 of all before
+//   pack-N.per     chunks, one after the other; N is its number in 16 hexadecimal digits
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "file/checksum.h"
+#include "file/disk_file.h"
+
+namespace per {
+
+// What the manifest says.
+struct ChunkPlace {
+    Hash128 hash;
+    uint64_t pack;  // its number
+    uint64_t offset;
+    uint32_t size;
+};
+
+struct Manifest {
+    std::map<uint64_t, uint64_t> packs;  // bytes by number
+    std::vector<ChunkPlace> chunks;
+};
+
+// Writes the next checkpoint into a folder, which is made if it is not there. Throws Error: IO, OUT_OF_MEMORY,
+// CORRUPT_FILE where the manifest in it is damaged.
+class FolderWriter {
+ public:
+    explicit FolderWriter(const char* path);
+    ~FolderWriter();
+    FolderWriter(const FolderWriter&) = delete;
+    FolderWriter& operator=(const FolderWriter&) = delete;
+
+    void write(const void* data, std::size_t size);
+    // What comes next may stay the same where what came before it changes, or the other way round.
+    void cut();
+    // After an error before the end of this, the checkpoint of before is the one that is in the folder.
+    void commit();
+
+    // Of packs and the manifest, once it is committed.
+    int64_t bytes_written() const { return bytes_written_; }
+
+ private:
+    void end_chunk();
+    void open_pack();
+    void write_manifest();
+    std::vector<std::string> unnamed_packs() const;
+
+    LockedFolder folder_;
+    Manifest before_;
+    std::unordered_map<Hash128, ChunkPlace, HashOfHash> known_;
+    Manifest manifest_;
+    std::vector<char> chunk_;
+    std::optional<NewFile> pack_;
+    uint64_t pack_number_;
+    uint64_t pack_bytes_ = 0;
+    int64_t bytes_written_ = 0;
+};
+
+// Reads the checkpoint of a folder.
+class FolderReader {
+ public:
+    // Throws Error: IO, also where the folder holds no checkpoint; CORRUPT_FILE, UNSUPPORTED.
+    explicit FolderReader(const char* path);
+
+    const std::string& shown() const { return folder_.shown(); }
+
+    // Returns how many bytes were read: fewer than `size` at the end only.
+    std::size_t read(void* data, std::size_t size);
+
+ private:
+    bool next_chunk();
+
+    LockedFolder folder_;
+    Manifest manifest_;
+    std::size_t n_read_ = 0;  // chunks
+    std::optional<uint64_t> pack_number_;
+    Descriptor pack_;
+    std::vector<char> chunk_;
+    std::size_t next_ = 0;  // of the chunk's bytes
+};
+
+}  // namespace per

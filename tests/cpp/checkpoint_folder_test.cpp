@@ -1,0 +1,445 @@
+// A checkpoint in a folder writes what is new, and whatever fails, the folder holds this checkpoint or the one before.
+#include "file/checkpoint_folder.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdarg>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "per.h"
+#include "rows/error.h"
+
+namespace {
+
+// What happens to the folder, as the system is asked for it. Files are told apart by their numbers (inodes).
+struct Operation {
+    enum class Kind { create, write, sync_file, rename, remove, sync_folder } kind;
+    ino_t file;
+    std::string name, other_name;
+    std::string bytes;
+};
+
+std::vector<Operation>* operations = nullptr;
+std::function<int(const char* function)> system_fails;  // returns an error number, 0 for none
+
+bool fails(const char* function) {
+    const int error = system_fails ? system_fails(function) : 0;
+    if (error != 0) errno = error;
+    return error != 0;
+}
+
+void record(Operation operation) {
+    if (operations != nullptr) operations->push_back(std::move(operation));
+}
+
+struct stat status_of(int file) {
+    struct stat found = {};
+    fstat(file, &found);
+    return found;
+}
+
+ino_t number_of(int folder, const char* name) {
+    struct stat found = {};
+    fstatat(folder, name, &found, AT_SYMLINK_NOFOLLOW);
+    return found.st_ino;
+}
+
+}  // namespace
+
+// The program's definitions stand before those of the C library.
+extern "C" {
+ssize_t write(int file, const void* data, size_t size) {
+    if (fails("write")) return -1;
+    // A write may take fewer bytes than it is given.
+    const ssize_t n = syscall(SYS_write, file, data, size > 1000 ? size / 2 : size);
+    if (n > 0)
+        record({Operation::Kind::write, status_of(file).st_ino, "", "",
+                std::string(static_cast<const char*>(data), static_cast<size_t>(n))});
+    return n;
+}
+ssize_t pread(int file, void* data, size_t size, off_t offset) {
+    return fails("pread") ? -1 : syscall(SYS_pread64, file, data, size > 1000 ? size / 2 : size, offset);
+}
+int fsync(int file) {
+    if (fails("fsync")) return -1;
+    const struct stat found = status_of(file);
+    record(
+        {S_ISDIR(found.st_mode) ? Operation::Kind::sync_folder : Operation::Kind::sync_file, found.st_ino, "", "", ""});
+    return static_cast<int>(syscall(SYS_fsync, file));
+}
+int openat(int folder, const char* path, int flags, ...) {
+    va_list arguments;
+    va_start(arguments, flags);
+    const int mode = flags & O_CREAT ? va_arg(arguments, int) : 0;
+    va_end(arguments);
+    if (fails("openat")) return -1;
+    const int file = static_cast<int>(syscall(SYS_openat, folder, path, flags, mode));
+    if (file >= 0 && flags & O_CREAT) record({Operation::Kind::create, status_of(file).st_ino, path, "", ""});
+    return file;
+}
+int renameat(int from_folder, const char* from, int to_folder, const char* to) noexcept {
+    if (fails("renameat")) return -1;
+    record({Operation::Kind::rename, number_of(from_folder, from), from, to, ""});
+    return static_cast<int>(syscall(SYS_renameat2, from_folder, from, to_folder, to, 0));
+}
+int unlinkat(int folder, const char* path, int flags) noexcept {
+    if (fails("unlinkat")) return -1;
+    record({Operation::Kind::remove, number_of(folder, path), path, "", ""});
+    return static_cast<int>(syscall(SYS_unlinkat, folder, path, flags));
+}
+}
+
+namespace per::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t part = 50000;  // bytes between cuts
+
+std::string noise(std::size_t size, uint64_t seed) {
+    std::mt19937_64 random(seed);
+    std::string bytes(size, '\0');
+    for (char& c : bytes) c = static_cast<char>(random());
+    return bytes;
+}
+
+int64_t save(const std::string& path, const std::string& bytes) {
+    FolderWriter writer(path.c_str());
+    for (std::size_t at = 0; at < bytes.size(); at += part) {
+        writer.write(bytes.data() + at, std::min(part, bytes.size() - at));
+        writer.cut();
+    }
+    writer.commit();
+    return writer.bytes_written();
+}
+
+std::string load(const std::string& path) {
+    FolderReader reader(path.c_str());
+    std::string bytes(std::size_t{1} << 23, '\0');
+    std::size_t size = 0;
+    // Pieces of many sizes, across chunks.
+    for (std::size_t n = 1; const std::size_t found = reader.read(bytes.data() + size, n); n = n * 3 % 200001)
+        size += found;
+    bytes.resize(size);
+    return bytes;
+}
+
+template <class Call>
+Error error_of(const Call& call) {
+    try {
+        call();
+    } catch (const Error& error) {
+        return error;
+    }
+    return Error(PER_OK, "nothing");
+}
+
+class Folder : public ::testing::Test {
+ protected:
+    void SetUp() override {
+        std::string name = (fs::temp_directory_path() / "per_folder_XXXXXX").string();
+        ASSERT_NE(mkdtemp(name.data()), nullptr);
+        root_ = name;
+    }
+    void TearDown() override {
+        system_fails = nullptr;
+        operations = nullptr;
+        fs::remove_all(root_);
+    }
+
+    std::string path(const std::string& name = "buffer") const { return (root_ / name).string(); }
+
+    int64_t size_of(const std::string& folder) const {
+        int64_t size = 0;
+        for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+            size += static_cast<int64_t>(entry.file_size());
+        return size;
+    }
+    static std::string contents(const fs::path& file) {
+        std::ifstream stream(file, std::ios::binary);
+        return {std::istreambuf_iterator<char>(stream), {}};
+    }
+    static void write_file(const fs::path& file, const std::string& bytes) {
+        std::ofstream(file, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    }
+
+    fs::path root_;
+};
+
+TEST_F(Folder, what_was_written_is_read) {
+    for (const std::size_t size : {std::size_t{0}, std::size_t{1}, part, 3 * part + 7, std::size_t{5000000}}) {
+        const std::string bytes = noise(size, size);
+        save(path(), bytes);
+        EXPECT_EQ(load(path()), bytes);
+    }
+}
+
+TEST_F(Folder, chunks_without_cuts_have_an_end) {
+    const std::string bytes = noise(3 << 20, 5);
+    {
+        FolderWriter writer(path().c_str());
+        writer.write(bytes.data(), bytes.size());
+        writer.commit();
+    }
+    EXPECT_EQ(load(path()), bytes);
+    FolderWriter writer(path().c_str());
+    writer.write(bytes.data(), bytes.size() - 1);
+    writer.commit();
+    EXPECT_LT(writer.bytes_written(), 1100000);  // the last chunk of 2^20 bytes
+}
+
+TEST_F(Folder, only_what_differs_is_written) {
+    std::string bytes = noise(40 * part, 1);
+    const int64_t first = save(path(), bytes);
+    EXPECT_GT(first, static_cast<int64_t>(40 * part));
+    const int64_t same = save(path(), bytes);
+    EXPECT_LT(same, 4000);  // the manifest
+    bytes[7 * part + 3] ^= 1;
+    const int64_t one_part = save(path(), bytes);
+    EXPECT_GT(one_part, static_cast<int64_t>(part));
+    EXPECT_LT(one_part, static_cast<int64_t>(part) + 4000);
+    EXPECT_EQ(load(path()), bytes);
+    // What comes again, at another place too, is not written again.
+    EXPECT_LT(save(path(), bytes.substr(2 * part) + bytes), 8000);
+    EXPECT_EQ(load(path()), bytes.substr(2 * part) + bytes);
+}
+
+// What a buffer does: old parts go, new ones come, and some are others each time.
+TEST_F(Folder, takes_no_more_than_some_twice_what_it_holds) {
+    std::vector<std::string> parts;
+    int64_t written = 0;
+    for (int i = 0; i < 100; ++i) {
+        parts.push_back(noise(part, 100 + static_cast<uint64_t>(i)));
+        if (parts.size() > 20) parts.erase(parts.begin());
+        std::string bytes = noise(2 * part, 1000 + static_cast<uint64_t>(i));
+        for (const std::string& old : parts) bytes += old;
+        written += save(path(), bytes);
+        EXPECT_EQ(load(path()), bytes);
+        EXPECT_LT(size_of(path()), 2 * static_cast<int64_t>(bytes.size()) + 4 * static_cast<int64_t>(part));
+    }
+    EXPECT_LT(written, 100 * 2 * 3 * static_cast<int64_t>(part));  // three parts a time are new
+}
+
+TEST_F(Folder, other_files_stay_and_what_a_killed_writer_left_goes) {
+    save(path(), "first");
+    write_file(path() + "/notes.txt", "mine");
+    write_file(path() + "/pack-12.per", "mine, too");
+    const pid_t child = fork();
+    if (child == 0) {
+        FolderWriter writer(path().c_str());
+        const std::string bytes = noise(4 * part, 3);
+        writer.write(bytes.data(), bytes.size());
+        writer.cut();
+        kill(getpid(), SIGKILL);
+    }
+    waitpid(child, nullptr, 0);
+    EXPECT_EQ(load(path()), "first");
+    EXPECT_GT(size_of(path()), static_cast<int64_t>(part));
+    save(path(), "second");
+    EXPECT_EQ(load(path()), "second");
+    EXPECT_LT(size_of(path()), 1000);
+    EXPECT_EQ(contents(path() + "/notes.txt"), "mine");
+    EXPECT_EQ(contents(path() + "/pack-12.per"), "mine, too");
+}
+
+TEST_F(Folder, errors_name_the_folder_and_the_reason) {
+    EXPECT_EQ(error_of([&] { load(path()); }).status(), PER_ERROR_IO);
+    fs::create_directory(path());
+    const Error none = error_of([&] { load(path()); });
+    EXPECT_EQ(none.status(), PER_ERROR_IO);
+    EXPECT_NE(std::string(none.what()).find("the directory holds no checkpoint"), std::string::npos) << none.what();
+    write_file(path("file"), "");
+    EXPECT_EQ(error_of([&] { save(path("file"), "bytes"); }).status(), PER_ERROR_IO);
+    EXPECT_EQ(error_of([&] { save(path("none/below"), "bytes"); }).status(), PER_ERROR_IO);
+}
+
+TEST_F(Folder, every_damaged_byte_is_found) {
+    const std::string bytes = noise(part, 9) + noise(part, 10);
+    save(path(), bytes);
+    for (const fs::directory_entry& entry : fs::directory_iterator(path())) {
+        const std::string whole = contents(entry.path());
+        const std::size_t step = whole.size() > 1000 ? 997 : 1;
+        for (std::size_t i = 0; i < whole.size(); i += step) {
+            std::string damaged = whole;
+            damaged[i] ^= 0x40;
+            write_file(entry.path(), damaged);
+            const Error error = error_of([&] { load(path()); });
+            EXPECT_TRUE(error.status() == PER_ERROR_CORRUPT_FILE || error.status() == PER_ERROR_UNSUPPORTED) << i;
+            EXPECT_NE(std::string(error.what()).find(path()), std::string::npos);
+            write_file(entry.path(), whole.substr(0, i));
+            EXPECT_EQ(error_of([&] { load(path()); }).status(), PER_ERROR_CORRUPT_FILE) << i;
+        }
+        write_file(entry.path(), whole + "x");
+        write_file(entry.path(), whole);
+    }
+    EXPECT_EQ(load(path()), bytes);
+}
+
+TEST_F(Folder, after_any_failing_call_the_checkpoint_of_before_is_there) {
+    std::string before = noise(4 * part, 20);
+    save(path(), before);
+    int n_failed = 0;
+    for (int n = 0;; ++n) {
+        const std::string after = before.substr(0, 2 * part) + noise(2 * part, 30 + static_cast<uint64_t>(n));
+        int calls = 0;
+        system_fails = [&](const char*) { return calls++ == n ? EIO : 0; };
+        const Error error = error_of([&] { save(path(), after); });
+        const bool was_reached = calls > n;
+        system_fails = nullptr;
+        const std::string found = load(path());
+        if (error.status() == PER_OK) {
+            // Only what cannot be removed is no error.
+            EXPECT_EQ(found, after);
+        } else {
+            ++n_failed;
+            EXPECT_EQ(error.status(), PER_ERROR_IO);
+            EXPECT_TRUE(found == before || std::string(error.what()).find("is written, but") != std::string::npos);
+        }
+        before = found;
+        if (!was_reached) break;
+    }
+    EXPECT_GE(n_failed, 10);
+    const pid_t child = fork();  // the lock is not held by what failed
+    if (child == 0) {
+        save(path(), before);
+        _exit(0);
+    }
+    int status = 1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(load(path()), before);
+}
+
+// ---- power failures
+
+// The folder as it may be found after a power failure. What was asked for after the last sync of the folder may have
+// happened to its names in part; what was written to a file after its last sync may be there, or not, or be zeros.
+class Disk {
+ public:
+    explicit Disk(const std::string& folder) {
+        for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+            const ino_t file = number_of(AT_FDCWD, entry.path().c_str());
+            std::ifstream stream(entry.path(), std::ios::binary);
+            names_[entry.path().filename().string()] = file;
+            synced_[file] = {std::istreambuf_iterator<char>(stream), {}};
+            written_[file] = synced_[file];
+        }
+    }
+
+    void apply(const Operation& operation) {
+        using Kind = Operation::Kind;
+        if (operation.kind == Kind::write)
+            written_[operation.file] += operation.bytes;
+        else if (operation.kind == Kind::sync_file)
+            synced_[operation.file] = written_[operation.file];
+        else if (operation.kind != Kind::sync_folder)
+            pending_.push_back(operation);
+        if (operation.kind == Kind::create) written_[operation.file] = synced_[operation.file] = "";
+        if (operation.kind == Kind::sync_folder) {
+            names_ = names_after(~std::size_t{0});
+            pending_.clear();
+        }
+    }
+
+    // Calls visit() with `folder` as it is after each of the failures that may have happened.
+    template <class Visit>
+    void for_each_failure(const std::string& folder, const Visit& visit) const {
+        std::vector<ino_t> unsynced;
+        for (const auto& [file, bytes] : written_)
+            if (bytes != synced_.at(file)) unsynced.push_back(file);
+        std::size_t n_contents = 1;
+        for (std::size_t i = 0; i < unsynced.size(); ++i) n_contents *= 3;
+        for (std::size_t subset = 0; subset < std::size_t{1} << pending_.size(); ++subset)
+            for (std::size_t choice = 0; choice < n_contents; ++choice) {
+                std::map<ino_t, std::string> contents = synced_;
+                std::size_t rest = choice;
+                for (const ino_t file : unsynced) {
+                    if (rest % 3 == 1) contents[file] = written_.at(file);
+                    if (rest % 3 == 2) contents[file].resize(written_.at(file).size(), '\0');
+                    rest /= 3;
+                }
+                fs::remove_all(folder);
+                fs::create_directory(folder);
+                for (const auto& [name, file] : names_after(subset)) {
+                    const std::string& bytes = contents.at(file);
+                    std::ofstream(folder + "/" + name, std::ios::binary)
+                        .write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+                }
+                visit();
+            }
+    }
+
+ private:
+    // The names once those of the pending operations have happened that the subset's bits say.
+    std::map<std::string, ino_t> names_after(std::size_t subset) const {
+        std::map<std::string, ino_t> names = names_;
+        for (std::size_t i = 0; i < pending_.size(); ++i) {
+            if ((subset >> i & 1) == 0) continue;
+            const Operation& operation = pending_[i];
+            if (operation.kind == Operation::Kind::remove) {
+                names.erase(operation.name);
+            } else if (operation.kind == Operation::Kind::create) {
+                names[operation.name] = operation.file;
+            } else {
+                names.erase(operation.name);
+                names[operation.other_name] = operation.file;
+            }
+        }
+        return names;
+    }
+
+    std::map<std::string, ino_t> names_;  // as they are on the disk for sure
+    std::map<ino_t, std::string> synced_, written_;
+    std::vector<Operation> pending_;
+};
+
+TEST_F(Folder, after_a_power_failure_at_any_time_one_of_two_checkpoints_is_there) {
+    std::string before = noise(2 * part, 40);
+    save(path(), before);
+    std::size_t n_failures = 0, n_before = 0, n_after = 0;
+    // The first keeps the pack that there is, the second removes it, the third writes none.
+    for (const std::string& after : {before + noise(part, 41), noise(part, 42), noise(part, 42)}) {
+        std::vector<Operation> done;
+        Disk disk(path());
+        operations = &done;
+        save(path(), after);
+        operations = nullptr;
+        const auto check = [&](bool is_committed) {
+            disk.for_each_failure(path("found"), [&] {
+                const std::string found = load(path("found"));
+                ASSERT_TRUE(found == after || (!is_committed && found == before)) << n_failures;
+                ++(found == after ? n_after : n_before);
+                if (n_failures++ % 7 != 0) return;
+                // And it goes on from there.
+                save(path("found"), after + before);
+                ASSERT_EQ(load(path("found")), after + before);
+            });
+        };
+        for (const Operation& operation : done) {
+            check(false);
+            disk.apply(operation);
+        }
+        check(true);
+        before = after;
+    }
+    EXPECT_GT(n_failures, 100u);
+    EXPECT_GT(n_before, 20u);
+    EXPECT_GT(n_after, 20u);
+}
+
+}  // namespace
+}  // namespace per::test
