@@ -883,8 +883,8 @@ PER_API per_status per_replay_save(per_replay* replay, const char* path);
 
 /*
  * Writes a checkpoint of the buffer into a directory, and of its bytes only those that the last checkpoint there does
- * not hold: rows that came since then or were set, priorities, and what else has changed. per_replay_load() loads it.
- * Synchronises, and holds the buffer for as long as it takes to read all of it.
+ * not hold: rows that came since then or were set, priorities, and what else has changed, compressed as save_compression
+ * says. per_replay_load() loads it. Synchronises, and holds the buffer for as long as it takes to read all of it.
  *
  *   directory          made if it is not there, in one that is. It gets the files manifest.per and pack-*.per, a pack a
  *                      call, and takes at most some two times what a file of per_replay_save() does; packs that are no

@@ -368,7 +368,7 @@ void Replay::save(const WriteFunction& write) {
 
 int64_t Replay::checkpoint(const char* directory) {
     const std::unique_lock guard(lock_);
-    FolderWriter folder(directory);
+    FolderWriter folder(directory, options_.save_compression);
     CheckpointWriter writer(folder);
     write_checkpoint(writer);
     return folder.bytes_written();

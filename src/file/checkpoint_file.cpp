@@ -159,6 +159,7 @@ void CheckpointReader::read_version() {
 }
 
 void CheckpointReader::expect_compression() {
+    if (folder_) return;  // which compresses by itself
     if (!has_zstd())
         throw Error(PER_ERROR_UNSUPPORTED, "%s is compressed by zstd: this libper was built without it",
                     shown_.c_str());

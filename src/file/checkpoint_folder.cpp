@@ -92,8 +92,10 @@ class ManifestReader {
             const uint64_t pack = number<uint64_t>();
             const uint64_t offset = number<uint64_t>();
             const uint32_t size = number<uint32_t>();
-            if (pack >= numbers.size() || size > max_chunk_bytes) refuse("a number in it is out of range");
-            manifest.chunks.push_back({{low, high}, numbers[pack], offset, size});
+            const uint32_t stored = number<uint32_t>();
+            if (pack >= numbers.size() || size > max_chunk_bytes || stored > size)
+                refuse("a number in it is out of range");
+            manifest.chunks.push_back({{low, high}, numbers[pack], offset, size, stored});
         }
         const uint64_t expected = checksum_.value();
         if (number<uint64_t>() != expected) refuse("the checksum is wrong");
@@ -121,7 +123,7 @@ class ManifestReader {
 // Bytes of each pack that the chunks of a manifest use. A chunk may be named more than once.
 std::map<uint64_t, uint64_t> bytes_in_use(const Manifest& manifest) {
     std::map<uint64_t, std::map<uint64_t, uint32_t>> sizes;  // by pack and offset
-    for (const ChunkPlace& chunk : manifest.chunks) sizes[chunk.pack][chunk.offset] = chunk.size;
+    for (const ChunkPlace& chunk : manifest.chunks) sizes[chunk.pack][chunk.offset] = chunk.stored;
     std::map<uint64_t, uint64_t> used;
     for (const auto& [pack, by_offset] : sizes)
         for (const auto& [offset, size] : by_offset) used[pack] += size;
@@ -132,7 +134,8 @@ std::map<uint64_t, uint64_t> bytes_in_use(const Manifest& manifest) {
 
 // ---------------------------------------------------------------------------------------------------------- writing
 
-FolderWriter::FolderWriter(const char* path) : folder_(path, LockedFolder::Use::writing), pack_number_(0) {
+FolderWriter::FolderWriter(const char* path, int32_t compression)
+    : folder_(path, LockedFolder::Use::writing), pack_number_(0) {
     if (has_manifest(folder_)) before_ = ManifestReader(folder_).read();
     const std::map<uint64_t, uint64_t> used = bytes_in_use(before_);
     for (const ChunkPlace& chunk : before_.chunks)
@@ -140,6 +143,9 @@ FolderWriter::FolderWriter(const char* path) : folder_(path, LockedFolder::Use::
     // Also above those that were left behind.
     for (const uint64_t number : packs_in(folder_)) pack_number_ = std::max(pack_number_, number + 1);
     chunk_.reserve(max_chunk_bytes);
+    if (compression == 0) return;
+    compression_ = std::make_unique<Compression>(max_chunk_bytes, compression);
+    packed_.resize(compression_->max_packed());
 }
 
 FolderWriter::~FolderWriter() = default;
@@ -167,9 +173,13 @@ void FolderWriter::end_chunk() {
     auto found = known_.find(hash);
     if (found == known_.end() || found->second.size != size) {
         if (!pack_) pack_.emplace(folder_, pack_name(pack_number_));
-        pack_->write(chunk_.data(), chunk_.size());
-        found = known_.insert_or_assign(hash, ChunkPlace{hash, pack_number_, pack_bytes_, size}).first;
-        pack_bytes_ += size;
+        uint32_t stored = size;
+        if (compression_ != nullptr)
+            stored = static_cast<uint32_t>(
+                std::min(chunk_.size(), compression_->pack(packed_.data(), chunk_.data(), chunk_.size())));
+        pack_->write(stored < size ? packed_.data() : chunk_.data(), stored);
+        found = known_.insert_or_assign(hash, ChunkPlace{hash, pack_number_, pack_bytes_, size, stored}).first;
+        pack_bytes_ += stored;
     }
     manifest_.chunks.push_back(found->second);
     chunk_.clear();
@@ -208,6 +218,7 @@ void FolderWriter::write_manifest() {
         bytes.number(places.at(chunk.pack));
         bytes.number(chunk.offset);
         bytes.number(chunk.size);
+        bytes.number(chunk.stored);
     }
     Checksum checksum;
     checksum.add(bytes.bytes().data(), bytes.bytes().size());
@@ -247,6 +258,15 @@ std::size_t FolderReader::read(void* data, std::size_t size) {
     return done;
 }
 
+void FolderReader::unpack(const ChunkPlace& chunk, const std::string& pack) {
+    if (!has_zstd())
+        throw Error(PER_ERROR_UNSUPPORTED, "path %s is compressed by zstd: this libper was built without it",
+                    folder_.shown().c_str());
+    if (compression_ == nullptr) compression_ = std::make_unique<Compression>(max_chunk_bytes, 1);
+    if (!compression_->unpack(chunk_.data(), chunk.size, packed_.data(), chunk.stored))
+        refuse(folder_, pack, "it cannot be decompressed");
+}
+
 bool FolderReader::next_chunk() {
     if (n_read_ == manifest_.chunks.size()) return false;
     const ChunkPlace& chunk = manifest_.chunks[n_read_++];
@@ -257,8 +277,13 @@ bool FolderReader::next_chunk() {
     }
     chunk_.resize(chunk.size);
     next_ = 0;
-    if (read_at(pack_, chunk.offset, chunk_.data(), chunk_.size(), folder_.shown()) != chunk_.size())
+    packed_.resize(chunk.stored);
+    if (read_at(pack_, chunk.offset, packed_.data(), packed_.size(), folder_.shown()) != packed_.size())
         refuse(folder_, name, "it ends early");
+    if (chunk.stored == chunk.size)
+        chunk_.swap(packed_);
+    else
+        unpack(chunk, name);
     if (hash_of(chunk_.data(), chunk_.size()) != chunk.hash) refuse(folder_, name, "the hash is wrong");
     return true;
 }

@@ -12,19 +12,21 @@
 //
 //   manifest.per   magic (8 bytes), version and 0 (uint32), numbers of packs and chunks (uint64),
 //                  of each pack: number, size (uint64), of each chunk: low and high half of its hash, pack's place in
-//                  the list, offset (uint64), size (uint32); XXH3-64 of all before
+//                  the list, offset (uint64), size, size in the pack (uint32); XXH3-64 of all before
 //   pack-N.per     chunks, one after the other; N is its number in 16 hexadecimal digits
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "file/checksum.h"
+#include "file/compression.h"
 #include "file/disk_file.h"
 
 namespace per {
@@ -35,6 +37,7 @@ struct ChunkPlace {
     uint64_t pack;  // its number
     uint64_t offset;
     uint32_t size;
+    uint32_t stored;  // bytes in the pack: if they are fewer, compressed by zstd
 };
 
 struct Manifest {
@@ -46,7 +49,8 @@ struct Manifest {
 // CORRUPT_FILE where the manifest in it is damaged.
 class FolderWriter {
  public:
-    explicit FolderWriter(const char* path);
+    // `compression` is the level of zstd, or 0.
+    explicit FolderWriter(const char* path, int32_t compression = 0);
     ~FolderWriter();
     FolderWriter(const FolderWriter&) = delete;
     FolderWriter& operator=(const FolderWriter&) = delete;
@@ -71,6 +75,8 @@ class FolderWriter {
     std::unordered_map<Hash128, ChunkPlace, HashOfHash> known_;
     Manifest manifest_;
     std::vector<char> chunk_;
+    std::unique_ptr<Compression> compression_;
+    std::vector<char> packed_;
     std::optional<NewFile> pack_;
     uint64_t pack_number_;
     uint64_t pack_bytes_ = 0;
@@ -90,6 +96,7 @@ class FolderReader {
 
  private:
     bool next_chunk();
+    void unpack(const ChunkPlace& chunk, const std::string& pack);
 
     LockedFolder folder_;
     Manifest manifest_;
@@ -97,6 +104,8 @@ class FolderReader {
     std::optional<uint64_t> pack_number_;
     Descriptor pack_;
     std::vector<char> chunk_;
+    std::unique_ptr<Compression> compression_;  // once a chunk is compressed
+    std::vector<char> packed_;
     std::size_t next_ = 0;  // of the chunk's bytes
 };
 

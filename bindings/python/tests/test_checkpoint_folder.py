@@ -41,8 +41,9 @@ def add(buffer, steps, random):
         {"sequence_length": 4, "burn_in": 1},
         {"store_next_observation": True, "prioritization": "rank"},
         {"n_envs": 2, "image": True},
+        {"n_envs": 2, "image": True, "save_compression": 3},
     ],
-    ids=["plain", "environments", "sequences", "ranks", "image"],
+    ids=["plain", "environments", "sequences", "ranks", "image", "compressed"],
 )
 def test_loaded_buffer_is_the_one_of_the_last_checkpoint(tmp_path, options):
     options = dict(options)
@@ -97,6 +98,18 @@ def test_another_buffer_may_go_on_in_the_directory(tmp_path):
     other.checkpoint(tmp_path)
     assert bytes(per.ReplayBuffer.load(tmp_path)) == bytes(other)
     assert size_of(tmp_path) < 10_000
+
+
+def test_compressed_checkpoints_are_small(tmp_path):
+    sizes = {}
+    for level in (0, 3):
+        buffer = per.ReplayBuffer(2000, FIELDS, save_compression=level)
+        add(buffer, 1800, np.random.default_rng(9))
+        buffer.checkpoint(tmp_path)  # the second time into the directory of the first
+        sizes[level] = buffer.checkpoint(tmp_path / str(level))
+        assert bytes(per.ReplayBuffer.load(tmp_path / str(level))) == bytes(buffer)
+        assert bytes(per.ReplayBuffer.load(tmp_path)) == bytes(buffer)
+    assert sizes[3] < sizes[0] / 2  # numbers from 0 to 199 as float32
 
 
 KILLED = """
