@@ -1,183 +1,15 @@
-// Random use of a replay buffer, compared with a naive model (replay_model.h) after each call: which transitions are
-// live, every value of each, its priority, and the counters. Observations carry their environment and a serial number,
-// so that no two are alike but by intention.
+// Walks of replay_walk.h with all pairs of options.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <random>
+#include <string>
+#include <vector>
 
-#include "replay_model.h"
+#include "replay_walk.h"
 
 namespace per::test {
 namespace {
-
-// Environments that run, end, reset and sometimes are reset by someone who tells nobody.
-class Environments {
- public:
-    Environments(std::mt19937_64& random, const per_replay_options& options)
-        : random_(random), options_(options), states_(static_cast<size_t>(options.n_envs)) {
-        for (size_t env = 0; env < states_.size(); ++env) states_[env].observation = fresh(static_cast<int64_t>(env));
-        p_end_ = chance(0.3) ? 0.02 : chance(0.5) ? 0.1 : 0.5;
-    }
-
-    bool chance(double p) { return std::uniform_real_distribution<double>()(random_) < p; }
-    int64_t number(int64_t least, int64_t most) { return std::uniform_int_distribution<int64_t>(least, most)(random_); }
-
-    // A call that the buffer must accept, unless it is full or minds gaps.
-    GivenCall call(int64_t longest) {
-        GivenCall call;
-        call.length = chance(0.7) ? 1 : number(0, longest);
-        const int64_t n = choose_environments(call);
-        call.with_next = options_.store_next_observation || chance(0.6);
-        call.with_mask = chance(0.3);
-        call.with_next_mask = options_.autoreset == PER_AUTORESET_SAME_STEP || chance(0.4);
-        call.with_priorities = chance(0.15);
-        call.with_td_errors = !call.with_priorities && chance(0.15);
-        for (int64_t i = 0; i < call.length * n; ++i)
-            call.steps.push_back(step(call.env_ids.empty() ? i % n : call.env_ids[static_cast<size_t>(i % n)], call));
-        return call;
-    }
-
- private:
-    struct State {
-        Observation observation;
-        bool resets_next = false;
-    };
-
-    Observation fresh(int64_t env) { return {static_cast<float>(env), static_cast<float>(++serial_)}; }
-
-    int64_t choose_environments(GivenCall& call) {
-        const int64_t n_envs = options_.n_envs;
-        if (chance(0.5)) return n_envs;
-        for (int64_t env = 0; env < n_envs; ++env)
-            if (chance(0.6)) call.env_ids.push_back(env);
-        std::shuffle(call.env_ids.begin(), call.env_ids.end(), random_);
-        return call.env_ids.empty() ? n_envs : static_cast<int64_t>(call.env_ids.size());
-    }
-
-    GivenStep step(int64_t env, const GivenCall& call) {
-        State& state = states_[static_cast<size_t>(env)];
-        GivenStep step;
-        step.given = !call.with_mask || chance(0.8);
-        step.priority = static_cast<float>(number(0, 20)) * (chance(0.3) ? -1.0f : 1.0f);
-        if (call.with_priorities) step.priority = std::abs(step.priority);
-        if (options_.on_invalid == PER_INVALID_SKIP && chance(0.1)) step.priority = NAN;
-        step.reward = static_cast<float>(number(-8, 8));
-        step.action = number(-1000, 1000);
-        // What a masked step says is not to be looked at, and the environment stays where it is.
-        step.observation = step.given ? state.observation : chance(0.5) ? Observation{NAN, NAN} : fresh(99);
-        if (!step.given) return step;
-
-        if (state.resets_next) {  // Gymnasium's next_step: the action is ignored, the observation is the reset's
-            state.resets_next = false;
-            state.observation = step.next = fresh(env);
-            if (chance(0.7)) step.reward = 0;
-            return step;
-        }
-        step.next = fresh(env);
-        // What no one announces a gap with cannot be seen; such resets are left to those who give next observations.
-        if (chance(p_end_)) (chance(0.5) ? step.terminated : step.truncated) = true;
-        if (chance(0.02)) step.terminated = step.truncated = true;
-        const bool ends = step.terminated || step.truncated;
-        const bool final_can_be_told = call.with_next || call.with_next_mask;
-        if (ends && !final_can_be_told) step.terminated = step.truncated = false;
-        if (step.terminated || step.truncated) {
-            end(env, step, call);
-        } else {
-            state.observation = step.next;
-            if (call.with_next_mask && !options_.store_next_observation) step.has_next = chance(0.7);
-            if (!options_.store_next_observation && chance(0.03)) state.observation = fresh(env);
-        }
-        if (options_.on_nan == PER_NAN_ERROR) add_nan(step, call);
-        return step;
-    }
-
-    // Perhaps where it is an error; where nobody knows the next observation, it is none.
-    void add_nan(GivenStep& step, const GivenCall& call) {
-        if (call.with_next_mask && !step.has_next) step.next[1] = NAN;
-        if (chance(0.001)) step.observation[0] = NAN;
-        if (chance(0.001)) step.next[1] = NAN;
-        if (chance(0.001)) step.reward = NAN;
-    }
-
-    void end(int64_t env, GivenStep& step, const GivenCall& call) {
-        State& state = states_[static_cast<size_t>(env)];
-        step.has_next = !call.with_next_mask || (call.with_next && chance(0.5));
-        if (options_.autoreset == PER_AUTORESET_NEXT_STEP) {
-            state.observation = step.next;
-            state.resets_next = true;
-            return;
-        }
-        state.observation = chance(0.2) ? step.next : fresh(env);  // some episodes begin where the last one ended
-        if (options_.autoreset == PER_AUTORESET_SAME_STEP && !step.has_next) step.next = state.observation;
-    }
-
-    std::mt19937_64& random_;
-    const per_replay_options& options_;
-    std::vector<State> states_;
-    double p_end_;  // of a step: episodes of some steps, or of many
-    int64_t serial_ = 0;
-};
-
-// What differs between the walks: options, each with its values.
-struct Choice {
-    std::vector<double> values;
-    void (*set)(per_replay_options& options, double value);
-};
-
-// Lanes have so many rows more than they need, and the last of them is asked for or comes by rounding up: see
-// options_of().
-constexpr size_t spare_rows = 0;
-constexpr size_t rows_left_out = 1;
-// Of the observation's stacks.
-constexpr size_t padding = 2;
-
-// Single transitions, and sequences: with and without burn-in, overlapping, side by side, and with steps left out
-// between.
-void set_sequences(per_replay_options& options, size_t i) {
-    static const struct {
-        int64_t length, burn_in, stride;
-    } kinds[] = {{0, 0, 0}, {1, 0, 0}, {3, 2, 1}, {5, 0, 2}, {4, 3, 6}};
-    options.sequence_length = kinds[i].length;
-    options.burn_in = kinds[i].burn_in;
-    options.sequence_stride = kinds[i].stride;
-}
-
-const std::vector<Choice>& choices() {
-    static const std::vector<Choice> all = {
-        {{0, 1, 3, 20}, [](per_replay_options&, double) {}},
-        {{0, 1}, [](per_replay_options&, double) {}},
-        {{PER_PADDING_REPEAT, PER_PADDING_ZERO}, [](per_replay_options&, double) {}},
-        {{1, 2, 3}, [](per_replay_options& o, double value) { o.n_envs = static_cast<int64_t>(value); }},
-        {{1, 2, 3, 4}, [](per_replay_options& o, double value) { o.n_step = static_cast<int64_t>(value); }},
-        {{1, 2, 4}, [](per_replay_options& o, double value) { o.frame_stack = static_cast<int64_t>(value); }},
-        {{0, 0.5, 1}, [](per_replay_options& o, double value) { o.gamma = value; }},
-        {{0, 0.25}, [](per_replay_options& o, double value) { o.epsilon = value; }},
-        {{PER_AUTORESET_DISABLED, PER_AUTORESET_NEXT_STEP, PER_AUTORESET_SAME_STEP},
-         [](per_replay_options& o, double value) { o.autoreset = static_cast<int32_t>(value); }},
-        {{0, 1}, [](per_replay_options& o, double value) { o.store_next_observation = static_cast<int32_t>(value); }},
-        {{1, 0}, [](per_replay_options& o, double value) { o.overwrite = static_cast<int32_t>(value); }},
-        {{PER_MAX_EVER, PER_MAX_NOW},
-         [](per_replay_options& o, double value) { o.max_priority = static_cast<int32_t>(value); }},
-        {{PER_INVALID_ERROR, PER_INVALID_SKIP},
-         [](per_replay_options& o, double value) { o.on_invalid = static_cast<int32_t>(value); }},
-        {{PER_GAP_CUT, PER_GAP_ERROR},
-         [](per_replay_options& o, double value) { o.on_gap = static_cast<int32_t>(value); }},
-        {{PER_NAN_ALLOW, PER_NAN_ERROR},
-         [](per_replay_options& o, double value) { o.on_nan = static_cast<int32_t>(value); }},
-        {{PER_PROPORTIONAL, PER_RANK, PER_UNIFORM},
-         [](per_replay_options& o, double value) { o.prioritization = static_cast<int32_t>(value); }},
-        {{0, 1, 2, 3, 4}, [](per_replay_options& o, double value) { set_sequences(o, static_cast<size_t>(value)); }},
-        {{0, 0.5, 1}, [](per_replay_options& o, double value) { o.sequence_eta = value; }},
-        {{PER_CRITICS_MEAN, PER_CRITICS_MAX},
-         [](per_replay_options& o, double value) { o.critics = static_cast<int32_t>(value); }},
-    };
-    return all;
-}
-
-// A value of each choice, by its number.
-using ChosenValues = std::vector<size_t>;
 
 // Two choices and a value of each.
 struct ValuePair {
@@ -188,10 +20,10 @@ struct ValuePair {
 
 std::vector<ValuePair> every_pair() {
     std::vector<ValuePair> pairs;
-    for (size_t a = 0; a < choices().size(); ++a)
-        for (size_t b = a + 1; b < choices().size(); ++b)
-            for (size_t x = 0; x < choices()[a].values.size(); ++x)
-                for (size_t y = 0; y < choices()[b].values.size(); ++y) pairs.push_back({a, x, b, y});
+    for (size_t a = 0; a < varied_options().size(); ++a)
+        for (size_t b = a + 1; b < varied_options().size(); ++b)
+            for (size_t x = 0; x < varied_options()[a].values.size(); ++x)
+                for (size_t y = 0; y < varied_options()[b].values.size(); ++y) pairs.push_back({a, x, b, y});
     return pairs;
 }
 
@@ -208,7 +40,7 @@ std::vector<ChosenValues> covering_rows() {
         ChosenValues best;
         for (int candidate = 0; candidate < 30; ++candidate) {
             ChosenValues row;
-            for (const Choice& choice : choices()) row.push_back(random() % choice.values.size());
+            for (const VariedOption& option : varied_options()) row.push_back(random() % option.values.size());
             row[missing[0].first] = missing[0].first_value;
             row[missing[0].second] = missing[0].second_value;
             if (best.empty() || covered_by(row) > covered_by(best)) best = row;
@@ -218,285 +50,6 @@ std::vector<ChosenValues> covering_rows() {
     }
     return rows;
 }
-
-per_replay_options options_of(const ChosenValues& row, uint64_t seed) {
-    per_replay_options options = Buffer::options(0);
-    options.seed = seed;
-    for (size_t i = 0; i < row.size(); ++i) choices()[i].set(options, choices()[i].values[row[i]]);
-    const auto number = [&](size_t choice) { return static_cast<int64_t>(choices()[choice].values[row[choice]]); };
-    const int64_t steps = std::max<int64_t>(1, options.burn_in + options.sequence_length);
-    const int64_t rows = options.n_step + options.frame_stack + steps + number(spare_rows);
-    options.capacity = rows * options.n_envs - std::min(number(rows_left_out), options.n_envs - 1);
-    return options;
-}
-
-int32_t padding_of(const ChosenValues& row) {
-    return static_cast<int32_t>(choices()[padding].values[row[padding]]);
-}
-
-void expect_equal_step(Buffer& buffer, const ReplayModel& model, int64_t id) {
-    for (bool with_next : {false, true}) {
-        const std::optional<Row> expected = model.step(id, with_next);
-        std::vector<Row> rows;
-        const per_status status = buffer.get({id}, rows, with_next);
-        ASSERT_EQ(status, expected ? PER_OK : PER_ERROR_INVALID_ARGUMENT) << "id " << id;
-        if (!expected) continue;
-        if (!with_next) rows[0].next_observation = expected->next_observation;
-        EXPECT_EQ(rows[0], *expected) << "id " << id;
-    }
-}
-
-void expect_equal_rows(Buffer& buffer, const ReplayModel& model) {
-    const std::map<int64_t, Row> expected = model.live_rows();
-    EXPECT_EQ(buffer.statistics().live, static_cast<int64_t>(expected.size()));
-    std::map<int64_t, Row> live = buffer.live_rows();
-    ASSERT_EQ(live.size(), expected.size());
-    for (auto& [id, row] : live) {
-        row.weight = 0;
-        row.probability = 0;
-        ASSERT_TRUE(expected.count(id)) << "id " << id << " must not be live";
-        EXPECT_EQ(row, expected.at(id)) << "id " << id;
-    }
-}
-
-void expect_equal_sequences(Buffer& buffer, const ReplayModel& model, int64_t n_step) {
-    const std::map<int64_t, Sequence> expected = model.live_sequences(n_step);
-    EXPECT_EQ(buffer.statistics().live, static_cast<int64_t>(expected.size()));
-    std::map<int64_t, Sequence> live = buffer.live_sequences(n_step);
-    ASSERT_EQ(live.size(), expected.size());
-    for (auto& [id, sequence] : live) {
-        sequence.weight = 0;
-        sequence.probability = 0;
-        ASSERT_TRUE(expected.count(id)) << "id " << id << " must not be live";
-        EXPECT_EQ(sequence, expected.at(id)) << "id " << id;
-    }
-}
-
-void expect_equal(Buffer& buffer, ReplayModel& model, int64_t most_issued, bool has_sequences, int64_t n_step) {
-    const per_replay_statistics statistics = buffer.statistics();
-    EXPECT_EQ(statistics.added, model.added);
-    EXPECT_EQ(statistics.dropped, model.dropped);
-    EXPECT_EQ(statistics.episodes, model.episodes_ended);
-    EXPECT_EQ(statistics.cuts, model.cuts);
-    EXPECT_EQ(statistics.suspected_resets, model.suspected_resets);
-    EXPECT_EQ(statistics.stale_updates, model.stale);
-    EXPECT_EQ(statistics.rejected_updates, model.rejected);
-    EXPECT_EQ(statistics.max_priority, static_cast<double>(model.largest_priority()));
-    if (has_sequences) {
-        expect_equal_sequences(buffer, model, n_step);
-        if (n_step > 1) expect_equal_sequences(buffer, model, n_step - 1);
-    } else {
-        expect_equal_rows(buffer, model);
-    }
-    const int64_t recent = std::max<int64_t>(0, most_issued - 2 * statistics.capacity);
-    for (int64_t id = recent; id < most_issued; ++id) {
-        float priority = -1;
-        const per_status status = per_replay_priorities(buffer.get(), 1, &id, &priority, nullptr);
-        EXPECT_EQ(status, model.was_issued(id) ? PER_OK : PER_ERROR_INVALID_ARGUMENT) << "id " << id;
-        if (status == PER_OK) {
-            EXPECT_EQ(priority, model.priority(id)) << "id " << id;
-        }
-        expect_equal_step(buffer, model, id);
-    }
-}
-
-// The call step by step.
-per_status add_singly(Buffer& buffer, const GivenCall& call, int64_t n_envs, std::vector<int64_t>& ids_out) {
-    const int64_t n = call.env_ids.empty() ? n_envs : static_cast<int64_t>(call.env_ids.size());
-    ids_out.clear();
-    for (int64_t k = 0; k < call.length; ++k) {
-        GivenCall single = call;
-        single.length = 1;
-        single.steps.assign(call.steps.begin() + k * n, call.steps.begin() + (k + 1) * n);
-        std::vector<int64_t> ids;
-        const per_status status = buffer.add(single, &ids);
-        if (status != PER_OK) return status;
-        ids_out.insert(ids_out.end(), ids.begin(), ids.end());
-    }
-    return PER_OK;
-}
-
-class RandomUse {
- public:
-    RandomUse(const ChosenValues& row, uint64_t seed)
-        : random_(seed),
-          options_(options_of(row, seed)),
-          buffer_(options_, padding_of(row)),
-          single_(options_, padding_of(row)),
-          model_(options_, padding_of(row)),
-          environments_(random_, options_),
-          n_step_(options_.n_step) {}
-
-    // Runs some calls; stops at the first difference.
-    void run(int n_calls) {
-        for (int i = 0; i < n_calls && !::testing::Test::HasFailure(); ++i) {
-            one_call();
-            if (stopped_) return;
-            // A look at everything is some hundred calls, each of which a simulated GPU takes its time for.
-            if (!on_cuda() || i % 4 == 3) expect_equal_to_model();
-        }
-        // Draws depend on all that the tree holds.
-        if (buffer_.statistics().live == 0) return;
-        const auto draw = [&](Buffer& buffer) {
-            std::vector<int64_t> ids(32);
-            std::vector<float> weights(32);
-            per_batch batch;
-            per_batch_init(&batch, sizeof batch);
-            batch.ids = ids.data();
-            batch.weights = weights.data();
-            EXPECT_EQ(per_replay_sample(buffer.get(), nullptr, 32, &batch, nullptr), PER_OK) << per_last_error();
-            return std::pair(ids, weights);
-        };
-        while (single_.statistics().samples < buffer_.statistics().samples) draw(single_);
-        EXPECT_EQ(draw(buffer_), draw(single_));
-    }
-
- private:
-    void expect_equal_to_model() {
-        expect_equal(buffer_, model_, most_issued_ + options_.n_envs, options_.sequence_length > 0, n_step_);
-    }
-
-    void one_call() {
-        const int64_t kind = environments_.number(0, 19);
-        if (kind < 13) return add();
-        if (kind < 15) return update();
-        if (kind == 15) return set();
-        if (kind == 16) return cut();
-        if (kind == 17) return set_n_step();
-        if (kind == 18 && environments_.chance(0.3)) return clear();
-        if (kind == 18 && environments_.chance(0.15)) return reload();
-        if (kind == 19) return set_gamma();
-    }
-
-    void add() {
-        const GivenCall call = environments_.call(3 * (options_.capacity / options_.n_envs));
-        ReplayModel next = model_;
-        std::vector<int64_t> expected_ids, ids, single_ids;
-        const per_status expected = next.add(call, expected_ids);
-        const per_status status = buffer_.add(call, &ids);
-        if (expected != PER_OK && on_cuda()) {
-            // Refused step by step: the others were added, and the model knows nothing of that.
-            ASSERT_NE(status, PER_OK);
-            stopped_ = true;
-            return;
-        }
-        ASSERT_EQ(status, expected) << per_last_error();
-        if (expected != PER_OK) {
-            expect_equal_to_model();
-            stopped_ = true;
-            return;
-        }
-        model_ = next;
-        EXPECT_EQ(ids, expected_ids);
-        ASSERT_EQ(add_singly(single_, call, options_.n_envs, single_ids), PER_OK) << per_last_error();
-        EXPECT_EQ(single_ids, ids);
-        for (int64_t id : ids) most_issued_ = std::max(most_issued_, id + 1);
-    }
-
-    void update() {
-        if (most_issued_ == 0) return;
-        std::vector<int64_t> ids;
-        std::vector<float> priorities;
-        for (int64_t i = environments_.number(1, 6); i > 0; --i) {
-            const int64_t recent = std::max<int64_t>(0, most_issued_ - 2 * options_.capacity);
-            const int64_t id = environments_.chance(0.1) ? -1 : environments_.number(recent, most_issued_ - 1);
-            if (id >= 0 && !model_.was_issued(id)) continue;
-            ids.push_back(id);
-            priorities.push_back(static_cast<float>(environments_.number(0, 30)));
-            if (options_.on_invalid == PER_INVALID_SKIP && environments_.chance(0.1)) priorities.back() = -INFINITY;
-        }
-        if (options_.sequence_length > 0 && environments_.chance(0.6)) return update_by_errors(ids);
-        model_.update(ids, priorities);
-        for (Buffer* buffer : {&buffer_, &single_})
-            ASSERT_EQ(per_replay_set_priorities(buffer->get(), static_cast<int64_t>(ids.size()), ids.data(),
-                                                priorities.data(), nullptr),
-                      PER_OK)
-                << per_last_error();
-    }
-
-    void update_by_errors(const std::vector<int64_t>& ids) {
-        const size_t steps = static_cast<size_t>(options_.burn_in + options_.sequence_length);
-        std::vector<std::vector<std::vector<float>>> errors(environments_.chance(0.5) ? 1 : 2);
-        std::vector<float> flat;
-        for (auto& critic : errors) {
-            for (size_t i = 0; i < ids.size(); ++i) {
-                std::vector<float>& row = critic.emplace_back();
-                for (size_t t = 0; t < steps; ++t) row.push_back(static_cast<float>(environments_.number(-9, 9)));
-                flat.insert(flat.end(), row.begin(), row.end());
-            }
-        }
-        model_.update(ids, errors);
-        for (Buffer* buffer : {&buffer_, &single_})
-            ASSERT_EQ(per_replay_update_priorities(buffer->get(), static_cast<int64_t>(ids.size()), ids.data(),
-                                                   static_cast<int64_t>(errors.size()), flat.data(), nullptr),
-                      PER_OK)
-                << per_last_error();
-    }
-
-    void set() {
-        if (most_issued_ == 0) return;
-        std::vector<int64_t> ids, actions;
-        for (int64_t i = environments_.number(1, 4); i > 0; --i) {
-            const int64_t recent = std::max<int64_t>(0, most_issued_ - 2 * options_.capacity);
-            const int64_t id = environments_.number(recent, most_issued_ - 1);
-            if (!model_.was_issued(id)) continue;
-            ids.push_back(id);
-            actions.push_back(environments_.number(2000, 3000));
-        }
-        model_.set_actions(ids, actions);
-        const per_array fields[3] = {{}, array_of(actions.data(), PER_INT64), {}};
-        for (Buffer* buffer : {&buffer_, &single_})
-            ASSERT_EQ(per_replay_set(buffer->get(), static_cast<int64_t>(ids.size()), ids.data(), fields, nullptr),
-                      PER_OK)
-                << per_last_error();
-    }
-
-    void cut() {
-        const int64_t env = environments_.number(0, options_.n_envs - 1);
-        model_.cut(env);
-        for (Buffer* buffer : {&buffer_, &single_}) ASSERT_EQ(per_replay_cut(buffer->get(), 1, &env, nullptr), PER_OK);
-    }
-
-    void set_n_step() {
-        const int64_t rows = (options_.capacity + options_.n_envs - 1) / options_.n_envs;
-        const int64_t steps = std::max<int64_t>(1, options_.burn_in + options_.sequence_length);
-        n_step_ = environments_.number(1, std::min<int64_t>(6, rows - options_.frame_stack - steps));
-        model_.set_n_step(n_step_);
-        for (Buffer* buffer : {&buffer_, &single_})
-            ASSERT_EQ(per_replay_set_n_step(buffer->get(), n_step_, nullptr), PER_OK) << per_last_error();
-    }
-
-    void clear() {
-        model_.clear();
-        for (Buffer* buffer : {&buffer_, &single_}) ASSERT_EQ(per_replay_clear(buffer->get(), nullptr), PER_OK);
-    }
-
-    // Goes on with a copy that was saved and loaded.
-    void reload() {
-        const std::string path = ::testing::TempDir() + "per_replay_model_test." + std::to_string(getpid());
-        ASSERT_EQ(per_replay_save(buffer_.get(), path.c_str()), PER_OK) << per_last_error();
-        const int64_t steps = options_.burn_in + options_.sequence_length;
-        buffer_ = Buffer::load(path, options_.frame_stack, steps);
-        unlink(path.c_str());
-    }
-
-    void set_gamma() {
-        const double gamma = environments_.chance(0.5) ? 0.5 : 1.0;
-        model_.set_gamma(gamma);
-        for (Buffer* buffer : {&buffer_, &single_})
-            ASSERT_EQ(per_replay_set_gamma(buffer->get(), gamma, nullptr), PER_OK);
-    }
-
-    std::mt19937_64 random_;
-    per_replay_options options_;
-    Buffer buffer_;
-    Buffer single_;  // the same calls, but each step a call of its own
-    ReplayModel model_;
-    Environments environments_;
-    int64_t n_step_;
-    int64_t most_issued_ = 0;
-    bool stopped_ = false;
-};
 
 TEST(ReplayModel, every_pair_of_options_meets_in_some_walk) {
     const std::vector<ChosenValues> rows = covering_rows();
@@ -510,7 +63,8 @@ TEST(ReplayModel, random_use_agrees_with_the_model_after_every_call) {
     const uint64_t n_walks = on_cuda() ? rows.size() : std::max<uint64_t>(300, rows.size());
     for (uint64_t seed = 0; seed < n_walks && !HasFailure(); ++seed) {
         SCOPED_TRACE("seed " + std::to_string(seed));
-        RandomUse(rows[seed % rows.size()], seed).run(on_cuda() ? 12 : 60);
+        // On a simulated GPU each call takes its time.
+        RandomUse(rows[seed % rows.size()], seed, Choices(seed)).run(on_cuda() ? 12 : 60, on_cuda() ? 4 : 1);
     }
 }
 

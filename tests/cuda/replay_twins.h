@@ -6,10 +6,10 @@
 
 #include <cstring>
 #include <memory>
-#include <random>
 #include <string>
 #include <vector>
 
+#include "../cpp/choices.h"
 #include "per.h"
 
 namespace per::test {
@@ -107,7 +107,8 @@ struct TwinSteps {
 class TwinWalk {
  public:
     // With always_next the observation after a step is always known.
-    explicit TwinWalk(uint64_t seed, bool always_next = false) : random_(seed), always_next_(always_next) {}
+    explicit TwinWalk(uint64_t seed, bool always_next = false) : TwinWalk(Choices(seed), always_next) {}
+    explicit TwinWalk(const Choices& choices, bool always_next = false) : random_(choices), always_next_(always_next) {}
 
     TwinSteps next(int64_t length = 1) {
         TwinSteps steps;
@@ -135,9 +136,10 @@ class TwinWalk {
     }
 
     uint64_t random() { return random_(); }
+    bool is_over() const { return random_.are_over(); }
 
  private:
-    std::mt19937_64 random_;
+    Choices random_;
     bool always_next_;
     int64_t n_calls_ = 0;
     float serial_[n_envs] = {0, 0, 0};
