@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Builds the fuzzers and runs them, as many at a time as there are processors.
+
+    run.py [--seconds 30] [--merge] [NAME ...]
+
+Each begins with its corpus, tests/fuzz/corpus/NAME, and looks for inputs that reach more of the source. An input that
+fails is left in build-fuzz/found, and given to the fuzzer as its argument it fails again. With --merge, what was found
+to reach more goes to the corpus, and what is of no more use there leaves it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+from typing import NamedTuple
+
+FUZZ = pathlib.Path(__file__).resolve().parent
+REPOSITORY = FUZZ.parent.parent
+BUILD = REPOSITORY / "build-fuzz"
+FOUND = BUILD / "found"
+# The longest input of each: a checkpoint, or as many choices as a walk of some seconds makes.
+LONGEST = {"calls": 600, "devices": 300, "files": 4000, "instruction_sets": 600}
+OPTIONS = [
+    "-timeout=120",
+    "-len_control=0",
+    "-rss_limit_mb=4000",
+    "-malloc_limit_mb=1000000",
+    "-print_final_stats=1",
+    "-verbosity=1",
+]
+# Files may ask for more memory than there is. Each call of the simulated GPU does its work at once.
+ENVIRONMENT = os.environ | {"ASAN_OPTIONS": "allocator_may_return_null=1", "PER_SIMULATOR_SEED": "0"}
+
+
+class Outcome(NamedTuple):
+    name: str
+    passed: bool
+    output: str
+
+    def line(self) -> str:
+        runs = re.findall(r"number_of_executed_units: (\d+)", self.output)
+        edges = re.findall(r"cov: (\d+) ft: (\d+)", self.output)
+        reached = f"{edges[-1][0]:>6} edges {edges[-1][1]:>7} features" if edges else ""
+        return f"{self.name:18} {runs[-1] if runs else '-':>9} runs {reached}  {'passed' if self.passed else 'FAILED'}"
+
+
+def build() -> None:
+    subprocess.run(["cmake", "--preset", "fuzz"], cwd=REPOSITORY, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["cmake", "--build", "--preset", "fuzz", "--", "--quiet"], cwd=REPOSITORY, check=True)
+
+
+def fuzz(name: str, seconds: int) -> Outcome:
+    found = FOUND / name
+    found.mkdir(parents=True, exist_ok=True)
+    command = [
+        BUILD / "tests" / "fuzz" / f"fuzz_{name}",
+        f"-max_total_time={seconds}",
+        f"-max_len={LONGEST[name]}",
+        f"-artifact_prefix={FOUND}/{name}-",
+        *OPTIONS,
+        found,
+        FUZZ / "corpus" / name,
+    ]
+    result = subprocess.run(list(map(str, command)), env=ENVIRONMENT, capture_output=True, text=True, errors="replace")
+    return Outcome(name, result.returncode == 0, result.stderr)
+
+
+def merge(name: str) -> None:
+    merged = BUILD / "merged" / name
+    shutil.rmtree(merged, ignore_errors=True)
+    merged.mkdir(parents=True)
+    corpus = FUZZ / "corpus" / name
+    program = BUILD / "tests" / "fuzz" / f"fuzz_{name}"
+    command = [
+        program,
+        "-merge=1",
+        "-use_counters=0",
+        f"-max_len={LONGEST[name]}",
+        *OPTIONS,
+        merged,
+        corpus,
+        FOUND / name,
+    ]
+    subprocess.run(list(map(str, command)), env=ENVIRONMENT, check=True, capture_output=True)
+    shutil.rmtree(corpus)
+    shutil.copytree(merged, corpus)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Fuzz libper.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(LONGEST)}; all if none is named")
+    parser.add_argument("--seconds", type=int, default=30, help="for each (30)")
+    parser.add_argument("--merge", action="store_true", help="add what was found to the corpora")
+    arguments = parser.parse_args()
+    build()
+    names = arguments.names or list(LONGEST)
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        outcomes = list(pool.map(lambda name: fuzz(name, arguments.seconds), names))
+    for outcome in outcomes:
+        if not outcome.passed:
+            print(outcome.output[-6000:], file=sys.stderr)
+        elif arguments.merge:
+            merge(outcome.name)
+    for outcome in outcomes:
+        print(outcome.line())
+    passed = sum(outcome.passed for outcome in outcomes)
+    print(f"fuzzers: {len(outcomes)} fuzzers, {len(outcomes) - passed} failed")
+    sys.exit(passed != len(outcomes))
+
+
+if __name__ == "__main__":
+    main()
