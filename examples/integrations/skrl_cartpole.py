@@ -73,7 +73,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--memory", choices=["libper", "skrl"], default="libper")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--timesteps", type=int, default=10_000)
+    parser.add_argument("--timesteps", type=int, default=15_000)
     parser.add_argument("--short", action="store_true", help="400 steps")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
