@@ -20,7 +20,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--buffer", choices=list(BUFFERS), default="libper")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--iterations", type=int, default=20)
+    parser.add_argument("--iterations", type=int, default=10)
     parser.add_argument("--short", action="store_true", help="one iteration of 200 steps")
     arguments = parser.parse_args()
     ray.init(num_cpus=1, include_dashboard=False, logging_level="error")
@@ -28,12 +28,13 @@ def main() -> None:
     config = (
         DQNConfig()
         .environment("CartPole-v1")
-        .env_runners(num_env_runners=0)
+        .env_runners(num_env_runners=0, rollout_fragment_length=4)
         .learners(num_learners=0)
         .reporting(min_sample_timesteps_per_iteration=steps)
         .training(
             replay_buffer_config={"type": BUFFERS[arguments.buffer], "capacity": 50_000, "alpha": 0.6, "beta": 0.4},
             n_step=3,
+            lr=1e-3,
             num_steps_sampled_before_learning_starts=100,
         )
         .debugging(seed=arguments.seed)
