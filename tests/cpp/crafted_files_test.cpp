@@ -69,6 +69,7 @@ struct Parts {
         for (const SlotArray& array : slot_arrays(*fields, rules)) {
             int64_t n_rows = 0;
             for (const Lane& lane : lanes) {
+                if (lane.head < 0 || lane.head == std::numeric_limits<int64_t>::max()) continue;
                 const RowRange saved = saved_rows(lane, rules);
                 if (saved.first < saved.end) n_rows += std::min<int64_t>(saved.end - saved.first, 10000);
             }
