@@ -24,9 +24,9 @@
  *           is then in it, or stored, is not said, and nothing worse happens. Arrays that are only read may overlap.
  *           Instead of in its own, arrays for a device may lie in managed or pinned memory, which it can reach too. Of
  *           other host memory, and of another GPU's, a kernel would make a fault, after which the process cannot use
- *           the device any more: so one array of each call is looked at - its ids or indices, or else the first that
- *           is given; by per_replay_add() each that is read - and is PER_ERROR_INVALID_ARGUMENT if it lies on another
- *           GPU, or in host memory unless the device reads all of that.
+ *           the device any more: so one array of each call is looked at - its ids, indices or key, or else the first
+ *           that is given; by per_replay_add() each that is read - and is PER_ERROR_INVALID_ARGUMENT if it lies on
+ *           another GPU, or in host memory unless the device reads all of that.
  * Streams.  `stream` is a cudaStream_t, NULL being the legacy default stream; it must be NULL for handles on PER_CPU.
  *           On PER_CUDA a call that takes a stream queues its work there and returns; the others, and those that say
  *           so, synchronise. Calls of one handle on different streams run one after the other all the same. But for
@@ -603,6 +603,9 @@ typedef struct per_sample_options {
     int32_t reserved;          /* 0 */
     int64_t n_step_min;        /* not 0: each transition, or sequence, has an n of its own in place of n_step, drawn for
                                   it from n_step_min .. n_step, each equally likely; _init: 0 */
+    const uint64_t* key;       /* [2] or NULL, for per_replay_sample() only: the draw is the one that this buffer would
+                                  make if its seed were key[0] and it had made key[1] others; _init: NULL. On PER_CUDA
+                                  each launch of a graph may find another one there */
 } per_sample_options;
 
 PER_API per_status per_sample_options_init(per_sample_options* options, uint64_t struct_size);
@@ -663,6 +666,9 @@ PER_API per_status per_batch_init(per_batch* batch, uint64_t struct_size);
  *   options     NULL: those of the buffer
  *   batch_size  1 .. 2^24
  *   batch       see per_batch
+ *
+ * With a key the same transitions and the same key give the same draw, whatever was drawn before. It counts as any
+ * other draw: the next one without a key is what it would have been after another.
  *
  * PER_ERROR_EMPTY if nothing is live, PER_ERROR_INVALID_ARGUMENT. A call that fails is no draw and does not advance
  * beta. On PER_CUDA, where that is known on the device only: ids -1, weights 0, rows zero.

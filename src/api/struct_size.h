@@ -25,7 +25,7 @@ inline constexpr uint64_t struct_sizes<per_replay_options>[] = {208, 216};
 template <>
 inline constexpr uint64_t struct_sizes<per_steps>[] = {216};
 template <>
-inline constexpr uint64_t struct_sizes<per_sample_options>[] = {48, 56};
+inline constexpr uint64_t struct_sizes<per_sample_options>[] = {48, 56, 64};
 template <>
 inline constexpr uint64_t struct_sizes<per_batch>[] = {104, 112};
 template <>

@@ -91,13 +91,14 @@ struct ReplaySample {
     // not reported by synchronize().
     DrawOutcome* outcome_out;
     // The live transitions that are written as if they had been drawn; NULL: the batch is drawn.
-    const int64_t* ids = nullptr;  // [batch_size]; those of a walk lie in host memory
-    bool skips_dead = false;       // ids that are not live are no error
-    int64_t n_of_walk = 0;         // how many transitions the walk has that the batch is a part of; 0: no walk
-    int64_t n_step_min = 0;        // not 0: each transition's own n is drawn from n_step_min .. n_step
+    const int64_t* ids = nullptr;   // [batch_size]; those of a walk lie in host memory
+    bool skips_dead = false;        // ids that are not live are no error
+    int64_t n_of_walk = 0;          // how many transitions the walk has that the batch is a part of; 0: no walk
+    int64_t n_step_min = 0;         // not 0: each transition's own n is drawn from n_step_min .. n_step
+    const uint64_t* key = nullptr;  // [2] seed and batch number that a draw has in place of the buffer's own
 
-    // The windows of the batch with that number.
-    NSteps n_steps(uint64_t seed, uint64_t batch_number) const { return {n_step, n_step_min, seed, batch_number}; }
+    // The windows of the batch with that key.
+    NSteps n_steps(const BatchKey& key) const { return {n_step, n_step_min, key.seed, key.batch_number}; }
 };
 
 // Priorities for ids: one of the two arrays is given.

@@ -68,6 +68,7 @@ const per_sample_options default_sample_options = {
     .normalize_weights = -1,
     .reserved = 0,
     .n_step_min = 0,
+    .key = nullptr,
 };
 
 const per_hindsight_options default_hindsight_options = {

@@ -224,6 +224,8 @@ ReplaySample resolve_sample_options(const per_sample_options& given, int64_t bat
     sample.batch_size = batch_size;
     sample.n_step = n_step;
     sample.n_step_min = given.n_step_min;
+    if (given.key != nullptr) require_array("key", given.key);
+    sample.key = given.key;
     sample.beta = given.beta;
     sample.uniform_fraction = std::isnan(given.uniform_fraction) ? buffer.uniform_fraction : given.uniform_fraction;
     sample.of_sequences = buffer.sequence_length > 0;
@@ -233,10 +235,16 @@ ReplaySample resolve_sample_options(const per_sample_options& given, int64_t bat
     return sample;
 }
 
+void require_no_key(const per_sample_options& given) {
+    if (given.key != nullptr)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "key is not NULL: per_replay_sample() alone takes one");
+}
+
 ReplaySample resolve_windows(const per_sample_options& given, const WindowIds& windows,
                              const per_replay_options& buffer) {
     check_range("count", windows.count, 0, max_batch_size);
     check_range("on_invalid", windows.on_invalid, PER_INVALID_ERROR, PER_INVALID_SKIP);
+    require_no_key(given);
     ReplaySample sample = resolve_sample_options(given, std::max<int64_t>(windows.count, 1), buffer);
     sample.batch_size = windows.count;
     sample.scheme = PER_INDEPENDENT;  // the probabilities are those of one draw

@@ -47,6 +47,9 @@ struct WindowIds {
     const int64_t* ids;
 };
 
+// For what makes no draw, or more than one.
+void require_no_key(const per_sample_options& given);
+
 // What a call writes as if it were drawn. The caller adds the arrays.
 ReplaySample resolve_windows(const per_sample_options& given, const WindowIds& windows,
                              const per_replay_options& buffer);

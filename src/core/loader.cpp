@@ -25,7 +25,9 @@ int64_t checked_slots(const per_loader_options& options) {
 }
 
 per_sample_options checked_sample(const per_loader_options& options) {
-    return options.sample == nullptr ? default_sample_options : *options.sample;
+    if (options.sample == nullptr) return default_sample_options;
+    require_no_key(*options.sample);
+    return *options.sample;
 }
 
 int32_t checked_device(const Replay& replay, const per_loader_options& options) {

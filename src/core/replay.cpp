@@ -104,6 +104,7 @@ void Replay::sample_hindsight(const per_sample_options& options, const per_hinds
                               int64_t batch_size, const per_batch& batch, void* stream) {
     std::unique_lock guard(lock_);
     check_drawn_batch(batch, fields_, options_);
+    require_no_key(options);
     ReplaySample sample = resolve_sample_options(options, batch_size, options_);
     sample.batch = batch;
     sample_hindsight(guard, sample, hindsight, stream);

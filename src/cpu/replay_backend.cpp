@@ -77,8 +77,9 @@ double CpuReplayBackend::beta_of(const ReplaySample& sample) const {
     return state_.beta.beta(sample.is_ahead ? state_.beta.step : state_.beta_step());
 }
 
-NSteps CpuReplayBackend::n_steps_of(const ReplaySample& sample) const {
-    return sample.n_steps(state_.seed, static_cast<uint64_t>(state_.batches));
+BatchKey CpuReplayBackend::key_of(const ReplaySample& sample) const {
+    if (sample.key != nullptr) return {sample.key[0], sample.key[1]};
+    return {state_.seed, static_cast<uint64_t>(state_.batches)};
 }
 
 // Returns whether the draw took ranks.
@@ -86,13 +87,14 @@ bool CpuReplayBackend::draw(const ReplaySample& sample) {
     if (live() == 0) throw_empty(sample.of_sequences);
     const int64_t n = sample.batch_size;
     LastBatch& last = state_.last_batch;
-    const NSteps n_steps = n_steps_of(sample);
+    const BatchKey key = key_of(sample);
+    const NSteps n_steps = sample.n_steps(key);
     prepare_live(n_steps, sample.batch);
     last.ages.reserve(static_cast<size_t>(n));
     const bool by_schedule = std::isnan(sample.beta);
     const double beta = beta_of(sample);
     const bool took_ranks = with_ranks(sample, [&] {
-        draw_.draw(state_.priorities, sample, {n, sample.scheme, state_.seed, static_cast<uint64_t>(state_.batches)});
+        draw_.draw(state_.priorities, sample, {n, sample.scheme, key.seed, key.batch_number});
     });
     const std::vector<int64_t>& slots = draw_.slots();
     last.ages.resize(static_cast<size_t>(n));
@@ -112,7 +114,7 @@ bool CpuReplayBackend::draw(const ReplaySample& sample) {
 bool CpuReplayBackend::take(const ReplaySample& sample) {
     const std::vector<int64_t>& slots = rows_.find_live(sample);
     const bool has_live = std::any_of(slots.begin(), slots.end(), [](int64_t slot) { return slot >= 0; });
-    const NSteps n_steps = n_steps_of(sample);
+    const NSteps n_steps = sample.n_steps(key_of(sample));
     prepare_live(n_steps, sample.batch);
     const auto take_slots = [&] {
         if (has_live) draw_.take(state_.priorities, sample, slots);

@@ -73,7 +73,7 @@ class CpuReplayBackend : public ReplayBackend {
     template <class Choose>
     bool with_ranks(const ReplaySample& sample, const Choose& choose);
     double beta_of(const ReplaySample& sample) const;
-    NSteps n_steps_of(const ReplaySample& sample) const;
+    BatchKey key_of(const ReplaySample& sample) const;
     void prepare_live(const NSteps& n_steps, const per_batch& batch);
     void write_live(const NSteps& n_steps, const std::vector<int64_t>& slots, const per_batch& batch,
                     int64_t* ages_out);

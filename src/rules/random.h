@@ -38,6 +38,12 @@ PER_HOST_DEVICE uint64_t random64(uint64_t seed, uint64_t batch_number, uint64_t
     return (is_odd ? block.word[2] : block.word[0]) | high << 32;
 }
 
+// Which batch numbers belong to.
+struct BatchKey {
+    uint64_t seed;
+    uint64_t batch_number;
+};
+
 // Draws use the numbers of a batch from 0 on. Whatever else belongs to a batch has numbers that no draw reaches.
 // geometric_numbers | i says for how many draws from the whole draw i stands, which was made from a part of it.
 inline constexpr uint64_t geometric_numbers = uint64_t{1} << 63;

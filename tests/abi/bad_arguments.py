@@ -84,6 +84,7 @@ ALLOWED = {
     "per_*windows*.options.beta NaN": "that of the schedule is taken",
     "per_*sample*.options.uniform_fraction NaN": "that of the buffer is taken",
     "per_*windows*.options.uniform_fraction NaN": "that of the buffer is taken",
+    "*.options.key NULL": "the numbers are those of the buffer",
     "per_tree_priorities.indices NULL": "it names all leaves",
     "*.batch.* NULL": LEFT_OUT,
     "per_replay_add.steps.next_fields* NULL": LEFT_OUT,

@@ -119,6 +119,7 @@ class BothBuffers {
         if (chance(0.3)) sample.n_step = 1 + static_cast<int64_t>(random_()) % shape_.n_step;
         if (sample.n_step < 1) sample.n_step = 1;
         if (chance(0.4)) sample.n_step_min = 1 + static_cast<int64_t>(random_() % static_cast<uint64_t>(sample.n_step));
+        if (chance(0.3)) sample.key = key_;
         return sample;
     }
 
@@ -265,6 +266,7 @@ class BothBuffers {
 
     BufferShape shape_;
     std::mt19937_64 random_;
+    const uint64_t key_[2] = {11, 5};
     Declared declared_;
     Fields fields_;
     per_replay_options options_;

@@ -1256,6 +1256,13 @@ FAULTS = [
         "replay_walks_test",
     ),
     Fault(
+        "a draw has the numbers of the buffer in place of its key's",
+        "cuda/batch/write_rows.h",
+        "    if (plan.key != nullptr) return {plan.key[0], plan.key[1]};\n",
+        "",
+        "sample_test",
+    ),
+    Fault(
         "windows by id of a range are not counted",
         "cuda/replay/replay_backend.cu",
         "if (sample.ids != nullptr && sample.n_step_min != 0)",

@@ -104,6 +104,7 @@ class Exchange:
         out: dict[str, Any] | None,
         stream: object,
         call: hindsight.Call | None = None,
+        key: object = None,
     ) -> dict[str, Any]:
         """per_replay_sample(): the arrays of the batch by name; those of `out` if it is given."""
         handle, queue = self.handle(), self._memory.queue(stream)
@@ -111,13 +112,19 @@ class Exchange:
         batch = _library.new("per_batch")
         arrays, pointers = self._drawn_arrays(max(size, 0), batch, out, queue)
         chosen = ffi.cast("per_sample_options *", options)
+        numbers = None
+        if key is not None:
+            numbers = self._memory.read_numbers(key, "key", "uint64", queue)
+            if numbers.shape != (2,):
+                raise InvalidArgument(f"key has shape {list(numbers.shape)}; allowed: [2]")
+            chosen.key = ffi.cast("uint64_t *", numbers.pointer)
         if call is None:
             check(lib.per_replay_sample(handle, chosen, size, batch, queue.handle))
         else:
             with _callbacks.allowed():
                 status = lib.per_replay_sample_hindsight(handle, chosen, call.options, size, batch, queue.handle)
             call.check(status)
-        self._memory.finish(queue, arrays)
+        self._memory.finish(queue, arrays, numbers)
         del pointers
         return arrays
 

@@ -459,6 +459,7 @@ class ReplayBuffer(Store):
         uniform_fraction: float | None = None,
         normalize_weights: str | None = None,
         n_step: int | tuple[int, int] | None = None,
+        key: object = None,
         hindsight: Hindsight | None = None,
         out: Batch | None = None,
         stream: object = None,
@@ -470,6 +471,8 @@ class ReplayBuffer(Store):
             beta, scheme, prioritization, uniform_fraction, normalize_weights, n_step: for this batch in place of the
                 buffer's. A batch with a beta of its own does not advance the schedule of beta. With n_step (1, 5) each
                 transition, or sequence, has an n of its own, drawn from 1 to 5; `n_steps` says how long its window is.
+            key: uint64[2], such as (7, 3): the draw is that of a buffer with seed 7 after 3 others, and not the next
+                one of this buffer, as which it counts all the same. Not with hindsight.
             hindsight: gives some of the transitions goals that were reached later. What its reward function raises
                 passes through; the call is then no draw.
             out: an earlier batch of the same size, whose arrays are written again and which is returned. Not for JAX.
@@ -483,17 +486,18 @@ class ReplayBuffer(Store):
         if self._steps > 0 and n_step is None:
             n_step = self._n_step  # said with each call, since what is allocated here is for that one
         has_choice = scheme is not None or prioritization is not None or normalize_weights is not None
-        if has_choice or beta is not None or uniform_fraction is not None or n_step is not None:
+        if has_choice or beta is not None or uniform_fraction is not None or n_step is not None or key is not None:
             options = _options.sample_options(beta, scheme, prioritization, uniform_fraction, normalize_weights, n_step)
             address = int(ffi.cast("uintptr_t", options))
         plain = self._plain
         if options is not None and self._steps > 0:
             plain, exchange = self._exchange_for(options.n_step)
         arrays = None if out is None else self._arrays_of(out)
-        if hindsight is None:
+        if hindsight is None and key is None:
             arrays = exchange.sample(batch_size, address, arrays, stream)
         else:
-            arrays = plain.sample(batch_size, address, arrays, stream, Call(hindsight, self._layout))
+            call = None if hindsight is None else Call(hindsight, self._layout)
+            arrays = plain.sample(batch_size, address, arrays, stream, call, key)
         return self._new_batch(arrays) if out is None else out
 
     def update_priorities(

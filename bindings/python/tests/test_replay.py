@@ -836,3 +836,33 @@ def test_scalar_rewards_and_flags_are_those_of_every_environment():
     assert ids.shape == (2,)
     with pytest.raises(per.InvalidArgument, match="reward, terminated and truncated have no axis of time"):
         given.extend(**run, reward=0.0, terminated=False, truncated=False)
+
+
+def test_key_of_a_draw_is_a_seed_and_a_number_of_draws():
+    def filled(seed):
+        buffer = per.ReplayBuffer(100, {"observation": per.Field()}, seed=seed, n_step=3)
+        buffer.extend(observation=np.arange(60), reward=np.ones(60), terminated=np.zeros(60), truncated=np.zeros(60))
+        return buffer
+
+    twin, buffer = filled(2**62), filled(1)
+    expected = [twin.sample(16, n_step=(1, 3)) for _ in range(3)]
+    batch = buffer.sample(16)
+    for number in (2, 0, 1, 1):
+        key = np.array([2**62, number], np.uint64)
+        assert buffer.sample(16, n_step=(1, 3), key=key, out=batch) is batch
+        np.testing.assert_array_equal(batch.ids, expected[number].ids)
+        np.testing.assert_array_equal(batch.n_steps, expected[number].n_steps)
+    np.testing.assert_array_equal(buffer.sample(16, n_step=(1, 3), key=(2**62, 2)).ids, expected[2].ids)
+    assert buffer.stats().samples == 6
+    for key, message in [
+        (7, r"key has shape \[1\]; allowed: \[2\]"),
+        ((1, 2, 3), r"key has shape \[3\]; allowed: \[2\]"),
+        ((1, -2), "key has -2; allowed: 0 to 18446744073709551615"),
+        ((1.5, 2), "key has dtype float64; allowed: whole numbers"),
+    ]:
+        with pytest.raises(per.InvalidArgument, match=message):
+            buffer.sample(4, key=key)
+    her = per.Hindsight("observation", "goal", lambda achieved, goal: np.ones(len(goal)))
+    goals = per.ReplayBuffer(9, {"observation": per.Field(), "goal": per.Field()})
+    with pytest.raises(per.InvalidArgument, match=r"key is not NULL: per_replay_sample\(\) alone takes one"):
+        goals.sample(4, key=(1, 2), hindsight=her)

@@ -121,7 +121,7 @@ void GoalWriter::relabel_row(int64_t i, int64_t slot, const ReplaySample& sample
     const int64_t env = ring.env_of_slot(slot);
     const Lane& lane = state_.lane(env);
     const int64_t row = ring.row_of_slot(env, slot, lane.head);
-    const int64_t n_step = sample.n_steps(state_.seed, relabelling.batch_number).of_place(i);
+    const int64_t n_step = sample.n_steps({state_.seed, relabelling.batch_number}).of_place(i);
     const SequenceSpan span = span_of(state_, env, row, n_step);
     if (span.repeats_last) return;  // not known what its last step achieved
 

@@ -160,6 +160,7 @@ void BatchQueue::prepare(const ReplaySample& sample, const StreamOrder::Call& ca
 void BatchQueue::sample(const ReplaySample& sample, const StreamOrder::Call& call) {
     RowPlan rows = plan_rows(sample.batch_size, sample.n_step, sample.batch, RowShape::drawn);
     rows.n_step_min = sample.n_step_min;
+    rows.key = sample.key;
     prepare(sample, call);
     const DrawMemory& memory = memory_;
     const DeviceReplay& replay = replay_.device();

@@ -15,12 +15,21 @@ struct RowPlan {
     GatherWishes wishes;
     int64_t n;  // rows of the batch
     per_batch batch;
-    int64_t n_step_min = 0;  // see ReplaySample; rules.n_step is the longest
+    int64_t n_step_min = 0;         // see ReplaySample; rules.n_step is the longest
+    const uint64_t* key = nullptr;  // see ReplaySample; on the device
 };
+
+// Which random numbers a batch has.
+__device__ __forceinline__ BatchKey key_of(const DeviceReplay& replay, const RowPlan& plan) {
+    if (plan.key != nullptr) return {plan.key[0], plan.key[1]};
+    return {replay.seed, replay.state->batches};
+}
 
 // The n_step of the window at place i of a batch.
 __device__ __forceinline__ int64_t n_step_of(const DeviceReplay& replay, const RowPlan& plan, int64_t i) {
-    return NSteps{plan.rules.n_step, plan.n_step_min, replay.seed, replay.state->batches}.of_place(i);
+    if (plan.n_step_min == 0) return plan.rules.n_step;
+    const BatchKey key = key_of(replay, plan);
+    return NSteps{plan.rules.n_step, plan.n_step_min, key.seed, key.batch_number}.of_place(i);
 }
 
 // The RowFlags near a row, by distance from it. Those that a window of up to 32 steps and a stack need are read

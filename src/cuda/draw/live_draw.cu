@@ -61,7 +61,8 @@ __device__ __forceinline__ DistinctResult draw_distinct_slots(const DeviceReplay
     const DrawLaw law = law_of_draw(replay, memory, plan);
     const double factor = power_of_two(plan.tree.state->scale);
     const DistinctFound out = {plan.rows.n, memory.found, plan.tree.claims};
-    const DrawRequest request = {plan.rows.n, PER_INDEPENDENT, replay.seed, replay.state->batches};
+    const BatchKey key = key_of(replay, plan.rows);
+    const DrawRequest request = {plan.rows.n, PER_INDEPENDENT, key.seed, key.batch_number};
     if (law.uniform_fraction == 0.0) {
         TreeSource source = {plan.tree, shared.tree_row, factor, law.mass};
         return draw_distinct(source, shared.draws, out, request);
@@ -119,7 +120,8 @@ __device__ __forceinline__ double draw_rows(const DeviceReplay& replay, const Dr
     const DrawLaw law = law_of_draw(replay, memory, plan);
     if (!law.is_distinct && !law.is_uniform()) load_top_row(plan.tree, shared.tree_row);
     if (!law.is_distinct && law.uniform_fraction != 0.0) load_top_row(replay.priorities.live, shared.live_row);
-    const DrawRequest request = {plan.rows.n, plan.scheme, replay.seed, replay.state->batches};
+    const BatchKey key = key_of(replay, plan.rows);
+    const DrawRequest request = {plan.rows.n, plan.scheme, key.seed, key.batch_number};
     // The law has them as doubles, which may be rounded.
     const uint64_t n_live = static_cast<uint64_t>(replay.state->n_live);
     const uint64_t mass = plan.tree.state->total;

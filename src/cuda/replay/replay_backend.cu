@@ -35,7 +35,7 @@ void require_no_capture(const StreamOrder::Call& call, const char* option) {
                     static_cast<void*>(call.stream()), option);
 }
 
-// Checks one array in place of all of a batch, ids or else the first that is given: each costs a question to the
+// Checks one array in place of all of a batch, ids, a key, or else the first that is given: each costs a question to the
 // driver.
 void require_batch_reachable(const per_batch& batch, const Fields& fields) {
     bool is_checked = false;
@@ -48,6 +48,7 @@ void require_batch_reachable(const per_batch& batch, const Fields& fields) {
 // The ids of a walk lie in host memory.
 void require_sample_reachable(const ReplaySample& sample, const Fields& fields) {
     if (sample.ids != nullptr && sample.n_of_walk == 0) return require_reachable("ids", sample.ids);
+    if (sample.key != nullptr) return require_reachable("key", sample.key);
     require_batch_reachable(sample.batch, fields);
 }
 

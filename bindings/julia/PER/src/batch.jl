@@ -127,6 +127,8 @@ number for each sequence; there is no `next_x`, but `mask`, false where the epis
 - `out`: a batch of the same size and buffer that is filled and returned, in place of a new one. A captured CUDA graph
   needs it
 - `stream`: on CUDA; see [`ReplayBuffer`](@ref)
+- `key`: two whole numbers, such as `[7, 3]`: the draw is that of a buffer with seed 7 after 3 others, and not the next
+  one of this buffer, as which it counts all the same. Not with `hindsight`
 - `hindsight`: a [`Hindsight`](@ref), which gives some of the transitions goals that were reached later. What its reward
   function throws passes through; the call is then no draw
 - `options`: `beta`, `uniform_fraction`, `n_step`, `scheme`, `prioritization`, `normalize_weights`, for this call in
@@ -150,13 +152,21 @@ julia> sample!(buffer, 5; out = batch, beta = 1) === batch
 true
 ```
 """
-function sample!(buffer::ReplayBuffer, batch_size; out = nothing, hindsight = nothing, stream = nothing, options...)
+function sample!(
+    buffer::ReplayBuffer, batch_size; out = nothing, key = nothing, hindsight = nothing, stream = nothing, options...
+)
     queue = stream_of(buffer.memory, stream)
     count = converted(Int64, "batch_size", batch_size)
     chosen, n_step = sample_options(buffer, options)
+    seed_and_number = key === nothing ? nothing : numbers(buffer.memory, UInt64, "key", key, stream)
+    if seed_and_number !== nothing
+        check_length("key", seed_and_number, 2)
+        chosen === C_NULL && (chosen = initial(per_sample_options))
+        set_field!(chosen, :key, pointer(seed_and_number))
+    end
     layout = drawn_layout(buffer, max(count, 0), n_step)
     batch = out === nothing ? allocate(buffer.memory, layout) : check_layout(buffer.memory, out, layout)
-    return with_pointers(buffer, batch) do filled
+    return GC.@preserve seed_and_number with_pointers(buffer, batch) do filled
         if hindsight === nothing
             call(pointer -> per_replay_sample(pointer, chosen, count, filled, queue), buffer.handle)
         else

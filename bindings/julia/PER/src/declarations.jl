@@ -287,8 +287,9 @@ struct per_sample_options
     normalize_weights::Int32
     reserved::Int32
     n_step_min::Int64
+    key::Ptr{UInt64}
 end
-const per_sample_options_layout = (size = 56, offsets = (0, 8, 16, 24, 32, 36, 40, 44, 48,))
+const per_sample_options_layout = (size = 64, offsets = (0, 8, 16, 24, 32, 36, 40, 44, 48, 56,))
 
 struct per_batch
     struct_size::UInt64

@@ -105,6 +105,6 @@ end
 
 option_names(::Type{T}) where {T} =
     filter(
-        name -> !(name in (:struct_size, :capacity, :fields, :n_fields, :device_index, :reserved, :n_step_min)),
+        name -> !(name in (:struct_size, :capacity, :fields, :n_fields, :device_index, :reserved, :n_step_min, :key)),
         fieldnames(T),
     )

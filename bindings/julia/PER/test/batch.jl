@@ -226,6 +226,22 @@ const GOLDEN_N_STEPS = joinpath(@__DIR__, "..", "..", "..", "..", "tests", "gold
     end
 end
 
+@testset "a key of a draw is a seed and a number of draws" begin
+    filled(seed) = (
+        buffer = ReplayBuffer(100, (observation = Field(Int32),); seed);
+        extend!(buffer; observation = 1:60, reward = ones(60), terminated = falses(60), truncated = falses(60)); buffer
+    )
+    twin, buffer = filled(7), filled(1)
+    expected = [sample!(twin, 16).ids for _ in 1:3]
+    for number in (2, 0, 1, 1)
+        @test sample!(buffer, 16; key = [7, number]).ids == expected[number+1]
+    end
+    @test stats(buffer).samples == 4
+    @test is_invalid(thrown(() -> sample!(buffer, 4; key = [7])), "key has 1 entries; allowed: 2")
+    @test is_invalid(thrown(() -> sample!(buffer, 4; key = [7, -1])), "key has an entry that is no UInt64")
+    @test is_invalid(thrown(() -> loader(identity, buffer, 4; key = [7, 1])), "there is no option key")
+end
+
 @testset "ranges of n_step" begin
     filled() = extend_running!(ReplayBuffer(200, (observation = Field(Int32),); n_step = 5))
     extend_running!(buffer) = (
