@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import io
 import pathlib
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from per import _library
+from per import _files, _library
 from per._errors import InvalidArgument
 from per._library import ffi
 
@@ -26,7 +28,10 @@ def load() -> Any:
             "when it was built. Install a wheel of libper; or install jaxlib, then libper with --no-build-isolation"
         )
     library: Any = ctypes.CDLL(str(path))
-    library.per_xla_open.argtypes, library.per_xla_open.restype = [ctypes.c_void_p], ctypes.c_int64
+    library.per_xla_open.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    library.per_xla_open.restype = ctypes.c_int64
+    library.per_xla_find.argtypes = [ctypes.c_int64, ctypes.c_void_p]
+    library.per_xla_find.restype = ctypes.c_void_p
     library.per_xla_close.argtypes, library.per_xla_close.restype = [ctypes.c_int64], None
     find = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p)
     library.per_xla_load(find(lambda name: _address(getattr(_library.lib, name.decode()))))
@@ -44,12 +49,38 @@ def _address(pointer: Any) -> int:
 _calls = load()
 
 
-def open(handle: Any) -> int:
-    """Gives a buffer of the library, which nothing was done to yet, to the custom calls; their number of it."""
-    number: int = _calls.per_xla_open(_address(handle))
+def open(handle: Any, ticket: np.ndarray[Any, Any] | None = None) -> int:
+    """Gives a buffer of the library to the custom calls; their number of it.
+
+    Arguments:
+        ticket: that of a buffer that comes from a checkpoint, which becomes one of the present.
+    """
+    number: int = _calls.per_xla_open(_address(handle), None if ticket is None else ticket.ctypes.data)
     _library.check(max(-number, 0))
     ffi.gc(handle, None)
+    if ticket is not None:
+        ticket[1] = 0
     return number
+
+
+def checkpoint(number: int, ticket: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """What the library saves of a buffer, uint8[bytes]. No program may use it meanwhile."""
+    found = _calls.per_xla_find(number, ticket.ctypes.data)
+    if not found:
+        raise InvalidArgument("this state is of the past: go on with the one that add() or set_priorities() returned")
+    file = io.BytesIO()
+    _files.save(ffi.cast("per_replay *", found), file)
+    return np.frombuffer(file.getbuffer(), np.uint8)
+
+
+def numbers_of(key: Any) -> Any:
+    """A key as the two numbers of 64 bits that libper takes, the lower half of each first: a seed, and one more."""
+    is_typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    words = jax.random.key_data(key) if is_typed else jnp.asarray(key)
+    if words.dtype != np.uint32 or words.shape not in ((2,), (4,)):
+        given = f"{key.dtype if is_typed else words.dtype}{list(jnp.shape(key))}"
+        raise InvalidArgument(f"key is {given}; allowed: one key of jax.random, whose data are uint32[2] or uint32[4]")
+    return jnp.concatenate([words.reshape(-1, 2)[:, ::-1].reshape(-1), jnp.zeros(4 - words.size, np.uint32)])
 
 
 def close(number: int) -> None:
@@ -57,7 +88,7 @@ def close(number: int) -> None:
     _calls.per_xla_close(number)
 
 
-def call(name: str, number: int, ticket: Any, results: list[Any], operands: Any, unused: Any) -> list[Any]:
+def call(name: str, number: int, ticket: Any, results: list[Any], operands: Any, unused: Any = ()) -> list[Any]:
     """Queues a custom call: the next ticket, and its other results.
 
     Arguments:

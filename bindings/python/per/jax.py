@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -107,6 +108,8 @@ class Buffer:
     def __init__(
         self, lanes: int, rows: int, min_rows: int, batch_size: int, left_out: tuple[int, ...], options: dict[str, Any]
     ) -> None:
+        if "seed" in options:
+            raise InvalidArgument("seed is given; the keys of sample() say what is drawn")
         self._lanes, self._rows, self._min_rows, self._batch_size = lanes, rows, min_rows, batch_size
         self._left_out = left_out  # the axes of [lanes, K] that steps are added without
         self._options = options
@@ -123,15 +126,17 @@ class Buffer:
         paths, tree = jax.tree.flatten_with_path(step)
         leaves = [(path, jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf))) for path, leaf in paths]
         if self._steps != (tree, leaves):
-            self._open([leaf for _, leaf in leaves])
+            self._open(self._new([leaf for _, leaf in leaves]))
             self._steps = tree, leaves
         blank = jnp.zeros(_xla.TICKET.shape, _xla.TICKET.dtype)
         return State(self._number, *_xla.call("init", self._number, blank, [], (), step))
 
-    def _open(self, leaves: list[Any]) -> None:
-        """Makes a buffer of the library, in place of the one before."""
+    def _new(self, leaves: list[Any]) -> ReplayBuffer:
         fields = {f"field{i}": Field(leaf.shape, leaf.dtype, role="observation") for i, leaf in enumerate(leaves)}
-        replay = ReplayBuffer(self._lanes * self._rows, fields, n_envs=self._lanes, arrays="jax", **self._options)
+        return ReplayBuffer(self._lanes * self._rows, fields, n_envs=self._lanes, arrays="jax", **self._options)
+
+    def _open(self, replay: ReplayBuffer, ticket: Any = None) -> None:
+        """Takes a buffer of the library, in place of the one before."""
         ids = ((), np.int64) if _kinds.jax_has_64_bits() else ((2,), np.uint32)
         arrays = [(output.shape, output.dtype) for output in replay._layout.batch if "fields" in output.member]
         self._results = [
@@ -139,8 +144,43 @@ class Buffer:
             for shape, dtype in (ids, ((), np.float32), ((), np.float32), *arrays)
         ]
         _xla.close(self._number)
-        self._number = _xla.open(replay._open())
+        self._number = _xla.open(replay._open(), ticket)
         weakref.finalize(self, _xla.close, self._number)
+
+    def state_dict(self, state: State) -> dict[str, Any]:
+        """The whole buffer, for a checkpoint: {"ticket": int32[4], "checkpoint": uint8[bytes]}, arrays of numpy.
+
+        It is called outside of jitted programs, and waits for those that give the state. None may run meanwhile.
+        """
+        self._check(state)
+        if isinstance(state._ticket, jax.core.Tracer):
+            raise InvalidArgument("state_dict() is called inside of a program; allowed: outside, with a state it gave")
+        ticket = np.array(state._ticket)
+        return {"ticket": ticket, "checkpoint": _xla.checkpoint(self._number, ticket)}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> State:
+        """Becomes the buffer of a state_dict(), and gives its state, which goes on with the same draws.
+
+        init() must have been called with the same step. Earlier states are refused from then on, and programs are
+        compiled anew.
+
+        Raises:
+            InvalidArgument, CorruptFile, Unsupported; then the buffer is as it was.
+        """
+        if set(state_dict) != {"ticket", "checkpoint"}:
+            raise InvalidArgument(f"state_dict has {sorted(state_dict)}; allowed: ['checkpoint', 'ticket']")
+        if self._number == 0:
+            raise InvalidArgument("init() was not called, which says what a step is: call it first")
+        replay = self._new([leaf for _, leaf in self._steps[1]])
+        expected = replay.options
+        replay.load_state_dict({"checkpoint": np.asarray(state_dict["checkpoint"])})
+        for name in ("capacity", "sequence_length", "sequence_stride"):
+            if replay.options[name] != expected[name]:
+                given = f"{name} {replay.options[name]}"
+                raise InvalidArgument(f"checkpoint has {given}; allowed: that of the buffer, {expected[name]}")
+        ticket = np.array(state_dict["ticket"], np.int32)
+        self._open(replay, ticket)
+        return State(self._number, jnp.asarray(ticket))
 
     def add(self, state: State, batch: Any) -> State:
         """Adds a step, or K, of each environment: the next state.
@@ -176,9 +216,10 @@ class Buffer:
         """Draws a batch. On the CPU it is an error if nothing can be drawn yet; see can_sample().
 
         Arguments:
-            key: not looked at. The buffer numbers its draws, and makes them from its `seed`.
+            key: one of jax.random.key() or PRNGKey(). The same state and key give the same batch. That of a seed draws
+                what a per.ReplayBuffer with this seed draws first.
         """
-        ticket, *arrays = self._call("sample", state, self._results, unused=key)
+        ticket, *arrays = self._call("sample", state, self._results, _xla.numbers_of(key))
         # XLA may put off what nothing waits for. With the draw's ticket the state is not used up before the draw.
         if state._is_of_this_trace():
             state._ticket = ticket
@@ -212,12 +253,17 @@ class Buffer:
             self._number, jnp.stack([ticket[0], ticket[1] + 1, end % self._rows, ticket[3] + end // self._rows])
         )
 
-    def _call(self, name: str, state: State, results: list[Any], *operands: Any, unused: Any = ()) -> list[Any]:
+    def _call(self, name: str, state: State, results: list[Any], *operands: Any) -> list[Any]:
+        self._check(state)
+        return _xla.call(name, self._number, state._ticket, results, operands)
+
+    def _check(self, state: State) -> None:
         if state._number != self._number:
-            raise InvalidArgument("this state is of another buffer, or from before init() was given other steps")
+            raise InvalidArgument(
+                "this state is of another buffer, or from before load_state_dict() or an init() of other steps"
+            )
         if state._is_used_up:
             raise InvalidArgument("this state is used up: go on with the one that add() or set_priorities() returned")
-        return _xla.call(name, self._number, state._ticket, results, operands, unused)
 
 
 def make_prioritised_flat_buffer(
@@ -240,7 +286,7 @@ def make_prioritised_flat_buffer(
         add_batch_size: environments; None: one, and steps are added without an axis for it.
         priority_exponent: alpha of per.ReplayBuffer.
         device: "cpu" or "gpu", where the program is to run; None: JAX's default.
-        options: others of per.ReplayBuffer: seed, beta, normalize_weights, max_priority, uniform_fraction ...
+        options: others of per.ReplayBuffer: beta, normalize_weights, max_priority, uniform_fraction ...
     """
     lanes = 1 if add_batch_size is None else add_batch_size
     left_out = (0,) * (add_batch_size is None) + (1,) * (not add_sequences)

@@ -50,6 +50,7 @@ namespace {
     USE(per_steps_init)          \
     USE(per_replay_add)          \
     USE(per_batch_init)          \
+    USE(per_sample_options_init) \
     USE(per_replay_sample)       \
     USE(per_replay_set_priorities)
 
@@ -219,11 +220,13 @@ ffi::Error add(void* stream, int32_t device, int64_t number, ffi::AnyBuffer tick
     return ffi::Error::Success();
 }
 
+// Operands: the ticket; the key of the draw, two numbers of 64 bits.
 // Results: the ticket; ids, probabilities and weights [B]; each field, and each next field but of sequences.
 template <Platform platform>
-ffi::Error sample(void* stream, int32_t device, int64_t number, ffi::AnyBuffer ticket, ffi::Result<ffi::AnyBuffer>,
-                  ffi::Result<ffi::AnyBuffer> ids, ffi::Result<ffi::AnyBuffer> probabilities,
-                  ffi::Result<ffi::AnyBuffer> weights, ffi::RemainingRets leaves) {
+ffi::Error sample(void* stream, int32_t device, int64_t number, ffi::AnyBuffer ticket, ffi::AnyBuffer key,
+                  ffi::Result<ffi::AnyBuffer>, ffi::Result<ffi::AnyBuffer> ids,
+                  ffi::Result<ffi::AnyBuffer> probabilities, ffi::Result<ffi::AnyBuffer> weights,
+                  ffi::RemainingRets leaves) {
     Locked locked;
     if (ffi::Error error = begin<platform>(device, number, ticket, &locked); error.failure()) return error;
     Buffer& buffer = *locked.buffer;
@@ -238,8 +241,10 @@ ffi::Error sample(void* stream, int32_t device, int64_t number, ffi::AnyBuffer t
     }
     batch.fields = buffer.fields.data();
     if (leaves.size() > n_fields) batch.next_fields = buffer.next_fields.data();
+    per_sample_options options = with_defaults<per_sample_options>(library.per_sample_options_init);
+    options.key = static_cast<const uint64_t*>(key.untyped_data());
     buffer.is_fresh = false;
-    return as_error(library.per_replay_sample(buffer.replay.get(), nullptr, weights->dimensions()[0], &batch, stream));
+    return as_error(library.per_replay_sample(buffer.replay.get(), &options, weights->dimensions()[0], &batch, stream));
 }
 
 template <Platform platform>
@@ -278,6 +283,7 @@ template <typename Stream>
 auto bind_sample() {
     return bind<Stream>()
         .template Arg<ffi::AnyBuffer>()
+        .template Arg<ffi::AnyBuffer>()
         .template Ret<ffi::AnyBuffer>()
         .template Ret<ffi::AnyBuffer>()
         .template Ret<ffi::AnyBuffer>()
@@ -303,9 +309,10 @@ extern "C" void per_xla_load(void* (*find)(const char* name)) {
     PER_XLA_FUNCTIONS(PER_XLA_FIND)
 }
 
-// Takes a buffer over, which nothing was done to yet, and gives the number that programs name it by; or, leaving it to
-// the caller, the negative of an error's status.
-extern "C" int64_t per_xla_open(per_replay* replay) {
+// Takes a buffer over and gives the number that programs name it by; or, leaving it to the caller, the negative of an
+// error's status. A buffer from a checkpoint gets a generation, so that there is a ticket for it; any other one, which
+// nothing was done to yet, gets it from init().
+extern "C" int64_t per_xla_open(per_replay* replay, uint32_t* generation_out) {
     const auto buffer = std::make_shared<Buffer>();
     buffer->options = with_defaults<per_replay_options>(library.per_replay_options_init);
     if (const per_status status = library.per_replay_describe(replay, &buffer->options); status != PER_OK) {
@@ -317,8 +324,24 @@ extern "C" int64_t per_xla_open(per_replay* replay) {
     buffer->fields.resize(n_fields);
     buffer->next_fields.resize(n_fields);
     const std::lock_guard lock(table().mutex);
+    if (generation_out != nullptr) {
+        buffer->generation = *generation_out = ++table().latest_generation;
+        buffer->is_fresh = false;
+    }
     table().buffers[++table().latest_number] = buffer;
     return table().latest_number;
+}
+
+// The buffer that a ticket is of, to be read while no program uses it: it stays in the table. NULL if the ticket is not
+// one of the present. On CUDA that is not known.
+extern "C" per_replay* per_xla_find(int64_t number, const uint32_t* ticket) {
+    const std::lock_guard lock(table().mutex);
+    const auto found = table().buffers.find(number);
+    if (found == table().buffers.end()) return nullptr;
+    Buffer& buffer = *found->second;
+    const std::lock_guard buffer_lock(buffer.mutex);
+    const bool is_present = buffer.options.device == PER_CUDA || check_ticket(buffer, ticket).success();
+    return is_present ? buffer.replay.get() : nullptr;
 }
 
 // Frees a buffer, once no call is inside of it.

@@ -54,14 +54,16 @@ def let_xla_call_the_handlers_for_cuda():
 def digest(buffer, lanes):
     step = {"observation": jnp.zeros(3), "action": jnp.zeros((), jnp.int8), "done": jnp.zeros((), bool)}
 
-    def call(state, t):
+    def call(state, given):
+        t, key = given
         steps = jax.tree.map(lambda x: jnp.broadcast_to(t.astype(x.dtype), (lanes, 5, *x.shape)), step)
         state = buffer.add(state, steps)
-        batch = buffer.sample(state, jax.random.key(0))
+        batch = buffer.sample(state, key)
         priorities = jnp.abs(batch.weights * 0.5 + jax.tree.leaves(batch.experience)[-1].reshape(16, -1)[:, 0])
         return buffer.set_priorities(state, batch.indices, priorities), batch
 
-    _, batches = jax.jit(lambda state: jax.lax.scan(call, state, jnp.arange(30.0)))(buffer.init(step))
+    steps = jnp.arange(30.0), jax.random.split(jax.random.key(0), 30)
+    _, batches = jax.jit(lambda state: jax.lax.scan(call, state, steps))(buffer.init(step))
     return hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(batches))).hexdigest()
 
 
@@ -72,7 +74,7 @@ if __name__ == "__main__":
         let_xla_call_the_handlers_for_cuda()
     import per.jax
 
-    flat = per.jax.make_prioritised_flat_buffer(100, 1, 16, True, 2, device=device, seed=3)
+    flat = per.jax.make_prioritised_flat_buffer(100, 1, 16, True, 2, device=device)
     print(digest(flat, 2))
     print(digest(per.jax.make_prioritised_trajectory_buffer(3, 16, 4, 2, 4, max_size=90, device=device), 3))
     # The device may be given a buffer of the other one.

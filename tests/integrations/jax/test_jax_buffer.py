@@ -267,29 +267,153 @@ def test_init_makes_the_states_before_it_invalid_and_begins_anew():
 
 
 def test_a_program_that_makes_its_buffer_gives_the_same_each_time():
-    buffer = per.jax.make_prioritised_flat_buffer(100, 1, 16, seed=5)
+    buffer = per.jax.make_prioritised_flat_buffer(100, 1, 16)
 
     @jax.jit
-    def program():
-        def step(state, t):
+    def program(key):
+        def step(state, given):
+            t, key = given
             state = buffer.add(buffer.add(state, step_of(t)), step_of(-t))
-            batch = buffer.sample(state, KEY)
+            batch = buffer.sample(state, key)
             return buffer.set_priorities(state, batch.indices, 1 + batch.weights * t), batch
 
-        return jax.lax.scan(step, buffer.init(STEP), jnp.arange(80.0))[1]
+        return jax.lax.scan(step, buffer.init(STEP), (jnp.arange(80.0), jax.random.split(key, 80)))[1]
 
-    one, other = program(), program()
-    assert jax.tree.all(jax.tree.map(lambda x, y: bool((x == y).all()), one, other))
+    one, same, other = program(KEY), program(KEY), program(jax.random.key(1))
+    assert jax.tree.all(jax.tree.map(lambda x, y: bool((x == y).all()), one, same))
     assert len(set(map(tuple, one.indices[..., 0].tolist()))) > 70
+    assert (one.indices != other.indices).any(axis=(1, 2)).sum() > 70
 
 
-def test_draws_follow_from_the_seed_and_are_those_of_a_buffer_outside():
-    buffer, state = filled(50, batch_size=16, seed=9)
-    outside = per.ReplayBuffer(100, {"x": per.Field(role="observation")}, seed=9)
-    for t in range(50):
-        outside.add(x=t, reward=0, terminated=False, truncated=False)
-    for _ in range(3):
-        np.testing.assert_array_equal(firsts(buffer.sample(state, KEY)), outside.sample(16)["x"])
+# ---------------------------------------------------------------------------------------------------------- keys
+
+
+@pytest.mark.parametrize("call", [lambda f: f, jax.jit])
+@pytest.mark.parametrize("scheme", ["stratified", "independent", "systematic", "without_replacement"])
+def test_the_same_state_and_key_give_the_same_batch_and_another_key_another(call, scheme):
+    buffer, state = filled(50, batch_size=16, scheme=scheme)
+    sample = call(buffer.sample)
+    keys = jax.random.split(jax.random.key(5), 6)
+    first = [sample(state, key) for key in keys]
+    for i in (5, 0, 0, 3):
+        again = sample(state, keys[i])
+        assert jax.tree.all(jax.tree.map(lambda x, y: bool((x == y).all()), again, first[i]))
+    # A systematic draw of 16 from 49 is one of few.
+    assert len({tuple(batch.indices[:, 0].tolist()) for batch in first}) >= (2 if scheme == "systematic" else 6)
+
+
+def test_the_key_of_a_seed_draws_what_a_buffer_of_that_seed_draws_first():
+    for seed in (0, 9, 2**31 - 1):
+        buffer, state = filled(50, batch_size=16)
+        outside = per.ReplayBuffer(100, {"x": per.Field(role="observation")}, seed=seed)
+        for t in range(50):
+            outside.add(x=t, reward=0, terminated=False, truncated=False)
+        expected = outside.sample(16)["x"]
+        np.testing.assert_array_equal(firsts(buffer.sample(state, jax.random.key(seed))), expected)
+        np.testing.assert_array_equal(firsts(jax.jit(buffer.sample)(state, jax.random.PRNGKey(seed))), expected)
+
+
+def test_each_word_of_a_key_counts():
+    buffer, state = filled(50, batch_size=16)
+    for n_words in (2, 4):  # threefry's and rbg's
+        keys = [np.zeros(n_words, np.uint32), *np.eye(n_words, dtype=np.uint32)]
+        assert len({tuple(firsts(buffer.sample(state, key))) for key in keys}) == n_words + 1
+    rbg = jax.random.key(7, impl="rbg")
+    expected = firsts(buffer.sample(state, jax.random.key_data(rbg)))
+    np.testing.assert_array_equal(firsts(buffer.sample(state, rbg)), expected)
+
+
+@pytest.mark.parametrize(
+    "key, given",
+    [
+        (jax.random.split(KEY, 3), "key<fry>[3]"),
+        (jnp.zeros(2), "float32[2]"),
+        (jnp.zeros((3, 2), jnp.uint32), "uint32[3, 2]"),
+        (7, "int32[]"),
+    ],
+)
+def test_what_is_no_key_is_refused_by_name(key, given):
+    buffer, state = filled(10)
+    with pytest.raises(per.InvalidArgument, match=re.escape(f"key is {given}; allowed: one key of jax.random")):
+        buffer.sample(state, key)
+
+
+def test_a_seed_is_refused_as_keys_are_in_its_place():
+    with pytest.raises(per.InvalidArgument, match="seed is given; the keys of sample"):
+        flat(seed=3)
+
+
+# ---------------------------------------------------------------------------------------------------- checkpoints
+
+
+def trained(buffer, state, steps):
+    """Steps that depend on everything that a buffer holds; its state, and what was drawn."""
+
+    def step(state, t):
+        state = buffer.add(state, step_of(t))
+        batch = buffer.sample(state, jax.random.fold_in(KEY, t))
+        return buffer.set_priorities(state, batch.indices, 1 + batch.experience.first["reward"] % 7), batch
+
+    return jax.jit(lambda state: jax.lax.scan(step, state, steps))(state)
+
+
+def test_a_restored_state_goes_on_with_the_same_draws(tmp_path):
+    import orbax.checkpoint
+
+    buffer, state = filled(10, batch_size=16, beta_steps=40)
+    state, _ = trained(buffer, state, jnp.arange(10, 130))
+    saved = buffer.state_dict(state)
+    assert saved["ticket"].dtype == np.int32 and saved["checkpoint"].dtype == np.uint8
+    with orbax.checkpoint.PyTreeCheckpointer() as checkpointer:
+        checkpointer.save(tmp_path / "saved", saved)
+        restored = checkpointer.restore(tmp_path / "saved")
+    state, expected = trained(buffer, state, jnp.arange(130, 180))
+    other, blank = flat(batch_size=16, beta_steps=40)
+    other_state = other.load_state_dict(restored)
+    assert other_state.current_index == 30 and other_state.is_full and other.can_sample(other_state)
+    with pytest.raises(per.InvalidArgument, match="from before load_state_dict"):
+        other.add(blank, step_of(0))
+    other_state, drawn = trained(other, other_state, jnp.arange(130, 180))
+    assert jax.tree.all(jax.tree.map(lambda x, y: bool((x == y).all()), drawn, expected))
+    assert other_state.current_index == state.current_index == 80
+    # And into the buffer that it is of, whose state it takes back.
+    _, again = trained(buffer, buffer.load_state_dict(saved), jnp.arange(130, 180))
+    assert jax.tree.all(jax.tree.map(lambda x, y: bool((x == y).all()), again, expected))
+    assert not other.can_sample(other.init(STEP))
+
+
+def test_a_checkpoint_is_of_a_present_state_outside_of_programs():
+    buffer, old = filled(10)
+    state = buffer.add(old, step_of(10))
+    with pytest.raises(per.InvalidArgument, match="this state is of the past"):
+        buffer.state_dict(jax.tree.map(lambda x: x, old))
+    with pytest.raises(per.InvalidArgument, match=r"state_dict\(\) is called inside of a program"):
+        jax.jit(buffer.state_dict)(state)
+    assert buffer.load_state_dict(buffer.state_dict(state)).current_index == 11
+
+
+def test_a_checkpoint_that_does_not_fit_is_refused_and_changes_nothing():
+    buffer, state = filled(10)
+    saved = buffer.state_dict(state)
+    fresh = per.jax.make_prioritised_flat_buffer(100, 1, 64)
+    with pytest.raises(per.InvalidArgument, match=r"init\(\) was not called"):
+        fresh.load_state_dict(saved)
+    with pytest.raises(
+        per.InvalidArgument, match=r"state_dict has \['checkpoint'\]; allowed: \['checkpoint', 'ticket'\]"
+    ):
+        buffer.load_state_dict({"checkpoint": saved["checkpoint"]})
+    small = per.jax.make_prioritised_flat_buffer(50, 1, 64)
+    small.init(STEP)
+    with pytest.raises(per.InvalidArgument, match="checkpoint has capacity 100; allowed: that of the buffer, 50"):
+        small.load_state_dict(saved)
+    fresh.init(STEP | {"reward": jnp.zeros(2)})
+    with pytest.raises(per.InvalidArgument, match="checkpoint has fields"):
+        fresh.load_state_dict(saved)
+    saved["checkpoint"] = saved["checkpoint"].copy()
+    saved["checkpoint"][100] ^= 1
+    with pytest.raises(per.CorruptFile):
+        buffer.load_state_dict(saved)
+    assert buffer.add(state, step_of(10)).current_index == 11
 
 
 # --------------------------------------------------------------------------------------------- updates that are late
@@ -364,7 +488,7 @@ def test_states_of_other_buffers_are_refused():
         buffer.add(other, step_of(1))
     state = buffer.init(STEP)
     assert buffer.init(STEP | {"reward": jnp.zeros(2)})._number != state._number
-    with pytest.raises(per.InvalidArgument, match="from before init"):
+    with pytest.raises(per.InvalidArgument, match=r"an init\(\) of other steps"):
         buffer.sample(state, KEY)
 
 
