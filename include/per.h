@@ -14,7 +14,7 @@
  *           per_loader_next() is sent away by per_loader_stop() and must have returned before per_loader_free().
  * Fork.     fork() waits until no call is inside any handle, and calls that begin meanwhile wait for it. Handles on
  *           PER_CPU stay usable in a forked child, which then has its own copy. In a child every call but _free on a
- *           PER_CUDA handle or a loader is an error.
+ *           PER_CUDA handle, a loader or a save is an error.
  * Memory.   The caller owns every buffer passed in or out, and nothing is kept after the call returns; but on PER_CUDA
  *           arrays are read and written when the stream gets there, and must stay until then. Array arguments lie in
  *           host memory for handles on PER_CPU and in the memory of the device for handles on PER_CUDA. Options
@@ -84,8 +84,9 @@ typedef enum per_status {
     PER_ERROR_OUT_OF_MEMORY = 2,
     PER_ERROR_EMPTY = 3,         /* nothing can be drawn */
     PER_ERROR_FULL = 4,          /* a lane is full and overwrite is 0 */
-    PER_ERROR_BUSY = 5,          /* the buffer has a loader already; a loader that may not wait has no batch yet; or the
-                                    function that a buffer is being saved by calls it */
+    PER_ERROR_BUSY = 5,          /* the buffer has a loader already, or a save that is still running; a loader that may
+                                    not wait has no batch yet, or a save has not ended; or the function that a buffer
+                                    is being saved by calls it */
     PER_ERROR_UNSUPPORTED = 6,   /* an option, device or file format that this version does not have */
     PER_ERROR_NO_DEVICE = 7,     /* no usable CUDA device; the message says why. A driver must be for the major version
                                     of CUDA that libper was built with, or a later one: 580 or later for CUDA 13 */
@@ -499,7 +500,7 @@ PER_API per_status per_replay_create(const per_replay_options* options, per_repl
 PER_API per_status per_replay_capacity_for(const per_replay_options* options, int64_t transitions,
                                            int64_t episode_length, int64_t* capacity_out);
 
-/* NULL is allowed. Synchronises. */
+/* NULL is allowed. Synchronises, and waits for the end of a save that was started. */
 PER_API void per_replay_free(per_replay* replay);
 
 /*
@@ -905,6 +906,61 @@ PER_API per_status per_replay_save(per_replay* replay, const char* path);
  * newer library; PER_ERROR_OUT_OF_MEMORY.
  */
 PER_API per_status per_replay_checkpoint(per_replay* replay, const char* directory, int64_t* bytes_written_out);
+
+/*
+ * A save that a thread of the library writes while the buffer goes on.
+ *
+ * It needs no help: it ends by itself, with a file or with an error that per_save_wait() tells. per_replay_free() waits
+ * for it. Where the process ends before it does, what was at its path stays, as with per_replay_save().
+ *
+ * Fork.  fork() does not wait for a save, which stays with the parent: in the child every call on it but
+ * per_save_free() is PER_ERROR_INVALID_ARGUMENT, and nothing is written. The child's copy of a buffer on PER_CPU may be
+ * changed, saved and freed.
+ */
+typedef struct per_save per_save;
+
+/*
+ * Begins to write what per_replay_save() would write, and stores the save in *save_out (NULL on failure), to be freed
+ * with per_save_free(). What the file holds is the buffer of this moment, bit for bit, whatever is called on the buffer
+ * from then on: adds, draws, updates, clears, settings and loaders go on while it is written. It takes its place at
+ * `path` as per_replay_save() says.
+ *
+ * PER_CPU.  The call copies what there is of each environment, and no rows. The thread reads these in pieces of up to
+ * 256 KiB, or of one frame if that is larger, and no call on the buffer waits for more than one piece. A row that is
+ * about to be changed before it was read is copied first: memory grows by such rows, and by a quarter of a byte for
+ * each row, until the last was read. Where there is none, the save ends with PER_ERROR_OUT_OF_MEMORY, and the call that
+ * changes the row goes on.
+ *
+ * PER_CUDA.  The call copies all that the file will hold to memory of the host, after all work of the handle that was
+ * queued before; the caller orders launches of graphs with it, as with other calls. Synchronises.
+ *
+ * PER_ERROR_BUSY if an earlier save of this buffer is still running; PER_ERROR_IO where no file can be begun at `path`;
+ * PER_ERROR_OUT_OF_MEMORY. Other errors of per_replay_save() come from per_save_wait().
+ */
+PER_API per_status per_replay_save_start(per_replay* replay, const char* path, per_save** save_out);
+
+/*
+ * How far a save has come, in bytes of rows, which is most of what is written. Once all are, the file has still to be
+ * brought to the disk: per_save_wait() says when it is there. After an error the numbers stay as they are.
+ *
+ *   written_out, total_out  0 <= *written_out <= *total_out; NULL: not asked for
+ *
+ * PER_ERROR_INVALID_ARGUMENT.
+ */
+PER_API per_status per_save_progress(per_save* save, int64_t* written_out, int64_t* total_out);
+
+/*
+ * Waits until a save has ended. Several threads may, and each call says the same.
+ *
+ *   timeout_ms  milliseconds, >= 0; or -1: for as long as it takes
+ *
+ * PER_ERROR_BUSY if the save is still running then; PER_ERROR_INVALID_ARGUMENT; and the errors of per_replay_save(),
+ * with their messages, if it has failed.
+ */
+PER_API per_status per_save_wait(per_save* save, int64_t timeout_ms);
+
+/* NULL is allowed. Waits for nothing: a save that is still running goes on, and ends as it would have. */
+PER_API void per_save_free(per_save* save);
 
 /*
  * Creates a buffer from a file of per_replay_save() or a directory of per_replay_checkpoint(), on the device asked for,

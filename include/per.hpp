@@ -8,8 +8,8 @@
  *
  * Errors.   A status that is not PER_OK is thrown as a per::Error. What only this layer can check, such as the size of a
  *           span, is thrown as per::InvalidArgument before the library is called.
- * Handles.  SumTree, ReplayBuffer, Loader and Epochs own a handle of per.h, and are moved, not copied. get() lends the
- *           handle to functions of per.h, release() gives it away. What was moved from or released has the handle NULL,
+ * Handles.  SumTree, ReplayBuffer, Loader, Epochs and Save own a handle of per.h, and are moved, not copied. get() lends
+ *           the handle to functions of per.h, release() gives it away. What was moved from or released has the handle NULL,
  *           which the library refuses.
  * Options.  ReplayOptions and its like are the structs of per.h, filled by their _init functions.
  * Arrays.   A span names memory of the caller for the length of the call, and an empty one is NULL where that is
@@ -24,6 +24,7 @@
 #include "per.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -667,6 +668,34 @@ class Hindsight {
     std::function<int32_t(int64_t, const void*, const void*, float*, uint8_t*)> reward_;
 };
 
+/* A file that a thread of the library writes: ReplayBuffer::start_save(). It goes on also where this object ends. */
+class Save : public detail::Handle<per_save, per_save_free> {
+ public:
+    /* Waits until the file is in its place, and throws if that cannot be. */
+    void wait() const { check(per_save_wait(get(), -1)); }
+    /* Waits no longer than that; whether the file is there. */
+    bool wait_for(std::chrono::milliseconds timeout) const {
+        const per_status status = per_save_wait(get(), timeout.count());
+        if (status == PER_ERROR_BUSY) return false;
+        check(status);
+        return true;
+    }
+    /* Bytes of rows. */
+    struct Progress {
+        int64_t written;
+        int64_t total;
+    };
+    Progress progress() const {
+        Progress progress = {};
+        check(per_save_progress(get(), &progress.written, &progress.total));
+        return progress;
+    }
+
+ private:
+    friend class ReplayBuffer;
+    explicit Save(per_save* save) : Handle(save) {}
+};
+
 /* -------------------------------------------------------------------- tree */
 
 /* Priorities, and indices drawn in proportion to them: per_tree. */
@@ -742,6 +771,9 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     /* Writes what the last checkpoint in the directory does not hold; load() reads it. Returns the bytes written. */
     int64_t checkpoint(const std::string& directory) {
         return detail::value_of<int64_t>(per_replay_checkpoint, get(), directory.c_str());
+    }
+    Save start_save(const std::string& path) {
+        return Save(detail::value_of<per_save*>(per_replay_save_start, get(), path.c_str()));
     }
     /* Streams of bytes. One that fails is a CallbackError, or what it throws. */
     static ReplayBuffer load(std::istream& from, per_device device = PER_CPU, int32_t device_index = 0) {

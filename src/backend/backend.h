@@ -3,6 +3,7 @@
 // callers; what lies in the arrays is checked here, as far as the device can, before the first write.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -15,6 +16,7 @@ namespace per {
 
 class CheckpointReader;
 class CheckpointWriter;
+class HandleLock;
 struct Relabelling;
 struct ReplayHindsight;
 
@@ -122,6 +124,18 @@ struct ReplayAdvantages {
     const float* bootstrap_values;  // [count]
 };
 
+// The state of a buffer at the moment when this object was made, for a thread that writes it while calls go on.
+class ReplaySnapshot {
+ public:
+    virtual ~ReplaySnapshot() = default;
+
+    // Of all arrays by slot.
+    virtual int64_t n_bytes() const = 0;
+    // Writes all state but the options, once, and adds to *n_written_out what it has written of those arrays. `lock` is
+    // that of the buffer, which is held while a piece of the rows is read.
+    virtual void write(CheckpointWriter& writer, HandleLock& lock, std::atomic<int64_t>* n_written_out) = 0;
+};
+
 // The memory and the work of a replay buffer. It keeps all that changes as rows come and go - lanes, rows, priorities,
 // counters, the random state - since a device knows of those before the host does.
 class ReplayBackend {
@@ -176,6 +190,8 @@ class ReplayBackend {
     // All state but the options. restore() is for a backend just made with the options of the one that was saved; it
     // throws Error with CORRUPT_FILE for what cannot be.
     virtual void save(CheckpointWriter& writer) = 0;
+    // What save() would write. One lives at a time; where it is not written, it must end while the buffer is locked.
+    virtual std::unique_ptr<ReplaySnapshot> snapshot() = 0;
     virtual void restore(CheckpointReader& reader) = 0;
 };
 

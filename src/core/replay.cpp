@@ -66,6 +66,10 @@ Replay::Replay(CheckpointReader& reader, int32_t device, int32_t device_index)
     reader.finish();
 }
 
+Replay::~Replay() {
+    if (save_) save_->finish();
+}
+
 // -------------------------------------------------------------------------------------------------------------- add
 
 void Replay::add(const per_steps& steps, int64_t* ids_out, void* stream) {
@@ -373,6 +377,16 @@ int64_t Replay::checkpoint(const char* directory) {
     CheckpointWriter writer(folder);
     write_checkpoint(writer);
     return folder.bytes_written();
+}
+
+std::shared_ptr<Save> Replay::start_save(const char* path) {
+    const std::unique_lock guard(lock_);
+    if (save_ && save_->is_running())
+        throw Error(PER_ERROR_BUSY, "a save of the buffer is running already, which must end first");
+    const auto save = std::make_shared<Save>(path, options_.save_compression);
+    save->start(options_, backend_->snapshot(), lock_.unordered().unreserved());
+    save_ = save;
+    return save;
 }
 
 void Replay::write_checkpoint(CheckpointWriter& writer) {

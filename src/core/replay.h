@@ -13,6 +13,7 @@
 #include "core/checks.h"
 #include "core/epochs.h"
 #include "core/ordered_lock.h"
+#include "core/save.h"
 #include "file/caller_stream.h"
 #include "per.h"
 #include "rows/fields.h"
@@ -25,6 +26,8 @@ class Replay {
     explicit Replay(const per_replay_options& options);
     // Loads a buffer that was saved, on a device.
     Replay(CheckpointReader& reader, int32_t device, int32_t device_index);
+    // Waits for a save that was started.
+    ~Replay();
 
     int32_t device() const { return options_.device; }
     int32_t device_index() const { return options_.device_index; }
@@ -82,6 +85,7 @@ class Replay {
     void save(const WriteFunction& write);
     // Returns how many bytes were written.
     int64_t checkpoint(const char* directory);
+    std::shared_ptr<Save> start_save(const char* path);
 
  private:
     void sample_hindsight(std::unique_lock<OrderedLock>& guard, const ReplaySample& sample,
@@ -95,6 +99,7 @@ class Replay {
     std::unique_ptr<ReplayBackend> backend_;
     OrderedLock lock_;
     uint64_t loader_process_ = 0;  // the process in which the buffer has a loader
+    std::shared_ptr<Save> save_;   // the latest that was started
 
     // For calls that ask for rewards, which do not hold the lock meanwhile. There are as many as ever ran together.
     std::vector<std::unique_ptr<Relabelling>> spare_relabellings_;

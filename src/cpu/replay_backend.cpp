@@ -213,6 +213,10 @@ void CpuReplayBackend::save(CheckpointWriter& writer) {
     save_state(writer, state_);
 }
 
+std::unique_ptr<ReplaySnapshot> CpuReplayBackend::snapshot() {
+    return snapshot_of(state_);
+}
+
 void CpuReplayBackend::restore(CheckpointReader& reader) {
     restore_state(reader, state_);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "backend/backend.h"
@@ -62,6 +63,7 @@ class CpuReplayBackend : public ReplayBackend {
     void synchronize(void*) override {}
 
     void save(CheckpointWriter& writer) override;
+    std::unique_ptr<ReplaySnapshot> snapshot() override;
     void restore(CheckpointReader& reader) override;
 
     // For tests.

@@ -162,6 +162,13 @@ std::vector<SlotArray> slot_arrays(const Fields& fields, const WindowRules& rule
     return arrays;
 }
 
+int64_t bytes_of_arrays(const std::vector<SlotArray>& arrays, const WindowRules& rules,
+                        const std::vector<Lane>& lanes) {
+    int64_t bytes_of_row = 0;
+    for (const SlotArray& array : arrays) bytes_of_row += array.bytes;
+    return n_saved_rows(lanes, rules) * bytes_of_row;
+}
+
 // --------------------------------------------------------------------------------------------------------- writing
 
 void write_numbers(CheckpointWriter& writer, const CheckpointNumbers& numbers, const std::vector<Lane>& lanes) {

@@ -98,6 +98,29 @@ void begin_array(CheckpointWriter& writer, const SlotArray& array, const std::ve
                  const WindowRules& rules);
 void write_ranks(CheckpointWriter& writer, const CheckpointRanks* ranks);
 
+// All of a state but its arrays by slot.
+struct CheckpointMoment {
+    CheckpointNumbers numbers;
+    std::vector<Lane> lanes;
+    std::optional<CheckpointRanks> ranks;  // if they were asked for
+};
+
+// Writes a state. write_array(i) is to write the elements of arrays[i].
+template <class WriteArray>
+void write_state(CheckpointWriter& writer, const CheckpointMoment& moment, const WindowRules& rules,
+                 const std::vector<SlotArray>& arrays, const WriteArray& write_array) {
+    write_numbers(writer, moment.numbers, moment.lanes);
+    for (std::size_t i = 0; i < arrays.size(); ++i) {
+        begin_array(writer, arrays[i], moment.lanes, rules);
+        write_array(i);
+        writer.end();
+    }
+    write_ranks(writer, moment.ranks ? &*moment.ranks : nullptr);
+}
+
+// How many bytes the arrays have in a file.
+int64_t bytes_of_arrays(const std::vector<SlotArray>& arrays, const WindowRules& rules, const std::vector<Lane>& lanes);
+
 // Reads a state in the same order, and checks all that later calls rely on without looking: which rows are live, the
 // order of flags, what priorities weigh. A state that no buffer can be in throws Error with CORRUPT_FILE. The memory
 // that this takes grows with the rows in the file, not with the capacity.

@@ -50,6 +50,7 @@ SINGLE_NUMBERS = {
     "scale_out",
     "slot_out",
     "bytes_written_out",
+    "written_out",
 }
 # Pointers to structs that have their rows where they are an argument.
 NOT_ENTERED = {"default_value", "sample"}
@@ -71,6 +72,8 @@ ALLOWED = {
     "per_replay_cut.env_ids twice": "a second cut finds no episode",
     "per_tree_mass.*_out NULL": NULL_IS_ALLOWED,
     "per_replay_checkpoint.bytes_written_out NULL": NULL_IS_ALLOWED,
+    "per_save_progress.*_out NULL": NULL_IS_ALLOWED,
+    "per_save_wait.timeout_ms large*": "it waits for as long as it takes",
     "per_sample.*_out NULL": NULL_IS_ALLOWED,
     "per_replay_add.ids_out NULL": NULL_IS_ALLOWED,
     "per_replay_cut.env_ids NULL": NULL_IS_ALLOWED,

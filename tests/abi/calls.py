@@ -77,11 +77,14 @@ class World:
         self.ok(self.lib.per_replay_save(self.replay, self.path))
         self.directory = self.text(f"{self.folder.name}/checkpoints")
         self.saved = self.state()[0]
+        self.save = self.made("save", lambda out: self.lib.per_replay_save_start(self.replay, self.path, out))
+        self.ok(self.lib.per_save_wait(self.save, -1))
 
     def close(self) -> None:
         for out in self.outs:
             kind = self.ffi.typeof(out).item.item.cname
             getattr(self.lib, f"{kind}_free")(out[0])
+        self.lib.per_save_free(self.save)
         self.lib.per_loader_free(self.loader)
         self.lib.per_epochs_free(self.epochs)
         for replay in (self.replay, self.sequences, self.lent):
@@ -196,6 +199,9 @@ class World:
 
     def capacity(self) -> int:
         return ROOM
+
+    def timeout_ms(self) -> int:
+        return -1
 
     def loader_release_slot(self) -> int:
         return int(self.slot[0])

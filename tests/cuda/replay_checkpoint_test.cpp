@@ -80,6 +80,36 @@ TEST_F(CudaCheckpoint, each_device_goes_on_from_the_others_file) {
     }
 }
 
+// The file of a save in the background is that of its start, also of what was queued and has not run yet.
+TEST_F(CudaCheckpoint, a_save_in_the_background_is_that_of_its_start) {
+    for (const int32_t max_priority : {PER_MAX_EVER, PER_MAX_NOW}) {
+        per_replay_options options = twin_options();
+        options.max_priority = max_priority;
+        Twins twins(options);
+        TwinWalk walk(11);
+        for (const int n : {0, 1, 30}) {
+            twins.use(walk, n);
+            twins.sample(16);
+            ASSERT_EQ(save(twins.cpu.get(), path("expected")), PER_OK) << per_last_error();
+            per_save* background = nullptr;
+            ASSERT_EQ(per_replay_save_start(twins.gpu.get(), path("gpu").c_str(), &background), PER_OK)
+                << per_last_error();
+            per_save* other = nullptr;
+            ASSERT_EQ(per_replay_save_start(twins.cpu.get(), path("cpu").c_str(), &other), PER_OK);
+            twins.use(walk, 7);
+            EXPECT_EQ(per_save_wait(background, -1), PER_OK) << per_last_error();
+            EXPECT_EQ(per_save_wait(other, -1), PER_OK) << per_last_error();
+            int64_t written = -1, total = -1;
+            EXPECT_EQ(per_save_progress(background, &written, &total), PER_OK);
+            EXPECT_EQ(written, total);
+            per_save_free(background);
+            per_save_free(other);
+            EXPECT_TRUE(contents(path("gpu")) == contents(path("expected")));
+            EXPECT_TRUE(contents(path("cpu")) == contents(path("expected")));
+        }
+    }
+}
+
 TEST_F(CudaCheckpoint, ranks_and_smallest_leaves_go_on_too) {
     for (const bool by_options : {true, false}) {
         for (const int32_t prioritization : {PER_RANK, PER_PROPORTIONAL}) {

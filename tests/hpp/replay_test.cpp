@@ -4,6 +4,7 @@
 #include <per.hpp>
 
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -353,6 +354,21 @@ TEST(ReplayBuffer, a_loaded_one_goes_on_as_the_one_of_a_checkpoint) {
     for (const char* name : {"/manifest.per", "/pack-0000000000000000.per", ""})
         EXPECT_EQ(std::remove((directory + name).c_str()), 0);
     EXPECT_EQ(values(loaded.sample(8).ids()), values(buffer.sample(8).ids()));
+}
+
+TEST(ReplayBuffer, is_saved_as_it_was_while_it_goes_on) {
+    const std::string path = testing::TempDir() + "per_hpp_test_" + std::to_string(getpid()) + ".per";
+    per::ReplayBuffer buffer = small_buffer();
+    add_episode(buffer, 10);
+    per::Save save = buffer.start_save(path);
+    buffer.clear();
+    save.wait();
+    EXPECT_TRUE(save.wait_for(std::chrono::milliseconds(0)));
+    EXPECT_EQ(save.progress().written, save.progress().total);
+    EXPECT_EQ(per::ReplayBuffer::load(path).live(), 10);
+    std::remove(path.c_str());
+    EXPECT_ERROR(buffer.start_save(path + "/missing/x"), IoError, "");
+    EXPECT_ERROR(save.wait_for(std::chrono::milliseconds(-2)), InvalidArgument, "timeout_ms");
 }
 
 TEST(ReplayBuffer, goes_through_streams_one_after_the_other) {

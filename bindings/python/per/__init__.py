@@ -28,6 +28,7 @@ from per.field import Field
 from per.hindsight import Hindsight
 from per.loader import Loader
 from per.replay import ReplayBuffer
+from per.saving import Save
 from per.statistics import Statistics
 from per.tree import Draw, Mass, SumTree
 
@@ -54,6 +55,7 @@ __all__ = [
     "NoDevice",
     "OutOfMemory",
     "ReplayBuffer",
+    "Save",
     "Statistics",
     "SumTree",
     "Unsupported",

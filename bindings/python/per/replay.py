@@ -10,7 +10,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,7 @@ from per.epochs import Epochs
 from per.field import Field, from_c, to_c
 from per.hindsight import Call, Hindsight
 from per.loader import LoadedBatch, Loader, loader_kind
+from per.saving import Save
 from per.statistics import Statistics
 
 # How many calls of add(), or steps of extend(), lie between looks at the statistics; before the first they get fewer.
@@ -744,7 +745,11 @@ class ReplayBuffer(Store):
 
     # --------------------------------------------------------------- files
 
-    def save(self, path: str | os.PathLike[str] | BinaryIO) -> None:
+    @overload
+    def save(self, path: str | os.PathLike[str] | BinaryIO, *, wait: Literal[True] = True) -> None: ...
+    @overload
+    def save(self, path: str | os.PathLike[str], *, wait: bool) -> Save | None: ...
+    def save(self, path: str | os.PathLike[str] | BinaryIO, *, wait: bool = True) -> Save | None:
         """Writes the whole buffer to a file, so that a loaded one continues bit for bit.
 
         Of a path the file takes its place once it is complete; until then, and after an error, what was there before
@@ -756,9 +761,18 @@ class ReplayBuffer(Store):
         write() itself may use any buffer but this one (Busy). What it raises passes through, and what it took until
         then is no checkpoint.
 
+        With wait=False a thread of the library writes the file, and gets what the buffer is now, bit for bit, whatever
+        is added, drawn or updated meanwhile. Save.wait() says how it ended. Rows that change before they are written
+        are copied first; on CUDA all of the buffer is copied to host memory by this call. Closing the buffer, and the
+        end of the interpreter, wait for the end of the save.
+
+        Arguments:
+            wait: for the file to be on the disk. A file object takes its bytes on the thread of the call.
+
         Raises:
             IoError: the file cannot be written.
-            InvalidArgument: path has a NUL in it.
+            Busy: wait is False, and such a save of this buffer is still running.
+            InvalidArgument: path has a NUL in it, or is a file object though wait is False.
             CallbackError: write() says that it took no bytes, or more than it was given.
 
         >>> import io, per
@@ -769,9 +783,14 @@ class ReplayBuffer(Store):
         True
         """
         if _files.is_file(path, "write"):
+            if not wait:
+                raise InvalidArgument("path is a file object; allowed with wait=False: paths")
             _files.save(self._open(), path)
-        else:
+        elif wait:
             check(lib.per_replay_save(self._open(), _options.path(path)))
+        else:
+            return Save(self._open(), _options.path(path))
+        return None
 
     def checkpoint(self, directory: str | os.PathLike[str]) -> int:
         """Writes a checkpoint into a directory, and of it only what the last one there does not hold.

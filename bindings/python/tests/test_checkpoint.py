@@ -3,15 +3,19 @@
 import copy
 import gzip
 import io
+import math
 import os
 import pathlib
 import pickle
+import resource
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import zipfile
 
+import cuda_switch
 import numpy as np
 import per
 import pytest
@@ -46,6 +50,79 @@ def test_loaded_buffer_goes_on_with_the_same_draws(tmp_path, options, hindsight)
             np.testing.assert_array_equal(batch[name], expected[name])
         walk(buffer, 20)
         walk(loaded, 20)
+
+
+def test_save_in_the_background_writes_the_buffer_of_its_start(tmp_path):
+    buffer, path = filled(), tmp_path / "replay.per"
+    for _ in range(3):
+        expected = bytes(buffer)
+        save = buffer.save(path, wait=False)
+        walk(buffer, 50)
+        buffer.update_priorities(buffer.sample(32).ids, priorities=np.ones(32, np.float32))
+        buffer.alpha = 0.3
+        save.wait()
+        assert save.done and save.progress == 1 and repr(save) == "per.Save(done)"
+        assert path.read_bytes() == expected != bytes(buffer)
+    assert buffer.save(path) is None and path.read_bytes() == bytes(buffer)
+
+
+def test_save_that_fails_raises_from_every_wait_and_leaves_the_file_of_before(tmp_path):
+    buffer, path = filled(), tmp_path / "replay.per"
+    buffer.save(path)
+    before = path.read_bytes()
+    walk(buffer, 10)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        save = buffer.save(path, wait=False)
+        for _ in range(2):
+            with pytest.raises(per.IoError, match="File too large"):
+                save.wait()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert save.done and path.read_bytes() == before and len(list(tmp_path.iterdir())) == 1
+    buffer.save(path, wait=False).wait(60)
+    assert path.read_bytes() == bytes(buffer)
+
+
+def test_bad_arguments_of_saves_in_the_background_are_named(tmp_path):
+    buffer = filled()
+    with pytest.raises(per.InvalidArgument, match="path is a file object"):
+        buffer.save(io.BytesIO(), wait=False)
+    with pytest.raises(per.IoError):
+        buffer.save(tmp_path / "missing" / "replay.per", wait=False)
+    save = buffer.save(tmp_path / "replay.per", wait=False)
+    for timeout in (-1, math.nan, "soon"):
+        with pytest.raises(per.InvalidArgument, match="timeout is"):
+            save.wait(timeout)
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(save)
+    save.wait()
+
+
+FORGOTTEN = """
+import sys, numpy as np, per
+buffer = per.ReplayBuffer(200_000, {"observation": per.Field(8)}, device=sys.argv[3])
+n = 150_000 if sys.argv[3] == "cpu" else 1000
+flags = np.zeros(n, bool)
+buffer.extend(observation=np.ones((n, 8)), reward=np.arange(n), terminated=flags, truncated=flags)
+buffer.save(sys.argv[1])
+buffer.save(sys.argv[2], wait=False)
+if len(sys.argv) == 5:
+    del buffer
+"""
+
+
+@pytest.mark.parametrize("deletes", [[], ["del"]], ids=["buffer is there", "buffer is gone"])
+def test_interpreter_that_exits_ends_the_saves_that_run(tmp_path, deletes):
+    paths = [tmp_path / "expected", tmp_path / "forgotten"]
+    subprocess.run(
+        [sys.executable, "-c", FORGOTTEN, *paths, "cuda" if cuda_switch.IS_CUDA else "cpu", *deletes],
+        check=True,
+        timeout=100,
+    )
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_damaged_and_missing_files_are_told_apart(tmp_path):

@@ -1,12 +1,15 @@
 #include "cpu/replay/checkpoint.h"
 
 #include <algorithm>
+#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "cpu/memory/column.h"
 #include "cpu/memory/moves.h"
+#include "cpu/replay/kept_rows.h"
 #include "file/checkpoint_state.h"
+#include "threads/handle_lock.h"
 
 namespace per::cpu {
 namespace {
@@ -27,7 +30,8 @@ Column<std::byte> column_of(const ReplayState& state, const SlotArray& array) {
     __builtin_unreachable();
 }
 
-// Calls visit(first slot, n) for n slots that follow each other, in parts of at most max_part_bytes.
+// Calls visit(first slot, n) for n slots that follow each other, in parts of at most max_part_bytes, that of a slot
+// being `bytes`. A save in the background holds the lock for one part.
 template <class Visit>
 void for_each_small_part(int64_t first, int64_t n, int64_t bytes, const Visit& visit) {
     constexpr int64_t max_part_bytes = int64_t{1} << 18;
@@ -35,38 +39,112 @@ void for_each_small_part(int64_t first, int64_t n, int64_t bytes, const Visit& v
     for (int64_t i = 0; i < n; i += max_slots) visit(first + i, std::min(max_slots, n - i));
 }
 
-void save_ranks(CheckpointWriter& writer, RankTree* ranks) {
-    if (ranks == nullptr) return write_ranks(writer, nullptr);
-    const RankTree::State state = ranks->state();
-    CheckpointRanks saved = {state.n_changes, state.tree_scale, state.tree_rescales_below, {}};
-    std::copy_n(ranks->weights(), n_rank_buckets, saved.weights);
-    write_ranks(writer, &saved);
+// The same for all slots that are saved.
+template <class Visit>
+void for_each_small_part(const WindowRules& rules, const std::vector<Lane>& lanes, int64_t bytes, const Visit& visit) {
+    for_each_saved_part(rules, lanes, [&](int64_t first, int64_t n) { for_each_small_part(first, n, bytes, visit); });
 }
+
+std::optional<CheckpointRanks> known_ranks(PriorityStore& priorities) {
+    RankTree* const ranks = priorities.known_ranks();
+    if (ranks == nullptr) return {};
+    const RankTree::State state = ranks->state();
+    CheckpointRanks known = {state.n_changes, state.tree_scale, state.tree_rescales_below, {}};
+    std::copy_n(ranks->weights(), n_rank_buckets, known.weights);
+    return known;
+}
+
+CheckpointMoment moment_of(ReplayState& state) {
+    const PriorityScale scale = state.priorities.scale();
+    return {{state.beta_step(), state.batches, state.counters, scale.largest_ever, scale.tree_scale,
+             scale.tree_rescales_below, state.last_batch.figures()},
+            state.lanes,
+            known_ranks(state.priorities)};
+}
+
+std::vector<Column<std::byte>> columns_of(const ReplayState& state, const std::vector<SlotArray>& arrays) {
+    std::vector<Column<std::byte>> columns;
+    for (const SlotArray& array : arrays) columns.push_back(column_of(state, array));
+    return columns;
+}
+
+// Rows stay where they are, and those that are changed before they are read are kept.
+class Snapshot final : public ReplaySnapshot {
+ public:
+    explicit Snapshot(ReplayState& state)
+        : state_(state),
+          rules_(state.rules),
+          moment_(moment_of(state)),
+          arrays_(slot_arrays(state.fields, state.rules)),
+          columns_(columns_of(state, arrays_)),
+          kept_(std::make_unique<KeptRows>(state.rows, rules_, moment_.lanes, columns_)) {
+        state.rows.set_kept(kept_.get());
+    }
+    ~Snapshot() override { end(); }
+
+    int64_t n_bytes() const override { return bytes_of_arrays(arrays_, rules_, moment_.lanes); }
+
+    void write(CheckpointWriter& writer, HandleLock& lock, std::atomic<int64_t>* n_written_out) override {
+        struct End {
+            Snapshot& snapshot;
+            HandleLock& lock;
+            ~End() {
+                const std::lock_guard guard(lock);
+                snapshot.end();
+            }
+        };
+        const End at_end = {*this, lock};
+        std::vector<std::byte> side_by_side;
+        write_state(writer, moment_, rules_, arrays_, [&](std::size_t i) {
+            const int64_t bytes = arrays_[i].bytes;
+            const auto write_part = [&](int64_t slot, int64_t n) {
+                side_by_side.resize(static_cast<size_t>(n * bytes));
+                {
+                    const std::lock_guard guard(lock);
+                    kept_->read(i, bytes, slot, n, side_by_side.data());
+                }
+                writer.bytes(side_by_side.data(), side_by_side.size());
+                *n_written_out += n * bytes;
+            };
+            // Values of records are read with the lines that they lie in.
+            for_each_small_part(rules_, moment_.lanes, columns_[i].stride, write_part);
+        });
+    }
+
+ private:
+    void end() {
+        if (kept_ != nullptr) state_.rows.set_kept(nullptr);
+        kept_ = nullptr;
+    }
+
+    ReplayState& state_;
+    const WindowRules rules_;
+    const CheckpointMoment moment_;
+    const std::vector<SlotArray> arrays_;
+    const std::vector<Column<std::byte>> columns_;
+    std::unique_ptr<KeptRows> kept_;
+};
 
 }  // namespace
 
 void save_state(CheckpointWriter& writer, ReplayState& state) {
-    const PriorityScale scale = state.priorities.scale();
-    write_numbers(writer,
-                  {state.beta_step(), state.batches, state.counters, scale.largest_ever, scale.tree_scale,
-                   scale.tree_rescales_below, state.last_batch.figures()},
-                  state.lanes);
+    const std::vector<SlotArray> arrays = slot_arrays(state.fields, state.rules);
     std::vector<std::byte> side_by_side;
-    for (const SlotArray& array : slot_arrays(state.fields, state.rules)) {
-        const Column<std::byte> column = column_of(state, array);
-        begin_array(writer, array, state.lanes, state.rules);
-        for_each_saved_part(state.rules, state.lanes, [&](int64_t first, int64_t n_slots) {
-            for_each_small_part(first, n_slots, array.bytes, [&](int64_t slot, int64_t n) {
-                const size_t size = static_cast<size_t>(n * array.bytes);
-                if (column.stride == array.bytes) return writer.bytes(column.at(slot), size);
-                side_by_side.resize(size);
-                copy_frames(side_by_side.data(), array.bytes, column.at(slot), column.stride, n, array.bytes);
-                writer.bytes(side_by_side.data(), size);
-            });
+    write_state(writer, moment_of(state), state.rules, arrays, [&](std::size_t i) {
+        const int64_t bytes = arrays[i].bytes;
+        const Column<std::byte> column = column_of(state, arrays[i]);
+        for_each_small_part(state.rules, state.lanes, bytes, [&](int64_t slot, int64_t n) {
+            const size_t size = static_cast<size_t>(n * bytes);
+            if (column.stride == bytes) return writer.bytes(column.at(slot), size);
+            side_by_side.resize(size);
+            copy_frames(side_by_side.data(), bytes, column.at(slot), column.stride, n, bytes);
+            writer.bytes(side_by_side.data(), size);
         });
-        writer.end();
-    }
-    save_ranks(writer, state.priorities.known_ranks());
+    });
+}
+
+std::unique_ptr<ReplaySnapshot> snapshot_of(ReplayState& state) {
+    return std::make_unique<Snapshot>(state);
 }
 
 void restore_state(CheckpointReader& reader, ReplayState& state) {

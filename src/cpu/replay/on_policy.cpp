@@ -92,6 +92,7 @@ void write_advantages(ReplayState& state, const ReplayAdvantages& advantages) {
             [&] { return static_cast<double>(advantages.bootstrap_values[--n_left]); },
             [&](int64_t row, double advantage) {
                 const int64_t slot = ring.slot(env, row);
+                state.rows.will_change(advantages_out, slot, 1);  // and with it the return, in the same record
                 write_number(advantages_out.at(slot), static_cast<float>(advantage));
                 if (has_returns) write_number(returns_out.at(slot), static_cast<float>(advantage + value_of(row)));
             });

@@ -29,6 +29,7 @@ ReplayState::ReplayState(const per_replay_options& options, const Fields& declar
 
 void ReplayState::make_live(int64_t env, RowRange range, float otherwise) {
     for_each_part(ring(), env, range, [&](int64_t slot, int64_t, int64_t n) {
+        rows.will_change(rows.priorities(), slot, n);
         if (rules.sequence.stride == 1) return priorities.make_live(slot, n, otherwise);
         for (int64_t i = slot; i < slot + n; ++i)
             if (rows.flags(i) & row_starts_sequence) priorities.make_live(i, 1, otherwise);
@@ -41,6 +42,7 @@ void ReplayState::make_dead(int64_t env, RowRange range) {
 
 void ReplayState::apply(int64_t env, const Cut& cut, float largest) {
     const int64_t slot = ring().slot(env, cut.row);
+    rows.will_change(rows.flags(), slot, 1);
     rows.set_flags(slot, rows.flags(slot) | cut.flags);
     make_live(env, cut.completed, largest);
     ++counters.cuts;

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "cpu/replay/kept_rows.h"
+
 namespace per::cpu {
 namespace {
 
@@ -53,15 +55,16 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
         column.stride = record_bytes;
         record_bytes += bytes;
     };
-    std::vector<Column<std::byte>*> parts;
+    std::vector<Column<std::byte>*> placed;
     const auto place = [&](Column<std::byte>& column, int64_t bytes) {
         if (bytes >= large_frame_bytes) {
             array_bytes(capacity_, bytes);  // throws before the rounding could overflow
             column.stride = round_up(bytes, line_bytes);
             column.first = allocate(column.stride);
+            parts_.push_back(column);
         } else {
             take(column, bytes);
-            parts.push_back(&column);
+            placed.push_back(&column);
         }
     };
     const bool stores_next = options.store_next_observation != 0;
@@ -82,17 +85,20 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
 
     records_.stride = stride_of_records(record_bytes, stores_next ? 0 : observation_bytes);
     records_.first = allocate(records_.stride);
+    parts_.insert(parts_.begin(), records_);
     const auto settle = [&](auto& column) {
         column.first = records_.first + column.stride;
         column.stride = records_.stride;
     };
-    for (Column<std::byte>* const part : parts) settle(*part);
+    for (Column<std::byte>* const column : placed) settle(*column);
     settle(rewards_);
     settle(flags_);
-    if (searches_priorities)
+    if (searches_priorities) {
         priorities_ = {allocate(sizeof(float)), sizeof(float)};
-    else
+        parts_.push_back(priorities_.as_bytes());
+    } else {
         settle(priorities_);
+    }
     flags_side_by_side_ = reinterpret_cast<uint8_t*>(allocate(sizeof(uint8_t)));
 }
 
@@ -104,6 +110,21 @@ std::byte* RowStore::allocate(int64_t bytes_of_slot) {
 MemoryUse RowStore::memory_use() const {
     return std::accumulate(memory_.begin(), memory_.end(), MemoryUse{},
                            [](const MemoryUse& use, const Memory& memory) { return use + memory.use(); });
+}
+
+size_t RowStore::part_of(const std::byte* first) const {
+    if (place_in_record(first) >= 0) return 0;
+    size_t part = 1;
+    while (parts_[part].first != first) ++part;
+    return part;
+}
+
+void RowStore::keep(int64_t first, int64_t n) {
+    for (size_t part = 0; part < parts_.size(); ++part) kept_->keep(part, first, n);
+}
+
+void RowStore::keep(const std::byte* column, int64_t first, int64_t n) {
+    kept_->keep(part_of(column), first, n);
 }
 
 // Episodes may be long: eight rows at a time.

@@ -12,6 +12,8 @@
 
 namespace per::cpu {
 
+class KeptRows;
+
 // What a row holds lies side by side, as a record, and the record of the next slot lies behind it: a transition whose
 // next observation is that of the following row is one run of lines on one page. A record begins with the observations,
 // so that this run is short. Frames of at least large_frame_bytes have an array of their own, each on lines of its own.
@@ -50,13 +52,44 @@ class RowStore {
         return place < static_cast<uintptr_t>(records_.stride) ? static_cast<int64_t>(place) : -1;
     }
 
+    // The arrays that the values of a row lie in: records first, then those of a column of its own.
+    const std::vector<Column<std::byte>>& parts() const { return parts_; }
+    // The part that a column, whose first value is given, lies in.
+    size_t part_of(const std::byte* first) const;
+
+    // `kept` is told of what will change, while a save needs it; NULL: nobody is.
+    void set_kept(KeptRows* kept) { kept_ = kept; }
+    // To be called before anything in slots first .. first + n - 1 is changed.
+    void will_change(int64_t first, int64_t n) {
+        if (kept_ != nullptr) [[unlikely]]
+            keep(first, n);
+    }
+    // The same before values of one column are.
+    template <class Value>
+    void will_change(const Column<Value>& column, int64_t first, int64_t n) {
+        if (kept_ != nullptr) [[unlikely]]
+            keep(column.first, first, n);
+    }
+    // For slots anywhere; those below 0 are none.
+    template <class Value>
+    void will_change(const Column<Value>& column, const std::vector<int64_t>& slots, size_t n) {
+        if (kept_ == nullptr) [[likely]]
+            return;
+        for (size_t i = 0; i < n; ++i)
+            if (slots[i] >= 0) keep(column.first, slots[i], 1);
+    }
+
     MemoryUse memory_use() const;
 
  private:
     std::byte* allocate(int64_t bytes_of_slot);
+    void keep(int64_t first, int64_t n);
+    void keep(const std::byte* column, int64_t first, int64_t n);
 
     const int64_t capacity_;
     std::vector<Memory> memory_;
+    std::vector<Column<std::byte>> parts_;
+    KeptRows* kept_ = nullptr;
     Column<std::byte> records_;
     std::vector<Column<std::byte>> fields_;
     std::vector<Column<std::byte>> next_fields_;

@@ -149,6 +149,7 @@ void RowsById::update(const ReplayUpdate& update) {
             ++n;
         }
     }
+    state_.rows.will_change(state_.rows.priorities(), slots_, n);
     state_.counters.updates += static_cast<int64_t>(n);
     priorities.update(static_cast<int64_t>(n), slots_.data(), priorities_.data());
 }
@@ -216,7 +217,9 @@ void RowsById::set(int64_t count, const int64_t* ids, const per_array* fields) {
     }
     for (int64_t i = 0; i < state_.fields.count(); ++i) {
         if (fields[i].data == nullptr) continue;
-        write_to_slots(values_[static_cast<size_t>(i)], slots_, state_.fields[i].bytes, state_.rows.field(i));
+        const Column<std::byte> column = state_.rows.field(i);
+        state_.rows.will_change(column, slots_, slots_.size());
+        write_to_slots(values_[static_cast<size_t>(i)], slots_, state_.fields[i].bytes, column);
     }
     state_.counters.stale_updates += n_stale;
 }

@@ -1,5 +1,9 @@
 // A replay buffer in the memory of a device is saved to a checkpoint and restored from one.
+#include <algorithm>
+#include <atomic>
+#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "cuda/replay/priorities.h"
@@ -61,31 +65,93 @@ void copy_live_words(const WindowRules& rules, const std::vector<Lane>& lanes, c
     copy();
 }
 
+// Calls write(bytes, size) with what an array has of the rows that are saved.
+template <class Write>
+void read_array(const ReplayMemory& memory, const SlotArray& array, const WindowRules& rules,
+                const std::vector<Lane>& lanes, SlotCopies& copies, const Write& write) {
+    const std::byte* const data = data_of(memory, array);
+    for_each_saved_part(rules, lanes, [&](int64_t slot, int64_t n) {
+        copies.from_device(data + slot * array.bytes, static_cast<std::size_t>(n * array.bytes), write);
+    });
+    copies.finish(write);
+}
+
+// All of it lies in host memory: graphs change the device without asking the host.
+class Snapshot final : public ReplaySnapshot {
+ public:
+    Snapshot(CheckpointMoment moment, const WindowRules& rules, std::vector<SlotArray> arrays)
+        : moment_(std::move(moment)),
+          rules_(rules),
+          arrays_(std::move(arrays)),
+          n_bytes_(bytes_of_arrays(arrays_, rules, moment_.lanes)) {}
+
+    // Reads the arrays, one after the other.
+    void read(const ReplayMemory& memory, cudaStream_t stream) {
+        bytes_.reserve(static_cast<std::size_t>(n_bytes_));
+        SlotCopies copies(stream);
+        for (const SlotArray& array : arrays_) {
+            read_array(memory, array, rules_, moment_.lanes, copies, [&](const std::byte* bytes, std::size_t size) {
+                bytes_.insert(bytes_.end(), bytes, bytes + size);
+            });
+            ends_.push_back(bytes_.size());
+        }
+    }
+
+    int64_t n_bytes() const override { return n_bytes_; }
+
+    void write(CheckpointWriter& writer, HandleLock&, std::atomic<int64_t>* n_written_out) override {
+        constexpr std::size_t max_piece = std::size_t{1} << 20;
+        std::size_t done = 0;
+        write_state(writer, moment_, rules_, arrays_, [&](std::size_t i) {
+            for (std::size_t n; done < ends_[i]; done += n) {
+                n = std::min(ends_[i] - done, max_piece);
+                writer.bytes(bytes_.data() + done, n);
+                *n_written_out += static_cast<int64_t>(n);
+            }
+        });
+    }
+
+ private:
+    const CheckpointMoment moment_;
+    const WindowRules rules_;
+    const std::vector<SlotArray> arrays_;
+    const int64_t n_bytes_;
+    std::vector<std::byte> bytes_;
+    std::vector<std::size_t> ends_;  // by array: where its bytes end
+};
+
 }  // namespace
+
+CheckpointMoment CudaReplayBackend::moment(const HostCopy& copy, const StreamOrder::Call& call) {
+    const ReplayState& state = copy.replay;
+    return {
+        {state.beta_step(), static_cast<int64_t>(state.batches), state.counters, bit_cast<float>(state.largest_bits),
+         copy.tree.scale, copy.tree.low_water, batches_.last_batch(state.last, call).figures()},
+        read_lanes(call),
+        known_ranks(copy, call)};
+}
 
 void CudaReplayBackend::save(CheckpointWriter& writer) {
     StreamOrder::Call call(order_, order_.own_stream());
-    const std::vector<Lane> lanes = read_lanes(call);
     const HostCopy& copy = read(call);
-    const ReplayState& state = copy.replay;
-    write_numbers(
-        writer,
-        {state.beta_step(), static_cast<int64_t>(state.batches), state.counters, bit_cast<float>(state.largest_bits),
-         copy.tree.scale, copy.tree.low_water, batches_.last_batch(state.last, call).figures()},
-        lanes);
+    const CheckpointMoment now = moment(copy, call);
     SlotCopies copies(call.stream());
-    const auto write = [&](const std::byte* bytes, std::size_t size) { writer.bytes(bytes, size); };
-    for (const SlotArray& array : slot_arrays(fields_, state.rules)) {
-        const std::byte* const data = data_of(memory_, array);
-        begin_array(writer, array, lanes, state.rules);
-        for_each_saved_part(state.rules, lanes, [&](int64_t slot, int64_t n) {
-            copies.from_device(data + slot * array.bytes, static_cast<std::size_t>(n * array.bytes), write);
-        });
-        copies.finish(write);
-        writer.end();
-    }
-    save_ranks(writer, copy, call);
+    const std::vector<SlotArray> arrays = slot_arrays(fields_, copy.replay.rules);
+    write_state(writer, now, copy.replay.rules, arrays, [&](std::size_t i) {
+        read_array(memory_, arrays[i], copy.replay.rules, now.lanes, copies,
+                   [&](const std::byte* bytes, std::size_t size) { writer.bytes(bytes, size); });
+    });
     call.finish();
+}
+
+std::unique_ptr<ReplaySnapshot> CudaReplayBackend::snapshot() {
+    StreamOrder::Call call(order_, order_.own_stream());
+    const HostCopy& copy = read(call);
+    const WindowRules& rules = copy.replay.rules;
+    auto snapshot = std::make_unique<Snapshot>(moment(copy, call), rules, slot_arrays(fields_, rules));
+    snapshot->read(memory_, call.stream());
+    call.finish();
+    return snapshot;
 }
 
 void CudaReplayBackend::restore(CheckpointReader& reader) {
@@ -126,13 +192,13 @@ void CudaReplayBackend::restore(CheckpointReader& reader) {
     wait_for(call.stream());
 }
 
-void CudaReplayBackend::save_ranks(CheckpointWriter& writer, const HostCopy& copy, const StreamOrder::Call& call) {
+std::optional<CheckpointRanks> CudaReplayBackend::known_ranks(const HostCopy& copy, const StreamOrder::Call& call) {
     const DeviceRanks& ranks = memory_.device().priorities.ranks;
-    if (ranks.state == nullptr) return write_ranks(writer, nullptr);
-    CheckpointRanks saved = {copy.ranks.n_changes, copy.rank_tree.scale, copy.rank_tree.low_water, {}};
-    copy_to_host(saved.weights, ranks.weights, n_rank_buckets, call.stream());
+    if (ranks.state == nullptr) return {};
+    CheckpointRanks known = {copy.ranks.n_changes, copy.rank_tree.scale, copy.rank_tree.low_water, {}};
+    copy_to_host(known.weights, ranks.weights, n_rank_buckets, call.stream());
     wait_for(call.stream());
-    write_ranks(writer, &saved);
+    return known;
 }
 
 // Ranks are restored after all else.

@@ -1,6 +1,10 @@
 // per_replay in the memory of a CUDA device.
 #pragma once
 
+#include <memory>
+#include <optional>
+#include <vector>
+
 #include "backend/backend.h"
 #include "cuda/add/step_queue.h"
 #include "cuda/batch/batch_queue.h"
@@ -51,6 +55,7 @@ class CudaReplayBackend final : public ReplayBackend {
     void synchronize(void* stream) override;
 
     void save(CheckpointWriter& writer) override;
+    std::unique_ptr<ReplaySnapshot> snapshot() override;
     void restore(CheckpointReader& reader) override;
 
  private:
@@ -66,7 +71,8 @@ class CudaReplayBackend final : public ReplayBackend {
     const HostCopy& read(const StreamOrder::Call& call);
     std::vector<Lane> read_lanes(const StreamOrder::Call& call);
     void take_back(Relabelling& relabelling, const StreamOrder::Call& call);
-    void save_ranks(CheckpointWriter& writer, const HostCopy& copy, const StreamOrder::Call& call);
+    CheckpointMoment moment(const HostCopy& copy, const StreamOrder::Call& call);
+    std::optional<CheckpointRanks> known_ranks(const HostCopy& copy, const StreamOrder::Call& call);
     void restore_ranks(const CheckpointRanks& saved, const StreamOrder::Call& call);
     float largest_priority(const HostCopy& copy) const;
 

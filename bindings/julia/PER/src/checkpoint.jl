@@ -46,11 +46,55 @@ end
 check_path(path) = '\0' in path && invalid("path is $(repr(path)); allowed: paths without a NUL")
 
 """
-    save(buffer, path)
+What [`save`](@ref) gives with `wait = false`: a file that a thread of the library writes. Forgetting it does not end it.
+
+- `wait(save; timeout = Inf)` waits until the file is in its place and on the disk, at most `timeout` seconds. It throws a
+  [`PERError`](@ref): with status `PER.PER_ERROR_BUSY` if the save is still running then, and with that of its error if
+  it has failed.
+- `isready(save)`: whether it has ended, with a file or with an error.
+- `PER.progress(save)`: how much of the rows is written, 0 to 1.
+"""
+struct Save
+    handle::Handle{per_save}
+end
+
+function Base.wait(save::Save; timeout = Inf)
+    timeout >= 0 || invalid("timeout is $timeout; allowed: seconds >= 0")
+    deadline = time() + timeout
+    # Other tasks run meanwhile.
+    while time() < deadline && !isready(save)
+        sleep(0.001)
+    end
+    return call(pointer -> per_save_wait(pointer, 0), save.handle)
+end
+
+function Base.isready(save::Save)
+    is_running = Ref(false)
+    call(save.handle) do pointer
+        status = per_save_wait(pointer, 0)
+        is_running[] = status == PER_ERROR_BUSY
+        return status == PER_ERROR_INVALID_ARGUMENT ? status : PER_OK
+    end
+    return !is_running[]
+end
+
+function progress(save::Save)
+    written, total = Ref{Int64}(0), Ref{Int64}(0)
+    call(pointer -> per_save_progress(pointer, written, total), save.handle)
+    return total[] > 0 ? written[] / total[] : 1.0
+end
+
+Base.show(io::IO, save::Save) = print(io, "Save(", isready(save) ? "done" : "$(round(Int, 100progress(save))) %", ")")
+
+"""
+    save(buffer, path; wait = true)
     save(buffer, io)
 
 Write the whole buffer to a file, so that a loaded one continues bit for bit. Where `path` is a symbolic link, the file
 that it leads to is replaced. The mode of a file that is replaced is kept.
+
+With `wait = false` it gives a [`PER.Save`](@ref): a thread of the library writes the file, and gets what the buffer is
+now, bit for bit, whatever is added, drawn or updated meanwhile. Closing the buffer waits for the end of the save.
 
 An `IO` gets the same bytes, from where it stands; several buffers, and what else, may go to one. What is written is the
 buffer of one moment: other threads that use it wait for the end. What runs on this thread meanwhile, as other tasks do
@@ -74,10 +118,17 @@ true
 julia> rm(path)
 ```
 """
-function save(buffer::ReplayBuffer, path::AbstractString)
+function save(buffer::ReplayBuffer, path::AbstractString; wait = true)
     check_path(path)
+    converted(Bool, "wait", wait) || return start_save(buffer, path)
     call(pointer -> per_replay_save(pointer, path), buffer.handle)
     return nothing
+end
+
+function start_save(buffer, path)
+    save = Ref(Ptr{per_save}(C_NULL))
+    call(pointer -> per_replay_save_start(pointer, path, save), buffer.handle)
+    return Save(Handle(save[]))
 end
 
 function save(buffer::ReplayBuffer, io::IO)

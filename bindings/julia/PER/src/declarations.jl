@@ -338,6 +338,8 @@ struct per_replay_statistics
 end
 const per_replay_statistics_layout = (size = 200, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 160, 168, 176, 184, 192,))
 
+struct per_save end
+
 struct per_hindsight_options
     struct_size::UInt64
     achieved_field::Int32
@@ -556,6 +558,22 @@ const per_replay_checkpoint_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_checkpoint(replay, directory, bytes_written_out) =
     ccall(per_replay_checkpoint_pointer[], per_status, (Ptr{per_replay}, Cstring, Ptr{Int64}), replay, directory, bytes_written_out)
 
+const per_replay_save_start_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_save_start(replay, path, save_out) =
+    ccall(per_replay_save_start_pointer[], per_status, (Ptr{per_replay}, Cstring, Ptr{Ptr{per_save}}), replay, path, save_out)
+
+const per_save_progress_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_save_progress(save, written_out, total_out) =
+    ccall(per_save_progress_pointer[], per_status, (Ptr{per_save}, Ptr{Int64}, Ptr{Int64}), save, written_out, total_out)
+
+const per_save_wait_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_save_wait(save, timeout_ms) =
+    ccall(per_save_wait_pointer[], per_status, (Ptr{per_save}, Int64), save, timeout_ms)
+
+const per_save_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_save_free(save) =
+    ccall(per_save_free_pointer[], Cvoid, (Ptr{per_save},), save)
+
 const per_replay_load_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_load(path, device, device_index, replay_out) =
     ccall(per_replay_load_pointer[], per_status, (Cstring, Int32, Int32, Ptr{Ptr{per_replay}}), path, device, device_index, replay_out)
@@ -720,6 +738,10 @@ const function_names = [
     :per_replay_stats,
     :per_replay_save,
     :per_replay_checkpoint,
+    :per_replay_save_start,
+    :per_save_progress,
+    :per_save_wait,
+    :per_save_free,
     :per_replay_load,
     :per_replay_save_to,
     :per_replay_load_from,
@@ -788,6 +810,10 @@ const function_pointers = [
     per_replay_stats_pointer,
     per_replay_save_pointer,
     per_replay_checkpoint_pointer,
+    per_replay_save_start_pointer,
+    per_save_progress_pointer,
+    per_save_wait_pointer,
+    per_save_free_pointer,
     per_replay_load_pointer,
     per_replay_save_to_pointer,
     per_replay_load_from_pointer,

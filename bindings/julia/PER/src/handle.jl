@@ -1,5 +1,5 @@
-# A tree, buffer, walk or loader of the library. It is freed once, by whichever comes last of close() and the calls that
-# run on other threads at that time, or by the garbage collector.
+# A tree, buffer, walk, loader or save of the library. It is freed once, by whichever comes last of close() and the
+# calls that run on other threads at that time, or by the garbage collector.
 mutable struct Handle{T}
     pointer::Ptr{T}
     users::Threads.Atomic{Int}  # running calls, and 1 until close()
@@ -17,11 +17,13 @@ noun(::Handle{per_tree}) = "tree"
 noun(::Handle{per_replay}) = "buffer"
 noun(::Handle{per_epochs}) = "walk"
 noun(::Handle{per_loader}) = "loader"
+noun(::Handle{per_save}) = "save"
 
 free(tree::Ptr{per_tree}) = per_tree_free(tree)
 free(replay::Ptr{per_replay}) = per_replay_free(replay)
 free(epochs::Ptr{per_epochs}) = per_epochs_free(epochs)
 free(loader::Ptr{per_loader}) = per_loader_free(loader)
+free(save::Ptr{per_save}) = per_save_free(save)
 
 # What close() does at once, whoever still uses the handle.
 stop(pointer) = nothing

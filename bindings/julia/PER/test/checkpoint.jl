@@ -70,6 +70,25 @@ end
     @test occursin("NUL", sprint(showerror, thrown(() -> checkpoint(buffer, "a\0b"))))
 end
 
+@testset "a save in the background has the buffer of its start" begin
+    buffer, path = filled(30), tempname()
+    for _ in 1:3
+        expected = bytes_of(buffer)
+        background = save(buffer, path; wait = false)
+        walk(buffer, 20)
+        @test wait(background) === nothing
+        @test isready(background) && PER.progress(background) == 1 && string(background) == "Save(done)"
+        @test read(path) == expected != bytes_of(buffer)
+    end
+    background = save(buffer, path; wait = false)
+    @test thrown(() -> wait(background; timeout = -1)).message == "timeout is -1; allowed: seconds >= 0"
+    close(buffer)
+    @test wait(background; timeout = 0) === nothing
+    @test thrown(() -> save(filled(3), joinpath(path, "missing"); wait = false)).status == PER.PER_ERROR_IO
+    @test thrown(() -> deepcopy(background)).message == "a save can be neither copied nor serialized"
+    rm(path)
+end
+
 @testset "an IO may hold several buffers and what else" begin
     io = IOBuffer()
     buffers = filled.((0, 5, 30))

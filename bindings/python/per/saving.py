@@ -1,0 +1,87 @@
+"""Save: a checkpoint that a thread of the library writes while its buffer goes on."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import math
+import os
+import time
+from typing import Any, NoReturn
+
+from per import _options
+from per._errors import Busy, Error, InvalidArgument
+from per._library import check, ffi, lib
+
+# Of a wait in C, which cannot be interrupted.
+_LONGEST_WAIT_S = 0.1
+
+
+class Save:
+    """What ReplayBuffer.save(wait=False) gives. Whoever forgets it does not end the save.
+
+    The interpreter waits at its exit for saves that are running.
+    """
+
+    def __init__(self, buffer: Any, path: bytes) -> None:
+        save_out = ffi.new("per_save **")
+        check(lib.per_replay_save_start(buffer, path, save_out))
+        self._handle = ffi.gc(save_out[0], lib.per_save_free)
+        _running.difference_update([save for save in _running if save.done])
+        _running.add(self)
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Waits until the file is in its place and on the disk.
+
+        Arguments:
+            timeout: seconds; None: for as long as it takes, or until Ctrl-C.
+
+        Raises:
+            Busy if the save is still running then; IoError or OutOfMemory if it has failed: every call does.
+            InvalidArgument in a forked child, where there is no thread that writes.
+        """
+        seconds = math.inf if timeout is None else _options.real("timeout", timeout)
+        if not seconds >= 0:
+            raise InvalidArgument(f"timeout is {timeout}; allowed: None, or seconds >= 0")
+        end = time.monotonic() + seconds
+        while True:
+            left = max(end - time.monotonic(), 0.0)
+            try:
+                return check(lib.per_save_wait(self._handle, math.ceil(1000 * min(left, _LONGEST_WAIT_S))))
+            except Busy:
+                if left <= _LONGEST_WAIT_S:
+                    raise
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended, with a file or with an error."""
+        status = lib.per_save_wait(self._handle, 0)
+        if status == lib.PER_ERROR_INVALID_ARGUMENT:
+            check(status)
+        return bool(status != lib.PER_ERROR_BUSY)
+
+    @property
+    def progress(self) -> float:
+        """How much of the rows is written, 0 to 1. What is left then is to bring the file to the disk: see done."""
+        written, total = ffi.new("int64_t *"), ffi.new("int64_t *")
+        check(lib.per_save_progress(self._handle, written, total))
+        return float(written[0] / total[0]) if total[0] > 0 else 1.0
+
+    def __repr__(self) -> str:
+        return f"per.Save({'done' if self.done else f'{self.progress:.0%}'})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("per.Save cannot be pickled: it is a handle of this process")
+
+
+_running: set[Save] = set()  # and those that have ended since the last one began
+
+
+def _wait_for_all() -> None:
+    for save in _running:
+        with contextlib.suppress(Error):
+            save.wait()
+
+
+atexit.register(_wait_for_all)
+os.register_at_fork(after_in_child=_running.clear)

@@ -1,0 +1,87 @@
+#include "cpu/replay/kept_rows.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "cpu/memory/moves.h"
+#include "file/checkpoint_state.h"
+#include "rows/error.h"
+#include "threads/handle_lock.h"
+
+namespace per::cpu {
+namespace {
+
+constexpr std::size_t chunk_bytes = std::size_t{1} << 18;
+
+}  // namespace
+
+KeptRows::KeptRows(const RowStore& rows, const WindowRules& rules, const std::vector<Lane>& lanes,
+                   const std::vector<Column<std::byte>>& columns)
+    : ring_(rules.ring), process_(HandleLock::process()) {
+    for (const Lane& lane : lanes) saved_.push_back(saved_rows(lane, rules));
+    for (const Column<std::byte>& column : rows.parts())
+        parts_.push_back({column, Memory(array_bytes((ring_.capacity() + 63) / 64, sizeof(Group)))});
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+        const std::size_t part = rows.part_of(columns[i].first);
+        places_.push_back({columns[i], part, columns[i].first - parts_[part].column.first});
+        parts_[part].last_column = i;
+    }
+}
+
+void KeptRows::keep(std::size_t part, int64_t first, int64_t n) noexcept {
+    if (has_failed_ || process_ != HandleLock::process()) return;
+    try {
+        for (int64_t slot = first; slot < first + n; ++slot) keep(parts_[part], slot);
+    } catch (const std::bad_alloc&) {
+        has_failed_ = true;
+    }
+}
+
+void KeptRows::keep(Part& part, int64_t slot) {
+    Group& group = *part.group(slot);
+    const uint64_t bit = uint64_t{1} << (slot % 64);
+    if (group.done & bit) return;
+    const int64_t env = ring_.env_of_slot(slot);
+    const RowRange saved = saved_[static_cast<std::size_t>(env)];
+    if (saved.first == saved.end || ring_.row_of_slot(env, slot, saved.end) < saved.first) return;
+    const std::size_t bytes = static_cast<std::size_t>(part.column.stride);
+    Copy* const copy = new (allocate(sizeof(Copy) + bytes)) Copy{group.copies, slot};
+    std::memcpy(copy->bytes(), part.column.at(slot), bytes);
+    group.copies = copy;
+    group.done |= bit;
+}
+
+std::byte* KeptRows::allocate(std::size_t bytes) {
+    constexpr std::size_t unit = alignof(Copy);
+    const std::size_t size = (bytes + unit - 1) / unit * unit;
+    if (size > n_free_) {
+        const std::size_t n = std::max(size, chunk_bytes);
+        chunks_.push_back(std::make_unique_for_overwrite<std::byte[]>(n));
+        free_ = chunks_.back().get();
+        n_free_ = n;
+    }
+    n_free_ -= size;
+    return std::exchange(free_, free_ + size);
+}
+
+void KeptRows::read(std::size_t i, int64_t bytes, int64_t first, int64_t n, std::byte* out) {
+    if (has_failed_)
+        throw Error(PER_ERROR_OUT_OF_MEMORY, "out of memory for rows that were changed before they were saved");
+    const Place& place = places_[i];
+    const Part& part = parts_[place.part];
+    copy_frames(out, bytes, place.column.at(first), place.column.stride, n, bytes);
+    for (int64_t slot = first; slot < first + n;) {
+        Group& group = *part.group(slot);
+        const int64_t end = std::min(first + n, slot / 64 * 64 + 64);
+        for (Copy* copy = group.copies; copy != nullptr; copy = copy->next)
+            if (slot <= copy->slot && copy->slot < end)
+                std::memcpy(out + (copy->slot - first) * bytes, copy->bytes() + place.offset,
+                            static_cast<std::size_t>(bytes));
+        if (i == part.last_column) group.done |= ~uint64_t{0} >> (64 - (end - slot)) << (slot % 64);
+        slot = end;
+    }
+}
+
+}  // namespace per::cpu

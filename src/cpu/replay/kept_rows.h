@@ -1,0 +1,73 @@
+// What a save has not read yet of rows that change while it is written.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cpu/memory/column.h"
+#include "cpu/memory/memory.h"
+#include "cpu/replay/row_store.h"
+#include "rules/window.h"
+
+namespace per::cpu {
+
+// Rows as they were when this object was made. They are read column by column, and stay where they are until then.
+// Where one is changed before, keep() copies that part of it, once: its record, or one of its large frames. All calls
+// need the lock of the buffer.
+class KeptRows {
+ public:
+    // `columns` in the order in which they will be read, of the rows that a checkpoint of the lanes holds.
+    KeptRows(const RowStore& rows, const WindowRules& rules, const std::vector<Lane>& lanes,
+             const std::vector<Column<std::byte>>& columns);
+
+    // Slots first .. first + n - 1 of a part of the rows are about to change. Where memory ends, read() will say so.
+    void keep(std::size_t part, int64_t first, int64_t n) noexcept;
+
+    // Copies values of the i-th column, of `bytes` each, side by side; each is read once. Throws Error with
+    // OUT_OF_MEMORY if any row that has changed could not be kept.
+    void read(std::size_t i, int64_t bytes, int64_t first, int64_t n, std::byte* out);
+
+ private:
+    // A copy of a row's part, whose bytes follow it.
+    struct Copy {
+        Copy* next;
+        int64_t slot;
+
+        std::byte* bytes() { return reinterpret_cast<std::byte*>(this + 1); }
+    };
+    // 64 slots.
+    struct Group {
+        uint64_t done;  // a bit for each that was copied, or that nobody will read any more
+        Copy* copies;
+    };
+    struct Part {
+        Column<std::byte> column;
+        Memory groups;
+        std::size_t last_column = 0;  // that lies in it
+
+        Group* group(int64_t slot) const { return reinterpret_cast<Group*>(groups.data()) + slot / 64; }
+    };
+    struct Place {
+        Column<std::byte> column;
+        std::size_t part;
+        int64_t offset;  // of its values in those of the part
+    };
+
+    void keep(Part& part, int64_t slot);
+    std::byte* allocate(std::size_t bytes);
+
+    const Ring ring_;
+    std::vector<RowRange> saved_;  // by environment
+    std::vector<Part> parts_;      // of RowStore::parts()
+    std::vector<Place> places_;    // by column
+
+    std::vector<std::unique_ptr<std::byte[]>> chunks_;
+    std::byte* free_ = nullptr;  // in the last one
+    std::size_t n_free_ = 0;
+    bool has_failed_ = false;
+    const uint64_t process_;  // in a forked child nobody reads, and nothing is kept
+};
+
+}  // namespace per::cpu

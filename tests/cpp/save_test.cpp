@@ -1,0 +1,684 @@
+// A save in the background writes the buffer of the moment when it was started, bit for bit, whatever is called on the
+// buffer while its thread writes, and whatever becomes of the disk, the buffer, or the process.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <new>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "../c/check.h"
+#include "per.h"
+
+namespace {
+
+// What happens when a thread of the library, as a save is, takes the lock of a buffer or writes to a file: it waits until
+// it is allowed to, and the system refuses to write with that error number, if there is one.
+struct Disk {
+    std::atomic<int64_t> n_allowed = INT64_MAX;
+    std::atomic<int64_t> n_done = 0;
+    std::atomic<int> write_error = 0;
+    std::atomic<int> fsync_error = 0;
+
+    void reset() {
+        write_error = fsync_error = 0;
+        allow(INT64_MAX);
+        n_done = 0;
+    }
+    void hold() {
+        n_done = 0;
+        n_allowed = 0;
+    }
+    void allow(int64_t n) {
+        n_allowed = n;
+        n_allowed.notify_all();
+    }
+    void enter() {
+        const int64_t number = n_done;
+        for (int64_t n = n_allowed; n <= number; n = n_allowed) n_allowed.wait(n);
+        ++n_done;
+    }
+    // Waits until the save has done so much, or has come to its end.
+    void wait_for(int64_t n, per_save* save) {
+        while (n_done < n && per_save_wait(save, 0) == PER_ERROR_BUSY) std::this_thread::yield();
+    }
+} disk;
+
+bool is_library_thread() {
+    sigset_t blocked;
+    pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+    return sigismember(&blocked, SIGINT) == 1;
+}
+
+[[maybe_unused]] thread_local bool refuses_memory = false;
+[[maybe_unused]] thread_local bool refuses_threads = false;
+thread_local std::size_t n_allocated_bytes = 0;
+
+}  // namespace
+
+extern "C" {
+ssize_t write(int file, const void* data, size_t size) {
+    if (is_library_thread()) {
+        disk.enter();
+        if (disk.write_error != 0) {
+            errno = disk.write_error;
+            return -1;
+        }
+    }
+    return syscall(SYS_write, file, data, size);
+}
+int fsync(int file) {
+    if (is_library_thread() && disk.fsync_error != 0) {
+        errno = disk.fsync_error;
+        return -1;
+    }
+    return static_cast<int>(syscall(SYS_fsync, file));
+}
+}
+
+#ifndef SANITIZED  // whose functions these would be
+extern "C" int pthread_rwlock_wrlock(pthread_rwlock_t* lock) noexcept {
+    using Function = int (*)(pthread_rwlock_t*);
+    static const Function next = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "pthread_rwlock_wrlock"));
+    if (is_library_thread()) disk.enter();
+    return next(lock);
+}
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*work)(void*),
+                              void* argument) noexcept {
+    using Function = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+    static const Function next = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "pthread_create"));
+    return refuses_threads ? EAGAIN : next(thread, attributes, work, argument);
+}
+[[gnu::noinline]] void* operator new(std::size_t size) {
+    n_allocated_bytes += size;
+    void* const memory = refuses_memory ? nullptr : std::malloc(size);
+    if (memory == nullptr) throw std::bad_alloc();
+    return memory;
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
+    std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
+    std::free(memory);
+}
+#endif
+
+namespace per::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+#define EXPECT_OK(call) EXPECT_EQ(call, PER_OK) << per_last_error()
+
+struct FreeReplay {
+    void operator()(per_replay* replay) const { per_replay_free(replay); }
+};
+struct FreeSave {
+    void operator()(per_save* save) const { per_save_free(save); }
+};
+using ReplayHandle = std::unique_ptr<per_replay, FreeReplay>;
+using SaveHandle = std::unique_ptr<per_save, FreeSave>;
+
+enum { image, position, action, value, advantage, result, n_fields };
+
+struct Kind {
+    const char* name;
+    int64_t capacity;
+    int64_t image_bytes;  // 1024 and more have an array of their own
+    void (*change)(per_replay_options& options);
+};
+
+const Kind kinds[] = {{"records", 30000, 8, [](per_replay_options&) {}},
+                      {"large frames", 1500, 1500, [](per_replay_options& options) { options.n_step = 3; }},
+                      {"largest now", 1500, 1300,
+                       [](per_replay_options& options) {
+                           options.max_priority = PER_MAX_NOW;
+                           options.frame_stack = 2;
+                       }},
+                      {"next observations", 1200, 1030,
+                       [](per_replay_options& options) {
+                           options.store_next_observation = 1;
+                           options.prioritization = PER_RANK;
+                       }},
+                      {"sequences", 9000, 40, [](per_replay_options& options) {
+                           options.sequence_length = 4;
+                           options.burn_in = 1;
+                           options.sequence_stride = 2;
+                       }}};
+
+// A buffer and random calls on it.
+class Subject {
+ public:
+    Subject(const Kind& kind, uint32_t seed) : random_(seed), image_bytes_(kind.image_bytes) {
+        const int64_t shape = image_bytes_;
+        per_field fields[n_fields] = {};
+        fields[image] = {"observation.image", &shape, 1, PER_UINT8, PER_ROLE_DEFAULT, 0, nullptr, 0, 0};
+        fields[position] = {"observation.position", nullptr, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, nullptr, 0, 0};
+        fields[action] = {"action", nullptr, 0, PER_INT16, PER_ROLE_DEFAULT, 0, nullptr, 0, 0};
+        fields[value] = {"value", nullptr, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, nullptr, 0, 0};
+        fields[advantage] = {"advantage", nullptr, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, nullptr, 0, 0};
+        fields[result] = {"return", nullptr, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, nullptr, 0, 0};
+        per_replay_options options;
+        per_replay_options_init(&options, sizeof options);
+        options.capacity = kind.capacity;
+        options.n_envs = n_envs;
+        options.fields = fields;
+        options.n_fields = n_fields;
+        options.seed = seed;
+        kind.change(options);
+        stores_next_ = options.store_next_observation != 0;
+        rows_ = kind.capacity / n_envs;
+        has_windows_ = options.sequence_length == 0;
+        per_replay* replay = nullptr;
+        EXPECT_OK(per_replay_create(&options, &replay));
+        replay_.reset(replay);
+    }
+
+    per_replay* get() const { return replay_.get(); }
+    void close() { replay_.reset(); }
+
+    void add(int64_t length) {
+        const size_t n = static_cast<size_t>(length * n_envs);
+        const std::vector<uint8_t> images = noise(n * static_cast<size_t>(image_bytes_));
+        const std::vector<uint8_t> next_images = noise(images.size());
+        const std::vector<float> numbers = floats(4 * n);
+        const std::vector<int16_t> actions(n, static_cast<int16_t>(random_()));
+        std::vector<uint8_t> ends(n, 0);
+        std::vector<uint8_t> cuts(n, 0);
+        const bool gives_next = stores_next_ || chance(3);
+        for (size_t i = 0; i < n && gives_next; ++i) ends[i] = chance(9);
+        for (size_t i = 0; i < n && gives_next; ++i) cuts[i] = ends[i] == 0 && chance(15);
+        per_array fields[n_fields] = {of(images.data(), PER_UINT8),    of(numbers.data(), PER_FLOAT32),
+                                      of(actions.data(), PER_INT16),   of(numbers.data() + n, PER_FLOAT32),
+                                      of(numbers.data(), PER_FLOAT32), of(numbers.data(), PER_FLOAT32)};
+        per_array next[n_fields] = {of(next_images.data(), PER_UINT8), of(numbers.data() + 2 * n, PER_FLOAT32)};
+        per_steps steps;
+        per_steps_init(&steps, sizeof steps);
+        steps.length = length;
+        steps.fields = fields;
+        if (gives_next) steps.next_fields = next;
+        steps.reward = of(numbers.data() + 3 * n, PER_FLOAT32);
+        steps.terminated = of(ends.data(), PER_BOOL);
+        steps.truncated = of(cuts.data(), PER_BOOL);
+        if (chance(3)) steps.priorities = of(numbers.data(), PER_FLOAT32);
+        EXPECT_OK(per_replay_add(get(), &steps, nullptr, nullptr));
+    }
+
+    void fill() {
+        for (int64_t n = 0; n < rows_ + rows_ / 2; n += 20) add(20);
+    }
+
+    void change() {
+        switch (random_() % 16) {
+            case 0:
+                return add(rows_ / 3);
+            case 1:
+                EXPECT_OK(per_replay_cut(get(), 0, nullptr, nullptr));
+                return;
+            case 2:
+                EXPECT_OK(per_replay_set_alpha(get(), 0.1 * static_cast<double>(random_() % 9), nullptr));
+                EXPECT_OK(per_replay_set_beta(get(), 0.1 * static_cast<double>(random_() % 9), nullptr));
+                EXPECT_OK(per_replay_set_gamma(get(), 0.1 * static_cast<double>(random_() % 9), nullptr));
+                return;
+            case 3:
+                if (has_windows_) set_n_step(1 + random_() % 4);
+                return;
+            case 4:
+                if (chance(6)) clear();
+                return;
+            case 5:
+                return set_advantages();
+            case 6:
+            case 7:
+                return set_fields();
+            case 8:
+            case 9:
+            case 10:
+                return train();
+            default:
+                return add(1 + random_() % 7);
+        }
+    }
+
+    void set_n_step(int64_t n_step) { EXPECT_OK(per_replay_set_n_step(get(), n_step, nullptr)); }
+    void clear() { EXPECT_OK(per_replay_clear(get(), nullptr)); }
+
+    // Draws a batch and gives it other priorities.
+    void train() {
+        std::vector<int64_t> ids(64);
+        per_batch batch;
+        per_batch_init(&batch, sizeof batch);
+        batch.ids = ids.data();
+        if (per_replay_sample(get(), nullptr, 64, &batch, nullptr) == PER_ERROR_EMPTY) return;
+        EXPECT_OK(per_replay_set_priorities(get(), 64, ids.data(), floats(64).data(), nullptr));
+    }
+
+    void set_fields() {
+        std::vector<int64_t> ids = live_ids();
+        if (ids.empty()) return;
+        std::shuffle(ids.begin(), ids.end(), random_);
+        ids.resize(std::min<size_t>(ids.size(), 200));
+        per_array fields[n_fields] = {};
+        const std::vector<int16_t> actions(ids.size(), static_cast<int16_t>(random_()));
+        const std::vector<float> values = floats(ids.size());
+        fields[action] = of(actions.data(), PER_INT16);
+        fields[value] = of(values.data(), PER_FLOAT32);
+        EXPECT_OK(per_replay_set(get(), static_cast<int64_t>(ids.size()), ids.data(), fields, nullptr));
+    }
+
+    void set_advantages() {
+        int64_t count = 0;
+        EXPECT_OK(per_replay_bootstraps(get(), 0, nullptr, &count, nullptr));
+        std::vector<int64_t> ids(static_cast<size_t>(count));
+        per_batch batch;
+        per_batch_init(&batch, sizeof batch);
+        batch.ids = ids.data();
+        EXPECT_OK(per_replay_bootstraps(get(), count, &batch, &count, nullptr));
+        EXPECT_OK(per_replay_advantages(get(), value, advantage, chance(2) ? result : -1, 0.9, count, ids.data(),
+                                        floats(ids.size()).data(), nullptr));
+    }
+
+    // Sets the priority of each live transition, one by one. Returns how much memory that took.
+    std::size_t set_each_priority(const std::vector<int64_t>& ids) {
+        const float priority = 2.0f;
+        const std::size_t before = n_allocated_bytes;
+        for (const int64_t& id : ids) EXPECT_OK(per_replay_set_priorities(get(), 1, &id, &priority, nullptr));
+        return n_allocated_bytes - before;
+    }
+
+    std::vector<int64_t> live_ids() {
+        int64_t count = 0;
+        EXPECT_OK(per_replay_live_ids(get(), 0, nullptr, &count));
+        std::vector<int64_t> ids(static_cast<size_t>(count));
+        EXPECT_OK(per_replay_live_ids(get(), count, ids.data(), &count));
+        return ids;
+    }
+
+    // What a save writes now.
+    std::string saved() const {
+        std::string bytes;
+        const auto append = [](void* to, const void* data, int64_t size) {
+            static_cast<std::string*>(to)->append(static_cast<const char*>(data), static_cast<size_t>(size));
+            return size;
+        };
+        EXPECT_OK(per_replay_save_to(get(), append, &bytes));
+        return bytes;
+    }
+
+    SaveHandle start(const std::string& path) const {
+        per_save* save = nullptr;
+        EXPECT_OK(per_replay_save_start(get(), path.c_str(), &save));
+        return SaveHandle(save);
+    }
+
+ private:
+    static constexpr int64_t n_envs = 3;
+
+    static per_array of(const void* data, int32_t dtype) { return {data, nullptr, 0, dtype}; }
+    bool chance(uint32_t n) { return random_() % n == 0; }
+    std::vector<uint8_t> noise(size_t n) {
+        std::vector<uint8_t> bytes(n, static_cast<uint8_t>(random_()));
+        for (size_t i = 0; i < n; i += 61) bytes[i] = static_cast<uint8_t>(random_());
+        return bytes;
+    }
+    std::vector<float> floats(size_t n) {
+        std::vector<float> numbers(n);
+        for (float& number : numbers) number = static_cast<float>(random_() % 10000 + 1) / 64.0f;
+        return numbers;
+    }
+
+    std::mt19937 random_;
+    const int64_t image_bytes_;
+    int64_t rows_;
+    bool stores_next_;
+    bool has_windows_;
+    ReplayHandle replay_;
+};
+
+class Save : public testing::Test {
+ protected:
+    void SetUp() override {
+        std::string name = (fs::temp_directory_path() / "per_save_XXXXXX").string();
+        ASSERT_NE(mkdtemp(name.data()), nullptr);
+        folder_ = name;
+    }
+    void TearDown() override {
+        disk.reset();
+        fs::remove_all(folder_);
+    }
+
+    std::string path() const { return (folder_ / "buffer.per").string(); }
+    std::string contents() const {
+        std::ifstream file(path(), std::ios::binary);
+        return {std::istreambuf_iterator<char>(file), {}};
+    }
+    // Files in the folder.
+    size_t n_files() const {
+        return static_cast<size_t>(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
+    }
+
+    fs::path folder_;
+};
+
+TEST_F(Save, a_file_is_that_of_the_moment_whatever_changes_before_its_rows_are_read) {
+    for (const Kind& kind : kinds) {
+        for (uint32_t seed = 1; seed <= 3; ++seed) {
+            SCOPED_TRACE(kind.name);
+            Subject subject(kind, seed);
+            // With seed 1 some slots were never used, and are taken while the save is written.
+            seed == 1 ? subject.add(50) : subject.fill();
+            for (int i = 0; i < 30; ++i) subject.change();
+            if (seed == 3) subject.clear();
+            const std::string expected = subject.saved();
+            disk.hold();
+            const SaveHandle save = subject.start(path());
+            for (int64_t n = 0; per_save_wait(save.get(), 0) == PER_ERROR_BUSY; ++n) {
+                for (int i = 0; i < 12; ++i) subject.change();
+                disk.allow(n + 1);
+                disk.wait_for(n + 1, save.get());
+            }
+            EXPECT_OK(per_save_wait(save.get(), -1));
+            EXPECT_TRUE(contents() == expected);
+            disk.reset();
+            const std::string later = subject.saved();
+            EXPECT_TRUE(later != expected);
+            EXPECT_OK(per_save_wait(subject.start(path()).get(), -1));
+            EXPECT_TRUE(contents() == later);
+            if (HasFailure()) return;
+        }
+    }
+}
+
+TEST_F(Save, threads_that_use_the_buffer_do_not_reach_the_file) {
+    for (const Kind& kind : kinds) {
+        SCOPED_TRACE(kind.name);
+        Subject subject(kind, 7);
+        subject.fill();
+        for (int round = 0; round < 2; ++round) {
+            const std::string expected = subject.saved();
+            const SaveHandle save = subject.start(path());
+            std::vector<std::thread> threads;
+            std::atomic<bool> is_over = false;
+            threads.emplace_back([&] {
+                while (!is_over) subject.change();
+            });
+            threads.emplace_back([&] {
+                std::vector<int64_t> ids(32);
+                std::vector<float> priorities(32, 2.5f);
+                per_batch batch;
+                per_batch_init(&batch, sizeof batch);
+                batch.ids = ids.data();
+                while (!is_over) {
+                    const per_status status = per_replay_sample(subject.get(), nullptr, 32, &batch, nullptr);
+                    if (status == PER_ERROR_EMPTY) continue;
+                    EXPECT_OK(per_replay_set_priorities(subject.get(), 32, ids.data(), priorities.data(), nullptr));
+                    int64_t written = -1, total = -1;
+                    EXPECT_OK(per_save_progress(save.get(), &written, &total));
+                    EXPECT_TRUE(0 <= written && written <= total);
+                }
+            });
+            EXPECT_OK(per_save_wait(save.get(), -1));
+            is_over = true;
+            for (std::thread& thread : threads) thread.join();
+            EXPECT_TRUE(contents() == expected);
+        }
+    }
+}
+
+TEST_F(Save, a_buffer_has_one_save_at_a_time_and_waits_end_in_time) {
+    Subject subject(kinds[0], 1);
+    subject.fill();
+    disk.hold();
+    const SaveHandle save = subject.start(path());
+    per_save* other = save.get();
+    EXPECT_EQ(per_replay_save_start(subject.get(), path().c_str(), &other), PER_ERROR_BUSY);
+    EXPECT_EQ(other, nullptr);
+    EXPECT_EQ(n_files(), 1u);
+    EXPECT_EQ(per_save_wait(save.get(), 0), PER_ERROR_BUSY);
+    EXPECT_EQ(per_save_wait(save.get(), 20), PER_ERROR_BUSY);
+    EXPECT_NE(strstr(per_last_error(), "still running"), nullptr);
+    // Another buffer may, and this one may be saved by a call that waits.
+    Subject neighbour(kinds[1], 1);
+    disk.n_allowed = 0;
+    const SaveHandle beside = neighbour.start(path() + ".2");
+    EXPECT_OK(per_replay_save(subject.get(), (path() + ".3").c_str()));
+    disk.allow(INT64_MAX);
+    EXPECT_OK(per_save_wait(save.get(), INT64_MAX));
+    EXPECT_OK(per_save_wait(save.get(), 0));
+    EXPECT_OK(per_save_wait(beside.get(), -1));
+    int64_t written = -1, total = -1;
+    EXPECT_OK(per_save_progress(save.get(), &written, &total));
+    EXPECT_TRUE(written == total && total > 0);
+    EXPECT_EQ(n_files(), 3u);
+    EXPECT_OK(per_save_wait(subject.start(path()).get(), -1));
+}
+
+TEST_F(Save, a_disk_that_fails_is_told_by_every_wait_and_leaves_what_was_there) {
+    Subject subject(kinds[0], 1);
+    subject.fill();
+    EXPECT_OK(per_replay_save(subject.get(), path().c_str()));
+    const std::string before = contents();
+    subject.add(10);
+    for (const bool at_write : {true, false}) {
+        (at_write ? disk.write_error : disk.fsync_error) = ENOSPC;
+        const SaveHandle save = subject.start(path());
+        for (int i = 0; i < 2; ++i) {
+            EXPECT_EQ(per_save_wait(save.get(), -1), PER_ERROR_IO);
+            EXPECT_NE(strstr(per_last_error(), "No space left"), nullptr) << per_last_error();
+        }
+        int64_t written = -1;
+        EXPECT_OK(per_save_progress(save.get(), &written, nullptr));
+        EXPECT_TRUE(contents() == before);
+        EXPECT_EQ(n_files(), 1u);
+        disk.reset();
+    }
+    per_save* save = nullptr;
+    EXPECT_EQ(per_replay_save_start(subject.get(), (folder_ / "none" / "x").c_str(), &save), PER_ERROR_IO);
+    EXPECT_EQ(save, nullptr);
+    EXPECT_OK(per_save_wait(subject.start(path()).get(), -1));
+    EXPECT_TRUE(contents() == subject.saved());
+}
+
+TEST_F(Save, a_thread_that_cannot_start_is_an_error_and_nothing_is_kept) {
+#ifndef SANITIZED
+    Subject subject(kinds[0], 1);
+    subject.fill();
+    const std::vector<int64_t> ids = subject.live_ids();
+    subject.set_each_priority(ids);
+    per_save* save = nullptr;
+    refuses_threads = true;
+    EXPECT_EQ(per_replay_save_start(subject.get(), path().c_str(), &save), PER_ERROR_OUT_OF_MEMORY);
+    refuses_threads = false;
+    EXPECT_NE(strstr(per_last_error(), "no thread for the save"), nullptr);
+    EXPECT_EQ(save, nullptr);
+    EXPECT_EQ(n_files(), 0u);
+    EXPECT_EQ(subject.set_each_priority(ids), 0u);
+    EXPECT_OK(per_save_wait(subject.start(path()).get(), -1));
+    EXPECT_TRUE(contents() == subject.saved());
+#endif
+}
+
+TEST_F(Save, memory_that_ends_ends_the_save_and_not_the_call) {
+#ifndef SANITIZED
+    Subject subject(kinds[1], 1);
+    subject.fill();
+    const int64_t id = subject.live_ids()[0];
+    const float priority = 2.0f;
+    // After the first such call the buffer has what the others need themselves.
+    EXPECT_OK(per_replay_set_priorities(subject.get(), 1, &id, &priority, nullptr));
+    disk.hold();
+    const SaveHandle save = subject.start(path());
+    refuses_memory = true;
+    const per_status status = per_replay_set_priorities(subject.get(), 1, &id, &priority, nullptr);
+    refuses_memory = false;
+    EXPECT_OK(status);
+    disk.allow(INT64_MAX);
+    EXPECT_EQ(per_save_wait(save.get(), -1), PER_ERROR_OUT_OF_MEMORY);
+    EXPECT_EQ(n_files(), 0u);
+    EXPECT_OK(per_save_wait(subject.start(path()).get(), -1));
+    EXPECT_TRUE(contents() == subject.saved());
+#endif
+}
+
+TEST_F(Save, memory_holds_each_row_that_changes_once) {
+#ifndef SANITIZED
+    for (const Kind& kind : kinds) {
+        SCOPED_TRACE(kind.name);
+        Subject subject(kind, 1);
+        subject.fill();
+        const std::vector<int64_t> ids = subject.live_ids();
+        EXPECT_LE(subject.set_each_priority(ids), 1000u);
+        disk.hold();
+        const SaveHandle save = subject.start(path());
+        // The records of these kinds have at most 80 bytes, and each copy takes 16 more. Memory comes in chunks.
+        EXPECT_LE(subject.set_each_priority(ids), ids.size() * 96 + (1u << 18) + 10000);
+        EXPECT_EQ(subject.set_each_priority(ids), 0u);
+        disk.allow(INT64_MAX);
+        EXPECT_OK(per_save_wait(save.get(), -1));
+        EXPECT_EQ(subject.set_each_priority(ids), 0u);
+    }
+#endif
+}
+
+TEST_F(Save, a_buffer_that_is_freed_ends_its_save_first) {
+    Subject subject(kinds[0], 2);
+    subject.fill();
+    const std::string expected = subject.saved();
+    for (const bool frees_save : {true, false}) {
+        disk.hold();
+        SaveHandle save = subject.start(path());
+        if (frees_save) {
+            save.reset();
+            disk.allow(INT64_MAX);
+            per_save* other = nullptr;
+            while (per_replay_save_start(subject.get(), (path() + ".2").c_str(), &other) == PER_ERROR_BUSY)
+                std::this_thread::yield();
+            EXPECT_OK(per_save_wait(other, -1));
+            per_save_free(other);
+            EXPECT_TRUE(contents() == expected);
+            fs::remove(path());
+            continue;
+        }
+        std::thread later([] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            disk.allow(INT64_MAX);
+        });
+        subject.close();
+        EXPECT_TRUE(contents() == expected);
+        EXPECT_OK(per_save_wait(save.get(), 0));
+        later.join();
+    }
+}
+
+TEST_F(Save, a_forked_child_leaves_the_file_to_its_parent) {
+    Subject subject(kinds[1], 3);
+    subject.fill();
+    const std::string expected = subject.saved();
+    disk.hold();
+    SaveHandle save = subject.start(path());
+    for (int i = 0; i < 5; ++i) {
+        for (int k = 0; k < 5; ++k) subject.change();
+        const pid_t child = fork();
+        ASSERT_GE(child, 0);
+        if (child == 0) {
+            alarm(20);  // a wait for the parent's thread ends the child
+            disk.allow(INT64_MAX);
+            bool is_right = per_save_wait(save.get(), -1) == PER_ERROR_INVALID_ARGUMENT &&
+                            strstr(per_last_error(), "fork") != nullptr &&
+                            per_save_progress(save.get(), nullptr, nullptr) == PER_ERROR_INVALID_ARGUMENT;
+            for (int k = 0; k < 30; ++k) subject.change();
+            const std::vector<int64_t> ids = subject.live_ids();
+            is_right = is_right && subject.set_each_priority(ids) <= 1000;
+#ifndef SANITIZED  // ThreadSanitizer knows no threads in a child whose parent had several
+            if (i % 2 == 0) {
+                const std::string own = subject.saved();
+                const std::string own_path = path() + ".child";
+                is_right = is_right && per_save_wait(subject.start(own_path).get(), -1) == PER_OK;
+                std::ifstream file(own_path, std::ios::binary);
+                is_right = is_right && std::string(std::istreambuf_iterator<char>(file), {}) == own;
+                fs::remove(own_path);
+            }
+#endif
+            save.reset();
+            subject.close();
+            _exit(is_right && n_files() == 1 && !testing::Test::HasFailure() ? 0 : 1);
+        }
+        int status;
+        ASSERT_EQ(waitpid(child, &status, 0), child);
+        EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+        disk.allow(i + 1);
+    }
+    disk.allow(INT64_MAX);
+    EXPECT_OK(per_save_wait(save.get(), -1));
+    EXPECT_TRUE(contents() == expected);
+    EXPECT_EQ(n_files(), 1u);
+}
+
+TEST_F(Save, a_process_that_is_killed_leaves_what_was_there) {
+#ifndef SANITIZED  // ThreadSanitizer knows no threads in a child
+    Subject subject(kinds[1], 4);
+    subject.fill();
+    EXPECT_OK(per_replay_save(subject.get(), path().c_str()));
+    const std::string before = contents();
+    int ready[2];
+    ASSERT_EQ(pipe(ready), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        subject.add(5);
+        disk.hold();
+        const SaveHandle save = subject.start(path());
+        disk.allow(3);
+        disk.wait_for(3, save.get());
+        (void)!syscall(SYS_write, ready[1], "", 1);
+        for (;;) pause();
+    }
+    char byte;
+    ASSERT_EQ(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    close(ready[1]);
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    EXPECT_TRUE(contents() == before);
+    EXPECT_EQ(n_files(), 2u);
+    EXPECT_OK(per_save_wait(subject.start(path()).get(), -1));
+    EXPECT_EQ(n_files(), 1u);
+#endif
+}
+
+TEST_F(Save, bad_arguments_start_nothing) {
+    Subject subject(kinds[0], 1);
+    per_save* save = reinterpret_cast<per_save*>(&subject);
+    EXPECT_EQ(per_replay_save_start(nullptr, path().c_str(), &save), PER_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(save, nullptr);
+    EXPECT_EQ(per_replay_save_start(subject.get(), nullptr, &save), PER_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(per_replay_save_start(subject.get(), path().c_str(), nullptr), PER_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(per_save_wait(nullptr, 0), PER_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(per_save_progress(nullptr, nullptr, nullptr), PER_ERROR_INVALID_ARGUMENT);
+    per_save_free(nullptr);
+    EXPECT_EQ(n_files(), 0u);
+    const SaveHandle empty = subject.start(path());
+    EXPECT_EQ(per_save_wait(empty.get(), -2), PER_ERROR_INVALID_ARGUMENT);
+    EXPECT_NE(strstr(per_last_error(), "timeout_ms is -2"), nullptr);
+    EXPECT_OK(per_save_progress(empty.get(), nullptr, nullptr));
+    EXPECT_OK(per_save_wait(empty.get(), -1));
+    EXPECT_TRUE(contents() == subject.saved());
+}
+
+}  // namespace
+}  // namespace per::test
