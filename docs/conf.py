@@ -4,7 +4,7 @@ import pathlib
 import re
 import sys
 
-import per  # noqa: F401: without the package the references would be empty
+import per  # noqa: F401 -- without the package the references would be empty
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "extensions"))
