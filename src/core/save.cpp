@@ -37,9 +37,7 @@ void Save::start(const per_replay_options& options, std::unique_ptr<ReplaySnapsh
     };
     const int error = start_library_thread(thread_, write, this);
     has_thread_ = error == 0;
-    if (has_thread_) return;
-    snapshot_.reset();
-    throw Error(PER_ERROR_OUT_OF_MEMORY, "no thread for the save: error %d of the system", error);
+    if (!has_thread_) throw Error(PER_ERROR_OUT_OF_MEMORY, "no thread for the save: error %d of the system", error);
 }
 
 void Save::write() {

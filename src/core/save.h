@@ -27,7 +27,7 @@ class Save {
     Save& operator=(const Save&) = delete;
 
     // To be called once, with the buffer locked; `lock` is its lock. It must stay, with what the options point to, until
-    // the save has ended.
+    // the save has ended. Where this throws Error, the object must go before the buffer is unlocked.
     void start(const per_replay_options& options, std::unique_ptr<ReplaySnapshot> snapshot, HandleLock& lock);
 
     bool is_running() const;
