@@ -1,6 +1,6 @@
 """DQN in one file, as CleanRL writes its algorithms. Its replay is prioritized by the import below alone.
 
-.venvs/cleanrl/bin/python examples/integrations/cleanrl_dqn.py [--total-timesteps N] [--seed S]
+.venvs/cleanrl/bin/python examples/integrations/cleanrl_dqn.py [--total-timesteps N] [--seed S] [--buffer cleanrl]
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--exploration-fraction", type=float, default=0.2)
     parser.add_argument("--learning-starts", type=int, default=1_000)
     parser.add_argument("--train-frequency", type=int, default=4)
+    parser.add_argument("--buffer", choices=["libper", "cleanrl"], default="libper", help="the second draws uniformly")
     return parser.parse_args()
 
 
@@ -47,6 +48,9 @@ class QNetwork(nn.Module):
 
 if __name__ == "__main__":
     args = parse_args()
+    if args.buffer == "cleanrl":
+        # That of cleanrl_utils.buffers is a copy of this one.
+        from stable_baselines3.common.buffers import ReplayBuffer
     random.seed(args.seed)
     np.random.seed(args.seed)
     torch.manual_seed(args.seed)

@@ -30,7 +30,7 @@ BAD_ARRAYS = {"ids": BAD_IDS, "indices": [*BAD_IDS, [-1], [99]], "env_ids": [*BA
 ARRAYS = ["td_errors", "priorities", "prefix_sums", "units", "reward"]
 FLAGS = ["terminated", "truncated", "mask", "next_mask"]
 OWN_TESTS = {"self", "stream", "fields", "out", "info", "hindsight", "bootstrap", "options", "path", "data"}
-OWN_TESTS |= {"directory", "drop_last", "next_observations", "state_dict"}
+OWN_TESTS |= {"directory", "wait", "drop_last", "next_observations", "state_dict"}
 BAD_FLAGS = ["flags", object()]
 ERRORS = (per.Error, TypeError, ValueError, OverflowError, KeyError)
 

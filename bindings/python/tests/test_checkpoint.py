@@ -514,10 +514,14 @@ def test_ids_beyond_2_to_the_53_are_exact(arrays):
     buffer = per.ReplayBuffer.load(path, arrays=arrays)
     live = np.asarray(buffer.live_ids())
     assert live.tolist() == [first + 50 + 2 * row + env for env in range(2) for row in range(15)]
+
+    def whole(ids):
+        ids = np.ascontiguousarray(ids)
+        # JAX has no int64, and gives both halves of each.
+        return ids.view(np.int64)[:, 0] if ids.ndim == 2 else ids
+
     batch = buffer.sample(256)
-    ids = np.asarray(batch.ids)
-    if arrays == "jax":  # which has no int64: both halves of each
-        ids = np.ascontiguousarray(ids).view(np.int64)[:, 0]
+    ids = whole(batch.ids)
     assert ids.dtype == np.int64 and set(ids % 2) == {0, 1}
     assert (ids - first == np.asarray(batch.reward)).all()
     priorities = np.arange(1, len(live) + 1, dtype=np.float32)
@@ -530,4 +534,4 @@ def test_ids_beyond_2_to_the_53_are_exact(arrays):
     following = np.array([80, 81])
     ids = buffer.add(observation=np.stack([following] * 2, 1), goal=np.zeros((2, 2)), value=[0, 0], advantage=[0, 0],
                      reward=following, terminated=[False] * 2, truncated=[False] * 2)  # fmt: skip
-    assert np.asarray(ids).tolist() == [first + 80, first + 81]
+    assert whole(ids).tolist() == [first + 80, first + 81]
