@@ -1,10 +1,10 @@
 #include "file/checkpoint_folder.h"
 
 #include <algorithm>
-#include <array>
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -137,9 +137,14 @@ std::map<uint64_t, uint64_t> bytes_in_use(const Manifest& manifest) {
 FolderWriter::FolderWriter(const char* path, int32_t compression)
     : folder_(path, LockedFolder::Use::writing), pack_number_(0) {
     if (has_manifest(folder_)) before_ = ManifestReader(folder_).read();
-    const std::map<uint64_t, uint64_t> used = bytes_in_use(before_);
+    std::map<uint64_t, uint64_t> used = bytes_in_use(before_);
+    // What somebody has removed or cut short is written anew, so that this checkpoint is whole.
+    std::set<uint64_t> kept;
+    for (const auto& [number, size] : before_.packs)
+        if (used[number] * 2 >= size && folder_.size_of(pack_name(number)) == static_cast<int64_t>(size))
+            kept.insert(number);
     for (const ChunkPlace& chunk : before_.chunks)
-        if (used.at(chunk.pack) * 2 >= before_.packs.at(chunk.pack)) known_.emplace(chunk.hash, chunk);
+        if (kept.contains(chunk.pack)) known_.emplace(chunk.hash, chunk);
     // Also above those that were left behind.
     for (const uint64_t number : packs_in(folder_)) pack_number_ = std::max(pack_number_, number + 1);
     chunk_.reserve(max_chunk_bytes);

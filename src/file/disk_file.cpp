@@ -153,6 +153,12 @@ std::vector<std::string> LockedFolder::names() const {
     return names;
 }
 
+int64_t LockedFolder::size_of(const std::string& name) const {
+    struct stat found;
+    if (fstatat(folder_.number(), name.c_str(), &found, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(found.st_mode)) return -1;
+    return found.st_size;
+}
+
 Descriptor LockedFolder::open(const std::string& name) const {
     Descriptor file(uninterrupted([&] {
         return openat(folder_.number(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);

@@ -50,6 +50,8 @@ class LockedFolder {
     int number() const { return folder_.number(); }
 
     std::vector<std::string> names() const;
+    // Bytes of a regular file of it; -1 where there is none of this name.
+    int64_t size_of(const std::string& name) const;
     // A regular file of it, to read.
     Descriptor open(const std::string& name) const;
     // What cannot be removed stays.

@@ -256,6 +256,19 @@ TEST_F(Folder, other_files_stay_and_what_a_killed_writer_left_goes) {
     EXPECT_EQ(contents(path() + "/pack-12.per"), "mine, too");
 }
 
+TEST_F(Folder, what_somebody_removed_or_cut_short_is_written_again) {
+    const std::string bytes = noise(4 * part, 11);
+    const std::string pack = path() + "/pack-0000000000000000.per";
+    save(path(), bytes);
+    fs::resize_file(pack, 3 * part);
+    save(path(), bytes);
+    EXPECT_EQ(load(path()), bytes);
+    fs::remove(path() + "/pack-0000000000000001.per");
+    EXPECT_EQ(error_of([&] { load(path()); }).status(), PER_ERROR_IO);
+    save(path(), bytes);
+    EXPECT_EQ(load(path()), bytes);
+}
+
 TEST_F(Folder, errors_name_the_folder_and_the_reason) {
     EXPECT_EQ(error_of([&] { load(path()); }).status(), PER_ERROR_IO);
     fs::create_directory(path());
