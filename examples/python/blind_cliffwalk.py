@@ -23,13 +23,10 @@ import time
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-import matplotlib
 import numpy as np
 import per
-from tqdm import tqdm
 
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
+# matplotlib and tqdm are imported where they are used, so that --help needs neither.
 
 STEP_SIZE = 0.25
 LEARNED = 1e-3
@@ -244,6 +241,8 @@ Results = dict[tuple[str, str], dict[int, list[int]]]  # [kind, method][n_states
 
 
 def run_all(most_states: int, runs: int, seed: int) -> Results:
+    from tqdm import tqdm
+
     results: Results = {(kind, method): {} for kind in KINDS for method in METHODS}
     sizes = range(FEWEST_STATES, most_states + 1)
     with tqdm(total=sum(2**n for n in sizes) * runs * len(results), mininterval=0.5) as bar:
@@ -275,7 +274,10 @@ def growth(counts: dict[int, list[int]]) -> float:
 
 
 def draw_picture(results: Results, path: Path) -> None:
-    figure, panels = plt.subplots(1, 2, figsize=(11, 4.8), sharey=True)
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4.8))
+    panels = figure.subplots(1, 2, sharey=True)
     titles = {"table": "values in a table", "linear": "linear values, with a bias"}
     for axes, kind in zip(panels, KINDS, strict=True):
         for method in METHODS:
@@ -298,7 +300,6 @@ def draw_picture(results: Results, path: Path) -> None:
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
-    plt.close(figure)
 
 
 def print_table(results: Results) -> None:

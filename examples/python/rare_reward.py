@@ -21,15 +21,15 @@ import argparse
 import math
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import blind_cliffwalk as cliffwalk
-import matplotlib
 import numpy as np
 import per
-from tqdm import tqdm
 
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
+# matplotlib and tqdm are imported where they are used, so that --help needs neither.
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 SIZE = 10
 EPISODES = 1000
@@ -139,6 +139,8 @@ class Networks:
 
 def dive(seed: int, n_pairs: int, n_updates: int) -> dict[str, np.ndarray]:
     """Updates until each greedy policy first reaches the goal, [n_pairs] by kind of replay; n_updates + 1 if never."""
+    from tqdm import tqdm
+
     fields = {"observation": per.Field((SIZE * SIZE,), "float32"), "action": per.Field((), "int64")}
     rngs = [np.random.default_rng([seed, pair]) for pair in range(n_pairs)]
     envs = [DeepSea(rng) for rng in rngs]
@@ -173,6 +175,8 @@ def dive(seed: int, n_pairs: int, n_updates: int) -> dict[str, np.ndarray]:
 
 def walk(seed: int, n_pairs: int, most_states: int) -> dict[str, dict[int, np.ndarray]]:
     """Updates until the values of Blind Cliffwalk are known, [n_pairs] by kind of replay and number of states."""
+    from tqdm import tqdm
+
     methods = {"prioritized": "proportional", "uniform": "uniform"}
     sizes = range(FEWEST_STATES, most_states + 1)
     counts = {name: {n: np.zeros(n_pairs, dtype=int) for n in sizes} for name in methods}
@@ -206,7 +210,7 @@ def summary(task: str, prioritized: np.ndarray, uniform: np.ndarray) -> str:
 COLORS = {"prioritized": "#c1440e", "uniform": "#4a6fa5"}
 
 
-def draw_walk(axes: plt.Axes, counts: dict[str, dict[int, np.ndarray]]) -> None:
+def draw_walk(axes: Axes, counts: dict[str, dict[int, np.ndarray]]) -> None:
     """The median number of updates by number of transitions, the quartiles as a band."""
     for name, by_size in counts.items():
         x = cliffwalk.transitions(np.array(list(by_size)))
@@ -218,7 +222,7 @@ def draw_walk(axes: plt.Axes, counts: dict[str, dict[int, np.ndarray]]) -> None:
     axes.legend(frameon=False, loc="upper left")
 
 
-def draw_dive(axes: plt.Axes, reached_at: dict[str, np.ndarray], n_updates: int) -> None:
+def draw_dive(axes: Axes, reached_at: dict[str, np.ndarray], n_updates: int) -> None:
     """How many agents have reached the goal; the median number of updates as a line, the quartiles as a band."""
     for name, updates in reached_at.items():
         lower, median, upper = np.quantile(updates, (0.25, 0.5, 0.75))
@@ -238,7 +242,10 @@ def draw_picture(
     lines: list[str],
     path: Path,
 ) -> None:
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.9))
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4.9))
+    left, right = figure.subplots(1, 2)
     draw_walk(left, counts)
     draw_dive(right, reached_at, n_updates)
     for axes in (left, right):
@@ -248,7 +255,6 @@ def draw_picture(
     figure.text(0.5, 0.02, "\n".join(caption), ha="center", va="bottom", fontsize=9, color="0.25")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
-    plt.close(figure)
 
 
 def main() -> int:

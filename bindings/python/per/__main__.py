@@ -28,6 +28,8 @@ DEMO = "examples/python/rare_reward.py"
 BINS = 10
 BENCH_SECONDS = 3  # for each capacity and batch size
 
+HELP = {"-h", "--help"}
+
 
 def info(file: str) -> None:
     """Prints what a checkpoint holds."""
@@ -112,14 +114,15 @@ def bench(arguments: list[str]) -> int:
     defaults = ["--seconds", str(BENCH_SECONDS)]
     if importlib.util.find_spec("matplotlib"):
         defaults += ["--picture", "peers.png"]
-    elif not {"-h", "--help"} & set(arguments):
+    elif HELP.isdisjoint(arguments):
         print("no picture: that needs matplotlib (pip install 'libper[plot]')", file=sys.stderr)
     return run_program(BENCH, "bench", [*defaults, *arguments])
 
 
 def demo(arguments: list[str]) -> int:
     """Trains agents with prioritized and uniform replay where rewards are rare."""
-    require("demo", "matplotlib", "tqdm")
+    if HELP.isdisjoint(arguments):
+        require("demo", "matplotlib", "tqdm")
     return run_program(DEMO, "demo", arguments)
 
 

@@ -10,8 +10,9 @@ import per
 import pytest
 
 FIELDS = {"observation": per.Field(2, "float32"), "action": per.Field((), "int64")}
-HIDES_TQDM = (
-    "import runpy, sys; sys.modules['tqdm'] = None; runpy.run_module('per', run_name='__main__', alter_sys=True)"
+HIDES_MODULES = (
+    "import runpy, sys; sys.modules |= dict.fromkeys(['matplotlib', 'tqdm']); "
+    "runpy.run_module('per', run_name='__main__', alter_sys=True)"
 )
 
 
@@ -129,11 +130,8 @@ def test_wrong_arguments_are_told_with_the_usage(arguments):
 
 
 @pytest.mark.parametrize("command", ["info", "verify", "bench", "demo"])
-def test_help_of_each_command(command):
-    if command == "demo":
-        pytest.importorskip("matplotlib")
-        pytest.importorskip("tqdm")
-    done = run(command, "--help")
+def test_help_of_each_command_needs_neither_matplotlib_nor_tqdm(command):
+    done = run(command, "--help", program=("-c", HIDES_MODULES))
     assert done.returncode == 0 and done.stdout.startswith("usage: ") and done.stderr.count("\n") <= 1
     assert f"    {command} " in run("--help").stdout
 
@@ -162,7 +160,6 @@ def test_demo_runs_where_it_is_called(tmp_path):
 
 
 def test_demo_names_what_is_missing():
-    pytest.importorskip("matplotlib")
-    done = run("demo", program=("-c", HIDES_TQDM))
+    done = run("demo", program=("-c", HIDES_MODULES))
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "python -m per demo: demo needs tqdm: pip install 'libper[demo]'\n"
+    assert done.stderr == "python -m per demo: demo needs matplotlib and tqdm: pip install 'libper[demo]'\n"
