@@ -93,8 +93,8 @@ class Exchange:
 
     def unknown(self, name: str) -> InvalidArgument:
         """The error for a keyword that names no field."""
-        hint = _OTHER_NAMES.get(name)
-        meant = f": give {hint}" if hint else ""
+        other = _OTHER_NAMES.get(name)
+        meant = f": give {other}" if other else _options.meant(name, self._places)
         return InvalidArgument(f"{name} is no field of this buffer{meant}; its fields: {', '.join(self._places)}")
 
     def sample(

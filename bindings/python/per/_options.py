@@ -5,9 +5,10 @@ Only what C cannot express is refused here: numbers of the wrong type or beyond 
 
 from __future__ import annotations
 
+import difflib
 import operator
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,12 @@ def set_options(options: Any, given: Mapping[str, object]) -> None:
         if name in _FLAGS and not isinstance(value, (bool, np.bool_)):
             raise InvalidArgument(f"{name} is {value!r}; allowed: True or False")
         set_field(options, name, name, value if enum is None else number(enum, name, value))
+
+
+def meant(name: str, names: Iterable[str]) -> str:
+    """What a name that is none was meant to be, as a part of its error: ": give beta"; nothing if none is like it."""
+    alike = difflib.get_close_matches(name, [other for other in names if other != name], n=1, cutoff=0.85)
+    return f": give {alike[0]}" if alike else ""
 
 
 def set_field(struct: Any, field: str, argument: str, value: object) -> None:

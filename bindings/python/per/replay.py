@@ -264,7 +264,9 @@ class ReplayBuffer(Store):
         c_options = _library.new("per_replay_options")
         unknown = options.keys() - _OPTIONS - {"device", "arrays"}
         if unknown:
-            raise InvalidArgument(f"{min(unknown)} is no option of a buffer; allowed: {', '.join(_OPTIONS)}")
+            name = min(unknown)
+            hint = _options.meant(name, _OPTIONS)
+            raise InvalidArgument(f"{name} is no option of a buffer{hint}; allowed: {', '.join(_OPTIONS)}")
         _options.set_options(
             c_options,
             {name: value for name, value in options.items() if name in _OPTIONS and value is not _DEFAULTS[name]},

@@ -451,7 +451,8 @@ STEP = {"observation": [0.0, 0.0], "action": 0, "reward": 0.0, "terminated": Fal
             lambda b: b.add(**STEP, speed=1.0),
             "speed is no field of this buffer; its fields: observation, action, next_obs",
         ),
-        (lambda b: b.add(**STEP, next_action=1), "next_action is no field"),
+        (lambda b: b.add(**STEP, next_action=1), "next_action is no field of this buffer; its"),
+        (lambda b: b.add(**STEP, obsevation=1), "obsevation is no field of this buffer: give observation; its fields"),
         (lambda b: b.add(**{**STEP, "action": None}), "action"),
         (lambda b: b.add(**{**STEP, "reward": None}), "reward"),
         (lambda b: b.add(**{**STEP, "terminated": None}), "terminated"),
@@ -515,7 +516,7 @@ STEP = {"observation": [0.0, 0.0], "action": 0, "reward": 0.0, "terminated": Fal
         (lambda b: b.priorities([99]), "99"),
         (lambda b: b.get([99]), "99"),
         (lambda b: b.set([0], observation=[[0, 0]]), "observation"),
-        (lambda b: b.set([0], next_observation=[[0, 0]]), "next_observation is no field"),
+        (lambda b: b.set([0], next_observation=[[0, 0]]), "next_observation is no field of this buffer; its"),
         (lambda b: b.set([0], speed=[1]), "speed is no field"),
         (lambda b: b.set([0], action=[1, 2]), "action"),
         (lambda b: setattr(b, "alpha", -1), "alpha is -1"),
@@ -805,8 +806,10 @@ def test_capacity_for_keeps_so_many_live():
         buffer.add(observation=[t, t], reward=[0, 0], terminated=[ends, ends], truncated=[False, False],
                    next_observation=[t + 1, t + 1])  # fmt: skip
         assert 2 * t <= capacity or len(buffer) >= 1000
-    with pytest.raises(per.InvalidArgument, match="colour is no option"):
+    with pytest.raises(per.InvalidArgument, match="colour is no option of a buffer; allowed: "):
         per.ReplayBuffer.capacity_for(10, colour=1)
+    with pytest.raises(per.InvalidArgument, match="n_steps is no option of a buffer: give n_step; allowed: "):
+        per.ReplayBuffer.capacity_for(10, n_steps=3)
     with pytest.raises(per.InvalidArgument, match="transitions is 0"):
         per.ReplayBuffer.capacity_for(0)
 
