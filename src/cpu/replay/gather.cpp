@@ -9,8 +9,9 @@
 namespace per::cpu {
 namespace {
 
-constexpr int64_t max_lines = 4;     // of a frame are fetched; the hardware's own prefetch takes over from there
-constexpr int64_t max_rewards = 16;  // of a window are fetched
+constexpr int64_t max_lines = 4;         // of a frame are fetched; the hardware's own prefetch takes over from there
+constexpr int64_t max_rewards = 16;      // of a window are fetched
+constexpr int64_t max_run_bytes = 1024;  // of records are fetched as one
 
 void prefetch_lines(const std::byte* first, int64_t bytes) {
     const std::byte* line = first - reinterpret_cast<uintptr_t>(first) % line_bytes;
@@ -26,7 +27,10 @@ void GatherPlan::add_copy(int64_t field, void* out, int64_t stack, bool is_next)
     const bool is_own_array = is_next && state_.rules.store_next_observation;
     const int64_t place = state_.rows.place_in_record((is_own_array ? next_column : column).first);
     const bool is_fetched_apart = place < 0 || stack > 1;
-    if (!is_fetched_apart) (is_next && !is_own_array ? next_part_ : part_).include(place, bytes);
+    if (place < 0)
+        is_in_records_ = false;
+    else
+        (is_next && !is_own_array ? next_part_ : part_).include(place, bytes);
     copies_.push_back({column, next_column, static_cast<std::byte*>(out), bytes, stack, is_next,
                        state_.fields[field].pads_with_zeros(), is_fetched_apart, move_of(bytes), gather_of(bytes)});
     row_bytes_ += stack * bytes;
@@ -35,6 +39,7 @@ void GatherPlan::add_copy(int64_t field, void* out, int64_t stack, bool is_next)
 const GatherPlan& GatherPlan::make(const per_batch& batch, bool single_frames) {
     copies_.clear();
     part_ = next_part_ = Part();
+    is_in_records_ = true;
     const RowStore& rows = state_.rows;
     for (const std::byte* const number : {rows.rewards().first, rows.priorities().first, rows.flags().first})
         if (const int64_t place = rows.place_in_record(number); place >= 0) part_.include(place, 1);
@@ -61,6 +66,16 @@ void GatherPlan::prefetch_part(const Part& part, int64_t slot) const {
 const std::byte* GatherPlan::frame(const Copy& copy, const GatherRow& row, int64_t age) const {
     const FramePlace place = frame_place(state_.ring(), row, copy.is_next, age);
     return (place.is_next_array ? copy.next_column : copy.column).at(place.slot);
+}
+
+bool GatherPlan::prefetch_records(const int64_t* slots, int64_t n, int64_t n_step) const {
+    const Column<std::byte> records = state_.rows.records();
+    const int64_t first = part_.first - (wishes_.stack - 1) * records.stride;
+    const int64_t end =
+        next_part_.end > 0 ? n_step * records.stride + next_part_.end : (n_step - 1) * records.stride + part_.end;
+    if (!is_in_records_ || end - first > max_run_bytes) return false;
+    for (int64_t i = 0; i < n; ++i) prefetch_lines(records.at(slots[i]) + first, end - first);
+    return true;
 }
 
 void GatherPlan::prefetch(const GatherRow* rows, int64_t n) const {
@@ -136,8 +151,10 @@ struct TransitionWriter {
 // Fetches what rows first .. first + n - 1 are made of if their windows are whole and their stacks full, as most are:
 // to wait for the flags, which say it, would be to wait twice. In loops that do nothing else: where many pages are
 // touched a fetch waits until its page is found, and between other work few such waits overlap.
+// So windows and stacks of small rows, which lie side by side, are fetched whole, whatever each of them needs.
 template <class NStepOf>
 void TransitionWriter::prefetch_block(int64_t first, int64_t n, const NStepOf& n_step_of) const {
+    if (plan.prefetch_records(slots + first, n, n_steps.longest)) return;
     GatherRow rows[GatherPlan::max_block_rows];
     for (int64_t i = 0; i < n; ++i) {
         const int64_t slot = slots[first + i];

@@ -33,7 +33,10 @@ class GatherPlan {
     int64_t block_rows() const { return std::clamp<int64_t>(block_bytes / (row_bytes_ + 1), 2, max_block_rows); }
     static constexpr int64_t max_block_rows = 32;
 
-    // Fetches rows that copy() is to be called for a little later, with the rewards and priorities of their slots.
+    // Fetch rows that copy() is to be called for a little later, with the rewards and priorities of their slots.
+    // prefetch_records() does it where all that is read of a window of so many steps, and of its stack, is a few lines
+    // of records side by side; returns whether it is.
+    bool prefetch_records(const int64_t* slots, int64_t n, int64_t n_step) const;
     void prefetch(const GatherRow* rows, int64_t n) const;
     // Rows first .. first + n - 1 of the batch.
     void copy(int64_t first, const GatherRow* rows, int64_t n) const;
@@ -72,8 +75,9 @@ class GatherPlan {
 
     const ReplayState& state_;
     std::vector<Copy> copies_;
-    Part part_;       // what is read of a transition's record
-    Part next_part_;  // what is read of the record of its next observation
+    Part part_;                  // what is read of a transition's record
+    Part next_part_;             // what is read of the record of its next observation
+    bool is_in_records_ = true;  // all that is copied
     GatherWishes wishes_ = {1, false};
     int64_t row_bytes_ = 0;
 };
