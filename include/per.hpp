@@ -120,6 +120,8 @@ using SampleOptions = Initialized<per_sample_options, per_sample_options_init>;
 using HindsightOptions = Initialized<per_hindsight_options, per_hindsight_options_init>;
 using LoaderOptions = Initialized<per_loader_options, per_loader_options_init>;
 using Statistics = Initialized<per_replay_statistics, per_replay_statistics_init>;
+using Law = Initialized<per_law, per_law_init>;
+using CoordinatorStatus = Initialized<per_coordinator_status, per_coordinator_status_init>;
 
 /* ------------------------------------------------------------------ arrays */
 
@@ -931,6 +933,33 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
         });
     }
 
+    /* masses_out and first_units_out may be empty. */
+    Batch get_units(Span<const int64_t> units, Span<uint64_t> masses_out, Span<uint64_t> first_units_out,
+                    const per_sample_options* options = nullptr) {
+        Batch batch = this->batch(detail::count(units.size()), options);
+        const SampleOptions given = options_for(batch, options);
+        get_units(units, batch.arrays_, masses_out, first_units_out, &given);
+        return batch;
+    }
+    void get_units(Span<const int64_t> units, const per_batch& batch, Span<uint64_t> masses_out,
+                   Span<uint64_t> first_units_out, const per_sample_options* options = nullptr,
+                   void* stream = nullptr) {
+        const int64_t n = detail::count(units.size());
+        uint64_t* const masses = detail::optional_array("masses_out", masses_out, n);
+        uint64_t* const first_units = detail::optional_array("first_units_out", first_units_out, n);
+        check(per_replay_get_units(get(), options, n, units.data(), &batch, masses, first_units, stream));
+    }
+    /* What draws are made of; with a scale, masses are measured at it. */
+    Law law(int32_t measured_scale = PER_SCALE_AUTOMATIC) const {
+        Law law;
+        check(per_replay_law(get(), measured_scale, &law));
+        return law;
+    }
+    void set_scale(int32_t scale) { check(per_replay_set_scale(get(), scale)); }
+    void raise_max_priority(float priority, void* stream = nullptr) {
+        check(per_replay_raise_max_priority(get(), priority, stream));
+    }
+
     using Handle::get;
     Batch get(Span<const int64_t> ids, bool with_next_fields = true) {
         Batch batch(layout(), Batch::Kind::rows, detail::count(ids.size()), 0);
@@ -1043,6 +1072,83 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     }
 
     detail::SharedLayout layout_;
+};
+
+/* ------------------------------------------------------------- many as one */
+
+/* Draws from several buffers as one buffer with all their lanes does: per_coordinator. */
+class Coordinator : public detail::Handle<per_coordinator, per_coordinator_free> {
+ public:
+    Coordinator(const per_replay_options& options, int64_t n_shards)
+        : Handle(detail::value_of<per_coordinator*>(per_coordinator_create, &options, n_shards)) {}
+
+    struct Shard {
+        int64_t capacity;
+        int64_t n_envs;
+        int64_t first_env;
+    };
+    Shard shard(int64_t shard) const {
+        Shard made = {};
+        check(per_coordinator_shard(get(), shard, &made.capacity, &made.n_envs, &made.first_env));
+        return made;
+    }
+    void tell(int64_t shard, const per_law& law) { check(per_coordinator_tell(get(), shard, &law)); }
+    void tell_gone(int64_t shard) { check(per_coordinator_tell(get(), shard, nullptr)); }
+    struct Settling {
+        int32_t todo; /* a per_settling */
+        int32_t scale;
+    };
+    Settling settle(bool chooses_anew = false) {
+        Settling settling = {};
+        check(per_coordinator_settle(get(), chooses_anew, &settling.todo, &settling.scale));
+        return settling;
+    }
+
+    /* How many units the first round has. */
+    int64_t draw(int64_t batch_size, const per_sample_options* options = nullptr) {
+        batch_size_ = batch_size;
+        return round_size_ = detail::value_of<int64_t>(per_coordinator_draw, get(), options, batch_size);
+    }
+    void units(Span<int64_t> shards_out, Span<int64_t> units_out) {
+        detail::require_size("shards_out", shards_out.size(), round_size_);
+        detail::require_size("units_out", units_out.size(), round_size_);
+        check(per_coordinator_units(get(), shards_out.data(), units_out.data()));
+    }
+    /* How many units the next round has; 0: finish() comes next. first_units may be empty with replacement. */
+    int64_t found(Span<const int64_t> ids, Span<const uint64_t> masses, Span<const uint64_t> first_units = {}) {
+        detail::require_size("ids", ids.size(), round_size_);
+        detail::require_size("masses", masses.size(), round_size_);
+        const uint64_t* const firsts = detail::optional_array("first_units", first_units, round_size_);
+        return round_size_ = detail::value_of<int64_t>(per_coordinator_found, get(), ids.data(), masses.data(), firsts);
+    }
+    /* weights_out and probabilities_out may be empty. */
+    void finish(Span<int64_t> ids_out, Span<float> weights_out = {}, Span<float> probabilities_out = {}) {
+        detail::require_size("ids_out", ids_out.size(), batch_size_);
+        float* const weights = detail::optional_array("weights_out", weights_out, batch_size_);
+        float* const probabilities = detail::optional_array("probabilities_out", probabilities_out, batch_size_);
+        check(per_coordinator_finish(get(), ids_out.data(), weights, probabilities));
+    }
+
+    void locate(Span<const int64_t> ids, Span<int64_t> shards_out, Span<int64_t> shard_ids_out) const {
+        const int64_t n = detail::common_count(ids, "shards_out", shards_out);
+        detail::require_size("shard_ids_out", shard_ids_out.size(), n);
+        check(per_coordinator_locate(get(), n, ids.data(), shards_out.data(), shard_ids_out.data()));
+    }
+    void ids(int64_t shard, Span<const int64_t> shard_ids, Span<int64_t> ids_out) const {
+        const int64_t n = detail::common_count(shard_ids, "ids_out", ids_out);
+        check(per_coordinator_ids(get(), shard, n, shard_ids.data(), ids_out.data()));
+    }
+
+    CoordinatorStatus state() const {
+        CoordinatorStatus status;
+        check(per_coordinator_state(get(), &status));
+        return status;
+    }
+    void restore(const per_coordinator_status& status) { check(per_coordinator_restore(get(), &status)); }
+
+ private:
+    int64_t batch_size_ = 0;
+    int64_t round_size_ = 0;
 };
 
 inline void Field::check() const {

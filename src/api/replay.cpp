@@ -152,6 +152,40 @@ per_status per_replay_get_windows(per_replay* replay, const per_sample_options* 
     });
 }
 
+per_status per_replay_get_units(per_replay* replay, const per_sample_options* options, int64_t count,
+                                const int64_t* units, const per_batch* batch, uint64_t* masses_out,
+                                uint64_t* first_units_out, void* stream) {
+    return guarded([&] {
+        Replay& target = replay_of(replay, stream);
+        const per_sample_options given = options == nullptr ? default_sample_options : read_struct("options", options);
+        const per_batch known = read_struct("batch", batch);
+        if (count > 0) require_array("units", units);
+        check_aligned("masses_out", masses_out);
+        check_aligned("first_units_out", first_units_out);
+        target.get_units(given, {count, units, masses_out, first_units_out}, known, stream);
+    });
+}
+
+per_status per_law_init(per_law* law, uint64_t struct_size) {
+    return guarded([&] { initialize_struct("law", law, struct_size, default_law); });
+}
+
+per_status per_replay_law(per_replay* replay, int32_t measured_scale, per_law* law_out) {
+    return guarded([&] {
+        Replay& target = replay_of(replay);
+        check_struct_out("law_out", law_out);
+        write_struct("law_out", law_out, target.law(measured_scale));
+    });
+}
+
+per_status per_replay_set_scale(per_replay* replay, int32_t scale) {
+    return guarded([&] { replay_of(replay).set_scale(scale); });
+}
+
+per_status per_replay_raise_max_priority(per_replay* replay, float priority, void* stream) {
+    return guarded([&] { replay_of(replay, stream).raise_max_priority(priority, stream); });
+}
+
 per_status per_replay_set(per_replay* replay, int64_t count, const int64_t* ids, const per_array* fields,
                           void* stream) {
     return guarded([&] {

@@ -93,12 +93,17 @@ struct ReplaySample {
     // not reported by synchronize().
     DrawOutcome* outcome_out;
     // The live transitions that are written as if they had been drawn; NULL: the batch is drawn.
-    const int64_t* ids = nullptr;   // [batch_size]; those of a walk lie in host memory
-    bool skips_dead = false;        // ids that are not live are no error
-    int64_t n_of_walk = 0;          // how many transitions the walk has that the batch is a part of; 0: no walk
-    int64_t n_step_min = 0;         // not 0: each transition's own n is drawn from n_step_min .. n_step
-    const uint64_t* key = nullptr;  // [2] seed and batch number that a draw has in place of the buffer's own
+    const int64_t* ids = nullptr;  // [batch_size]; those of a walk lie in host memory
+    // Likewise those that own units, as per_replay_get_units() has them.
+    const int64_t* units = nullptr;       // [batch_size]
+    uint64_t* masses_out = nullptr;       // [batch_size] or NULL
+    uint64_t* first_units_out = nullptr;  // [batch_size] or NULL
+    bool skips_dead = false;              // ids that are not live are no error
+    int64_t n_of_walk = 0;                // how many transitions the walk has that the batch is a part of; 0: no walk
+    int64_t n_step_min = 0;               // not 0: each transition's own n is drawn from n_step_min .. n_step
+    const uint64_t* key = nullptr;        // [2] seed and batch number that a draw has in place of the buffer's own
 
+    bool is_drawn() const { return ids == nullptr && units == nullptr; }
     // The windows of the batch with that key.
     NSteps n_steps(const BatchKey& key) const { return {n_step, n_step_min, key.seed, key.batch_number}; }
 };
@@ -145,7 +150,7 @@ class ReplayBackend {
     virtual void add(const ReplaySteps& steps, int64_t* ids_out, void* stream) = 0;
     // env_ids [count] in host memory, each once; NULL: 0 .. count - 1.
     virtual void cut(int64_t count, const int64_t* env_ids, void* stream) = 0;
-    // Where the sample has ids, nothing is drawn, and nothing changes but ranks that are due, and the number of batches
+    // Where the sample has ids or units, nothing is drawn, and nothing changes but ranks that are due, and the number of batches
     // drawn where the windows have n_step of their own. An id that is not live is
     // an error, or is counted on a device, unless such are skipped. The batch then has id -1 and zeros in its place.
     virtual void sample(const ReplaySample& sample, void* stream) = 0;
@@ -182,6 +187,11 @@ class ReplayBackend {
     virtual void set_beta(double beta, void* stream) = 0;
     virtual void set_gamma(double gamma, void* stream) = 0;
     virtual void set_n_step(int64_t n_step, void* stream) = 0;
+
+    // All of a law but `changes`; the smallest mass if it is asked for.
+    virtual void law(int32_t measured_scale, bool wants_smallest, per_law& law_out) = 0;
+    virtual void set_scale(int32_t scale) = 0;
+    virtual void raise_max_priority(float priority, void* stream) = 0;
 
     virtual int64_t live() = 0;
     virtual void statistics(per_replay_statistics& statistics_out) = 0;  // struct_size and capacity are left alone

@@ -11,9 +11,10 @@ namespace per {
 class FoundSet {
  public:
     FoundSet(uint64_t* table, int64_t size)
-        : table_(table), mask_(static_cast<uint64_t>(size) - 1), shift_(64 - std::countr_zero(mask_ + 1)) {
-        std::fill_n(table, size, 0);
-    }
+        : table_(table), mask_(static_cast<uint64_t>(size) - 1), shift_(64 - std::countr_zero(mask_ + 1)) {}
+
+    // A set begins with this: before it the table may have anything.
+    void clear() { std::fill_n(table_, mask_ + 1, 0); }
 
     // Returns whether the index was not among them.
     bool insert(int64_t index) {

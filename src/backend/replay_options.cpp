@@ -95,6 +95,14 @@ const per_loader_options default_loader_options = {
 
 const per_replay_statistics default_statistics = empty<per_replay_statistics>();
 
+const per_law default_law = [] {
+    per_law law = empty<per_law>();
+    law.measured_scale = PER_SCALE_AUTOMATIC;
+    return law;
+}();
+
+const per_coordinator_status default_coordinator_status = empty<per_coordinator_status>();
+
 WindowRules window_rules(const per_replay_options& options, const Fields& fields) {
     WindowRules rules = {};
     rules.ring = {options.capacity / options.n_envs, options.n_envs};

@@ -15,6 +15,8 @@ extern const per_hindsight_options default_hindsight_options;
 extern const per_batch default_batch;
 extern const per_loader_options default_loader_options;
 extern const per_replay_statistics default_statistics;
+extern const per_law default_law;
+extern const per_coordinator_status default_coordinator_status;
 
 // What decides which transitions of such a buffer, whose options have been resolved, are live.
 WindowRules window_rules(const per_replay_options& options, const Fields& fields);

@@ -253,6 +253,15 @@ ReplaySample resolve_windows(const per_sample_options& given, const WindowIds& w
     return sample;
 }
 
+ReplaySample resolve_windows(const per_sample_options& given, const WindowUnits& windows,
+                             const per_replay_options& buffer) {
+    ReplaySample sample = resolve_windows(given, WindowIds{PER_INVALID_ERROR, windows.count, nullptr}, buffer);
+    sample.units = windows.units;
+    sample.masses_out = windows.masses_out;
+    sample.first_units_out = windows.first_units_out;
+    return sample;
+}
+
 ReplayHindsight resolve_hindsight_options(const per_hindsight_options& given, const Fields& fields) {
     check_range("achieved_field", given.achieved_field, 0, fields.count() - 1);
     check_range("goal_field", given.goal_field, 0, fields.count() - 1);

@@ -47,11 +47,21 @@ struct WindowIds {
     const int64_t* ids;
 };
 
+// What per_replay_get_units() is asked for.
+struct WindowUnits {
+    int64_t count;
+    const int64_t* units;
+    uint64_t* masses_out;
+    uint64_t* first_units_out;
+};
+
 // For what makes no draw, or more than one.
 void require_no_key(const per_sample_options& given);
 
 // What a call writes as if it were drawn. The caller adds the arrays.
 ReplaySample resolve_windows(const per_sample_options& given, const WindowIds& windows,
+                             const per_replay_options& buffer);
+ReplaySample resolve_windows(const per_sample_options& given, const WindowUnits& windows,
                              const per_replay_options& buffer);
 
 ReplayHindsight resolve_hindsight_options(const per_hindsight_options& given, const Fields& fields);

@@ -14,6 +14,7 @@
 #include "rows/arguments.h"
 #include "rows/error.h"
 #include "rules/limits.h"
+#include "rules/mass.h"
 #include "threads/thread_exit.h"
 
 namespace per {
@@ -75,14 +76,20 @@ Replay::~Replay() {
 void Replay::add(const per_steps& steps, int64_t* ids_out, void* stream) {
     const std::unique_lock guard(lock_);
     const ReplaySteps checked = step_checks_.steps(steps);
-    if (checked.length > 0 && checked.n_envs > 0) backend_->add(checked, ids_out, stream);
+    if (checked.length == 0 || checked.n_envs == 0) return;
+    backend_->add(checked, ids_out, stream);
+    ++n_changes_;
 }
 
 void Replay::cut(int64_t count, const int64_t* env_ids, void* stream) {
     const std::unique_lock guard(lock_);
-    if (env_ids == nullptr) return backend_->cut(options_.n_envs, nullptr, stream);
-    const std::span<const int64_t> environments = step_checks_.environments(count, env_ids, true);
-    backend_->cut(static_cast<int64_t>(environments.size()), environments.data(), stream);
+    if (env_ids == nullptr) {
+        backend_->cut(options_.n_envs, nullptr, stream);
+    } else {
+        const std::span<const int64_t> environments = step_checks_.environments(count, env_ids, true);
+        backend_->cut(static_cast<int64_t>(environments.size()), environments.data(), stream);
+    }
+    ++n_changes_;
 }
 
 // ----------------------------------------------------------------------------------------------------- rows in and out
@@ -97,6 +104,15 @@ void Replay::sample(const per_sample_options& options, int64_t batch_size, const
 
 void Replay::get_windows(const per_sample_options& options, const WindowIds& windows, const per_batch& batch,
                          void* stream) {
+    const std::unique_lock guard(lock_);
+    check_drawn_batch(batch, fields_, options_);
+    ReplaySample sample = resolve_windows(options, windows, options_);
+    sample.batch = batch;
+    if (windows.count > 0) backend_->sample(sample, stream);
+}
+
+void Replay::get_units(const per_sample_options& options, const WindowUnits& windows, const per_batch& batch,
+                       void* stream) {
     const std::unique_lock guard(lock_);
     check_drawn_batch(batch, fields_, options_);
     ReplaySample sample = resolve_windows(options, windows, options_);
@@ -164,6 +180,7 @@ void Replay::update(const ReplayUpdate& update, void* stream) {
     check_update(update, options_);
     if (update.count == 0) return;
     backend_->update(update, stream);
+    ++n_changes_;
 }
 
 void Replay::priorities(int64_t count, const int64_t* ids, float* priorities_out, void* stream) {
@@ -186,6 +203,7 @@ void Replay::set(int64_t count, const int64_t* ids, const per_array* fields, voi
 void Replay::clear(void* stream) {
     const std::unique_lock guard(lock_);
     backend_->clear(stream);
+    ++n_changes_;
 }
 
 // ------------------------------------------------------------------------------------------------------ for a loader
@@ -297,6 +315,7 @@ void Replay::set_alpha(double alpha, void* stream) {
     check_finite("alpha", alpha);
     backend_->set_alpha(alpha, stream);
     options_.alpha = alpha;
+    ++n_changes_;
 }
 
 void Replay::set_beta(double beta, void* stream) {
@@ -319,6 +338,29 @@ void Replay::set_n_step(int64_t n_step, void* stream) {
     check_n_step(n_step, options_, fields_);
     backend_->set_n_step(n_step, stream);
     options_.n_step = n_step;
+    ++n_changes_;
+}
+
+per_law Replay::law(int32_t measured_scale) {
+    const std::unique_lock guard(lock_);
+    if (measured_scale != PER_SCALE_AUTOMATIC) check_range("measured_scale", measured_scale, min_scale, max_scale);
+    per_law law = default_law;
+    backend_->law(measured_scale, options_.normalize_weights == PER_BUFFER_MAX, law);
+    law.changes = n_changes_;
+    return law;
+}
+
+void Replay::set_scale(int32_t scale) {
+    const std::unique_lock guard(lock_);
+    backend_->set_scale(scale);
+    ++n_changes_;
+}
+
+void Replay::raise_max_priority(float priority, void* stream) {
+    const std::unique_lock guard(lock_);
+    check_finite("priority", static_cast<double>(priority));
+    backend_->raise_max_priority(priority, stream);
+    ++n_changes_;
 }
 
 void Replay::set_save_compression(int32_t level) {

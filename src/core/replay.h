@@ -40,6 +40,7 @@ class Replay {
     void get_windows(const per_sample_options& options, const WindowIds& windows, const per_batch& batch, void* stream);
     void get_windows_hindsight(const per_sample_options& options, const per_hindsight_options& hindsight,
                                const WindowIds& windows, const per_batch& batch, void* stream);
+    void get_units(const per_sample_options& options, const WindowUnits& windows, const per_batch& batch, void* stream);
     // See core/checks.h.
     int64_t steps_left_out(int64_t n_steps) const { return per::steps_left_out(n_steps, options_); }
     void update(const ReplayUpdate& update, void* stream);
@@ -76,6 +77,10 @@ class Replay {
     void hand_out() { backend_->hand_out(); }  // needs that lock
     void end_draws();
 
+    per_law law(int32_t measured_scale);
+    void set_scale(int32_t scale);
+    void raise_max_priority(float priority, void* stream);
+
     per_replay_options describe();
     std::vector<int64_t> live_ids();
     int64_t live();
@@ -98,6 +103,7 @@ class Replay {
     StepChecks step_checks_;
     std::unique_ptr<ReplayBackend> backend_;
     OrderedLock lock_;
+    int64_t n_changes_ = 0;        // calls so far that may have changed what is drawn
     uint64_t loader_process_ = 0;  // the process in which the buffer has a loader
     std::shared_ptr<Save> save_;   // the latest that was started
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "backend/batch.h"
+#include "backend/leaf_measure.h"
 #include "cpu/replay/checkpoint.h"
 #include "cpu/replay/on_policy.h"
 
@@ -50,7 +51,7 @@ void CpuReplayBackend::write_law(double beta, const per_batch& batch) const {
 }
 
 void CpuReplayBackend::sample(const ReplaySample& sample, void*) {
-    if (sample.ids == nullptr) {
+    if (sample.is_drawn()) {
         draw(sample);
         return;
     }
@@ -112,7 +113,8 @@ bool CpuReplayBackend::draw(const ReplaySample& sample) {
 // Writes the transitions that are named. Returns whether this took ranks. Those that are not live are written as others
 // of the batch, and then cleared, so that what writes live ones need not ask.
 bool CpuReplayBackend::take(const ReplaySample& sample) {
-    const std::vector<int64_t>& slots = rows_.find_live(sample);
+    const std::vector<int64_t>& slots =
+        sample.units != nullptr ? draw_.find_units(state_.priorities, sample) : rows_.find_live(sample);
     const bool has_live = std::any_of(slots.begin(), slots.end(), [](int64_t slot) { return slot >= 0; });
     const NSteps n_steps = sample.n_steps(key_of(sample));
     prepare_live(n_steps, sample.batch);
@@ -191,6 +193,24 @@ void CpuReplayBackend::advantages(const ReplayAdvantages& advantages, void*) {
 void CpuReplayBackend::set_beta(double beta, void*) {
     state_.beta.first = beta;
     state_.beta.n_steps = 0;
+}
+
+void CpuReplayBackend::law(int32_t measured_scale, bool wants_smallest, per_law& law_out) {
+    const SumTree& tree = state_.priorities.tree();
+    law_out.total_mass = tree.total_mass();
+    law_out.live = live();
+    law_out.max_priority = state_.priorities.largest();
+    law_out.scale = tree.scale();
+    law_out.is_scale_fixed = tree.is_scale_fixed() ? 1 : 0;
+    if (wants_smallest && tree.total_mass() != 0)
+        law_out.smallest_mass = state_.priorities.smallest_mass(PER_PROPORTIONAL);
+    if (measured_scale != PER_SCALE_AUTOMATIC) measure_leaves(tree.leaves(), tree.capacity(), measured_scale, law_out);
+}
+
+void CpuReplayBackend::set_scale(int32_t scale) {
+    const SumTree& tree = state_.priorities.tree();
+    if (scale != PER_SCALE_AUTOMATIC) check_scale(scale, tree.leaves(), tree.capacity());
+    state_.priorities.set_scale(scale);
 }
 
 void CpuReplayBackend::statistics(per_replay_statistics& statistics_out) {

@@ -23,9 +23,11 @@ PER_HOST_DEVICE double power_of_two(int32_t exponent) {
     return bit_cast<double>(static_cast<uint64_t>(exponent + 1023) << 52);
 }
 
-// Whether a rescale can choose it, if not more.
+// A rescale chooses a scale within these, and no more can be set.
+inline constexpr int32_t min_scale = -120;
+inline constexpr int32_t max_scale = 200;
 PER_HOST_DEVICE bool is_scale(int32_t scale) {
-    return scale >= -120 && scale <= 200;
+    return scale >= min_scale && scale <= max_scale;
 }
 
 // p * 2^scale, exactly: a float32 has 24 bits, so at such a scale the product is a normal double, also where p is
@@ -82,6 +84,11 @@ PER_HOST_DEVICE ScalePlan plan_after_change(uint64_t total_before, WideSum total
     if (total.low == 0) return plan_keep;
     const bool is_too_much = has_too_large || total.low >= total_mass_limit;
     return total_before == 0 || is_too_much || total.low < low_water ? plan_rescale : plan_keep;
+}
+
+// The same for a tree whose scale was set: it leaves that only for what is too much.
+PER_HOST_DEVICE ScalePlan plan_at_fixed_scale(WideSum total, bool has_too_large) {
+    return plan_after_change(1, total, has_too_large, 0);
 }
 
 // The largest scale at which a leaf of priority `largest` > 0 has a mass of 2^46 at most.

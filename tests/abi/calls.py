@@ -62,6 +62,7 @@ class World:
         self.outs: list[Any] = []  # where calls put new handles
         self.folder = tempfile.TemporaryDirectory()
         self.callbacks()
+        self.coordinators: list[Any] = []
         self.tree = self.made("tree", lambda out: self.lib.per_tree_create(self.tree_options(), out))
         self.ok(self.lib.per_update(self.tree, 3, self.array("int64_t", [1, 4, 7]), self.floats(3), self.ffi.NULL))
         self.replay, self.sequences, self.lent = self.buffer(0), self.buffer(3), self.buffer(0)
@@ -81,6 +82,8 @@ class World:
         self.ok(self.lib.per_save_wait(self.save, -1))
 
     def close(self) -> None:
+        for coordinator in self.coordinators:
+            self.lib.per_coordinator_free(coordinator)
         for out in self.outs:
             kind = self.ffi.typeof(out).item.item.cname
             getattr(self.lib, f"{kind}_free")(out[0])
@@ -118,7 +121,7 @@ class World:
 
     def argument(self, function: Function, parameter: Parameter) -> Any:
         name = parameter.name
-        if name in ("options", "statistics", "steps", "batch") and function.name.endswith("_init"):
+        if name in ("options", "statistics", "steps", "batch", "law", "status") and function.name.endswith("_init"):
             return self.kept(self.ffi.new(parameter.type))
         if name == "struct_size":
             return self.ffi.sizeof(function.parameters[0].type.item)
@@ -134,7 +137,7 @@ class World:
         if name.endswith("_out") and parameter.type.item.kind == "pointer":
             self.outs.append(self.ffi.new(parameter.type))
             return self.outs[-1]
-        if name in ("options_out", "statistics_out"):
+        if name in ("options_out", "statistics_out", "law_out", "status_out"):
             return self.struct(parameter.type.item.cname)
         known = getattr(self, name if name != "lambda" else "lambda_", None)
         if known is None:
@@ -161,6 +164,9 @@ class World:
 
     def units(self) -> Any:
         return self.array("uint64_t", [0, 1, 2])
+
+    def replay_get_units_units(self) -> Any:
+        return self.array("int64_t", [0, 1, -1])
 
     def td_errors(self) -> Any:
         return self.floats(3 * ROOM)
@@ -209,7 +215,57 @@ class World:
     def loader_next_batch_out(self) -> Any:
         return self.struct("per_batch")
 
-    scheme = drop_last = on_invalid = wait = device_index
+    # What each call on a coordinator finds: one shard that has told of itself, and as much of a batch as it needs.
+
+    def coordinator(self) -> Any:
+        made = self.coordinator_restore_coordinator()
+        self.ok(self.lib.per_coordinator_tell(made, 0, self.law()))
+        todo, scale = self.ffi.new("int32_t*", 1), self.ffi.new("int32_t*")
+        while todo[0] != self.lib.PER_SETTLED:
+            self.ok(self.lib.per_coordinator_settle(made, 0, todo, scale))
+            self.ok(self.lib.per_coordinator_tell(made, 0, self.law(scale[0])))
+        self.ok(self.lib.per_coordinator_settle(made, 0, todo, scale))
+        return made
+
+    def coordinator_restore_coordinator(self) -> Any:
+        create = self.lib.per_coordinator_create
+        self.coordinators.append(self.made("coordinator", lambda out: create(self.replay_options(), 1, out)))
+        return self.coordinators[-1]
+
+    def coordinator_units_coordinator(self) -> Any:
+        made, count = self.coordinator(), self.ffi.new("int64_t*")
+        self.ok(self.lib.per_coordinator_draw(made, self.ffi.NULL, 4, count))
+        return made
+
+    coordinator_found_coordinator = coordinator_units_coordinator
+
+    def coordinator_finish_coordinator(self) -> Any:
+        made, count = self.coordinator_units_coordinator(), self.ffi.new("int64_t*")
+        masses = self.masses()
+        self.ok(self.lib.per_coordinator_found(made, self.coordinator_found_ids(), masses, self.ffi.NULL, count))
+        return made
+
+    def law(self, scale: int = 0) -> Any:
+        law = self.struct("per_law")
+        law.total_mass, law.live, law.max_priority, law.scale, law.is_scale_fixed = 16, 8, 1, scale, 1
+        law.measured_scale, law.measured_low, law.largest_leaf = scale, 16, 1
+        return law
+
+    def coordinator_found_ids(self) -> Any:
+        return self.array("int64_t", [0, 1, 2, 3])
+
+    def masses(self) -> Any:
+        return self.array("uint64_t", [2, 2, 2, 2])
+
+    first_units = masses
+    shard_ids = ids
+
+    def coordinator_restore_status(self) -> Any:
+        return self.struct("per_coordinator_status")
+
+    scheme = drop_last = on_invalid = wait = shard = chooses_anew = measured_scale = scale = device_index
+    priority = staticmethod(lambda: 0.5)
+    n_shards = staticmethod(lambda: 2)
     status = device_index
     beta = alpha = gamma = staticmethod(lambda: 0.5)  # type: ignore[assignment]
     n_epochs = n_critics = n_step = staticmethod(lambda: 1)

@@ -59,12 +59,16 @@ def read_interface(header: pathlib.Path) -> Interface:
             expressions += [f"offsetof({name}, {field.name})", f"sizeof((({name}*)0)->{field.name})"]
     expressions += [value for _, values in declarations.enums for value, _ in values]
     numbers = iter(compile_numbers(header, expressions))
+    described = [
+        Struct(name, next(numbers), [Member(next(numbers), next(numbers), c_text(field)) for field in fields])
+        for name, fields in structs
+    ]
+    enums: dict[str, dict[str, int]] = {}  # all without a name are one
+    for name, values in declarations.enums:
+        enums.setdefault(name or "", {}).update({value: next(numbers) for value, _ in values})
     return Interface(
-        structs=[
-            Struct(name, next(numbers), [Member(next(numbers), next(numbers), c_text(field)) for field in fields])
-            for name, fields in structs
-        ],
-        enums={name or "": {value: next(numbers) for value, _ in values} for name, values in declarations.enums},
+        structs=described,
+        enums=enums,
         opaque=[name for name, fields in declarations.structs if not fields],
         functions={function.name: c_text(function) for function in declarations.functions},
     )

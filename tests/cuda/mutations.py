@@ -198,7 +198,12 @@ FAULTS = [
         "    if (is_drawn) atomicMax(&out.claims[index], claim);\n    __syncthreads();\n",
         "    if (is_drawn) atomicMax(&out.claims[index], claim);\n",
     ),
-    Fault("no rescale when the total falls", "cuda/tree/tree_change.h", "!= 0, state.low_water);", "!= 0, 0);"),
+    Fault(
+        "no rescale when the total falls",
+        "cuda/tree/tree_change.h",
+        "has_too_large, state.low_water);",
+        "has_too_large, 0);",
+    ),
     Fault("a carry is lost", "cuda/tree/sum_tree.h", "before + value.low < before;", "0;"),
     Fault("-0 is kept", "cuda/tree/tree_update.cu", "priority + 0.0f};  // -0", "priority};  // -0"),
     Fault(
@@ -1265,7 +1270,7 @@ FAULTS = [
     Fault(
         "windows by id of a range are not counted",
         "cuda/replay/replay_backend.cu",
-        "if (sample.ids != nullptr && sample.n_step_min != 0)",
+        "if (!sample.is_drawn() && sample.n_step_min != 0)",
         "if (false)",
         "replay_graphs_test",
     ),

@@ -15,7 +15,8 @@ constexpr bool is_moved_only =
     std::is_nothrow_move_constructible_v<Handle>&& std::is_nothrow_move_assignable_v<Handle> &&
     !std::is_copy_constructible_v<Handle> && !std::is_copy_assignable_v<Handle>;
 static_assert(is_moved_only<per::SumTree> && is_moved_only<per::ReplayBuffer> && is_moved_only<per::Epochs> &&
-              is_moved_only<per::Loader> && is_moved_only<per::Slot> && is_moved_only<per::Batch>);
+              is_moved_only<per::Loader> && is_moved_only<per::Slot> && is_moved_only<per::Batch> &&
+              is_moved_only<per::Coordinator>);
 
 TEST(Handle, moves_and_leaves_nothing_behind) {
     per::SumTree first = small_tree();

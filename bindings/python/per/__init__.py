@@ -23,6 +23,7 @@ from per._errors import (
 from per._library import path as library_path
 from per._library import version as _version
 from per.batch import Batch
+from per.coordinator import Coordinator, Law
 from per.epochs import Epochs
 from per.field import Field
 from per.hindsight import Hindsight
@@ -38,6 +39,7 @@ __all__ = [
     "Batch",
     "Busy",
     "CallbackError",
+    "Coordinator",
     "CorruptFile",
     "CudaError",
     "Draw",
@@ -50,6 +52,7 @@ __all__ = [
     "InternalError",
     "InvalidArgument",
     "IoError",
+    "Law",
     "Loader",
     "Mass",
     "NoDevice",

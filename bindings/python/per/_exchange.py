@@ -153,6 +153,21 @@ class Exchange:
         del pointers
         return arrays
 
+    def get_units(self, units: object, options: Any, stream: object) -> tuple[dict[str, Any], Any, Any]:
+        """per_replay_get_units(): the arrays of the batch by name, the masses and the first units."""
+        handle, queue = self.handle(), self._memory.queue(stream)
+        unit_array = self._memory.read_numbers(units, "units", "int64", queue)
+        batch = _library.new("per_batch")
+        arrays, pointers = self._drawn_arrays(unit_array.size, batch, None, queue)
+        # Both are below 2^62: the same bits signed and unsigned, and not every library of arrays has both.
+        numbers = [self._memory.new((unit_array.size,), "int64", queue) for _ in range(2)]
+        outputs = [ffi.cast("uint64_t *", self._memory.pointer(array)) for array in numbers]
+        wanted = unit_array.size, unit_array.pointer, batch, *outputs, queue.handle
+        check(lib.per_replay_get_units(handle, options, *wanted))
+        self._memory.finish(queue, unit_array, arrays, *numbers)
+        del pointers
+        return arrays, *map(_kinds.given, numbers)
+
     def stream_number(self, stream: object) -> int:
         return self._memory.queue(stream).number
 

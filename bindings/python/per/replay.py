@@ -10,7 +10,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO, Literal, overload
+from typing import Any, BinaryIO, Literal, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,7 @@ from per._handle import Store
 from per._layout import Layout, layout_of
 from per._library import NULL, check, ffi, lib
 from per.batch import Batch, JaxBatch
+from per.coordinator import Law
 from per.epochs import Epochs
 from per.field import Field, from_c, to_c
 from per.hindsight import Call, Hindsight
@@ -43,6 +44,16 @@ from per.statistics import Statistics
 
 # How many calls of add(), or steps of extend(), lie between looks at the statistics; before the first they get fewer.
 _CALLS_BETWEEN_LOOKS = 256
+
+
+class Units(NamedTuple):
+    """What ReplayBuffer.get_units() returns."""
+
+    batch: Batch
+    masses: npt.NDArray[np.int64]
+    """int64[n], mass of each transition"""
+    first_units: npt.NDArray[np.int64]
+    """int64[n], the first unit of each"""
 
 
 class ReplayBuffer(Store):
@@ -90,7 +101,7 @@ class ReplayBuffer(Store):
             off from each other and most are never live; a warning says so.
         overwrite: False makes a full lane an error (Full).
         critics: what the TD errors of several critics make together, the "mean" or the "max" of their absolute values.
-        gather_threads: threads on which a batch of 4 MiB or more is copied, the caller's among them; on the CPU,
+        gather_threads: threads on which a batch of 1 MiB or more is copied, the caller's among them; on the CPU,
             and not for sequences.
         save_compression: of what save() writes, and what is pickled: 0: none; 1 to 19: that level of zstd.
         device: "cpu", "cuda", "cuda:1".
@@ -620,6 +631,66 @@ class ReplayBuffer(Store):
             None if hindsight is None else Call(hindsight, self._layout),
         )
         return self._new_batch(arrays) if out is None else out
+
+    def get_units(
+        self,
+        units: object,
+        *,
+        beta: float | None = None,
+        prioritization: str | None = None,
+        uniform_fraction: float | None = None,
+        normalize_weights: str | None = None,
+        n_step: int | None = None,
+        stream: object = None,
+    ) -> Units:
+        """The transitions that own units of the total mass of law(), as get_windows() gives those of ids.
+
+        Unit u, 0 to total_mass - 1, belongs to transition i with m_0 + .. + m_(i-1) <= u < m_0 + .. + m_i. -1 - r is
+        the transition with r live ones before it: environment by environment, and by place in the ring of each.
+
+        Arguments:
+            units: int64[n].
+            beta, prioritization, uniform_fraction, normalize_weights, n_step, stream: as get_windows() takes them.
+
+        Raises:
+            InvalidArgument, for the first unit that there is not. On CUDA the batch has id -1 there, and synchronize()
+            reports it.
+        """
+        if self._steps > 0 and n_step is None:
+            n_step = self._n_step  # said with each call, since what is allocated here is for that one
+        options = _options.sample_options(beta, None, prioritization, uniform_fraction, normalize_weights, n_step)
+        plain = self._plain if self._steps == 0 else self._exchange_for(options.n_step)[0]
+        arrays, masses, first_units = plain.get_units(units, options, stream)
+        return Units(self._new_batch(arrays), masses, first_units)
+
+    def law(self, measured_scale: int | None = None) -> Law:
+        """What draws are made of, in whole numbers: see Coordinator. Synchronises.
+
+        Arguments:
+            measured_scale: a scale at which the masses are added up, too, in one pass over the buffer.
+
+        >>> import per
+        >>> buffer = per.ReplayBuffer(10, {"observation": per.Field()})
+        >>> ids = buffer.extend(observation=range(4), reward=[0] * 4, terminated=[0] * 4, truncated=[0] * 4)
+        >>> buffer.set_scale(3)
+        >>> buffer.law().total_mass, buffer.law().live, buffer.law(1).measured_mass
+        (24, 3, 6)
+        """
+        return Law._of(self._open(), measured_scale)
+
+    def set_scale(self, scale: int | None) -> None:
+        """Sets the scale of mass(p^alpha) = ceil(p^alpha 2^scale), from -120 up to one at which all masses fit.
+
+        It stays until a call makes a leaf, or their sum, too large for it, or sets alpha; the buffer then chooses by
+        itself, and law() says so. None: it does so now. Synchronises.
+        """
+        chosen = lib.PER_SCALE_AUTOMATIC if scale is None else _options.whole("scale", scale)
+        check(lib.per_replay_set_scale(self._open(), chosen))
+
+    def raise_max_priority(self, priority: float, *, stream: object = None) -> None:
+        """Makes the largest priority ever at least this one, as if a transition had been given it."""
+        value = _options.real("priority", priority)
+        check(lib.per_replay_raise_max_priority(self._open(), value, self._memory.queue(stream).handle))
 
     def set(self, ids: object, *, stream: object = None, **fields: object) -> None:
         """Writes fields of transitions back, [n, shape of the field]; not observations, which rows share.

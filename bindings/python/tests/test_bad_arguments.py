@@ -21,6 +21,7 @@ BAD = {
     "str": ["nonsense", 3, None, b"bytes"],
     "float | None": [-0.5, np.inf, "half"],
     "str | None": ["nonsense", 3],
+    "int | None": [-(2**31), 2**70, 1.5, "seven"],
     "int | tuple[int, int] | None": [-7, 65, 2**70, (2, 1), (1, 2, 3), "seven"],
 }
 BAD_IDS = ["ids", [0.5], [2**50], [2**70], [None]]
@@ -64,9 +65,13 @@ GOOD = {
     "ReplayBuffer.cut": lambda: {"env_ids": [0]},
     "ReplayBuffer.epochs": lambda: {"n_epochs": 1, "batch_size": 4},
     "ReplayBuffer.get": lambda: {"ids": [4]},
+    "ReplayBuffer.get_units": lambda: {"units": [4]},
     "ReplayBuffer.get_windows": lambda: {"ids": [4]},
+    "ReplayBuffer.law": dict,
     "ReplayBuffer.loader": lambda: {"batch_size": 4},
     "ReplayBuffer.priorities": lambda: {"ids": [4]},
+    "ReplayBuffer.raise_max_priority": lambda: {"priority": 1.0},
+    "ReplayBuffer.set_scale": lambda: {"scale": 3},
     "ReplayBuffer.sample": lambda: {"batch_size": 4},
     "ReplayBuffer.set": lambda: {"ids": [4], "value": [1.0]},
     "ReplayBuffer.update_priorities": lambda: {"ids": [4], "td_errors": [1.0]},

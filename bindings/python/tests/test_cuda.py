@@ -23,6 +23,7 @@ SUITE = (
     "test_batch.py",
     "test_checkpoint.py",
     "test_checkpoint_folder.py",
+    "test_coordinator.py",
     "test_for_env.py",
     "test_get_windows.py",
     "test_hindsight.py",

@@ -1,9 +1,6 @@
 #include "cpu/draw/distinct_draw.h"
 
 #include <algorithm>
-#include <limits>
-
-#include "backend/found_set.h"
 
 namespace per::cpu {
 namespace {
@@ -41,70 +38,44 @@ struct MixtureSource {
 
 }  // namespace
 
-void DistinctDraw::reserve(int64_t n_wanted) {
-    indices_.resize(static_cast<size_t>(n_wanted));
-    round_.resize(static_cast<size_t>(distinct_round_size(n_wanted)));
-    table_.resize(static_cast<size_t>(found_set_size(n_wanted)));
-    priorities_.resize(static_cast<size_t>(n_wanted));
-    zeros_.resize(static_cast<size_t>(n_wanted));
+void DistinctDraw::reserve(int64_t batch_size) {
+    rounds_.reserve(batch_size);
+    priorities_.resize(static_cast<size_t>(batch_size + 1));
+    zeros_.resize(static_cast<size_t>(batch_size + 1));
 }
 
 // The rounds, once memory has been reserved.
 template <class Source>
 DistinctDraw::Found DistinctDraw::draw_from(const Source& source, const DrawRequest& request) {
-    const int64_t n_wanted = request.batch_size + 1;  // the last one only ends the count of draws
-    int64_t* const indices = indices_.data();
-    FoundSet found(table_.data(), found_set_size(n_wanted));
-    int64_t n_found = 0;
-    int64_t n_taken_out = 0;
-    double n_draws = 0.0;
-
-    DrawRequest round = request;
-    round.scheme = PER_INDEPENDENT;
-    round.first = 0;
-    while (n_found < n_wanted && source.has_any()) {
+    rounds_.begin(request);
+    const int64_t* const indices = rounds_.found();
+    while (rounds_.wants_more() && source.has_any()) {
         const double share = source.share_left();
-        round.batch_size = distinct_round_size(n_wanted - n_found);
-        source.draw(round, round_.data());
-        const int64_t n_before = n_found;
-        int64_t n_looked_at = 0;
-        for (; n_looked_at < round.batch_size && n_found < n_wanted; ++n_looked_at) {
-            indices[n_found] = round_[static_cast<size_t>(n_looked_at)];
-            n_found += found.insert(indices[n_found]);
+        source.draw(rounds_.round(), rounds_.drawn());
+        if (!rounds_.take(share)) continue;
+        const int64_t n_out = rounds_.n_out();
+        for (int64_t i = n_out; i < rounds_.n_found(); ++i) {
+            priorities_[static_cast<size_t>(i)] = source.tree.priority(indices[i]);
+            source.take_out(indices[i]);
         }
-        if (n_taken_out == 0) n_draws += static_cast<double>(n_looked_at);
-        for (int64_t i = 0; n_taken_out != 0 && i < n_looked_at; ++i) {
-            const uint64_t number = geometric_numbers | (round.first + static_cast<uint64_t>(i));
-            n_draws += draws_until_outside(random64(request.seed, request.batch_number, number), share);
-        }
-        const int64_t n_repeats = n_looked_at - (n_found - n_before);
-        if (repeats_prevail(n_repeats, round.batch_size) && n_found < n_wanted) {
-            for (int64_t i = n_taken_out; i < n_found; ++i) {
-                priorities_[static_cast<size_t>(i)] = source.tree.priority(indices[i]);
-                source.take_out(indices[i]);
-            }
-            source.tree.set_at_scale(n_found - n_taken_out, indices + n_taken_out, zeros_.data());
-            n_taken_out = n_found;
-        }
-        round.first += static_cast<uint64_t>(round.batch_size);
+        source.tree.set_at_scale(rounds_.n_found() - n_out, indices + n_out, zeros_.data());
+        rounds_.taken_out();
     }
-    for (int64_t i = 0; i < n_taken_out; ++i) source.put_back(indices[i]);
-    source.tree.set_at_scale(n_taken_out, indices, priorities_.data());
-    return {indices, std::min(n_found, request.batch_size),
-            n_found == n_wanted ? n_draws - 1.0 : std::numeric_limits<double>::infinity()};
+    for (int64_t i = 0; i < rounds_.n_out(); ++i) source.put_back(indices[i]);
+    source.tree.set_at_scale(rounds_.n_out(), indices, priorities_.data());
+    return {indices, std::min(rounds_.n_found(), request.batch_size), rounds_.n_draws()};
 }
 
 DistinctDraw::Found DistinctDraw::draw(SumTree& tree, const DrawRequest& request) {
-    reserve(request.batch_size + 1);
-    const int64_t n_round = static_cast<int64_t>(round_.size());
-    const ScratchPool::Loan loan(scratch_, tree.draw_scratch_bytes(n_round));
+    reserve(request.batch_size);
+    const ScratchPool::Loan loan(scratch_, tree.draw_scratch_bytes(rounds_.max_round_size()));
     return draw_from(TreeSource{tree, static_cast<double>(tree.total_mass()), loan.data()}, request);
 }
 
 DistinctDraw::Found DistinctDraw::draw(SumTree& tree, LiveSet& live, MixtureDraw& mixture, const DrawLaw& law,
                                        const DrawRequest& request) {
-    reserve(request.batch_size + 1);
-    mixture.reserve(static_cast<int64_t>(round_.size()));
+    reserve(request.batch_size);
+    mixture.reserve(rounds_.max_round_size());
     return draw_from(MixtureSource{tree, live, mixture, law}, request);
 }
 

@@ -5,6 +5,7 @@
 
 #include "backend/draw_outcome.h"
 #include "per.h"
+#include "rows/arguments.h"
 
 namespace per::cpu {
 
@@ -46,6 +47,26 @@ void LiveDraw::take(PriorityStore& priorities, const ReplaySample& sample, const
         has_no_share_ |= !(share > 0.0);
     }
     set_reference(priorities, sample);
+}
+
+const std::vector<int64_t>& LiveDraw::find_units(PriorityStore& priorities, const ReplaySample& sample) {
+    const SumTree& tree = priorities.tree();
+    const int64_t n_units = static_cast<int64_t>(tree.total_mass());
+    const int64_t n_live = priorities.live().count();
+    units_.resize(static_cast<size_t>(sample.batch_size));
+    slots_of_units_.resize(units_.size());
+    for (size_t i = 0; i < units_.size(); ++i) {
+        units_[i] = read_once(sample.units[i]);
+        if (units_[i] < -n_live || units_[i] >= n_units)
+            throw_out_of_range("units", static_cast<int64_t>(i), units_[i], -n_live, n_units - 1);
+    }
+    mixture_.find(tree, priorities.live(), sample.batch_size, units_.data(), slots_of_units_.data());
+    for (size_t i = 0; i < units_.size(); ++i) {
+        const int64_t slot = slots_of_units_[i];
+        if (sample.masses_out != nullptr) sample.masses_out[i] = tree.mass(slot);
+        if (sample.first_units_out != nullptr) sample.first_units_out[i] = tree.first_unit(slot);
+    }
+    return slots_of_units_;
 }
 
 void LiveDraw::set_law(PriorityStore& priorities, const ReplaySample& sample, const SumTree& tree) {

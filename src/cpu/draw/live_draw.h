@@ -24,6 +24,10 @@ class LiveDraw {
     // another of them; weight and probability are 0 there, and wherever a draw would give the slot never.
     void take(PriorityStore& priorities, const ReplaySample& sample, const std::vector<int64_t>& slots);
 
+    // The slots that own the units of `sample`, and what it asks of them. Throws Error for a unit that there is not.
+    // Valid until the next call.
+    const std::vector<int64_t>& find_units(PriorityStore& priorities, const ReplaySample& sample);
+
     const std::vector<int64_t>& slots() const { return slots_; }
 
     // (reference / share)^beta, which is (N P(i))^-beta over what `sample` normalises by (section 3.4).
@@ -47,6 +51,8 @@ class LiveDraw {
     std::vector<int64_t> slots_;
     std::vector<double> shares_;  // no_share() in some places if has_no_share_
     std::vector<uint64_t> masses_;
+    std::vector<int64_t> units_;  // as find_units() read them
+    std::vector<int64_t> slots_of_units_;
     MixtureDraw mixture_;
     DistinctDraw distinct_;
 };

@@ -17,9 +17,14 @@ class MixtureDraw {
     // transition. Throws nothing for batches that memory was reserved for.
     void draw(const SumTree& tree, const LiveSet& live, uint64_t uniform, const DrawRequest& request,
               int64_t* slots_out);
+    // The slots that own units, as per_replay_get_units() has them. All of them must be there.
+    void find(const SumTree& tree, const LiveSet& live, int64_t count, const int64_t* units, int64_t* slots_out);
     void reserve(int64_t batch_size);
 
  private:
+    void begin_parts();
+    void find_parts(const SumTree& tree, const LiveSet& live, int64_t* slots_out);
+
     // One of the two parts of a mixture: targets within it, the places in the batch they belong to, and what was found.
     struct Part {
         std::vector<uint64_t> targets;

@@ -258,6 +258,13 @@ void PriorityStore::set_alpha(double alpha) {
     if (ranks_) ranks_->forget_ranks();
 }
 
+void PriorityStore::set_scale(int32_t scale) {
+    if (scale == PER_SCALE_AUTOMATIC)
+        tree_.rebuild();
+    else
+        tree_.fix_scale(scale);
+}
+
 // Writes what live rows need, not what others could.
 void PriorityStore::restore(const std::vector<int64_t>& live, const PriorityScale& scale) {
     largest_ever_ = scale.largest_ever;

@@ -79,6 +79,9 @@ class PriorityStore {
     // A priority was seen: what follows takes it if it is the largest.
     void raise_largest(float priority);
 
+    // See SumTree::fix_scale(); PER_SCALE_AUTOMATIC lets the tree choose.
+    void set_scale(int32_t scale);
+
     // Brings the tree up to date. Calls visit(commit_slots), which is to call commit_slots(first, n) for all slots
     // first .. first + n - 1 that became live or stopped being so since the last time; others may be among them.
     template <class Visit>

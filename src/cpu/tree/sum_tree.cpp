@@ -46,7 +46,7 @@ void SumTree::set_scale(int32_t scale) {
 
 void SumTree::begin_change(int64_t n) {
     scale_before_ = scale_;
-    if (total_ == 0) set_scale(scale_while_empty);
+    if (total_ == 0 && !is_scale_fixed_) set_scale(scale_while_empty);
     sums_follow_ = true;
     written_ = 0.0;
     refresh_level_ = 1;
@@ -93,19 +93,19 @@ void SumTree::end_change() {
     refresh_from(refresh_level_);
     add_up_total();
     if (total_ == 0) return set_scale(scale_before_);
-    if (plan_after_change(total_before, {total_, 0}, false, low_water_) == plan_keep) return;
-    if (total_before == 0)
+    if (plan_for(total_before, {total_, 0}, false) == plan_keep) return;
+    if (total_before == 0 && !is_scale_fixed_)
         rescale_used();
     else
         rebuild();
 }
 
-// Of a tree that was not empty, and whose sums did not follow.
+// Of a tree that was not empty, or whose scale is fixed, and whose sums did not follow.
 void SumTree::end_change_of_leaves() {
     const bool has_too_large = is_too_large(kernels_.update.largest(capacity_, arrays_.leaves), arrays_.factor);
     if (has_too_large) return rebuild();
     const WideSum total = kernels_.update.sum_masses(capacity_, arrays_.leaves, arrays_.factor);
-    if (plan_after_change(total_, total, false, low_water_) != plan_keep) return rebuild();
+    if (plan_for(total_, total, false) != plan_keep) return rebuild();
     refresh_from(1);
     add_up_total();
 }
@@ -141,6 +141,19 @@ void SumTree::add_up_total() {
 
 // ---- the scale
 
+ScalePlan SumTree::plan_for(uint64_t total_before, WideSum total, bool has_too_large) const {
+    return is_scale_fixed_ ? plan_at_fixed_scale(total, has_too_large)
+                           : plan_after_change(total_before, total, has_too_large, low_water_);
+}
+
+void SumTree::fix_scale(int32_t scale) {
+    set_scale(scale);
+    is_scale_fixed_ = true;
+    refresh_from(1);
+    add_up_total();
+    low_water_ = 0;  // whoever loads a checkpoint of it keeps the scale, too
+}
+
 void SumTree::restore_scale(int32_t scale, uint64_t rescales_below) {
     set_scale(scale);
     low_water_ = rescales_below;
@@ -152,6 +165,7 @@ void SumTree::finish_rescale() {
 }
 
 void SumTree::rebuild() {
+    is_scale_fixed_ = false;
     const float largest = kernels_.update.largest(capacity_, arrays_.leaves);
     if (largest != 0.0f) {
         const double factor = power_of_two(scale_for_largest(largest));
@@ -230,6 +244,17 @@ void SumTree::prefetch_small_levels(int level, int64_t batch_size) const {
     for (; level >= 1 && arrays_.shape.n_nodes[level] <= most_sums; --level)
         for (int64_t i = 0; i < arrays_.shape.n_nodes[level]; i += sums_per_line)
             prefetch_to_read(arrays_.sums[level] + i);
+}
+
+uint64_t SumTree::first_unit(int64_t index) const {
+    uint64_t units = 0;
+    for (int64_t leaf = index / leaves_per_line * leaves_per_line; leaf < index; ++leaf) units += mass(leaf);
+    int64_t node = index / leaves_per_line;
+    for (int level = 1; level <= top_level(); ++level) {
+        for (int64_t i = node / sums_per_line * sums_per_line; i < node; ++i) units += arrays_.sums[level][i];
+        node /= sums_per_line;
+    }
+    return units;
 }
 
 std::size_t SumTree::draw_scratch_bytes(int64_t batch_size) const {

@@ -53,6 +53,11 @@ class SumTree {
     // than it was when the scale was chosen. Touches nothing but these leaves and what lies above them.
     void set_at_scale(int64_t count, const int64_t* indices, const float* priorities);
 
+    // The scale stays what it is set to until leaves or their sum become too large for it, or rebuild() chooses another.
+    // They must not be so now.
+    void fix_scale(int32_t scale);
+    bool is_scale_fixed() const { return is_scale_fixed_; }
+
     // All priorities 0. Costs what was not 0.
     void reset();
 
@@ -65,6 +70,9 @@ class SumTree {
     // that was saved. Its priorities, which fit that scale, follow by set_at_scale().
     void restore_scale(int32_t scale, uint64_t rescales_below);
     uint64_t rescales_below() const { return low_water_; }
+
+    // The first unit of mass of a leaf: the sum of those before it.
+    uint64_t first_unit(int64_t index) const;
 
     // Draws leaves in proportion to their masses, total_mass() > 0; without replacement see DistinctDraw. masses_out
     // and priorities_out may be NULL. Throws Error with OUT_OF_MEMORY, unless `scratch` has draw_scratch_bytes().
@@ -106,6 +114,7 @@ class SumTree {
     void rescale_used();
     void refresh_from(int level);
     void add_up_total();
+    ScalePlan plan_for(uint64_t total_before, WideSum total, bool has_too_large) const;
     void finish_rescale();
 
     int64_t capacity_;
@@ -114,6 +123,7 @@ class SumTree {
     TreeArrays arrays_;
 
     int32_t scale_ = 0;
+    bool is_scale_fixed_ = false;
     uint64_t total_ = 0;      // of all masses
     uint64_t low_water_ = 0;  // a total below it asks for a rescale
     // Of the change under way.

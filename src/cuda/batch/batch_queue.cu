@@ -8,6 +8,7 @@
 #include "backend/replay_options.h"
 #include "cuda/add/add_kernels.h"
 #include "cuda/batch/rows_by_id.h"
+#include "cuda/draw/units.h"
 #include "cuda/replay/on_policy.h"
 #include "cuda/replay/priorities.h"
 #include "cuda/runtime/device.h"
@@ -50,6 +51,7 @@ BatchQueue::BatchQueue(const per_replay_options& options, const Fields& fields, 
       rules_(window_rules(options, fields)),
       has_sequences_(options.sequence_length > 0) {
     load_sample_kernels();
+    load_unit_kernels();
     load_rows_by_id_kernels();
     allocate(first_rows, stream);
     if (options.prioritization == PER_RANK) queue_ranks(memory.device(), stream);
@@ -179,7 +181,7 @@ void BatchQueue::sample(const ReplaySample& sample, const StreamOrder::Call& cal
                      sample.outcome_out,
                      false,
                      false};
-    if (sample.ids != nullptr) return get_windows(sample, plan, call.stream());
+    if (!sample.is_drawn()) return get_windows(sample, plan, call.stream());
     plan.copies_rows = copies_[0].n_pieces <= max_pieces_of_small_row;
     if (has_sequences_)
         queue_sample<SequenceRow>(replay, memory, plan, copies_[0], call.stream());
@@ -190,8 +192,13 @@ void BatchQueue::sample(const ReplaySample& sample, const StreamOrder::Call& cal
 
 void BatchQueue::get_windows(const ReplaySample& sample, const DrawPlan& plan, cudaStream_t stream) {
     const bool is_walk = sample.n_of_walk > 0;
+    const bool has_units = sample.units != nullptr;
     if (is_walk) queue_ids(sample.batch_size, sample.ids, memory_.found, stream);
-    const WindowsPlan windows = {plan, is_walk ? memory_.found : sample.ids, sample.skips_dead, sample.n_of_walk};
+    if (has_units)
+        queue_find_units(replay_.device(), memory_,
+                         {sample.batch_size, sample.units, sample.masses_out, sample.first_units_out}, stream);
+    const int64_t* const ids = is_walk || has_units ? memory_.found : sample.ids;
+    const WindowsPlan windows = {plan, ids, sample.skips_dead, sample.n_of_walk};
     if (has_sequences_)
         queue_windows<SequenceRow>(replay_.device(), memory_, windows, stream);
     else

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "backend/batch.h"
+#include "backend/leaf_measure.h"
 #include "backend/relabelling.h"
 #include "cuda/replay/on_policy.h"
 #include "cuda/replay/priorities.h"
@@ -15,6 +16,7 @@
 #include "cuda/tree/tree_kernels.h"
 #include "rows/error.h"
 #include "rules/mass.h"
+#include "rules/priority.h"
 
 namespace per::cuda {
 namespace {
@@ -48,6 +50,7 @@ void require_batch_reachable(const per_batch& batch, const Fields& fields) {
 // The ids of a walk lie in host memory.
 void require_sample_reachable(const ReplaySample& sample, const Fields& fields) {
     if (sample.ids != nullptr && sample.n_of_walk == 0) return require_reachable("ids", sample.ids);
+    if (sample.units != nullptr) return require_reachable("units", sample.units);
     if (sample.key != nullptr) return require_reachable("key", sample.key);
     require_batch_reachable(sample.batch, fields);
 }
@@ -61,6 +64,10 @@ __global__ void set_beta_kernel(ReplayState* state, double beta) {
 
 __global__ void set_gamma_kernel(ReplayState* state, double gamma) {
     state->gamma = gamma;
+}
+
+__global__ void raise_max_priority_kernel(ReplayState* state, float priority) {
+    atomicMax(&state->largest_bits, __float_as_uint(priority + 0.0f));  // -0 becomes 0
 }
 
 __global__ void reserve_batches_kernel(ReplayState* state, uint64_t count) {
@@ -104,8 +111,8 @@ CudaReplayBackend::CudaReplayBackend(const per_replay_options& options, const Fi
       steps_(memory_, fields, options, order_.own_stream()),
       batches_(options, fields, memory_, order_.own_stream()),
       hindsight_(memory_, fields, options) {
-    load_kernels(set_beta_kernel, set_gamma_kernel, reserve_batches_kernel, hand_out_kernel, end_ahead_kernel,
-                 take_back_kernel, clear_lanes_kernel);
+    load_kernels(set_beta_kernel, set_gamma_kernel, raise_max_priority_kernel, reserve_batches_kernel, hand_out_kernel,
+                 end_ahead_kernel, take_back_kernel, clear_lanes_kernel);
     load_on_policy_kernels();
     load_priority_kernels();
     wait_for(order_.own_stream());
@@ -140,7 +147,7 @@ void CudaReplayBackend::sample(const ReplaySample& sample, void* stream) {
     const bool is_of_library = sample.outcome_out != nullptr;
     if (!is_of_library) require_sample_reachable(sample, fields_);
     batches_.sample(sample, call);
-    if (sample.ids != nullptr && sample.n_step_min != 0)
+    if (!sample.is_drawn() && sample.n_step_min != 0)
         launch(call.stream(), 1, 1, reserve_batches_kernel, memory_.device().state, uint64_t{1});
     call.finish();
 }
@@ -335,6 +342,25 @@ void CudaReplayBackend::set_n_step(int64_t n_step, void* stream) {
     call.finish();
 }
 
+void CudaReplayBackend::set_scale(int32_t scale) {
+    StreamOrder::Call call(order_, order_.own_stream());
+    const DeviceTree& tree = memory_.device().priorities.tree;
+    if (scale != PER_SCALE_AUTOMATIC) {
+        check_scale(scale, read_leaves(call).data(), tree.capacity);
+        queue_fixed_scale(tree, scale, call.stream());
+    } else {
+        queue_automatic_scale(tree, call.stream());
+    }
+    call.finish();
+    wait_for(call.stream());
+}
+
+void CudaReplayBackend::raise_max_priority(float priority, void* stream) {
+    StreamOrder::Call call(order_, stream);
+    launch(call.stream(), 1, 1, raise_max_priority_kernel, memory_.device().state, priority);
+    call.finish();
+}
+
 // -------------------------------------------------------------------------------------------- what the host sees
 
 // What it returns is valid until the next call. What was queued before is done.
@@ -360,6 +386,33 @@ std::vector<Lane> CudaReplayBackend::read_lanes(const StreamOrder::Call& call) {
     copy_to_host(lanes.data(), memory_.device().lanes, lanes.size(), call.stream());
     wait_for(call.stream());
     return lanes;
+}
+
+std::vector<float> CudaReplayBackend::read_leaves(const StreamOrder::Call& call) {
+    std::vector<float> leaves(static_cast<std::size_t>(memory_.device().capacity));
+    copy_to_host(leaves.data(), memory_.device().priorities.tree.leaves, leaves.size(), call.stream());
+    wait_for(call.stream());
+    return leaves;
+}
+
+void CudaReplayBackend::law(int32_t measured_scale, bool wants_smallest, per_law& law_out) {
+    StreamOrder::Call call(order_, order_.own_stream());
+    const HostCopy& copy = read(call);
+    law_out.total_mass = copy.tree.total;
+    law_out.live = copy.replay.n_live;
+    law_out.max_priority = largest_priority(copy);
+    law_out.scale = copy.tree.scale;
+    law_out.is_scale_fixed = copy.tree.is_scale_fixed;
+    if (wants_smallest && copy.tree.total != 0) {
+        const DeviceMaximum& maximum = memory_.device().priorities.smallest_leaf;
+        float reversed;
+        copy_to_host(&reversed, reinterpret_cast<const float*>(maximum.levels[maximum.n_levels - 1]), 1, call.stream());
+        wait_for(call.stream());
+        law_out.smallest_mass = mass_of(reversed_leaf(reversed), power_of_two(law_out.scale));
+    }
+    if (measured_scale != PER_SCALE_AUTOMATIC)
+        measure_leaves(read_leaves(call).data(), memory_.device().capacity, measured_scale, law_out);
+    call.finish();
 }
 
 int64_t CudaReplayBackend::live() {

@@ -50,6 +50,10 @@ class CudaReplayBackend final : public ReplayBackend {
     void set_gamma(double gamma, void* stream) override;
     void set_n_step(int64_t n_step, void* stream) override;
 
+    void law(int32_t measured_scale, bool wants_smallest, per_law& law_out) override;
+    void set_scale(int32_t scale) override;
+    void raise_max_priority(float priority, void* stream) override;
+
     int64_t live() override;
     void statistics(per_replay_statistics& statistics_out) override;
     void synchronize(void* stream) override;
@@ -69,6 +73,7 @@ class CudaReplayBackend final : public ReplayBackend {
         int64_t n_bootstraps;
     };
     const HostCopy& read(const StreamOrder::Call& call);
+    std::vector<float> read_leaves(const StreamOrder::Call& call);
     std::vector<Lane> read_lanes(const StreamOrder::Call& call);
     void take_back(Relabelling& relabelling, const StreamOrder::Call& call);
     CheckpointMoment moment(const HostCopy& copy, const StreamOrder::Call& call);

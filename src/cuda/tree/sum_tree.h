@@ -27,6 +27,7 @@ struct TreeState {
     uint64_t total;      // of all masses
     uint64_t low_water;  // a total below it asks for a rescale
     int32_t scale;
+    int32_t is_scale_fixed;  // it was set, and stays while leaves and their sum fit it
 
     // Of the change or rebuild that is under way; 0 between calls.
     int32_t plan;            // a ScalePlan

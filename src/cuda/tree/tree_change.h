@@ -46,7 +46,9 @@ class LeafWriter {
 __device__ __forceinline__ void finish_change(const DeviceTree& tree) {
     TreeState& state = *tree.state;
     const WideSum total = add_wide({state.total, 0}, state.sum);
-    state.plan = plan_after_change(state.total, total, state.has_too_large != 0, state.low_water);
+    const bool has_too_large = state.has_too_large != 0;
+    state.plan = state.is_scale_fixed != 0 ? plan_at_fixed_scale(total, has_too_large)
+                                           : plan_after_change(state.total, total, has_too_large, state.low_water);
     state.total = total.low;
     state.sum = {0, 0};
     state.has_too_large = 0;
@@ -102,6 +104,7 @@ __device__ __forceinline__ void sum_leaves(const DeviceTree& tree) {
 // One thread calls it.
 __device__ __forceinline__ void choose_scale(const DeviceTree& tree) {
     TreeState& state = *tree.state;
+    state.is_scale_fixed = 0;
     if (state.largest_bits == 0) return;
     state.scale = scale_of_leaves(largest_leaf(state), state.sum, tree.capacity);
 }

@@ -21,6 +21,11 @@ void queue_rebuild(const DeviceTree& tree, cudaStream_t stream);
 // The same at a scale, and with the total that asks for another, of a tree that had the same leaves.
 void queue_rebuild_at(const DeviceTree& tree, int32_t scale, uint64_t rescales_below, cudaStream_t stream);
 
+// The scale stays until leaves or their sum become too large for it, which they must not be now.
+void queue_fixed_scale(const DeviceTree& tree, int32_t scale, cudaStream_t stream);
+// The scale is chosen for the leaves as they are, and again whenever they ask for it.
+void queue_automatic_scale(const DeviceTree& tree, cudaStream_t stream);
+
 // Draws by any scheme but PER_WITHOUT_REPLACEMENT. From an empty tree: indices -1, priorities and weights 0, and the
 // draw does not count.
 void queue_draw(const DeviceTree& tree, const TreeSample& sample, uint64_t seed, cudaStream_t stream);

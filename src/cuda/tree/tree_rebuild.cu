@@ -34,6 +34,11 @@ __global__ void set_scale_kernel(DeviceTree tree, int32_t scale) {
     tree.state->plan = plan_rebuild;
 }
 
+__global__ void fix_scale_kernel(DeviceTree tree, int32_t is_fixed) {
+    tree.state->is_scale_fixed = is_fixed;
+    tree.state->plan = plan_rebuild;
+}
+
 __global__ void set_low_water_kernel(DeviceTree tree, uint64_t rescales_below) {
     tree.state->low_water = rescales_below;
 }
@@ -60,6 +65,17 @@ void queue_rebuild_at(const DeviceTree& tree, int32_t scale, uint64_t rescales_b
     launch(stream, 1, 1, set_low_water_kernel, tree, rescales_below);
 }
 
+// Whoever loads a checkpoint of it keeps the scale, too: no total is below 0.
+void queue_fixed_scale(const DeviceTree& tree, int32_t scale, cudaStream_t stream) {
+    launch(stream, 1, 1, fix_scale_kernel, tree, 1);
+    queue_rebuild_at(tree, scale, 0, stream);
+}
+
+void queue_automatic_scale(const DeviceTree& tree, cudaStream_t stream) {
+    launch(stream, 1, 1, fix_scale_kernel, tree, 0);
+    queue_rebuild(tree, stream);
+}
+
 void queue_reset(const DeviceTree& tree, cudaStream_t stream) {
     // The levels lie side by side, from the top to the leaves.
     const std::byte* const begin = reinterpret_cast<const std::byte*>(tree.sums[tree.n_levels - 1]);
@@ -71,7 +87,7 @@ void queue_reset(const DeviceTree& tree, cudaStream_t stream) {
 
 void load_rebuild_kernels() {
     load_kernels(find_largest_leaf_kernel, sum_leaves_kernel, choose_scale_kernel, refresh_level_kernel,
-                 finish_rebuild_kernel, set_scale_kernel, set_low_water_kernel);
+                 finish_rebuild_kernel, set_scale_kernel, fix_scale_kernel, set_low_water_kernel);
 }
 
 }  // namespace per::cuda

@@ -21,6 +21,7 @@ import Serialization
 export SumTree, update!, sample!, find, priorities, total, reset!
 export Field, ReplayBuffer, add!, extend!, cut!, clear!, update_priorities!, set_priorities!, set!, stats, options
 export capacity_for, save, checkpoint, load, get_windows, epochs, advantages!, loader, release!, Hindsight, live_ids
+export law, set_scale!, raise_max_priority!, get_units, Coordinator
 export PERError
 
 include("declarations.jl")
@@ -41,6 +42,7 @@ include("hindsight.jl")
 include("update.jl")
 include("epochs.jl")
 include("loader.jl")
+include("coordinator.jl")
 
 __init__() = load_library()
 

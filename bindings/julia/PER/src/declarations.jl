@@ -94,6 +94,13 @@ const PER_GOAL_FUTURE = Int32(0)
 const PER_GOAL_FINAL = Int32(1)
 const PER_GOAL_EPISODE = Int32(2)
 
+const PER_SCALE_AUTOMATIC = Int32(2147483647)
+
+const per_settling = Int32
+const PER_SETTLED = Int32(0)
+const PER_SETTLE_MEASURE = Int32(1)
+const PER_SETTLE_SET = Int32(2)
+
 const enums = (
     per_status = (
         PER_OK = PER_OK,
@@ -184,6 +191,11 @@ const enums = (
         PER_GOAL_FUTURE = PER_GOAL_FUTURE,
         PER_GOAL_FINAL = PER_GOAL_FINAL,
         PER_GOAL_EPISODE = PER_GOAL_EPISODE,
+    ),
+    per_settling = (
+        PER_SETTLED = PER_SETTLED,
+        PER_SETTLE_MEASURE = PER_SETTLE_MEASURE,
+        PER_SETTLE_SET = PER_SETTLE_SET,
     ),
 )
 
@@ -365,6 +377,39 @@ struct per_loader_options
     device_index::Int32
 end
 const per_loader_options_layout = (size = 40, offsets = (0, 8, 16, 24, 32, 36,))
+
+struct per_law
+    struct_size::UInt64
+    total_mass::UInt64
+    smallest_mass::UInt64
+    live::Int64
+    changes::Int64
+    measured_low::UInt64
+    measured_high::UInt64
+    max_priority::Float32
+    largest_leaf::Float32
+    scale::Int32
+    is_scale_fixed::Int32
+    measured_scale::Int32
+    scale_needed::Int32
+end
+const per_law_layout = (size = 80, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 60, 64, 68, 72, 76,))
+
+struct per_coordinator end
+
+struct per_coordinator_status
+    struct_size::UInt64
+    samples::Int64
+    beta_step::Int64
+    total_mass::UInt64
+    rescales_below::UInt64
+    live::Int64
+    shards::Int64
+    beta::Float64
+    max_priority::Float32
+    scale::Int32
+end
+const per_coordinator_status_layout = (size = 72, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 68,))
 
 const per_abi_version_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_abi_version() =
@@ -646,6 +691,82 @@ const per_loader_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_loader_free(loader) =
     ccall(per_loader_free_pointer[], Cvoid, (Ptr{per_loader},), loader)
 
+const per_law_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_law_init(law, struct_size) =
+    ccall(per_law_init_pointer[], per_status, (Ptr{per_law}, UInt64), law, struct_size)
+
+const per_replay_law_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_law(replay, measured_scale, law_out) =
+    ccall(per_replay_law_pointer[], per_status, (Ptr{per_replay}, Int32, Ptr{per_law}), replay, measured_scale, law_out)
+
+const per_replay_set_scale_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_set_scale(replay, scale) =
+    ccall(per_replay_set_scale_pointer[], per_status, (Ptr{per_replay}, Int32), replay, scale)
+
+const per_replay_raise_max_priority_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_raise_max_priority(replay, priority, stream) =
+    ccall(per_replay_raise_max_priority_pointer[], per_status, (Ptr{per_replay}, Float32, Ptr{Cvoid}), replay, priority, stream)
+
+const per_replay_get_units_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_get_units(replay, options, count, units, batch, masses_out, first_units_out, stream) =
+    ccall(per_replay_get_units_pointer[], per_status, (Ptr{per_replay}, Ptr{per_sample_options}, Int64, Ptr{Int64}, Ptr{per_batch}, Ptr{UInt64}, Ptr{UInt64}, Ptr{Cvoid}), replay, options, count, units, batch, masses_out, first_units_out, stream)
+
+const per_coordinator_create_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_create(options, n_shards, coordinator_out) =
+    ccall(per_coordinator_create_pointer[], per_status, (Ptr{per_replay_options}, Int64, Ptr{Ptr{per_coordinator}}), options, n_shards, coordinator_out)
+
+const per_coordinator_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_free(coordinator) =
+    ccall(per_coordinator_free_pointer[], Cvoid, (Ptr{per_coordinator},), coordinator)
+
+const per_coordinator_shard_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_shard(coordinator, shard, capacity_out, n_envs_out, first_env_out) =
+    ccall(per_coordinator_shard_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{Int64}, Ptr{Int64}), coordinator, shard, capacity_out, n_envs_out, first_env_out)
+
+const per_coordinator_tell_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_tell(coordinator, shard, law) =
+    ccall(per_coordinator_tell_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{per_law}), coordinator, shard, law)
+
+const per_coordinator_settle_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_settle(coordinator, chooses_anew, todo_out, scale_out) =
+    ccall(per_coordinator_settle_pointer[], per_status, (Ptr{per_coordinator}, Int32, Ptr{Int32}, Ptr{Int32}), coordinator, chooses_anew, todo_out, scale_out)
+
+const per_coordinator_draw_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_draw(coordinator, options, batch_size, count_out) =
+    ccall(per_coordinator_draw_pointer[], per_status, (Ptr{per_coordinator}, Ptr{per_sample_options}, Int64, Ptr{Int64}), coordinator, options, batch_size, count_out)
+
+const per_coordinator_units_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_units(coordinator, shards_out, units_out) =
+    ccall(per_coordinator_units_pointer[], per_status, (Ptr{per_coordinator}, Ptr{Int64}, Ptr{Int64}), coordinator, shards_out, units_out)
+
+const per_coordinator_found_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_found(coordinator, ids, masses, first_units, count_out) =
+    ccall(per_coordinator_found_pointer[], per_status, (Ptr{per_coordinator}, Ptr{Int64}, Ptr{UInt64}, Ptr{UInt64}, Ptr{Int64}), coordinator, ids, masses, first_units, count_out)
+
+const per_coordinator_finish_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_finish(coordinator, ids_out, weights_out, probabilities_out) =
+    ccall(per_coordinator_finish_pointer[], per_status, (Ptr{per_coordinator}, Ptr{Int64}, Ptr{Float32}, Ptr{Float32}), coordinator, ids_out, weights_out, probabilities_out)
+
+const per_coordinator_locate_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_locate(coordinator, count, ids, shards_out, shard_ids_out) =
+    ccall(per_coordinator_locate_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{Int64}, Ptr{Int64}), coordinator, count, ids, shards_out, shard_ids_out)
+
+const per_coordinator_ids_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_ids(coordinator, shard, count, shard_ids, ids_out) =
+    ccall(per_coordinator_ids_pointer[], per_status, (Ptr{per_coordinator}, Int64, Int64, Ptr{Int64}, Ptr{Int64}), coordinator, shard, count, shard_ids, ids_out)
+
+const per_coordinator_status_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_status_init(status, struct_size) =
+    ccall(per_coordinator_status_init_pointer[], per_status, (Ptr{per_coordinator_status}, UInt64), status, struct_size)
+
+const per_coordinator_state_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_state(coordinator, status_out) =
+    ccall(per_coordinator_state_pointer[], per_status, (Ptr{per_coordinator}, Ptr{per_coordinator_status}), coordinator, status_out)
+
+const per_coordinator_restore_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_coordinator_restore(coordinator, status) =
+    ccall(per_coordinator_restore_pointer[], per_status, (Ptr{per_coordinator}, Ptr{per_coordinator_status}), coordinator, status)
+
 # What per.h says of the fields of per_replay_statistics.
 const per_replay_statistics_docs = raw"""
 - `capacity`: rows in all: n_envs * rows of a lane
@@ -760,6 +881,25 @@ const function_names = [
     :per_loader_release,
     :per_loader_stop,
     :per_loader_free,
+    :per_law_init,
+    :per_replay_law,
+    :per_replay_set_scale,
+    :per_replay_raise_max_priority,
+    :per_replay_get_units,
+    :per_coordinator_create,
+    :per_coordinator_free,
+    :per_coordinator_shard,
+    :per_coordinator_tell,
+    :per_coordinator_settle,
+    :per_coordinator_draw,
+    :per_coordinator_units,
+    :per_coordinator_found,
+    :per_coordinator_finish,
+    :per_coordinator_locate,
+    :per_coordinator_ids,
+    :per_coordinator_status_init,
+    :per_coordinator_state,
+    :per_coordinator_restore,
 ]
 const function_pointers = [
     per_abi_version_pointer,
@@ -832,4 +972,23 @@ const function_pointers = [
     per_loader_release_pointer,
     per_loader_stop_pointer,
     per_loader_free_pointer,
+    per_law_init_pointer,
+    per_replay_law_pointer,
+    per_replay_set_scale_pointer,
+    per_replay_raise_max_priority_pointer,
+    per_replay_get_units_pointer,
+    per_coordinator_create_pointer,
+    per_coordinator_free_pointer,
+    per_coordinator_shard_pointer,
+    per_coordinator_tell_pointer,
+    per_coordinator_settle_pointer,
+    per_coordinator_draw_pointer,
+    per_coordinator_units_pointer,
+    per_coordinator_found_pointer,
+    per_coordinator_finish_pointer,
+    per_coordinator_locate_pointer,
+    per_coordinator_ids_pointer,
+    per_coordinator_status_init_pointer,
+    per_coordinator_state_pointer,
+    per_coordinator_restore_pointer,
 ]

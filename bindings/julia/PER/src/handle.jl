@@ -18,12 +18,14 @@ noun(::Handle{per_replay}) = "buffer"
 noun(::Handle{per_epochs}) = "walk"
 noun(::Handle{per_loader}) = "loader"
 noun(::Handle{per_save}) = "save"
+noun(::Handle{per_coordinator}) = "coordinator"
 
 free(tree::Ptr{per_tree}) = per_tree_free(tree)
 free(replay::Ptr{per_replay}) = per_replay_free(replay)
 free(epochs::Ptr{per_epochs}) = per_epochs_free(epochs)
 free(loader::Ptr{per_loader}) = per_loader_free(loader)
 free(save::Ptr{per_save}) = per_save_free(save)
+free(coordinator::Ptr{per_coordinator}) = per_coordinator_free(coordinator)
 
 # What close() does at once, whoever still uses the handle.
 stop(pointer) = nothing

@@ -1,0 +1,147 @@
+// The functions of per.h that are about coordinators.
+#include "core/coordinator.h"
+
+#include "api/struct_size.h"
+#include "backend/replay_options.h"
+#include "per.h"
+#include "rows/guarded.h"
+
+struct per_coordinator {
+    per::Coordinator coordinator;
+};
+
+using namespace per;
+
+namespace {
+
+Coordinator& coordinator_of(per_coordinator* coordinator) {
+    require_pointer("coordinator", coordinator);
+    return coordinator->coordinator;
+}
+
+}  // namespace
+
+per_status per_coordinator_create(const per_replay_options* options, int64_t n_shards,
+                                  per_coordinator** coordinator_out) {
+    return guarded([&] {
+        require_pointer("coordinator_out", coordinator_out);
+        *coordinator_out = nullptr;
+        *coordinator_out = new per_coordinator{Coordinator(read_struct("options", options), n_shards)};
+    });
+}
+
+void per_coordinator_free(per_coordinator* coordinator) {
+    delete coordinator;
+}
+
+per_status per_coordinator_shard(per_coordinator* coordinator, int64_t shard, int64_t* capacity_out,
+                                 int64_t* n_envs_out, int64_t* first_env_out) {
+    return guarded([&] {
+        Coordinator& target = coordinator_of(coordinator);
+        require_pointer("capacity_out", capacity_out);
+        require_pointer("n_envs_out", n_envs_out);
+        require_pointer("first_env_out", first_env_out);
+        const Coordinator::Share share = target.share(shard);
+        *capacity_out = share.capacity;
+        *n_envs_out = share.n_envs;
+        *first_env_out = share.first_env;
+    });
+}
+
+per_status per_coordinator_tell(per_coordinator* coordinator, int64_t shard, const per_law* law) {
+    return guarded([&] {
+        Coordinator& target = coordinator_of(coordinator);
+        if (law == nullptr) return target.tell(shard, nullptr);
+        const per_law known = read_struct("law", law);
+        target.tell(shard, &known);
+    });
+}
+
+per_status per_coordinator_settle(per_coordinator* coordinator, int32_t chooses_anew, int32_t* todo_out,
+                                  int32_t* scale_out) {
+    return guarded([&] {
+        Coordinator& target = coordinator_of(coordinator);
+        require_pointer("todo_out", todo_out);
+        require_pointer("scale_out", scale_out);
+        int32_t scale = 0;
+        *todo_out = target.settle(chooses_anew != 0, scale);
+        *scale_out = scale;
+    });
+}
+
+per_status per_coordinator_draw(per_coordinator* coordinator, const per_sample_options* options, int64_t batch_size,
+                                int64_t* count_out) {
+    return guarded([&] {
+        Coordinator& target = coordinator_of(coordinator);
+        const per_sample_options given = options == nullptr ? default_sample_options : read_struct("options", options);
+        require_pointer("count_out", count_out);
+        *count_out = target.draw(given, batch_size);
+    });
+}
+
+per_status per_coordinator_units(per_coordinator* coordinator, int64_t* shards_out, int64_t* units_out) {
+    return guarded([&] {
+        Coordinator& target = coordinator_of(coordinator);
+        require_array("shards_out", shards_out);
+        require_array("units_out", units_out);
+        target.units(shards_out, units_out);
+    });
+}
+
+per_status per_coordinator_found(per_coordinator* coordinator, const int64_t* ids, const uint64_t* masses,
+                                 const uint64_t* first_units, int64_t* count_out) {
+    return guarded([&] {
+        Coordinator& target = coordinator_of(coordinator);
+        require_array("ids", ids);
+        require_array("masses", masses);
+        check_aligned("first_units", first_units);
+        require_pointer("count_out", count_out);
+        *count_out = target.found(ids, masses, first_units);
+    });
+}
+
+per_status per_coordinator_finish(per_coordinator* coordinator, int64_t* ids_out, float* weights_out,
+                                  float* probabilities_out) {
+    return guarded([&] {
+        Coordinator& target = coordinator_of(coordinator);
+        require_array("ids_out", ids_out);
+        check_aligned("weights_out", weights_out);
+        check_aligned("probabilities_out", probabilities_out);
+        target.finish(ids_out, weights_out, probabilities_out);
+    });
+}
+
+per_status per_coordinator_locate(per_coordinator* coordinator, int64_t count, const int64_t* ids, int64_t* shards_out,
+                                  int64_t* shard_ids_out) {
+    return guarded([&] {
+        Coordinator& target = coordinator_of(coordinator);
+        require_arrays(count, "ids", ids, "shards_out", shards_out);
+        if (count > 0) require_array("shard_ids_out", shard_ids_out);
+        target.locate(count, ids, shards_out, shard_ids_out);
+    });
+}
+
+per_status per_coordinator_ids(per_coordinator* coordinator, int64_t shard, int64_t count, const int64_t* shard_ids,
+                               int64_t* ids_out) {
+    return guarded([&] {
+        Coordinator& target = coordinator_of(coordinator);
+        require_arrays(count, "shard_ids", shard_ids, "ids_out", ids_out);
+        target.ids(shard, count, shard_ids, ids_out);
+    });
+}
+
+per_status per_coordinator_status_init(per_coordinator_status* status, uint64_t struct_size) {
+    return guarded([&] { initialize_struct("status", status, struct_size, default_coordinator_status); });
+}
+
+per_status per_coordinator_state(per_coordinator* coordinator, per_coordinator_status* status_out) {
+    return guarded([&] {
+        Coordinator& target = coordinator_of(coordinator);
+        check_struct_out("status_out", status_out);
+        write_struct("status_out", status_out, target.state());
+    });
+}
+
+per_status per_coordinator_restore(per_coordinator* coordinator, const per_coordinator_status* status) {
+    return guarded([&] { coordinator_of(coordinator).restore(read_struct("status", status)); });
+}

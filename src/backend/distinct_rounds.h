@@ -1,0 +1,54 @@
+// The rounds of a draw without replacement: the same for a tree, a buffer, and buffers that draw as one.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "rules/draw.h"
+
+namespace per {
+
+// Independent draws that discard repeats have the law of zero-and-restore, and go through a tree together. They come in
+// rounds of n + n/4 + 16 of them, rounded up to an even number, n being how many indices are still to be found and one
+// more. Where more than half of a round were repeats, a few indices hold most of the mass: those found are then taken
+// out, and a draw from what is left stands for a geometric number of draws from the whole.
+//
+// Memory is kept from draw to draw.
+class DistinctRounds {
+ public:
+    // Memory for a draw. The rest throws nothing.
+    void reserve(int64_t batch_size);
+    int64_t max_round_size() const { return static_cast<int64_t>(round_.size()); }
+    void begin(const DrawRequest& request);
+
+    // While more is to be found and something is left to draw from: draws round(), PER_INDEPENDENT ones from what is
+    // left, to drawn(), and has them taken, given which share of the whole was left. Where take() returns true, all
+    // that were found, from n_out() on, are then taken out, and taken_out() says that they are.
+    bool wants_more() const { return n_found_ < n_wanted_; }
+    const DrawRequest& round() const { return round_request_; }
+    int64_t* drawn() { return round_.data(); }
+    bool take(double share_left);
+    void taken_out() { n_out_ = n_found_; }
+
+    int64_t n_out() const { return n_out_; }
+    int64_t n_found() const { return n_found_; }
+    const int64_t* found() const { return found_.data(); }  // in order; one more than the batch wants, if there is
+    // Where in the round that was taken last an index was found first; i >= what n_found() was before.
+    int64_t place_in_round(int64_t i) const { return places_[static_cast<size_t>(i)]; }
+    // K, the number of independent draws before the one that would have found another index; infinite if there is none.
+    // An index that a draw gives with probability p is among those found with a probability close to 1 - (1 - p)^K.
+    double n_draws() const;
+
+ private:
+    int64_t n_wanted_ = 0;
+    int64_t n_found_ = 0;
+    int64_t n_out_ = 0;
+    double n_draws_ = 0;
+    DrawRequest round_request_ = {};
+    std::vector<int64_t> found_;
+    std::vector<int64_t> places_;
+    std::vector<int64_t> round_;
+    std::vector<uint64_t> table_;  // of a FoundSet
+};
+
+}  // namespace per
