@@ -449,7 +449,7 @@ typedef struct per_replay_options {
     int32_t device;                 /* a per_device; _init: PER_CPU */
     int32_t device_index;           /* which CUDA device; 0 for PER_CPU; _init: 0 */
     int32_t critics;                /* a per_critics; _init: PER_CRITICS_MEAN */
-    int32_t gather_threads;         /* threads that copy a batch of 1 MiB or more, the caller's among them; the others
+    int32_t gather_threads;         /* threads that copy a batch of 4 MiB or more, the caller's among them; the others
                                        start with the first such batch; a batch of sequences is copied by one; not used
                                        on PER_CUDA; 0 .. 64, 0 being 1; _init: 1 */
     int32_t on_nan;                 /* a per_on_nan; _init: PER_NAN_ALLOW */

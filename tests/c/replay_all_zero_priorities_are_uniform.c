@@ -59,11 +59,28 @@ static void one_positive_priority_takes_all(void) {
     per_replay_free(replay);
 }
 
+/* So are those by rank, which share all ranks, also where weights are divided by the largest of the buffer. */
+static void by_rank(int32_t normalization) {
+    per_replay* replay = create(0.6, PER_INDEPENDENT);
+    per_sample_options options;
+    static rows drawn;
+    int i;
+    CHECK_OK(per_sample_options_init(&options, sizeof options));
+    options.prioritization = PER_RANK;
+    options.normalize_weights = normalization;
+    fill_rows(&drawn);
+    CHECK_OK(per_replay_sample(replay, &options, 100, &drawn.batch, NULL));
+    for (i = 0; i < 100; ++i) CHECK(fabs(drawn.weights[i] - 1) <= 1e-6 && fabs(drawn.probabilities[i] * 9 - 1) <= 1e-6);
+    per_replay_free(replay);
+}
+
 int main(void) {
     check_uniform(0.6, PER_STRATIFIED);
     check_uniform(0.6, PER_INDEPENDENT);
     check_uniform(0.6, PER_SYSTEMATIC);
     check_uniform(0, PER_STRATIFIED); /* p^0 = 1 for p = 0 too */
     one_positive_priority_takes_all();
+    by_rank(PER_BATCH_MAX);
+    by_rank(PER_BUFFER_MAX);
     return 0;
 }

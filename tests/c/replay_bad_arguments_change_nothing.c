@@ -89,7 +89,7 @@ static void fill_good(call* given, int64_t length) {
 }
 
 static void add_arguments(void) {
-    static const int64_t env_ids[ENVS] = {0, 1};
+    static const int64_t env_ids[ENVS] = {0, 1}, beyond[1] = {ENVS};
     call given;
     int64_t id = -7;
     fill_good(&given, 1);
@@ -108,6 +108,10 @@ static void add_arguments(void) {
     check_refused(&given.steps, NULL, "env_ids has 9223372036854775807 entries");
     given.steps.n_envs = ENVS + 1;
     check_refused(&given.steps, NULL, "env_ids has");
+    fill_good(&given, 1);
+    given.steps.env_ids = beyond;
+    given.steps.n_envs = 1;
+    check_refused(&given.steps, NULL, "env_ids[0] is 2: allowed are 0 .. 1");
 
     fill_good(&given, 1);
     given.steps.fields = NULL;
@@ -199,6 +203,37 @@ static void add_both_or_nothing(void) {
     given.steps.length = 0;
     CHECK_OK(per_replay_add(replay, &given.steps, ids_out, NULL));
     check_unchanged();
+}
+
+/* Of two observations the one after the step is given, or neither. */
+static void next_observations_of_all_or_none(void) {
+    per_replay_options options = replay_options(20, 1);
+    const float zero = 0;
+    const per_field fields[2] = {field_of("observation", PER_FLOAT32, 0, NULL),
+                                 field_of("observation.b", PER_FLOAT32, 0, NULL)};
+    per_array now[2], next[2];
+    per_replay* two;
+    call given;
+    int i;
+    options.fields = fields;
+    options.n_fields = 2;
+    two = create_replay(&options);
+    for (i = 0; i < 4; ++i) {
+        fill_call(&given, 1, &zero, NULL, &zero, NULL, NULL);
+        now[0] = now[1] = array_of(&zero, PER_FLOAT32);
+        next[0] = array_of(i & 1 ? &zero : NULL, PER_FLOAT32);
+        next[1] = array_of(i & 2 ? &zero : NULL, PER_FLOAT32);
+        given.steps.fields = now;
+        given.steps.next_fields = next;
+        if (i == 0 || i == 3)
+            CHECK_OK(per_replay_add(two, &given.steps, NULL, NULL));
+        else
+            CHECK_FAILS(per_replay_add(two, &given.steps, NULL, NULL), PER_ERROR_INVALID_ARGUMENT,
+                        i == 1 ? "next_observation.b is missing: next_observation is given, and all or none are allowed"
+                               : "next_observation is missing: next_observation.b is given, and all or none are");
+        CHECK(stats_of(two).added == (i < 3 ? 1 : 2));
+    }
+    per_replay_free(two);
 }
 
 static void cut_arguments(void) {
@@ -617,6 +652,7 @@ int main(void) {
     add_arguments();
     add_arrays();
     add_both_or_nothing();
+    next_observations_of_all_or_none();
     cut_arguments();
     sample_arguments();
     priority_arguments();

@@ -8,7 +8,7 @@
 
 #include "replay_check.h"
 
-enum { ROWS = 256, PIXELS = 3000, LARGEST = 700, ENVS = 2 };
+enum { ROWS = 256, PIXELS = 12000, LARGEST = 700, ENVS = 2 };
 
 typedef struct frames {
     uint8_t images[LARGEST * PIXELS];

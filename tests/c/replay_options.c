@@ -214,7 +214,7 @@ static void structs_that_no_init_has_filled(void) {
 /* One option after the other, just beyond what is allowed; the message names it. */
 static void values_that_are_not_allowed(void) {
     per_replay_options o;
-#define INVALID(member, value) (o = good(), o.member = (value), check_invalid(o, #member))
+#define INVALID(member, value) (o = good(), o.member = (value), check_invalid(o, #member " is "))
     INVALID(capacity, 0);
     INVALID(capacity, -1);
     INVALID(capacity, (INT64_C(1) << 40) + 1);

@@ -258,6 +258,23 @@ static void priorities_of_td_errors(void) {
     per_replay_free(replay);
 }
 
+/* Of a sequence without a step that has a return yet, and of one that was overwritten, no error is anybody's. */
+static void errors_that_are_nobodys_change_no_other_sequence(void) {
+    const float none[4] = {NAN, NAN, INFINITY, NAN};
+    per_replay_options options = sequence_options(16, 1);
+    per_replay* replay;
+    int64_t id, pending;
+    options.sequence_stride = 1;
+    replay = create_replay(&options);
+    add_episode(replay, 0, 4, TRUNCATED, NEXT_GIVEN); /* sequences 0 .. 3, final observation in row 5 */
+    pending = add(replay, 10, GOES_ON, NEXT_LEFT_OUT);
+    for (id = 0; id < 4; ++id) set_priority(replay, id, 3);
+    CHECK_OK(per_replay_update_priorities(replay, 1, &pending, 1, none, NULL));
+    for (id = 0; id < 4; ++id) CHECK(priority_of(replay, id) == 3);
+    CHECK(stats_of(replay).stale_updates == 1);
+    per_replay_free(replay);
+}
+
 /* Priorities given with steps count where sequences start. */
 static void priorities_given_with_steps(void) {
     const per_replay_options options = sequence_options(40, 1);
@@ -476,6 +493,7 @@ int main(void) {
     sequences_start_at_multiples_of_the_stride();
     overwritten_sequences_are_gone();
     priorities_of_td_errors();
+    errors_that_are_nobodys_change_no_other_sequence();
     priorities_given_with_steps();
     what_sequences_do_not_have();
     a_lane_needs_rows_for_a_sequence();

@@ -307,6 +307,45 @@ TEST_F(Checkpoint, describe_gives_the_options_and_fields_that_were_saved) {
     EXPECT_EQ(*static_cast<const int64_t*>(options.fields[1].default_value->data), 77);
 }
 
+TEST_F(Checkpoint, every_option_comes_back) {
+    per_replay_options given = Buffer::options(240, 2, 2);
+    given.seed = 11;
+    given.frame_stack = 2;
+    given.sequence_length = 4;
+    given.burn_in = 1;
+    given.sequence_stride = 2;
+    given.beta_steps = 5;
+    given.gamma = 0.5;
+    given.alpha = 0.25;
+    given.beta = 0.375;
+    given.beta_final = 0.875;
+    given.epsilon = 0.125;
+    given.sequence_eta = 0.5;
+    given.uniform_fraction = 0.75;
+    given.prioritization = PER_RANK;
+    given.scheme = PER_INDEPENDENT;
+    given.normalize_weights = PER_NONE;
+    given.max_priority = PER_MAX_NOW;
+    given.on_invalid = PER_INVALID_SKIP;
+    given.on_gap = PER_GAP_ERROR;
+    given.autoreset = PER_AUTORESET_NEXT_STEP;
+    given.store_next_observation = 1;
+    given.overwrite = 0;
+    given.critics = PER_CRITICS_MAX;
+    given.gather_threads = 2;
+    given.on_nan = PER_NAN_ERROR;
+    given.save_compression = has_zstd() ? 2 : 0;
+    const Buffer saved(given);
+    ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK) << per_last_error();
+    const Buffer loaded = Buffer::load(path(), 2);
+    per_replay_options found;
+    per_replay_options_init(&found, sizeof found);
+    ASSERT_EQ(per_replay_describe(loaded.get(), &found), PER_OK);
+    given.fields = found.fields;
+    given.n_fields = found.n_fields;
+    EXPECT_EQ(std::memcmp(&found, &given, sizeof given), 0);
+}
+
 // The file was written by the library that wrote format 1. Both environments have lanes of 6 rows and made 8 steps;
 // step k observed [environment, k], did action k or 10 + k, had reward k, and priority k + 1 or 2 k. Environment 0 was
 // terminated by step 5, environment 1 truncated by step 3, so that the final observations are rows 6 and 4. The latest

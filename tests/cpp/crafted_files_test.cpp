@@ -172,6 +172,48 @@ TEST_F(CraftedFile, infinite_priority_of_a_row_that_is_not_live_yet_is_refused) 
     EXPECT_EQ(status_of_loading(), PER_OK);
 }
 
+// Scales that no tree chooses, at which the sum of all leaves is not below 2^62, or a leaf not below 2^52; and of trees
+// by rank, whose leaves are at most 1.
+TEST_F(CraftedFile, scales_that_cannot_be_are_refused) {
+    per_replay_options options = options_of(20);
+    options.prioritization = PER_RANK;
+    options.alpha = 1;
+    const Replay saved = create(options);
+    User(1).add(saved.get(), 12);
+    const std::vector<int64_t> ids = live_ids(saved.get());
+    const std::vector<float> ones(ids.size(), 1.0f);
+    const auto n_live = static_cast<int64_t>(ids.size());
+    ASSERT_EQ(per_replay_set_priorities(saved.get(), n_live, ids.data(), ones.data(), nullptr), PER_OK);
+    Arrays drawn(options, 4, false);
+    ASSERT_EQ(per_replay_sample(saved.get(), nullptr, 4, &drawn.batch, nullptr), PER_OK);
+    save(saved.get());
+    ASSERT_TRUE(Parts(path()).ranks);
+    constexpr int32_t least = std::numeric_limits<int32_t>::min(), most = std::numeric_limits<int32_t>::max();
+    for (const bool is_of_ranks : {false, true}) {
+        // Leaves of 1 have a mass of 2^scale. At 1023 the factor would be no number, and beyond of another sign.
+        for (const int32_t scale : {least, -1023, -121, is_of_ranks ? 60 : 52, 60, 201, 1023, 1024, most}) {
+            Parts parts(path());
+            (is_of_ranks ? parts.ranks->tree_scale : parts.numbers.tree_scale) = scale;
+            parts.write(path("forged.per"));
+            per_replay* replay = nullptr;
+            EXPECT_EQ(per_replay_load(path("forged.per").c_str(), PER_CPU, 0, &replay), PER_ERROR_CORRUPT_FILE)
+                << is_of_ranks << " " << scale;
+            per_replay_free(replay);
+        }
+        for (const int32_t scale : {-120, 0, 51}) {  // coarse, but possible: draws by it are draws
+            Parts parts(path());
+            (is_of_ranks ? parts.ranks->tree_scale : parts.numbers.tree_scale) = scale;
+            parts.write(path("forged.per"));
+            per_replay* replay = nullptr;
+            ASSERT_EQ(per_replay_load(path("forged.per").c_str(), PER_CPU, 0, &replay), PER_OK) << per_last_error();
+            const Replay loaded(replay);
+            EXPECT_EQ(live_ids(replay), ids);
+            ASSERT_EQ(per_replay_sample(replay, nullptr, 4, &drawn.batch, nullptr), PER_OK);
+            User(2).use(replay, 20);
+        }
+    }
+}
+
 // Counters, of which a buffer adds to each, and ids are k * n_envs + environment.
 TEST_F(CraftedFile, counters_near_the_end_of_their_type_are_refused) {
     const Replay saved = create(options_of(40, 3));

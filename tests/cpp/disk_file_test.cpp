@@ -33,6 +33,8 @@ namespace {
 
 // What the system's functions are made to do by a test: return an error number instead of working, 0 for none.
 std::function<int(const char* function, int descriptor)> system_fails;
+// The flags of files that were opened.
+std::vector<int> flags_of_opened;
 
 bool fails(const char* function, int descriptor) {
     if (!system_fails) return false;
@@ -63,7 +65,22 @@ int openat(int folder, const char* path, int flags, ...) {
     va_start(arguments, flags);
     const int mode = flags & O_CREAT ? va_arg(arguments, int) : 0;
     va_end(arguments);
-    return fails("openat", folder) ? -1 : static_cast<int>(syscall(SYS_openat, folder, path, flags, mode));
+    flags_of_opened.push_back(flags);
+    const bool writes_to_another = (flags & O_ACCMODE) == O_RDWR;
+    return fails(writes_to_another ? "openat of another" : "openat", folder)
+               ? -1
+               : static_cast<int>(syscall(SYS_openat, folder, path, flags, mode));
+}
+int open(const char* path, int flags, ...) {
+    va_list arguments;
+    va_start(arguments, flags);
+    const int mode = flags & O_CREAT ? va_arg(arguments, int) : 0;
+    va_end(arguments);
+    flags_of_opened.push_back(flags);
+    return fails("open", AT_FDCWD) ? -1 : static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, flags, mode));
+}
+int fchown(int file, uid_t user, gid_t group) noexcept {
+    return fails("fchown", file) ? -1 : static_cast<int>(syscall(SYS_fchown, file, user, group));
 }
 }
 
@@ -304,6 +321,51 @@ TEST_F(File, mode_of_a_file_that_is_replaced_is_kept) {
     }
 }
 
+// Only root may give files away.
+TEST_F(File, owner_and_group_of_a_file_that_is_replaced_are_kept) {
+    constexpr uid_t user = 12345, group = 23456;
+    save(path(), "mine");
+    if (chown(path().c_str(), user, group) != 0) GTEST_SKIP() << "needs root";
+    struct stat found;
+    save(path(), "theirs");
+    ASSERT_EQ(stat(path().c_str(), &found), 0);
+    EXPECT_EQ(found.st_uid, user);
+    EXPECT_EQ(found.st_gid, group);
+}
+
+// Who saves and is not in the group of the file makes one of his own group, which gets the rights of all others, and
+// not those of the group before. Nor does a program that ran as its owner run as him who saved.
+TEST_F(File, rights_are_not_handed_on_with_a_group_or_an_owner_that_cannot_be_kept) {
+    save(path(), "mine");
+    if (chown(path().c_str(), 12345, 23456) != 0) GTEST_SKIP() << "needs root";
+    for (const auto& [before, after] : {std::pair{0664u, 0644u}, {0670u, 0600u}, {04617u, 0677u}, {0604u, 0644u}}) {
+        ASSERT_EQ(chown(path().c_str(), 12345, 23456), 0);
+        ASSERT_EQ(chmod(path().c_str(), before), 0);
+        system_fails = [](const char* function, int) { return std::strcmp(function, "fchown") == 0 ? EPERM : 0; };
+        save(path(), "again");
+        system_fails = nullptr;
+        struct stat found;
+        ASSERT_EQ(stat(path().c_str(), &found), 0);
+        EXPECT_EQ(found.st_mode & 07777, after) << std::oct << before;
+        EXPECT_EQ(found.st_uid, geteuid());
+    }
+}
+
+// A program that is started meanwhile has none of the files, nor does the lock of one stay with it.
+TEST_F(File, files_are_closed_where_another_program_starts) {
+    kill_savers(path(), 1);
+    flags_of_opened.clear();
+    // What may not be written to is opened to be read, and locked so.
+    system_fails = [](const char* function, int) {
+        return std::strcmp(function, "openat of another") == 0 ? EACCES : 0;
+    };
+    save(path(), "whole");
+    EXPECT_EQ(load(path()), "whole");
+    EXPECT_EQ(names(), std::set<std::string>{"buffer.per"});
+    EXPECT_GE(flags_of_opened.size(), 6u);
+    for (const int flags : flags_of_opened) EXPECT_TRUE(flags & O_CLOEXEC) << std::oct << flags;
+}
+
 TEST_F(File, names_as_long_as_the_file_system_takes_work) {
     const std::string letters = "\xc3\xa4";  // of two bytes
     std::string of_two;
@@ -400,6 +462,10 @@ TEST_F(File, errors_of_the_system_have_their_status_and_leave_what_was_there) {
     }
     system_fails = [&](const char* called, int) { return std::strcmp(called, "read") == 0 ? EIO : 0; };
     EXPECT_EQ(error_of([&] { load(path()); }).status(), PER_ERROR_IO);
+    system_fails = [&](const char* called, int) { return std::strcmp(called, "open") == 0 ? EMFILE : 0; };
+    const Error error = error_of([&] { load(path()); });
+    EXPECT_EQ(error.status(), PER_ERROR_IO);
+    EXPECT_TRUE(std::string(error.what()).ends_with(std::strerror(EMFILE))) << error.what();
 }
 
 TEST_F(File, folder_that_cannot_be_synced_is_told) {

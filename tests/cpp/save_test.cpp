@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "../c/check.h"
+#include "file/compression.h"
 #include "per.h"
 
 namespace {
@@ -144,23 +145,25 @@ struct Kind {
     void (*change)(per_replay_options& options);
 };
 
-const Kind kinds[] = {{"records", 30000, 8, [](per_replay_options&) {}},
-                      {"large frames", 1500, 1500, [](per_replay_options& options) { options.n_step = 3; }},
-                      {"largest now", 1500, 1300,
-                       [](per_replay_options& options) {
-                           options.max_priority = PER_MAX_NOW;
-                           options.frame_stack = 2;
-                       }},
-                      {"next observations", 1200, 1030,
-                       [](per_replay_options& options) {
-                           options.store_next_observation = 1;
-                           options.prioritization = PER_RANK;
-                       }},
-                      {"sequences", 9000, 40, [](per_replay_options& options) {
-                           options.sequence_length = 4;
-                           options.burn_in = 1;
-                           options.sequence_stride = 2;
-                       }}};
+const Kind kinds[] = {
+    {"records", 30000, 8, [](per_replay_options&) {}},
+    {"large frames", 1500, 1500, [](per_replay_options& options) { options.n_step = 3; }},
+    {"largest now", 1500, 1300,
+     [](per_replay_options& options) {
+         options.max_priority = PER_MAX_NOW;
+         options.frame_stack = 2;
+     }},
+    {"next observations", 1200, 1030,
+     [](per_replay_options& options) {
+         options.store_next_observation = 1;
+         options.prioritization = PER_RANK;
+     }},
+    {"compressed", 9000, 300, [](per_replay_options& options) { options.save_compression = has_zstd() ? 1 : 0; }},
+    {"sequences", 9000, 40, [](per_replay_options& options) {
+         options.sequence_length = 4;
+         options.burn_in = 1;
+         options.sequence_stride = 2;
+     }}};
 
 // A buffer and random calls on it.
 class Subject {

@@ -4,6 +4,7 @@
 
 #include <cfloat>
 #include <cmath>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -222,6 +223,27 @@ TEST(SumTree, alternating_extremes_cost_one_change_of_scale) {
         changes += tree.scale() != before;
     }
     EXPECT_EQ(changes, 1);
+}
+
+// Masses of 2^42 a unit of priority. The first piece of the change has 1.497 * 2^63 of them, more than the sums may
+// follow, and both together 2^64 and 0.19 * 2^62: a sum of 64 bits would be the latter.
+TEST(SumTree, a_change_in_pieces_beyond_64_bits_is_not_taken_for_what_is_left_of_it) {
+    constexpr int64_t n = 8192, n_first = 3072;
+    NaiveTree naive;
+    naive.priorities.assign(n, 1.0f);
+    std::vector<int64_t> indices(n);
+    std::iota(indices.begin(), indices.end(), 0);
+    SumTree tree(n);
+    tree.set_run(0, n, naive.priorities.data());
+    ASSERT_EQ(tree.scale(), 42);
+    std::fill_n(naive.priorities.begin(), n_first, 1022.0f);
+    std::fill(naive.priorities.begin() + n_first, naive.priorities.end(), 244.0f);
+    tree.begin_change(n);
+    tree.change(n_first, indices.data(), naive.priorities.data());
+    tree.change(n - n_first, indices.data() + n_first, naive.priorities.data() + n_first);
+    tree.end_change();
+    expect_same_levels(tree, naive);
+    expect_limits(tree);
 }
 
 TEST(SumTree, memory_is_at_most_4_6_bytes_a_leaf) {

@@ -106,6 +106,36 @@ TEST(CudaReplayGraphs, a_graph_keeps_up_what_draws_before_it_needed) {
     }
 }
 
+// A key in memory of the device: each launch draws by the one that is there then, as a call with it would.
+TEST(CudaReplayGraphs, each_launch_draws_by_the_key_that_it_finds) {
+    Twins twins(twin_options());
+    TwinWalk walk(2);
+    twins.use(walk, 20);
+    uint64_t key[2] = {7, 3};
+    per_sample_options options = sample_options();
+    options.key = key;
+    TwinBatch drawn(8);
+    const per_batch batch = drawn.batch();
+    Graph graph(twins,
+                [&] { EXPECT_EQ(per_replay_sample(twins.gpu.get(), &options, 8, &batch, twins.stream), PER_OK); });
+    std::vector<std::vector<int64_t>> ids;
+    for (const uint64_t number : {3, 9, 3}) {
+        key[1] = number;
+        graph.launch();
+        twins.synchronize();
+        TwinBatch expected(8);
+        const per_batch of_cpu = expected.batch();
+        ASSERT_EQ(per_replay_sample(twins.cpu.get(), &options, 8, &of_cpu, nullptr), PER_OK);
+        EXPECT_TRUE(drawn == expected);
+        EXPECT_EQ(drawn.ids, expected.ids);
+        EXPECT_EQ(drawn.weights, expected.weights);
+        ids.push_back(drawn.ids);
+    }
+    EXPECT_NE(ids[0], ids[1]);
+    twins.sample(8);  // each launch was a draw
+    twins.expect_same();
+}
+
 // With fewer steps to a window, rows are live that a longer window would run beyond.
 TEST(CudaReplayGraphs, a_draw_with_more_steps_than_the_buffer_has_now_is_none) {
     for (const int32_t scheme : {PER_STRATIFIED, PER_WITHOUT_REPLACEMENT}) {

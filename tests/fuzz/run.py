@@ -2,16 +2,20 @@
 """Builds the fuzzers and runs them, as many at a time as there are processors.
 
     run.py [--seconds 30] [--merge] [NAME ...]
+    run.py --coverage [NAME ...]
 
 Each begins with its corpus, tests/fuzz/corpus/NAME, and looks for inputs that reach more of the source. An input that
 fails is left in build-fuzz/found, and given to the fuzzer as its argument it fails again. With --merge, what was found
-to reach more goes to the corpus, and what is of no more use there leaves it.
+to reach more goes to the corpus, and what is of no more use there leaves it. With --coverage nothing is looked for: it
+says how many lines of each room of src the corpora and what was found reach (needs llvm-profdata and llvm-cov).
 """
 
 from __future__ import annotations
 
 import argparse
+import collections
 import concurrent.futures
+import json
 import os
 import pathlib
 import re
@@ -24,6 +28,7 @@ FUZZ = pathlib.Path(__file__).resolve().parent
 REPOSITORY = FUZZ.parent.parent
 BUILD = REPOSITORY / "build-fuzz"
 FOUND = BUILD / "found"
+COVERAGE = REPOSITORY / "build-fuzz-coverage"
 # The longest input of each: a checkpoint, or as many choices as a walk of some seconds makes.
 LONGEST = {"calls": 600, "devices": 300, "files": 4000, "instruction_sets": 600}
 OPTIONS = [
@@ -92,14 +97,57 @@ def merge(name: str) -> None:
     shutil.copytree(merged, corpus)
 
 
+def lines_reached(profiles: list[pathlib.Path], programs: list[pathlib.Path]) -> dict[str, tuple[int, int]]:
+    """How many lines of each room were reached, and how many there are."""
+    merged = COVERAGE / "merged.profdata"
+    subprocess.run(["llvm-profdata", "merge", "-sparse", *profiles, "-o", merged], check=True)
+    objects = [word for program in programs[1:] for word in ("-object", program)]
+    command = ["llvm-cov", "export", "-summary-only", programs[0], *objects, f"-instr-profile={merged}"]
+    files = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["data"][0]["files"]
+    rooms: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    for file in files:
+        name = file["filename"].removeprefix(f"{REPOSITORY}/src/")
+        if name != file["filename"]:
+            rooms[name.partition("/")[0]].update(file["summary"]["lines"])
+    return {room: (lines["covered"], lines["count"]) for room, lines in sorted(rooms.items())}
+
+
+def print_coverage(names: list[str]) -> None:
+    flags = "-fprofile-instr-generate -fcoverage-mapping"
+    configure = ["cmake", "--preset", "fuzz", "-B", COVERAGE, "-DPER_SANITIZE=fuzzer-no-link"]
+    subprocess.run(
+        [*configure, f"-DCMAKE_C_FLAGS={flags}", f"-DCMAKE_CXX_FLAGS={flags}"],
+        cwd=REPOSITORY,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    subprocess.run(["cmake", "--build", COVERAGE, "--target", "fuzzers", "--", "--quiet"], check=True)
+    programs = [COVERAGE / "tests" / "fuzz" / f"fuzz_{name}" for name in names]
+    profiles = [COVERAGE / f"{name}.profraw" for name in names]
+    table = {}
+    for name, program, profile in zip(names, programs, profiles, strict=True):
+        inputs = [folder for folder in (FUZZ / "corpus" / name, FOUND / name) if folder.exists()]
+        command = [program, "-runs=0", f"-max_len={LONGEST[name]}", *OPTIONS, *inputs]
+        subprocess.run(command, env=ENVIRONMENT | {"LLVM_PROFILE_FILE": str(profile)}, check=True, capture_output=True)
+        table[name] = lines_reached([profile], [program])
+    table["together"] = lines_reached(profiles, programs)
+    print(f"{'lines of src/':18}" + "".join(f"{room:>17}" for room in table["together"]))
+    for name, rooms in table.items():
+        shown = [f"{rooms[room][0]:7} of {rooms[room][1]:5}" if room in rooms else "" for room in table["together"]]
+        print(f"{name:18}" + "".join(f"{text:>17}" for text in shown))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Fuzz libper.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(LONGEST)}; all if none is named")
     parser.add_argument("--seconds", type=int, default=30, help="for each (30)")
     parser.add_argument("--merge", action="store_true", help="add what was found to the corpora")
+    parser.add_argument("--coverage", action="store_true", help="say which lines are reached")
     arguments = parser.parse_args()
-    build()
     names = arguments.names or list(LONGEST)
+    if arguments.coverage:
+        return print_coverage(names)
+    build()
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         outcomes = list(pool.map(lambda name: fuzz(name, arguments.seconds), names))
     for outcome in outcomes:

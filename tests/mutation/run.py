@@ -14,7 +14,7 @@ library, with AddressSanitizer; the environment says which one is in force. Ever
 mutants it reaches. Then each mutant meets the programs that reach it, those that look closest first, until one fails
 or does not end. What survives and is not in equivalent.txt is printed, with exit 1.
 
-Needs clang++ and `pip install libclang==14.0.6`. With two cores of its own 600 mutants take about an hour.
+Needs clang++ and the libclang of scripts/requirements.txt. With two cores of its own 600 mutants take about an hour.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-pytest.importorskip("clang.cindex", reason="needs libclang of PyPI, see CONTRIBUTING.md")
+pytest.importorskip("clang.cindex", reason="needs the libclang of scripts/requirements.txt")
 import mutants
 
 HERE = pathlib.Path(__file__).resolve().parent

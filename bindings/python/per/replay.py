@@ -101,7 +101,7 @@ class ReplayBuffer(Store):
             off from each other and most are never live; a warning says so.
         overwrite: False makes a full lane an error (Full).
         critics: what the TD errors of several critics make together, the "mean" or the "max" of their absolute values.
-        gather_threads: threads on which a batch of 1 MiB or more is copied, the caller's among them; on the CPU,
+        gather_threads: threads on which a batch of 4 MiB or more is copied, the caller's among them; on the CPU,
             and not for sequences.
         save_compression: of what save() writes, and what is pickled: 0: none; 1 to 19: that level of zstd.
         device: "cpu", "cuda", "cuda:1".

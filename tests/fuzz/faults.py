@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Plants faults in a copy of the sources, and shows that the fuzzers find each of them.
+
+    faults.py WORK [--seconds 120] [NAME ...]
+
+    WORK  a folder outside of the repository, for the copy and its build
+    NAME  only faults of these fuzzers
+
+By hand: it takes minutes. Exits with 1 if a fault is not found, or has no place in the sources any more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import subprocess
+import sys
+import tempfile
+from typing import NamedTuple
+
+import run
+
+
+class Fault(NamedTuple):
+    fuzzer: str
+    name: str
+    file: str
+    original: str
+    planted: str
+
+
+FAULTS = [
+    Fault(
+        "calls",
+        "a late update reaches the row that took the place",
+        "src/cpu/replay/rows_by_id.cpp",
+        "is_issued && k >= oldest_row(lane, state_.rules)};",
+        "is_issued};",
+    ),
+    Fault(
+        "calls",
+        "a window runs over the end of its episode",
+        "src/rules/n_step.h",
+        "if (flags & row_ends_episode) break;",
+        "",
+    ),
+    Fault(
+        "files",
+        "priorities of a file may be anything",
+        "src/file/checkpoint_state.cpp",
+        'if (!are_priorities_) reader_.refuse("a priority in it cannot be");',
+        "",
+    ),
+    Fault(
+        "files",
+        "lanes of a file may be anything",
+        "src/file/checkpoint_state.cpp",
+        'if (!is_possible(lane, rules)) reader.refuse("a lane in it cannot be");',
+        "",
+    ),
+    Fault(
+        "files",
+        "compressed pieces may be longer than what they are read into",
+        "src/file/checkpoint_file.cpp",
+        'if (n > packed_.size()) refuse("a number in it is out of range");',
+        "",
+    ),
+    Fault(
+        "files",
+        "slots of format 1 or 2 are taken for rows in order of time",
+        "src/file/checkpoint_state.cpp",
+        ": rules_.ring.by_rows.remainder(row);",
+        ": row;",
+    ),
+    Fault(
+        "instruction_sets",
+        "prefix sums of four lanes lose one",
+        "src/cpu/kernels/draw.h",
+        "return shuffle<0, 4, 5, 6>(zero, x);",
+        "return shuffle<0, 4, 5, 5>(zero, x);",
+    ),
+    Fault(
+        "devices",
+        "draws without replacement do not put back on the device what they took out",
+        "src/cuda/draw/distinct_draw.h",
+        "source.put_back(out.indices[i]);",
+        "{}",
+    ),
+]
+
+
+def found(fault: Fault, source: pathlib.Path, build: pathlib.Path, seconds: int) -> str:
+    """How the fuzzer found the fault, or "" if it did not."""
+    path = source / fault.file
+    text = path.read_text()
+    if fault.original not in text:
+        return ""
+    path.write_text(text.replace(fault.original, fault.planted, 1))
+    try:
+        subprocess.run(["ninja", "-C", build, "--quiet", f"fuzz_{fault.fuzzer}"], check=True)
+    finally:
+        path.write_text(text)
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            build / "tests" / "fuzz" / f"fuzz_{fault.fuzzer}",
+            f"-max_total_time={seconds}",
+            f"-max_len={run.LONGEST[fault.fuzzer]}",
+            f"-artifact_prefix={folder}/",
+            *run.OPTIONS,
+            folder,
+            run.FUZZ / "corpus" / fault.fuzzer,
+        ]
+        result = subprocess.run(command, env=run.ENVIRONMENT, capture_output=True, text=True, errors="replace")
+    lines = [line for line in result.stderr.splitlines() if "ERROR: " in line or "runtime error" in line]
+    return (lines or ["the program ended"])[0] if result.returncode else ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("work", type=pathlib.Path)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--seconds", type=int, default=120)
+    arguments = parser.parse_intermixed_args()
+    work = arguments.work.resolve()
+    source, build = work / "source", work / "build"
+    source.mkdir(parents=True, exist_ok=True)
+    archive = subprocess.run(["git", "archive", "HEAD"], cwd=run.REPOSITORY, check=True, capture_output=True).stdout
+    subprocess.run(["tar", "-x", "-C", source], input=archive, check=True)
+    subprocess.run(["cmake", "--preset", "fuzz", "-B", build], cwd=source, check=True, stdout=subprocess.DEVNULL)
+    missed = 0
+    for fault in FAULTS:
+        if arguments.names and fault.fuzzer not in arguments.names:
+            continue
+        how = found(fault, source, build, arguments.seconds)
+        missed += not how
+        print(f"{'found' if how else 'MISSED'}: {fault.fuzzer}: {fault.name}: {how}", flush=True)
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()
