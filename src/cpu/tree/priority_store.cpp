@@ -76,9 +76,9 @@ void PriorityStore::read_run(int64_t first, int64_t n, float* priorities_out) co
 void PriorityStore::compute_run(int64_t first, int64_t n, float* leaves_out) const {
     read_run(first, n, leaves_out);
     const float largest = tree_.kernels().update.largest(n, leaves_out);
-    bool is_shared = true;
-    for (int64_t i = 0; i < n; ++i) is_shared &= (leaves_out[i] == largest) | (leaves_out[i] == 0.0f);
-    if (is_shared) {
+    int32_t has_others = 0;  // as wide as a leaf, so that the loop works on vectors
+    for (int64_t i = 0; i < n; ++i) has_others |= (leaves_out[i] != largest) & (leaves_out[i] != 0.0f);
+    if (has_others == 0) {
         const float power = power_of(largest);
         const float power_of_zero = priority_to_alpha(0.0f, alpha_);
         for (int64_t i = 0; i < n; ++i) leaves_out[i] = leaves_out[i] > 0.0f ? power : power_of_zero;
