@@ -74,8 +74,8 @@ Loader::Loader(Replay& replay, const per_loader_options& options)
         static_cast<void>(guarded([&] { replay_.end_draws(); }));
         throw;
     }
-    const Guard guard(signals_->mutex);
-    ask_ahead();
+    Guard guard(signals_->mutex);
+    ask_ahead(guard);
 }
 
 Loader::~Loader() {
@@ -98,6 +98,7 @@ int64_t Loader::next(bool waits, per_batch& batch_out, void* stream) {
             const int64_t slot = idle_slot();
             slots_[static_cast<std::size_t>(slot)].is_in_turn = true;
             ask(slot);
+            signals_->asked.notify_one();
         }
         if (is_full || handed_ == drawn_) {
             if (!waits)
@@ -130,7 +131,7 @@ int64_t Loader::next(bool waits, per_batch& batch_out, void* stream) {
             slot.state = State::out;
             slot.is_in_turn = false;
             ++n_out_;
-            ask_ahead();
+            ask_ahead(guard);
             return static_cast<int64_t>(place);
         }
         ++handed_;
@@ -142,15 +143,15 @@ int64_t Loader::next(bool waits, per_batch& batch_out, void* stream) {
 
 void Loader::release(int64_t slot, void* stream) {
     check_usable();
-    const Guard guard(signals_->mutex);
+    Guard guard(signals_->mutex);
     check_running();
     if (slot < 0 || slot > max_out_ || slots_[static_cast<std::size_t>(slot)].state != State::out)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "slot is %" PRId64 ": allowed are those of batches that are out", slot);
     memory_->release(static_cast<std::size_t>(slot), stream);
     slots_[static_cast<std::size_t>(slot)].state = State::idle;
     --n_out_;
-    ask_ahead();
     signals_->changed.notify_all();
+    ask_ahead(guard);
 }
 
 void Loader::stop() {
@@ -194,15 +195,19 @@ void Loader::ask(int64_t slot) {
     order_[asked_ % order_.size()] = static_cast<std::size_t>(slot);
     ++asked_;
     replay_.ask_for_draw();
-    signals_->asked.notify_one();
 }
 
-void Loader::ask_ahead() {
+// Ends what `guard` guards: the thread wakes when the mutex is free, or it would wait for it, perhaps on this core.
+void Loader::ask_ahead(Guard& guard) {
+    const uint64_t asked_before = asked_;
     while (asked_ - handed_ < static_cast<uint64_t>(max_out_)) {
         const int64_t slot = idle_slot();
-        if (slot < 0) return;
+        if (slot < 0) break;
         ask(slot);
     }
+    const bool has_asked = asked_ != asked_before;
+    guard.unlock();
+    if (has_asked) signals_->asked.notify_one();
 }
 
 // A slot that is idle, or -1.

@@ -62,7 +62,7 @@ class Loader {
     void check_running() const;
     void start_thread();
     void ask(int64_t slot);
-    void ask_ahead();
+    void ask_ahead(Guard& guard);
     int64_t idle_slot() const;
     void draw_all();
     void draw(std::size_t slot);
