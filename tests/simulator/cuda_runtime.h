@@ -185,11 +185,17 @@ T atomicCAS(T* at, std::type_identity_t<T> expected, std::type_identity_t<T> val
 }
 
 // The atomics that order other memory, too.
-enum { __NV_ATOMIC_ACQ_REL = __ATOMIC_ACQ_REL };
+enum { __NV_ATOMIC_ACQ_REL = __ATOMIC_ACQ_REL, __NV_ATOMIC_ACQUIRE = __ATOMIC_ACQUIRE };
 enum { __NV_THREAD_SCOPE_DEVICE };
 template <class T>
 T __nv_atomic_fetch_add(T* at, std::type_identity_t<T> value, int order, int) {
     return __atomic_fetch_add(at, value, order);
+}
+// A thread that reads so waits for another block.
+template <class T>
+T __nv_atomic_load_n(const T* at, int order, int) {
+    simulator::wait_for_others();
+    return __atomic_load_n(at, order);
 }
 
 // ----------------------------------------------------------------------------------------------------- runtime
@@ -206,6 +212,7 @@ enum cudaError_t {
     cudaErrorInvalidDevice = 101,
     cudaErrorInvalidResourceHandle = 400,
     cudaErrorIllegalAddress = 700,
+    cudaErrorCooperativeLaunchTooLarge = 720,
     cudaErrorStreamCaptureUnsupported = 900,
     cudaErrorStreamCaptureInvalidated = 901,
     cudaErrorStreamCaptureUnjoined = 904,
@@ -245,6 +252,7 @@ enum cudaStreamCaptureStatus {
     cudaStreamCaptureStatusInvalidated = 2
 };
 enum cudaDeviceAttr {
+    cudaDevAttrMultiProcessorCount = 16,
     cudaDevAttrL2CacheSize = 38,
     cudaDevAttrComputeCapabilityMajor = 75,
     cudaDevAttrComputeCapabilityMinor = 76,
@@ -263,8 +271,12 @@ struct cudaPointerAttributes {
 struct cudaFuncAttributes {
     int maxThreadsPerBlock;
 };
+enum cudaLaunchAttributeID { cudaLaunchAttributeCooperative = 2 };
 struct cudaLaunchAttribute {
-    int id;
+    cudaLaunchAttributeID id;
+    union {
+        int cooperative;
+    } val;
 };
 struct cudaLaunchConfig_t {
     dim3 grid, block;  // in NVIDIA's header: gridDim, blockDim

@@ -62,6 +62,7 @@ struct Stack {
 };
 
 std::atomic<uint64_t> mapped_stacks = 0;
+std::atomic<uint64_t> n_grids = 0;
 
 // Of this thread of the host, until it ends. A pointer, as what is freed at exit may still run kernels after that.
 thread_local std::vector<Stack>* stacks_of_thread = nullptr;
@@ -170,6 +171,7 @@ class Arena {
 struct Scheduler {
     const std::function<void()>* kernel = nullptr;
     const GridOptions* options = nullptr;
+    const uint64_t number = ++n_grids;
     uint64_t random = 0;
     std::size_t n_alive = 0;
     std::vector<Fiber*> ready;
@@ -310,7 +312,8 @@ std::unique_ptr<Block> make_block(unsigned block_number, dim3 grid_size, dim3 bl
                         block_size,
                         grid_size,
                         i % warp_size,
-                        i / warp_size};
+                        i / warp_size,
+                        scheduler->number};
         fiber->block = block.get();
         fiber->stack = take_stack();
         fiber->stack_bottom = fiber->stack.memory;
@@ -366,6 +369,13 @@ void yield() {
     switch_to_any();
 }
 
+std::function<void()> meanwhile;
+
+void wait_for_others() {
+    if (meanwhile) meanwhile();
+    yield();
+}
+
 int block_barrier(Count count, int predicate) {
     Fiber& self = running_thread();
     Block& block = *self.block;
@@ -392,6 +402,7 @@ int block_barrier(Count count, int predicate) {
     }
     switch_to_any();
     acquire(clock);
+    ++self.place.n_barriers;
     return block.counts[static_cast<int>(count)];
 }
 
@@ -421,6 +432,7 @@ void exchange(const char* kind, unsigned mask, uint64_t value, uint64_t (&values
     }
     switch_to_any();
     acquire(&collective.clocks[side]);
+    ++self.place.n_exchanges;
     // A loop, as TSan sees calls of memcpy() from here too.
     for (unsigned i = 0; i < warp_size; ++i) values_out[i] = collective.values[side][i];
 }

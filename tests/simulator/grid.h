@@ -19,6 +19,10 @@ struct Place {
     dim3 thread, block, block_size, grid_size;
     unsigned lane;
     unsigned warp;
+    uint64_t grid;  // a number of its own
+    // How often it has passed __syncthreads() and intrinsics of its warp.
+    unsigned n_barriers = 0;
+    unsigned n_exchanges = 0;
 };
 
 // Of the fiber that runs on this thread of the host; NULL outside of kernels.
@@ -53,6 +57,10 @@ uint64_t n_stacks();
 
 // Lets other threads run.
 void yield();
+
+// The same for a thread that waits for other blocks. Before that a test may do what another stream would do meanwhile.
+void wait_for_others();
+extern std::function<void()> meanwhile;
 
 [[noreturn]] void fail(const char* what);
 

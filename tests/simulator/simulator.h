@@ -13,6 +13,7 @@ struct Options {
     int n_devices;
     int driver_version;      // as cudaDriverGetVersion() says it; 0: no driver
     int compute_capability;  // 10 * major + minor
+    int n_multiprocessors;   // few: all threads of a cooperative launch are there at once
     bool has_host_memory;    // else memory that was not allocated here counts as memory of the device
     bool reads_pageable;     // the device does, by its attribute
     uint64_t memory_bytes;   // of the device: what goes beyond it is not allocated

@@ -35,6 +35,7 @@ struct Point {
 struct Work {
     dim3 grid_size, block_size;
     std::function<void()> kernel;  // empty: only waits
+    bool is_together;              // all blocks are resident
     std::vector<Point> after;
     std::unique_ptr<char> clock;  // what the host had done when it asked for the work
 };
@@ -70,6 +71,7 @@ struct Context {
 struct Node {
     dim3 grid_size, block_size;
     std::function<void()> kernel;
+    bool is_together;
     std::vector<std::size_t> after;
 };
 
@@ -108,6 +110,7 @@ Options options_of_environment() {
             .n_devices = static_cast<int>(from_environment("PER_SIMULATOR_DEVICES", 1)),
             .driver_version = CUDART_VERSION,
             .compute_capability = 90,
+            .n_multiprocessors = 3,
             .has_host_memory = false,
             .reads_pageable = false,
             .memory_bytes = from_environment("PER_SIMULATOR_MEMORY", uint64_t{1} << 34),
@@ -263,8 +266,9 @@ void run_next(Stream& stream) {
             1, 1, [] {}, join);
     }
     if (work->kernel) {
-        const GridOptions options = {m.options.seed * 1000003 + m.n_grids++, m.options.all_blocks_resident,
-                                     &stream.clock, work->clock.get()};
+        const GridOptions options = {m.options.seed * 1000003 + m.n_grids++,
+                                     m.options.all_blocks_resident || work->is_together, &stream.clock,
+                                     work->clock.get()};
         run_grid(work->grid_size, work->block_size, work->kernel, options);
     }
     ++stream.n_done;
@@ -309,10 +313,11 @@ cudaError_t capture_node(Stream& stream, Node node) {
 }
 
 cudaError_t enqueue(cudaStream_t name, dim3 grid_size, dim3 block_size, std::function<void()> kernel,
-                    std::vector<Point> after = {}) {
+                    std::vector<Point> after = {}, bool is_together = false) {
     Machine& m = machine();
     Stream& stream = stream_of(name);
-    if (stream.capture != nullptr) return capture_node(stream, {grid_size, block_size, std::move(kernel), {}});
+    if (stream.capture != nullptr)
+        return capture_node(stream, {grid_size, block_size, std::move(kernel), is_together, {}});
     if (&stream == &m.legacy && m.n_capturing != 0) return cudaErrorStreamCaptureImplicit;
     if (&stream == &m.legacy) {
         for (Stream* const other : m.streams)
@@ -321,7 +326,7 @@ cudaError_t enqueue(cudaStream_t name, dim3 grid_size, dim3 block_size, std::fun
         after.push_back(end_of(m.legacy));
     }
     stream.work.push_back(std::make_unique<Work>(
-        Work{grid_size, block_size, std::move(kernel), std::move(after), std::make_unique<char>()}));
+        Work{grid_size, block_size, std::move(kernel), is_together, std::move(after), std::make_unique<char>()}));
     release_clock(stream.work.back()->clock.get());
     ++stream.n_enqueued;
     if (m.options.seed == 0)
@@ -470,10 +475,16 @@ cudaError_t enqueue_grid(const cudaLaunchConfig_t& config, std::function<void()>
     if (uint64_t{grid.x} * grid.y * grid.z == 0 || n_threads == 0 || n_threads > 1024 || grid.y > 65535 ||
         grid.z > 65535)
         return cudaErrorInvalidConfiguration;
+    bool is_together = false;
+    for (unsigned i = 0; i < config.numAttrs; ++i)
+        is_together |= config.attrs[i].id == cudaLaunchAttributeCooperative && config.attrs[i].val.cooperative != 0;
+    // How many fit depends on the kernel. One fits each multiprocessor.
+    if (is_together && grid.x * grid.y * grid.z > static_cast<unsigned>(machine().options.n_multiprocessors))
+        return cudaErrorCooperativeLaunchTooLarge;
     count(&Counters::launches);
     const Stream& stream = stream_of(config.stream);
     if (&stream != &machine().legacy && stream.device != current_device()) return cudaErrorInvalidResourceHandle;
-    return enqueue(config.stream, grid, block, std::move(kernel));
+    return enqueue(config.stream, grid, block, std::move(kernel), {}, is_together);
 }
 
 cudaError_t attributes_of_kernel(cudaFuncAttributes* attributes) {
@@ -510,6 +521,8 @@ const char* cudaGetErrorName(cudaError_t error) {
             return "cudaErrorInvalidResourceHandle";
         case cudaErrorIllegalAddress:
             return "cudaErrorIllegalAddress";
+        case cudaErrorCooperativeLaunchTooLarge:
+            return "cudaErrorCooperativeLaunchTooLarge";
         case cudaErrorStreamCaptureUnsupported:
             return "cudaErrorStreamCaptureUnsupported";
         case cudaErrorStreamCaptureInvalidated:
@@ -603,6 +616,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     BEGIN_CALL();
     const Options& options = machine().options;
     *value = attribute == cudaDevAttrL2CacheSize              ? 1 << 20
+             : attribute == cudaDevAttrMultiProcessorCount    ? options.n_multiprocessors
              : attribute == cudaDevAttrPageableMemoryAccess   ? options.reads_pageable
              : attribute == cudaDevAttrComputeCapabilityMajor ? options.compute_capability / 10
                                                               : options.compute_capability % 10;
@@ -816,7 +830,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t name, cudaEvent_t event, unsigned) 
         return cudaSuccess;
     }
     if (event->node == Stream::no_node) return cudaSuccess;
-    Node join = {1, 1, {}, {event->node}};
+    Node join = {1, 1, {}, false, {event->node}};
     return capture_node(stream, std::move(join));
 }
 
@@ -900,7 +914,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
         cudaStreamCreateWithFlags(&own[i], cudaStreamNonBlocking);
         std::vector<Point> after = {start};
         for (const std::size_t before : nodes[i].after) after.push_back(end_of(stream_of(own[before])));
-        enqueue(own[i], nodes[i].grid_size, nodes[i].block_size, nodes[i].kernel, std::move(after));
+        enqueue(own[i], nodes[i].grid_size, nodes[i].block_size, nodes[i].kernel, std::move(after),
+                nodes[i].is_together);
         ends.push_back(end_of(stream_of(own[i])));
     }
     const cudaError_t error = enqueue(stream, 1, 1, {}, std::move(ends));

@@ -1,0 +1,224 @@
+// What latency is made of, counted call by call on the simulated GPU: launches, round trips to the memory of the device,
+// barriers, atomics that wait for each other. docs/cuda.md has these numbers, and what is estimated from them.
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+#include <per.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "accesses.h"
+#include "simulator.h"
+
+namespace per::test {
+namespace {
+
+// So many leaves have as many levels of sums as 10^6 have.
+constexpr int64_t capacity = 40000;
+
+// Of one call, kernel after kernel; see accesses.h.
+struct Counts {
+    uint64_t launches;
+    uint64_t phases;
+    uint64_t round_trips;
+    uint64_t barriers;
+    uint64_t atomics_of_line;
+};
+
+class DeviceMemory {
+ public:
+    template <class T>
+    T* array(int64_t n) {
+        void* memory = nullptr;
+        EXPECT_EQ(cudaMalloc(&memory, static_cast<std::size_t>(n) * sizeof(T)), cudaSuccess);
+        std::memset(memory, 0, static_cast<std::size_t>(n) * sizeof(T));
+        blocks_.push_back(memory);
+        return static_cast<T*>(memory);
+    }
+    ~DeviceMemory() {
+        for (void* const block : blocks_) cudaFree(block);
+    }
+
+ private:
+    std::vector<void*> blocks_;
+};
+
+class AccessesOfCalls : public testing::Test {
+ protected:
+    void SetUp() override {
+        simulator::options().seed = 0;  // each call does its work at once
+        simulator::options().has_host_memory = true;
+        simulator::options().n_multiprocessors = 32;  // a thread for each entry of the largest update
+    }
+    void TearDown() override { simulator::options() = options_; }
+
+    // Also prints the row of the table in docs/cuda.md. Round trips follow from the pieces into which a compiler cuts the
+    // code, and may be a quarter more.
+    template <class Call>
+    void expect(const char* name, const Counts& expected, const Call& call) {
+        simulator::take_accesses();
+        simulator::reset_counters();
+        EXPECT_EQ(call(), PER_OK) << per_last_error();
+        Counts counts = {simulator::counters().launches, 0, 0, 0, 0};
+        for (const simulator::KernelAccesses& kernel : simulator::take_accesses()) {
+            counts.phases += kernel.phases;
+            counts.round_trips += kernel.round_trips;
+            counts.barriers += kernel.barriers;
+            counts.atomics_of_line = std::max(counts.atomics_of_line, kernel.atomics_of_line);
+        }
+        std::printf("| %s | %d | %d - %d | %d | %d |\n", name, static_cast<int>(counts.launches),
+                    static_cast<int>(counts.phases), static_cast<int>(counts.round_trips),
+                    static_cast<int>(counts.barriers), static_cast<int>(counts.atomics_of_line));
+        EXPECT_EQ(counts.launches, expected.launches) << name;
+        EXPECT_LE(counts.phases, expected.phases) << name;
+        EXPECT_LE(counts.round_trips, expected.round_trips * 5 / 4) << name;
+        EXPECT_LE(counts.barriers, expected.barriers) << name;
+        EXPECT_LE(counts.atomics_of_line, expected.atomics_of_line) << name;
+    }
+
+    DeviceMemory memory_;
+
+ private:
+    simulator::Options options_ = simulator::options();
+};
+
+TEST_F(AccessesOfCalls, of_a_tree) {
+    constexpr int64_t most = 8192;
+    int64_t* const indices = memory_.array<int64_t>(most);
+    float* const priorities = memory_.array<float>(most);
+    float* const weights = memory_.array<float>(most);
+    for (int64_t i = 0; i < most; ++i) {
+        indices[i] = i * 4391 % capacity;
+        priorities[i] = 1.0f + static_cast<float>(i % 7);
+    }
+    per_tree_options options;
+    per_tree_options_init(&options, sizeof options);
+    options.capacity = capacity;
+    options.device = PER_CUDA;
+    per_tree* tree = nullptr;
+    ASSERT_EQ(per_tree_create(&options, &tree), PER_OK) << per_last_error();
+    const auto update = [&](int64_t count) {
+        for (int64_t i = 0; i < count; ++i) priorities[i] += 1.0f;
+        return per_update(tree, count, indices, priorities, nullptr);
+    };
+    ASSERT_EQ(update(most), PER_OK);
+    const auto sample = [&](int64_t n) {
+        return per_sample(tree, n, PER_STRATIFIED, 0.5, indices, nullptr, weights, nullptr);
+    };
+    expect("tree: update of 256", {1, 5, 11, 3, 106}, [&] { return update(256); });
+    expect("tree: update of 1024", {1, 5, 32, 3, 422}, [&] { return update(1024); });
+    expect("tree: update of 4096", {1, 5, 116, 3, 1679}, [&] { return update(4096); });
+    expect("tree: update of 8192", {9, 10, 16, 0, 3356}, [&] { return update(8192); });
+    expect("tree: draw of 256", {2, 7, 15, 6, 0}, [&] { return sample(256); });
+    expect("tree: draw of 4096", {2, 7, 16, 6, 0}, [&] { return sample(4096); });
+    EXPECT_EQ(per_tree_synchronize(tree, nullptr), PER_OK);
+    per_tree_free(tree);
+}
+
+// Rows of 165 bytes in a batch: two observations of 16 numbers, an action of 4, and what every batch has.
+struct Arrays {
+    Arrays(DeviceMemory& memory, int64_t n_rows)
+        : fields{memory.array<float>(n_rows * 16), memory.array<float>(n_rows * 4)},
+          next_fields{memory.array<float>(n_rows * 16), nullptr},
+          reward(memory.array<float>(n_rows)),
+          ends(memory.array<uint8_t>(n_rows)),
+          priorities(memory.array<float>(n_rows)) {
+        per_batch_init(&batch, sizeof batch);
+        batch.fields = fields;
+        batch.next_fields = next_fields;
+        batch.reward = memory.array<float>(n_rows);
+        batch.discount = memory.array<float>(n_rows);
+        batch.weights = memory.array<float>(n_rows);
+        batch.ids = memory.array<int64_t>(n_rows);
+        batch.terminated = memory.array<uint8_t>(n_rows);
+        for (int64_t i = 0; i < n_rows; ++i) priorities[i] = 1.0f + static_cast<float>(i % 5);
+    }
+
+    per_status add(per_replay* replay, int64_t length) {
+        const per_array given[2] = {{fields[0], nullptr, 0, PER_FLOAT32}, {fields[1], nullptr, 0, PER_FLOAT32}};
+        per_steps steps;
+        per_steps_init(&steps, sizeof steps);
+        steps.length = length;
+        steps.fields = given;
+        steps.reward = {reward, nullptr, 0, PER_FLOAT32};
+        steps.terminated = {ends, nullptr, 0, PER_BOOL};
+        steps.truncated = {ends, nullptr, 0, PER_BOOL};
+        return per_replay_add(replay, &steps, nullptr, nullptr);
+    }
+    per_status sample(per_replay* replay, int64_t n, const per_sample_options* options = nullptr) {
+        return per_replay_sample(replay, options, n, &batch, nullptr);
+    }
+    per_status update(per_replay* replay, int64_t n) {
+        for (int64_t i = 0; i < n; ++i) priorities[i] += 1.0f;
+        return per_replay_update_priorities(replay, n, batch.ids, 1, priorities, nullptr);
+    }
+
+    void* fields[2];
+    void* next_fields[2];
+    float* reward;
+    uint8_t* ends;
+    float* priorities;
+    per_batch batch;
+};
+
+per_replay* buffer_of(int64_t n_envs, int32_t prioritization) {
+    const int64_t shapes[2] = {16, 4};
+    per_field fields[2] = {};
+    fields[0].name = "observation";
+    fields[1].name = "action";
+    for (int i = 0; i < 2; ++i) {
+        fields[i].dtype = PER_FLOAT32;
+        fields[i].shape = &shapes[i];
+        fields[i].ndim = 1;
+    }
+    per_replay_options options;
+    per_replay_options_init(&options, sizeof options);
+    options.capacity = capacity;
+    options.n_envs = n_envs;
+    options.fields = fields;
+    options.n_fields = 2;
+    options.device = PER_CUDA;
+    options.prioritization = prioritization;
+    per_replay* replay = nullptr;
+    EXPECT_EQ(per_replay_create(&options, &replay), PER_OK) << per_last_error();
+    return replay;
+}
+
+TEST_F(AccessesOfCalls, of_a_buffer) {
+    Arrays arrays(memory_, 16384);
+    per_replay* const replay = buffer_of(1, PER_PROPORTIONAL);
+    ASSERT_EQ(arrays.add(replay, 16384), PER_OK) << per_last_error();
+    const auto sample = [&](int64_t n) { return arrays.sample(replay, n); };
+    const auto update = [&](int64_t n) { return arrays.update(replay, n); };
+    expect("buffer: add of a step", {3, 13, 35, 5, 2}, [&] { return arrays.add(replay, 1); });
+    expect("buffer: sample of 256", {1, 10, 33, 9, 32}, [&] { return sample(256); });
+    expect("buffer: update of 256", {1, 8, 22, 4, 256}, [&] { return update(256); });
+    expect("buffer: sample of 4096", {2, 9, 37, 7, 0}, [&] { return sample(4096); });
+    expect("buffer: update of 4096", {1, 8, 247, 4, 4023}, [&] { return update(4096); });
+    ASSERT_EQ(sample(8192), PER_OK);
+    expect("buffer: update of 8192", {10, 13, 27, 0, 7003}, [&] { return update(8192); });
+    EXPECT_EQ(per_replay_synchronize(replay, nullptr), PER_OK) << per_last_error();
+    per_replay_free(replay);
+}
+
+TEST_F(AccessesOfCalls, of_a_buffer_of_many_lanes) {
+    Arrays arrays(memory_, 4096);
+    per_replay* const replay = buffer_of(4096, PER_PROPORTIONAL);
+    for (int i = 0; i < 3; ++i) ASSERT_EQ(arrays.add(replay, 1), PER_OK) << per_last_error();
+    expect("buffer: add of a step of 4096 lanes", {3, 13, 125, 5, 8192}, [&] { return arrays.add(replay, 1); });
+    per_replay_free(replay);
+}
+
+TEST_F(AccessesOfCalls, of_a_buffer_of_ranks) {
+    Arrays arrays(memory_, 2048);
+    per_replay* const replay = buffer_of(1, PER_RANK);
+    ASSERT_EQ(arrays.add(replay, 2048), PER_OK) << per_last_error();
+    ASSERT_EQ(arrays.sample(replay, 256), PER_OK) << per_last_error();
+    expect("buffer: sample of 256 by rank", {9, 18, 43, 9, 32}, [&] { return arrays.sample(replay, 256); });
+    per_replay_free(replay);
+}
+
+}  // namespace
+}  // namespace per::test
