@@ -178,16 +178,83 @@ FAULTS = [
         is_pitfall=True,
     ),
     Fault(
-        "no barrier between the leaves and the end of a change",
-        "cuda/tree/tree_update.cu",
-        "    write_leaves(tree, batch);\n    __syncthreads();\n",
-        "    write_leaves(tree, batch);\n",
+        "a block comes to a meeting before all of its threads have",
+        "cuda/runtime/dialect.h",
+        "    __syncthreads();\n    if (threadIdx.x == 0) {\n        const uint32_t n_before",
+        "    if (threadIdx.x == 0) {\n        const uint32_t n_before",
         needs_tsan=True,
+    ),
+    Fault(
+        "a thread leaves a meeting before its block does",
+        "cuda/runtime/dialect.h",
+        "n_before) {\n        }\n    }\n    __syncthreads();\n",
+        "n_before) {\n        }\n    }\n",
+        needs_tsan=True,
+    ),
+    Fault(
+        "a meeting ends one block too early",
+        "cuda/runtime/dialect.h",
+        "arrive(&meeting.n_arrived) == gridDim.x - 1;",
+        "arrive(&meeting.n_arrived) == gridDim.x - 2;",
+        is_pitfall=True,
+    ),
+    Fault(
+        "a meeting ends before what it ends with is done",
+        "cuda/runtime/dialect.h",
+        "        if (is_last) at_end();\n        if (is_last && gridDim.x != 1) {\n            meeting.n_arrived = 0;\n"
+        "            arrive(&meeting.n_ended);\n        }\n",
+        "        if (is_last && gridDim.x != 1) {\n            meeting.n_arrived = 0;\n"
+        "            arrive(&meeting.n_ended);\n        }\n        simulator::yield();\n"
+        "        if (is_last) at_end();\n",
+    ),
+    Fault(
+        "a meeting does not forget who came",
+        "cuda/runtime/dialect.h",
+        "            meeting.n_arrived = 0;\n",
+        "",
+    ),
+    Fault(
+        "blocks meet that do not run together",
+        "cuda/runtime/dialect.h",
+        "n_blocks == 1 ? 0 : 1, stream",
+        "0, stream",
+    ),
+    Fault(
+        "more blocks meet than run together",
+        "cuda/tree/tree_update.cu",
+        "blocks_for(count, n_threads, tree.max_blocks);",
+        "blocks_for(count, n_threads);",
+    ),
+    Fault(
+        "a thread's other entries are its first",
+        "cuda/tree/sum_tree.h",
+        "return i == first_ ? first_entry_ : others_[i];",
+        "return first_entry_;",
+    ),
+    Fault(
+        "a rebuild stops at eight of 32 nodes",
+        "cuda/tree/tree_change.h",
+        "        while (left != 0) {",
+        "        if (left != 0) {",
+    ),
+    Fault(
+        "a large tree is never rebuilt",
+        "cuda/tree/tree_update.cu",
+        "    if (!rebuilds) queue_rebuild(tree, stream);\n",
+        "",
+        "tree_calls_test",
+    ),
+    Fault(
+        "a large buffer's tree is never rebuilt",
+        "cuda/replay/priorities.cu",
+        "    if (!rebuilds) queue_rebuild(priorities.tree, priorities.ranks.tree, stream);\n",
+        "",
+        "replay_calls_test",
     ),
     Fault(
         "no barrier between levels of maxima",
         "cuda/replay/leaf_change.h",
-        "        refresh_maxima(replay, slots, level);\n        __syncthreads();\n",
+        "        meet(meeting);\n        refresh_maxima(replay, slots, level);\n",
         "        refresh_maxima(replay, slots, level);\n",
         "priorities_test",
         needs_tsan=True,
@@ -205,7 +272,7 @@ FAULTS = [
         "has_too_large, 0);",
     ),
     Fault("a carry is lost", "cuda/tree/sum_tree.h", "before + value.low < before;", "0;"),
-    Fault("-0 is kept", "cuda/tree/tree_update.cu", "priority + 0.0f};  // -0", "priority};  // -0"),
+    Fault("-0 is kept", "cuda/tree/tree_update.cu", "priority + 0.0f});  // -0", "priority});  // -0"),
     Fault(
         "an update reads an index twice",
         "cuda/tree/tree_update.cu",
@@ -896,17 +963,17 @@ FAULTS = [
         "priorities_test",
     ),
     Fault(
-        "updates: an id is read twice",
+        "updates: ids are read twice",
         "cuda/replay/priorities.cu",
-        "        if (entry.index < 0) continue;",
-        "        if (entry.index < 0 || read_once(given.ids[i]) < 0) continue;",
+        "    change_leaves(replay, ClaimedSlots{",
+        "    claim_entries(replay, given, entries);\n    change_leaves(replay, ClaimedSlots{",
         "replay_calls_test",
     ),
     Fault(
         "updates: the largest priority is raised by what is overwritten at once",
         "cuda/replay/priorities.cu",
         "        const uint32_t claim = static_cast<uint32_t>(i + 1);",
-        "        atomicMax(&state.largest_bits, bits_in_order(entry.priority));\n"
+        "        atomicMax(&replay.state->largest_bits, bits_in_order(entry.priority));\n"
         "        const uint32_t claim = static_cast<uint32_t>(i + 1);",
         "priorities_test",
     ),
@@ -997,8 +1064,16 @@ FAULTS = [
     Fault(
         "ranks: counted from the warp's first bucket on",
         "cuda/replay/ranks.cu",
-        "sum_before(count, counts.of_warp)",
+        "sum_before(count, row.warp_sums)",
         "prefix_sum(count, lane_of_thread()) - count",
+        "priorities_test",
+    ),
+    Fault(
+        "ranks: taken before every block knows that they are due",
+        "cuda/replay/ranks.cu",
+        "    if (blockIdx.x == 0) weigh_buckets(ranks, state.alpha, row);\n",
+        "    if (blockIdx.x == 0) weigh_buckets(ranks, state.alpha, row);\n"
+        "    if (grid_span().first == 0) ranks.state->n_changes = 0;\n",
         "priorities_test",
     ),
     Fault(

@@ -89,7 +89,7 @@ TEST(DevicePriorities, with_ranks) {
     run(options, 120);
 }
 
-// An update of up to 4096 entries and a change of as many rows are one launch each; none waits or allocates.
+// An update and a change of rows are one launch each, however many they are; none waits or allocates.
 TEST(DevicePriorities, wait_for_nothing_and_allocate_nothing) {
     per_replay_options options = options_of(120, 2);
     options.max_priority = PER_MAX_NOW;
@@ -114,8 +114,10 @@ TEST(DevicePriorities, wait_for_nothing_and_allocate_nothing) {
     cuda::queue_priorities(replay, {5000, ids.data(), 0, nullptr, priorities.data()}, entries.data(), nullptr);
     cuda::queue_change_of_lanes(replay, 2049, nullptr);
     cuda::queue_live_maximum(replay, 2049, nullptr);
-    cuda::queue_read_priorities(replay, 5000, ids.data(), priorities.data(), nullptr);
+    EXPECT_EQ(simulator::counters().launches, 6u);
     cuda::queue_take_ranks_if_due(replay, {0, 1}, nullptr);
+    EXPECT_EQ(simulator::counters().launches, 7u);
+    cuda::queue_read_priorities(replay, 5000, ids.data(), priorities.data(), nullptr);
     cuda::queue_alpha(replay, 0.5, nullptr);
     cuda::queue_no_priorities(replay, nullptr);
     EXPECT_EQ(simulator::counters().host_waits, 0u);

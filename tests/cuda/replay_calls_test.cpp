@@ -68,13 +68,11 @@ TEST_F(CudaReplayCalls, never_wait_and_never_allocate) {
     }
 }
 
-// Another stream writes to the ids while an update of several launches is under way: any of their values may count, and
+// Somebody writes to the ids while the blocks of an update wait for each other: any of their values may count, and
 // priorities can be set as before.
 TEST_F(CudaReplayCalls, ids_that_change_during_an_update_leave_no_trace) {
     if (test::is_short) GTEST_SKIP() << "ThreadSanitizer reports the race, which is the caller's";
     constexpr int64_t n = 5000;
-    cudaStream_t other;
-    cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
     for (uint64_t i = 1; i <= 30; ++i) {
         simulator::options().seed = i;
         Twins twins(twin_options());
@@ -87,17 +85,31 @@ TEST_F(CudaReplayCalls, ids_that_change_during_an_update_leave_no_trace) {
         std::vector<int64_t> ids(n);
         for (std::size_t k = 0; k < ids.size(); ++k) ids[k] = live[k % live.size()];
         const std::vector<float> errors(n, 3.0f), twos(live.size(), 2.0f);
+        simulator::meanwhile = [&] { std::memset(ids.data(), 0xff, n * sizeof(int64_t)); };
         expect_status(PER_OK, per_replay_update_priorities(replay, n, ids.data(), 1, errors.data(), twins.stream));
-        cudaMemsetAsync(ids.data(), 0xff, n * sizeof(int64_t), other);
-        cudaStreamSynchronize(other);
         cudaStreamSynchronize(twins.stream);
+        simulator::meanwhile = nullptr;
+        EXPECT_EQ(ids, std::vector<int64_t>(n, -1));
         expect_status(PER_OK, per_replay_set_priorities(replay, n_live, live.data(), twos.data(), twins.stream));
         std::vector<float> read(live.size());
         expect_status(PER_OK, per_replay_priorities(replay, n_live, live.data(), read.data(), twins.stream));
         cudaStreamSynchronize(twins.stream);
         ASSERT_EQ(read, twos) << "seed " << i;
     }
-    cudaStreamDestroy(other);
+}
+
+// The block of a small update would take long over so large a tree: the whole device does it in a launch that follows.
+TEST_F(CudaReplayCalls, a_buffer_of_more_than_2_20_rows_gets_its_scale_from_the_whole_device) {
+    per_replay_options options = twin_options();
+    options.capacity = (1 << 20) + 64;
+    options.prioritization = PER_RANK;
+    Twins twins(options);
+    TwinWalk walk(2);
+    twins.use(walk, 6);
+    for (const float error : {1e30f, 1e-30f, 5.0f}) {
+        twins.update(twins.sample(8), std::vector<float>(8, error));
+        ASSERT_NO_FATAL_FAILURE(expect_same_statistics(twins.cpu.get(), twins.gpu.get()));
+    }
 }
 
 // ---- graphs

@@ -104,13 +104,11 @@ TEST_F(CudaTreeCalls, never_wait_and_never_allocate) {
     EXPECT_EQ(simulator::counters().allocations, 0u);
 }
 
-// Another stream writes to the indices while an update of several launches is under way: any of their values may count,
-// and the leaves can be set as before. Orders of streams come from seeds, in some of which the write comes in between.
+// Somebody writes to the indices while the blocks of an update wait for each other: any of their values may count, and
+// the leaves can be set as before.
 TEST_F(CudaTreeCalls, indices_that_change_during_an_update_leave_no_trace) {
     if (test::is_short) GTEST_SKIP() << "ThreadSanitizer reports the race, which is the caller's";
     constexpr std::size_t n = 5000;
-    cudaStream_t other;
-    cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
     const uint64_t seed = simulator::options().seed;
     for (uint64_t i = 1; i <= 40; ++i) {
         simulator::options().seed = i;
@@ -118,10 +116,11 @@ TEST_F(CudaTreeCalls, indices_that_change_during_an_update_leave_no_trace) {
         std::vector<int64_t> indices(n);
         for (std::size_t k = 0; k < n; ++k) indices[k] = static_cast<int64_t>(k) % capacity;
         const std::vector<float> ones(n, 1.0f), twos(capacity, 2.0f);
+        simulator::meanwhile = [&] { std::memset(indices.data(), 0xff, n * sizeof(int64_t)); };
         tree.update(n, indices.data(), ones.data(), stream_);
-        cudaMemsetAsync(indices.data(), 0xff, n * sizeof(int64_t), other);
-        cudaStreamSynchronize(other);
         cudaStreamSynchronize(stream_);
+        simulator::meanwhile = nullptr;
+        EXPECT_EQ(indices, std::vector<int64_t>(n, -1));
         tree.update(capacity, all_.data(), twos.data(), stream_);
         cudaStreamSynchronize(stream_);
         std::vector<float> read(capacity);
@@ -130,7 +129,6 @@ TEST_F(CudaTreeCalls, indices_that_change_during_an_update_leave_no_trace) {
         ASSERT_EQ(read, twos) << "seed " << i;
     }
     simulator::options().seed = seed;
-    cudaStreamDestroy(other);
 }
 
 TEST_F(CudaTreeCalls, an_update_that_allocates_is_refused_in_a_capture) {
@@ -149,6 +147,26 @@ TEST_F(CudaTreeCalls, an_update_that_allocates_is_refused_in_a_capture) {
     EXPECT_EQ(status_of(update), PER_OK);
     EXPECT_EQ(simulator::counters().allocations, 0u);
     tree.synchronize(stream_);
+}
+
+// The block of a small update would take long over so large a tree: the whole device does it in a launch that follows.
+TEST_F(CudaTreeCalls, a_tree_of_more_than_2_20_leaves_gets_its_scale_from_the_whole_device) {
+    constexpr int64_t n_leaves = (1 << 20) + 40;
+    per_tree_options options = options_with(5);
+    options.capacity = n_leaves;
+    cuda::CudaTreeBackend tree(options);
+    cpu::CpuTreeBackend cpu(n_leaves, 5);
+    const std::vector<int64_t> indices = {0, 77, 1 << 20, n_leaves - 1};
+    for (const float priority : {1.0f, 1e30f, 1e-30f, 5.0f}) {
+        const std::vector<float> priorities = {priority, 2.0f * priority, 1.0f, priority};
+        simulator::reset_counters();
+        tree.update(4, indices.data(), priorities.data(), stream_);
+        EXPECT_EQ(simulator::counters().launches, 2u);
+        tree.synchronize(stream_);
+        cpu.update(4, indices.data(), priorities.data(), nullptr);
+        EXPECT_EQ(tree.mass().total, cpu.mass().total);
+        EXPECT_EQ(tree.mass().scale, cpu.mass().scale);
+    }
 }
 
 // A training step in a graph, with an update in it that makes the device choose a new scale: each launch is what the
@@ -193,6 +211,32 @@ TEST_F(CudaTreeCalls, a_captured_step_is_replayed_as_the_cpu_repeats_it) {
     }
     EXPECT_NE(batches[0], batches[3]);
     EXPECT_EQ(simulator::counters().allocations, 0u);
+    cudaGraphDestroy(graph);
+    cudaGraphExecDestroy(executable);
+}
+
+// Its blocks wait for each other, in a graph as elsewhere.
+TEST_F(CudaTreeCalls, an_update_by_several_blocks_can_be_captured) {
+    constexpr int64_t n = 2000;
+    cuda::CudaTreeBackend tree(options_with(5));
+    cpu::CpuTreeBackend cpu(capacity, 5);
+    std::vector<int64_t> indices;
+    for (int64_t i = 0; i < n; ++i) indices.push_back(i % capacity);
+    std::vector<float> priorities(n, 1.0f);
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    ASSERT_EQ(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), cudaSuccess);
+    tree.update(n, indices.data(), priorities.data(), stream_);
+    ASSERT_EQ(cudaStreamEndCapture(stream_, &graph), cudaSuccess);
+    ASSERT_EQ(cudaGraphInstantiate(&executable, graph), cudaSuccess);
+    for (const float priority : {1.0f, 1e30f, 1e-30f}) {
+        for (std::size_t i = 0; i < n; i += 3) priorities[i] = priority;
+        ASSERT_EQ(cudaGraphLaunch(executable, stream_), cudaSuccess);
+        tree.synchronize(stream_);
+        cpu.update(n, indices.data(), priorities.data(), nullptr);
+        EXPECT_EQ(tree.mass().total, cpu.mass().total);
+        EXPECT_EQ(tree.mass().scale, cpu.mass().scale);
+    }
     cudaGraphDestroy(graph);
     cudaGraphExecDestroy(executable);
 }

@@ -1,9 +1,9 @@
-// The parts of one change of leaves (mass.h) on the device. Rows, live bits and priorities have their new values before
-// it; these parts bring the leaves of the slots that `Slots` names up to date. Every thread of the grid must have ended
-// a part before the next begins.
+// One change of leaves (mass.h) on the device. Rows and live bits have their new values before it, and so have
+// priorities.given once their slot is visited; it brings the leaves of the slots that `Slots` names up to date.
 //
 //   struct Slots {
-//       // Calls visit(slot). The threads of the grid share the slots, of which some may come more than once.
+//       // Calls visit(slot). The threads of the grid share the slots, of which some may come more than once. All
+//       // threads of a warp call it.
 //       void for_each(const DeviceReplay& replay, const Visit& visit) const;
 //       // The same for at least one slot of each 32 that lie side by side from a multiple of 32 on.
 //       void for_each_group(const DeviceReplay& replay, const Visit& visit) const;
@@ -94,19 +94,21 @@ __device__ __forceinline__ void finish_change(const DevicePriorities& priorities
     if (has_ranks(priorities)) finish_change(priorities.ranks.tree);
 }
 
+// The whole change, by a kernel of launch_together().
 template <class Slots>
-__device__ __forceinline__ void change_in_one_block(const DeviceReplay& replay, const Slots& slots, TopRow& row) {
+__device__ __forceinline__ void change_leaves(const DeviceReplay& replay, const Slots& slots, TopRow& row,
+                                              bool rebuilds) {
     const DevicePriorities& priorities = replay.priorities;
+    Meeting& meeting = priorities.tree.state->meeting;
     write_change(replay, slots);
-    __syncthreads();
     for (int level = 0; level < levels_of_maxima(priorities); ++level) {
+        meet(meeting);
         refresh_maxima(replay, slots, level);
-        __syncthreads();
     }
-    if (threadIdx.x == 0) finish_change(priorities);
-    __syncthreads();
-    rebuild_in_one_block(priorities.tree, row);
-    if (has_ranks(priorities)) rebuild_in_one_block(priorities.ranks.tree, row);
+    meet(meeting, [&] { finish_change(priorities); });
+    if (!rebuilds) return;
+    rebuild(priorities.tree, row);
+    if (has_ranks(priorities)) rebuild(priorities.ranks.tree, row);
 }
 
 }  // namespace per::cuda

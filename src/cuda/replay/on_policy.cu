@@ -38,6 +38,10 @@ __global__ void __launch_bounds__(n_threads, 1) count_bootstraps_kernel(DeviceRe
     }
 }
 
+struct WarpSums {
+    uint64_t of_warp[warp_size];
+};
+
 // Counts of lanes become sums of the lanes before. One block does it.
 __global__ void __launch_bounds__(n_scan_threads, 1) add_up_bootstraps_kernel(DeviceReplay replay) {
     PER_SHARED(WarpSums, sums);

@@ -7,10 +7,6 @@
 namespace per::cuda {
 namespace {
 
-// For up to so many slots one block does everything in one launch, with barriers between the parts. Beyond that, each
-// part is a launch of its own.
-constexpr int64_t max_one_block_change = 4096;
-
 // ------------------------------------------------------------------------------------------------------------- slots
 
 // The slots in which lanes have written down that rows died or were born. So many threads share the rows of a lane.
@@ -55,7 +51,7 @@ struct ChangedLanes {
     }
 };
 
-// The slots of an update.
+// What is given for an update.
 struct GivenPriorities {
     int64_t count;
     const int64_t* ids;
@@ -63,19 +59,6 @@ struct GivenPriorities {
     const float* td_errors;   // [n_critics, count, steps of a sequence - n_left_out]; or NULL:
     const float* priorities;  // [count]
     int64_t n_left_out;       // steps at the start of each sequence that td_errors do not have
-    UpdateEntry* entries;     // [count] what the first part makes of all that
-
-    template <class Visit>
-    __device__ __forceinline__ void for_each(const DeviceReplay&, const Visit& visit) const {
-        const GridSpan span = grid_span();
-        for (int64_t i = span.first; i < count; i += span.step)
-            if (entries[i].index >= 0) visit(entries[i].index);
-    }
-
-    template <class Visit>
-    __device__ __forceinline__ void for_each_group(const DeviceReplay& replay, const Visit& visit) const {
-        for_each(replay, visit);
-    }
 };
 
 // ------------------------------------------------------------------------------------------------------------ updates
@@ -130,7 +113,8 @@ __device__ __forceinline__ void add_if_any(int64_t* at, uint64_t value) {
 }
 
 // Claims the slots of accepted entries, the last one of equal slots winning, and counts.
-__device__ __forceinline__ void claim_entries(const DeviceReplay& replay, const GivenPriorities& given) {
+__device__ __forceinline__ void claim_entries(const DeviceReplay& replay, const GivenPriorities& given,
+                                              EntriesOfThread& entries) {
     ReplayState& state = *replay.state;
     const WindowRules rules = state.rules;
     uint64_t n_of_fate[5] = {};
@@ -138,7 +122,7 @@ __device__ __forceinline__ void claim_entries(const DeviceReplay& replay, const 
     for (int64_t i = span.first; i < given.count; i += span.step) {
         const Entry entry = entry_of(replay, rules, given, i);
         for (int fate = 0; fate < 5; ++fate) n_of_fate[fate] += fate == static_cast<int>(entry.fate);
-        given.entries[i] = {entry.is_accepted() ? entry.slot : -1, entry.priority};
+        entries.set(i, {entry.is_accepted() ? entry.slot : -1, entry.priority});
         if (entry.is_accepted()) atomicMax(&replay.priorities.tree.claims[entry.slot], static_cast<uint32_t>(i + 1));
     }
     for (uint64_t& n : n_of_fate) n = sum_of_warp(n);
@@ -151,86 +135,64 @@ __device__ __forceinline__ void claim_entries(const DeviceReplay& replay, const 
     if (n_of(Fate::rejected) != 0) atomic_add(&state.errors.n_bad_priorities, n_of(Fate::rejected));
 }
 
-// The entry that holds the claim sets its priority and ends the claim.
-__device__ __forceinline__ void store_entries(const DeviceReplay& replay, const GivenPriorities& given) {
-    ReplayState& state = *replay.state;
-    uint32_t largest_bits = 0;
-    const GridSpan span = grid_span();
-    for (int64_t i = span.first; i < given.count; i += span.step) {
-        const UpdateEntry entry = given.entries[i];
-        if (entry.index < 0) continue;
-        const uint32_t claim = static_cast<uint32_t>(i + 1);
-        if (atomicCAS(&replay.priorities.tree.claims[entry.index], claim, 0u) != claim) continue;
-        replay.priorities.given[entry.index] = entry.priority;
-        const uint32_t bits = bits_in_order(entry.priority);
-        largest_bits = bits > largest_bits ? bits : largest_bits;
+// The slots of an update whose entries have claimed them.
+struct ClaimedSlots {
+    int64_t count;
+    const EntriesOfThread& entries;
+
+    // The entry that holds the claim sets its priority and ends the claim before it visits its slot.
+    template <class Visit>
+    __device__ __forceinline__ void for_each(const DeviceReplay& replay, const Visit& visit) const {
+        uint32_t largest_bits = 0;
+        const GridSpan span = grid_span();
+        for (int64_t i = span.first; i < count; i += span.step) {
+            const UpdateEntry entry = entries[i];
+            if (entry.index < 0) continue;
+            const uint32_t claim = static_cast<uint32_t>(i + 1);
+            if (atomicCAS(&replay.priorities.tree.claims[entry.index], claim, 0u) != claim) continue;
+            replay.priorities.given[entry.index] = entry.priority;
+            const uint32_t bits = bits_in_order(entry.priority);
+            largest_bits = bits > largest_bits ? bits : largest_bits;
+            visit(entry.index);
+        }
+        largest_bits = __reduce_max_sync(all_lanes, largest_bits);
+        if (lane_of_thread() == 0 && largest_bits != 0) atomicMax(&replay.state->largest_bits, largest_bits);
     }
-    largest_bits = __reduce_max_sync(all_lanes, largest_bits);
-    if (lane_of_thread() == 0 && largest_bits != 0) atomicMax(&state.largest_bits, largest_bits);
-}
+
+    template <class Visit>
+    __device__ __forceinline__ void for_each_group(const DeviceReplay&, const Visit& visit) const {
+        const GridSpan span = grid_span();
+        for (int64_t i = span.first; i < count; i += span.step)
+            if (entries[i].index >= 0) visit(entries[i].index);
+    }
+};
 
 // ------------------------------------------------------------------------------------------------------------ kernels
 
-__device__ __forceinline__ void forget_lanes(const DeviceReplay& replay) {
-    for (int64_t env = threadIdx.x; env < replay.n_envs; env += blockDim.x) replay.changes[env] = {{0, 0}, {0, 0}};
-}
-
 __global__ void __launch_bounds__(n_threads, 1)
-    change_lanes_in_one_block(const __grid_constant__ DeviceReplay replay, ChangedLanes lanes) {
+    change_lanes_kernel(const __grid_constant__ DeviceReplay replay, ChangedLanes lanes, bool rebuilds) {
     PER_SHARED(TopRow, row);
-    change_in_one_block(replay, lanes, row);
-    forget_lanes(replay);
+    change_leaves(replay, lanes, row, rebuilds);
+    const GridSpan span = grid_span();
+    for (int64_t env = span.first; env < replay.n_envs; env += span.step) replay.changes[env] = {{0, 0}, {0, 0}};
 }
 
 __global__ void __launch_bounds__(n_threads, 1)
-    update_in_one_block(const __grid_constant__ DeviceReplay replay, GivenPriorities given) {
+    update_kernel(const __grid_constant__ DeviceReplay replay, GivenPriorities given, UpdateEntry* others,
+                  bool rebuilds) {
     PER_SHARED(TopRow, row);
-    claim_entries(replay, given);
-    __syncthreads();
-    store_entries(replay, given);
-    __syncthreads();
-    change_in_one_block(replay, given, row);
+    EntriesOfThread entries(grid_span().first, others);
+    claim_entries(replay, given, entries);
+    meet(replay.priorities.tree.state->meeting);
+    change_leaves(replay, ClaimedSlots{given.count, entries}, row, rebuilds);
 }
 
 __global__ void __launch_bounds__(n_threads, 1)
-    claim_entries_kernel(const __grid_constant__ DeviceReplay replay, GivenPriorities given) {
-    claim_entries(replay, given);
-}
-
-__global__ void __launch_bounds__(n_threads, 1)
-    store_entries_kernel(const __grid_constant__ DeviceReplay replay, GivenPriorities given) {
-    store_entries(replay, given);
-}
-
-template <class Slots>
-__global__ void __launch_bounds__(n_threads, 1)
-    write_change_kernel(const __grid_constant__ DeviceReplay replay, Slots slots) {
-    write_change(replay, slots);
-}
-
-template <class Slots>
-__global__ void __launch_bounds__(n_threads, 1)
-    refresh_maxima_kernel(const __grid_constant__ DeviceReplay replay, Slots slots, int level) {
-    refresh_maxima(replay, slots, level);
-}
-
-__global__ void __launch_bounds__(n_threads, 1) finish_change_kernel(const __grid_constant__ DeviceReplay replay) {
-    if (threadIdx.x == 0) finish_change(replay.priorities);
-    forget_lanes(replay);
-}
-
-__global__ void __launch_bounds__(n_threads, 1)
-    refresh_live_maximum_kernel(const __grid_constant__ DeviceReplay replay, ChangedLanes lanes, int level) {
-    lanes.for_each_group(
-        replay, [&](int64_t slot) { refresh_live_maximum(replay.priorities, level, node_above(slot, level)); });
-}
-
-__global__ void __launch_bounds__(n_threads, 1)
-    refresh_live_maximum_in_one_block(const __grid_constant__ DeviceReplay replay, ChangedLanes lanes) {
+    refresh_live_maximum_kernel(const __grid_constant__ DeviceReplay replay, ChangedLanes lanes) {
     for (int level = 0; level < replay.priorities.live_maximum.n_levels; ++level) {
         lanes.for_each_group(
             replay, [&](int64_t slot) { refresh_live_maximum(replay.priorities, level, node_above(slot, level)); });
-        __syncthreads();
+        meet(replay.priorities.tree.state->meeting);
     }
 }
 
@@ -247,17 +209,15 @@ __global__ void __launch_bounds__(n_threads, 1)
     }
 }
 
-// For about so many slots.
-template <class Slots>
-void queue_change(const DeviceReplay& replay, const Slots& slots, int64_t n_slots, cudaStream_t stream) {
+// Queues the kernel of a change, for n units of work, with arguments that it has besides the last.
+template <class... Parameters, class... Arguments>
+void queue_change(const DeviceReplay& replay, int64_t n, cudaStream_t stream, void (*kernel)(Parameters...),
+                  const Arguments&... arguments) {
     const DevicePriorities& priorities = replay.priorities;
-    const int64_t n_blocks = blocks_for(n_slots);
-    launch(stream, n_blocks, n_threads, write_change_kernel<Slots>, replay, slots);
-    for (int level = 0; level < levels_of_maxima(priorities); ++level)
-        launch(stream, n_blocks, n_threads, refresh_maxima_kernel<Slots>, replay, slots, level);
-    launch(stream, 1, n_threads, finish_change_kernel, replay);
-    queue_rebuild(priorities.tree, stream);
-    if (priorities.ranks.state != nullptr) queue_rebuild(priorities.ranks.tree, stream);
+    const int64_t n_blocks = blocks_for(n, n_threads, priorities.tree.max_blocks);
+    const bool rebuilds = rebuilds_itself(priorities.tree, n_blocks);
+    launch_together(stream, n_blocks, kernel, replay, arguments..., rebuilds);
+    if (!rebuilds) queue_rebuild(priorities.tree, priorities.ranks.tree, stream);
 }
 
 // Threads of a lane: as many as rows, up to what a block of one lane has.
@@ -269,36 +229,22 @@ ChangedLanes lanes_for(int64_t rows_per_lane) {
 
 void queue_change_of_lanes(const DeviceReplay& replay, int64_t rows_per_lane, cudaStream_t stream) {
     const ChangedLanes lanes = lanes_for(rows_per_lane);
-    if (rows_per_lane <= max_one_block_change / replay.n_envs)
-        launch(stream, 1, n_threads, change_lanes_in_one_block, replay, lanes);
-    else
-        queue_change(replay, lanes, replay.n_envs * lanes.threads_per_lane, stream);
+    queue_change(replay, replay.n_envs * lanes.threads_per_lane, stream, change_lanes_kernel, lanes);
 }
 
 void queue_live_maximum(const DeviceReplay& replay, int64_t rows_per_lane, cudaStream_t stream) {
     const ChangedLanes lanes = lanes_for(rows_per_lane);
-    if (rows_per_lane <= max_one_block_change / replay.n_envs) {
-        launch(stream, 1, n_threads, refresh_live_maximum_in_one_block, replay, lanes);
-        return;
-    }
-    const int64_t n_blocks = blocks_for(replay.n_envs * lanes.threads_per_lane);
-    for (int level = 0; level < replay.priorities.live_maximum.n_levels; ++level)
-        launch(stream, n_blocks, n_threads, refresh_live_maximum_kernel, replay, lanes, level);
+    const int64_t n = replay.n_envs * lanes.threads_per_lane;
+    launch_together(stream, blocks_for(n, n_threads, replay.priorities.tree.max_blocks), refresh_live_maximum_kernel,
+                    replay, lanes);
 }
 
 void queue_priorities(const DeviceReplay& replay, const ReplayUpdate& update, UpdateEntry* entries,
                       cudaStream_t stream) {
-    const GivenPriorities given = {update.count,      update.ids,        update.n_critics, update.td_errors,
-                                   update.priorities, update.n_left_out, entries};
-    if (given.count == 0) return;
-    if (given.count <= max_one_block_change) {
-        launch(stream, 1, n_threads, update_in_one_block, replay, given);
-        return;
-    }
-    const int64_t n_blocks = blocks_for(given.count);
-    launch(stream, n_blocks, n_threads, claim_entries_kernel, replay, given);
-    launch(stream, n_blocks, n_threads, store_entries_kernel, replay, given);
-    queue_change(replay, given, given.count, stream);
+    if (update.count == 0) return;
+    const GivenPriorities given = {update.count,     update.ids,        update.n_critics,
+                                   update.td_errors, update.priorities, update.n_left_out};
+    queue_change(replay, given.count, stream, update_kernel, given, entries);
 }
 
 void queue_read_priorities(const DeviceReplay& replay, int64_t count, const int64_t* ids, float* priorities_out,
@@ -308,10 +254,7 @@ void queue_read_priorities(const DeviceReplay& replay, int64_t count, const int6
 }
 
 void load_priority_kernels() {
-    load_kernels(change_lanes_in_one_block, update_in_one_block, claim_entries_kernel, store_entries_kernel,
-                 write_change_kernel<ChangedLanes>, write_change_kernel<GivenPriorities>,
-                 refresh_maxima_kernel<ChangedLanes>, refresh_maxima_kernel<GivenPriorities>, finish_change_kernel,
-                 refresh_live_maximum_kernel, refresh_live_maximum_in_one_block, read_priorities_kernel);
+    load_kernels(change_lanes_kernel, update_kernel, refresh_live_maximum_kernel, read_priorities_kernel);
     load_all_priority_kernels();
     load_rank_kernels();
     load_rebuild_kernels();

@@ -1,38 +1,27 @@
 #include "cuda/replay/ranks.h"
 
 #include "cuda/replay/priorities.h"
+#include "cuda/tree/tree_change.h"
 #include "cuda/tree/tree_kernels.h"
 
 namespace per::cuda {
 namespace {
 
-// ---- ranks that are due: whether the tree is to be rebuilt says so to what follows
-
 constexpr int32_t buckets_per_thread = (n_rank_buckets + n_threads - 1) / n_threads;
 
-// One block. Each thread has some buckets, from the largest priority down.
-__global__ void __launch_bounds__(n_threads, 1)
-    take_ranks_kernel(const __grid_constant__ DeviceReplay replay, LeastToDraw least) {
-    PER_SHARED(WarpSums, counts);
-    const DeviceRanks& ranks = replay.priorities.ranks;
-    const ReplayState& state = *replay.state;
-    if (state.n_live < least.live || state.rules.n_step < least.n_step) return;
-    if (!ranks_are_due(ranks.state->n_changes, ranks.state->n_live)) return;
-    const double alpha = state.alpha;
+// One block calls it. Each thread has some buckets, from the largest priority down.
+__device__ __forceinline__ void weigh_buckets(const DeviceRanks& ranks, double alpha, TopRow& row) {
     const int32_t first = static_cast<int32_t>(threadIdx.x) * buckets_per_thread;
     const int32_t end = first + buckets_per_thread < n_rank_buckets ? first + buckets_per_thread : n_rank_buckets;
     uint64_t count = 0;
     for (int32_t i = first; i < end; ++i) count += ranks.counts[n_rank_buckets - 1 - i];
-    int64_t rank = static_cast<int64_t>(sum_before(count, counts.of_warp));
+    int64_t rank = static_cast<int64_t>(sum_before(count, row.warp_sums));
     for (int32_t i = first; i < end; ++i) {
         const int32_t bucket = n_rank_buckets - 1 - i;
         const int64_t n = static_cast<int64_t>(ranks.counts[bucket]);
         ranks.weights[bucket] = mean_rank_weight(rank, n, alpha);
         rank += n;
     }
-    if (threadIdx.x != 0) return;
-    ranks.state->n_changes = 0;
-    ranks.tree.state->plan = plan_rebuild;
 }
 
 __device__ __forceinline__ void write_weights(const DeviceRanks& ranks) {
@@ -41,8 +30,21 @@ __device__ __forceinline__ void write_weights(const DeviceRanks& ranks) {
         ranks.tree.leaves[slot] = weight_of(ranks, ranks.buckets[slot]);
 }
 
-__global__ void __launch_bounds__(n_threads, 1) write_due_weights_kernel(const __grid_constant__ DeviceReplay replay) {
-    if (replay.priorities.ranks.tree.state->plan == plan_rebuild) write_weights(replay.priorities.ranks);
+__global__ void __launch_bounds__(n_threads, 1)
+    take_ranks_kernel(const __grid_constant__ DeviceReplay replay, LeastToDraw least) {
+    PER_SHARED(TopRow, row);
+    const DeviceRanks& ranks = replay.priorities.ranks;
+    const ReplayState& state = *replay.state;
+    if (state.n_live < least.live || state.rules.n_step < least.n_step) return;
+    if (!ranks_are_due(ranks.state->n_changes, ranks.state->n_live)) return;
+    if (blockIdx.x == 0) weigh_buckets(ranks, state.alpha, row);
+    meet(ranks.tree.state->meeting, [&] {
+        ranks.state->n_changes = 0;
+        ranks.tree.state->plan = plan_rebuild;
+    });
+    write_weights(ranks);
+    meet(ranks.tree.state->meeting);
+    rebuild(ranks.tree, row);
 }
 
 // ---- all ranks
@@ -76,9 +78,8 @@ void queue_forget_ranks(const DeviceReplay& replay, cudaStream_t stream) {
 }
 
 void queue_take_ranks_if_due(const DeviceReplay& replay, const LeastToDraw& least, cudaStream_t stream) {
-    launch(stream, 1, n_threads, take_ranks_kernel, replay, least);
-    launch(stream, blocks_for(replay.capacity), n_threads, write_due_weights_kernel, replay);
-    queue_rebuild(replay.priorities.ranks.tree, stream);
+    launch_together(stream, blocks_for(replay.capacity, n_threads, replay.priorities.tree.max_blocks),
+                    take_ranks_kernel, replay, least);
 }
 
 void queue_restored_ranks(const DeviceReplay& replay, int64_t n_changes, int32_t scale, uint64_t rescales_below,
@@ -90,8 +91,7 @@ void queue_restored_ranks(const DeviceReplay& replay, int64_t n_changes, int32_t
 }
 
 void load_rank_kernels() {
-    load_kernels(take_ranks_kernel, write_due_weights_kernel, fill_buckets_kernel, set_n_changes_kernel,
-                 write_weights_kernel);
+    load_kernels(take_ranks_kernel, fill_buckets_kernel, set_n_changes_kernel, write_weights_kernel);
 }
 
 }  // namespace per::cuda

@@ -63,6 +63,12 @@ int current_device() {
     return device;
 }
 
+int32_t n_multiprocessors() {
+    int n = 0;
+    check(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, current_device()), "asking for the device");
+    return n;
+}
+
 namespace {
 
 // Functions of the driver that the runtime does not offer. They are looked up when they are needed: libper.so is not

@@ -21,6 +21,9 @@ void require_device(int32_t device_index);
 // The device of this thread; 0 for a thread that has not used any yet.
 int current_device();
 
+// Of the current device.
+int32_t n_multiprocessors();
+
 // Makes a device current for as long as it lives, and then puts back the one that was. It does so with the driver's
 // stack of contexts: cudaSetDevice() makes a context on its device, which takes some 500 MB there, even where it only
 // puts back a device that the thread never used.

@@ -47,15 +47,68 @@ __device__ __forceinline__ uint32_t arrive(uint32_t* n_arrived) {
     return __nv_atomic_fetch_add(n_arrived, 1u, __NV_ATOMIC_ACQ_REL, __NV_THREAD_SCOPE_DEVICE);
 }
 
+// Where the blocks of a grid wait for each other.
+struct Meeting {
+    uint32_t n_arrived;  // blocks; 0 where none waits
+    uint32_t n_ended;    // modulo 2^32
+};
+
+// No thread of the grid goes on before all have come here, and one of them has called at_end() in between. What was
+// written before can be read after. The kernel is one of launch_together().
+template <class AtEnd>
+__device__ __forceinline__ void meet(Meeting& meeting, const AtEnd& at_end) {
+    const auto n_ended = [&] {
+        return __nv_atomic_load_n(&meeting.n_ended, __NV_ATOMIC_ACQUIRE, __NV_THREAD_SCOPE_DEVICE);
+    };
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        const uint32_t n_before = gridDim.x == 1 ? 0 : n_ended();
+        const bool is_last = gridDim.x == 1 || arrive(&meeting.n_arrived) == gridDim.x - 1;
+        if (is_last) at_end();
+        if (is_last && gridDim.x != 1) {
+            meeting.n_arrived = 0;
+            arrive(&meeting.n_ended);
+        }
+        while (!is_last && n_ended() == n_before) {
+        }
+    }
+    __syncthreads();
+}
+
+__device__ __forceinline__ void meet(Meeting& meeting) {
+    meet(meeting, [] {});
+}
+
 // Queues a kernel: the only place that does.
+template <class... Parameters, class... Arguments>
+void launch_with(cudaLaunchAttribute* attributes, unsigned n_attributes, cudaStream_t stream, int64_t n_blocks,
+                 int n_threads, void (*kernel)(Parameters...), const Arguments&... arguments) {
+    // Grid, block, bytes of dynamic shared memory, stream, attributes. The names of the first two members are those of
+    // built-in variables.
+    const cudaLaunchConfig_t config = {dim3(static_cast<unsigned>(n_blocks)),
+                                       dim3(static_cast<unsigned>(n_threads)),
+                                       0,
+                                       stream,
+                                       attributes,
+                                       n_attributes};
+    check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), "launching a kernel");
+}
+
 template <class... Parameters, class... Arguments>
 void launch(cudaStream_t stream, int64_t n_blocks, int n_threads, void (*kernel)(Parameters...),
             const Arguments&... arguments) {
-    // Grid, block, bytes of dynamic shared memory, stream, attributes. The names of the first two members are those of
-    // built-in variables.
-    const cudaLaunchConfig_t config = {
-        dim3(static_cast<unsigned>(n_blocks)), dim3(static_cast<unsigned>(n_threads)), 0, stream, nullptr, 0};
-    check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), "launching a kernel");
+    launch_with(nullptr, 0, stream, n_blocks, n_threads, kernel, arguments...);
+}
+
+// Queues a kernel that calls meet(): its blocks run at the same time, and so there can be no more than the device has
+// multiprocessors. They have n_threads threads each.
+template <class... Parameters, class... Arguments>
+void launch_together(cudaStream_t stream, int64_t n_blocks, void (*kernel)(Parameters...),
+                     const Arguments&... arguments) {
+    cudaLaunchAttribute together = {};
+    together.id = cudaLaunchAttributeCooperative;
+    together.val.cooperative = 1;
+    launch_with(&together, n_blocks == 1 ? 0 : 1, stream, n_blocks, n_threads, kernel, arguments...);
 }
 
 // Loads kernels, as loading them at their first launch could synchronise.

@@ -1,5 +1,6 @@
 #include "cuda/tree/layout.h"
 
+#include "cuda/runtime/device.h"
 #include "rows/error.h"
 
 namespace per::cuda {
@@ -49,6 +50,7 @@ DeviceTree lay_out_tree(int64_t capacity, Layout& layout, uint32_t* claims) {
     lay_out_sums(tree, layout);
     tree.leaves = layout.array<float>(tree.n_nodes[0]);
     tree.claims = claims != nullptr ? claims : layout.array<uint32_t>(capacity);
+    tree.max_blocks = n_multiprocessors();
     return tree;
 }
 

@@ -34,6 +34,7 @@ struct TreeState {
     uint32_t has_too_large;  // a leaf was written that is too large for the scale
     uint32_t largest_bits;   // of a leaf; bits of floats >= 0 are in the order of the floats
     WideSum sum;             // of the differences of masses, or of the masses
+    Meeting meeting;         // of the blocks that make it
 
     // Since the last report.
     uint32_t n_empty_draws;
@@ -54,6 +55,28 @@ struct UpdateEntry {
     float priority;
 };
 
+// The entries of an update that a thread has, by their number in the call. The first of them, which mostly is the only
+// one, stays in its registers.
+class EntriesOfThread {
+ public:
+    __device__ __forceinline__ EntriesOfThread(int64_t first, UpdateEntry* others) : first_(first), others_(others) {}
+
+    __device__ __forceinline__ void set(int64_t i, const UpdateEntry& entry) {
+        if (i == first_)
+            first_entry_ = entry;
+        else
+            others_[i] = entry;
+    }
+    __device__ __forceinline__ UpdateEntry operator[](int64_t i) const {
+        return i == first_ ? first_entry_ : others_[i];
+    }
+
+ private:
+    int64_t first_;
+    UpdateEntry first_entry_ = {-1, 0.0f};
+    UpdateEntry* others_;
+};
+
 // Where everything is. It is handed to kernels by value.
 struct DeviceTree : DeviceSums {
     TreeState* state;
@@ -61,6 +84,7 @@ struct DeviceTree : DeviceSums {
     uint32_t* claims;  // [capacity] who writes or draws this leaf; 0 between calls
     int64_t capacity;
     uint64_t* smallest_masses;  // [max_draw_blocks] of the draw under way
+    int32_t max_blocks;         // of launch_together()
 };
 
 __device__ __forceinline__ int top_level(const DeviceSums& sums) {
@@ -111,10 +135,6 @@ __device__ __forceinline__ void atomic_add_wide(WideSum* at, WideSum value) {
 }
 
 // ---- sums over a block
-
-struct WarpSums {
-    uint64_t of_warp[warp_size];
-};
 
 // The sum of the values of the threads before this one. The whole block calls it, with `sums` in shared memory.
 __device__ __forceinline__ uint64_t sum_before(uint64_t value, uint64_t (&sums)[warp_size]) {

@@ -1,5 +1,5 @@
-// How the sums of a tree follow its leaves: the parts of a change (mass.h) and of a rebuild. Every thread of the grid
-// must have ended a part before the next begins.
+// How the sums of a tree follow its leaves: the parts of a change (mass.h) and of a rebuild. The blocks of the grid meet
+// between two parts.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class LeafWriter {
     bool has_too_large_ = false;
 };
 
-// One thread calls it. A plan other than plan_keep is for the rebuild, which must follow.
+// One thread calls it. A plan other than plan_keep is for rebuild(), which must follow.
 __device__ __forceinline__ void finish_change(const DeviceTree& tree) {
     TreeState& state = *tree.state;
     const WideSum total = add_wide({state.total, 0}, state.sum);
@@ -56,7 +56,12 @@ __device__ __forceinline__ void finish_change(const DeviceTree& tree) {
 
 // ---- a rebuild
 
-// Calls visit(node) for nodes of a level, a warp a node: for all, or where the sums say so, for those that have leaves.
+// So many nodes a warp reads at once, so that it waits for memory an eighth as often.
+inline constexpr int n_visited = 8;
+using VisitedNodes = int64_t[n_visited];  // -1: none
+
+// Calls visit(nodes) for nodes of a level, of which a warp has all: for all nodes, or where the sums say so, for those
+// that have leaves.
 template <class Visit>
 __device__ __forceinline__ void for_each_node(const DeviceSums& sums, int level, bool all, const Visit& visit) {
     const int64_t n_nodes = sums.n_nodes[level - 1] / fan_out;
@@ -64,17 +69,27 @@ __device__ __forceinline__ void for_each_node(const DeviceSums& sums, int level,
     const GridSpan span = warp_span();
     for (int64_t first = span.first * fan_out; first < n_nodes; first += span.step * fan_out) {
         const bool is_one = first + lane < n_nodes && (all || sums.sums[level][first + lane] != 0);
-        for (unsigned nodes = __ballot_sync(all_lanes, is_one); nodes != 0; nodes &= nodes - 1)
-            visit(first + __ffs(static_cast<int>(nodes)) - 1);
+        unsigned left = __ballot_sync(all_lanes, is_one);
+        while (left != 0) {
+            VisitedNodes nodes;
+            for (int64_t& node : nodes) {
+                node = left != 0 ? first + __ffs(static_cast<int>(left)) - 1 : -1;
+                left &= left - 1;
+            }
+            visit(nodes);
+        }
     }
 }
 
-// Calls visit(leaf) for the leaves that a rebuild concerns.
+// Calls visit(leaf) for the leaves that a rebuild concerns, and for some zeros.
 template <class Visit>
 __device__ __forceinline__ void for_each_leaf(const DeviceTree& tree, const Visit& visit) {
     const unsigned lane = lane_of_thread();
-    for_each_node(tree, 1, tree.state->plan == plan_rebuild,
-                  [&](int64_t node) { visit(tree.leaves[node * fan_out + lane]); });
+    for_each_node(tree, 1, tree.state->plan == plan_rebuild, [&](const VisitedNodes& nodes) {
+        float leaves[n_visited];
+        for (int i = 0; i < n_visited; ++i) leaves[i] = nodes[i] < 0 ? 0.0f : tree.leaves[nodes[i] * fan_out + lane];
+        for (const float leaf : leaves) visit(leaf);
+    });
 }
 
 __device__ __forceinline__ float largest_leaf(const TreeState& state) {
@@ -113,10 +128,17 @@ __device__ __forceinline__ void choose_scale(const DeviceTree& tree) {
 template <class LeafAt>
 __device__ __forceinline__ void refresh_level(const DeviceSums& sums, int level, bool all, const LeafAt& leaf_at) {
     const unsigned lane = lane_of_thread();
-    for_each_node(sums, level, all, [&](int64_t node) {
-        const int64_t child = node * fan_out + lane;
-        const uint64_t sum = sum_of_warp(level == 1 ? leaf_at(child) : sums.sums[level - 1][child]);
-        if (lane == 0) sums.sums[level][node] = sum;
+    for_each_node(sums, level, all, [&](const VisitedNodes& nodes) {
+        uint64_t children[n_visited];
+        for (int i = 0; i < n_visited; ++i) {
+            const int64_t child = nodes[i] * fan_out + lane;
+            children[i] = nodes[i] < 0 ? 0 : level == 1 ? leaf_at(child) : sums.sums[level - 1][child];
+        }
+        for (int i = 0; i < n_visited; ++i) {
+            if (nodes[i] < 0) break;
+            const uint64_t sum = sum_of_warp(children[i]);
+            if (lane == 0) sums.sums[level][nodes[i]] = sum;
+        }
     });
 }
 
@@ -138,20 +160,23 @@ __device__ __forceinline__ void finish_rebuild(const DeviceTree& tree, TopRow& r
     state.sum = {0, 0};
 }
 
-// One block calls it after finish_change(), and does what the plan asks for.
-__device__ __forceinline__ void rebuild_in_one_block(const DeviceTree& tree, TopRow& row) {
-    if (tree.state->plan == plan_keep) return;
-    find_largest_leaf(tree);
-    __syncthreads();
-    sum_leaves(tree);
-    __syncthreads();
-    if (threadIdx.x == 0) choose_scale(tree);
-    __syncthreads();
+// Makes all sums from the leaves, at the tree's scale. The blocks have met before, and `row` is not in use.
+__device__ __forceinline__ void refresh_sums(const DeviceTree& tree, TopRow& row) {
     for (int level = 1; level < tree.n_levels; ++level) {
         refresh_level(tree, level);
-        __syncthreads();
+        meet(tree.state->meeting);
     }
-    finish_rebuild(tree, row);
+    if (blockIdx.x == 0) finish_rebuild(tree, row);
+}
+
+// Does what the plan asks for, after finish_change(): chooses a scale for the leaves, and makes the sums at it.
+__device__ __forceinline__ void rebuild(const DeviceTree& tree, TopRow& row) {
+    if (tree.state->plan == plan_keep) return;
+    find_largest_leaf(tree);
+    meet(tree.state->meeting);
+    sum_leaves(tree);
+    meet(tree.state->meeting, [&] { choose_scale(tree); });
+    refresh_sums(tree, row);
 }
 
 }  // namespace per::cuda

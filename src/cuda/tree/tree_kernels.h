@@ -15,7 +15,9 @@ void queue_update(const DeviceTree& tree, int64_t count, const int64_t* indices,
 void queue_reset(const DeviceTree& tree, cudaStream_t stream);
 
 // What the plan in the tree's state asks for once the stream gets there: a scale for the leaves as they are, and sums
-// at it.
+// at it. One launch, by the whole device, which ends at once where the plan asks for nothing. `other` is another tree of
+// which the same is asked; its state may be NULL.
+void queue_rebuild(const DeviceTree& tree, const DeviceTree& other, cudaStream_t stream);
 void queue_rebuild(const DeviceTree& tree, cudaStream_t stream);
 
 // The same at a scale, and with the total that asks for another, of a tree that had the same leaves.
@@ -25,6 +27,14 @@ void queue_rebuild_at(const DeviceTree& tree, int32_t scale, uint64_t rescales_b
 void queue_fixed_scale(const DeviceTree& tree, int32_t scale, cudaStream_t stream);
 // The scale is chosen for the leaves as they are, and again whenever they ask for it.
 void queue_automatic_scale(const DeviceTree& tree, cudaStream_t stream);
+
+// Whether the kernel of a change, which has so many blocks, also does what the plan asks for. It takes a block about a
+// millisecond (estimated), which is rare: a launch behind every change would take longer in the end. That is what larger
+// trees have.
+inline bool rebuilds_itself(const DeviceTree& tree, int64_t n_blocks) {
+    constexpr int64_t max_leaves_of_block = 1 << 20;
+    return tree.capacity <= max_leaves_of_block * n_blocks;
+}
 
 // Draws by any scheme but PER_WITHOUT_REPLACEMENT. From an empty tree: indices -1, priorities and weights 0, and the
 // draw does not count.

@@ -8,30 +8,14 @@
 namespace per::cuda {
 namespace {
 
-__global__ void __launch_bounds__(n_threads, 1) find_largest_leaf_kernel(DeviceTree tree) {
-    if (tree.state->plan != plan_keep) find_largest_leaf(tree);
-}
+// A block for so many leaves: then each of its warps reads some nodes.
+constexpr int64_t leaves_of_block = n_threads * fan_out;
 
-__global__ void __launch_bounds__(n_threads, 1) sum_leaves_kernel(DeviceTree tree) {
-    if (tree.state->plan != plan_keep) sum_leaves(tree);
-}
-
-__global__ void choose_scale_kernel(DeviceTree tree) {
-    if (tree.state->plan != plan_keep) choose_scale(tree);
-}
-
-__global__ void __launch_bounds__(n_threads, 1) refresh_level_kernel(DeviceTree tree, int level) {
-    if (tree.state->plan != plan_keep) refresh_level(tree, level);
-}
-
-__global__ void __launch_bounds__(n_threads, 1) finish_rebuild_kernel(DeviceTree tree) {
+__global__ void __launch_bounds__(n_threads, 1)
+    rebuild_kernel(const __grid_constant__ DeviceTree tree, const __grid_constant__ DeviceTree other) {
     PER_SHARED(TopRow, row);
-    if (tree.state->plan != plan_keep) finish_rebuild(tree, row);
-}
-
-__global__ void set_scale_kernel(DeviceTree tree, int32_t scale) {
-    tree.state->scale = scale;
-    tree.state->plan = plan_rebuild;
+    rebuild(tree, row);
+    if (other.state != nullptr) rebuild(other, row);
 }
 
 __global__ void fix_scale_kernel(DeviceTree tree, int32_t is_fixed) {
@@ -39,30 +23,30 @@ __global__ void fix_scale_kernel(DeviceTree tree, int32_t is_fixed) {
     tree.state->plan = plan_rebuild;
 }
 
-__global__ void set_low_water_kernel(DeviceTree tree, uint64_t rescales_below) {
-    tree.state->low_water = rescales_below;
-}
-
-void queue_sums(const DeviceTree& tree, cudaStream_t stream) {
-    for (int level = 1; level < tree.n_levels; ++level)
-        launch(stream, blocks_for(tree.n_nodes[level - 1]), n_threads, refresh_level_kernel, tree, level);
-    launch(stream, 1, n_threads, finish_rebuild_kernel, tree);
+__global__ void __launch_bounds__(n_threads, 1)
+    rebuild_at_kernel(const __grid_constant__ DeviceTree tree, int32_t scale, uint64_t rescales_below) {
+    PER_SHARED(TopRow, row);
+    meet(tree.state->meeting, [&] {
+        tree.state->scale = scale;
+        tree.state->plan = plan_rebuild;
+    });
+    refresh_sums(tree, row);
+    if (grid_span().first == 0) tree.state->low_water = rescales_below;
 }
 
 }  // namespace
 
+void queue_rebuild(const DeviceTree& tree, const DeviceTree& other, cudaStream_t stream) {
+    launch_together(stream, blocks_for(tree.capacity, leaves_of_block, tree.max_blocks), rebuild_kernel, tree, other);
+}
+
 void queue_rebuild(const DeviceTree& tree, cudaStream_t stream) {
-    const int64_t n_blocks = blocks_for(tree.capacity);
-    launch(stream, n_blocks, n_threads, find_largest_leaf_kernel, tree);
-    launch(stream, n_blocks, n_threads, sum_leaves_kernel, tree);
-    launch(stream, 1, 1, choose_scale_kernel, tree);
-    queue_sums(tree, stream);
+    queue_rebuild(tree, DeviceTree{}, stream);
 }
 
 void queue_rebuild_at(const DeviceTree& tree, int32_t scale, uint64_t rescales_below, cudaStream_t stream) {
-    launch(stream, 1, 1, set_scale_kernel, tree, scale);
-    queue_sums(tree, stream);
-    launch(stream, 1, 1, set_low_water_kernel, tree, rescales_below);
+    launch_together(stream, blocks_for(tree.capacity, leaves_of_block, tree.max_blocks), rebuild_at_kernel, tree, scale,
+                    rescales_below);
 }
 
 // Whoever loads a checkpoint of it keeps the scale, too: no total is below 0.
@@ -86,8 +70,7 @@ void queue_reset(const DeviceTree& tree, cudaStream_t stream) {
 }
 
 void load_rebuild_kernels() {
-    load_kernels(find_largest_leaf_kernel, sum_leaves_kernel, choose_scale_kernel, refresh_level_kernel,
-                 finish_rebuild_kernel, set_scale_kernel, fix_scale_kernel, set_low_water_kernel);
+    load_kernels(rebuild_kernel, rebuild_at_kernel, fix_scale_kernel);
 }
 
 }  // namespace per::cuda
