@@ -381,15 +381,15 @@ FAULTS = [
     Fault(
         "all windows of a batch have the n_step of its first",
         "cuda/batch/write_rows.h",
-        "replay.seed, replay.state->batches}.of_place(i);",
-        "replay.seed, replay.state->batches}.of_place(0 * i);",
+        "key.seed, key.batch_number}.of_place(i);",
+        "key.seed, key.batch_number}.of_place(0 * i);",
         "sample_test",
     ),
     Fault(
         "the same n_steps in each launch of a graph",
         "cuda/batch/write_rows.h",
-        "replay.seed, replay.state->batches}.of_place(i);",
-        "replay.seed, 0}.of_place(i);",
+        "key.seed, key.batch_number}.of_place(i);",
+        "key.seed, 0}.of_place(i);",
         "sample_test",
     ),
     Fault(
