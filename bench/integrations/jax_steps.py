@@ -55,11 +55,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--capacity", type=int, default=100_000)
     parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--rows", nargs="+", choices=EXPERIENCE, default=list(EXPERIENCE), help="of the table")
     parser.add_argument("--seconds", type=float, default=20, help="of each row of the table")
     options = parser.parse_args()
     rows = {}
-    for name, experience in EXPERIENCE.items():
-        step = experience | {"reward": jnp.zeros(()), "done": jnp.zeros((), bool)}
+    for name in options.rows:
+        step = EXPERIENCE[name] | {"reward": jnp.zeros(()), "done": jnp.zeros((), bool)}
         ways = {"Flashbax": flashbax, "libper": per.jax}
         calls = {way: program(module, step, options.capacity, options.batch) for way, module in ways.items()}
         taken = microseconds(calls, seconds=options.seconds)
