@@ -8,6 +8,8 @@ initialize(options::Ref{per_hindsight_options}, size) = per_hindsight_options_in
 initialize(batch::Ref{per_batch}, size) = per_batch_init(batch, size)
 initialize(options::Ref{per_loader_options}, size) = per_loader_options_init(options, size)
 initialize(statistics::Ref{per_replay_statistics}, size) = per_replay_statistics_init(statistics, size)
+initialize(law::Ref{per_law}, size) = per_law_init(law, size)
+initialize(status::Ref{per_coordinator_status}, size) = per_coordinator_status_init(status, size)
 
 function initial(::Type{T}) where {T}
     filled = Ref{T}()

@@ -18,6 +18,7 @@ include("thrown.jl")
         "hindsight.jl",
         "lifetime.jl",
         "loader.jl",
+        "coordinator.jl",
         "memory.jl",
         "cuda.jl",
         "documentation.jl",

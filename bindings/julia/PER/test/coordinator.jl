@@ -1,0 +1,73 @@
+# Two buffers that draw as one: the same ids, weights and rewards as one buffer with all environments.
+
+@testset "shards draw what one buffer draws with $scheme" for scheme in (:stratified, :without_replacement)
+    fields, law_of_all = (observation = Field(Float32),), (n_envs = 4, seed = 5, scheme = scheme)
+    whole = ReplayBuffer(160, fields; law_of_all...)
+    coordinator = Coordinator(160, 2; law_of_all...)
+    shards = map(1:2) do s
+        place = PER.shard(coordinator, s)
+        @test place == (capacity = 80, n_envs = 2, first_env = 2s - 1)
+        ReplayBuffer(place.capacity, fields; n_envs = place.n_envs)
+    end
+    PER.settle!(coordinator, shards)
+    lanes = (1:2, 3:4)
+    for t in 1:30
+        step(envs) = (
+            observation = zeros(Float32, length(envs)),
+            reward = Float32.(10t .+ envs),
+            terminated = falses(length(envs)),
+            truncated = falses(length(envs)),
+        )
+        ids = add!(whole; step(1:4)...)
+        for s in 1:2
+            raise_max_priority!(shards[s], PER.state(coordinator).max_priority)
+            @test PER.whole_ids(coordinator, s, add!(shards[s]; step(lanes[s])...)) == ids[lanes[s]]
+        end
+        PER.settle!(coordinator, shards)
+        t < 3 && continue
+        batch = sample!(whole, 6)
+        round = PER.draw!(coordinator, 6)
+        while round !== nothing
+            found = zeros(Int64, length(round.units)), zeros(UInt64, length(round.units)), zeros(UInt64, length(round.units))
+            for s in 1:2
+                here = round.shards .== s
+                rows, masses, first_units = get_units(shards[s], round.units[here])
+                found[1][here], found[2][here], found[3][here] = rows.ids, masses, first_units
+            end
+            round = PER.found!(coordinator, found...)
+        end
+        drawn = PER.finish!(coordinator)
+        @test drawn.ids == batch.ids
+        @test drawn.weights == batch.weights
+        @test drawn.probabilities == batch.probabilities
+        errors = Float32.(1:6) .^ 3 .* (t % 7 == 0 ? 1.0f12 : 1.0f0)
+        update_priorities!(whole, batch.ids, errors)
+        owners, local_ids = PER.locate(coordinator, drawn.ids)
+        for s in 1:2
+            here = owners .== s
+            update_priorities!(shards[s], local_ids[here], errors[here])
+            @test get_windows(shards[s], local_ids[here]).reward == batch.reward[here]
+        end
+        PER.settle!(coordinator, shards)
+    end
+    known = PER.state(coordinator)
+    @test known.shards == 2
+    again = Coordinator(160, 2; law_of_all...)
+    PER.restore!(again, known)
+    @test PER.state(again).samples == known.samples
+    PER.tell!(coordinator, 2, nothing)
+    @test PER.state(coordinator).shards == 1
+    close(coordinator)
+    @test !isopen(coordinator)
+end
+
+@testset "a scale is set, and refused where masses do not fit" begin
+    buffer = ReplayBuffer(10, (observation = Field(Float32),); alpha = 1)
+    extend!(buffer; observation = zeros(4), reward = zeros(4), terminated = falses(4), truncated = falses(4))
+    set_scale!(buffer, 3)
+    told = law(buffer; measured_scale = 1)
+    @test (told.total_mass, told.scale, told.is_scale_fixed, told.measured_low) == (24, 3, 1, 6)
+    @test_throws PERError set_scale!(buffer, 60)
+    set_scale!(buffer, nothing)
+    @test law(buffer).is_scale_fixed == 0
+end
