@@ -6,6 +6,7 @@
 #include "cpu/memory/memory.h"
 #include "rows/cast.h"
 #include "rows/dtype.h"
+#include "rows/error.h"
 #include "rules/td_error.h"
 
 namespace per::cpu {
@@ -127,6 +128,21 @@ void GivenSteps::read(const ReplaySteps& steps, double epsilon) {
     read_values("reward", {steps.reward, 1}, PER_FLOAT32, 1, n_entries_, mask, rewards_);
     check_nan("reward", {steps.reward, 1}, 1, mask);
     read_priorities(steps, epsilon);
+}
+
+void GivenSteps::check_next(int64_t entry, int64_t k, int64_t env, int32_t autoreset, bool stores_next) const {
+    const bool ends = terminated(entry) || truncated(entry);
+    const char* missing = nullptr;
+    if (ends && autoreset == PER_AUTORESET_SAME_STEP && !has_next_mask_)
+        missing =
+            "next_mask must say whether the next observation is its final one (autoreset is PER_AUTORESET_SAME_STEP)";
+    else if (ends && !next_known(entry) && !next_unavailable(entry))
+        missing = "its final observation must be given, or be marked as unknown by next_mask";
+    else if (!ends && !next_known(entry) && stores_next)
+        missing = "with store_next_observation every step needs one";
+    if (missing == nullptr) return;
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "step %lld of environment %lld %s: %s", static_cast<long long>(k),
+                static_cast<long long>(env), ends ? "ends an episode" : "has no next observation", missing);
 }
 
 int64_t GivenSteps::steps_that_run_on(int64_t entry, int64_t stride, int64_t most) const {

@@ -44,6 +44,10 @@ class GivenSteps {
     bool next_known(int64_t entry) const { return next_known_[static_cast<size_t>(entry)] != 0; }
     bool terminated(int64_t entry) const { return terminated_[static_cast<size_t>(entry)] != 0; }
     bool truncated(int64_t entry) const { return truncated_[static_cast<size_t>(entry)] != 0; }
+    // Throws if step k of environment `env`, which is that entry, must bring the observation after it, or say that there
+    // is none, and does not. Of a buffer with that autoreset, which stores next observations or does not.
+    void check_next(int64_t entry, int64_t k, int64_t env, int32_t autoreset, bool stores_next) const;
+
     // next_mask says that the observation after the step is not available.
     bool next_unavailable(int64_t entry) const { return has_next_mask_ && next_mask_[static_cast<size_t>(entry)] == 0; }
 

@@ -138,7 +138,7 @@ void StepWriter::check_step(const Place& place) {
 
     const StepOutcome outcome = advance(lane, state_.rules, step);
     if (outcome.dropped) return;
-    check_next_observation(place, step);
+    given_.check_next(place.index, place.k, place.env, autoreset_, state_.rules.store_next_observation);
     if (!check_priority(place, starts_sequence(state_.rules, outcome.flags))) check.ungiven_end = outcome.row + 1;
     if (outcome.is_cut && on_gap_ == PER_GAP_ERROR)
         throw Error(PER_ERROR_INVALID_ARGUMENT,
@@ -151,21 +151,6 @@ void StepWriter::check_step(const Place& place) {
                     static_cast<long long>(place.k), static_cast<long long>(place.env),
                     static_cast<long long>(state_.ring().rows));
     if (step.next_known) check.announcing = place.index;
-}
-
-void StepWriter::check_next_observation(const Place& place, const StepInput& step) const {
-    const bool ends = step.terminated || step.truncated;
-    const char* missing = nullptr;
-    if (ends && autoreset_ == PER_AUTORESET_SAME_STEP && steps_->next_mask.data == nullptr)
-        missing =
-            "next_mask must say whether the next observation is its final one (autoreset is PER_AUTORESET_SAME_STEP)";
-    else if (ends && !step.next_known && !given_.next_unavailable(place.index))
-        missing = "its final observation must be given, or be marked as unknown by next_mask";
-    else if (!ends && !step.next_known && state_.rules.store_next_observation)
-        missing = "with store_next_observation every step needs one";
-    if (missing == nullptr) return;
-    throw Error(PER_ERROR_INVALID_ARGUMENT, "step %lld of environment %lld %s: %s", static_cast<long long>(place.k),
-                static_cast<long long>(place.env), ends ? "ends an episode" : "has no next observation", missing);
 }
 
 // Whether the step has a priority of its own. That of one at which no sequence starts is nobody's.

@@ -54,7 +54,6 @@ class StepWriter {
     int64_t check(const Place& place);
     void check_step(const Place& place);
     void check_run(const Place& place, int64_t count);
-    void check_next_observation(const Place& place, const StepInput& step) const;
     bool check_priority(const Place& place, bool starts_sequence);
     bool matches_announced(const Place& place) const;
     int64_t run_length(const Place& place) const;
