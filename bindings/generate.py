@@ -31,7 +31,8 @@ JULIA_OUTPUT = BINDINGS / "julia" / "PER" / "src" / "declarations.jl"
 
 NOTICE = "Generated from include/per.h by bindings/generate.py; do not edit."
 
-STATISTICS = "per_replay_statistics"
+# The structs of statistics, and what the base of their dataclass is called.
+STATISTICS = {"per_replay_statistics": "Figures", "per_channel_statistics": "ChannelFigures"}
 
 # C's own types, which cffi knows and pycparser has to be told of, with their names in Julia.
 JULIA_TYPES = {
@@ -131,29 +132,32 @@ def python_module(declarations: Declarations) -> str:
 
 
 def figures_module(declarations: Declarations) -> str:
-    """The base of per.Statistics: the fields of the struct, with per.h's comments as their documentation."""
-    layout = dict(declarations.layouts.typeof(STATISTICS).fields)
-    listed, fields = [], []
-    for name, comment in comments_of(HEADER, STATISTICS).items():
-        listed += textwrap.wrap(f"{name}: {comment}", 120, initial_indent=" " * 8, subsequent_indent=" " * 12)
-        kind = "float" if layout[name].type.cname == "double" else "int"
-        said = textwrap.wrap(f'"""{comment}"""', 120, initial_indent=" " * 4, subsequent_indent=" " * 4)
-        fields += [f"    {name}: {kind}", *said]
+    """The bases of per.Statistics and the like: the fields of the structs, documented by the comments of per.h."""
     lines = [
         f"# {NOTICE}",
-        '"""What per.h says of the fields of per_replay_statistics."""',
+        '"""What per.h says of the fields of its statistics."""',
         "",
         "import dataclasses",
-        "",
-        "",
-        "@dataclasses.dataclass(frozen=True)",
-        "class Figures:",
-        '    """Attributes:',
-        *listed,
-        '    """',
-        "",
-        *fields,
     ]
+    for struct, base in STATISTICS.items():
+        layout = dict(declarations.layouts.typeof(struct).fields)
+        listed, fields = [], []
+        for name, comment in comments_of(HEADER, struct).items():
+            listed += textwrap.wrap(f"{name}: {comment}", 120, initial_indent=" " * 8, subsequent_indent=" " * 12)
+            kind = "float" if layout[name].type.cname == "double" else "int"
+            said = textwrap.wrap(f'"""{comment}"""', 120, initial_indent=" " * 4, subsequent_indent=" " * 4)
+            fields += [f"    {name}: {kind}", *said]
+        lines += [
+            "",
+            "",
+            "@dataclasses.dataclass(frozen=True)",
+            f"class {base}:",
+            '    """Attributes:',
+            *listed,
+            '    """',
+            "",
+            *fields,
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -227,11 +231,11 @@ def julia_module(declarations: Declarations) -> str:
         lines += julia_struct(declarations, name, fields) if fields else ["", f"struct {name} end"]
     for function in declarations.functions:
         lines += julia_function(function)
-    lines += ["", "# What per.h says of the fields of per_replay_statistics."]
-    lines += [f'const {STATISTICS}_docs = raw"""']
-    for name, comment in comments_of(HEADER, STATISTICS).items():
-        lines += textwrap.wrap(f"- `{name}`: {comment}", 120, subsequent_indent="  ")
-    lines += ['"""']
+    for struct in STATISTICS:
+        lines += ["", f"# What per.h says of the fields of {struct}.", f'const {struct}_docs = raw"""']
+        for name, comment in comments_of(HEADER, struct).items():
+            lines += textwrap.wrap(f"- `{name}`: {comment}", 120, subsequent_indent="  ")
+        lines += ['"""']
     lines += [
         "",
         '"""',

@@ -14,7 +14,7 @@
  *           per_loader_next() is sent away by per_loader_stop() and must have returned before per_loader_free().
  * Fork.     fork() waits until no call is inside any handle, and calls that begin meanwhile wait for it. Handles on
  *           PER_CPU stay usable in a forked child, which then has its own copy. In a child every call but _free on a
- *           PER_CUDA handle, a loader or a save is an error.
+ *           PER_CUDA handle, a loader, a save, a channel or a writer is an error.
  * Memory.   The caller owns every buffer passed in or out, and nothing is kept after the call returns; but on PER_CUDA
  *           arrays are read and written when the stream gets there, and must stay until then. Array arguments lie in
  *           host memory for handles on PER_CPU and in the memory of the device for handles on PER_CUDA. Options
@@ -85,8 +85,8 @@ typedef enum per_status {
     PER_ERROR_EMPTY = 3,         /* nothing can be drawn */
     PER_ERROR_FULL = 4,          /* a lane is full and overwrite is 0 */
     PER_ERROR_BUSY = 5,          /* the buffer has a loader already, or a save that is still running; a loader that may
-                                    not wait has no batch yet, or a save has not ended; or the function that a buffer
-                                    is being saved by calls it */
+                                    not wait has no batch yet, or a save has not ended; a channel has a writer already,
+                                    or no room in time; or the function that a buffer is being saved by calls it */
     PER_ERROR_UNSUPPORTED = 6,   /* an option, device or file format that this version does not have */
     PER_ERROR_NO_DEVICE = 7,     /* no usable CUDA device; the message says why. A driver must be for the major version
                                     of CUDA that libper was built with, or a later one: 580 or later for CUDA 13 */
@@ -1537,6 +1537,174 @@ PER_API per_status per_coordinator_state(per_coordinator* coordinator, per_coord
  * PER_ERROR_INVALID_ARGUMENT.
  */
 PER_API per_status per_coordinator_restore(per_coordinator* coordinator, const per_coordinator_status* status);
+
+/* ----------------------------------------------------------------- channel */
+
+/*
+ * A channel brings steps from another process into a buffer, through a ring in shared memory: what per_replay_add()
+ * does, with nothing sent or pickled. The process of the buffer creates one for each process that writes, and names it
+ * to that by a path or a descriptor; there a per_writer attaches to it. A thread of the library moves what is there
+ * into the buffer, in the order in which it was written, many steps at a time. Between channels there is no order.
+ *
+ * Writer.  One per_writer is attached to a channel at a time. Values are cast and checked where they are written, and
+ *          errors told there. What only the buffer can tell - a full lane with overwrite 0, a gap with PER_GAP_ERROR -
+ *          makes a step that is left out there, and counted (refused).
+ * Deaths.  A process that ends, by SIGKILL too, at whatever instruction, loses at most the call that it was in, and
+ *          harms nobody: what the calls before it wrote comes into the buffer, and another writer may attach. Where the
+ *          process of the buffer ends, writers find out once their ring is full. The memory is in no folder, and goes
+ *          with the last process that has it.
+ * Gaps.    The episodes of the channel's environments are cut, as by per_replay_cut(), where a writer attaches, where
+ *          steps were dropped, and where the buffer refused one.
+ * Trust.   The memory is the writer's to write. Whatever it writes there, the buffer gets steps, possibly senseless
+ *          ones, of the channel's environments, or the writer is cut off: its calls fail from then on, and those of the
+ *          channel are PER_ERROR_CORRUPT_FILE.
+ * Device.  On PER_CUDA the thread adds on the legacy default stream. Capture no graph of calls on the buffer while
+ *          steps may come.
+ * Fork.    In a forked child channels and writers are gone: every call on them but _free is
+ *          PER_ERROR_INVALID_ARGUMENT. A child may attach to a channel of its parent as any process may.
+ *
+ * A buffer may have any number of channels, which must be freed before it. An environment should be in one of them.
+ */
+typedef struct per_channel per_channel;
+
+/* What a full ring does with steps; see per_writer_add(). */
+typedef enum per_when_full {
+    PER_FULL_WAITS = 0, /* the call waits until there is room */
+    PER_FULL_DROPS = 1  /* they are dropped, and counted */
+} per_when_full;
+
+/* Fill with per_channel_options_init(), then change what differs. */
+typedef struct per_channel_options {
+    uint64_t struct_size;   /* set by _init; do not change */
+    int64_t n_envs;         /* number of env_ids; not looked at if env_ids is NULL; _init: 0 */
+    const int64_t* env_ids; /* [n_envs] those whose steps are written, each once: the writer's environment i is
+                               env_ids[i] of the buffer. NULL: all, in order; copied; _init: NULL */
+    int64_t slots;          /* steps, each of all n_envs, that the ring has room for, 2 .. 2^31; 0: as many as take
+                               4 MiB, and at least 16; _init: 0 */
+    int32_t when_full;      /* a per_when_full; _init: PER_FULL_WAITS */
+    int32_t reserved;       /* 0 */
+} per_channel_options;
+
+/* As per_tree_options_init(). */
+PER_API per_status per_channel_options_init(per_channel_options* options, uint64_t struct_size);
+
+/*
+ * Creates a channel, and stores it in *channel_out (NULL on failure). Free it with per_channel_free().
+ *
+ *   options  NULL: those of _init
+ *
+ * Memory: each slot takes for each environment what a step has, of observations twice, and 15 bytes; all of it is
+ * allocated here.
+ *
+ * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY, also where the system has no descriptor or thread.
+ */
+PER_API per_status per_channel_create(per_replay* replay, const per_channel_options* options,
+                                      per_channel** channel_out);
+
+/*
+ * What per_writer_attach() takes in another process of the same user that sees the same processes: such as
+ * "/proc/4711/fd/9#0123456789abcdef", where what follows the '#' is a number that only this channel has. It is valid
+ * as long as the channel.
+ */
+PER_API per_status per_channel_path(per_channel* channel, const char** path_out);
+
+/*
+ * The descriptor of the channel's memory, to be passed on, such as by SCM_RIGHTS. It stays the channel's, and is closed
+ * by exec.
+ */
+PER_API per_status per_channel_descriptor(per_channel* channel, int32_t* descriptor_out);
+
+/*
+ * Waits until all that was written before the call is in the buffer, or was refused.
+ *
+ *   timeout_ms  milliseconds, >= 0; or -1: for as long as it takes
+ *
+ * PER_ERROR_BUSY if it is not by then; PER_ERROR_CORRUPT_FILE if the writer was cut off; PER_ERROR_INVALID_ARGUMENT.
+ */
+PER_API per_status per_channel_flush(per_channel* channel, int64_t timeout_ms);
+
+/* What a channel has done: per_channel_stats(). A step is one of all n_envs here. */
+typedef struct per_channel_statistics {
+    uint64_t struct_size; /* set by _init; do not change */
+    int64_t slots;        /* of the ring */
+    int64_t waiting;      /* steps in it */
+    int64_t added;        /* steps that the thread has moved into the buffer */
+    int64_t refused;      /* steps that the buffer refused, and that were left out */
+    int64_t dropped;      /* steps dropped as the ring was full; this, waits and writers are what the writers say */
+    int64_t waits;        /* times that a writer waited for room */
+    int64_t gaps;         /* times that episodes were cut: by the writer, or as told at per_channel */
+    int64_t writers;      /* writers that attached so far */
+    int64_t attached;     /* the process, in its own numbers, of the one that is; 0: none is */
+} per_channel_statistics;
+
+PER_API per_status per_channel_statistics_init(per_channel_statistics* statistics, uint64_t struct_size);
+
+/* Fills *statistics_out, which must have been filled by _init; also where the writer was cut off. */
+PER_API per_status per_channel_stats(per_channel* channel, per_channel_statistics* statistics_out);
+
+/*
+ * Moves what was written until now into the buffer, and ends the channel: every later call of its writer but _free is
+ * PER_ERROR_INVALID_ARGUMENT. NULL is allowed.
+ */
+PER_API void per_channel_free(per_channel* channel);
+
+/* The writing end of a channel, in the process that writes. */
+typedef struct per_writer per_writer;
+
+/*
+ * Attaches to a channel, and stores the writer in *writer_out (NULL on failure). Free it with per_writer_free().
+ *
+ *   path        of per_channel_path(); one without '#' is that of any channel. NULL: the descriptor is used
+ *   descriptor  of a channel's memory; stays the caller's. Not looked at unless path is NULL
+ *   fields      [n_fields] what the caller will write: names, shapes and dtypes must be those of the buffer, and roles,
+ *               stacks and defaults are not looked at. NULL, and n_fields 0: nothing is checked
+ *
+ * PER_ERROR_BUSY if a writer is attached already; PER_ERROR_IO if there is nothing to open; PER_ERROR_CORRUPT_FILE if
+ * it is no channel; PER_ERROR_INVALID_ARGUMENT, naming the first field that differs, and for a channel that was closed
+ * or is another one than the path names; PER_ERROR_UNSUPPORTED for one of a newer library; PER_ERROR_OUT_OF_MEMORY.
+ */
+PER_API per_status per_writer_attach(const char* path, int32_t descriptor, const per_field* fields, int64_t n_fields,
+                                     per_writer** writer_out);
+
+/*
+ * The options of the buffer when the channel was created, n_envs and capacity being those of the channel's environments.
+ * *options_out must have been filled by _init; its `fields` then point into the writer, and are valid as long as it.
+ */
+PER_API per_status per_writer_describe(per_writer* writer, per_replay_options* options_out);
+
+/*
+ * Writes steps, as per_replay_add() takes them, all of them or, on any error, none. Their n_envs and env_ids count the
+ * environments of the channel. Ids are not known here.
+ *
+ *   steps       length: fewer than the ring has slots. All arrays lie in host memory
+ *   timeout_ms  for room with PER_FULL_WAITS: milliseconds, >= 0; or -1: for as long as it takes
+ *
+ * Steps that are dropped (PER_FULL_DROPS) are no error.
+ *
+ * PER_ERROR_BUSY if there is no room by then; PER_ERROR_INVALID_ARGUMENT, also if the channel was closed or, where the
+ * ring is full, its process has ended; PER_ERROR_OUT_OF_MEMORY.
+ */
+PER_API per_status per_writer_add(per_writer* writer, const per_steps* steps, int64_t timeout_ms);
+
+/*
+ * As per_replay_cut(), after what was written before.
+ *
+ *   count, env_ids  [count] of the channel's environments; NULL: all
+ *   timeout_ms      as above. With PER_FULL_DROPS and a full ring it takes place before the next step that is written
+ *
+ * The errors of per_writer_add().
+ */
+PER_API per_status per_writer_cut(per_writer* writer, int64_t count, const int64_t* env_ids, int64_t timeout_ms);
+
+/*
+ * Waits until all that this writer wrote is in the buffer, or was refused.
+ *
+ * PER_ERROR_BUSY if it is not by then; PER_ERROR_INVALID_ARGUMENT as above.
+ */
+PER_API per_status per_writer_flush(per_writer* writer, int64_t timeout_ms);
+
+/* Detaches: another writer may attach. What was written comes into the buffer. NULL is allowed. */
+PER_API void per_writer_free(per_writer* writer);
 
 #ifdef __cplusplus
 }

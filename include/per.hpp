@@ -8,7 +8,7 @@
  *
  * Errors.   A status that is not PER_OK is thrown as a per::Error. What only this layer can check, such as the size of a
  *           span, is thrown as per::InvalidArgument before the library is called.
- * Handles.  SumTree, ReplayBuffer, Loader, Epochs and Save own a handle of per.h, and are moved, not copied. get() lends
+ * Handles.  SumTree, ReplayBuffer, Loader, Epochs, Save, Channel and Writer own a handle of per.h, and are moved, not copied. get() lends
  *           the handle to functions of per.h, release() gives it away. What was moved from or released has the handle NULL,
  *           which the library refuses.
  * Options.  ReplayOptions and its like are the structs of per.h, filled by their _init functions.
@@ -119,9 +119,11 @@ using ReplayOptions = Initialized<per_replay_options, per_replay_options_init>;
 using SampleOptions = Initialized<per_sample_options, per_sample_options_init>;
 using HindsightOptions = Initialized<per_hindsight_options, per_hindsight_options_init>;
 using LoaderOptions = Initialized<per_loader_options, per_loader_options_init>;
+using ChannelOptions = Initialized<per_channel_options, per_channel_options_init>;
 using Statistics = Initialized<per_replay_statistics, per_replay_statistics_init>;
 using Law = Initialized<per_law, per_law_init>;
 using CoordinatorStatus = Initialized<per_coordinator_status, per_coordinator_status_init>;
+using ChannelStatistics = Initialized<per_channel_statistics, per_channel_statistics_init>;
 
 /* ------------------------------------------------------------------ arrays */
 
@@ -444,6 +446,7 @@ class FieldArrays {
 
  private:
     friend class ReplayBuffer;
+    friend class Writer;
     detail::SharedLayout layout_;
     std::vector<Array> arrays_;
 };
@@ -457,6 +460,36 @@ struct Steps {
     FieldArrays fields, next_fields;
     Array reward, terminated, truncated, mask, next_mask, priorities, td_errors;
 };
+
+namespace detail {
+/* Steps as per.h takes them, for a handle of so many environments. */
+struct GivenSteps {
+    GivenSteps(const Steps& given, int64_t n_envs)
+        : fields(given.fields.get(given.length, count_of(given, n_envs))),
+          next_fields(given.next_fields.get(given.length, count_of(given, n_envs))) {
+        const int64_t length = given.length, n = count_of(given, n_envs);
+        steps.length = length;
+        steps.n_envs = n;
+        if (given.env_ids) steps.env_ids = given_array(*given.env_ids);
+        steps.fields = fields.data();
+        steps.next_fields = next_fields.data();
+        steps.reward = given.reward.get(length, n);
+        steps.terminated = given.terminated.get(length, n);
+        steps.truncated = given.truncated.get(length, n);
+        steps.mask = given.mask.get(length, n);
+        steps.next_mask = given.next_mask.get(length, n);
+        steps.priorities = given.priorities.get(length, n);
+        steps.td_errors = given.td_errors.get(length, n);
+    }
+
+    static int64_t count_of(const Steps& given, int64_t n_envs) {
+        return given.env_ids ? count(given.env_ids->size()) : n_envs;
+    }
+
+    std::vector<per_array> fields, next_fields;
+    Initialized<per_steps, per_steps_init> steps;
+};
+}  // namespace detail
 
 /* ----------------------------------------------------------------- batches */
 
@@ -698,6 +731,70 @@ class Save : public detail::Handle<per_save, per_save_free> {
     explicit Save(per_save* save) : Handle(save) {}
 };
 
+/* The end of a channel at which a buffer gets steps: ReplayBuffer::channel(). It must end before its buffer does. */
+class Channel : public detail::Handle<per_channel, per_channel_free> {
+ public:
+    /* For Writer, also in another process. */
+    std::string path() const { return detail::value_of<const char*>(per_channel_path, get()); }
+    int32_t descriptor() const { return detail::value_of<int32_t>(per_channel_descriptor, get()); }
+    /* Waits until all that was written is in the buffer. */
+    void flush() { check(per_channel_flush(get(), -1)); }
+    void flush(std::chrono::milliseconds timeout) { check(per_channel_flush(get(), timeout.count())); }
+    ChannelStatistics stats() const {
+        ChannelStatistics statistics;
+        check(per_channel_stats(get(), &statistics));
+        return statistics;
+    }
+
+ private:
+    friend class ReplayBuffer;
+    explicit Channel(per_channel* channel) : Handle(channel) {}
+};
+
+/* The end of a channel at which steps are written. Where a call has no timeout it waits for as long as it takes. */
+class Writer : public detail::Handle<per_writer, per_writer_free> {
+ public:
+    using Timeout = std::chrono::milliseconds;
+
+    explicit Writer(const std::string& path) : Writer(attach(path.c_str(), -1)) {}
+    /* The buffer must have these fields. */
+    Writer(const std::string& path, Span<const Field> fields) : Writer(attach(path.c_str(), -1, fields)) {}
+    /* By a descriptor, which stays the caller's. */
+    explicit Writer(int32_t descriptor) : Writer(attach(nullptr, descriptor)) {}
+
+    ReplayOptions describe() const {
+        ReplayOptions options;
+        check(per_writer_describe(get(), &options));
+        return options;
+    }
+    /* Steps to fill in for add(), as of the buffer; environments are those of the channel. */
+    Steps steps() const { return Steps(layout_); }
+    void add(const Steps& steps, Timeout timeout = Timeout(-1)) {
+        if (steps.fields.layout_ != layout_ || steps.next_fields.layout_ != layout_)
+            throw InvalidArgument("an argument was made for another writer");
+        const detail::GivenSteps given(steps, layout_->n_envs);
+        check(per_writer_add(get(), &given.steps, timeout.count()));
+    }
+    void cut(Timeout timeout = Timeout(-1)) { check(per_writer_cut(get(), 0, nullptr, timeout.count())); }
+    void cut(Span<const int64_t> env_ids, Timeout timeout = Timeout(-1)) {
+        check(per_writer_cut(get(), detail::count(env_ids.size()), detail::given_array(env_ids), timeout.count()));
+    }
+    void flush(Timeout timeout = Timeout(-1)) { check(per_writer_flush(get(), timeout.count())); }
+
+ private:
+    explicit Writer(per_writer* writer) : Handle(writer), layout_(std::make_shared<const detail::Layout>(describe())) {}
+    static per_writer* attach(const char* path, int32_t descriptor) {
+        return detail::value_of<per_writer*>(per_writer_attach, path, descriptor, nullptr, 0);
+    }
+    static per_writer* attach(const char* path, int32_t descriptor, Span<const Field> fields) {
+        const detail::FieldList list(fields);
+        const per_replay_options given = list.in(ReplayOptions());
+        return detail::value_of<per_writer*>(per_writer_attach, path, descriptor, given.fields, given.n_fields);
+    }
+
+    detail::SharedLayout layout_;
+};
+
 /* -------------------------------------------------------------------- tree */
 
 /* Priorities, and indices drawn in proportion to them: per_tree. */
@@ -821,24 +918,9 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     void add(const Steps& steps, Span<int64_t> ids_out = {}, void* stream = nullptr) {
         require_own(steps.fields.layout_);
         require_own(steps.next_fields.layout_);
-        const int64_t length = steps.length;
-        const int64_t n = steps.env_ids ? detail::count(steps.env_ids->size()) : layout_->n_envs;
-        const std::vector<per_array> fields = steps.fields.get(length, n);
-        const std::vector<per_array> next_fields = steps.next_fields.get(length, n);
-        Initialized<per_steps, per_steps_init> given;
-        given.length = length;
-        given.n_envs = n;
-        if (steps.env_ids) given.env_ids = detail::given_array(*steps.env_ids);
-        given.fields = fields.data();
-        given.next_fields = next_fields.data();
-        given.reward = steps.reward.get(length, n);
-        given.terminated = steps.terminated.get(length, n);
-        given.truncated = steps.truncated.get(length, n);
-        given.mask = steps.mask.get(length, n);
-        given.next_mask = steps.next_mask.get(length, n);
-        given.priorities = steps.priorities.get(length, n);
-        given.td_errors = steps.td_errors.get(length, n);
-        check(per_replay_add(get(), &given, detail::optional_array("ids_out", ids_out, length, n), stream));
+        const detail::GivenSteps given(steps, layout_->n_envs);
+        int64_t* const ids = detail::optional_array("ids_out", ids_out, given.steps.length, given.steps.n_envs);
+        check(per_replay_add(get(), &given.steps, ids, stream));
     }
     void cut(void* stream = nullptr) { check(per_replay_cut(get(), 0, nullptr, stream)); }
     void cut(Span<const int64_t> env_ids, void* stream = nullptr) {
@@ -1001,6 +1083,9 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
         Batch batch = drawn_batch(batch_size, nullptr);
         return {detail::value_of<per_epochs*>(per_epochs_create, get(), n_epochs, batch_size, drop_last, stream),
                 std::move(batch)};
+    }
+    Channel channel(const per_channel_options& options = ChannelOptions()) {
+        return Channel(detail::value_of<per_channel*>(per_channel_create, get(), &options));
     }
     Loader loader(const per_loader_options& options) {
         Batch empty = drawn_batch(options.batch_size, options.sample);

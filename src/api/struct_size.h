@@ -38,6 +38,10 @@ template <>
 inline constexpr uint64_t struct_sizes<per_law>[] = {80};
 template <>
 inline constexpr uint64_t struct_sizes<per_coordinator_status>[] = {72};
+template <>
+inline constexpr uint64_t struct_sizes<per_channel_options>[] = {40};
+template <>
+inline constexpr uint64_t struct_sizes<per_channel_statistics>[] = {80};
 
 // The size that the caller gave its struct. No other byte of it is looked at: it may be shorter than a Struct.
 template <class Struct>

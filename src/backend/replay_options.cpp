@@ -94,6 +94,8 @@ const per_loader_options default_loader_options = {
 };
 
 const per_replay_statistics default_statistics = empty<per_replay_statistics>();
+const per_channel_options default_channel_options = empty<per_channel_options>();
+const per_channel_statistics default_channel_statistics = empty<per_channel_statistics>();
 
 const per_law default_law = [] {
     per_law law = empty<per_law>();

@@ -14,6 +14,8 @@ inline constexpr int64_t max_n_epochs = int64_t{1} << 24;
 inline constexpr int64_t max_n_step = 64;
 inline constexpr int64_t max_stack = 64;
 inline constexpr int64_t max_slots = 1024;
+inline constexpr int64_t min_ring_slots = 2;
+inline constexpr int64_t max_ring_slots = int64_t{1} << 31;
 inline constexpr int64_t max_gather_threads = 64;
 inline constexpr double max_epsilon = 0x1.fffffep127;  // FLT_MAX: with more every priority would overflow
 

@@ -54,6 +54,7 @@ SINGLE_NUMBERS = {
     "first_env_out",
     "bytes_written_out",
     "written_out",
+    "descriptor_out",
 }
 # Pointers to structs that have their rows where they are an argument.
 NOT_ENTERED = {"default_value", "sample"}
@@ -76,11 +77,17 @@ ALLOWED = {
     "per_tree_mass.*_out NULL": NULL_IS_ALLOWED,
     "per_replay_checkpoint.bytes_written_out NULL": NULL_IS_ALLOWED,
     "per_save_progress.*_out NULL": NULL_IS_ALLOWED,
-    "per_save_wait.timeout_ms large*": "it waits for as long as it takes",
+    "*.timeout_ms large*": "it waits for as long as it takes",
+    "per_channel_create.options NULL": "those of _init are taken",
+    "per_channel_create.options.env_ids NULL": NULL_IS_ALLOWED,
+    "per_writer_attach.path NULL": "the descriptor is used",
+    "per_writer_attach.descriptor": "the path is used",
+    "per_writer_cut.env_ids NULL": NULL_IS_ALLOWED,
+    "per_writer_cut.env_ids twice": "a second cut finds no episode",
     "per_sample.*_out NULL": NULL_IS_ALLOWED,
     "per_replay_add.ids_out NULL": NULL_IS_ALLOWED,
     "per_replay_cut.env_ids NULL": NULL_IS_ALLOWED,
-    "per_replay_add.steps.env_ids NULL": NULL_IS_ALLOWED,
+    "per_*_add.steps.env_ids NULL": NULL_IS_ALLOWED,
     "per_field_check.field.name NULL": NULL_IS_ALLOWED,
     "*.default_value NULL": NULL_IS_ALLOWED,
     "per_loader_create.options.sample NULL": NULL_IS_ALLOWED,
@@ -131,12 +138,12 @@ ALLOWED = {
     "per_coordinator_restore.status.scale large": "it is a scale",
     "per_coordinator_restore.status.scale negative": "a scale may be",
     "*.batch.* NULL": LEFT_OUT,
-    "per_replay_add.steps.next_fields* NULL": LEFT_OUT,
-    "per_replay_add.steps.*mask.data NULL": LEFT_OUT,
-    "per_replay_add.steps.priorities.data NULL": LEFT_OUT,
-    "per_replay_add.steps.td_errors.data NULL": LEFT_OUT,
+    "per_*_add.steps.next_fields* NULL": LEFT_OUT,
+    "per_*_add.steps.*mask.data NULL": LEFT_OUT,
+    "per_*_add.steps.priorities.data NULL": LEFT_OUT,
+    "per_*_add.steps.td_errors.data NULL": LEFT_OUT,
     "per_replay_set.fields.data NULL": LEFT_OUT,
-    "per_replay_add.*.shape NULL": "the caller vouches for it",
+    "per_*_add.*.shape NULL": "the caller vouches for it",
     "per_replay_set.*.shape NULL": "the caller vouches for it",
 }
 # What messages call arrays of steps that lie in arrays of fields.
@@ -166,7 +173,7 @@ class Row(NamedTuple):
         if self.path == "steps.n_envs" and self.value.startswith("large"):
             return "env_ids"  # is said to have so many entries
         array = re.fullmatch(r"(?:steps|fields)(?:\.(\w+))?(\[0\])?", owner)
-        if array is None:
+        if array is None or self.function.name == "per_writer_attach":  # whose fields are declared
             return name
         return SHOWN.get(owner) or array[1] or name
 

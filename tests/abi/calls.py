@@ -77,9 +77,16 @@ class World:
         self.path = self.text(f"{self.folder.name}/buffer.per")
         self.ok(self.lib.per_replay_save(self.replay, self.path))
         self.directory = self.text(f"{self.folder.name}/checkpoints")
-        self.saved = self.state()[0]
+        self.saved = self.bytes_of(self.replay)
         self.save = self.made("save", lambda out: self.lib.per_replay_save_start(self.replay, self.path, out))
         self.ok(self.lib.per_save_wait(self.save, -1))
+        self.channel, self.free_channel = (
+            self.made("channel", lambda out: self.lib.per_channel_create(self.replay, self.channel_options(), out))
+            for _ in range(2)
+        )
+        path, null = self.path_of(self.channel), self.ffi.NULL
+        self.writer = self.made("writer", lambda out: self.lib.per_writer_attach(path, -1, null, 0, out))
+        self.ok(self.lib.per_writer_flush(self.writer, -1))
 
     def close(self) -> None:
         for coordinator in self.coordinators:
@@ -88,6 +95,9 @@ class World:
             kind = self.ffi.typeof(out).item.item.cname
             getattr(self.lib, f"{kind}_free")(out[0])
         self.lib.per_save_free(self.save)
+        self.lib.per_writer_free(self.writer)
+        for channel in (self.channel, self.free_channel):
+            self.lib.per_channel_free(channel)
         self.lib.per_loader_free(self.loader)
         self.lib.per_epochs_free(self.epochs)
         for replay in (self.replay, self.sequences, self.lent):
@@ -99,13 +109,17 @@ class World:
         if status != 0:
             raise SystemExit(f"{self.interface.status_name(status)}: {self.interface.last_error()}")
 
+    def bytes_of(self, replay: Any) -> bytes:
+        self.written = bytearray()
+        self.ok(self.lib.per_replay_save_to(replay, self.write, self.ffi.NULL))
+        return bytes(self.written)
+
     def state(self) -> list[bytes]:
         """All that decides what later calls do: the checkpoints of the buffers, and the tree's priorities and mass."""
         states = []
-        for replay in (self.replay, self.sequences, self.lent):
-            self.written = bytearray()
-            self.ok(self.lib.per_replay_save_to(replay, self.write, self.ffi.NULL))
-            states.append(bytes(self.written))
+        for channel in (self.channel, self.free_channel):
+            self.ok(self.lib.per_channel_flush(channel, -1))
+        states += [self.bytes_of(replay) for replay in (self.replay, self.sequences, self.lent)]
         priorities = self.ffi.new("float[10]")
         mass = self.ffi.new("uint64_t*")
         self.ok(self.lib.per_tree_priorities(self.tree, 10, self.ffi.NULL, priorities, self.ffi.NULL))
@@ -176,6 +190,30 @@ class World:
 
     def replay_cut_count(self) -> int:
         return 2
+
+    writer_cut_count = replay_cut_count
+
+    def path_of(self, channel: Any) -> Any:
+        path = self.ffi.new("char**")
+        self.ok(self.lib.per_channel_path(channel, path))
+        return path[0]
+
+    def channel_path_path_out(self) -> Any:
+        return self.kept(self.ffi.new("char**"))
+
+    def writer_attach_path(self) -> Any:
+        return self.path_of(self.free_channel)
+
+    def writer_attach_fields(self) -> Any:
+        return self.field()
+
+    def n_fields(self) -> int:
+        return 5
+
+    def descriptor(self) -> int:
+        descriptor = self.ffi.new("int32_t*")
+        self.ok(self.lib.per_channel_descriptor(self.free_channel, descriptor))
+        return int(descriptor[0])
 
     def replay_advantages_count(self) -> int:
         count = self.ffi.new("int64_t*")
@@ -327,6 +365,11 @@ class World:
 
     def sample_options(self) -> Any:
         return self.struct("per_sample_options")
+
+    def channel_options(self) -> Any:
+        options = self.struct("per_channel_options")
+        options.env_ids, options.n_envs = self.array("int64_t", [1, 0]), ENVS
+        return options
 
     def loader_options(self) -> Any:
         options = self.struct("per_loader_options")

@@ -18,7 +18,9 @@ enum {
     BATCH = 104,
     STATISTICS = 184,
     HINDSIGHT_OPTIONS = 48,
-    LOADER_OPTIONS = 40
+    LOADER_OPTIONS = 40,
+    CHANNEL_OPTIONS = 40,
+    CHANNEL_STATISTICS = 80
 };
 
 /* Whether the program is the later one, whose structs all have a field more than this library knows. */
@@ -192,6 +194,22 @@ static void of_a_loader(per_replay* replay) {
     CHECK_FAILS(per_loader_create(replay, too_short(), &loader), PER_ERROR_INVALID_ARGUMENT, "options.struct_size");
 }
 
+static void of_a_channel(per_replay* replay) {
+    per_channel_options* options = end_of_page(size_of(CHANNEL_OPTIONS, sizeof *options));
+    per_channel_statistics* statistics = end_of_page(size_of(CHANNEL_STATISTICS, sizeof *statistics));
+    per_channel* channel;
+    CHECK_OK(per_channel_options_init(options, size_of(CHANNEL_OPTIONS, sizeof *options)));
+    options->slots = 8;
+    CHECK_UNKNOWN(per_channel_create(replay, options, &channel), options);
+    CHECK_OK(per_channel_create(replay, options, &channel));
+    CHECK_OK(per_channel_statistics_init(statistics, size_of(CHANNEL_STATISTICS, sizeof *statistics)));
+    CHECK_OK(per_channel_stats(channel, statistics));
+    CHECK(statistics->struct_size == size_of(CHANNEL_STATISTICS, sizeof *statistics) && statistics->slots == 8);
+    CHECK_FAILS(per_channel_stats(channel, too_short()), PER_ERROR_INVALID_ARGUMENT, "statistics_out.struct_size is 8");
+    per_channel_free(channel);
+    CHECK_FAILS(per_channel_create(replay, too_short(), &channel), PER_ERROR_INVALID_ARGUMENT, "options.struct_size");
+}
+
 static void statistics_of(per_replay* replay) {
     per_replay_statistics* statistics = end_of_page(size_of(STATISTICS, sizeof *statistics));
     CHECK_OK(per_replay_statistics_init(statistics, size_of(STATISTICS, sizeof *statistics)));
@@ -211,6 +229,7 @@ int main(void) {
         draw_from(replay);
         statistics_of(replay);
         of_a_loader(replay);
+        of_a_channel(replay);
         per_replay_free(replay);
     }
     return 0;

@@ -1,5 +1,5 @@
 # Generated from include/per.h by bindings/generate.py; do not edit.
-"""What per.h says of the fields of per_replay_statistics."""
+"""What per.h says of the fields of its statistics."""
 
 import dataclasses
 
@@ -90,3 +90,37 @@ class Figures:
     """of memory_bytes, those on huge pages, as the kernel gave the first one of each array; 0 on CUDA. Much less than
     memory_bytes in a buffer of many MB: draws are slower, as the kernel does not give huge pages to those who ask
     (madvise)"""
+
+
+@dataclasses.dataclass(frozen=True)
+class ChannelFigures:
+    """Attributes:
+        slots: of the ring
+        waiting: steps in it
+        added: steps that the thread has moved into the buffer
+        refused: steps that the buffer refused, and that were left out
+        dropped: steps dropped as the ring was full; this, waits and writers are what the writers say
+        waits: times that a writer waited for room
+        gaps: times that episodes were cut: by the writer, or as told at per_channel
+        writers: writers that attached so far
+        attached: the process, in its own numbers, of the one that is; 0: none is
+    """
+
+    slots: int
+    """of the ring"""
+    waiting: int
+    """steps in it"""
+    added: int
+    """steps that the thread has moved into the buffer"""
+    refused: int
+    """steps that the buffer refused, and that were left out"""
+    dropped: int
+    """steps dropped as the ring was full; this, waits and writers are what the writers say"""
+    waits: int
+    """times that a writer waited for room"""
+    gaps: int
+    """times that episodes were cut: by the writer, or as told at per_channel"""
+    writers: int
+    """writers that attached so far"""
+    attached: int
+    """the process, in its own numbers, of the one that is; 0: none is"""

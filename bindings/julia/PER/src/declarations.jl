@@ -101,6 +101,10 @@ const PER_SETTLED = Int32(0)
 const PER_SETTLE_MEASURE = Int32(1)
 const PER_SETTLE_SET = Int32(2)
 
+const per_when_full = Int32
+const PER_FULL_WAITS = Int32(0)
+const PER_FULL_DROPS = Int32(1)
+
 const enums = (
     per_status = (
         PER_OK = PER_OK,
@@ -196,6 +200,10 @@ const enums = (
         PER_SETTLED = PER_SETTLED,
         PER_SETTLE_MEASURE = PER_SETTLE_MEASURE,
         PER_SETTLE_SET = PER_SETTLE_SET,
+    ),
+    per_when_full = (
+        PER_FULL_WAITS = PER_FULL_WAITS,
+        PER_FULL_DROPS = PER_FULL_DROPS,
     ),
 )
 
@@ -410,6 +418,34 @@ struct per_coordinator_status
     scale::Int32
 end
 const per_coordinator_status_layout = (size = 72, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 68,))
+
+struct per_channel end
+
+struct per_channel_options
+    struct_size::UInt64
+    n_envs::Int64
+    env_ids::Ptr{Int64}
+    slots::Int64
+    when_full::Int32
+    reserved::Int32
+end
+const per_channel_options_layout = (size = 40, offsets = (0, 8, 16, 24, 32, 36,))
+
+struct per_channel_statistics
+    struct_size::UInt64
+    slots::Int64
+    waiting::Int64
+    added::Int64
+    refused::Int64
+    dropped::Int64
+    waits::Int64
+    gaps::Int64
+    writers::Int64
+    attached::Int64
+end
+const per_channel_statistics_layout = (size = 80, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72,))
+
+struct per_writer end
 
 const per_abi_version_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_abi_version() =
@@ -767,6 +803,62 @@ const per_coordinator_restore_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_coordinator_restore(coordinator, status) =
     ccall(per_coordinator_restore_pointer[], per_status, (Ptr{per_coordinator}, Ptr{per_coordinator_status}), coordinator, status)
 
+const per_channel_options_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_channel_options_init(options, struct_size) =
+    ccall(per_channel_options_init_pointer[], per_status, (Ptr{per_channel_options}, UInt64), options, struct_size)
+
+const per_channel_create_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_channel_create(replay, options, channel_out) =
+    ccall(per_channel_create_pointer[], per_status, (Ptr{per_replay}, Ptr{per_channel_options}, Ptr{Ptr{per_channel}}), replay, options, channel_out)
+
+const per_channel_path_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_channel_path(channel, path_out) =
+    ccall(per_channel_path_pointer[], per_status, (Ptr{per_channel}, Ptr{Ptr{UInt8}}), channel, path_out)
+
+const per_channel_descriptor_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_channel_descriptor(channel, descriptor_out) =
+    ccall(per_channel_descriptor_pointer[], per_status, (Ptr{per_channel}, Ptr{Int32}), channel, descriptor_out)
+
+const per_channel_flush_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_channel_flush(channel, timeout_ms) =
+    ccall(per_channel_flush_pointer[], per_status, (Ptr{per_channel}, Int64), channel, timeout_ms)
+
+const per_channel_statistics_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_channel_statistics_init(statistics, struct_size) =
+    ccall(per_channel_statistics_init_pointer[], per_status, (Ptr{per_channel_statistics}, UInt64), statistics, struct_size)
+
+const per_channel_stats_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_channel_stats(channel, statistics_out) =
+    ccall(per_channel_stats_pointer[], per_status, (Ptr{per_channel}, Ptr{per_channel_statistics}), channel, statistics_out)
+
+const per_channel_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_channel_free(channel) =
+    ccall(per_channel_free_pointer[], Cvoid, (Ptr{per_channel},), channel)
+
+const per_writer_attach_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_writer_attach(path, descriptor, fields, n_fields, writer_out) =
+    ccall(per_writer_attach_pointer[], per_status, (Cstring, Int32, Ptr{per_field}, Int64, Ptr{Ptr{per_writer}}), path, descriptor, fields, n_fields, writer_out)
+
+const per_writer_describe_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_writer_describe(writer, options_out) =
+    ccall(per_writer_describe_pointer[], per_status, (Ptr{per_writer}, Ptr{per_replay_options}), writer, options_out)
+
+const per_writer_add_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_writer_add(writer, steps, timeout_ms) =
+    ccall(per_writer_add_pointer[], per_status, (Ptr{per_writer}, Ptr{per_steps}, Int64), writer, steps, timeout_ms)
+
+const per_writer_cut_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_writer_cut(writer, count, env_ids, timeout_ms) =
+    ccall(per_writer_cut_pointer[], per_status, (Ptr{per_writer}, Int64, Ptr{Int64}, Int64), writer, count, env_ids, timeout_ms)
+
+const per_writer_flush_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_writer_flush(writer, timeout_ms) =
+    ccall(per_writer_flush_pointer[], per_status, (Ptr{per_writer}, Int64), writer, timeout_ms)
+
+const per_writer_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_writer_free(writer) =
+    ccall(per_writer_free_pointer[], Cvoid, (Ptr{per_writer},), writer)
+
 # What per.h says of the fields of per_replay_statistics.
 const per_replay_statistics_docs = raw"""
 - `capacity`: rows in all: n_envs * rows of a lane
@@ -797,6 +889,19 @@ const per_replay_statistics_docs = raw"""
 - `huge_page_bytes`: of memory_bytes, those on huge pages, as the kernel gave the first one of each array; 0 on CUDA.
   Much less than memory_bytes in a buffer of many MB: draws are slower, as the kernel does not give huge pages to those
   who ask (madvise)
+"""
+
+# What per.h says of the fields of per_channel_statistics.
+const per_channel_statistics_docs = raw"""
+- `slots`: of the ring
+- `waiting`: steps in it
+- `added`: steps that the thread has moved into the buffer
+- `refused`: steps that the buffer refused, and that were left out
+- `dropped`: steps dropped as the ring was full; this, waits and writers are what the writers say
+- `waits`: times that a writer waited for room
+- `gaps`: times that episodes were cut: by the writer, or as told at per_channel
+- `writers`: writers that attached so far
+- `attached`: the process, in its own numbers, of the one that is; 0: none is
 """
 
 """
@@ -900,6 +1005,20 @@ const function_names = [
     :per_coordinator_status_init,
     :per_coordinator_state,
     :per_coordinator_restore,
+    :per_channel_options_init,
+    :per_channel_create,
+    :per_channel_path,
+    :per_channel_descriptor,
+    :per_channel_flush,
+    :per_channel_statistics_init,
+    :per_channel_stats,
+    :per_channel_free,
+    :per_writer_attach,
+    :per_writer_describe,
+    :per_writer_add,
+    :per_writer_cut,
+    :per_writer_flush,
+    :per_writer_free,
 ]
 const function_pointers = [
     per_abi_version_pointer,
@@ -991,4 +1110,18 @@ const function_pointers = [
     per_coordinator_status_init_pointer,
     per_coordinator_state_pointer,
     per_coordinator_restore_pointer,
+    per_channel_options_init_pointer,
+    per_channel_create_pointer,
+    per_channel_path_pointer,
+    per_channel_descriptor_pointer,
+    per_channel_flush_pointer,
+    per_channel_statistics_init_pointer,
+    per_channel_stats_pointer,
+    per_channel_free_pointer,
+    per_writer_attach_pointer,
+    per_writer_describe_pointer,
+    per_writer_add_pointer,
+    per_writer_cut_pointer,
+    per_writer_flush_pointer,
+    per_writer_free_pointer,
 ]

@@ -1,0 +1,84 @@
+// per_channel: steps of another process, on their way into a buffer.
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/replay.h"
+#include "core/step_ring.h"
+#include "per.h"
+
+namespace per {
+
+// The channel's end of a ring, and the thread that moves steps into the buffer.
+//
+// Of what lies in the shared memory the thread believes nothing. The number of slots written is checked against those
+// taken, which it keeps for itself; kinds are checked; and values go through per_replay_add(), which reads arrays that
+// change meanwhile without harm.
+class Channel {
+ public:
+    // Throws Error.
+    Channel(Replay& replay, const per_channel_options& options);
+    ~Channel();
+    Channel(const Channel&) = delete;
+    Channel& operator=(const Channel&) = delete;
+
+    const char* path() const;
+    int32_t descriptor() const;
+    // timeout_ms as in per_save_wait().
+    void flush(int64_t timeout_ms);
+    per_channel_statistics statistics() const;
+
+ private:
+    // In a forked child it is never freed: destroying a condition waits for the threads that wait for it.
+    struct Signals {
+        std::mutex mutex;
+        std::condition_variable moved;  // steps came into the buffer, or the writer was cut off
+    };
+    using Guard = std::unique_lock<std::mutex>;
+
+    void check_usable() const;
+    void start_thread();
+    void stop();
+    void move_all();
+    void wait_for_steps();
+    void sleep_until(uint64_t written, int64_t nanoseconds, bool ends_in_haste);
+    uint64_t n_written() const;
+    void move(uint64_t end);
+    int64_t run_length(uint64_t first, uint64_t end, uint32_t kind) const;
+    void add(int64_t slot, int64_t count, uint32_t kind);
+    bool try_add(int64_t slot, int64_t count, uint32_t kind);
+    void cut(int64_t slot);
+    void cut(const std::vector<int64_t>& env_ids);
+    void take(int64_t count);
+
+    Replay& replay_;
+    const std::vector<int64_t> env_ids_;
+    StepRing ring_;
+    const int64_t max_batch_;  // slots that are added at a time, while other calls on the buffer wait
+    const uint64_t process_;   // HandleLock::process() of the process that has the thread
+    pthread_t thread_;
+    std::atomic<bool> stopping_ = false;
+    std::atomic<int64_t> n_in_haste_ = 0;  // calls of flush()
+
+    // The thread's; others read.
+    std::atomic<uint64_t> taken_ = 0;
+    std::atomic<int64_t> n_added_ = 0;
+    std::atomic<int64_t> n_refused_ = 0;
+    std::atomic<int64_t> n_gaps_ = 0;
+    std::vector<per_array> fields_;
+    std::vector<per_array> next_fields_;
+    std::vector<int64_t> cut_env_ids_;
+
+    std::unique_ptr<Signals> signals_;
+    std::string damage_;  // why the writer was cut off
+};
+
+}  // namespace per

@@ -1,0 +1,96 @@
+#include "core/shared_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "per.h"
+#include "rows/error.h"
+
+namespace per {
+namespace {
+
+constexpr int size_seals = F_SEAL_SHRINK | F_SEAL_GROW;
+
+[[noreturn]] void throw_no_memory(const char* call, std::size_t n_bytes) {
+    throw Error(PER_ERROR_OUT_OF_MEMORY, "out of memory: %zu bytes of shared memory were asked for (%s: %s)", n_bytes,
+                call, std::strerror(errno));
+}
+
+int create_file() {
+    const int descriptor = memfd_create("per-channel", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (descriptor < 0)
+        throw Error(PER_ERROR_OUT_OF_MEMORY, "no shared memory for a channel (memfd_create: %s)", std::strerror(errno));
+    return descriptor;
+}
+
+// Opens a file anew: what is locked in it by others is then locked for this one.
+int open_file(const std::string& path) {
+    // What is no memory must not keep the call waiting, as a FIFO would.
+    const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (descriptor < 0)
+        throw Error(PER_ERROR_IO, "%s is no channel that can be opened: %s", path.c_str(), std::strerror(errno));
+    return descriptor;
+}
+
+std::string path_of(int descriptor) {
+    return "/proc/self/fd/" + std::to_string(descriptor);
+}
+
+// Where a constructor throws, its destructor does not run.
+struct Opened {
+    int descriptor;
+    bool is_kept = false;
+    ~Opened() {
+        if (!is_kept) close(descriptor);
+    }
+};
+
+}  // namespace
+
+SharedMemory::SharedMemory(std::size_t n_bytes) : descriptor_(create_file()), n_bytes_(n_bytes) {
+    Opened opened{descriptor_};
+    const auto size = static_cast<off_t>(n_bytes);
+    // Pages that were not there would be missed later, by a signal.
+    if (size < 0 || ftruncate(descriptor_, size) != 0 || fallocate(descriptor_, 0, 0, size) != 0)
+        throw_no_memory("fallocate", n_bytes);
+    if (fcntl(descriptor_, F_ADD_SEALS, size_seals | F_SEAL_SEAL) != 0) throw_no_memory("fcntl", n_bytes);
+    map();
+    opened.is_kept = true;
+}
+
+SharedMemory::SharedMemory(const char* path, int descriptor)
+    : descriptor_(open_file(path != nullptr ? std::string(path) : path_of(descriptor))), n_bytes_(0) {
+    Opened opened{descriptor_};
+    const int seals = fcntl(descriptor_, F_GET_SEALS);
+    struct stat status = {};
+    if (fstat(descriptor_, &status) != 0)
+        throw Error(PER_ERROR_IO, "the size of a channel's memory cannot be read: %s", std::strerror(errno));
+    if (seals < 0 || (seals & size_seals) != size_seals || status.st_size <= 0)
+        throw Error(PER_ERROR_CORRUPT_FILE, "%s is no channel", path != nullptr ? path : "the descriptor");
+    n_bytes_ = static_cast<std::size_t>(status.st_size);
+    map();
+    opened.is_kept = true;
+}
+
+SharedMemory::~SharedMemory() {
+    munmap(data_, n_bytes_);
+    close(descriptor_);
+}
+
+void SharedMemory::map() {
+    locks_ = std::make_unique<ProcessFile>(open_file(path_of(descriptor_)));
+    void* const mapped = mmap(nullptr, n_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+    if (mapped == MAP_FAILED) throw_no_memory("mmap", n_bytes_);
+    data_ = static_cast<std::byte*>(mapped);
+}
+
+std::string SharedMemory::path() const {
+    return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(descriptor_);
+}
+
+}  // namespace per

@@ -1,0 +1,274 @@
+#include "core/writer.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cinttypes>
+#include <cstring>
+#include <span>
+#include <string>
+
+#include "rows/arguments.h"
+#include "rows/cast.h"
+#include "rows/dtype.h"
+#include "rows/error.h"
+#include "rules/td_error.h"
+#include "threads/handle_lock.h"
+
+namespace per {
+namespace {
+
+// So often a writer that waits looks whether there still is a channel.
+constexpr int64_t longest_sleep = 100000000;
+
+std::string type_text(int32_t dtype, std::span<const int64_t> shape) {
+    return (is_dtype(dtype) ? std::string(dtype_name(dtype)) : std::to_string(dtype)) + shape_text(shape);
+}
+
+}  // namespace
+
+Writer::Writer(const char* path, int descriptor, const per_field* fields, int64_t n_fields)
+    : ring_(path, descriptor),
+      header_(ring_.header()),
+      drops_(header_.when_full == PER_FULL_DROPS),
+      checks_(ring_.fields(), ring_.options()),
+      given_(ring_.fields(), ring_.options().on_nan == PER_NAN_ERROR),
+      cuts_(static_cast<std::size_t>(ring_.n_envs()), 1),
+      process_(HandleLock::process()),
+      mutex_(std::make_unique<std::mutex>()) {
+    check_open();
+    if (fields != nullptr) check_fields(fields, n_fields);
+    if (!ring_.locks().try_lock(writer_lock))
+        throw Error(PER_ERROR_BUSY, "the channel has a writer already, of process %" PRIu32, header_.process.load());
+    header_.process = static_cast<uint32_t>(getpid());
+    ++header_.n_writers;
+    header_.room_at = StepRing::never;
+    written_ = header_.written;
+    if (has_room(1)) write_cut();
+}
+
+// The lock goes with the file.
+Writer::~Writer() {
+    if (process_ != HandleLock::process()) static_cast<void>(mutex_.release());
+}
+
+const per_replay_options& Writer::describe() const {
+    check_usable();
+    return ring_.options();
+}
+
+void Writer::add(const per_steps& steps, int64_t timeout_ms) {
+    check_usable();
+    const Guard guard(*mutex_);
+    check_open();
+    const ReplaySteps checked = checks_.steps(steps);
+    check_range("length", checked.length, 0, ring_.n_slots() - 1);
+    if (checked.length == 0 || checked.n_envs == 0) return;
+    given_.read(checked, ring_.options().epsilon);
+    check_values(checked);
+    if (make_room(checked.length + (has_cuts_ ? 1 : 0), timeout_ms)) {
+        if (has_cuts_) write_cut();
+        write(checked);
+        return;
+    }
+    header_.n_dropped += static_cast<uint64_t>(checked.length);
+    for (int64_t j = 0; j < checked.n_envs; ++j)
+        cuts_[static_cast<std::size_t>(checked.env_ids != nullptr ? checked.env_ids[j] : j)] = 1;
+    has_cuts_ = true;
+}
+
+void Writer::cut(int64_t count, const int64_t* env_ids, int64_t timeout_ms) {
+    check_usable();
+    const Guard guard(*mutex_);
+    check_open();
+    std::span<const int64_t> environments;
+    if (env_ids != nullptr) environments = checks_.environments(count, env_ids, true);
+    const bool can_write = make_room(1, timeout_ms);
+    if (env_ids == nullptr) std::fill(cuts_.begin(), cuts_.end(), uint8_t{1});
+    for (const int64_t env : environments) cuts_[static_cast<std::size_t>(env)] = 1;
+    has_cuts_ = true;
+    if (can_write) write_cut();
+}
+
+void Writer::flush(int64_t timeout_ms) {
+    check_usable();
+    const Guard guard(*mutex_);
+    check_open();
+    header_.written_bell.ring();
+    if (!wait_until_taken(written_, timeout_ms))
+        throw Error(PER_ERROR_BUSY, "%" PRIu64 " steps that were written are not in the buffer yet",
+                    written_ - header_.taken);
+}
+
+// ----------------------------------------------------------------------------------------------------------- checks
+
+void Writer::check_usable() const {
+    if (process_ != HandleLock::process())
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "writer was attached before a fork: it is the parent's");
+}
+
+void Writer::check_open() const {
+    if (header_.is_closed != 0) throw Error(PER_ERROR_INVALID_ARGUMENT, "the channel was closed");
+}
+
+void Writer::check_fields(const per_field* given, int64_t n_fields) const {
+    const Fields& declared = ring_.fields();
+    if (n_fields != declared.count())
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "n_fields is %" PRId64 ": the buffer has %" PRId64 " fields", n_fields,
+                    declared.count());
+    for (int64_t i = 0; i < n_fields; ++i) {
+        const Field& field = declared[i];
+        check_field(given[i]);
+        if (given[i].name == nullptr || field.name != given[i].name)
+            throw Error(PER_ERROR_INVALID_ARGUMENT, "fields[%" PRId64 "].name is \"%s\": in the buffer it is \"%s\"", i,
+                        given[i].name == nullptr ? "" : given[i].name, field.name.c_str());
+        const std::span<const int64_t> shape(given[i].shape, static_cast<std::size_t>(given[i].ndim));
+        if (given[i].dtype != field.dtype ||
+            !std::equal(shape.begin(), shape.end(), field.shape.begin(), field.shape.end()))
+            throw Error(PER_ERROR_INVALID_ARGUMENT, "field \"%s\" is %s: in the buffer it is %s", field.name.c_str(),
+                        type_text(given[i].dtype, shape).c_str(), type_text(field.dtype, field.shape).c_str());
+    }
+}
+
+// What a buffer says of a step, as far as it can be said without the steps before. One that an environment resets in is
+// not looked at by the buffer, which alone can tell.
+void Writer::check_values(const ReplaySteps& steps) const {
+    const per_replay_options& options = ring_.options();
+    const bool checks_next = options.autoreset != PER_AUTORESET_NEXT_STEP;
+    const bool checks_priorities = given_.has_priorities() && options.on_invalid == PER_INVALID_ERROR;
+    for (int64_t k = 0, entry = 0; k < steps.length; ++k) {
+        for (int64_t j = 0; j < steps.n_envs; ++j, ++entry) {
+            if (!given_.is_given(entry)) continue;
+            const int64_t env = steps.env_ids != nullptr ? steps.env_ids[j] : j;
+            if (checks_next) given_.check_next(entry, k, env, options.autoreset, options.store_next_observation != 0);
+            if (!checks_priorities || is_priority(given_.priority(entry))) continue;
+            throw Error(PER_ERROR_INVALID_ARGUMENT,
+                        "the priority of step %" PRId64 " of environment %" PRId64
+                        " is %g: it must be finite and not negative",
+                        k, env, static_cast<double>(given_.priority(entry)));
+        }
+    }
+}
+
+// ------------------------------------------------------------------------------------------------------------- room
+
+bool Writer::has_room(int64_t n_slots) const {
+    return written_ - header_.taken + static_cast<uint64_t>(n_slots) <= static_cast<uint64_t>(ring_.n_slots());
+}
+
+// False if there is none and the ring drops what does not fit.
+bool Writer::make_room(int64_t n_slots, int64_t timeout_ms) {
+    if (has_room(n_slots)) return true;
+    if (drops_) {
+        if (!ring_.locks().is_locked(channel_lock))
+            throw Error(PER_ERROR_INVALID_ARGUMENT, "the channel's process has ended");
+        return false;
+    }
+    ++header_.n_waits;
+    const uint64_t count = written_ + static_cast<uint64_t>(n_slots) - static_cast<uint64_t>(ring_.n_slots());
+    if (!wait_until_taken(count, timeout_ms))
+        throw Error(PER_ERROR_BUSY, "the ring of %" PRId64 " slots has no room for %" PRId64 " more", ring_.n_slots(),
+                    n_slots);
+    return true;
+}
+
+// False if that takes longer.
+bool Writer::wait_until_taken(uint64_t count, int64_t timeout_ms) {
+    using Clock = std::chrono::steady_clock;
+    constexpr int64_t max_timeout_ms = int64_t{1} << 40;  // what the clock has room for
+    const bool is_endless = timeout_ms < 0 || timeout_ms > max_timeout_ms;
+    const Clock::time_point end = Clock::now() + std::chrono::milliseconds(is_endless ? 0 : timeout_ms);
+    for (;;) {
+        header_.room_at = count;
+        const uint32_t seen = header_.taken_bell.count;
+        if (header_.taken >= count) break;
+        check_open();
+        const int64_t left = is_endless
+                                 ? longest_sleep
+                                 : std::chrono::duration_cast<std::chrono::nanoseconds>(end - Clock::now()).count();
+        if (left <= 0) return false;
+        header_.taken_bell.sleep(seen, std::min(left, longest_sleep));
+        if (header_.taken < count && !ring_.locks().is_locked(channel_lock))
+            throw Error(PER_ERROR_INVALID_ARGUMENT, "the channel's process has ended");
+    }
+    header_.room_at = StepRing::never;
+    return true;
+}
+
+// ---------------------------------------------------------------------------------------------------------- writing
+
+void Writer::write_cut() {
+    const int64_t slot = static_cast<int64_t>(written_ % static_cast<uint64_t>(ring_.n_slots()));
+    std::memcpy(ring_.at(ring_.arrays().mask, slot, 1), cuts_.data(), cuts_.size());
+    ring_.kind(slot) = slot_cuts;
+    publish(1);
+    std::fill(cuts_.begin(), cuts_.end(), uint8_t{0});
+    has_cuts_ = false;
+}
+
+// At most two parts: the ring may begin again in between.
+void Writer::write(const ReplaySteps& steps) {
+    const int64_t first = static_cast<int64_t>(written_ % static_cast<uint64_t>(ring_.n_slots()));
+    const int64_t n = std::min(steps.length, ring_.n_slots() - first);
+    write_part(steps, 0, n, first);
+    if (n < steps.length) write_part(steps, n, steps.length - n, 0);
+    publish(steps.length);
+}
+
+// Steps k .. k + count - 1, to the slots from one on.
+void Writer::write_part(const ReplaySteps& steps, int64_t k, int64_t count, int64_t slot) {
+    const RingArrays& arrays = ring_.arrays();
+    const int64_t n_envs = ring_.n_envs();
+    const bool is_part = steps.env_ids != nullptr;
+    const bool has_mask = is_part || steps.mask.data != nullptr;
+    const bool has_next_mask = steps.next_mask.data != nullptr;
+    const auto bytes_of = [&](std::size_t array) { return ring_.at(array, slot, 1); };
+    std::byte* const mask = bytes_of(arrays.mask);
+    if (is_part) std::memset(mask, 0, static_cast<std::size_t>(count * n_envs));
+    for (int64_t i = 0; i < count; ++i) {
+        for (int64_t j = 0; j < steps.n_envs; ++j) {
+            const int64_t entry = (k + i) * steps.n_envs + j;
+            const int64_t at = i * n_envs + (is_part ? steps.env_ids[j] : j);
+            bytes_of(arrays.terminated)[at] = std::byte{given_.terminated(entry)};
+            bytes_of(arrays.truncated)[at] = std::byte{given_.truncated(entry)};
+            if (has_mask) mask[at] = std::byte{given_.is_given(entry)};
+            if (has_next_mask) bytes_of(arrays.next_mask)[at] = std::byte{!given_.next_unavailable(entry)};
+            if (!given_.has_priorities()) continue;
+            const float priority = given_.is_given(entry) ? given_.priority(entry) : 0.0f;
+            std::memcpy(ring_.at(arrays.priorities, slot, sizeof priority) + at * static_cast<int64_t>(sizeof priority),
+                        &priority, sizeof priority);
+        }
+    }
+    copy(given_.rewards(), steps, k, count, slot, arrays.reward, sizeof(float));
+    for (int64_t i = 0; i < ring_.fields().count(); ++i) {
+        const Field& field = ring_.fields()[i];
+        const auto at = static_cast<std::size_t>(i);
+        copy(given_.field(i), steps, k, count, slot, arrays.fields[at], field.bytes);
+        if (field.is_observation() && steps.next_fields != nullptr)
+            copy(given_.next_field(i), steps, k, count, slot, arrays.next_fields[at], field.bytes);
+    }
+    const uint32_t kind = (steps.next_fields != nullptr ? slot_has_next : 0) | (has_mask ? slot_has_mask : 0) |
+                          (has_next_mask ? slot_has_next_mask : 0) |
+                          (given_.has_priorities() ? slot_has_priorities : 0);
+    for (int64_t i = 0; i < count; ++i) ring_.kind(slot + i) = kind;
+}
+
+void Writer::copy(const cpu::GivenValues& values, const ReplaySteps& steps, int64_t k, int64_t count, int64_t slot,
+                  std::size_t array, int64_t bytes) const {
+    const cpu::Column<std::byte> column = ring_.column(array, bytes);
+    const int64_t n_envs = ring_.n_envs();
+    if (steps.env_ids == nullptr) return values.copy(k * n_envs, 1, count * n_envs, bytes, column, slot * n_envs);
+    for (int64_t i = 0; i < count; ++i)
+        for (int64_t j = 0; j < steps.n_envs; ++j)
+            values.copy((k + i) * steps.n_envs + j, 1, 1, bytes, column, (slot + i) * n_envs + steps.env_ids[j]);
+}
+
+// Only now are the slots written: whoever dies before has written none of them.
+void Writer::publish(int64_t count) {
+    written_ += static_cast<uint64_t>(count);
+    header_.written = written_;
+    wake_at(header_.wake_at, written_, header_.written_bell);
+}
+
+}  // namespace per

@@ -1,0 +1,59 @@
+// per_writer: the end of a channel at which steps are written.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/checks.h"
+#include "core/step_ring.h"
+#include "cpu/replay/given_steps.h"
+#include "per.h"
+
+namespace per {
+
+// Casts and checks steps, and writes them to the slots of a ring.
+class Writer {
+ public:
+    // As per_writer_attach(). Throws Error.
+    Writer(const char* path, int descriptor, const per_field* fields, int64_t n_fields);
+    ~Writer();
+    Writer(const Writer&) = delete;
+    Writer& operator=(const Writer&) = delete;
+
+    const per_replay_options& describe() const;
+    void add(const per_steps& steps, int64_t timeout_ms);
+    void cut(int64_t count, const int64_t* env_ids, int64_t timeout_ms);
+    void flush(int64_t timeout_ms);
+
+ private:
+    using Guard = std::unique_lock<std::mutex>;
+
+    void check_usable() const;
+    void check_open() const;
+    void check_fields(const per_field* given, int64_t n_fields) const;
+    void check_values(const ReplaySteps& steps) const;
+    bool has_room(int64_t n_slots) const;
+    bool make_room(int64_t n_slots, int64_t timeout_ms);
+    bool wait_until_taken(uint64_t count, int64_t timeout_ms);
+    void write_cut();
+    void write(const ReplaySteps& steps);
+    void write_part(const ReplaySteps& steps, int64_t k, int64_t count, int64_t slot);
+    void copy(const cpu::GivenValues& values, const ReplaySteps& steps, int64_t k, int64_t count, int64_t slot,
+              std::size_t array, int64_t bytes) const;
+    void publish(int64_t count);
+
+    StepRing ring_;
+    RingHeader& header_;
+    const bool drops_;
+    StepChecks checks_;
+    cpu::GivenSteps given_;
+    uint64_t written_ = 0;
+    std::vector<uint8_t> cuts_;  // by environment: its episode is to be cut before the next step
+    bool has_cuts_ = true;
+    const uint64_t process_;  // HandleLock::process() of the process that attached
+    std::unique_ptr<std::mutex> mutex_;
+};
+
+}  // namespace per

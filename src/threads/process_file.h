@@ -1,0 +1,32 @@
+// Files whose locks end with the process that took them.
+#pragma once
+
+namespace per {
+
+// An open file that a forked child does not keep. So a lock on it (F_OFD_SETLK) is gone once this process has ended,
+// however it ended, whatever children it leaves behind.
+class ProcessFile {
+ public:
+    // Takes the descriptor.
+    explicit ProcessFile(int descriptor);
+    ~ProcessFile();
+    ProcessFile(const ProcessFile&) = delete;
+    ProcessFile& operator=(const ProcessFile&) = delete;
+
+    // -1 in a forked child.
+    int descriptor() const { return descriptor_; }
+
+    // Locks that byte of the file for this object, unless another one has it. Throws Error with OUT_OF_MEMORY.
+    bool try_lock(int byte) const;
+    // Whether another object, of any process, has locked it.
+    bool is_locked(int byte) const;
+
+ private:
+    static void close_all() noexcept;
+
+    int descriptor_;
+    ProcessFile* next_;
+    ProcessFile* previous_;
+};
+
+}  // namespace per

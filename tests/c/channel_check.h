@@ -1,0 +1,55 @@
+/* Channels for tests, over buffers with the one field of replay_check.h. */
+#ifndef CHANNEL_CHECK_H
+#define CHANNEL_CHECK_H
+
+#include "replay_check.h"
+
+static inline per_channel* create_channel(per_replay* replay, int64_t n_envs, const int64_t* env_ids, int64_t slots,
+                                          int32_t when_full) {
+    per_channel_options options;
+    per_channel* channel = NULL;
+    CHECK_OK(per_channel_options_init(&options, sizeof options));
+    options.n_envs = n_envs;
+    options.env_ids = env_ids;
+    options.slots = slots;
+    options.when_full = when_full;
+    CHECK_OK(per_channel_create(replay, &options, &channel));
+    CHECK(channel != NULL);
+    return channel;
+}
+
+static inline const char* path_of(per_channel* channel) {
+    const char* path = NULL;
+    CHECK_OK(per_channel_path(channel, &path));
+    return path;
+}
+
+static inline per_writer* attach(const char* path) {
+    per_writer* writer = NULL;
+    CHECK_OK(per_writer_attach(path, -1, NULL, 0, &writer));
+    CHECK(writer != NULL);
+    return writer;
+}
+
+static inline per_channel_statistics channel_stats(per_channel* channel) {
+    per_channel_statistics statistics;
+    CHECK_OK(per_channel_statistics_init(&statistics, sizeof statistics));
+    CHECK_OK(per_channel_stats(channel, &statistics));
+    return statistics;
+}
+
+/* A step of a channel's one environment: observation, reward and the next observation say which. */
+static inline per_status write_step(per_writer* writer, float observation, float next, int ends, int64_t timeout_ms) {
+    const uint8_t no = 0, terminated = (uint8_t)(ends != 0);
+    const per_array field = array_of(&observation, PER_FLOAT32), next_field = array_of(&next, PER_FLOAT32);
+    per_steps steps;
+    CHECK_OK(per_steps_init(&steps, sizeof steps));
+    steps.fields = &field;
+    steps.next_fields = &next_field;
+    steps.reward = array_of(&observation, PER_FLOAT32);
+    steps.terminated = array_of(&terminated, PER_BOOL);
+    steps.truncated = array_of(&no, PER_BOOL);
+    return per_writer_add(writer, &steps, timeout_ms);
+}
+
+#endif

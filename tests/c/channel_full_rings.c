@@ -1,0 +1,299 @@
+/*
+ * A full ring holds its writer until there is room, or time is up; or drops what does not fit, counts it, and cuts the
+ * episode there. One writer is attached at a time, to the channel that its path names. A writer whose channel has ended
+ * hears of it.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "channel_check.h"
+
+enum { SLOTS = 8 };
+
+/* Calls on the buffer wait while it is being saved: so does the thread of the channel. */
+typedef struct held {
+    per_replay* replay;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    int is_held, is_over;
+    pthread_t thread;
+} held;
+
+static int64_t hold(void* context, const void* data, int64_t size) {
+    held* save = context;
+    (void)data;
+    pthread_mutex_lock(&save->mutex);
+    save->is_held = 1;
+    pthread_cond_broadcast(&save->changed);
+    while (!save->is_over) pthread_cond_wait(&save->changed, &save->mutex);
+    pthread_mutex_unlock(&save->mutex);
+    return size;
+}
+
+static void* run_save(void* context) {
+    held* save = context;
+    CHECK_OK(per_replay_save_to(save->replay, hold, save));
+    return NULL;
+}
+
+static void hold_buffer(held* save, per_replay* replay) {
+    memset(save, 0, sizeof *save);
+    save->replay = replay;
+    pthread_mutex_init(&save->mutex, NULL);
+    pthread_cond_init(&save->changed, NULL);
+    CHECK(pthread_create(&save->thread, NULL, run_save, save) == 0);
+    pthread_mutex_lock(&save->mutex);
+    while (!save->is_held) pthread_cond_wait(&save->changed, &save->mutex);
+    pthread_mutex_unlock(&save->mutex);
+}
+
+static void let_go(held* save) {
+    pthread_mutex_lock(&save->mutex);
+    save->is_over = 1;
+    pthread_cond_broadcast(&save->changed);
+    pthread_mutex_unlock(&save->mutex);
+    pthread_join(save->thread, NULL);
+}
+
+static per_replay* small_buffer(void) {
+    const per_replay_options options = replay_options(100, 1);
+    return create_replay(&options);
+}
+
+static void a_full_ring_holds_the_writer(void) {
+    per_replay* replay = small_buffer();
+    per_channel* channel = create_channel(replay, 0, NULL, SLOTS, PER_FULL_WAITS);
+    per_writer* writer = attach(path_of(channel));
+    held save;
+    int t;
+    CHECK_OK(per_writer_flush(writer, -1));
+    hold_buffer(&save, replay);
+    for (t = 0; t < SLOTS; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, 0));
+    CHECK_FAILS(write_step(writer, 99, 99, 0, 0), PER_ERROR_BUSY, "no room for 1 more");
+    CHECK_FAILS(write_step(writer, 99, 99, 0, 20), PER_ERROR_BUSY, "the ring of 8 slots");
+    CHECK_FAILS(per_channel_flush(channel, 20), PER_ERROR_BUSY, "not in the buffer yet");
+    CHECK_FAILS(per_writer_flush(writer, 20), PER_ERROR_BUSY, "not in the buffer yet");
+    CHECK(channel_stats(channel).waiting == SLOTS && channel_stats(channel).waits == 2);
+    let_go(&save);
+    CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, -1));
+    CHECK_OK(per_writer_flush(writer, -1));
+    CHECK(live_of(replay) == SLOTS + 1 && stats_of(replay).cuts == 0);
+    per_writer_free(writer);
+    per_channel_free(channel);
+    per_replay_free(replay);
+}
+
+static void a_full_ring_drops_and_counts(void) {
+    per_replay* replay = small_buffer();
+    per_channel* channel = create_channel(replay, 0, NULL, SLOTS, PER_FULL_DROPS);
+    per_writer* writer = attach(path_of(channel));
+    const int64_t gaps = channel_stats(channel).gaps;
+    held save;
+    int t;
+    CHECK_OK(per_writer_flush(writer, -1));
+    hold_buffer(&save, replay);
+    /* The observation after the dropped steps is the one announced before them: only the count can tell of the gap. */
+    for (t = 0; t < SLOTS + 3; ++t)
+        CHECK_OK(write_step(writer, t < SLOTS ? (float)t : 99, t < SLOTS ? (float)t + 1 : 8, 0, -1));
+    CHECK(channel_stats(channel).dropped == 3);
+    let_go(&save);
+    CHECK_OK(per_writer_flush(writer, -1));
+    CHECK_OK(write_step(writer, 8, 9, 0, -1));
+    CHECK_OK(per_channel_flush(channel, -1));
+    CHECK(stats_of(replay).added == SLOTS + 1 && stats_of(replay).cuts == 1);
+    CHECK(channel_stats(channel).added == SLOTS + 1 && channel_stats(channel).gaps == gaps + 2);
+    per_writer_free(writer);
+    per_channel_free(channel);
+    per_replay_free(replay);
+}
+
+static void what_the_buffer_refuses_is_counted(void) {
+    per_replay_options options = replay_options(20, 1);
+    per_replay* replay;
+    per_channel* channel;
+    per_writer* writer;
+    int t;
+    options.overwrite = 0;
+    replay = create_replay(&options);
+    channel = create_channel(replay, 0, NULL, 0, PER_FULL_WAITS);
+    writer = attach(path_of(channel));
+    for (t = 0; t < 25; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, -1));
+    CHECK_OK(per_writer_flush(writer, -1));
+    CHECK(stats_of(replay).added == 19);
+    if (!on_cuda()) CHECK(channel_stats(channel).added == 19 && channel_stats(channel).refused == 6);
+    if (on_cuda()) CHECK(per_replay_synchronize(replay, NULL) == PER_ERROR_FULL);
+    per_writer_free(writer);
+    per_channel_free(channel);
+    per_replay_free(replay);
+}
+
+static void writers_take_turns(void) {
+    per_replay* replay = small_buffer();
+    per_channel* channel = create_channel(replay, 0, NULL, SLOTS, PER_FULL_WAITS);
+    per_writer* writer = attach(path_of(channel));
+    per_writer* other = (per_writer*)replay;
+    int32_t descriptor = -1;
+    char path[200];
+    CHECK(channel_stats(channel).attached == getpid());
+    CHECK_FAILS(per_writer_attach(path_of(channel), -1, NULL, 0, &other), PER_ERROR_BUSY, "has a writer already");
+    CHECK(other == NULL);
+    per_writer_free(writer);
+    CHECK(channel_stats(channel).attached == 0);
+    CHECK_OK(per_channel_descriptor(channel, &descriptor));
+    CHECK_OK(per_writer_attach(NULL, descriptor, NULL, 0, &writer));
+    per_writer_free(writer);
+    CHECK(strlen(path_of(channel)) < sizeof path);
+    strcpy(path, path_of(channel));
+    per_channel_free(channel);
+    CHECK_FAILS(per_writer_attach(path, -1, NULL, 0, &other), PER_ERROR_IO, "no channel that can be opened");
+    CHECK_FAILS(per_writer_attach(NULL, -1, NULL, 0, &other), PER_ERROR_IO, "/proc/self/fd/-1");
+    /* The next channel most likely has the same descriptor. */
+    channel = create_channel(replay, 0, NULL, SLOTS, PER_FULL_WAITS);
+    if (strncmp(path, path_of(channel), (size_t)(strchr(path, '#') - path) + 1) == 0)
+        CHECK_FAILS(per_writer_attach(path, -1, NULL, 0, &other), PER_ERROR_INVALID_ARGUMENT, "there is another one");
+    CHECK_FAILS(per_writer_attach("/dev/null", -1, NULL, 0, &other), PER_ERROR_CORRUPT_FILE, "is no channel");
+    per_channel_free(channel);
+    per_replay_free(replay);
+}
+
+static void fields_that_differ_are_named(void) {
+    static const int64_t three = 3;
+    per_replay* replay = small_buffer();
+    per_channel* channel = create_channel(replay, 0, NULL, SLOTS, PER_FULL_WAITS);
+    per_writer* writer = NULL;
+    per_replay_options described;
+    per_field fields[2];
+    fields[0] = field_of("observation", PER_FLOAT32, 0, NULL);
+    fields[1] = field_of("action", PER_INT64, 0, NULL);
+    CHECK_FAILS(per_writer_attach(path_of(channel), -1, fields, 2, &writer), PER_ERROR_INVALID_ARGUMENT,
+                "n_fields is 2: the buffer has 1 fields");
+    CHECK_FAILS(per_writer_attach(path_of(channel), -1, fields + 1, 1, &writer), PER_ERROR_INVALID_ARGUMENT,
+                "fields[0].name is \"action\": in the buffer it is \"observation\"");
+    fields[0].shape = &three;
+    fields[0].ndim = 1;
+    CHECK_FAILS(per_writer_attach(path_of(channel), -1, fields, 1, &writer), PER_ERROR_INVALID_ARGUMENT,
+                "field \"observation\" is float32(3,): in the buffer it is float32()");
+    fields[0] = field_of("observation", PER_FLOAT64, 0, NULL);
+    CHECK_FAILS(per_writer_attach(path_of(channel), -1, fields, 1, &writer), PER_ERROR_INVALID_ARGUMENT,
+                "field \"observation\" is float64(): in the buffer it is float32()");
+    fields[0] = field_of("observation", PER_FLOAT32, 0, NULL);
+    CHECK_OK(per_writer_attach(path_of(channel), -1, fields, 1, &writer));
+    CHECK_OK(per_replay_options_init(&described, sizeof described));
+    CHECK_OK(per_writer_describe(writer, &described));
+    CHECK(described.n_envs == 1 && described.n_fields == 1 && strcmp(described.fields[0].name, "observation") == 0);
+    per_writer_free(writer);
+    per_channel_free(channel);
+    per_replay_free(replay);
+}
+
+static void what_is_wrong_is_told_where_it_is_written(void) {
+    static const float observation = 1, bad = -1;
+    static const uint8_t yes = 1;
+    per_replay* replay = small_buffer();
+    per_channel* channel = create_channel(replay, 0, NULL, SLOTS, PER_FULL_WAITS);
+    per_writer* writer = attach(path_of(channel));
+    call given;
+    fill_call(&given, 1, &observation, NULL, &observation, &yes, NULL);
+    CHECK_FAILS(per_writer_add(writer, &given.steps, -1), PER_ERROR_INVALID_ARGUMENT,
+                "final observation must be given");
+    fill_call(&given, 1, &observation, NULL, &observation, NULL, NULL);
+    given.steps.priorities = array_of(&bad, PER_FLOAT32);
+    CHECK_FAILS(per_writer_add(writer, &given.steps, -1), PER_ERROR_INVALID_ARGUMENT, "is -1: it must be finite");
+    fill_call(&given, SLOTS, &observation, NULL, &observation, NULL, NULL);
+    CHECK_FAILS(per_writer_add(writer, &given.steps, -1), PER_ERROR_INVALID_ARGUMENT,
+                "length is 8: allowed are 0 .. 7");
+    CHECK_OK(per_writer_flush(writer, -1));
+    CHECK(channel_stats(channel).added == 0 && stats_of(replay).added == 0);
+    per_writer_free(writer);
+    per_channel_free(channel);
+    per_replay_free(replay);
+}
+
+static void a_closed_channel_is_told_to_its_writer(void) {
+    per_replay* replay = small_buffer();
+    per_channel* channel = create_channel(replay, 0, NULL, SLOTS, PER_FULL_WAITS);
+    per_writer* writer = attach(path_of(channel));
+    CHECK_OK(write_step(writer, 0, 1, 0, -1));
+    per_channel_free(channel);
+    CHECK(live_of(replay) == 1);
+    CHECK_FAILS(write_step(writer, 1, 2, 0, -1), PER_ERROR_INVALID_ARGUMENT, "the channel was closed");
+    per_writer_free(writer);
+    per_replay_free(replay);
+}
+
+/* The buffer is in a child, which is killed. */
+static void a_dead_buffer_is_told_to_its_writer(void) {
+    int ends[2], status, t = 0;
+    char path[200];
+    per_writer* writer;
+    pid_t child;
+    CHECK(pipe(ends) == 0);
+    child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        per_replay* replay = small_buffer();
+        per_channel* channel = create_channel(replay, 0, NULL, SLOTS, PER_FULL_WAITS);
+        CHECK(write(ends[1], path_of(channel), strlen(path_of(channel)) + 1) > 0);
+        for (;;) pause();
+    }
+    CHECK(read(ends[0], path, sizeof path) > 0);
+    writer = attach(path);
+    CHECK(kill(child, SIGKILL) == 0);
+    CHECK(waitpid(child, &status, 0) == child);
+    while (t < 2 * SLOTS && write_step(writer, (float)t, (float)t + 1, 0, -1) == PER_OK) ++t;
+    CHECK(t <= SLOTS);
+    CHECK_FAILS(write_step(writer, 0, 1, 0, -1), PER_ERROR_INVALID_ARGUMENT, "the channel's process has ended");
+    per_writer_free(writer);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static void a_forked_child_has_no_channel(void) {
+    per_replay* replay = small_buffer();
+    per_channel* channel = create_channel(replay, 0, NULL, SLOTS, PER_FULL_WAITS);
+    per_writer* writer = attach(path_of(channel));
+    char path[200];
+    int status;
+    pid_t child;
+    strcpy(path, path_of(channel));
+    child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        per_channel_statistics statistics;
+        per_writer* other = NULL;
+        alarm(20);
+        CHECK_OK(per_channel_statistics_init(&statistics, sizeof statistics));
+        CHECK_FAILS(per_channel_stats(channel, &statistics), PER_ERROR_INVALID_ARGUMENT, "before a fork");
+        CHECK_FAILS(per_channel_flush(channel, -1), PER_ERROR_INVALID_ARGUMENT, "before a fork");
+        CHECK_FAILS(write_step(writer, 1, 2, 0, -1), PER_ERROR_INVALID_ARGUMENT, "before a fork");
+        CHECK_FAILS(per_writer_attach(path, -1, NULL, 0, &other), PER_ERROR_BUSY, "has a writer already");
+        per_writer_free(writer);
+        per_channel_free(channel);
+        if (!on_cuda()) per_replay_free(replay);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK_OK(write_step(writer, 0, 1, 0, -1));
+    CHECK_OK(per_writer_flush(writer, -1));
+    CHECK(live_of(replay) == 1);
+    per_writer_free(writer);
+    per_channel_free(channel);
+    per_replay_free(replay);
+}
+
+int main(void) {
+    a_dead_buffer_is_told_to_its_writer(); /* a child of a process without threads */
+    a_full_ring_holds_the_writer();
+    a_full_ring_drops_and_counts();
+    what_the_buffer_refuses_is_counted();
+    writers_take_turns();
+    fields_that_differ_are_named();
+    what_is_wrong_is_told_where_it_is_written();
+    a_closed_channel_is_told_to_its_writer();
+    a_forked_child_has_no_channel();
+    return 0;
+}
