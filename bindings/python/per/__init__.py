@@ -23,6 +23,7 @@ from per._errors import (
 from per._library import path as library_path
 from per._library import version as _version
 from per.batch import Batch
+from per.channel import Channel, ChannelStatistics, Writer
 from per.coordinator import Coordinator, Law
 from per.epochs import Epochs
 from per.field import Field
@@ -39,6 +40,8 @@ __all__ = [
     "Batch",
     "Busy",
     "CallbackError",
+    "Channel",
+    "ChannelStatistics",
     "Coordinator",
     "CorruptFile",
     "CudaError",
@@ -62,6 +65,7 @@ __all__ = [
     "Statistics",
     "SumTree",
     "Unsupported",
+    "Writer",
     "library_path",
     "plot",
 ]

@@ -7,7 +7,7 @@ What both know of a buffer is its Layout, and the Memory that its arrays lie in.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,23 @@ class Exchange:
     ) -> Any:
         """per_replay_add(): one step, or with is_run as many as `terminated` has. Ids have the shape of terminated."""
         handle, queue = self.handle(), self._memory.queue(stream)
+        steps, shape, kept = self._steps(step_arrays, fields, env_ids, is_run, queue)
+        ids_out = self._memory.new(shape, "int64", queue)
+        check(lib.per_replay_add(handle, steps, self._memory.pointer(ids_out), queue.handle))
+        self._memory.finish(queue, kept, ids_out)
+        return _kinds.given(ids_out)
+
+    def write(
+        self, step_arrays: Sequence[object], fields: dict[str, object], env_ids: object, is_run: bool
+    ) -> Callable[[int], int]:
+        """per_writer_add(), as a function of the milliseconds that it may wait."""
+        steps, _, kept = self._steps(step_arrays, fields, env_ids, is_run, self._memory.queue(None))
+        return lambda timeout_ms, _kept=kept: lib.per_writer_add(self.handle(), steps, timeout_ms)  # type: ignore[misc]
+
+    def _steps(
+        self, step_arrays: Sequence[object], fields: dict[str, object], env_ids: object, is_run: bool, queue: Queue
+    ) -> tuple[Any, tuple[int, ...], list[object]]:
+        """per_steps of those arrays, the shape that ids have, and what must be kept until the call is over."""
         steps = _library.new("per_steps")
         kept: list[object] = []
         read = {
@@ -71,10 +88,7 @@ class Exchange:
         rows = (int(steps.length), n) if is_run else (n,)
         for name, elements in read.items():
             _put(getattr(steps, name), _for_each(elements, rows), kept)
-        ids_out = self._memory.new(shape if math.prod(shape) == math.prod(rows) else rows, "int64", queue)
-        check(lib.per_replay_add(handle, steps, self._memory.pointer(ids_out), queue.handle))
-        self._memory.finish(queue, kept, ids_out)
-        return _kinds.given(ids_out)
+        return steps, shape if math.prod(shape) == math.prod(rows) else rows, kept
 
     def _put_fields(self, steps: Any, fields: dict[str, object], kept: list[object], queue: Queue) -> None:
         arrays = {"fields": ffi.new("per_array[]", len(self._layout.fields))}

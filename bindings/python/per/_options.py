@@ -28,6 +28,7 @@ _CHOICES = {
     "on_nan": "per_on_nan",
     "autoreset": "per_autoreset",
     "critics": "per_critics",
+    "when_full": "per_when_full",
 }
 
 # Those that are on or off.

@@ -34,6 +34,7 @@ from per._handle import Store
 from per._layout import Layout, layout_of
 from per._library import NULL, check, ffi, lib
 from per.batch import Batch, JaxBatch
+from per.channel import Channel
 from per.coordinator import Law
 from per.epochs import Epochs
 from per.field import Field, from_c, to_c
@@ -1168,6 +1169,40 @@ class ReplayBuffer(Store):
         _kinds.check_dtypes(kind, layout)
         memory = _memory.memory_of(options.device, options.device_index, kind)
         return Loader(self._open(), self._open, options, layout.batch, memory, self._nested)
+
+    # ------------------------------------------------------------- channel
+
+    def channel(self, env_ids: object = None, *, slots: int = 0, when_full: str = "waits") -> Channel:
+        """A way for another process to bring steps into this buffer, through shared memory and without pickling them.
+
+        Give each process that writes a channel, with environments of its own, and take channel.writer() there. A thread
+        of the library moves what was written into the buffer, many steps at a time, also while others draw.
+
+        Arguments:
+            env_ids: int64[n], each once: the environments of this buffer whose steps are written; those of the writer
+                are counted from 0 in their order. None: all.
+            slots: steps of all these environments that the ring has room for; 0: as many as take 4 MiB, at least 16.
+            when_full: a writer that finds no room "waits", or "drops" its steps, which are counted.
+
+        Raises:
+            InvalidArgument; OutOfMemory.
+
+        >>> import multiprocessing
+        >>> import per
+        >>> def act(channel):  # doctest: +SKIP
+        ...     with channel.writer() as writer:
+        ...         writer.add(observation=[0], reward=0, terminated=True, truncated=False, next_observation=[1])
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(1)}, n_envs=4)
+        >>> channels = [buffer.channel([env]) for env in range(4)]
+        >>> for channel in channels:  # doctest: +SKIP
+        ...     multiprocessing.Process(target=act, args=(channel,)).start()
+        """
+        options = _library.new("per_channel_options")
+        _options.set_options(options, {"slots": slots, "when_full": when_full})
+        ids = None if env_ids is None else _arrays.as_int64(env_ids, "env_ids")
+        if ids is not None:
+            options.env_ids, options.n_envs = ffi.from_buffer("int64_t[]", ids), ids.size
+        return Channel(self._open(), self._open, options)
 
     # ------------------------------------------------------------- object
 

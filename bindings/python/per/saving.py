@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import math
 import os
-import time
 from typing import Any, NoReturn
 
-from per import _options
-from per._errors import Busy, Error, InvalidArgument
+from per._errors import Error
 from per._library import check, ffi, lib
-
-# Of a wait in C, which cannot be interrupted.
-_LONGEST_WAIT_S = 0.1
+from per._waiting import waited
 
 
 class Save:
@@ -40,17 +35,7 @@ class Save:
             Busy if the save is still running then; IoError or OutOfMemory if it has failed: every call does.
             InvalidArgument in a forked child, where there is no thread that writes.
         """
-        seconds = math.inf if timeout is None else _options.real("timeout", timeout)
-        if not seconds >= 0:
-            raise InvalidArgument(f"timeout is {timeout}; allowed: None, or seconds >= 0")
-        end = time.monotonic() + seconds
-        while True:
-            left = max(end - time.monotonic(), 0.0)
-            try:
-                return check(lib.per_save_wait(self._handle, math.ceil(1000 * min(left, _LONGEST_WAIT_S))))
-            except Busy:
-                if left <= _LONGEST_WAIT_S:
-                    raise
+        waited(timeout, lambda timeout_ms: lib.per_save_wait(self._handle, timeout_ms))
 
     @property
     def done(self) -> bool:

@@ -62,6 +62,7 @@ GOOD = {
     "ReplayBuffer.add": steps,
     "ReplayBuffer.extend": lambda: {name: np.asarray(value)[None] for name, value in steps().items()},
     "ReplayBuffer.advantages": lambda: {"bootstrap": lambda batch: np.zeros(len(batch["ids"]))},
+    "ReplayBuffer.channel": lambda: {"env_ids": [0]},
     "ReplayBuffer.cut": lambda: {"env_ids": [0]},
     "ReplayBuffer.epochs": lambda: {"n_epochs": 1, "batch_size": 4},
     "ReplayBuffer.get": lambda: {"ids": [4]},

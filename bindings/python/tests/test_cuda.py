@@ -21,6 +21,7 @@ SUITE = (
     "test_golden_hindsight.py",
     "test_arrays.py",
     "test_batch.py",
+    "test_channel.py",
     "test_checkpoint.py",
     "test_checkpoint_folder.py",
     "test_coordinator.py",

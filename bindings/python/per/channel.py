@@ -1,0 +1,269 @@
+"""Channel and Writer: steps of another process, through shared memory into a buffer."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from per import _arrays, _exchange, _library, _memory, _options, batch, final_observations
+from per._errors import InvalidArgument
+from per._figures import ChannelFigures
+from per._handle import Handle
+from per._layout import layout_of
+from per._library import NULL, check, ffi, lib
+from per._waiting import waited
+from per.field import Field, from_c, to_c
+
+
+@dataclasses.dataclass(frozen=True)
+class ChannelStatistics(ChannelFigures):
+    """What Channel.stats() returns. Counters count since creation.
+
+    >>> import per
+    >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(1)})
+    >>> buffer.channel(slots=8).stats().slots
+    8
+    """
+
+
+# The fields belong into help(per.ChannelStatistics), too.
+ChannelStatistics.__doc__ = inspect.cleandoc(f"{inspect.getdoc(ChannelStatistics)}\n\n{ChannelFigures.__doc__}")
+
+
+class Channel(Handle):
+    """What ReplayBuffer.channel() gives: steps that another process writes come into the buffer through it.
+
+    It is passed to that process as it is: by multiprocessing, spawned or forked, or to a worker of AsyncVectorEnv. What
+    is sent is a path. There writer() attaches to it, and is all that can be done with it; flush() and stats() are for
+    the process that has the buffer.
+
+    >>> import per
+    >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(1)}, n_envs=2)
+    >>> channel = buffer.channel([1])
+    >>> with channel.writer() as writer:  # most often in another process
+    ...     for t in range(5):
+    ...         writer.add(observation=[t], reward=t, terminated=False, truncated=False, next_observation=[t + 1])
+    >>> channel.flush()
+    >>> len(buffer), channel.stats().added
+    (5, 5)
+    """
+
+    _noun = "channel"
+    _path: str
+
+    def __init__(self, buffer: Any, check_open: Callable[[], object], options: Any) -> None:
+        channel_out = ffi.new("per_channel **")
+        check(lib.per_channel_create(buffer, options, channel_out))
+        # The buffer must be freed after it.
+        self._handle = ffi.gc(channel_out[0], lambda channel, free=lib.per_channel_free, _buffer=buffer: free(channel))
+        self._check_open = check_open
+        path_out = ffi.new("char **")
+        check(lib.per_channel_path(self._handle, path_out))
+        self._path = ffi.string(path_out[0]).decode()
+
+    @property
+    def path(self) -> str:
+        """What Writer takes, in any process of this user, as long as the channel is open."""
+        return self._path
+
+    def writer(self) -> Writer:
+        """Attaches to the channel, in whatever process; see Writer. The channel stays open as long as the writer."""
+        writer = Writer(self._path)
+        writer._channel = self
+        return writer
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Waits until all that was written before the call is in the buffer, or was refused.
+
+        Arguments:
+            timeout: seconds; None: for as long as it takes, or until Ctrl-C.
+
+        Raises:
+            Busy if it takes longer; CorruptFile if the writer was cut off; InvalidArgument in another process.
+        """
+        handle = self._open()
+        waited(timeout, lambda timeout_ms: lib.per_channel_flush(handle, timeout_ms))
+
+    def stats(self) -> ChannelStatistics:
+        """What the channel has done."""
+        statistics = _library.new("per_channel_statistics")
+        check(lib.per_channel_stats(self._open(), statistics))
+        return ChannelStatistics(
+            **{field.name: getattr(statistics, field.name) for field in dataclasses.fields(ChannelStatistics)}
+        )
+
+    def close(self) -> None:
+        """Brings what was written into the buffer, and ends the channel. Its writer hears of it by its next call."""
+        super().close()
+
+    def _open(self) -> Any:
+        if "_check_open" not in vars(self):
+            raise InvalidArgument("the channel belongs to another process; allowed here: writer()")
+        handle = super()._open()
+        self._check_open()
+        return handle
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _of_path, (self._path,)
+
+    def __repr__(self) -> str:
+        return f"per.Channel({self._path!r})"
+
+
+def _of_path(path: str) -> Channel:
+    """What a pickled channel calls."""
+    channel = Channel.__new__(Channel)
+    channel._path = path
+    return channel
+
+
+class Writer(Handle):
+    """Writes steps into a channel: what Channel.writer() gives.
+
+    One is attached to a channel at a time. Environments are those of the channel, counted from 0. Where the ring is
+    full a call waits, or its steps are dropped and counted, as the channel says.
+
+    Arguments:
+        path: of a channel.
+        fields: what is going to be written: names, shapes and dtypes, compared with those of the buffer. None: nothing
+            is compared.
+
+    Raises:
+        Busy if the channel has a writer; InvalidArgument naming the first field that differs, or if the channel is
+        closed; IoError if it is not there any more.
+
+    >>> import per
+    >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(1)})
+    >>> channel = buffer.channel()
+    >>> per.Writer(channel.path, {"observation": per.Field(2)})
+    Traceback (most recent call last):
+    per._errors.InvalidArgument: field "observation" is float32(2,): in the buffer it is float32(1,)
+    """
+
+    _noun = "writer"
+    _in_place_of_pickling = "Pass the channel on, and take its writer() there."
+    _channel: Channel | None = None
+
+    def __init__(self, path: str, fields: Mapping[str, Field] | None = None) -> None:
+        writer_out = ffi.new("per_writer **")
+        c_fields, kept = (NULL, None) if fields is None else to_c(fields)
+        n_fields = 0 if fields is None else len(fields)
+        check(lib.per_writer_attach(_options.path(path), -1, c_fields, n_fields, writer_out))
+        del kept
+        self._handle = ffi.gc(writer_out[0], lib.per_writer_free)
+        options = _library.new("per_replay_options")
+        check(lib.per_writer_describe(self._handle, options))
+        self._fields = from_c(options.fields, options.n_fields)
+        self._n_envs = int(options.n_envs)
+        self._autoreset = _library.name_of("per_autoreset", options.autoreset)
+        layout = layout_of(self._fields, self._n_envs)
+        self._inputs = batch.structure_of([*layout.fields, *filter(None, layout.next_fields)])
+        self._exchange = _exchange.Exchange(self._handle, layout, _memory.HOST)
+
+    @property
+    def n_envs(self) -> int:
+        """Environments of the channel."""
+        return self._n_envs
+
+    @property
+    def fields(self) -> dict[str, Field]:
+        """The fields of the buffer."""
+        return dict(self._fields)
+
+    def add(
+        self,
+        *,
+        reward: object = None,
+        terminated: object = None,
+        truncated: object = None,
+        mask: object = None,
+        next_mask: object = None,
+        priorities: object = None,
+        td_errors: object = None,
+        env_ids: object = None,
+        info: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+        **fields: object,
+    ) -> None:
+        """Writes one step of every environment, as ReplayBuffer.add() adds it.
+
+        Arguments:
+            as ReplayBuffer.add() takes them, arrays in host memory.
+            timeout: seconds to wait for room; None: for as long as it takes, or until Ctrl-C.
+
+        Raises:
+            Busy if there is no room by then; InvalidArgument, also if the channel was closed. Then nothing was written.
+        """
+        fields = self._flat(fields)
+        if info is not None and (key := final_observations.key_in(info, self._autoreset)) is not None:
+            fields, next_mask = final_observations.insert(
+                key, info, fields, next_mask, self._inputs, terminated, truncated
+            )
+        self._write((reward, terminated, truncated, mask, next_mask, priorities, td_errors), fields, env_ids, timeout)
+
+    def extend(
+        self,
+        *,
+        reward: object = None,
+        terminated: object = None,
+        truncated: object = None,
+        mask: object = None,
+        next_mask: object = None,
+        priorities: object = None,
+        td_errors: object = None,
+        env_ids: object = None,
+        timeout: float | None = None,
+        **fields: object,
+    ) -> None:
+        """Writes K consecutive steps, fewer than the channel has slots, as ReplayBuffer.extend() adds them.
+
+        Raises:
+            as add(); then none of them was written.
+        """
+        arrays = (reward, terminated, truncated, mask, next_mask, priorities, td_errors)
+        self._write(arrays, self._flat(fields), env_ids, timeout, is_run=True)
+
+    def cut(self, env_ids: object = None, *, timeout: float | None = None) -> None:
+        """Ends the running episodes of the environments (None: all) as truncated: the next step starts another."""
+        handle = self._open()
+        ids = None if env_ids is None else _arrays.as_int64(env_ids, "env_ids")
+        given = (0, NULL) if ids is None else (ids.size, ffi.from_buffer("int64_t[]", ids))
+        waited(timeout, lambda timeout_ms: lib.per_writer_cut(handle, *given, timeout_ms))
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Waits until all that was written is in the buffer, or was refused.
+
+        Raises:
+            Busy if it takes longer than `timeout` seconds; InvalidArgument if the channel was closed.
+        """
+        handle = self._open()
+        waited(timeout, lambda timeout_ms: lib.per_writer_flush(handle, timeout_ms))
+
+    def close(self) -> None:
+        """Detaches: the channel may have another writer."""
+        super().close()
+        self._channel = None
+        self._exchange.close()
+
+    def _write(
+        self,
+        arrays: tuple[object, ...],
+        fields: dict[str, object],
+        env_ids: object,
+        timeout: float | None,
+        is_run: bool = False,
+    ) -> None:
+        self._open()
+        waited(timeout, self._exchange.write(arrays, fields, env_ids, is_run))
+
+    def _flat(self, fields: Mapping[str, object]) -> dict[str, object]:
+        """Fields as the user holds them under the names they were declared by."""
+        flat: dict[str, object] = {}
+        for name, value in fields.items():
+            batch.flatten(self._inputs.get(name, name), value, name, flat)
+        return flat
+
+    def __repr__(self) -> str:
+        return f"per.Writer({', '.join(self._fields)}, n_envs={self._n_envs})"
