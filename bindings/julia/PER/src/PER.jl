@@ -22,6 +22,7 @@ export SumTree, update!, sample!, find, priorities, total, reset!
 export Field, ReplayBuffer, add!, extend!, cut!, clear!, update_priorities!, set_priorities!, set!, stats, options
 export capacity_for, save, checkpoint, load, get_windows, epochs, advantages!, loader, release!, Hindsight, live_ids
 export law, set_scale!, raise_max_priority!, get_units, Coordinator
+export channel
 export PERError
 
 include("declarations.jl")
@@ -43,6 +44,7 @@ include("update.jl")
 include("epochs.jl")
 include("loader.jl")
 include("coordinator.jl")
+include("channel.jl")
 
 __init__() = load_library()
 

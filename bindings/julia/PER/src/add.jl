@@ -49,11 +49,15 @@ julia> ids == 0:4, length(buffer)
 (true, 4)
 ```
 """
-function extend!(buffer::ReplayBuffer; stream = nothing, arguments...)
+extend!(buffer::ReplayBuffer; stream = nothing, arguments...) =
+    add_steps(buffer, time_of_steps(arguments), arguments, stream)
+
+# The number of steps, in a tuple.
+function time_of_steps(arguments)
     shape = shape_of_steps(arguments)
     isempty(shape) && invalid("reward, terminated and truncated have no axis of time; " *
                               "allowed for one of them: n_envs×steps, or steps for one environment")
-    return add_steps(buffer, shape[end:end], arguments, stream)
+    return shape[end:end]
 end
 
 const STEP_ARRAYS = (:reward, :terminated, :truncated, :mask, :next_mask, :priorities, :td_errors)
@@ -75,12 +79,26 @@ for_each(other, rows) = other
 function add_steps(buffer::ReplayBuffer, time, arguments, stream)
     memory, queue = buffer.memory, stream_of(buffer.memory, stream)
     kept = Any[]
+    steps, rows = given_steps!(kept, buffer, time, arguments)
+    shape = shape_of_steps(arguments)
+    is_single = isempty(shape) && prod(rows) == 1
+    ids = new_array(memory, Int64, !isempty(shape) && prod(shape) == prod(rows) ? shape : rows)
+    GC.@preserve kept begin
+        call(pointer -> per_replay_add(pointer, steps, written(memory, ids), queue), buffer.handle)
+    end
+    look_at_resets(memory, buffer)
+    return memory isa HostMemory && is_single ? ids[1] : ids
+end
+
+# The steps of a call on a buffer or a writer, valid as long as `kept`; and how many there are, by axes.
+function given_steps!(kept, target, time, arguments)
     steps = initial(per_steps)
-    fields = fill(NO_ARRAY, length(buffer.fields))
-    next_fields = fill(NO_ARRAY, length(buffer.fields))
+    fields = fill(NO_ARRAY, length(target.fields))
+    next_fields = fill(NO_ARRAY, length(target.fields))
+    push!(kept, fields, next_fields)
     listed = get(arguments, :env_ids, nothing)
     env_ids = listed === nothing ? nothing : zero_based(:env_ids, listed)
-    rows = (env_ids === nothing ? buffer.n_envs : length(env_ids), time...)
+    rows = (env_ids === nothing ? target.n_envs : length(env_ids), time...)
     if env_ids !== nothing
         push!(kept, env_ids)
         set_field!(steps, :env_ids, pointer(env_ids))
@@ -89,22 +107,15 @@ function add_steps(buffer::ReplayBuffer, time, arguments, stream)
     for (name, value) in arguments
         value === nothing && continue
         if name in STEP_ARRAYS
-            set_field!(steps, name, passed!(memory, kept, name, for_each(value, rows)))
+            set_field!(steps, name, passed!(target.memory, kept, name, for_each(value, rows)))
         elseif name !== :env_ids
-            place_field!(kept, fields, next_fields, buffer, name, value)
+            place_field!(kept, fields, next_fields, target, name, value)
         end
     end
     set_field!(steps, :length, prod(time))
     set_field!(steps, :fields, pointer(fields))
     set_field!(steps, :next_fields, pointer(next_fields))
-    shape = shape_of_steps(arguments)
-    is_single = isempty(shape) && prod(rows) == 1
-    ids = new_array(memory, Int64, !isempty(shape) && prod(shape) == prod(rows) ? shape : rows)
-    GC.@preserve kept fields next_fields begin
-        call(pointer -> per_replay_add(pointer, steps, written(memory, ids), queue), buffer.handle)
-    end
-    look_at_resets(memory, buffer)
-    return memory isa HostMemory && is_single ? ids[1] : ids
+    return steps, rows
 end
 
 # Warns once if environments seem to reset by themselves after most ends, in another way than the buffer was told. The

@@ -1,4 +1,4 @@
-# A tree, buffer, walk, loader or save of the library. It is freed once, by whichever comes last of close() and the
+# A tree, buffer, walk, loader, save, channel or writer of the library. It is freed once, by whichever comes last of close() and the
 # calls that run on other threads at that time, or by the garbage collector.
 mutable struct Handle{T}
     pointer::Ptr{T}
@@ -19,6 +19,8 @@ noun(::Handle{per_epochs}) = "walk"
 noun(::Handle{per_loader}) = "loader"
 noun(::Handle{per_save}) = "save"
 noun(::Handle{per_coordinator}) = "coordinator"
+noun(::Handle{per_channel}) = "channel"
+noun(::Handle{per_writer}) = "writer"
 
 free(tree::Ptr{per_tree}) = per_tree_free(tree)
 free(replay::Ptr{per_replay}) = per_replay_free(replay)
@@ -26,6 +28,8 @@ free(epochs::Ptr{per_epochs}) = per_epochs_free(epochs)
 free(loader::Ptr{per_loader}) = per_loader_free(loader)
 free(save::Ptr{per_save}) = per_save_free(save)
 free(coordinator::Ptr{per_coordinator}) = per_coordinator_free(coordinator)
+free(channel::Ptr{per_channel}) = per_channel_free(channel)
+free(writer::Ptr{per_writer}) = per_writer_free(writer)
 
 # What close() does at once, whoever still uses the handle.
 stop(pointer) = nothing

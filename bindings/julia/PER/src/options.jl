@@ -7,6 +7,8 @@ initialize(options::Ref{per_sample_options}, size) = per_sample_options_init(opt
 initialize(options::Ref{per_hindsight_options}, size) = per_hindsight_options_init(options, size)
 initialize(batch::Ref{per_batch}, size) = per_batch_init(batch, size)
 initialize(options::Ref{per_loader_options}, size) = per_loader_options_init(options, size)
+initialize(options::Ref{per_channel_options}, size) = per_channel_options_init(options, size)
+initialize(statistics::Ref{per_channel_statistics}, size) = per_channel_statistics_init(statistics, size)
 initialize(statistics::Ref{per_replay_statistics}, size) = per_replay_statistics_init(statistics, size)
 initialize(law::Ref{per_law}, size) = per_law_init(law, size)
 initialize(status::Ref{per_coordinator_status}, size) = per_coordinator_status_init(status, size)
@@ -53,6 +55,7 @@ const CHOICES = map(
         strategy = :per_goal_strategy,
         role = :per_role,
         padding = :per_padding,
+        when_full = :per_when_full,
     ),
 )
 

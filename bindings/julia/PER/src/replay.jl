@@ -82,12 +82,12 @@ struct ReplayBuffer
     end
 end
 
-# The options of a buffer, and of each field what `make` says of it, which the handle holds.
-function described(make, handle)
+# The options of a buffer or a writer, and of each field what `make` says of it, which the handle holds.
+function described(make, handle, describe = per_replay_describe)
     options = initial(per_replay_options)
     fields = []
     call(handle) do pointer
-        status = per_replay_describe(pointer, options)
+        status = describe(pointer, options)
         status == PER_OK || return status
         append!(fields, [make(unsafe_load(options[].fields, i)) for i in 1:options[].n_fields])
         return status

@@ -19,6 +19,7 @@ include("thrown.jl")
         "lifetime.jl",
         "loader.jl",
         "coordinator.jl",
+        "channel.jl",
         "memory.jl",
         "cuda.jl",
         "documentation.jl",

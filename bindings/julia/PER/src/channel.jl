@@ -1,0 +1,148 @@
+"""
+    channel(buffer; env_ids, slots, when_full)
+
+A way for another process to bring steps into the buffer, through shared memory: give each process that writes a channel,
+with environments of its own, and take `PER.Writer(channel.path)` there. A thread of the library moves what was written
+into the buffer, many steps at a time.
+
+- `env_ids`: the environments, counted from 1, whose steps are written; the writer counts them from 1 in this order.
+  Without it all of them
+- `slots`: steps of all these environments that the ring has room for; by default as many as take 4 MiB, at least 16
+- `when_full`: a writer that finds no room waits (`:waits`), or its steps are dropped and counted (`:drops`)
+
+`flush(channel; timeout = Inf)` waits until all that was written before is in the buffer, or was refused; a
+[`PERError`](@ref) with status `PER.PER_ERROR_BUSY` says that it takes longer than `timeout` seconds.
+`stats(channel)` tells what it has done; counters count since creation.
+
+$per_channel_statistics_docs
+`close(channel)` brings what was written into the buffer, and ends it.
+
+```jldoctest
+julia> buffer = ReplayBuffer(100, (observation = Field(Float32, 2),); n_envs = 2);
+
+julia> steps = channel(buffer; env_ids = [2]);
+
+julia> writer = PER.Writer(steps.path);  # most often in another process
+
+julia> add!(writer; observation = [1, 2], reward = 1, terminated = true, truncated = false, next_observation = [3, 4])
+
+julia> flush(steps)
+
+julia> length(buffer), stats(steps).added
+(1, 1)
+```
+"""
+function channel(buffer::ReplayBuffer; env_ids = nothing, slots = nothing, when_full = nothing)
+    filled = set_options!(initial(per_channel_options), pairs((slots = slots, when_full = when_full)))
+    lanes = env_ids === nothing ? Int64[] : zero_based(:env_ids, env_ids)
+    created = Ref(Ptr{per_channel}(C_NULL))
+    local handle
+    GC.@preserve lanes begin
+        if env_ids !== nothing
+            set_field!(filled, :env_ids, pointer(lanes))
+            set_field!(filled, :n_envs, length(lanes))
+        end
+        call(buffer.handle) do pointer
+            status = per_channel_create(pointer, filled, created)
+            status == PER_OK && (handle = Handle(created[]; owner = buffer.handle))
+            return status
+        end
+    end
+    path = Ref{Ptr{UInt8}}(C_NULL)
+    call(pointer -> per_channel_path(pointer, path), handle)
+    return Channel(handle, GC.@preserve handle unsafe_string(path[]))
+end
+
+"What [`channel`](@ref) gives."
+struct Channel
+    handle::Handle{per_channel}
+    path::String
+end
+
+Base.close(channel::Channel) = close(channel.handle)
+Base.isopen(channel::Channel) = isopen(channel.handle)
+Base.show(io::IO, channel::Channel) = print(io, "PER.Channel(", repr(channel.path), ")")
+Base.flush(channel::Channel; timeout = Inf) =
+    call_in_time(pointer -> per_channel_flush(pointer, 0), channel.handle, timeout)
+
+function stats(channel::Channel)
+    statistics = initial(per_channel_statistics)
+    call(pointer -> per_channel_stats(pointer, statistics), channel.handle)
+    names = fieldnames(per_channel_statistics)[2:end]
+    return NamedTuple{names}(map(name -> getfield(statistics[], name), names))
+end
+
+"""
+    PER.Writer(path[, fields])
+
+Attaches to a [`channel`](@ref), whose path it takes; one is attached at a time. With `fields`, as
+[`ReplayBuffer`](@ref) takes them, those of the buffer must have the same names, types and sizes.
+
+`add!(writer; ...)`, `extend!(writer; ...)` and `cut!(writer, env_ids)` do what they do to a buffer, with the
+environments of the channel and without ids. Each takes a `timeout` in seconds, `Inf` by default: where the ring has no
+room by then, a [`PERError`](@ref) with status `PER.PER_ERROR_BUSY` says so, and nothing was written.
+`flush(writer; timeout = Inf)` waits until all that it wrote is in the buffer. `close(writer)` detaches it.
+"""
+struct Writer
+    handle::Handle{per_writer}
+    fields::Vector{FieldLayout}
+    n_envs::Int64
+    memory::HostMemory
+end
+
+function Writer(path::AbstractString, fields = nothing)
+    created = Ref(Ptr{per_writer}(C_NULL))
+    if fields === nothing
+        check(per_writer_attach(path, -1, C_NULL, 0, created))
+    else
+        filled = initial(per_replay_options)
+        attach() = per_writer_attach(path, -1, filled[].fields, filled[].n_fields, created)
+        with_fields(attach, filled, fields)
+    end
+    handle = Handle(created[])
+    options, layouts = described(FieldLayout, handle, per_writer_describe)
+    return Writer(handle, layouts, options[].n_envs, memory_for(PER_CPU, nothing, nothing))
+end
+
+Base.close(writer::Writer) = close(writer.handle)
+Base.isopen(writer::Writer) = isopen(writer.handle)
+Base.show(io::IO, writer::Writer) =
+    print(io, "PER.Writer(", join((field.name for field in writer.fields), ", "), isopen(writer) ? ")" : "), closed")
+Base.flush(writer::Writer; timeout = Inf) =
+    call_in_time(pointer -> per_writer_flush(pointer, 0), writer.handle, timeout)
+
+add!(writer::Writer; timeout = Inf, arguments...) = write_steps(writer, (), arguments, timeout)
+extend!(writer::Writer; timeout = Inf, arguments...) =
+    write_steps(writer, time_of_steps(arguments), arguments, timeout)
+
+function write_steps(writer, time, arguments, timeout)
+    kept = Any[]
+    steps, _ = given_steps!(kept, writer, time, arguments)
+    GC.@preserve kept begin
+        call_in_time(pointer -> per_writer_add(pointer, steps, 0), writer.handle, timeout)
+    end
+end
+
+function cut!(writer::Writer, env_ids = nothing; timeout = Inf)
+    lanes = env_ids === nothing ? Int64[] : zero_based("env_ids", env_ids)
+    listed = env_ids === nothing ? C_NULL : lanes
+    call_in_time(pointer -> per_writer_cut(pointer, length(lanes), listed, 0), writer.handle, timeout)
+    return writer
+end
+
+# Runs action(pointer), which does not wait, until its status is another than busy, or time is up. To wait in C would
+# keep the garbage collector waiting.
+function call_in_time(action, handle, timeout)
+    deadline = time() + converted(Float64, "timeout", timeout)
+    while true
+        is_late = time() >= deadline
+        is_busy = Ref(false)
+        call(handle) do pointer
+            status = action(pointer)
+            is_busy[] = status == PER_ERROR_BUSY && !is_late
+            return is_busy[] ? PER_OK : status
+        end
+        is_busy[] || return nothing
+        sleep(0.001)
+    end
+end
