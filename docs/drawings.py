@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the pictures of ideas.md into docs/drawings/, as SVG."""
+"""Draws the pictures of ideas.md and many.md into docs/drawings/, as SVG."""
 
 import pathlib
 from xml.sax.saxutils import escape
@@ -77,6 +77,27 @@ def windows():
     drawing.save("windows")
 
 
+def channels():
+    """Two actors, their rings, and the learner's process."""
+    drawing = Drawing(700, 230, "Actors write to rings in shared memory; the library moves steps into the buffer")
+    for actor, filled in enumerate((5, 2)):
+        y = 40 + 90 * actor
+        drawing.box(10, y, 110, 50, BLUE, f"actor {actor}")
+        drawing.arrow(120, y + 25, 165, y + 25)
+        for slot in range(8):
+            drawing.box(170 + 26 * slot, y + 5, 26, 40, ORANGE if 2 <= slot < 2 + filled else WHITE)
+        drawing.arrow(382, y + 25, 455, 95 + 20 * actor)
+    drawing.text(170, 28, "rings in shared memory")
+    drawing.text(425, 66, "add")
+    drawing.box(460, 60, 230, 110, GREY, dashed=True)
+    drawing.text(470, 78, "learner's process")
+    drawing.box(475, 90, 90, 60, BLUE, "buffer")
+    drawing.arrow(565, 120, 605, 120)
+    drawing.box(605, 95, 75, 50, WHITE, "learner")
+    drawing.text(10, 212, "Each ring has one writer at a time, and environments of its own.")
+    drawing.save("channels")
+
+
 def cuts():
     """A step whose observation is not the one announced."""
     drawing = Drawing(700, 150, "A step that does not follow from the one before is cut off from it")
@@ -110,5 +131,5 @@ def masses():
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
-    for draw in (rows_and_lanes, windows, cuts, masses):
+    for draw in (rows_and_lanes, windows, cuts, masses, channels):
         draw()
