@@ -1593,8 +1593,8 @@ PER_API per_status per_channel_options_init(per_channel_options* options, uint64
  *
  *   options  NULL: those of _init
  *
- * Memory: each slot takes for each environment what a step has, of observations twice, and 15 bytes; all of it is
- * allocated here.
+ * Memory: each slot takes for each environment what a step has, of observations twice, and 12 bytes, and 4 bytes more;
+ * all of it is allocated here.
  *
  * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY, also where the system has no descriptor or thread.
  */

@@ -1,0 +1,167 @@
+/*
+ * Writers in processes of their own bring HalfCheetah's steps of 165 bytes into one buffer through channels, while a
+ * learner draws batches of 256 and sets their priorities.
+ *
+ *     build/channels_bench [WRITERS [STEPS_OF_A_CALL [SECONDS]]]
+ *
+ * Printed are the steps that came into the buffer in a second, the batches drawn meanwhile, and how many steps a second
+ * their copies alone would take: into a ring of 4 MiB, and from there to rows in random order of lanes, on as many cores
+ * as the machine has.
+ */
+#define _DEFAULT_SOURCE
+#include <per.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { OBSERVATION = 17, ACTION = 6, STEP_BYTES = 165, BATCH = 256, MOST_WRITERS = 64, MOST_STEPS = 256 };
+enum { ROWS = 1 << 20, RING_BYTES = 4 << 20 };
+
+static void ok(per_status status) {
+    if (status == PER_OK) return;
+    fprintf(stderr, "%s: %s\n", per_status_name(status), per_last_error());
+    exit(1);
+}
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static per_array array_of(const void* data, int32_t dtype) {
+    per_array array;
+    memset(&array, 0, sizeof array);
+    array.data = data;
+    array.dtype = dtype;
+    return array;
+}
+
+static per_replay* create_buffer(int64_t n_envs) {
+    static const int64_t observation = OBSERVATION, action = ACTION;
+    per_replay_options options;
+    per_field fields[2];
+    per_replay* replay;
+    memset(fields, 0, sizeof fields);
+    fields[0].name = "observation";
+    fields[0].shape = &observation;
+    fields[1].name = "action";
+    fields[1].shape = &action;
+    fields[0].ndim = fields[1].ndim = 1;
+    fields[0].dtype = fields[1].dtype = PER_FLOAT32;
+    ok(per_replay_options_init(&options, sizeof options));
+    options.capacity = ROWS;
+    options.n_envs = n_envs;
+    options.fields = fields;
+    options.n_fields = 2;
+    ok(per_replay_create(&options, &replay));
+    return replay;
+}
+
+static void write_for_ever(const char* path, int64_t length) {
+    static float observation[(MOST_STEPS + 1) * OBSERVATION], action[MOST_STEPS * ACTION], reward[MOST_STEPS];
+    static uint8_t no[MOST_STEPS];
+    per_array fields[2], next_fields[2];
+    per_steps steps;
+    per_writer* writer;
+    ok(per_writer_attach(path, -1, NULL, 0, &writer));
+    ok(per_steps_init(&steps, sizeof steps));
+    memset(next_fields, 0, sizeof next_fields);
+    fields[0] = array_of(observation, PER_FLOAT32);
+    fields[1] = array_of(action, PER_FLOAT32);
+    next_fields[0] = array_of(observation + OBSERVATION, PER_FLOAT32);
+    steps.length = length;
+    steps.fields = fields;
+    steps.next_fields = next_fields;
+    steps.reward = array_of(reward, PER_FLOAT32);
+    steps.terminated = steps.truncated = array_of(no, PER_BOOL);
+    for (;;) {
+        const per_status status = per_writer_add(writer, &steps, -1);
+        if (status != PER_OK) _exit(0); /* the channel has ended */
+    }
+}
+
+/* Steps a second that one core copies twice. */
+static double copies_alone(double seconds) {
+    unsigned char* ring = calloc(1, RING_BYTES);
+    unsigned char* rows = calloc(ROWS, STEP_BYTES);
+    unsigned char step[STEP_BYTES];
+    const size_t slots = RING_BYTES / STEP_BYTES;
+    const double begin = now();
+    uint64_t n = 0;
+    if (ring == NULL || rows == NULL) exit(1);
+    memset(step, 1, sizeof step);
+    do {
+        size_t i;
+        for (i = 0; i < slots; ++i) memcpy(ring + i * STEP_BYTES, step, STEP_BYTES);
+        for (i = 0; i < slots; ++i)
+            memcpy(rows + (i * 65537 + n) % ROWS * STEP_BYTES, ring + i * STEP_BYTES, STEP_BYTES);
+        n += slots;
+    } while (now() - begin < seconds);
+    free(ring);
+    free(rows);
+    return (double)n / (now() - begin);
+}
+
+int main(int argc, char** argv) {
+    const int64_t n_writers = argc > 1 ? atoi(argv[1]) : 16, length = argc > 2 ? atoi(argv[2]) : 1;
+    const double seconds = argc > 3 ? atof(argv[3]) : 5;
+    const long n_cores = sysconf(_SC_NPROCESSORS_ONLN);
+    static float weights[BATCH], rows[2 * BATCH * OBSERVATION], actions[BATCH * ACTION], reward[BATCH];
+    static int64_t ids[BATCH];
+    per_channel* channels[MOST_WRITERS];
+    pid_t writers[MOST_WRITERS];
+    per_replay_statistics statistics;
+    per_batch batch;
+    void *fields[2], *next_fields[2];
+    per_replay* replay;
+    double begin, wall;
+    int64_t i, added, n_batches = 0;
+    if (n_writers < 1 || n_writers > MOST_WRITERS || length < 1 || length > MOST_STEPS) return 2;
+    replay = create_buffer(n_writers);
+    for (i = 0; i < n_writers; ++i) {
+        per_channel_options options;
+        const char* path;
+        ok(per_channel_options_init(&options, sizeof options));
+        options.env_ids = &i;
+        options.n_envs = 1;
+        ok(per_channel_create(replay, &options, &channels[i]));
+        ok(per_channel_path(channels[i], &path));
+        writers[i] = fork();
+        if (writers[i] == 0) write_for_ever(path, length);
+    }
+    ok(per_replay_statistics_init(&statistics, sizeof statistics));
+    ok(per_batch_init(&batch, sizeof batch));
+    fields[0] = rows;
+    fields[1] = actions;
+    next_fields[0] = rows + BATCH * OBSERVATION;
+    next_fields[1] = NULL;
+    batch.fields = fields;
+    batch.next_fields = next_fields;
+    batch.reward = reward;
+    batch.weights = weights;
+    batch.ids = ids;
+    do ok(per_replay_stats(replay, &statistics));
+    while (statistics.added < ROWS); /* warm: every row was touched */
+    added = statistics.added;
+    begin = now();
+    do {
+        ok(per_replay_sample(replay, NULL, BATCH, &batch, NULL));
+        ok(per_replay_update_priorities(replay, BATCH, ids, 1, weights, NULL));
+        ++n_batches;
+        wall = now() - begin;
+    } while (wall < seconds);
+    ok(per_replay_stats(replay, &statistics));
+    printf("%lld writers, %lld steps a call, %ld cores: %.3g steps/s, %.3g batches/s\n", (long long)n_writers,
+           (long long)length, n_cores, (double)(statistics.added - added) / wall, (double)n_batches / wall);
+    for (i = 0; i < n_writers; ++i) kill(writers[i], SIGKILL);
+    for (i = 0; i < n_writers; ++i) waitpid(writers[i], NULL, 0);
+    for (i = 0; i < n_writers; ++i) per_channel_free(channels[i]);
+    per_replay_free(replay);
+    printf("copies alone: %.3g steps/s\n", (double)n_cores * copies_alone(1));
+    return 0;
+}
