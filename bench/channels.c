@@ -4,16 +4,18 @@
  *
  *     build/channels_bench [WRITERS [STEPS_OF_A_CALL [SECONDS]]]
  *
- * Printed are the steps that came into the buffer in a second, the batches drawn meanwhile, and how many steps a second
- * their copies alone would take: into a ring of 4 MiB, and from there to rows in random order of lanes, on as many cores
- * as the machine has.
+ * Printed are the steps that came into the buffer in a second and the batches drawn meanwhile; then the processor's time
+ * that a step takes in its writer and in the channel's thread, the learner's apart, which says what a machine without
+ * other work would do; and that of its two copies alone: into a ring of 4 MiB, and from there to a row in memory that no
+ * cache holds.
  */
-#define _DEFAULT_SOURCE
+#define _GNU_SOURCE /* RUSAGE_THREAD */
 #include <per.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -31,6 +33,14 @@ static double now(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* Seconds that a processor has worked for this process, this thread, or children that have ended. */
+static double worked(int who) {
+    struct rusage usage;
+    getrusage(who, &usage);
+    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
 }
 
 static per_array array_of(const void* data, int32_t dtype) {
@@ -85,26 +95,27 @@ static void write_for_ever(const char* path, int64_t length) {
     }
 }
 
-/* Steps a second that one core copies twice. */
-static double copies_alone(double seconds) {
+/* Seconds for a step. */
+static double copies_alone(void) {
     unsigned char* ring = calloc(1, RING_BYTES);
-    unsigned char* rows = calloc(ROWS, STEP_BYTES);
+    unsigned char* rows = malloc((size_t)ROWS * STEP_BYTES);
     unsigned char step[STEP_BYTES];
     const size_t slots = RING_BYTES / STEP_BYTES;
-    const double begin = now();
     uint64_t n = 0;
+    double begin;
     if (ring == NULL || rows == NULL) exit(1);
     memset(step, 1, sizeof step);
-    do {
+    memset(rows, 1, (size_t)ROWS * STEP_BYTES);
+    begin = worked(RUSAGE_THREAD);
+    while (n < 8 * ROWS) {
         size_t i;
         for (i = 0; i < slots; ++i) memcpy(ring + i * STEP_BYTES, step, STEP_BYTES);
-        for (i = 0; i < slots; ++i)
-            memcpy(rows + (i * 65537 + n) % ROWS * STEP_BYTES, ring + i * STEP_BYTES, STEP_BYTES);
+        for (i = 0; i < slots; ++i) memcpy(rows + (n + i) % ROWS * STEP_BYTES, ring + i * STEP_BYTES, STEP_BYTES);
         n += slots;
-    } while (now() - begin < seconds);
+    }
     free(ring);
     free(rows);
-    return (double)n / (now() - begin);
+    return (worked(RUSAGE_THREAD) - begin) / (double)n;
 }
 
 int main(int argc, char** argv) {
@@ -156,12 +167,15 @@ int main(int argc, char** argv) {
         wall = now() - begin;
     } while (wall < seconds);
     ok(per_replay_stats(replay, &statistics));
-    printf("%lld writers, %lld steps a call, %ld cores: %.3g steps/s, %.3g batches/s\n", (long long)n_writers,
-           (long long)length, n_cores, (double)(statistics.added - added) / wall, (double)n_batches / wall);
     for (i = 0; i < n_writers; ++i) kill(writers[i], SIGKILL);
     for (i = 0; i < n_writers; ++i) waitpid(writers[i], NULL, 0);
     for (i = 0; i < n_writers; ++i) per_channel_free(channels[i]);
+    printf("%lld writers, %lld steps a call, %ld cores: %.3g steps/s, %.3g batches/s\n", (long long)n_writers,
+           (long long)length, n_cores, (double)(statistics.added - added) / wall, (double)n_batches / wall);
+    ok(per_replay_stats(replay, &statistics));
+    printf("a step takes %.0f ns in its writer and %.0f ns in the channel's thread, its copies alone %.0f ns\n",
+           1e9 * worked(RUSAGE_CHILDREN) / (double)statistics.added,
+           1e9 * (worked(RUSAGE_SELF) - worked(RUSAGE_THREAD)) / (double)statistics.added, 1e9 * copies_alone());
     per_replay_free(replay);
-    printf("copies alone: %.3g steps/s\n", (double)n_cores * copies_alone(1));
     return 0;
 }
