@@ -226,6 +226,18 @@ FAULTS = [
         "blocks_for(count, n_threads);",
     ),
     Fault(
+        "a draw's first block weighs, not its last",
+        "cuda/draw/tree_draw.cu",
+        "shared.is_last = arrive(&n_arrived) == gridDim.x - 1;",
+        "shared.is_last = arrive(&n_arrived) == 0;",
+    ),
+    Fault(
+        "a draw of many leaves is weighed twice",
+        "cuda/draw/tree_draw.cu",
+        "    if (!last_block_weighs) return;\n",
+        "",
+    ),
+    Fault(
         "a thread's other entries are its first",
         "cuda/tree/sum_tree.h",
         "return i == first_ ? first_entry_ : others_[i];",
@@ -346,8 +358,8 @@ FAULTS = [
     Fault(
         "rows of a draw that fails become the last batch",
         "cuda/draw/live_draw.cu",
-        "return plan.is_distinct() ? memory.facts->n_found == plan.rows.n : replay.state->n_live != 0;",
-        "return replay.state->n_live != 0;",
+        "const bool has_rows = plan.is_distinct() ? n_found == plan.rows.n : n_found != 0;",
+        "const bool has_rows = n_found != 0;",
         "sample_test",
     ),
     Fault(

@@ -32,8 +32,10 @@ __device__ __forceinline__ bool has_windows(const DeviceReplay& replay, const Dr
 }
 
 __device__ __forceinline__ bool can_draw(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan) {
-    if (!has_windows(replay, plan)) return false;
-    return plan.is_distinct() ? memory.facts->n_found == plan.rows.n : replay.state->n_live != 0;
+    // Both are read before either is looked at.
+    const int64_t n_found = plan.is_distinct() ? memory.facts->n_found : replay.state->n_live;
+    const bool has_rows = plan.is_distinct() ? n_found == plan.rows.n : n_found != 0;
+    return has_windows(replay, plan) & has_rows;
 }
 
 // Without replacement n_draws is right once the slots have been found.
@@ -118,8 +120,6 @@ template <class Row>
 __device__ __forceinline__ double draw_rows(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
                                             const FrameCopies& copies, Shared& shared) {
     const DrawLaw law = law_of_draw(replay, memory, plan);
-    if (!law.is_distinct && !law.is_uniform()) load_top_row(plan.tree, shared.tree_row);
-    if (!law.is_distinct && law.uniform_fraction != 0.0) load_top_row(replay.priorities.live, shared.live_row);
     const BatchKey key = key_of(replay, plan.rows);
     const DrawRequest request = {plan.rows.n, plan.scheme, key.seed, key.batch_number};
     // The law has them as doubles, which may be rounded.
@@ -127,6 +127,8 @@ __device__ __forceinline__ double draw_rows(const DeviceReplay& replay, const Dr
     const uint64_t mass = plan.tree.state->total;
     const double factor = power_of_two(plan.tree.state->scale);
     const double total = law.total();
+    if (!law.is_distinct && !law.is_uniform()) load_top_row(plan.tree, shared.tree_row);
+    if (!law.is_distinct && law.uniform_fraction != 0.0) load_top_row(replay.priorities.live, shared.live_row);
     double smallest = no_share();
     const GridSpan span = warp_span();
     for (int64_t i = span.first; i < plan.rows.n; i += span.step) {
@@ -235,9 +237,8 @@ __device__ __forceinline__ void count_no_draw(const DeviceReplay& replay, const 
 
 // The threads of `span` write the weights; one block ends the draw.
 __device__ __forceinline__ void finish_draw(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
-                                            int64_t n_draw_blocks, const GridSpan& span, bool ends_draw,
+                                            bool is_drawn, int64_t n_draw_blocks, const GridSpan& span, bool ends_draw,
                                             FinishShared& shared) {
-    const bool is_drawn = can_draw(replay, memory, plan);
     const double beta = memory.facts->beta;
     float* const weights = plan.rows.batch.weights;
     if (!is_drawn) {
@@ -336,7 +337,8 @@ __global__ void __launch_bounds__(n_threads, 2)
         const int64_t step = plan.is_ahead() ? state.beta.step : state.beta_step();
         memory.facts->beta = plan.beta != plan.beta ? state.beta.beta(step) : plan.beta;
     }
-    if (can_draw(replay, memory, plan)) {
+    const bool is_drawn = can_draw(replay, memory, plan);
+    if (is_drawn) {
         const double smallest = draw_rows<Row>(replay, memory, plan, copies, shared);
         if (threadIdx.x == 0) memory.smallest_shares[blockIdx.x] = smallest;
     } else {
@@ -348,14 +350,15 @@ __global__ void __launch_bounds__(n_threads, 2)
     __syncthreads();
     if (!shared.is_last) return;
     if (threadIdx.x == 0) memory.facts->n_arrived = 0;
-    finish_draw(replay, memory, plan, gridDim.x, {threadIdx.x, n_threads}, true, shared.finish);
+    finish_draw(replay, memory, plan, is_drawn, gridDim.x, {threadIdx.x, n_threads}, true, shared.finish);
 }
 
 __global__ void __launch_bounds__(n_threads, 1)
     weigh_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
                  const __grid_constant__ DrawPlan plan, int64_t n_draw_blocks) {
     PER_SHARED(FinishShared, shared);
-    finish_draw(replay, memory, plan, n_draw_blocks, grid_span(), blockIdx.x == 0, shared);
+    finish_draw(replay, memory, plan, can_draw(replay, memory, plan), n_draw_blocks, grid_span(), blockIdx.x == 0,
+                shared);
 }
 
 template <class Row>

@@ -10,59 +10,36 @@
 namespace per::cuda {
 namespace {
 
-// A warp makes a draw. Weights need the smallest mass of the batch, which no block knows: each leaves its own behind.
-__global__ void __launch_bounds__(n_threads, 1)
-    draw_kernel(DeviceTree tree, DrawRequest request, uint64_t width, TreeSample sample) {
-    PER_SHARED(TopRow, row);
-    const unsigned lane = lane_of_thread();
-    load_top_row(tree, row);
-    const uint64_t total = total_of(row);
-    const double factor = power_of_two(tree.state->scale);
-    request.batch_number = tree.state->batches;
-    uint64_t smallest = ~uint64_t{0};
-    const GridSpan span = warp_span();
-    for (int64_t i = span.first; i < request.batch_size; i += span.step) {
-        FoundLeaf leaf = {-1, 0.0f, 0};
-        if (total != 0) {
-            leaf = find_leaf(tree, row, factor, draw_target(request, static_cast<uint64_t>(i), width, total));
-            smallest = leaf.mass < smallest ? leaf.mass : smallest;
-        }
-        if (lane != 0) continue;
-        sample.indices_out[i] = leaf.index;
-        if (sample.priorities_out != nullptr) sample.priorities_out[i] = leaf.priority;
-    }
-    __syncthreads();
-    if (lane == 0) row.warp_sums[threadIdx.x / warp_size] = smallest;
-    __syncthreads();
-    if (threadIdx.x != 0) return;
-    for (int64_t warp = 1; warp < n_warps; ++warp)
-        smallest = row.warp_sums[warp] < smallest ? row.warp_sums[warp] : smallest;
-    tree.smallest_masses[blockIdx.x] = smallest;
-}
+// The block that ends last weighs up to so many draws. For more, another launch takes less time.
+constexpr int64_t max_weights_of_a_block = 1024;
 
-struct SmallestShared {
+struct DrawShared {
+    TopRow row;
     uint64_t of_warp[n_warps];
+    bool is_last;
 };
 
-// Writes the weights of section 3.4, and counts a draw that has been made.
-__global__ void __launch_bounds__(n_threads, 1)
-    weigh_kernel(DeviceTree tree, int64_t n_draw_blocks, TreeSample sample) {
-    PER_SHARED(SmallestShared, shared);
+// The smallest of all warps of the block, each having its own.
+__device__ __forceinline__ uint64_t smallest_of_block(uint64_t (&shared)[n_warps], uint64_t of_warp) {
+    __syncthreads();
+    if (lane_of_thread() == 0) shared[threadIdx.x / warp_size] = of_warp;
+    __syncthreads();
+    uint64_t smallest = shared[0];
+    for (int64_t warp = 1; warp < n_warps; ++warp) smallest = shared[warp] < smallest ? shared[warp] : smallest;
+    return smallest;
+}
+
+// The threads of `span` write the weights of section 3.4; one block counts a draw that has been made.
+__device__ __forceinline__ void weigh(const DeviceTree& tree, int64_t n_draw_blocks, const TreeSample& sample,
+                                      const GridSpan& span, bool ends_draw, uint64_t (&shared)[n_warps]) {
     TreeState& state = *tree.state;
-    const unsigned lane = lane_of_thread();
+    const bool is_empty = state.total == 0;
+    const double factor = power_of_two(state.scale);
     uint64_t smallest = ~uint64_t{0};
     for (int64_t i = threadIdx.x; i < n_draw_blocks; i += n_threads)
         smallest = tree.smallest_masses[i] < smallest ? tree.smallest_masses[i] : smallest;
-    smallest = least_of_warp(smallest);
-    if (lane == 0) shared.of_warp[threadIdx.x / warp_size] = smallest;
-    __syncthreads();
-    for (int64_t warp = 0; warp < n_warps; ++warp)
-        smallest = shared.of_warp[warp] < smallest ? shared.of_warp[warp] : smallest;
-
-    const bool is_empty = state.total == 0;
-    const double factor = power_of_two(state.scale);
+    smallest = smallest_of_block(shared, least_of_warp(smallest));
     const double log2_smallest = is_empty ? 0.0 : log2_of<double, uint64_t>(static_cast<double>(smallest));
-    const GridSpan span = grid_span();
     for (int64_t i = span.first; sample.weights_out != nullptr && i < sample.batch_size; i += span.step) {
         if (is_empty) {
             sample.weights_out[i] = 0.0f;
@@ -72,11 +49,54 @@ __global__ void __launch_bounds__(n_threads, 1)
         sample.weights_out[i] =
             static_cast<float>(importance_weight_of<double, uint64_t>(log2_smallest, mass, sample.beta));
     }
-    if (blockIdx.x != 0 || threadIdx.x != 0) return;
+    if (!ends_draw || threadIdx.x != 0) return;
     if (is_empty)
         ++state.n_empty_draws;
     else
         ++state.batches;
+}
+
+// A warp makes a draw. Weights need the smallest mass of the batch, which no block knows: each leaves its own behind.
+__global__ void __launch_bounds__(n_threads, 1)
+    draw_kernel(const __grid_constant__ DeviceTree tree, DrawRequest request, uint64_t width,
+                const __grid_constant__ TreeSample sample, bool last_block_weighs) {
+    PER_SHARED(DrawShared, shared);
+    request.batch_number = tree.state->batches;
+    const double factor = power_of_two(tree.state->scale);
+    load_top_row(tree, shared.row);
+    const uint64_t total = total_of(shared.row);
+    uint64_t smallest = ~uint64_t{0};
+    const GridSpan span = warp_span();
+    for (int64_t i = span.first; i < request.batch_size; i += span.step) {
+        FoundLeaf leaf = {-1, 0.0f, 0};
+        if (total != 0) {
+            leaf = find_leaf(tree, shared.row, factor, draw_target(request, static_cast<uint64_t>(i), width, total));
+            smallest = leaf.mass < smallest ? leaf.mass : smallest;
+        }
+        if (lane_of_thread() != 0) continue;
+        sample.indices_out[i] = leaf.index;
+        if (sample.priorities_out != nullptr) sample.priorities_out[i] = leaf.priority;
+    }
+    smallest = smallest_of_block(shared.of_warp, smallest);
+    if (threadIdx.x == 0) tree.smallest_masses[blockIdx.x] = smallest;
+    if (!last_block_weighs) return;
+    uint32_t& n_arrived = tree.state->meeting.n_arrived;
+    if (threadIdx.x == 0) shared.is_last = arrive(&n_arrived) == gridDim.x - 1;
+    __syncthreads();
+    if (!shared.is_last) return;
+    if (threadIdx.x == 0) n_arrived = 0;
+    weigh(tree, gridDim.x, sample, {threadIdx.x, n_threads}, true, shared.of_warp);
+}
+
+struct SmallestShared {
+    uint64_t of_warp[n_warps];
+};
+
+__global__ void __launch_bounds__(n_threads, 1)
+    weigh_kernel(const __grid_constant__ DeviceTree tree, int64_t n_draw_blocks,
+                 const __grid_constant__ TreeSample sample) {
+    PER_SHARED(SmallestShared, shared);
+    weigh(tree, n_draw_blocks, sample, grid_span(), blockIdx.x == 0, shared.of_warp);
 }
 
 // ---- without replacement
@@ -231,9 +251,9 @@ void queue_draw(const DeviceTree& tree, const TreeSample& sample, uint64_t seed,
     const int64_t n = sample.batch_size;
     const DrawRequest request = {n, sample.scheme, seed, 0};
     const int64_t n_draw_blocks = blocks_for(n, n_warps, max_draw_blocks);
-    launch(stream, n_draw_blocks, n_threads, draw_kernel, tree, request, stratum_width(n), sample);
-    const int64_t n_weigh_blocks = sample.weights_out == nullptr ? 1 : blocks_for(n);
-    launch(stream, n_weigh_blocks, n_threads, weigh_kernel, tree, n_draw_blocks, sample);
+    const bool last_block_weighs = sample.weights_out == nullptr || n <= max_weights_of_a_block;
+    launch(stream, n_draw_blocks, n_threads, draw_kernel, tree, request, stratum_width(n), sample, last_block_weighs);
+    if (!last_block_weighs) launch(stream, blocks_for(n), n_threads, weigh_kernel, tree, n_draw_blocks, sample);
 }
 
 void queue_distinct_draw(const DeviceTree& tree, const TreeSample& sample, uint64_t seed, cudaStream_t stream) {
