@@ -1308,6 +1308,8 @@ PER_API void per_loader_free(per_loader* loader);
 /*
  * Several buffers, the shards, that draw as one buffer with all their lanes does: the same ids, transitions, weights and
  * priorities, bit for bit, for any number of them. They may be in several processes and on several machines.
+ * Steps that are added with priorities or TD errors are to be added one of each environment a call: of several, new ones
+ * of the other environments get the largest priority so far, which a shard would know of its own only.
  *
  * A draw is a whole number: unit u of the total mass, and the transition that owns it, transitions counted environment
  * by environment. So where each shard has a run of environments, unit u of the whole is unit u - C of a shard, C being
@@ -1426,7 +1428,8 @@ PER_API per_status per_coordinator_shard(per_coordinator* coordinator, int64_t s
  *
  *   law  NULL: the shard is gone, and its mass with it, until it tells of itself again
  *
- * PER_ERROR_INVALID_ARGUMENT for a law that no buffer has.
+ * PER_ERROR_INVALID_ARGUMENT for a law that no buffer has: total_mass above 2^52 - 1 for each live transition, measured
+ * masses above 2^52 for each, smallest_mass above total_mass, and what a field does not allow.
  */
 PER_API per_status per_coordinator_tell(per_coordinator* coordinator, int64_t shard, const per_law* law);
 
@@ -1444,20 +1447,21 @@ typedef enum per_settling {
  *
  *   chooses_anew  1: as after per_replay_set_alpha(), the scale is chosen whatever it was; for the first of the calls
  *
- * PER_ERROR_INVALID_ARGUMENT if a shard has never told, or has not done what was asked for. The next call then begins
- * anew.
+ * PER_ERROR_INVALID_ARGUMENT if a shard has never told, has not done what was asked for, or has grown since it was
+ * measured so that all have a total mass of 2^62 or more. The next call then begins anew, and still knows of
+ * chooses_anew: until PER_SETTLED the scale, and what is known of it, stay as they were.
  */
 PER_API per_status per_coordinator_settle(per_coordinator* coordinator, int32_t chooses_anew, int32_t* todo_out,
                                           int32_t* scale_out);
 
 /*
- * Begins a batch; one that was begun before and not finished is no draw.
+ * Begins a batch; one that was begun before and not finished is no draw. After an error that one is still under way.
  *
  *   options     NULL: those of the coordinator. n_step is not looked at: it is for the shards. n_step_min must be 0
  *   batch_size  1 .. 2^24
  *   count_out   units of the first round. There is one round; without replacement there may be several
  *
- * PER_ERROR_EMPTY if nothing is live; PER_ERROR_UNSUPPORTED for PER_RANK, for PER_BUFFER_MAX where the shards have no
+ * PER_ERROR_EMPTY if nothing is live; PER_ERROR_UNSUPPORTED for PER_RANK, for another n_step_min, for PER_BUFFER_MAX where the shards have no
  * smallest_mass, and for PER_WITHOUT_REPLACEMENT with a uniform_fraction between 0 and 1; PER_ERROR_INVALID_ARGUMENT,
  * also where per_coordinator_settle() has not said PER_SETTLED since a shard told of itself.
  */
@@ -1467,35 +1471,44 @@ PER_API per_status per_coordinator_draw(per_coordinator* coordinator, const per_
 /*
  * The round that is under way.
  *
+ *   count       as the call gave it that began the round
  *   shards_out  [count] where unit i is
  *   units_out   [count] what per_replay_get_units() of that shard takes
+ *
+ * PER_ERROR_INVALID_ARGUMENT, also for another count: a thread may have begun another round.
  */
-PER_API per_status per_coordinator_units(per_coordinator* coordinator, int64_t* shards_out, int64_t* units_out);
+PER_API per_status per_coordinator_units(per_coordinator* coordinator, int64_t count, int64_t* shards_out,
+                                         int64_t* units_out);
 
 /*
  * Takes what the shards have found for the round, in the order of its units.
  *
+ *   count        as in per_coordinator_units()
  *   ids          [count] as the shards have them
  *   masses       [count]
  *   first_units  [count]; may be NULL with replacement
  *   count_out    units of the next round; 0: per_coordinator_finish() comes next
  *
- * PER_ERROR_INVALID_ARGUMENT for an id that is no shard's, and where without replacement fewer than batch_size can be
- * drawn: then no batch is under way.
+ * PER_ERROR_INVALID_ARGUMENT for another count, for an id that is no shard's, and for masses and first_units that are
+ * not within the mass of the shard, or do not hold the unit: the round is still under way. Also where without
+ * replacement fewer than batch_size can be drawn, or a round finds only what was taken out: then no batch is.
  */
-PER_API per_status per_coordinator_found(per_coordinator* coordinator, const int64_t* ids, const uint64_t* masses,
-                                         const uint64_t* first_units, int64_t* count_out);
+PER_API per_status per_coordinator_found(per_coordinator* coordinator, int64_t count, const int64_t* ids,
+                                         const uint64_t* masses, const uint64_t* first_units, int64_t* count_out);
 
 /*
  * Ends a batch, which counts from now on. With replacement its transitions are those of the round, in that order;
  * without, per_replay_get_windows() of the shards has them, by per_coordinator_locate().
  *
+ *   batch_size         that of per_coordinator_draw()
  *   ids_out            [batch_size] ids of the whole
  *   weights_out        [batch_size] or NULL
  *   probabilities_out  [batch_size] or NULL
+ *
+ * PER_ERROR_INVALID_ARGUMENT, also for another batch_size.
  */
-PER_API per_status per_coordinator_finish(per_coordinator* coordinator, int64_t* ids_out, float* weights_out,
-                                          float* probabilities_out);
+PER_API per_status per_coordinator_finish(per_coordinator* coordinator, int64_t batch_size, int64_t* ids_out,
+                                          float* weights_out, float* probabilities_out);
 
 /*
  * Says which shards ids belong to. An id of the whole is k n_envs + environment, as in one buffer.
@@ -1532,7 +1545,8 @@ PER_API per_status per_coordinator_state(per_coordinator* coordinator, per_coord
 
 /*
  * Makes a coordinator that of a checkpoint: of the same options, before any shard has told. With shards that were saved
- * at the same time it goes on bit for bit. `live`, `shards` and `beta` are not looked at.
+ * at the same time it goes on bit for bit, if they tell of themselves and are settled before anything is changed: until
+ * then buffers that were loaded choose their scales by themselves. `live`, `shards` and `beta` are not looked at.
  *
  * PER_ERROR_INVALID_ARGUMENT.
  */

@@ -1191,27 +1191,24 @@ class Coordinator : public detail::Handle<per_coordinator, per_coordinator_free>
 
     /* How many units the first round has. */
     int64_t draw(int64_t batch_size, const per_sample_options* options = nullptr) {
-        batch_size_ = batch_size;
-        return round_size_ = detail::value_of<int64_t>(per_coordinator_draw, get(), options, batch_size);
+        return detail::value_of<int64_t>(per_coordinator_draw, get(), options, batch_size);
     }
     void units(Span<int64_t> shards_out, Span<int64_t> units_out) {
-        detail::require_size("shards_out", shards_out.size(), round_size_);
-        detail::require_size("units_out", units_out.size(), round_size_);
-        check(per_coordinator_units(get(), shards_out.data(), units_out.data()));
+        const int64_t n = detail::common_count(shards_out, "units_out", units_out);
+        check(per_coordinator_units(get(), n, shards_out.data(), units_out.data()));
     }
     /* How many units the next round has; 0: finish() comes next. first_units may be empty with replacement. */
     int64_t found(Span<const int64_t> ids, Span<const uint64_t> masses, Span<const uint64_t> first_units = {}) {
-        detail::require_size("ids", ids.size(), round_size_);
-        detail::require_size("masses", masses.size(), round_size_);
-        const uint64_t* const firsts = detail::optional_array("first_units", first_units, round_size_);
-        return round_size_ = detail::value_of<int64_t>(per_coordinator_found, get(), ids.data(), masses.data(), firsts);
+        const int64_t n = detail::common_count(ids, "masses", masses);
+        const uint64_t* const firsts = detail::optional_array("first_units", first_units, n);
+        return detail::value_of<int64_t>(per_coordinator_found, get(), n, ids.data(), masses.data(), firsts);
     }
-    /* weights_out and probabilities_out may be empty. */
+    /* All of the batch. weights_out and probabilities_out may be empty. */
     void finish(Span<int64_t> ids_out, Span<float> weights_out = {}, Span<float> probabilities_out = {}) {
-        detail::require_size("ids_out", ids_out.size(), batch_size_);
-        float* const weights = detail::optional_array("weights_out", weights_out, batch_size_);
-        float* const probabilities = detail::optional_array("probabilities_out", probabilities_out, batch_size_);
-        check(per_coordinator_finish(get(), ids_out.data(), weights, probabilities));
+        const int64_t n = detail::count(ids_out.size());
+        float* const weights = detail::optional_array("weights_out", weights_out, n);
+        float* const probabilities = detail::optional_array("probabilities_out", probabilities_out, n);
+        check(per_coordinator_finish(get(), n, ids_out.data(), weights, probabilities));
     }
 
     void locate(Span<const int64_t> ids, Span<int64_t> shards_out, Span<int64_t> shard_ids_out) const {
@@ -1230,10 +1227,6 @@ class Coordinator : public detail::Handle<per_coordinator, per_coordinator_free>
         return status;
     }
     void restore(const per_coordinator_status& status) { check(per_coordinator_restore(get(), &status)); }
-
- private:
-    int64_t batch_size_ = 0;
-    int64_t round_size_ = 0;
 };
 
 inline void Field::check() const {

@@ -79,35 +79,35 @@ per_status per_coordinator_draw(per_coordinator* coordinator, const per_sample_o
     });
 }
 
-per_status per_coordinator_units(per_coordinator* coordinator, int64_t* shards_out, int64_t* units_out) {
+per_status per_coordinator_units(per_coordinator* coordinator, int64_t count, int64_t* shards_out, int64_t* units_out) {
     return guarded([&] {
         Coordinator& target = coordinator_of(coordinator);
         require_array("shards_out", shards_out);
         require_array("units_out", units_out);
-        target.units(shards_out, units_out);
+        target.units(count, shards_out, units_out);
     });
 }
 
-per_status per_coordinator_found(per_coordinator* coordinator, const int64_t* ids, const uint64_t* masses,
-                                 const uint64_t* first_units, int64_t* count_out) {
+per_status per_coordinator_found(per_coordinator* coordinator, int64_t count, const int64_t* ids,
+                                 const uint64_t* masses, const uint64_t* first_units, int64_t* count_out) {
     return guarded([&] {
         Coordinator& target = coordinator_of(coordinator);
         require_array("ids", ids);
         require_array("masses", masses);
         check_aligned("first_units", first_units);
         require_pointer("count_out", count_out);
-        *count_out = target.found(ids, masses, first_units);
+        *count_out = target.found(count, ids, masses, first_units);
     });
 }
 
-per_status per_coordinator_finish(per_coordinator* coordinator, int64_t* ids_out, float* weights_out,
-                                  float* probabilities_out) {
+per_status per_coordinator_finish(per_coordinator* coordinator, int64_t batch_size, int64_t* ids_out,
+                                  float* weights_out, float* probabilities_out) {
     return guarded([&] {
         Coordinator& target = coordinator_of(coordinator);
         require_array("ids_out", ids_out);
         check_aligned("weights_out", weights_out);
         check_aligned("probabilities_out", probabilities_out);
-        target.finish(ids_out, weights_out, probabilities_out);
+        target.finish(batch_size, ids_out, weights_out, probabilities_out);
     });
 }
 

@@ -4,6 +4,7 @@
 #include <cinttypes>
 #include <cmath>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "backend/draw_outcome.h"
@@ -34,6 +35,43 @@ per_replay_options checked(const per_replay_options& options) {
     return resolved;
 }
 
+[[noreturn]] void throw_beyond(const char* name, uint64_t value, uint64_t least, uint64_t most) {
+    throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is %" PRIu64 ": allowed are %" PRIu64 " .. %" PRIu64, name, value,
+                least, most);
+}
+
+void check_units(const char* name, uint64_t value, uint64_t most) {
+    if (value > most) throw_beyond(name, value, 0, most);
+}
+
+void check_entry(const char* name, size_t i, uint64_t value, uint64_t least, uint64_t most) {
+    if (value < least || value > most)
+        throw_beyond((name + ("[" + std::to_string(i) + "]")).c_str(), value, least, most);
+}
+
+// Refuses what no buffer says. So total masses are below 2^62, and whatever is measured asks for a scale that there is:
+// 2^40 leaves of 2^52 at the scale of the largest float need -119.
+void check_law(const per_law& law, int64_t capacity) {
+    check_range("live", law.live, 0, capacity);
+    check_range("changes", law.changes, 0, INT64_MAX);
+    check_finite("max_priority", static_cast<double>(law.max_priority));
+    check_finite("largest_leaf", static_cast<double>(law.largest_leaf));
+    check_range("scale", law.scale, min_scale, max_scale);
+    check_range("is_scale_fixed", law.is_scale_fixed, 0, 1);
+    if (law.measured_scale != PER_SCALE_AUTOMATIC)
+        check_range("measured_scale", law.measured_scale, min_scale, max_scale);
+    using Wide = unsigned __int128;
+    const Wide live = static_cast<Wide>(law.live);
+    check_units("total_mass", law.total_mass,
+                static_cast<uint64_t>(std::min<Wide>(live * (leaf_mass_limit - 1), total_mass_limit - 1)));
+    check_units("smallest_mass", law.smallest_mass, law.total_mass);
+    if ((static_cast<Wide>(law.measured_high) << 64 | law.measured_low) > live * leaf_mass_limit)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "measured_high is %" PRIu64 " and measured_low %" PRIu64 ": more than 2^52 for each of %" PRId64
+                    " live transitions",
+                    law.measured_high, law.measured_low, law.live);
+}
+
 }  // namespace
 
 // ------------------------------------------------------------------------------------------------------- left out
@@ -45,15 +83,17 @@ void LeftOut::clear() {
 
 void LeftOut::add(uint64_t first, uint64_t size) {
     parts_.push_back({first, size, 0});
-    size_ += size;
 }
 
-void LeftOut::sort() {
+void LeftOut::merge() {
     std::sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) { return a.first < b.first; });
-    uint64_t before = 0;
+    uint64_t end = 0;
+    size_ = 0;
     for (Part& part : parts_) {
-        part.rest = part.first - before;
-        before += part.size;
+        const uint64_t first = std::max(part.first, end);
+        end = std::max(part.first + part.size, end);
+        part = {first, end - first, first - size_};
+        size_ += part.size;
     }
 }
 
@@ -72,7 +112,7 @@ Coordinator::Coordinator(const per_replay_options& options, int64_t n_shards)
     check_range("n_shards", n_shards, 1, options_.n_envs);
     for (int64_t s = 0; s < n_shards; ++s) {
         const int64_t first = s * options_.n_envs / n_shards;
-        shards_.push_back({first, (s + 1) * options_.n_envs / n_shards - first, false, false, false, {}, 0, 0});
+        shards_.push_back({first, (s + 1) * options_.n_envs / n_shards - first, false, false, false, {}});
     }
 }
 
@@ -91,12 +131,7 @@ void Coordinator::tell(int64_t shard, const per_law* law) {
     const std::unique_lock guard(lock_);
     Shard& known = shard_at(shard);
     if (law != nullptr) {
-        check_range("live", law->live, 0, options_.capacity / options_.n_envs * known.n_envs);
-        check_finite("max_priority", static_cast<double>(law->max_priority));
-        check_finite("largest_leaf", static_cast<double>(law->largest_leaf));
-        check_range("scale", law->scale, min_scale, max_scale);
-        if (law->total_mass >= total_mass_limit)
-            throw Error(PER_ERROR_INVALID_ARGUMENT, "total_mass is %" PRIu64 ": must be below 2^62", law->total_mass);
+        check_law(*law, options_.capacity / options_.n_envs * known.n_envs);
         known.law = *law;
         max_priority_ = std::max(max_priority_, law->max_priority);
     } else {
@@ -143,13 +178,11 @@ void Coordinator::require_answers(Settling settling) {
 }
 
 // Whether one buffer would choose another scale now: the rule is plan_after_change(), of which the shards have looked
-// at what is too large. One that left the scale by itself found something so.
+// at what is too large. One that is at another scale may have found something so, or was gone when this one was chosen.
 bool Coordinator::needs_scale(const WideSum& total) {
     bool has_too_large = false;
-    for_each_there([&](const Shard& shard) {
-        const bool has_left = shard.law.is_scale_fixed == 0 && shard.law.scale != scale_;
-        has_too_large |= has_left && shard.law.total_mass != 0;
-    });
+    for_each_there(
+        [&](const Shard& shard) { has_too_large |= shard.law.scale != scale_ && shard.law.total_mass != 0; });
     return plan_after_change(total_mass_, total, has_too_large, low_water_) != plan_keep;
 }
 
@@ -160,9 +193,9 @@ per_settling Coordinator::settle(bool chooses_anew, int32_t& scale_out) {
     const WideSum sum = total();
     const bool has_mass = sum.low != 0 || sum.high != 0;
     if (settling == Settling::none) {
-        largest_leaf_ = 0.0f;  // no scale is chosen so far
-        if (chooses_anew && !has_mass) low_water_ = 0;
-        if (needs_scale(sum) || (chooses_anew && has_mass))
+        chooses_anew_ |= chooses_anew;
+        largest_leaf_ = 0.0f;
+        if (needs_scale(sum) || (chooses_anew_ && has_mass))
             return ask(Settling::largest, PER_SETTLE_MEASURE, scale_, scale_out);
     }
     if (settling == Settling::largest) {
@@ -175,34 +208,27 @@ per_settling Coordinator::settle(bool chooses_anew, int32_t& scale_out) {
         for_each_there([&](const Shard& shard) {
             measured = add_wide(measured, {shard.law.measured_low, shard.law.measured_high});
         });
-        scale_ = scale_of_leaves(largest_leaf_, measured, options_.capacity);
-        return ask(Settling::scale, PER_SETTLE_SET, scale_, scale_out);
+        const int32_t chosen = scale_of_leaves(largest_leaf_, measured, options_.capacity);
+        return ask(Settling::scale, PER_SETTLE_SET, chosen, scale_out);
     }
+    const int32_t scale = settling == Settling::scale ? asked_scale_ : scale_;
     bool is_everywhere = true;
     for_each_there(
-        [&](const Shard& shard) { is_everywhere &= shard.law.is_scale_fixed != 0 && shard.law.scale == scale_; });
-    if (!is_everywhere) return ask(Settling::scale, PER_SETTLE_SET, scale_, scale_out);
+        [&](const Shard& shard) { is_everywhere &= shard.law.is_scale_fixed != 0 && shard.law.scale == scale; });
+    if (!is_everywhere) return ask(Settling::scale, PER_SETTLE_SET, scale, scale_out);
+    if (sum.high != 0 || sum.low >= total_mass_limit)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "the shards have changed since they were measured: their total mass is 2^62 or more");
     if (largest_leaf_ > 0.0f) low_water_ = low_water(sum.low, options_.capacity);
+    if (chooses_anew_ && !has_mass) low_water_ = 0;
+    scale_ = scale_out = scale;
     total_mass_ = sum.low;
-    largest_leaf_ = 0.0f;
+    chooses_anew_ = false;
     is_settled_ = true;
-    scale_out = scale_;
     return PER_SETTLED;
 }
 
 // ---------------------------------------------------------------------------------------------------------- batches
-
-void Coordinator::add_up() {
-    mass_ = 0;
-    live_ = 0;
-    smallest_mass_ = 0;
-    for (Shard& shard : shards_) {
-        shard.mass_before = mass_;
-        shard.live_before = live_;
-        mass_ += shard.law.total_mass;
-        live_ += static_cast<uint64_t>(shard.law.live);
-    }
-}
 
 uint64_t Coordinator::smallest_mass() {
     uint64_t smallest = 0;
@@ -216,13 +242,16 @@ uint64_t Coordinator::smallest_mass() {
     return smallest;
 }
 
-void Coordinator::check_drawing(Drawing expected, const char* what) const {
-    if (drawing_ != expected) throw Error(PER_ERROR_INVALID_ARGUMENT, "%s", what);
+const Coordinator::Batch& Coordinator::batch_in(Drawing expected, const char* what) const {
+    if (batch_.drawing != expected) throw Error(PER_ERROR_INVALID_ARGUMENT, "%s", what);
+    return batch_;
 }
 
 int64_t Coordinator::draw(const per_sample_options& options, int64_t batch_size) {
     const std::unique_lock guard(lock_);
-    ReplaySample sample = resolve_sample_options(options, batch_size, options_);
+    per_sample_options given = options;
+    given.n_step = 0;  // it is for the shards
+    const ReplaySample sample = resolve_sample_options(given, batch_size, options_);
     if (sample.n_step_min != 0)
         throw Error(PER_ERROR_UNSUPPORTED, "n_step_min is %" PRId64 ": shards do not know the places of their windows",
                     sample.n_step_min);
@@ -232,157 +261,198 @@ int64_t Coordinator::draw(const per_sample_options& options, int64_t batch_size)
     if (!is_settled_)
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "shards told of themselves: per_coordinator_settle() comes before a draw");
-    drawing_ = Drawing::none;
-    add_up();
-    const DrawOutcome all = {static_cast<int64_t>(live_), static_cast<int64_t>(live_)};
-    if (live_ == 0) throw_empty(sample.of_sequences);
+    Batch& next = next_;
+    next.add_up(shards_);
+    const auto n_live = static_cast<int64_t>(next.live());
+    if (n_live == 0) throw_empty(sample.of_sequences);
     const bool is_distinct = sample.scheme == PER_WITHOUT_REPLACEMENT;
-    if (is_distinct) require_drawn(batch_size, all, sample.of_sequences);
-    law_ = {batch_size,
-            is_distinct,
-            uniform_part(sample.prioritization, sample.uniform_fraction, mass_),
-            static_cast<double>(live_),
-            static_cast<double>(mass_),
-            0.0};
-    if (is_distinct && law_.is_mixture())
+    if (is_distinct) require_drawn(batch_size, {n_live, n_live}, sample.of_sequences);
+    next.sample = sample;
+    next.law = {batch_size,
+                is_distinct,
+                uniform_part(sample.prioritization, sample.uniform_fraction, next.mass()),
+                static_cast<double>(next.live()),
+                static_cast<double>(next.mass()),
+                0.0};
+    if (is_distinct && next.law.is_mixture())
         throw Error(PER_ERROR_UNSUPPORTED,
                     "uniform_fraction is %g: without replacement shards draw by one of both parts only",
-                    law_.uniform_fraction);
-    if (sample.normalize_weights == PER_BUFFER_MAX && !law_.is_uniform()) smallest_mass_ = smallest_mass();
-    key_ = {options_.seed, static_cast<uint64_t>(samples_)};
-    if (sample.key != nullptr) key_ = {sample.key[0], sample.key[1]};
-    sample_ = sample;
-    const size_t n = static_cast<size_t>(batch_size);
-    ids_.resize(n);
-    masses_.resize(n + 1);
-    shares_.resize(n);
-    DrawRequest request = {batch_size, sample.scheme, key_.seed, key_.batch_number};
-    if (is_distinct) {
-        firsts_.resize(n + 1);
-        rounds_.reserve(batch_size);
-        rounds_.begin(request);
-        left_out_.clear();
-        request = rounds_.round();
+                    next.law.uniform_fraction);
+    if (sample.normalize_weights == PER_BUFFER_MAX && !next.law.is_uniform()) next.smallest_mass = smallest_mass();
+    BatchKey key = {options_.seed, static_cast<uint64_t>(samples_)};
+    if (sample.key != nullptr) key = {sample.key[0], sample.key[1]};
+    const int64_t n_units = next.begin({batch_size, sample.scheme, key.seed, key.batch_number});
+    std::swap(batch_, next_);
+    return n_units;
+}
+
+void Coordinator::Batch::add_up(const std::vector<Shard>& of_shards) {
+    mass_before.assign(1, 0);
+    live_before.assign(1, 0);
+    for (const Shard& shard : of_shards) {
+        mass_before.push_back(mass() + shard.law.total_mass);
+        live_before.push_back(live() + static_cast<uint64_t>(shard.law.live));
     }
-    make_units(request);
-    drawing_ = Drawing::round;
-    return request.batch_size;
+}
+
+// Has memory for the whole batch: no round after the first is larger, and what comes after the draw throws nothing.
+int64_t Coordinator::Batch::begin(const DrawRequest& request) {
+    const size_t n = static_cast<size_t>(request.batch_size);
+    ids.resize(n);
+    shares.resize(n);
+    masses.resize(n + 1);
+    firsts.resize(n + 1);
+    left_out.clear();
+    if (law.is_distinct) {
+        left_out.reserve(n + 1);
+        rounds.reserve(request.batch_size);
+        rounds.begin(request);
+    }
+    make_units(law.is_distinct ? rounds.round() : request);
+    drawing = Drawing::round;
+    return static_cast<int64_t>(units.size());
 }
 
 // How many units, or ranks, are left to draw from.
-uint64_t Coordinator::left() const {
-    return (law_.is_uniform() ? live_ : mass_) - left_out_.size();
+uint64_t Coordinator::Batch::left() const {
+    return (law.is_uniform() ? live() : mass()) - left_out.size();
 }
 
 // The units of a round. Of a draw without replacement they are of what is left.
-void Coordinator::make_units(const DrawRequest& request) {
-    const int64_t n = request.batch_size;
-    const size_t size = static_cast<size_t>(n);
-    targets_.resize(size + cpu::draw_padding);
-    shards_of_units_.resize(size);
-    units_.resize(size);
-    const bool by_mixture = law_.is_mixture() || (law_.is_distinct && law_.is_uniform());
-    const uint64_t whole = by_mixture ? mixture_units : law_.is_uniform() ? live_ : left();
-    write_targets(cpu::chosen_kernels().draw, request, whole, targets_.data());
-    const uint64_t uniform = uniform_units(law_.uniform_fraction);
-    positions_.resize(size);
-    for (size_t i = 0; i < size; ++i) {
-        UnitOrRank target = {targets_[i], law_.is_uniform()};
-        if (by_mixture) target = part_of_mixture(targets_[i], uniform, mass_, live_ - left_out_.size());
-        if (law_.is_distinct) target.value = left_out_.unit(target.value);
-        positions_[i] = target.value;
-        const auto beyond =
-            std::upper_bound(shards_.begin(), shards_.end(), target.value, [&](uint64_t value, const Shard& shard) {
-                return value < (target.is_rank ? shard.live_before : shard.mass_before);
-            });
-        const Shard& owner = *(beyond - 1);
-        shards_of_units_[i] = beyond - 1 - shards_.begin();
-        units_[i] = static_cast<int64_t>(target.value - (target.is_rank ? owner.live_before : owner.mass_before));
-        if (target.is_rank) units_[i] = -1 - units_[i];
+void Coordinator::Batch::make_units(const DrawRequest& request) {
+    const size_t n = static_cast<size_t>(request.batch_size);
+    targets.resize(n + cpu::draw_padding);
+    positions.resize(n);
+    shards.resize(n);
+    units.resize(n);
+    round_found.resize(n);
+    const bool by_mixture = law.is_mixture() || (law.is_distinct && law.is_uniform());
+    const uint64_t whole = by_mixture ? mixture_units : left();
+    write_targets(cpu::chosen_kernels().draw, request, whole, targets.data());
+    const uint64_t uniform = uniform_units(law.uniform_fraction);
+    for (size_t i = 0; i < n; ++i) {
+        UnitOrRank target = {targets[i], law.is_uniform()};
+        if (by_mixture) target = part_of_mixture(targets[i], uniform, mass(), live() - left_out.size());
+        if (law.is_distinct) target.value = left_out.unit(target.value);
+        const std::vector<uint64_t>& before = target.is_rank ? live_before : mass_before;
+        const auto owner = std::upper_bound(before.begin(), before.end(), target.value) - 1;
+        positions[i] = target.value;
+        shards[i] = owner - before.begin();
+        units[i] = static_cast<int64_t>(target.value - *owner);
+        if (target.is_rank) units[i] = -1 - units[i];
     }
 }
 
-void Coordinator::units(int64_t* shards_out, int64_t* units_out) {
+void Coordinator::units(int64_t count, int64_t* shards_out, int64_t* units_out) {
     const std::unique_lock guard(lock_);
-    check_drawing(Drawing::round, "no round is under way: per_coordinator_draw() comes first");
-    std::copy(shards_of_units_.begin(), shards_of_units_.end(), shards_out);
-    std::copy(units_.begin(), units_.end(), units_out);
+    const Batch& batch = batch_in(Drawing::round, "no round is under way: per_coordinator_draw() comes first");
+    const auto n = static_cast<int64_t>(batch.units.size());
+    check_range("count", count, n, n);
+    std::copy(batch.shards.begin(), batch.shards.end(), shards_out);
+    std::copy(batch.units.begin(), batch.units.end(), units_out);
 }
 
-int64_t Coordinator::found(const int64_t* ids, const uint64_t* masses, const uint64_t* first_units) {
-    const std::unique_lock guard(lock_);
-    check_drawing(Drawing::round, "no round is under way: per_coordinator_draw() comes first");
-    if (law_.is_distinct && !law_.is_uniform()) require_pointer("first_units", first_units);
-    for (size_t i = 0; i < units_.size(); ++i) {
-        const int64_t most = max_shard_id(shards_[static_cast<size_t>(shards_of_units_[i])]);
+// Each entry is read once, as other threads may write to them; and none is taken unless all are what a buffer finds.
+void Coordinator::read_found(const int64_t* ids, const uint64_t* masses, const uint64_t* first_units) {
+    for (size_t i = 0; i < batch_.units.size(); ++i) {
+        const size_t s = static_cast<size_t>(batch_.shards[i]);
+        const bool is_rank = batch_.units[i] < 0;
+        const uint64_t whole = batch_.mass_of(s);
+        const int64_t max_id = max_shard_id(shards_[s]);
         const int64_t id = read_once(ids[i]);
-        if (id < 0 || id > most) throw_out_of_range("ids", static_cast<int64_t>(i), id, 0, most);
+        const uint64_t mass = read_once(masses[i]);
+        const uint64_t first = first_units == nullptr ? 0 : read_once(first_units[i]);
+        if (id < 0 || id > max_id) throw_out_of_range("ids", static_cast<int64_t>(i), id, 0, max_id);
+        check_entry("masses", i, mass, is_rank ? 0 : 1, whole);
+        if (first_units != nullptr && !is_rank) {
+            const auto unit = static_cast<uint64_t>(batch_.units[i]);
+            check_entry("first_units", i, first, unit < mass ? 0 : unit - mass + 1, std::min(unit, whole - mass));
+        }
+        batch_.round_found[i] = {whole_id(shards_[s], id), mass, batch_.mass_before[s] + first};
     }
-    take_round(ids, masses, first_units);
-    drawing_ = Drawing::found;
-    if (!law_.is_distinct) return 0;
-    const int64_t n_wanted = sample_.batch_size;
-    if (rounds_.wants_more() && left() != 0) {
-        drawing_ = Drawing::round;
-        make_units(rounds_.round());
-        return rounds_.round().batch_size;
+}
+
+int64_t Coordinator::found(int64_t count, const int64_t* ids, const uint64_t* masses, const uint64_t* first_units) {
+    const std::unique_lock guard(lock_);
+    batch_in(Drawing::round, "no round is under way: per_coordinator_draw() comes first");
+    Batch& batch = batch_;
+    const auto n_units = static_cast<int64_t>(batch.units.size());
+    check_range("count", count, n_units, n_units);
+    if (batch.law.is_distinct && !batch.law.is_uniform()) require_pointer("first_units", first_units);
+    read_found(ids, masses, first_units);
+    if (!batch.law.is_distinct) {
+        for (size_t i = 0; i < batch.units.size(); ++i) {
+            batch.ids[i] = batch.round_found[i].id;
+            batch.masses[i] = batch.round_found[i].mass;
+        }
+        batch.drawing = Drawing::found;
+        return 0;
     }
-    const int64_t n_found = std::min(rounds_.n_found(), n_wanted);
-    if (n_found < n_wanted) drawing_ = Drawing::none;
-    require_drawn(n_wanted, {static_cast<int64_t>(live_), n_found}, sample_.of_sequences);
-    law_.n_draws = rounds_.n_draws();
-    std::copy_n(rounds_.found(), n_wanted, ids_.data());
+    batch.drawing = Drawing::none;
+    if (!batch.take_round())
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "ids are all of transitions that were taken out: the shards have changed since the draw began");
+    if (batch.rounds.wants_more() && batch.left() != 0) {
+        batch.make_units(batch.rounds.round());
+        batch.drawing = Drawing::round;
+        return static_cast<int64_t>(batch.units.size());
+    }
+    const int64_t n_wanted = batch.sample.batch_size;
+    const int64_t n_found = std::min(batch.rounds.n_found(), n_wanted);
+    require_drawn(n_wanted, {static_cast<int64_t>(batch.live()), n_found}, batch.sample.of_sequences);
+    batch.law.n_draws = batch.rounds.n_draws();
+    std::copy_n(batch.rounds.found(), n_wanted, batch.ids.data());
+    batch.drawing = Drawing::found;
     return 0;
 }
 
-// What the shards have found for the round becomes that of the batch.
-void Coordinator::take_round(const int64_t* ids, const uint64_t* masses, const uint64_t* first_units) {
-    int64_t* const ids_out = law_.is_distinct ? rounds_.drawn() : ids_.data();
-    for (size_t i = 0; i < units_.size(); ++i) {
-        const Shard& shard = shards_[static_cast<size_t>(shards_of_units_[i])];
-        ids_out[i] = whole_id(shard, ids[i]);
-    }
-    if (!law_.is_distinct) {
-        std::copy_n(masses, units_.size(), masses_.data());
-        return;
-    }
-    const double share = law_.is_uniform() ? law_.share_left(0, left()) : static_cast<double>(left()) / law_.mass;
-    const int64_t n_before = rounds_.n_found();
-    const bool takes_out = rounds_.take(share);
-    for (int64_t k = n_before; k < rounds_.n_found(); ++k) {
-        const size_t i = static_cast<size_t>(rounds_.place_in_round(k));
+// What the shards have found for a round without replacement becomes that of the batch. False if all that was found
+// before had been taken out, and the round was of nothing else: no shard that stays as it is finds that.
+bool Coordinator::Batch::take_round() {
+    for (size_t i = 0; i < units.size(); ++i) rounds.drawn()[i] = round_found[i].id;
+    const double share = law.is_uniform() ? law.share_left(0, left()) : static_cast<double>(left()) / law.mass;
+    const int64_t n_before = rounds.n_found();
+    const bool all_were_out = rounds.n_out() == n_before;
+    const bool takes_out = rounds.take(share);
+    for (int64_t k = n_before; k < rounds.n_found(); ++k) {
+        const size_t i = static_cast<size_t>(rounds.place_in_round(k));
         const size_t at = static_cast<size_t>(k);
-        masses_[at] = masses[i];
-        const Shard& shard = shards_[static_cast<size_t>(shards_of_units_[i])];
-        firsts_[at] = law_.is_uniform() ? positions_[i] : shard.mass_before + first_units[i];
+        masses[at] = round_found[i].mass;
+        firsts[at] = law.is_uniform() ? positions[i] : round_found[i].first_unit;
     }
-    if (!takes_out) return;
-    for (size_t k = static_cast<size_t>(rounds_.n_out()); k < static_cast<size_t>(rounds_.n_found()); ++k)
-        left_out_.add(firsts_[k], law_.is_uniform() ? 1 : masses_[k]);
-    left_out_.sort();
-    rounds_.taken_out();
+    if (takes_out) {
+        for (size_t k = static_cast<size_t>(rounds.n_out()); k < static_cast<size_t>(rounds.n_found()); ++k)
+            left_out.add(firsts[k], law.is_uniform() ? 1 : masses[k]);
+        left_out.merge();
+        rounds.taken_out();
+    }
+    return !all_were_out || rounds.n_found() > n_before;
 }
 
-void Coordinator::finish(int64_t* ids_out, float* weights_out, float* probabilities_out) {
+void Coordinator::finish(int64_t batch_size, int64_t* ids_out, float* weights_out, float* probabilities_out) {
     const std::unique_lock guard(lock_);
-    check_drawing(Drawing::found, "no batch has been found: per_coordinator_found() comes first");
+    batch_in(Drawing::found, "no batch has been found: per_coordinator_found() comes first");
+    Batch& batch = batch_;
+    const int64_t n = batch.sample.batch_size;
+    check_range("batch_size", batch_size, n, n);
     const cpu::PowerKernels& kernels = cpu::chosen_kernels().power;
-    const int64_t n = sample_.batch_size;
-    const bool by_schedule = std::isnan(sample_.beta);
-    const double beta = by_schedule ? beta_.beta(beta_.step) : sample_.beta;
-    const DrawLaw law = law_;
-    for (size_t i = 0; i < shares_.size(); ++i) shares_[i] = law.share_of(static_cast<double>(masses_[i]));
+    const int32_t normalize_weights = batch.sample.normalize_weights;
+    const bool by_schedule = std::isnan(batch.sample.beta);
+    const double beta = by_schedule ? beta_.beta(beta_.step) : batch.sample.beta;
+    const DrawLaw law = batch.law;
+    std::vector<double>& shares = batch.shares;
+    for (size_t i = 0; i < shares.size(); ++i) shares[i] = law.share_of(static_cast<double>(batch.masses[i]));
     const double total = law.total();
-    const double reference = sample_.normalize_weights == PER_BATCH_MAX
-                                 ? kernels.smallest(n, shares_.data())
-                                 : law.reference(sample_.normalize_weights, [&] { return smallest_mass_; });
-    std::copy_n(ids_.data(), n, ids_out);
-    if (weights_out != nullptr) kernels.weigh_shares(n, shares_.data(), reference, beta, weights_out);
+    const double reference = normalize_weights == PER_BATCH_MAX
+                                 ? kernels.smallest(n, shares.data())
+                                 : law.reference(normalize_weights, [&] { return batch.smallest_mass; });
+    std::copy_n(batch.ids.data(), n, ids_out);
+    if (weights_out != nullptr) kernels.weigh_shares(n, shares.data(), reference, beta, weights_out);
     if (probabilities_out != nullptr)
-        for (size_t i = 0; i < shares_.size(); ++i) probabilities_out[i] = static_cast<float>(shares_[i] / total);
+        for (size_t i = 0; i < shares.size(); ++i) probabilities_out[i] = static_cast<float>(shares[i] / total);
     ++samples_;
     if (by_schedule) ++beta_.step;
-    drawing_ = Drawing::none;
+    batch.drawing = Drawing::none;
 }
 
 // -------------------------------------------------------------------------------------------------------------- ids
@@ -390,10 +460,10 @@ void Coordinator::finish(int64_t* ids_out, float* weights_out, float* probabilit
 void Coordinator::locate(int64_t count, const int64_t* ids, int64_t* shards_out, int64_t* shard_ids_out) {
     const std::unique_lock guard(lock_);
     for (int64_t i = 0; i < count; ++i)
-        if (read_once(ids[i]) < -1) throw_out_of_range("ids", i, ids[i], -1, INT64_MAX);
+        if (const int64_t id = read_once(ids[i]); id < -1) throw_out_of_range("ids", i, id, -1, INT64_MAX);
     for (int64_t i = 0; i < count; ++i) {
-        const int64_t id = read_once(ids[i]);
-        const int64_t env = id % options_.n_envs;
+        const int64_t id = std::max<int64_t>(read_once(ids[i]), -1);  // another thread may have written since
+        const int64_t env = std::max<int64_t>(id, 0) % options_.n_envs;
         const auto beyond = std::upper_bound(shards_.begin(), shards_.end(), env,
                                              [](int64_t e, const Shard& shard) { return e < shard.first_env; });
         shards_out[i] = id < 0 ? -1 : beyond - 1 - shards_.begin();
@@ -410,8 +480,8 @@ void Coordinator::ids(int64_t shard, int64_t count, const int64_t* shard_ids, in
         if (id < -1 || id > most) throw_out_of_range("shard_ids", i, id, -1, most);
     }
     for (int64_t i = 0; i < count; ++i) {
-        const int64_t id = shard_ids[i];
-        ids_out[i] = id < 0 ? -1 : whole_id(known, id);
+        const int64_t id = read_once(shard_ids[i]);  // another thread may have written since
+        ids_out[i] = id < 0 || id > most ? -1 : whole_id(known, id);
     }
 }
 
@@ -448,12 +518,11 @@ void Coordinator::restore(const per_coordinator_status& status) {
     for (const Shard& shard : shards_)
         if (shard.has_told)
             throw Error(PER_ERROR_INVALID_ARGUMENT, "a shard has told of itself: a restore comes before");
-    check_range("samples", status.samples, 0, INT64_MAX);
-    check_range("beta_step", status.beta_step, 0, INT64_MAX);
+    check_range("samples", status.samples, 0, max_counter);
+    check_range("beta_step", status.beta_step, 0, max_counter);
     check_finite("max_priority", static_cast<double>(status.max_priority));
     check_range("scale", status.scale, min_scale, max_scale);
-    if (status.total_mass >= total_mass_limit)
-        throw Error(PER_ERROR_INVALID_ARGUMENT, "total_mass is %" PRIu64 ": must be below 2^62", status.total_mass);
+    check_units("total_mass", status.total_mass, total_mass_limit - 1);
     samples_ = status.samples;
     beta_.step = status.beta_step;
     total_mass_ = status.total_mass;

@@ -17,11 +17,14 @@ namespace per {
 // Parts of the line of units, or of ranks, that draws leave out: those of transitions that were taken out.
 class LeftOut {
  public:
+    // Memory for so many parts. The rest throws nothing.
+    void reserve(size_t n_parts) { parts_.reserve(n_parts); }
     void clear();
     void add(uint64_t first, uint64_t size);
+    // Comes after add(), before the two below. What parts have in common counts once.
+    void merge();
     uint64_t size() const { return size_; }
-    // The unit that has `rest` others before it which are not left out. Needs no add() since sort().
-    void sort();
+    // The unit that has `rest` others before it which are not left out.
     uint64_t unit(uint64_t rest) const;
 
  private:
@@ -51,9 +54,9 @@ class Coordinator {
 
     // Both return how many units the next round has.
     int64_t draw(const per_sample_options& options, int64_t batch_size);
-    int64_t found(const int64_t* ids, const uint64_t* masses, const uint64_t* first_units);
-    void units(int64_t* shards_out, int64_t* units_out);
-    void finish(int64_t* ids_out, float* weights_out, float* probabilities_out);
+    int64_t found(int64_t count, const int64_t* ids, const uint64_t* masses, const uint64_t* first_units);
+    void units(int64_t count, int64_t* shards_out, int64_t* units_out);
+    void finish(int64_t batch_size, int64_t* ids_out, float* weights_out, float* probabilities_out);
 
     void locate(int64_t count, const int64_t* ids, int64_t* shards_out, int64_t* shard_ids_out);
     void ids(int64_t shard, int64_t count, const int64_t* shard_ids, int64_t* ids_out);
@@ -69,27 +72,60 @@ class Coordinator {
         bool is_there;
         bool has_answered;  // what settle() asked for last
         per_law law;
-        // How much of the whole the shards before it have.
-        uint64_t mass_before;
-        uint64_t live_before;
     };
     enum class Settling { none, largest, sum, scale };
     enum class Drawing { none, round, found };
 
+    // What a shard has found for a unit.
+    struct Found {
+        int64_t id;
+        uint64_t mass;
+        uint64_t first_unit;
+    };
+
+    // A batch under way. Of the shards it knows what they told before the draw.
+    struct Batch {
+        uint64_t mass() const { return mass_before.back(); }
+        uint64_t live() const { return live_before.back(); }
+        uint64_t mass_of(size_t shard) const { return mass_before[shard + 1] - mass_before[shard]; }
+        uint64_t left() const;
+        void add_up(const std::vector<Shard>& shards);
+        int64_t begin(const DrawRequest& request);
+        void make_units(const DrawRequest& request);
+        bool take_round();
+
+        Drawing drawing = Drawing::none;
+        ReplaySample sample = {};
+        DrawLaw law = {};
+        uint64_t smallest_mass = 0;
+        // How much of the whole the shards before each have; and the whole.
+        std::vector<uint64_t> mass_before;
+        std::vector<uint64_t> live_before;
+        // The round.
+        std::vector<uint64_t> targets;
+        std::vector<uint64_t> positions;  // its units or ranks, in the whole
+        std::vector<int64_t> shards;
+        std::vector<int64_t> units;
+        std::vector<Found> round_found;  // with ids of the whole
+        // What was found so far.
+        std::vector<int64_t> ids;
+        std::vector<uint64_t> masses;
+        std::vector<uint64_t> firsts;  // without replacement: where their units or ranks begin
+        DistinctRounds rounds;
+        LeftOut left_out;
+        std::vector<double> shares;
+    };
+
     Shard& shard_at(int64_t shard);
-    void check_drawing(Drawing expected, const char* what) const;
+    const Batch& batch_in(Drawing expected, const char* what) const;
     template <class Add>
     void for_each_there(const Add& add);
     per_settling ask(Settling settling, per_settling todo, int32_t scale, int32_t& scale_out);
     void require_answers(Settling settling);
     WideSum total();
     bool needs_scale(const WideSum& total);
-    void add_up();
     uint64_t smallest_mass();
-    void make_units(const DrawRequest& request);
-    void place_units(int64_t n, bool are_ranks);
-    void take_round(const int64_t* ids, const uint64_t* masses, const uint64_t* first_units);
-    uint64_t left() const;
+    void read_found(const int64_t* ids, const uint64_t* masses, const uint64_t* first_units);
     int64_t whole_id(const Shard& shard, int64_t id) const;
     int64_t max_shard_id(const Shard& shard) const;
 
@@ -100,33 +136,19 @@ class Coordinator {
     int64_t samples_ = 0;
     float max_priority_ = 1.0f;
 
-    // The scale of the whole, as a tree has it (mass.h).
+    // The scale of the whole, as a tree has it (mass.h), since settle() said last that it is that of all shards.
     int32_t scale_ = 0;
     uint64_t total_mass_ = 0;
     uint64_t low_water_ = 0;
+    bool is_settled_ = false;
+    // What settle() is about until it says so again.
     Settling settling_ = Settling::none;
     int32_t asked_scale_ = 0;
-    float largest_leaf_ = 0.0f;
-    bool is_settled_ = false;
+    float largest_leaf_ = 0.0f;  // 0: no scale is chosen
+    bool chooses_anew_ = false;
 
-    // The batch under way.
-    Drawing drawing_ = Drawing::none;
-    ReplaySample sample_ = {};
-    BatchKey key_ = {};
-    DrawLaw law_ = {};
-    uint64_t mass_ = 0;
-    uint64_t live_ = 0;
-    uint64_t smallest_mass_ = 0;
-    std::vector<uint64_t> targets_;
-    std::vector<uint64_t> positions_;  // the units or ranks of the round, in the whole
-    std::vector<int64_t> shards_of_units_;
-    std::vector<int64_t> units_;
-    std::vector<int64_t> ids_;
-    std::vector<uint64_t> masses_;
-    std::vector<uint64_t> firsts_;  // of those found without replacement: where their units or ranks begin
-    DistinctRounds rounds_;
-    LeftOut left_out_;
-    std::vector<double> shares_;
+    Batch batch_;
+    Batch next_;  // draw() makes a batch here, so that an error leaves the one under way as it is
 };
 
 }  // namespace per

@@ -2,14 +2,14 @@
 
 #include <limits>
 
+#include "rules/limits.h"
 #include "rules/priority.h"
 #include "rules/td_error.h"
 
 namespace per {
 namespace {
 
-// No counter of a buffer comes near these, and each can count on from them for as long again. Ids are counters, too.
-constexpr int64_t max_counter = int64_t{1} << 62;
+// The same for counts of changes, which rank trees know by.
 constexpr int64_t max_changes = ranks_never_taken + (int64_t{1} << 61);
 
 constexpr float not_given = -1.0f;  // the priority of a row that has none

@@ -17,6 +17,8 @@ inline constexpr int64_t max_slots = 1024;
 inline constexpr int64_t min_ring_slots = 2;
 inline constexpr int64_t max_ring_slots = int64_t{1} << 31;
 inline constexpr int64_t max_gather_threads = 64;
+// No counter of a buffer comes near it, and each can count on from it for as long again. Ids are counters, too.
+inline constexpr int64_t max_counter = int64_t{1} << 62;
 inline constexpr double max_epsilon = 0x1.fffffep127;  // FLT_MAX: with more every priority would overflow
 
 inline constexpr int64_t max_n_fields = 256;

@@ -276,11 +276,12 @@ class World:
         return made
 
     coordinator_found_coordinator = coordinator_units_coordinator
+    coordinator_units_count = coordinator_found_count = batch_size
 
     def coordinator_finish_coordinator(self) -> Any:
         made, count = self.coordinator_units_coordinator(), self.ffi.new("int64_t*")
         masses = self.masses()
-        self.ok(self.lib.per_coordinator_found(made, self.coordinator_found_ids(), masses, self.ffi.NULL, count))
+        self.ok(self.lib.per_coordinator_found(made, 4, self.coordinator_found_ids(), masses, self.ffi.NULL, count))
         return made
 
     def law(self, scale: int = 0) -> Any:
@@ -293,9 +294,14 @@ class World:
         return self.array("int64_t", [0, 1, 2, 3])
 
     def masses(self) -> Any:
-        return self.array("uint64_t", [2, 2, 2, 2])
+        return self.array("uint64_t", [1, 1, 1, 1])
 
-    first_units = masses
+    def first_units(self) -> Any:
+        """Of transitions of one unit each: the units themselves."""
+        shards, units = self.ffi.new("int64_t[4]"), self.ffi.new("int64_t[4]")
+        self.ok(self.lib.per_coordinator_units(self.coordinators[-1], 4, shards, units))
+        return self.array("uint64_t", list(units))
+
     shard_ids = ids
 
     def coordinator_restore_status(self) -> Any:

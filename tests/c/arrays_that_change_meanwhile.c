@@ -177,6 +177,47 @@ static void values_that_are_cast(per_replay* replay) {
     stop(&flipping);
 }
 
+static void a_coordinator(void) {
+    static int64_t given[N], good[N], shards[N], shard_ids[N], out[N];
+    static uint64_t masses[N];
+    per_replay_options options = replay_options(4 * N, 2);
+    per_coordinator* coordinator;
+    per_law law;
+    flips flipping;
+    int64_t count;
+    int32_t todo = PER_SETTLE_SET, scale = 0;
+    int i, k;
+    CHECK_OK(per_coordinator_create(&options, 2, &coordinator));
+    CHECK_OK(per_law_init(&law, sizeof law));
+    law.live = N;
+    law.total_mass = law.measured_low = N;
+    law.largest_leaf = 1;
+    law.is_scale_fixed = 1;
+    while (todo != PER_SETTLED) {
+        law.scale = law.measured_scale = scale;
+        for (k = 0; k < 2; ++k) CHECK_OK(per_coordinator_tell(coordinator, k, &law));
+        CHECK_OK(per_coordinator_settle(coordinator, 0, &todo, &scale));
+    }
+    for (i = 0; i < N; ++i) {
+        good[i] = i;
+        masses[i] = 1;
+    }
+    start(&flipping, given, good, INT64_MAX);
+    for (i = 0; i < ROUNDS; ++i) {
+        const per_status status = per_coordinator_ids(coordinator, 1, N, given, out);
+        check_status(status);
+        for (k = 0; status == PER_OK && k < N; ++k) CHECK(out[k] == 2 * k + 1 || out[k] == -1);
+        CHECK_OK(per_coordinator_locate(coordinator, N, given, shards, shard_ids));
+        for (k = 0; k < N; ++k) CHECK((shards[k] == 0 || shards[k] == 1) && shard_ids[k] >= 0);
+        CHECK_OK(per_coordinator_draw(coordinator, NULL, N, &count));
+        if (per_coordinator_found(coordinator, N, given, masses, NULL, &count) != PER_OK) continue;
+        CHECK_OK(per_coordinator_finish(coordinator, N, out, NULL, NULL));
+        for (k = 0; k < N; ++k) CHECK(out[k] / 2 == k);
+    }
+    stop(&flipping);
+    per_coordinator_free(coordinator);
+}
+
 int main(void) {
     per_replay_options options = replay_options(64 * ENVS, ENVS);
     per_replay* replay = create_replay(&options);
@@ -185,6 +226,7 @@ int main(void) {
     environments(replay);
     ids(replay);
     values_that_are_cast(replay);
+    a_coordinator();
     per_replay_free(replay);
     return 0;
 }

@@ -440,6 +440,64 @@ TEST(OutOfMemory, a_loader_that_cannot_be_made_leaves_the_buffer_as_it_was) {
     });
 }
 
+// A draw that fails leaves the batch before it under way; and once it is drawn no memory is needed.
+TEST(OutOfMemory, a_coordinator_draws_or_goes_on_with_the_batch_before) {
+#ifdef SANITIZED
+    GTEST_SKIP() << "a sanitizer has these functions";
+#endif
+    const per_replay_options options = options_of(fields_of_buffers());
+    per_coordinator* coordinator = nullptr;
+    ASSERT_EQ(per_coordinator_create(&options, 1, &coordinator), PER_OK);
+    // Of 2000 transitions one has nearly all of the mass, so that it is taken out. The others have a unit each.
+    constexpr int64_t heavy = int64_t{1} << 40;
+    per_law law;
+    per_law_init(&law, sizeof law);
+    law.live = 2000;
+    law.total_mass = law.measured_low = heavy + 1999;
+    law.largest_leaf = 1.0f;
+    law.is_scale_fixed = 1;
+    int32_t todo = PER_SETTLE_SET, scale = 0;
+    while (todo != PER_SETTLED) {
+        law.scale = law.measured_scale = scale;
+        ASSERT_EQ(per_coordinator_tell(coordinator, 0, &law), PER_OK) << per_last_error();
+        ASSERT_EQ(per_coordinator_settle(coordinator, 0, &todo, &scale), PER_OK) << per_last_error();
+    }
+    int64_t n_units = 0, n_before = 0;
+    static int64_t shards[2000], units[2000], ids[2000];
+    static uint64_t masses[2000], firsts[2000];
+    const auto draw = [&](int32_t scheme, int64_t size) {
+        per_sample_options sample;
+        per_sample_options_init(&sample, sizeof sample);
+        sample.scheme = scheme;
+        return per_coordinator_draw(coordinator, &sample, size, &n_units);
+    };
+    ASSERT_EQ(draw(PER_STRATIFIED, small_batch), PER_OK) << per_last_error();
+    n_before = n_units;
+    int64_t n = 0;
+    while (failing_after(n, [&] { return draw(PER_WITHOUT_REPLACEMENT, 500); }) == PER_ERROR_OUT_OF_MEMORY) {
+        ++n;
+        ASSERT_EQ(per_coordinator_units(coordinator, n_before, shards, units), PER_OK);
+    }
+    EXPECT_GT(n, 5);
+    int n_rounds = 0;
+    for (; n_units > 0; ++n_rounds) {
+        ASSERT_EQ(per_coordinator_units(coordinator, n_units, shards, units), PER_OK);
+        for (int64_t i = 0; i < n_units; ++i) {
+            ids[i] = std::max<int64_t>(units[i] - heavy + 1, 0);
+            masses[i] = ids[i] == 0 ? heavy : 1;
+            firsts[i] = ids[i] == 0 ? 0 : static_cast<uint64_t>(units[i]);
+        }
+        const auto found = [&] { return per_coordinator_found(coordinator, n_units, ids, masses, firsts, &n_units); };
+        ASSERT_EQ(failing_after(0, found), PER_OK) << per_last_error();
+        ASSERT_FALSE(has_failed);
+    }
+    EXPECT_GT(n_rounds, 1);
+    const auto finish = [&] { return per_coordinator_finish(coordinator, 500, ids, nullptr, nullptr); };
+    ASSERT_EQ(failing_after(0, finish), PER_OK);
+    ASSERT_FALSE(has_failed);
+    per_coordinator_free(coordinator);
+}
+
 TEST(OutOfMemory, nothing_is_made_where_memory_ends) {
 #ifdef SANITIZED
     GTEST_SKIP() << "a sanitizer has these functions";

@@ -191,7 +191,7 @@ class Coordinator(Handle):
         handle_out = ffi.new("per_coordinator **")
         check(lib.per_coordinator_create(given, _options.whole("n_shards", n_shards), handle_out))
         self._handle = ffi.gc(handle_out[0], lib.per_coordinator_free)
-        self._round_size = self._batch_size = 0
+        self._batch_size = 0
 
     def shard(self, shard: int) -> Shard:
         """What that shard is to be created with, beside the options of the whole."""
@@ -245,9 +245,8 @@ class Coordinator(Handle):
         return self._next_round(count[0])
 
     def _next_round(self, count: int) -> Round:
-        self._round_size = count
         round = Round(np.empty(count, np.int64), np.empty(count, np.int64))
-        check(lib.per_coordinator_units(self._open(), *(ffi.from_buffer("int64_t[]", array) for array in round)))
+        check(lib.per_coordinator_units(self._open(), count, *(ffi.from_buffer("int64_t[]", array) for array in round)))
         return round
 
     def found(self, ids: object, masses: object, first_units: object = None) -> Round | None:
@@ -257,18 +256,20 @@ class Coordinator(Handle):
             The next round, or None: finish() comes next.
 
         Raises:
-            InvalidArgument, also where without replacement fewer than batch_size can be drawn.
+            InvalidArgument for what the shards cannot have found: the round is still under way; and where without
+            replacement fewer than batch_size can be drawn, or a round finds only what was taken out: then no batch is.
         """
         arrays = [_whole_numbers(ids, "ids"), _whole_numbers(masses, "masses")]
         if first_units is not None:
             arrays.append(_whole_numbers(first_units, "first_units"))
+        n = arrays[0].size
         for array in arrays:
-            if array.shape != (self._round_size,):
-                raise InvalidArgument(f"an array has shape {list(array.shape)}; allowed: [{self._round_size}]")
+            if array.shape != (n,):
+                raise InvalidArgument(f"an array has shape {list(array.shape)}; allowed: [{n}]")
         count = ffi.new("int64_t *")
         first = ffi.from_buffer("uint64_t[]", arrays[2]) if len(arrays) > 2 else NULL
         pointers = ffi.from_buffer("int64_t[]", arrays[0]), ffi.from_buffer("uint64_t[]", arrays[1]), first
-        check(lib.per_coordinator_found(self._open(), *pointers, count))
+        check(lib.per_coordinator_found(self._open(), n, *pointers, count))
         return self._next_round(count[0]) if count[0] else None
 
     def finish(self) -> CoordinatedBatch:
@@ -281,7 +282,7 @@ class Coordinator(Handle):
         batch = CoordinatedBatch(np.empty(n, np.int64), np.empty(n, np.float32), np.empty(n, np.float32))
         types = "int64_t[]", "float[]", "float[]"
         pointers = [ffi.from_buffer(type, array) for type, array in zip(types, batch, strict=True)]
-        check(lib.per_coordinator_finish(self._open(), *pointers))
+        check(lib.per_coordinator_finish(self._open(), n, *pointers))
         return batch
 
     def locate(self, ids: object) -> tuple[Ids, Ids]:
@@ -315,12 +316,14 @@ class Coordinator(Handle):
 
 
 def settle(coordinator: Coordinator, shards: Any, chooses_anew: bool = False) -> None:
-    """Tells of buffers of this process, one for each shard, and brings them to one scale."""
+    """Tells of buffers of this process, one for each shard or None where it is gone, and brings them to one scale."""
     for s, shard in enumerate(shards):
-        coordinator.tell(s, shard.law())
+        coordinator.tell(s, None if shard is None else shard.law())
     asked = coordinator.settle(chooses_anew)
     while asked is not None:
         for s, shard in enumerate(shards):
+            if shard is None:
+                continue
             if asked.todo == "set":
                 shard.set_scale(asked.scale)
             coordinator.tell(s, shard.law(asked.scale if asked.todo == "measure" else None))

@@ -1,5 +1,8 @@
 """Shards and their coordinator: the concatenation of shards is one buffer, bit for bit; laws, scales and units."""
 
+import dataclasses
+from fractions import Fraction
+
 import cuda_switch
 import numpy as np
 import per
@@ -349,12 +352,7 @@ def test_a_shard_that_is_gone_takes_its_mass_with_it():
         shards.add(**steps_of(random))
     all_live = shards.coordinator.state().live
     lost = len(shards.buffers[2])
-    shards.coordinator.tell(2, None)
-    while (asked := shards.coordinator.settle()) is not None:
-        for s in (0, 1, 3):
-            if asked.todo == "set":
-                shards.buffers[s].set_scale(asked.scale)
-            shards.coordinator.tell(s, shards.buffers[s].law(asked.scale if asked.todo == "measure" else None))
+    settle(shards.coordinator, [None if s == 2 else buffer for s, buffer in enumerate(shards.buffers)])
     assert (shards.coordinator.state().shards, shards.coordinator.state().live) == (3, all_live - lost)
     round = shards.coordinator.draw(500)
     assert set(round.shards) == {0, 1, 3}
@@ -398,3 +396,316 @@ def test_ids_carry_their_shard():
         assert np.array_equal(coordinator.ids(s, local[shards == s]), ids[shards == s])
     with pytest.raises(per.InvalidArgument, match=r"ids\[1\] is -2"):
         coordinator.locate([0, -2])
+
+
+LAW = per.Law(total_mass=0, smallest_mass=0, live=0, changes=0, max_priority=1.0, scale=0, is_scale_fixed=False)
+LEAVES = 10
+
+
+class Shard:
+    """What a coordinator sees of a buffer with that many leaves, which may be of any size."""
+
+    def __init__(self, leaf, *others):
+        self.leaves = [leaf] * (LEAVES - len(others)) + [*others]
+        self.scale, self.is_fixed = 0, False
+
+    def masses(self, scale):
+        return [-((-Fraction(leaf) * Fraction(2) ** scale) // 1) for leaf in self.leaves]
+
+    def law(self, measured_scale=None):
+        masses = self.masses(self.scale)
+        law = dataclasses.replace(
+            LAW,
+            total_mass=int(sum(masses)),
+            smallest_mass=int(min((mass for mass in masses if mass), default=0)),
+            live=len(masses),
+            scale=self.scale,
+            is_scale_fixed=self.is_fixed,
+        )
+        if measured_scale is None:
+            return law
+        measured = int(sum(min(mass, 2**52) for mass in self.masses(measured_scale)))
+        largest = max(self.leaves, default=0.0)
+        return dataclasses.replace(law, measured_scale=measured_scale, measured_mass=measured, largest_leaf=largest)
+
+    def set_scale(self, scale):
+        assert max(self.masses(scale), default=0) < 2**52, "a buffer refuses such a scale"
+        self.scale, self.is_fixed = scale, True
+
+    def get_units(self, units):
+        """Rows of ids, masses and first units."""
+        before = np.cumsum([0, *map(int, self.masses(self.scale))])
+        ids = np.where(units < 0, -1 - units, np.searchsorted(before, units, side="right") - 1)
+        return ids, np.diff(before)[ids], before[ids]
+
+
+def settled(*leaves, **options):
+    """A coordinator of such shards."""
+    coordinator = per.Coordinator(1000 * len(leaves), len(leaves), n_envs=len(leaves), **options)
+    shards = [Shard(*leaf) if isinstance(leaf, tuple) else Shard(leaf) for leaf in leaves]
+    settle(coordinator, shards)
+    return coordinator, shards
+
+
+def found_for(shards, round):
+    found = np.empty((3, round.units.size), np.int64)
+    for s, shard in enumerate(shards):
+        here = round.shards == s
+        found[:, here] = shard.get_units(round.units[here])
+    return found
+
+
+def drawn(coordinator, shards, batch_size, **choices):
+    round = coordinator.draw(batch_size, **choices)
+    while round is not None:
+        round = coordinator.found(*found_for(shards, round))
+    return coordinator.finish()
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {"scheme": "stratified"},
+        {"scheme": "independent"},
+        {"scheme": "systematic"},
+        {"prioritization": "uniform"},
+        {"uniform_fraction": 0.3},
+        {"scheme": "without_replacement"},
+        {"scheme": "without_replacement", "prioritization": "uniform"},
+    ],
+    ids=lambda choices: "-".join(map(str, choices.values())),
+)
+def test_a_draw_without_replacement_leaves_nothing_out_of_the_next(choices):
+    """The first draws take out nearly all of the mass. So both coordinators draw from the same whole: bit for bit."""
+    batches = []
+    for first in ("without_replacement", "stratified"):
+        coordinator, shards = settled((1e-6, 1.0), 1e-6, seed=4)
+        drawn(coordinator, shards, 15, scheme=first)
+        batches.append(drawn(coordinator, shards, 15, **choices))
+    assert np.array_equal(batches[0].ids, batches[1].ids)
+    assert np.array_equal(batches[0].weights, batches[1].weights)
+
+
+def test_a_shard_that_comes_back_is_brought_to_the_scale_of_all():
+    """The scale of the others was chosen without it, and its leaves are too large for that."""
+    coordinator, shards = settled(1e6, 1e-6)
+    with_both = coordinator.state()
+    settle(coordinator, [None, shards[1]])
+    assert coordinator.state().scale > with_both.scale + 30
+    settle(coordinator, shards)
+    assert coordinator.state().scale == with_both.scale
+    assert coordinator.state().total_mass == with_both.total_mass
+    settle(coordinator, [None, None])
+    settle(coordinator, [None, shards[1]])
+    settle(coordinator, shards)
+    assert coordinator.state().scale == with_both.scale
+    assert shards[0].scale == shards[1].scale == with_both.scale
+
+
+def test_shards_that_grow_beyond_a_total_mass_while_they_are_settled_are_not_settled():
+    coordinator = per.Coordinator(8 * 4096, 8, n_envs=8)
+    for s in range(8):
+        coordinator.tell(s, LAW)
+    assert coordinator.settle() == ("set", 0)
+    # Each is a law that a buffer may have. Their sum is 2^65 - 8, of which 64 bits hold 2^64 - 8.
+    law = dataclasses.replace(LAW, total_mass=2**62 - 1, live=2048, is_scale_fixed=True)
+    for s in range(8):
+        coordinator.tell(s, law)
+    with pytest.raises(per.InvalidArgument, match=r"their total mass is 2\^62 or more"):
+        coordinator.settle()
+    with pytest.raises(per.InvalidArgument, match="per_coordinator_settle"):
+        coordinator.draw(4)
+    assert coordinator.state().total_mass == 0
+    assert coordinator.settle() == ("measure", 0)
+
+
+@pytest.mark.parametrize("stop", ["measure", "set"])
+def test_a_settling_that_was_given_up_leaves_no_trace(stop):
+    """Once before anything is set, and once when one of the shards has the scale that was chosen."""
+    whole, of_whole = settled(1e6, 1.0)
+    coordinator, shards = settled(1e6, 1.0)
+    before = coordinator.state()
+    for s in range(2):
+        of_whole[s].leaves = shards[s].leaves = [1e-3] * LEAVES
+        coordinator.tell(s, shards[s].law())
+    while (asked := coordinator.settle()).todo != stop:
+        for s, shard in enumerate(shards):
+            coordinator.tell(s, shard.law(asked.scale))
+    if stop == "set":
+        shards[0].set_scale(asked.scale)
+        coordinator.tell(0, shards[0].law())
+    assert (coordinator.state().scale, coordinator.state().total_mass) == (before.scale, before.total_mass)
+    assert coordinator.state().rescales_below == before.rescales_below
+    with pytest.raises(per.InvalidArgument, match="and has not told so"):
+        coordinator.settle()
+    settle(whole, of_whole)
+    settle(coordinator, shards)
+    assert coordinator.state() == whole.state()
+    assert coordinator.state().scale > before.scale
+
+
+def test_a_settling_that_was_given_up_still_chooses_anew():
+    coordinator, shards = settled(1.0, 1.0)
+    for s in range(2):
+        shards[s].leaves = [0.5] * LEAVES  # not so little that another scale is due
+        coordinator.tell(s, shards[s].law())
+    scale = coordinator.state().scale
+    assert coordinator.settle(chooses_anew=True).todo == "measure"
+    with pytest.raises(per.InvalidArgument, match="and has not told so"):
+        coordinator.settle()
+    settle(coordinator, shards)
+    assert coordinator.state().scale == scale + 1
+    settle(coordinator, shards)
+    assert coordinator.state().scale == scale + 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"live": 1001}, "live is 1001"),
+        ({"total_mass": 5}, r"total_mass is 5: allowed are 0 \.\. 0"),
+        ({"live": 2, "total_mass": 2**53 - 1}, rf"total_mass is {2**53 - 1}: allowed are 0 \.\. {2**53 - 2}"),
+        ({"live": 1000, "total_mass": 2**62}, "total_mass is"),
+        ({"live": 5, "total_mass": 5, "smallest_mass": 6}, r"smallest_mass is 6: allowed are 0 \.\. 5"),
+        ({"is_scale_fixed": 77}, r"is_scale_fixed is 77: allowed are 0 \.\. 1"),
+        ({"changes": -5}, "changes is -5"),
+        ({"scale": 201}, "scale is 201"),
+        ({"measured_scale": 12345}, r"measured_scale is 12345: allowed are -120 \.\. 200"),
+        ({"measured_mass": 1}, "measured_low 1"),
+        ({"live": 3, "measured_scale": 0, "measured_mass": 3 * 2**52 + 1}, r"more than 2\^52 for each of 3 live"),
+        ({"live": 3, "measured_scale": 0, "measured_mass": 2**127}, "measured_high is"),
+        ({"max_priority": float("nan")}, "max_priority is nan"),
+        ({"largest_leaf": float("inf")}, "largest_leaf is inf"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_laws_that_no_buffer_has_are_refused(fields, message):
+    coordinator, _ = settled(1.0, 1.0)
+    with pytest.raises(per.InvalidArgument, match=message):
+        coordinator.tell(0, dataclasses.replace(LAW, **fields))
+    coordinator.draw(4)  # it is as it was: settled
+
+
+def test_the_largest_laws_are_settled():
+    coordinator = per.Coordinator(2000, 2, n_envs=2)
+    for s in range(2):
+        coordinator.tell(s, dataclasses.replace(LAW, live=2, total_mass=2**53 - 2, smallest_mass=2**52 - 1))
+    assert coordinator.settle() == ("measure", 0)
+    largest = float(np.finfo(np.float32).max)
+    for s in range(2):
+        coordinator.tell(s, dataclasses.replace(LAW, live=2, total_mass=5, measured_scale=0, largest_leaf=largest))
+    assert coordinator.settle() == ("measure", 45 - 127)
+    measured = {"measured_scale": 45 - 127, "measured_mass": 1000 * 2**52, "live": 1000}
+    for s in range(2):
+        coordinator.tell(s, dataclasses.replace(LAW, **measured))
+    # 2000 2^52 is to become 2^56 - 2000 at most, and 2^11 2^52 / 2^7 is 2^56.
+    assert coordinator.settle() == ("set", 45 - 127 - 7)
+
+
+def spoiled(array, value):
+    changed = array.copy()
+    changed[1] = value
+    return changed
+
+
+def test_what_no_shard_finds_for_a_round_is_refused_by_name():
+    coordinator, shards = settled(1.0, 2.0)
+    round = coordinator.draw(8, scheme="without_replacement")
+    ids, masses, firsts = found_for(shards, round)
+    s, unit = round.shards[1], round.units[1]
+    total = int(sum(shards[s].masses(shards[s].scale)))
+    for bad in (0, total + 1, 2**63 - 1, -1):
+        with pytest.raises(per.InvalidArgument, match=rf"masses\[1\] is \d+: allowed are 1 \.\. {total}"):
+            coordinator.found(ids, spoiled(masses, bad), firsts)
+    allowed = rf"allowed are {max(unit - masses[1] + 1, 0)} \.\. {min(unit, total - masses[1])}"
+    for bad in (unit + 1, unit - masses[1], -1):
+        with pytest.raises(per.InvalidArgument, match=rf"first_units\[1\] is \d+: {allowed}"):
+            coordinator.found(ids, masses, spoiled(firsts, bad))
+    with pytest.raises(per.InvalidArgument, match=r"ids\[1\] is -1"):
+        coordinator.found(spoiled(ids, -1), masses, firsts)
+    while round is not None:  # the round is still under way
+        round = coordinator.found(*found_for(shards, round))
+    assert np.unique(coordinator.finish().ids).size == 8
+
+
+def test_masses_of_a_uniform_draw_may_be_0_but_not_more_than_there_is():
+    coordinator, shards = settled(1.0, prioritization="uniform")
+    shards[0].leaves[:] = [0.0] * LEAVES
+    settle(coordinator, shards)
+    round = coordinator.draw(4)
+    with pytest.raises(per.InvalidArgument, match=r"masses\[2\] is 1: allowed are 0 \.\. 0"):
+        coordinator.found([0] * 4, [0, 0, 1, 0])
+    assert coordinator.found([0] * 4, [0] * 4) is None
+    assert coordinator.finish().weights.tolist() == [1.0] * round.units.size
+
+
+def test_shards_that_find_the_same_for_all_units_do_not_keep_a_draw_going():
+    """Each answer is one that a buffer could give; together they are not."""
+    coordinator, shards = settled(1.0, 1.0)
+    round = coordinator.draw(8, scheme="without_replacement")
+    with pytest.raises(per.InvalidArgument, match="ids are all of transitions that were taken out"):
+        for _ in range(20):
+            round = coordinator.found(np.zeros_like(round.units), np.ones_like(round.units), round.units)
+    with pytest.raises(per.InvalidArgument, match="no round is under way"):
+        coordinator.found([0], [1])
+    assert np.unique(drawn(coordinator, shards, 8, scheme="without_replacement").ids).size == 8
+
+
+def test_parts_that_overlap_are_left_out_once():
+    """Every transition is said to have all units of its shard: what is left is then nothing, and never less."""
+    coordinator, shards = settled(1.0, 1.0)
+    total = shards[0].law().total_mass
+    round = coordinator.draw(12, scheme="without_replacement")
+    with pytest.raises(per.InvalidArgument, match=r"batch_size is 12: only [1-9] transitions"):
+        for _ in range(20):
+            n = round.units.size
+            round = coordinator.found(np.arange(n) % 3, np.full(n, total), np.zeros(n, np.int64))
+
+
+def test_a_draw_that_fails_leaves_the_batch_under_way():
+    coordinator, shards = settled(1.0, 1.0)
+    first = coordinator.draw(8, scheme="independent")
+    for error, choices in (
+        (per.InvalidArgument, {"batch_size": 99, "scheme": "without_replacement"}),
+        (per.Unsupported, {"batch_size": 4, "prioritization": "rank"}),
+        (per.Unsupported, {"batch_size": 4, "scheme": "without_replacement", "uniform_fraction": 0.5}),
+        (per.InvalidArgument, {"batch_size": 4, "beta": -1.0}),
+    ):
+        with pytest.raises(error):
+            coordinator.draw(**choices)
+    coordinator.tell(0, shards[0].law())
+    with pytest.raises(per.InvalidArgument, match="per_coordinator_settle"):
+        coordinator.draw(4)
+    assert coordinator.found(*found_for(shards, first)) is None
+    assert coordinator.finish().ids.size == 8
+
+
+def test_counts_that_are_not_those_of_the_batch_are_refused():
+    coordinator, shards = settled(1.0, 1.0)
+    found = found_for(shards, coordinator.draw(8))
+    coordinator.draw(4)  # by another thread, say
+    with pytest.raises(per.InvalidArgument, match="count is 8: allowed is 4"):
+        coordinator.found(*found)
+    with pytest.raises(per.InvalidArgument, match="count is 8: allowed is 4"):
+        coordinator._next_round(8)
+    round = coordinator._next_round(4)
+    coordinator.found(*found_for(shards, round))
+    coordinator._batch_size = 8
+    with pytest.raises(per.InvalidArgument, match="batch_size is 8: allowed is 4"):
+        coordinator.finish()
+    coordinator._batch_size = 4
+    assert coordinator.finish().ids.size == 4
+
+
+def test_counters_of_a_restored_coordinator_have_room_to_count_on():
+    coordinator, _ = settled(1.0, 1.0)
+    state = coordinator.state()
+    for name in ("samples", "beta_step"):
+        other = per.Coordinator(2000, 2, n_envs=2)
+        with pytest.raises(per.InvalidArgument, match=rf"{name} is {2**62 + 1}: allowed are 0 \.\. {2**62}"):
+            other.restore(dataclasses.replace(state, **{name: 2**62 + 1}))
+    other.restore(dataclasses.replace(state, samples=2**62, beta_step=2**62))
+    shards = [Shard(1.0), Shard(1.0)]
+    settle(other, shards)
+    drawn(other, shards, 4)
+    assert (other.state().samples, other.state().beta_step) == (2**62 + 1, 2**62 + 1)

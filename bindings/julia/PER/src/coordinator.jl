@@ -106,7 +106,6 @@ true
 """
 mutable struct Coordinator
     handle::Handle{per_coordinator}
-    round_size::Int
     batch_size::Int
 
     function Coordinator(capacity, n_shards; options...)
@@ -114,7 +113,7 @@ mutable struct Coordinator
         set_field!(filled, :capacity, capacity)
         pointer = Ref(Ptr{per_coordinator}(C_NULL))
         check(per_coordinator_create(filled, converted(Int64, "n_shards", n_shards), pointer))
-        return new(Handle(pointer[]), 0, 0)
+        return new(Handle(pointer[]), 0)
     end
 end
 
@@ -152,7 +151,7 @@ end
 
 Bring all shards to the scale that one buffer would have. The first says what to do with each shard that is there before
 it tells of itself and this is called again: `(todo = PER.PER_SETTLE_SET, scale)`, ...; or `nothing`, and batches can be
-drawn. The second does so with buffers of this process.
+drawn. The second does so with buffers of this process; `nothing` stands for one that is gone.
 """
 function settle!(coordinator::Coordinator; chooses_anew = false)
     todo, scale = Ref{Int32}(), Ref{Int32}()
@@ -161,11 +160,14 @@ function settle!(coordinator::Coordinator; chooses_anew = false)
 end
 
 function settle!(coordinator::Coordinator, buffers; chooses_anew = false)
-    foreach(s -> tell!(coordinator, s, law(buffers[s])), eachindex(buffers))
+    for (s, buffer) in enumerate(buffers)
+        tell!(coordinator, s, buffer === nothing ? nothing : law(buffer))
+    end
     asked = settle!(coordinator; chooses_anew)
     while asked !== nothing
         sets = asked.todo == Int32(PER_SETTLE_SET)
         for (s, buffer) in enumerate(buffers)
+            buffer === nothing && continue
             sets && set_scale!(buffer, asked.scale)
             tell!(coordinator, s, law(buffer; measured_scale = sets ? nothing : asked.scale))
         end
@@ -175,10 +177,9 @@ function settle!(coordinator::Coordinator, buffers; chooses_anew = false)
 end
 
 function next_round(coordinator, count)
-    coordinator.round_size = count
     count == 0 && return nothing
     shards, units = Vector{Int64}(undef, count), Vector{Int64}(undef, count)
-    call(pointer -> per_coordinator_units(pointer, shards, units), coordinator.handle)
+    call(pointer -> per_coordinator_units(pointer, count, shards, units), coordinator.handle)
     return (shards = shards .+ 1, units = units)
 end
 
@@ -204,11 +205,11 @@ next round, or `nothing`: [`finish!`](@ref PER.finish!) comes next.
 function found!(coordinator::Coordinator, ids, masses, first_units = nothing)
     arrays = convert(Vector{Int64}, ids), convert(Vector{UInt64}, masses)
     first = first_units === nothing ? C_NULL : convert(Vector{UInt64}, first_units)
-    check_length("ids", arrays[1], coordinator.round_size)
-    check_length("masses", arrays[2], coordinator.round_size)
-    first_units === nothing || check_length("first_units", first, coordinator.round_size)
+    n = length(arrays[1])
+    check_length("masses", arrays[2], n)
+    first_units === nothing || check_length("first_units", first, n)
     count = Ref{Int64}()
-    call(pointer -> per_coordinator_found(pointer, arrays..., first, count), coordinator.handle)
+    call(pointer -> per_coordinator_found(pointer, n, arrays..., first, count), coordinator.handle)
     return next_round(coordinator, count[])
 end
 
@@ -220,7 +221,7 @@ End a batch, which counts from now on: its `ids`, those of the whole, `weights` 
 function finish!(coordinator::Coordinator)
     n = coordinator.batch_size
     batch = (ids = zeros(Int64, n), weights = zeros(Float32, n), probabilities = zeros(Float32, n))
-    call(pointer -> per_coordinator_finish(pointer, batch...), coordinator.handle)
+    call(pointer -> per_coordinator_finish(pointer, n, batch...), coordinator.handle)
     return batch
 end
 

@@ -772,16 +772,16 @@ per_coordinator_draw(coordinator, options, batch_size, count_out) =
     ccall(per_coordinator_draw_pointer[], per_status, (Ptr{per_coordinator}, Ptr{per_sample_options}, Int64, Ptr{Int64}), coordinator, options, batch_size, count_out)
 
 const per_coordinator_units_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_coordinator_units(coordinator, shards_out, units_out) =
-    ccall(per_coordinator_units_pointer[], per_status, (Ptr{per_coordinator}, Ptr{Int64}, Ptr{Int64}), coordinator, shards_out, units_out)
+per_coordinator_units(coordinator, count, shards_out, units_out) =
+    ccall(per_coordinator_units_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{Int64}), coordinator, count, shards_out, units_out)
 
 const per_coordinator_found_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_coordinator_found(coordinator, ids, masses, first_units, count_out) =
-    ccall(per_coordinator_found_pointer[], per_status, (Ptr{per_coordinator}, Ptr{Int64}, Ptr{UInt64}, Ptr{UInt64}, Ptr{Int64}), coordinator, ids, masses, first_units, count_out)
+per_coordinator_found(coordinator, count, ids, masses, first_units, count_out) =
+    ccall(per_coordinator_found_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{UInt64}, Ptr{UInt64}, Ptr{Int64}), coordinator, count, ids, masses, first_units, count_out)
 
 const per_coordinator_finish_pointer = Ref{Ptr{Cvoid}}(C_NULL)
-per_coordinator_finish(coordinator, ids_out, weights_out, probabilities_out) =
-    ccall(per_coordinator_finish_pointer[], per_status, (Ptr{per_coordinator}, Ptr{Int64}, Ptr{Float32}, Ptr{Float32}), coordinator, ids_out, weights_out, probabilities_out)
+per_coordinator_finish(coordinator, batch_size, ids_out, weights_out, probabilities_out) =
+    ccall(per_coordinator_finish_pointer[], per_status, (Ptr{per_coordinator}, Int64, Ptr{Int64}, Ptr{Float32}, Ptr{Float32}), coordinator, batch_size, ids_out, weights_out, probabilities_out)
 
 const per_coordinator_locate_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_coordinator_locate(coordinator, count, ids, shards_out, shard_ids_out) =

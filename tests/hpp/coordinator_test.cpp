@@ -1,0 +1,63 @@
+// A coordinator writes to arrays of the size that it asks for, whatever was called before.
+#include <gtest/gtest.h>
+#include <per.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "buffers.h"
+
+namespace {
+
+// Of two shards that have eight transitions each, of mass 1 at scale 0.
+per::Coordinator settled_coordinator() {
+    per::ReplayOptions options = small_options();
+    options.n_envs = 2;
+    per::Coordinator coordinator(options, 2);
+    per_law law;
+    per_law_init(&law, sizeof law);
+    law.total_mass = law.measured_low = 8;
+    law.live = 8;
+    law.is_scale_fixed = 1;
+    law.largest_leaf = 1;
+    const auto tell = [&](int32_t scale) {
+        law.scale = law.measured_scale = scale;
+        for (int64_t s = 0; s < 2; ++s) coordinator.tell(s, law);
+    };
+    tell(0);
+    for (auto asked = coordinator.settle(); asked.todo != PER_SETTLED; asked = coordinator.settle()) tell(asked.scale);
+    return coordinator;
+}
+
+TEST(Coordinator, writes_no_more_than_the_spans_hold) {
+    per::Coordinator coordinator = settled_coordinator();
+    ASSERT_EQ(coordinator.draw(100), 100);
+    per::SampleOptions wrong;
+    wrong.scheme = 99;
+    EXPECT_ERROR(coordinator.draw(4, &wrong), InvalidArgument, "scheme is 99");
+    std::vector<int64_t> shards(100, -7), units(100, -7), ids(100, -7);
+    const per::Span<int64_t> few_shards(shards.data(), 4), few_units(units.data(), 4), few_ids(ids.data(), 4);
+    EXPECT_ERROR(coordinator.units(few_shards, few_units), InvalidArgument, "count is 4: allowed is 100");
+    EXPECT_ERROR(coordinator.units(shards, few_units), InvalidArgument, "units_out has 4 elements");
+    coordinator.units(shards, units);
+    const std::vector<uint64_t> masses(100, 1);
+    EXPECT_ERROR(coordinator.found(few_ids, {masses.data(), 4}), InvalidArgument, "count is 4: allowed is 100");
+    EXPECT_EQ(coordinator.found(units, masses), 0);
+    EXPECT_ERROR(coordinator.draw(4, &wrong), InvalidArgument, "scheme is 99");
+    EXPECT_ERROR(coordinator.finish(few_ids), InvalidArgument, "batch_size is 4: allowed is 100");
+    EXPECT_EQ(std::count(ids.begin(), ids.end(), -7), 100);
+    coordinator.finish(ids);
+    EXPECT_EQ(std::count(ids.begin(), ids.end(), -7), 0);
+}
+
+TEST(Coordinator, leaves_n_step_to_the_shards) {
+    per::Coordinator coordinator = settled_coordinator();
+    per::SampleOptions sample;
+    sample.n_step = 5;  // of shards that were created with it: the coordinator was not
+    EXPECT_EQ(coordinator.draw(4, &sample), 4);
+    sample.n_step_min = 1;
+    EXPECT_ERROR(coordinator.draw(4, &sample), Unsupported, "n_step_min is 1");
+}
+
+}  // namespace
