@@ -12,6 +12,7 @@ include("thrown.jl")
         "batch.jl",
         "update.jl",
         "replay.jl",
+        "bad_arguments.jl",
         "checkpoint.jl",
         "epochs.jl",
         "sequences.jl",

@@ -1,0 +1,161 @@
+# Each bad argument that tests/abi/bad_arguments.py makes of per.h's declarations, given to the function of this package
+# that takes it: a PERError that names it, and nothing has changed.
+module BadArguments
+
+using Test
+using PER
+
+include("bad_arguments_table.jl")
+
+const FIELDS = (observation = Field(Float32, 2), goal = Field(Float32, 2), value = Field(Float32),
+                advantage = Field(Float32), returns = Field(Float32))
+
+# Two environments, of eight steps each.
+function filled(; options...)
+    buffer = ReplayBuffer(60, FIELDS; n_envs = 2, options...)
+    for t in 0:7
+        add!(buffer; step_at(t)...)
+    end
+    return buffer
+end
+
+function step_at(t)
+    now = Float32[t 10t; t+1 10t+1]
+    one = Float32[t, 10t]
+    return (observation = now, goal = now, value = one, advantage = one, returns = one, reward = one,
+            terminated = falses(2), truncated = falses(2), next_observation = now .+ 1)
+end
+
+const TREE = update!(SumTree(10), [2, 5, 8], [0.5, 0.5, 0.5])
+const SINGLE_STEPS = filled(n_step = 2)
+const SEQUENCES = filled(sequence_length = 3)
+
+function state()
+    files = map((SINGLE_STEPS, SEQUENCES)) do buffer
+        io = IOBuffer()
+        save(buffer, io)
+        take!(io)
+    end
+    return (files, priorities(TREE), total(TREE))
+end
+
+# Of each function of per.h: good arguments by name, and the call that takes them.
+const GOOD = Dict{Symbol,Any}(
+    :per_tree_create => ((capacity = 10,), (; capacity, options...) -> SumTree(capacity; options...)),
+    :per_update => ((indices = [2, 5, 8], priorities = [1.0, 1.0, 1.0]),
+                    (; indices, priorities) -> update!(TREE, indices, priorities)),
+    :per_sample => ((batch_size = 4,), (; batch_size, options...) -> sample!(TREE, batch_size; options...)),
+    :per_tree_find => ((prefix_sums = [0.0, 0.5, 1.0],), (; prefix_sums) -> find(TREE, prefix_sums)),
+    :per_tree_priorities => ((indices = [2, 5, 8],), (; indices) -> priorities(TREE, indices)),
+    :per_field_check => (NamedTuple(), (; options...) -> Field(Float32, 2; options...)),
+    :per_replay_create => ((capacity = 60,), (; capacity, options...) -> ReplayBuffer(capacity, FIELDS; options...)),
+    :per_replay_capacity_for => ((transitions = 10,),
+                                 (; transitions, options...) -> capacity_for(transitions; options...)),
+    :per_replay_add => ((env_ids = [2, 1],), (; env_ids) -> add!(SINGLE_STEPS; env_ids, step_at(8)...)),
+    :per_replay_cut => ((env_ids = [2, 1],), (; env_ids) -> cut!(SINGLE_STEPS, env_ids)),
+    :per_replay_sample => ((batch_size = 4,),
+                           (; batch_size, options...) -> sample!(SINGLE_STEPS, batch_size; options...)),
+    :per_replay_sample_hindsight => ((batch_size = 4,), (; batch_size, options...) -> sample!(
+        SINGLE_STEPS, batch_size; hindsight = HINDSIGHT, options...)),
+    :per_replay_update_priorities => ((ids = [0, 1, 2], td_errors = [1.0, 1.0, 1.0]),
+                                      (; ids, td_errors) -> update_priorities!(SINGLE_STEPS, ids, td_errors)),
+    :per_replay_update_sequences => ((ids = [0, 1, 6], td_errors = ones(3, 3)),
+                                     (; ids, td_errors) -> update_priorities!(SEQUENCES, ids, td_errors)),
+    :per_replay_set_priorities => ((ids = [0, 1, 2], priorities = [1.0, 1.0, 1.0]),
+                                   (; ids, priorities) -> set_priorities!(SINGLE_STEPS, ids, priorities)),
+    :per_replay_priorities => ((ids = [0, 1, 2],), (; ids) -> priorities(SINGLE_STEPS, ids)),
+    :per_replay_get => ((ids = [0, 1, 2],), (; ids) -> get(SINGLE_STEPS, ids)),
+    :per_replay_get_windows => ((ids = [0, 1, 2],), (; ids, options...) -> get_windows(SINGLE_STEPS, ids; options...)),
+    :per_replay_get_windows_hindsight => ((ids = [0, 1, 2],), (; ids, options...) -> get_windows(
+        SINGLE_STEPS, ids; hindsight = HINDSIGHT, options...)),
+    :per_replay_set => ((ids = [0, 1, 2],), (; ids) -> set!(SINGLE_STEPS, ids; value = [1, 2, 3])),
+    :per_replay_set_alpha => (NamedTuple(), (; alpha) -> SINGLE_STEPS.alpha = alpha),
+    :per_replay_set_beta => (NamedTuple(), (; beta) -> SINGLE_STEPS.beta = beta),
+    :per_replay_set_gamma => (NamedTuple(), (; gamma) -> SINGLE_STEPS.gamma = gamma),
+    :per_replay_set_n_step => (NamedTuple(), (; n_step) -> SINGLE_STEPS.n_step = n_step),
+    :per_replay_set_save_compression => (NamedTuple(), (; save_compression) -> SINGLE_STEPS.save_compression = save_compression),
+    :per_epochs_create => ((n_epochs = 1, batch_size = 4),
+                           (; n_epochs, batch_size) -> epochs(SINGLE_STEPS, n_epochs; batch_size)),
+    :per_replay_advantages => ((lambda = 0.5, bootstrap_values = [1.0]),
+                               (; lambda, bootstrap_values) -> advantages!(
+                                   SINGLE_STEPS; bootstrap = batch -> fill(bootstrap_values[1], length(batch.ids)),
+                                   lambda)),
+    :per_loader_create => ((batch_size = 4,), (; batch_size, options...) -> loader(SINGLE_STEPS, batch_size; options...)),
+)
+const HINDSIGHT = Hindsight(:observation, :goal, (achieved, goals) -> zeros(Float32, size(goals, 2)))
+
+# Parameters of C that no function of this package has, and why.
+const NOT_THERE = Dict(
+    "is that of an array" => (:count, :length, :ndim, :n_fields, :n_steps, :n_critics, :n_envs),
+    "is the type of an array" => (:dtype,),
+    "is written by the package" => (:struct_size, :reserved),
+    "is a name in Julia" => (:device, :device_index, :achieved_field, :goal_field, :value_field, :advantage_field,
+                             :return_field),
+    "is a range in Julia" => (:n_step_min,),
+    "is a number of other goals in Julia" => (:fraction,),
+    "is an axis of a field" => (:shape,),
+    "is seconds in Julia" => (:timeout_ms,),
+    "is a batch in Julia" => (:slot,),
+)
+const WITHOUT_NUMBERS = Dict(
+    :per_tree_find_mass => "Julia has no such function",
+    :per_replay_live_ids => "it makes its array",
+    :per_replay_bootstraps => "it makes its array",
+)
+
+is_there(called, name) =
+    !any(names -> name in names, values(NOT_THERE)) && !haskey(WITHOUT_NUMBERS, called) &&
+    (called, name) !== (:per_replay_advantages, :ids)  # which the package asks for
+
+const OTHER_NAMES = Dict(:bootstrap_values => "bootstrap")
+
+# Where C counts from 0 this package counts from 1.
+in_julia(name, value) = name in (:indices, :env_ids) && value < typemax(Int64) ? value + 1 : value
+
+function spoiled(good, name, value)
+    value isa Vector || return merge(good, NamedTuple{(name,)}((value,)))
+    array = collect(Any, good[name])
+    array[1] = in_julia(name, only(value))
+    return merge(good, NamedTuple{(name,)}((map(identity, array),)))
+end
+
+function error_of(action)
+    try
+        action()
+    catch error
+        return error
+    end
+    return nothing
+end
+
+is_right(error::PERError, name) =
+    error.status == PER.PER_ERROR_INVALID_ARGUMENT && occursin(get(OTHER_NAMES, name, string(name)), error.message)
+# Arrays that no memory has room for are asked for before the library could say what is allowed.
+is_right(error, name) =
+    name === :batch_size && (error isa OutOfMemoryError || occursin(r"invalid Array", sprint(showerror, error)))
+is_right(::Nothing, name) = false
+
+@testset "bad arguments of the table are errors that name them and change nothing" begin
+    before = state()
+    n = 0
+    for (called, name, what, value) in BAD_ARGUMENTS
+        is_there(called, name) || continue
+        haskey(GOOD, called) || (@test (called, "has no call here") === nothing; continue)
+        good, call = GOOD[called]
+        given = spoiled(good, name, value)
+        error = error_of(() -> call(; given...))
+        @test (called, name, what, is_right(error, name) ? true : error) == (called, name, what, true)
+        after = state()
+        @test (called, name, what, after == before) == (called, name, what, true)
+        before = after
+        n += 1
+    end
+    @test n > 150
+    for (called, (good, call)) in GOOD  # but for what is bad they are good
+        called in (:per_replay_add, :per_replay_cut) && continue
+        occursin("_set_", string(called)) && isempty(good) && continue
+        call(; good...)
+    end
+end
+
+end
