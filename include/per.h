@@ -90,7 +90,7 @@ typedef enum per_status {
     PER_ERROR_UNSUPPORTED = 6,   /* an option, device or file format that this version does not have */
     PER_ERROR_NO_DEVICE = 7,     /* no usable CUDA device; the message says why. A driver must be for the major version
                                     of CUDA that libper was built with, or a later one: 580 or later for CUDA 13 */
-    PER_ERROR_CUDA = 8,          /* CUDA reported an error; the message has its name */
+    PER_ERROR_CUDA = 8,          /* CUDA reported an error; the message has its name. A part of the call may be done */
     PER_ERROR_IO = 9,            /* a file could not be read or written; the message has the system's reason */
     PER_ERROR_CORRUPT_FILE = 10, /* a file is not one of this library's, or is damaged */
     PER_ERROR_INTERNAL = 11,     /* a defect of this library; the message is for its maintainers */

@@ -161,6 +161,7 @@ struct Machine {
     cudaError_t sticky = cudaSuccess;
     cudaError_t planned = cudaSuccess;
     uint64_t calls_until_planned = 0;
+    const char* failed_call = nullptr;  // the name of the one that answered it
 
     uint64_t next_random() {
         random ^= random << 13;
@@ -207,14 +208,15 @@ Stream& stream_of(cudaStream_t stream) {
 }
 
 // What a call answers before it does anything.
-cudaError_t begin_call() {
+cudaError_t begin_call(const char* name = __builtin_FUNCTION()) {
     Machine& m = machine();
     // Within a major version of CUDA an older driver will do.
     if (m.options.driver_version / 1000 < CUDART_VERSION / 1000) return cudaErrorInsufficientDriver;
     if (m.options.n_devices == 0) return cudaErrorNoDevice;
     if (m.sticky != cudaSuccess) return m.sticky;
-    if (m.planned != cudaSuccess && m.calls_until_planned-- == 0) return std::exchange(m.planned, cudaSuccess);
-    return cudaSuccess;
+    if (m.planned == cudaSuccess || m.calls_until_planned-- != 0) return cudaSuccess;
+    m.failed_call = name;
+    return std::exchange(m.planned, cudaSuccess);
 }
 
 #define BEGIN_CALL()                                                    \
@@ -466,6 +468,15 @@ bool fail_call(uint64_t n, int error) {
     machine().calls_until_planned = n;
     machine().planned = static_cast<cudaError_t>(error);
     return was_planned;
+}
+
+extern "C" [[gnu::visibility("default")]] void simulator_fail_call(uint64_t n, int error) {
+    fail_call(n, error);
+    machine().failed_call = nullptr;
+}
+
+extern "C" [[gnu::visibility("default")]] const char* simulator_failed_call() {
+    return machine().failed_call;
 }
 
 cudaError_t enqueue_grid(const cudaLaunchConfig_t& config, std::function<void()> kernel) {
