@@ -30,6 +30,12 @@ Column<std::byte> column_of(const ReplayState& state, const SlotArray& array) {
     __builtin_unreachable();
 }
 
+// Flags also lie side by side: to read them there takes a 64th of the memory's time.
+Column<std::byte> column_to_read(const ReplayState& state, const SlotArray& array) {
+    if (array.kind != SlotArray::Kind::flags) return column_of(state, array);
+    return {reinterpret_cast<std::byte*>(const_cast<uint8_t*>(state.rows.flags_side_by_side())), sizeof(uint8_t)};
+}
+
 // Calls visit(first slot, n) for n slots that follow each other, in parts of at most max_part_bytes, that of a slot
 // being `bytes`. A save in the background holds the lock for one part.
 template <class Visit>
@@ -132,7 +138,7 @@ void save_state(CheckpointWriter& writer, ReplayState& state) {
     std::vector<std::byte> side_by_side;
     write_state(writer, moment_of(state), state.rules, arrays, [&](std::size_t i) {
         const int64_t bytes = arrays[i].bytes;
-        const Column<std::byte> column = column_of(state, arrays[i]);
+        const Column<std::byte> column = column_to_read(state, arrays[i]);
         for_each_small_part(state.rules, state.lanes, bytes, [&](int64_t slot, int64_t n) {
             const size_t size = static_cast<size_t>(n * bytes);
             if (column.stride == bytes) return writer.bytes(column.at(slot), size);
@@ -165,9 +171,11 @@ void restore_state(CheckpointReader& reader, ReplayState& state) {
                 if (column.stride == array.bytes) return saved.read(array, column.at(slot), size);
                 side_by_side.resize(size);
                 saved.read(array, side_by_side.data(), size);
-                copy_frames(column.at(slot), column.stride, side_by_side.data(), array.bytes, n, array.bytes);
-                if (array.kind != SlotArray::Kind::flags) return;
-                for (int64_t i = slot; i < slot + n; ++i) state.rows.set_flags(i, state.rows.flags(i));
+                if (array.kind != SlotArray::Kind::flags)
+                    return copy_frames(column.at(slot), column.stride, side_by_side.data(), array.bytes, n,
+                                       array.bytes);
+                const uint8_t* const flags = reinterpret_cast<const uint8_t*>(side_by_side.data());
+                for (int64_t i = 0; i < n; ++i) state.rows.set_flags(slot + i, flags[i]);
             });
         });
         saved.end(array);
