@@ -623,14 +623,26 @@ TEST_F(Checkpoint, options_that_cannot_be_are_refused_though_the_checksum_is_rig
     per_replay_options options;
     per_replay_options_init(&options, sizeof options);
     ASSERT_EQ(per_replay_describe(saved.get(), &options), PER_OK);
-    options.n_envs = 0;
-    {
-        CheckpointWriter writer(path().c_str());
-        write_options(writer, options);
-        writer.commit();
-    }
-    EXPECT_EQ(load(), PER_ERROR_CORRUPT_FILE);
-    EXPECT_NE(std::string(per_last_error()).find("n_envs is 0"), std::string::npos) << per_last_error();
+    const auto expect_refused = [&](const per_replay_options& bad, const char* reason) {
+        {
+            CheckpointWriter writer(path().c_str());
+            write_options(writer, bad);
+            writer.commit();
+        }
+        EXPECT_EQ(load(), PER_ERROR_CORRUPT_FILE);
+        EXPECT_NE(std::string(per_last_error()).find(reason), std::string::npos) << per_last_error();
+    };
+    per_replay_options bad = options;
+    bad.n_envs = 0;
+    expect_refused(bad, "n_envs is 0");
+    bad = options;
+    bad.n_step = 64;
+    expect_refused(bad, "a lane has 30 rows");
+    std::vector<per_field> fields(options.fields, options.fields + options.n_fields);
+    fields[1].name = fields[0].name;
+    bad = options;
+    bad.fields = fields.data();
+    expect_refused(bad, "fields[0] has that name");
 }
 
 TEST_F(Checkpoint, device_of_the_loaded_buffer_is_checked) {
