@@ -126,7 +126,12 @@ def main() -> None:
     source.mkdir(parents=True, exist_ok=True)
     archive = subprocess.run(["git", "archive", "HEAD"], cwd=run.REPOSITORY, check=True, capture_output=True).stdout
     subprocess.run(["tar", "-x", "-C", source], input=archive, check=True)
-    subprocess.run(["cmake", "--preset", "fuzz", "-B", build, "-DPER_WERROR=OFF"], cwd=source, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        ["cmake", "--preset", "fuzz", "-B", build, "-DPER_WERROR=OFF"],
+        cwd=source,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     missed = 0
     for fault in FAULTS:
         if arguments.names and fault.fuzzer not in arguments.names:

@@ -109,9 +109,11 @@ const NOT_THERE = Dict(
 # The functions of per.h that this package calls.
 const SOURCES = dirname(pathof(PER))
 const SOURCE = join(read(joinpath(SOURCES, file), String) for file in readdir(SOURCES) if file != "declarations.jl")
-# Besides those of a coordinator that has shards, whose arguments are what these say: they are tested with them.
+# Besides those of channels, and of a coordinator that has shards: their arguments are what others say, and they are
+# tested with these.
+const WITH_OTHERS = r"^per_(coordinator_(?!create)|channel_|writer_)"
 is_called(function_of_c) =
-    occursin(Regex("\\b$function_of_c\\b"), SOURCE) && !occursin(r"^per_coordinator_(?!create)", string(function_of_c))
+    occursin(Regex("\\b$function_of_c\\b"), SOURCE) && !occursin(WITH_OTHERS, string(function_of_c))
 
 is_there(called, name) =
     !any(names -> name in names, values(NOT_THERE)) && is_called(called) &&
