@@ -1084,9 +1084,9 @@ FAULTS = [
         "ranks: taken before every block knows that they are due",
         "cuda/replay/ranks.cu",
         "    if (blockIdx.x == 0) weigh_buckets(ranks, state.alpha, row);\n",
-        "    if (blockIdx.x == 0) weigh_buckets(ranks, state.alpha, row);\n"
-        "    if (grid_span().first == 0) ranks.state->n_changes = 0;\n",
-        "priorities_test",
+        "    if (grid_span().first == 0) ranks.state->n_changes = 0;\n"
+        "    if (blockIdx.x == 0) weigh_buckets(ranks, state.alpha, row);\n",
+        "replay_calls_test",
     ),
     Fault(
         "ranks: taken whether due or not",
