@@ -22,7 +22,7 @@ julia> buffer = ReplayBuffer(100, (observation = Field(Float32, 2),); n_envs = 2
 
 julia> steps = channel(buffer; env_ids = [2]);
 
-julia> writer = PER.Writer(steps.path);  # most often in another process
+julia> writer = PER.Writer(steps.path);
 
 julia> add!(writer; observation = [1, 2], reward = 1, terminated = true, truncated = false, next_observation = [3, 4])
 
