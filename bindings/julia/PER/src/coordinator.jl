@@ -81,7 +81,7 @@ julia> coordinator = Coordinator(40, 2; n_envs = 4, seed = 3);
 julia> shards = map(1:2) do s
            place = PER.shard(coordinator, s)
            buffer = ReplayBuffer(place.capacity, (observation = Field(Int32),); n_envs = place.n_envs)
-           extend!(buffer; observation = zeros(2, 8), reward = zeros(2, 8), terminated = falses(2, 8),
+           extend!(buffer; observation = zeros(Int32, 2, 8), reward = zeros(2, 8), terminated = falses(2, 8),
                    truncated = falses(2, 8))
            buffer
        end;
