@@ -145,7 +145,7 @@ def test_shards_draw_what_one_buffer_draws(law, n_shards):
         assert state.total_mass * 2.0**-state.scale == whole.stats().total
         assert state.max_priority == whole.stats().max_priority
         scales.add(state.scale)
-    assert n_drawn > n_steps * 2 // 3
+    assert n_drawn > n_steps // 2
     assert len(scales) > 1
 
 
