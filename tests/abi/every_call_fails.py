@@ -28,8 +28,9 @@ CPU, GPU = 0, 1
 # lock, and removes what killed savers left. On CUDA what ends a call or frees its memory: nothing can be done then.
 DISPENSABLE = {"madvise", "readlink", "fstat", "fstatat", "fchmod", "flock", "openat", "fdopendir"}
 DISPENSABLE |= {"cudaThreadExchangeStreamCaptureMode", "cudaGetDevice", "cudaStreamSynchronize", "deallocate"}
-# What gives work to the device: of a call that fails there, something may be done.
+# What gives work to the device, or waits for it: of a call that fails there, something may be done.
 QUEUES = {"enqueue_grid", "cudaMemcpyAsync", "cudaMemsetAsync", "cudaEventRecord"}
+QUEUES |= {"cudaStreamSynchronize", "cudaThreadExchangeStreamCaptureMode"}
 
 
 class FailingCalls:
