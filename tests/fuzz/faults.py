@@ -60,17 +60,10 @@ FAULTS = [
     ),
     Fault(
         "files",
-        "compressed pieces may be longer than what they are read into",
+        "all that is left of a compressed piece is taken, however little is wanted",
         "src/file/checkpoint_file.cpp",
-        'if (n > packed_.size()) refuse("a number in it is out of range");',
-        "",
-    ),
-    Fault(
-        "files",
-        "slots of format 1 or 2 are taken for rows in order of time",
-        "src/file/checkpoint_state.cpp",
-        ": rules_.ring.by_rows.remainder(row);",
-        ": row;",
+        "const std::size_t n = std::min(size, n_left_of_piece_);",
+        "const std::size_t n = n_left_of_piece_;",
     ),
     Fault(
         "instruction_sets",

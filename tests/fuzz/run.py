@@ -106,9 +106,9 @@ def lines_reached(profiles: list[pathlib.Path], programs: list[pathlib.Path]) ->
     files = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["data"][0]["files"]
     rooms: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for file in files:
-        name = file["filename"].removeprefix(f"{REPOSITORY}/src/")
-        if name != file["filename"]:
-            rooms[name.partition("/")[0]].update(file["summary"]["lines"])
+        room = re.search(r"(?:^|/)src/(\w+)/", file["filename"])
+        if room:
+            rooms[room[1]].update({key: file["summary"]["lines"][key] for key in ("covered", "count")})
     return {room: (lines["covered"], lines["count"]) for room, lines in sorted(rooms.items())}
 
 
