@@ -75,6 +75,7 @@ struct ReplaySteps {
     per_array next_mask;
     per_array priorities;
     per_array td_errors;
+    bool are_in_host_memory;  // all of them, and gone after the call; else the device is asked
 };
 
 // What per_replay_sample() draws, or what takes the place of a draw; nothing is left to defaults but beta.

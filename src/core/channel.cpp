@@ -269,7 +269,7 @@ bool Channel::try_add(int64_t slot, int64_t count, uint32_t kind) {
     if (kind & slot_has_mask) steps.mask = array(arrays.mask, PER_BOOL, 1);
     if (kind & slot_has_next_mask) steps.next_mask = array(arrays.next_mask, PER_BOOL, 1);
     if (kind & slot_has_priorities) steps.priorities = array(arrays.priorities, PER_FLOAT32, sizeof(float));
-    return guarded([&] { replay_.add(steps, nullptr, nullptr); }) == PER_OK;
+    return guarded([&] { replay_.add(steps, nullptr, nullptr, true); }) == PER_OK;
 }
 
 void Channel::cut(int64_t slot) {

@@ -73,9 +73,10 @@ Replay::~Replay() {
 
 // -------------------------------------------------------------------------------------------------------------- add
 
-void Replay::add(const per_steps& steps, int64_t* ids_out, void* stream) {
+void Replay::add(const per_steps& steps, int64_t* ids_out, void* stream, bool are_in_host_memory) {
     const std::unique_lock guard(lock_);
-    const ReplaySteps checked = step_checks_.steps(steps);
+    ReplaySteps checked = step_checks_.steps(steps);
+    checked.are_in_host_memory = are_in_host_memory;
     if (checked.length == 0 || checked.n_envs == 0) return;
     backend_->add(checked, ids_out, stream);
     ++n_changes_;

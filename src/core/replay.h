@@ -32,7 +32,8 @@ class Replay {
     int32_t device() const { return options_.device; }
     int32_t device_index() const { return options_.device_index; }
 
-    void add(const per_steps& steps, int64_t* ids_out, void* stream);
+    // With are_in_host_memory all arrays are, and are gone after the call; else a device is asked where each lies.
+    void add(const per_steps& steps, int64_t* ids_out, void* stream, bool are_in_host_memory = false);
     void cut(int64_t count, const int64_t* env_ids, void* stream);
     void sample(const per_sample_options& options, int64_t batch_size, const per_batch& batch, void* stream);
     void sample_hindsight(const per_sample_options& options, const per_hindsight_options& hindsight, int64_t batch_size,

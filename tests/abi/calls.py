@@ -119,6 +119,9 @@ class World:
         states = []
         for channel in (self.channel, self.free_channel):
             self.ok(self.lib.per_channel_flush(channel, -1))
+        for replay in (self.replay, self.sequences, self.lent):
+            # What a call that failed had queued before is done then; errors known to the device are nobody's here.
+            self.lib.per_replay_synchronize(replay, self.ffi.NULL)
         states += [self.bytes_of(replay) for replay in (self.replay, self.sequences, self.lent)]
         priorities = self.ffi.new("float[10]")
         mass = self.ffi.new("uint64_t*")
@@ -217,7 +220,7 @@ class World:
 
     def replay_advantages_count(self) -> int:
         count = self.ffi.new("int64_t*")
-        self.bootstraps = self.ffi.new(f"int64_t[{ROOM}]")
+        self.bootstraps = self.kept(self.ffi.new(f"int64_t[{ROOM}]"))
         batch = self.struct("per_batch")
         batch.ids = self.bootstraps
         self.ok(self.lib.per_replay_bootstraps(self.replay, ROOM, batch, count, self.ffi.NULL))

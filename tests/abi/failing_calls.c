@@ -17,17 +17,18 @@
 #include <unistd.h>
 
 static uintptr_t begin_of_library, end_of_library;
-static atomic_long calls_before_failure; /* negative: none fails */
-static const char* _Atomic failed;
+/* Of each thread by itself: threads of the library go on when a call has returned, and what they do is not that call's.
+   Negative: none fails. */
+static __attribute__((tls_model("initial-exec"))) _Thread_local long calls_before_failure = -1;
+static __attribute__((tls_model("initial-exec"))) _Thread_local const char* failed;
 
 /* The library's code lies there. */
 void watch_library(uintptr_t begin, uintptr_t end) {
     begin_of_library = begin;
     end_of_library = end;
-    calls_before_failure = -1;
 }
 
-/* The call number n from now on fails, once; n = 0 is the next. Negative: none does. */
+/* The call number n of this thread from now on fails, once; n = 0 is the next. Negative: none does. */
 void fail_call(long n) {
     failed = NULL;
     calls_before_failure = n;
@@ -41,7 +42,7 @@ const char* failed_call(void) {
 static int fails(const char* name, void* caller, int error) {
     const uintptr_t address = (uintptr_t)caller;
     if (address < begin_of_library || address >= end_of_library) return 0;
-    if (calls_before_failure < 0 || atomic_fetch_sub(&calls_before_failure, 1) != 0) return 0;
+    if (calls_before_failure < 0 || calls_before_failure-- != 0) return 0;
     failed = name;
     errno = error;
     return 1;

@@ -64,7 +64,8 @@ void forget_contexts();
 // none does. Returns whether an error asked for before was not answered yet.
 bool fail_call(uint64_t n, int error);
 
-// For who loads libper_simulated.so: the same, and which function has answered the error since then, or NULL.
+// For who loads libper_simulated.so: the same for calls of this thread, and which function has answered the error since
+// then, or NULL.
 extern "C" void simulator_fail_call(uint64_t n, int error);
 extern "C" const char* simulator_failed_call();
 

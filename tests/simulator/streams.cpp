@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -161,7 +162,8 @@ struct Machine {
     cudaError_t sticky = cudaSuccess;
     cudaError_t planned = cudaSuccess;
     uint64_t calls_until_planned = 0;
-    const char* failed_call = nullptr;  // the name of the one that answered it
+    std::optional<std::thread::id> planned_thread;  // whose calls count; none: those of all
+    const char* failed_call = nullptr;              // the name of the one that answered it
 
     uint64_t next_random() {
         random ^= random << 13;
@@ -214,7 +216,9 @@ cudaError_t begin_call(const char* name = __builtin_FUNCTION()) {
     if (m.options.driver_version / 1000 < CUDART_VERSION / 1000) return cudaErrorInsufficientDriver;
     if (m.options.n_devices == 0) return cudaErrorNoDevice;
     if (m.sticky != cudaSuccess) return m.sticky;
-    if (m.planned == cudaSuccess || m.calls_until_planned-- != 0) return cudaSuccess;
+    if (m.planned == cudaSuccess || m.planned_thread.value_or(std::this_thread::get_id()) != std::this_thread::get_id())
+        return cudaSuccess;
+    if (m.calls_until_planned-- != 0) return cudaSuccess;
     m.failed_call = name;
     return std::exchange(m.planned, cudaSuccess);
 }
@@ -467,11 +471,14 @@ bool fail_call(uint64_t n, int error) {
     const bool was_planned = machine().planned != cudaSuccess;
     machine().calls_until_planned = n;
     machine().planned = static_cast<cudaError_t>(error);
+    machine().planned_thread.reset();
     return was_planned;
 }
 
 extern "C" [[gnu::visibility("default")]] void simulator_fail_call(uint64_t n, int error) {
+    const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
     fail_call(n, error);
+    machine().planned_thread = std::this_thread::get_id();
     machine().failed_call = nullptr;
 }
 
@@ -708,7 +715,11 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
     const bool is_pageable = (is_to_host && target == nullptr) || (is_from_host && source == nullptr);
     if (is_pageable && stream_of(stream).capture == nullptr)
         if (const cudaError_t error = require_no_capture(); error != cudaSuccess) return error;
-    return enqueue(stream, 1, 1, [=] { std::memcpy(to, from, bytes); });
+    const cudaError_t error = enqueue(stream, 1, 1, [=] { std::memcpy(to, from, bytes); });
+    // Such a copy has ended when the call returns, as CUDA says.
+    if (error == cudaSuccess && is_to_host && target == nullptr && stream_of(stream).capture == nullptr)
+        run_until(end_of(stream_of(stream)));
+    return error;
 }
 
 cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream) {

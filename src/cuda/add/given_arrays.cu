@@ -75,7 +75,7 @@ void GivenArrays::read_array(Array& array, const GivenArray& given) {
     array.frames = given.frames;
     array.dtype = given.array.dtype;
     array.mask = nullptr;
-    array.is_staged = array.is_given() && is_host_memory(array.name, given.array.data);
+    array.is_staged = array.is_given() && (are_in_host_memory_ || is_host_memory(array.name, given.array.data));
     if (array.is_staged) host_array_ = array.name;
 }
 
@@ -97,6 +97,7 @@ void GivenArrays::read(const ReplaySteps& steps) {
     const GivenArray none = {};
     host_array_ = {};
     casts_on_host_ = false;
+    are_in_host_memory_ = steps.are_in_host_memory;
     read_array(number(mask), {steps.mask, 1});
     read_array(number(next_mask), {steps.next_mask, 1});
     read_array(number(terminated), {steps.terminated, 1});

@@ -80,6 +80,7 @@ class GivenArrays {
     std::vector<Array> arrays_;
     std::string_view host_array_;
     bool casts_on_host_ = false;
+    bool are_in_host_memory_ = false;
     int64_t max_staged_ = 0;
     std::vector<uint8_t> mask_;       // of the piece, as bytes 0 and 1
     std::vector<uint8_t> next_mask_;  // 0 where mask_ is
