@@ -74,10 +74,10 @@ FAULTS = [
     ),
     Fault(
         "devices",
-        "draws without replacement do not put back on the device what they took out",
-        "src/cuda/draw/distinct_draw.h",
-        "source.put_back(out.indices[i]);",
-        "{}",
+        "the age of a transition on the device counts the row that comes next, too",
+        "src/cuda/batch/write_rows.h",
+        "return head - 1 - k;",
+        "return head - k;",
     ),
 ]
 
