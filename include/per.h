@@ -986,10 +986,10 @@ PER_API per_status per_replay_load(const char* path, int32_t device, int32_t dev
  *
  * `write` runs on the thread of the call, and all that it is given is the buffer of one moment: calls of other threads
  * on the buffer wait for the end of the save. (fork() does not.) Its own calls on the buffer, and on walks and loaders
- * of it, are PER_ERROR_BUSY. It may use any other handle, but two threads whose functions call each other's buffers
- * wait for ever. It must free neither the buffer nor its loader. It must not leave by an exception or longjmp; it may
- * end its thread by pthread_exit(), which is as if it failed. On PER_CUDA the buffer's device is current while it runs,
- * and must be when it returns.
+ * of it, and per_channel_flush() of its channels are PER_ERROR_BUSY. It may use any other handle, but two threads whose
+ * functions call each other's buffers wait for ever. It must free neither the buffer nor its loader nor its channels.
+ * It must not leave by an exception or longjmp; it may end its thread by pthread_exit(), which is as if it failed. On
+ * PER_CUDA the buffer's device is current while it runs, and must be when it returns.
  *
  * PER_ERROR_CALLBACK if `write` fails: what it took until then is no checkpoint. PER_ERROR_OUT_OF_MEMORY.
  */
@@ -1461,9 +1461,9 @@ PER_API per_status per_coordinator_settle(per_coordinator* coordinator, int32_t 
  *   batch_size  1 .. 2^24
  *   count_out   units of the first round. There is one round; without replacement there may be several
  *
- * PER_ERROR_EMPTY if nothing is live; PER_ERROR_UNSUPPORTED for PER_RANK, for another n_step_min, for PER_BUFFER_MAX where the shards have no
- * smallest_mass, and for PER_WITHOUT_REPLACEMENT with a uniform_fraction between 0 and 1; PER_ERROR_INVALID_ARGUMENT,
- * also where per_coordinator_settle() has not said PER_SETTLED since a shard told of itself.
+ * PER_ERROR_EMPTY if nothing is live; PER_ERROR_UNSUPPORTED for PER_RANK, for another n_step_min, for PER_BUFFER_MAX
+ * where the shards have no smallest_mass, and for PER_WITHOUT_REPLACEMENT with a uniform_fraction between 0 and 1;
+ * PER_ERROR_INVALID_ARGUMENT, also where per_coordinator_settle() has not said PER_SETTLED since a shard told of itself.
  */
 PER_API per_status per_coordinator_draw(per_coordinator* coordinator, const per_sample_options* options,
                                         int64_t batch_size, int64_t* count_out);
@@ -1572,8 +1572,9 @@ PER_API per_status per_coordinator_restore(per_coordinator* coordinator, const p
  * Trust.   The memory is the writer's to write. Whatever it writes there, the buffer gets steps, possibly senseless
  *          ones, of the channel's environments, or the writer is cut off: its calls fail from then on, and those of the
  *          channel are PER_ERROR_CORRUPT_FILE.
- * Device.  On PER_CUDA the thread adds on the legacy default stream. Capture no graph of calls on the buffer while
- *          steps may come.
+ * Device.  On PER_CUDA the thread adds on the legacy default stream. While steps may come capture no graph of calls on
+ *          the buffer, and none on a stream that waits for that one. What only the device can tell is counted by the
+ *          buffer, as with per_replay_add(), and not here.
  * Fork.    In a forked child channels and writers are gone: every call on them but _free is
  *          PER_ERROR_INVALID_ARGUMENT. A child may attach to a channel of its parent as any process may.
  *
@@ -1633,7 +1634,8 @@ PER_API per_status per_channel_descriptor(per_channel* channel, int32_t* descrip
  *
  *   timeout_ms  milliseconds, >= 0; or -1: for as long as it takes
  *
- * PER_ERROR_BUSY if it is not by then; PER_ERROR_CORRUPT_FILE if the writer was cut off; PER_ERROR_INVALID_ARGUMENT.
+ * PER_ERROR_BUSY if it is not by then, and from the function of per_replay_save_to(); PER_ERROR_CORRUPT_FILE if the
+ * writer was cut off; PER_ERROR_INVALID_ARGUMENT.
  */
 PER_API per_status per_channel_flush(per_channel* channel, int64_t timeout_ms);
 
@@ -1645,7 +1647,7 @@ typedef struct per_channel_statistics {
     int64_t added;        /* steps that the thread has moved into the buffer */
     int64_t refused;      /* steps that the buffer refused, and that were left out */
     int64_t dropped;      /* steps dropped as the ring was full; this, waits and writers are what the writers say */
-    int64_t waits;        /* times that a writer waited for room */
+    int64_t waits;        /* times that a writer began to wait for room */
     int64_t gaps;         /* times that episodes were cut: by the writer, or as told at per_channel */
     int64_t writers;      /* writers that attached so far */
     int64_t attached;     /* the process, in its own numbers, of the one that is; 0: none is */
@@ -1662,7 +1664,10 @@ PER_API per_status per_channel_stats(per_channel* channel, per_channel_statistic
  */
 PER_API void per_channel_free(per_channel* channel);
 
-/* The writing end of a channel, in the process that writes. */
+/*
+ * The writing end of a channel, in the process that writes. A call waits for that of another thread, however long it
+ * takes.
+ */
 typedef struct per_writer per_writer;
 
 /*

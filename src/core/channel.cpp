@@ -93,8 +93,11 @@ int32_t Channel::descriptor() const {
 
 void Channel::flush(int64_t timeout_ms) {
     check_usable();
+    replay_.check_not_saved_here();
     constexpr int64_t max_timeout_ms = int64_t{1} << 40;  // what the clock has room for
-    const uint64_t end = ring_.header().written;
+    const uint64_t written = ring_.header().written;
+    // No writer can have stored more.
+    const uint64_t end = std::min(written, taken_ + static_cast<uint64_t>(ring_.n_slots()));
     struct Haste {
         std::atomic<int64_t>& n;
         explicit Haste(std::atomic<int64_t>& n) : n(n) { ++n; }
@@ -115,8 +118,8 @@ per_channel_statistics Channel::statistics() const {
     check_usable();
     const RingHeader& header = ring_.header();
     const auto counter = [](uint64_t n) { return static_cast<int64_t>(n & INT64_MAX); };
-    const uint64_t written = header.written;
     const uint64_t taken = taken_;
+    const uint64_t written = header.written;
     per_channel_statistics statistics = default_channel_statistics;
     statistics.slots = ring_.n_slots();
     statistics.waiting = std::clamp<int64_t>(counter(written - taken), 0, ring_.n_slots());
@@ -282,7 +285,7 @@ void Channel::cut(int64_t slot) {
 
 void Channel::cut(const std::vector<int64_t>& env_ids) {
     ++n_gaps_;
-    static_cast<void>(guarded([&] { replay_.cut(static_cast<int64_t>(env_ids.size()), env_ids.data(), nullptr); }));
+    replay_.cut(static_cast<int64_t>(env_ids.size()), env_ids.data(), nullptr);
 }
 
 // Gives slots back to the writer.

@@ -28,13 +28,12 @@ int create_file() {
     return descriptor;
 }
 
-// Opens a file anew: what is locked in it by others is then locked for this one.
-int open_file(const std::string& path) {
-    // What is no memory must not keep the call waiting, as a FIFO would.
-    const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    if (descriptor < 0)
-        throw Error(PER_ERROR_IO, "%s is no channel that can be opened: %s", path.c_str(), std::strerror(errno));
-    return descriptor;
+// On older systems a signal ends this.
+bool has_allocated(int descriptor, off_t size) {
+    for (;;) {
+        if (fallocate(descriptor, 0, 0, size) == 0) return true;
+        if (errno != EINTR) return false;
+    }
 }
 
 std::string path_of(int descriptor) {
@@ -56,7 +55,7 @@ SharedMemory::SharedMemory(std::size_t n_bytes) : descriptor_(create_file()), n_
     Opened opened{descriptor_};
     const auto size = static_cast<off_t>(n_bytes);
     // Pages that were not there would be missed later, by a signal.
-    if (size < 0 || ftruncate(descriptor_, size) != 0 || fallocate(descriptor_, 0, 0, size) != 0)
+    if (size < 0 || ftruncate(descriptor_, size) != 0 || !has_allocated(descriptor_, size))
         throw_no_memory("fallocate", n_bytes);
     if (fcntl(descriptor_, F_ADD_SEALS, size_seals | F_SEAL_SEAL) != 0) throw_no_memory("fcntl", n_bytes);
     map();
@@ -64,7 +63,7 @@ SharedMemory::SharedMemory(std::size_t n_bytes) : descriptor_(create_file()), n_
 }
 
 SharedMemory::SharedMemory(const char* path, int descriptor)
-    : descriptor_(open_file(path != nullptr ? std::string(path) : path_of(descriptor))), n_bytes_(0) {
+    : descriptor_(ProcessFile::open(path != nullptr ? std::string(path) : path_of(descriptor))), n_bytes_(0) {
     Opened opened{descriptor_};
     const int seals = fcntl(descriptor_, F_GET_SEALS);
     struct stat status = {};
@@ -83,7 +82,8 @@ SharedMemory::~SharedMemory() {
 }
 
 void SharedMemory::map() {
-    locks_ = std::make_unique<ProcessFile>(open_file(path_of(descriptor_)));
+    // Opened anew: what is locked in it by others is then locked for this one.
+    locks_ = std::make_unique<ProcessFile>(path_of(descriptor_));
     void* const mapped = mmap(nullptr, n_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
     if (mapped == MAP_FAILED) throw_no_memory("mmap", n_bytes_);
     data_ = static_cast<std::byte*>(mapped);

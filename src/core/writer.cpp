@@ -73,9 +73,12 @@ void Writer::add(const per_steps& steps, int64_t timeout_ms) {
         return;
     }
     header_.n_dropped += static_cast<uint64_t>(checked.length);
-    for (int64_t j = 0; j < checked.n_envs; ++j)
+    for (int64_t entry = 0; entry < checked.length * checked.n_envs; ++entry) {
+        if (!given_.is_given(entry)) continue;
+        const int64_t j = entry % checked.n_envs;
         cuts_[static_cast<std::size_t>(checked.env_ids != nullptr ? checked.env_ids[j] : j)] = 1;
-    has_cuts_ = true;
+        has_cuts_ = true;
+    }
 }
 
 void Writer::cut(int64_t count, const int64_t* env_ids, int64_t timeout_ms) {
@@ -136,7 +139,7 @@ void Writer::check_fields(const per_field* given, int64_t n_fields) const {
 void Writer::check_values(const ReplaySteps& steps) const {
     const per_replay_options& options = ring_.options();
     const bool checks_next = options.autoreset != PER_AUTORESET_NEXT_STEP;
-    const bool checks_priorities = given_.has_priorities() && options.on_invalid == PER_INVALID_ERROR;
+    const bool checks_priorities = checks_next && given_.has_priorities() && options.on_invalid == PER_INVALID_ERROR;
     for (int64_t k = 0, entry = 0; k < steps.length; ++k) {
         for (int64_t j = 0; j < steps.n_envs; ++j, ++entry) {
             if (!given_.is_given(entry)) continue;
@@ -165,11 +168,13 @@ bool Writer::make_room(int64_t n_slots, int64_t timeout_ms) {
             throw Error(PER_ERROR_INVALID_ARGUMENT, "the channel's process has ended");
         return false;
     }
-    ++header_.n_waits;
+    if (!is_waiting_) ++header_.n_waits;
+    is_waiting_ = true;
     const uint64_t count = written_ + static_cast<uint64_t>(n_slots) - static_cast<uint64_t>(ring_.n_slots());
     if (!wait_until_taken(count, timeout_ms))
         throw Error(PER_ERROR_BUSY, "the ring of %" PRId64 " slots has no room for %" PRId64 " more", ring_.n_slots(),
                     n_slots);
+    is_waiting_ = false;
     return true;
 }
 

@@ -52,7 +52,8 @@ class Writer {
     uint64_t written_ = 0;
     std::vector<uint8_t> cuts_;  // by environment: its episode is to be cut before the next step
     bool has_cuts_ = true;
-    const uint64_t process_;  // HandleLock::process() of the process that attached
+    bool is_waiting_ = false;  // the call before ended as there was no room in time: this one waits on
+    const uint64_t process_;   // HandleLock::process() of the process that attached
     std::unique_ptr<std::mutex> mutex_;
 };
 

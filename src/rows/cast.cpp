@@ -94,9 +94,10 @@ int64_t find_nan(const Element* elements, int64_t length) {
     UnsignedOf<Element> found = 0;
     for (int64_t i = 0; i < length; ++i) found |= static_cast<UnsignedOf<Element>>(is_nan(elements[i]));
     if (found == 0) return -1;
-    int64_t i = 0;
-    while (!is_nan(elements[i])) ++i;
-    return i;
+    // Another thread may have written to the array meanwhile, so that there is none now.
+    for (int64_t i = 0; i < length; ++i)
+        if (is_nan(elements[i])) return i;
+    return -1;
 }
 
 // Calls find(first, run, length) for each run of elements that is looked at; a run begins with element `first` of the

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <new>
 
 #include "rows/error.h"
@@ -18,6 +19,13 @@ ProcessFile* registry = nullptr;
 pthread_once_t fork_handlers_once = PTHREAD_ONCE_INIT;
 int fork_handlers_error = 0;
 
+struct Locked {
+    Locked() { pthread_mutex_lock(&registry_mutex); }
+    ~Locked() { pthread_mutex_unlock(&registry_mutex); }
+    Locked(const Locked&) = delete;
+    Locked& operator=(const Locked&) = delete;
+};
+
 struct flock lock_of(int byte) {
     struct flock lock = {};
     lock.l_type = F_WRLCK;
@@ -29,29 +37,35 @@ struct flock lock_of(int byte) {
 
 }  // namespace
 
-ProcessFile::ProcessFile(int descriptor) : descriptor_(descriptor) {
+int ProcessFile::open(const std::string& path) {
+    // What is no memory must not keep the call waiting, as a FIFO would.
+    const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (descriptor >= 0) return descriptor;
+    const bool lacks_memory = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
+    throw Error(lacks_memory ? PER_ERROR_OUT_OF_MEMORY : PER_ERROR_IO, "%s is no channel that can be opened: %s",
+                path.c_str(), std::strerror(errno));
+}
+
+// No child is forked between opening and entering it in the list.
+ProcessFile::ProcessFile(const std::string& path) {
     pthread_once(&fork_handlers_once, [] {
         fork_handlers_error = pthread_atfork([] { pthread_mutex_lock(&registry_mutex); },
                                              [] { pthread_mutex_unlock(&registry_mutex); }, &ProcessFile::close_all);
     });
-    if (fork_handlers_error != 0) {
-        close(descriptor);
-        throw std::bad_alloc();  // the only error that pthread_atfork has
-    }
-    pthread_mutex_lock(&registry_mutex);
+    if (fork_handlers_error != 0) throw std::bad_alloc();  // the only error that pthread_atfork has
+    const Locked registry_lock;
+    descriptor_ = open(path);
     previous_ = nullptr;
     next_ = registry;
     if (registry != nullptr) registry->previous_ = this;
     registry = this;
-    pthread_mutex_unlock(&registry_mutex);
 }
 
 ProcessFile::~ProcessFile() {
-    pthread_mutex_lock(&registry_mutex);
+    const Locked registry_lock;
     (previous_ == nullptr ? registry : previous_->next_) = next_;
     if (next_ != nullptr) next_->previous_ = previous_;
     if (descriptor_ >= 0) close(descriptor_);
-    pthread_mutex_unlock(&registry_mutex);
 }
 
 // Runs in the child.

@@ -1,17 +1,22 @@
 // Files whose locks end with the process that took them.
 #pragma once
 
+#include <string>
+
 namespace per {
 
 // An open file that a forked child does not keep. So a lock on it (F_OFD_SETLK) is gone once this process has ended,
 // however it ended, whatever children it leaves behind.
 class ProcessFile {
  public:
-    // Takes the descriptor.
-    explicit ProcessFile(int descriptor);
+    // For reading and writing. Throws Error with IO, or OUT_OF_MEMORY where there is no descriptor for it.
+    explicit ProcessFile(const std::string& path);
     ~ProcessFile();
     ProcessFile(const ProcessFile&) = delete;
     ProcessFile& operator=(const ProcessFile&) = delete;
+
+    // A descriptor that forked children keep. Throws the same.
+    static int open(const std::string& path);
 
     // -1 in a forked child.
     int descriptor() const { return descriptor_; }

@@ -3,9 +3,11 @@
  * the call checked is what it uses. Entries flip between what is allowed and what lies far outside; calls are done or
  * refused, and the handle goes on.
  */
-#define _POSIX_C_SOURCE 200809L
+#define _DEFAULT_SOURCE
 #include <pthread.h>
 #include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "replay_check.h"
 
@@ -177,6 +179,32 @@ static void values_that_are_cast(per_replay* replay) {
     stop(&flipping);
 }
 
+/* A NaN that is gone when its place is looked for. The array ends where memory does. */
+static void nans(void) {
+    static int64_t good[N];
+    static const int64_t shape = 2 * N;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), pages = (sizeof good + page - 1) / page * page;
+    char* const memory = mmap(NULL, pages + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int64_t* const pairs = (int64_t*)(void*)(memory + pages - sizeof good);
+    per_field field = field_of("observation", PER_FLOAT32, 1, &shape);
+    per_replay_options options = replay_options(64, 1);
+    per_replay* replay;
+    flips flipping;
+    call given;
+    float reward = 1;
+    int i;
+    CHECK(memory != MAP_FAILED && mprotect(memory + pages, page, PROT_NONE) == 0);
+    options.fields = &field;
+    options.on_nan = PER_NAN_ERROR;
+    replay = create_replay(&options);
+    fill_call(&given, 1, (const float*)(const void*)pairs, NULL, &reward, NULL, NULL);
+    start(&flipping, pairs, good, -1);
+    for (i = 0; i < 20 * ROUNDS; ++i) check_status(per_replay_add(replay, &given.steps, NULL, NULL));
+    stop(&flipping);
+    per_replay_free(replay);
+    CHECK(munmap(memory, pages + page) == 0);
+}
+
 static void a_coordinator(void) {
     static int64_t given[N], good[N], shards[N], shard_ids[N], out[N];
     static uint64_t masses[N];
@@ -222,6 +250,7 @@ int main(void) {
     per_replay_options options = replay_options(64 * ENVS, ENVS);
     per_replay* replay = create_replay(&options);
     a_tree();
+    nans();
     priorities_of_a_tree();
     environments(replay);
     ids(replay);

@@ -100,7 +100,7 @@ class ChannelFigures:
         added: steps that the thread has moved into the buffer
         refused: steps that the buffer refused, and that were left out
         dropped: steps dropped as the ring was full; this, waits and writers are what the writers say
-        waits: times that a writer waited for room
+        waits: times that a writer began to wait for room
         gaps: times that episodes were cut: by the writer, or as told at per_channel
         writers: writers that attached so far
         attached: the process, in its own numbers, of the one that is; 0: none is
@@ -117,7 +117,7 @@ class ChannelFigures:
     dropped: int
     """steps dropped as the ring was full; this, waits and writers are what the writers say"""
     waits: int
-    """times that a writer waited for room"""
+    """times that a writer began to wait for room"""
     gaps: int
     """times that episodes were cut: by the writer, or as told at per_channel"""
     writers: int
