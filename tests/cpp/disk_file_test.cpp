@@ -21,6 +21,7 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <mutex>
 #include <set>
 #include <string>
 #include <thread>
@@ -33,8 +34,14 @@ namespace {
 
 // What the system's functions are made to do by a test: return an error number instead of working, 0 for none.
 std::function<int(const char* function, int descriptor)> system_fails;
-// The flags of files that were opened.
+// The flags of files that were opened, by any thread.
+std::mutex flags_mutex;
 std::vector<int> flags_of_opened;
+
+void note_opened(int flags) {
+    const std::lock_guard<std::mutex> guard(flags_mutex);
+    flags_of_opened.push_back(flags);
+}
 
 bool fails(const char* function, int descriptor) {
     if (!system_fails) return false;
@@ -65,7 +72,7 @@ int openat(int folder, const char* path, int flags, ...) {
     va_start(arguments, flags);
     const int mode = flags & O_CREAT ? va_arg(arguments, int) : 0;
     va_end(arguments);
-    flags_of_opened.push_back(flags);
+    note_opened(flags);
     const bool writes_to_another = (flags & O_ACCMODE) == O_RDWR;
     return fails(writes_to_another ? "openat of another" : "openat", folder)
                ? -1
@@ -76,7 +83,7 @@ int open(const char* path, int flags, ...) {
     va_start(arguments, flags);
     const int mode = flags & O_CREAT ? va_arg(arguments, int) : 0;
     va_end(arguments);
-    flags_of_opened.push_back(flags);
+    note_opened(flags);
     return fails("open", AT_FDCWD) ? -1 : static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, flags, mode));
 }
 int fchown(int file, uid_t user, gid_t group) noexcept {

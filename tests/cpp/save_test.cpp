@@ -158,7 +158,7 @@ const Kind kinds[] = {
          options.store_next_observation = 1;
          options.prioritization = PER_RANK;
      }},
-    {"compressed", 9000, 300, [](per_replay_options& options) { options.save_compression = has_zstd() ? 1 : 0; }},
+    {"compressed", 30000, 40, [](per_replay_options& options) { options.save_compression = has_zstd() ? 1 : 0; }},
     {"sequences", 9000, 40, [](per_replay_options& options) {
          options.sequence_length = 4;
          options.burn_in = 1;
