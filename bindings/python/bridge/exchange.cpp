@@ -95,12 +95,13 @@ Exchange::Exchange(py::object plain, py::object handle, const py::dict& addresse
                    py::object check, py::object as_array)
     : plain_(std::move(plain)),
       handle_object_(std::move(handle)),
-      handle_(reinterpret_cast<per_replay*>(addresses["handle"].cast<uintptr_t>())),
+      handle_(reinterpret_cast<void*>(addresses["handle"].cast<uintptr_t>())),
       functions_{function_at<decltype(Functions::add)>(addresses, "per_replay_add"),
                  function_at<decltype(Functions::sample)>(addresses, "per_replay_sample"),
                  function_at<decltype(Functions::update_priorities)>(addresses, "per_replay_update_priorities"),
                  function_at<decltype(Functions::update_sequences)>(addresses, "per_replay_update_sequences"),
-                 function_at<decltype(Functions::set_priorities)>(addresses, "per_replay_set_priorities")},
+                 function_at<decltype(Functions::set_priorities)>(addresses, "per_replay_set_priorities"),
+                 function_at<decltype(Functions::write)>(addresses, "per_writer_add")},
       check_(std::move(check)),
       types_(std::move(as_array)),
       n_fields_(layout["n_fields"].cast<int64_t>()),
@@ -156,15 +157,29 @@ void* Exchange::number_of(const py::object& stream) const {
     return number;
 }
 
-// False if only Python can read one of them.
-bool Exchange::read_steps(const py::tuple& step_arrays, const py::dict& fields, Reader& reader,
-                          std::vector<std::byte>& block) const {
+// False if only Python can read them.
+bool Exchange::read_steps(const py::tuple& step_arrays, const py::dict& fields, const py::object& env_ids, bool is_run,
+                          Reader& reader, std::vector<std::byte>& block) const {
     for (size_t i = 0; i < step_arrays_.size(); ++i) {
         const auto& [name, offset] = step_arrays_[i];
         PyObject* source = PyTuple_GET_ITEM(step_arrays.ptr(), static_cast<Py_ssize_t>(i));
         if (!reader.read(source, name, at<per_array>(block, offset), where())) return false;
     }
-    return read_fields(fields, reader, block);
+    if (!read_fields(fields, reader, block)) return false;
+    auto& steps = at<per_steps>(block, 0);
+    if (!env_ids.is_none()) {
+        per_array ids{};
+        reader.read(env_ids.ptr(), py::str("env_ids"), ids);
+        if (ids.dtype != PER_INT64 || ids.ndim != 1) return false;
+        steps.env_ids = static_cast<const int64_t*>(ids.data);
+        steps.n_envs = ids.shape[0];
+    }
+    if (is_run) {
+        const per_array& terminated = steps.terminated;
+        if (terminated.data == nullptr || terminated.ndim == 0) return false;
+        steps.length = terminated.shape[0];
+    }
+    return steps.length * envs_of(steps) == 1 || !has_number(block);  // a number is one for each of the rows
 }
 
 // Whether a reward, flag or priority was given as a single number.
@@ -204,22 +219,11 @@ py::object Exchange::add(const py::tuple& step_arrays, const py::dict& fields, c
     std::vector<std::byte> block = steps_block_;
     auto& steps = at<per_steps>(block, 0);
     Reader reader(types_, device_);
-    if (!is_for_us(stream) || !read_steps(step_arrays, fields, reader, block)) return by_python();
-    int64_t n = n_envs_;
-    if (!env_ids.is_none()) {
-        per_array ids{};
-        reader.read(env_ids.ptr(), py::str("env_ids"), ids);
-        if (ids.dtype != PER_INT64 || ids.ndim != 1) return by_python();
-        steps.env_ids = static_cast<const int64_t*>(ids.data);
-        n = steps.n_envs = ids.shape[0];
-    }
+    if (!is_for_us(stream) || !read_steps(step_arrays, fields, env_ids, is_run, reader, block)) return by_python();
+    const int64_t n = envs_of(steps);
+    const int64_t rows[2] = {steps.length, n};
     const per_array& terminated = steps.terminated;
     const int ndim = terminated.data != nullptr ? terminated.ndim : 0;
-    if (is_run && ndim == 0) return by_python();
-    if (is_run) steps.length = terminated.shape[0];
-
-    const int64_t rows[2] = {steps.length, n};
-    if (steps.length * n != 1 && has_number(block)) return by_python();  // one for each of the rows
     int64_t flags = 1;
     for (int axis = 0; axis < ndim; ++axis) flags *= terminated.shape[axis];
     const bool as_flags = flags == steps.length * n;
@@ -231,10 +235,21 @@ py::object Exchange::add(const py::tuple& step_arrays, const py::dict& fields, c
     per_status status;
     {
         const py::gil_scoped_release release;
-        status = functions_.add(handle_, &steps, ids_out, queue);
+        status = functions_.add(buffer(), &steps, ids_out, queue);
     }
     check(status);
     return ids;
+}
+
+int32_t Exchange::write(const py::tuple& step_arrays, const py::dict& fields, const py::object& env_ids, bool is_run,
+                        int64_t timeout_ms) {
+    const py::object open = keep_open();
+    std::vector<std::byte> block = steps_block_;
+    Reader reader(types_);
+    if (!read_steps(step_arrays, fields, env_ids, is_run, reader, block))
+        return plain_.attr("write")(step_arrays, fields, env_ids, is_run, timeout_ms).cast<int32_t>();
+    const py::gil_scoped_release release;
+    return functions_.write(static_cast<per_writer*>(handle_), &at<per_steps>(block, 0), timeout_ms);
 }
 
 // Empty where there is no memory for them.
@@ -285,7 +300,8 @@ py::object Exchange::sample(const py::object& batch_size, uintptr_t options, con
     per_status status;
     {
         const py::gil_scoped_release release;
-        status = functions_.sample(handle_, reinterpret_cast<const per_sample_options*>(options), count, &batch, queue);
+        status =
+            functions_.sample(buffer(), reinterpret_cast<const per_sample_options*>(options), count, &batch, queue);
     }
     check(status);
     return arrays;
@@ -385,11 +401,11 @@ void Exchange::update(const py::object& ids, const py::object& values, bool are_
     {
         const py::gil_scoped_release release;
         if (are_priorities)
-            status = functions_.set_priorities(handle_, count, id_data, value_data, queue);
+            status = functions_.set_priorities(buffer(), count, id_data, value_data, queue);
         else if (has_steps)
-            status = functions_.update_sequences(handle_, count, id_data, n_critics, n_steps, value_data, queue);
+            status = functions_.update_sequences(buffer(), count, id_data, n_critics, n_steps, value_data, queue);
         else
-            status = functions_.update_priorities(handle_, count, id_data, n_critics, value_data, queue);
+            status = functions_.update_priorities(buffer(), count, id_data, n_critics, value_data, queue);
     }
     check(status);
 }

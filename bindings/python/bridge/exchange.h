@@ -18,8 +18,8 @@ struct Output {
 };
 
 /*
- * The calls of a buffer that take or give many arrays: what per._exchange.Exchange does, in one step from Python. It is
- * not linked to libper: handle and functions are addresses that cffi found.
+ * The calls of a buffer or a writer that take or give many arrays: what per._exchange.Exchange does, in one step from
+ * Python. It is not linked to libper: handle and functions are addresses that cffi found.
  *
  * Of a buffer on CUDA, arrays are those of a tensor library that offers DLPack's C functions, on the buffer's device.
  *
@@ -34,6 +34,7 @@ class Exchange {
         decltype(&per_replay_update_priorities) update_priorities;
         decltype(&per_replay_update_sequences) update_sequences;
         decltype(&per_replay_set_priorities) set_priorities;
+        decltype(&per_writer_add) write;
     };
 
     Exchange(py::object plain, py::object handle, const py::dict& addresses, const py::dict& layout, py::object check,
@@ -41,6 +42,9 @@ class Exchange {
 
     py::object add(const py::tuple& step_arrays, const py::dict& fields, const py::object& env_ids, bool is_run,
                    const py::object& stream);
+    /* What per_writer_add() returns, for an exchange whose handle is a per_writer. */
+    int32_t write(const py::tuple& step_arrays, const py::dict& fields, const py::object& env_ids, bool is_run,
+                  int64_t timeout_ms);
     py::object sample(const py::object& batch_size, uintptr_t options, const py::object& out, const py::object& stream);
     void update(const py::object& ids, const py::object& values, bool are_priorities, const py::object& stream);
     void close();
@@ -53,9 +57,11 @@ class Exchange {
     Reader::Where where() const { return is_on_device_ ? Reader::Where::both : Reader::Where::host; }
     void check(per_status status) const;
     void* number_of(const py::object& stream) const;
-    bool read_steps(const py::tuple& step_arrays, const py::dict& fields, Reader& reader,
-                    std::vector<std::byte>& block) const;
+    bool read_steps(const py::tuple& step_arrays, const py::dict& fields, const py::object& env_ids, bool is_run,
+                    Reader& reader, std::vector<std::byte>& block) const;
     bool has_number(std::vector<std::byte>& block) const;
+    int64_t envs_of(const per_steps& steps) const { return steps.env_ids != nullptr ? steps.n_envs : n_envs_; }
+    per_replay* buffer() const { return static_cast<per_replay*>(handle_); }
     bool read_fields(const py::dict& fields, Reader& reader, std::vector<std::byte>& block) const;
     py::object new_ids(int ndim, const int64_t* shape, const py::object& stream, int64_t** address) const;
     py::object new_array(const Output& output, int64_t batch_size, void** address) const;
@@ -65,7 +71,7 @@ class Exchange {
 
     py::object plain_;
     py::object handle_object_; /* keeps the handle alive; None once closed */
-    per_replay* handle_;
+    void* handle_;             /* a per_replay or a per_writer */
     Functions functions_;
     py::object check_;
     ArrayTypes types_;

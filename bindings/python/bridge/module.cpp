@@ -21,6 +21,7 @@ PYBIND11_MODULE(_bridge, module) {
              py::arg("plain"), py::arg("handle"), py::arg("addresses"), py::arg("layout"), py::arg("check"),
              py::arg("as_array"))
         .def("add", &Exchange::add)
+        .def("write", &Exchange::write)
         .def("sample", &Exchange::sample)
         .def("update", &Exchange::update)
         .def("close", &Exchange::close);

@@ -58,7 +58,7 @@ _LARGEST_AXIS = 2**63 - 1
 def new_exchange(
     handle: Any, plain: _exchange.Exchange, layout: Layout, memory: _memory.HostMemory | _memory.DeviceMemory
 ) -> Any:
-    """What passes the arrays of a buffer: `plain`, or the bridge in front of it."""
+    """What passes the arrays of a buffer or a writer: `plain`, or the bridge in front of it."""
     if bridge is None:
         return plain
     if any(size > _LARGEST_AXIS for output in layout.batch for size in output.shape):
@@ -68,8 +68,9 @@ def new_exchange(
     # Without these functions the bridge can read no tensors: those of torch before 2.10, and no memory of a device.
     if (tensor_type is not None or is_on_device) and not hasattr(tensor_type, "__dlpack_c_exchange_api__"):
         return plain
-    names = ("add", "sample", "update_priorities", "update_sequences", "set_priorities")
-    addresses = {f"per_replay_{name}": _address(getattr(lib, f"per_replay_{name}")) for name in names}
+    calls = ("add", "sample", "update_priorities", "update_sequences", "set_priorities")
+    names = *(f"per_replay_{call}" for call in calls), "per_writer_add"
+    addresses = {name: _address(getattr(lib, name)) for name in names}
     return bridge.Exchange(
         plain=plain,
         handle=handle,

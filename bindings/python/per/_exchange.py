@@ -7,7 +7,7 @@ What both know of a buffer is its Layout, and the Memory that its arrays lie in.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from per._streams import CURRENT, Queue
 
 
 class Exchange:
-    """The calls of a buffer that take or give many arrays."""
+    """The calls of a buffer or a writer that take or give many arrays."""
 
     def __init__(self, handle: Any, layout: Layout, memory: HostMemory | DeviceMemory) -> None:
         self._handle = handle
@@ -52,11 +52,14 @@ class Exchange:
         return _kinds.given(ids_out)
 
     def write(
-        self, step_arrays: Sequence[object], fields: dict[str, object], env_ids: object, is_run: bool
-    ) -> Callable[[int], int]:
-        """per_writer_add(), as a function of the milliseconds that it may wait."""
+        self, step_arrays: Sequence[object], fields: dict[str, object], env_ids: object, is_run: bool, timeout_ms: int
+    ) -> int:
+        """What per_writer_add() returns, for an exchange whose handle is a per_writer."""
+        handle = self.handle()
         steps, _, kept = self._steps(step_arrays, fields, env_ids, is_run, self._memory.queue(None))
-        return lambda timeout_ms, _kept=kept: lib.per_writer_add(self.handle(), steps, timeout_ms)  # type: ignore[misc]
+        status: int = lib.per_writer_add(handle, steps, timeout_ms)
+        del kept
+        return status
 
     def _steps(
         self, step_arrays: Sequence[object], fields: dict[str, object], env_ids: object, is_run: bool, queue: Queue

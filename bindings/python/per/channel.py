@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from per import _arrays, _exchange, _library, _memory, _options, batch, final_observations
+from per import _arrays, _bridging, _exchange, _library, _memory, _options, batch, final_observations
 from per._errors import InvalidArgument
 from per._figures import ChannelFigures
 from per._handle import Handle
@@ -160,7 +160,8 @@ class Writer(Handle):
         self._autoreset = _library.name_of("per_autoreset", options.autoreset)
         layout = layout_of(self._fields, self._n_envs)
         self._inputs = batch.structure_of([*layout.fields, *filter(None, layout.next_fields)])
-        self._exchange = _exchange.Exchange(self._handle, layout, _memory.HOST)
+        plain = _exchange.Exchange(self._handle, layout, _memory.HOST)
+        self._exchange = _bridging.new_exchange(self._handle, plain, layout, _memory.HOST)
 
     @property
     def n_envs(self) -> int:
@@ -256,7 +257,7 @@ class Writer(Handle):
         is_run: bool = False,
     ) -> None:
         self._open()
-        waited(timeout, self._exchange.write(arrays, fields, env_ids, is_run))
+        waited(timeout, lambda timeout_ms: self._exchange.write(arrays, fields, env_ids, is_run, timeout_ms))
 
     def _flat(self, fields: Mapping[str, object]) -> dict[str, object]:
         """Fields as the user holds them under the names they were declared by."""

@@ -157,7 +157,9 @@ def test_writers_that_are_killed_at_any_moment_harm_nobody():
     assert shared_files() == before
 
 
-def test_one_call_gives_several_steps_of_some_environments():
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("flags", [False, np.zeros((5, 2), bool)], ids=["one_flag", "flags"])
+def test_one_call_gives_several_steps_of_some_environments(flags):
     buffer, twin = new_buffer(n_envs=4, seed=1), new_buffer(n_envs=4, seed=1)
     with buffer.channel([3, 1, 0], slots=8).writer() as writer:
         assert writer.n_envs == 3
@@ -166,21 +168,26 @@ def test_one_call_gives_several_steps_of_some_environments():
             "observation": np.arange(20).reshape(5, 2, 2),
             "action": np.int8([[0, 1]] * 5),
             "reward": np.arange(10).reshape(5, 2),
-            "terminated": False,
-            "truncated": False,
+            "terminated": flags,
+            "truncated": flags,
             "mask": [[True, t != 3] for t in range(5)],
         }
+        step = {"observation": np.float32([[40, 41]]), "action": np.int8([7]), "reward": np.float32([3])}
+        step["next_observation"] = step["observation"]
         writer.extend(**steps, env_ids=[2, 0])
         writer.cut([2])
+        writer.add(**step, terminated=np.array([True]), truncated=np.array([False]), env_ids=np.array([1]))
         writer.flush()
     twin.extend(**steps, env_ids=[0, 3])
     twin.cut([0])
+    twin.add(**step, terminated=np.array([True]), truncated=np.array([False]), env_ids=np.array([1]))
     assert len(buffer) == len(twin) > 0
     assert buffer.stats().cuts == twin.stats().cuts == 1
     mine, theirs = buffer.get(buffer.live_ids()), twin.get(twin.live_ids())
     assert np.array_equal(mine.observation, theirs.observation)
 
 
+@pytest.mark.usefixtures("each_way")
 def test_a_full_ring_makes_its_writer_wait_or_drops():
     buffer = new_buffer()
     waits, drops = buffer.channel(slots=4), buffer.channel(slots=4, when_full="drops")
@@ -217,6 +224,7 @@ def test_a_full_ring_makes_its_writer_wait_or_drops():
         writers[0].flush(-1)
 
 
+@pytest.mark.usefixtures("each_way")
 def test_each_end_refuses_what_is_wrong():
     buffer = new_buffer(n_envs=2)
     channel = buffer.channel()
