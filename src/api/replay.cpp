@@ -148,7 +148,7 @@ per_status per_replay_get_windows(per_replay* replay, const per_sample_options* 
         const per_sample_options given = options == nullptr ? default_sample_options : read_struct("options", options);
         const per_batch known = read_struct("batch", batch);
         if (count > 0) require_array("ids", ids);
-        target.get_windows(given, {on_invalid, count, ids}, known, stream);
+        target.get_windows(given, WindowIds{on_invalid, count, ids}, known, stream);
     });
 }
 
@@ -162,7 +162,7 @@ per_status per_replay_get_units(per_replay* replay, const per_sample_options* op
         if (count > 0) require_array("units", units);
         check_aligned("masses_out", masses_out);
         check_aligned("first_units_out", first_units_out);
-        target.get_units(given, {count, units, masses_out, first_units_out}, known, stream);
+        target.get_windows(given, WindowUnits{count, units, masses_out, first_units_out}, known, stream);
     });
 }
 

@@ -103,7 +103,8 @@ void Replay::sample(const per_sample_options& options, int64_t batch_size, const
     backend_->sample(sample, stream);
 }
 
-void Replay::get_windows(const per_sample_options& options, const WindowIds& windows, const per_batch& batch,
+template <class Windows>
+void Replay::get_windows(const per_sample_options& options, const Windows& windows, const per_batch& batch,
                          void* stream) {
     const std::unique_lock guard(lock_);
     check_drawn_batch(batch, fields_, options_);
@@ -112,14 +113,8 @@ void Replay::get_windows(const per_sample_options& options, const WindowIds& win
     if (windows.count > 0) backend_->sample(sample, stream);
 }
 
-void Replay::get_units(const per_sample_options& options, const WindowUnits& windows, const per_batch& batch,
-                       void* stream) {
-    const std::unique_lock guard(lock_);
-    check_drawn_batch(batch, fields_, options_);
-    ReplaySample sample = resolve_windows(options, windows, options_);
-    sample.batch = batch;
-    if (windows.count > 0) backend_->sample(sample, stream);
-}
+template void Replay::get_windows(const per_sample_options&, const WindowIds&, const per_batch&, void*);
+template void Replay::get_windows(const per_sample_options&, const WindowUnits&, const per_batch&, void*);
 
 void Replay::sample_hindsight(const per_sample_options& options, const per_hindsight_options& hindsight,
                               int64_t batch_size, const per_batch& batch, void* stream) {

@@ -38,10 +38,10 @@ class Replay {
     void sample(const per_sample_options& options, int64_t batch_size, const per_batch& batch, void* stream);
     void sample_hindsight(const per_sample_options& options, const per_hindsight_options& hindsight, int64_t batch_size,
                           const per_batch& batch, void* stream);
-    void get_windows(const per_sample_options& options, const WindowIds& windows, const per_batch& batch, void* stream);
+    template <class Windows>  // WindowIds or WindowUnits
+    void get_windows(const per_sample_options& options, const Windows& windows, const per_batch& batch, void* stream);
     void get_windows_hindsight(const per_sample_options& options, const per_hindsight_options& hindsight,
                                const WindowIds& windows, const per_batch& batch, void* stream);
-    void get_units(const per_sample_options& options, const WindowUnits& windows, const per_batch& batch, void* stream);
     // See core/checks.h.
     int64_t steps_left_out(int64_t n_steps) const { return per::steps_left_out(n_steps, options_); }
     void update(const ReplayUpdate& update, void* stream);
