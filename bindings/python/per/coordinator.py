@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from per import _library, _options
+from per import _arrays, _library, _options
 from per._errors import InvalidArgument
 from per._handle import Handle
 from per._library import NULL, check, ffi, lib
@@ -177,14 +177,14 @@ class Coordinator(Handle):
     """
 
     _noun = "coordinator"
-    _in_place_of_pickling = "Pickle its state(), and restore() another"
+    _in_place_of_pickling = "Pickle its state(), and restore() another."
 
     def __init__(self, capacity: int, n_shards: int, *, n_envs: int = 1, **options: object) -> None:
         given = _library.new("per_replay_options")
         known = {name for name, _ in ffi.typeof("per_replay_options").fields} - {"struct_size", "fields", "n_fields"}
         for name in options:
             if name not in known:
-                raise InvalidArgument(f"{name} is no option of a coordinator")
+                raise InvalidArgument(f"{name} is no option of a coordinator{_options.meant(name, known)}")
         # What is not given stays as the library filled it.
         _options.set_options(given, {name: value for name, value in options.items() if value is not None})
         _options.set_options(given, {"capacity": capacity, "n_envs": n_envs})
@@ -259,13 +259,13 @@ class Coordinator(Handle):
             InvalidArgument for what the shards cannot have found: the round is still under way; and where without
             replacement fewer than batch_size can be drawn, or a round finds only what was taken out: then no batch is.
         """
-        arrays = [_whole_numbers(ids, "ids"), _whole_numbers(masses, "masses")]
+        arrays = [_arrays.as_int64(ids, "ids"), _arrays.as_int64(masses, "masses")]
         if first_units is not None:
-            arrays.append(_whole_numbers(first_units, "first_units"))
+            arrays.append(_arrays.as_int64(first_units, "first_units"))
         n = arrays[0].size
-        for array in arrays:
-            if array.shape != (n,):
-                raise InvalidArgument(f"an array has shape {list(array.shape)}; allowed: [{n}]")
+        for array, name in zip(arrays, ("ids", "masses", "first_units"), strict=False):
+            if array.size != n:
+                raise InvalidArgument(f"{name} has {array.size} elements; allowed: {n}, as ids has")
         count = ffi.new("int64_t *")
         first = ffi.from_buffer("uint64_t[]", arrays[2]) if len(arrays) > 2 else NULL
         pointers = ffi.from_buffer("int64_t[]", arrays[0]), ffi.from_buffer("uint64_t[]", arrays[1]), first
@@ -287,7 +287,7 @@ class Coordinator(Handle):
 
     def locate(self, ids: object) -> tuple[Ids, Ids]:
         """Which shards ids of the whole belong to, and what they are there; -1 for id -1."""
-        array = _whole_numbers(ids, "ids")
+        array = _arrays.as_int64(ids, "ids")
         out = np.empty(array.size, np.int64), np.empty(array.size, np.int64)
         pointers = [ffi.from_buffer("int64_t[]", each) for each in (array, *out)]
         check(lib.per_coordinator_locate(self._open(), array.size, *pointers))
@@ -295,7 +295,7 @@ class Coordinator(Handle):
 
     def ids(self, shard: int, ids: object) -> Ids:
         """Ids of the whole, from those of a shard; -1 stays -1."""
-        array = _whole_numbers(ids, "ids")
+        array = _arrays.as_int64(ids, "ids")
         out = np.empty(array.size, np.int64)
         pointers = [ffi.from_buffer("int64_t[]", each) for each in (array, out)]
         check(lib.per_coordinator_ids(self._open(), _options.whole("shard", shard), array.size, *pointers))
@@ -328,10 +328,3 @@ def settle(coordinator: Coordinator, shards: Any, chooses_anew: bool = False) ->
                 shard.set_scale(asked.scale)
             coordinator.tell(s, shard.law(asked.scale if asked.todo == "measure" else None))
         asked = coordinator.settle()
-
-
-def _whole_numbers(source: object, name: str) -> npt.NDArray[np.int64]:
-    array = np.ascontiguousarray(source)
-    if array.size and array.dtype.kind not in "iu":
-        raise InvalidArgument(f"{name} is {array.dtype}; allowed: int64")
-    return array.astype(np.int64, copy=False)

@@ -68,7 +68,7 @@ class SumTree(Store):
     """
 
     _noun = "tree"
-    _in_place_of_pickling = "Pickle tree.priorities()"
+    _in_place_of_pickling = "Pickle tree.priorities()."
     _synchronize = lib.per_tree_synchronize
 
     def __init__(self, capacity: int, *, device: str = "cpu", seed: int = 0, arrays: str | None = None) -> None:
