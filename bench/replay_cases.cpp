@@ -20,6 +20,9 @@ RowKind kind_of(const std::string& case_name) {
     if (case_name == "gather_u8_84x84x4") {
         return RowKind{case_name, {{"observation", PER_UINT8, {84, 84, 4}}, {"action", PER_INT32, {}}}};
     }
+    if (case_name == "gather_u8_64x64x3") {
+        return RowKind{case_name, {{"observation", PER_UINT8, {64, 64, 3}}, {"action", PER_INT32, {}}}};
+    }
     if (case_name == "gather_f32_32x32x3") {
         return RowKind{case_name, {{"observation", PER_FLOAT32, {32, 32, 3}}, {"action", PER_INT32, {}}}};
     }
@@ -359,8 +362,9 @@ std::vector<int64_t> ReplayStage::newest_ids() const {
 }
 
 const std::vector<std::string>& replay_case_names() {
-    static const std::vector<std::string> names = {"add",    "gather",      "gather_u8_84x84x4", "gather_f32_32x32x3",
-                                                   "n_step", "frame_stack", "sequence",          "uniform"};
+    static const std::vector<std::string> names = {
+        "add",      "gather", "gather_u8_84x84x4", "gather_u8_64x64x3", "gather_f32_32x32x3", "n_step", "frame_stack",
+        "sequence", "uniform"};
     return names;
 }
 
