@@ -61,8 +61,8 @@ FAULTS = [
     Fault(
         "duplicates race: no claims",
         "cuda/tree/tree_update.cu",
-        "if (atomicCAS(&tree.claims[entry.index], claim, 0u) == claim) leaves.write(entry.index, entry.priority);",
-        "atomicExch(&tree.claims[entry.index], 0u), leaves.write(entry.index, entry.priority);",
+        "if (atomicCAS(&tree.claims[entry.index], claim, 0u) == claim)",
+        "atomicExch(&tree.claims[entry.index], 0u);",
         is_pitfall=True,
     ),
     Fault(
@@ -295,7 +295,7 @@ FAULTS = [
     Fault(
         "no rescale when a leaf is too large",
         "cuda/tree/tree_change.h",
-        "        has_too_large_ |= is_too_large(leaf, factor_);\n",
+        "        has_too_large |= change.is_too_large;\n",
         "",
     ),
     Fault(
@@ -307,8 +307,8 @@ FAULTS = [
     Fault(
         "differences below 0 are large",
         "cuda/tree/tree_change.h",
-        "{difference, difference >> 63 != 0 ? ~uint64_t{0} : 0}",
-        "{difference, 0}",
+        "{change.difference, change.difference >> 63 != 0 ? ~uint64_t{0} : 0}",
+        "{change.difference, 0}",
     ),
     Fault(
         "no rescale when the total is beyond 64 bits",
@@ -321,6 +321,25 @@ FAULTS = [
         "cuda/tree/tree_change.h",
         "for_each_node(tree, 1, tree.state->plan == plan_rebuild,",
         "for_each_node(tree, 1, false,",
+        "priorities_test",
+    ),
+    Fault(
+        "the top row without its last node",
+        "cuda/tree/sum_tree.h",
+        "if (first < tree.n_nodes[level])",
+        "if (first < tree.n_nodes[level] - fan_out)",
+    ),
+    Fault(
+        "the sum before a thread has that of its own warp",
+        "cuda/tree/sum_tree.h",
+        "i < warp ? sums[i] : 0",
+        "i <= warp ? sums[i] : 0",
+    ),
+    Fault(
+        "ranks: rows that die are counted as live",
+        "cuda/replay/ranks.h",
+        "(before != 0 ? 1 : 0))};",
+        "0)};",
         "priorities_test",
     ),
     Fault(
@@ -999,8 +1018,8 @@ FAULTS = [
     Fault(
         "updates: the burn-in counts",
         "cuda/replay/priorities.cu",
-        "has_steps = n_steps > sequence.burn_in;",
-        "has_steps = n_steps > 0;",
+        "if (n_steps <= sequence.burn_in) return {0.0f, false};",
+        "if (n_steps == 0) return {0.0f, false};",
         "priorities_test",
     ),
     Fault(
@@ -1027,8 +1046,8 @@ FAULTS = [
     Fault(
         "leaves: read and written, not exchanged",
         "cuda/tree/tree_change.h",
-        "const float before = atomicExch(&tree_.leaves[index], leaf);",
-        "const float before = tree_.leaves[index]; simulator::yield(); tree_.leaves[index] = leaf;",
+        "const float before = atomicExch(&tree.leaves[index], leaf);",
+        "const float before = tree.leaves[index]; simulator::yield(); tree.leaves[index] = leaf;",
         "priorities_test",
     ),
     Fault(
@@ -1069,14 +1088,14 @@ FAULTS = [
     Fault(
         "ranks: a row that stays in its bucket has changed",
         "cuda/replay/ranks.h",
-        "if (bucket == before) return;",
+        "if (bucket == before) return {false, 0};",
         "",
         "priorities_test",
     ),
     Fault(
         "ranks: counted from the warp's first bucket on",
         "cuda/replay/ranks.cu",
-        "sum_before(count, row.warp_sums)",
+        "sum_before<n_threads>(count, row.warp_sums)",
         "prefix_sum(count, lane_of_thread()) - count",
         "priorities_test",
     ),

@@ -24,6 +24,9 @@
 #define blockDim (::simulator::place->block_size)
 #define gridDim (::simulator::place->grid_size)
 
+#define PER_OUT_OF_LINE inline __attribute__((noinline))
+#define PER_ROLLED
+
 // Each block has its own, of exact size on the heap, where ASan watches its ends.
 #define PER_SHARED(type, name) \
     static char name##_key;    \

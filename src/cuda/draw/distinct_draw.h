@@ -190,7 +190,7 @@ struct TreeSource {
     double factor;
     double whole;
 
-    __device__ __forceinline__ void load() { load_top_row(tree, row); }
+    __device__ __forceinline__ void load() { load_top_row<distinct_threads>(tree, row); }
     __device__ __forceinline__ bool has_any() const { return total_of(row) != 0; }
     __device__ __forceinline__ double share_left() const { return static_cast<double>(total_of(row)) / whole; }
     __device__ __forceinline__ int64_t find(const DrawRequest& round, int64_t i) const {
@@ -211,8 +211,8 @@ struct MixtureSource {
     DrawLaw law;
 
     __device__ __forceinline__ void load() {
-        load_top_row(tree, tree_row);
-        load_top_row(live, live_row);
+        load_top_row<distinct_threads>(tree, tree_row);
+        load_top_row<distinct_threads>(live, live_row);
     }
     __device__ __forceinline__ bool has_any() const { return total_of(live_row) != 0; }
     __device__ __forceinline__ double share_left() const {

@@ -86,12 +86,16 @@ __global__ void __launch_bounds__(distinct_threads, 1)
 
 // ---- drawing
 
+PER_OUT_OF_LINE UnitOrRank target_in_mixture(uint64_t target, double uniform_fraction, uint64_t mass, uint64_t n_live) {
+    return part_of_mixture(target, uniform_units(uniform_fraction), mass, n_live);
+}
+
 __device__ __forceinline__ UnitOrRank target_of(const DrawLaw& law, const DrawRequest& request, int64_t i,
                                                 uint64_t width, uint64_t n_live, uint64_t mass) {
     const uint64_t whole = law.is_mixture() ? mixture_units : law.is_uniform() ? n_live : mass;
     const uint64_t target = draw_target(request, static_cast<uint64_t>(i), width, whole);
     if (!law.is_mixture()) return {target, law.is_uniform()};
-    return part_of_mixture(target, uniform_units(law.uniform_fraction), mass, n_live);
+    return target_in_mixture(target, law.uniform_fraction, mass, n_live);
 }
 
 // A warp calls it, all lanes with the same target.
@@ -115,6 +119,10 @@ __device__ __forceinline__ double smallest_of_block(FinishShared& shared, double
     return smallest;
 }
 
+PER_OUT_OF_LINE void load_live_row(const DeviceLive& live, TopRow& row) {
+    load_top_row(live, row);
+}
+
 // Draws and writes the rows of this block, and returns their smallest share.
 template <class Row>
 __device__ __forceinline__ double draw_rows(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
@@ -128,7 +136,7 @@ __device__ __forceinline__ double draw_rows(const DeviceReplay& replay, const Dr
     const double factor = power_of_two(plan.tree.state->scale);
     const double total = law.total();
     if (!law.is_distinct && !law.is_uniform()) load_top_row(plan.tree, shared.tree_row);
-    if (!law.is_distinct && law.uniform_fraction != 0.0) load_top_row(replay.priorities.live, shared.live_row);
+    if (!law.is_distinct && law.uniform_fraction != 0.0) load_live_row(replay.priorities.live, shared.live_row);
     double smallest = no_share();
     const GridSpan span = warp_span();
     for (int64_t i = span.first; i < plan.rows.n; i += span.step) {
@@ -152,8 +160,7 @@ __device__ __forceinline__ double draw_rows(const DeviceReplay& replay, const Dr
 }
 
 template <class Row>
-__device__ __forceinline__ void write_no_rows(const DrawMemory& memory, const DrawPlan& plan,
-                                              const FrameCopies& copies) {
+PER_OUT_OF_LINE void write_no_rows(const DrawMemory& memory, const DrawPlan& plan, const FrameCopies& copies) {
     const GridSpan span = warp_span();
     for (int64_t i = span.first; i < plan.rows.n; i += span.step) {
         Row row;
@@ -183,8 +190,7 @@ __device__ __forceinline__ uint32_t lowest_bucket(const DeviceRanks& ranks, uint
 
 // The smallest mass of a live row of positive priority, by which PER_BUFFER_MAX normalises, in the tree of that
 // per_prioritization. If no priority is positive, it is that of any row. Some mass is not 0.
-__device__ __forceinline__ uint64_t smallest_mass(const DeviceReplay& replay, int32_t prioritization,
-                                                  uint32_t& shared_bucket) {
+PER_OUT_OF_LINE uint64_t smallest_mass(const DeviceReplay& replay, int32_t prioritization, uint32_t& shared_bucket) {
     const DevicePriorities& priorities = replay.priorities;
     if (prioritization == PER_RANK) {
         const DeviceRanks& ranks = priorities.ranks;

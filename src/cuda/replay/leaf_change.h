@@ -32,26 +32,41 @@ __device__ __forceinline__ float leaf_of(const DevicePriorities& priorities, int
     return is_live(priorities.live, slot) ? priority_to_alpha(priorities.given[slot], alpha) : 0.0f;
 }
 
+// What a change does to the ranks of one row.
+struct RankMove {
+    MassChange weight;
+    RankChange change;
+};
+
+PER_OUT_OF_LINE RankMove move_in_ranks(const DevicePriorities& priorities, int64_t slot) {
+    const DeviceRanks& ranks = priorities.ranks;
+    const uint32_t bucket = bucket_of(priorities, slot);
+    const RankChange change = move_to_bucket(ranks, slot, bucket);
+    return {write_leaf(ranks.tree, power_of_two(ranks.tree.state->scale), slot, weight_of(ranks, bucket)), change};
+}
+
+PER_OUT_OF_LINE void note_moves(const DeviceRanks& ranks, MassChanges weights, RankChanges changes) {
+    note_changes(ranks.tree, weights);
+    add_to_ranks(ranks, changes);
+}
+
 template <class Slots>
 __device__ __forceinline__ void write_change(const DeviceReplay& replay, const Slots& slots) {
     const DevicePriorities& priorities = replay.priorities;
     const double alpha = replay.state->alpha;
-    LeafWriter leaves(priorities.tree);
-    if (!has_ranks(priorities)) {
-        slots.for_each(replay, [&](int64_t slot) { leaves.write(slot, leaf_of(priorities, slot, alpha)); });
-        return leaves.finish();
-    }
-    LeafWriter weights(priorities.ranks.tree);
+    const double factor = power_of_two(priorities.tree.state->scale);
+    MassChanges leaves;
+    MassChanges weights;
     RankChanges changes;
     slots.for_each(replay, [&](int64_t slot) {
-        leaves.write(slot, leaf_of(priorities, slot, alpha));
-        const uint32_t bucket = bucket_of(priorities, slot);
-        move_to_bucket(priorities.ranks, slot, bucket, changes);
-        weights.write(slot, weight_of(priorities.ranks, bucket));
+        leaves.add(write_leaf(priorities.tree, factor, slot, leaf_of(priorities, slot, alpha)));
+        if (!has_ranks(priorities)) return;
+        const RankMove move = move_in_ranks(priorities, slot);
+        weights.add(move.weight);
+        changes.add(move.change);
     });
-    leaves.finish();
-    weights.finish();
-    add_to_ranks(priorities.ranks, changes);
+    note_changes(priorities.tree, leaves);
+    if (has_ranks(priorities)) note_moves(priorities.ranks, weights, changes);
 }
 
 // ---- maxima, level by level
@@ -60,12 +75,12 @@ __device__ __forceinline__ uint32_t live_priority_bits(const DevicePriorities& p
     return is_live(priorities.live, slot) ? bits_in_order(priorities.given[slot]) : 0;
 }
 
-__device__ __forceinline__ void refresh_live_maximum(const DevicePriorities& priorities, int level, int64_t node) {
+PER_OUT_OF_LINE void refresh_live_maximum(const DevicePriorities& priorities, int level, int64_t node) {
     refresh_node(priorities.live_maximum, level, node, priorities.tree.capacity,
                  [&](int64_t slot) { return live_priority_bits(priorities, slot); });
 }
 
-__device__ __forceinline__ void refresh_smallest_leaf(const DevicePriorities& priorities, int level, int64_t node) {
+PER_OUT_OF_LINE void refresh_smallest_leaf(const DevicePriorities& priorities, int level, int64_t node) {
     refresh_node(priorities.smallest_leaf, level, node, priorities.tree.capacity,
                  [&](int64_t slot) { return __float_as_uint(reversed_leaf(priorities.tree.leaves[slot])); });
 }
@@ -88,10 +103,14 @@ __device__ __forceinline__ void refresh_maxima(const DeviceReplay& replay, const
 
 // ---- the end
 
+PER_OUT_OF_LINE void finish_change_of_ranks(const DeviceRanks& ranks) {
+    finish_change(ranks.tree);
+}
+
 // One thread calls it.
 __device__ __forceinline__ void finish_change(const DevicePriorities& priorities) {
     finish_change(priorities.tree);
-    if (has_ranks(priorities)) finish_change(priorities.ranks.tree);
+    if (has_ranks(priorities)) finish_change_of_ranks(priorities.ranks);
 }
 
 // The whole change, by a kernel of launch_together().

@@ -73,19 +73,25 @@ struct Entry {
     __device__ __forceinline__ bool is_accepted() const { return fate == Fate::pending || fate == Fate::live; }
 };
 
-// `has_steps` becomes false where the sequence has no step yet that an error says anything about.
-__device__ __forceinline__ float sequence_entry(const DeviceReplay& replay, const WindowRules& rules,
-                                                const GivenPriorities& given, int64_t i, const RowOfId& row,
-                                                bool& has_steps) {
+struct SequenceEntry {
+    float priority;
+    bool has_steps;  // false where the sequence has no step yet that an error says anything about
+};
+
+// Of the sequence that starts at row k of lane `env`.
+PER_OUT_OF_LINE SequenceEntry sequence_entry(const DeviceReplay& replay, const GivenPriorities& given, int64_t i,
+                                             int64_t env, int64_t k) {
+    const WindowRules& rules = replay.state->rules;
     const SequenceRules& sequence = rules.sequence;
-    const int64_t n_steps = complete_steps(replay.lanes[row.env], rules, row.k,
-                                           [&](int64_t k) { return replay.flags[rules.ring.slot(row.env, k)]; });
-    has_steps = n_steps > sequence.burn_in;
-    if (!has_steps) return 0.0f;
+    const int64_t n_steps = complete_steps(replay.lanes[env], rules, k,
+                                           [&](int64_t row) { return replay.flags[rules.ring.slot(env, row)]; });
+    if (n_steps <= sequence.burn_in) return {0.0f, false};
     const int64_t n_given = sequence.steps - given.n_left_out;
     const StepRange steps = {sequence.burn_in - given.n_left_out, n_steps - given.n_left_out};
-    return sequence_priority(given.td_errors + i * n_given, given.n_critics, given.count * n_given, replay.critics,
-                             steps, replay.sequence_eta, replay.epsilon);
+    const float* const errors = given.td_errors + i * n_given;
+    return {sequence_priority(errors, given.n_critics, given.count * n_given, replay.critics, steps,
+                              replay.sequence_eta, replay.epsilon),
+            true};
 }
 
 __device__ __forceinline__ Entry entry_of(const DeviceReplay& replay, const WindowRules& rules,
@@ -101,7 +107,10 @@ __device__ __forceinline__ Entry entry_of(const DeviceReplay& replay, const Wind
         priority = td_error_priority(given.td_errors + i, given.n_critics, given.count, replay.critics, replay.epsilon);
     } else {
         // Which steps of a sequence count is not known once it cannot be drawn any more.
-        priority = is_accepted ? sequence_entry(replay, rules, given, i, row, is_accepted) : 0.0f;
+        const SequenceEntry entry =
+            is_accepted ? sequence_entry(replay, given, i, row.env, row.k) : SequenceEntry{0.0f, false};
+        priority = entry.priority;
+        is_accepted = entry.has_steps;
     }
     if (!is_priority(priority)) return {Fate::rejected, 0, 0.0f};
     if (!is_accepted) return {Fate::stale, 0, 0.0f};
@@ -178,8 +187,8 @@ __global__ void __launch_bounds__(n_threads, 1)
 }
 
 __global__ void __launch_bounds__(n_threads, 1)
-    update_kernel(const __grid_constant__ DeviceReplay replay, GivenPriorities given, UpdateEntry* others,
-                  bool rebuilds) {
+    update_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ GivenPriorities given,
+                  UpdateEntry* others, bool rebuilds) {
     PER_SHARED(TopRow, row);
     EntriesOfThread entries(grid_span().first, others);
     claim_entries(replay, given, entries);

@@ -15,7 +15,7 @@ __device__ __forceinline__ void weigh_buckets(const DeviceRanks& ranks, double a
     const int32_t end = first + buckets_per_thread < n_rank_buckets ? first + buckets_per_thread : n_rank_buckets;
     uint64_t count = 0;
     for (int32_t i = first; i < end; ++i) count += ranks.counts[n_rank_buckets - 1 - i];
-    int64_t rank = static_cast<int64_t>(sum_before(count, row.warp_sums));
+    int64_t rank = static_cast<int64_t>(sum_before<n_threads>(count, row.warp_sums));
     for (int32_t i = first; i < end; ++i) {
         const int32_t bucket = n_rank_buckets - 1 - i;
         const int64_t n = static_cast<int64_t>(ranks.counts[bucket]);
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(n_threads, 1) fill_buckets_kernel(const __grid
     RankChanges changes;
     const GridSpan span = grid_span();
     for (int64_t slot = span.first; slot < priorities.tree.capacity; slot += span.step)
-        move_to_bucket(priorities.ranks, slot, bucket_of(priorities, slot), changes);
+        changes.add(move_to_bucket(priorities.ranks, slot, bucket_of(priorities, slot)));
     add_to_ranks(priorities.ranks, changes);
 }
 

@@ -18,21 +18,30 @@ __device__ __forceinline__ float weight_of(const DeviceRanks& ranks, uint32_t bu
     return bucket == 0 ? 0.0f : ranks.weights[bucket - 1];
 }
 
-// What a thread adds up over the rows that it changes.
+// What moving a row to another bucket does.
+struct RankChange {
+    bool is_change;
+    int8_t n_live;
+};
+
+// What a thread adds up over the rows that it moves.
 struct RankChanges {
     uint64_t n_changes = 0;
     uint64_t n_live = 0;  // modulo 2^64
+
+    __device__ __forceinline__ void add(const RankChange& change) {
+        n_changes += change.is_change;
+        n_live += static_cast<uint64_t>(static_cast<int64_t>(change.n_live));
+    }
 };
 
 // Several threads may move the same row, all to the same bucket.
-__device__ __forceinline__ void move_to_bucket(const DeviceRanks& ranks, int64_t slot, uint32_t bucket,
-                                               RankChanges& changes) {
+__device__ __forceinline__ RankChange move_to_bucket(const DeviceRanks& ranks, int64_t slot, uint32_t bucket) {
     const uint32_t before = atomicExch(&ranks.buckets[slot], bucket);
-    if (bucket == before) return;
+    if (bucket == before) return {false, 0};
     if (before != 0) atomic_add(&ranks.counts[before - 1], ~uint64_t{0});
     if (bucket != 0) atomic_add(&ranks.counts[bucket - 1], 1);
-    changes.n_live += (bucket != 0 ? 1 : 0) - (before != 0 ? 1 : 0);
-    ++changes.n_changes;
+    return {true, static_cast<int8_t>((bucket != 0 ? 1 : 0) - (before != 0 ? 1 : 0))};
 }
 
 // All threads of a warp call it.

@@ -13,6 +13,18 @@
 #define PER_SHARED(type, name) __shared__ type name
 #endif
 
+// A function of the device that kernels call and do not contain: what they rarely need, and what is large and called
+// from several places. Code that a kernel comes to for the first time is waited for as memory is. What it is given by
+// reference lies in memory; a kernel's own variables, which are registers, go by value.
+#if !defined(PER_OUT_OF_LINE)
+#define PER_OUT_OF_LINE inline __device__ __noinline__
+#endif
+
+// Before a loop that mostly runs once or twice, and whose rounds wait for each other: it is not unrolled.
+#if !defined(PER_ROLLED)
+#define PER_ROLLED _Pragma("unroll 1")
+#endif
+
 namespace per::cuda {
 
 inline constexpr unsigned warp_size = 32;

@@ -34,7 +34,7 @@ __device__ __forceinline__ bool erase(const DeviceLive& live, int64_t slot) {
 }
 
 // The slot with exactly `rank` smaller ones in the set, rank being below its size: a warp searches it.
-__device__ __forceinline__ int64_t select(const DeviceLive& live, const TopRow& row, uint64_t rank) {
+PER_OUT_OF_LINE int64_t select(const DeviceLive& live, const TopRow& row, uint64_t rank) {
     const unsigned lane = lane_of_thread();
     const int64_t node = find_node(live, row, rank);
     const uint32_t word = live.words[node * fan_out + lane];

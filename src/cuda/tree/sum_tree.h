@@ -137,6 +137,7 @@ __device__ __forceinline__ void atomic_add_wide(WideSum* at, WideSum value) {
 // ---- sums over a block
 
 // The sum of the values of the threads before this one. The whole block calls it, with `sums` in shared memory.
+template <int block_size>
 __device__ __forceinline__ uint64_t sum_before(uint64_t value, uint64_t (&sums)[warp_size]) {
     const unsigned lane = lane_of_thread();
     const unsigned warp = threadIdx.x / warp_size;
@@ -144,7 +145,7 @@ __device__ __forceinline__ uint64_t sum_before(uint64_t value, uint64_t (&sums)[
     if (lane == warp_size - 1) sums[warp] = up_to;
     __syncthreads();
     uint64_t before = up_to - value;
-    for (unsigned i = 0; i < warp; ++i) before += sums[i];
+    for (unsigned i = 0; i < block_size / warp_size; ++i) before += i < warp ? sums[i] : 0;
     return before;
 }
 
@@ -155,19 +156,20 @@ struct TopRow {
     uint64_t warp_sums[warp_size];
 };
 
-// The whole block calls it; blockDim.x is a multiple of 32 that divides 1024. Ends with a barrier.
+// The whole block calls it; a thread has entries of one node. Ends with a barrier.
+template <int block_size = n_threads>
 __device__ __forceinline__ void load_top_row(const DeviceSums& tree, TopRow& row) {
+    constexpr int n_each = max_top / block_size;
     const int level = top_level(tree);
-    const int64_t n_each = max_top / blockDim.x;
-    const int64_t first = threadIdx.x * n_each;
+    const int64_t first = static_cast<int64_t>(threadIdx.x) * n_each;
+    uint64_t entries[n_each] = {};
+    if (first < tree.n_nodes[level])
+        for (int i = 0; i < n_each; ++i) entries[i] = tree.sums[level][first + i];
     uint64_t sum = 0;
-    for (int64_t i = first; i < first + n_each; ++i) sum += i < tree.n_nodes[level] ? tree.sums[level][i] : 0;
+    for (const uint64_t entry : entries) sum += entry;
     __syncthreads();  // the row may be in use
-    uint64_t before = sum_before(sum, row.warp_sums);
-    for (int64_t i = first; i < first + n_each; ++i) {
-        before += i < tree.n_nodes[level] ? tree.sums[level][i] : 0;
-        row.prefix[i] = before;
-    }
+    uint64_t before = sum_before<block_size>(sum, row.warp_sums);
+    for (int i = 0; i < n_each; ++i) row.prefix[first + i] = before += entries[i];
     __syncthreads();
 }
 
@@ -202,6 +204,7 @@ __device__ __forceinline__ int64_t find_node(const DeviceSums& sums, const TopRo
     const unsigned beyond = __ballot_sync(all_lanes, unit < row.prefix[chunk * fan_out + lane]);
     int64_t node = chunk * fan_out + __ffs(static_cast<int>(beyond | 1u << (warp_size - 1))) - 1;
     if (node != 0) unit -= row.prefix[node - 1];
+    PER_ROLLED
     for (int level = top_level(sums) - 1; level > 0; --level)
         node = node * fan_out + find_child(sums.sums[level][node * fan_out + lane], unit, lane);
     return node;
@@ -220,6 +223,7 @@ __device__ __forceinline__ FoundLeaf find_leaf(const DeviceTree& tree, const Top
 
 // Adds a difference, modulo 2^64, to all sums above a leaf.
 __device__ __forceinline__ void add_to_sums(const DeviceSums& sums, int64_t leaf, uint64_t difference) {
+    PER_ROLLED
     for (int level = 1; level < sums.n_levels; ++level) {
         leaf /= fan_out;
         atomic_add(&sums.sums[level][leaf], difference);

@@ -10,37 +10,40 @@ namespace per::cuda {
 
 // ---- a change: leaves are written and their differences added to the sums, then one thread finishes it
 
-// What writing leaves of a tree needs to know, and what a thread adds up. All threads of a warp call finish().
-class LeafWriter {
- public:
-    __device__ __forceinline__ explicit LeafWriter(const DeviceTree& tree)
-        : tree_(tree), factor_(power_of_two(tree.state->scale)) {}
-
-    // Several threads may write the same leaf, if all write the same value.
-    __device__ __forceinline__ void write(int64_t index, float leaf) {
-        const float before = atomicExch(&tree_.leaves[index], leaf);
-        has_too_large_ |= is_too_large(leaf, factor_);
-        const uint64_t difference = limited_mass_of(leaf, factor_) - limited_mass_of(before, factor_);
-        if (difference == 0) return;
-        add_to_sums(tree_, index, difference);
-        difference_ = add_wide(difference_, {difference, difference >> 63 != 0 ? ~uint64_t{0} : 0});
-    }
-
-    __device__ __forceinline__ void finish() const {
-        TreeState& state = *tree_.state;
-        const WideSum difference = sum_of_warp(difference_);
-        const bool has_too_large = __ballot_sync(all_lanes, has_too_large_) != 0;
-        if (lane_of_thread() != 0) return;
-        if (has_too_large) atomicExch(&state.has_too_large, 1u);
-        if ((difference.low | difference.high) != 0) atomic_add_wide(&state.sum, difference);
-    }
-
- private:
-    const DeviceTree& tree_;
-    const double factor_;
-    WideSum difference_ = {0, 0};
-    bool has_too_large_ = false;
+// What the write of a leaf did to its mass.
+struct MassChange {
+    uint64_t difference;  // modulo 2^64, of numbers below 2^63
+    bool is_too_large;    // the leaf, for the scale
 };
+
+// Several threads may write the same leaf, if all write the same value.
+__device__ __forceinline__ MassChange write_leaf(const DeviceTree& tree, double factor, int64_t index, float leaf) {
+    const float before = atomicExch(&tree.leaves[index], leaf);
+    const uint64_t difference = limited_mass_of(leaf, factor) - limited_mass_of(before, factor);
+    if (difference != 0) add_to_sums(tree, index, difference);
+    return {difference, is_too_large(leaf, factor)};
+}
+
+// What a thread adds up over the leaves that it writes.
+struct MassChanges {
+    WideSum difference = {0, 0};
+    bool has_too_large = false;
+
+    __device__ __forceinline__ void add(const MassChange& change) {
+        difference = add_wide(difference, {change.difference, change.difference >> 63 != 0 ? ~uint64_t{0} : 0});
+        has_too_large |= change.is_too_large;
+    }
+};
+
+// All threads of a warp call it, after their last leaf.
+__device__ __forceinline__ void note_changes(const DeviceTree& tree, const MassChanges& changes) {
+    TreeState& state = *tree.state;
+    const WideSum difference = sum_of_warp(changes.difference);
+    const bool has_too_large = __ballot_sync(all_lanes, changes.has_too_large) != 0;
+    if (lane_of_thread() != 0) return;
+    if (has_too_large) atomicExch(&state.has_too_large, 1u);
+    if ((difference.low | difference.high) != 0) atomic_add_wide(&state.sum, difference);
+}
 
 // One thread calls it. A plan other than plan_keep is for rebuild(), which must follow.
 __device__ __forceinline__ void finish_change(const DeviceTree& tree) {
@@ -169,14 +172,18 @@ __device__ __forceinline__ void refresh_sums(const DeviceTree& tree, TopRow& row
     if (blockIdx.x == 0) finish_rebuild(tree, row);
 }
 
-// Does what the plan asks for, after finish_change(): chooses a scale for the leaves, and makes the sums at it.
-__device__ __forceinline__ void rebuild(const DeviceTree& tree, TopRow& row) {
-    if (tree.state->plan == plan_keep) return;
+// Chooses a scale for the leaves, and makes the sums at it.
+PER_OUT_OF_LINE void make_anew(const DeviceTree& tree, TopRow& row) {
     find_largest_leaf(tree);
     meet(tree.state->meeting);
     sum_leaves(tree);
     meet(tree.state->meeting, [&] { choose_scale(tree); });
     refresh_sums(tree, row);
+}
+
+// Does what the plan asks for, after finish_change().
+__device__ __forceinline__ void rebuild(const DeviceTree& tree, TopRow& row) {
+    if (tree.state->plan != plan_keep) make_anew(tree, row);
 }
 
 }  // namespace per::cuda

@@ -55,15 +55,17 @@ __device__ __forceinline__ void claim_leaves(const DeviceTree& tree, const Batch
 // The entry that holds the claim writes its leaf and ends the claim.
 __device__ __forceinline__ void write_leaves(const DeviceTree& tree, const Batch& batch,
                                              const EntriesOfThread& entries) {
-    LeafWriter leaves(tree);
+    const double factor = power_of_two(tree.state->scale);
+    MassChanges changes;
     const GridSpan span = grid_span();
     for (int64_t i = span.first; i < batch.count; i += span.step) {
         const UpdateEntry entry = entries[i];
         if (entry.index < 0) continue;
         const uint32_t claim = static_cast<uint32_t>(i + 1);
-        if (atomicCAS(&tree.claims[entry.index], claim, 0u) == claim) leaves.write(entry.index, entry.priority);
+        if (atomicCAS(&tree.claims[entry.index], claim, 0u) == claim)
+            changes.add(write_leaf(tree, factor, entry.index, entry.priority));
     }
-    leaves.finish();
+    note_changes(tree, changes);
 }
 
 __global__ void __launch_bounds__(n_threads, 1)
