@@ -207,6 +207,12 @@ typedef enum per_padding {
     PER_PADDING_ZERO = 1    /* zeros */
 } per_padding;
 
+/* What memory from the caller is for; see `allocate` of per_replay_options. */
+typedef enum per_memory_use {
+    PER_MEMORY_ROWS = 0,      /* fields, rewards and flags: most of the memory */
+    PER_MEMORY_PRIORITIES = 1 /* priorities, their sum tree, and which rows are live */
+} per_memory_use;
+
 /* -------------------------------------------------------------------- tree */
 
 /*
@@ -457,6 +463,10 @@ typedef struct per_replay_options {
                                        longer and save little more. Above 0 PER_ERROR_UNSUPPORTED where this library was
                                        built without zstd; _init: 0 */
     int32_t reserved;               /* 0 */
+    /* Memory from the caller; see per_replay_create(). Both functions or none: the system's memory. _init: NULL */
+    void* (*allocate)(void* context, int64_t bytes, int64_t alignment, int32_t use);
+    void (*deallocate)(void* context, void* memory, int64_t bytes, int32_t use);
+    void* memory_context; /* given to both; _init: NULL */
 } per_replay_options;
 
 /* As per_tree_options_init(). */
@@ -476,7 +486,24 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
  * call that allocates cannot be captured, and of the first two kinds cannot follow calls that were: their graphs would
  * go on without what it adds.
  *
- * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY, PER_ERROR_NO_DEVICE, PER_ERROR_UNSUPPORTED (naming the option).
+ * Memory from the caller.  With `allocate` the arrays of rows and priorities lie where the caller wants them: in shared
+ * memory, on huge pages, in pinned memory. It is called by this call only, a few times, and `deallocate` once for each
+ * array, by per_replay_free() or where this call fails; both on the thread of the call.
+ *
+ *   bytes      of the array, a multiple of alignment; deallocate gets the same
+ *   alignment  64
+ *   use        a per_memory_use
+ *   returns    memory at a multiple of alignment, which is the library's until deallocate gets it. What it holds does
+ *              not matter: the library clears all of it. NULL: there is none, and the call is PER_ERROR_OUT_OF_MEMORY
+ *
+ * Neither function may leave by an exception, by longjmp or by the end of its thread. What later calls need, such as
+ * the arrays of options that only a call asks for, is the system's memory, and so is that of a buffer that is loaded.
+ * Where fork() does not copy the memory, the buffer must be used in one of the two processes only: a child that leaves
+ * it to its parent does not free it either. On PER_CUDA all lies in the device's own memory, and `allocate` is
+ * PER_ERROR_UNSUPPORTED.
+ *
+ * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY, PER_ERROR_NO_DEVICE, PER_ERROR_UNSUPPORTED (naming the option),
+ * PER_ERROR_CALLBACK if `allocate` returns memory at no multiple of alignment.
  */
 PER_API per_status per_replay_create(const per_replay_options* options, per_replay** replay_out);
 

@@ -50,6 +50,9 @@ const per_replay_options default_replay_options = {
     .on_nan = PER_NAN_ALLOW,
     .save_compression = 0,
     .reserved = 0,
+    .allocate = nullptr,
+    .deallocate = nullptr,
+    .memory_context = nullptr,
 };
 
 const per_steps default_steps = [] {

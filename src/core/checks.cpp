@@ -41,6 +41,14 @@ void check_choices(const per_replay_options& options) {
     check_range("on_nan", options.on_nan, PER_NAN_ALLOW, PER_NAN_ERROR);
 }
 
+void check_memory(const per_replay_options& options) {
+    if ((options.allocate == nullptr) != (options.deallocate == nullptr))
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is NULL: allocate and deallocate must be given together",
+                    options.allocate == nullptr ? "allocate" : "deallocate");
+    if (options.allocate != nullptr && options.device == PER_CUDA)
+        throw Error(PER_ERROR_UNSUPPORTED, "allocate is given: on PER_CUDA rows lie in the memory of the device");
+}
+
 int64_t rows_of(const per_replay_options& options) {
     return (options.capacity + options.n_envs - 1) / options.n_envs;
 }
@@ -157,6 +165,7 @@ void check_replay_options(const per_replay_options& options) {
     check_number("uniform_fraction", options.uniform_fraction, 1.0);
     check_choices(options);
     check_save_compression(options.save_compression);
+    check_memory(options);
     check_range("reserved", options.reserved, 0, 0);
 }
 

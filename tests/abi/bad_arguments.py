@@ -68,7 +68,9 @@ ALL_ALLOWED = "every value means something"
 LEFT_OUT = "it may be left out"
 ALLOWED = {
     "*.seed": ALL_ALLOWED,
-    "*.context": "it is the caller's own",
+    "*context": "it is the caller's own",
+    "*.allocate NULL": NULL_IS_ALLOWED,
+    "*.deallocate NULL": NULL_IS_ALLOWED,
     "per_loader_next.wait": ALL_ALLOWED,
     "per_epochs_create.drop_last": ALL_ALLOWED,
     "*.episode_length large*": ALL_ALLOWED,
@@ -215,7 +217,7 @@ def bad_values(interface: Interface, kind: Any, name: str, with_entries: bool = 
         yield from numbers(NUMBERS.get(kind.cname, {}))
     elif name == "stream":
         yield "not NULL", lambda world, _good: world.kept(world.ffi.new("int*"))
-    elif name != "context":
+    elif not name.endswith("context"):
         yield "NULL", lambda world, _good: world.ffi.NULL
         is_array = kind.kind == "pointer" and kind.item.kind == "primitive" and name not in SINGLE_NUMBERS
         if is_array and kind.item.cname != "void" and interface.ffi.sizeof(kind.item) > 1:

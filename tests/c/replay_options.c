@@ -40,6 +40,7 @@ static void what_init_sets(void) {
     CHECK(options.device_index == 0 && options.critics == PER_CRITICS_MEAN);
     CHECK(options.gather_threads == 1 && options.on_nan == PER_NAN_ALLOW);
     CHECK(options.save_compression == 0 && options.reserved == 0);
+    CHECK(options.allocate == NULL && options.deallocate == NULL && options.memory_context == NULL);
 
     memset(&steps, 0xAA, sizeof steps);
     CHECK_OK(per_steps_init(&steps, sizeof steps));

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -301,6 +302,30 @@ TEST(ReplayBuffer, rows_are_read_and_written_by_id) {
     buffer.priorities({0, 1}, priorities);
     EXPECT_FLOAT_EQ(priorities[0], 2.0f) << "the mean of two critics";
     EXPECT_FLOAT_EQ(priorities[1], 3.0f);
+}
+
+int64_t lent_bytes = 0;
+
+void* lend(void*, int64_t bytes, int64_t alignment, int32_t) {
+    lent_bytes += bytes;
+    return std::aligned_alloc(static_cast<std::size_t>(alignment), static_cast<std::size_t>(bytes));
+}
+
+void take_back(void*, void* memory, int64_t bytes, int32_t) {
+    lent_bytes -= bytes;
+    std::free(memory);
+}
+
+TEST(ReplayBuffer, lies_in_the_memory_of_the_caller) {
+    {
+        per::ReplayOptions options;
+        options.capacity = 64;
+        options.allocate = lend;
+        options.deallocate = take_back;
+        const per::ReplayBuffer buffer(options, {per::field<float>("observation")});
+        EXPECT_GE(lent_bytes, 64 * (4 + 6 + 9));
+    }
+    EXPECT_EQ(lent_bytes, 0);
 }
 
 TEST(ReplayBuffer, settings_and_statistics) {

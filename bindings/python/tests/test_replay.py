@@ -145,6 +145,7 @@ def test_every_option_of_the_header_is_an_argument():
         "device_index",
         "reserved",
     }
+    known |= {"allocate", "deallocate", "memory_context"}  # functions that C and C++ give
     assert {name for name, _ in ffi.typeof("per_replay_options").fields} <= known
     in_n_step = "n_step_min"  # which takes both, as (least, most)
     sampled = set(inspect.signature(per.ReplayBuffer.sample).parameters) | {"struct_size", "reserved", in_n_step}

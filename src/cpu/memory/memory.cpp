@@ -19,11 +19,30 @@ std::size_t round_up(std::size_t bytes, std::size_t unit) {
     return (bytes + unit - 1) / unit * unit;
 }
 
+// Whole lines, and at least one.
+std::size_t lines_of(std::size_t bytes) {
+    return round_up(bytes == 0 ? 1 : bytes, line_bytes);
+}
+
 std::byte* allocate_lines(std::size_t bytes) {
-    constexpr std::size_t line = line_bytes;
-    const std::size_t size = round_up(bytes == 0 ? 1 : bytes, line);
-    void* const data = std::aligned_alloc(line, size);
+    const std::size_t size = lines_of(bytes);
+    void* const data = std::aligned_alloc(line_bytes, size);
     if (data == nullptr) throw_out_of_memory(bytes);
+    return static_cast<std::byte*>(std::memset(data, 0, size));
+}
+
+std::byte* allocate_from(const MemorySource& source, std::size_t size) {
+    const char* const array = source.use == PER_MEMORY_ROWS ? "rows" : "priorities";
+    const int64_t given_size = static_cast<int64_t>(size);
+    void* const data = source.allocate(source.context, given_size, line_bytes, source.use);
+    if (data == nullptr)
+        throw Error(PER_ERROR_OUT_OF_MEMORY, "allocate returned NULL: %" PRId64 " bytes for %s were asked for",
+                    given_size, array);
+    if (reinterpret_cast<std::uintptr_t>(data) % line_bytes != 0) {
+        source.deallocate(source.context, data, given_size, source.use);
+        throw Error(PER_ERROR_CALLBACK, "allocate returned %p for %s: must be a multiple of %" PRId64, data, array,
+                    line_bytes);
+    }
     return static_cast<std::byte*>(std::memset(data, 0, size));
 }
 
@@ -52,7 +71,12 @@ bool starts_on_huge_page(std::byte* start) {
 
 }  // namespace
 
-Memory::Memory(std::size_t bytes) : bytes_(bytes) {
+Memory::Memory(std::size_t bytes, const MemorySource& source) : bytes_(bytes), source_(source) {
+    if (source_.allocate != nullptr) {
+        if (bytes > INT64_MAX - line_bytes) throw_out_of_memory(bytes);
+        data_ = allocate_from(source_, lines_of(bytes));
+        return;
+    }
     if (bytes < least_mapped_bytes) {
         data_ = allocate_lines(bytes);
         return;
@@ -65,7 +89,9 @@ Memory::Memory(std::size_t bytes) : bytes_(bytes) {
 }
 
 Memory::~Memory() {
-    if (mapped_ != 0)
+    if (source_.deallocate != nullptr && data_ != nullptr)
+        source_.deallocate(source_.context, data_, static_cast<int64_t>(lines_of(bytes_)), source_.use);
+    else if (mapped_ != 0)
         munmap(data_, mapped_);
     else
         std::free(data_);

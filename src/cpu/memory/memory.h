@@ -5,7 +5,24 @@
 #include <cstdint>
 #include <utility>
 
+#include "per.h"
+
 namespace per::cpu {
+
+// Where the memory of an array comes from: the system, or the functions of per_replay_options.
+struct MemorySource {
+    decltype(per_replay_options::allocate) allocate = nullptr;
+    decltype(per_replay_options::deallocate) deallocate = nullptr;
+    void* context = nullptr;
+    int32_t use = PER_MEMORY_ROWS;
+
+    MemorySource() = default;
+    MemorySource(const per_replay_options& options, int32_t memory_use)
+        : allocate(options.allocate),
+          deallocate(options.deallocate),
+          context(options.memory_context),
+          use(memory_use) {}
+};
 
 struct MemoryUse {
     std::size_t bytes = 0;            // as asked for
@@ -21,20 +38,23 @@ struct MemoryUse {
 
 // Owns `bytes` of zeros, aligned to 64 bytes; from 512 KiB on, where every random read would miss the TLB, on whole
 // huge pages of 2 MiB, if the kernel gives any: the first one is touched at once, to see it. Other pages take no memory
-// until they are touched. Throws Error with OUT_OF_MEMORY.
+// until they are touched. Of a caller's memory all is touched, on pages of the caller's choice. Throws Error with
+// OUT_OF_MEMORY, or with CALLBACK for memory of a caller that is not aligned.
 class Memory {
  public:
     Memory() = default;
-    explicit Memory(std::size_t bytes);
+    explicit Memory(std::size_t bytes, const MemorySource& source = {});
     Memory(Memory&& other) noexcept
         : data_(std::exchange(other.data_, nullptr)),
           bytes_(std::exchange(other.bytes_, 0)),
           mapped_(std::exchange(other.mapped_, 0)),
+          source_(std::exchange(other.source_, {})),
           is_huge_(std::exchange(other.is_huge_, false)) {}
     Memory& operator=(Memory&& other) noexcept {
         std::swap(data_, other.data_);
         std::swap(bytes_, other.bytes_);
         std::swap(mapped_, other.mapped_);
+        std::swap(source_, other.source_);
         std::swap(is_huge_, other.is_huge_);
         return *this;
     }
@@ -46,8 +66,9 @@ class Memory {
  private:
     std::byte* data_ = nullptr;
     std::size_t bytes_ = 0;
-    std::size_t mapped_ = 0;  // bytes from mmap; 0: from aligned_alloc
-    bool is_huge_ = false;    // the first page, and so most likely the others
+    std::size_t mapped_ = 0;  // bytes from mmap; 0: from aligned_alloc, or of the caller
+    MemorySource source_;
+    bool is_huge_ = false;  // the first page, and so most likely the others
 };
 
 inline constexpr int64_t line_bytes = 64;  // of a line of the caches

@@ -45,6 +45,7 @@ bool eight_lack(const uint8_t* flags, uint8_t bits) {
 }  // namespace
 
 RowStore::RowStore(const per_replay_options& options, const Fields& fields) : capacity_(options.capacity) {
+    const MemorySource source(options, PER_MEMORY_ROWS);
     const size_t n_fields = static_cast<size_t>(fields.count());
     fields_.resize(n_fields);
     next_fields_.resize(n_fields);
@@ -60,7 +61,7 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
         if (bytes >= large_frame_bytes) {
             array_bytes(capacity_, bytes);  // throws before the rounding could overflow
             column.stride = round_up(bytes, line_bytes);
-            column.first = allocate(column.stride);
+            column.first = allocate(column.stride, source);
             parts_.push_back(column);
         } else {
             take(column, bytes);
@@ -84,7 +85,7 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
     take(flags_, sizeof(uint8_t));
 
     records_.stride = stride_of_records(record_bytes, stores_next ? 0 : observation_bytes);
-    records_.first = allocate(records_.stride);
+    records_.first = allocate(records_.stride, source);
     parts_.insert(parts_.begin(), records_);
     const auto settle = [&](auto& column) {
         column.first = records_.first + column.stride;
@@ -94,17 +95,17 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
     settle(rewards_);
     settle(flags_);
     if (searches_priorities) {
-        priorities_ = {allocate(sizeof(float)), sizeof(float)};
+        priorities_ = {allocate(sizeof(float), {options, PER_MEMORY_PRIORITIES}), sizeof(float)};
         parts_.push_back(priorities_.as_bytes());
     } else {
         settle(priorities_);
     }
-    flags_side_by_side_ = reinterpret_cast<uint8_t*>(allocate(sizeof(uint8_t)));
+    flags_side_by_side_ = reinterpret_cast<uint8_t*>(allocate(sizeof(uint8_t), source));
 }
 
 // An array of so many bytes for each slot.
-std::byte* RowStore::allocate(int64_t bytes_of_slot) {
-    return memory_.emplace_back(array_bytes(capacity_, bytes_of_slot)).data();
+std::byte* RowStore::allocate(int64_t bytes_of_slot, const MemorySource& source) {
+    return memory_.emplace_back(array_bytes(capacity_, bytes_of_slot), source).data();
 }
 
 MemoryUse RowStore::memory_use() const {

@@ -82,7 +82,7 @@ class RowStore {
     MemoryUse memory_use() const;
 
  private:
-    std::byte* allocate(int64_t bytes_of_slot);
+    std::byte* allocate(int64_t bytes_of_slot, const MemorySource& source);
     void keep(int64_t first, int64_t n);
     void keep(const std::byte* column, int64_t first, int64_t n);
 

@@ -49,7 +49,7 @@ void for_each_word(int64_t first, int64_t n, const Visit& visit) {
 
 }  // namespace
 
-LiveSet::LiveSet(int64_t capacity) : capacity_(capacity) {
+LiveSet::LiveSet(int64_t capacity, const MemorySource& source) : capacity_(capacity) {
     int64_t n_nodes[max_levels];
     const int64_t n_words = round_up(capacity, slots_per_line) / 64;
     int64_t total = n_words;
@@ -61,7 +61,7 @@ LiveSet::LiveSet(int64_t capacity) : capacity_(capacity) {
         ++n_levels_;
     } while (n > 1);
     bytes_ = static_cast<std::size_t>(total) * sizeof(uint64_t);
-    memory_ = Memory(bytes_);
+    memory_ = Memory(bytes_, source);
     words_ = reinterpret_cast<uint64_t*>(memory_.data());
     int64_t* counts = reinterpret_cast<int64_t*>(words_ + n_words);
     for (int level = 0; level < n_levels_; ++level) {

@@ -13,7 +13,7 @@ namespace per::cpu {
 // below. 0.143 bytes a slot; insert, erase and select cost O(log capacity), contains one read.
 class LiveSet {
  public:
-    explicit LiveSet(int64_t capacity);
+    explicit LiveSet(int64_t capacity, const MemorySource& source = {});
 
     int64_t count() const { return count_; }
     MemoryUse memory_use() const { return memory_.use(); }

@@ -2,7 +2,7 @@
 
 namespace per::cpu {
 
-MaximumTree::MaximumTree(int64_t capacity) : capacity_(capacity) {
+MaximumTree::MaximumTree(int64_t capacity, const MemorySource& source) : capacity_(capacity) {
     int64_t n_nodes[max_levels];
     int64_t total = 0;
     int64_t n = capacity;
@@ -11,7 +11,7 @@ MaximumTree::MaximumTree(int64_t capacity) : capacity_(capacity) {
         n_nodes[n_levels_] = (n + fan_out - 1) / fan_out * fan_out;
         total += n_nodes[n_levels_++];
     } while (n > 1);
-    memory_ = Memory(static_cast<std::size_t>(total) * sizeof(float));
+    memory_ = Memory(static_cast<std::size_t>(total) * sizeof(float), source);
     float* nodes = reinterpret_cast<float*>(memory_.data());
     for (int level = 0; level < n_levels_; ++level) {
         levels_[level] = nodes;

@@ -13,7 +13,7 @@ class MaximumTree {
  public:
     static constexpr int64_t fan_out = 16;
 
-    explicit MaximumTree(int64_t capacity);
+    explicit MaximumTree(int64_t capacity, const MemorySource& source = {});
 
     MemoryUse memory_use() const { return memory_.use(); }
 

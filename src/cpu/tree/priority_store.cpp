@@ -23,14 +23,15 @@ PriorityStore::PriorityStore(const per_replay_options& options, Column<float> pr
     : capacity_(options.capacity),
       alpha_(options.alpha),
       priorities_(priorities),
-      tree_(options.capacity),
-      live_(options.capacity),
+      tree_(options.capacity, {options, PER_MEMORY_PRIORITIES}),
+      live_(options.capacity, {options, PER_MEMORY_PRIORITIES}),
       staging_(array_bytes(max_staged, sizeof(int64_t) + sizeof(float))),
       staged_slots_(reinterpret_cast<int64_t*>(staging_.data())),
       staged_leaves_(reinterpret_cast<float*>(staged_slots_ + max_staged)) {
-    if (options.max_priority == PER_MAX_NOW) live_maximum_.emplace(capacity_);
-    if (options.normalize_weights == PER_BUFFER_MAX) smallest_leaf_.emplace(capacity_);
-    if (options.prioritization == PER_RANK) ranks_.emplace(capacity_);
+    const MemorySource source(options, PER_MEMORY_PRIORITIES);
+    if (options.max_priority == PER_MAX_NOW) live_maximum_.emplace(capacity_, source);
+    if (options.normalize_weights == PER_BUFFER_MAX) smallest_leaf_.emplace(capacity_, source);
+    if (options.prioritization == PER_RANK) ranks_.emplace(capacity_, source);
 }
 
 float PriorityStore::largest() const {

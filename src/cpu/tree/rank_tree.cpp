@@ -14,7 +14,8 @@ std::size_t bytes_of(int64_t capacity, int64_t max_at_once) {
 
 }  // namespace
 
-RankTree::RankTree(int64_t capacity) : capacity_(capacity), memory_(bytes_of(capacity, max_at_once)), tree_(capacity) {
+RankTree::RankTree(int64_t capacity, const MemorySource& source)
+    : capacity_(capacity), memory_(bytes_of(capacity, max_at_once), source), tree_(capacity, source) {
     ScratchLayout layout(memory_.data());
     buckets_ = layout.array<uint16_t>(capacity);
     counts_ = layout.array<int64_t>(n_rank_buckets);

@@ -14,7 +14,7 @@ namespace per::cpu {
 // changed transition takes the weight that its priority had then. 6.6 bytes a row. Only the constructor allocates.
 class RankTree {
  public:
-    explicit RankTree(int64_t capacity);
+    explicit RankTree(int64_t capacity, const MemorySource& source = {});
 
     SumTree& tree() { return tree_; }
     MemoryUse memory_use() const { return memory_.use() + tree_.memory_use(); }

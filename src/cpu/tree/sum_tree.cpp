@@ -31,10 +31,10 @@ TreeArrays lay_out(const TreeShape& shape, std::byte* next) {
 
 }  // namespace
 
-SumTree::SumTree(int64_t capacity, const Kernels& kernels)
+SumTree::SumTree(int64_t capacity, const Kernels& kernels, const MemorySource& source)
     : capacity_(capacity),
       kernels_(kernels),
-      memory_(bytes_of(tree_shape(capacity))),
+      memory_(bytes_of(tree_shape(capacity)), source),
       arrays_(lay_out(tree_shape(capacity), memory_.data())) {}
 
 void SumTree::set_scale(int32_t scale) {

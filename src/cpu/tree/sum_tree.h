@@ -23,8 +23,8 @@ void write_targets(const DrawKernels& kernels, const DrawRequest& request, uint6
 class SumTree {
  public:
     // All priorities are 0. The kernels are those of this machine or of PER_ISA; tests name others.
-    explicit SumTree(int64_t capacity) : SumTree(capacity, chosen_kernels()) {}
-    SumTree(int64_t capacity, const Kernels& kernels);
+    explicit SumTree(int64_t capacity, const MemorySource& source = {}) : SumTree(capacity, chosen_kernels(), source) {}
+    SumTree(int64_t capacity, const Kernels& kernels, const MemorySource& source = {});
 
     int64_t capacity() const { return capacity_; }
     uint64_t total_mass() const { return total_; }

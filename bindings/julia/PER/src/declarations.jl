@@ -89,6 +89,10 @@ const per_padding = Int32
 const PER_PADDING_REPEAT = Int32(0)
 const PER_PADDING_ZERO = Int32(1)
 
+const per_memory_use = Int32
+const PER_MEMORY_ROWS = Int32(0)
+const PER_MEMORY_PRIORITIES = Int32(1)
+
 const per_goal_strategy = Int32
 const PER_GOAL_FUTURE = Int32(0)
 const PER_GOAL_FINAL = Int32(1)
@@ -191,6 +195,10 @@ const enums = (
         PER_PADDING_REPEAT = PER_PADDING_REPEAT,
         PER_PADDING_ZERO = PER_PADDING_ZERO,
     ),
+    per_memory_use = (
+        PER_MEMORY_ROWS = PER_MEMORY_ROWS,
+        PER_MEMORY_PRIORITIES = PER_MEMORY_PRIORITIES,
+    ),
     per_goal_strategy = (
         PER_GOAL_FUTURE = PER_GOAL_FUTURE,
         PER_GOAL_FINAL = PER_GOAL_FINAL,
@@ -277,8 +285,11 @@ struct per_replay_options
     on_nan::Int32
     save_compression::Int32
     reserved::Int32
+    allocate::Ptr{Cvoid}
+    deallocate::Ptr{Cvoid}
+    memory_context::Ptr{Cvoid}
 end
-const per_replay_options_layout = (size = 216, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 156, 160, 164, 168, 172, 176, 180, 184, 188, 192, 196, 200, 204, 208, 212,))
+const per_replay_options_layout = (size = 240, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 156, 160, 164, 168, 172, 176, 180, 184, 188, 192, 196, 200, 204, 208, 212, 216, 224, 232,))
 
 struct per_steps
     struct_size::UInt64

@@ -1,0 +1,259 @@
+/*
+ * Rows and priorities lie in the memory that `allocate` returned, and nowhere else; the buffer is the same as in the
+ * system's. Each array goes back once, to the function that belongs to it, and after an error nothing is kept.
+ */
+#define _DEFAULT_SOURCE
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "replay_check.h"
+
+enum { MAX_ARRAYS = 32, GUARD = 4096 };
+
+typedef struct array {
+    unsigned char *memory, *mapping;
+    int64_t bytes;
+    int32_t use;
+} array;
+
+/* What the caller's memory is made of, and what it was asked for. */
+typedef struct heap {
+    array arrays[MAX_ARRAYS];
+    int n_asked, n_lent;
+    int fails_at;     /* number of the array that there is no memory for; -1: none */
+    int misplaced_at; /* number of the array whose memory is not aligned; -1: none */
+    int sharing;      /* MAP_PRIVATE or MAP_SHARED */
+} heap;
+
+static void* allocate(void* context, int64_t bytes, int64_t alignment, int32_t use) {
+    heap* const from = context;
+    array* const made = &from->arrays[from->n_asked];
+    CHECK(alignment == 64 && bytes > 0 && bytes % alignment == 0);
+    CHECK(use == PER_MEMORY_ROWS || use == PER_MEMORY_PRIORITIES);
+    CHECK(from->n_asked < MAX_ARRAYS);
+    if (from->n_asked++ == from->fails_at) return NULL;
+    made->bytes = bytes;
+    made->use = use;
+    made->mapping = mmap(NULL, (size_t)bytes + GUARD, PROT_READ | PROT_WRITE, from->sharing | MAP_ANONYMOUS, -1, 0);
+    CHECK(made->mapping != MAP_FAILED);
+    memset(made->mapping, 0xAB, (size_t)bytes + GUARD); /* the library clears its part */
+    made->memory = made->mapping + (from->n_asked - 1 == from->misplaced_at ? 32 : 0);
+    ++from->n_lent;
+    return made->memory;
+}
+
+static void deallocate(void* context, void* memory, int64_t bytes, int32_t use) {
+    heap* const from = context;
+    int i = 0, k;
+    while (i < from->n_asked && from->arrays[i].memory != memory) ++i;
+    CHECK(i < from->n_asked && from->arrays[i].bytes == bytes && from->arrays[i].use == use);
+    for (k = 32; k < GUARD; ++k) CHECK(from->arrays[i].mapping[bytes + k] == 0xAB); /* nothing beyond its end */
+    from->arrays[i].memory = NULL;                                                  /* so that a second time is seen */
+    munmap(from->arrays[i].mapping, (size_t)bytes + GUARD);
+    --from->n_lent;
+}
+
+static heap empty_heap(void) {
+    heap made;
+    memset(&made, 0, sizeof made);
+    made.fails_at = made.misplaced_at = -1;
+    made.sharing = MAP_PRIVATE;
+    return made;
+}
+
+/* All that the options can ask for: frames with arrays of their own, priorities apart, ranks and both maxima. */
+static per_replay_options options_with_everything(void) {
+    static const int64_t large[] = {300};
+    static per_field fields[2];
+    per_replay_options options = replay_options(200, 2);
+    fields[0] = field_of("observation", PER_FLOAT32, 0, NULL);
+    fields[1] = field_of("image", PER_FLOAT32, 1, large);
+    options.fields = fields;
+    options.n_fields = 2;
+    options.prioritization = PER_RANK;
+    options.normalize_weights = PER_BUFFER_MAX;
+    options.max_priority = PER_MAX_NOW;
+    return options;
+}
+
+static per_replay_options with_heap(per_replay_options options, heap* from) {
+    options.allocate = allocate;
+    options.deallocate = deallocate;
+    options.memory_context = from;
+    return options;
+}
+
+static void add_images(per_replay* replay, int n) {
+    static float images[2][300];
+    int t, env, i;
+    for (t = 0; t < n; ++t) {
+        const float observations[2] = {(float)t, (float)t + 0.5f}, rewards[2] = {1, 2};
+        const uint8_t flags[2] = {0, 0};
+        per_array fields[2];
+        per_steps steps;
+        for (env = 0; env < 2; ++env)
+            for (i = 0; i < 300; ++i) images[env][i] = (float)(t + env + i);
+        memset(fields, 0, sizeof fields);
+        fields[0].data = observations;
+        fields[1].data = images;
+        fields[0].dtype = fields[1].dtype = PER_FLOAT32;
+        CHECK_OK(per_steps_init(&steps, sizeof steps));
+        steps.fields = fields;
+        steps.reward.data = rewards;
+        steps.reward.dtype = PER_FLOAT32;
+        steps.terminated.data = steps.truncated.data = flags;
+        steps.terminated.dtype = steps.truncated.dtype = PER_BOOL;
+        CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
+    }
+}
+
+static void draw_images(per_replay* replay, int64_t* ids, float* images, float* weights) {
+    void* fields[2];
+    per_batch batch;
+    fields[0] = NULL;
+    fields[1] = images;
+    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    batch.ids = ids;
+    batch.fields = fields;
+    batch.weights = weights;
+    CHECK_OK(per_replay_sample(replay, NULL, 64, &batch, NULL));
+}
+
+static void check_same_draws(per_replay* replay, per_replay* twin) {
+    static float images[64 * 300], of_twin[64 * 300];
+    float weights[64], twin_weights[64];
+    int64_t ids[64], twin_ids[64];
+    int round;
+    for (round = 0; round < 3; ++round) {
+        draw_images(replay, ids, images, weights);
+        draw_images(twin, twin_ids, of_twin, twin_weights);
+        CHECK(memcmp(ids, twin_ids, sizeof ids) == 0 && memcmp(weights, twin_weights, sizeof weights) == 0);
+        CHECK(memcmp(images, of_twin, sizeof images) == 0);
+    }
+}
+
+static void rows_and_priorities_lie_there(void) {
+    heap from = empty_heap();
+    const per_replay_options plain = options_with_everything(), options = with_heap(plain, &from);
+    per_replay *replay = create_replay(&options), *twin = create_replay(&plain);
+    per_replay_options described;
+    int64_t rows = 0, priorities = 0;
+    int i, has_image = 0;
+    for (i = 0; i < from.n_asked; ++i)
+        *(from.arrays[i].use == PER_MEMORY_ROWS ? &rows : &priorities) += from.arrays[i].bytes;
+    CHECK(rows >= 200 * (1216 + 4 + 6)); /* images on lines of 64 bytes, observation, reward and flags */
+    CHECK(priorities >= 200 * (4 + 4 + 6));
+    CHECK(stats_of(replay).memory_bytes == stats_of(twin).memory_bytes);
+    CHECK(stats_of(replay).memory_bytes <= rows + priorities + 65536 && stats_of(replay).huge_page_bytes == 0);
+    add_images(replay, 150);
+    add_images(twin, 150);
+    check_same_draws(replay, twin);
+    /* The last image of the first lane: 149 .. 448, in slot 49. */
+    for (i = 0; i < from.n_asked; ++i)
+        if (from.arrays[i].bytes == 200 * 1216) has_image = ((float*)(from.arrays[i].memory + 49 * 1216))[299] == 448;
+    CHECK(has_image);
+    CHECK_OK(per_replay_options_init(&described, sizeof described));
+    CHECK_OK(per_replay_describe(replay, &described));
+    CHECK(described.allocate == allocate && described.deallocate == deallocate && described.memory_context == &from);
+    i = from.n_asked;
+    per_replay_free(replay);
+    CHECK(from.n_asked == i && from.n_lent == 0); /* no call but the first one asked for memory */
+    per_replay_free(twin);
+}
+
+/* A call that asks for more than the options do takes the system's memory. */
+static void later_calls_ask_for_none(void) {
+    heap from = empty_heap();
+    const per_replay_options options = with_heap(replay_options(100, 1), &from);
+    per_replay* replay = create_replay(&options);
+    const int n_asked = from.n_asked;
+    per_sample_options by_rank;
+    per_batch batch;
+    int t;
+    for (t = 0; t < 20; ++t) add_step(replay, 0, (float)t, 0);
+    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    CHECK_OK(per_sample_options_init(&by_rank, sizeof by_rank));
+    by_rank.prioritization = PER_RANK;
+    by_rank.normalize_weights = PER_BUFFER_MAX;
+    CHECK_OK(per_replay_sample(replay, &by_rank, 8192, &batch, NULL));
+    CHECK(from.n_asked == n_asked);
+    per_replay_free(replay);
+    CHECK(from.n_lent == 0);
+}
+
+static void no_memory_leaves_nothing_behind(void) {
+    heap from = empty_heap();
+    per_replay_options options = with_heap(options_with_everything(), &from);
+    per_replay* replay = create_replay(&options);
+    const int n_arrays = from.n_asked;
+    int i;
+    per_replay_free(replay);
+    CHECK(n_arrays >= 6);
+    for (i = 0; i < n_arrays; ++i) {
+        from = empty_heap();
+        from.fails_at = i;
+        CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_OUT_OF_MEMORY, "allocate returned NULL: ");
+        CHECK(replay == NULL && from.n_lent == 0 && from.n_asked == i + 1);
+        from = empty_heap();
+        from.misplaced_at = i;
+        CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_CALLBACK, ": must be a multiple of 64");
+        CHECK(replay == NULL && from.n_lent == 0 && from.n_asked == i + 1);
+    }
+}
+
+/* What another process writes to shared memory is there for this one: rows are read from where the caller has them. */
+static void another_process_sees_rows(void) {
+    heap from = empty_heap();
+    const per_replay_options options = with_heap(options_with_everything(), &from);
+    per_replay* replay;
+    int i, status;
+    pid_t child;
+    from.sharing = MAP_SHARED;
+    replay = create_replay(&options);
+    add_images(replay, 10);
+    child = fork();
+    if (child == 0) {
+        for (i = 0; i < from.n_asked; ++i)
+            if (from.arrays[i].bytes == 200 * 1216) ((float*)from.arrays[i].memory)[0] = 1000;
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    {
+        static float image[300];
+        void* fields[2];
+        per_batch batch;
+        const int64_t id = 0;
+        fields[0] = NULL;
+        fields[1] = image;
+        CHECK_OK(per_batch_init(&batch, sizeof batch));
+        batch.fields = fields;
+        CHECK_OK(per_replay_get(replay, 1, &id, &batch, NULL));
+        CHECK(image[0] == 1000 && image[1] == 1);
+    }
+    per_replay_free(replay);
+}
+
+static void what_is_refused(void) {
+    heap from = empty_heap();
+    per_replay_options options = with_heap(replay_options(100, 1), &from);
+    per_replay* replay;
+    options.deallocate = NULL;
+    CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_INVALID_ARGUMENT, "deallocate is NULL");
+    options.allocate = NULL;
+    options.deallocate = deallocate;
+    CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_INVALID_ARGUMENT, "allocate is NULL");
+    options.allocate = allocate;
+    options.device = PER_CUDA;
+    CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_UNSUPPORTED, "allocate is given: on PER_CUDA ");
+    CHECK(from.n_asked == 0);
+}
+
+int main(void) {
+    what_is_refused();
+    rows_and_priorities_lie_there();
+    later_calls_ask_for_none();
+    no_memory_leaves_nothing_behind();
+    another_process_sees_rows();
+    return 0;
+}
