@@ -1,0 +1,403 @@
+"""ReplayBuffer: one buffer whose environments are shared out among actors."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+import per
+from per import _options
+from per._errors import InvalidArgument, Unsupported
+from per.ray.coordination import MANIFEST, Coordination, Drawn, get
+from per.ray.loader import Loader
+from per.ray.shard import Shard
+from per.ray.writer import Steps, Writer
+
+Ids = npt.NDArray[np.int64]
+
+# Steps of a shard of more bytes go to it by the object store, and not through the coordinator.
+_LARGE_BYTES = 100_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Statistics:
+    """What ReplayBuffer.stats() returns: sums over the shards that are there, and what is known of the whole.
+
+    Attributes:
+        capacity, live, added, dropped, episodes, cuts, stale_updates, rejected_updates, total, updates, memory_bytes:
+            as in per.Statistics
+        samples, beta_step, beta, max_priority: as there
+        shards: how many are there
+        losses: how often one was lost
+        outlived_updates: entries of updates whose shard was gone, or had begun anew since it gave their ids
+        refused_calls: calls of writers that shards refused, as a lane was full
+    """
+
+    capacity: int
+    live: int
+    added: int
+    dropped: int
+    episodes: int
+    cuts: int
+    stale_updates: int
+    rejected_updates: int
+    total: float
+    updates: int
+    memory_bytes: int
+    samples: int
+    beta_step: int
+    beta: float
+    max_priority: float
+    shards: int
+    losses: int
+    outlived_updates: int
+    refused_calls: int
+
+
+class ReplayBuffer:
+    """A per.ReplayBuffer in pieces, the shards, each of them an actor of Ray with a run of the environments.
+
+    Ids, transitions, weights and priorities are those of one buffer with all environments, bit for bit, for any number
+    of shards. A handle may be pickled and used in other tasks and actors; all of them share one buffer. It ends with
+    the process that has made it, on whose node the actor lives that draws.
+
+    Arguments:
+        capacity, fields, n_envs: of the whole, as per.ReplayBuffer takes them.
+        shards: 1 to n_envs. Shard s has the environments from s n_envs / shards on.
+        least_shards: how many must have been placed before this call returns; None: all. The others come in once Ray
+            has room for them, as when a node joins.
+        timeout: seconds that a shard has for an answer. One that takes longer is gone until it answers again; None: no
+            limit.
+        actor_options: what Ray's options() takes for the shards, such as num_cpus, memory, scheduling_strategy.
+        options: as per.ReplayBuffer takes them; device and arrays are "cpu" and "numpy".
+
+    Raises:
+        InvalidArgument; Unsupported as per.Coordinator does.
+
+    >>> import ray  # doctest: +SKIP
+    >>> import per, per.ray
+    >>> buffer = per.ray.ReplayBuffer(  # doctest: +SKIP
+    ...     1_000_000, {"observation": per.Field(17), "action": per.Field(6)}, n_envs=64, shards=4, seed=7
+    ... )
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        fields: Mapping[str, per.Field],
+        *,
+        n_envs: int = 1,
+        shards: int = 1,
+        least_shards: int | None = None,
+        timeout: float | None = 60.0,
+        actor_options: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        for name in ("device", "arrays"):
+            if name in options:
+                raise InvalidArgument(f"{name} is no option of per.ray.ReplayBuffer: shards are in host memory")
+        steps = Steps({**options, "fields": fields}, n_envs)
+        known = {**steps.options, "capacity": capacity, "overwrite": options.get("overwrite", True)}
+        known["on_gap"] = options.get("on_gap", known["on_gap"])
+        self._create(known, shards, least_shards, timeout, actor_options, None)
+
+    def _create(
+        self,
+        options: dict[str, Any],
+        shards: int,
+        least_shards: int | None,
+        timeout: float | None,
+        actor_options: Mapping[str, Any] | None,
+        directory: str | None,
+    ) -> None:
+        whole = _coordinator(options, shards)
+        least = shards if least_shards is None else _options.whole("least_shards", least_shards)
+        if not 0 <= least <= shards:
+            raise InvalidArgument(f"least_shards is {least}; allowed: 0 to {shards}")
+        if timeout is not None:
+            timeout = _options.real("timeout", timeout)
+        if actor_options is not None and not isinstance(actor_options, Mapping):
+            raise InvalidArgument(f"actor_options is {actor_options!r}; allowed: a dict")
+        manifest = None if directory is None else json.loads((Path(directory) / MANIFEST).read_text())
+        placed = {"num_cpus": 0, "scheduling_strategy": "SPREAD", **(actor_options or {}), "max_restarts": -1}
+        actor = ray.remote(Shard).options(**placed)
+        handles = []
+        for s in range(shards):
+            piece = whole.shard(s)
+            of_shard = {**options, "capacity": piece.capacity, "n_envs": piece.n_envs, "seed": s}
+            handles.append(actor.remote(of_shard))
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        coordination = ray.remote(Coordination).options(num_cpus=0, scheduling_strategy=here)
+        coordinator = coordination.remote(handles, _law_options(options), timeout)
+        get(coordinator.open.remote(least, manifest, directory))
+        self._attach(options, handles, coordinator)
+
+    def _attach(self, options: dict[str, Any], shards: list[Any], coordinator: Any) -> None:
+        self._options, self._shards, self._coordinator = options, shards, coordinator
+        self._whole = _coordinator(options, len(shards))
+        self._steps = Steps(options, options["n_envs"])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _attached, (self._options, self._shards, self._coordinator)
+
+    # ------------------------------------------------------------ adding
+
+    def add(self, **steps: Any) -> Ids:
+        """Adds one step of every environment, as per.ReplayBuffer.add() does.
+
+        Steps of a shard that is gone are lost, and their ids -1. Full leaves what other shards have taken.
+        """
+        return self._add(False, steps)
+
+    def extend(self, **steps: Any) -> Ids:
+        """Adds K consecutive steps, as per.ReplayBuffer.extend() does; with priorities or TD errors by K calls."""
+        if steps.get("priorities") is None and steps.get("td_errors") is None:
+            return self._add(True, steps)
+        arrays, shape = self._steps.look(True, steps)
+        each = (
+            {name: array if array.ndim == 0 or name == "env_ids" else array[k] for name, array in arrays.items()}
+            for k in range(shape[0])
+        )
+        return np.stack([self._send(False, step, shape[1:]) for step in each])
+
+    def _add(self, is_extend: bool, steps: dict[str, Any]) -> Ids:
+        return self._send(is_extend, *self._steps.look(is_extend, steps))
+
+    def _send(self, is_extend: bool, arrays: dict[str, Any], shape: tuple[int, ...]) -> Ids:
+        axis = int(is_extend)
+        env_ids = arrays.pop("env_ids", None)
+        envs = np.arange(self.n_envs) if env_ids is None else env_ids
+        shards, envs_there = self._whole.locate(envs)
+        parts, places = {}, {}
+        for s in np.unique(shards).tolist():
+            place = np.flatnonzero(shards == s)
+            run = slice(int(place[0]), int(place[-1]) + 1) if env_ids is None else place
+            part = {
+                name: array[(slice(None),) * axis + (run,)] if len(shape) > axis and array.ndim > axis else array
+                for name, array in arrays.items()
+            }
+            if env_ids is not None:
+                part["env_ids"] = envs_there[place]
+            is_large = sum(array.nbytes for array in part.values()) > _LARGE_BYTES
+            parts[s], places[s] = ray.put(part) if is_large else part, place
+        ids = np.full(shape, -1, np.int64)
+        for s, of_shard in get(self._coordinator.add.remote(is_extend, parts)).items():
+            if len(shape) > axis:
+                ids[(slice(None),) * axis + (places[s],)] = of_shard
+            else:
+                ids[...] = of_shard
+        return ids
+
+    def shard_of(self, env_ids: object) -> Ids:
+        """The shard that has each environment, int64[n]."""
+        return self._whole.locate(env_ids)[0]
+
+    def writer(self, env_ids: object) -> Writer:
+        """A handle that writes steps of environments straight to their shard.
+
+        It may be pickled. What it writes is drawn after the next batch, or the next other call, of any learner.
+
+        Arguments:
+            env_ids: int64[n], environments of one shard, in the order in which their steps will be given.
+        """
+        shards, envs = self._whole.locate(env_ids)
+        numbers = np.unique(shards)
+        if numbers.size != 1 or numbers[0] < 0:
+            raise InvalidArgument(f"env_ids are of shards {numbers.tolist()}; allowed: environments of one shard")
+        return Writer(self._options, self._shards[numbers[0]], self._coordinator, envs)
+
+    # ---------------------------------------------------------- sampling
+
+    def sample(
+        self,
+        batch_size: int,
+        *,
+        beta: float | None = None,
+        scheme: str | None = None,
+        prioritization: str | None = None,
+        uniform_fraction: float | None = None,
+        normalize_weights: str | None = None,
+        n_step: int | None = None,
+    ) -> per.Batch:
+        """Draws live transitions and their weights, as per.ReplayBuffer.sample() does.
+
+        If a shard dies meanwhile another batch is drawn from those that are there.
+
+        Raises:
+            Empty, InvalidArgument; Unsupported for what per.Coordinator.draw() cannot draw.
+        """
+        choices = _choices(beta, scheme, prioritization, uniform_fraction, normalize_weights, n_step)
+        return self._batch(lambda: self._coordinator.sample.remote(batch_size, n_step, choices))
+
+    def loader(
+        self,
+        batch_size: int,
+        *,
+        slots: int = 3,
+        exact: bool = True,
+        beta: float | None = None,
+        scheme: str | None = None,
+        prioritization: str | None = None,
+        uniform_fraction: float | None = None,
+        normalize_weights: str | None = None,
+        n_step: int | None = None,
+    ) -> Loader:
+        """An iterator over batches of which up to `slots` are drawn ahead.
+
+        Arguments:
+            exact: each batch is drawn once the one before has been: they are those of sample(). False: they are on
+                their way at the same time, each drawn by what was known of the shards when it began; its probabilities
+                and weights are those with which its transitions really were drawn.
+            others: as sample() takes them.
+
+        Raises:
+            Unsupported: with exact=False for scheme "without_replacement", prioritization "uniform", a
+            uniform_fraction and normalize_weights "buffer_max".
+        """
+        choices = _choices(beta, scheme, prioritization, uniform_fraction, normalize_weights, n_step)
+        if _options.whole("slots", slots) < 1:
+            raise InvalidArgument(f"slots is {slots}; allowed: 1 and more")
+        return Loader(self._coordinator, self._batch, slots, exact, (batch_size, n_step, choices))
+
+    def _batch(self, draw: Any) -> per.Batch:
+        """The rows of what a call draws; another one if they are lost."""
+        while True:
+            drawn: Drawn = get(draw())
+            try:
+                rows = get([reference for _, reference in drawn.rows])
+            except ray.exceptions.ObjectLostError:
+                continue
+            return self._steps.batch(drawn, rows)
+
+    def update_priorities(self, ids: object, td_errors: object = None, *, priorities: object = None) -> None:
+        """Sets priorities by id, as per.ReplayBuffer.update_priorities() does.
+
+        What its shard does not have any more is left out and counted: rows that were overwritten (stale_updates), and
+        all that was given ids before the shard began anew (outlived_updates).
+
+        Raises:
+            InvalidArgument; an id that was never issued leaves what other shards have taken.
+        """
+        whole, name, values = self._steps.look_at_update(ids, td_errors, priorities)
+        axis = -2 if self._options["sequence_length"] and values.ndim > 1 and name == "td_errors" else -1
+        get(self._coordinator.update.remote(whole, name, values, axis))
+
+    # ------------------------------------------------------------- state
+
+    def stats(self) -> Statistics:
+        """What the buffer holds and has done."""
+        state, of_shards, losses, outlived = get(self._coordinator.stats.remote())
+        summed = [field.name for field in dataclasses.fields(Statistics)][:11]
+        return Statistics(
+            **{name: sum(getattr(statistics, name) for statistics, _ in of_shards.values()) for name in summed},
+            **{name: getattr(state, name) for name in ("samples", "beta_step", "beta", "max_priority", "shards")},
+            losses=losses,
+            outlived_updates=outlived,
+            refused_calls=sum(refused for _, refused in of_shards.values()),
+        )
+
+    def __len__(self) -> int:
+        return int(get(self._coordinator.live.remote()))
+
+    @property
+    def n_envs(self) -> int:
+        """Environments, each with a lane of its own."""
+        return int(self._options["n_envs"])
+
+    @property
+    def shards(self) -> int:
+        """In how many pieces it is."""
+        return len(self._shards)
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Writes a checkpoint of all shards between two batches; those that die come back from the last one.
+
+        Until it is complete, and after an error, the one before stays.
+
+        Arguments:
+            directory: that all nodes see. It is made if it is not there.
+
+        Raises:
+            IoError; Busy while a shard is gone.
+        """
+        fields = {name: dataclasses.asdict(field) for name, field in self._options["fields"].items()}
+        manifest = {"version": 1, "shards": len(self._shards), "options": {**self._options, "fields": fields}}
+        get(self._coordinator.save.remote(os.path.abspath(os.fsdecode(directory)), manifest))
+
+    @classmethod
+    def load(
+        cls,
+        directory: str | os.PathLike[str],
+        *,
+        least_shards: int | None = None,
+        timeout: float | None = 60.0,
+        actor_options: Mapping[str, Any] | None = None,
+    ) -> ReplayBuffer:
+        """A buffer from what save() wrote, that goes on bit for bit. Arguments as the class takes them.
+
+        Raises:
+            IoError, CorruptFile.
+        """
+        path = os.path.abspath(os.fsdecode(directory))
+        try:
+            manifest = json.loads((Path(path) / MANIFEST).read_text())
+        except OSError as error:
+            raise per.IoError(f"{path}: {error.strerror}") from error
+        except ValueError as error:
+            raise per.CorruptFile(f"{path}/{MANIFEST}: {error}") from error
+        options = manifest["options"]
+        options["fields"] = {name: per.Field(**field) for name, field in options["fields"].items()}
+        buffer = cls.__new__(cls)
+        buffer._create(options, manifest["shards"], least_shards, timeout, actor_options, path)
+        return buffer
+
+    def close(self) -> None:
+        """Ends the actors, for all who have a handle."""
+        for actor in [self._coordinator, *self._shards]:
+            ray.kill(actor)
+
+    def __repr__(self) -> str:
+        return f"per.ray.ReplayBuffer({self._options['capacity']}, n_envs={self.n_envs}, shards={self.shards})"
+
+
+def _attached(options: dict[str, Any], shards: list[Any], coordinator: Any) -> ReplayBuffer:
+    """What a pickled handle calls."""
+    buffer = ReplayBuffer.__new__(ReplayBuffer)
+    buffer._attach(options, shards, coordinator)
+    return buffer
+
+
+def _law_options(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name not in ("fields", "device", "arrays")}
+
+
+def _coordinator(options: dict[str, Any], shards: int) -> per.Coordinator:
+    try:
+        return per.Coordinator(n_shards=_options.whole("shards", shards), **_law_options(options))
+    except InvalidArgument as error:
+        raise InvalidArgument(str(error).replace("n_shards", "shards")) from None
+
+
+def _choices(
+    beta: Any, scheme: Any, prioritization: Any, uniform_fraction: Any, normalize_weights: Any, n_step: Any
+) -> dict[str, Any]:
+    """What the coordinator draws by; what is wrong with names and types is an error before anything is sent."""
+    if isinstance(n_step, tuple):
+        raise Unsupported(f"n_step is {n_step}: shards draw no lengths of windows; allowed: an int")
+    _options.sample_options(beta, scheme, prioritization, uniform_fraction, normalize_weights, n_step)
+    return {
+        "beta": beta,
+        "scheme": scheme,
+        "prioritization": prioritization,
+        "uniform_fraction": uniform_fraction,
+        "normalize_weights": normalize_weights,
+    }

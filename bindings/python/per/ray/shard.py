@@ -1,0 +1,155 @@
+"""Shard: a buffer of some of the environments, in an actor of its own."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import ray
+
+import per
+from per.coordinator import Law
+
+Rows = dict[str, npt.NDArray[Any]]
+
+# What of a batch is the coordinator's.
+_OF_THE_WHOLE = ("ids", "weights", "probabilities")
+
+
+class Gone(Exception):
+    """What a shard answers that has begun anew since the coordinator last heard of it: what it held is gone."""
+
+
+class Shard:
+    """A buffer that changes only where the coordinator asks it something, and then says what its law is.
+
+    What writers give it waits until the coordinator's next question has been answered. So the coordinator always knows
+    the law of now, and one round of messages makes a batch.
+
+    Arguments:
+        options: of the buffer.
+    """
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._options = options
+        self._buffer: per.ReplayBuffer | None = None
+        self._life = -1
+        self._max_priority = 1.0  # of all shards, as the coordinator last said
+        self._waiting: list[tuple[bool, dict[str, Any]]] = []
+        self._lost = 0
+        self._random = random.Random(options.get("seed"))
+
+    def open(self, life: int, path: str | None, cuts: bool) -> Law:
+        """Begins a life: with the checkpoint of a path, or empty. A shard that has its buffer yet keeps it.
+
+        Arguments:
+            life: a number that no life of this shard had before; it is in the ids that the shard gives.
+            cuts: episodes that were running go on with other steps, not with the next ones.
+        """
+        if self._buffer is None:
+            self._buffer = per.ReplayBuffer.load(path) if path else per.ReplayBuffer(**self._options)
+            if cuts:
+                self._buffer.cut()
+        self._life = life
+        return self._buffer.law()
+
+    def write(self, is_extend: bool, steps: dict[str, Any]) -> int:
+        """Takes steps of a writer, for later. Returns how many calls wait."""
+        self._waiting.append((is_extend, steps))
+        return len(self._waiting)
+
+    def ask(self, life: int, max_priority: float, question: str, *given: Any) -> tuple[Any, Law]:
+        """The answer to a question of the coordinator, and the law of now."""
+        buffer = self._of(life, max_priority)
+        if question == "measure":
+            return None, buffer.law(*given)
+        answer = getattr(self, f"_{question}")(buffer, *given)
+        if question not in ("set_scale", "find"):  # between which nothing may change
+            self._take_in(buffer)
+        return answer, buffer.law()
+
+    @ray.method(num_returns=2)
+    def ask_for_rows(
+        self, life: int, max_priority: float, question: str, *given: Any
+    ) -> tuple[Rows | None, tuple[Any, Law]]:
+        """The same for rows, which stay in the object store until a learner takes them."""
+        buffer = self._of(life, max_priority)
+        rows, answer = getattr(self, f"_{question}")(buffer, *given)
+        self._take_in(buffer)
+        return rows, (answer, buffer.law())
+
+    def _of(self, life: int, max_priority: float) -> per.ReplayBuffer:
+        if self._buffer is None or life != self._life:
+            raise Gone
+        self._max_priority = max_priority
+        return self._buffer
+
+    def _take_in(self, buffer: per.ReplayBuffer) -> None:
+        waiting, self._waiting = self._waiting, []
+        for is_extend, steps in waiting:
+            try:
+                self._add(buffer, is_extend, steps)
+            except per.Error:  # the writer has looked at all but whether a lane is full
+                self._lost += 1
+
+    # Questions.
+
+    def _law(self, buffer: per.ReplayBuffer) -> None:
+        """Nothing but what comes with each answer."""
+
+    def _set_scale(self, buffer: per.ReplayBuffer, scale: int) -> None:
+        buffer.set_scale(scale)
+
+    def _add(self, buffer: per.ReplayBuffer, is_extend: bool, steps: dict[str, Any]) -> npt.NDArray[np.int64]:
+        buffer.raise_max_priority(self._max_priority)
+        return buffer.extend(**steps) if is_extend else buffer.add(**steps)
+
+    def _update(self, buffer: per.ReplayBuffer, ids: Any, name: str, values: Any) -> None:
+        buffer.update_priorities(ids, **{name: values})
+
+    def _find(self, buffer: per.ReplayBuffer, units: Any, told: Law) -> npt.NDArray[np.int64] | None:
+        """Ids, masses and first units, int64[3, n]: a round of a draw without replacement. None as for _draw()."""
+        if buffer.law().changes != told.changes:
+            return None
+        batch, masses, first_units = buffer.get_units(units)
+        return np.stack([batch.ids, masses, first_units])
+
+    def _windows(
+        self, buffer: per.ReplayBuffer, ids: Any, n_step: int | None, told: Law
+    ) -> tuple[Rows | None, bool | None]:
+        """Rows by id, and True. None as for _draw()."""
+        if buffer.law().changes != told.changes:
+            return None, None
+        return self._rows(buffer, buffer.get_windows(ids, n_step=n_step)), True
+
+    def _draw(self, buffer: per.ReplayBuffer, units: Any, n_step: int | None, told: Law, is_stale: bool) -> Any:
+        """Rows, and their ids and masses, int64[2, n], of units of the law that was told; None if they are of another.
+
+        With is_stale they are carried over to the law of now: unit u of a total of T_told to a unit that is uniform
+        among those of T_now which lie where u does, and the mass m of what owns it to m T_told / T_now. So whatever has
+        happened since, a row is drawn with probability m / T_now, and says so in units of T_told.
+        """
+        now = buffer.law()
+        total, before = now.total_mass, told.total_mass
+        is_carried = now.changes != told.changes and len(units) > 0
+        if is_carried and (not is_stale or total == 0 or before == 0):
+            return None, None
+        if is_carried:
+            units = np.array([(int(u) * total + self._random.randrange(total)) // before for u in units], np.int64)
+        batch, masses, _ = buffer.get_units(units, n_step=n_step)
+        if is_carried:
+            masses = np.array([max(1, (int(m) * before + total // 2) // total) for m in masses], np.int64)
+        return self._rows(buffer, batch), np.stack([batch.ids, masses])
+
+    def _save(self, buffer: per.ReplayBuffer, path: str) -> None:
+        buffer.save(path)
+
+    def _stats(self, buffer: per.ReplayBuffer) -> tuple[per.Statistics, int]:
+        return buffer.stats(), self._lost
+
+    def _rows(self, buffer: per.ReplayBuffer, batch: per.Batch) -> Rows | None:
+        if len(batch.ids) == 0:
+            return None
+        return {name: array for name, array in buffer._arrays_of(batch).items() if name not in _OF_THE_WHOLE}

@@ -1,0 +1,134 @@
+"""What is wrong with arguments is an error in their words, and changes nothing."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import per
+import per.ray
+import pytest
+from common import FIELDS, ROWS, assert_same, steps_of
+
+ENVS = 8
+
+
+@pytest.fixture
+def buffer(in_process):
+    return per.ray.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, shards=4, seed=7)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"shards": 9}, r"^shards is 9: allowed are 1 \.\. 8$"),
+        ({"shards": 0}, r"^shards is 0: allowed are 1 \.\. 8$"),
+        ({"shards": "2"}, "^shards is '2', a str; allowed: an int$"),
+        ({"n_envs": 0}, "^n_envs is 0"),
+        ({"least_shards": 5}, "^least_shards is 5; allowed: 0 to 4$"),
+        ({"device": "cuda"}, "^device is no option"),
+        ({"alhpa": 0.5}, "^alhpa is no option of a buffer; allowed: "),
+        ({"scheme": "best"}, "^scheme is 'best'"),
+        ({"prioritization": "rank"}, "^prioritization is 'rank'"),
+        ({"max_priority": "now"}, "^max_priority is 'now'"),
+        ({"timeout": "soon"}, "^timeout is 'soon'; allowed: a number$"),
+        ({"actor_options": 3}, "^actor_options is 3; allowed: a dict$"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_options(in_process, given, message):
+    with pytest.raises(per.Error, match=message):
+        per.ray.ReplayBuffer(ENVS * ROWS, FIELDS, **{"n_envs": ENVS, "shards": 4, **given})
+
+
+def test_steps_are_refused_as_one_buffer_refuses_them(buffer):
+    whole = per.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS)
+    steps = steps_of(np.random.default_rng(0), ENVS)
+    for wrong in (
+        {"reward": np.zeros(7)},
+        {"observation": np.zeros((ENVS, 3))},
+        {"action": np.zeros(ENVS)},
+        {"priorities": np.full(ENVS, np.nan)},
+        {"speed": 3},
+        {"env_ids": [8]},
+    ):
+        with pytest.raises(per.InvalidArgument) as expected:
+            whole.add(**{**steps, **wrong})
+        with pytest.raises(per.InvalidArgument) as given:
+            buffer.add(**{**steps, **wrong})
+        assert str(given.value) == str(expected.value)
+    assert len(buffer) == 0
+    with pytest.raises(per.InvalidArgument, match="env_ids is given"):
+        buffer.writer([0]).add(**steps, env_ids=[0])
+    with pytest.raises(per.InvalidArgument, match=r"env_ids are of shards \[0, 3\]"):
+        buffer.writer([0, 7])
+
+
+def test_draws_and_updates_are_refused_as_one_buffer_refuses_them(buffer):
+    with pytest.raises(per.Empty):
+        buffer.sample(16)
+    steps = steps_of(np.random.default_rng(0), ENVS)
+    ids = buffer.add(**steps)
+    for wrong, message in (
+        ({"batch_size": 0}, "^batch_size is 0"),
+        ({"batch_size": 4, "scheme": "best"}, "^scheme is 'best'"),
+        ({"batch_size": 4, "beta": -1.0}, "^beta is -1"),
+        ({"batch_size": 4, "n_step": 2}, "^n_step is 2"),
+        ({"batch_size": 4, "n_step": (1, 2)}, r"^n_step is \(1, 2\)"),
+        ({"batch_size": 99, "scheme": "without_replacement"}, "^batch_size is 99: only 8"),
+    ):
+        with pytest.raises(per.Error, match=message):
+            buffer.sample(**wrong)
+    with pytest.raises(per.InvalidArgument, match=r"^td_errors\[1\] gives the priority nan"):
+        buffer.update_priorities(ids[:2], [1.0, np.nan])
+    with pytest.raises(per.InvalidArgument, match="one of the two"):
+        buffer.update_priorities(ids[:2])
+    with pytest.raises(per.InvalidArgument, match=r"^ids\[0\] is -2"):
+        buffer.update_priorities([-2], [1.0])
+    with pytest.raises(per.InvalidArgument, match=r"^ids\[0\] is 198: never issued"):
+        buffer.update_priorities([8 * 99], [1.0])
+    with pytest.raises(per.InvalidArgument, match=r"^slots is 0"):
+        buffer.loader(4, slots=0)
+    assert buffer.stats().updates == 0
+    buffer.update_priorities([-1, ids[0]], [1.0, 1.0])
+    assert buffer.stats().updates == 1
+
+
+def test_a_directory_without_a_checkpoint_is_an_error(in_process, tmp_path):
+    with pytest.raises(per.IoError, match="No such file"):
+        per.ray.ReplayBuffer.load(tmp_path)
+    (tmp_path / "coordinator.json").write_text("{")
+    with pytest.raises(per.CorruptFile):
+        per.ray.ReplayBuffer.load(tmp_path)
+
+
+def test_steps_may_be_of_some_environments_only(buffer):
+    whole = per.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, seed=7)
+    random = np.random.default_rng(0)
+    for envs in ([5, 0, 3], [6], [7, 1, 2, 4]):
+        steps = steps_of(random, len(envs))
+        assert np.array_equal(whole.add(**steps, env_ids=envs), buffer.add(**steps, env_ids=envs))
+        steps = steps_of(random, len(envs), 3)
+        steps["priorities"] = random.random((3, len(envs)))
+        expected = np.stack([whole.add(**{n: a[k] for n, a in steps.items()}, env_ids=envs) for k in range(3)])
+        assert np.array_equal(expected, buffer.extend(**steps, env_ids=envs))
+    assert_same(whole.sample(32), buffer.sample(32))
+
+
+def test_nested_observations_come_back_as_they_were_declared(in_process):
+    fields = {"observation.image": per.Field((2, 2), "uint8"), "observation.speed": per.Field(), "action": per.Field()}
+    buffer = per.ray.ReplayBuffer(80, fields, n_envs=2, shards=2)
+    image = np.arange(8, dtype=np.uint8).reshape(2, 2, 2)
+    step = {"image": image, "speed": [1.0, 2.0]}
+    buffer.add(observation=step, action=[0, 1], reward=0, terminated=True, truncated=False, next_observation=step)
+    batch = buffer.sample(8)
+    assert (batch.observation["image"] == image[batch.ids % 2]).all()
+    assert (batch.next_observation["speed"] == 1.0 + batch.ids % 2).all()
+
+
+def test_a_handle_can_be_pickled(buffer):
+    assert "shards=4" in repr(buffer)
+    options, shards, coordinator = buffer.__reduce__()[1]
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert len(shards) == 4
+    assert coordinator is buffer._coordinator

@@ -1,0 +1,35 @@
+"""Batches of a buffer of shards are those of one buffer, bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import per
+import per.ray
+import pytest
+from common import FIELDS, ROWS, assert_goes_on_as_one
+
+LAWS = [
+    {},
+    {"scheme": "independent", "n_step": 3},
+    {"scheme": "systematic", "normalize_weights": "buffer_max"},
+    {"scheme": "without_replacement"},
+    {"scheme": "without_replacement", "prioritization": "uniform"},
+    {"uniform_fraction": 0.3, "normalize_weights": "none", "beta_steps": 50},
+    {"prioritization": "uniform"},
+    {"sequence_length": 3, "burn_in": 1},
+]
+
+
+@pytest.mark.parametrize("shards", [1, 2, 4, 8, 64])
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: "-".join(map(str, law.values())) or "defaults")
+def test_shards_draw_what_one_buffer_draws(in_process, law, shards):
+    n_envs = max(shards, 9)
+    options = {"n_envs": n_envs, "seed": 7, **law}
+    whole = per.ReplayBuffer(n_envs * ROWS, FIELDS, **options)
+    sharded = per.ray.ReplayBuffer(n_envs * ROWS, FIELDS, shards=shards, **options)
+    assert_goes_on_as_one(whole, sharded, np.random.default_rng(5), 60 if shards < 64 else 15)
+    ours, theirs = sharded.stats(), whole.stats()
+    for name in ("live", "added", "episodes", "stale_updates", "updates", "samples", "beta_step", "beta"):
+        assert getattr(ours, name) == getattr(theirs, name), name
+    assert ours.max_priority == theirs.max_priority
+    assert ours.shards == shards

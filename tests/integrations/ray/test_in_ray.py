@@ -1,0 +1,235 @@
+"""Shards that are processes on several nodes, writers and learners that are others, and deaths of all of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import per
+import per.ray
+import pytest
+import ray
+from common import FIELDS, ROWS, assert_goes_on_as_one, assert_same, steps_of
+
+ENVS = 8
+ON_NODES = {"resources": {"shard": 1}}
+HALF = ENVS // 2
+
+
+def made(**options):
+    """Of two shards, one on each node."""
+    given = {"n_envs": ENVS, "seed": 7, "shards": 2, "actor_options": ON_NODES, **options}
+    return per.ray.ReplayBuffer(ENVS * ROWS, FIELDS, **given)
+
+
+def filled(buffer, n=10, seed=1):
+    random = np.random.default_rng(seed)
+    for _ in range(n):
+        buffer.add(**steps_of(random, ENVS))
+    return buffer
+
+
+def wait_for(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def asked(actor, question):
+    """What a function of the object in an actor gives."""
+    return ray.get(actor.__ray_call__.remote(question))
+
+
+def kill(buffer, s):
+    """kill -9 of a shard."""
+    os.kill(asked(buffer._shards[s], lambda _: os.getpid()), 9)
+
+
+def nodes_of(buffer):
+    return [asked(shard, lambda _: ray.get_runtime_context().get_node_id()) for shard in buffer._shards]
+
+
+@pytest.fixture
+def buffer(cluster):
+    buffer = made()
+    yield buffer
+    buffer.close()
+
+
+def test_shards_on_several_nodes_draw_what_one_buffer_draws(buffer):
+    whole = per.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, seed=7)
+    assert len(set(nodes_of(buffer))) == 2
+    assert_goes_on_as_one(whole, buffer, np.random.default_rng(5), 20)
+    steps = steps_of(np.random.default_rng(3), ENVS, 5)
+    assert np.array_equal(whole.extend(**steps), buffer.extend(**steps))
+    with whole.loader(16, slots=3) as ours, buffer.loader(16, slots=3) as theirs:
+        for _, batch, drawn in zip(range(5), ours, theirs, strict=False):
+            assert_same(batch, drawn)
+            whole.update_priorities(batch.ids, batch.reward)
+            buffer.update_priorities(drawn.ids, drawn.reward)
+
+
+@ray.remote(num_cpus=0)
+class Learner:
+    """Draws from a buffer that others draw from, too."""
+
+    def __init__(self, buffer):
+        self.buffer = buffer
+
+    def learn(self, n):
+        ids = []
+        for _ in range(n):
+            batch = self.buffer.sample(16)
+            self.buffer.update_priorities(batch.ids, batch.reward)
+            ids.append(batch.ids)
+        return np.concatenate(ids)
+
+
+@ray.remote(num_cpus=0)
+def act(writer, seed, n):
+    """Writes episodes of 5 steps; the rewards say which environment it was, and when."""
+    for t in range(n):
+        env = np.array([seed, seed + 1])
+        writer.add(
+            observation=np.zeros((2, 2)),
+            action=[0, 0],
+            reward=100.0 * env + t,
+            terminated=[t % 5 == 4] * 2,
+            truncated=[False] * 2,
+            next_observation=np.zeros((2, 2)),
+        )
+    writer.flush()
+    return writer.lost
+
+
+def test_writers_and_learners_are_other_processes(buffer):
+    n = 30
+    lost = ray.get([act.remote(buffer.writer([env, env + 1]), env, n) for env in range(0, ENVS, 2)])
+    assert lost == [0] * 4
+    assert len(buffer) == ENVS * n
+    learners = [Learner.remote(buffer) for _ in range(2)]
+    drawn = np.concatenate(ray.get([learner.learn.remote(5) for learner in learners]))
+    batch = buffer.sample(64)
+    assert (batch.reward // 100 == batch.ids % ENVS).all()
+    assert (np.concatenate([drawn, batch.ids]) // ENVS < ROWS).all()
+    stats = buffer.stats()
+    assert (stats.samples, stats.updates, stats.outlived_updates) == (11, 160, 0)
+    with pytest.raises(per.InvalidArgument, match=r"env_ids are of shards \[0, 1\]"):
+        buffer.writer([3, 4])
+
+
+def test_a_shard_that_dies_takes_its_mass_out_and_comes_back_from_its_checkpoint(buffer, tmp_path):
+    random = np.random.default_rng(9)
+    filled(buffer)
+    buffer.add(**{**steps_of(random, ENVS), "terminated": [True] * ENVS})  # so that nothing is left to be cut
+    at_save = len(buffer)
+    buffer.save(tmp_path)
+    late = buffer.add(**steps_of(random, ENVS))[HALF:]  # after the checkpoint, in shard 1
+    before = buffer.sample(64)
+    kill(buffer, 1)
+    batch = buffer.sample(64)
+    is_gone = not (batch.ids % ENVS // HALF == 1).any()
+    assert is_gone or (batch.ids[batch.ids % ENVS // HALF == 1] >> 48 == 1).all()
+    assert buffer.stats().losses == 1
+    wait_for(lambda: buffer.stats().shards == 2)
+    assert len(buffer) == at_save + HALF
+
+    # The ids that shard 1 gave after the checkpoint are given again in its next life, and are others.
+    again = buffer.add(**steps_of(random, ENVS))[HALF:]
+    assert ((again & (2**48 - 1)) == late).all()
+    assert (again >> 48 == 1).all()
+    updates = buffer.stats().updates
+    buffer.update_priorities(late, priorities=[1e9] * HALF)
+    assert buffer.stats().outlived_updates == HALF
+    assert buffer.stats().updates == updates
+    assert (buffer.sample(64).priorities < 1e9).all()
+    of_dead = before.ids % ENVS // HALF == 1
+    buffer.update_priorities(before.ids, priorities=np.full(64, 0.5, np.float32))
+    assert buffer.stats().outlived_updates == HALF + of_dead.sum()
+    buffer.update_priorities(again, priorities=[1e9] * HALF)
+    assert set(again) & set(buffer.sample(64).ids)
+
+
+def test_batches_on_their_way_at_the_same_time_say_how_likely_they_were(buffer):
+    """Each weight is 1 / (N P), so that their mean is 1 in expectation, whatever the shards were told.
+
+    200 batches of 64; of priorities from 0.1 to 1 at alpha 1 a weight has a standard deviation below 2. Their mean is
+    beyond 1 +- 5 * 2 / sqrt(200 * 64) once in a million runs, however Ray orders the calls.
+    """
+    random = np.random.default_rng(2)
+    filled(buffer)
+    weights = []
+    with buffer.loader(64, slots=4, exact=False, beta=1.0, normalize_weights="none") as batches:
+        for _, batch in zip(range(200), batches, strict=False):
+            weights.append(batch.weights)
+            buffer.update_priorities(batch.ids, priorities=random.uniform(0.1, 1.0, 64).astype(np.float32))
+    assert abs(np.mean(weights) - 1) < 10 / np.sqrt(200 * 64)
+
+
+def test_a_shard_that_was_never_saved_comes_back_empty(buffer):
+    filled(buffer)
+    kill(buffer, 0)
+    buffer.sample(16)
+    wait_for(lambda: buffer.stats().shards == 2)
+    assert not (buffer.sample(256).ids % ENVS < HALF).any()
+    filled(buffer, 3, seed=2)
+    assert (buffer.sample(256).ids % ENVS < HALF).any()
+
+
+def test_a_checkpoint_goes_on_bit_for_bit_after_the_death_of_its_driver(cluster, tmp_path):
+    program = f"""
+import ray, per.ray, numpy as np, os, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_in_ray import made, filled
+ray.init(address={cluster.address!r}, log_to_driver=False)
+buffer = filled(made())
+batch = buffer.sample(16)
+buffer.update_priorities(batch.ids, batch.reward)
+buffer.save({str(tmp_path)!r})
+buffer.add(**__import__("common").steps_of(np.random.default_rng(8), 8))
+os.kill(os.getpid(), 9)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == -9, done.stderr
+    whole = filled(per.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, seed=7))
+    batch = whole.sample(16)
+    whole.update_priorities(batch.ids, batch.reward)
+    buffer = per.ray.ReplayBuffer.load(tmp_path, actor_options=ON_NODES)
+    assert_goes_on_as_one(whole, buffer, np.random.default_rng(4), 10)
+    assert_goes_on_as_one(whole, buffer, np.random.default_rng(4), 1)
+    buffer.close()
+
+
+def test_nodes_that_join_have_room_for_shards_and_one_that_dies_takes_its_own(cluster, tmp_path):
+    def node_for(shards):
+        return cluster.add_node(num_cpus=1, resources={"late": shards}, object_store_memory=80 * 2**20)
+
+    buffer = made(least_shards=0, timeout=5, actor_options={"resources": {"late": 1}})
+    assert buffer.add(**steps_of(np.random.default_rng(0), ENVS)).tolist() == [-1] * ENVS
+    with pytest.raises(per.Empty):
+        buffer.sample(16)
+    with pytest.raises(per.Busy, match="shard 0 is gone"):
+        buffer.save(tmp_path)
+
+    node = node_for(2)
+    wait_for(lambda: buffer.stats().shards == 2)
+    filled(buffer)
+    buffer.save(tmp_path)
+    at_save = len(buffer)
+
+    cluster.remove_node(node, allow_graceful=False)
+    wait_for(lambda: buffer.stats().shards == 0)
+    with pytest.raises(per.Empty):
+        buffer.sample(16)
+    node = node_for(1)
+    wait_for(lambda: buffer.stats().shards == 1)
+    assert len(buffer) == at_save / 2
+    assert len(set(buffer.sample(64).ids % ENVS // HALF)) == 1
+    assert buffer.stats().losses == 2
+    buffer.close()
+    cluster.remove_node(node, allow_graceful=False)
