@@ -24,6 +24,13 @@ from per.ray.writer import Steps, Writer
 
 Ids = npt.NDArray[np.int64]
 
+_IN_HOST_MEMORY = "shards are in host memory, and give arrays of numpy"
+_LIMITED = "adds and draws of shards are not kept in step"
+_NOT_OF_SHARDS = {
+    **dict.fromkeys(("device", "arrays"), _IN_HOST_MEMORY),
+    **dict.fromkeys(("samples_per_insert", "samples_tolerance", "min_size_to_sample", "max_times_sampled"), _LIMITED),
+}
+
 # Steps of a shard of more bytes go to it by the object store, and not through the coordinator.
 _LARGE_BYTES = 100_000
 
@@ -78,7 +85,7 @@ class ReplayBuffer:
         timeout: seconds that a shard has for an answer. One that takes longer is gone until it answers again; None: no
             limit.
         actor_options: what Ray's options() takes for the shards, such as num_cpus, memory, scheduling_strategy.
-        options: as per.ReplayBuffer takes them; device and arrays are "cpu" and "numpy".
+        options: as per.ReplayBuffer takes them, but for device, arrays and those of its rate limiter.
 
     Raises:
         InvalidArgument; Unsupported as per.Coordinator does.
@@ -102,9 +109,8 @@ class ReplayBuffer:
         actor_options: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        for name in ("device", "arrays"):
-            if name in options:
-                raise InvalidArgument(f"{name} is no option of per.ray.ReplayBuffer: shards are in host memory")
+        for name in _NOT_OF_SHARDS.keys() & options.keys():
+            raise InvalidArgument(f"{name} is no option of per.ray.ReplayBuffer: {_NOT_OF_SHARDS[name]}")
         steps = Steps({**options, "fields": fields}, n_envs)
         known = {**steps.options, "capacity": capacity, "overwrite": options.get("overwrite", True)}
         known["on_gap"] = options.get("on_gap", known["on_gap"])
