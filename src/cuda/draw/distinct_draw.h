@@ -66,15 +66,15 @@ __device__ __forceinline__ Ranks rank_in_block(DistinctShared& shared, bool coun
     return ranks;
 }
 
-// Each warp finds the indices of 32 draws, one after the other.
+// The warps find the indices of draws in turn, so that few draws are few for each of them.
 template <class Source>
 __device__ __forceinline__ void draw_chunk(const Source& source, DistinctShared& shared, const DrawRequest& round,
                                            int64_t first) {
-    const unsigned lane = lane_of_thread();
-    const int64_t first_of_warp = threadIdx.x / warp_size * warp_size;
-    for (int64_t i = first_of_warp; i < first_of_warp + warp_size && first + i < round.batch_size; ++i) {
+    const int64_t left = round.batch_size - first;
+    const int64_t n = left < distinct_threads ? left : distinct_threads;
+    for (int64_t i = threadIdx.x / warp_size; i < n; i += distinct_warps) {
         const int64_t index = source.find(round, first + i);
-        if (lane == 0) shared.drawn[i] = index;
+        if (lane_of_thread() == 0) shared.drawn[i] = index;
     }
     __syncthreads();
 }
