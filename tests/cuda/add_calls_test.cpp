@@ -417,21 +417,30 @@ TEST(AddOfDeviceMemory, allocates_nothing_and_waits_for_nothing) {
     cudaDeviceSynchronize();  // before the arrays are gone
 }
 
-TEST(AddOfDeviceMemory, takes_two_launches_besides_those_of_the_leaves) {
+// The simulated device has three multiprocessors, and so room for 24 lanes at once.
+TEST(AddOfDeviceMemory, takes_one_launch_for_few_steps_and_else_two_besides_those_of_the_leaves) {
     Buffer buffer(small_buffer(2, 10));
     HandMade one(1, 2, 0, true);
-    HandMade many(100, 2, 0, true);
-    const auto launches_of = [&](HandMade& call) {
+    HandMade few(32, 2, 0, true);
+    HandMade many(33, 2, 0, true);
+    Buffer of_lanes(small_buffer(24, 10));
+    HandMade of_all_lanes(1, 24, 0, true);
+    Buffer of_more_lanes(small_buffer(25, 10));
+    HandMade of_too_many_lanes(1, 25, 0, true);
+    const auto launches_of = [](HandMade& call, Buffer& added_to) {
         cudaDeviceSynchronize();
         simulator::reset_counters();
-        buffer.queue(call, nullptr);
+        added_to.queue(call, nullptr);
         return simulator::counters().launches;
     };
     simulator::reset_counters();
     cuda::queue_change_of_lanes(buffer.device(), 1, buffer.stream());
     const uint64_t of_leaves = simulator::counters().launches;
-    EXPECT_EQ(launches_of(one), 2 + of_leaves);
-    EXPECT_EQ(launches_of(many), 2 + of_leaves);
+    EXPECT_EQ(launches_of(one, buffer), 1u);
+    EXPECT_EQ(launches_of(few, buffer), 1u);
+    EXPECT_EQ(launches_of(many, buffer), 2 + of_leaves);
+    EXPECT_EQ(launches_of(of_all_lanes, of_lanes), 1u);
+    EXPECT_EQ(launches_of(of_too_many_lanes, of_more_lanes), 2 + of_leaves);
     cudaDeviceSynchronize();  // before the arrays are gone
 }
 

@@ -1,160 +1,14 @@
 #include "cuda/add/add_kernels.h"
 
+#include <algorithm>
+
+#include "cuda/add/add_lane.h"
 #include "cuda/add/change_lanes.h"
-#include "cuda/add/read_steps.h"
+#include "cuda/add/store_frames.h"
+#include "cuda/replay/changed_lanes.h"
 
 namespace per::cuda {
 namespace {
-
-// What is written down of an entry: the row that it took, and below that these bits.
-constexpr int64_t observation_is_there = 1;  // the step before announced it
-constexpr int64_t has_next_frame = 2;
-constexpr int entry_flag_bits = 2;
-
-// ------------------------------------------------------------------------------------------------ the steps of a lane
-
-// Why the CPU would refuse the whole call, if it would. `lane` is as the step leaves it.
-__device__ __forceinline__ StepRefusal refusal_of(const StepTask& task, const Lane& lane, const StepInput& step,
-                                                  const StepOutcome& outcome, bool next_unavailable) {
-    const DeviceReplay& replay = task.replay;
-    const bool ends = step.terminated || step.truncated;
-    if (ends && replay.autoreset == PER_AUTORESET_SAME_STEP && !task.steps.next_mask.are_given())
-        return StepRefusal::next_mask;
-    if (ends && !step.next_known && !next_unavailable) return StepRefusal::final_observation;
-    if (!ends && !step.next_known && task.rules.store_next_observation) return StepRefusal::next_observation;
-    if (outcome.is_cut && replay.on_gap == PER_GAP_ERROR) return StepRefusal::gap;
-    const bool fits = used_end(lane, task.rules) - lane.first <= task.rules.ring.rows;
-    return replay.overwrite || fits ? StepRefusal::none : StepRefusal::full;
-}
-
-__device__ __forceinline__ void count(uint64_t* at, int n) {
-    if (lane_of_thread() == 0) atomic_add(at, static_cast<uint64_t>(n));
-}
-
-__device__ __forceinline__ void refuse(StepTask& task, StepRefusal refusal) {
-    count(&task.replay.state->errors.n_refused(refusal), 1);
-    ++task.counters.rejected_updates;
-}
-
-// Steps of a group that are taken together: bits first .. first + count - 1.
-struct StepRun {
-    int first;
-    int count;
-
-    __device__ __forceinline__ uint32_t bits() const { return (all_lanes >> (warp_size - count)) << first; }
-};
-
-// The priority of a row that becomes live at a step and was given none.
-__device__ __forceinline__ float otherwise_at(const StepTask& task, int64_t step) {
-    return task.steps.rows_wait() ? waiting_since(step) : task.otherwise;
-}
-
-// Counts the priorities given with steps. `own_bits` are those of the thread's own step, or 0 if no row takes it.
-__device__ __forceinline__ void count_priorities(StepTask& task, const StepGroup& group, const StepRun& run,
-                                                 uint32_t own_bits, const StepScratch& scratch) {
-    if (const int n_bad = __popc(run.bits() & ~group.rated); n_bad != 0) {
-        task.counters.rejected_updates += n_bad;
-        count(&task.replay.state->errors.n_bad_priorities, n_bad);
-    }
-    if (own_bits > task.largest_bits && task.steps.rows_wait())
-        atomicMax(&scratch.largest_of_step[group.first + lane_of_thread()], own_bits);
-    task.largest_bits = larger(task.largest_bits, __reduce_max_sync(all_lanes, own_bits));
-}
-
-// Writes all of the steps but their frames. The thread that read a step writes its row.
-__device__ __forceinline__ void write_steps(StepTask& task, const StepGroup& group, const StepRun& run,
-                                            const StepOutcome& outcome, const StepScratch& scratch) {
-    const DeviceReplay& replay = task.replay;
-    const int64_t first_step = group.first + run.first;
-    if (outcome.is_cut) cut_lane(task, outcome.cut, otherwise_at(task, first_step));
-    const int own = static_cast<int>(lane_of_thread()) - run.first;
-    uint32_t own_bits = 0;
-    if (own >= 0 && own < run.count) {
-        const int64_t row = outcome.row + own;
-        const int64_t slot = task.slot(row);
-        const uint8_t flags = own == 0 ? outcome.flags : flags_of_step(task.lane, task.rules, row);
-        const bool is_rated = has_bit(group.rated, run.first + own);
-        replay.flags[slot] = flags;
-        replay.rewards[slot] = group.reward;
-        replay.priorities.given[slot] = is_rated ? group.priority : not_given;
-        if (is_rated && starts_sequence(task.rules, flags)) own_bits = bits_in_order(group.priority);
-    }
-    if (lane_of_thread() == 0 && outcome.next_row >= 0) replay.flags[task.slot(outcome.next_row)] = 0;
-    __syncwarp();
-    if (task.steps.priorities.are_given()) count_priorities(task, group, run, own_bits, scratch);
-    advance_tail(task);
-    make_live(task, outcome.completed, [&](int64_t row) {
-        // The last step completes the last row, each step before it one row less, and the first all that are left.
-        const int64_t steps_before = run.count - (outcome.completed.end - row);
-        return otherwise_at(task, first_step + (steps_before > 0 ? steps_before : 0));
-    });
-    task.counters.added += run.count;
-    if (outcome.flags & row_ends_episode) ++task.counters.episodes;
-}
-
-// Adds step `first` of the group and those that run on from it; returns how many. `taken` becomes what is written down
-// of the thread's own step, if that took a row.
-__device__ __forceinline__ int add_run(StepTask& task, const StepGroup& group, int first, const StepScratch& scratch,
-                                       int64_t& taken) {
-    const StepInput step = {has_bit(group.next_known, first), has_bit(group.terminated, first),
-                            has_bit(group.truncated, first), is_as_announced(task, group, first),
-                            __shfl_sync(all_lanes, group.reward, first) != 0.0f};
-    const StepRun run = {first, run_length(task, group, first, step.matches)};
-    const bool was_announced = task.lane.state == LaneState::announced && next_takes_row(task.rules);
-    Lane lane = task.lane;
-    StepOutcome outcome;
-    if (run.count > 1) {
-        outcome = advance_run(lane, task.rules, run.count, step.next_known);
-    } else {
-        outcome = advance(lane, task.rules, step);
-        StepRefusal refusal = has_bit(group.fits, first) ? StepRefusal::none : StepRefusal::value;
-        if (refusal == StepRefusal::none && !has_bit(group.without_nan, first)) refusal = StepRefusal::nan;
-        if (refusal == StepRefusal::none && !outcome.dropped)
-            refusal = refusal_of(task, lane, step, outcome, has_bit(group.next_unavailable, first));
-        if (refusal != StepRefusal::none) {
-            refuse(task, refusal);
-            return 1;
-        }
-    }
-    task.lane = lane;
-    if (outcome.is_suspect) ++task.counters.suspected_resets;
-    if (outcome.dropped) {
-        ++task.counters.dropped;
-        return 1;
-    }
-    write_steps(task, group, run, outcome, scratch);
-    if (step.next_known) task.announcing = group.first + first + run.count - 1;
-    const int own = static_cast<int>(lane_of_thread()) - first;
-    if (own < 0 || own >= run.count) return run.count;
-    const bool is_there = own == 0 ? was_announced && !outcome.is_cut : step.next_known && next_takes_row(task.rules);
-    taken = (outcome.row + own) << entry_flag_bits | (is_there ? observation_is_there : 0) |
-            (step.next_known ? has_next_frame : 0);
-    return run.count;
-}
-
-__device__ __forceinline__ void add_group(StepTask& task, const StepGroup& group, const StepScratch& scratch,
-                                          int64_t* ids_out) {
-    int64_t taken = -1;
-    for (uint32_t left = group.given; left != 0;) {
-        const int first = __ffs(static_cast<int>(left)) - 1;
-        const StepRun run = {first, add_run(task, group, first, scratch, taken)};
-        left &= ~run.bits();
-    }
-    const int64_t step = group.first + static_cast<int64_t>(lane_of_thread());
-    if (step >= task.steps.length) return;
-    const int64_t entry = task.entry(step);
-    scratch.entries[entry] = taken;
-    if (ids_out != nullptr) ids_out[entry] = taken < 0 ? -1 : task.rules.ring.id(task.env, taken >> entry_flag_bits);
-}
-
-__device__ __forceinline__ void add_lane(StepTask& task, const StepScratch& scratch, int64_t* ids_out) {
-    ReplayState& state = *task.replay.state;
-    for (int32_t first = 0; first < task.steps.length; first += static_cast<int32_t>(warp_size))
-        add_group(task, read_steps(task, first), scratch, ids_out);
-    if (lane_of_thread() == 0 && task.largest_bits > state.largest_bits)
-        atomicMax(&state.pending.largest_bits, task.largest_bits);
-    finish(task);
-}
 
 // ---------------------------------------------------------------------------------------------------- rows that wait
 // Rows may wait for their priority (replay_state.h). Which steps are added, and when rows become live, does not depend
@@ -162,6 +16,7 @@ __device__ __forceinline__ void add_lane(StepTask& task, const StepScratch& scra
 // they were given. The block that ends last finds the largest before each step, and the next kernel writes it to rows.
 
 struct EndShared {
+    LaneSums sums;
     uint32_t largest_of_warp[n_threads / warp_size];
     bool is_last;
 };
@@ -229,89 +84,19 @@ __device__ __forceinline__ void write_waiting_priorities(const DeviceReplay& rep
     }
 }
 
-// ----------------------------------------------------------------------------------------------------------- frames
-
-template <class Word>
-__device__ __forceinline__ void copy_words(const std::byte* from, std::byte* to, int64_t n_bytes) {
-    for (int64_t i = 0; i < n_bytes / static_cast<int64_t>(sizeof(Word)); ++i)
-        reinterpret_cast<Word*>(to)[i] = reinterpret_cast<const Word*>(from)[i];
-}
-
-template <class Word>
-__device__ __forceinline__ void cast_words(const GivenFrames& frames, const std::byte* from, int32_t dtype,
-                                           std::byte* to, int64_t n) {
-    for (int64_t i = 0; i < n; ++i)
-        reinterpret_cast<Word*>(to)[i] =
-            static_cast<Word>(cast_element(from + i * dtype_size(frames.dtype), frames.dtype, dtype).bits);
-}
-
-// Copies unit `unit` of the frame of an entry.
-__device__ __forceinline__ void copy_unit(const GivenFrames& frames, int64_t entry, int64_t unit,
-                                          const DeviceField& field, std::byte* frame) {
-    const int64_t offset = unit * unit_bytes;
-    const int64_t left = field.bytes - offset;
-    const int64_t n_bytes = left < unit_bytes ? left : unit_bytes;
-    const std::byte* const from = frames.data + entry * frames.stride;
-    std::byte* const to = frame + offset;
-    const int64_t size = dtype_size(field.dtype);
-    const std::byte* const elements = from + offset / size * dtype_size(frames.dtype);
-    switch (frames.word_bytes != 0 ? frames.word_bytes : -size) {
-        case 16:
-            return copy_words<WordOf16>(from + offset, to, n_bytes);
-        case 8:
-            return copy_words<uint64_t>(from + offset, to, n_bytes);
-        case 4:
-            return copy_words<uint32_t>(from + offset, to, n_bytes);
-        case 2:
-            return copy_words<uint16_t>(from + offset, to, n_bytes);
-        case 1:
-            return copy_words<uint8_t>(from + offset, to, n_bytes);
-        case -8:
-            return cast_words<uint64_t>(frames, elements, field.dtype, to, n_bytes / size);
-        case -4:
-            return cast_words<uint32_t>(frames, elements, field.dtype, to, n_bytes / size);
-        case -2:
-            return cast_words<uint16_t>(frames, elements, field.dtype, to, n_bytes / size);
-        default:
-            return cast_words<uint8_t>(frames, elements, field.dtype, to, n_bytes / size);
-    }
-}
-
-// Copies a unit of an entry that took a row; `unit` counts through all its frames.
-__device__ __forceinline__ void copy_frames(const DeviceReplay& replay, const GivenSteps& steps, int64_t entry,
-                                            int64_t taken, int64_t unit) {
-    int64_t i = 0;
-    while (i + 1 < replay.n_fields && unit >= steps.field(i + 1).frames.first_unit) ++i;
-    const GivenField& given = steps.field(i);
-    const DeviceField& field = replay.fields[i];
-    const WindowRules& rules = replay.state->rules;
-    const bool is_next = given.next.data != nullptr && unit >= given.next.first_unit;
-    if (is_next && !(taken & has_next_frame)) return;
-    if (!is_next && field.is_observation() && taken & observation_is_there) return;
-
-    const bool is_apart = is_next && rules.store_next_observation;
-    const int64_t row = (taken >> entry_flag_bits) + (is_next && !is_apart ? 1 : 0);
-    const int64_t env = steps.env(entry % steps.n_lanes);
-    // A row that is gone by the end of the launch shares its slot with one that is not.
-    if (row < used_end(replay.lanes[env], rules) - rules.ring.rows) return;
-    const GivenFrames& frames = is_next ? given.next : given.frames;
-    std::byte* const array = is_apart ? field.next_frames : field.frames;
-    copy_unit(frames, entry, unit - frames.first_unit, field, array + rules.ring.slot(env, row) * field.bytes);
-}
-
 // ---------------------------------------------------------------------------------------------------- adding steps
+
+struct AtOnceShared {
+    LaneSums sums;
+    ChangeShared change;
+};
 
 // Two blocks a multiprocessor: warps mostly wait for memory.
 __global__ void __launch_bounds__(n_threads, 2)
     add_steps_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ GivenSteps steps,
                      const __grid_constant__ StepScratch scratch, int64_t* ids_out, bool ends_step) {
     PER_SHARED(EndShared, shared);
-    const WindowRules rules = replay.state->rules;
-    const GridSpan span = warp_span();
-    for (int64_t j = span.first; j < steps.n_lanes; j += span.step) {
-        StepTask task(replay, rules, steps, j);
-        add_lane(task, scratch, ids_out);
-    }
+    add_lanes(replay, steps, scratch, ids_out, shared.sums);
     __syncthreads();
     if (threadIdx.x == 0) shared.is_last = arrive(&scratch.facts->n_arrived) == gridDim.x - 1;
     __syncthreads();
@@ -324,43 +109,69 @@ __global__ void __launch_bounds__(n_threads, 1)
     copy_frames_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ GivenSteps steps,
                        const __grid_constant__ StepScratch scratch) {
     write_waiting_priorities(replay, steps, scratch);
+    copy_frames(replay, steps, scratch, grid_span());
+}
+
+// Lanes of a call.
+struct LanesOfSteps {
+    const GivenSteps& steps;
+
+    __device__ __forceinline__ int64_t count() const { return steps.n_lanes; }
+    __device__ __forceinline__ int64_t env(int64_t j) const { return steps.env(j); }
+};
+
+// All of an add of few steps of few lanes. Rows have no priority to wait for.
+__global__ void __launch_bounds__(n_threads, 1)
+    add_at_once_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ GivenSteps steps,
+                       const __grid_constant__ StepScratch scratch, int64_t* ids_out, bool rebuilds) {
+    PER_SHARED(AtOnceShared, shared);
+    clear(shared.change.top);
+    add_lanes(replay, steps, scratch, ids_out, shared.sums);
+    meet(replay.priorities.tree.state->meeting, [&] { apply_pending(*replay.state); });
+    // Frames are for the last threads, leaves for the first.
     const GridSpan span = grid_span();
-    const int64_t n = steps.length * steps.n_lanes * steps.n_units;
-    for (int64_t i = span.first; i < n; i += span.step) {
-        const int64_t entry = i / steps.n_units;
-        const int64_t taken = scratch.entries[entry];
-        if (taken >= 0) copy_frames(replay, steps, entry, taken, i - entry * steps.n_units);
-    }
+    copy_frames(replay, steps, scratch, {span.step - 1 - span.first, span.step});
+    const ChangedLanes<LanesOfSteps> lanes = {{steps}, steps.length};
+    change_leaves(replay, lanes, shared.change, rebuilds);
+    lanes.end(replay);
 }
 
 // ---------------------------------------------------------------------------------------------- other changes of lanes
 
 __global__ void __launch_bounds__(n_threads, 1)
     cut_lanes_kernel(const __grid_constant__ DeviceReplay replay, LaneList lanes) {
+    PER_SHARED(LaneSums, sums);
+    clear(sums);
+    __syncthreads();
     const WindowRules rules = replay.state->rules;
     const GridSpan span = warp_span();
     for (int64_t j = span.first; j < lanes.count; j += span.step) {
-        LaneTask task(replay, rules, lanes.env_ids != nullptr ? lanes.env_ids[j] : j);
+        LaneTask task(replay, rules, sums, lanes.env_ids != nullptr ? lanes.env_ids[j] : j);
         if (!task.lane.in_episode()) continue;
         cut_lane(task, cut_episode(task.lane, rules), task.otherwise);
         finish(task);
     }
+    finish_lanes(replay, sums);
 }
 
 __global__ void __launch_bounds__(n_threads, 1)
     change_windows_kernel(const __grid_constant__ DeviceReplay replay, int64_t n_step) {
+    PER_SHARED(LaneSums, sums);
+    clear(sums);
+    __syncthreads();
     const WindowRules rules = replay.state->rules;
     WindowRules changed = rules;
     changed.n_step = n_step;
     const GridSpan span = warp_span();
     for (int64_t env = span.first; env < replay.n_envs; env += span.step) {
-        LaneTask task(replay, rules, env);
+        LaneTask task(replay, rules, sums, env);
         const int64_t before = complete_end(task.lane, rules);
         const int64_t after = complete_end(task.lane, changed);
         make_live(task, {before, after}, [&](int64_t) { return task.otherwise; });
         make_dead(task, {after, before});
         finish(task);
     }
+    finish_lanes(replay, sums);
 }
 
 __global__ void apply_pending_kernel(const __grid_constant__ DeviceReplay replay) {
@@ -403,7 +214,24 @@ void queue_parameters(int64_t count, const Element* elements, Element* to, cudaS
     }
 }
 
+// Threads of an add at once: a warp for each lane, and one for every few units of frames.
+int64_t threads_at_once(const GivenSteps& steps) {
+    constexpr int64_t max_units_of_thread = 8;
+    const int64_t n_units = steps.length * steps.n_lanes * steps.n_units;
+    return std::max(steps.n_lanes * int64_t{warp_size}, (n_units + max_units_of_thread - 1) / max_units_of_thread);
+}
+
 }  // namespace
+
+bool can_add_at_once(const DeviceReplay& replay, const GivenSteps& steps) {
+    return !steps.rows_wait() && steps.length <= warp_size &&
+           threads_at_once(steps) <= replay.priorities.tree.max_blocks * n_threads;
+}
+
+void queue_add_at_once(const DeviceReplay& replay, const GivenSteps& steps, const StepScratch& scratch,
+                       int64_t* ids_out, cudaStream_t stream) {
+    queue_change(replay, threads_at_once(steps), stream, add_at_once_kernel, steps, scratch, ids_out);
+}
 
 void queue_add(const DeviceReplay& replay, const GivenSteps& steps, const StepScratch& scratch, int64_t* ids_out,
                bool ends_step, cudaStream_t stream) {
@@ -432,8 +260,8 @@ void queue_fields(int64_t count, const GivenField* fields, GivenField* to, cudaS
 }
 
 void load_add_kernels() {
-    load_kernels(add_steps_kernel, copy_frames_kernel, cut_lanes_kernel, change_windows_kernel, apply_pending_kernel,
-                 set_n_step_kernel, store_ids_kernel, store_fields_kernel);
+    load_kernels(add_at_once_kernel, add_steps_kernel, copy_frames_kernel, cut_lanes_kernel, change_windows_kernel,
+                 apply_pending_kernel, set_n_step_kernel, store_ids_kernel, store_fields_kernel);
 }
 
 }  // namespace per::cuda

@@ -16,9 +16,14 @@ struct StepFacts {
     uint32_t has_waiting;  // rows wait for their priority
 };
 
+// What is written down of an entry: the row that it took, and below that these bits.
+inline constexpr int64_t observation_is_there = 1;  // the step before announced it
+inline constexpr int64_t has_next_frame = 2;
+inline constexpr int entry_flag_bits = 2;
+
 // What the kernels of an add leave for each other. It lies in memory of the device that is zeroed first.
 struct StepScratch {
-    // By entry: the row that it took, with flags in the bits below; -1: it took none.
+    // By entry: the row that it took, with the bits above; -1: it took none.
     int64_t* entries;
     // By step: the largest of the priorities given with it that are above all that their lane knew of, or 0. All 0
     // between launches.
@@ -36,7 +41,14 @@ struct LaneList {
     const int64_t* env_ids;
 };
 
-// Adds steps and copies their frames. If `ends_step`, what is added up on the way counts from the next call on.
+// Whether queue_add_at_once() may be called. A warp has one lane at most, and a thread few units of frames; and the
+// length is that of a group of steps.
+bool can_add_at_once(const DeviceReplay& replay, const GivenSteps& steps);
+// Adds the steps of a whole call, and ends what that changes: one launch.
+void queue_add_at_once(const DeviceReplay& replay, const GivenSteps& steps, const StepScratch& scratch,
+                       int64_t* ids_out, cudaStream_t stream);
+
+// Adds steps and copies their frames; queue_change_of_lanes() must follow after the last. If `ends_step`, what is added up on the way counts from the next call on.
 // ids_out: by entry, or NULL.
 void queue_add(const DeviceReplay& replay, const GivenSteps& steps, const StepScratch& scratch, int64_t* ids_out,
                bool ends_step, cudaStream_t stream);

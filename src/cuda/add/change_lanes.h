@@ -36,15 +36,32 @@ __device__ __forceinline__ void extend(RowRange& range, const RowRange& by) {
     range.end = by.end;
 }
 
-// What a warp counts; see ReplayCounters.
-struct LaneCounters {
-    int32_t added = 0;
-    int32_t dropped = 0;
-    int32_t episodes = 0;
-    int32_t cuts = 0;
-    int32_t suspected_resets = 0;
-    int32_t rejected_updates = 0;
+// What the lanes of a block add up, in its shared memory: atomics on the numbers of the buffer wait for each other.
+struct LaneSums {
+    TopChanges live_top;  // of the sums of the live set
+    uint32_t n_live;      // modulo 2^32; this and the next two as in PendingSums
+    uint32_t largest_bits;
+    uint32_t has_waiting;
+    uint32_t added;  // this and all below: see ReplayCounters
+    uint32_t dropped;
+    uint32_t episodes;
+    uint32_t cuts;
+    uint32_t suspected_resets;
+    uint32_t rejected_updates;
 };
+
+// A warp calls it.
+__device__ __forceinline__ void add_up(uint32_t& sum, uint32_t n = 1) {
+    if (lane_of_thread() == 0) atomicAdd(&sum, n);
+}
+
+// The whole block calls it, before its first lane. A barrier must follow.
+__device__ __forceinline__ void clear(LaneSums& sums) {
+    clear(sums.live_top);
+    if (threadIdx.x != 0) return;
+    sums.n_live = sums.largest_bits = sums.has_waiting = 0;
+    sums.added = sums.dropped = sums.episodes = sums.cuts = sums.suspected_resets = sums.rejected_updates = 0;
+}
 
 // A lane while it is changed.
 struct LaneTask {
@@ -55,15 +72,17 @@ struct LaneTask {
     Lane lane;
     LaneChange change;
     RowSums sums = {};
-    LaneCounters counters = {};
+    LaneSums& of_block;
 
-    __device__ __forceinline__ LaneTask(const DeviceReplay& of_replay, const WindowRules& of_rules, int64_t of_env)
+    __device__ __forceinline__ LaneTask(const DeviceReplay& of_replay, const WindowRules& of_rules, LaneSums& sums_out,
+                                        int64_t of_env)
         : replay(of_replay),
           rules(of_rules),
           otherwise(priority_of_unrated(of_replay)),
           env(of_env),
           lane(of_replay.lanes[of_env]),
-          change(of_replay.changes[of_env]) {}
+          change(of_replay.changes[of_env]),
+          of_block(sums_out) {}
 
     __device__ __forceinline__ int64_t slot(int64_t row) const { return rules.ring.slot(env, row); }
     __device__ __forceinline__ uint8_t flags(int64_t row) const { return replay.flags[slot(row)]; }
@@ -79,7 +98,7 @@ __device__ __forceinline__ void make_live(LaneTask& task, const RowRange& rows, 
         if (!starts_sequence(task.rules, task.replay.flags[slot])) continue;
         float priority = priorities.given[slot];
         if (priority == not_given) priorities.given[slot] = priority = otherwise_of(row);
-        task.sums.n_live += insert(priorities.live, slot);
+        task.sums.n_live += insert(priorities.live, slot, task.of_block.live_top);
         task.sums.has_waiting |= is_waiting(priority);
     }
     extend(task.change.born, rows);
@@ -88,7 +107,7 @@ __device__ __forceinline__ void make_live(LaneTask& task, const RowRange& rows, 
 
 __device__ __forceinline__ void make_dead(LaneTask& task, const RowRange& rows) {
     for (int64_t row = rows.first + lane_of_thread(); row < rows.end; row += warp_size)
-        task.sums.n_live -= erase(task.replay.priorities.live, task.slot(row));
+        task.sums.n_live -= erase(task.replay.priorities.live, task.slot(row), task.of_block.live_top);
     extend(task.change.died, rows);
     __syncwarp();
 }
@@ -98,8 +117,8 @@ __device__ __forceinline__ void cut_lane(LaneTask& task, const Cut& cut, float o
     if (lane_of_thread() == 0) task.replay.flags[task.slot(cut.row)] |= cut.flags;
     __syncwarp();
     make_live(task, cut.completed, [otherwise](int64_t) { return otherwise; });
-    ++task.counters.cuts;
-    ++task.counters.episodes;
+    add_up(task.of_block.cuts);
+    add_up(task.of_block.episodes);
 }
 
 // Moves the lane's tail past rows that have been overwritten, or whose stack has.
@@ -117,27 +136,37 @@ __device__ __forceinline__ RowRange clipped(const RowRange& rows, int64_t most) 
     return {rows.end - rows.first > most ? rows.end - most : rows.first, rows.end};
 }
 
-__device__ __forceinline__ void add_if_any(int64_t* at, int64_t value) {
-    if (value != 0) atomic_add(at, value);
-}
-
-// Writes what the warp did to the lane, to be read by later kernels.
+// Writes what the warp did to the lane, to be read by later kernels and, after finish_lanes(), by this one.
 __device__ __forceinline__ void finish(const LaneTask& task) {
-    ReplayState& state = *task.replay.state;
-    const int64_t n_live = static_cast<int64_t>(sum_of_warp(static_cast<uint64_t>(task.sums.n_live)));
+    const unsigned n_live = __reduce_add_sync(all_lanes, static_cast<unsigned>(task.sums.n_live));
     const bool has_waiting = __ballot_sync(all_lanes, task.sums.has_waiting) != 0;
     if (lane_of_thread() != 0) return;
     const int64_t most = task.rules.ring.rows;
     task.replay.lanes[task.env] = task.lane;
     task.replay.changes[task.env] = {clipped(task.change.died, most), clipped(task.change.born, most)};
-    add_if_any(&state.pending.n_live, n_live);
-    if (has_waiting) atomicExch(&state.pending.has_waiting, 1u);
-    add_if_any(&state.counters.added, task.counters.added);
-    add_if_any(&state.counters.dropped, task.counters.dropped);
-    add_if_any(&state.counters.episodes, task.counters.episodes);
-    add_if_any(&state.counters.cuts, task.counters.cuts);
-    add_if_any(&state.counters.suspected_resets, task.counters.suspected_resets);
-    add_if_any(&state.counters.rejected_updates, task.counters.rejected_updates);
+    if (n_live != 0) atomicAdd(&task.of_block.n_live, n_live);
+    if (has_waiting) atomicExch(&task.of_block.has_waiting, 1u);
+}
+
+__device__ __forceinline__ void add_if_any(int64_t* at, int64_t value) {
+    if (value != 0) atomic_add(at, value);
+}
+
+// The whole block calls it, after its last lane.
+__device__ __forceinline__ void finish_lanes(const DeviceReplay& replay, const LaneSums& sums) {
+    __syncthreads();
+    write_top(replay.priorities.live, sums.live_top);
+    if (threadIdx.x != 0) return;
+    ReplayState& state = *replay.state;
+    add_if_any(&state.pending.n_live, static_cast<int32_t>(sums.n_live));
+    if (sums.largest_bits > state.largest_bits) atomicMax(&state.pending.largest_bits, sums.largest_bits);
+    if (sums.has_waiting != 0) atomicExch(&state.pending.has_waiting, 1u);
+    add_if_any(&state.counters.added, sums.added);
+    add_if_any(&state.counters.dropped, sums.dropped);
+    add_if_any(&state.counters.episodes, sums.episodes);
+    add_if_any(&state.counters.cuts, sums.cuts);
+    add_if_any(&state.counters.suspected_resets, sums.suspected_resets);
+    add_if_any(&state.counters.rejected_updates, sums.rejected_updates);
 }
 
 // One thread calls it when all lanes are changed.

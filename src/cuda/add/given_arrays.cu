@@ -203,6 +203,8 @@ GivenSteps GivenArrays::stage(const StepPiece& piece, cudaStream_t stream) {
                                     steps.n_units);
         field.next = given_frames(next_of(i), piece, fields_[i], nullptr, steps.n_units);
         steps.has_next |= next_of(i).is_given();
+        for (const GivenFrames& frames : {field.frames, field.next})
+            steps.has_casts |= frames.data != nullptr && frames.word_bytes == 0;
         if (i < max_fields_by_value)
             steps.fields[i] = field;
         else

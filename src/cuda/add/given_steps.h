@@ -17,7 +17,7 @@ struct GivenNumbers {
     const std::byte* data;
     int32_t dtype;
 
-    __device__ __forceinline__ bool are_given() const { return data != nullptr; }
+    PER_HOST_DEVICE bool are_given() const { return data != nullptr; }
 };
 
 // A frame for each entry: that of entry i at data + i * stride.
@@ -44,6 +44,7 @@ inline constexpr int64_t max_fields_by_value = 16;
 struct GivenSteps {
     int64_t length;
     int64_t n_lanes;
+    WindowRules rules;       // but for n_step, which a graph would keep
     const int64_t* env_ids;  // [n_lanes]; NULL: first_env, first_env + 1 ...
     int64_t first_env;
     GivenNumbers reward;
@@ -54,6 +55,7 @@ struct GivenSteps {
     GivenNumbers priorities;
     bool are_td_errors;  // the priorities
     bool has_next;
+    bool has_casts;                    // of frames
     int64_t n_units;                   // of an entry, over all fields
     const GivenField* further_fields;  // from the max_fields_by_value-th on
     GivenField fields[max_fields_by_value];
@@ -61,19 +63,38 @@ struct GivenSteps {
     __device__ __forceinline__ int64_t env(int64_t j) const { return env_ids != nullptr ? env_ids[j] : first_env + j; }
     // Whether rows that become live without a priority wait for it (add_kernels.cu): what is given with a step counts
     // from the next one on.
-    __device__ __forceinline__ bool rows_wait() const { return length > 1 && priorities.are_given(); }
+    PER_HOST_DEVICE bool rows_wait() const { return length > 1 && priorities.are_given(); }
     __device__ __forceinline__ const GivenField& field(int64_t i) const {
         return i < max_fields_by_value ? fields[i] : further_fields[i - max_fields_by_value];
     }
 };
 
+// ---- elements: functions with a case for each dtype, or pair of dtypes, are large
+
+PER_OUT_OF_LINE CastElement cast_given(const std::byte* element, int32_t from_dtype, int32_t to_dtype) {
+    return cast_element(element, from_dtype, to_dtype);
+}
+
+PER_OUT_OF_LINE bool is_given_true(const std::byte* element, int32_t dtype) {
+    return is_true(element, dtype);
+}
+
+PER_OUT_OF_LINE bool is_given_nan(const std::byte* element, int32_t dtype) {
+    return is_nan(element, dtype);
+}
+
 __device__ __forceinline__ bool flag_of(const GivenNumbers& flags, int64_t entry) {
-    return is_true(flags.data + entry * dtype_size(flags.dtype), flags.dtype);
+    if (flags.dtype == PER_BOOL) return flags.data[entry] != std::byte{0};
+    return is_given_true(flags.data + entry * dtype_size(flags.dtype), flags.dtype);
 }
 
 // False if it is beyond float32.
 __device__ __forceinline__ bool read_float(const GivenNumbers& numbers, int64_t entry, float& value_out) {
-    const CastElement cast = cast_element(numbers.data + entry * dtype_size(numbers.dtype), numbers.dtype, PER_FLOAT32);
+    if (numbers.dtype == PER_FLOAT32) {
+        value_out = reinterpret_cast<const float*>(numbers.data)[entry];
+        return true;
+    }
+    const CastElement cast = cast_given(numbers.data + entry * dtype_size(numbers.dtype), numbers.dtype, PER_FLOAT32);
     value_out = __uint_as_float(static_cast<uint32_t>(cast.bits));
     return cast.fits;
 }
@@ -108,7 +129,7 @@ __device__ __forceinline__ bool frame_fits(const GivenFrames& frames, int64_t en
     const std::byte* const frame = frames.data + entry * frames.stride;
     bool fits = true;
     for (int64_t i = span.first; i < field.elements; i += span.step)
-        fits &= cast_element(frame + i * dtype_size(frames.dtype), frames.dtype, field.dtype).fits;
+        fits &= cast_given(frame + i * dtype_size(frames.dtype), frames.dtype, field.dtype).fits;
     return fits;
 }
 
@@ -118,7 +139,7 @@ __device__ __forceinline__ bool has_no_nan(const GivenFrames& frames, int64_t en
     const std::byte* const frame = frames.data + entry * frames.stride;
     bool none = true;
     for (int64_t i = span.first; i < field.elements; i += span.step)
-        none &= !is_nan(frame + i * dtype_size(frames.dtype), frames.dtype);
+        none &= !is_given_nan(frame + i * dtype_size(frames.dtype), frames.dtype);
     return none;
 }
 
@@ -157,16 +178,15 @@ __device__ __forceinline__ ComparedFrame stored_frame(const std::byte* frames, i
     return {frames + slot * field.bytes, field.dtype, static_cast<int32_t>(power < unit_bytes ? power : unit_bytes)};
 }
 
-__device__ __forceinline__ bool same_frame(const ComparedFrame& a, const ComparedFrame& b, const DeviceField& field,
-                                           const GridSpan& span) {
+PER_OUT_OF_LINE bool same_frame(ComparedFrame a, ComparedFrame b, const DeviceField& field, GridSpan span) {
     const int32_t word = a.word_bytes < b.word_bytes ? a.word_bytes : b.word_bytes;
     if (word == 16) return same_words<WordOf16>(a.data, b.data, field.bytes, span);
     if (word >= 4) return same_words<uint32_t>(a.data, b.data, field.bytes, span);
     if (word != 0) return same_words<uint8_t>(a.data, b.data, field.bytes, span);
     bool same = true;
     for (int64_t i = span.first; i < field.elements; i += span.step)
-        same &= cast_element(a.data + i * dtype_size(a.dtype), a.dtype, field.dtype).bits ==
-                cast_element(b.data + i * dtype_size(b.dtype), b.dtype, field.dtype).bits;
+        same &= cast_given(a.data + i * dtype_size(a.dtype), a.dtype, field.dtype).bits ==
+                cast_given(b.data + i * dtype_size(b.dtype), b.dtype, field.dtype).bits;
     return same;
 }
 

@@ -17,9 +17,9 @@ struct StepTask : LaneTask {
     int32_t announcing = -1;  // the step that announced last; -1: it was in an earlier launch
     uint32_t largest_bits;    // of the largest priority ever, and of those given to this lane
 
-    __device__ __forceinline__ StepTask(const DeviceReplay& of_replay, const WindowRules& of_rules,
+    __device__ __forceinline__ StepTask(const DeviceReplay& of_replay, const WindowRules& of_rules, LaneSums& sums_out,
                                         const GivenSteps& of_steps, int64_t of_j)
-        : LaneTask(of_replay, of_rules, of_steps.env(of_j)),
+        : LaneTask(of_replay, of_rules, sums_out, of_steps.env(of_j)),
           steps(of_steps),
           j(of_j),
           largest_bits(of_replay.state->largest_bits) {}
@@ -58,41 +58,48 @@ __device__ __forceinline__ bool read_numbers(const GivenSteps& steps, int64_t en
     return fits;
 }
 
+// Steps whose frames are looked at. Bit i is about the step that is entry first_entry + i * n_lanes.
+struct LookedAt {
+    int64_t first_entry;
+    uint32_t given;
+    uint32_t next_known;
+};
+
 // Returns the given steps whose frames are all good. is_checked(frames, field) says which frames are looked at, and
 // is_good(frames, entry, field, span) whether one of them is good.
 template <class IsChecked, class IsGood>
-__device__ __forceinline__ uint32_t steps_with_good_frames(const StepTask& task, const StepGroup& group,
-                                                           const IsChecked& is_checked, const IsGood& is_good) {
-    uint32_t good = group.given;
-    for (int64_t i = 0; i < 2 * task.replay.n_fields; ++i) {
-        const GivenField& given = task.steps.field(i / 2);
-        const DeviceField& field = task.replay.fields[i / 2];
+__device__ __forceinline__ uint32_t steps_with_good_frames(const DeviceReplay& replay, const GivenSteps& steps,
+                                                           const LookedAt& looked_at, const IsChecked& is_checked,
+                                                           const IsGood& is_good) {
+    uint32_t good = looked_at.given;
+    for (int64_t i = 0; i < 2 * replay.n_fields; ++i) {
+        const GivenField& given = steps.field(i / 2);
+        const DeviceField& field = replay.fields[i / 2];
         const GivenFrames& frames = i % 2 == 0 ? given.frames : given.next;
         if (frames.data == nullptr || !is_checked(frames, field)) continue;
-        const uint32_t steps = group.given & (i % 2 == 0 ? all_lanes : group.next_known);
-        good &= ~steps | steps_where(steps, field.bytes, [&](int step, const GridSpan& span) {
-            return is_good(frames, task.entry(group.first + step), field, span);
+        const uint32_t checked = looked_at.given & (i % 2 == 0 ? all_lanes : looked_at.next_known);
+        good &= ~checked | steps_where(checked, field.bytes, [&](int step, const GridSpan& span) {
+            return is_good(frames, looked_at.first_entry + step * steps.n_lanes, field, span);
         });
     }
     return good;
 }
 
 // Returns the given steps whose frames fit their fields.
-__device__ __forceinline__ uint32_t steps_that_fit(const StepTask& task, const StepGroup& group) {
+PER_OUT_OF_LINE uint32_t steps_that_fit(const DeviceReplay& replay, const GivenSteps& steps, LookedAt looked_at) {
     return steps_with_good_frames(
-        task, group, [](const GivenFrames& frames, const DeviceField&) { return frames.word_bytes == 0; }, frame_fits);
+        replay, steps, looked_at, [](const GivenFrames& frames, const DeviceField&) { return frames.word_bytes == 0; },
+        frame_fits);
 }
 
-// Returns the given steps without a NaN where the buffer minds one.
-__device__ __forceinline__ uint32_t steps_without_nan(const StepTask& task, const StepGroup& group) {
-    if (!task.replay.refuses_nan) return group.given;
-    return __ballot_sync(all_lanes, !is_nan(group.reward)) &
-           steps_with_good_frames(
-               task, group,
-               [](const GivenFrames& frames, const DeviceField& field) {
-                   return field.is_observation() && is_floating(frames.dtype);
-               },
-               has_no_nan);
+// Returns the given steps without a NaN in an observation.
+PER_OUT_OF_LINE uint32_t steps_without_nan(const DeviceReplay& replay, const GivenSteps& steps, LookedAt looked_at) {
+    return steps_with_good_frames(
+        replay, steps, looked_at,
+        [](const GivenFrames& frames, const DeviceField& field) {
+            return field.is_observation() && is_floating(frames.dtype);
+        },
+        has_no_nan);
 }
 
 // The frame that step `step` announced.
@@ -133,8 +140,11 @@ __device__ __forceinline__ StepGroup read_steps(const StepTask& task, int32_t fi
     group.terminated = __ballot_sync(all_lanes, is_given && flag_of(steps.terminated, entry));
     group.truncated = __ballot_sync(all_lanes, is_given && flag_of(steps.truncated, entry));
     group.rated = __ballot_sync(all_lanes, is_given && steps.priorities.are_given() && is_priority(group.priority));
-    group.fits = __ballot_sync(all_lanes, fits) & steps_that_fit(task, group);
-    group.without_nan = steps_without_nan(task, group);
+    group.fits = __ballot_sync(all_lanes, fits);
+    group.without_nan = __ballot_sync(all_lanes, !(task.replay.refuses_nan && is_nan(group.reward)));
+    const LookedAt looked_at = {task.entry(first), group.given, group.next_known};
+    if (steps.has_casts) group.fits &= steps_that_fit(task.replay, steps, looked_at);
+    if (task.replay.refuses_nan) group.without_nan &= steps_without_nan(task.replay, steps, looked_at);
     group.is_same = steps_as_announced(task, group);
     return group;
 }

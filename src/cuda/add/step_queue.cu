@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backend/replay_options.h"
 #include "cuda/replay/priorities.h"
 #include "cuda/runtime/device.h"
 #include "cuda/tree/layout.h"
@@ -42,10 +43,21 @@ std::size_t scratch_bytes(int64_t max_entries, int64_t n_envs, int64_t n_fields)
 
 }  // namespace
 
+void send_ids(int64_t count, const int64_t* ids, int64_t* to, Staging& staging, const StreamOrder::Call& call) {
+    if (call.is_captured() || count <= max_ids_by_value) return queue_ids(count, ids, to, call.stream());
+    const int64_t most = static_cast<int64_t>(staging.buffer_bytes() / sizeof(int64_t));
+    for (int64_t first = 0; first < count; first += most) {
+        const std::size_t n_bytes = static_cast<std::size_t>(std::min(most, count - first)) * sizeof(int64_t);
+        std::memcpy(staging.host(), ids + first, n_bytes);
+        staging.send(reinterpret_cast<std::byte*>(to + first), n_bytes, call.stream());
+    }
+}
+
 StepQueue::StepQueue(const ReplayMemory& memory, const Fields& fields, const per_replay_options& options,
                      cudaStream_t stream)
     : replay_(memory),
       max_entries_(max_entries_of_piece(options)),
+      rules_(window_rules(options, fields)),
       window_rows_(options.n_step + options.burn_in + options.sequence_length),
       arrays_(fields, memory, options.n_envs, max_entries_),
       memory_(scratch_bytes(max_entries_, options.n_envs, fields.count())) {
@@ -87,42 +99,39 @@ void StepQueue::check(const ReplaySteps& steps, const int64_t* ids_out, const St
     }
 }
 
-// Few ids, and those of a captured call, go to the device as kernel parameters; others go by way of the staging ring.
 LaneList StepQueue::send_env_ids(int64_t count, const int64_t* env_ids, const StreamOrder::Call& call) {
     if (env_ids == nullptr) return {count, nullptr};
-    if (call.is_captured() || count <= max_ids_by_value) {
-        queue_ids(count, env_ids, scratch_.env_ids, call.stream());
-        return {count, scratch_.env_ids};
-    }
-    Staging& staging = arrays_.staging();
-    const int64_t most = static_cast<int64_t>(staging.buffer_bytes() / sizeof(int64_t));
-    for (int64_t first = 0; first < count; first += most) {
-        const std::size_t n_bytes = static_cast<std::size_t>(std::min(most, count - first)) * sizeof(int64_t);
-        std::memcpy(staging.host(), env_ids + first, n_bytes);
-        staging.send(reinterpret_cast<std::byte*>(scratch_.env_ids + first), n_bytes, call.stream());
-    }
+    send_ids(count, env_ids, scratch_.env_ids, arrays_.staging(), call);
     return {count, scratch_.env_ids};
 }
 
-void StepQueue::queue_piece(const StepPiece& piece, const ReplaySteps& steps, const LaneList& lanes, int64_t* ids_out,
+// Returns whether that was the whole call.
+bool StepQueue::queue_piece(const StepPiece& piece, const ReplaySteps& steps, const LaneList& lanes, int64_t* ids_out,
                             const StreamOrder::Call& call) {
     const DeviceReplay& replay = replay_.device();
     const int64_t first_lane = piece.first_entry % steps.n_envs;
     GivenSteps given = arrays_.stage(piece, call.stream());
+    given.rules = rules_;
     given.env_ids = lanes.env_ids != nullptr ? lanes.env_ids + first_lane : nullptr;
     given.first_env = first_lane;
     given.further_fields = scratch_.further_fields;
     const auto& further = arrays_.further_fields();
     queue_fields(static_cast<int64_t>(further.size()), further.data(), scratch_.further_fields, call.stream());
 
+    const int64_t n_entries = steps.length * steps.n_envs;
+    if (piece.length * piece.n_lanes == n_entries && can_add_at_once(replay, given)) {
+        queue_add_at_once(replay, given, scratch_, ids_out, call.stream());
+        return true;
+    }
     const bool ends_step = first_lane + piece.n_lanes == steps.n_envs;
     queue_add(replay, given, scratch_, ids_out != nullptr ? ids_out + piece.first_entry : nullptr, ends_step,
               call.stream());
-    const bool is_last = piece.first_entry + piece.length * piece.n_lanes == steps.length * steps.n_envs;
+    const bool is_last = piece.first_entry + piece.length * piece.n_lanes == n_entries;
     if (replay.max_priority == PER_MAX_NOW && ends_step && !is_last) {
         const int64_t n_steps = piece.first_entry / steps.n_envs + 1;  // so far: the change grows with each
         queue_live_maximum(replay, n_steps, call.stream());
     }
+    return false;
 }
 
 void StepQueue::add(const ReplaySteps& steps, int64_t* ids_out, const StreamOrder::Call& call) {
@@ -131,11 +140,12 @@ void StepQueue::add(const ReplaySteps& steps, int64_t* ids_out, const StreamOrde
     // The first piece may still be refused.
     StepPiece piece = piece_from(0, steps);
     const LaneList lanes = send_env_ids(steps.n_envs, steps.env_ids, call);
+    bool is_whole = false;
     for (int64_t first = 0; first < n_entries; first += piece.length * piece.n_lanes) {
         piece = piece_from(first, steps);
-        queue_piece(piece, steps, lanes, ids_out, call);
+        is_whole = queue_piece(piece, steps, lanes, ids_out, call);
     }
-    queue_change_of_lanes(replay_.device(), steps.length, call.stream());
+    if (!is_whole) queue_change_of_lanes(replay_.device(), steps.length, call.stream());
 }
 
 // ------------------------------------------------------------------------------------------------ cut and set_n_step

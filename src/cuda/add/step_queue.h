@@ -16,10 +16,14 @@
 
 namespace per::cuda {
 
+// Sends ids of the host, whose memory the caller has back when the call returns: few, and those of a captured call, as
+// parameters of kernels, others by way of the staging ring.
+void send_ids(int64_t count, const int64_t* ids, int64_t* to, Staging& staging, const StreamOrder::Call& call);
+
 // Queues what the CPU's StepWriter does. A warp adds the steps of a lane in order, and together those that run on. The
 // copies of their frames do not depend on each other and are spread over the whole device. Then one change writes the
 // leaves of all rows that died or became live. These are two launches and those of the change, however many steps there
-// are, if they fit in one piece; with PER_MAX_NOW each step takes as many. A step that the CPU would refuse is skipped
+// are, if they fit in one piece; with PER_MAX_NOW each step takes as many. Few steps of few lanes take one launch. A step that the CPU would refuse is skipped
 // and counted.
 //
 // Nothing is allocated after creation. With arrays of the device the host waits for nothing, and calls can be captured.
@@ -36,6 +40,9 @@ class StepQueue {
     void cut(int64_t count, const int64_t* env_ids, const StreamOrder::Call& call);
     void set_n_step(int64_t n_step, const StreamOrder::Call& call);
 
+    // The ring by way of which arrays of the host come to the device.
+    Staging& staging() { return arrays_.staging(); }
+
     // In a forked child the memory is not this process's to free.
     void abandon();
 
@@ -43,11 +50,12 @@ class StepQueue {
     StepPiece piece_from(int64_t first_entry, const ReplaySteps& steps) const;
     void check(const ReplaySteps& steps, const int64_t* ids_out, const StreamOrder::Call& call);
     LaneList send_env_ids(int64_t count, const int64_t* env_ids, const StreamOrder::Call& call);
-    void queue_piece(const StepPiece& piece, const ReplaySteps& steps, const LaneList& lanes, int64_t* ids_out,
+    bool queue_piece(const StepPiece& piece, const ReplaySteps& steps, const LaneList& lanes, int64_t* ids_out,
                      const StreamOrder::Call& call);
 
     const ReplayMemory& replay_;
     const int64_t max_entries_;  // of a piece
+    const WindowRules rules_;    // but for n_step
     const int64_t window_rows_;  // of a lane that wait for further steps, at most
     GivenArrays arrays_;
     DeviceMemory memory_;

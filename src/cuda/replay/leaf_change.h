@@ -15,6 +15,7 @@
 #include "cuda/replay/ranks.h"
 #include "cuda/replay/replay_state.h"
 #include "cuda/tree/tree_change.h"
+#include "cuda/tree/tree_kernels.h"
 #include "rules/priority.h"
 
 namespace per::cuda {
@@ -51,7 +52,7 @@ PER_OUT_OF_LINE void note_moves(const DeviceRanks& ranks, MassChanges weights, R
 }
 
 template <class Slots>
-__device__ __forceinline__ void write_change(const DeviceReplay& replay, const Slots& slots) {
+__device__ __forceinline__ void write_change(const DeviceReplay& replay, const Slots& slots, TopChanges& top) {
     const DevicePriorities& priorities = replay.priorities;
     const double alpha = replay.state->alpha;
     const double factor = power_of_two(priorities.tree.state->scale);
@@ -59,7 +60,7 @@ __device__ __forceinline__ void write_change(const DeviceReplay& replay, const S
     MassChanges weights;
     RankChanges changes;
     slots.for_each(replay, [&](int64_t slot) {
-        leaves.add(write_leaf(priorities.tree, factor, slot, leaf_of(priorities, slot, alpha)));
+        leaves.add(write_leaf(priorities.tree, factor, slot, leaf_of(priorities, slot, alpha), top));
         if (!has_ranks(priorities)) return;
         const RankMove move = move_in_ranks(priorities, slot);
         weights.add(move.weight);
@@ -67,6 +68,8 @@ __device__ __forceinline__ void write_change(const DeviceReplay& replay, const S
     });
     note_changes(priorities.tree, leaves);
     if (has_ranks(priorities)) note_moves(priorities.ranks, weights, changes);
+    __syncthreads();
+    write_top(priorities.tree, top);
 }
 
 // ---- maxima, level by level
@@ -113,21 +116,32 @@ __device__ __forceinline__ void finish_change(const DevicePriorities& priorities
     if (has_ranks(priorities)) finish_change_of_ranks(priorities.ranks);
 }
 
-// The whole change, by a kernel of launch_together().
+// The whole change, by a kernel of launch_together(). shared.top has been cleared, and the block has met since.
 template <class Slots>
-__device__ __forceinline__ void change_leaves(const DeviceReplay& replay, const Slots& slots, TopRow& row,
+__device__ __forceinline__ void change_leaves(const DeviceReplay& replay, const Slots& slots, ChangeShared& shared,
                                               bool rebuilds) {
     const DevicePriorities& priorities = replay.priorities;
     Meeting& meeting = priorities.tree.state->meeting;
-    write_change(replay, slots);
+    write_change(replay, slots, shared.top);
     for (int level = 0; level < levels_of_maxima(priorities); ++level) {
         meet(meeting);
         refresh_maxima(replay, slots, level);
     }
     meet(meeting, [&] { finish_change(priorities); });
     if (!rebuilds) return;
-    rebuild(priorities.tree, row);
-    if (has_ranks(priorities)) rebuild(priorities.ranks.tree, row);
+    rebuild(priorities.tree, shared.row);
+    if (has_ranks(priorities)) rebuild(priorities.ranks.tree, shared.row);
+}
+
+// Queues such a kernel, for n units of work, with arguments that it has besides the buffer and, as its last, `rebuilds`.
+template <class... Parameters, class... Arguments>
+void queue_change(const DeviceReplay& replay, int64_t n, cudaStream_t stream, void (*kernel)(Parameters...),
+                  const Arguments&... arguments) {
+    const DevicePriorities& priorities = replay.priorities;
+    const int64_t n_blocks = blocks_for(n, n_threads, priorities.tree.max_blocks);
+    const bool rebuilds = rebuilds_itself(priorities.tree, n_blocks);
+    launch_together(stream, n_blocks, kernel, replay, arguments..., rebuilds);
+    if (!rebuilds) queue_rebuild(priorities.tree, priorities.ranks.tree, stream);
 }
 
 }  // namespace per::cuda

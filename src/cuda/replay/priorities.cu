@@ -1,55 +1,12 @@
 #include "cuda/replay/priorities.h"
 
+#include "cuda/replay/changed_lanes.h"
 #include "cuda/replay/leaf_change.h"
 #include "cuda/tree/tree_kernels.h"
 #include "rules/td_error.h"
 
 namespace per::cuda {
 namespace {
-
-// ------------------------------------------------------------------------------------------------------------- slots
-
-// The slots in which lanes have written down that rows died or were born. So many threads share the rows of a lane.
-struct ChangedLanes {
-    int64_t threads_per_lane;
-
-    template <class Visit>
-    __device__ __forceinline__ void for_each(const DeviceReplay& replay, const Visit& visit) const {
-        for_each_row(replay, [&](int64_t slot, bool) { visit(slot); });
-    }
-
-    template <class Visit>
-    __device__ __forceinline__ void for_each_group(const DeviceReplay& replay, const Visit& visit) const {
-        for_each_row(replay, [&](int64_t slot, bool is_first) {
-            if (is_first || slot % fan_out == 0) visit(slot);
-        });
-    }
-
- private:
-    // Also says whether the row is the first of its range, or of the lane's slots.
-    template <class Visit>
-    __device__ __forceinline__ void for_each_row(const DeviceReplay& replay, const Visit& visit) const {
-        const Ring ring = replay.state->rules.ring;
-        const GridSpan span = grid_span();
-        for (int64_t i = span.first; i < replay.n_envs * threads_per_lane; i += span.step) {
-            const int64_t env = i / threads_per_lane;
-            const int64_t thread = i % threads_per_lane;
-            const LaneChange change = replay.changes[env];
-            const auto visit_rows = [&](const RowRange& rows) {
-                // Of rows that share a slot one is enough.
-                const int64_t most = rows.end - ring.rows;
-                const int64_t first = rows.first > most ? rows.first : most;
-                for (int64_t row = first + thread; row < rows.end; row += threads_per_lane) {
-                    const int64_t slot = ring.slot(env, row);
-                    visit(slot, row == first || slot == env * ring.rows);
-                }
-            };
-            // One after the other: an array of the two would lie in local memory.
-            visit_rows(change.died);
-            visit_rows(change.born);
-        }
-    }
-};
 
 // What is given for an update.
 struct GivenPriorities {
@@ -179,25 +136,27 @@ struct ClaimedSlots {
 // ------------------------------------------------------------------------------------------------------------ kernels
 
 __global__ void __launch_bounds__(n_threads, 1)
-    change_lanes_kernel(const __grid_constant__ DeviceReplay replay, ChangedLanes lanes, bool rebuilds) {
-    PER_SHARED(TopRow, row);
-    change_leaves(replay, lanes, row, rebuilds);
-    const GridSpan span = grid_span();
-    for (int64_t env = span.first; env < replay.n_envs; env += span.step) replay.changes[env] = {{0, 0}, {0, 0}};
+    change_lanes_kernel(const __grid_constant__ DeviceReplay replay, ChangedLanes<AllLanes> lanes, bool rebuilds) {
+    PER_SHARED(ChangeShared, shared);
+    clear(shared.top);
+    __syncthreads();
+    change_leaves(replay, lanes, shared, rebuilds);
+    lanes.end(replay);
 }
 
 __global__ void __launch_bounds__(n_threads, 1)
     update_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ GivenPriorities given,
                   UpdateEntry* others, bool rebuilds) {
-    PER_SHARED(TopRow, row);
+    PER_SHARED(ChangeShared, shared);
+    clear(shared.top);
     EntriesOfThread entries(grid_span().first, others);
     claim_entries(replay, given, entries);
     meet(replay.priorities.tree.state->meeting);
-    change_leaves(replay, ClaimedSlots{given.count, entries}, row, rebuilds);
+    change_leaves(replay, ClaimedSlots{given.count, entries}, shared, rebuilds);
 }
 
 __global__ void __launch_bounds__(n_threads, 1)
-    refresh_live_maximum_kernel(const __grid_constant__ DeviceReplay replay, ChangedLanes lanes) {
+    refresh_live_maximum_kernel(const __grid_constant__ DeviceReplay replay, ChangedLanes<AllLanes> lanes) {
     for (int level = 0; level < replay.priorities.live_maximum.n_levels; ++level) {
         lanes.for_each_group(
             replay, [&](int64_t slot) { refresh_live_maximum(replay.priorities, level, node_above(slot, level)); });
@@ -218,31 +177,20 @@ __global__ void __launch_bounds__(n_threads, 1)
     }
 }
 
-// Queues the kernel of a change, for n units of work, with arguments that it has besides the last.
-template <class... Parameters, class... Arguments>
-void queue_change(const DeviceReplay& replay, int64_t n, cudaStream_t stream, void (*kernel)(Parameters...),
-                  const Arguments&... arguments) {
-    const DevicePriorities& priorities = replay.priorities;
-    const int64_t n_blocks = blocks_for(n, n_threads, priorities.tree.max_blocks);
-    const bool rebuilds = rebuilds_itself(priorities.tree, n_blocks);
-    launch_together(stream, n_blocks, kernel, replay, arguments..., rebuilds);
-    if (!rebuilds) queue_rebuild(priorities.tree, priorities.ranks.tree, stream);
-}
-
 // Threads of a lane: as many as rows, up to what a block of one lane has.
-ChangedLanes lanes_for(int64_t rows_per_lane) {
-    return {rows_per_lane < 1 ? 1 : rows_per_lane < n_threads ? rows_per_lane : n_threads};
+ChangedLanes<AllLanes> lanes_for(const DeviceReplay& replay, int64_t rows_per_lane) {
+    return {{replay.n_envs}, rows_per_lane < 1 ? 1 : rows_per_lane < n_threads ? rows_per_lane : n_threads};
 }
 
 }  // namespace
 
 void queue_change_of_lanes(const DeviceReplay& replay, int64_t rows_per_lane, cudaStream_t stream) {
-    const ChangedLanes lanes = lanes_for(rows_per_lane);
+    const ChangedLanes<AllLanes> lanes = lanes_for(replay, rows_per_lane);
     queue_change(replay, replay.n_envs * lanes.threads_per_lane, stream, change_lanes_kernel, lanes);
 }
 
 void queue_live_maximum(const DeviceReplay& replay, int64_t rows_per_lane, cudaStream_t stream) {
-    const ChangedLanes lanes = lanes_for(rows_per_lane);
+    const ChangedLanes<AllLanes> lanes = lanes_for(replay, rows_per_lane);
     const int64_t n = replay.n_envs * lanes.threads_per_lane;
     launch_together(stream, blocks_for(n, n_threads, replay.priorities.tree.max_blocks), refresh_live_maximum_kernel,
                     replay, lanes);

@@ -18,18 +18,21 @@ __device__ __forceinline__ bool is_live(const DeviceLive& live, int64_t slot) {
     return (live.words[slot / slots_per_word] >> (slot % slots_per_word) & 1) != 0;
 }
 
-// Both return whether the bit changed; several threads may change bits at the same time.
-__device__ __forceinline__ bool insert(const DeviceLive& live, int64_t slot) {
+// Both return whether the bit changed; several threads may change bits at the same time. `top`: nothing, or the
+// TopChanges of a block.
+template <class... Top>
+__device__ __forceinline__ bool insert(const DeviceLive& live, int64_t slot, Top&... top) {
     const uint32_t bit = 1u << (slot % slots_per_word);
     if ((atomicOr(&live.words[slot / slots_per_word], bit) & bit) != 0) return false;
-    add_to_sums(live, slot / slots_per_word, 1);
+    add_to_sums(live, top..., slot / slots_per_word, 1);
     return true;
 }
 
-__device__ __forceinline__ bool erase(const DeviceLive& live, int64_t slot) {
+template <class... Top>
+__device__ __forceinline__ bool erase(const DeviceLive& live, int64_t slot, Top&... top) {
     const uint32_t bit = 1u << (slot % slots_per_word);
     if ((atomicAnd(&live.words[slot / slots_per_word], ~bit) & bit) == 0) return false;
-    add_to_sums(live, slot / slots_per_word, ~uint64_t{0});
+    add_to_sums(live, top..., slot / slots_per_word, ~uint64_t{0});
     return true;
 }
 

@@ -230,6 +230,37 @@ __device__ __forceinline__ void add_to_sums(const DeviceSums& sums, int64_t leaf
     }
 }
 
+// ---- many changes: a block adds up what they do to the top row, as many leaves lie below few of its entries, and
+// atomics on the same memory wait for each other
+
+// In the shared memory of the block.
+struct TopChanges {
+    uint64_t differences[max_top];
+};
+
+// The whole block calls it. A barrier must follow.
+__device__ __forceinline__ void clear(TopChanges& top) {
+    for (int64_t i = threadIdx.x; i < max_top; i += blockDim.x) top.differences[i] = 0;
+}
+
+// As the function above, but that the top row is left to write_top().
+__device__ __forceinline__ void add_to_sums(const DeviceSums& sums, TopChanges& top, int64_t leaf,
+                                            uint64_t difference) {
+    PER_ROLLED
+    for (int level = 1; level < top_level(sums); ++level) {
+        leaf /= fan_out;
+        atomic_add(&sums.sums[level][leaf], difference);
+    }
+    atomic_add(&top.differences[leaf / fan_out], difference);
+}
+
+// The whole block calls it, after a barrier.
+__device__ __forceinline__ void write_top(const DeviceSums& sums, const TopChanges& top) {
+    const int level = top_level(sums);
+    for (int64_t i = threadIdx.x; i < sums.n_nodes[level]; i += blockDim.x)
+        if (top.differences[i] != 0) atomic_add(&sums.sums[level][i], top.differences[i]);
+}
+
 // The number of a thread among those that share some work, and how many they are.
 struct GridSpan {
     int64_t first;

@@ -10,17 +10,25 @@ namespace per::cuda {
 
 // ---- a change: leaves are written and their differences added to the sums, then one thread finishes it
 
+// In the shared memory of each block of a change.
+struct ChangeShared {
+    TopChanges top;
+    TopRow row;  // of a rebuild
+};
+
 // What the write of a leaf did to its mass.
 struct MassChange {
     uint64_t difference;  // modulo 2^64, of numbers below 2^63
     bool is_too_large;    // the leaf, for the scale
 };
 
-// Several threads may write the same leaf, if all write the same value.
-__device__ __forceinline__ MassChange write_leaf(const DeviceTree& tree, double factor, int64_t index, float leaf) {
+// Several threads may write the same leaf, if all write the same value. `top`: nothing, or the TopChanges of a block.
+template <class... Top>
+__device__ __forceinline__ MassChange write_leaf(const DeviceTree& tree, double factor, int64_t index, float leaf,
+                                                 Top&... top) {
     const float before = atomicExch(&tree.leaves[index], leaf);
     const uint64_t difference = limited_mass_of(leaf, factor) - limited_mass_of(before, factor);
-    if (difference != 0) add_to_sums(tree, index, difference);
+    if (difference != 0) add_to_sums(tree, top..., index, difference);
     return {difference, is_too_large(leaf, factor)};
 }
 

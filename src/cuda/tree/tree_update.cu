@@ -53,8 +53,8 @@ __device__ __forceinline__ void claim_leaves(const DeviceTree& tree, const Batch
 }
 
 // The entry that holds the claim writes its leaf and ends the claim.
-__device__ __forceinline__ void write_leaves(const DeviceTree& tree, const Batch& batch,
-                                             const EntriesOfThread& entries) {
+__device__ __forceinline__ void write_leaves(const DeviceTree& tree, const Batch& batch, const EntriesOfThread& entries,
+                                             TopChanges& top) {
     const double factor = power_of_two(tree.state->scale);
     MassChanges changes;
     const GridSpan span = grid_span();
@@ -63,20 +63,23 @@ __device__ __forceinline__ void write_leaves(const DeviceTree& tree, const Batch
         if (entry.index < 0) continue;
         const uint32_t claim = static_cast<uint32_t>(i + 1);
         if (atomicCAS(&tree.claims[entry.index], claim, 0u) == claim)
-            changes.add(write_leaf(tree, factor, entry.index, entry.priority));
+            changes.add(write_leaf(tree, factor, entry.index, entry.priority, top));
     }
     note_changes(tree, changes);
+    __syncthreads();
+    write_top(tree, top);
 }
 
 __global__ void __launch_bounds__(n_threads, 1)
     update_kernel(const __grid_constant__ DeviceTree tree, Batch batch, UpdateEntry* others, bool rebuilds) {
-    PER_SHARED(TopRow, row);
+    PER_SHARED(ChangeShared, shared);
+    clear(shared.top);
     EntriesOfThread entries(grid_span().first, others);
     claim_leaves(tree, batch, entries);
     meet(tree.state->meeting);
-    write_leaves(tree, batch, entries);
+    write_leaves(tree, batch, entries, shared.top);
     meet(tree.state->meeting, [&] { finish_change(tree); });
-    if (rebuilds) rebuild(tree, row);
+    if (rebuilds) rebuild(tree, shared.row);
 }
 
 }  // namespace

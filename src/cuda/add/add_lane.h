@@ -1,0 +1,168 @@
+// Adding the steps of a lane, all but their frames. A warp does it.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/add/add_kernels.h"
+#include "cuda/add/change_lanes.h"
+#include "cuda/add/read_steps.h"
+
+namespace per::cuda {
+
+// Why the CPU would refuse the whole call, if it would. `lane` is as the step leaves it.
+__device__ __forceinline__ StepRefusal refusal_of(const StepTask& task, const Lane& lane, const StepInput& step,
+                                                  const StepOutcome& outcome, bool next_unavailable) {
+    const DeviceReplay& replay = task.replay;
+    const bool ends = step.terminated || step.truncated;
+    if (ends && replay.autoreset == PER_AUTORESET_SAME_STEP && !task.steps.next_mask.are_given())
+        return StepRefusal::next_mask;
+    if (ends && !step.next_known && !next_unavailable) return StepRefusal::final_observation;
+    if (!ends && !step.next_known && task.rules.store_next_observation) return StepRefusal::next_observation;
+    if (outcome.is_cut && replay.on_gap == PER_GAP_ERROR) return StepRefusal::gap;
+    const bool fits = used_end(lane, task.rules) - lane.first <= task.rules.ring.rows;
+    return replay.overwrite || fits ? StepRefusal::none : StepRefusal::full;
+}
+
+__device__ __forceinline__ void count(uint64_t* at, int n) {
+    if (lane_of_thread() == 0) atomic_add(at, static_cast<uint64_t>(n));
+}
+
+__device__ __forceinline__ void refuse(StepTask& task, StepRefusal refusal) {
+    count(&task.replay.state->errors.n_refused(refusal), 1);
+    add_up(task.of_block.rejected_updates);
+}
+
+// Steps of a group that are taken together: bits first .. first + count - 1.
+struct StepRun {
+    int first;
+    int count;
+
+    __device__ __forceinline__ uint32_t bits() const { return (all_lanes >> (warp_size - count)) << first; }
+};
+
+// The priority of a row that becomes live at a step and was given none.
+__device__ __forceinline__ float otherwise_at(const StepTask& task, int64_t step) {
+    return task.steps.rows_wait() ? waiting_since(step) : task.otherwise;
+}
+
+// Counts the priorities given with steps. `own_bits` are those of the thread's own step, or 0 if no row takes it.
+__device__ __forceinline__ void count_priorities(StepTask& task, const StepGroup& group, const StepRun& run,
+                                                 uint32_t own_bits, const StepScratch& scratch) {
+    if (const int n_bad = __popc(run.bits() & ~group.rated); n_bad != 0) {
+        add_up(task.of_block.rejected_updates, static_cast<uint32_t>(n_bad));
+        count(&task.replay.state->errors.n_bad_priorities, n_bad);
+    }
+    if (own_bits > task.largest_bits && task.steps.rows_wait())
+        atomicMax(&scratch.largest_of_step[group.first + lane_of_thread()], own_bits);
+    task.largest_bits = larger(task.largest_bits, __reduce_max_sync(all_lanes, own_bits));
+}
+
+// Writes all of the steps but their frames. The thread that read a step writes its row.
+__device__ __forceinline__ void write_steps(StepTask& task, const StepGroup& group, const StepRun& run,
+                                            const StepOutcome& outcome, const StepScratch& scratch) {
+    const DeviceReplay& replay = task.replay;
+    const int64_t first_step = group.first + run.first;
+    if (outcome.is_cut) cut_lane(task, outcome.cut, otherwise_at(task, first_step));
+    const int own = static_cast<int>(lane_of_thread()) - run.first;
+    uint32_t own_bits = 0;
+    if (own >= 0 && own < run.count) {
+        const int64_t row = outcome.row + own;
+        const int64_t slot = task.slot(row);
+        const uint8_t flags = own == 0 ? outcome.flags : flags_of_step(task.lane, task.rules, row);
+        const bool is_rated = has_bit(group.rated, run.first + own);
+        replay.flags[slot] = flags;
+        replay.rewards[slot] = group.reward;
+        replay.priorities.given[slot] = is_rated ? group.priority : not_given;
+        if (is_rated && starts_sequence(task.rules, flags)) own_bits = bits_in_order(group.priority);
+    }
+    if (lane_of_thread() == 0 && outcome.next_row >= 0) replay.flags[task.slot(outcome.next_row)] = 0;
+    __syncwarp();
+    if (task.steps.priorities.are_given()) count_priorities(task, group, run, own_bits, scratch);
+    advance_tail(task);
+    make_live(task, outcome.completed, [&](int64_t row) {
+        // The last step completes the last row, each step before it one row less, and the first all that are left.
+        const int64_t steps_before = run.count - (outcome.completed.end - row);
+        return otherwise_at(task, first_step + (steps_before > 0 ? steps_before : 0));
+    });
+    add_up(task.of_block.added, static_cast<uint32_t>(run.count));
+    if (outcome.flags & row_ends_episode) add_up(task.of_block.episodes);
+}
+
+// Adds step `first` of the group and those that run on from it; returns how many. `taken` becomes what is written down
+// of the thread's own step, if that took a row.
+__device__ __forceinline__ int add_run(StepTask& task, const StepGroup& group, int first, const StepScratch& scratch,
+                                       int64_t& taken) {
+    const StepInput step = {has_bit(group.next_known, first), has_bit(group.terminated, first),
+                            has_bit(group.truncated, first), is_as_announced(task, group, first),
+                            __shfl_sync(all_lanes, group.reward, first) != 0.0f};
+    const StepRun run = {first, run_length(task, group, first, step.matches)};
+    const bool was_announced = task.lane.state == LaneState::announced && next_takes_row(task.rules);
+    Lane lane = task.lane;
+    StepOutcome outcome;
+    if (run.count > 1) {
+        outcome = advance_run(lane, task.rules, run.count, step.next_known);
+    } else {
+        outcome = advance(lane, task.rules, step);
+        StepRefusal refusal = has_bit(group.fits, first) ? StepRefusal::none : StepRefusal::value;
+        if (refusal == StepRefusal::none && !has_bit(group.without_nan, first)) refusal = StepRefusal::nan;
+        if (refusal == StepRefusal::none && !outcome.dropped)
+            refusal = refusal_of(task, lane, step, outcome, has_bit(group.next_unavailable, first));
+        if (refusal != StepRefusal::none) {
+            refuse(task, refusal);
+            return 1;
+        }
+    }
+    task.lane = lane;
+    if (outcome.is_suspect) add_up(task.of_block.suspected_resets);
+    if (outcome.dropped) {
+        add_up(task.of_block.dropped);
+        return 1;
+    }
+    write_steps(task, group, run, outcome, scratch);
+    if (step.next_known) task.announcing = group.first + first + run.count - 1;
+    const int own = static_cast<int>(lane_of_thread()) - first;
+    if (own < 0 || own >= run.count) return run.count;
+    const bool is_there = own == 0 ? was_announced && !outcome.is_cut : step.next_known && next_takes_row(task.rules);
+    taken = (outcome.row + own) << entry_flag_bits | (is_there ? observation_is_there : 0) |
+            (step.next_known ? has_next_frame : 0);
+    return run.count;
+}
+
+__device__ __forceinline__ void add_group(StepTask& task, const StepGroup& group, const StepScratch& scratch,
+                                          int64_t* ids_out) {
+    int64_t taken = -1;
+    for (uint32_t left = group.given; left != 0;) {
+        const int first = __ffs(static_cast<int>(left)) - 1;
+        const StepRun run = {first, add_run(task, group, first, scratch, taken)};
+        left &= ~run.bits();
+    }
+    const int64_t step = group.first + static_cast<int64_t>(lane_of_thread());
+    if (step >= task.steps.length) return;
+    const int64_t entry = task.entry(step);
+    scratch.entries[entry] = taken;
+    if (ids_out != nullptr) ids_out[entry] = taken < 0 ? -1 : task.rules.ring.id(task.env, taken >> entry_flag_bits);
+}
+
+__device__ __forceinline__ void add_lane(StepTask& task, const StepScratch& scratch, int64_t* ids_out) {
+    for (int32_t first = 0; first < task.steps.length; first += static_cast<int32_t>(warp_size))
+        add_group(task, read_steps(task, first), scratch, ids_out);
+    if (lane_of_thread() == 0) atomicMax(&task.of_block.largest_bits, task.largest_bits);
+    finish(task);
+}
+
+// The warps of the grid add the lanes of a call. The whole block calls it.
+__device__ __forceinline__ void add_lanes(const DeviceReplay& replay, const GivenSteps& steps,
+                                          const StepScratch& scratch, int64_t* ids_out, LaneSums& sums) {
+    clear(sums);
+    __syncthreads();
+    WindowRules rules = steps.rules;
+    rules.n_step = replay.state->rules.n_step;
+    const GridSpan span = warp_span();
+    for (int64_t j = span.first; j < steps.n_lanes; j += span.step) {
+        StepTask task(replay, rules, sums, steps, j);
+        add_lane(task, scratch, ids_out);
+    }
+    finish_lanes(replay, sums);
+}
+
+}  // namespace per::cuda
