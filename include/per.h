@@ -1179,7 +1179,9 @@ PER_API per_status per_epochs_create(per_replay* replay, int64_t n_epochs, int64
  * PER_ERROR_INVALID_ARGUMENT if a transition of the minibatch is not live any more: overwritten, cleared, or short of a
  * window after per_replay_set_n_step(); of sequences also if n_step, and so the size of observations, is not what it
  * was when the walk was created. The walk then stays where it is. (PER_CUDA: for a transition that is not live id -1
- * and zeros, counted, and the walk goes on.) A captured call writes the same minibatch with every launch.
+ * and zeros, counted, and the walk goes on.) A captured call writes the same minibatch with every launch. On PER_CUDA
+ * the ids of more than 256 transitions go through a ring of pinned memory; where that is full, the call waits for the
+ * device.
  */
 PER_API per_status per_epochs_next(per_epochs* epochs, const per_batch* batch, int64_t* count_out, void* stream);
 

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "replay_twins.h"
 #include "simulator.h"
@@ -41,6 +43,34 @@ TEST(CudaWalks, epochs_give_the_minibatches_of_the_cpu) {
     // Orders take their numbers from the draws.
     twins.use(walk, 3);
     twins.expect_same();
+}
+
+// More ids than kernels are given as parameters, and more minibatches at once than the ring has buffers.
+TEST(CudaWalks, large_minibatches_that_follow_each_other_are_those_of_the_cpu) {
+    constexpr int64_t size = 300;
+    per_replay_options options = twin_options();
+    options.capacity = 2100;
+    Twins twins(options);
+    TwinWalk walk(3);
+    twins.add(walk.next(700));
+    per_epochs *of_cpu = nullptr, *of_gpu = nullptr;
+    ASSERT_EQ(per_epochs_create(twins.cpu.get(), 2, size, 0, nullptr, &of_cpu), PER_OK) << per_last_error();
+    ASSERT_EQ(per_epochs_create(twins.gpu.get(), 2, size, 0, twins.stream, &of_gpu), PER_OK) << per_last_error();
+    std::vector<std::unique_ptr<TwinBatch>> cpu_rows, gpu_rows;
+    for (int64_t count = 1; count > 0;) {
+        int64_t gpu_count = -7;
+        cpu_rows.push_back(std::make_unique<TwinBatch>(size));
+        gpu_rows.push_back(std::make_unique<TwinBatch>(size));
+        const per_batch cpu_batch = cpu_rows.back()->batch(), gpu_batch = gpu_rows.back()->batch();
+        ASSERT_EQ(per_epochs_next(of_cpu, &cpu_batch, &count, nullptr), PER_OK) << per_last_error();
+        ASSERT_EQ(per_epochs_next(of_gpu, &gpu_batch, &gpu_count, twins.stream), PER_OK) << per_last_error();
+        ASSERT_EQ(count, gpu_count);
+    }
+    twins.synchronize();
+    EXPECT_GT(cpu_rows.size(), 8u);
+    for (std::size_t i = 0; i < cpu_rows.size(); ++i) EXPECT_TRUE(*cpu_rows[i] == *gpu_rows[i]) << i;
+    per_epochs_free(of_cpu);
+    per_epochs_free(of_gpu);
 }
 
 TEST(CudaWalks, a_transition_that_is_gone_gives_zeros_and_is_reported) {

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "backend/replay_options.h"
-#include "cuda/add/add_kernels.h"
+#include "cuda/add/step_queue.h"
 #include "cuda/batch/rows_by_id.h"
 #include "cuda/draw/units.h"
 #include "cuda/replay/on_policy.h"
@@ -44,10 +44,11 @@ int32_t piece_bytes_of(int64_t frame_bytes, const void* array) {
 
 }  // namespace
 
-BatchQueue::BatchQueue(const per_replay_options& options, const Fields& fields, ReplayMemory& memory,
+BatchQueue::BatchQueue(const per_replay_options& options, const Fields& fields, ReplayMemory& memory, Staging& staging,
                        cudaStream_t stream)
     : fields_(fields),
       replay_(memory),
+      staging_(staging),
       rules_(window_rules(options, fields)),
       has_sequences_(options.sequence_length > 0) {
     load_sample_kernels();
@@ -181,7 +182,7 @@ void BatchQueue::sample(const ReplaySample& sample, const StreamOrder::Call& cal
                      sample.outcome_out,
                      false,
                      false};
-    if (!sample.is_drawn()) return get_windows(sample, plan, call.stream());
+    if (!sample.is_drawn()) return get_windows(sample, plan, call);
     plan.copies_rows = copies_[0].n_pieces <= max_pieces_of_small_row;
     if (has_sequences_)
         queue_sample<SequenceRow>(replay, memory, plan, copies_[0], call.stream());
@@ -190,10 +191,11 @@ void BatchQueue::sample(const ReplaySample& sample, const StreamOrder::Call& cal
     queue_copies_from(plan.copies_rows ? 1 : 0, memory, plan.rows, call.stream());
 }
 
-void BatchQueue::get_windows(const ReplaySample& sample, const DrawPlan& plan, cudaStream_t stream) {
+void BatchQueue::get_windows(const ReplaySample& sample, const DrawPlan& plan, const StreamOrder::Call& call) {
+    const cudaStream_t stream = call.stream();
     const bool is_walk = sample.n_of_walk > 0;
     const bool has_units = sample.units != nullptr;
-    if (is_walk) queue_ids(sample.batch_size, sample.ids, memory_.found, stream);
+    if (is_walk) send_ids(sample.batch_size, sample.ids, memory_.found, staging_, call);
     if (has_units)
         queue_find_units(replay_.device(), memory_,
                          {sample.batch_size, sample.units, sample.masses_out, sample.first_units_out}, stream);

@@ -14,20 +14,22 @@
 #include "cuda/draw/live_draw.h"
 #include "cuda/replay/replay_memory.h"
 #include "cuda/runtime/device.h"
+#include "cuda/runtime/staging.h"
 #include "cuda/runtime/stream_order.h"
 #include "per.h"
 #include "rows/fields.h"
 
 namespace per::cuda {
 
-// Queues the work of these calls and waits for nothing. It allocates only for the first batch that has more than 4096
+// Queues the work of these calls and waits for nothing, but for the staging ring with the minibatches of walks. It allocates only for the first batch that has more than 4096
 // rows and more than all before it, and for the first that asks for ranks or for PER_BUFFER_MAX where the options did
 // not. Its owner loads the kernels of priorities.h and add_kernels.h. What arrays hold is checked on the device, and
 // counted in ReplayErrors.
 class BatchQueue {
  public:
-    // `options` as resolved; `fields` and `memory` must outlive it.
-    BatchQueue(const per_replay_options& options, const Fields& fields, ReplayMemory& memory, cudaStream_t stream);
+    // `options` as resolved; `fields`, `memory` and `staging` must outlive it.
+    BatchQueue(const per_replay_options& options, const Fields& fields, ReplayMemory& memory, Staging& staging,
+               cudaStream_t stream);
 
     // Makes the memory that sample() needs.
     void prepare(const ReplaySample& sample, const StreamOrder::Call& call);
@@ -74,12 +76,13 @@ class BatchQueue {
     // Also fills copies_.
     RowPlan plan_rows(int64_t n, int64_t n_step, const per_batch& batch, RowShape shape);
     void add_copy(std::size_t field, void* out, int64_t length, int64_t stack, bool is_next);
-    void get_windows(const ReplaySample& sample, const DrawPlan& plan, cudaStream_t stream);
+    void get_windows(const ReplaySample& sample, const DrawPlan& plan, const StreamOrder::Call& call);
     // Queues those of copies_ from `first` on, once rows have been placed.
     void queue_copies_from(std::size_t first, const DrawMemory& memory, const RowPlan& plan, cudaStream_t stream);
 
     const Fields& fields_;
     ReplayMemory& replay_;
+    Staging& staging_;
     const WindowRules rules_;  // but for n_step
     const bool has_sequences_;
     std::vector<std::unique_ptr<DeviceMemory>> blocks_;  // the last is in use; captured graphs may use the others

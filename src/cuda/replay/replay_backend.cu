@@ -109,7 +109,7 @@ CudaReplayBackend::CudaReplayBackend(const per_replay_options& options, const Fi
       host_copy_(sizeof(HostCopy)),
       memory_(options, fields, order_.own_stream()),
       steps_(memory_, fields, options, order_.own_stream()),
-      batches_(options, fields, memory_, order_.own_stream()),
+      batches_(options, fields, memory_, steps_.staging(), order_.own_stream()),
       hindsight_(memory_, fields, options) {
     load_kernels(set_beta_kernel, set_gamma_kernel, raise_max_priority_kernel, reserve_batches_kernel, hand_out_kernel,
                  end_ahead_kernel, take_back_kernel, clear_lanes_kernel);
