@@ -107,12 +107,14 @@ TEST_F(AccessesOfCalls, of_a_tree) {
     const auto sample = [&](int64_t n) {
         return per_sample(tree, n, PER_STRATIFIED, 0.5, indices, nullptr, weights, nullptr);
     };
-    expect("tree: update of 256", {1, 5, 11, 4, 106}, [&] { return update(256); });
-    expect("tree: update of 1024", {1, 6, 14, 4, 422}, [&] { return update(1024); });
-    expect("tree: update of 4096", {1, 6, 14, 4, 1679}, [&] { return update(4096); });
-    expect("tree: update of 8192", {1, 6, 14, 4, 3356}, [&] { return update(8192); });
-    expect("tree: draw of 256", {1, 7, 16, 8, 32}, [&] { return sample(256); });
-    expect("tree: draw of 4096", {2, 6, 16, 7, 0}, [&] { return sample(4096); });
+    expect("tree: update of 256", {1, 6, 11, 5, 16}, [&] { return update(256); });
+    expect("tree: update of 1024", {1, 7, 14, 5, 64}, [&] { return update(1024); });
+    expect("tree: update of 4096", {1, 7, 14, 5, 256}, [&] { return update(4096); });
+    expect("tree: update of 8192", {1, 7, 14, 5, 512}, [&] { return update(8192); });
+    expect("tree: draw of 256", {1, 6, 12, 8, 32}, [&] { return sample(256); });
+    expect("tree: draw of 4096", {2, 5, 12, 7, 0}, [&] { return sample(4096); });
+    expect("tree: draw of 256 without replacement", {1, 51, 53, 19, 3},
+           [&] { return per_sample(tree, 256, PER_WITHOUT_REPLACEMENT, 0.5, indices, nullptr, weights, nullptr); });
     EXPECT_EQ(per_tree_synchronize(tree, nullptr), PER_OK);
     per_tree_free(tree);
 }
@@ -192,14 +194,29 @@ TEST_F(AccessesOfCalls, of_a_buffer) {
     ASSERT_EQ(arrays.add(replay, 16384), PER_OK) << per_last_error();
     const auto sample = [&](int64_t n) { return arrays.sample(replay, n); };
     const auto update = [&](int64_t n) { return arrays.update(replay, n); };
-    expect("buffer: add of a step", {3, 13, 36, 5, 2}, [&] { return arrays.add(replay, 1); });
-    expect("buffer: sample of 256", {1, 9, 30, 9, 32}, [&] { return sample(256); });
-    expect("buffer: update of 256", {1, 7, 20, 4, 256}, [&] { return update(256); });
-    expect("buffer: sample of 4096", {2, 8, 35, 7, 0}, [&] { return sample(4096); });
-    expect("buffer: update of 4096", {1, 8, 23, 4, 4023}, [&] { return update(4096); });
+    expect("buffer: add of a step", {1, 10, 23, 7, 2}, [&] { return arrays.add(replay, 1); });
+    expect("buffer: sample of 256", {1, 8, 26, 9, 32}, [&] { return sample(256); });
+    expect("buffer: update of 256", {1, 8, 20, 5, 16}, [&] { return update(256); });
+    expect("buffer: sample of 4096", {2, 7, 31, 7, 0}, [&] { return sample(4096); });
+    expect("buffer: update of 4096", {1, 9, 22, 5, 256}, [&] { return update(4096); });
     ASSERT_EQ(sample(8192), PER_OK);
-    expect("buffer: update of 8192", {1, 8, 23, 4, 7003}, [&] { return update(8192); });
+    expect("buffer: update of 8192", {1, 9, 20, 5, 512}, [&] { return update(8192); });
+    per_epochs* walk = nullptr;
+    ASSERT_EQ(per_epochs_create(replay, 1, 4096, 0, nullptr, &walk), PER_OK) << per_last_error();
+    int64_t count = 0;
+    expect("buffer: minibatch of 4096 of a walk", {3, 5, 23, 2, 0},
+           [&] { return per_epochs_next(walk, &arrays.batch, &count, nullptr); });
+    EXPECT_EQ(count, 4096);
+    per_epochs_free(walk);
     EXPECT_EQ(per_replay_synchronize(replay, nullptr), PER_OK) << per_last_error();
+    per_replay_free(replay);
+}
+
+TEST_F(AccessesOfCalls, of_a_buffer_of_several_lanes) {
+    Arrays arrays(memory_, 64);
+    per_replay* const replay = buffer_of(64, PER_PROPORTIONAL);
+    for (int i = 0; i < 3; ++i) ASSERT_EQ(arrays.add(replay, 1), PER_OK) << per_last_error();
+    expect("buffer: add of a step of 64 lanes", {1, 11, 24, 7, 20}, [&] { return arrays.add(replay, 1); });
     per_replay_free(replay);
 }
 
@@ -207,7 +224,7 @@ TEST_F(AccessesOfCalls, of_a_buffer_of_many_lanes) {
     Arrays arrays(memory_, 4096);
     per_replay* const replay = buffer_of(4096, PER_PROPORTIONAL);
     for (int i = 0; i < 3; ++i) ASSERT_EQ(arrays.add(replay, 1), PER_OK) << per_last_error();
-    expect("buffer: add of a step of 4096 lanes", {3, 13, 38, 5, 8192}, [&] { return arrays.add(replay, 1); });
+    expect("buffer: add of a step of 4096 lanes", {3, 13, 34, 9, 1024}, [&] { return arrays.add(replay, 1); });
     per_replay_free(replay);
 }
 
@@ -216,7 +233,7 @@ TEST_F(AccessesOfCalls, of_a_buffer_of_ranks) {
     per_replay* const replay = buffer_of(1, PER_RANK);
     ASSERT_EQ(arrays.add(replay, 2048), PER_OK) << per_last_error();
     ASSERT_EQ(arrays.sample(replay, 256), PER_OK) << per_last_error();
-    expect("buffer: sample of 256 by rank", {2, 10, 33, 9, 32}, [&] { return arrays.sample(replay, 256); });
+    expect("buffer: sample of 256 by rank", {2, 9, 29, 9, 32}, [&] { return arrays.sample(replay, 256); });
     per_replay_free(replay);
 }
 

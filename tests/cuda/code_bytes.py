@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Compiles the kernels of a step of training with nvcc, and prints how many bytes of code each has.
+
+    code_bytes.py NVCC [FLAG...]      the flags are those of the library's own build
+
+A kernel's own code is what is left of its section without the functions in it that it calls, such as what it rarely
+needs. Exits with 1 if that of one is above its limit, which is what it was plus a tenth: in a step of training other
+work has put it out of the caches of instructions, and code that comes from the L2 is waited for.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+
+SOURCES = pathlib.Path(__file__).resolve().parents[2] / "src"
+
+# By file: kernels by a part of their mangled name, what calls them, and the limit of their own code.
+LIMITS = {
+    "cuda/tree/tree_update.cu": {"13update_kernel": ("tree: update", 14000)},
+    "cuda/draw/tree_draw.cu": {"11draw_kernelEN": ("tree: draw", 25000)},
+    "cuda/draw/live_draw.cu": {"11draw_kernelINS_9GatherRowE": ("buffer: sample", 72000)},
+    "cuda/replay/priorities.cu": {
+        "13update_kernel": ("buffer: update", 40000),
+        "19change_lanes_kernel": ("buffer: end of an add", 33000),
+    },
+    "cuda/add/add_kernels.cu": {
+        "18add_at_once_kernel": ("buffer: add of few steps", 80000),
+        "16add_steps_kernel": ("buffer: add", 42000),
+        "18copy_frames_kernel": ("buffer: frames of an add", 15000),
+    },
+}
+
+
+def functions_of(cubin: bytes) -> dict[str, tuple[int, int]]:
+    """Of each kernel: the bytes of its section, and those of the functions in it."""
+    (first_section,) = struct.unpack_from("<Q", cubin, 0x28)
+    section_bytes, n_sections, names_of_sections = struct.unpack_from("<HHH", cubin, 0x3A)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", cubin, first_section + i * section_bytes) for i in range(n_sections)]
+
+    def string(table: int, offset: int) -> str:
+        begin = sections[table][4] + offset
+        return cubin[begin : cubin.index(b"\0", begin)].decode()
+
+    names = [string(names_of_sections, section[0]) for section in sections]
+    symbols = sections[names.index(".symtab")]
+    called = [0] * n_sections
+    for at in range(symbols[4], symbols[4] + symbols[5], symbols[9]):
+        name, info, _, section, _, n_bytes = struct.unpack_from("<IBBHQQ", cubin, at)
+        is_function = info & 15 == 2
+        if is_function and names[section] != ".text." + string(symbols[6], name):
+            called[section] += n_bytes
+    return {
+        name.removeprefix(".text."): (sections[i][5], called[i])
+        for i, name in enumerate(names)
+        if name.startswith(".text.")
+    }
+
+
+def main() -> int:
+    nvcc = sys.argv[1:]
+    n_beyond = 0
+    print(f"| {'kernel':24} | own bytes | of what it calls | limit |\n|---|---|---|---|")
+    for source, limits in LIMITS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            cubin = pathlib.Path(folder) / "kernels.cubin"
+            subprocess.run([*nvcc, "-cubin", "-arch=sm_90", SOURCES / source, "-o", cubin], check=True)
+            kernels = functions_of(cubin.read_bytes())
+        for part, (what, limit) in limits.items():
+            (name,) = (name for name in kernels if re.search(part, name))
+            n_bytes, called = kernels[name]
+            n_beyond += n_bytes - called > limit
+            print(f"| {what:24} | {n_bytes - called} | {called} | {limit} |", flush=True)
+    if n_beyond:
+        print(f"{n_beyond} kernels have more code than they may: put what is rarely needed out of line (dialect.h)")
+    return 1 if n_beyond else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
