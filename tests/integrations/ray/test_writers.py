@@ -1,0 +1,82 @@
+"""Writers send steps straight to a shard, which takes them in once it has answered the coordinator."""
+
+from __future__ import annotations
+
+import numpy as np
+import per
+import per.ray
+import pytest
+from common import FIELDS, ROWS, assert_same, steps_of
+
+ENVS, SHARDS = 8, 4
+
+
+def both(**options):
+    """One buffer and one of shards, with the same steps in them, and a writer for each shard."""
+    given = {"n_envs": ENVS, "seed": 7, **options}
+    whole = per.ReplayBuffer(ENVS * ROWS, FIELDS, **given)
+    sharded = per.ray.ReplayBuffer(ENVS * ROWS, FIELDS, shards=SHARDS, **given)
+    steps = steps_of(np.random.default_rng(1), ENVS, 15)
+    assert np.array_equal(whole.extend(**steps), sharded.extend(**steps))
+    return whole, sharded, [sharded.writer([2 * s, 2 * s + 1]) for s in range(SHARDS)]
+
+
+def write(writers, steps):
+    for s, writer in enumerate(writers):
+        writer.add(**{name: array[2 * s : 2 * s + 2] for name, array in steps.items()})
+
+
+@pytest.mark.parametrize("scheme", ["stratified", "without_replacement"])
+def test_what_is_written_comes_in_after_the_next_batch(in_process, scheme):
+    """Priorities lie so far apart that a draw without replacement takes several rounds."""
+    whole, sharded, writers = both(scheme=scheme, alpha=1.0)
+    random = np.random.default_rng(2)
+    for _ in range(40):
+        live = whole.live_ids()
+        priorities = (10.0 ** random.uniform(-12, 0, live.size)).astype(np.float32)
+        whole.update_priorities(live, priorities=priorities)
+        sharded.update_priorities(live, priorities=priorities)
+        steps = steps_of(random, ENVS)
+        write(writers, steps)
+        assert_same(whole.sample(50), sharded.sample(50))
+        whole.add(**steps)
+
+
+def test_written_steps_are_taken_in_where_too_many_wait_or_nothing_else_is_there(in_process):
+    _, sharded, writers = both()
+    before = len(sharded)
+    for seed in range(80):
+        write(writers, steps_of(np.random.default_rng(seed), ENVS))
+    assert len(sharded) > before
+    empty = per.ray.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, shards=SHARDS)
+    write([empty.writer([2 * s, 2 * s + 1]) for s in range(SHARDS)], steps_of(np.random.default_rng(0), ENVS))
+    assert len(empty) == 0
+    assert len(empty.sample(16).ids) == 16
+
+
+def test_steps_that_a_full_lane_refuses_are_counted(in_process):
+    buffer = per.ray.ReplayBuffer(2 * 4, FIELDS, n_envs=2, shards=2, overwrite=False)
+    writer = buffer.writer([1])
+    steps = {name: array[:, :1] for name, array in steps_of(np.random.default_rng(0), 1, 6).items()}
+    writer.extend(**steps)
+    writer.flush()
+    assert buffer.stats().refused_calls == 1
+    with pytest.raises(per.Full):
+        buffer.extend(**{name: np.repeat(array, 2, axis=1) for name, array in steps.items()})
+
+
+def test_a_shard_that_dies_loses_what_waits_and_gives_no_id_twice(in_process, tmp_path):
+    whole, sharded, writers = both()
+    sharded.save(tmp_path)
+    write(writers, steps_of(np.random.default_rng(3), ENVS))
+    sharded._shards[2].die()
+    batch = sharded.sample(64)
+    at_shard = batch.ids % ENVS // 2 == 2
+    assert (batch.ids[at_shard] >> 48 == 1).all()
+    assert (batch.ids[~at_shard] >> 48 == 0).all()
+    stats = sharded.stats()
+    assert (stats.losses, stats.shards, len(sharded)) == (1, SHARDS, len(whole) + ENVS - 2)
+    of_first_life = batch.ids & (2**48 - 1)
+    sharded.update_priorities(of_first_life, priorities=np.full(64, 1e6, np.float32))
+    assert sharded.stats().outlived_updates == at_shard.sum()
+    assert sharded.stats().updates == 64 - at_shard.sum()
