@@ -86,7 +86,8 @@ typedef enum per_status {
     PER_ERROR_FULL = 4,          /* a lane is full and overwrite is 0 */
     PER_ERROR_BUSY = 5,          /* the buffer has a loader already, or a save that is still running; a loader that may
                                     not wait has no batch yet, or a save has not ended; a channel has a writer already,
-                                    or no room in time; or the function that a buffer is being saved by calls it */
+                                    or no room in time; the rate limiter does not allow so much yet; or the function
+                                    that a buffer is being saved by calls it */
     PER_ERROR_UNSUPPORTED = 6,   /* an option, device or file format that this version does not have */
     PER_ERROR_NO_DEVICE = 7,     /* no usable CUDA device; the message says why. A driver must be for the major version
                                     of CUDA that libper was built with, or a later one: 580 or later for CUDA 13 */
@@ -466,7 +467,14 @@ typedef struct per_replay_options {
     /* Memory from the caller; see per_replay_create(). Both functions or none: the system's memory. _init: NULL */
     void* (*allocate)(void* context, int64_t bytes, int64_t alignment, int32_t use);
     void (*deallocate)(void* context, void* memory, int64_t bytes, int32_t use);
-    void* memory_context; /* given to both; _init: NULL */
+    void* memory_context;       /* given to both; _init: NULL */
+    double samples_per_insert;  /* transitions to be drawn for each step added; 0: as many as calls ask for; see
+                                       per_replay_wait_to_add(); _init: 0 */
+    int64_t samples_tolerance;  /* by how many transitions draws may be ahead of that, or behind: at least n_envs
+                                       samples_per_insert, and at least the largest batch; 0 without
+                                       samples_per_insert; _init: 0 */
+    int64_t min_size_to_sample; /* steps to be added before the first draw; with samples_per_insert 0 is 1;
+                                       _init: 0 */
 } per_replay_options;
 
 /* As per_tree_options_init(). */
@@ -597,8 +605,9 @@ PER_API per_status per_steps_init(per_steps* steps, uint64_t struct_size);
  *
  *   ids_out  [K, n] or NULL: id of each row; -1 where nothing was added
  *
- * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_FULL. On PER_CUDA what is known on the device only is checked there, step by
- * step: one that would be an error is skipped as if its mask were 0, and counted; so is a priority that is not valid.
+ * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_FULL; PER_ERROR_BUSY where the rate limiter does not allow so many yet (see
+ * per_replay_wait_to_add()). On PER_CUDA what is known on the device only is checked there, step by step: one that
+ * would be an error is skipped as if its mask were 0, and counted; so is a priority that is not valid.
  *
  * On PER_CUDA any of the arrays may also lie in host memory, but not while `stream` is captured. Such an array is read
  * before the call returns, and cast on the host, where a value that does not fit its dtype is an error as above, unless
@@ -698,8 +707,9 @@ PER_API per_status per_batch_init(per_batch* batch, uint64_t struct_size);
  * With a key the same transitions and the same key give the same draw, whatever was drawn before. It counts as any
  * other draw: the next one without a key is what it would have been after another.
  *
- * PER_ERROR_EMPTY if nothing is live, PER_ERROR_INVALID_ARGUMENT. A call that fails is no draw and does not advance
- * beta. On PER_CUDA, where that is known on the device only: ids -1, weights 0, rows zero.
+ * PER_ERROR_EMPTY if nothing is live; PER_ERROR_BUSY where the rate limiter does not allow so many yet (see
+ * per_replay_wait_to_sample()); PER_ERROR_INVALID_ARGUMENT. A call that fails is no draw and does not advance beta. On
+ * PER_CUDA, where it is known on the device only that nothing is live: ids -1, weights 0, rows zero.
  */
 PER_API per_status per_replay_sample(per_replay* replay, const per_sample_options* options, int64_t batch_size,
                                      const per_batch* batch, void* stream);
@@ -839,6 +849,53 @@ PER_API per_status per_replay_set_n_step(per_replay* replay, int64_t n_step, voi
  * PER_ERROR_INVALID_ARGUMENT; PER_ERROR_UNSUPPORTED above 0, where this library was built without zstd.
  */
 PER_API per_status per_replay_set_save_compression(per_replay* replay, int32_t save_compression);
+
+/*
+ * The rate limiter keeps adds and draws in step, also where they are made by several threads. It counts a steps that
+ * were added and d transitions that were drawn, both since creation or the last per_replay_clear(), and allows
+ *
+ *   an add of k steps            if a < m, or floor(r (a + k - m)) - d <= e
+ *   a draw of b transitions      if a >= m, and floor(r (a - m)) - d - b >= -e
+ *
+ * with r = samples_per_insert, e = samples_tolerance and m = min_size_to_sample, at least 1. With r = 0 all adds are
+ * allowed, and all draws once a >= m. What is not allowed yet is PER_ERROR_BUSY; what never will be, as b > e or
+ * r k > e, is PER_ERROR_INVALID_ARGUMENT. So one of the two sides may always go on, and a thread that has both need not
+ * wait; but m must be large enough for something to be live by then, or draws are PER_ERROR_EMPTY.
+ *
+ *   k    K n steps of per_replay_add(). Those that its mask leaves out are counted neither, but on PER_CUDA, where the
+ *        mask may be known on the device only. A step that autoreset drops is counted
+ *   b    batch_size of per_replay_sample(), per_replay_sample_hindsight() and each draw of a loader, when it is made. A
+ *        sequence counts as one. Walks, and calls that get transitions by ids or units, are no draws, and not limited
+ *
+ * Loaders.  A draw ahead that is not allowed fails, and is made again when its turn comes; per_loader_next() is then
+ *           PER_ERROR_BUSY, even if it may wait, unless it is allowed by then.
+ * Channels. Their thread waits instead of its writers, which see a full ring. It adds as many of the steps that are
+ *           there as are allowed. per_channel_free() adds those that are left without a limit.
+ * Device.   On PER_CUDA calls count when they are made, whatever the device finds. A captured call counts once, and
+ *           launches of its graph do not. A coordinator, which draws from its shards by units, has no rate limiter.
+ *
+ * This function waits until an add of so many steps is allowed; the add may still be PER_ERROR_BUSY if another thread
+ * adds before it. While it waits it holds up neither other calls nor fork(). It returns at once if nothing is limited.
+ *
+ *   count       k >= 0
+ *   timeout_ms  milliseconds, >= 0; or -1: for as long as it takes
+ *
+ * PER_ERROR_BUSY if it is not allowed by then; PER_ERROR_INVALID_ARGUMENT, also if it never will be.
+ */
+PER_API per_status per_replay_wait_to_add(per_replay* replay, int64_t count, int64_t timeout_ms);
+
+/*
+ * The same for a draw.
+ *
+ *   batch_size  b, 1 .. 2^24
+ */
+PER_API per_status per_replay_wait_to_sample(per_replay* replay, int64_t batch_size, int64_t timeout_ms);
+
+/*
+ * Ends all limits for good, such as when one side has ended: whoever waits goes on. samples_per_insert,
+ * samples_tolerance and min_size_to_sample are 0 from then on.
+ */
+PER_API per_status per_replay_stop_limiting(per_replay* replay);
 
 /* Number of live transitions, or of live sequences. Synchronises. */
 PER_API per_status per_replay_live(per_replay* replay, int64_t* live_out);
@@ -1435,7 +1492,7 @@ typedef struct per_coordinator per_coordinator;
  *
  *   n_shards  1 .. n_envs: shard s has the environments from s n_envs / n_shards on, up to those of the next
  *
- * PER_ERROR_UNSUPPORTED for PER_RANK and PER_MAX_NOW, which need more of the shards than their laws;
+ * PER_ERROR_UNSUPPORTED for PER_RANK and PER_MAX_NOW, which need more than the shards' laws, and for a rate limiter;
  * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY.
  */
 PER_API per_status per_coordinator_create(const per_replay_options* options, int64_t n_shards,

@@ -1065,6 +1065,14 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     void set_gamma(double gamma, void* stream = nullptr) { check(per_replay_set_gamma(get(), gamma, stream)); }
     void set_n_step(int64_t n_step, void* stream = nullptr) { check(per_replay_set_n_step(get(), n_step, stream)); }
     void set_save_compression(int32_t value) { check(per_replay_set_save_compression(get(), value)); }
+    /* Wait until the rate limiter allows so much; without a timeout for as long as it takes. */
+    void wait_to_add(int64_t count, std::chrono::milliseconds timeout = std::chrono::milliseconds(-1)) {
+        check(per_replay_wait_to_add(get(), count, timeout.count()));
+    }
+    void wait_to_sample(int64_t batch_size, std::chrono::milliseconds timeout = std::chrono::milliseconds(-1)) {
+        check(per_replay_wait_to_sample(get(), batch_size, timeout.count()));
+    }
+    void stop_limiting() { check(per_replay_stop_limiting(get())); }
     void synchronize(void* stream = nullptr) { check(per_replay_synchronize(get(), stream)); }
 
     int64_t live() const { return detail::value_of<int64_t>(per_replay_live, get()); }

@@ -220,6 +220,27 @@ per_status per_replay_set_save_compression(per_replay* replay, int32_t save_comp
     return guarded([&] { replay_of(replay).set_save_compression(save_compression); });
 }
 
+per_status per_replay_wait_to_add(per_replay* replay, int64_t count, int64_t timeout_ms) {
+    return guarded([&] {
+        Replay& target = replay_of(replay);
+        check_entries("count", count, 0);
+        check_count("timeout_ms", timeout_ms, -1);
+        target.wait_to_add(count, timeout_ms);
+    });
+}
+
+per_status per_replay_wait_to_sample(per_replay* replay, int64_t batch_size, int64_t timeout_ms) {
+    return guarded([&] {
+        Replay& target = replay_of(replay);
+        check_count("timeout_ms", timeout_ms, -1);
+        target.wait_to_sample(batch_size, timeout_ms);
+    });
+}
+
+per_status per_replay_stop_limiting(per_replay* replay) {
+    return guarded([&] { replay_of(replay).stop_limiting(); });
+}
+
 per_status per_replay_live(per_replay* replay, int64_t* live_out) {
     return guarded([&] {
         Replay& target = replay_of(replay);

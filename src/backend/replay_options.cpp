@@ -53,6 +53,9 @@ const per_replay_options default_replay_options = {
     .allocate = nullptr,
     .deallocate = nullptr,
     .memory_context = nullptr,
+    .samples_per_insert = 0.0,
+    .samples_tolerance = 0,
+    .min_size_to_sample = 0,
 };
 
 const per_steps default_steps = [] {

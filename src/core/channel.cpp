@@ -47,7 +47,10 @@ per_replay_options options_of_writer(Replay& replay, int64_t n_envs) {
     per_replay_options options = replay.describe();
     options.capacity = options.capacity / options.n_envs * n_envs;
     options.n_envs = n_envs;
-    options.save_compression = 0;  // a ring is not compressed
+    options.save_compression = 0;    // a ring is not compressed
+    options.samples_per_insert = 0;  // and not limited: what is behind it is
+    options.samples_tolerance = 0;
+    options.min_size_to_sample = 0;
     return options;
 }
 
@@ -156,6 +159,7 @@ void Channel::stop() {
     header.taken_bell.ring();
     stopping_ = true;
     header.written_bell.ring();
+    replay_.wake_adds();
     pthread_join(thread_, nullptr);
 }
 
@@ -216,9 +220,7 @@ void Channel::move(uint64_t end) {
             cut(slot);
             take(1);
         } else {
-            const int64_t count = run_length(taken_, end, kind);
-            add(slot, count, kind);
-            take(count);
+            take(add(slot, run_length(taken_, end, kind), kind));
         }
     }
 }
@@ -232,23 +234,25 @@ int64_t Channel::run_length(uint64_t first, uint64_t end, uint32_t kind) const {
     return n;
 }
 
-// Where the buffer refuses one of several steps, each is tried by itself.
-void Channel::add(int64_t slot, int64_t count, uint32_t kind) {
-    if (try_add(slot, count, kind)) {
-        n_added_ += count;
-        return;
-    }
+// Returns how many of the steps are done with, which are fewer where the rate limiter allows no more: the others are
+// tried again. Where the buffer refuses one of several steps, each is tried by itself.
+int64_t Channel::add(int64_t slot, int64_t count, uint32_t kind) {
+    const int64_t n_added = try_add(slot, count, kind);
+    n_added_ += n_added;
+    if (n_added > 0) return n_added;
     for (int64_t i = 0; i < count; ++i) {
-        if (try_add(slot + i, 1, kind)) {
+        if (try_add(slot + i, 1, kind) == 1) {
             ++n_added_;
         } else {
             ++n_refused_;
             cut(env_ids_);
         }
     }
+    return count;
 }
 
-bool Channel::try_add(int64_t slot, int64_t count, uint32_t kind) {
+// Returns how many were added; 0 if the buffer refused one of them.
+int64_t Channel::try_add(int64_t slot, int64_t count, uint32_t kind) {
     const RingArrays& arrays = ring_.arrays();
     const auto array = [&](std::size_t place, int32_t dtype, int64_t bytes) {
         return per_array{ring_.at(place, slot, bytes), nullptr, 0, dtype};
@@ -272,7 +276,9 @@ bool Channel::try_add(int64_t slot, int64_t count, uint32_t kind) {
     if (kind & slot_has_mask) steps.mask = array(arrays.mask, PER_BOOL, 1);
     if (kind & slot_has_next_mask) steps.next_mask = array(arrays.next_mask, PER_BOOL, 1);
     if (kind & slot_has_priorities) steps.priorities = array(arrays.priorities, PER_FLOAT32, sizeof(float));
-    return guarded([&] { replay_.add(steps, nullptr, nullptr, true); }) == PER_OK;
+    int64_t n_added = 0;
+    static_cast<void>(guarded([&] { n_added = replay_.add_in_turn(steps, stopping_); }));
+    return n_added;
 }
 
 void Channel::cut(int64_t slot) {

@@ -49,6 +49,24 @@ void check_memory(const per_replay_options& options) {
         throw Error(PER_ERROR_UNSUPPORTED, "allocate is given: on PER_CUDA rows lie in the memory of the device");
 }
 
+void check_rate_limiter(const per_replay_options& options) {
+    check_finite("samples_per_insert", options.samples_per_insert);
+    check_range("min_size_to_sample", options.min_size_to_sample, 0, max_capacity);
+    if (options.samples_per_insert <= 0) {
+        if (options.samples_tolerance != 0)
+            throw Error(PER_ERROR_INVALID_ARGUMENT,
+                        "samples_tolerance is %" PRId64 ": must be 0 where samples_per_insert is not given",
+                        options.samples_tolerance);
+        return;
+    }
+    check_range("samples_tolerance", options.samples_tolerance, 1, max_capacity);
+    const double tolerance = static_cast<double>(options.samples_tolerance);
+    if (std::floor(tolerance / options.samples_per_insert) < static_cast<double>(options.n_envs))
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "samples_tolerance is %" PRId64 ": must be at least samples_per_insert %g times n_envs %" PRId64,
+                    options.samples_tolerance, options.samples_per_insert, options.n_envs);
+}
+
 int64_t rows_of(const per_replay_options& options) {
     return (options.capacity + options.n_envs - 1) / options.n_envs;
 }
@@ -167,6 +185,7 @@ void check_replay_options(const per_replay_options& options) {
     check_save_compression(options.save_compression);
     check_memory(options);
     check_range("reserved", options.reserved, 0, 0);
+    check_rate_limiter(options);
 }
 
 per_replay_options resolve_replay_options(const per_replay_options& options, const Fields& fields) {

@@ -10,6 +10,7 @@
 #include "backend/draw_outcome.h"
 #include "backend/replay_options.h"
 #include "core/checks.h"
+#include "core/rate_limiter.h"
 #include "cpu/kernels/kernels.h"
 #include "cpu/tree/sum_tree.h"
 #include "rows/arguments.h"
@@ -27,6 +28,10 @@ per_replay_options checked(const per_replay_options& options) {
                     "prioritization is PER_RANK: the ranks of shards are not those of the whole");
     if (options.max_priority == PER_MAX_NOW)
         throw Error(PER_ERROR_UNSUPPORTED, "max_priority is PER_MAX_NOW: shards know the largest priority ever only");
+    if (RateLimiter::has_limits(options))
+        throw Error(PER_ERROR_UNSUPPORTED,
+                    "samples_per_insert is %g and min_size_to_sample %" PRId64 ": a coordinator has no rate limiter",
+                    options.samples_per_insert, options.min_size_to_sample);
     per_replay_options resolved = options;
     resolved.fields = nullptr;
     resolved.n_fields = 0;

@@ -12,6 +12,7 @@
 #include "file/checkpoint_folder.h"
 #include "file/checkpoint_options.h"
 #include "rows/arguments.h"
+#include "rows/cast.h"
 #include "rows/error.h"
 #include "rules/limits.h"
 #include "rules/mass.h"
@@ -59,11 +60,13 @@ Replay::Replay(const per_replay_options& options)
     : fields_(checked(options)),
       options_(resolve_replay_options(options, fields_)),
       step_checks_(fields_, options_),
-      backend_(create_backend(options_, fields_)) {}
+      backend_(create_backend(options_, fields_)),
+      limiter_(options_) {}
 
 Replay::Replay(CheckpointReader& reader, int32_t device, int32_t device_index)
     : Replay(checked(CheckpointOptions(reader), reader).options(device, device_index)) {
     backend_->restore(reader);
+    if (limiter_.is_on()) limiter_.restore(reader);
     reader.finish();
 }
 
@@ -73,13 +76,38 @@ Replay::~Replay() {
 
 // -------------------------------------------------------------------------------------------------------------- add
 
-void Replay::add(const per_steps& steps, int64_t* ids_out, void* stream, bool are_in_host_memory) {
+void Replay::add(const per_steps& steps, int64_t* ids_out, void* stream) {
     const std::unique_lock guard(lock_);
-    ReplaySteps checked = step_checks_.steps(steps);
-    checked.are_in_host_memory = are_in_host_memory;
+    const ReplaySteps checked = step_checks_.steps(steps);
     if (checked.length == 0 || checked.n_envs == 0) return;
-    backend_->add(checked, ids_out, stream);
+    const int64_t n = n_limited(checked);
+    limiter_.check_add(n);
+    add_checked(checked, n, ids_out, stream);
+}
+
+int64_t Replay::add_in_turn(per_steps steps, const std::atomic<bool>& ends) {
+    std::unique_lock guard(lock_);
+    limiter_.wait(guard, -1, [&] { return ends || limiter_.n_allowed_steps(1, steps.n_envs) == 1; });
+    if (!ends) steps.length = limiter_.n_allowed_steps(steps.length, steps.n_envs);
+    ReplaySteps checked = step_checks_.steps(steps);
+    checked.are_in_host_memory = true;
+    add_checked(checked, n_limited(checked), nullptr, nullptr);
+    return steps.length;
+}
+
+void Replay::add_checked(const ReplaySteps& steps, int64_t n_limited, int64_t* ids_out, void* stream) {
+    backend_->add(steps, ids_out, stream);
+    limiter_.count_added(n_limited);
     ++n_changes_;
+}
+
+// Steps that a mask leaves out are none, as far as the host can read it.
+int64_t Replay::n_unmasked(const ReplaySteps& steps) const {
+    const int64_t n = steps.length * steps.n_envs;
+    if (steps.mask.data == nullptr || (device() != PER_CPU && !steps.are_in_host_memory)) return n;
+    std::vector<uint8_t> flags(static_cast<std::size_t>(n));
+    cast_flags(steps.mask, flags.data(), n);
+    return std::count(flags.begin(), flags.end(), uint8_t{1});
 }
 
 void Replay::cut(int64_t count, const int64_t* env_ids, void* stream) {
@@ -100,7 +128,9 @@ void Replay::sample(const per_sample_options& options, int64_t batch_size, const
     check_drawn_batch(batch, fields_, options_);
     ReplaySample sample = resolve_sample_options(options, batch_size, options_);
     sample.batch = batch;
+    limiter_.check_draw(batch_size);
     backend_->sample(sample, stream);
+    limiter_.count_drawn(batch_size);
 }
 
 template <class Windows>
@@ -147,7 +177,10 @@ void Replay::sample_hindsight(std::unique_lock<OrderedLock>& guard, const Replay
     };
     const Loan loan = {spare_relabellings_, take_relabelling()};
     Relabelling& relabelling = *loan.relabelling;
+    const int64_t n_drawn = sample.is_drawn() ? sample.batch_size : 0;
+    if (n_drawn > 0) limiter_.check_draw(n_drawn);
     backend_->sample_hindsight(sample, resolved, relabelling, stream);
+    limiter_.count_drawn(n_drawn);
     guard.unlock();
     try {
         ask_for_rewards(hindsight, relabelling);
@@ -155,6 +188,7 @@ void Replay::sample_hindsight(std::unique_lock<OrderedLock>& guard, const Replay
         backend_->relabel(relabelling, sample.batch, stream);
     } catch (...) {
         if (!guard.owns_lock()) guard.lock();
+        limiter_.count_drawn(-n_drawn);
         backend_->take_back_draw(relabelling);
         throw;
     }
@@ -199,6 +233,7 @@ void Replay::set(int64_t count, const int64_t* ids, const per_array* fields, voi
 void Replay::clear(void* stream) {
     const std::unique_lock guard(lock_);
     backend_->clear(stream);
+    limiter_.clear();
     ++n_changes_;
 }
 
@@ -215,6 +250,7 @@ void Replay::begin_draws(const per_sample_options& options, int64_t batch_size) 
     const std::unique_lock guard(lock_);
     if (loader_process_ == HandleLock::process())
         throw Error(PER_ERROR_BUSY, "the buffer has a loader already, which must end first");
+    limiter_.check_draw_size(batch_size);
     backend_->end_ahead();  // of a loader that a fork left behind
     backend_->begin_ahead(resolve_sample_options(options, batch_size, options_));
     loader_process_ = HandleLock::process();
@@ -228,7 +264,9 @@ void Replay::draw_ahead(const per_sample_options& options, int64_t batch_size, c
     sample.batch = slot.batch;
     sample.is_ahead = true;
     sample.outcome_out = slot.outcome;
+    limiter_.check_draw(batch_size);
     backend_->sample(sample, slot.stream);
+    limiter_.count_drawn(batch_size);
 }
 
 // On a device handing out is a call like others. On the CPU it waits for none, so that a batch which is there is not
@@ -302,6 +340,30 @@ void Replay::advantages(const ReplayAdvantages& advantages, void* stream) {
     const std::unique_lock guard(lock_);
     check_advantages(advantages, fields_);
     backend_->advantages(advantages, stream);
+}
+
+// ---------------------------------------------------------------------------------------------------- rate limiter
+
+void Replay::wait_to_add(int64_t count, int64_t timeout_ms) {
+    std::unique_lock guard(lock_);
+    limiter_.wait(guard, timeout_ms, [&] { return limiter_.allows_add(count) || limiter_.never_allows_add(count); });
+    limiter_.check_add(count);
+}
+
+void Replay::wait_to_sample(int64_t batch_size, int64_t timeout_ms) {
+    std::unique_lock guard(lock_);
+    check_range("batch_size", batch_size, 1, max_batch_size);
+    limiter_.check_draw_size(batch_size);
+    limiter_.wait(guard, timeout_ms, [&] { return limiter_.allows_draw(batch_size); });
+    limiter_.check_draw(batch_size);
+}
+
+void Replay::stop_limiting() {
+    const std::unique_lock guard(lock_);
+    options_.samples_per_insert = 0;
+    options_.samples_tolerance = 0;
+    options_.min_size_to_sample = 0;
+    limiter_.clear();
 }
 
 // -------------------------------------------------------------------------------------------------------- settings
@@ -422,7 +484,7 @@ std::shared_ptr<Save> Replay::start_save(const char* path) {
     if (save_ && save_->is_running())
         throw Error(PER_ERROR_BUSY, "a save of the buffer is running already, which must end first");
     const auto save = std::make_shared<Save>(path, options_.save_compression);
-    save->start(options_, backend_->snapshot(), lock_.unordered().unreserved());
+    save->start(options_, limiter_.counts(), backend_->snapshot(), lock_.unordered().unreserved());
     save_ = save;
     return save;
 }
@@ -430,6 +492,7 @@ std::shared_ptr<Save> Replay::start_save(const char* path) {
 void Replay::write_checkpoint(CheckpointWriter& writer) {
     write_options(writer, options_);
     backend_->save(writer);
+    if (limiter_.is_on()) write_rate_limiter(writer, limiter_.counts());
     writer.commit();
 }
 

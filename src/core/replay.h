@@ -1,6 +1,7 @@
 // per_replay, the part that is the same on every device: the checks, the lock, and the order of calls.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -13,6 +14,7 @@
 #include "core/checks.h"
 #include "core/epochs.h"
 #include "core/ordered_lock.h"
+#include "core/rate_limiter.h"
 #include "core/save.h"
 #include "file/caller_stream.h"
 #include "per.h"
@@ -32,8 +34,12 @@ class Replay {
     int32_t device() const { return options_.device; }
     int32_t device_index() const { return options_.device_index; }
 
-    // With are_in_host_memory all arrays are, and are gone after the call; else a device is asked where each lies.
-    void add(const per_steps& steps, int64_t* ids_out, void* stream, bool are_in_host_memory = false);
+    void add(const per_steps& steps, int64_t* ids_out, void* stream);
+    // For a channel, whose arrays lie in host memory and are gone after the call. Waits until the rate limiter allows
+    // the first of these steps, adds as many as it allows, and returns how many; once `ends`, all of them. `ends` is to
+    // be followed by wake_adds().
+    int64_t add_in_turn(per_steps steps, const std::atomic<bool>& ends);
+    void wake_adds() noexcept { limiter_.ring(); }
     void cut(int64_t count, const int64_t* env_ids, void* stream);
     void sample(const per_sample_options& options, int64_t batch_size, const per_batch& batch, void* stream);
     void sample_hindsight(const per_sample_options& options, const per_hindsight_options& hindsight, int64_t batch_size,
@@ -84,6 +90,12 @@ class Replay {
 
     per_replay_options describe();
     std::vector<int64_t> live_ids();
+    // These wait until the rate limiter allows an add of so many steps, or a draw of so many transitions. timeout_ms as
+    // in per_save_wait().
+    void wait_to_add(int64_t count, int64_t timeout_ms);
+    void wait_to_sample(int64_t batch_size, int64_t timeout_ms);
+    void stop_limiting();
+
     int64_t live();
     per_replay_statistics statistics();
     void synchronize(void* stream);
@@ -94,6 +106,10 @@ class Replay {
     std::shared_ptr<Save> start_save(const char* path);
 
  private:
+    void add_checked(const ReplaySteps& steps, int64_t n_limited, int64_t* ids_out, void* stream);
+    // How many of these steps the rate limiter counts.
+    int64_t n_limited(const ReplaySteps& steps) const { return limiter_.is_on() ? n_unmasked(steps) : 0; }
+    int64_t n_unmasked(const ReplaySteps& steps) const;
     void sample_hindsight(std::unique_lock<OrderedLock>& guard, const ReplaySample& sample,
                           const per_hindsight_options& hindsight, void* stream);
     void write_checkpoint(CheckpointWriter& writer);
@@ -104,6 +120,7 @@ class Replay {
     StepChecks step_checks_;
     std::unique_ptr<ReplayBackend> backend_;
     OrderedLock lock_;
+    RateLimiter limiter_;
     int64_t n_changes_ = 0;        // calls so far that may have changed what is drawn
     uint64_t loader_process_ = 0;  // the process in which the buffer has a loader
     std::shared_ptr<Save> save_;   // the latest that was started

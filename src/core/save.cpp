@@ -26,8 +26,10 @@ Save::~Save() {
     }
 }
 
-void Save::start(const per_replay_options& options, std::unique_ptr<ReplaySnapshot> snapshot, HandleLock& lock) {
+void Save::start(const per_replay_options& options, const RateLimiter::Counts& counts,
+                 std::unique_ptr<ReplaySnapshot> snapshot, HandleLock& lock) {
     options_ = options;
+    counts_ = counts;
     snapshot_ = std::move(snapshot);
     lock_ = &lock;
     n_bytes_ = snapshot_->n_bytes();
@@ -45,6 +47,7 @@ void Save::write() {
         write_options(*writer_, options_);
         snapshot_->write(*writer_, *lock_, &n_written_);
         snapshot_.reset();
+        if (RateLimiter::has_limits(options_)) write_rate_limiter(*writer_, counts_);
         writer_->commit();
     });
     if (status != PER_OK) std::snprintf(message_, sizeof message_, "%s", last_error());

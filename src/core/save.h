@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "backend/backend.h"
+#include "core/rate_limiter.h"
 #include "file/checkpoint_file.h"
 #include "per.h"
 #include "threads/handle_lock.h"
@@ -28,7 +29,8 @@ class Save {
 
     // To be called once, with the buffer locked; `lock` is its lock. It must stay, with what the options point to, until
     // the save has ended. Where this throws Error, the object must go before the buffer is unlocked.
-    void start(const per_replay_options& options, std::unique_ptr<ReplaySnapshot> snapshot, HandleLock& lock);
+    void start(const per_replay_options& options, const RateLimiter::Counts& counts,
+               std::unique_ptr<ReplaySnapshot> snapshot, HandleLock& lock);
 
     bool is_running() const;
     // Waits for the end; timeout_ms is -1 for as long as it takes. Throws what the save threw; BUSY if it still runs.
@@ -53,6 +55,7 @@ class Save {
     const uint64_t process_;  // HandleLock::process() of the process that has the thread
     std::unique_ptr<CheckpointWriter> writer_;
     per_replay_options options_;
+    RateLimiter::Counts counts_;
     std::unique_ptr<ReplaySnapshot> snapshot_;
     HandleLock* lock_ = nullptr;
     int64_t n_bytes_ = 0;

@@ -46,6 +46,10 @@ void for_each_option(Options& options, uint32_t version, Visit visit) {
     visit(options.on_nan);
     if (version < 3) return;
     visit(options.save_compression);
+    if (version < 4) return;
+    visit(options.samples_per_insert);
+    visit(options.samples_tolerance);
+    visit(options.min_size_to_sample);
 }
 
 // Writes the default of a field as it is described: in the dtype of the field, and all of its elements.

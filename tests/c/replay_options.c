@@ -41,6 +41,7 @@ static void what_init_sets(void) {
     CHECK(options.gather_threads == 1 && options.on_nan == PER_NAN_ALLOW);
     CHECK(options.save_compression == 0 && options.reserved == 0);
     CHECK(options.allocate == NULL && options.deallocate == NULL && options.memory_context == NULL);
+    CHECK(options.samples_per_insert == 0 && options.samples_tolerance == 0 && options.min_size_to_sample == 0);
 
     memset(&steps, 0xAA, sizeof steps);
     CHECK_OK(per_steps_init(&steps, sizeof steps));
@@ -287,6 +288,13 @@ static void values_that_are_not_allowed(void) {
     INVALID(save_compression, -1);
     INVALID(save_compression, 20);
     INVALID(reserved, 1);
+    INVALID(samples_per_insert, -1);
+    INVALID(samples_per_insert, NAN);
+    INVALID(samples_per_insert, INFINITY);
+    INVALID(samples_tolerance, -1);
+    INVALID(samples_tolerance, 1); /* without samples_per_insert */
+    INVALID(min_size_to_sample, -1);
+    INVALID(min_size_to_sample, (INT64_C(1) << 40) + 1);
 #undef INVALID
     {
         per_replay* replay = (per_replay*)&o;

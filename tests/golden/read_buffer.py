@@ -27,7 +27,11 @@ OPTIONS = (
     ]
     + [("i", name) for name in ("autoreset", "store_next_observation", "overwrite", "critics")]
 )
-OPTIONS_SINCE = {2: [("i", "gather_threads"), ("i", "on_nan")], 3: [("i", "save_compression")]}
+OPTIONS_SINCE = {
+    2: [("i", "gather_threads"), ("i", "on_nan")],
+    3: [("i", "save_compression")],
+    4: [("d", "samples_per_insert"), ("q", "samples_tolerance"), ("q", "min_size_to_sample")],
+}
 COUNTERS = ["added", "dropped", "episodes", "cuts", "updates", "stale_updates", "rejected_updates"]
 COUNTERS_SINCE = {2: ["suspected_resets"]}
 FIGURES = [("q", "size"), ("q", "max_age"), ("d", "mean_age"), ("d", "effective_size"), ("d", "duplicates")]
@@ -84,7 +88,7 @@ def decompressed(content, size):
 
 
 def sections(data):
-    """The contents of a file of format 3 by the names of their sections."""
+    """The contents of a file of format 3 or 4 by the names of their sections."""
     source, contents, seals = Source(data, xxhash.xxh3_64), {}, b""
     source.take(16)
     while "end" not in contents:
@@ -158,9 +162,9 @@ class Buffer:
         if data[:8] != MAGIC:
             raise Damaged("it is no file of libper")
         self.format, zero = struct.unpack("<II", data[8:16])
-        if not 1 <= self.format <= 3 or zero != 0:
+        if not 1 <= self.format <= 4 or zero != 0:
             raise Damaged(f"its format is {self.format}")
-        if self.format == 3:
+        if self.format >= 3:
             self._read_sections(sections(data))
         else:
             self._read_old(Source(data, xxhash.xxh64))
@@ -171,6 +175,10 @@ class Buffer:
         self._read_lanes(Source(contents["lanes"], xxhash.xxh64))
         self._arrays = {name: frames(contents[name]) for name, _, frames in self._array_names()}
         self._read_ranks(Source(contents["ranks"], xxhash.xxh64))
+        self.rate_limiter = None
+        if "rate limiter" in contents:
+            source = Source(contents["rate limiter"], xxhash.xxh64)
+            self.rate_limiter = source.numbers([("q", "added"), ("q", "drawn")])
 
     def _read_old(self, source):
         source.take(16)

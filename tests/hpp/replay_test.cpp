@@ -328,6 +328,23 @@ TEST(ReplayBuffer, lies_in_the_memory_of_the_caller) {
     EXPECT_EQ(lent_bytes, 0);
 }
 
+TEST(ReplayBuffer, the_rate_limiter_is_waited_for) {
+    per::ReplayOptions options = small_options();
+    options.samples_per_insert = 1;
+    options.samples_tolerance = 8;
+    options.min_size_to_sample = 6;
+    per::ReplayBuffer buffer = small_buffer(options);
+    EXPECT_THROW(buffer.wait_to_sample(4, std::chrono::milliseconds(1)), per::Busy);
+    add_episode(buffer, 6);
+    buffer.wait_to_sample(8);
+    buffer.wait_to_add(8);
+    EXPECT_THROW(buffer.wait_to_sample(9), per::InvalidArgument);
+    EXPECT_THROW(buffer.wait_to_add(9), per::InvalidArgument);
+    buffer.stop_limiting();
+    buffer.wait_to_add(1000000);
+    EXPECT_EQ(buffer.describe().samples_tolerance, 0);
+}
+
 TEST(ReplayBuffer, settings_and_statistics) {
     per::ReplayBuffer buffer = small_buffer();
     add_episode(buffer, 6);

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from per import _kinds, _library
-from per._errors import InvalidArgument
+from per._errors import Busy, InvalidArgument
 from per._handle import Handle
 from per._layout import Output
 from per._library import check, ffi, lib
@@ -70,6 +70,7 @@ class Loader(Handle):
         self,
         handle: Any,
         check_open: Callable[[], object],
+        wait_to_sample: Callable[[int], None],
         options: Any,
         outputs: Sequence[Output],
         memory: HostMemory | DeviceMemory,
@@ -84,6 +85,7 @@ class Loader(Handle):
         self._batch_size = int(options.batch_size)
         self._slots = int(options.slots)
         self._check_open = check_open
+        self._wait_to_sample = wait_to_sample
         self._outputs = outputs
         self._memory = memory
         self._nest = nest
@@ -97,8 +99,9 @@ class Loader(Handle):
         """The next batch. Its slot is its own until batch.release().
 
         Arguments:
-            wait: for a batch that is still being drawn, and while `slots` batches are out until one is released. A
-                thread that itself holds all of them waits for ever; like any wait in Python, this one ends by Ctrl-C.
+            wait: for a batch that is still being drawn, for the buffer's rate limiter, and while `slots` batches are
+                out until one is released. A thread that itself holds all of them waits for ever; like any wait in
+                Python, this one ends by Ctrl-C.
             stream: on CUDA, that of the work with the batch: what is queued there from now on sees it, and what was
                 queued there before its release is done before the slot is written again. None: the current one.
 
@@ -114,7 +117,15 @@ class Loader(Handle):
             time.sleep(_PAUSE_S)
             handle = self._open()
         try:
-            check(lib.per_loader_next(handle, bool(wait), batch, slot_out, queue.handle))
+            while True:
+                try:
+                    check(lib.per_loader_next(handle, bool(wait), batch, slot_out, queue.handle))
+                    break
+                except Busy:
+                    if not wait:
+                        raise
+                self._wait_to_sample(self._batch_size)
+                handle = self._open()
             slot = int(slot_out[0])
             arrays = self._arrays.get(slot)
             if arrays is None:

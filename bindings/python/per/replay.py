@@ -33,6 +33,7 @@ from per._errors import InvalidArgument
 from per._handle import Store
 from per._layout import Layout, layout_of
 from per._library import NULL, check, ffi, lib
+from per._waiting import waited
 from per.batch import Batch, JaxBatch
 from per.channel import Channel
 from per.coordinator import Law
@@ -105,6 +106,9 @@ class ReplayBuffer(Store):
         gather_threads: threads on which a batch of 4 MiB or more is copied, the caller's among them; on the CPU,
             and not for sequences.
         save_compression: of what save() writes, and what is pickled: 0: none; 1 to 19: that level of zstd.
+        samples_per_insert, samples_tolerance, min_size_to_sample: the rate limiter: how many transitions are to be
+            drawn for each step that is added, by how many draws may be ahead of that or behind, and how many steps are
+            to be added before the first draw. What it does not allow yet is Busy: see wait_to_add(). 0: no limit.
         device: "cpu", "cuda", "cuda:1".
         arrays: of the batches: "numpy" (the default on the CPU), "torch" (the default on CUDA), "jax"; on CUDA also
             "cupy".
@@ -181,6 +185,9 @@ class ReplayBuffer(Store):
         critics: str = "mean",
         gather_threads: int = 1,
         save_compression: int = 0,
+        samples_per_insert: float = 0.0,
+        samples_tolerance: int = 0,
+        min_size_to_sample: int = 0,
         device: str = "cpu",
         arrays: str | None = None,
         seed: int = 0,
@@ -408,7 +415,7 @@ class ReplayBuffer(Store):
                 observations are given twice (suspected_resets in stats()). Once also if most steps are cuts.
 
         Raises:
-            InvalidArgument naming the field or argument, Full.
+            InvalidArgument naming the field or argument, Full; Busy where the rate limiter does not allow it yet.
         """
         if self._is_nested:
             fields = self._flat(fields)
@@ -444,7 +451,7 @@ class ReplayBuffer(Store):
             ids, int64 in the shape of terminated; -1 where nothing was added.
 
         Raises:
-            InvalidArgument, Full; then nothing was added.
+            InvalidArgument, Full, Busy; then nothing was added.
         """
         if self._is_nested:
             fields = self._flat(fields)
@@ -495,7 +502,8 @@ class ReplayBuffer(Store):
             stream: see the class.
 
         Raises:
-            Empty if no transition is live; InvalidArgument. A call that fails is no draw.
+            Empty if no transition is live; Busy where the rate limiter does not allow so many yet; InvalidArgument. A
+            call that fails is no draw.
         """
         options, address, exchange = None, 0, self._exchange
         if self._steps > 0 and n_step is None:
@@ -816,6 +824,63 @@ class ReplayBuffer(Store):
         options = ffi.new("per_replay_options *")
         _options.set_field(options, "save_compression", "save_compression", value)
         check(lib.per_replay_set_save_compression(self._open(), options.save_compression))
+
+    # -------------------------------------------------------- rate limiter
+
+    def wait_to_add(self, count: int | None = None, *, timeout: float | None = None) -> None:
+        """Waits until the rate limiter allows to add so many steps. Other threads use the buffer meanwhile.
+
+        It counts a steps that were added, without those masked, and d transitions that were drawn, by sample() and
+        loaders, since the buffer was made or cleared. With r, e and m for samples_per_insert, samples_tolerance and
+        min_size_to_sample, at least 1, it allows to add k steps if a < m or floor(r (a + k - m)) - d <= e, and to draw
+        b transitions if a >= m and floor(r (a - m)) - d - b >= -e. With r = 0 only a >= m is asked for, of draws. Since
+        no call may be for more than e transitions, or e / r steps, one of the two is allowed at any time; choose m so
+        large that something is live by then. Channels wait by themselves: their writers see a full ring.
+
+        Arguments:
+            count: steps, of all environments together; None: one of each.
+            timeout: seconds; None: for as long as it takes, or until Ctrl-C.
+
+        Raises:
+            Busy if it takes longer; InvalidArgument if so many are never allowed, and once the buffer is closed.
+
+        >>> import per
+        >>> options = {"samples_per_insert": 4, "samples_tolerance": 64, "min_size_to_sample": 10}
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(1)}, **options)
+        >>> for t in range(100):
+        ...     try:
+        ...         ids = buffer.add(observation=[t], reward=t, terminated=False, truncated=False,
+        ...                          next_observation=[t + 1])
+        ...     except per.Busy:
+        ...         break
+        >>> t
+        26
+        >>> batch = buffer.sample(32)
+        >>> buffer.wait_to_add(8)
+        """
+        steps = self._n_envs if count is None else _options.whole("count", count)
+        self._wait_for_rate(timeout, lambda handle, timeout_ms: lib.per_replay_wait_to_add(handle, steps, timeout_ms))
+
+    def wait_to_sample(self, batch_size: int, *, timeout: float | None = None) -> None:
+        """Waits until the rate limiter allows to draw so many transitions: see wait_to_add().
+
+        Arguments:
+            batch_size: B, 1 to 2^24.
+            timeout: seconds; None: for as long as it takes, or until Ctrl-C.
+
+        Raises:
+            Busy if it takes longer; InvalidArgument if so many are never allowed, and once the buffer is closed.
+        """
+        size = _options.whole("batch_size", batch_size)
+        self._wait_for_rate(timeout, lambda handle, timeout_ms: lib.per_replay_wait_to_sample(handle, size, timeout_ms))
+
+    def _wait_for_rate(self, timeout: float | None, call: Callable[[Any, int], int]) -> None:
+        self._describe()  # is Busy while this thread saves the buffer, which no wait would end
+        waited(timeout, lambda timeout_ms: call(self._open(), timeout_ms))
+
+    def stop_limiting(self) -> None:
+        """Ends the limits of samples_per_insert and min_size_to_sample for good: whoever waits goes on."""
+        check(lib.per_replay_stop_limiting(self._open()))
 
     # --------------------------------------------------------------- files
 
@@ -1168,7 +1233,7 @@ class ReplayBuffer(Store):
         layout = self._layout if self._steps == 0 else self._sequence_layout(choices.n_step)
         _kinds.check_dtypes(kind, layout)
         memory = _memory.memory_of(options.device, options.device_index, kind)
-        return Loader(self._open(), self._open, options, layout.batch, memory, self._nested)
+        return Loader(self._open(), self._open, self.wait_to_sample, options, layout.batch, memory, self._nested)
 
     # ------------------------------------------------------------- channel
 

@@ -31,7 +31,7 @@ BAD_ARRAYS = {"ids": BAD_IDS, "indices": [*BAD_IDS, [-1], [99]], "env_ids": [*BA
 ARRAYS = ["td_errors", "priorities", "prefix_sums", "units", "reward"]
 FLAGS = ["terminated", "truncated", "mask", "next_mask"]
 OWN_TESTS = {"self", "stream", "fields", "out", "info", "hindsight", "bootstrap", "options", "path", "data"}
-OWN_TESTS |= {"directory", "wait", "drop_last", "next_observations", "state_dict"}
+OWN_TESTS |= {"directory", "wait", "timeout", "drop_last", "next_observations", "state_dict"}
 BAD_FLAGS = ["flags", object()]
 ERRORS = (per.Error, TypeError, ValueError, OverflowError, KeyError)
 
@@ -75,6 +75,8 @@ GOOD = {
     "ReplayBuffer.set_scale": lambda: {"scale": 3},
     "ReplayBuffer.sample": lambda: {"batch_size": 4},
     "ReplayBuffer.set": lambda: {"ids": [4], "value": [1.0]},
+    "ReplayBuffer.wait_to_add": lambda: {"count": 1},
+    "ReplayBuffer.wait_to_sample": lambda: {"batch_size": 4},
     "ReplayBuffer.update_priorities": lambda: {"ids": [4], "td_errors": [1.0]},
     "SumTree.find": lambda: {"prefix_sums": [0.5]},
     "SumTree.find_mass": lambda: {"units": [0]},

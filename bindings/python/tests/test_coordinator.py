@@ -310,6 +310,8 @@ def test_what_shards_cannot_have_is_refused_by_name():
         per.Coordinator(100, 2, n_envs=2, prioritization="rank")
     with pytest.raises(per.Unsupported, match="max_priority is 'now'"):
         per.Coordinator(100, 2, n_envs=2, max_priority="now")
+    with pytest.raises(per.Unsupported, match="min_size_to_sample 7: a coordinator has no rate limiter"):
+        per.Coordinator(100, 2, n_envs=2, min_size_to_sample=7)
     with pytest.raises(per.InvalidArgument, match=r"n_shards is 3: allowed are 1 \.\. 2"):
         per.Coordinator(100, 3, n_envs=2)
     shards = Shards(2)

@@ -35,6 +35,7 @@ SUITE = (
     "test_on_policy_model.py",
     "test_paper_equations.py",
     "test_plot.py",
+    "test_rate_limiter.py",
     "test_replay.py",
     "test_replay_lanes.py",
     "test_replay_model.py",

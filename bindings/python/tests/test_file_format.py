@@ -196,14 +196,14 @@ def buffers_of_format(version):
     return path
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, "3_compressed"])
+@pytest.mark.parametrize("version", [1, 2, 3, "3_compressed", 4])
 def test_file_of_each_format_is_read(version):
     buffer = per.ReplayBuffer.load(buffers_of_format(version))
     file = read_buffer.read_buffer(buffers_of_format(version))
     assert file.format == int(str(version)[0])
     expect_what_the_library_says(file, buffer)
     again = read_buffer.Buffer(bytes(buffer))
-    assert again.format == 3 and again.live_ids() == file.live_ids()
+    assert again.format == 4 and again.live_ids() == file.live_ids()
     for env in range(buffer.n_envs):
         for row, other in zip(file.rows(env), again.rows(env), strict=True):
             assert (row.k, row.id, row.flags, row.priority) == (other.k, other.id, other.flags, other.priority)
@@ -211,7 +211,7 @@ def test_file_of_each_format_is_read(version):
                 np.testing.assert_array_equal(other.values[name], value)
 
 
-@pytest.mark.parametrize("version", [2, 3, "3_compressed"])
+@pytest.mark.parametrize("version", [2, 3, "3_compressed", 4])
 def test_file_of_each_format_holds_what_was_added(version):
     file = read_buffer.read_buffer(buffers_of_format(version))
     for name, value in make_buffers.OPTIONS.items():

@@ -73,6 +73,8 @@ def random_options(random):
     options |= {name: int(random.integers(1, 5)) for name in ("n_envs", "n_step", "beta_steps", "gather_threads")}
     options |= {"frame_stack": int(stacked) + 1, "seed": int(random.integers(2**64, dtype=np.uint64))}
     options["save_compression"] = 0
+    options |= {"samples_per_insert": float(random.random()), "samples_tolerance": int(random.integers(5, 9))}
+    options["min_size_to_sample"] = int(random.integers(9))
     options |= {name: bool(random.integers(2)) for name in ("overwrite", "store_next_observation")}
     if random.random() < 0.5:
         options |= {name: int(random.integers(1, 5)) for name in ("sequence_length", "burn_in", "sequence_stride")}
@@ -171,6 +173,9 @@ def test_options_reach_the_library_as_given():
         "critics": "max",
         "gather_threads": 2,
         "save_compression": 0,
+        "samples_per_insert": 0.5,
+        "samples_tolerance": 7,
+        "min_size_to_sample": 9,
         "seed": 2**64 - 1,
     }
     buffer = per.ReplayBuffer(10, FIELDS, **given)

@@ -23,6 +23,7 @@ export Field, ReplayBuffer, add!, extend!, cut!, clear!, update_priorities!, set
 export capacity_for, save, checkpoint, load, get_windows, epochs, advantages!, loader, release!, Hindsight, live_ids
 export law, set_scale!, raise_max_priority!, get_units, Coordinator
 export channel
+export wait_to_add, wait_to_sample, stop_limiting!
 export PERError
 
 include("declarations.jl")

@@ -288,8 +288,11 @@ struct per_replay_options
     allocate::Ptr{Cvoid}
     deallocate::Ptr{Cvoid}
     memory_context::Ptr{Cvoid}
+    samples_per_insert::Float64
+    samples_tolerance::Int64
+    min_size_to_sample::Int64
 end
-const per_replay_options_layout = (size = 240, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 156, 160, 164, 168, 172, 176, 180, 184, 188, 192, 196, 200, 204, 208, 212, 216, 224, 232,))
+const per_replay_options_layout = (size = 264, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 156, 160, 164, 168, 172, 176, 180, 184, 188, 192, 196, 200, 204, 208, 212, 216, 224, 232, 240, 248, 256,))
 
 struct per_steps
     struct_size::UInt64
@@ -625,6 +628,18 @@ per_replay_set_n_step(replay, n_step, stream) =
 const per_replay_set_save_compression_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_set_save_compression(replay, save_compression) =
     ccall(per_replay_set_save_compression_pointer[], per_status, (Ptr{per_replay}, Int32), replay, save_compression)
+
+const per_replay_wait_to_add_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_wait_to_add(replay, count, timeout_ms) =
+    ccall(per_replay_wait_to_add_pointer[], per_status, (Ptr{per_replay}, Int64, Int64), replay, count, timeout_ms)
+
+const per_replay_wait_to_sample_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_wait_to_sample(replay, batch_size, timeout_ms) =
+    ccall(per_replay_wait_to_sample_pointer[], per_status, (Ptr{per_replay}, Int64, Int64), replay, batch_size, timeout_ms)
+
+const per_replay_stop_limiting_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_stop_limiting(replay) =
+    ccall(per_replay_stop_limiting_pointer[], per_status, (Ptr{per_replay},), replay)
 
 const per_replay_live_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_live(replay, live_out) =
@@ -969,6 +984,9 @@ const function_names = [
     :per_replay_set_gamma,
     :per_replay_set_n_step,
     :per_replay_set_save_compression,
+    :per_replay_wait_to_add,
+    :per_replay_wait_to_sample,
+    :per_replay_stop_limiting,
     :per_replay_live,
     :per_replay_live_ids,
     :per_replay_statistics_init,
@@ -1074,6 +1092,9 @@ const function_pointers = [
     per_replay_set_gamma_pointer,
     per_replay_set_n_step_pointer,
     per_replay_set_save_compression_pointer,
+    per_replay_wait_to_add_pointer,
+    per_replay_wait_to_sample_pointer,
+    per_replay_stop_limiting_pointer,
     per_replay_live_pointer,
     per_replay_live_ids_pointer,
     per_replay_statistics_init_pointer,

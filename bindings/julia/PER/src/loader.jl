@@ -127,8 +127,8 @@ end
     take!(loader; wait = true, stream)
 
 The next batch of a [`loader`](@ref), which stays out until [`release!`](@ref). With `wait = false` a
-[`PERError`](@ref) with status `PER.PER_ERROR_BUSY` if it is still being drawn, or if as many are out as there are
-slots. On CUDA, work queued on `stream` from now on sees the whole batch.
+[`PERError`](@ref) with status `PER.PER_ERROR_BUSY` if it is still being drawn, if the rate limiter does not allow it
+yet, or if as many are out as there are slots. On CUDA, work queued on `stream` from now on sees the whole batch.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));
@@ -179,21 +179,23 @@ function hand_out(loader, waits, stream)
     while true
         slot = lock(loader.lock) do
             is_full = count(!=(0), loader.turns) == loader.n_slots
-            is_full && waits && isopen(loader) ? nothing : hand_out_now(loader, waits && !is_full, stream)
+            is_full && waits && isopen(loader) ? nothing : hand_out_now(loader, waits, waits && !is_full, stream)
         end
         slot === nothing || return slot
+        options_now(loader.buffer)  # is an error while this task saves the buffer, which no wait would end
         sleep(0.001)
     end
 end
 
-# With the lock.
-function hand_out_now(loader, waits, stream)
+# With the lock. Nothing where the rate limiter allows no draw yet and the caller waits, who then does so here.
+function hand_out_now(loader, waits, waits_in_library, stream)
     filled, queue = initial(per_batch), stream_of(loader.memory, stream)
     place = Ref{Int64}(-1)
     # The loader is no user of the buffer, which may be closed meanwhile.
     call(loader.buffer.handle) do _
         call(loader.handle) do pointer
-            status = per_loader_next(pointer, waits, filled, place, queue)
+            status = per_loader_next(pointer, waits_in_library, filled, place, queue)
+            status == PER_ERROR_BUSY && waits && return PER_OK
             status == PER_OK || return status
             try
                 enter_turn(loader, place[] + 1, filled[])
@@ -205,7 +207,7 @@ function hand_out_now(loader, waits, stream)
         end
         return PER_OK
     end
-    return place[] + 1
+    return place[] < 0 ? nothing : place[] + 1
 end
 
 function enter_turn(loader, slot, filled)

@@ -13,7 +13,8 @@ p_k^alpha` (section 3.3, equation 1) and importance-sampling weights.
   `frame_stack`, `sequence_length`, `burn_in`, `sequence_stride`, `sequence_eta`, `alpha`, `beta`, `beta_final`,
   `beta_steps`, `epsilon`, `uniform_fraction`, `seed`,
   `store_next_observation`, `overwrite`, `gather_threads`, `save_compression` (0, or a level of zstd from 1 to 19, of
-  what is saved), and the choices
+  what is saved), `samples_per_insert`, `samples_tolerance` and `min_size_to_sample` (the rate limiter: see
+  [`wait_to_add`](@ref)), and the choices
   `scheme` (`:stratified`, `:independent`, `:systematic`, `:without_replacement`),
   `prioritization` (`:proportional`, `:rank`, `:uniform`), `normalize_weights` (`:batch_max`, `:buffer_max`, `:none`),
   `max_priority` (`:ever`, `:now`), `on_invalid` (`:error`, `:skip`), `on_gap` (`:cut`, `:error`),
@@ -272,6 +273,70 @@ function Base.setproperty!(buffer::ReplayBuffer, name::Symbol, value)
         call(pointer -> set(pointer, given, queue), buffer.handle)
     end
     return value
+end
+
+"""
+    wait_to_add(buffer, count; timeout = Inf)
+
+Waits until the rate limiter allows to add `count` steps, of all environments together, at most `timeout` seconds. Other
+tasks use the buffer meanwhile.
+
+It counts `a` steps that were added, without those masked, and `d` transitions that were drawn, by `sample!` and loaders,
+since the buffer was made or cleared. With `r`, `e` and `m` for the options `samples_per_insert`, `samples_tolerance` and
+`min_size_to_sample`, at least 1, it allows to add `k` steps if `a < m` or `floor(r * (a + k - m)) - d <= e`, and to draw
+`b` transitions if `a >= m` and `floor(r * (a - m)) - d - b >= -e`. With `r = 0` only `a >= m` is asked for, of draws. A
+call that is not allowed yet is a [`PERError`](@ref) with status `PER.PER_ERROR_BUSY`, and so is this one if it takes
+longer; one for more than `e` transitions or `e / r` steps never is, and has the status `PER.PER_ERROR_INVALID_ARGUMENT`.
+So one of the two is allowed at any time; choose `m` so large that something is live by then. Loaders and channels wait
+by themselves.
+
+```jldoctest
+julia> buffer = ReplayBuffer(100, (observation = Field(Int32),); samples_per_insert = 2, samples_tolerance = 8);
+
+julia> add() = add!(buffer; observation = 1, reward = 1, terminated = false, truncated = false, next_observation = 1);
+
+julia> for step in 1:5
+           add()
+       end
+
+julia> try
+           add()
+       catch error
+           error.status == PER.PER_ERROR_BUSY
+       end
+true
+
+julia> sample!(buffer, 8);
+
+julia> wait_to_add(buffer, 4)
+
+julia> stop_limiting!(buffer);
+```
+"""
+wait_to_add(buffer::ReplayBuffer, count; timeout = Inf) =
+    wait_for_rate(buffer, per_replay_wait_to_add, converted(Int64, "count", count), timeout)
+
+"""
+    wait_to_sample(buffer, batch_size; timeout = Inf)
+
+Waits until the rate limiter allows to draw so many transitions: see [`wait_to_add`](@ref).
+"""
+wait_to_sample(buffer::ReplayBuffer, batch_size; timeout = Inf) =
+    wait_for_rate(buffer, per_replay_wait_to_sample, converted(Int64, "batch_size", batch_size), timeout)
+
+function wait_for_rate(buffer, wait, count, timeout)
+    options_now(buffer)  # is an error while this task saves the buffer, which no wait would end
+    return call_in_time(pointer -> wait(pointer, count, 0), buffer.handle, timeout)
+end
+
+"""
+    stop_limiting!(buffer)
+
+Ends the limits of `samples_per_insert` and `min_size_to_sample` for good: whoever waits goes on. Returns the buffer.
+"""
+function stop_limiting!(buffer::ReplayBuffer)
+    call(per_replay_stop_limiting, buffer.handle)
+    return buffer
 end
 
 """

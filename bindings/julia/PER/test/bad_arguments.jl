@@ -75,6 +75,7 @@ const GOOD = Dict{Symbol,Any}(
     :per_replay_set_n_step => (NamedTuple(), (; n_step) -> SINGLE_STEPS.n_step = n_step),
     :per_replay_set_save_compression =>
         (NamedTuple(), (; save_compression) -> SINGLE_STEPS.save_compression = save_compression),
+    :per_replay_wait_to_sample => ((batch_size = 4,), (; batch_size) -> wait_to_sample(SINGLE_STEPS, batch_size)),
     :per_epochs_create => ((n_epochs = 1, batch_size = 4),
                            (; n_epochs, batch_size) -> epochs(SINGLE_STEPS, n_epochs; batch_size)),
     :per_replay_advantages => ((lambda = 0.5, bootstrap_values = [1.0]),

@@ -314,3 +314,29 @@ end
     close(buffer)
     @test repr(buffer) == "ReplayBuffer (closed)"
 end
+
+@testset "the rate limiter keeps adds and draws in step" begin
+    buffer = ReplayBuffer(100, (observation = Field(Float32),); samples_per_insert = 2, samples_tolerance = 8,
+                          min_size_to_sample = 3)
+    add() = add!(buffer; observation = 1, reward = 1, terminated = false, truncated = false, next_observation = 1)
+    is_busy(error, message) = error isa PERError && error.status == PER.PER_ERROR_BUSY && occursin(message, error.message)
+    @test is_busy(thrown(() -> sample!(buffer, 4)), "before 3 steps are added; 0 are")
+    @test is_busy(thrown(() -> wait_to_sample(buffer, 4; timeout = 0.01)), "before 3 steps")
+    foreach(_ -> add(), 1:7)
+    @test is_busy(thrown(add), "7 steps are added, 0 transitions drawn")
+    @test is_busy(thrown(() -> wait_to_add(buffer, 1; timeout = 0)), "steps of the call are 1")
+    @test is_invalid(thrown(() -> wait_to_add(buffer, 5)), "steps of the call are 5")
+    @test is_invalid(thrown(() -> sample!(buffer, 9)), "batch_size is 9")
+    # A loader that is iterated over waits for the adds of another task, and draws ahead what is allowed.
+    sample!(buffer, 8)
+    drawn = @async loader(batches -> [length(batch.ids) for (_, batch) in zip(1:4, batches)], buffer, 8; slots = 1)
+    for _ in 1:12
+        wait_to_add(buffer, 1; timeout = 60)
+        add()
+    end
+    @test fetch(drawn) == fill(8, 4)
+    @test stop_limiting!(buffer) === buffer
+    foreach(_ -> add(), 1:50)
+    wait_to_add(buffer, 1000)
+    @test options(buffer).samples_per_insert == 0
+end

@@ -1,0 +1,120 @@
+#include "core/rate_limiter.h"
+
+#include <cinttypes>
+#include <cmath>
+
+#include "rows/error.h"
+
+namespace per {
+namespace {
+
+// Beyond this a number of transitions that are due is not told from more.
+constexpr double max_due = 0x1p62;
+// No buffer can have counted more.
+constexpr int64_t max_counted = int64_t{1} << 61;
+
+}  // namespace
+
+int64_t RateLimiter::due(int64_t added) const {
+    const double exact = options_.samples_per_insert * static_cast<double>(added - min_size());
+    return static_cast<int64_t>(std::floor(std::clamp(exact, -max_due, max_due)));
+}
+
+bool RateLimiter::allows_add(int64_t n) const {
+    if (options_.samples_per_insert <= 0 || counts_.added < min_size()) return true;
+    return due(counts_.added + n) - counts_.drawn <= options_.samples_tolerance;
+}
+
+bool RateLimiter::allows_draw(int64_t n) const {
+    if (!is_on()) return true;
+    if (counts_.added < min_size()) return false;
+    if (options_.samples_per_insert <= 0) return true;
+    return due(counts_.added) - counts_.drawn - n >= -options_.samples_tolerance;
+}
+
+double RateLimiter::max_steps_of_call() const {
+    return std::floor(static_cast<double>(options_.samples_tolerance) / options_.samples_per_insert);
+}
+
+bool RateLimiter::never_allows_add(int64_t n) const {
+    return !allows_add(n) && static_cast<double>(n) > max_steps_of_call();
+}
+
+void RateLimiter::check_limited_add(int64_t n) const {
+    if (allows_add(n)) return;
+    if (never_allows_add(n))
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "steps of the call are %" PRId64 ": allowed by samples_tolerance %" PRId64
+                    " with samples_per_insert %g are 0 .. %.0f",
+                    n, options_.samples_tolerance, options_.samples_per_insert, max_steps_of_call());
+    throw Error(PER_ERROR_BUSY,
+                "steps of the call are %" PRId64 ": the rate limiter allows 0 .. %" PRId64
+                " before more is drawn; %" PRId64 " steps are added, %" PRId64 " transitions drawn",
+                n, n_allowed_steps(n, 1), counts_.added, counts_.drawn);
+}
+
+void RateLimiter::check_limited_draw(int64_t n) const {
+    check_draw_size(n);
+    if (allows_draw(n)) return;
+    if (counts_.added < min_size())
+        throw Error(PER_ERROR_BUSY,
+                    "batch_size is %" PRId64 ": the rate limiter allows no draw before %" PRId64
+                    " steps are added; %" PRId64 " are",
+                    n, min_size(), counts_.added);
+    throw Error(PER_ERROR_BUSY,
+                "batch_size is %" PRId64 ": the rate limiter allows 0 .. %" PRId64 " before more is added; %" PRId64
+                " steps are added, %" PRId64 " transitions drawn",
+                n, due(counts_.added) - counts_.drawn + options_.samples_tolerance, counts_.added, counts_.drawn);
+}
+
+void RateLimiter::check_draw_size(int64_t n) const {
+    if (options_.samples_per_insert > 0 && n > options_.samples_tolerance)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "batch_size is %" PRId64 ": allowed by samples_tolerance are 1 .. %" PRId64, n,
+                    options_.samples_tolerance);
+}
+
+int64_t RateLimiter::n_allowed_steps(int64_t most, int64_t n_envs) const {
+    if (options_.samples_per_insert <= 0) return most;
+    const int64_t missing = std::max<int64_t>(min_size() - counts_.added, 0);
+    int64_t least = std::min(most, (missing + n_envs - 1) / n_envs);
+    while (least < most) {
+        const int64_t middle = most - (most - least) / 2;
+        if (due(counts_.added + middle * n_envs) - counts_.drawn <= options_.samples_tolerance)
+            least = middle;
+        else
+            most = middle - 1;
+    }
+    return least;
+}
+
+void RateLimiter::count(int64_t& counter, int64_t n) {
+    counter = std::clamp<int64_t>(counter + n, 0, max_counted);
+    wake();
+}
+
+void RateLimiter::clear() {
+    counts_ = {};
+    wake();
+}
+
+void RateLimiter::wake() {
+    if (n_waiting_ > 0) ring();
+}
+
+void RateLimiter::restore(CheckpointReader& reader) {
+    reader.begin("rate limiter");
+    counts_.added = reader.number<int64_t>(0, max_counted);
+    counts_.drawn = reader.number<int64_t>(0, max_counted);
+    reader.end();
+    if (counts_.drawn > 0 && !allows_draw(0)) reader.refuse("more transitions are drawn than the rate limiter allows");
+}
+
+void write_rate_limiter(CheckpointWriter& writer, const RateLimiter::Counts& counts) {
+    SectionContent content;
+    content.number(counts.added);
+    content.number(counts.drawn);
+    writer.write("rate limiter", content);
+}
+
+}  // namespace per

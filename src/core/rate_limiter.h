@@ -1,0 +1,120 @@
+// The rate limiter of a buffer: how far the steps that are added and the transitions that are drawn may run ahead of
+// each other.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+
+#include "core/ordered_lock.h"
+#include "file/checkpoint_file.h"
+#include "per.h"
+#include "threads/shared_bell.h"
+
+namespace per {
+
+// Counts of what was added and drawn, and the law that follows from them (per.h has it in words). With r for
+// samples_per_insert, m for min_size_to_sample, at least 1, and e for samples_tolerance, let
+//
+//   due(a) = floor(r (a - m))
+//
+// be how many transitions are to be drawn once `a` steps are added. An add after which a steps are there is allowed if
+// due(a) - drawn <= e, or if fewer than m steps are there before it; a draw after which d transitions are drawn is
+// allowed if m steps are there and due(added) - d >= -e. No call may be for more than e transitions: draws of more, and
+// adds of more than e / r steps beyond the first m, never are allowed. So one side may go on at any time: where an add
+// of k steps is not allowed, due(added) > drawn + e - ceil(r k) >= drawn, and a draw of up to e transitions is.
+//
+// The buffer is locked while any function but ring() is called. Changes wake those that wait.
+class RateLimiter {
+ public:
+    // What a checkpoint keeps.
+    struct Counts {
+        int64_t added = 0;
+        int64_t drawn = 0;
+    };
+
+    // The options must outlive it. Where they change, clear() comes next.
+    explicit RateLimiter(const per_replay_options& options) : options_(options) {}
+
+    bool is_on() const { return has_limits(options_); }
+    static bool has_limits(const per_replay_options& options) {
+        return options.min_size_to_sample > 0 || options.samples_per_insert > 0;
+    }
+
+    // Both are for `n` steps, or transitions, in one call. Where they are not allowed they throw Error: with
+    // INVALID_ARGUMENT if they never will be, else with BUSY.
+    void check_add(int64_t n) const {
+        if (is_on()) check_limited_add(n);
+    }
+    void check_draw(int64_t n) const {
+        if (is_on()) check_limited_draw(n);
+    }
+    bool allows_add(int64_t n) const;
+    bool allows_draw(int64_t n) const;
+    // An add that is not allowed, and never will be.
+    bool never_allows_add(int64_t n) const;
+    // Throws for a number of transitions that no draw is ever allowed.
+    void check_draw_size(int64_t n) const;
+    // How many steps of n_envs environments are allowed, if they are added one after the other: at most `most`.
+    int64_t n_allowed_steps(int64_t most, int64_t n_envs) const;
+
+    void count_added(int64_t n) {
+        if (is_on()) count(counts_.added, n);
+    }
+    // A draw that is taken back counts as -n.
+    void count_drawn(int64_t n) {
+        if (is_on()) count(counts_.drawn, n);
+    }
+    void clear();
+
+    const Counts& counts() const { return counts_; }
+    // Reads what write_rate_limiter() wrote.
+    void restore(CheckpointReader& reader);
+
+    // Wakes those that wait, so that they look again whether they still have to. Needs no lock.
+    void ring() noexcept { changed_.ring(); }
+
+    // Waits until is_over(), or until time is up: in between the buffer is not locked. timeout_ms is -1 for as long as
+    // it takes. Between its last is_over() and its end the lock is held.
+    template <class IsOver>
+    void wait(std::unique_lock<OrderedLock>& guard, int64_t timeout_ms, IsOver is_over) {
+        using Clock = std::chrono::steady_clock;
+        using std::chrono::nanoseconds;
+        constexpr int64_t max_timeout_ms = int64_t{1} << 40;  // what the clock has room for
+        constexpr nanoseconds longest_sleep = std::chrono::seconds(100);
+        const bool has_end = timeout_ms >= 0 && timeout_ms <= max_timeout_ms;
+        const Clock::time_point end =
+            has_end ? Clock::now() + std::chrono::milliseconds(timeout_ms) : Clock::time_point();
+        for (;;) {
+            const uint32_t seen = changed_.count;  // before the look, so that no change is missed
+            if (is_over()) return;
+            const nanoseconds left = has_end ? nanoseconds(end - Clock::now()) : longest_sleep;
+            if (left.count() <= 0) return;
+            ++n_waiting_;
+            guard.unlock();
+            changed_.sleep(seen, std::min(left, longest_sleep).count());
+            guard.lock();
+            --n_waiting_;
+        }
+    }
+
+ private:
+    void check_limited_add(int64_t n) const;
+    void check_limited_draw(int64_t n) const;
+    void count(int64_t& counter, int64_t n);
+    int64_t due(int64_t added) const;
+    double max_steps_of_call() const;
+    int64_t min_size() const { return std::max<int64_t>(options_.min_size_to_sample, 1); }
+    void wake();
+
+    const per_replay_options& options_;
+    Counts counts_;
+    int64_t n_waiting_ = 0;
+    SharedBell changed_ = {0};
+};
+
+// The section of a checkpoint that has the counts. Only buffers with limits have one.
+void write_rate_limiter(CheckpointWriter& writer, const RateLimiter::Counts& counts);
+
+}  // namespace per

@@ -1,0 +1,141 @@
+/*
+ * A channel that brings more than the rate limiter allows waits, and its writer sees a full ring: no step is refused or
+ * lost, and none is added too early. What is left when the channel ends is added without a limit. A loader draws ahead
+ * as far as is allowed; what it could not draw it draws when it may.
+ */
+#include "channel_check.h"
+#include "loader_check.h"
+
+enum { SLOTS = 8 };
+
+static per_replay* limited(int64_t samples_per_insert, int64_t tolerance, int64_t min_size, int64_t n_envs) {
+    per_replay_options options = replay_options(100 * n_envs, n_envs);
+    options.samples_per_insert = (double)samples_per_insert;
+    options.samples_tolerance = tolerance;
+    options.min_size_to_sample = min_size;
+    return create_replay(&options);
+}
+
+static per_status draw_some(per_replay* replay, int64_t batch_size) {
+    static rows out;
+    fill_rows(&out);
+    return per_replay_sample(replay, NULL, batch_size, &out.batch, NULL);
+}
+
+static void a_channel_waits_and_its_writer_sees_a_full_ring(void) {
+    per_replay* replay = limited(2, 8, 1, 1);
+    per_channel* channel = create_channel(replay, 0, NULL, SLOTS, PER_FULL_WAITS);
+    per_writer* writer = attach(path_of(channel));
+    int t = 0;
+    /* 1 + 8 / 2 steps are allowed, and the ring has room for 8. */
+    for (; t < 5 + SLOTS; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, 60000));
+    CHECK_FAILS(write_step(writer, 99, 99, 0, 50), PER_ERROR_BUSY, "the ring of 8 slots");
+    CHECK_FAILS(per_channel_flush(channel, 20), PER_ERROR_BUSY, "8 steps that were written are not in the buffer yet");
+    CHECK(channel_stats(channel).waiting == SLOTS && stats_of(replay).added == 5);
+    /* 6 transitions allow 3 steps more. */
+    CHECK_OK(draw_some(replay, 6));
+    for (; t < 8 + SLOTS; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, 60000));
+    CHECK_FAILS(write_step(writer, 99, 99, 0, 50), PER_ERROR_BUSY, "the ring of 8 slots");
+    CHECK(stats_of(replay).added == 8);
+    /* Whoever flushes waits for draws, and other threads use the buffer meanwhile. */
+    CHECK_OK(draw_some(replay, 8));
+    CHECK_OK(draw_some(replay, 8));
+    CHECK_OK(per_writer_flush(writer, 60000));
+    CHECK(stats_of(replay).added == 8 + SLOTS && channel_stats(channel).refused == 0 && stats_of(replay).cuts == 0);
+    for (; t < 10 + SLOTS; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, 60000));
+    CHECK_FAILS(per_writer_flush(writer, 20), PER_ERROR_BUSY, "not in the buffer yet");
+    per_writer_free(writer);
+    per_channel_free(channel);
+    CHECK(live_of(replay) == 10 + SLOTS && stats_of(replay).cuts == 0);
+    per_replay_free(replay);
+}
+
+static void the_end_of_limits_lets_a_channel_go_on(void) {
+    per_replay* replay = limited(2, 8, 1, 1);
+    per_channel* channel = create_channel(replay, 0, NULL, SLOTS, PER_FULL_WAITS);
+    per_writer* writer = attach(path_of(channel));
+    int t;
+    for (t = 0; t < 5 + SLOTS; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, 60000));
+    CHECK_FAILS(per_channel_flush(channel, 20), PER_ERROR_BUSY, "not in the buffer yet");
+    CHECK_OK(per_replay_stop_limiting(replay));
+    CHECK_OK(per_channel_flush(channel, 60000));
+    CHECK(stats_of(replay).added == 5 + SLOTS);
+    per_writer_free(writer);
+    per_channel_free(channel);
+    per_replay_free(replay);
+}
+
+/* A channel of two environments, the writer of which has one of them only: the other is masked. */
+static void environments_that_a_writer_leaves_out_do_not_count(void) {
+    per_replay* replay = limited(1, 10, 1, 2);
+    per_channel* channel = create_channel(replay, 0, NULL, 64, PER_FULL_WAITS);
+    per_writer* writer = attach(path_of(channel));
+    const int64_t env = 1;
+    const float value = 1;
+    const uint8_t no = 0;
+    const per_array field = array_of(&value, PER_FLOAT32);
+    per_steps steps;
+    int t;
+    CHECK_OK(per_steps_init(&steps, sizeof steps));
+    steps.n_envs = 1;
+    steps.env_ids = &env;
+    steps.fields = steps.next_fields = &field;
+    steps.reward = field;
+    steps.terminated = steps.truncated = array_of(&no, PER_BOOL);
+    for (t = 0; t < 20; ++t) CHECK_OK(per_writer_add(writer, &steps, 60000));
+    /* 11 are allowed, of which the last is not tried, as it might be of both environments. */
+    CHECK_FAILS(per_channel_flush(channel, 50), PER_ERROR_BUSY, "10 steps that were written");
+    CHECK(stats_of(replay).added == 10);
+    CHECK_OK(draw_some(replay, 10));
+    CHECK_OK(per_channel_flush(channel, 60000));
+    CHECK(stats_of(replay).added == 20);
+    per_writer_free(writer);
+    per_channel_free(channel);
+    per_replay_free(replay);
+}
+
+static void fill(per_replay* replay, int first, int end) {
+    for (; first < end; ++first) add_full(replay, 0, (float)first, 0, GOES_ON, (float)first + 1);
+}
+
+static void a_loader_draws_as_far_as_is_allowed(void) {
+    per_replay *replay = limited(1, 8, 4, 1), *twin = limited(0, 0, 0, 1);
+    static rows expected;
+    per_loader_options options;
+    per_loader* loader;
+    per_batch batch;
+    int64_t slot;
+    int i, t = 4;
+    fill(replay, 0, t);
+    fill(twin, 0, t);
+    /* Asked for are three batches, and allowed is one. */
+    loader = create_loader(replay, 8, 3, NULL);
+    for (i = 0; i < 20; ++i) {
+        draw(twin, 8, &expected);
+        CHECK_OK(try_next(loader, 1, &batch, &slot));
+        check_batch(&batch, &expected, 8);
+        CHECK_OK(per_loader_release(loader, slot, NULL));
+        CHECK_FAILS(try_next(loader, 1, &batch, &slot), PER_ERROR_BUSY, "before more is added");
+        CHECK_FAILS(per_replay_wait_to_sample(replay, 8, 0), PER_ERROR_BUSY, "before more is added");
+        fill(replay, t, t + 8);
+        fill(twin, t, t + 8);
+        t += 8;
+        CHECK_OK(per_replay_wait_to_sample(replay, 8, 0));
+    }
+    per_loader_free(loader);
+    CHECK_OK(per_loader_options_init(&options, sizeof options));
+    options.batch_size = 9;
+    options.device = loader_device();
+    CHECK_FAILS(per_loader_create(replay, &options, &loader), PER_ERROR_INVALID_ARGUMENT,
+                "batch_size is 9: allowed by samples_tolerance are 1 .. 8");
+    per_replay_free(replay);
+    per_replay_free(twin);
+}
+
+int main(void) {
+    a_channel_waits_and_its_writer_sees_a_full_ring();
+    the_end_of_limits_lets_a_channel_go_on();
+    environments_that_a_writer_leaves_out_do_not_count();
+    a_loader_draws_as_far_as_is_allowed();
+    return 0;
+}

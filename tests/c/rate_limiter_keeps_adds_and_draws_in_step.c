@@ -1,0 +1,217 @@
+/*
+ * What the rate limiter allows is what per.h says: here worked out anew from all that was added and drawn, at each of
+ * many random calls. What it does not allow changes nothing, and with it one side may always go on.
+ */
+#include "replay_check.h"
+
+static per_replay* limited(double samples_per_insert, int64_t tolerance, int64_t min_size, int64_t n_envs) {
+    per_replay_options options = replay_options(200 * n_envs, n_envs);
+    options.samples_per_insert = samples_per_insert;
+    options.samples_tolerance = tolerance;
+    options.min_size_to_sample = min_size;
+    return create_replay(&options);
+}
+
+/* `length` steps of all environments. */
+static per_status add_steps(per_replay* replay, int64_t length) {
+    static const float observation[4096];
+    call given;
+    fill_call(&given, length, observation, observation, observation, NULL, NULL);
+    return per_replay_add(replay, &given.steps, NULL, NULL);
+}
+
+static per_status draw_some(per_replay* replay, int64_t batch_size) {
+    static rows out;
+    fill_rows(&out);
+    return per_replay_sample(replay, NULL, batch_size, &out.batch, NULL);
+}
+
+static uint64_t random_state = 1;
+static int64_t random_below(int64_t n) {
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (int64_t)((random_state >> 33) % (uint64_t)n);
+}
+
+/* What is allowed, in quarters of a transition, in which all the rates below are whole: no rounding. */
+static int64_t floored_quarters(int64_t quarters) {
+    return quarters >= 0 ? quarters / 4 : -((3 - quarters) / 4);
+}
+
+static void random_calls(int64_t quarters_per_insert, int64_t tolerance, int64_t min_size, int64_t n_envs) {
+    const int64_t most_steps = tolerance * 4 / quarters_per_insert / n_envs, m = min_size > 1 ? min_size : 1;
+    per_replay* replay = limited((double)quarters_per_insert / 4, tolerance, min_size, n_envs);
+    int64_t added = 0, drawn = 0, n_refused_adds = 0, n_refused_draws = 0;
+    int i;
+    for (i = 0; i < rounds(4000); ++i) {
+        const int64_t length = 1 + random_below(most_steps < 9 ? most_steps : 9), k = length * n_envs;
+        const int64_t b = 1 + random_below(tolerance);
+        const int may_add = added < m || floored_quarters(quarters_per_insert * (added + k - m)) - drawn <= tolerance;
+        const int may_draw =
+            added >= m && floored_quarters(quarters_per_insert * (added - m)) - drawn - b >= -tolerance;
+        CHECK(may_add || may_draw);
+        CHECK(per_replay_wait_to_add(replay, k, 0) == (may_add ? PER_OK : PER_ERROR_BUSY));
+        CHECK(per_replay_wait_to_sample(replay, b, 0) == (may_draw ? PER_OK : PER_ERROR_BUSY));
+        if (random_below(2) == 0) {
+            CHECK(add_steps(replay, length) == (may_add ? PER_OK : PER_ERROR_BUSY));
+            if (may_add) added += k;
+            n_refused_adds += !may_add;
+        } else {
+            CHECK(draw_some(replay, b) == (may_draw ? PER_OK : PER_ERROR_BUSY));
+            if (may_draw) drawn += b;
+            n_refused_draws += !may_draw;
+        }
+        if (random_below(500) == 0) {
+            CHECK_OK(per_replay_clear(replay, NULL));
+            added = drawn = 0;
+        }
+    }
+    CHECK(n_refused_adds > 0 && n_refused_draws > 0);
+    per_replay_free(replay);
+}
+
+static void what_is_allowed_is_said(void) {
+    per_replay* replay = limited(2, 8, 5, 1);
+    per_replay_options described;
+    per_replay_statistics before;
+    CHECK_OK(per_replay_options_init(&described, sizeof described));
+    CHECK_OK(per_replay_describe(replay, &described));
+    CHECK(described.samples_per_insert == 2 && described.samples_tolerance == 8 && described.min_size_to_sample == 5);
+    CHECK_OK(add_steps(replay, 4));
+    CHECK_FAILS(draw_some(replay, 3), PER_ERROR_BUSY,
+                "batch_size is 3: the rate limiter allows no draw before 5 steps are added; 4 are");
+    /* Fewer than 5 are there, so any number may be added: 20 are due then. */
+    CHECK_OK(add_steps(replay, 11));
+    before = stats_of(replay);
+    CHECK_FAILS(add_steps(replay, 2), PER_ERROR_BUSY,
+                "steps of the call are 2: the rate limiter allows 0 .. 0 before more is drawn; 15 steps are added, 0 "
+                "transitions drawn");
+    CHECK(stats_of(replay).added == before.added && stats_of(replay).live == before.live);
+    CHECK_FAILS(add_steps(replay, 5), PER_ERROR_INVALID_ARGUMENT,
+                "steps of the call are 5: allowed by samples_tolerance 8 with samples_per_insert 2 are 0 .. 4");
+    CHECK_FAILS(per_replay_wait_to_add(replay, 5, -1), PER_ERROR_INVALID_ARGUMENT, "steps of the call are 5");
+    CHECK_FAILS(draw_some(replay, 9), PER_ERROR_INVALID_ARGUMENT,
+                "batch_size is 9: allowed by samples_tolerance are 1 .. 8");
+    CHECK_FAILS(per_replay_wait_to_sample(replay, 9, -1), PER_ERROR_INVALID_ARGUMENT, "batch_size is 9");
+    /* 20 were due, and 28 may be drawn. */
+    CHECK_OK(draw_some(replay, 8));
+    CHECK_OK(draw_some(replay, 8));
+    CHECK_FAILS(add_steps(replay, 3), PER_ERROR_BUSY,
+                "steps of the call are 3: the rate limiter allows 0 .. 2 before more is drawn; 15 steps are added, 16 "
+                "transitions drawn");
+    CHECK_OK(draw_some(replay, 8));
+    before = stats_of(replay);
+    CHECK_FAILS(draw_some(replay, 5), PER_ERROR_BUSY,
+                "batch_size is 5: the rate limiter allows 0 .. 4 before more is added; 15 steps are added, 24 "
+                "transitions drawn");
+    CHECK(stats_of(replay).samples == before.samples && stats_of(replay).beta_step == before.beta_step);
+    CHECK_OK(draw_some(replay, 4));
+    CHECK_FAILS(draw_some(replay, 1), PER_ERROR_BUSY, "allows 0 .. 0");
+    CHECK_OK(add_steps(replay, 4));
+    CHECK_OK(draw_some(replay, 8));
+    per_replay_free(replay);
+}
+
+static void a_least_size_alone(void) {
+    per_replay* replay = limited(0, 0, 6, 2);
+    CHECK_OK(add_steps(replay, 2));
+    CHECK_FAILS(draw_some(replay, 100), PER_ERROR_BUSY, "before 6 steps are added; 4 are");
+    CHECK_OK(per_replay_wait_to_add(replay, 1000000, 0));
+    CHECK_OK(add_steps(replay, 1));
+    CHECK_OK(draw_some(replay, 100));
+    CHECK_OK(add_steps(replay, 20));
+    CHECK_OK(draw_some(replay, many()));
+    per_replay_free(replay);
+}
+
+static void without_limits_nothing_waits(void) {
+    per_replay* replay = limited(0, 0, 0, 1);
+    CHECK_OK(per_replay_wait_to_add(replay, INT64_C(1) << 40, -1));
+    CHECK_OK(per_replay_wait_to_sample(replay, 1 << 24, -1));
+    CHECK_FAILS(draw_some(replay, 1), PER_ERROR_EMPTY, "");
+    CHECK_OK(per_replay_stop_limiting(replay));
+    per_replay_free(replay);
+}
+
+/* Of 4 environments 2 are left out. On CUDA the host does not read the mask that a call is given. */
+static void steps_that_a_mask_leaves_out(void) {
+    static const float zeros[4];
+    static const uint8_t mask[4] = {1, 0, 0, 1};
+    per_replay* replay = limited(1, 4, 1, 4);
+    call given;
+    int i;
+    CHECK_OK(add_steps(replay, 1));
+    CHECK_OK(draw_some(replay, 4));
+    fill_call(&given, 1, zeros, zeros, zeros, NULL, NULL);
+    given.steps.mask = array_of(mask, PER_BOOL);
+    for (i = 0; i < 2; ++i)
+        CHECK(per_replay_add(replay, &given.steps, NULL, NULL) == (on_cuda() && i > 0 ? PER_ERROR_BUSY : PER_OK));
+    CHECK(stats_of(replay).added == (on_cuda() ? 6 : 8));
+    per_replay_free(replay);
+}
+
+static void what_is_no_draw_is_not_limited(void) {
+    per_replay* replay = limited(1, 1, 1, 1);
+    static rows out;
+    const int64_t ids[] = {0}, unit[] = {0};
+    per_epochs* epochs = NULL;
+    int64_t count = 0;
+    int i;
+    CHECK_OK(add_steps(replay, 1));
+    CHECK_OK(draw_some(replay, 1));
+    CHECK_FAILS(draw_some(replay, 1), PER_ERROR_BUSY, "allows 0 .. 0");
+    fill_rows(&out);
+    for (i = 0; i < 3; ++i) {
+        CHECK_OK(per_replay_get_windows(replay, NULL, PER_INVALID_ERROR, 1, ids, &out.batch, NULL));
+        CHECK_OK(per_replay_get_units(replay, NULL, 1, unit, &out.batch, NULL, NULL, NULL));
+        CHECK_OK(per_epochs_create(replay, 1, 1, 0, NULL, &epochs));
+        CHECK_OK(per_epochs_next(epochs, &out.batch, &count, NULL));
+        CHECK(count == 1);
+        per_epochs_free(epochs);
+    }
+    CHECK_OK(per_replay_synchronize(replay, NULL));
+    CHECK_FAILS(draw_some(replay, 1), PER_ERROR_BUSY, "1 steps are added, 1 transitions drawn");
+    per_replay_free(replay);
+}
+
+static void failed_calls_do_not_count(void) {
+    per_replay* replay = limited(1, 2, 2, 1);
+    static rows out;
+    per_sample_options options;
+    fill_rows(&out);
+    CHECK_OK(add_steps(replay, 2));
+    CHECK_OK(per_sample_options_init(&options, sizeof options));
+    options.scheme = 7;
+    CHECK_FAILS(per_replay_sample(replay, &options, 2, &out.batch, NULL), PER_ERROR_INVALID_ARGUMENT, "scheme");
+    CHECK_OK(draw_some(replay, 2));
+    CHECK_FAILS(draw_some(replay, 1), PER_ERROR_BUSY, "2 transitions drawn");
+    per_replay_free(replay);
+}
+
+static void limits_end(void) {
+    per_replay* replay = limited(1, 4, 2, 1);
+    per_replay_options described;
+    CHECK_OK(add_steps(replay, 4));
+    CHECK_FAILS(add_steps(replay, 3), PER_ERROR_BUSY, "");
+    CHECK_OK(per_replay_stop_limiting(replay));
+    CHECK_OK(add_steps(replay, 50));
+    CHECK_OK(draw_some(replay, many()));
+    CHECK_OK(per_replay_options_init(&described, sizeof described));
+    CHECK_OK(per_replay_describe(replay, &described));
+    CHECK(described.samples_per_insert == 0 && described.samples_tolerance == 0 && described.min_size_to_sample == 0);
+    per_replay_free(replay);
+}
+
+int main(void) {
+    what_is_allowed_is_said();
+    a_least_size_alone();
+    without_limits_nothing_waits();
+    steps_that_a_mask_leaves_out();
+    what_is_no_draw_is_not_limited();
+    failed_calls_do_not_count();
+    limits_end();
+    random_calls(4, 8, 4, 1);
+    random_calls(1, 3, 0, 1);
+    random_calls(33, on_cuda() ? 30 : 100, 20, 3);
+    if (!on_cuda()) random_calls(4000, 1000, 1, 1); /* thousands of transitions, each of which is simulated */
+    return 0;
+}

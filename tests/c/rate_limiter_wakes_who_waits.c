@@ -1,0 +1,201 @@
+/*
+ * Threads that add and threads that draw, each of which waits for the others: at no time is more added or drawn than
+ * the rate limiter allows, and none waits for ever, also where one side ends, the buffer is cleared, a process forks,
+ * or limits end. While a thread waits, others use the buffer.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <pthread.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "replay_check.h"
+
+enum { RATE = 4, TOLERANCE = 64, MIN_SIZE = 10, BATCH = 24, ADDERS = 3, DRAWERS = 2, STEPS = 3000 };
+
+static per_replay* replay;
+
+static per_replay* limited(void) {
+    per_replay_options options = replay_options(1000, ADDERS);
+    options.samples_per_insert = RATE;
+    options.samples_tolerance = TOLERANCE;
+    options.min_size_to_sample = MIN_SIZE;
+    return create_replay(&options);
+}
+
+static per_status try_add(int64_t env) {
+    int64_t id;
+    return try_step(replay, env, 1, 1, GOES_ON, NEXT_GIVEN, 1, &id);
+}
+
+static per_status try_draw(int64_t batch_size) {
+    rows out; /* not static: threads draw at the same time */
+    fill_rows(&out);
+    return per_replay_sample(replay, NULL, batch_size, &out.batch, NULL);
+}
+
+/* The next call of its kind that is allowed, which others may have taken first. */
+static void add_when_allowed(int64_t env) {
+    per_status status;
+    while ((status = try_add(env)) == PER_ERROR_BUSY) CHECK_OK(per_replay_wait_to_add(replay, 1, -1));
+    CHECK_OK(status);
+}
+
+static void draw_when_allowed(void) {
+    per_status status;
+    while ((status = try_draw(BATCH)) == PER_ERROR_BUSY) CHECK_OK(per_replay_wait_to_sample(replay, BATCH, -1));
+    CHECK_OK(status);
+}
+
+static int64_t drawn;
+static int is_over;
+
+static void nap(void) {
+    const struct timespec time = {0, 20000000};
+    nanosleep(&time, NULL);
+}
+
+static void* add_all(void* env) {
+    int i;
+    for (i = 0; i < rounds(STEPS); ++i) add_when_allowed(*(const int64_t*)env);
+    return NULL;
+}
+
+static void* draw_all(void* argument) {
+    (void)argument;
+    while (!__atomic_load_n(&is_over, __ATOMIC_RELAXED)) {
+        draw_when_allowed();
+        __atomic_add_fetch(&drawn, BATCH, __ATOMIC_RELAXED);
+    }
+    return NULL;
+}
+
+static void adders_and_drawers_keep_in_step(void) {
+    static const int64_t envs[ADDERS] = {0, 1, 2};
+    pthread_t adders[ADDERS], drawers[DRAWERS];
+    const int64_t added = (int64_t)ADDERS * rounds(STEPS);
+    int i;
+    replay = limited();
+    for (i = 0; i < DRAWERS; ++i) CHECK(pthread_create(&drawers[i], NULL, draw_all, NULL) == 0);
+    for (i = 0; i < ADDERS; ++i) CHECK(pthread_create(&adders[i], NULL, add_all, (void*)&envs[i]) == 0);
+    for (i = 0; i < ADDERS; ++i) CHECK(pthread_join(adders[i], NULL) == 0);
+    /* One side has ended. The other draws what is due, and waits. */
+    CHECK(stats_of(replay).added == added);
+    while (per_replay_wait_to_sample(replay, BATCH, 0) == PER_OK) nap();
+    CHECK_FAILS(per_replay_wait_to_sample(replay, BATCH, 20), PER_ERROR_BUSY, "before more is added");
+    __atomic_store_n(&is_over, 1, __ATOMIC_RELAXED);
+    CHECK_OK(per_replay_stop_limiting(replay));
+    for (i = 0; i < DRAWERS; ++i) CHECK(pthread_join(drawers[i], NULL) == 0);
+    /* Each drawer drew once after the limits had ended, or found that all was over. */
+    CHECK(drawn <= RATE * (added - MIN_SIZE) + TOLERANCE + DRAWERS * BATCH);
+    CHECK(drawn > RATE * (added - MIN_SIZE) + TOLERANCE - BATCH);
+    per_replay_free(replay);
+}
+
+static void* wait_to_add(void* status_out) {
+    *(per_status*)status_out = per_replay_wait_to_add(replay, 16, -1);
+    return NULL;
+}
+
+static void* wait_to_draw(void* status_out) {
+    *(per_status*)status_out = per_replay_wait_to_sample(replay, BATCH, -1);
+    return NULL;
+}
+
+/* Adds until no more is allowed: 16 steps are not until 64 transitions are drawn. */
+static void fill(void) {
+    int i;
+    replay = limited();
+    for (i = 0; i < MIN_SIZE + TOLERANCE / RATE; ++i) CHECK_OK(try_add(0));
+    CHECK(try_add(0) == PER_ERROR_BUSY);
+}
+
+static void draws_wake_an_adder(void) {
+    pthread_t thread;
+    per_status status = PER_ERROR_INTERNAL;
+    int i;
+    fill();
+    CHECK(pthread_create(&thread, NULL, wait_to_add, &status) == 0);
+    nap();
+    for (i = 0; i < 4; ++i) CHECK_OK(try_draw(16));
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(status == PER_OK);
+    per_replay_free(replay);
+}
+
+static void adds_wake_a_drawer(void) {
+    pthread_t thread;
+    per_status status = PER_ERROR_INTERNAL;
+    int i;
+    replay = limited();
+    CHECK(pthread_create(&thread, NULL, wait_to_draw, &status) == 0);
+    nap();
+    for (i = 0; i < MIN_SIZE; ++i) CHECK_OK(try_add(0));
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(status == PER_OK);
+    per_replay_free(replay);
+}
+
+/* After a clear fewer than MIN_SIZE are there, so that any add is allowed. */
+static void a_clear_wakes_an_adder(void) {
+    pthread_t thread;
+    per_status status = PER_ERROR_INTERNAL;
+    fill();
+    CHECK(pthread_create(&thread, NULL, wait_to_add, &status) == 0);
+    nap();
+    CHECK_OK(per_replay_clear(replay, NULL));
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(status == PER_OK);
+    per_replay_free(replay);
+}
+
+static void the_end_of_limits_wakes_all(void) {
+    pthread_t threads[2];
+    per_status statuses[2] = {PER_ERROR_INTERNAL, PER_ERROR_INTERNAL};
+    fill();
+    CHECK(pthread_create(&threads[0], NULL, wait_to_add, &statuses[0]) == 0);
+    CHECK(pthread_create(&threads[1], NULL, wait_to_add, &statuses[1]) == 0);
+    nap();
+    CHECK_OK(per_replay_stop_limiting(replay));
+    CHECK(pthread_join(threads[0], NULL) == 0 && pthread_join(threads[1], NULL) == 0);
+    CHECK(statuses[0] == PER_OK && statuses[1] == PER_OK);
+    per_replay_free(replay);
+}
+
+/* The child has no thread that waits, and goes on alone. */
+static void a_fork_does_not_wait(void) {
+    pthread_t thread;
+    per_status status = PER_ERROR_INTERNAL;
+    int exit_status;
+    pid_t child;
+    int i;
+    fill();
+    CHECK(pthread_create(&thread, NULL, wait_to_add, &status) == 0);
+    nap();
+    child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        CHECK(try_add(0) == PER_ERROR_BUSY);
+        for (i = 0; i < 4; ++i) CHECK_OK(try_draw(16));
+        for (i = 0; i < 16; ++i) CHECK_OK(try_add(0));
+        CHECK(try_add(0) == PER_ERROR_BUSY);
+        per_replay_free(replay);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &exit_status, 0) == child && exit_status == 0);
+    CHECK(try_add(0) == PER_ERROR_BUSY);
+    CHECK_OK(per_replay_stop_limiting(replay));
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(status == PER_OK);
+    per_replay_free(replay);
+}
+
+int main(void) {
+    adders_and_drawers_keep_in_step();
+    draws_wake_an_adder();
+    adds_wake_a_drawer();
+    a_clear_wakes_an_adder();
+    the_end_of_limits_wakes_all();
+    if (!on_cuda()) a_fork_does_not_wait();
+    return 0;
+}
