@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cstring>
 #include <random>
 #include <string>
@@ -142,7 +143,12 @@ class BothBuffers {
             ASSERT_EQ(is_live, expected.priorities.live().contains(slot)) << slot;
             ASSERT_EQ(device().priorities.tree.leaves[slot], expected.priorities.tree().priority(slot)) << slot;
         }
-        const cuda::TreeState& tree = *device().priorities.tree.state;
+        const cuda::DevicePriorities& priorities = device().priorities;
+        const cuda::TreeState& tree = *priorities.tree.state;
+        const double factor = power_of_two(tree.scale);
+        compare_sums(priorities.tree, [&](int64_t i) { return cuda::leaf_mass(priorities.tree.leaves[i], factor); });
+        compare_sums(priorities.live,
+                     [&](int64_t i) { return static_cast<uint64_t>(std::popcount(priorities.live.words[i])); });
         ASSERT_EQ(tree.total, expected.priorities.tree().total_mass());
         ASSERT_EQ(tree.scale, expected.priorities.tree().scale());
         ASSERT_EQ(tree.low_water, expected.priorities.tree().rescales_below());
@@ -167,6 +173,18 @@ class BothBuffers {
     int n_refused = 0;
 
  private:
+    // Each sum is that of what lies below it.
+    template <class LeafAt>
+    void compare_sums(const cuda::DeviceSums& sums, const LeafAt& leaf_at) {
+        for (int level = 1; level < sums.n_levels; ++level)
+            for (int64_t node = 0; node < sums.n_nodes[level]; ++node) {
+                uint64_t sum = 0;
+                for (int64_t i = node * 32; i < (node + 1) * 32 && i < sums.n_nodes[level - 1]; ++i)
+                    sum += level == 1 ? leaf_at(i) : sums.sums[level - 1][i];
+                ASSERT_EQ(sums.sums[level][node], sum) << level << ", " << node;
+            }
+    }
+
     template <class MakeCall>
     void call_on_some_stream(const MakeCall& make_call) {
         cuda::StreamOrder::Call order(order_, streams_[random_() % 3]);

@@ -814,6 +814,15 @@ FAULTS = [
         "cuda/tree/tree_update.cu",
         "    __syncthreads();\n    write_top(tree, top);",
         "    write_top(tree, top);",
+        needs_tsan=True,
+    ),
+    Fault(
+        "the top row of a buffer's change: written before the last leaf",
+        "cuda/replay/leaf_change.h",
+        "    __syncthreads();\n    write_top(priorities.tree, top);",
+        "    write_top(priorities.tree, top);",
+        "priorities_test",
+        needs_tsan=True,
     ),
     Fault(
         "the top row of a change: a thread writes one entry",
