@@ -15,6 +15,7 @@
 #include "cpu/replay_backend.h"
 #include "cuda/batch/batch_queue.h"
 #include "cuda/replay/replay_memory.h"
+#include "cuda/runtime/staging.h"
 #include "cuda/runtime/stream_order.h"
 #include "mirror.h"
 #include "rows/error.h"
@@ -53,7 +54,8 @@ class BothBuffers {
           cpu_(options_, fields_),
           order_(0),
           memory_(options_, fields_, order_.own_stream()),
-          queue_(options_, fields_, memory_, order_.own_stream()) {
+          staging_(std::size_t{1} << 16),
+          queue_(options_, fields_, memory_, staging_, order_.own_stream()) {
         simulator::options().seed = seed;
         cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
         for (int64_t env = 0; env < shape.n_envs; ++env) observations_.push_back(random_frames());
@@ -273,6 +275,7 @@ class BothBuffers {
     cpu::CpuReplayBackend cpu_;
     cuda::StreamOrder order_;
     cuda::ReplayMemory memory_;
+    cuda::Staging staging_;
     cuda::BatchQueue queue_;
     cudaStream_t stream_ = nullptr;
     std::vector<Frames> observations_;
