@@ -66,6 +66,13 @@ FAULTS = [
         "const std::size_t n = n_left_of_piece_;",
     ),
     Fault(
+        "files",
+        "rows of formats 1 and 2, which lie at their slots, are looked for behind them",
+        "src/file/checkpoint_state.cpp",
+        ": rules_.ring.by_rows.remainder(row);",
+        ": row;",
+    ),
+    Fault(
         "instruction_sets",
         "prefix sums of four lanes lose one",
         "src/cpu/kernels/draw.h",
