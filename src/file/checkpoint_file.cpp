@@ -99,6 +99,32 @@ void CheckpointWriter::end() {
     store_number(seal);
 }
 
+void CheckpointWriter::put_off(uint64_t size) {
+    flush();
+    turns_.push_back({n_stored_, std::move(checksum_)});
+    checksum_ = Checksum();
+    n_stored_ += size + sizeof(uint64_t);
+    file_->go_to(n_stored_);
+}
+
+void CheckpointWriter::take_turn(std::size_t t, const void* data, std::size_t size) {
+    Turn& turn = turns_[t];
+    turn.checksum.add(data, size);
+    file_->go_to(turn.place);
+    file_->write(data, size);
+    turn.place += size;
+}
+
+void CheckpointWriter::end_turns() {
+    for (std::size_t t = 0; t < turns_.size(); ++t) {
+        const uint64_t seal = turns_[t].checksum.value();
+        checksum_of_seals_.add(&seal, sizeof seal);
+        take_turn(t, &seal, sizeof seal);
+    }
+    turns_.clear();
+    file_->go_to(n_stored_);
+}
+
 void CheckpointWriter::write(std::string_view section, const SectionContent& content) {
     begin(section, content.bytes().size(), false);
     store(content.bytes().data(), content.bytes().size());
@@ -107,6 +133,7 @@ void CheckpointWriter::write(std::string_view section, const SectionContent& con
 
 void CheckpointWriter::store(const void* data, std::size_t size) {
     checksum_.add(data, size);
+    n_stored_ += size;
     if (size > buffer_.size() - n_buffered_) flush();
     if (size >= buffer_.size()) return write_(data, size);
     std::memcpy(buffer_.data() + n_buffered_, data, size);

@@ -75,6 +75,13 @@ class CheckpointWriter {
     // between two will be the same in the next checkpoint, whatever else changes.
     void cut_at(std::vector<uint64_t> places);
     bool takes_cuts() const { return folder_ != nullptr; }
+    // Where it takes_turns(), several sections may be written together: begin(), and put_off() in place of bytes() and
+    // end(), for one after the other; then, for the t-th of them, the next bytes of its content by take_turn(t); and
+    // end_turns() once all have what they are to have.
+    bool takes_turns() const { return file_ && compression_ == nullptr; }
+    void put_off(uint64_t size);
+    void take_turn(std::size_t t, const void* data, std::size_t size);
+    void end_turns();
     // A whole section, which is not compressed.
     void write(std::string_view section, const SectionContent& content);
 
@@ -97,6 +104,12 @@ class CheckpointWriter {
     std::vector<uint64_t> cuts_;
     std::size_t next_cut_ = 0;
     uint64_t n_of_section_ = 0;  // bytes
+    struct Turn {
+        uint64_t place;  // in the file, of its next bytes
+        Checksum checksum;
+    };
+    std::vector<Turn> turns_;
+    uint64_t n_stored_ = 0;  // bytes of the file so far, with those that are put off
     std::vector<char> buffer_;
     std::size_t n_buffered_ = 0;
     std::unique_ptr<Compression> compression_;  // where sections are compressed

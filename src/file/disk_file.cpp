@@ -367,6 +367,10 @@ void ReplacementFile::write(const void* data, std::size_t size) {
     write_all(file_.number(), data, size, shown_);
 }
 
+void ReplacementFile::go_to(uint64_t place) {
+    if (lseek(file_.number(), static_cast<off_t>(place), SEEK_SET) < 0) refuse(errno, shown_, "written");
+}
+
 // Where the group cannot be kept, the file's new group gets the rights of all others.
 void ReplacementFile::keep_owner_and_mode() const {
     if (!replaces_) return;

@@ -123,6 +123,8 @@ class ReplacementFile {
     const std::string& shown() const { return shown_; }
 
     void write(const void* data, std::size_t size);
+    // The next bytes are written from there on, counted in bytes from the beginning.
+    void go_to(uint64_t place);
     // After an error here what was at `path` is still there, unless the message says otherwise.
     void commit();
 

@@ -36,19 +36,25 @@ Column<std::byte> column_to_read(const ReplayState& state, const SlotArray& arra
     return {reinterpret_cast<std::byte*>(const_cast<uint8_t*>(state.rows.flags_side_by_side())), sizeof(uint8_t)};
 }
 
-// Calls visit(first slot, n) for n slots that follow each other, in parts of at most max_part_bytes, that of a slot
-// being `bytes`. A save in the background holds the lock for one part.
+// A save in the background holds the lock for a part of this size.
+constexpr int64_t small_part_bytes = int64_t{1} << 18;
+// One of a save in turns, whose writes would else be of some KiB each.
+constexpr int64_t part_of_turns_bytes = int64_t{1} << 20;
+
+// Calls visit(first slot, n) for n slots that follow each other, in parts of at most part_bytes, that of a slot being
+// `bytes`.
 template <class Visit>
-void for_each_small_part(int64_t first, int64_t n, int64_t bytes, const Visit& visit) {
-    constexpr int64_t max_part_bytes = int64_t{1} << 18;
-    const int64_t max_slots = std::max<int64_t>(1, max_part_bytes / bytes);
+void for_each_part(int64_t first, int64_t n, int64_t bytes, int64_t part_bytes, const Visit& visit) {
+    const int64_t max_slots = std::max<int64_t>(1, part_bytes / bytes);
     for (int64_t i = 0; i < n; i += max_slots) visit(first + i, std::min(max_slots, n - i));
 }
 
 // The same for all slots that are saved.
 template <class Visit>
-void for_each_small_part(const WindowRules& rules, const std::vector<Lane>& lanes, int64_t bytes, const Visit& visit) {
-    for_each_saved_part(rules, lanes, [&](int64_t first, int64_t n) { for_each_small_part(first, n, bytes, visit); });
+void for_each_part(const WindowRules& rules, const std::vector<Lane>& lanes, int64_t bytes, int64_t part_bytes,
+                   const Visit& visit) {
+    for_each_saved_part(rules, lanes,
+                        [&](int64_t first, int64_t n) { for_each_part(first, n, bytes, part_bytes, visit); });
 }
 
 std::optional<CheckpointRanks> known_ranks(PriorityStore& priorities) {
@@ -113,7 +119,7 @@ class Snapshot final : public ReplaySnapshot {
                 *n_written_out += n * bytes;
             };
             // Values of records are read with the lines that they lie in.
-            for_each_small_part(rules_, moment_.lanes, columns_[i].stride, write_part);
+            for_each_part(rules_, moment_.lanes, columns_[i].stride, small_part_bytes, write_part);
         });
     }
 
@@ -134,19 +140,40 @@ class Snapshot final : public ReplaySnapshot {
 }  // namespace
 
 void save_state(CheckpointWriter& writer, ReplayState& state) {
-    const std::vector<SlotArray> arrays = slot_arrays(state.fields, state.rules);
+    const WindowRules& rules = state.rules;
+    const CheckpointMoment moment = moment_of(state);
+    const std::vector<SlotArray> arrays = slot_arrays(state.fields, rules);
     std::vector<std::byte> side_by_side;
-    write_state(writer, moment_of(state), state.rules, arrays, [&](std::size_t i) {
-        const int64_t bytes = arrays[i].bytes;
-        const Column<std::byte> column = column_to_read(state, arrays[i]);
-        for_each_small_part(state.rules, state.lanes, bytes, [&](int64_t slot, int64_t n) {
-            const size_t size = static_cast<size_t>(n * bytes);
-            if (column.stride == bytes) return writer.bytes(column.at(slot), size);
+    // Calls write(bytes, size) for the elements of slots first .. first + n_slots - 1.
+    const auto write_slots = [&](const SlotArray& array, int64_t first, int64_t n_slots, const auto& write) {
+        const Column<std::byte> column = column_to_read(state, array);
+        for_each_part(first, n_slots, array.bytes, small_part_bytes, [&](int64_t slot, int64_t n) {
+            const size_t size = static_cast<size_t>(n * array.bytes);
+            if (column.stride == array.bytes) return write(column.at(slot), size);
             side_by_side.resize(size);
-            copy_frames(side_by_side.data(), bytes, column.at(slot), column.stride, n, bytes);
-            writer.bytes(side_by_side.data(), size);
+            copy_frames(side_by_side.data(), array.bytes, column.at(slot), column.stride, n, array.bytes);
+            write(side_by_side.data(), size);
         });
-    });
+    };
+    if (!writer.takes_turns())
+        return write_state(writer, moment, rules, arrays, [&](std::size_t i) {
+            for_each_saved_part(rules, state.lanes, [&](int64_t first, int64_t n) {
+                write_slots(arrays[i], first, n, [&](const void* data, size_t size) { writer.bytes(data, size); });
+            });
+        });
+    // Records are read once, and not once for each of their values.
+    write_numbers(writer, moment.numbers, moment.lanes);
+    for (const SlotArray& array : arrays) {
+        begin_array(writer, array, moment.lanes, rules);
+        writer.put_off(static_cast<uint64_t>(n_saved_rows(moment.lanes, rules) * array.bytes));
+    }
+    const auto write_turns = [&](int64_t first, int64_t n) {
+        for (size_t i = 0; i < arrays.size(); ++i)
+            write_slots(arrays[i], first, n, [&](const void* data, size_t size) { writer.take_turn(i, data, size); });
+    };
+    for_each_part(rules, moment.lanes, state.rows.records().stride, part_of_turns_bytes, write_turns);
+    writer.end_turns();
+    write_ranks(writer, moment.ranks ? &*moment.ranks : nullptr);
 }
 
 std::unique_ptr<ReplaySnapshot> snapshot_of(ReplayState& state) {
@@ -166,7 +193,7 @@ void restore_state(CheckpointReader& reader, ReplayState& state) {
         const Column<std::byte> column = column_of(state, array);
         saved.begin(array);
         saved.for_each_part([&](int64_t first, int64_t n_slots) {
-            for_each_small_part(first, n_slots, array.bytes, [&](int64_t slot, int64_t n) {
+            for_each_part(first, n_slots, array.bytes, small_part_bytes, [&](int64_t slot, int64_t n) {
                 const size_t size = static_cast<size_t>(n * array.bytes);
                 if (column.stride == array.bytes) return saved.read(array, column.at(slot), size);
                 side_by_side.resize(size);
