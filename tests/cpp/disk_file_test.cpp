@@ -17,6 +17,7 @@
 #include <cerrno>
 #include <cstdarg>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -36,7 +37,7 @@ namespace {
 std::function<int(const char* function, int descriptor)> system_fails;
 // The flags of files that were opened, by any thread.
 std::mutex flags_mutex;
-std::vector<int> flags_of_opened;
+std::vector<long> flags_of_opened;
 
 void note_opened(int flags) {
     const std::lock_guard<std::mutex> guard(flags_mutex);
@@ -149,7 +150,7 @@ class File : public ::testing::Test {
 
     // Processes that write to `path` until they are killed, all at once.
     static void kill_savers(const std::string& path, int n) {
-        std::vector<pid_t> children;
+        std::deque<pid_t> children;
         for (int i = 0; i < n; ++i) {
             int ready[2];
             ASSERT_EQ(pipe(ready), 0);

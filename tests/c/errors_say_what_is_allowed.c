@@ -1,0 +1,59 @@
+/*
+ * What a message says is allowed is allowed, and what it does not is refused, where the bound follows from the buffer or
+ * from another argument.
+ */
+#include "replay_check.h"
+
+static per_replay_options sequences_of(int64_t length, int64_t burn_in) {
+    per_replay_options options = replay_options(60, 2);
+    options.sequence_length = length;
+    options.burn_in = burn_in;
+    return options;
+}
+
+/* per_replay_capacity_for(), by the rule that a lane then has room for its share of what is asked for. */
+static void capacities(void) {
+    per_replay_options options = replay_options(0, 2);
+    int64_t capacity = -7;
+    CHECK_OK(per_replay_capacity_for(&options, 10, 0, &capacity));
+    CHECK(capacity == 2 * (5 + 1 + 1)); /* t = 5 in each lane, and the n_step and the stack */
+    CHECK_OK(per_replay_capacity_for(&options, 10, 2, &capacity));
+    CHECK(capacity == 2 * (5 + (5 - 1) / 2 + 1 + 1)); /* and two final observations */
+    CHECK_OK(per_replay_capacity_for(&options, 10, INT64_MAX, &capacity));
+    CHECK(capacity == 2 * (5 + 1 + 1));
+    CHECK_FAILS(per_replay_capacity_for(&options, 10, -1, &capacity), PER_ERROR_INVALID_ARGUMENT,
+                "episode_length is -1: allowed are 0 .. 9223372036854775807");
+    options = sequences_of(3, 2);
+    CHECK_OK(per_replay_capacity_for(&options, 4, 3, &capacity));
+    CHECK(capacity > 0);
+    CHECK_FAILS(per_replay_capacity_for(&options, 4, 2, &capacity), PER_ERROR_INVALID_ARGUMENT,
+                "episode_length is 2: must be more than burn_in, 2");
+}
+
+static void environments(void) {
+    const per_replay_options options = replay_options(20, 2);
+    per_replay* replay = create_replay(&options);
+    const int64_t env = 2;
+    CHECK_FAILS(per_replay_cut(replay, 1, &env, NULL), PER_ERROR_INVALID_ARGUMENT,
+                "env_ids[0] is 2: allowed are 0 .. 1");
+    per_replay_free(replay);
+}
+
+static void steps_of_errors(void) {
+    const per_replay_options options = sequences_of(3, 1);
+    per_replay* replay = create_replay(&options);
+    const float td_errors[5] = {0};
+    const int64_t id = add_step(replay, 0, 0, 0);
+    CHECK_FAILS(per_replay_update_sequences(replay, 1, &id, 1, 5, td_errors, NULL), PER_ERROR_INVALID_ARGUMENT,
+                "n_steps is 5: allowed are 3 and, with the burn-in, 4");
+    CHECK_FAILS(per_replay_update_sequences(replay, 1, &id, 1, 2, td_errors, NULL), PER_ERROR_INVALID_ARGUMENT,
+                "n_steps is 2: allowed are 3 and, with the burn-in, 4");
+    per_replay_free(replay);
+}
+
+int main(void) {
+    capacities();
+    environments();
+    steps_of_errors();
+    return 0;
+}

@@ -1,0 +1,87 @@
+/*
+ * Every option and every statistic of a buffer is that of the one which was saved, each of them with a value that no
+ * other buffer has by itself.
+ */
+#include "replay_check.h"
+
+typedef struct stream {
+    unsigned char bytes[1 << 16];
+    int64_t size, n_read;
+} stream;
+
+static int64_t put(void* context, const void* from, int64_t size) {
+    stream* to = (stream*)context;
+    CHECK(to->size + size <= (int64_t)sizeof to->bytes);
+    memcpy(to->bytes + to->size, from, (size_t)size);
+    to->size += size;
+    return size;
+}
+
+static int64_t get(void* context, void* to, int64_t size) {
+    stream* from = (stream*)context;
+    const int64_t left = from->size - from->n_read, n = size < left ? size : left;
+    memcpy(to, from->bytes + from->n_read, (size_t)n);
+    from->n_read += n;
+    return n;
+}
+
+static per_replay_options described(per_replay* replay) {
+    per_replay_options options;
+    CHECK_OK(per_replay_options_init(&options, sizeof options));
+    CHECK_OK(per_replay_describe(replay, &options));
+    options.fields = NULL; /* of each buffer its own */
+    return options;
+}
+
+int main(void) {
+    static stream file;
+    static rows drawn;
+    per_replay_options options = replay_options(30, 1), saved, back;
+    per_replay_statistics before, after;
+    per_replay *replay, *loaded = NULL;
+    const int64_t late = -1;
+    const float priority = 7;
+    float t;
+    options.seed = 77;
+    options.n_step = 2;
+    options.frame_stack = 1;
+    options.beta_steps = 50;
+    options.gamma = 0.5;
+    options.alpha = 0.7;
+    options.beta = 0.3;
+    options.beta_final = 0.9;
+    options.epsilon = 0.25;
+    options.sequence_eta = 0.5;
+    options.uniform_fraction = 0.125;
+    options.prioritization = PER_RANK;
+    options.scheme = PER_SYSTEMATIC;
+    options.normalize_weights = PER_NONE;
+    options.max_priority = PER_MAX_NOW;
+    options.on_invalid = PER_INVALID_SKIP;
+    options.on_gap = PER_GAP_ERROR;
+    options.autoreset = PER_AUTORESET_NEXT_STEP;
+    options.critics = PER_CRITICS_MAX;
+    options.gather_threads = on_cuda() ? 1 : 3;
+    options.on_nan = PER_NAN_ERROR;
+    replay = create_replay(&options);
+    for (t = 0; t < 6; ++t) add_full(replay, 0, t, 1, t == 5 ? TRUNCATED : GOES_ON, t + 1);
+    add_full(replay, 0, 6, 1, GOES_ON, 7); /* the step in which it resets: dropped */
+    for (t = 20; t < 24; ++t) add_full(replay, 0, t, 1, GOES_ON, t + 1);
+    CHECK_OK(per_replay_cut(replay, 0, NULL, NULL));
+    draw(replay, 8, &drawn);
+    CHECK_OK(per_replay_set_priorities(replay, 1, drawn.ids, &priority, NULL));
+    CHECK_OK(per_replay_set_priorities(replay, 1, &late, &priority, NULL));
+    CHECK_OK(per_replay_save_to(replay, put, &file));
+    CHECK_OK(per_replay_load_from(get, &file, test_device(), 0, &loaded));
+    saved = described(replay);
+    back = described(loaded);
+    CHECK(memcmp(&saved, &back, sizeof saved) == 0);
+    before = stats_of(replay);
+    after = stats_of(loaded);
+    CHECK(before.episodes == 2 && before.cuts == 1 && before.dropped == 1 && before.stale_updates == 1);
+    before.memory_bytes = after.memory_bytes = before.huge_page_bytes = after.huge_page_bytes = 0;
+    CHECK(memcmp(&before, &after, sizeof before) == 0);
+    per_replay_free(loaded);
+    per_replay_free(replay);
+    return 0;
+}
