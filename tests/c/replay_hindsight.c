@@ -149,6 +149,88 @@ static void goals_of_each_strategy(void) {
     per_replay_free(replay);
 }
 
+/* As add_goal_step(), where nobody knows what was observed after the step. */
+static void add_unknown_step(per_replay* replay, float observation, uint8_t truncated) {
+    const float goal = -1, reward = 100;
+    const uint8_t no_flag = 0;
+    per_array fields[2], next_fields[2];
+    per_steps steps;
+    CHECK_OK(per_steps_init(&steps, sizeof steps));
+    fields[ACHIEVED] = next_fields[ACHIEVED] = array_of(&observation, PER_FLOAT32);
+    fields[GOAL] = array_of(&goal, PER_FLOAT32);
+    next_fields[GOAL] = array_of(NULL, PER_FLOAT32);
+    steps.fields = fields;
+    steps.next_fields = next_fields;
+    steps.next_mask = array_of(&no_flag, PER_BOOL);
+    steps.reward = array_of(&reward, PER_FLOAT32);
+    steps.terminated = array_of(&no_flag, PER_BOOL);
+    steps.truncated = array_of(&truncated, PER_BOOL);
+    CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
+}
+
+/* What was achieved after the last step of an episode is no goal where nobody knows it: the step before it has the last
+   one, whether the episode runs on or was truncated there, and whatever comes after it. */
+static void goals_that_nobody_knows(void) {
+    static batch out;
+    static calls seen;
+    const per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_FINAL, 1);
+    per_replay* replay = create(replay_options(100, 1));
+    int i;
+    add_goal_step(replay, 10, 100, 0, 0);
+    add_goal_step(replay, 11, 100, 0, 0);
+    add_unknown_step(replay, 12, 1);
+    add_goal_step(replay, 20, 100, 0, 0);
+    add_goal_step(replay, 21, 100, 0, 0);
+    add_goal_step(replay, 22, 100, 0, 0);
+    add_unknown_step(replay, 23, 0);
+    fill(&out);
+    CHECK_OK(per_replay_sample_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
+    for (i = 0; i < PLACES; ++i) CHECK(out.goal[i] == (out.observation[i] < 20 ? 12 : 23));
+    per_replay_free(replay);
+}
+
+/* An episode that runs over the end of its lane's memory has goals from both sides of it, whatever the lane in front of
+   it there holds: each of its episodes is one step. */
+static void goals_on_both_sides_of_the_end_of_a_lane(void) {
+    enum { ROWS = 8, STEPS = 12 };
+    static batch out;
+    static calls seen;
+    const per_hindsight_options hindsight = hindsight_options(&seen, PER_GOAL_EPISODE, 1);
+    per_replay_options options = replay_options(2 * ROWS, 2);
+    per_replay* replay;
+    uint8_t is_goal[200] = {0};
+    int t, i, draws;
+    options.store_next_observation = 1;
+    replay = create(options);
+    for (t = 0; t < STEPS; ++t) {
+        const float observation[2] = {(float)t, (float)(100 + t)}, goal[2] = {-1, -1}, reward[2] = {0, 0};
+        const float next[2] = {(float)t + 1, (float)(101 + t)};
+        const uint8_t terminated[2] = {1, 0}, truncated[2] = {0, 0};
+        per_array fields[2], next_fields[2];
+        per_steps steps;
+        CHECK_OK(per_steps_init(&steps, sizeof steps));
+        fields[ACHIEVED] = array_of(observation, PER_FLOAT32);
+        fields[GOAL] = array_of(goal, PER_FLOAT32);
+        next_fields[ACHIEVED] = array_of(next, PER_FLOAT32);
+        next_fields[GOAL] = array_of(NULL, PER_FLOAT32);
+        steps.fields = fields;
+        steps.next_fields = next_fields;
+        steps.reward = array_of(reward, PER_FLOAT32);
+        steps.terminated = array_of(terminated, PER_BOOL);
+        steps.truncated = array_of(truncated, PER_BOOL);
+        CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
+    }
+    for (draws = 0; draws < 20; ++draws) {
+        fill(&out);
+        CHECK_OK(per_replay_sample_hindsight(replay, NULL, &hindsight, PLACES, &out.arrays, NULL));
+        for (i = 0; i < PLACES; ++i)
+            if (out.observation[i] >= 100 + ROWS) is_goal[(int)out.goal[i]] = 1;
+    }
+    /* Some 320 goals of its latest steps, each of 8 as likely: one is missing with probability 8 (7/8)^320 < 1e-17. */
+    for (i = 0; i < 200; ++i) CHECK(is_goal[i] == (i > 100 + STEPS - ROWS && i <= 100 + STEPS));
+    per_replay_free(replay);
+}
+
 /* Three steps of a window in one call; the first one that is terminal ends it. */
 static void windows_of_several_steps(void) {
     static batch out;
@@ -542,6 +624,8 @@ static void goals_of_sequences_are_in_the_observations_that_there_are(void) {
 int main(void) {
     a_thread_that_ends_in_its_reward_function_makes_no_draw(); /* first: no exception was thrown before */
     goals_of_each_strategy();
+    goals_that_nobody_knows();
+    goals_on_both_sides_of_the_end_of_a_lane();
     windows_of_several_steps();
     none_or_some_are_relabelled();
     a_reward_function_that_fails_changes_nothing();

@@ -86,6 +86,13 @@ FAULTS = [
         "return head - 1 - k;",
         "return head - k;",
     ),
+    Fault(
+        "devices",
+        "a sequence on the device has no observation to bootstrap from",
+        "src/cuda/batch/copy_frames.h",
+        "copy.is_observation ? has_observation(span, entry, row.n_step) : entry < row.n_steps;",
+        "copy.is_observation ? entry < span.n_steps : entry < row.n_steps;",
+    ),
 ]
 
 
