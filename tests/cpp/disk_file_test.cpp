@@ -207,6 +207,13 @@ TEST_F(File, what_a_killed_saver_left_is_removed_by_the_next_save) {
     }
 }
 
+// Of long names not all letters are in those of their temporaries.
+TEST_F(File, what_a_killed_saver_of_another_long_name_left_is_left_alone) {
+    kill_savers(path(std::string(249, 'x') + "y"), 3);
+    save(path(std::string(250, 'x')), "whole");
+    EXPECT_EQ(names().size(), 4u);
+}
+
 TEST_F(File, what_a_live_saver_writes_is_not_removed) {
     ReplacementFile first(path().c_str());
     first.write("first", 5);
