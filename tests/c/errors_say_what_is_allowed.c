@@ -51,8 +51,20 @@ static void steps_of_errors(void) {
     per_replay_free(replay);
 }
 
+static void channels(void) {
+    const per_replay_options options = replay_options(20, 2);
+    per_replay* replay = create_replay(&options);
+    per_channel_options of_channel;
+    per_channel* channel = NULL;
+    CHECK_OK(per_channel_options_init(&of_channel, sizeof of_channel));
+    of_channel.reserved = -1;
+    CHECK_FAILS(per_channel_create(replay, &of_channel, &channel), PER_ERROR_INVALID_ARGUMENT, "reserved is -1");
+    per_replay_free(replay);
+}
+
 int main(void) {
     capacities();
+    channels();
     environments();
     steps_of_errors();
     return 0;
