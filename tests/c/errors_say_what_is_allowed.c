@@ -56,9 +56,12 @@ static void channels(void) {
     per_replay* replay = create_replay(&options);
     per_channel_options of_channel;
     per_channel* channel = NULL;
+    per_writer* writer = NULL;
     CHECK_OK(per_channel_options_init(&of_channel, sizeof of_channel));
     of_channel.reserved = -1;
     CHECK_FAILS(per_channel_create(replay, &of_channel, &channel), PER_ERROR_INVALID_ARGUMENT, "reserved is -1");
+    CHECK_FAILS(per_writer_attach("/proc/self/exe", -1, NULL, 0, &writer), PER_ERROR_CORRUPT_FILE,
+                "/proc/self/exe is no channel");
     per_replay_free(replay);
 }
 

@@ -162,7 +162,8 @@ class Finder:
             self.visit_statement(cursor, parent, children, span, function)
             self.visit_expression(cursor, children, span, function)
         for child in children:
-            if cursor.kind == CursorKind.CASE_STMT and child == children[0]:
+            is_constant = cursor.kind == CursorKind.CASE_STMT or self.bytes.startswith(b"if constexpr", span[0])
+            if is_constant and child == children[0]:
                 continue
             self.visit(child, cursor, function)
 
@@ -215,7 +216,7 @@ class Finder:
                 rest = (span[0] + name.end(), span[1])
                 other = {"min": "std::max", "max": "std::min"}[name[1]]
                 self.add("operator", function, span, [name[0], rest], [other, rest])
-        if cursor.kind in CONDITIONALS and children:
+        if cursor.kind in CONDITIONALS and children and not self.bytes.startswith(b"if constexpr", span[0]):
             condition = unwrapped(children[0])
             sign = self.operator(list(condition.get_children())) if condition.kind == CursorKind.BINARY_OPERATOR else ""
             is_plain = condition.kind in (CursorKind.CALL_EXPR, CursorKind.DECL_REF_EXPR, CursorKind.MEMBER_REF_EXPR)
