@@ -76,8 +76,7 @@ void RateLimiter::check_draw_size(int64_t n) const {
 
 int64_t RateLimiter::n_allowed_steps(int64_t most, int64_t n_envs) const {
     if (options_.samples_per_insert <= 0) return most;
-    const int64_t missing = std::max<int64_t>(min_size() - counts_.added, 0);
-    int64_t least = std::min(most, (missing + n_envs - 1) / n_envs);
+    int64_t least = 0;
     while (least < most) {
         const int64_t middle = most - (most - least) / 2;
         if (due(counts_.added + middle * n_envs) - counts_.drawn <= options_.samples_tolerance)
