@@ -50,6 +50,12 @@ PER_HOST_DEVICE GatherRow gather_row(const WindowRules& rules, int64_t env, int6
     return row;
 }
 
+// Whether the frames of two rows of the same slot lie in the same places.
+PER_HOST_DEVICE bool has_same_frames(const GatherRow& a, const GatherRow& b) {
+    return a.next_slot == b.next_slot && a.frames_before == b.frames_before &&
+           a.next_frames_before == b.next_frames_before && a.next_is_own_array == b.next_is_own_array;
+}
+
 // In which array of a field, and in which slot of it.
 struct FramePlace {
     int64_t slot;

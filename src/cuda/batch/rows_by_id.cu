@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(n_threads, 1)
     for (int64_t i = span.first; i < plan.n; i += span.step) {
         const int64_t slot = memory.found[i];
         GatherRow row;
-        write_row(replay, plan, i, slot, row);
+        write_row(replay, plan, i, slot, row, [](const GatherRow&) {});
         if (lane_of_thread() != 0) continue;
         memory.rows_of<GatherRow>()[i] = row;
         if (plan.batch.priorities != nullptr && !is_live(replay.priorities.live, slot)) plan.batch.priorities[i] = 0.0f;

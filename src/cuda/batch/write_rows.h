@@ -91,28 +91,47 @@ __device__ __forceinline__ void write_id_and_priority(const per_batch& batch, in
 }
 
 // Writes the id and priority of a live transition or sequence; returns its age.
-__device__ __forceinline__ int64_t write_identity(const DeviceReplay& replay, const RowPlan& plan, int64_t i,
-                                                  int64_t env, int64_t slot, int64_t head) {
+__device__ __forceinline__ int64_t write_identity(const RowPlan& plan, int64_t i, int64_t env, int64_t slot,
+                                                  int64_t head, float priority) {
     const int64_t k = plan.rules.ring.row_of_slot(env, slot, head);
-    if (lane_of_thread() == 0)
-        write_id_and_priority(plan.batch, i, plan.rules.ring.id(env, k), replay.priorities.given[slot]);
+    if (lane_of_thread() == 0) write_id_and_priority(plan.batch, i, plan.rules.ring.id(env, k), priority);
     return head - 1 - k;
 }
 
+// A live row as write_row() placed it. It may have called copy(row), for the frames.
+struct WrittenRow {
+    int64_t age;
+    bool has_frames;  // else they are still to be copied, or were from a wrong place
+};
+
 // ---- transitions
 
-__device__ __forceinline__ int64_t write_row(const DeviceReplay& replay, const RowPlan& plan, int64_t i, int64_t slot,
-                                             GatherRow& row) {
+// The row of a window within an episode, as most are.
+__device__ __forceinline__ GatherRow row_within_episode(const WindowRules& rules, int64_t env, int64_t slot,
+                                                        int64_t n_step, const GatherWishes& wishes) {
+    const int32_t n = static_cast<int32_t>(n_step);
+    return gather_row(rules, env, slot, {0.0f, 0.0f, n, 0, n}, wishes, [](int64_t) { return uint8_t{0}; });
+}
+
+// Flags tell where the frames lie. They are copied from where they mostly do while the flags are read.
+template <class Copy>
+__device__ __forceinline__ WrittenRow write_row(const DeviceReplay& replay, const RowPlan& plan, int64_t i,
+                                                int64_t slot, GatherRow& row, const Copy& copy) {
     const WindowRules& rules = plan.rules;
     const int64_t env = rules.ring.env_of_slot(slot);
     const int64_t n_step = n_step_of(replay, plan, i);
     const FlagsAround flags_of(replay.flags, rules.ring, env, slot, n_step, plan.wishes.stack - 1);
     const RewardsAfter reward_at(replay.rewards, rules.ring, env, slot, n_step);
     const int64_t head = replay.lanes[env].head;
-    const Return window = n_step_return(n_step, replay.state->gamma, flags_of, reward_at);
+    const float priority = replay.priorities.given[slot];
+    const double gamma = replay.state->gamma;
+    const GatherRow guess = row_within_episode(rules, env, slot, n_step, plan.wishes);
+    copy(guess);
+    const Return window = n_step_return(n_step, gamma, flags_of, reward_at);
     row = gather_row(rules, env, slot, window, plan.wishes, flags_of);
+    const bool has_frames = has_same_frames(row, guess);
     if (lane_of_thread() == 0) write_return(i, window, plan.batch);
-    return write_identity(replay, plan, i, env, slot, head);
+    return {write_identity(plan, i, env, slot, head, priority), has_frames};
 }
 
 // ---- sequences
@@ -173,8 +192,9 @@ __device__ __forceinline__ void write_no_step(const per_batch& batch, int64_t at
     if (batch.gamma_m != nullptr) batch.gamma_m[at] = 0.0f;
 }
 
-__device__ __forceinline__ int64_t write_row(const DeviceReplay& replay, const RowPlan& plan, int64_t i, int64_t slot,
-                                             SequenceRow& row) {
+template <class Copy>
+__device__ __forceinline__ WrittenRow write_row(const DeviceReplay& replay, const RowPlan& plan, int64_t i,
+                                                int64_t slot, SequenceRow& row, const Copy&) {
     const WindowRules& rules = plan.rules;
     const Ring& ring = rules.ring;
     const int64_t env = ring.env_of_slot(slot);
@@ -201,7 +221,7 @@ __device__ __forceinline__ int64_t write_row(const DeviceReplay& replay, const R
         else
             write_no_step(plan.batch, i * steps + t);
     }
-    return write_identity(replay, plan, i, env, slot, lane.head);
+    return {write_identity(plan, i, env, slot, lane.head, replay.priorities.given[slot]), false};
 }
 
 // ---- where there is none

@@ -10,6 +10,10 @@ namespace per::cuda {
 namespace {
 
 constexpr int64_t max_copy_blocks = 4096;
+// Blocks of a draw that a multiprocessor has at the same time: more would leave them too few registers.
+constexpr int draw_blocks_each = 2;
+// Draws that a warp makes at the same time, where there are more of them than warps.
+constexpr int n_at_once = 2;
 // The block that ends last weighs up to so many rows. For more, another launch takes less time.
 constexpr int64_t max_weights_of_a_block = 1024;
 
@@ -18,7 +22,19 @@ struct FinishShared {
     uint32_t smallest_bucket;
 };
 
+// What the state says of a draw. It is read before any of it is looked at, and stays until count_draw();
+// a block has it in shared memory, as registers are few.
+struct DrawStart {
+    bool is_drawn;
+    bool is_by_priority;  // alone, and with replacement
+    BatchKey key;
+    uint64_t mass;
+    double factor;
+    double total;  // of shares
+};
+
 struct Shared {
+    DrawStart start;
     TopRow tree_row;
     TopRow live_row;
     FinishShared finish;
@@ -98,11 +114,58 @@ __device__ __forceinline__ UnitOrRank target_of(const DrawLaw& law, const DrawRe
     return target_in_mixture(target, law.uniform_fraction, mass, n_live);
 }
 
-// A warp calls it, all lanes with the same target.
-__device__ __forceinline__ int64_t draw_slot(const DeviceReplay& replay, const DrawPlan& plan, const Shared& shared,
-                                             const UnitOrRank& target, double factor) {
-    if (target.is_rank) return select(replay.priorities.live, shared.live_row, target.value);
-    return find_leaf(plan.tree, shared.tree_row, factor, target.value).index;
+__device__ __forceinline__ DrawStart start_draw(const DeviceReplay& replay, const DrawMemory& memory,
+                                                const DrawPlan& plan) {
+    DrawStart start;
+    start.mass = plan.tree.state->total;
+    const int32_t scale = plan.tree.state->scale;
+    start.key = key_of(replay, plan.rows);
+    start.is_drawn = can_draw(replay, memory, plan);
+    const DrawLaw law = law_of_draw(replay, memory, plan);
+    start.is_by_priority = !law.is_distinct && law.uniform_fraction == 0.0;
+    start.factor = power_of_two(scale);
+    start.total = law.total();
+    return start;
+}
+
+// A row as a draw found it.
+struct DrawnSlot {
+    int64_t slot;
+    double share;
+};
+
+// Draw i by any law. A warp calls it.
+PER_OUT_OF_LINE DrawnSlot draw_slot(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
+                                    const Shared& shared, int64_t i) {
+    const DrawLaw law = law_of_draw(replay, memory, plan);
+    const BatchKey key = key_of(replay, plan.rows);
+    // The law has them as doubles, which may be rounded.
+    const uint64_t n_live = static_cast<uint64_t>(replay.state->n_live);
+    const uint64_t mass = plan.tree.state->total;
+    const double factor = power_of_two(plan.tree.state->scale);
+    int64_t slot;
+    if (law.is_distinct) {
+        slot = memory.found[i];
+    } else {
+        const DrawRequest request = {plan.rows.n, plan.scheme, key.seed, key.batch_number};
+        const UnitOrRank target = target_of(law, request, i, plan.width, n_live, mass);
+        slot = target.is_rank ? select(replay.priorities.live, shared.live_row, target.value)
+                              : find_leaf(plan.tree, shared.tree_row, factor, target.value).index;
+    }
+    return {slot, law.share_of(static_cast<double>(leaf_mass(plan.tree.leaves[slot], factor)))};
+}
+
+// Draws i and i + step by priority, or only the first of them. A warp calls it.
+__device__ __forceinline__ void draw_by_priority(const DrawPlan& plan, const DrawStart& start, const Shared& shared,
+                                                 int64_t i, int64_t step, int n, DrawnSlot (&drawn)[n_at_once]) {
+    const DrawRequest request = {plan.rows.n, plan.scheme, start.key.seed, start.key.batch_number};
+    uint64_t targets[n_at_once] = {};
+    for (int k = 0; k < n_at_once && k < n; ++k)
+        targets[k] = draw_target(request, static_cast<uint64_t>(i + k * step), plan.width, start.mass);
+    FoundLeaf leaves[n_at_once];
+    find_leaves(plan.tree, shared.tree_row, start.factor, n, targets, leaves);
+    // The share is the mass, as no part of the law is uniform.
+    for (int k = 0; k < n_at_once && k < n; ++k) drawn[k] = {leaves[k].index, static_cast<double>(leaves[k].mass)};
 }
 
 __device__ __forceinline__ double smaller(double a, double b) {
@@ -123,38 +186,54 @@ PER_OUT_OF_LINE void load_live_row(const DeviceLive& live, TopRow& row) {
     load_top_row(live, row);
 }
 
+// Loads the top rows that the draw searches, and hands `start` to the block. Which rows those are the plan says, so that nothing has to be waited for before;
+// only where all priorities are 0 the draw turns out to be uniform.
+__device__ __forceinline__ void load_top_rows(const DeviceReplay& replay, const DrawPlan& plan, const DrawStart& start,
+                                              Shared& shared) {
+    if (threadIdx.x == 0) shared.start = start;
+    if (plan.is_distinct()) return __syncthreads();
+    const bool is_uniform = plan.prioritization == PER_UNIFORM || plan.uniform_fraction == 1.0;
+    if (!is_uniform) load_top_row(plan.tree, shared.tree_row);
+    if (is_uniform || plan.uniform_fraction != 0.0 || start.mass == 0)
+        load_live_row(replay.priorities.live, shared.live_row);
+}
+
+template <class Row>
+PER_OUT_OF_LINE void copy_placed_row(const FrameCopies& copies, const WindowRules& rules, Row row, int64_t i) {
+    copy_small_row(copies, rules, row, i);
+}
+
 // Draws and writes the rows of this block, and returns their smallest share.
 template <class Row>
 __device__ __forceinline__ double draw_rows(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
                                             const FrameCopies& copies, Shared& shared) {
-    const DrawLaw law = law_of_draw(replay, memory, plan);
-    const BatchKey key = key_of(replay, plan.rows);
-    const DrawRequest request = {plan.rows.n, plan.scheme, key.seed, key.batch_number};
-    // The law has them as doubles, which may be rounded.
-    const uint64_t n_live = static_cast<uint64_t>(replay.state->n_live);
-    const uint64_t mass = plan.tree.state->total;
-    const double factor = power_of_two(plan.tree.state->scale);
-    const double total = law.total();
-    if (!law.is_distinct && !law.is_uniform()) load_top_row(plan.tree, shared.tree_row);
-    if (!law.is_distinct && law.uniform_fraction != 0.0) load_live_row(replay.priorities.live, shared.live_row);
+    const DrawStart& start = shared.start;
     double smallest = no_share();
     const GridSpan span = warp_span();
-    for (int64_t i = span.first; i < plan.rows.n; i += span.step) {
-        const int64_t slot = law.is_distinct ? memory.found[i]
-                                             : draw_slot(replay, plan, shared,
-                                                         target_of(law, request, i, plan.width, n_live, mass), factor);
-        const double share = law.share_of(static_cast<double>(leaf_mass(plan.tree.leaves[slot], factor)));
-        Row row;
-        const int64_t age = write_row(replay, plan.rows, i, slot, row);
-        smallest = smaller(smallest, share);
-        if (plan.copies_rows) copy_small_row(copies, plan.rows.rules, row, i);
-        if (lane_of_thread() != 0) continue;
-        memory.slots[i] = slot;
-        memory.ages[i] = age;
-        memory.shares[i] = share;
-        memory.rows_of<Row>()[i] = row;
-        if (plan.rows.batch.probabilities != nullptr)
-            plan.rows.batch.probabilities[i] = static_cast<float>(share / total);
+    for (int64_t first = span.first; first < plan.rows.n; first += n_at_once * span.step) {
+        const int n = first + span.step < plan.rows.n ? n_at_once : 1;
+        DrawnSlot drawn[n_at_once] = {};
+        if (start.is_by_priority) draw_by_priority(plan, start, shared, first, span.step, n, drawn);
+        for (int k = 0; k < n; ++k) {
+            const int64_t i = first + k * span.step;
+            // Chosen, not indexed: the loop is not unrolled, and an index would put both into memory.
+            const DrawnSlot of_two = k == 0 ? drawn[0] : drawn[1];
+            const auto [slot, share] = start.is_by_priority ? of_two : draw_slot(replay, memory, plan, shared, i);
+            Row row;
+            const WrittenRow written = write_row(replay, plan.rows, i, slot, row, [&](const Row& guess) {
+                if (plan.copies_rows) copy_small_row(copies, plan.rows.rules, guess, i);
+            });
+            smallest = smaller(smallest, share);
+            if (lane_of_thread() == 0) {
+                memory.slots[i] = slot;
+                memory.ages[i] = written.age;
+                memory.shares[i] = share;
+                memory.rows_of<Row>()[i] = row;
+                if (plan.rows.batch.probabilities != nullptr)
+                    plan.rows.batch.probabilities[i] = static_cast<float>(share / start.total);
+            }
+            if (plan.copies_rows && !written.has_frames) copy_placed_row(copies, plan.rows.rules, row, i);
+        }
     }
     return smallest_of_block(shared.finish, smallest);
 }
@@ -218,6 +297,12 @@ __device__ __forceinline__ double reference_of(const DeviceReplay& replay, const
                          [&] { return smallest_mass(replay, plan.prioritization, shared.smallest_bucket); });
 }
 
+__device__ __forceinline__ double beta_of(const DeviceReplay& replay, const DrawPlan& plan) {
+    const ReplayState& state = *replay.state;
+    const int64_t step = plan.is_ahead() ? state.beta.step : state.beta_step();
+    return plan.beta != plan.beta ? state.beta.beta(step) : plan.beta;
+}
+
 // Counts the batch and remembers it as the last one.
 __device__ __forceinline__ void count_draw(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
                                            double reference, double beta) {
@@ -243,20 +328,24 @@ __device__ __forceinline__ void count_no_draw(const DeviceReplay& replay, const 
 
 // The threads of `span` write the weights; one block ends the draw.
 __device__ __forceinline__ void finish_draw(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
-                                            bool is_drawn, int64_t n_draw_blocks, const GridSpan& span, bool ends_draw,
-                                            FinishShared& shared) {
-    const double beta = memory.facts->beta;
+                                            double beta, bool is_drawn, int64_t n_draw_blocks, const GridSpan& span,
+                                            bool ends_draw, FinishShared& shared) {
+    const DrawLaw law = law_of_draw(replay, memory, plan);
+    // The first of a thread's is read beside what all of them need.
+    double share = span.first < plan.rows.n ? memory.shares[span.first] : no_share();
     float* const weights = plan.rows.batch.weights;
     if (!is_drawn) {
         for (int64_t i = span.first; weights != nullptr && i < plan.rows.n; i += span.step) weights[i] = 0.0f;
         if (ends_draw && threadIdx.x == 0) count_no_draw(replay, memory, plan);
         return;
     }
-    const DrawLaw law = law_of_draw(replay, memory, plan);
     const double reference = reference_of(replay, memory, plan, law, n_draw_blocks, shared);
     const double log2_reference = log2_of<double, uint64_t>(reference);
-    for (int64_t i = span.first; weights != nullptr && i < plan.rows.n; i += span.step)
-        weights[i] = static_cast<float>(importance_weight_of<double, uint64_t>(log2_reference, memory.shares[i], beta));
+    for (int64_t i = span.first; weights != nullptr && i < plan.rows.n; i += span.step) {
+        weights[i] = static_cast<float>(importance_weight_of<double, uint64_t>(log2_reference, share, beta));
+        if (i + span.step < plan.rows.n) share = memory.shares[i + span.step];
+    }
+    __syncthreads();  // all threads have read the beta that moves on
     if (ends_draw && threadIdx.x == 0) count_draw(replay, memory, plan, reference, beta);
 }
 
@@ -295,7 +384,7 @@ __global__ void __launch_bounds__(n_threads, 1)
         const int64_t slot = is_written ? found.slot : -1;
         Row row;
         if (is_written)
-            write_row(replay, rows, i, slot, row);
+            write_row(replay, rows, i, slot, row, [](const Row&) {});
         else
             write_no_row(rows, i, row);
         const double share = share_of_slot(plan.draw, law, factor, slot);
@@ -334,36 +423,38 @@ __global__ void __launch_bounds__(n_threads, 1)
 // ---- kernels
 
 template <class Row>
-__global__ void __launch_bounds__(n_threads, 2)
+__global__ void __launch_bounds__(n_threads, draw_blocks_each)
     draw_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
                 const __grid_constant__ DrawPlan plan, const __grid_constant__ FrameCopies copies) {
     PER_SHARED(Shared, shared);
-    if (blockIdx.x == 0 && threadIdx.x == 0) {
-        const ReplayState& state = *replay.state;
-        const int64_t step = plan.is_ahead() ? state.beta.step : state.beta_step();
-        memory.facts->beta = plan.beta != plan.beta ? state.beta.beta(step) : plan.beta;
-    }
-    const bool is_drawn = can_draw(replay, memory, plan);
+    const DrawStart start = start_draw(replay, memory, plan);
+    load_top_rows(replay, plan, start, shared);
+    const bool is_drawn = start.is_drawn;
     if (is_drawn) {
         const double smallest = draw_rows<Row>(replay, memory, plan, copies, shared);
         if (threadIdx.x == 0) memory.smallest_shares[blockIdx.x] = smallest;
     } else {
         write_no_rows<Row>(memory, plan, copies);
     }
-    if (!plan.last_block_weighs) return;
+    if (!plan.last_block_weighs) {
+        if (blockIdx.x == 0 && threadIdx.x == 0) memory.facts->beta = beta_of(replay, plan);
+        return;
+    }
     __syncthreads();
     if (threadIdx.x == 0) shared.is_last = arrive(&memory.facts->n_arrived) == gridDim.x - 1;
     __syncthreads();
     if (!shared.is_last) return;
     if (threadIdx.x == 0) memory.facts->n_arrived = 0;
-    finish_draw(replay, memory, plan, is_drawn, gridDim.x, {threadIdx.x, n_threads}, true, shared.finish);
+    finish_draw(replay, memory, plan, beta_of(replay, plan), is_drawn, gridDim.x, {threadIdx.x, n_threads}, true,
+                shared.finish);
 }
 
 __global__ void __launch_bounds__(n_threads, 1)
     weigh_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
                  const __grid_constant__ DrawPlan plan, int64_t n_draw_blocks) {
     PER_SHARED(FinishShared, shared);
-    finish_draw(replay, memory, plan, can_draw(replay, memory, plan), n_draw_blocks, grid_span(), blockIdx.x == 0,
+    const bool is_drawn = can_draw(replay, memory, plan);
+    finish_draw(replay, memory, plan, memory.facts->beta, is_drawn, n_draw_blocks, grid_span(), blockIdx.x == 0,
                 shared);
 }
 
@@ -383,7 +474,7 @@ void queue_sample(const DeviceReplay& replay, const DrawMemory& memory, DrawPlan
     plan.width = stratum_width(n);
     plan.last_block_weighs = n <= max_weights_of_a_block;
     if (plan.is_distinct()) launch(stream, 1, distinct_threads, distinct_slots_kernel, replay, memory, plan);
-    const int64_t n_draw_blocks = blocks_for(n, n_warps, max_draw_blocks);
+    const int64_t n_draw_blocks = blocks_of_draw(plan.tree, n, draw_blocks_each);
     launch(stream, n_draw_blocks, n_threads, draw_kernel<Row>, replay, memory, plan, copies);
     if (plan.last_block_weighs) return;
     launch(stream, blocks_for(n), n_threads, weigh_kernel, replay, memory, plan, n_draw_blocks);
@@ -400,8 +491,8 @@ void queue_windows(const DeviceReplay& replay, const DrawMemory& memory, const W
 
 template <class Row>
 void queue_copies(const RowPlan& plan, const DrawMemory& memory, const FrameCopies& copies, cudaStream_t stream) {
-    launch(stream, blocks_for(plan.n * copies.by_chunks.value(), n_warps, max_copy_blocks), n_threads, copy_kernel<Row>,
-           plan, memory, copies);
+    launch(stream, blocks_for(plan.n * copies.by_chunks.value(), n_warps, max_copy_blocks), n_threads,
+                 copy_kernel<Row>, plan, memory, copies);
 }
 
 template void queue_sample<GatherRow>(const DeviceReplay&, const DrawMemory&, DrawPlan, const FrameCopies&,

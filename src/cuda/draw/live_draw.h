@@ -13,7 +13,7 @@ namespace per::cuda {
 
 // What the kernels of one call leave for each other.
 struct DrawFacts {
-    double beta;
+    double beta;         // where the weights are the work of another launch
     double n_draws;      // of a draw without replacement; see DrawLaw
     int64_t n_found;     // how many rows of the batch a draw without replacement found
     uint32_t n_arrived;  // blocks that have drawn; 0 between calls

@@ -13,6 +13,9 @@ namespace {
 // The block that ends last weighs up to so many draws. For more, another launch takes less time.
 constexpr int64_t max_weights_of_a_block = 1024;
 
+// Blocks of a draw that a multiprocessor has at the same time: as many as its registers serve.
+constexpr int draw_blocks_each = 4;
+
 struct DrawShared {
     TopRow row;
     uint64_t of_warp[n_warps];
@@ -29,12 +32,15 @@ __device__ __forceinline__ uint64_t smallest_of_block(uint64_t (&shared)[n_warps
     return smallest;
 }
 
-// The threads of `span` write the weights of section 3.4; one block counts a draw that has been made.
+// The threads of `span` write the weights of section 3.4; one block counts a draw that has been made. What the first of
+// a thread's weights needs is read beside the smallest masses.
 __device__ __forceinline__ void weigh(const DeviceTree& tree, int64_t n_draw_blocks, const TreeSample& sample,
                                       const GridSpan& span, bool ends_draw, uint64_t (&shared)[n_warps]) {
     TreeState& state = *tree.state;
     const bool is_empty = state.total == 0;
     const double factor = power_of_two(state.scale);
+    const bool writes = sample.weights_out != nullptr && !is_empty && span.first < sample.batch_size;
+    float leaf = writes ? tree.leaves[sample.indices_out[span.first]] : 0.0f;
     uint64_t smallest = ~uint64_t{0};
     for (int64_t i = threadIdx.x; i < n_draw_blocks; i += n_threads)
         smallest = tree.smallest_masses[i] < smallest ? tree.smallest_masses[i] : smallest;
@@ -45,9 +51,10 @@ __device__ __forceinline__ void weigh(const DeviceTree& tree, int64_t n_draw_blo
             sample.weights_out[i] = 0.0f;
             continue;
         }
-        const double mass = static_cast<double>(leaf_mass(tree.leaves[sample.indices_out[i]], factor));
+        const double mass = static_cast<double>(leaf_mass(leaf, factor));
         sample.weights_out[i] =
             static_cast<float>(importance_weight_of<double, uint64_t>(log2_smallest, mass, sample.beta));
+        if (i + span.step < sample.batch_size) leaf = tree.leaves[sample.indices_out[i + span.step]];
     }
     if (!ends_draw || threadIdx.x != 0) return;
     if (is_empty)
@@ -57,7 +64,7 @@ __device__ __forceinline__ void weigh(const DeviceTree& tree, int64_t n_draw_blo
 }
 
 // A warp makes a draw. Weights need the smallest mass of the batch, which no block knows: each leaves its own behind.
-__global__ void __launch_bounds__(n_threads, 1)
+__global__ void __launch_bounds__(n_threads, draw_blocks_each)
     draw_kernel(const __grid_constant__ DeviceTree tree, DrawRequest request, uint64_t width,
                 const __grid_constant__ TreeSample sample, bool last_block_weighs) {
     PER_SHARED(DrawShared, shared);
@@ -250,9 +257,10 @@ __global__ void __launch_bounds__(n_threads, 1)
 void queue_draw(const DeviceTree& tree, const TreeSample& sample, uint64_t seed, cudaStream_t stream) {
     const int64_t n = sample.batch_size;
     const DrawRequest request = {n, sample.scheme, seed, 0};
-    const int64_t n_draw_blocks = blocks_for(n, n_warps, max_draw_blocks);
+    const int64_t n_draw_blocks = blocks_of_draw(tree, n, draw_blocks_each);
     const bool last_block_weighs = sample.weights_out == nullptr || n <= max_weights_of_a_block;
-    launch(stream, n_draw_blocks, n_threads, draw_kernel, tree, request, stratum_width(n), sample, last_block_weighs);
+    launch(stream, n_draw_blocks, n_threads, draw_kernel, tree, request, stratum_width(n), sample,
+                 last_block_weighs);
     if (!last_block_weighs) launch(stream, blocks_for(n), n_threads, weigh_kernel, tree, n_draw_blocks, sample);
 }
 

@@ -39,7 +39,11 @@ __device__ __forceinline__ bool erase(const DeviceLive& live, int64_t slot, Top&
 // The slot with exactly `rank` smaller ones in the set, rank being below its size: a warp searches it.
 PER_OUT_OF_LINE int64_t select(const DeviceLive& live, const TopRow& row, uint64_t rank) {
     const unsigned lane = lane_of_thread();
-    const int64_t node = find_node(live, row, rank);
+    uint64_t ranks[1] = {rank};
+    int64_t nodes[1];
+    find_nodes(live, row, 1, ranks, nodes);
+    rank = ranks[0];
+    const int64_t node = nodes[0];
     const uint32_t word = live.words[node * fan_out + lane];
     const int child = find_child(static_cast<uint64_t>(__popc(word)), rank, lane);
     uint32_t bits = __shfl_sync(all_lanes, word, child);

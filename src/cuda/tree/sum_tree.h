@@ -84,7 +84,7 @@ struct DeviceTree : DeviceSums {
     uint32_t* claims;  // [capacity] who writes or draws this leaf; 0 between calls
     int64_t capacity;
     uint64_t* smallest_masses;  // [max_draw_blocks] of the draw under way
-    int32_t max_blocks;         // of launch_together()
+    int32_t max_blocks;         // of launch_together(): one for each multiprocessor
 };
 
 __device__ __forceinline__ int top_level(const DeviceSums& sums) {
@@ -195,30 +195,62 @@ __device__ __forceinline__ int find_child(uint64_t mass, uint64_t& rest, unsigne
     return child;
 }
 
-// The node of 32 leaves that holds a unit below the total; `unit` becomes the unit within it. A warp searches it, all
-// threads given the same unit.
-__device__ __forceinline__ int64_t find_node(const DeviceSums& sums, const TopRow& row, uint64_t& unit) {
+// The entry of the top row that holds a unit below the total; `unit` becomes the unit within it.
+__device__ __forceinline__ int64_t find_in_top_row(const TopRow& row, uint64_t& unit) {
     const unsigned lane = lane_of_thread();
     const unsigned beyond_chunks = __ballot_sync(all_lanes, unit < row.prefix[lane * fan_out + fan_out - 1]);
     const int chunk = __ffs(static_cast<int>(beyond_chunks | 1u << (warp_size - 1))) - 1;
     const unsigned beyond = __ballot_sync(all_lanes, unit < row.prefix[chunk * fan_out + lane]);
-    int64_t node = chunk * fan_out + __ffs(static_cast<int>(beyond | 1u << (warp_size - 1))) - 1;
+    const int64_t node = chunk * fan_out + __ffs(static_cast<int>(beyond | 1u << (warp_size - 1))) - 1;
     if (node != 0) unit -= row.prefix[node - 1];
-    PER_ROLLED
-    for (int level = top_level(sums) - 1; level > 0; --level)
-        node = node * fan_out + find_child(sums.sums[level][node * fan_out + lane], unit, lane);
     return node;
 }
 
-// The leaf that holds a unit of mass below the total, searched in the same way.
+// The nodes of 32 leaves that hold n units below the total, n = 1 .. most; each unit becomes the unit within its node. A
+// warp searches them, all threads given the same units, and waits for memory as often as for one.
+template <int most>
+__device__ __forceinline__ void find_nodes(const DeviceSums& sums, const TopRow& row, int n, uint64_t (&units)[most],
+                                           int64_t (&nodes)[most]) {
+    const unsigned lane = lane_of_thread();
+    for (int k = 0; k < most && k < n; ++k) nodes[k] = find_in_top_row(row, units[k]);
+    PER_ROLLED
+    for (int level = top_level(sums) - 1; level > 0; --level) {
+        uint64_t masses[most];
+        for (int k = 0; k < most && k < n; ++k) masses[k] = sums.sums[level][nodes[k] * fan_out + lane];
+        for (int k = 0; k < most && k < n; ++k) nodes[k] = nodes[k] * fan_out + find_child(masses[k], units[k], lane);
+    }
+}
+
+// The leaves that hold n units of mass below the total, searched in the same way.
+template <int most>
+__device__ __forceinline__ void find_leaves(const DeviceTree& tree, const TopRow& row, double factor, int n,
+                                            uint64_t (&units)[most], FoundLeaf (&leaves)[most]) {
+    const unsigned lane = lane_of_thread();
+    int64_t nodes[most];
+    find_nodes(tree, row, n, units, nodes);
+    float priorities[most];
+    for (int k = 0; k < most && k < n; ++k) priorities[k] = tree.leaves[nodes[k] * fan_out + lane];
+    for (int k = 0; k < most && k < n; ++k) {
+        const uint64_t mass = leaf_mass(priorities[k], factor);
+        const int child = find_child(mass, units[k], lane);
+        leaves[k] = {nodes[k] * fan_out + child, __shfl_sync(all_lanes, priorities[k], child),
+                     __shfl_sync(all_lanes, mass, child)};
+    }
+}
+
 __device__ __forceinline__ FoundLeaf find_leaf(const DeviceTree& tree, const TopRow& row, double factor,
                                                uint64_t unit) {
-    const unsigned lane = lane_of_thread();
-    const int64_t node = find_node(tree, row, unit);
-    const float priority = tree.leaves[node * fan_out + lane];
-    const uint64_t mass = leaf_mass(priority, factor);
-    const int child = find_child(mass, unit, lane);
-    return {node * fan_out + child, __shfl_sync(all_lanes, priority, child), __shfl_sync(all_lanes, mass, child)};
+    FoundLeaf leaf[1];
+    uint64_t units[1] = {unit};
+    find_leaves(tree, row, factor, 1, units, leaf);
+    return leaf[0];
+}
+
+// Blocks of n draws. All of them run at the same time, so many on each multiprocessor, and so none waits for another to
+// end.
+inline int64_t blocks_of_draw(const DeviceTree& tree, int64_t n, int64_t n_each) {
+    const int64_t most = n_each * tree.max_blocks;
+    return blocks_for(n, n_warps, most < max_draw_blocks ? most : max_draw_blocks);
 }
 
 // Adds a difference, modulo 2^64, to all sums above a leaf.
