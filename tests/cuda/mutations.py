@@ -41,6 +41,7 @@ class Fault:
     test: str = "tree_model_test"
     is_pitfall: bool = False  # one of those that the gate plants
     needs_tsan: bool = False  # a race that other schedules and ThreadSanitizer see, but not every build
+    environment: dict[str, str] = dataclasses.field(default_factory=dict)  # of the test
 
 
 FAULTS = [
@@ -216,8 +217,8 @@ FAULTS = [
     Fault(
         "blocks meet that do not run together",
         "cuda/runtime/dialect.h",
-        "n_blocks == 1 ? 0 : 1, stream",
-        "0, stream",
+        "launch_with(&together, 1, stream",
+        "launch_with(&together, 0, stream",
     ),
     Fault(
         "more blocks meet than run together",
@@ -379,6 +380,70 @@ FAULTS = [
         "    if (threadIdx.x == 0) memory.facts->n_arrived = 0;\n",
         "",
         "sample_test",
+    ),
+    Fault(
+        "beta moves on before all threads have read it",
+        "cuda/draw/live_draw.cu",
+        "    __syncthreads();  // all threads have read the beta that moves on\n",
+        "",
+        "sample_test",
+    ),
+    Fault(
+        "frames stay where a window within an episode would have them",
+        "cuda/batch/write_rows.h",
+        "const bool has_frames = has_same_frames(row, guess);",
+        "const bool has_frames = true;",
+        "sample_test",
+    ),
+    Fault(
+        "the second of two draws at a time is that of the first",
+        "cuda/draw/live_draw.cu",
+        "const DrawnSlot of_two = k == 0 ? drawn[0] : drawn[1];",
+        "const DrawnSlot of_two = drawn[0];",
+        "sample_test",
+    ),
+    Fault(
+        "the second of two draws at a time goes on from the node of the first",
+        "cuda/tree/sum_tree.h",
+        "nodes[k] = nodes[k] * fan_out + find_child(masses[k], units[k], lane);",
+        "nodes[k] = nodes[0] * fan_out + find_child(masses[k], units[k], lane);",
+        "sample_test",
+    ),
+    Fault(
+        "two draws at a time where there is one left",
+        "cuda/draw/live_draw.cu",
+        "const int n = first + span.step < plan.rows.n ? n_at_once : 1;",
+        "const int n = n_at_once;",
+        "sample_test",
+    ),
+    Fault(
+        "no live rows to draw from where all priorities are 0",
+        "cuda/draw/live_draw.cu",
+        " || start.mass == 0)",
+        ")",
+        "sample_test",
+    ),
+    Fault(
+        "a draw does not wait for the work before it",
+        "cuda/draw/tree_draw.cu",
+        "    wait_for_work_before();\n    PER_SHARED(DrawShared, shared);\n",
+        "    PER_SHARED(DrawShared, shared);\n",
+        environment={"PER_EARLY_LAUNCHES": "1"},
+    ),
+    Fault(
+        "weights do not wait for the draw",
+        "cuda/draw/live_draw.cu",
+        "const __grid_constant__ DrawPlan plan, int64_t n_draw_blocks) {\n    wait_for_work_before();\n",
+        "const __grid_constant__ DrawPlan plan, int64_t n_draw_blocks) {\n",
+        "sample_test",
+        environment={"PER_EARLY_LAUNCHES": "1"},
+    ),
+    Fault(
+        "an update does not wait for the work before it",
+        "cuda/tree/tree_update.cu",
+        "    wait_for_work_before();\n",
+        "",
+        environment={"PER_EARLY_LAUNCHES": "1"},
     ),
     Fault(
         "rows of a draw that fails become the last batch",
@@ -1661,7 +1726,7 @@ class Build:
         link = [recompiled.get(word, word) for word in self.link_command(fault.test)]
         link[link.index("-o") + 1] = str(program)
         subprocess.run(link, cwd=self.folder, check=True, capture_output=True)
-        environment = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1"}
+        environment = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1", **fault.environment}
         try:
             result = subprocess.run(
                 [program, "--gtest_fail_fast"],

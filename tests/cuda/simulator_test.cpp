@@ -322,6 +322,84 @@ TEST_F(Streams, tsan_sees_a_missing_event) {
 }
 #endif
 
+// Work that copies a number which the work before it writes.
+struct EarlyCopy {
+    int written = 0;
+    int read = -1;
+
+    void queue(cudaStream_t stream, bool waits) {
+        cudaLaunchConfig_t config = {1, 1, 0, stream, nullptr, 0};
+        ASSERT_EQ(cudaLaunchKernelEx(
+                      &config, +[](int* to) { *to = 1; }, &written),
+                  cudaSuccess);
+        cudaLaunchAttribute early = {};
+        early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        early.val.programmaticStreamSerializationAllowed = 1;
+        config.attrs = &early;
+        config.numAttrs = 1;
+        const auto kernel = +[](int* to, const int* from, bool waits_first) {
+            if (waits_first) cudaGridDependencySynchronize();
+            *to = *from;
+        };
+        ASSERT_EQ(cudaLaunchKernelEx(&config, kernel, &read, &written, waits), cudaSuccess);
+    }
+};
+
+TEST_F(Streams, a_kernel_that_may_start_early_does_so_and_must_wait_for_what_it_reads) {
+    SKIP_RACES();
+    int n_early = 0;
+    int n_early_after_a_wait = 0;
+    for (uint64_t seed = 1; seed <= 200; ++seed) {
+        simulator::options().seed = seed;
+        for (const bool waits : {false, true}) {
+            EarlyCopy copy;
+            copy.queue(a_, waits);
+            cudaDeviceSynchronize();
+            (waits ? n_early_after_a_wait : n_early) += copy.read == 0;
+        }
+    }
+    EXPECT_GT(n_early, 20);
+    EXPECT_LT(n_early, 180);
+    EXPECT_EQ(n_early_after_a_wait, 0);
+}
+
+TEST_F(Streams, a_kernel_of_a_graph_starts_early_where_its_launch_may) {
+    SKIP_RACES();
+    int n_early = 0;
+    for (uint64_t seed = 1; seed <= 200; ++seed) {
+        simulator::options().seed = seed;
+        EarlyCopy copy;
+        cudaGraph_t graph;
+        cudaGraphExec_t executable;
+        ASSERT_EQ(cudaStreamBeginCapture(a_, cudaStreamCaptureModeGlobal), cudaSuccess);
+        copy.queue(a_, false);
+        ASSERT_EQ(cudaStreamEndCapture(a_, &graph), cudaSuccess);
+        ASSERT_EQ(cudaGraphInstantiate(&executable, graph), cudaSuccess);
+        ASSERT_EQ(cudaGraphLaunch(executable, b_), cudaSuccess);
+        cudaStreamSynchronize(b_);
+        n_early += copy.read == 0;
+        cudaGraphDestroy(graph);
+        cudaGraphExecDestroy(executable);
+    }
+    EXPECT_GT(n_early, 20);
+    EXPECT_LT(n_early, 180);
+}
+
+#if defined(THREAD_SANITIZED)
+TEST_F(Streams, tsan_sees_a_kernel_that_starts_early_and_does_not_wait) {
+    const OwnProcess own_process;
+    for (const bool waits : {false, true}) {
+        const auto write_and_copy = [&] {
+            static EarlyCopy copies[20];
+            for (EarlyCopy& copy : copies) copy.queue(a_, waits);
+            cudaDeviceSynchronize();
+            std::exit(0);
+        };
+        EXPECT_EXIT(write_and_copy(), testing::ExitedWithCode(waits ? 0 : exit_of_races), waits ? "" : "data race");
+    }
+}
+#endif
+
 TEST_F(Streams, a_slot_ring_needs_its_release_fence) {
     SKIP_RACES();
     int n_corrupt[2] = {};

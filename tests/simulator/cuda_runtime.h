@@ -201,6 +201,12 @@ T __nv_atomic_load_n(const T* at, int order, int) {
     return __atomic_load_n(at, order);
 }
 
+inline void cudaGridDependencySynchronize() {
+    simulator::wait_for_work_before();
+}
+// When other grids may start is not modelled: any that may start early may do so before this one.
+inline void cudaTriggerProgrammaticLaunchCompletion() {}
+
 // ----------------------------------------------------------------------------------------------------- runtime
 #define CUDART_VERSION 13000
 
@@ -274,11 +280,15 @@ struct cudaPointerAttributes {
 struct cudaFuncAttributes {
     int maxThreadsPerBlock;
 };
-enum cudaLaunchAttributeID { cudaLaunchAttributeCooperative = 2 };
+enum cudaLaunchAttributeID {
+    cudaLaunchAttributeCooperative = 2,
+    cudaLaunchAttributeProgrammaticStreamSerialization = 6
+};
 struct cudaLaunchAttribute {
     cudaLaunchAttributeID id;
     union {
         int cooperative;
+        int programmaticStreamSerializationAllowed;
     } val;
 };
 struct cudaLaunchConfig_t {

@@ -175,6 +175,8 @@ struct Scheduler {
     uint64_t random = 0;
     std::size_t n_alive = 0;
     std::vector<Fiber*> ready;
+    std::function<void()> before;  // not done yet; empty: it is
+    std::vector<Fiber*> wait_for_it;
     char made = 0;  // a clock: threads come after the host made them
     // Another: what comes after the grid comes after them. Not options->clock, which threads that start later would
     // take for coming after those that have ended. On the heap, as TSan forgets the clocks of what is freed there.
@@ -237,6 +239,10 @@ void make_ready(Fiber* fiber) {
 void switch_to_any() {
     Scheduler& s = *scheduler;
     if (s.n_alive == 0) {
+        switch_to(s.main);
+        return;
+    }
+    if (s.ready.empty() && !s.wait_for_it.empty()) {
         switch_to(s.main);
         return;
     }
@@ -364,6 +370,15 @@ uint64_t n_stacks() {
     return mapped_stacks;
 }
 
+void wait_for_work_before() {
+    Fiber& self = running_thread();
+    if (scheduler->before) {
+        scheduler->wait_for_it.push_back(&self);
+        switch_to_any();
+    }
+    acquire(scheduler->options->clock);
+}
+
 void yield() {
     make_ready(&running_thread());
     switch_to_any();
@@ -483,12 +498,21 @@ void run_grid(dim3 grid_size, dim3 block_size, const std::function<void()>& kern
     const unsigned n_together = options.all_blocks_resident ? n_blocks : 1;
     // TSan would take memory that a fiber has from malloc for written by that fiber: nothing may grow in one.
     s.ready.reserve(std::size_t{n_together} * block_size.x * block_size.y * block_size.z);
+    s.before = options.before;
+    s.wait_for_it.reserve(s.ready.capacity());
     std::vector<std::unique_ptr<Block>> blocks;
     for (unsigned first = 0; first < n_blocks; first += n_together) {
         for (unsigned i = first; i < first + n_together; ++i)
             blocks.push_back(make_block(order[i], grid_size, block_size));
         release(&s.made);
         switch_to_any();
+        if (s.before) {
+            scheduler = nullptr;
+            std::exchange(s.before, {})();
+            scheduler = &s;
+            for (Fiber* const fiber : std::exchange(s.wait_for_it, {})) s.ready.push_back(fiber);
+            switch_to_any();
+        }
         for (unsigned i = first; i < first + n_together; ++i) end_block(*blocks[i]);
     }
     scheduler = nullptr;

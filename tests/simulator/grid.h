@@ -33,6 +33,8 @@ struct GridOptions {
     bool all_blocks_resident;  // else one after the other, in random order
     void* clock;               // for TSan: what the grid comes after, and what comes after the grid
     void* after;               // another one that it comes after; may be NULL
+    // The work before it, where the grid starts early. It is done once the threads that are there wait for it, or end.
+    std::function<void()> before = {};
 };
 
 void run_grid(dim3 grid_size, dim3 block_size, const std::function<void()>& kernel, const GridOptions& options);
@@ -54,6 +56,9 @@ void* shared_memory(const void* key, std::size_t bytes);
 
 // Stacks of CUDA threads that are mapped. A thread of the host keeps those of its grids for later ones until it ends.
 uint64_t n_stacks();
+
+// cudaGridDependencySynchronize(): returns once the work before the grid has ended.
+void wait_for_work_before();
 
 // Lets other threads run.
 void yield();

@@ -32,11 +32,16 @@ struct Point {
     uint64_t n;
 };
 
+struct LaunchKind {
+    bool is_together = false;  // all blocks are resident
+    bool is_early = false;     // it may start before the work before it has ended
+};
+
 // On the heap, as threads of the kernel read it: the stack of the host is the host's again before it has waited.
 struct Work {
     dim3 grid_size, block_size;
     std::function<void()> kernel;  // empty: only waits
-    bool is_together;              // all blocks are resident
+    LaunchKind kind;
     std::vector<Point> after;
     std::unique_ptr<char> clock;  // what the host had done when it asked for the work
 };
@@ -72,7 +77,7 @@ struct Context {
 struct Node {
     dim3 grid_size, block_size;
     std::function<void()> kernel;
-    bool is_together;
+    LaunchKind kind;
     std::vector<std::size_t> after;
 };
 
@@ -260,8 +265,8 @@ void forget(Stream& stream) {
     machine().destroyed.emplace_back(&stream);
 }
 
-void run_next(Stream& stream) {
-    Machine& m = machine();
+// The first work of the stream, which is taken out of it.
+std::unique_ptr<Work> take_work(Stream& stream) {
     std::unique_ptr<Work> work = std::move(stream.work.front());
     stream.work.pop_front();
     // TSan: the stream comes after the streams that this work waited for.
@@ -271,14 +276,31 @@ void run_next(Stream& stream) {
         run_grid(
             1, 1, [] {}, join);
     }
+    return work;
+}
+
+void run_work(Stream& stream, std::unique_ptr<Work> work, std::function<void()> before = {}) {
+    Machine& m = machine();
     if (work->kernel) {
         const GridOptions options = {m.options.seed * 1000003 + m.n_grids++,
-                                     m.options.all_blocks_resident || work->is_together, &stream.clock,
-                                     work->clock.get()};
+                                     m.options.all_blocks_resident || work->kind.is_together, &stream.clock,
+                                     work->clock.get(), std::move(before)};
         run_grid(work->grid_size, work->block_size, work->kernel, options);
     }
     ++stream.n_done;
     run_after(&stream.clock, [owned = work.release()] { delete owned; });
+}
+
+void run_next(Stream& stream) {
+    std::unique_ptr<Work> work = take_work(stream);
+    const bool is_overtaken =
+        work->kernel && can_run(stream) && stream.work.front()->kind.is_early && machine().next_random() % 2 == 0;
+    if (is_overtaken) {
+        std::unique_ptr<Work> next = take_work(stream);
+        run_work(stream, std::move(next), [&] { run_work(stream, std::move(work)); });
+    } else {
+        run_work(stream, std::move(work));
+    }
     if (stream.is_destroyed && stream.work.empty()) forget(stream);
 }
 
@@ -319,11 +341,10 @@ cudaError_t capture_node(Stream& stream, Node node) {
 }
 
 cudaError_t enqueue(cudaStream_t name, dim3 grid_size, dim3 block_size, std::function<void()> kernel,
-                    std::vector<Point> after = {}, bool is_together = false) {
+                    std::vector<Point> after = {}, LaunchKind kind = {}) {
     Machine& m = machine();
     Stream& stream = stream_of(name);
-    if (stream.capture != nullptr)
-        return capture_node(stream, {grid_size, block_size, std::move(kernel), is_together, {}});
+    if (stream.capture != nullptr) return capture_node(stream, {grid_size, block_size, std::move(kernel), kind, {}});
     if (&stream == &m.legacy && m.n_capturing != 0) return cudaErrorStreamCaptureImplicit;
     if (&stream == &m.legacy) {
         for (Stream* const other : m.streams)
@@ -332,7 +353,7 @@ cudaError_t enqueue(cudaStream_t name, dim3 grid_size, dim3 block_size, std::fun
         after.push_back(end_of(m.legacy));
     }
     stream.work.push_back(std::make_unique<Work>(
-        Work{grid_size, block_size, std::move(kernel), is_together, std::move(after), std::make_unique<char>()}));
+        Work{grid_size, block_size, std::move(kernel), kind, std::move(after), std::make_unique<char>()}));
     release_clock(stream.work.back()->clock.get());
     ++stream.n_enqueued;
     if (m.options.seed == 0)
@@ -493,16 +514,20 @@ cudaError_t enqueue_grid(const cudaLaunchConfig_t& config, std::function<void()>
     if (uint64_t{grid.x} * grid.y * grid.z == 0 || n_threads == 0 || n_threads > 1024 || grid.y > 65535 ||
         grid.z > 65535)
         return cudaErrorInvalidConfiguration;
-    bool is_together = false;
-    for (unsigned i = 0; i < config.numAttrs; ++i)
-        is_together |= config.attrs[i].id == cudaLaunchAttributeCooperative && config.attrs[i].val.cooperative != 0;
+    LaunchKind kind;
+    for (unsigned i = 0; i < config.numAttrs; ++i) {
+        const cudaLaunchAttribute& attribute = config.attrs[i];
+        if (attribute.id == cudaLaunchAttributeCooperative) kind.is_together = attribute.val.cooperative != 0;
+        if (attribute.id == cudaLaunchAttributeProgrammaticStreamSerialization)
+            kind.is_early = attribute.val.programmaticStreamSerializationAllowed != 0;
+    }
     // How many fit depends on the kernel. One fits each multiprocessor.
-    if (is_together && grid.x * grid.y * grid.z > static_cast<unsigned>(machine().options.n_multiprocessors))
+    if (kind.is_together && grid.x * grid.y * grid.z > static_cast<unsigned>(machine().options.n_multiprocessors))
         return cudaErrorCooperativeLaunchTooLarge;
     count(&Counters::launches);
     const Stream& stream = stream_of(config.stream);
     if (&stream != &machine().legacy && stream.device != current_device()) return cudaErrorInvalidResourceHandle;
-    return enqueue(config.stream, grid, block, std::move(kernel), {}, is_together);
+    return enqueue(config.stream, grid, block, std::move(kernel), {}, kind);
 }
 
 cudaError_t attributes_of_kernel(cudaFuncAttributes* attributes) {
@@ -852,7 +877,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t name, cudaEvent_t event, unsigned) 
         return cudaSuccess;
     }
     if (event->node == Stream::no_node) return cudaSuccess;
-    Node join = {1, 1, {}, false, {event->node}};
+    Node join = {1, 1, {}, {}, {event->node}};
     return capture_node(stream, std::move(join));
 }
 
@@ -923,7 +948,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
     return cudaSuccess;
 }
 
-// One stream for each node, ordered as the graph says.
+// One stream for each node, ordered as the graph says; a node that may start early has that of the one before it.
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
     BEGIN_CALL_IN_CONTEXT();
     const std::vector<Node>& nodes = executable->nodes;
@@ -933,11 +958,15 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
     std::vector<cudaStream_t> own(nodes.size());
     std::vector<Point> ends = {start};
     for (std::size_t i = 0; i < nodes.size(); ++i) {
-        cudaStreamCreateWithFlags(&own[i], cudaStreamNonBlocking);
+        const bool is_early = i != 0 && nodes[i].kind.is_early && nodes[i].after == std::vector<std::size_t>{i - 1};
+        if (is_early)
+            own[i] = own[i - 1];
+        else
+            cudaStreamCreateWithFlags(&own[i], cudaStreamNonBlocking);
         std::vector<Point> after = {start};
-        for (const std::size_t before : nodes[i].after) after.push_back(end_of(stream_of(own[before])));
-        enqueue(own[i], nodes[i].grid_size, nodes[i].block_size, nodes[i].kernel, std::move(after),
-                nodes[i].is_together);
+        for (const std::size_t before : nodes[i].after)
+            if (own[before] != own[i]) after.push_back(end_of(stream_of(own[before])));
+        enqueue(own[i], nodes[i].grid_size, nodes[i].block_size, nodes[i].kernel, std::move(after), nodes[i].kind);
         ends.push_back(end_of(stream_of(own[i])));
     }
     const cudaError_t error = enqueue(stream, 1, 1, {}, std::move(ends));

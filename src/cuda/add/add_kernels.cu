@@ -124,6 +124,7 @@ struct LanesOfSteps {
 __global__ void __launch_bounds__(n_threads, 1)
     add_at_once_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ GivenSteps steps,
                        const __grid_constant__ StepScratch scratch, int64_t* ids_out, bool rebuilds) {
+    wait_for_work_before();
     PER_SHARED(AtOnceShared, shared);
     clear(shared.change.top);
     add_lanes(replay, steps, scratch, ids_out, shared.sums);

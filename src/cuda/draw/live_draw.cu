@@ -92,6 +92,7 @@ __device__ __forceinline__ DistinctResult draw_distinct_slots(const DeviceReplay
 __global__ void __launch_bounds__(distinct_threads, 1)
     distinct_slots_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
                           const __grid_constant__ DrawPlan plan) {
+    wait_for_work_before();
     PER_SHARED(DistinctSlotsShared, shared);
     DistinctResult result = {replay.state->n_live, 0.0};
     if (replay.state->n_live >= plan.rows.n) result = draw_distinct_slots(replay, memory, plan, shared);
@@ -426,6 +427,7 @@ template <class Row>
 __global__ void __launch_bounds__(n_threads, draw_blocks_each)
     draw_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
                 const __grid_constant__ DrawPlan plan, const __grid_constant__ FrameCopies copies) {
+    wait_for_work_before();
     PER_SHARED(Shared, shared);
     const DrawStart start = start_draw(replay, memory, plan);
     load_top_rows(replay, plan, start, shared);
@@ -452,6 +454,7 @@ __global__ void __launch_bounds__(n_threads, draw_blocks_each)
 __global__ void __launch_bounds__(n_threads, 1)
     weigh_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
                  const __grid_constant__ DrawPlan plan, int64_t n_draw_blocks) {
+    wait_for_work_before();
     PER_SHARED(FinishShared, shared);
     const bool is_drawn = can_draw(replay, memory, plan);
     finish_draw(replay, memory, plan, memory.facts->beta, is_drawn, n_draw_blocks, grid_span(), blockIdx.x == 0,
@@ -462,6 +465,7 @@ template <class Row>
 __global__ void __launch_bounds__(n_threads, 1)
     copy_kernel(const __grid_constant__ RowPlan plan, const __grid_constant__ DrawMemory memory,
                 const __grid_constant__ FrameCopies copies) {
+    wait_for_work_before();
     copy_rows(copies, plan.rules, memory.rows_of<Row>(), plan.n);
 }
 
@@ -473,11 +477,11 @@ void queue_sample(const DeviceReplay& replay, const DrawMemory& memory, DrawPlan
     const int64_t n = plan.rows.n;
     plan.width = stratum_width(n);
     plan.last_block_weighs = n <= max_weights_of_a_block;
-    if (plan.is_distinct()) launch(stream, 1, distinct_threads, distinct_slots_kernel, replay, memory, plan);
+    if (plan.is_distinct()) launch_early(stream, 1, distinct_threads, distinct_slots_kernel, replay, memory, plan);
     const int64_t n_draw_blocks = blocks_of_draw(plan.tree, n, draw_blocks_each);
-    launch(stream, n_draw_blocks, n_threads, draw_kernel<Row>, replay, memory, plan, copies);
+    launch_early(stream, n_draw_blocks, n_threads, draw_kernel<Row>, replay, memory, plan, copies);
     if (plan.last_block_weighs) return;
-    launch(stream, blocks_for(n), n_threads, weigh_kernel, replay, memory, plan, n_draw_blocks);
+    launch_early(stream, blocks_for(n), n_threads, weigh_kernel, replay, memory, plan, n_draw_blocks);
 }
 
 template <class Row>
@@ -491,7 +495,7 @@ void queue_windows(const DeviceReplay& replay, const DrawMemory& memory, const W
 
 template <class Row>
 void queue_copies(const RowPlan& plan, const DrawMemory& memory, const FrameCopies& copies, cudaStream_t stream) {
-    launch(stream, blocks_for(plan.n * copies.by_chunks.value(), n_warps, max_copy_blocks), n_threads,
+    launch_early(stream, blocks_for(plan.n * copies.by_chunks.value(), n_warps, max_copy_blocks), n_threads,
                  copy_kernel<Row>, plan, memory, copies);
 }
 

@@ -67,6 +67,7 @@ __device__ __forceinline__ void weigh(const DeviceTree& tree, int64_t n_draw_blo
 __global__ void __launch_bounds__(n_threads, draw_blocks_each)
     draw_kernel(const __grid_constant__ DeviceTree tree, DrawRequest request, uint64_t width,
                 const __grid_constant__ TreeSample sample, bool last_block_weighs) {
+    wait_for_work_before();
     PER_SHARED(DrawShared, shared);
     request.batch_number = tree.state->batches;
     const double factor = power_of_two(tree.state->scale);
@@ -102,6 +103,7 @@ struct SmallestShared {
 __global__ void __launch_bounds__(n_threads, 1)
     weigh_kernel(const __grid_constant__ DeviceTree tree, int64_t n_draw_blocks,
                  const __grid_constant__ TreeSample sample) {
+    wait_for_work_before();
     PER_SHARED(SmallestShared, shared);
     weigh(tree, n_draw_blocks, sample, grid_span(), blockIdx.x == 0, shared.of_warp);
 }
@@ -165,6 +167,7 @@ __device__ __forceinline__ void write_nothing(const TreeSample& sample) {
 
 __global__ void __launch_bounds__(distinct_threads, 1)
     distinct_kernel(DeviceTree tree, TreeSample sample, uint64_t seed) {
+    wait_for_work_before();
     PER_SHARED(DistinctDrawShared, shared);
     TreeState& state = *tree.state;
     TreeSource source = {tree, shared.row, power_of_two(state.scale), static_cast<double>(state.total)};
@@ -259,13 +262,13 @@ void queue_draw(const DeviceTree& tree, const TreeSample& sample, uint64_t seed,
     const DrawRequest request = {n, sample.scheme, seed, 0};
     const int64_t n_draw_blocks = blocks_of_draw(tree, n, draw_blocks_each);
     const bool last_block_weighs = sample.weights_out == nullptr || n <= max_weights_of_a_block;
-    launch(stream, n_draw_blocks, n_threads, draw_kernel, tree, request, stratum_width(n), sample,
+    launch_early(stream, n_draw_blocks, n_threads, draw_kernel, tree, request, stratum_width(n), sample,
                  last_block_weighs);
-    if (!last_block_weighs) launch(stream, blocks_for(n), n_threads, weigh_kernel, tree, n_draw_blocks, sample);
+    if (!last_block_weighs) launch_early(stream, blocks_for(n), n_threads, weigh_kernel, tree, n_draw_blocks, sample);
 }
 
 void queue_distinct_draw(const DeviceTree& tree, const TreeSample& sample, uint64_t seed, cudaStream_t stream) {
-    launch(stream, 1, distinct_threads, distinct_kernel, tree, sample, seed);
+    launch_early(stream, 1, distinct_threads, distinct_kernel, tree, sample, seed);
 }
 
 void queue_find(const DeviceTree& tree, int64_t count, const double* prefix_sums, int64_t* indices_out,

@@ -137,6 +137,7 @@ struct ClaimedSlots {
 
 __global__ void __launch_bounds__(n_threads, 1)
     change_lanes_kernel(const __grid_constant__ DeviceReplay replay, ChangedLanes<AllLanes> lanes, bool rebuilds) {
+    wait_for_work_before();
     PER_SHARED(ChangeShared, shared);
     clear(shared.top);
     __syncthreads();
@@ -147,6 +148,7 @@ __global__ void __launch_bounds__(n_threads, 1)
 __global__ void __launch_bounds__(n_threads, 1)
     update_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ GivenPriorities given,
                   UpdateEntry* others, bool rebuilds) {
+    wait_for_work_before();
     PER_SHARED(ChangeShared, shared);
     clear(shared.top);
     EntriesOfThread entries(grid_span().first, others);
@@ -157,6 +159,7 @@ __global__ void __launch_bounds__(n_threads, 1)
 
 __global__ void __launch_bounds__(n_threads, 1)
     refresh_live_maximum_kernel(const __grid_constant__ DeviceReplay replay, ChangedLanes<AllLanes> lanes) {
+    wait_for_work_before();
     for (int level = 0; level < replay.priorities.live_maximum.n_levels; ++level) {
         lanes.for_each_group(
             replay, [&](int64_t slot) { refresh_live_maximum(replay.priorities, level, node_above(slot, level)); });

@@ -3,6 +3,8 @@
 #include <cuda.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <map>
 #include <mutex>
 
@@ -63,10 +65,27 @@ int current_device() {
     return device;
 }
 
+namespace {
+
+int attribute_of_device(cudaDeviceAttr attribute) {
+    int value = 0;
+    check(cudaDeviceGetAttribute(&value, attribute, current_device()), "asking for the device");
+    return value;
+}
+
+}  // namespace
+
 int32_t n_multiprocessors() {
-    int n = 0;
-    check(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, current_device()), "asking for the device");
-    return n;
+    return attribute_of_device(cudaDevAttrMultiProcessorCount);
+}
+
+bool launches_early() {
+    constexpr int min_major = 9;
+    static const bool is_asked = [] {
+        const char* const asked = std::getenv("PER_EARLY_LAUNCHES");
+        return asked != nullptr && std::strcmp(asked, "1") == 0;
+    }();
+    return is_asked && attribute_of_device(cudaDevAttrComputeCapabilityMajor) >= min_major;
 }
 
 namespace {

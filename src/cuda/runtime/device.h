@@ -24,6 +24,9 @@ int current_device();
 // Of the current device.
 int32_t n_multiprocessors();
 
+// Whether kernels are to start before the work before them has ended: PER_EARLY_LAUNCHES is 1, and the current device can.
+bool launches_early();
+
 // Makes a device current for as long as it lives, and then puts back the one that was. It does so with the driver's
 // stack of contexts: cudaSetDevice() makes a context on its device, which takes some 500 MB there, even where it only
 // puts back a device that the thread never used.

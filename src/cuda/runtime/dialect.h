@@ -91,6 +91,15 @@ __device__ __forceinline__ void meet(Meeting& meeting) {
     meet(meeting, [] {});
 }
 
+// The first thing that a kernel of launch_early() or launch_together() does: it waits until the work before it has ended,
+// and what that wrote can be read. From then on the next kernel may start, which waits here in its turn.
+__device__ __forceinline__ void wait_for_work_before() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    cudaGridDependencySynchronize();
+    cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
 // Queues a kernel: the only place that does.
 template <class... Parameters, class... Arguments>
 void launch_with(cudaLaunchAttribute* attributes, unsigned n_attributes, cudaStream_t stream, int64_t n_blocks,
@@ -112,15 +121,26 @@ void launch(cudaStream_t stream, int64_t n_blocks, int n_threads, void (*kernel)
     launch_with(nullptr, 0, stream, n_blocks, n_threads, kernel, arguments...);
 }
 
+// Queues a kernel that may start before the work before it has ended, where that was asked for.
+template <class... Parameters, class... Arguments>
+void launch_early(cudaStream_t stream, int64_t n_blocks, int n_threads, void (*kernel)(Parameters...),
+                  const Arguments&... arguments) {
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    launch_with(&early, launches_early() ? 1 : 0, stream, n_blocks, n_threads, kernel, arguments...);
+}
+
 // Queues a kernel that calls meet(): its blocks run at the same time, and so there can be no more than the device has
 // multiprocessors. They have n_threads threads each.
 template <class... Parameters, class... Arguments>
 void launch_together(cudaStream_t stream, int64_t n_blocks, void (*kernel)(Parameters...),
                      const Arguments&... arguments) {
+    if (n_blocks == 1) return launch_early(stream, n_blocks, n_threads, kernel, arguments...);
     cudaLaunchAttribute together = {};
     together.id = cudaLaunchAttributeCooperative;
     together.val.cooperative = 1;
-    launch_with(&together, n_blocks == 1 ? 0 : 1, stream, n_blocks, n_threads, kernel, arguments...);
+    launch_with(&together, 1, stream, n_blocks, n_threads, kernel, arguments...);
 }
 
 // Loads kernels, as loading them at their first launch could synchronise.
