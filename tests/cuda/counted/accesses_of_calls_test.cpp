@@ -25,6 +25,8 @@ struct Counts {
     uint64_t round_trips;
     uint64_t barriers;
     uint64_t atomics_of_line;
+    uint64_t bytes;
+    uint64_t blocks = 0;  // of the kernel that has the most; 0: not looked at
 };
 
 class DeviceMemory {
@@ -50,32 +52,38 @@ class AccessesOfCalls : public testing::Test {
     void SetUp() override {
         simulator::options().seed = 0;  // each call does its work at once
         simulator::options().has_host_memory = true;
-        simulator::options().n_multiprocessors = 32;  // a thread for each entry of the largest update
+        simulator::options().n_multiprocessors = 132;  // as an H100 has
     }
     void TearDown() override { simulator::options() = options_; }
 
-    // Also prints the row of the table in docs/cuda.md. Round trips follow from the pieces into which a compiler cuts the
-    // code, and may be a quarter more.
+    // Also prints the row of the table in docs/cuda.md, and then atomics of a line, bytes and blocks. Round trips follow
+    // from the pieces into which a compiler cuts the code, and bytes from what it keeps in registers: both may be a
+    // quarter more.
     template <class Call>
     void expect(const char* name, const Counts& expected, const Call& call) {
         simulator::take_accesses();
         simulator::reset_counters();
         EXPECT_EQ(call(), PER_OK) << per_last_error();
-        Counts counts = {simulator::counters().launches, 0, 0, 0, 0};
+        Counts counts = {simulator::counters().launches, 0, 0, 0, 0, 0};
         for (const simulator::KernelAccesses& kernel : simulator::take_accesses()) {
             counts.phases += kernel.phases;
             counts.round_trips += kernel.round_trips;
             counts.barriers += kernel.barriers;
+            counts.bytes += kernel.bytes;
+            counts.blocks = std::max<uint64_t>(counts.blocks, kernel.n_blocks);
             counts.atomics_of_line = std::max(counts.atomics_of_line, kernel.atomics_of_line);
         }
-        std::printf("| %s | %d | %d - %d | %d | %d |\n", name, static_cast<int>(counts.launches),
+        std::printf("| %s | %d | %d - %d | %d | %d | %d | %d |\n", name, static_cast<int>(counts.launches),
                     static_cast<int>(counts.phases), static_cast<int>(counts.round_trips),
-                    static_cast<int>(counts.barriers), static_cast<int>(counts.atomics_of_line));
+                    static_cast<int>(counts.barriers), static_cast<int>(counts.atomics_of_line),
+                    static_cast<int>(counts.bytes), static_cast<int>(counts.blocks));
         EXPECT_EQ(counts.launches, expected.launches) << name;
         EXPECT_LE(counts.phases, expected.phases) << name;
         EXPECT_LE(counts.round_trips, expected.round_trips * 5 / 4) << name;
         EXPECT_LE(counts.barriers, expected.barriers) << name;
         EXPECT_LE(counts.atomics_of_line, expected.atomics_of_line) << name;
+        EXPECT_LE(counts.bytes, expected.bytes * 5 / 4) << name;
+        EXPECT_EQ(counts.blocks, expected.blocks == 0 ? counts.blocks : expected.blocks) << name;
     }
 
     DeviceMemory memory_;
@@ -107,13 +115,13 @@ TEST_F(AccessesOfCalls, of_a_tree) {
     const auto sample = [&](int64_t n) {
         return per_sample(tree, n, PER_STRATIFIED, 0.5, indices, nullptr, weights, nullptr);
     };
-    expect("tree: update of 256", {1, 6, 11, 5, 16}, [&] { return update(256); });
-    expect("tree: update of 1024", {1, 7, 14, 5, 64}, [&] { return update(1024); });
-    expect("tree: update of 4096", {1, 7, 14, 5, 256}, [&] { return update(4096); });
-    expect("tree: update of 8192", {1, 7, 14, 5, 512}, [&] { return update(8192); });
-    expect("tree: draw of 256", {1, 6, 12, 8, 32}, [&] { return sample(256); });
-    expect("tree: draw of 4096", {2, 5, 12, 7, 0}, [&] { return sample(4096); });
-    expect("tree: draw of 256 without replacement", {1, 51, 53, 19, 3},
+    expect("tree: update of 256", {1, 6, 11, 5, 16, 10688}, [&] { return update(256); });
+    expect("tree: update of 1024", {1, 7, 14, 5, 64, 42592}, [&] { return update(1024); });
+    expect("tree: update of 4096", {1, 7, 14, 5, 256, 170128}, [&] { return update(4096); });
+    expect("tree: update of 8192", {1, 7, 14, 5, 512, 340160}, [&] { return update(8192); });
+    expect("tree: draw of 256", {1, 6, 12, 8, 32, 222868, 32}, [&] { return sample(256); });
+    expect("tree: draw of 4096", {2, 5, 12, 7, 0, 3624976, 512}, [&] { return sample(4096); });
+    expect("tree: draw of 256 without replacement", {1, 51, 53, 19, 3, 163020},
            [&] { return per_sample(tree, 256, PER_WITHOUT_REPLACEMENT, 0.5, indices, nullptr, weights, nullptr); });
     EXPECT_EQ(per_tree_synchronize(tree, nullptr), PER_OK);
     per_tree_free(tree);
@@ -194,17 +202,17 @@ TEST_F(AccessesOfCalls, of_a_buffer) {
     ASSERT_EQ(arrays.add(replay, 16384), PER_OK) << per_last_error();
     const auto sample = [&](int64_t n) { return arrays.sample(replay, n); };
     const auto update = [&](int64_t n) { return arrays.update(replay, n); };
-    expect("buffer: add of a step", {1, 10, 23, 7, 2}, [&] { return arrays.add(replay, 1); });
-    expect("buffer: sample of 256", {1, 8, 26, 9, 32}, [&] { return sample(256); });
-    expect("buffer: update of 256", {1, 8, 20, 5, 16}, [&] { return update(256); });
-    expect("buffer: sample of 4096", {2, 7, 31, 7, 0}, [&] { return sample(4096); });
-    expect("buffer: update of 4096", {1, 9, 22, 5, 256}, [&] { return update(4096); });
+    expect("buffer: add of a step", {1, 10, 23, 7, 2, 17545}, [&] { return arrays.add(replay, 1); });
+    expect("buffer: sample of 256", {1, 7, 25, 10, 32, 683476, 32}, [&] { return sample(256); });
+    expect("buffer: update of 256", {1, 8, 20, 5, 16, 38760}, [&] { return update(256); });
+    expect("buffer: sample of 4096", {2, 8, 33, 8, 0, 8514744, 264}, [&] { return sample(4096); });
+    expect("buffer: update of 4096", {1, 9, 22, 5, 256, 616200}, [&] { return update(4096); });
     ASSERT_EQ(sample(8192), PER_OK);
-    expect("buffer: update of 8192", {1, 9, 20, 5, 512}, [&] { return update(8192); });
+    expect("buffer: update of 8192", {1, 9, 20, 5, 512, 1217748}, [&] { return update(8192); });
     per_epochs* walk = nullptr;
     ASSERT_EQ(per_epochs_create(replay, 1, 4096, 0, nullptr, &walk), PER_OK) << per_last_error();
     int64_t count = 0;
-    expect("buffer: minibatch of 4096 of a walk", {3, 5, 23, 2, 0},
+    expect("buffer: minibatch of 4096 of a walk", {3, 5, 23, 2, 0, 18104320},
            [&] { return per_epochs_next(walk, &arrays.batch, &count, nullptr); });
     EXPECT_EQ(count, 4096);
     per_epochs_free(walk);
@@ -216,7 +224,7 @@ TEST_F(AccessesOfCalls, of_a_buffer_of_several_lanes) {
     Arrays arrays(memory_, 64);
     per_replay* const replay = buffer_of(64, PER_PROPORTIONAL);
     for (int i = 0; i < 3; ++i) ASSERT_EQ(arrays.add(replay, 1), PER_OK) << per_last_error();
-    expect("buffer: add of a step of 64 lanes", {1, 11, 24, 7, 20}, [&] { return arrays.add(replay, 1); });
+    expect("buffer: add of a step of 64 lanes", {1, 11, 24, 7, 20, 367684}, [&] { return arrays.add(replay, 1); });
     per_replay_free(replay);
 }
 
@@ -224,7 +232,8 @@ TEST_F(AccessesOfCalls, of_a_buffer_of_many_lanes) {
     Arrays arrays(memory_, 4096);
     per_replay* const replay = buffer_of(4096, PER_PROPORTIONAL);
     for (int i = 0; i < 3; ++i) ASSERT_EQ(arrays.add(replay, 1), PER_OK) << per_last_error();
-    expect("buffer: add of a step of 4096 lanes", {3, 13, 34, 9, 1024}, [&] { return arrays.add(replay, 1); });
+    expect("buffer: add of a step of 4096 lanes", {3, 13, 34, 9, 1024, 17979216},
+           [&] { return arrays.add(replay, 1); });
     per_replay_free(replay);
 }
 
@@ -233,7 +242,7 @@ TEST_F(AccessesOfCalls, of_a_buffer_of_ranks) {
     per_replay* const replay = buffer_of(1, PER_RANK);
     ASSERT_EQ(arrays.add(replay, 2048), PER_OK) << per_last_error();
     ASSERT_EQ(arrays.sample(replay, 256), PER_OK) << per_last_error();
-    expect("buffer: sample of 256 by rank", {2, 9, 29, 9, 32}, [&] { return arrays.sample(replay, 256); });
+    expect("buffer: sample of 256 by rank", {2, 8, 28, 10, 32, 1764820}, [&] { return arrays.sample(replay, 256); });
     per_replay_free(replay);
 }
 
