@@ -662,25 +662,32 @@ class Slot : public Batch {
 /* Batches drawn ahead: ReplayBuffer::loader(). It must end before its buffer does. */
 class Loader : public detail::Handle<per_loader, per_loader_free> {
  public:
-    /* Waits for the next batch. */
-    Slot take(void* stream = nullptr) { return *next(true, stream); }
+    /* Waits for the next batch, and for the rate limiter to allow it. */
+    Slot take(void* stream = nullptr) {
+        for (;;) {
+            if (std::optional<Slot> slot = next(true, stream)) return std::move(*slot);
+            check(per_replay_wait_to_sample(replay_, empty_.size_, -1));
+        }
+    }
     /* Does not wait: there is no batch where the library says PER_ERROR_BUSY. */
     std::optional<Slot> try_take(void* stream = nullptr) { return next(false, stream); }
     void stop() { check(per_loader_stop(get())); }
 
  private:
     friend class ReplayBuffer;
-    Loader(per_loader* handle, Batch empty) : Handle(handle), empty_(std::move(empty)) {}
+    Loader(per_loader* handle, per_replay* replay, Batch empty)
+        : Handle(handle), replay_(replay), empty_(std::move(empty)) {}
 
     std::optional<Slot> next(bool waits, void* stream) {
         Batch batch(empty_.layout_, empty_.kind_, empty_.size_, empty_.n_step_);
         int64_t slot = -1;
         const per_status status = per_loader_next(get(), waits, &batch.arrays_, &slot, stream);
-        if (status == PER_ERROR_BUSY && !waits) return std::nullopt;
+        if (status == PER_ERROR_BUSY) return std::nullopt;
         check(status);
         return Slot(std::move(batch), get(), {slot, stream});
     }
 
+    per_replay* replay_;
     Batch empty_; /* its shapes are those of the slots */
 };
 
@@ -1097,7 +1104,7 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     }
     Loader loader(const per_loader_options& options) {
         Batch empty = drawn_batch(options.batch_size, options.sample);
-        return {detail::value_of<per_loader*>(per_loader_create, get(), &options), std::move(empty)};
+        return {detail::value_of<per_loader*>(per_loader_create, get(), &options), get(), std::move(empty)};
     }
 
     /* All that there are. */

@@ -220,7 +220,7 @@ void Channel::move(uint64_t end) {
             cut(slot);
             take(1);
         } else {
-            take(add(slot, run_length(taken_, end, kind), kind));
+            add(slot, run_length(taken_, end, kind), kind);
         }
     }
 }
@@ -234,12 +234,15 @@ int64_t Channel::run_length(uint64_t first, uint64_t end, uint32_t kind) const {
     return n;
 }
 
-// Returns how many of the steps are done with, which are fewer where the rate limiter allows no more: the others are
+// Adds some of the steps and gives their slots back: fewer where the rate limiter allows no more, and the others are
 // tried again. Where the buffer refuses one of several steps, each is tried by itself.
-int64_t Channel::add(int64_t slot, int64_t count, uint32_t kind) {
+void Channel::add(int64_t slot, int64_t count, uint32_t kind) {
     const int64_t n_added = try_add(slot, count, kind);
     n_added_ += n_added;
-    if (n_added > 0) return n_added;
+    if (n_added > 0) {
+        take(n_added);
+        return;
+    }
     for (int64_t i = 0; i < count; ++i) {
         if (try_add(slot + i, 1, kind) == 1) {
             ++n_added_;
@@ -247,8 +250,8 @@ int64_t Channel::add(int64_t slot, int64_t count, uint32_t kind) {
             ++n_refused_;
             cut(env_ids_);
         }
+        take(1);
     }
-    return count;
 }
 
 // Returns how many were added; 0 if the buffer refused one of them.

@@ -53,7 +53,7 @@ class Channel {
     uint64_t n_written() const;
     void move(uint64_t end);
     int64_t run_length(uint64_t first, uint64_t end, uint32_t kind) const;
-    int64_t add(int64_t slot, int64_t count, uint32_t kind);
+    void add(int64_t slot, int64_t count, uint32_t kind);
     int64_t try_add(int64_t slot, int64_t count, uint32_t kind);
     void cut(int64_t slot);
     void cut(const std::vector<int64_t>& env_ids);

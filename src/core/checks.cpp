@@ -196,6 +196,8 @@ per_replay_options resolve_replay_options(const per_replay_options& options, con
     if (options.sequence_stride == 0) resolved.sequence_stride = options.sequence_length;
     resolved.fields = fields.described();
     check_range("capacity rounded up to a multiple of n_envs", resolved.capacity, 1, max_capacity);
+    // Where nothing is overwritten, there is never room for more.
+    if (options.overwrite == 0) check_range("min_size_to_sample", options.min_size_to_sample, 0, resolved.capacity);
     return resolved;
 }
 

@@ -235,12 +235,20 @@ void Loader::draw_all() {
         signals_->asked.wait(guard, [&] { return drawn_ < asked_ || stopping_; });
         if (drawn_ == asked_) return;
         const std::size_t place = slot_of(drawn_);
+        const uint64_t asked = asked_;
+        const bool is_refused = drawn_ < refused_;
         guard.unlock();
-        const per_status status = guarded([&] {
-            draw(place);
-            memory_->send(place);
-        });
+        per_status status = PER_ERROR_BUSY;
+        if (is_refused) {
+            replay_.draw_is_made();
+        } else {
+            status = guarded([&] {
+                draw(place);
+                memory_->send(place);
+            });
+        }
         guard.lock();
+        if (status == PER_ERROR_BUSY) refused_ = asked;
         Slot& slot = slots_[place];
         slot.status = status;
         if (status != PER_OK) std::snprintf(slot.message, sizeof slot.message, "%s", last_error());

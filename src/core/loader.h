@@ -78,6 +78,7 @@ class Loader {
     uint64_t handed_ = 0;
     uint64_t drawn_ = 0;
     uint64_t asked_ = 0;
+    uint64_t refused_ = 0;  // those below fail untried, as the rate limiter refused one before them
     int64_t n_out_ = 0;
     bool stopping_ = false;
     bool stopped_ = false;  // the thread has ended, too

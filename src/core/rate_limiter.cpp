@@ -21,7 +21,7 @@ int64_t RateLimiter::due(int64_t added) const {
 }
 
 bool RateLimiter::allows_add(int64_t n) const {
-    if (options_.samples_per_insert <= 0 || counts_.added < min_size()) return true;
+    if (n == 0 || options_.samples_per_insert <= 0 || counts_.added < min_size()) return true;
     return due(counts_.added + n) - counts_.drawn <= options_.samples_tolerance;
 }
 
@@ -37,16 +37,17 @@ double RateLimiter::max_steps_of_call() const {
 }
 
 bool RateLimiter::never_allows_add(int64_t n) const {
-    return !allows_add(n) && static_cast<double>(n) > max_steps_of_call();
+    return options_.samples_per_insert > 0 && counts_.added >= min_size() &&
+           static_cast<double>(n) > max_steps_of_call();
 }
 
 void RateLimiter::check_limited_add(int64_t n) const {
-    if (allows_add(n)) return;
     if (never_allows_add(n))
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "steps of the call are %" PRId64 ": allowed by samples_tolerance %" PRId64
                     " with samples_per_insert %g are 0 .. %.0f",
                     n, options_.samples_tolerance, options_.samples_per_insert, max_steps_of_call());
+    if (allows_add(n)) return;
     throw Error(PER_ERROR_BUSY,
                 "steps of the call are %" PRId64 ": the rate limiter allows 0 .. %" PRId64
                 " before more is drawn; %" PRId64 " steps are added, %" PRId64 " transitions drawn",
@@ -89,16 +90,15 @@ int64_t RateLimiter::n_allowed_steps(int64_t most, int64_t n_envs) const {
 
 void RateLimiter::count(int64_t& counter, int64_t n) {
     counter = std::clamp<int64_t>(counter + n, 0, max_counted);
-    wake();
+    if (adds_.least != nobody && allows_add(adds_.least)) adds_.wake();
+    if (draws_.least != nobody && allows_draw(draws_.least)) draws_.wake();
 }
 
 void RateLimiter::clear() {
     counts_ = {};
-    wake();
-}
-
-void RateLimiter::wake() {
-    if (n_waiting_ > 0) ring();
+    ++n_clears_;
+    adds_.wake();
+    draws_.wake();
 }
 
 void RateLimiter::restore(CheckpointReader& reader) {

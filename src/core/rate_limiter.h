@@ -22,10 +22,12 @@ namespace per {
 // be how many transitions are to be drawn once `a` steps are added. An add after which a steps are there is allowed if
 // due(a) - drawn <= e, or if fewer than m steps are there before it; a draw after which d transitions are drawn is
 // allowed if m steps are there and due(added) - d >= -e. No call may be for more than e transitions: draws of more, and
-// adds of more than e / r steps beyond the first m, never are allowed. So one side may go on at any time: where an add
-// of k steps is not allowed, due(added) > drawn + e - ceil(r k) >= drawn, and a draw of up to e transitions is.
+// adds of more than e / r steps once m are there, never are allowed; adds of none always are. So one side may go on at
+// any time, as far as the limits go: where an add of k steps is not allowed, due(added) > drawn + e - ceil(r k) >= drawn,
+// and a draw of up to e transitions is.
 //
-// The buffer is locked while any function but ring() is called. Changes wake those that wait.
+// The buffer is locked while any function but ring() is called. Who waits is woken once the least number that is waited
+// for on a side is allowed.
 class RateLimiter {
  public:
     // What a checkpoint keeps.
@@ -52,8 +54,6 @@ class RateLimiter {
     }
     bool allows_add(int64_t n) const;
     bool allows_draw(int64_t n) const;
-    // An add that is not allowed, and never will be.
-    bool never_allows_add(int64_t n) const;
     // Throws for a number of transitions that no draw is ever allowed.
     void check_draw_size(int64_t n) const;
     // How many steps of n_envs environments are allowed, if they are added one after the other: at most `most`.
@@ -62,23 +62,50 @@ class RateLimiter {
     void count_added(int64_t n) {
         if (is_on()) count(counts_.added, n);
     }
-    // A draw that is taken back counts as -n.
     void count_drawn(int64_t n) {
         if (is_on()) count(counts_.drawn, n);
     }
+    // Takes a draw back that was counted when n_clears() had this value: a clear() since has forgotten it.
+    void take_back_drawn(int64_t n, int64_t n_clears) {
+        if (n_clears == n_clears_) count_drawn(-n);
+    }
     void clear();
+    int64_t n_clears() const { return n_clears_; }
 
     const Counts& counts() const { return counts_; }
     // Reads what write_rate_limiter() wrote.
     void restore(CheckpointReader& reader);
 
-    // Wakes those that wait, so that they look again whether they still have to. Needs no lock.
-    void ring() noexcept { changed_.ring(); }
+    // Wakes those that wait to add, so that they look again whether they still have to. Needs no lock.
+    void ring_adds() noexcept { adds_.bell.ring(); }
 
-    // Waits until is_over(), or until time is up: in between the buffer is not locked. timeout_ms is -1 for as long as
-    // it takes. Between its last is_over() and its end the lock is held.
+    // These wait until an add of n steps, or a draw of n transitions, is allowed or never will be, until ends(), or until
+    // time is up: in between the buffer is not locked. timeout_ms is -1 for as long as it takes. Between their last look
+    // and their end the lock is held.
+    template <class Ends>
+    void wait_to_add(std::unique_lock<OrderedLock>& guard, int64_t n, int64_t timeout_ms, Ends ends) {
+        wait(guard, adds_, n, timeout_ms, [&] { return allows_add(n) || never_allows_add(n) || ends(); });
+    }
+    void wait_to_draw(std::unique_lock<OrderedLock>& guard, int64_t n, int64_t timeout_ms) {
+        wait(guard, draws_, n, timeout_ms, [&] { return allows_draw(n); });
+    }
+
+ private:
+    static constexpr int64_t nobody = INT64_MAX;
+
+    // Those that wait on one side.
+    struct Waiters {
+        int64_t least = nobody;  // the least number of those that have looked since the bell rang
+        SharedBell bell = {0};
+
+        void wake() noexcept {
+            least = nobody;
+            bell.ring();
+        }
+    };
+
     template <class IsOver>
-    void wait(std::unique_lock<OrderedLock>& guard, int64_t timeout_ms, IsOver is_over) {
+    void wait(std::unique_lock<OrderedLock>& guard, Waiters& waiters, int64_t n, int64_t timeout_ms, IsOver is_over) {
         using Clock = std::chrono::steady_clock;
         using std::chrono::nanoseconds;
         constexpr int64_t max_timeout_ms = int64_t{1} << 40;  // what the clock has room for
@@ -87,31 +114,31 @@ class RateLimiter {
         const Clock::time_point end =
             has_end ? Clock::now() + std::chrono::milliseconds(timeout_ms) : Clock::time_point();
         for (;;) {
-            const uint32_t seen = changed_.count;  // before the look, so that no change is missed
+            const uint32_t seen = waiters.bell.count;  // before the look, so that no change is missed
             if (is_over()) return;
             const nanoseconds left = has_end ? nanoseconds(end - Clock::now()) : longest_sleep;
             if (left.count() <= 0) return;
-            ++n_waiting_;
+            waiters.least = std::min(waiters.least, n);
             guard.unlock();
-            changed_.sleep(seen, std::min(left, longest_sleep).count());
+            waiters.bell.sleep(seen, std::min(left, longest_sleep).count());
             guard.lock();
-            --n_waiting_;
         }
     }
 
- private:
     void check_limited_add(int64_t n) const;
     void check_limited_draw(int64_t n) const;
+    // An add that is not allowed once the least size is there, and never will be.
+    bool never_allows_add(int64_t n) const;
     void count(int64_t& counter, int64_t n);
     int64_t due(int64_t added) const;
     double max_steps_of_call() const;
     int64_t min_size() const { return std::max<int64_t>(options_.min_size_to_sample, 1); }
-    void wake();
 
     const per_replay_options& options_;
     Counts counts_;
-    int64_t n_waiting_ = 0;
-    SharedBell changed_ = {0};
+    int64_t n_clears_ = 0;
+    Waiters adds_;
+    Waiters draws_;
 };
 
 // The section of a checkpoint that has the counts. Only buffers with limits have one.

@@ -87,7 +87,7 @@ void Replay::add(const per_steps& steps, int64_t* ids_out, void* stream) {
 
 int64_t Replay::add_in_turn(per_steps steps, const std::atomic<bool>& ends) {
     std::unique_lock guard(lock_);
-    limiter_.wait(guard, -1, [&] { return ends || limiter_.n_allowed_steps(1, steps.n_envs) == 1; });
+    limiter_.wait_to_add(guard, steps.n_envs, -1, [&] { return ends.load(); });
     if (!ends) steps.length = limiter_.n_allowed_steps(steps.length, steps.n_envs);
     ReplaySteps checked = step_checks_.steps(steps);
     checked.are_in_host_memory = true;
@@ -181,6 +181,7 @@ void Replay::sample_hindsight(std::unique_lock<OrderedLock>& guard, const Replay
     if (n_drawn > 0) limiter_.check_draw(n_drawn);
     backend_->sample_hindsight(sample, resolved, relabelling, stream);
     limiter_.count_drawn(n_drawn);
+    const int64_t n_clears = limiter_.n_clears();
     guard.unlock();
     try {
         ask_for_rewards(hindsight, relabelling);
@@ -188,7 +189,7 @@ void Replay::sample_hindsight(std::unique_lock<OrderedLock>& guard, const Replay
         backend_->relabel(relabelling, sample.batch, stream);
     } catch (...) {
         if (!guard.owns_lock()) guard.lock();
-        limiter_.count_drawn(-n_drawn);
+        limiter_.take_back_drawn(n_drawn, n_clears);
         backend_->take_back_draw(relabelling);
         throw;
     }
@@ -346,7 +347,7 @@ void Replay::advantages(const ReplayAdvantages& advantages, void* stream) {
 
 void Replay::wait_to_add(int64_t count, int64_t timeout_ms) {
     std::unique_lock guard(lock_);
-    limiter_.wait(guard, timeout_ms, [&] { return limiter_.allows_add(count) || limiter_.never_allows_add(count); });
+    limiter_.wait_to_add(guard, count, timeout_ms, [] { return false; });
     limiter_.check_add(count);
 }
 
@@ -354,7 +355,7 @@ void Replay::wait_to_sample(int64_t batch_size, int64_t timeout_ms) {
     std::unique_lock guard(lock_);
     check_range("batch_size", batch_size, 1, max_batch_size);
     limiter_.check_draw_size(batch_size);
-    limiter_.wait(guard, timeout_ms, [&] { return limiter_.allows_draw(batch_size); });
+    limiter_.wait_to_draw(guard, batch_size, timeout_ms);
     limiter_.check_draw(batch_size);
 }
 

@@ -39,7 +39,7 @@ class Replay {
     // the first of these steps, adds as many as it allows, and returns how many; once `ends`, all of them. `ends` is to
     // be followed by wake_adds().
     int64_t add_in_turn(per_steps steps, const std::atomic<bool>& ends);
-    void wake_adds() noexcept { limiter_.ring(); }
+    void wake_adds() noexcept { limiter_.ring_adds(); }
     void cut(int64_t count, const int64_t* env_ids, void* stream);
     void sample(const per_sample_options& options, int64_t batch_size, const per_batch& batch, void* stream);
     void sample_hindsight(const per_sample_options& options, const per_hindsight_options& hindsight, int64_t batch_size,

@@ -50,6 +50,32 @@ static void a_channel_waits_and_its_writer_sees_a_full_ring(void) {
     per_replay_free(replay);
 }
 
+/* A step that the buffer refuses, among others that wait: slots are given back as soon as their steps are done with. */
+static void a_refused_step_holds_up_no_slots(void) {
+    per_replay_options options = replay_options(100, 1);
+    per_replay* replay;
+    per_channel* channel;
+    per_writer* writer;
+    int t;
+    options.samples_per_insert = 2;
+    options.samples_tolerance = 8;
+    options.on_gap = PER_GAP_ERROR;
+    replay = create_replay(&options);
+    channel = create_channel(replay, 0, NULL, 4 * SLOTS, PER_FULL_WAITS);
+    writer = attach(path_of(channel));
+    /* Step 6 is not what step 5 goes on to. */
+    for (t = 0; t < 5 + SLOTS; ++t) CHECK_OK(write_step(writer, t == 6 ? 99 : (float)t, (float)t + 1, 0, 60000));
+    CHECK_FAILS(per_channel_flush(channel, 50), PER_ERROR_BUSY, "8 steps that were written are not in the buffer yet");
+    /* 8 transitions allow 4 steps more, of 7 that the buffer takes. */
+    CHECK_OK(draw_some(replay, 8));
+    while (stats_of(replay).added < 9) CHECK(per_channel_flush(channel, 10) == PER_ERROR_BUSY);
+    CHECK_FAILS(per_channel_flush(channel, 50), PER_ERROR_BUSY, "3 steps that were written are not in the buffer yet");
+    CHECK(channel_stats(channel).refused == 1);
+    per_writer_free(writer);
+    per_channel_free(channel);
+    per_replay_free(replay);
+}
+
 static void the_end_of_limits_lets_a_channel_go_on(void) {
     per_replay* replay = limited(2, 8, 1, 1);
     per_channel* channel = create_channel(replay, 0, NULL, SLOTS, PER_FULL_WAITS);
@@ -134,6 +160,7 @@ static void a_loader_draws_as_far_as_is_allowed(void) {
 
 int main(void) {
     a_channel_waits_and_its_writer_sees_a_full_ring();
+    if (!on_cuda()) a_refused_step_holds_up_no_slots(); /* there only the device knows that it is refused */
     the_end_of_limits_lets_a_channel_go_on();
     environments_that_a_writer_leaves_out_do_not_count();
     a_loader_draws_as_far_as_is_allowed();

@@ -111,6 +111,50 @@ static void what_is_allowed_is_said(void) {
     per_replay_free(replay);
 }
 
+/* Whether a call may ever be made does not depend on when it is: 12 steps are too many also when they would fit. */
+static void what_never_is_allowed_is_refused_at_any_time(void) {
+    per_replay* replay = limited(1, 8, 1, 1);
+    CHECK_OK(per_replay_wait_to_add(replay, 12, 0));
+    CHECK_OK(add_steps(replay, 1));
+    CHECK_FAILS(per_replay_wait_to_add(replay, 12, -1), PER_ERROR_INVALID_ARGUMENT, "allowed by samples_tolerance 8");
+    CHECK_OK(draw_some(replay, 8));
+    CHECK_FAILS(per_replay_wait_to_add(replay, 12, -1), PER_ERROR_INVALID_ARGUMENT, "allowed by samples_tolerance 8");
+    CHECK_FAILS(add_steps(replay, 12), PER_ERROR_INVALID_ARGUMENT, "allowed by samples_tolerance 8");
+    CHECK_OK(add_steps(replay, 8));
+    per_replay_free(replay);
+}
+
+/* 20 steps at once leave the draws far behind. On CUDA the host does not read the mask, and all its steps count. */
+static void adds_of_nothing_are_allowed_at_any_time(void) {
+    static const float zero[1];
+    static const uint8_t mask[1] = {0};
+    per_replay* replay = limited(1, 4, 1, 1);
+    call given;
+    CHECK_OK(add_steps(replay, 20));
+    CHECK_FAILS(per_replay_wait_to_add(replay, 1, 0), PER_ERROR_BUSY, "allows 0 .. 0");
+    CHECK_OK(per_replay_wait_to_add(replay, 0, 0));
+    fill_call(&given, 1, zero, zero, zero, NULL, NULL);
+    given.steps.mask = array_of(mask, PER_BOOL);
+    CHECK(per_replay_add(replay, &given.steps, NULL, NULL) == (on_cuda() ? PER_ERROR_BUSY : PER_OK));
+    CHECK(stats_of(replay).added == 20);
+    per_replay_free(replay);
+}
+
+/* Where nothing is overwritten, no more than the capacity is ever added: 3 lanes of 4 rows. */
+static void a_least_size_that_is_never_there_is_refused(void) {
+    per_replay_options options = replay_options(10, 3);
+    per_replay* replay;
+    options.min_size_to_sample = 13;
+    replay = create_replay(&options);
+    per_replay_free(replay);
+    options.overwrite = 0;
+    CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_INVALID_ARGUMENT,
+                "min_size_to_sample is 13: allowed are 0 .. 12");
+    options.min_size_to_sample = 12;
+    replay = create_replay(&options);
+    per_replay_free(replay);
+}
+
 static void a_least_size_alone(void) {
     per_replay* replay = limited(0, 0, 6, 2);
     CHECK_OK(add_steps(replay, 2));
@@ -203,6 +247,9 @@ static void limits_end(void) {
 
 int main(void) {
     what_is_allowed_is_said();
+    what_never_is_allowed_is_refused_at_any_time();
+    adds_of_nothing_are_allowed_at_any_time();
+    a_least_size_that_is_never_there_is_refused();
     a_least_size_alone();
     without_limits_nothing_waits();
     steps_that_a_mask_leaves_out();

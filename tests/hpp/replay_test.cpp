@@ -12,6 +12,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "buffers.h"
@@ -343,6 +344,21 @@ TEST(ReplayBuffer, the_rate_limiter_is_waited_for) {
     buffer.stop_limiting();
     buffer.wait_to_add(1000000);
     EXPECT_EQ(buffer.describe().samples_tolerance, 0);
+}
+
+TEST(ReplayBuffer, a_loader_waits_for_the_rate_limiter) {
+    per::ReplayOptions options = small_options();
+    options.min_size_to_sample = 6;
+    per::ReplayBuffer buffer = small_buffer(options);
+    per::LoaderOptions loader_options;
+    loader_options.batch_size = 4;
+    per::Loader loader = buffer.loader(loader_options);
+    std::thread adder([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        add_episode(buffer, 6);
+    });
+    EXPECT_EQ(loader.take().size(), 4);
+    adder.join();
 }
 
 TEST(ReplayBuffer, settings_and_statistics) {

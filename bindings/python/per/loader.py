@@ -70,7 +70,7 @@ class Loader(Handle):
         self,
         handle: Any,
         check_open: Callable[[], object],
-        wait_to_sample: Callable[[int], None],
+        wait_to_sample: Callable[[Callable[[], object]], None],
         options: Any,
         outputs: Sequence[Output],
         memory: HostMemory | DeviceMemory,
@@ -124,7 +124,7 @@ class Loader(Handle):
                 except Busy:
                     if not wait:
                         raise
-                self._wait_to_sample(self._batch_size)
+                self._wait_to_sample(self._open)
                 handle = self._open()
             slot = int(slot_out[0])
             arrays = self._arrays.get(slot)

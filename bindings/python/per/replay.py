@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import io
 import os
@@ -859,7 +860,7 @@ class ReplayBuffer(Store):
         >>> buffer.wait_to_add(8)
         """
         steps = self._n_envs if count is None else _options.whole("count", count)
-        self._wait_for_rate(timeout, lambda handle, timeout_ms: lib.per_replay_wait_to_add(handle, steps, timeout_ms))
+        self._wait_for_rate(timeout, lib.per_replay_wait_to_add, steps)
 
     def wait_to_sample(self, batch_size: int, *, timeout: float | None = None) -> None:
         """Waits until the rate limiter allows to draw so many transitions: see wait_to_add().
@@ -872,11 +873,21 @@ class ReplayBuffer(Store):
             Busy if it takes longer; InvalidArgument if so many are never allowed, and once the buffer is closed.
         """
         size = _options.whole("batch_size", batch_size)
-        self._wait_for_rate(timeout, lambda handle, timeout_ms: lib.per_replay_wait_to_sample(handle, size, timeout_ms))
+        self._wait_for_rate(timeout, lib.per_replay_wait_to_sample, size)
 
-    def _wait_for_rate(self, timeout: float | None, call: Callable[[Any, int], int]) -> None:
+    def _wait_for_rate(
+        self,
+        timeout: float | None,
+        wait: Callable[[Any, int, int], int],
+        count: int,
+        check_open: Callable[[], object] = lambda: None,
+    ) -> None:
+        def wait_once(timeout_ms: int) -> int:
+            check_open()
+            return wait(self._open(), count, timeout_ms)
+
         self._describe()  # is Busy while this thread saves the buffer, which no wait would end
-        waited(timeout, lambda timeout_ms: call(self._open(), timeout_ms))
+        waited(timeout, wait_once)
 
     def stop_limiting(self) -> None:
         """Ends the limits of samples_per_insert and min_size_to_sample for good: whoever waits goes on."""
@@ -1233,7 +1244,8 @@ class ReplayBuffer(Store):
         layout = self._layout if self._steps == 0 else self._sequence_layout(choices.n_step)
         _kinds.check_dtypes(kind, layout)
         memory = _memory.memory_of(options.device, options.device_index, kind)
-        return Loader(self._open(), self._open, self.wait_to_sample, options, layout.batch, memory, self._nested)
+        wait_to_sample = functools.partial(self._wait_for_rate, None, lib.per_replay_wait_to_sample, options.batch_size)
+        return Loader(self._open(), self._open, wait_to_sample, options, layout.batch, memory, self._nested)
 
     # ------------------------------------------------------------- channel
 

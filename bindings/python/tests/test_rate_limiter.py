@@ -145,6 +145,31 @@ def test_a_loader_waits_for_adds():
     assert counts(buffer) == {"added": 10, "drawn": 64}
 
 
+@pytest.mark.parametrize("which", ["loader", "buffer"])
+def test_a_close_ends_the_wait_for_the_next_batch(which):
+    buffer = limited()
+    batches = buffer.loader(32)
+    thread, result = waiting(batches.take)
+    (batches if which == "loader" else buffer).close()
+    thread.join(30)
+    assert isinstance(result[0], per.InvalidArgument) and "closed" in str(result[0])
+
+
+def test_a_draw_that_a_clear_has_forgotten_is_not_taken_back():
+    buffer = limited()
+    add(buffer, 26)
+
+    def reward(achieved, goals):
+        buffer.clear()
+        add(buffer, 20)
+        buffer.sample(24)
+        raise KeyError("reward")
+
+    with pytest.raises(KeyError):
+        buffer.sample(64, hindsight=per.Hindsight("observation", "goal", reward))
+    assert counts(buffer) == {"added": 20, "drawn": 24}
+
+
 def test_a_loader_of_a_buffer_that_is_being_saved_does_not_wait():
     buffer, errors = limited(), []
     batches = buffer.loader(32)
