@@ -86,8 +86,8 @@ typedef enum per_status {
     PER_ERROR_FULL = 4,          /* a lane is full and overwrite is 0 */
     PER_ERROR_BUSY = 5,          /* the buffer has a loader already, or a save that is still running; a loader that may
                                     not wait has no batch yet, or a save has not ended; a channel has a writer already,
-                                    or no room in time; the rate limiter does not allow so much yet; or the function
-                                    that a buffer is being saved by calls it */
+                                    or no room in time; the rate limiter does not allow so much yet, also where a
+                                    loader may wait; or the function that a buffer is being saved by calls it */
     PER_ERROR_UNSUPPORTED = 6,   /* an option, device or file format that this version does not have */
     PER_ERROR_NO_DEVICE = 7,     /* no usable CUDA device; the message says why. A driver must be for the major version
                                     of CUDA that libper was built with, or a later one: 580 or later for CUDA 13 */
@@ -858,9 +858,14 @@ PER_API per_status per_replay_set_save_compression(per_replay* replay, int32_t s
  *   a draw of b transitions      if a >= m, and floor(r (a - m)) - d - b >= -e
  *
  * with r = samples_per_insert, e = samples_tolerance and m = min_size_to_sample, at least 1. With r = 0 all adds are
- * allowed, and all draws once a >= m. What is not allowed yet is PER_ERROR_BUSY; what never will be, as b > e or
- * r k > e, is PER_ERROR_INVALID_ARGUMENT. So one of the two sides may always go on, and a thread that has both need not
- * wait; but m must be large enough for something to be live by then, or draws are PER_ERROR_EMPTY.
+ * allowed, and all draws once a >= m. Adds of no step are always allowed. What is not allowed yet is PER_ERROR_BUSY;
+ * what never will be, as b > e, or r k > e once a >= m, is PER_ERROR_INVALID_ARGUMENT.
+ *
+ * So the limits always let one of the two sides go on, and a thread that has both need not wait. But they do not know
+ * why else a call fails: m must be large enough for a draw to succeed by then - for something to be live, and with
+ * PER_WITHOUT_REPLACEMENT a whole batch -, or both sides wait for ever. With overwrite 0 m is at most the capacity, and
+ * once all lanes are full draws go on until e are ahead. Of several that wait on one side no turns are kept: calls for
+ * few may overtake one for many.
  *
  *   k    K n steps of per_replay_add(). Those that its mask leaves out are counted neither, but on PER_CUDA, where the
  *        mask may be known on the device only. A step that autoreset drops is counted
@@ -868,11 +873,14 @@ PER_API per_status per_replay_set_save_compression(per_replay* replay, int32_t s
  *        sequence counts as one. Walks, and calls that get transitions by ids or units, are no draws, and not limited
  *
  * Loaders.  A draw ahead that is not allowed fails, and is made again when its turn comes; per_loader_next() is then
- *           PER_ERROR_BUSY, even if it may wait, unless it is allowed by then.
+ *           PER_ERROR_BUSY, even if it may wait, unless it is allowed by then. per_loader_stop() does not end waits of
+ *           per_replay_wait_to_sample(). What a loader drew ahead stays counted when it ends.
  * Channels. Their thread waits instead of its writers, which see a full ring. It adds as many of the steps that are
- *           there as are allowed. per_channel_free() adds those that are left without a limit.
+ *           there as are allowed. per_channel_free() adds those that are left without a limit. A thread that draws
+ *           must not wait for a flush for ever: the channel may be waiting for its draws.
  * Device.   On PER_CUDA calls count when they are made, whatever the device finds. A captured call counts once, and
- *           launches of its graph do not. A coordinator, which draws from its shards by units, has no rate limiter.
+ *           launches of its graph do not: where draws are captured and adds are not, adds are soon PER_ERROR_BUSY for
+ *           ever. A coordinator, which draws from its shards by units, has no rate limiter.
  *
  * This function waits until an add of so many steps is allowed; the add may still be PER_ERROR_BUSY if another thread
  * adds before it. While it waits it holds up neither other calls nor fork(). It returns at once if nothing is limited.
@@ -1350,7 +1358,8 @@ PER_API per_status per_loader_create(per_replay* replay, const per_loader_option
  *
  * A draw that failed ahead of its turn - nothing was live then, say - is made again when its turn comes. If it fails
  * once more, this call has its status and message - or the next one, if this call does not wait - and the call after
- * that tries anew.
+ * that tries anew. So it is PER_ERROR_BUSY, even if it may wait, where the rate limiter allows no draw yet: wait by
+ * per_replay_wait_to_sample(), and call it again.
  *
  *   wait       0: PER_ERROR_BUSY where the call would have to wait for a batch that is still being drawn, also for one
  *              that it asks for as those drawn ahead failed; because `slots` batches are out; or, on PER_CUDA, for
@@ -1716,7 +1725,8 @@ PER_API per_status per_channel_path(per_channel* channel, const char** path_out)
 PER_API per_status per_channel_descriptor(per_channel* channel, int32_t* descriptor_out);
 
 /*
- * Waits until all that was written before the call is in the buffer, or was refused.
+ * Waits until all that was written before the call is in the buffer, or was refused: also for draws that the rate
+ * limiter asks for, which must come from another thread.
  *
  *   timeout_ms  milliseconds, >= 0; or -1: for as long as it takes
  *
@@ -1772,8 +1782,9 @@ PER_API per_status per_writer_attach(const char* path, int32_t descriptor, const
                                      per_writer** writer_out);
 
 /*
- * The options of the buffer when the channel was created, n_envs and capacity being those of the channel's environments.
- * *options_out must have been filled by _init; its `fields` then point into the writer, and are valid as long as it.
+ * The options of the buffer when the channel was created, n_envs and capacity being those of the channel's environments,
+ * and those of the rate limiter 0. *options_out must have been filled by _init; its `fields` then point into the
+ * writer, and are valid as long as it.
  */
 PER_API per_status per_writer_describe(per_writer* writer, per_replay_options* options_out);
 
@@ -1802,7 +1813,7 @@ PER_API per_status per_writer_add(per_writer* writer, const per_steps* steps, in
 PER_API per_status per_writer_cut(per_writer* writer, int64_t count, const int64_t* env_ids, int64_t timeout_ms);
 
 /*
- * Waits until all that this writer wrote is in the buffer, or was refused.
+ * Waits until all that this writer wrote is in the buffer, or was refused, as per_channel_flush().
  *
  * PER_ERROR_BUSY if it is not by then; PER_ERROR_INVALID_ARGUMENT as above.
  */

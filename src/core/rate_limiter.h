@@ -23,8 +23,8 @@ namespace per {
 // due(a) - drawn <= e, or if fewer than m steps are there before it; a draw after which d transitions are drawn is
 // allowed if m steps are there and due(added) - d >= -e. No call may be for more than e transitions: draws of more, and
 // adds of more than e / r steps once m are there, never are allowed; adds of none always are. So one side may go on at
-// any time, as far as the limits go: where an add of k steps is not allowed, due(added) > drawn + e - ceil(r k) >= drawn,
-// and a draw of up to e transitions is.
+// any time, as far as the limits go: where an add of k steps is not allowed, due(added) > drawn + e - ceil(r k) >=
+// drawn, and a draw of up to e transitions is.
 //
 // The buffer is locked while any function but ring() is called. Who waits is woken once the least number that is waited
 // for on a side is allowed.
@@ -79,9 +79,9 @@ class RateLimiter {
     // Wakes those that wait to add, so that they look again whether they still have to. Needs no lock.
     void ring_adds() noexcept { adds_.bell.ring(); }
 
-    // These wait until an add of n steps, or a draw of n transitions, is allowed or never will be, until ends(), or until
-    // time is up: in between the buffer is not locked. timeout_ms is -1 for as long as it takes. Between their last look
-    // and their end the lock is held.
+    // These wait until an add of n steps, or a draw of n transitions, is allowed or never will be, until ends(), or
+    // until time is up: in between the buffer is not locked. timeout_ms is -1 for as long as it takes. Between their
+    // last look and their end the lock is held.
     template <class Ends>
     void wait_to_add(std::unique_lock<OrderedLock>& guard, int64_t n, int64_t timeout_ms, Ends ends) {
         wait(guard, adds_, n, timeout_ms, [&] { return allows_add(n) || never_allows_add(n) || ends(); });

@@ -77,6 +77,8 @@ class Channel(Handle):
     def flush(self, timeout: float | None = None) -> None:
         """Waits until all that was written before the call is in the buffer, or was refused.
 
+        Also for draws that the buffer's rate limiter asks for: they must come from another thread.
+
         Arguments:
             timeout: seconds; None: for as long as it takes, or until Ctrl-C.
 

@@ -836,7 +836,8 @@ class ReplayBuffer(Store):
         min_size_to_sample, at least 1, it allows to add k steps if a < m or floor(r (a + k - m)) - d <= e, and to draw
         b transitions if a >= m and floor(r (a - m)) - d - b >= -e. With r = 0 only a >= m is asked for, of draws. Since
         no call may be for more than e transitions, or e / r steps, one of the two is allowed at any time; choose m so
-        large that something is live by then. Channels wait by themselves: their writers see a full ring.
+        large that a draw succeeds by then. Channels wait by themselves: their writers see a full ring. The add may
+        still be Busy if another thread adds before it: then wait again.
 
         Arguments:
             count: steps, of all environments together; None: one of each.

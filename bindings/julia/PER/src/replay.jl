@@ -287,8 +287,8 @@ since the buffer was made or cleared. With `r`, `e` and `m` for the options `sam
 `b` transitions if `a >= m` and `floor(r * (a - m)) - d - b >= -e`. With `r = 0` only `a >= m` is asked for, of draws. A
 call that is not allowed yet is a [`PERError`](@ref) with status `PER.PER_ERROR_BUSY`, and so is this one if it takes
 longer; one for more than `e` transitions or `e / r` steps never is, and has the status `PER.PER_ERROR_INVALID_ARGUMENT`.
-So one of the two is allowed at any time; choose `m` so large that something is live by then. Loaders and channels wait
-by themselves.
+So one of the two is allowed at any time; choose `m` so large that a draw succeeds by then. Loaders and channels wait by
+themselves. The add may still be `PER.PER_ERROR_BUSY` if another task adds before it: then wait again.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),); samples_per_insert = 2, samples_tolerance = 8);
