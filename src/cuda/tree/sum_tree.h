@@ -265,15 +265,14 @@ __device__ __forceinline__ void add_to_sums(const DeviceSums& sums, int64_t leaf
 // ---- many changes: a block adds up what they do to the top row, as many leaves lie below few of its entries, and
 // atomics on the same memory wait for each other
 
-// In the shared memory of the block, where hardware adds 32 bits at a time: 64 would be a loop of comparisons.
+// In the shared memory of the block.
 struct TopChanges {
-    uint32_t low[max_top];
-    uint32_t high[max_top];
+    uint64_t differences[max_top];
 };
 
 // The whole block calls it. A barrier must follow.
 __device__ __forceinline__ void clear(TopChanges& top) {
-    for (int64_t i = threadIdx.x; i < max_top; i += blockDim.x) top.low[i] = top.high[i] = 0;
+    for (int64_t i = threadIdx.x; i < max_top; i += blockDim.x) top.differences[i] = 0;
 }
 
 // As the function above, but that the top row is left to write_top().
@@ -284,21 +283,14 @@ __device__ __forceinline__ void add_to_sums(const DeviceSums& sums, TopChanges& 
         leaf /= fan_out;
         atomic_add(&sums.sums[level][leaf], difference);
     }
-    leaf /= fan_out;
-    const uint32_t low = static_cast<uint32_t>(difference);
-    const uint32_t before = atomicAdd(&top.low[leaf], low);
-    const uint32_t carry = before + low < before;
-    const uint32_t high = static_cast<uint32_t>(difference >> 32) + carry;
-    if (high != 0) atomicAdd(&top.high[leaf], high);
+    atomic_add(&top.differences[leaf / fan_out], difference);
 }
 
 // The whole block calls it, after a barrier.
 __device__ __forceinline__ void write_top(const DeviceSums& sums, const TopChanges& top) {
     const int level = top_level(sums);
-    for (int64_t i = threadIdx.x; i < sums.n_nodes[level]; i += blockDim.x) {
-        const uint64_t difference = static_cast<uint64_t>(top.high[i]) << 32 | top.low[i];
-        if (difference != 0) atomic_add(&sums.sums[level][i], difference);
-    }
+    for (int64_t i = threadIdx.x; i < sums.n_nodes[level]; i += blockDim.x)
+        if (top.differences[i] != 0) atomic_add(&sums.sums[level][i], top.differences[i]);
 }
 
 // The number of a thread among those that share some work, and how many they are.
