@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import per
 import per.ray.coordination
+import per.ray.loader
 import per.ray.replay
 import per.ray.writer
 import ray
@@ -131,7 +132,7 @@ def of_stand_ins() -> dict[str, float]:
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "integrations" / "ray"))
     import stand_ins
 
-    modules = (per.ray.coordination, per.ray.replay, per.ray.writer)
+    modules = (per.ray.coordination, per.ray.loader, per.ray.replay, per.ray.writer)
     for module in modules:
         module.ray = stand_ins.RAY
     ways = {}

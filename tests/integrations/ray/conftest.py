@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import per.ray.coordination
+import per.ray.loader
 import per.ray.replay
 import per.ray.writer
 import pytest
@@ -12,7 +13,7 @@ from ray.cluster_utils import Cluster
 @pytest.fixture
 def in_process(monkeypatch):
     """Actors are objects of this process."""
-    for module in (per.ray.coordination, per.ray.replay, per.ray.writer):
+    for module in (per.ray.coordination, per.ray.loader, per.ray.replay, per.ray.writer):
         monkeypatch.setattr(module, "ray", stand_ins.RAY)
 
 

@@ -33,13 +33,21 @@ def buffer(in_process):
         ({"prioritization": "rank"}, "^prioritization is 'rank'"),
         ({"max_priority": "now"}, "^max_priority is 'now'"),
         ({"timeout": "soon"}, "^timeout is 'soon'; allowed: a number$"),
+        ({"timeout": 0}, "^timeout is 0; allowed: more than 0, and finite$"),
+        ({"timeout": -1.5}, "^timeout is -1.5;"),
+        ({"timeout": float("nan")}, "^timeout is nan;"),
+        ({"timeout": float("inf")}, "^timeout is inf;"),
+        ({"capacity": 2.5}, "^capacity is 2.5, a float; allowed: an int$"),
+        ({"overwrite": 1}, "^overwrite is 1; allowed: True or False$"),
+        ({"actor_options": {"max_concurrency": 2}}, "^actor_options has max_concurrency: shards choose it themselves$"),
+        ({"actor_options": {"lifetime": "detached"}}, "^actor_options has lifetime:"),
         ({"actor_options": 3}, "^actor_options is 3; allowed: a dict$"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
 def test_options(in_process, given, message):
     with pytest.raises(per.Error, match=message):
-        per.ray.ReplayBuffer(ENVS * ROWS, FIELDS, **{"n_envs": ENVS, "shards": 4, **given})
+        per.ray.ReplayBuffer(fields=FIELDS, **{"capacity": ENVS * ROWS, "n_envs": ENVS, "shards": 4, **given})
 
 
 def test_steps_are_refused_as_one_buffer_refuses_them(buffer):
@@ -86,10 +94,8 @@ def test_draws_and_updates_are_refused_as_one_buffer_refuses_them(buffer):
         buffer.update_priorities(ids[:2])
     with pytest.raises(per.InvalidArgument, match=r"^ids\[0\] is -2"):
         buffer.update_priorities([-2], [1.0])
-    with pytest.raises(per.InvalidArgument, match=r"^ids\[0\] is 198: never issued"):
+    with pytest.raises(per.InvalidArgument, match=r"^shard 0: ids\[0\] is 198: never issued"):
         buffer.update_priorities([8 * 99], [1.0])
-    with pytest.raises(per.InvalidArgument, match=r"^slots is 0"):
-        buffer.loader(4, slots=0)
     assert buffer.stats().updates == 0
     buffer.update_priorities([-1, ids[0]], [1.0, 1.0])
     assert buffer.stats().updates == 1
@@ -133,3 +139,75 @@ def test_a_handle_can_be_pickled(buffer):
     assert pickle.loads(pickle.dumps(options)) == options
     assert len(shards) == 4
     assert coordinator is buffer._coordinator
+
+
+def test_environments_are_refused_that_are_none_or_given_twice(buffer):
+    for wrong, message in (
+        ([8], r"^env_ids\[0\] is 8: allowed are 0 \.\. 7$"),
+        ([0, -1], r"^env_ids\[1\] is -1: allowed are 0 \.\. 7$"),
+        ([0, 0], r"^env_ids\[1\] is 0: given twice$"),
+    ):
+        with pytest.raises(per.InvalidArgument, match=message):
+            buffer.writer(wrong)
+    for wrong in (99, -1):
+        with pytest.raises(per.InvalidArgument, match=rf"^env_ids\[1\] is {wrong}: allowed are 0 \.\. 7$"):
+            buffer.shard_of([0, wrong])
+    assert buffer.shard_of([7, 0, 7]).tolist() == [3, 0, 3]
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_what_is_wrong_with_a_loader_is_an_error_when_it_is_made(buffer, exact):
+    for wrong, message in (
+        ({"batch_size": 0}, "^batch_size is 0: allowed are 1"),
+        ({"slots": 0}, r"^slots is 0: allowed are 1 \.\. 1024$"),
+        ({"slots": 1025}, r"^slots is 1025: allowed are 1 \.\. 1024$"),
+        ({"beta": -1.0}, "^beta is -1"),
+        ({"n_step": 2}, "^n_step is 2"),
+        ({"n_step": (1, 2)}, r"^n_step is \(1, 2\)"),
+        ({"prioritization": "rank"}, "^prioritization is 'rank'"),
+    ):
+        with pytest.raises(per.Error, match=message):
+            buffer.loader(**{"batch_size": 8, "exact": exact, **wrong})
+
+
+def test_a_draw_that_is_refused_does_not_count(buffer):
+    whole = per.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, seed=7)
+    for seed in range(5):
+        steps = steps_of(np.random.default_rng(seed), ENVS)
+        whole.add(**steps)
+        buffer.add(**steps)
+    for scheme in ("stratified", "without_replacement"):
+        for each in (whole, buffer):
+            with pytest.raises(per.InvalidArgument, match=r"^n_step is 9"):
+                each.sample(4, scheme=scheme, n_step=9)
+    assert_same(whole.sample(16), buffer.sample(16))
+
+
+def test_one_environment_needs_no_axis_of_environments(in_process):
+    """As with one buffer; and no array is cut by the numbers of an axis that it does not have."""
+    given = {"observation": [1.0, 2.0], "action": 0, "reward": [0.5], "terminated": [True], "truncated": False}
+    whole = per.ReplayBuffer(40, FIELDS)
+    buffer = per.ray.ReplayBuffer(40, FIELDS)
+    for step in (given, {**given, "reward": 0.5}, {**given, "observation": [[3.0, 4.0]]}):
+        step = {**step, "next_observation": step["observation"]}
+        assert np.array_equal(whole.add(**step), buffer.add(**step))
+    assert_same(whole.sample(8), buffer.sample(8))
+
+
+def test_an_update_of_nothing_is_one(buffer):
+    buffer.update_priorities([], priorities=[])
+    buffer.update_priorities([], [])
+    assert buffer.stats().updates == 0
+
+
+def test_numbers_of_numpy_are_options_that_can_be_saved(in_process, tmp_path):
+    options = {"n_envs": np.int32(4), "shards": np.int64(2), "overwrite": np.bool_(False), "alpha": np.float32(0.5)}
+    buffer = per.ray.ReplayBuffer(np.int64(160), FIELDS, seed=np.uint64(3), **options)
+    buffer.save(tmp_path)
+    assert per.ray.ReplayBuffer.load(tmp_path).n_envs == 4
+
+
+def test_a_handle_keeps_no_steps(buffer):
+    for seed in range(5):
+        buffer.add(**steps_of(np.random.default_rng(seed), ENVS))
+    assert len(buffer._steps._buffer) == 0

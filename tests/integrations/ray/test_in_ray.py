@@ -173,9 +173,18 @@ def test_batches_on_their_way_at_the_same_time_say_how_likely_they_were(buffer):
 
 def test_a_shard_that_was_never_saved_comes_back_empty(buffer):
     filled(buffer)
-    kill(buffer, 0)
+    writer, n = buffer.writer([0, 1]), 15
+    steps = {name: array[:2] for name, array in steps_of(np.random.default_rng(0), ENVS).items()}
+    for call in range(n):
+        if call == 3:
+            kill(buffer, 0)
+        writer.add(**steps)
     buffer.sample(16)
     wait_for(lambda: buffer.stats().shards == 2)
+    writer.flush()
+    assert asked(buffer._shards[0], lambda shard: shard._buffer.stats().added) == 2 * (n - writer.lost)
+    assert 3 <= writer.lost <= n
+    asked(buffer._shards[0], lambda shard: shard._buffer.clear())
     assert not (buffer.sample(256).ids % ENVS < HALF).any()
     filled(buffer, 3, seed=2)
     assert (buffer.sample(256).ids % ENVS < HALF).any()
@@ -203,6 +212,19 @@ os.kill(os.getpid(), 9)
     assert_goes_on_as_one(whole, buffer, np.random.default_rng(4), 10)
     assert_goes_on_as_one(whole, buffer, np.random.default_rng(4), 1)
     buffer.close()
+
+
+def test_a_buffer_whose_coordinator_died_is_loaded_again(buffer, tmp_path):
+    whole = filled(per.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, seed=7))
+    filled(buffer).save(tmp_path)
+    writer = buffer.writer([0])
+    ray.kill(buffer._coordinator)
+    for call in (lambda: buffer.sample(16), lambda: next(buffer.loader(16)), buffer.stats, writer.flush):
+        with pytest.raises(ray.exceptions.RayActorError):
+            call()
+    loaded = per.ray.ReplayBuffer.load(tmp_path, actor_options=ON_NODES)
+    assert_goes_on_as_one(whole, loaded, np.random.default_rng(4), 5)
+    loaded.close()
 
 
 def test_nodes_that_join_have_room_for_shards_and_one_that_dies_takes_its_own(cluster, tmp_path):

@@ -2,31 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+import ray
+
 import per
 from per._errors import InvalidArgument
+from per.ray.coordination import Drawn, get
 
 
 class Loader:
     """What ReplayBuffer.loader() gives: an iterator over batches without an end. It may be used in a `with` block."""
 
     def __init__(
-        self, coordinator: Any, batch: Callable[[Callable[[], Any]], per.Batch], slots: int, exact: bool, asked: Any
+        self,
+        coordinator: Any,
+        batch: Callable[[Callable[[], Drawn]], per.Batch],
+        slots: int,
+        exact: bool,
+        asked: tuple[Any, ...],
     ) -> None:
         self._coordinator, self._batch = coordinator, batch
         self._name = uuid.uuid4().hex
         self._call = (coordinator.sample, *asked) if exact else (coordinator.sample_ahead, self._name, slots, *asked)
         # A coordinator that draws ahead keeps batches on their way by itself: one call begins them all.
-        self._asked: deque[Any] | None = deque(self._draw() for _ in range(slots if exact else 1))
+        self._slots = slots if exact else 1
+        self._asked: deque[Any] | None = deque()
+        self._fill(self._asked)
 
     def _draw(self) -> Any:
         call, *given = self._call
         return call.remote(*given)
+
+    def _fill(self, asked: deque[Any]) -> None:
+        while len(asked) < self._slots:
+            asked.append(self._draw())
 
     def __iter__(self) -> Loader:
         return self
@@ -35,9 +50,18 @@ class Loader:
         asked = self._asked
         if asked is None:
             raise InvalidArgument("the loader is closed")
-        asked.append(self._draw())
-        oldest = [asked.popleft()]
-        return self._batch(lambda: oldest.pop() if oldest else self._draw())
+        return self._batch(lambda: self._oldest(asked))
+
+    def _oldest(self, asked: deque[Any]) -> Drawn:
+        """The oldest that was drawn. What could not be drawn ahead is drawn when its turn comes."""
+        try:
+            while asked:
+                with contextlib.suppress(per.Error):
+                    drawn: Drawn = get(asked.popleft())
+                    return drawn
+            return get(self._draw())
+        finally:
+            self._fill(asked)
 
     def close(self) -> None:
         """Forgets the batches that were drawn ahead."""
@@ -52,3 +76,8 @@ class Loader:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # nothing of it may be there any more
+            if ray.is_initialized():  # a call would begin another Ray
+                self.close()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,10 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import per
-from per import _options
+from per import _arrays, _options
 from per._errors import InvalidArgument, Unsupported
-from per.ray.coordination import MANIFEST, Coordination, Drawn, get
+from per.coordinator import CoordinatorState
+from per.ray.coordination import MANIFEST, VERSION, Coordination, Drawn, get
 from per.ray.loader import Loader
 from per.ray.shard import Shard
 from per.ray.writer import Steps, Writer
@@ -30,6 +33,12 @@ _NOT_OF_SHARDS = {
     **dict.fromkeys(("device", "arrays"), _IN_HOST_MEMORY),
     **dict.fromkeys(("samples_per_insert", "samples_tolerance", "min_size_to_sample", "max_times_sampled"), _LIMITED),
 }
+
+_NOT_OF_ACTORS = ("name", "lifetime", "max_concurrency", "max_restarts", "max_task_retries")
+
+# Options of draws whose law needs more than the total mass of each shard.
+_NOT_AHEAD = {"scheme": "without_replacement", "prioritization": "uniform", "normalize_weights": "buffer_max"}
+_MAX_SLOTS = 1024
 
 # Steps of a shard of more bytes go to it by the object store, and not through the coordinator.
 _LARGE_BYTES = 100_000
@@ -46,7 +55,9 @@ class Statistics:
         shards: how many are there
         losses: how often one was lost
         outlived_updates: entries of updates whose shard was gone, or had begun anew since it gave their ids
-        refused_calls: calls of writers that shards refused, as a lane was full
+        gone: shards that are not there, and why
+        refused_calls: calls of writers that shards refused, as a lane was full, say
+        refusal: why the first of them was, of some shard; "" if none
     """
 
     capacity: int
@@ -67,7 +78,16 @@ class Statistics:
     shards: int
     losses: int
     outlived_updates: int
+    gone: dict[int, str]
     refused_calls: int
+    refusal: str
+
+
+_SUMMED = (
+    *("capacity", "live", "added", "dropped", "episodes", "cuts", "stale_updates", "rejected_updates", "total"),
+    *("updates", "memory_bytes"),
+)
+_OF_THE_WHOLE = ("samples", "beta_step", "beta", "max_priority", "shards")
 
 
 class ReplayBuffer:
@@ -80,11 +100,12 @@ class ReplayBuffer:
     Arguments:
         capacity, fields, n_envs: of the whole, as per.ReplayBuffer takes them.
         shards: 1 to n_envs. Shard s has the environments from s n_envs / shards on.
-        least_shards: how many must have been placed before this call returns; None: all. The others come in once Ray
-            has room for them, as when a node joins.
-        timeout: seconds that a shard has for an answer. One that takes longer is gone until it answers again; None: no
-            limit.
-        actor_options: what Ray's options() takes for the shards, such as num_cpus, memory, scheduling_strategy.
+        least_shards: how many must have been placed before this call returns; None: all. It waits for as long as Ray
+            has no room for them. The others come in once it has, as when a node joins.
+        timeout: seconds that shards have for an answer, but to save. One that takes longer is gone until it answers
+            again; None: no limit.
+        actor_options: what Ray's options() takes for the shards, such as num_cpus, memory, scheduling_strategy; but
+            name, lifetime, max_concurrency, max_restarts and max_task_retries.
         options: as per.ReplayBuffer takes them, but for device, arrays and those of its rate limiter.
 
     Raises:
@@ -112,9 +133,10 @@ class ReplayBuffer:
         for name in _NOT_OF_SHARDS.keys() & options.keys():
             raise InvalidArgument(f"{name} is no option of per.ray.ReplayBuffer: {_NOT_OF_SHARDS[name]}")
         steps = Steps({**options, "fields": fields}, n_envs)
-        known = {**steps.options, "capacity": capacity, "overwrite": options.get("overwrite", True)}
+        known = {**steps.options, "capacity": _options.whole("capacity", capacity)}
+        known["overwrite"] = options.get("overwrite", True)
         known["on_gap"] = options.get("on_gap", known["on_gap"])
-        self._create(known, shards, least_shards, timeout, actor_options, None)
+        self._create(known, shards, least_shards, timeout, actor_options)
 
     def _create(
         self,
@@ -123,17 +145,22 @@ class ReplayBuffer:
         least_shards: int | None,
         timeout: float | None,
         actor_options: Mapping[str, Any] | None,
-        directory: str | None,
+        manifest: dict[str, Any] | None = None,
+        directory: str = "",
     ) -> None:
         whole = _coordinator(options, shards)
+        options["overwrite"] = bool(options["overwrite"])  # what it has looked at
         least = shards if least_shards is None else _options.whole("least_shards", least_shards)
         if not 0 <= least <= shards:
             raise InvalidArgument(f"least_shards is {least}; allowed: 0 to {shards}")
         if timeout is not None:
             timeout = _options.real("timeout", timeout)
+            if not 0 < timeout < math.inf:
+                raise InvalidArgument(f"timeout is {timeout:g}; allowed: more than 0, and finite")
         if actor_options is not None and not isinstance(actor_options, Mapping):
             raise InvalidArgument(f"actor_options is {actor_options!r}; allowed: a dict")
-        manifest = None if directory is None else json.loads((Path(directory) / MANIFEST).read_text())
+        for name in (actor_options or {}).keys() & set(_NOT_OF_ACTORS):
+            raise InvalidArgument(f"actor_options has {name}: shards choose it themselves")
         placed = {"num_cpus": 0, "scheduling_strategy": "SPREAD", **(actor_options or {}), "max_restarts": -1}
         actor = ray.remote(Shard).options(**placed)
         handles = []
@@ -150,6 +177,9 @@ class ReplayBuffer:
     def _attach(self, options: dict[str, Any], shards: list[Any], coordinator: Any) -> None:
         self._options, self._shards, self._coordinator = options, shards, coordinator
         self._whole = _coordinator(options, len(shards))
+        for s in range(len(shards)):
+            self._whole.tell(s, None)
+        self._whole.settle()  # so that it says what is wrong with the arguments of a draw
         self._steps = Steps(options, options["n_envs"])
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -160,7 +190,8 @@ class ReplayBuffer:
     def add(self, **steps: Any) -> Ids:
         """Adds one step of every environment, as per.ReplayBuffer.add() does.
 
-        Steps of a shard that is gone are lost, and their ids -1. Full leaves what other shards have taken.
+        Steps of a shard that is gone are lost, and their ids -1. One that did not answer in time may have taken them
+        all the same. Full leaves what other shards have taken.
         """
         return self._add(False, steps)
 
@@ -184,11 +215,12 @@ class ReplayBuffer:
         envs = np.arange(self.n_envs) if env_ids is None else env_ids
         shards, envs_there = self._whole.locate(envs)
         parts, places = {}, {}
-        for s in np.unique(shards).tolist():
+        there = np.unique(shards).tolist()
+        for s in there:
             place = np.flatnonzero(shards == s)
             run = slice(int(place[0]), int(place[-1]) + 1) if env_ids is None else place
             part = {
-                name: array[(slice(None),) * axis + (run,)] if len(shape) > axis and array.ndim > axis else array
+                name: array[(slice(None),) * axis + (run,)] if len(there) > 1 and array.ndim > axis else array
                 for name, array in arrays.items()
             }
             if env_ids is not None:
@@ -205,7 +237,10 @@ class ReplayBuffer:
 
     def shard_of(self, env_ids: object) -> Ids:
         """The shard that has each environment, int64[n]."""
-        return self._whole.locate(env_ids)[0]
+        envs = _arrays.as_int64(env_ids, "env_ids")
+        for i in np.flatnonzero((envs < 0) | (envs >= self.n_envs)):
+            raise InvalidArgument(f"env_ids[{i}] is {envs[i]}: allowed are 0 .. {self.n_envs - 1}")
+        return self._whole.locate(envs)[0]
 
     def writer(self, env_ids: object) -> Writer:
         """A handle that writes steps of environments straight to their shard.
@@ -215,11 +250,14 @@ class ReplayBuffer:
         Arguments:
             env_ids: int64[n], environments of one shard, in the order in which their steps will be given.
         """
-        shards, envs = self._whole.locate(env_ids)
-        numbers = np.unique(shards)
-        if numbers.size != 1 or numbers[0] < 0:
+        numbers = np.unique(self.shard_of(env_ids))
+        envs = _arrays.as_int64(env_ids, "env_ids")
+        again = np.setdiff1d(np.arange(envs.size), np.unique(envs, return_index=True)[1])
+        if again.size:
+            raise InvalidArgument(f"env_ids[{again[0]}] is {envs[again[0]]}: given twice")
+        if numbers.size != 1:
             raise InvalidArgument(f"env_ids are of shards {numbers.tolist()}; allowed: environments of one shard")
-        return Writer(self._options, self._shards[numbers[0]], self._coordinator, envs)
+        return Writer(self._options, self._shards[numbers[0]], self._coordinator, self._whole.locate(envs)[1])
 
     # ---------------------------------------------------------- sampling
 
@@ -241,8 +279,16 @@ class ReplayBuffer:
         Raises:
             Empty, InvalidArgument; Unsupported for what per.Coordinator.draw() cannot draw.
         """
-        choices = _choices(beta, scheme, prioritization, uniform_fraction, normalize_weights, n_step)
-        return self._batch(lambda: self._coordinator.sample.remote(batch_size, n_step, choices))
+        asked = self._look_at_draw(
+            batch_size,
+            n_step,
+            beta=beta,
+            scheme=scheme,
+            prioritization=prioritization,
+            uniform_fraction=uniform_fraction,
+            normalize_weights=normalize_weights,
+        )
+        return self._batch(lambda: get(self._coordinator.sample.remote(*asked)))
 
     def loader(
         self,
@@ -266,18 +312,42 @@ class ReplayBuffer:
             others: as sample() takes them.
 
         Raises:
-            Unsupported: with exact=False for scheme "without_replacement", prioritization "uniform", a
-            uniform_fraction and normalize_weights "buffer_max".
+            InvalidArgument, Unsupported as sample() does; Unsupported with exact=False for scheme
+            "without_replacement", prioritization "uniform", a uniform_fraction and normalize_weights "buffer_max".
         """
-        choices = _choices(beta, scheme, prioritization, uniform_fraction, normalize_weights, n_step)
-        if _options.whole("slots", slots) < 1:
-            raise InvalidArgument(f"slots is {slots}; allowed: 1 and more")
-        return Loader(self._coordinator, self._batch, slots, exact, (batch_size, n_step, choices))
+        asked = self._look_at_draw(
+            batch_size,
+            n_step,
+            beta=beta,
+            scheme=scheme,
+            prioritization=prioritization,
+            uniform_fraction=uniform_fraction,
+            normalize_weights=normalize_weights,
+        )
+        if not 1 <= _options.whole("slots", slots) <= _MAX_SLOTS:
+            raise InvalidArgument(f"slots is {slots}: allowed are 1 .. {_MAX_SLOTS}")
+        if not exact:
+            chosen = {name: self._options[name] if value is None else value for name, value in asked[-1].items()}
+            for name, value in _NOT_AHEAD.items():
+                if chosen[name] == value:
+                    raise Unsupported(f"{name} is {value!r}: shards that draw ahead do not know it of each other")
+            if chosen["uniform_fraction"]:
+                raise Unsupported("uniform_fraction is not 0: shards that draw ahead draw by priority only")
+        return Loader(self._coordinator, self._batch, slots, exact, asked)
 
-    def _batch(self, draw: Any) -> per.Batch:
-        """The rows of what a call draws; another one if they are lost."""
+    def _look_at_draw(self, batch_size: int, n_step: int | None, **choices: Any) -> tuple[Any, ...]:
+        """What the coordinator is asked for; what is wrong with it is an error before anything is sent."""
+        if isinstance(n_step, tuple):
+            raise Unsupported(f"n_step is {n_step}: shards draw no lengths of windows; allowed: an int")
+        self._steps.look_at_draw(batch_size, {**choices, "n_step": n_step})
+        with contextlib.suppress(per.Empty):
+            self._whole.draw(batch_size, **choices)
+        return batch_size, n_step, choices
+
+    def _batch(self, draw: Callable[[], Drawn]) -> per.Batch:
+        """The rows of what is drawn; of another draw if they are lost."""
         while True:
-            drawn: Drawn = get(draw())
+            drawn = draw()
             try:
                 rows = get([reference for _, reference in drawn.rows])
             except ray.exceptions.ObjectLostError:
@@ -291,7 +361,8 @@ class ReplayBuffer:
         all that was given ids before the shard began anew (outlived_updates).
 
         Raises:
-            InvalidArgument; an id that was never issued leaves what other shards have taken.
+            InvalidArgument; an id that was never issued leaves what other shards have taken, and is named as its shard
+            knows it.
         """
         whole, name, values = self._steps.look_at_update(ids, td_errors, priorities)
         axis = -2 if self._options["sequence_length"] and values.ndim > 1 and name == "td_errors" else -1
@@ -301,14 +372,14 @@ class ReplayBuffer:
 
     def stats(self) -> Statistics:
         """What the buffer holds and has done."""
-        state, of_shards, losses, outlived = get(self._coordinator.stats.remote())
-        summed = [field.name for field in dataclasses.fields(Statistics)][:11]
+        state, of_shards, known = get(self._coordinator.stats.remote())
+        statistics, refused, refusals = zip(*of_shards.values(), strict=True) if of_shards else ((), (), ())
         return Statistics(
-            **{name: sum(getattr(statistics, name) for statistics, _ in of_shards.values()) for name in summed},
-            **{name: getattr(state, name) for name in ("samples", "beta_step", "beta", "max_priority", "shards")},
-            losses=losses,
-            outlived_updates=outlived,
-            refused_calls=sum(refused for _, refused in of_shards.values()),
+            **{name: sum(getattr(each, name) for each in statistics) for name in _SUMMED},
+            **{name: getattr(state, name) for name in _OF_THE_WHOLE},
+            **known,
+            refused_calls=sum(refused),
+            refusal=next(filter(None, refusals), ""),
         )
 
     def __len__(self) -> int:
@@ -327,6 +398,8 @@ class ReplayBuffer:
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Writes a checkpoint of all shards between two batches; those that die come back from the last one.
 
+        It takes the time that it takes: `timeout` does not hold for it.
+
         Until it is complete, and after an error, the one before stays.
 
         Arguments:
@@ -336,7 +409,7 @@ class ReplayBuffer:
             IoError; Busy while a shard is gone.
         """
         fields = {name: dataclasses.asdict(field) for name, field in self._options["fields"].items()}
-        manifest = {"version": 1, "shards": len(self._shards), "options": {**self._options, "fields": fields}}
+        manifest = {"shards": len(self._shards), "options": {**self._options, "fields": fields}}
         get(self._coordinator.save.remote(os.path.abspath(os.fsdecode(directory)), manifest))
 
     @classmethod
@@ -351,19 +424,25 @@ class ReplayBuffer:
         """A buffer from what save() wrote, that goes on bit for bit. Arguments as the class takes them.
 
         Raises:
-            IoError, CorruptFile.
+            IoError; CorruptFile; Unsupported for a checkpoint of another version.
         """
         path = os.path.abspath(os.fsdecode(directory))
+        file = Path(path) / MANIFEST
         try:
-            manifest = json.loads((Path(path) / MANIFEST).read_text())
+            manifest = json.loads(file.read_text())
+            if manifest["version"] != VERSION:
+                raise Unsupported(f"{file}: version is {manifest['version']}; allowed: {VERSION}")
+            options, shards = manifest["options"], _options.whole("shards", manifest["shards"])
+            options["fields"] = {name: per.Field(**field) for name, field in options["fields"].items()}
+            CoordinatorState(**manifest["state"])
+            if len(manifest["lives"]) != shards or manifest["number"] < 1:
+                raise ValueError("lives or number")
         except OSError as error:
-            raise per.IoError(f"{path}: {error.strerror}") from error
-        except ValueError as error:
-            raise per.CorruptFile(f"{path}/{MANIFEST}: {error}") from error
-        options = manifest["options"]
-        options["fields"] = {name: per.Field(**field) for name, field in options["fields"].items()}
+            raise per.IoError(f"{file}: {error.strerror}") from None
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise per.CorruptFile(f"{file} is damaged: {error}") from None
         buffer = cls.__new__(cls)
-        buffer._create(options, manifest["shards"], least_shards, timeout, actor_options, path)
+        buffer._create(options, shards, least_shards, timeout, actor_options, manifest, path)
         return buffer
 
     def close(self) -> None:
@@ -391,19 +470,3 @@ def _coordinator(options: dict[str, Any], shards: int) -> per.Coordinator:
         return per.Coordinator(n_shards=_options.whole("shards", shards), **_law_options(options))
     except InvalidArgument as error:
         raise InvalidArgument(str(error).replace("n_shards", "shards")) from None
-
-
-def _choices(
-    beta: Any, scheme: Any, prioritization: Any, uniform_fraction: Any, normalize_weights: Any, n_step: Any
-) -> dict[str, Any]:
-    """What the coordinator draws by; what is wrong with names and types is an error before anything is sent."""
-    if isinstance(n_step, tuple):
-        raise Unsupported(f"n_step is {n_step}: shards draw no lengths of windows; allowed: an int")
-    _options.sample_options(beta, scheme, prioritization, uniform_fraction, normalize_weights, n_step)
-    return {
-        "beta": beta,
-        "scheme": scheme,
-        "prioritization": prioritization,
-        "uniform_fraction": uniform_fraction,
-        "normalize_weights": normalize_weights,
-    }

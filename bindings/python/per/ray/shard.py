@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+import uuid
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,27 @@ Rows = dict[str, npt.NDArray[Any]]
 
 # What of a batch is the coordinator's.
 _OF_THE_WHOLE = ("ids", "weights", "probabilities")
+
+
+# Calls of writers that wait at a shard before their writer sees to it that they are taken in, and most that wait at one
+# that is not open.
+MAX_WAITING = 64
+
+
+class Heard(NamedTuple):
+    """What a writer hears of its calls."""
+
+    start: str
+    """of the process that answers: what waited in another one is lost"""
+    number: int
+    """of this call; 0: it does not wait"""
+    taken: int
+    """calls up to this number do not wait any more"""
+    waiting: int
+    refused: int
+    """calls of this writer, since it last heard"""
+    refusal: str
+    """why the first of them was"""
 
 
 class Gone(Exception):
@@ -37,8 +59,11 @@ class Shard:
         self._buffer: per.ReplayBuffer | None = None
         self._life = -1
         self._max_priority = 1.0  # of all shards, as the coordinator last said
-        self._waiting: list[tuple[bool, dict[str, Any]]] = []
-        self._lost = 0
+        self._start = uuid.uuid4().hex
+        self._taken = 0
+        self._waiting: list[tuple[str, bool, dict[str, Any]]] = []
+        self._refused, self._refusal = 0, ""
+        self._refusals: dict[str, tuple[int, str]] = {}  # by writer, until it hears of them
         self._random = random.Random(options.get("seed"))
 
     def open(self, life: int, path: str | None, cuts: bool) -> Law:
@@ -55,10 +80,23 @@ class Shard:
         self._life = life
         return self._buffer.law()
 
-    def write(self, is_extend: bool, steps: dict[str, Any]) -> int:
-        """Takes steps of a writer, for later. Returns how many calls wait."""
-        self._waiting.append((is_extend, steps))
-        return len(self._waiting)
+    def write(self, writer: str, is_extend: bool, steps: dict[str, Any]) -> Heard:
+        """Takes steps of a writer, for later."""
+        if self._buffer is None and len(self._waiting) >= MAX_WAITING:
+            self._refuse(writer, f"{len(self._waiting)} calls wait at a shard that is gone")
+            return self.hear(writer)
+        self._waiting.append((writer, is_extend, steps))
+        return self.hear(writer, self._taken + len(self._waiting))
+
+    def hear(self, writer: str, number: int = 0) -> Heard:
+        """What became of its calls."""
+        refused = self._refusals.pop(writer, (0, ""))
+        return Heard(self._start, number, self._taken, len(self._waiting), *refused)
+
+    def _refuse(self, writer: str, reason: str) -> None:
+        refused, first = self._refusals.get(writer, (0, reason))
+        self._refusals[writer] = refused + 1, first
+        self._refused, self._refusal = self._refused + 1, self._refusal or reason
 
     def ask(self, life: int, max_priority: float, question: str, *given: Any) -> tuple[Any, Law]:
         """The answer to a question of the coordinator, and the law of now."""
@@ -88,11 +126,12 @@ class Shard:
 
     def _take_in(self, buffer: per.ReplayBuffer) -> None:
         waiting, self._waiting = self._waiting, []
-        for is_extend, steps in waiting:
+        self._taken += len(waiting)
+        for writer, is_extend, steps in waiting:
             try:
                 self._add(buffer, is_extend, steps)
-            except per.Error:  # the writer has looked at all but whether a lane is full
-                self._lost += 1
+            except per.Error as error:  # as a lane is full, or steps do not follow those before
+                self._refuse(writer, str(error))
 
     # Questions.
 
@@ -146,8 +185,8 @@ class Shard:
     def _save(self, buffer: per.ReplayBuffer, path: str) -> None:
         buffer.save(path)
 
-    def _stats(self, buffer: per.ReplayBuffer) -> tuple[per.Statistics, int]:
-        return buffer.stats(), self._lost
+    def _stats(self, buffer: per.ReplayBuffer) -> tuple[per.Statistics, int, str]:
+        return buffer.stats(), self._refused, self._refusal
 
     def _rows(self, buffer: per.ReplayBuffer, batch: per.Batch) -> Rows | None:
         if len(batch.ids) == 0:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import uuid
 from collections import deque
 from typing import Any
 
@@ -13,13 +15,12 @@ import per
 from per import _arrays, _options, final_observations
 from per._errors import InvalidArgument
 from per.ray.coordination import Drawn, get
+from per.ray.shard import MAX_WAITING, Heard
 
 Arrays = dict[str, npt.NDArray[Any]]
 
-# Calls of a writer that are on their way, and calls that wait at a shard before their writer sees to it that they are
-# taken in.
+# Calls of a writer that are on their way.
 _CALLS_SENT = 8
-_CALLS_WAITING = 64
 
 
 class Steps:
@@ -40,6 +41,7 @@ class Steps:
         """Steps as numpy arrays by full names, and the shape of their ids."""
         buffer = self._buffer
         ids = buffer.extend(**steps) if is_extend else buffer.add(**steps)
+        buffer.clear()
         given = {name: value for name, value in buffer._flat(steps).items() if value is not None and name != "stream"}
         info: Any = given.pop("info", None)
         if info is not None and (key := final_observations.key_in(info, buffer._autoreset)) is not None:
@@ -55,6 +57,11 @@ class Steps:
         self._buffer.update_priorities(nothing, td_errors, priorities=priorities)
         name = "priorities" if td_errors is None else "td_errors"
         return whole, name, _as_numpy(priorities if td_errors is None else td_errors, name)
+
+    def look_at_draw(self, batch_size: int, choices: dict[str, Any]) -> None:
+        """Raises what a buffer raises of arguments of sample(), but Empty."""
+        with contextlib.suppress(per.Empty):
+            self._buffer.sample(batch_size, **choices)
 
     def batch(self, drawn: Drawn, rows: list[Arrays]) -> per.Batch:
         """A batch, of rows that are copied once: from the object store to their places."""
@@ -80,15 +87,23 @@ class Writer:
     """What ReplayBuffer.writer() gives: a handle of some environments of one shard.
 
     Steps go to the shard and nowhere else, and calls do not wait for it, but that few of them are on their way at a
-    time. If the shard dies they are lost and counted, until it is back; `lost` says how many calls were.
+    time. What the shard refuses, and what is lost as it dies, is known some calls later, or after flush().
+
+    Attributes:
+        lost: calls that were not known to be in the buffer when their shard died, or did not answer
+        refused: calls that the shard refused, as a lane was full, say
+        refusal: why the first of them was; "" if none
     """
 
     def __init__(self, options: dict[str, Any], shard: Any, coordinator: Any, envs: Any) -> None:
         self._given = options, shard, coordinator, envs
         self._shard, self._coordinator, self._envs = shard, coordinator, envs
         self._steps = Steps(options, len(envs))
+        self._name, self._start = uuid.uuid4().hex, ""
         self._sent: deque[Any] = deque()
-        self.lost = 0
+        self._waiting: deque[int] = deque()  # numbers of calls that the shard has and the buffer not yet
+        self.lost = self.refused = 0
+        self.refusal = ""
 
     def add(self, **steps: Any) -> None:
         """Writes one step of each environment, as per.ReplayBuffer.add() takes them; without env_ids."""
@@ -99,27 +114,47 @@ class Writer:
         self._write(True, steps)
 
     def flush(self) -> None:
-        """Waits until all that was written is in the buffer, or lost."""
+        """Waits until all that was written is in the buffer, refused or lost.
+
+        Raises:
+            Busy while calls wait at a shard that is gone.
+        """
         while self._sent:
-            self._wait()
+            self._hear_of_oldest()
         get(self._coordinator.refresh.remote())
+        with contextlib.suppress(ray.exceptions.RayError):
+            self._hear(get(self._shard.hear.remote(self._name)))
+        if self._waiting:
+            waiting = len(self._waiting)
+            raise per.Busy(f"{waiting} calls wait at a shard that is gone, until it is back; stats().gone says why")
 
     def _write(self, is_extend: bool, steps: dict[str, Any]) -> None:
         if steps.get("env_ids") is not None:
             raise InvalidArgument("env_ids is given; a writer has those that it was made for")
         arrays, _ = self._steps.look(is_extend, steps)
-        self._sent.append(self._shard.write.remote(is_extend, {**arrays, "env_ids": self._envs}))
+        self._sent.append(self._shard.write.remote(self._name, is_extend, {**arrays, "env_ids": self._envs}))
         while len(self._sent) > _CALLS_SENT:
-            self._wait()
+            self._hear_of_oldest()
 
-    def _wait(self) -> None:
+    def _hear_of_oldest(self) -> None:
         try:
-            waiting = get(self._sent.popleft())
-        except ray.exceptions.ActorUnavailableError:
+            heard = get(self._sent.popleft())
+        except ray.exceptions.RayError:
             self.lost += 1
             return
-        if waiting >= _CALLS_WAITING:
+        self._hear(heard)
+        if heard.number and heard.waiting >= MAX_WAITING:
             get(self._coordinator.refresh.remote())
+
+    def _hear(self, heard: Heard) -> None:
+        if heard.start != self._start:
+            self._start, self.lost = heard.start, self.lost + len(self._waiting)
+            self._waiting.clear()
+        if heard.number:
+            self._waiting.append(heard.number)
+        while self._waiting and self._waiting[0] <= heard.taken:
+            self._waiting.popleft()
+        self.refused, self.refusal = self.refused + heard.refused, self.refusal or heard.refusal
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Writer, self._given

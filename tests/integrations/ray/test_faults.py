@@ -1,0 +1,259 @@
+"""Shards that die, hang, refuse or cannot read their file: the others go on, and the buffer says what is wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import per
+import per.ray
+import pytest
+import ray
+import stand_ins
+from common import FIELDS, ROWS, assert_goes_on_as_one, steps_of
+
+ENVS, SHARDS = 8, 4
+
+
+def made(**options):
+    return per.ray.ReplayBuffer(ENVS * ROWS, FIELDS, **{"n_envs": ENVS, "seed": 7, "shards": SHARDS, **options})
+
+
+def filled(buffer, n=10):
+    for seed in range(n):
+        buffer.add(**steps_of(np.random.default_rng(seed), ENVS))
+    return buffer
+
+
+@pytest.fixture
+def buffer(in_process):
+    return filled(made())
+
+
+def of_shard(s):
+    """One step of its two environments."""
+    return {name: array[2 * s : 2 * s + 2] for name, array in steps_of(np.random.default_rng(s), ENVS).items()}
+
+
+def asked_to_come_back(buffer):
+    """What is there once an open that failed has been asked for again."""
+    buffer.stats()
+    return buffer.stats()
+
+
+def there(batch):
+    return set((batch.ids % ENVS // (ENVS // SHARDS)).tolist())
+
+
+def test_a_shard_whose_file_is_gone_says_so_until_it_can_read_it(buffer, tmp_path):
+    buffer.save(tmp_path / "a")
+    n = len(buffer)
+    writer = buffer.writer([4, 5])
+    (tmp_path / "a").rename(tmp_path / "b")
+    buffer._shards[2].die()
+    assert there(buffer.sample(64)) == {0, 1, 3}
+    stats = buffer.stats()
+    assert list(stats.gone) == [2]
+    assert "No such file" in stats.gone[2]
+    with pytest.raises(per.Busy, match=r"^shard 2 is gone; .*No such file"):
+        buffer.save(tmp_path / "c")
+
+    for _ in range(100):
+        writer.add(**of_shard(2))
+    with pytest.raises(per.Busy, match=r"^64 calls wait at a shard that is gone"):
+        writer.flush()
+    assert (writer.lost, writer.refused, writer.refusal) == (0, 36, "64 calls wait at a shard that is gone")
+
+    (tmp_path / "b").rename(tmp_path / "a")
+    assert asked_to_come_back(buffer).gone == {}
+    assert len(buffer) > n  # what waited comes in
+    writer.flush()
+    assert (writer.lost, writer.refused, buffer.stats().refused_calls) == (0, 36, 36)
+
+
+@pytest.mark.parametrize("least", [None, 0, 3])
+def test_a_file_that_cannot_be_read_is_an_error_of_load(buffer, tmp_path, least):
+    buffer.save(tmp_path)
+    next(tmp_path.glob("shard-00003.*")).write_bytes(b"not a buffer, but of some length all the same" * 9)
+    with pytest.raises(per.CorruptFile):
+        per.ray.ReplayBuffer.load(tmp_path, least_shards=least)
+
+
+def test_shards_of_a_checkpoint_come_in_as_they_are_placed(buffer, tmp_path, monkeypatch):
+    whole = filled(per.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, seed=7))
+    buffer.save(tmp_path)
+    monkeypatch.setattr(stand_ins.Actor, "hangs", True)
+    make = stand_ins.Actor.__init__
+
+    def coordinates_at_once(actor, kind):
+        make(actor, kind)
+        actor.hangs = not isinstance(actor.object, per.ray.coordination.Coordination)
+
+    monkeypatch.setattr(stand_ins.Actor, "__init__", coordinates_at_once)
+    loaded = per.ray.ReplayBuffer.load(tmp_path, least_shards=0)
+    assert set(loaded.stats().gone.values()) == {"it has not been placed yet"}
+    with pytest.raises(per.Empty):
+        loaded.sample(16)
+    for s in range(SHARDS):
+        loaded._shards[s].hangs = False
+        assert loaded.stats().shards == s + 1
+    assert_goes_on_as_one(whole, loaded, np.random.default_rng(4), 10)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ray.exceptions.NodeDiedError("the node died"),
+        ray.exceptions.ActorUnschedulableError("no room"),
+        ray.exceptions.RaySystemError("what else"),
+        ray.exceptions.RuntimeEnvSetupError("no environment"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_whatever_ray_raises_takes_a_shard_out_until_it_answers(buffer, error):
+    def fails(name, given):
+        raise error
+
+    works, buffer._shards[1].before = buffer._shards[1].before, fails
+    assert there(buffer.sample(64)) == {0, 2, 3}
+    stats = buffer.stats()
+    assert (stats.shards, stats.losses) == (3, 1)
+    assert str(error).split() == stats.gone[1].split()
+    buffer._shards[1].before = works
+    assert asked_to_come_back(buffer).shards == SHARDS
+    assert there(buffer.sample(64)) == {0, 1, 2, 3}
+
+
+def test_an_error_of_one_shard_leaves_what_the_others_say_known(buffer):
+    """The first shard fails, so that all others answer after it."""
+    whole = filled(per.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, seed=7))
+
+    def fails(name, given):
+        raise KeyError("a defect")
+
+    works, buffer._shards[0].before = buffer._shards[0].before, fails
+    ids = np.array([8, 1, 2, 3, 4, 5, 6, 7])
+    values = np.linspace(1, 9, ENVS, dtype=np.float32)
+    with pytest.raises(KeyError, match="shard 0: 'a defect'"):
+        buffer.update_priorities(ids, priorities=values)
+    buffer._shards[0].before = works
+    whole.update_priorities(ids[ids % ENVS > 1], priorities=values[ids % ENVS > 1])
+    assert np.array_equal(whole.sample(64).weights, buffer.sample(64).weights)
+
+
+def test_shards_that_hang_are_waited_for_once_and_come_back_with_their_rows(buffer, monkeypatch):
+    n = len(buffer)
+    for s in (0, 2, 3):
+        buffer._shards[s].hangs = True
+    monkeypatch.setattr(stand_ins.RAY, "waited", 0.0)
+    assert there(buffer.sample(64)) == {1}
+    assert stand_ins.RAY.waited == 60.0  # and not three times
+    stats = buffer.stats()
+    assert (stats.shards, stats.losses) == (1, 3)
+    assert stats.gone[3] == "no answer within 60.0 s"
+    assert buffer.add(**steps_of(np.random.default_rng(0), ENVS)).tolist()[:2] == [-1, -1]
+    for shard in buffer._shards:
+        shard.hangs = False
+    batch = buffer.sample(64)
+    assert there(batch) == {0, 1, 2, 3}
+    assert ((batch.ids >> 48 == 0) == (batch.ids % ENVS // 2 == 1)).all()
+    assert len(buffer) >= n
+
+
+def test_a_death_while_a_checkpoint_is_written_leaves_the_one_before(buffer, tmp_path):
+    whole = filled(per.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, seed=7))
+    buffer.save(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    buffer.add(**steps_of(np.random.default_rng(3), ENVS))
+    shard = buffer._shards[2]
+
+    def dies(name, given):
+        if name == "ask" and given[2] == "save":
+            shard.before = lambda name, given: None
+            shard.die()
+            raise ray.exceptions.ActorDiedError
+
+    shard.before = dies
+    with pytest.raises(per.Busy, match=r"^a shard died while it was saved; the checkpoint before this one stays$"):
+        buffer.save(tmp_path)
+    assert before.items() <= {path.name: path.read_bytes() for path in tmp_path.iterdir()}.items()
+    loaded = per.ray.ReplayBuffer.load(tmp_path)
+    assert_goes_on_as_one(whole, loaded, np.random.default_rng(4), 10)
+
+    # The shard is back from it, and the next one is whole, and takes away what the death has left.
+    buffer.save(tmp_path)
+    assert len(list(tmp_path.iterdir())) == SHARDS + 1
+    assert len(per.ray.ReplayBuffer.load(tmp_path)) == len(buffer)
+
+
+def test_a_checkpoint_that_is_damaged_is_named(buffer, tmp_path):
+    buffer.save(tmp_path)
+    file = tmp_path / "coordinator.json"
+    good = file.read_text()
+    for wrong, message in (
+        ("{", "coordinator.json is damaged"),
+        ("[]", "coordinator.json is damaged"),
+        ("{}", "coordinator.json is damaged: 'version'"),
+        (good.replace('"beta_step"', '"beta"'), "coordinator.json is damaged"),
+        (good.replace('"shards": 4', '"shards": 3'), "coordinator.json is damaged"),
+    ):
+        file.write_text(wrong)
+        with pytest.raises(per.CorruptFile, match=message):
+            per.ray.ReplayBuffer.load(tmp_path)
+    file.write_text(good.replace('"version": 1', '"version": 2'))
+    with pytest.raises(per.Unsupported, match=r"version is 2; allowed: 1$"):
+        per.ray.ReplayBuffer.load(tmp_path)
+    buffer.save(tmp_path)
+    assert len(per.ray.ReplayBuffer.load(tmp_path)) == len(buffer)
+
+
+def test_a_directory_that_cannot_be_made_is_an_io_error(buffer, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(per.IoError, match=r"file: File exists$"):
+        buffer.save(tmp_path / "file")
+    buffer.save(tmp_path / "directory")
+
+
+def test_writers_count_what_waited_at_a_shard_that_died(buffer):
+    writers = [buffer.writer([2 * s, 2 * s + 1]) for s in range(SHARDS)]
+    for _ in range(20):
+        for s, writer in enumerate(writers):
+            writer.add(**of_shard(s))
+    buffer._shards[1].die()
+    for s, writer in enumerate(writers):
+        writer.add(**of_shard(s))
+        writer.flush()
+    assert [writer.lost for writer in writers] == [0, 20, 0, 0]
+    for writer in writers:
+        writer.flush()
+    assert [(writer.lost, writer.refused) for writer in writers] == [(0, 0), (20, 0), (0, 0), (0, 0)]
+
+    # What is in the buffer when its shard dies is no loss of its writer; what Ray did not bring there is.
+    buffer._shards[1].die()
+
+    def fails(name, given):
+        raise ray.exceptions.ActorUnavailableError("not now", None)
+
+    works, buffer._shards[2].before = buffer._shards[2].before, fails
+    for s, writer in enumerate(writers):
+        writer.add(**of_shard(s))
+        for _ in range(20 if s == 2 else 0):
+            writer.add(**of_shard(s))
+    buffer._shards[2].before = works
+    buffer.sample(16)
+    for writer in writers:
+        writer.flush()
+    assert [writer.lost for writer in writers] == [0, 20, 21, 0]
+
+
+def test_why_a_shard_refuses_steps_of_a_writer_is_known(in_process):
+    buffer = made(on_gap="error", store_next_observation=False)
+    writer, other = buffer.writer([0, 1]), buffer.writer([2, 3])
+    steps = {**of_shard(0), "terminated": [False] * 2, "truncated": [False] * 2}
+    for value in (0.0, 1.0, 2.0):
+        writer.add(**{**steps, "observation": np.full((2, 2), value), "next_observation": np.full((2, 2), 9.0)})
+    other.add(**of_shard(1))
+    other.flush()
+    writer.flush()
+    stats = buffer.stats()
+    assert (writer.refused, other.refused, other.refusal, stats.refused_calls) == (2, 0, "", 2)
+    assert writer.refusal == stats.refusal
+    assert "observation" in writer.refusal
