@@ -150,7 +150,7 @@ TEST(CudaSampleOptions, all_of_them_together) {
 
 TEST(CudaSampleOptions, many_rows_are_drawn_and_weighed_by_many_blocks) {
     BufferShape shape;
-    shape.rows = 2400;
+    shape.rows = 12000;  // in all, as many as take a level between the leaves and the top row
     shape.image_bytes = 16;
     BothBuffers buffers(shape, 11);
     buffers.add_steps(is_short ? 300 : 2600);
