@@ -36,6 +36,8 @@ _NOT_OF_SHARDS = {
 
 _NOT_OF_ACTORS = ("name", "lifetime", "max_concurrency", "max_restarts", "max_task_retries")
 
+_CHOICES = ("beta", "scheme", "prioritization", "uniform_fraction", "normalize_weights")
+
 # Options of draws whose law needs more than the total mass of each shard.
 _NOT_AHEAD = {"scheme": "without_replacement", "prioritization": "uniform", "normalize_weights": "buffer_max"}
 _MAX_SLOTS = 1024
@@ -279,15 +281,8 @@ class ReplayBuffer:
         Raises:
             Empty, InvalidArgument; Unsupported for what per.Coordinator.draw() cannot draw.
         """
-        asked = self._look_at_draw(
-            batch_size,
-            n_step,
-            beta=beta,
-            scheme=scheme,
-            prioritization=prioritization,
-            uniform_fraction=uniform_fraction,
-            normalize_weights=normalize_weights,
-        )
+        given = beta, scheme, prioritization, uniform_fraction, normalize_weights
+        asked = self._look_at_draw(batch_size, n_step, given)
         return self._batch(lambda: get(self._coordinator.sample.remote(*asked)))
 
     def loader(
@@ -315,15 +310,8 @@ class ReplayBuffer:
             InvalidArgument, Unsupported as sample() does; Unsupported with exact=False for scheme
             "without_replacement", prioritization "uniform", a uniform_fraction and normalize_weights "buffer_max".
         """
-        asked = self._look_at_draw(
-            batch_size,
-            n_step,
-            beta=beta,
-            scheme=scheme,
-            prioritization=prioritization,
-            uniform_fraction=uniform_fraction,
-            normalize_weights=normalize_weights,
-        )
+        given = beta, scheme, prioritization, uniform_fraction, normalize_weights
+        asked = self._look_at_draw(batch_size, n_step, given)
         if not 1 <= _options.whole("slots", slots) <= _MAX_SLOTS:
             raise InvalidArgument(f"slots is {slots}: allowed are 1 .. {_MAX_SLOTS}")
         if not exact:
@@ -335,10 +323,11 @@ class ReplayBuffer:
                 raise Unsupported("uniform_fraction is not 0: shards that draw ahead draw by priority only")
         return Loader(self._coordinator, self._batch, slots, exact, asked)
 
-    def _look_at_draw(self, batch_size: int, n_step: int | None, **choices: Any) -> tuple[Any, ...]:
+    def _look_at_draw(self, batch_size: int, n_step: int | None, given: tuple[Any, ...]) -> tuple[Any, ...]:
         """What the coordinator is asked for; what is wrong with it is an error before anything is sent."""
         if isinstance(n_step, tuple):
             raise Unsupported(f"n_step is {n_step}: shards draw no lengths of windows; allowed: an int")
+        choices = dict(zip(_CHOICES, given, strict=True))
         self._steps.look_at_draw(batch_size, {**choices, "n_step": n_step})
         with contextlib.suppress(per.Empty):
             self._whole.draw(batch_size, **choices)
