@@ -257,3 +257,21 @@ def test_why_a_shard_refuses_steps_of_a_writer_is_known(in_process):
     assert (writer.refused, other.refused, other.refusal, stats.refused_calls) == (2, 0, "", 2)
     assert writer.refusal == stats.refusal
     assert "observation" in writer.refusal
+
+
+def test_ids_say_the_life_in_which_they_were_given_though_their_shard_dies_in_the_same_call(buffer):
+    """Priorities are so large that the shards are asked for another scale, in which one of them dies."""
+    shard = buffer._shards[2]
+
+    def dies(name, given):
+        if name == "ask" and given[2] in ("measure", "set_scale"):
+            shard.before = lambda name, given: None
+            shard.die()
+            raise ray.exceptions.ActorDiedError
+
+    shard.before = dies
+    steps = steps_of(np.random.default_rng(3), ENVS)
+    ids = buffer.add(**steps, priorities=np.full(ENVS, 1e12, np.float32))
+    assert buffer.stats().losses == 1
+    assert (ids >> 48 == 0).all()
+    assert (buffer.add(**steps) >> 48).tolist() == [0] * 4 + [1] * 2 + [0] * 2
