@@ -91,8 +91,9 @@ struct AtOnceShared {
     ChangeShared change;
 };
 
-// Two blocks a multiprocessor: warps mostly wait for memory.
-__global__ void __launch_bounds__(n_threads, 2)
+// Two blocks run on a multiprocessor of sm_80 and sm_90 at the same time, as warps mostly wait for memory. Two on one of
+// sm_100 would spill a register, and are not asked for.
+__global__ void __launch_bounds__(n_threads, 1)
     add_steps_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ GivenSteps steps,
                      const __grid_constant__ StepScratch scratch, int64_t* ids_out, bool ends_step) {
     PER_SHARED(EndShared, shared);
