@@ -57,6 +57,7 @@ FAULTS = [
         "cuda/tree/sum_tree.h",
         "for (int bits = warp_size / 2; bits != 0; bits /= 2) value += __shfl_xor_sync(all_lanes, value, bits);",
         "for (int bits = warp_size / 4; bits != 0; bits /= 2) value += __shfl_xor_sync(all_lanes, value, bits);",
+        "priorities_test",
         is_pitfall=True,
     ),
     Fault(
