@@ -293,10 +293,9 @@ PER_INLINE void search_leaves(const TreeArrays& tree, const uint64_t* lines, uin
         for (int l = 0; l < lanes; ++l) x[l] = load<Floats>(tree.leaves + 16 * lines[l] + i);
         transpose(x);
         for (int k = 0; k < lanes; ++k) {
-            const Real next = to_real(x[k]) * tree.factor;
-            if constexpr (has_mask_registers) scaled = passed ? next : scaled;
+            if constexpr (has_mask_registers) scaled = passed ? to_real(x[k]) * tree.factor : scaled;
             if (i + k == 15) break;
-            sum += as_whole(ceiling(next));
+            sum += as_whole(scaled_ceiling(x[k], tree.factor));
             passed = beyond > sum;
             child = add_where(passed, child, Whole{} + 1);
         }
@@ -332,6 +331,7 @@ PER_INLINE void finish_block(const TreeArrays& tree, int64_t count, const uint64
 // way. A block rests `distance` turns between two levels.
 void descend(const TreeArrays& tree, int level, int64_t count, uint64_t* lines, uint64_t* units, int64_t* indices_out,
              uint64_t* masses_out, float* priorities_out) {
+    const unsigned rounding = begin_rounding_up();
     constexpr int64_t distance = 2;
     const int64_t n_blocks = (count + block - 1) / block;
     for (int64_t i = count; i < n_blocks * block; ++i) {
@@ -357,6 +357,7 @@ void descend(const TreeArrays& tree, int level, int64_t count, uint64_t* lines, 
                      masses_out == nullptr ? nullptr : masses_out + at,
                      priorities_out == nullptr ? nullptr : priorities_out + at);
     }
+    end_rounding_up(rounding);
 }
 
 }  // namespace

@@ -240,6 +240,38 @@ PER_INLINE Floats to_floats(Real x) {
 #endif
 }
 
+// From begin_rounding_up() to end_rounding_up(), which takes what the first returned, sums and products of doubles round
+// up on AVX2: what scaled_ceiling() asks for. Nothing else that rounds is computed meanwhile. No class, as its destructor
+// would bring exceptions' tables, which are weak symbols.
+PER_INLINE unsigned begin_rounding_up() {
+#if defined(__AVX2__) && !defined(__AVX512DQ__)
+    const unsigned before = _mm_getcsr();
+    _mm_setcsr((before & ~static_cast<unsigned>(_MM_ROUND_MASK)) | _MM_ROUND_UP);
+    __asm__ volatile("" ::: "memory");
+    return before;
+#else
+    return 0;
+#endif
+}
+
+PER_INLINE void end_rounding_up([[maybe_unused]] unsigned before) {
+#if defined(__AVX2__) && !defined(__AVX512DQ__)
+    __asm__ volatile("" ::: "memory");
+    _mm_setcsr(before);
+#endif
+}
+
+// ceil(x factor) of 0 <= x factor < 2^52, the factor being a power of two, while sums round up.
+PER_INLINE Bits scaled_ceiling(Floats x, double factor) {
+#if defined(__AVX2__) && !defined(__AVX512DQ__)
+    const __m256d offset = _mm256_set1_pd(0x1p52);
+    const __m256d sum = _mm256_fmadd_pd(reinterpret_cast<__m256d>(to_real(x)), _mm256_set1_pd(factor), offset);
+    return reinterpret_cast<Bits>(_mm256_castpd_si256(_mm256_xor_pd(sum, offset)));
+#else
+    return ceiling(to_real(x) * factor);
+#endif
+}
+
 // mass_of() of `lanes` priorities; the tree's scale keeps them below 2^52.
 PER_INLINE Bits masses_of(const float* priorities, double factor) {
     return ceiling(to_real(load<Floats>(priorities)) * factor);
