@@ -14,6 +14,14 @@ from per._library import check
 _LONGEST_WAIT_S = 0.1
 
 
+def seconds_of(timeout: float | None) -> float:
+    """How long may be waited; None: for as long as it takes."""
+    seconds = math.inf if timeout is None else _options.real("timeout", timeout)
+    if not seconds >= 0:
+        raise InvalidArgument(f"timeout is {timeout}; allowed: None, or seconds >= 0")
+    return seconds
+
+
 def waited(timeout: float | None, call: Callable[[int], int]) -> None:
     """Calls a function of the library, which takes the milliseconds that it may wait, until it does not need more.
 
@@ -23,10 +31,7 @@ def waited(timeout: float | None, call: Callable[[int], int]) -> None:
     Raises:
         Busy if it takes longer; what `call` has as its status.
     """
-    seconds = math.inf if timeout is None else _options.real("timeout", timeout)
-    if not seconds >= 0:
-        raise InvalidArgument(f"timeout is {timeout}; allowed: None, or seconds >= 0")
-    end = time.monotonic() + seconds
+    end = time.monotonic() + seconds_of(timeout)
     while True:
         left = max(end - time.monotonic(), 0.0)
         try:

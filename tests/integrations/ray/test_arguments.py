@@ -27,7 +27,7 @@ def buffer(in_process):
         ({"n_envs": 0}, "^n_envs is 0"),
         ({"least_shards": 5}, "^least_shards is 5; allowed: 0 to 4$"),
         ({"device": "cuda"}, "^device is no option"),
-        ({"samples_per_insert": 2.0}, "^samples_per_insert is no option"),
+        ({"max_times_sampled": 2}, "^max_times_sampled is no option"),
         ({"alhpa": 0.5}, "^alhpa is no option of a buffer; allowed: "),
         ({"scheme": "best"}, "^scheme is 'best'"),
         ({"prioritization": "rank"}, "^prioritization is 'rank'"),

@@ -166,7 +166,7 @@ def test_a_death_while_a_checkpoint_is_written_leaves_the_one_before(buffer, tmp
     shard = buffer._shards[2]
 
     def dies(name, given):
-        if name == "ask" and given[2] == "save":
+        if name == "ask" and given[1] == "save":
             shard.before = lambda name, given: None
             shard.die()
             raise ray.exceptions.ActorDiedError
@@ -264,7 +264,7 @@ def test_ids_say_the_life_in_which_they_were_given_though_their_shard_dies_in_th
     shard = buffer._shards[2]
 
     def dies(name, given):
-        if name == "ask" and given[2] in ("measure", "set_scale"):
+        if name == "ask" and given[1] in ("measure", "set_scale"):
             shard.before = lambda name, given: None
             shard.die()
             raise ray.exceptions.ActorDiedError
@@ -275,3 +275,122 @@ def test_ids_say_the_life_in_which_they_were_given_though_their_shard_dies_in_th
     assert buffer.stats().losses == 1
     assert (ids >> 48 == 0).all()
     assert (buffer.add(**steps) >> 48).tolist() == [0] * 4 + [1] * 2 + [0] * 2
+
+
+# ------------------------------------------------------------------------------------------- deaths of the coordinator
+
+
+class Death(BaseException):
+    """Of a process that makes a call."""
+
+
+def one_buffer():
+    return filled(per.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, seed=7))
+
+
+@pytest.mark.parametrize("scheme", ["stratified", "without_replacement"])
+def test_a_coordinator_that_dies_between_calls_goes_on_as_one_buffer(buffer, scheme):
+    """Before every third call or so, changes of scale among them; seed 1."""
+    random = np.random.default_rng(1)
+    deaths = []
+
+    def dies(name, given):
+        if random.random() < 0.3:
+            buffer._coordinator.die()
+            deaths.append(name)
+
+    buffer._coordinator.before = dies
+    assert_goes_on_as_one(one_buffer(), buffer, np.random.default_rng(5), 40, scheme=scheme)
+    assert {"add", "sample", "update"} <= set(deaths)
+
+
+@pytest.mark.parametrize("scheme", ["stratified", "without_replacement"])
+@pytest.mark.parametrize("at", [0, 2])
+def test_a_batch_that_was_being_drawn_is_left_out_once_shards_know_of_it(in_process, at, scheme):
+    buffer, whole = (
+        filled(made(scheme=scheme)),
+        per.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, seed=7, scheme=scheme),
+    )
+    filled(whole)
+
+    def dies(name, given):
+        raise Death
+
+    buffer._shards[at].before = dies
+    with pytest.raises(Death):
+        buffer.sample(64)
+    buffer._shards[at].before = lambda name, given: None
+    buffer._coordinator.die()
+    if at > 0:
+        whole.sample(64)
+    assert_goes_on_as_one(whole, buffer, np.random.default_rng(5), 10, scheme=scheme)
+
+
+def test_lives_and_counts_outlive_the_coordinator(buffer):
+    buffer._shards[2].die()
+    buffer.sample(16)
+    buffer.update_priorities([4], priorities=[1.0])  # of the first life
+    buffer.sample(16)
+    buffer._coordinator.die()
+    ids = buffer.add(**steps_of(np.random.default_rng(0), ENVS))
+    assert (ids >> 48).tolist() == [0] * 4 + [1] * 2 + [0] * 2
+    assert (buffer.stats().losses, buffer.stats().outlived_updates) == (1, 1)
+
+    buffer._coordinator.die()
+    buffer._shards[1].die()
+    assert there(buffer.sample(64)) <= {0, 1, 2, 3}
+    ids = buffer.add(**steps_of(np.random.default_rng(0), ENVS))
+    assert (ids >> 48).tolist() == [0] * 2 + [1] * 4 + [0] * 2
+    assert buffer.stats().losses == 2
+
+
+def test_a_shard_that_is_back_before_others_hear_of_it_keeps_its_life(buffer):
+    buffer._shards[2].die()
+    buffer.update_priorities([4], priorities=[1.0])  # of that shard alone, which is lost and opened again
+    buffer._coordinator.die()
+    buffer.add(**steps_of(np.random.default_rng(0), ENVS), priorities=np.full(ENVS, 1e6, np.float32))
+    assert there(buffer.sample(64)) == {0, 1, 2, 3}
+    assert buffer.stats().losses == 0  # nobody was told
+
+
+def test_a_shard_that_hangs_while_the_coordinator_dies_is_gone_until_it_answers(buffer):
+    buffer._coordinator.die()
+    buffer._shards[3].hangs = True
+    assert there(buffer.sample(64)) == {0, 1, 2}
+    buffer._shards[3].hangs = False
+    assert there(buffer.sample(64)) == {0, 1, 2, 3}
+    assert (buffer.add(**steps_of(np.random.default_rng(0), ENVS)) >> 48).tolist() == [0] * 6 + [1] * 2
+
+
+def test_a_coordinator_that_has_died_knows_the_last_checkpoint(buffer, tmp_path):
+    n = len(buffer)
+    buffer.save(tmp_path)
+    buffer._coordinator.die()
+    buffer._shards[1].die()
+    assert len(buffer) <= n  # it came back from the checkpoint, whose running episodes were cut
+    assert len(buffer) > n // 2
+    buffer.save(tmp_path)
+    assert [path.suffixes[0] for path in sorted(tmp_path.glob("shard*"))] == [".000000002"] * SHARDS
+
+
+def test_batches_ahead_go_on_after_the_death_of_the_coordinator(buffer):
+    whole = one_buffer()
+    with buffer.loader(16, slots=3, exact=False) as batches:
+        expected = [whole.sample(16).ids for _ in range(8)]
+        assert np.array_equal(next(batches).ids, expected[0])
+        assert np.array_equal(next(batches).ids, expected[1])
+        buffer._coordinator.die()
+        # The batch that was asked for before it died; those that were on their way to it are left out.
+        rest = [next(batches).ids for _ in range(2)]
+    numbers = [next(k for k, ids in enumerate(expected) if np.array_equal(ids, drawn)) for drawn in rest]
+    assert numbers[0] == 2
+    assert numbers[1] > 2
+
+
+def test_a_coordinator_that_nobody_knows_says_so(buffer):
+    buffer._coordinator.die()
+    for shard in buffer._shards:
+        shard.die()
+    for _ in range(2):
+        with pytest.raises(per.Error, match=r"^the coordinator has died, and no shard knows of it"):
+            buffer.sample(16)

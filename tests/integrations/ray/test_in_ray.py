@@ -227,6 +227,61 @@ def test_a_buffer_whose_coordinator_died_is_loaded_again(buffer, tmp_path):
     loaded.close()
 
 
+def test_a_coordinator_that_is_killed_goes_on_as_one_buffer(buffer):
+    """Learners and writers that ask it meanwhile wait until it is back."""
+    whole = filled(per.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, seed=7))
+    filled(buffer)
+    for seed in range(2):
+        os.kill(asked(buffer._coordinator, lambda _: os.getpid()), 9)
+        assert_same(whole.sample(16), buffer.sample(16))  # a call that is made again; add() would raise
+        assert_goes_on_as_one(whole, buffer, np.random.default_rng(seed), 5)
+
+    learning = [learner.learn.remote(20) for learner in (Learner.remote(buffer), Learner.remote(buffer))]
+    acting = [act.remote(buffer.writer([env, env + 1]), env, 30) for env in range(0, ENVS, 2)]
+    added, pid = buffer.stats().added, asked(buffer._coordinator, lambda _: os.getpid())
+    os.kill(pid, 9)
+    assert [len(ids) for ids in ray.get(learning)] == [20 * 16] * 2
+    assert ray.get(acting) == [0] * 4
+    assert asked(buffer._coordinator, lambda _: os.getpid()) != pid
+    stats = buffer.stats()
+    assert (stats.added >= added, stats.losses, stats.shards) == (True, 0, 2)
+
+
+def test_actors_and_a_learner_stay_in_step_though_a_shard_dies(cluster):
+    """Both sides go on to the end, each as fast as the rate limiter allows."""
+    rate, tolerance, least = 2.0, 64, 50
+    limits = {"samples_per_insert": rate, "samples_tolerance": tolerance, "min_size_to_sample": least}
+    buffer = made(**limits)
+    acting = [act.remote(buffer.writer([env, env + 1]), env, 60) for env in range(0, ENVS, 2)]
+    drawn = refused = 0
+    while len(ray.wait(acting, num_returns=len(acting), timeout=0)[0]) < len(acting):
+        try:
+            buffer.sample(16)
+        except per.Busy:
+            refused += 1
+        else:
+            drawn += 16
+            if drawn == 160:
+                kill(buffer, 0)
+        added, counted = asked(buffer._coordinator, lambda at: (at._limits.added, at._limits.drawn))
+        assert counted == drawn
+        assert added <= least or -tolerance <= rate * (added - least) - drawn <= tolerance
+    assert ray.get(acting[2:]) == [0, 0]
+    assert drawn > 500
+    assert refused > 0
+    buffer.close()
+
+
+def test_an_actor_that_waits_for_draws_goes_on_once_nothing_is_limited(cluster):
+    buffer = made(samples_per_insert=1.0, samples_tolerance=16)
+    acting = act.remote(buffer.writer([0, 1]), 0, 60)
+    wait_for(lambda: asked(buffer._shards[0], lambda shard: len(shard._waiting)) > 8)
+    buffer.stop_limiting()
+    assert ray.get(acting) == 0
+    assert buffer.stats().added == 120
+    buffer.close()
+
+
 def test_nodes_that_join_have_room_for_shards_and_one_that_dies_takes_its_own(cluster, tmp_path):
     def node_for(shards):
         return cluster.add_node(num_cpus=1, resources={"late": shards}, object_store_memory=80 * 2**20)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
+import pickle
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,8 +18,10 @@ import numpy.typing as npt
 import ray
 
 import per
+from per._waiting import seconds_of
 from per.coordinator import CoordinatedBatch, CoordinatorState, Law, Round
-from per.ray.shard import Gone
+from per.ray.limits import Limits
+from per.ray.shard import Gone, Message, Recalled, Told
 
 Ids = npt.NDArray[np.int64]
 _T = TypeVar("_T")
@@ -44,6 +48,21 @@ def get(reference: Any) -> Any:
         raise error.cause from None
 
 
+def once_allowed(call: Callable[[], _T], timeout: float | None = None, longest_pause: float = 0.05) -> _T:
+    """What a call gives that is made again while it is Busy: nobody tells when the rate limiter allows more."""
+    end = time.monotonic() + seconds_of(timeout)
+    pause = 0.001
+    while True:
+        try:
+            return call()
+        except per.Busy:
+            left = end - time.monotonic()
+            if left <= 0:
+                raise
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, longest_pause)
+
+
 class Drawn(NamedTuple):
     """A batch whose rows lie in the object store."""
 
@@ -54,8 +73,9 @@ class Drawn(NamedTuple):
     """of each shard that has some: their places in the batch, and what they are called in the store"""
 
 
-class _Asked(NamedTuple):
-    """A draw with replacement that is under way."""
+@dataclasses.dataclass
+class _Asked:
+    """Rows that shards were asked for."""
 
     shards: Ids
     places: dict[int, Ids]
@@ -63,6 +83,26 @@ class _Asked(NamedTuple):
     references: dict[int, tuple[Any, Any]]
     """by shard: of the rows, and of their ids and masses"""
     lives: Ids
+    allowed: int
+    """steps of writers that the shards may add once they have answered"""
+    answers: dict[int, Any] | Exception | None = None
+    """None: not waited for yet"""
+
+
+class _Memory(NamedTuple):
+    """What a coordinator that begins anew has to know, beside what the shards are. They keep it."""
+
+    number: int
+    """larger than that of the one before"""
+    state: CoordinatorState
+    limits: Limits
+    added: Ids
+    """by shard: steps that it was known to have added"""
+    lives: Ids
+    directory: str
+    saves: int
+    losses: int
+    outlived: int
 
 
 class _Changed(Exception):
@@ -110,27 +150,76 @@ class Coordination:
         self._lives = np.zeros(len(shards), np.int64)
         self._coming: dict[int, Any] = {}  # what opens those that are gone
         self._reasons: dict[int, str] = {}  # why they are
-        self._files: list[str] | None = None  # of the last checkpoint
-        self._number = 0  # of that
+        self._directory, self._saves = "", 0  # of the last checkpoint, and its number
         self._begun: dict[str, tuple[float, deque[Any]]] = {}  # by loader: when it last asked, and its batches ahead
         self._losses = self._outlived = 0
+        self._limits = Limits()
+        self._added = np.zeros(len(shards), np.int64)  # by shard: steps that it is known to have added
+        self._waiting: list[tuple[int, ...]] = [()] * len(shards)  # by shard: steps of the calls that wait there
+        self._turn = 0  # the shard whose waiting calls are allowed first
+        self._adding = 0  # steps of the add that is under way
+        self._is_open = False
+        self._memories = 0
+        self._choices: dict[str, Any] | None = None  # of the draw that is under way
 
     def _new_draws(self) -> per.Coordinator:
         return per.Coordinator(n_shards=len(self._shards), **self._options)
 
     # ------------------------------------------------------------ asking
 
-    def _send(self, question: str, given: dict[int, tuple[Any, ...]], call: str = "ask") -> dict[int, Any]:
-        """Asks shards, and does not wait: what will be their answers."""
+    def _send(self, question: str, given: dict[int, tuple[Any, ...]], call: str = "ask") -> tuple[dict[int, Any], int]:
+        """Asks shards, and does not wait: what will be their answers, and steps of writers that they may add then."""
+        allowed = self._allowed(sorted(given))
         largest = self._draws.state().max_priority
-        return {
-            s: getattr(self._shards[s], call).remote(int(self._lives[s]), largest, question, *each)
-            for s, each in given.items()
+        memory = self._memory()
+        messages = {s: Message(int(self._lives[s]), largest, allowed[s], memory) for s in given}
+        references = {
+            s: getattr(self._shards[s], call).remote(messages[s], question, *each) for s, each in given.items()
         }
+        return references, sum(filter(None, allowed.values()))
+
+    def _memory(self) -> bytes:
+        """What is so once a draw that is under way has been made: if it is never finished, its number is left out."""
+        self._memories += 1
+        state = self._draws.state() if self._choices is None else self._after(self._choices)
+        memory = _Memory(
+            number=self._memories,
+            state=state,
+            limits=self._limits,
+            added=self._added,
+            lives=self._lives,
+            directory=self._directory,
+            saves=self._saves,
+            losses=self._losses,
+            outlived=self._outlived,
+        )
+        return pickle.dumps(memory)
+
+    def _allowed(self, shards: list[int]) -> dict[int, int | None]:
+        """How many steps of writers the rate limiter allows each shard to add once it has answered."""
+        if not self._limits.holds_adds:
+            return dict.fromkeys(shards)
+        on_their_way = sum(
+            asked.allowed for _, ahead in self._begun.values() for _, asked in ahead if asked.answers is None
+        )
+        left = max(self._limits.allowed_steps() - on_their_way - self._adding, 0)
+        turns = deque((s, deque(self._waiting[s])) for s in sorted(shards, key=lambda s: (s < self._turn, s)))
+        allowed = dict.fromkeys(shards, 0)
+        while turns:
+            s, calls = turns.popleft()
+            if not calls:
+                continue
+            if calls[0] > left:  # it is not overtaken, and the first of all once more is drawn
+                self._turn = s
+                return {**allowed}
+            left -= calls[0]
+            allowed[s] += calls.popleft()
+            turns.append((s, calls))
+        return {s: steps + left // len(shards) for s, steps in allowed.items()}
 
     def _ask(self, question: str, given: dict[int, tuple[Any, ...]], is_limited: bool = True) -> dict[int, Any]:
         """Asks shards, all at once. Those that do not answer are gone, and not in what is returned."""
-        return self._answers(self._send(question, given), self._lives.copy(), is_limited)
+        return self._answers(self._send(question, given)[0], self._lives.copy(), is_limited)
 
     def _of_all(self, given: Callable[[int, Law], tuple[Any, ...]]) -> dict[int, tuple[Any, ...]]:
         return {s: given(s, law) for s, law in enumerate(self._laws) if law is not None}
@@ -148,7 +237,7 @@ class Coordination:
             try:
                 if reference in late:
                     raise ray.exceptions.GetTimeoutError(f"no answer within {timeout} s")
-                answer, law = get(reference)
+                answer, told = get(reference)
             except (Gone, ray.exceptions.RayError) as error:
                 self._lose(s, error)
             except Exception as error:  # the laws of the others are told first
@@ -156,10 +245,19 @@ class Coordination:
                 refused = refused or error
             else:
                 answers[s] = answer
-                self._tell(s, law)
+                self._take(s, told)
         if refused is not None:
             raise refused
         return answers
+
+    def _take(self, s: int, told: Told, is_first: bool = False) -> None:
+        """Takes what a shard says of itself. Its first answer may be that of another process, which has added less."""
+        if is_first and told.added < self._added[s]:
+            self._added[s] = 0
+        if told.added >= self._added[s]:
+            self._limits.added += told.added - int(self._added[s])
+            self._added[s], self._waiting[s] = told.added, told.waiting
+        self._tell(s, told.law)
 
     def _tell(self, s: int, law: Law | None) -> None:
         known = self._laws[s]
@@ -171,20 +269,23 @@ class Coordination:
         self._losses += 1
         self._lives[s] += 1
         self._tell(s, None)
+        self._waiting[s] = ()
         self._open(s, _reason(error), cuts=True)
 
     def _open(self, s: int, reason: str, cuts: bool) -> None:
-        path = None if self._files is None else self._files[s]
+        path = self._names(self._directory, self._saves)[s] if self._saves else None
         self._coming[s] = self._shards[s].open.remote(int(self._lives[s]), path, cuts)
         self._reasons[s] = reason
 
     def _begin_call(self, raises: bool = False) -> None:
         """Takes in shards that have come back, or are there for the first time; lets go what nobody asks for."""
+        if not self._is_open:
+            self._recall()
         for s, reference in list(self._coming.items()):
             if not ray.wait([reference], timeout=0)[0]:
                 continue
             try:
-                self._tell(s, get(reference))
+                self._take(s, get(reference), is_first=True)
                 del self._coming[s], self._reasons[s]
             except Exception as error:  # it died again, or its file cannot be read now
                 self._open(s, _reason(error), cuts=True)
@@ -199,13 +300,69 @@ class Coordination:
             self._ask_all("measure" if asked.todo == "measure" else "set_scale", asked.scale)
             asked = self._draws.settle()
 
+    def _recall(self) -> None:
+        """Goes on after the process of the coordinator has begun anew: from what it last told the shards.
+
+        Shards that are there keep their lives. Those that are not have lost one more.
+        """
+        references = {s: shard.recall.remote() for s, shard in enumerate(self._shards)}
+        late = ray.wait(list(references.values()), num_returns=len(references), timeout=self._timeout)[1]
+        recalled: dict[int, Recalled] = {}
+        for s, reference in references.items():
+            with contextlib.suppress(ray.exceptions.RayError):
+                if reference not in late:
+                    recalled[s] = get(reference)
+        memories: list[_Memory] = [pickle.loads(each.memory) for each in recalled.values() if each.memory]
+        if not memories:
+            raise per.Error("the coordinator has died, and no shard knows of it; what was saved can be loaded")
+        last = max(memories, key=lambda memory: memory.number)
+        self._draws.restore(last.state)
+        self._memories, self._limits, self._added, self._lives = last.number, last.limits, last.added, last.lives
+        self._directory, self._saves = last.directory, last.saves
+        self._losses, self._outlived = last.losses, last.outlived
+        self._is_open = True
+        for s in range(len(self._shards)):
+            known = recalled.get(s)
+            if known is None or known.told is None:
+                self._lose(s, per.Error("it was not there when the coordinator began anew"))
+            elif known.life < self._lives[s]:
+                self._tell(s, None)
+                self._open(s, "it was gone when the coordinator began anew", cuts=True)
+            else:
+                self._lives[s] = known.life
+                self._take(s, known.told, is_first=True)
+        self._settle()
+
+    def _hear_of_begun(self) -> None:
+        """Waits for answers to draws ahead, where it has to be known how many steps the shards have added."""
+        if self._limits.holds_adds:
+            for _, ahead in self._begun.values():
+                for _, asked in ahead:
+                    self._hear(asked)
+
+    @contextlib.contextmanager
+    def _counted(self, batch_size: int, is_again: bool = False) -> Iterator[None]:
+        """A draw, which the rate limiter allows, and counts unless it fails; one that is made again counted before."""
+        count = 0 if is_again else batch_size
+        if count:
+            self._limits.check_draw(count)
+        self._limits.drawn += count
+        try:
+            yield
+        except BaseException:
+            self._limits.drawn -= count
+            raise
+        finally:
+            self._choices = None
+
     # ------------------------------------------------------------- calls
 
-    def open(self, least: int, manifest: dict[str, Any] | None, directory: str) -> None:
+    def open(self, least: int, manifest: dict[str, Any] | None, directory: str, limits: dict[str, Any]) -> None:
         """Opens all shards, anew or from a checkpoint, and waits for so many of them. One that cannot is an error."""
+        self._is_open, self._limits = True, Limits(**limits)
         if manifest is not None:
-            self._number, self._lives = manifest["number"], np.array(manifest["lives"], np.int64)
-            self._files = self._names(directory, self._number)
+            self._saves, self._lives = manifest["number"], np.array(manifest["lives"], np.int64)
+            self._directory = directory
             self._draws.restore(CoordinatorState(**manifest["state"]))
         for s in range(len(self._shards)):
             self._draws.tell(s, None)
@@ -215,23 +372,56 @@ class Coordination:
             ray.wait(list(self._coming.values()))
             self._begin_call(raises=True)
         self._settle()
+        self._ask_all("law")  # so that the shards know what is to be known of the coordinator
 
     def refresh(self) -> None:
-        """Takes in what writers have given to the shards."""
+        """Takes in what writers have given to the shards, as far as the rate limiter allows it."""
         self._begin_call()
+        self._hear_of_begun()
         self._ask_all("law")
         self._settle()
 
-    def add(self, is_extend: bool, parts: dict[int, dict[str, Any]]) -> dict[int, Ids]:
-        """Adds steps of shards. Returns the ids of those that were added."""
+    @ray.method(max_task_retries=0)
+    def add(self, is_extend: bool, calls: list[dict[int, tuple[dict[str, Any], int]]]) -> list[dict[int, Ids]]:
+        """Adds steps of shards, call by call. Returns the ids of those that were added.
+
+        Arguments:
+            calls: by shard its steps, and how many they are.
+        """
         self._begin_call()
-        there = {s: (is_extend, steps) for s, steps in parts.items() if self._laws[s] is not None}
+        self._hear_of_begun()
+        self._adding = sum(count for call in calls for _, count in call.values())
+        self._limits.check_add(self._adding)
+        try:
+            return [self._add(is_extend, call) for call in calls]
+        finally:
+            self._adding = 0
+
+    def _add(self, is_extend: bool, call: dict[int, tuple[dict[str, Any], int]]) -> dict[int, Ids]:
+        there = {s: (is_extend, *steps) for s, steps in call.items() if self._laws[s] is not None}
         answers = self._ask("add", there)
+        self._adding -= sum(count for _, count in call.values())
         added = {
             s: self._of_the_whole(self._draws.ids(s, ids.ravel()), s).reshape(ids.shape) for s, ids in answers.items()
         }
         self._settle()  # in which a shard may be lost, and begin its next life
         return added
+
+    def check_add(self, count: int) -> None:
+        """Raises Busy where so many steps are not allowed yet."""
+        self._begin_call()
+        self._hear_of_begun()
+        self._limits.check_add(count)
+
+    def check_draw(self, batch_size: int) -> None:
+        """The same for a draw."""
+        self._with_what_waits(lambda: self._limits.check_draw(batch_size))
+
+    def stop_limiting(self) -> None:
+        """Ends all limits."""
+        self._begin_call()
+        self._limits.stop()
+        self.refresh()
 
     def _of_the_whole(self, ids: Ids, shards: Any) -> Ids:
         return np.where(ids < 0, ids, ids | self._lives[shards] << LIFE_BITS)
@@ -252,9 +442,10 @@ class Coordination:
 
     def _with_what_waits(self, draw: Callable[[], _T]) -> _T:
         """What draws, and if it cannot, once more with what writers have given, which may be all that there is."""
+        self._begin_call()
         try:
             return draw()
-        except (per.Empty, per.InvalidArgument):
+        except (per.Empty, per.Busy, per.InvalidArgument):
             self.refresh()
             return draw()
 
@@ -262,18 +453,19 @@ class Coordination:
         """Draws a batch as one buffer would."""
         return self._with_what_waits(lambda: self._sample(batch_size, n_step, choices))
 
-    def _sample(self, batch_size: int, n_step: int | None, choices: dict[str, Any]) -> Drawn:
+    def _sample(self, batch_size: int, n_step: int | None, choices: dict[str, Any], is_again: bool = False) -> Drawn:
         scheme = choices.get("scheme") or self._options["scheme"]
-        while True:
-            self._begin_call()
-            self._settle()
-            round = self._draws.draw(batch_size, **choices)
-            try:
-                if scheme == "without_replacement":
-                    return self._sample_distinct(round, n_step)
-                return self._end(self._draws, self._begin(round, n_step, is_stale=False))
-            except _Changed:
-                pass
+        with self._counted(batch_size, is_again):
+            while True:
+                self._begin_call()
+                self._settle()
+                round, self._choices = self._draws.draw(batch_size, **choices), choices
+                try:
+                    if scheme == "without_replacement":
+                        return self._sample_distinct(round, n_step)
+                    return self._end(self._draws, self._begin(round, n_step, is_stale=False))
+                except _Changed:
+                    pass
 
     def sample_ahead(
         self, loader: str, ahead: int, batch_size: int, n_step: int | None, choices: dict[str, Any]
@@ -284,34 +476,39 @@ class Coordination:
         """
         begun = self._begun.get(loader, (0.0, deque[Any]()))[1]
         self._begun[loader] = time.monotonic(), begun
-        while len(begun) < ahead:
-            begun.append(self._with_what_waits(lambda: self._begin_ahead(batch_size, n_step, choices)))
+        try:
+            while len(begun) < ahead:
+                begun.append(self._with_what_waits(lambda: self._begin_ahead(batch_size, n_step, choices)))
+        except per.Busy:  # more batches are not allowed yet; those that have begun were
+            if not begun:
+                raise
         try:
             return self._end(*begun.popleft())
         except _Changed:
-            return self.sample(batch_size, n_step, choices)
+            return self._with_what_waits(lambda: self._sample(batch_size, n_step, choices, is_again=True))
 
     def _begin_ahead(
         self, batch_size: int, n_step: int | None, choices: dict[str, Any]
     ) -> tuple[per.Coordinator, _Asked]:
-        self._begin_call()
         self._settle()
-        round = self._draws.draw(batch_size, **choices)
-        draws, asked = self._draws, self._begin(round, n_step, is_stale=True)
-        self._draws = self._after(draws.state(), is_scheduled=choices.get("beta") is None)
+        with self._counted(batch_size):
+            draws, after = self._draws, self._new_draws()
+            round, self._choices = draws.draw(batch_size, **choices), choices
+            after.restore(self._after(choices))
+            asked = self._begin(round, n_step, is_stale=True)
+        for s, law in enumerate(self._laws):
+            after.tell(s, law)
+        self._draws = after  # for the batches after this one, which keeps the coordinator that has drawn it
         self._settle()
         return draws, asked
 
-    def _after(self, state: CoordinatorState, is_scheduled: bool) -> per.Coordinator:
-        """A coordinator for the batches after one that is under way, which keeps the one that has drawn it."""
-        draws = self._new_draws()
-        draws.restore(
-            dataclasses.replace(state, samples=state.samples + 1, beta_step=state.beta_step + int(is_scheduled))
-        )
-        for s, law in enumerate(self._laws):
-            draws.tell(s, law)
-        return draws
+    def _after(self, choices: dict[str, Any]) -> CoordinatorState:
+        """What the coordinator is once it has drawn another batch."""
+        state = self._draws.state()
+        is_scheduled = choices.get("beta") is None
+        return dataclasses.replace(state, samples=state.samples + 1, beta_step=state.beta_step + int(is_scheduled))
 
+    @ray.method(max_task_retries=0)
     def end_ahead(self, loader: str) -> None:
         """The loader is closed."""
         self._begun.pop(loader, None)
@@ -327,11 +524,26 @@ class Coordination:
         """
         places = _places(shards)
         questions = self._of_all(lambda s, law: given(places.get(s, _NONE), law))
-        return _Asked(shards, places, self._send(question, questions, "ask_for_rows"), self._lives.copy())
+        references, allowed = self._send(question, questions, "ask_for_rows")
+        return _Asked(shards, places, references, self._lives.copy(), allowed)
+
+    def _hear(self, asked: _Asked) -> dict[int, Any] | Exception:
+        """The answers to that, or what one of them is in their place."""
+        if asked.answers is None:
+            try:
+                references = {s: answer for s, (_, answer) in asked.references.items()}
+                asked.answers = self._answers(references, asked.lives)
+            except Exception as error:
+                asked.answers = error
+        return asked.answers
 
     def _arrived(self, asked: _Asked) -> dict[int, Any]:
         """The answers to that, if all that were asked for rows have them."""
-        return _all_of(asked.places, self._answers({s: law for s, (_, law) in asked.references.items()}, asked.lives))
+        answers = self._hear(asked)
+        if isinstance(answers, Exception):
+            raise answers
+        # What it answered in an earlier life is not there any more.
+        return _all_of(asked.places, {s: answer for s, answer in answers.items() if self._lives[s] == asked.lives[s]})
 
     def _end(self, draws: per.Coordinator, asked: _Asked) -> Drawn:
         draws.found(*_in_place(asked.places, self._arrived(asked)))
@@ -342,7 +554,7 @@ class Coordination:
             places = _places(round.shards)
             found = self._ask("find", {s: (round.units[place], self._laws[s]) for s, place in places.items()})
             round = self._draws.found(*_in_place(places, _all_of(places, found)))
-        batch = self._draws.finish()
+        batch, self._choices = self._draws.finish(), None
         shards, of_shards = self._draws.locate(batch.ids)
         asked = self._ask_for_rows("windows", shards, lambda place, law: (of_shards[place], n_step, law))
         self._arrived(asked)
@@ -382,14 +594,16 @@ class Coordination:
             target.mkdir(parents=True, exist_ok=True)
             # Files of a save that was not completed keep their number.
             there = [path.stem.rpartition(".")[2] for path in target.glob("shard-*.*.per")]
-            number = max([self._number, *(int(digits) for digits in there if digits.isdecimal())]) + 1
+            number = max([self._saves, *(int(digits) for digits in there if digits.isdecimal())]) + 1
             names = self._names(directory, number)
             lives, state = self._lives.tolist(), dataclasses.asdict(self._draws.state())
-            text = json.dumps({**manifest, "version": VERSION, "number": number, "lives": lives, "state": state})
+            known = {"number": number, "lives": lives, "state": state, "limits": dataclasses.asdict(self._limits)}
+            text = json.dumps({**manifest, "version": VERSION, **known})
             if len(self._ask("save", {s: (name,) for s, name in enumerate(names)}, is_limited=False)) < len(names):
                 raise per.Busy("a shard died while it was saved; the checkpoint before this one stays")
             self._replace(target / MANIFEST, text)
-            self._number, self._files = number, names
+            self._directory, self._saves = directory, number
+            self._ask_all("law")  # so that a coordinator that begins anew knows of the checkpoint
             for path in target.glob("shard-*.per"):
                 if str(path) not in names:
                     path.unlink(missing_ok=True)

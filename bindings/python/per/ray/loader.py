@@ -13,7 +13,7 @@ import ray
 
 import per
 from per._errors import InvalidArgument
-from per.ray.coordination import Drawn, get
+from per.ray.coordination import Drawn, get, once_allowed
 
 
 class Loader:
@@ -53,13 +53,16 @@ class Loader:
         return self._batch(lambda: self._oldest(asked))
 
     def _oldest(self, asked: deque[Any]) -> Drawn:
-        """The oldest that was drawn. What could not be drawn ahead is drawn when its turn comes."""
+        """The oldest that was drawn. What could not be drawn ahead is drawn when its turn comes.
+
+        It waits until the rate limiter allows it.
+        """
         try:
             while asked:
                 with contextlib.suppress(per.Error):
                     drawn: Drawn = get(asked.popleft())
                     return drawn
-            return get(self._draw())
+            return once_allowed(lambda: get(self._draw()))
         finally:
             self._fill(asked)
 

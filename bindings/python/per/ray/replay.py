@@ -20,18 +20,19 @@ import per
 from per import _arrays, _options
 from per._errors import InvalidArgument, Unsupported
 from per.coordinator import CoordinatorState
-from per.ray.coordination import MANIFEST, VERSION, Coordination, Drawn, get
+from per.ray.coordination import MANIFEST, VERSION, Coordination, Drawn, get, once_allowed
+from per.ray.limits import OPTIONS as LIMITS
+from per.ray.limits import Limits
 from per.ray.loader import Loader
 from per.ray.shard import Shard
-from per.ray.writer import Steps, Writer
+from per.ray.writer import Steps, Writer, n_steps
 
 Ids = npt.NDArray[np.int64]
 
 _IN_HOST_MEMORY = "shards are in host memory, and give arrays of numpy"
-_LIMITED = "adds and draws of shards are not kept in step"
 _NOT_OF_SHARDS = {
     **dict.fromkeys(("device", "arrays"), _IN_HOST_MEMORY),
-    **dict.fromkeys(("samples_per_insert", "samples_tolerance", "min_size_to_sample", "max_times_sampled"), _LIMITED),
+    "max_times_sampled": "shards do not count the draws of a transition",
 }
 
 _NOT_OF_ACTORS = ("name", "lifetime", "max_concurrency", "max_restarts", "max_task_retries")
@@ -108,7 +109,8 @@ class ReplayBuffer:
             again; None: no limit.
         actor_options: what Ray's options() takes for the shards, such as num_cpus, memory, scheduling_strategy; but
             name, lifetime, max_concurrency, max_restarts and max_task_retries.
-        options: as per.ReplayBuffer takes them, but for device, arrays and those of its rate limiter.
+        options: as per.ReplayBuffer takes them, but for device, arrays and max_times_sampled. The rate limiter is one
+            for all shards.
 
     Raises:
         InvalidArgument; Unsupported as per.Coordinator does.
@@ -138,6 +140,10 @@ class ReplayBuffer:
         known = {**steps.options, "capacity": _options.whole("capacity", capacity)}
         known["overwrite"] = options.get("overwrite", True)
         known["on_gap"] = options.get("on_gap", known["on_gap"])
+        known |= _limits_of(options)
+        most = -(-known["capacity"] // known["n_envs"]) * known["n_envs"]
+        if not known["overwrite"] and known["min_size_to_sample"] > most:
+            raise InvalidArgument(f"min_size_to_sample is {known['min_size_to_sample']}: allowed are 0 .. {most}")
         self._create(known, shards, least_shards, timeout, actor_options)
 
     def _create(
@@ -165,15 +171,19 @@ class ReplayBuffer:
             raise InvalidArgument(f"actor_options has {name}: shards choose it themselves")
         placed = {"num_cpus": 0, "scheduling_strategy": "SPREAD", **(actor_options or {}), "max_restarts": -1}
         actor = ray.remote(Shard).options(**placed)
+        limits = manifest["limits"] if manifest else {name: options[name] for name in LIMITS}
+        of_shards = {name: value for name, value in options.items() if name not in LIMITS}
         handles = []
         for s in range(shards):
             piece = whole.shard(s)
-            of_shard = {**options, "capacity": piece.capacity, "n_envs": piece.n_envs, "seed": s}
-            handles.append(actor.remote(of_shard))
+            of_shard = {**of_shards, "capacity": piece.capacity, "n_envs": piece.n_envs, "seed": s}
+            handles.append(actor.remote(of_shard, Limits(**limits).holds_adds))
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        coordination = ray.remote(Coordination).options(num_cpus=0, scheduling_strategy=here)
+        # A call that was under way when its process died is made again, but to add.
+        lives = {"max_restarts": -1, "max_task_retries": -1}
+        coordination = ray.remote(Coordination).options(num_cpus=0, scheduling_strategy=here, **lives)
         coordinator = coordination.remote(handles, _law_options(options), timeout)
-        get(coordinator.open.remote(least, manifest, directory))
+        get(coordinator.open.remote(least, manifest, directory, limits))
         self._attach(options, handles, coordinator)
 
     def _attach(self, options: dict[str, Any], shards: list[Any], coordinator: Any) -> None:
@@ -202,21 +212,41 @@ class ReplayBuffer:
         if steps.get("priorities") is None and steps.get("td_errors") is None:
             return self._add(True, steps)
         arrays, shape = self._steps.look(True, steps)
-        each = (
+        each = [
             {name: array if array.ndim == 0 or name == "env_ids" else array[k] for name, array in arrays.items()}
             for k in range(shape[0])
-        )
-        return np.stack([self._send(False, step, shape[1:]) for step in each])
+        ]
+        return np.stack(self._send(False, each, shape[1:]))
 
     def _add(self, is_extend: bool, steps: dict[str, Any]) -> Ids:
-        return self._send(is_extend, *self._steps.look(is_extend, steps))
+        arrays, shape = self._steps.look(is_extend, steps)
+        return self._send(is_extend, [arrays], shape)[0]
 
-    def _send(self, is_extend: bool, arrays: dict[str, Any], shape: tuple[int, ...]) -> Ids:
+    def _send(self, is_extend: bool, calls: list[dict[str, Any]], shape: tuple[int, ...]) -> list[Ids]:
+        """Adds steps call by call; the rate limiter allows all of them, or none."""
+        given = [self._in_parts(is_extend, arrays, shape) for arrays in calls]
+        parts = [{s: (part, count) for s, (part, count, _) in call.items()} for call in given]
+        axis = int(is_extend)
+        all_ids = []
+        for call, added in zip(given, get(self._coordinator.add.remote(is_extend, parts)), strict=True):
+            ids = np.full(shape, -1, np.int64)
+            for s, of_shard in added.items():
+                if len(shape) > axis:
+                    ids[(slice(None),) * axis + (call[s][2],)] = of_shard
+                else:
+                    ids[...] = of_shard
+            all_ids.append(ids)
+        return all_ids
+
+    def _in_parts(
+        self, is_extend: bool, arrays: dict[str, Any], shape: tuple[int, ...]
+    ) -> dict[int, tuple[Any, int, Ids]]:
+        """By shard its part of the steps, how many they are, and their places in the ids."""
         axis = int(is_extend)
         env_ids = arrays.pop("env_ids", None)
         envs = np.arange(self.n_envs) if env_ids is None else env_ids
         shards, envs_there = self._whole.locate(envs)
-        parts, places = {}, {}
+        parts = {}
         there = np.unique(shards).tolist()
         for s in there:
             place = np.flatnonzero(shards == s)
@@ -228,14 +258,9 @@ class ReplayBuffer:
             if env_ids is not None:
                 part["env_ids"] = envs_there[place]
             is_large = sum(array.nbytes for array in part.values()) > _LARGE_BYTES
-            parts[s], places[s] = ray.put(part) if is_large else part, place
-        ids = np.full(shape, -1, np.int64)
-        for s, of_shard in get(self._coordinator.add.remote(is_extend, parts)).items():
-            if len(shape) > axis:
-                ids[(slice(None),) * axis + (places[s],)] = of_shard
-            else:
-                ids[...] = of_shard
-        return ids
+            count = n_steps(part, (*shape[:axis], len(place)) if len(shape) > axis else shape)
+            parts[s] = ray.put(part) if is_large else part, count, place
+        return parts
 
     def shard_of(self, env_ids: object) -> Ids:
         """The shard that has each environment, int64[n]."""
@@ -357,6 +382,45 @@ class ReplayBuffer:
         axis = -2 if self._options["sequence_length"] and values.ndim > 1 and name == "td_errors" else -1
         get(self._coordinator.update.remote(whole, name, values, axis))
 
+    # ------------------------------------------------------ rate limiter
+
+    def wait_to_add(self, count: int | None = None, *, timeout: float | None = None) -> None:
+        """Waits until the rate limiter allows to add so many steps: as per.ReplayBuffer.wait_to_add().
+
+        It is one limiter for all shards, and counts what writers have given once that is in the buffer.
+
+        Arguments:
+            count: steps, of all environments together; None: one of each.
+            timeout: seconds; None: for as long as it takes.
+
+        Raises:
+            Busy if it takes longer; InvalidArgument if so many are never allowed.
+        """
+        steps = self.n_envs if count is None else _options.whole("count", count)
+        if steps < 0:
+            raise InvalidArgument(f"count is {steps}: allowed are 0 .. {1 << 40}")
+        once_allowed(lambda: get(self._coordinator.check_add.remote(steps)), timeout)
+
+    def wait_to_sample(self, batch_size: int, *, timeout: float | None = None) -> None:
+        """Waits until the rate limiter allows to draw so many transitions: see wait_to_add().
+
+        Meanwhile the buffer takes in what writers give.
+
+        Arguments:
+            batch_size: B, 1 to 2^24.
+            timeout: seconds; None: for as long as it takes.
+
+        Raises:
+            Busy if it takes longer; InvalidArgument if so many are never allowed.
+        """
+        size = _options.whole("batch_size", batch_size)
+        self._look_at_draw(size, None, (None,) * len(_CHOICES))
+        once_allowed(lambda: get(self._coordinator.check_draw.remote(size)), timeout)
+
+    def stop_limiting(self) -> None:
+        """Ends all limits for good: whoever waits goes on."""
+        get(self._coordinator.stop_limiting.remote())
+
     # ------------------------------------------------------------- state
 
     def stats(self) -> Statistics:
@@ -424,6 +488,7 @@ class ReplayBuffer:
             options, shards = manifest["options"], _options.whole("shards", manifest["shards"])
             options["fields"] = {name: per.Field(**field) for name, field in options["fields"].items()}
             CoordinatorState(**manifest["state"])
+            Limits(**manifest["limits"])
             if len(manifest["lives"]) != shards or manifest["number"] < 1:
                 raise ValueError("lives or number")
         except OSError as error:
@@ -450,8 +515,19 @@ def _attached(options: dict[str, Any], shards: list[Any], coordinator: Any) -> R
     return buffer
 
 
+def _limits_of(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of the rate limiter that are given, as numbers that can be saved."""
+    return {
+        name: _options.real(name, options[name])
+        if name == "samples_per_insert"
+        else _options.whole(name, options[name])
+        for name in LIMITS
+        if name in options
+    }
+
+
 def _law_options(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name not in ("fields", "device", "arrays")}
+    return {name: value for name, value in options.items() if name not in ("fields", "device", "arrays", *LIMITS)}
 
 
 def _coordinator(options: dict[str, Any], shards: int) -> per.Coordinator:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections import deque
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,15 +14,46 @@ import ray
 import per
 from per.coordinator import Law
 
+Ids = npt.NDArray[np.int64]
 Rows = dict[str, npt.NDArray[Any]]
 
 # What of a batch is the coordinator's.
 _OF_THE_WHOLE = ("ids", "weights", "probabilities")
 
-
 # Calls of writers that wait at a shard before their writer sees to it that they are taken in, and most that wait at one
 # that is not open.
 MAX_WAITING = 64
+
+
+class Message(NamedTuple):
+    """What comes with each question of the coordinator."""
+
+    life: int
+    max_priority: float
+    """of all shards"""
+    allowed: int | None
+    """steps of writers that may be added once the question is answered; None: all"""
+    memory: bytes
+    """what the coordinator asks for if it has begun anew"""
+
+
+class Told(NamedTuple):
+    """What comes with each answer."""
+
+    law: Law
+    added: int
+    """steps that this process has added"""
+    waiting: tuple[int, ...]
+    """where the coordinator limits them, the steps of each call that waits, in the order in which they will be added"""
+
+
+class Recalled(NamedTuple):
+    """What a shard says to a coordinator that has begun anew."""
+
+    memory: bytes
+    life: int
+    told: Told | None
+    """None: it has no buffer yet"""
 
 
 class Heard(NamedTuple):
@@ -34,10 +66,21 @@ class Heard(NamedTuple):
     taken: int
     """calls up to this number do not wait any more"""
     waiting: int
+    is_limited: bool
+    """whether what waits may have to wait for draws"""
     refused: int
     """calls of this writer, since it last heard"""
     refusal: str
     """why the first of them was"""
+
+
+class _Written(NamedTuple):
+    """A call of a writer that waits."""
+
+    writer: str
+    is_extend: bool
+    steps: dict[str, Any]
+    n_steps: int
 
 
 class Gone(Exception):
@@ -52,21 +95,24 @@ class Shard:
 
     Arguments:
         options: of the buffer.
+        is_limited: whether writers wait for draws, as far as is known before the coordinator says so.
     """
 
-    def __init__(self, options: dict[str, Any]) -> None:
+    def __init__(self, options: dict[str, Any], is_limited: bool) -> None:
         self._options = options
         self._buffer: per.ReplayBuffer | None = None
         self._life = -1
         self._max_priority = 1.0  # of all shards, as the coordinator last said
+        self._allowed: int | None = 0 if is_limited else None
+        self._memory = b""
         self._start = uuid.uuid4().hex
-        self._taken = 0
-        self._waiting: list[tuple[str, bool, dict[str, Any]]] = []
+        self._added = self._taken = 0
+        self._waiting: deque[_Written] = deque()
         self._refused, self._refusal = 0, ""
         self._refusals: dict[str, tuple[int, str]] = {}  # by writer, until it hears of them
         self._random = random.Random(options.get("seed"))
 
-    def open(self, life: int, path: str | None, cuts: bool) -> Law:
+    def open(self, life: int, path: str | None, cuts: bool) -> Told:
         """Begins a life: with the checkpoint of a path, or empty. A shard that has its buffer yet keeps it.
 
         Arguments:
@@ -78,60 +124,70 @@ class Shard:
             if cuts:
                 self._buffer.cut()
         self._life = life
-        return self._buffer.law()
+        return self._tell(self._buffer)
 
-    def write(self, writer: str, is_extend: bool, steps: dict[str, Any]) -> Heard:
-        """Takes steps of a writer, for later."""
+    def _tell(self, buffer: per.ReplayBuffer, measured_scale: int | None = None) -> Told:
+        waiting = () if self._allowed is None else tuple(call.n_steps for call in self._waiting)
+        return Told(buffer.law(measured_scale), self._added, waiting)
+
+    def recall(self) -> Recalled:
+        """What the coordinator last said of itself, and what this shard is."""
+        return Recalled(self._memory, self._life, None if self._buffer is None else self._tell(self._buffer))
+
+    def write(self, writer: str, is_extend: bool, steps: dict[str, Any], count: int) -> Heard:
+        """Takes so many steps of a writer, for later."""
         if self._buffer is None and len(self._waiting) >= MAX_WAITING:
             self._refuse(writer, f"{len(self._waiting)} calls wait at a shard that is gone")
             return self.hear(writer)
-        self._waiting.append((writer, is_extend, steps))
+        self._waiting.append(_Written(writer, is_extend, steps, count))
         return self.hear(writer, self._taken + len(self._waiting))
 
     def hear(self, writer: str, number: int = 0) -> Heard:
         """What became of its calls."""
         refused = self._refusals.pop(writer, (0, ""))
-        return Heard(self._start, number, self._taken, len(self._waiting), *refused)
+        is_limited = self._allowed is not None and self._buffer is not None
+        return Heard(self._start, number, self._taken, len(self._waiting), is_limited, *refused)
 
     def _refuse(self, writer: str, reason: str) -> None:
         refused, first = self._refusals.get(writer, (0, reason))
         self._refusals[writer] = refused + 1, first
         self._refused, self._refusal = self._refused + 1, self._refusal or reason
 
-    def ask(self, life: int, max_priority: float, question: str, *given: Any) -> tuple[Any, Law]:
+    def ask(self, message: Message, question: str, *given: Any) -> tuple[Any, Told]:
         """The answer to a question of the coordinator, and the law of now."""
-        buffer = self._of(life, max_priority)
+        buffer = self._of(message)
         if question == "measure":
-            return None, buffer.law(*given)
+            return None, self._tell(buffer, *given)
         answer = getattr(self, f"_{question}")(buffer, *given)
         if question not in ("set_scale", "find"):  # between which nothing may change
             self._take_in(buffer)
-        return answer, buffer.law()
+        return answer, self._tell(buffer)
 
     @ray.method(num_returns=2)
-    def ask_for_rows(
-        self, life: int, max_priority: float, question: str, *given: Any
-    ) -> tuple[Rows | None, tuple[Any, Law]]:
+    def ask_for_rows(self, message: Message, question: str, *given: Any) -> tuple[Rows | None, tuple[Any, Told]]:
         """The same for rows, which stay in the object store until a learner takes them."""
-        buffer = self._of(life, max_priority)
+        buffer = self._of(message)
         rows, answer = getattr(self, f"_{question}")(buffer, *given)
         self._take_in(buffer)
-        return rows, (answer, buffer.law())
+        return rows, (answer, self._tell(buffer))
 
-    def _of(self, life: int, max_priority: float) -> per.ReplayBuffer:
-        if self._buffer is None or life != self._life:
+    def _of(self, message: Message) -> per.ReplayBuffer:
+        if self._buffer is None or message.life != self._life:
             raise Gone
-        self._max_priority = max_priority
+        _, self._max_priority, self._allowed, self._memory = message
         return self._buffer
 
     def _take_in(self, buffer: per.ReplayBuffer) -> None:
-        waiting, self._waiting = self._waiting, []
-        self._taken += len(waiting)
-        for writer, is_extend, steps in waiting:
+        """Adds what waits, as far as its steps are allowed: what is first in the queue is not overtaken."""
+        while self._waiting and (self._allowed is None or self._waiting[0].n_steps <= self._allowed):
+            writer, is_extend, steps, count = self._waiting.popleft()
+            self._taken += 1
             try:
-                self._add(buffer, is_extend, steps)
+                self._add(buffer, is_extend, steps, count)
             except per.Error as error:  # as a lane is full, or steps do not follow those before
                 self._refuse(writer, str(error))
+            else:
+                self._allowed = None if self._allowed is None else self._allowed - count
 
     # Questions.
 
@@ -141,14 +197,16 @@ class Shard:
     def _set_scale(self, buffer: per.ReplayBuffer, scale: int) -> None:
         buffer.set_scale(scale)
 
-    def _add(self, buffer: per.ReplayBuffer, is_extend: bool, steps: dict[str, Any]) -> npt.NDArray[np.int64]:
+    def _add(self, buffer: per.ReplayBuffer, is_extend: bool, steps: dict[str, Any], count: int) -> Ids:
         buffer.raise_max_priority(self._max_priority)
-        return buffer.extend(**steps) if is_extend else buffer.add(**steps)
+        ids = buffer.extend(**steps) if is_extend else buffer.add(**steps)
+        self._added += count
+        return ids
 
     def _update(self, buffer: per.ReplayBuffer, ids: Any, name: str, values: Any) -> None:
         buffer.update_priorities(ids, **{name: values})
 
-    def _find(self, buffer: per.ReplayBuffer, units: Any, told: Law) -> npt.NDArray[np.int64] | None:
+    def _find(self, buffer: per.ReplayBuffer, units: Any, told: Law) -> Ids | None:
         """Ids, masses and first units, int64[3, n]: a round of a draw without replacement. None as for _draw()."""
         if buffer.law().changes != told.changes:
             return None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import uuid
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,13 +16,18 @@ import ray
 import per
 from per import _arrays, _options, final_observations
 from per._errors import InvalidArgument
-from per.ray.coordination import Drawn, get
+from per.ray.coordination import Drawn, get, once_allowed
+from per.ray.limits import OPTIONS as LIMITS
+from per.ray.limits import Limits
 from per.ray.shard import MAX_WAITING, Heard
 
 Arrays = dict[str, npt.NDArray[Any]]
 
-# Calls of a writer that are on their way.
+# Calls of a writer that are on their way, and under a rate limiter as many more that wait at the shard.
 _CALLS_SENT = 8
+
+# Seconds between two looks whether a shard has room, where it has steps for many draws.
+_LONGEST_PAUSE = 0.5
 
 
 class Steps:
@@ -30,7 +37,8 @@ class Steps:
         small = {name: value for name, value in options.items() if name not in ("capacity", "device", "arrays")}
         small |= {"n_envs": n_envs, "overwrite": True, "on_gap": "cut"}
         transitions = 2 * max(_options.whole("n_envs", n_envs), 1)
-        self._buffer = per.ReplayBuffer(per.ReplayBuffer.capacity_for(transitions, **small), **small)
+        capacity = per.ReplayBuffer.capacity_for(transitions, **small)  # what is wrong with limits is its error
+        self._buffer = per.ReplayBuffer(capacity, **{n: value for n, value in small.items() if n not in LIMITS})
 
     @property
     def options(self) -> dict[str, Any]:
@@ -78,6 +86,12 @@ class Steps:
         return self._buffer._new_batch(arrays)
 
 
+def n_steps(arrays: Arrays, shape: tuple[int, ...]) -> int:
+    """How many steps are in arrays whose ids have this shape; those that their mask leaves out are none."""
+    mask = arrays.get("mask")
+    return math.prod(shape) if mask is None else int(np.count_nonzero(np.broadcast_to(mask, shape)))
+
+
 def _as_numpy(source: object, name: str) -> npt.NDArray[Any]:
     array, code = _arrays.as_array(source, name)
     return _arrays.as_float(source, name) if code == _arrays.BFLOAT16 else array
@@ -97,6 +111,7 @@ class Writer:
 
     def __init__(self, options: dict[str, Any], shard: Any, coordinator: Any, envs: Any) -> None:
         self._given = options, shard, coordinator, envs
+        self._most_steps = Limits(**{name: options[name] for name in LIMITS}).most_steps
         self._shard, self._coordinator, self._envs = shard, coordinator, envs
         self._steps = Steps(options, len(envs))
         self._name, self._start = uuid.uuid4().hex, ""
@@ -113,17 +128,20 @@ class Writer:
         """Writes K consecutive steps, as per.ReplayBuffer.extend() takes them; without env_ids."""
         self._write(True, steps)
 
-    def flush(self) -> None:
+    def flush(self, timeout: float | None = None) -> None:
         """Waits until all that was written is in the buffer, refused or lost.
 
+        Also for draws that the rate limiter asks for: they must come from another process or thread.
+
+        Arguments:
+            timeout: seconds to wait for draws; None: for as long as it takes.
+
         Raises:
-            Busy while calls wait at a shard that is gone.
+            Busy if it takes longer, and while calls wait at a shard that is gone.
         """
         while self._sent:
             self._hear_of_oldest()
-        get(self._coordinator.refresh.remote())
-        with contextlib.suppress(ray.exceptions.RayError):
-            self._hear(get(self._shard.hear.remote(self._name)))
+        once_allowed(lambda: self._take_in(0), timeout)
         if self._waiting:
             waiting = len(self._waiting)
             raise per.Busy(f"{waiting} calls wait at a shard that is gone, until it is back; stats().gone says why")
@@ -131,20 +149,51 @@ class Writer:
     def _write(self, is_extend: bool, steps: dict[str, Any]) -> None:
         if steps.get("env_ids") is not None:
             raise InvalidArgument("env_ids is given; a writer has those that it was made for")
-        arrays, _ = self._steps.look(is_extend, steps)
-        self._sent.append(self._shard.write.remote(self._name, is_extend, {**arrays, "env_ids": self._envs}))
-        while len(self._sent) > _CALLS_SENT:
-            self._hear_of_oldest()
+        arrays, shape = self._steps.look(is_extend, steps)
+        for part, part_shape in self._parts(is_extend, arrays, shape):
+            given = {**part, "env_ids": self._envs}
+            self._sent.append(self._shard.write.remote(self._name, is_extend, given, n_steps(part, part_shape)))
+            while len(self._sent) > _CALLS_SENT:
+                self._wait_for_room(self._hear_of_oldest())
 
-    def _hear_of_oldest(self) -> None:
+    def _parts(
+        self, is_extend: bool, arrays: Arrays, shape: tuple[int, ...]
+    ) -> Iterator[tuple[Arrays, tuple[int, ...]]]:
+        """Steps in calls that the rate limiter can allow."""
+        if not is_extend or self._most_steps == 0:
+            yield arrays, shape
+            return
+        most = max(self._most_steps // max(math.prod(shape[1:]), 1), 1)
+        for first in range(0, shape[0], most):
+            part = {name: array[first : first + most] if array.ndim else array for name, array in arrays.items()}
+            yield part, (min(most, shape[0] - first), *shape[1:])
+
+    def _wait_for_room(self, heard: Heard | None) -> None:
+        """Has the shard take in what waits there where that is much, and waits where draws have to come first."""
+        if heard is None:
+            return
+        if heard.is_limited and len(self._waiting) > _CALLS_SENT:
+            once_allowed(lambda: self._take_in(_CALLS_SENT), longest_pause=_LONGEST_PAUSE)
+        elif not heard.is_limited and heard.number and heard.waiting >= MAX_WAITING:
+            get(self._coordinator.refresh.remote())
+
+    def _take_in(self, most: int) -> None:
+        """Has the shard take in what waits there. Raises Busy while more calls than that wait for draws."""
+        get(self._coordinator.refresh.remote())
+        with contextlib.suppress(ray.exceptions.RayError):
+            heard = get(self._shard.hear.remote(self._name))
+            self._hear(heard)
+            if heard.is_limited and len(self._waiting) > most:
+                raise per.Busy(f"{len(self._waiting)} calls wait for draws, which the rate limiter asks for")
+
+    def _hear_of_oldest(self) -> Heard | None:
         try:
-            heard = get(self._sent.popleft())
+            heard: Heard = get(self._sent.popleft())
         except ray.exceptions.RayError:
             self.lost += 1
-            return
+            return None
         self._hear(heard)
-        if heard.number and heard.waiting >= MAX_WAITING:
-            get(self._coordinator.refresh.remote())
+        return heard
 
     def _hear(self, heard: Heard) -> None:
         if heard.start != self._start:

@@ -1,0 +1,101 @@
+"""Limits: the rate limiter of a buffer of shards, which is one for all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import per
+from per._errors import InvalidArgument
+
+OPTIONS = ("samples_per_insert", "samples_tolerance", "min_size_to_sample")
+
+# As in the library: beyond this a number of transitions that are due is not told from more.
+_MAX_DUE = 2.0**62
+_MAX_STEPS = 1 << 40
+
+
+@dataclasses.dataclass
+class Limits:
+    """Counts the steps and draws of all shards, and says what is allowed. The law and its words are those of per.h.
+
+    Attributes:
+        samples_per_insert, samples_tolerance, min_size_to_sample: as per.ReplayBuffer takes them
+        added: steps that are in the buffer, or were
+        drawn: transitions
+    """
+
+    samples_per_insert: float = 0.0
+    samples_tolerance: int = 0
+    min_size_to_sample: int = 0
+    added: int = 0
+    drawn: int = 0
+
+    @property
+    def holds_adds(self) -> bool:
+        """Whether steps may have to wait for draws."""
+        return self.samples_per_insert > 0
+
+    @property
+    def most_steps(self) -> int:
+        """Steps that one call may be for; 0: any number."""
+        return math.floor(self.samples_tolerance / self.samples_per_insert) if self.holds_adds else 0
+
+    def allowed_steps(self, most: int = _MAX_STEPS) -> int:
+        """How many steps may be added before more is drawn, at most `most`."""
+        if not self.holds_adds:
+            return most
+        least = 0
+        while least < most:
+            middle = most - (most - least) // 2
+            if self._due(middle) - self.drawn <= self.samples_tolerance:
+                least = middle
+            else:
+                most = middle - 1
+        return least
+
+    def check_add(self, n: int) -> None:
+        """Raises Busy where n steps are not allowed yet, InvalidArgument where they never are."""
+        if n == 0 or not self.holds_adds or self.added < self._least():
+            return
+        if n > self.most_steps:
+            raise InvalidArgument(
+                f"steps of the call are {n}: allowed by samples_tolerance {self.samples_tolerance} "
+                f"with samples_per_insert {self.samples_per_insert:g} are 0 .. {self.most_steps}"
+            )
+        allowed = self.allowed_steps(n)
+        if allowed < n:
+            raise per.Busy(
+                f"steps of the call are {n}: the rate limiter allows 0 .. {allowed} before more is drawn; "
+                f"{self.added} steps are added, {self.drawn} transitions drawn"
+            )
+
+    def check_draw(self, n: int) -> None:
+        """The same for a draw of n transitions."""
+        if self.holds_adds and n > self.samples_tolerance:
+            raise InvalidArgument(f"batch_size is {n}: allowed by samples_tolerance are 1 .. {self.samples_tolerance}")
+        if self.min_size_to_sample == 0 and not self.holds_adds:
+            return
+        if self.added < self._least():
+            raise per.Busy(
+                f"batch_size is {n}: the rate limiter allows no draw before {self._least()} steps are added; "
+                f"{self.added} are"
+            )
+        allowed = self._due(0) - self.drawn + self.samples_tolerance
+        if self.holds_adds and n > allowed:
+            raise per.Busy(
+                f"batch_size is {n}: the rate limiter allows 0 .. {allowed} before more is added; "
+                f"{self.added} steps are added, {self.drawn} transitions drawn"
+            )
+
+    def stop(self) -> None:
+        """Ends all limits."""
+        self.samples_per_insert, self.samples_tolerance, self.min_size_to_sample = 0.0, 0, 0
+
+    def _least(self) -> int:
+        return max(self.min_size_to_sample, 1)
+
+    def _due(self, n: int) -> int:
+        """Transitions that are to be drawn once n more steps are added."""
+        exact = self.samples_per_insert * float(self.added + n - self._least())
+        return math.floor(min(max(exact, -_MAX_DUE), _MAX_DUE))
