@@ -21,10 +21,11 @@ constexpr int size_seals = F_SEAL_SHRINK | F_SEAL_GROW;
                 call, std::strerror(errno));
 }
 
-int create_file() {
-    const int descriptor = memfd_create("per-channel", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+int create_file(const char* noun) {
+    const int descriptor = memfd_create(("per-" + std::string(noun)).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (descriptor < 0)
-        throw Error(PER_ERROR_OUT_OF_MEMORY, "no shared memory for a channel (memfd_create: %s)", std::strerror(errno));
+        throw Error(PER_ERROR_OUT_OF_MEMORY, "no shared memory for a %s (memfd_create: %s)", noun,
+                    std::strerror(errno));
     return descriptor;
 }
 
@@ -51,28 +52,28 @@ struct Opened {
 
 }  // namespace
 
-SharedMemory::SharedMemory(std::size_t n_bytes) : descriptor_(create_file()), n_bytes_(n_bytes) {
+SharedMemory::SharedMemory(std::size_t n_bytes, const char* noun) : descriptor_(create_file(noun)), n_bytes_(n_bytes) {
     Opened opened{descriptor_};
     const auto size = static_cast<off_t>(n_bytes);
     // Pages that were not there would be missed later, by a signal.
     if (size < 0 || ftruncate(descriptor_, size) != 0 || !has_allocated(descriptor_, size))
         throw_no_memory("fallocate", n_bytes);
     if (fcntl(descriptor_, F_ADD_SEALS, size_seals | F_SEAL_SEAL) != 0) throw_no_memory("fcntl", n_bytes);
-    map();
+    map(noun);
     opened.is_kept = true;
 }
 
-SharedMemory::SharedMemory(const char* path, int descriptor)
-    : descriptor_(ProcessFile::open(path != nullptr ? std::string(path) : path_of(descriptor))), n_bytes_(0) {
+SharedMemory::SharedMemory(const char* path, int descriptor, const char* noun)
+    : descriptor_(ProcessFile::open(path != nullptr ? std::string(path) : path_of(descriptor), noun)), n_bytes_(0) {
     Opened opened{descriptor_};
     const int seals = fcntl(descriptor_, F_GET_SEALS);
     struct stat status = {};
     if (fstat(descriptor_, &status) != 0)
-        throw Error(PER_ERROR_IO, "the size of a channel's memory cannot be read: %s", std::strerror(errno));
+        throw Error(PER_ERROR_IO, "the size of a %s's memory cannot be read: %s", noun, std::strerror(errno));
     if (seals < 0 || (seals & size_seals) != size_seals || status.st_size <= 0)
-        throw Error(PER_ERROR_CORRUPT_FILE, "%s is no channel", path != nullptr ? path : "the descriptor");
+        throw Error(PER_ERROR_CORRUPT_FILE, "%s is no %s", path != nullptr ? path : "the descriptor", noun);
     n_bytes_ = static_cast<std::size_t>(status.st_size);
-    map();
+    map(noun);
     opened.is_kept = true;
 }
 
@@ -81,9 +82,9 @@ SharedMemory::~SharedMemory() {
     close(descriptor_);
 }
 
-void SharedMemory::map() {
+void SharedMemory::map(const char* noun) {
     // Opened anew: what is locked in it by others is then locked for this one.
-    locks_ = std::make_unique<ProcessFile>(path_of(descriptor_));
+    locks_ = std::make_unique<ProcessFile>(path_of(descriptor_), noun);
     void* const mapped = mmap(nullptr, n_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
     if (mapped == MAP_FAILED) throw_no_memory("mmap", n_bytes_);
     data_ = static_cast<std::byte*>(mapped);

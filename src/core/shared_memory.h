@@ -14,11 +14,11 @@ namespace per {
 // nobody can make another process fault by cutting it short.
 class SharedMemory {
  public:
-    // Of so many bytes, all 0 and all there. Throws Error with OUT_OF_MEMORY.
-    explicit SharedMemory(std::size_t n_bytes);
+    // Of so many bytes, all 0 and all there. `noun` is what errors call it. Throws Error with OUT_OF_MEMORY.
+    SharedMemory(std::size_t n_bytes, const char* noun);
     // Opens one by its path or, where that is NULL, a descriptor, which stays the caller's. Throws Error: with IO where
     // there is nothing to open, with CORRUPT_FILE where that is not sealed memory.
-    SharedMemory(const char* path, int descriptor);
+    SharedMemory(const char* path, int descriptor, const char* noun);
     ~SharedMemory();
     SharedMemory(const SharedMemory&) = delete;
     SharedMemory& operator=(const SharedMemory&) = delete;
@@ -32,7 +32,7 @@ class SharedMemory {
     const ProcessFile& locks() const { return *locks_; }
 
  private:
-    void map();
+    void map(const char* noun);
 
     int descriptor_;
     std::size_t n_bytes_;

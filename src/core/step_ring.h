@@ -8,9 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "core/shared_memory.h"
+#include "core/labelled_memory.h"
 #include "cpu/memory/column.h"
-#include "file/checkpoint_options.h"
 #include "per.h"
 #include "rows/fields.h"
 #include "threads/shared_bell.h"
@@ -28,12 +27,10 @@ inline constexpr uint32_t slot_kinds = 32;  // all kinds are below
 // What the shared memory begins with. Slots are counted from the first on, for ever. A slot is complete once `written`
 // counts it, which is stored last: whoever dies before has not written it.
 struct RingHeader {
-    char magic[8];
-    uint32_t version;
-    int32_t when_full;  // a per_when_full
-    uint64_t number;    // random: only this channel has it
+    MemoryLabel label;
     uint64_t n_slots;
-    uint64_t options_bytes;  // of the options, which follow the header
+    int32_t when_full;  // a per_when_full
+    int32_t reserved;
 
     // The writer's, all of which the channel takes for what anybody may have written.
     alignas(64) std::atomic<uint64_t> written;
@@ -97,7 +94,7 @@ class StepRing {
     const Fields& fields() const { return *fields_; }
     const per_replay_options& options() const { return options_; }
     const RingArrays& arrays() const { return *arrays_; }
-    const std::string& path() const { return path_; }
+    const std::string& path() const { return memory_->path(); }
     int64_t n_slots() const { return n_slots_; }
     int64_t n_envs() const { return options_.n_envs; }
 
@@ -111,14 +108,11 @@ class StepRing {
     }
 
  private:
-    std::unique_ptr<SharedMemory> memory_;
-    std::unique_ptr<CheckpointOptions> read_options_;  // of a writer
-    std::unique_ptr<Fields> read_fields_;              // of a writer
+    std::unique_ptr<LabelledMemory> memory_;
     const Fields* fields_;
     per_replay_options options_;
     int64_t n_slots_;
     std::unique_ptr<RingArrays> arrays_;
-    std::string path_;
 };
 
 // Rings the bell once `reached` is where the other end wants to be woken, and no second time.

@@ -26,9 +26,9 @@ struct Locked {
     Locked& operator=(const Locked&) = delete;
 };
 
-struct flock lock_of(int byte) {
+struct flock lock_of(int byte, short type = F_WRLCK) {
     struct flock lock = {};
-    lock.l_type = F_WRLCK;
+    lock.l_type = type;
     lock.l_whence = SEEK_SET;
     lock.l_start = byte;
     lock.l_len = 1;
@@ -37,24 +37,24 @@ struct flock lock_of(int byte) {
 
 }  // namespace
 
-int ProcessFile::open(const std::string& path) {
+int ProcessFile::open(const std::string& path, const char* noun) {
     // What is no memory must not keep the call waiting, as a FIFO would.
     const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (descriptor >= 0) return descriptor;
     const bool lacks_memory = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
-    throw Error(lacks_memory ? PER_ERROR_OUT_OF_MEMORY : PER_ERROR_IO, "%s is no channel that can be opened: %s",
-                path.c_str(), std::strerror(errno));
+    throw Error(lacks_memory ? PER_ERROR_OUT_OF_MEMORY : PER_ERROR_IO, "%s is no %s that can be opened: %s",
+                path.c_str(), noun, std::strerror(errno));
 }
 
 // No child is forked between opening and entering it in the list.
-ProcessFile::ProcessFile(const std::string& path) {
+ProcessFile::ProcessFile(const std::string& path, const char* noun) {
     pthread_once(&fork_handlers_once, [] {
         fork_handlers_error = pthread_atfork([] { pthread_mutex_lock(&registry_mutex); },
                                              [] { pthread_mutex_unlock(&registry_mutex); }, &ProcessFile::close_all);
     });
     if (fork_handlers_error != 0) throw std::bad_alloc();  // the only error that pthread_atfork has
     const Locked registry_lock;
-    descriptor_ = open(path);
+    descriptor_ = open(path, noun);
     previous_ = nullptr;
     next_ = registry;
     if (registry != nullptr) registry->previous_ = this;
@@ -82,6 +82,11 @@ bool ProcessFile::try_lock(int byte) const {
     if (fcntl(descriptor_, F_OFD_SETLK, &lock) == 0) return true;
     if (errno == EAGAIN || errno == EACCES) return false;
     throw Error(PER_ERROR_OUT_OF_MEMORY, "no lock on a file: error %d of the system", errno);
+}
+
+void ProcessFile::unlock(int byte) const noexcept {
+    struct flock lock = lock_of(byte, F_UNLCK);
+    fcntl(descriptor_, F_OFD_SETLK, &lock);
 }
 
 bool ProcessFile::is_locked(int byte) const {

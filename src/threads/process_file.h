@@ -9,20 +9,22 @@ namespace per {
 // however it ended, whatever children it leaves behind.
 class ProcessFile {
  public:
-    // For reading and writing. Throws Error with IO, or OUT_OF_MEMORY where there is no descriptor for it.
-    explicit ProcessFile(const std::string& path);
+    // For reading and writing. `noun` is what errors call it. Throws Error with IO, or OUT_OF_MEMORY where there is no
+    // descriptor for it.
+    ProcessFile(const std::string& path, const char* noun);
     ~ProcessFile();
     ProcessFile(const ProcessFile&) = delete;
     ProcessFile& operator=(const ProcessFile&) = delete;
 
     // A descriptor that forked children keep. Throws the same.
-    static int open(const std::string& path);
+    static int open(const std::string& path, const char* noun);
 
     // -1 in a forked child.
     int descriptor() const { return descriptor_; }
 
     // Locks that byte of the file for this object, unless another one has it. Throws Error with OUT_OF_MEMORY.
     bool try_lock(int byte) const;
+    void unlock(int byte) const noexcept;
     // Whether another object, of any process, has locked it.
     bool is_locked(int byte) const;
 
