@@ -32,7 +32,11 @@ JULIA_OUTPUT = BINDINGS / "julia" / "PER" / "src" / "declarations.jl"
 NOTICE = "Generated from include/per.h by bindings/generate.py; do not edit."
 
 # The structs of statistics, and what the base of their dataclass is called.
-STATISTICS = {"per_replay_statistics": "Figures", "per_channel_statistics": "ChannelFigures"}
+STATISTICS = {
+    "per_replay_statistics": "Figures",
+    "per_channel_statistics": "ChannelFigures",
+    "per_shared_loader_statistics": "SharedLoaderFigures",
+}
 
 # C's own types, which cffi knows and pycparser has to be told of, with their names in Julia.
 JULIA_TYPES = {

@@ -98,6 +98,32 @@ def channels():
     drawing.save("channels")
 
 
+def readers():
+    """The buffer's process, slots in shared memory, and two learners."""
+    drawing = Drawing(700, 230, "Batches lie in shared memory; readers send priorities back")
+    drawing.box(10, 50, 205, 120, GREY, dashed=True)
+    drawing.text(20, 68, "process of the buffer")
+    drawing.box(25, 85, 90, 60, BLUE, "buffer")
+    drawing.arrow(115, 115, 140, 115)
+    drawing.box(140, 90, 65, 50, WHITE, "thread")
+    drawing.text(265, 28, "slots in shared memory")
+    for slot in range(5):
+        drawing.box(265 + 34 * slot, 45, 34, 50, ORANGE if slot in (0, 3) else BLUE if slot < 3 else WHITE)
+    drawing.arrow(207, 100, 262, 72)
+    drawing.text(265, 170, "priorities")
+    drawing.box(265, 130, 170, 24, WHITE)
+    for update in range(2):
+        drawing.box(265 + 40 * update, 130, 40, 24, BLUE)
+    drawing.arrow(262, 142, 207, 125)
+    for learner in range(2):
+        y = 40 + 90 * learner
+        drawing.box(560, y, 120, 50, BLUE, f"learner {learner}")
+        drawing.arrow(438, 70, 556, y + 15)
+        drawing.arrow(556, y + 38, 438, 142)
+    drawing.text(10, 212, "Orange slots are out: each has one reader, and is not written until it is given back.")
+    drawing.save("readers")
+
+
 def cuts():
     """A step whose observation is not the one announced."""
     drawing = Drawing(700, 150, "A step that does not follow from the one before is cut off from it")
@@ -131,5 +157,5 @@ def masses():
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
-    for draw in (rows_and_lanes, windows, cuts, masses, channels):
+    for draw in (rows_and_lanes, windows, cuts, masses, channels, readers):
         draw()

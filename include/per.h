@@ -14,7 +14,7 @@
  *           per_loader_next() is sent away by per_loader_stop() and must have returned before per_loader_free().
  * Fork.     fork() waits until no call is inside any handle, and calls that begin meanwhile wait for it. Handles on
  *           PER_CPU stay usable in a forked child, which then has its own copy. In a child every call but _free on a
- *           PER_CUDA handle, a loader, a save, a channel or a writer is an error.
+ *           PER_CUDA handle, a loader, a reader, a save, a channel or a writer is an error.
  * Memory.   The caller owns every buffer passed in or out, and nothing is kept after the call returns; but on PER_CUDA
  *           arrays are read and written when the stream gets there, and must stay until then. Array arguments lie in
  *           host memory for handles on PER_CPU and in the memory of the device for handles on PER_CUDA. Options
@@ -86,8 +86,9 @@ typedef enum per_status {
     PER_ERROR_FULL = 4,          /* a lane is full and overwrite is 0 */
     PER_ERROR_BUSY = 5,          /* the buffer has a loader already, or a save that is still running; a loader that may
                                     not wait has no batch yet, or a save has not ended; a channel has a writer already,
-                                    or no room in time; the rate limiter does not allow so much yet, also where a
-                                    loader may wait; or the function that a buffer is being saved by calls it */
+                                    or no room in time; a shared loader has all its readers, or no batch in time; the
+                                    rate limiter does not allow so much yet, also where a loader may wait; or the
+                                    function that a buffer is being saved by calls it */
     PER_ERROR_UNSUPPORTED = 6,   /* an option, device or file format that this version does not have */
     PER_ERROR_NO_DEVICE = 7,     /* no usable CUDA device; the message says why. A driver must be for the major version
                                     of CUDA that libper was built with, or a later one: 580 or later for CUDA 13 */
@@ -1079,9 +1080,10 @@ PER_API per_status per_replay_load(const char* path, int32_t device, int32_t dev
  * `write` runs on the thread of the call, and all that it is given is the buffer of one moment: calls of other threads
  * on the buffer wait for the end of the save. (fork() does not.) Its own calls on the buffer, and on walks and loaders
  * of it, and per_channel_flush() of its channels are PER_ERROR_BUSY. It may use any other handle, but two threads whose
- * functions call each other's buffers wait for ever. It must free neither the buffer nor its loader nor its channels.
- * It must not leave by an exception or longjmp; it may end its thread by pthread_exit(), which is as if it failed. On
- * PER_CUDA the buffer's device is current while it runs, and must be when it returns.
+ * functions call each other's buffers wait for ever, and so does one that waits for a reader of its own buffer. It must
+ * free neither the buffer nor its loader nor its channels. It must not leave by an exception or longjmp; it may end its
+ * thread by pthread_exit(), which is as if it failed. On PER_CUDA the buffer's device is current while it runs, and must
+ * be when it returns.
  *
  * PER_ERROR_CALLBACK if `write` fails: what it took until then is no checkpoint. PER_ERROR_OUT_OF_MEMORY.
  */
@@ -1821,6 +1823,177 @@ PER_API per_status per_writer_flush(per_writer* writer, int64_t timeout_ms);
 
 /* Detaches: another writer may attach. What was written comes into the buffer. NULL is allowed. */
 PER_API void per_writer_free(per_writer* writer);
+
+/* ----------------------------------------------------------- shared loader */
+
+/*
+ * A shared loader is a loader whose slots lie in shared memory, so that several processes - the ranks of a data-parallel
+ * learner, evaluators - take batches of one buffer, each where it was drawn, and send priorities back: nothing is
+ * copied, sent or pickled. The process of the buffer creates it, and names it to the others by a path or a descriptor;
+ * there a per_reader attaches to it, also in the same process. A thread of the library hands batches out and applies
+ * what comes back.
+ *
+ * Order.  Each batch goes to one reader, and readers get theirs in the order in which they asked. All of them together
+ *         get the batches of one per_loader with `readers` times `slots` slots, in that order. What a reader does takes
+ *         effect in the order of its calls; between readers there is no order. So with one reader the batches are those
+ *         that a per_loader gives for the same calls, bit for bit, also where priorities change in between.
+ * Turns.  A reader has at most `slots` batches at a time, so that none of them can keep all. One that asks for more
+ *         waits until it gives one back. A draw that fails is an error of the reader whose turn it was; where the rate
+ *         limiter does not allow it yet readers wait.
+ * Deaths. A process that ends, by SIGKILL too, at whatever instruction, loses at most the call that it was in. What the
+ *         calls before it sent is applied, and its slots are given back within some 100 ms, then to be drawn into again.
+ *         The batches that it had are not given to another reader: they count as handed out. Where the process of the
+ *         buffer ends, readers that wait hear of it; what they have of batches stays readable. The memory is in no
+ *         folder, and goes with the last process that has it.
+ * Trust.  The memory is the readers' to write. Whatever one of them writes there, the loader neither reads a batch nor
+ *         believes a number: priorities of transitions change, as per_replay_update_priorities() may change them, or the
+ *         reader is cut off, and its calls are PER_ERROR_CORRUPT_FILE. Readers of one loader trust each other: each
+ *         could spoil the batches of all.
+ * Fork.   In a forked child shared loaders and readers are gone: every call on them but _free is
+ *         PER_ERROR_INVALID_ARGUMENT. A child may attach to the loader of its parent as any process may.
+ *
+ * It is the one loader of its buffer, which is on PER_CPU, and must be freed before it.
+ */
+typedef struct per_shared_loader per_shared_loader;
+
+/* Fill with per_shared_loader_options_init(), then set batch_size and readers, and change what differs. */
+typedef struct per_shared_loader_options {
+    uint64_t struct_size;             /* set by _init; do not change */
+    int64_t batch_size;               /* as in per_replay_sample(); _init: 0, to be set */
+    int64_t readers;                  /* most that may be attached at a time, 1 .. 1024; _init: 0, to be set */
+    int64_t slots;                    /* most batches that each of them may have at a time; with those of all readers at
+                                         most 1024. As many of all are drawn ahead as are free; _init: 2 */
+    const per_sample_options* sample; /* of every batch; copied; NULL: those of the buffer; _init: NULL */
+} per_shared_loader_options;
+
+/* As per_tree_options_init(). */
+PER_API per_status per_shared_loader_options_init(per_shared_loader_options* options, uint64_t struct_size);
+
+/*
+ * Creates a shared loader, which begins to draw, and stores it in *loader_out (NULL on failure). Free it with
+ * per_shared_loader_free().
+ *
+ * Memory: readers * slots + 1 batches, and for each reader 64 KiB and what the TD errors of 16 critics for a batch take;
+ * all of it is allocated here.
+ *
+ * PER_ERROR_BUSY if the buffer has a loader that was not stopped; PER_ERROR_INVALID_ARGUMENT; PER_ERROR_UNSUPPORTED for
+ * a buffer on PER_CUDA; PER_ERROR_OUT_OF_MEMORY, also where the system has no descriptor or thread.
+ */
+PER_API per_status per_shared_loader_create(per_replay* replay, const per_shared_loader_options* options,
+                                            per_shared_loader** loader_out);
+
+/* What per_reader_attach() takes, as per_channel_path(). It is valid as long as the loader. */
+PER_API per_status per_shared_loader_path(per_shared_loader* loader, const char** path_out);
+
+/* The descriptor of the loader's memory, as per_channel_descriptor(). */
+PER_API per_status per_shared_loader_descriptor(per_shared_loader* loader, int32_t* descriptor_out);
+
+/* What a shared loader has done: per_shared_loader_stats(). */
+typedef struct per_shared_loader_statistics {
+    uint64_t struct_size; /* set by _init; do not change */
+    int64_t places;       /* readers that may be attached at a time */
+    int64_t attached;     /* readers that are attached */
+    int64_t readers;      /* readers that attached so far */
+    int64_t handed;       /* batches handed out */
+    int64_t out;          /* batches that readers have */
+    int64_t returned;     /* batches that readers had when they ended */
+    int64_t updates;      /* calls of readers whose priorities are in the buffer */
+    int64_t refused;      /* calls of readers that the buffer refused, such as for an id that was never issued */
+} per_shared_loader_statistics;
+
+PER_API per_status per_shared_loader_statistics_init(per_shared_loader_statistics* statistics, uint64_t struct_size);
+
+/* Fills *statistics_out, which must have been filled by _init. */
+PER_API per_status per_shared_loader_stats(per_shared_loader* loader, per_shared_loader_statistics* statistics_out);
+
+/*
+ * Applies the priorities that were sent until now, and ends the loader: every later call of its readers but _stop and
+ * _free is PER_ERROR_INVALID_ARGUMENT, also of those that wait. Their batches stay as they are. NULL is allowed.
+ */
+PER_API void per_shared_loader_free(per_shared_loader* loader);
+
+/* The reading end of a shared loader. Several threads may use one reader; each of its batches goes to one of them. */
+typedef struct per_reader per_reader;
+
+/*
+ * Attaches to a shared loader, and stores the reader in *reader_out (NULL on failure). Free it with per_reader_free().
+ *
+ *   path        of per_shared_loader_path(); one without '#' is that of any. NULL: the descriptor is used
+ *   descriptor  of a shared loader's memory; stays the caller's. Not looked at unless path is NULL
+ *
+ * PER_ERROR_BUSY if as many readers are attached as there are places; PER_ERROR_IO if there is nothing to open;
+ * PER_ERROR_CORRUPT_FILE if it is no shared loader; PER_ERROR_INVALID_ARGUMENT for one that was closed or is another one
+ * than the path names; PER_ERROR_UNSUPPORTED for one of a newer library; PER_ERROR_OUT_OF_MEMORY.
+ */
+PER_API per_status per_reader_attach(const char* path, int32_t descriptor, per_reader** reader_out);
+
+/*
+ * The options of the buffer when the loader was created, with the n_step of its draws, and those of the rate limiter 0.
+ * *options_out must have been filled by _init; its `fields` then point into the reader, and are valid as long as it.
+ */
+PER_API per_status per_reader_describe(per_reader* reader, per_replay_options* options_out, int64_t* batch_size_out);
+
+/*
+ * Takes the next batch. Its arrays are all there are of per_batch (mask for sequences only); they lie in the slot, and
+ * may be read and written until the slot is released or the reader ends.
+ *
+ *   timeout_ms  milliseconds, >= 0; or -1: for as long as it takes. A call that ends in time has asked all the same: the
+ *               batch that it gets is kept for the next call
+ *   batch_out   filled by per_batch_init(); gets pointers into the slot
+ *   slot_out    what per_reader_release() takes
+ *
+ * PER_ERROR_BUSY if there is none by then: it is being drawn, the rate limiter does not allow it yet, or this reader has
+ * as many as it may; the errors of per_replay_sample(): then no batch was handed out, and the next call tries anew;
+ * PER_ERROR_INVALID_ARGUMENT, also if the loader was closed or its process has ended, or the reader was stopped.
+ */
+PER_API per_status per_reader_next(per_reader* reader, int64_t timeout_ms, per_batch* batch_out, int64_t* slot_out);
+
+/*
+ * Gives a slot back, which a later batch will be written into. It does not wait.
+ *
+ * PER_ERROR_INVALID_ARGUMENT for a slot that is not out.
+ */
+PER_API per_status per_reader_release(per_reader* reader, int64_t slot);
+
+/*
+ * Sends TD errors, as per_replay_update_priorities() takes them. They are applied a little later, as updates from
+ * several processes always are: those of transitions that are overwritten by then are ignored.
+ *
+ *   count       ids and values may take what per_shared_loader_create() has room for
+ *   timeout_ms  for room, as above. There is some unless many calls are not applied yet
+ *
+ * What is wrong with values is told here, but for those of sequences, and but for ids that were never issued: the
+ * buffer then refuses the call, changes nothing, and counts it (refused).
+ *
+ * PER_ERROR_BUSY if there is no room by then; PER_ERROR_INVALID_ARGUMENT as above.
+ */
+PER_API per_status per_reader_update_priorities(per_reader* reader, int64_t count, const int64_t* ids,
+                                                int64_t n_critics, const float* td_errors, int64_t timeout_ms);
+
+/* As per_replay_update_sequences(), by a reader. */
+PER_API per_status per_reader_update_sequences(per_reader* reader, int64_t count, const int64_t* ids, int64_t n_critics,
+                                               int64_t n_steps, const float* td_errors, int64_t timeout_ms);
+
+/* As per_replay_set_priorities(), by a reader. */
+PER_API per_status per_reader_set_priorities(per_reader* reader, int64_t count, const int64_t* ids,
+                                             const float* priorities, int64_t timeout_ms);
+
+/*
+ * Waits until all that this reader sent is in the buffer, or was refused.
+ *
+ * PER_ERROR_BUSY if it is not by then; PER_ERROR_INVALID_ARGUMENT as above.
+ */
+PER_API per_status per_reader_flush(per_reader* reader, int64_t timeout_ms);
+
+/*
+ * Ends a reader: its place is free for another. What it sent is applied, and its slots are given back: the arrays of its
+ * batches stay mapped until per_reader_free(), and later batches are written into them. Every later call but that and
+ * this one is PER_ERROR_INVALID_ARGUMENT, also of threads that wait in per_reader_next().
+ */
+PER_API per_status per_reader_stop(per_reader* reader);
+
+/* Stops the reader and unmaps its memory. NULL is allowed. */
+PER_API void per_reader_free(per_reader* reader);
 
 #ifdef __cplusplus
 }

@@ -120,10 +120,12 @@ using SampleOptions = Initialized<per_sample_options, per_sample_options_init>;
 using HindsightOptions = Initialized<per_hindsight_options, per_hindsight_options_init>;
 using LoaderOptions = Initialized<per_loader_options, per_loader_options_init>;
 using ChannelOptions = Initialized<per_channel_options, per_channel_options_init>;
+using SharedLoaderOptions = Initialized<per_shared_loader_options, per_shared_loader_options_init>;
 using Statistics = Initialized<per_replay_statistics, per_replay_statistics_init>;
 using Law = Initialized<per_law, per_law_init>;
 using CoordinatorStatus = Initialized<per_coordinator_status, per_coordinator_status_init>;
 using ChannelStatistics = Initialized<per_channel_statistics, per_channel_statistics_init>;
+using SharedLoaderStatistics = Initialized<per_shared_loader_statistics, per_shared_loader_statistics_init>;
 
 /* ------------------------------------------------------------------ arrays */
 
@@ -543,6 +545,7 @@ class Batch {
     friend class ReplayBuffer;
     friend class Epochs;
     friend class Loader;
+    friend class Reader;
     /* What has been drawn; rows with one frame each, as per_replay_get() writes them; single steps with stacks. */
     enum class Kind { drawn, rows, steps };
 
@@ -800,6 +803,114 @@ class Writer : public detail::Handle<per_writer, per_writer_free> {
     }
 
     detail::SharedLayout layout_;
+};
+
+/* A loader for readers in other processes: ReplayBuffer::shared_loader(). It must end before its buffer does. */
+class SharedLoader : public detail::Handle<per_shared_loader, per_shared_loader_free> {
+ public:
+    /* For Reader, also in another process. */
+    std::string path() const { return detail::value_of<const char*>(per_shared_loader_path, get()); }
+    int32_t descriptor() const { return detail::value_of<int32_t>(per_shared_loader_descriptor, get()); }
+    SharedLoaderStatistics stats() const {
+        SharedLoaderStatistics statistics;
+        check(per_shared_loader_stats(get(), &statistics));
+        return statistics;
+    }
+
+ private:
+    friend class ReplayBuffer;
+    explicit SharedLoader(per_shared_loader* loader) : Handle(loader) {}
+};
+
+/* A batch that a reader has. It is given back when it ends, which must be before the reader does. */
+class ReadBatch : public Batch {
+ public:
+    /* Gives the slot back now. */
+    void release() {
+        check(per_reader_release(reader_.get(), reader_.get_deleter().slot));
+        reader_.release();
+        *this = ReadBatch();
+    }
+
+ private:
+    friend class Reader;
+    struct Release {
+        int64_t slot;
+        void operator()(per_reader* reader) const noexcept { per_reader_release(reader, slot); }
+    };
+    ReadBatch() = default;
+    ReadBatch(Batch batch, per_reader* reader, Release release) : Batch(std::move(batch)), reader_(reader, release) {}
+
+    std::unique_ptr<per_reader, Release> reader_;
+};
+
+/* The reading end of a shared loader. Where a call has no timeout it waits for as long as it takes. */
+class Reader : public detail::Handle<per_reader, per_reader_free> {
+ public:
+    using Timeout = std::chrono::milliseconds;
+
+    explicit Reader(const std::string& path)
+        : Reader(detail::value_of<per_reader*>(per_reader_attach, path.c_str(), -1)) {}
+    /* By a descriptor, which stays the caller's. */
+    explicit Reader(int32_t descriptor)
+        : Reader(detail::value_of<per_reader*>(per_reader_attach, nullptr, descriptor)) {}
+
+    ReplayOptions describe() const { return described().options; }
+    int64_t batch_size() const noexcept { return batch_size_; }
+    /* Waits for the next batch. */
+    ReadBatch take() { return take(Timeout(-1)).value(); }
+    /* There is no batch where the library says PER_ERROR_BUSY. */
+    std::optional<ReadBatch> take(Timeout timeout) {
+        Batch batch(layout_, Batch::Kind::drawn, batch_size_, n_step_);
+        int64_t slot = -1;
+        const per_status status = per_reader_next(get(), timeout.count(), &batch.arrays_, &slot);
+        if (status == PER_ERROR_BUSY) return std::nullopt;
+        check(status);
+        return ReadBatch(std::move(batch), get(), {slot});
+    }
+
+    /* As of the buffer, with which they are a little later. */
+    void update_priorities(Span<const int64_t> ids, Span<const float> td_errors, int64_t n_critics = 1,
+                           Timeout timeout = Timeout(-1)) {
+        const int64_t n = detail::count(ids.size());
+        const int64_t n_steps = std::max<int64_t>(layout_->sequence_steps, 1);
+        detail::require_size("td_errors", td_errors.size(), n_critics, n, n_steps);
+        check(per_reader_update_priorities(get(), n, ids.data(), n_critics, td_errors.data(), timeout.count()));
+    }
+    void update_sequences(Span<const int64_t> ids, int64_t n_steps, Span<const float> td_errors, int64_t n_critics = 1,
+                          Timeout timeout = Timeout(-1)) {
+        const int64_t n = detail::count(ids.size());
+        detail::require_size("td_errors", td_errors.size(), n_critics, n, n_steps);
+        check(per_reader_update_sequences(get(), n, ids.data(), n_critics, n_steps, td_errors.data(), timeout.count()));
+    }
+    void set_priorities(Span<const int64_t> ids, Span<const float> priorities, Timeout timeout = Timeout(-1)) {
+        const int64_t n = detail::common_count(ids, "priorities", priorities);
+        check(per_reader_set_priorities(get(), n, ids.data(), priorities.data(), timeout.count()));
+    }
+    /* Waits until all that was sent is in the buffer. */
+    void flush(Timeout timeout = Timeout(-1)) { check(per_reader_flush(get(), timeout.count())); }
+    void stop() { check(per_reader_stop(get())); }
+
+ private:
+    struct Described {
+        ReplayOptions options;
+        int64_t batch_size = 0;
+    };
+    explicit Reader(per_reader* reader) : Handle(reader) {
+        const Described made = described();
+        layout_ = std::make_shared<const detail::Layout>(made.options);
+        batch_size_ = made.batch_size;
+        n_step_ = made.options.n_step;
+    }
+    Described described() const {
+        Described described;
+        check(per_reader_describe(get(), &described.options, &described.batch_size));
+        return described;
+    }
+
+    detail::SharedLayout layout_;
+    int64_t batch_size_ = 0;
+    int64_t n_step_ = 0;
 };
 
 /* -------------------------------------------------------------------- tree */
@@ -1101,6 +1212,9 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     }
     Channel channel(const per_channel_options& options = ChannelOptions()) {
         return Channel(detail::value_of<per_channel*>(per_channel_create, get(), &options));
+    }
+    SharedLoader shared_loader(const per_shared_loader_options& options) {
+        return SharedLoader(detail::value_of<per_shared_loader*>(per_shared_loader_create, get(), &options));
     }
     Loader loader(const per_loader_options& options) {
         Batch empty = drawn_batch(options.batch_size, options.sample);

@@ -42,6 +42,10 @@ template <>
 inline constexpr uint64_t struct_sizes<per_channel_options>[] = {40};
 template <>
 inline constexpr uint64_t struct_sizes<per_channel_statistics>[] = {80};
+template <>
+inline constexpr uint64_t struct_sizes<per_shared_loader_options>[] = {40};
+template <>
+inline constexpr uint64_t struct_sizes<per_shared_loader_statistics>[] = {72};
 
 // The size that the caller gave its struct. No other byte of it is looked at: it may be shorter than a Struct.
 template <class Struct>

@@ -103,6 +103,16 @@ const per_replay_statistics default_statistics = empty<per_replay_statistics>();
 const per_channel_options default_channel_options = empty<per_channel_options>();
 const per_channel_statistics default_channel_statistics = empty<per_channel_statistics>();
 
+const per_shared_loader_options default_shared_loader_options = {
+    .struct_size = sizeof(per_shared_loader_options),
+    .batch_size = 0,
+    .readers = 0,
+    .slots = 2,
+    .sample = nullptr,
+};
+
+const per_shared_loader_statistics default_shared_loader_statistics = empty<per_shared_loader_statistics>();
+
 const per_law default_law = [] {
     per_law law = empty<per_law>();
     law.measured_scale = PER_SCALE_AUTOMATIC;

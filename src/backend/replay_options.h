@@ -19,6 +19,8 @@ extern const per_law default_law;
 extern const per_coordinator_status default_coordinator_status;
 extern const per_channel_options default_channel_options;
 extern const per_channel_statistics default_channel_statistics;
+extern const per_shared_loader_options default_shared_loader_options;
+extern const per_shared_loader_statistics default_shared_loader_statistics;
 
 // What decides which transitions of such a buffer, whose options have been resolved, are live.
 WindowRules window_rules(const per_replay_options& options, const Fields& fields);

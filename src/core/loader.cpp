@@ -55,6 +55,11 @@ std::unique_ptr<LoaderSlots> create_slots(const Replay& replay, const per_loader
 }  // namespace
 
 Loader::Loader(Replay& replay, const per_loader_options& options)
+    : Loader(replay, options, [&](const BatchShape& shape, std::size_t n_slots) {
+          return create_slots(replay, options, shape, n_slots);
+      }) {}
+
+Loader::Loader(Replay& replay, const per_loader_options& options, const MakeSlots& make_slots)
     : replay_(replay),
       device_(checked_device(replay, options)),
       batch_size_(options.batch_size),
@@ -65,7 +70,7 @@ Loader::Loader(Replay& replay, const per_loader_options& options)
       signals_(std::make_unique<Signals>()) {
     const BatchShape shape = replay_.shape_of_draws(sample_, batch_size_);
     if (shape.steps > 0) sample_.n_step = shape.n_step;  // the slots are for that one
-    memory_ = create_slots(replay_, options, shape, order_.size());
+    memory_ = make_slots(shape, order_.size());
     slots_.resize(order_.size());
     replay_.begin_draws(sample_, batch_size_);
     try {

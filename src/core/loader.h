@@ -5,6 +5,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -23,8 +24,12 @@ namespace per {
 // or than are drawn ahead: the consumer holds one while the others are drawn.
 class Loader {
  public:
+    // Makes the memory of so many slots.
+    using MakeSlots = std::function<std::unique_ptr<LoaderSlots>(const BatchShape&, std::size_t n_slots)>;
+
     // Throws Error; with BUSY if the buffer has a loader.
     Loader(Replay& replay, const per_loader_options& options);
+    Loader(Replay& replay, const per_loader_options& options, const MakeSlots& make_slots);
     ~Loader();
     Loader(const Loader&) = delete;
     Loader& operator=(const Loader&) = delete;

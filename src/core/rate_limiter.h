@@ -90,6 +90,15 @@ class RateLimiter {
         wait(guard, draws_, n, timeout_ms, [&] { return allows_draw(n); });
     }
 
+    // Whether a draw of n transitions is allowed. If not, the bell is rung once it may be, as long as it is listened to.
+    bool allows_draw_or_rings(int64_t n, SharedBell& bell) {
+        if (allows_draw(n)) return true;
+        draws_.least = std::min(draws_.least, n);
+        draws_.listener = &bell;
+        return false;
+    }
+    void stop_listening() noexcept { draws_.listener = nullptr; }
+
  private:
     static constexpr int64_t nobody = INT64_MAX;
 
@@ -97,10 +106,12 @@ class RateLimiter {
     struct Waiters {
         int64_t least = nobody;  // the least number of those that have looked since the bell rang
         SharedBell bell = {0};
+        SharedBell* listener = nullptr;  // of one that does not wait here
 
         void wake() noexcept {
             least = nobody;
             bell.ring();
+            if (listener != nullptr) listener->ring();
         }
     };
 

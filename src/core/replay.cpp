@@ -281,6 +281,16 @@ void Replay::wait_for_call() {
     const std::unique_lock guard(lock_.unordered());
 }
 
+bool Replay::allows_draw_or_rings(int64_t batch_size, SharedBell& bell) {
+    const std::unique_lock guard(lock_);
+    return limiter_.allows_draw_or_rings(batch_size, bell);
+}
+
+void Replay::stop_listening() {
+    const std::unique_lock guard(lock_.unordered().unreserved());
+    limiter_.stop_listening();
+}
+
 // It also ends while the buffer is saved: a checkpoint knows nothing of loaders.
 void Replay::end_draws() {
     const std::unique_lock guard(lock_.unordered().unreserved());

@@ -82,6 +82,9 @@ class Replay {
     // Throws Error with BUSY in a function of the caller that writes the buffer to a stream.
     void check_not_saved_here() { lock_.unordered().check_not_reserved_here(); }
     void hand_out() { backend_->hand_out(); }  // needs that lock
+    // Whether the rate limiter allows a draw. If not, the bell is rung once it may, until stop_listening().
+    bool allows_draw_or_rings(int64_t batch_size, SharedBell& bell);
+    void stop_listening();
     void end_draws();
 
     per_law law(int32_t measured_scale);

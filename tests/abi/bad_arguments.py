@@ -57,6 +57,7 @@ SINGLE_NUMBERS = {
     "bytes_written_out",
     "written_out",
     "descriptor_out",
+    "batch_size_out",
 }
 # Pointers to structs that have their rows where they are an argument.
 NOT_ENTERED = {"default_value", "sample"}
@@ -88,6 +89,13 @@ ALLOWED = {
     "per_channel_create.options.env_ids NULL": NULL_IS_ALLOWED,
     "per_writer_attach.path NULL": "the descriptor is used",
     "per_writer_attach.descriptor": "the path is used",
+    "per_shared_loader_create.options.sample NULL": NULL_IS_ALLOWED,
+    "per_reader_attach.path NULL": "the descriptor is used",
+    "per_reader_attach.descriptor": "the path is used",
+    "per_reader_*.ids never issued": "only the buffer knows, which refuses the call and counts it",
+    "per_reader_*.ids largest": "only the buffer knows, which refuses the call and counts it",
+    "per_reader_update_sequences.td_errors NaN": "only the buffer knows which steps are looked at",
+    "per_reader_update_sequences.td_errors infinite": "only the buffer knows which steps are looked at",
     "per_writer_cut.env_ids NULL": NULL_IS_ALLOWED,
     "per_writer_cut.env_ids twice": "a second cut finds no episode",
     "per_sample.*_out NULL": NULL_IS_ALLOWED,

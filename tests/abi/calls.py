@@ -87,6 +87,12 @@ class World:
         path, null = self.path_of(self.channel), self.ffi.NULL
         self.writer = self.made("writer", lambda out: self.lib.per_writer_attach(path, -1, null, 0, out))
         self.ok(self.lib.per_writer_flush(self.writer, -1))
+        # Shared loaders are for buffers on the CPU: one has none yet; those of transitions and of sequences have.
+        self.host, *self.shared = (self.buffer(sequence_length, 0) for sequence_length in (0, 0, 3))
+        self.shared_loaders = [self.shared_by(replay) for replay in self.shared]
+        self.readers = [self.reader_of(loader) for loader in self.shared_loaders]
+        self.read_slot = self.ffi.new("int64_t*")
+        self.ok(self.lib.per_reader_next(self.readers[0], -1, self.struct("per_batch"), self.read_slot))
 
     def close(self) -> None:
         for coordinator in self.coordinators:
@@ -96,11 +102,15 @@ class World:
             getattr(self.lib, f"{kind}_free")(out[0])
         self.lib.per_save_free(self.save)
         self.lib.per_writer_free(self.writer)
+        for reader in self.readers:
+            self.lib.per_reader_free(reader)
+        for loader in self.shared_loaders:
+            self.lib.per_shared_loader_free(loader)
         for channel in (self.channel, self.free_channel):
             self.lib.per_channel_free(channel)
         self.lib.per_loader_free(self.loader)
         self.lib.per_epochs_free(self.epochs)
-        for replay in (self.replay, self.sequences, self.lent):
+        for replay in (self.replay, self.sequences, self.lent, self.host, *self.shared):
             self.lib.per_replay_free(replay)
         self.lib.per_tree_free(self.tree)
         self.folder.cleanup()
@@ -119,10 +129,14 @@ class World:
         states = []
         for channel in (self.channel, self.free_channel):
             self.ok(self.lib.per_channel_flush(channel, -1))
+        for reader in self.readers:
+            self.ok(self.lib.per_reader_flush(reader, -1))
         for replay in (self.replay, self.sequences, self.lent):
             # What a call that failed had queued before is done then; errors known to the device are nobody's here.
             self.lib.per_replay_synchronize(replay, self.ffi.NULL)
-        states += [self.bytes_of(replay) for replay in (self.replay, self.sequences, self.lent)]
+        states += [
+            self.bytes_of(replay) for replay in (self.replay, self.sequences, self.lent, self.host, *self.shared)
+        ]
         priorities = self.ffi.new("float[10]")
         mass = self.ffi.new("uint64_t*")
         self.ok(self.lib.per_tree_priorities(self.tree, 10, self.ffi.NULL, priorities, self.ffi.NULL))
@@ -213,6 +227,46 @@ class World:
     def n_fields(self) -> int:
         return 5
 
+    def shared_by(self, replay: Any) -> Any:
+        return self.made(
+            "shared_loader", lambda out: self.lib.per_shared_loader_create(replay, self.shared_loader_options(), out)
+        )
+
+    def reader_of(self, loader: Any) -> Any:
+        path = self.ffi.new("char**")
+        self.ok(self.lib.per_shared_loader_path(loader, path))
+        return self.made("reader", lambda out: self.lib.per_reader_attach(path[0], -1, out))
+
+    def shared_loader_create_replay(self) -> Any:
+        return self.host
+
+    def shared_loader_path_loader(self) -> Any:
+        return self.shared_loaders[0]
+
+    shared_loader_descriptor_loader = shared_loader_stats_loader = shared_loader_free_loader = shared_loader_path_loader
+
+    def shared_loader_path_path_out(self) -> Any:
+        return self.kept(self.ffi.new("char**"))
+
+    def reader(self) -> Any:
+        return self.readers[0]
+
+    def reader_update_sequences_reader(self) -> Any:
+        return self.readers[1]
+
+    def reader_release_slot(self) -> int:
+        return int(self.read_slot[0])
+
+    def reader_attach_path(self) -> Any:
+        path = self.ffi.new("char**")
+        self.ok(self.lib.per_shared_loader_path(self.shared_loaders[0], path))
+        return path[0]
+
+    def reader_attach_descriptor(self) -> int:
+        descriptor = self.ffi.new("int32_t*")
+        self.ok(self.lib.per_shared_loader_descriptor(self.shared_loaders[0], descriptor))
+        return int(descriptor[0])
+
     def descriptor(self) -> int:
         descriptor = self.ffi.new("int32_t*")
         self.ok(self.lib.per_channel_descriptor(self.free_channel, descriptor))
@@ -255,6 +309,8 @@ class World:
 
     def loader_next_batch_out(self) -> Any:
         return self.struct("per_batch")
+
+    reader_next_batch_out = loader_next_batch_out
 
     # What each call on a coordinator finds: one shard that has told of itself, and as much of a batch as it needs.
 
@@ -385,6 +441,11 @@ class World:
         options.batch_size, options.device = 4, self.device
         return options
 
+    def shared_loader_options(self) -> Any:
+        options = self.struct("per_shared_loader_options")
+        options.batch_size, options.readers = 4, 2
+        return options
+
     def hindsight_options(self) -> Any:
         options = self.struct("per_hindsight_options")
         options.achieved_field, options.goal_field, options.reward = 0, 1, self.reward
@@ -483,8 +544,10 @@ class World:
 
     # --------------------------------------------------------------------------------------------------- helpers
 
-    def buffer(self, sequence_length: int) -> Any:
-        replay = self.made("replay", lambda out: self.lib.per_replay_create(self.replay_options(sequence_length), out))
+    def buffer(self, sequence_length: int, device: int | None = None) -> Any:
+        options = self.replay_options(sequence_length)
+        options.device = self.device if device is None else device
+        replay = self.made("replay", lambda out: self.lib.per_replay_create(options, out))
         for t in range(STEPS):
             steps = self.steps_at(t)
             self.ok(self.lib.per_replay_add(replay, steps, self.ffi.NULL, self.ffi.NULL))

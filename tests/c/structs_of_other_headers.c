@@ -20,7 +20,9 @@ enum {
     HINDSIGHT_OPTIONS = 48,
     LOADER_OPTIONS = 40,
     CHANNEL_OPTIONS = 40,
-    CHANNEL_STATISTICS = 80
+    CHANNEL_STATISTICS = 80,
+    SHARED_LOADER_OPTIONS = 40,
+    SHARED_LOADER_STATISTICS = 72
 };
 
 /* Whether the program is the later one, whose structs all have a field more than this library knows. */
@@ -210,6 +212,36 @@ static void of_a_channel(per_replay* replay) {
     CHECK_FAILS(per_channel_create(replay, too_short(), &channel), PER_ERROR_INVALID_ARGUMENT, "options.struct_size");
 }
 
+/* On the CPU only. */
+static void of_a_shared_loader(per_replay* replay) {
+    const size_t size = size_of(SHARED_LOADER_STATISTICS, sizeof(per_shared_loader_statistics));
+    per_shared_loader_options* options = end_of_page(size_of(SHARED_LOADER_OPTIONS, sizeof *options));
+    per_shared_loader_statistics* statistics = end_of_page(size);
+    per_batch* batch = end_of_page(size_of(BATCH, sizeof *batch));
+    per_shared_loader* loader;
+    per_reader* reader;
+    const char* path;
+    int64_t slot;
+    CHECK_OK(per_shared_loader_options_init(options, size_of(SHARED_LOADER_OPTIONS, sizeof *options)));
+    options->batch_size = 2;
+    options->readers = 3;
+    CHECK_UNKNOWN(per_shared_loader_create(replay, options, &loader), options);
+    CHECK_OK(per_shared_loader_create(replay, options, &loader));
+    CHECK_OK(per_shared_loader_statistics_init(statistics, size));
+    CHECK_OK(per_shared_loader_stats(loader, statistics));
+    CHECK(statistics->struct_size == size && statistics->places == 3);
+    CHECK_FAILS(per_shared_loader_stats(loader, too_short()), PER_ERROR_INVALID_ARGUMENT, "statistics_out.struct_size");
+    CHECK_OK(per_shared_loader_path(loader, &path));
+    CHECK_OK(per_reader_attach(path, -1, &reader));
+    CHECK_OK(per_batch_init(batch, size_of(BATCH, sizeof *batch)));
+    CHECK_OK(per_reader_next(reader, -1, batch, &slot));
+    CHECK(batch->struct_size == size_of(BATCH, sizeof *batch) && batch->ids != NULL && batch->mask == NULL);
+    CHECK_FAILS(per_reader_next(reader, -1, too_short(), &slot), PER_ERROR_INVALID_ARGUMENT, "batch_out.struct");
+    per_reader_free(reader);
+    per_shared_loader_free(loader);
+    CHECK_FAILS(per_shared_loader_create(replay, too_short(), &loader), PER_ERROR_INVALID_ARGUMENT, "options.struct");
+}
+
 static void statistics_of(per_replay* replay) {
     per_replay_statistics* statistics = end_of_page(size_of(STATISTICS, sizeof *statistics));
     CHECK_OK(per_replay_statistics_init(statistics, size_of(STATISTICS, sizeof *statistics)));
@@ -230,6 +262,7 @@ int main(void) {
         statistics_of(replay);
         of_a_loader(replay);
         of_a_channel(replay);
+        if (!on_cuda()) of_a_shared_loader(replay);
         per_replay_free(replay);
     }
     return 0;

@@ -31,6 +31,7 @@ from per.hindsight import Hindsight
 from per.loader import Loader
 from per.replay import ReplayBuffer
 from per.saving import Save
+from per.shared_loader import Reader, SharedLoader, SharedLoaderStatistics
 from per.statistics import Statistics
 from per.tree import Draw, Mass, SumTree
 
@@ -60,8 +61,11 @@ __all__ = [
     "Mass",
     "NoDevice",
     "OutOfMemory",
+    "Reader",
     "ReplayBuffer",
     "Save",
+    "SharedLoader",
+    "SharedLoaderStatistics",
     "Statistics",
     "SumTree",
     "Unsupported",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -308,26 +308,40 @@ class Exchange:
     def update(self, ids: object, values: object, are_priorities: bool, stream: object) -> None:
         """per_replay_update_priorities(), or with are_priorities per_replay_set_priorities()."""
         handle, queue = self.handle(), self._memory.queue(stream)
-        id_array = self._memory.read_numbers(ids, "ids", "int64", queue)
-        name = "priorities" if are_priorities else "td_errors"
-        value = self._memory.read_numbers(values, name, "float32", queue)
-        count = id_array.size
-        steps = [] if are_priorities or count == 0 else sorted({self._layout.steps, self._layout.learned_steps} - {0})
-        critics = _critics(value.shape, count, steps, are_priorities)
-        if critics == 0:
-            axes = [f"{count}, {n}" for n in steps] or [f"{count}"]
-            axes += [] if are_priorities else [f"n_critics, {each}" for each in axes]
-            allowed = " or ".join(f"[{each}]" for each in axes)
-            raise InvalidArgument(f"{name} has shape {list(value.shape)}; allowed: {allowed}, as ids has {count}")
-        arrays = id_array.pointer, value.pointer
-        if are_priorities:
-            check(lib.per_replay_set_priorities(handle, count, *arrays, queue.handle))
-        elif steps:
-            n = value.shape[-1]
-            check(lib.per_replay_update_sequences(handle, count, arrays[0], critics, n, arrays[1], queue.handle))
-        else:
-            check(lib.per_replay_update_priorities(handle, count, arrays[0], critics, arrays[1], queue.handle))
-        self._memory.finish(queue, id_array, value)
+        given = read_update(self._memory, self._layout, ids, values, are_priorities, queue)
+        check(getattr(lib, f"per_replay_{given.verb}")(handle, *given.arguments, queue.handle))
+        self._memory.finish(queue, *given.kept)
+
+
+class Update(NamedTuple):
+    """What a call that sets priorities is given."""
+
+    verb: str
+    """of the function, after the name of the object"""
+    arguments: tuple[Any, ...]
+    """between the handle and the last one"""
+    kept: tuple[Elements, ...]
+    """what the arguments point at"""
+
+
+def read_update(memory: Any, layout: Layout, ids: object, values: object, are_priorities: bool, queue: Queue) -> Update:
+    """Reads ids and values. Raises InvalidArgument for shapes that do not fit each other."""
+    id_array = memory.read_numbers(ids, "ids", "int64", queue)
+    name = "priorities" if are_priorities else "td_errors"
+    value = memory.read_numbers(values, name, "float32", queue)
+    count, kept = id_array.size, (id_array, value)
+    steps = [] if are_priorities or count == 0 else sorted({layout.steps, layout.learned_steps} - {0})
+    critics = _critics(value.shape, count, steps, are_priorities)
+    if critics == 0:
+        axes = [f"{count}, {n}" for n in steps] or [f"{count}"]
+        axes += [] if are_priorities else [f"n_critics, {each}" for each in axes]
+        allowed = " or ".join(f"[{each}]" for each in axes)
+        raise InvalidArgument(f"{name} has shape {list(value.shape)}; allowed: {allowed}, as ids has {count}")
+    if are_priorities:
+        return Update("set_priorities", (count, id_array.pointer, value.pointer), kept)
+    if steps:
+        return Update("update_sequences", (count, id_array.pointer, critics, value.shape[-1], value.pointer), kept)
+    return Update("update_priorities", (count, id_array.pointer, critics, value.pointer), kept)
 
 
 # What arguments of per_replay_advantages() are called in Python.

@@ -124,3 +124,34 @@ class ChannelFigures:
     """writers that attached so far"""
     attached: int
     """the process, in its own numbers, of the one that is; 0: none is"""
+
+
+@dataclasses.dataclass(frozen=True)
+class SharedLoaderFigures:
+    """Attributes:
+        places: readers that may be attached at a time
+        attached: readers that are attached
+        readers: readers that attached so far
+        handed: batches handed out
+        out: batches that readers have
+        returned: batches that readers had when they ended
+        updates: calls of readers whose priorities are in the buffer
+        refused: calls of readers that the buffer refused, such as for an id that was never issued
+    """
+
+    places: int
+    """readers that may be attached at a time"""
+    attached: int
+    """readers that are attached"""
+    readers: int
+    """readers that attached so far"""
+    handed: int
+    """batches handed out"""
+    out: int
+    """batches that readers have"""
+    returned: int
+    """batches that readers had when they ended"""
+    updates: int
+    """calls of readers whose priorities are in the buffer"""
+    refused: int
+    """calls of readers that the buffer refused, such as for an id that was never issued"""

@@ -129,7 +129,8 @@ class Loader(Handle):
             slot = int(slot_out[0])
             arrays = self._arrays.get(slot)
             if arrays is None:
-                arrays = self._arrays.setdefault(slot, self._nest(self._views(handle, batch)))
+                arrays = views_of(batch, self._batch_size, self._outputs, self._memory, handle)
+                arrays = self._arrays.setdefault(slot, self._nest(arrays))
         except BaseException:
             if slot_out[0] >= 0:
                 lib.per_loader_release(handle, slot_out[0], queue.handle)
@@ -177,15 +178,18 @@ class Loader(Handle):
             self._n_out += change
         return True
 
-    def _views(self, handle: Any, batch: Any) -> dict[str, Any]:
-        """The arrays of a slot, which share its memory."""
-        arrays = {}
-        for output in self._outputs:
-            member = getattr(batch, output.member)
-            pointer = member[output.field] if output.member in ("fields", "next_fields") else member
-            address, shape = int(ffi.cast("uintptr_t", pointer)), (self._batch_size, *output.shape)
-            arrays[output.name] = self._memory.view(output, address, shape, handle)
-        return arrays
+
+def views_of(
+    batch: Any, batch_size: int, outputs: Sequence[Output], memory: HostMemory | DeviceMemory, owner: object
+) -> dict[str, Any]:
+    """The arrays of a slot, which share its memory and hold its owner."""
+    arrays = {}
+    for output in outputs:
+        member = getattr(batch, output.member)
+        pointer = member[output.field] if output.member in ("fields", "next_fields") else member
+        address, shape = int(ffi.cast("uintptr_t", pointer)), (batch_size, *output.shape)
+        arrays[output.name] = memory.view(output, address, shape, owner)
+    return arrays
 
 
 def _release(loader: Loader | None, slot: int, stream: object) -> None:

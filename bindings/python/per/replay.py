@@ -43,6 +43,7 @@ from per.field import Field, from_c, to_c
 from per.hindsight import Call, Hindsight
 from per.loader import LoadedBatch, Loader, loader_kind
 from per.saving import Save
+from per.shared_loader import SharedLoader
 from per.statistics import Statistics
 
 # How many calls of add(), or steps of extend(), lie between looks at the statistics; before the first they get fewer.
@@ -1247,6 +1248,53 @@ class ReplayBuffer(Store):
         memory = _memory.memory_of(options.device, options.device_index, kind)
         wait_to_sample = functools.partial(self._wait_for_rate, None, lib.per_replay_wait_to_sample, options.batch_size)
         return Loader(self._open(), self._open, wait_to_sample, options, layout.batch, memory, self._nested)
+
+    def shared_loader(
+        self,
+        batch_size: int,
+        *,
+        readers: int,
+        slots: int = 2,
+        beta: float | None = None,
+        scheme: str | None = None,
+        prioritization: str | None = None,
+        uniform_fraction: float | None = None,
+        normalize_weights: str | None = None,
+        n_step: int | tuple[int, int] | None = None,
+    ) -> SharedLoader:
+        """Batches for several processes - the ranks of a DDP learner, evaluators -, drawn ahead into shared memory.
+
+        Pass it to each of them, and take shared_loader.reader() there: an iterator over batches, each of which goes to
+        one reader and is not copied. Readers send priorities back; one that dies gives its slots back. Together they
+        get the batches of a loader() with as many slots.
+
+        Arguments:
+            batch_size: B, 1 to 2^24.
+            readers: most that may be attached at a time.
+            slots: most batches that each of them may have at a time. Times readers, at most 1024.
+            beta, scheme, prioritization, uniform_fraction, normalize_weights, n_step: as sample() takes them.
+
+        Raises:
+            Busy if the buffer has a loader that is not closed; InvalidArgument; OutOfMemory; Unsupported for a buffer
+            on CUDA.
+
+        >>> import multiprocessing
+        >>> import per
+        >>> def learn(loader):  # doctest: +SKIP
+        ...     with loader.reader(arrays="torch") as batches:
+        ...         for batch in batches:
+        ...             batches.update_priorities(batch.ids, td_errors=batch.reward)
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(1)}, device="cpu")
+        >>> loader = buffer.shared_loader(32, readers=2)
+        >>> for rank in range(2):  # doctest: +SKIP
+        ...     multiprocessing.Process(target=learn, args=(loader,)).start()
+        """
+        options = _library.new("per_shared_loader_options")
+        batch.refuse_method_names(self._outputs, LoadedBatch)
+        _options.set_options(options, {"batch_size": batch_size, "readers": readers, "slots": slots})
+        choices = _options.sample_options(beta, scheme, prioritization, uniform_fraction, normalize_weights, n_step)
+        options.sample = choices
+        return SharedLoader(self._open(), self._open, options)
 
     # ------------------------------------------------------------- channel
 

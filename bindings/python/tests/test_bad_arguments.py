@@ -73,6 +73,7 @@ GOOD = {
     "ReplayBuffer.priorities": lambda: {"ids": [4]},
     "ReplayBuffer.raise_max_priority": lambda: {"priority": 1.0},
     "ReplayBuffer.set_scale": lambda: {"scale": 3},
+    "ReplayBuffer.shared_loader": lambda: {"batch_size": 4, "readers": 2},
     "ReplayBuffer.sample": lambda: {"batch_size": 4},
     "ReplayBuffer.set": lambda: {"ids": [4], "value": [1.0]},
     "ReplayBuffer.wait_to_add": lambda: {"count": 1},

@@ -461,6 +461,32 @@ const per_channel_statistics_layout = (size = 80, offsets = (0, 8, 16, 24, 32, 4
 
 struct per_writer end
 
+struct per_shared_loader end
+
+struct per_shared_loader_options
+    struct_size::UInt64
+    batch_size::Int64
+    readers::Int64
+    slots::Int64
+    sample::Ptr{per_sample_options}
+end
+const per_shared_loader_options_layout = (size = 40, offsets = (0, 8, 16, 24, 32,))
+
+struct per_shared_loader_statistics
+    struct_size::UInt64
+    places::Int64
+    attached::Int64
+    readers::Int64
+    handed::Int64
+    out::Int64
+    returned::Int64
+    updates::Int64
+    refused::Int64
+end
+const per_shared_loader_statistics_layout = (size = 72, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64,))
+
+struct per_reader end
+
 const per_abi_version_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_abi_version() =
     ccall(per_abi_version_pointer[], Int32, ())
@@ -885,6 +911,74 @@ const per_writer_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_writer_free(writer) =
     ccall(per_writer_free_pointer[], Cvoid, (Ptr{per_writer},), writer)
 
+const per_shared_loader_options_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_shared_loader_options_init(options, struct_size) =
+    ccall(per_shared_loader_options_init_pointer[], per_status, (Ptr{per_shared_loader_options}, UInt64), options, struct_size)
+
+const per_shared_loader_create_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_shared_loader_create(replay, options, loader_out) =
+    ccall(per_shared_loader_create_pointer[], per_status, (Ptr{per_replay}, Ptr{per_shared_loader_options}, Ptr{Ptr{per_shared_loader}}), replay, options, loader_out)
+
+const per_shared_loader_path_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_shared_loader_path(loader, path_out) =
+    ccall(per_shared_loader_path_pointer[], per_status, (Ptr{per_shared_loader}, Ptr{Ptr{UInt8}}), loader, path_out)
+
+const per_shared_loader_descriptor_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_shared_loader_descriptor(loader, descriptor_out) =
+    ccall(per_shared_loader_descriptor_pointer[], per_status, (Ptr{per_shared_loader}, Ptr{Int32}), loader, descriptor_out)
+
+const per_shared_loader_statistics_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_shared_loader_statistics_init(statistics, struct_size) =
+    ccall(per_shared_loader_statistics_init_pointer[], per_status, (Ptr{per_shared_loader_statistics}, UInt64), statistics, struct_size)
+
+const per_shared_loader_stats_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_shared_loader_stats(loader, statistics_out) =
+    ccall(per_shared_loader_stats_pointer[], per_status, (Ptr{per_shared_loader}, Ptr{per_shared_loader_statistics}), loader, statistics_out)
+
+const per_shared_loader_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_shared_loader_free(loader) =
+    ccall(per_shared_loader_free_pointer[], Cvoid, (Ptr{per_shared_loader},), loader)
+
+const per_reader_attach_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_reader_attach(path, descriptor, reader_out) =
+    ccall(per_reader_attach_pointer[], per_status, (Cstring, Int32, Ptr{Ptr{per_reader}}), path, descriptor, reader_out)
+
+const per_reader_describe_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_reader_describe(reader, options_out, batch_size_out) =
+    ccall(per_reader_describe_pointer[], per_status, (Ptr{per_reader}, Ptr{per_replay_options}, Ptr{Int64}), reader, options_out, batch_size_out)
+
+const per_reader_next_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_reader_next(reader, timeout_ms, batch_out, slot_out) =
+    ccall(per_reader_next_pointer[], per_status, (Ptr{per_reader}, Int64, Ptr{per_batch}, Ptr{Int64}), reader, timeout_ms, batch_out, slot_out)
+
+const per_reader_release_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_reader_release(reader, slot) =
+    ccall(per_reader_release_pointer[], per_status, (Ptr{per_reader}, Int64), reader, slot)
+
+const per_reader_update_priorities_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_reader_update_priorities(reader, count, ids, n_critics, td_errors, timeout_ms) =
+    ccall(per_reader_update_priorities_pointer[], per_status, (Ptr{per_reader}, Int64, Ptr{Int64}, Int64, Ptr{Float32}, Int64), reader, count, ids, n_critics, td_errors, timeout_ms)
+
+const per_reader_update_sequences_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_reader_update_sequences(reader, count, ids, n_critics, n_steps, td_errors, timeout_ms) =
+    ccall(per_reader_update_sequences_pointer[], per_status, (Ptr{per_reader}, Int64, Ptr{Int64}, Int64, Int64, Ptr{Float32}, Int64), reader, count, ids, n_critics, n_steps, td_errors, timeout_ms)
+
+const per_reader_set_priorities_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_reader_set_priorities(reader, count, ids, priorities, timeout_ms) =
+    ccall(per_reader_set_priorities_pointer[], per_status, (Ptr{per_reader}, Int64, Ptr{Int64}, Ptr{Float32}, Int64), reader, count, ids, priorities, timeout_ms)
+
+const per_reader_flush_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_reader_flush(reader, timeout_ms) =
+    ccall(per_reader_flush_pointer[], per_status, (Ptr{per_reader}, Int64), reader, timeout_ms)
+
+const per_reader_stop_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_reader_stop(reader) =
+    ccall(per_reader_stop_pointer[], per_status, (Ptr{per_reader},), reader)
+
+const per_reader_free_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_reader_free(reader) =
+    ccall(per_reader_free_pointer[], Cvoid, (Ptr{per_reader},), reader)
+
 # What per.h says of the fields of per_replay_statistics.
 const per_replay_statistics_docs = raw"""
 - `capacity`: rows in all: n_envs * rows of a lane
@@ -928,6 +1022,18 @@ const per_channel_statistics_docs = raw"""
 - `gaps`: times that episodes were cut: by the writer, or as told at per_channel
 - `writers`: writers that attached so far
 - `attached`: the process, in its own numbers, of the one that is; 0: none is
+"""
+
+# What per.h says of the fields of per_shared_loader_statistics.
+const per_shared_loader_statistics_docs = raw"""
+- `places`: readers that may be attached at a time
+- `attached`: readers that are attached
+- `readers`: readers that attached so far
+- `handed`: batches handed out
+- `out`: batches that readers have
+- `returned`: batches that readers had when they ended
+- `updates`: calls of readers whose priorities are in the buffer
+- `refused`: calls of readers that the buffer refused, such as for an id that was never issued
 """
 
 """
@@ -1048,6 +1154,23 @@ const function_names = [
     :per_writer_cut,
     :per_writer_flush,
     :per_writer_free,
+    :per_shared_loader_options_init,
+    :per_shared_loader_create,
+    :per_shared_loader_path,
+    :per_shared_loader_descriptor,
+    :per_shared_loader_statistics_init,
+    :per_shared_loader_stats,
+    :per_shared_loader_free,
+    :per_reader_attach,
+    :per_reader_describe,
+    :per_reader_next,
+    :per_reader_release,
+    :per_reader_update_priorities,
+    :per_reader_update_sequences,
+    :per_reader_set_priorities,
+    :per_reader_flush,
+    :per_reader_stop,
+    :per_reader_free,
 ]
 const function_pointers = [
     per_abi_version_pointer,
@@ -1156,4 +1279,21 @@ const function_pointers = [
     per_writer_cut_pointer,
     per_writer_flush_pointer,
     per_writer_free_pointer,
+    per_shared_loader_options_init_pointer,
+    per_shared_loader_create_pointer,
+    per_shared_loader_path_pointer,
+    per_shared_loader_descriptor_pointer,
+    per_shared_loader_statistics_init_pointer,
+    per_shared_loader_stats_pointer,
+    per_shared_loader_free_pointer,
+    per_reader_attach_pointer,
+    per_reader_describe_pointer,
+    per_reader_next_pointer,
+    per_reader_release_pointer,
+    per_reader_update_priorities_pointer,
+    per_reader_update_sequences_pointer,
+    per_reader_set_priorities_pointer,
+    per_reader_flush_pointer,
+    per_reader_stop_pointer,
+    per_reader_free_pointer,
 ]

@@ -1,5 +1,5 @@
-# A tree, buffer, walk, loader, save, channel or writer of the library. It is freed once, by whichever comes last of close() and the
-# calls that run on other threads at that time, or by the garbage collector.
+# A tree, buffer, walk, loader, reader, save, channel or writer of the library. It is freed once, by whichever comes last
+# of close() and the calls that run on other threads at that time, or by the garbage collector.
 mutable struct Handle{T}
     pointer::Ptr{T}
     users::Threads.Atomic{Int}  # running calls, and 1 until close()
@@ -21,6 +21,8 @@ noun(::Handle{per_save}) = "save"
 noun(::Handle{per_coordinator}) = "coordinator"
 noun(::Handle{per_channel}) = "channel"
 noun(::Handle{per_writer}) = "writer"
+noun(::Handle{per_shared_loader}) = "shared loader"
+noun(::Handle{per_reader}) = "reader"
 
 free(tree::Ptr{per_tree}) = per_tree_free(tree)
 free(replay::Ptr{per_replay}) = per_replay_free(replay)
@@ -30,10 +32,13 @@ free(save::Ptr{per_save}) = per_save_free(save)
 free(coordinator::Ptr{per_coordinator}) = per_coordinator_free(coordinator)
 free(channel::Ptr{per_channel}) = per_channel_free(channel)
 free(writer::Ptr{per_writer}) = per_writer_free(writer)
+free(loader::Ptr{per_shared_loader}) = per_shared_loader_free(loader)
+free(reader::Ptr{per_reader}) = per_reader_free(reader)
 
 # What close() does at once, whoever still uses the handle.
 stop(pointer) = nothing
 stop(loader::Ptr{per_loader}) = per_loader_stop(loader)
+stop(reader::Ptr{per_reader}) = per_reader_stop(reader)
 
 Base.isopen(handle::Handle) = !handle.closed[]
 

@@ -211,20 +211,20 @@ function hand_out_now(loader, waits, waits_in_library, stream)
 end
 
 function enter_turn(loader, slot, filled)
-    loader.batches[slot] === nothing && (loader.batches[slot] = slot_batch(loader, filled))
+    loader.batches[slot] === nothing && (loader.batches[slot] = slot_batch(loader, loader.buffer, filled))
     loader.n_turns[] += 1
     loader.turns[slot] = loader.n_turns[]
     return nothing
 end
 
-# The arrays of a slot, which are its memory.
-function slot_batch(loader, filled)
+# The arrays of a slot, which are its memory. `buffer` has the fields: a buffer, or a reader itself.
+function slot_batch(loader, buffer, filled)
     pointers = Dict{Symbol,Ptr{Cvoid}}()
-    for (i, field) in enumerate(loader.buffer.fields)
+    for (i, field) in enumerate(buffer.fields)
         pointers[field.name] = unsafe_load(filled.fields, i)
         pointers[field.next_name] = unsafe_load(filled.next_fields, i)
     end
-    layout = drawn_layout(loader.buffer, loader.batch_size, loader.n_step)
+    layout = drawn_layout(buffer, loader.batch_size, loader.n_step)
     arrays = Any[
         held_array(loader, type, get(() -> getfield(filled, name), pointers, name), size)
         for (name, type, size) in layout

@@ -23,22 +23,25 @@ true
 """
 function update_priorities!(buffer::ReplayBuffer, ids, td_errors; stream = nothing)
     queue = stream_of(buffer.memory, stream)
-    rows = numbers(buffer.memory, Int64, "ids", ids, stream)
-    errors = numbers(buffer.memory, Float32, "td_errors", td_errors, stream)
-    if buffer.sequence_steps > 0
-        n_steps, n_critics = size(errors, 1), ndims(errors) == 3 ? size(errors, 3) : 1
-        check_length("td_errors", errors, n_steps * length(rows) * n_critics)
-        call(buffer.handle) do pointer
-            per_replay_update_sequences(pointer, length(rows), rows, n_critics, n_steps, errors, queue)
-        end
-    else
-        n_critics = ndims(errors) == 2 ? size(errors, 2) : 1
-        check_length("td_errors", errors, length(rows) * n_critics)
-        call(buffer.handle) do pointer
-            per_replay_update_priorities(pointer, length(rows), rows, n_critics, errors, queue)
-        end
+    rows, errors, n_critics, n_steps = given_errors(buffer, ids, td_errors, stream)
+    call(buffer.handle) do pointer
+        n_steps > 0 &&
+            return per_replay_update_sequences(pointer, length(rows), rows, n_critics, n_steps, errors, queue)
+        return per_replay_update_priorities(pointer, length(rows), rows, n_critics, errors, queue)
     end
     return buffer
+end
+
+# For a buffer or a reader: ids, TD errors, of how many critics, and of how many steps of each sequence, 0 where there are
+# none.
+function given_errors(target, ids, td_errors, stream)
+    rows = numbers(target.memory, Int64, "ids", ids, stream)
+    errors = numbers(target.memory, Float32, "td_errors", td_errors, stream)
+    n_steps = target.sequence_steps > 0 ? size(errors, 1) : 0
+    axis = n_steps > 0 ? 3 : 2
+    n_critics = ndims(errors) == axis ? size(errors, axis) : 1
+    check_length("td_errors", errors, max(n_steps, 1) * length(rows) * n_critics)
+    return rows, errors, n_critics, n_steps
 end
 
 """
@@ -48,11 +51,16 @@ As [`update_priorities!`](@ref), with the priorities themselves, finite and not 
 """
 function set_priorities!(buffer::ReplayBuffer, ids, priorities; stream = nothing)
     queue = stream_of(buffer.memory, stream)
-    rows = numbers(buffer.memory, Int64, "ids", ids, stream)
-    values = numbers(buffer.memory, Float32, "priorities", priorities, stream)
-    check_length("priorities", values, length(rows))
+    rows, values = given_priorities(buffer, ids, priorities, stream)
     call(pointer -> per_replay_set_priorities(pointer, length(rows), rows, values, queue), buffer.handle)
     return buffer
+end
+
+function given_priorities(target, ids, priorities, stream)
+    rows = numbers(target.memory, Int64, "ids", ids, stream)
+    values = numbers(target.memory, Float32, "priorities", priorities, stream)
+    check_length("priorities", values, length(rows))
+    return rows, values
 end
 
 """

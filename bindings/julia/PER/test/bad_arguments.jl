@@ -110,9 +110,9 @@ const NOT_THERE = Dict(
 # The functions of per.h that this package calls.
 const SOURCES = dirname(pathof(PER))
 const SOURCE = join(read(joinpath(SOURCES, file), String) for file in readdir(SOURCES) if file != "declarations.jl")
-# Besides those of channels, and of a coordinator that has shards: their arguments are what others say, and they are
+# Besides those of channels and shared loaders, and of a coordinator that has shards: their arguments are what others say, and they are
 # tested with these.
-const WITH_OTHERS = r"^per_(coordinator_(?!create)|channel_|writer_)"
+const WITH_OTHERS = r"^per_(coordinator_(?!create)|channel_|writer_|shared_loader_|reader_)"
 is_called(function_of_c) =
     occursin(Regex("\\b$function_of_c\\b"), SOURCE) && !occursin(WITH_OTHERS, string(function_of_c))
 

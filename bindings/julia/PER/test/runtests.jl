@@ -21,6 +21,7 @@ include("thrown.jl")
         "loader.jl",
         "coordinator.jl",
         "channel.jl",
+        "shared_loader.jl",
         "memory.jl",
         "cuda.jl",
         "documentation.jl",

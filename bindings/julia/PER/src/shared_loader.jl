@@ -1,0 +1,175 @@
+"""
+    shared_loader(buffer, batch_size; readers, slots = 2, options...)
+
+Batches for several processes, drawn ahead into shared memory: give each of them the `path`, and take
+`PER.Reader(loader.path)` there, an iterator over batches that are not copied. Each batch goes to one reader, in the
+order in which they asked; together they get those of a [`loader`](@ref) with as many slots. Readers send priorities
+back. One that dies gives its slots back.
+
+- `readers`: most that may be attached at a time
+- `slots`: most batches that each of them may have at a time
+- `options`: those of [`sample!`](@ref), for every batch
+
+It is the one loader of its buffer, which is in host memory. `stats(loader)` tells what it has done; counters count since
+creation.
+
+$per_shared_loader_statistics_docs
+`close(loader)` applies what readers have sent, and ends it.
+
+```jldoctest
+julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));
+
+julia> extend!(buffer; observation = 1:9, reward = 1:9, terminated = falses(9), truncated = falses(9));
+
+julia> batches = shared_loader(buffer, 32; readers = 2);
+
+julia> reader = PER.Reader(batches.path);
+
+julia> for (step, batch) in zip(1:4, reader)
+           update_priorities!(reader, batch.ids, batch.reward)
+       end
+
+julia> flush(reader)
+
+julia> stats(batches).handed, stats(batches).updates
+(4, 4)
+```
+"""
+function shared_loader(buffer::ReplayBuffer, batch_size; readers, slots = nothing, options...)
+    filled = initial(per_shared_loader_options)
+    set_field!(filled, :batch_size, batch_size)
+    set_options!(filled, pairs((readers = readers, slots = slots)))
+    chosen = set_options!(initial(per_sample_options), options)
+    created = Ref(Ptr{per_shared_loader}(C_NULL))
+    local handle
+    GC.@preserve chosen begin
+        set_field!(filled, :sample, Base.unsafe_convert(Ptr{per_sample_options}, chosen))
+        call(buffer.handle) do pointer
+            status = per_shared_loader_create(pointer, filled, created)
+            status == PER_OK && (handle = Handle(created[]; owner = buffer.handle))
+            return status
+        end
+    end
+    path = Ref{Ptr{UInt8}}(C_NULL)
+    call(pointer -> per_shared_loader_path(pointer, path), handle)
+    return SharedLoader(handle, GC.@preserve handle unsafe_string(path[]))
+end
+
+"What [`shared_loader`](@ref) gives."
+struct SharedLoader
+    handle::Handle{per_shared_loader}
+    path::String
+end
+
+Base.close(loader::SharedLoader) = close(loader.handle)
+Base.isopen(loader::SharedLoader) = isopen(loader.handle)
+Base.show(io::IO, loader::SharedLoader) = print(io, "PER.SharedLoader(", repr(loader.path), ")")
+
+function stats(loader::SharedLoader)
+    statistics = initial(per_shared_loader_statistics)
+    call(pointer -> per_shared_loader_stats(pointer, statistics), loader.handle)
+    names = fieldnames(per_shared_loader_statistics)[2:end]
+    return NamedTuple{names}(map(name -> getfield(statistics[], name), names))
+end
+
+"""
+    PER.Reader(path)
+
+Attaches to a [`shared_loader`](@ref), whose path it takes: an iterator without end over batches, which lie where they
+were drawn. Asking for the next one releases the one before, whose arrays are then written again: copy what must last
+longer. `take!(reader; timeout = Inf)` and [`release!`](@ref) leave releasing to the caller.
+
+`update_priorities!(reader, ids, td_errors; timeout = Inf)` and `set_priorities!(reader, ids, priorities; timeout = Inf)`
+send priorities back, which are applied a little later; `flush(reader; timeout = Inf)` waits until they are. Where a call
+takes longer than `timeout` seconds, a [`PERError`](@ref) with status `PER.PER_ERROR_BUSY` says so. `close(reader)` gives
+all batches back.
+"""
+struct Reader
+    handle::Handle{per_reader}
+    fields::Vector{FieldLayout}
+    sequence_steps::Int64
+    batch_size::Int64
+    n_step::Int64  # of sequences
+    memory::HostMemory
+    lock::ReentrantLock
+    batches::Dict{Int64,Batch}  # by slot, made when it first has one
+    turns::Dict{Int64,Int64}    # by slot that is out: the number of its batch
+    n_turns::Base.RefValue{Int64}
+end
+
+function Reader(path::AbstractString)
+    created = Ref(Ptr{per_reader}(C_NULL))
+    check(per_reader_attach(path, -1, created))
+    handle, size = Handle(created[]), Ref{Int64}(0)
+    describe(pointer, options) = per_reader_describe(pointer, options, size)
+    options, layouts = described(FieldLayout, handle, describe)
+    steps = options[].sequence_length > 0 ? options[].burn_in + options[].sequence_length : 0
+    memory = memory_for(PER_CPU, nothing, nothing)
+    return Reader(handle, layouts, steps, size[], options[].n_step, memory, ReentrantLock(), Dict(), Dict(), Ref(0))
+end
+
+Base.close(reader::Reader) = close(reader.handle)
+Base.isopen(reader::Reader) = isopen(reader.handle)
+Base.show(io::IO, reader::Reader) =
+    print(io, "PER.Reader(", join((field.name for field in reader.fields), ", "), isopen(reader) ? ")" : "), closed")
+Base.flush(reader::Reader; timeout = Inf) =
+    call_in_time(pointer -> per_reader_flush(pointer, 0), reader.handle, timeout)
+
+Base.IteratorSize(::Type{Reader}) = Base.IsInfinite()
+Base.eltype(::Type{Reader}) = Batch
+
+# The state: the slot of the batch before, and its turn.
+function Base.iterate(reader::Reader, (slot, turn) = (-1, 0))
+    lock(() -> get(reader.turns, slot, 0) == turn != 0 && give_back(reader, slot), reader.lock)
+    slot = hand_out(reader, Inf)
+    return reader.batches[slot], (slot, reader.turns[slot])
+end
+
+Base.take!(reader::Reader; timeout = Inf) = reader.batches[hand_out(reader, timeout)]
+
+function release!(reader::Reader, batch::Batch)
+    lock(reader.lock) do
+        slots = [slot for slot in keys(reader.turns) if reader.batches[slot] === batch]
+        isempty(slots) && invalid("batch is none that this reader has out")
+        give_back(reader, only(slots))
+    end
+    return nothing
+end
+
+# With the lock.
+function give_back(reader::Reader, slot)
+    call(pointer -> per_reader_release(pointer, slot), reader.handle)
+    delete!(reader.turns, slot)
+    return nothing
+end
+
+# The slot of the next batch.
+function hand_out(reader::Reader, timeout)
+    filled, place = initial(per_batch), Ref{Int64}(-1)
+    call_in_time(reader.handle, timeout) do pointer
+        lock(reader.lock) do
+            status = per_reader_next(pointer, 1, filled, place)  # a millisecond, which mostly is enough
+            status == PER_OK || return status
+            get!(() -> slot_batch(reader, reader, filled[]), reader.batches, place[])
+            reader.n_turns[] += 1
+            reader.turns[place[]] = reader.n_turns[]
+            return status
+        end
+    end
+    return place[]
+end
+
+function update_priorities!(reader::Reader, ids, td_errors; timeout = Inf)
+    rows, errors, n_critics, n_steps = given_errors(reader, ids, td_errors, nothing)
+    call_in_time(reader.handle, timeout) do pointer
+        n_steps > 0 && return per_reader_update_sequences(pointer, length(rows), rows, n_critics, n_steps, errors, 0)
+        return per_reader_update_priorities(pointer, length(rows), rows, n_critics, errors, 0)
+    end
+    return reader
+end
+
+function set_priorities!(reader::Reader, ids, priorities; timeout = Inf)
+    rows, values = given_priorities(reader, ids, priorities, nothing)
+    call_in_time(pointer -> per_reader_set_priorities(pointer, length(rows), rows, values, 0), reader.handle, timeout)
+    return reader
+end

@@ -1,0 +1,265 @@
+"""SharedLoader and Reader: batches of one buffer for several processes, through shared memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from per import _exchange, _kinds, _library, _memory, _options, batch
+from per._errors import InvalidArgument
+from per._figures import SharedLoaderFigures
+from per._handle import Handle
+from per._layout import layout_of
+from per._library import check, ffi, lib
+from per._waiting import waited
+from per.field import Field, from_c
+from per.loader import LoadedBatch, loader_kind, views_of
+
+
+@dataclasses.dataclass(frozen=True)
+class SharedLoaderStatistics(SharedLoaderFigures):
+    """What SharedLoader.stats() returns. Counters count since creation.
+
+    >>> import per
+    >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(1)}, device="cpu")
+    >>> buffer.shared_loader(32, readers=2).stats().attached
+    0
+    """
+
+
+# The fields belong into help(per.SharedLoaderStatistics), too.
+SharedLoaderStatistics.__doc__ = inspect.cleandoc(
+    f"{inspect.getdoc(SharedLoaderStatistics)}\n\n{SharedLoaderFigures.__doc__}"
+)
+
+
+class SharedLoader(Handle):
+    """What ReplayBuffer.shared_loader() gives: the batches of a buffer, drawn ahead, for readers in other processes.
+
+    It is passed to a process as it is: by multiprocessing, spawned or forked, or to the ranks of
+    torch.multiprocessing.spawn(). What is sent is a path. There reader() attaches to it, and is all that can be done
+    with it; stats() is for the process that has the buffer, which may have a reader of its own.
+
+    >>> import per
+    >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(1)}, seed=5, device="cpu")
+    >>> for t in range(10):
+    ...     ids = buffer.add(observation=[t], reward=t, terminated=False, truncated=False, next_observation=[t + 1])
+    >>> loader = buffer.shared_loader(32, readers=2)
+    >>> with loader.reader() as batches:  # most often in another process
+    ...     for step, batch in zip(range(4), batches):
+    ...         batches.update_priorities(batch.ids, td_errors=batch.reward)
+    ...     batches.flush()
+    >>> loader.stats().updates
+    4
+    """
+
+    _noun = "shared loader"
+    _path: str
+
+    def __init__(self, buffer: Any, check_open: Callable[[], object], options: Any) -> None:
+        loader_out = ffi.new("per_shared_loader **")
+        check(lib.per_shared_loader_create(buffer, options, loader_out))
+        # The buffer must be freed after it.
+        free = lib.per_shared_loader_free
+        self._handle = ffi.gc(loader_out[0], lambda loader, free=free, _buffer=buffer: free(loader))
+        self._check_open = check_open
+        path_out = ffi.new("char **")
+        check(lib.per_shared_loader_path(self._handle, path_out))
+        self._path = ffi.string(path_out[0]).decode()
+
+    @property
+    def path(self) -> str:
+        """What Reader takes, in any process of this user, as long as the loader is open."""
+        return self._path
+
+    def reader(self, arrays: str = "numpy") -> Reader:
+        """Attaches to the loader, in whatever process; see Reader. The loader stays open as long as the reader."""
+        reader = Reader(self._path, arrays)
+        reader._loader = self
+        return reader
+
+    def stats(self) -> SharedLoaderStatistics:
+        """What the loader has done."""
+        statistics = _library.new("per_shared_loader_statistics")
+        check(lib.per_shared_loader_stats(self._open(), statistics))
+        return SharedLoaderStatistics(
+            **{field.name: getattr(statistics, field.name) for field in dataclasses.fields(SharedLoaderStatistics)}
+        )
+
+    def close(self) -> None:
+        """Applies what readers have sent, and ends the loader: they hear of it. The buffer may have another loader."""
+        super().close()
+
+    def _open(self) -> Any:
+        if "_check_open" not in vars(self):
+            raise InvalidArgument("the shared loader belongs to another process; allowed here: reader()")
+        handle = super()._open()
+        self._check_open()
+        return handle
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _of_path, (self._path,)
+
+    def __repr__(self) -> str:
+        return f"per.SharedLoader({self._path!r})"
+
+
+def _of_path(path: str) -> SharedLoader:
+    """What a pickled loader calls."""
+    loader = SharedLoader.__new__(SharedLoader)
+    loader._path = path
+    return loader
+
+
+class Reader(Handle):
+    """An iterator over batches of a shared loader, without an end: what SharedLoader.reader() gives.
+
+    Batches lie where they were drawn, and nothing is copied: asking for the next one releases the one before, as does
+    batch.release(), and later batches are drawn into the memory; copy what must last longer. Each batch goes to one
+    reader. take() leaves releasing to the caller.
+
+    Arguments:
+        path: of a shared loader.
+        arrays: "numpy" or "torch": what batches hold.
+
+    Raises:
+        Busy if as many readers are attached as the loader has places; InvalidArgument if it is closed; IoError if it is
+        not there any more.
+
+    >>> import per
+    >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(1)}, seed=5, device="cpu")
+    >>> ids = buffer.add(observation=[7], reward=1, terminated=True, truncated=False, next_observation=[8])
+    >>> loader = buffer.shared_loader(2, readers=1)
+    >>> reader = per.Reader(loader.path)
+    >>> next(reader).observation.tolist()
+    [[7.0], [7.0]]
+    """
+
+    _noun = "reader"
+    _in_place_of_pickling = "Pass the shared loader on, and take its reader() there."
+    _loader: SharedLoader | None = None
+
+    def __init__(self, path: str, arrays: str = "numpy") -> None:
+        kind = loader_kind(arrays, "cpu")
+        reader_out = ffi.new("per_reader **")
+        check(lib.per_reader_attach(_options.path(path), -1, reader_out))
+        self._handle = ffi.gc(reader_out[0], lib.per_reader_free)
+        # Called once: by close(), when the reader is forgotten, or when the interpreter exits. Arrays hold the memory.
+        self._stop = weakref.finalize(self, lib.per_reader_stop, self._handle)
+        options, size_out = _library.new("per_replay_options"), ffi.new("int64_t *")
+        check(lib.per_reader_describe(self._handle, options, size_out))
+        self._batch_size = int(size_out[0])
+        self._fields = from_c(options.fields, options.n_fields)
+        has_sequences = options.sequence_length > 0
+        steps = int(options.burn_in + options.sequence_length) if has_sequences else 0
+        self._layout = layout_of(
+            self._fields, int(options.n_envs), steps, int(options.sequence_length), int(options.n_step)
+        )
+        _kinds.check_dtypes(kind, self._layout)
+        self._outputs = batch.structure_of([output.name for output in self._layout.batch])
+        self._memory = _memory.HostMemory(kind)
+        self._arrays: dict[int, dict[str, Any]] = {}  # by slot, made when it first has a batch
+        self._latest: LoadedBatch | None = None  # the one that iteration has handed out
+
+    @property
+    def batch_size(self) -> int:
+        """Transitions, or sequences, of a batch."""
+        return self._batch_size
+
+    @property
+    def fields(self) -> dict[str, Field]:
+        """The fields of the buffer."""
+        return dict(self._fields)
+
+    def take(self, *, timeout: float | None = None) -> LoadedBatch:
+        """The next batch. Its slot is its own until batch.release().
+
+        Arguments:
+            timeout: seconds to wait for it: while it is drawn, for the buffer's rate limiter, and while this reader has
+                as many batches as it may; None: for as long as it takes, or until Ctrl-C.
+
+        Raises:
+            Busy if there is none by then: the next call gets it; Empty if no transition is live, and what else
+            sample() raises; InvalidArgument, also if the loader was closed or its process has ended.
+        """
+        handle = self._open()
+        drawn, slot_out = _library.new("per_batch"), ffi.new("int64_t *", -1)
+        waited(timeout, lambda timeout_ms: lib.per_reader_next(handle, timeout_ms, drawn, slot_out))
+        slot = int(slot_out[0])
+        try:
+            arrays = self._arrays.get(slot)
+            if arrays is None:
+                views = views_of(drawn, self._batch_size, self._layout.batch, self._memory, handle)
+                arrays = self._arrays.setdefault(slot, self._nested(views))
+        except BaseException:
+            lib.per_reader_release(handle, slot)
+            raise
+        reader = weakref.ref(self)
+        return LoadedBatch(dict(arrays), lambda: _release(reader(), slot))
+
+    def __iter__(self) -> Reader:
+        return self
+
+    def __next__(self) -> LoadedBatch:
+        latest, self._latest = self._latest, None
+        if latest is not None:
+            latest.release()
+        self._latest = self.take()
+        return self._latest
+
+    def update_priorities(
+        self, ids: object, td_errors: object = None, *, priorities: object = None, timeout: float | None = None
+    ) -> None:
+        """Sends TD errors or priorities back, as ReplayBuffer.update_priorities() takes them, from host memory.
+
+        They are applied a little later. What is wrong with an id, or with the TD errors of a sequence, only the buffer
+        can tell: it then refuses the call, and counts it (SharedLoader.stats().refused).
+
+        Arguments:
+            timeout: seconds to wait for room, of which there is some unless many calls are not applied yet; None: for
+                as long as it takes, or until Ctrl-C.
+
+        Raises:
+            Busy if there is no room by then; InvalidArgument. Then nothing was sent.
+        """
+        handle = self._open()
+        if (priorities is None) == (td_errors is None):
+            raise InvalidArgument("update_priorities needs td_errors or priorities, one of the two")
+        values = td_errors if priorities is None else priorities
+        queue = self._memory.queue(None)
+        given = _exchange.read_update(self._memory, self._layout, ids, values, priorities is not None, queue)
+        function = getattr(lib, f"per_reader_{given.verb}")
+        waited(timeout, lambda timeout_ms: function(handle, *given.arguments, timeout_ms))
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Waits until all that this reader sent is in the buffer, or was refused.
+
+        Raises:
+            Busy if it takes longer than `timeout` seconds; InvalidArgument if the loader was closed.
+        """
+        handle = self._open()
+        waited(timeout, lambda timeout_ms: lib.per_reader_flush(handle, timeout_ms))
+
+    def close(self) -> None:
+        """Gives all batches back: the loader has room for another reader. Later batches are drawn into their arrays."""
+        super().close()
+        self._latest, self._arrays, self._loader = None, {}, None
+        self._stop()
+
+    def _nested(self, arrays: dict[str, Any]) -> dict[str, Any]:
+        """Arrays by name as the user of the buffer holds them."""
+        return {name: batch.nest(node, arrays) for name, node in self._outputs.items()}
+
+    def __repr__(self) -> str:
+        state = "" if self._handle is not None else ", closed"
+        return f"per.Reader({', '.join(self._fields)}, batch_size={self._batch_size}{state})"
+
+
+def _release(reader: Reader | None, slot: int) -> None:
+    """Gives a slot back, unless its reader was closed or is gone."""
+    handle = None if reader is None else reader._handle
+    if handle is not None:
+        check(lib.per_reader_release(handle, slot))

@@ -1,0 +1,255 @@
+#include "core/reader.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cinttypes>
+
+#include "core/checks.h"
+#include "rows/arguments.h"
+#include "rows/error.h"
+#include "rules/td_error.h"
+#include "threads/handle_lock.h"
+
+namespace per {
+namespace {
+
+// So often a reader that waits looks whether there still is a loader.
+constexpr std::chrono::nanoseconds longest_sleep = std::chrono::milliseconds(100);
+
+}  // namespace
+
+Reader::Reader(const char* path, int descriptor)
+    : share_(path, descriptor),
+      place_(0),
+      box_(nullptr),
+      is_out_(share_.n_slots(), 0),
+      process_(HandleLock::process()),
+      mutex_(std::make_unique<std::mutex>()) {
+    check_open();
+    while (place_ < share_.n_readers() && !share_.locks().try_lock(place_lock + static_cast<int>(place_))) ++place_;
+    if (place_ == share_.n_readers())
+        throw Error(PER_ERROR_BUSY, "the shared loader has %zu readers already, as many as it has places for", place_);
+    box_ = &share_.mailbox(place_);
+    box_->process = static_cast<uint32_t>(getpid());
+    life_ = ++box_->life;
+    share_.header().loader_bell.ring();
+}
+
+Reader::~Reader() {
+    if (process_ != HandleLock::process())
+        static_cast<void>(mutex_.release());
+    else
+        detach();
+}
+
+const per_replay_options& Reader::describe() const {
+    check_usable();
+    return share_.options();
+}
+
+int64_t Reader::steps_left_out(int64_t n_steps) const {
+    return per::steps_left_out(n_steps, share_.options());
+}
+
+int64_t Reader::next(int64_t timeout_ms, per_batch& batch_out) {
+    check_usable();
+    const Deadline deadline(timeout_ms);
+    Guard guard(*mutex_);
+    wait_for_greeting(guard, deadline);
+    if (!wait(guard, deadline, [&] { return is_answered(); }))
+        throw Error(PER_ERROR_BUSY, "no batch was there in time: the one that was asked for is for the next call");
+    is_asking_ = false;
+    const per_status status = static_cast<per_status>(box_->status.load());
+    if (status != PER_OK) {
+        char message[sizeof box_->message];
+        std::copy_n(box_->message, sizeof message, message);
+        message[sizeof message - 1] = '\0';
+        throw Error(status, "%s", message);
+    }
+    const int64_t slot = box_->slot;
+    if (slot < 0 || slot >= static_cast<int64_t>(share_.n_slots()))
+        throw Error(PER_ERROR_CORRUPT_FILE, "the shared loader's memory is damaged: slot %" PRId64 " was handed out",
+                    slot);
+    is_out_[static_cast<std::size_t>(slot)] = 1;
+    batch_out = share_.batch(static_cast<std::size_t>(slot));
+    return slot;
+}
+
+void Reader::release(int64_t slot) {
+    check_usable();
+    const Guard guard(*mutex_);
+    check_open();
+    if (slot < 0 || slot >= static_cast<int64_t>(share_.n_slots()) || is_out_[static_cast<std::size_t>(slot)] == 0)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "slot is %" PRId64 ": allowed are those of batches that are out", slot);
+    write(mail_release, slot);
+    is_out_[static_cast<std::size_t>(slot)] = 0;
+}
+
+void Reader::update(const ReplayUpdate& update, int64_t timeout_ms) {
+    check_usable();
+    const Deadline deadline(timeout_ms);
+    Guard guard(*mutex_);
+    check_open();
+    check_update(update, share_.options());
+    if (update.count == 0) return;
+    const bool has_errors = update.td_errors != nullptr;
+    const Mail asked = {
+        has_errors ? mail_td_errors : mail_priorities, 0, 0, update.count, update.n_critics, update.n_left_out};
+    Mail mail = asked;
+    mail.n_bytes = share_.mail_size(asked);
+    if (mail.n_bytes < 0 || mail.n_bytes > share_.max_mail_size())
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "count is %" PRId64 ": ids and values of a call to a reader may take %" PRId64 " bytes",
+                    mail.number, share_.max_mail_size() - static_cast<int64_t>(sizeof mail));
+    check_values(update);
+    wait_for_greeting(guard, deadline);
+    const std::size_t reserved = share_.mail_bytes() - static_cast<std::size_t>(share_.max_mail_size());
+    if (!wait(guard, deadline, [&] { return room() >= static_cast<std::size_t>(mail.n_bytes) + reserved; }))
+        throw Error(PER_ERROR_BUSY, "%" PRIu64 " bytes of priorities that were sent are not in the buffer yet",
+                    written_ - box_->taken);
+    const void* const values = has_errors ? static_cast<const void*>(update.td_errors) : update.priorities;
+    const auto n_values = update.count * update.n_critics * share_.steps_of(mail);
+    write(mail, update.ids, values, static_cast<std::size_t>(n_values) * sizeof(float));
+}
+
+void Reader::flush(int64_t timeout_ms) {
+    check_usable();
+    const Deadline deadline(timeout_ms);
+    Guard guard(*mutex_);
+    wait_for_greeting(guard, deadline);
+    const uint64_t end = written_;
+    if (!wait(guard, deadline, [&] { return static_cast<int64_t>(box_->taken - end) >= 0; }))
+        throw Error(PER_ERROR_BUSY, "%" PRIu64 " bytes of priorities that were sent are not in the buffer yet",
+                    end - box_->taken);
+}
+
+void Reader::stop() {
+    check_usable();
+    detach();
+}
+
+// ----------------------------------------------------------------------------------------------------------- checks
+
+void Reader::check_usable() const {
+    if (process_ != HandleLock::process())
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "reader was attached before a fork: it is the parent's");
+}
+
+void Reader::check_open() const {
+    if (is_stopped_) throw Error(PER_ERROR_INVALID_ARGUMENT, "reader was stopped");
+    if (share_.header().is_closed != 0) throw Error(PER_ERROR_INVALID_ARGUMENT, "the shared loader was closed");
+    if (box_ != nullptr && is_greeted_ && box_->is_cut_off != 0)
+        throw Error(PER_ERROR_CORRUPT_FILE, "the shared loader's memory is damaged: this reader was cut off");
+}
+
+// What the buffer says of values, as far as it can be said without the rows.
+void Reader::check_values(const ReplayUpdate& update) const {
+    const per_replay_options& options = share_.options();
+    for (int64_t i = 0; i < update.count; ++i)
+        if (update.ids[i] < -1)
+            throw Error(PER_ERROR_INVALID_ARGUMENT, "ids[%" PRId64 "] is %" PRId64 ": never issued", i, update.ids[i]);
+    const bool depends_on_rows = update.td_errors != nullptr && share_.shape().steps > 0;
+    if (depends_on_rows || options.on_invalid != PER_INVALID_ERROR) return;
+    for (int64_t i = 0; i < update.count; ++i) {
+        if (update.td_errors == nullptr) {
+            if (!is_priority(update.priorities[i]))
+                throw Error(PER_ERROR_INVALID_ARGUMENT, "priorities[%" PRId64 "] is %g: must be finite and >= 0", i,
+                            static_cast<double>(update.priorities[i]));
+            continue;
+        }
+        const float p =
+            td_error_priority(update.td_errors + i, update.n_critics, update.count, options.critics, options.epsilon);
+        if (!is_priority(p))
+            throw Error(PER_ERROR_INVALID_ARGUMENT,
+                        "td_errors[%" PRId64
+                        "] gives the priority %g: TD errors must be finite, and |td_error| + epsilon within float32",
+                        i, static_cast<double>(p));
+    }
+}
+
+// ------------------------------------------------------------------------------------------------------------ waits
+
+Reader::Deadline::Deadline(int64_t timeout_ms) {
+    constexpr int64_t max_timeout_ms = int64_t{1} << 40;  // what the clock has room for
+    is_endless = timeout_ms < 0 || timeout_ms > max_timeout_ms;
+    time = Clock::now() + std::chrono::milliseconds(is_endless ? 0 : timeout_ms);
+}
+
+std::chrono::nanoseconds Reader::Deadline::left() const {
+    return is_endless ? longest_sleep : std::chrono::nanoseconds(time - Clock::now());
+}
+
+// False if that takes longer. The mutex is free in between, so that other threads may release batches.
+template <class IsOver>
+bool Reader::wait(Guard& guard, const Deadline& deadline, IsOver is_over) {
+    for (;;) {
+        const uint32_t seen = box_->bell.await();
+        check_open();
+        if (is_over()) return true;
+        const std::chrono::nanoseconds left = deadline.left();
+        if (left.count() <= 0) return false;
+        guard.unlock();
+        box_->bell.bell.sleep(seen, std::min(left, longest_sleep).count());
+        const bool has_loader = share_.locks().is_locked(loader_lock);
+        guard.lock();
+        check_open();
+        if (!has_loader && !is_over()) throw Error(PER_ERROR_INVALID_ARGUMENT, "the shared loader's process has ended");
+    }
+}
+
+// Nothing is written before: the slots of the reader that had the place are to be back.
+void Reader::wait_for_greeting(Guard& guard, const Deadline& deadline) {
+    if (!is_greeted_ && !wait(guard, deadline, [&] { return is_greeted_ || box_->greeted == life_; }))
+        throw Error(PER_ERROR_BUSY, "the shared loader has not taken notice of this reader yet");
+    if (is_greeted_) return;
+    is_greeted_ = true;
+    written_ = box_->taken;
+    box_->written = written_;
+    asked_ = box_->answered;
+}
+
+// Asks if nobody does.
+bool Reader::is_answered() {
+    if (!is_asking_) {
+        write(mail_ask);
+        ++asked_;
+        is_asking_ = true;
+    }
+    return box_->answered == asked_;
+}
+
+// ---------------------------------------------------------------------------------------------------------- writing
+
+std::size_t Reader::room() const {
+    const uint64_t n_there = written_ - box_->taken;
+    return n_there <= share_.mail_bytes() ? share_.mail_bytes() - static_cast<std::size_t>(n_there) : 0;
+}
+
+// Only at the end is the mail written: whoever dies before has written none.
+void Reader::write(const Mail& mail, const int64_t* ids, const void* values, std::size_t value_bytes) {
+    const std::size_t id_bytes = ids != nullptr ? static_cast<std::size_t>(mail.number) * sizeof *ids : 0;
+    share_.write_mail(place_, written_, &mail, sizeof mail);
+    share_.write_mail(place_, written_ + sizeof mail, ids, id_bytes);
+    share_.write_mail(place_, written_ + sizeof mail + id_bytes, values, value_bytes);
+    written_ += static_cast<uint64_t>(mail.n_bytes);
+    box_->written = written_;
+    share_.header().loader_bell.ring();
+}
+
+// For this there is always room.
+void Reader::write(uint32_t kind, int64_t number) {
+    write({kind, 0, sizeof(Mail), number, 1, 0}, nullptr, nullptr, 0);
+}
+
+void Reader::detach() {
+    const Guard guard(*mutex_);
+    if (is_stopped_) return;
+    is_stopped_ = true;
+    if (is_greeted_) write(mail_leave);
+    share_.locks().unlock(place_lock + static_cast<int>(place_));
+    share_.header().loader_bell.ring();
+    box_->bell.bell.ring();
+}
+
+}  // namespace per

@@ -1,0 +1,75 @@
+// per_reader: the end of a shared loader at which batches are read.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "backend/backend.h"
+#include "core/batch_share.h"
+#include "per.h"
+
+namespace per {
+
+// Takes batches where they were drawn, and sends priorities back.
+class Reader {
+ public:
+    // As per_reader_attach(). Throws Error.
+    Reader(const char* path, int descriptor);
+    ~Reader();
+    Reader(const Reader&) = delete;
+    Reader& operator=(const Reader&) = delete;
+
+    const per_replay_options& describe() const;
+    int64_t batch_size() const { return share_.shape().batch_size; }
+    // See core/checks.h.
+    int64_t steps_left_out(int64_t n_steps) const;
+    // The next batch, and its slot.
+    int64_t next(int64_t timeout_ms, per_batch& batch_out);
+    void release(int64_t slot);
+    void update(const ReplayUpdate& update, int64_t timeout_ms);
+    void flush(int64_t timeout_ms);
+    void stop();
+
+ private:
+    using Clock = std::chrono::steady_clock;
+    using Guard = std::unique_lock<std::mutex>;
+
+    // The end of a wait: a time, or none.
+    struct Deadline {
+        explicit Deadline(int64_t timeout_ms);
+        std::chrono::nanoseconds left() const;
+
+        bool is_endless;
+        Clock::time_point time;
+    };
+
+    void check_usable() const;
+    void check_open() const;
+    void check_values(const ReplayUpdate& update) const;
+    template <class IsOver>
+    bool wait(Guard& guard, const Deadline& deadline, IsOver is_over);
+    void wait_for_greeting(Guard& guard, const Deadline& deadline);
+    bool is_answered();
+    std::size_t room() const;
+    void write(const Mail& mail, const int64_t* ids, const void* values, std::size_t value_bytes);
+    void write(uint32_t kind, int64_t number = 0);
+    void detach();
+
+    BatchShare share_;
+    std::size_t place_;
+    Mailbox* box_;
+    uint64_t life_ = 0;
+    bool is_greeted_ = false;
+    bool is_asking_ = false;
+    bool is_stopped_ = false;
+    uint64_t written_ = 0;
+    uint64_t asked_ = 0;
+    std::vector<uint8_t> is_out_;  // by slot
+    const uint64_t process_;       // HandleLock::process() of the process that attached
+    std::unique_ptr<std::mutex> mutex_;
+};
+
+}  // namespace per

@@ -1,0 +1,314 @@
+#include "core/shared_loader.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+
+#include "backend/replay_options.h"
+#include "core/checks.h"
+#include "rows/arguments.h"
+#include "rows/error.h"
+#include "rows/guarded.h"
+#include "rules/limits.h"
+#include "threads/library_thread.h"
+
+namespace per {
+namespace {
+
+// So often the thread looks whether its readers live. One that died may also have written mail and not rung the bell.
+constexpr std::chrono::nanoseconds longest_sleep = std::chrono::milliseconds(100);
+
+per_loader_options checked_options(Replay& replay, const per_shared_loader_options& options) {
+    if (replay.device() != PER_CPU)
+        throw Error(PER_ERROR_UNSUPPORTED, "the buffer is on PER_CUDA: a shared loader is for buffers on PER_CPU");
+    check_range("readers", options.readers, 1, max_slots);
+    check_range("slots", options.slots, 1, max_slots / options.readers);
+    per_loader_options loader = default_loader_options;
+    loader.batch_size = options.batch_size;
+    loader.slots = options.readers * options.slots;
+    loader.sample = options.sample;
+    return loader;
+}
+
+// Those that readers are told.
+per_replay_options options_of_readers(Replay& replay, const BatchShape& shape) {
+    per_replay_options options = replay.describe();
+    options.n_step = shape.n_step;
+    options.save_compression = 0;
+    options.samples_per_insert = 0;
+    options.samples_tolerance = 0;
+    options.min_size_to_sample = 0;
+    return options;
+}
+
+int lock_of(std::size_t place) {
+    return place_lock + static_cast<int>(place);
+}
+
+}  // namespace
+
+SharedLoader::SharedLoader(Replay& replay, const per_shared_loader_options& options)
+    : replay_(replay),
+      batch_size_(options.batch_size),
+      loader_(replay, checked_options(replay, options),
+              [&](const BatchShape& shape, std::size_t) {
+                  share_ = std::make_unique<BatchShare>(options_of_readers(replay, shape), replay.fields(), shape,
+                                                        options.readers, options.slots);
+                  return std::make_unique<SharedSlots>(*share_);
+              }),
+      process_(HandleLock::process()),
+      places_(share_->n_readers()),
+      holders_(share_->n_slots(), nobody) {
+    askers_.reserve(places_.size());
+    mail_.resize(static_cast<std::size_t>(share_->max_mail_size()));
+    start_thread();
+}
+
+SharedLoader::~SharedLoader() {
+    if (process_ == HandleLock::process()) stop();
+    static_cast<void>(guarded([&] { replay_.stop_listening(); }));
+}
+
+const char* SharedLoader::path() const {
+    check_usable();
+    return share_->path().c_str();
+}
+
+int32_t SharedLoader::descriptor() const {
+    check_usable();
+    return share_->descriptor();
+}
+
+per_shared_loader_statistics SharedLoader::statistics() const {
+    check_usable();
+    per_shared_loader_statistics statistics = default_shared_loader_statistics;
+    statistics.places = static_cast<int64_t>(share_->n_readers());
+    for (std::size_t i = 0; i < share_->n_readers(); ++i)
+        statistics.attached += share_->locks().is_locked(lock_of(i)) ? 1 : 0;
+    statistics.readers = n_readers_;
+    statistics.handed = n_handed_;
+    statistics.out = n_out_;
+    statistics.returned = n_returned_;
+    statistics.updates = n_updates_;
+    statistics.refused = n_refused_;
+    return statistics;
+}
+
+void SharedLoader::check_usable() const {
+    if (process_ != HandleLock::process())
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "loader was created before a fork: the thread that hands out batches is in the parent");
+}
+
+// ------------------------------------------------------------------------------------------------------- the thread
+
+void SharedLoader::start_thread() {
+    const auto serve = [](void* argument) -> void* {
+        SharedLoader& loader = *static_cast<SharedLoader*>(argument);
+        static_cast<void>(guarded([&] { loader.serve_all(); }));
+        loader.close();
+        return nullptr;
+    };
+    const int error = start_library_thread(thread_, serve, this);
+    if (error != 0) throw Error(PER_ERROR_OUT_OF_MEMORY, "no thread for the loader: error %d of the system", error);
+}
+
+void SharedLoader::stop() {
+    stopping_ = true;
+    share_->header().loader_bell.bell.ring();
+    pthread_join(thread_, nullptr);
+}
+
+void SharedLoader::serve_all() {
+    using Clock = std::chrono::steady_clock;
+    AwaitedBell& bell = share_->header().loader_bell;
+    Clock::time_point next_look = Clock::now() + longest_sleep;
+    while (!stopping_) {
+        const uint32_t seen = bell.await();
+        const bool has_served = serve();
+        if (Clock::now() >= next_look) {
+            look_for_the_dead();
+            next_look = Clock::now() + longest_sleep;
+        }
+        if (!has_served && !stopping_) bell.bell.sleep(seen, longest_sleep.count());
+    }
+    serve();
+}
+
+// Readers that wait go on.
+void SharedLoader::close() {
+    share_->header().is_closed = 1;
+    for (std::size_t i = 0; i < places_.size(); ++i) share_->mailbox(i).bell.bell.ring();
+}
+
+// Returns whether there may be more to do at once.
+bool SharedLoader::serve() {
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+        const uint64_t life = share_->mailbox(i).life;
+        if (life != places_[i].life) greet(i, life);
+        take_mails(i);
+    }
+    return answer_all();
+}
+
+// A reader that has died is known by its lock.
+void SharedLoader::look_for_the_dead() {
+    for (std::size_t i = 0; i < places_.size(); ++i)
+        if (places_[i].is_taken && !share_->locks().is_locked(lock_of(i))) {
+            take_mails(i);
+            let_go(i);
+        }
+}
+
+// ------------------------------------------------------------------------------------------------------------- mail
+
+// What the reader before has written is taken first.
+void SharedLoader::greet(std::size_t i, uint64_t life) {
+    Place& place = places_[i];
+    Mailbox& box = share_->mailbox(i);
+    take_mails(i);
+    let_go(i);
+    place.is_taken = true;
+    place.life = life;
+    ++n_readers_;
+    box.greeted = life;
+    box.bell.ring();
+}
+
+void SharedLoader::take_mails(std::size_t i) {
+    Place& place = places_[i];
+    Mailbox& box = share_->mailbox(i);
+    const uint64_t written = box.written;
+    if (!place.is_taken || place.is_cut_off || written == place.taken) return;
+    if (written - place.taken > share_->mail_bytes()) return cut_off(i);
+    while (place.is_taken && !place.is_cut_off && place.taken != written) take_mail(i, written - place.taken);
+    box.bell.ring();
+}
+
+// Takes the next mail, of which so many bytes are there.
+void SharedLoader::take_mail(std::size_t i, uint64_t n_there) {
+    Place& place = places_[i];
+    Mail mail;
+    if (n_there < sizeof mail) return cut_off(i);
+    share_->read_mail(i, place.taken, &mail, sizeof mail);
+    const bool has_steps_left_out = mail.n_left_out == 0 || (mail.kind == mail_td_errors && share_->shape().steps > 0 &&
+                                                             mail.n_left_out == share_->options().burn_in);
+    const bool has_one_critic = mail.kind == mail_td_errors || mail.n_critics == 1;
+    if (mail.kind == 0 || mail.kind >= mail_kinds || !has_steps_left_out || !has_one_critic ||
+        mail.n_bytes != share_->mail_size(mail) || mail.n_bytes > share_->max_mail_size() ||
+        static_cast<uint64_t>(mail.n_bytes) > n_there)
+        return cut_off(i);
+    switch (mail.kind) {
+        case mail_ask:
+            if (place.asks) return cut_off(i);
+            place.asks = true;
+            askers_.push_back(i);
+            break;
+        case mail_release:
+            if (mail.number < 0 || mail.number >= static_cast<int64_t>(holders_.size()) ||
+                holders_[static_cast<std::size_t>(mail.number)] != i)
+                return cut_off(i);
+            give_back(i, mail.number);
+            break;
+        case mail_leave:
+            return let_go(i);
+        default:
+            share_->read_mail(i, place.taken + sizeof mail, mail_.data(),
+                              static_cast<std::size_t>(mail.n_bytes) - sizeof mail);
+            update(mail);
+    }
+    place.taken += static_cast<uint64_t>(mail.n_bytes);
+    share_->mailbox(i).taken = place.taken;
+}
+
+// What the buffer refuses is counted.
+void SharedLoader::update(const Mail& mail) {
+    const auto* const ids = reinterpret_cast<const int64_t*>(mail_.data());
+    const auto* const values = reinterpret_cast<const float*>(ids + mail.number);
+    const bool has_errors = mail.kind == mail_td_errors;
+    const per_status status = guarded([&] {
+        replay_.update({mail.number, ids, mail.n_critics, has_errors ? values : nullptr, has_errors ? nullptr : values,
+                        mail.n_left_out},
+                       nullptr);
+    });
+    ++(status == PER_OK ? n_updates_ : n_refused_);
+}
+
+void SharedLoader::give_back(std::size_t i, int64_t slot) {
+    loader_.release(slot, nullptr);
+    holders_[static_cast<std::size_t>(slot)] = nobody;
+    --places_[i].n_out;
+    --n_out_;
+}
+
+// The place is free, whatever its reader had.
+void SharedLoader::let_go(std::size_t i) {
+    Place& place = places_[i];
+    Mailbox& box = share_->mailbox(i);
+    for (std::size_t slot = 0; slot < holders_.size(); ++slot) {
+        if (holders_[slot] != i) continue;
+        give_back(i, static_cast<int64_t>(slot));
+        ++n_returned_;
+    }
+    askers_.erase(std::remove(askers_.begin(), askers_.end(), i), askers_.end());
+    place.is_taken = place.is_cut_off = place.asks = false;
+    place.taken = box.written;
+    box.taken = place.taken;
+    box.answered = place.answered;
+    box.is_cut_off = 0;
+}
+
+// Its slots are its own until it has gone: it may be harmed, and not hostile.
+void SharedLoader::cut_off(std::size_t i) {
+    Mailbox& box = share_->mailbox(i);
+    places_[i].is_cut_off = true;
+    places_[i].asks = false;
+    askers_.erase(std::remove(askers_.begin(), askers_.end(), i), askers_.end());
+    box.is_cut_off = 1;
+    box.bell.bell.ring();
+}
+
+// ---------------------------------------------------------------------------------------------------------- answers
+
+// Those that have as many batches as they may wait until they give one back.
+bool SharedLoader::answer_all() {
+    for (std::size_t k = 0; k < askers_.size() && !stopping_;) {
+        const std::size_t i = askers_[k];
+        if (places_[i].n_out == share_->slots_of_a_reader()) {
+            ++k;
+            continue;
+        }
+        if (!answer(i)) return replay_.allows_draw_or_rings(batch_size_, share_->header().loader_bell.bell);
+        places_[i].asks = false;
+        askers_.erase(askers_.begin() + static_cast<std::ptrdiff_t>(k));
+    }
+    return false;
+}
+
+// False if the rate limiter does not allow a draw yet.
+bool SharedLoader::answer(std::size_t i) {
+    per_batch batch;
+    int64_t slot = -1;
+    const per_status status = guarded([&] { slot = loader_.next(true, batch, nullptr); });
+    if (status == PER_ERROR_BUSY) return false;
+    if (status == PER_OK) {
+        holders_[static_cast<std::size_t>(slot)] = i;
+        ++places_[i].n_out;
+        ++n_out_;
+        ++n_handed_;
+    }
+    tell(i, status, slot, status == PER_OK ? "" : last_error());
+    return true;
+}
+
+void SharedLoader::tell(std::size_t i, per_status status, int64_t slot, const char* message) {
+    Mailbox& box = share_->mailbox(i);
+    box.status = status;
+    box.slot = slot;
+    std::snprintf(box.message, sizeof box.message, "%s", message);
+    box.answered = ++places_[i].answered;
+    box.bell.ring();
+}
+
+}  // namespace per

@@ -1,0 +1,92 @@
+// per_shared_loader: batches for readers in other processes.
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/batch_share.h"
+#include "core/loader.h"
+#include "core/replay.h"
+#include "per.h"
+
+namespace per {
+
+// A loader whose slots lie in shared memory, and the thread that is its one consumer: it hands batches on to readers,
+// in the order in which they asked.
+//
+// Of what lies in the shared memory the thread believes nothing. Whose a slot is it knows by itself; it counts the mail
+// that it has taken by itself; and it reads a mail once, into memory of its own, before it looks at it. It never reads
+// a batch.
+class SharedLoader {
+ public:
+    // Throws Error; with BUSY if the buffer has a loader.
+    SharedLoader(Replay& replay, const per_shared_loader_options& options);
+    ~SharedLoader();
+    SharedLoader(const SharedLoader&) = delete;
+    SharedLoader& operator=(const SharedLoader&) = delete;
+
+    const char* path() const;
+    int32_t descriptor() const;
+    per_shared_loader_statistics statistics() const;
+
+ private:
+    // What the thread knows of a reader.
+    struct Place {
+        bool is_taken = false;    // by a reader that was greeted
+        bool is_cut_off = false;  // as its mail was none that a reader writes
+        bool asks = false;
+        uint64_t life = 0;
+        uint64_t taken = 0;     // bytes of mail
+        uint64_t answered = 0;  // mail_ask
+        int64_t n_out = 0;
+    };
+
+    void check_usable() const;
+    void start_thread();
+    void stop();
+    void close();
+    void serve_all();
+    bool serve();
+    void look_for_the_dead();
+    void greet(std::size_t place, uint64_t life);
+    void take_mails(std::size_t place);
+    void take_mail(std::size_t place, uint64_t n_there);
+    void update(const Mail& mail);
+    void give_back(std::size_t place, int64_t slot);
+    void let_go(std::size_t place);
+    void cut_off(std::size_t place);
+    bool answer_all();
+    bool answer(std::size_t place);
+    void tell(std::size_t place, per_status status, int64_t slot, const char* message);
+
+    static constexpr std::size_t nobody = SIZE_MAX;
+
+    Replay& replay_;
+    const int64_t batch_size_;
+    std::unique_ptr<BatchShare> share_;
+    Loader loader_;
+    const uint64_t process_;  // HandleLock::process() of the process that has the thread
+    pthread_t thread_;
+    std::atomic<bool> stopping_ = false;
+
+    // The thread's.
+    std::vector<Place> places_;
+    std::vector<std::size_t> holders_;  // by slot: the place that has it
+    std::vector<std::size_t> askers_;   // places, in the order in which they asked
+    std::vector<std::byte> mail_;       // the ids and values of one
+
+    // The thread's; others read.
+    std::atomic<int64_t> n_handed_ = 0;
+    std::atomic<int64_t> n_out_ = 0;
+    std::atomic<int64_t> n_updates_ = 0;
+    std::atomic<int64_t> n_refused_ = 0;
+    std::atomic<int64_t> n_returned_ = 0;
+    std::atomic<int64_t> n_readers_ = 0;
+};
+
+}  // namespace per

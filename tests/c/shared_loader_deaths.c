@@ -1,0 +1,170 @@
+/*
+ * Readers and writers that are killed at any moment harm nobody: the others go on, rows stay what one writer wrote, a
+ * batch is not written while a reader has it, the slots of the dead are drawn into again, and another reader attaches
+ * at once. Priorities that were sent are applied. No descriptor stays behind.
+ */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#include <dirent.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "channel_check.h"
+#include "reader_check.h"
+
+enum { KILLS = 400, READERS = 2, CHILDREN = READERS + 1, BATCH = 32, LIFE = 1 << 15 };
+
+/* What a child tells: its batches or steps so far, and that it saw a row that nobody wrote. */
+typedef struct told {
+    volatile int64_t done;
+    volatile int64_t wrong;
+    volatile int64_t sent;     /* calls that set priorities, of all lives */
+    volatile int64_t survivor; /* a child of its own, which outlives it */
+} told;
+
+static void pause_ns(long nanoseconds) {
+    struct timespec time = {0, 0};
+    time.tv_nsec = nanoseconds;
+    nanosleep(&time, NULL);
+}
+
+/* Every value of a row says who wrote it, and when. */
+static void write_for_ever(const char* path, int life, told* with) {
+    per_writer* writer = attach(path);
+    int64_t t;
+    for (t = 0;; ++t) {
+        const float step = (float)(life % 500 * (int64_t)LIFE + t % (LIFE - 1));
+        const per_status status = write_step(writer, step, step + 1, t % (LIFE - 1) == LIFE - 2, -1);
+        if (status != PER_OK) _exit(0); /* the channel has ended */
+        with->done = with->done + 1;
+        if (t % 16 == 0) pause_ns(20000);
+    }
+}
+
+static int is_row(const per_batch* batch, int i) {
+    const float* observation = batch->fields[0];
+    const float* next = batch->next_fields[0];
+    return next[i] == observation[i] + 1 && batch->reward[i] == observation[i] && batch->n_steps[i] == 1 &&
+           batch->weights[i] > 0 && batch->weights[i] <= 1;
+}
+
+static void read_for_ever(const char* path, uint64_t seed, told* with, int has_child) {
+    per_reader* reader = attach_reader(path);
+    per_batch batch[2];
+    int64_t slot[2];
+    float errors[BATCH], copy[BATCH];
+    uint64_t state = seed;
+    int i, k, n;
+    if (has_child) {
+        const pid_t child = fork();
+        if (child == 0)
+            for (;;) pause();
+        with->survivor = child;
+    }
+    for (;;) {
+        n = 1 + (int)(next_random(&state) % 2);
+        for (k = 0; k < n; ++k) {
+            const per_status status = try_read(reader, -1, &batch[k], &slot[k]);
+            if (status != PER_OK) _exit(0);
+            for (i = 0; i < BATCH; ++i)
+                if (!is_row(&batch[k], i)) with->wrong = 1;
+        }
+        memcpy(copy, batch[0].fields[0], sizeof copy);
+        for (i = 0; i < BATCH; ++i) errors[i] = (float)(next_random(&state) % 100) / 10;
+        CHECK_OK(per_reader_update_priorities(reader, BATCH, batch[0].ids, 1, errors, -1));
+        with->sent = with->sent + 1;
+        if (next_random(&state) % 4 == 0) pause_ns((long)(next_random(&state) % 100000));
+        if (memcmp(copy, batch[0].fields[0], sizeof copy) != 0) with->wrong = 1;
+        for (k = 0; k < n; ++k) CHECK_OK(per_reader_release(reader, slot[k]));
+        with->done = with->done + n;
+    }
+}
+
+static int n_descriptors(void) {
+    DIR* const directory = opendir("/proc/self/fd");
+    int n = 0;
+    CHECK(directory != NULL);
+    while (readdir(directory) != NULL) ++n;
+    closedir(directory);
+    return n;
+}
+
+static pid_t start(int which, int life, per_channel* channel, per_shared_loader* loader, told* with, uint64_t seed) {
+    const char* path = which == 0 ? path_of(channel) : path_of_batches(loader);
+    pid_t child;
+    with->done = with->survivor = 0;
+    child = fork();
+    CHECK(child >= 0);
+    if (child != 0) return child;
+    if (which == 0)
+        write_for_ever(path, life, with);
+    else
+        read_for_ever(path, seed, with, life % 10 == 0);
+    _exit(1);
+}
+
+int main(void) {
+    const int n_before = n_descriptors();
+    told* with = mmap(NULL, CHILDREN * sizeof *with, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    per_replay_options options = replay_options(2000, 2);
+    static const int64_t lane = 0;
+    pid_t children[CHILDREN];
+    uint64_t state = 11;
+    per_replay* replay;
+    per_channel* channel;
+    per_shared_loader* loader;
+    int64_t n_sent = 0;
+    int i, k, status, n_readers = READERS;
+    CHECK(with != MAP_FAILED);
+    alarm(500); /* a wait that does not end ends the test */
+    replay = create_replay(&options);
+    for (i = 0; i < 100; ++i) add_full(replay, 1, (float)i, (float)i, GOES_ON, (float)i + 1);
+    channel = create_channel(replay, 1, &lane, 64, PER_FULL_WAITS);
+    loader = share_batches(replay, BATCH, READERS, 2, NULL);
+    for (k = 0; k < CHILDREN; ++k) children[k] = start(k, 0, channel, loader, &with[k], (uint64_t)k);
+    for (k = 0; k < CHILDREN; ++k)
+        while (with[k].done < 2) pause_ns(50000);
+    for (i = 1; i <= rounds(KILLS); ++i) {
+        const int which = (int)(next_random(&state) % CHILDREN);
+        int64_t done[CHILDREN];
+        pause_ns((long)(next_random(&state) % 2000000));
+        CHECK(kill(children[which], SIGKILL) == 0);
+        CHECK(waitpid(children[which], &status, 0) == children[which] && WIFSIGNALED(status));
+        if (with[which].survivor != 0) {
+            /* A reader's children do not keep its place. */
+            while (which > 0 && sharing_stats(loader).attached == READERS) pause_ns(10000);
+            CHECK(kill((pid_t)with[which].survivor, SIGKILL) == 0);
+        }
+        /* The writer's place may be held by a child that was born just now, which has not let go yet. */
+        while (which == 0 && channel_stats(channel).attached != 0) pause_ns(10000);
+        while (which > 0 && sharing_stats(loader).attached == READERS) pause_ns(10000);
+        children[which] = start(which, i, channel, loader, &with[which], next_random(&state));
+        if (which > 0) ++n_readers;
+        /* Everybody goes on. */
+        for (k = 0; k < CHILDREN; ++k) done[k] = with[k].done;
+        for (k = 0; k < CHILDREN; ++k)
+            while (with[k].done < done[k] + 2) {
+                CHECK(waitpid(children[k], &status, WNOHANG) == 0);
+                pause_ns(50000);
+            }
+        for (k = 0; k < CHILDREN; ++k) CHECK(with[k].wrong == 0);
+    }
+    for (k = 0; k < CHILDREN; ++k) {
+        CHECK(kill(children[k], SIGKILL) == 0);
+        if (with[k].survivor != 0) CHECK(kill((pid_t)with[k].survivor, SIGKILL) == 0);
+    }
+    for (k = 0; k < CHILDREN; ++k) CHECK(waitpid(children[k], &status, 0) == children[k]);
+    while (sharing_stats(loader).out != 0) pause_ns(1000000);
+    CHECK(sharing_stats(loader).attached == 0 && sharing_stats(loader).readers == n_readers);
+    CHECK(sharing_stats(loader).returned > 0 && sharing_stats(loader).refused == 0);
+    /* What was sent is applied, and of the calls in which readers died none, or all. */
+    for (k = 1; k < CHILDREN; ++k) n_sent += with[k].sent;
+    CHECK(sharing_stats(loader).updates >= n_sent && sharing_stats(loader).updates <= n_sent + n_readers);
+    per_shared_loader_free(loader);
+    per_channel_free(channel);
+    per_replay_free(replay);
+    CHECK(n_descriptors() == n_before);
+    return 0;
+}

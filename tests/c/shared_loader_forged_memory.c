@@ -1,0 +1,204 @@
+/*
+ * Whatever another process writes into the memory of a shared loader, the buffer's rows stay as they are and its
+ * process goes on: priorities change, or a reader is cut off. The next reader of the place finds it whole.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "reader_check.h"
+
+enum { ROUNDS = 150, WRITES = 3000, BATCH = 8, ROWS = 60 };
+
+typedef struct forger {
+    unsigned char* memory;
+    size_t size, first, mailbox;
+    uint64_t seed;
+    int is_wild; /* it writes anywhere, else to the reader's mailbox and mail only */
+} forger;
+
+static void* forge(void* context) {
+    forger* it = context;
+    uint64_t state = it->seed;
+    int i;
+    for (i = 0; i < WRITES; ++i) {
+        const uint64_t r = next_random(&state);
+        const size_t width = r % 4 == 0 ? 4096 : 64;
+        const size_t place =
+            it->is_wild && r % 16 == 1 ? (size_t)(r >> 8) % it->size : it->mailbox + (size_t)(r >> 8) % width;
+        __atomic_store_n(it->memory + place, (unsigned char)(r >> 40), __ATOMIC_RELAXED);
+    }
+    return NULL;
+}
+
+static void check_rows(per_replay* replay) {
+    static rows all;
+    int i;
+    draw(replay, 500, &all);
+    for (i = 0; i < 500; ++i)
+        CHECK(all.next[i] == all.observation[i] + 1 && all.reward[i] == all.observation[i] && all.ids[i] < ROWS);
+}
+
+/* The first mailbox from there on. It begins with the number of readers that it has had, and bytes that they wrote. */
+static size_t find_mailbox(const unsigned char* memory, size_t size, uint64_t lives, size_t at) {
+    for (; at + 64 <= size && at < 1 << 16; at += 64) {
+        uint64_t words[3];
+        memcpy(words, memory + at, sizeof words);
+        if (words[0] == lives && words[1] > 0 && words[1] < 4096 && words[2] == (uint64_t)getpid()) return at;
+    }
+    CHECK(!"there is a mailbox");
+    return 0;
+}
+
+static per_reader* second_reader(per_shared_loader* loader) {
+    per_batch batch;
+    per_reader* reader = attach_reader(path_of_batches(loader));
+    per_reader_free(reader);
+    reader = attach_reader(path_of_batches(loader));
+    CHECK_OK(per_reader_release(reader, read_batch(reader, &batch)));
+    CHECK_OK(per_reader_flush(reader, -1));
+    return reader;
+}
+
+/* What a reader tells, as the memory has it. */
+typedef struct mail {
+    uint32_t kind, reserved;
+    int64_t n_bytes, number, n_critics, n_left_out;
+} mail;
+
+enum { ASK = 1, RELEASE, LEAVE, TD_ERRORS, PRIORITIES, OTHERS_SLOT = -77, HUGE_MAIL = 1 << 30 };
+
+static const mail of_no_reader[] = {
+    {0, 0, 40, 0, 1, 0},
+    {6, 0, 40, 0, 1, 0},
+    {UINT32_MAX, 0, 40, 0, 1, 0},
+    {ASK, 0, 48, 0, 1, 0},
+    {ASK, 0, 0, 0, 1, 0},
+    {ASK, 0, -40, 0, 1, 0},
+    {ASK, 0, 40, 0, 2, 0},
+    {RELEASE, 0, 40, -1, 1, 0},
+    {RELEASE, 0, 40, 5, 1, 0},
+    {RELEASE, 0, 40, INT64_MAX, 1, 0},
+    {RELEASE, 0, 40, OTHERS_SLOT, 1, 0},
+    {TD_ERRORS, 0, 40, 3, 1, 0},
+    {TD_ERRORS, 0, 40, -3, 1, 0},
+    {TD_ERRORS, 0, 48, INT64_MAX / 8, 1, 0},
+    {TD_ERRORS, 0, 72, 3, 1, 1},
+    {TD_ERRORS, 0, 48, 1, INT64_MIN, 0},
+    {TD_ERRORS, 0, HUGE_MAIL, (HUGE_MAIL - 40) / 12, 1, 0},
+    {PRIORITIES, 0, 72, 3, 2, 0},
+    {PRIORITIES, 0, 40, INT64_MIN, 1, 0},
+    {PRIORITIES, 0, 40, 1 << 20, 1, 0},
+};
+
+static void mail_that_no_reader_writes(mail forged) {
+    const per_replay_options options = replay_options(ROWS + 2, 1);
+    per_replay* replay = create_replay(&options);
+    per_shared_loader* loader = share_batches(replay, BATCH, 2, 2, NULL);
+    per_reader *reader = attach_reader(path_of_batches(loader)), *other = attach_reader(path_of_batches(loader));
+    per_batch batch;
+    struct stat status;
+    unsigned char* memory;
+    uint64_t written;
+    size_t mailbox, mailbox_bytes;
+    int32_t descriptor;
+    int64_t slot;
+    int t;
+    for (t = 0; t < ROWS; ++t) add_full(replay, 0, (float)t, (float)t, GOES_ON, (float)t + 1);
+    read_batch(reader, &batch);
+    slot = read_batch(other, &batch);
+    if (forged.number == OTHERS_SLOT) forged.number = slot;
+    CHECK_OK(per_shared_loader_descriptor(loader, &descriptor));
+    CHECK(fstat(descriptor, &status) == 0);
+    memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    CHECK(memory != MAP_FAILED);
+    mailbox = find_mailbox(memory, (size_t)status.st_size, 1, 64);
+    mailbox_bytes = find_mailbox(memory, (size_t)status.st_size, 1, mailbox + 64) - mailbox;
+    memcpy(&written, memory + mailbox + 8, sizeof written);
+    memcpy(memory + mailbox + 2 * mailbox_bytes + written, &forged, sizeof forged);
+    written += forged.n_bytes > 40 && forged.n_bytes < 4096 ? (uint64_t)forged.n_bytes : 40;
+    __atomic_store_n((uint64_t*)(void*)(memory + mailbox + 8), written, __ATOMIC_SEQ_CST);
+    /* The other one wakes the loader, and gets what it asks for. */
+    CHECK_OK(per_reader_release(other, read_batch(other, &batch)));
+    CHECK_OK(per_reader_flush(other, -1));
+    CHECK_FAILS(per_reader_flush(reader, -1), PER_ERROR_CORRUPT_FILE, "this reader was cut off");
+    CHECK(stats_of(replay).updates == 0 && sharing_stats(loader).refused == 0 && sharing_stats(loader).out == 2);
+    per_reader_free(reader);
+    reader = attach_reader(path_of_batches(loader));
+    CHECK_OK(per_reader_release(reader, read_batch(reader, &batch)));
+    CHECK_OK(per_reader_release(other, slot));
+    munmap(memory, (size_t)status.st_size);
+    per_reader_free(reader);
+    per_reader_free(other);
+    per_shared_loader_free(loader);
+    check_rows(replay);
+    per_replay_free(replay);
+}
+
+int main(void) {
+    uint64_t state = 4;
+    int i, n_cut_off = 0;
+    for (i = 0; i < rounds(ROUNDS); ++i) {
+        const per_replay_options options = replay_options(ROWS + 2, 1);
+        per_replay* replay = create_replay(&options);
+        per_shared_loader* loader = share_batches(replay, BATCH, 1, 2, NULL);
+        per_reader* reader;
+        float errors[BATCH];
+        forger forging;
+        struct stat status;
+        pthread_t thread;
+        per_status latest = PER_OK;
+        int32_t descriptor;
+        int t;
+        for (t = 0; t < ROWS; ++t) add_full(replay, 0, (float)t, (float)t, GOES_ON, (float)t + 1);
+        reader = second_reader(loader);
+        CHECK_OK(per_shared_loader_descriptor(loader, &descriptor));
+        CHECK(fstat(descriptor, &status) == 0);
+        CHECK(ftruncate(descriptor, 1) != 0);
+        forging.size = (size_t)status.st_size;
+        forging.memory = mmap(NULL, forging.size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+        CHECK(forging.memory != MAP_FAILED);
+        forging.mailbox = find_mailbox(forging.memory, forging.size, 2, 64);
+        forging.seed = next_random(&state);
+        forging.is_wild = i % 3 == 0;
+        for (t = 0; t < BATCH; ++t) errors[t] = (float)(t + 1);
+        CHECK(pthread_create(&thread, NULL, forge, &forging) == 0);
+        for (t = 0; t < 60; ++t) {
+            per_batch batch;
+            int64_t slot;
+            const per_status read = try_read(reader, 1, &batch, &slot);
+            if (read != PER_OK && read != PER_ERROR_BUSY) latest = read;
+            if (read != PER_OK) continue;
+            per_reader_update_priorities(reader, BATCH, batch.ids, 1, errors, 1);
+            per_reader_release(reader, slot);
+        }
+        pthread_join(thread, NULL);
+        sharing_stats(loader);
+        check_rows(replay);
+        n_cut_off += latest == PER_ERROR_CORRUPT_FILE;
+        per_reader_free(reader);
+        if (!forging.is_wild) {
+            per_batch batch;
+            while (sharing_stats(loader).attached != 0) continue;
+            reader = attach_reader(path_of_batches(loader));
+            for (t = 0; t < 5; ++t) {
+                int k;
+                const int64_t slot = read_batch(reader, &batch);
+                for (k = 0; k < BATCH; ++k) CHECK(((const float*)batch.next_fields[0])[k] == batch.reward[k] + 1);
+                CHECK_OK(per_reader_update_priorities(reader, BATCH, batch.ids, 1, errors, -1));
+                CHECK_OK(per_reader_release(reader, slot));
+            }
+            CHECK_OK(per_reader_flush(reader, -1));
+            per_reader_free(reader);
+        }
+        munmap(forging.memory, forging.size);
+        per_shared_loader_free(loader);
+        check_rows(replay);
+        per_replay_free(replay);
+    }
+    CHECK(n_cut_off > 0);
+    for (i = 0; i < (int)(sizeof of_no_reader / sizeof *of_no_reader); ++i) mail_that_no_reader_writes(of_no_reader[i]);
+    return 0;
+}

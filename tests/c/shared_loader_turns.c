@@ -1,0 +1,370 @@
+/*
+ * Readers wait for what is not there yet, and hear of what never will be: none can keep all slots, what a draw fails of
+ * is told to the one whose turn it was, the rate limiter makes readers wait and nobody else, and the end of the loader,
+ * of its process or of a fork ends no call in a wait.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "channel_check.h"
+#include "reader_check.h"
+
+enum { BATCH = 8 };
+
+static void fill(per_replay* replay, int first, int end) {
+    for (; first < end; ++first) add_full(replay, 0, (float)first, (float)first, GOES_ON, (float)first + 1);
+}
+
+static per_replay* small_buffer(void) {
+    const per_replay_options options = replay_options(100, 1);
+    per_replay* replay = create_replay(&options);
+    fill(replay, 0, 50);
+    return replay;
+}
+
+/* A thread that takes a batch, and what became of that. */
+typedef struct taker {
+    per_reader* reader;
+    per_status status;
+    char message[512];
+    int64_t slot;
+    pthread_t thread;
+} taker;
+
+static void* run_taker(void* context) {
+    taker* it = context;
+    per_batch batch;
+    it->status = try_read(it->reader, -1, &batch, &it->slot);
+    strncpy(it->message, per_last_error(), sizeof it->message - 1);
+    return NULL;
+}
+
+static void start_taking(taker* it, per_reader* reader) {
+    memset(it, 0, sizeof *it);
+    it->reader = reader;
+    CHECK(pthread_create(&it->thread, NULL, run_taker, it) == 0);
+}
+
+static void no_reader_keeps_all_slots(void) {
+    per_replay* replay = small_buffer();
+    per_shared_loader* loader = share_batches(replay, BATCH, 2, 2, NULL);
+    per_reader *one = attach_reader(path_of_batches(loader)), *two = attach_reader(path_of_batches(loader));
+    per_reader* third = one;
+    per_batch batch;
+    taker waits;
+    int64_t slot = -1, first = read_batch(one, &batch), second = read_batch(one, &batch);
+    int i;
+    CHECK_FAILS(per_reader_attach(path_of_batches(loader), -1, &third), PER_ERROR_BUSY, "has 2 readers already");
+    CHECK(third == NULL);
+    CHECK_FAILS(try_read(one, 20, &batch, &slot), PER_ERROR_BUSY, "no batch was there in time");
+    CHECK(slot == -1);
+    for (i = 0; i < 20; ++i) CHECK_OK(per_reader_release(two, read_batch(two, &batch)));
+    CHECK_FAILS(per_reader_release(two, first), PER_ERROR_INVALID_ARGUMENT,
+                "allowed are those of batches that are out");
+    CHECK_FAILS(per_reader_release(one, 99), PER_ERROR_INVALID_ARGUMENT, "slot is 99");
+    CHECK_FAILS(per_reader_release(one, -1), PER_ERROR_INVALID_ARGUMENT, "slot is -1");
+    CHECK_OK(per_reader_flush(two, -1));
+    CHECK(sharing_stats(loader).out == 2 && sharing_stats(loader).attached == 2 && sharing_stats(loader).places == 2);
+    start_taking(&waits, one); /* as another thread of its process releases one */
+    CHECK_OK(per_reader_release(one, first));
+    pthread_join(waits.thread, NULL);
+    CHECK(waits.status == PER_OK && waits.slot != second);
+    CHECK_FAILS(per_reader_release(one, first == waits.slot ? 99 : first), PER_ERROR_INVALID_ARGUMENT, "slot is");
+    /* Its place is free at once, and what it had is drawn into again. */
+    CHECK_OK(per_reader_stop(one));
+    CHECK_OK(per_reader_stop(one));
+    CHECK_FAILS(try_read(one, -1, &batch, &slot), PER_ERROR_INVALID_ARGUMENT, "reader was stopped");
+    CHECK_FAILS(per_reader_release(one, second), PER_ERROR_INVALID_ARGUMENT, "reader was stopped");
+    CHECK_FAILS(per_reader_flush(one, -1), PER_ERROR_INVALID_ARGUMENT, "reader was stopped");
+    third = attach_reader(path_of_batches(loader));
+    for (i = 0; i < 20; ++i) CHECK_OK(per_reader_release(third, read_batch(third, &batch)));
+    CHECK(sharing_stats(loader).returned == 2 && sharing_stats(loader).readers == 3);
+    per_reader_free(one);
+    per_reader_free(two);
+    per_reader_free(third);
+    per_shared_loader_free(loader);
+    per_replay_free(replay);
+}
+
+static void a_draw_that_fails_is_told(void) {
+    const per_replay_options options = replay_options(100, 1);
+    per_replay* replay = create_replay(&options);
+    per_shared_loader* loader = share_batches(replay, BATCH, 1, 2, NULL);
+    per_reader* reader = attach_reader(path_of_batches(loader));
+    per_batch batch;
+    int64_t slot;
+    CHECK_FAILS(try_read(reader, -1, &batch, &slot), PER_ERROR_EMPTY, "no transition is live");
+    CHECK_FAILS(try_read(reader, -1, &batch, &slot), PER_ERROR_EMPTY, "no transition is live");
+    fill(replay, 0, 10);
+    CHECK_OK(per_reader_release(reader, read_batch(reader, &batch)));
+    per_reader_free(reader);
+    per_shared_loader_free(loader);
+    per_replay_free(replay);
+}
+
+static void the_rate_limiter_makes_readers_wait_and_nobody_else(void) {
+    per_replay_options options = replay_options(1000, 1);
+    per_replay* replay;
+    per_shared_loader* loader;
+    per_channel* channel;
+    per_writer* writer;
+    per_reader *reader, *other;
+    per_batch batch;
+    taker waits;
+    float errors[BATCH] = {1};
+    int64_t ids[BATCH] = {0}, slot;
+    int t = 0, i, n = 0;
+    options.samples_per_insert = 1;
+    options.samples_tolerance = 16;
+    options.min_size_to_sample = 4;
+    replay = create_replay(&options);
+    loader = share_batches(replay, BATCH, 2, 2, NULL);
+    reader = attach_reader(path_of_batches(loader));
+    other = attach_reader(path_of_batches(loader));
+    CHECK_FAILS(try_read(reader, 30, &batch, &slot), PER_ERROR_BUSY, "no batch was there in time");
+    channel = create_channel(replay, 0, NULL, 64, PER_FULL_WAITS);
+    writer = attach(path_of(channel));
+    start_taking(&waits, reader);
+    for (; t < 4; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, -1));
+    pthread_join(waits.thread, NULL);
+    CHECK(waits.status == PER_OK);
+    CHECK_OK(per_reader_release(reader, waits.slot));
+    /* 16 are allowed before more is added: another batch. */
+    CHECK_OK(per_reader_release(reader, read_batch(reader, &batch)));
+    CHECK_FAILS(try_read(reader, 30, &batch, &slot), PER_ERROR_BUSY, "no batch was there in time");
+    /* What the other one sends comes through meanwhile, also before steps that it writes. */
+    CHECK_OK(per_reader_update_priorities(other, 1, ids, 1, errors, -1));
+    CHECK_OK(per_reader_flush(other, 60000));
+    CHECK(stats_of(replay).updates == 1);
+    /* Writers and readers at their own pace, each of which would run ahead. */
+    for (i = 0; i < 200; ++i) {
+        CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, -1));
+        ++t;
+        if (try_read(reader, 1, &batch, &slot) != PER_OK) continue;
+        CHECK_OK(per_reader_release(reader, slot));
+        ++n;
+    }
+    CHECK(n > 10);
+    /* Where one side ends, the other goes on without limits. */
+    CHECK_OK(per_replay_stop_limiting(replay));
+    CHECK_OK(per_channel_flush(channel, -1));
+    for (i = 0; i < 50; ++i) CHECK_OK(per_reader_release(reader, read_batch(reader, &batch)));
+    per_reader_free(reader);
+    per_reader_free(other);
+    per_writer_free(writer);
+    per_channel_free(channel);
+    per_shared_loader_free(loader);
+    per_replay_free(replay);
+}
+
+static void what_is_wrong_with_values_is_told_or_counted(void) {
+    per_replay* replay = small_buffer();
+    per_shared_loader* loader = share_batches(replay, BATCH, 1, 2, NULL);
+    per_reader* reader = attach_reader(path_of_batches(loader));
+    static float errors[1 << 20];
+    static int64_t ids[1 << 20];
+    const int64_t never = 1000, negative = -2, late = 0, nobody = -1;
+    const float bad = NAN, below = -1;
+    per_replay_options described;
+    int64_t batch_size;
+    CHECK_FAILS(per_reader_update_priorities(reader, 1, &late, 1, &bad, -1), PER_ERROR_INVALID_ARGUMENT,
+                "TD errors must be finite");
+    CHECK_FAILS(per_reader_set_priorities(reader, 1, &late, &below, -1), PER_ERROR_INVALID_ARGUMENT,
+                "priorities[0] is -1: must be finite and >= 0");
+    CHECK_FAILS(per_reader_update_priorities(reader, 1, &negative, 1, errors, -1), PER_ERROR_INVALID_ARGUMENT,
+                "ids[0] is -2: never issued");
+    CHECK_FAILS(per_reader_update_priorities(reader, 1 << 20, ids, 1, errors, -1), PER_ERROR_INVALID_ARGUMENT,
+                "count is 1048576: ids and values of a call to a reader may take");
+    CHECK_FAILS(per_reader_update_priorities(reader, 1, &late, 1, errors, -2), PER_ERROR_INVALID_ARGUMENT,
+                "timeout_ms is -2");
+    CHECK_OK(per_reader_update_priorities(reader, 0, NULL, 1, NULL, -1));
+    CHECK_OK(per_reader_flush(reader, -1));
+    CHECK(sharing_stats(loader).updates == 0 && sharing_stats(loader).refused == 0);
+    CHECK_OK(per_reader_update_priorities(reader, 1, &never, 1, errors, -1));
+    CHECK_OK(per_reader_flush(reader, -1));
+    CHECK(sharing_stats(loader).updates == 0 && sharing_stats(loader).refused == 1);
+    fill(replay, 50, 300); /* id 0 is overwritten */
+    CHECK_OK(per_reader_update_priorities(reader, 1, &late, 1, errors, -1));
+    CHECK_OK(per_reader_update_priorities(reader, 1, &nobody, 1, errors, -1));
+    CHECK_OK(per_reader_flush(reader, -1));
+    CHECK(sharing_stats(loader).updates == 2 && stats_of(replay).stale_updates == 2);
+    CHECK_OK(per_replay_options_init(&described, sizeof described));
+    CHECK_OK(per_reader_describe(reader, &described, &batch_size));
+    CHECK(batch_size == BATCH && described.capacity == 100 && described.n_step == 1);
+    CHECK(described.n_fields == 1 && strcmp(described.fields[0].name, "observation") == 0);
+    per_reader_free(reader);
+    per_shared_loader_free(loader);
+    per_replay_free(replay);
+}
+
+static void what_cannot_be_is_named(void) {
+    per_replay* replay = small_buffer();
+    per_shared_loader *loader = share_batches(replay, BATCH, 1, 2, NULL), *second = loader;
+    per_channel* channel = create_channel(replay, 0, NULL, 8, PER_FULL_WAITS);
+    per_shared_loader_options options;
+    per_reader* reader = (per_reader*)replay;
+    per_writer* writer = NULL;
+    int32_t descriptor;
+    char path[200];
+    CHECK_OK(per_shared_loader_options_init(&options, sizeof options));
+    CHECK(options.slots == 2);
+    options.batch_size = BATCH;
+    CHECK_FAILS(per_shared_loader_create(replay, &options, &second), PER_ERROR_INVALID_ARGUMENT,
+                "readers is 0: allowed are 1 .. 1024");
+    CHECK(second == NULL);
+    options.readers = 4;
+    options.slots = 257;
+    CHECK_FAILS(per_shared_loader_create(replay, &options, &second), PER_ERROR_INVALID_ARGUMENT,
+                "slots is 257: allowed are 1 .. 256");
+    options.slots = 2;
+    CHECK_FAILS(per_shared_loader_create(replay, &options, &second), PER_ERROR_BUSY, "has a loader already");
+    CHECK_FAILS(per_reader_attach(path_of(channel), -1, &reader), PER_ERROR_CORRUPT_FILE,
+                "the shared memory is no shared loader: it begins with other bytes");
+    CHECK(reader == NULL);
+    CHECK_FAILS(per_writer_attach(path_of_batches(loader), -1, NULL, 0, &writer), PER_ERROR_CORRUPT_FILE,
+                "the shared memory is no channel: it begins with other bytes");
+    CHECK_FAILS(per_reader_attach("/dev/null", -1, &reader), PER_ERROR_CORRUPT_FILE, "/dev/null is no shared loader");
+    CHECK_FAILS(per_reader_attach(NULL, -1, &reader), PER_ERROR_IO, "/proc/self/fd/-1");
+    CHECK_OK(per_shared_loader_descriptor(loader, &descriptor));
+    CHECK_OK(per_reader_attach(NULL, descriptor, &reader));
+    per_reader_free(reader);
+    CHECK(strlen(path_of_batches(loader)) < sizeof path);
+    strcpy(path, path_of_batches(loader));
+    per_shared_loader_free(loader);
+    CHECK_FAILS(per_reader_attach(path, -1, &reader), PER_ERROR_IO, "no shared loader that can be opened");
+    per_channel_free(channel);
+    per_replay_free(replay);
+}
+
+static void a_closed_loader_is_told_to_its_readers(void) {
+    const per_replay_options options = replay_options(100, 1);
+    per_replay* replay = create_replay(&options);
+    per_shared_loader* loader;
+    per_reader *reader, *other;
+    per_batch batch;
+    taker waits;
+    const int64_t id = 0;
+    const float error = 7;
+    int64_t slot;
+    fill(replay, 0, 10);
+    loader = share_batches(replay, BATCH, 2, 1, NULL);
+    reader = attach_reader(path_of_batches(loader));
+    other = attach_reader(path_of_batches(loader));
+    slot = read_batch(reader, &batch);
+    start_taking(&waits, reader);
+    CHECK_OK(per_reader_flush(other, -1));
+    CHECK_OK(per_reader_set_priorities(other, 1, &id, &error, -1));
+    per_shared_loader_free(loader);
+    CHECK(priority_of(replay, 0) == 7); /* what was sent before is there */
+    pthread_join(waits.thread, NULL);
+    CHECK(waits.status == PER_ERROR_INVALID_ARGUMENT && strstr(waits.message, "the shared loader was closed") != NULL);
+    CHECK_FAILS(per_reader_release(reader, slot), PER_ERROR_INVALID_ARGUMENT, "the shared loader was closed");
+    CHECK(batch.reward[0] + 1 == ((const float*)batch.next_fields[0])[0]);
+    per_reader_free(reader);
+    per_reader_free(other);
+    CHECK(stats_of(replay).live == 10);
+    per_loader_free(create_loader(replay, BATCH, 1, NULL));
+    per_replay_free(replay);
+}
+
+/* The buffer is in a child, which is killed. */
+static void a_dead_buffer_is_told_to_its_readers(void) {
+    int ends[2], status;
+    char path[200];
+    per_reader* reader;
+    per_batch batch;
+    int64_t slot;
+    pid_t child;
+    CHECK(pipe(ends) == 0);
+    child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        per_replay* replay = small_buffer();
+        per_shared_loader* loader = share_batches(replay, BATCH, 1, 1, NULL);
+        CHECK(write(ends[1], path_of_batches(loader), strlen(path_of_batches(loader)) + 1) > 0);
+        for (;;) pause();
+    }
+    CHECK(read(ends[0], path, sizeof path) > 0);
+    reader = attach_reader(path);
+    read_batch(reader, &batch);
+    CHECK(kill(child, SIGKILL) == 0);
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK_FAILS(try_read(reader, -1, &batch, &slot), PER_ERROR_INVALID_ARGUMENT,
+                "the shared loader's process has ended");
+    CHECK(batch.reward == NULL);
+    per_reader_free(reader);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static void a_forked_child_has_none(void) {
+    per_replay* replay = small_buffer();
+    per_shared_loader* loader = share_batches(replay, BATCH, 1, 2, NULL);
+    per_reader* reader = attach_reader(path_of_batches(loader));
+    per_batch batch;
+    int64_t slot = read_batch(reader, &batch);
+    char path[200];
+    int status;
+    pid_t child;
+    strcpy(path, path_of_batches(loader));
+    child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        static rows drawn;
+        per_shared_loader_statistics statistics;
+        per_reader* other = NULL;
+        const char* again;
+        alarm(20);
+        CHECK_OK(per_shared_loader_statistics_init(&statistics, sizeof statistics));
+        CHECK_FAILS(per_shared_loader_stats(loader, &statistics), PER_ERROR_INVALID_ARGUMENT, "before a fork");
+        CHECK_FAILS(per_shared_loader_path(loader, &again), PER_ERROR_INVALID_ARGUMENT, "before a fork");
+        CHECK_FAILS(try_read(reader, -1, &batch, &slot), PER_ERROR_INVALID_ARGUMENT, "before a fork");
+        CHECK_FAILS(per_reader_release(reader, slot), PER_ERROR_INVALID_ARGUMENT, "before a fork");
+        CHECK_FAILS(per_reader_stop(reader), PER_ERROR_INVALID_ARGUMENT, "before a fork");
+        CHECK_FAILS(per_reader_attach(path, -1, &other), PER_ERROR_BUSY, "has 1 readers already");
+        per_reader_free(reader);
+        per_shared_loader_free(loader);
+        add_full(replay, 0, 50, 0, GOES_ON, 51); /* the buffer is the child's own */
+        draw(replay, BATCH, &drawn);
+        per_replay_free(replay);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK_OK(per_reader_release(reader, slot));
+    CHECK_OK(per_reader_release(reader, read_batch(reader, &batch)));
+    per_reader_free(reader);
+    per_shared_loader_free(loader);
+    per_replay_free(replay);
+}
+
+static void a_buffer_on_a_device_has_none(void) {
+    per_replay* replay = small_buffer();
+    per_shared_loader* loader;
+    per_shared_loader_options options;
+    CHECK_OK(per_shared_loader_options_init(&options, sizeof options));
+    options.batch_size = BATCH;
+    options.readers = 1;
+    CHECK_FAILS(per_shared_loader_create(replay, &options, &loader), PER_ERROR_UNSUPPORTED, "for buffers on PER_CPU");
+    per_replay_free(replay);
+}
+
+int main(void) {
+    if (on_cuda()) {
+        a_buffer_on_a_device_has_none();
+        return 0;
+    }
+    a_dead_buffer_is_told_to_its_readers(); /* a child of a process without threads */
+    no_reader_keeps_all_slots();
+    a_draw_that_fails_is_told();
+    the_rate_limiter_makes_readers_wait_and_nobody_else();
+    what_is_wrong_with_values_is_told_or_counted();
+    what_cannot_be_is_named();
+    a_closed_loader_is_told_to_its_readers();
+    a_forked_child_has_none();
+    return 0;
+}
