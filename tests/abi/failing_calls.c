@@ -67,10 +67,17 @@ REPLACED(int, pthread_create,
          (pthread_t * thread, const pthread_attr_t* attributes, void* (*work)(void*), void* argument),
          (thread, attributes, work, argument), EAGAIN, EAGAIN)
 REPLACED(ssize_t, read, (int file, void* data, size_t size), (file, data, size), EIO, -1)
+REPLACED(ssize_t, pread, (int file, void* data, size_t size, off_t place), (file, data, size, place), EIO, -1)
+REPLACED(off_t, lseek, (int file, off_t place, int from), (file, place, from), EIO, -1)
 REPLACED(ssize_t, write, (int file, const void* data, size_t size), (file, data, size), ENOSPC, -1)
 REPLACED(int, fsync, (int file), (file), EIO, -1)
 REPLACED(int, flock, (int file, int operation), (file, operation), ENOLCK, -1)
 REPLACED(int, fchmod, (int file, mode_t mode), (file, mode), EPERM, -1)
+REPLACED(int, mkdir, (const char* path, mode_t mode), (path, mode), EIO, -1)
+REPLACED(int, memfd_create, (const char* name, unsigned flags), (name, flags), EMFILE, -1)
+REPLACED(int, ftruncate, (int file, off_t size), (file, size), ENOSPC, -1)
+REPLACED(int, fallocate, (int file, int mode, off_t place, off_t size), (file, mode, place, size), ENOSPC, -1)
+REPLACED(int, stat, (const char* path, struct stat* found), (path, found), EIO, -1)
 REPLACED(int, fstat, (int file, struct stat* found), (file, found), EIO, -1)
 REPLACED(int, fstatat, (int folder, const char* path, struct stat* found, int flags), (folder, path, found, flags), EIO,
          -1)
