@@ -195,6 +195,25 @@ TEST_F(Checkpoint, compressed_buffer_goes_on_bit_for_bit) {
     walk.use(saved, loaded, 50);
 }
 
+// More rows than are read or written at a time, and lanes that begin in the middle of their part of each array.
+TEST_F(Checkpoint, buffer_of_many_rows_goes_on_bit_for_bit) {
+    per_replay_options options = Buffer::options(80000, 1, 2);
+    options.store_next_observation = 1;
+    Buffer saved(options);
+    for (int i = 0; i < 100000; ++i)
+        saved.step({.observation = {0, static_cast<float>(i)}, .next = {0, static_cast<float>(i + 2)}}, i % 2);
+    ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK) << per_last_error();
+    const std::string before = contents();
+    Buffer loaded = Buffer::load(path(), 1);
+    ASSERT_EQ(per_replay_save(loaded.get(), path().c_str()), PER_OK);
+    EXPECT_TRUE(contents() == before);
+    EXPECT_EQ(saved.live_ids(), loaded.live_ids());
+    std::vector<Row> rows, other_rows;
+    ASSERT_EQ(saved.sample(4096, rows), PER_OK);
+    ASSERT_EQ(loaded.sample(4096, other_rows), PER_OK);
+    EXPECT_EQ(rows, other_rows);
+}
+
 TEST_F(Checkpoint, compression_that_there_is_not_is_refused) {
     Buffer buffer(walk_options());
     for (const int32_t level : {-1, 20})
@@ -593,19 +612,27 @@ TEST_F(Checkpoint, message_names_the_section_that_is_damaged) {
 }
 
 TEST_F(Checkpoint, file_that_ends_early_or_goes_on_is_damaged) {
-    per_replay_options options = small_options();
-    options.save_compression = has_zstd() ? 1 : 0;
-    Buffer saved(options);
-    Buffer twin(options);
-    Walk(3).use(saved, twin, 20);
-    ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK);
-    const std::string good = contents();
-    for (size_t size = 0; size < good.size(); ++size) {
-        write(good.substr(0, size));
-        EXPECT_EQ(load(), PER_ERROR_CORRUPT_FILE) << size;
+    for (const int32_t level : {0, 1}) {
+        per_replay_options options = small_options();
+        options.save_compression = has_zstd() ? level : 0;
+        Buffer saved(options);
+        Buffer twin(options);
+        Walk(3).use(saved, twin, 20);
+        ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK);
+        const std::string good = contents();
+        for (size_t size = 0; size < good.size(); ++size) {
+            write(good.substr(0, size));
+            EXPECT_EQ(load(), PER_ERROR_CORRUPT_FILE) << size;
+        }
+        write(good + '\0');
+        EXPECT_EQ(load(), PER_ERROR_CORRUPT_FILE);
+        // The last byte of the rewards' section is missing, and all that follows.
+        const size_t next = good.find("priorities") - sizeof(uint32_t);
+        write(good.substr(0, next - 1));
+        EXPECT_EQ(load(), PER_ERROR_CORRUPT_FILE);
+        EXPECT_TRUE(std::string(per_last_error()).ends_with("is damaged in the section 'rewards': it ends early"))
+            << per_last_error();
     }
-    write(good + '\0');
-    EXPECT_EQ(load(), PER_ERROR_CORRUPT_FILE);
 }
 
 TEST_F(Checkpoint, newer_format_is_unsupported) {
