@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Builds the fuzzers and runs them, as many at a time as there are processors.
 
-    run.py [--seconds 30] [--merge] [NAME ...]
+    run.py [--seconds 60] [--merge] [NAME ...]
     run.py --coverage [NAME ...]
 
 Each begins with its corpus, tests/fuzz/corpus/NAME, and looks for inputs that reach more of the source. An input that
@@ -140,7 +140,7 @@ def print_coverage(names: list[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Fuzz libper.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(LONGEST)}; all if none is named")
-    parser.add_argument("--seconds", type=int, default=30, help="for each (30)")
+    parser.add_argument("--seconds", type=int, default=60, help="for each (60)")
     parser.add_argument("--merge", action="store_true", help="add what was found to the corpora")
     parser.add_argument("--coverage", action="store_true", help="say which lines are reached")
     arguments = parser.parse_args()
