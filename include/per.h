@@ -33,7 +33,8 @@
  *           those that synchronise and those that set an option they can be captured in a CUDA graph, on one stream,
  *           and each launch of it is as if the calls were made again; the caller orders launches with each other and
  *           with other calls. A thread's current device stays what it is, and no device but a handle's own gets a
- *           context for it.
+ *           context for it. A kernel that the caller launches behind a call with programmatic stream serialization must
+ *           call cudaGridDependencySynchronize() before it touches what the call reads or writes.
  * Random.   Numbers come from Philox4x32-10, a counter-based generator: the seed of the handle and the number of draws
  *           made so far are the whole random state. The same seed and the same calls give the same indices and ids, bit
  *           for bit, from every language and on every device.
@@ -613,8 +614,9 @@ PER_API per_status per_steps_init(per_steps* steps, uint64_t struct_size);
  * On PER_CUDA any of the arrays may also lie in host memory, but not while `stream` is captured. Such an array is read
  * before the call returns, and cast on the host, where a value that does not fit its dtype is an error as above, unless
  * a mask that is given lies on the device. All else that is wrong with values is known to the device only.
- * It goes through a ring of pinned memory; where that is full, the call waits for the device. ids_out must be memory
- * that the device can write, be it its own, managed or pinned, and is written when the stream gets there.
+ * It goes through a ring of pinned memory, and so do env_ids of more than 256 environments; where that is full, the call
+ * waits for the device, and calls of other threads on the buffer for this one. ids_out must be memory that the device
+ * can write, be it its own, managed or pinned, and is written when the stream gets there.
  */
 PER_API per_status per_replay_add(per_replay* replay, const per_steps* steps, int64_t* ids_out, void* stream);
 
@@ -624,7 +626,8 @@ PER_API per_status per_replay_add(per_replay* replay, const per_steps* steps, in
  * Environments without a running episode are left alone.
  *
  *   count    number of env_ids; not looked at if env_ids is NULL
- *   env_ids  [count] 0 .. n_envs - 1, or NULL: all. Host memory
+ *   env_ids  [count] 0 .. n_envs - 1, or NULL: all. Host memory; on PER_CUDA more than 256 may make the call wait as
+ *            arrays in host memory do with per_replay_add()
  */
 PER_API per_status per_replay_cut(per_replay* replay, int64_t count, const int64_t* env_ids, void* stream);
 
@@ -1248,7 +1251,7 @@ PER_API per_status per_epochs_create(per_replay* replay, int64_t n_epochs, int64
  * was when the walk was created. The walk then stays where it is. (PER_CUDA: for a transition that is not live id -1
  * and zeros, counted, and the walk goes on.) A captured call writes the same minibatch with every launch. On PER_CUDA
  * the ids of more than 256 transitions go through a ring of pinned memory; where that is full, the call waits for the
- * device.
+ * device, and calls of other threads on the buffer for this one.
  */
 PER_API per_status per_epochs_next(per_epochs* epochs, const per_batch* batch, int64_t* count_out, void* stream);
 

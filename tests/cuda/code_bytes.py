@@ -22,8 +22,14 @@ SOURCES = pathlib.Path(__file__).resolve().parents[2] / "src"
 # By file: kernels by a part of their mangled name, what calls them, and the limit of their own code.
 LIMITS = {
     "cuda/tree/tree_update.cu": {"13update_kernel": ("tree: update", 14000)},
-    "cuda/draw/tree_draw.cu": {"11draw_kernelEN": ("tree: draw", 30000)},
-    "cuda/draw/live_draw.cu": {"11draw_kernelINS_9GatherRowE": ("buffer: sample", 79000)},
+    "cuda/draw/tree_draw.cu": {
+        "11draw_kernelEN": ("tree: draw", 30000),
+        "22draw_in_cluster_kernelEN": ("tree: draw by a cluster", 33000),
+    },
+    "cuda/draw/live_draw.cu": {
+        "11draw_kernelINS_9GatherRowE": ("buffer: sample", 79000),
+        "22draw_in_cluster_kernelINS_9GatherRowE": ("buffer: sample, cluster", 76500),
+    },
     "cuda/replay/priorities.cu": {
         "13update_kernel": ("buffer: update", 40000),
         "19change_lanes_kernel": ("buffer: end of an add", 33000),

@@ -12,6 +12,7 @@
 
 #include "../cpp/replay_call.h"
 #include "cuda/runtime/create.h"
+#include "cuda/runtime/staging.h"
 #include "rows/error.h"
 #include "simulator.h"
 
@@ -161,6 +162,29 @@ TEST_F(CopiedSlots, a_copy_that_failed_is_made_when_the_batch_is_handed_out) {
         expect_seen(seen, static_cast<int64_t>(n));
     }
     EXPECT_GE(n_failed, 3);
+}
+
+// Without its event nothing but the stream tells when the copy has been made.
+TEST(Staging, fills_no_buffer_again_whose_copy_may_be_under_way) {
+    for (simulator::options().seed = 1; simulator::options().seed < 20; ++simulator::options().seed) {
+        cudaStream_t stream;
+        cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+        void* copied = nullptr;
+        ASSERT_EQ(cudaMalloc(&copied, 8), cudaSuccess);
+        {
+            cuda::Staging staging(8);
+            std::memset(staging.host(), 1, 8);
+            simulator::fail_call(1, cudaErrorInvalidValue);
+            EXPECT_THROW(staging.send(static_cast<std::byte*>(copied), 8, stream), Error);
+            EXPECT_FALSE(simulator::fail_call(0, 0));
+            std::memset(staging.host(), 2, 8);
+            cudaStreamSynchronize(stream);
+            EXPECT_EQ(*static_cast<uint64_t*>(copied), 0x0101010101010101u);
+        }
+        cudaFree(copied);
+        cudaStreamDestroy(stream);
+    }
+    simulator::options().seed = 1;
 }
 
 }  // namespace

@@ -146,6 +146,30 @@ TEST_F(CudaDevices, handles_that_another_thread_frees_make_no_context_there) {
     EXPECT_FALSE(simulator::has_context(0));
 }
 
+// Code that the driver made of older PTX has no wait for the kernel before it and no barrier of a cluster, and the
+// simulator fails where a kernel of such code is launched as if it had.
+TEST_F(CudaDevices, code_for_an_older_architecture_neither_starts_early_nor_runs_in_clusters) {
+    constexpr int32_t device = 2;  // no other test of this program has a handle there
+    simulator::options().ptx_version = 80;
+    simulator::options().cluster_blocks = 16;
+    per_tree_options tree_options;
+    per_tree_options_init(&tree_options, sizeof tree_options);
+    tree_options.capacity = n;
+    tree_options.device = PER_CUDA;
+    tree_options.device_index = device;
+    per_tree* tree = nullptr;
+    expect_status(PER_OK, per_tree_create(&tree_options, &tree));
+    const std::vector<int64_t> indices = {0, 1, 2, 3};
+    const std::vector<float> priorities = {0, 0, 3, 0};
+    std::vector<int64_t> drawn(40);
+    expect_status(PER_OK, per_update(tree, n, indices.data(), priorities.data(), nullptr));
+    expect_status(PER_OK, per_sample(tree, 40, PER_STRATIFIED, 0.5, drawn.data(), nullptr, nullptr, nullptr));
+    expect_status(PER_OK, per_tree_synchronize(tree, nullptr));
+    EXPECT_EQ(drawn, std::vector<int64_t>(40, 2));
+    per_tree_free(tree);
+    EXPECT_EQ(simulator::counters().cluster_launches, 0u);
+}
+
 // ---- arrays of another device
 
 // Of a device, for as long as it lives.

@@ -57,7 +57,6 @@ FAULTS = [
         "cuda/tree/sum_tree.h",
         "for (int bits = warp_size / 2; bits != 0; bits /= 2) value += __shfl_xor_sync(all_lanes, value, bits);",
         "for (int bits = warp_size / 4; bits != 0; bits /= 2) value += __shfl_xor_sync(all_lanes, value, bits);",
-        "priorities_test",
         is_pitfall=True,
     ),
     Fault(
@@ -97,7 +96,7 @@ FAULTS = [
     Fault(
         "the count of draws on the host's side of a graph",
         "cuda/draw/tree_draw.cu",
-        "++state.n_empty_draws;\n    else\n        ++state.batches;",
+        "++state.n_empty_draws;\n    else\n        state.batches = batches + 1;",
         "++state.n_empty_draws;\n    else\n        state.batches = 0;",
         "tree_calls_test",
         is_pitfall=True,
@@ -105,8 +104,9 @@ FAULTS = [
     Fault(
         "a wait of the host in a draw",
         "cuda/tree/tree_backend.cu",
-        "        queue_draw(tree_, sample, seed_, call.stream());",
-        "        queue_draw(tree_, sample, seed_, call.stream()), cudaStreamSynchronize(order_.own_stream());",
+        "        queue_draw(tree_, sample, seed_, cluster_blocks_, call.stream());",
+        "        queue_draw(tree_, sample, seed_, cluster_blocks_, call.stream()), "
+        "cudaStreamSynchronize(order_.own_stream());",
         "tree_calls_test",
         is_pitfall=True,
     ),
@@ -383,11 +383,12 @@ FAULTS = [
         "sample_test",
     ),
     Fault(
-        "beta moves on before all threads have read it",
+        "threads read what a draw has counted while one counts it",
         "cuda/draw/live_draw.cu",
-        "    __syncthreads();  // all threads have read the beta that moves on\n",
-        "",
+        "    if (ends_draw && threadIdx.x == 0) counts = counts_of(*replay.state);\n    // The first",
+        "    counts = counts_of(*replay.state);\n    // The first",
         "sample_test",
+        needs_tsan=True,
     ),
     Fault(
         "frames stay where a window within an episode would have them",
@@ -445,6 +446,144 @@ FAULTS = [
         "    wait_for_work_before();\n",
         "",
         environment={"PER_EARLY_LAUNCHES": "1"},
+    ),
+    Fault(
+        "no barrier of the cluster before blocks read what others wrote to them",
+        "cuda/draw/live_draw.cu",
+        "    await_cluster();\n    const double reference",
+        "    const double reference",
+        "clusters_test",
+        is_pitfall=True,
+    ),
+    Fault(
+        "no barrier of the cluster after blocks have written to others",
+        "cuda/draw/live_draw.cu",
+        "    arrive_in_cluster();\n    const bool ends_draw = blockIdx.x == 0 && threadIdx.x == 0;\n"
+        "    DrawCounts counts = {};\n    if (ends_draw) counts = counts_of(*replay.state);\n    await_cluster();\n",
+        "    const bool ends_draw = blockIdx.x == 0 && threadIdx.x == 0;\n"
+        "    DrawCounts counts = {};\n    if (ends_draw) counts = counts_of(*replay.state);\n",
+        "clusters_test",
+    ),
+    Fault(
+        "no barrier of the cluster before blocks write to others",
+        "cuda/draw/tree_draw.cu",
+        "    await_cluster();  // all blocks have begun\n",
+        "",
+        "clusters_test",
+    ),
+    Fault(
+        "blocks write to others that may not have begun",
+        "cuda/draw/live_draw.cu",
+        "    await_cluster();  // all blocks have begun\n    if (threadIdx.x < gridDim.x) "
+        "in_block(shared.of_block[blockIdx.x], threadIdx.x) = smallest;\n    arrive_in_cluster();\n",
+        "    if (threadIdx.x < gridDim.x) in_block(shared.of_block[blockIdx.x], threadIdx.x) = smallest;\n",
+        "clusters_test",
+    ),
+    Fault(
+        "a block returns while others write to it",
+        "cuda/draw/tree_draw.cu",
+        "    await_cluster();  // all blocks have begun\n",
+        "    await_cluster();\n    if (span.first - threadIdx.x / warp_size >= request.batch_size) return;\n",
+        "clusters_test",
+    ),
+    Fault(
+        "no barrier of the cluster before a block returns",
+        "cuda/draw/tree_draw.cu",
+        "    arrive_in_cluster();\n    const int k",
+        "    const int k",
+        "clusters_test",
+    ),
+    Fault(
+        "a block writes to the place of the wrong rank",
+        "cuda/draw/live_draw.cu",
+        "in_block(shared.of_block[blockIdx.x], threadIdx.x) = smallest;",
+        "in_block(shared.of_block[threadIdx.x], blockIdx.x) = smallest;",
+        "clusters_test",
+    ),
+    Fault(
+        "a block keeps its smallest share to itself",
+        "cuda/runtime/dialect.h",
+        "__cluster_map_shared_rank(&variable, block)",
+        "__cluster_map_shared_rank(&variable, blockIdx.x)",
+        "clusters_test",
+    ),
+    Fault(
+        "a cluster draws more than its warps make",
+        "cuda/draw/live_draw.cu",
+        "    if (n <= most_in_cluster)\n",
+        "    if (n <= 2 * most_in_cluster)\n",
+        "clusters_test",
+    ),
+    Fault(
+        "a cluster of a device that has none",
+        "cuda/runtime/dialect.h",
+        "    if (!has_clusters()) return 0;\n",
+        "    if (!has_clusters()) return portable_cluster_blocks;\n",
+        "clusters_test",
+    ),
+    Fault(
+        "a cluster larger than the device has",
+        "cuda/runtime/dialect.h",
+        "        if (n_clusters > 0) return n_blocks;\n",
+        "        return n_blocks;\n",
+        "clusters_test",
+    ),
+    Fault(
+        "no cluster where the device has one",
+        "cuda/draw/tree_draw.cu",
+        "if (cluster_blocks != 0 && n <= max_draws_of_cluster)",
+        "if (cluster_blocks > 8 && n <= max_draws_of_cluster)",
+        "clusters_test",
+    ),
+    Fault(
+        "the second draw of a warp is that of another one",
+        "cuda/draw/live_draw.cu",
+        "const int64_t i = (int64_t{k} * gridDim.x + blockIdx.x) * cluster_warps + warp;",
+        "const int64_t i = (int64_t{k} + n_at_once * blockIdx.x) * cluster_warps + warp;",
+        "clusters_test",
+    ),
+    Fault(
+        "a draw in a cluster does not wait for the work before it",
+        "cuda/draw/tree_draw.cu",
+        "    wait_for_work_before();\n    PER_SHARED(ClusterDrawShared, shared);\n",
+        "    PER_SHARED(ClusterDrawShared, shared);\n",
+        environment={"PER_EARLY_LAUNCHES": "1", "PER_SIMULATOR_CLUSTERS": "8"},
+    ),
+    Fault(
+        "code for an older architecture is taken for that of the device",
+        "cuda/runtime/device.cu",
+        "    if (ptx_version >= ptx_of_clusters) return;\n",
+        "    return;\n",
+        "devices_test",
+        environment={"PER_EARLY_LAUNCHES": "1"},
+    ),
+    Fault(
+        "code for an older architecture runs in clusters",
+        "cuda/runtime/device.cu",
+        "return !is_refused && has_code_of_clusters() &&",
+        "return !is_refused &&",
+        "devices_test",
+    ),
+    Fault(
+        "an add forgets what a call that failed left behind",
+        "cuda/add/step_queue.cu",
+        "if (is_settled_ && piece.length",
+        "if (piece.length",
+        "replay_calls_test",
+    ),
+    Fault(
+        "work whose event could not be recorded is not waited for",
+        "cuda/runtime/stream_order.cu",
+        "    // Where that fails, the destructor tries once more: the work is queued.\n",
+        "    is_finished_ = true;\n",
+        "replay_calls_test",
+    ),
+    Fault(
+        "a buffer whose copy has no event is filled again",
+        "cuda/runtime/staging.cu",
+        "    if (error != cudaSuccess) wait_for(stream, std::nothrow);",
+        "    //",
+        "copied_slots_test",
     ),
     Fault(
         "rows of a draw that fails become the last batch",
@@ -1413,7 +1552,7 @@ FAULTS = [
     Fault(
         "draws ahead count for beta when they are drawn",
         "cuda/draw/live_draw.cu",
-        "    if (plan.beta != plan.beta && plan.is_ahead()) ++state.n_ahead;\n",
+        "    if (plan.beta != plan.beta && plan.is_ahead()) state.n_ahead = before.n_ahead + 1;\n",
         "",
         "drawn_loader_test",
     ),
@@ -1710,7 +1849,7 @@ class Build:
         shutil.copytree(SOURCES / "cuda", work / "src" / "cuda")
         path = work / "src" / fault.file
         path.write_text(path.read_text().replace(fault.original, fault.planted, 1))
-        recompiled = {}
+        recompiled: dict[str, str] = {}
         for source in sources_of(fault):
             command = self.commands[source]
             built = command[command.index("-o") + 1]
@@ -1724,7 +1863,11 @@ class Build:
             subprocess.run(changed, cwd=self.folder, check=True, capture_output=True)
             recompiled[built] = str(target)
         program = work / "program"
-        link = [recompiled.get(word, word) for word in self.link_command(fault.test)]
+        # Of functions that several objects have, such as those out of line, the linker takes the first. Of the tree's
+        # tests only the tree's own sources are compiled anew: the fault must not lose to a source that has none.
+        link = [word for word in self.link_command(fault.test) if word not in recompiled]
+        first = next(i for i, word in enumerate(link) if word.endswith(".o"))
+        link[first:first] = recompiled.values()
         link[link.index("-o") + 1] = str(program)
         subprocess.run(link, cwd=self.folder, check=True, capture_output=True)
         environment = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1", **fault.environment}

@@ -399,6 +399,79 @@ TEST_F(CudaReplayCalls, a_failing_launch_is_an_error_of_the_call) {
     twins.synchronize();
 }
 
+// Two environments of one number each, whose last two rows wait for what follows them.
+struct TwoLanes {
+    ReplayHandle replay;
+
+    explicit TwoLanes(int32_t device) {
+        per_field field = {};
+        field.name = "observation";
+        field.dtype = PER_FLOAT32;
+        per_replay_options options;
+        per_replay_options_init(&options, sizeof options);
+        options.capacity = 20;
+        options.n_envs = 2;
+        options.n_step = 3;
+        options.fields = &field;
+        options.n_fields = 1;
+        options.device = device;
+        per_replay* made = nullptr;
+        expect_status(PER_OK, per_replay_create(&options, &made));
+        replay.reset(made);
+    }
+
+    void add(int64_t env) {
+        static const float number = 1.0f;
+        static const uint8_t goes_on = 0;
+        const per_array field = {&number, nullptr, 0, PER_FLOAT32};
+        per_steps steps;
+        per_steps_init(&steps, sizeof steps);
+        steps.n_envs = 1;
+        steps.env_ids = &env;
+        steps.fields = &field;
+        steps.next_fields = &field;
+        steps.reward = field;
+        steps.terminated = steps.truncated = {&goes_on, nullptr, 0, PER_BOOL};
+        expect_status(PER_OK, per_replay_add(replay.get(), &steps, nullptr, nullptr));
+    }
+
+    per_status cut() {
+        const int64_t env = 0;
+        return per_replay_cut(replay.get(), 1, &env, nullptr);
+    }
+
+    uint64_t mass() {
+        per_law law;
+        per_law_init(&law, sizeof law);
+        expect_status(PER_OK, per_replay_law(replay.get(), PER_SCALE_AUTOMATIC, &law));
+        return law.total_mass;
+    }
+};
+
+// Whichever launch of a cut fails, an add to another environment brings the rows up to date that became live.
+TEST_F(CudaReplayCalls, what_a_cut_that_failed_left_behind_is_settled_by_the_next_add) {
+    TwoLanes cpu(PER_CPU);
+    for (const int64_t env : {0, 0, 0, 1}) cpu.add(env);
+    const uint64_t mass_before = cpu.mass();
+    expect_status(PER_OK, cpu.cut());
+    cpu.add(1);
+    EXPECT_GT(cpu.mass(), mass_before);
+    int n_left_behind = 0;
+    for (uint64_t n = 0;; ++n) {
+        TwoLanes gpu(PER_CUDA);
+        for (const int64_t env : {0, 0, 0, 1}) gpu.add(env);
+        simulator::fail_call(n, cudaErrorInvalidConfiguration);
+        const per_status status = gpu.cut();
+        if (simulator::fail_call(0, 0)) break;  // it has fewer calls
+        const bool is_cut = statistics_of(gpu.replay.get()).cuts == 1;
+        EXPECT_EQ(status, PER_ERROR_CUDA);
+        n_left_behind += is_cut && gpu.mass() == mass_before;
+        gpu.add(1);
+        EXPECT_EQ(gpu.mass(), is_cut ? cpu.mass() : mass_before);
+    }
+    EXPECT_GE(n_left_behind, 2);
+}
+
 // ---- devices and processes
 
 TEST_F(CudaReplayCalls, the_current_device_is_restored) {

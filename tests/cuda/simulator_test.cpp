@@ -154,6 +154,130 @@ TEST(GridDeath, a_full_mask_after_an_early_return) {
         EXPECT_DEATH(run(1, 32, seed, kernel), "a lane that has returned|every thread left waits");
 }
 
+// ---- clusters
+
+template <class Kernel>
+void run_in_cluster(unsigned n_blocks, unsigned block_size, uint64_t seed, const Kernel& kernel) {
+    static char clock;
+    simulator::run_grid(
+        n_blocks, block_size, kernel,
+        {.seed = seed, .all_blocks_resident = false, .clock = &clock, .after = nullptr, .cluster_blocks = n_blocks});
+#if defined(THREAD_SANITIZED)
+    __tsan_acquire(&clock);
+#endif
+}
+
+struct OfBlocks {
+    unsigned values[4];
+};
+
+unsigned& value_in_block(OfBlocks& shared, unsigned block) {
+    return *static_cast<unsigned*>(__cluster_map_shared_rank(&shared.values[blockIdx.x], block));
+}
+
+TEST(Cluster, blocks_write_to_the_shared_memory_of_each_other) {
+    for (uint64_t seed = 0; seed < 20; ++seed)
+        run_in_cluster(4, 40, seed, [] {
+            PER_SHARED(OfBlocks, shared);
+            __cluster_barrier_arrive();
+            __cluster_barrier_wait();
+            if (threadIdx.x < 4) value_in_block(shared, threadIdx.x) = 10 * blockIdx.x + threadIdx.x;
+            __cluster_barrier_arrive();
+            __cluster_barrier_wait();
+            for (unsigned block = 0; block < 4; ++block)
+                if (shared.values[block] != 10 * block + blockIdx.x) simulator::fail("wrong value");
+        });
+}
+
+TEST(Cluster, nobody_passes_its_barrier_before_all_are_there) {
+    SKIP_RACES();
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+        unsigned n_before[3] = {};
+        run_in_cluster(3, 40, seed, [&] {
+            for (unsigned& n : n_before) {
+                ++n;
+                __cluster_barrier_arrive();
+                if (threadIdx.x % 2 == 0) simulator::yield();
+                __cluster_barrier_wait();
+                if (n != 120) simulator::fail("too early");
+            }
+        });
+    }
+}
+
+TEST(ClusterDeath, shared_memory_of_a_block_that_may_not_have_begun) {
+    EXPECT_DEATH(run_in_cluster(2, 32, 1,
+                                [] {
+                                    PER_SHARED(OfBlocks, shared);
+                                    value_in_block(shared, 1 - blockIdx.x) = 1;
+                                }),
+                 "may not have begun");
+}
+
+// Whichever comes first: the block that returns, or the thread of another that writes to it.
+TEST(ClusterDeath, shared_memory_of_a_block_that_returns_without_another_barrier) {
+    for (uint64_t seed = 0; seed < 10; ++seed)
+        EXPECT_DEATH(run_in_cluster(2, 32, seed,
+                                    [] {
+                                        PER_SHARED(OfBlocks, shared);
+                                        __cluster_barrier_arrive();
+                                        __cluster_barrier_wait();
+                                        if (blockIdx.x == 0 && threadIdx.x == 0) value_in_block(shared, 1) = 1;
+                                    }),
+                     "may use its shared memory|has returned");
+}
+
+TEST(ClusterDeath, a_rank_beyond_the_cluster_and_memory_that_is_not_shared) {
+    const auto reach = [](unsigned block, bool is_shared) {
+        run_in_cluster(2, 32, 1, [=] {
+            PER_SHARED(OfBlocks, shared);
+            OfBlocks own;
+            __cluster_barrier_arrive();
+            __cluster_barrier_wait();
+            value_in_block(is_shared ? shared : own, block) = 1;
+        });
+    };
+    EXPECT_DEATH(reach(2, true), "no block of its cluster has this rank");
+    EXPECT_DEATH(reach(1, false), "not in the shared memory of the block");
+}
+
+TEST(ClusterDeath, parts_of_a_barrier_that_do_not_belong_together) {
+    EXPECT_DEATH(run_in_cluster(2, 32, 1, [] { __cluster_barrier_wait(); }), "has not come to");
+    EXPECT_DEATH(run_in_cluster(2, 32, 1, [] { __cluster_barrier_arrive(); }), "between the two parts");
+    EXPECT_DEATH(run_in_cluster(2, 32, 1,
+                                [] {
+                                    __cluster_barrier_arrive();
+                                    __cluster_barrier_arrive();
+                                }),
+                 "without having waited there");
+    EXPECT_DEATH(run_in_cluster(2, 32, 1,
+                                [] {
+                                    if (blockIdx.x == 0) return;
+                                    __cluster_barrier_arrive();
+                                    __cluster_barrier_wait();
+                                }),
+                 "deadlock");
+}
+
+TEST(ClusterDeath, tsan_sees_a_missing_barrier) {
+#if !defined(THREAD_SANITIZED)
+    GTEST_SKIP() << "not a build with ThreadSanitizer";
+#else
+    EXPECT_DEATH(run_in_cluster(2, 32, 1,
+                                [] {
+                                    PER_SHARED(OfBlocks, shared);
+                                    __cluster_barrier_arrive();
+                                    __cluster_barrier_wait();
+                                    if (threadIdx.x == 0) value_in_block(shared, 1 - blockIdx.x) = 1;
+                                    if (threadIdx.x == 1) shared.values[1 - blockIdx.x] = 2;
+                                    __cluster_barrier_arrive();
+                                    __cluster_barrier_wait();
+                                    std::exit(0);
+                                }),
+                 "data race");
+#endif
+}
+
 TEST(MemoryDeath, freed_by_the_function_for_memory_of_another_kind) {
     void *device = nullptr, *pinned = nullptr;
     ASSERT_EQ(cudaMalloc(&device, 1), cudaSuccess);

@@ -16,7 +16,9 @@ struct KernelAccesses {
     // The most of any thread. Which addresses come from other loads cannot be seen, but there are two bounds. A thread
     // waits for memory once at least in each phase, between barriers or warp intrinsics, in which it reads or does an
     // atomic. It waits at most once for each time that it comes through a piece of code without jumps that does, as
-    // the device reads on within such a piece; unless one of its addresses comes from there, too.
+    // the device reads on within such a piece; unless one of its addresses comes from there, too. A barrier of a
+    // cluster is a wait, as what was written to other blocks arrives there, unless the thread has waited for memory
+    // between coming to it and waiting there.
     uint64_t phases;
     uint64_t round_trips;
     uint64_t barriers;  // of the block, passed before the last access

@@ -201,6 +201,17 @@ T __nv_atomic_load_n(const T* at, int order, int) {
     return __atomic_load_n(at, order);
 }
 
+// A grid of one cluster: a block's number is its rank.
+inline void __cluster_barrier_arrive() {
+    simulator::arrive_in_cluster();
+}
+inline void __cluster_barrier_wait() {
+    simulator::await_cluster();
+}
+inline void* __cluster_map_shared_rank(const void* memory, unsigned rank) {
+    return simulator::memory_of_block(memory, rank);
+}
+
 inline void cudaGridDependencySynchronize() {
     simulator::wait_for_work_before();
 }
@@ -227,7 +238,8 @@ enum cudaError_t {
     cudaErrorStreamCaptureUnjoined = 904,
     cudaErrorStreamCaptureIsolation = 905,
     cudaErrorStreamCaptureImplicit = 906,
-    cudaErrorCapturedEvent = 907
+    cudaErrorCapturedEvent = 907,
+    cudaErrorInvalidClusterSize = 912
 };
 
 namespace simulator {
@@ -265,7 +277,8 @@ enum cudaDeviceAttr {
     cudaDevAttrL2CacheSize = 38,
     cudaDevAttrComputeCapabilityMajor = 75,
     cudaDevAttrComputeCapabilityMinor = 76,
-    cudaDevAttrPageableMemoryAccess = 88
+    cudaDevAttrPageableMemoryAccess = 88,
+    cudaDevAttrClusterLaunch = 120
 };
 enum cudaMemoryType {
     cudaMemoryTypeUnregistered = 0,
@@ -279,9 +292,12 @@ struct cudaPointerAttributes {
 };
 struct cudaFuncAttributes {
     int maxThreadsPerBlock;
+    int ptxVersion;
 };
+enum cudaFuncAttribute { cudaFuncAttributeNonPortableClusterSizeAllowed = 14 };
 enum cudaLaunchAttributeID {
     cudaLaunchAttributeCooperative = 2,
+    cudaLaunchAttributeClusterDimension = 4,
     cudaLaunchAttributeProgrammaticStreamSerialization = 6
 };
 struct cudaLaunchAttribute {
@@ -289,6 +305,9 @@ struct cudaLaunchAttribute {
     union {
         int cooperative;
         int programmaticStreamSerializationAllowed;
+        struct {
+            unsigned x, y, z;
+        } clusterDim;
     } val;
 };
 struct cudaLaunchConfig_t {
@@ -341,13 +360,27 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function
                                              unsigned long long flags, cudaDriverEntryPointQueryResult* found);
 
 namespace simulator {
-cudaError_t enqueue_grid(const cudaLaunchConfig_t& config, std::function<void()> kernel);
+// `kernel` names it.
+cudaError_t enqueue_grid(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> call);
 cudaError_t attributes_of_kernel(cudaFuncAttributes* attributes);
+cudaError_t set_attribute_of_kernel(const void* kernel, cudaFuncAttribute attribute, int value);
+cudaError_t most_clusters(int* n_clusters, const void* kernel, const cudaLaunchConfig_t* config);
 }  // namespace simulator
 
 template <class... Parameters>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*)(Parameters...)) {
     return simulator::attributes_of_kernel(attributes);
+}
+
+template <class... Parameters>
+cudaError_t cudaFuncSetAttribute(void (*kernel)(Parameters...), cudaFuncAttribute attribute, int value) {
+    return simulator::set_attribute_of_kernel(reinterpret_cast<const void*>(kernel), attribute, value);
+}
+
+template <class... Parameters>
+cudaError_t cudaOccupancyMaxActiveClusters(int* n_clusters, void (*kernel)(Parameters...),
+                                           const cudaLaunchConfig_t* config) {
+    return simulator::most_clusters(n_clusters, reinterpret_cast<const void*>(kernel), config);
 }
 
 template <class... Parameters, class... Arguments>
@@ -356,5 +389,6 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
     static_assert((sizeof(Parameters) + ... + 0) <= 4096, "more takes a driver of CUDA 12.1");
     // A launch copies its arguments.
     std::tuple<Parameters...> copies(std::forward<Arguments>(arguments)...);
-    return simulator::enqueue_grid(*config, [kernel, copies] { std::apply(kernel, copies); });
+    return simulator::enqueue_grid(*config, reinterpret_cast<const void*>(kernel),
+                                   [kernel, copies] { std::apply(kernel, copies); });
 }

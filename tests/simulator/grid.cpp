@@ -93,7 +93,7 @@ std::vector<Stack>& free_stacks() {
 
 struct Block;
 
-enum class State { ready, at_barrier, in_exchange, done };
+enum class State { ready, at_barrier, in_exchange, in_cluster, done };
 
 struct Fiber {
     Place place;
@@ -128,6 +128,17 @@ struct Warp {
 struct SharedVariable {
     const void* key;
     void* memory;
+    std::size_t bytes;
+};
+
+// Blocks that run at the same time and can reach each other's shared memory.
+struct Cluster {
+    std::vector<Block*> blocks;  // by rank
+    unsigned n_threads = 0;
+    unsigned n_arrived = 0;
+    uint64_t n_barriers = 0;  // that all threads have come to
+    std::vector<Fiber*> waiting;
+    char clocks[2];  // of these barriers in turn
 };
 
 struct Block {
@@ -142,6 +153,10 @@ struct Block {
     // Of the barriers in turn: a thread that goes on late must not take for done what others did before the next one.
     char clocks[2];
     uint64_t n_barriers = 0;
+    Cluster* cluster = nullptr;
+    // Barriers that the cluster had passed when another block could last reach this one's shared memory; 0: none could.
+    uint64_t reached_after = 0;
+    bool has_returned = false;
 };
 
 #if defined(SIMULATOR_TSAN)
@@ -271,6 +286,11 @@ void run_fiber(transfer_t transfer) {
     block.n_done++;
     block.warps[fiber.place.warp].exited |= 1u << fiber.place.lane;
     if (block.n_at_barrier != 0) fail("returned while others of its block wait at __syncthreads()");
+    if (fiber.place.n_cluster_arrivals != fiber.place.n_cluster_waits)
+        fail("returned between the two parts of a barrier of its cluster");
+    block.has_returned = block.n_done == block.n_threads;
+    if (block.has_returned && block.reached_after != 0 && block.reached_after == block.cluster->n_barriers)
+        fail("returned while others of its cluster may use its shared memory");
     release(scheduler->ended.get());
     --scheduler->n_alive;
     switch_to_any();
@@ -305,9 +325,12 @@ dim3 coordinates(unsigned i, dim3 size) {
     return dim3(i % size.x, i / size.x % size.y, i / size.x / size.y);
 }
 
-std::unique_ptr<Block> make_block(unsigned block_number, dim3 grid_size, dim3 block_size) {
+std::unique_ptr<Block> make_block(unsigned block_number, dim3 grid_size, dim3 block_size, Cluster& cluster) {
     auto block = std::make_unique<Block>();
     block->n_threads = block_size.x * block_size.y * block_size.z;
+    block->cluster = &cluster;
+    cluster.blocks.push_back(block.get());
+    cluster.n_threads += block->n_threads;
     // For overwrite: to clear the values costs more than a small kernel.
     block->warps = std::make_unique_for_overwrite<Warp[]>((block->n_threads + warp_size - 1) / warp_size);
     block->shared.reserve(max_shared_variables);
@@ -452,8 +475,37 @@ void exchange(const char* kind, unsigned mask, uint64_t value, uint64_t (&values
     for (unsigned i = 0; i < warp_size; ++i) values_out[i] = collective.values[side][i];
 }
 
-void* shared_memory(const void* key, std::size_t bytes) {
-    Block& block = *running_thread().block;
+void arrive_in_cluster() {
+    Fiber& self = running_thread();
+    Cluster& cluster = *self.block->cluster;
+    if (self.place.n_cluster_arrivals != self.place.n_cluster_waits)
+        fail("came to the barrier of its cluster again without having waited there");
+    release(&cluster.clocks[cluster.n_barriers % 2]);
+    ++self.place.n_cluster_arrivals;
+    if (++cluster.n_arrived < cluster.n_threads) return;
+    cluster.n_arrived = 0;
+    ++cluster.n_barriers;
+    for (Fiber* const fiber : cluster.waiting) make_ready(fiber);
+    cluster.waiting.clear();
+}
+
+void await_cluster() {
+    Fiber& self = running_thread();
+    Cluster& cluster = *self.block->cluster;
+    const uint64_t barrier = self.place.n_cluster_waits;
+    if (self.place.n_cluster_arrivals == barrier) fail("waits at a barrier of its cluster that it has not come to");
+    if (cluster.n_barriers == barrier) {
+        self.state = State::in_cluster;
+        cluster.waiting.push_back(&self);
+        switch_to_any();
+    }
+    acquire(&cluster.clocks[barrier % 2]);
+    ++self.place.n_cluster_waits;
+}
+
+namespace {
+
+void* shared_memory_of(Block& block, const void* key, std::size_t bytes) {
     for (const SharedVariable& variable : block.shared)
         if (variable.key == key) return variable.memory;
     if (block.shared.size() == max_shared_variables) fail("too many shared variables in one kernel");
@@ -463,8 +515,31 @@ void* shared_memory(const void* key, std::size_t bytes) {
     void* const memory = std::malloc(bytes);
 #endif
     for (std::size_t i = 0; i < bytes; ++i) static_cast<unsigned char*>(memory)[i] = 0xCB;
-    block.shared.push_back({key, memory});
+    block.shared.push_back({key, memory, bytes});
     return memory;
+}
+
+}  // namespace
+
+void* shared_memory(const void* key, std::size_t bytes) {
+    return shared_memory_of(*running_thread().block, key, bytes);
+}
+
+void* memory_of_block(const void* memory, unsigned rank) {
+    const Fiber& self = running_thread();
+    const Cluster& cluster = *self.block->cluster;
+    if (rank >= cluster.blocks.size()) fail("no block of its cluster has this rank");
+    Block& block = *cluster.blocks[rank];
+    const auto address = reinterpret_cast<uintptr_t>(memory);
+    for (const SharedVariable& variable : self.block->shared) {
+        const uintptr_t offset = address - reinterpret_cast<uintptr_t>(variable.memory);
+        if (offset >= variable.bytes) continue;
+        if (self.place.n_cluster_waits == 0) fail("shared memory of a block that may not have begun");
+        if (block.has_returned) fail("shared memory of a block that has returned");
+        if (&block != self.block) block.reached_after = cluster.n_barriers;
+        return static_cast<char*>(shared_memory_of(block, variable.key, variable.bytes)) + offset;
+    }
+    fail("not in the shared memory of the block");
 }
 
 void run_after([[maybe_unused]] void* clock, const std::function<void()>& call) {
@@ -492,18 +567,28 @@ void run_grid(dim3 grid_size, dim3 block_size, const std::function<void()>& kern
 #endif
     scheduler = &s;
     const unsigned n_blocks = grid_size.x * grid_size.y * grid_size.z;
-    std::vector<unsigned> order(n_blocks);
-    for (unsigned i = 0; i < n_blocks; ++i) order[i] = i;
-    for (unsigned i = n_blocks; i > 1; --i) std::swap(order[i - 1], order[s.random_below(i)]);
-    const unsigned n_together = options.all_blocks_resident ? n_blocks : 1;
+    const unsigned n_clusters = n_blocks / options.cluster_blocks;
+    std::vector<unsigned> order(n_clusters);
+    for (unsigned i = 0; i < n_clusters; ++i) order[i] = i;
+    for (unsigned i = n_clusters; i > 1; --i) std::swap(order[i - 1], order[s.random_below(i)]);
+    const unsigned n_together = options.all_blocks_resident ? n_clusters : 1;
     // TSan would take memory that a fiber has from malloc for written by that fiber: nothing may grow in one.
-    s.ready.reserve(std::size_t{n_together} * block_size.x * block_size.y * block_size.z);
+    const std::size_t threads_of_cluster =
+        std::size_t{options.cluster_blocks} * block_size.x * block_size.y * block_size.z;
+    s.ready.reserve(n_together * threads_of_cluster);
     s.before = options.before;
     s.wait_for_it.reserve(s.ready.capacity());
     std::vector<std::unique_ptr<Block>> blocks;
-    for (unsigned first = 0; first < n_blocks; first += n_together) {
-        for (unsigned i = first; i < first + n_together; ++i)
-            blocks.push_back(make_block(order[i], grid_size, block_size));
+    std::vector<std::unique_ptr<Cluster>> clusters;
+    for (unsigned first = 0; first < n_clusters; first += n_together) {
+        const std::size_t n_ended = blocks.size();
+        for (unsigned i = first; i < first + n_together; ++i) {
+            clusters.push_back(std::make_unique<Cluster>());
+            clusters.back()->waiting.reserve(threads_of_cluster);
+            for (unsigned rank = 0; rank < options.cluster_blocks; ++rank)
+                blocks.push_back(
+                    make_block(order[i] * options.cluster_blocks + rank, grid_size, block_size, *clusters.back()));
+        }
         release(&s.made);
         switch_to_any();
         if (s.before) {
@@ -513,12 +598,13 @@ void run_grid(dim3 grid_size, dim3 block_size, const std::function<void()>& kern
             for (Fiber* const fiber : std::exchange(s.wait_for_it, {})) s.ready.push_back(fiber);
             switch_to_any();
         }
-        for (unsigned i = first; i < first + n_together; ++i) end_block(*blocks[i]);
+        for (std::size_t i = n_ended; i < blocks.size(); ++i) end_block(*blocks[i]);
     }
     scheduler = nullptr;
     run_after(s.ended.get(), [&] {
         release(options.clock);
         blocks.clear();
+        clusters.clear();
     });
 }
 

@@ -13,6 +13,8 @@ struct Options {
     int n_devices;
     int driver_version;      // as cudaDriverGetVersion() says it; 0: no driver
     int compute_capability;  // 10 * major + minor
+    int ptx_version;         // for which code of kernels was compiled, as cudaFuncGetAttributes() says it
+    int cluster_blocks;      // of the largest cluster; 0: it has none. Above 8 kernels must allow it
     int n_multiprocessors;   // few: all threads of a cooperative launch are there at once
     bool has_host_memory;    // else memory that was not allocated here counts as memory of the device
     bool reads_pageable;     // the device does, by its attribute
@@ -25,10 +27,11 @@ struct Options {
 // What has been done since the last reset_counters().
 struct Counters {
     uint64_t launches;
-    uint64_t allocations;  // and frees, of device and pinned memory
-    uint64_t host_waits;   // calls that wait for the device
-    uint64_t spins;        // of them, those whose thread does not sleep meanwhile
-    uint64_t event_waits;  // of streams
+    uint64_t cluster_launches;  // of them, those of clusters
+    uint64_t allocations;       // and frees, of device and pinned memory
+    uint64_t host_waits;        // calls that wait for the device
+    uint64_t spins;             // of them, those whose thread does not sleep meanwhile
+    uint64_t event_waits;       // of streams
 };
 
 // What has been made and not given back. ASan's leak check does not see it, as the simulator knows where it is.
@@ -41,7 +44,8 @@ struct Held {
 };
 
 // As set by the environment: PER_SIMULATOR_SEED (default 1), PER_SIMULATOR_MEMORY (bytes; default 2^34),
-// PER_SIMULATOR_DEVICES (default 1). Changes hold from the next call on.
+// PER_SIMULATOR_DEVICES (default 1), PER_SIMULATOR_CLUSTERS (cluster_blocks; default 0). Changes hold from the next
+// call on.
 Options& options();
 
 Counters counters();

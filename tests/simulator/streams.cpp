@@ -35,6 +35,7 @@ struct Point {
 struct LaunchKind {
     bool is_together = false;  // all blocks are resident
     bool is_early = false;     // it may start before the work before it has ended
+    unsigned cluster_blocks = 1;
 };
 
 // On the heap, as threads of the kernel read it: the stack of the host is the host's again before it has waited.
@@ -116,6 +117,8 @@ Options options_of_environment() {
             .n_devices = static_cast<int>(from_environment("PER_SIMULATOR_DEVICES", 1)),
             .driver_version = CUDART_VERSION,
             .compute_capability = 90,
+            .ptx_version = 90,
+            .cluster_blocks = static_cast<int>(from_environment("PER_SIMULATOR_CLUSTERS", 0)),
             .n_multiprocessors = 3,
             .has_host_memory = false,
             .reads_pageable = false,
@@ -164,6 +167,7 @@ struct Machine {
     std::deque<Freed> freed;
     uint64_t freed_bytes = 0;
     uint64_t n_events = 0;
+    std::set<const void*> with_large_clusters;  // kernels
     cudaError_t sticky = cudaSuccess;
     cudaError_t planned = cudaSuccess;
     uint64_t calls_until_planned = 0;
@@ -283,8 +287,11 @@ void run_work(Stream& stream, std::unique_ptr<Work> work, std::function<void()> 
     Machine& m = machine();
     if (work->kernel) {
         const GridOptions options = {m.options.seed * 1000003 + m.n_grids++,
-                                     m.options.all_blocks_resident || work->kind.is_together, &stream.clock,
-                                     work->clock.get(), std::move(before)};
+                                     m.options.all_blocks_resident || work->kind.is_together,
+                                     &stream.clock,
+                                     work->clock.get(),
+                                     std::move(before),
+                                     work->kind.cluster_blocks};
         run_grid(work->grid_size, work->block_size, work->kernel, options);
     }
     ++stream.n_done;
@@ -507,7 +514,37 @@ extern "C" [[gnu::visibility("default")]] const char* simulator_failed_call() {
     return machine().failed_call;
 }
 
-cudaError_t enqueue_grid(const cudaLaunchConfig_t& config, std::function<void()> kernel) {
+namespace {
+
+// Clusters of more blocks are for kernels that allow it.
+constexpr unsigned portable_cluster_blocks = 8;
+// The first architecture whose code waits for the kernel before it, and has barriers of clusters.
+constexpr int first_ptx_with_clusters = 90;
+
+bool has_cluster(const void* kernel, unsigned n_blocks) {
+    const Machine& m = machine();
+    return n_blocks >= 1 && n_blocks <= static_cast<unsigned>(m.options.cluster_blocks) &&
+           (n_blocks <= portable_cluster_blocks || m.with_large_clusters.contains(kernel));
+}
+
+}  // namespace
+
+cudaError_t set_attribute_of_kernel(const void* kernel, cudaFuncAttribute, int value) {
+    BEGIN_CALL_IN_CONTEXT();
+    if (const cudaError_t error = require_no_capture(); error != cudaSuccess) return error;
+    if (value != 0) machine().with_large_clusters.insert(kernel);
+    return cudaSuccess;
+}
+
+cudaError_t most_clusters(int* n_clusters, const void* kernel, const cudaLaunchConfig_t* config) {
+    BEGIN_CALL_IN_CONTEXT();
+    for (unsigned i = 0; i < config->numAttrs; ++i)
+        if (config->attrs[i].id == cudaLaunchAttributeClusterDimension)
+            *n_clusters = has_cluster(kernel, config->attrs[i].val.clusterDim.x) ? 1 : 0;
+    return cudaSuccess;
+}
+
+cudaError_t enqueue_grid(const cudaLaunchConfig_t& config, const void* kernel, std::function<void()> call) {
     BEGIN_CALL_IN_CONTEXT();
     const dim3 grid = config.grid, block = config.block;
     const uint64_t n_threads = uint64_t{block.x} * block.y * block.z;
@@ -520,14 +557,23 @@ cudaError_t enqueue_grid(const cudaLaunchConfig_t& config, std::function<void()>
         if (attribute.id == cudaLaunchAttributeCooperative) kind.is_together = attribute.val.cooperative != 0;
         if (attribute.id == cudaLaunchAttributeProgrammaticStreamSerialization)
             kind.is_early = attribute.val.programmaticStreamSerializationAllowed != 0;
+        if (attribute.id == cudaLaunchAttributeClusterDimension) {
+            kind.cluster_blocks = attribute.val.clusterDim.x;
+            if (!has_cluster(kernel, kind.cluster_blocks) || grid.x % kind.cluster_blocks != 0)
+                return cudaErrorInvalidClusterSize;
+        }
     }
+    // The device would start it: its code has neither the wait nor the barriers.
+    if ((kind.is_early || kind.cluster_blocks > 1) && machine().options.ptx_version < first_ptx_with_clusters)
+        fail("a kernel whose code is for an older architecture starts early, or in a cluster");
     // How many fit depends on the kernel. One fits each multiprocessor.
     if (kind.is_together && grid.x * grid.y * grid.z > static_cast<unsigned>(machine().options.n_multiprocessors))
         return cudaErrorCooperativeLaunchTooLarge;
     count(&Counters::launches);
+    if (kind.cluster_blocks > 1) count(&Counters::cluster_launches);
     const Stream& stream = stream_of(config.stream);
     if (&stream != &machine().legacy && stream.device != current_device()) return cudaErrorInvalidResourceHandle;
-    return enqueue(config.stream, grid, block, std::move(kernel), {}, kind);
+    return enqueue(config.stream, grid, block, std::move(call), {}, kind);
 }
 
 cudaError_t attributes_of_kernel(cudaFuncAttributes* attributes) {
@@ -535,6 +581,7 @@ cudaError_t attributes_of_kernel(cudaFuncAttributes* attributes) {
     // It loads the kernel, which may allocate and wait.
     if (const cudaError_t error = require_no_capture(); error != cudaSuccess) return error;
     attributes->maxThreadsPerBlock = 1024;
+    attributes->ptxVersion = machine().options.ptx_version;
     return cudaSuccess;
 }
 
@@ -578,6 +625,8 @@ const char* cudaGetErrorName(cudaError_t error) {
             return "cudaErrorStreamCaptureImplicit";
         case cudaErrorCapturedEvent:
             return "cudaErrorCapturedEvent";
+        case cudaErrorInvalidClusterSize:
+            return "cudaErrorInvalidClusterSize";
     }
     return "unrecognized error code";
 }
@@ -661,6 +710,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     *value = attribute == cudaDevAttrL2CacheSize              ? 1 << 20
              : attribute == cudaDevAttrMultiProcessorCount    ? options.n_multiprocessors
              : attribute == cudaDevAttrPageableMemoryAccess   ? options.reads_pageable
+             : attribute == cudaDevAttrClusterLaunch          ? options.cluster_blocks != 0
              : attribute == cudaDevAttrComputeCapabilityMajor ? options.compute_capability / 10
                                                               : options.compute_capability % 10;
     return cudaSuccess;

@@ -119,11 +119,12 @@ bool StepQueue::queue_piece(const StepPiece& piece, const ReplaySteps& steps, co
     queue_fields(static_cast<int64_t>(further.size()), further.data(), scratch_.further_fields, call.stream());
 
     const int64_t n_entries = steps.length * steps.n_envs;
-    if (piece.length * piece.n_lanes == n_entries && can_add_at_once(replay, given)) {
+    if (is_settled_ && piece.length * piece.n_lanes == n_entries && can_add_at_once(replay, given)) {
         queue_add_at_once(replay, given, scratch_, ids_out, call.stream());
         return true;
     }
     const bool ends_step = first_lane + piece.n_lanes == steps.n_envs;
+    is_settled_ = false;
     queue_add(replay, given, scratch_, ids_out != nullptr ? ids_out + piece.first_entry : nullptr, ends_step,
               call.stream());
     const bool is_last = piece.first_entry + piece.length * piece.n_lanes == n_entries;
@@ -145,7 +146,12 @@ void StepQueue::add(const ReplaySteps& steps, int64_t* ids_out, const StreamOrde
         piece = piece_from(first, steps);
         is_whole = queue_piece(piece, steps, lanes, ids_out, call);
     }
-    if (!is_whole) queue_change_of_lanes(replay_.device(), steps.length, call.stream());
+    if (!is_whole) settle(steps.length, call);
+}
+
+void StepQueue::settle(int64_t rows_per_lane, const StreamOrder::Call& call) {
+    queue_change_of_lanes(replay_.device(), rows_per_lane, call.stream());
+    is_settled_ = true;
 }
 
 // ------------------------------------------------------------------------------------------------ cut and set_n_step
@@ -153,14 +159,16 @@ void StepQueue::add(const ReplaySteps& steps, int64_t* ids_out, const StreamOrde
 void StepQueue::cut(int64_t count, const int64_t* env_ids, const StreamOrder::Call& call) {
     if (count == 0) return;
     const LaneList lanes = send_env_ids(count, env_ids, call);
+    is_settled_ = false;
     queue_cut(replay_.device(), lanes, call.stream());
-    queue_change_of_lanes(replay_.device(), window_rows_, call.stream());
+    settle(window_rows_, call);
 }
 
 void StepQueue::set_n_step(int64_t n_step, const StreamOrder::Call& call) {
     const DeviceReplay& replay = replay_.device();
+    is_settled_ = false;
     queue_n_step(replay, n_step, call.stream());
-    queue_change_of_lanes(replay, window_rows_, call.stream());
+    settle(window_rows_, call);
 }
 
 void StepQueue::abandon() {

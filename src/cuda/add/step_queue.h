@@ -50,6 +50,8 @@ class StepQueue {
     StepPiece piece_from(int64_t first_entry, const ReplaySteps& steps) const;
     void check(const ReplaySteps& steps, const int64_t* ids_out, const StreamOrder::Call& call);
     LaneList send_env_ids(int64_t count, const int64_t* env_ids, const StreamOrder::Call& call);
+    // Queues the change of the leaves of all rows that the lanes' changes concern.
+    void settle(int64_t rows_per_lane, const StreamOrder::Call& call);
     bool queue_piece(const StepPiece& piece, const ReplaySteps& steps, const LaneList& lanes, int64_t* ids_out,
                      const StreamOrder::Call& call);
 
@@ -60,6 +62,9 @@ class StepQueue {
     GivenArrays arrays_;
     DeviceMemory memory_;
     StepScratch scratch_ = {};
+    // Whether leaves have followed the lanes. They have not where a call could queue only a part of its launches: the
+    // next call that changes lanes then brings up to date what that one left behind, in whichever lanes.
+    bool is_settled_ = true;
 };
 
 }  // namespace per::cuda

@@ -52,6 +52,7 @@ BatchQueue::BatchQueue(const per_replay_options& options, const Fields& fields, 
       rules_(window_rules(options, fields)),
       has_sequences_(options.sequence_length > 0) {
     load_sample_kernels();
+    cluster_blocks_ = blocks_of_sample_cluster(has_sequences_);
     load_unit_kernels();
     load_rows_by_id_kernels();
     allocate(first_rows, stream);
@@ -181,7 +182,8 @@ void BatchQueue::sample(const ReplaySample& sample, const StreamOrder::Call& cal
                      sample.uniform_fraction,
                      sample.outcome_out,
                      false,
-                     false};
+                     false,
+                     cluster_blocks_};
     if (!sample.is_drawn()) return get_windows(sample, plan, call);
     plan.copies_rows = copies_[0].n_pieces <= max_pieces_of_small_row;
     if (has_sequences_)

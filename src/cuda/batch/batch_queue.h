@@ -85,6 +85,7 @@ class BatchQueue {
     Staging& staging_;
     const WindowRules rules_;  // but for n_step
     const bool has_sequences_;
+    int32_t cluster_blocks_;                             // see DrawPlan
     std::vector<std::unique_ptr<DeviceMemory>> blocks_;  // the last is in use; captured graphs may use the others
     DrawMemory memory_ = {};
     std::size_t n_bytes_ = 0;

@@ -1,5 +1,8 @@
 #include "cuda/draw/live_draw.h"
 
+#include <algorithm>
+#include <type_traits>
+
 #include "cuda/draw/distinct_draw.h"
 #include "per.h"
 #include "rules/draw.h"
@@ -12,13 +15,11 @@ namespace {
 constexpr int64_t max_copy_blocks = 4096;
 // Blocks of a draw that a multiprocessor has at the same time: more would leave them too few registers.
 constexpr int draw_blocks_each = 2;
-// Draws that a warp makes at the same time, where there are more of them than warps.
-constexpr int n_at_once = 2;
 // The block that ends last weighs up to so many rows. For more, another launch takes less time.
 constexpr int64_t max_weights_of_a_block = 1024;
 
 struct FinishShared {
-    double of_warp[n_warps];
+    double of_warp[cluster_warps];
     uint32_t smallest_bucket;
 };
 
@@ -31,6 +32,7 @@ struct DrawStart {
     uint64_t mass;
     double factor;
     double total;  // of shares
+    double beta;
 };
 
 struct Shared {
@@ -115,6 +117,12 @@ __device__ __forceinline__ UnitOrRank target_of(const DrawLaw& law, const DrawRe
     return target_in_mixture(target, law.uniform_fraction, mass, n_live);
 }
 
+__device__ __forceinline__ double beta_of(const DeviceReplay& replay, const DrawPlan& plan) {
+    const ReplayState& state = *replay.state;
+    const int64_t step = plan.is_ahead() ? state.beta.step : state.beta_step();
+    return plan.beta != plan.beta ? state.beta.beta(step) : plan.beta;
+}
+
 __device__ __forceinline__ DrawStart start_draw(const DeviceReplay& replay, const DrawMemory& memory,
                                                 const DrawPlan& plan) {
     DrawStart start;
@@ -126,6 +134,7 @@ __device__ __forceinline__ DrawStart start_draw(const DeviceReplay& replay, cons
     start.is_by_priority = !law.is_distinct && law.uniform_fraction == 0.0;
     start.factor = power_of_two(scale);
     start.total = law.total();
+    start.beta = threadIdx.x == 0 ? beta_of(replay, plan) : 0.0;  // the thread that hands it to the block
     return start;
 }
 
@@ -174,29 +183,33 @@ __device__ __forceinline__ double smaller(double a, double b) {
 }
 
 // The smallest of all warps of the block, each warp having its own. All threads call it, and all have the result.
+template <int block_size = n_threads>
 __device__ __forceinline__ double smallest_of_block(FinishShared& shared, double of_warp) {
+    constexpr int n_warps_of_block = block_size / static_cast<int>(warp_size);
     if (lane_of_thread() == 0) shared.of_warp[threadIdx.x / warp_size] = of_warp;
     __syncthreads();
     double smallest = shared.of_warp[0];
-    for (int64_t warp = 1; warp < n_warps; ++warp) smallest = smaller(smallest, shared.of_warp[warp]);
+    for (int warp = 1; warp < n_warps_of_block; ++warp) smallest = smaller(smallest, shared.of_warp[warp]);
     __syncthreads();
     return smallest;
 }
 
+template <int block_size>
 PER_OUT_OF_LINE void load_live_row(const DeviceLive& live, TopRow& row) {
-    load_top_row(live, row);
+    load_top_row<block_size>(live, row);
 }
 
-// Loads the top rows that the draw searches, and hands `start` to the block. Which rows those are the plan says, so that nothing has to be waited for before;
-// only where all priorities are 0 the draw turns out to be uniform.
+// Loads the top rows that the draw searches, and hands `start` to the block. Which rows those are the plan says, so
+// that nothing has to be waited for before; only where all priorities are 0 the draw turns out to be uniform.
+template <int block_size>
 __device__ __forceinline__ void load_top_rows(const DeviceReplay& replay, const DrawPlan& plan, const DrawStart& start,
                                               Shared& shared) {
     if (threadIdx.x == 0) shared.start = start;
     if (plan.is_distinct()) return __syncthreads();
     const bool is_uniform = plan.prioritization == PER_UNIFORM || plan.uniform_fraction == 1.0;
-    if (!is_uniform) load_top_row(plan.tree, shared.tree_row);
+    if (!is_uniform) load_top_row<block_size>(plan.tree, shared.tree_row);
     if (is_uniform || plan.uniform_fraction != 0.0 || start.mass == 0)
-        load_live_row(replay.priorities.live, shared.live_row);
+        load_live_row<block_size>(replay.priorities.live, shared.live_row);
 }
 
 template <class Row>
@@ -204,10 +217,11 @@ PER_OUT_OF_LINE void copy_placed_row(const FrameCopies& copies, const WindowRule
     copy_small_row(copies, rules, row, i);
 }
 
-// Draws and writes the rows of this block, and returns their smallest share.
-template <class Row>
+// Draws and writes the rows of this block, and returns their smallest share. A thread of each warp calls keep(k, share)
+// for the rows that the warp draws at the same time.
+template <class Row, int block_size, class Keep>
 __device__ __forceinline__ double draw_rows(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
-                                            const FrameCopies& copies, Shared& shared) {
+                                            const FrameCopies& copies, Shared& shared, const Keep& keep) {
     const DrawStart& start = shared.start;
     double smallest = no_share();
     const GridSpan span = warp_span();
@@ -229,6 +243,7 @@ __device__ __forceinline__ double draw_rows(const DeviceReplay& replay, const Dr
                 memory.slots[i] = slot;
                 memory.ages[i] = written.age;
                 memory.shares[i] = share;
+                keep(k, share);
                 memory.rows_of<Row>()[i] = row;
                 if (plan.rows.batch.probabilities != nullptr)
                     plan.rows.batch.probabilities[i] = static_cast<float>(share / start.total);
@@ -236,7 +251,7 @@ __device__ __forceinline__ double draw_rows(const DeviceReplay& replay, const Dr
             if (plan.copies_rows && !written.has_frames) copy_placed_row(copies, plan.rows.rules, row, i);
         }
     }
-    return smallest_of_block(shared.finish, smallest);
+    return smallest_of_block<block_size>(shared.finish, smallest);
 }
 
 template <class Row>
@@ -298,21 +313,26 @@ __device__ __forceinline__ double reference_of(const DeviceReplay& replay, const
                          [&] { return smallest_mass(replay, plan.prioritization, shared.smallest_bucket); });
 }
 
-__device__ __forceinline__ double beta_of(const DeviceReplay& replay, const DrawPlan& plan) {
-    const ReplayState& state = *replay.state;
-    const int64_t step = plan.is_ahead() ? state.beta.step : state.beta_step();
-    return plan.beta != plan.beta ? state.beta.beta(step) : plan.beta;
+// What the state has counted. It is read before a draw that adds to it has to wait.
+struct DrawCounts {
+    uint64_t batches;
+    int64_t beta_step;
+    int64_t n_ahead;
+};
+
+__device__ __forceinline__ DrawCounts counts_of(const ReplayState& state) {
+    return {state.batches, state.beta.step, state.n_ahead};
 }
 
 // Counts the batch and remembers it as the last one.
 __device__ __forceinline__ void count_draw(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
-                                           double reference, double beta) {
+                                           const DrawCounts& before, double reference, double beta) {
     ReplayState& state = *replay.state;
     state.last = {plan.rows.n, beta, reference, memory.slots, memory.ages, memory.shares};
     if (plan.is_ahead()) *plan.outcome_out = {state.n_live, plan.rows.n};
-    ++state.batches;
-    if (plan.beta != plan.beta) ++state.beta.step;
-    if (plan.beta != plan.beta && plan.is_ahead()) ++state.n_ahead;
+    state.batches = before.batches + 1;
+    if (plan.beta != plan.beta) state.beta.step = before.beta_step + 1;
+    if (plan.beta != plan.beta && plan.is_ahead()) state.n_ahead = before.n_ahead + 1;
 }
 
 // One thread calls it.
@@ -332,6 +352,9 @@ __device__ __forceinline__ void finish_draw(const DeviceReplay& replay, const Dr
                                             double beta, bool is_drawn, int64_t n_draw_blocks, const GridSpan& span,
                                             bool ends_draw, FinishShared& shared) {
     const DrawLaw law = law_of_draw(replay, memory, plan);
+    // One thread reads and writes it: no other may still read when it is written.
+    DrawCounts counts = {};
+    if (ends_draw && threadIdx.x == 0) counts = counts_of(*replay.state);
     // The first of a thread's is read beside what all of them need.
     double share = span.first < plan.rows.n ? memory.shares[span.first] : no_share();
     float* const weights = plan.rows.batch.weights;
@@ -346,8 +369,42 @@ __device__ __forceinline__ void finish_draw(const DeviceReplay& replay, const Dr
         weights[i] = static_cast<float>(importance_weight_of<double, uint64_t>(log2_reference, share, beta));
         if (i + span.step < plan.rows.n) share = memory.shares[i + span.step];
     }
-    __syncthreads();  // all threads have read the beta that moves on
-    if (ends_draw && threadIdx.x == 0) count_draw(replay, memory, plan, reference, beta);
+    if (ends_draw && threadIdx.x == 0) count_draw(replay, memory, plan, counts, reference, beta);
+}
+
+// ---- weighing in a cluster: the blocks write their smallest shares to each other's shared memory, and each weighs the
+// rows that it has drawn itself
+
+struct ClusterShared {
+    Shared draw;
+    double of_block[max_cluster_blocks];  // the smallest share of each
+    double shares[cluster_warps][n_at_once];
+};
+
+// The share whose weight is 1. The whole block calls it, once all blocks have written theirs.
+__device__ __forceinline__ double reference_in_cluster(const DeviceReplay& replay, const DrawMemory& memory,
+                                                       const DrawPlan& plan, ClusterShared& shared) {
+    if (plan.normalize_weights != PER_BATCH_MAX)
+        return law_of_draw(replay, memory, plan).reference(plan.normalize_weights, [&] {
+            return smallest_mass(replay, plan.prioritization, shared.draw.finish.smallest_bucket);
+        });
+    double smallest = no_share();
+    for (unsigned block = 0; block < gridDim.x; ++block) smallest = smaller(smallest, shared.of_block[block]);
+    return smallest;
+}
+
+// Each thread writes the weight of a row at most.
+__device__ __forceinline__ void weigh_in_cluster(const DrawPlan& plan, const ClusterShared& shared, bool is_drawn,
+                                                 double reference) {
+    const unsigned warp = threadIdx.x / n_at_once;
+    const unsigned k = threadIdx.x % n_at_once;
+    const int64_t i = (int64_t{k} * gridDim.x + blockIdx.x) * cluster_warps + warp;
+    if (warp >= cluster_warps || i >= plan.rows.n || plan.rows.batch.weights == nullptr) return;
+    float weight = 0.0f;
+    if (is_drawn)
+        weight = static_cast<float>(importance_weight_of<double, uint64_t>(
+            log2_of<double, uint64_t>(reference), shared.shares[warp][k], shared.draw.start.beta));
+    plan.rows.batch.weights[i] = weight;
 }
 
 // ---- rows by id, as if they were drawn
@@ -430,16 +487,16 @@ __global__ void __launch_bounds__(n_threads, draw_blocks_each)
     wait_for_work_before();
     PER_SHARED(Shared, shared);
     const DrawStart start = start_draw(replay, memory, plan);
-    load_top_rows(replay, plan, start, shared);
+    load_top_rows<n_threads>(replay, plan, start, shared);
     const bool is_drawn = start.is_drawn;
     if (is_drawn) {
-        const double smallest = draw_rows<Row>(replay, memory, plan, copies, shared);
+        const double smallest = draw_rows<Row, n_threads>(replay, memory, plan, copies, shared, [](int, double) {});
         if (threadIdx.x == 0) memory.smallest_shares[blockIdx.x] = smallest;
     } else {
         write_no_rows<Row>(memory, plan, copies);
     }
     if (!plan.last_block_weighs) {
-        if (blockIdx.x == 0 && threadIdx.x == 0) memory.facts->beta = beta_of(replay, plan);
+        if (blockIdx.x == 0 && threadIdx.x == 0) memory.facts->beta = shared.start.beta;
         return;
     }
     __syncthreads();
@@ -447,8 +504,41 @@ __global__ void __launch_bounds__(n_threads, draw_blocks_each)
     __syncthreads();
     if (!shared.is_last) return;
     if (threadIdx.x == 0) memory.facts->n_arrived = 0;
-    finish_draw(replay, memory, plan, beta_of(replay, plan), is_drawn, gridDim.x, {threadIdx.x, n_threads}, true,
+    finish_draw(replay, memory, plan, shared.start.beta, is_drawn, gridDim.x, {threadIdx.x, n_threads}, true,
                 shared.finish);
+}
+
+template <class Row>
+__global__ void __launch_bounds__(cluster_threads, 1)
+    draw_in_cluster_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
+                           const __grid_constant__ DrawPlan plan, const __grid_constant__ FrameCopies copies) {
+    wait_for_work_before();
+    PER_SHARED(ClusterShared, shared);
+    arrive_in_cluster();
+    const DrawStart start = start_draw(replay, memory, plan);
+    load_top_rows<cluster_threads>(replay, plan, start, shared.draw);
+    const bool is_drawn = start.is_drawn;
+    double smallest = no_share();
+    if (is_drawn)
+        smallest = draw_rows<Row, cluster_threads>(replay, memory, plan, copies, shared.draw, [&](int k, double share) {
+            shared.shares[threadIdx.x / warp_size][k] = share;
+        });
+    else
+        write_no_rows<Row>(memory, plan, copies);
+    await_cluster();  // all blocks have begun
+    if (threadIdx.x < gridDim.x) in_block(shared.of_block[blockIdx.x], threadIdx.x) = smallest;
+    arrive_in_cluster();
+    const bool ends_draw = blockIdx.x == 0 && threadIdx.x == 0;
+    DrawCounts counts = {};
+    if (ends_draw) counts = counts_of(*replay.state);
+    await_cluster();
+    const double reference = is_drawn ? reference_in_cluster(replay, memory, plan, shared) : 0.0;
+    weigh_in_cluster(plan, shared, is_drawn, reference);
+    if (!ends_draw) return;
+    if (is_drawn)
+        count_draw(replay, memory, plan, counts, reference, shared.draw.start.beta);
+    else
+        count_no_draw(replay, memory, plan);
 }
 
 __global__ void __launch_bounds__(n_threads, 1)
@@ -476,8 +566,14 @@ void queue_sample(const DeviceReplay& replay, const DrawMemory& memory, DrawPlan
                   cudaStream_t stream) {
     const int64_t n = plan.rows.n;
     plan.width = stratum_width(n);
+    // A warp would write the sequences that it draws one after the other, and each takes long.
+    const int64_t most_of_warp = std::is_same_v<Row, GatherRow> ? n_at_once : 1;
+    const int64_t most_in_cluster = std::min(most_of_warp * plan.cluster_blocks * cluster_warps, max_draws_of_cluster);
     plan.last_block_weighs = n <= max_weights_of_a_block;
     if (plan.is_distinct()) launch_early(stream, 1, distinct_threads, distinct_slots_kernel, replay, memory, plan);
+    if (n <= most_in_cluster)
+        return launch_in_cluster(stream, blocks_of_cluster(n, plan.cluster_blocks), draw_in_cluster_kernel<Row>, replay,
+                                 memory, plan, copies);
     const int64_t n_draw_blocks = blocks_of_draw(plan.tree, n, draw_blocks_each);
     launch_early(stream, n_draw_blocks, n_threads, draw_kernel<Row>, replay, memory, plan, copies);
     if (plan.last_block_weighs) return;
@@ -508,10 +604,15 @@ template void queue_windows<SequenceRow>(const DeviceReplay&, const DrawMemory&,
 template void queue_copies<GatherRow>(const RowPlan&, const DrawMemory&, const FrameCopies&, cudaStream_t);
 template void queue_copies<SequenceRow>(const RowPlan&, const DrawMemory&, const FrameCopies&, cudaStream_t);
 
+int32_t blocks_of_sample_cluster(bool of_sequences) {
+    return of_sequences ? blocks_of_largest_cluster(draw_in_cluster_kernel<SequenceRow>)
+                        : blocks_of_largest_cluster(draw_in_cluster_kernel<GatherRow>);
+}
+
 void load_sample_kernels() {
-    load_kernels(draw_kernel<GatherRow>, draw_kernel<SequenceRow>, weigh_kernel, copy_kernel<GatherRow>,
-                 copy_kernel<SequenceRow>, distinct_slots_kernel, windows_kernel<GatherRow>,
-                 windows_kernel<SequenceRow>, weigh_windows_kernel);
+    load_kernels(draw_kernel<GatherRow>, draw_kernel<SequenceRow>, draw_in_cluster_kernel<GatherRow>,
+                 draw_in_cluster_kernel<SequenceRow>, weigh_kernel, copy_kernel<GatherRow>, copy_kernel<SequenceRow>,
+                 distinct_slots_kernel, windows_kernel<GatherRow>, windows_kernel<SequenceRow>, weigh_windows_kernel);
 }
 
 }  // namespace per::cuda

@@ -52,14 +52,15 @@ struct DrawPlan {
     DrawOutcome* outcome_out;  // of a draw for a loader; else NULL
     // What the kernel that draws does besides.
     bool copies_rows;        // for rows of few pieces
-    bool last_block_weighs;  // for batches of few rows
+    bool last_block_weighs;  // for batches of few rows, where no cluster draws them
+    int32_t cluster_blocks;  // of the largest cluster that draws; 0: there is none
 
     PER_HOST_DEVICE bool is_ahead() const { return outcome_out != nullptr; }
     PER_HOST_DEVICE bool is_distinct() const { return scheme == PER_WITHOUT_REPLACEMENT; }
 };
 
 // Queues a draw, all but the frames; with copies_rows those of `copies`, too. It takes one launch for up to 1024 rows,
-// one more for more, and one more without replacement.
+// one more for more, and one more without replacement. Few rows are drawn by a cluster where the device has one.
 template <class Row>
 void queue_sample(const DeviceReplay& replay, const DrawMemory& memory, DrawPlan plan, const FrameCopies& copies,
                   cudaStream_t stream);
@@ -82,5 +83,9 @@ template <class Row>
 void queue_copies(const RowPlan& plan, const DrawMemory& memory, const FrameCopies& copies, cudaStream_t stream);
 
 void load_sample_kernels();
+
+// Blocks of the largest cluster of the current device that draws sequences, or transitions; 0: it has none. The kernels
+// must have been loaded.
+int32_t blocks_of_sample_cluster(bool of_sequences);
 
 }  // namespace per::cuda

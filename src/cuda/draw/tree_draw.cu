@@ -22,14 +22,23 @@ struct DrawShared {
     bool is_last;
 };
 
+__device__ __forceinline__ uint64_t smaller(uint64_t a, uint64_t b) {
+    return b < a ? b : a;
+}
+
 // The smallest of all warps of the block, each having its own.
-__device__ __forceinline__ uint64_t smallest_of_block(uint64_t (&shared)[n_warps], uint64_t of_warp) {
+template <int64_t n_warps_of_block>
+__device__ __forceinline__ uint64_t smallest_of_block(uint64_t (&shared)[n_warps_of_block], uint64_t of_warp) {
     __syncthreads();
     if (lane_of_thread() == 0) shared[threadIdx.x / warp_size] = of_warp;
     __syncthreads();
     uint64_t smallest = shared[0];
-    for (int64_t warp = 1; warp < n_warps; ++warp) smallest = shared[warp] < smallest ? shared[warp] : smallest;
+    for (int64_t warp = 1; warp < n_warps_of_block; ++warp) smallest = smaller(smallest, shared[warp]);
     return smallest;
+}
+
+__device__ __forceinline__ float weight_of(double log2_smallest, uint64_t mass, double beta) {
+    return static_cast<float>(importance_weight_of<double, uint64_t>(log2_smallest, static_cast<double>(mass), beta));
 }
 
 // The threads of `span` write the weights of section 3.4; one block counts a draw that has been made. What the first of
@@ -38,12 +47,14 @@ __device__ __forceinline__ void weigh(const DeviceTree& tree, int64_t n_draw_blo
                                       const GridSpan& span, bool ends_draw, uint64_t (&shared)[n_warps]) {
     TreeState& state = *tree.state;
     const bool is_empty = state.total == 0;
+    // One thread reads and writes it: no other may still read when it is written.
+    const uint64_t batches = ends_draw && threadIdx.x == 0 ? state.batches : 0;
     const double factor = power_of_two(state.scale);
     const bool writes = sample.weights_out != nullptr && !is_empty && span.first < sample.batch_size;
     float leaf = writes ? tree.leaves[sample.indices_out[span.first]] : 0.0f;
     uint64_t smallest = ~uint64_t{0};
     for (int64_t i = threadIdx.x; i < n_draw_blocks; i += n_threads)
-        smallest = tree.smallest_masses[i] < smallest ? tree.smallest_masses[i] : smallest;
+        smallest = smaller(smallest, tree.smallest_masses[i]);
     smallest = smallest_of_block(shared, least_of_warp(smallest));
     const double log2_smallest = is_empty ? 0.0 : log2_of<double, uint64_t>(static_cast<double>(smallest));
     for (int64_t i = span.first; sample.weights_out != nullptr && i < sample.batch_size; i += span.step) {
@@ -51,16 +62,14 @@ __device__ __forceinline__ void weigh(const DeviceTree& tree, int64_t n_draw_blo
             sample.weights_out[i] = 0.0f;
             continue;
         }
-        const double mass = static_cast<double>(leaf_mass(leaf, factor));
-        sample.weights_out[i] =
-            static_cast<float>(importance_weight_of<double, uint64_t>(log2_smallest, mass, sample.beta));
+        sample.weights_out[i] = weight_of(log2_smallest, leaf_mass(leaf, factor), sample.beta);
         if (i + span.step < sample.batch_size) leaf = tree.leaves[sample.indices_out[i + span.step]];
     }
     if (!ends_draw || threadIdx.x != 0) return;
     if (is_empty)
         ++state.n_empty_draws;
     else
-        ++state.batches;
+        state.batches = batches + 1;
 }
 
 // A warp makes a draw. Weights need the smallest mass of the batch, which no block knows: each leaves its own behind.
@@ -106,6 +115,60 @@ __global__ void __launch_bounds__(n_threads, 1)
     wait_for_work_before();
     PER_SHARED(SmallestShared, shared);
     weigh(tree, n_draw_blocks, sample, grid_span(), blockIdx.x == 0, shared.of_warp);
+}
+
+// ---- by a cluster
+
+struct ClusterDrawShared {
+    TopRow row;
+    uint64_t of_warp[cluster_warps];
+    uint64_t of_block[max_cluster_blocks];  // the smallest mass of each
+};
+
+// The blocks write their smallest masses to each other's shared memory. Each then weighs its own draws, which it still
+// knows. A warp makes up to two, whose descents wait together.
+__global__ void __launch_bounds__(cluster_threads, 1)
+    draw_in_cluster_kernel(const __grid_constant__ DeviceTree tree, DrawRequest request, uint64_t width,
+                           const __grid_constant__ TreeSample sample) {
+    wait_for_work_before();
+    PER_SHARED(ClusterDrawShared, shared);
+    arrive_in_cluster();
+    request.batch_number = tree.state->batches;
+    const double factor = power_of_two(tree.state->scale);
+    load_top_row<cluster_threads>(tree, shared.row);
+    const uint64_t total = total_of(shared.row);
+    const GridSpan span = warp_span();
+    const int n = span.first >= request.batch_size ? 0 : span.first + span.step < request.batch_size ? n_at_once : 1;
+    FoundLeaf leaves[n_at_once] = {{-1, 0.0f, 0}, {-1, 0.0f, 0}};
+    uint64_t smallest = ~uint64_t{0};
+    if (total != 0 && n != 0) {
+        uint64_t targets[n_at_once] = {};
+        for (int k = 0; k < n_at_once && k < n; ++k)
+            targets[k] = draw_target(request, static_cast<uint64_t>(span.first + k * span.step), width, total);
+        find_leaves(tree, shared.row, factor, n, targets, leaves);
+        smallest = n == 1 ? leaves[0].mass : smaller(leaves[0].mass, leaves[1].mass);
+    }
+    smallest = smallest_of_block(shared.of_warp, smallest);
+    await_cluster();  // all blocks have begun
+    if (threadIdx.x < gridDim.x) in_block(shared.of_block[blockIdx.x], threadIdx.x) = smallest;
+    arrive_in_cluster();
+    const int k = static_cast<int>(lane_of_thread());
+    const FoundLeaf leaf = k == 0 ? leaves[0] : leaves[1];
+    const int64_t i = span.first + k * span.step;
+    if (k < n) {
+        sample.indices_out[i] = leaf.index;
+        if (sample.priorities_out != nullptr) sample.priorities_out[i] = leaf.priority;
+    }
+    await_cluster();
+    for (unsigned block = 0; block < gridDim.x; ++block) smallest = smaller(smallest, shared.of_block[block]);
+    const double log2_smallest = total == 0 ? 0.0 : log2_of<double, uint64_t>(static_cast<double>(smallest));
+    if (k < n && sample.weights_out != nullptr)
+        sample.weights_out[i] = total == 0 ? 0.0f : weight_of(log2_smallest, leaf.mass, sample.beta);
+    if (blockIdx.x != 0 || threadIdx.x != 0) return;
+    if (total == 0)
+        ++tree.state->n_empty_draws;
+    else
+        tree.state->batches = request.batch_number + 1;
 }
 
 // ---- without replacement
@@ -257,9 +320,17 @@ __global__ void __launch_bounds__(n_threads, 1)
 
 }  // namespace
 
-void queue_draw(const DeviceTree& tree, const TreeSample& sample, uint64_t seed, cudaStream_t stream) {
+int32_t blocks_of_draw_cluster() {
+    return blocks_of_largest_cluster(draw_in_cluster_kernel);
+}
+
+void queue_draw(const DeviceTree& tree, const TreeSample& sample, uint64_t seed, int32_t cluster_blocks,
+                cudaStream_t stream) {
     const int64_t n = sample.batch_size;
     const DrawRequest request = {n, sample.scheme, seed, 0};
+    if (cluster_blocks != 0 && n <= max_draws_of_cluster)
+        return launch_in_cluster(stream, blocks_of_cluster(n, cluster_blocks), draw_in_cluster_kernel, tree, request,
+                                 stratum_width(n), sample);
     const int64_t n_draw_blocks = blocks_of_draw(tree, n, draw_blocks_each);
     const bool last_block_weighs = sample.weights_out == nullptr || n <= max_weights_of_a_block;
     launch_early(stream, n_draw_blocks, n_threads, draw_kernel, tree, request, stratum_width(n), sample,
@@ -287,7 +358,8 @@ void queue_read(const DeviceTree& tree, int64_t count, const int64_t* indices, f
 }
 
 void load_draw_kernels() {
-    load_kernels(draw_kernel, weigh_kernel, find_kernel, find_mass_kernel, read_kernel, distinct_kernel);
+    load_kernels(draw_kernel, draw_in_cluster_kernel, weigh_kernel, find_kernel, find_mass_kernel, read_kernel,
+                 distinct_kernel);
 }
 
 }  // namespace per::cuda

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 
 #include "rows/error.h"
 
@@ -79,13 +80,53 @@ int32_t n_multiprocessors() {
     return attribute_of_device(cudaDevAttrMultiProcessorCount);
 }
 
-bool launches_early() {
+namespace {
+
+// From this version on code of kernels waits for the work before it, and has barriers of clusters (dialect.h).
+constexpr int ptx_of_clusters = 90;
+
+// Devices that have code of an older version.
+struct OldCode {
+    std::mutex mutex;
+    std::set<int> devices;
+};
+
+OldCode& old_code() {
+    static OldCode devices;
+    return devices;
+}
+
+// Whether the current device can do what came with sm_90, and so can the code that it has.
+bool has_code_of_clusters() {
     constexpr int min_major = 9;
-    static const bool is_asked = [] {
-        const char* const asked = std::getenv("PER_EARLY_LAUNCHES");
-        return asked != nullptr && std::strcmp(asked, "1") == 0;
-    }();
-    return is_asked && attribute_of_device(cudaDevAttrComputeCapabilityMajor) >= min_major;
+    if (attribute_of_device(cudaDevAttrComputeCapabilityMajor) < min_major) return false;
+    const int device = current_device();
+    const std::lock_guard guard(old_code().mutex);
+    return !old_code().devices.contains(device);
+}
+
+bool is_in_environment(const char* name, const char* value) {
+    const char* const found = std::getenv(name);
+    return found != nullptr && std::strcmp(found, value) == 0;
+}
+
+}  // namespace
+
+void note_architecture(int ptx_version) {
+    if (ptx_version >= ptx_of_clusters) return;
+    const int device = current_device();
+    const std::lock_guard guard(old_code().mutex);
+    old_code().devices.insert(device);
+}
+
+bool launches_early() {
+    static const bool is_asked = is_in_environment("PER_EARLY_LAUNCHES", "1");
+    return is_asked && has_code_of_clusters();
+}
+
+bool has_clusters() {
+    static const bool is_refused = is_in_environment("PER_CLUSTERS", "0");
+    return !is_refused && has_code_of_clusters() && attribute_of_device(cudaDevAttrClusterLaunch) != 0;
 }
 
 namespace {

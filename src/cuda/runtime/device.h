@@ -24,8 +24,15 @@ int current_device();
 // Of the current device.
 int32_t n_multiprocessors();
 
-// Whether kernels are to start before the work before them has ended: PER_EARLY_LAUNCHES is 1, and the current device can.
+// Notes for which architecture the PTX of a kernel was compiled that the current device runs: 10 * major + minor. It
+// may be an earlier one than the device's, for which the driver then translates it.
+void note_architecture(int ptx_version);
+// Whether kernels are to start before the work before them has ended: PER_EARLY_LAUNCHES is 1, and the current device
+// can, as can the code of all kernels that it has loaded.
 bool launches_early();
+// Whether the current device has clusters of blocks, and the kernels that it has loaded have code for them. With
+// PER_CLUSTERS=0 it counts as having none.
+bool has_clusters();
 
 // Makes a device current for as long as it lives, and then puts back the one that was. It does so with the driver's
 // stack of contexts: cudaSetDevice() makes a context on its device, which takes some 500 MB there, even where it only

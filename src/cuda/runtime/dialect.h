@@ -100,6 +100,41 @@ __device__ __forceinline__ void wait_for_work_before() {
 #endif
 }
 
+// ---- clusters: blocks that run at the same time, near each other, and reach each other's shared memory. A kernel of
+// launch_in_cluster() is one cluster, and a block's number its rank.
+
+inline constexpr int cluster_threads = 512;  // of a block
+inline constexpr int cluster_warps = cluster_threads / warp_size;
+// Any device with clusters has them of 8 blocks, some of 16.
+inline constexpr int portable_cluster_blocks = 8;
+inline constexpr int max_cluster_blocks = 16;
+
+// The two parts of a barrier: no thread of the cluster returns from await_cluster() before all have come to
+// arrive_in_cluster(). What they wrote before that, also to each other's shared memory, can be read then.
+__device__ __forceinline__ void arrive_in_cluster() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    __cluster_barrier_arrive();
+#endif
+}
+__device__ __forceinline__ void await_cluster() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    __cluster_barrier_wait();
+#endif
+}
+
+// A variable in the shared memory of another block, given that of this one. The other must have begun, which a barrier
+// of the cluster shows, and must not return before the cluster has met once more.
+template <class T>
+__device__ __forceinline__ T& in_block(T& variable, [[maybe_unused]] unsigned block) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    return *static_cast<T*>(__cluster_map_shared_rank(&variable, block));
+#else
+    return variable;
+#endif
+}
+
+// ---- launches
+
 // Queues a kernel: the only place that does.
 template <class... Parameters, class... Arguments>
 void launch_with(cudaLaunchAttribute* attributes, unsigned n_attributes, cudaStream_t stream, int64_t n_blocks,
@@ -143,11 +178,53 @@ void launch_together(cudaStream_t stream, int64_t n_blocks, void (*kernel)(Param
     launch_with(&together, 1, stream, n_blocks, n_threads, kernel, arguments...);
 }
 
+inline cudaLaunchAttribute in_cluster_of(int64_t n_blocks) {
+    cudaLaunchAttribute cluster = {};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = static_cast<unsigned>(n_blocks);
+    cluster.val.clusterDim.y = 1;
+    cluster.val.clusterDim.z = 1;
+    return cluster;
+}
+
+// Queues a kernel as one cluster of n_blocks blocks of cluster_threads threads. It may start early, as those of
+// launch_early().
+template <class... Parameters, class... Arguments>
+void launch_in_cluster(cudaStream_t stream, int64_t n_blocks, void (*kernel)(Parameters...),
+                       const Arguments&... arguments) {
+    cudaLaunchAttribute attributes[2] = {in_cluster_of(n_blocks), {}};
+    attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[1].val.programmaticStreamSerializationAllowed = 1;
+    launch_with(attributes, launches_early() ? 2 : 1, stream, n_blocks, cluster_threads, kernel, arguments...);
+}
+
 // Loads kernels, as loading them at their first launch could synchronise.
 template <class... Kernels>
 void load_kernels(Kernels... kernels) {
-    cudaFuncAttributes attributes;
-    (check(cudaFuncGetAttributes(&attributes, kernels), "loading a kernel"), ...);
+    const auto load = [](auto kernel) {
+        cudaFuncAttributes attributes;
+        check(cudaFuncGetAttributes(&attributes, kernel), "loading a kernel");
+        note_architecture(attributes.ptxVersion);
+    };
+    (load(kernels), ...);
+}
+
+// How many blocks the largest cluster has in which the current device runs a kernel that is loaded; 0: it runs none.
+template <class... Parameters>
+int32_t blocks_of_largest_cluster(void (*kernel)(Parameters...)) {
+    if (!has_clusters()) return 0;
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1), "asking for clusters");
+    for (int n_blocks = max_cluster_blocks; n_blocks >= portable_cluster_blocks; n_blocks /= 2) {
+        cudaLaunchAttribute cluster = in_cluster_of(n_blocks);
+        const cudaLaunchConfig_t config = {
+            dim3(static_cast<unsigned>(n_blocks)), dim3(cluster_threads), 0, nullptr, &cluster, 1};
+        int n_clusters = 0;
+        const cudaError_t error = cudaOccupancyMaxActiveClusters(&n_clusters, kernel, &config);
+        if (error == cudaErrorInvalidClusterSize) continue;
+        check(error, "asking for clusters");
+        if (n_clusters > 0) return n_blocks;
+    }
+    return 0;
 }
 
 }  // namespace per::cuda

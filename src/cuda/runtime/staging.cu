@@ -22,7 +22,9 @@ std::byte* Staging::host() {
 void Staging::send(std::byte* to, std::size_t n_bytes, cudaStream_t stream) {
     const std::byte* const buffer = host_.data() + next_ * buffer_bytes_;
     check(cudaMemcpyAsync(to, buffer, n_bytes, cudaMemcpyHostToDevice, stream), "copying to the device");
-    check(cudaEventRecord(events_[next_].get(), stream), "recording an event");
+    const cudaError_t error = cudaEventRecord(events_[next_].get(), stream);
+    if (error != cudaSuccess) wait_for(stream, std::nothrow);  // no event tells when the buffer can be filled again
+    check(error, "recording an event");
     is_sent_[next_] = true;
     next_ = (next_ + 1) % n_buffers;
 }

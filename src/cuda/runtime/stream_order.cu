@@ -74,11 +74,12 @@ void StreamOrder::Call::order_capture(unsigned long long capture) {
 }
 
 void StreamOrder::Call::finish() {
-    is_finished_ = true;
     if (is_captured_) return;
+    // Where that fails, the destructor tries once more: the work is queued.
     check(cudaEventRecord(order_.event_.get(), stream_), "recording an event");
     order_.last_stream_ = identity_;
     order_.has_last_ = true;
+    is_finished_ = true;
 }
 
 StreamOrder::Call::~Call() {

@@ -3,6 +3,7 @@
 // shared memory. Draws follow from the masses and their order alone, not from this shape, and so equal the CPU's.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "cuda/runtime/dialect.h"
@@ -251,6 +252,16 @@ __device__ __forceinline__ FoundLeaf find_leaf(const DeviceTree& tree, const Top
 inline int64_t blocks_of_draw(const DeviceTree& tree, int64_t n, int64_t n_each) {
     const int64_t most = n_each * tree.max_blocks;
     return blocks_for(n, n_warps, most < max_draw_blocks ? most : max_draw_blocks);
+}
+
+// Draws that a cluster makes, each of its warps up to two at the same time.
+inline constexpr int64_t max_draws_of_cluster = 256;
+inline constexpr int n_at_once = 2;
+
+// Blocks of the cluster that makes n draws, at most so many: a power of two, with a warp for each draw if that can be.
+inline int64_t blocks_of_cluster(int64_t n, int64_t most) {
+    return blocks_for(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(blocks_for(n, cluster_warps)))), 1,
+                      most);
 }
 
 // Adds a difference, modulo 2^64, to all sums above a leaf.

@@ -37,8 +37,11 @@ inline bool rebuilds_itself(const DeviceTree& tree, int64_t n_blocks) {
 }
 
 // Draws by any scheme but PER_WITHOUT_REPLACEMENT. From an empty tree: indices -1, priorities and weights 0, and the
-// draw does not count.
-void queue_draw(const DeviceTree& tree, const TreeSample& sample, uint64_t seed, cudaStream_t stream);
+// draw does not count. Few draws are made by a cluster, which has up to cluster_blocks blocks; 0: the device has none.
+void queue_draw(const DeviceTree& tree, const TreeSample& sample, uint64_t seed, int32_t cluster_blocks,
+                cudaStream_t stream);
+// Of the current device, once load_draw_kernels() was called.
+int32_t blocks_of_draw_cluster();
 
 // Draws different leaves, the same as the CPU's. If fewer than batch_size leaves have mass: indices -1, priorities and
 // weights 0, and the draw does not count.

@@ -92,6 +92,16 @@ class AccessesOfCalls : public testing::Test {
     simulator::Options options_ = simulator::options();
 };
 
+per_tree* create_tree() {
+    per_tree_options options;
+    per_tree_options_init(&options, sizeof options);
+    options.capacity = capacity;
+    options.device = PER_CUDA;
+    per_tree* tree = nullptr;
+    EXPECT_EQ(per_tree_create(&options, &tree), PER_OK) << per_last_error();
+    return tree;
+}
+
 TEST_F(AccessesOfCalls, of_a_tree) {
     constexpr int64_t most = 8192;
     int64_t* const indices = memory_.array<int64_t>(most);
@@ -101,12 +111,7 @@ TEST_F(AccessesOfCalls, of_a_tree) {
         indices[i] = i * 4391 % capacity;
         priorities[i] = 1.0f + static_cast<float>(i % 7);
     }
-    per_tree_options options;
-    per_tree_options_init(&options, sizeof options);
-    options.capacity = capacity;
-    options.device = PER_CUDA;
-    per_tree* tree = nullptr;
-    ASSERT_EQ(per_tree_create(&options, &tree), PER_OK) << per_last_error();
+    per_tree* const tree = create_tree();
     const auto update = [&](int64_t count) {
         for (int64_t i = 0; i < count; ++i) priorities[i] += 1.0f;
         return per_update(tree, count, indices, priorities, nullptr);
