@@ -57,7 +57,9 @@ std::unique_ptr<LoaderSlots> create_slots(const Replay& replay, const per_loader
 Loader::Loader(Replay& replay, const per_loader_options& options)
     : Loader(replay, options, [&](const BatchShape& shape, std::size_t n_slots) {
           return create_slots(replay, options, shape, n_slots);
-      }) {}
+      }) {
+    begin();
+}
 
 Loader::Loader(Replay& replay, const per_loader_options& options, const MakeSlots& make_slots)
     : replay_(replay),
@@ -79,6 +81,9 @@ Loader::Loader(Replay& replay, const per_loader_options& options, const MakeSlot
         static_cast<void>(guarded([&] { replay_.end_draws(); }));
         throw;
     }
+}
+
+void Loader::begin() {
     Guard guard(signals_->mutex);
     ask_ahead(guard);
 }

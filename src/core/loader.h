@@ -29,6 +29,7 @@ class Loader {
 
     // Throws Error; with BUSY if the buffer has a loader.
     Loader(Replay& replay, const per_loader_options& options);
+    // This one draws nothing before begin().
     Loader(Replay& replay, const per_loader_options& options, const MakeSlots& make_slots);
     ~Loader();
     Loader(const Loader&) = delete;
@@ -37,6 +38,7 @@ class Loader {
     // Where its batches lie, a per_device.
     int32_t device() const { return device_; }
 
+    void begin();
     // The next batch, and its slot.
     int64_t next(bool waits, per_batch& batch_out, void* stream);
     void release(int64_t slot, void* stream);

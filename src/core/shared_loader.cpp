@@ -63,6 +63,7 @@ SharedLoader::SharedLoader(Replay& replay, const per_shared_loader_options& opti
     askers_.reserve(places_.size());
     mail_.resize(static_cast<std::size_t>(share_->max_mail_size()));
     start_thread();
+    loader_.begin();  // and not before all is there that may be missing: what is drawn counts
 }
 
 SharedLoader::~SharedLoader() {
