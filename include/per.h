@@ -364,8 +364,8 @@ PER_API per_status per_tree_synchronize(per_tree* tree, void* stream);
  *   lane        the ring of one environment: ceil(capacity / n_envs) rows in order of time
  *   id          number of a row, never used again: k * n_envs + environment, k counting the rows of the lane. Batches
  *               carry ids, and priority updates take them, so that an update which comes too late touches nothing
- *   live        of a transition: it can be drawn. Its window (n_step, frame_stack, sequence) is complete, and none of
- *               it has been overwritten
+ *   live        of a transition: it can be drawn. Its window (n_step, frame_stack, sequence) is complete, none of it
+ *               has been overwritten, and it has not been drawn max_times_sampled times
  *   sequence    with sequence_length L > 0, what is drawn: T = burn_in + L transitions in a row of one episode, named
  *               by the transition that it starts with. Sequences start at multiples of sequence_stride, counted from
  *               the first step of each episode. One is live once T transitions with complete returns are there, or its
@@ -378,7 +378,8 @@ PER_API per_status per_tree_synchronize(per_tree* tree, void* stream);
  * it. At the end of an episode the final observation takes a row of its own, which is never live; so a truncated
  * episode keeps its true final observation. `capacity` counts rows: a full lane holds at least
  * rows - 1 - ends - (n_step - 1) - (frame_stack - 1) live transitions, or the sequences that start among all of these
- * but the last T - 1; per_replay_capacity_for() says how many rows that takes. Memory is allocated at creation, once.
+ * but the last T - 1, less those that max_times_sampled has ended; per_replay_capacity_for() says how many rows that
+ * takes. Memory is allocated at creation, once.
  */
 typedef struct per_replay per_replay;
 
@@ -401,7 +402,7 @@ typedef struct per_array {
 typedef struct per_field {
     const char* name;     /* 1 to 63 letters, digits, '_' and '.'; the first no digit. Unique, and none of: reward,
                              terminated, truncated, weights, ids, discount, mask, n_steps, priorities, probabilities,
-                             gamma_m, and what begins with "next_" */
+                             gamma_m, times_sampled, and what begins with "next_" */
     const int64_t* shape; /* [ndim], each >= 1; may be NULL if ndim is 0 */
     int32_t ndim;         /* 0 .. 8 */
     int32_t dtype;        /* a per_dtype */
@@ -477,6 +478,11 @@ typedef struct per_replay_options {
                                        samples_per_insert; _init: 0 */
     int64_t min_size_to_sample; /* steps to be added before the first draw; with samples_per_insert 0 is 1;
                                        _init: 0 */
+    int32_t keep_times_sampled; /* 1: the buffer counts how often each transition, or sequence, is drawn; see
+                                       per_replay_sample(); _init: 0 */
+    int32_t max_times_sampled;  /* k: a transition, or sequence, is live until it has been drawn k times. Needs
+                                       PER_WITHOUT_REPLACEMENT, and samples_per_insert to be at most k, and sets
+                                       keep_times_sampled. 0: however often it is drawn; _init: 0 */
 } per_replay_options;
 
 /* As per_tree_options_init(). */
@@ -494,7 +500,7 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
  * two, the first such call allocates it. On PER_CUDA nothing is padded, reward and flags take 5 bytes, priorities 12.4,
  * PER_RANK 8.3 more and the others an eighth of one; the first batch or update of a size beyond 4096 allocates, too. A
  * call that allocates cannot be captured, and of the first two kinds cannot follow calls that were: their graphs would
- * go on without what it adds.
+ * go on without what it adds. keep_times_sampled takes 4 bytes more on each device.
  *
  * Memory from the caller.  With `allocate` the arrays of rows and priorities lie where the caller wants them: in shared
  * memory, on huge pages, in pinned memory. It is called by this call only, a few times, and `deallocate` once for each
@@ -657,8 +663,8 @@ PER_API per_status per_sample_options_init(per_sample_options* options, uint64_t
  * inside the window. (s: stack of the field, left out if 1.) The frames of a stack go from the oldest to the newest.
  * Those from before the first step of the episode are what the field's padding says.
  *
- * Of sequences weights, ids, priorities and probabilities are [B], all else has a value for each step t < T, as if it
- * were drawn by itself, with the n of its sequence:
+ * Of sequences weights, ids, priorities, probabilities and times_sampled are [B], all else has a value for each step
+ * t < T, as if it were drawn by itself, with the n of its sequence:
  *
  *   fields       observations [B, T + n_step, s, shape], of which t is that of step t, and t + n_steps[t] the one to
  *                bootstrap from; fields of role PER_ROLE_RECURRENT_STATE [B, s, shape], of the start; others
@@ -678,17 +684,19 @@ typedef struct per_batch {
     void* const* next_fields; /* [n_fields] by field, not looked at for those that are no observations:
                                  [B, s, shape] at step i + m. _init: NULL: none */
     float* reward;            /* [B] sum over k < m of gamma^k r_(i+k) */
-    float* discount;      /* [B] gamma^m if step i + m - 1 is not terminated, else 0: factor of the bootstrap value */
-    int32_t* n_steps;     /* [B] m */
-    uint8_t* terminated;  /* [B] of step i + m - 1; a step flagged both ways is terminated only */
-    uint8_t* truncated;   /* [B] of step i + m - 1 */
-    float* weights;       /* [B] importance-sampling weights; see per_replay_sample() */
-    int64_t* ids;         /* [B] */
-    float* priorities;    /* [B] p, before alpha */
-    float* probabilities; /* [B] the P of the weights */
-    uint8_t* mask;        /* [B, T] 0 where a sequence is padded. Not for single transitions */
-    float* gamma_m;       /* [B] gamma^m, however the window ends: `discount` is 0 where it is terminated, and this
+    float* discount;        /* [B] gamma^m if step i + m - 1 is not terminated, else 0: factor of the bootstrap value */
+    int32_t* n_steps;       /* [B] m */
+    uint8_t* terminated;    /* [B] of step i + m - 1; a step flagged both ways is terminated only */
+    uint8_t* truncated;     /* [B] of step i + m - 1 */
+    float* weights;         /* [B] importance-sampling weights; see per_replay_sample() */
+    int64_t* ids;           /* [B] */
+    float* priorities;      /* [B] p, before alpha */
+    float* probabilities;   /* [B] the P of the weights */
+    uint8_t* mask;          /* [B, T] 0 where a sequence is padded. Not for single transitions */
+    float* gamma_m;         /* [B] gamma^m, however the window ends: `discount` is 0 where it is terminated, and this
                              else. For learners that leave out the bootstrap value by `terminated` themselves */
+    int32_t* times_sampled; /* [B] how often it has been drawn; see per_replay_sample(). Must be NULL without
+                               keep_times_sampled */
 } per_batch;
 
 PER_API per_status per_batch_init(per_batch* batch, uint64_t struct_size);
@@ -710,6 +718,17 @@ PER_API per_status per_batch_init(per_batch* batch, uint64_t struct_size);
  *
  * With a key the same transitions and the same key give the same draw, whatever was drawn before. It counts as any
  * other draw: the next one without a key is what it would have been after another.
+ *
+ * With keep_times_sampled each place of the batch is a use of its transition, or sequence: of the one that was drawn,
+ * not of the others that its window reaches. times_sampled of a batch says how often each has been used since it was
+ * added, this batch included, up to 2^31 - 1: a transition that was drawn twice into one batch has the same number at
+ * both places. Draws ahead by a loader are uses when they are made. Walks, and calls that get transitions by ids or
+ * units, are none, and say how often each has been used so far.
+ *
+ * With max_times_sampled k > 0 no transition is drawn more than k times. The draw that uses it for the k-th time still
+ * returns it whole; then it is not live any more, whatever is called. As one batch with replacement could use it more
+ * often than that, another scheme than PER_WITHOUT_REPLACEMENT is PER_ERROR_INVALID_ARGUMENT; and so is, as always
+ * without replacement, a draw of more transitions than are left.
  *
  * PER_ERROR_EMPTY if nothing is live; PER_ERROR_BUSY where the rate limiter does not allow so many yet (see
  * per_replay_wait_to_sample()); PER_ERROR_INVALID_ARGUMENT. A call that fails is no draw and does not advance beta. On
@@ -778,8 +797,8 @@ PER_API per_status per_replay_priorities(per_replay* replay, int64_t count, cons
  * Gathers rows by id, as they were added: one step, one frame, whatever n_step, frame_stack and sequence_length. The
  * next observation is that of the row that follows.
  *
- *   batch  fields, next_fields, reward, discount, n_steps (1), terminated, truncated, gamma_m, ids and priorities are
- *          written; weights, probabilities and mask must be NULL
+ *   batch  fields, next_fields, reward, discount, n_steps (1), terminated, truncated, gamma_m, ids, priorities and
+ *          times_sampled are written; weights, probabilities and mask must be NULL
  *
  * PER_ERROR_INVALID_ARGUMENT for an id that was never issued, was overwritten, or is a final observation's; and, if
  * next_fields are asked for, for a step whose next observation is not there yet. (PER_CUDA: zero rows, counted.)
@@ -867,9 +886,11 @@ PER_API per_status per_replay_set_save_compression(per_replay* replay, int32_t s
  *
  * So the limits always let one of the two sides go on, and a thread that has both need not wait. But they do not know
  * why else a call fails: m must be large enough for a draw to succeed by then - for something to be live, and with
- * PER_WITHOUT_REPLACEMENT a whole batch -, or both sides wait for ever. With overwrite 0 m is at most the capacity, and
- * once all lanes are full draws go on until e are ahead. Of several that wait on one side no turns are kept: calls for
- * few may overtake one for many.
+ * PER_WITHOUT_REPLACEMENT a whole batch -, or both sides wait for ever. So they do where max_times_sampled leaves fewer
+ * live than a batch takes while adds wait for that batch: a step can be drawn max_times_sampled times at most, and
+ * fewer where it is overwritten before, or never live. So r should be well below that number; above it, it is refused
+ * at creation. With overwrite 0 m is at most the capacity, and once all lanes are full draws go on until e are ahead.
+ * Of several that wait on one side no turns are kept: calls for few may overtake one for many.
  *
  *   k    K n steps of per_replay_add(). Those that its mask leaves out are counted neither, but on PER_CUDA, where the
  *        mask may be known on the device only. A step that autoreset drops is counted
@@ -1191,7 +1212,8 @@ PER_API per_status per_hindsight_options_init(per_hindsight_options* options, ui
  *
  * PER_ERROR_CALLBACK if `reward` fails, and the errors of per_replay_sample(). After PER_ERROR_CALLBACK, and possibly
  * after PER_ERROR_OUT_OF_MEMORY, the arrays of the batch have been written to. A call that fails is no draw, but for
- * one whose `reward` fails after others drew meanwhile: its number is used up. Cost: that of the draw, and of reading
+ * one whose `reward` fails after others drew meanwhile: its number is used up. Where `reward` or memory fails once the
+ * transitions are drawn, they have been used all the same (keep_times_sampled). Cost: that of the draw, and of reading
  * a byte a step of the episodes up to their ends. Synchronises.
  */
 PER_API per_status per_replay_sample_hindsight(per_replay* replay, const per_sample_options* options,
@@ -1246,12 +1268,12 @@ PER_API per_status per_epochs_create(per_replay* replay, int64_t n_epochs, int64
  *   batch      its arrays have room for batch_size transitions
  *   count_out  transitions written; 0: the walk is over, and nothing was written
  *
- * PER_ERROR_INVALID_ARGUMENT if a transition of the minibatch is not live any more: overwritten, cleared, or short of a
- * window after per_replay_set_n_step(); of sequences also if n_step, and so the size of observations, is not what it
- * was when the walk was created. The walk then stays where it is. (PER_CUDA: for a transition that is not live id -1
- * and zeros, counted, and the walk goes on.) A captured call writes the same minibatch with every launch. On PER_CUDA
- * the ids of more than 256 transitions go through a ring of pinned memory; where that is full, the call waits for the
- * device, and calls of other threads on the buffer for this one.
+ * PER_ERROR_INVALID_ARGUMENT if a transition of the minibatch is not live any more: overwritten, cleared, drawn
+ * max_times_sampled times, or short of a window after per_replay_set_n_step(); of sequences also if n_step, and so the
+ * size of observations, is not what it was when the walk was created. The walk then stays where it is. (PER_CUDA: for a
+ * transition that is not live id -1 and zeros, counted, and the walk goes on.) A captured call writes the same
+ * minibatch with every launch. On PER_CUDA the ids of more than 256 transitions go through a ring of pinned memory;
+ * where that is full, the call waits for the device, and calls of other threads on the buffer for this one.
  */
 PER_API per_status per_epochs_next(per_epochs* epochs, const per_batch* batch, int64_t* count_out, void* stream);
 
@@ -1265,8 +1287,8 @@ PER_API void per_epochs_free(per_epochs* epochs);
  *
  *   capacity   >= 0: for how many the arrays of the batch have room; if there are more, the first are written
  *   batch      single steps, also where sequences are drawn, with stacks: fields, next_fields, reward, discount,
- *              n_steps (1), terminated, truncated, gamma_m, ids and priorities; weights, probabilities and mask must
- *              be NULL. May be NULL if capacity is 0
+ *              n_steps (1), terminated, truncated, gamma_m, ids, priorities and times_sampled; weights, probabilities
+ *              and mask must be NULL. May be NULL if capacity is 0
  *   count_out  how many there are, also if that is more than capacity
  *
  * PER_ERROR_INVALID_ARGUMENT. Cost: one pass over the buffer. Synchronises.
@@ -1358,8 +1380,9 @@ PER_API per_status per_loader_options_init(per_loader_options* options, uint64_t
 PER_API per_status per_loader_create(per_replay* replay, const per_loader_options* options, per_loader** loader_out);
 
 /*
- * Hands out the next batch. Its arrays are all there are of per_batch (mask for sequences only); they lie in the slot
- * and may be read and written until the slot is released. Sequences keep the n_step that the loader was created with.
+ * Hands out the next batch. Its arrays are all there are of per_batch (mask for sequences only, times_sampled with
+ * keep_times_sampled); they lie in the slot and may be read and written until the slot is released. Sequences keep the
+ * n_step that the loader was created with.
  *
  * A draw that failed ahead of its turn - nothing was live then, say - is made again when its turn comes. If it fails
  * once more, this call has its status and message - or the next one, if this call does not wait - and the call after
@@ -1506,8 +1529,8 @@ typedef struct per_coordinator per_coordinator;
  *
  *   n_shards  1 .. n_envs: shard s has the environments from s n_envs / n_shards on, up to those of the next
  *
- * PER_ERROR_UNSUPPORTED for PER_RANK and PER_MAX_NOW, which need more than the shards' laws, and for a rate limiter;
- * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY.
+ * PER_ERROR_UNSUPPORTED for PER_RANK and PER_MAX_NOW, which need more than the shards' laws, for a rate limiter, and
+ * for keep_times_sampled, as shards do not know what is drawn; PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY.
  */
 PER_API per_status per_coordinator_create(const per_replay_options* options, int64_t n_shards,
                                           per_coordinator** coordinator_out);

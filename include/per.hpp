@@ -370,11 +370,13 @@ struct Layout {
     explicit Layout(const per_replay_options& options)
         : fields(options.fields, options.fields + options.n_fields),
           n_envs(options.n_envs),
-          sequence_steps(options.sequence_length == 0 ? 0 : options.burn_in + options.sequence_length) {}
+          sequence_steps(options.sequence_length == 0 ? 0 : options.burn_in + options.sequence_length),
+          has_times_sampled(options.keep_times_sampled != 0) {}
 
     std::vector<Field> fields;
     int64_t n_envs;
     int64_t sequence_steps; /* T of per.h; 0: single transitions are drawn */
+    bool has_times_sampled;
 
     std::size_t number(std::string_view name) const {
         std::string names;
@@ -518,6 +520,7 @@ class Batch {
     Span<float> probabilities() const noexcept { return span(arrays_.probabilities); }
     Span<uint8_t> mask() const noexcept { return span(arrays_.mask, steps()); }
     Span<float> gamma_m() const noexcept { return span(arrays_.gamma_m, steps()); }
+    Span<int32_t> times_sampled() const noexcept { return span(arrays_.times_sampled); }
 
     /* A field by its name. InvalidArgument unless there is one of this name, with elements of type T. */
     template <class T>
@@ -570,6 +573,7 @@ class Batch {
         arrays_.ids = room<int64_t>();
         arrays_.priorities = room<float>();
         arrays_.gamma_m = room<float>(steps());
+        if (layout_->has_times_sampled) arrays_.times_sampled = room<int32_t>();
         if (kind_ != Kind::drawn) return;
         arrays_.weights = room<float>();
         arrays_.probabilities = room<float>();

@@ -21,13 +21,13 @@ inline constexpr uint64_t struct_sizes[] = {0};
 template <>
 inline constexpr uint64_t struct_sizes<per_tree_options>[] = {32};
 template <>
-inline constexpr uint64_t struct_sizes<per_replay_options>[] = {208, 216, 240, 264};
+inline constexpr uint64_t struct_sizes<per_replay_options>[] = {208, 216, 240, 264, 272};
 template <>
 inline constexpr uint64_t struct_sizes<per_steps>[] = {216};
 template <>
 inline constexpr uint64_t struct_sizes<per_sample_options>[] = {48, 56, 64};
 template <>
-inline constexpr uint64_t struct_sizes<per_batch>[] = {104, 112};
+inline constexpr uint64_t struct_sizes<per_batch>[] = {104, 112, 120};
 template <>
 inline constexpr uint64_t struct_sizes<per_replay_statistics>[] = {184, 192, 200};
 template <>

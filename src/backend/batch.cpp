@@ -71,6 +71,7 @@ void clear_place(const per_batch& batch, const Fields& fields, const BatchShape&
     clear_numbers(batch.weights, 1);
     clear_numbers(batch.priorities, 1);
     clear_numbers(batch.probabilities, 1);
+    clear_numbers(batch.times_sampled, 1);
     if (batch.ids != nullptr) batch.ids[i] = -1;
 }
 
@@ -112,6 +113,7 @@ BatchArrays::BatchArrays(const Fields& fields, const BatchShape& shape, std::byt
     places.place(batch_.priorities, batch_size);
     places.place(batch_.probabilities, batch_size);
     places.place(batch_.gamma_m, n_steps);
+    if (shape.has_times_sampled) places.place(batch_.times_sampled, batch_size);
     n_bytes_ = places.used();
     batch_.fields = fields_.data();
     batch_.next_fields = next_fields_.data();

@@ -35,6 +35,7 @@ void for_each_array(const per_batch& batch, const Fields& fields, const Visit& v
     numbers("probabilities", batch.probabilities);
     numbers("mask", batch.mask);
     numbers("gamma_m", batch.gamma_m);
+    numbers("times_sampled", batch.times_sampled);
 }
 
 // What the arrays of a batch are made for.
@@ -42,6 +43,7 @@ struct BatchShape {
     int64_t batch_size;
     int64_t steps;   // of a sequence; 0: single transitions
     int64_t n_step;  // with which sequences are drawn
+    bool has_times_sampled = false;
 };
 
 // Writes id -1 at place i of a batch of that shape, and zeros for all else.

@@ -56,6 +56,8 @@ const per_replay_options default_replay_options = {
     .samples_per_insert = 0.0,
     .samples_tolerance = 0,
     .min_size_to_sample = 0,
+    .keep_times_sampled = 0,
+    .max_times_sampled = 0,
 };
 
 const per_steps default_steps = [] {

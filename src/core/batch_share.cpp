@@ -72,7 +72,8 @@ BatchShare::BatchShare(const char* path, int descriptor)
         if (value < 1 || value > most) memory_->refuse("a number in its header is not allowed");
         return value;
     };
-    shape_ = {number(found.batch_size, max_batch_size), steps_of_sequence(options_), number(found.n_step, max_n_step)};
+    shape_ = {number(found.batch_size, max_batch_size), steps_of_sequence(options_), number(found.n_step, max_n_step),
+              options_.keep_times_sampled != 0};
     n_readers_ = static_cast<std::size_t>(number(found.n_readers, max_slots));
     slots_ = number(found.slots, max_slots);
     mail_bytes_ = static_cast<std::size_t>(number(found.mail_bytes, INT64_MAX - min_mail_bytes));

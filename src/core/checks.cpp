@@ -17,6 +17,14 @@
 namespace per {
 namespace {
 
+// With replacement one batch could have a transition more often than it may be drawn.
+void check_scheme_of_uses(int32_t scheme, const per_replay_options& options) {
+    if (options.max_times_sampled == 0 || scheme == PER_WITHOUT_REPLACEMENT) return;
+    throw Error(PER_ERROR_INVALID_ARGUMENT,
+                "scheme is %" PRId32 ": must be PER_WITHOUT_REPLACEMENT (%d) where max_times_sampled is given", scheme,
+                static_cast<int>(PER_WITHOUT_REPLACEMENT));
+}
+
 // A number of steps that only buffers of sequences have.
 void check_of_sequences(const char* name, int64_t value, const per_replay_options& options) {
     if (options.sequence_length == 0 && value != 0)
@@ -67,6 +75,16 @@ void check_rate_limiter(const per_replay_options& options) {
                     options.samples_tolerance, options.samples_per_insert, options.n_envs);
 }
 
+void check_times_sampled(const per_replay_options& options) {
+    check_range("keep_times_sampled", options.keep_times_sampled, 0, 1);
+    check_range("max_times_sampled", options.max_times_sampled, 0, INT32_MAX);
+    if (options.max_times_sampled == 0) return;
+    check_scheme_of_uses(options.scheme, options);
+    if (options.samples_per_insert > options.max_times_sampled)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "samples_per_insert is %g: must be at most max_times_sampled, %" PRId32,
+                    options.samples_per_insert, options.max_times_sampled);
+}
+
 int64_t rows_of(const per_replay_options& options) {
     return (options.capacity + options.n_envs - 1) / options.n_envs;
 }
@@ -109,9 +127,11 @@ void check_differ(const char* argument, int64_t i, const char* other_argument, i
                     other_argument, fields[i].name.c_str());
 }
 
-void check_arrays(const per_batch& batch, const Fields& fields) {
+void check_arrays(const per_batch& batch, const Fields& fields, const per_replay_options& buffer) {
     for_each_array(batch, fields,
                    [](const char* name, const void* array, std::size_t size) { check_aligned(name, array, size); });
+    if (batch.times_sampled != nullptr && buffer.keep_times_sampled == 0)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "times_sampled is not NULL: keep_times_sampled of the buffer is 0");
 }
 
 }  // namespace
@@ -186,6 +206,7 @@ void check_replay_options(const per_replay_options& options) {
     check_memory(options);
     check_range("reserved", options.reserved, 0, 0);
     check_rate_limiter(options);
+    check_times_sampled(options);
 }
 
 per_replay_options resolve_replay_options(const per_replay_options& options, const Fields& fields) {
@@ -194,6 +215,7 @@ per_replay_options resolve_replay_options(const per_replay_options& options, con
     resolved.struct_size = sizeof(per_replay_options);
     resolved.capacity = rows_of(options) * options.n_envs;
     if (options.sequence_stride == 0) resolved.sequence_stride = options.sequence_length;
+    if (options.max_times_sampled > 0) resolved.keep_times_sampled = 1;
     resolved.fields = fields.described();
     check_range("capacity rounded up to a multiple of n_envs", resolved.capacity, 1, max_capacity);
     // Where nothing is overwritten, there is never room for more.
@@ -238,8 +260,11 @@ int64_t capacity_for(const per_replay_options& options, int64_t transitions, int
     return static_cast<int64_t>(capacity);
 }
 
-ReplaySample resolve_sample_options(const per_sample_options& given, int64_t batch_size,
-                                    const per_replay_options& buffer) {
+namespace {
+
+// For draws and windows.
+ReplaySample resolve_options_of_call(const per_sample_options& given, int64_t batch_size,
+                                     const per_replay_options& buffer) {
     check_range("batch_size", batch_size, 1, max_batch_size);
     if (given.n_step != 0) check_range("n_step", given.n_step, 1, buffer.n_step);
     const int64_t n_step = given.n_step != 0 ? given.n_step : buffer.n_step;
@@ -265,6 +290,15 @@ ReplaySample resolve_sample_options(const per_sample_options& given, int64_t bat
     return sample;
 }
 
+}  // namespace
+
+ReplaySample resolve_sample_options(const per_sample_options& given, int64_t batch_size,
+                                    const per_replay_options& buffer) {
+    const ReplaySample sample = resolve_options_of_call(given, batch_size, buffer);
+    check_scheme_of_uses(sample.scheme, buffer);
+    return sample;
+}
+
 void require_no_key(const per_sample_options& given) {
     if (given.key != nullptr)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "key is not NULL: per_replay_sample() alone takes one");
@@ -275,7 +309,7 @@ ReplaySample resolve_windows(const per_sample_options& given, const WindowIds& w
     check_range("count", windows.count, 0, max_batch_size);
     check_range("on_invalid", windows.on_invalid, PER_INVALID_ERROR, PER_INVALID_SKIP);
     require_no_key(given);
-    ReplaySample sample = resolve_sample_options(given, std::max<int64_t>(windows.count, 1), buffer);
+    ReplaySample sample = resolve_options_of_call(given, std::max<int64_t>(windows.count, 1), buffer);
     sample.batch_size = windows.count;
     sample.scheme = PER_INDEPENDENT;  // the probabilities are those of one draw
     sample.ids = windows.ids;
@@ -313,8 +347,8 @@ ReplayHindsight resolve_hindsight_options(const per_hindsight_options& given, co
 
 // --------------------------------------------------------------------------------------------------------- batches
 
-void check_batch_by_id(const per_batch& batch, const Fields& fields) {
-    check_arrays(batch, fields);
+void check_batch_by_id(const per_batch& batch, const Fields& fields, const per_replay_options& buffer) {
+    check_arrays(batch, fields, buffer);
     if (batch.weights == nullptr && batch.probabilities == nullptr && batch.mask == nullptr) return;
     throw Error(PER_ERROR_INVALID_ARGUMENT, "%s is not NULL: rows by id have none",
                 batch.weights != nullptr         ? "weights"
@@ -323,7 +357,7 @@ void check_batch_by_id(const per_batch& batch, const Fields& fields) {
 }
 
 void check_drawn_batch(const per_batch& batch, const Fields& fields, const per_replay_options& buffer) {
-    check_arrays(batch, fields);
+    check_arrays(batch, fields, buffer);
     if (buffer.sequence_length == 0) {
         if (batch.mask == nullptr) return;
         throw Error(PER_ERROR_INVALID_ARGUMENT, "mask is not NULL: the buffer draws single transitions");

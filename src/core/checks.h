@@ -68,7 +68,7 @@ ReplayHindsight resolve_hindsight_options(const per_hindsight_options& given, co
 
 // The arrays of a batch: of what the buffer draws, transitions or sequences, or of rows that are named by ids.
 void check_drawn_batch(const per_batch& batch, const Fields& fields, const per_replay_options& buffer);
-void check_batch_by_id(const per_batch& batch, const Fields& fields);
+void check_batch_by_id(const per_batch& batch, const Fields& fields, const per_replay_options& buffer);
 
 // How many steps at the start of a sequence have no TD error, where n_steps of them have one.
 int64_t steps_left_out(int64_t n_steps, const per_replay_options& buffer);

@@ -32,6 +32,11 @@ per_replay_options checked(const per_replay_options& options) {
         throw Error(PER_ERROR_UNSUPPORTED,
                     "samples_per_insert is %g and min_size_to_sample %" PRId64 ": a coordinator has no rate limiter",
                     options.samples_per_insert, options.min_size_to_sample);
+    if (options.keep_times_sampled != 0 || options.max_times_sampled != 0)
+        throw Error(PER_ERROR_UNSUPPORTED,
+                    "keep_times_sampled is %" PRId32 " and max_times_sampled %" PRId32
+                    ": shards do not know what a coordinator draws",
+                    options.keep_times_sampled, options.max_times_sampled);
     per_replay_options resolved = options;
     resolved.fields = nullptr;
     resolved.n_fields = 0;

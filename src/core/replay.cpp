@@ -130,7 +130,7 @@ void Replay::sample(const per_sample_options& options, int64_t batch_size, const
     sample.batch = batch;
     limiter_.check_draw(batch_size);
     backend_->sample(sample, stream);
-    limiter_.count_drawn(batch_size);
+    count_drawn(batch_size);
 }
 
 template <class Windows>
@@ -180,7 +180,7 @@ void Replay::sample_hindsight(std::unique_lock<OrderedLock>& guard, const Replay
     const int64_t n_drawn = sample.is_drawn() ? sample.batch_size : 0;
     if (n_drawn > 0) limiter_.check_draw(n_drawn);
     backend_->sample_hindsight(sample, resolved, relabelling, stream);
-    limiter_.count_drawn(n_drawn);
+    count_drawn(n_drawn);
     const int64_t n_clears = limiter_.n_clears();
     guard.unlock();
     try {
@@ -193,6 +193,12 @@ void Replay::sample_hindsight(std::unique_lock<OrderedLock>& guard, const Replay
         backend_->take_back_draw(relabelling);
         throw;
     }
+}
+
+// Draws change what is drawn next where they use transitions up.
+void Replay::count_drawn(int64_t n) {
+    limiter_.count_drawn(n);
+    if (n > 0 && options_.max_times_sampled > 0) ++n_changes_;
 }
 
 std::unique_ptr<Relabelling> Replay::take_relabelling() {
@@ -221,7 +227,7 @@ void Replay::priorities(int64_t count, const int64_t* ids, float* priorities_out
 
 void Replay::get(int64_t count, const int64_t* ids, const per_batch& batch, void* stream) {
     const std::unique_lock guard(lock_);
-    check_batch_by_id(batch, fields_);
+    check_batch_by_id(batch, fields_, options_);
     backend_->get(count, ids, batch, stream);
 }
 
@@ -244,7 +250,8 @@ BatchShape Replay::shape_of_draws(const per_sample_options& options, int64_t bat
     const std::unique_lock guard(lock_);
     const ReplaySample sample = resolve_sample_options(options, batch_size, options_);
     const bool has_sequences = options_.sequence_length > 0;
-    return {batch_size, has_sequences ? options_.burn_in + options_.sequence_length : 0, sample.n_step};
+    return {batch_size, has_sequences ? options_.burn_in + options_.sequence_length : 0, sample.n_step,
+            options_.keep_times_sampled != 0};
 }
 
 void Replay::begin_draws(const per_sample_options& options, int64_t batch_size) {
@@ -267,7 +274,7 @@ void Replay::draw_ahead(const per_sample_options& options, int64_t batch_size, c
     sample.outcome_out = slot.outcome;
     limiter_.check_draw(batch_size);
     backend_->sample(sample, slot.stream);
-    limiter_.count_drawn(batch_size);
+    count_drawn(batch_size);
 }
 
 // On a device handing out is a call like others. On the CPU it waits for none, so that a batch which is there is not
@@ -343,7 +350,7 @@ int64_t Replay::next_of_epochs(EpochWalk& walk, const per_batch& batch, void* st
 
 int64_t Replay::bootstraps(int64_t capacity, const per_batch& batch, void* stream) {
     const std::unique_lock guard(lock_);
-    check_batch_by_id(batch, fields_);
+    check_batch_by_id(batch, fields_, options_);
     return backend_->bootstraps(capacity, batch, stream);
 }
 

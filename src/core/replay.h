@@ -113,6 +113,7 @@ class Replay {
     // How many of these steps the rate limiter counts.
     int64_t n_limited(const ReplaySteps& steps) const { return limiter_.is_on() ? n_unmasked(steps) : 0; }
     int64_t n_unmasked(const ReplaySteps& steps) const;
+    void count_drawn(int64_t n);
     void sample_hindsight(std::unique_lock<OrderedLock>& guard, const ReplaySample& sample,
                           const per_hindsight_options& hindsight, void* stream);
     void write_checkpoint(CheckpointWriter& writer);

@@ -50,6 +50,11 @@ void CpuReplayBackend::write_law(double beta, const per_batch& batch) const {
     if (batch.probabilities != nullptr) draw_.write_probabilities(batch.probabilities);
 }
 
+void CpuReplayBackend::write_times_sampled(const std::vector<int64_t>& slots, const per_batch& batch) const {
+    if (batch.times_sampled == nullptr) return;
+    for (size_t i = 0; i < slots.size(); ++i) batch.times_sampled[i] = state_.rows.times_sampled()[slots[i]];
+}
+
 void CpuReplayBackend::sample(const ReplaySample& sample, void*) {
     if (sample.is_drawn()) {
         draw(sample);
@@ -103,6 +108,10 @@ bool CpuReplayBackend::draw(const ReplaySample& sample) {
     // What an update of these rows, which mostly follows, begins with.
     for (const int64_t slot : slots) state_.priorities.live().prefetch(slot);
     write_law(beta, sample.batch);
+    if (state_.rows.has_times_sampled()) {
+        state_.count_draws(slots);
+        write_times_sampled(slots, sample.batch);
+    }
     draw_.become(last, beta);
     ++state_.batches;
     if (by_schedule) ++state_.beta.step;
@@ -125,6 +134,7 @@ bool CpuReplayBackend::take(const ReplaySample& sample) {
     if (has_live) {
         write_live(n_steps, draw_.slots(), sample.batch, nullptr);
         write_law(beta_of(sample), sample.batch);
+        write_times_sampled(draw_.slots(), sample.batch);
     }
     const int64_t steps = state_.has_sequences ? state_.rules.sequence.steps : 0;
     for (size_t i = 0; i < slots.size(); ++i)
@@ -181,6 +191,7 @@ int64_t CpuReplayBackend::bootstraps(int64_t capacity, const per_batch& batch, v
     write_transitions(state_, plan_.make(batch, false), {1}, bootstraps_, batch, threads_, nullptr);
     for (size_t i = 0; batch.priorities != nullptr && i < bootstraps_.size(); ++i)
         batch.priorities[i] = state_.priorities.priority(bootstraps_[i]);
+    write_times_sampled(bootstraps_, batch);
     return count;
 }
 

@@ -84,6 +84,7 @@ class CpuReplayBackend : public ReplayBackend {
     void write_live(const NSteps& n_steps, const std::vector<int64_t>& slots, const per_batch& batch,
                     int64_t* ages_out);
     void write_law(double beta, const per_batch& batch) const;
+    void write_times_sampled(const std::vector<int64_t>& slots, const per_batch& batch) const;
 
     ReplayState state_;
     StepWriter writer_;

@@ -50,6 +50,9 @@ void for_each_option(Options& options, uint32_t version, Visit visit) {
     visit(options.samples_per_insert);
     visit(options.samples_tolerance);
     visit(options.min_size_to_sample);
+    if (version < 5) return;
+    visit(options.keep_times_sampled);
+    visit(options.max_times_sampled);
 }
 
 // Writes the default of a field as it is described: in the dtype of the field, and all of its elements.

@@ -67,18 +67,6 @@ Lane read_lane(CheckpointReader& reader, const WindowRules& rules) {
     return lane;
 }
 
-// Whether a row may have these flags, whatever rows are beside it.
-bool is_possible(uint8_t flags, const WindowRules& rules) {
-    constexpr uint8_t all =
-        row_is_step | row_starts_episode | row_ends_episode | row_final_unknown | row_starts_sequence;
-    if (flags == 0) return true;
-    if (!(flags & row_is_step) || flags & ~all) return false;
-    if ((flags & row_ends_episode) == row_ends_episode) return false;
-    if (flags & row_final_unknown && !(flags & row_ends_episode)) return false;
-    if (rules.sequence.stride == 1) return !(flags & row_starts_sequence);
-    return !(flags & row_starts_episode) || flags & row_starts_sequence;
-}
-
 // What a row can be, as the row before it says.
 enum class Expected { anything, start, step, final_observation };
 
@@ -149,11 +137,12 @@ std::vector<uint64_t> cuts_of(const SlotArray& array, const std::vector<Lane>& l
 
 }  // namespace
 
-std::vector<SlotArray> slot_arrays(const Fields& fields, const WindowRules& rules) {
+std::vector<SlotArray> slot_arrays(const Fields& fields, const WindowRules& rules, bool has_times_sampled) {
     using Kind = SlotArray::Kind;
     std::vector<SlotArray> arrays = {{Kind::flags, -1, sizeof(uint8_t), "flags"},
                                      {Kind::rewards, -1, sizeof(float), "rewards"},
                                      {Kind::priorities, -1, sizeof(float), "priorities"}};
+    if (has_times_sampled) arrays.push_back({Kind::times_sampled, -1, sizeof(int32_t), "times sampled"});
     for (int64_t i = 0; i < fields.count(); ++i) {
         arrays.push_back({Kind::field, i, fields[i].bytes, "field " + fields[i].name});
         if (rules.store_next_observation && fields[i].is_observation())
@@ -212,8 +201,13 @@ void write_ranks(CheckpointWriter& writer, const CheckpointRanks* ranks) {
 
 // --------------------------------------------------------------------------------------------------------- reading
 
-CheckpointState::CheckpointState(CheckpointReader& reader, const WindowRules& rules, double alpha)
-    : reader_(reader), rules_(rules), alpha_(alpha), lanes_(static_cast<size_t>(rules.ring.n_envs)) {
+CheckpointState::CheckpointState(CheckpointReader& reader, const WindowRules& rules, double alpha,
+                                 int32_t max_times_sampled)
+    : reader_(reader),
+      rules_(rules),
+      alpha_(alpha),
+      max_times_sampled_(max_times_sampled),
+      lanes_(static_cast<size_t>(rules.ring.n_envs)) {
     reader.begin("counters");
     numbers_.beta_step = reader.number<int64_t>(0, max_counter);
     numbers_.batches = reader.number<int64_t>(0, max_counter);
@@ -255,6 +249,8 @@ void CheckpointState::read(const SlotArray& array, std::byte* bytes, std::size_t
     }
     if (array.kind == SlotArray::Kind::priorities)
         see_priorities(reinterpret_cast<const float*>(bytes), size / sizeof(float));
+    if (array.kind == SlotArray::Kind::times_sampled)
+        see_times_sampled(reinterpret_cast<const int32_t*>(bytes), size / sizeof(int32_t));
 }
 
 void CheckpointState::end(const SlotArray& array) {
@@ -263,9 +259,12 @@ void CheckpointState::end(const SlotArray& array) {
         check_flags();
         is_live_.resize(flags_.size());
         for (int64_t env = 0; env < rules_.ring.n_envs; ++env) find_live(env);
+        for (size_t i = 0; max_times_sampled_ > 0 && i < flags_.size(); ++i)
+            is_used_up_.push_back(flags_[i] & row_is_used_up);
         flags_ = {};
     }
     if (array.kind == SlotArray::Kind::priorities) check_priorities();
+    if (!are_times_sampled_) reader_.refuse("a row in it was drawn as often as it cannot have been");
 }
 
 std::optional<CheckpointRanks> CheckpointState::read_ranks(bool are_required) {
@@ -286,9 +285,22 @@ std::optional<CheckpointRanks> CheckpointState::read_ranks(bool are_required) {
 
 // ------------------------------------------------------------------------------------------------------------ flags
 
+// Whether a row may have these flags, whatever rows are beside it.
+bool CheckpointState::is_possible(uint8_t flags) const {
+    constexpr uint8_t all =
+        row_is_step | row_starts_episode | row_ends_episode | row_final_unknown | row_starts_sequence | row_is_used_up;
+    if (flags == 0) return true;
+    if (!(flags & row_is_step) || flags & ~all) return false;
+    if ((flags & row_ends_episode) == row_ends_episode) return false;
+    if (flags & row_final_unknown && !(flags & row_ends_episode)) return false;
+    if (flags & row_is_used_up && max_times_sampled_ == 0) return false;
+    if (rules_.sequence.stride == 1) return !(flags & row_starts_sequence);
+    return !(flags & row_starts_episode) || flags & row_starts_sequence;
+}
+
 void CheckpointState::check_flags() const {
     for (const uint8_t flags : flags_)
-        if (!is_possible(flags, rules_)) reader_.refuse("a row in it has flags that no row has");
+        if (!is_possible(flags)) reader_.refuse("a row in it has flags that no row has");
     for (int64_t env = 0; env < rules_.ring.n_envs; ++env)
         if (!is_order_possible(env)) reader_.refuse("flags in it cannot follow each other");
 }
@@ -330,7 +342,7 @@ void CheckpointState::find_live(int64_t env) {
     const int64_t needed = rules_.sequence.burn_in + 1;
     const auto flags_of = [&](int64_t row) { return flags(env, row); };
     for (int64_t row = lane.tail; row < complete_end(lane, rules_); ++row) {
-        if (!(flags_of(row) & row_is_step && starts_sequence(rules_, flags_of(row)))) continue;
+        if (!(flags_of(row) & row_is_step && can_be_live(rules_, flags_of(row)))) continue;
         if (transitions_from(lane, row, needed, flags_of) != needed) continue;
         is_live_[index(env, row)] = true;
         live_slots_.push_back(rules_.ring.slot(env, row));
@@ -357,6 +369,15 @@ void CheckpointState::check_priorities() const {
     if (!are_priorities_) reader_.refuse("a priority in it cannot be");
     const bool fits = !has_too_large_leaf_ && mass_.high == 0 && mass_.low < total_mass_limit;
     if (!is_scale(numbers_.tree_scale) || !fits) reader_.refuse("its priorities cannot be");
+}
+
+void CheckpointState::see_times_sampled(const int32_t* times_sampled, size_t n) {
+    for (size_t i = 0; i < n; ++i, ++n_times_sampled_) {
+        are_times_sampled_ &= times_sampled[i] >= 0;
+        if (max_times_sampled_ == 0) continue;
+        are_times_sampled_ &= times_sampled[i] <= max_times_sampled_;
+        are_times_sampled_ &= is_used_up_[n_times_sampled_] == (times_sampled[i] == max_times_sampled_);
+    }
 }
 
 // Ranks that were never taken weigh nothing, and are due. Else every bucket weighs something, also an empty one.

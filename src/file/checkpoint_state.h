@@ -39,7 +39,7 @@ struct CheckpointRanks {
 
 // An array by slot.
 struct SlotArray {
-    enum class Kind { flags, rewards, priorities, field, next_field };
+    enum class Kind { flags, rewards, priorities, times_sampled, field, next_field };
 
     Kind kind;
     int64_t field;     // the number of the field that the last two kinds belong to
@@ -48,7 +48,7 @@ struct SlotArray {
 };
 
 // The arrays that a checkpoint holds, in its order.
-std::vector<SlotArray> slot_arrays(const Fields& fields, const WindowRules& rules);
+std::vector<SlotArray> slot_arrays(const Fields& fields, const WindowRules& rules, bool has_times_sampled);
 
 // The rows of a lane that a checkpoint holds: those that are there, whether live or not, since windows of live rows
 // reach into them; and the final observation that the next step is compared with, also after a clear.
@@ -127,14 +127,14 @@ int64_t bytes_of_arrays(const std::vector<SlotArray>& arrays, const WindowRules&
 class CheckpointState {
  public:
     // Reads numbers and lanes. `reader` and `rules` must stay as long as this object.
-    CheckpointState(CheckpointReader& reader, const WindowRules& rules, double alpha);
+    CheckpointState(CheckpointReader& reader, const WindowRules& rules, double alpha, int32_t max_times_sampled);
 
     const CheckpointNumbers& numbers() const { return numbers_; }
     const std::vector<Lane>& lanes() const { return lanes_; }
 
     // An array: begin(), its elements by read() for the parts that for_each_part() names, and end(), which checks it.
     void begin(const SlotArray& array);
-    // Flags and priorities are read in whole elements.
+    // Flags, priorities and times_sampled are read in whole elements.
     void read(const SlotArray& array, std::byte* bytes, std::size_t size);
     void end(const SlotArray& array);
     // Calls visit(first slot, n) for the parts of each array, in the order of the file.
@@ -161,16 +161,22 @@ class CheckpointState {
     void see_priorities(const float* priorities, size_t n);
     void check_priorities() const;
     void check_ranks(const CheckpointRanks& ranks) const;
+    bool is_possible(uint8_t flags) const;
+    void see_times_sampled(const int32_t* times_sampled, size_t n);
 
     CheckpointReader& reader_;
     const WindowRules& rules_;
     double alpha_;
+    int32_t max_times_sampled_;
     CheckpointNumbers numbers_;
     std::vector<Lane> lanes_;
     std::vector<size_t> first_;   // by environment: the index of its first element
     std::vector<uint8_t> flags_;  // by index
     std::vector<bool> is_live_;   // by index
     std::vector<int64_t> live_slots_;
+    std::vector<bool> is_used_up_;  // by index, with max_times_sampled
+    size_t n_times_sampled_ = 0;    // how many were read
+    bool are_times_sampled_ = true;
     size_t n_priorities_ = 0;  // how many were read
     bool are_priorities_ = true;
     // Of the leaves of live rows.

@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view next_prefix = "next_";
 constexpr std::string_view reserved_names[] = {"reward",     "terminated",    "truncated", "weights",
                                                "ids",        "discount",      "mask",      "n_steps",
-                                               "priorities", "probabilities", "gamma_m"};
+                                               "priorities", "probabilities", "gamma_m",   "times_sampled"};
 
 void check_range(const std::string& argument, int64_t value, int64_t least, int64_t most) {
     per::check_range(argument.c_str(), value, least, most);

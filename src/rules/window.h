@@ -31,6 +31,7 @@ enum RowFlag : uint8_t {
     row_truncated = 8,
     row_final_unknown = 16,    // the step ends its episode, and what was observed after it was not said
     row_starts_sequence = 32,  // not with a stride of 1, where each step does
+    row_is_used_up = 64,       // drawn max_times_sampled times: never live again
 };
 inline constexpr uint8_t row_ends_episode = row_terminated | row_truncated;
 
@@ -151,6 +152,10 @@ PER_HOST_DEVICE bool starts_sequence(const Lane& lane, const WindowRules& rules,
 // Whether a sequence starts at a row with these flags.
 PER_HOST_DEVICE bool starts_sequence(const WindowRules& rules, uint8_t flags) {
     return rules.sequence.stride == 1 || flags & row_starts_sequence;
+}
+// Whether such a row is live once its window is complete.
+PER_HOST_DEVICE bool can_be_live(const WindowRules& rules, uint8_t flags) {
+    return starts_sequence(rules, flags) && !(flags & row_is_used_up);
 }
 // The first start at or after a row of the running episode.
 PER_HOST_DEVICE int64_t next_start(const Lane& lane, const WindowRules& rules, int64_t row) {

@@ -409,7 +409,8 @@ static void misaligned_arrays(void) {
                    {"ids is", offsetof(per_batch, ids)},
                    {"priorities is", offsetof(per_batch, priorities)},
                    {"probabilities is", offsetof(per_batch, probabilities)},
-                   {"gamma_m is", offsetof(per_batch, gamma_m)}};
+                   {"gamma_m is", offsetof(per_batch, gamma_m)},
+                   {"times_sampled is", offsetof(per_batch, times_sampled)}};
     int64_t ids[3] = {0}, count = -7;
     float values[3] = {0};
     call given;

@@ -42,6 +42,7 @@ static void what_init_sets(void) {
     CHECK(options.save_compression == 0 && options.reserved == 0);
     CHECK(options.allocate == NULL && options.deallocate == NULL && options.memory_context == NULL);
     CHECK(options.samples_per_insert == 0 && options.samples_tolerance == 0 && options.min_size_to_sample == 0);
+    CHECK(options.keep_times_sampled == 0 && options.max_times_sampled == 0);
 
     memset(&steps, 0xAA, sizeof steps);
     CHECK_OK(per_steps_init(&steps, sizeof steps));
@@ -295,6 +296,10 @@ static void values_that_are_not_allowed(void) {
     INVALID(samples_tolerance, 1); /* without samples_per_insert */
     INVALID(min_size_to_sample, -1);
     INVALID(min_size_to_sample, (INT64_C(1) << 40) + 1);
+    INVALID(keep_times_sampled, 2);
+    INVALID(keep_times_sampled, -1);
+    INVALID(max_times_sampled, -1);
+    INVALID(max_times_sampled, 1); /* with the scheme PER_STRATIFIED */
 #undef INVALID
     {
         per_replay* replay = (per_replay*)&o;

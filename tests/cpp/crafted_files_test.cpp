@@ -43,10 +43,10 @@ struct Parts {
         const per_replay_options given = options->options(PER_CPU, 0);
         fields = std::make_unique<Fields>(given);
         rules = window_rules(resolve_replay_options(given, *fields), *fields);
-        CheckpointState state(reader, rules, given.alpha);
+        CheckpointState state(reader, rules, given.alpha, given.max_times_sampled);
         numbers = state.numbers();
         lanes = state.lanes();
-        for (const SlotArray& array : slot_arrays(*fields, rules)) {
+        for (const SlotArray& array : slot_arrays(*fields, rules, given.keep_times_sampled != 0)) {
             std::vector<std::byte>& bytes = arrays.emplace_back();
             bytes.reserve(1);  // so that it has an address
             state.begin(array);
@@ -66,7 +66,7 @@ struct Parts {
         write_options(writer, edited);
         write_numbers(writer, numbers, lanes);
         size_t i = 0;
-        for (const SlotArray& array : slot_arrays(*fields, rules)) {
+        for (const SlotArray& array : slot_arrays(*fields, rules, edited.keep_times_sampled != 0)) {
             int64_t n_rows = 0;
             for (const Lane& lane : lanes) {
                 if (lane.head < 0 || lane.head == std::numeric_limits<int64_t>::max()) continue;
@@ -85,6 +85,8 @@ struct Parts {
     }
 
     float* priorities() { return reinterpret_cast<float*>(arrays[2].data()); }
+    // With keep_times_sampled.
+    int32_t* times_sampled() { return reinterpret_cast<int32_t*>(arrays[3].data()); }
 
     std::unique_ptr<CheckpointOptions> options;  // edited points into them
     std::unique_ptr<Fields> fields;
@@ -170,6 +172,41 @@ TEST_F(CraftedFile, infinite_priority_of_a_row_that_is_not_live_yet_is_refused) 
         save(saved.get());
     }
     EXPECT_EQ(status_of_loading(), PER_OK);
+}
+
+// A row is used up once it was drawn max_times_sampled times, and not before.
+TEST_F(CraftedFile, rows_drawn_as_often_as_they_cannot_have_been_are_refused) {
+    for (const int32_t most : {0, 2}) {
+        per_replay_options options = options_of(20);
+        options.keep_times_sampled = 1;
+        options.max_times_sampled = most;
+        options.scheme = PER_WITHOUT_REPLACEMENT;
+        const Replay saved = create(options);
+        User(1).add(saved.get(), 12);
+        Arrays drawn(described(saved.get()), 1, false);
+        for (int i = 0; i < 6; ++i)
+            ASSERT_EQ(per_replay_sample(saved.get(), nullptr, 1, &drawn.batch, nullptr), PER_OK) << per_last_error();
+        save(saved.get());
+        ASSERT_EQ(status_of_loading(), PER_OK) << per_last_error();
+        const auto edited = [&](const auto& edit) {
+            Parts parts(path());
+            edit(parts);
+            parts.write(path("forged.per"));
+            per_replay* replay = nullptr;
+            const per_status status = per_replay_load(path("forged.per").c_str(), PER_CPU, 0, &replay);
+            per_replay_free(replay);
+            return status;
+        };
+        constexpr int32_t large = std::numeric_limits<int32_t>::max();
+        EXPECT_EQ(edited([&](Parts& parts) { parts.times_sampled()[0] = -1; }), PER_ERROR_CORRUPT_FILE);
+        EXPECT_EQ(edited([&](Parts& parts) { parts.times_sampled()[0] = large; }),
+                  most == 0 ? PER_OK : PER_ERROR_CORRUPT_FILE);
+        EXPECT_EQ(edited([](Parts& parts) { parts.arrays[0][0] ^= static_cast<std::byte>(row_is_used_up); }),
+                  PER_ERROR_CORRUPT_FILE);
+        if (most == 0) continue;
+        EXPECT_EQ(edited([](Parts& parts) { parts.times_sampled()[0] = parts.times_sampled()[0] == 2 ? 0 : 2; }),
+                  PER_ERROR_CORRUPT_FILE);
+    }
 }
 
 // Scales that no tree chooses, at which the sum of all leaves is not below 2^62, or a leaf not below 2^52; and of trees
@@ -384,10 +421,10 @@ void mutate(Parts& parts, User& user) {
                 break;
             case 2:
             case 3:
-                if (!flags.empty()) flags[user.below(flags.size())] ^= static_cast<std::byte>(1u << user.below(6));
+                if (!flags.empty()) flags[user.below(flags.size())] ^= static_cast<std::byte>(1u << user.below(7));
                 break;
             case 4:
-                if (!flags.empty()) flags[user.below(flags.size())] = static_cast<std::byte>(user.below(64));
+                if (!flags.empty()) flags[user.below(flags.size())] = static_cast<std::byte>(user.below(128));
                 break;
             case 5:
                 if (!flags.empty()) parts.priorities()[user.below(flags.size())] = odd_numbers[user.below(9)];
@@ -422,7 +459,7 @@ void mutate(Parts& parts, User& user) {
 }
 
 std::vector<per_replay_options> option_sets() {
-    std::vector<per_replay_options> sets(7, options_of(24));
+    std::vector<per_replay_options> sets(8, options_of(24));
     sets[0].frame_stack = 3;
     sets[0].n_step = 2;
     sets[1] = options_of(54, 3);
@@ -445,6 +482,11 @@ std::vector<per_replay_options> option_sets() {
     sets[5].autoreset = PER_AUTORESET_NEXT_STEP;
     sets[6].overwrite = 0;
     sets[6].capacity = 60;
+    sets[6].keep_times_sampled = 1;
+    sets[7].max_times_sampled = 2;
+    sets[7].scheme = PER_WITHOUT_REPLACEMENT;
+    sets[7].sequence_length = 2;
+    sets[7].sequence_stride = 1;
     return sets;
 }
 

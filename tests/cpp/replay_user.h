@@ -83,7 +83,7 @@ struct Arrays {
             fields.push_back(values.back().data());
             next_fields.push_back(next_values.back().data());
         }
-        numbers.resize(11 * part_size);
+        numbers.resize(12 * part_size);
         per_batch_init(&batch, sizeof batch);
         batch.fields = fields.data();
         if (!are_sequences) batch.next_fields = next_fields.data();
@@ -96,6 +96,7 @@ struct Arrays {
         batch.gamma_m = reinterpret_cast<float*>(part());
         batch.ids = reinterpret_cast<int64_t*>(part());
         batch.priorities = reinterpret_cast<float*>(part());
+        if (options.keep_times_sampled != 0) batch.times_sampled = reinterpret_cast<int32_t*>(part());
         if (by_id) return;
         batch.weights = reinterpret_cast<float*>(part());
         batch.probabilities = reinterpret_cast<float*>(part());
@@ -166,7 +167,8 @@ class User {
         const per_replay_options options = described(replay);
         const int64_t live = statistics_of(replay).live;
         const int64_t n = static_cast<int64_t>(1 + below(12));
-        for (int32_t scheme = PER_STRATIFIED; scheme <= PER_WITHOUT_REPLACEMENT; ++scheme) {
+        const int32_t first = options.max_times_sampled > 0 ? PER_WITHOUT_REPLACEMENT : PER_STRATIFIED;
+        for (int32_t scheme = first; scheme <= PER_WITHOUT_REPLACEMENT; ++scheme) {
             per_sample_options sample;
             per_sample_options_init(&sample, sizeof sample);
             sample.scheme = scheme;
@@ -182,6 +184,10 @@ class User {
                 EXPECT_TRUE(std::isfinite(arrays.batch.weights[i]) && arrays.batch.weights[i] >= 0);
                 EXPECT_TRUE(std::isfinite(arrays.batch.priorities[i]) && arrays.batch.priorities[i] >= 0);
                 EXPECT_GE(arrays.batch.ids[i], 0);
+                if (options.keep_times_sampled == 0) continue;
+                EXPECT_GE(arrays.batch.times_sampled[i], 1);
+                EXPECT_TRUE(options.max_times_sampled == 0 ||
+                            arrays.batch.times_sampled[i] <= options.max_times_sampled);
             }
             ids_.assign(arrays.batch.ids, arrays.batch.ids + n);
         }

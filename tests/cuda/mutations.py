@@ -587,7 +587,7 @@ FAULTS = [
     ),
     Fault(
         "rows of a draw that fails become the last batch",
-        "cuda/draw/live_draw.cu",
+        "cuda/draw/live_draw.h",
         "const bool has_rows = plan.is_distinct() ? n_found == plan.rows.n : n_found != 0;",
         "const bool has_rows = n_found != 0;",
         "sample_test",
@@ -843,7 +843,7 @@ FAULTS = [
     Fault(
         "an announced observation keeps the flags of the step before it in its slot",
         "cuda/add/add_lane.h",
-        "    if (lane_of_thread() == 0 && outcome.next_row >= 0) replay.flags[task.slot(outcome.next_row)] = 0;\n",
+        "        replay.flags[task.slot(outcome.next_row)] = 0;\n",
         "",
         "add_test",
     ),
@@ -1117,8 +1117,8 @@ FAULTS = [
     Fault(
         "all rows start sequences",
         "cuda/add/change_lanes.h",
-        "if (!starts_sequence(task.rules, task.replay.flags[slot])) continue;",
-        "",
+        "if (!starts_sequence(task.rules, task.replay.flags[slot]) || is_used_up(task.replay, slot)) continue;",
+        "if (is_used_up(task.replay, slot)) continue;",
         "add_test",
     ),
     Fault(
@@ -1320,7 +1320,7 @@ FAULTS = [
     Fault(
         "updates: pending rows are refused",
         "cuda/replay/priorities.cu",
-        "(row.is_there && is_pending(replay.lanes[row.env], rules, row.k))",
+        "is_pending(replay.lanes[row.env], rules, row.k)",
         "false",
         "priorities_test",
     ),
@@ -1579,10 +1579,52 @@ FAULTS = [
     ),
     Fault(
         "windows longer than those of the buffer",
-        "cuda/draw/live_draw.cu",
+        "cuda/draw/live_draw.h",
         "return plan.rows.rules.n_step <= replay.state->rules.n_step;",
         "return plan.rows.rules.n_step != 0 || replay.state == nullptr;",
         "replay_graphs_test",
+    ),
+    Fault(
+        "times sampled: said before all have counted",
+        "cuda/draw/count_draws.cu",
+        "    meet(replay.priorities.tree.state->meeting);\n",
+        "",
+        "times_sampled_test",
+    ),
+    Fault(
+        "times sampled: draws that find too few count",
+        "cuda/draw/count_draws.cu",
+        "UsedUpSlots{memory, is_drawn ? plan.rows.n : 0}",
+        "UsedUpSlots{memory, is_drawn ? plan.rows.n : plan.rows.n - 1}",
+        "times_sampled_test",
+    ),
+    Fault(
+        "times sampled: live rows that are used up are counted",
+        "cuda/draw/count_draws.cu",
+        "            ++n_used_up;\n",
+        "",
+        "times_sampled_test",
+    ),
+    Fault(
+        "times sampled: rows that are used up become live again",
+        "cuda/add/change_lanes.h",
+        " || is_used_up(task.replay, slot)",
+        "",
+        "times_sampled_test",
+    ),
+    Fault(
+        "times sampled: rows that are written anew keep their number",
+        "cuda/add/add_lane.h",
+        "        replay.rewards[slot] = group.reward;\n        forget_draws(replay, slot);\n",
+        "        replay.rewards[slot] = group.reward;\n",
+        "times_sampled_test",
+    ),
+    Fault(
+        "times sampled: maxima forget rows that are used up",
+        "cuda/draw/count_draws.cu",
+        "if (is_used_up(replay, memory.slots[i])) visit(memory.slots[i]);",
+        "if (i < 0) visit(memory.slots[i]);",
+        "times_sampled_test",
     ),
     Fault(
         "memory that graphs do not know",

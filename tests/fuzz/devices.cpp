@@ -45,6 +45,9 @@ per_replay_options any_options(Choices& choices) {
     options.autoreset = choice(PER_AUTORESET_DISABLED, PER_AUTORESET_NEXT_STEP, PER_AUTORESET_SAME_STEP);
     options.critics = choice(PER_CRITICS_MEAN, PER_CRITICS_MAX);
     options.store_next_observation = choice(0, 1);
+    options.max_times_sampled = choice(0, 0, 0, 1, 3);
+    options.keep_times_sampled = options.max_times_sampled > 0 ? 1 : choice(0, 1);
+    if (options.max_times_sampled > 0) options.scheme = PER_WITHOUT_REPLACEMENT;
     return options;
 }
 
@@ -54,7 +57,8 @@ class Arrays {
     enum class Of { draw, rows, bootstraps };
 
     // Of sequences of `steps` steps; 0: of single transitions.
-    Arrays(int64_t size, int64_t steps, int64_t n_step, Of of = Of::draw) : ids(static_cast<std::size_t>(size), -7) {
+    Arrays(int64_t size, int64_t steps, int64_t n_step, bool has_times_sampled, Of of)
+        : ids(static_cast<std::size_t>(size), -7) {
         if (of != Of::draw) steps = 0;
         const int64_t each = size * std::max<int64_t>(1, steps);
         per_batch_init(&batch, sizeof batch);
@@ -77,6 +81,7 @@ class Arrays {
         batch.gamma_m = array<float>(4 * each);
         batch.priorities = array<float>(4 * size);
         batch.ids = ids.data();
+        if (has_times_sampled) batch.times_sampled = array<int32_t>(4 * size);
         if (of != Of::draw) return;
         batch.weights = array<float>(4 * size);
         batch.probabilities = array<float>(4 * size);
@@ -197,7 +202,8 @@ class TwinUse {
     // The same for a call that writes a batch. What the CPU refuses, only the device might know there.
     template <class Call>
     std::vector<int64_t> both(int64_t size, int64_t n_step, Arrays::Of of, const Call& call) {
-        Arrays cpu(size, steps(), n_step, of), gpu(size, steps(), n_step, of);
+        const bool has_times_sampled = options_.keep_times_sampled != 0;
+        Arrays cpu(size, steps(), n_step, has_times_sampled, of), gpu(size, steps(), n_step, has_times_sampled, of);
         if (call(replay(false), stream(false), cpu.batch) != PER_OK) return {};
         EXPECT_EQ(call(replay(true), stream(true), gpu.batch), PER_OK) << per_last_error();
         twins_.synchronize();
@@ -209,6 +215,7 @@ class TwinUse {
         per_sample_options how;
         per_sample_options_init(&how, sizeof how);
         how.scheme = static_cast<int32_t>(any(5)) - 1;
+        if (options_.max_times_sampled > 0) how.scheme = PER_WITHOUT_REPLACEMENT;
         how.prioritization = static_cast<int32_t>(any(4)) - 1;
         how.normalize_weights = static_cast<int32_t>(any(4)) - 1;
         if (any(3) == 0) how.uniform_fraction = 0.25 * static_cast<double>(any(5));

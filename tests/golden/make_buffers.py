@@ -13,6 +13,7 @@ import sys
 import numpy as np
 
 N_ENVS, ROWS, STEPS, N_STEP, STACK = 3, 9, 20, 2, 2
+BATCHES, BATCH_SIZE = 3, 8
 OPTIONS = {
     "n_step": N_STEP,
     "gamma": 0.5,
@@ -31,6 +32,11 @@ OPTIONS = {
     "gather_threads": 2,
     "seed": 2**63 + 5,
 }
+OPTIONS_SINCE = {5: {"keep_times_sampled": True}}
+
+
+def options_of_format(version):
+    return OPTIONS | {name: value for v, new in OPTIONS_SINCE.items() if version >= v for name, value in new.items()}
 
 
 def ends(env, t):
@@ -114,7 +120,7 @@ def main(path, save_compression=0):
         "legal": per.Field(3, "bool"),
         "advantage": per.Field(2, "float64", default=0.25),
     }
-    buffer = per.ReplayBuffer(N_ENVS * ROWS, fields, n_envs=N_ENVS, **OPTIONS)
+    buffer = per.ReplayBuffer(N_ENVS * ROWS, fields, n_envs=N_ENVS, **options_of_format(max(OPTIONS_SINCE)))
     for t in range(STEPS):
         steps = [step(env, t) for env in range(N_ENVS)]
         given = {name: np.stack([values[name] for values, _, _ in steps]) for name in fields if name != "advantage"}
@@ -128,8 +134,8 @@ def main(path, save_compression=0):
             next_mask=flags[:, 2],
             priorities=[priority(env, t) for env in range(N_ENVS)],
         )
-    for _ in range(3):
-        buffer.sample(8)
+    for _ in range(BATCHES):
+        buffer.sample(BATCH_SIZE)
     ids = buffer.live_ids()
     buffer.update_priorities(ids[:1], priorities=np.float32([40]))
     buffer.save_compression = int(save_compression)

@@ -31,12 +31,13 @@ OPTIONS_SINCE = {
     2: [("i", "gather_threads"), ("i", "on_nan")],
     3: [("i", "save_compression")],
     4: [("d", "samples_per_insert"), ("q", "samples_tolerance"), ("q", "min_size_to_sample")],
+    5: [("i", "keep_times_sampled"), ("i", "max_times_sampled")],
 }
 COUNTERS = ["added", "dropped", "episodes", "cuts", "updates", "stale_updates", "rejected_updates"]
 COUNTERS_SINCE = {2: ["suspected_resets"]}
 FIGURES = [("q", "size"), ("q", "max_age"), ("d", "mean_age"), ("d", "effective_size"), ("d", "duplicates")]
 RANK_CLASSES = 8160
-IS_STEP, STARTS, TERMINATED, TRUNCATED, UNKNOWN = 1, 2, 4, 8, 16
+IS_STEP, STARTS, TERMINATED, TRUNCATED, UNKNOWN, USED_UP = 1, 2, 4, 8, 16, 64
 IDLE, RUNNING, ANNOUNCED, ENDED = range(4)
 
 
@@ -88,7 +89,7 @@ def decompressed(content, size):
 
 
 def sections(data):
-    """The contents of a file of format 3 or 4 by the names of their sections."""
+    """The contents of a file of format 3 or later by the names of their sections."""
     source, contents, seals = Source(data, xxhash.xxh3_64), {}, b""
     source.take(16)
     while "end" not in contents:
@@ -155,6 +156,7 @@ class Row:
     priority: np.float32
     values: dict
     next_values: dict | None  # observations after the step, where it is known
+    times_sampled: int | None  # None where that is not kept
 
 
 class Buffer:
@@ -162,7 +164,7 @@ class Buffer:
         if data[:8] != MAGIC:
             raise Damaged("it is no file of libper")
         self.format, zero = struct.unpack("<II", data[8:16])
-        if not 1 <= self.format <= 4 or zero != 0:
+        if not 1 <= self.format <= 5 or zero != 0:
             raise Damaged(f"its format is {self.format}")
         if self.format >= 3:
             self._read_sections(sections(data))
@@ -240,6 +242,8 @@ class Buffer:
         yield "flags", 1, lambda content: np.frombuffer(content, "u1")
         for name in ("rewards", "priorities"):
             yield name, 4, lambda content: np.frombuffer(content, "<f4")
+        if self.options.get("keep_times_sampled"):
+            yield "times sampled", 4, lambda content: np.frombuffer(content, "<i4")
         for field in self.fields:
             yield f"field {field.name}", field.bytes, field.frames
             if self.options["store_next_observation"] and field.is_observation:
@@ -274,14 +278,15 @@ class Buffer:
             next_values = frames(observations, i + 1)
         values = frames(self.fields if flags & IS_STEP else observations, i)
         reward, priority = self._arrays["rewards"][i], self._arrays["priorities"][i]
-        return Row(k, k * self.options["n_envs"] + env, flags, reward, priority, values, next_values)
+        times = int(self._arrays["times sampled"][i]) if "times sampled" in self._arrays else None
+        return Row(k, k * self.options["n_envs"] + env, flags, reward, priority, values, next_values, times)
 
     def live_ids(self):
         """Of transitions, in ascending order; sequences are not looked at."""
         n_step, ids = self.options["n_step"], []
         for env, lane in enumerate(self.lanes):
             for row in self.rows(env):
-                if not row.flags & IS_STEP or row.k < lane.tail:
+                if not row.flags & IS_STEP or row.flags & USED_UP or row.k < lane.tail:
                     continue
                 if row.flags & TRUNCATED and row.flags & UNKNOWN:
                     continue

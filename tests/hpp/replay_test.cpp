@@ -361,6 +361,23 @@ TEST(ReplayBuffer, a_loader_waits_for_the_rate_limiter) {
     adder.join();
 }
 
+TEST(ReplayBuffer, transitions_are_drawn_so_often_and_no_more) {
+    per::ReplayOptions options = small_options();
+    options.scheme = PER_WITHOUT_REPLACEMENT;
+    options.max_times_sampled = 2;
+    per::ReplayBuffer buffer = small_buffer(options);
+    const std::vector<int64_t> ids = add_episode(buffer, 4);
+    for (int32_t times = 1; times <= 2; ++times) {
+        const per::Batch batch = buffer.sample(4);
+        ASSERT_EQ(batch.times_sampled().size(), 4U);
+        for (const int32_t n : batch.times_sampled()) EXPECT_EQ(n, times);
+    }
+    EXPECT_EQ(buffer.live(), 0);
+    EXPECT_EQ(buffer.get(ids).times_sampled()[3], 2);
+    EXPECT_THROW(buffer.sample(1), per::Empty);
+    EXPECT_TRUE(small_buffer().describe().keep_times_sampled == 0);
+}
+
 TEST(ReplayBuffer, settings_and_statistics) {
     per::ReplayBuffer buffer = small_buffer();
     add_episode(buffer, 6);

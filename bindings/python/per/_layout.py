@@ -16,7 +16,7 @@ STEP_ARRAYS: tuple[str, ...] = tuple(
 # The arrays of per_batch that rows which were not drawn do not have.
 NUMBERS_OF_DRAWS = ("weights", "probabilities")
 # The arrays that have one number for a sequence; the others have one for each of its steps.
-_NUMBERS_OF_SEQUENCES = ("weights", "ids", "priorities", "probabilities")
+_NUMBERS_OF_SEQUENCES = ("weights", "ids", "priorities", "probabilities", "times_sampled")
 
 _DTYPES_OF_POINTERS = {"float *": "float32", "int32_t *": "int32", "int64_t *": "int64", "uint8_t *": "bool"}
 
@@ -54,7 +54,12 @@ class Layout(NamedTuple):
 
 
 def layout_of(
-    fields: Mapping[str, Field], n_envs: int, steps: int = 0, learned_steps: int = 0, n_step: int = 1
+    fields: Mapping[str, Field],
+    n_envs: int,
+    steps: int = 0,
+    learned_steps: int = 0,
+    n_step: int = 1,
+    keeps_times_sampled: bool = False,
 ) -> Layout:
     """The layout of a buffer whose fields have their roles and stacks as the library resolved them.
 
@@ -63,7 +68,7 @@ def layout_of(
     numbers = [
         Output(name, (), _DTYPES_OF_POINTERS[field.type.cname], name, 0)
         for name, field in ffi.typeof("per_batch").fields
-        if field.type.cname in _DTYPES_OF_POINTERS
+        if field.type.cname in _DTYPES_OF_POINTERS and (keeps_times_sampled or name != "times_sampled")
     ]
     of_transitions = [output for output in numbers if output.name != "mask"]
     of_rows = [output for output in of_transitions if output.name not in NUMBERS_OF_DRAWS]

@@ -111,6 +111,9 @@ class ReplayBuffer(Store):
         samples_per_insert, samples_tolerance, min_size_to_sample: the rate limiter: how many transitions are to be
             drawn for each step that is added, by how many draws may be ahead of that or behind, and how many steps are
             to be added before the first draw. What it does not allow yet is Busy: see wait_to_add(). 0: no limit.
+        keep_times_sampled: True counts how often each transition, or sequence, is drawn: `times_sampled` of batches.
+        max_times_sampled: a transition, or sequence, can be drawn so many times and no more. Needs the scheme
+            "without_replacement", and counts. 0: as often as it is drawn.
         device: "cpu", "cuda", "cuda:1".
         arrays: of the batches: "numpy" (the default on the CPU), "torch" (the default on CUDA), "jax"; on CUDA also
             "cupy".
@@ -190,6 +193,8 @@ class ReplayBuffer(Store):
         samples_per_insert: float = 0.0,
         samples_tolerance: int = 0,
         min_size_to_sample: int = 0,
+        keep_times_sampled: bool = False,
+        max_times_sampled: int = 0,
         device: str = "cpu",
         arrays: str | None = None,
         seed: int = 0,
@@ -221,6 +226,7 @@ class ReplayBuffer(Store):
         # Steps of a sequence; 0: single transitions. The shapes of sequences depend on n_step.
         self._steps = int(options.burn_in + options.sequence_length) if options.sequence_length > 0 else 0
         self._learned_steps = int(options.sequence_length)
+        self._keeps_times_sampled = bool(options.keep_times_sampled)
         self._n_step = int(options.n_step)
         self._n_step_lock = threading.Lock()
         layout = self._sequence_layout(self._n_step)
@@ -255,7 +261,8 @@ class ReplayBuffer(Store):
         return self._exchanges[n_step]
 
     def _sequence_layout(self, n_step: int) -> Layout:
-        return layout_of(self._fields, self._n_envs, self._steps, self._learned_steps, n_step)
+        steps = self._steps, self._learned_steps
+        return layout_of(self._fields, self._n_envs, *steps, n_step, self._keeps_times_sampled)
 
     @staticmethod
     def capacity_for(
@@ -498,7 +505,7 @@ class ReplayBuffer(Store):
             key: uint64[2], such as (7, 3): the draw is that of a buffer with seed 7 after 3 others, and not the next
                 one of this buffer, as which it counts all the same. Not with hindsight.
             hindsight: gives some of the transitions goals that were reached later. What its reward function raises
-                passes through; the call is then no draw.
+                passes through; the call is then no draw, but counts in `times_sampled`.
             out: an earlier batch of the same size, whose arrays are written again and which is returned. Not for JAX.
                 A captured CUDA graph needs it.
             stream: see the class.

@@ -155,8 +155,9 @@ class Reader(Handle):
         self._fields = from_c(options.fields, options.n_fields)
         has_sequences = options.sequence_length > 0
         steps = int(options.burn_in + options.sequence_length) if has_sequences else 0
+        counts = bool(options.keep_times_sampled)
         self._layout = layout_of(
-            self._fields, int(options.n_envs), steps, int(options.sequence_length), int(options.n_step)
+            self._fields, int(options.n_envs), steps, int(options.sequence_length), int(options.n_step), counts
         )
         _kinds.check_dtypes(kind, self._layout)
         self._outputs = batch.structure_of([output.name for output in self._layout.batch])

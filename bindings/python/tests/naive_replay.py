@@ -68,6 +68,8 @@ DEFAULTS = {
     "store_next_observation": False,
     "overwrite": True,
     "critics": "mean",
+    "keep_times_sampled": False,
+    "max_times_sampled": 0,
     "seed": 0,  # of draws, which are not predicted
 }
 
@@ -130,8 +132,11 @@ class NaiveReplay:
         first = max(0, place - max(self.stacks.values()) + 1)
         return episode.transitions[first].row >= self.oldest_row(lane)
 
+    def is_used_up(self, transition):
+        return self.max_times_sampled > 0 and transition.uses >= self.max_times_sampled
+
     def is_live(self, lane, episode, place):
-        if not self.stack_is_held(lane, episode, place):
+        if not self.stack_is_held(lane, episode, place) or self.is_used_up(episode.transitions[place]):
             return False
         if self.sequence_length:
             return naive_sequences.is_complete(self, episode, place)
@@ -151,6 +156,8 @@ class NaiveReplay:
         if found is None:
             return False
         _, lane, episode, place = found
+        if self.is_used_up(episode.transitions[place]):
+            return False
         if self.sequence_length:
             waits = naive_sequences.starts(self, place) and not episode.ended
             return self.stack_is_held(lane, episode, place) and (waits or self.is_live(lane, episode, place))
@@ -408,10 +415,15 @@ class NaiveReplay:
 
     def row(self, id, n_step=None):
         """What a batch carries for a transition that can be drawn."""
-        if self.sequence_length:
-            return naive_sequences.sequence(self, id, n_step or self.n_step)
         _, _, episode, place = self.find(id)
-        return self.transition_row(episode, place, n_step or self.n_step)
+        if self.sequence_length:
+            result = naive_sequences.sequence(self, id, n_step or self.n_step)
+        else:
+            result = self.transition_row(episode, place, n_step or self.n_step)
+        return result | self.uses_of(episode.transitions[place])
+
+    def uses_of(self, transition):
+        return {"times_sampled": transition.uses} if self.keep_times_sampled or self.max_times_sampled else {}
 
     def transition_row(self, episode, place, n_step):
         w = window_of(episode, place, n_step)
@@ -466,7 +478,7 @@ class NaiveReplay:
         result["n_steps"] = 1
         result["terminated"], result["truncated"] = transition.terminated, transition.truncated
         result["priorities"] = transition.priority if self.is_live(lane, episode, place) else np.float32(0)
-        return result
+        return result | self.uses_of(transition)
 
     def set(self, ids, **values):
         self.check_issued(id for id in ids if id != -1)
@@ -523,3 +535,9 @@ class NaiveReplay:
     def count_sample(self, by_schedule):
         self.counters["samples"] += 1
         self.counters["beta_step"] += int(by_schedule)
+
+    def use(self, ids):
+        """They were drawn, one place of a batch each."""
+        for id in ids:
+            _, _, episode, place = self.find(id)
+            episode.transitions[place].uses += 1

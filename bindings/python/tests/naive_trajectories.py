@@ -16,6 +16,7 @@ class Transition:
     truncated: bool
     next_values: dict | None  # observations after this step; None while, or because, nobody knows them
     priority: np.float32 | None = None  # None: it will take the maximum when it becomes live
+    uses: int = 0  # how often it was drawn
 
 
 @dataclass

@@ -147,7 +147,8 @@ class LibraryReplay:
         pointers = ffi.new("void *[]", [ffi.from_buffer(array) for array in rows.values()])
         batch = _library.new("per_batch")
         batch.fields = pointers
-        for name, c_type, dtype in PLAIN_OUTPUTS:
+        counts = (("times_sampled", "int32_t", "int32"),) if self.buffer._keeps_times_sampled else ()
+        for name, c_type, dtype in (*PLAIN_OUTPUTS, *counts):
             rows[name] = np.empty(len(ids), dtype)
             setattr(batch, name, ffi.from_buffer(c_type + "[]", rows[name]))
         arguments = self.buffer._handle, len(ids), ffi.from_buffer("int64_t[]", ids), batch, ffi.NULL

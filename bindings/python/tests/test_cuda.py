@@ -46,6 +46,7 @@ SUITE = (
     "test_replay_windows.py",
     "test_sources.py::test_examples_in_docstrings_work",
     "test_threads.py",
+    "test_times_sampled.py",
     "test_torch.py",
 )
 

@@ -69,6 +69,7 @@ def expect_what_the_library_says(file, buffer):
             np.testing.assert_array_equal(batch[field.name][i], row.values[field.name])
             if field.is_observation and row.next_values is not None:
                 np.testing.assert_array_equal(batch["next_" + field.name][i], row.next_values[field.name])
+        assert row.times_sampled == (int(batch.times_sampled[i]) if "times_sampled" in batch else None)
     np.testing.assert_array_equal(buffer.priorities(ids), [rows[int(id)].priority for id in ids])
     statistics = buffer.stats()
     for name, value in file.counters.items():
@@ -95,16 +96,22 @@ def test_reader_without_libper_finds_what_the_library_says(seed):
         options["store_next_observation"] = True
     if seed in (4, 5):
         options |= {"sequence_length": 2, "burn_in": 1}
+    if seed in (2, 5, 7):
+        options |= {"keep_times_sampled": True}
+    if seed in (1, 6):
+        options |= {"max_times_sampled": 2, "scheme": "without_replacement"}
     walk = FileWalk(seed, options["n_envs"] * int(random.integers(9, 16)), FIELDS, **options)
     if seed % 2 and has_zstd():
         walk.buffer.save_compression = seed
     for length in (0, 1, 6, 40, 25):
         for _ in range(length):
             walk.step()
-        if len(walk.buffer):
-            ids = walk.buffer.sample(4).ids
+        for size in (4, 3):
+            if len(walk.buffer) < size:
+                continue
+            ids = walk.buffer.sample(size).ids
             if options.get("sequence_length") is None:
-                walk.buffer.update_priorities(ids, priorities=random.random(4).astype(np.float32))
+                walk.buffer.update_priorities(ids, priorities=random.random(size).astype(np.float32))
         content = bytes(walk.buffer)
         expect_what_the_library_says(read_buffer.Buffer(content), walk.buffer)
         assert bytes(per.ReplayBuffer.from_bytes(content)) == content
@@ -196,14 +203,14 @@ def buffers_of_format(version):
     return path
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, "3_compressed", 4])
+@pytest.mark.parametrize("version", [1, 2, 3, "3_compressed", 4, 5])
 def test_file_of_each_format_is_read(version):
     buffer = per.ReplayBuffer.load(buffers_of_format(version))
     file = read_buffer.read_buffer(buffers_of_format(version))
     assert file.format == int(str(version)[0])
     expect_what_the_library_says(file, buffer)
     again = read_buffer.Buffer(bytes(buffer))
-    assert again.format == 4 and again.live_ids() == file.live_ids()
+    assert again.format == 5 and again.live_ids() == file.live_ids()
     for env in range(buffer.n_envs):
         for row, other in zip(file.rows(env), again.rows(env), strict=True):
             assert (row.k, row.id, row.flags, row.priority) == (other.k, other.id, other.flags, other.priority)
@@ -211,13 +218,16 @@ def test_file_of_each_format_is_read(version):
                 np.testing.assert_array_equal(other.values[name], value)
 
 
-@pytest.mark.parametrize("version", [2, 3, "3_compressed", 4])
+@pytest.mark.parametrize("version", [2, 3, "3_compressed", 4, 5])
 def test_file_of_each_format_holds_what_was_added(version):
     file = read_buffer.read_buffer(buffers_of_format(version))
-    for name, value in make_buffers.OPTIONS.items():
+    for name, value in make_buffers.options_of_format(file.format).items():
         assert isinstance(value, str) or file.options[name] == value
     assert (file.options["prioritization"], file.options["normalize_weights"]) == (1, 1)  # rank, buffer maximum
     assert file.ranks is not None and file.batches == 3 and file.counters["cuts"] == 2
+    if file.format >= 5:
+        times = [row.times_sampled for env in range(file.options["n_envs"]) for row in file.rows(env)]
+        assert sum(times) == make_buffers.BATCHES * make_buffers.BATCH_SIZE
     live = set(file.live_ids())
     for env, lane in enumerate(make_buffers.rows()):
         rows = {row.k: row for row in file.rows(env)}

@@ -76,6 +76,8 @@ def random_options(random):
     options |= {"samples_per_insert": float(random.random()), "samples_tolerance": int(random.integers(5, 9))}
     options["min_size_to_sample"] = int(random.integers(9))
     options |= {name: bool(random.integers(2)) for name in ("overwrite", "store_next_observation")}
+    is_limited = options["scheme"] == "without_replacement"
+    options |= {"keep_times_sampled": is_limited or bool(random.integers(2)), "max_times_sampled": 3 * is_limited}
     if random.random() < 0.5:
         options |= {name: int(random.integers(1, 5)) for name in ("sequence_length", "burn_in", "sequence_stride")}
     fields = {
@@ -176,6 +178,8 @@ def test_options_reach_the_library_as_given():
         "samples_per_insert": 0.5,
         "samples_tolerance": 7,
         "min_size_to_sample": 9,
+        "keep_times_sampled": True,
+        "max_times_sampled": 0,
         "seed": 2**64 - 1,
     }
     buffer = per.ReplayBuffer(10, FIELDS, **given)

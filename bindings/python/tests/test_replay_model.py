@@ -50,13 +50,14 @@ OPTIONS = {
     "critics": ("mean", "max"),
     "padding": ("repeat", "zero"),
     "defaults": (None, 5),
+    "uses": (None, "counted", 1, 3),  # a number: of each transition at most, without replacement
 }
 # Pairs of (option, value) that exclude each other: creating such a buffer is refused.
 EXCLUDED = ()
 # What CUDA does with what the CPU may be told to refuse.
 SKIPPING = {"on_invalid": "skip", "on_gap": "cut", "on_nan": "allow", "overwrite": True}
 SAMPLE_OPTIONS = ("scheme", "prioritization", "uniform_fraction", "normalize_weights")
-DRIVER_OPTIONS = ("spare_rows", "layout", "next_observations", "sequences", "padding", "defaults")
+DRIVER_OPTIONS = ("spare_rows", "layout", "next_observations", "sequences", "padding", "defaults", "uses")
 
 
 def all_pairs(options, excluded, seed):
@@ -105,6 +106,10 @@ def created(kind, options):
         length, burn_in, stride = options["sequences"]
         rest |= {"sequence_length": length, "burn_in": burn_in, "sequence_stride": stride}
         steps = burn_in + length
+    if options["uses"] == "counted":
+        rest |= {"keep_times_sampled": True}
+    elif options["uses"] is not None:
+        rest |= {"max_times_sampled": options["uses"], "scheme": "without_replacement"}
     rows = options["n_step"] + max(stack, options["frame_stack"]) + steps + options["spare_rows"]
     return kind(rows * options["n_envs"], fields, seed=5, **rest)
 
@@ -346,8 +351,10 @@ class Walk:
         with tempfile.TemporaryDirectory() as folder:
             loaded = self.library.reloaded(os.path.join(folder, "replay.per"))
         if self.naive.live():
-            drawn = [buffer.sample(1, scheme="stratified") for buffer in (self.library, loaded)]
+            scheme = None if self.naive.max_times_sampled else "stratified"
+            drawn = [buffer.sample(1, scheme=scheme) for buffer in (self.library, loaded)]
             self.naive.count_sample(by_schedule=True)
+            self.naive.use(int(id) for id in drawn[0]["ids"])
             for name, array in drawn[0].items():
                 np.testing.assert_array_equal(drawn[1][name], array, err_msg=name)
         self.library.close()
@@ -443,6 +450,8 @@ class Walk:
         self.naive.count_sample(by_schedule="beta" not in asked)
         ids = [int(id) for id in batch["ids"]]
         assert set(ids) <= set(live)
+        compare_weights(naive, batch, ids, beta)
+        self.naive.use(ids)
 
         places = {id: place for place, id in enumerate(ids)}
         rows = {id: naive.row(id, asked.get("n_step")) for id in places}
@@ -450,7 +459,6 @@ class Walk:
         self.compare_rows({name: np.asarray(batch[name])[firsts] for name in rows[ids[0]]}, list(rows.values()))
         for name in rows[ids[0]]:  # each draw of a transition gave the same row
             np.testing.assert_array_equal(batch[name], np.asarray(batch[name])[[places[id] for id in ids]])
-        compare_weights(naive, batch, ids, beta)
 
     def compare_windows(self):
         """Windows by id, in no order, with ids among them that are not live; which is no draw."""
@@ -483,6 +491,8 @@ class Walk:
             for name in SAMPLE_OPTIONS
             if self.random.random() < 0.15 and (values := OPTIONS[name])
         }
+        if self.naive.max_times_sampled:
+            asked.pop("scheme", None)
         if self.random.random() < 0.15:  # what is live stays as the buffer's own n_step says
             asked["n_step"] = int(self.random.integers(1, self.naive.n_step + 1))
         if self.random.random() < 0.3:

@@ -22,6 +22,8 @@ Column<std::byte> column_of(const ReplayState& state, const SlotArray& array) {
             return state.rows.rewards().as_bytes();
         case SlotArray::Kind::priorities:
             return state.priorities.by_slot().as_bytes();
+        case SlotArray::Kind::times_sampled:
+            return state.rows.times_sampled().as_bytes();
         case SlotArray::Kind::field:
             return state.rows.field(array.field);
         case SlotArray::Kind::next_field:
@@ -74,6 +76,10 @@ CheckpointMoment moment_of(ReplayState& state) {
             known_ranks(state.priorities)};
 }
 
+std::vector<SlotArray> arrays_of(const ReplayState& state) {
+    return slot_arrays(state.fields, state.rules, state.rows.has_times_sampled());
+}
+
 std::vector<Column<std::byte>> columns_of(const ReplayState& state, const std::vector<SlotArray>& arrays) {
     std::vector<Column<std::byte>> columns;
     for (const SlotArray& array : arrays) columns.push_back(column_of(state, array));
@@ -87,7 +93,7 @@ class Snapshot final : public ReplaySnapshot {
         : state_(state),
           rules_(state.rules),
           moment_(moment_of(state)),
-          arrays_(slot_arrays(state.fields, state.rules)),
+          arrays_(arrays_of(state)),
           columns_(columns_of(state, arrays_)),
           kept_(std::make_unique<KeptRows>(state.rows, rules_, moment_.lanes, columns_)) {
         state.rows.set_kept(kept_.get());
@@ -142,7 +148,7 @@ class Snapshot final : public ReplaySnapshot {
 void save_state(CheckpointWriter& writer, ReplayState& state) {
     const WindowRules& rules = state.rules;
     const CheckpointMoment moment = moment_of(state);
-    const std::vector<SlotArray> arrays = slot_arrays(state.fields, rules);
+    const std::vector<SlotArray> arrays = arrays_of(state);
     std::vector<std::byte> side_by_side;
     // Calls write(bytes, size) for the elements of slots first .. first + n_slots - 1.
     const auto write_slots = [&](const SlotArray& array, int64_t first, int64_t n_slots, const auto& write) {
@@ -181,7 +187,7 @@ std::unique_ptr<ReplaySnapshot> snapshot_of(ReplayState& state) {
 }
 
 void restore_state(CheckpointReader& reader, ReplayState& state) {
-    CheckpointState saved(reader, state.rules, state.priorities.alpha());
+    CheckpointState saved(reader, state.rules, state.priorities.alpha(), state.max_times_sampled);
     const CheckpointNumbers& numbers = saved.numbers();
     state.lanes = saved.lanes();
     state.beta.step = numbers.beta_step;
@@ -189,7 +195,7 @@ void restore_state(CheckpointReader& reader, ReplayState& state) {
     state.counters = numbers.counters;
     state.last_batch = LastBatch(numbers.figures);
     std::vector<std::byte> side_by_side;
-    for (const SlotArray& array : slot_arrays(state.fields, state.rules)) {
+    for (const SlotArray& array : arrays_of(state)) {
         const Column<std::byte> column = column_of(state, array);
         saved.begin(array);
         saved.for_each_part([&](int64_t first, int64_t n_slots) {

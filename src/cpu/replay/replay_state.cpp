@@ -1,5 +1,7 @@
 #include "cpu/replay/replay_state.h"
 
+#include <limits>
+
 #include "backend/replay_options.h"
 
 namespace per::cpu {
@@ -18,6 +20,7 @@ ReplayState::ReplayState(const per_replay_options& options, const Fields& declar
     : fields(declared),
       rules(window_rules(options, declared)),
       has_sequences(options.sequence_length > 0),
+      max_times_sampled(options.max_times_sampled),
       gamma(options.gamma),
       rows(options, declared),
       priorities(options, rows.priorities()),
@@ -30,9 +33,9 @@ ReplayState::ReplayState(const per_replay_options& options, const Fields& declar
 void ReplayState::make_live(int64_t env, RowRange range, float otherwise) {
     for_each_part(ring(), env, range, [&](int64_t slot, int64_t, int64_t n) {
         rows.will_change(rows.priorities(), slot, n);
-        if (rules.sequence.stride == 1) return priorities.make_live(slot, n, otherwise);
+        if (rules.sequence.stride == 1 && max_times_sampled == 0) return priorities.make_live(slot, n, otherwise);
         for (int64_t i = slot; i < slot + n; ++i)
-            if (rows.flags(i) & row_starts_sequence) priorities.make_live(i, 1, otherwise);
+            if (can_be_live(rules, rows.flags(i))) priorities.make_live(i, 1, otherwise);
     });
 }
 
@@ -47,6 +50,27 @@ void ReplayState::apply(int64_t env, const Cut& cut, float largest) {
     make_live(env, cut.completed, largest);
     ++counters.cuts;
     ++counters.episodes;
+}
+
+void ReplayState::count_draws(const std::vector<int64_t>& slots) {
+    const Column<int32_t> times_sampled = rows.times_sampled();
+    rows.will_change(times_sampled, slots, slots.size());
+    for (const int64_t slot : slots) times_sampled[slot] += times_sampled[slot] != std::numeric_limits<int32_t>::max();
+    if (max_times_sampled == 0) return;
+    for (const int64_t slot : slots) {
+        if (times_sampled[slot] != max_times_sampled) continue;
+        rows.set_flags(slot, rows.flags(slot) | row_is_used_up);
+        priorities.make_dead(slot, 1);
+    }
+    priorities.commit([&](const auto& commit_slots) {
+        for (const int64_t slot : slots)
+            if (rows.flags(slot) & row_is_used_up) commit_slots(slot, 1);
+    });
+}
+
+void ReplayState::forget_draws(int64_t first, int64_t n) {
+    if (!rows.has_times_sampled()) return;
+    for (int64_t slot = first; slot < first + n; ++slot) rows.times_sampled()[slot] = 0;
 }
 
 void ReplayState::advance_tail(int64_t env) {

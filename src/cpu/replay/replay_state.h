@@ -37,6 +37,7 @@ struct ReplayState {
     const Fields& fields;
     WindowRules rules;
     const bool has_sequences;
+    const int32_t max_times_sampled;  // 0: any number
     double gamma;
     RowStore rows;
     PriorityStore priorities;
@@ -63,6 +64,12 @@ struct ReplayState {
 
     // Does to rows what cut_episode() said.
     void apply(int64_t env, const Cut& cut, float largest);
+
+    // With keep_times_sampled: counts a draw of the rows in these slots, none of which comes twice where there is a
+    // most number of draws. Those that have reached it stop being live.
+    void count_draws(const std::vector<int64_t>& slots);
+    // Of rows that are written anew.
+    void forget_draws(int64_t first, int64_t n);
 
     // Moves the lane's tail past rows that have been overwritten, or whose stack has.
     void advance_tail(int64_t env);

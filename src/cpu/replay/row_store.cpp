@@ -80,6 +80,8 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
     // The largest of neighbouring priorities is looked for at every change.
     const bool searches_priorities = options.max_priority == PER_MAX_NOW;
     if (!searches_priorities) take(priorities_, sizeof(float));
+    const bool counts_draws = options.keep_times_sampled != 0;
+    if (counts_draws) take(times_sampled_, sizeof(int32_t));
     for (size_t i = 0; i < n_fields; ++i)
         if (!fields[static_cast<int64_t>(i)].is_observation()) place(fields_[i], fields[static_cast<int64_t>(i)].bytes);
     take(flags_, sizeof(uint8_t));
@@ -94,6 +96,7 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
     for (Column<std::byte>* const column : placed) settle(*column);
     settle(rewards_);
     settle(flags_);
+    if (counts_draws) settle(times_sampled_);
     if (searches_priorities) {
         priorities_ = {allocate(sizeof(float), {options, PER_MEMORY_PRIORITIES}), sizeof(float)};
         parts_.push_back(priorities_.as_bytes());

@@ -34,6 +34,9 @@ class RowStore {
     Column<float> rewards() const { return rewards_; }
     // Priorities as rows were given them: what is there is PriorityStore's matter.
     Column<float> priorities() const { return priorities_; }
+    // How often rows were drawn, with keep_times_sampled.
+    bool has_times_sampled() const { return times_sampled_.first != nullptr; }
+    Column<int32_t> times_sampled() const { return times_sampled_; }
 
     // RowFlags.
     Column<uint8_t> flags() const { return flags_; }
@@ -95,6 +98,7 @@ class RowStore {
     std::vector<Column<std::byte>> next_fields_;
     Column<float> rewards_;
     Column<float> priorities_;
+    Column<int32_t> times_sampled_;
     Column<uint8_t> flags_;
     uint8_t* flags_side_by_side_;
 };

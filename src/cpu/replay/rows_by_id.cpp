@@ -70,6 +70,7 @@ const std::vector<int64_t>& RowsById::find_live(const ReplaySample& sample) {
 // Whether an update reaches the row, which is there: it is live, or will be.
 bool RowsById::accepts_priority(int64_t slot) const {
     if (state_.priorities.live().contains(slot)) return true;
+    if (state_.rows.flags(slot) & row_is_used_up) return false;
     const int64_t env = state_.ring().env_of_slot(slot);
     return is_pending(state_.lane(env), state_.rules, state_.row_in(env, slot));
 }
@@ -194,6 +195,7 @@ void RowsById::get(int64_t count, const int64_t* ids, const per_batch& batch) {
         plan.copy(i, &row, 1);
         write_return(i, step, batch);
         if (batch.priorities != nullptr) batch.priorities[i] = state_.priorities.priority(slot);
+        if (batch.times_sampled != nullptr) batch.times_sampled[i] = state_.rows.times_sampled()[slot];
         write_id(state_, i, env, slot, batch);
     }
 }

@@ -232,9 +232,12 @@ void StepWriter::write(const Segment& segment, float largest, int64_t* ids_out) 
     if (outcome.is_cut) state_.apply(env, outcome.cut, largest);
 
     const RowRange rows = {outcome.row, outcome.row + segment.count};
-    for_each_part(state_.ring(), env, rows,
-                  [&](int64_t slot, int64_t, int64_t n) { state_.rows.will_change(slot, n); });
-    if (outcome.next_row >= 0) state_.rows.will_change(state_.ring().slot(env, outcome.next_row), 1);
+    const auto begin_rows = [&](int64_t slot, int64_t n) {
+        state_.rows.will_change(slot, n);
+        state_.forget_draws(slot, n);
+    };
+    for_each_part(state_.ring(), env, rows, [&](int64_t slot, int64_t, int64_t n) { begin_rows(slot, n); });
+    if (outcome.next_row >= 0) begin_rows(state_.ring().slot(env, outcome.next_row), 1);
     write_flags(env, rows, outcome);
     state_.advance_tail(env);
     write_values(segment, rows, ids_out);

@@ -57,6 +57,11 @@ __device__ __forceinline__ void count_priorities(StepTask& task, const StepGroup
     task.largest_bits = larger(task.largest_bits, __reduce_max_sync(all_lanes, own_bits));
 }
 
+// Of a row that is written anew.
+__device__ __forceinline__ void forget_draws(const DeviceReplay& replay, int64_t slot) {
+    if (replay.times_sampled != nullptr) replay.times_sampled[slot] = 0;
+}
+
 // Writes all of the steps but their frames. The thread that read a step writes its row.
 __device__ __forceinline__ void write_steps(StepTask& task, const StepGroup& group, const StepRun& run,
                                             const StepOutcome& outcome, const StepScratch& scratch) {
@@ -72,10 +77,14 @@ __device__ __forceinline__ void write_steps(StepTask& task, const StepGroup& gro
         const bool is_rated = has_bit(group.rated, run.first + own);
         replay.flags[slot] = flags;
         replay.rewards[slot] = group.reward;
+        forget_draws(replay, slot);
         replay.priorities.given[slot] = is_rated ? group.priority : not_given;
         if (is_rated && starts_sequence(task.rules, flags)) own_bits = bits_in_order(group.priority);
     }
-    if (lane_of_thread() == 0 && outcome.next_row >= 0) replay.flags[task.slot(outcome.next_row)] = 0;
+    if (lane_of_thread() == 0 && outcome.next_row >= 0) {
+        replay.flags[task.slot(outcome.next_row)] = 0;
+        forget_draws(replay, task.slot(outcome.next_row));
+    }
     __syncwarp();
     if (task.steps.priorities.are_given()) count_priorities(task, group, run, own_bits, scratch);
     advance_tail(task);

@@ -95,7 +95,7 @@ __device__ __forceinline__ void make_live(LaneTask& task, const RowRange& rows, 
     const DevicePriorities& priorities = task.replay.priorities;
     for (int64_t row = rows.first + lane_of_thread(); row < rows.end; row += warp_size) {
         const int64_t slot = task.slot(row);
-        if (!starts_sequence(task.rules, task.replay.flags[slot])) continue;
+        if (!starts_sequence(task.rules, task.replay.flags[slot]) || is_used_up(task.replay, slot)) continue;
         float priority = priorities.given[slot];
         if (priority == not_given) priorities.given[slot] = priority = otherwise_of(row);
         task.sums.n_live += insert(priorities.live, slot, task.of_block.live_top);

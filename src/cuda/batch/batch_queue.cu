@@ -8,6 +8,7 @@
 #include "backend/replay_options.h"
 #include "cuda/add/step_queue.h"
 #include "cuda/batch/rows_by_id.h"
+#include "cuda/draw/count_draws.h"
 #include "cuda/draw/units.h"
 #include "cuda/replay/on_policy.h"
 #include "cuda/replay/priorities.h"
@@ -53,6 +54,7 @@ BatchQueue::BatchQueue(const per_replay_options& options, const Fields& fields, 
       has_sequences_(options.sequence_length > 0) {
     load_sample_kernels();
     cluster_blocks_ = blocks_of_sample_cluster(has_sequences_);
+    load_count_kernels();
     load_unit_kernels();
     load_rows_by_id_kernels();
     allocate(first_rows, stream);
@@ -191,6 +193,7 @@ void BatchQueue::sample(const ReplaySample& sample, const StreamOrder::Call& cal
     else
         queue_sample<GatherRow>(replay, memory, plan, copies_[0], call.stream());
     queue_copies_from(plan.copies_rows ? 1 : 0, memory, plan.rows, call.stream());
+    if (replay.times_sampled != nullptr) queue_count_draws(replay, memory, plan, call.stream());
 }
 
 void BatchQueue::get_windows(const ReplaySample& sample, const DrawPlan& plan, const StreamOrder::Call& call) {

@@ -41,6 +41,7 @@ __global__ void __launch_bounds__(n_threads, 1)
                 write_return(i, step, plan.batch);
                 const bool live = is_live(replay.priorities.live, found.slot);
                 write_id_and_priority(plan.batch, i, ids[i], live ? replay.priorities.given[found.slot] : 0.0f);
+                write_times_sampled(replay, plan.batch, i, found.slot);
             }
         } else {
             count_bad_id(replay);
@@ -48,6 +49,7 @@ __global__ void __launch_bounds__(n_threads, 1)
             if (lane_of_thread() == 0) {
                 write_no_step(plan.batch, i);
                 write_id_and_priority(plan.batch, i, -1, 0.0f);
+                write_times_sampled(replay, plan.batch, i, -1);
             }
         }
         if (lane_of_thread() == 0) memory.rows_of<GatherRow>()[i] = row;
@@ -64,6 +66,7 @@ __global__ void __launch_bounds__(n_threads, 1)
         write_row(replay, plan, i, slot, row, [](const GatherRow&) {});
         if (lane_of_thread() != 0) continue;
         memory.rows_of<GatherRow>()[i] = row;
+        write_times_sampled(replay, plan.batch, i, slot);
         if (plan.batch.priorities != nullptr && !is_live(replay.priorities.live, slot)) plan.batch.priorities[i] = 0.0f;
     }
 }

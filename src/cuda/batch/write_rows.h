@@ -98,6 +98,12 @@ __device__ __forceinline__ int64_t write_identity(const RowPlan& plan, int64_t i
     return head - 1 - k;
 }
 
+// How often the row in a slot was drawn; 0 for slot -1.
+__device__ __forceinline__ void write_times_sampled(const DeviceReplay& replay, const per_batch& batch, int64_t i,
+                                                    int64_t slot) {
+    if (batch.times_sampled != nullptr) batch.times_sampled[i] = slot < 0 ? 0 : replay.times_sampled[slot];
+}
+
 // A live row as write_row() placed it. It may have called copy(row), for the frames.
 struct WrittenRow {
     int64_t age;

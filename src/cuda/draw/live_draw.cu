@@ -43,19 +43,6 @@ struct Shared {
     bool is_last;
 };
 
-// The windows of live rows are complete for the n_step that the buffer has now. A graph may have been captured when
-// that was more.
-__device__ __forceinline__ bool has_windows(const DeviceReplay& replay, const DrawPlan& plan) {
-    return plan.rows.rules.n_step <= replay.state->rules.n_step;
-}
-
-__device__ __forceinline__ bool can_draw(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan) {
-    // Both are read before either is looked at.
-    const int64_t n_found = plan.is_distinct() ? memory.facts->n_found : replay.state->n_live;
-    const bool has_rows = plan.is_distinct() ? n_found == plan.rows.n : n_found != 0;
-    return has_windows(replay, plan) & has_rows;
-}
-
 // Without replacement n_draws is right once the slots have been found.
 __device__ __forceinline__ DrawLaw law_of_draw(const DeviceReplay& replay, const DrawMemory& memory,
                                                const DrawPlan& plan) {
@@ -450,6 +437,7 @@ __global__ void __launch_bounds__(n_threads, 1)
         if (lane_of_thread() != 0) continue;
         memory.found[i] = slot;
         memory.rows_of<Row>()[i] = row;
+        write_times_sampled(replay, rows.batch, i, slot);
         if (has_all && !is_written && !plan.skips_dead) atomic_add(&replay.state->errors.n_bad_ids, uint64_t{1});
         if (rows.batch.probabilities != nullptr)
             rows.batch.probabilities[i] = share == no_share() ? 0.0f : static_cast<float>(share / total);

@@ -59,6 +59,19 @@ struct DrawPlan {
     PER_HOST_DEVICE bool is_distinct() const { return scheme == PER_WITHOUT_REPLACEMENT; }
 };
 
+// The windows of live rows are complete for the n_step that the buffer has now. A graph may have been captured when
+// that was more.
+__device__ __forceinline__ bool has_windows(const DeviceReplay& replay, const DrawPlan& plan) {
+    return plan.rows.rules.n_step <= replay.state->rules.n_step;
+}
+
+__device__ __forceinline__ bool can_draw(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan) {
+    // Both are read before either is looked at.
+    const int64_t n_found = plan.is_distinct() ? memory.facts->n_found : replay.state->n_live;
+    const bool has_rows = plan.is_distinct() ? n_found == plan.rows.n : n_found != 0;
+    return has_windows(replay, plan) & has_rows;
+}
+
 // Queues a draw, all but the frames; with copies_rows those of `copies`, too. It takes one launch for up to 1024 rows,
 // one more for more, and one more without replacement. Few rows are drawn by a cluster where the device has one.
 template <class Row>

@@ -25,6 +25,8 @@ std::byte* data_of(const ReplayMemory& memory, const SlotArray& array) {
             return reinterpret_cast<std::byte*>(replay.rewards);
         case SlotArray::Kind::priorities:
             return reinterpret_cast<std::byte*>(replay.priorities.given);
+        case SlotArray::Kind::times_sampled:
+            return reinterpret_cast<std::byte*>(replay.times_sampled);
         case SlotArray::Kind::field:
             return memory.fields()[static_cast<std::size_t>(array.field)].frames;
         case SlotArray::Kind::next_field:
@@ -122,6 +124,10 @@ class Snapshot final : public ReplaySnapshot {
 
 }  // namespace
 
+std::vector<SlotArray> CudaReplayBackend::slot_arrays(const WindowRules& rules) const {
+    return per::slot_arrays(fields_, rules, memory_.device().times_sampled != nullptr);
+}
+
 CheckpointMoment CudaReplayBackend::moment(const HostCopy& copy, const StreamOrder::Call& call) {
     const ReplayState& state = copy.replay;
     return {
@@ -136,7 +142,7 @@ void CudaReplayBackend::save(CheckpointWriter& writer) {
     const HostCopy& copy = read(call);
     const CheckpointMoment now = moment(copy, call);
     SlotCopies copies(call.stream());
-    const std::vector<SlotArray> arrays = slot_arrays(fields_, copy.replay.rules);
+    const std::vector<SlotArray> arrays = slot_arrays(copy.replay.rules);
     write_state(writer, now, copy.replay.rules, arrays, [&](std::size_t i) {
         read_array(memory_, arrays[i], copy.replay.rules, now.lanes, copies,
                    [&](const std::byte* bytes, std::size_t size) { writer.bytes(bytes, size); });
@@ -148,7 +154,7 @@ std::unique_ptr<ReplaySnapshot> CudaReplayBackend::snapshot() {
     StreamOrder::Call call(order_, order_.own_stream());
     const HostCopy& copy = read(call);
     const WindowRules& rules = copy.replay.rules;
-    auto snapshot = std::make_unique<Snapshot>(moment(copy, call), rules, slot_arrays(fields_, rules));
+    auto snapshot = std::make_unique<Snapshot>(moment(copy, call), rules, slot_arrays(rules));
     snapshot->read(memory_, call.stream());
     call.finish();
     return snapshot;
@@ -159,7 +165,7 @@ void CudaReplayBackend::restore(CheckpointReader& reader) {
     const HostCopy& copy = read(call);
     ReplayState state = copy.replay;
     const DeviceReplay& replay = memory_.device();
-    CheckpointState saved(reader, state.rules, state.alpha);
+    CheckpointState saved(reader, state.rules, state.alpha, replay.max_times_sampled);
     const CheckpointNumbers& numbers = saved.numbers();
     const std::vector<Lane>& lanes = saved.lanes();
     state.beta.step = numbers.beta_step;
@@ -169,7 +175,7 @@ void CudaReplayBackend::restore(CheckpointReader& reader) {
     write_to_device(replay.lanes, lanes.data(), lanes.size(), call.stream());
 
     SlotCopies copies(call.stream());
-    for (const SlotArray& array : slot_arrays(fields_, state.rules)) {
+    for (const SlotArray& array : slot_arrays(state.rules)) {
         std::byte* const data = data_of(memory_, array);
         saved.begin(array);
         saved.for_each_part([&](int64_t slot, int64_t n) {

@@ -56,7 +56,8 @@ __device__ __forceinline__ Entry entry_of(const DeviceReplay& replay, const Wind
     const RowOfId row = row_of_id(replay, rules, read_once(given.ids[i]));
     if (!row.is_issued) return {Fate::never_issued, 0, 0.0f};
     const bool is_row_live = row.is_there && is_live(replay.priorities.live, row.slot);
-    bool is_accepted = is_row_live || (row.is_there && is_pending(replay.lanes[row.env], rules, row.k));
+    bool is_accepted = is_row_live || (row.is_there && !is_used_up(replay, row.slot) &&
+                                       is_pending(replay.lanes[row.env], rules, row.k));
     float priority;
     if (given.td_errors == nullptr) {
         priority = given.priorities[i];

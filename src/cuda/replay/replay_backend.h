@@ -76,6 +76,7 @@ class CudaReplayBackend final : public ReplayBackend {
     std::vector<float> read_leaves(const StreamOrder::Call& call);
     std::vector<Lane> read_lanes(const StreamOrder::Call& call);
     void take_back(Relabelling& relabelling, const StreamOrder::Call& call);
+    std::vector<SlotArray> slot_arrays(const WindowRules& rules) const;
     CheckpointMoment moment(const HostCopy& copy, const StreamOrder::Call& call);
     std::optional<CheckpointRanks> known_ranks(const HostCopy& copy, const StreamOrder::Call& call);
     void restore_ranks(const CheckpointRanks& saved, const StreamOrder::Call& call);

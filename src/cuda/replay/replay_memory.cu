@@ -17,6 +17,7 @@ void lay_out_numbers(DeviceReplay& replay, const per_replay_options& options, La
     replay.fields = layout.array<DeviceField>(replay.n_fields);
     replay.flags = layout.array<uint8_t>(replay.capacity);
     replay.rewards = layout.array<float>(replay.capacity);
+    if (options.keep_times_sampled != 0) replay.times_sampled = layout.array<int32_t>(replay.capacity);
     DevicePriorities& priorities = replay.priorities;
     priorities.given = layout.array<float>(replay.capacity);
     priorities.tree = lay_out_tree(replay.capacity, layout);
@@ -67,6 +68,7 @@ ReplayMemory::ReplayMemory(const per_replay_options& options, const Fields& fiel
     device_.max_priority = options.max_priority;
     device_.autoreset = options.autoreset;
     device_.on_gap = options.on_gap;
+    device_.max_times_sampled = options.max_times_sampled;
     device_.refuses_nan = options.on_nan == PER_NAN_ERROR;
     device_.overwrite = options.overwrite != 0;
 

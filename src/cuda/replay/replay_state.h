@@ -142,12 +142,13 @@ __device__ __forceinline__ int64_t step_of_waiting(float given) {
 // Where everything is, and what never changes. It is handed to kernels by value.
 struct DeviceReplay {
     ReplayState* state;
-    Lane* lanes;          // [n_envs]
-    LaneChange* changes;  // [n_envs] of the call under way; empty ranges between calls
-    int64_t* bootstraps;  // [n_envs + 1] of the call under way; see on_policy.h
-    uint8_t* flags;       // by slot: RowFlags
-    float* rewards;       // by slot
-    DeviceField* fields;  // [n_fields]
+    Lane* lanes;             // [n_envs]
+    LaneChange* changes;     // [n_envs] of the call under way; empty ranges between calls
+    int64_t* bootstraps;     // [n_envs + 1] of the call under way; see on_policy.h
+    uint8_t* flags;          // by slot: RowFlags
+    float* rewards;          // by slot
+    int32_t* times_sampled;  // by slot, with keep_times_sampled; else NULL
+    DeviceField* fields;     // [n_fields]
     int64_t n_fields;
     int64_t capacity;  // slots: rows.ring.capacity()
     int64_t n_envs;
@@ -157,13 +158,19 @@ struct DeviceReplay {
     double epsilon;
     double sequence_eta;
     bool has_sequences;
-    int32_t critics;       // a per_critics
-    int32_t max_priority;  // a per_max_priority
-    int32_t autoreset;     // a per_autoreset
-    int32_t on_gap;        // a per_on_gap
-    bool refuses_nan;      // in observations and rewards
+    int32_t critics;            // a per_critics
+    int32_t max_priority;       // a per_max_priority
+    int32_t autoreset;          // a per_autoreset
+    int32_t on_gap;             // a per_on_gap
+    int32_t max_times_sampled;  // 0: any number
+    bool refuses_nan;           // in observations and rewards
     bool overwrite;
 };
+
+// Whether the row in a slot was drawn as often as it may be.
+__device__ __forceinline__ bool is_used_up(const DeviceReplay& replay, int64_t slot) {
+    return replay.max_times_sampled != 0 && (replay.flags[slot] & row_is_used_up) != 0;
+}
 
 // ---- ids
 

@@ -37,11 +37,12 @@ const DRAWN_NUMBERS = (
     :priorities => Float32,
     :probabilities => Float32,
     :gamma_m => Float32,
+    :times_sampled => Int32,
 )
 const ROW_NUMBERS = filter(entry -> !(first(entry) in (:weights, :probabilities)), DRAWN_NUMBERS)
 const SEQUENCE_NUMBERS = (DRAWN_NUMBERS..., :mask => Bool)
 # Of these a sequence has one; of the others each of its steps.
-const WHOLE_NUMBERS = (:weights, :ids, :priorities, :probabilities)
+const WHOLE_NUMBERS = (:weights, :ids, :priorities, :probabilities, :times_sampled)
 
 frame_axes(field) = field.stack == 1 ? (field.axes...,) : (field.axes..., field.stack)
 
@@ -61,15 +62,20 @@ function sequence_layout(buffer, count, n_step)
     layout = Tuple{Symbol,DataType,Tuple}[(f.name, f.element_type, size_of(f)) for f in buffer.fields]
     append!(
         layout,
-        (name, type, name in WHOLE_NUMBERS ? (count,) : (steps, count)) for (name, type) in SEQUENCE_NUMBERS
+        (name, type, name in WHOLE_NUMBERS ? (count,) : (steps, count)) for
+        (name, type) in kept_numbers(buffer, SEQUENCE_NUMBERS)
     )
     return layout
 end
 
+# Those of the numbers that the buffer has.
+kept_numbers(buffer, numbers) =
+    buffer.keeps_times_sampled ? numbers : filter(entry -> first(entry) !== :times_sampled, numbers)
+
 function batch_layout(buffer, size_of, numbers, count)
     layout = Tuple{Symbol,DataType,Tuple}[(f.name, f.element_type, size_of(f)) for f in buffer.fields]
     append!(layout, (f.next_name, f.element_type, size_of(f)) for f in buffer.fields if f.observed)
-    append!(layout, (name, type, (count,)) for (name, type) in numbers)
+    append!(layout, (name, type, (count,)) for (name, type) in kept_numbers(buffer, numbers))
     return layout
 end
 
@@ -117,12 +123,13 @@ Draw live transitions as a [`Batch`](@ref PER.Batch) with the importance-samplin
 Its arrays: each field `x`, `next_x` of observations, `reward` (the `n_step` return), `discount` (the factor of the
 bootstrap value, 0 after a terminal state), `n_steps`, `terminated`, `truncated`, `weights`, `ids`, `priorities`,
 `probabilities`, and `gamma_m`: `gamma^m` after a terminal state, too, for learners that leave out the bootstrap value
-by `terminated` themselves.
+by `terminated` themselves. With `keep_times_sampled` also `times_sampled`: how often the transition has been drawn since
+it was added, this batch included.
 
 Of sequences of `T = burn_in + sequence_length` steps there is a value for each step, as if it were drawn by itself:
 `axes×T×B`, but `axes×(T + n_step)×B` of observations, of which step `t` bootstraps from number `t + n_steps[t]`. Fields
-of role `:recurrent_state` are those of the start, `axes×B`; `weights`, `ids`, `priorities` and `probabilities` have one
-number for each sequence; there is no `next_x`, but `mask`, false where the episode has ended: there all is 0.
+of role `:recurrent_state` are those of the start, `axes×B`; `weights`, `ids`, `priorities`, `probabilities` and
+`times_sampled` have one number for each sequence; there is no `next_x`, but `mask`, false where the episode has ended: there all is 0.
 
 - `out`: a batch of the same size and buffer that is filled and returned, in place of a new one. A captured CUDA graph
   needs it

@@ -291,8 +291,10 @@ struct per_replay_options
     samples_per_insert::Float64
     samples_tolerance::Int64
     min_size_to_sample::Int64
+    keep_times_sampled::Int32
+    max_times_sampled::Int32
 end
-const per_replay_options_layout = (size = 264, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 156, 160, 164, 168, 172, 176, 180, 184, 188, 192, 196, 200, 204, 208, 212, 216, 224, 232, 240, 248, 256,))
+const per_replay_options_layout = (size = 272, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 156, 160, 164, 168, 172, 176, 180, 184, 188, 192, 196, 200, 204, 208, 212, 216, 224, 232, 240, 248, 256, 264, 268,))
 
 struct per_steps
     struct_size::UInt64
@@ -340,8 +342,9 @@ struct per_batch
     probabilities::Ptr{Float32}
     mask::Ptr{UInt8}
     gamma_m::Ptr{Float32}
+    times_sampled::Ptr{Int32}
 end
-const per_batch_layout = (size = 112, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104,))
+const per_batch_layout = (size = 120, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112,))
 
 struct per_replay_statistics
     struct_size::UInt64

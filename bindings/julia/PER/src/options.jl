@@ -62,7 +62,7 @@ const CHOICES = map(
 )
 
 # Those that are on or off.
-const FLAGS = (:store_next_observation, :overwrite)
+const FLAGS = (:store_next_observation, :overwrite, :keep_times_sampled)
 
 # The number of an option's value.
 function number_of_option(name::Symbol, value)

@@ -14,7 +14,8 @@ p_k^alpha` (section 3.3, equation 1) and importance-sampling weights.
   `beta_steps`, `epsilon`, `uniform_fraction`, `seed`,
   `store_next_observation`, `overwrite`, `gather_threads`, `save_compression` (0, or a level of zstd from 1 to 19, of
   what is saved), `samples_per_insert`, `samples_tolerance` and `min_size_to_sample` (the rate limiter: see
-  [`wait_to_add`](@ref)), and the choices
+  [`wait_to_add`](@ref)), `keep_times_sampled` (how often each transition is drawn is counted: `times_sampled` of
+  batches), `max_times_sampled` (so many times and no more, with the scheme `:without_replacement`), and the choices
   `scheme` (`:stratified`, `:independent`, `:systematic`, `:without_replacement`),
   `prioritization` (`:proportional`, `:rank`, `:uniform`), `normalize_weights` (`:batch_max`, `:buffer_max`, `:none`),
   `max_priority` (`:ever`, `:now`), `on_invalid` (`:error`, `:skip`), `on_gap` (`:cut`, `:error`),
@@ -69,6 +70,7 @@ struct ReplayBuffer
     n_envs::Int64
     capacity::Int64
     sequence_steps::Int64  # 0: single transitions
+    keeps_times_sampled::Bool
     n_step_lock::ReentrantLock
     memory::Memory
     n_adds::Threads.Atomic{Int64}
@@ -78,8 +80,8 @@ struct ReplayBuffer
         options, fields = described(FieldLayout, handle)
         memory = memory_for(options[].device, arrays, current_stream)
         steps = options[].sequence_length == 0 ? 0 : options[].burn_in + options[].sequence_length
-        return new(handle, fields, options[].n_envs, options[].capacity, steps, ReentrantLock(), memory,
-                   Threads.Atomic{Int64}(0), Threads.Atomic{Bool}(false))
+        return new(handle, fields, options[].n_envs, options[].capacity, steps, options[].keep_times_sampled == 1,
+                   ReentrantLock(), memory, Threads.Atomic{Int64}(0), Threads.Atomic{Bool}(false))
     end
 end
 

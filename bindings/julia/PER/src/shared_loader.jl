@@ -88,6 +88,7 @@ struct Reader
     handle::Handle{per_reader}
     fields::Vector{FieldLayout}
     sequence_steps::Int64
+    keeps_times_sampled::Bool
     batch_size::Int64
     n_step::Int64  # of sequences
     memory::HostMemory
@@ -105,7 +106,9 @@ function Reader(path::AbstractString)
     options, layouts = described(FieldLayout, handle, describe)
     steps = options[].sequence_length > 0 ? options[].burn_in + options[].sequence_length : 0
     memory = memory_for(PER_CPU, nothing, nothing)
-    return Reader(handle, layouts, steps, size[], options[].n_step, memory, ReentrantLock(), Dict(), Dict(), Ref(0))
+    counts = options[].keep_times_sampled == 1
+    return Reader(handle, layouts, steps, counts, size[], options[].n_step, memory, ReentrantLock(), Dict(), Dict(),
+                  Ref(0))
 end
 
 Base.close(reader::Reader) = close(reader.handle)

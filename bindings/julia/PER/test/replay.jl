@@ -340,3 +340,24 @@ end
     wait_to_add(buffer, 1000)
     @test options(buffer).samples_per_insert == 0
 end
+
+@testset "transitions are counted, and drawn so often and no more" begin
+    make(; options...) = ReplayBuffer(100, (observation = Field(Float32),); options...)
+    add(buffer, n) = extend!(buffer; observation = 1:n, reward = zeros(n), terminated = falses(n),
+                             truncated = falses(n), next_observation = (1:n) .+ 1)
+    counted = make(keep_times_sampled = true)
+    add(counted, 3)
+    batch = sample!(counted, 30)
+    @test eltype(batch.times_sampled) == Int32
+    @test all(batch.times_sampled[i] == count(==(batch.ids[i]), batch.ids) for i in 1:30)
+    @test sum(get_windows(counted, 0:2).times_sampled) == 30 == sum(get(counted, 0:2).times_sampled)
+    plain = make()
+    add(plain, 3)
+    @test !haskey(sample!(plain, 2), :times_sampled)
+    twice = make(max_times_sampled = 2, scheme = :without_replacement)
+    add(twice, 8)
+    @test [unique(sample!(twice, 8).times_sampled) for _ in 1:2] == [[1], [2]]
+    @test length(twice) == 0
+    @test is_invalid(thrown(() -> make(max_times_sampled = 1)), "scheme is 0")
+    @test is_invalid(thrown(() -> sample!(twice, 1; scheme = :independent)), "max_times_sampled")
+end

@@ -32,7 +32,7 @@ Ids = npt.NDArray[np.int64]
 _IN_HOST_MEMORY = "shards are in host memory, and give arrays of numpy"
 _NOT_OF_SHARDS = {
     **dict.fromkeys(("device", "arrays"), _IN_HOST_MEMORY),
-    "max_times_sampled": "shards do not count the draws of a transition",
+    **dict.fromkeys(("keep_times_sampled", "max_times_sampled"), "shards do not count the draws of a transition"),
 }
 
 _NOT_OF_ACTORS = ("name", "lifetime", "max_concurrency", "max_restarts", "max_task_retries")
@@ -109,8 +109,8 @@ class ReplayBuffer:
             again; None: no limit.
         actor_options: what Ray's options() takes for the shards, such as num_cpus, memory, scheduling_strategy; but
             name, lifetime, max_concurrency, max_restarts and max_task_retries.
-        options: as per.ReplayBuffer takes them, but for device, arrays and max_times_sampled. The rate limiter is one
-            for all shards.
+        options: as per.ReplayBuffer takes them, but for device, arrays, keep_times_sampled and max_times_sampled. The
+            rate limiter is one for all shards.
 
     Raises:
         InvalidArgument; Unsupported as per.Coordinator does.

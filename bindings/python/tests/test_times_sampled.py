@@ -1,0 +1,223 @@
+"""How often transitions are drawn: the counts in batches, and transitions that are drawn so often and no more."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import pickle
+
+import numpy as np
+import per
+import pytest
+from cuda_switch import IS_CUDA
+
+FIELDS = {"observation": per.Field(2), "goal": per.Field(2)}
+ONCE = {"max_times_sampled": 1, "scheme": "without_replacement"}
+
+
+def counting(**options):
+    return per.ReplayBuffer(200, FIELDS, **{"keep_times_sampled": True, "seed": 3} | options)
+
+
+def add(buffer, n=1):
+    zeros = np.zeros((n, 2), np.float32)
+    flags = np.zeros(n, bool)
+    fields = {"observation": zeros, "next_observation": zeros, "goal": zeros}
+    return buffer.extend(**fields, reward=flags, terminated=flags, truncated=flags)
+
+
+class Counts:
+    """What batches must say, by their ids."""
+
+    def __init__(self):
+        self.of = collections.Counter()
+
+    def draw(self, batch):
+        ids = [int(id) for id in batch.ids]
+        self.of.update(ids)
+        self.check(batch)
+
+    def check(self, batch):
+        assert [int(n) for n in batch.times_sampled] == [self.of[int(id)] for id in batch.ids]
+
+
+def test_batches_say_how_often_each_transition_was_drawn():
+    buffer, counts = counting(), Counts()
+    add(buffer, 20)
+    for scheme in ("stratified", "independent", "systematic", "without_replacement"):
+        counts.draw(buffer.sample(16, scheme=scheme))
+    batch = buffer.sample(32)
+    assert batch.times_sampled.dtype == np.int32 and batch.times_sampled.shape == (32,)
+    counts.draw(batch)
+    counts.draw(buffer.sample(32, out=batch))
+    assert buffer.stats().samples == 6 and sum(counts.of.values()) == 4 * 16 + 2 * 32
+
+
+def test_what_is_no_draw_counts_nothing_and_has_the_counts():
+    buffer, counts = counting(), Counts()
+    ids = add(buffer, 20)
+    counts.draw(buffer.sample(50))
+    for _ in range(2):
+        counts.check(buffer.get_windows(ids))
+        counts.check(buffer.get(ids))
+        counts.check(buffer.get_units(range(-20, 0)).batch)
+        for batch in buffer.epochs(2, 7):
+            counts.check(batch)
+    counts.draw(buffer.sample(50))
+
+
+def test_a_buffer_that_does_not_count_has_no_such_array():
+    buffer = counting(keep_times_sampled=False)
+    add(buffer, 5)
+    assert "times_sampled" not in buffer.sample(3) and "times_sampled" not in buffer.get([0])
+    with pytest.raises(AttributeError):
+        _ = buffer.sample(3).times_sampled
+    with pytest.raises(per.InvalidArgument, match="reserved"):
+        per.ReplayBuffer(10, {"observation": per.Field(), "times_sampled": per.Field()})
+
+
+def test_sequences_are_counted_by_their_starts():
+    buffer, counts = counting(sequence_length=3, burn_in=1), Counts()
+    add(buffer, 40)
+    batch = buffer.sample(8)
+    assert batch.times_sampled.shape == (8,) and batch.reward.shape == (8, 4)
+    counts.draw(batch)
+    counts.draw(buffer.sample(30))
+    once = counting(sequence_length=3, **ONCE)
+    add(once, 40)
+    live = len(once)
+    assert sorted(once.sample(live).ids.tolist()) == list(range(0, 3 * live, 3)) and len(once) == 0
+
+
+def test_each_transition_is_drawn_once_as_from_a_queue():
+    buffer = counting(n_step=3, **ONCE)
+    add(buffer, 103)
+    seen = []
+    for _ in range(10):
+        batch = buffer.sample(10)
+        assert (batch.times_sampled == 1).all() and (batch.n_steps == 3).all()
+        seen += batch.ids.tolist()
+    # Of 103 steps the last two wait for the rest of their windows.
+    assert len(buffer) == 1 and len(set(seen)) == 100
+    with pytest.raises(per.InvalidArgument, match="batch_size"):
+        buffer.sample(2)
+        buffer.synchronize()
+    seen += buffer.sample(1).ids.tolist()
+    assert sorted(seen) == list(range(101)) and len(buffer) == 0
+    buffer.update_priorities(seen[:3], priorities=[5.0, 6.0, 7.0])
+    buffer.alpha = 0.3
+    buffer.n_step = 1
+    assert sorted(buffer.live_ids().tolist()) == [101, 102]
+    assert buffer.stats().stale_updates == 3
+
+
+def test_a_row_that_is_written_anew_begins_at_no_draw():
+    buffer, counts = counting(), Counts()
+    add(buffer, 150)
+    counts.draw(buffer.sample(400))
+    add(buffer, 150)
+    counts.draw(buffer.sample(400))
+    buffer.clear()
+    add(buffer, 10)
+    batch = buffer.sample(5, scheme="without_replacement")
+    assert (batch.times_sampled == 1).all()
+
+
+@pytest.mark.parametrize("options", [{}, {"max_times_sampled": 3, "scheme": "without_replacement"}])
+def test_checkpoints_have_the_counts(tmp_path, options):
+    buffer, counts = counting(**options), Counts()
+    add(buffer, 30)
+    for _ in range(5):
+        counts.draw(buffer.sample(11))
+    buffer.save(tmp_path / "buffer.per")
+    buffer.checkpoint(tmp_path / "folder")
+    save = buffer.save(tmp_path / "later.per", wait=False)
+    others = [per.ReplayBuffer.load(tmp_path / name) for name in ("buffer.per", "folder")]
+    others += [copy.deepcopy(buffer), pickle.loads(pickle.dumps(buffer))]
+    counts_then, live_then = copy.deepcopy(counts), buffer.live_ids().tolist()
+    for _ in range(3):
+        counts.draw(buffer.sample(5))
+    save.wait()
+    for other in [*others, per.ReplayBuffer.load(tmp_path / "later.per")]:
+        assert other.options["keep_times_sampled"] and other.live_ids().tolist() == live_then
+        again = copy.deepcopy(counts_then)
+        for _ in range(3):
+            again.draw(other.sample(5))
+        assert again.of == counts.of
+        if not IS_CUDA:
+            assert bytes(other) == bytes(buffer)
+
+
+def test_what_a_loader_draws_ahead_is_counted_when_it_is_drawn():
+    buffer = counting(**ONCE)
+    add(buffer, 64)
+    loader = buffer.loader(8, slots=3)
+    seen = next(loader).ids.tolist()
+    assert (loader.take().times_sampled == 1).all()
+    loader.close()
+    drawn = buffer.stats().samples
+    assert drawn > 2 and len(buffer) == 64 - 8 * drawn and len(seen) == 8
+
+
+@pytest.mark.skipif(IS_CUDA, reason="batches are shared in host memory")
+def test_readers_of_a_shared_loader_have_the_counts():
+    buffer = counting(**ONCE)
+    add(buffer, 64)
+    seen = []
+    with buffer.shared_loader(8, readers=1) as loader, loader.reader() as batches:
+        for _, batch in zip(range(3), batches, strict=False):
+            assert (batch.times_sampled == 1).all()
+            seen += batch.ids.tolist()
+    assert len(set(seen)) == 24 and len(buffer) == 64 - 8 * buffer.stats().samples
+
+
+def test_draws_of_a_rate_limiter_end_when_all_is_used():
+    buffer = counting(**ONCE, samples_per_insert=1.0, samples_tolerance=64, min_size_to_sample=8)
+    add(buffer, 16)
+    for _ in range(2):
+        buffer.wait_to_sample(8)
+        buffer.sample(8)
+    with pytest.raises(per.Empty):
+        buffer.sample(8)
+        buffer.synchronize()
+    add(buffer, 8)
+    assert (buffer.sample(8).times_sampled == 1).all()
+
+
+def test_hindsight_counts_as_draws_do():
+    def reward(achieved, goal):
+        return np.zeros(len(achieved), np.float32)
+
+    buffer, counts = counting(), Counts()
+    add(buffer, 20)
+    hindsight = per.Hindsight("observation", "goal", reward)
+    counts.draw(buffer.sample(16, hindsight=hindsight))
+    counts.check(buffer.get_windows(range(20), hindsight=hindsight))
+
+
+def test_what_does_not_go_together_is_refused():
+    with pytest.raises(per.InvalidArgument, match="scheme is 0: must be 'without_replacement'"):
+        counting(max_times_sampled=1)
+    with pytest.raises(per.InvalidArgument, match="samples_per_insert is 2: must be at most max_times_sampled, 1"):
+        counting(**ONCE, samples_per_insert=2.0, samples_tolerance=64)
+    for options in (ONCE, {"keep_times_sampled": True}):
+        with pytest.raises(per.Unsupported, match=r"keep_times_sampled is [01] and max_times_sampled [01]: shards"):
+            per.Coordinator(100, 2, n_envs=2, **options)
+    buffer = counting(**ONCE)
+    add(buffer, 5)
+    for scheme in ("stratified", "independent", "systematic"):
+        with pytest.raises(per.InvalidArgument, match="max_times_sampled"):
+            buffer.sample(2, scheme=scheme)
+        with pytest.raises(per.InvalidArgument, match="max_times_sampled"):
+            buffer.loader(2, scheme=scheme)
+    assert len(buffer) == 5
+
+
+@pytest.mark.skipif(IS_CUDA, reason="the arrays of a device are its own")
+@pytest.mark.parametrize("arrays", ["torch", "jax"])
+def test_counts_are_whole_numbers_of_each_library(arrays):
+    pytest.importorskip(arrays)
+    buffer = counting(arrays=arrays)
+    add(buffer, 20)
+    batch = buffer.sample(16)
+    assert str(batch.times_sampled.dtype).endswith("int32") and bool((batch.times_sampled > 0).all())

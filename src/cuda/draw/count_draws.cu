@@ -1,0 +1,103 @@
+#include "cuda/draw/count_draws.h"
+
+#include <cstdint>
+
+#include "cuda/replay/leaf_change.h"
+#include "cuda/tree/live_set.h"
+
+namespace per::cuda {
+namespace {
+
+// Counts up to 2^31 - 1. Several threads may count draws of the same row.
+__device__ __forceinline__ void count_draw(int32_t* times_sampled) {
+    int32_t before = 0;
+    while (before != INT32_MAX) {
+        const int32_t found = atomicCAS(times_sampled, before, before + 1);
+        if (found == before) return;
+        before = found;
+    }
+}
+
+// The slots of a draw without replacement whose rows it uses up.
+struct UsedUpSlots {
+    const DrawMemory& memory;
+    int64_t n;  // rows of the batch; 0 where nothing was drawn
+
+    // Counts the draw of all rows before it visits these. Each row is there once, and so is one thread's.
+    template <class Visit>
+    __device__ __forceinline__ void for_each(const DeviceReplay& replay, const Visit& visit) const {
+        uint64_t n_used_up = 0;
+        const GridSpan span = grid_span();
+        for (int64_t i = span.first; i < n; i += span.step) {
+            const int64_t slot = memory.slots[i];
+            if (++replay.times_sampled[slot] != replay.max_times_sampled) continue;
+            replay.flags[slot] |= row_is_used_up;
+            erase(replay.priorities.live, slot);
+            ++n_used_up;
+            visit(slot);
+        }
+        n_used_up = sum_of_warp(n_used_up);
+        if (lane_of_thread() == 0 && n_used_up != 0)
+            atomic_add(&replay.state->n_live, -static_cast<int64_t>(n_used_up));
+    }
+
+    template <class Visit>
+    __device__ __forceinline__ void for_each_group(const DeviceReplay& replay, const Visit& visit) const {
+        const GridSpan span = grid_span();
+        for (int64_t i = span.first; i < n; i += span.step)
+            if (is_used_up(replay, memory.slots[i])) visit(memory.slots[i]);
+    }
+};
+
+// The slot of a row of the batch; -1 where nothing was drawn.
+__device__ __forceinline__ int64_t drawn_slot(const DrawMemory& memory, bool is_drawn, int64_t i) {
+    return is_drawn ? memory.slots[i] : -1;
+}
+
+// ------------------------------------------------------------------------------------------------------------ kernels
+
+__global__ void __launch_bounds__(n_threads, 1)
+    count_draws_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
+                       const __grid_constant__ DrawPlan plan) {
+    wait_for_work_before();
+    const bool is_drawn = can_draw(replay, memory, plan);
+    const GridSpan span = grid_span();
+    for (int64_t i = span.first; is_drawn && i < plan.rows.n; i += span.step)
+        count_draw(&replay.times_sampled[memory.slots[i]]);
+    if (plan.rows.batch.times_sampled == nullptr) return;
+    // A row may be at several places of the batch.
+    meet(replay.priorities.tree.state->meeting);
+    for (int64_t i = span.first; i < plan.rows.n; i += span.step)
+        write_times_sampled(replay, plan.rows.batch, i, drawn_slot(memory, is_drawn, i));
+}
+
+// The same for draws without replacement, where rows may be used up.
+__global__ void __launch_bounds__(n_threads, 1)
+    use_up_draws_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ DrawMemory memory,
+                        const __grid_constant__ DrawPlan plan, bool rebuilds) {
+    wait_for_work_before();
+    PER_SHARED(ChangeShared, shared);
+    clear(shared.top);
+    __syncthreads();
+    const bool is_drawn = can_draw(replay, memory, plan);
+    change_leaves(replay, UsedUpSlots{memory, is_drawn ? plan.rows.n : 0}, shared, rebuilds);
+    const GridSpan span = grid_span();
+    for (int64_t i = span.first; i < plan.rows.n; i += span.step)
+        write_times_sampled(replay, plan.rows.batch, i, drawn_slot(memory, is_drawn, i));
+}
+
+}  // namespace
+
+void queue_count_draws(const DeviceReplay& replay, const DrawMemory& memory, const DrawPlan& plan,
+                       cudaStream_t stream) {
+    if (replay.max_times_sampled != 0)
+        return queue_change(replay, plan.rows.n, stream, use_up_draws_kernel, memory, plan);
+    launch_together(stream, blocks_for(plan.rows.n, n_threads, replay.priorities.tree.max_blocks), count_draws_kernel,
+                    replay, memory, plan);
+}
+
+void load_count_kernels() {
+    load_kernels(count_draws_kernel, use_up_draws_kernel);
+}
+
+}  // namespace per::cuda
