@@ -188,13 +188,13 @@ bool Reader::wait(Guard& guard, const Deadline& deadline, IsOver is_over) {
         check_open();
         if (is_over()) return true;
         const std::chrono::nanoseconds left = deadline.left();
-        if (left.count() <= 0) return false;
         guard.unlock();
-        box_->bell.bell.sleep(seen, std::min(left, longest_sleep).count());
+        if (left.count() > 0) box_->bell.bell.sleep(seen, std::min(left, longest_sleep).count());
         const bool has_loader = share_.locks().is_locked(loader_lock);
         guard.lock();
         check_open();
         if (!has_loader && !is_over()) throw Error(PER_ERROR_INVALID_ARGUMENT, "the shared loader's process has ended");
+        if (left.count() <= 0) return is_over();
     }
 }
 

@@ -192,10 +192,10 @@ bool Writer::wait_until_taken(uint64_t count, int64_t timeout_ms) {
         const int64_t left = is_endless
                                  ? longest_sleep
                                  : std::chrono::duration_cast<std::chrono::nanoseconds>(end - Clock::now()).count();
-        if (left <= 0) return false;
-        header_.taken_bell.sleep(seen, std::min(left, longest_sleep));
+        if (left > 0) header_.taken_bell.sleep(seen, std::min(left, longest_sleep));
         if (header_.taken < count && !ring_.locks().is_locked(channel_lock))
             throw Error(PER_ERROR_INVALID_ARGUMENT, "the channel's process has ended");
+        if (left <= 0 && header_.taken < count) return false;
     }
     header_.room_at = StepRing::never;
     return true;

@@ -91,7 +91,7 @@ void ProcessFile::unlock(int byte) const noexcept {
 
 bool ProcessFile::is_locked(int byte) const {
     struct flock lock = lock_of(byte);
-    return fcntl(descriptor_, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+    return fcntl(descriptor_, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
 }  // namespace per

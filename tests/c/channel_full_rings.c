@@ -263,6 +263,7 @@ static void a_dead_buffer_is_told_to_its_writer(void) {
     CHECK(waitpid(child, &status, 0) == child);
     while (t < 2 * SLOTS && write_step(writer, (float)t, (float)t + 1, 0, -1) == PER_OK) ++t;
     CHECK(t <= SLOTS);
+    CHECK_FAILS(per_writer_flush(writer, 0), PER_ERROR_INVALID_ARGUMENT, "the channel's process has ended");
     CHECK_FAILS(write_step(writer, 0, 1, 0, -1), PER_ERROR_INVALID_ARGUMENT, "the channel's process has ended");
     per_writer_free(writer);
     close(ends[0]);

@@ -293,6 +293,9 @@ static void a_dead_buffer_is_told_to_its_readers(void) {
     read_batch(reader, &batch);
     CHECK(kill(child, SIGKILL) == 0);
     CHECK(waitpid(child, &status, 0) == child);
+    /* Also who does not wait hears of it. */
+    CHECK_FAILS(try_read(reader, 0, &batch, &slot), PER_ERROR_INVALID_ARGUMENT,
+                "the shared loader's process has ended");
     CHECK_FAILS(try_read(reader, -1, &batch, &slot), PER_ERROR_INVALID_ARGUMENT,
                 "the shared loader's process has ended");
     CHECK(batch.reward == NULL);

@@ -188,15 +188,16 @@ class Reader(Handle):
         """
         handle = self._open()
         drawn, slot_out = _library.new("per_batch"), ffi.new("int64_t *", -1)
-        waited(timeout, lambda timeout_ms: lib.per_reader_next(handle, timeout_ms, drawn, slot_out))
-        slot = int(slot_out[0])
         try:
+            waited(timeout, lambda timeout_ms: lib.per_reader_next(handle, timeout_ms, drawn, slot_out))
+            slot = int(slot_out[0])
             arrays = self._arrays.get(slot)
             if arrays is None:
                 views = views_of(drawn, self._batch_size, self._layout.batch, self._memory, handle)
                 arrays = self._arrays.setdefault(slot, self._nested(views))
-        except BaseException:
-            lib.per_reader_release(handle, slot)
+        except BaseException:  # also of Ctrl-C that comes when the slot is there already
+            if slot_out[0] >= 0:
+                lib.per_reader_release(handle, slot_out[0])
             raise
         reader = weakref.ref(self)
         return LoadedBatch(dict(arrays), lambda: _release(reader(), slot))

@@ -124,11 +124,11 @@ Base.eltype(::Type{Reader}) = Batch
 # The state: the slot of the batch before, and its turn.
 function Base.iterate(reader::Reader, (slot, turn) = (-1, 0))
     lock(() -> get(reader.turns, slot, 0) == turn != 0 && give_back(reader, slot), reader.lock)
-    slot = hand_out(reader, Inf)
-    return reader.batches[slot], (slot, reader.turns[slot])
+    batch, slot, turn = hand_out(reader, Inf)
+    return batch, (slot, turn)
 end
 
-Base.take!(reader::Reader; timeout = Inf) = reader.batches[hand_out(reader, timeout)]
+Base.take!(reader::Reader; timeout = Inf) = first(hand_out(reader, timeout))
 
 function release!(reader::Reader, batch::Batch)
     lock(reader.lock) do
@@ -146,20 +146,25 @@ function give_back(reader::Reader, slot)
     return nothing
 end
 
-# The slot of the next batch.
+# The next batch, its slot, and its turn.
 function hand_out(reader::Reader, timeout)
-    filled, place = initial(per_batch), Ref{Int64}(-1)
+    filled, taken, place, turn = initial(per_batch), Ref{Batch}(), Ref{Int64}(-1), Ref(0)
     call_in_time(reader.handle, timeout) do pointer
         lock(reader.lock) do
             status = per_reader_next(pointer, 1, filled, place)  # a millisecond, which mostly is enough
             status == PER_OK || return status
-            get!(() -> slot_batch(reader, reader, filled[]), reader.batches, place[])
-            reader.n_turns[] += 1
-            reader.turns[place[]] = reader.n_turns[]
+            try
+                taken[] = get!(() -> slot_batch(reader, reader, filled[]), reader.batches, place[])
+                turn[] = reader.n_turns[] += 1
+                reader.turns[place[]] = turn[]
+            catch
+                per_reader_release(pointer, place[])  # else nobody could
+                rethrow()
+            end
             return status
         end
     end
-    return place[]
+    return taken[], place[], turn[]
 end
 
 function update_priorities!(reader::Reader, ids, td_errors; timeout = Inf)
