@@ -264,9 +264,8 @@ PER_INLINE void end_rounding_up([[maybe_unused]] unsigned before) {
 // ceil(x factor) of 0 <= x factor < 2^52, the factor being a power of two, while sums round up.
 PER_INLINE Bits scaled_ceiling(Floats x, double factor) {
 #if defined(__AVX2__) && !defined(__AVX512DQ__)
-    const __m256d offset = _mm256_set1_pd(0x1p52);
-    const __m256d sum = _mm256_fmadd_pd(reinterpret_cast<__m256d>(to_real(x)), _mm256_set1_pd(factor), offset);
-    return reinterpret_cast<Bits>(_mm256_castpd_si256(_mm256_xor_pd(sum, offset)));
+    const Real offset = Real{} + 0x1p52;
+    return bit_cast<Bits>(to_real(x) * factor + offset) ^ bit_cast<Bits>(offset);
 #else
     return ceiling(to_real(x) * factor);
 #endif
