@@ -189,7 +189,8 @@ void Replay::sample_hindsight(std::unique_lock<OrderedLock>& guard, const Replay
         backend_->relabel(relabelling, sample.batch, stream);
     } catch (...) {
         if (!guard.owns_lock()) guard.lock();
-        limiter_.take_back_drawn(n_drawn, n_clears);
+        // What is used up stays so, and counts: or adds would wait for draws that nothing is left for.
+        if (options_.max_times_sampled == 0) limiter_.take_back_drawn(n_drawn, n_clears);
         backend_->take_back_draw(relabelling);
         throw;
     }
