@@ -15,6 +15,7 @@ def in_process(monkeypatch):
     """Actors are objects of this process."""
     for module in (per.ray.coordination, per.ray.loader, per.ray.replay, per.ray.writer):
         monkeypatch.setattr(module, "ray", stand_ins.RAY)
+    monkeypatch.setattr(stand_ins.RAY, "waited", 0.0)
 
 
 @pytest.fixture(scope="module")
