@@ -100,8 +100,7 @@ class Batch(Mapping[str, Any]):
     priorities: float32[B], p before alpha.
     probabilities: float32[B], the P of the weights.
     gamma_m: float32[B], gamma^m however the window ends, for learners that look at `terminated` themselves.
-    times_sampled: int32[B], with keep_times_sampled only: how often the transition has been drawn since it was added,
-        this batch included. One that is twice in a batch has the same number at both places.
+    times_sampled: int32[B], with keep_times_sampled only: how often it has been drawn by now, this batch included.
 
     With sequences of T = burn_in + sequence_length steps weights, ids, priorities, probabilities and times_sampled are
     [B]; fields, reward, discount, n_steps, terminated, truncated and gamma_m are [B, T], each step t < T as if it were
