@@ -145,8 +145,8 @@ def peer_of(shape: transitions.RowShape, capacity: int, folder: pathlib.Path) ->
         variants["TorchRL dumps"] = lambda: torchrl.dumps(folder / "torchrl")
         variants["TorchRL loads"] = lambda: again.loads(folder / "torchrl")
     if importlib.util.find_spec("reverb"):
-        client = filled(peer_buffers.Reverb, shape, min(capacity, peer_buffers.Reverb.largest_capacity)).client
-        variants["Reverb checkpoint"] = client.checkpoint
+        reverb = filled(peer_buffers.Reverb, shape, min(capacity, peer_buffers.Reverb.largest_capacity))
+        variants["Reverb checkpoint"] = lambda: reverb.client.checkpoint()  # its server lives as long as it does
     return variants
 
 
