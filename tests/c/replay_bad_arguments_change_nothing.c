@@ -302,7 +302,7 @@ static void priority_entries(void) {
         int at;
         for (at = 0; at < 3; ++at) {
             const int64_t good = ids[at];
-            char name[16];
+            char name[24];
             sprintf(name, "ids[%d]", at);
             ids[at] = bad_ids[i];
             CHECK_FAILS(per_replay_update_priorities(replay, 3, ids, 1, values, NULL), PER_ERROR_INVALID_ARGUMENT,

@@ -1,3 +1,5 @@
+import os
+
 import cuda_switch
 import pytest
 from per import _bridging
@@ -9,8 +11,11 @@ if cuda_switch.IS_CUDA:
 
 
 def pytest_collection_modifyitems(items):
+    all_run = os.environ.get("PER_TEST_ALL") == "1"
     for item in items:
         reason = cuda_switch.reason_to_skip(item)
+        if reason is None and item.get_closest_marker("long") and not all_run:
+            reason = "left to scripts/test --all"
         if reason is not None:
             item.add_marker(pytest.mark.skip(reason=reason))
 

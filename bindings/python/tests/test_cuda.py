@@ -13,7 +13,8 @@ import pytest
 TESTS = pathlib.Path(__file__).resolve().parent
 SIMULATED = TESTS.parents[2] / "build" / "libper_simulated.so"
 
-# Every file that is not of sources alone, or left out by cuda_switch.REASONS.
+# Every file that is not of sources alone, or left out by cuda_switch.REASONS. What the second names is mostly work of
+# the host, or what tests of C and C++ ask of the simulated GPU, too.
 SUITE = (
     "test_tree.py",
     "test_golden_draws.py",
@@ -21,33 +22,36 @@ SUITE = (
     "test_golden_hindsight.py",
     "test_arrays.py",
     "test_batch.py",
-    "test_channel.py",
     "test_checkpoint.py",
-    "test_checkpoint_folder.py",
     "test_coordinator.py",
     "test_for_env.py",
-    "test_get_windows.py",
     "test_hindsight.py",
-    "test_hindsight_model.py",
     "test_loader.py",
-    "test_n_step_ranges.py",
     "test_on_policy.py",
-    "test_on_policy_model.py",
-    "test_paper_equations.py",
-    "test_plot.py",
-    "test_rate_limiter.py",
     "test_replay.py",
     "test_replay_lanes.py",
     "test_replay_model.py",
     "test_replay_peer_cases.py",
     "test_replay_priorities.py",
     "test_replay_sequences.py",
-    "test_replay_statistics.py",
     "test_replay_windows.py",
     "test_sources.py::test_examples_in_docstrings_work",
-    "test_threads.py",
     "test_times_sampled.py",
     "test_torch.py",
+)
+
+LONG_SUITE = (
+    "test_channel.py",
+    "test_checkpoint_folder.py",
+    "test_get_windows.py",
+    "test_hindsight_model.py",
+    "test_n_step_ranges.py",
+    "test_on_policy_model.py",
+    "test_paper_equations.py",
+    "test_plot.py",
+    "test_rate_limiter.py",
+    "test_replay_statistics.py",
+    "test_threads.py",
 )
 
 pytestmark = pytest.mark.skipif(not SIMULATED.exists(), reason="no build/libper_simulated.so: it needs Boost.Context")
@@ -69,6 +73,11 @@ def test_what_holds_on_the_cpu_holds_on_the_simulated_gpu() -> None:
     run(SUITE, device="cuda")
 
 
+@pytest.mark.long
+def test_what_else_holds_on_the_cpu_holds_on_the_simulated_gpu() -> None:
+    run(LONG_SUITE, device="cuda")
+
+
 @pytest.mark.parametrize("kind", ["torch", "jax"])
 def test_the_check_of_a_real_device_passes_on_the_simulated_one(kind: str) -> None:
     environment = os.environ | {"LIBPER_PATH": str(SIMULATED), "PER_SIMULATOR_SEED": "0"}
@@ -79,7 +88,8 @@ def test_the_check_of_a_real_device_passes_on_the_simulated_one(kind: str) -> No
 
 def test_every_file_runs_there_or_has_a_reason() -> None:
     left_out = {name for name in cuda_switch.REASONS if "::" not in name}
-    assert {file.partition("::")[0] for file in SUITE} | left_out == {path.name for path in TESTS.glob("test_*.py")}
+    run_there = {file.partition("::")[0] for file in SUITE + LONG_SUITE}
+    assert run_there | left_out == {path.name for path in TESTS.glob("test_*.py")}
 
 
 def test_each_reason_to_skip_names_a_test_that_is_there() -> None:

@@ -573,14 +573,17 @@ def test_every_pair_of_values_meets_in_a_walk_or_is_refused():
             created(LibraryReplay, defaults | dict(pair))
 
 
+# On the simulated GPU tests/cpp/replay_model_test.cpp walks with pairs of options, too.
 @pytest.mark.parametrize("seed, options", list(enumerate(WALKS)))
+@(pytest.mark.long if IS_CUDA else lambda test: test)
 def test_every_pair_of_options_agrees_with_the_model(seed, options):
-    walk(options, seed, steps=STEPS // 2 if IS_CUDA else STEPS)
+    walk(options, seed)
 
 
 @pytest.mark.parametrize("name, value", [(name, value) for name, values in OPTIONS.items() for value in values[1:]])
 def test_every_option_alone_agrees_with_the_model(name, value):
-    walk({n: values[0] for n, values in OPTIONS.items()} | {name: value, "spare_rows": 7}, seed=1000)
+    defaults = {n: values[0] for n, values in OPTIONS.items()}
+    walk(defaults | {name: value, "spare_rows": 7}, seed=1000, steps=STEPS // 2 if IS_CUDA else STEPS)
 
 
 def test_walks_meet_ends_cuts_resets_late_updates_and_refusals():
