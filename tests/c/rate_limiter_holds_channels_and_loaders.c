@@ -65,6 +65,7 @@ static void a_refused_step_holds_up_no_slots(void) {
     writer = attach(path_of(channel));
     /* Step 6 is not what step 5 goes on to. */
     for (t = 0; t < 5 + SLOTS; ++t) CHECK_OK(write_step(writer, t == 6 ? 99 : (float)t, (float)t + 1, 0, 60000));
+    while (stats_of(replay).added < 5) CHECK(per_channel_flush(channel, 10) == PER_ERROR_BUSY);
     CHECK_FAILS(per_channel_flush(channel, 50), PER_ERROR_BUSY, "8 steps that were written are not in the buffer yet");
     /* 8 transitions allow 4 steps more, of 7 that the buffer takes. */
     CHECK_OK(draw_some(replay, 8));
@@ -110,6 +111,7 @@ static void environments_that_a_writer_leaves_out_do_not_count(void) {
     steps.terminated = steps.truncated = array_of(&no, PER_BOOL);
     for (t = 0; t < 20; ++t) CHECK_OK(per_writer_add(writer, &steps, 60000));
     /* 11 are allowed, of which the last is not tried, as it might be of both environments. */
+    while (stats_of(replay).added < 10) CHECK(per_channel_flush(channel, 10) == PER_ERROR_BUSY);
     CHECK_FAILS(per_channel_flush(channel, 50), PER_ERROR_BUSY, "10 steps that were written");
     CHECK(stats_of(replay).added == 10);
     CHECK_OK(draw_some(replay, 10));

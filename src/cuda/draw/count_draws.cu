@@ -18,34 +18,37 @@ __device__ __forceinline__ void count_draw(int32_t* times_sampled) {
     }
 }
 
-// The slots of a draw without replacement whose rows it uses up.
+// Counts the draws of the n rows of a batch without replacement, and takes those out of the live ones that are used up
+// by them. Each row is there once, and so is one thread's.
+__device__ __forceinline__ void use_up(const DeviceReplay& replay, const DrawMemory& memory, int64_t n) {
+    uint64_t n_used_up = 0;
+    const GridSpan span = grid_span();
+    for (int64_t i = span.first; i < n; i += span.step) {
+        const int64_t slot = memory.slots[i];
+        if (++replay.times_sampled[slot] != replay.max_times_sampled) continue;
+        replay.flags[slot] |= row_is_used_up;
+        erase(replay.priorities.live, slot);
+        ++n_used_up;
+    }
+    n_used_up = sum_of_warp(n_used_up);
+    if (lane_of_thread() == 0 && n_used_up != 0) atomic_add(&replay.state->n_live, -static_cast<int64_t>(n_used_up));
+}
+
+// The slots of those that are.
 struct UsedUpSlots {
     const DrawMemory& memory;
     int64_t n;  // rows of the batch; 0 where nothing was drawn
 
-    // Counts the draw of all rows before it visits these. Each row is there once, and so is one thread's.
     template <class Visit>
     __device__ __forceinline__ void for_each(const DeviceReplay& replay, const Visit& visit) const {
-        uint64_t n_used_up = 0;
         const GridSpan span = grid_span();
-        for (int64_t i = span.first; i < n; i += span.step) {
-            const int64_t slot = memory.slots[i];
-            if (++replay.times_sampled[slot] != replay.max_times_sampled) continue;
-            replay.flags[slot] |= row_is_used_up;
-            erase(replay.priorities.live, slot);
-            ++n_used_up;
-            visit(slot);
-        }
-        n_used_up = sum_of_warp(n_used_up);
-        if (lane_of_thread() == 0 && n_used_up != 0)
-            atomic_add(&replay.state->n_live, -static_cast<int64_t>(n_used_up));
+        for (int64_t i = span.first; i < n; i += span.step)
+            if (is_used_up(replay, memory.slots[i])) visit(memory.slots[i]);
     }
 
     template <class Visit>
     __device__ __forceinline__ void for_each_group(const DeviceReplay& replay, const Visit& visit) const {
-        const GridSpan span = grid_span();
-        for (int64_t i = span.first; i < n; i += span.step)
-            if (is_used_up(replay, memory.slots[i])) visit(memory.slots[i]);
+        for_each(replay, visit);
     }
 };
 
@@ -80,7 +83,11 @@ __global__ void __launch_bounds__(n_threads, 1)
     clear(shared.top);
     __syncthreads();
     const bool is_drawn = can_draw(replay, memory, plan);
-    change_leaves(replay, UsedUpSlots{memory, is_drawn ? plan.rows.n : 0}, shared, rebuilds);
+    const int64_t n = is_drawn ? plan.rows.n : 0;
+    use_up(replay, memory, n);
+    // A word of live bits is of several rows.
+    meet(replay.priorities.tree.state->meeting);
+    change_leaves(replay, UsedUpSlots{memory, n}, shared, rebuilds);
     const GridSpan span = grid_span();
     for (int64_t i = span.first; i < plan.rows.n; i += span.step)
         write_times_sampled(replay, plan.rows.batch, i, drawn_slot(memory, is_drawn, i));
