@@ -1,0 +1,47 @@
+"""The table of counts in docs/cuda.md has the numbers that tests/cuda/counted holds, and the estimates made of them."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+LAUNCH_NS = 1300  # of a graph
+LEAST_WAIT_NS = 250  # for the L2
+MOST_WAIT_NS = 600  # for DRAM
+
+
+def rows_of_table() -> dict[str, list[str]]:
+    text = (REPOSITORY / "docs" / "cuda.md").read_text()
+    table = text[text.index("| | launches | waits |") :].split("\n\n")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    return {row[0]: row[1:6] for row in rows}
+
+
+def thousands(n: int) -> int:
+    return (n + 500) // 1000
+
+
+def row_of(launches: int, phases: int, round_trips: int, barriers: int, n_bytes: int) -> list[str]:
+    least = thousands(launches * LAUNCH_NS + phases * LEAST_WAIT_NS)
+    most = thousands(launches * LAUNCH_NS + round_trips * MOST_WAIT_NS)
+    kilobytes = thousands(n_bytes)
+    return [f"{launches}", f"{phases} - {round_trips}", f"{barriers}", f"{kilobytes}", f"{least} - {most}"]
+
+
+def rows_of_test() -> dict[str, list[str]]:
+    text = (REPOSITORY / "tests" / "cuda" / "counted" / "accesses_of_calls_test.cpp").read_text()
+    found = {}
+    for name, counts in re.findall(r'expect\("([^"]+)", \{([^}]+)\}', text):
+        launches, phases, round_trips, barriers, _, n_bytes, *_ = map(int, counts.split(","))
+        found[name] = row_of(launches, phases, round_trips, barriers, n_bytes)
+    return found
+
+
+def test_a_row_by_hand():
+    # 2 * 1.3 + 5 * 0.25 = 3.85 and 2 * 1.3 + 10 * 0.6 = 8.6 us
+    assert row_of(2, 5, 10, 7, 12_345) == ["2", "5 - 10", "7", "12", "4 - 9"]
+
+
+def test_the_table_has_the_counts_that_are_held():
+    assert rows_of_table() == rows_of_test()
