@@ -149,14 +149,14 @@ TEST_F(CudaDevices, handles_that_another_thread_frees_make_no_context_there) {
 // Code that the driver made of older PTX has no wait for the kernel before it and no barrier of a cluster, and the
 // simulator fails where a kernel of such code is launched as if it had.
 TEST_F(CudaDevices, code_for_an_older_architecture_neither_starts_early_nor_runs_in_clusters) {
-    constexpr int32_t device = 2;  // no other test of this program has a handle there
+    simulator::options().n_devices = 4;
     simulator::options().ptx_version = 80;
     simulator::options().cluster_blocks = 16;
     per_tree_options tree_options;
     per_tree_options_init(&tree_options, sizeof tree_options);
     tree_options.capacity = n;
     tree_options.device = PER_CUDA;
-    tree_options.device_index = device;
+    tree_options.device_index = 2;  // no other test of this program has a handle there, or on device 3
     per_tree* tree = nullptr;
     expect_status(PER_OK, per_tree_create(&tree_options, &tree));
     const std::vector<int64_t> indices = {0, 1, 2, 3};
@@ -167,6 +167,16 @@ TEST_F(CudaDevices, code_for_an_older_architecture_neither_starts_early_nor_runs
     expect_status(PER_OK, per_tree_synchronize(tree, nullptr));
     EXPECT_EQ(drawn, std::vector<int64_t>(40, 2));
     per_tree_free(tree);
+    per_replay_options options = twin_options();
+    options.device_index = 3;
+    const ReplayHandle replay = create_replay(options, PER_CUDA);
+    TwinWalk walk(2);
+    TwinSteps steps = walk.next(8);
+    expect_status(PER_OK, steps.add(replay.get(), nullptr));
+    TwinBatch batch(40);
+    const per_batch arrays = batch.batch();
+    expect_status(PER_OK, per_replay_sample(replay.get(), nullptr, 40, &arrays, nullptr));
+    expect_status(PER_OK, per_replay_synchronize(replay.get(), nullptr));
     EXPECT_EQ(simulator::counters().cluster_launches, 0u);
 }
 

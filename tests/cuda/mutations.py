@@ -565,6 +565,13 @@ FAULTS = [
         "devices_test",
     ),
     Fault(
+        "a buffer draws by clusters whatever its code is for",
+        "cuda/batch/batch_queue.cu",
+        "cluster_blocks_ = blocks_of_sample_cluster(has_sequences_);",
+        "cluster_blocks_ = portable_cluster_blocks;",
+        "devices_test",
+    ),
+    Fault(
         "an add forgets what a call that failed left behind",
         "cuda/add/step_queue.cu",
         "if (is_settled_ && piece.length",
