@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Plants faults in copies of the CUDA sources, and shows that the tests on the simulated GPU see each of them.
 
-    mutations.py BUILD [--tsan BUILD] [--pitfalls] [--jobs N] [NAME...]
+    mutations.py BUILD [--tsan BUILD] [--pitfalls] [--unseen] [--jobs N] [NAME...]
 
     BUILD       a build folder in which the target `simulated` has been built; --tsan: another one, with ThreadSanitizer
     --pitfalls  only one or two of each kind that CUDA kernels of sum trees have had: a minute, the gate
+    --unseen    only faults that BUILD has not seen caught since they, their sources or their tests last changed
     NAME        only faults with this in their names
 
 A fault is compiled with BUILD's own commands - the file it is in, or those that include it - into a test program of its
@@ -17,19 +18,41 @@ from __future__ import annotations
 import argparse
 import concurrent.futures
 import dataclasses
+import functools
+import hashlib
 import json
 import os
 import pathlib
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 SOURCES = REPOSITORY / "src"
-TIME_LIMIT_S = 60
+TESTS = REPOSITORY / "tests" / "cuda"
+TIME_LIMIT_S = 60  # of a processor: a busy machine is no catch
+WAIT_LIMIT_S = 600
+
+# The source whose kernels a test mostly runs. A fault in a header is planted there first, and in the other sources
+# only if the test does not see it there.
+MAIN_SOURCES = {
+    "add_calls_test": "cuda/add/add_kernels.cu",
+    "add_test": "cuda/add/add_kernels.cu",
+    "clusters_test": "cuda/draw/live_draw.cu",
+    "drawn_loader_test": "cuda/draw/live_draw.cu",
+    "loader_test": "cuda/runtime/device.cu",
+    "priorities_test": "cuda/replay/priorities.cu",
+    "rated_adds_test": "cuda/add/add_kernels.cu",
+    "replay_calls_test": "cuda/replay/priorities.cu",
+    "replay_graphs_test": "cuda/draw/live_draw.cu",
+    "sample_test": "cuda/draw/live_draw.cu",
+    "times_sampled_test": "cuda/add/add_kernels.cu",
+    "units_test": "cuda/replay/priorities.cu",
+}
 
 
 @dataclasses.dataclass
@@ -1906,56 +1929,74 @@ class Build:
         shutil.copytree(SOURCES / "cuda", work / "src" / "cuda")
         path = work / "src" / fault.file
         path.write_text(path.read_text().replace(fault.original, fault.planted, 1))
+        sources = sources_of(fault)
+        main = SOURCES / MAIN_SOURCES.get(fault.test, fault.file)
         recompiled: dict[str, str] = {}
-        for source in sources_of(fault):
-            command = self.commands[source]
-            built = command[command.index("-o") + 1]
-            target = work / f"{source.name}.o"
-            copy = work / "src" / source.relative_to(SOURCES)
-            changed = [str(copy) if word == str(source) else word for word in command]
-            changed[changed.index("-o") + 1] = str(target)
-            # Headers with the fault come before those without.
-            changed[1:1] = [f"-I{work / 'src'}"]
-            changed += ["-w", "-O1", "-g0"]  # a variable that only the fault leaves unused is no catch
-            subprocess.run(changed, cwd=self.folder, check=True, capture_output=True)
-            recompiled[built] = str(target)
+        if main in sources:
+            sources.remove(main)
+            self.compile(main, work, recompiled)
+            if seen := self.run_linked(fault, work, recompiled):
+                return seen
+        for source in sources:
+            self.compile(source, work, recompiled)
+        return self.run_linked(fault, work, recompiled) if sources else ""
+
+    def compile(self, source: pathlib.Path, work: pathlib.Path, recompiled: dict[str, str]) -> None:
+        command = self.commands[source]
+        built = command[command.index("-o") + 1]
+        target = work / f"{source.name}.o"
+        copy = work / "src" / source.relative_to(SOURCES)
+        changed = [str(copy) if word == str(source) else word for word in command]
+        changed[changed.index("-o") + 1] = str(target)
+        # Headers with the fault come before those without.
+        changed[1:1] = [f"-I{work / 'src'}"]
+        changed += ["-w", "-O1", "-g0"]  # a variable that only the fault leaves unused is no catch
+        subprocess.run(changed, cwd=self.folder, check=True, capture_output=True)
+        recompiled[built] = str(target)
+
+    def run_linked(self, fault: Fault, work: pathlib.Path, recompiled: dict[str, str]) -> str:
         program = work / "program"
-        # Of functions that several objects have, such as those out of line, the linker takes the first. Of the tree's
-        # tests only the tree's own sources are compiled anew: the fault must not lose to a source that has none.
+        # Of functions that several objects have, such as those out of line, the linker takes the first: the fault must
+        # not lose to a source that was not compiled anew.
         link = [word for word in self.link_command(fault.test) if word not in recompiled]
         first = next(i for i, word in enumerate(link) if word.endswith(".o"))
         link[first:first] = recompiled.values()
         link[link.index("-o") + 1] = str(program)
+        link.append("-Wl,--strip-debug")
         subprocess.run(link, cwd=self.folder, check=True, capture_output=True)
         environment = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1", **fault.environment}
         try:
             result = subprocess.run(
-                [program, "--gtest_fail_fast"],
+                ["sh", "-c", f'ulimit -c 0; ulimit -t {TIME_LIMIT_S}; exec "$0" --gtest_fail_fast', program],
                 env=environment,
                 capture_output=True,
                 text=True,
                 errors="replace",
-                timeout=TIME_LIMIT_S,
+                timeout=WAIT_LIMIT_S,
             )
         except subprocess.TimeoutExpired:
-            return "does not end"
+            return "waits for ever"
         if result.returncode == 0:
             return ""
+        if result.returncode == -signal.SIGXCPU:
+            return "does not end"
         printed = (result.stdout + result.stderr).splitlines()
         said = [line for line in printed if "simulator:" in line or "WARNING: ThreadSanitizer" in line]
         failed = [line for line in printed if line.startswith("[  FAILED  ]")]
         return (said or failed or [f"exits with {result.returncode}"])[0]
 
 
-def included_by(path: pathlib.Path) -> set[str]:
-    """The headers of the library that a source reads, those of headers included."""
-    found: set[str] = set()
+@functools.cache
+def with_headers(path: pathlib.Path) -> set[pathlib.Path]:
+    """A source, and the headers of the library and of its tests that it reads, those of headers included."""
+    found = {path}
     left = [path]
     while left:
         for name in re.findall(r'^#include "(.+)"$', left.pop().read_text(), re.MULTILINE):
-            if name not in found and (SOURCES / name).exists():
-                found.add(name)
-                left.append(SOURCES / name)
+            for header in (SOURCES / name, TESTS / name):
+                if header not in found and header.exists():
+                    found.add(header)
+                    left.append(header)
     return found
 
 
@@ -1964,9 +2005,35 @@ def sources_of(fault: Fault) -> list[pathlib.Path]:
     found = []
     for source in sorted((SOURCES / "cuda").rglob("*.cu")):
         is_run = not fault.test.startswith("tree_") or source.name.startswith("tree_")
-        if source == SOURCES / fault.file or (is_run and fault.file in included_by(source)):
+        if source == SOURCES / fault.file or (is_run and SOURCES / fault.file in with_headers(source)):
             found.append(source)
     return found
+
+
+def digest_of(fault: Fault) -> str:
+    """Another one once the fault, what it is planted in or its test has changed."""
+    digest = hashlib.sha256(repr(fault).encode())
+    read = set.union(*map(with_headers, [*sources_of(fault), TESTS / f"{fault.test}.cpp"]))
+    for path in sorted(read):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+class SeenFaults:
+    """The faults that a build folder has seen caught, by name, each with its digest of that time."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.file = folder / "faults_seen.json"
+        self.digests = json.loads(self.file.read_text()) if self.file.exists() else {}
+
+    def has(self, fault: Fault) -> bool:
+        return self.digests.get(fault.name) == digest_of(fault)
+
+    def note(self, fault: Fault, is_caught: bool) -> None:
+        self.digests.pop(fault.name, None)
+        if is_caught:
+            self.digests[fault.name] = digest_of(fault)
+        self.file.write_text(json.dumps(self.digests, indent=1))
 
 
 def outcome(fault: Fault, build: Build) -> tuple[bool, str]:
@@ -1987,15 +2054,19 @@ def main() -> int:
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--tsan", type=pathlib.Path)
     parser.add_argument("--pitfalls", action="store_true")
+    parser.add_argument("--unseen", action="store_true")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("names", nargs="*")
     arguments = parser.parse_intermixed_args()
     build = Build(arguments.build.resolve())
     tsan = Build(arguments.tsan.resolve()) if arguments.tsan else None
 
+    seen = SeenFaults(build.folder)
+
     def is_chosen(fault: Fault) -> bool:
         is_named = not arguments.names or any(name in fault.name for name in arguments.names)
-        return is_named and (fault.is_pitfall or not arguments.pitfalls)
+        is_asked = is_named and (fault.is_pitfall or not arguments.pitfalls)
+        return is_asked and not (arguments.unseen and seen.has(fault))
 
     chosen = [fault for fault in FAULTS if is_chosen(fault)]
     left_out = [fault for fault in chosen if fault.needs_tsan and tsan is None]
@@ -2006,10 +2077,11 @@ def main() -> int:
         for fault, (is_caught, how) in zip(planted, pool.map(outcome, planted, builds), strict=True):
             print(f"{'caught' if is_caught else 'MISSED'}: {fault.name}: {how}", flush=True)
             n_caught += is_caught
+            seen.note(fault, is_caught)
     for fault in left_out:
         print(f"left out, as it needs --tsan: {fault.name}")
     print(f"mutations: {n_caught} of {len(planted)} caught")
-    return 0 if n_caught == len(planted) and planted else 1
+    return 0 if n_caught == len(planted) and (planted or arguments.unseen) else 1
 
 
 if __name__ == "__main__":
