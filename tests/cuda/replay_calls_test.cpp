@@ -456,7 +456,7 @@ TEST_F(CudaReplayCalls, what_a_cut_that_failed_left_behind_is_settled_by_the_nex
     expect_status(PER_OK, cpu.cut());
     cpu.add(1);
     EXPECT_GT(cpu.mass(), mass_before);
-    for (uint64_t seed = 1; seed <= 8; ++seed) {
+    for (uint64_t seed = 1; seed <= (test::is_short ? 1 : 8); ++seed) {
         simulator::options().seed = seed;
         int n_left_behind = 0;
         for (uint64_t n = 0;; ++n) {
