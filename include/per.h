@@ -402,7 +402,7 @@ typedef struct per_array {
 typedef struct per_field {
     const char* name;     /* 1 to 63 letters, digits, '_' and '.'; the first no digit. Unique, and none of: reward,
                              terminated, truncated, weights, ids, discount, mask, n_steps, priorities, probabilities,
-                             gamma_m, times_sampled, and what begins with "next_" */
+                             gamma_m, with keep_times_sampled times_sampled, and what begins with "next_" */
     const int64_t* shape; /* [ndim], each >= 1; may be NULL if ndim is 0 */
     int32_t ndim;         /* 0 .. 8 */
     int32_t dtype;        /* a per_dtype */
@@ -722,8 +722,8 @@ PER_API per_status per_batch_init(per_batch* batch, uint64_t struct_size);
  * With keep_times_sampled each place of the batch is a use of its transition, or sequence: of the one that was drawn,
  * not of the others that its window reaches. times_sampled of a batch says how often each has been used since it was
  * added, this batch included, up to 2^31 - 1: a transition that was drawn twice into one batch has the same number at
- * both places. Draws ahead by a loader are uses when they are made. Walks, and calls that get transitions by ids or
- * units, are none, and say how often each has been used so far.
+ * both places. Draws ahead by a loader are uses when they are made, also of batches that nobody takes before it ends.
+ * Walks, and calls that get transitions by ids or units, are none, and say how often each has been used so far.
  *
  * With max_times_sampled k > 0 no transition is drawn more than k times. The draw that uses it for the k-th time still
  * returns it whole; then it is not live any more, whatever is called. As one batch with replacement could use it more
@@ -889,13 +889,15 @@ PER_API per_status per_replay_set_save_compression(per_replay* replay, int32_t s
  * PER_WITHOUT_REPLACEMENT a whole batch -, or both sides wait for ever. So they do where max_times_sampled leaves fewer
  * live than a batch takes while adds wait for that batch: a step can be drawn max_times_sampled times at most, and
  * fewer where it is overwritten before, or never live. So r should be well below that number; above it, it is refused
- * at creation. With overwrite 0 m is at most the capacity, and once all lanes are full draws go on until e are ahead.
+ * at creation. Of sequences, which begin at every sequence_stride-th step of an episode, it should be well below
+ * max_times_sampled / sequence_stride, which is not looked at. With overwrite 0 m is at most the capacity, and once all lanes are full draws go on until e are ahead.
  * Of several that wait on one side no turns are kept: calls for few may overtake one for many.
  *
  *   k    K n steps of per_replay_add(). Those that its mask leaves out are counted neither, but on PER_CUDA, where the
  *        mask may be known on the device only. A step that autoreset drops is counted
  *   b    batch_size of per_replay_sample(), per_replay_sample_hindsight() and each draw of a loader, when it is made. A
- *        sequence counts as one. Walks, and calls that get transitions by ids or units, are no draws, and not limited
+ *        sequence counts as one, whatever its length, and so does a window of n steps. Walks, and calls that get
+ *        transitions by ids or units, are no draws, and not limited
  *
  * Loaders.  A draw ahead that is not allowed fails, and is made again when its turn comes; per_loader_next() is then
  *           PER_ERROR_BUSY, even if it may wait, unless it is allowed by then. per_loader_stop() does not end waits of

@@ -45,6 +45,7 @@ struct Relabelling {
     std::vector<std::vector<std::byte>> next_fields;
 
     // Of the draw.
+    bool is_drawn;  // it was made, whatever failed after it
     double gamma;
     uint64_t batch_number;
     bool by_schedule;  // it advanced beta

@@ -165,6 +165,8 @@ void Replay::get_windows_hindsight(const per_sample_options& options, const per_
     sample_hindsight(guard, sample, hindsight, stream);
 }
 
+// A draw that fails later is taken back. But what it has used up stays so, and then it counts: else adds would wait for
+// draws that nothing is left for.
 void Replay::sample_hindsight(std::unique_lock<OrderedLock>& guard, const ReplaySample& sample,
                               const per_hindsight_options& hindsight, void* stream) {
     const ReplayHindsight resolved = resolve_hindsight_options(hindsight, fields_);
@@ -179,7 +181,13 @@ void Replay::sample_hindsight(std::unique_lock<OrderedLock>& guard, const Replay
     Relabelling& relabelling = *loan.relabelling;
     const int64_t n_drawn = sample.is_drawn() ? sample.batch_size : 0;
     if (n_drawn > 0) limiter_.check_draw(n_drawn);
-    backend_->sample_hindsight(sample, resolved, relabelling, stream);
+    relabelling.is_drawn = false;
+    try {
+        backend_->sample_hindsight(sample, resolved, relabelling, stream);
+    } catch (...) {
+        if (relabelling.is_drawn && options_.max_times_sampled > 0) count_drawn(n_drawn);
+        throw;
+    }
     count_drawn(n_drawn);
     const int64_t n_clears = limiter_.n_clears();
     guard.unlock();
@@ -189,7 +197,6 @@ void Replay::sample_hindsight(std::unique_lock<OrderedLock>& guard, const Replay
         backend_->relabel(relabelling, sample.batch, stream);
     } catch (...) {
         if (!guard.owns_lock()) guard.lock();
-        // What is used up stays so, and counts: or adds would wait for draws that nothing is left for.
         if (options_.max_times_sampled == 0) limiter_.take_back_drawn(n_drawn, n_clears);
         backend_->take_back_draw(relabelling);
         throw;

@@ -152,6 +152,7 @@ void CpuReplayBackend::sample_hindsight(const ReplaySample& sample, const Replay
     relabelling.by_schedule = sample.ids == nullptr && std::isnan(sample.beta);
     relabelling.batch_before = state_.last_batch;
     relabelling.took_ranks = sample.ids != nullptr ? take(sample) : draw(sample);
+    relabelling.is_drawn = sample.is_drawn();
     if (sample.ids != nullptr) reserve_batches(1, nullptr);
     try {
         goals_.choose_goals(sample, hindsight, sample.ids != nullptr ? rows_.slots() : state_.last_batch.slots,

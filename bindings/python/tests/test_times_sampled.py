@@ -5,10 +5,12 @@ from __future__ import annotations
 import collections
 import copy
 import pickle
+import struct
 
 import numpy as np
 import per
 import pytest
+import xxhash
 from cuda_switch import IS_CUDA
 
 FIELDS = {"observation": per.Field(2), "goal": per.Field(2)}
@@ -72,8 +74,21 @@ def test_a_buffer_that_does_not_count_has_no_such_array():
     assert "times_sampled" not in buffer.sample(3) and "times_sampled" not in buffer.get([0])
     with pytest.raises(AttributeError):
         _ = buffer.sample(3).times_sampled
-    with pytest.raises(per.InvalidArgument, match="reserved"):
-        per.ReplayBuffer(10, {"observation": per.Field(), "times_sampled": per.Field()})
+
+
+def test_a_field_may_have_that_name_where_nothing_is_counted():
+    """As in files of older formats."""
+    fields = FIELDS | {"times_sampled": per.Field((), "int64")}
+    buffer = per.ReplayBuffer(200, fields)
+    for t in range(5):
+        buffer.add(observation=[t, t], goal=[0, 0], times_sampled=t, reward=0, terminated=False, truncated=False,
+                   next_observation=[t + 1, t + 1])  # fmt: skip
+    buffer = per.ReplayBuffer.from_bytes(bytes(buffer))
+    for batch in (buffer.sample(8), buffer.get(range(5)), buffer.get_windows(range(5))):
+        assert (batch.times_sampled == batch.observation[:, 0]).all() and batch.times_sampled.dtype == np.int64
+    for options in ({"keep_times_sampled": True}, ONCE):
+        with pytest.raises(per.InvalidArgument, match='"times_sampled": it is reserved with keep_times_sampled'):
+            per.ReplayBuffer(200, fields, **options)
 
 
 def test_sequences_are_counted_by_their_starts():
@@ -109,6 +124,49 @@ def test_each_transition_is_drawn_once_as_from_a_queue():
     buffer.n_step = 1
     assert sorted(buffer.live_ids().tolist()) == [101, 102]
     assert buffer.stats().stale_updates == 3
+
+
+def test_updates_of_what_is_used_up_are_stale_also_while_it_waits_for_its_window():
+    buffer = counting(**ONCE)
+    add(buffer, 5)
+    used = buffer.sample(3).ids
+    buffer.n_step = 10  # no window is complete, and the rows wait for the rest of theirs
+    assert len(buffer) == 0
+    buffer.update_priorities(range(5), priorities=[2.0, 3.0, 4.0, 5.0, 6.0])
+    assert (buffer.stats().updates, buffer.stats().stale_updates) == (2, 3)
+    buffer.n_step = 1
+    left = sorted({0, 1, 2, 3, 4} - set(used.tolist()))
+    assert buffer.live_ids().tolist() == left
+    assert buffer.priorities(range(5)).tolist() == [2.0 + id if id in left else 0.0 for id in range(5)]
+
+
+def with_count(content, count):
+    """A checkpoint in which each row was drawn so often; docs/format.md has its sections."""
+    edited, seals, at = content[:16], b"", 16
+    while at < len(content):
+        (length,) = struct.unpack_from("<I", content, at)
+        (size,) = struct.unpack_from("<Q", content, at + 8 + length)
+        first = at + 16 + length
+        head, values = content[at:first], content[first : first + size]
+        if head[4:-12] == b"times sampled":
+            values = struct.pack("<i", count) * (size // 4)
+        elif head[4:-12] == b"end":
+            values = struct.pack("<Q", xxhash.xxh3_64_intdigest(seals))
+        seal = struct.pack("<Q", xxhash.xxh3_64_intdigest(head + values))
+        edited, seals, at = edited + head + values + seal, seals + seal, first + size + 8
+    return edited
+
+
+def test_the_largest_count_stays():
+    buffer, most = counting(), 2**31 - 1
+    add(buffer, 5)
+    buffer = per.ReplayBuffer.from_bytes(with_count(bytes(buffer), most - 1))
+    drawn = set()
+    for _ in range(3):
+        batch = buffer.sample(4)
+        drawn |= set(batch.ids.tolist())
+        assert (batch.times_sampled == most).all()
+        assert buffer.get(range(5)).times_sampled.tolist() == [most - (id not in drawn) for id in range(5)]
 
 
 def test_a_row_that_is_written_anew_begins_at_no_draw():

@@ -170,6 +170,7 @@ void CudaReplayBackend::sample_hindsight(const ReplaySample& sample, const Repla
         sample.prioritization == PER_RANK && (!has_ranks || ranks_are_due(copy.ranks.n_changes, copy.ranks.n_live));
     relabelling.batch_before = batches_.last_batch(before.last, call);
     batches_.sample(sample, call);
+    relabelling.is_drawn = is_drawn;
     if (!is_drawn) launch(call.stream(), 1, 1, reserve_batches_kernel, memory_.device().state, uint64_t{1});
     try {
         hindsight_.choose_goals(sample, hindsight, batches_.slots_of(sample), relabelling, call);

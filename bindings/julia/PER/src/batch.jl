@@ -106,7 +106,7 @@ function with_pointers(action, buffer, batch::Batch)
         filled = initial(per_batch)
         set_field!(filled, :fields, pointer(fields))
         set_field!(filled, :next_fields, pointer(next_fields))
-        for (name, _) in SEQUENCE_NUMBERS
+        for (name, _) in kept_numbers(buffer, SEQUENCE_NUMBERS)
             haskey(arrays, name) && set_field!(filled, name, address(memory, arrays[name]))
         end
         action(filled)
