@@ -1688,6 +1688,9 @@ PER_API per_status per_coordinator_restore(per_coordinator* coordinator, const p
  * Writer.  One per_writer is attached to a channel at a time. Values are cast and checked where they are written, and
  *          errors told there. What only the buffer can tell - a full lane with overwrite 0, a gap with PER_GAP_ERROR -
  *          makes a step that is left out there, and counted (refused).
+ * Memory.  A step that the buffer has no memory for, or that its device fails on, is not lost: it stays in the ring and
+ *          is tried again after 100 ms, and with each call of per_channel_flush(), which says why. Writers find the ring
+ *          full meanwhile.
  * Deaths.  A process that ends, by SIGKILL too, at whatever instruction, loses at most the call that it was in, and
  *          harms nobody: what the calls before it wrote comes into the buffer, and another writer may attach. Where the
  *          process of the buffer ends, writers find out once their ring is full. The memory is in no folder, and goes
@@ -1761,7 +1764,8 @@ PER_API per_status per_channel_descriptor(per_channel* channel, int32_t* descrip
  *   timeout_ms  milliseconds, >= 0; or -1: for as long as it takes
  *
  * PER_ERROR_BUSY if it is not by then, and from the function of per_replay_save_to(); PER_ERROR_CORRUPT_FILE if the
- * writer was cut off; PER_ERROR_INVALID_ARGUMENT.
+ * writer was cut off; PER_ERROR_INVALID_ARGUMENT; PER_ERROR_OUT_OF_MEMORY, PER_ERROR_CUDA where steps could not be added
+ * for that reason, which are tried again.
  */
 PER_API per_status per_channel_flush(per_channel* channel, int64_t timeout_ms);
 
@@ -1786,7 +1790,7 @@ PER_API per_status per_channel_stats(per_channel* channel, per_channel_statistic
 
 /*
  * Moves what was written until now into the buffer, and ends the channel: every later call of its writer but _free is
- * PER_ERROR_INVALID_ARGUMENT. NULL is allowed.
+ * PER_ERROR_INVALID_ARGUMENT. What there is no memory for now is lost. NULL is allowed.
  */
 PER_API void per_channel_free(per_channel* channel);
 
@@ -1806,7 +1810,8 @@ typedef struct per_writer per_writer;
  *
  * PER_ERROR_BUSY if a writer is attached already; PER_ERROR_IO if there is nothing to open; PER_ERROR_CORRUPT_FILE if
  * it is no channel; PER_ERROR_INVALID_ARGUMENT, naming the first field that differs, and for a channel that was closed
- * or is another one than the path names; PER_ERROR_UNSUPPORTED for one of a newer library; PER_ERROR_OUT_OF_MEMORY.
+ * or is another one than the path names; PER_ERROR_UNSUPPORTED for one of a library with another layout of it;
+ * PER_ERROR_OUT_OF_MEMORY.
  */
 PER_API per_status per_writer_attach(const char* path, int32_t descriptor, const per_field* fields, int64_t n_fields,
                                      per_writer** writer_out);
@@ -1864,7 +1869,10 @@ PER_API void per_writer_free(per_writer* writer);
  * Order.  Each batch goes to one reader, and readers get theirs in the order in which they asked. All of them together
  *         get the batches of one per_loader with `readers` times `slots` slots, in that order. What a reader does takes
  *         effect in the order of its calls; between readers there is no order. So with one reader the batches are those
- *         that a per_loader gives for the same calls, bit for bit, also where priorities change in between.
+ *         that a per_loader gives for the same calls, bit for bit, also where priorities change in between, up to the
+ *         first per_reader_next() that ends without a batch. That call has asked all the same: whether what the reader
+ *         does next, such as an update, comes before or after the draws that follow from it is chance then. Each batch
+ *         still is the next one of the loader, and was drawn by the priorities of its moment.
  * Turns.  A reader has at most `slots` batches at a time, so that none of them can keep all. One that asks for more
  *         waits until it gives one back. A draw that fails is an error of the reader whose turn it was; where the rate
  *         limiter does not allow it yet readers wait.
@@ -1921,12 +1929,13 @@ typedef struct per_shared_loader_statistics {
     uint64_t struct_size; /* set by _init; do not change */
     int64_t places;       /* readers that may be attached at a time */
     int64_t attached;     /* readers that are attached */
-    int64_t readers;      /* readers that attached so far */
+    int64_t readers;      /* readers that attached so far, as they say */
     int64_t handed;       /* batches handed out */
     int64_t out;          /* batches that readers have */
     int64_t returned;     /* batches that readers had when they ended */
     int64_t updates;      /* calls of readers whose priorities are in the buffer */
-    int64_t refused;      /* calls of readers that the buffer refused, such as for an id that was never issued */
+    int64_t refused;      /* calls of readers that the buffer refused, such as for an id that was never issued, or for
+                             which it had no memory */
 } per_shared_loader_statistics;
 
 PER_API per_status per_shared_loader_statistics_init(per_shared_loader_statistics* statistics, uint64_t struct_size);
@@ -1951,7 +1960,7 @@ typedef struct per_reader per_reader;
  *
  * PER_ERROR_BUSY if as many readers are attached as there are places; PER_ERROR_IO if there is nothing to open;
  * PER_ERROR_CORRUPT_FILE if it is no shared loader; PER_ERROR_INVALID_ARGUMENT for one that was closed or is another one
- * than the path names; PER_ERROR_UNSUPPORTED for one of a newer library; PER_ERROR_OUT_OF_MEMORY.
+ * than the path names; PER_ERROR_UNSUPPORTED for one of a library with another layout of it; PER_ERROR_OUT_OF_MEMORY.
  */
 PER_API per_status per_reader_attach(const char* path, int32_t descriptor, per_reader** reader_out);
 

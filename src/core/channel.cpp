@@ -17,12 +17,14 @@
 namespace per {
 namespace {
 
-constexpr int64_t millisecond = 1000000;
-// The first step after a pause waits so long for others to come along with it.
-constexpr int64_t batch_wait = millisecond;
-// A writer that died may have written a step and not rung the bell.
-constexpr int64_t longest_sleep = 100 * millisecond;
+// After so long what could not be added is tried again.
+constexpr std::chrono::nanoseconds pause_to_try_again = std::chrono::milliseconds(100);
 constexpr int64_t max_batch_bytes = 256 << 10;
+
+// Whether it says what is wrong with steps, and not with the memory or device of the buffer.
+bool is_refusal(per_status status) {
+    return status == PER_ERROR_INVALID_ARGUMENT || status == PER_ERROR_FULL || status == PER_ERROR_UNSUPPORTED;
+}
 
 std::vector<int64_t> checked_env_ids(Replay& replay, const per_channel_options& options) {
     check_range("when_full", options.when_full, PER_FULL_WAITS, PER_FULL_DROPS);
@@ -74,6 +76,7 @@ Channel::Channel(Replay& replay, const per_channel_options& options)
       signals_(std::make_unique<Signals>()) {
     cut_env_ids_.reserve(env_ids_.size());
     damage_.reserve(sizeof(Error));
+    failure_text_.reserve(sizeof(Error));
     start_thread();
 }
 
@@ -107,14 +110,16 @@ void Channel::flush(int64_t timeout_ms) {
         ~Haste() { --n; }
     };
     const Haste haste(n_in_haste_);
-    ring_.header().written_bell.ring();
-    const auto is_there = [&] { return taken_ >= end || !damage_.empty(); };
     Guard guard(signals_->mutex);
+    const int64_t n_failures = n_failures_;
+    ring_.header().written_bell.ring();
+    const auto is_over = [&] { return taken_ >= end || !damage_.empty() || n_failures_ != n_failures; };
     if (timeout_ms < 0 || timeout_ms > max_timeout_ms)
-        signals_->moved.wait(guard, is_there);
-    else if (!signals_->moved.wait_for(guard, std::chrono::milliseconds(timeout_ms), is_there))
+        signals_->moved.wait(guard, is_over);
+    else if (!signals_->moved.wait_for(guard, std::chrono::milliseconds(timeout_ms), is_over))
         throw Error(PER_ERROR_BUSY, "%" PRIu64 " steps that were written are not in the buffer yet", end - taken_);
     if (!damage_.empty()) throw Error(PER_ERROR_CORRUPT_FILE, "%s", damage_.c_str());
+    if (taken_ < end) throw Error(failure_, "%s; what was written is tried again", failure_text_.c_str());
 }
 
 per_channel_statistics Channel::statistics() const {
@@ -163,21 +168,41 @@ void Channel::stop() {
     pthread_join(thread_, nullptr);
 }
 
+// Once it is to stop it moves what is there, as far as that can be.
 void Channel::move_all() {
-    const per_status status = guarded([&] {
-        while (!stopping_) {
-            wait_for_steps();
+    for (;;) {
+        const bool is_last = stopping_;
+        const per_status status = guarded([&] {
+            if (!is_last) wait_for_steps();
             move(n_written());
-        }
-        move(n_written());
-    });
-    if (status == PER_OK) return;
+        });
+        if (status == PER_ERROR_CORRUPT_FILE) return cut_off();
+        if (is_last) return;
+        if (status != PER_OK) wait_to_try_again(status);
+    }
+}
+
+void Channel::cut_off() {
     RingHeader& header = ring_.header();
     header.is_closed = 1;
     header.taken_bell.ring();
     const Guard guard(signals_->mutex);
     damage_ = last_error();
     signals_->moved.notify_all();
+}
+
+// Calls of flush() hear of it.
+void Channel::wait_to_try_again(per_status status) {
+    SharedBell& bell = ring_.header().written_bell;
+    const uint32_t seen = bell.count;
+    Guard guard(signals_->mutex);
+    const bool is_in_haste = n_in_haste_ > 0;
+    ++n_failures_;
+    failure_ = status;
+    failure_text_ = last_error();
+    signals_->moved.notify_all();
+    guard.unlock();
+    if (!stopping_ && !is_in_haste) bell.sleep(seen, pause_to_try_again.count());
 }
 
 // Sleeps until there is a step, and then a little longer, as moving one costs much the same as moving many. Steps that
@@ -187,14 +212,14 @@ void Channel::wait_for_steps() {
     if (n_written() > taken_) sleep_until(taken_ + static_cast<uint64_t>(max_batch_), batch_wait, true);
 }
 
-void Channel::sleep_until(uint64_t written, int64_t nanoseconds, bool ends_in_haste) {
+void Channel::sleep_until(uint64_t written, std::chrono::nanoseconds longest, bool ends_in_haste) {
     RingHeader& header = ring_.header();
     const uint64_t half = taken_ + static_cast<uint64_t>((ring_.n_slots() + 1) / 2);
     const uint64_t at = std::min(written, half);
     header.wake_at = at;
     const uint32_t seen = header.written_bell.count;
     const bool is_due = n_written() >= at || stopping_ || (ends_in_haste && n_in_haste_ > 0);
-    if (!is_due) header.written_bell.sleep(seen, nanoseconds);
+    if (!is_due) header.written_bell.sleep(seen, longest.count());
     header.wake_at = StepRing::never;
 }
 
@@ -247,14 +272,14 @@ void Channel::add(int64_t slot, int64_t count, uint32_t kind) {
         if (try_add(slot + i, 1, kind) == 1) {
             ++n_added_;
         } else {
-            ++n_refused_;
             cut(env_ids_);
+            ++n_refused_;
         }
         take(1);
     }
 }
 
-// Returns how many were added; 0 if the buffer refused one of them.
+// Returns how many were added; 0 if the buffer refused one of them. Throws Error where it could not add any.
 int64_t Channel::try_add(int64_t slot, int64_t count, uint32_t kind) {
     const RingArrays& arrays = ring_.arrays();
     const auto array = [&](std::size_t place, int32_t dtype, int64_t bytes) {
@@ -280,7 +305,8 @@ int64_t Channel::try_add(int64_t slot, int64_t count, uint32_t kind) {
     if (kind & slot_has_next_mask) steps.next_mask = array(arrays.next_mask, PER_BOOL, 1);
     if (kind & slot_has_priorities) steps.priorities = array(arrays.priorities, PER_FLOAT32, sizeof(float));
     int64_t n_added = 0;
-    static_cast<void>(guarded([&] { n_added = replay_.add_in_turn(steps, stopping_); }));
+    const per_status status = guarded([&] { n_added = replay_.add_in_turn(steps, stopping_); });
+    if (status != PER_OK && !is_refusal(status)) throw Error(status, "%s", last_error());
     return n_added;
 }
 
@@ -293,8 +319,8 @@ void Channel::cut(int64_t slot) {
 }
 
 void Channel::cut(const std::vector<int64_t>& env_ids) {
-    ++n_gaps_;
     replay_.cut(static_cast<int64_t>(env_ids.size()), env_ids.data(), nullptr);
+    ++n_gaps_;
 }
 
 // Gives slots back to the writer.

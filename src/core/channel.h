@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -17,11 +18,17 @@
 
 namespace per {
 
+// The first step after a pause waits so long for others to come along with it. Tests of the bells change it.
+inline std::chrono::nanoseconds batch_wait = std::chrono::milliseconds(1);
+
 // The channel's end of a ring, and the thread that moves steps into the buffer.
 //
 // Of what lies in the shared memory the thread believes nothing. The number of slots written is checked against those
 // taken, which it keeps for itself; kinds are checked; and values go through per_replay_add(), which reads arrays that
 // change meanwhile without harm.
+//
+// A slot is given back once the buffer has its step or refuses it. Where the buffer can do neither, as memory has ended,
+// the thread tries again.
 class Channel {
  public:
     // Throws Error.
@@ -40,7 +47,7 @@ class Channel {
     // In a forked child it is never freed: destroying a condition waits for the threads that wait for it.
     struct Signals {
         std::mutex mutex;
-        std::condition_variable moved;  // steps came into the buffer, or the writer was cut off
+        std::condition_variable moved;  // steps came into the buffer, could not come, or the writer was cut off
     };
     using Guard = std::unique_lock<std::mutex>;
 
@@ -49,7 +56,9 @@ class Channel {
     void stop();
     void move_all();
     void wait_for_steps();
-    void sleep_until(uint64_t written, int64_t nanoseconds, bool ends_in_haste);
+    void sleep_until(uint64_t written, std::chrono::nanoseconds longest, bool ends_in_haste);
+    void wait_to_try_again(per_status status);
+    void cut_off();
     uint64_t n_written() const;
     void move(uint64_t end);
     int64_t run_length(uint64_t first, uint64_t end, uint32_t kind) const;
@@ -78,7 +87,10 @@ class Channel {
     std::vector<int64_t> cut_env_ids_;
 
     std::unique_ptr<Signals> signals_;
-    std::string damage_;  // why the writer was cut off
+    std::string damage_;      // why the writer was cut off
+    int64_t n_failures_ = 0;  // times that steps could not come
+    per_status failure_;      // why, at last
+    std::string failure_text_;
 };
 
 }  // namespace per

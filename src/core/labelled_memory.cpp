@@ -65,13 +65,15 @@ LabelledMemory::LabelledMemory(const MemoryKind& kind, const char* path, int des
     const char* const mark = path != nullptr ? std::strchr(path, '#') : nullptr;
     const std::string file = path == nullptr ? "" : mark == nullptr ? path : std::string(path, mark);
     memory_ = std::make_unique<SharedMemory>(path == nullptr ? nullptr : file.c_str(), descriptor, kind.noun);
-    if (n_bytes() < kind.header_bytes) refuse("it is too short");
+    // All versions begin with the label, and have headers of their own behind it.
     MemoryLabel label;
+    if (n_bytes() < sizeof label) refuse("it is too short");
     std::memcpy(&label, data(), sizeof label);
     if (std::memcmp(label.magic, kind.magic, sizeof label.magic) != 0) refuse("it begins with other bytes");
     if (label.version != kind.version)
         throw Error(PER_ERROR_UNSUPPORTED, "the %s has format %" PRIu32 ": this version has %" PRIu32, kind.noun,
                     label.version, kind.version);
+    if (n_bytes() < kind.header_bytes) refuse("it is too short");
     if (mark != nullptr && std::strtoull(mark + 1, nullptr, 16) != label.number)
         throw Error(PER_ERROR_INVALID_ARGUMENT, "path is that of a %s that was closed: there is another one now",
                     kind.noun);

@@ -119,19 +119,19 @@ class RateLimiter {
     void wait(std::unique_lock<OrderedLock>& guard, Waiters& waiters, int64_t n, int64_t timeout_ms, IsOver is_over) {
         using Clock = std::chrono::steady_clock;
         using std::chrono::nanoseconds;
-        constexpr int64_t max_timeout_ms = int64_t{1} << 40;  // what the clock has room for
-        constexpr nanoseconds longest_sleep = std::chrono::seconds(100);
+        constexpr int64_t max_timeout_ms = int64_t{1} << 40;      // what the clock has room for
+        constexpr nanoseconds one_sleep = std::chrono::hours(1);  // nothing but the bell ends the wait
         const bool has_end = timeout_ms >= 0 && timeout_ms <= max_timeout_ms;
         const Clock::time_point end =
             has_end ? Clock::now() + std::chrono::milliseconds(timeout_ms) : Clock::time_point();
         for (;;) {
             const uint32_t seen = waiters.bell.count;  // before the look, so that no change is missed
             if (is_over()) return;
-            const nanoseconds left = has_end ? nanoseconds(end - Clock::now()) : longest_sleep;
+            const nanoseconds left = has_end ? nanoseconds(end - Clock::now()) : one_sleep;
             if (left.count() <= 0) return;
             waiters.least = std::min(waiters.least, n);
             guard.unlock();
-            waiters.bell.sleep(seen, std::min(left, longest_sleep).count());
+            waiters.bell.sleep(seen, std::min(left, one_sleep).count());
             guard.lock();
         }
     }

@@ -12,12 +12,6 @@
 #include "threads/handle_lock.h"
 
 namespace per {
-namespace {
-
-// So often a reader that waits looks whether there still is a loader.
-constexpr std::chrono::nanoseconds longest_sleep = std::chrono::milliseconds(100);
-
-}  // namespace
 
 Reader::Reader(const char* path, int descriptor)
     : share_(path, descriptor),
@@ -45,6 +39,8 @@ Reader::~Reader() {
 
 const per_replay_options& Reader::describe() const {
     check_usable();
+    const Guard guard(*mutex_);
+    check_open();
     return share_.options();
 }
 
@@ -242,14 +238,13 @@ void Reader::write(uint32_t kind, int64_t number) {
     write({kind, 0, sizeof(Mail), number, 1, 0}, nullptr, nullptr, 0);
 }
 
+// Other threads that wait hear of it as the loader answers.
 void Reader::detach() {
     const Guard guard(*mutex_);
     if (is_stopped_) return;
     is_stopped_ = true;
     if (is_greeted_) write(mail_leave);
     share_.locks().unlock(place_lock + static_cast<int>(place_));
-    share_.header().loader_bell.ring();
-    box_->bell.bell.ring();
 }
 
 }  // namespace per

@@ -16,9 +16,6 @@
 namespace per {
 namespace {
 
-// So often the thread looks whether its readers live. One that died may also have written mail and not rung the bell.
-constexpr std::chrono::nanoseconds longest_sleep = std::chrono::milliseconds(100);
-
 per_loader_options checked_options(Replay& replay, const per_shared_loader_options& options) {
     if (replay.device() != PER_CPU)
         throw Error(PER_ERROR_UNSUPPORTED, "the buffer is on PER_CUDA: a shared loader is for buffers on PER_CPU");
@@ -84,10 +81,13 @@ int32_t SharedLoader::descriptor() const {
 per_shared_loader_statistics SharedLoader::statistics() const {
     check_usable();
     per_shared_loader_statistics statistics = default_shared_loader_statistics;
+    uint64_t n_lives = 0;
     statistics.places = static_cast<int64_t>(share_->n_readers());
-    for (std::size_t i = 0; i < share_->n_readers(); ++i)
+    for (std::size_t i = 0; i < share_->n_readers(); ++i) {
         statistics.attached += share_->locks().is_locked(lock_of(i)) ? 1 : 0;
-    statistics.readers = n_readers_;
+        n_lives += share_->mailbox(i).life;
+    }
+    statistics.readers = static_cast<int64_t>(n_lives & INT64_MAX);
     statistics.handed = n_handed_;
     statistics.out = n_out_;
     statistics.returned = n_returned_;
@@ -172,7 +172,6 @@ void SharedLoader::greet(std::size_t i, uint64_t life) {
     let_go(i);
     place.is_taken = true;
     place.life = life;
-    ++n_readers_;
     box.greeted = life;
     box.bell.ring();
 }

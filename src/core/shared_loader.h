@@ -86,7 +86,6 @@ class SharedLoader {
     std::atomic<int64_t> n_updates_ = 0;
     std::atomic<int64_t> n_refused_ = 0;
     std::atomic<int64_t> n_returned_ = 0;
-    std::atomic<int64_t> n_readers_ = 0;
 };
 
 }  // namespace per

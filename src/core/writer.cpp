@@ -19,9 +19,6 @@
 namespace per {
 namespace {
 
-// So often a writer that waits looks whether there still is a channel.
-constexpr int64_t longest_sleep = 100000000;
-
 std::string type_text(int32_t dtype, std::span<const int64_t> shape) {
     return (is_dtype(dtype) ? std::string(dtype_name(dtype)) : std::to_string(dtype)) + shape_text(shape);
 }
@@ -55,6 +52,7 @@ Writer::~Writer() {
 
 const per_replay_options& Writer::describe() const {
     check_usable();
+    check_open();
     return ring_.options();
 }
 
@@ -189,13 +187,11 @@ bool Writer::wait_until_taken(uint64_t count, int64_t timeout_ms) {
         const uint32_t seen = header_.taken_bell.count;
         if (header_.taken >= count) break;
         check_open();
-        const int64_t left = is_endless
-                                 ? longest_sleep
-                                 : std::chrono::duration_cast<std::chrono::nanoseconds>(end - Clock::now()).count();
-        if (left > 0) header_.taken_bell.sleep(seen, std::min(left, longest_sleep));
+        const std::chrono::nanoseconds left = is_endless ? longest_sleep : std::chrono::nanoseconds(end - Clock::now());
+        if (left.count() > 0) header_.taken_bell.sleep(seen, std::min(left, longest_sleep).count());
         if (header_.taken < count && !ring_.locks().is_locked(channel_lock))
             throw Error(PER_ERROR_INVALID_ARGUMENT, "the channel's process has ended");
-        if (left <= 0 && header_.taken < count) return false;
+        if (left.count() <= 0 && header_.taken < count) return false;
     }
     header_.room_at = StepRing::never;
     return true;

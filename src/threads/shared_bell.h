@@ -8,10 +8,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <climits>
 #include <cstdint>
 
 namespace per {
+
+// So often those that sleep on a bell of another process look whether it lives, and whether it has done something and
+// died before it could ring. Tests of the bells set it so large that nothing else wakes who sleeps.
+inline std::chrono::nanoseconds longest_sleep = std::chrono::milliseconds(100);
 
 // A counter in shared memory on which threads of several processes sleep. There is no lock in it that a process could
 // take along when it dies. It may be written to by anybody: then sleep ends too early or too late, and nothing worse

@@ -234,10 +234,13 @@ static void a_closed_channel_is_told_to_its_writer(void) {
     per_replay* replay = small_buffer();
     per_channel* channel = create_channel(replay, 0, NULL, SLOTS, PER_FULL_WAITS);
     per_writer* writer = attach(path_of(channel));
+    per_replay_options described;
     CHECK_OK(write_step(writer, 0, 1, 0, -1));
     per_channel_free(channel);
     CHECK(live_of(replay) == 1);
     CHECK_FAILS(write_step(writer, 1, 2, 0, -1), PER_ERROR_INVALID_ARGUMENT, "the channel was closed");
+    CHECK_OK(per_replay_options_init(&described, sizeof described));
+    CHECK_FAILS(per_writer_describe(writer, &described), PER_ERROR_INVALID_ARGUMENT, "the channel was closed");
     per_writer_free(writer);
     per_replay_free(replay);
 }

@@ -191,6 +191,7 @@ static void a_fork_does_not_wait(void) {
 }
 
 int main(void) {
+    alarm(300); /* a wait that does not end ends the test */
     adders_and_drawers_keep_in_step();
     draws_wake_an_adder();
     adds_wake_a_drawer();

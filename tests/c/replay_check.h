@@ -90,7 +90,7 @@ typedef struct call {
 /* Flags that are NULL are 0. next NULL: left out. All arrays [length, n], n the environments of the buffer. */
 static inline void fill_call(call* given, int64_t length, const float* observation, const float* next,
                              const float* reward, const uint8_t* terminated, const uint8_t* truncated) {
-    static const uint8_t no_flags[4096];
+    static const uint8_t no_flags[4096] = {0};
     CHECK_OK(per_steps_init(&given->steps, sizeof given->steps));
     given->observation = array_of(observation, PER_FLOAT32);
     given->next = array_of(next, PER_FLOAT32);

@@ -137,7 +137,85 @@ static void mail_that_no_reader_writes(mail forged) {
     per_replay_free(replay);
 }
 
+static void check_taken(const per_batch* batch) {
+    int k;
+    for (k = 0; k < BATCH; ++k)
+        CHECK(((const float*)batch->next_fields[0])[k] == batch->reward[k] + 1 && batch->ids[k] < ROWS);
+}
+
+/* Takes batches with all that it has, and sends priorities, as any other reader of the loader. */
+static void check_reader(per_reader* reader) {
+    const float errors[BATCH] = {1, 2, 3, 4, 5, 6, 7, 8};
+    per_batch batch;
+    int i;
+    for (i = 0; i < 5; ++i) {
+        const int64_t slot = read_batch(reader, &batch);
+        check_taken(&batch);
+        CHECK_OK(per_reader_update_priorities(reader, BATCH, batch.ids, 1, errors, -1));
+        CHECK_OK(per_reader_release(reader, slot));
+    }
+    CHECK_OK(per_reader_flush(reader, -1));
+}
+
+/*
+ * A number of readers that is not true makes the loader take what the reader of the place had for given back: that one
+ * is cut off, or not answered any more, and the others hear nothing of it. The loader goes on, and so does the place.
+ */
+static void a_life_that_nobody_has(uint64_t life, int has_reader) {
+    const per_replay_options options = replay_options(ROWS + 2, 1);
+    per_replay* replay = create_replay(&options);
+    per_shared_loader* loader = share_batches(replay, BATCH, 2, 2, NULL);
+    per_reader *reader = attach_reader(path_of_batches(loader)), *other = attach_reader(path_of_batches(loader));
+    per_batch batch, of_other;
+    struct stat status;
+    unsigned char* memory;
+    size_t mailbox;
+    int32_t descriptor;
+    int64_t slot, latest = -1, of_reader;
+    int t;
+    for (t = 0; t < ROWS; ++t) add_full(replay, 0, (float)t, (float)t, GOES_ON, (float)t + 1);
+    of_reader = read_batch(reader, &batch);
+    slot = read_batch(other, &of_other);
+    CHECK_OK(per_shared_loader_descriptor(loader, &descriptor));
+    CHECK(fstat(descriptor, &status) == 0);
+    memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    CHECK(memory != MAP_FAILED);
+    mailbox = find_mailbox(memory, (size_t)status.st_size, 1, 64);
+    if (!has_reader) {
+        per_reader_free(reader);
+        check_reader(other); /* so the loader knows that it has gone */
+    }
+    __atomic_store_n((uint64_t*)(void*)(memory + mailbox), life, __ATOMIC_SEQ_CST);
+    check_reader(other);
+    check_taken(&of_other);
+    CHECK(sharing_stats(loader).readers >= 0);
+    if (has_reader) {
+        const per_status read = try_read(reader, 1000, &batch, &latest);
+        CHECK(read == PER_OK || read == PER_ERROR_BUSY);
+        if (read == PER_OK) check_taken(&batch);
+        CHECK_OK(per_reader_release(reader, of_reader));
+        per_reader_flush(reader, 100);
+        check_reader(other);
+        per_reader_free(reader);
+    }
+    /* Whoever attaches there next. */
+    reader = attach_reader(path_of_batches(loader));
+    check_reader(reader);
+    check_reader(other);
+    check_taken(&of_other);
+    CHECK_OK(per_reader_release(other, slot));
+    CHECK_OK(per_reader_flush(other, -1));
+    CHECK(sharing_stats(loader).out == 0 && sharing_stats(loader).attached == 2);
+    per_reader_free(reader);
+    per_reader_free(other);
+    munmap(memory, (size_t)status.st_size);
+    per_shared_loader_free(loader);
+    check_rows(replay);
+    per_replay_free(replay);
+}
+
 int main(void) {
+    const uint64_t lives[] = {0, 2, 3, UINT64_MAX - 1, UINT64_MAX, UINT64_C(1) << 63};
     uint64_t state = 4;
     int i, n_cut_off = 0;
     for (i = 0; i < rounds(ROUNDS); ++i) {
@@ -199,6 +277,7 @@ int main(void) {
         per_replay_free(replay);
     }
     CHECK(n_cut_off > 0);
+    for (i = 0; i < 2 * (int)(sizeof lives / sizeof *lives); ++i) a_life_that_nobody_has(lives[i / 2], i % 2);
     for (i = 0; i < (int)(sizeof of_no_reader / sizeof *of_no_reader); ++i) mail_that_no_reader_writes(of_no_reader[i]);
     return 0;
 }

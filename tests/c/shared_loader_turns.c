@@ -3,9 +3,11 @@
  * is told to the one whose turn it was, the rate limiter makes readers wait and nobody else, and the end of the loader,
  * of its process or of a fork ends no call in a wait.
  */
-#define _POSIX_C_SOURCE 200809L
+#define _GNU_SOURCE /* memfd_create */
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -49,6 +51,28 @@ static void start_taking(taker* it, per_reader* reader) {
     CHECK(pthread_create(&it->thread, NULL, run_taker, it) == 0);
 }
 
+static per_status describe(per_reader* reader) {
+    per_replay_options options;
+    int64_t batch_size;
+    CHECK_OK(per_replay_options_init(&options, sizeof options));
+    return per_reader_describe(reader, &options, &batch_size);
+}
+
+/* Also those that had gone before the loader's thread looked. */
+static void all_readers_are_counted(void) {
+    per_replay* replay = small_buffer();
+    per_shared_loader* loader = share_batches(replay, BATCH, 2, 1, NULL);
+    int i;
+    for (i = 0; i < 50; ++i) {
+        per_reader *one = attach_reader(path_of_batches(loader)), *two = attach_reader(path_of_batches(loader));
+        per_reader_free(one);
+        per_reader_free(two);
+    }
+    CHECK(sharing_stats(loader).readers == 100 && sharing_stats(loader).attached == 0);
+    per_shared_loader_free(loader);
+    per_replay_free(replay);
+}
+
 static void no_reader_keeps_all_slots(void) {
     per_replay* replay = small_buffer();
     per_shared_loader* loader = share_batches(replay, BATCH, 2, 2, NULL);
@@ -80,6 +104,7 @@ static void no_reader_keeps_all_slots(void) {
     CHECK_FAILS(try_read(one, -1, &batch, &slot), PER_ERROR_INVALID_ARGUMENT, "reader was stopped");
     CHECK_FAILS(per_reader_release(one, second), PER_ERROR_INVALID_ARGUMENT, "reader was stopped");
     CHECK_FAILS(per_reader_flush(one, -1), PER_ERROR_INVALID_ARGUMENT, "reader was stopped");
+    CHECK_FAILS(describe(one), PER_ERROR_INVALID_ARGUMENT, "reader was stopped");
     third = attach_reader(path_of_batches(loader));
     for (i = 0; i < 20; ++i) CHECK_OK(per_reader_release(third, read_batch(third, &batch)));
     CHECK(sharing_stats(loader).returned == 2 && sharing_stats(loader).readers == 3);
@@ -240,6 +265,38 @@ static void what_cannot_be_is_named(void) {
     per_replay_free(replay);
 }
 
+/* Memory of other versions begins with the same label, and has a header of any size behind it. */
+static void memory_of_another_version_is_named(void) {
+    per_replay* replay = small_buffer();
+    per_shared_loader* loader = share_batches(replay, BATCH, 1, 2, NULL);
+    const uint32_t version = 77;
+    unsigned char label[32] = {0};
+    per_reader* reader;
+    int32_t descriptor;
+    int small;
+    CHECK_OK(per_shared_loader_descriptor(loader, &descriptor));
+    CHECK(pread(descriptor, label, sizeof label, 0) == sizeof label);
+    memcpy(label + 8, &version, sizeof version);
+    CHECK(pwrite(descriptor, label, sizeof label, 0) == sizeof label);
+    CHECK_FAILS(per_reader_attach(path_of_batches(loader), -1, &reader), PER_ERROR_UNSUPPORTED,
+                "the shared loader has format 77: this version has 1");
+    small = memfd_create("small", MFD_ALLOW_SEALING);
+    CHECK(small >= 0 && write(small, label, sizeof label) == sizeof label);
+    CHECK(fcntl(small, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
+    CHECK_FAILS(per_reader_attach(NULL, small, &reader), PER_ERROR_UNSUPPORTED,
+                "the shared loader has format 77: this version has 1");
+    memset(label + 8, 0, sizeof version);
+    label[8] = 1;
+    CHECK(pwrite(small, label, sizeof label, 0) == sizeof label);
+    CHECK_FAILS(per_reader_attach(NULL, small, &reader), PER_ERROR_CORRUPT_FILE, "it is too short");
+    label[0] ^= 1;
+    CHECK(pwrite(small, label, sizeof label, 0) == sizeof label);
+    CHECK_FAILS(per_reader_attach(NULL, small, &reader), PER_ERROR_CORRUPT_FILE, "it begins with other bytes");
+    close(small);
+    per_shared_loader_free(loader);
+    per_replay_free(replay);
+}
+
 static void a_closed_loader_is_told_to_its_readers(void) {
     const per_replay_options options = replay_options(100, 1);
     per_replay* replay = create_replay(&options);
@@ -263,6 +320,7 @@ static void a_closed_loader_is_told_to_its_readers(void) {
     pthread_join(waits.thread, NULL);
     CHECK(waits.status == PER_ERROR_INVALID_ARGUMENT && strstr(waits.message, "the shared loader was closed") != NULL);
     CHECK_FAILS(per_reader_release(reader, slot), PER_ERROR_INVALID_ARGUMENT, "the shared loader was closed");
+    CHECK_FAILS(describe(reader), PER_ERROR_INVALID_ARGUMENT, "the shared loader was closed");
     CHECK(batch.reward[0] + 1 == ((const float*)batch.next_fields[0])[0]);
     per_reader_free(reader);
     per_reader_free(other);
@@ -362,11 +420,13 @@ int main(void) {
         return 0;
     }
     a_dead_buffer_is_told_to_its_readers(); /* a child of a process without threads */
+    all_readers_are_counted();
     no_reader_keeps_all_slots();
     a_draw_that_fails_is_told();
     the_rate_limiter_makes_readers_wait_and_nobody_else();
     what_is_wrong_with_values_is_told_or_counted();
     what_cannot_be_is_named();
+    memory_of_another_version_is_named();
     a_closed_loader_is_told_to_its_readers();
     a_forked_child_has_none();
     return 0;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -24,8 +25,12 @@ namespace {
 // Of this thread; negative: none fails.
 thread_local int64_t allocations_before_failure = -1;
 thread_local bool has_failed = false;
+// For all threads but those that say that it has not.
+std::atomic<bool> memory_has_ended = false;
+thread_local bool has_memory = false;
 
 [[maybe_unused]] bool fails() {
+    if (memory_has_ended && !has_memory) return true;
     if (allocations_before_failure < 0 || allocations_before_failure-- > 0) return false;
     allocations_before_failure = 0;  // and so do all that follow
     has_failed = true;
@@ -139,8 +144,9 @@ const per_field* fields_of_buffers() {
     return fields;
 }
 
-// Steps t = first .. of one environment, in dtypes that must be cast. Every 50th ends an episode.
-per_status add(per_replay* replay, int64_t first, int64_t n, int64_t* ids_out) {
+// Calls add(steps) with steps t = first .. of one environment, in dtypes that must be cast. Every 50th ends an episode.
+template <class Add>
+per_status with_steps(int64_t first, int64_t n, const Add& add) {
     static double observations[2 * capacity], nexts[2 * capacity], rewards[capacity], priorities[capacity];
     static int16_t goals[2 * capacity], advantages[capacity];
     static uint8_t terminated[capacity], truncated[capacity];
@@ -167,7 +173,12 @@ per_status add(per_replay* replay, int64_t first, int64_t n, int64_t* ids_out) {
     steps.terminated = array(terminated, PER_BOOL);
     steps.truncated = array(truncated, PER_BOOL);
     steps.priorities = array(priorities, PER_FLOAT64);
-    return per_replay_add(replay, &steps, ids_out, nullptr);
+    return add(steps);
+}
+
+per_status add(per_replay* replay, int64_t first, int64_t n, int64_t* ids_out) {
+    return with_steps(first, n,
+                      [&](const per_steps& steps) { return per_replay_add(replay, &steps, ids_out, nullptr); });
 }
 
 Handle create(const per_replay_options& options) {
@@ -333,6 +344,99 @@ TEST(OutOfMemory, draws_with_hindsight_allocate_nothing_after_the_first) {
     for (int i = 0; i < 3; ++i) check(PER_ERROR_EMPTY);
     ASSERT_EQ(add(replay.get(), 2000, 100, nullptr), PER_OK);
     check(PER_OK);
+}
+
+// What a draw has used up by the time that memory ends stays so: it counts for the rate limiter, which would let adds
+// wait for it else, and as a change of what is drawn next.
+TEST(OutOfMemory, what_a_draw_with_hindsight_has_used_up_counts) {
+#ifdef SANITIZED
+    GTEST_SKIP() << "a sanitizer has these functions";
+#endif
+    per_replay_options options = options_of(fields_of_buffers());
+    options.max_times_sampled = 1;
+    options.scheme = PER_WITHOUT_REPLACEMENT;
+    options.samples_per_insert = 1;
+    options.samples_tolerance = large_batch;
+    options.min_size_to_sample = 2000;
+    const per_hindsight_options hindsight = hindsight_options();
+    int n_used_up = 0;
+    has_failed = true;
+    for (int64_t n = 0; has_failed; ++n) {
+        const Handle replay = create(options);
+        Arrays arrays;
+        BatchOf out(arrays);
+        per_law law;
+        per_law_init(&law, sizeof law);
+        ASSERT_EQ(per_replay_law(replay.get(), PER_SCALE_AUTOMATIC, &law), PER_OK);
+        const per_law before = law;
+        failing_after(n, [&] {
+            return per_replay_sample_hindsight(replay.get(), nullptr, &hindsight, large_batch, &out.batch, nullptr);
+        });
+        ASSERT_EQ(per_replay_law(replay.get(), PER_SCALE_AUTOMATIC, &law), PER_OK);
+        const bool is_used_up = law.live != before.live;
+        ASSERT_EQ(law.live, before.live - (is_used_up ? large_batch : 0)) << "allocation " << n;
+        ASSERT_EQ(law.changes != before.changes, is_used_up) << "allocation " << n;
+        ASSERT_EQ(per_replay_wait_to_sample(replay.get(), 1, 0), is_used_up ? PER_ERROR_BUSY : PER_OK)
+            << "allocation " << n;
+        if (has_failed && is_used_up) ++n_used_up;
+    }
+    EXPECT_GT(n_used_up, 0);
+}
+
+// Nothing is lost: the steps stay in the ring, which gets full, and whoever flushes hears why.
+TEST(OutOfMemory, steps_of_a_channel_are_tried_again) {
+#ifdef SANITIZED
+    GTEST_SKIP() << "a sanitizer has these functions";
+#endif
+    has_memory = true;
+    const per_replay_options options = options_of(fields_of_buffers());
+    per_replay* replay = nullptr;
+    ASSERT_EQ(per_replay_create(&options, &replay), PER_OK);
+    per_channel_options ring;
+    per_channel_options_init(&ring, sizeof ring);
+    ring.slots = 2048;
+    per_channel* channel = nullptr;
+    ASSERT_EQ(per_channel_create(replay, &ring, &channel), PER_OK);
+    const char* path = nullptr;
+    ASSERT_EQ(per_channel_path(channel, &path), PER_OK);
+    per_writer* writer = nullptr;
+    ASSERT_EQ(per_writer_attach(path, -1, nullptr, 0, &writer), PER_OK) << per_last_error();
+    ASSERT_EQ(per_channel_flush(channel, -1), PER_OK);
+    const auto write = [&](int64_t first, int64_t n, int64_t timeout_ms) {
+        return with_steps(first, n, [&](const per_steps& steps) { return per_writer_add(writer, &steps, timeout_ms); });
+    };
+    const auto stats = [&] {
+        per_channel_statistics statistics;
+        per_channel_statistics_init(&statistics, sizeof statistics);
+        EXPECT_EQ(per_channel_stats(channel, &statistics), PER_OK);
+        return statistics;
+    };
+    memory_has_ended = true;
+    ASSERT_EQ(write(0, 300, -1), PER_OK);
+    for (int i = 0; i < 2; ++i) {
+        EXPECT_EQ(per_channel_flush(channel, -1), PER_ERROR_OUT_OF_MEMORY);
+        EXPECT_NE(std::strstr(per_last_error(), "what was written is tried again"), nullptr) << per_last_error();
+    }
+    EXPECT_EQ(write(300, 1800, 1), PER_ERROR_BUSY);
+    EXPECT_EQ(stats().added, 0);
+    EXPECT_EQ(stats().waiting, 300);
+    memory_has_ended = false;
+    EXPECT_EQ(per_channel_flush(channel, -1), PER_OK) << per_last_error();
+    EXPECT_EQ(stats().added, 300);
+    EXPECT_EQ(stats().refused, 0);
+    EXPECT_EQ(stats().gaps, 1);  // as the writer attached
+
+    // Whoever waits goes on where the channel ends, though nothing can be added.
+    memory_has_ended = true;
+    ASSERT_EQ(write(300, 500, -1), PER_OK);
+    EXPECT_EQ(per_channel_flush(channel, -1), PER_ERROR_OUT_OF_MEMORY);
+    per_channel_free(channel);
+    memory_has_ended = false;
+    EXPECT_EQ(write(800, 300, -1), PER_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(figures_of(replay)[1], 300);
+    per_writer_free(writer);
+    per_replay_free(replay);
+    has_memory = false;
 }
 
 TEST(OutOfMemory, rows_are_added_as_if_nothing_had_been) {

@@ -131,12 +131,13 @@ class SharedLoaderFigures:
     """Attributes:
         places: readers that may be attached at a time
         attached: readers that are attached
-        readers: readers that attached so far
+        readers: readers that attached so far, as they say
         handed: batches handed out
         out: batches that readers have
         returned: batches that readers had when they ended
         updates: calls of readers whose priorities are in the buffer
-        refused: calls of readers that the buffer refused, such as for an id that was never issued
+        refused: calls of readers that the buffer refused, such as for an id that was never issued, or for which it had
+            no memory
     """
 
     places: int
@@ -144,7 +145,7 @@ class SharedLoaderFigures:
     attached: int
     """readers that are attached"""
     readers: int
-    """readers that attached so far"""
+    """readers that attached so far, as they say"""
     handed: int
     """batches handed out"""
     out: int
@@ -154,4 +155,5 @@ class SharedLoaderFigures:
     updates: int
     """calls of readers whose priorities are in the buffer"""
     refused: int
-    """calls of readers that the buffer refused, such as for an id that was never issued"""
+    """calls of readers that the buffer refused, such as for an id that was never issued, or for which it had no
+    memory"""

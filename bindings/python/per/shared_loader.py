@@ -149,6 +149,16 @@ class Reader(Handle):
         self._handle = ffi.gc(reader_out[0], lib.per_reader_free)
         # Called once: by close(), when the reader is forgotten, or when the interpreter exits. Arrays hold the memory.
         self._stop = weakref.finalize(self, lib.per_reader_stop, self._handle)
+        try:
+            self._describe(kind)
+        except BaseException:  # whoever keeps the error keeps this object
+            self._stop()
+            raise
+        self._memory = _memory.HostMemory(kind)
+        self._arrays: dict[int, dict[str, Any]] = {}  # by slot, made when it first has a batch
+        self._latest: LoadedBatch | None = None  # the one that iteration has handed out
+
+    def _describe(self, kind: Any) -> None:
         options, size_out = _library.new("per_replay_options"), ffi.new("int64_t *")
         check(lib.per_reader_describe(self._handle, options, size_out))
         self._batch_size = int(size_out[0])
@@ -161,9 +171,6 @@ class Reader(Handle):
         )
         _kinds.check_dtypes(kind, self._layout)
         self._outputs = batch.structure_of([output.name for output in self._layout.batch])
-        self._memory = _memory.HostMemory(kind)
-        self._arrays: dict[int, dict[str, Any]] = {}  # by slot, made when it first has a batch
-        self._latest: LoadedBatch | None = None  # the one that iteration has handed out
 
     @property
     def batch_size(self) -> int:

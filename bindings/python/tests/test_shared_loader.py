@@ -13,6 +13,7 @@ import time
 import numpy as np
 import per
 import pytest
+from per import _kinds
 
 FIELDS = {"observation": per.Field(2), "action": per.Field((), "int64")}
 BATCH = 16
@@ -87,6 +88,20 @@ def per_files() -> set[str]:
 def same(batch: per.Batch, expected: per.Batch) -> bool:
     assert list(batch) == list(expected)
     return all(np.array_equal(np.asarray(batch[name]), np.asarray(expected[name])) for name in expected)
+
+
+def test_a_reader_that_cannot_be_made_keeps_no_place(monkeypatch):
+    def refuse(kind, layout):
+        raise per.InvalidArgument("these arrays cannot be had")
+
+    with filled().shared_loader(BATCH, readers=1) as loader:
+        with monkeypatch.context() as patch, pytest.raises(per.InvalidArgument, match="cannot be had") as kept:
+            patch.setattr(_kinds, "check_dtypes", refuse)
+            loader.reader()
+        assert kept.value.__traceback__ is not None  # it holds what could not be made
+        assert loader.stats().attached == 0
+        with loader.reader() as batches:
+            check_rows(next(batches))
 
 
 @pytest.mark.parametrize("arrays", ["numpy", "torch"])

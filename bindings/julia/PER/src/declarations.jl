@@ -1031,12 +1031,13 @@ const per_channel_statistics_docs = raw"""
 const per_shared_loader_statistics_docs = raw"""
 - `places`: readers that may be attached at a time
 - `attached`: readers that are attached
-- `readers`: readers that attached so far
+- `readers`: readers that attached so far, as they say
 - `handed`: batches handed out
 - `out`: batches that readers have
 - `returned`: batches that readers had when they ended
 - `updates`: calls of readers whose priorities are in the buffer
-- `refused`: calls of readers that the buffer refused, such as for an id that was never issued
+- `refused`: calls of readers that the buffer refused, such as for an id that was never issued, or for which it had no
+  memory
 """
 
 """

@@ -103,7 +103,12 @@ function Reader(path::AbstractString)
     check(per_reader_attach(path, -1, created))
     handle, size = Handle(created[]), Ref{Int64}(0)
     describe(pointer, options) = per_reader_describe(pointer, options, size)
-    options, layouts = described(FieldLayout, handle, describe)
+    options, layouts = try
+        described(FieldLayout, handle, describe)
+    catch
+        close(handle)  # it would keep its place among the readers until it is collected
+        rethrow()
+    end
     steps = options[].sequence_length > 0 ? options[].burn_in + options[].sequence_length : 0
     memory = memory_for(PER_CPU, nothing, nothing)
     counts = options[].keep_times_sampled == 1
