@@ -1,13 +1,34 @@
 from __future__ import annotations
 
+import time
+
 import per.ray.coordination
 import per.ray.loader
 import per.ray.replay
 import per.ray.writer
 import pytest
 import ray
+import ray._private.services
 import stand_ins
 from ray.cluster_utils import Cluster
+
+# Ray gives a raylet half a minute to start, which is too little where other programs use the machine.
+_LONGEST_START = 300.0
+_get_node = ray._private.services.get_node
+
+
+def _get_node_that_starts(*args, **options):
+    end = time.monotonic() + _LONGEST_START
+    while True:
+        try:
+            return _get_node(*args, **options)
+        except RuntimeError:  # it is not known yet
+            if time.monotonic() > end:
+                raise
+        time.sleep(0.1)
+
+
+ray._private.services.get_node = _get_node_that_starts
 
 
 @pytest.fixture

@@ -26,8 +26,12 @@ def buffer(in_process):
         ({"shards": "2"}, "^shards is '2', a str; allowed: an int$"),
         ({"n_envs": 0}, "^n_envs is 0"),
         ({"least_shards": 5}, "^least_shards is 5; allowed: 0 to 4$"),
-        ({"device": "cuda"}, "^device is no option"),
-        ({"max_times_sampled": 2}, "^max_times_sampled is no option"),
+        ({"device": "cuda"}, "^device is 'cuda'; allowed: 'cpu', as shards are in host memory"),
+        ({"arrays": "torch"}, "^arrays is 'torch'; allowed: 'numpy'"),
+        ({"keep_times_sampled": True}, "^keep_times_sampled is True; allowed: False, as shards do not count"),
+        ({"keep_times_sampled": np.ones(2)}, "^keep_times_sampled is array"),
+        ({"keep_times_sampled": 0}, "^keep_times_sampled is 0; allowed: True or False$"),
+        ({"max_times_sampled": 2}, "^max_times_sampled is 2; allowed: 0"),
         ({"alhpa": 0.5}, "^alhpa is no option of a buffer; allowed: "),
         ({"scheme": "best"}, "^scheme is 'best'"),
         ({"prioritization": "rank"}, "^prioritization is 'rank'"),
@@ -48,6 +52,13 @@ def buffer(in_process):
 def test_options(in_process, given, message):
     with pytest.raises(per.Error, match=message):
         per.ray.ReplayBuffer(fields=FIELDS, **{"capacity": ENVS * ROWS, "n_envs": ENVS, "shards": 4, **given})
+
+
+def test_what_shards_have_anyway_may_be_said(in_process):
+    same = {"device": "cpu", "arrays": None, "keep_times_sampled": False, "max_times_sampled": 0}
+    for options in (same, same | {"arrays": "numpy", "keep_times_sampled": np.bool_(False)}):
+        buffer = per.ray.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, shards=4, **options)
+        assert buffer.add(**steps_of(np.random.default_rng(0), ENVS)).tolist() == list(range(ENVS))
 
 
 def test_steps_are_refused_as_one_buffer_refuses_them(buffer):

@@ -30,9 +30,13 @@ from per.ray.writer import Steps, Writer, n_steps
 Ids = npt.NDArray[np.int64]
 
 _IN_HOST_MEMORY = "shards are in host memory, and give arrays of numpy"
-_NOT_OF_SHARDS = {
-    **dict.fromkeys(("device", "arrays"), _IN_HOST_MEMORY),
-    **dict.fromkeys(("keep_times_sampled", "max_times_sampled"), "shards do not count the draws of a transition"),
+_UNCOUNTED = "shards do not count the draws of a transition"
+# Options of which shards have one value only, with the values that say so; and why.
+_FIXED: dict[str, tuple[tuple[Any, ...], str]] = {
+    "device": (("cpu",), _IN_HOST_MEMORY),
+    "arrays": (("numpy", None), _IN_HOST_MEMORY),
+    "keep_times_sampled": ((False,), _UNCOUNTED),
+    "max_times_sampled": ((0,), _UNCOUNTED),
 }
 
 _NOT_OF_ACTORS = ("name", "lifetime", "max_concurrency", "max_restarts", "max_task_retries")
@@ -109,8 +113,8 @@ class ReplayBuffer:
             again; None: no limit.
         actor_options: what Ray's options() takes for the shards, such as num_cpus, memory, scheduling_strategy; but
             name, lifetime, max_concurrency, max_restarts and max_task_retries.
-        options: as per.ReplayBuffer takes them, but for device, arrays, keep_times_sampled and max_times_sampled. The
-            rate limiter is one for all shards.
+        options: as per.ReplayBuffer takes them; device, arrays, keep_times_sampled and max_times_sampled only with
+            their defaults. The rate limiter is one for all shards.
 
     Raises:
         InvalidArgument; Unsupported as per.Coordinator does.
@@ -134,8 +138,9 @@ class ReplayBuffer:
         actor_options: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        for name in _NOT_OF_SHARDS.keys() & options.keys():
-            raise InvalidArgument(f"{name} is no option of per.ray.ReplayBuffer: {_NOT_OF_SHARDS[name]}")
+        for name, (allowed, reason) in _FIXED.items():
+            if name in options and not any(_is_same(options[name], value) for value in allowed):
+                raise InvalidArgument(f"{name} is {options[name]!r}; allowed: {allowed[0]!r}, as {reason}")
         steps = Steps({**options, "fields": fields}, n_envs)
         known = {**steps.options, "capacity": _options.whole("capacity", capacity)}
         known["overwrite"] = options.get("overwrite", True)
@@ -513,6 +518,11 @@ def _attached(options: dict[str, Any], shards: list[Any], coordinator: Any) -> R
     buffer = ReplayBuffer.__new__(ReplayBuffer)
     buffer._attach(options, shards, coordinator)
     return buffer
+
+
+def _is_same(given: object, value: object) -> bool:
+    is_comparable = given is None or isinstance(given, (str, int, np.bool_, np.integer))  # an array has no one answer
+    return is_comparable and bool(given == value)
 
 
 def _limits_of(options: dict[str, Any]) -> dict[str, Any]:
