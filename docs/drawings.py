@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the pictures of ideas.md and many.md into docs/drawings/, as SVG."""
+"""Draws the pictures of ideas.md, many.md and ray.md into docs/drawings/, as SVG."""
 
 import pathlib
 from xml.sax.saxutils import escape
@@ -124,6 +124,30 @@ def readers():
     drawing.save("readers")
 
 
+def shards():
+    """Actors that write to shards, the coordinator, and a learner."""
+    drawing = Drawing(700, 260, "Shards hold the rows; a coordinator draws from all of them as from one buffer")
+    for shard in range(3):
+        y = 40 + 62 * shard
+        drawing.box(10, y, 100, 40, BLUE, f"actor {shard}")
+        drawing.arrow(112, y + 20, 236, y + 20)
+        drawing.box(240, y, 140, 40, BLUE, f"shard {shard}")
+        drawing.arrow(536, 62 + 6 * shard, 384, y + 12)
+        drawing.arrow(384, y + 28, 536, 178 + 6 * shard)
+    drawing.text(174, 50, "steps", "middle")
+    drawing.text(460, 36, "units of mass", "middle")
+    drawing.text(460, 222, "rows", "middle")
+    drawing.box(540, 40, 150, 50, WHITE, "coordinator")
+    drawing.box(540, 160, 150, 50, WHITE, "learner")
+    drawing.arrow(575, 158, 575, 94)
+    drawing.arrow(620, 92, 620, 156)
+    drawing.text(567, 130, "asks", "end")
+    drawing.text(628, 130, "ids,")
+    drawing.text(628, 147, "weights")
+    drawing.text(10, 248, "Each box is a process, on any machine. Each shard has environments of its own.")
+    drawing.save("shards")
+
+
 def cuts():
     """A step whose observation is not the one announced."""
     drawing = Drawing(700, 150, "A step that does not follow from the one before is cut off from it")
@@ -157,5 +181,5 @@ def masses():
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
-    for draw in (rows_and_lanes, windows, cuts, masses, channels, readers):
+    for draw in (rows_and_lanes, windows, cuts, masses, channels, readers, shards):
         draw()
