@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, ClassVar, TypeVar
 
 from per import _kinds
 from per._device_arrays import Elements
 from per._errors import InvalidArgument
-from per._library import check
+from per._library import check, ffi
 from per._memory import DeviceMemory, HostMemory
 from per._streams import Queue
 
 AnyHandle = TypeVar("AnyHandle", bound="Handle")
+
+
+_freed_first: dict[int, tuple[Callable[[Any], object], Any]] = {}
+
+
+def _free_first(child: Any, freed_first: dict[int, tuple[Callable[[Any], object], Any]] = _freed_first) -> None:
+    free, parent = freed_first.pop(int(ffi.cast("uintptr_t", child)))
+    free(child)
+    del parent
+
+
+def freed_before(parent: Any, child: Any, free: Callable[[Any], object]) -> Any:
+    """The handle `child`, to be freed by `free`, and before the handle `parent`: whatever the two are reached from.
+
+    The garbage collector breaks a cycle of references where it likes. It may not find `parent` in one, therefore.
+    """
+    _freed_first[int(ffi.cast("uintptr_t", child))] = free, parent
+    return ffi.gc(child, _free_first)
 
 
 def _is_setting(owner: type, name: str) -> bool:

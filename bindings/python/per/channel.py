@@ -10,7 +10,7 @@ from typing import Any
 from per import _arrays, _bridging, _exchange, _library, _memory, _options, batch, final_observations
 from per._errors import InvalidArgument
 from per._figures import ChannelFigures
-from per._handle import Handle
+from per._handle import Handle, freed_before
 from per._layout import layout_of
 from per._library import NULL, check, ffi, lib
 from per._waiting import waited
@@ -56,8 +56,7 @@ class Channel(Handle):
     def __init__(self, buffer: Any, check_open: Callable[[], object], options: Any) -> None:
         channel_out = ffi.new("per_channel **")
         check(lib.per_channel_create(buffer, options, channel_out))
-        # The buffer must be freed after it.
-        self._handle = ffi.gc(channel_out[0], lambda channel, free=lib.per_channel_free, _buffer=buffer: free(channel))
+        self._handle = freed_before(buffer, channel_out[0], lib.per_channel_free)
         self._check_open = check_open
         path_out = ffi.new("char **")
         check(lib.per_channel_path(self._handle, path_out))

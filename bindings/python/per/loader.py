@@ -12,7 +12,7 @@ from typing import Any
 
 from per import _kinds, _library
 from per._errors import Busy, InvalidArgument
-from per._handle import Handle
+from per._handle import Handle, freed_before
 from per._layout import Output
 from per._library import check, ffi, lib
 from per._memory import DeviceMemory, HostMemory
@@ -78,8 +78,8 @@ class Loader(Handle):
     ) -> None:
         loader_out = ffi.new("per_loader **")
         check(lib.per_loader_create(handle, options, loader_out))
-        # Arrays hold the loader's memory, and the loader that of its buffer, which must be freed after it.
-        self._handle = ffi.gc(loader_out[0], lambda loader, free=lib.per_loader_free, _buffer=handle: free(loader))
+        # Arrays hold the loader's memory, and the loader that of its buffer.
+        self._handle = freed_before(handle, loader_out[0], lib.per_loader_free)
         # Called once: by close(), when the loader is forgotten, or when the interpreter exits.
         self._stop = weakref.finalize(self, lib.per_loader_stop, self._handle)
         self._batch_size = int(options.batch_size)

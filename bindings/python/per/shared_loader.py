@@ -11,7 +11,7 @@ from typing import Any
 from per import _exchange, _kinds, _library, _memory, _options, batch
 from per._errors import InvalidArgument
 from per._figures import SharedLoaderFigures
-from per._handle import Handle
+from per._handle import Handle, freed_before
 from per._layout import layout_of
 from per._library import check, ffi, lib
 from per._waiting import waited
@@ -62,9 +62,7 @@ class SharedLoader(Handle):
     def __init__(self, buffer: Any, check_open: Callable[[], object], options: Any) -> None:
         loader_out = ffi.new("per_shared_loader **")
         check(lib.per_shared_loader_create(buffer, options, loader_out))
-        # The buffer must be freed after it.
-        free = lib.per_shared_loader_free
-        self._handle = ffi.gc(loader_out[0], lambda loader, free=free, _buffer=buffer: free(loader))
+        self._handle = freed_before(buffer, loader_out[0], lib.per_shared_loader_free)
         self._check_open = check_open
         path_out = ffi.new("char **")
         check(lib.per_shared_loader_path(self._handle, path_out))

@@ -149,3 +149,41 @@ def test_names_of_choices_are_those_of_the_header():
     assert _library.choices("per_normalization") == {"batch_max": 0, "buffer_max": 1, "none": 2}
     assert _library.choices("per_device") == {"cpu": 0, "cuda": 1}
     assert _library.choices("per_role")["recurrent_state"] == 3
+
+
+CYCLES = """
+import gc
+import per
+from per import _files, channel, loader, replay, shared_loader
+
+class Printing:
+    def __init__(self, lib):
+        self.lib = lib
+    def __getattr__(self, name):
+        function = getattr(self.lib, name)
+        return (lambda handle: (print(name), function(handle))) if name.endswith("_free") else function
+
+for module in (_files, channel, loader, replay, shared_loader):
+    module.lib = Printing(module.lib)
+empty = bytes(per.ReplayBuffer(4, {"observation": per.Field(1)}))
+gc.collect()
+makes = {"loader": {"batch_size": 2}, "shared_loader": {"batch_size": 2, "readers": 1}, "channel": {}}
+for method, arguments in makes.items():
+    buffer = per.ReplayBuffer.from_bytes(empty)  # its handle is older than the object
+    child = getattr(buffer, method)(**arguments)
+    cycle = [buffer, child, child._handle]
+    cycle.append(cycle)
+    del buffer, child, cycle
+    gc.collect()
+"""
+
+
+def test_cycle_of_references_frees_a_buffer_after_what_it_was_made_for():
+    """Without the bridge, whose object hides the handle of the buffer from the collector."""
+    done = run(CYCLES, PER_BRIDGE="0")
+    assert done.returncode == 0, done.stderr
+    of_buffer = "per_replay_free"
+    expected = [of_buffer]
+    for child in ("per_loader_free", "per_shared_loader_free", "per_channel_free"):
+        expected += [child, of_buffer]
+    assert done.stdout.split() == expected
