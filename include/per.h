@@ -14,7 +14,7 @@
  *           per_loader_next() is sent away by per_loader_stop() and must have returned before per_loader_free().
  * Fork.     fork() waits until no call is inside any handle, and calls that begin meanwhile wait for it. Handles on
  *           PER_CPU stay usable in a forked child, which then has its own copy. In a child every call but _free on a
- *           PER_CUDA handle, a loader, a reader, a save, a channel or a writer is an error.
+ *           PER_CUDA handle, a buffer with `storage`, a loader, a reader, a save, a channel or a writer is an error.
  * Memory.   The caller owns every buffer passed in or out, and nothing is kept after the call returns; but on PER_CUDA
  *           arrays are read and written when the stream gets there, and must stay until then. Array arguments lie in
  *           host memory for handles on PER_CPU and in the memory of the device for handles on PER_CUDA. Options
@@ -483,6 +483,11 @@ typedef struct per_replay_options {
     int32_t max_times_sampled;  /* k: a transition, or sequence, is live until it has been drawn k times. Needs
                                        PER_WITHOUT_REPLACEMENT, and samples_per_insert to be at most k, and sets
                                        keep_times_sampled. 0: however often it is drawn; _init: 0 */
+    /* More rows than memory; see per_replay_create() */
+    const char* storage;          /* a directory: rows lie in a file there; NULL: in memory; _init: NULL */
+    int32_t storage_preallocated; /* 1: per_replay_create() takes the room on the disk for all rows; 0: calls that add
+                                     steps take it, a MiB at a time at most in each lane; _init: 0 */
+    int32_t reserved2;            /* 0 */
 } per_replay_options;
 
 /* As per_tree_options_init(). */
@@ -497,7 +502,7 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
  * allocated here. What is small lies side by side, padded by at most 6 bytes or a sixteenth, so that a drawn transition
  * touches few cache lines; frames of 1024 bytes and more lie on lines of 64 bytes of their own. PER_RANK takes 7 bytes
  * more, PER_BUFFER_MAX and PER_MAX_NOW a quarter of one each; where only the options of a call ask for one of the first
- * two, the first such call allocates it. On PER_CUDA nothing is padded, reward and flags take 5 bytes, priorities 12.4,
+ * two, the first such call allocates it. With `storage` fields and reward lie on the disk. On PER_CUDA nothing is padded, reward and flags take 5 bytes, priorities 12.4,
  * PER_RANK 8.3 more and the others an eighth of one; the first batch or update of a size beyond 4096 allocates, too. A
  * call that allocates cannot be captured, and of the first two kinds cannot follow calls that were: their graphs would
  * go on without what it adds. keep_times_sampled takes 4 bytes more on each device.
@@ -513,13 +518,31 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
  *              not matter: the library clears all of it. NULL: there is none, and the call is PER_ERROR_OUT_OF_MEMORY
  *
  * Neither function may leave by an exception, by longjmp or by the end of its thread. What later calls need, such as
- * the arrays of options that only a call asks for, is the system's memory, and so is that of a buffer that is loaded.
- * Where fork() does not copy the memory, the buffer must be used in one of the two processes only: a child that leaves
- * it to its parent does not free it either. On PER_CUDA all lies in the device's own memory, and `allocate` is
- * PER_ERROR_UNSUPPORTED.
+ * the arrays of options that only a call asks for, is the system's memory, and so is that of a buffer that
+ * per_replay_load() or per_replay_load_from() creates. Where fork() does not copy the memory, the buffer must be used in
+ * one of the two processes only: a child that leaves it to its parent does not free it either. On PER_CUDA all lies in
+ * the device's own memory, and `allocate` is PER_ERROR_UNSUPPORTED.
+ *
+ * More rows than memory.  With `storage` rows lie in a file in that directory, which is mapped: as many of them are in
+ * memory as the system has room for, and the others on the disk. Batches are the same, bit for bit. Each batch asks for
+ * all of its rows at once before it reads the first. What remains in memory are 9.7 bytes a row: priorities, their tree
+ * and flags, so that neither which rows are drawn nor updates of priorities need the disk. PER_RANK, PER_BUFFER_MAX,
+ * PER_MAX_NOW and keep_times_sampled take in memory what is said above. `allocate` is asked for what lies in memory.
+ *
+ * The file has no name: nothing is left of it once the buffer is freed, or its process has ended in any way, and each
+ * child that was forked meanwhile has freed the buffer or ended, too. (On a file system without O_TMPFILE it has a name
+ * for a moment; a process that is killed in it leaves a file rows-*.tmp.) It belongs to the process that made it: in a
+ * forked child every call on the buffer but per_replay_free() is PER_ERROR_INVALID_ARGUMENT.
+ *
+ * A disk that is full is PER_ERROR_IO, by the call that would need the room, before it changes anything. This needs a
+ * file system that reserves room (fallocate()); one that says that it cannot is PER_ERROR_UNSUPPORTED. Those that write
+ * each change to another place (btrfs without nodatacow, ZFS) reserve none for rows that are overwritten: there a disk
+ * that is full, and everywhere one that cannot be read when a mapped row is fetched, ends the process by SIGBUS.
+ * On PER_CUDA `storage` is PER_ERROR_UNSUPPORTED.
  *
  * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_OUT_OF_MEMORY, PER_ERROR_NO_DEVICE, PER_ERROR_UNSUPPORTED (naming the option),
- * PER_ERROR_CALLBACK if `allocate` returns memory at no multiple of alignment.
+ * PER_ERROR_CALLBACK if `allocate` returns memory at no multiple of alignment, PER_ERROR_IO where no file can be made in
+ * `storage`, or none of that length.
  */
 PER_API per_status per_replay_create(const per_replay_options* options, per_replay** replay_out);
 
@@ -614,8 +637,9 @@ PER_API per_status per_steps_init(per_steps* steps, uint64_t struct_size);
  *   ids_out  [K, n] or NULL: id of each row; -1 where nothing was added
  *
  * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_FULL; PER_ERROR_BUSY where the rate limiter does not allow so many yet (see
- * per_replay_wait_to_add()). On PER_CUDA what is known on the device only is checked there, step by step: one that
- * would be an error is skipped as if its mask were 0, and counted; so is a priority that is not valid.
+ * per_replay_wait_to_add()); PER_ERROR_IO where rows lie in `storage` and its disk has no room for them.
+ * On PER_CUDA what is known on the device only is checked there, step by step: one that would be an error is skipped
+ * as if its mask were 0, and counted; so is a priority that is not valid.
  *
  * On PER_CUDA any of the arrays may also lie in host memory, but not while `stream` is captured. Such an array is read
  * before the call returns, and cast on the host, where a value that does not fit its dtype is an error as above, unless
@@ -1094,6 +1118,18 @@ PER_API void per_save_free(per_save* save);
  * built without zstd; and the errors of per_replay_create().
  */
 PER_API per_status per_replay_load(const char* path, int32_t device, int32_t device_index, per_replay** replay_out);
+
+/*
+ * Creates a buffer as per_replay_load() does, which lies where some options say.
+ *
+ *   place  filled by per_replay_options_init(). Of it device, device_index, allocate, deallocate, memory_context, storage
+ *          and storage_preallocated are looked at, and what is reserved must be 0; all others are those of the file
+ *
+ * What per_replay_load_from() reads cannot lie in `storage`, nor in memory of the caller's.
+ *
+ * The errors of per_replay_load() and per_replay_create().
+ */
+PER_API per_status per_replay_load_with(const char* path, const per_replay_options* place, per_replay** replay_out);
 
 /*
  * Writes what per_replay_save() writes by a function of the caller: to memory, to a socket, into a larger file. The
@@ -1688,7 +1724,7 @@ PER_API per_status per_coordinator_restore(per_coordinator* coordinator, const p
  * Writer.  One per_writer is attached to a channel at a time. Values are cast and checked where they are written, and
  *          errors told there. What only the buffer can tell - a full lane with overwrite 0, a gap with PER_GAP_ERROR -
  *          makes a step that is left out there, and counted (refused).
- * Memory.  A step that the buffer has no memory for, or that its device fails on, is not lost: it stays in the ring and
+ * Memory.  A step that the buffer has no memory or disk for, or that its device fails on, is not lost: it stays in the ring and
  *          is tried again after 100 ms, and with each call of per_channel_flush(), which says why. Writers find the ring
  *          full meanwhile.
  * Deaths.  A process that ends, by SIGKILL too, at whatever instruction, loses at most the call that it was in, and
@@ -1764,8 +1800,8 @@ PER_API per_status per_channel_descriptor(per_channel* channel, int32_t* descrip
  *   timeout_ms  milliseconds, >= 0; or -1: for as long as it takes
  *
  * PER_ERROR_BUSY if it is not by then, and from the function of per_replay_save_to(); PER_ERROR_CORRUPT_FILE if the
- * writer was cut off; PER_ERROR_INVALID_ARGUMENT; PER_ERROR_OUT_OF_MEMORY, PER_ERROR_CUDA where steps could not be added
- * for that reason, which are tried again.
+ * writer was cut off; PER_ERROR_INVALID_ARGUMENT; PER_ERROR_OUT_OF_MEMORY, PER_ERROR_CUDA, PER_ERROR_IO where steps could
+ * not be added for that reason, which are tried again.
  */
 PER_API per_status per_channel_flush(per_channel* channel, int64_t timeout_ms);
 

@@ -988,6 +988,10 @@ class ReplayBuffer : public detail::Handle<per_replay, per_replay_free> {
     static ReplayBuffer load(const std::string& path, per_device device = PER_CPU, int32_t device_index = 0) {
         return ReplayBuffer(detail::value_of<per_replay*>(per_replay_load, path.c_str(), device, device_index));
     }
+    /* The same, to where device, memory and storage of these options say. */
+    static ReplayBuffer load(const std::string& path, const per_replay_options& place) {
+        return ReplayBuffer(detail::value_of<per_replay*>(per_replay_load_with, path.c_str(), &place));
+    }
     void save(const std::string& path) { check(per_replay_save(get(), path.c_str())); }
     /* Writes what the last checkpoint in the directory does not hold; load() reads it. Returns the bytes written. */
     int64_t checkpoint(const std::string& directory) {

@@ -17,6 +17,17 @@
 
 using namespace per;
 
+namespace {
+
+per_replay_options place_on(int32_t device, int32_t device_index) {
+    per_replay_options place = default_replay_options;
+    place.device = device;
+    place.device_index = device_index;
+    return place;
+}
+
+}  // namespace
+
 per_status per_field_check(const per_field* field) {
     return guarded([&] {
         require_pointer("field", field);
@@ -296,7 +307,18 @@ per_status per_replay_load(const char* path, int32_t device, int32_t device_inde
         *replay_out = nullptr;
         require_pointer("path", path);
         CheckpointReader reader(path);
-        *replay_out = new per_replay{Replay(reader, device, device_index)};
+        *replay_out = new per_replay{Replay(reader, place_on(device, device_index))};
+    });
+}
+
+per_status per_replay_load_with(const char* path, const per_replay_options* place, per_replay** replay_out) {
+    return guarded([&] {
+        require_pointer("replay_out", replay_out);
+        *replay_out = nullptr;
+        require_pointer("path", path);
+        const per_replay_options known = read_struct("place", place);
+        CheckpointReader reader(path);
+        *replay_out = new per_replay{Replay(reader, known)};
     });
 }
 
@@ -317,7 +339,7 @@ per_status per_replay_load_from(int64_t (*read)(void* context, void* bytes_out, 
         require_pointer("read", reinterpret_cast<const void*>(read));
         const ReadFunction stream = {read, context};
         CheckpointReader reader([&](void* data, std::size_t size) { return stream.read(data, size); });
-        *replay_out = new per_replay{Replay(reader, device, device_index)};
+        *replay_out = new per_replay{Replay(reader, place_on(device, device_index))};
     });
 }
 

@@ -21,7 +21,7 @@ inline constexpr uint64_t struct_sizes[] = {0};
 template <>
 inline constexpr uint64_t struct_sizes<per_tree_options>[] = {32};
 template <>
-inline constexpr uint64_t struct_sizes<per_replay_options>[] = {208, 216, 240, 264, 272};
+inline constexpr uint64_t struct_sizes<per_replay_options>[] = {208, 216, 240, 264, 272, 288};
 template <>
 inline constexpr uint64_t struct_sizes<per_steps>[] = {216};
 template <>

@@ -58,6 +58,9 @@ const per_replay_options default_replay_options = {
     .min_size_to_sample = 0,
     .keep_times_sampled = 0,
     .max_times_sampled = 0,
+    .storage = nullptr,
+    .storage_preallocated = 0,
+    .reserved2 = 0,
 };
 
 const per_steps default_steps = [] {

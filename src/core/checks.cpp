@@ -57,6 +57,15 @@ void check_memory(const per_replay_options& options) {
         throw Error(PER_ERROR_UNSUPPORTED, "allocate is given: on PER_CUDA rows lie in the memory of the device");
 }
 
+void check_storage(const per_replay_options& options) {
+    check_range("storage_preallocated", options.storage_preallocated, 0, 1);
+    check_range("reserved2", options.reserved2, 0, 0);
+    if (options.storage == nullptr && options.storage_preallocated != 0)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "storage_preallocated is 1: must be 0 where storage is not given");
+    if (options.storage != nullptr && options.device == PER_CUDA)
+        throw Error(PER_ERROR_UNSUPPORTED, "storage is given: on PER_CUDA rows lie in the memory of the device");
+}
+
 void check_rate_limiter(const per_replay_options& options) {
     check_finite("samples_per_insert", options.samples_per_insert);
     check_range("min_size_to_sample", options.min_size_to_sample, 0, max_capacity);
@@ -204,6 +213,7 @@ void check_replay_options(const per_replay_options& options) {
     check_choices(options);
     check_save_compression(options.save_compression);
     check_memory(options);
+    check_storage(options);
     check_range("reserved", options.reserved, 0, 0);
     check_rate_limiter(options);
     check_times_sampled(options);

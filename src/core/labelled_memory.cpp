@@ -9,6 +9,7 @@
 #include <cstring>
 #include <vector>
 
+#include "backend/replay_options.h"
 #include "core/checks.h"
 #include "cpu/memory/memory.h"
 #include "file/checkpoint_file.h"
@@ -94,7 +95,7 @@ void LabelledMemory::read_options(std::size_t n_left) {
     });
     read_options_ = std::make_unique<CheckpointOptions>(reader);
     reader.finish();
-    options_ = read_options_->options(PER_CPU, 0);
+    options_ = read_options_->options(default_replay_options);
     try {
         check_replay_options(options_);
         fields_ = std::make_unique<Fields>(options_);

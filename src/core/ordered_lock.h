@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "rows/error.h"
 #include "threads/reserved_lock.h"
 
 namespace per {
@@ -13,11 +14,17 @@ namespace per {
 class OrderedLock {
  public:
     void lock() {
+        if (only_process_ != 0 && only_process_ != HandleLock::process())
+            throw Error(PER_ERROR_INVALID_ARGUMENT,
+                        "the buffer was created before a fork: its rows in storage are the parent's");
         lock_.check_not_reserved_here();  // draws would wait for this thread
         wait_for_draws();
         lock_.lock();
     }
     void unlock() noexcept { lock_.unlock(); }
+
+    // From here on lock() throws Error with INVALID_ARGUMENT in a forked child.
+    void stay_in_process() noexcept { only_process_ = HandleLock::process(); }
 
     // The lock for calls that have their place in the order already, which are the draws themselves.
     ReservedLock& unordered() { return lock_; }
@@ -43,6 +50,7 @@ class OrderedLock {
     }
 
     ReservedLock lock_;
+    uint64_t only_process_ = 0;  // 0: any
     std::atomic<uint64_t> asked_ = 0;
     std::atomic<uint64_t> made_ = 0;
     std::atomic<uint64_t> process_ = 0;

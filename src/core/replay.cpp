@@ -29,7 +29,7 @@ const per_replay_options& checked(const per_replay_options& options) {
 // The options in a file are checked like those of a caller. Where they are not allowed, the file is damaged.
 const CheckpointOptions& checked(const CheckpointOptions& saved, const CheckpointReader& reader) {
     try {
-        const per_replay_options options = saved.options(PER_CPU, 0);
+        const per_replay_options options = saved.options(default_replay_options);
         check_replay_options(options);
         resolve_replay_options(options, Fields(options));
     } catch (const Error& error) {
@@ -58,13 +58,18 @@ void ask_for_rewards(const per_hindsight_options& hindsight, Relabelling& relabe
 
 Replay::Replay(const per_replay_options& options)
     : fields_(checked(options)),
+      storage_(options.storage != nullptr ? options.storage : ""),
       options_(resolve_replay_options(options, fields_)),
       step_checks_(fields_, options_),
       backend_(create_backend(options_, fields_)),
-      limiter_(options_) {}
+      limiter_(options_) {
+    if (options.storage == nullptr) return;
+    options_.storage = storage_.c_str();
+    lock_.stay_in_process();
+}
 
-Replay::Replay(CheckpointReader& reader, int32_t device, int32_t device_index)
-    : Replay(checked(CheckpointOptions(reader), reader).options(device, device_index)) {
+Replay::Replay(CheckpointReader& reader, const per_replay_options& place)
+    : Replay(checked(CheckpointOptions(reader), reader).options(place)) {
     backend_->restore(reader);
     if (limiter_.is_on()) limiter_.restore(reader);
     reader.finish();

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "backend/backend.h"
@@ -26,8 +27,8 @@ namespace per {
 class Replay {
  public:
     explicit Replay(const per_replay_options& options);
-    // Loads a buffer that was saved, on a device.
-    Replay(CheckpointReader& reader, int32_t device, int32_t device_index);
+    // Loads a buffer that was saved, to where `place` says: of it device, memory and storage are looked at.
+    Replay(CheckpointReader& reader, const per_replay_options& place);
     // Waits for a save that was started.
     ~Replay();
 
@@ -120,6 +121,7 @@ class Replay {
     std::unique_ptr<Relabelling> take_relabelling();
 
     Fields fields_;
+    std::string storage_;         // what options_.storage points to
     per_replay_options options_;  // as resolved, and as set since
     StepChecks step_checks_;
     std::unique_ptr<ReplayBackend> backend_;

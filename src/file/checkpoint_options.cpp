@@ -12,7 +12,7 @@ namespace per {
 namespace {
 
 // Calls visit(member) for the options that a file of that format keeps, in its order: what a format adds comes last.
-// The device is not among them, as each per_replay_load() chooses it anew.
+// Where the buffer lies is not among them, as each per_replay_load() chooses it anew.
 template <class Options, class Visit>
 void for_each_option(Options& options, uint32_t version, Visit visit) {
     visit(options.capacity);
@@ -135,11 +135,18 @@ const per_array* CheckpointOptions::read_default(CheckpointReader& reader, const
     return &defaults_.emplace_back(per_array{value.data(), nullptr, 0, field.dtype});
 }
 
-per_replay_options CheckpointOptions::options(int32_t device, int32_t device_index) const {
+per_replay_options CheckpointOptions::options(const per_replay_options& place) const {
     per_replay_options options = options_;
     options.fields = fields_.data();
-    options.device = device;
-    options.device_index = device_index;
+    options.device = place.device;
+    options.device_index = place.device_index;
+    options.allocate = place.allocate;
+    options.deallocate = place.deallocate;
+    options.memory_context = place.memory_context;
+    options.storage = place.storage;
+    options.storage_preallocated = place.storage_preallocated;
+    options.reserved = place.reserved;
+    options.reserved2 = place.reserved2;
     return options;
 }
 

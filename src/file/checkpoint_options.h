@@ -19,8 +19,9 @@ class CheckpointOptions {
     // Throws Error with CORRUPT_FILE. The caller checks what the options say.
     explicit CheckpointOptions(CheckpointReader& reader);
 
-    // The options of a buffer on that device. They are valid as long as this object.
-    per_replay_options options(int32_t device, int32_t device_index) const;
+    // The options of a buffer that lies where `place` says: its device, memory and storage are taken, and what must be
+    // 0 there, so that it is checked. They are valid as long as this object and what `place` points to.
+    per_replay_options options(const per_replay_options& place) const;
 
  private:
     void read_field(CheckpointReader& reader);

@@ -428,6 +428,13 @@ class World:
     def field(self) -> Any:
         return self.kept(self.fields_declared() + 0)
 
+    def place(self) -> Any:
+        """Of a buffer that is loaded: in host memory its rows lie in a file."""
+        options = self.replay_options()
+        if self.device == 0:
+            options.storage = self.text(self.folder.name)
+        return options
+
     def sample_options(self) -> Any:
         return self.struct("per_sample_options")
 

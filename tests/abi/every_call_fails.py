@@ -24,10 +24,11 @@ from calls import Function, Interface, World
 
 OUT_OF_MEMORY, NO_DEVICE, CUDA, IO = 2, 7, 8, 9
 CPU, GPU = 0, 1
-# What the library can do without: huge pages; of a load, that it asks whether there is a directory; and of a save, that
-# it follows a link, keeps the mode of the file, has a lock, and removes what killed savers left. On CUDA what ends a
-# call or frees its memory: nothing can be done then.
-DISPENSABLE = {"madvise", "readlink", "stat", "fstat", "fstatat", "fchmod", "flock", "openat", "fdopendir"}
+# What the library can do without: huge pages, and rows that are fetched from the disk ahead; of a load, that it asks
+# whether there is a directory; and of a save, that it follows a link, keeps the mode of the file, has a lock, and
+# removes what killed savers left. On CUDA what ends a call or frees its memory: nothing can be done then.
+DISPENSABLE = {"madvise", "posix_fadvise", "readlink", "stat", "fstat", "fstatat", "fchmod", "flock", "openat"}
+DISPENSABLE |= {"fdopendir"}
 DISPENSABLE |= {"cudaThreadExchangeStreamCaptureMode", "cudaGetDevice", "cudaStreamSynchronize", "deallocate"}
 # What gives work to the device, or waits for it: of a call that fails there, something may be done.
 QUEUES = {"enqueue_grid", "cudaMemcpyAsync", "cudaMemsetAsync", "cudaEventRecord"}

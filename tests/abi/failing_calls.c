@@ -71,11 +71,13 @@ REPLACED(ssize_t, pread, (int file, void* data, size_t size, off_t place), (file
 REPLACED(off_t, lseek, (int file, off_t place, int from), (file, place, from), EIO, -1)
 REPLACED(ssize_t, write, (int file, const void* data, size_t size), (file, data, size), ENOSPC, -1)
 REPLACED(int, fsync, (int file), (file), EIO, -1)
+REPLACED(int, ftruncate, (int file, off_t size), (file, size), ENOSPC, -1)
+REPLACED(int, posix_fadvise, (int file, off_t first, off_t size, int advice), (file, first, size, advice), EINVAL,
+         EINVAL)
 REPLACED(int, flock, (int file, int operation), (file, operation), ENOLCK, -1)
 REPLACED(int, fchmod, (int file, mode_t mode), (file, mode), EPERM, -1)
 REPLACED(int, mkdir, (const char* path, mode_t mode), (path, mode), EIO, -1)
 REPLACED(int, memfd_create, (const char* name, unsigned flags), (name, flags), EMFILE, -1)
-REPLACED(int, ftruncate, (int file, off_t size), (file, size), ENOSPC, -1)
 REPLACED(int, fallocate, (int file, int mode, off_t place, off_t size), (file, mode, place, size), ENOSPC, -1)
 REPLACED(int, stat, (const char* path, struct stat* found), (path, found), EIO, -1)
 REPLACED(int, fstat, (int file, struct stat* found), (file, found), EIO, -1)
@@ -88,7 +90,7 @@ REPLACED(ssize_t, readlink, (const char* path, char* target, size_t size), (path
 REPLACED(DIR*, fdopendir, (int folder), (folder), ENOMEM, NULL)
 
 static int mode_of(int flags, va_list arguments) {
-    return flags & O_CREAT ? va_arg(arguments, int) : 0;
+    return flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE ? va_arg(arguments, int) : 0;
 }
 
 int openat(int folder, const char* path, int flags, ...) {

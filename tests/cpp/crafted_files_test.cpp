@@ -40,7 +40,7 @@ struct Parts {
     explicit Parts(const std::string& path) {
         CheckpointReader reader(path.c_str());
         options = std::make_unique<CheckpointOptions>(reader);
-        const per_replay_options given = options->options(PER_CPU, 0);
+        const per_replay_options given = options->options(default_replay_options);
         fields = std::make_unique<Fields>(given);
         rules = window_rules(resolve_replay_options(given, *fields), *fields);
         CheckpointState state(reader, rules, given.alpha, given.max_times_sampled);

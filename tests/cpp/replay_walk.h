@@ -183,9 +183,10 @@ inline const std::vector<VariedOption>& varied_options() {
 // A value of each choice, by its number.
 using ChosenValues = std::vector<size_t>;
 
-inline per_replay_options options_of(const ChosenValues& row, uint64_t seed) {
+inline per_replay_options options_of(const ChosenValues& row, uint64_t seed, const char* storage) {
     per_replay_options options = Buffer::options(0);
     options.seed = seed;
+    options.storage = storage;
     for (size_t i = 0; i < row.size(); ++i) varied_options()[i].set(options, varied_options()[i].values[row[i]]);
     const auto number = [&](size_t choice) {
         return static_cast<int64_t>(varied_options()[choice].values[row[choice]]);
@@ -284,9 +285,10 @@ inline per_status add_singly(Buffer& buffer, const GivenCall& call, int64_t n_en
 
 class RandomUse {
  public:
-    RandomUse(const ChosenValues& row, uint64_t seed, const Choices& choices)
+    // With rows in memory, or in a file in that directory.
+    RandomUse(const ChosenValues& row, uint64_t seed, const Choices& choices, const char* storage = nullptr)
         : random_(choices),
-          options_(options_of(row, seed)),
+          options_(options_of(row, seed, storage)),
           buffer_(options_, padding_of(row)),
           single_(options_, padding_of(row)),
           model_(options_, padding_of(row)),

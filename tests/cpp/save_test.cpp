@@ -159,11 +159,13 @@ const Kind kinds[] = {
          options.prioritization = PER_RANK;
      }},
     {"compressed", 30000, 40, [](per_replay_options& options) { options.save_compression = has_zstd() ? 1 : 0; }},
-    {"sequences", 9000, 40, [](per_replay_options& options) {
+    {"sequences", 9000, 40,
+     [](per_replay_options& options) {
          options.sequence_length = 4;
          options.burn_in = 1;
          options.sequence_stride = 2;
-     }}};
+     }},
+    {"in a file", 3000, 1100, [](per_replay_options& options) { options.storage = "/tmp"; }}};
 
 // A buffer and random calls on it.
 class Subject {

@@ -329,6 +329,34 @@ TEST(ReplayBuffer, lies_in_the_memory_of_the_caller) {
     EXPECT_EQ(lent_bytes, 0);
 }
 
+std::string saved(per::ReplayBuffer& buffer) {
+    std::ostringstream bytes;
+    buffer.save(bytes);
+    return bytes.str();
+}
+
+TEST(ReplayBuffer, rows_lie_in_a_file) {
+    const std::string folder = ::testing::TempDir();
+    const std::string path = folder + "/per_hpp_storage.per";
+    per::ReplayOptions options = small_options();
+    per::ReplayBuffer in_memory = small_buffer(options);
+    options.storage = folder.c_str();
+    per::ReplayBuffer buffer = small_buffer(options);
+    EXPECT_EQ(buffer.describe().storage, folder);
+    add_episode(buffer, 6);
+    add_episode(in_memory, 6);
+    EXPECT_EQ(saved(buffer), saved(in_memory));
+    buffer.save(path);
+    per::ReplayOptions place;
+    place.storage = folder.c_str();
+    per::ReplayBuffer loaded = per::ReplayBuffer::load(path, place);
+    EXPECT_EQ(loaded.describe().storage, folder);
+    EXPECT_EQ(saved(loaded), saved(buffer));
+    place.storage = "no/such/folder";
+    EXPECT_THROW(per::ReplayBuffer::load(path, place), per::IoError);
+    std::remove(path.c_str());
+}
+
 TEST(ReplayBuffer, the_rate_limiter_is_waited_for) {
     per::ReplayOptions options = small_options();
     options.samples_per_insert = 1;

@@ -32,7 +32,7 @@ _CHOICES = {
 }
 
 # Those that are on or off.
-_FLAGS = ("store_next_observation", "overwrite", "keep_times_sampled")
+_FLAGS = ("store_next_observation", "overwrite", "keep_times_sampled", "storage_preallocated")
 
 # What the numbers of C hold, in words.
 NUMBERS = {
@@ -51,6 +51,13 @@ def set_options(options: Any, given: Mapping[str, object]) -> None:
         if name in _FLAGS and not isinstance(value, (bool, np.bool_)):
             raise InvalidArgument(f"{name} is {value!r}; allowed: True or False")
         set_field(options, name, name, value if enum is None else number(enum, name, value))
+
+
+def set_storage(options: Any, storage: Any) -> Any:
+    """Sets the directory that rows lie in, unless it is None. What is returned must live as long as the options."""
+    kept = None if storage is None else ffi.new("char[]", path(storage, "storage"))
+    options.storage = ffi.NULL if kept is None else kept
+    return kept
 
 
 def meant(name: str, names: Iterable[str]) -> str:

@@ -114,6 +114,11 @@ class ReplayBuffer(Store):
         keep_times_sampled: True counts how often each transition, or sequence, is drawn: `times_sampled` of batches.
         max_times_sampled: a transition, or sequence, can be drawn so many times and no more. Needs the scheme
             "without_replacement", and counts. 0: as often as it is drawn.
+        storage: a directory: rows lie in a file there, and as many of them in memory as there is room for; 9.7 bytes a
+            row always do. The file has no name, and is gone when the buffer is. A child that is forked cannot use the
+            buffer. What save() wrote is loaded into such a file by load(storage=...); what was pickled, or comes from
+            a state_dict or a file object, lies in memory. Not on CUDA.
+        storage_preallocated: take the room on the disk for all rows at once, rather than by add() as they come.
         device: "cpu", "cuda", "cuda:1".
         arrays: of the batches: "numpy" (the default on the CPU), "torch" (the default on CUDA), "jax"; on CUDA also
             "cupy".
@@ -195,6 +200,8 @@ class ReplayBuffer(Store):
         min_size_to_sample: int = 0,
         keep_times_sampled: bool = False,
         max_times_sampled: int = 0,
+        storage: str | os.PathLike[str] | None = None,
+        storage_preallocated: bool = False,
         device: str = "cpu",
         arrays: str | None = None,
         seed: int = 0,
@@ -208,9 +215,10 @@ class ReplayBuffer(Store):
         # What is not given stays as the library filled it.
         _options.set_options(options, {name: given[name] for name in _OPTIONS if given[name] is not _DEFAULTS[name]})
         _options.set_options(options, {"capacity": capacity})
+        kept_storage = _options.set_storage(options, storage)
         handle_out = ffi.new("per_replay **")
         check(lib.per_replay_create(options, handle_out), {"n_fields": "the number of fields"})
-        del kept
+        del kept, kept_storage
         self._attach(ffi.gc(handle_out[0], lib.per_replay_free), str(device), kind)
 
     def _attach(self, handle: Any, device: str, kind: str) -> None:
@@ -290,7 +298,7 @@ class ReplayBuffer(Store):
         2056
         """
         c_options = _library.new("per_replay_options")
-        unknown = options.keys() - _OPTIONS - {"device", "arrays"}
+        unknown = options.keys() - _OPTIONS - {"device", "arrays", "storage"}
         if unknown:
             name = min(unknown)
             hint = _options.meant(name, _OPTIONS)
@@ -782,6 +790,8 @@ class ReplayBuffer(Store):
             if _DEFAULTS[name] is None:
                 value = value or None  # not given
             options[name] = bool(value) if isinstance(_DEFAULTS[name], bool) else value
+        storage = described.storage
+        options["storage"] = None if storage == NULL else os.fsdecode(ffi.string(storage))
         return options
 
     @property
@@ -983,9 +993,17 @@ class ReplayBuffer(Store):
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike[str] | BinaryIO, *, device: str = "cpu", arrays: str | None = None
+        cls,
+        path: str | os.PathLike[str] | BinaryIO,
+        *,
+        device: str = "cpu",
+        arrays: str | None = None,
+        storage: str | os.PathLike[str] | None = None,
+        storage_preallocated: bool = False,
     ) -> ReplayBuffer:
         """A buffer from a file that save() wrote, or a directory of checkpoint(), on the device asked for.
+
+        With `storage` its rows lie in a file in that directory, as the class says; not for file objects.
 
         Of a binary file object the bytes of one buffer are read, by its read(), from where it stands to where they end.
         What that raises passes through.
@@ -999,10 +1017,21 @@ class ReplayBuffer(Store):
         """
         kind = _kinds.kind_of(arrays, str(device))
         if _files.is_file(path, "read"):
+            for name, value, allowed in (
+                ("storage", storage, None),
+                ("storage_preallocated", storage_preallocated, False),
+            ):
+                if value is not allowed:
+                    raise InvalidArgument(f"{name} is {value!r}; allowed: {allowed}, as a file object is read")
             handle = _files.load(path, _options.device(device))
         else:
+            place = _library.new("per_replay_options")
+            place.device, place.device_index = _options.device(device)
+            _options.set_options(place, {"storage_preallocated": storage_preallocated})
+            kept = _options.set_storage(place, storage)
             handle_out = ffi.new("per_replay **")
-            check(lib.per_replay_load(_options.path(path), *_options.device(device), handle_out))
+            check(lib.per_replay_load_with(_options.path(path), place, handle_out))
+            del kept
             handle = ffi.gc(handle_out[0], lib.per_replay_free)
         buffer = cls.__new__(cls)
         buffer._attach(handle, str(device), kind)
@@ -1467,4 +1496,4 @@ def _suspicion_of_resets(statistics: Statistics, autoreset: str) -> str | None:
 
 # The keyword arguments of ReplayBuffer that are fields of per_replay_options, and what its signature shows.
 _DEFAULTS: dict[str, Any] = ReplayBuffer.__init__.__kwdefaults__ or {}
-_OPTIONS = [name for name in _DEFAULTS if name not in ("device", "arrays")]
+_OPTIONS = [name for name in _DEFAULTS if name not in ("device", "arrays", "storage")]

@@ -36,7 +36,7 @@ def filled(rows=10, **options):
 
 def test_defaults_that_the_signatures_show_are_those_of_the_library():
     options = _library.new("per_replay_options")
-    unset = {"sequence_length": 0, "sequence_stride": 0}
+    unset = {"sequence_length": 0, "sequence_stride": 0, "storage": ffi.NULL}
     for name, parameter in inspect.signature(per.ReplayBuffer).parameters.items():
         if name in ("capacity", "fields", "arrays"):
             continue
@@ -75,6 +75,7 @@ def random_options(random):
     options["save_compression"] = 0
     options |= {"samples_per_insert": float(random.random()), "samples_tolerance": int(random.integers(5, 9))}
     options["min_size_to_sample"] = int(random.integers(9))
+    options |= {"storage": None, "storage_preallocated": False}
     options |= {name: bool(random.integers(2)) for name in ("overwrite", "store_next_observation")}
     is_limited = options["scheme"] == "without_replacement"
     options |= {"keep_times_sampled": is_limited or bool(random.integers(2)), "max_times_sampled": 3 * is_limited}
@@ -148,6 +149,7 @@ def test_every_option_of_the_header_is_an_argument():
         "n_fields",
         "device_index",
         "reserved",
+        "reserved2",
     }
     known |= {"allocate", "deallocate", "memory_context"}  # functions that C and C++ give
     assert {name for name, _ in ffi.typeof("per_replay_options").fields} <= known

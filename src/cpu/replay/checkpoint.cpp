@@ -59,6 +59,16 @@ void for_each_part(const WindowRules& rules, const std::vector<Lane>& lanes, int
                         [&](int64_t first, int64_t n) { for_each_part(first, n, bytes, part_bytes, visit); });
 }
 
+// How much of memory, or of the disk, is read for a value of a column.
+int64_t bytes_of_slot(const ReplayState& state, const Column<std::byte>& column, int64_t bytes) {
+    return state.rows.are_stored() ? column.stride : bytes;
+}
+
+// Has a part of a column fetched that lies on the disk, and the part after it.
+void will_need(const ReplayState& state, const Column<std::byte>& column, int64_t slot, int64_t n) {
+    if (state.rows.place_in_record(column.first) >= 0) state.rows.will_need(slot, 2 * n);
+}
+
 std::optional<CheckpointRanks> known_ranks(PriorityStore& priorities) {
     RankTree* const ranks = priorities.known_ranks();
     if (ranks == nullptr) return {};
@@ -119,6 +129,7 @@ class Snapshot final : public ReplaySnapshot {
                 side_by_side.resize(static_cast<size_t>(n * bytes));
                 {
                     const std::lock_guard guard(lock);
+                    will_need(state_, columns_[i], slot, n);
                     kept_->read(i, bytes, slot, n, side_by_side.data());
                 }
                 writer.bytes(side_by_side.data(), side_by_side.size());
@@ -153,8 +164,10 @@ void save_state(CheckpointWriter& writer, ReplayState& state) {
     // Calls write(bytes, size) for the elements of slots first .. first + n_slots - 1.
     const auto write_slots = [&](const SlotArray& array, int64_t first, int64_t n_slots, const auto& write) {
         const Column<std::byte> column = column_to_read(state, array);
-        for_each_part(first, n_slots, array.bytes, small_part_bytes, [&](int64_t slot, int64_t n) {
+        const int64_t part_bytes = bytes_of_slot(state, column, array.bytes);
+        for_each_part(first, n_slots, part_bytes, small_part_bytes, [&](int64_t slot, int64_t n) {
             const size_t size = static_cast<size_t>(n * array.bytes);
+            will_need(state, column, slot, n);
             if (column.stride == array.bytes) return write(column.at(slot), size);
             side_by_side.resize(size);
             copy_frames(side_by_side.data(), array.bytes, column.at(slot), column.stride, n, array.bytes);
@@ -194,13 +207,16 @@ void restore_state(CheckpointReader& reader, ReplayState& state) {
     state.batches = numbers.batches;
     state.counters = numbers.counters;
     state.last_batch = LastBatch(numbers.figures);
+    saved.for_each_part([&](int64_t first, int64_t n) { state.rows.reserve(first, n); });
     std::vector<std::byte> side_by_side;
     for (const SlotArray& array : arrays_of(state)) {
         const Column<std::byte> column = column_of(state, array);
         saved.begin(array);
         saved.for_each_part([&](int64_t first, int64_t n_slots) {
-            for_each_part(first, n_slots, array.bytes, small_part_bytes, [&](int64_t slot, int64_t n) {
+            const int64_t part_bytes = bytes_of_slot(state, column, array.bytes);
+            for_each_part(first, n_slots, part_bytes, small_part_bytes, [&](int64_t slot, int64_t n) {
                 const size_t size = static_cast<size_t>(n * array.bytes);
+                will_need(state, column, slot, n);
                 if (column.stride == array.bytes) return saved.read(array, column.at(slot), size);
                 side_by_side.resize(size);
                 saved.read(array, side_by_side.data(), size);

@@ -9,9 +9,10 @@
 namespace per::cpu {
 namespace {
 
-constexpr int64_t max_lines = 4;         // of a frame are fetched; the hardware's own prefetch takes over from there
-constexpr int64_t max_rewards = 16;      // of a window are fetched
-constexpr int64_t max_run_bytes = 1024;  // of records are fetched as one
+constexpr int64_t max_lines = 4;          // of a frame are fetched; the hardware's own prefetch takes over from there
+constexpr int64_t max_rewards = 16;       // of a window are fetched
+constexpr int64_t max_run_bytes = 1024;   // of records are fetched as one
+constexpr int64_t max_part_bytes = 4096;  // of a record are fetched, which may hold large frames
 
 void prefetch_lines(const std::byte* first, int64_t bytes) {
     const std::byte* line = first - reinterpret_cast<uintptr_t>(first) % line_bytes;
@@ -60,7 +61,13 @@ const GatherPlan& GatherPlan::make(const per_batch& batch, bool single_frames) {
 }
 
 void GatherPlan::prefetch_part(const Part& part, int64_t slot) const {
-    if (part.end > 0) prefetch_lines(state_.rows.records().at(slot) + part.first, part.end - part.first);
+    if (part.end == 0) return;
+    prefetch_lines(state_.rows.records().at(slot) + part.first, std::min(part.end - part.first, max_part_bytes));
+}
+
+void GatherPlan::will_need(const std::vector<int64_t>& slots, int64_t n_step) const {
+    const int64_t before = wishes_.stack - 1;
+    state_.will_need(slots, before, before + n_step + (wishes_.next && !state_.rules.store_next_observation ? 1 : 0));
 }
 
 const std::byte* GatherPlan::frame(const Copy& copy, const GatherRow& row, int64_t age) const {
@@ -219,6 +226,7 @@ void write_transitions(const ReplayState& state, const GatherPlan& plan, const N
     const int64_t n = static_cast<int64_t>(slots.size());
     const int64_t max_parts = std::max<int64_t>(1, std::min(threads.count(), n));
     const int64_t n_parts = std::clamp<int64_t>(n * plan.row_bytes() / least_bytes_of_part, 1, max_parts);
+    plan.will_need(slots, n_steps.longest);
     const TransitionWriter writer = {state, plan, n_steps, slots.data(), batch, ages_out};
     threads.run(n_parts, [&](int64_t part) { writer.write(n * part / n_parts, n * (part + 1) / n_parts); });
 }

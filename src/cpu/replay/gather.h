@@ -38,6 +38,8 @@ class GatherPlan {
     // of records side by side; returns whether it is.
     bool prefetch_records(const int64_t* slots, int64_t n, int64_t n_step) const;
     void prefetch(const GatherRow* rows, int64_t n) const;
+    // Have what lies on the disk of windows of so many steps fetched. Slots below 0 are none.
+    void will_need(const std::vector<int64_t>& slots, int64_t n_step) const;
     // Rows first .. first + n - 1 of the batch.
     void copy(int64_t first, const GatherRow* rows, int64_t n) const;
 

@@ -30,6 +30,32 @@ ReplayState::ReplayState(const per_replay_options& options, const Fields& declar
     remembered_.reserve(lanes.size());
 }
 
+void ReplayState::reserve(int64_t env, RowRange range) {
+    for_each_part(ring(), env, last_rows(range, ring()),
+                  [this](int64_t slot, int64_t, int64_t n) { rows.reserve(slot, n); });
+    // To write to a page that is not in memory the system reads it first: these, and those of the next rows, come in
+    // early.
+    constexpr int64_t window_bytes = int64_t{1} << 17;
+    const int64_t window = std::max<int64_t>(1, window_bytes / rows.records().stride);
+    if (range.end > ring().rows && range.first / window != range.end / window)
+        will_need(ring().slot(env, range.first), 0, std::min(range.end - range.first + 2 * window, ring().rows));
+}
+
+void ReplayState::will_need(int64_t slot, int64_t before, int64_t n) const {
+    const int64_t env = ring().env_of_slot(slot);
+    const int64_t first = ring().moved(env, slot, -before);
+    const int64_t n_before_end = std::min(n, (env + 1) * ring().rows - first);
+    rows.will_need(first, n_before_end);
+    if (n_before_end < n) rows.will_need(env * ring().rows, n - n_before_end);
+}
+
+// The disk has as much to do as it can where all of a batch is asked for at once.
+void ReplayState::will_need(const std::vector<int64_t>& slots, int64_t before, int64_t n) const {
+    if (!rows.are_stored()) return;
+    for (const int64_t slot : slots)
+        if (slot >= 0) will_need(slot, before, n);
+}
+
 void ReplayState::make_live(int64_t env, RowRange range, float otherwise) {
     for_each_part(ring(), env, range, [&](int64_t slot, int64_t, int64_t n) {
         rows.will_change(rows.priorities(), slot, n);

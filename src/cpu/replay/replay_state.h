@@ -58,6 +58,13 @@ struct ReplayState {
     int64_t row_in(int64_t env, int64_t slot) const { return ring().row_of_slot(env, slot, lane(env).head); }
     int64_t beta_step() const { return beta.step - n_ahead; }
 
+    // For rows that may lie on the disk. reserve() is to be called before rows are written, of which the lane has those
+    // that came last; it throws what RowStore::reserve() does. will_need() is a hint that of each slot n rows will be
+    // read, the first of them `before` rows before that in the slot; they are no more than a lane has. Slots below 0 are
+    // none.
+    void reserve(int64_t env, RowRange range);
+    void will_need(const std::vector<int64_t>& slots, int64_t before, int64_t n) const;
+
     // Rows become live where sequences start, `otherwise` being the priority of those that were given none.
     void make_live(int64_t env, RowRange range, float otherwise);
     void make_dead(int64_t env, RowRange range);
@@ -85,6 +92,8 @@ struct ReplayState {
     void clear();
 
  private:
+    void will_need(int64_t slot, int64_t before, int64_t n) const;
+
     // What a lane was like before the call.
     struct LaneBefore {
         int64_t env;

@@ -5,11 +5,13 @@
 #include <numeric>
 
 #include "cpu/replay/kept_rows.h"
+#include "rows/error.h"
 
 namespace per::cpu {
 namespace {
 
-constexpr int64_t unit = alignof(float);  // of records and of what must be aligned in them
+constexpr int64_t unit = alignof(float);                // of records and of what must be aligned in them
+constexpr int64_t max_record_bytes = int64_t{1} << 62;  // rounded up, or padded, it is no overflow
 
 int64_t round_up(int64_t bytes, int64_t to) {
     return (bytes + to - 1) / to * to;
@@ -51,14 +53,16 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
     next_fields_.resize(n_fields);
 
     // Columns of the record, with their places in it until the record has one.
+    const bool is_stored = options.storage != nullptr;
     int64_t record_bytes = 0;
     const auto take = [&](auto& column, int64_t bytes) {
         column.stride = record_bytes;
+        if (bytes > max_record_bytes - record_bytes) throw_out_of_memory(static_cast<uint64_t>(bytes));
         record_bytes += bytes;
     };
     std::vector<Column<std::byte>*> placed;
     const auto place = [&](Column<std::byte>& column, int64_t bytes) {
-        if (bytes >= large_frame_bytes) {
+        if (bytes >= large_frame_bytes && !is_stored) {
             array_bytes(capacity_, bytes);  // throws before the rounding could overflow
             column.stride = round_up(bytes, line_bytes);
             column.first = allocate(column.stride, source);
@@ -78,16 +82,22 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
     record_bytes = round_up(record_bytes, unit);
     take(rewards_, sizeof(float));
     // The largest of neighbouring priorities is looked for at every change.
-    const bool searches_priorities = options.max_priority == PER_MAX_NOW;
-    if (!searches_priorities) take(priorities_, sizeof(float));
+    const bool are_priorities_apart = is_stored || options.max_priority == PER_MAX_NOW;
+    if (!are_priorities_apart) take(priorities_, sizeof(float));
     const bool counts_draws = options.keep_times_sampled != 0;
-    if (counts_draws) take(times_sampled_, sizeof(int32_t));
+    if (counts_draws && !is_stored) take(times_sampled_, sizeof(int32_t));
     for (size_t i = 0; i < n_fields; ++i)
         if (!fields[static_cast<int64_t>(i)].is_observation()) place(fields_[i], fields[static_cast<int64_t>(i)].bytes);
-    take(flags_, sizeof(uint8_t));
+    if (!is_stored) take(flags_, sizeof(uint8_t));
 
-    records_.stride = stride_of_records(record_bytes, stores_next ? 0 : observation_bytes);
-    records_.first = allocate(records_.stride, source);
+    if (is_stored) {
+        records_.stride = round_up(record_bytes, unit);
+        file_.emplace(options.storage, array_bytes(capacity_, records_.stride), options.storage_preallocated != 0);
+        records_.first = file_->data();
+    } else {
+        records_.stride = stride_of_records(record_bytes, stores_next ? 0 : observation_bytes);
+        records_.first = allocate(records_.stride, source);
+    }
     parts_.insert(parts_.begin(), records_);
     const auto settle = [&](auto& column) {
         column.first = records_.first + column.stride;
@@ -95,15 +105,25 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
     };
     for (Column<std::byte>* const column : placed) settle(*column);
     settle(rewards_);
-    settle(flags_);
-    if (counts_draws) settle(times_sampled_);
-    if (searches_priorities) {
+    if (counts_draws && is_stored) {
+        times_sampled_ = {allocate(sizeof(int32_t), source), sizeof(int32_t)};
+        parts_.push_back(times_sampled_.as_bytes());
+    } else if (counts_draws) {
+        settle(times_sampled_);
+    }
+    if (are_priorities_apart) {
         priorities_ = {allocate(sizeof(float), {options, PER_MEMORY_PRIORITIES}), sizeof(float)};
         parts_.push_back(priorities_.as_bytes());
     } else {
         settle(priorities_);
     }
     flags_side_by_side_ = reinterpret_cast<uint8_t*>(allocate(sizeof(uint8_t), source));
+    if (is_stored) {
+        flags_ = {reinterpret_cast<std::byte*>(flags_side_by_side_), sizeof(uint8_t)};
+        parts_.push_back(flags_.as_bytes());
+    } else {
+        settle(flags_);
+    }
 }
 
 // An array of so many bytes for each slot.

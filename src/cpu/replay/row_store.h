@@ -3,10 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "cpu/memory/column.h"
 #include "cpu/memory/memory.h"
+#include "file/row_file.h"
 #include "per.h"
 #include "rows/fields.h"
 
@@ -18,6 +20,10 @@ class KeptRows;
 // next observation is that of the following row is one run of lines on one page. A record begins with the observations,
 // so that this run is short. Frames of at least large_frame_bytes have an array of their own, each on lines of its own.
 // Flags stand in the record, for draws, and once more side by side, for searches through whole episodes.
+//
+// Records may lie in a file. They then hold all fields and the reward, so that a transition is one run of bytes on the
+// disk. Flags are only side by side, and priorities and counts of draws are in memory, too: draws, updates and cuts do
+// not touch the disk for them.
 //
 // Lanes and ids are Ring's matter.
 class RowStore {
@@ -48,6 +54,17 @@ class RowStore {
     }
 
     Column<std::byte> records() const { return records_; }
+    // Whether they lie in a file.
+    bool are_stored() const { return file_.has_value(); }
+    // To be called before records of slots first .. first + n - 1 are written. Throws Error with IO where the disk has
+    // no room for them; nothing has changed then.
+    void reserve(int64_t first, int64_t n) {
+        if (are_stored()) file_->reserve(bytes_of_records(first), bytes_of_records(n));
+    }
+    // Has records fetched from the disk that are read a little later. May reach beyond the last slot.
+    void will_need(int64_t first, int64_t n) const noexcept {
+        if (are_stored()) file_->will_need(bytes_of_records(first), bytes_of_records(n));
+    }
     // How far a column's values, whose first is given, lie from the beginnings of their records; -1: the column is an
     // array of its own.
     int64_t place_in_record(const std::byte* first) const {
@@ -86,10 +103,12 @@ class RowStore {
 
  private:
     std::byte* allocate(int64_t bytes_of_slot, const MemorySource& source);
+    std::size_t bytes_of_records(int64_t n) const { return static_cast<std::size_t>(n * records_.stride); }
     void keep(int64_t first, int64_t n);
     void keep(const std::byte* column, int64_t first, int64_t n);
 
     const int64_t capacity_;
+    std::optional<RowFile> file_;
     std::vector<Memory> memory_;
     std::vector<Column<std::byte>> parts_;
     KeptRows* kept_ = nullptr;

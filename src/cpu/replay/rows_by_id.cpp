@@ -187,6 +187,7 @@ void RowsById::get(int64_t count, const int64_t* ids, const per_batch& batch) {
     slots_.resize(static_cast<size_t>(count));
     for (int64_t i = 0; i < count; ++i)
         slots_[static_cast<size_t>(i)] = slot_of_step(i, read_once(ids[i]), plan.wishes().next);
+    plan.will_need(slots_, 1);
     for (int64_t i = 0; i < count; ++i) {
         const int64_t slot = slots_[static_cast<size_t>(i)];
         const int64_t env = state_.ring().env_of_slot(slot);
@@ -217,6 +218,7 @@ void RowsById::set(int64_t count, const int64_t* ids, const per_array* fields) {
         read_values(field.name, {fields[i], 1}, field.dtype, field.elements, count, is_there_.data(),
                     values_[static_cast<size_t>(i)]);
     }
+    state_.will_need(slots_, 0, 1);
     for (int64_t i = 0; i < state_.fields.count(); ++i) {
         if (fields[i].data == nullptr) continue;
         const Column<std::byte> column = state_.rows.field(i);

@@ -19,6 +19,8 @@ constexpr int64_t prefetched_bytes = 8192;
 // While a sequence is copied, the rows of the next one come in: they are fetched before its numbers are formed.
 void SequenceGather::run(const std::vector<int64_t>& slots) {
     const size_t n = slots.size();
+    const int64_t n_before = longest_stack_ - 1;
+    state_.will_need(slots, n_before, n_before + state_.rules.sequence.steps + n_steps_.longest);
     Sequence sequences[2] = {};
     for (size_t i = 0; i < std::min(numbers_distance, n); ++i) prefetch_numbers(slots[i]);
     for (size_t i = 0; i <= n; ++i) {

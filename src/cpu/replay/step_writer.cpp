@@ -58,6 +58,17 @@ void StepWriter::check_all() {
         }
         k = next;
     }
+    reserve_rows();
+}
+
+// Rows that lie on the disk are to have room there before anything changes.
+void StepWriter::reserve_rows() {
+    if (!state_.rows.are_stored()) return;
+    for (int64_t j = 0; j < steps_->n_envs; ++j) {
+        const int64_t env = place(0, j).env;
+        const Lane& lane = checks_[static_cast<size_t>(j)].lane;
+        state_.reserve(env, {state_.lane(env).head, used_end(lane, state_.rules)});
+    }
 }
 
 // Returns how many steps were checked.

@@ -51,6 +51,7 @@ class StepWriter {
     const LaneCheck& check_of(const Place& place) const { return checks_[static_cast<size_t>(place.j)]; }
 
     void check_all();
+    void reserve_rows();
     int64_t check(const Place& place);
     void check_step(const Place& place);
     void check_run(const Place& place, int64_t count);

@@ -168,17 +168,28 @@ function checkpoint(buffer::ReplayBuffer, directory::AbstractString)
 end
 
 """
-    load(ReplayBuffer, path; device = :cpu, arrays, current_stream)
+    load(ReplayBuffer, path; device = :cpu, arrays, current_stream, storage, storage_preallocated = false)
     load(ReplayBuffer, io; device = :cpu, arrays, current_stream)
 
 The buffer that [`save`](@ref) wrote to a file, or [`checkpoint`](@ref) into a directory. Of an `IO` the bytes of one buffer are read, and no more.
+With `storage` rows lie in a file in that directory; see [`ReplayBuffer`](@ref). What an `IO` gives lies in memory.
 """
-function load(::Type{ReplayBuffer}, path::AbstractString; options...)
+function load(::Type{ReplayBuffer}, path::AbstractString; storage = nothing, storage_preallocated = false, options...)
     check_path(path)
-    return load((numbers, replay) -> per_replay_load(path, numbers..., replay); options...)
+    place = set_options!(initial(per_replay_options), pairs((; storage_preallocated)))
+    return with_storage(place, storage) do
+        load(; options...) do (device, device_index), replay
+            set_field!(place, :device, device)
+            set_field!(place, :device_index, device_index)
+            return per_replay_load_with(path, place, replay)
+        end
+    end
 end
 
-function load(::Type{ReplayBuffer}, io::IO; options...)
+function load(::Type{ReplayBuffer}, io::IO; storage = nothing, storage_preallocated = false, options...)
+    storage === nothing || invalid("storage is $(repr(storage)); allowed: nothing, as an IO is read")
+    storage_preallocated === false ||
+        invalid("storage_preallocated is $(repr(storage_preallocated)); allowed: false, as an IO is read")
     read = @cfunction(read_bytes, Int64, (Ptr{Cvoid}, Ptr{Cvoid}, Int64))
     return load(; options...) do numbers, replay
         with_stream(context -> per_replay_load_from(read, context, numbers..., replay), io)

@@ -293,8 +293,11 @@ struct per_replay_options
     min_size_to_sample::Int64
     keep_times_sampled::Int32
     max_times_sampled::Int32
+    storage::Ptr{UInt8}
+    storage_preallocated::Int32
+    reserved2::Int32
 end
-const per_replay_options_layout = (size = 272, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 156, 160, 164, 168, 172, 176, 180, 184, 188, 192, 196, 200, 204, 208, 212, 216, 224, 232, 240, 248, 256, 264, 268,))
+const per_replay_options_layout = (size = 288, offsets = (0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 128, 136, 144, 152, 156, 160, 164, 168, 172, 176, 180, 184, 188, 192, 196, 200, 204, 208, 212, 216, 224, 232, 240, 248, 256, 264, 268, 272, 280, 284,))
 
 struct per_steps
     struct_size::UInt64
@@ -400,8 +403,10 @@ struct per_loader_options
     sample::Ptr{per_sample_options}
     device::Int32
     device_index::Int32
+    gather_on_device::Int32
+    reserved::Int32
 end
-const per_loader_options_layout = (size = 40, offsets = (0, 8, 16, 24, 32, 36,))
+const per_loader_options_layout = (size = 48, offsets = (0, 8, 16, 24, 32, 36, 40, 44,))
 
 struct per_law
     struct_size::UInt64
@@ -713,6 +718,10 @@ per_save_free(save) =
 const per_replay_load_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_load(path, device, device_index, replay_out) =
     ccall(per_replay_load_pointer[], per_status, (Cstring, Int32, Int32, Ptr{Ptr{per_replay}}), path, device, device_index, replay_out)
+
+const per_replay_load_with_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_replay_load_with(path, place, replay_out) =
+    ccall(per_replay_load_with_pointer[], per_status, (Cstring, Ptr{per_replay_options}, Ptr{Ptr{per_replay}}), path, place, replay_out)
 
 const per_replay_save_to_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_replay_save_to(replay, write, context) =
@@ -1108,6 +1117,7 @@ const function_names = [
     :per_save_wait,
     :per_save_free,
     :per_replay_load,
+    :per_replay_load_with,
     :per_replay_save_to,
     :per_replay_load_from,
     :per_replay_synchronize,
@@ -1233,6 +1243,7 @@ const function_pointers = [
     per_save_wait_pointer,
     per_save_free_pointer,
     per_replay_load_pointer,
+    per_replay_load_with_pointer,
     per_replay_save_to_pointer,
     per_replay_load_from_pointer,
     per_replay_synchronize_pointer,

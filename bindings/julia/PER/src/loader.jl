@@ -16,8 +16,8 @@ struct Loader
 end
 
 """
-    loader(buffer, batch_size; slots = 3, device, arrays, current_stream, options...)
-    loader(action, buffer, batch_size; slots = 3, device, arrays, current_stream, options...)
+    loader(buffer, batch_size; slots = 3, device, gather_on_device = false, arrays, current_stream, options...)
+    loader(action, buffer, batch_size; slots = 3, device, gather_on_device = false, arrays, current_stream, options...)
 
 An iterator without end over batches that a thread of the library's own draws ahead, into memory that is used again and
 again. `options` are those of [`sample!`](@ref), for every batch. The second form calls `action(batches)` and closes the
@@ -37,8 +37,12 @@ memory of a CUDA device, copied there while what was done before goes on. Neithe
 device. `arrays` and `current_stream` are then as [`ReplayBuffer`](@ref) says, by default those of the buffer if it is
 on a device, and the library of arrays needs a method of [`PER.device_view`](@ref).
 
+With `gather_on_device = true` the device itself copies the frames of large fields, those of 1 KiB and more, out of the
+rows in host memory, which are pinned until the loader is closed. The batches are the same. `add!` and `set!` may wait
+for frames that are still to be read.
+
 Throws a [`PERError`](@ref) with status `PER.PER_ERROR_BUSY` if the buffer has a loader already, with
-`PER.PER_ERROR_UNSUPPORTED` without that method, and while iterating those of `sample!`. Iterating is on the current
+`PER.PER_ERROR_UNSUPPORTED` without that method or where `gather_on_device` is asked of a device that cannot, and while iterating those of `sample!`. Iterating is on the current
 stream.
 
 ```jldoctest
@@ -56,11 +60,11 @@ julia> stats(buffer).beta_step
 4
 ```
 """
-function loader(buffer::ReplayBuffer, batch_size; slots = nothing, device = nothing, arrays = nothing,
-                current_stream = nothing, options...)
+function loader(buffer::ReplayBuffer, batch_size; slots = nothing, device = nothing, gather_on_device = nothing,
+                arrays = nothing, current_stream = nothing, options...)
     filled = initial(per_loader_options)
     set_field!(filled, :batch_size, batch_size)
-    set_options!(filled, pairs((slots = slots, device = device)))
+    set_options!(filled, pairs((slots = slots, device = device, gather_on_device = gather_on_device)))
     device === nothing && set_device!(filled, buffer)
     memory = loader_memory(buffer.memory, filled[].device, arrays, current_stream)
     chosen = set_options!(initial(per_sample_options), options)

@@ -62,7 +62,7 @@ const CHOICES = map(
 )
 
 # Those that are on or off.
-const FLAGS = (:store_next_observation, :overwrite, :keep_times_sampled)
+const FLAGS = (:store_next_observation, :overwrite, :keep_times_sampled, :storage_preallocated, :gather_on_device)
 
 # The number of an option's value.
 function number_of_option(name::Symbol, value)
@@ -110,9 +110,20 @@ function set_options!(options::Base.RefValue{T}, given) where {T}
     return options
 end
 
+# Runs action() while the options name the directory that rows lie in; `nothing` names none.
+function with_storage(action, options, storage)
+    storage === nothing && return action()
+    path = String(storage)
+    '\0' in path && invalid("storage is $(repr(path)); allowed: paths without a NUL")
+    GC.@preserve path begin
+        set_field!(options, :storage, pointer(path))
+        return action()
+    end
+end
+
 option_names(::Type{T}) where {T} =
     filter(
         name -> !(name in (:struct_size, :capacity, :fields, :n_fields, :device_index, :reserved, :n_step_min, :key,
-                           :allocate, :deallocate, :memory_context)),
+                           :allocate, :deallocate, :memory_context, :storage, :reserved2)),
         fieldnames(T),
     )

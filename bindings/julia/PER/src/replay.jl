@@ -22,6 +22,9 @@ p_k^alpha` (section 3.3, equation 1) and importance-sampling weights.
   `on_nan` (`:allow`, `:error`: a NaN in an observation or a reward is refused),
   `autoreset` (`:disabled`, `:next_step`, `:same_step`), `critics` (`:mean`, `:max`), `device` (`:cpu`, `:cuda`,
   `"cuda:1"`)
+- `storage`: a directory: rows lie in a file there, and as many of them in memory as there is room for; 9.7 bytes a row
+  always do. The file has no name, and is gone when the buffer is. Copies, and what is serialized, lie in memory. Not on
+  CUDA. With `storage_preallocated = true` the room on the disk is taken for all rows at once
 - `arrays`: on CUDA, which arrays the buffer gives, on its device: a type as `CuArray`, of which
   `arrays{T}(undef, size)` makes one, or a function of `T` and `size`
 - `current_stream`: on CUDA, a function without arguments that says which stream a call is queued on whose `stream` is
@@ -100,11 +103,13 @@ end
 
 ReplayBuffer(; capacity, fields, options...) = ReplayBuffer(capacity, fields; options...)
 
-function ReplayBuffer(capacity, fields; arrays = nothing, current_stream = nothing, options...)
+function ReplayBuffer(capacity, fields; arrays = nothing, current_stream = nothing, storage = nothing, options...)
     filled = set_options!(initial(per_replay_options), options)
     set_field!(filled, :capacity, capacity)
     replay = Ref(Ptr{per_replay}(C_NULL))
-    with_fields(() -> per_replay_create(filled, replay), filled, fields)
+    with_storage(filled, storage) do
+        with_fields(() -> per_replay_create(filled, replay), filled, fields)
+    end
     return ReplayBuffer(Handle(replay[]), arrays, current_stream)
 end
 
@@ -182,7 +187,8 @@ function options(buffer::ReplayBuffer)
     resolved, fields = described(field -> Symbol(unsafe_string(field.name)) => Field(field), buffer.handle)
     names = filter(name -> name !== :device, option_names(per_replay_options))
     values = map(name -> option(name, getfield(resolved[], name)), names)
-    return (; capacity = buffer.capacity, fields, NamedTuple{names}(values)..., device = device_of(resolved[]),
+    storage = GC.@preserve buffer resolved[].storage == C_NULL ? nothing : unsafe_string(resolved[].storage)
+    return (; capacity = buffer.capacity, fields, NamedTuple{names}(values)..., storage, device = device_of(resolved[]),
             given(buffer.memory)...)
 end
 

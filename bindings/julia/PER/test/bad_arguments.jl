@@ -89,6 +89,11 @@ const GOOD = Dict{Symbol,Any}(
                               (; units, options...) -> first(PER.get_units(SINGLE_STEPS, units; options...))),
     :per_coordinator_create => ((capacity = 60, n_shards = 1),
                                 (; capacity, n_shards, options...) -> PER.Coordinator(capacity, n_shards; options...)),
+    :per_replay_load_with => (NamedTuple(), (; options...) -> mktempdir() do folder
+        path = joinpath(folder, "buffer")
+        save(SINGLE_STEPS, path)
+        load(ReplayBuffer, path; options...)
+    end),
     :per_loader_create => ((batch_size = 4,),
                            (; batch_size, options...) -> loader(SINGLE_STEPS, batch_size; options...)),
 )
@@ -98,7 +103,7 @@ const HINDSIGHT = Hindsight(:observation, :goal, (achieved, goals) -> zeros(Floa
 const NOT_THERE = Dict(
     "is that of an array" => (:count, :length, :ndim, :n_fields, :n_steps, :n_critics, :n_envs),
     "is the type of an array" => (:dtype,),
-    "is written by the package" => (:struct_size, :reserved),
+    "is written by the package" => (:struct_size, :reserved, :reserved2),
     "is a name in Julia" => (:device, :device_index, :achieved_field, :goal_field, :value_field, :advantage_field,
                              :return_field),
     "is a range in Julia" => (:n_step_min,),

@@ -175,3 +175,23 @@ end
         @test is_invalid(thrown(() -> action(found.buffer)), "the buffer was closed")
     end
 end
+
+@testset "rows lie in a file" begin
+    folder = mktempdir()
+    buffer, twin = filled(30), ReplayBuffer(40, (observation = Field(Int32), action = Field(Float32, 2)); n_step = 2,
+                                            seed = 3, storage = folder)
+    walk(twin, 30)
+    @test options(twin).storage == folder && options(buffer).storage === nothing
+    @test bytes_of(buffer) == bytes_of(twin) && isempty(readdir(folder))
+    path = joinpath(folder, "saved")
+    save(buffer, path)
+    loaded = load(ReplayBuffer, path; storage = folder, storage_preallocated = true)
+    @test options(loaded).storage == folder && options(loaded).storage_preallocated
+    @test bytes_of(loaded) == bytes_of(buffer)
+    @test thrown(() -> ReplayBuffer(; options(twin)..., storage = joinpath(folder, "none"))).status == PER.PER_ERROR_IO
+    @test occursin("without a NUL", invalid_message(() -> ReplayBuffer(; options(twin)..., storage = "a\0b")))
+    @test options(deepcopy(twin)).storage === nothing
+    from_io(; place...) = load(ReplayBuffer, IOBuffer(bytes_of(buffer)); place...)
+    @test is_invalid(thrown(() -> from_io(storage = folder)), "allowed: nothing, as an IO is read")
+    @test is_invalid(thrown(() -> from_io(storage_preallocated = true)), "storage_preallocated is true; allowed: false")
+end

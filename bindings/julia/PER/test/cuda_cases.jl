@@ -137,6 +137,29 @@ end
     end
 end
 
+@testset "frames of large fields are gathered by the device" begin
+    fields = (observation = Field(UInt8, 40, 30), plan = Field(Float32, 300), action = Field(Int64))
+    here, expected = (ReplayBuffer(60, fields; seed = 5, frame_stack = 2, n_step = 2) for _ in 1:2)
+    frames(first, n) = UInt8[(first + t + x) % 251 for x in 1:40, _ in 1:30, t in 1:n]
+    add_run!(first, n) = foreach((here, expected)) do buffer
+        extend!(buffer; observation = frames(first, n), plan = Float32[first + t + x for x in 1:300, t in 1:n],
+                action = first .+ (1:n), reward = first .+ (1:n), terminated = (first .+ (1:n)) .% 9 .== 0,
+                truncated = falses(n), next_observation = frames(first + 1, n))
+    end
+    add_run!(0, 80)
+    both = (loader(here, 8; CUDA_OPTIONS..., gather_on_device = true), loader(expected, 8))
+    for turn in 1:10
+        drawn, wanted = map(take!, both)
+        @test same(drawn, wanted)
+        add_run!(80 + 3turn, 3)
+        foreach(release!, both, (drawn, wanted))
+    end
+    foreach(close, both)
+    error = thrown(() -> loader(here, 8; gather_on_device = true))
+    @test error.status == PER.PER_ERROR_INVALID_ARGUMENT && occursin("gather_on_device is 1: device is", error.message)
+    @test occursin("allowed: true, false", thrown(() -> loader(here, 8; gather_on_device = 1)).message)
+end
+
 # Makes arrays, but cannot make one of memory that is there.
 function without_views end
 without_views(type, size) = DeviceArray{type}(undef, size)

@@ -30,6 +30,7 @@ from per.ray.writer import Steps, Writer, n_steps
 Ids = npt.NDArray[np.int64]
 
 _IN_HOST_MEMORY = "shards are in host memory, and give arrays of numpy"
+_IN_MEMORY = "the rows of shards lie in memory"
 _UNCOUNTED = "shards do not count the draws of a transition"
 # Options of which shards have one value only, with the values that say so; and why.
 _FIXED: dict[str, tuple[tuple[Any, ...], str]] = {
@@ -37,6 +38,8 @@ _FIXED: dict[str, tuple[tuple[Any, ...], str]] = {
     "arrays": (("numpy", None), _IN_HOST_MEMORY),
     "keep_times_sampled": ((False,), _UNCOUNTED),
     "max_times_sampled": ((0,), _UNCOUNTED),
+    "storage": ((None,), _IN_MEMORY),
+    "storage_preallocated": ((False,), _IN_MEMORY),
 }
 
 _NOT_OF_ACTORS = ("name", "lifetime", "max_concurrency", "max_restarts", "max_task_retries")

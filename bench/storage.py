@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""Measures how fast batches are drawn whose rows lie on the disk, beside what the disk gives fio (apt install fio).
+
+    python bench/storage.py --folder DIRECTORY --bytes 165 7056 --gigabytes 8 --batch 32 256 4096
+
+A transition is a row and the one after it, side by side in the file: one read. Rounds by turns: sample(), with the
+caches of the file dropped before; a loader of the same batch size; and fio on the very same file with reads of the same
+size, whole pages, that go past the caches (direct): as many at once as fit, and in batches, each of which is waited for
+before the next begins. That is what io_uring could do for sample(). Transitions a second, medians; and how many bytes a
+row take in memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import time
+from typing import Any
+
+import numpy as np
+import per
+
+PAGE = 4096
+MADV_DONTNEED = 4
+
+
+def maps() -> list[str]:
+    return pathlib.Path("/proc/self/maps").read_text().splitlines()
+
+
+class Stored:
+    """A full buffer, and its file."""
+
+    def __init__(self, folder: str, row_bytes: int, n_bytes: int) -> None:
+        self.row_bytes, self.n_rows = row_bytes, n_bytes // row_bytes
+        # The reward takes four bytes.
+        fields = {"observation": per.Field((row_bytes - 4,), "uint8")}
+        self.buffer = per.ReplayBuffer(self.n_rows, fields, storage=folder)
+        random = np.random.default_rng(1)
+        n = max(1, (1 << 25) // row_bytes)
+        noise = random.integers(0, 256, (n, row_bytes - 4), np.uint8)
+        flags, rewards = np.zeros(n, bool), np.zeros(n, np.float32)
+        for first in range(0, self.n_rows, n):
+            size = min(n, self.n_rows - first)
+            self.buffer.extend(
+                observation=noise[:size], reward=rewards[:size], terminated=flags[:size], truncated=flags[:size]
+            )
+        self.mapping = next(line for line in maps() if " (deleted)" in line and folder in line)
+        self.file = next(
+            int(number)
+            for number in os.listdir("/proc/self/fd")
+            if os.path.exists(f"/proc/self/fd/{number}")
+            and os.stat(f"/proc/self/fd/{number}").st_ino == int(self.mapping.split()[4])
+        )
+        os.fsync(self.file)
+
+    def path(self) -> str:
+        return f"/proc/{os.getpid()}/fd/{self.file}"
+
+    def drop_caches(self) -> None:
+        """Pages that are mapped stay in the caches: they are unmapped first."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        for line in maps():
+            if line.split()[4] == self.mapping.split()[4]:
+                first, last = (int(number, 16) for number in line.split()[0].split("-"))
+                libc.madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), MADV_DONTNEED)
+        os.posix_fadvise(self.file, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def drawn(self, batch: int, seconds: float) -> float:
+        """Transitions a second."""
+        self.drop_caches()
+        begin, n = time.perf_counter(), 0
+        while time.perf_counter() < begin + seconds:
+            self.buffer.sample(batch)
+            n += batch
+        return n / (time.perf_counter() - begin)
+
+    def loaded(self, batch: int, seconds: float) -> float:
+        self.drop_caches()
+        with self.buffer.loader(batch) as loader:
+            begin, n = time.perf_counter(), 0
+            while time.perf_counter() < begin + seconds:
+                with next(loader):
+                    n += batch
+            return n / (time.perf_counter() - begin)
+
+    def read_by_fio(self, seconds: float, *options: str) -> float:
+        """Reads a second."""
+        self.drop_caches()
+        n_bytes = -(-2 * self.row_bytes // PAGE) * PAGE
+        result = subprocess.run(
+            [
+                "fio",
+                "--name=reads",
+                f"--filename={self.path()}",
+                "--rw=randread",
+                "--direct=1",
+                f"--bs={n_bytes}",
+                f"--size={self.n_rows * self.row_bytes // n_bytes * n_bytes}",
+                "--norandommap",
+                "--time_based",
+                f"--runtime={seconds}",
+                "--output-format=json",
+                *options,
+            ],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        return float(json.loads(result.stdout)["jobs"][0]["read"]["iops"])
+
+
+def measured(stored: Stored, batch: int, seconds: float, rounds: int) -> dict[str, float]:
+    """Medians of what a second has, by way."""
+    together = [f"--iodepth={batch}", f"--iodepth_batch={batch}", f"--iodepth_batch_complete_min={batch}"]
+    ways = {
+        "sample": lambda: stored.drawn(batch, seconds),
+        "loader": lambda: stored.loaded(batch, seconds),
+        "fio, 256 at once": lambda: stored.read_by_fio(seconds, "--ioengine=libaio", "--iodepth=256"),
+        "fio, io_uring in batches": lambda: stored.read_by_fio(seconds, "--ioengine=io_uring", *together),
+    }
+    rates: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            rates[name].append(way())
+    return {name: statistics.median(values) for name, values in rates.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", required=True)
+    parser.add_argument("--bytes", type=int, nargs="+", default=[165, 7056])
+    parser.add_argument("--gigabytes", type=float, default=8)
+    parser.add_argument("--batch", type=int, nargs="+", default=[32, 256, 4096])
+    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=pathlib.Path)
+    arguments = parser.parse_args()
+    figures: list[dict[str, Any]] = []
+    for row_bytes in arguments.bytes:
+        stored = Stored(os.path.abspath(arguments.folder), row_bytes, int(arguments.gigabytes * 1e9))
+        in_memory = stored.buffer.stats().memory_bytes / stored.buffer.capacity
+        print(f"rows of {row_bytes} bytes: {stored.n_rows:,}, {in_memory:.1f} bytes of memory each")
+        for batch in arguments.batch:
+            medians = measured(stored, batch, arguments.seconds, arguments.rounds)
+            figures.append({"row_bytes": row_bytes, "batch": batch, "memory_bytes_a_row": in_memory, **medians})
+            for name, rate in medians.items():
+                share = rate / medians["fio, 256 at once"]
+                print(f"  batch {batch:>5}  {name:<26} {rate:>10,.0f} a second {share:>7.0%}", flush=True)
+        del stored
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"load": os.getloadavg(), "figures": figures}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

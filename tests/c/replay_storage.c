@@ -1,0 +1,566 @@
+/*
+ * Rows that lie in a file: the buffer is the same as one in memory, with at most 12 bytes of memory a row. A directory
+ * that cannot be used is an error that names it, and so is a disk that is full, which changes nothing. A fork leaves the
+ * rows to the parent. No file is left behind, by errors or kills either. Room is reserved before rows are written, and
+ * a batch asks for its rows before it reads them.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "replay_check.h"
+
+enum { LARGE = 500, N_FIELDS = 3, BATCH = 64 }; /* the large field has 2000 bytes */
+
+static char folder[] = "/tmp/per-storage-XXXXXX";
+
+static int n_entries(const char* path) {
+    DIR* const entries = opendir(path);
+    int n = 0;
+    CHECK(entries != NULL);
+    while (readdir(entries) != NULL) ++n;
+    closedir(entries);
+    return n;
+}
+
+static int n_files(void) {
+    return n_entries(folder) - 2;
+}
+
+/* ---------------------------------------------------- what the library asks */
+
+/* Functions of the C library that libper calls. They remember what of the last buffer's file was reserved, and what was
+   asked for. */
+enum { BLOCK = 4096, MAX_BLOCKS = 4096 };
+static int row_file = -1;
+static unsigned char is_reserved[MAX_BLOCKS], is_asked_for[MAX_BLOCKS];
+static int n_reservations_left = -1; /* until the disk is full; below 0: it never is */
+
+static void mark(unsigned char* blocks, off_t first, off_t size) {
+    off_t block;
+    for (block = first / BLOCK; block < MAX_BLOCKS && block * BLOCK < first + size; ++block) blocks[block] = 1;
+}
+
+int fallocate(int file, int mode, off_t first, off_t size) {
+    if (n_reservations_left == 0) {
+        errno = ENOSPC;
+        return -1;
+    }
+    if (n_reservations_left > 0) --n_reservations_left;
+    if (first == 0) { /* of a file that was just made */
+        row_file = file;
+        memset(is_reserved, 0, sizeof is_reserved);
+    }
+    mark(is_reserved, first, size);
+    return (int)syscall(SYS_fallocate, file, mode, first, size);
+}
+
+int posix_fadvise(int file, off_t first, off_t size, int advice) {
+    if (file == row_file && advice == POSIX_FADV_WILLNEED) mark(is_asked_for, first, size);
+    return 0;
+}
+
+/* All that the file holds lies where room was reserved. */
+static void check_room(void) {
+    off_t first = lseek(row_file, 0, SEEK_DATA), end;
+    CHECK(first >= 0);
+    for (; first >= 0; first = lseek(row_file, end, SEEK_DATA)) {
+        end = lseek(row_file, first, SEEK_HOLE);
+        CHECK(end > first && end <= (off_t)MAX_BLOCKS * BLOCK);
+        for (; first < end; first += BLOCK) CHECK(is_reserved[first / BLOCK]);
+    }
+    CHECK(errno == ENXIO);
+}
+
+/* The bytes lie in the file, and were asked for. They may lie there twice, as a final observation and as the first of the
+   episode after it. */
+static void check_asked_for(const void* bytes, size_t size) {
+    static unsigned char file[MAX_BLOCKS * BLOCK];
+    const ssize_t n = pread(row_file, file, sizeof file, 0);
+    const unsigned char *found = file, *const end = file + n;
+    int n_asked_for = 0;
+    CHECK(n > 0 && n < (ssize_t)sizeof file);
+    while ((found = memmem(found, (size_t)(end - found), bytes, size)) != NULL) {
+        const size_t first = (size_t)(found - file);
+        size_t block = first / BLOCK;
+        while (block * BLOCK < first + size && is_asked_for[block]) ++block;
+        n_asked_for += block * BLOCK >= first + size;
+        ++found;
+    }
+    CHECK(n_asked_for > 0);
+}
+
+/* ------------------------------------------------------------------ buffers */
+
+static per_replay_options options_with_everything(int64_t capacity, const char* storage) {
+    static const int64_t large[] = {LARGE};
+    static per_field fields[N_FIELDS];
+    per_replay_options options = replay_options(capacity, 2);
+    fields[0] = field_of("observation", PER_FLOAT32, 1, large);
+    fields[1] = field_of("observation.small", PER_INT16, 0, NULL);
+    fields[2] = field_of("action", PER_UINT8, 0, NULL);
+    options.fields = fields;
+    options.n_fields = N_FIELDS;
+    options.storage = storage;
+    return options;
+}
+
+/* n steps of both environments, the last of which ends an episode now and then. */
+static per_status try_steps(per_replay* replay, int64_t n, int t, uint64_t seed) {
+    static float images[64][2][LARGE], next_images[64][2][LARGE];
+    static int16_t numbers[64][2], next_numbers[64][2];
+    static uint8_t actions[64][2], ends[64][2], no[64][2];
+    static float rewards[64][2];
+    per_array fields[N_FIELDS], next[N_FIELDS];
+    per_steps steps;
+    int k, env, i;
+    CHECK(n <= 64);
+    memset(ends, 0, sizeof ends);
+    for (k = 0; k < n; ++k)
+        for (env = 0; env < 2; ++env) {
+            for (i = 0; i < LARGE; ++i) {
+                images[k][env][i] = (float)(t + k + env * 1000 + i);
+                next_images[k][env][i] = images[k][env][i] + 1;
+            }
+            numbers[k][env] = (int16_t)(t + k);
+            next_numbers[k][env] = (int16_t)(t + k + 1);
+            actions[k][env] = (uint8_t)next_random(&seed);
+            rewards[k][env] = (float)(next_random(&seed) % 100);
+        }
+    if (next_random(&seed) % 8 == 0) ends[n - 1][1] = 1;
+    fields[0] = array_of(images, PER_FLOAT32);
+    fields[1] = array_of(numbers, PER_INT16);
+    fields[2] = array_of(actions, PER_UINT8);
+    next[0] = array_of(next_images, PER_FLOAT32);
+    next[1] = array_of(next_numbers, PER_INT16);
+    memset(&next[2], 0, sizeof next[2]);
+    CHECK_OK(per_steps_init(&steps, sizeof steps));
+    steps.length = n;
+    steps.fields = fields;
+    steps.next_fields = next;
+    steps.reward = array_of(rewards, PER_FLOAT32);
+    steps.terminated = array_of(ends, PER_BOOL);
+    steps.truncated = array_of(no, PER_BOOL);
+    return per_replay_add(replay, &steps, NULL, NULL);
+}
+
+static void add_steps(per_replay* replay, int64_t n, int t) {
+    CHECK_OK(try_steps(replay, n, t, (uint64_t)t));
+}
+
+typedef struct bytes {
+    unsigned char* data;
+    int64_t size;
+} bytes;
+
+static int64_t append(void* context, const void* data, int64_t size) {
+    bytes* const to = context;
+    to->data = realloc(to->data, (size_t)(to->size + size));
+    CHECK(to->data != NULL);
+    memcpy(to->data + to->size, data, (size_t)size);
+    to->size += size;
+    return size;
+}
+
+static bytes saved(per_replay* replay) {
+    bytes all = {NULL, 0};
+    CHECK_OK(per_replay_save_to(replay, append, &all));
+    return all;
+}
+
+static int holds(per_replay* replay, const bytes* expected) {
+    const bytes now = saved(replay);
+    const int same = now.size == expected->size && memcmp(now.data, expected->data, (size_t)now.size) == 0;
+    free(now.data);
+    return same;
+}
+
+static void check_same(per_replay* replay, per_replay* twin) {
+    const bytes expected = saved(twin);
+    CHECK(holds(replay, &expected));
+    free(expected.data);
+}
+
+typedef struct drawn {
+    int64_t ids[BATCH];
+    float weights[BATCH], reward[BATCH], priorities[BATCH];
+    float images[BATCH * 8 * LARGE], next_images[BATCH * 4 * LARGE]; /* stacks of four, or sequences of eight */
+    int16_t numbers[BATCH * 8];
+} drawn;
+
+static void draw_all(per_replay* replay, int has_sequences, drawn* out) {
+    static float rewards[BATCH * 8];
+    void *fields[N_FIELDS], *next[N_FIELDS];
+    per_batch batch;
+    memset(out, 0, sizeof *out);
+    fields[0] = out->images;
+    fields[1] = out->numbers;
+    fields[2] = NULL;
+    next[0] = out->next_images;
+    next[1] = next[2] = NULL;
+    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    batch.fields = fields;
+    if (!has_sequences) batch.next_fields = next;
+    batch.ids = out->ids;
+    batch.weights = out->weights;
+    batch.priorities = out->priorities;
+    batch.reward = rewards;
+    CHECK_OK(per_replay_sample(replay, NULL, BATCH, &batch, NULL));
+    memcpy(out->reward, rewards, sizeof out->reward);
+}
+
+/* Frames side by side, of which those of zeros are padding. */
+static void check_frames_are_asked_for(const float* frames, int n) {
+    for (; n > 0; --n, frames += LARGE)
+        if (frames[1] != 0) check_asked_for(frames, LARGE * sizeof(float));
+}
+
+/* The last batch, whose transitions have stacks of so many frames, or which has sequences. */
+static void check_batch_is_asked_for(const drawn* batch, int has_sequences, int n_frames) {
+    int i;
+    if (has_sequences) check_frames_are_asked_for(batch->images, 6);
+    for (i = 0; i < 8 && !has_sequences; ++i) {
+        check_frames_are_asked_for(batch->images + i * n_frames * LARGE, n_frames);
+        check_frames_are_asked_for(batch->next_images + i * n_frames * LARGE, n_frames);
+    }
+}
+
+static void check_same_draws(per_replay* replay, per_replay* twin, int has_sequences, int n_frames, uint64_t* seed) {
+    static drawn mine, others;
+    float errors[BATCH];
+    const uint8_t actions[4] = {(uint8_t)next_random(seed), 1, 2, 3};
+    per_array fields[N_FIELDS];
+    int i;
+    draw_all(twin, has_sequences, &others);
+    memset(is_asked_for, 0, sizeof is_asked_for);
+    draw_all(replay, has_sequences, &mine);
+    CHECK(memcmp(&mine, &others, sizeof mine) == 0);
+    if (next_random(seed) % 16 == 0) check_batch_is_asked_for(&mine, has_sequences, n_frames);
+    for (i = 0; i < BATCH; ++i) errors[i] = (float)(next_random(seed) % 50);
+    CHECK_OK(per_replay_set_priorities(replay, BATCH, mine.ids, errors, NULL));
+    CHECK_OK(per_replay_set_priorities(twin, BATCH, mine.ids, errors, NULL));
+    memset(fields, 0, sizeof fields);
+    fields[2] = array_of(actions, PER_UINT8);
+    CHECK_OK(per_replay_set(replay, 4, mine.ids, fields, NULL));
+    CHECK_OK(per_replay_set(twin, 4, mine.ids, fields, NULL));
+}
+
+/* -------------------------------------------------------------------- cases */
+
+/* Rings that go round twice, with all that is drawn in several kinds. */
+static void the_buffer_is_the_same(void) {
+    int kind, t, n;
+    for (kind = 0; kind < 5; ++kind) {
+        per_replay_options plain = options_with_everything(400, NULL), options;
+        per_replay *replay, *twin;
+        uint64_t seed = (uint64_t)kind;
+        if (kind == 1) plain.n_step = 3, plain.frame_stack = 4;
+        if (kind == 2) plain.sequence_length = 6, plain.burn_in = 1;
+        if (kind == 3) plain.store_next_observation = 1, plain.prioritization = PER_RANK;
+        if (kind == 4) plain.max_priority = PER_MAX_NOW, plain.normalize_weights = PER_BUFFER_MAX;
+        options = plain;
+        options.storage = folder;
+        options.storage_preallocated = kind % 2;
+        replay = create_replay(&options);
+        twin = create_replay(&plain);
+        for (t = 0; t < 900; t += n) {
+            n = 1 + (int)(next_random(&seed) % 40);
+            add_steps(replay, n, t);
+            add_steps(twin, n, t);
+            check_room();
+            if (t > 50) check_same_draws(replay, twin, kind == 2, kind == 1 ? 4 : 1, &seed);
+            if (t > 300 && t < 310) {
+                CHECK_OK(per_replay_cut(replay, 0, NULL, NULL));
+                CHECK_OK(per_replay_cut(twin, 0, NULL, NULL));
+            }
+        }
+        check_same(replay, twin);
+        CHECK(n_files() == 0); /* the file has no name */
+        per_replay_free(replay);
+        per_replay_free(twin);
+    }
+}
+
+static void twelve_bytes_of_memory_a_row(void) {
+    per_replay_options options = options_with_everything(1 << 20, folder);
+    per_replay* replay = create_replay(&options);
+    CHECK(stats_of(replay).memory_bytes <= (INT64_C(12) << 20));
+    per_replay_free(replay);
+}
+
+static void options_are_described(void) {
+    char path[sizeof folder];
+    per_replay_options options, described;
+    per_replay* replay;
+    memcpy(path, folder, sizeof path);
+    options = options_with_everything(100, path);
+    options.storage_preallocated = 1;
+    replay = create_replay(&options);
+    path[0] = '?';
+    CHECK_OK(per_replay_options_init(&described, sizeof described));
+    CHECK_OK(per_replay_describe(replay, &described));
+    CHECK(strcmp(described.storage, folder) == 0 && described.storage_preallocated == 1);
+    per_replay_free(replay);
+}
+
+static void what_is_loaded_lies_there(void) {
+    char path[PATH_MAX];
+    per_replay_options options = options_with_everything(400, folder), place;
+    per_replay *replay = create_replay(&options), *loaded;
+    uint64_t seed = 1;
+    int i;
+    snprintf(path, sizeof path, "%s/saved", folder);
+    for (i = 0; i < 10; ++i) add_steps(replay, 30, 30 * i);
+    for (i = 0; i < 2; ++i) { /* a file, and a directory of checkpoints */
+        CHECK_OK(i == 0 ? per_replay_save(replay, path) : per_replay_checkpoint(replay, path, NULL));
+        CHECK_OK(per_replay_options_init(&place, sizeof place));
+        place.storage = folder;
+        place.capacity = -1; /* is not looked at */
+        CHECK_OK(per_replay_load_with(path, &place, &loaded));
+        CHECK(stats_of(loaded).memory_bytes == stats_of(replay).memory_bytes);
+        check_same(loaded, replay);
+        check_room();
+        check_same_draws(loaded, replay, 0, 1, &seed);
+        per_replay_free(loaded);
+        CHECK_OK(per_replay_load(path, PER_CPU, 0, &loaded));
+        CHECK(stats_of(loaded).memory_bytes > stats_of(replay).memory_bytes);
+        per_replay_free(loaded);
+        place.storage = "no/such/folder";
+        CHECK_FAILS(per_replay_load_with(path, &place, &loaded), PER_ERROR_IO, "storage no/such/folder cannot be");
+        CHECK(loaded == NULL);
+        place.storage = NULL;
+        place.storage_preallocated = 1;
+        CHECK_FAILS(per_replay_load_with(path, &place, &loaded), PER_ERROR_INVALID_ARGUMENT, "storage_preallocated");
+        place.reserved2 = 1;
+        CHECK_FAILS(per_replay_load_with(path, &place, &loaded), PER_ERROR_INVALID_ARGUMENT, "reserved2 is 1");
+        if (i == 0) CHECK(unlink(path) == 0);
+    }
+    CHECK_FAILS(per_replay_load_with(NULL, &place, &loaded), PER_ERROR_INVALID_ARGUMENT, "path is NULL");
+    CHECK_FAILS(per_replay_load_with(path, NULL, &loaded), PER_ERROR_INVALID_ARGUMENT, "place is NULL");
+    CHECK_FAILS(per_replay_load_with(path, &place, NULL), PER_ERROR_INVALID_ARGUMENT, "replay_out is NULL");
+    per_replay_free(replay);
+    snprintf(path, sizeof path, "rm -r %s/saved", folder);
+    CHECK(system(path) == 0);
+}
+
+static void what_is_refused(void) {
+    per_replay_options options = options_with_everything(100, "no/such/folder");
+    per_replay* replay = (per_replay*)&options;
+    per_field field = options.fields[0];
+    const int64_t huge[] = {INT64_C(1) << 60};
+    char file[PATH_MAX];
+    CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_IO,
+                "storage no/such/folder cannot be written: No such file or directory");
+    CHECK(replay == NULL);
+    options.storage = "";
+    CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_IO, "storage  cannot be written: No such file");
+    options.storage = "/proc"; /* where nobody makes files */
+    CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_IO, "storage /proc cannot be written: ");
+    snprintf(file, sizeof file, "%s/file", folder);
+    close(open(file, O_CREAT | O_WRONLY, 0600));
+    options.storage = file;
+    CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_IO, "/file cannot be written: Not a directory");
+    unlink(file);
+    options.storage = folder;
+    options.storage_preallocated = 2;
+    CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_INVALID_ARGUMENT,
+                "storage_preallocated is 2: allowed are 0 .. 1");
+    options.storage_preallocated = 0;
+    options.reserved2 = 1;
+    CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_INVALID_ARGUMENT, "reserved2 is 1");
+    options.reserved2 = 0;
+    options.device = PER_CUDA;
+    CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_UNSUPPORTED, "storage is given: on PER_CUDA ");
+    options.device = PER_CPU;
+    field.shape = huge;
+    options.fields = &field;
+    options.n_fields = 1;
+    CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_OUT_OF_MEMORY, "out of memory");
+    options = options_with_everything(100, folder);
+    options.capacity = INT64_C(1) << 40; /* some 2 10^15 bytes: more than a file of most file systems has */
+    CHECK(per_replay_create(&options, &replay) != PER_OK && replay == NULL);
+    options.storage = NULL;
+    options.storage_preallocated = 1;
+    CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_INVALID_ARGUMENT,
+                "storage_preallocated is 1: must be 0 where storage is not given");
+    CHECK(n_files() == 0);
+}
+
+/* Adds steps until there is no room for them, which changes nothing. Returns how many of each environment. */
+static int add_until_it_is_full(per_replay* replay) {
+    bytes before;
+    per_status status;
+    int t = 0, i;
+    while ((status = try_steps(replay, 20, t, 0)) == PER_OK) t += 20;
+    CHECK(status == PER_ERROR_IO && strstr(per_last_error(), "No space left on device") != NULL);
+    before = saved(replay);
+    for (i = 0; i < 3; ++i) {
+        CHECK_FAILS(try_steps(replay, 64, t, 0), PER_ERROR_IO, "storage /tmp/per-storage-");
+        CHECK(holds(replay, &before));
+    }
+    free(before.data);
+    return t;
+}
+
+static void add_where_there_is_room_again(per_replay* replay, int t) {
+    int i;
+    for (i = 0; i < 10; ++i, t += 20) CHECK_OK(try_steps(replay, 20, t, 0));
+    CHECK(stats_of(replay).added == 2 * t);
+}
+
+static void room_that_is_refused_changes_nothing(void) {
+    per_replay_options options = options_with_everything(4000, folder);
+    per_replay* replay = create_replay(&options);
+    int t;
+    n_reservations_left = 8;
+    t = add_until_it_is_full(replay);
+    CHECK(t > 100);
+    check_room();
+    n_reservations_left = -1;
+    add_where_there_is_room_again(replay, t);
+    check_room();
+    per_replay_free(replay);
+}
+
+/* In a child: where processes may not have file systems of their own, it says so and passes. */
+static void fill_the_disk(void) {
+    char filler[PATH_MAX];
+    per_replay_options options = options_with_everything(8000, folder); /* some 16 MB */
+    per_replay* replay;
+    struct statvfs disk;
+    int t, file;
+    if ((unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) ||
+        mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("storage", folder, "tmpfs", 0, "size=4m") != 0) {
+        fprintf(stderr, "no file system of its own (%s): a disk that really is full is not tested\n", strerror(errno));
+        _exit(0);
+    }
+    options.storage_preallocated = 1;
+    CHECK_FAILS(per_replay_create(&options, &replay), PER_ERROR_IO, "cannot be written: No space left on device");
+    CHECK(statvfs(folder, &disk) == 0 && disk.f_bfree == disk.f_blocks);
+    options.storage_preallocated = 0;
+    replay = create_replay(&options);
+    snprintf(filler, sizeof filler, "%s/filler", folder);
+    file = open(filler, O_CREAT | O_WRONLY, 0600);
+    CHECK(file >= 0 && posix_fallocate(file, 0, 2 << 20) == 0);
+    close(file);
+    t = add_until_it_is_full(replay);
+    CHECK(t > 200);
+    CHECK(unlink(filler) == 0); /* there is room again */
+    add_where_there_is_room_again(replay, t);
+    per_replay_free(replay);
+    CHECK(statvfs(folder, &disk) == 0 && disk.f_bfree == disk.f_blocks); /* and nothing is kept */
+    _exit(0);
+}
+
+static void a_full_disk_changes_nothing(void) {
+    const pid_t child = fork();
+    int status;
+    CHECK(child >= 0);
+    if (child == 0) fill_the_disk();
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void refuse_everything(per_replay* replay) {
+    static const char* const why = "its rows in storage are the parent's";
+    per_batch batch;
+    per_replay_statistics statistics;
+    int64_t id = 0, live = 0;
+    const float priority = 1;
+    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    CHECK_OK(per_replay_statistics_init(&statistics, sizeof statistics));
+#define REFUSED(call) CHECK_FAILS(call, PER_ERROR_INVALID_ARGUMENT, why)
+    REFUSED(try_steps(replay, 1, 0, 0));
+    REFUSED(per_replay_sample(replay, NULL, 4, &batch, NULL));
+    REFUSED(per_replay_get(replay, 1, &id, &batch, NULL));
+    REFUSED(per_replay_set_priorities(replay, 1, &id, &priority, NULL));
+    REFUSED(per_replay_live(replay, &live));
+    REFUSED(per_replay_stats(replay, &statistics));
+    REFUSED(per_replay_clear(replay, NULL));
+    REFUSED(per_replay_cut(replay, 0, NULL, NULL));
+    REFUSED(per_replay_save(replay, "/dev/null"));
+    REFUSED(per_replay_checkpoint(replay, "no/such/folder/new", NULL));
+#undef REFUSED
+}
+
+static void a_child_leaves_the_rows_to_its_parent(void) {
+    per_replay_options plain = options_with_everything(400, NULL), options = plain;
+    per_replay *replay, *twin;
+    int status, t;
+    pid_t child;
+    options.storage = folder;
+    replay = create_replay(&options);
+    twin = create_replay(&plain);
+    for (t = 0; t < 100; t += 20) add_steps(replay, 20, t), add_steps(twin, 20, t);
+    child = fork();
+    if (child == 0) {
+        per_replay* own;
+        refuse_everything(replay);
+        per_replay_free(replay);
+        own = create_replay(&options); /* of its own, in the same directory */
+        add_steps(own, 20, 5000);
+        CHECK(stats_of(own).added == 40);
+        per_replay_free(own);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    for (; t < 300; t += 20) add_steps(replay, 20, t), add_steps(twin, 20, t);
+    check_same(replay, twin);
+    per_replay_free(replay);
+    per_replay_free(twin);
+}
+
+/* Neither by buffers that end, nor by processes that do. */
+static void nothing_is_left_behind(void) {
+    per_replay_options options = options_with_everything(400, folder);
+    const int descriptors = n_entries("/proc/self/fd");
+    int i, status, ready[2];
+    char byte;
+    for (i = 0; i < 50; ++i) per_replay_free(create_replay(&options));
+    CHECK(n_entries("/proc/self/fd") == descriptors);
+    for (i = 0; i < 5; ++i) {
+        pid_t child;
+        CHECK(pipe(ready) == 0);
+        child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            per_replay* const replay = create_replay(&options);
+            int t = 0;
+            for (;; t = (t + 20) % 1000) {
+                add_steps(replay, 20, t);
+                if (t == 500 && write(ready[1], "", 1) != 1) _exit(1);
+            }
+        }
+        CHECK(read(ready[0], &byte, 1) == 1);
+        CHECK(kill(child, SIGKILL) == 0 && waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+        close(ready[0]);
+        close(ready[1]);
+        CHECK(n_files() == 0);
+    }
+}
+
+int main(void) {
+    CHECK(mkdtemp(folder) != NULL);
+    what_is_refused();
+    the_buffer_is_the_same();
+    twelve_bytes_of_memory_a_row();
+    options_are_described();
+    what_is_loaded_lies_there();
+    room_that_is_refused_changes_nothing();
+    a_full_disk_changes_nothing();
+    a_child_leaves_the_rows_to_its_parent();
+    nothing_is_left_behind();
+    CHECK(rmdir(folder) == 0);
+    return 0;
+}
