@@ -502,10 +502,11 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
  * allocated here. What is small lies side by side, padded by at most 6 bytes or a sixteenth, so that a drawn transition
  * touches few cache lines; frames of 1024 bytes and more lie on lines of 64 bytes of their own. PER_RANK takes 7 bytes
  * more, PER_BUFFER_MAX and PER_MAX_NOW a quarter of one each; where only the options of a call ask for one of the first
- * two, the first such call allocates it. With `storage` fields and reward lie on the disk. On PER_CUDA nothing is padded, reward and flags take 5 bytes, priorities 12.4,
- * PER_RANK 8.3 more and the others an eighth of one; the first batch or update of a size beyond 4096 allocates, too. A
- * call that allocates cannot be captured, and of the first two kinds cannot follow calls that were: their graphs would
- * go on without what it adds. keep_times_sampled takes 4 bytes more on each device.
+ * two, the first such call allocates it. With `storage` fields and reward lie on the disk. On PER_CUDA nothing is
+ * padded, reward and flags take 5 bytes, priorities 12.4, PER_RANK 8.3 more and the others an eighth of one; the first
+ * batch or update of a size beyond 4096 allocates, too. A call that allocates cannot be captured, and of the first two
+ * kinds cannot follow calls that were: their graphs would go on without what it adds. keep_times_sampled takes 4 bytes
+ * more on each device.
  *
  * Memory from the caller.  With `allocate` the arrays of rows and priorities lie where the caller wants them: in shared
  * memory, on huge pages, in pinned memory. It is called by this call only, a few times, and `deallocate` once for each
@@ -914,8 +915,9 @@ PER_API per_status per_replay_set_save_compression(per_replay* replay, int32_t s
  * live than a batch takes while adds wait for that batch: a step can be drawn max_times_sampled times at most, and
  * fewer where it is overwritten before, or never live. So r should be well below that number; above it, it is refused
  * at creation. Of sequences, which begin at every sequence_stride-th step of an episode, it should be well below
- * max_times_sampled / sequence_stride, which is not looked at. With overwrite 0 m is at most the capacity, and once all lanes are full draws go on until e are ahead.
- * Of several that wait on one side no turns are kept: calls for few may overtake one for many.
+ * max_times_sampled / sequence_stride, which is not looked at. With overwrite 0 m is at most the capacity, and once all
+ * lanes are full draws go on until e are ahead. Of several that wait on one side no turns are kept: calls for few may
+ * overtake one for many.
  *
  *   k    K n steps of per_replay_add(). Those that its mask leaves out are counted neither, but on PER_CUDA, where the
  *        mask may be known on the device only. A step that autoreset drops is counted
@@ -1378,15 +1380,26 @@ PER_API per_status per_replay_advantages(per_replay* replay, int32_t value_field
  * draws into pinned memory of the host, from where they are copied on a stream of the loader's own. The consumer's
  * stream waits for the copy, and the copy for the stream that the slot was released on, both on the device. The loader
  * of a buffer on PER_CUDA hands out its batches there: they are drawn into the slots, on a stream of the loader's own,
- * and its thread waits until they are there, as only then is it known whether anything could be drawn. No call of the
- * consumer waits for the device; the thread that draws does, once the consumer is more than `slots` batches ahead of
- * it, and whoever waits for that draw then waits too.
+ * and its thread waits until they are there, as only then is it known whether anything could be drawn. No call on the
+ * loader waits for the device; the thread that draws does, once the consumer is more than `slots` batches ahead of it,
+ * and whoever waits for that draw then waits too.
+ *
+ * Gather. With gather_on_device the frames of large fields - those of at least 1024 bytes, which have an array of their
+ * own - come to the device without the CPU having copied them: their arrays are pinned as long as the loader runs, the
+ * thread that draws only writes down where each frame lies, and a kernel on the loader's stream copies them from there
+ * into the slot. Everything else takes the way above. Batches are the same, bit for bit. per_replay_add() and
+ * per_replay_set() wait, holding the buffer's lock, until the device has read a frame that they are to overwrite: until
+ * that kernel has ended, and what the streams of earlier releases had to do before those. So nothing that a stream does
+ * before a release may wait for a call on the buffer, of whatever thread. If that wait fails they are PER_ERROR_CUDA
+ * and change nothing. Only the end of the loader waits so, too.
  *
  * Counts.  A batch counts for beta's schedule when it is handed out, and has the beta of its turn. For `samples` and
  * the random state it counts when it is drawn, also if it is never handed out.
  *
  * Fork.  In a forked child a loader is gone: every call on it but per_loader_free() is PER_ERROR_INVALID_ARGUMENT. A
  * buffer on PER_CPU stays usable there; how many of the batches asked for were drawn before the fork is not known.
+ * With gather_on_device fork before the loader is created: fork() may copy pinned memory at once, and on kernels before
+ * Linux 5.9 the device may go on reading rows as they were.
  *
  * A buffer has one loader at a time, which must be freed before it. Several threads may take from one loader.
  */
@@ -1401,6 +1414,10 @@ typedef struct per_loader_options {
     int32_t device;                   /* a per_device: in whose memory batches are handed out; for a buffer on PER_CUDA
                                          to be set to that; _init: PER_CPU */
     int32_t device_index;             /* which CUDA device; that of a buffer on PER_CUDA; 0 for PER_CPU; _init: 0 */
+    int32_t gather_on_device;         /* 1: the device copies the frames of large fields out of the rows itself. For
+                                         batches on PER_CUDA of a buffer on PER_CPU that has neither `allocate` nor
+                                         `storage`; _init: 0 */
+    int32_t reserved;                 /* 0 */
 } per_loader_options;
 
 PER_API per_status per_loader_options_init(per_loader_options* options, uint64_t struct_size);
@@ -1410,10 +1427,12 @@ PER_API per_status per_loader_options_init(per_loader_options* options, uint64_t
  * per_loader_free().
  *
  * Memory: slots + 1 batches, and for a buffer on PER_CPU whose batches are on PER_CUDA as many in pinned memory, too;
- * all of it is allocated here.
+ * all of it is allocated here. gather_on_device takes 8 bytes more a row, and pins the arrays of large fields: all of
+ * their memory, whether rows are there or not, and the system can then neither move nor swap it.
  *
  * PER_ERROR_BUSY if the buffer has a loader that was not stopped; PER_ERROR_INVALID_ARGUMENT; PER_ERROR_OUT_OF_MEMORY;
- * PER_ERROR_NO_DEVICE; PER_ERROR_CUDA.
+ * PER_ERROR_NO_DEVICE; PER_ERROR_CUDA; PER_ERROR_UNSUPPORTED where gather_on_device meets rows in memory of the
+ * caller's or in `storage`, or a device that does not reach pinned memory by the host's own addresses.
  */
 PER_API per_status per_loader_create(per_replay* replay, const per_loader_options* options, per_loader** loader_out);
 
@@ -1455,9 +1474,11 @@ PER_API per_status per_loader_release(per_loader* loader, int64_t slot, void* st
 /*
  * Ends a loader: waits for the draws that were asked for, so that the buffer's random state depends on the order of
  * calls alone, and for its thread. Batches that are out stay as they are until per_loader_free(), and every later call
- * but that and this one is PER_ERROR_INVALID_ARGUMENT. Another loader may then be created.
+ * but that and this one is PER_ERROR_INVALID_ARGUMENT. Another loader may then be created. With gather_on_device it
+ * waits until the device has read the rows, which then are pinned no more.
  *
- * PER_ERROR_CUDA: it has ended all the same.
+ * PER_ERROR_CUDA: it has ended all the same; with gather_on_device rows may still be pinned until per_loader_free(), and
+ * batches that are out hold what is written to the rows meanwhile.
  */
 PER_API per_status per_loader_stop(per_loader* loader);
 
@@ -1724,9 +1745,9 @@ PER_API per_status per_coordinator_restore(per_coordinator* coordinator, const p
  * Writer.  One per_writer is attached to a channel at a time. Values are cast and checked where they are written, and
  *          errors told there. What only the buffer can tell - a full lane with overwrite 0, a gap with PER_GAP_ERROR -
  *          makes a step that is left out there, and counted (refused).
- * Memory.  A step that the buffer has no memory or disk for, or that its device fails on, is not lost: it stays in the ring and
- *          is tried again after 100 ms, and with each call of per_channel_flush(), which says why. Writers find the ring
- *          full meanwhile.
+ * Memory.  A step that the buffer has no memory or disk for, or that its device fails on, is not lost: it stays in the
+ *          ring and is tried again after 100 ms, and with each call of per_channel_flush(), which says why. Writers find
+ *          the ring full meanwhile.
  * Deaths.  A process that ends, by SIGKILL too, at whatever instruction, loses at most the call that it was in, and
  *          harms nobody: what the calls before it wrote comes into the buffer, and another writer may attach. Where the
  *          process of the buffer ends, writers find out once their ring is full. The memory is in no folder, and goes

@@ -102,5 +102,7 @@ inline constexpr int64_t n_words = 24;
 void time_replay(const Arguments& given, int64_t capacity, cudaStream_t stream);
 // A loader of a buffer in host memory.
 void time_host_loader(const Arguments& given, int64_t capacity, cudaStream_t stream);
+// Loaders of images in host memory, as below: gathered by the CPU, and by the device.
+void time_host_images(const Arguments& given, cudaStream_t stream);
 // Stacks of 4 frames of 84 x 84 bytes, and the next ones, beside one copy of as many bytes.
 void time_images(const Arguments& given, cudaStream_t stream);

@@ -192,6 +192,7 @@ int main(int n, char** arguments) {
             print_left_out("rows", capacity, "rows of so many transitions are not timed");
         if (capacity <= largest_host_replay) time_host_loader(given, capacity, stream);
     }
+    time_host_images(given, stream);
     time_images(given, stream);
     REQUIRE_CUDA(cudaStreamDestroy(stream));
     return 0;

@@ -215,15 +215,28 @@ void time_updates(const Arguments& given, Stopwatch& watch, per_replay* replay, 
     REQUIRE(per_replay_synchronize(replay, stream) == PER_OK);
 }
 
+// As create_replay(), in host memory.
+per_replay* create_host_replay(const per_replay_options& options, int64_t bytes) {
+    per_replay* replay = nullptr;
+    REQUIRE(per_replay_create(&options, &replay) == PER_OK);
+    const int64_t length = length_of_fill(options);
+    const int64_t n = length * options.n_envs;
+    const std::vector<uint8_t> observation = observations(n, bytes), flags = no_flags(n);
+    const std::vector<float> others = random_priorities(6 * n, 4);
+    fill(replay, options, Steps(options, length, observation.data(), others.data(), flags.data(), true), nullptr);
+    return replay;
+}
+
 // A batch taken and given back, with nothing done in between: what a consumer waits for that does nothing else.
 void time_loader(const Arguments& given, Stopwatch& watch, per_replay* replay, const char* variant, int64_t capacity,
-                 cudaStream_t stream) {
+                 cudaStream_t stream, bool gathers_on_device = false) {
     for (const int64_t batch : given.batches) {
         per_loader_options options;
         per_loader* loader = nullptr;
         REQUIRE(per_loader_options_init(&options, sizeof options) == PER_OK);
         options.batch_size = batch;
         options.device = PER_CUDA;
+        options.gather_on_device = gathers_on_device;
         REQUIRE(per_loader_create(replay, &options, &loader) == PER_OK);
         print("loader", variant, capacity, batch, watch.time_uncaptured([&] {
             per_batch rows;
@@ -268,33 +281,44 @@ void time_replay(const Arguments& given, int64_t capacity, cudaStream_t stream) 
 }
 
 void time_host_loader(const Arguments& given, int64_t capacity, cudaStream_t stream) {
-    const per_replay_options options = rows_options(capacity, PER_CPU);
-    per_replay* replay = nullptr;
-    REQUIRE(per_replay_create(&options, &replay) == PER_OK);
-    const int64_t length = length_of_fill(options);
-    const int64_t n = length * n_envs;
-    const std::vector<uint8_t> observation = observations(n, observation_bytes), flags = no_flags(n);
-    const std::vector<float> others = random_priorities(6 * n, 4);
-    fill(replay, options, Steps(options, length, observation.data(), others.data(), flags.data(), true), nullptr);
+    per_replay* const replay = create_host_replay(rows_options(capacity, PER_CPU), observation_bytes);
     Stopwatch watch(stream, given.seconds);
     time_loader(given, watch, replay, "libper, buffer in host memory", capacity, stream);
     per_replay_free(replay);
 }
 
-void time_images(const Arguments& given, cudaStream_t stream) {
+namespace {
+
+constexpr int64_t bytes_of_image = 84 * 84;
+
+per_replay_options image_options(int64_t capacity, int32_t device) {
     static const int64_t shape[] = {84, 84};
-    constexpr int64_t bytes = 84 * 84;
-    const per_field fields[2] = {field_of("observation", PER_UINT8, 2, shape),
-                                 field_of("action", PER_FLOAT32, 0, nullptr)};
+    static const per_field fields[2] = {field_of("observation", PER_UINT8, 2, shape),
+                                        field_of("action", PER_FLOAT32, 0, nullptr)};
     per_replay_options options;
     REQUIRE(per_replay_options_init(&options, sizeof options) == PER_OK);
-    options.capacity = given.images;
+    options.capacity = capacity;
     options.n_envs = 16;
     options.frame_stack = 4;
     options.fields = fields;
     options.n_fields = 2;
-    options.device = PER_CUDA;
-    per_replay* const replay = create_replay(options, bytes, stream);
+    options.device = device;
+    return options;
+}
+
+}  // namespace
+
+void time_host_images(const Arguments& given, cudaStream_t stream) {
+    per_replay* const replay = create_host_replay(image_options(given.images, PER_CPU), bytes_of_image);
+    Stopwatch watch(stream, given.seconds);
+    time_loader(given, watch, replay, "libper, images in host memory", given.images, stream);
+    time_loader(given, watch, replay, "libper, images gathered by the device", given.images, stream, true);
+    per_replay_free(replay);
+}
+
+void time_images(const Arguments& given, cudaStream_t stream) {
+    constexpr int64_t bytes = bytes_of_image;
+    per_replay* const replay = create_replay(image_options(given.images, PER_CUDA), bytes, stream);
     if (replay == nullptr) return print_left_out("images", given.images, "out of memory");
     Stopwatch watch(stream, given.seconds);
     for (const int64_t batch : given.batches) {

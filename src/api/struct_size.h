@@ -33,7 +33,7 @@ inline constexpr uint64_t struct_sizes<per_replay_statistics>[] = {184, 192, 200
 template <>
 inline constexpr uint64_t struct_sizes<per_hindsight_options>[] = {48};
 template <>
-inline constexpr uint64_t struct_sizes<per_loader_options>[] = {40};
+inline constexpr uint64_t struct_sizes<per_loader_options>[] = {40, 48};
 template <>
 inline constexpr uint64_t struct_sizes<per_law>[] = {80};
 template <>

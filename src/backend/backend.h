@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/draw_outcome.h"
+#include "backend/frame_gather.h"
 #include "per.h"
 #include "rules/n_step.h"
 
@@ -103,6 +104,8 @@ struct ReplaySample {
     int64_t n_of_walk = 0;                // how many transitions the walk has that the batch is a part of; 0: no walk
     int64_t n_step_min = 0;               // not 0: each transition's own n is drawn from n_step_min .. n_step
     const uint64_t* key = nullptr;        // [2] seed and batch number that a draw has in place of the buffer's own
+    // Not NULL: places of frames are written for it, where it wants them, and the caller queues it. On the CPU only.
+    FrameGather* gather = nullptr;
 
     bool is_drawn() const { return ids == nullptr && units == nullptr; }
     // The windows of the batch with that key.
@@ -167,6 +170,9 @@ class ReplayBackend {
     virtual void get(int64_t count, const int64_t* ids, const per_batch& batch, void* stream) = 0;
     virtual void set(int64_t count, const int64_t* ids, const per_array* fields, void* stream) = 0;
     virtual void clear(void* stream) = 0;
+
+    // The arrays that frames lie in, where that is host memory.
+    virtual FrameArrays frame_arrays() const { return {}; }
 
     // A loader is to draw so: makes the memory that this takes.
     virtual void begin_ahead(const ReplaySample& sample) = 0;

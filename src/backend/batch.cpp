@@ -41,13 +41,12 @@ std::byte* allocated(std::size_t bytes) {
     return static_cast<std::byte*>(memory);
 }
 
-// How many values of a field a transition or sequence of a batch has.
+}  // namespace
+
 int64_t length_of(const Field& field, const BatchShape& shape) {
     if (shape.steps == 0 || field.role == PER_ROLE_RECURRENT_STATE) return 1;
     return field.is_observation() ? shape.steps + shape.n_step : shape.steps;
 }
-
-}  // namespace
 
 void clear_place(const per_batch& batch, const Fields& fields, const BatchShape& shape, int64_t i) {
     const auto clear = [&](void* array, int64_t bytes) {

@@ -46,6 +46,9 @@ struct BatchShape {
     bool has_times_sampled = false;
 };
 
+// How many values of a field a transition or sequence of a batch has.
+int64_t length_of(const Field& field, const BatchShape& shape);
+
 // Writes id -1 at place i of a batch of that shape, and zeros for all else.
 void clear_place(const per_batch& batch, const Fields& fields, const BatchShape& shape, int64_t i);
 

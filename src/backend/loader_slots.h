@@ -6,6 +6,7 @@
 
 #include "backend/batch.h"
 #include "backend/draw_outcome.h"
+#include "backend/frame_gather.h"
 #include "per.h"
 #include "rows/fields.h"
 
@@ -17,6 +18,8 @@ struct OpenSlot {
     // Where a device draws into the slot itself; else NULL. See ReplayBackend::sample().
     DrawOutcome* outcome;
     void* stream;
+    // Where the device copies frames out of the rows; else NULL. See ReplayBackend::sample().
+    FrameGather* gather = nullptr;
 };
 
 // Slots go round: open() and send(), by the thread that draws, then hand_out() to a consumer, release() from it.
@@ -24,6 +27,9 @@ struct OpenSlot {
 class LoaderSlots {
  public:
     virtual ~LoaderSlots() = default;
+
+    // NULL, unless the device copies frames out of the rows. The loader begins and ends it.
+    virtual FrameGather* gather() { return nullptr; }
 
     // Waits until nothing reads what was drawn there before, or lets the stream wait.
     virtual OpenSlot open(std::size_t slot) = 0;

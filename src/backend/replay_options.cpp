@@ -102,6 +102,8 @@ const per_loader_options default_loader_options = {
     .sample = nullptr,
     .device = PER_CPU,
     .device_index = 0,
+    .gather_on_device = 0,
+    .reserved = 0,
 };
 
 const per_replay_statistics default_statistics = empty<per_replay_statistics>();

@@ -30,8 +30,28 @@ per_sample_options checked_sample(const per_loader_options& options) {
     return *options.sample;
 }
 
+void check_gather(const Replay& replay, const per_loader_options& options) {
+    check_range("gather_on_device", options.gather_on_device, 0, 1);
+    check_range("reserved", options.reserved, 0, 0);
+    if (options.gather_on_device == 0) return;
+    if (replay.device() == PER_CUDA)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "gather_on_device is 1: allowed for the loader of a replay on PER_CPU, as the rows of one on "
+                    "PER_CUDA are on the device");
+    if (options.device == PER_CPU)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "gather_on_device is 1: device is PER_CPU, and must be PER_CUDA, where the batches are gathered");
+    if (replay.has_memory_of_caller())
+        throw Error(PER_ERROR_UNSUPPORTED,
+                    "gather_on_device is 1: the rows lie in memory of the caller's (allocate), which is not pinned");
+    if (replay.has_rows_on_disk())
+        throw Error(PER_ERROR_UNSUPPORTED,
+                    "gather_on_device is 1: the rows lie in a file (storage), which is not pinned");
+}
+
 int32_t checked_device(const Replay& replay, const per_loader_options& options) {
     check_device(options.device, options.device_index);
+    check_gather(replay, options);
     if (replay.device() == PER_CPU) return options.device;
     const int index = static_cast<int>(replay.device_index());
     if (options.device != replay.device())
@@ -48,6 +68,8 @@ std::unique_ptr<LoaderSlots> create_slots(const Replay& replay, const per_loader
                                           const BatchShape& shape, std::size_t n_slots) {
     const Fields& fields = replay.fields();
     if (options.device == PER_CPU) return std::make_unique<HostSlots>(fields, shape, n_slots);
+    if (options.gather_on_device != 0)
+        return cuda::create_gathered_slots(options.device_index, fields, shape, n_slots, replay.frame_arrays());
     if (replay.device() == PER_CPU) return cuda::create_copied_slots(options.device_index, fields, shape, n_slots);
     return cuda::create_drawn_slots(options.device_index, fields, shape, n_slots);
 }
@@ -74,11 +96,12 @@ Loader::Loader(Replay& replay, const per_loader_options& options, const MakeSlot
     if (shape.steps > 0) sample_.n_step = shape.n_step;  // the slots are for that one
     memory_ = make_slots(shape, order_.size());
     slots_.resize(order_.size());
-    replay_.begin_draws(sample_, batch_size_);
+    replay_.begin_draws(sample_, batch_size_, memory_->gather());
     try {
+        if (memory_->gather() != nullptr) memory_->gather()->begin();
         start_thread();
     } catch (...) {
-        static_cast<void>(guarded([&] { replay_.end_draws(); }));
+        static_cast<void>(guarded([&] { replay_.end_draws(process_); }));
         throw;
     }
 }
@@ -92,6 +115,8 @@ Loader::~Loader() {
     if (process_ == HandleLock::process()) {
         static_cast<void>(guarded([&] { end(); }));
     } else {
+        // The child's copy of the buffer must not ask slots that are gone whether rows may be overwritten.
+        if (memory_->gather() != nullptr) static_cast<void>(guarded([&] { replay_.end_draws(process_); }));
         static_cast<void>(signals_.release());
     }
 }
@@ -180,7 +205,10 @@ void Loader::end() {
     signals_->changed.notify_all();
     guard.unlock();
     pthread_join(thread_, nullptr);
-    const per_status status = guarded([&] { replay_.end_draws(); });
+    FrameGather* const gather = memory_->gather();
+    per_status status = gather == nullptr ? PER_OK : guarded([&] { gather->end(); });
+    const per_status ended = guarded([&] { replay_.end_draws(process_); });
+    if (status == PER_OK) status = ended;
     guard.lock();
     stopped_ = true;
     signals_->changed.notify_all();

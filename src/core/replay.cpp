@@ -267,13 +267,15 @@ BatchShape Replay::shape_of_draws(const per_sample_options& options, int64_t bat
             options_.keep_times_sampled != 0};
 }
 
-void Replay::begin_draws(const per_sample_options& options, int64_t batch_size) {
+void Replay::begin_draws(const per_sample_options& options, int64_t batch_size, FrameGather* gather) {
     const std::unique_lock guard(lock_);
     if (loader_process_ == HandleLock::process())
         throw Error(PER_ERROR_BUSY, "the buffer has a loader already, which must end first");
     limiter_.check_draw_size(batch_size);
     backend_->end_ahead();  // of a loader that a fork left behind
-    backend_->begin_ahead(resolve_sample_options(options, batch_size, options_));
+    ReplaySample sample = resolve_sample_options(options, batch_size, options_);
+    sample.gather = gather;
+    backend_->begin_ahead(sample);
     loader_process_ = HandleLock::process();
     lock_.begin_draws();
 }
@@ -285,8 +287,10 @@ void Replay::draw_ahead(const per_sample_options& options, int64_t batch_size, c
     sample.batch = slot.batch;
     sample.is_ahead = true;
     sample.outcome_out = slot.outcome;
+    sample.gather = slot.gather;
     limiter_.check_draw(batch_size);
     backend_->sample(sample, slot.stream);
+    if (slot.gather != nullptr) slot.gather->queue();
     count_drawn(batch_size);
 }
 
@@ -312,8 +316,9 @@ void Replay::stop_listening() {
 }
 
 // It also ends while the buffer is saved: a checkpoint knows nothing of loaders.
-void Replay::end_draws() {
+void Replay::end_draws(uint64_t process) {
     const std::unique_lock guard(lock_.unordered().unreserved());
+    if (loader_process_ != process) return;  // in a forked child another loader has begun
     loader_process_ = 0;
     backend_->end_ahead();
 }

@@ -70,11 +70,14 @@ class Replay {
     void set_save_compression(int32_t level);
 
     // For a loader. It begins with begin_draws(), which throws Error with BUSY if there is one already, and ends with
-    // end_draws(). In between the consumer's thread calls ask_for_draw() and hand_out(), and the loader's own thread
+    // end_draws(), in whatever process. In between the consumer's thread calls ask_for_draw() and hand_out(), and the loader's own thread
     // draw_ahead() and then draw_is_made(), also if the draw failed.
     const Fields& fields() const { return fields_; }
+    FrameArrays frame_arrays() const { return backend_->frame_arrays(); }
+    bool has_memory_of_caller() const { return options_.allocate != nullptr; }
+    bool has_rows_on_disk() const { return options_.storage != nullptr; }
     BatchShape shape_of_draws(const per_sample_options& options, int64_t batch_size);
-    void begin_draws(const per_sample_options& options, int64_t batch_size);
+    void begin_draws(const per_sample_options& options, int64_t batch_size, FrameGather* gather);
     void ask_for_draw() { lock_.ask_for_draw(); }
     void draw_ahead(const per_sample_options& options, int64_t batch_size, const OpenSlot& slot);
     void draw_is_made() { lock_.draw_is_made(); }
@@ -86,7 +89,7 @@ class Replay {
     // Whether the rate limiter allows a draw. If not, the bell is rung once it may, until stop_listening().
     bool allows_draw_or_rings(int64_t batch_size, SharedBell& bell);
     void stop_listening();
-    void end_draws();
+    void end_draws(uint64_t process);  // that of begin_draws()
 
     per_law law(int32_t measured_scale);
     void set_scale(int32_t scale);

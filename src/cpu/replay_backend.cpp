@@ -23,11 +23,11 @@ CpuReplayBackend::CpuReplayBackend(const per_replay_options& options, const Fiel
 // ---- batches
 
 // To be called before write_live(): where memory ends, nothing has been written.
-void CpuReplayBackend::prepare_live(const NSteps& n_steps, const per_batch& batch) {
+void CpuReplayBackend::prepare_live(const NSteps& n_steps, const ReplaySample& sample) {
     if (state_.has_sequences)
-        sequences_.prepare(n_steps, batch);
+        sequences_.prepare(n_steps, sample.batch, sample.gather);
     else
-        plan_.make(batch, false);
+        plan_.make(sample.batch, false, sample.gather);
 }
 
 // What a batch has of live transitions or sequences: the rest is that of the draw. ages_out: [slots] or NULL.
@@ -95,7 +95,7 @@ bool CpuReplayBackend::draw(const ReplaySample& sample) {
     LastBatch& last = state_.last_batch;
     const BatchKey key = key_of(sample);
     const NSteps n_steps = sample.n_steps(key);
-    prepare_live(n_steps, sample.batch);
+    prepare_live(n_steps, sample);
     last.ages.reserve(static_cast<size_t>(n));
     const bool by_schedule = std::isnan(sample.beta);
     const double beta = beta_of(sample);
@@ -126,7 +126,7 @@ bool CpuReplayBackend::take(const ReplaySample& sample) {
         sample.units != nullptr ? draw_.find_units(state_.priorities, sample) : rows_.find_live(sample);
     const bool has_live = std::any_of(slots.begin(), slots.end(), [](int64_t slot) { return slot >= 0; });
     const NSteps n_steps = sample.n_steps(key_of(sample));
-    prepare_live(n_steps, sample.batch);
+    prepare_live(n_steps, sample);
     const auto take_slots = [&] {
         if (has_live) draw_.take(state_.priorities, sample, slots);
     };
@@ -173,6 +173,17 @@ void CpuReplayBackend::take_back_draw(Relabelling& relabelling) {
     if (relabelling.by_schedule) --state_.beta.step;
     if (relabelling.took_ranks) state_.priorities.forget_ranks();
     std::swap(state_.last_batch, relabelling.batch_before);
+}
+
+// ---- for a loader
+
+void CpuReplayBackend::begin_ahead(const ReplaySample& sample) {
+    if (sample.gather != nullptr) state_.reads.begin(*sample.gather, state_.ring().capacity());
+}
+
+void CpuReplayBackend::end_ahead() {
+    state_.beta.step -= state_.n_ahead.exchange(0);
+    state_.reads.end();
 }
 
 // ---- on-policy

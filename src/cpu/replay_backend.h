@@ -44,9 +44,10 @@ class CpuReplayBackend : public ReplayBackend {
     }
     void clear(void*) override { state_.clear(); }
 
-    void begin_ahead(const ReplaySample&) override {}
+    FrameArrays frame_arrays() const override { return state_.rows.frame_arrays(); }
+    void begin_ahead(const ReplaySample& sample) override;
     void hand_out() override { --state_.n_ahead; }
-    void end_ahead() override { state_.beta.step -= state_.n_ahead.exchange(0); }
+    void end_ahead() override;
 
     std::vector<int64_t> live_ids(void* stream) override;
     uint64_t reserve_batches(int64_t count, void* stream) override;
@@ -80,7 +81,7 @@ class CpuReplayBackend : public ReplayBackend {
     bool with_ranks(const ReplaySample& sample, const Choose& choose);
     double beta_of(const ReplaySample& sample) const;
     BatchKey key_of(const ReplaySample& sample) const;
-    void prepare_live(const NSteps& n_steps, const per_batch& batch);
+    void prepare_live(const NSteps& n_steps, const ReplaySample& sample);
     void write_live(const NSteps& n_steps, const std::vector<int64_t>& slots, const per_batch& batch,
                     int64_t* ages_out);
     void write_law(double beta, const per_batch& batch) const;

@@ -1,5 +1,5 @@
-// Loaders that hand out batches in the memory of a CUDA device, of a buffer in host memory and of one on the device,
-// against one on the CPU, through per.h, as users have it: the same bits from the same calls, on two streams of a
+// Loaders that hand out batches in the memory of a CUDA device, of a buffer in host memory, also with the device
+// gathering from its rows while others are overwritten, and of one on the device, against one on the CPU, through per.h, as users have it: the same bits from the same calls, on two streams of a
 // consumer that runs ahead of the device, writes over each batch, and keeps the device busy before it releases one.
 // Exits with 77 where there is no device, with 0 if everything is the same; else it prints what differs and exits with
 // 1.
@@ -20,8 +20,10 @@
 namespace {
 
 constexpr int64_t n_rows = 20000;
-constexpr int64_t n_numbers = 64;    // of an observation
-constexpr std::size_t n_ahead = 24;  // batches that the consumer is ahead of what it looks at
+constexpr int64_t few_numbers = 64;    // of an observation
+constexpr int64_t many_numbers = 260;  // of one that the device can gather
+constexpr int64_t n_added = 100;       // steps after each batch that the device gathers
+constexpr std::size_t n_ahead = 24;    // batches that the consumer is ahead of what it looks at
 constexpr std::size_t busy_bytes = std::size_t{1} << 22;
 
 per_array array_of(const void* data, int32_t dtype) {
@@ -39,7 +41,33 @@ void require_device(per_status status) {
     REQUIRE(status == PER_OK);
 }
 
-per_replay* filled(int32_t device) {
+// Steps whose observations, actions and rewards follow from their numbers, the first of which is given.
+void add_steps(per_replay* replay, int64_t n_numbers, int64_t first, int64_t count) {
+    const auto n = static_cast<std::size_t>(count);
+    std::vector<float> observations(n * static_cast<std::size_t>(n_numbers)), rewards(n);
+    std::vector<int64_t> actions(n);
+    std::vector<uint8_t> terminated(n), truncated(n), unknown(n);
+    for (std::size_t i = 0; i < observations.size(); ++i)
+        observations[i] = static_cast<float>((static_cast<std::size_t>(first * n_numbers) + i) % 1000003);
+    for (std::size_t i = 0; i < n; ++i) {
+        actions[i] = first + static_cast<int64_t>(i);
+        rewards[i] = static_cast<float>(actions[i] % 17);
+        terminated[i] = actions[i] % 101 == 100;
+    }
+    const per_array given[2] = {array_of(observations.data(), PER_FLOAT32), array_of(actions.data(), PER_INT64)};
+    per_steps steps;
+    REQUIRE(per_steps_init(&steps, sizeof steps) == PER_OK);
+    steps.length = count;
+    steps.fields = given;
+    steps.reward = array_of(rewards.data(), PER_FLOAT32);
+    steps.terminated = array_of(terminated.data(), PER_BOOL);
+    steps.truncated = array_of(truncated.data(), PER_BOOL);
+    steps.next_mask = array_of(unknown.data(), PER_BOOL);
+    REQUIRE(per_replay_add(replay, &steps, nullptr, nullptr) == PER_OK);
+    REQUIRE(per_replay_synchronize(replay, nullptr) == PER_OK);
+}
+
+per_replay* filled(int32_t device, int64_t n_numbers) {
     const int64_t shape[] = {n_numbers};
     per_field fields[2] = {};
     fields[0].name = "observation";
@@ -58,35 +86,16 @@ per_replay* filled(int32_t device) {
     options.device = device;
     per_replay* replay = nullptr;
     require_device(per_replay_create(&options, &replay));
-
-    std::vector<float> observations(n_rows * n_numbers), rewards(n_rows);
-    std::vector<int64_t> actions(n_rows);
-    std::vector<uint8_t> terminated(n_rows), truncated(n_rows), unknown(n_rows);
-    for (std::size_t i = 0; i < observations.size(); ++i) observations[i] = static_cast<float>(i % 1000003);
-    for (std::size_t i = 0; i < actions.size(); ++i) {
-        actions[i] = static_cast<int64_t>(i);
-        rewards[i] = static_cast<float>(i % 17);
-        terminated[i] = i % 101 == 100;
-    }
-    const per_array given[2] = {array_of(observations.data(), PER_FLOAT32), array_of(actions.data(), PER_INT64)};
-    per_steps steps;
-    REQUIRE(per_steps_init(&steps, sizeof steps) == PER_OK);
-    steps.length = n_rows;
-    steps.fields = given;
-    steps.reward = array_of(rewards.data(), PER_FLOAT32);
-    steps.terminated = array_of(terminated.data(), PER_BOOL);
-    steps.truncated = array_of(truncated.data(), PER_BOOL);
-    steps.next_mask = array_of(unknown.data(), PER_BOOL);
-    REQUIRE(per_replay_add(replay, &steps, nullptr, nullptr) == PER_OK);
-    REQUIRE(per_replay_synchronize(replay, nullptr) == PER_OK);
+    add_steps(replay, n_numbers, 0, n_rows);
     return replay;
 }
 
-per_loader* loader_of(per_replay* replay, int32_t device, int64_t batch_size) {
+per_loader* loader_of(per_replay* replay, int32_t device, int64_t batch_size, bool gathers = false) {
     per_loader_options options;
     REQUIRE(per_loader_options_init(&options, sizeof options) == PER_OK);
     options.batch_size = batch_size;
     options.device = device;
+    options.gather_on_device = gathers;
     per_loader* loader = nullptr;
     require_device(per_loader_create(replay, &options, &loader));
     return loader;
@@ -97,10 +106,11 @@ struct Array {
     std::size_t bytes;
 };
 
-std::vector<Array> arrays_of(const per_batch& batch, int64_t batch_size) {
+std::vector<Array> arrays_of(const per_batch& batch, int64_t batch_size, int64_t n_numbers) {
     const std::size_t n = static_cast<std::size_t>(batch_size);
-    return {{batch.fields[0], n * n_numbers * 4},
-            {batch.next_fields[0], n * n_numbers * 4},
+    const std::size_t frame_bytes = static_cast<std::size_t>(n_numbers) * 4;
+    return {{batch.fields[0], n * frame_bytes},
+            {batch.next_fields[0], n * frame_bytes},
             {batch.fields[1], n * 8},
             {batch.reward, n * 4},
             {batch.discount, n * 4},
@@ -116,12 +126,14 @@ std::vector<Array> arrays_of(const per_batch& batch, int64_t batch_size) {
 
 class Comparison {
  public:
-    Comparison(int32_t device, int64_t batch_size)
+    Comparison(int32_t device, int64_t batch_size, bool gathers = false)
         : device_(device),
           batch_size_(batch_size),
-          replay_(filled(device)),
-          twin_(filled(PER_CPU)),
-          loader_(loader_of(replay_, PER_CUDA, batch_size)),
+          gathers_(gathers),
+          n_numbers_(gathers ? many_numbers : few_numbers),
+          replay_(filled(device, n_numbers_)),
+          twin_(filled(PER_CPU, n_numbers_)),
+          loader_(loader_of(replay_, PER_CUDA, batch_size, gathers)),
           plain_(loader_of(twin_, PER_CPU, batch_size)) {
         for (cudaStream_t& stream : streams_)
             REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
@@ -158,7 +170,7 @@ class Comparison {
         int64_t slot = -1;
         REQUIRE(per_batch_init(&batch, sizeof batch) == PER_OK);
         REQUIRE(per_loader_next(plain_, 1, &batch, &slot, nullptr) == PER_OK);
-        for (const Array& array : arrays_of(batch, batch_size_)) {
+        for (const Array& array : arrays_of(batch, batch_size_, n_numbers_)) {
             const char* const first = static_cast<const char*>(array.first);
             expected_.emplace_back(first, first + array.bytes);
         }
@@ -172,7 +184,7 @@ class Comparison {
         REQUIRE(per_loader_next(loader_, 1, &batch, &slot, stream) == PER_OK);
         char* const busy = static_cast<char*>(busy_) + i % 2 * busy_bytes;
         REQUIRE(cudaMemsetAsync(busy, static_cast<int>(i), busy_bytes, stream) == cudaSuccess);
-        for (const Array& array : arrays_of(batch, batch_size_)) {
+        for (const Array& array : arrays_of(batch, batch_size_, n_numbers_)) {
             if (pinned_.size() == n_read_) {
                 void* memory = nullptr;
                 REQUIRE(cudaMallocHost(&memory, array.bytes) == cudaSuccess);
@@ -184,6 +196,9 @@ class Comparison {
         }
         REQUIRE(per_loader_release(loader_, slot, stream) == PER_OK);
         set_priorities(i, ids, priorities, stream);
+        if (!gathers_) return;
+        const int64_t first = n_rows + static_cast<int64_t>(i) * n_added;
+        for (per_replay* const replay : {replay_, twin_}) add_steps(replay, n_numbers_, first, n_added);
     }
 
     // With arrays where the buffer is. Those of the device, and what they are copied from, stay until all was compared.
@@ -217,6 +232,8 @@ class Comparison {
 
     int32_t device_;
     int64_t batch_size_;
+    bool gathers_;
+    int64_t n_numbers_;
     per_replay *replay_, *twin_;
     per_loader *loader_, *plain_;
     cudaStream_t streams_[2];
@@ -242,5 +259,9 @@ int main(int argc, char** argv) {
         std::printf("%zu batches of %lld from a buffer on %s are those of the CPU\n", n_batches,
                     static_cast<long long>(batch_size), device == PER_CPU ? "the CPU" : "the device");
     }
+    Comparison comparison(PER_CPU, batch_size, true);
+    comparison.run(n_batches);
+    std::printf("%zu batches of %lld that the device gathered are those of the CPU\n", n_batches,
+                static_cast<long long>(batch_size));
     return 0;
 }

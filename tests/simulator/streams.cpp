@@ -122,6 +122,7 @@ Options options_of_environment() {
             .n_multiprocessors = 3,
             .has_host_memory = false,
             .reads_pageable = false,
+            .reaches_registered = true,
             .memory_bytes = from_environment("PER_SIMULATOR_MEMORY", uint64_t{1} << 34),
             .destroying_waits = true};
 }
@@ -164,6 +165,7 @@ struct Machine {
     int n_capturing = 0;
     std::map<uintptr_t, Allocation> allocations;  // by address
     uint64_t device_bytes = 0;                    // of them
+    std::map<uintptr_t, uintptr_t> registered;    // pages of the host, from the first byte of some to their end
     std::deque<Freed> freed;
     uint64_t freed_bytes = 0;
     uint64_t n_events = 0;
@@ -611,6 +613,10 @@ const char* cudaGetErrorName(cudaError_t error) {
             return "cudaErrorInvalidResourceHandle";
         case cudaErrorIllegalAddress:
             return "cudaErrorIllegalAddress";
+        case cudaErrorHostMemoryAlreadyRegistered:
+            return "cudaErrorHostMemoryAlreadyRegistered";
+        case cudaErrorHostMemoryNotRegistered:
+            return "cudaErrorHostMemoryNotRegistered";
         case cudaErrorCooperativeLaunchTooLarge:
             return "cudaErrorCooperativeLaunchTooLarge";
         case cudaErrorStreamCaptureUnsupported:
@@ -707,12 +713,13 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     BEGIN_CALL();
     const Options& options = machine().options;
-    *value = attribute == cudaDevAttrL2CacheSize              ? 1 << 20
-             : attribute == cudaDevAttrMultiProcessorCount    ? options.n_multiprocessors
-             : attribute == cudaDevAttrPageableMemoryAccess   ? options.reads_pageable
-             : attribute == cudaDevAttrClusterLaunch          ? options.cluster_blocks != 0
-             : attribute == cudaDevAttrComputeCapabilityMajor ? options.compute_capability / 10
-                                                              : options.compute_capability % 10;
+    *value = attribute == cudaDevAttrL2CacheSize                         ? 1 << 20
+             : attribute == cudaDevAttrMultiProcessorCount               ? options.n_multiprocessors
+             : attribute == cudaDevAttrPageableMemoryAccess              ? options.reads_pageable
+             : attribute == cudaDevAttrCanUseHostPointerForRegisteredMem ? options.reaches_registered
+             : attribute == cudaDevAttrClusterLaunch                     ? options.cluster_blocks != 0
+             : attribute == cudaDevAttrComputeCapabilityMajor            ? options.compute_capability / 10
+                                                                         : options.compute_capability % 10;
     return cudaSuccess;
 }
 
@@ -747,6 +754,40 @@ cudaError_t cudaFree(void* memory) {
 cudaError_t cudaFreeHost(void* memory) {
     require_type(memory, cudaMemoryTypeHost);
     return deallocate(memory);
+}
+
+// Whole pages become the device's to reach.
+cudaError_t cudaHostRegister(void* memory, std::size_t bytes, unsigned flags) {
+    BEGIN_CALL_IN_CONTEXT();
+    if (const cudaError_t error = require_no_capture(); error != cudaSuccess) return error;
+    if (memory == nullptr || bytes == 0 || flags != cudaHostRegisterMapped) return cudaErrorInvalidValue;
+    Machine& m = machine();
+    constexpr uintptr_t page_bytes = 4096;
+    const auto address = reinterpret_cast<uintptr_t>(memory);
+    const uintptr_t first = address / page_bytes * page_bytes;
+    const uintptr_t end = (address + bytes + page_bytes - 1) / page_bytes * page_bytes;
+    const auto after = m.registered.lower_bound(end);
+    if (after != m.registered.begin() && std::prev(after)->second > first) return cudaErrorHostMemoryAlreadyRegistered;
+    count(&Counters::allocations);
+    m.registered[first] = end;
+    m.allocations[address] = {bytes, cudaMemoryTypeHost, current_device()};
+    return cudaSuccess;
+}
+
+// As what is freed, it is gone even where the call fails. It waits for nothing: CUDA does not say that it does.
+cudaError_t cudaHostUnregister(void* memory) {
+    const std::lock_guard<std::recursive_mutex> guard(machine().mutex);
+    Machine& m = machine();
+    const auto address = reinterpret_cast<uintptr_t>(memory);
+    auto pages = m.registered.upper_bound(address);
+    if (pages == m.registered.begin() || (--pages)->second <= address || m.allocations.count(address) == 0)
+        return cudaErrorHostMemoryNotRegistered;
+    m.registered.erase(pages);
+    m.allocations.erase(address);
+    count(&Counters::allocations);
+    if (const cudaError_t error = begin_call(); error != cudaSuccess) return error;
+    m.contexts.insert(current_device());
+    return require_no_capture();
 }
 
 namespace {

@@ -32,7 +32,7 @@ _CHOICES = {
 }
 
 # Those that are on or off.
-_FLAGS = ("store_next_observation", "overwrite", "keep_times_sampled", "storage_preallocated")
+_FLAGS = ("store_next_observation", "overwrite", "keep_times_sampled", "storage_preallocated", "gather_on_device")
 
 # What the numbers of C hold, in words.
 NUMBERS = {

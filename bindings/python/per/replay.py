@@ -1230,6 +1230,7 @@ class ReplayBuffer(Store):
         normalize_weights: str | None = None,
         n_step: int | tuple[int, int] | None = None,
         device: str | None = None,
+        gather_on_device: bool = False,
         arrays: str | None = None,
     ) -> Loader:
         """An iterator over batches that a thread of the library's own draws ahead, into memory used again and again.
@@ -1246,6 +1247,9 @@ class ReplayBuffer(Store):
                 or "cuda:1", where they are copied behind the caller's back. Neither the next batch nor releasing one
                 waits for the device, only the streams named to take() do, by default the current ones. A CUDA graph
                 copies each batch to arrays of its own.
+            gather_on_device: with batches on CUDA of a buffer on the CPU, the device itself copies the frames of large
+                fields, those of 1 KiB and more, out of the rows, which are pinned as long as the loader is open. The
+                batches are the same. add() and set() may wait for frames that are still to be read.
             arrays: "numpy" or "torch"; on CUDA "torch" or "cupy". None: those of the buffer, where it is; else "torch".
 
         Returns:
@@ -1255,7 +1259,7 @@ class ReplayBuffer(Store):
         Raises:
             Busy if the buffer has a loader that is not closed; InvalidArgument, also for arrays="jax": JAX reads memory
             later than it says, when a slot may have been written again. Use sample(), whose arrays are new. NoDevice;
-            CudaError.
+            CudaError; Unsupported where gather_on_device is asked of a device that cannot.
 
         >>> import per
         >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(1)}, seed=5)
@@ -1274,7 +1278,7 @@ class ReplayBuffer(Store):
             arrays = self._kind
         kind = loader_kind(arrays, str(device))
         batch.refuse_method_names(self._outputs, LoadedBatch)
-        _options.set_options(options, {"batch_size": batch_size, "slots": slots})
+        _options.set_options(options, {"batch_size": batch_size, "slots": slots, "gather_on_device": gather_on_device})
         if self._steps > 0 and n_step is None:
             n_step = self._n_step  # which the slots are for
         choices = _options.sample_options(beta, scheme, prioritization, uniform_fraction, normalize_weights, n_step)

@@ -250,6 +250,49 @@ def test_loaders_of_buffers_in_host_memory_hand_out_arrays_of_the_device():
     assert kept.shape == (8,)
 
 
+def test_frames_of_large_fields_are_gathered_by_the_device():
+    fields = {
+        "observation": per.Field((40, 30), "uint8", stack=2),
+        "plan": per.Field(300),
+        "action": per.Field((), int),
+    }
+    buffer, twin = (per.ReplayBuffer(30, fields, n_step=2, seed=5) for _ in range(2))
+
+    def add(t: int) -> None:
+        for each in (buffer, twin):
+            each.add(
+                observation=np.full((40, 30), t % 250, np.uint8),
+                plan=np.arange(300) + t,
+                action=t,
+                reward=t,
+                terminated=t % 7 == 6,
+                truncated=False,
+                next_observation=np.full((40, 30), (t + 1) % 250, np.uint8),
+            )
+
+    for t in range(40):
+        add(t)
+    with buffer.loader(8, slots=2, device="cuda", gather_on_device=True) as batches, twin.loader(8, slots=2) as others:
+        for t, batch, expected in zip(range(40, 60), batches, others, strict=False):
+            for name, array in expected.items():
+                assert isinstance(batch[name], torch.Tensor)
+                np.testing.assert_array_equal(array, batch[name].numpy(), err_msg=name)
+            add(t)
+
+
+def test_what_cannot_be_gathered_by_the_device_is_refused():
+    buffer, _ = loaded_buffers()
+    with pytest.raises(per.InvalidArgument, match="gather_on_device is 1: device is 'cpu'"):
+        buffer.loader(8, gather_on_device=True)
+    with pytest.raises(per.InvalidArgument, match="gather_on_device is 1; allowed: True or False"):
+        buffer.loader(8, device="cuda", gather_on_device=1)
+    _, on_device = replays()
+    with pytest.raises(per.InvalidArgument, match="gather_on_device is 1: allowed for the loader of a replay on"):
+        on_device.loader(8, gather_on_device=True)
+    with buffer.loader(8, device="cuda", gather_on_device=True) as batches:  # though no field of it is large
+        assert isinstance(next(batches).reward, torch.Tensor)
+
+
 def test_a_loader_takes_and_releases_on_the_current_stream_or_the_one_named():
     buffer, _ = loaded_buffers()
     with buffer.loader(8, slots=2, device="cuda:0", arrays="torch") as batches:

@@ -100,6 +100,8 @@ def bad_values(name: str, parameter: inspect.Parameter) -> list[object]:
         return [*BAD_NUMBERS[:2], [-1.0], [np.nan]]
     if name == "key":
         return [*BAD_NUMBERS[:3], 7, [1, -2], [1.5, 2], [1, 2, 3]]
+    if name == "gather_on_device":
+        return [True, 1, "yes"]  # True is for loaders whose batches lie on a GPU
     if name in ARRAYS:
         return BAD_NUMBERS
     if name in FLAGS:

@@ -15,6 +15,10 @@ namespace {
 constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
 constexpr std::size_t least_mapped_bytes = huge_page_bytes / 4;
 
+std::size_t page_bytes() {
+    return static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
 std::size_t round_up(std::size_t bytes, std::size_t unit) {
     return (bytes + unit - 1) / unit * unit;
 }
@@ -24,9 +28,9 @@ std::size_t lines_of(std::size_t bytes) {
     return round_up(bytes == 0 ? 1 : bytes, line_bytes);
 }
 
-std::byte* allocate_lines(std::size_t bytes) {
-    const std::size_t size = lines_of(bytes);
-    void* const data = std::aligned_alloc(line_bytes, size);
+std::byte* allocate_units(std::size_t bytes, std::size_t unit) {
+    const std::size_t size = round_up(bytes == 0 ? 1 : bytes, unit);
+    void* const data = std::aligned_alloc(unit, size);
     if (data == nullptr) throw_out_of_memory(bytes);
     return static_cast<std::byte*>(std::memset(data, 0, size));
 }
@@ -62,11 +66,10 @@ std::byte* map_huge_pages(std::size_t size) {
 
 // Touching the first byte of a huge page makes its last byte resident, too. `start` has not been touched before.
 bool starts_on_huge_page(std::byte* start) {
-    const std::size_t page_bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     *static_cast<volatile std::byte*>(start) = std::byte{0};
     unsigned char is_resident = 0;
-    return page_bytes < huge_page_bytes &&
-           mincore(start + huge_page_bytes - page_bytes, page_bytes, &is_resident) == 0 && (is_resident & 1) != 0;
+    return page_bytes() < huge_page_bytes &&
+           mincore(start + huge_page_bytes - page_bytes(), page_bytes(), &is_resident) == 0 && (is_resident & 1) != 0;
 }
 
 }  // namespace
@@ -78,7 +81,7 @@ Memory::Memory(std::size_t bytes, const MemorySource& source) : bytes_(bytes), s
         return;
     }
     if (bytes < least_mapped_bytes) {
-        data_ = allocate_lines(bytes);
+        data_ = allocate_units(bytes, source_.takes_pages ? page_bytes() : line_bytes);
         return;
     }
     if (bytes > SIZE_MAX - 2 * huge_page_bytes) throw_out_of_memory(bytes);

@@ -15,6 +15,7 @@ struct MemorySource {
     decltype(per_replay_options::deallocate) deallocate = nullptr;
     void* context = nullptr;
     int32_t use = PER_MEMORY_ROWS;
+    bool takes_pages = false;  // the system's memory is whole pages, as pinning it pins pages, each of them once only
 
     MemorySource() = default;
     MemorySource(const per_replay_options& options, int32_t memory_use)

@@ -21,23 +21,24 @@ void prefetch_lines(const std::byte* first, int64_t bytes) {
 
 }  // namespace
 
-void GatherPlan::add_copy(int64_t field, void* out, int64_t stack, bool is_next) {
+void GatherPlan::add_copy(int64_t field, void* out, const FrameGather* gather, int64_t stack, bool is_next) {
     const int64_t bytes = state_.fields[field].bytes;
     const Column<std::byte> column = state_.rows.field(field);
     const Column<std::byte> next_column = state_.rows.next_field(field);
     const bool is_own_array = is_next && state_.rules.store_next_observation;
     const int64_t place = state_.rows.place_in_record((is_own_array ? next_column : column).first);
-    const bool is_fetched_apart = place < 0 || stack > 1;
+    const std::byte** const places = gather != nullptr ? gather->places(field, is_next) : nullptr;
+    const bool is_fetched_apart = places == nullptr && (place < 0 || stack > 1);
     if (place < 0)
         is_in_records_ = false;
     else
         (is_next && !is_own_array ? next_part_ : part_).include(place, bytes);
-    copies_.push_back({column, next_column, static_cast<std::byte*>(out), bytes, stack, is_next,
+    copies_.push_back({column, next_column, static_cast<std::byte*>(out), places, bytes, stack, is_next,
                        state_.fields[field].pads_with_zeros(), is_fetched_apart, move_of(bytes), gather_of(bytes)});
-    row_bytes_ += stack * bytes;
+    row_bytes_ += stack * (places != nullptr ? int64_t{sizeof *places} : bytes);
 }
 
-const GatherPlan& GatherPlan::make(const per_batch& batch, bool single_frames) {
+const GatherPlan& GatherPlan::make(const per_batch& batch, bool single_frames, const FrameGather* gather) {
     copies_.clear();
     part_ = next_part_ = Part();
     is_in_records_ = true;
@@ -50,9 +51,9 @@ const GatherPlan& GatherPlan::make(const per_batch& batch, bool single_frames) {
         const Field& field = state_.fields[i];
         const int64_t stack = single_frames ? 1 : field.stack;
         const size_t before = copies_.size();
-        if (batch.fields != nullptr && batch.fields[i] != nullptr) add_copy(i, batch.fields[i], stack, false);
+        if (batch.fields != nullptr && batch.fields[i] != nullptr) add_copy(i, batch.fields[i], gather, stack, false);
         if (field.is_observation() && batch.next_fields != nullptr && batch.next_fields[i] != nullptr) {
-            add_copy(i, batch.next_fields[i], stack, true);
+            add_copy(i, batch.next_fields[i], gather, stack, true);
             wishes_.next = true;
         }
         if (copies_.size() > before) wishes_.stack = std::max(wishes_.stack, stack);
@@ -122,8 +123,24 @@ void GatherPlan::copy_stacks(const Copy& copy, std::byte* out, const GatherRow* 
         }
 }
 
+// The device reads the frames later, if they are not all zero.
+void GatherPlan::write_places(const Copy& copy, const std::byte** out, const GatherRow* rows, int64_t n) const {
+    for (int64_t i = 0; i < n; ++i)
+        for (int64_t age = copy.stack - 1; age >= 0; --age, ++out) {
+            *out = nullptr;
+            if (copy.pads_with_zeros && is_padding(rows[i], copy.is_next, age)) continue;
+            const FramePlace place = frame_place(state_.ring(), rows[i], copy.is_next, age);
+            *out = (place.is_next_array ? copy.next_column : copy.column).at(place.slot);
+            state_.reads.note(place.slot);
+        }
+}
+
 void GatherPlan::copy(int64_t first, const GatherRow* rows, int64_t n) const {
     for (const Copy& copy : copies_) {
+        if (copy.places != nullptr) {
+            write_places(copy, copy.places + first * copy.stack, rows, n);
+            continue;
+        }
         std::byte* const out = copy.out + first * copy.stack * copy.bytes;
         if (copy.stack > 1)
             copy_stacks(copy, out, rows, n);

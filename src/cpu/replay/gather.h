@@ -21,9 +21,9 @@ class GatherPlan {
  public:
     explicit GatherPlan(const ReplayState& state) : state_(state) {}
 
-    // Plans for the arrays of `batch` that are not NULL. With `single_frames` stacks are left out: a frame each. Only
-    // this may throw.
-    const GatherPlan& make(const per_batch& batch, bool single_frames);
+    // Plans for the arrays of `batch` that are not NULL. With `single_frames` stacks are left out: a frame each. Of
+    // fields that `gather` wants only the places of frames are written. Only this may throw.
+    const GatherPlan& make(const per_batch& batch, bool single_frames, const FrameGather* gather = nullptr);
 
     const GatherWishes& wishes() const { return wishes_; }
     int64_t row_bytes() const { return row_bytes_; }  // of a row of the batch
@@ -50,7 +50,8 @@ class GatherPlan {
         Column<std::byte> column;
         Column<std::byte> next_column;  // with store_next_observation
         std::byte* out;
-        int64_t bytes;  // of a frame
+        const std::byte** places;  // where to write where frames lie; NULL: they are copied
+        int64_t bytes;             // of a frame
         int64_t stack;
         bool is_next;
         bool pads_with_zeros;
@@ -69,11 +70,12 @@ class GatherPlan {
         }
     };
 
-    void add_copy(int64_t field, void* out, int64_t stack, bool is_next);
+    void add_copy(int64_t field, void* out, const FrameGather* gather, int64_t stack, bool is_next);
     void prefetch_part(const Part& part, int64_t slot) const;
     const std::byte* frame(const Copy& copy, const GatherRow& row, int64_t age) const;
     void copy_newest(const Copy& copy, std::byte* out, const GatherRow* rows, int64_t n) const;
     void copy_stacks(const Copy& copy, std::byte* out, const GatherRow* rows, int64_t n) const;
+    void write_places(const Copy& copy, const std::byte** out, const GatherRow* rows, int64_t n) const;
 
     const ReplayState& state_;
     std::vector<Copy> copies_;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/replay_statistics.h"
+#include "cpu/replay/row_reads.h"
 #include "cpu/replay/row_store.h"
 #include "cpu/tree/priority_store.h"
 #include "per.h"
@@ -40,6 +41,7 @@ struct ReplayState {
     const int32_t max_times_sampled;  // 0: any number
     double gamma;
     RowStore rows;
+    RowReads reads;
     PriorityStore priorities;
     std::vector<Lane> lanes;
     ReplayCounters counters;

@@ -48,6 +48,8 @@ bool eight_lack(const uint8_t* flags, uint8_t bits) {
 
 RowStore::RowStore(const per_replay_options& options, const Fields& fields) : capacity_(options.capacity) {
     const MemorySource source(options, PER_MEMORY_ROWS);
+    MemorySource source_of_frames = source;
+    source_of_frames.takes_pages = true;
     const size_t n_fields = static_cast<size_t>(fields.count());
     fields_.resize(n_fields);
     next_fields_.resize(n_fields);
@@ -65,7 +67,7 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
         if (bytes >= large_frame_bytes && !is_stored) {
             array_bytes(capacity_, bytes);  // throws before the rounding could overflow
             column.stride = round_up(bytes, line_bytes);
-            column.first = allocate(column.stride, source);
+            column.first = allocate(column.stride, source_of_frames);
             parts_.push_back(column);
         } else {
             take(column, bytes);
@@ -134,6 +136,18 @@ std::byte* RowStore::allocate(int64_t bytes_of_slot, const MemorySource& source)
 MemoryUse RowStore::memory_use() const {
     return std::accumulate(memory_.begin(), memory_.end(), MemoryUse{},
                            [](const MemoryUse& use, const Memory& memory) { return use + memory.use(); });
+}
+
+FrameArrays RowStore::frame_arrays() const {
+    FrameArrays arrays;
+    const auto note = [&](const Column<std::byte>& column, std::vector<FrameArray>& by_field) {
+        by_field.emplace_back();
+        if (column.first != nullptr && place_in_record(column.first) < 0)
+            by_field.back() = {column.first, array_bytes(capacity_, column.stride)};
+    };
+    for (const Column<std::byte>& column : fields_) note(column, arrays.fields);
+    for (const Column<std::byte>& column : next_fields_) note(column, arrays.next_fields);
+    return arrays;
 }
 
 size_t RowStore::part_of(const std::byte* first) const {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "backend/frame_gather.h"
 #include "cpu/memory/column.h"
 #include "cpu/memory/memory.h"
 #include "file/row_file.h"
@@ -71,6 +72,9 @@ class RowStore {
         const uintptr_t place = reinterpret_cast<uintptr_t>(first) - reinterpret_cast<uintptr_t>(records_.first);
         return place < static_cast<uintptr_t>(records_.stride) ? static_cast<int64_t>(place) : -1;
     }
+
+    // Of the columns of frames those that are an array of their own.
+    FrameArrays frame_arrays() const;
 
     // The arrays that the values of a row lie in: records first, then those of a column of its own.
     const std::vector<Column<std::byte>>& parts() const { return parts_; }

@@ -220,6 +220,11 @@ void RowsById::set(int64_t count, const int64_t* ids, const per_array* fields) {
     }
     state_.will_need(slots_, 0, 1);
     for (int64_t i = 0; i < state_.fields.count(); ++i) {
+        if (fields[i].data == nullptr || state_.rows.place_in_record(state_.rows.field(i).first) >= 0) continue;
+        for (const int64_t slot : slots_)
+            if (slot >= 0) state_.reads.await(slot, 1);
+    }
+    for (int64_t i = 0; i < state_.fields.count(); ++i) {
         if (fields[i].data == nullptr) continue;
         const Column<std::byte> column = state_.rows.field(i);
         state_.rows.will_change(column, slots_, slots_.size());

@@ -41,7 +41,7 @@ void SequenceGather::prefetch_numbers(int64_t slot) const {
     prefetch_to_read(state_.rows.flags_side_by_side() + slot + 64);
 }
 
-void SequenceGather::prepare(const NSteps& n_steps, const per_batch& batch) {
+void SequenceGather::prepare(const NSteps& n_steps, const per_batch& batch, const FrameGather* gather) {
     const int64_t steps = state_.rules.sequence.steps;
     const int64_t n_step = n_steps.longest;
     batch_ = batch;
@@ -62,8 +62,10 @@ void SequenceGather::prepare(const NSteps& n_steps, const per_batch& batch) {
         const Field& field = state_.fields[i];
         const bool is_state = field.role == PER_ROLE_RECURRENT_STATE;
         const int64_t length = is_state ? 1 : field.is_observation() ? steps + n_step : steps;
-        copies_.push_back({state_.rows.field(i), state_.rows.next_field(i), static_cast<std::byte*>(batch.fields[i]),
-                           field.bytes, field.stack, length, field.is_observation(), field.pads_with_zeros()});
+        const std::byte** const places = gather != nullptr ? gather->places(i, false) : nullptr;
+        const Frames frames = {static_cast<std::byte*>(batch.fields[i]), places, field.bytes};
+        copies_.push_back({state_.rows.field(i), state_.rows.next_field(i), frames, field.stack, length,
+                           field.is_observation(), field.pads_with_zeros()});
         longest_stack_ = std::max<int64_t>(longest_stack_, field.stack);
     }
 }
@@ -80,8 +82,8 @@ const uint8_t* SequenceGather::flags_of(const Sequence& sequence) {
 }
 
 const float* SequenceGather::rewards_of(const Sequence& sequence) {
-    copy_run(sequence, state_.rows.rewards().as_bytes(), sizeof(float), 0, sequence.span.n_transitions,
-             reinterpret_cast<std::byte*>(rewards_.data()));
+    const Frames out = {reinterpret_cast<std::byte*>(rewards_.data()), nullptr, sizeof(float)};
+    copy_run(sequence, state_.rows.rewards().as_bytes(), 0, sequence.span.n_transitions, out);
     return rewards_.data();
 }
 
@@ -136,74 +138,90 @@ void SequenceGather::write_numbers(int64_t i, const Sequence& sequence) {
 
 // ------------------------------------------------------------------------------------------------------------ frames
 
+void SequenceGather::Frames::clear(int64_t n) const {
+    if (places != nullptr)
+        std::fill_n(places, n, nullptr);
+    else
+        std::memset(out, 0, static_cast<size_t>(n * bytes));
+}
+
+void SequenceGather::Frames::repeat(int64_t n) const {
+    if (places != nullptr)
+        std::copy_n(places - n, n, places);
+    else
+        std::memcpy(out, out - n * bytes, static_cast<size_t>(n * bytes));
+}
+
 void SequenceGather::prefetch(const Sequence& sequence) const {
     for (const Copy& copy : copies_) {
+        if (copy.frames.places != nullptr) continue;
         const std::byte* const first = copy.column.at(sequence.slot);
         const int64_t bytes = std::min(copy.length * copy.column.stride, prefetched_bytes);
         for (int64_t i = 0; i < bytes; i += 64) prefetch_to_read(first + i);
     }
 }
 
+void SequenceGather::copy_side_by_side(Column<std::byte> column, int64_t slot, int64_t n, const Frames& out) const {
+    if (out.places == nullptr) return copy_frames(out.out, out.bytes, column.at(slot), column.stride, n, out.bytes);
+    for (int64_t i = 0; i < n; ++i) {
+        out.places[i] = column.at(slot + i);
+        state_.reads.note(slot + i);
+    }
+}
+
 // Rows first .. first + n - 1 after the start.
-void SequenceGather::copy_run(const Sequence& sequence, Column<std::byte> column, int64_t bytes, int64_t first,
-                              int64_t n, std::byte* out) const {
+void SequenceGather::copy_run(const Sequence& sequence, Column<std::byte> column, int64_t first, int64_t n,
+                              const Frames& out) const {
     const Ring& ring = state_.ring();
     const int64_t slot = ring.moved(sequence.env, sequence.slot, first);
     const int64_t before_end = std::min(n, (sequence.env + 1) * ring.rows - slot);
-    copy_frames(out, bytes, column.at(slot), column.stride, before_end, bytes);
-    if (before_end < n)
-        copy_frames(out + before_end * bytes, bytes, column.at(sequence.env * ring.rows), column.stride, n - before_end,
-                    bytes);
+    copy_side_by_side(column, slot, before_end, out);
+    if (before_end < n) copy_side_by_side(column, sequence.env * ring.rows, n - before_end, out.after(before_end));
 }
 
 void SequenceGather::copy_field(int64_t i, const Sequence& sequence, const Copy& copy) const {
     const SequenceSpan& span = sequence.span;
-    const int64_t entry_bytes = copy.stack * copy.bytes;
-    std::byte* const out = copy.out + i * copy.length * entry_bytes;
+    const Frames out = copy.frames.after(i * copy.length * copy.stack);
     int64_t n = std::min(copy.length, copy.is_observation ? span.n_transitions + 1 : span.n_steps);
     if (copy.is_observation && (span.repeats_last || state_.rules.store_next_observation)) {
         copy_rows(sequence, copy, n - 1, out);
-        copy_observation_after(sequence, copy, out + (n - 1) * entry_bytes);
+        copy_observation_after(sequence, copy, out.after((n - 1) * copy.stack));
     } else {
         copy_rows(sequence, copy, n, out);
     }
-    std::memset(out + n * entry_bytes, 0, static_cast<size_t>((copy.length - n) * entry_bytes));
+    out.after(n * copy.stack).clear((copy.length - n) * copy.stack);
     if (!copy.is_observation) return;
     for (int64_t entry = span.n_steps; entry < n && !has_observation(span, entry, sequence.n_step); ++entry)
-        std::memset(out + entry * entry_bytes, 0, static_cast<size_t>(entry_bytes));
+        out.after(entry * copy.stack).clear(copy.stack);
 }
 
 // The first rows of the sequence, with their stacks.
-void SequenceGather::copy_rows(const Sequence& sequence, const Copy& copy, int64_t n_rows, std::byte* out) const {
-    if (copy.stack == 1) return copy_run(sequence, copy.column, copy.bytes, 0, n_rows, out);
+void SequenceGather::copy_rows(const Sequence& sequence, const Copy& copy, int64_t n_rows, const Frames& out) const {
+    if (copy.stack == 1) return copy_run(sequence, copy.column, 0, n_rows, out);
     for (int64_t t = 0; t < n_rows; ++t)
-        copy_stack(sequence, copy, copy.stack, t, sequence.frames_before + t, out + t * copy.stack * copy.bytes);
+        copy_stack(sequence, copy, copy.stack, t, sequence.frames_before + t, out.after(t * copy.stack));
 }
 
 // Frames up to that of row `newest`, which may reach back by `reach`; beyond is padding.
 void SequenceGather::copy_stack(const Sequence& sequence, const Copy& copy, int64_t n_frames, int64_t newest,
-                                int64_t reach, std::byte* out) const {
+                                int64_t reach, Frames out) const {
     reach = std::min(reach, n_frames - 1);
-    for (int64_t frame = reach + 1; frame < n_frames; ++frame, out += copy.bytes) {
+    for (int64_t frame = reach + 1; frame < n_frames; ++frame, out = out.after(1)) {
         if (copy.pads_with_zeros)
-            std::memset(out, 0, static_cast<size_t>(copy.bytes));
+            out.clear(1);
         else
-            copy_run(sequence, copy.column, copy.bytes, newest - reach, 1, out);
+            copy_run(sequence, copy.column, newest - reach, 1, out);
     }
-    copy_run(sequence, copy.column, copy.bytes, newest - reach, reach + 1, out);
+    copy_run(sequence, copy.column, newest - reach, reach + 1, out);
 }
 
 // The observation after the last transition, where it is not that of the following row.
-void SequenceGather::copy_observation_after(const Sequence& sequence, const Copy& copy, std::byte* out) const {
-    const int64_t entry_bytes = copy.stack * copy.bytes;
-    if (sequence.span.repeats_last) {
-        std::memcpy(out, out - entry_bytes, static_cast<size_t>(entry_bytes));
-        return;
-    }
+void SequenceGather::copy_observation_after(const Sequence& sequence, const Copy& copy, const Frames& out) const {
+    if (sequence.span.repeats_last) return out.repeat(copy.stack);
     // Of the older frames the newest is the last transition's observation.
     const int64_t last = sequence.span.n_transitions - 1;
     if (copy.stack > 1) copy_stack(sequence, copy, copy.stack - 1, last, sequence.frames_before + last, out);
-    copy_run(sequence, copy.next_column, copy.bytes, last, 1, out + entry_bytes - copy.bytes);
+    copy_run(sequence, copy.next_column, last, 1, out.after(copy.stack - 1));
 }
 
 }  // namespace per::cpu

@@ -18,8 +18,9 @@ class SequenceGather {
  public:
     explicit SequenceGather(const ReplayState& state) : state_(state) {}
 
-    // Before run(): takes the arrays of `batch` that are not NULL. Only this may throw.
-    void prepare(const NSteps& n_steps, const per_batch& batch);
+    // Before run(): takes the arrays of `batch` that are not NULL. Of fields that `gather` wants only the places of
+    // frames are written. Only this may throw.
+    void prepare(const NSteps& n_steps, const per_batch& batch, const FrameGather* gather);
     // Writes the sequences that start in these slots, all of them live.
     void run(const std::vector<int64_t>& slots);
 
@@ -31,11 +32,21 @@ class SequenceGather {
         int64_t n_step;         // of its returns
         SequenceSpan span;
     };
+    // Frames of an array of the batch, one behind the other: their bytes, or where they lie.
+    struct Frames {
+        std::byte* out;
+        const std::byte** places;  // NULL: they are copied
+        int64_t bytes;             // of each
+
+        Frames after(int64_t n) const { return {out + n * bytes, places == nullptr ? nullptr : places + n, bytes}; }
+        void clear(int64_t n) const;
+        // Makes them the n frames before them once more.
+        void repeat(int64_t n) const;
+    };
     struct Copy {
         Column<std::byte> column;
         Column<std::byte> next_column;  // of observations, with store_next_observation
-        std::byte* out;
-        int64_t bytes;  // of a frame
+        Frames frames;
         int64_t stack;
         int64_t length;  // of the sequence: steps, observations, or 1
         bool is_observation;
@@ -48,12 +59,13 @@ class SequenceGather {
 
     void prefetch(const Sequence& sequence) const;
     void copy_field(int64_t i, const Sequence& sequence, const Copy& copy) const;
-    void copy_rows(const Sequence& sequence, const Copy& copy, int64_t n_rows, std::byte* out) const;
-    void copy_observation_after(const Sequence& sequence, const Copy& copy, std::byte* out) const;
+    void copy_rows(const Sequence& sequence, const Copy& copy, int64_t n_rows, const Frames& out) const;
+    void copy_observation_after(const Sequence& sequence, const Copy& copy, const Frames& out) const;
     void copy_stack(const Sequence& sequence, const Copy& copy, int64_t n_frames, int64_t newest, int64_t reach,
-                    std::byte* out) const;
-    void copy_run(const Sequence& sequence, Column<std::byte> column, int64_t bytes, int64_t first, int64_t n,
-                  std::byte* out) const;
+                    Frames out) const;
+    void copy_run(const Sequence& sequence, Column<std::byte> column, int64_t first, int64_t n,
+                  const Frames& out) const;
+    void copy_side_by_side(Column<std::byte> column, int64_t slot, int64_t n, const Frames& out) const;
     const uint8_t* flags_of(const Sequence& sequence);
     const float* rewards_of(const Sequence& sequence);
 

@@ -34,6 +34,7 @@ void StepWriter::add(const ReplaySteps& steps, int64_t* ids_out) {
     steps_ = &steps;
     given_.read(steps, epsilon_);
     check_all();
+    await_reads();
     write_all(ids_out);
 }
 
@@ -43,7 +44,7 @@ void StepWriter::check_all() {
     checks_.resize(static_cast<size_t>(steps_->n_envs));
     for (int64_t j = 0; j < steps_->n_envs; ++j) {
         const Lane& lane = state_.lane(place(0, j).env);
-        checks_[static_cast<size_t>(j)] = {lane, 0, -1, lane.head};
+        checks_[static_cast<size_t>(j)] = {lane, 0, -1, lane.head, -1};
     }
     segments_.clear();
     if (given_.has_priorities()) largest_given_.assign(static_cast<size_t>(steps_->length), 0.0f);
@@ -86,7 +87,10 @@ int64_t StepWriter::check(const Place& place) {
 void StepWriter::check_run(const Place& place, int64_t count) {
     const bool next_known = given_.next_known(place.index);
     LaneCheck& check = check_of(place);
-    const int64_t first = advance_run(check.lane, state_.rules, count, next_known).row;
+    const LaneState before = check.lane.state;
+    const StepOutcome outcome = advance_run(check.lane, state_.rules, count, next_known);
+    const int64_t first = outcome.row;
+    note_frames(check, before, outcome);
     if (next_known) check.announcing = place.index + (count - 1) * steps_->n_envs;
     if (given_.has_priorities()) {
         for (int64_t row = next_start(check.lane, state_.rules, first); row < first + count;
@@ -97,6 +101,26 @@ void StepWriter::check_run(const Place& place, int64_t count) {
         }
     }
     segments_.push_back({place, count, {next_known, false, false, true}});
+}
+
+// An observation that was announced lies in the row of its step already.
+void StepWriter::note_frames(LaneCheck& check, LaneState before, const StepOutcome& outcome) {
+    if (check.first_frame >= 0) return;
+    check.first_frame = outcome.row + (was_announced(before) && !outcome.is_cut ? 1 : 0);
+}
+
+// While a loader gathers on a device, no frame is overwritten that it has not read yet. (Other values in the row of an
+// announced observation are of a step that is not there yet, and so they are not read either.)
+void StepWriter::await_reads() {
+    if (!state_.reads.are_made()) return;
+    const Ring& ring = state_.ring();
+    for (int64_t j = 0; j < steps_->n_envs; ++j) {
+        const LaneCheck& check = checks_[static_cast<size_t>(j)];
+        if (check.first_frame < 0) continue;
+        const int64_t end = used_end(check.lane, state_.rules);
+        for_each_part(ring, place(0, j).env, {std::max(check.first_frame, end - ring.rows), end},
+                      [&](int64_t slot, int64_t, int64_t n) { state_.reads.await(slot, n); });
+    }
 }
 
 // How many steps from this one on run on and can be taken together; 1 or less: this one is for itself.
@@ -147,8 +171,10 @@ void StepWriter::check_step(const Place& place) {
     step.has_reward = given_.reward(place.index) != 0.0f;
     segments_.push_back({place, 1, step});
 
+    const LaneState before = lane.state;
     const StepOutcome outcome = advance(lane, state_.rules, step);
     if (outcome.dropped) return;
+    note_frames(check, before, outcome);
     given_.check_next(place.index, place.k, place.env, autoreset_, state_.rules.store_next_observation);
     if (!check_priority(place, starts_sequence(state_.rules, outcome.flags))) check.ungiven_end = outcome.row + 1;
     if (outcome.is_cut && on_gap_ == PER_GAP_ERROR)
@@ -231,7 +257,7 @@ void StepWriter::write_all(int64_t* ids_out) {
 void StepWriter::write(const Segment& segment, float largest, int64_t* ids_out) {
     const int64_t env = segment.place.env;
     Lane& lane = state_.lane(env);
-    const bool was_announced = lane.state == LaneState::announced && next_takes_row(state_.rules);
+    const bool is_announced = was_announced(lane.state);
     const StepOutcome outcome = segment.count == 1
                                     ? advance(lane, state_.rules, segment.input)
                                     : advance_run(lane, state_.rules, segment.count, segment.input.next_known);
@@ -253,7 +279,7 @@ void StepWriter::write(const Segment& segment, float largest, int64_t* ids_out) 
     state_.advance_tail(env);
     write_values(segment, rows, ids_out);
     state_.make_live(env, outcome.completed, largest);
-    write_frames(segment, rows, was_announced && !outcome.is_cut, outcome.next_row);
+    write_frames(segment, rows, is_announced && !outcome.is_cut, outcome.next_row);
 
     state_.counters.added += segment.count;
     if (outcome.flags & row_ends_episode) ++state_.counters.episodes;

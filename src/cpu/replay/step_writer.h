@@ -44,14 +44,19 @@ class StepWriter {
         int64_t next_step;    // to be checked
         int64_t announcing;   // index of the entry that announced last; -1: it was in an earlier call
         int64_t ungiven_end;  // rows from here on were given priorities
+        int64_t first_frame;  // the first row whose frames will be written; -1: none yet
     };
 
     Place place(int64_t k, int64_t j) const;
     LaneCheck& check_of(const Place& place) { return checks_[static_cast<size_t>(place.j)]; }
+    // Whether the observation of the next step lies in the row that it will take.
+    bool was_announced(LaneState state) const { return state == LaneState::announced && next_takes_row(state_.rules); }
     const LaneCheck& check_of(const Place& place) const { return checks_[static_cast<size_t>(place.j)]; }
 
     void check_all();
     void reserve_rows();
+    void note_frames(LaneCheck& check, LaneState before, const StepOutcome& outcome);
+    void await_reads();
     int64_t check(const Place& place);
     void check_step(const Place& place);
     void check_run(const Place& place, int64_t count);

@@ -37,12 +37,6 @@ DrawMemory lay_out_draws(int64_t n_rows, Layout& layout) {
     return memory;
 }
 
-// Bytes of the largest pieces in which frames can be copied.
-int32_t piece_bytes_of(int64_t frame_bytes, const void* array) {
-    const uint64_t both = static_cast<uint64_t>(frame_bytes) | reinterpret_cast<uintptr_t>(array);
-    return int32_t{1} << std::min(std::countr_zero(both), 4);
-}
-
 }  // namespace
 
 BatchQueue::BatchQueue(const per_replay_options& options, const Fields& fields, ReplayMemory& memory, Staging& staging,

@@ -1,6 +1,8 @@
 // Copying the frames of rows into the arrays of a batch, in pieces of up to 16 bytes.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -46,6 +48,12 @@ struct FrameCopy {
 };
 
 inline constexpr int max_copies = 16;
+
+// Bytes of the largest pieces in which frames can be copied to an array.
+inline int32_t piece_bytes_of(int64_t frame_bytes, const void* array) {
+    const uint64_t both = static_cast<uint64_t>(frame_bytes) | reinterpret_cast<uintptr_t>(array);
+    return int32_t{1} << std::min(std::countr_zero(both), 4);
+}
 
 // The arrays that one launch copies to.
 struct FrameCopies {
@@ -200,6 +208,24 @@ __device__ __forceinline__ void copy_words(const FrameMove& move, uint32_t first
     }
 }
 
+// Copies chunk number `chunk` of a frame of the array, of which all have the same pieces and chunks.
+template <class Array>
+__device__ __forceinline__ void copy_chunk_of_frame(const Array& array, const FrameMove& move, uint32_t chunk) {
+    const uint32_t n_each = (array.n_pieces + array.n_chunks - 1) / array.n_chunks;
+    const uint32_t first = chunk * n_each;
+    const uint32_t end = first + n_each < array.n_pieces ? first + n_each : array.n_pieces;
+    if (array.piece_bytes == 16)
+        copy_words<Piece>(move, first, end);
+    else if (array.piece_bytes == 8)
+        copy_words<uint64_t>(move, first, end);
+    else if (array.piece_bytes == 4)
+        copy_words<uint32_t>(move, first, end);
+    else if (array.piece_bytes == 2)
+        copy_words<uint16_t>(move, first, end);
+    else
+        copy_words<uint8_t>(move, first, end);
+}
+
 // Copies chunk number `chunk` of row i.
 template <class Row>
 __device__ __forceinline__ void copy_chunk(const FrameCopies& copies, const WindowRules& rules, const Row& row,
@@ -212,20 +238,7 @@ __device__ __forceinline__ void copy_chunk(const FrameCopies& copies, const Wind
     }
     const FrameCopy& copy = copies.copies[c];
     const uint32_t frame = chunk / copy.n_chunks;
-    const uint32_t n_each = (copy.n_pieces + copy.n_chunks - 1) / copy.n_chunks;
-    const uint32_t first = (chunk - frame * copy.n_chunks) * n_each;
-    const uint32_t end = first + n_each < copy.n_pieces ? first + n_each : copy.n_pieces;
-    const FrameMove move = move_of_frame(copy, rules, row, i, frame);
-    if (copy.piece_bytes == 16)
-        copy_words<Piece>(move, first, end);
-    else if (copy.piece_bytes == 8)
-        copy_words<uint64_t>(move, first, end);
-    else if (copy.piece_bytes == 4)
-        copy_words<uint32_t>(move, first, end);
-    else if (copy.piece_bytes == 2)
-        copy_words<uint16_t>(move, first, end);
-    else
-        copy_words<uint8_t>(move, first, end);
+    copy_chunk_of_frame(copy, move_of_frame(copy, rules, row, i, frame), chunk - frame * copy.n_chunks);
 }
 
 // Copies all chunks of n rows, a warp each.

@@ -23,6 +23,11 @@ std::unique_ptr<LoaderSlots> create_copied_slots(int32_t, const Fields&, const B
     refuse();
 }
 
+std::unique_ptr<LoaderSlots> create_gathered_slots(int32_t, const Fields&, const BatchShape&, std::size_t,
+                                                   const FrameArrays&) {
+    throw Error(PER_ERROR_NO_DEVICE, "gather_on_device is 1, and device PER_CUDA: this libper was built without CUDA");
+}
+
 std::unique_ptr<LoaderSlots> create_drawn_slots(int32_t, const Fields&, const BatchShape&, std::size_t) {
     refuse();
 }

@@ -6,6 +6,7 @@
 
 #include "backend/backend.h"
 #include "backend/batch.h"
+#include "backend/frame_gather.h"
 #include "backend/loader_slots.h"
 #include "per.h"
 #include "rows/fields.h"
@@ -18,9 +19,12 @@ std::unique_ptr<TreeBackend> create_tree_backend(const per_tree_options& options
 // `options` as resolved; `fields` must outlive the backend. The same errors.
 std::unique_ptr<ReplayBackend> create_replay_backend(const per_replay_options& options, const Fields& fields);
 
-// Slots for a buffer in host memory, and for one that lies on the device itself. The same errors.
+// Slots for a buffer in host memory, also where the device is to copy frames out of these arrays of its rows, and for
+// one that lies on the device itself. The same errors, and UNSUPPORTED.
 std::unique_ptr<LoaderSlots> create_copied_slots(int32_t device_index, const Fields& fields, const BatchShape& shape,
                                                  std::size_t n_slots);
+std::unique_ptr<LoaderSlots> create_gathered_slots(int32_t device_index, const Fields& fields, const BatchShape& shape,
+                                                   std::size_t n_slots, const FrameArrays& rows);
 std::unique_ptr<LoaderSlots> create_drawn_slots(int32_t device_index, const Fields& fields, const BatchShape& shape,
                                                 std::size_t n_slots);
 

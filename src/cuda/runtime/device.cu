@@ -278,6 +278,8 @@ Owned<Handle, kind>::~Owned() {
         static_cast<void>(cudaStreamDestroy(handle_));
     else if constexpr (kind == Kind::event)
         static_cast<void>(cudaEventDestroy(handle_));
+    else if constexpr (kind == Kind::pinned_pages)
+        static_cast<void>(cudaHostUnregister(handle_));
     else
         static_cast<void>(kind == Kind::device_memory ? cudaFree(handle_) : cudaFreeHost(handle_));
 }
@@ -286,6 +288,18 @@ template class Owned<cudaStream_t, Kind::stream>;
 template class Owned<cudaEvent_t, Kind::event>;
 template class Owned<void*, Kind::device_memory>;
 template class Owned<void*, Kind::pinned_memory>;
+template class Owned<void*, Kind::pinned_pages>;
+
+PinnedPages pin_pages(void* array, std::size_t bytes, const char* doing_what) {
+    const ApartFromCaptures apart;
+    const int device = current_device();
+    check(cudaHostRegister(array, bytes, cudaHostRegisterMapped), doing_what);
+    return PinnedPages(device, array);
+}
+
+bool reaches_pinned_pages() {
+    return attribute_of_device(cudaDevAttrCanUseHostPointerForRegisteredMem) != 0;
+}
 
 Stream new_stream() {
     const int device = current_device();

@@ -101,7 +101,7 @@ void copy_to_device(T* to, const T* from, std::size_t n, cudaStream_t stream) {
     copy(to, from, n * sizeof(T), cudaMemcpyHostToDevice, stream);
 }
 
-enum class Kind { stream, event, device_memory, pinned_memory };
+enum class Kind { stream, event, device_memory, pinned_memory, pinned_pages };
 
 // Owns what was made on the device that was current then. That device is made current to give it back.
 template <class Handle, Kind kind>
@@ -123,6 +123,14 @@ class Owned {
 
 using Stream = Owned<cudaStream_t, Kind::stream>;
 using Event = Owned<cudaEvent_t, Kind::event>;
+
+// Pages of host memory that was allocated elsewhere, which must outlive it.
+using PinnedPages = Owned<void*, Kind::pinned_pages>;
+
+// Pins the pages that hold an array of the host, none of which may be pinned already. The current device reaches the
+// array by the host's own address, if reaches_pinned_pages().
+PinnedPages pin_pages(void* array, std::size_t bytes, const char* doing_what);
+bool reaches_pinned_pages();
 
 // Of the current device. The stream does not wait for the legacy stream; a thread that waits for the event sleeps.
 Stream new_stream();

@@ -1,0 +1,175 @@
+// Slots of a loader whose consumer reads the memory of a CUDA device.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstddef>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "backend/batch.h"
+#include "backend/loader_slots.h"
+#include "cuda/runtime/device.h"
+#include "rows/error.h"
+#include "rows/fields.h"
+
+namespace per::cuda {
+
+// In whole rows of the device's memory, so that the arrays of every slot begin on one.
+constexpr std::size_t whole_rows(std::size_t bytes) {
+    constexpr std::size_t row_bytes = 256;
+    return (bytes + row_bytes - 1) / row_bytes * row_bytes;
+}
+
+// Bytes of a batch, in whole rows.
+std::size_t bytes_of_slot(const Fields& fields, const BatchShape& shape);
+// Throws Error with OUT_OF_MEMORY where that is beyond any memory.
+std::size_t bytes_of_slots(std::size_t bytes_each, std::size_t n_slots);
+
+// What is captured happens when its graph is launched, and a loader does not hear of that.
+cudaStream_t require_no_capture(void* stream);
+
+// Each slot has memory of the device and pinned memory of the host. Batches come to the device on a stream of the
+// loader's own. By two events of each slot the streams of the loader and of consumers wait for each other:
+//
+//   sent       on the loader's stream, behind the batch
+//   released   on the consumer's stream, behind what it did with the batch
+class DeviceSlots : public LoaderSlots {
+ public:
+    // Waits until nobody uses the slots. A forked child may call nothing of CUDA, and gives nothing back.
+    ~DeviceSlots() override {
+        if (getpid() == process_) {
+            const CurrentDevice current(device_, std::nothrow);
+            const ApartFromCaptures apart(std::nothrow);
+            // After a fault of the device these waits fail at once.
+            for (const Slot& slot : slots_) static_cast<void>(cudaEventSynchronize(slot.released.get()));
+            static_cast<void>(cudaStreamSynchronize(stream_.get()));
+            return;
+        }
+        memory_.abandon();
+        host_.abandon();
+        stream_.abandon();
+        for (Slot& slot : slots_) {
+            slot.sent.abandon();
+            slot.released.abandon();
+        }
+    }
+
+    void release(std::size_t slot, void* stream) override {
+        const CurrentDevice current(device_);
+        check(cudaEventRecord(slots_[slot].released.get(), require_no_capture(stream)), "recording an event");
+    }
+
+ protected:
+    // The device must be current. A slot has so many bytes in its memory, and in that of the host; a batch lies in the
+    // first of them. Throws Error with OUT_OF_MEMORY or CUDA.
+    DeviceSlots(int device, const Fields& fields, const BatchShape& shape, std::size_t n_slots, std::size_t slot_bytes,
+                std::size_t host_bytes)
+        : device_(device),
+          slot_bytes_(slot_bytes),
+          host_bytes_(host_bytes),
+          memory_(bytes_of_slots(slot_bytes_, n_slots)),
+          host_(bytes_of_slots(host_bytes_, n_slots)),
+          stream_(new_stream()) {
+        slots_.reserve(n_slots);
+        for (std::size_t i = 0; i < n_slots; ++i) {
+            // Apart, as g++ forgets a member of a braced list where the next one throws.
+            Event sent = new_event(), released = new_event();
+            slots_.push_back({BatchArrays(fields, shape, memory(i)), std::move(sent), std::move(released)});
+        }
+    }
+
+    std::byte* memory(std::size_t slot) const { return memory_.data() + slot * slot_bytes_; }
+    std::byte* host(std::size_t slot) const { return host_.data() + slot * host_bytes_; }
+    const per_batch& batch(std::size_t slot) const { return slots_[slot].batch.batch(); }
+
+    // The loader's stream waits for the consumer that had the slot last.
+    void await_release(std::size_t slot) {
+        check(cudaStreamWaitEvent(stream_.get(), slots_[slot].released.get(), 0), "waiting for a release");
+    }
+    void record_sent(std::size_t slot) {
+        check(cudaEventRecord(slots_[slot].sent.get(), stream_.get()), "recording an event");
+    }
+    // The host waits for what was sent last, whatever other threads capture.
+    void wait_until_sent(std::size_t slot) const {
+        const ApartFromCaptures apart;
+        check(cudaEventSynchronize(slots_[slot].sent.get()), "waiting for a batch");
+    }
+
+    struct Slot {
+        BatchArrays batch;
+        Event sent;
+        Event released;
+    };
+
+    const int device_;
+    const pid_t process_ = getpid();
+    const std::size_t slot_bytes_;
+    const std::size_t host_bytes_;  // of a slot
+    DeviceMemory memory_;
+    PinnedMemory host_;
+    Stream stream_;
+    std::vector<Slot> slots_;
+};
+
+// Slots of a buffer in host memory. A batch is drawn into the slot's pinned memory and copied on the loader's stream.
+// Three fences keep the two sides apart, in both directions:
+//
+//   hand_out()   the consumer's stream waits until the copy was sent
+//   send()       the copy waits until the slot was released
+//   open()       the thread that draws waits until what it drew there before was sent
+//
+// The first two wait on the device. The third is the only wait of the host, and not on the consumer's thread.
+class CopiedSlots : public DeviceSlots {
+ public:
+    // `more_bytes` of each slot follow its batch, in both memories.
+    CopiedSlots(int device, const Fields& fields, const BatchShape& shape, std::size_t n_slots,
+                std::size_t more_bytes = 0)
+        : DeviceSlots(device, fields, shape, n_slots, bytes_of_slot(fields, shape) + more_bytes,
+                      bytes_of_slot(fields, shape) + more_bytes) {
+        copies_.reserve(n_slots);
+        for (std::size_t i = 0; i < n_slots; ++i) copies_.push_back({BatchArrays(fields, shape, host(i)), false});
+    }
+
+    OpenSlot open(std::size_t slot) override {
+        const CurrentDevice current(device_);
+        wait_until_sent(slot);
+        copies_[slot].is_sent = false;
+        return {copies_[slot].from.batch(), nullptr, nullptr};
+    }
+
+    void send(std::size_t slot) override {
+        try {
+            const CurrentDevice current(device_);
+            copy(slot);
+        } catch (const Error&) {
+        }
+    }
+
+    const per_batch& hand_out(std::size_t slot, void* stream) override {
+        const CurrentDevice current(device_);
+        const cudaStream_t target = require_no_capture(stream);
+        if (!copies_[slot].is_sent) copy(slot);
+        check(cudaStreamWaitEvent(target, slots_[slot].sent.get(), 0), "waiting for a batch");
+        return batch(slot);
+    }
+
+ protected:
+    struct Copy {
+        BatchArrays from;
+        bool is_sent;  // what was drawn there last
+    };
+
+    void copy(std::size_t slot) {
+        await_release(slot);
+        check(cudaMemcpyAsync(memory(slot), host(slot), slot_bytes_, cudaMemcpyHostToDevice, stream_.get()),
+              "copying a batch");
+        record_sent(slot);
+        copies_[slot].is_sent = true;
+    }
+
+    std::vector<Copy> copies_;  // by slot
+};
+
+}  // namespace per::cuda
