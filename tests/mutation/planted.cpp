@@ -1,4 +1,4 @@
-// Which mutant runs, and the record of those whose place was reached. The record is a file that forked children and
+// Which mutants run, and the record of those whose place was reached. The record is a file that forked children and
 // programs which are started share.
 #include <fcntl.h>
 #include <stdlib.h>
@@ -13,13 +13,18 @@ unsigned char unrecorded[max_mutants];
 
 }  // namespace
 
-int chosen = -1;
+unsigned char chosen[max_mutants];
 unsigned char* reached = unrecorded;
 
 namespace {
 
 [[gnu::constructor(101)]] void begin() {
-    if (const char* number = getenv("PER_MUTANT")) chosen = atoi(number);
+    const char* numbers = getenv("PER_MUTANT");
+    while (numbers != nullptr && *numbers != '\0') {
+        char* end;
+        chosen[strtol(numbers, &end, 10)] = 1;
+        numbers = *end == ',' ? end + 1 : end;
+    }
     const char* path = getenv("PER_REACHED");
     if (path == nullptr) return;
     const int file = open(path, O_RDWR | O_CREAT, 0600);

@@ -1,16 +1,16 @@
-// Included before every file of a build with mutants. PLANTED(n) says whether mutant n is the one that runs; what the
+// Included before every file of a build with mutants. PLANTED(n) says whether mutant n is one that runs; what the
 // compiler evaluates is never mutated.
 #pragma once
 
 namespace per_mutants {
 
-extern int chosen;              // PER_MUTANT of the environment; -1: none
+extern unsigned char chosen[];  // by mutant: 1 for those that PER_MUTANT of the environment names, with commas between
 extern unsigned char* reached;  // by mutant: 1 once its place was reached
 
 [[gnu::always_inline]] constexpr inline bool planted(int number) {
     if (__builtin_is_constant_evaluated()) return false;
     __atomic_store_n(reached + number, 1, __ATOMIC_RELAXED);
-    return chosen == number;
+    return chosen[number] != 0;
 }
 
 }  // namespace per_mutants

@@ -10,11 +10,13 @@
     --list   says what survived and ends
 
 N mutants are drawn by the seed from all that mutants.py finds in the rooms below, and built into one copy of the
-library, with AddressSanitizer; the environment says which one is in force. Every test program is run once to see which
-mutants it reaches. Then each mutant meets the programs that reach it, those that look closest first, until one fails
-or does not end. What survives and is not in equivalent.txt is printed, with exit 1.
+library, with AddressSanitizer; the environment says which of them are in force. Every test program is run once to see
+which mutants it reaches. Then each mutant meets a few of those that reach it, which look closest, until one fails or
+does not end. Most are killed so. The others meet all programs that reach them, many mutants at a time: where a program
+fails, halves of them meet it, down to one by itself, so that a mutant is killed alone. What survives and is not in
+equivalent.txt is printed, with exit 1.
 
-Needs clang++ and the libclang of scripts/requirements.txt. With two cores of its own 600 mutants take about an hour.
+Needs clang++ and the libclang of scripts/requirements.txt. With two cores of its own 600 mutants take half an hour.
 """
 
 from __future__ import annotations
@@ -25,11 +27,13 @@ import concurrent.futures
 import contextlib
 import hashlib
 import json
+import math
 import os
 import pathlib
 import pickle
 import random
 import re
+import resource
 import shlex
 import signal
 import subprocess
@@ -37,6 +41,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterator
 
 import mutants
 from mutants import Mutant
@@ -46,7 +51,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOMS = ("core", "cpu", "rules", "file", "rows", "threads")
 SUITES = re.compile(r"^(c|cpp)\.")
 LEFT_OUT = re.compile(r"dlclose|operator_new")
-QUICK_S = 1.5
+N_CLOSEST = 5
+SAVE_EVERY_S = 10
 COMPILER = "clang++"
 DEFINES = "-D_GLIBCXX_ASSERTIONS -D_GLIBCXX_SANITIZE_VECTOR"
 FLAGS = f"-O1 -gline-tables-only -w -Wno-c++11-narrowing {DEFINES} -include {HERE / 'planted.h'}"
@@ -207,8 +213,8 @@ def put(path: pathlib.Path, content: bytes) -> None:
     path.write_bytes(content)
 
 
-def run_test(test: dict, limit_s: float, **environment: str) -> tuple[int | None, str]:
-    """The exit status, None if it did not end, and what it printed."""
+def run_test(test: dict, limit_s: float, cpu_limit_s: float, **environment: str) -> tuple[int | None, str, float]:
+    """The exit status, None if it did not end, what it printed, and how long the processor worked on it."""
     command = list(test["command"])
     if "/cpp_" in command[0]:
         command.append("--gtest_fail_fast")
@@ -225,15 +231,22 @@ def run_test(test: dict, limit_s: float, **environment: str) -> tuple[int | None
             stderr=printed,
             process_group=0,
         )
-        try:
-            status: int | None = process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            status = None
+        cpu_limit = math.ceil(cpu_limit_s)
+        resource.prlimit(process.pid, resource.RLIMIT_CPU, (cpu_limit, cpu_limit))
+        end = time.monotonic() + limit_s
+        pid = 0
+        while pid == 0 and time.monotonic() < end:
+            time.sleep(0.005)
+            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # its children, too
-        process.wait()
+        if pid == 0:
+            _, _, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status) if pid != 0 else -signal.SIGKILL
+        is_over = pid != 0 and process.returncode not in (-signal.SIGKILL, -signal.SIGXCPU)
         printed.seek(0)
-        return status, printed.read()[:200_000].decode(errors="replace")
+        said = printed.read()[:200_000].decode(errors="replace")
+        return process.returncode if is_over else None, said, usage.ru_utime + usage.ru_stime
 
 
 def why(status: int | None, printed: str) -> str:
@@ -254,7 +267,7 @@ def measure(tests: dict[str, dict], n_mutants: int, jobs: int) -> None:
             return
         with tempfile.NamedTemporaryFile() as reached:
             begin = time.monotonic()
-            status, printed = run_test(test, 600, PER_REACHED=reached.name)
+            status, printed, test["cpu_seconds"] = run_test(test, 900, 600, PER_REACHED=reached.name)
             test["seconds"] = time.monotonic() - begin
             if status != 0:
                 print(f"{name} fails without a mutant and is left out: {why(status, printed)}", flush=True)
@@ -267,19 +280,91 @@ def measure(tests: dict[str, dict], n_mutants: int, jobs: int) -> None:
         list(pool.map(one, tests))
 
 
-def try_mutant(number: int, mutant: Mutant, tests: dict[str, dict]) -> dict:
-    """The outcome against these tests."""
-    is_kernel = mutant.file.startswith("src/cpu/kernels/")  # other sources do the same for each instruction set
-    reaching = []
-    for name, test in tests.items():
-        if number in test["reached"] and (is_kernel or "PER_ISA" not in test["environment"]):
-            reaching.append(name)
-    # Those that reach little look at it closely.
-    for name in sorted(reaching, key=lambda name: tests[name]["seconds"] * len(tests[name]["reached"])):
-        status, printed = run_test(tests[name], 20 + 10 * tests[name]["seconds"], PER_MUTANT=str(number))
-        if status != 0:
-            return {"outcome": "killed", "by": name, "how": why(status, printed)}
-    return {"outcome": "survived" if reaching else "not reached", "by": "", "how": ""}
+class Trial:
+    """Mutants against the tests that reach them. `outcomes` is by name; save() keeps them."""
+
+    def __init__(
+        self,
+        chosen: dict[int, Mutant],
+        names: dict[int, str],
+        tests: dict[str, dict],
+        outcomes: dict[str, dict],
+        save: Callable[[], None],
+    ) -> None:
+        self.chosen, self.names, self.tests, self.outcomes, self.save = chosen, names, tests, outcomes, save
+        self.kills: collections.Counter[tuple[str, str]] = collections.Counter()  # by file and test
+        self.lock = threading.Lock()
+        self.saved_at = time.monotonic()
+        for number in chosen:
+            outcome = "survived" if self.reaching(number) else "not reached"
+            outcomes.setdefault(names[number], {"outcome": outcome, "by": "", "how": "", "met": []})
+
+    def reaching(self, number: int) -> list[str]:
+        is_kernel = self.chosen[number].file.startswith("src/cpu/kernels/")  # others do the same for each of these
+        return [
+            name
+            for name, test in self.tests.items()
+            if number in test["reached"] and (is_kernel or "PER_ISA" not in test["environment"])
+        ]
+
+    def is_left(self, number: int, test: str) -> bool:
+        outcome = self.outcomes[self.names[number]]
+        return outcome["outcome"] == "survived" and test not in outcome["met"]
+
+    def how_fails(self, test: str, numbers: list[int]) -> str:
+        """Empty where it passes with these mutants in force."""
+        of = self.tests[test]
+        limits = 60 + 10 * of["seconds"], 5 + 10 * of["cpu_seconds"]
+        status, printed, _ = run_test(of, *limits, PER_MUTANT=",".join(map(str, numbers)))
+        return why(status, printed) if status != 0 else ""
+
+    def note(self, number: int, test: str, how: str) -> None:
+        with self.lock:
+            outcome = self.outcomes[self.names[number]]
+            outcome["met"].append(test)
+            if how and outcome["outcome"] != "killed":
+                outcome.update(outcome="killed", by=test, how=how)
+                self.kills[self.chosen[number].file, test] += 1
+                print(f"{number} killed: {self.names[number]} {test} {how}", flush=True)
+            if time.monotonic() > self.saved_at + SAVE_EVERY_S:
+                self.save()
+                self.saved_at = time.monotonic()
+
+    def meet_closest(self, number: int) -> None:
+        def distance(name: str) -> float:
+            """Those that reach little look at it closely, and so do those that have killed its neighbours."""
+            test = self.tests[name]
+            return test["cpu_seconds"] * len(test["reached"]) / (1 + self.kills[self.chosen[number].file, name])
+
+        for name in sorted(self.reaching(number), key=distance)[:N_CLOSEST]:
+            if self.is_left(number, name):
+                self.note(number, name, self.how_fails(name, [number]))
+
+    def meet_many(self, test: str) -> None:
+        left = [number for number in self.chosen if test in self.reaching(number) and self.is_left(number, test)]
+        killed = dict(self.killed_among(test, left))
+        for number in left:
+            self.note(number, test, killed.get(number, ""))
+
+    def killed_among(self, test: str, numbers: list[int]) -> Iterator[tuple[int, str]]:
+        how = self.how_fails(test, numbers) if numbers else ""
+        if not how:
+            return
+        if len(numbers) == 1:
+            yield numbers[0], how
+            return
+        half = len(numbers) // 2
+        yield from self.killed_among(test, numbers[:half])
+        yield from self.killed_among(test, numbers[half:])
+
+    def run(self, jobs: int) -> None:
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            list(pool.map(self.meet_closest, self.chosen))
+        print(f"{time.strftime('%H:%M:%S')} the others meet all tests", flush=True)
+        by_time = sorted(self.tests, key=lambda name: self.tests[name].get("cpu_seconds", 0))
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            list(pool.map(self.meet_many, by_time))
+        self.save()
 
 
 def equivalents() -> dict[str, str]:
@@ -335,10 +420,10 @@ def main() -> int:
     for name, test in tests.items():
         test.update(state.get("tests", {}).get(name, {}))
     outcomes = state.get("outcomes", {})
-    lock = threading.Lock()
 
     def save() -> None:
-        kept = {name: {k: t[k] for k in ("seconds", "reaches") if k in t} for name, t in tests.items()}
+        of_tests = ("seconds", "cpu_seconds", "reaches")
+        kept = {name: {k: t[k] for k in of_tests if k in t} for name, t in tests.items()}
         new = work.state_file.with_suffix(".new")
         new.write_text(json.dumps({"uncompiled": sorted(uncompiled), "tests": kept, "outcomes": outcomes}))
         new.replace(work.state_file)
@@ -346,31 +431,13 @@ def main() -> int:
     if not arguments.list:
         measure(tests, len(chosen), arguments.jobs)
         save()
-    for test in tests.values():
-        test["reached"] = set(test.get("reaches", []))
-
-    # Most are seen by tests of a second or two; what is left over then meets the others.
-    quick = {name: test for name, test in tests.items() if test.get("seconds", 0) <= QUICK_S}
-    slow = {name: test for name, test in tests.items() if name not in quick}
-
-    def one(number: int) -> None:
-        outcome = try_mutant(number, by_number[number], current)
-        with lock:
-            before = outcomes.get(names[number], outcome)
-            if outcome["outcome"] == "not reached":
-                outcome = before
-            outcomes[names[number]] = {**outcome, "is_done": current is slow or outcome["outcome"] == "killed"}
-            save()
-            print(f"{number} {outcome['outcome']}: {names[number]} {outcome['by']} {outcome['how']}", flush=True)
-
-    due = [number for number in by_number if names[number] not in uncompiled]
-    if arguments.again:
-        for name in [name for name, outcome in outcomes.items() if outcome["outcome"] != "killed"]:
-            del outcomes[name]
-    for current in () if arguments.list else (quick, slow):
-        done = {name for name, outcome in outcomes.items() if outcome["is_done"] or current is quick}
-        with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-            list(pool.map(one, [number for number in due if names[number] not in done]))
+        for test in tests.values():
+            test["reached"] = set(test["reaches"])
+        if arguments.again:
+            for name in [name for name, outcome in outcomes.items() if outcome["outcome"] != "killed"]:
+                del outcomes[name]
+        due = {number: mutant for number, mutant in by_number.items() if names[number] not in uncompiled}
+        Trial(due, names, tests, outcomes, save).run(arguments.jobs)
 
     known = equivalents()
     by_outcome: dict[str, list[str]] = {"killed": [], "survived": [], "not reached": [], "equivalent": []}

@@ -60,6 +60,8 @@ def test_mutants_of_a_small_program_are_found_and_run(tmp_path):
     assert prints() == "9 0"
     for number, mutant in numbered.items():
         assert prints(PER_MUTANT=str(number)) == PRINTS[mutant.text], mutant.text
+    numbers = {mutant.text: str(number) for number, mutant in numbered.items()}
+    assert prints(PER_MUTANT=f"{numbers['a - b -> a + b']},{numbers['10 -> 10 + 1']}") == "14 6"
     reached = tmp_path / "reached"
     prints(PER_REACHED=str(reached))
     assert reached.read_bytes()[: len(numbered) + 1] == b"\1" * len(numbered) + b"\0"
