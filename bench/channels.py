@@ -15,7 +15,7 @@ import numpy as np
 import per
 
 OBSERVATION, ACTION, BATCH, ROWS = 17, 6, 256, 1 << 18
-TABLE, IN_FLIGHT = "steps", 1000  # of Reverb; items that a writer has sent and that are not confirmed
+TABLE, IN_FLIGHT = "steps", 40  # of Reverb; items that a writer has sent and that are not confirmed
 REVERB_FIELDS = ("observation", "action", "reward", "next_observation", "done")
 context = multiprocessing.get_context("fork")
 
