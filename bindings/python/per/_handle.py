@@ -20,6 +20,7 @@ AnyHandle = TypeVar("AnyHandle", bound="Handle")
 _freed_first: dict[int, tuple[Callable[[Any], object], Any]] = {}
 
 
+# The default is there also when the interpreter ends, and has taken the module's own names away.
 def _free_first(child: Any, freed_first: dict[int, tuple[Callable[[Any], object], Any]] = _freed_first) -> None:
     free, parent = freed_first.pop(int(ffi.cast("uintptr_t", child)))
     free(child)

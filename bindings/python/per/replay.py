@@ -1259,7 +1259,8 @@ class ReplayBuffer(Store):
         Raises:
             Busy if the buffer has a loader that is not closed; InvalidArgument, also for arrays="jax": JAX reads memory
             later than it says, when a slot may have been written again. Use sample(), whose arrays are new. NoDevice;
-            CudaError; Unsupported where gather_on_device is asked of a device that cannot.
+            CudaError; Unsupported where gather_on_device is asked of a device that cannot, or
+            of rows that lie in `storage`.
 
         >>> import per
         >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(1)}, seed=5)

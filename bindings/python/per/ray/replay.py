@@ -116,8 +116,8 @@ class ReplayBuffer:
             again; None: no limit.
         actor_options: what Ray's options() takes for the shards, such as num_cpus, memory, scheduling_strategy; but
             name, lifetime, max_concurrency, max_restarts and max_task_retries.
-        options: as per.ReplayBuffer takes them; device, arrays, keep_times_sampled and max_times_sampled only with
-            their defaults. The rate limiter is one for all shards.
+        options: as per.ReplayBuffer takes them; device, arrays, storage, storage_preallocated, keep_times_sampled and
+            max_times_sampled only with their defaults. The rate limiter is one for all shards.
 
     Raises:
         InvalidArgument; Unsupported as per.Coordinator does.
