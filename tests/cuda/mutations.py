@@ -681,13 +681,13 @@ FAULTS = [
     Fault(
         "a chunk runs past the end of its frame",
         "cuda/batch/copy_frames.h",
-        "first + n_each < copy.n_pieces ? first + n_each : copy.n_pieces;",
+        "first + n_each < array.n_pieces ? first + n_each : array.n_pieces;",
         "first + n_each;",
         "sample_test",
     ),
     Fault(
         "pieces larger than their array is aligned to",
-        "cuda/batch/batch_queue.cu",
+        "cuda/batch/copy_frames.h",
         "static_cast<uint64_t>(frame_bytes) | reinterpret_cast<uintptr_t>(array);",
         "static_cast<uint64_t>(frame_bytes); static_cast<void>(array);",
         "sample_test",
@@ -1110,9 +1110,9 @@ FAULTS = [
     ),
     Fault(
         "a block of an add says that it has ended before its warps have",
-        "cuda/add/add_kernels.cu",
-        "    __syncthreads();\n    if (threadIdx.x == 0) shared.is_last",
-        "    if (threadIdx.x == 0) shared.is_last",
+        "cuda/add/change_lanes.h",
+        "    __syncthreads();\n    write_top(replay.priorities.live",
+        "    write_top(replay.priorities.live",
         "rated_adds_test",
     ),
     Fault(

@@ -69,6 +69,10 @@ TEST(DevicePriorities, of_a_long_add_to_an_empty_buffer) {
     }
 }
 
+TEST(DevicePriorities, of_more_nodes_than_a_block_has_threads) {
+    run(options_of(37 * 250, 37), 6);
+}
+
 TEST(DevicePriorities, of_many_lanes) {
     run(options_of(37 * 40, 37), 60);
 }

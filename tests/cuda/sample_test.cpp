@@ -178,7 +178,9 @@ TEST(CudaSampleOptions, many_large_rows_are_copied_chunk_by_chunk) {
 }
 
 TEST(CudaSampleOptions, all_priorities_zero_are_uniform) {
-    BothBuffers buffers({}, 3);
+    BufferShape shape;
+    shape.rows = 1000;  // what is live lies below several nodes of the top row
+    BothBuffers buffers(shape, 3);
     buffers.add_steps(30);
     buffers.set_priorities(1.0);
     buffers.take_over();

@@ -97,8 +97,8 @@ __global__ void __launch_bounds__(n_threads, 1)
     add_steps_kernel(const __grid_constant__ DeviceReplay replay, const __grid_constant__ GivenSteps steps,
                      const __grid_constant__ StepScratch scratch, int64_t* ids_out, bool ends_step) {
     PER_SHARED(EndShared, shared);
+    // All warps of the block have ended their lanes once it returns.
     add_lanes(replay, steps, scratch, ids_out, shared.sums);
-    __syncthreads();
     if (threadIdx.x == 0) shared.is_last = arrive(&scratch.facts->n_arrived) == gridDim.x - 1;
     __syncthreads();
     if (!shared.is_last) return;
