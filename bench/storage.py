@@ -85,8 +85,8 @@ class Stored:
         with self.buffer.loader(batch) as loader:
             begin, n = time.perf_counter(), 0
             while time.perf_counter() < begin + seconds:
-                with next(loader):
-                    n += batch
+                next(loader).release()
+                n += batch
             return n / (time.perf_counter() - begin)
 
     def read_by_fio(self, seconds: float, *options: str) -> float:
