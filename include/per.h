@@ -929,8 +929,9 @@ PER_API per_status per_replay_set_save_compression(per_replay* replay, int32_t s
  *           PER_ERROR_BUSY, even if it may wait, unless it is allowed by then. per_loader_stop() does not end waits of
  *           per_replay_wait_to_sample(). What a loader drew ahead stays counted when it ends.
  * Channels. Their thread waits instead of its writers, which see a full ring. It adds as many of the steps that are
- *           there as are allowed. per_channel_free() adds those that are left without a limit. A thread that draws
- *           must not wait for a flush for ever: the channel may be waiting for its draws.
+ *           there as are allowed. per_channel_free() adds those that are left without a limit. Where there is no thread
+ *           per_channel_move() adds what is allowed, and per_channel_flush() waits. A thread that draws must not wait
+ *           for a flush for ever: the channel may be waiting for its draws.
  * Device.   On PER_CUDA calls count when they are made, whatever the device finds. A captured call counts once, and
  *           launches of its graph do not: where draws are captured and adds are not, adds are soon PER_ERROR_BUSY for
  *           ever. A coordinator, which draws from its shards by units, has no rate limiter.
@@ -1742,22 +1743,25 @@ PER_API per_status per_coordinator_restore(per_coordinator* coordinator, const p
  * to that by a path or a descriptor; there a per_writer attaches to it. A thread of the library moves what is there
  * into the buffer, in the order in which it was written, many steps at a time. Between channels there is no order.
  *
+ * Calls.   With PER_MOVED_BY_CALLS there is no thread, and the buffer changes at the calls of its owner alone: steps come
+ *          into it during per_channel_move() and per_channel_flush(), on the thread of the call. Writers wait at a full
+ *          ring until such a call has made room. per_channel_free() moves nothing then.
  * Writer.  One per_writer is attached to a channel at a time. Values are cast and checked where they are written, and
  *          errors told there. What only the buffer can tell - a full lane with overwrite 0, a gap with PER_GAP_ERROR -
  *          makes a step that is left out there, and counted (refused).
  * Memory.  A step that the buffer has no memory or disk for, or that its device fails on, is not lost: it stays in the
- *          ring and is tried again after 100 ms, and with each call of per_channel_flush(), which says why. Writers find
- *          the ring full meanwhile.
+ *          ring and is tried again after 100 ms, if there is a thread, and with each call of per_channel_flush() and
+ *          per_channel_move(), which say why. Writers find the ring full meanwhile.
  * Deaths.  A process that ends, by SIGKILL too, at whatever instruction, loses at most the call that it was in, and
  *          harms nobody: what the calls before it wrote comes into the buffer, and another writer may attach. Where the
- *          process of the buffer ends, writers find out once their ring is full. The memory is in no folder, and goes
- *          with the last process that has it.
+ *          process of the buffer ends, writers find out once their ring is full, and with PER_MOVED_BY_CALLS by their
+ *          next call. The memory is in no folder, and goes with the last process that has it.
  * Gaps.    The episodes of the channel's environments are cut, as by per_replay_cut(), where a writer attaches, where
  *          steps were dropped, and where the buffer refused one.
  * Trust.   The memory is the writer's to write. Whatever it writes there, the buffer gets steps, possibly senseless
  *          ones, of the channel's environments, or the writer is cut off: its calls fail from then on, and those of the
  *          channel are PER_ERROR_CORRUPT_FILE.
- * Device.  On PER_CUDA the thread adds on the legacy default stream. While steps may come capture no graph of calls on
+ * Device.  On PER_CUDA steps are added on the legacy default stream. While they may come capture no graph of calls on
  *          the buffer, and none on a stream that waits for that one. What only the device can tell is counted by the
  *          buffer, as with per_replay_add(), and not here.
  * Fork.    In a forked child channels and writers are gone: every call on them but _free is
@@ -1773,6 +1777,12 @@ typedef enum per_when_full {
     PER_FULL_DROPS = 1  /* they are dropped, and counted */
 } per_when_full;
 
+/* Who moves steps out of the ring into the buffer. */
+typedef enum per_moved_by {
+    PER_MOVED_BY_THREAD = 0, /* a thread of the library, as they come */
+    PER_MOVED_BY_CALLS = 1   /* per_channel_move() and per_channel_flush(), and nothing else */
+} per_moved_by;
+
 /* Fill with per_channel_options_init(), then change what differs. */
 typedef struct per_channel_options {
     uint64_t struct_size;   /* set by _init; do not change */
@@ -1782,7 +1792,7 @@ typedef struct per_channel_options {
     int64_t slots;          /* steps, each of all n_envs, that the ring has room for, 2 .. 2^31; 0: as many as take
                                4 MiB, and at least 16; _init: 0 */
     int32_t when_full;      /* a per_when_full; _init: PER_FULL_WAITS */
-    int32_t reserved;       /* 0 */
+    int32_t moved_by;       /* a per_moved_by; _init: PER_MOVED_BY_THREAD */
 } per_channel_options;
 
 /* As per_tree_options_init(). */
@@ -1816,7 +1826,8 @@ PER_API per_status per_channel_descriptor(per_channel* channel, int32_t* descrip
 
 /*
  * Waits until all that was written before the call is in the buffer, or was refused: also for draws that the rate
- * limiter asks for, which must come from another thread.
+ * limiter asks for, which must come from another thread. With PER_MOVED_BY_CALLS it moves the steps itself, and only the
+ * wait for draws is limited by timeout_ms.
  *
  *   timeout_ms  milliseconds, >= 0; or -1: for as long as it takes
  *
@@ -1826,12 +1837,28 @@ PER_API per_status per_channel_descriptor(per_channel* channel, int32_t* descrip
  */
 PER_API per_status per_channel_flush(per_channel* channel, int64_t timeout_ms);
 
+/*
+ * Moves steps of a channel with PER_MOVED_BY_CALLS into the buffer: as many of those that are there as `max_steps` and
+ * the rate limiter allow, in their order. It waits neither for writers nor for draws.
+ *
+ *   max_steps  steps of single environments, >= 0, without those that masks leave out. A step of the channel comes in
+ *              for all of its environments or not at all; one that is of more than what is left of max_steps, and all
+ *              behind it, wait for another call
+ *   steps_out  how many came in
+ *
+ * PER_ERROR_INVALID_ARGUMENT, also for a channel that has a thread; PER_ERROR_BUSY from the function of
+ * per_replay_save_to(); PER_ERROR_CORRUPT_FILE if the writer was cut off. PER_ERROR_OUT_OF_MEMORY, PER_ERROR_CUDA,
+ * PER_ERROR_IO where no step could be added for that reason: it stays in the ring. If some came in before, the next call
+ * says so.
+ */
+PER_API per_status per_channel_move(per_channel* channel, int64_t max_steps, int64_t* steps_out);
+
 /* What a channel has done: per_channel_stats(). A step is one of all n_envs here. */
 typedef struct per_channel_statistics {
     uint64_t struct_size; /* set by _init; do not change */
     int64_t slots;        /* of the ring */
     int64_t waiting;      /* steps in it */
-    int64_t added;        /* steps that the thread has moved into the buffer */
+    int64_t added;        /* steps that were moved into the buffer */
     int64_t refused;      /* steps that the buffer refused, and that were left out */
     int64_t dropped;      /* steps dropped as the ring was full; this, waits and writers are what the writers say */
     int64_t waits;        /* times that a writer began to wait for room */
@@ -1847,7 +1874,8 @@ PER_API per_status per_channel_stats(per_channel* channel, per_channel_statistic
 
 /*
  * Moves what was written until now into the buffer, and ends the channel: every later call of its writer but _free is
- * PER_ERROR_INVALID_ARGUMENT. What there is no memory for now is lost. NULL is allowed.
+ * PER_ERROR_INVALID_ARGUMENT. What there is no memory for now is lost, and with PER_MOVED_BY_CALLS all that was not moved
+ * before. NULL is allowed.
  */
 PER_API void per_channel_free(per_channel* channel);
 

@@ -754,6 +754,10 @@ class Channel : public detail::Handle<per_channel, per_channel_free> {
     /* Waits until all that was written is in the buffer. */
     void flush() { check(per_channel_flush(get(), -1)); }
     void flush(std::chrono::milliseconds timeout) { check(per_channel_flush(get(), timeout.count())); }
+    /* With PER_MOVED_BY_CALLS: moves at most so many steps that are there into the buffer, and returns how many came. */
+    int64_t move(int64_t max_steps = INT64_MAX) {
+        return detail::value_of<int64_t>(per_channel_move, get(), max_steps);
+    }
     ChannelStatistics stats() const {
         ChannelStatistics statistics;
         check(per_channel_stats(get(), &statistics));

@@ -72,6 +72,16 @@ per_status per_channel_flush(per_channel* channel, int64_t timeout_ms) {
     });
 }
 
+per_status per_channel_move(per_channel* channel, int64_t max_steps, int64_t* steps_out) {
+    return guarded([&] {
+        Channel& target = channel_of(channel);
+        require_pointer("steps_out", steps_out);
+        *steps_out = 0;
+        check_count("max_steps", max_steps, 0);
+        *steps_out = target.move(max_steps);
+    });
+}
+
 per_status per_channel_statistics_init(per_channel_statistics* statistics, uint64_t struct_size) {
     return guarded([&] { initialize_struct("statistics", statistics, struct_size, default_channel_statistics); });
 }

@@ -20,6 +20,7 @@ namespace {
 // After so long what could not be added is tried again.
 constexpr std::chrono::nanoseconds pause_to_try_again = std::chrono::milliseconds(100);
 constexpr int64_t max_batch_bytes = 256 << 10;
+constexpr int64_t max_timeout_ms = int64_t{1} << 40;  // what the clock has room for
 
 // Whether it says what is wrong with steps, and not with the memory or device of the buffer.
 bool is_refusal(per_status status) {
@@ -28,7 +29,7 @@ bool is_refusal(per_status status) {
 
 std::vector<int64_t> checked_env_ids(Replay& replay, const per_channel_options& options) {
     check_range("when_full", options.when_full, PER_FULL_WAITS, PER_FULL_DROPS);
-    check_range("reserved", options.reserved, 0, 0);
+    check_range("moved_by", options.moved_by, PER_MOVED_BY_THREAD, PER_MOVED_BY_CALLS);
     if (options.slots != 0) check_range("slots", options.slots, min_ring_slots, max_ring_slots);
     const int64_t n_envs = replay.describe().n_envs;
     std::vector<int64_t> env_ids;
@@ -68,7 +69,8 @@ Channel::Channel(Replay& replay, const per_channel_options& options)
     : replay_(replay),
       env_ids_(checked_env_ids(replay, options)),
       ring_(options_of_writer(replay, static_cast<int64_t>(env_ids_.size())), replay.fields(), options.slots,
-            options.when_full),
+            options.when_full, options.moved_by),
+      has_thread_(options.moved_by == PER_MOVED_BY_THREAD),
       max_batch_(slots_at_a_time(ring_)),
       process_(HandleLock::process()),
       fields_(static_cast<std::size_t>(replay.fields().count())),
@@ -77,7 +79,7 @@ Channel::Channel(Replay& replay, const per_channel_options& options)
     cut_env_ids_.reserve(env_ids_.size());
     damage_.reserve(sizeof(Error));
     failure_text_.reserve(sizeof(Error));
-    start_thread();
+    if (has_thread_) start_thread();
 }
 
 Channel::~Channel() {
@@ -100,7 +102,26 @@ int32_t Channel::descriptor() const {
 void Channel::flush(int64_t timeout_ms) {
     check_usable();
     replay_.check_not_saved_here();
-    constexpr int64_t max_timeout_ms = int64_t{1} << 40;  // what the clock has room for
+    has_thread_ ? flush_by_thread(timeout_ms) : flush_by_calls(timeout_ms);
+}
+
+int64_t Channel::move(int64_t max_steps) {
+    check_usable();
+    if (has_thread_)
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "channel has a thread that moves its steps: moved_by was %d",
+                    PER_MOVED_BY_THREAD);
+    replay_.check_not_saved_here();
+    const Guard guard(signals_->calls);
+    const int64_t before = n_moved_;
+    try {
+        move_in_call(StepRing::never, max_steps);
+    } catch (const std::exception&) {
+        if (n_moved_ == before) throw;  // else the next call meets it
+    }
+    return n_moved_ - before;
+}
+
+void Channel::flush_by_thread(int64_t timeout_ms) {
     const uint64_t written = ring_.header().written;
     // No writer can have stored more.
     const uint64_t end = std::min(written, taken_ + static_cast<uint64_t>(ring_.n_slots()));
@@ -117,9 +138,46 @@ void Channel::flush(int64_t timeout_ms) {
     if (timeout_ms < 0 || timeout_ms > max_timeout_ms)
         signals_->moved.wait(guard, is_over);
     else if (!signals_->moved.wait_for(guard, std::chrono::milliseconds(timeout_ms), is_over))
-        throw Error(PER_ERROR_BUSY, "%" PRIu64 " steps that were written are not in the buffer yet", end - taken_);
+        throw_not_moved(end);
     if (!damage_.empty()) throw Error(PER_ERROR_CORRUPT_FILE, "%s", damage_.c_str());
     if (taken_ < end) throw Error(failure_, "%s; what was written is tried again", failure_text_.c_str());
+}
+
+// Draws that the rate limiter asks for are waited for without the lock, so that other calls move what they may.
+void Channel::flush_by_calls(int64_t timeout_ms) {
+    using Clock = std::chrono::steady_clock;
+    using std::chrono::milliseconds;
+    const bool is_endless = timeout_ms < 0 || timeout_ms > max_timeout_ms;
+    const Clock::time_point end_of_time = Clock::now() + milliseconds(is_endless ? 0 : timeout_ms);
+    const uint64_t end = ring_.header().written;
+    for (;;) {
+        {
+            const Guard guard(signals_->calls);
+            if (move_in_call(end, INT64_MAX)) return;
+        }
+        const auto left = std::chrono::ceil<milliseconds>(end_of_time - Clock::now()).count();
+        const per_status status =
+            guarded([&] { replay_.wait_to_add(ring_.n_envs(), is_endless ? -1 : std::max<int64_t>(left, 0)); });
+        if (status == PER_ERROR_BUSY) throw_not_moved(end);
+        if (status != PER_OK) throw Error(status, "%s", last_error());
+    }
+}
+
+// Moves what was written before slot `end` and is of at most max_steps. False where the rate limiter asks for draws.
+bool Channel::move_in_call(uint64_t end, int64_t max_steps) {
+    if (!damage_.empty()) throw Error(PER_ERROR_CORRUPT_FILE, "%s", damage_.c_str());
+    try {
+        move(std::min(end, n_written()), max_steps);
+    } catch (const Error& error) {
+        if (error.status() == PER_ERROR_CORRUPT_FILE) cut_off(error.what());
+        if (error.status() != PER_ERROR_BUSY) throw;
+        return false;
+    }
+    return true;
+}
+
+void Channel::throw_not_moved(uint64_t end) const {
+    throw Error(PER_ERROR_BUSY, "%" PRIu64 " steps that were written are not in the buffer yet", end - taken_);
 }
 
 per_channel_statistics Channel::statistics() const {
@@ -144,7 +202,7 @@ per_channel_statistics Channel::statistics() const {
 void Channel::check_usable() const {
     if (process_ != HandleLock::process())
         throw Error(PER_ERROR_INVALID_ARGUMENT,
-                    "channel was created before a fork: the thread that moves steps is in the parent");
+                    "channel was created before a fork: what moves its steps is in the parent");
 }
 
 // ------------------------------------------------------------------------------------------------------- the thread
@@ -162,6 +220,7 @@ void Channel::stop() {
     RingHeader& header = ring_.header();
     header.is_closed = 1;
     header.taken_bell.ring();
+    if (!has_thread_) return;
     stopping_ = true;
     header.written_bell.ring();
     replay_.wake_adds();
@@ -174,20 +233,20 @@ void Channel::move_all() {
         const bool is_last = stopping_;
         const per_status status = guarded([&] {
             if (!is_last) wait_for_steps();
-            move(n_written());
+            move(n_written(), INT64_MAX);
         });
-        if (status == PER_ERROR_CORRUPT_FILE) return cut_off();
+        if (status == PER_ERROR_CORRUPT_FILE) return cut_off(last_error());
         if (is_last) return;
         if (status != PER_OK) wait_to_try_again(status);
     }
 }
 
-void Channel::cut_off() {
+void Channel::cut_off(const char* reason) {
     RingHeader& header = ring_.header();
     header.is_closed = 1;
     header.taken_bell.ring();
     const Guard guard(signals_->mutex);
-    damage_ = last_error();
+    damage_ = reason;
     signals_->moved.notify_all();
 }
 
@@ -234,7 +293,9 @@ uint64_t Channel::n_written() const {
     return written;
 }
 
-void Channel::move(uint64_t end) {
+// Moves slots up to that one, of at most so many steps: a slot is moved as a whole, and none is overtaken.
+void Channel::move(uint64_t end, int64_t max_steps) {
+    const int64_t last = n_moved_ + std::min(max_steps, INT64_MAX - n_moved_);
     while (taken_ < end) {
         const int64_t slot = static_cast<int64_t>(taken_ % static_cast<uint64_t>(ring_.n_slots()));
         const uint32_t kind = ring_.kind(slot);
@@ -244,42 +305,51 @@ void Channel::move(uint64_t end) {
         if (kind & slot_cuts) {
             cut(slot);
             take(1);
-        } else {
-            add(slot, run_length(taken_, end, kind), kind);
+            continue;
         }
+        const int64_t count = run_length(taken_, end, kind, last - n_moved_);
+        if (count == 0) return;
+        add(slot, count, kind);
     }
 }
 
-// How many slots from there on lie one behind the other, and are of one kind.
-int64_t Channel::run_length(uint64_t first, uint64_t end, uint32_t kind) const {
+// How many slots from there on lie one behind the other, are of one kind, and together have at most so many steps.
+int64_t Channel::run_length(uint64_t first, uint64_t end, uint32_t kind, int64_t max_steps) const {
     const int64_t slot = static_cast<int64_t>(first % static_cast<uint64_t>(ring_.n_slots()));
     const int64_t most = std::min({static_cast<int64_t>(end - first), ring_.n_slots() - slot, max_batch_});
-    int64_t n = 1;
-    while (n < most && ring_.kind(slot + n) == kind) ++n;
+    int64_t n = 0;
+    for (; n < most && (n == 0 || ring_.kind(slot + n) == kind); ++n) {
+        max_steps -= n_steps(slot + n, kind);
+        if (max_steps < 0) break;
+    }
     return n;
+}
+
+// Steps of single environments in a slot: those that a mask leaves out are none.
+int64_t Channel::n_steps(int64_t slot, uint32_t kind) const {
+    if ((kind & slot_has_mask) == 0) return ring_.n_envs();
+    const std::byte* const mask = ring_.at(ring_.arrays().mask, slot, 1);
+    return ring_.n_envs() - std::count(mask, mask + ring_.n_envs(), std::byte{0});
 }
 
 // Adds some of the steps and gives their slots back: fewer where the rate limiter allows no more, and the others are
 // tried again. Where the buffer refuses one of several steps, each is tried by itself.
 void Channel::add(int64_t slot, int64_t count, uint32_t kind) {
     const int64_t n_added = try_add(slot, count, kind);
-    n_added_ += n_added;
-    if (n_added > 0) {
-        take(n_added);
-        return;
-    }
+    if (n_added > 0) return give_back(slot, n_added, kind);
     for (int64_t i = 0; i < count; ++i) {
         if (try_add(slot + i, 1, kind) == 1) {
-            ++n_added_;
+            give_back(slot + i, 1, kind);
         } else {
             cut(env_ids_);
             ++n_refused_;
+            take(1);
         }
-        take(1);
     }
 }
 
-// Returns how many were added; 0 if the buffer refused one of them. Throws Error where it could not add any.
+// Returns how many were added; 0 if the buffer refused one of them. Throws Error where it could not add any: BUSY where
+// there is no thread, which waits for draws, and the rate limiter asks for them.
 int64_t Channel::try_add(int64_t slot, int64_t count, uint32_t kind) {
     const RingArrays& arrays = ring_.arrays();
     const auto array = [&](std::size_t place, int32_t dtype, int64_t bytes) {
@@ -304,10 +374,12 @@ int64_t Channel::try_add(int64_t slot, int64_t count, uint32_t kind) {
     if (kind & slot_has_mask) steps.mask = array(arrays.mask, PER_BOOL, 1);
     if (kind & slot_has_next_mask) steps.next_mask = array(arrays.next_mask, PER_BOOL, 1);
     if (kind & slot_has_priorities) steps.priorities = array(arrays.priorities, PER_FLOAT32, sizeof(float));
-    int64_t n_added = 0;
-    const per_status status = guarded([&] { n_added = replay_.add_in_turn(steps, stopping_); });
-    if (status != PER_OK && !is_refusal(status)) throw Error(status, "%s", last_error());
-    return n_added;
+    try {
+        return replay_.add_in_turn(steps, has_thread_ ? -1 : 0, stopping_);
+    } catch (const Error& error) {
+        if (!is_refusal(error.status())) throw;
+        return 0;
+    }
 }
 
 void Channel::cut(int64_t slot) {
@@ -321,6 +393,13 @@ void Channel::cut(int64_t slot) {
 void Channel::cut(const std::vector<int64_t>& env_ids) {
     replay_.cut(static_cast<int64_t>(env_ids.size()), env_ids.data(), nullptr);
     ++n_gaps_;
+}
+
+// Counts slots whose steps the buffer has, and gives them back.
+void Channel::give_back(int64_t slot, int64_t count, uint32_t kind) {
+    for (int64_t i = 0; i < count; ++i) n_moved_ += n_steps(slot + i, kind);
+    n_added_ += count;
+    take(count);
 }
 
 // Gives slots back to the writer.

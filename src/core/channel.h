@@ -21,14 +21,15 @@ namespace per {
 // The first step after a pause waits so long for others to come along with it. Tests of the bells change it.
 inline std::chrono::nanoseconds batch_wait = std::chrono::milliseconds(1);
 
-// The channel's end of a ring, and the thread that moves steps into the buffer.
+// The channel's end of a ring, and the thread that moves steps into the buffer. With PER_MOVED_BY_CALLS there is no such
+// thread: those that call flush() or move() do its work, one at a time.
 //
-// Of what lies in the shared memory the thread believes nothing. The number of slots written is checked against those
+// Of what lies in the shared memory the channel believes nothing. The number of slots written is checked against those
 // taken, which it keeps for itself; kinds are checked; and values go through per_replay_add(), which reads arrays that
 // change meanwhile without harm.
 //
 // A slot is given back once the buffer has its step or refuses it. Where the buffer can do neither, as memory has ended,
-// the thread tries again.
+// the thread, or the next call, tries again.
 class Channel {
  public:
     // Throws Error.
@@ -41,6 +42,8 @@ class Channel {
     int32_t descriptor() const;
     // timeout_ms as in per_save_wait().
     void flush(int64_t timeout_ms);
+    // As per_channel_move().
+    int64_t move(int64_t max_steps);
     per_channel_statistics statistics() const;
 
  private:
@@ -48,40 +51,49 @@ class Channel {
     struct Signals {
         std::mutex mutex;
         std::condition_variable moved;  // steps came into the buffer, could not come, or the writer was cut off
+        std::mutex calls;               // with PER_MOVED_BY_CALLS, the call that moves steps holds it
     };
     using Guard = std::unique_lock<std::mutex>;
 
     void check_usable() const;
+    void flush_by_thread(int64_t timeout_ms);
+    void flush_by_calls(int64_t timeout_ms);
+    bool move_in_call(uint64_t end, int64_t max_steps);
+    [[noreturn]] void throw_not_moved(uint64_t end) const;
     void start_thread();
     void stop();
     void move_all();
     void wait_for_steps();
     void sleep_until(uint64_t written, std::chrono::nanoseconds longest, bool ends_in_haste);
     void wait_to_try_again(per_status status);
-    void cut_off();
+    void cut_off(const char* reason);
     uint64_t n_written() const;
-    void move(uint64_t end);
-    int64_t run_length(uint64_t first, uint64_t end, uint32_t kind) const;
+    void move(uint64_t end, int64_t max_steps);
+    int64_t run_length(uint64_t first, uint64_t end, uint32_t kind, int64_t max_steps) const;
+    int64_t n_steps(int64_t slot, uint32_t kind) const;
     void add(int64_t slot, int64_t count, uint32_t kind);
     int64_t try_add(int64_t slot, int64_t count, uint32_t kind);
     void cut(int64_t slot);
     void cut(const std::vector<int64_t>& env_ids);
+    void give_back(int64_t slot, int64_t count, uint32_t kind);
     void take(int64_t count);
 
     Replay& replay_;
     const std::vector<int64_t> env_ids_;
     StepRing ring_;
+    const bool has_thread_;
     const int64_t max_batch_;  // slots that are added at a time, while other calls on the buffer wait
     const uint64_t process_;   // HandleLock::process() of the process that has the thread
     pthread_t thread_;
     std::atomic<bool> stopping_ = false;
     std::atomic<int64_t> n_in_haste_ = 0;  // calls of flush()
 
-    // The thread's; others read.
+    // Those of the thread, or of the call that moves steps; others read.
     std::atomic<uint64_t> taken_ = 0;
     std::atomic<int64_t> n_added_ = 0;
     std::atomic<int64_t> n_refused_ = 0;
     std::atomic<int64_t> n_gaps_ = 0;
+    int64_t n_moved_ = 0;  // steps of single environments that the buffer has taken
     std::vector<per_array> fields_;
     std::vector<per_array> next_fields_;
     std::vector<int64_t> cut_env_ids_;

@@ -90,10 +90,13 @@ void Replay::add(const per_steps& steps, int64_t* ids_out, void* stream) {
     add_checked(checked, n, ids_out, stream);
 }
 
-int64_t Replay::add_in_turn(per_steps steps, const std::atomic<bool>& ends) {
+int64_t Replay::add_in_turn(per_steps steps, int64_t timeout_ms, const std::atomic<bool>& ends) {
     std::unique_lock guard(lock_);
-    limiter_.wait_to_add(guard, steps.n_envs, -1, [&] { return ends.load(); });
-    if (!ends) steps.length = limiter_.n_allowed_steps(steps.length, steps.n_envs);
+    limiter_.wait_to_add(guard, steps.n_envs, timeout_ms, [&] { return ends.load(); });
+    if (!ends) {
+        limiter_.check_add(steps.n_envs);
+        steps.length = limiter_.n_allowed_steps(steps.length, steps.n_envs);
+    }
     ReplaySteps checked = step_checks_.steps(steps);
     checked.are_in_host_memory = true;
     add_checked(checked, n_limited(checked), nullptr, nullptr);

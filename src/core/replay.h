@@ -38,8 +38,8 @@ class Replay {
     void add(const per_steps& steps, int64_t* ids_out, void* stream);
     // For a channel, whose arrays lie in host memory and are gone after the call. Waits until the rate limiter allows
     // the first of these steps, adds as many as it allows, and returns how many; once `ends`, all of them. `ends` is to
-    // be followed by wake_adds().
-    int64_t add_in_turn(per_steps steps, const std::atomic<bool>& ends);
+    // be followed by wake_adds(). Throws Error with BUSY if none is allowed by then.
+    int64_t add_in_turn(per_steps steps, int64_t timeout_ms, const std::atomic<bool>& ends);
     void wake_adds() noexcept { limiter_.ring_adds(); }
     void cut(int64_t count, const int64_t* env_ids, void* stream);
     void sample(const per_sample_options& options, int64_t batch_size, const per_batch& batch, void* stream);

@@ -51,7 +51,8 @@ std::size_t RingArrays::place(int64_t count, int64_t bytes) {
 
 // -------------------------------------------------------------------------------------------------------------- ends
 
-StepRing::StepRing(const per_replay_options& options, const Fields& fields, int64_t slots, int32_t when_full)
+StepRing::StepRing(const per_replay_options& options, const Fields& fields, int64_t slots, int32_t when_full,
+                   int32_t moved_by)
     : fields_(&fields), options_(options), n_slots_(resolve_slots(slots, fields, options.n_envs)) {
     memory_ = std::make_unique<LabelledMemory>(ring_kind, options, [&](std::size_t first_byte) {
         arrays_ = std::make_unique<RingArrays>(fields, n_slots_, options.n_envs, first_byte);
@@ -59,6 +60,7 @@ StepRing::StepRing(const per_replay_options& options, const Fields& fields, int6
     });
     RingHeader& made = header();
     made.when_full = when_full;
+    made.moved_by = moved_by;
     made.n_slots = static_cast<uint64_t>(n_slots_);
     made.room_at = never;
     made.wake_at = never;

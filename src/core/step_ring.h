@@ -30,7 +30,7 @@ struct RingHeader {
     MemoryLabel label;
     uint64_t n_slots;
     int32_t when_full;  // a per_when_full
-    int32_t reserved;
+    int32_t moved_by;   // a per_moved_by
 
     // The writer's, all of which the channel takes for what anybody may have written.
     alignas(64) std::atomic<uint64_t> written;
@@ -82,9 +82,10 @@ class StepRing {
  public:
     static constexpr uint64_t never = UINT64_MAX;  // no number of slots is as large
 
-    // The channel's end, for the environments that `options` have. `slots` as in per_channel_options. `fields` must
+    // The channel's end, for the environments that `options` have; the others as in per_channel_options. `fields` must
     // outlive it.
-    StepRing(const per_replay_options& options, const Fields& fields, int64_t slots, int32_t when_full);
+    StepRing(const per_replay_options& options, const Fields& fields, int64_t slots, int32_t when_full,
+             int32_t moved_by);
     // The writer's end. Throws Error for what per_writer_attach() says.
     StepRing(const char* path, int descriptor);
 

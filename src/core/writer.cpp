@@ -29,6 +29,7 @@ Writer::Writer(const char* path, int descriptor, const per_field* fields, int64_
     : ring_(path, descriptor),
       header_(ring_.header()),
       drops_(header_.when_full == PER_FULL_DROPS),
+      looks_for_death_(header_.moved_by == PER_MOVED_BY_CALLS),
       checks_(ring_.fields(), ring_.options()),
       given_(ring_.fields(), ring_.options().on_nan == PER_NAN_ERROR),
       cuts_(static_cast<std::size_t>(ring_.n_envs()), 1),
@@ -111,6 +112,12 @@ void Writer::check_usable() const {
 
 void Writer::check_open() const {
     if (header_.is_closed != 0) throw Error(PER_ERROR_INVALID_ARGUMENT, "the channel was closed");
+    if (looks_for_death_) check_process();
+}
+
+void Writer::check_process() const {
+    if (!ring_.locks().is_locked(channel_lock))
+        throw Error(PER_ERROR_INVALID_ARGUMENT, "the channel's process has ended");
 }
 
 void Writer::check_fields(const per_field* given, int64_t n_fields) const {
@@ -162,8 +169,7 @@ bool Writer::has_room(int64_t n_slots) const {
 bool Writer::make_room(int64_t n_slots, int64_t timeout_ms) {
     if (has_room(n_slots)) return true;
     if (drops_) {
-        if (!ring_.locks().is_locked(channel_lock))
-            throw Error(PER_ERROR_INVALID_ARGUMENT, "the channel's process has ended");
+        check_process();
         return false;
     }
     if (!is_waiting_) ++header_.n_waits;
@@ -189,8 +195,7 @@ bool Writer::wait_until_taken(uint64_t count, int64_t timeout_ms) {
         check_open();
         const std::chrono::nanoseconds left = is_endless ? longest_sleep : std::chrono::nanoseconds(end - Clock::now());
         if (left.count() > 0) header_.taken_bell.sleep(seen, std::min(left, longest_sleep).count());
-        if (header_.taken < count && !ring_.locks().is_locked(channel_lock))
-            throw Error(PER_ERROR_INVALID_ARGUMENT, "the channel's process has ended");
+        if (header_.taken < count) check_process();
         if (left.count() <= 0 && header_.taken < count) return false;
     }
     header_.room_at = StepRing::never;

@@ -32,6 +32,7 @@ class Writer {
 
     void check_usable() const;
     void check_open() const;
+    void check_process() const;
     void check_fields(const per_field* given, int64_t n_fields) const;
     void check_values(const ReplaySteps& steps) const;
     bool has_room(int64_t n_slots) const;
@@ -47,6 +48,7 @@ class Writer {
     StepRing ring_;
     RingHeader& header_;
     const bool drops_;
+    const bool looks_for_death_;  // each call looks whether the process of the channel is there
     StepChecks checks_;
     cpu::GivenSteps given_;
     uint64_t written_ = 0;

@@ -56,6 +56,7 @@ SINGLE_NUMBERS = {
     "first_env_out",
     "bytes_written_out",
     "written_out",
+    "steps_out",
     "descriptor_out",
     "batch_size_out",
 }
@@ -97,6 +98,7 @@ ALLOWED = {
     "per_replay_checkpoint.bytes_written_out NULL": NULL_IS_ALLOWED,
     "per_save_progress.*_out NULL": NULL_IS_ALLOWED,
     "*.timeout_ms large*": "it waits for as long as it takes",
+    "per_channel_move.max_steps large*": "it moves all that is there",
     "per_channel_create.options NULL": "those of _init are taken",
     "per_channel_create.options.env_ids NULL": NULL_IS_ALLOWED,
     "per_writer_attach.path NULL": "the descriptor is used",

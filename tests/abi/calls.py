@@ -84,6 +84,9 @@ class World:
             self.made("channel", lambda out: self.lib.per_channel_create(self.replay, self.channel_options(), out))
             for _ in range(2)
         )
+        by_calls = self.channel_options()
+        by_calls.moved_by = self.lib.PER_MOVED_BY_CALLS
+        self.pulled_channel = self.made("channel", lambda out: self.lib.per_channel_create(self.replay, by_calls, out))
         path, null = self.path_of(self.channel), self.ffi.NULL
         self.writer = self.made("writer", lambda out: self.lib.per_writer_attach(path, -1, null, 0, out))
         self.ok(self.lib.per_writer_flush(self.writer, -1))
@@ -106,7 +109,7 @@ class World:
             self.lib.per_reader_free(reader)
         for loader in self.shared_loaders:
             self.lib.per_shared_loader_free(loader)
-        for channel in (self.channel, self.free_channel):
+        for channel in (self.channel, self.free_channel, self.pulled_channel):
             self.lib.per_channel_free(channel)
         self.lib.per_loader_free(self.loader)
         self.lib.per_epochs_free(self.epochs)
@@ -214,6 +217,12 @@ class World:
         path = self.ffi.new("char**")
         self.ok(self.lib.per_channel_path(channel, path))
         return path[0]
+
+    def channel_move_channel(self) -> Any:
+        return self.pulled_channel
+
+    def max_steps(self) -> int:
+        return 3
 
     def channel_path_path_out(self) -> Any:
         return self.kept(self.ffi.new("char**"))

@@ -1,6 +1,7 @@
 /*
  * A buffer that gets its steps through a channel is, bit for bit, the one that gets them by per_replay_add(): values that
- * are cast, masks, final observations, priorities, listed environments, cuts.
+ * are cast, masks, final observations, priorities, listed environments, cuts. So it is where the library's thread moves
+ * them, and where calls do, some steps at a time.
  */
 #include "channel_check.h"
 
@@ -104,27 +105,48 @@ static void fill(given* call, uint64_t* state) {
     if ((bits & 96) == 64) call->steps.td_errors = array_of(call->priorities, PER_FLOAT32);
 }
 
-int main(void) {
+/* Steps of single environments that are not masked. */
+static int64_t count_of(const given* call) {
+    const int64_t n = call->steps.length * call->steps.n_envs;
+    int64_t i, count = 0;
+    for (i = 0; i < n; ++i) count += call->steps.mask.data == NULL || call->mask[i] != 0;
+    return count;
+}
+
+static void brings_the_same(int32_t moved_by) {
     per_replay *replay = create_buffer(), *twin = create_buffer();
-    per_channel* channel = create_channel(replay, LANES, env_ids, SLOTS, PER_FULL_WAITS);
+    per_channel* channel = create_channel_moved_by(moved_by, replay, LANES, env_ids, SLOTS, PER_FULL_WAITS);
     per_writer* writer = attach(path_of(channel));
     static given call;
     uint64_t state = 3;
-    int64_t steps = 0;
+    const int by_calls = moved_by == PER_MOVED_BY_CALLS;
+    int64_t steps = 0, count = 0, n_moved = 0;
     int i;
     for (i = 0; i < rounds(CALLS); ++i) {
         fill(&call, &state);
         call.steps.env_ids = call.lanes;
-        CHECK_OK(per_writer_add(writer, &call.steps, -1));
+        if (by_calls && per_writer_add(writer, &call.steps, 0) != PER_OK) {
+            n_moved += moved(channel, INT64_MAX);
+            CHECK_OK(per_writer_add(writer, &call.steps, 0));
+        } else if (!by_calls) {
+            CHECK_OK(per_writer_add(writer, &call.steps, -1));
+        }
         steps += call.steps.length;
+        count += count_of(&call);
+        if (by_calls) n_moved += moved(channel, (int64_t)(next_random(&state) % 12));
         call.steps.env_ids = call.envs;
         CHECK_OK(per_replay_add(twin, &call.steps, NULL, NULL));
         if (i % 50 == 49) {
             const int64_t lane = 1;
+            if (by_calls) n_moved += moved(channel, INT64_MAX);
             CHECK_OK(per_writer_cut(writer, 1, &lane, -1));
             CHECK_OK(per_replay_cut(twin, 1, &env_ids[1], NULL));
         }
         if (i % 20 != 0) continue;
+        if (by_calls) {
+            n_moved += moved(channel, INT64_MAX);
+            CHECK(n_moved == count);
+        }
         CHECK_OK(i % 40 == 0 ? per_channel_flush(channel, -1) : per_writer_flush(writer, -1));
         check_same_buffers(replay, twin);
     }
@@ -140,5 +162,10 @@ int main(void) {
     per_channel_free(channel);
     per_replay_free(replay);
     per_replay_free(twin);
+}
+
+int main(void) {
+    brings_the_same(PER_MOVED_BY_THREAD);
+    brings_the_same(PER_MOVED_BY_CALLS);
     return 0;
 }

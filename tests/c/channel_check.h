@@ -4,8 +4,8 @@
 
 #include "replay_check.h"
 
-static inline per_channel* create_channel(per_replay* replay, int64_t n_envs, const int64_t* env_ids, int64_t slots,
-                                          int32_t when_full) {
+static inline per_channel* create_channel_moved_by(int32_t moved_by, per_replay* replay, int64_t n_envs,
+                                                   const int64_t* env_ids, int64_t slots, int32_t when_full) {
     per_channel_options options;
     per_channel* channel = NULL;
     CHECK_OK(per_channel_options_init(&options, sizeof options));
@@ -13,9 +13,23 @@ static inline per_channel* create_channel(per_replay* replay, int64_t n_envs, co
     options.env_ids = env_ids;
     options.slots = slots;
     options.when_full = when_full;
+    options.moved_by = moved_by;
     CHECK_OK(per_channel_create(replay, &options, &channel));
     CHECK(channel != NULL);
     return channel;
+}
+
+static inline per_channel* create_channel(per_replay* replay, int64_t n_envs, const int64_t* env_ids, int64_t slots,
+                                          int32_t when_full) {
+    return create_channel_moved_by(PER_MOVED_BY_THREAD, replay, n_envs, env_ids, slots, when_full);
+}
+
+/* How many steps came in by a call that moves so many. */
+static inline int64_t moved(per_channel* channel, int64_t max_steps) {
+    int64_t steps = -1;
+    CHECK_OK(per_channel_move(channel, max_steps, &steps));
+    CHECK(steps >= 0 && steps <= max_steps);
+    return steps;
 }
 
 static inline const char* path_of(per_channel* channel) {

@@ -49,7 +49,9 @@ int main(void) {
         static const int64_t lane = 1;
         const per_replay_options options = replay_options(200, 2);
         per_replay* replay = create_replay(&options);
-        per_channel* channel = create_channel(replay, 1, &lane, SLOTS, i % 2 ? PER_FULL_WAITS : PER_FULL_DROPS);
+        const int by_calls = i % 5 < 2;
+        per_channel* channel = create_channel_moved_by(by_calls ? PER_MOVED_BY_CALLS : PER_MOVED_BY_THREAD, replay, 1,
+                                                       &lane, SLOTS, i % 2 ? PER_FULL_WAITS : PER_FULL_DROPS);
         per_writer* writer = attach(path_of(channel));
         forger forging;
         struct stat status;
@@ -68,7 +70,12 @@ int main(void) {
         forging.is_wild = i % 3 != 0;
         add_full(replay, 0, 5, 1, GOES_ON, 6);
         CHECK(pthread_create(&thread, NULL, forge, &forging) == 0);
-        for (t = 0; t < 200; ++t) write_step(writer, (float)t, (float)t + 1, t % 7 == 0, 1);
+        for (t = 0; t < 200; ++t) {
+            int64_t steps;
+            write_step(writer, (float)t, (float)t + 1, t % 7 == 0, 1);
+            if (!by_calls || t % 4 != 0) continue;
+            CHECK(per_channel_move(channel, 7, &steps) == PER_OK ? steps <= 7 : steps == 0);
+        }
         pthread_join(thread, NULL);
         flushed = per_channel_flush(channel, 1000);
         CHECK(flushed == PER_OK || flushed == PER_ERROR_CORRUPT_FILE);

@@ -44,6 +44,22 @@ TEST(Channel, brings_steps_into_the_buffer) {
     EXPECT_EQ(channel.stats().added, 5);
 }
 
+TEST(Channel, moves_steps_when_it_is_asked) {
+    per::ReplayBuffer buffer = small_buffer();
+    per::ChannelOptions options;
+    options.moved_by = PER_MOVED_BY_CALLS;
+    per::Channel channel = buffer.channel(options);
+    per::Writer writer(channel.path());
+    for (int t = 0; t < 5; ++t) write_step(writer, t);
+    EXPECT_EQ(buffer.live(), 0);
+    EXPECT_EQ(channel.move(3), 3);
+    EXPECT_EQ(channel.move(), 2);
+    EXPECT_EQ(buffer.live(), 5);
+    EXPECT_ERROR(channel.move(-1), InvalidArgument, "max_steps is -1");
+    per::Channel other = buffer.channel();
+    EXPECT_ERROR(other.move(), InvalidArgument, "channel has a thread that moves its steps");
+}
+
 TEST(Channel, has_one_writer_at_a_time) {
     per::ReplayBuffer buffer = small_buffer();
     per::ChannelOptions options;

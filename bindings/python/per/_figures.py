@@ -97,7 +97,7 @@ class ChannelFigures:
     """Attributes:
         slots: of the ring
         waiting: steps in it
-        added: steps that the thread has moved into the buffer
+        added: steps that were moved into the buffer
         refused: steps that the buffer refused, and that were left out
         dropped: steps dropped as the ring was full; this, waits and writers are what the writers say
         waits: times that a writer began to wait for room
@@ -111,7 +111,7 @@ class ChannelFigures:
     waiting: int
     """steps in it"""
     added: int
-    """steps that the thread has moved into the buffer"""
+    """steps that were moved into the buffer"""
     refused: int
     """steps that the buffer refused, and that were left out"""
     dropped: int

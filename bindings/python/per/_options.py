@@ -29,6 +29,7 @@ _CHOICES = {
     "autoreset": "per_autoreset",
     "critics": "per_critics",
     "when_full": "per_when_full",
+    "moved_by": "per_moved_by",
 }
 
 # Those that are on or off.

@@ -16,6 +16,8 @@ from per._library import NULL, check, ffi, lib
 from per._waiting import waited
 from per.field import Field, from_c, to_c
 
+_LARGEST = 2**63 - 1
+
 
 @dataclasses.dataclass(frozen=True)
 class ChannelStatistics(ChannelFigures):
@@ -36,8 +38,8 @@ class Channel(Handle):
     """What ReplayBuffer.channel() gives: steps that another process writes come into the buffer through it.
 
     It is passed to that process as it is: by multiprocessing, spawned or forked, or to a worker of AsyncVectorEnv. What
-    is sent is a path. There writer() attaches to it, and is all that can be done with it; flush() and stats() are for
-    the process that has the buffer.
+    is sent is a path. There writer() attaches to it, and is all that can be done with it; flush(), move() and stats()
+    are for the process that has the buffer.
 
     >>> import per
     >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(1)}, n_envs=2)
@@ -87,6 +89,33 @@ class Channel(Handle):
         handle = self._open()
         waited(timeout, lambda timeout_ms: lib.per_channel_flush(handle, timeout_ms))
 
+    def move(self, max_steps: int | None = None) -> int:
+        """Moves steps into the buffer, as many as are there and the rate limiter allows. It waits for nobody.
+
+        Arguments:
+            max_steps: how many at most, without those that masks leave out; a step of all environments of the channel
+                comes in as a whole or not at all. None: any number.
+
+        Returns:
+            how many came.
+
+        Raises:
+            InvalidArgument if a thread moves them; CorruptFile if the writer was cut off; OutOfMemory, IoError.
+
+        >>> import per
+        >>> buffer = per.ReplayBuffer(100, {"observation": per.Field(1)})
+        >>> channel = buffer.channel(moved_by="calls")
+        >>> writer = channel.writer()
+        >>> for t in range(5):
+        ...     writer.add(observation=[t], reward=t, terminated=False, truncated=False, next_observation=[t + 1])
+        >>> len(buffer), channel.move(3), len(buffer), channel.move()
+        (0, 3, 3, 2)
+        """
+        most = _LARGEST if max_steps is None else _options.whole("max_steps", max_steps)
+        steps_out = ffi.new("int64_t *")
+        check(lib.per_channel_move(self._open(), most, steps_out))
+        return int(steps_out[0])
+
     def stats(self) -> ChannelStatistics:
         """What the channel has done."""
         statistics = _library.new("per_channel_statistics")
@@ -96,7 +125,10 @@ class Channel(Handle):
         )
 
     def close(self) -> None:
-        """Brings what was written into the buffer, and ends the channel. Its writer hears of it by its next call."""
+        """Brings what was written into the buffer, and ends the channel. Its writer hears of it by its next call.
+
+        With moved_by="calls" nothing is moved: what move() and flush() did not bring is lost.
+        """
         super().close()
 
     def _open(self) -> Any:

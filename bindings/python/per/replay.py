@@ -1339,7 +1339,9 @@ class ReplayBuffer(Store):
 
     # ------------------------------------------------------------- channel
 
-    def channel(self, env_ids: object = None, *, slots: int = 0, when_full: str = "waits") -> Channel:
+    def channel(
+        self, env_ids: object = None, *, slots: int = 0, when_full: str = "waits", moved_by: str = "thread"
+    ) -> Channel:
         """A way for another process to bring steps into this buffer, through shared memory and without pickling them.
 
         Give each process that writes a channel, with environments of its own, and take channel.writer() there. A thread
@@ -1350,6 +1352,8 @@ class ReplayBuffer(Store):
                 are counted from 0 in their order. None: all.
             slots: steps of all these environments that the ring has room for; 0: as many as take 4 MiB, at least 16.
             when_full: a writer that finds no room "waits", or "drops" its steps, which are counted.
+            moved_by: "thread"; or "calls": there is no thread, and steps come into the buffer only by move() and
+                flush() of the channel, on the thread that calls them.
 
         Raises:
             InvalidArgument; OutOfMemory.
@@ -1365,7 +1369,7 @@ class ReplayBuffer(Store):
         ...     multiprocessing.Process(target=act, args=(channel,)).start()
         """
         options = _library.new("per_channel_options")
-        _options.set_options(options, {"slots": slots, "when_full": when_full})
+        _options.set_options(options, {"slots": slots, "when_full": when_full, "moved_by": moved_by})
         ids = None if env_ids is None else _arrays.as_int64(env_ids, "env_ids")
         if ids is not None:
             options.env_ids, options.n_envs = ffi.from_buffer("int64_t[]", ids), ids.size

@@ -225,6 +225,35 @@ def test_a_full_ring_makes_its_writer_wait_or_drops():
 
 
 @pytest.mark.usefixtures("each_way")
+def test_steps_come_in_by_calls_and_not_by_themselves():
+    buffer = new_buffer()
+    channel = buffer.channel(slots=8, moved_by="calls")
+    writer = channel.writer()
+    for t in range(7):
+        write(writer, 1, t)
+    with pytest.raises(per.Busy, match="no room for 1 more"):
+        write(writer, 1, 7, timeout=0.02)
+    with pytest.raises(per.Busy, match="not in the buffer yet"):
+        writer.flush(0)
+    assert (len(buffer), channel.move(2), len(buffer), channel.move(0), channel.move()) == (0, 2, 2, 0, 5)
+    write(writer, 1, 7)
+    channel.flush()
+    assert rows_of(buffer, 0)[1].tolist() == list(range(8))
+    for wrong in (-1, 2**63, 1.5, "all"):
+        with pytest.raises(per.InvalidArgument, match=r"^max_steps is "):
+            channel.move(wrong)
+    with pytest.raises(per.InvalidArgument, match="channel has a thread that moves its steps"):
+        buffer.channel().move()
+    with pytest.raises(per.InvalidArgument, match="belongs to another process"):
+        pickle.loads(pickle.dumps(channel)).move()
+    write(writer, 1, 8)
+    channel.close()
+    assert len(buffer) == 8
+    with pytest.raises(per.InvalidArgument, match="the channel was closed"):
+        write(writer, 1, 9)
+
+
+@pytest.mark.usefixtures("each_way")
 def test_each_end_refuses_what_is_wrong():
     buffer = new_buffer(n_envs=2)
     channel = buffer.channel()

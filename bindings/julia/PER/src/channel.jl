@@ -1,5 +1,5 @@
 """
-    channel(buffer; env_ids, slots, when_full)
+    channel(buffer; env_ids, slots, when_full, moved_by)
 
 A way for another process to bring steps into the buffer, through shared memory: give each process that writes a channel,
 with environments of its own, and take `PER.Writer(channel.path)` there. A thread of the library moves what was written
@@ -9,13 +9,16 @@ into the buffer, many steps at a time.
   Without it all of them
 - `slots`: steps of all these environments that the ring has room for; by default as many as take 4 MiB, at least 16
 - `when_full`: a writer that finds no room waits (`:waits`), or its steps are dropped and counted (`:drops`)
+- `moved_by`: that thread (`:thread`); or there is none, and steps come into the buffer only by `PER.move!` and `flush`
+  (`:calls`)
 
 `flush(channel; timeout = Inf)` waits until all that was written before is in the buffer, or was refused; a
 [`PERError`](@ref) with status `PER.PER_ERROR_BUSY` says that it takes longer than `timeout` seconds.
-`stats(channel)` tells what it has done; counters count since creation.
+`PER.move!(channel, max_steps)` moves as many of the steps that are there, and at most so many, as the rate limiter
+allows, and returns how many came. `stats(channel)` tells what it has done; counters count since creation.
 
 $per_channel_statistics_docs
-`close(channel)` brings what was written into the buffer, and ends it.
+`close(channel)` brings what was written into the buffer, unless `moved_by` is `:calls`, and ends it.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Float32, 2),); n_envs = 2);
@@ -32,8 +35,9 @@ julia> length(buffer), stats(steps).added
 (1, 1)
 ```
 """
-function channel(buffer::ReplayBuffer; env_ids = nothing, slots = nothing, when_full = nothing)
-    filled = set_options!(initial(per_channel_options), pairs((slots = slots, when_full = when_full)))
+function channel(buffer::ReplayBuffer; env_ids = nothing, slots = nothing, when_full = nothing, moved_by = nothing)
+    given = (slots = slots, when_full = when_full, moved_by = moved_by)
+    filled = set_options!(initial(per_channel_options), pairs(given))
     lanes = env_ids === nothing ? Int64[] : zero_based(:env_ids, env_ids)
     created = Ref(Ptr{per_channel}(C_NULL))
     local handle
@@ -64,6 +68,20 @@ Base.isopen(channel::Channel) = isopen(channel.handle)
 Base.show(io::IO, channel::Channel) = print(io, "PER.Channel(", repr(channel.path), ")")
 Base.flush(channel::Channel; timeout = Inf) =
     call_in_time(pointer -> per_channel_flush(pointer, 0), channel.handle, timeout)
+
+"""
+    PER.move!(channel, max_steps = typemax(Int64))
+
+Moves steps of a [`channel`](@ref) with `moved_by = :calls` into the buffer: as many of those that are there as
+`max_steps` and the rate limiter allow. It waits for nobody, and returns how many came. A step of all environments of the
+channel comes in as a whole or not at all; those that masks leave out do not count.
+"""
+function move!(channel::Channel, max_steps = typemax(Int64))
+    steps = Ref{Int64}(0)
+    most = converted(Int64, "max_steps", max_steps)
+    call(pointer -> per_channel_move(pointer, most, steps), channel.handle)
+    return steps[]
+end
 
 function stats(channel::Channel)
     statistics = initial(per_channel_statistics)

@@ -109,6 +109,10 @@ const per_when_full = Int32
 const PER_FULL_WAITS = Int32(0)
 const PER_FULL_DROPS = Int32(1)
 
+const per_moved_by = Int32
+const PER_MOVED_BY_THREAD = Int32(0)
+const PER_MOVED_BY_CALLS = Int32(1)
+
 const enums = (
     per_status = (
         PER_OK = PER_OK,
@@ -212,6 +216,10 @@ const enums = (
     per_when_full = (
         PER_FULL_WAITS = PER_FULL_WAITS,
         PER_FULL_DROPS = PER_FULL_DROPS,
+    ),
+    per_moved_by = (
+        PER_MOVED_BY_THREAD = PER_MOVED_BY_THREAD,
+        PER_MOVED_BY_CALLS = PER_MOVED_BY_CALLS,
     ),
 )
 
@@ -449,7 +457,7 @@ struct per_channel_options
     env_ids::Ptr{Int64}
     slots::Int64
     when_full::Int32
-    reserved::Int32
+    moved_by::Int32
 end
 const per_channel_options_layout = (size = 40, offsets = (0, 8, 16, 24, 32, 36,))
 
@@ -887,6 +895,10 @@ const per_channel_flush_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_channel_flush(channel, timeout_ms) =
     ccall(per_channel_flush_pointer[], per_status, (Ptr{per_channel}, Int64), channel, timeout_ms)
 
+const per_channel_move_pointer = Ref{Ptr{Cvoid}}(C_NULL)
+per_channel_move(channel, max_steps, steps_out) =
+    ccall(per_channel_move_pointer[], per_status, (Ptr{per_channel}, Int64, Ptr{Int64}), channel, max_steps, steps_out)
+
 const per_channel_statistics_init_pointer = Ref{Ptr{Cvoid}}(C_NULL)
 per_channel_statistics_init(statistics, struct_size) =
     ccall(per_channel_statistics_init_pointer[], per_status, (Ptr{per_channel_statistics}, UInt64), statistics, struct_size)
@@ -1027,7 +1039,7 @@ const per_replay_statistics_docs = raw"""
 const per_channel_statistics_docs = raw"""
 - `slots`: of the ring
 - `waiting`: steps in it
-- `added`: steps that the thread has moved into the buffer
+- `added`: steps that were moved into the buffer
 - `refused`: steps that the buffer refused, and that were left out
 - `dropped`: steps dropped as the ring was full; this, waits and writers are what the writers say
 - `waits`: times that a writer began to wait for room
@@ -1159,6 +1171,7 @@ const function_names = [
     :per_channel_path,
     :per_channel_descriptor,
     :per_channel_flush,
+    :per_channel_move,
     :per_channel_statistics_init,
     :per_channel_stats,
     :per_channel_free,
@@ -1285,6 +1298,7 @@ const function_pointers = [
     per_channel_path_pointer,
     per_channel_descriptor_pointer,
     per_channel_flush_pointer,
+    per_channel_move_pointer,
     per_channel_statistics_init_pointer,
     per_channel_stats_pointer,
     per_channel_free_pointer,

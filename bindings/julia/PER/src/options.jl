@@ -58,6 +58,7 @@ const CHOICES = map(
         role = :per_role,
         padding = :per_padding,
         when_full = :per_when_full,
+        moved_by = :per_moved_by,
     ),
 )
 

@@ -41,6 +41,26 @@
         @test_throws PERError add!(writer; step(2)...)
     end
 
+    @testset "steps come in by calls, and not by themselves" begin
+        buffer = ReplayBuffer(100, fields)
+        steps = channel(buffer; slots = 4, moved_by = :calls)
+        writer = PER.Writer(steps.path)
+        foreach(t -> add!(writer; step(t)...), 1:3)
+        @test_throws PERError add!(writer; step(4)..., timeout = 0)
+        @test length(buffer) == 0
+        @test PER.move!(steps, 2) == 2 && length(buffer) == 2
+        @test_throws PERError PER.move!(steps, -1)
+        @test PER.move!(steps) == 1 && PER.move!(steps) == 0
+        add!(writer; step(4)...)
+        flush(steps)
+        @test length(buffer) == 4
+        add!(writer; step(5)...)
+        close(steps)
+        @test length(buffer) == 4
+        @test_throws PERError PER.move!(channel(buffer))
+        @test_throws PERError channel(buffer; moved_by = :others)
+    end
+
     @testset "another process" begin
         buffer = ReplayBuffer(100, fields)
         steps = channel(buffer)

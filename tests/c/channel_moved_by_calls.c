@@ -1,0 +1,288 @@
+/*
+ * A channel without a thread: steps come into the buffer by per_channel_move() and per_channel_flush() and by nothing
+ * else, as many as the call and the rate limiter allow. A writer whose channel's process died hears of it by its next
+ * call.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "channel_check.h"
+
+enum { SLOTS = 8, ALL = 2000 };
+
+static per_channel* by_calls(per_replay* replay) {
+    return create_channel_moved_by(PER_MOVED_BY_CALLS, replay, 0, NULL, SLOTS, PER_FULL_WAITS);
+}
+
+static per_replay* buffer_of(int64_t n_envs) {
+    const per_replay_options options = replay_options(4000 * n_envs, n_envs);
+    return create_replay(&options);
+}
+
+static void nothing_comes_in_by_itself(void) {
+    per_replay* replay = buffer_of(1);
+    per_channel* channel = by_calls(replay);
+    per_writer* writer = attach(path_of(channel));
+    int t;
+    for (t = 0; t < SLOTS - 1; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, 0)); /* after the cut */
+    CHECK_FAILS(write_step(writer, 99, 99, 0, 20), PER_ERROR_BUSY, "the ring of 8 slots has no room for 1 more");
+    CHECK_FAILS(per_writer_flush(writer, 20), PER_ERROR_BUSY, "8 steps that were written are not in the buffer yet");
+    CHECK(live_of(replay) == 0 && channel_stats(channel).waiting == SLOTS);
+    CHECK(moved(channel, 0) == 0 && channel_stats(channel).waiting == SLOTS - 1); /* a cut is no step */
+    CHECK(moved(channel, 3) == 3 && live_of(replay) == 3);
+    CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, 0));
+    CHECK(moved(channel, INT64_MAX) == SLOTS - 3 && moved(channel, INT64_MAX) == 0);
+    CHECK(live_of(replay) == SLOTS && stats_of(replay).cuts == 0 && channel_stats(channel).added == SLOTS);
+    CHECK_OK(per_writer_flush(writer, 0));
+    CHECK_OK(write_step(writer, SLOTS, SLOTS + 1, 0, 0));
+    CHECK_OK(per_channel_flush(channel, 0));
+    CHECK(live_of(replay) == SLOTS + 1 && channel_stats(channel).waiting == 0);
+    per_writer_free(writer);
+    per_channel_free(channel);
+    per_replay_free(replay);
+}
+
+/* A step of those of two environments that are listed. */
+static void write_some(per_writer* writer, int64_t n_envs, const int64_t* env_ids) {
+    static const float value[2] = {1, 1};
+    static const uint8_t no[2] = {0, 0};
+    const per_array field = array_of(value, PER_FLOAT32);
+    per_steps steps;
+    CHECK_OK(per_steps_init(&steps, sizeof steps));
+    steps.n_envs = n_envs;
+    steps.env_ids = env_ids;
+    steps.fields = steps.next_fields = &field;
+    steps.reward = field;
+    steps.terminated = steps.truncated = array_of(no, PER_BOOL);
+    CHECK_OK(per_writer_add(writer, &steps, 0));
+}
+
+/* Steps of 1, 2, 1, 2 and 2 environments. */
+static void a_step_comes_in_as_a_whole_and_none_overtakes_it(void) {
+    static const int64_t both[2] = {0, 1}, second = 1;
+    per_replay* replay = buffer_of(2);
+    per_channel* channel = by_calls(replay);
+    per_writer* writer = attach(path_of(channel));
+    write_some(writer, 1, &second);
+    write_some(writer, 2, both);
+    write_some(writer, 1, &second);
+    write_some(writer, 2, both);
+    write_some(writer, 2, both);
+    CHECK(moved(channel, 2) == 1); /* the second is of two, and the third waits behind it */
+    CHECK(moved(channel, 1) == 0);
+    CHECK(moved(channel, 4) == 3);
+    CHECK(moved(channel, 3) == 2);
+    CHECK(moved(channel, 3) == 2);
+    CHECK(stats_of(replay).added == 8 && channel_stats(channel).added == 5);
+    per_writer_free(writer);
+    per_channel_free(channel);
+    per_replay_free(replay);
+}
+
+/* The third step is not what the second goes on to; the buffer refuses it, and it is none of the four. */
+static void what_the_buffer_refuses_does_not_count(void) {
+    per_replay_options options = replay_options(100, 1);
+    per_replay* replay;
+    per_channel* channel;
+    per_writer* writer;
+    char before[600];
+    int t;
+    options.on_gap = PER_GAP_ERROR;
+    replay = create_replay(&options);
+    channel = by_calls(replay);
+    writer = attach(path_of(channel));
+    CHECK_FAILS(per_channel_flush(channel, -2), PER_ERROR_INVALID_ARGUMENT, "timeout_ms is -2");
+    strcpy(before, per_last_error());
+    for (t = 0; t < 6; ++t) CHECK_OK(write_step(writer, t == 2 ? 99 : (float)t, (float)t + 1, 0, 0));
+    CHECK(moved(channel, 4) == 4);
+    CHECK(channel_stats(channel).refused == 1 && channel_stats(channel).waiting == 1);
+    CHECK_OK(per_channel_flush(channel, 0));
+    CHECK(strcmp(before, per_last_error()) == 0); /* calls that succeed leave it alone */
+    CHECK(stats_of(replay).added == 5);
+    per_writer_free(writer);
+    per_channel_free(channel);
+    per_replay_free(replay);
+}
+
+static void* draw_in_a_while(void* replay) {
+    static rows out;
+    const struct timespec while_ = {0, 20000000};
+    nanosleep(&while_, NULL);
+    fill_rows(&out);
+    CHECK_OK(per_replay_sample(replay, NULL, 8, &out.batch, NULL));
+    return NULL;
+}
+
+/* 1 + 8 / 2 steps are allowed, then 4 more by 8 draws. */
+static void the_rate_limiter_holds_the_calls(void) {
+    per_replay_options options = replay_options(100, 1);
+    per_replay* replay;
+    per_channel* channel;
+    per_writer* writer;
+    pthread_t thread;
+    int t;
+    options.samples_per_insert = 2;
+    options.samples_tolerance = 8;
+    replay = create_replay(&options);
+    channel = by_calls(replay);
+    writer = attach(path_of(channel));
+    for (t = 0; t < SLOTS - 1; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, 0));
+    CHECK(moved(channel, 4) == 4);
+    CHECK(moved(channel, INT64_MAX) == 1);
+    CHECK(moved(channel, INT64_MAX) == 0);
+    CHECK_FAILS(per_channel_flush(channel, 0), PER_ERROR_BUSY, "2 steps that were written are not in the buffer yet");
+    CHECK_FAILS(per_channel_flush(channel, 20), PER_ERROR_BUSY, "2 steps that were written");
+    CHECK(stats_of(replay).added == 5);
+    CHECK(pthread_create(&thread, NULL, draw_in_a_while, replay) == 0);
+    CHECK_OK(per_channel_flush(channel, -1));
+    pthread_join(thread, NULL);
+    CHECK(stats_of(replay).added == SLOTS - 1 && channel_stats(channel).refused == 0);
+    per_writer_free(writer);
+    per_channel_free(channel);
+    per_replay_free(replay);
+}
+
+static void* write_many(void* writer) {
+    int t;
+    for (t = 0; t < ALL; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, -1));
+    return NULL;
+}
+
+typedef struct mover {
+    per_channel* channel;
+    int64_t steps;
+} mover;
+
+static void* move_many(void* context) {
+    mover* it = context;
+    while (channel_stats(it->channel).added < ALL) {
+        const struct timespec a_little = {0, 10000};
+        it->steps += moved(it->channel, 3);
+        nanosleep(&a_little, NULL);
+    }
+    return NULL;
+}
+
+/* The ring has room for 8 of the 2000: the writer waits again and again, and is woken. */
+static void a_writer_that_waits_is_woken_and_several_threads_may_move(void) {
+    per_replay* replay = buffer_of(1);
+    per_channel* channel = by_calls(replay);
+    per_writer* writer = attach(path_of(channel));
+    mover movers[2] = {{NULL, 0}, {NULL, 0}};
+    pthread_t writing, moving;
+    movers[0].channel = movers[1].channel = channel;
+    CHECK(pthread_create(&writing, NULL, write_many, writer) == 0);
+    CHECK(pthread_create(&moving, NULL, move_many, &movers[0]) == 0);
+    move_many(&movers[1]);
+    pthread_join(writing, NULL);
+    pthread_join(moving, NULL);
+    CHECK(movers[0].steps + movers[1].steps == ALL);
+    CHECK(live_of(replay) == ALL && stats_of(replay).cuts == 0);
+    per_writer_free(writer);
+    per_channel_free(channel);
+    per_replay_free(replay);
+}
+
+static void the_end_of_a_channel_moves_nothing(void) {
+    per_replay* replay = buffer_of(1);
+    per_channel* channel = by_calls(replay);
+    per_writer* writer = attach(path_of(channel));
+    CHECK_OK(write_step(writer, 0, 1, 0, 0));
+    per_channel_free(channel);
+    CHECK(stats_of(replay).added == 0);
+    CHECK_FAILS(write_step(writer, 1, 2, 0, 0), PER_ERROR_INVALID_ARGUMENT, "the channel was closed");
+    per_writer_free(writer);
+    per_replay_free(replay);
+}
+
+static int64_t move_channel(void* channel, const void* data, int64_t size) {
+    int64_t steps = 7;
+    (void)data;
+    CHECK_FAILS(per_channel_move(channel, 1, &steps), PER_ERROR_BUSY, "the buffer is being saved");
+    CHECK(steps == 0);
+    CHECK_FAILS(per_channel_flush(channel, -1), PER_ERROR_BUSY, "the buffer is being saved");
+    return size;
+}
+
+static void what_cannot_be_asked_is_an_error(void) {
+    per_replay* replay = buffer_of(1);
+    per_channel *channel = by_calls(replay), *other = create_channel(replay, 0, NULL, SLOTS, PER_FULL_WAITS);
+    int64_t steps = 7;
+    CHECK_FAILS(per_channel_move(other, 1, &steps), PER_ERROR_INVALID_ARGUMENT,
+                "channel has a thread that moves its steps");
+    CHECK(steps == 0);
+    CHECK_FAILS(per_channel_move(channel, -1, &steps), PER_ERROR_INVALID_ARGUMENT, "max_steps is -1");
+    CHECK_FAILS(per_channel_move(channel, 1, NULL), PER_ERROR_INVALID_ARGUMENT, "steps_out is NULL");
+    CHECK_OK(per_replay_save_to(replay, move_channel, channel));
+    per_channel_free(other);
+    per_channel_free(channel);
+    per_replay_free(replay);
+}
+
+/* The buffer is in a child, which is killed; the ring has room. */
+static void a_dead_process_is_told_by_the_next_call(void) {
+    int ends[2], status;
+    char path[200];
+    per_writer* writer;
+    per_replay_options described;
+    pid_t child;
+    CHECK(pipe(ends) == 0);
+    child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        per_channel* channel = by_calls(buffer_of(1));
+        CHECK(write(ends[1], path_of(channel), strlen(path_of(channel)) + 1) > 0);
+        for (;;) pause();
+    }
+    CHECK(read(ends[0], path, sizeof path) > 0);
+    writer = attach(path);
+    CHECK_OK(write_step(writer, 0, 1, 0, 0));
+    CHECK(kill(child, SIGKILL) == 0);
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK_FAILS(write_step(writer, 1, 2, 0, 0), PER_ERROR_INVALID_ARGUMENT, "the channel's process has ended");
+    CHECK_FAILS(per_writer_flush(writer, -1), PER_ERROR_INVALID_ARGUMENT, "the channel's process has ended");
+    CHECK_FAILS(per_writer_cut(writer, 0, NULL, -1), PER_ERROR_INVALID_ARGUMENT, "the channel's process has ended");
+    CHECK_OK(per_replay_options_init(&described, sizeof described));
+    CHECK_FAILS(per_writer_describe(writer, &described), PER_ERROR_INVALID_ARGUMENT, "process has ended");
+    per_writer_free(writer);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static void a_forked_child_cannot_move(void) {
+    per_replay* replay = buffer_of(1);
+    per_channel* channel = by_calls(replay);
+    int status;
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        int64_t steps;
+        alarm(20);
+        CHECK_FAILS(per_channel_move(channel, 1, &steps), PER_ERROR_INVALID_ARGUMENT, "before a fork");
+        CHECK_FAILS(per_channel_flush(channel, -1), PER_ERROR_INVALID_ARGUMENT, "before a fork");
+        per_channel_free(channel);
+        if (!on_cuda()) per_replay_free(replay);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    per_channel_free(channel);
+    per_replay_free(replay);
+}
+
+int main(void) {
+    a_dead_process_is_told_by_the_next_call(); /* a child of a process without threads */
+    nothing_comes_in_by_itself();
+    a_step_comes_in_as_a_whole_and_none_overtakes_it();
+    if (!on_cuda()) what_the_buffer_refuses_does_not_count(); /* there only the device knows that it is refused */
+    the_rate_limiter_holds_the_calls();
+    a_writer_that_waits_is_woken_and_several_threads_may_move();
+    the_end_of_a_channel_moves_nothing();
+    what_cannot_be_asked_is_an_error();
+    a_forked_child_cannot_move();
+    return 0;
+}
