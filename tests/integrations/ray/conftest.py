@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import time
 
+import per.ray.channel
 import per.ray.coordination
 import per.ray.loader
 import per.ray.replay
+import per.ray.shard
 import per.ray.writer
 import pytest
 import ray
@@ -34,7 +36,8 @@ ray._private.services.get_node = _get_node_that_starts
 @pytest.fixture
 def in_process(monkeypatch):
     """Actors are objects of this process."""
-    for module in (per.ray.coordination, per.ray.loader, per.ray.replay, per.ray.writer):
+    for name in ("channel", "coordination", "loader", "replay", "shard", "writer"):
+        module = getattr(per.ray, name)
         monkeypatch.setattr(module, "ray", stand_ins.RAY)
     monkeypatch.setattr(stand_ins.RAY, "waited", 0.0)
 

@@ -76,6 +76,8 @@ def actor_class(kind):
     )
 
 
+NODE = ray.NodeID.from_random().hex()
+
 RAY = SimpleNamespace(
     remote=actor_class,
     get=get,
@@ -85,5 +87,5 @@ RAY = SimpleNamespace(
     kill=lambda actor: None,
     is_initialized=lambda: True,
     exceptions=ray.exceptions,
-    get_runtime_context=lambda: SimpleNamespace(get_node_id=lambda: ray.NodeID.from_random().hex()),
+    get_runtime_context=lambda: SimpleNamespace(get_node_id=lambda: NODE),
 )

@@ -20,6 +20,7 @@ import per
 from per import _arrays, _options
 from per._errors import InvalidArgument, Unsupported
 from per.coordinator import CoordinatorState
+from per.ray.channel import Channel
 from per.ray.coordination import MANIFEST, VERSION, Coordination, Drawn, get, once_allowed
 from per.ray.limits import OPTIONS as LIMITS
 from per.ray.limits import Limits
@@ -66,7 +67,7 @@ class Statistics:
         losses: how often one was lost
         outlived_updates: entries of updates whose shard was gone, or had begun anew since it gave their ids
         gone: shards that are not there, and why
-        refused_calls: calls of writers that shards refused, as a lane was full, say
+        refused_calls: calls of writers, and steps of channels, that shards refused, as a lane was full, say
         refusal: why the first of them was, of some shard; "" if none
     """
 
@@ -285,6 +286,43 @@ class ReplayBuffer:
         Arguments:
             env_ids: int64[n], environments of one shard, in the order in which their steps will be given.
         """
+        s, envs = self._of_one_shard(env_ids)
+        return Writer(self._options, self._shards[s], self._coordinator, envs)
+
+    def channel(
+        self, env_ids: object, *, slots: int = 0, when_full: str = "waits", timeout: float | None = None
+    ) -> Channel:
+        """A way to write steps of environments to their shard through shared memory, for processes on its node.
+
+        Where there is one already, with the same arguments, it is this one that is given. It lives as long as the
+        process of its shard; once a shard that died is back there is another.
+
+        Arguments:
+            env_ids: as writer() takes them. An environment is in one channel.
+            slots, when_full: as per.ReplayBuffer.channel() takes them.
+            timeout: seconds to wait for a shard that is gone; None: for as long as it takes.
+
+        Raises:
+            InvalidArgument, also where one of the environments is in another channel; Busy while the shard is gone.
+        """
+        s, envs = self._of_one_shard(env_ids)
+        first_env = int(self._whole.shard(s).first_env)
+        given = envs, first_env, _options.whole("slots", slots), when_full
+
+        def made() -> tuple[str, str]:
+            try:
+                path_and_node: tuple[str, str] = get(self._shards[s].channel.remote(*given))
+                return path_and_node
+            except (per.Busy, ray.exceptions.RayError) as error:
+                gone = per.Busy(f"shard {s} has no channel to give: {error}")
+            get(self._coordinator.refresh.remote())  # which finds that it died, and has it open once it is back
+            raise gone
+
+        path, node_id = once_allowed(made, timeout, longest_pause=0.5)
+        return Channel(path, node_id, self._shards[s], self._coordinator)
+
+    def _of_one_shard(self, env_ids: object) -> tuple[int, Ids]:
+        """The shard of environments, and what they are called there."""
         numbers = np.unique(self.shard_of(env_ids))
         envs = _arrays.as_int64(env_ids, "env_ids")
         again = np.setdiff1d(np.arange(envs.size), np.unique(envs, return_index=True)[1])
@@ -292,7 +330,7 @@ class ReplayBuffer:
             raise InvalidArgument(f"env_ids[{again[0]}] is {envs[again[0]]}: given twice")
         if numbers.size != 1:
             raise InvalidArgument(f"env_ids are of shards {numbers.tolist()}; allowed: environments of one shard")
-        return Writer(self._options, self._shards[numbers[0]], self._coordinator, self._whole.locate(envs)[1])
+        return int(numbers[0]), self._whole.locate(envs)[1]
 
     # ---------------------------------------------------------- sampling
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import uuid
 from collections import deque
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +14,7 @@ import numpy.typing as npt
 import ray
 
 import per
+from per._errors import InvalidArgument
 from per.coordinator import Law
 
 Ids = npt.NDArray[np.int64]
@@ -23,6 +26,9 @@ _OF_THE_WHOLE = ("ids", "weights", "probabilities")
 # Calls of writers that wait at a shard before their writer sees to it that they are taken in, and most that wait at one
 # that is not open.
 MAX_WAITING = 64
+
+# Steps of a channel that the coordinator is told of at a time, where it limits them.
+_MAX_TOLD = 64
 
 
 class Message(NamedTuple):
@@ -44,7 +50,8 @@ class Told(NamedTuple):
     added: int
     """steps that this process has added"""
     waiting: tuple[int, ...]
-    """where the coordinator limits them, the steps of each call that waits, in the order in which they will be added"""
+    """where the coordinator limits them, the steps of each call that waits, in the order in which they will be added;
+    each step of a channel is a call, and the first ones are told"""
 
 
 class Recalled(NamedTuple):
@@ -83,6 +90,23 @@ class _Written(NamedTuple):
     n_steps: int
 
 
+@dataclasses.dataclass
+class _Ring:
+    """A channel of this shard, whose writers are processes of its node."""
+
+    channel: per.Channel
+    envs: tuple[int, ...]
+    given: tuple[Any, ...]
+    is_closing: bool = False
+    """it ends once it is empty"""
+    is_cut_off: bool = False
+    """its writer has damaged it"""
+
+    @property
+    def n_waiting(self) -> int:
+        return self.channel.stats().waiting
+
+
 class Gone(Exception):
     """What a shard answers that has begun anew since the coordinator last heard of it: what it held is gone."""
 
@@ -90,8 +114,8 @@ class Gone(Exception):
 class Shard:
     """A buffer that changes only where the coordinator asks it something, and then says what its law is.
 
-    What writers give it waits until the coordinator's next question has been answered. So the coordinator always knows
-    the law of now, and one round of messages makes a batch.
+    What writers give it, or write to its channels, waits until the coordinator's next question has been answered. So
+    the coordinator always knows the law of now, and one round of messages makes a batch.
 
     Arguments:
         options: of the buffer.
@@ -108,6 +132,8 @@ class Shard:
         self._start = uuid.uuid4().hex
         self._added = self._taken = 0
         self._waiting: deque[_Written] = deque()
+        self._rings: list[_Ring] = []
+        self._turn = 0  # whose call is first where steps are limited: 0 that of writers, then those of the rings
         self._refused, self._refusal = 0, ""
         self._refusals: dict[str, tuple[int, str]] = {}  # by writer, until it hears of them
         self._random = random.Random(options.get("seed"))
@@ -127,7 +153,7 @@ class Shard:
         return self._tell(self._buffer)
 
     def _tell(self, buffer: per.ReplayBuffer, measured_scale: int | None = None) -> Told:
-        waiting = () if self._allowed is None else tuple(call.n_steps for call in self._waiting)
+        waiting = () if self._allowed is None else tuple(n_steps for _, n_steps in self._in_turns())
         return Told(buffer.law(measured_scale), self._added, waiting)
 
     def recall(self) -> Recalled:
@@ -147,6 +173,50 @@ class Shard:
         refused = self._refusals.pop(writer, (0, ""))
         is_limited = self._allowed is not None and self._buffer is not None
         return Heard(self._start, number, self._taken, len(self._waiting), is_limited, *refused)
+
+    # Channels.
+
+    def channel(self, envs: Ids, first_env: int, slots: int, when_full: str) -> tuple[str, str]:
+        """The path of a channel of these environments, and the node where it can be opened. One that is there is taken.
+
+        Arguments:
+            envs: numbers of this shard.
+            first_env: what the first of them all is in the whole.
+        """
+        if self._buffer is None:
+            raise per.Busy("it has no buffer yet")
+        wanted, given = tuple(envs.tolist()), (slots, when_full)
+        for ring in self._rings:
+            if (ring.envs, ring.given, ring.is_closing) == (wanted, given, False):
+                return ring.channel.path, self._node()
+            for env in set(ring.envs) & set(wanted):
+                if ring.is_closing:
+                    raise per.Busy(f"environment {first_env + env} is in a channel that is being closed")
+                envs_of_ring = [first_env + other for other in ring.envs]
+                raise InvalidArgument(
+                    f"environment {first_env + env} is in a channel of {envs_of_ring} with slots={ring.given[0]} and "
+                    f"when_full={ring.given[1]!r}; allowed: just the same, or others once it is closed"
+                )
+        channel = self._buffer.channel(envs, slots=slots, when_full=when_full, moved_by="calls")
+        self._rings.append(_Ring(channel, wanted, given))
+        return channel.path, self._node()
+
+    def _node(self) -> str:
+        return str(ray.get_runtime_context().get_node_id())
+
+    def _ring(self, path: str) -> _Ring:
+        for ring in self._rings:
+            if ring.channel.path == path:
+                return ring
+        raise InvalidArgument("the channel is not there any more: it was closed, or its shard has begun anew")
+
+    def channel_stats(self, path: str) -> per.ChannelStatistics:
+        """What a channel has done."""
+        return self._ring(path).channel.stats()
+
+    def close_channel(self, path: str) -> None:
+        """Has it end once what was written there is in the buffer."""
+        self._ring(path).is_closing = True
 
     def _refuse(self, writer: str, reason: str) -> None:
         refused, first = self._refusals.get(writer, (0, reason))
@@ -178,16 +248,70 @@ class Shard:
         return self._buffer
 
     def _take_in(self, buffer: per.ReplayBuffer) -> None:
-        """Adds what waits, as far as its steps are allowed: what is first in the queue is not overtaken."""
-        while self._waiting and (self._allowed is None or self._waiting[0].n_steps <= self._allowed):
-            writer, is_extend, steps, count = self._waiting.popleft()
-            self._taken += 1
-            try:
-                self._add(buffer, is_extend, steps, count)
-            except per.Error as error:  # as a lane is full, or steps do not follow those before
-                self._refuse(writer, str(error))
-            else:
-                self._allowed = None if self._allowed is None else self._allowed - count
+        """Adds what waits, as far as its steps are allowed."""
+        if self._allowed is None:
+            while self._waiting:
+                self._take_call(buffer)
+            for ring in self._rings:
+                self._take_steps(buffer, ring, None)
+        else:
+            self._take_in_turns(buffer, self._allowed)
+        for ring in [ring for ring in self._rings if ring.is_cut_off or (ring.is_closing and ring.n_waiting == 0)]:
+            self._refused += ring.channel.stats().refused
+            self._rings.remove(ring)
+            ring.channel.close()
+
+    def _in_turns(self) -> list[tuple[int, int]]:
+        """What waits, in the order in which it is added where steps are limited: whose call it is, and how many steps.
+
+        A step of all environments of a channel is a call, in which masks may leave some out.
+        """
+        calls = [[call.n_steps for call in self._waiting]]
+        calls += [[len(ring.envs)] * min(ring.n_waiting, _MAX_TOLD) for ring in self._rings]
+        first = self._turn % len(calls)
+        turns = [*range(first, len(calls)), *range(first)]
+        rounds = zip_longest(*(calls[turn] for turn in turns))
+        return [(turn, n) for each in rounds for turn, n in zip(turns, each, strict=True) if n is not None]
+
+    def _take_in_turns(self, buffer: per.ReplayBuffer, allowed: int) -> None:
+        """Adds so many steps. What is first is not overtaken by calls for fewer."""
+        self._allowed = allowed
+        for turn, n_steps in self._in_turns():
+            fits = n_steps <= self._allowed
+            if turn > 0:
+                self._take_steps(buffer, self._rings[turn - 1], min(n_steps, self._allowed))
+            elif fits:
+                self._take_call(buffer)
+            if not fits:
+                self._turn = turn
+                return
+        for ring in self._rings:
+            self._take_steps(buffer, ring, self._allowed)
+
+    def _take_call(self, buffer: per.ReplayBuffer) -> None:
+        """Adds the oldest call of a writer that waits."""
+        writer, is_extend, steps, count = self._waiting.popleft()
+        self._taken += 1
+        try:
+            self._add(buffer, is_extend, steps, count)
+        except per.Error as error:  # as a lane is full, or steps do not follow those before
+            self._refuse(writer, str(error))
+        else:
+            self._allowed = None if self._allowed is None else self._allowed - count
+
+    def _take_steps(self, buffer: per.ReplayBuffer, ring: _Ring, most: int | None) -> None:
+        """Moves steps of a channel. Those that there is no memory for stay there, and are tried again next time."""
+        if ring.n_waiting == 0:
+            return
+        buffer.raise_max_priority(self._max_priority)
+        try:
+            count = ring.channel.move(most)
+        except per.Error as error:
+            self._refusal = self._refusal or str(error)
+            ring.is_cut_off = isinstance(error, per.CorruptFile)
+            return
+        self._added += count
+        self._allowed = None if self._allowed is None else self._allowed - count
 
     # Questions.
 
@@ -244,7 +368,11 @@ class Shard:
         buffer.save(path)
 
     def _stats(self, buffer: per.ReplayBuffer) -> tuple[per.Statistics, int, str]:
-        return buffer.stats(), self._refused, self._refusal
+        refused = {ring.envs: ring.channel.stats().refused for ring in self._rings}
+        for envs, count in refused.items():
+            if count and not self._refusal:
+                self._refusal = f"the buffer refused a step of the channel of environments {list(envs)} of the shard"
+        return buffer.stats(), self._refused + sum(refused.values()), self._refusal
 
     def _rows(self, buffer: per.ReplayBuffer, batch: per.Batch) -> Rows | None:
         if len(batch.ids) == 0:

@@ -1,0 +1,138 @@
+"""Channel: steps of processes on the node of a shard, through shared memory into it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import ray
+
+import per
+from per import _library
+from per._errors import InvalidArgument
+from per._library import check, lib
+from per._waiting import seconds_of
+from per.ray.coordination import get
+
+# Seconds between two looks whether a shard has taken steps in, where it has them for many draws.
+_LONGEST_PAUSE = 0.5
+
+
+class ChannelEnded(InvalidArgument):
+    """The channel is not there any more: it was closed, or the process of its shard has ended.
+
+    What was written and was not in the buffer is lost. Once the shard is back the buffer has another channel.
+    """
+
+
+class Channel:
+    """What ReplayBuffer.channel() gives: steps of some environments, from processes on the node of their shard.
+
+    It may be pickled into tasks and actors of Ray. There writer() attaches to it.
+
+    Attributes:
+        path: what per.Writer takes, in any process of this user on that node, with Ray or without
+        node_id: the node, as Ray calls it
+    """
+
+    def __init__(self, path: str, node_id: str, shard: Any, coordinator: Any) -> None:
+        self.path, self.node_id = path, node_id
+        self._shard, self._coordinator = shard, coordinator
+
+    def writer(self) -> ChannelWriter:
+        """Attaches to the channel: one writer at a time. Episodes that were running are cut.
+
+        Raises:
+            ChannelEnded; Busy if the channel has a writer; InvalidArgument in a process on another node.
+        """
+        here = ray.get_runtime_context().get_node_id()
+        if here != self.node_id:
+            raise InvalidArgument(
+                f"the channel is on node {self.node_id}, where its shard is, and this process on node {here}; "
+                "allowed: a process on the same node; others write by ReplayBuffer.writer()"
+            )
+        return ChannelWriter(self.path, self._coordinator)
+
+    def stats(self) -> per.ChannelStatistics:
+        """What the channel has done, of which its shard is asked."""
+        found: per.ChannelStatistics = get(self._shard.channel_stats.remote(self.path))
+        return found
+
+    def close(self) -> None:
+        """Ends the channel once what was written is in the buffer. Its writer hears of it by its next call."""
+        get(self._shard.close_channel.remote(self.path))
+        get(self._coordinator.refresh.remote())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Channel, (self.path, self.node_id, self._shard, self._coordinator)
+
+    def __repr__(self) -> str:
+        return f"per.ray.Channel({self.path!r}, node_id={self.node_id!r})"
+
+
+class ChannelWriter(per.Writer):
+    """What Channel.writer() gives: writes steps as per.Writer does, and raises ChannelEnded where its shard is gone.
+
+    A shard takes steps in where a learner, or anybody else, asks the buffer for something. A call that finds the ring
+    full, and flush(), have it take them in.
+    """
+
+    _in_place_of_pickling = "Pass the channel on, and take its writer() there."
+
+    def __init__(self, path: str, coordinator: Any) -> None:
+        self._coordinator = coordinator
+        try:
+            super().__init__(path)
+        except per.IoError as error:
+            raise ChannelEnded(f"the shard has ended, or this process does not see its processes: {error}") from None
+        except InvalidArgument as error:
+            raise ChannelEnded(str(error)) from None
+
+    def _write(
+        self,
+        arrays: tuple[object, ...],
+        fields: dict[str, object],
+        env_ids: object,
+        timeout: float | None,
+        is_run: bool = False,
+    ) -> None:
+        write = super()._write
+        self._once_taken(lambda seconds: write(arrays, fields, env_ids, seconds, is_run), timeout)
+
+    def cut(self, env_ids: object = None, *, timeout: float | None = None) -> None:
+        """Ends the running episodes of the environments (None: all) as truncated: the next step starts another."""
+        cut = super().cut
+        self._once_taken(lambda seconds: cut(env_ids, timeout=seconds), timeout)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Waits until all that was written is in the buffer, or was refused.
+
+        Also for draws that the rate limiter asks for: they must come from another process or thread.
+
+        Raises:
+            Busy if it takes longer than `timeout` seconds; ChannelEnded.
+        """
+        self._once_taken(super().flush, timeout)
+
+    def _once_taken(self, call: Callable[[float], None], timeout: float | None) -> None:
+        """Makes a call until it has room. In between the coordinator has the shards take in what they may."""
+        handle = self._open()
+        end, left = time.monotonic() + seconds_of(timeout), math.inf
+        pause = 0.0
+        while True:
+            try:
+                return call(min(pause, max(left, 0.0)))
+            except per.Busy:
+                if left <= 0:
+                    raise
+            except InvalidArgument:
+                try:
+                    check(lib.per_writer_describe(handle, _library.new("per_replay_options")))
+                except InvalidArgument as error:
+                    raise ChannelEnded(str(error)) from None
+                raise
+            get(self._coordinator.refresh.remote())
+            left = end - time.monotonic()
+            pause = min(2 * pause + 0.001, _LONGEST_PAUSE)

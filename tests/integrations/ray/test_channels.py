@@ -1,0 +1,309 @@
+"""Channels bring steps into a shard through shared memory, where it is asked; with writers of Ray beside them."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+
+import numpy as np
+import per
+import per.ray
+import pytest
+import stand_ins
+from common import FIELDS, ROWS, assert_same, steps_of
+
+ENVS = 8
+LIMITS = {"samples_per_insert": 1.7, "samples_tolerance": 90, "min_size_to_sample": 30}
+
+
+def made(shards, **options):
+    return per.ray.ReplayBuffer(ENVS * ROWS, FIELDS, **{"n_envs": ENVS, "seed": 7, "shards": shards, **options})
+
+
+def both(shards, **options):
+    """One buffer and one of shards, with the same steps in them."""
+    whole = per.ReplayBuffer(ENVS * ROWS, FIELDS, **{"n_envs": ENVS, "seed": 7, **options})
+    sharded = made(shards, **options)
+    steps = steps_of(np.random.default_rng(1), ENVS, 15)
+    assert np.array_equal(whole.extend(**steps), sharded.extend(**steps))
+    return whole, sharded
+
+
+def writers_of(sharded, slots=0):
+    """By turns a channel and a writer of Ray, each with one environment; the last two of a shard share a channel."""
+    writers = []
+    per_shard = ENVS // sharded.shards
+    for first in range(0, ENVS, per_shard):
+        for env in range(first, first + per_shard - 2):
+            is_channel = env % 2 == 0
+            given = sharded.channel([env], slots=slots).writer() if is_channel else sharded.writer([env])
+            writers.append(([env], given))
+        last = [first + per_shard - 1, first + per_shard - 2]
+        writers.append((last, sharded.channel(last, slots=slots).writer()))
+    return writers
+
+
+def write(writers, steps, axis=0):
+    for envs, writer in writers:
+        part = {name: array.take(envs, axis) for name, array in steps.items()}
+        writer.extend(**part) if axis else writer.add(**part)
+
+
+@pytest.mark.parametrize("shards", [1, 2, 4])
+@pytest.mark.parametrize("scheme", ["stratified", "without_replacement"])
+def test_batches_are_those_of_one_buffer(in_process, shards, scheme):
+    """Steps with priorities and without, some of them masked, one at a time and several."""
+    whole, sharded = both(shards, scheme=scheme, alpha=1.0)
+    writers = writers_of(sharded)
+    assert_same(whole.sample(50), sharded.sample(50))
+    whole.cut([env for envs, writer in writers if isinstance(writer, per.ray.ChannelWriter) for env in envs])
+    random = np.random.default_rng(2)
+    for t in range(40):
+        live = whole.live_ids()
+        priorities = (10.0 ** random.uniform(-12, 0, live.size)).astype(np.float32)
+        whole.update_priorities(live, priorities=priorities)
+        sharded.update_priorities(live, priorities=priorities)
+        k = None if t % 3 else 4
+        steps = steps_of(random, ENVS, k)
+        if t % 4 == 1:
+            steps["mask"] = random.random(steps["reward"].shape) < 0.5
+        if t % 4 == 2:
+            steps["priorities"] = random.random(steps["reward"].shape)
+        write(writers, steps, axis=0 if k is None else 1)
+        assert_same(whole.sample(50), sharded.sample(50))
+        if k is None:
+            whole.add(**steps)
+        else:
+            for each in range(k):
+                whole.add(**{name: array[each] for name, array in steps.items()})
+    assert sharded.stats().added == whole.stats().added
+    assert whole.stats().cuts == sharded.stats().cuts
+
+
+@pytest.mark.parametrize("shards", [1, 2, 4])
+def test_batches_of_a_loader_are_those_of_one_buffer(in_process, shards):
+    """With three batches on their way: what is written comes in after the one that is asked for next."""
+    whole, sharded = both(shards)
+    writers = writers_of(sharded)
+    random = np.random.default_rng(4)
+    drawn = [whole.sample(16)]
+    whole.cut([env for envs, writer in writers if isinstance(writer, per.ray.ChannelWriter) for env in envs])
+    drawn += [whole.sample(16) for _ in range(2)]
+    with sharded.loader(16, slots=3) as batches:
+        for _ in range(30):
+            steps = steps_of(random, ENVS)
+            write(writers, steps)
+            batch = next(batches)
+            assert_same(drawn.pop(0), batch)
+            drawn.append(whole.sample(16))
+            whole.add(**steps)
+            for buffer in (whole, sharded):
+                buffer.update_priorities(batch.ids, batch.reward)
+
+
+def test_a_writer_that_finds_the_ring_full_has_the_shard_take_steps_in(in_process):
+    """Nobody else asks the buffer for anything."""
+    sharded = made(2)
+    writer = sharded.channel([1], slots=4).writer()
+    for t in range(30):
+        writer.add(**steps_of(np.random.default_rng(t), 1))
+    writer.flush()
+    assert sharded._shards[0].object._buffer.stats().added == 30
+    writer.add(**steps_of(np.random.default_rng(0), 1))
+    writer.cut()
+    assert len(sharded) == 31
+    assert sharded.stats().refused_calls == 0
+
+
+def test_a_channel_is_given_again_and_ends_when_it_is_closed(in_process):
+    sharded = made(2)
+    channel = sharded.channel([5, 4], slots=8)
+    assert channel.path == sharded.channel([5, 4], slots=8).path != sharded.channel([6]).path
+    writer = channel.writer()
+    with pytest.raises(per.Busy, match="has a writer already"):
+        channel.writer()
+    for other in ({"env_ids": [4]}, {"env_ids": [4, 5], "slots": 8}, {"env_ids": [5, 4], "when_full": "drops"}):
+        with pytest.raises(per.InvalidArgument, match=r"environment [45] is in a channel of \[5, 4\] with slots=8 and"):
+            sharded.channel(**other)
+    writer.add(**steps_of(np.random.default_rng(0), 2))
+    assert (channel.stats().added, channel.stats().attached) == (0, os.getpid())
+    channel.close()
+    assert len(sharded) == 2
+    for call in (writer.flush, lambda: writer.add(**steps_of(np.random.default_rng(0), 2)), channel.writer):
+        with pytest.raises(per.ray.ChannelEnded):
+            call()
+    with pytest.raises(per.InvalidArgument, match="the channel is not there any more"):
+        channel.stats()
+    sharded.channel([4]).writer().add(**steps_of(np.random.default_rng(0), 1))
+    assert len(sharded) == 3
+
+
+def test_what_is_wrong_is_an_error(in_process, monkeypatch):
+    sharded = made(2)
+    for wrong, message in (
+        ({"env_ids": [3, 4]}, r"^env_ids are of shards \[0, 1\]"),
+        ({"env_ids": [8]}, r"^env_ids\[0\] is 8: allowed are 0 \.\. 7$"),
+        ({"env_ids": [1, 1]}, r"^env_ids\[1\] is 1: given twice$"),
+        ({"env_ids": [0], "slots": 1}, r"^slots is 1: allowed are 2"),
+        ({"env_ids": [0], "slots": "many"}, "^slots is 'many'"),
+        ({"env_ids": [0], "when_full": "bursts"}, "^when_full is 'bursts'"),
+        ({"env_ids": [0], "timeout": -1}, "^timeout is -1"),
+    ):
+        with pytest.raises(per.InvalidArgument, match=message):
+            sharded.channel(**wrong)
+    channel = sharded.channel([0])
+    with channel.writer() as writer:
+        with pytest.raises(per.InvalidArgument, match="action has") as error:
+            writer.add(**{**steps_of(np.random.default_rng(0), 1), "action": np.zeros(1)})
+        assert not isinstance(error.value, per.ray.ChannelEnded)
+        with pytest.raises(per.InvalidArgument, match="timeout is -1"):
+            writer.flush(-1)
+    with pytest.raises(per.InvalidArgument, match="the writer is closed"):
+        writer.flush()
+    there = stand_ins.NODE
+    monkeypatch.setattr(stand_ins, "NODE", "elsewhere")
+    with pytest.raises(per.InvalidArgument, match=f"on node {there}, where its shard is, and .* on node elsewhere"):
+        channel.writer()
+
+
+def test_steps_that_the_buffer_refuses_are_counted(in_process):
+    sharded = made(2, overwrite=False)
+    channel = sharded.channel([2])
+    with channel.writer() as writer:
+        for t in range(ROWS + 3):
+            writer.add(**steps_of(np.random.default_rng(t), 1))
+        writer.flush()
+    stats = sharded.stats()
+    assert channel.stats().refused == stats.refused_calls == ROWS + 3 - stats.added > 0
+    assert stats.refusal == "the buffer refused a step of the channel of environments [2] of the shard"
+    channel.close()
+    assert sharded.stats().refused_calls == stats.refused_calls
+
+
+def test_a_writer_that_damages_its_memory_is_cut_off_and_harms_nobody(in_process):
+    sharded = made(2)
+    other = sharded.channel([1]).writer()
+    channel = sharded.channel([0])
+    writer = channel.writer()
+    sharded.stats()
+    path = channel.path.partition("#")[0]
+    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
+        at = memory.find((1).to_bytes(8, "little"), 64)  # how many slots are written: the cut
+        assert at % 64 == 0
+        memory[at + 4] = 1
+    other.add(**steps_of(np.random.default_rng(0), 1))
+    assert len(sharded) == 1
+    assert "its writer was cut off" in sharded.stats().refusal
+    with pytest.raises(per.ray.ChannelEnded):
+        writer.flush()
+    sharded.channel([0]).writer()
+
+
+def test_a_shard_that_dies_takes_its_channels_with_it(in_process, tmp_path):
+    whole, sharded = both(4)
+    sharded.save(tmp_path)
+    channel, of_other = sharded.channel([4, 5]), sharded.channel([0])
+    writer = channel.writer()
+    writer.add(**steps_of(np.random.default_rng(0), 2))
+    sharded._shards[2].die()
+    for call in (lambda: writer.add(**steps_of(np.random.default_rng(0), 2)), writer.flush, channel.writer):
+        with pytest.raises(per.ray.ChannelEnded):
+            call()
+    again = sharded.channel([4, 5])  # finds that the shard has died
+    assert again.path != channel.path
+    assert sharded.stats().losses == 1
+    assert of_other.path == sharded.channel([0]).path
+    with again.writer() as writer:
+        writer.add(**steps_of(np.random.default_rng(0), 2))
+    assert len(sharded) == len(whole) + 2
+
+    def dead(name, given):
+        raise stand_ins.RAY.exceptions.RayActorError
+
+    sharded._shards[0].before = dead
+    with pytest.raises(per.Busy, match=r"^shard 0 has no channel to give: "):
+        sharded.channel([1], timeout=0)
+
+
+def test_channels_go_on_though_the_coordinator_dies(in_process):
+    whole, sharded = both(2)
+    writers = writers_of(sharded)
+    sharded.sample(16)
+    whole.sample(16)
+    whole.cut([env for envs, writer in writers if isinstance(writer, per.ray.ChannelWriter) for env in envs])
+    random = np.random.default_rng(3)
+    for t in range(20):
+        steps = steps_of(random, ENVS)
+        write(writers, steps)
+        if t % 3 == 0:
+            sharded._coordinator.die()
+        assert_same(whole.sample(16), sharded.sample(16))
+        whole.add(**steps)
+
+
+def due(added):
+    return math.floor(LIMITS["samples_per_insert"] * (added - LIMITS["min_size_to_sample"]))
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+def test_the_rate_limiter_holds_channels_and_writers_of_ray_and_both_get_their_turns(in_process, shards):
+    """At every moment what is added and drawn is such as one buffer would have allowed, and all steps come."""
+    sharded = made(shards, **LIMITS)
+    writers = writers_of(sharded, slots=8)
+    coordinator = sharded._coordinator.object
+    random = np.random.default_rng(shards)
+    tolerance = LIMITS["samples_tolerance"]
+    written = dict.fromkeys(range(len(writers)), 0)
+    n_waits = 0
+    for _ in range(60):
+        for w, (envs, writer) in enumerate(writers):
+            steps = steps_of(random, len(envs))
+            if isinstance(writer, per.ray.ChannelWriter):
+                try:
+                    writer.add(**steps, timeout=0)
+                except per.Busy:
+                    n_waits += 1
+                    continue
+            elif len(writer._waiting) >= 8:
+                n_waits += 1
+                continue
+            else:
+                writer.add(**steps)
+            written[w] += len(envs)
+        try:
+            sharded.sample(int(random.integers(1, 10)))
+        except per.Busy:
+            pass
+        added = sum(shard.object._buffer.stats().added for shard in sharded._shards)
+        assert coordinator._limits.added == added
+        drawn = coordinator._limits.drawn
+        assert added <= LIMITS["min_size_to_sample"] or -tolerance <= due(added) - drawn <= tolerance
+    assert n_waits > 20
+    assert min(written.values()) > 0.5 * max(written.values()) / 2  # some have two environments
+    for _ in range(200):
+        try:
+            sharded.sample(40)
+        except per.Busy:
+            break
+    sharded.stop_limiting()
+    for _, writer in writers:
+        writer.flush(timeout=0)
+    assert sharded.stats().added == sum(written.values())
+
+
+def test_a_call_of_many_steps_is_not_overtaken_by_a_channel(in_process):
+    """53 steps are allowed at once, and the call of a writer is for 40: steps of a channel leave room for it."""
+    sharded = made(1, **LIMITS)
+    sharded.extend(**steps_of(np.random.default_rng(0), ENVS, 10))
+    many, ring = sharded.writer([0, 1, 2, 3]), sharded.channel([4], slots=64).writer()
+    shard = sharded._shards[0].object
+    ring.flush(timeout=0)
+    for t in range(60):
+        ring.add(**steps_of(np.random.default_rng(t), 1))
+    many.extend(**steps_of(np.random.default_rng(1), 4, 10))
+    for _ in range(6):
+        if not shard._waiting:
+            break
+        sharded.sample(18)
+    assert not shard._waiting
