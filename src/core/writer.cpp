@@ -167,7 +167,10 @@ bool Writer::has_room(int64_t n_slots) const {
 
 // False if there is none and the ring drops what does not fit.
 bool Writer::make_room(int64_t n_slots, int64_t timeout_ms) {
-    if (has_room(n_slots)) return true;
+    if (has_room(n_slots)) {
+        is_waiting_ = false;
+        return true;
+    }
     if (drops_) {
         check_process();
         return false;

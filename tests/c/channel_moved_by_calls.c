@@ -41,6 +41,10 @@ static void nothing_comes_in_by_itself(void) {
     CHECK_OK(write_step(writer, SLOTS, SLOTS + 1, 0, 0));
     CHECK_OK(per_channel_flush(channel, 0));
     CHECK(live_of(replay) == SLOTS + 1 && channel_stats(channel).waiting == 0);
+    CHECK(channel_stats(channel).waits == 1); /* which ended with the next step */
+    for (t = 0; t < SLOTS; ++t) CHECK_OK(write_step(writer, 0, 0, 0, 0));
+    CHECK_FAILS(write_step(writer, 0, 0, 0, 0), PER_ERROR_BUSY, "has no room");
+    CHECK(channel_stats(channel).waits == 2);
     per_writer_free(writer);
     per_channel_free(channel);
     per_replay_free(replay);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 import os
@@ -271,10 +272,8 @@ def test_the_rate_limiter_holds_channels_and_writers_of_ray_and_both_get_their_t
             else:
                 writer.add(**steps)
             written[w] += len(envs)
-        try:
+        with contextlib.suppress(per.Busy):
             sharded.sample(int(random.integers(1, 10)))
-        except per.Busy:
-            pass
         added = sum(shard.object._buffer.stats().added for shard in sharded._shards)
         assert coordinator._limits.added == added
         drawn = coordinator._limits.drawn

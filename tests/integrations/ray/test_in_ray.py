@@ -14,6 +14,7 @@ import per.ray
 import pytest
 import ray
 from common import FIELDS, ROWS, assert_goes_on_as_one, assert_same, steps_of
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 ENVS = 8
 ON_NODES = {"resources": {"shard": 1}}
@@ -48,6 +49,14 @@ def asked(actor, question):
 def kill(buffer, s):
     """kill -9 of a shard."""
     os.kill(asked(buffer._shards[s], lambda _: os.getpid()), 9)
+
+
+def is_running(pid):
+    """It is not, either, where only its parent has not heard of its end."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
+    except OSError:
+        return False
 
 
 def nodes_of(buffer):
@@ -121,6 +130,91 @@ def test_writers_and_learners_are_other_processes(buffer):
     assert (stats.samples, stats.updates, stats.outlived_updates) == (11, 160, 0)
     with pytest.raises(per.InvalidArgument, match=r"env_ids are of shards \[0, 1\]"):
         buffer.writer([3, 4])
+
+
+@ray.remote(num_cpus=0, max_restarts=0)
+class Worker:
+    """Writes through a channel."""
+
+    def __init__(self, channel):
+        self.channel, self.writer = channel, channel.writer()
+
+    def write(self, steps):
+        self.writer.add(**steps)
+
+    def write_for_ever(self, steps):
+        for t in range(10**9):
+            self.writer.add(**{**steps, "reward": [float(t)], "terminated": [True]})
+
+    def flush(self):
+        self.writer.flush()
+
+    def pid(self):
+        return os.getpid()
+
+
+def worker_of(channel):
+    """An actor on the node of a channel."""
+    there = NodeAffinitySchedulingStrategy(channel.node_id, soft=False)
+    return Worker.options(scheduling_strategy=there).remote(channel)
+
+
+def test_workers_on_the_nodes_of_shards_write_through_shared_memory(buffer):
+    """Beside a writer of Ray; what is written comes in after the next batch."""
+    whole = filled(per.ReplayBuffer(ENVS * ROWS, FIELDS, n_envs=ENVS, seed=7))
+    filled(buffer)
+    runs = [[0, 1], [2, 3], [5, 4, 6, 7]]
+    channels = [buffer.channel(envs) for envs in runs[1:]]
+    assert [channel.node_id for channel in channels] == nodes_of(buffer)
+    with pytest.raises(per.InvalidArgument, match="the channel is on node "):
+        channels[0].writer()  # the driver is on a node of its own
+    workers, writer = [worker_of(channel) for channel in channels], buffer.writer(runs[0])
+    ray.get([worker.pid.remote() for worker in workers])  # they are attached
+    assert_same(whole.sample(16), buffer.sample(16))
+    whole.cut([2, 3, 4, 5, 6, 7])
+    random = np.random.default_rng(6)
+    for _ in range(15):
+        steps = steps_of(random, ENVS)
+        of_run = [{name: array[envs] for name, array in steps.items()} for envs in runs]
+        writer.add(**of_run[0])
+        ray.get([worker.write.remote(part) for worker, part in zip(workers, of_run[1:], strict=True)])
+        batch = whole.sample(32)
+        assert_same(batch, buffer.sample(32))
+        whole.add(**steps)
+        for each in (whole, buffer):
+            each.update_priorities(batch.ids, batch.reward)
+    assert len(whole) == len(buffer)
+
+
+def test_deaths_of_workers_and_of_their_shard(buffer):
+    """A worker that is killed harms nobody; a shard that is killed is told to the worker by its next call."""
+    channel = buffer.channel([6], slots=16)
+    killed = worker_of(channel)
+    pid = ray.get(killed.pid.remote())
+    steps = {name: array[:1] for name, array in steps_of(np.random.default_rng(0), ENVS).items()}
+    killed.write_for_ever.remote(steps)
+    wait_for(lambda: buffer.stats().added > 100)  # the ring is filled again and again
+    os.kill(pid, 9)
+    wait_for(lambda: channel.stats().attached == 0)
+    len(buffer)
+    assert channel.stats().refused == channel.stats().waiting == 0
+    rewards = np.unique(buffer.sample(256).reward)  # strata leave none out
+    assert rewards.size == len(buffer)
+    assert (np.diff(rewards) == 1).all()
+    assert rewards[-1] == channel.stats().added - 1
+
+    worker = worker_of(channel)
+    ray.get(worker.write.remote(steps))
+    pid = asked(buffer._shards[1], lambda _: os.getpid())
+    os.kill(pid, 9)
+    wait_for(lambda: not is_running(pid))
+    with pytest.raises(per.ray.ChannelEnded, match="the channel's process has ended"):
+        ray.get(worker.write.remote(steps))
+    again = buffer.channel([6], slots=16)  # waits until the shard is back
+    worker = worker_of(again)
+    ray.get(worker.write.remote({**steps, "terminated": [True]}))
+    ray.get(worker.flush.remote())
+    assert (len(buffer), buffer.stats().losses) == (1, 1)
 
 
 def test_a_shard_that_dies_takes_its_mass_out_and_comes_back_from_its_checkpoint(buffer, tmp_path):
