@@ -98,7 +98,10 @@ class ChannelWriter(per.Writer):
         timeout: float | None,
         is_run: bool = False,
     ) -> None:
-        write = super()._write
+        self._open()
+        if self._exchange.write(arrays, fields, env_ids, is_run, 0) == 0:
+            return
+        write = super()._write  # which says what the matter is, or waits
         self._once_taken(lambda seconds: write(arrays, fields, env_ids, seconds, is_run), timeout)
 
     def cut(self, env_ids: object = None, *, timeout: float | None = None) -> None:
