@@ -13,6 +13,7 @@ import per.ray
 import pytest
 import stand_ins
 from common import FIELDS, ROWS, assert_same, steps_of
+from per.ray.shard import Message, Shard
 
 ENVS = 8
 LIMITS = {"samples_per_insert": 1.7, "samples_tolerance": 90, "min_size_to_sample": 30}
@@ -291,18 +292,64 @@ def test_the_rate_limiter_holds_channels_and_writers_of_ray_and_both_get_their_t
     assert sharded.stats().added == sum(written.values())
 
 
+def limited_shard(*envs):
+    """A shard of four environments, which learns with each question how many steps it may add; a writer for each."""
+    shard = Shard({"capacity": 4 * ROWS, "fields": FIELDS, "n_envs": 4}, True)
+    shard.open(0, None, False)
+    paths = [shard.channel(np.array([env]), 0, 0, "waits")[0] for env in envs]
+
+    def added_of(allowed):
+        """How many steps each environment has got once so many more were allowed, and what waits then."""
+        _, told = shard.ask(Message(0, 1.0, allowed, b""), "law")
+        live = shard._buffer.live_ids()
+        return np.bincount(live % 4, minlength=4).tolist(), told.waiting
+
+    return shard, [per.Writer(path) for path in paths], added_of
+
+
+def step_of(n_envs=1):
+    return {**steps_of(np.random.default_rng(0), n_envs), "terminated": [False] * n_envs}
+
+
+def test_channels_and_the_calls_of_writers_take_turns(in_process):
+    """One step is allowed at a time, and far more wait of each."""
+    shard, writers, added_of = limited_shard(1, 2)
+    for _ in range(20):
+        shard.write("one", False, {**step_of(), "env_ids": [0]}, 1)
+        for writer in writers:
+            writer.add(**step_of())
+    for round in range(1, 8):
+        for _ in range(3):
+            added, waiting = added_of(1)
+        assert added == [round, round, round, 0]
+        assert len(waiting) == 3 * (20 - round)
+
+
 def test_a_call_of_many_steps_is_not_overtaken_by_a_channel(in_process):
-    """53 steps are allowed at once, and the call of a writer is for 40: steps of a channel leave room for it."""
-    sharded = made(1, **LIMITS)
+    shard, (writer,), added_of = limited_shard(3)
+    for _ in range(9):
+        writer.add(**step_of())
+    shard.write("one", False, {**step_of(3), "env_ids": [0, 1, 2]}, 3)
+    assert added_of(0) == ([0, 0, 0, 0], (3, *[1] * 10))  # the tenth is the cut, which counts as a step beforehand
+    for _ in range(3):
+        assert added_of(2)[0] == [0, 0, 0, 0]
+    assert added_of(4)[0] == [1, 1, 1, 1]
+
+
+def test_a_channel_that_is_closed_ends_once_its_steps_are_allowed(in_process):
+    sharded = made(2, **LIMITS)
     sharded.extend(**steps_of(np.random.default_rng(0), ENVS, 10))
-    many, ring = sharded.writer([0, 1, 2, 3]), sharded.channel([4], slots=64).writer()
-    shard = sharded._shards[0].object
-    ring.flush(timeout=0)
-    for t in range(60):
-        ring.add(**steps_of(np.random.default_rng(t), 1))
-    many.extend(**steps_of(np.random.default_rng(1), 4, 10))
-    for _ in range(6):
-        if not shard._waiting:
-            break
-        sharded.sample(18)
-    assert not shard._waiting
+    channel = sharded.channel([0, 1], slots=64)
+    writer = channel.writer()
+    for t in range(40):
+        writer.add(**steps_of(np.random.default_rng(t), 2))
+    channel.close()
+    waiting = channel.stats().waiting
+    assert 0 < waiting <= 40
+    with pytest.raises(per.Busy, match=r"environment 1 is in a channel that is being closed$"):
+        sharded.channel([1], timeout=0)
+    while sharded.stats().added < 160:
+        sharded.sample(20)
+    with pytest.raises(per.ray.ChannelEnded):
+        writer.flush()
+    assert sharded.channel([1]).path != channel.path
