@@ -138,7 +138,7 @@ void Channel::flush_by_thread(int64_t timeout_ms) {
     if (timeout_ms < 0 || timeout_ms > max_timeout_ms)
         signals_->moved.wait(guard, is_over);
     else if (!signals_->moved.wait_for(guard, std::chrono::milliseconds(timeout_ms), is_over))
-        throw_not_moved(end);
+        return check_moved(end);
     if (!damage_.empty()) throw Error(PER_ERROR_CORRUPT_FILE, "%s", damage_.c_str());
     if (taken_ < end) throw Error(failure_, "%s; what was written is tried again", failure_text_.c_str());
 }
@@ -158,7 +158,7 @@ void Channel::flush_by_calls(int64_t timeout_ms) {
         const auto left = std::chrono::ceil<milliseconds>(end_of_time - Clock::now()).count();
         const per_status status =
             guarded([&] { replay_.wait_to_add(ring_.n_envs(), is_endless ? -1 : std::max<int64_t>(left, 0)); });
-        if (status == PER_ERROR_BUSY) throw_not_moved(end);
+        if (status == PER_ERROR_BUSY) return check_moved(end);
         if (status != PER_OK) throw Error(status, "%s", last_error());
     }
 }
@@ -176,8 +176,11 @@ bool Channel::move_in_call(uint64_t end, int64_t max_steps) {
     return true;
 }
 
-void Channel::throw_not_moved(uint64_t end) const {
-    throw Error(PER_ERROR_BUSY, "%" PRIu64 " steps that were written are not in the buffer yet", end - taken_);
+// Throws Error with BUSY where a call ran out of time. The steps before slot `end` may have been moved since it looked.
+void Channel::check_moved(uint64_t end) const {
+    const uint64_t taken = taken_;
+    if (taken >= end) return;
+    throw Error(PER_ERROR_BUSY, "%" PRIu64 " steps that were written are not in the buffer yet", end - taken);
 }
 
 per_channel_statistics Channel::statistics() const {

@@ -59,7 +59,7 @@ class Channel {
     void flush_by_thread(int64_t timeout_ms);
     void flush_by_calls(int64_t timeout_ms);
     bool move_in_call(uint64_t end, int64_t max_steps);
-    [[noreturn]] void throw_not_moved(uint64_t end) const;
+    void check_moved(uint64_t end) const;
     void start_thread();
     void stop();
     void move_all();

@@ -150,6 +150,92 @@ static void the_rate_limiter_holds_the_calls(void) {
     per_replay_free(replay);
 }
 
+enum { FLUSHERS = 3 };
+
+typedef struct flushers {
+    per_channel* channel;
+    pthread_t threads[FLUSHERS];
+    int are_there;
+} flushers;
+
+static void* flush_all(void* channel) {
+    CHECK_OK(per_channel_flush(channel, -1));
+    return NULL;
+}
+
+/* Begins calls of per_channel_flush() on several threads, and leaves them time to get as far as they can. */
+static void begin_to_flush(flushers* these) {
+    const struct timespec while_ = {0, 20000000};
+    int i;
+    for (i = 0; i < FLUSHERS; ++i) CHECK(pthread_create(&these->threads[i], NULL, flush_all, these->channel) == 0);
+    these->are_there = 1;
+    nanosleep(&while_, NULL);
+}
+
+static void end_to_flush(flushers* these) {
+    int i;
+    for (i = 0; i < FLUSHERS; ++i) pthread_join(these->threads[i], NULL);
+}
+
+static int64_t begin_during_a_save(void* these, const void* data, int64_t size) {
+    (void)data;
+    if (!((flushers*)these)->are_there) begin_to_flush(these);
+    return size;
+}
+
+/* The save holds the buffer, so that all of them have begun before any can bring in what is first, which is the cut of
+   the writer or a step. Each step comes in once all the same. */
+static void flushes_of_several_threads_bring_each_step_once(int begins_with_a_step) {
+    per_replay* replay = buffer_of(1);
+    per_channel* channel = by_calls(replay);
+    per_writer* writer = attach(path_of(channel));
+    flushers these = {NULL, {0}, 0};
+    int t;
+    these.channel = channel;
+    for (t = 0; t < SLOTS - 1; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, 0));
+    if (begins_with_a_step) CHECK(moved(channel, 0) == 0);
+    CHECK_OK(per_replay_save_to(replay, begin_during_a_save, &these));
+    end_to_flush(&these);
+    CHECK(stats_of(replay).added == SLOTS - 1 && channel_stats(channel).added == SLOTS - 1);
+    for (; t < ALL; ++t) { /* the places of slots are what they should be */
+        CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, 0));
+        if (t % 5 == 0) CHECK_OK(per_channel_flush(channel, 0));
+    }
+    CHECK_OK(per_channel_flush(channel, 0));
+    CHECK(stats_of(replay).added == ALL && stats_of(replay).cuts == 0 && channel_stats(channel).waiting == 0);
+    per_writer_free(writer);
+    per_channel_free(channel);
+    per_replay_free(replay);
+}
+
+/* 1 + 8 / 2 of 7 steps are allowed before draws. Calls that wait for the draws leave the channel to others. */
+static void flushes_of_several_threads_wait_for_draws_beside_other_calls(void) {
+    per_replay_options options = replay_options(100, 1);
+    per_replay* replay;
+    per_channel* channel;
+    per_writer* writer;
+    flushers these = {NULL, {0}, 0};
+    rows out;
+    int t;
+    options.samples_per_insert = 2;
+    options.samples_tolerance = 8;
+    replay = create_replay(&options);
+    these.channel = channel = by_calls(replay);
+    writer = attach(path_of(channel));
+    for (t = 0; t < SLOTS - 1; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, 0));
+    CHECK(moved(channel, INT64_MAX) == 5);
+    begin_to_flush(&these);
+    CHECK(moved(channel, INT64_MAX) == 0);
+    CHECK_FAILS(per_channel_flush(channel, 0), PER_ERROR_BUSY, "2 steps that were written are not in the buffer yet");
+    fill_rows(&out);
+    CHECK_OK(per_replay_sample(replay, NULL, 8, &out.batch, NULL));
+    end_to_flush(&these);
+    CHECK(stats_of(replay).added == SLOTS - 1 && channel_stats(channel).added == SLOTS - 1);
+    per_writer_free(writer);
+    per_channel_free(channel);
+    per_replay_free(replay);
+}
+
 static void* write_many(void* writer) {
     int t;
     for (t = 0; t < ALL; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, -1));
@@ -284,6 +370,9 @@ int main(void) {
     a_step_comes_in_as_a_whole_and_none_overtakes_it();
     if (!on_cuda()) what_the_buffer_refuses_does_not_count(); /* there only the device knows that it is refused */
     the_rate_limiter_holds_the_calls();
+    flushes_of_several_threads_bring_each_step_once(0);
+    flushes_of_several_threads_bring_each_step_once(1);
+    flushes_of_several_threads_wait_for_draws_beside_other_calls();
     a_writer_that_waits_is_woken_and_several_threads_may_move();
     the_end_of_a_channel_moves_nothing();
     what_cannot_be_asked_is_an_error();
