@@ -90,6 +90,11 @@ class World:
         path, null = self.path_of(self.channel), self.ffi.NULL
         self.writer = self.made("writer", lambda out: self.lib.per_writer_attach(path, -1, null, 0, out))
         self.ok(self.lib.per_writer_flush(self.writer, -1))
+        path = self.path_of(self.pulled_channel)
+        self.pulled_writer = self.made("writer", lambda out: self.lib.per_writer_attach(path, -1, null, 0, out))
+        for t in (STEPS, STEPS + 1):  # they lie in its ring, and the cut before them does not any more
+            self.ok(self.lib.per_writer_add(self.pulled_writer, self.steps_at(t), -1))
+        self.ok(self.lib.per_channel_move(self.pulled_channel, 0, self.ffi.new("int64_t*")))
         # Shared loaders are for buffers on the CPU: one has none yet; those of transitions and of sequences have.
         self.host, *self.shared = (self.buffer(sequence_length, 0) for sequence_length in (0, 0, 3))
         self.shared_loaders = [self.shared_by(replay) for replay in self.shared]
@@ -105,6 +110,7 @@ class World:
             getattr(self.lib, f"{kind}_free")(out[0])
         self.lib.per_save_free(self.save)
         self.lib.per_writer_free(self.writer)
+        self.lib.per_writer_free(self.pulled_writer)
         for reader in self.readers:
             self.lib.per_reader_free(reader)
         for loader in self.shared_loaders:
@@ -128,10 +134,14 @@ class World:
         return bytes(self.written)
 
     def state(self) -> list[bytes]:
-        """All that decides what later calls do: the checkpoints of the buffers, and the tree's priorities and mass."""
+        """All that decides what later calls do: the checkpoints of the buffers, what has become of steps in the channel
+        without a thread, and the tree's priorities and mass."""
         states = []
         for channel in (self.channel, self.free_channel):
             self.ok(self.lib.per_channel_flush(channel, -1))
+        figures = self.struct("per_channel_statistics")
+        self.ok(self.lib.per_channel_stats(self.pulled_channel, figures))
+        states.append(f"{figures.waiting} {figures.added} {figures.refused} {figures.gaps}".encode())
         for reader in self.readers:
             self.lib.per_reader_flush(reader, -1)  # unless it was stopped
         for replay in (self.replay, self.sequences, self.lent):
