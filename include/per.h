@@ -210,6 +210,12 @@ typedef enum per_padding {
     PER_PADDING_ZERO = 1    /* zeros */
 } per_padding;
 
+/* How the frames of a field lie in memory; see per_replay_create(). */
+typedef enum per_compression {
+    PER_COMPRESSION_NONE = 0, /* as they are */
+    PER_COMPRESSION_DELTA = 1 /* as what they differ by from a frame that came shortly before */
+} per_compression;
+
 /* What memory from the caller is for; see `allocate` of per_replay_options. */
 typedef enum per_memory_use {
     PER_MEMORY_ROWS = 0,      /* fields, rewards and flags: most of the memory */
@@ -379,7 +385,7 @@ PER_API per_status per_tree_synchronize(per_tree* tree, void* stream);
  * episode keeps its true final observation. `capacity` counts rows: a full lane holds at least
  * rows - 1 - ends - (n_step - 1) - (frame_stack - 1) live transitions, or the sequences that start among all of these
  * but the last T - 1, less those that max_times_sampled has ended; per_replay_capacity_for() says how many rows that
- * takes. Memory is allocated at creation, once.
+ * takes. Memory is allocated at creation, once, but for that of compressed fields.
  */
 typedef struct per_replay per_replay;
 
@@ -413,7 +419,7 @@ typedef struct per_field {
                                        NULL). Cast and checked as arrays of steps are; copied; in host memory. NULL: the
                                        field must be given. Must be NULL for an observation */
     int32_t padding;                /* a per_padding: how stacks begin */
-    int32_t reserved;               /* 0 */
+    int32_t compression;            /* a per_compression; with PER_COMPRESSION_DELTA a frame has 8 .. 2^24 bytes */
 } per_field;
 
 /*
@@ -523,6 +529,20 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
  * per_replay_load() or per_replay_load_from() creates. Where fork() does not copy the memory, the buffer must be used in
  * one of the two processes only: a child that leaves it to its parent does not free it either. On PER_CUDA all lies in
  * the device's own memory, and `allocate` is PER_ERROR_UNSUPPORTED.
+ *
+ * Compressed fields.  Frames of a field with PER_COMPRESSION_DELTA are kept as what they differ by from a key frame:
+ * one of their environment that came some steps before, and is kept as it is. Of frames that are much like those before
+ * them, such as screens of games, a small part is left. Batches, files and all else are the same, bit for bit. A frame
+ * that differs too much is kept as it is, and takes some 50 bytes and a sixtieth of its own more than without
+ * compression; small frames take more in any case. Each frame of a batch is unpacked when it is read, from its key frame
+ * and what it differs by, on the threads that copy the batch.
+ *
+ * The memory of these frames is not allocated by this call but when steps are added, in pieces of 128 KiB and then of
+ * 2 MiB and more. It is used again for frames of any size once rows are overwritten, and goes back to the system when
+ * the buffer is freed. Where there is none, per_replay_add() and per_replay_set() are PER_ERROR_OUT_OF_MEMORY, and
+ * change nothing. On PER_CUDA, with `allocate` and with `storage` such a field is PER_ERROR_UNSUPPORTED: there frames
+ * have their places when the buffer is made, and are as they are. A file holds frames as they are, and that the field is
+ * compressed; loaded to where that cannot be, it is not.
  *
  * More rows than memory.  With `storage` rows lie in a file in that directory, which is mapped: as many of them are in
  * memory as the system has room for, and the others on the disk. Batches are the same, bit for bit. Each batch asks for
@@ -638,7 +658,8 @@ PER_API per_status per_steps_init(per_steps* steps, uint64_t struct_size);
  *   ids_out  [K, n] or NULL: id of each row; -1 where nothing was added
  *
  * PER_ERROR_INVALID_ARGUMENT, PER_ERROR_FULL; PER_ERROR_BUSY where the rate limiter does not allow so many yet (see
- * per_replay_wait_to_add()); PER_ERROR_IO where rows lie in `storage` and its disk has no room for them.
+ * per_replay_wait_to_add()); PER_ERROR_IO where rows lie in `storage` and its disk has no room for them;
+ * PER_ERROR_OUT_OF_MEMORY.
  * On PER_CUDA what is known on the device only is checked there, step by step: one that would be an error is skipped
  * as if its mask were 0, and counted; so is a priority that is not valid.
  *
@@ -860,7 +881,8 @@ PER_API per_status per_replay_get_windows(per_replay* replay, const per_sample_o
  *
  *   fields  [n_fields] by field, [count, shape of the field]; data NULL: the field stays as it is
  *
- * PER_ERROR_INVALID_ARGUMENT for an id that was never issued, and for a field that is an observation: rows share those.
+ * PER_ERROR_INVALID_ARGUMENT for an id that was never issued, and for a field that is an observation: rows share those;
+ * PER_ERROR_OUT_OF_MEMORY.
  */
 PER_API per_status per_replay_set(per_replay* replay, int64_t count, const int64_t* ids, const per_array* fields,
                                   void* stream);
@@ -1126,7 +1148,8 @@ PER_API per_status per_replay_load(const char* path, int32_t device, int32_t dev
  * Creates a buffer as per_replay_load() does, which lies where some options say.
  *
  *   place  filled by per_replay_options_init(). Of it device, device_index, allocate, deallocate, memory_context, storage
- *          and storage_preallocated are looked at, and what is reserved must be 0; all others are those of the file
+ *          and storage_preallocated are looked at, and what is reserved must be 0; all others are those of the file.
+ *          With PER_CUDA, `allocate` or `storage` no field is compressed
  *
  * What per_replay_load_from() reads cannot lie in `storage`, nor in memory of the caller's.
  *
@@ -1433,7 +1456,7 @@ PER_API per_status per_loader_options_init(per_loader_options* options, uint64_t
  *
  * PER_ERROR_BUSY if the buffer has a loader that was not stopped; PER_ERROR_INVALID_ARGUMENT; PER_ERROR_OUT_OF_MEMORY;
  * PER_ERROR_NO_DEVICE; PER_ERROR_CUDA; PER_ERROR_UNSUPPORTED where gather_on_device meets rows in memory of the
- * caller's or in `storage`, or a device that does not reach pinned memory by the host's own addresses.
+ * caller's or in `storage`, a compressed field, or a device that does not reach pinned memory by the host's own addresses.
  */
 PER_API per_status per_loader_create(per_replay* replay, const per_loader_options* options, per_loader** loader_out);
 

@@ -128,6 +128,10 @@ const per_law default_law = [] {
 
 const per_coordinator_status default_coordinator_status = empty<per_coordinator_status>();
 
+bool can_compress(const per_replay_options& place) {
+    return place.device == PER_CPU && place.allocate == nullptr && place.storage == nullptr;
+}
+
 WindowRules window_rules(const per_replay_options& options, const Fields& fields) {
     WindowRules rules = {};
     rules.ring = {options.capacity / options.n_envs, options.n_envs};

@@ -22,6 +22,9 @@ extern const per_channel_statistics default_channel_statistics;
 extern const per_shared_loader_options default_shared_loader_options;
 extern const per_shared_loader_statistics default_shared_loader_statistics;
 
+// Whether a buffer that lies there can keep fields compressed.
+bool can_compress(const per_replay_options& place);
+
 // What decides which transitions of such a buffer, whose options have been resolved, are live.
 WindowRules window_rules(const per_replay_options& options, const Fields& fields);
 

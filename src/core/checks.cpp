@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "backend/batch.h"
+#include "backend/replay_options.h"
 #include "file/compression.h"
 #include "rows/arguments.h"
 #include "rows/cast.h"
@@ -64,6 +65,19 @@ void check_storage(const per_replay_options& options) {
         throw Error(PER_ERROR_INVALID_ARGUMENT, "storage_preallocated is 1: must be 0 where storage is not given");
     if (options.storage != nullptr && options.device == PER_CUDA)
         throw Error(PER_ERROR_UNSUPPORTED, "storage is given: on PER_CUDA rows lie in the memory of the device");
+}
+
+void check_compression(const per_replay_options& options, const Fields& fields) {
+    if (can_compress(options)) return;
+    const auto is_compressed = [](const Field& field) { return field.is_compressed(); };
+    const auto field = std::find_if(fields.begin(), fields.end(), is_compressed);
+    if (field == fields.end()) return;
+    const char* const reason = options.device == PER_CUDA ? "on PER_CUDA frames are kept as they are"
+                               : options.allocate != nullptr
+                                   ? "memory of the caller's (allocate) has the frames as they are"
+                                   : "a file (storage) has the frames as they are";
+    throw Error(PER_ERROR_UNSUPPORTED, "compression of field \"%s\" is PER_COMPRESSION_DELTA (1): %s",
+                field->name.c_str(), reason);
 }
 
 void check_rate_limiter(const per_replay_options& options) {
@@ -221,6 +235,7 @@ void check_replay_options(const per_replay_options& options) {
 
 per_replay_options resolve_replay_options(const per_replay_options& options, const Fields& fields) {
     check_n_step(options.n_step, options, fields);
+    check_compression(options, fields);
     per_replay_options resolved = options;
     resolved.struct_size = sizeof(per_replay_options);
     resolved.capacity = rows_of(options) * options.n_envs;

@@ -47,6 +47,11 @@ void check_gather(const Replay& replay, const per_loader_options& options) {
     if (replay.has_rows_on_disk())
         throw Error(PER_ERROR_UNSUPPORTED,
                     "gather_on_device is 1: the rows lie in a file (storage), which is not pinned");
+    for (const Field& field : replay.fields())
+        if (field.is_compressed())
+            throw Error(PER_ERROR_UNSUPPORTED,
+                        "gather_on_device is 1: field \"%s\" is compressed, and the CPU has to unpack it",
+                        field.name.c_str());
 }
 
 int32_t checked_device(const Replay& replay, const per_loader_options& options) {

@@ -51,7 +51,10 @@ void Save::write() {
         writer_->commit();
     });
     if (status != PER_OK) std::snprintf(message_, sizeof message_, "%s", last_error());
-    snapshot_.reset();
+    if (snapshot_ != nullptr) {  // its end changes the buffer, which holds rows for it
+        const std::lock_guard guard(*lock_);
+        snapshot_.reset();
+    }
     writer_.reset();
     const Guard guard(signals_->mutex);
     status_ = status;

@@ -26,8 +26,8 @@ namespace per {
 
 // Format 2 adds gather_threads, on_nan, suspected_resets, and the padding and default values of fields. Format 3 has
 // sections, rows in order of time, and save_compression; formats 1 and 2 have no more than a checksum of all bytes
-// before it, in between.
-inline constexpr uint32_t checkpoint_version = 5;
+// before it, in between. Format 6 has the compression of fields.
+inline constexpr uint32_t checkpoint_version = 6;
 
 static_assert(std::endian::native == std::endian::little, "numbers are written as they lie in memory");
 

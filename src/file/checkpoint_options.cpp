@@ -83,6 +83,7 @@ void write_options(CheckpointWriter& writer, const per_replay_options& options) 
         content.number(field.stack);
         content.number(field.padding);
         write_default(content, field);
+        content.number(field.compression);
     }
     writer.write("options", content);
 }
@@ -114,6 +115,8 @@ void CheckpointOptions::read_field(CheckpointReader& reader) {
         field.padding = reader.number<int32_t>();
         if (reader.number<uint8_t>(0, 1) == 1) field.default_value = read_default(reader, field);
     }
+    uncompressed_fields_.push_back(field);
+    if (reader.version() >= 6) field.compression = reader.number<int32_t>();
     fields_.push_back(field);
 }
 
@@ -137,7 +140,7 @@ const per_array* CheckpointOptions::read_default(CheckpointReader& reader, const
 
 per_replay_options CheckpointOptions::options(const per_replay_options& place) const {
     per_replay_options options = options_;
-    options.fields = fields_.data();
+    options.fields = can_compress(place) ? fields_.data() : uncompressed_fields_.data();
     options.device = place.device;
     options.device_index = place.device_index;
     options.allocate = place.allocate;

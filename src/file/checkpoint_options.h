@@ -20,7 +20,8 @@ class CheckpointOptions {
     explicit CheckpointOptions(CheckpointReader& reader);
 
     // The options of a buffer that lies where `place` says: its device, memory and storage are taken, and what must be
-    // 0 there, so that it is checked. They are valid as long as this object and what `place` points to.
+    // 0 there, so that it is checked. Fields are not compressed where none can be. The options are valid as long as this
+    // object and what `place` points to.
     per_replay_options options(const per_replay_options& place) const;
 
  private:
@@ -29,6 +30,7 @@ class CheckpointOptions {
 
     per_replay_options options_;
     std::vector<per_field> fields_;
+    std::vector<per_field> uncompressed_fields_;
     std::deque<std::string> names_;
     std::deque<std::vector<int64_t>> shapes_;
     std::deque<std::vector<std::byte>> default_values_;

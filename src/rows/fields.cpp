@@ -83,6 +83,15 @@ std::vector<std::byte> checked_default(const std::string& argument, const per_ar
     return frame;
 }
 
+// What a frame takes at most is known in advance, and small ones would only take more.
+void check_compression(const std::string& of, const Field& field) {
+    if (!field.is_compressed()) return;
+    if (field.bytes >= min_compressed_bytes && field.bytes <= max_compressed_bytes) return;
+    refuse("compression" + of + " is PER_COMPRESSION_DELTA (1): its frame has " + std::to_string(field.bytes) +
+           " bytes, and must have " + std::to_string(min_compressed_bytes) + " .. " +
+           std::to_string(max_compressed_bytes));
+}
+
 // A field without its name. `of` follows the names of its members in messages.
 Field checked_members(const std::string& of, const per_field& given) {
     Field field;
@@ -91,7 +100,7 @@ Field checked_members(const std::string& of, const per_field& given) {
     check_range("role" + of, given.role, PER_ROLE_DEFAULT, PER_ROLE_RECURRENT_STATE);
     check_range("stack" + of, given.stack, 0, max_stack);
     check_range("padding" + of, given.padding, PER_PADDING_REPEAT, PER_PADDING_ZERO);
-    check_range("reserved" + of, given.reserved, 0, 0);
+    check_range("compression" + of, given.compression, PER_COMPRESSION_NONE, PER_COMPRESSION_DELTA);
     if (given.ndim > 0 && given.shape == nullptr) {
         refuse("shape" + of + " is NULL: with ndim " + std::to_string(given.ndim) + " it is required");
     }
@@ -107,6 +116,8 @@ Field checked_members(const std::string& of, const per_field& given) {
     field.role = given.role;
     field.stack = given.stack;
     field.padding = given.padding;
+    field.compression = given.compression;
+    check_compression(of, field);
     if (given.default_value != nullptr)
         field.default_value = checked_default("default" + of, *given.default_value, field);
     return field;
@@ -174,7 +185,7 @@ Fields::Fields(const per_replay_options& options) {
             default_value = &described_defaults_.emplace_back(
                 per_array{field.default_value.data(), field.shape.data(), ndim, field.dtype});
         described_.push_back({field.name.c_str(), field.shape.data(), ndim, field.dtype, field.role, field.stack,
-                              default_value, field.padding, 0});
+                              default_value, field.padding, field.compression});
     }
 }
 

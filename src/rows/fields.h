@@ -19,12 +19,14 @@ struct Field {
     int32_t role;
     int32_t stack;
     int32_t padding;                       // a per_padding
+    int32_t compression;                   // a per_compression
     int64_t elements;                      // of one frame
     int64_t bytes;                         // of one frame
     std::vector<std::byte> default_value;  // one frame; empty: the field must be given
 
     bool is_observation() const { return role == PER_ROLE_OBSERVATION; }
     bool has_default() const { return !default_value.empty(); }
+    bool is_compressed() const { return compression != PER_COMPRESSION_NONE; }
     bool pads_with_zeros() const { return padding == PER_PADDING_ZERO && stack > 1; }
 };
 

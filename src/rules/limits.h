@@ -25,6 +25,8 @@ inline constexpr int64_t max_n_fields = 256;
 inline constexpr int32_t max_field_ndim = 8;
 inline constexpr int32_t max_array_ndim = 16;  // of an array given to a call, of which axes of 1 may be left out
 inline constexpr uint32_t max_name_length = 63;
+inline constexpr int64_t min_compressed_bytes = 8;  // of a frame
+inline constexpr int64_t max_compressed_bytes = int64_t{1} << 24;
 
 inline constexpr uint64_t max_struct_size = 4096;  // beyond any struct of per.h: a larger one was never set
 

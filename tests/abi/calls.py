@@ -442,6 +442,7 @@ class World:
             fields[i].name, fields[i].dtype = self.text(name), self.lib.PER_FLOAT32
             if i < 2:
                 fields[i].shape, fields[i].ndim = self.array("int64_t", [2]), 1
+                fields[i].compression = self.lib.PER_COMPRESSION_DELTA if self.device == self.lib.PER_CPU else 0
         return fields
 
     def field(self) -> Any:

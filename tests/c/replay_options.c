@@ -337,7 +337,8 @@ static void fields_that_are_not_allowed(void) {
     INVALID(stack, 65, "stack of field \"action\" is");
     INVALID(padding, -1, "padding of field \"action\" is");
     INVALID(padding, 2, "padding of field \"action\" is");
-    INVALID(reserved, 1, "reserved of field \"action\" is");
+    INVALID(compression, -1, "compression of field \"action\" is");
+    INVALID(compression, 2, "compression of field \"action\" is");
 #undef INVALID
     fields[1] = field_of("action", PER_INT64, 2, zero);
     check_invalid(o, "shape of field \"action\" is (3, 0): allowed are");

@@ -642,7 +642,7 @@ TEST_F(Checkpoint, newer_format_is_unsupported) {
     newer[8] = checkpoint_version + 1;
     write(newer);
     EXPECT_EQ(load(), PER_ERROR_UNSUPPORTED);
-    EXPECT_NE(std::string(per_last_error()).find("format 6"), std::string::npos) << per_last_error();
+    EXPECT_NE(std::string(per_last_error()).find("format 7"), std::string::npos) << per_last_error();
 }
 
 TEST_F(Checkpoint, options_that_cannot_be_are_refused_though_the_checksum_is_right) {

@@ -174,7 +174,8 @@ TEST(Fields, numbers_out_of_range_are_refused) {
     EXPECT_EQ(changed([](per_field& f) { f.stack = 65; }), "stack of field \"observation\" is 65: allowed are 0 .. 64");
     EXPECT_EQ(changed([](per_field& f) { f.padding = 2; }),
               "padding of field \"observation\" is 2: allowed are 0 .. 1");
-    EXPECT_EQ(changed([](per_field& f) { f.reserved = 7; }), "reserved of field \"observation\" is 7: allowed is 0");
+    EXPECT_EQ(changed([](per_field& f) { f.compression = 2; }),
+              "compression of field \"observation\" is 2: allowed are 0 .. 1");
     EXPECT_EQ(changed([](per_field& f) {
                   f.ndim = 2;
                   f.shape = nullptr;

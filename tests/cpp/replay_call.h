@@ -94,8 +94,10 @@ inline per_array array_of(const void* data, int32_t dtype) {
 
 class Buffer {
  public:
-    // Options with capacity set; fields are the buffer's own. `padding` is that of the observation.
-    explicit Buffer(per_replay_options options, int32_t padding = PER_PADDING_REPEAT) {
+    // Options with capacity set; fields are the buffer's own. `padding` is that of the observation, `compression` that of
+    // the fields that can be compressed.
+    explicit Buffer(per_replay_options options, int32_t padding = PER_PADDING_REPEAT,
+                    int32_t compression = PER_COMPRESSION_NONE) {
         static const int64_t shape[] = {2};
         per_field fields[3] = {};
         fields[0].name = "observation";
@@ -103,11 +105,13 @@ class Buffer {
         fields[0].ndim = 1;
         fields[0].dtype = PER_FLOAT32;
         fields[0].padding = padding;
+        fields[0].compression = compression;
         fields[1].name = "action";
         fields[1].dtype = PER_INT64;
         const int64_t action = 77;
         const per_array default_action = array_of(&action, PER_INT64);
         fields[1].default_value = &default_action;
+        fields[1].compression = compression;
         fields[2].name = "state";
         fields[2].dtype = PER_FLOAT32;
         fields[2].role = PER_ROLE_RECURRENT_STATE;

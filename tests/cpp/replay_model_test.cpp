@@ -78,5 +78,14 @@ TEST(ReplayModel, rows_in_a_file_agree_with_the_model_after_every_call) {
     }
 }
 
+TEST(ReplayModel, compressed_fields_agree_with_the_model_after_every_call) {
+    if (on_cuda()) GTEST_SKIP() << "frames are kept as they are on the device";
+    const std::vector<ChosenValues> rows = covering_rows();
+    for (uint64_t seed = 0; seed < rows.size() && !HasFailure(); ++seed) {
+        SCOPED_TRACE("seed " + std::to_string(seed));
+        RandomUse(rows[seed], seed, Choices(seed), nullptr, PER_COMPRESSION_DELTA).run(60, 2);
+    }
+}
+
 }  // namespace
 }  // namespace per::test

@@ -285,12 +285,13 @@ inline per_status add_singly(Buffer& buffer, const GivenCall& call, int64_t n_en
 
 class RandomUse {
  public:
-    // With rows in memory, or in a file in that directory.
-    RandomUse(const ChosenValues& row, uint64_t seed, const Choices& choices, const char* storage = nullptr)
+    // With rows in memory, as they are or compressed, or in a file in that directory.
+    RandomUse(const ChosenValues& row, uint64_t seed, const Choices& choices, const char* storage = nullptr,
+              int32_t compression = PER_COMPRESSION_NONE)
         : random_(choices),
           options_(options_of(row, seed, storage)),
-          buffer_(options_, padding_of(row)),
-          single_(options_, padding_of(row)),
+          buffer_(options_, padding_of(row), compression),
+          single_(options_, padding_of(row), compression),
           model_(options_, padding_of(row)),
           environments_(random_, options_),
           n_step_(options_.n_step) {}

@@ -143,6 +143,7 @@ struct Kind {
     int64_t capacity;
     int64_t image_bytes;  // 1024 and more have an array of their own
     void (*change)(per_replay_options& options);
+    int32_t compression = PER_COMPRESSION_NONE;  // of the image
 };
 
 const Kind kinds[] = {
@@ -165,7 +166,10 @@ const Kind kinds[] = {
          options.burn_in = 1;
          options.sequence_stride = 2;
      }},
-    {"in a file", 3000, 1100, [](per_replay_options& options) { options.storage = "/tmp"; }}};
+    {"in a file", 3000, 1100, [](per_replay_options& options) { options.storage = "/tmp"; }},
+    {"compressed frames", 1500, 1100, [](per_replay_options&) {}, PER_COMPRESSION_DELTA},
+    {"compressed small frames", 9000, 8, [](per_replay_options& options) { options.store_next_observation = 1; },
+     PER_COMPRESSION_DELTA}};
 
 // A buffer and random calls on it.
 class Subject {
@@ -173,7 +177,7 @@ class Subject {
     Subject(const Kind& kind, uint32_t seed) : random_(seed), image_bytes_(kind.image_bytes) {
         const int64_t shape = image_bytes_;
         per_field fields[n_fields] = {};
-        fields[image] = {"observation.image", &shape, 1, PER_UINT8, PER_ROLE_DEFAULT, 0, nullptr, 0, 0};
+        fields[image] = {"observation.image", &shape, 1, PER_UINT8, PER_ROLE_DEFAULT, 0, nullptr, 0, kind.compression};
         fields[position] = {"observation.position", nullptr, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, nullptr, 0, 0};
         fields[action] = {"action", nullptr, 0, PER_INT16, PER_ROLE_DEFAULT, 0, nullptr, 0, 0};
         fields[value] = {"value", nullptr, 0, PER_FLOAT32, PER_ROLE_DEFAULT, 0, nullptr, 0, 0};
@@ -315,6 +319,13 @@ class Subject {
         return ids;
     }
 
+    int64_t memory_bytes() const {
+        per_replay_statistics statistics;
+        per_replay_statistics_init(&statistics, sizeof statistics);
+        EXPECT_OK(per_replay_stats(get(), &statistics));
+        return statistics.memory_bytes;
+    }
+
     // What a save writes now.
     std::string saved() const {
         std::string bytes;
@@ -408,6 +419,23 @@ TEST_F(Save, a_file_is_that_of_the_moment_whatever_changes_before_its_rows_are_r
             if (HasFailure()) return;
         }
     }
+}
+
+// Each of the saves keeps all frames, as they are overwritten before it reads them.
+TEST_F(Save, memory_of_compressed_frames_is_given_back) {
+    const Kind& kind =
+        *std::find_if(std::begin(kinds), std::end(kinds), [](const Kind& k) { return k.compression != 0; });
+    Subject subject(kind, 1);
+    subject.fill();
+    const int64_t before = subject.memory_bytes();
+    for (int i = 0; i < 10; ++i) {
+        disk.hold();
+        const SaveHandle save = subject.start(path());
+        subject.fill();
+        disk.reset();
+        EXPECT_OK(per_save_wait(save.get(), -1));
+    }
+    EXPECT_LT(subject.memory_bytes(), 3 * before);
 }
 
 TEST_F(Save, threads_that_use_the_buffer_do_not_reach_the_file) {

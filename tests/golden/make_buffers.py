@@ -33,6 +33,7 @@ OPTIONS = {
     "seed": 2**63 + 5,
 }
 OPTIONS_SINCE = {5: {"keep_times_sampled": True}}
+FORMAT = 6  # since which a field is compressed
 
 
 def options_of_format(version):
@@ -115,12 +116,12 @@ def main(path, save_compression=0):
     fields = {
         "observation.position": per.Field(2),
         "observation.screen": per.Field((2, 3), "uint8", stack=STACK, padding="zero"),
-        "action": per.Field((), "int64"),
+        "action": per.Field((), "int64", compression="delta"),
         "noise": per.Field((), "float16"),
         "legal": per.Field(3, "bool"),
         "advantage": per.Field(2, "float64", default=0.25),
     }
-    buffer = per.ReplayBuffer(N_ENVS * ROWS, fields, n_envs=N_ENVS, **options_of_format(max(OPTIONS_SINCE)))
+    buffer = per.ReplayBuffer(N_ENVS * ROWS, fields, n_envs=N_ENVS, **options_of_format(FORMAT))
     for t in range(STEPS):
         steps = [step(env, t) for env in range(N_ENVS)]
         given = {name: np.stack([values[name] for values, _, _ in steps]) for name in fields if name != "advantage"}

@@ -121,6 +121,7 @@ class Field:
     stack: int
     padding: int = 0
     default: np.ndarray | None = None
+    compression: int = 0
 
     def frames(self, content):
         """bfloat16 becomes float32."""
@@ -164,7 +165,7 @@ class Buffer:
         if data[:8] != MAGIC:
             raise Damaged("it is no file of libper")
         self.format, zero = struct.unpack("<II", data[8:16])
-        if not 1 <= self.format <= 5 or zero != 0:
+        if not 1 <= self.format <= 6 or zero != 0:
             raise Damaged(f"its format is {self.format}")
         if self.format >= 3:
             self._read_sections(sections(data))
@@ -218,6 +219,8 @@ class Buffer:
             field.padding = source.number("i")
             if source.number("B"):
                 field.default = field.frames(source.take(field.bytes))[0]
+        if self.format >= 6:
+            field.compression = source.number("i")
         return field
 
     def _read_counters(self, source):

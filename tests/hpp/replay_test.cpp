@@ -357,6 +357,17 @@ TEST(ReplayBuffer, rows_lie_in_a_file) {
     std::remove(path.c_str());
 }
 
+TEST(ReplayBuffer, fields_are_compressed) {
+    std::vector<per::Field> fields = {per::field<float>("observation", {8, 8}), per::field<int64_t>("action")};
+    fields[0].compression = PER_COMPRESSION_DELTA;
+    fields[0].check();
+    per::ReplayBuffer buffer(small_options(), fields);
+    EXPECT_EQ(buffer.describe().fields[0].compression, PER_COMPRESSION_DELTA);
+    EXPECT_EQ(buffer.describe().fields[1].compression, PER_COMPRESSION_NONE);
+    fields[0].shape = {1};
+    EXPECT_ERROR(fields[0].check(), InvalidArgument, "its frame has 4 bytes");
+}
+
 TEST(ReplayBuffer, the_rate_limiter_is_waited_for) {
     per::ReplayOptions options = small_options();
     options.samples_per_insert = 1;

@@ -32,10 +32,13 @@ class Field:
             given with every step, as an observation must.
         padding: what fills the frames of a stack from before the first step of its episode: "repeat" (the default) that
             step's frame, "zero" zeros.
+        compression: how its frames lie in memory: "none" (the default) as they are; "delta" as what they differ by from
+            a frame that came shortly before, in a fifth of the memory or less for screens of games. Batches are the
+            same, bit for bit. On the CPU only.
 
     >>> import numpy as np, per
     >>> per.Field(3, np.float32, default=0.0)
-    Field(shape=(3,), dtype='float32', role=None, stack=None, default=0.0, padding=None)
+    Field(shape=(3,), dtype='float32', role=None, stack=None, default=0.0, padding=None, compression=None)
     """
 
     shape: tuple[int, ...]
@@ -44,6 +47,7 @@ class Field:
     stack: int | None = None
     default: Any = None
     padding: str | None = None
+    compression: str | None = None
 
     def __init__(
         self,
@@ -53,6 +57,7 @@ class Field:
         stack: int | None = None,
         default: object = None,
         padding: str | None = None,
+        compression: str | None = None,
     ) -> None:
         try:
             sizes = tuple(map(operator.index, shape)) if isinstance(shape, Iterable) else (operator.index(shape),)
@@ -64,6 +69,7 @@ class Field:
         object.__setattr__(self, "stack", stack)
         object.__setattr__(self, "default", None if default is None else _plain(default, sizes))
         object.__setattr__(self, "padding", padding)
+        object.__setattr__(self, "compression", compression)
         c_field = ffi.new("per_field *")
         kept = _fill(c_field[0], self)
         check(lib.per_field_check(c_field))
@@ -113,6 +119,8 @@ def _fill(target: Any, field: Field) -> Any:
         _options.set_field(ffi.addressof(target), "stack", "stack", field.stack)
     if field.padding is not None:
         target.padding = _options.number("per_padding", "padding", field.padding)
+    if field.compression is not None:
+        target.compression = _options.number("per_compression", "compression", field.compression)
     if field.default is None:
         return shape
     elements, code = _arrays.as_array(field.default, "default")
@@ -145,4 +153,5 @@ def _field_from_c(field: Any) -> Field:
         field.stack,
         _default_from_c(field, shape),
         _library.name_of("per_padding", field.padding),
+        _library.name_of("per_compression", field.compression),
     )

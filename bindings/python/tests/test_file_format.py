@@ -203,14 +203,14 @@ def buffers_of_format(version):
     return path
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, "3_compressed", 4, 5])
+@pytest.mark.parametrize("version", [1, 2, 3, "3_compressed", 4, 5, 6])
 def test_file_of_each_format_is_read(version):
     buffer = per.ReplayBuffer.load(buffers_of_format(version))
     file = read_buffer.read_buffer(buffers_of_format(version))
     assert file.format == int(str(version)[0])
     expect_what_the_library_says(file, buffer)
     again = read_buffer.Buffer(bytes(buffer))
-    assert again.format == 5 and again.live_ids() == file.live_ids()
+    assert again.format == 6 and again.live_ids() == file.live_ids()
     for env in range(buffer.n_envs):
         for row, other in zip(file.rows(env), again.rows(env), strict=True):
             assert (row.k, row.id, row.flags, row.priority) == (other.k, other.id, other.flags, other.priority)
@@ -218,13 +218,14 @@ def test_file_of_each_format_is_read(version):
                 np.testing.assert_array_equal(other.values[name], value)
 
 
-@pytest.mark.parametrize("version", [2, 3, "3_compressed", 4, 5])
+@pytest.mark.parametrize("version", [2, 3, "3_compressed", 4, 5, 6])
 def test_file_of_each_format_holds_what_was_added(version):
     file = read_buffer.read_buffer(buffers_of_format(version))
     for name, value in make_buffers.options_of_format(file.format).items():
         assert isinstance(value, str) or file.options[name] == value
     assert (file.options["prioritization"], file.options["normalize_weights"]) == (1, 1)  # rank, buffer maximum
     assert file.ranks is not None and file.batches == 3 and file.counters["cuts"] == 2
+    assert [field.name for field in file.fields if field.compression] == (["action"] if file.format >= 6 else [])
     if file.format >= 5:
         times = [row.times_sampled for env in range(file.options["n_envs"]) for row in file.rows(env)]
         assert sum(times) == make_buffers.BATCHES * make_buffers.BATCH_SIZE

@@ -64,6 +64,29 @@ int64_t bytes_of_slot(const ReplayState& state, const Column<std::byte>& column,
     return state.rows.are_stored() ? column.stride : bytes;
 }
 
+bool is_side_by_side(const ReplayState& state, const Column<std::byte>& column, int64_t bytes) {
+    return column.stride == bytes && state.rows.packed_of(column.first) == nullptr;
+}
+
+// Values of a column side by side.
+void read_values(const ReplayState& state, const Column<std::byte>& column, int64_t bytes, int64_t slot, int64_t n,
+                 std::byte* out) {
+    const PackedFrames* const packed = state.rows.packed_of(column.first);
+    if (packed == nullptr) return copy_frames(out, bytes, column.at(slot), column.stride, n, bytes);
+    for (int64_t i = 0; i < n; ++i) packed->read(slot + i, out + i * bytes);
+}
+
+// Writes values that lie side by side to rows of a buffer that nobody reads yet.
+void write_values(ReplayState& state, const Column<std::byte>& column, int64_t bytes, int64_t slot, int64_t n,
+                  const std::byte* values) {
+    PackedFrames* const packed = state.rows.packed_of(column.first);
+    if (packed == nullptr) return copy_frames(column.at(slot), column.stride, values, bytes, n, bytes);
+    for (int64_t i = 0; i < n; ++i) {
+        packed->prepare(state.ring().env_of_slot(slot), values + i * bytes);
+        packed->put(slot + i);
+    }
+}
+
 // Has a part of a column fetched that lies on the disk, and the part after it.
 void will_need(const ReplayState& state, const Column<std::byte>& column, int64_t slot, int64_t n) {
     if (state.rows.place_in_record(column.first) >= 0) state.rows.will_need(slot, 2 * n);
@@ -136,7 +159,7 @@ class Snapshot final : public ReplaySnapshot {
                 *n_written_out += n * bytes;
             };
             // Values of records are read with the lines that they lie in.
-            for_each_part(rules_, moment_.lanes, columns_[i].stride, small_part_bytes, write_part);
+            for_each_part(rules_, moment_.lanes, std::max(columns_[i].stride, bytes), small_part_bytes, write_part);
         });
     }
 
@@ -168,9 +191,9 @@ void save_state(CheckpointWriter& writer, ReplayState& state) {
         for_each_part(first, n_slots, part_bytes, small_part_bytes, [&](int64_t slot, int64_t n) {
             const size_t size = static_cast<size_t>(n * array.bytes);
             will_need(state, column, slot, n);
-            if (column.stride == array.bytes) return write(column.at(slot), size);
+            if (is_side_by_side(state, column, array.bytes)) return write(column.at(slot), size);
             side_by_side.resize(size);
-            copy_frames(side_by_side.data(), array.bytes, column.at(slot), column.stride, n, array.bytes);
+            read_values(state, column, array.bytes, slot, n, side_by_side.data());
             write(side_by_side.data(), size);
         });
     };
@@ -217,12 +240,11 @@ void restore_state(CheckpointReader& reader, ReplayState& state) {
             for_each_part(first, n_slots, part_bytes, small_part_bytes, [&](int64_t slot, int64_t n) {
                 const size_t size = static_cast<size_t>(n * array.bytes);
                 will_need(state, column, slot, n);
-                if (column.stride == array.bytes) return saved.read(array, column.at(slot), size);
+                if (is_side_by_side(state, column, array.bytes)) return saved.read(array, column.at(slot), size);
                 side_by_side.resize(size);
                 saved.read(array, side_by_side.data(), size);
                 if (array.kind != SlotArray::Kind::flags)
-                    return copy_frames(column.at(slot), column.stride, side_by_side.data(), array.bytes, n,
-                                       array.bytes);
+                    return write_values(state, column, array.bytes, slot, n, side_by_side.data());
                 const uint8_t* const flags = reinterpret_cast<const uint8_t*>(side_by_side.data());
                 for (int64_t i = 0; i < n; ++i) state.rows.set_flags(slot + i, flags[i]);
             });

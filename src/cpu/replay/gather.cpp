@@ -33,7 +33,8 @@ void GatherPlan::add_copy(int64_t field, void* out, const FrameGather* gather, i
         is_in_records_ = false;
     else
         (is_next && !is_own_array ? next_part_ : part_).include(place, bytes);
-    copies_.push_back({column, next_column, static_cast<std::byte*>(out), places, bytes, stack, is_next,
+    copies_.push_back({column, next_column, state_.rows.packed(field), state_.rows.next_packed(field),
+                       static_cast<std::byte*>(out), places, bytes, stack, is_next,
                        state_.fields[field].pads_with_zeros(), is_fetched_apart, move_of(bytes), gather_of(bytes)});
     row_bytes_ += stack * (places != nullptr ? int64_t{sizeof *places} : bytes);
 }
@@ -92,11 +93,49 @@ void GatherPlan::prefetch(const GatherRow* rows, int64_t n) const {
         prefetch_part(next_part_, rows[i].next_slot);
     }
     for (const Copy& copy : copies_) {
+        if (copy.packed != nullptr) {
+            prefetch_packed(copy, rows, n);
+            continue;
+        }
         if (!copy.is_fetched_apart) continue;
         const int64_t bytes = std::min(copy.bytes, max_lines * line_bytes);
         for (int64_t i = 0; i < n; ++i)
             for (int64_t age = 0; age < copy.stack; ++age) prefetch_lines(frame(copy, rows[i], age), bytes);
     }
+}
+
+// Calls visit(column, slot) for each frame of the rows in the order of the batch; visit(NULL, 0): it is all zero.
+template <class Visit>
+void GatherPlan::for_each_packed(const Copy& copy, const GatherRow* rows, int64_t n, const Visit& visit) const {
+    for (int64_t i = 0; i < n; ++i)
+        for (int64_t age = copy.stack - 1; age >= 0; --age) {
+            if (copy.pads_with_zeros && is_padding(rows[i], copy.is_next, age)) {
+                visit(nullptr, 0);
+                continue;
+            }
+            const FramePlace place = frame_place(state_.ring(), rows[i], copy.is_next, age);
+            visit(place.is_next_array ? copy.next_packed : copy.packed, place.slot);
+        }
+}
+
+void GatherPlan::prefetch_packed(const Copy& copy, const GatherRow* rows, int64_t n) const {
+    for_each_packed(copy, rows, n, [](const PackedFrames* frames, int64_t slot) {
+        if (frames != nullptr) frames->prefetch(slot);
+    });
+}
+
+// What the rows need comes in before the first is unpacked.
+void GatherPlan::copy_packed(const Copy& copy, std::byte* out, const GatherRow* rows, int64_t n) const {
+    for_each_packed(copy, rows, n, [](const PackedFrames* frames, int64_t slot) {
+        if (frames != nullptr) frames->prefetch_key(slot);
+    });
+    for_each_packed(copy, rows, n, [&](const PackedFrames* frames, int64_t slot) {
+        if (frames == nullptr)
+            std::memset(out, 0, static_cast<size_t>(copy.bytes));
+        else
+            frames->read(slot, out);
+        out += copy.bytes;
+    });
 }
 
 // Where frames lie is found before the first is copied: in turns with the copies it takes 4 ns a frame, by itself 1.
@@ -142,7 +181,9 @@ void GatherPlan::copy(int64_t first, const GatherRow* rows, int64_t n) const {
             continue;
         }
         std::byte* const out = copy.out + first * copy.stack * copy.bytes;
-        if (copy.stack > 1)
+        if (copy.packed != nullptr)
+            copy_packed(copy, out, rows, n);
+        else if (copy.stack > 1)
             copy_stacks(copy, out, rows, n);
         else
             copy_newest(copy, out, rows, n);

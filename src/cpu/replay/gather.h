@@ -49,6 +49,8 @@ class GatherPlan {
     struct Copy {
         Column<std::byte> column;
         Column<std::byte> next_column;  // with store_next_observation
+        const PackedFrames* packed;     // NULL: frames are in the column
+        const PackedFrames* next_packed;
         std::byte* out;
         const std::byte** places;  // where to write where frames lie; NULL: they are copied
         int64_t bytes;             // of a frame
@@ -73,6 +75,10 @@ class GatherPlan {
     void add_copy(int64_t field, void* out, const FrameGather* gather, int64_t stack, bool is_next);
     void prefetch_part(const Part& part, int64_t slot) const;
     const std::byte* frame(const Copy& copy, const GatherRow& row, int64_t age) const;
+    void prefetch_packed(const Copy& copy, const GatherRow* rows, int64_t n) const;
+    template <class Visit>
+    void for_each_packed(const Copy& copy, const GatherRow* rows, int64_t n, const Visit& visit) const;
+    void copy_packed(const Copy& copy, std::byte* out, const GatherRow* rows, int64_t n) const;
     void copy_newest(const Copy& copy, std::byte* out, const GatherRow* rows, int64_t n) const;
     void copy_stacks(const Copy& copy, std::byte* out, const GatherRow* rows, int64_t n) const;
     void write_places(const Copy& copy, const std::byte** out, const GatherRow* rows, int64_t n) const;

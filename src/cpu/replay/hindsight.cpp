@@ -55,10 +55,17 @@ void append_inner_goals(const Field& field, const std::byte* goal, const Sequenc
     }
 }
 
-// What was observed after the step in that slot.
-const std::byte* next_frame(const ReplayState& state, int64_t field, int64_t env, int64_t slot) {
-    if (state.rules.store_next_observation) return state.rows.next_field(field).at(slot);
-    return state.rows.field(field).at(state.ring().moved(env, slot, 1));
+// What was observed after the step in that slot. Where the field is compressed, it is written into `unpacked`.
+const std::byte* next_frame(const ReplayState& state, int64_t field, int64_t env, int64_t slot,
+                            std::vector<std::byte>& unpacked) {
+    const bool is_apart = state.rules.store_next_observation;
+    const Column<std::byte> column = is_apart ? state.rows.next_field(field) : state.rows.field(field);
+    const int64_t slot_of_frame = is_apart ? slot : state.ring().moved(env, slot, 1);
+    const PackedFrames* const packed = state.rows.packed_of(column.first);
+    if (packed == nullptr) return column.at(slot_of_frame);
+    unpacked.resize(static_cast<size_t>(packed->frame_bytes()));
+    packed->read(slot_of_frame, unpacked.data());
+    return unpacked.data();
 }
 
 // The transitions that what is drawn in a row is made of; of a single one n_steps is 1.
@@ -133,11 +140,12 @@ void GoalWriter::relabel_row(int64_t i, int64_t slot, const ReplaySample& sample
 
     const Field& goal_field = state_.fields[hindsight.goal_field];
     const size_t bytes = static_cast<size_t>(goal_field.bytes);
-    const std::byte* const goal = next_frame(state_, hindsight.achieved_field, env, ring.slot(env, from));
+    const std::byte* const goal = next_frame(state_, hindsight.achieved_field, env, ring.slot(env, from), goal_);
     const int64_t before = frames_before(row, goal_field.stack, [&](int64_t k) { return state_.flags(env, k); });
     write_goal(state_, i, hindsight.goal_field, goal, span, n_step, before, sample);
     for (int64_t k = 0; k < span.n_transitions; ++k) {
-        const std::byte* const achieved = next_frame(state_, hindsight.achieved_field, env, ring.moved(env, slot, k));
+        const std::byte* const achieved =
+            next_frame(state_, hindsight.achieved_field, env, ring.moved(env, slot, k), achieved_);
         relabelling.achieved.insert(relabelling.achieved.end(), achieved, achieved + bytes);
         relabelling.goals.insert(relabelling.goals.end(), goal, goal + bytes);
         relabelling.terminated.push_back(0);

@@ -1,6 +1,7 @@
 // Hindsight relabelling of batches in host memory.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -29,6 +30,8 @@ class GoalWriter {
     GatherPlan plan_;
     std::vector<GatherRow> inner_rows_;  // see gather_inner_observations()
     std::vector<void*> inner_arrays_;
+    std::vector<std::byte> goal_;  // frames of compressed fields
+    std::vector<std::byte> achieved_;
 };
 
 // Once there are rewards.

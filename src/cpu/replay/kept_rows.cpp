@@ -15,6 +15,13 @@ namespace {
 
 constexpr std::size_t chunk_bytes = std::size_t{1} << 18;
 
+// What a column of a compressed field has.
+PackedFrames::Block* frame_in(const std::byte* value) {
+    PackedFrames::Block* frame;
+    std::memcpy(&frame, value, sizeof frame);
+    return frame;
+}
+
 }  // namespace
 
 KeptRows::KeptRows(const RowStore& rows, const WindowRules& rules, const std::vector<Lane>& lanes,
@@ -22,11 +29,21 @@ KeptRows::KeptRows(const RowStore& rows, const WindowRules& rules, const std::ve
     : ring_(rules.ring), process_(HandleLock::process()) {
     for (const Lane& lane : lanes) saved_.push_back(saved_rows(lane, rules));
     for (const Column<std::byte>& column : rows.parts())
-        parts_.push_back({column, Memory(array_bytes((ring_.capacity() + 63) / 64, sizeof(Group)))});
+        parts_.push_back(
+            {column, rows.packed_of(column.first), Memory(array_bytes((ring_.capacity() + 63) / 64, sizeof(Group)))});
     for (std::size_t i = 0; i < columns.size(); ++i) {
         const std::size_t part = rows.part_of(columns[i].first);
         places_.push_back({columns[i], part, columns[i].first - parts_[part].column.first});
         parts_[part].last_column = i;
+    }
+}
+
+KeptRows::~KeptRows() {
+    for (const Part& part : parts_) {
+        if (part.packed == nullptr) continue;
+        for (int64_t slot = 0; slot < ring_.capacity(); slot += 64)
+            for (Copy* copy = part.group(slot)->copies; copy != nullptr; copy = copy->next)
+                part.packed->release(frame_in(copy->bytes()));
     }
 }
 
@@ -49,6 +66,7 @@ void KeptRows::keep(Part& part, int64_t slot) {
     const std::size_t bytes = static_cast<std::size_t>(part.column.stride);
     Copy* const copy = new (allocate(sizeof(Copy) + bytes)) Copy{group.copies, slot};
     std::memcpy(copy->bytes(), part.column.at(slot), bytes);
+    if (part.packed != nullptr) PackedFrames::hold(frame_in(copy->bytes()));
     group.copies = copy;
     group.done |= bit;
 }
@@ -69,6 +87,17 @@ std::byte* KeptRows::allocate(std::size_t bytes) {
 void KeptRows::read(std::size_t i, int64_t bytes, int64_t first, int64_t n, std::byte* out) {
     if (has_failed_)
         throw Error(PER_ERROR_OUT_OF_MEMORY, "out of memory for rows that were changed before they were saved");
+    const PackedFrames* const packed = parts_[places_[i].part].packed;
+    if (packed == nullptr) return read_column(i, bytes, first, n, out);
+    frames_.resize(static_cast<std::size_t>(n));
+    read_column(i, sizeof(PackedFrames::Block*), first, n, reinterpret_cast<std::byte*>(frames_.data()));
+    for (const PackedFrames::Block* const frame : frames_) {
+        packed->read(frame, out);
+        out += bytes;
+    }
+}
+
+void KeptRows::read_column(std::size_t i, int64_t bytes, int64_t first, int64_t n, std::byte* out) {
     const Place& place = places_[i];
     const Part& part = parts_[place.part];
     copy_frames(out, bytes, place.column.at(first), place.column.stride, n, bytes);

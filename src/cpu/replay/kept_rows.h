@@ -14,18 +14,22 @@
 namespace per::cpu {
 
 // Rows as they were when this object was made. They are read column by column, and stay where they are until then.
-// Where one is changed before, keep() copies that part of it, once: its record, or one of its large frames. All calls
-// need the lock of the buffer.
+// Where one is changed before, keep() copies that part of it, once: its record, or one of its large frames. A compressed
+// frame is held in place of a copy. All calls need the lock of the buffer, and so does the end of this object.
 class KeptRows {
  public:
     // `columns` in the order in which they will be read, of the rows that a checkpoint of the lanes holds.
     KeptRows(const RowStore& rows, const WindowRules& rules, const std::vector<Lane>& lanes,
              const std::vector<Column<std::byte>>& columns);
+    ~KeptRows();
+    KeptRows(const KeptRows&) = delete;
+    KeptRows& operator=(const KeptRows&) = delete;
 
     // Slots first .. first + n - 1 of a part of the rows are about to change. Where memory ends, read() will say so.
     void keep(std::size_t part, int64_t first, int64_t n) noexcept;
 
-    // Copies values of the i-th column, of `bytes` each, side by side; each is read once. Throws Error with
+    // Copies values of the i-th column, of `bytes` each, side by side; each is read once. Those of a compressed field are
+    // unpacked. Throws Error with
     // OUT_OF_MEMORY if any row that has changed could not be kept.
     void read(std::size_t i, int64_t bytes, int64_t first, int64_t n, std::byte* out);
 
@@ -44,6 +48,7 @@ class KeptRows {
     };
     struct Part {
         Column<std::byte> column;
+        PackedFrames* packed;  // NULL: the column has values
         Memory groups;
         std::size_t last_column = 0;  // that lies in it
 
@@ -56,12 +61,14 @@ class KeptRows {
     };
 
     void keep(Part& part, int64_t slot);
+    void read_column(std::size_t i, int64_t bytes, int64_t first, int64_t n, std::byte* out);
     std::byte* allocate(std::size_t bytes);
 
     const Ring ring_;
-    std::vector<RowRange> saved_;  // by environment
-    std::vector<Part> parts_;      // of RowStore::parts()
-    std::vector<Place> places_;    // by column
+    std::vector<RowRange> saved_;               // by environment
+    std::vector<Part> parts_;                   // of RowStore::parts()
+    std::vector<Place> places_;                 // by column
+    std::vector<PackedFrames::Block*> frames_;  // of read()
 
     std::vector<std::unique_ptr<std::byte[]>> chunks_;
     std::byte* free_ = nullptr;  // in the last one

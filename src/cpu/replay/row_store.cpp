@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 #include "cpu/replay/kept_rows.h"
 #include "rows/error.h"
@@ -63,8 +62,13 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
         record_bytes += bytes;
     };
     std::vector<Column<std::byte>*> placed;
-    const auto place = [&](Column<std::byte>& column, int64_t bytes) {
-        if (bytes >= large_frame_bytes && !is_stored) {
+    const auto place = [&](Column<std::byte>& column, const Field& field) {
+        const int64_t bytes = field.bytes;
+        if (field.is_compressed()) {
+            packed_.push_back(std::make_unique<PackedFrames>(field, capacity_, options.n_envs));
+            column = packed_.back()->by_slot().as_bytes();
+            parts_.push_back(column);
+        } else if (bytes >= large_frame_bytes && !is_stored) {
             array_bytes(capacity_, bytes);  // throws before the rounding could overflow
             column.stride = round_up(bytes, line_bytes);
             column.first = allocate(column.stride, source_of_frames);
@@ -76,11 +80,10 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
     };
     const bool stores_next = options.store_next_observation != 0;
     for (size_t i = 0; i < n_fields; ++i)
-        if (fields[static_cast<int64_t>(i)].is_observation()) place(fields_[i], fields[static_cast<int64_t>(i)].bytes);
+        if (fields[static_cast<int64_t>(i)].is_observation()) place(fields_[i], fields[static_cast<int64_t>(i)]);
     const int64_t observation_bytes = record_bytes;
     for (size_t i = 0; i < n_fields && stores_next; ++i)
-        if (fields[static_cast<int64_t>(i)].is_observation())
-            place(next_fields_[i], fields[static_cast<int64_t>(i)].bytes);
+        if (fields[static_cast<int64_t>(i)].is_observation()) place(next_fields_[i], fields[static_cast<int64_t>(i)]);
     record_bytes = round_up(record_bytes, unit);
     take(rewards_, sizeof(float));
     // The largest of neighbouring priorities is looked for at every change.
@@ -89,7 +92,7 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
     const bool counts_draws = options.keep_times_sampled != 0;
     if (counts_draws && !is_stored) take(times_sampled_, sizeof(int32_t));
     for (size_t i = 0; i < n_fields; ++i)
-        if (!fields[static_cast<int64_t>(i)].is_observation()) place(fields_[i], fields[static_cast<int64_t>(i)].bytes);
+        if (!fields[static_cast<int64_t>(i)].is_observation()) place(fields_[i], fields[static_cast<int64_t>(i)]);
     if (!is_stored) take(flags_, sizeof(uint8_t));
 
     if (is_stored) {
@@ -134,15 +137,27 @@ std::byte* RowStore::allocate(int64_t bytes_of_slot, const MemorySource& source)
 }
 
 MemoryUse RowStore::memory_use() const {
-    return std::accumulate(memory_.begin(), memory_.end(), MemoryUse{},
-                           [](const MemoryUse& use, const Memory& memory) { return use + memory.use(); });
+    MemoryUse use;
+    for (const Memory& memory : memory_) use += memory.use();
+    for (const std::unique_ptr<PackedFrames>& packed : packed_) use += packed->memory_use();
+    return use;
+}
+
+PackedFrames* RowStore::packed_of(const std::byte* first) const {
+    for (const std::unique_ptr<PackedFrames>& packed : packed_)
+        if (packed->by_slot().first == first) return packed.get();
+    return nullptr;
+}
+
+void RowStore::drop_prepared() noexcept {
+    for (const std::unique_ptr<PackedFrames>& packed : packed_) packed->drop_prepared();
 }
 
 FrameArrays RowStore::frame_arrays() const {
     FrameArrays arrays;
     const auto note = [&](const Column<std::byte>& column, std::vector<FrameArray>& by_field) {
         by_field.emplace_back();
-        if (column.first != nullptr && place_in_record(column.first) < 0)
+        if (column.first != nullptr && place_in_record(column.first) < 0 && packed_of(column.first) == nullptr)
             by_field.back() = {column.first, array_bytes(capacity_, column.stride)};
     };
     for (const Column<std::byte>& column : fields_) note(column, arrays.fields);

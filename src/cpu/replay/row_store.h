@@ -3,12 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "backend/frame_gather.h"
 #include "cpu/memory/column.h"
 #include "cpu/memory/memory.h"
+#include "cpu/replay/packed_frames.h"
 #include "file/row_file.h"
 #include "per.h"
 #include "rows/fields.h"
@@ -26,6 +28,8 @@ class KeptRows;
 // disk. Flags are only side by side, and priorities and counts of draws are in memory, too: draws, updates and cuts do
 // not touch the disk for them.
 //
+// Frames of a compressed field lie elsewhere (packed_frames.h), and their column has pointers to them.
+//
 // Lanes and ids are Ring's matter.
 class RowStore {
  public:
@@ -34,10 +38,17 @@ class RowStore {
     // `options` as resolved.
     RowStore(const per_replay_options& options, const Fields& fields);
 
-    // Frames of a field.
+    // Frames of a field, or, where packed() is not NULL, PackedFrames::by_slot().
     Column<std::byte> field(int64_t i) const { return fields_[static_cast<size_t>(i)]; }
+    PackedFrames* packed(int64_t i) const { return packed_of(field(i).first); }
     // Next observations, with store_next_observation: by slot of the step that they were made after.
     Column<std::byte> next_field(int64_t i) const { return next_fields_[static_cast<size_t>(i)]; }
+    PackedFrames* next_packed(int64_t i) const { return packed_of(next_field(i).first); }
+    // Of a column, whose first value is given. NULL: the frames are in the column.
+    PackedFrames* packed_of(const std::byte* first) const;
+    bool has_packed() const { return !packed_.empty(); }
+    // Drops what any of them has prepared.
+    void drop_prepared() noexcept;
     Column<float> rewards() const { return rewards_; }
     // Priorities as rows were given them: what is there is PriorityStore's matter.
     Column<float> priorities() const { return priorities_; }
@@ -114,6 +125,7 @@ class RowStore {
     const int64_t capacity_;
     std::optional<RowFile> file_;
     std::vector<Memory> memory_;
+    std::vector<std::unique_ptr<PackedFrames>> packed_;
     std::vector<Column<std::byte>> parts_;
     KeptRows* kept_ = nullptr;
     Column<std::byte> records_;

@@ -201,6 +201,23 @@ void RowsById::get(int64_t count, const int64_t* ids, const per_batch& batch) {
     }
 }
 
+// The values of compressed fields, in the order in which set() puts them into their rows.
+void RowsById::pack_values(const per_array* fields) {
+    try {
+        for (int64_t i = 0; i < state_.fields.count(); ++i) {
+            PackedFrames* const packed = state_.rows.packed(i);
+            if (fields[i].data == nullptr || packed == nullptr) continue;
+            for (size_t entry = 0; entry < slots_.size(); ++entry)
+                if (slots_[entry] >= 0)
+                    packed->prepare(state_.ring().env_of_slot(slots_[entry]),
+                                    values_[static_cast<size_t>(i)].at(static_cast<int64_t>(entry)));
+        }
+    } catch (...) {
+        state_.rows.drop_prepared();
+        throw;
+    }
+}
+
 void RowsById::set(int64_t count, const int64_t* ids, const per_array* fields) {
     slots_.resize(static_cast<size_t>(count));
     is_there_.resize(static_cast<size_t>(count));
@@ -224,11 +241,18 @@ void RowsById::set(int64_t count, const int64_t* ids, const per_array* fields) {
         for (const int64_t slot : slots_)
             if (slot >= 0) state_.reads.await(slot, 1);
     }
+    if (state_.rows.has_packed()) pack_values(fields);
     for (int64_t i = 0; i < state_.fields.count(); ++i) {
         if (fields[i].data == nullptr) continue;
         const Column<std::byte> column = state_.rows.field(i);
         state_.rows.will_change(column, slots_, slots_.size());
-        write_to_slots(values_[static_cast<size_t>(i)], slots_, state_.fields[i].bytes, column);
+        PackedFrames* const packed = state_.rows.packed(i);
+        if (packed == nullptr) {
+            write_to_slots(values_[static_cast<size_t>(i)], slots_, state_.fields[i].bytes, column);
+            continue;
+        }
+        for (const int64_t slot : slots_)
+            if (slot >= 0) packed->put(slot);
     }
     state_.counters.stale_updates += n_stale;
 }

@@ -44,6 +44,7 @@ class RowsById {
     void read_priorities(const ReplayUpdate& update);
     void read_sequence_priorities(const ReplayUpdate& update);
     void check_priorities(const ReplayUpdate& update) const;
+    void pack_values(const per_array* fields);
 
     ReplayState& state_;
     const double epsilon_;

@@ -64,8 +64,10 @@ void SequenceGather::prepare(const NSteps& n_steps, const per_batch& batch, cons
         const int64_t length = is_state ? 1 : field.is_observation() ? steps + n_step : steps;
         const std::byte** const places = gather != nullptr ? gather->places(i, false) : nullptr;
         const Frames frames = {static_cast<std::byte*>(batch.fields[i]), places, field.bytes};
-        copies_.push_back({state_.rows.field(i), state_.rows.next_field(i), frames, field.stack, length,
-                           field.is_observation(), field.pads_with_zeros()});
+        const Source source = {state_.rows.field(i), state_.rows.packed(i)};
+        const Source next_source = {state_.rows.next_field(i), state_.rows.next_packed(i)};
+        copies_.push_back(
+            {source, next_source, frames, field.stack, length, field.is_observation(), field.pads_with_zeros()});
         longest_stack_ = std::max<int64_t>(longest_stack_, field.stack);
     }
 }
@@ -83,7 +85,7 @@ const uint8_t* SequenceGather::flags_of(const Sequence& sequence) {
 
 const float* SequenceGather::rewards_of(const Sequence& sequence) {
     const Frames out = {reinterpret_cast<std::byte*>(rewards_.data()), nullptr, sizeof(float)};
-    copy_run(sequence, state_.rows.rewards().as_bytes(), 0, sequence.span.n_transitions, out);
+    copy_run(sequence, {state_.rows.rewards().as_bytes(), nullptr}, 0, sequence.span.n_transitions, out);
     return rewards_.data();
 }
 
@@ -155,13 +157,19 @@ void SequenceGather::Frames::repeat(int64_t n) const {
 void SequenceGather::prefetch(const Sequence& sequence) const {
     for (const Copy& copy : copies_) {
         if (copy.frames.places != nullptr) continue;
-        const std::byte* const first = copy.column.at(sequence.slot);
-        const int64_t bytes = std::min(copy.length * copy.column.stride, prefetched_bytes);
+        const std::byte* const first = copy.source.column.at(sequence.slot);
+        const int64_t bytes = std::min(copy.length * copy.source.column.stride, prefetched_bytes);
         for (int64_t i = 0; i < bytes; i += 64) prefetch_to_read(first + i);
     }
 }
 
-void SequenceGather::copy_side_by_side(Column<std::byte> column, int64_t slot, int64_t n, const Frames& out) const {
+void SequenceGather::copy_side_by_side(const Source& source, int64_t slot, int64_t n, const Frames& out) const {
+    const Column<std::byte>& column = source.column;
+    if (source.packed != nullptr) {
+        for (int64_t i = 0; i < n; ++i) source.packed->prefetch(slot + i);
+        for (int64_t i = 0; i < n; ++i) source.packed->read(slot + i, out.after(i).out);
+        return;
+    }
     if (out.places == nullptr) return copy_frames(out.out, out.bytes, column.at(slot), column.stride, n, out.bytes);
     for (int64_t i = 0; i < n; ++i) {
         out.places[i] = column.at(slot + i);
@@ -170,13 +178,13 @@ void SequenceGather::copy_side_by_side(Column<std::byte> column, int64_t slot, i
 }
 
 // Rows first .. first + n - 1 after the start.
-void SequenceGather::copy_run(const Sequence& sequence, Column<std::byte> column, int64_t first, int64_t n,
+void SequenceGather::copy_run(const Sequence& sequence, const Source& source, int64_t first, int64_t n,
                               const Frames& out) const {
     const Ring& ring = state_.ring();
     const int64_t slot = ring.moved(sequence.env, sequence.slot, first);
     const int64_t before_end = std::min(n, (sequence.env + 1) * ring.rows - slot);
-    copy_side_by_side(column, slot, before_end, out);
-    if (before_end < n) copy_side_by_side(column, sequence.env * ring.rows, n - before_end, out.after(before_end));
+    copy_side_by_side(source, slot, before_end, out);
+    if (before_end < n) copy_side_by_side(source, sequence.env * ring.rows, n - before_end, out.after(before_end));
 }
 
 void SequenceGather::copy_field(int64_t i, const Sequence& sequence, const Copy& copy) const {
@@ -197,7 +205,7 @@ void SequenceGather::copy_field(int64_t i, const Sequence& sequence, const Copy&
 
 // The first rows of the sequence, with their stacks.
 void SequenceGather::copy_rows(const Sequence& sequence, const Copy& copy, int64_t n_rows, const Frames& out) const {
-    if (copy.stack == 1) return copy_run(sequence, copy.column, 0, n_rows, out);
+    if (copy.stack == 1) return copy_run(sequence, copy.source, 0, n_rows, out);
     for (int64_t t = 0; t < n_rows; ++t)
         copy_stack(sequence, copy, copy.stack, t, sequence.frames_before + t, out.after(t * copy.stack));
 }
@@ -210,9 +218,9 @@ void SequenceGather::copy_stack(const Sequence& sequence, const Copy& copy, int6
         if (copy.pads_with_zeros)
             out.clear(1);
         else
-            copy_run(sequence, copy.column, newest - reach, 1, out);
+            copy_run(sequence, copy.source, newest - reach, 1, out);
     }
-    copy_run(sequence, copy.column, newest - reach, reach + 1, out);
+    copy_run(sequence, copy.source, newest - reach, reach + 1, out);
 }
 
 // The observation after the last transition, where it is not that of the following row.
@@ -221,7 +229,7 @@ void SequenceGather::copy_observation_after(const Sequence& sequence, const Copy
     // Of the older frames the newest is the last transition's observation.
     const int64_t last = sequence.span.n_transitions - 1;
     if (copy.stack > 1) copy_stack(sequence, copy, copy.stack - 1, last, sequence.frames_before + last, out);
-    copy_run(sequence, copy.next_column, last, 1, out.after(copy.stack - 1));
+    copy_run(sequence, copy.next_source, last, 1, out.after(copy.stack - 1));
 }
 
 }  // namespace per::cpu

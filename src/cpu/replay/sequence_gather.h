@@ -43,9 +43,13 @@ class SequenceGather {
         // Makes them the n frames before them once more.
         void repeat(int64_t n) const;
     };
-    struct Copy {
+    struct Source {
         Column<std::byte> column;
-        Column<std::byte> next_column;  // of observations, with store_next_observation
+        const PackedFrames* packed;  // NULL: frames are in the column
+    };
+    struct Copy {
+        Source source;
+        Source next_source;  // of observations, with store_next_observation
         Frames frames;
         int64_t stack;
         int64_t length;  // of the sequence: steps, observations, or 1
@@ -63,9 +67,8 @@ class SequenceGather {
     void copy_observation_after(const Sequence& sequence, const Copy& copy, const Frames& out) const;
     void copy_stack(const Sequence& sequence, const Copy& copy, int64_t n_frames, int64_t newest, int64_t reach,
                     Frames out) const;
-    void copy_run(const Sequence& sequence, Column<std::byte> column, int64_t first, int64_t n,
-                  const Frames& out) const;
-    void copy_side_by_side(Column<std::byte> column, int64_t slot, int64_t n, const Frames& out) const;
+    void copy_run(const Sequence& sequence, const Source& source, int64_t first, int64_t n, const Frames& out) const;
+    void copy_side_by_side(const Source& source, int64_t slot, int64_t n, const Frames& out) const;
     const uint8_t* flags_of(const Sequence& sequence);
     const float* rewards_of(const Sequence& sequence);
 

@@ -35,6 +35,7 @@ void StepWriter::add(const ReplaySteps& steps, int64_t* ids_out) {
     given_.read(steps, epsilon_);
     check_all();
     await_reads();
+    if (state_.rows.has_packed()) pack_frames();
     write_all(ids_out);
 }
 
@@ -120,6 +121,33 @@ void StepWriter::await_reads() {
         const int64_t end = used_end(check.lane, state_.rules);
         for_each_part(ring, place(0, j).env, {std::max(check.first_frame, end - ring.rows), end},
                       [&](int64_t slot, int64_t, int64_t n) { state_.reads.await(slot, n); });
+    }
+}
+
+// Frames of compressed fields are packed before anything changes, in the order in which write_frames() puts them into
+// their rows.
+void StepWriter::pack_frames() {
+    packed_lanes_.clear();
+    for (int64_t j = 0; j < steps_->n_envs; ++j) packed_lanes_.push_back(state_.lane(place(0, j).env));
+    try {
+        for (const Segment& segment : segments_) {
+            Lane& lane = packed_lanes_[static_cast<size_t>(segment.place.j)];
+            const bool is_announced = was_announced(lane.state);
+            const StepOutcome outcome = advance_segment(lane, segment);
+            if (outcome.dropped) continue;
+            const RowRange rows = {outcome.row, outcome.row + segment.count};
+            for_each_run(segment, rows, is_announced && !outcome.is_cut, outcome.next_row, [&](const FrameRun& run) {
+                PackedFrames* const packed =
+                    run.is_next_field ? state_.rows.next_packed(run.field) : state_.rows.packed(run.field);
+                if (packed == nullptr) return;
+                for (int64_t row = run.rows.first; row < run.rows.end; ++row)
+                    packed->prepare(segment.place.env,
+                                    run.values.at(run.entry + (row - run.rows.first) * steps_->n_envs));
+            });
+        }
+    } catch (...) {
+        state_.rows.drop_prepared();
+        throw;
     }
 }
 
@@ -219,8 +247,15 @@ bool StepWriter::matches_announced(const Place& place) const {
         if (!field.is_observation()) continue;
         const Column<std::byte> column =
             state_.rules.store_next_observation ? state_.rows.next_field(i) : state_.rows.field(i);
+        const PackedFrames* const packed = state_.rows.packed_of(column.first);
         const std::byte* announced = column.at(slot);
-        if (check.announcing >= 0) announced = given_.next_field(i).at(check.announcing);
+        if (check.announcing >= 0) {
+            announced = given_.next_field(i).at(check.announcing);
+        } else if (packed != nullptr) {
+            announced_.resize(static_cast<size_t>(field.bytes));
+            packed->read(slot, announced_.data());
+            announced = announced_.data();
+        }
         if (std::memcmp(announced, given_.field(i).at(place.index), static_cast<size_t>(field.bytes)) != 0)
             return false;
     }
@@ -254,13 +289,16 @@ void StepWriter::write_all(int64_t* ids_out) {
     state_.counters.rejected_updates += n_rejected_;
 }
 
+StepOutcome StepWriter::advance_segment(Lane& lane, const Segment& segment) const {
+    return segment.count == 1 ? advance(lane, state_.rules, segment.input)
+                              : advance_run(lane, state_.rules, segment.count, segment.input.next_known);
+}
+
 void StepWriter::write(const Segment& segment, float largest, int64_t* ids_out) {
     const int64_t env = segment.place.env;
     Lane& lane = state_.lane(env);
     const bool is_announced = was_announced(lane.state);
-    const StepOutcome outcome = segment.count == 1
-                                    ? advance(lane, state_.rules, segment.input)
-                                    : advance_run(lane, state_.rules, segment.count, segment.input.next_known);
+    const StepOutcome outcome = advance_segment(lane, segment);
     if (outcome.is_suspect) ++state_.counters.suspected_resets;
     if (outcome.dropped) {
         ++state_.counters.dropped;
@@ -315,27 +353,38 @@ void StepWriter::write_values(const Segment& segment, RowRange rows, int64_t* id
     });
 }
 
-void StepWriter::write_frames(const Segment& segment, RowRange rows, bool first_is_there, int64_t next_row) {
-    const Ring& ring = state_.ring();
-    const int64_t env = segment.place.env;
+// Calls visit(run) for all frames that the steps of a segment write, in the order of fields.
+template <class Visit>
+void StepWriter::for_each_run(const Segment& segment, RowRange rows, bool first_is_there, int64_t next_row,
+                              const Visit& visit) const {
     const int64_t stride = steps_->n_envs;
     const int64_t index = segment.place.index;
-    const auto copy = [&](const GivenValues& values, int64_t first, int64_t bytes, Column<std::byte> column) {
-        for_each_part(ring, env, {first, rows.end}, [&](int64_t slot, int64_t row, int64_t n) {
-            values.copy(index + (row - rows.first) * stride, stride, n, bytes, column, slot);
-        });
-    };
     for (int64_t i = 0; i < state_.fields.count(); ++i) {
         const Field& field = state_.fields[i];
-        const Column<std::byte> column = state_.rows.field(i);
-        copy(given_.field(i), rows.first + (field.is_observation() && first_is_there ? 1 : 0), field.bytes, column);
+        const int64_t n_there = field.is_observation() && first_is_there ? 1 : 0;
+        visit({i, false, given_.field(i), index + n_there * stride, {rows.first + n_there, rows.end}});
         if (!field.is_observation() || !segment.input.next_known) continue;
         const GivenValues& next = given_.next_field(i);
         if (state_.rules.store_next_observation)
-            copy(next, rows.first, field.bytes, state_.rows.next_field(i));
+            visit({i, true, next, index, rows});
         else if (next_row >= 0)
-            next.copy(index + (segment.count - 1) * stride, stride, 1, field.bytes, column, ring.slot(env, next_row));
+            visit({i, false, next, index + (segment.count - 1) * stride, {next_row, next_row + 1}});
     }
+}
+
+void StepWriter::write_frames(const Segment& segment, RowRange rows, bool first_is_there, int64_t next_row) {
+    const int64_t stride = steps_->n_envs;
+    for_each_run(segment, rows, first_is_there, next_row, [&](const FrameRun& run) {
+        const Column<std::byte> column =
+            run.is_next_field ? state_.rows.next_field(run.field) : state_.rows.field(run.field);
+        PackedFrames* const packed = state_.rows.packed_of(column.first);
+        for_each_part(state_.ring(), segment.place.env, run.rows, [&](int64_t slot, int64_t row, int64_t n) {
+            if (packed == nullptr)
+                return run.values.copy(run.entry + (row - run.rows.first) * stride, stride, n,
+                                       state_.fields[run.field].bytes, column, slot);
+            for (int64_t i = 0; i < n; ++i) packed->put(slot + i);
+        });
+    });
 }
 
 }  // namespace per::cpu

@@ -38,6 +38,14 @@ class StepWriter {
         int64_t count;
         StepInput input;
     };
+    // Frames of entries that follow each other, and the rows that take them.
+    struct FrameRun {
+        int64_t field;
+        bool is_next_field;  // the rows take them as next observations
+        const GivenValues& values;
+        int64_t entry;
+        RowRange rows;
+    };
     // What the first pass knows of the call's j-th environment.
     struct LaneCheck {
         Lane lane;            // as the steps checked so far leave it
@@ -57,6 +65,7 @@ class StepWriter {
     void reserve_rows();
     void note_frames(LaneCheck& check, LaneState before, const StepOutcome& outcome);
     void await_reads();
+    void pack_frames();
     int64_t check(const Place& place);
     void check_step(const Place& place);
     void check_run(const Place& place, int64_t count);
@@ -66,9 +75,13 @@ class StepWriter {
     int64_t matching_steps(int64_t index, int64_t most) const;
 
     void write_all(int64_t* ids_out);
+    StepOutcome advance_segment(Lane& lane, const Segment& segment) const;
     void write(const Segment& segment, float largest, int64_t* ids_out);
     void write_flags(int64_t env, RowRange rows, const StepOutcome& outcome);
     void write_values(const Segment& segment, RowRange rows, int64_t* ids_out);
+    template <class Visit>
+    void for_each_run(const Segment& segment, RowRange rows, bool first_is_there, int64_t next_row,
+                      const Visit& visit) const;
     void write_frames(const Segment& segment, RowRange rows, bool first_is_there, int64_t next_row);
 
     ReplayState& state_;
@@ -86,6 +99,8 @@ class StepWriter {
     std::vector<Segment> segments_;     // that were checked, by k
     std::vector<float> largest_given_;  // by k, if priorities are given
     int64_t n_rejected_ = 0;
+    std::vector<Lane> packed_lanes_;            // by j, where fields are compressed
+    mutable std::vector<std::byte> announced_;  // a frame
 };
 
 }  // namespace per::cpu

@@ -89,6 +89,10 @@ const per_padding = Int32
 const PER_PADDING_REPEAT = Int32(0)
 const PER_PADDING_ZERO = Int32(1)
 
+const per_compression = Int32
+const PER_COMPRESSION_NONE = Int32(0)
+const PER_COMPRESSION_DELTA = Int32(1)
+
 const per_memory_use = Int32
 const PER_MEMORY_ROWS = Int32(0)
 const PER_MEMORY_PRIORITIES = Int32(1)
@@ -199,6 +203,10 @@ const enums = (
         PER_PADDING_REPEAT = PER_PADDING_REPEAT,
         PER_PADDING_ZERO = PER_PADDING_ZERO,
     ),
+    per_compression = (
+        PER_COMPRESSION_NONE = PER_COMPRESSION_NONE,
+        PER_COMPRESSION_DELTA = PER_COMPRESSION_DELTA,
+    ),
     per_memory_use = (
         PER_MEMORY_ROWS = PER_MEMORY_ROWS,
         PER_MEMORY_PRIORITIES = PER_MEMORY_PRIORITIES,
@@ -253,7 +261,7 @@ struct per_field
     stack::Int32
     default_value::Ptr{per_array}
     padding::Int32
-    reserved::Int32
+    compression::Int32
 end
 const per_field_layout = (size = 48, offsets = (0, 8, 16, 20, 24, 28, 32, 40, 44,))
 

@@ -57,6 +57,7 @@ const CHOICES = map(
         strategy = :per_goal_strategy,
         role = :per_role,
         padding = :per_padding,
+        compression = :per_compression,
         when_full = :per_when_full,
         moved_by = :per_moved_by,
     ),

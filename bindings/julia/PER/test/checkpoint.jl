@@ -195,3 +195,27 @@ end
     @test is_invalid(thrown(() -> from_io(storage = folder)), "allowed: nothing, as an IO is read")
     @test is_invalid(thrown(() -> from_io(storage_preallocated = true)), "storage_preallocated is true; allowed: false")
 end
+
+@testset "fields are compressed" begin
+    buffers = map((:none, :delta)) do kind
+        fields = (observation = Field(Float32, 20, 8; compression = kind), action = Field(Int16))
+        return ReplayBuffer(60, fields; n_step = 2, seed = 3)
+    end
+    observations = zeros(Float32, 20, 8, 101)
+    for t in 1:101
+        observations[:, 1 + t % 8, t] .= t
+    end
+    for buffer in buffers
+        extend!(buffer; observation = observations[:, :, 1:100], next_observation = observations[:, :, 2:101],
+                action = Int16.(1:100), reward = 1:100, terminated = falses(100), truncated = falses(100))
+    end
+    batches = map(buffer -> sample!(buffer, 16), buffers)
+    @test all(name -> batches[1][name] == batches[2][name], (:ids, :observation, :next_observation, :reward))
+    kinds(buffer) = [field.compression for (_, field) in options(buffer).fields]
+    @test map(kinds, buffers) == ([:none, :none], [:delta, :none])
+    @test kinds(deepcopy(buffers[2])) == [:delta, :none]
+    @test bytes_of(deepcopy(buffers[2])) == bytes_of(buffers[2])
+    @test is_invalid(thrown(() -> Field(Float32, 20; compression = :zip)), "compression is :zip; allowed: :none, :delta")
+    @test is_invalid(thrown(() -> Field(Int16; compression = :delta)), "its frame has 2 bytes")
+    @test options(ReplayBuffer(; options(buffers[2])...)).fields == options(buffers[2]).fields
+end

@@ -47,7 +47,7 @@ end
                 "advantage" => Field(Float32, 2; role = :plain, stack = 1, default = Float32[1, 2.5]),
                 "value" => Field(Int64; role = :plain, stack = 1, default = 3, padding = :zero)]
     declared = [name => Field(field.element_type, field.axes...; role = field.role, stack = field.stack,
-                              default = field.default, padding = something(field.padding, :repeat))
+                              default = field.default, padding = something(field.padding, :repeat), compression = :none)
                 for (name, field) in declared]
     @test [string(name) => field for (name, field) in found.fields] == declared
     @test options(ReplayBuffer(; found...)) == found

@@ -1,0 +1,133 @@
+"""Buffers whose fields are compressed: what they hold, draw, save and refuse."""
+
+import io
+import pickle
+
+import numpy as np
+import per
+import pytest
+
+
+def fields_of(compression):
+    return {
+        "observation": per.Field((30, 20), "float32", stack=2, compression=compression),
+        "image": per.Field((16, 16, 3), "uint8", role="observation", compression=compression),
+        "legal": per.Field((8, 8), "bool", default=False, compression=compression),
+        "action": per.Field((), "int16"),
+    }
+
+
+def add(buffer, n, random):
+    """Frames of which a few elements differ from those before."""
+    observations = np.zeros((n + 1, buffer.n_envs, 30, 20), np.float32)
+    images = np.zeros((n + 1, buffer.n_envs, 16, 16, 3), np.uint8)
+    for t in range(n + 1):
+        observations[t, :, t % 30] = random.normal(size=20)
+        images[t, :, t % 16, : t % 7] = random.integers(0, 256, 3)
+    ends = random.random((n, buffer.n_envs)) < 0.1
+    following = observations[1:].copy()
+    following[ends] += 1  # a final observation, and that of another episode after it
+    buffer.extend(
+        observation=observations[:-1],
+        next_observation=following,
+        image=images[:-1],
+        next_image=images[1:],
+        legal=random.random((n, buffer.n_envs, 8, 8)) < 0.5,
+        action=random.integers(0, 9, (n, buffer.n_envs)).astype(np.int16),
+        reward=random.normal(size=(n, buffer.n_envs)),
+        terminated=ends,
+        truncated=np.zeros_like(ends),
+    )
+
+
+def filled(compression="delta", n=400, **options):
+    buffer = per.ReplayBuffer(500, fields_of(compression), n_envs=2, seed=5, **options)
+    add(buffer, n, np.random.default_rng(3))
+    return buffer
+
+
+def same(batch, other):
+    return all(np.array_equal(getattr(batch, name), getattr(other, name)) for name in vars(batch))
+
+
+def test_draws_are_those_of_a_buffer_without_compression():
+    buffer, twin = filled(n_step=3), filled("none", n_step=3)
+    assert buffer.stats().memory_bytes < twin.stats().memory_bytes
+    for _ in range(5):
+        batch, other = buffer.sample(32), twin.sample(32)
+        assert same(batch, other)
+        for each in (buffer, twin):
+            each.update_priorities(batch.ids, priorities=np.abs(batch.reward))
+            each.set(batch.ids, legal=np.broadcast_to(batch.reward[:, None, None] > 0, (32, 8, 8)))
+    ids = buffer.live_ids()[:7]
+    assert same(buffer.get(ids), twin.get(ids)) and same(buffer.get_windows(ids), twin.get_windows(ids))
+    with buffer.loader(16) as loader, twin.loader(16) as others:
+        for _ in range(5):
+            assert same(next(loader), next(others))
+            for each in (buffer, twin):
+                add(each, 3, np.random.default_rng(1))
+    for batch, other in zip(buffer.epochs(1, 50), twin.epochs(1, 50), strict=True):
+        assert same(batch, other)
+
+
+def test_sequences_are_those_of_a_buffer_without_compression():
+    buffer, twin = filled(sequence_length=6, burn_in=2), filled("none", sequence_length=6, burn_in=2)
+    for _ in range(5):
+        assert same(buffer.sample(16), twin.sample(16))
+
+
+def test_a_copy_of_any_kind_is_compressed(tmp_path):
+    buffer = filled()
+    buffer.save(tmp_path / "saved")
+    buffer.save(tmp_path / "saved in the background", wait=False).wait()
+    buffer.checkpoint(tmp_path / "checkpoints")
+    content = bytes(buffer)
+    for copy in (
+        per.ReplayBuffer.load(tmp_path / "saved"),
+        per.ReplayBuffer.load(tmp_path / "saved in the background"),
+        per.ReplayBuffer.load(tmp_path / "checkpoints"),
+        per.ReplayBuffer.load(io.BytesIO(content)),
+        pickle.loads(pickle.dumps(buffer)),
+    ):
+        assert copy.fields == buffer.fields and copy.fields["observation"].compression == "delta"
+        assert bytes(copy) == content
+        assert same(copy.sample(8), pickle.loads(pickle.dumps(buffer)).sample(8))
+
+
+def test_what_is_loaded_into_a_file_is_not_compressed(tmp_path):
+    buffer = filled()
+    buffer.save(tmp_path / "saved")
+    loaded = per.ReplayBuffer.load(tmp_path / "saved", storage=tmp_path)
+    assert {field.compression for field in loaded.fields.values()} == {"none"}
+    assert bytes(loaded) == bytes(filled("none"))
+
+
+def test_what_is_refused(tmp_path):
+    with pytest.raises(per.InvalidArgument, match=r"^compression is 'zip'; allowed: 'none', 'delta'$"):
+        per.Field(100, "uint8", compression="zip")
+    with pytest.raises(per.InvalidArgument, match="its frame has 7 bytes, and must have 8"):
+        per.Field(7, "uint8", compression="delta")
+    with pytest.raises(per.Unsupported, match=r"'delta' \(1\): a file \(storage\) has the frames as they are$"):
+        per.ReplayBuffer(500, fields_of("delta"), storage=tmp_path)
+    with pytest.raises(per.Unsupported, match="on 'cuda' frames are kept as they are"):
+        per.ReplayBuffer(500, fields_of("delta"), device="cuda")
+
+
+def test_frames_of_games_take_a_fifth_of_the_memory():
+    """Screens as those of test_file_format.py, whose background is a pattern without order."""
+    random = np.random.default_rng(0)
+    background = np.where(random.random((84, 84)) < 0.1, 110, 87).astype(np.uint8)
+    buffers = [
+        per.ReplayBuffer(2000, {"observation": per.Field((84, 84), "uint8", stack=4, compression=compression)})
+        for compression in ("none", "delta")
+    ]
+    for t in range(2000):
+        screen = background.copy()
+        screen[:8] = 236 if t % 100 < 50 else 60
+        screen[abs(t % 120 - 60) + 8 :][:12, 8:11] = 148
+        screen[random.integers(8, 72) :][:12, 72:75] = 213
+        screen[abs(t * 3 % 140 - 70) + 10 :][:2, abs(t * 2 % 160 - 80) :][:, :2] = 236
+        for buffer in buffers:
+            buffer.add(observation=screen, reward=0, terminated=False, truncated=False)
+    plain, compressed = (buffer.stats().memory_bytes for buffer in buffers)
+    assert 5 * compressed < plain

@@ -1,0 +1,120 @@
+#include "cpu/memory/block_heap.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace per::cpu {
+namespace {
+
+constexpr std::size_t unit = 16;
+constexpr std::size_t least_block_bytes = 32;
+constexpr std::size_t least_chunk_bytes = 4096;
+constexpr std::size_t small_area_bytes = std::size_t{1} << 17;
+constexpr std::size_t large_area_bytes = std::size_t{1} << 21;  // huge pages; see Memory
+constexpr std::size_t most_area_bytes = std::size_t{1} << 26;
+
+std::size_t round_up(std::size_t bytes, std::size_t to) {
+    return (bytes + to - 1) / to * to;
+}
+
+// The next memory to ask for, of a heap that has so much: a part of that, so that there are few areas, and little that
+// nothing lies in.
+std::size_t bytes_of_next_area(std::size_t bytes_so_far, std::size_t chunk_bytes) {
+    if (bytes_so_far < large_area_bytes && chunk_bytes <= small_area_bytes) return small_area_bytes;
+    const std::size_t wanted = std::clamp(bytes_so_far / 64, large_area_bytes, most_area_bytes);
+    return round_up(std::max(wanted, 8 * chunk_bytes), large_area_bytes);
+}
+
+}  // namespace
+
+// The largest blocks fill a chunk, and each further class has an eighth more blocks in it.
+BlockHeap::BlockHeap(std::size_t most_bytes) {
+    const std::size_t largest = std::max(least_block_bytes, round_up(most_bytes + sizeof(Header), unit));
+    std::size_t n = (least_chunk_bytes + largest - 1) / largest;
+    chunk_bytes_ = n * largest;
+    while (chunk_bytes_ / n >= least_block_bytes) {
+        classes_.push_back({chunk_bytes_ / n / unit * unit, static_cast<uint32_t>(n)});
+        n += std::max<std::size_t>(1, n / 8);
+    }
+    with_room_.resize(classes_.size());
+}
+
+void BlockHeap::link(Chunk*& list, Chunk* chunk) noexcept {
+    chunk->previous = nullptr;
+    chunk->next = list;
+    if (list != nullptr) list->previous = chunk;
+    list = chunk;
+}
+
+void BlockHeap::unlink(Chunk*& list, Chunk* chunk) noexcept {
+    (chunk->previous != nullptr ? chunk->previous->next : list) = chunk->next;
+    if (chunk->next != nullptr) chunk->next->previous = chunk->previous;
+}
+
+// The smallest blocks that have room for so many bytes.
+uint32_t BlockHeap::class_of(std::size_t bytes) const {
+    const auto end =
+        std::partition_point(classes_.begin(), classes_.end(), [&](const SizeClass& c) { return c.bytes >= bytes; });
+    return static_cast<uint32_t>(end - classes_.begin()) - 1;
+}
+
+void BlockHeap::add_area() {
+    const std::size_t bytes = bytes_of_next_area(area_bytes_, chunk_bytes_);
+    const std::size_t n = bytes / chunk_bytes_;
+    areas_.reserve(areas_.size() + 1);
+    chunks_.reserve(chunks_.size() + 1);
+    Memory area(bytes);
+    std::unique_ptr<Chunk[]> chunks = std::make_unique<Chunk[]>(n);
+    for (std::size_t i = n; i > 0; --i) {
+        chunks[i - 1].first = area.data() + (i - 1) * chunk_bytes_;
+        link(empty_, &chunks[i - 1]);
+    }
+    areas_.push_back(std::move(area));
+    chunks_.push_back(std::move(chunks));
+    area_bytes_ += bytes;
+    n_chunks_ += n;
+}
+
+BlockHeap::Chunk* BlockHeap::chunk_with_room(uint32_t size_class) {
+    if (with_room_[size_class] != nullptr) return with_room_[size_class];
+    if (empty_ == nullptr) add_area();
+    Chunk* const chunk = empty_;
+    unlink(empty_, chunk);
+    *chunk = {chunk->first, nullptr, nullptr, nullptr, size_class, 0, 0};
+    link(with_room_[size_class], chunk);
+    return chunk;
+}
+
+std::byte* BlockHeap::allocate(std::size_t bytes) {
+    const uint32_t size_class = class_of(bytes + sizeof(Header));
+    Chunk* const chunk = chunk_with_room(size_class);
+    std::byte* block = chunk->freed;
+    if (block != nullptr)
+        std::memcpy(&chunk->freed, block, sizeof block);
+    else
+        block = chunk->first + chunk->n_begun++ * classes_[size_class].bytes + sizeof(Header);
+    new (block - sizeof(Header)) Header{chunk};
+    if (++chunk->n_used == classes_[size_class].blocks) unlink(with_room_[size_class], chunk);
+    return block;
+}
+
+void BlockHeap::free(std::byte* block) noexcept {
+    Chunk* const chunk = reinterpret_cast<const Header*>(block - sizeof(Header))->chunk;
+    Chunk*& with_room = with_room_[chunk->size_class];
+    if (chunk->n_used == classes_[chunk->size_class].blocks) link(with_room, chunk);
+    std::memcpy(block, &chunk->freed, sizeof chunk->freed);
+    chunk->freed = block;
+    if (--chunk->n_used > 0) return;
+    unlink(with_room, chunk);
+    link(empty_, chunk);
+}
+
+MemoryUse BlockHeap::memory_use() const {
+    MemoryUse use = {n_chunks_ * sizeof(Chunk), 0};
+    for (const Memory& area : areas_) use += area.use();
+    return use;
+}
+
+}  // namespace per::cpu

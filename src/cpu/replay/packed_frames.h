@@ -1,0 +1,82 @@
+// The frames of a field that is kept compressed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "cpu/memory/block_heap.h"
+#include "cpu/memory/column.h"
+#include "cpu/memory/memory.h"
+#include "cpu/memory/prefetch.h"
+#include "cpu/replay/frame_packing.h"
+#include "rows/fields.h"
+
+namespace per::cpu {
+
+// A frame is kept as what it differs by from a key: a frame of its lane that came shortly before it, and is kept as it
+// is (a key frame, in the words of per.h). So any frame can be read without those before it but one, in whatever order frames are overwritten. A frame that
+// differs from the key in too much is kept as it is, and is the next key. A key also has an end once those after it
+// take four times its memory: as they get less like it, a nearer one pays.
+//
+// Several threads may read at once; all else needs the lock of the buffer.
+class PackedFrames {
+ public:
+    // A frame in memory. A key is there as long as a frame that needs it.
+    struct Block {
+        Block* key;  // NULL: the frame is kept as it is
+        uint32_t n_holders;
+        uint32_t n_packed;  // bytes
+
+        std::byte* bytes() { return reinterpret_cast<std::byte*>(this + 1); }
+        const std::byte* bytes() const { return reinterpret_cast<const std::byte*>(this + 1); }
+    };
+
+    PackedFrames(const Field& field, int64_t capacity, int64_t n_envs);
+
+    // By slot the frame that is there; NULL: none was ever put there, and it reads as zeros.
+    Column<Block*> by_slot() const { return {by_slot_.data(), sizeof(Block*)}; }
+    int64_t frame_bytes() const { return shape_.bytes; }
+
+    void read(int64_t slot, std::byte* frame_out) const { read(by_slot()[slot], frame_out); }
+    void read(const Block* frame, std::byte* frame_out) const;
+    // Fetch what read() reads a little later: first what by_slot() points to, then what that needs.
+    void prefetch(int64_t slot) const { prefetch_to_read(by_slot()[slot]); }
+    void prefetch_key(int64_t slot) const;
+
+    // Frames are put into slots in two passes, so that memory can only end in the first. prepare() packs one, by the key
+    // of its lane, and put() puts those that were prepared into slots, in the same order. What was prepared and not put
+    // is to be dropped before anything else is prepared.
+    void prepare(int64_t env, const std::byte* frame);
+    void put(int64_t slot) noexcept;
+    void drop_prepared() noexcept;
+
+    // A frame that another holds stays where it is when its slot takes another one.
+    static void hold(Block* frame) noexcept {
+        if (frame != nullptr) ++frame->n_holders;
+    }
+    void release(Block* frame) noexcept;
+
+    MemoryUse memory_use() const { return by_slot_.use() + heap_.memory_use(); }
+
+ private:
+    struct LaneKey {
+        Block* block = nullptr;
+        int64_t n_packed = 0;  // bytes of the frames that were packed by it
+    };
+
+    Block* allocate(int64_t n_bytes);
+    Block* packed_by(Block* key, const std::byte* frame);
+    void set_key(LaneKey& key, Block* block) noexcept;
+
+    const FrameShape shape_;
+    BlockHeap heap_;
+    Memory by_slot_;
+    std::vector<LaneKey> keys_;  // by environment
+    std::vector<Block*> prepared_;
+    size_t n_put_ = 0;               // of those
+    std::vector<std::byte> packed_;  // one frame
+};
+
+}  // namespace per::cpu

@@ -1,0 +1,475 @@
+/*
+ * Compressed fields: the buffer is the same as one that keeps its frames as they are, bit for bit, whatever is called.
+ * Screens of a game take a fifth of the memory at most, and noise little more than without compression. Where memory
+ * ends, a call changes nothing. What cannot be compressed is refused by name, and is as it is after a load.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <limits.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "replay_check.h"
+
+enum { SIDE = 84, SCREEN = SIDE * SIDE, GOAL = 4, MAP = 64, N_FIELDS = 5, N_ENVS = 2, BATCH = 32, STEPS = 16 };
+
+/* A function of the C library that libper calls. */
+static int refuses_memory;
+void* mmap(void* address, size_t size, int protection, int flags, int file, off_t first) {
+    if (refuses_memory) {
+        errno = ENOMEM;
+        return MAP_FAILED;
+    }
+    return (void*)syscall(SYS_mmap, address, size, protection, flags, file, first);
+}
+
+/* ------------------------------------------------------------------ buffers */
+
+static per_replay_options options_of(int64_t capacity, int32_t compression) {
+    static const int64_t screen[] = {SIDE, SIDE}, goal[] = {GOAL}, map[] = {8, 8};
+    static const uint8_t zero;
+    static const int64_t one[1] = {1};
+    static const per_array default_map = {&zero, one, 0, PER_UINT8};
+    static per_field both[2][N_FIELDS];
+    per_field* const fields = both[compression];
+    per_replay_options options = replay_options(capacity, N_ENVS);
+    int i;
+    fields[0] = field_of("observation", PER_UINT8, 2, screen);
+    fields[1] = field_of("observation.achieved", PER_FLOAT32, 1, goal);
+    fields[2] = field_of("goal", PER_FLOAT32, 1, goal);
+    fields[3] = field_of("action", PER_UINT8, 0, NULL);
+    fields[4] = field_of("map", PER_UINT8, 2, map);
+    fields[4].default_value = &default_map;
+    for (i = 0; i < N_FIELDS; ++i)
+        if (i != 3) fields[i].compression = compression;
+    options.fields = fields;
+    options.n_fields = N_FIELDS;
+    return options;
+}
+
+/* A screen as of a game: a ball and two paddles before a pattern, and a score; in another scene another pattern. */
+static void draw_screen(uint8_t* screen, int t, int env) {
+    const int scene = t / 300 % 3 + 3 * env, left = abs(t % 120 - 60), right = abs(t * 7 % 140 - 70);
+    int y, x;
+    for (y = 0; y < SIDE; ++y)
+        for (x = 0; x < SIDE; ++x)
+            screen[y * SIDE + x] = (uint8_t)(87 + (x * 7919 + y * (104729 + scene)) % 11 / 10 * 23);
+    for (y = 0; y < 8; ++y) memset(screen + y * SIDE, t % 100 < 50 ? 236 : 60, SIDE);
+    for (y = 0; y < 10; ++y) {
+        memset(screen + (left + 8 + y) * SIDE + 8, 148, 3);
+        memset(screen + (right + y) * SIDE + 72, 213, 3);
+    }
+    for (y = 0; y < 2; ++y) memset(screen + (t * 3 % 80 + y) * SIDE + t * 2 % 80, 236, 2);
+}
+
+static void draw_noise(uint8_t* screen, uint64_t* seed) {
+    int i;
+    for (i = 0; i < SCREEN; i += 8) {
+        const uint64_t word = next_random(seed);
+        memcpy(screen + i, &word, 8);
+    }
+}
+
+typedef enum look { SCREENS, NOISE, MIXED } look;
+
+/* `length` steps of all environments, from step t on, some of which end an episode. */
+static per_status try_steps(per_replay* replay, int length, int t, look kind) {
+    static uint8_t screens[STEPS + 1][N_ENVS][SCREEN];
+    static float achieved[STEPS + 1][N_ENVS][GOAL], goals[STEPS][N_ENVS][GOAL], rewards[STEPS][N_ENVS];
+    static uint8_t actions[STEPS][N_ENVS], maps[STEPS][N_ENVS][MAP], ends[STEPS][N_ENVS], no[STEPS][N_ENVS];
+    uint64_t seed = (uint64_t)t + 1;
+    const int has_next = next_random(&seed) % 2 == 0, has_maps = next_random(&seed) % 2 == 0;
+    per_array fields[N_FIELDS], next[N_FIELDS];
+    per_steps steps;
+    int k, env, i;
+    CHECK(length <= STEPS);
+    memset(ends, 0, sizeof ends);
+    for (k = 0; k <= length; ++k)
+        for (env = 0; env < N_ENVS; ++env) {
+            if (kind == NOISE || (kind == MIXED && next_random(&seed) % 8 == 0))
+                draw_noise(screens[k][env], &seed);
+            else
+                draw_screen(screens[k][env], t + k, env);
+            for (i = 0; i < GOAL; ++i) achieved[k][env][i] = (float)((t + k) / 7 + i);
+            if (k == length) continue;
+            for (i = 0; i < GOAL; ++i) goals[k][env][i] = (float)((t + k) / 50 + i);
+            for (i = 0; i < MAP; ++i) maps[k][env][i] = (uint8_t)((t + k) / 5 + i / 16);
+            actions[k][env] = (uint8_t)next_random(&seed);
+            rewards[k][env] = (float)(next_random(&seed) % 10);
+        }
+    if (has_next && t % 5 == 0) ends[length - 1][1] = 1;
+    fields[0] = array_of(screens, PER_UINT8);
+    fields[1] = array_of(achieved, PER_FLOAT32);
+    fields[2] = array_of(goals, PER_FLOAT32);
+    fields[3] = array_of(actions, PER_UINT8);
+    fields[4] = array_of(has_maps ? maps : NULL, PER_UINT8);
+    memset(next, 0, sizeof next);
+    next[0] = array_of(screens[1], PER_UINT8);
+    next[1] = array_of(achieved[1], PER_FLOAT32);
+    CHECK_OK(per_steps_init(&steps, sizeof steps));
+    steps.length = length;
+    steps.fields = fields;
+    if (has_next) steps.next_fields = next;
+    steps.reward = array_of(rewards, PER_FLOAT32);
+    steps.terminated = array_of(ends, PER_BOOL);
+    steps.truncated = array_of(no, PER_BOOL);
+    return per_replay_add(replay, &steps, NULL, NULL);
+}
+
+/* The same with next observations at every step, as store_next_observation needs them. */
+static per_status try_step_with_next(per_replay* replay, int t) {
+    static uint8_t screens[2][N_ENVS][SCREEN];
+    static float achieved[2][N_ENVS][GOAL], rewards[N_ENVS];
+    static uint8_t actions[N_ENVS], no[N_ENVS];
+    per_array fields[N_FIELDS], next[N_FIELDS];
+    per_steps steps;
+    int k, env;
+    for (k = 0; k < 2; ++k)
+        for (env = 0; env < N_ENVS; ++env) {
+            draw_screen(screens[k][env], t + k, env);
+            achieved[k][env][0] = (float)(t + k);
+        }
+    memset(next, 0, sizeof next);
+    fields[0] = array_of(screens, PER_UINT8);
+    fields[1] = array_of(achieved, PER_FLOAT32);
+    fields[2] = fields[1];
+    fields[3] = array_of(actions, PER_UINT8);
+    fields[4] = array_of(NULL, PER_UINT8);
+    next[0] = array_of(screens[1], PER_UINT8);
+    next[1] = array_of(achieved[1], PER_FLOAT32);
+    CHECK_OK(per_steps_init(&steps, sizeof steps));
+    steps.fields = fields;
+    steps.next_fields = next;
+    steps.reward = array_of(rewards, PER_FLOAT32);
+    steps.terminated = steps.truncated = array_of(no, PER_BOOL);
+    return per_replay_add(replay, &steps, NULL, NULL);
+}
+
+static void add_to_both(per_replay* const* buffers, int length, int t, look kind, int with_next) {
+    int i;
+    for (i = 0; i < 2; ++i)
+        CHECK_OK(with_next ? try_step_with_next(buffers[i], t) : try_steps(buffers[i], length, t, kind));
+}
+
+typedef struct drawn {
+    int64_t ids[BATCH];
+    float weights[BATCH], reward[BATCH * 8];
+    uint8_t screens[BATCH * 8 * SCREEN], next_screens[BATCH * 4 * SCREEN], maps[BATCH * 8 * MAP];
+    float achieved[BATCH * 8 * 4 * GOAL], next_achieved[BATCH * 8 * 4 * GOAL], goals[BATCH * 8 * GOAL];
+} drawn;
+
+static int32_t reward_of(void* context, int64_t count, const void* achieved, const void* goals, float* rewards_out,
+                         uint8_t* terminated_out) {
+    const float *const a = achieved, *const g = goals;
+    int64_t i;
+    (void)context, (void)terminated_out;
+    for (i = 0; i < count; ++i) rewards_out[i] = a[GOAL * i] - 3 * g[GOAL * i];
+    return 0;
+}
+
+typedef enum way { DRAWN, RELABELLED, BY_ID, AS_ADDED } way;
+
+static void gather(per_replay* replay, int has_sequences, way how, const int64_t* ids, drawn* out) {
+    void *fields[N_FIELDS], *next[N_FIELDS];
+    per_hindsight_options hindsight;
+    per_batch batch;
+    memset(out, 0, sizeof *out);
+    memset(next, 0, sizeof next);
+    fields[0] = out->screens;
+    fields[1] = out->achieved;
+    fields[2] = out->goals;
+    fields[3] = NULL;
+    fields[4] = out->maps;
+    next[0] = out->next_screens;
+    next[1] = out->next_achieved;
+    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    batch.fields = fields;
+    if (!has_sequences) batch.next_fields = next;
+    batch.ids = out->ids;
+    batch.reward = out->reward;
+    if (how != AS_ADDED) batch.weights = out->weights;
+    CHECK_OK(per_hindsight_options_init(&hindsight, sizeof hindsight));
+    hindsight.achieved_field = 1;
+    hindsight.goal_field = 2;
+    hindsight.reward = reward_of;
+    if (how == DRAWN) CHECK_OK(per_replay_sample(replay, NULL, BATCH, &batch, NULL));
+    if (how == RELABELLED) CHECK_OK(per_replay_sample_hindsight(replay, NULL, &hindsight, BATCH, &batch, NULL));
+    if (how == BY_ID) CHECK_OK(per_replay_get_windows(replay, NULL, PER_INVALID_ERROR, BATCH, ids, &batch, NULL));
+    if (how == AS_ADDED) CHECK_OK(per_replay_get(replay, BATCH, ids, &batch, NULL));
+}
+
+/* All ways to read rows give the same of both buffers, and then some rows of both are set. */
+static void check_same_batches(per_replay* const* buffers, int has_sequences, uint64_t* seed) {
+    static drawn batches[2];
+    static uint8_t maps[BATCH][MAP];
+    static const way all[] = {DRAWN, BY_ID, AS_ADDED, RELABELLED};
+    int64_t ids[BATCH];
+    per_array fields[N_FIELDS];
+    int i, k;
+    for (i = 0; i < 4; ++i) {
+        if (has_sequences && all[i] == AS_ADDED) continue;
+        for (k = 0; k < 2; ++k) gather(buffers[k], has_sequences, all[i], ids, &batches[k]);
+        CHECK(memcmp(&batches[0], &batches[1], sizeof batches[0]) == 0);
+        memcpy(ids, batches[0].ids, sizeof ids);
+    }
+    for (i = 0; i < BATCH; ++i) memset(maps[i], (int)next_random(seed), MAP);
+    memset(fields, 0, sizeof fields);
+    fields[4] = array_of(maps, PER_UINT8);
+    for (k = 0; k < 2; ++k) CHECK_OK(per_replay_set(buffers[k], BATCH, ids, fields, NULL));
+}
+
+typedef struct bytes {
+    unsigned char* data;
+    int64_t size;
+} bytes;
+
+static int64_t append(void* context, const void* data, int64_t size) {
+    bytes* const to = context;
+    to->data = realloc(to->data, (size_t)(to->size + size));
+    CHECK(to->data != NULL);
+    memcpy(to->data + to->size, data, (size_t)size);
+    to->size += size;
+    return size;
+}
+
+static bytes saved(per_replay* replay) {
+    bytes all = {NULL, 0};
+    CHECK_OK(per_replay_save_to(replay, append, &all));
+    return all;
+}
+
+static int are_equal(bytes a, bytes b) {
+    const int equal = a.size == b.size && memcmp(a.data, b.data, (size_t)a.size) == 0;
+    free(a.data);
+    free(b.data);
+    return equal;
+}
+
+static int is_compressed(per_replay* replay) {
+    per_replay_options described;
+    CHECK_OK(per_replay_options_init(&described, sizeof described));
+    CHECK_OK(per_replay_describe(replay, &described));
+    CHECK(described.fields[3].compression == PER_COMPRESSION_NONE);
+    CHECK(described.fields[0].compression == described.fields[4].compression);
+    return described.fields[0].compression == PER_COMPRESSION_DELTA;
+}
+
+/* -------------------------------------------------------------------- cases */
+
+/* What the compressed buffer saves is, loaded to where it cannot be compressed, what its twin saves. */
+static void check_same_files(per_replay* const* buffers) {
+    char folder[] = "/tmp/per-compression-XXXXXX", path[PATH_MAX];
+    per_replay_options place;
+    per_replay* loaded;
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/saved", folder);
+    CHECK_OK(per_replay_save(buffers[1], path));
+    CHECK_OK(per_replay_options_init(&place, sizeof place));
+    place.storage = folder;
+    CHECK_OK(per_replay_load_with(path, &place, &loaded));
+    CHECK(!is_compressed(loaded));
+    CHECK(are_equal(saved(loaded), saved(buffers[0])));
+    per_replay_free(loaded);
+    CHECK_OK(per_replay_load(path, PER_CPU, 0, &loaded));
+    CHECK(is_compressed(loaded));
+    CHECK(are_equal(saved(loaded), saved(buffers[1])));
+    per_replay_free(loaded);
+    CHECK(unlink(path) == 0);
+    CHECK_OK(per_replay_checkpoint(buffers[1], path, NULL));
+    CHECK_OK(per_replay_load(path, PER_CPU, 0, &loaded));
+    CHECK(are_equal(saved(loaded), saved(buffers[1])));
+    per_replay_free(loaded);
+    snprintf(path, sizeof path, "rm -r %s", folder);
+    CHECK(system(path) == 0);
+}
+
+/* Rings that go round twice, with all that is drawn in several kinds. */
+static void the_buffer_is_the_same(void) {
+    int kind, t, length, k;
+    for (kind = 0; kind < 6; ++kind) {
+        per_replay* buffers[2];
+        uint64_t seed = (uint64_t)kind;
+        for (k = 0; k < 2; ++k) {
+            per_replay_options options = options_of(200, k);
+            if (kind == 1) options.n_step = 3, options.frame_stack = 4;
+            if (kind == 2) options.sequence_length = 5, options.burn_in = 1, options.frame_stack = 1;
+            if (kind == 3) options.store_next_observation = 1;
+            if (kind == 4) options.gather_threads = 3, options.frame_stack = 2, options.n_step = 2;
+            if (kind == 5) ((per_field*)options.fields)[0].padding = PER_PADDING_ZERO, options.frame_stack = 3;
+            buffers[k] = create_replay(&options);
+            CHECK(is_compressed(buffers[k]) == k);
+        }
+        for (t = 0; t < 260; t += length) {
+            length = kind == 3 ? 1 : 1 + (int)(next_random(&seed) % STEPS);
+            add_to_both(buffers, length, t, MIXED, kind == 3);
+            if (t > 40 && next_random(&seed) % (kind == 3 ? 20 : 4) == 0) check_same_batches(buffers, kind == 2, &seed);
+            if (t > 100 && t < 110)
+                for (k = 0; k < 2; ++k) CHECK_OK(per_replay_cut(buffers[k], 0, NULL, NULL));
+            if (t > 150 && t < 160)
+                for (k = 0; k < 2; ++k) CHECK_OK(per_replay_clear(buffers[k], NULL));
+        }
+        check_same_files(buffers);
+        for (k = 0; k < 2; ++k) per_replay_free(buffers[k]);
+    }
+}
+
+static void fill(per_replay* replay, int n, look kind) {
+    int t;
+    for (t = 0; t < n; t += STEPS) CHECK_OK(try_steps(replay, STEPS, t, kind));
+}
+
+/* Both with 28 MB of screens. */
+static void screens_take_a_fifth_and_noise_hardly_more(void) {
+    enum { CAPACITY = 4000, ROUND = CAPACITY / N_ENVS };
+    per_replay_options plain = options_of(CAPACITY, 0), options = options_of(CAPACITY, 1);
+    per_replay *const twin = create_replay(&plain), *replay = create_replay(&options);
+    const int64_t as_they_are = stats_of(twin).memory_bytes;
+    int i;
+    CHECK(stats_of(replay).memory_bytes < 100 * CAPACITY);
+    fill(replay, 2 * ROUND, SCREENS);
+    CHECK(5 * stats_of(replay).memory_bytes < as_they_are);
+    for (i = 0; i < 3; ++i) { /* the memory serves for both */
+        fill(replay, ROUND, NOISE);
+        CHECK(stats_of(replay).memory_bytes < as_they_are + as_they_are / 10 + 300 * CAPACITY);
+        fill(replay, ROUND, SCREENS);
+    }
+    per_replay_free(replay);
+    replay = create_replay(&options);
+    fill(replay, ROUND, NOISE);
+    CHECK(stats_of(replay).memory_bytes < as_they_are + as_they_are / 25 + 200 * CAPACITY);
+    per_replay_free(replay);
+    per_replay_free(twin);
+}
+
+static per_status set_maps(per_replay* replay, int n, const uint8_t* maps) {
+    int64_t* const ids = malloc((size_t)n * sizeof *ids);
+    per_array fields[N_FIELDS];
+    per_status status;
+    int i;
+    for (i = 0; i < n; ++i) ids[i] = 20 + i % 100;
+    memset(fields, 0, sizeof fields);
+    fields[4] = array_of(maps, PER_UINT8);
+    status = per_replay_set(replay, n, ids, fields, NULL);
+    free(ids);
+    return status;
+}
+
+/* Steps are added, and rows set over and over by one call, until there is no memory for it. */
+static void memory_that_is_refused_changes_nothing(void) {
+    enum { N_MAPS = 200000 };
+    per_replay* buffers[2];
+    per_status status;
+    bytes before;
+    uint8_t* const maps = malloc(N_MAPS * MAP);
+    uint64_t seed = 1;
+    int t, i;
+    for (i = 0; i < N_MAPS * MAP; ++i) maps[i] = (uint8_t)next_random(&seed);
+    for (i = 0; i < 2; ++i) {
+        per_replay_options options = options_of(8000, i);
+        buffers[i] = create_replay(&options);
+    }
+    for (t = 0; t < 5 * STEPS; t += STEPS) add_to_both(buffers, STEPS, t, SCREENS, 0);
+    for (;; t += STEPS) {
+        refuses_memory = 1;
+        status = try_steps(buffers[1], STEPS, t, NOISE);
+        refuses_memory = 0;
+        if (status != PER_OK) break;
+        CHECK_OK(try_steps(buffers[0], STEPS, t, NOISE));
+    }
+    CHECK(status == PER_ERROR_OUT_OF_MEMORY);
+    before = saved(buffers[1]);
+    refuses_memory = 1;
+    for (i = 1; i <= 3; ++i) CHECK(try_steps(buffers[1], STEPS, t + i, NOISE) == PER_ERROR_OUT_OF_MEMORY);
+    refuses_memory = 0;
+    CHECK(are_equal(saved(buffers[1]), before));
+    add_to_both(buffers, STEPS, t, NOISE, 0);
+    before = saved(buffers[1]);
+    refuses_memory = 1;
+    CHECK(set_maps(buffers[1], N_MAPS, maps) == PER_ERROR_OUT_OF_MEMORY);
+    refuses_memory = 0;
+    CHECK(are_equal(saved(buffers[1]), before));
+    for (i = 0; i < 2; ++i) CHECK_OK(set_maps(buffers[i], 500, maps));
+    check_same_files(buffers);
+    for (i = 0; i < 2; ++i) per_replay_free(buffers[i]);
+    free(maps);
+}
+
+static void a_child_has_its_own_copy(void) {
+    per_replay* buffers[2];
+    uint64_t seed = 1;
+    int k, t, status;
+    pid_t child;
+    for (k = 0; k < 2; ++k) {
+        per_replay_options options = options_of(100, k);
+        buffers[k] = create_replay(&options);
+    }
+    for (t = 0; t < 96; t += STEPS) add_to_both(buffers, STEPS, t, MIXED, 0);
+    child = fork();
+    CHECK(child >= 0);
+    for (t = 0; t < 160; t += STEPS) {
+        add_to_both(buffers, STEPS, child == 0 ? 3 * t + 5 : t, MIXED, 0);
+        check_same_batches(buffers, 0, &seed);
+    }
+    for (k = 0; k < 2; ++k) per_replay_free(buffers[k]);
+    if (child == 0) _exit(0);
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void* allocate(void* context, int64_t n, int64_t alignment, int32_t use) {
+    (void)context, (void)use;
+    return aligned_alloc((size_t)alignment, (size_t)n);
+}
+static void deallocate(void* context, void* memory, int64_t n, int32_t use) {
+    (void)context, (void)n, (void)use;
+    free(memory);
+}
+
+static void what_is_refused(void) {
+    static const int64_t large[] = {1 << 12, (1 << 12) + 1}, seven[] = {7};
+    per_replay_options options = options_of(100, 1), changed = options;
+    per_field fields[N_FIELDS];
+    per_replay* replay = (per_replay*)&options;
+    changed.device = PER_CUDA;
+    CHECK_FAILS(
+        per_replay_create(&changed, &replay), PER_ERROR_UNSUPPORTED,
+        "compression of field \"observation\" is PER_COMPRESSION_DELTA (1): on PER_CUDA frames are kept as they");
+    CHECK(replay == NULL);
+    changed = options;
+    changed.allocate = allocate;
+    changed.deallocate = deallocate;
+    CHECK_FAILS(per_replay_create(&changed, &replay), PER_ERROR_UNSUPPORTED,
+                "memory of the caller's (allocate) has the");
+    changed = options;
+    changed.storage = "/tmp";
+    CHECK_FAILS(per_replay_create(&changed, &replay), PER_ERROR_UNSUPPORTED, "a file (storage) has the frames as they");
+    memcpy(fields, options.fields, sizeof fields);
+    changed = options;
+    changed.fields = fields;
+    fields[3].compression = PER_COMPRESSION_DELTA;
+    CHECK_FAILS(
+        per_replay_create(&changed, &replay), PER_ERROR_INVALID_ARGUMENT,
+        "compression of field \"action\" is PER_COMPRESSION_DELTA (1): its frame has 1 bytes, and must have 8 .. "
+        "16777216");
+    fields[3].ndim = 1;
+    fields[3].shape = seven;
+    CHECK_FAILS(per_replay_create(&changed, &replay), PER_ERROR_INVALID_ARGUMENT, "its frame has 7 bytes");
+    CHECK_FAILS(per_field_check(&fields[3]), PER_ERROR_INVALID_ARGUMENT,
+                "compression is PER_COMPRESSION_DELTA (1): its");
+    fields[3].ndim = 2;
+    fields[3].shape = large;
+    CHECK_FAILS(per_field_check(&fields[3]), PER_ERROR_INVALID_ARGUMENT, "its frame has 16781312 bytes");
+    for (fields[3].compression = -1; fields[3].compression <= 2; fields[3].compression += 3)
+        CHECK_FAILS(per_field_check(&fields[3]), PER_ERROR_INVALID_ARGUMENT, "allowed are 0 .. 1");
+}
+
+int main(void) {
+    what_is_refused();
+    the_buffer_is_the_same();
+    screens_take_a_fifth_and_noise_hardly_more();
+    memory_that_is_refused_changes_nothing();
+    a_child_has_its_own_copy();
+    return 0;
+}

@@ -1,0 +1,93 @@
+// Blocks do not overlap and keep what is in them, and memory that was freed serves for blocks of other sizes.
+#include "cpu/memory/block_heap.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <random>
+#include <vector>
+
+namespace per::cpu {
+namespace {
+
+struct Held {
+    std::byte* block;
+    size_t bytes;
+    int value;
+
+    bool is_whole() const {
+        return std::all_of(block, block + bytes, [&](std::byte byte) { return byte == std::byte(value); });
+    }
+};
+
+Held filled(BlockHeap& heap, size_t bytes, int value) {
+    std::byte* const block = heap.allocate(bytes);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(block) % 8, 0u);
+    std::memset(block, value, bytes);
+    return {block, bytes, value};
+}
+
+TEST(BlockHeap, blocks_keep_what_is_in_them) {
+    for (const size_t most : {size_t{8}, size_t{24}, size_t{1000}, size_t{7080}, size_t{300000}}) {
+        BlockHeap heap(most);
+        std::mt19937 random(1);
+        std::vector<Held> held;
+        const size_t n_held = most > 100000 ? 40 : 400;
+        for (int i = 0; i < 8000; ++i) {
+            if (held.size() < n_held && random() % 3 != 0) {
+                const size_t bytes = random() % 8 == 0 ? most : 1 + random() % most;
+                held.push_back(filled(heap, bytes, i % 256));
+            } else if (!held.empty()) {
+                std::swap(held[random() % held.size()], held.back());
+                ASSERT_TRUE(held.back().is_whole());
+                heap.free(held.back().block);
+                held.pop_back();
+            }
+        }
+        for (const Held& one : held) ASSERT_TRUE(one.is_whole());
+    }
+}
+
+// The oldest goes for each one that comes, as in a ring of rows. What all of them had at most is about what there is.
+TEST(BlockHeap, memory_serves_for_other_sizes_once_blocks_are_freed) {
+    constexpr size_t most = 7080;
+    constexpr size_t n_blocks = 3000;
+    BlockHeap heap(most);
+    std::deque<Held> held;
+    const auto go_round = [&](size_t bytes) {
+        for (size_t i = 0; i < n_blocks; ++i) {
+            if (held.size() == n_blocks) {
+                heap.free(held.front().block);
+                held.pop_front();
+            }
+            held.push_back(filled(heap, bytes, static_cast<int>(i % 256)));
+        }
+    };
+    go_round(most);
+    const size_t at_most = heap.memory_use().bytes;
+    EXPECT_LT(at_most, n_blocks * (most + 8) * 105 / 100 + (size_t{2} << 20));
+    for (const size_t bytes : {size_t{100}, size_t{3000}, size_t{50}, most, size_t{700}, most}) go_round(bytes);
+    EXPECT_LE(heap.memory_use().bytes, at_most + at_most / 20);
+}
+
+// At most an eighth and 40 bytes are lost of a block.
+TEST(BlockHeap, small_blocks_take_little_more_than_their_bytes) {
+    for (const size_t bytes : {size_t{30}, size_t{100}, size_t{250}, size_t{777}, size_t{2000}}) {
+        BlockHeap heap(7080);
+        constexpr size_t n_blocks = 20000;
+        for (size_t i = 0; i < n_blocks; ++i) heap.allocate(bytes);
+        EXPECT_LT(heap.memory_use().bytes, n_blocks * (bytes + bytes / 8 + 40) * 105 / 100 + (size_t{2} << 20))
+            << bytes;
+    }
+}
+
+TEST(BlockHeap, a_heap_that_was_not_used_has_no_memory) {
+    EXPECT_EQ(BlockHeap(size_t{1} << 24).memory_use().bytes, 0u);
+}
+
+}  // namespace
+}  // namespace per::cpu
