@@ -9,6 +9,7 @@
 #include <cstring>
 #include <deque>
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace per::cpu {
@@ -82,6 +83,23 @@ TEST(BlockHeap, small_blocks_take_little_more_than_their_bytes) {
         for (size_t i = 0; i < n_blocks; ++i) heap.allocate(bytes);
         EXPECT_LT(heap.memory_use().bytes, n_blocks * (bytes + bytes / 8 + 40) * 105 / 100 + (size_t{2} << 20))
             << bytes;
+    }
+}
+
+// As the frames of a field that cannot be compressed take: beside the one before each block 8 bytes are the heap's own.
+TEST(BlockHeap, large_blocks_take_a_sixtieth_more_and_few_bytes) {
+    for (const auto& [most, n_blocks] : {std::pair{size_t{1024}, size_t{2000}},
+                                         {4112, 10000},
+                                         {7072, 4000},
+                                         {28240, 2000},
+                                         {110608, 300},
+                                         {110608, 1500},
+                                         {233016, 300},
+                                         {1000016, 70},
+                                         {(size_t{1} << 24) + 16, 5}}) {
+        BlockHeap heap(most);
+        for (size_t i = 0; i < n_blocks; ++i) heap.allocate(most);
+        EXPECT_LT(heap.memory_use().bytes, n_blocks * (most + most / 60 + 72) + (size_t{2} << 20)) << most;
     }
 }
 

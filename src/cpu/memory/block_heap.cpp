@@ -10,21 +10,22 @@ namespace {
 
 constexpr std::size_t unit = 16;
 constexpr std::size_t least_block_bytes = 32;
-constexpr std::size_t least_chunk_bytes = 4096;
+constexpr std::size_t least_chunk_bytes = 16384;
 constexpr std::size_t small_area_bytes = std::size_t{1} << 17;
-constexpr std::size_t large_area_bytes = std::size_t{1} << 21;  // huge pages; see Memory
+constexpr std::size_t large_area_bytes = std::size_t{1} << 21;      // huge pages; see Memory
+constexpr std::size_t least_bytes_of_large = std::size_t{1} << 24;  // in all: of these an area is an eighth at most
 constexpr std::size_t most_area_bytes = std::size_t{1} << 26;
 
 std::size_t round_up(std::size_t bytes, std::size_t to) {
     return (bytes + to - 1) / to * to;
 }
 
-// The next memory to ask for, of a heap that has so much: a part of that, so that there are few areas, and little that
-// nothing lies in.
-std::size_t bytes_of_next_area(std::size_t bytes_so_far, std::size_t chunk_bytes) {
-    if (bytes_so_far < large_area_bytes && chunk_bytes <= small_area_bytes) return small_area_bytes;
+// How many chunks the next area has, of a heap that has so many bytes: a part of those, so that there are few areas, and
+// little that nothing lies in.
+std::size_t chunks_of_next_area(std::size_t bytes_so_far, std::size_t chunk_bytes) {
+    if (bytes_so_far < least_bytes_of_large && chunk_bytes <= small_area_bytes) return small_area_bytes / chunk_bytes;
     const std::size_t wanted = std::clamp(bytes_so_far / 64, large_area_bytes, most_area_bytes);
-    return round_up(std::max(wanted, 8 * chunk_bytes), large_area_bytes);
+    return round_up(std::max(wanted, chunk_bytes), large_area_bytes) / chunk_bytes;
 }
 
 }  // namespace
@@ -61,8 +62,8 @@ uint32_t BlockHeap::class_of(std::size_t bytes) const {
 }
 
 void BlockHeap::add_area() {
-    const std::size_t bytes = bytes_of_next_area(area_bytes_, chunk_bytes_);
-    const std::size_t n = bytes / chunk_bytes_;
+    const std::size_t n = chunks_of_next_area(area_bytes_, chunk_bytes_);
+    const std::size_t bytes = n * chunk_bytes_;
     areas_.reserve(areas_.size() + 1);
     chunks_.reserve(chunks_.size() + 1);
     Memory area(bytes);
