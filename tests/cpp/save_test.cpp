@@ -174,7 +174,8 @@ const Kind kinds[] = {
 // A buffer and random calls on it.
 class Subject {
  public:
-    Subject(const Kind& kind, uint32_t seed) : random_(seed), image_bytes_(kind.image_bytes) {
+    Subject(const Kind& kind, uint32_t seed)
+        : random_(seed), image_bytes_(kind.image_bytes), is_compressed_(kind.compression != PER_COMPRESSION_NONE) {
         const int64_t shape = image_bytes_;
         per_field fields[n_fields] = {};
         fields[image] = {"observation.image", &shape, 1, PER_UINT8, PER_ROLE_DEFAULT, 0, nullptr, 0, kind.compression};
@@ -204,8 +205,8 @@ class Subject {
 
     void add(int64_t length) {
         const size_t n = static_cast<size_t>(length * n_envs);
-        const std::vector<uint8_t> images = noise(n * static_cast<size_t>(image_bytes_));
-        const std::vector<uint8_t> next_images = noise(images.size());
+        const std::vector<uint8_t> images = draw_images(n);
+        const std::vector<uint8_t> next_images = draw_images(n);
         const std::vector<float> numbers = floats(4 * n);
         const std::vector<int16_t> actions(n, static_cast<int16_t>(random_()));
         std::vector<uint8_t> ends(n, 0);
@@ -264,6 +265,9 @@ class Subject {
                 return add(1 + random_() % 7);
         }
     }
+
+    // How many of 64 images of a compressed field are nothing like the one before; the others differ in three bytes.
+    void set_noise(uint32_t noise_of_64) { noise_of_64_ = noise_of_64; }
 
     void set_n_step(int64_t n_step) { EXPECT_OK(per_replay_set_n_step(get(), n_step, nullptr)); }
     void clear() { EXPECT_OK(per_replay_clear(get(), nullptr)); }
@@ -353,6 +357,20 @@ class Subject {
         for (size_t i = 0; i < n; i += 61) bytes[i] = static_cast<uint8_t>(random_());
         return bytes;
     }
+    std::vector<uint8_t> draw_images(size_t n) {
+        const size_t bytes = static_cast<size_t>(image_bytes_);
+        if (!is_compressed_) return noise(n * bytes);
+        std::vector<uint8_t> images;
+        images.reserve(n * bytes);
+        image_.resize(bytes);
+        for (size_t i = 0; i < n; ++i) {
+            const bool is_noise = random_() % 64 < noise_of_64_;
+            for (size_t k = 0; k < (is_noise ? bytes : 3); ++k)
+                image_[is_noise ? k : random_() % bytes] = static_cast<uint8_t>(random_() >> 7);
+            images.insert(images.end(), image_.begin(), image_.end());
+        }
+        return images;
+    }
     std::vector<float> floats(size_t n) {
         std::vector<float> numbers(n);
         for (float& number : numbers) number = static_cast<float>(random_() % 10000 + 1) / 64.0f;
@@ -361,6 +379,9 @@ class Subject {
 
     std::mt19937 random_;
     const int64_t image_bytes_;
+    const bool is_compressed_;
+    uint32_t noise_of_64_ = 2;
+    std::vector<uint8_t> image_;  // the last one
     int64_t rows_;
     bool stores_next_;
     bool has_windows_;
@@ -421,11 +442,13 @@ TEST_F(Save, a_file_is_that_of_the_moment_whatever_changes_before_its_rows_are_r
     }
 }
 
+const Kind& compressed_kind() {
+    return *std::find_if(std::begin(kinds), std::end(kinds), [](const Kind& k) { return k.compression != 0; });
+}
+
 // Each of the saves keeps all frames, as they are overwritten before it reads them.
 TEST_F(Save, memory_of_compressed_frames_is_given_back) {
-    const Kind& kind =
-        *std::find_if(std::begin(kinds), std::end(kinds), [](const Kind& k) { return k.compression != 0; });
-    Subject subject(kind, 1);
+    Subject subject(compressed_kind(), 1);
     subject.fill();
     const int64_t before = subject.memory_bytes();
     for (int i = 0; i < 10; ++i) {
@@ -436,6 +459,55 @@ TEST_F(Save, memory_of_compressed_frames_is_given_back) {
         EXPECT_OK(per_save_wait(save.get(), -1));
     }
     EXPECT_LT(subject.memory_bytes(), 3 * before);
+}
+
+// Lets a save go on by one write or piece of rows at a time. Calls visit(bytes of rows written by it) after each.
+template <class Visit>
+void go_on_until_all_is_read(per_save* save, const Visit& visit) {
+    int64_t written = 0, total = 1;
+    for (int64_t n = 1; written < total; ++n) {
+        const int64_t before = written;
+        disk.allow(n);
+        disk.wait_for(n, save);
+        EXPECT_OK(per_save_progress(save, &written, &total));
+        visit(written - before);
+    }
+}
+
+// Frames that the save has read serve for others, though it has not ended.
+TEST_F(Save, memory_of_compressed_frames_is_given_back_piece_by_piece) {
+#ifndef SANITIZED
+    Subject subject(compressed_kind(), 1);
+    subject.set_noise(64);
+    subject.fill();
+    const int64_t before = subject.memory_bytes();
+    disk.hold();
+    const SaveHandle save = subject.start(path());
+    subject.set_noise(0);
+    subject.fill();
+    go_on_until_all_is_read(save.get(), [](int64_t) {});
+    subject.set_noise(64);
+    subject.fill();
+    EXPECT_LT(subject.memory_bytes(), before + before / 2);
+    disk.allow(INT64_MAX);
+    EXPECT_OK(per_save_wait(save.get(), -1));
+#endif
+}
+
+// Calls wait while a piece is read: of small compressed frames it has 512 at most. What is seen may be two pieces.
+TEST_F(Save, pieces_of_small_compressed_frames_have_few_of_them) {
+#ifndef SANITIZED
+    const Kind kind = {"small", 9000, 64, [](per_replay_options&) {}, PER_COMPRESSION_DELTA};
+    Subject subject(kind, 1);
+    subject.fill();
+    disk.hold();
+    const SaveHandle save = subject.start(path());
+    int64_t largest = 0;
+    go_on_until_all_is_read(save.get(), [&](int64_t piece) { largest = std::max(largest, piece); });
+    EXPECT_LE(largest, 2 * 512 * kind.image_bytes);
+    disk.allow(INT64_MAX);
+    EXPECT_OK(per_save_wait(save.get(), -1));
+#endif
 }
 
 TEST_F(Save, threads_that_use_the_buffer_do_not_reach_the_file) {
@@ -588,12 +660,7 @@ TEST_F(Save, memory_holds_each_row_that_changes_before_it_is_read_once) {
         // Once all rows were read, none is kept, though the save has not ended.
         disk.hold();
         const SaveHandle late = subject.start(path());
-        int64_t written = 0, total = 1;
-        for (int64_t n = 1; written < total; ++n) {
-            disk.allow(n);
-            disk.wait_for(n, late.get());
-            EXPECT_OK(per_save_progress(late.get(), &written, &total));
-        }
+        go_on_until_all_is_read(late.get(), [](int64_t) {});
         EXPECT_EQ(subject.set_each_priority(ids), 0u);
         disk.allow(INT64_MAX);
         EXPECT_OK(per_save_wait(late.get(), -1));

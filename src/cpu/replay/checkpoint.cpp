@@ -59,6 +59,9 @@ void for_each_part(const WindowRules& rules, const std::vector<Lane>& lanes, int
                         [&](int64_t first, int64_t n) { for_each_part(first, n, bytes, part_bytes, visit); });
 }
 
+// To find a packed frame and its key takes about as long as to copy so much.
+constexpr int64_t least_packed_bytes = 512;
+
 // How much of memory, or of the disk, is read for a value of a column.
 int64_t bytes_of_slot(const ReplayState& state, const Column<std::byte>& column, int64_t bytes) {
     return state.rows.are_stored() ? column.stride : bytes;
@@ -81,10 +84,8 @@ void write_values(ReplayState& state, const Column<std::byte>& column, int64_t b
                   const std::byte* values) {
     PackedFrames* const packed = state.rows.packed_of(column.first);
     if (packed == nullptr) return copy_frames(column.at(slot), column.stride, values, bytes, n, bytes);
-    for (int64_t i = 0; i < n; ++i) {
-        packed->prepare(state.ring().env_of_slot(slot), values + i * bytes);
-        packed->put(slot + i);
-    }
+    for (int64_t i = 0; i < n; ++i) packed->prepare(state.ring().env_of_slot(slot), slot + i, values + i * bytes);
+    packed->put_prepared();
 }
 
 // Has a part of a column fetched that lies on the disk, and the part after it.
@@ -159,7 +160,9 @@ class Snapshot final : public ReplaySnapshot {
                 *n_written_out += n * bytes;
             };
             // Values of records are read with the lines that they lie in.
-            for_each_part(rules_, moment_.lanes, std::max(columns_[i].stride, bytes), small_part_bytes, write_part);
+            const bool are_packed = state_.rows.packed_of(columns_[i].first) != nullptr;
+            const int64_t read_bytes = std::max(are_packed ? least_packed_bytes : columns_[i].stride, bytes);
+            for_each_part(rules_, moment_.lanes, read_bytes, small_part_bytes, write_part);
         });
     }
 

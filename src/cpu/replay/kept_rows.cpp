@@ -38,13 +38,24 @@ KeptRows::KeptRows(const RowStore& rows, const WindowRules& rules, const std::ve
     }
 }
 
+// What is left, where the save has failed.
 KeptRows::~KeptRows() {
-    for (const Part& part : parts_) {
-        if (part.packed == nullptr) continue;
-        for (int64_t slot = 0; slot < ring_.capacity(); slot += 64)
-            for (Copy* copy = part.group(slot)->copies; copy != nullptr; copy = copy->next)
-                part.packed->release(frame_in(copy->bytes()));
-    }
+    for (const Part& part : parts_)
+        if (part.packed != nullptr) release(part, 0, ring_.capacity());
+}
+
+// Compressed frames of these slots that are held.
+void KeptRows::release(const Part& part, int64_t first, int64_t n) noexcept {
+    for (int64_t slot = first; slot < first + n; slot = slot / 64 * 64 + 64)
+        for (Copy** place = &part.group(slot)->copies; *place != nullptr;) {
+            Copy& copy = **place;
+            if (first <= copy.slot && copy.slot < first + n) {
+                part.packed->release(frame_in(copy.bytes()));
+                *place = copy.next;
+            } else {
+                place = &copy.next;
+            }
+        }
 }
 
 void KeptRows::keep(std::size_t part, int64_t first, int64_t n) noexcept {
@@ -87,14 +98,15 @@ std::byte* KeptRows::allocate(std::size_t bytes) {
 void KeptRows::read(std::size_t i, int64_t bytes, int64_t first, int64_t n, std::byte* out) {
     if (has_failed_)
         throw Error(PER_ERROR_OUT_OF_MEMORY, "out of memory for rows that were changed before they were saved");
-    const PackedFrames* const packed = parts_[places_[i].part].packed;
-    if (packed == nullptr) return read_column(i, bytes, first, n, out);
+    const Part& part = parts_[places_[i].part];
+    if (part.packed == nullptr) return read_column(i, bytes, first, n, out);
     frames_.resize(static_cast<std::size_t>(n));
     read_column(i, sizeof(PackedFrames::Block*), first, n, reinterpret_cast<std::byte*>(frames_.data()));
     for (const PackedFrames::Block* const frame : frames_) {
-        packed->read(frame, out);
+        part.packed->read(frame, out);
         out += bytes;
     }
+    release(part, first, n);
 }
 
 void KeptRows::read_column(std::size_t i, int64_t bytes, int64_t first, int64_t n, std::byte* out) {

@@ -29,8 +29,7 @@ class KeptRows {
     void keep(std::size_t part, int64_t first, int64_t n) noexcept;
 
     // Copies values of the i-th column, of `bytes` each, side by side; each is read once. Those of a compressed field are
-    // unpacked. Throws Error with
-    // OUT_OF_MEMORY if any row that has changed could not be kept.
+    // unpacked, and not held any more. Throws Error with OUT_OF_MEMORY if any row that has changed could not be kept.
     void read(std::size_t i, int64_t bytes, int64_t first, int64_t n, std::byte* out);
 
  private:
@@ -61,6 +60,7 @@ class KeptRows {
     };
 
     void keep(Part& part, int64_t slot);
+    void release(const Part& part, int64_t first, int64_t n) noexcept;
     void read_column(std::size_t i, int64_t bytes, int64_t first, int64_t n, std::byte* out);
     std::byte* allocate(std::size_t bytes);
 

@@ -15,12 +15,16 @@ namespace {
 constexpr int64_t frames_of_key = 4;
 // More is never packed, so that 32 bits count it.
 constexpr uint32_t most_holders = std::numeric_limits<uint32_t>::max() / 2;
+// Of a call that takes slots several times only the last frames will be there: beyond so many, as a multiple of the
+// slots, the others are dropped.
+constexpr size_t most_prepared_of_slot = 2;
 constexpr int64_t prefetched_bytes = 256;  // of a key; the hardware goes on from there
 
 }  // namespace
 
 PackedFrames::PackedFrames(const Field& field, int64_t capacity, int64_t n_envs)
     : shape_(shape_of_frame(field)),
+      most_prepared_(most_prepared_of_slot * static_cast<size_t>(capacity)),
       heap_(sizeof(Block) + static_cast<size_t>(shape_.bytes)),
       by_slot_(array_bytes(capacity, sizeof(Block*))),
       keys_(static_cast<size_t>(n_envs)),
@@ -65,32 +69,61 @@ void PackedFrames::set_key(LaneKey& key, Block* block) noexcept {
     key.n_packed = 0;
 }
 
-void PackedFrames::prepare(int64_t env, const std::byte* frame) {
-    prepared_.push_back(nullptr);
-    LaneKey& key = keys_[static_cast<size_t>(env)];
-    Block* block = packed_by(key.block, frame);
-    if (block == nullptr) {
-        block = allocate(shape_.bytes);
-        std::memcpy(block->bytes(), frame, static_cast<size_t>(shape_.bytes));
-        set_key(key, block);
-    } else {
-        key.n_packed += block->n_packed;
-        if (key.n_packed >= frames_of_key * shape_.bytes) set_key(key, nullptr);
-    }
-    prepared_.back() = block;
+PackedFrames::Block* PackedFrames::as_it_is(const std::byte* frame) {
+    Block* const block = allocate(shape_.bytes);
+    std::memcpy(block->bytes(), frame, static_cast<size_t>(shape_.bytes));
+    return block;
 }
 
-void PackedFrames::put(int64_t slot) noexcept {
-    release(std::exchange(by_slot()[slot], prepared_[n_put_]));
-    if (++n_put_ < prepared_.size()) return;
+PackedFrames::Prepared& PackedFrames::begin(int64_t slot) {
+    if (prepared_.size() >= most_prepared_) drop_overwritten();
+    prepared_.push_back({slot, nullptr});
+    return prepared_.back();
+}
+
+void PackedFrames::prepare(int64_t env, int64_t slot, const std::byte* frame) {
+    Prepared& prepared = begin(slot);
+    LaneKey& key = keys_[static_cast<size_t>(env)];
+    prepared.block = packed_by(key.block, frame);
+    if (prepared.block == nullptr) {
+        prepared.block = as_it_is(frame);
+        set_key(key, prepared.block);
+    } else {
+        key.n_packed += prepared.block->n_packed;
+        if (key.n_packed >= frames_of_key * shape_.bytes) set_key(key, nullptr);
+    }
+}
+
+// The key of the lane is left to what is added next, which may be nothing like this frame.
+void PackedFrames::prepare_instead(int64_t slot, const std::byte* frame) {
+    Prepared& prepared = begin(slot);
+    Block* const old = by_slot()[slot];
+    prepared.block = packed_by(old != nullptr && old->key != nullptr ? old->key : old, frame);
+    if (prepared.block == nullptr) prepared.block = as_it_is(frame);
+}
+
+// Of frames for one slot the last will be there.
+void PackedFrames::drop_overwritten() noexcept {
+    std::stable_sort(prepared_.begin(), prepared_.end(),
+                     [](const Prepared& a, const Prepared& b) { return a.slot < b.slot; });
+    size_t n = 0;
+    for (size_t i = 0; i < prepared_.size(); ++i) {
+        if (i + 1 < prepared_.size() && prepared_[i + 1].slot == prepared_[i].slot)
+            release(prepared_[i].block);
+        else
+            prepared_[n++] = prepared_[i];
+    }
+    prepared_.resize(n);
+}
+
+void PackedFrames::put_prepared() noexcept {
+    for (const Prepared& prepared : prepared_) release(std::exchange(by_slot()[prepared.slot], prepared.block));
     prepared_.clear();
-    n_put_ = 0;
 }
 
 void PackedFrames::drop_prepared() noexcept {
-    for (; n_put_ < prepared_.size(); ++n_put_) release(prepared_[n_put_]);
+    for (const Prepared& prepared : prepared_) release(prepared.block);
     prepared_.clear();
-    n_put_ = 0;
 }
 
 void PackedFrames::release(Block* frame) noexcept {
@@ -99,6 +132,12 @@ void PackedFrames::release(Block* frame) noexcept {
         heap_.free(reinterpret_cast<std::byte*>(frame));
         frame = key;
     }
+}
+
+MemoryUse PackedFrames::memory_use() const {
+    const std::size_t tables =
+        keys_.capacity() * sizeof(LaneKey) + prepared_.capacity() * sizeof(Prepared) + packed_.capacity();
+    return by_slot_.use() + heap_.memory_use() + MemoryUse{tables, 0};
 }
 
 }  // namespace per::cpu

@@ -16,9 +16,9 @@
 namespace per::cpu {
 
 // A frame is kept as what it differs by from a key: a frame of its lane that came shortly before it, and is kept as it
-// is (a key frame, in the words of per.h). So any frame can be read without those before it but one, in whatever order frames are overwritten. A frame that
-// differs from the key in too much is kept as it is, and is the next key. A key also has an end once those after it
-// take four times its memory: as they get less like it, a nearer one pays.
+// is (a key frame, in the words of per.h). So any frame can be read without those before it but one, in whatever order
+// frames are overwritten. A frame that differs from the key in too much is kept as it is, and is the next key. A key
+// also has an end once those after it take four times its memory: as they get less like it, a nearer one pays.
 //
 // Several threads may read at once; all else needs the lock of the buffer.
 class PackedFrames {
@@ -45,11 +45,12 @@ class PackedFrames {
     void prefetch(int64_t slot) const { prefetch_to_read(by_slot()[slot]); }
     void prefetch_key(int64_t slot) const;
 
-    // Frames are put into slots in two passes, so that memory can only end in the first. prepare() packs one, by the key
-    // of its lane, and put() puts those that were prepared into slots, in the same order. What was prepared and not put
-    // is to be dropped before anything else is prepared.
-    void prepare(int64_t env, const std::byte* frame);
-    void put(int64_t slot) noexcept;
+    // Frames are put into slots in two passes, so that memory can only end in the first. prepare() packs one by the key
+    // of its lane, prepare_instead() by that of the frame which is in the slot, and put_prepared() puts all of them into
+    // their slots. Where memory ends, what was prepared is to be dropped.
+    void prepare(int64_t env, int64_t slot, const std::byte* frame);
+    void prepare_instead(int64_t slot, const std::byte* frame);
+    void put_prepared() noexcept;
     void drop_prepared() noexcept;
 
     // A frame that another holds stays where it is when its slot takes another one.
@@ -58,7 +59,7 @@ class PackedFrames {
     }
     void release(Block* frame) noexcept;
 
-    MemoryUse memory_use() const { return by_slot_.use() + heap_.memory_use(); }
+    MemoryUse memory_use() const;
 
  private:
     struct LaneKey {
@@ -66,16 +67,24 @@ class PackedFrames {
         int64_t n_packed = 0;  // bytes of the frames that were packed by it
     };
 
+    struct Prepared {
+        int64_t slot;
+        Block* block;
+    };
+
     Block* allocate(int64_t n_bytes);
     Block* packed_by(Block* key, const std::byte* frame);
+    Block* as_it_is(const std::byte* frame);
+    Prepared& begin(int64_t slot);
+    void drop_overwritten() noexcept;
     void set_key(LaneKey& key, Block* block) noexcept;
 
     const FrameShape shape_;
+    const size_t most_prepared_;
     BlockHeap heap_;
     Memory by_slot_;
     std::vector<LaneKey> keys_;  // by environment
-    std::vector<Block*> prepared_;
-    size_t n_put_ = 0;               // of those
+    std::vector<Prepared> prepared_;
     std::vector<std::byte> packed_;  // one frame
 };
 

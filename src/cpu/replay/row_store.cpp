@@ -122,6 +122,8 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
     } else {
         settle(priorities_);
     }
+    for (const Column<std::byte>& column : fields_) packed_fields_.push_back(packed_of(column.first));
+    for (const Column<std::byte>& column : next_fields_) packed_next_fields_.push_back(packed_of(column.first));
     flags_side_by_side_ = reinterpret_cast<uint8_t*>(allocate(sizeof(uint8_t), source));
     if (is_stored) {
         flags_ = {reinterpret_cast<std::byte*>(flags_side_by_side_), sizeof(uint8_t)};
@@ -147,6 +149,10 @@ PackedFrames* RowStore::packed_of(const std::byte* first) const {
     for (const std::unique_ptr<PackedFrames>& packed : packed_)
         if (packed->by_slot().first == first) return packed.get();
     return nullptr;
+}
+
+void RowStore::put_prepared() noexcept {
+    for (const std::unique_ptr<PackedFrames>& packed : packed_) packed->put_prepared();
 }
 
 void RowStore::drop_prepared() noexcept {

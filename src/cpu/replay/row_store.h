@@ -40,14 +40,15 @@ class RowStore {
 
     // Frames of a field, or, where packed() is not NULL, PackedFrames::by_slot().
     Column<std::byte> field(int64_t i) const { return fields_[static_cast<size_t>(i)]; }
-    PackedFrames* packed(int64_t i) const { return packed_of(field(i).first); }
+    PackedFrames* packed(int64_t i) const { return packed_fields_[static_cast<size_t>(i)]; }
     // Next observations, with store_next_observation: by slot of the step that they were made after.
     Column<std::byte> next_field(int64_t i) const { return next_fields_[static_cast<size_t>(i)]; }
-    PackedFrames* next_packed(int64_t i) const { return packed_of(next_field(i).first); }
+    PackedFrames* next_packed(int64_t i) const { return packed_next_fields_[static_cast<size_t>(i)]; }
     // Of a column, whose first value is given. NULL: the frames are in the column.
     PackedFrames* packed_of(const std::byte* first) const;
     bool has_packed() const { return !packed_.empty(); }
-    // Drops what any of them has prepared.
+    // What any of them has prepared.
+    void put_prepared() noexcept;
     void drop_prepared() noexcept;
     Column<float> rewards() const { return rewards_; }
     // Priorities as rows were given them: what is there is PriorityStore's matter.
@@ -131,6 +132,8 @@ class RowStore {
     Column<std::byte> records_;
     std::vector<Column<std::byte>> fields_;
     std::vector<Column<std::byte>> next_fields_;
+    std::vector<PackedFrames*> packed_fields_;  // as packed() gives them
+    std::vector<PackedFrames*> packed_next_fields_;
     Column<float> rewards_;
     Column<float> priorities_;
     Column<int32_t> times_sampled_;

@@ -201,7 +201,7 @@ void RowsById::get(int64_t count, const int64_t* ids, const per_batch& batch) {
     }
 }
 
-// The values of compressed fields, in the order in which set() puts them into their rows.
+// The values of compressed fields.
 void RowsById::pack_values(const per_array* fields) {
     try {
         for (int64_t i = 0; i < state_.fields.count(); ++i) {
@@ -209,8 +209,8 @@ void RowsById::pack_values(const per_array* fields) {
             if (fields[i].data == nullptr || packed == nullptr) continue;
             for (size_t entry = 0; entry < slots_.size(); ++entry)
                 if (slots_[entry] >= 0)
-                    packed->prepare(state_.ring().env_of_slot(slots_[entry]),
-                                    values_[static_cast<size_t>(i)].at(static_cast<int64_t>(entry)));
+                    packed->prepare_instead(slots_[entry],
+                                            values_[static_cast<size_t>(i)].at(static_cast<int64_t>(entry)));
         }
     } catch (...) {
         state_.rows.drop_prepared();
@@ -246,14 +246,10 @@ void RowsById::set(int64_t count, const int64_t* ids, const per_array* fields) {
         if (fields[i].data == nullptr) continue;
         const Column<std::byte> column = state_.rows.field(i);
         state_.rows.will_change(column, slots_, slots_.size());
-        PackedFrames* const packed = state_.rows.packed(i);
-        if (packed == nullptr) {
+        if (state_.rows.packed(i) == nullptr)
             write_to_slots(values_[static_cast<size_t>(i)], slots_, state_.fields[i].bytes, column);
-            continue;
-        }
-        for (const int64_t slot : slots_)
-            if (slot >= 0) packed->put(slot);
     }
+    if (state_.rows.has_packed()) state_.rows.put_prepared();
     state_.counters.stale_updates += n_stale;
 }
 

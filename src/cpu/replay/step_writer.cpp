@@ -124,8 +124,7 @@ void StepWriter::await_reads() {
     }
 }
 
-// Frames of compressed fields are packed before anything changes, in the order in which write_frames() puts them into
-// their rows.
+// Frames of compressed fields are packed before anything changes.
 void StepWriter::pack_frames() {
     packed_lanes_.clear();
     for (int64_t j = 0; j < steps_->n_envs; ++j) packed_lanes_.push_back(state_.lane(place(0, j).env));
@@ -141,7 +140,7 @@ void StepWriter::pack_frames() {
                     run.is_next_field ? state_.rows.next_packed(run.field) : state_.rows.packed(run.field);
                 if (packed == nullptr) return;
                 for (int64_t row = run.rows.first; row < run.rows.end; ++row)
-                    packed->prepare(segment.place.env,
+                    packed->prepare(segment.place.env, state_.ring().slot(segment.place.env, row),
                                     run.values.at(run.entry + (row - run.rows.first) * steps_->n_envs));
             });
         }
@@ -245,9 +244,9 @@ bool StepWriter::matches_announced(const Place& place) const {
     for (int64_t i = 0; i < state_.fields.count(); ++i) {
         const Field& field = state_.fields[i];
         if (!field.is_observation()) continue;
-        const Column<std::byte> column =
-            state_.rules.store_next_observation ? state_.rows.next_field(i) : state_.rows.field(i);
-        const PackedFrames* const packed = state_.rows.packed_of(column.first);
+        const bool is_next_field = state_.rules.store_next_observation;
+        const Column<std::byte> column = is_next_field ? state_.rows.next_field(i) : state_.rows.field(i);
+        const PackedFrames* const packed = is_next_field ? state_.rows.next_packed(i) : state_.rows.packed(i);
         const std::byte* announced = column.at(slot);
         if (check.announcing >= 0) {
             announced = given_.next_field(i).at(check.announcing);
@@ -285,6 +284,7 @@ void StepWriter::write_all(int64_t* ids_out) {
         write(segment, largest, ids_out);
     }
     raise_largest(steps_->length);
+    if (state_.rows.has_packed()) state_.rows.put_prepared();
     state_.commit_lanes();
     state_.counters.rejected_updates += n_rejected_;
 }
@@ -372,17 +372,16 @@ void StepWriter::for_each_run(const Segment& segment, RowRange rows, bool first_
     }
 }
 
+// All but those of compressed fields.
 void StepWriter::write_frames(const Segment& segment, RowRange rows, bool first_is_there, int64_t next_row) {
     const int64_t stride = steps_->n_envs;
     for_each_run(segment, rows, first_is_there, next_row, [&](const FrameRun& run) {
+        if (state_.rows.packed(run.field) != nullptr) return;
         const Column<std::byte> column =
             run.is_next_field ? state_.rows.next_field(run.field) : state_.rows.field(run.field);
-        PackedFrames* const packed = state_.rows.packed_of(column.first);
         for_each_part(state_.ring(), segment.place.env, run.rows, [&](int64_t slot, int64_t row, int64_t n) {
-            if (packed == nullptr)
-                return run.values.copy(run.entry + (row - run.rows.first) * stride, stride, n,
-                                       state_.fields[run.field].bytes, column, slot);
-            for (int64_t i = 0; i < n; ++i) packed->put(slot + i);
+            run.values.copy(run.entry + (row - run.rows.first) * stride, stride, n, state_.fields[run.field].bytes,
+                            column, slot);
         });
     });
 }
