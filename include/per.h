@@ -504,15 +504,15 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
  *
  * A lane needs n_step + frame_stack + 1 rows at least, with sequences n_step + frame_stack + T: fewer is
  * PER_ERROR_INVALID_ARGUMENT, naming both numbers.
- * Memory: the bytes of all fields, of reward and flags (6 bytes), and 9 bytes of priorities, a row; all of it is
- * allocated here. What is small lies side by side, padded by at most 6 bytes or a sixteenth, so that a drawn transition
- * touches few cache lines; frames of 1024 bytes and more lie on lines of 64 bytes of their own. PER_RANK takes 7 bytes
- * more, PER_BUFFER_MAX and PER_MAX_NOW a quarter of one each; where only the options of a call ask for one of the first
- * two, the first such call allocates it. With `storage` fields and reward lie on the disk. On PER_CUDA nothing is
- * padded, reward and flags take 5 bytes, priorities 12.4, PER_RANK 8.3 more and the others an eighth of one; the first
- * batch or update of a size beyond 4096 allocates, too. A call that allocates cannot be captured, and of the first two
- * kinds cannot follow calls that were: their graphs would go on without what it adds. keep_times_sampled takes 4 bytes
- * more on each device.
+ * Memory: the bytes of all fields, of reward and flags (6 bytes), and 9 bytes of priorities, a row; all of it but the
+ * frames of compressed fields is allocated here. What is small lies side by side, padded by at most 6 bytes or a
+ * sixteenth, so that a drawn transition touches few cache lines; frames of 1024 bytes and more lie on lines of 64 bytes
+ * of their own. PER_RANK takes 7 bytes more, PER_BUFFER_MAX and PER_MAX_NOW a quarter of one each; where only the
+ * options of a call ask for one of the first two, the first such call allocates it. With `storage` fields and reward
+ * lie on the disk. On PER_CUDA nothing is padded, reward and flags take 5 bytes, priorities 12.4, PER_RANK 8.3 more and
+ * the others an eighth of one; the first batch or update of a size beyond 4096 allocates, too. A call that allocates
+ * cannot be captured, and of the first two kinds cannot follow calls that were: their graphs would go on without what
+ * it adds. keep_times_sampled takes 4 bytes more on each device.
  *
  * Memory from the caller.  With `allocate` the arrays of rows and priorities lie where the caller wants them: in shared
  * memory, on huge pages, in pinned memory. It is called by this call only, a few times, and `deallocate` once for each
@@ -533,15 +533,18 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
  * Compressed fields.  Frames of a field with PER_COMPRESSION_DELTA are kept as what they differ by from a key frame:
  * one of their environment that came some steps before, and is kept as it is. Of frames that are much like those before
  * them, such as screens of games, a small part is left. Batches, files and all else are the same, bit for bit. A frame
- * that differs too much is kept as it is, and takes some 50 bytes and a sixtieth of its own more than without
- * compression; small frames take more in any case. Each frame of a batch is unpacked when it is read, from its key frame
- * and what it differs by, on the threads that copy the batch.
+ * that differs too much is kept as it is, and takes up to 100 bytes and a sixtieth of its own more than without
+ * compression, and those of a field 2 MiB more in all; small frames take more in any case. Each frame of a batch is
+ * unpacked when it is read, from its key frame and what it differs by, on the threads that copy the batch.
  *
- * The memory of these frames is not allocated by this call but when steps are added, in pieces of 128 KiB and then of
- * 2 MiB and more. It is used again for frames of any size once rows are overwritten, and goes back to the system when
- * the buffer is freed. Where there is none, per_replay_add() and per_replay_set() are PER_ERROR_OUT_OF_MEMORY, and
- * change nothing. On PER_CUDA, with `allocate` and with `storage` such a field is PER_ERROR_UNSUPPORTED: there frames
- * have their places when the buffer is made, and are as they are. A file holds frames as they are, and that the field is
+ * The memory of these frames is not allocated by this call but when steps are added, in pieces of 128 KiB and, beyond
+ * 16 MiB, of 2 MiB and more. It is used again for frames of any size once rows are overwritten, and goes back to the
+ * system when the buffer is freed. A call needs room for its frames beside those that are there, of one that takes
+ * slots several times at most twice the rows of the buffer: add long data in pieces. Where there is none,
+ * per_replay_add() and per_replay_set() are PER_ERROR_OUT_OF_MEMORY, and change nothing but memory_bytes. Whoever
+ * writes the steps, a writer of a channel too, decides how well they compress, and so how far memory grows: to what is
+ * said above. On PER_CUDA, with `allocate` and with `storage` such a field is PER_ERROR_UNSUPPORTED: there frames have
+ * their places when the buffer is made, and are as they are. A file holds frames as they are, and that the field is
  * compressed; loaded to where that cannot be, it is not.
  *
  * More rows than memory.  With `storage` rows lie in a file in that directory, which is mapped: as many of them are in

@@ -432,7 +432,8 @@ class ReplayBuffer(Store):
                 observations are given twice (suspected_resets in stats()). Once also if most steps are cuts.
 
         Raises:
-            InvalidArgument naming the field or argument, Full; Busy where the rate limiter does not allow it yet.
+            InvalidArgument naming the field or argument, Full; Busy where the rate limiter does not allow it yet;
+            OutOfMemory where there is none for compressed fields.
         """
         if self._is_nested:
             fields = self._flat(fields)
@@ -468,7 +469,7 @@ class ReplayBuffer(Store):
             ids, int64 in the shape of terminated; -1 where nothing was added.
 
         Raises:
-            InvalidArgument, Full, Busy; then nothing was added.
+            InvalidArgument, Full, Busy, OutOfMemory; then nothing was added.
         """
         if self._is_nested:
             fields = self._flat(fields)
@@ -724,7 +725,7 @@ class ReplayBuffer(Store):
         Rows overwritten meanwhile, and id -1, are ignored and counted (stale_updates). Of equal ids the last one wins.
 
         Raises:
-            InvalidArgument naming the field, or for an id that was never issued.
+            InvalidArgument naming the field, or for an id that was never issued; OutOfMemory.
         """
         self._plain.set(ids, self._flat(fields) if self._is_nested else fields, stream)
 
