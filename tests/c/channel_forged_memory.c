@@ -10,7 +10,7 @@
 
 #include "channel_check.h"
 
-enum { ROUNDS = 300, WRITES = 2000, SLOTS = 32 };
+enum { ROUNDS = 300, WRITES = 2000, SLOTS = 32, FRAME = 4096 };
 
 typedef struct forger {
     unsigned char* memory;
@@ -40,6 +40,105 @@ static void check_other_environment(per_replay* replay) {
     one.batch.weights = one.batch.probabilities = NULL;
     CHECK_OK(per_replay_get(replay, 1, &id, &one.batch, NULL));
     CHECK(one.observation[0] == 5 && one.reward[0] == 1 && one.next[0] == 6);
+}
+
+/* Bytes of frames in the memory of a channel, which are changed all the time. */
+typedef struct frame_forger {
+    unsigned char* frames[SLOTS];
+    int n_frames;
+    uint64_t seed;
+    int has_ended;
+} frame_forger;
+
+static void* forge_frames(void* context) {
+    frame_forger* it = context;
+    uint64_t state = it->seed;
+    while (!__atomic_load_n(&it->has_ended, __ATOMIC_RELAXED)) {
+        const uint64_t r = next_random(&state);
+        unsigned char* const frame = it->frames[r % (uint64_t)it->n_frames];
+        __atomic_store_n(frame + (r >> 8) % FRAME, (unsigned char)((r >> 40) % 2), __ATOMIC_RELAXED);
+    }
+    return NULL;
+}
+
+static void write_frame(per_writer* writer, const uint8_t* frame) {
+    const uint8_t no = 0;
+    const float reward = 0;
+    const per_array field = array_of(frame, PER_UINT8);
+    per_steps steps;
+    CHECK_OK(per_steps_init(&steps, sizeof steps));
+    steps.fields = &field;
+    steps.reward = array_of(&reward, PER_FLOAT32);
+    steps.terminated = steps.truncated = array_of(&no, PER_BOOL);
+    CHECK_OK(per_writer_add(writer, &steps, 10000));
+}
+
+/* A compressed frame that changes while it is packed becomes a frame, of bytes that were there, and none beside it. */
+static void frames_change_while_they_are_packed(void) {
+    enum { CAPACITY = 1000, N_STEPS = 4000, GUARD = 64, MARK = 0xa7 };
+    static const int64_t shape[] = {FRAME / 64, 64};
+    static uint8_t frame[FRAME], out[GUARD + FRAME + GUARD];
+    per_field field = field_of("observation", PER_UINT8, 2, shape);
+    per_replay_options options = replay_options(CAPACITY, 1);
+    static frame_forger forging;
+    per_replay* replay;
+    per_channel* channel;
+    per_writer* writer;
+    unsigned char* memory;
+    struct stat status;
+    pthread_t thread;
+    int32_t descriptor;
+    int64_t id, n_ids;
+    static int64_t ids[CAPACITY];
+    size_t size, at, n_marks = 0;
+    int t, i;
+    field.compression = PER_COMPRESSION_DELTA;
+    options.fields = &field;
+    replay = create_replay(&options);
+    channel = create_channel(replay, 1, NULL, SLOTS, PER_FULL_WAITS);
+    writer = attach(path_of(channel));
+    memset(frame, MARK, sizeof frame);
+    for (t = 0; t < 2 * SLOTS; ++t) write_frame(writer, frame);
+    CHECK_OK(per_channel_flush(channel, -1));
+    CHECK_OK(per_channel_descriptor(channel, &descriptor));
+    CHECK(fstat(descriptor, &status) == 0);
+    size = (size_t)status.st_size;
+    memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    CHECK(memory != MAP_FAILED);
+    for (at = 0; at < size; ++at) {
+        n_marks = memory[at] == MARK ? n_marks + 1 : 0;
+        if (n_marks < FRAME) continue;
+        CHECK(forging.n_frames < SLOTS);
+        forging.frames[forging.n_frames++] = memory + at + 1 - FRAME;
+        n_marks = 0;
+    }
+    CHECK(forging.n_frames > 0);
+    forging.seed = 8;
+    CHECK(pthread_create(&thread, NULL, forge_frames, &forging) == 0);
+    for (t = 0; t < N_STEPS; ++t) {
+        memset(frame, t / 100 % 2, sizeof frame);
+        for (i = 0; i < FRAME; i += 64) memset(frame + i + t % 32, (t + i / 64) % 2, 9);
+        write_frame(writer, frame);
+    }
+    CHECK_OK(per_channel_flush(channel, -1));
+    __atomic_store_n(&forging.has_ended, 1, __ATOMIC_RELAXED);
+    pthread_join(thread, NULL);
+    CHECK_OK(per_replay_live_ids(replay, CAPACITY, ids, &n_ids));
+    CHECK(n_ids > CAPACITY / 2);
+    for (id = 0; id < n_ids; ++id) {
+        void* const fields[] = {out + GUARD};
+        per_batch batch;
+        memset(out, MARK, sizeof out);
+        CHECK_OK(per_batch_init(&batch, sizeof batch));
+        batch.fields = fields;
+        CHECK_OK(per_replay_get(replay, 1, &ids[id], &batch, NULL));
+        for (i = 0; i < GUARD; ++i) CHECK(out[i] == MARK && out[GUARD + FRAME + i] == MARK);
+        for (i = 0; i < FRAME; ++i) CHECK(out[GUARD + i] <= 1);
+    }
+    munmap(memory, size);
+    per_writer_free(writer);
+    per_channel_free(channel);
+    per_replay_free(replay);
 }
 
 int main(void) {
@@ -91,5 +190,6 @@ int main(void) {
         per_replay_free(replay);
     }
     CHECK(n_cut_off > 0);
+    if (!on_cuda()) frames_change_while_they_are_packed();
     return 0;
 }
