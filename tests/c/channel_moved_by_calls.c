@@ -355,7 +355,6 @@ static void a_forked_child_cannot_move(void) {
         CHECK_FAILS(per_channel_move(channel, 1, &steps), PER_ERROR_INVALID_ARGUMENT, "before a fork");
         CHECK_FAILS(per_channel_flush(channel, -1), PER_ERROR_INVALID_ARGUMENT, "before a fork");
         per_channel_free(channel);
-        if (!on_cuda()) per_replay_free(replay);
         _exit(0);
     }
     CHECK(waitpid(child, &status, 0) == child);
