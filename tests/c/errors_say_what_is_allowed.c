@@ -61,8 +61,8 @@ static void channels(void) {
     FILE* const file = tmpfile();
     char path[40];
     CHECK_OK(per_channel_options_init(&of_channel, sizeof of_channel));
-    of_channel.reserved = -1;
-    CHECK_FAILS(per_channel_create(replay, &of_channel, &channel), PER_ERROR_INVALID_ARGUMENT, "reserved is -1");
+    of_channel.moved_by = 2;
+    CHECK_FAILS(per_channel_create(replay, &of_channel, &channel), PER_ERROR_INVALID_ARGUMENT, "moved_by is 2");
     /* An ordinary file, by its path. */
     CHECK(file != NULL);
     sprintf(path, "/proc/self/fd/%d", fileno(file));
