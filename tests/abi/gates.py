@@ -33,6 +33,8 @@ from describe import (
     REPOSITORY,
     XML_OPTIONS,
     Interface,
+    Member,
+    Struct,
     abi_version,
     golden_path,
     read_interface,
@@ -77,7 +79,7 @@ def first_header(header: pathlib.Path = HEADER, first: pathlib.Path = FIRST_HEAD
     for struct in old.structs:
         now = structs.get(struct.name)
         may_grow = struct.members[0].text == "uint64_t struct_size"
-        if now is None or now.members[: len(struct.members)] != struct.members:
+        if now is None or not begins_as(now, struct):
             problems.append(f"{struct.name} does not begin as it did")
         elif now.size != struct.size and not may_grow:
             problems.append(f"{struct.name} is of {now.size} bytes, and was of {struct.size}")
@@ -85,6 +87,18 @@ def first_header(header: pathlib.Path = HEADER, first: pathlib.Path = FIRST_HEAD
         f"{name} is not what it was" for name, text in old.functions.items() if new.functions.get(name) != text
     ]
     return problems + [f"{name} is not opaque" for name in old.opaque if name not in new.opaque]
+
+
+def begins_as(now: Struct, then: Struct) -> bool:
+    """What was reserved, and had to be 0, may have got a name, but no other type."""
+    return len(now.members) >= len(then.members) and all(
+        new == old or (re.fullmatch(r"\w+ reserved\d*", old.text) and is_like(new, old))
+        for new, old in zip(now.members, then.members, strict=False)
+    )
+
+
+def is_like(member: Member, other: Member) -> bool:
+    return member[:2] == other[:2] and member.text.split()[:-1] == other.text.split()[:-1]
 
 
 def values_of(interface: Interface) -> set[tuple[str, int]]:

@@ -155,6 +155,10 @@ class FirstHeader(Broken):
         header = self.header_with((capacity, "@"), (seed, capacity), ("@", seed))
         self.assert_red(gates.first_header(header), "per_tree_options does not begin as it did")
 
+    def test_reserved_member_that_gets_another_type(self) -> None:
+        header = self.header_with(("int32_t compression;", "float compression;"))
+        self.assert_red(gates.first_header(header), "per_field does not begin as it did")
+
     def test_struct_of_arrays_that_grows(self) -> None:
         header = self.header_with(("} per_array;", "    int64_t stride;\n} per_array;"))
         self.assert_red(gates.first_header(header), "per_array is of 32 bytes, and was of 24")
