@@ -38,7 +38,7 @@ class Field:
 
     >>> import numpy as np, per
     >>> per.Field(3, np.float32, default=0.0)
-    Field(shape=(3,), dtype='float32', role=None, stack=None, default=0.0, padding=None, compression=None)
+    Field(shape=(3,), dtype='float32', role=None, stack=None, default=0.0, padding=None, compression='none')
     """
 
     shape: tuple[int, ...]
@@ -47,7 +47,7 @@ class Field:
     stack: int | None = None
     default: Any = None
     padding: str | None = None
-    compression: str | None = None
+    compression: str = "none"
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Field:
         stack: int | None = None,
         default: object = None,
         padding: str | None = None,
-        compression: str | None = None,
+        compression: str = "none",
     ) -> None:
         try:
             sizes = tuple(map(operator.index, shape)) if isinstance(shape, Iterable) else (operator.index(shape),)
@@ -119,8 +119,7 @@ def _fill(target: Any, field: Field) -> Any:
         _options.set_field(ffi.addressof(target), "stack", "stack", field.stack)
     if field.padding is not None:
         target.padding = _options.number("per_padding", "padding", field.padding)
-    if field.compression is not None:
-        target.compression = _options.number("per_compression", "compression", field.compression)
+    target.compression = _options.number("per_compression", "compression", field.compression)
     if field.default is None:
         return shape
     elements, code = _arrays.as_array(field.default, "default")

@@ -93,7 +93,7 @@ std::byte* BlockHeap::allocate(std::size_t bytes) {
     Chunk* const chunk = chunk_with_room(size_class);
     std::byte* block = chunk->freed;
     if (block != nullptr)
-        std::memcpy(&chunk->freed, block, sizeof block);
+        std::memcpy(&chunk->freed, block, sizeof chunk->freed);
     else
         block = chunk->first + chunk->n_begun++ * classes_[size_class].bytes + sizeof(Header);
     new (block - sizeof(Header)) Header{chunk};

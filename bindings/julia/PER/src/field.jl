@@ -34,7 +34,7 @@ struct Field
     stack::Union{Nothing,Int64}
     default::Any
     padding::Union{Nothing,Symbol}
-    compression::Union{Nothing,Symbol}
+    compression::Symbol
 
     function Field(
         element_type::Type,
@@ -43,13 +43,13 @@ struct Field
         stack = nothing,
         default = nothing,
         padding = nothing,
-        compression = nothing,
+        compression = :none,
     )
         types = first.(DTYPES)
         element_type in types || invalid("element_type is $element_type; allowed: $(join(types, ", "))")
         role === nothing || choice(:role, role)
         padding === nothing || choice(:padding, padding)
-        compression === nothing || choice(:compression, compression)
+        choice(:compression, compression)
         field = new(
             element_type,
             map(axis -> converted(Int64, "an axis of a field", axis), axes),
@@ -57,7 +57,7 @@ struct Field
             stack === nothing ? nothing : converted(Int32, "stack", stack),
             default === nothing ? nothing : default_for(element_type, default),
             padding === nothing ? nothing : Symbol(padding),
-            compression === nothing ? nothing : Symbol(compression),
+            Symbol(compression),
         )
         kept = Any[]
         c_field = Ref(described!(kept, C_NULL, field))
@@ -87,7 +87,7 @@ function described!(kept::Vector{Any}, name, field::Field)
     stack = something(field.stack, 0)
     dtype = dtype_of("a field", field.element_type)
     padding = field.padding === nothing ? PER_PADDING_REPEAT : choice(:padding, field.padding)
-    compression = field.compression === nothing ? PER_COMPRESSION_NONE : choice(:compression, field.compression)
+    compression = choice(:compression, field.compression)
     default = default!(kept, field.default)
     return per_field(name, pointer(shape), length(shape), dtype, role, stack, default, padding, compression)
 end
