@@ -44,6 +44,12 @@ std::unique_ptr<ReplayBackend> create_backend(const per_replay_options& options,
     return cuda::create_replay_backend(options, fields);
 }
 
+per_replay_options without_preallocation(per_replay_options options) {
+    if (options.storage != nullptr) check_range("storage_preallocated", options.storage_preallocated, 0, 1);
+    if (options.storage != nullptr) options.storage_preallocated = 0;
+    return options;
+}
+
 void ask_for_rewards(const per_hindsight_options& hindsight, Relabelling& relabelling) {
     const int64_t count = relabelling.n_steps();
     if (count == 0) return;
@@ -68,11 +74,15 @@ Replay::Replay(const per_replay_options& options)
     lock_.stay_in_process();
 }
 
+// Where a file of rows is adopted, it has room of its own.
 Replay::Replay(CheckpointReader& reader, const per_replay_options& place)
-    : Replay(checked(CheckpointOptions(reader), reader).options(place)) {
+    : Replay(without_preallocation(checked(CheckpointOptions(reader), reader).options(place))) {
     backend_->restore(reader);
     if (limiter_.is_on()) limiter_.restore(reader);
     reader.finish();
+    if (place.storage_preallocated == 0) return;
+    backend_->row_file()->preallocate();
+    options_.storage_preallocated = 1;
 }
 
 Replay::~Replay() {
@@ -512,7 +522,7 @@ void Replay::save(const WriteFunction& write) {
 
 int64_t Replay::checkpoint(const char* directory) {
     const std::unique_lock guard(lock_);
-    FolderWriter folder(directory, options_.save_compression);
+    FolderWriter folder(directory, options_.save_compression, backend_->row_file());
     CheckpointWriter writer(folder);
     write_checkpoint(writer);
     return folder.bytes_written();

@@ -67,6 +67,7 @@ class CpuReplayBackend : public ReplayBackend {
     void statistics(per_replay_statistics& statistics_out) override;
     void synchronize(void*) override {}
 
+    RowFile* row_file() override { return state_.rows.file(); }
     void save(CheckpointWriter& writer) override;
     std::unique_ptr<ReplaySnapshot> snapshot() override;
     void restore(CheckpointReader& reader) override;

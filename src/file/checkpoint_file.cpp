@@ -17,6 +17,7 @@ constexpr std::size_t buffer_bytes = std::size_t{1} << 16;
 // How the content of a section is stored.
 constexpr uint32_t as_it_is = 0;
 constexpr uint32_t as_zstd = 1;
+constexpr uint32_t in_rows = 2;  // not here, but in the file of the rows
 
 }  // namespace
 
@@ -44,14 +45,20 @@ CheckpointWriter::CheckpointWriter(FolderWriter& folder)
 }
 
 void CheckpointWriter::begin(std::string_view section, uint64_t size) {
-    begin(section, size, compression_ != nullptr);
+    begin(section, size, compression_ != nullptr ? as_zstd : as_it_is);
 }
 
-void CheckpointWriter::begin(std::string_view section, uint64_t size, bool is_compressed) {
+void CheckpointWriter::leave_in_rows(std::string_view section, uint64_t size, uint64_t place, uint64_t record_bytes) {
+    begin(section, size, in_rows);
+    folder_->leave_in_rows(place, record_bytes);
+    end();
+}
+
+void CheckpointWriter::begin(std::string_view section, uint64_t size, uint32_t kind) {
     checksum_.reset();
     store_number(static_cast<uint32_t>(section.size()));
     store(section.data(), section.size());
-    store_number(is_compressed ? as_zstd : as_it_is);
+    store_number(kind);
     store_number(size);
     cuts_.clear();
     next_cut_ = 0;
@@ -126,7 +133,7 @@ void CheckpointWriter::end_turns() {
 }
 
 void CheckpointWriter::write(std::string_view section, const SectionContent& content) {
-    begin(section, content.bytes().size(), false);
+    begin(section, content.bytes().size(), as_it_is);
     store(content.bytes().data(), content.bytes().size());
     end();
 }
@@ -200,21 +207,32 @@ void CheckpointReader::begin(std::string_view section) {
 }
 
 void CheckpointReader::begin(std::string_view section, uint64_t size) {
-    begin(section, compression_ != nullptr);
+    begin(section, true);
     if (has_sections() && n_left_ != size) refuse("its size is wrong");
+    if (is_in_rows_) n_left_ = 0;
 }
 
-void CheckpointReader::begin(std::string_view section, bool is_compressed) {
+// The content of an array may be compressed, or lie elsewhere.
+void CheckpointReader::begin(std::string_view section, bool is_array) {
     section_ = section;
+    is_in_rows_ = false;
     if (!has_sections()) return;
     checksum_.reset();
     const bool has_size = load_number<uint32_t>() == section.size();
     std::string name(section.size(), '\0');
     if (has_size) load(name.data(), name.size());
     if (name != section) refuse("another one is in its place");
-    if (load_number<uint32_t>() != (is_compressed ? as_zstd : as_it_is)) refuse("a number in it is out of range");
+    const uint32_t kind = load_number<uint32_t>();
+    is_compressed_ = is_array && compression_ != nullptr;
+    is_in_rows_ = is_array && kind == in_rows && folder_with_rows() != nullptr;
+    if (is_in_rows_ && ++n_arrays_in_rows_ > folder_->rows()->arrays.size()) refuse("it is in no file");
+    if (!is_in_rows_ && kind != (is_compressed_ ? as_zstd : as_it_is)) refuse("a number in it is out of range");
     n_left_ = load_number<uint64_t>();
-    is_compressed_ = is_compressed;
+}
+
+RowReader& CheckpointReader::row_reader() {
+    if (row_reader_ == nullptr) row_reader_ = std::make_unique<RowReader>(folder_->folder(), *folder_->rows());
+    return *row_reader_;
 }
 
 void CheckpointReader::bytes(void* data, std::size_t size) {

@@ -75,6 +75,10 @@ class CheckpointWriter {
     // between two will be the same in the next checkpoint, whatever else changes.
     void cut_at(std::vector<uint64_t> places);
     bool takes_cuts() const { return folder_ != nullptr; }
+    // Whether rows stay in their file. A section whose elements lie there, at that place in the record of each slot, is
+    // written by leave_in_rows() in place of begin(), bytes() and end().
+    bool leaves_rows() const { return folder_ != nullptr && folder_->leaves_rows(); }
+    void leave_in_rows(std::string_view section, uint64_t size, uint64_t place, uint64_t record_bytes);
     // Where it takes_turns(), several sections may be written together: begin(), and put_off() in place of bytes() and
     // end(), for one after the other; then, for the t-th of them, the next bytes of its content by take_turn(t); and
     // end_turns() once all have what they are to have.
@@ -88,7 +92,7 @@ class CheckpointWriter {
     void commit();
 
  private:
-    void begin(std::string_view section, uint64_t size, bool is_compressed);
+    void begin(std::string_view section, uint64_t size, uint32_t kind);
     void store_piece();
     // Writes bytes as they are to be in the file.
     void store(const void* data, std::size_t size);
@@ -162,6 +166,13 @@ class CheckpointReader {
         if (!(value >= least && value <= most)) refuse("a number in it is out of range");
         return value;
     }
+    // Whether the elements of the section are not in it, but in the file of the rows, and there at row_place() of the
+    // record of each slot.
+    bool is_in_rows() const { return is_in_rows_; }
+    uint64_t row_place() const { return folder_->rows()->arrays[n_arrays_in_rows_ - 1]; }
+    RowReader& row_reader();
+    // The folder that it is read from, whose checkpoint leaves rows in their file; else NULL.
+    const FolderReader* folder_with_rows() const { return folder_ && folder_->rows() != nullptr ? &*folder_ : nullptr; }
     // Checks that all of the section was read, and its checksum.
     void end();
     // Checks that the checkpoint is whole, and that nothing follows in a file. What follows in a stream is not looked
@@ -172,7 +183,7 @@ class CheckpointReader {
 
  private:
     void read_version();
-    void begin(std::string_view section, bool is_compressed);
+    void begin(std::string_view section, bool is_array);
     void load_piece(void* piece_out, std::size_t size);
     void unpack(char* data, std::size_t size);
     // Reads bytes as they are in the file.
@@ -192,6 +203,9 @@ class CheckpointReader {
     std::string section_;
     uint64_t n_left_ = 0;                       // bytes of the section's content that were not read yet
     bool is_compressed_ = false;                // the section
+    bool is_in_rows_ = false;
+    std::size_t n_arrays_in_rows_ = 0;
+    std::unique_ptr<RowReader> row_reader_;
     std::unique_ptr<Compression> compression_;  // where sections are compressed
     std::vector<char> packed_;
     std::vector<char> piece_;          // the latest of the content

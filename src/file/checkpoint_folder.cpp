@@ -1,7 +1,9 @@
 #include "file/checkpoint_folder.h"
 
 #include <algorithm>
+#include <bit>
 #include <cinttypes>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <set>
@@ -20,7 +22,8 @@ constexpr std::size_t max_chunk_bytes = std::size_t{1} << 20;
 
 constexpr char manifest_name[] = "manifest.per";
 constexpr unsigned char magic[8] = {0x89, 'P', 'E', 'R', 'd', '\n', 0x1a, '\n'};
-constexpr uint32_t manifest_version = 1;
+constexpr uint32_t manifest_version = 2;  // of one without a table of rows: 1
+constexpr uint64_t max_piece_of_rows = uint64_t{1} << 47;
 
 constexpr std::string_view pack_begin = "pack-";
 constexpr std::string_view pack_end = ".per";
@@ -77,6 +80,7 @@ class ManifestReader {
             throw Error(PER_ERROR_UNSUPPORTED, "path %s has a manifest of format %u: this libper reads up to %u",
                         folder_.shown().c_str(), version, manifest_version);
         if (version == 0 || number<uint32_t>() != 0) refuse("its format is unknown");
+        const bool has_rows = version >= 2;
         const uint64_t n_packs = number<uint64_t>();
         const uint64_t n_chunks = number<uint64_t>();
         Manifest manifest;
@@ -97,12 +101,34 @@ class ManifestReader {
                 refuse("a number in it is out of range");
             manifest.chunks.push_back({{low, high}, numbers[pack], offset, size, stored});
         }
+        if (has_rows) manifest.rows = read_rows();
         const uint64_t expected = checksum_.value();
         if (number<uint64_t>() != expected) refuse("the checksum is wrong");
         return manifest;
     }
 
  private:
+    RowTable read_rows() {
+        RowTable table;
+        table.number = number<uint64_t>();
+        table.piece_bytes = number<uint64_t>();
+        table.block_bytes = number<uint64_t>();
+        table.record_bytes = number<uint64_t>();
+        const bool are_powers = std::has_single_bit(table.piece_bytes) && std::has_single_bit(table.block_bytes);
+        if (!are_powers || table.piece_bytes > max_piece_of_rows || table.block_bytes > table.piece_bytes ||
+            table.piece_bytes / table.block_bytes > 64 || table.record_bytes == 0)
+            refuse("a number in it is out of range");
+        const uint64_t n_arrays = number<uint64_t>();
+        for (uint64_t i = 0; i < n_arrays; ++i) table.arrays.push_back(number<uint64_t>());
+        const uint64_t n_pieces = number<uint64_t>();
+        for (uint64_t i = 0; i < n_pieces; ++i) {
+            RowTable::Piece& piece = table.pieces.emplace_back();
+            piece.place = number<uint64_t>();
+            piece.blocks = number<uint64_t>();
+            piece.hash = number<uint64_t>();
+        }
+        return table;
+    }
     void bytes(void* data, std::size_t size) {
         if (file_.read(data, size) != size) refuse("it ends early");
         checksum_.add(data, size);
@@ -134,7 +160,7 @@ std::map<uint64_t, uint64_t> bytes_in_use(const Manifest& manifest) {
 
 // ---------------------------------------------------------------------------------------------------------- writing
 
-FolderWriter::FolderWriter(const char* path, int32_t compression)
+FolderWriter::FolderWriter(const char* path, int32_t compression, RowFile* rows)
     : folder_(path, LockedFolder::Use::writing), pack_number_(0) {
     if (has_manifest(folder_)) before_ = ManifestReader(folder_).read();
     std::map<uint64_t, uint64_t> used = bytes_in_use(before_);
@@ -148,6 +174,10 @@ FolderWriter::FolderWriter(const char* path, int32_t compression)
     // Also above those that were left behind.
     for (const uint64_t number : packs_in(folder_)) pack_number_ = std::max(pack_number_, number + 1);
     chunk_.reserve(max_chunk_bytes);
+    if (rows != nullptr && rows->take_name(folder_)) {
+        rows_ = rows;
+        manifest_.rows.emplace();
+    }
     if (compression == 0) return;
     compression_ = std::make_unique<Compression>(max_chunk_bytes, compression);
     packed_.resize(compression_->max_packed());
@@ -165,6 +195,11 @@ void FolderWriter::write(const void* data, std::size_t size) {
         size -= n;
         if (chunk_.size() == max_chunk_bytes) end_chunk();
     }
+}
+
+void FolderWriter::leave_in_rows(uint64_t place, uint64_t record_bytes) {
+    manifest_.rows->arrays.push_back(place);
+    manifest_.rows->record_bytes = record_bytes;
 }
 
 void FolderWriter::cut() {
@@ -192,14 +227,14 @@ void FolderWriter::end_chunk() {
 
 void FolderWriter::commit() {
     end_chunk();
-    if (pack_) {
-        pack_->sync();
-        folder_.sync();  // its name
-    }
+    if (rows_ != nullptr) rows_->write_out(*manifest_.rows);
+    if (pack_) pack_->sync();
+    if (pack_ || rows_ != nullptr) folder_.sync();  // their names
     for (const ChunkPlace& chunk : manifest_.chunks)
         manifest_.packs[chunk.pack] = chunk.pack == pack_number_ ? pack_bytes_ : before_.packs.at(chunk.pack);
-    const std::vector<std::string> unnamed = unnamed_packs();
+    const std::vector<std::string> unnamed = unnamed_files();
     write_manifest();
+    if (rows_ != nullptr) rows_->committed();
     bytes_written_ += static_cast<int64_t>(pack_bytes_);
     for (const std::string& name : unnamed) folder_.remove(name);
 }
@@ -207,7 +242,7 @@ void FolderWriter::commit() {
 void FolderWriter::write_manifest() {
     SectionContent bytes;
     bytes.bytes(magic, sizeof magic);
-    bytes.number(manifest_version);
+    bytes.number(manifest_.rows ? manifest_version : uint32_t{1});
     bytes.number(uint32_t{0});
     bytes.number(uint64_t{manifest_.packs.size()});
     bytes.number(uint64_t{manifest_.chunks.size()});
@@ -225,22 +260,44 @@ void FolderWriter::write_manifest() {
         bytes.number(chunk.size);
         bytes.number(chunk.stored);
     }
+    if (manifest_.rows) {
+        const RowTable& rows = *manifest_.rows;
+        bytes.number(rows.number);
+        bytes.number(rows.piece_bytes);
+        bytes.number(rows.block_bytes);
+        bytes.number(rows.record_bytes);
+        bytes.number(uint64_t{rows.arrays.size()});
+        for (const uint64_t place : rows.arrays) bytes.number(place);
+        bytes.number(uint64_t{rows.pieces.size()});
+        for (const RowTable::Piece& piece : rows.pieces) {
+            bytes.number(piece.place);
+            bytes.number(piece.blocks);
+            bytes.number(piece.hash);
+        }
+    }
     Checksum checksum;
     checksum.add(bytes.bytes().data(), bytes.bytes().size());
     bytes.number(checksum.value());
     ReplacementFile file((folder_.path() + "/" + manifest_name).c_str());
     file.write(bytes.bytes().data(), bytes.bytes().size());
-    // From the moment that the manifest has its name on, the pack must stay, also where the folder cannot be synced.
+    // From the moment that the manifest has its name on, what it names must stay, also where the folder cannot be synced.
     if (pack_) pack_->keep();
+    if (rows_ != nullptr) rows_->keep();
     file.commit();
     bytes_written_ += static_cast<int64_t>(bytes.bytes().size());
 }
 
-std::vector<std::string> FolderWriter::unnamed_packs() const {
-    std::vector<std::string> names;
-    for (const uint64_t number : packs_in(folder_))
-        if (!manifest_.packs.contains(number)) names.push_back(pack_name(number));
-    return names;
+std::vector<std::string> FolderWriter::unnamed_files() const {
+    std::vector<std::string> unnamed;
+    for (std::string& name : folder_.names()) {
+        const std::optional<uint64_t> pack = pack_number_in(name);
+        const uint64_t rows = row_file_number(name);
+        const bool is_named_pack = pack && manifest_.packs.contains(*pack);
+        const bool is_named_row_file = manifest_.rows && rows == manifest_.rows->number;
+        if ((pack && !is_named_pack) || (rows != no_row_file && !is_named_row_file))
+            unnamed.push_back(std::move(name));
+    }
+    return unnamed;
 }
 
 // ---------------------------------------------------------------------------------------------------------- reading

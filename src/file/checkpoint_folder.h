@@ -12,8 +12,10 @@
 //
 //   manifest.per   magic (8 bytes), version and 0 (uint32), numbers of packs and chunks (uint64),
 //                  of each pack: number, size (uint64), of each chunk: low and high half of its hash, pack's place in
-//                  the list, offset (uint64), size, size in the pack (uint32); XXH3-64 of all before
+//                  the list, offset (uint64), size, size in the pack (uint32); where rows stay in their file, its
+//                  table; XXH3-64 of all before
 //   pack-N.per     chunks, one after the other; N is its number in 16 hexadecimal digits
+//   rows-N.per     the rows of a buffer whose storage is the folder
 #pragma once
 
 #include <cstddef>
@@ -28,6 +30,7 @@
 #include "file/checksum.h"
 #include "file/compression.h"
 #include "file/disk_file.h"
+#include "file/row_file.h"
 
 namespace per {
 
@@ -43,19 +46,25 @@ struct ChunkPlace {
 struct Manifest {
     std::map<uint64_t, uint64_t> packs;  // bytes by number
     std::vector<ChunkPlace> chunks;
+    std::optional<RowTable> rows;  // where they stay in their file
 };
 
 // Writes the next checkpoint into a folder, which is made if it is not there. Throws Error: IO, OUT_OF_MEMORY,
 // CORRUPT_FILE where the manifest in it is damaged.
 class FolderWriter {
  public:
-    // `compression` is the level of zstd, or 0.
-    explicit FolderWriter(const char* path, int32_t compression = 0);
+    // `compression` is the level of zstd, or 0. `rows` is the file of the buffer's rows, if they are in one: where it is
+    // in the folder, they stay in it.
+    explicit FolderWriter(const char* path, int32_t compression = 0, RowFile* rows = nullptr);
     ~FolderWriter();
     FolderWriter(const FolderWriter&) = delete;
     FolderWriter& operator=(const FolderWriter&) = delete;
 
     void write(const void* data, std::size_t size);
+    // Whether the rows stay in their file. The checkpoint then says of each array with elements there, in order, which
+    // place they have in the record of a slot.
+    bool leaves_rows() const { return rows_ != nullptr; }
+    void leave_in_rows(uint64_t place, uint64_t record_bytes);
     // What comes next may stay the same where what came before it changes, or the other way round.
     void cut();
     // After an error before the end of this, the checkpoint of before is the one that is in the folder.
@@ -68,9 +77,10 @@ class FolderWriter {
     void end_chunk();
     void open_pack();
     void write_manifest();
-    std::vector<std::string> unnamed_packs() const;
+    std::vector<std::string> unnamed_files() const;
 
     LockedFolder folder_;
+    RowFile* rows_ = nullptr;
     Manifest before_;
     std::unordered_map<Hash128, ChunkPlace, HashOfHash> known_;
     Manifest manifest_;
@@ -90,6 +100,9 @@ class FolderReader {
     explicit FolderReader(const char* path);
 
     const std::string& shown() const { return folder_.shown(); }
+    const LockedFolder& folder() const { return folder_; }
+    // NULL: the rows are in the checkpoint itself.
+    const RowTable* rows() const { return manifest_.rows ? &*manifest_.rows : nullptr; }
 
     // Returns how many bytes were read: fewer than `size` at the end only.
     std::size_t read(void* data, std::size_t size);

@@ -239,9 +239,40 @@ size_t CheckpointState::index(int64_t env, int64_t row) const {
 
 void CheckpointState::begin(const SlotArray& array) {
     reader_.begin(array.name, static_cast<uint64_t>(n_saved_rows(lanes_, rules_) * array.bytes));
+    if (!reader_.is_in_rows()) return;
+    using Kind = SlotArray::Kind;
+    if (array.kind != Kind::rewards && array.kind != Kind::field && array.kind != Kind::next_field)
+        reader_.refuse("it is in no file");
+    const uint64_t record_bytes = reader_.folder_with_rows()->rows()->record_bytes;
+    const uint64_t element_bytes = static_cast<uint64_t>(array.bytes);
+    if (element_bytes > record_bytes || reader_.row_place() > record_bytes - element_bytes ||
+        record_bytes > static_cast<uint64_t>(INT64_MAX / rules_.ring.capacity()))
+        reader_.refuse("its place in the file cannot be");
+    cursor_ = {};
+    for_each_part([&](int64_t slot, int64_t n) { cursor_.slots.push_back({slot, slot + n}); });
+    if (!cursor_.slots.empty()) cursor_.slot = cursor_.slots[0].first;
+}
+
+void CheckpointState::read_rows(int64_t element_bytes, std::byte* bytes, std::size_t size) {
+    RowReader& rows = reader_.row_reader();
+    const uint64_t record_bytes = reader_.folder_with_rows()->rows()->record_bytes;
+    while (size > 0) {
+        const std::size_t n = std::min(size, static_cast<std::size_t>(element_bytes - cursor_.offset));
+        rows.read(static_cast<uint64_t>(cursor_.slot) * record_bytes + reader_.row_place() +
+                      static_cast<uint64_t>(cursor_.offset),
+                  bytes, n);
+        bytes += n;
+        size -= n;
+        cursor_.offset += static_cast<int64_t>(n);
+        if (cursor_.offset < element_bytes) continue;
+        cursor_.offset = 0;
+        if (++cursor_.slot == cursor_.slots[cursor_.part].end && ++cursor_.part < cursor_.slots.size())
+            cursor_.slot = cursor_.slots[cursor_.part].first;
+    }
 }
 
 void CheckpointState::read(const SlotArray& array, std::byte* bytes, std::size_t size) {
+    if (reader_.is_in_rows()) return read_rows(array.bytes, bytes, size);
     reader_.bytes(bytes, size);
     if (array.kind == SlotArray::Kind::flags) {
         const uint8_t* const flags = reinterpret_cast<const uint8_t*>(bytes);

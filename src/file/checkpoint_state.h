@@ -134,7 +134,9 @@ class CheckpointState {
 
     // An array: begin(), its elements by read() for the parts that for_each_part() names, and end(), which checks it.
     void begin(const SlotArray& array);
-    // Flags, priorities and times_sampled are read in whole elements.
+    // Flags, priorities and times_sampled are read in whole elements. Where the elements stay in the file of the rows,
+    // they are read there; is_in_rows() says so after begin(), and an array of a buffer that has that file need not be read.
+    bool is_in_rows() const { return reader_.is_in_rows(); }
     void read(const SlotArray& array, std::byte* bytes, std::size_t size);
     void end(const SlotArray& array);
     // Calls visit(first slot, n) for the parts of each array, in the order of the file.
@@ -155,6 +157,7 @@ class CheckpointState {
     // The place of a row among those of all lanes that are in the file.
     size_t index(int64_t env, int64_t row) const;
     uint8_t flags(int64_t env, int64_t row) const { return flags_[index(env, row)]; }
+    void read_rows(int64_t element_bytes, std::byte* bytes, std::size_t size);
     void check_flags() const;
     bool is_order_possible(int64_t env) const;
     void find_live(int64_t env);
@@ -177,6 +180,14 @@ class CheckpointState {
     std::vector<bool> is_used_up_;  // by index, with max_times_sampled
     size_t n_times_sampled_ = 0;    // how many were read
     bool are_times_sampled_ = true;
+    // Where the next byte of an array lies that is in the file of the rows.
+    struct RowCursor {
+        std::vector<RowRange> slots;  // of the parts of the array
+        size_t part = 0;
+        int64_t slot = 0;
+        int64_t offset = 0;  // in the element
+    };
+    RowCursor cursor_;
     size_t n_priorities_ = 0;  // how many were read
     bool are_priorities_ = true;
     // Of the leaves of live rows.

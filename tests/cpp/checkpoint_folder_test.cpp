@@ -11,6 +11,7 @@
 
 #include <cerrno>
 #include <cstdarg>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -27,7 +28,7 @@ namespace {
 
 // What happens to the folder, as the system is asked for it. Files are told apart by their numbers (inodes).
 struct Operation {
-    enum class Kind { create, write, sync_file, rename, remove, sync_folder } kind;
+    enum class Kind { create, write, rewrite, sync_file, rename, remove, sync_folder } kind;
     ino_t file;
     std::string name, other_name;
     std::string bytes;
@@ -50,6 +51,15 @@ struct stat status_of(int file) {
     struct stat found = {};
     fstat(file, &found);
     return found;
+}
+
+// All bytes of a file: rows are also written where it is mapped.
+std::string bytes_of(int file) {
+    std::string bytes(static_cast<size_t>(status_of(file).st_size), '\0');
+    for (size_t done = 0; done < bytes.size();)
+        done += static_cast<size_t>(
+            syscall(SYS_pread64, file, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done)));
+    return bytes;
 }
 
 ino_t number_of(int folder, const char* name) {
@@ -80,6 +90,26 @@ int fsync(int file) {
     record(
         {S_ISDIR(found.st_mode) ? Operation::Kind::sync_folder : Operation::Kind::sync_file, found.st_ino, "", "", ""});
     return static_cast<int>(syscall(SYS_fsync, file));
+}
+ssize_t pwrite(int file, const void* data, size_t size, off_t offset) {
+    if (fails("pwrite")) return -1;
+    const ssize_t n = syscall(SYS_pwrite64, file, data, size > 1000 ? size / 2 : size, offset);
+    if (operations != nullptr) record({Operation::Kind::rewrite, status_of(file).st_ino, "", "", bytes_of(file)});
+    return n;
+}
+int fdatasync(int file) {
+    if (fails("fdatasync")) return -1;
+    if (operations != nullptr) {
+        record({Operation::Kind::rewrite, status_of(file).st_ino, "", "", bytes_of(file)});
+        record({Operation::Kind::sync_file, status_of(file).st_ino, "", "", ""});
+    }
+    return static_cast<int>(syscall(SYS_fdatasync, file));
+}
+int linkat(int from_folder, const char* from, int to_folder, const char* to, int flags) noexcept {
+    if (fails("linkat")) return -1;
+    const int result = static_cast<int>(syscall(SYS_linkat, from_folder, from, to_folder, to, flags));
+    if (result == 0) record({Operation::Kind::create, number_of(to_folder, to), to, "", ""});
+    return result;
 }
 int openat(int folder, const char* path, int flags, ...) {
     va_list arguments;
@@ -357,6 +387,8 @@ class Disk {
         using Kind = Operation::Kind;
         if (operation.kind == Kind::write)
             written_[operation.file] += operation.bytes;
+        else if (operation.kind == Kind::rewrite)
+            written_[operation.file] = operation.bytes;
         else if (operation.kind == Kind::sync_file)
             synced_[operation.file] = written_[operation.file];
         else if (operation.kind != Kind::sync_folder)
@@ -452,6 +484,163 @@ TEST_F(Folder, after_a_power_failure_at_any_time_one_of_two_checkpoints_is_there
     EXPECT_GT(n_failures, 100u);
     EXPECT_GT(n_before, 20u);
     EXPECT_GT(n_after, 20u);
+}
+
+// ---- rows that stay in their file
+
+constexpr std::size_t piece_of_rows = std::size_t{1} << 20;
+
+// The checkpoint says `bytes`, and the rows are what is in the file.
+void save_rows(const std::string& path, const std::string& bytes, RowFile& rows) {
+    FolderWriter writer(path.c_str(), 0, &rows);
+    writer.write(bytes.data(), bytes.size());
+    ASSERT_TRUE(writer.leaves_rows());
+    writer.leave_in_rows(0, 8);
+    writer.commit();
+}
+
+// The first byte of each piece, and all others must be the same.
+std::string load_rows(const std::string& path) {
+    FolderReader reader(path.c_str());
+    if (reader.rows() == nullptr) return "none";
+    RowReader rows(reader.folder(), *reader.rows());
+    std::string found;
+    std::string bytes(piece_of_rows, '\0');
+    for (std::size_t i = 0; i < reader.rows()->pieces.size(); ++i) {
+        rows.read(i * piece_of_rows, bytes.data(), bytes.size());
+        EXPECT_EQ(bytes.find_first_not_of(bytes[0]), std::string::npos);
+        found += bytes[0];
+    }
+    return found;
+}
+
+void set_piece(RowFile& rows, std::size_t i, char value) {
+    rows.reserve(i * piece_of_rows, piece_of_rows);
+    std::memset(rows.data() + i * piece_of_rows, value, piece_of_rows);
+}
+
+TEST_F(Folder, a_checkpoint_of_other_rows_takes_their_file_away) {
+    fs::create_directory(path());
+    {
+        RowFile rows(path().c_str(), 2 * piece_of_rows, false);
+        set_piece(rows, 0, 'a');
+        set_piece(rows, 1, 'b');
+        save_rows(path(), "first", rows);
+        EXPECT_EQ(load_rows(path()), "ab");
+        EXPECT_EQ(load(path()), "first");
+    }
+    EXPECT_EQ(load_rows(path()), "ab");
+    save(path(), "second");
+    EXPECT_EQ(load_rows(path()), "none");
+    EXPECT_LT(size_of(path()), 1000);
+}
+
+TEST_F(Folder, every_damaged_byte_of_a_table_of_rows_is_found) {
+    fs::create_directory(path());
+    RowFile rows(path().c_str(), 2 * piece_of_rows, false);
+    set_piece(rows, 1, 'b');
+    save_rows(path(), "first", rows);
+    const std::string manifest = path() + "/manifest.per";
+    const std::string whole = contents(manifest);
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+        std::string damaged = whole;
+        damaged[i] ^= 0x40;
+        write_file(manifest, damaged);
+        const per_status status = error_of([&] { load(path()); }).status();
+        EXPECT_TRUE(status == PER_ERROR_CORRUPT_FILE || status == PER_ERROR_UNSUPPORTED) << i;
+        write_file(manifest, whole.substr(0, i));
+        EXPECT_EQ(error_of([&] { load(path()); }).status(), PER_ERROR_CORRUPT_FILE) << i;
+    }
+    // With the right checksum, numbers that cannot be are refused all the same.
+    const std::size_t table = whole.size() - 8 - 2 * 24 - 8 - 8 - 8 - 32;
+    for (const auto& [place, value] : std::vector<std::pair<std::size_t, uint64_t>>{
+             {8, 0}, {8, 3 << 20}, {8, uint64_t{1} << 48}, {16, 0}, {16, 3}, {16, 2 << 20}, {16, 1 << 10}, {24, 0}}) {
+        std::string forged = whole.substr(0, whole.size() - 8);
+        std::memcpy(forged.data() + table + place, &value, sizeof value);
+        Checksum checksum;
+        checksum.add(forged.data(), forged.size());
+        const uint64_t seal = checksum.value();
+        forged.append(reinterpret_cast<const char*>(&seal), sizeof seal);
+        write_file(manifest, forged);
+        const Error error = error_of([&] { load(path()); });
+        EXPECT_EQ(error.status(), PER_ERROR_CORRUPT_FILE) << place << " " << value;
+        EXPECT_NE(std::string(error.what()).find("out of range"), std::string::npos) << error.what();
+    }
+}
+
+// Each failing call leaves this checkpoint or the one before it, whatever is written to rows after it.
+TEST_F(Folder, after_any_failing_call_rows_of_the_checkpoint_of_before_are_there) {
+    fs::create_directory(path());
+    RowFile rows(path().c_str(), 2 * piece_of_rows, false);
+    set_piece(rows, 0, 'a');
+    set_piece(rows, 1, 'b');
+    save_rows(path(), "ab", rows);
+    std::string before = "ab";
+    int n_failed = 0;
+    for (int n = 0;; ++n) {
+        const std::string after = {static_cast<char>('a' + n % 20), 'b'};
+        set_piece(rows, 0, after[0]);
+        int calls = 0;
+        system_fails = [&](const char*) { return calls++ == n ? EIO : 0; };
+        const Error error = error_of([&] { save_rows(path(), after, rows); });
+        const bool was_reached = calls > n;
+        system_fails = nullptr;
+        set_piece(rows, 0, 'z');
+        const std::string found = load(path());
+        EXPECT_EQ(load_rows(path()), found);
+        EXPECT_TRUE(found == after || (error.status() == PER_ERROR_IO && found == before)) << n;
+        n_failed += error.status() != PER_OK;
+        before = found;
+        if (!was_reached) break;
+    }
+    EXPECT_GE(n_failed, 6);
+}
+
+TEST_F(Folder, after_a_power_failure_at_any_time_rows_of_one_of_two_checkpoints_are_there) {
+    fs::create_directory(path());
+    RowFile rows(path().c_str(), 2 * piece_of_rows, false);
+    set_piece(rows, 0, '0');
+    set_piece(rows, 1, '#');
+    save_rows(path(), "0#", rows);
+    std::size_t n_failures = 0, n_before = 0, n_after = 0;
+    std::string before = "0#";
+    for (const char value : {'1', '2', '3'}) {
+        std::vector<Operation> done;
+        Disk disk(path());
+        operations = &done;
+        const std::string after = {value, '#'};
+        set_piece(rows, 0, value);
+        save_rows(path(), after, rows);
+        // What follows uses the place again that only the checkpoint of before needed.
+        const std::size_t n_until_committed = done.size();
+        set_piece(rows, 0, 'x');
+        operations = nullptr;
+        const auto check = [&](bool is_committed) {
+            disk.for_each_failure(path("found"), [&] {
+                const std::string found = load(path("found"));
+                ASSERT_TRUE(found == after || (!is_committed && found == before)) << n_failures;
+                ASSERT_EQ(load_rows(path("found")), found) << n_failures;
+                ++(found == after ? n_after : n_before);
+                ++n_failures;
+            });
+        };
+        for (std::size_t i = 0; i < done.size(); ++i) {
+            // Copies are many writes of the same kind.
+            const bool is_one_of_many = done[i].kind == Operation::Kind::rewrite && i + 1 < done.size() &&
+                                        done[i + 1].kind == Operation::Kind::rewrite && i % 5 != 0;
+            if (!is_one_of_many) check(i >= n_until_committed);
+            disk.apply(done[i]);
+        }
+        check(true);
+        save_rows(path(), after + "!", rows);
+        before = after + "!";
+        set_piece(rows, 0, value);
+        save_rows(path(), after, rows);
+        before = after;
+    }
+    EXPECT_GT(n_failures, 30u);
+    EXPECT_GT(n_before, 10u);
+    EXPECT_GT(n_after, 10u);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // The file that rows lie in: room is reserved before it is written to, file systems that cannot do so are refused, and on
 // those without files that have no name there is one that loses its name at once. Requests are as long as the system
-// takes them.
+// takes them. What a checkpoint names in it is not written again, and one buffer at a time adopts it.
 #include "file/row_file.h"
 
 #include <dlfcn.h>
@@ -9,9 +9,13 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdarg>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -69,7 +73,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t piece = std::size_t{1} << 16;
+constexpr std::size_t block = std::size_t{1} << 16;
+constexpr std::size_t piece = std::size_t{1} << 20;
 
 void expect_ranges(const std::vector<Range>& ranges, const std::vector<Range>& expected) {
     ASSERT_EQ(ranges.size(), expected.size());
@@ -107,28 +112,27 @@ class RowFileTest : public ::testing::Test {
     const char* folder() const { return folder_.c_str(); }
     bool is_empty() const { return fs::is_empty(folder_); }
 
- private:
-    const std::string folder_;
+    const fs::path folder_;
 };
 
 TEST_F(RowFileTest, room_is_reserved_once_piece_by_piece) {
-    RowFile file(folder(), 10 * piece - 100, false);
-    expect_ranges(reserved, {{0, piece}});  // shows that the file system can
-    file.reserve(3 * piece - 1, 2);
-    expect_ranges(reserved, {{0, piece}, {2 * piece, piece}, {3 * piece, piece}});
-    file.reserve(0, piece);
-    file.reserve(2 * piece, 2 * piece);
-    file.reserve(5 * piece, 0);
+    RowFile file(folder(), 10 * block - 100, false);
+    expect_ranges(reserved, {{0, block}});  // shows that the file system can
+    file.reserve(3 * block - 1, 2);
+    expect_ranges(reserved, {{0, block}, {2 * block, block}, {3 * block, block}});
+    file.reserve(0, block);
+    file.reserve(2 * block, 2 * block);
+    file.reserve(5 * block, 0);
     EXPECT_EQ(reserved.size(), 3u);
-    file.reserve(0, 10 * piece - 100);
+    file.reserve(0, 10 * block - 100);
     EXPECT_EQ(reserved.size(), 10u);
-    for (std::size_t i = 0; i < 10 * piece; ++i) ASSERT_EQ(file.data()[i], std::byte{0});
+    for (std::size_t i = 0; i < 10 * block; ++i) ASSERT_EQ(file.data()[i], std::byte{0});
 }
 
 TEST_F(RowFileTest, all_room_is_reserved_at_once) {
-    RowFile file(folder(), 10 * piece, true);
-    expect_ranges(reserved, {{0, 10 * piece}});
-    file.reserve(0, 10 * piece);
+    RowFile file(folder(), 10 * block, true);
+    expect_ranges(reserved, {{0, 10 * block}});
+    file.reserve(0, 10 * block);
     EXPECT_EQ(reserved.size(), 1u);
 }
 
@@ -137,19 +141,19 @@ TEST_F(RowFileTest, room_is_reserved_in_steps_that_signals_interrupt) {
     constexpr off_t step = off_t{1} << 26;
     n_interrupted = 3;
     const RowFile file(folder(), step + 10, true);
-    expect_ranges(reserved, {{0, step}, {step, piece}});
+    expect_ranges(reserved, {{0, step}, {step, block}});
 }
 
 TEST_F(RowFileTest, where_there_is_no_room_later_calls_ask_again) {
-    RowFile file(folder(), 10 * piece, false);
+    RowFile file(folder(), 10 * block, false);
     fallocate_error = ENOSPC;
-    EXPECT_THROW(file.reserve(piece, 10), Error);
+    EXPECT_THROW(file.reserve(block, 10), Error);
     for (const bool is_preallocated : {false, true})
         EXPECT_EQ(error_of(folder(), 10, is_preallocated, PER_ERROR_IO),
                   "storage " + std::string(folder()) + " cannot be written: No space left on device");
     fallocate_error = 0;
-    file.reserve(piece, 10);
-    expect_ranges(reserved, {{0, piece}, {piece, piece}});
+    file.reserve(block, 10);
+    expect_ranges(reserved, {{0, block}, {block, block}});
     EXPECT_TRUE(is_empty());
 }
 
@@ -166,19 +170,19 @@ TEST_F(RowFileTest, a_file_longer_than_the_process_may_write_is_an_error_and_no_
     rlimit before;
     ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
     rlimit limit = before;
-    limit.rlim_cur = piece;
+    limit.rlim_cur = block;
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    EXPECT_NE(error_of(folder(), piece + 1, false, PER_ERROR_IO).find("cannot be written: File too large"),
+    EXPECT_NE(error_of(folder(), block + 1, false, PER_ERROR_IO).find("cannot be written: File too large"),
               std::string::npos);
-    EXPECT_EQ(error_of(folder(), piece, false, PER_ERROR_IO), "");
+    EXPECT_EQ(error_of(folder(), block, false, PER_ERROR_IO), "");
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
 }
 
-TEST_F(RowFileTest, pieces_of_a_large_file_have_a_mebibyte) {
+TEST_F(RowFileTest, a_large_file_is_reserved_by_larger_blocks) {
     RowFile file(folder(), std::size_t{1} << 40, false);  // it is sparse
-    expect_ranges(reserved, {{0, 1 << 20}});
+    expect_ranges(reserved, {{0, 4 << 20}});
     file.reserve((std::size_t{1} << 40) - 1, 1);
-    expect_ranges(reserved, {{0, 1 << 20}, {(off_t{1} << 40) - (1 << 20), 1 << 20}});
+    expect_ranges(reserved, {{0, 4 << 20}, {(off_t{1} << 40) - (4 << 20), 4 << 20}});
 }
 
 TEST_F(RowFileTest, more_than_a_process_maps_is_refused) {
@@ -197,11 +201,11 @@ TEST_F(RowFileTest, what_will_be_needed_is_asked_for_by_requests_of_128_kibibyte
 
 TEST_F(RowFileTest, a_file_system_without_unnamed_files_has_one_that_loses_its_name) {
     has_unnamed_files = false;
-    RowFile file(folder(), 3 * piece, false);
+    RowFile file(folder(), 3 * block, false);
     EXPECT_TRUE(is_empty());
     file.reserve(0, 1);
     file.data()[0] = std::byte{7};
-    const RowFile other(folder(), 3 * piece, false);
+    const RowFile other(folder(), 3 * block, false);
     EXPECT_EQ(other.data()[0], std::byte{0});
 }
 
@@ -211,6 +215,211 @@ TEST_F(RowFileTest, nobody_else_reads_it) {
         const RowFile file(folder(), 1, false);
         EXPECT_EQ(mode_of_file, mode_t{0600});
     }
+}
+
+// ---- checkpoints
+
+// As a checkpoint does it. `is_kept`: it took the place of the last one.
+RowTable checkpoint(RowFile& file, const char* folder, bool is_kept = true) {
+    const LockedFolder locked(folder, LockedFolder::Use::writing);
+    RowTable table;
+    EXPECT_TRUE(file.take_name(locked));
+    file.write_out(table);
+    if (!is_kept) return table;
+    file.keep();
+    file.committed();
+    return table;
+}
+
+void write(RowFile& file, std::size_t first, std::size_t n, int value) {
+    file.reserve(first, n);
+    std::memset(file.data() + first, value, n);
+}
+
+// What a table says of a range.
+std::string read(const char* folder, const RowTable& table, std::size_t first, std::size_t n) {
+    const LockedFolder locked(folder, LockedFolder::Use::reading);
+    std::string bytes(n, '\0');
+    RowReader(locked, table).read(first, bytes.data(), n);
+    return bytes;
+}
+
+template <class Call>
+Error error_of(const Call& call) {
+    try {
+        call();
+    } catch (const Error& error) {
+        return error;
+    }
+    return Error(PER_OK, "nothing");
+}
+
+bool adopts(RowFile& file, const char* folder, const RowTable& table) {
+    const LockedFolder locked(folder, LockedFolder::Use::reading);
+    return file.adopt(locked, table);
+}
+
+TEST_F(RowFileTest, a_large_file_has_few_pieces) {
+    for (const std::size_t bytes : {std::size_t{1}, piece, 4096 * piece, 4096 * piece + 1, (std::size_t{1} << 40) + 1}) {
+        RowFile file(folder(), bytes, false);
+        const RowTable table = checkpoint(file, folder());
+        EXPECT_LE(table.pieces.size(), 4096u);
+        EXPECT_GE(table.pieces.size() * table.piece_bytes, bytes);
+        EXPECT_GE(table.piece_bytes, piece);
+        EXPECT_LE(table.piece_bytes / table.block_bytes, 64u);
+    }
+}
+
+TEST_F(RowFileTest, what_a_checkpoint_names_is_not_written_again) {
+    RowFile file(folder(), 3 * piece, false);
+    write(file, 0, 3 * piece, 1);
+    const RowTable first = checkpoint(file, folder());
+    write(file, piece - 10, 20, 2);  // in two pieces
+    EXPECT_EQ(read(folder(), first, 0, 3 * piece), std::string(3 * piece, 1));
+    EXPECT_EQ(file.data()[piece - 11], std::byte{1});
+    EXPECT_EQ(file.data()[piece - 10], std::byte{2});
+    EXPECT_EQ(file.data()[piece + 10], std::byte{1});
+
+    const RowTable second = checkpoint(file, folder());
+    for (const std::size_t i : {0, 1}) {
+        EXPECT_NE(second.pieces[i].place, first.pieces[i].place);
+        EXPECT_NE(second.pieces[i].hash, first.pieces[i].hash);
+    }
+    EXPECT_EQ(second.pieces[2], first.pieces[2]);
+    // Places that only the first one named are used again, and the file does not grow without end.
+    for (int value = 3; value < 20; ++value) {
+        const std::string before(reinterpret_cast<const char*>(file.data()), 3 * piece);
+        const RowTable table = checkpoint(file, folder());
+        write(file, 0, 3 * piece, value);
+        EXPECT_EQ(read(folder(), table, 0, 3 * piece), before);
+        EXPECT_LE(fs::file_size(folder_ / row_file_name(table.number)), 6 * piece);
+    }
+}
+
+// Until a checkpoint has taken its place for good, what the last one names stays, whatever is tried meanwhile.
+TEST_F(RowFileTest, a_checkpoint_that_fails_frees_nothing) {
+    RowFile file(folder(), piece, false);
+    write(file, 0, piece, 1);
+    const RowTable first = checkpoint(file, folder());
+    for (int value = 2; value < 6; ++value) {
+        write(file, 0, piece, value);
+        const RowTable table = checkpoint(file, folder(), false);
+        if (value % 2 == 0) file.keep();  // it may have taken it
+        write(file, 0, piece, value + 10);
+        EXPECT_EQ(read(folder(), first, 0, piece), std::string(piece, 1));
+        if (value % 2 == 0) {
+            EXPECT_EQ(read(folder(), table, 0, piece), std::string(piece, static_cast<char>(value)));
+        }
+    }
+}
+
+TEST_F(RowFileTest, a_copy_that_has_no_room_changes_nothing) {
+    for (const bool is_preallocated : {false, true}) {
+        RowFile file(folder(), 2 * piece, is_preallocated);
+        write(file, 0, block, 1);
+        const RowTable table = checkpoint(file, folder());
+        fallocate_error = ENOSPC;
+        EXPECT_EQ(error_of([&] { file.reserve(0, 1); }).status(), PER_ERROR_IO);
+        EXPECT_EQ(read(folder(), table, 0, block), std::string(block, 1));
+        EXPECT_EQ(file.data()[0], std::byte{1});
+        if (is_preallocated) write(file, piece, 10, 5);  // it has room, and no row
+        fallocate_error = 0;
+        reserved.clear();
+        write(file, 0, 1, 2);
+        // Only what holds rows is copied; room that was taken at once is taken again.
+        expect_ranges(reserved, {{2 * piece, static_cast<off_t>(is_preallocated ? piece : block)}});
+        EXPECT_EQ(read(folder(), table, 0, block), std::string(block, 1));
+        EXPECT_EQ(file.data()[1], std::byte{1});
+    }
+}
+
+TEST_F(RowFileTest, one_buffer_at_a_time_adopts_it) {
+    auto file = std::make_unique<RowFile>(folder(), 3 * piece - 5 * block, false);
+    write(*file, 5, 2 * piece, 1);
+    checkpoint(*file, folder());
+    write(*file, 7, 1, 2);
+    const RowTable table = checkpoint(*file, folder());
+    EXPECT_EQ(read(folder(), table, 5, 3), std::string({1, 1, 2}));
+    RowFile next(folder(), 3 * piece - 5 * block, false);
+    const Error busy = error_of([&] { adopts(next, folder(), table); });
+    EXPECT_EQ(busy.status(), PER_ERROR_BUSY);
+    EXPECT_NE(std::string(busy.what()).find(row_file_name(table.number)), std::string::npos) << busy.what();
+    file.reset();
+    ASSERT_TRUE(adopts(next, folder(), table));
+    for (std::size_t i = 5; i < 2 * piece + 5; ++i) ASSERT_EQ(next.data()[i], std::byte(i == 7 ? 2 : 1));
+    EXPECT_TRUE(next.holds(5, 2 * piece));
+    EXPECT_FALSE(next.holds(5, 2 * piece + block));
+    write(next, 3 * piece - 6 * block, block, 3);
+    write(next, 6, 1, 9);
+    EXPECT_EQ(read(folder(), table, 5, 3), std::string({1, 1, 2}));
+    const RowTable last = checkpoint(next, folder());
+    EXPECT_EQ(last.pieces[1], table.pieces[1]);
+    EXPECT_EQ(read(folder(), last, 5, 3), std::string({1, 9, 2}));
+    EXPECT_EQ(last.number, table.number);
+}
+
+TEST_F(RowFileTest, tables_that_cannot_be_are_refused) {
+    RowTable table;
+    {
+        RowFile file(folder(), 3 * piece, false);
+        write(file, 0, 3 * piece, 1);
+        table = checkpoint(file, folder());
+    }
+    const auto status_of = [&](const auto& change) {
+        RowTable changed = table;
+        change(changed);
+        RowFile file(folder(), 3 * piece, false);
+        return error_of([&] { EXPECT_FALSE(adopts(file, folder(), changed)); }).status();
+    };
+    EXPECT_EQ(status_of([](RowTable& t) { t.pieces[1].place = 0; }), PER_ERROR_CORRUPT_FILE);
+    EXPECT_EQ(status_of([](RowTable& t) { t.pieces[1].place = 3; }), PER_ERROR_CORRUPT_FILE);
+    EXPECT_EQ(status_of([](RowTable& t) { t.pieces[1].place = ~uint64_t{0}; }), PER_ERROR_CORRUPT_FILE);
+    EXPECT_EQ(status_of([](RowTable& t) { t.pieces[1].blocks |= uint64_t{1} << 16; }), PER_ERROR_CORRUPT_FILE);
+    EXPECT_EQ(status_of([](RowTable& t) { t.number = 5; }), PER_ERROR_IO);
+    EXPECT_EQ(status_of([](RowTable& t) { t.pieces.pop_back(); }), PER_OK);  // it is not adopted, but read
+    EXPECT_EQ(status_of([](RowTable& t) { t.piece_bytes *= 2; }), PER_OK);
+    const auto read_status = [&](const auto& change) {
+        RowTable changed = table;
+        change(changed);
+        return error_of([&] { read(folder(), changed, piece + 3, 100); }).status();
+    };
+    EXPECT_EQ(read_status([](RowTable&) {}), PER_OK);
+    EXPECT_EQ(read_status([](RowTable& t) { t.pieces[1].hash ^= 1; }), PER_ERROR_CORRUPT_FILE);
+    EXPECT_EQ(read_status([](RowTable& t) { t.pieces[1].blocks = 2; }), PER_ERROR_CORRUPT_FILE);
+    EXPECT_EQ(read_status([](RowTable& t) { t.pieces[1].place = 3; }), PER_ERROR_CORRUPT_FILE);
+    EXPECT_EQ(read_status([](RowTable& t) { t.pieces[1].place = ~uint64_t{0}; }), PER_ERROR_CORRUPT_FILE);
+    EXPECT_EQ(read_status([](RowTable& t) { t.pieces.resize(1); }), PER_ERROR_CORRUPT_FILE);
+    EXPECT_EQ(read_status([](RowTable& t) { t.block_bytes = t.piece_bytes = uint64_t{1} << 47; }),
+              PER_ERROR_CORRUPT_FILE);
+    fs::resize_file(folder_ / row_file_name(table.number), piece + 10);
+    EXPECT_EQ(read_status([](RowTable&) {}), PER_ERROR_CORRUPT_FILE);
+    EXPECT_EQ(status_of([](RowTable&) {}), PER_ERROR_CORRUPT_FILE);
+}
+
+TEST_F(RowFileTest, a_name_that_no_checkpoint_kept_goes) {
+    {
+        RowFile file(folder(), piece, false);
+        checkpoint(file, folder(), false);
+        EXPECT_FALSE(is_empty());
+    }
+    EXPECT_TRUE(is_empty());
+    {
+        RowFile file(folder(), piece, false);
+        checkpoint(file, folder());
+    }
+    EXPECT_FALSE(is_empty());
+}
+
+TEST_F(RowFileTest, rows_stay_only_in_their_own_folder_and_under_their_name) {
+    RowFile file(folder(), piece, false);
+    const std::string other = std::string(folder()) + "/other";
+    EXPECT_FALSE(file.take_name(LockedFolder(other.c_str(), LockedFolder::Use::writing)));
+    const RowTable table = checkpoint(file, folder());
+    fs::remove(folder_ / row_file_name(table.number));
+    EXPECT_FALSE(file.take_name(LockedFolder(folder(), LockedFolder::Use::writing)));
+    has_unnamed_files = false;
+    RowFile without(folder(), piece, false);
+    EXPECT_FALSE(without.take_name(LockedFolder(folder(), LockedFolder::Use::writing)));
 }
 
 }  // namespace

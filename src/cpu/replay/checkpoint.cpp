@@ -180,6 +180,19 @@ class Snapshot final : public ReplaySnapshot {
     std::unique_ptr<KeptRows> kept_;
 };
 
+// Whether the state's rows are in the file of the checkpoint from here on, which is then not read.
+bool adopts_rows(const CheckpointReader& reader, ReplayState& state) {
+    const FolderReader* const folder = reader.folder_with_rows();
+    if (folder == nullptr || !state.rows.are_stored()) return false;
+    std::vector<uint64_t> places;
+    for (const SlotArray& array : arrays_of(state))
+        if (const int64_t place = state.rows.place_in_record(column_of(state, array).first); place >= 0)
+            places.push_back(static_cast<uint64_t>(place));
+    const RowTable& table = *folder->rows();
+    return table.arrays == places && table.record_bytes == static_cast<uint64_t>(state.rows.records().stride) &&
+           state.rows.file()->adopt(folder->folder(), table);
+}
+
 }  // namespace
 
 void save_state(CheckpointWriter& writer, ReplayState& state) {
@@ -200,6 +213,25 @@ void save_state(CheckpointWriter& writer, ReplayState& state) {
             write(side_by_side.data(), size);
         });
     };
+    if (writer.leaves_rows()) {
+        // Of the rows only what lies beside their file is written.
+        write_numbers(writer, moment.numbers, moment.lanes);
+        for (const SlotArray& array : arrays) {
+            const int64_t place = state.rows.place_in_record(column_of(state, array).first);
+            if (place >= 0) {
+                const int64_t size = n_saved_rows(moment.lanes, rules) * array.bytes;
+                writer.leave_in_rows(array.name, static_cast<uint64_t>(size), static_cast<uint64_t>(place),
+                                     static_cast<uint64_t>(state.rows.records().stride));
+                continue;
+            }
+            begin_array(writer, array, moment.lanes, rules);
+            for_each_saved_part(rules, state.lanes, [&](int64_t first, int64_t n) {
+                write_slots(array, first, n, [&](const void* data, size_t size) { writer.bytes(data, size); });
+            });
+            writer.end();
+        }
+        return write_ranks(writer, moment.ranks ? &*moment.ranks : nullptr);
+    }
     if (!writer.takes_turns())
         return write_state(writer, moment, rules, arrays, [&](std::size_t i) {
             for_each_saved_part(rules, state.lanes, [&](int64_t first, int64_t n) {
@@ -233,11 +265,22 @@ void restore_state(CheckpointReader& reader, ReplayState& state) {
     state.batches = numbers.batches;
     state.counters = numbers.counters;
     state.last_batch = LastBatch(numbers.figures);
-    saved.for_each_part([&](int64_t first, int64_t n) { state.rows.reserve(first, n); });
+    const bool has_rows = adopts_rows(reader, state);
+    saved.for_each_part([&](int64_t first, int64_t n) {
+        if (!has_rows)
+            state.rows.reserve(first, n);
+        else if (!state.rows.holds(first, n))
+            reader.refuse("rows are missing in its file");
+    });
     std::vector<std::byte> side_by_side;
     for (const SlotArray& array : arrays_of(state)) {
         const Column<std::byte> column = column_of(state, array);
         saved.begin(array);
+        if (has_rows && state.rows.place_in_record(column.first) >= 0) {
+            if (!saved.is_in_rows()) reader.refuse("it is not in the file of the rows");
+            saved.end(array);
+            continue;
+        }
         saved.for_each_part([&](int64_t first, int64_t n_slots) {
             const int64_t part_bytes = bytes_of_slot(state, column, array.bytes);
             for_each_part(first, n_slots, part_bytes, small_part_bytes, [&](int64_t slot, int64_t n) {

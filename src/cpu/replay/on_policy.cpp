@@ -76,6 +76,8 @@ int64_t find_bootstraps(const ReplayState& state, int64_t capacity, std::vector<
 void write_advantages(ReplayState& state, const ReplayAdvantages& advantages) {
     check_bootstraps(state, advantages);
     const Ring& ring = state.ring();
+    for (int64_t env = 0; env < ring.n_envs && state.rows.are_stored(); ++env)
+        state.reserve(env, advantage_rows(state.lane(env), state.rules));
     const Column<std::byte> values = state.rows.field(advantages.value_field);
     const Column<std::byte> advantages_out = state.rows.field(advantages.advantage_field);
     const bool has_returns = advantages.return_field >= 0;

@@ -74,6 +74,10 @@ class RowStore {
     void reserve(int64_t first, int64_t n) {
         if (are_stored()) file_->reserve(bytes_of_records(first), bytes_of_records(n));
     }
+    // The file that they lie in; NULL: memory.
+    RowFile* file() { return are_stored() ? &*file_ : nullptr; }
+    // Whether all records of these slots were ever reserved.
+    bool holds(int64_t first, int64_t n) const { return file_->holds(bytes_of_records(first), bytes_of_records(n)); }
     // Has records fetched from the disk that are read a little later. May reach beyond the last slot.
     void will_need(int64_t first, int64_t n) const noexcept {
         if (are_stored()) file_->will_need(bytes_of_records(first), bytes_of_records(n));

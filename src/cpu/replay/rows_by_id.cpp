@@ -235,6 +235,8 @@ void RowsById::set(int64_t count, const int64_t* ids, const per_array* fields) {
         read_values(field.name, {fields[i], 1}, field.dtype, field.elements, count, is_there_.data(),
                     values_[static_cast<size_t>(i)]);
     }
+    for (const int64_t slot : slots_)
+        if (slot >= 0) state_.rows.reserve(slot, 1);
     state_.will_need(slots_, 0, 1);
     for (int64_t i = 0; i < state_.fields.count(); ++i) {
         if (fields[i].data == nullptr || state_.rows.place_in_record(state_.rows.field(i).first) >= 0) continue;
