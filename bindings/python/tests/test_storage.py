@@ -126,7 +126,7 @@ def test_what_is_refused_is_named(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-# ------------------------------------------------------------------------- checkpoints that leave the rows where they are
+# ---- checkpoints that leave the rows where they are
 
 
 def test_a_checkpoint_leaves_rows_where_they_are(tmp_path):
@@ -139,8 +139,7 @@ def test_a_checkpoint_leaves_rows_where_they_are(tmp_path):
     add(buffer, 20, np.random.default_rng(4))
     buffer.checkpoint(tmp_path)
     assert (tmp_path / names[-1]).stat().st_ino == inode and len(os.listdir(tmp_path)) == 3
-    for loaded in (per.ReplayBuffer.load(tmp_path), per.ReplayBuffer.load(tmp_path, storage=tmp_path)):
-        assert bytes(loaded) == bytes(buffer)
+    assert bytes(per.ReplayBuffer.load(tmp_path)) == bytes(buffer)
     (tmp_path / "other").mkdir()
     elsewhere = per.ReplayBuffer.load(tmp_path, storage=tmp_path / "other")
     assert bytes(elsewhere) == bytes(buffer)
@@ -149,7 +148,8 @@ def test_a_checkpoint_leaves_rows_where_they_are(tmp_path):
     assert bytes(per.ReplayBuffer.load(tmp_path)) == bytes(elsewhere)
     # A file that lost its name cannot get it back: what is written is whole all the same.
     add(buffer, 20, np.random.default_rng(5))
-    assert buffer.checkpoint(tmp_path) > 300 * 2400
+    assert buffer.checkpoint(tmp_path) > 40 * 2400
+    assert not list(tmp_path.glob("rows-*"))
     assert bytes(per.ReplayBuffer.load(tmp_path)) == bytes(buffer)
 
 
@@ -174,7 +174,7 @@ def test_rows_that_a_checkpoint_names_stay_until_the_next_one(tmp_path, options)
                 buffer.set(ids, action=random.integers(0, 9, len(ids)).astype(np.int16))
                 buffer.update_priorities(ids, priorities=random.random(len(ids)))
             elif what == 5:
-                buffer.advantages(lambda batch: np.zeros(len(batch.ids), np.float32), value="value")
+                buffer.advantages(bootstrap=lambda batch: np.zeros(len(batch.ids), np.float32))
             elif what == 6 and random.random() < 0.3:
                 buffer.clear()
             elif what == 7:
@@ -185,7 +185,7 @@ def test_rows_that_a_checkpoint_names_stay_until_the_next_one(tmp_path, options)
             buffer.checkpoint(tmp_path)
             expected = bytes(buffer)
         if random.random() < 0.1 and expected is not None:  # as after a crash
-            del buffer
+            buffer.close()
             buffer = per.ReplayBuffer.load(tmp_path, storage=tmp_path)
             assert bytes(buffer) == expected
 
@@ -197,7 +197,7 @@ def test_rows_that_a_buffer_has_are_given_to_no_other(tmp_path):
     for run in (load_here, load_in_another_process):
         assert "a buffer has its rows already (rows-0000000000000000.per), which must be freed first" in run(tmp_path)
     assert bytes(buffer) == expected == bytes(per.ReplayBuffer.load(tmp_path))
-    del buffer
+    buffer.close()
     assert load_in_another_process(tmp_path) == "" == load_here(tmp_path)
     # Another buffer may write its own checkpoint there. It goes on from its rows, and the first one from its own.
     first = per.ReplayBuffer.load(tmp_path, storage=tmp_path)
@@ -232,7 +232,7 @@ def test_a_buffer_goes_on_from_its_rows_as_one_in_memory(tmp_path, is_preallocat
         (rows,) = tmp_path.glob("rows-*")
         assert inode in (None, rows.stat().st_ino)
         inode = rows.stat().st_ino
-        del buffer
+        buffer.close()
         buffer = per.ReplayBuffer.load(tmp_path, storage=tmp_path, storage_preallocated=is_preallocated)
         assert buffer.options["storage_preallocated"] is is_preallocated
         for _ in range(5):
@@ -265,7 +265,7 @@ def test_a_save_in_the_background_meets_a_checkpoint(tmp_path):
 def test_damaged_rows_are_refused(tmp_path):
     buffer = filled(tmp_path)
     buffer.checkpoint(tmp_path)
-    del buffer
+    buffer.close()
     rows = next(tmp_path.glob("rows-*"))
     good = rows.read_bytes()
     rows.write_bytes(good[:70_000] + bytes([good[70_000] ^ 1]) + good[70_001:])
