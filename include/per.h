@@ -554,7 +554,7 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
  * PER_MAX_NOW and keep_times_sampled take in memory what is said above. `allocate` is asked for what lies in memory.
  *
  * The file has no name: nothing is left of it once the buffer is freed, or its process has ended in any way, and each
- * child that was forked meanwhile has freed the buffer or ended, too. (On a file system without O_TMPFILE it has a name
+ * child that was forked meanwhile has freed the buffer or ended, too; unless per_replay_checkpoint() names it. (On a file system without O_TMPFILE it has a name
  * for a moment; a process that is killed in it leaves a file rows-*.tmp.) It belongs to the process that made it: in a
  * forked child every call on the buffer but per_replay_free() is PER_ERROR_INVALID_ARGUMENT.
  *
@@ -1073,6 +1073,16 @@ PER_API per_status per_replay_save(per_replay* replay, const char* path);
  * whole; once the call has succeeded, this one. It may have been written by another process or another buffer: what
  * differs is found by hashes (XXH3 of 128 bits). Calls for one directory take turns, in all processes of the machine.
  *
+ * Rows on the disk.  Where the directory is the buffer's `storage`, rows stay in their file, which gets the name
+ * rows-*.per: what is not on the disk yet is brought there, and not counted in *bytes_written_out. The file has up to
+ * 4096 pieces, of 1 MiB or more (256 MiB in a file of 1 TiB), each of which may be a mapping of its own. Pieces that this
+ * checkpoint names are not written before the next one in this directory is there: a call that would write to one, such
+ * as the first that adds to each environment, copies it first. Room for the copy is taken then, also with
+ * storage_preallocated; a disk that is full is PER_ERROR_IO, and nothing has changed. The file may so become twice as
+ * large as the rows, and larger while checkpoints fail. The call hashes pieces that were written since the last one.
+ * Where the file cannot have a name (no O_TMPFILE, no /proc, or somebody removed its name), all rows are written as in
+ * any other directory. per_replay_save_start() writes all rows, too.
+ *
  * PER_ERROR_IO; PER_ERROR_CORRUPT_FILE if the manifest that is there is damaged; PER_ERROR_UNSUPPORTED if it is of a
  * newer library; PER_ERROR_OUT_OF_MEMORY.
  */
@@ -1156,7 +1166,12 @@ PER_API per_status per_replay_load(const char* path, int32_t device, int32_t dev
  *
  * What per_replay_load_from() reads cannot lie in `storage`, nor in memory of the caller's.
  *
- * The errors of per_replay_load() and per_replay_create().
+ * Where `path` is a directory with a checkpoint that left rows in their file, and `storage` is that directory, the buffer
+ * goes on from the file: rows are mapped, and none is read. Their hashes are not looked at, the size of the file is. A
+ * file that a buffer has, in this process or another, or in a child that was forked from either, is PER_ERROR_BUSY. With
+ * any other `storage`, or none, rows are copied, and their hashes looked at.
+ *
+ * The errors of per_replay_load() and per_replay_create(); PER_ERROR_BUSY.
  */
 PER_API per_status per_replay_load_with(const char* path, const per_replay_options* place, per_replay** replay_out);
 

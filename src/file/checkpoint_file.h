@@ -201,8 +201,8 @@ class CheckpointReader {
     std::string shown_;  // what messages call it
     uint32_t version_ = 0;
     std::string section_;
-    uint64_t n_left_ = 0;                       // bytes of the section's content that were not read yet
-    bool is_compressed_ = false;                // the section
+    uint64_t n_left_ = 0;         // bytes of the section's content that were not read yet
+    bool is_compressed_ = false;  // the section
     bool is_in_rows_ = false;
     std::size_t n_arrays_in_rows_ = 0;
     std::unique_ptr<RowReader> row_reader_;

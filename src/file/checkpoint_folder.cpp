@@ -294,8 +294,7 @@ std::vector<std::string> FolderWriter::unnamed_files() const {
         const uint64_t rows = row_file_number(name);
         const bool is_named_pack = pack && manifest_.packs.contains(*pack);
         const bool is_named_row_file = manifest_.rows && rows == manifest_.rows->number;
-        if ((pack && !is_named_pack) || (rows != no_row_file && !is_named_row_file))
-            unnamed.push_back(std::move(name));
+        if ((pack && !is_named_pack) || (rows != no_row_file && !is_named_row_file)) unnamed.push_back(std::move(name));
     }
     return unnamed;
 }

@@ -303,8 +303,8 @@ bool RowFile::take_name(const LockedFolder& folder) {
     // Says to those who would adopt the file that it is in use. A file system without locks leaves that to the caller.
     flock(file_.number(), LOCK_EX | LOCK_NB);
     const std::string open_file = "/proc/self/fd/" + std::to_string(file_.number());
-    can_have_name_ = linkat(AT_FDCWD, open_file.c_str(), folder.number(), row_file_name(number).c_str(),
-                            AT_SYMLINK_FOLLOW) == 0;
+    can_have_name_ =
+        linkat(AT_FDCWD, open_file.c_str(), folder.number(), row_file_name(number).c_str(), AT_SYMLINK_FOLLOW) == 0;
     if (can_have_name_) number_ = number;
     return can_have_name_;
 }
@@ -327,8 +327,7 @@ void RowFile::write_out(RowTable& table_out) {
         table_out.pieces.push_back({piece.place, piece.held, piece.hash});
     }
     int result = 0;
-    do
-        result = fdatasync(file_.number());
+    do result = fdatasync(file_.number());
     while (result != 0 && errno == EINTR);
     if (result != 0) refuse(errno, shown_, "written");
 }

@@ -260,7 +260,8 @@ bool adopts(RowFile& file, const char* folder, const RowTable& table) {
 }
 
 TEST_F(RowFileTest, a_large_file_has_few_pieces) {
-    for (const std::size_t bytes : {std::size_t{1}, piece, 4096 * piece, 4096 * piece + 1, (std::size_t{1} << 40) + 1}) {
+    for (const std::size_t bytes :
+         {std::size_t{1}, piece, 4096 * piece, 4096 * piece + 1, (std::size_t{1} << 40) + 1}) {
         RowFile file(folder(), bytes, false);
         const RowTable table = checkpoint(file, folder());
         EXPECT_LE(table.pieces.size(), 4096u);

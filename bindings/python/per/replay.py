@@ -968,6 +968,7 @@ class ReplayBuffer(Store):
         That is rows that came since then or were set, priorities, and what else has changed. load() takes the
         directory. It is made if it is not there, in one that is, and takes at most some two times what save() writes.
         At any time, also after an error, a kill or a power failure, it holds this checkpoint or the one before, whole.
+        Where it is the buffer's `storage`, rows stay in their file: load() of it with the same `storage` goes on from them.
         Other files in it stay.
 
         Returns:
@@ -1013,6 +1014,7 @@ class ReplayBuffer(Store):
             IoError: the file cannot be read.
             InvalidArgument: path has a NUL in it.
             CorruptFile: it is not one of save()'s, is damaged, or ends early.
+            Busy: with the `storage` that rows of a checkpoint lie in, a buffer has them already.
             Unsupported: it is of a newer version.
             CallbackError: read() gave more than it was asked for.
         """

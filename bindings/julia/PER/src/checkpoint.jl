@@ -146,7 +146,8 @@ Write a checkpoint into a directory, and of it only what the last one there does
 priorities, and what else has changed. Return how many bytes were written. [`load`](@ref) takes the directory.
 
 The directory is made if it is not there, and takes at most some two times what [`save`](@ref) writes. At any time, also
-after a kill or a power failure, it holds this checkpoint or the one before, whole.
+after a kill or a power failure, it holds this checkpoint or the one before, whole. Where it is the buffer's `storage`,
+rows stay in their file: [`load`](@ref) of it with the same `storage` goes on from them.
 
 ```jldoctest
 julia> buffer = ReplayBuffer(100, (observation = Field(Int32),));
