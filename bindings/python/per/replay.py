@@ -968,7 +968,7 @@ class ReplayBuffer(Store):
         That is rows that came since then or were set, priorities, and what else has changed. load() takes the
         directory. It is made if it is not there, in one that is, and takes at most some two times what save() writes.
         At any time, also after an error, a kill or a power failure, it holds this checkpoint or the one before, whole.
-        Where it is the buffer's `storage`, rows stay in their file: load() of it with the same `storage` goes on from them.
+        Where it is the buffer's `storage`, rows stay in their file, which load() with the same `storage` goes on from.
         Other files in it stay.
 
         Returns:
