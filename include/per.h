@@ -553,10 +553,11 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
  * and flags, so that neither which rows are drawn nor updates of priorities need the disk. PER_RANK, PER_BUFFER_MAX,
  * PER_MAX_NOW and keep_times_sampled take in memory what is said above. `allocate` is asked for what lies in memory.
  *
- * The file has no name: nothing is left of it once the buffer is freed, or its process has ended in any way, and each
- * child that was forked meanwhile has freed the buffer or ended, too; unless per_replay_checkpoint() names it. (On a file system without O_TMPFILE it has a name
- * for a moment; a process that is killed in it leaves a file rows-*.tmp.) It belongs to the process that made it: in a
- * forked child every call on the buffer but per_replay_free() is PER_ERROR_INVALID_ARGUMENT.
+ * The file has no name, unless per_replay_checkpoint() in that directory gives it one: nothing is left of it once the
+ * buffer is freed, or its process has ended in any way, and each child that was forked meanwhile has freed the buffer or
+ * ended, too. (On a file system without O_TMPFILE it has a name for a moment; a process that is killed in it leaves a
+ * file rows-*.tmp.) It belongs to the process that made it: in a forked child every call on the buffer but
+ * per_replay_free() is PER_ERROR_INVALID_ARGUMENT.
  *
  * A disk that is full is PER_ERROR_IO, by the call that would need the room, before it changes anything. This needs a
  * file system that reserves room (fallocate()); one that says that it cannot is PER_ERROR_UNSUPPORTED. Those that write
@@ -1080,8 +1081,8 @@ PER_API per_status per_replay_save(per_replay* replay, const char* path);
  * as the first that adds to each environment, copies it first. Room for the copy is taken then, also with
  * storage_preallocated; a disk that is full is PER_ERROR_IO, and nothing has changed. The file may so become twice as
  * large as the rows, and larger while checkpoints fail. The call hashes pieces that were written since the last one.
- * Where the file cannot have a name (no O_TMPFILE, no /proc, or somebody removed its name), all rows are written as in
- * any other directory. per_replay_save_start() writes all rows, too.
+ * Where the file cannot have a name (no O_TMPFILE, no /proc, or somebody removed its name), and once the disk has failed
+ * to write it, all rows are written as in any other directory. per_replay_save_start() writes all rows, too.
  *
  * PER_ERROR_IO; PER_ERROR_CORRUPT_FILE if the manifest that is there is damaged; PER_ERROR_UNSUPPORTED if it is of a
  * newer library; PER_ERROR_OUT_OF_MEMORY.

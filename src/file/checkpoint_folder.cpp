@@ -23,7 +23,8 @@ constexpr std::size_t max_chunk_bytes = std::size_t{1} << 20;
 constexpr char manifest_name[] = "manifest.per";
 constexpr unsigned char magic[8] = {0x89, 'P', 'E', 'R', 'd', '\n', 0x1a, '\n'};
 constexpr uint32_t manifest_version = 2;  // of one without a table of rows: 1
-constexpr uint64_t max_piece_of_rows = uint64_t{1} << 47;
+constexpr uint64_t max_piece_of_rows = uint64_t{1} << 35;
+constexpr uint64_t max_block_of_rows = uint64_t{1} << 29;
 
 constexpr std::string_view pack_begin = "pack-";
 constexpr std::string_view pack_end = ".per";
@@ -116,7 +117,8 @@ class ManifestReader {
         table.record_bytes = number<uint64_t>();
         const bool are_powers = std::has_single_bit(table.piece_bytes) && std::has_single_bit(table.block_bytes);
         if (!are_powers || table.piece_bytes > max_piece_of_rows || table.block_bytes > table.piece_bytes ||
-            table.piece_bytes / table.block_bytes > 64 || table.record_bytes == 0)
+            table.block_bytes > max_block_of_rows || table.piece_bytes / table.block_bytes > 64 ||
+            table.record_bytes == 0)
             refuse("a number in it is out of range");
         const uint64_t n_arrays = number<uint64_t>();
         for (uint64_t i = 0; i < n_arrays; ++i) table.arrays.push_back(number<uint64_t>());

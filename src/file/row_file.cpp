@@ -13,6 +13,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
+#include <set>
 #include <utility>
 
 #include "file/checksum.h"
@@ -139,7 +140,7 @@ RowFile::RowFile(const char* folder, std::size_t bytes, bool is_preallocated)
     for (uint64_t place = 0; place < n_places_; ++place) pieces_.push_back({place, 0, 0, 0, 0, false});
     file_ = unnamed_file(folder, shown_, can_have_name_);
     folder_ = Descriptor(open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC));
-    can_have_name_ &= folder_.is_open();
+    if (!folder_.is_open()) refuse(errno, shown_, "written");
     lengthen(file_, mapped_bytes_, shown_);
     if (is_preallocated) {
         allocate(0, mapped_bytes_);
@@ -253,14 +254,23 @@ RowFile::Place RowFile::take_place() {
 }
 
 void RowFile::copy(std::size_t i, uint64_t place) {
+    for_each_part(i, [&](std::size_t at, std::size_t size) {
+        const ssize_t written =
+            pwrite(file_.number(), data_ + start_of(i) + at, size, static_cast<off_t>(place * piece_bytes_ + at));
+        if (written < 0 && errno != EINTR) refuse(errno, shown_, "written");
+        return static_cast<std::size_t>(std::max<ssize_t>(0, written));
+    });
+}
+
+// Calls visit(first, n) for what a piece holds, counted from its beginning, and goes on after as many bytes as that says.
+// The disk is asked for them, and for those after them.
+template <class Visit>
+void RowFile::for_each_part(std::size_t i, const Visit& visit) const {
     for_each_run(pieces_[i].held, [&](std::size_t first, std::size_t n) {
         const std::size_t end = (first + n) * block_bytes_;
         for (std::size_t at = first * block_bytes_; at < end;) {
             will_need(start_of(i) + at, std::min(end - at, 2 * mebibyte));
-            const ssize_t written = pwrite(file_.number(), data_ + start_of(i) + at, std::min(end - at, mebibyte),
-                                           static_cast<off_t>(place * piece_bytes_ + at));
-            if (written < 0 && errno != EINTR) refuse(errno, shown_, "written");
-            if (written > 0) at += static_cast<std::size_t>(written);
+            at += visit(at, std::min(end - at, mebibyte));
         }
     });
 }
@@ -289,8 +299,8 @@ void RowFile::will_need(std::size_t first, std::size_t n) const noexcept {
 bool RowFile::is_in(const LockedFolder& folder) const {
     struct stat other;
     struct stat own;
-    return folder_.is_open() && fstat(folder.number(), &other) == 0 && fstat(folder_.number(), &own) == 0 &&
-           other.st_dev == own.st_dev && other.st_ino == own.st_ino;
+    return fstat(folder.number(), &other) == 0 && fstat(folder_.number(), &own) == 0 && other.st_dev == own.st_dev &&
+           other.st_ino == own.st_ino;
 }
 
 // A file whose name somebody has removed cannot get another one.
@@ -300,19 +310,21 @@ bool RowFile::take_name(const LockedFolder& folder) {
     uint64_t number = 0;
     for (const std::string& name : folder.names())
         if (const uint64_t other = row_file_number(name); other != no_row_file) number = std::max(number, other + 1);
+    if (number == no_row_file) return false;
     // Says to those who would adopt the file that it is in use. A file system without locks leaves that to the caller.
     flock(file_.number(), LOCK_EX | LOCK_NB);
     const std::string open_file = "/proc/self/fd/" + std::to_string(file_.number());
-    can_have_name_ =
-        linkat(AT_FDCWD, open_file.c_str(), folder.number(), row_file_name(number).c_str(), AT_SYMLINK_FOLLOW) == 0;
-    if (can_have_name_) number_ = number;
-    return can_have_name_;
+    if (linkat(AT_FDCWD, open_file.c_str(), folder.number(), row_file_name(number).c_str(), AT_SYMLINK_FOLLOW) != 0)
+        return false;
+    number_ = number;
+    return true;
 }
 
 uint64_t RowFile::hash_of_piece(std::size_t i) const {
     Checksum checksum;
-    for_each_run(pieces_[i].held, [&](std::size_t first, std::size_t n) {
-        checksum.add(data_ + start_of(i) + first * block_bytes_, n * block_bytes_);
+    for_each_part(i, [&](std::size_t at, std::size_t size) {
+        checksum.add(data_ + start_of(i) + at, size);
+        return size;
     });
     return checksum.value();
 }
@@ -329,7 +341,10 @@ void RowFile::write_out(RowTable& table_out) {
     int result = 0;
     do result = fdatasync(file_.number());
     while (result != 0 && errno == EINTR);
-    if (result != 0) refuse(errno, shown_, "written");
+    if (result == 0) return;
+    // The system forgets what it could not write, and the next call might say that all is there.
+    can_have_name_ = false;
+    refuse(errno, shown_, "written");
 }
 
 void RowFile::keep() noexcept {
@@ -352,27 +367,28 @@ bool RowFile::adopt(const LockedFolder& folder, const RowTable& table) {
     Descriptor file(openat(folder.number(), name.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
     if (!file.is_open()) refuse(errno, shown_, "adopted");
     struct stat found;
-    if (fstat(file.number(), &found) != 0 || !S_ISREG(found.st_mode))
-        refuse_file(folder, table.number, "it is no regular file");
+    if (fstat(file.number(), &found) != 0) refuse(errno, shown_, "adopted");
+    if (!S_ISREG(found.st_mode)) refuse_file(folder, table.number, "it is no regular file");
     if (flock(file.number(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
         throw Error(PER_ERROR_BUSY, "storage %s: a buffer has its rows already (%s), which must be freed first",
                     shown_.c_str(), name.c_str());
     const uint64_t size = static_cast<uint64_t>(found.st_size);
     const uint64_t n_places = (size + piece_bytes_ - 1) / piece_bytes_;
-    std::vector<bool> is_used(static_cast<std::size_t>(n_places));
+    std::set<uint64_t> used;
     std::vector<Piece> pieces;
     for (std::size_t i = 0; i < pieces_.size(); ++i) {
         const RowTable::Piece& piece = table.pieces[i];
         if (piece.place >= n_places || piece.place * piece_bytes_ + bytes_of(i) > size)
             refuse_file(folder, table.number, "it ends early");
-        if (is_used[static_cast<std::size_t>(piece.place)] || (piece.blocks & ~blocks_of(i)) != 0)
+        if (!used.insert(piece.place).second || (piece.blocks & ~blocks_of(i)) != 0)
             refuse_file(folder, table.number, "its table cannot be");
-        is_used[static_cast<std::size_t>(piece.place)] = true;
-        pieces.push_back({piece.place, piece.blocks, piece.blocks, 0, piece.hash, piece.blocks != 0});
+        // Who copied the file may have left out the room of zeros.
+        pieces.push_back({piece.place, 0, piece.blocks, 0, piece.hash, piece.blocks != 0});
     }
+    // However long somebody has made the file, there are no more copies than pieces.
     std::vector<Place> unused;
-    for (uint64_t place = 0; (place + 1) * piece_bytes_ <= size; ++place)
-        if (!is_used[static_cast<std::size_t>(place)]) unused.push_back({place, 0});
+    for (uint64_t place = 0; place < size / piece_bytes_ && unused.size() < pieces.size(); ++place)
+        if (!used.contains(place)) unused.push_back({place, 0});
     for (std::size_t i = 0; i < pieces.size(); ++i) map(file, i, pieces[i].place);
     file_ = std::move(file);
     number_ = table.number;

@@ -107,6 +107,8 @@ class RowFile {
     void replace(std::size_t piece, uint64_t blocks);
     Place take_place();
     void copy(std::size_t piece, uint64_t place);
+    template <class Visit>
+    void for_each_part(std::size_t piece, const Visit& visit) const;
     void map(const Descriptor& file, std::size_t piece, uint64_t place) const;
     std::size_t start_of(std::size_t piece) const { return piece * piece_bytes_; }
     std::size_t bytes_of(std::size_t piece) const;

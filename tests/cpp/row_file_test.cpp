@@ -32,6 +32,7 @@ std::vector<Range> reserved;
 std::vector<Range> asked_for;
 int fallocate_error = 0;
 int n_interrupted = 0;  // of the next calls of fallocate()
+int fdatasync_error = 0;
 bool has_unnamed_files = true;
 mode_t mode_of_file = 0;
 
@@ -46,6 +47,10 @@ int fallocate(int file, int mode, off_t first, off_t size) {
     if (errno != 0) return -1;
     reserved.push_back({first, size});
     return next(file, mode, first, size);
+}
+int fdatasync(int) {
+    errno = fdatasync_error;
+    return fdatasync_error == 0 ? 0 : -1;
 }
 int posix_fadvise(int, off_t first, off_t size, int advice) {
     if (advice == POSIX_FADV_WILLNEED) asked_for.push_back({first, size});
@@ -106,6 +111,7 @@ class RowFileTest : public ::testing::Test {
         fs::remove_all(folder_);
         fallocate_error = 0;
         n_interrupted = 0;
+        fdatasync_error = 0;
         has_unnamed_files = true;
     }
 
@@ -395,6 +401,54 @@ TEST_F(RowFileTest, tables_that_cannot_be_are_refused) {
     fs::resize_file(folder_ / row_file_name(table.number), piece + 10);
     EXPECT_EQ(read_status([](RowTable&) {}), PER_ERROR_CORRUPT_FILE);
     EXPECT_EQ(status_of([](RowTable&) {}), PER_ERROR_CORRUPT_FILE);
+}
+
+// The system forgets what it could not write: the next call would say that all is there.
+TEST_F(RowFileTest, a_file_that_could_not_be_written_is_not_trusted_again) {
+    RowFile file(folder(), piece, false);
+    write(file, 0, piece, 1);
+    checkpoint(file, folder());
+    write(file, 0, piece, 2);
+    const LockedFolder locked(folder(), LockedFolder::Use::writing);
+    RowTable table;
+    ASSERT_TRUE(file.take_name(locked));
+    fdatasync_error = EIO;
+    EXPECT_EQ(error_of([&] { file.write_out(table); }).status(), PER_ERROR_IO);
+    fdatasync_error = 0;
+    EXPECT_FALSE(file.take_name(locked));
+    write(file, 0, piece, 3);
+    EXPECT_EQ(file.data()[piece - 1], std::byte{3});
+}
+
+// Neither room that a copy of the file has not nor a length that somebody gave it is relied on.
+TEST_F(RowFileTest, what_lies_between_pieces_of_an_adopted_file_is_reserved_again) {
+    RowTable table;
+    {
+        RowFile file(folder(), 2 * piece, true);
+        write(file, 0, 2 * piece, 1);
+        checkpoint(file, folder());
+        write(file, 0, 1, 2);
+        table = checkpoint(file, folder());  // places 2 and 1
+    }
+    fs::resize_file(folder_ / row_file_name(table.number), std::size_t{1} << 42);
+    RowFile file(folder(), 2 * piece, false);
+    ASSERT_TRUE(adopts(file, folder(), table));
+    for (const int value : {3, 4}) {
+        reserved.clear();
+        write(file, 0, piece, value);
+        EXPECT_FALSE(reserved.empty()) << value;
+        EXPECT_EQ(read(folder(), table, piece, 1), std::string(1, 1));
+        for (const RowTable::Piece& each : checkpoint(file, folder()).pieces) EXPECT_LT(each.place, 5u);
+    }
+}
+
+TEST_F(RowFileTest, the_last_number_is_no_name) {
+    EXPECT_EQ(row_file_number(row_file_name(no_row_file - 1)), no_row_file - 1);
+    std::ofstream(folder_ / row_file_name(no_row_file - 1)).put('x');
+    RowFile file(folder(), piece, false);
+    EXPECT_FALSE(file.take_name(LockedFolder(folder(), LockedFolder::Use::writing)));
+    fs::remove(folder_ / row_file_name(no_row_file - 1));
+    EXPECT_TRUE(file.take_name(LockedFolder(folder(), LockedFolder::Use::writing)));
 }
 
 TEST_F(RowFileTest, a_name_that_no_checkpoint_kept_goes) {
