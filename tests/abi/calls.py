@@ -6,6 +6,7 @@ makes of it. So a function that is added to per.h is called here, too, or fails 
 
 from __future__ import annotations
 
+import os
 import pathlib
 import tempfile
 from typing import Any, NamedTuple
@@ -53,14 +54,20 @@ class Interface:
 
 
 class World:
-    """Handles of every kind with something in them, and arguments for calls on them."""
+    """Handles of every kind with something in them, and arguments for calls on them. Where rows are to be stored, those
+    of the buffers lie in files, and there are two checkpoints that leave them there: of `replay`, and of a buffer that
+    was freed."""
 
-    def __init__(self, interface: Interface, device: int) -> None:
+    def __init__(self, interface: Interface, device: int, is_stored: bool = False) -> None:
         self.interface, self.device = interface, device
         self.ffi, self.lib = interface.ffi, interface.lib
         self.keep: list[Any] = []
         self.outs: list[Any] = []  # where calls put new handles
         self.folder = tempfile.TemporaryDirectory()
+        self.storage = self.ffi.NULL
+        if is_stored:
+            self.storage = self.text(self.folder.name + "/storage")
+            os.mkdir(self.folder.name + "/storage")
         self.callbacks()
         self.coordinators: list[Any] = []
         self.tree = self.made("tree", lambda out: self.lib.per_tree_create(self.tree_options(), out))
@@ -101,6 +108,19 @@ class World:
         self.readers = [self.reader_of(loader) for loader in self.shared_loaders]
         self.read_slot = self.ffi.new("int64_t*")
         self.ok(self.lib.per_reader_next(self.readers[0], -1, self.struct("per_batch"), self.read_slot))
+        if is_stored:
+            self.store()
+
+    def store(self) -> None:
+        self.directory = self.storage
+        self.ok(self.lib.per_replay_checkpoint(self.replay, self.directory, self.ffi.NULL))
+        self.storage = self.text(self.folder.name + "/freed")
+        os.mkdir(self.folder.name + "/freed")
+        self.replay_load_path = self.replay_load_with_path = lambda: self.storage
+        self.replay_checkpoint_replay = lambda: self.sequences  # whose file has no name yet
+        freed = self.buffer(0)
+        self.ok(self.lib.per_replay_checkpoint(freed, self.storage, self.ffi.NULL))
+        self.lib.per_replay_free(freed)
 
     def close(self) -> None:
         for coordinator in self.coordinators:
@@ -434,6 +454,7 @@ class World:
         options.n_fields, options.sequence_length = 5, sequence_length
         options.n_step = 2 if sequence_length == 0 else 1
         options.fields = self.fields_declared()
+        options.storage = self.storage
         return options
 
     def fields_declared(self) -> Any:
@@ -442,7 +463,8 @@ class World:
             fields[i].name, fields[i].dtype = self.text(name), self.lib.PER_FLOAT32
             if i < 2:
                 fields[i].shape, fields[i].ndim = self.array("int64_t", [2]), 1
-                fields[i].compression = self.lib.PER_COMPRESSION_DELTA if self.device == self.lib.PER_CPU else 0
+                is_compressed = self.device == self.lib.PER_CPU and self.storage == self.ffi.NULL
+                fields[i].compression = self.lib.PER_COMPRESSION_DELTA if is_compressed else 0
         return fields
 
     def field(self) -> Any:
@@ -451,7 +473,7 @@ class World:
     def place(self) -> Any:
         """Of a buffer that is loaded: in host memory its rows lie in a file."""
         options = self.replay_options()
-        if self.device == 0:
+        if self.device == 0 and self.storage == self.ffi.NULL:
             options.storage = self.text(self.folder.name)
         return options
 

@@ -70,7 +70,9 @@ REPLACED(ssize_t, read, (int file, void* data, size_t size), (file, data, size),
 REPLACED(ssize_t, pread, (int file, void* data, size_t size, off_t place), (file, data, size, place), EIO, -1)
 REPLACED(off_t, lseek, (int file, off_t place, int from), (file, place, from), EIO, -1)
 REPLACED(ssize_t, write, (int file, const void* data, size_t size), (file, data, size), ENOSPC, -1)
+REPLACED(ssize_t, pwrite, (int file, const void* data, size_t size, off_t place), (file, data, size, place), ENOSPC, -1)
 REPLACED(int, fsync, (int file), (file), EIO, -1)
+REPLACED(int, fdatasync, (int file), (file), EIO, -1)
 REPLACED(int, ftruncate, (int file, off_t size), (file, size), ENOSPC, -1)
 REPLACED(int, posix_fadvise, (int file, off_t first, off_t size, int advice), (file, first, size, advice), EINVAL,
          EINVAL)
@@ -86,6 +88,8 @@ REPLACED(int, fstatat, (int folder, const char* path, struct stat* found, int fl
 REPLACED(int, unlinkat, (int folder, const char* path, int flags), (folder, path, flags), EIO, -1)
 REPLACED(int, renameat, (int from, const char* old_path, int to, const char* new_path), (from, old_path, to, new_path),
          EIO, -1)
+REPLACED(int, linkat, (int from, const char* old_path, int to, const char* new_path, int flags),
+         (from, old_path, to, new_path, flags), EIO, -1)
 REPLACED(ssize_t, readlink, (const char* path, char* target, size_t size), (path, target, size), EIO, -1)
 REPLACED(DIR*, fdopendir, (int folder), (folder), ENOMEM, NULL)
 
