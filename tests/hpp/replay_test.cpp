@@ -1,5 +1,6 @@
 // per::ReplayBuffer is per_replay: what goes in by name comes out by name, in arrays of the right size.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <per.hpp>
 
@@ -355,6 +356,32 @@ TEST(ReplayBuffer, rows_lie_in_a_file) {
     place.storage = "no/such/folder";
     EXPECT_THROW(per::ReplayBuffer::load(path, place), per::IoError);
     std::remove(path.c_str());
+}
+
+TEST(ReplayBuffer, rows_stay_in_their_file_where_a_checkpoint_is_in_its_directory) {
+    const std::string directory = testing::TempDir() + "per_hpp_rows_" + std::to_string(getpid());
+    ASSERT_EQ(mkdir(directory.c_str(), 0700), 0);
+    per::ReplayOptions place;
+    place.storage = directory.c_str();
+    std::string expected;
+    {
+        per::ReplayOptions options = small_options();
+        options.storage = directory.c_str();
+        per::ReplayBuffer buffer = small_buffer(options);
+        add_episode(buffer, 6);
+        EXPECT_GT(buffer.checkpoint(directory), 0);
+        expected = saved(buffer);
+        EXPECT_ERROR(per::ReplayBuffer::load(directory, place), Busy, "a buffer has its rows already");
+        per::ReplayBuffer copy = per::ReplayBuffer::load(directory);
+        EXPECT_EQ(saved(copy), expected);
+    }
+    per::ReplayBuffer loaded = per::ReplayBuffer::load(directory, place);
+    EXPECT_EQ(saved(loaded), expected);
+    add_episode(loaded, 6);
+    per::ReplayBuffer as_before = per::ReplayBuffer::load(directory);
+    EXPECT_EQ(saved(as_before), expected);
+    for (const char* name : {"/manifest.per", "/pack-0000000000000000.per", "/rows-0000000000000000.per", ""})
+        EXPECT_EQ(std::remove((directory + name).c_str()), 0) << name;
 }
 
 TEST(ReplayBuffer, fields_are_compressed) {

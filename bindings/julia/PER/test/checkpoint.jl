@@ -196,6 +196,27 @@ end
     @test is_invalid(thrown(() -> from_io(storage_preallocated = true)), "storage_preallocated is true; allowed: false")
 end
 
+@testset "rows stay in their file where a checkpoint is in its directory" begin
+    folder = mktempdir()
+    buffer = ReplayBuffer(40, (observation = Field(Int32), action = Field(Float32, 2)); n_step = 2, seed = 3,
+                          storage = folder)
+    walk(buffer, 30)
+    written = checkpoint(buffer, folder)
+    @test written > 0 && sort(first.(split.(readdir(folder), '-'))) == ["manifest.per", "pack", "rows"]
+    expected = bytes_of(buffer)
+    busy = thrown(() -> load(ReplayBuffer, folder; storage = folder))
+    @test busy.status == PER.PER_ERROR_BUSY && occursin("a buffer has its rows already", busy.message)
+    @test bytes_of(load(ReplayBuffer, folder)) == expected
+    close(buffer)
+    loaded = load(ReplayBuffer, folder; storage = folder)
+    @test bytes_of(loaded) == expected && options(loaded).storage == folder
+    walk(loaded, 30)
+    @test bytes_of(load(ReplayBuffer, folder)) == expected
+    checkpoint(loaded, folder)
+    @test bytes_of(load(ReplayBuffer, folder)) == bytes_of(loaded)
+    close(loaded)
+end
+
 @testset "fields are compressed" begin
     buffers = map((:none, :delta)) do kind
         fields = (observation = Field(Float32, 20, 8; compression = kind), action = Field(Int16))
