@@ -508,7 +508,7 @@ std::string load_rows(const std::string& path) {
     std::string bytes(piece_of_rows, '\0');
     for (std::size_t i = 0; i < reader.rows()->pieces.size(); ++i) {
         rows.read(i * piece_of_rows, bytes.data(), bytes.size());
-        EXPECT_EQ(bytes.find_first_not_of(bytes[0]), std::string::npos);
+        EXPECT_TRUE(bytes == std::string(bytes.size(), bytes[0]));
         found += bytes[0];
     }
     return found;

@@ -185,10 +185,10 @@ TEST_F(RowFileTest, a_file_longer_than_the_process_may_write_is_an_error_and_no_
 }
 
 TEST_F(RowFileTest, a_large_file_is_reserved_by_larger_blocks) {
-    RowFile file(folder(), std::size_t{1} << 40, false);  // it is sparse
-    expect_ranges(reserved, {{0, 4 << 20}});
-    file.reserve((std::size_t{1} << 40) - 1, 1);
-    expect_ranges(reserved, {{0, 4 << 20}, {(off_t{1} << 40) - (4 << 20), 4 << 20}});
+    RowFile file(folder(), std::size_t{1} << 36, false);  // it is sparse
+    expect_ranges(reserved, {{0, 256 << 10}});
+    file.reserve((std::size_t{1} << 36) - 1, 1);
+    expect_ranges(reserved, {{0, 256 << 10}, {(off_t{1} << 36) - (256 << 10), 256 << 10}});
 }
 
 TEST_F(RowFileTest, more_than_a_process_maps_is_refused) {
@@ -267,7 +267,7 @@ bool adopts(RowFile& file, const char* folder, const RowTable& table) {
 
 TEST_F(RowFileTest, a_large_file_has_few_pieces) {
     for (const std::size_t bytes :
-         {std::size_t{1}, piece, 4096 * piece, 4096 * piece + 1, (std::size_t{1} << 40) + 1}) {
+         {std::size_t{1}, piece, 4096 * piece, 4096 * piece + 1, (std::size_t{1} << 36) + 1}) {
         RowFile file(folder(), bytes, false);
         const RowTable table = checkpoint(file, folder());
         EXPECT_LE(table.pieces.size(), 4096u);

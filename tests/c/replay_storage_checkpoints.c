@@ -1,0 +1,390 @@
+/*
+ * Checkpoints in the directory that rows lie in: threads add, draw, update and set meanwhile, and each checkpoint holds
+ * whole rows. A disk that is full, of the size of a few copies, is an error that changes neither the buffer nor the last
+ * checkpoint. Whoever has the file, a forked child included, has it alone.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "replay_check.h"
+
+enum { ENVS = 2, ROWS = 400, LARGE = 4000, FIRST = 20, BATCH = 16, CHECKPOINTS = 8, LAST = 1 << 14 };
+
+static char folder[] = "/tmp/per-checkpoints-XXXXXX";
+
+/* Rows of 16 kB: 65 of them are a piece of the file, which has seven. */
+static per_replay_options options_in(const char* storage) {
+    static const int64_t large[] = {LARGE};
+    static per_field fields[2];
+    per_replay_options options = replay_options(ROWS, ENVS);
+    fields[0] = field_of("observation", PER_FLOAT32, 1, large);
+    fields[1] = field_of("action", PER_INT16, 0, NULL);
+    options.fields = fields;
+    options.n_fields = 2;
+    options.storage = storage;
+    return options;
+}
+
+/* Step t of environment e has 65536 e + t in its whole observation, t as its reward, and t modulo 7 as its action. */
+static per_status try_add(per_replay* replay, int64_t env, int t) {
+    float observation[LARGE], next[LARGE];
+    const float reward = (float)t;
+    const int16_t action = (int16_t)(t % 7);
+    const uint8_t no = 0;
+    per_array fields[2], next_fields[2];
+    per_steps steps;
+    int i;
+    for (i = 0; i < LARGE; ++i) {
+        observation[i] = (float)(65536 * env + t);
+        next[i] = observation[i] + 1;
+    }
+    fields[0] = array_of(observation, PER_FLOAT32);
+    fields[1] = array_of(&action, PER_INT16);
+    next_fields[0] = array_of(next, PER_FLOAT32);
+    memset(&next_fields[1], 0, sizeof next_fields[1]);
+    CHECK_OK(per_steps_init(&steps, sizeof steps));
+    steps.length = steps.n_envs = 1;
+    steps.env_ids = &env;
+    steps.fields = fields;
+    steps.next_fields = next_fields;
+    steps.reward = array_of(&reward, PER_FLOAT32);
+    steps.terminated = steps.truncated = array_of(&no, PER_BOOL);
+    return per_replay_add(replay, &steps, NULL, NULL);
+}
+
+typedef struct rows_of_steps {
+    int64_t ids[ROWS];
+    float observation[ROWS * LARGE], next[ROWS * LARGE], reward[ROWS];
+    int16_t action[ROWS];
+    void *fields[2], *next_fields[2]; /* of a batch */
+} rows_of_steps;
+
+static per_batch batch_into(rows_of_steps* out) {
+    per_batch batch;
+    out->fields[0] = out->observation;
+    out->fields[1] = out->action;
+    out->next_fields[0] = out->next;
+    out->next_fields[1] = NULL;
+    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    batch.fields = out->fields;
+    batch.next_fields = out->next_fields;
+    batch.reward = out->reward;
+    batch.ids = out->ids;
+    return batch;
+}
+
+static void check_rows(const rows_of_steps* rows, int64_t n) {
+    int64_t i, k;
+    for (i = 0; i < n; ++i) {
+        const float expected = 65536 * (float)(rows->ids[i] % ENVS) + rows->reward[i];
+        for (k = 0; k < LARGE; ++k) CHECK(rows->observation[i * LARGE + k] == expected);
+        for (k = 0; k < LARGE; ++k) CHECK(rows->next[i * LARGE + k] == expected + 1);
+        CHECK(rows->action[i] % 7 == (int)rows->reward[i] % 7);
+    }
+}
+
+static void check_all_rows(per_replay* replay) {
+    rows_of_steps* const rows = malloc(sizeof *rows);
+    const int64_t live = live_of(replay);
+    per_batch batch;
+    int64_t n = 0;
+    CHECK(rows != NULL && live > 0);
+    CHECK_OK(per_replay_live_ids(replay, ROWS, rows->ids, &n));
+    CHECK(n == live);
+    batch = batch_into(rows);
+    batch.ids = NULL;
+    CHECK_OK(per_replay_get(replay, n, rows->ids, &batch, NULL));
+    check_rows(rows, n);
+    free(rows);
+}
+
+static int64_t append(void* context, const void* data, int64_t size) {
+    return (int64_t)fwrite(data, 1, (size_t)size, context);
+}
+
+/* What a save writes, to be freed. */
+static char* saved(per_replay* replay, size_t* size_out) {
+    char* bytes = NULL;
+    FILE* const file = open_memstream(&bytes, size_out);
+    CHECK(file != NULL);
+    CHECK_OK(per_replay_save_to(replay, append, file));
+    CHECK(fclose(file) == 0);
+    return bytes;
+}
+
+static per_replay* loaded(const char* storage) {
+    per_replay_options place;
+    per_replay* replay;
+    CHECK_OK(per_replay_options_init(&place, sizeof place));
+    place.storage = storage;
+    CHECK_OK(per_replay_load_with(folder, &place, &replay));
+    return replay;
+}
+
+/* The checkpoint is that of a buffer that would save these bytes. */
+static void check_checkpoint(const char* expected, size_t size) {
+    per_replay* const replay = loaded(NULL);
+    size_t found_size;
+    char* const found = saved(replay, &found_size);
+    CHECK(found_size == size && memcmp(found, expected, size) == 0);
+    free(found);
+    per_replay_free(replay);
+}
+
+static per_replay* filled(int n) {
+    const per_replay_options options = options_in(folder);
+    per_replay* const replay = create_replay(&options);
+    int t;
+    for (t = 0; t < n; ++t) {
+        CHECK_OK(try_add(replay, 0, t));
+        CHECK_OK(try_add(replay, 1, t));
+    }
+    return replay;
+}
+
+static void remove_files(void) {
+    DIR* const entries = opendir(folder);
+    const struct dirent* entry;
+    CHECK(entries != NULL);
+    while ((entry = readdir(entries)) != NULL)
+        if (entry->d_name[0] != '.') CHECK(unlinkat(dirfd(entries), entry->d_name, 0) == 0);
+    closedir(entries);
+}
+
+/* ------------------------------------------------------------------ threads */
+
+static per_replay* shared;
+static int stopping;
+
+static int is_stopping(void) {
+    return __atomic_load_n(&stopping, __ATOMIC_RELAXED);
+}
+
+static void* add(void* argument) {
+    const int64_t env = *(const int64_t*)argument;
+    int t;
+    for (t = FIRST; !is_stopping() && t < LAST; ++t) {
+        CHECK_OK(try_add(shared, env, t));
+        usleep(300); /* the ring is to last for a checkpoint */
+    }
+    return NULL;
+}
+
+static void* draw_update_and_set(void* argument) {
+    rows_of_steps* const rows = malloc(sizeof *rows);
+    float priorities[BATCH];
+    int16_t actions[BATCH];
+    per_array fields[2];
+    int i;
+    (void)argument;
+    CHECK(rows != NULL);
+    memset(fields, 0, sizeof fields);
+    fields[1] = array_of(actions, PER_INT16);
+    while (!is_stopping()) {
+        per_batch batch = batch_into(rows);
+        CHECK_OK(per_replay_sample(shared, NULL, BATCH, &batch, NULL));
+        check_rows(rows, BATCH);
+        for (i = 0; i < BATCH; ++i) {
+            priorities[i] = (float)(1 + rows->ids[i] % 5);
+            actions[i] = (int16_t)((int)rows->reward[i] % 7 + 7 * (i + 1));
+        }
+        CHECK_OK(per_replay_set_priorities(shared, BATCH, rows->ids, priorities, NULL));
+        CHECK_OK(per_replay_set(shared, BATCH, rows->ids, fields, NULL));
+        usleep(300);
+    }
+    free(rows);
+    return NULL;
+}
+
+static void* load_batches(void* argument) {
+    per_loader_options options;
+    per_loader* loader;
+    per_batch batch;
+    int64_t slot;
+    (void)argument;
+    CHECK_OK(per_loader_options_init(&options, sizeof options));
+    options.batch_size = BATCH;
+    CHECK_OK(per_loader_create(shared, &options, &loader));
+    while (!is_stopping()) {
+        int64_t i;
+        CHECK_OK(per_batch_init(&batch, sizeof batch));
+        CHECK_OK(per_loader_next(loader, -1, &batch, &slot, NULL));
+        for (i = 0; i < BATCH; ++i) {
+            const float* const observation = (const float*)batch.fields[0] + i * LARGE;
+            CHECK(observation[0] == 65536 * (float)(batch.ids[i] % ENVS) + batch.reward[i]);
+            CHECK(observation[LARGE - 1] == observation[0]);
+        }
+        CHECK_OK(per_loader_release(loader, slot, NULL));
+        usleep(300);
+    }
+    per_loader_free(loader);
+    return NULL;
+}
+
+static void threads_go_on_while_checkpoints_are_made(void) {
+    static const int64_t envs[ENVS] = {0, 1};
+    void* (*const work[])(void*) = {add, add, draw_update_and_set, load_batches};
+    pthread_t threads[4];
+    per_replay* again;
+    char* expected;
+    size_t size;
+    int i;
+    shared = filled(FIRST);
+    for (i = 0; i < 4; ++i) CHECK(pthread_create(&threads[i], NULL, work[i], (void*)&envs[i % ENVS]) == 0);
+    for (i = 0; i < CHECKPOINTS; ++i) {
+        CHECK_OK(per_replay_checkpoint(shared, folder, NULL));
+        again = loaded(NULL);
+        check_all_rows(again);
+        per_replay_free(again);
+        usleep(1000 * (i % 4) * 10);
+    }
+    __atomic_store_n(&stopping, 1, __ATOMIC_RELAXED);
+    for (i = 0; i < 4; ++i) CHECK(pthread_join(threads[i], NULL) == 0);
+    CHECK_OK(per_replay_checkpoint(shared, folder, NULL));
+    expected = saved(shared, &size);
+    check_checkpoint(expected, size);
+    per_replay_free(shared);
+    again = loaded(folder);
+    check_all_rows(again);
+    check_checkpoint(expected, size);
+    free(expected);
+    per_replay_free(again);
+    remove_files();
+}
+
+/* --------------------------------------------------------------- full disks */
+
+static int64_t free_bytes(void) {
+    struct statvfs disk;
+    CHECK(statvfs(folder, &disk) == 0);
+    return (int64_t)disk.f_bfree * (int64_t)disk.f_frsize;
+}
+
+/* In a child: where processes may not have file systems of their own, it says so and passes. */
+static void fill_the_disk(void) {
+    char filler[PATH_MAX], *named, *before, *after;
+    size_t named_size, size, size_after;
+    per_replay* replay;
+    int file, t = ROWS / ENVS;
+    if ((unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) ||
+        mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("storage", folder, "tmpfs", 0, "size=16m") != 0) {
+        fprintf(stderr, "no file system of its own (%s): a disk that really is full is not tested\n", strerror(errno));
+        _exit(0);
+    }
+    replay = filled(t);
+    CHECK_OK(per_replay_checkpoint(replay, folder, NULL));
+    named = saved(replay, &named_size);
+    snprintf(filler, sizeof filler, "%s/filler", folder);
+    file = open(filler, O_CREAT | O_WRONLY, 0600);
+    CHECK(file >= 0 && posix_fallocate(file, 0, free_bytes() - (3 << 19)) == 0);
+    close(file);
+    CHECK_OK(try_add(replay, 0, t)); /* there is room for one copy, and not for two */
+    before = saved(replay, &size);
+    CHECK_FAILS(try_add(replay, 1, t), PER_ERROR_IO, "cannot be written: No space left on device");
+    file = open(filler, O_WRONLY | O_APPEND);
+    while (write(file, before, 4096) > 0) continue;
+    CHECK(errno == ENOSPC);
+    close(file);
+    CHECK_FAILS(per_replay_checkpoint(replay, folder, NULL), PER_ERROR_IO, "No space left on device");
+    after = saved(replay, &size_after);
+    CHECK(size_after == size && memcmp(after, before, size) == 0);
+    check_checkpoint(named, named_size);
+    free(after);
+    free(before);
+    CHECK(unlink(filler) == 0); /* there is room again */
+    CHECK_OK(try_add(replay, 1, t));
+    CHECK_OK(try_add(replay, 0, t + 1));
+    check_checkpoint(named, named_size);
+    free(named);
+    CHECK_OK(per_replay_checkpoint(replay, folder, NULL));
+    before = saved(replay, &size);
+    per_replay_free(replay);
+    check_checkpoint(before, size);
+    replay = loaded(folder);
+    check_all_rows(replay);
+    check_checkpoint(before, size);
+    free(before);
+    per_replay_free(replay);
+    _exit(0);
+}
+
+static void wait_for(pid_t child) {
+    int status;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void a_full_disk_changes_nothing(void) {
+    const pid_t child = fork();
+    if (child == 0) fill_the_disk();
+    wait_for(child);
+}
+
+/* ------------------------------------------------------------------- owners */
+
+static void check_busy(void) {
+    per_replay_options place;
+    per_replay* replay;
+    CHECK_OK(per_replay_options_init(&place, sizeof place));
+    place.storage = folder;
+    CHECK_FAILS(per_replay_load_with(folder, &place, &replay), PER_ERROR_BUSY, "a buffer has its rows already");
+    CHECK(replay == NULL);
+}
+
+/* A child frees the buffer before its parent does, and another one after it. */
+static void a_forked_child_has_the_file_too(void) {
+    per_replay* replay = filled(FIRST);
+    int to_child[2], i;
+    char byte;
+    for (i = 0; i < 2; ++i) {
+        pid_t child;
+        CHECK_OK(per_replay_checkpoint(replay, folder, NULL));
+        CHECK(pipe(to_child) == 0);
+        child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            close(to_child[1]);
+            if (i == 1) CHECK(read(to_child[0], &byte, 1) == 0);
+            CHECK_FAILS(per_replay_checkpoint(replay, folder, NULL), PER_ERROR_INVALID_ARGUMENT, "the parent's");
+#ifndef SANITIZED /* ThreadSanitizer takes a lock that the child made anew for one that is held */
+            per_replay_free(replay);
+#endif
+            _exit(0);
+        }
+        close(to_child[0]);
+        if (i == 0) wait_for(child);
+        check_busy();
+        CHECK_OK(try_add(replay, 0, FIRST + i));
+        check_all_rows(replay);
+        if (i == 1) {
+            per_replay_free(replay);
+            check_busy(); /* the child has it */
+        }
+        close(to_child[1]);
+        if (i == 1) wait_for(child);
+    }
+    replay = loaded(folder);
+    check_all_rows(replay);
+    check_busy();
+    per_replay_free(replay);
+    remove_files();
+}
+
+int main(void) {
+    CHECK(mkdtemp(folder) != NULL);
+    threads_go_on_while_checkpoints_are_made();
+    a_full_disk_changes_nothing();
+    a_forked_child_has_the_file_too();
+    CHECK(rmdir(folder) == 0);
+    return 0;
+}
