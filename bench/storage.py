@@ -2,12 +2,18 @@
 """Measures how fast batches are drawn whose rows lie on the disk, beside what the disk gives fio (apt install fio).
 
     python bench/storage.py --folder DIRECTORY --bytes 165 7056 --gigabytes 8 --batch 32 256 4096
+    python bench/storage.py --folder DIRECTORY --gigabytes 1 --steps 10000     what checkpoints cost
 
 A transition is a row and the one after it, side by side in the file: one read. Rounds by turns: sample(), with the
 caches of the file dropped before; a loader of the same batch size; and fio on the very same file with reads of the same
 size, whole pages, that go past the caches (direct): as many at once as fit, and in batches, each of which is waited for
 before the next begins. That is what io_uring could do for sample(). Transitions a second, medians; and how many bytes a
 row take in memory.
+
+With --steps: rounds of a checkpoint in the directory that rows lie in, then of one in another, each after so many new
+steps and new priorities of as many rows. How long these steps take and the call, what the call writes (its
+result) and what the process has written since the last one, copies of pieces included (/proc/self/io). And how long it
+takes to load either with rows in a file, where the system has them in memory. Medians.
 """
 
 from __future__ import annotations
@@ -41,15 +47,9 @@ class Stored:
         # The reward takes four bytes.
         fields = {"observation": per.Field((row_bytes - 4,), "uint8")}
         self.buffer = per.ReplayBuffer(self.n_rows, fields, storage=folder)
-        random = np.random.default_rng(1)
-        n = max(1, (1 << 25) // row_bytes)
-        noise = random.integers(0, 256, (n, row_bytes - 4), np.uint8)
-        flags, rewards = np.zeros(n, bool), np.zeros(n, np.float32)
-        for first in range(0, self.n_rows, n):
-            size = min(n, self.n_rows - first)
-            self.buffer.extend(
-                observation=noise[:size], reward=rewards[:size], terminated=flags[:size], truncated=flags[:size]
-            )
+        self.random = np.random.default_rng(1)
+        self.renew_noise()
+        self.add(self.n_rows)
         self.mapping = next(line for line in maps() if " (deleted)" in line and folder in line)
         self.file = next(
             int(number)
@@ -58,6 +58,19 @@ class Stored:
             and os.stat(f"/proc/self/fd/{number}").st_ino == int(self.mapping.split()[4])
         )
         os.fsync(self.file)
+
+    def renew_noise(self) -> None:
+        n = max(1, (1 << 25) // self.row_bytes)
+        self.noise = self.random.integers(0, 256, (n, self.row_bytes - 4), np.uint8)
+
+    def add(self, n_steps: int) -> None:
+        n = len(self.noise)
+        flags, rewards = np.zeros(n, bool), np.zeros(n, np.float32)
+        for first in range(0, n_steps, n):
+            size = min(n, n_steps - first)
+            self.buffer.extend(
+                observation=self.noise[:size], reward=rewards[:size], terminated=flags[:size], truncated=flags[:size]
+            )
 
     def path(self) -> str:
         return f"/proc/{os.getpid()}/fd/{self.file}"
@@ -131,6 +144,54 @@ def measured(stored: Stored, batch: int, seconds: float, rounds: int) -> dict[st
     return {name: statistics.median(values) for name, values in rates.items()}
 
 
+def bytes_written() -> int:
+    lines = pathlib.Path("/proc/self/io").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("write_bytes"))
+
+
+def measured_checkpoints(stored: Stored, folder: str, steps: int, rounds: int) -> dict[str, dict[str, float]]:
+    """By where they are; seconds and bytes."""
+    places = {"in place": folder, "elsewhere": f"{folder}/elsewhere"}
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in places}
+    for name, place in places.items():
+        for turn in range(rounds + 1):  # the first writes all rows elsewhere
+            stored.renew_noise()
+            before, begin = bytes_written(), time.perf_counter()
+            stored.add(steps)
+            added = time.perf_counter()
+            ids = stored.random.choice(stored.buffer.live_ids(), steps)
+            stored.buffer.update_priorities(ids, priorities=stored.random.random(steps))
+            called = time.perf_counter()
+            result = stored.buffer.checkpoint(place)
+            ended = time.perf_counter()
+            figures = {"steps": added - begin, "call": ended - called, "result": float(result)}
+            if turn > 0:
+                found[name].append(figures | {"written": float(bytes_written() - before)})
+    stored.buffer.close()
+    for name, place in places.items():
+        for figures in found[name]:
+            begin = time.perf_counter()
+            loaded = per.ReplayBuffer.load(place, storage=folder)
+            figures["load"] = time.perf_counter() - begin
+            loaded.close()
+    return {
+        name: {key: statistics.median(each[key] for each in figures) for key in figures[0]}
+        for name, figures in found.items()
+    }
+
+
+def print_checkpoints(stored: Stored, folder: str, steps: int, rounds: int) -> list[dict[str, Any]]:
+    lines = []
+    for name, figures in measured_checkpoints(stored, folder, steps, rounds).items():
+        lines.append({"row_bytes": stored.row_bytes, "checkpoint": name, **figures})
+        print(
+            f"  {name:<10} steps {figures['steps']:8.3f} s, checkpoint {figures['call']:8.3f} s, it writes "
+            f"{figures['result'] / 1e6:9.2f} MB, all {figures['written'] / 1e6:9.2f} MB, load {figures['load']:8.3f} s",
+            flush=True,
+        )
+    return lines
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", required=True)
@@ -139,6 +200,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[32, 256, 4096])
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, help="between two checkpoints, which are measured in place of batches")
     parser.add_argument("--json", type=pathlib.Path)
     arguments = parser.parse_args()
     figures: list[dict[str, Any]] = []
@@ -146,7 +208,9 @@ def main() -> None:
         stored = Stored(os.path.abspath(arguments.folder), row_bytes, int(arguments.gigabytes * 1e9))
         in_memory = stored.buffer.stats().memory_bytes / stored.buffer.capacity
         print(f"rows of {row_bytes} bytes: {stored.n_rows:,}, {in_memory:.1f} bytes of memory each")
-        for batch in arguments.batch:
+        if arguments.steps:
+            figures += print_checkpoints(stored, os.path.abspath(arguments.folder), arguments.steps, arguments.rounds)
+        for batch in arguments.batch if not arguments.steps else []:
             medians = measured(stored, batch, arguments.seconds, arguments.rounds)
             figures.append({"row_bytes": row_bytes, "batch": batch, "memory_bytes_a_row": in_memory, **medians})
             for name, rate in medians.items():
