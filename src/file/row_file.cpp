@@ -60,10 +60,15 @@ Descriptor unnamed_file(const char* folder, const std::string& shown, bool& can_
     return file;
 }
 
-// Makes the file so long, by zeros that take no room. Beyond the limit of the process that would be a signal.
-void lengthen(const Descriptor& file, std::size_t bytes, const std::string& shown) {
+// To write beyond the limit of the process is a signal.
+void check_limit(std::size_t end, const std::string& shown) {
     rlimit limit;
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur) refuse(EFBIG, shown, "written");
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && end > limit.rlim_cur) refuse(EFBIG, shown, "written");
+}
+
+// Makes the file so long, by zeros that take no room.
+void lengthen(const Descriptor& file, std::size_t bytes, const std::string& shown) {
+    check_limit(bytes, shown);
     if (ftruncate(file.number(), static_cast<off_t>(bytes)) != 0) refuse(errno, shown, "written");
 }
 
@@ -227,6 +232,7 @@ void RowFile::replace(std::size_t i, uint64_t blocks) {
     Piece& piece = pieces_[i];
     Place place = take_place();
     try {
+        check_limit((place.number + 1) * piece_bytes_, shown_);
         const uint64_t needed = (is_preallocated_ ? blocks_of(i) : piece.held | blocks) & ~place.room;
         allocate_blocks(place.number, needed);
         place.room |= needed;

@@ -340,6 +340,26 @@ TEST_F(RowFileTest, a_copy_that_has_no_room_changes_nothing) {
     }
 }
 
+// The process may have a lower limit than the one that made the file.
+TEST_F(RowFileTest, a_copy_beyond_what_the_process_may_write_is_an_error_and_no_signal) {
+    RowFile file(folder(), piece, false);
+    for (const int value : {1, 2, 3}) {  // at place 0, 1, 0
+        write(file, 0, piece, value);
+        checkpoint(file, folder());
+    }
+    rlimit before;
+    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+    rlimit limit = before;
+    limit.rlim_cur = piece;
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    const Error error = error_of([&] { file.reserve(0, 1); });
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+    EXPECT_NE(std::string(error.what()).find("cannot be written: File too large"), std::string::npos) << error.what();
+    EXPECT_EQ(file.data()[0], std::byte{3});
+    write(file, 0, piece, 4);
+    EXPECT_EQ(checkpoint(file, folder()).pieces[0].place, 1u);
+}
+
 TEST_F(RowFileTest, one_buffer_at_a_time_adopts_it) {
     auto file = std::make_unique<RowFile>(folder(), 3 * piece - 5 * block, false);
     write(*file, 5, 2 * piece, 1);
