@@ -90,7 +90,7 @@ int fsync(int file) {
     const struct stat found = status_of(file);
     record(
         {S_ISDIR(found.st_mode) ? Operation::Kind::sync_folder : Operation::Kind::sync_file, found.st_ino, "", "", ""});
-    return static_cast<int>(syscall(SYS_fsync, file));
+    return 0;  // no file of these tests has to outlive a power failure
 }
 ssize_t pwrite(int file, const void* data, size_t size, off_t offset) {
     if (fails("pwrite")) return -1;
@@ -104,7 +104,7 @@ int fdatasync(int file) {
         record({Operation::Kind::rewrite, status_of(file).st_ino, "", "", bytes_of(file)});
         record({Operation::Kind::sync_file, status_of(file).st_ino, "", "", ""});
     }
-    return static_cast<int>(syscall(SYS_fdatasync, file));
+    return 0;
 }
 int linkat(int from_folder, const char* from, int to_folder, const char* to, int flags) noexcept {
     if (fails("linkat")) return -1;

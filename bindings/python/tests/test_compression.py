@@ -102,6 +102,22 @@ def test_what_is_loaded_into_a_file_is_not_compressed(tmp_path):
     assert bytes(loaded) == bytes(filled("none"))
 
 
+def test_a_checkpoint_of_compressed_frames_goes_on_as_one_that_leaves_rows_in_their_file(tmp_path):
+    buffer = filled()
+    expected = bytes(filled("none"))
+    packs = buffer.checkpoint(tmp_path)
+    stored = per.ReplayBuffer.load(tmp_path, storage=tmp_path)  # rows are copied, and are not compressed any more
+    assert bytes(stored) == expected and not list(tmp_path.glob("rows-*"))
+    assert stored.checkpoint(tmp_path) < packs / 4 and len(list(tmp_path.glob("rows-*"))) == 1
+    for _ in range(2):
+        stored.close()
+        stored = per.ReplayBuffer.load(tmp_path, storage=tmp_path)
+        assert bytes(stored) == expected == bytes(per.ReplayBuffer.load(tmp_path))
+        assert {field.compression for field in stored.fields.values()} == {"none"}
+    assert buffer.checkpoint(tmp_path) > packs / 2 and not list(tmp_path.glob("rows-*"))
+    assert bytes(per.ReplayBuffer.load(tmp_path)) == bytes(buffer)
+
+
 def test_what_is_refused(tmp_path):
     with pytest.raises(per.InvalidArgument, match=r"^compression is 'zip'; allowed: 'none', 'delta'$"):
         per.Field(100, "uint8", compression="zip")
