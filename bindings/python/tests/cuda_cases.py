@@ -357,6 +357,34 @@ def test_files_go_from_one_device_to_the_other(tmp_path):
         assert_same(expected.ids, buffer.sample(8).ids)
 
 
+def test_rows_that_a_checkpoint_leaves_in_their_file_go_to_the_device(tmp_path):
+    """The file, whose rows are 16 KB, has several pieces; parts that go to the device end within rows."""
+    fields = {"observation": per.Field(4001, "float32"), "action": per.Field((), "int16")}
+    host = per.ReplayBuffer(300, fields, n_envs=2, n_step=2, seed=3, storage=tmp_path)
+    random = np.random.default_rng(6)
+    for n in (100, 90):  # the rings go around
+        observations = random.random((n + 1, 2, 4001)).astype(np.float32)
+        ends = random.random((n, 2)) < 0.1
+        actions = random.integers(0, 9, (n, 2)).astype(np.int16)
+        host.extend(
+            observation=observations[:-1],
+            next_observation=observations[1:] + ends[:, :, None].astype(np.float32),
+            action=actions,
+            reward=random.random((n, 2)),
+            terminated=ends,
+            truncated=np.zeros_like(ends),
+        )
+        host.checkpoint(tmp_path)
+    with skip_if_unsupported():
+        device = per.ReplayBuffer.load(tmp_path, device="cuda")
+    ids = host.live_ids()
+    for one, other in ((device.get(ids), host.get(ids)), (device.sample(8), host.sample(8))):
+        for name in ("ids", "observation", "next_observation", "action", "reward"):
+            assert_same(getattr(one, name), getattr(other, name))
+    device.checkpoint(tmp_path)
+    assert not list(tmp_path.glob("rows-*")) and bytes(per.ReplayBuffer.load(tmp_path)) == bytes(device)
+
+
 def test_what_is_wrong_with_a_buffer_s_values_is_reported_once():
     _, device = replays()
     assert device.sample(3).ids.tolist() == [-1, -1, -1]
