@@ -34,6 +34,7 @@ namespace {
 struct Disk {
     std::atomic<int64_t> n_allowed = INT64_MAX;
     std::atomic<int64_t> n_done = 0;
+    std::atomic<int64_t> n_refused_at = 0;  // what n_done was when the system refused to write
     std::atomic<int> write_error = 0;
     std::atomic<int> fsync_error = 0;
 
@@ -78,6 +79,7 @@ ssize_t write(int file, const void* data, size_t size) {
     if (is_library_thread()) {
         disk.enter();
         if (disk.write_error != 0) {
+            disk.n_refused_at = disk.n_done.load();
             errno = disk.write_error;
             return -1;
         }
@@ -507,6 +509,27 @@ TEST_F(Save, pieces_of_small_compressed_frames_have_few_of_them) {
     EXPECT_LE(largest, 2 * 512 * kind.image_bytes);
     disk.allow(INT64_MAX);
     EXPECT_OK(per_save_wait(save.get(), -1));
+#endif
+}
+
+// Where the save fails, the frames that it has not read are given back, and the lock of the buffer is free in between.
+TEST_F(Save, memory_of_failed_saves_is_given_back_piece_by_piece) {
+#ifndef SANITIZED
+    Subject subject({"small", 9000, 200, [](per_replay_options&) {}, PER_COMPRESSION_DELTA}, 1);
+    subject.set_noise(64);
+    subject.fill();
+    const int64_t before = subject.memory_bytes();
+    for (int i = 0; i < 5; ++i) {
+        disk.hold();
+        const SaveHandle save = subject.start(path());
+        subject.fill();
+        disk.write_error = ENOSPC;
+        disk.allow(INT64_MAX);
+        EXPECT_EQ(per_save_wait(save.get(), -1), PER_ERROR_IO);
+        EXPECT_GE(disk.n_done - disk.n_refused_at, 9000 / 512);
+        disk.reset();
+    }
+    EXPECT_LT(subject.memory_bytes(), 3 * before);
 #endif
 }
 

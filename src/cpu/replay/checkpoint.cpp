@@ -132,7 +132,9 @@ class Snapshot final : public ReplaySnapshot {
           kept_(std::make_unique<KeptRows>(state.rows, rules_, moment_.lanes, columns_)) {
         state.rows.set_kept(kept_.get());
     }
-    ~Snapshot() override { end(); }
+    ~Snapshot() override {
+        if (kept_ != nullptr) state_.rows.set_kept(nullptr);
+    }
 
     int64_t n_bytes() const override { return bytes_of_arrays(arrays_, rules_, moment_.lanes); }
 
@@ -141,8 +143,14 @@ class Snapshot final : public ReplaySnapshot {
             Snapshot& snapshot;
             HandleLock& lock;
             ~End() {
-                const std::lock_guard guard(lock);
-                snapshot.end();
+                const auto locked = [&](const auto& call) {
+                    const std::lock_guard guard(lock);
+                    return call();
+                };
+                locked([&] { return snapshot.state_.rows.set_kept(nullptr); });
+                while (locked([&] { return snapshot.kept_->release_some(); })) {
+                }
+                snapshot.kept_ = nullptr;  // its memory goes back while calls on the buffer go on
             }
         };
         const End at_end = {*this, lock};
@@ -167,11 +175,6 @@ class Snapshot final : public ReplaySnapshot {
     }
 
  private:
-    void end() {
-        if (kept_ != nullptr) state_.rows.set_kept(nullptr);
-        kept_ = nullptr;
-    }
-
     ReplayState& state_;
     const WindowRules rules_;
     const CheckpointMoment moment_;

@@ -14,6 +14,8 @@ namespace per::cpu {
 namespace {
 
 constexpr std::size_t chunk_bytes = std::size_t{1} << 18;
+// What is released at once takes no longer than a piece of rows that is read.
+constexpr int64_t slots_released_at_once = 512;
 
 // What a column of a compressed field has.
 PackedFrames::Block* frame_in(const std::byte* value) {
@@ -38,10 +40,23 @@ KeptRows::KeptRows(const RowStore& rows, const WindowRules& rules, const std::ve
     }
 }
 
-// What is left, where the save has failed.
 KeptRows::~KeptRows() {
-    for (const Part& part : parts_)
-        if (part.packed != nullptr) release(part, 0, ring_.capacity());
+    while (release_some()) {
+    }
+}
+
+bool KeptRows::release_some() noexcept {
+    if (part_to_release_ == parts_.size()) return false;
+    const Part& part = parts_[part_to_release_];
+    const int64_t first = slot_to_release_;
+    const int64_t n = part.packed != nullptr ? std::min(slots_released_at_once, ring_.capacity() - first) : 0;
+    release(part, first, n);
+    slot_to_release_ = first + n;
+    if (n == 0 || slot_to_release_ == ring_.capacity()) {
+        ++part_to_release_;
+        slot_to_release_ = 0;
+    }
+    return true;
 }
 
 // Compressed frames of these slots that are held.

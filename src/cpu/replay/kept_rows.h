@@ -15,7 +15,8 @@ namespace per::cpu {
 
 // Rows as they were when this object was made. They are read column by column, and stay where they are until then.
 // Where one is changed before, keep() copies that part of it, once: its record, or one of its large frames. A compressed
-// frame is held in place of a copy. All calls need the lock of the buffer, and so does the end of this object.
+// frame is held in place of a copy. All calls need the lock of the buffer, and so does the end of this object while
+// frames are held.
 class KeptRows {
  public:
     // `columns` in the order in which they will be read, of the rows that a checkpoint of the lanes holds.
@@ -31,6 +32,10 @@ class KeptRows {
     // Copies values of the i-th column, of `bytes` each, side by side; each is read once. Those of a compressed field are
     // unpacked, and not held any more. Throws Error with OUT_OF_MEMORY if any row that has changed could not be kept.
     void read(std::size_t i, int64_t bytes, int64_t first, int64_t n, std::byte* out);
+
+    // Once keep() is not called any more: gives back some of the frames that are held, as where the save has failed.
+    // Returns whether there may be more.
+    bool release_some() noexcept;
 
  private:
     // A copy of a row's part, whose bytes follow it.
@@ -69,6 +74,8 @@ class KeptRows {
     std::vector<Part> parts_;                   // of RowStore::parts()
     std::vector<Place> places_;                 // by column
     std::vector<PackedFrames::Block*> frames_;  // of read()
+    std::size_t part_to_release_ = 0;           // with the next slot below: where release_some() goes on
+    int64_t slot_to_release_ = 0;
 
     std::vector<std::unique_ptr<std::byte[]>> chunks_;
     std::byte* free_ = nullptr;  // in the last one
