@@ -81,6 +81,9 @@ CONSTANT = (
     CursorKind.TYPE_ALIAS_DECL,
 )
 
+# What tells the processor or the system that something will be read changes no result.
+HINT = re.compile(r"\b(prefetch\w*|will_need|madvise)$")
+
 Span = tuple[int, int]
 Part = str | Span
 
@@ -153,7 +156,9 @@ class Finder:
         if cursor.kind in FUNCTIONS:
             function = cursor.spelling.partition("<")[0]
         span = (cursor.extent.start.offset, cursor.extent.end.offset)
-        if cursor.kind in CONSTANT:
+        is_call = cursor.kind == CursorKind.CALL_EXPR
+        is_hint = HINT.search(function) or (is_call and HINT.search(self.text(span).partition("(")[0]))
+        if is_hint or cursor.kind in CONSTANT:
             return
         if cursor.kind == CursorKind.VAR_DECL and re.search(r"\bconstexpr\b", self.text(span)[:200].split("=")[0]):
             return
@@ -210,9 +215,10 @@ class Finder:
                 self.add("constant", function, span, [span], [span, " + 1"])
         elif cursor.kind in (CursorKind.CALL_EXPR, CursorKind.INIT_LIST_EXPR):
             arguments = list(cursor.get_arguments()) if cursor.kind == CursorKind.CALL_EXPR else children
-            self.visit_arguments(arguments, span, function)
             name = re.match(r"std::(min|max)\b", self.text(span))
-            if name:
+            if not name:  # the smaller of two is the same in either order
+                self.visit_arguments(arguments, span, function)
+            else:
                 rest = (span[0] + name.end(), span[1])
                 other = {"min": "std::max", "max": "std::min"}[name[1]]
                 self.add("operator", function, span, [name[0], rest], [other, rest])

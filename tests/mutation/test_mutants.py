@@ -10,13 +10,21 @@ pytest.importorskip("clang.cindex", reason="needs the libclang of scripts/requir
 import mutants
 
 HERE = pathlib.Path(__file__).resolve().parent
-SOURCE = """extern "C" int printf(const char*, ...);
+HEADER = """extern "C" int printf(const char*, ...);
+namespace std {
+inline int min(int a, int b) { return a < b ? a : b; }
+inline int max(int a, int b) { return a < b ? b : a; }
+}  // namespace std
+"""
+SOURCE = """#include "../../header.h"
 namespace small {
 constexpr int unused[7 + 1] = {};
 int difference(int a, int b) { return a - b; }
+void prefetch(const int* first, int n) { __builtin_prefetch(first + n); }
 int f(int a, int b) {
+    prefetch(&b, 1);
     if (a < b) a += 10;  // a comment
-    return difference(a, b);
+    return std::min(difference(a, b), 20);
 }
 }  // namespace small
 int main() { printf("%d %d\\n", small::f(1, 2), small::f(3, 3)); }
@@ -29,13 +37,19 @@ PRINTS = {
     "a += 10 -> a -= 10": "-11 0",
     "10 -> 10 + 1": "10 0",
     "a, b -> b, a": "-9 0",
+    "std::min(difference(a, b), 20) -> std::max(difference(a, b), 20)": "20 20",
+    "20 -> 20 + 1": "9 0",
     "return a - b; -> nothing": None,  # is not one: the function would end without a value
+    "difference(a, b), 20 -> 20, difference(a, b)": None,  # nor these: nobody sees them
+    "prefetch(&b, 1); -> nothing": None,
+    "first + n -> first - n": None,
 }
 
 
 def test_mutants_of_a_small_program_are_found_and_run(tmp_path):
     source = tmp_path / "src" / "room" / "small.cpp"
     source.parent.mkdir(parents=True)
+    (tmp_path / "header.h").write_text(HEADER)
     source.write_text(SOURCE)
     found = {}
     for mutant in mutants.find(tmp_path, ["room"], {source: ["-std=c++20"]}):
