@@ -127,12 +127,20 @@ class Buffer {
     // A buffer that was saved.
     static Buffer load(const std::string& path, int64_t frame_stack, int64_t sequence_steps = 0) {
         Buffer buffer;
-        per_replay* replay = nullptr;
-        EXPECT_EQ(per_replay_load(path.c_str(), test_device(), 0, &replay), PER_OK) << per_last_error();
-        buffer.handle_.reset(replay);
         buffer.stack_ = frame_stack;
         buffer.steps_ = sequence_steps;
+        buffer.reload(path);
         return buffer;
+    }
+
+    // Goes on with what was saved, with its rows in memory or in a file of that directory.
+    void reload(const std::string& path, const char* storage = nullptr) {
+        handle_ = nullptr;
+        per_replay_options place = options(0);
+        place.storage = storage;
+        per_replay* replay = nullptr;
+        EXPECT_EQ(per_replay_load_with(path.c_str(), &place, &replay), PER_OK) << per_last_error();
+        handle_.reset(replay);
     }
 
     static per_replay_options options(int64_t capacity, int64_t n_step = 1, int64_t n_envs = 1) {

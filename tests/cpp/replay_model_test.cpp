@@ -71,10 +71,10 @@ TEST(ReplayModel, random_use_agrees_with_the_model_after_every_call) {
 TEST(ReplayModel, rows_in_a_file_agree_with_the_model_after_every_call) {
     if (on_cuda()) GTEST_SKIP() << "rows lie in the memory of the device";
     const std::vector<ChosenValues> rows = covering_rows();
-    const std::string folder = ::testing::TempDir();
+    const OwnFolder folder;
     for (uint64_t seed = 0; seed < rows.size() && !HasFailure(); ++seed) {
         SCOPED_TRACE("seed " + std::to_string(seed));
-        RandomUse(rows[seed], seed, Choices(seed), folder.c_str()).run(60, 2);
+        RandomUse(rows[seed], seed, Choices(seed), folder.path()).run(60, 2);
     }
 }
 

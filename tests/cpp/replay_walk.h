@@ -7,6 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -283,9 +286,25 @@ inline per_status add_singly(Buffer& buffer, const GivenCall& call, int64_t n_en
     return PER_OK;
 }
 
+// A directory for the rows of walks, one after the other. It goes with this object.
+class OwnFolder {
+ public:
+    OwnFolder() : path_(::testing::TempDir() + "per_walk_XXXXXX") {
+        if (mkdtemp(path_.data()) == nullptr) throw std::runtime_error("no directory " + path_);
+    }
+    ~OwnFolder() { std::filesystem::remove_all(path_); }
+    OwnFolder(const OwnFolder&) = delete;
+    OwnFolder& operator=(const OwnFolder&) = delete;
+
+    const char* path() const { return path_.c_str(); }
+
+ private:
+    std::string path_;
+};
+
 class RandomUse {
  public:
-    // With rows in memory, as they are or compressed, or in a file in that directory.
+    // With rows in memory, as they are or compressed, or in a file in that directory, where checkpoints name it.
     RandomUse(const ChosenValues& row, uint64_t seed, const Choices& choices, const char* storage = nullptr,
               int32_t compression = PER_COMPRESSION_NONE)
         : random_(choices),
@@ -333,7 +352,7 @@ class RandomUse {
         if (kind == 16) return cut();
         if (kind == 17) return set_n_step();
         if (kind == 18 && environments_.chance(0.3)) return clear();
-        if (kind == 18 && environments_.chance(0.15)) return reload();
+        if (kind == 18 && environments_.chance(options_.storage != nullptr ? 0.8 : 0.15)) return reload();
         if (kind == 19) return set_gamma();
     }
 
@@ -440,12 +459,17 @@ class RandomUse {
         for (Buffer* buffer : {&buffer_, &single_}) ASSERT_EQ(per_replay_clear(buffer->get(), nullptr), PER_OK);
     }
 
-    // Goes on with a copy that was saved and loaded.
+    // Goes on with what was saved and loaded, or beside a checkpoint that names the file of its rows.
     void reload() {
+        const char* const storage = options_.storage;
+        if (storage != nullptr) {
+            ASSERT_EQ(per_replay_checkpoint(buffer_.get(), storage, nullptr), PER_OK) << per_last_error();
+            if (environments_.chance(0.5)) buffer_.reload(storage, storage);
+            return;
+        }
         const std::string path = ::testing::TempDir() + "per_replay_model_test." + std::to_string(getpid());
         ASSERT_EQ(per_replay_save(buffer_.get(), path.c_str()), PER_OK) << per_last_error();
-        const int64_t steps = options_.burn_in + options_.sequence_length;
-        buffer_ = Buffer::load(path, options_.frame_stack, steps);
+        buffer_.reload(path);
         unlink(path.c_str());
     }
 

@@ -10,8 +10,13 @@
 #include "../cpp/choices.h"
 
 // No file of a fuzzer has to outlive a power failure.
-extern "C" int fsync(int) {
+extern "C" {
+int fsync(int) {
     return 0;
+}
+int fdatasync(int) {
+    return 0;
+}
 }
 
 namespace per::test {
