@@ -10,13 +10,14 @@
     --list   says what survived and ends
 
 N mutants are drawn by the seed from all that mutants.py finds in the rooms below, and built into one copy of the
-library, with AddressSanitizer; the environment says which of them are in force. Every test program is run once to see
-which mutants it reaches. Then each mutant meets a few of those that reach it, which look closest, until one fails or
-does not end. Most are killed so. The others meet all programs that reach them, many mutants at a time: where a program
-fails, halves of them meet it, down to one by itself, so that a mutant is killed alone. What survives and is not in
-equivalent.txt is printed, with exit 1.
+library, with AddressSanitizer; the environment says which of them are in force. Every test program in C and C++, and
+every file of tests in Python that look at the core, is run once to see which mutants it reaches. Then each mutant
+meets a few of those that reach it, which look closest, until one fails or does not end. Most are killed so. The others
+meet all that reach them, many mutants at a time: where a test fails, halves of them meet it, down to one by itself, so
+that a mutant is killed alone. What survives and is not in equivalent.txt is printed, with exit 1.
 
-Needs clang++ and the libclang of scripts/requirements.txt. With two cores of its own 600 mutants take half an hour.
+Needs clang++ and what scripts/setup makes; its Python runs this. With two cores of its own 600 mutants take some forty
+minutes.
 """
 
 from __future__ import annotations
@@ -51,9 +52,12 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOMS = ("core", "cpu", "rules", "file", "rows", "threads")
 SUITES = re.compile(r"^(c|cpp)\.")
 LEFT_OUT = re.compile(r"dlclose|operator_new")
+# Of Python what looks at its own side, at devices or at programs, and what takes long and has models in C++, too.
+PYTHON_LEFT_OUT = re.compile(r"cuda|device|arrays|examples|package|torch|sources|plot|command|messages|threads|_model")
 N_CLOSEST = 5
 SAVE_EVERY_S = 10
 COMPILER = "clang++"
+ASAN_OPTIONS = "hard_rss_limit_mb=6000:detect_stack_use_after_return=0"
 DEFINES = "-D_GLIBCXX_ASSERTIONS -D_GLIBCXX_SANITIZE_VECTOR"
 FLAGS = f"-O1 -gline-tables-only -w -Wno-c++11-narrowing {DEFINES} -include {HERE / 'planted.h'}"
 
@@ -182,6 +186,7 @@ class Work:
             ["ninja", "-C", self.build, "-t", "targets", "all"], check=True, capture_output=True, text=True
         ).stdout
         targets = re.findall(r"^(tests/(?:c|cpp)_\w+): ", known, re.MULTILINE)
+        targets.append("libper.so")
         result = subprocess.run(["ninja", "-C", self.build, "-k", "0", *targets], capture_output=True, text=True)
         if result.returncode == 0:
             return set()
@@ -202,7 +207,23 @@ class Work:
             properties = {p["name"]: p["value"] for p in test["properties"]}
             environment = dict(e.split("=", 1) for e in properties.get("ENVIRONMENT", []))
             found[test["name"]] = {"command": test["command"], "environment": environment}
-        return found
+        return {**found, **self.tests_in_python()}
+
+    def tests_in_python(self) -> dict[str, dict]:
+        runtime = subprocess.run(
+            [COMPILER, "--print-file-name=libclang_rt.asan-x86_64.so"], check=True, capture_output=True, text=True
+        ).stdout.strip()
+        environment = {
+            "LIBPER_PATH": str(self.build / "libper.so"),
+            "LD_PRELOAD": runtime,
+            "ASAN_OPTIONS": f"{ASAN_OPTIONS}:detect_leaks=0",  # of which Python has some
+        }
+        pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+        return {
+            f"python.{path.stem}": {"command": [*pytest, str(path)], "environment": environment}
+            for path in sorted((REPOSITORY / "bindings/python/tests").glob("test_*.py"))
+            if not PYTHON_LEFT_OUT.search(path.stem)
+        }
 
 
 def put(path: pathlib.Path, content: bytes) -> None:
@@ -218,9 +239,7 @@ def run_test(test: dict, limit_s: float, cpu_limit_s: float, **environment: str)
     command = list(test["command"])
     if "/cpp_" in command[0]:
         command.append("--gtest_fail_fast")
-    options = {
-        "ASAN_OPTIONS": "hard_rss_limit_mb=6000:detect_stack_use_after_return=0",
-    }
+    options = {"ASAN_OPTIONS": ASAN_OPTIONS}
     with tempfile.TemporaryDirectory() as folder, open(pathlib.Path(folder) / "printed", "w+b") as printed:
         process = subprocess.Popen(
             command,
