@@ -10,7 +10,7 @@
 
 #include "reader_check.h"
 
-enum { ROUNDS = 150, WRITES = 3000, BATCH = 8, ROWS = 60 };
+enum { ROUNDS = 150, WRITES = 3000, BATCH = 8, ROWS = 60, SLOTS = 2 };
 
 typedef struct forger {
     unsigned char* memory;
@@ -214,6 +214,39 @@ static void a_life_that_nobody_has(uint64_t life, int has_reader) {
     per_replay_free(replay);
 }
 
+/* A reader is handed out a slot that the loader does not have. */
+static void a_slot_that_is_not_there(int64_t slot) {
+    per_replay_options options = replay_options(ROWS + 2, 1);
+    per_replay* replay;
+    per_shared_loader* loader;
+    per_reader* reader;
+    per_batch batch;
+    struct stat status;
+    unsigned char* memory;
+    unsigned char* of_loader;
+    int32_t descriptor;
+    int64_t taken;
+    options.samples_per_insert = 1; /* so that nothing is answered */
+    options.samples_tolerance = BATCH;
+    replay = create_replay(&options);
+    loader = share_batches(replay, BATCH, 1, SLOTS, NULL);
+    reader = attach_reader(path_of_batches(loader));
+    CHECK_OK(per_reader_flush(reader, -1));
+    CHECK(try_read(reader, 0, &batch, &taken) == PER_ERROR_BUSY); /* it has asked */
+    CHECK_OK(per_shared_loader_descriptor(loader, &descriptor));
+    CHECK(fstat(descriptor, &status) == 0);
+    memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    CHECK(memory != MAP_FAILED);
+    of_loader = memory + find_mailbox(memory, (size_t)status.st_size, 1, 64) + 64;
+    __atomic_store_n((int64_t*)(void*)(of_loader + 32), slot, __ATOMIC_SEQ_CST);
+    __atomic_store_n((uint64_t*)(void*)(of_loader + 16), 1, __ATOMIC_SEQ_CST); /* answers */
+    CHECK_FAILS(try_read(reader, -1, &batch, &taken), PER_ERROR_CORRUPT_FILE, "was handed out");
+    munmap(memory, (size_t)status.st_size);
+    per_reader_free(reader);
+    per_shared_loader_free(loader);
+    per_replay_free(replay);
+}
+
 int main(void) {
     const uint64_t lives[] = {0, 2, 3, UINT64_MAX - 1, UINT64_MAX, UINT64_C(1) << 63};
     uint64_t state = 4;
@@ -279,5 +312,8 @@ int main(void) {
     CHECK(n_cut_off > 0);
     for (i = 0; i < 2 * (int)(sizeof lives / sizeof *lives); ++i) a_life_that_nobody_has(lives[i / 2], i % 2);
     for (i = 0; i < (int)(sizeof of_no_reader / sizeof *of_no_reader); ++i) mail_that_no_reader_writes(of_no_reader[i]);
+    a_slot_that_is_not_there(SLOTS + 1); /* one is the loader's */
+    a_slot_that_is_not_there(INT64_MAX);
+    a_slot_that_is_not_there(-1);
     return 0;
 }

@@ -553,10 +553,21 @@ TEST_F(Folder, every_damaged_byte_of_a_table_of_rows_is_found) {
     }
     // With the right checksum, numbers that cannot be are refused all the same.
     const std::size_t table = whole.size() - 8 - 2 * 24 - 8 - 8 - 8 - 32;
+    const std::size_t chunk = 8 + 4 + 4 + 8 + 8 + 16;  // behind the numbers of the only pack
     for (const auto& [place, value] : std::vector<std::pair<std::size_t, uint64_t>>{
-             {8, 0}, {8, 3 << 20}, {8, uint64_t{1} << 48}, {16, 0}, {16, 3}, {16, 2 << 20}, {16, 1 << 10}, {24, 0}}) {
+             {table + 8, 0},
+             {table + 8, 3 << 20},
+             {table + 8, uint64_t{1} << 48},
+             {table + 16, 0},
+             {table + 16, 3},
+             {table + 16, 2 << 20},
+             {table + 16, 1 << 10},
+             {table + 24, 0},
+             {chunk + 16, 1},                                           // the second pack of one
+             {chunk + 32, (1 << 20) + 1},                               // a chunk that is too large
+             {chunk + 32, uint64_t{(1 << 20) + 1} << 32 | 1 << 20}}) {  // and one that takes more than it holds
         std::string forged = whole.substr(0, whole.size() - 8);
-        std::memcpy(forged.data() + table + place, &value, sizeof value);
+        std::memcpy(forged.data() + place, &value, sizeof value);
         Checksum checksum;
         checksum.add(forged.data(), forged.size());
         const uint64_t seal = checksum.value();
