@@ -521,6 +521,22 @@ def test_shards_that_grow_beyond_a_total_mass_while_they_are_settled_are_not_set
     assert coordinator.settle() == ("measure", 0)
 
 
+def test_shards_may_have_a_total_mass_of_one_unit_less_than_2_to_62():
+    for mass, is_allowed in ((0, True), (1, False)):
+        coordinator = per.Coordinator(2 * 4096, 2, n_envs=2)
+        for s in range(2):
+            coordinator.tell(s, LAW)
+        assert coordinator.settle() == ("set", 0)
+        coordinator.tell(0, dataclasses.replace(LAW, total_mass=2**62 - 1, live=2048, is_scale_fixed=True))
+        coordinator.tell(1, dataclasses.replace(LAW, total_mass=mass, live=1, is_scale_fixed=True))
+        if is_allowed:
+            assert coordinator.settle() is None
+            assert coordinator.state().total_mass == 2**62 - 1
+        else:
+            with pytest.raises(per.InvalidArgument, match=r"their total mass is 2\^62 or more"):
+                coordinator.settle()
+
+
 @pytest.mark.parametrize("stop", ["measure", "set"])
 def test_a_settling_that_was_given_up_leaves_no_trace(stop):
     """Once before anything is set, and once when one of the shards has the scale that was chosen."""
@@ -623,6 +639,9 @@ def test_what_no_shard_finds_for_a_round_is_refused_by_name():
     for bad in (unit + 1, unit - masses[1], -1):
         with pytest.raises(per.InvalidArgument, match=rf"first_units\[1\] is \d+: {allowed}"):
             coordinator.found(ids, masses, spoiled(firsts, bad))
+    # One whose mass is the number of units before the drawn one cannot begin at the first unit.
+    with pytest.raises(per.InvalidArgument, match=r"first_units\[1\] is 0: allowed are 1 \.\. "):
+        coordinator.found(ids, spoiled(masses, unit), spoiled(firsts, 0))
     with pytest.raises(per.InvalidArgument, match=r"ids\[1\] is -1"):
         coordinator.found(spoiled(ids, -1), masses, firsts)
     while round is not None:  # the round is still under way
