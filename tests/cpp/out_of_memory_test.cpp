@@ -439,6 +439,44 @@ TEST(OutOfMemory, steps_of_a_channel_are_tried_again) {
     has_memory = false;
 }
 
+TEST(OutOfMemory, a_channel_without_a_thread_says_so_and_moves_its_steps_later) {
+#ifdef SANITIZED
+    GTEST_SKIP() << "a sanitizer has these functions";
+#endif
+    const per_replay_options options = options_of(fields_of_buffers());
+    per_replay* replay = nullptr;
+    ASSERT_EQ(per_replay_create(&options, &replay), PER_OK);
+    per_channel_options ring;
+    per_channel_options_init(&ring, sizeof ring);
+    ring.slots = 2048;
+    ring.moved_by = PER_MOVED_BY_CALLS;
+    per_channel* channel = nullptr;
+    ASSERT_EQ(per_channel_create(replay, &ring, &channel), PER_OK);
+    const char* path = nullptr;
+    ASSERT_EQ(per_channel_path(channel, &path), PER_OK);
+    per_writer* writer = nullptr;
+    ASSERT_EQ(per_writer_attach(path, -1, nullptr, 0, &writer), PER_OK) << per_last_error();
+    const auto write = [&](const per_steps& steps) { return per_writer_add(writer, &steps, 0); };
+    ASSERT_EQ(with_steps(0, 300, write), PER_OK);
+    int64_t n_moved = -1;
+    const auto move = [&] { return per_channel_move(channel, INT64_MAX, &n_moved); };
+    int64_t n = 0;
+    while (failing_after(n, move) != PER_OK) {
+        ASSERT_TRUE(has_failed) << per_last_error();
+        EXPECT_EQ(n_moved, 0);
+        EXPECT_EQ(failing_after(n, [&] { return per_channel_flush(channel, 0); }), PER_ERROR_OUT_OF_MEMORY);
+        EXPECT_EQ(figures_of(replay)[1], 0);
+        ++n;
+    }
+    EXPECT_FALSE(has_failed);
+    EXPECT_GT(n, 0);
+    EXPECT_EQ(n_moved, 300);
+    EXPECT_EQ(figures_of(replay)[1], 300);
+    per_writer_free(writer);
+    per_channel_free(channel);
+    per_replay_free(replay);
+}
+
 TEST(OutOfMemory, rows_are_added_as_if_nothing_had_been) {
     fail_each_allocation(options_of(fields_of_buffers()), [](per_replay* replay, int64_t size, Arrays& arrays) {
         per_replay_statistics before;
