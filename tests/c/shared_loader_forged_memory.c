@@ -238,8 +238,9 @@ static void a_slot_that_is_not_there(int64_t slot) {
     memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     CHECK(memory != MAP_FAILED);
     of_loader = memory + find_mailbox(memory, (size_t)status.st_size, 1, 64) + 64;
+    /* Behind the number of calls that were answered stand their status, which is 0, and the slot. */
     __atomic_store_n((int64_t*)(void*)(of_loader + 32), slot, __ATOMIC_SEQ_CST);
-    __atomic_store_n((uint64_t*)(void*)(of_loader + 16), 1, __ATOMIC_SEQ_CST); /* answers */
+    __atomic_store_n((uint64_t*)(void*)(of_loader + 16), 1, __ATOMIC_SEQ_CST);
     CHECK_FAILS(try_read(reader, -1, &batch, &taken), PER_ERROR_CORRUPT_FILE, "was handed out");
     munmap(memory, (size_t)status.st_size);
     per_reader_free(reader);

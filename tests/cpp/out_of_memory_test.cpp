@@ -383,6 +383,17 @@ TEST(OutOfMemory, what_a_draw_with_hindsight_has_used_up_counts) {
     EXPECT_GT(n_used_up, 0);
 }
 
+void open_channel(per_replay* replay, int32_t moved_by, per_channel*& channel, per_writer*& writer) {
+    per_channel_options ring;
+    per_channel_options_init(&ring, sizeof ring);
+    ring.slots = 2048;
+    ring.moved_by = moved_by;
+    ASSERT_EQ(per_channel_create(replay, &ring, &channel), PER_OK);
+    const char* path = nullptr;
+    ASSERT_EQ(per_channel_path(channel, &path), PER_OK);
+    ASSERT_EQ(per_writer_attach(path, -1, nullptr, 0, &writer), PER_OK) << per_last_error();
+}
+
 // Nothing is lost: the steps stay in the ring, which gets full, and whoever flushes hears why.
 TEST(OutOfMemory, steps_of_a_channel_are_tried_again) {
 #ifdef SANITIZED
@@ -392,15 +403,9 @@ TEST(OutOfMemory, steps_of_a_channel_are_tried_again) {
     const per_replay_options options = options_of(fields_of_buffers());
     per_replay* replay = nullptr;
     ASSERT_EQ(per_replay_create(&options, &replay), PER_OK);
-    per_channel_options ring;
-    per_channel_options_init(&ring, sizeof ring);
-    ring.slots = 2048;
     per_channel* channel = nullptr;
-    ASSERT_EQ(per_channel_create(replay, &ring, &channel), PER_OK);
-    const char* path = nullptr;
-    ASSERT_EQ(per_channel_path(channel, &path), PER_OK);
     per_writer* writer = nullptr;
-    ASSERT_EQ(per_writer_attach(path, -1, nullptr, 0, &writer), PER_OK) << per_last_error();
+    ASSERT_NO_FATAL_FAILURE(open_channel(replay, PER_MOVED_BY_THREAD, channel, writer));
     ASSERT_EQ(per_channel_flush(channel, -1), PER_OK);
     const auto write = [&](int64_t first, int64_t n, int64_t timeout_ms) {
         return with_steps(first, n, [&](const per_steps& steps) { return per_writer_add(writer, &steps, timeout_ms); });
@@ -446,16 +451,9 @@ TEST(OutOfMemory, a_channel_without_a_thread_says_so_and_moves_its_steps_later) 
     const per_replay_options options = options_of(fields_of_buffers());
     per_replay* replay = nullptr;
     ASSERT_EQ(per_replay_create(&options, &replay), PER_OK);
-    per_channel_options ring;
-    per_channel_options_init(&ring, sizeof ring);
-    ring.slots = 2048;
-    ring.moved_by = PER_MOVED_BY_CALLS;
     per_channel* channel = nullptr;
-    ASSERT_EQ(per_channel_create(replay, &ring, &channel), PER_OK);
-    const char* path = nullptr;
-    ASSERT_EQ(per_channel_path(channel, &path), PER_OK);
     per_writer* writer = nullptr;
-    ASSERT_EQ(per_writer_attach(path, -1, nullptr, 0, &writer), PER_OK) << per_last_error();
+    ASSERT_NO_FATAL_FAILURE(open_channel(replay, PER_MOVED_BY_CALLS, channel, writer));
     const auto write = [&](const per_steps& steps) { return per_writer_add(writer, &steps, 0); };
     ASSERT_EQ(with_steps(0, 300, write), PER_OK);
     int64_t n_moved = -1;
