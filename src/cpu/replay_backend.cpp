@@ -33,14 +33,13 @@ void CpuReplayBackend::prepare_live(const NSteps& n_steps, const ReplaySample& s
 // What a batch has of live transitions or sequences: the rest is that of the draw. ages_out: [slots] or NULL.
 void CpuReplayBackend::write_live(const NSteps& n_steps, const std::vector<int64_t>& slots, const per_batch& batch,
                                   int64_t* ages_out) {
-    if (batch.priorities != nullptr)
-        for (size_t i = 0; i < slots.size(); ++i) batch.priorities[i] = state_.priorities.given(slots[i]);
     if (!state_.has_sequences) return write_transitions(state_, plan_, n_steps, slots, batch, threads_, ages_out);
     sequences_.run(slots);
     for (size_t i = 0; i < slots.size(); ++i) {
         const int64_t env = state_.ring().env_of_slot(slots[i]);
         const int64_t age = write_id(state_, static_cast<int64_t>(i), env, slots[i], batch);
         if (ages_out != nullptr) ages_out[i] = age;
+        if (batch.priorities != nullptr) batch.priorities[i] = state_.priorities.given(slots[i]);
     }
 }
 

@@ -44,8 +44,17 @@ const GatherPlan& GatherPlan::make(const per_batch& batch, bool single_frames, c
     part_ = next_part_ = Part();
     is_in_records_ = true;
     const RowStore& rows = state_.rows;
-    for (const std::byte* const number : {rows.rewards().first, rows.priorities().first, rows.flags().first})
-        if (const int64_t place = rows.place_in_record(number); place >= 0) part_.include(place, 1);
+    n_apart_ = 0;
+    const auto add_number = [&](const Column<std::byte>& numbers) {
+        const int64_t place = rows.place_in_record(numbers.first);
+        if (place >= 0)
+            part_.include(place, 1);
+        else
+            apart_[n_apart_++] = numbers;
+    };
+    add_number(rows.rewards().as_bytes());
+    add_number(rows.flags().as_bytes());
+    if (batch.priorities != nullptr) add_number(rows.priorities().as_bytes());
     wishes_ = {1, false};
     row_bytes_ = 0;
     for (int64_t i = 0; i < state_.fields.count(); ++i) {
@@ -77,20 +86,20 @@ const std::byte* GatherPlan::frame(const Copy& copy, const GatherRow& row, int64
     return (place.is_next_array ? copy.next_column : copy.column).at(place.slot);
 }
 
-bool GatherPlan::prefetch_records(const int64_t* slots, int64_t n, int64_t n_step) const {
+RecordRun GatherPlan::run_of(int64_t n_step) const {
     const Column<std::byte> records = state_.rows.records();
     const int64_t first = part_.first - (wishes_.stack - 1) * records.stride;
     const int64_t end =
         next_part_.end > 0 ? n_step * records.stride + next_part_.end : (n_step - 1) * records.stride + part_.end;
-    if (!is_in_records_ || end - first > max_run_bytes) return false;
-    for (int64_t i = 0; i < n; ++i) prefetch_lines(records.at(slots[i]) + first, end - first);
-    return true;
+    if (!is_in_records_ || end - first > max_run_bytes) return {};
+    return {{records.first + first, records.stride}, end - first, n_apart_, apart_};
 }
 
 void GatherPlan::prefetch(const GatherRow* rows, int64_t n) const {
     for (int64_t i = 0; i < n; ++i) {
         prefetch_part(part_, rows[i].slot);
         prefetch_part(next_part_, rows[i].next_slot);
+        for (size_t k = 0; k < n_apart_; ++k) prefetch_to_read(apart_[k].at(rows[i].slot));
     }
     for (const Copy& copy : copies_) {
         if (copy.packed != nullptr) {
@@ -210,16 +219,16 @@ struct TransitionWriter {
     template <class NStepOf>
     void prefetch_block(int64_t first, int64_t n, const NStepOf& n_step_of) const;
     template <class NStepOf>
-    void write_block(int64_t first, int64_t n, const NStepOf& n_step_of) const;
+    void write_runs(const RecordRun& run, int64_t first, int64_t end, const NStepOf& n_step_of) const;
+    // before_row(i) is called before work on the i-th of the block begins.
+    template <class NStepOf, class BeforeRow>
+    void write_block(int64_t first, int64_t n, const NStepOf& n_step_of, const BeforeRow& before_row) const;
 };
 
 // Fetches what rows first .. first + n - 1 are made of if their windows are whole and their stacks full, as most are:
-// to wait for the flags, which say it, would be to wait twice. In loops that do nothing else: where many pages are
-// touched a fetch waits until its page is found, and between other work few such waits overlap.
-// So windows and stacks of small rows, which lie side by side, are fetched whole, whatever each of them needs.
+// to wait for the flags, which say it, would be to wait twice.
 template <class NStepOf>
 void TransitionWriter::prefetch_block(int64_t first, int64_t n, const NStepOf& n_step_of) const {
-    if (plan.prefetch_records(slots + first, n, n_steps.longest)) return;
     GatherRow rows[GatherPlan::max_block_rows];
     for (int64_t i = 0; i < n; ++i) {
         const int64_t slot = slots[first + i];
@@ -235,8 +244,9 @@ void TransitionWriter::prefetch_block(int64_t first, int64_t n, const NStepOf& n
 }
 
 // Each row is made in its place: copying what was just written in pieces stalls for 5 ns.
-template <class NStepOf>
-void TransitionWriter::write_block(int64_t first, int64_t n, const NStepOf& n_step_of) const {
+template <class NStepOf, class BeforeRow>
+void TransitionWriter::write_block(int64_t first, int64_t n, const NStepOf& n_step_of,
+                                   const BeforeRow& before_row) const {
     // Copies of its own: stores of bytes could change any other.
     const per_batch out = batch;
     const GatherWishes wishes = plan.wishes();
@@ -244,10 +254,12 @@ void TransitionWriter::write_block(int64_t first, int64_t n, const NStepOf& n_st
     GatherRow rows[GatherPlan::max_block_rows];
     for (int64_t i = 0; i < n; ++i) {
         const int64_t slot = block[i];
+        before_row(i);
         const int64_t env = state.ring().env_of_slot(slot);
         const Return window = window_at(state, env, slot, n_step_of(first + i));
         new (rows + i) GatherRow(frames_at(state, env, slot, window, wishes));
         write_return(first + i, window, out);
+        if (out.priorities != nullptr) out.priorities[first + i] = state.priorities.given(slot);
         const int64_t age = write_id(state, first + i, env, slot, out);
         if (ages_out != nullptr) ages_out[first + i] = age;
     }
@@ -257,12 +269,34 @@ void TransitionWriter::write_block(int64_t first, int64_t n, const NStepOf& n_st
 // While a block of rows is written, the next one comes in.
 template <class NStepOf>
 void TransitionWriter::write_blocks(int64_t first, int64_t end, const NStepOf& n_step_of) const {
+    const RecordRun run = plan.run_of(n_steps.longest);
+    if (run.bytes > 0) return write_runs(run, first, end, n_step_of);
     const int64_t block = plan.block_rows();
     prefetch_block(first, std::min(block, end - first), n_step_of);
     for (int64_t at = first; at < end; at += block) {
         const int64_t next = std::min(at + block, end);
         prefetch_block(next, std::min(block, end - next), n_step_of);
-        write_block(at, next - at, n_step_of);
+        write_block(at, next - at, n_step_of, [](int64_t) {});
+    }
+}
+
+// The same where all that is read of a row is one run of lines. The memory is to be busy all the time, and can be asked
+// for two dozen lines at once: the rest of a run is fetched row by row, between the work on other rows. Its first line
+// is fetched long before, in a loop that does nothing else, as the fetch also waits until the page is found, and only in
+// such loops many of these waits overlap.
+template <class NStepOf>
+void TransitionWriter::write_runs(const RecordRun& run, int64_t first, int64_t end, const NStepOf& n_step_of) const {
+    const int64_t block = plan.block_rows();
+    const int64_t first_lines_ahead = 3 * block;
+    const auto at_most_end = [end](int64_t row) { return std::min(row, end); };
+    for (int64_t i = first; i < at_most_end(first + first_lines_ahead); ++i) run.prefetch_first_line(slots[i]);
+    for (int64_t i = first; i < at_most_end(first + block); ++i) run.prefetch_rest(slots[i]);
+    for (int64_t at = first; at < end; at += block) {
+        const int64_t far = at + first_lines_ahead;
+        for (int64_t i = far; i < at_most_end(far + block); ++i) run.prefetch_first_line(slots[i]);
+        write_block(at, std::min(block, end - at), n_step_of, [&run, end, next = at + block, this](int64_t i) {
+            if (next + i < end) run.prefetch_rest(slots[next + i]);
+        });
     }
 }
 

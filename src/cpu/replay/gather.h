@@ -2,12 +2,15 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <vector>
 
+#include "cpu/memory/memory.h"
 #include "cpu/memory/moves.h"
+#include "cpu/memory/prefetch.h"
 #include "cpu/replay/replay_state.h"
 #include "per.h"
 #include "rules/n_step.h"
@@ -15,6 +18,30 @@
 #include "threads/worker_threads.h"
 
 namespace per::cpu {
+
+// Columns of numbers that records do not hold.
+using NumbersApart = std::array<Column<std::byte>, 3>;
+
+// What is read for each row of a batch where that is a few lines of records side by side: `bytes` from where the column
+// says for the slot of the row; and numbers apart from records.
+struct RecordRun {
+    Column<std::byte> column;
+    int64_t bytes = 0;  // 0: that is not so
+    size_t n_apart = 0;
+    NumbersApart apart = {};
+
+    void prefetch_first_line(int64_t slot) const {
+        prefetch_to_read(column.at(slot));
+        for (size_t k = 0; k < n_apart; ++k) prefetch_to_read(apart[k].at(slot));
+    }
+    // As many fetches for each row, though the last two may be of one line: a loop that ends as the line does would be
+    // mispredicted at every other row.
+    void prefetch_rest(int64_t slot) const {
+        const std::byte* const first = column.at(slot);
+        for (int64_t at = line_bytes; at < bytes - 1; at += line_bytes) prefetch_to_read(first + at);
+        prefetch_to_read(first + bytes - 1);
+    }
+};
 
 // Which arrays a batch wants, in how many frames, and how they are copied. Memory is kept from batch to batch.
 class GatherPlan {
@@ -33,10 +60,9 @@ class GatherPlan {
     int64_t block_rows() const { return std::clamp<int64_t>(block_bytes / (row_bytes_ + 1), 2, max_block_rows); }
     static constexpr int64_t max_block_rows = 32;
 
-    // Fetch rows that copy() is to be called for a little later, with the rewards and priorities of their slots.
-    // prefetch_records() does it where all that is read of a window of so many steps, and of its stack, is a few lines
-    // of records side by side; returns whether it is.
-    bool prefetch_records(const int64_t* slots, int64_t n, int64_t n_step) const;
+    // Have what is read of rows fetched, and of their windows of so many steps, a little before copy() is called for
+    // them. run_of() says how where all of it is a few lines of records side by side.
+    RecordRun run_of(int64_t n_step) const;
     void prefetch(const GatherRow* rows, int64_t n) const;
     // Have what lies on the disk of windows of so many steps fetched. Slots below 0 are none.
     void will_need(const std::vector<int64_t>& slots, int64_t n_step) const;
@@ -88,6 +114,8 @@ class GatherPlan {
     Part part_;                  // what is read of a transition's record
     Part next_part_;             // what is read of the record of its next observation
     bool is_in_records_ = true;  // all that is copied
+    size_t n_apart_ = 0;         // what is read besides it, of arrays of their own
+    NumbersApart apart_ = {};
     GatherWishes wishes_ = {1, false};
     int64_t row_bytes_ = 0;
 };

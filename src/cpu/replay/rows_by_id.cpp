@@ -44,7 +44,7 @@ void RowsById::find_slots(int64_t count, const int64_t* ids) {
     slots_.resize(static_cast<size_t>(count));
     for (int64_t i = 0; i < count; ++i) {
         const Row row = row_of(i, read_once(ids[i]));
-        if (row.is_there) state_.priorities.prefetch_to_update(row.slot);
+        if (row.is_there && i < PriorityStore::fetched_ahead) state_.priorities.prefetch_to_update(row.slot);
         slots_[static_cast<size_t>(i)] = row.is_there ? row.slot : -1;
     }
 }

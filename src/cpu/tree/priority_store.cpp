@@ -91,24 +91,34 @@ void PriorityStore::compute_run(int64_t first, int64_t n, float* leaves_out) con
         if (!live_.contains(first + i)) leaves_out[i] = 0.0f;
 }
 
+// In pieces whose lines stay in the cache from the first pass to the last. But ranks count what changes, and so are to
+// see of each slot only what it will have.
 void PriorityStore::update(int64_t n, const int64_t* slots, const float* priorities) {
-    for (int64_t i = 0; i < n; ++i) priorities_[slots[i]] = priorities[i];
+    constexpr int64_t piece = 256;
+    static_assert(piece <= max_staged);
+    const bool is_written_first = ranks_.has_value();
+    for (int64_t i = 0; is_written_first && i < n; ++i) priorities_[slots[i]] = priorities[i];
     begin_change(n);
-    float largest = 0.0f;
-    for (int64_t first = 0; first < n; first += max_staged) {
-        const int64_t end = std::min(n, first + max_staged);
+    for (int64_t first = 0; first < n; first += piece) {
+        const int64_t end = std::min(n, first + piece);
         for (int64_t i = first; i < end; ++i) {
-            const float priority = priorities_[slots[i]];
-            largest = std::max(largest, priority);
+            if (i + fetched_ahead < n) prefetch_to_update(slots[i + fetched_ahead]);
+            if (!is_written_first) priorities_[slots[i]] = priorities[i];
             staged_slots_[n_staged_] = slots[i];
-            staged_leaves_[n_staged_] = priority;
+            staged_leaves_[n_staged_] = priorities[i];
             n_staged_ += live_.contains(slots[i]);
         }
         for (int64_t i = 0; live_maximum_ && i < n_staged_; ++i) update_live_maximum(staged_slots_[i]);
         commit_staged();
     }
     end_change();
-    raise_largest(largest);
+    raise_largest_of(n, slots, priorities);
+}
+
+// Of priorities that were written to these slots in this order: those count that no later one has taken the place of.
+void PriorityStore::raise_largest_of(int64_t n, const int64_t* slots, const float* priorities) {
+    if (tree_.kernels().update.largest(n, priorities) <= largest_ever_) return;
+    for (int64_t i = 0; i < n; ++i) raise_largest(priorities_[slots[i]]);
 }
 
 void PriorityStore::make_live(int64_t first, int64_t n, float otherwise) {

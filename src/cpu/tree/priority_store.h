@@ -45,7 +45,8 @@ class PriorityStore {
     // p of a live row, 0 of others.
     float priority(int64_t slot) const { return live_.contains(slot) ? priorities_[slot] : 0.0f; }
 
-    // For update() a little later.
+    // For update() a little later. It does so itself for all but the first fetched_ahead of its rows.
+    static constexpr int64_t fetched_ahead = 64;
     void prefetch_to_update(int64_t slot) const {
         live_.prefetch(slot);
         prefetch_to_write(priorities_.at(slot));
@@ -129,6 +130,7 @@ class PriorityStore {
     void set_ranks(int64_t first, int64_t n);
     RankTree& ranks();
     void fill_ranks();
+    void raise_largest_of(int64_t n, const int64_t* slots, const float* priorities);
     void update_live_maximum(int64_t first, int64_t n);
     void update_live_maximum(int64_t slot);
     void update_smallest(int64_t slot);
