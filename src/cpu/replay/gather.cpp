@@ -203,6 +203,31 @@ void GatherPlan::copy(int64_t first, const GatherRow* rows, int64_t n) const {
 
 namespace {
 
+// How long the windows of a batch are, and what is wished for of its rows: kinds of batches, of which the compiler makes
+// a loop each. Most are single steps without stacks, and have no branches in it.
+struct SingleSteps {
+    bool wishes_next;
+
+    static constexpr int64_t n_step_of(int64_t) { return 1; }
+    GatherWishes wishes() const { return {1, wishes_next}; }
+};
+
+struct EqualWindows {
+    int64_t n_step;
+    GatherWishes wished;
+
+    int64_t n_step_of(int64_t) const { return n_step; }
+    GatherWishes wishes() const { return wished; }
+};
+
+struct OwnWindows {
+    NSteps n_steps;
+    GatherWishes wished;
+
+    int64_t n_step_of(int64_t place) const { return n_steps.of_place(place); }
+    GatherWishes wishes() const { return wished; }
+};
+
 // What one thread does of write_transitions().
 struct TransitionWriter {
     const ReplayState& state;
@@ -213,70 +238,89 @@ struct TransitionWriter {
     int64_t* ages_out;
 
     void write(int64_t first, int64_t end) const;
-    // n_step_of(i) is that of place i of the batch.
-    template <class NStepOf>
-    void write_blocks(int64_t first, int64_t end, const NStepOf& n_step_of) const;
-    template <class NStepOf>
-    void prefetch_block(int64_t first, int64_t n, const NStepOf& n_step_of) const;
-    template <class NStepOf>
-    void write_runs(const RecordRun& run, int64_t first, int64_t end, const NStepOf& n_step_of) const;
+    template <class Kind>
+    void write_blocks(int64_t first, int64_t end, const Kind& kind) const;
+    template <class Kind>
+    void prefetch_block(int64_t first, int64_t n, const Kind& kind) const;
+    template <class Kind>
+    void write_runs(const RecordRun& run, int64_t first, int64_t end, const Kind& kind) const;
     // before_row(i) is called before work on the i-th of the block begins.
-    template <class NStepOf, class BeforeRow>
-    void write_block(int64_t first, int64_t n, const NStepOf& n_step_of, const BeforeRow& before_row) const;
+    template <class Kind, class BeforeRow>
+    void write_block(int64_t first, int64_t n, const Kind& kind, const BeforeRow& before_row) const;
+    void write_numbers(int64_t first, int64_t n, const GatherRow* rows) const;
+    template <class HeadOf>
+    void write_ids(int64_t first, int64_t n, const GatherRow* rows, const HeadOf& head_of) const;
 };
 
 // Fetches what rows first .. first + n - 1 are made of if their windows are whole and their stacks full, as most are:
 // to wait for the flags, which say it, would be to wait twice.
-template <class NStepOf>
-void TransitionWriter::prefetch_block(int64_t first, int64_t n, const NStepOf& n_step_of) const {
+template <class Kind>
+void TransitionWriter::prefetch_block(int64_t first, int64_t n, const Kind& kind) const {
     GatherRow rows[GatherPlan::max_block_rows];
     for (int64_t i = 0; i < n; ++i) {
         const int64_t slot = slots[first + i];
         const int64_t env = state.ring().env_of_slot(slot);
-        const int64_t n_step = n_step_of(first + i);
+        const int64_t n_step = kind.n_step_of(first + i);
         const Return whole = {0.0f, 0.0f, static_cast<int32_t>(n_step), row_is_step, static_cast<int32_t>(n_step)};
         for (int64_t k = 1; k < std::min(n_step, max_rewards); ++k)
             prefetch_to_read(state.rows.rewards().at(state.ring().moved(env, slot, k)));
         new (rows + i) GatherRow(
-            gather_row(state.rules, env, slot, whole, plan.wishes(), [](int64_t) { return uint8_t{row_is_step}; }));
+            gather_row(state.rules, env, slot, whole, kind.wishes(), [](int64_t) { return uint8_t{row_is_step}; }));
     }
     plan.prefetch(rows, n);
 }
 
-// Each row is made in its place: copying what was just written in pieces stalls for 5 ns.
-template <class NStepOf, class BeforeRow>
-void TransitionWriter::write_block(int64_t first, int64_t n, const NStepOf& n_step_of,
-                                   const BeforeRow& before_row) const {
-    // Copies of its own: stores of bytes could change any other.
-    const per_batch out = batch;
-    const GatherWishes wishes = plan.wishes();
+// Each row is made in its place: copying what was just written in pieces stalls for 5 ns. What goes into arrays of
+// numbers follows an array at a time.
+template <class Kind, class BeforeRow>
+void TransitionWriter::write_block(int64_t first, int64_t n, const Kind& kind, const BeforeRow& before_row) const {
+    const GatherWishes wishes = kind.wishes();
     const int64_t* const block = slots + first;
+    const per_batch out = batch;
     GatherRow rows[GatherPlan::max_block_rows];
     for (int64_t i = 0; i < n; ++i) {
-        const int64_t slot = block[i];
         before_row(i);
+        const int64_t slot = block[i];
         const int64_t env = state.ring().env_of_slot(slot);
-        const Return window = window_at(state, env, slot, n_step_of(first + i));
+        const Return window = window_at(state, env, slot, kind.n_step_of(first + i));
         new (rows + i) GatherRow(frames_at(state, env, slot, window, wishes));
         write_return(first + i, window, out);
-        if (out.priorities != nullptr) out.priorities[first + i] = state.priorities.given(slot);
-        const int64_t age = write_id(state, first + i, env, slot, out);
-        if (ages_out != nullptr) ages_out[first + i] = age;
     }
+    write_numbers(first, n, rows);
     plan.copy(first, rows, n);
 }
 
+void TransitionWriter::write_numbers(int64_t first, int64_t n, const GatherRow* rows) const {
+    if (batch.priorities != nullptr)
+        for (int64_t i = 0; i < n; ++i) batch.priorities[first + i] = state.priorities.given(rows[i].slot);
+    if (state.ring().n_envs == 1)
+        write_ids(first, n, rows, [head = state.lane(0).head](int64_t) { return head; });
+    else
+        write_ids(first, n, rows, [this](int64_t env) { return state.lane(env).head; });
+}
+
+template <class HeadOf>
+void TransitionWriter::write_ids(int64_t first, int64_t n, const GatherRow* rows, const HeadOf& head_of) const {
+    const Ring ring = state.ring();  // a copy of its own: stores of ids could change any other
+    int64_t k[GatherPlan::max_block_rows];
+    for (int64_t i = 0; i < n; ++i) k[i] = ring.row_of_slot(rows[i].env, rows[i].slot, head_of(rows[i].env));
+    if (batch.ids != nullptr)
+        for (int64_t i = 0; i < n; ++i) batch.ids[first + i] = ring.id(rows[i].env, k[i]);
+    if (ages_out != nullptr)
+        for (int64_t i = 0; i < n; ++i) ages_out[first + i] = age_of_row(k[i], head_of(rows[i].env));
+}
+
 // While a block of rows is written, the next one comes in.
-template <class NStepOf>
-void TransitionWriter::write_blocks(int64_t first, int64_t end, const NStepOf& n_step_of) const {
+template <class Kind>
+void TransitionWriter::write_blocks(int64_t first, int64_t end, const Kind& kind) const {
     const RecordRun run = plan.run_of(n_steps.longest);
-    if (run.bytes > 0) return write_runs(run, first, end, n_step_of);
+    if (run.bytes > 0) return write_runs(run, first, end, kind);
     const int64_t block = plan.block_rows();
-    prefetch_block(first, std::min(block, end - first), n_step_of);
+    prefetch_block(first, std::min(block, end - first), kind);
     for (int64_t at = first; at < end; at += block) {
         const int64_t next = std::min(at + block, end);
-        prefetch_block(next, std::min(block, end - next), n_step_of);
-        write_block(at, next - at, n_step_of, [](int64_t) {});
+        prefetch_block(next, std::min(block, end - next), kind);
+        write_block(at, next - at, kind, [](int64_t) {});
     }
 }
 
@@ -284,8 +328,8 @@ void TransitionWriter::write_blocks(int64_t first, int64_t end, const NStepOf& n
 // for two dozen lines at once: the rest of a run is fetched row by row, between the work on other rows. Its first line
 // is fetched long before, in a loop that does nothing else, as the fetch also waits until the page is found, and only in
 // such loops many of these waits overlap.
-template <class NStepOf>
-void TransitionWriter::write_runs(const RecordRun& run, int64_t first, int64_t end, const NStepOf& n_step_of) const {
+template <class Kind>
+void TransitionWriter::write_runs(const RecordRun& run, int64_t first, int64_t end, const Kind& kind) const {
     const int64_t block = plan.block_rows();
     const int64_t first_lines_ahead = 3 * block;
     const auto at_most_end = [end](int64_t row) { return std::min(row, end); };
@@ -294,18 +338,20 @@ void TransitionWriter::write_runs(const RecordRun& run, int64_t first, int64_t e
     for (int64_t at = first; at < end; at += block) {
         const int64_t far = at + first_lines_ahead;
         for (int64_t i = far; i < at_most_end(far + block); ++i) run.prefetch_first_line(slots[i]);
-        write_block(at, std::min(block, end - at), n_step_of, [&run, end, next = at + block, this](int64_t i) {
+        write_block(at, std::min(block, end - at), kind, [&run, end, next = at + block, this](int64_t i) {
             if (next + i < end) run.prefetch_rest(slots[next + i]);
         });
     }
 }
 
-// To ask of each row whether it has an n_step of its own takes a nanosecond.
 void TransitionWriter::write(int64_t first, int64_t end) const {
-    if (n_steps.shortest == 0)
-        write_blocks(first, end, [n_step = n_steps.longest](int64_t) { return n_step; });
+    const GatherWishes wishes = plan.wishes();
+    if (n_steps.shortest != 0)
+        write_blocks(first, end, OwnWindows{n_steps, wishes});
+    else if (n_steps.longest > 1 || wishes.stack > 1)
+        write_blocks(first, end, EqualWindows{n_steps.longest, wishes});
     else
-        write_blocks(first, end, [&](int64_t i) { return n_steps.of_place(i); });
+        write_blocks(first, end, SingleSteps{wishes.next});
 }
 
 }  // namespace

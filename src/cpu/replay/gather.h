@@ -137,12 +137,17 @@ inline GatherRow frames_at(const ReplayState& state, int64_t env, int64_t slot, 
     return gather_row(state.rules, env, slot, window, wishes, flags_of);
 }
 
-// Writes the id of what lies in a slot; returns its age: rows that its lane took after it.
+// Rows that a lane took after its row k.
+inline int64_t age_of_row(int64_t k, int64_t head) {
+    return head - 1 - k;
+}
+
+// Writes the id of what lies in a slot; returns its age.
 inline int64_t write_id(const ReplayState& state, int64_t i, int64_t env, int64_t slot, const per_batch& batch) {
     const int64_t head = state.lane(env).head;
     const int64_t row = state.ring().row_of_slot(env, slot, head);
     if (batch.ids != nullptr) batch.ids[i] = state.ring().id(env, row);
-    return head - 1 - row;
+    return age_of_row(row, head);
 }
 
 // Writes the transitions in these slots, which are there with their windows: frames, returns, and ids. ages_out:
