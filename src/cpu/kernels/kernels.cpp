@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "cpu/memory/prefetch.h"
 #include "rows/error.h"
 
 namespace per::cpu {
@@ -55,6 +56,7 @@ const Variant* variant_named(const char* name) {
 }
 
 const Kernels& choose_kernels() {
+    choose_fetched_level();
     const char* const name = std::getenv("PER_ISA");
     if (name == nullptr || *name == '\0') {
         for (const Variant& variant : variants)

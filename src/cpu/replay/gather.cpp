@@ -183,6 +183,14 @@ void GatherPlan::write_places(const Copy& copy, const std::byte** out, const Gat
         }
 }
 
+void GatherPlan::prefetch_out(int64_t first, int64_t n) const {
+    for (const Copy& copy : copies_) {
+        if (copy.places != nullptr) continue;
+        std::byte* const out = copy.out + first * copy.stack * copy.bytes;
+        for (int64_t at = 0; at < n * copy.stack * copy.bytes; at += line_bytes) prefetch_to_write(out + at);
+    }
+}
+
 void GatherPlan::copy(int64_t first, const GatherRow* rows, int64_t n) const {
     for (const Copy& copy : copies_) {
         if (copy.places != nullptr) {
@@ -270,8 +278,8 @@ void TransitionWriter::prefetch_block(int64_t first, int64_t n, const Kind& kind
     plan.prefetch(rows, n);
 }
 
-// Each row is made in its place: copying what was just written in pieces stalls for 5 ns. What goes into arrays of
-// numbers follows an array at a time.
+// Each row is made in its place: copying what was just written in pieces stalls for 5 ns. Priorities and ids follow, an
+// array at a time.
 template <class Kind, class BeforeRow>
 void TransitionWriter::write_block(int64_t first, int64_t n, const Kind& kind, const BeforeRow& before_row) const {
     const GatherWishes wishes = kind.wishes();
@@ -332,12 +340,16 @@ template <class Kind>
 void TransitionWriter::write_runs(const RecordRun& run, int64_t first, int64_t end, const Kind& kind) const {
     const int64_t block = plan.block_rows();
     const int64_t first_lines_ahead = 3 * block;
+    // Of a larger batch the arrays of another one, which may be written in turns with these, have left the cache.
+    constexpr int64_t most_bytes_in_cache = int64_t{1} << 19;
+    const bool fetches_out = (end - first) * plan.row_bytes() > most_bytes_in_cache;
     const auto at_most_end = [end](int64_t row) { return std::min(row, end); };
     for (int64_t i = first; i < at_most_end(first + first_lines_ahead); ++i) run.prefetch_first_line(slots[i]);
     for (int64_t i = first; i < at_most_end(first + block); ++i) run.prefetch_rest(slots[i]);
     for (int64_t at = first; at < end; at += block) {
         const int64_t far = at + first_lines_ahead;
         for (int64_t i = far; i < at_most_end(far + block); ++i) run.prefetch_first_line(slots[i]);
+        if (fetches_out) plan.prefetch_out(at + block, std::min(block, end - at - block));
         write_block(at, std::min(block, end - at), kind, [&run, end, next = at + block, this](int64_t i) {
             if (next + i < end) run.prefetch_rest(slots[next + i]);
         });

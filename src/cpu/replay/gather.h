@@ -66,7 +66,8 @@ class GatherPlan {
     void prefetch(const GatherRow* rows, int64_t n) const;
     // Have what lies on the disk of windows of so many steps fetched. Slots below 0 are none.
     void will_need(const std::vector<int64_t>& slots, int64_t n_step) const;
-    // Rows first .. first + n - 1 of the batch.
+    // Rows first .. first + n - 1 of the batch. prefetch_out() has the lines fetched that copy() will write.
+    void prefetch_out(int64_t first, int64_t n) const;
     void copy(int64_t first, const GatherRow* rows, int64_t n) const;
 
  private:
