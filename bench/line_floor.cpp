@@ -21,9 +21,10 @@ LineFloor::LineFloor(int64_t capacity)
 
 template <int rw>
 inline void LineFloor::prefetch(int64_t index) const {
-    __builtin_prefetch(leaves_.data() + index, rw, 2);
-    __builtin_prefetch(sums_.data() + index / 16, rw, 2);
-    __builtin_prefetch(upper_sums_.data() + index / 128, rw, 2);
+    const auto fetch = rw == 1 ? fetch_line_to_write : fetch_line;
+    fetch(leaves_.data() + index);
+    fetch(sums_.data() + index / 16);
+    fetch(upper_sums_.data() + index / 128);
 }
 
 uint64_t LineFloor::read(int64_t count, const int64_t* indices) const {

@@ -8,15 +8,20 @@
 #include <new>
 #include <utility>
 
+#include "cpu/memory/prefetch.h"
+
 namespace bench {
 
 enum class Pages { huge, small };
 
 /*
- * Fetches a line a little before it is read, into the second level of the caches, as libper does.
+ * Fetches a line a little before it is used, into the level of the caches that libper chooses on this processor.
  */
 inline void fetch_line(const void* address) {
-    __builtin_prefetch(address, 0, 2);
+    per::cpu::prefetch_to_read(address);
+}
+inline void fetch_line_to_write(const void* address) {
+    per::cpu::prefetch_to_write(address);
 }
 
 /*

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "cpu/memory/prefetch.h"
 #include "measure.h"
 #include "replay_cases.h"
 #include "report.h"
@@ -192,6 +193,7 @@ Options parse(int argc, char** argv) {
 }
 
 int main_of(int argc, char** argv) {
+    per::cpu::choose_fetched_level();
     const Options options = parse(argc, argv);
     if (!options.check) print_heading(options.caches);
     nlohmann::ordered_json results = nlohmann::ordered_json::array();
