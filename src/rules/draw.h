@@ -133,6 +133,9 @@ struct DrawLaw {
     PER_HOST_DEVICE bool is_uniform() const { return uniform_fraction == 1.0; }
     PER_HOST_DEVICE bool is_mixture() const { return !is_uniform() && uniform_fraction != 0.0; }
 
+    // Whether share_of() is the mass itself.
+    PER_HOST_DEVICE bool are_shares_masses() const { return uniform_fraction == 0.0 && !is_distinct; }
+
     // The share of a transition of that mass.
     PER_HOST_DEVICE double share_of(double mass_of_row) const {
         if (is_uniform()) return 1.0;

@@ -39,13 +39,21 @@ RowsById::Row RowsById::row_of(int64_t i, int64_t id) const {
     return row;
 }
 
-// The slots of rows by id, -1 for those that are not there.
+// The slots of rows by id, -1 for those that are not there. Of a single environment most ids are told by a comparison.
 void RowsById::find_slots(int64_t count, const int64_t* ids) {
     slots_.resize(static_cast<size_t>(count));
+    const Ring& ring = state_.ring();
+    const Lane& lane = state_.lane(0);
+    const RowRange there = ring.n_envs == 1 ? RowRange{oldest_row(lane, state_.rules), lane.head} : RowRange{0, 0};
+    const auto slot_of = [&](int64_t i, int64_t id) {
+        if (id >= there.first && id < there.end) return ring.slot(0, id);
+        const Row row = row_of(i, id);
+        return row.is_there ? row.slot : -1;
+    };
     for (int64_t i = 0; i < count; ++i) {
-        const Row row = row_of(i, read_once(ids[i]));
-        if (row.is_there && i < PriorityStore::fetched_ahead) state_.priorities.prefetch_to_update(row.slot);
-        slots_[static_cast<size_t>(i)] = row.is_there ? row.slot : -1;
+        const int64_t slot = slot_of(i, read_once(ids[i]));
+        if (slot >= 0 && i < PriorityStore::fetched_ahead) state_.priorities.prefetch_to_update(slot);
+        slots_[static_cast<size_t>(i)] = slot;
     }
 }
 
@@ -67,9 +75,8 @@ const std::vector<int64_t>& RowsById::find_live(const ReplaySample& sample) {
 
 // ---- priorities
 
-// Whether an update reaches the row, which is there: it is live, or will be.
-bool RowsById::accepts_priority(int64_t slot) const {
-    if (state_.priorities.live().contains(slot)) return true;
+// Whether the row, which is there and not live, will be.
+bool RowsById::will_be_live(int64_t slot) const {
     if (state_.rows.flags(slot) & row_is_used_up) return false;
     const int64_t env = state_.ring().env_of_slot(slot);
     return is_pending(state_.lane(env), state_.rules, state_.row_in(env, slot));

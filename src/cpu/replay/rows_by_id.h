@@ -40,7 +40,9 @@ class RowsById {
     Row row_of(int64_t i, int64_t id) const;
     void find_slots(int64_t count, const int64_t* ids);
     int64_t slot_of_step(int64_t i, int64_t id, bool wants_next) const;
-    bool accepts_priority(int64_t slot) const;
+    // Whether an update reaches the row, which is there: it is live, or will be.
+    bool accepts_priority(int64_t slot) const { return state_.priorities.live().contains(slot) || will_be_live(slot); }
+    bool will_be_live(int64_t slot) const;
     void read_priorities(const ReplayUpdate& update);
     void read_sequence_priorities(const ReplayUpdate& update);
     void check_priorities(const ReplayUpdate& update) const;
