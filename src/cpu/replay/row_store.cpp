@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cpu/memory/prefetch.h"
 #include "cpu/replay/kept_rows.h"
 #include "rows/error.h"
 
@@ -131,6 +132,14 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
     } else {
         settle(flags_);
     }
+}
+
+void RowStore::prefetch_to_write(int64_t first, int64_t n) const noexcept {
+    constexpr int64_t most_bytes = int64_t{1} << 15;
+    if (are_stored()) return;
+    const std::byte* const begin = records_.at(first);
+    for (int64_t at = 0; at < std::min(n * records_.stride, most_bytes); at += line_bytes)
+        cpu::prefetch_to_write(begin + at);
 }
 
 // An array of so many bytes for each slot.

@@ -1,6 +1,7 @@
 // The rows of a replay buffer in host memory. Where a value of a row lies is known here and nowhere else.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -63,7 +64,9 @@ class RowStore {
     const uint8_t* flags_side_by_side() const { return flags_side_by_side_; }
     void set_flags(int64_t slot, uint8_t flags) { flags_[slot] = flags_side_by_side_[slot] = flags; }
     void set_flags(int64_t first, int64_t n, uint8_t flags) {
-        for (int64_t slot = first; slot < first + n; ++slot) set_flags(slot, flags);
+        std::fill_n(flags_side_by_side_ + first, n, flags);
+        const Column<uint8_t> column = flags_;  // a copy of its own: stores of bytes could change any other
+        for (int64_t slot = first; slot < first + n; ++slot) column[slot] = flags;
     }
 
     Column<std::byte> records() const { return records_; }
@@ -82,6 +85,8 @@ class RowStore {
     void will_need(int64_t first, int64_t n) const noexcept {
         if (are_stored()) file_->will_need(bytes_of_records(first), bytes_of_records(n));
     }
+    // Has records in memory fetched that are written a little later, but of large ones no more than their beginning.
+    void prefetch_to_write(int64_t first, int64_t n) const noexcept;
     // How far a column's values, whose first is given, lie from the beginnings of their records; -1: the column is an
     // array of its own.
     int64_t place_in_record(const std::byte* first) const {

@@ -12,6 +12,8 @@ namespace {
 
 // Steps in a segment at most, so that what the first pass reads of small rows is in the cache for the second.
 constexpr int64_t max_segment = 1024;
+// Rows come in while so many before them are written.
+constexpr int64_t rows_fetched_ahead = 64;
 
 }  // namespace
 
@@ -275,7 +277,14 @@ void StepWriter::write_all(int64_t* ids_out) {
     };
     int64_t k = -1;
     float largest = 0.0f;
+    size_t n_fetched = 0;
+    int64_t n_rows_ahead = 0;
     for (const Segment& segment : segments_) {
+        for (; n_fetched < segments_.size() && n_rows_ahead < rows_fetched_ahead; ++n_fetched) {
+            fetch_rows(segments_[n_fetched], segment.place.k);
+            n_rows_ahead += segments_[n_fetched].count;
+        }
+        n_rows_ahead -= segment.count;
         if (segment.place.k > k) {
             k = segment.place.k;
             raise_largest(k);
@@ -287,6 +296,15 @@ void StepWriter::write_all(int64_t* ids_out) {
     if (state_.rows.has_packed()) state_.rows.put_prepared();
     state_.commit_lanes();
     state_.counters.rejected_updates += n_rejected_;
+}
+
+// Has the rows fetched that a segment will be written to, about: the lane stands where step k is to go, and an episode
+// that ends in between takes a row more.
+void StepWriter::fetch_rows(const Segment& segment, int64_t k) const {
+    const Place& place = segment.place;
+    const int64_t row = state_.lane(place.env).head + place.k - k;
+    for_each_part(state_.ring(), place.env, {row, row + segment.count + 1},
+                  [&](int64_t slot, int64_t, int64_t n) { state_.rows.prefetch_to_write(slot, n); });
 }
 
 StepOutcome StepWriter::advance_segment(Lane& lane, const Segment& segment) const {

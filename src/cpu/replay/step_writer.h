@@ -75,6 +75,7 @@ class StepWriter {
     int64_t matching_steps(int64_t index, int64_t most) const;
 
     void write_all(int64_t* ids_out);
+    void fetch_rows(const Segment& segment, int64_t k) const;
     StepOutcome advance_segment(Lane& lane, const Segment& segment) const;
     void write(const Segment& segment, float largest, int64_t* ids_out);
     void write_flags(int64_t env, RowRange rows, const StepOutcome& outcome);
