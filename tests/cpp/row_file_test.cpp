@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -33,6 +34,7 @@ std::vector<Range> asked_for;
 int fallocate_error = 0;
 int n_interrupted = 0;  // of the next calls of fallocate()
 int fdatasync_error = 0;
+std::vector<int> pwrite_errors;  // of the next calls; 0: it writes half of what it could
 bool has_unnamed_files = true;
 mode_t mode_of_file = 0;
 
@@ -51,6 +53,14 @@ int fallocate(int file, int mode, off_t first, off_t size) {
 int fdatasync(int) {
     errno = fdatasync_error;
     return fdatasync_error == 0 ? 0 : -1;
+}
+ssize_t pwrite(int file, const void* data, size_t size, off_t first) {
+    using Function = ssize_t (*)(int, const void*, size_t, off_t);
+    static const Function next = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "pwrite"));
+    if (pwrite_errors.empty()) return next(file, data, size, first);
+    errno = pwrite_errors.front();
+    pwrite_errors.erase(pwrite_errors.begin());
+    return errno == 0 ? next(file, data, size / 2, first) : -1;
 }
 int posix_fadvise(int, off_t first, off_t size, int advice) {
     if (advice == POSIX_FADV_WILLNEED) asked_for.push_back({first, size});
@@ -112,6 +122,7 @@ class RowFileTest : public ::testing::Test {
         fallocate_error = 0;
         n_interrupted = 0;
         fdatasync_error = 0;
+        pwrite_errors.clear();
         has_unnamed_files = true;
     }
 
@@ -213,6 +224,36 @@ TEST_F(RowFileTest, a_file_system_without_unnamed_files_has_one_that_loses_its_n
     file.data()[0] = std::byte{7};
     const RowFile other(folder(), 3 * block, false);
     EXPECT_EQ(other.data()[0], std::byte{0});
+}
+
+TEST_F(RowFileTest, a_name_that_is_taken_is_left_alone) {
+    has_unnamed_files = false;
+    const fs::path taken = folder_ / ("rows-" + std::to_string(getpid()) + "-0.tmp");
+    std::ofstream(taken) << "not of this buffer";
+    const RowFile file(folder(), 3 * block, false);
+    EXPECT_EQ(fs::file_size(taken), 18u);
+    fs::remove(taken);
+    EXPECT_TRUE(is_empty());
+    fs::remove(folder_);
+    EXPECT_NE(error_of(folder(), 1, false, PER_ERROR_IO).find("cannot be written: No such file"), std::string::npos);
+}
+
+// Only names are looked for in it. It is found from where the process is, as other users may not look into what is above.
+TEST_F(RowFileTest, a_folder_that_cannot_be_read_has_rows) {
+    const fs::path before = fs::current_path();
+    fs::current_path(folder_);
+    ASSERT_EQ(chmod(folder(), 0333), 0);
+    const bool is_root = geteuid() == 0;  // who reads any folder
+    if (is_root) {
+        ASSERT_EQ(seteuid(65534), 0);
+    }
+    const std::string error = error_of(".", 1, false, PER_ERROR_IO);
+    if (is_root) {
+        ASSERT_EQ(seteuid(0), 0);
+    }
+    fs::current_path(before);
+    ASSERT_EQ(chmod(folder(), 0777), 0);
+    EXPECT_EQ(error, "");
 }
 
 TEST_F(RowFileTest, nobody_else_reads_it) {
@@ -340,6 +381,25 @@ TEST_F(RowFileTest, a_copy_that_has_no_room_changes_nothing) {
     }
 }
 
+TEST_F(RowFileTest, a_copy_goes_on_where_it_was_interrupted_and_ends_where_it_cannot_be_written) {
+    RowFile file(folder(), piece, false);
+    write(file, 0, piece, 1);
+    const RowTable table = checkpoint(file, folder());
+    pwrite_errors = {EINTR, 0, EINTR, EIO, EIO, EIO, EIO, EIO};
+    const Error error = error_of([&] { file.reserve(0, 1); });
+    EXPECT_EQ(error.status(), PER_ERROR_IO);
+    EXPECT_NE(std::string(error.what()).find("cannot be written: Input/output error"), std::string::npos)
+        << error.what();
+    EXPECT_EQ(pwrite_errors.size(), 4u);
+    EXPECT_EQ(file.data()[piece - 1], std::byte{1});
+    pwrite_errors = {EINTR, 0, EINTR};
+    write(file, 0, 1, 2);
+    EXPECT_TRUE(pwrite_errors.empty());
+    EXPECT_EQ(file.data()[0], std::byte{2});
+    for (std::size_t i = 1; i < piece; ++i) ASSERT_EQ(file.data()[i], std::byte{1}) << i;
+    EXPECT_EQ(read(folder(), table, 0, piece), std::string(piece, 1));
+}
+
 // The process may have a lower limit than the one that made the file.
 TEST_F(RowFileTest, a_copy_beyond_what_the_process_may_write_is_an_error_and_no_signal) {
     RowFile file(folder(), piece, false);
@@ -360,6 +420,18 @@ TEST_F(RowFileTest, a_copy_beyond_what_the_process_may_write_is_an_error_and_no_
     EXPECT_EQ(checkpoint(file, folder()).pieces[0].place, 1u);
 }
 
+// Open files of this folder that a program which this process starts would have, too.
+int n_inherited(const fs::path& folder) {
+    int n = 0;
+    for (const fs::directory_entry& entry : fs::directory_iterator("/proc/self/fd")) {
+        std::error_code error;
+        const std::string file = fs::read_symlink(entry.path(), error).string();
+        const int flags = fcntl(std::stoi(entry.path().filename()), F_GETFD);
+        n += file.starts_with(folder.string()) && flags >= 0 && (flags & FD_CLOEXEC) == 0;
+    }
+    return n;
+}
+
 TEST_F(RowFileTest, one_buffer_at_a_time_adopts_it) {
     auto file = std::make_unique<RowFile>(folder(), 3 * piece - 5 * block, false);
     write(*file, 5, 2 * piece, 1);
@@ -373,6 +445,7 @@ TEST_F(RowFileTest, one_buffer_at_a_time_adopts_it) {
     EXPECT_NE(std::string(busy.what()).find(row_file_name(table.number)), std::string::npos) << busy.what();
     file.reset();
     ASSERT_TRUE(adopts(next, folder(), table));
+    EXPECT_EQ(n_inherited(folder_), 0);
     for (std::size_t i = 5; i < 2 * piece + 5; ++i) ASSERT_EQ(next.data()[i], std::byte(i == 7 ? 2 : 1));
     EXPECT_TRUE(next.holds(5, 2 * piece));
     EXPECT_FALSE(next.holds(5, 2 * piece + block));
@@ -383,6 +456,26 @@ TEST_F(RowFileTest, one_buffer_at_a_time_adopts_it) {
     EXPECT_EQ(last.pieces[1], table.pieces[1]);
     EXPECT_EQ(read(folder(), last, 5, 3), std::string({1, 9, 2}));
     EXPECT_EQ(last.number, table.number);
+}
+
+// Pieces of 16 GiB have 4 MiB, of 64 blocks: a bit for each is all bits of a number.
+TEST_F(RowFileTest, pieces_of_64_blocks_are_adopted) {
+    constexpr std::size_t bytes = std::size_t{1} << 34;  // it is sparse
+    constexpr std::size_t large_piece = std::size_t{1} << 22;
+    RowTable table;
+    {
+        RowFile file(folder(), bytes, false);
+        write(file, large_piece - block, 2 * block, 1);  // the last block of a piece, and the first of the next
+        table = checkpoint(file, folder());
+    }
+    ASSERT_EQ(table.piece_bytes, large_piece);
+    ASSERT_EQ(table.block_bytes, block);
+    EXPECT_EQ(table.pieces[0].blocks, uint64_t{1} << 63);
+    EXPECT_EQ(table.pieces[1].blocks, uint64_t{1});
+    RowFile file(folder(), bytes, false);
+    ASSERT_TRUE(adopts(file, folder(), table));
+    EXPECT_EQ(file.data()[large_piece - 1], std::byte{1});
+    EXPECT_EQ(read(folder(), table, large_piece - block, 2 * block), std::string(2 * block, 1));
 }
 
 TEST_F(RowFileTest, tables_that_cannot_be_are_refused) {
