@@ -15,9 +15,10 @@
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
-#include "replay_check.h"
+#include "channel_check.h"
 
 enum { LARGE = 500, N_FIELDS = 3, BATCH = 64 }; /* the large field has 2000 bytes */
 
@@ -44,6 +45,7 @@ enum { BLOCK = 4096, MAX_BLOCKS = 4096 };
 static int row_file = -1;
 static unsigned char is_reserved[MAX_BLOCKS], is_asked_for[MAX_BLOCKS];
 static int n_reservations_left = -1; /* until the disk is full; below 0: it never is */
+static int n_refused;
 
 static void mark(unsigned char* blocks, off_t first, off_t size) {
     off_t block;
@@ -51,7 +53,8 @@ static void mark(unsigned char* blocks, off_t first, off_t size) {
 }
 
 int fallocate(int file, int mode, off_t first, off_t size) {
-    if (n_reservations_left == 0) {
+    if (__atomic_load_n(&n_reservations_left, __ATOMIC_RELAXED) == 0) {
+        __atomic_add_fetch(&n_refused, 1, __ATOMIC_RELAXED);
         errno = ENOSPC;
         return -1;
     }
@@ -521,6 +524,69 @@ static void a_child_leaves_the_rows_to_its_parent(void) {
     per_replay_free(twin);
 }
 
+/* A channel without a thread: who moves its steps hears of it, and the steps come in once there is room. */
+static void a_full_disk_is_told_to_who_moves_the_steps_of_a_channel(void) {
+    enum { SLOTS = 4096, CAPACITY = 16 * SLOTS };
+    per_replay_options options = replay_options(CAPACITY, 1);
+    per_replay* replay;
+    per_channel* channel;
+    per_writer* writer;
+    per_status status;
+    int64_t n = 0, steps = 0, added;
+    int i;
+    options.storage = folder;
+    replay = create_replay(&options);
+    channel = create_channel_moved_by(PER_MOVED_BY_CALLS, replay, 0, NULL, SLOTS, PER_FULL_WAITS);
+    writer = attach(path_of(channel));
+    n_reservations_left = 0;
+    do {
+        for (i = 0; i < SLOTS / 4; ++i, ++n) CHECK_OK(write_step(writer, (float)n, (float)n + 1, 0, 0));
+        status = per_channel_move(channel, INT64_MAX, &steps);
+    } while (status == PER_OK && n < CAPACITY);
+    CHECK(status == PER_ERROR_IO && steps == 0 && strstr(per_last_error(), "No space left on device") != NULL);
+    added = stats_of(replay).added;
+    CHECK(added < n);
+    CHECK_FAILS(per_channel_flush(channel, 0), PER_ERROR_IO, "No space left on device");
+    n_reservations_left = -1;
+    CHECK(moved(channel, INT64_MAX) == n - added);
+    CHECK(stats_of(replay).added == n && stats_of(replay).cuts == 0 && channel_stats(channel).refused == 0);
+    per_writer_free(writer);
+    per_channel_free(channel);
+    per_replay_free(replay);
+}
+
+/* Its thread tries again a few times in a second, and says by a flush what it met. */
+static void steps_that_a_full_disk_keeps_waiting_come_in_later(void) {
+    enum { SLOTS = 16384, CAPACITY = 2 * SLOTS };
+    const struct timespec while_ = {0, 300000000};
+    per_replay_options options = replay_options(CAPACITY, 1);
+    per_replay* replay;
+    per_channel* channel;
+    per_writer* writer;
+    per_status status;
+    int n, before;
+    options.storage = folder;
+    replay = create_replay(&options);
+    channel = create_channel(replay, 0, NULL, SLOTS, PER_FULL_WAITS);
+    writer = attach(path_of(channel));
+    __atomic_store_n(&n_reservations_left, 0, __ATOMIC_RELAXED); /* beyond the first block */
+    for (n = 0; n < SLOTS - 1; ++n) CHECK_OK(write_step(writer, (float)n, (float)n + 1, 0, -1));
+    CHECK_FAILS(per_channel_flush(channel, -1), PER_ERROR_IO,
+                "No space left on device; what was written is tried again");
+    before = __atomic_load_n(&n_refused, __ATOMIC_RELAXED);
+    nanosleep(&while_, NULL);
+    CHECK(__atomic_load_n(&n_refused, __ATOMIC_RELAXED) - before < 50);
+    CHECK(stats_of(replay).added < n && channel_stats(channel).refused == 0);
+    __atomic_store_n(&n_reservations_left, -1, __ATOMIC_RELAXED);
+    do status = per_channel_flush(channel, -1);
+    while (status == PER_ERROR_IO); /* of a try before there was room */
+    CHECK_OK(status);
+    CHECK(stats_of(replay).added == n && stats_of(replay).cuts == 0);
+    per_writer_free(writer);
+    per_channel_free(channel);
+    per_replay_free(replay);
+}
+
 /* Neither by buffers that end, nor by processes that do. */
 static void nothing_is_left_behind(void) {
     per_replay_options options = options_with_everything(400, folder);
@@ -560,6 +626,8 @@ int main(void) {
     room_that_is_refused_changes_nothing();
     a_full_disk_changes_nothing();
     a_child_leaves_the_rows_to_its_parent();
+    a_full_disk_is_told_to_who_moves_the_steps_of_a_channel();
+    steps_that_a_full_disk_keeps_waiting_come_in_later();
     nothing_is_left_behind();
     CHECK(rmdir(folder) == 0);
     return 0;
