@@ -3,7 +3,8 @@
  * episode there. One writer is attached at a time, to the channel that its path names. A writer whose channel has ended
  * hears of it.
  */
-#define _POSIX_C_SOURCE 200809L
+#define _XOPEN_SOURCE 700 /* posix_openpt() */
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -307,8 +308,30 @@ static void a_forked_child_has_no_channel(void) {
     per_replay_free(replay);
 }
 
+/* A process that has none would get the first one that it opens, and with it the signals of whoever types there. */
+static void a_terminal_that_is_no_channel_does_not_become_that_of_the_process(void) {
+    int status;
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+        per_writer* writer;
+        if (terminal < 0 || grantpt(terminal) != 0 || unlockpt(terminal) != 0) {
+            fprintf(stderr, "no terminal: that channels leave it alone is not tested\n");
+            _exit(0);
+        }
+        CHECK(setsid() >= 0);
+        CHECK(per_writer_attach(ptsname(terminal), -1, NULL, 0, &writer) != PER_OK);
+        CHECK(open("/dev/tty", O_RDWR) < 0);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 int main(void) {
     a_dead_buffer_is_told_to_its_writer(); /* a child of a process without threads */
+    a_terminal_that_is_no_channel_does_not_become_that_of_the_process();
     a_full_ring_holds_the_writer();
     a_full_ring_drops_and_counts();
     what_the_buffer_refuses_is_counted();

@@ -4,6 +4,7 @@
  * call.
  */
 #define _POSIX_C_SOURCE 200809L
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -363,6 +364,51 @@ static void a_forked_child_cannot_move(void) {
     per_replay_free(replay);
 }
 
+/* The first descriptor, 0, is as good as any. */
+static void a_process_without_standard_input_has_channels(void) {
+    int status;
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        per_replay* replay = buffer_of(1);
+        per_channel* channel;
+        per_writer* writer;
+        close(STDIN_FILENO);
+        channel = by_calls(replay);
+        writer = attach(path_of(channel));
+        CHECK_OK(write_step(writer, 0, 1, 0, 0));
+        CHECK(moved(channel, 1) == 1);
+        per_writer_free(writer);
+        per_channel_free(channel);
+        per_replay_free(replay);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* The child's copy of the channel is closed by the fork: files that the child opens may have its numbers. */
+static void a_forked_child_that_frees_a_channel_keeps_its_own_files(void) {
+    enum { FILES = 64 };
+    per_replay* replay = buffer_of(1);
+    per_channel* channel = by_calls(replay);
+    int status;
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        int files[FILES], i;
+        alarm(20);
+        for (i = 0; i < FILES; ++i) CHECK((files[i] = dup(STDERR_FILENO)) >= 0);
+        per_channel_free(channel);
+        for (i = 0; i < FILES; ++i) CHECK(fcntl(files[i], F_GETFD) >= 0);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    per_channel_free(channel);
+    per_replay_free(replay);
+}
+
 int main(void) {
     a_dead_process_is_told_by_the_next_call(); /* a child of a process without threads */
     nothing_comes_in_by_itself();
@@ -376,5 +422,7 @@ int main(void) {
     the_end_of_a_channel_moves_nothing();
     what_cannot_be_asked_is_an_error();
     a_forked_child_cannot_move();
+    a_process_without_standard_input_has_channels();
+    a_forked_child_that_frees_a_channel_keeps_its_own_files();
     return 0;
 }
