@@ -255,6 +255,46 @@ TEST_F(CraftedFile, scales_that_cannot_be_are_refused) {
     }
 }
 
+// An episode of which the ring has the end only: its sequences start at every third of its steps, counted from its first
+// one, which is no longer there.
+TEST_F(CraftedFile, sequences_that_start_between_those_of_their_episode_are_refused) {
+    per_replay_options options = options_of(12);
+    options.sequence_length = 4;
+    options.sequence_stride = 3;
+    const Replay saved = create(options);
+    const float zeros[] = {0, 0};
+    const uint8_t no = 0;
+    const auto array = [](const void* data, int32_t dtype) { return per_array{data, nullptr, 0, dtype}; };
+    const std::vector<per_array> fields(5, array(zeros, PER_FLOAT32));
+    per_steps steps;
+    per_steps_init(&steps, sizeof steps);
+    steps.fields = fields.data();
+    steps.reward = array(zeros, PER_FLOAT32);
+    steps.terminated = steps.truncated = array(&no, PER_BOOL);
+    for (int i = 0; i < 40; ++i)
+        ASSERT_EQ(per_replay_add(saved.get(), &steps, nullptr, nullptr), PER_OK) << per_last_error();
+    save(saved.get());
+    for (const int64_t after : {0, 1, 2}) {
+        Parts parts(path());
+        const Lane& lane = parts.lanes[0];
+        const RowRange rows = saved_rows(lane, parts.rules);
+        ASSERT_TRUE(lane.in_episode() && lane.episode < rows.first);
+        for (int64_t row = rows.first; row < lane.head; ++row) {
+            std::byte& flags = parts.arrays[0][static_cast<size_t>(row - rows.first)];
+            flags &= static_cast<std::byte>(~row_starts_sequence);
+            if ((row - lane.episode) % 3 == after) flags |= static_cast<std::byte>(row_starts_sequence);
+        }
+        parts.write(path("forged.per"));
+        per_replay* replay = nullptr;
+        const per_status status = per_replay_load(path("forged.per").c_str(), PER_CPU, 0, &replay);
+        per_replay_free(replay);
+        EXPECT_EQ(status, after == 0 ? PER_OK : PER_ERROR_CORRUPT_FILE) << after;
+        if (after == 0) continue;
+        EXPECT_NE(std::string(per_last_error()).find("flags in it cannot follow each other"), std::string::npos)
+            << per_last_error();
+    }
+}
+
 // Counters, of which a buffer adds to each, and ids are k * n_envs + environment.
 TEST_F(CraftedFile, counters_near_the_end_of_their_type_are_refused) {
     const Replay saved = create(options_of(40, 3));
