@@ -509,6 +509,41 @@ static void what_is_set_leaves_the_keys_of_steps(void) {
     for (i = 0; i < 2; ++i) per_replay_free(buffers[i]);
 }
 
+/* A quarter of each frame is new, so that every 17th is a key: it stays for the others where something else is set. */
+static void what_is_set_is_packed_by_the_frame_that_was_there(void) {
+    enum { CAPACITY = 8000, LARGE_MAP = 1024, NEW = LARGE_MAP / 4 };
+    static uint8_t screen[SCREEN], maps[CAPACITY][LARGE_MAP], found[CAPACITY][LARGE_MAP];
+    static int64_t ids[CAPACITY];
+    void* const out[] = {NULL, found};
+    per_array fields[2];
+    per_replay* buffers[2];
+    per_batch batch;
+    uint64_t seed = 5;
+    int64_t before;
+    int t, i;
+    for (i = 0; i < LARGE_MAP; ++i) maps[0][i] = (uint8_t)next_random(&seed);
+    create_small(buffers, CAPACITY, 1);
+    for (t = 0; t < CAPACITY - 1; ++t) {
+        if (t > 0) memcpy(maps[t], maps[0], LARGE_MAP);
+        for (i = 0; i < NEW; ++i) maps[t][i] = (uint8_t)next_random(&seed);
+        add_small(buffers[1], 1, screen, NULL, maps[t], NULL, &ids[t]);
+    }
+    before = stats_of(buffers[1]).memory_bytes;
+    for (t = 0; t < CAPACITY - 1; ++t)
+        for (i = 0; i < NEW; ++i) maps[t][i] = (uint8_t)next_random(&seed);
+    memset(fields, 0, sizeof fields);
+    for (t = 0; t < CAPACITY - 1; ++t) {
+        fields[1] = array_of(maps[t], PER_UINT8);
+        CHECK_OK(per_replay_set(buffers[1], 1, &ids[t], fields, NULL));
+    }
+    CHECK(stats_of(buffers[1]).memory_bytes < before + before / 12);
+    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    batch.fields = out;
+    CHECK_OK(per_replay_get(buffers[1], CAPACITY - 1, ids, &batch, NULL));
+    CHECK(memcmp(found, maps, (CAPACITY - 1) * sizeof maps[0]) == 0);
+    for (i = 0; i < 2; ++i) per_replay_free(buffers[i]);
+}
+
 static void a_child_has_its_own_copy(void) {
     per_replay* buffers[2];
     uint64_t seed = 1;
@@ -585,6 +620,7 @@ int main(void) {
     memory_that_is_refused_changes_nothing();
     a_long_call_takes_the_memory_of_what_stays();
     what_is_set_leaves_the_keys_of_steps();
+    what_is_set_is_packed_by_the_frame_that_was_there();
     a_child_has_its_own_copy();
     return 0;
 }
