@@ -623,6 +623,17 @@ TEST_F(Save, a_disk_that_fails_is_told_by_every_wait_and_leaves_what_was_there) 
     EXPECT_TRUE(contents() == subject.saved());
 }
 
+TEST_F(Save, an_error_names_the_file_as_it_is) {
+    Subject subject(kinds[0], 1);
+    subject.fill();
+    const std::string name = path() + " 100%% full %s";
+    disk.write_error = ENOSPC;
+    const SaveHandle save = subject.start(name);
+    EXPECT_EQ(per_save_wait(save.get(), -1), PER_ERROR_IO);
+    EXPECT_NE(strstr(per_last_error(), name.c_str()), nullptr) << per_last_error();
+    disk.reset();
+}
+
 TEST_F(Save, a_thread_that_cannot_start_is_an_error_and_nothing_is_kept) {
 #ifndef SANITIZED
     Subject subject(kinds[0], 1);
