@@ -12,34 +12,37 @@
 
 enum { BATCH = 32, ROUNDS = 150, READERS = 3, READ = 60, STEPS = 6 };
 
-static per_replay* filled(int of_sequences) {
+/* In what follows `steps` are those of a sequence with its burn-in, at most STEPS; 0: there are no sequences. */
+static int burn_in_of(int steps) {
+    return steps > 2 ? 2 : 0;
+}
+
+static per_replay* filled(int steps) {
     per_replay_options options = replay_options(300, 2);
     per_replay* replay;
     int t;
     options.seed = 5;
     options.beta_steps = 100;
     options.n_step = 3;
-    if (of_sequences) {
-        options.burn_in = 2;
-        options.sequence_length = STEPS - 2;
-    }
+    options.burn_in = burn_in_of(steps);
+    options.sequence_length = steps - burn_in_of(steps);
     replay = create_replay(&options);
     for (t = 0; t < 200; ++t)
         add_full(replay, t % 2, (float)t, (float)(t % 7), t % 11 == 0 ? TRUNCATED : GOES_ON, (float)t + 2);
     return replay;
 }
 
-static void check_equal(const per_batch* batch, const per_batch* expected, int of_sequences) {
-    const int64_t steps = of_sequences ? STEPS : 1, n = BATCH * steps;
-    check_same(batch->fields[0], expected->fields[0], of_sequences ? BATCH * (STEPS + 3) : n, sizeof(float));
-    if (!of_sequences) check_same(batch->next_fields[0], expected->next_fields[0], n, sizeof(float));
+static void check_equal(const per_batch* batch, const per_batch* expected, int steps) {
+    const int64_t n = BATCH * (steps > 0 ? steps : 1);
+    check_same(batch->fields[0], expected->fields[0], steps > 0 ? BATCH * (steps + 3) : n, sizeof(float));
+    if (steps == 0) check_same(batch->next_fields[0], expected->next_fields[0], n, sizeof(float));
     check_same(batch->reward, expected->reward, n, sizeof(float));
     check_same(batch->discount, expected->discount, n, sizeof(float));
     check_same(batch->n_steps, expected->n_steps, n, sizeof(int32_t));
     check_same(batch->terminated, expected->terminated, n, 1);
     check_same(batch->truncated, expected->truncated, n, 1);
     check_same(batch->gamma_m, expected->gamma_m, n, sizeof(float));
-    if (of_sequences) check_same(batch->mask, expected->mask, n, 1);
+    if (steps > 0) check_same(batch->mask, expected->mask, n, 1);
     CHECK((batch->mask == NULL) == (expected->mask == NULL));
     check_same(batch->weights, expected->weights, BATCH, sizeof(float));
     check_same(batch->ids, expected->ids, BATCH, sizeof(int64_t));
@@ -47,13 +50,13 @@ static void check_equal(const per_batch* batch, const per_batch* expected, int o
     check_same(batch->probabilities, expected->probabilities, BATCH, sizeof(float));
 }
 
-static void send_errors(per_reader* reader, per_replay* twin, const int64_t* ids, int of_sequences, uint64_t* state) {
+static void send_errors(per_reader* reader, per_replay* twin, const int64_t* ids, int steps, uint64_t* state) {
     static float errors[2 * BATCH * STEPS];
-    const int64_t n_steps = of_sequences ? (next_random(state) % 2 ? STEPS : STEPS - 2) : 1;
+    const int64_t n_steps = steps == 0 ? 1 : next_random(state) % 2 ? steps : steps - burn_in_of(steps);
     const int64_t n_critics = 1 + (int64_t)(next_random(state) % 2);
     int i;
     for (i = 0; i < n_critics * BATCH * n_steps; ++i) errors[i] = (float)(next_random(state) % 1000) / 100 - 5;
-    if (of_sequences) {
+    if (steps > 0) {
         CHECK_OK(per_reader_update_sequences(reader, BATCH, ids, n_critics, n_steps, errors, -1));
         CHECK_OK(per_replay_update_sequences(twin, BATCH, ids, n_critics, n_steps, errors, NULL));
     } else if (n_critics == 2) {
@@ -66,8 +69,8 @@ static void send_errors(per_reader* reader, per_replay* twin, const int64_t* ids
     }
 }
 
-static void one_reader_is_a_loader(int64_t slots, int of_sequences) {
-    per_replay *replay = filled(of_sequences), *twin = filled(of_sequences);
+static void one_reader_is_a_loader(int64_t slots, int steps) {
+    per_replay *replay = filled(steps), *twin = filled(steps);
     per_shared_loader* shared = share_batches(replay, BATCH, 1, slots, NULL);
     per_reader* reader = attach_reader(path_of_batches(shared));
     per_loader* loader = create_loader(twin, BATCH, slots, NULL);
@@ -80,8 +83,8 @@ static void one_reader_is_a_loader(int64_t slots, int of_sequences) {
         slot[n_out] = read_batch(reader, &batch);
         twin_slot[n_out] = take(loader, &expected);
         ++n_out;
-        check_equal(&batch, &expected, of_sequences);
-        for (; next_random(&state) % 3 != 0; ++n_updates) send_errors(reader, twin, batch.ids, of_sequences, &state);
+        check_equal(&batch, &expected, steps);
+        for (; next_random(&state) % 3 != 0; ++n_updates) send_errors(reader, twin, batch.ids, steps, &state);
         while (n_out == slots || (n_out > 0 && next_random(&state) % 2 == 0)) {
             const int64_t k = (int64_t)(next_random(&state) % (uint64_t)n_out);
             CHECK_OK(per_reader_release(reader, slot[k]));
@@ -172,6 +175,7 @@ int main(void) {
     readers_share_what_one_loader_draws(); /* children of a process with no other threads but those of loaders */
     one_reader_is_a_loader(1, 0);
     one_reader_is_a_loader(3, 0);
+    one_reader_is_a_loader(2, STEPS);
     one_reader_is_a_loader(2, 1);
     return 0;
 }
