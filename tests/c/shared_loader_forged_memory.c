@@ -248,6 +248,54 @@ static void a_slot_that_is_not_there(int64_t slot) {
     per_replay_free(replay);
 }
 
+static per_status status_of_attaching(per_shared_loader* loader) {
+    per_reader* reader = NULL;
+    const per_status status = per_reader_attach(path_of_batches(loader), -1, &reader);
+    CHECK((reader != NULL) == (status == PER_OK));
+    per_reader_free(reader);
+    return status;
+}
+
+/* One byte less than what stands in the header leaves all else where it was, as it is rounded up to whole lines. */
+static void numbers_of_the_header_are_those_of_its_loader(void) {
+    enum { OPTIONS_BYTES = 24 };
+    const int64_t before_the_ring[] = {BATCH, 1, SLOTS, 1}; /* the batch size, readers, their slots, and n_step */
+    const per_replay_options options = replay_options(ROWS + 2, 1);
+    per_replay* replay = create_replay(&options);
+    per_shared_loader* loader = share_batches(replay, BATCH, 1, SLOTS, NULL);
+    struct stat status;
+    unsigned char* memory;
+    size_t at = 0;
+    uint64_t bytes;
+    int32_t descriptor;
+    CHECK_OK(per_shared_loader_descriptor(loader, &descriptor));
+    CHECK(fstat(descriptor, &status) == 0);
+    memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    CHECK(memory != MAP_FAILED);
+    while (memcmp(memory + at, before_the_ring, sizeof before_the_ring) != 0) CHECK((at += 8) < 256);
+    at += sizeof before_the_ring;
+    CHECK(status_of_attaching(loader) == PER_OK);
+    memcpy(&bytes, memory + at, sizeof bytes);
+    CHECK(bytes % 64 == 0);
+    --bytes;
+    memcpy(memory + at, &bytes, sizeof bytes);
+    CHECK(status_of_attaching(loader) == PER_ERROR_CORRUPT_FILE);
+    CHECK(strstr(per_last_error(), "the shared memory is no shared loader: its rings have another size") != NULL);
+    ++bytes;
+    memcpy(memory + at, &bytes, sizeof bytes);
+    memcpy(&bytes, memory + OPTIONS_BYTES, sizeof bytes);
+    --bytes;
+    memcpy(memory + OPTIONS_BYTES, &bytes, sizeof bytes);
+    CHECK(status_of_attaching(loader) == PER_ERROR_CORRUPT_FILE);
+    CHECK(strstr(per_last_error(), "in the section 'end': it ends early") != NULL);
+    ++bytes;
+    memcpy(memory + OPTIONS_BYTES, &bytes, sizeof bytes);
+    CHECK(status_of_attaching(loader) == PER_OK);
+    munmap(memory, (size_t)status.st_size);
+    per_shared_loader_free(loader);
+    per_replay_free(replay);
+}
+
 int main(void) {
     const uint64_t lives[] = {0, 2, 3, UINT64_MAX - 1, UINT64_MAX, UINT64_C(1) << 63};
     uint64_t state = 4;
@@ -316,5 +364,6 @@ int main(void) {
     a_slot_that_is_not_there(SLOTS + 1); /* one is the loader's */
     a_slot_that_is_not_there(INT64_MAX);
     a_slot_that_is_not_there(-1);
+    numbers_of_the_header_are_those_of_its_loader();
     return 0;
 }
