@@ -537,6 +537,23 @@ def test_shards_may_have_a_total_mass_of_one_unit_less_than_2_to_62():
                 coordinator.settle()
 
 
+def test_a_scale_has_room_for_2_to_56_units_less_one_for_each_place():
+    """Those that rounding up may add. At the scale 45 a leaf of 1 has a mass of 2^45."""
+    for beyond in (0, 1):
+        coordinator = per.Coordinator(2 * 4096, 2, n_envs=2)
+        law = dataclasses.replace(LAW, live=2048, total_mass=2048)
+        for s in range(2):
+            coordinator.tell(s, law)
+        assert coordinator.settle() == ("measure", 0)
+        law = dataclasses.replace(law, largest_leaf=1.0, measured_scale=0)
+        for s in range(2):
+            coordinator.tell(s, law)
+        assert coordinator.settle() == ("measure", 45)
+        for s, mass in enumerate((2**55, 2**55 - 2 * 4096 + beyond)):
+            coordinator.tell(s, dataclasses.replace(law, measured_scale=45, measured_mass=mass))
+        assert coordinator.settle() == ("set", 45 - beyond)
+
+
 @pytest.mark.parametrize("stop", ["measure", "set"])
 def test_a_settling_that_was_given_up_leaves_no_trace(stop):
     """Once before anything is set, and once when one of the shards has the scale that was chosen."""
