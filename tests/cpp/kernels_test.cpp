@@ -68,6 +68,21 @@ TEST_P(EachVariant, targets_are_those_of_the_shared_functions) {
     }
 }
 
+TEST_P(EachVariant, targets_of_a_batch_are_those_that_a_device_draws_one_by_one) {
+    constexpr uint64_t total = (uint64_t{1} << 61) + 12345;
+    for (const int32_t scheme : {PER_STRATIFIED, PER_INDEPENDENT, PER_SYSTEMATIC}) {
+        for (const int64_t n : {1, 2, 9, 100}) {
+            const DrawRequest request = {n, scheme, numbers_(), numbers_(), numbers_() & ~uint64_t{1}};
+            std::vector<uint64_t> targets(static_cast<std::size_t>(n + draw_padding));
+            write_targets(kernels_->draw, request, total, targets.data());
+            for (int64_t i = 0; i < n; ++i)
+                EXPECT_EQ(targets[static_cast<std::size_t>(i)],
+                          draw_target(request, static_cast<uint64_t>(i), stratum_width(n), total))
+                    << scheme << " " << i;
+        }
+    }
+}
+
 TEST_P(EachVariant, prefix_sums_are_exact) {
     for (const int64_t n : {1, 7, 8, 9, 64, 777}) {
         std::vector<uint64_t> parts(static_cast<std::size_t>(n));

@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "rules/row_frames.h"
+
 namespace per {
 namespace {
 
@@ -384,6 +386,23 @@ TEST(FramesBefore, counts_back_to_the_start_of_the_episode) {
     EXPECT_EQ(frames_before(4, 4, flags), 0);
     EXPECT_EQ(frames_before(7, 3, flags), 2);
     EXPECT_EQ(frames_before(7, 1, flags), 0);
+}
+
+TEST(HasSameFrames, where_all_that_says_their_places_is_the_same) {
+    const GatherRow row = {1, 12, 13, 2, 3, false};
+    EXPECT_TRUE(has_same_frames(row, row));
+    GatherRow other = row;
+    other.frames_before = 1;
+    EXPECT_FALSE(has_same_frames(row, other));
+    other = row;
+    other.next_frames_before = 2;
+    EXPECT_FALSE(has_same_frames(row, other));
+    other = row;
+    other.next_slot = 14;
+    EXPECT_FALSE(has_same_frames(row, other));
+    other = row;
+    other.next_is_own_array = true;
+    EXPECT_FALSE(has_same_frames(row, other));
 }
 
 TEST(IsPending, holds_for_incomplete_windows_of_the_running_episode_only) {
