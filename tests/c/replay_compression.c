@@ -401,6 +401,28 @@ static void memory_that_is_refused_changes_nothing(void) {
     free(maps);
 }
 
+/* A full ring, of which a call that fails would overwrite 16 rows of each environment, and the next one does one. */
+static void what_was_packed_before_memory_ended_is_put_nowhere(void) {
+    per_replay* buffers[2];
+    int i, t;
+    for (i = 0; i < 2; ++i) {
+        per_replay_options options = options_of(200, i);
+        buffers[i] = create_replay(&options);
+    }
+    for (t = 0; t < 20 * STEPS; t += STEPS) add_to_both(buffers, STEPS, t, SCREENS, 0);
+    refuses_memory = 1;
+    for (i = 0; try_steps(buffers[1], STEPS, t, NOISE) == PER_OK; t += STEPS) {
+        CHECK(++i < 100);
+        refuses_memory = 0;
+        CHECK_OK(try_steps(buffers[0], STEPS, t, NOISE));
+        refuses_memory = 1;
+    }
+    refuses_memory = 0;
+    add_to_both(buffers, 1, t, SCREENS, 0);
+    check_same_files(buffers);
+    for (i = 0; i < 2; ++i) per_replay_free(buffers[i]);
+}
+
 /* Buffers of the two fields of a long call: one as it is, one compressed. */
 static void create_small(per_replay** buffers, int64_t capacity, int64_t n_envs) {
     static const int64_t screen[] = {SIDE, SIDE}, map[] = {32, 32};
@@ -618,6 +640,7 @@ int main(void) {
     the_buffer_is_the_same();
     screens_take_a_fifth_and_noise_hardly_more();
     memory_that_is_refused_changes_nothing();
+    what_was_packed_before_memory_ended_is_put_nowhere();
     a_long_call_takes_the_memory_of_what_stays();
     what_is_set_leaves_the_keys_of_steps();
     what_is_set_is_packed_by_the_frame_that_was_there();

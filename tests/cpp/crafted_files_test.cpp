@@ -374,6 +374,21 @@ TEST_F(CraftedFile, clearing_touches_what_is_live) {
     }
 }
 
+// With right checksums: what is missing is not taken from what comes after it.
+TEST_F(CraftedFile, sections_that_are_too_short_are_refused_by_name) {
+    const Replay saved = create(options_of(20));
+    CheckpointWriter writer(path().c_str());
+    write_options(writer, described(saved.get()));
+    SectionContent counters;
+    counters.number(int64_t{0});
+    writer.write("counters", counters);
+    writer.write("lanes", counters);
+    writer.commit();
+    EXPECT_EQ(status_of_loading(), PER_ERROR_CORRUPT_FILE);
+    EXPECT_NE(std::string(per_last_error()).find("in the section 'counters': it is too short"), std::string::npos)
+        << per_last_error();
+}
+
 TEST_F(CraftedFile, memory_that_no_machine_has_is_out_of_memory) {
     const Replay saved = create(options_of(20));
     save(saved.get());

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "rules/draw.h"
@@ -27,6 +28,20 @@ TEST(DrawLaw, all_that_is_left_without_mass_is_drawn_uniformly) {
     for (const double fraction : {5e-324, 1e-310, 1e-9, 0.5}) {
         const DrawLaw law = {100, true, fraction, 100.0, 6000.0, 0.0};
         EXPECT_EQ(law.uniform_units_left(0, 40), mixture_units) << fraction;
+    }
+}
+
+// Of 2^62 targets a quarter are for the ranks of 100 transitions, the others for 6000 units of mass.
+TEST(PartOfMixture, begins_and_ends_where_its_share_does) {
+    constexpr uint64_t uniform = mixture_units / 4;
+    const auto part = [](uint64_t target) { return part_of_mixture(target, uniform, 6000, 100); };
+    for (const auto& [target, value] : {std::pair<uint64_t, uint64_t>{0, 0}, {uniform - 1, 99}}) {
+        EXPECT_TRUE(part(target).is_rank) << target;
+        EXPECT_EQ(part(target).value, value) << target;
+    }
+    for (const auto& [target, value] : {std::pair<uint64_t, uint64_t>{uniform, 0}, {mixture_units - 1, 5999}}) {
+        EXPECT_FALSE(part(target).is_rank) << target;
+        EXPECT_EQ(part(target).value, value) << target;
     }
 }
 

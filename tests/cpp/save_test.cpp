@@ -463,6 +463,24 @@ TEST_F(Save, memory_of_compressed_frames_is_given_back) {
     EXPECT_LT(subject.memory_bytes(), 3 * before);
 }
 
+// Frames that are held are counted in groups of 64 slots: here the last group has one.
+TEST_F(Save, memory_of_the_very_last_frame_is_given_back) {
+    const Kind kind = {"one more than two groups", 129, 8000, [](per_replay_options&) {}, PER_COMPRESSION_DELTA};
+    Subject subject(kind, 1);
+    subject.set_noise(64);
+    subject.fill();
+    int64_t before = 0;
+    for (int i = 0; i < 80; ++i) {
+        disk.hold();
+        const SaveHandle save = subject.start(path());
+        subject.fill();
+        disk.reset();
+        EXPECT_OK(per_save_wait(save.get(), -1));
+        if (i == 10) before = subject.memory_bytes();
+    }
+    EXPECT_LT(subject.memory_bytes(), before + 40 * kind.image_bytes);
+}
+
 // Lets a save go on by one write or piece of rows at a time. Calls visit(bytes of rows written by it) after each.
 template <class Visit>
 void go_on_until_all_is_read(per_save* save, const Visit& visit) {

@@ -78,25 +78,31 @@ TEST(WorkerThreads, signals_are_blocked_on_them_and_not_on_the_caller) {
     }
 }
 
-// Those of the parent are not there.
+// Those of the parent are not there, neither to work nor to be waited for.
 TEST(WorkerThreads, a_forked_child_starts_its_own) {
     const HandleLock lock;  // which each handle has: with the first one, forks are noted
     for (const int64_t n : {2, 3}) {
-        WorkerThreads workers(n);
-        threads_of_parts(workers, n);
-        const pid_t child = fork();
-        ASSERT_GE(child, 0);
-        if (child == 0) {
-            alarm(20);
-            const std::vector<pthread_t> threads = threads_of_parts(workers, n);
-            bool are_apart = pthread_equal(threads[0], pthread_self()) != 0;
-            for (std::size_t i = 1; i < threads.size(); ++i)
-                are_apart &= threads[i] != pthread_t{} && pthread_equal(threads[i], pthread_self()) == 0;
-            _exit(are_apart ? 0 : 1);
+        for (const bool has_work : {true, false}) {
+            std::optional<WorkerThreads> workers(std::in_place, n);
+            threads_of_parts(*workers, n);
+            const pid_t child = fork();
+            ASSERT_GE(child, 0);
+            if (child == 0) {
+                alarm(20);
+                bool are_apart = true;
+                if (has_work) {
+                    const std::vector<pthread_t> threads = threads_of_parts(*workers, n);
+                    are_apart = pthread_equal(threads[0], pthread_self()) != 0;
+                    for (std::size_t i = 1; i < threads.size(); ++i)
+                        are_apart &= threads[i] != pthread_t{} && pthread_equal(threads[i], pthread_self()) == 0;
+                }
+                workers.reset();
+                _exit(are_apart ? 0 : 1);
+            }
+            int status = 0;
+            ASSERT_EQ(waitpid(child, &status, 0), child);
+            EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << n << " " << has_work;
         }
-        int status = 0;
-        ASSERT_EQ(waitpid(child, &status, 0), child);
-        EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << n;
     }
 }
 
