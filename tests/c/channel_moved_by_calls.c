@@ -146,6 +146,12 @@ static void the_rate_limiter_holds_the_calls(void) {
     CHECK_OK(per_channel_flush(channel, -1));
     pthread_join(thread, NULL);
     CHECK(stats_of(replay).added == SLOTS - 1 && channel_stats(channel).refused == 0);
+    for (; t < SLOTS + 3; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, 0));
+    CHECK(moved(channel, INT64_MAX) == 2); /* the other two of the 4 */
+    CHECK(pthread_create(&thread, NULL, draw_in_a_while, replay) == 0);
+    CHECK_OK(per_channel_flush(channel, 60000)); /* which is no time that the draw takes */
+    pthread_join(thread, NULL);
+    CHECK(stats_of(replay).added == SLOTS + 3);
     per_writer_free(writer);
     per_channel_free(channel);
     per_replay_free(replay);

@@ -180,7 +180,8 @@ static void values_given_with_a_step(void) {
         fill_call(&given, 1, &observation, &observation, &reward, NULL, NULL);
         given.steps.priorities = array_of(&bad[i], PER_FLOAT32);
         /* On CUDA the priority is skipped, not the step. */
-        CHECK_BAD_PRIORITY(per_replay_add(strict, &given.steps, NULL, NULL), "priorities");
+        CHECK_BAD_PRIORITY(per_replay_add(strict, &given.steps, NULL, NULL),
+                           "priorities of step 0 of environment 0 gives the priority ");
         CHECK(stats_of(strict).added == 5 + on_cuda() && stats_of(strict).cuts == 0);
         CHECK(live_of(strict) == (on_cuda() ? 6 : 4));
         CHECK_OK(per_replay_add(skipping, &given.steps, NULL, NULL));
@@ -192,7 +193,8 @@ static void values_given_with_a_step(void) {
             CHECK_OK(per_replay_add(strict, &given.steps, NULL, NULL));
             CHECK(priority_of(strict, 5 + on_cuda()) == 1.5f);
         } else {
-            CHECK_BAD_PRIORITY(per_replay_add(strict, &given.steps, NULL, NULL), "td_errors");
+            CHECK_BAD_PRIORITY(per_replay_add(strict, &given.steps, NULL, NULL),
+                               "td_errors of step 0 of environment 0 gives the priority ");
         }
         per_replay_free(strict);
         per_replay_free(skipping);

@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "file/compression.h"
 #include "per.h"
 #include "rows/error.h"
 
@@ -233,6 +234,27 @@ TEST_F(Folder, chunks_without_cuts_have_an_end) {
     EXPECT_LT(writer.bytes_written(), 1100000);  // the last chunk of 2^20 bytes
 }
 
+TEST_F(Folder, chunks_are_compressed_where_a_level_is_given) {
+    const std::string bytes(100000, 'x');
+    const auto written = [&](const char* name, auto... compression) {
+        const std::string folder = path(name);
+        int64_t n = 0;
+        {
+            FolderWriter writer(folder.c_str(), compression...);
+            writer.write(bytes.data(), bytes.size());
+            writer.commit();
+            n = writer.bytes_written();
+        }
+        EXPECT_EQ(load(folder), bytes);
+        return n;
+    };
+    EXPECT_GT(written("by default"), 100000);
+    EXPECT_GT(written("level 0", 0), 100000);
+    if (!has_zstd()) return;
+    EXPECT_LT(written("level 1", 1), 10000);
+    EXPECT_LT(written("level 3", 3), 10000);
+}
+
 TEST_F(Folder, only_what_differs_is_written) {
     std::string bytes = noise(40 * part, 1);
     const int64_t first = save(path(), bytes);
@@ -298,6 +320,31 @@ TEST_F(Folder, what_somebody_removed_or_cut_short_is_written_again) {
     EXPECT_EQ(error_of([&] { load(path()); }).status(), PER_ERROR_IO);
     save(path(), bytes);
     EXPECT_EQ(load(path()), bytes);
+}
+
+// What has the name of a pack, and as many bytes, but is a link that leads nowhere.
+TEST_F(Folder, a_link_in_the_place_of_a_pack_is_no_pack) {
+    const std::string bytes = noise(60, 1);
+    save(path(), bytes);
+    for (const fs::directory_entry& entry : fs::directory_iterator(path())) {
+        if (entry.path().filename().string().rfind("pack-", 0) != 0) continue;
+        const std::string pack = entry.path().string();
+        const std::string nowhere(entry.file_size(), 'x');
+        fs::remove(pack);
+        fs::create_symlink(nowhere, pack);
+        break;
+    }
+    save(path(), bytes);
+    EXPECT_EQ(load(path()), bytes);
+}
+
+// Of its number the first digits are looked at, too: the last five are those of the pack that is there.
+TEST_F(Folder, a_pack_with_a_large_number_that_nothing_names_goes) {
+    save(path(), noise(60, 1));
+    const std::string left = path() + "/pack-0000000100000000.per";
+    std::ofstream(left) << "x";
+    save(path(), noise(60, 1));
+    EXPECT_FALSE(fs::exists(left));
 }
 
 TEST_F(Folder, errors_name_the_folder_and_the_reason) {

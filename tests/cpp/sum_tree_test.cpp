@@ -242,6 +242,7 @@ TEST(SumTree, a_change_in_pieces_beyond_64_bits_is_not_taken_for_what_is_left_of
     tree.change(n_first, indices.data(), naive.priorities.data());
     tree.change(n - n_first, indices.data() + n_first, naive.priorities.data() + n_first);
     tree.end_change();
+    EXPECT_EQ(tree.scale(), 33);  // the priorities have the sum 4388864, of 2^55 units and more at this scale
     expect_same_levels(tree, naive);
     expect_limits(tree);
 }

@@ -396,7 +396,7 @@ def test_ids_carry_their_shard():
     assert local[1:15].tolist() == [0, 1, 0, 1, 0, 1, 2, 2, 3, 2, 3, 3, 4, 5]
     for s in range(3):
         assert np.array_equal(coordinator.ids(s, local[shards == s]), ids[shards == s])
-    with pytest.raises(per.InvalidArgument, match=r"ids\[1\] is -2"):
+    with pytest.raises(per.InvalidArgument, match=r"ids\[1\] is -2: allowed are -1 \.\. 9223372036854775807"):
         coordinator.locate([0, -2])
 
 
@@ -486,6 +486,15 @@ def test_a_draw_without_replacement_leaves_nothing_out_of_the_next(choices):
         batches.append(drawn(coordinator, shards, 15, **choices))
     assert np.array_equal(batches[0].ids, batches[1].ids)
     assert np.array_equal(batches[0].weights, batches[1].weights)
+
+
+@pytest.mark.parametrize("prioritization", ["proportional", "uniform"])
+def test_a_draw_without_replacement_of_all_finds_each_once(prioritization):
+    """Most of a round are repeats soon, so that what was found is left out of the next."""
+    for seed in range(5):
+        coordinator, shards = settled(1.0, 2.0, seed=seed)
+        batch = drawn(coordinator, shards, 2 * LEAVES, scheme="without_replacement", prioritization=prioritization)
+        assert np.unique(batch.ids).size == 2 * LEAVES
 
 
 def test_a_shard_that_comes_back_is_brought_to_the_scale_of_all():
