@@ -1,9 +1,43 @@
 /*
- * One byte a row may be all that a batch is asked for.
+ * One byte a row may be all that a batch is asked for; and of frames of any number of bytes each byte is there.
  */
 #include "replay_check.h"
 
+static void frames_of_so_many_bytes(int64_t n) {
+    enum { MOST = 300, STEPS = 9 };
+    per_replay_options options = replay_options(20, 1);
+    per_field field = field_of("observation", PER_UINT8, 1, &n);
+    static uint8_t frames[STEPS][MOST], drawn[STEPS * MOST];
+    const uint8_t no = 0;
+    void* const fields[1] = {drawn};
+    int64_t ids[STEPS], i;
+    per_replay* replay;
+    per_batch batch;
+    int t;
+    options.fields = &field;
+    replay = create_replay(&options);
+    for (t = 0; t < STEPS; ++t) {
+        const float reward = 0;
+        const per_array given = array_of(frames[t], PER_UINT8);
+        per_steps steps;
+        for (i = 0; i < n; ++i) frames[t][i] = (uint8_t)(1 + 31 * t + i % 200);
+        CHECK_OK(per_steps_init(&steps, sizeof steps));
+        steps.fields = &given;
+        steps.reward = array_of(&reward, PER_FLOAT32);
+        steps.terminated = steps.truncated = array_of(&no, PER_BOOL);
+        CHECK_OK(per_replay_add(replay, &steps, NULL, NULL));
+    }
+    memset(drawn, 0, sizeof drawn);
+    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    batch.fields = fields;
+    batch.ids = ids;
+    CHECK_OK(per_replay_sample(replay, NULL, STEPS, &batch, NULL));
+    for (t = 0; t < STEPS; ++t) CHECK(memcmp(drawn + t * n, frames[ids[t]], (size_t)n) == 0);
+    per_replay_free(replay);
+}
+
 int main(void) {
+    int64_t n;
     per_replay_options options = replay_options(10, 1);
     const per_field field = field_of("observation", PER_UINT8, 0, NULL);
     const uint8_t observation = 9, no_flag = 0;
@@ -28,5 +62,6 @@ int main(void) {
     CHECK_OK(per_replay_sample(replay, NULL, 4, &batch, NULL));
     for (i = 0; i < 4; ++i) CHECK(drawn[i] == 9);
     per_replay_free(replay);
+    for (n = 1; n <= 300; ++n) frames_of_so_many_bytes(n);
     return 0;
 }

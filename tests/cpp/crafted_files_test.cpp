@@ -180,7 +180,7 @@ TEST_F(CraftedFile, infinite_priority_of_a_row_that_is_not_live_yet_is_refused) 
 
 // A row is used up once it was drawn max_times_sampled times, and not before.
 TEST_F(CraftedFile, rows_drawn_as_often_as_they_cannot_have_been_are_refused) {
-    for (const int32_t most : {0, 2}) {
+    for (const int32_t most : {0, 1, 2}) {
         per_replay_options options = options_of(20);
         options.keep_times_sampled = 1;
         options.max_times_sampled = most;
@@ -292,6 +292,27 @@ TEST_F(CraftedFile, sequences_that_start_between_those_of_their_episode_are_refu
         if (after == 0) continue;
         EXPECT_NE(std::string(per_last_error()).find("flags in it cannot follow each other"), std::string::npos)
             << per_last_error();
+    }
+}
+
+// More than are restored at once.
+TEST_F(CraftedFile, ranks_of_thousands_of_rows_are_restored) {
+    per_replay_options options = options_of(5000);
+    options.prioritization = PER_RANK;
+    options.seed = 3;
+    const Replay saved = create(options);
+    User user(1);
+    for (int i = 0; i < 100; ++i) user.add(saved.get(), 40);
+    Arrays drawn(options, 64, false), again(options, 64, false);
+    ASSERT_EQ(per_replay_sample(saved.get(), nullptr, 64, &drawn.batch, nullptr), PER_OK) << per_last_error();
+    ASSERT_GT(statistics_of(saved.get()).live, 2500);
+    save(saved.get());
+    Replay loaded;
+    ASSERT_EQ(load(loaded), PER_OK) << per_last_error();
+    for (int i = 0; i < 10; ++i) {
+        ASSERT_EQ(per_replay_sample(saved.get(), nullptr, 64, &drawn.batch, nullptr), PER_OK);
+        ASSERT_EQ(per_replay_sample(loaded.get(), nullptr, 64, &again.batch, nullptr), PER_OK);
+        for (int k = 0; k < 64; ++k) EXPECT_EQ(drawn.batch.ids[k], again.batch.ids[k]) << i << " " << k;
     }
 }
 
