@@ -463,6 +463,23 @@ TEST_F(Save, memory_of_compressed_frames_is_given_back) {
     EXPECT_LT(subject.memory_bytes(), 3 * before);
 }
 
+// A thread that nobody joins keeps its stack.
+TEST_F(Save, threads_of_saves_that_are_freed_leave_no_stack) {
+    const auto n_mappings = [] {
+        std::ifstream maps("/proc/self/maps");
+        std::string line;
+        int64_t n = 0;
+        while (std::getline(maps, line)) ++n;
+        return n;
+    };
+    Subject subject(kinds[0], 1);
+    subject.add(20);
+    for (int i = 0; i < 5; ++i) EXPECT_OK(per_save_wait(subject.start(path()).get(), -1));
+    const int64_t before = n_mappings();
+    for (int i = 0; i < 60; ++i) EXPECT_OK(per_save_wait(subject.start(path()).get(), -1));
+    EXPECT_LT(n_mappings(), before + 30);
+}
+
 // Frames that are held are counted in groups of 64 slots: here the last group has one.
 TEST_F(Save, memory_of_the_very_last_frame_is_given_back) {
     const Kind kind = {"one more than two groups", 129, 8000, [](per_replay_options&) {}, PER_COMPRESSION_DELTA};
