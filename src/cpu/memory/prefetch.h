@@ -4,12 +4,13 @@
 namespace per::cpu {
 
 // Whether lines are fetched into the second level of the caches, which can wait for more of them at once than the first.
-// That depends on the processor. On AMD's family 25 (Zen 3, Zen 4) it is better: there a draw from 1e7 leaves takes 0.8
-// of the time. On family 26 (Zen 5) it is worse by far: where the TLB does not know the page, such a fetch takes several
-// times as long as one into the first level, so that of cold caches a batch of 4096 rows takes twice the time, and
-// batches of 32 and more took three times as long by fits and starts. Others fetch into the first level.
-// False until choose_fetched_level() was called, as it is when the first handle is made: nothing runs when the library
-// is loaded.
+// That depends on the processor. On AMD's family 25 it is better: on Zen 4 a draw from 1e7 leaves takes 0.8 of the time,
+// and Zen 3 has not been measured otherwise. On family 26 (Zen 5) it is worse by far: where the TLB does not know the
+// page, such a fetch takes several times as long as one into the first level. A batch of 4096 rows then takes twice the
+// time from cold caches, and for seconds at a time batches of 32 and more took three times as long. Others fetch into the
+// first level.
+// This is false until choose_fetched_level() has been called, as it is when the first handle is made: nothing runs when
+// the library is loaded.
 extern bool fetches_into_second_level;
 void choose_fetched_level();
 

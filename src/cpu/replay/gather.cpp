@@ -211,8 +211,8 @@ void GatherPlan::copy(int64_t first, const GatherRow* rows, int64_t n) const {
 
 namespace {
 
-// How long the windows of a batch are, and what is wished for of its rows: kinds of batches, of which the compiler makes
-// a loop each. Most are single steps without stacks, and have no branches in it.
+// Kinds of batches: how long their windows are, and what is wished for of their rows. The compiler makes a loop for each
+// kind. Most batches are single steps without stacks, whose loop does not branch for either.
 struct SingleSteps {
     bool wishes_next;
 
@@ -340,7 +340,8 @@ template <class Kind>
 void TransitionWriter::write_runs(const RecordRun& run, int64_t first, int64_t end, const Kind& kind) const {
     const int64_t block = plan.block_rows();
     const int64_t first_lines_ahead = 3 * block;
-    // Of a larger batch the arrays of another one, which may be written in turns with these, have left the cache.
+    // Arrays that are written in turns with those of another batch, as fresh ones are, have left the cache by then if the
+    // batch is larger than this.
     constexpr int64_t most_bytes_in_cache = int64_t{1} << 19;
     const bool fetches_out = (end - first) * plan.row_bytes() > most_bytes_in_cache;
     const auto at_most_end = [end](int64_t row) { return std::min(row, end); };

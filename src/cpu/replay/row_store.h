@@ -85,7 +85,7 @@ class RowStore {
     void will_need(int64_t first, int64_t n) const noexcept {
         if (are_stored()) file_->will_need(bytes_of_records(first), bytes_of_records(n));
     }
-    // Has records in memory fetched that are written a little later, but of large ones no more than their beginning.
+    // Has records in memory fetched that are written a little later, but no more than the first 32 KiB of them.
     void prefetch_to_write(int64_t first, int64_t n) const noexcept;
     // How far a column's values, whose first is given, lie from the beginnings of their records; -1: the column is an
     // array of its own.

@@ -12,7 +12,7 @@ namespace {
 
 // Steps in a segment at most, so that what the first pass reads of small rows is in the cache for the second.
 constexpr int64_t max_segment = 1024;
-// Rows come in while so many before them are written.
+// So many rows are fetched before they are written.
 constexpr int64_t rows_fetched_ahead = 64;
 
 }  // namespace
@@ -298,8 +298,8 @@ void StepWriter::write_all(int64_t* ids_out) {
     state_.counters.rejected_updates += n_rejected_;
 }
 
-// Has the rows fetched that a segment will be written to, about: the lane stands where step k is to go, and an episode
-// that ends in between takes a row more.
+// Has the rows fetched that a segment will be written to. The lane stands where step k is to go, so that the rows are
+// about those: an episode that ends in between takes one more.
 void StepWriter::fetch_rows(const Segment& segment, int64_t k) const {
     const Place& place = segment.place;
     const int64_t row = state_.lane(place.env).head + place.k - k;

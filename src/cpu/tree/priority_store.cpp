@@ -91,8 +91,8 @@ void PriorityStore::compute_run(int64_t first, int64_t n, float* leaves_out) con
         if (!live_.contains(first + i)) leaves_out[i] = 0.0f;
 }
 
-// In pieces whose lines stay in the cache from the first pass to the last. But ranks count what changes, and so are to
-// see of each slot only what it will have.
+// In pieces whose lines stay in the cache from the first pass to the last. Ranks count what changes: they must see of
+// each slot only the priority that it will have, and so all priorities are written first where there are ranks.
 void PriorityStore::update(int64_t n, const int64_t* slots, const float* priorities) {
     constexpr int64_t piece = 256;
     static_assert(piece <= max_staged);
@@ -115,7 +115,7 @@ void PriorityStore::update(int64_t n, const int64_t* slots, const float* priorit
     raise_largest_of(n, slots, priorities);
 }
 
-// Of priorities that were written to these slots in this order: those count that no later one has taken the place of.
+// Of priorities that were written to these slots in this order, only those count that no later one has replaced.
 void PriorityStore::raise_largest_of(int64_t n, const int64_t* slots, const float* priorities) {
     if (tree_.kernels().update.largest(n, priorities) <= largest_ever_) return;
     for (int64_t i = 0; i < n; ++i) raise_largest(priorities_[slots[i]]);
