@@ -138,9 +138,10 @@ int64_t Loader::next(bool waits, per_batch& batch_out, void* stream) {
             const int64_t slot = idle_slot();
             slots_[static_cast<std::size_t>(slot)].is_in_turn = true;
             ask(slot);
-            signals_->asked.notify_one();
+            replay_.draw_bell().ring_for_request();
         }
         if (is_full || handed_ == drawn_) {
+            if (!is_full) replay_.draw_bell().hurry();
             if (!waits)
                 throw Error(PER_ERROR_BUSY,
                             is_full ? "as many batches are out as there are slots: %" PRId64
@@ -206,9 +207,10 @@ void Loader::end() {
         return;
     }
     stopping_ = true;
-    signals_->asked.notify_all();
     signals_->changed.notify_all();
     guard.unlock();
+    replay_.draw_bell().ring_for_request();  // to see that it is to stop
+    replay_.draw_bell().hurry();
     pthread_join(thread_, nullptr);
     FrameGather* const gather = memory_->gather();
     per_status status = gather == nullptr ? PER_OK : guarded([&] { gather->end(); });
@@ -250,7 +252,7 @@ void Loader::ask_ahead(Guard& guard) {
     }
     const bool has_asked = asked_ != asked_before;
     guard.unlock();
-    if (has_asked) signals_->asked.notify_one();
+    if (has_asked) replay_.draw_bell().ring_for_request();
 }
 
 // A slot that is idle, or -1.
@@ -273,9 +275,15 @@ void Loader::start_thread() {
 
 // Draws until the loader is to stop, and then what was asked for and is left.
 void Loader::draw_all() {
+    RequestBell& bell = replay_.draw_bell();
     Guard guard(signals_->mutex);
     for (;;) {
-        signals_->asked.wait(guard, [&] { return drawn_ < asked_ || stopping_; });
+        while (drawn_ == asked_ && !stopping_) {
+            const uint32_t seen = bell.count();
+            guard.unlock();
+            bell.wait(seen);
+            guard.lock();
+        }
         if (drawn_ == asked_) return;
         const std::size_t place = slot_of(drawn_);
         const uint64_t asked = asked_;

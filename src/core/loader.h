@@ -55,10 +55,9 @@ class Loader {
     };
 
     // What the threads share beside the lock. In a forked child it is never freed: destroying a condition waits for
-    // the threads that wait for it, and they are in the parent.
+    // the threads that wait for it, and they are in the parent. The thread that draws waits by Replay::draw_bell().
     struct Signals {
         std::mutex mutex;
-        std::condition_variable asked;    // a draw was asked for, or the loader is to stop
         std::condition_variable changed;  // a draw was made, a slot came back, or the loader is to stop
     };
     using Guard = std::unique_lock<std::mutex>;

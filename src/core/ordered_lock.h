@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "rows/error.h"
+#include "threads/request_bell.h"
 #include "threads/reserved_lock.h"
 
 namespace per {
@@ -35,16 +36,19 @@ class OrderedLock {
         process_ = HandleLock::process();
     }
     void ask_for_draw() noexcept { ++asked_; }
+    // The thread that draws waits by this.
+    RequestBell& draw_bell() noexcept { return draw_bell_; }
     void draw_is_made() noexcept {
         ++made_;
         made_.notify_all();
     }
 
  private:
-    void wait_for_draws() const noexcept {
+    void wait_for_draws() noexcept {
         const uint64_t asked = asked_;
         for (uint64_t made = made_; made < asked; made = made_) {
             if (process_ != HandleLock::process()) return;  // the thread that draws is in the parent
+            draw_bell_.hurry();
             made_.wait(made);
         }
     }
@@ -54,6 +58,7 @@ class OrderedLock {
     std::atomic<uint64_t> asked_ = 0;
     std::atomic<uint64_t> made_ = 0;
     std::atomic<uint64_t> process_ = 0;
+    RequestBell draw_bell_;
 };
 
 }  // namespace per

@@ -70,8 +70,8 @@ class Replay {
     void set_save_compression(int32_t level);
 
     // For a loader. It begins with begin_draws(), which throws Error with BUSY if there is one already, and ends with
-    // end_draws(), in whatever process. In between the consumer's thread calls ask_for_draw() and hand_out(), and the loader's own thread
-    // draw_ahead() and then draw_is_made(), also if the draw failed.
+    // end_draws(), in whatever process. In between the consumer's thread calls ask_for_draw(), rings the draw_bell() and
+    // calls hand_out(), and the loader's own thread draw_ahead() and then draw_is_made(), also if the draw failed.
     const Fields& fields() const { return fields_; }
     FrameArrays frame_arrays() const { return backend_->frame_arrays(); }
     bool has_memory_of_caller() const { return options_.allocate != nullptr; }
@@ -79,6 +79,7 @@ class Replay {
     BatchShape shape_of_draws(const per_sample_options& options, int64_t batch_size);
     void begin_draws(const per_sample_options& options, int64_t batch_size, FrameGather* gather);
     void ask_for_draw() { lock_.ask_for_draw(); }
+    RequestBell& draw_bell() { return lock_.draw_bell(); }
     void draw_ahead(const per_sample_options& options, int64_t batch_size, const OpenSlot& slot);
     void draw_is_made() { lock_.draw_is_made(); }
     std::unique_lock<ReservedLock> try_lock_to_hand_out();  // owns nothing on the CPU, or if a call is under way

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
@@ -21,6 +20,8 @@ from per.batch import Batch
 # Of the wait for a slot, between looks at whether one came back.
 _PAUSE_S = 0.001
 
+_set = object.__setattr__  # which Batch does not allow
+
 
 class LoadedBatch(Batch):
     """A batch in a slot of a loader, which holds it until it is released."""
@@ -28,17 +29,20 @@ class LoadedBatch(Batch):
     __slots__ = ("_held",)
 
     def __init__(self, arrays: dict[str, Any], give_back: Callable[[], None]) -> None:
-        super().__init__(arrays)
-        object.__setattr__(self, "_held", [give_back])  # empty once it was called
+        _set(self, "__dict__", arrays)
+        _set(self, "_held", [give_back])  # empty once it was called
 
     def release(self) -> None:
         """Gives the slot back: the batch has no arrays any more, and a later one is drawn into their memory.
 
         Arrays taken from the batch before are then written over. Releasing a second time does nothing.
         """
-        object.__setattr__(self, "__dict__", {})
-        with contextlib.suppress(IndexError):
-            self._held.pop()()
+        _set(self, "__dict__", {})
+        try:
+            give_back = self._held.pop()
+        except IndexError:
+            return
+        give_back()
 
     def _state(self) -> str:
         return super()._state() if self.__dict__ else "was released"
@@ -90,6 +94,7 @@ class Loader(Handle):
         self._memory = memory
         self._nest = nest
         self._arrays: dict[int, dict[str, Any]] = {}  # by slot, made when it is first handed out
+        self._answers: list[tuple[Any, Any]] = []  # what calls that are over have written to: a per_batch, and a slot
         self._n_out = 0  # batches that are out, or that a call is about to hand out
         self._count_lock = threading.Lock()
         self._process = os.getpid()
@@ -111,7 +116,11 @@ class Loader(Handle):
         """
         queue = self._memory.queue(stream)
         handle = self._open()
-        batch, slot_out = _library.new("per_batch"), ffi.new("int64_t *", -1)
+        try:
+            batch, slot_out = self._answers.pop()
+            slot_out[0] = -1
+        except IndexError:
+            batch, slot_out = _library.new("per_batch"), ffi.new("int64_t *", -1)
         # A wait in C cannot be interrupted: it is for the thread that draws only, and that for a slot is here.
         while not self._count(1, self._slots if wait else None):
             time.sleep(_PAUSE_S)
@@ -131,6 +140,7 @@ class Loader(Handle):
             if arrays is None:
                 arrays = views_of(batch, self._batch_size, self._outputs, self._memory, handle)
                 arrays = self._arrays.setdefault(slot, self._nest(arrays))
+            self._answers.append((batch, slot_out))
         except BaseException:
             if slot_out[0] >= 0:
                 lib.per_loader_release(handle, slot_out[0], queue.handle)

@@ -1,0 +1,288 @@
+// A thread that waits for requests naps where they come at even intervals, and is then found awake, or is woken by who
+// has to wait for it. Calls of futex are seen on their way to the system: no test depends on how long anything takes.
+#include "threads/request_bell.h"
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdarg>
+#include <cstdint>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "../c/loader_check.h"
+
+namespace {
+
+using Clock = per::RequestBell::Clock;
+using namespace std::chrono_literals;
+
+// A sleep without an end has the longest time that a bell can say.
+constexpr std::chrono::nanoseconds for_ever = 1000s;
+
+// What becomes of a sleep, which is given its time; whether the system is not called.
+std::function<bool(std::chrono::nanoseconds)> at_sleep;
+std::atomic<int> n_wakes = 0;
+std::atomic<bool> naps_never_end = false;
+std::atomic<int> n_naps = 0;
+
+}  // namespace
+
+extern "C" long syscall(long number, ...) {
+    using Function = long (*)(long, ...);
+    static const Function next = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "syscall"));
+    std::va_list given;
+    va_start(given, number);
+    long arguments[6];
+    for (long& argument : arguments) argument = va_arg(given, long);
+    va_end(given);
+    if (number == SYS_futex && arguments[1] == FUTEX_WAKE) ++n_wakes;
+    if (number == SYS_futex && arguments[1] == FUTEX_WAIT && arguments[3] != 0) {
+        const auto* const time = reinterpret_cast<const struct timespec*>(arguments[3]);
+        const std::chrono::nanoseconds left =
+            std::chrono::seconds(time->tv_sec) + std::chrono::nanoseconds(time->tv_nsec);
+        if (at_sleep && at_sleep(left)) return 0;
+        if (left < for_ever) ++n_naps;
+        if (left < for_ever && naps_never_end) arguments[3] = 0;
+    }
+    return next(number, arguments[0], arguments[1], arguments[2], arguments[3], arguments[4], arguments[5]);
+}
+
+namespace per::test {
+namespace {
+
+// ---------------------------------------------------------------------------------------------- a thread by itself
+
+class RequestBellAlone : public testing::Test {
+ protected:
+    // Requests at two intervals in which the thread naps, on whatever machine.
+    void request_evenly() {
+        do {
+            const Clock::time_point began = Clock::now();
+            bell_.ring_for_request();
+            std::this_thread::sleep_for(5ms);
+            bell_.ring_for_request();
+            std::this_thread::sleep_for(5ms);
+            bell_.ring_for_request();
+            longest_ = Clock::now() - began - 5ms;
+        } while (longest_ > 90ms);
+    }
+    // A wait of the thread, whose i-th sleep calls during(i); returns how long the sleeps would have been.
+    std::vector<std::chrono::nanoseconds> sleeps_of_a_wait(const std::function<void(std::size_t)>& during) {
+        std::vector<std::chrono::nanoseconds> sleeps;
+        at_sleep = [&](std::chrono::nanoseconds left) {
+            sleeps.push_back(left);
+            during(sleeps.size() - 1);
+            return true;
+        };
+        bell_.wait(bell_.count());
+        at_sleep = nullptr;
+        return sleeps;
+    }
+    // How many wakes a request costs that comes in the thread's i-th sleep.
+    int wakes_of_request_in_sleep(std::size_t i) {
+        request_evenly();
+        const int before = n_wakes;
+        sleeps_of_a_wait([&](std::size_t sleep) {
+            if (sleep == i) bell_.ring_for_request();
+        });
+        return n_wakes - before;
+    }
+
+    RequestBell bell_;
+    Clock::duration longest_{};  // that the interval may be; at least it is 5 ms
+};
+
+TEST_F(RequestBellAlone, naps_until_the_next_request_is_due) {
+    request_evenly();
+    std::this_thread::sleep_for(2ms);  // as the thread works on the request
+    const auto sleeps = sleeps_of_a_wait([&](std::size_t sleep) {
+        if (sleep == 4) bell_.ring_for_request();
+    });
+    ASSERT_EQ(sleeps.size(), 5u);
+    EXPECT_LE(sleeps[0], longest_ + longest_ / 16 - 2ms);
+    // Naps of an eighth, a quarter and half an interval wait for a request that is late.
+    EXPECT_GE(sleeps[1], 5ms / 8);
+    EXPECT_LE(sleeps[1], longest_ / 8);
+    EXPECT_EQ(sleeps[2], 2 * sleeps[1]);
+    EXPECT_EQ(sleeps[3], 4 * sleeps[1]);
+    EXPECT_EQ(sleeps[4], for_ever);
+}
+
+TEST_F(RequestBellAlone, a_pause_between_even_requests_is_no_interval) {
+    request_evenly();
+    std::this_thread::sleep_for(2 * longest_);
+    bell_.ring_for_request();
+    const auto sleeps = sleeps_of_a_wait([&](std::size_t) { bell_.ring_for_request(); });
+    ASSERT_EQ(sleeps.size(), 1u);
+    EXPECT_LE(sleeps[0], longest_ + longest_ / 16);
+    // After two of them requests come at long intervals.
+    request_evenly();
+    for (int i = 0; i < 2; ++i) {
+        std::this_thread::sleep_for(101ms);
+        bell_.ring_for_request();
+    }
+    EXPECT_EQ(sleeps_of_a_wait([&](std::size_t) { bell_.ring_for_request(); })[0], for_ever);
+}
+
+TEST_F(RequestBellAlone, a_request_wakes_who_sleeps_and_not_who_naps) {
+    for (std::size_t nap = 0; nap < 4; ++nap) EXPECT_EQ(wakes_of_request_in_sleep(nap), 0) << nap;
+    EXPECT_EQ(wakes_of_request_in_sleep(4), 1);
+}
+
+TEST_F(RequestBellAlone, who_waits_wakes_who_naps) {
+    request_evenly();
+    const int before = n_wakes;
+    const auto sleeps = sleeps_of_a_wait([&](std::size_t) { bell_.hurry(); });
+    EXPECT_EQ(sleeps.size(), 1u);
+    EXPECT_EQ(n_wakes - before, 1);
+    bell_.hurry();  // the thread is awake
+    EXPECT_EQ(n_wakes - before, 1);
+}
+
+TEST_F(RequestBellAlone, sleeps_for_a_while_after_somebody_had_to_wait) {
+    request_evenly();
+    sleeps_of_a_wait([&](std::size_t) { bell_.hurry(); });
+    for (int i = 0; i < 64; ++i) {
+        request_evenly();
+        const int before = n_wakes;
+        const auto sleeps = sleeps_of_a_wait([&](std::size_t) { bell_.ring_for_request(); });
+        ASSERT_EQ(sleeps, std::vector<std::chrono::nanoseconds>{for_ever}) << i;
+        ASSERT_EQ(n_wakes - before, 1) << i;
+    }
+    request_evenly();
+    const auto sleeps = sleeps_of_a_wait([&](std::size_t) { bell_.ring_for_request(); });
+    ASSERT_EQ(sleeps.size(), 1u);
+    EXPECT_LT(sleeps[0], for_ever);
+}
+
+// A wake out of a long sleep says nothing against naps.
+TEST_F(RequestBellAlone, naps_again_after_it_was_woken_from_sleep) {
+    request_evenly();
+    sleeps_of_a_wait([&](std::size_t sleep) {
+        if (sleep == 4) bell_.hurry();
+    });
+    request_evenly();
+    const auto sleeps = sleeps_of_a_wait([&](std::size_t) { bell_.ring_for_request(); });
+    ASSERT_EQ(sleeps.size(), 1u);
+    EXPECT_LT(sleeps[0], for_ever);
+}
+
+TEST_F(RequestBellAlone, does_not_wait_for_what_came_since_it_looked) {
+    request_evenly();
+    const uint32_t seen = bell_.count();
+    bell_.ring_for_request();
+    at_sleep = [](std::chrono::nanoseconds) {
+        ADD_FAILURE() << "it sleeps";
+        return false;
+    };
+    bell_.wait(seen);
+    at_sleep = nullptr;
+}
+
+TEST(RequestBell, naps_where_intervals_are_neither_short_nor_long) {
+    EXPECT_EQ(RequestBell::first_nap(250us - 1ns), 0ns);
+    EXPECT_EQ(RequestBell::first_nap(250us), 250us + 15625ns);
+    EXPECT_EQ(RequestBell::first_nap(16ms), 17ms);
+    EXPECT_EQ(RequestBell::first_nap(100ms), 106250us);
+    EXPECT_EQ(RequestBell::first_nap(100ms + 1ns), 0ns);
+    EXPECT_EQ(RequestBell::first_nap(-1ms), 0ns);
+}
+
+// ------------------------------------------------------------------------------------------------------- a loader's
+
+// A nap ends only if it is ended: a call that waits for the thread and does not say so never ends, which ends the test.
+class NapsOfALoader : public testing::Test {
+ protected:
+    void SetUp() override {
+        alarm(200);
+        replay_ = create_replay_with_steps();
+        loader_ = create_loader_on(PER_CPU, replay_, batch_size, slots, nullptr);
+        naps_never_end = true;
+    }
+    void TearDown() override {
+        per_loader_free(loader_);  // whose thread naps, mostly
+        naps_never_end = false;
+        per_replay_free(replay_);
+        alarm(0);
+    }
+    static per_replay* create_replay_with_steps() {
+        per_replay_options options = replay_options(100, 1);
+        per_replay* const replay = create_replay(&options);
+        for (int t = 0; t < 50; ++t) add_full(replay, 0, static_cast<float>(t), 0, GOES_ON, static_cast<float>(t) + 1);
+        return replay;
+    }
+    // Batches, as a learner takes them at even intervals, of which the last is still out. Then the thread naps, mostly.
+    int64_t take_evenly(per_batch& batch) {
+        for (int i = 0; i < 2; ++i) {
+            EXPECT_EQ(per_loader_release(loader_, take(loader_, &batch), nullptr), PER_OK);
+            std::this_thread::sleep_for(1ms);
+        }
+        const int64_t slot = take(loader_, &batch);
+        std::this_thread::sleep_for(1ms);
+        return slot;
+    }
+
+    static constexpr int64_t batch_size = 4;
+    static constexpr int64_t slots = 2;
+    static constexpr int n_rounds = 100;  // some of which follow so many others that the thread naps
+
+    per_replay* replay_ = nullptr;
+    per_loader* loader_ = nullptr;
+};
+
+TEST_F(NapsOfALoader, a_call_on_the_buffer_waits_for_a_draw_that_was_asked_for) {
+    const int before = n_naps;
+    for (int i = 0; i < n_rounds; ++i) {
+        per_batch batch;
+        const int64_t slot = take_evenly(batch);
+        const float priorities[batch_size] = {1, 2, 3, 4};
+        ASSERT_EQ(per_replay_set_priorities(replay_, batch_size, batch.ids, priorities, nullptr), PER_OK);
+        ASSERT_EQ(per_loader_release(loader_, slot, nullptr), PER_OK);
+    }
+    EXPECT_GT(n_naps, before);
+}
+
+TEST_F(NapsOfALoader, a_consumer_waits_for_a_batch_that_was_not_drawn) {
+    const int before = n_naps;
+    for (int i = 0; i < n_rounds; ++i) {
+        per_batch batch;
+        ASSERT_EQ(per_loader_release(loader_, take_evenly(batch), nullptr), PER_OK);
+        for (int more = 0; more < slots; ++more)
+            ASSERT_EQ(per_loader_release(loader_, take(loader_, &batch), nullptr), PER_OK);
+    }
+    EXPECT_GT(n_naps, before);
+}
+
+TEST_F(NapsOfALoader, a_consumer_that_asks_again_and_again_gets_a_batch) {
+    for (int i = 0; i < n_rounds; ++i) {
+        per_batch batch;
+        ASSERT_EQ(per_loader_release(loader_, take_evenly(batch), nullptr), PER_OK);
+        for (int more = 0; more < slots; ++more) {
+            int64_t slot = -1;
+            per_status status = PER_ERROR_BUSY;
+            while (status == PER_ERROR_BUSY) status = try_next(loader_, 0, &batch, &slot);
+            ASSERT_EQ(status, PER_OK);
+            ASSERT_EQ(per_loader_release(loader_, slot, nullptr), PER_OK);
+        }
+    }
+}
+
+TEST_F(NapsOfALoader, a_loader_ends_while_its_thread_naps) {
+    for (int i = 0; i < 20; ++i) {
+        per_batch batch;
+        ASSERT_EQ(per_loader_release(loader_, take_evenly(batch), nullptr), PER_OK);
+        ASSERT_EQ(per_loader_stop(loader_), PER_OK);
+        per_loader_free(loader_);
+        loader_ = create_loader_on(PER_CPU, replay_, batch_size, slots, nullptr);
+    }
+}
+
+}  // namespace
+}  // namespace per::test
