@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -95,10 +94,12 @@ class Loader(Handle):
         self._nest = nest
         self._arrays: dict[int, dict[str, Any]] = {}  # by slot, made when it is first handed out
         self._answers: list[tuple[Any, Any]] = []  # what calls that are over have written to: a per_batch, and a slot
-        self._n_out = 0  # batches that are out, or that a call is about to hand out
-        self._count_lock = threading.Lock()
+        # An element for each batch that is out, or that a call is about to hand out: counted before C counts it, and
+        # back after it, so that C has no more out than are counted here. Lists need no lock, which a fork could copy.
+        self._out: list[None] = []
         self._process = os.getpid()
         self._latest: LoadedBatch | None = None  # the one that iteration has handed out
+        self._weak = weakref.ref(self)  # for batches, which do not keep their loader
 
     def take(self, *, wait: bool = True, stream: object = None) -> LoadedBatch:
         """The next batch. Its slot is its own until batch.release().
@@ -121,11 +122,10 @@ class Loader(Handle):
             slot_out[0] = -1
         except IndexError:
             batch, slot_out = _library.new("per_batch"), ffi.new("int64_t *", -1)
-        # A wait in C cannot be interrupted: it is for the thread that draws only, and that for a slot is here.
-        while not self._count(1, self._slots if wait else None):
-            time.sleep(_PAUSE_S)
-            handle = self._open()
+        self._out.append(None)
         try:
+            if wait and len(self._out) > self._slots:
+                handle = self._wait_for_slot()
             while True:
                 try:
                     check(lib.per_loader_next(handle, bool(wait), batch, slot_out, queue.handle))
@@ -144,9 +144,9 @@ class Loader(Handle):
         except BaseException:
             if slot_out[0] >= 0:
                 lib.per_loader_release(handle, slot_out[0], queue.handle)
-            self._count(-1)
+            self._out.pop()
             raise
-        loader = weakref.ref(self)
+        loader = self._weak
         return LoadedBatch(dict(arrays), lambda: _release(loader(), slot, stream))
 
     def __iter__(self) -> Loader:
@@ -174,19 +174,16 @@ class Loader(Handle):
         self._check_open()
         return handle
 
-    def _count(self, change: int, most: int | None = None) -> bool:
-        """Counts batches as out before C does and as back after it, so that C has no more out than are counted here.
-
-        False if `most` are out already. In a forked child, where C refuses every call and the lock may be that of a
-        thread which is not there, nothing is counted.
-        """
-        if os.getpid() != self._process:
-            return True
-        with self._count_lock:
-            if most is not None and self._n_out >= most:
-                return False
-            self._n_out += change
-        return True
+    def _wait_for_slot(self) -> Any:
+        """Waits until a batch that is counted is not one too many. C waits too, but Ctrl-C would not end that."""
+        while len(self._out) > self._slots and os.getpid() == self._process:  # in a forked child C refuses every call
+            self._out.pop()
+            try:
+                time.sleep(_PAUSE_S)
+            finally:
+                self._out.append(None)
+            self._open()
+        return self._open()
 
 
 def views_of(
@@ -207,4 +204,4 @@ def _release(loader: Loader | None, slot: int, stream: object) -> None:
     handle = None if loader is None else loader._handle
     if loader is not None and handle is not None:
         check(lib.per_loader_release(handle, slot, loader._memory.queue(stream).handle))
-        loader._count(-1)
+        loader._out.pop()
