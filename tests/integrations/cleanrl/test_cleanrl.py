@@ -231,3 +231,10 @@ def test_buffers_go_on_with_the_same_draws_when_their_replay_is_loaded():
 @pytest.mark.parametrize("name", ["cleanrl_dqn", "cleanrl_sac", "cleanrl_rainbow"])
 def test_example_runs(output_of_example, name):
     assert "return" in output_of_example(name, "--total-timesteps", "1500", "--learning-starts", "500")
+
+
+def test_sequences_are_refused():
+    with pytest.raises(per.InvalidArgument, match="sequence_length is 3; allowed: None"):
+        ReplayBuffer(90, NUMBER, spaces.Discrete(2), "cpu", sequence_length=3)
+    with pytest.raises(per.InvalidArgument, match="burn_in is 1; allowed: 0"):
+        PrioritizedReplayBuffer(90, (1,), "cpu", 1, 0.9, burn_in=1)

@@ -231,3 +231,9 @@ def test_what_a_dataset_needs_is_said(tmp_path):
         ReplayBuffer.from_lerobot_dataset(dataset, "cpu", KEYS, capacity=9)
     with pytest.raises(per.InvalidArgument, match="state_keys is None"):
         ReplayBuffer.from_lerobot_dataset(dataset, "cpu")
+
+
+def test_sequences_and_returns_of_several_steps_are_refused():
+    for name, value, default in (("sequence_length", 3, "None"), ("n_step", 2, "1")):
+        with pytest.raises(per.InvalidArgument, match=f"{name} is {value}; allowed: {default}, as"):
+            filled(**{name: value})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 
 import numpy as np
+import per
 import per.integrations.sb3 as ours
 import pytest
 import stable_baselines3 as theirs
@@ -211,3 +212,9 @@ def test_images_are_learned_from():
     model.learn(16)
     assert model.replay_buffer.replay.fields["observation"].shape == (1, 36, 36)
     assert len(np.unique(priorities(model))) > 2
+
+
+def test_another_gamma_than_the_algorithms_is_refused():
+    with pytest.raises(per.InvalidArgument, match=r"gamma of replay_buffer_kwargs is 0\.5; the algorithm's is 0\.99"):
+        trained(ours, "DQN", gamma=0.99, replay_buffer_kwargs={"gamma": 0.5})
+    trained(ours, "DQN", gamma=0.99, replay_buffer_kwargs={"gamma": 0.99})

@@ -359,3 +359,18 @@ def test_loaded_goal_buffers_take_an_environment_and_end_their_last_episodes():
     ends = again.replay.stats().episodes
     again.truncate_last_trajectory()
     assert again.replay.stats().episodes == ends + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "default", "reason"),
+    [
+        ("sequence_length", 3, None, "batches hold single transitions here"),
+        ("n_step", 3, 1, "n_steps says how many steps a return has"),
+        ("frame_stack", 4, 1, "VecFrameStack stacks frames"),
+        ("arrays", "torch", None, "batches hold tensors"),
+    ],
+)
+def test_options_that_make_other_batches_are_refused(name, value, default, reason):
+    with pytest.raises(per.InvalidArgument, match=f"^{name} is {value!r}; allowed: {default}, as {reason}$"):
+        PrioritizedReplayBuffer(100, NUMBER, spaces.Discrete(2), "cpu", **{name: value})
+    assert PrioritizedReplayBuffer(100, NUMBER, spaces.Discrete(2), "cpu", **{name: default}).n_steps == 1

@@ -232,3 +232,8 @@ def test_environments_side_by_side_are_extended_as_they_come():
         buffer.extend(env.rollout(40, break_when_any_done=False))
     assert buffer.write_count == 240
     assert torch.isfinite(buffer.sample(64)["next", "reward"]).all()
+
+
+def test_sequences_are_refused():
+    with pytest.raises(per.InvalidArgument, match="sequence_length is 3; allowed: None, as batches hold single"):
+        ReplayBuffer(10, sequence_length=3)

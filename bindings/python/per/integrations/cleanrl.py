@@ -13,6 +13,7 @@ import torch
 
 import per
 from per import spaces
+from per.integrations._single_transitions import refuse_other_batches
 from per.integrations._weighted_losses import WeightedRewards
 
 
@@ -49,6 +50,7 @@ class _Buffer:
     """A buffer of libper, with arrays in the shapes of CleanRL."""
 
     def __init__(self, transitions: int, fields: dict[str, per.Field], device: Any, options: dict[str, Any]) -> None:
+        refuse_other_batches(options)
         self.device = torch.device(device)
         self._stack = options.get("frame_stack", 1)
         if self._stack > 1:  # theirs are stacks, libper's fields single frames
@@ -95,9 +97,9 @@ class ReplayBuffer(_Buffer):
         observation_space, action_space, device, n_envs: as theirs. Observations of float64 are kept as float32.
         optimize_memory_usage: changes nothing; next observations are stored once.
         handle_timeout_termination: as theirs: whether info["TimeLimit.truncated"] is looked at.
-        options: those of per.ReplayBuffer. With frame_stack observations are stacks of so many frames, as FrameStack
-            gives them, and the newest of each is stored. The seed comes from numpy's global generator unless it is
-            given.
+        options: those of per.ReplayBuffer, but for sequences. With frame_stack observations are stacks of so many
+            frames, as FrameStack gives them, and the newest of each is stored. The seed comes from numpy's global
+            generator unless it is given.
 
     An episode that is truncated without a word ends where the next observation does not follow. The buffer of libper is
     the attribute `replay`.

@@ -21,6 +21,7 @@ from lerobot.rl import buffer as theirs
 from lerobot.utils.constants import ACTION, DONE, OBS_IMAGE, REWARD
 
 import per
+from per.integrations._single_transitions import refuse_other_batches
 
 __all__ = ["ReplayBuffer"]
 
@@ -102,7 +103,8 @@ class ReplayBuffer(theirs.ReplayBuffer):
         image_dtype: of the stored images, states whose name begins with "observation.image". "uint8" keeps numbers of 0
             to 1 as the nearest multiple of 1 / 255, and uint8 as it is; "float32" keeps any number.
         weigh_losses: False: rewards are a plain tensor.
-        options: those of per.ReplayBuffer. The seed comes from torch's generator unless it is given.
+        options: those of per.ReplayBuffer, but for sequences and n_step. The seed comes from torch's generator unless
+            it is given.
 
     The buffer of libper is the attribute `replay` once something was added.
     """
@@ -125,6 +127,7 @@ class ReplayBuffer(theirs.ReplayBuffer):
     ) -> None:
         if image_dtype not in ("uint8", "float32"):
             raise per.InvalidArgument(f"image_dtype is {image_dtype!r}; allowed: 'uint8', 'float32'")
+        refuse_other_batches(options, n_step="the targets of its algorithms are of one step")
         super().__init__(
             capacity, device, state_keys, image_augmentation_function, use_drq, storage_device, optimize_memory
         )

@@ -19,6 +19,7 @@ from stable_baselines3.common import buffers, type_aliases
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 import per
+from per.integrations._single_transitions import refuse_other_batches
 from per.integrations._weighted_losses import WeightedRewards
 
 
@@ -50,8 +51,9 @@ class PrioritizedReplayBuffer(buffers.ReplayBuffer):
             handle_timeout_termination.
         handle_timeout_termination: as theirs: whether info["TimeLimit.truncated"] is looked at.
         n_steps: steps of a return, as of their NStepReplayBuffer. Dict observations are allowed.
-        options: those of per.ReplayBuffer, gamma, alpha and beta among them. The seed comes from numpy's global
-            generator, which set_random_seed() has seeded, unless it is given.
+        options: those of per.ReplayBuffer, gamma, alpha and beta among them, but for sequences, n_step, frame_stack and
+            arrays. The seed comes from numpy's global generator, which set_random_seed() has seeded, unless it is
+            given.
 
     The buffer of libper is the attribute `replay`.
     """
@@ -73,6 +75,12 @@ class PrioritizedReplayBuffer(buffers.ReplayBuffer):
         n_steps: int = 1,
         **options: Any,
     ) -> None:
+        refuse_other_batches(
+            options,
+            n_step="n_steps says how many steps a return has",
+            frame_stack="VecFrameStack stacks frames",
+            arrays="batches hold tensors",
+        )
         per_env = max(buffer_size // n_envs, 1)
         buffers.BaseBuffer.__init__(self, per_env, observation_space, action_space, device, n_envs)
         self.optimize_memory_usage = optimize_memory_usage
@@ -243,6 +251,9 @@ class _Prioritized:
             self.replay_buffer_class = PrioritizedDictReplayBuffer if has_parts else PrioritizedReplayBuffer
         n_steps = self.n_steps
         if issubclass(self.replay_buffer_class, PrioritizedReplayBuffer):
+            gamma = self.replay_buffer_kwargs.get("gamma", self.gamma)
+            if gamma != self.gamma:
+                raise per.InvalidArgument(f"gamma of replay_buffer_kwargs is {gamma}; the algorithm's is {self.gamma}")
             self.replay_buffer_kwargs = {"n_steps": n_steps, "gamma": self.gamma, **self.replay_buffer_kwargs}
             self.n_steps = 1  # theirs would warn that it does not reach a replay_buffer_class that is given
         super()._setup_model()  # type: ignore[misc]

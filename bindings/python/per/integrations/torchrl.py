@@ -16,6 +16,7 @@ from tensordict import TensorDict, TensorDictBase
 from torchrl.data import replay_buffers as torchrl
 
 import per
+from per.integrations._single_transitions import refuse_other_batches
 
 _SPARE_ROWS = 2  # a lane has 3 rows at least, and a sampler may have one index
 
@@ -189,6 +190,7 @@ class ReplayBuffer:
     buffer: per.ReplayBuffer | None = None
 
     def __init__(self, capacity: int, *, batch_size: int = 0, priority_key: str = "td_error", **options: Any) -> None:
+        refuse_other_batches(options)
         self.batch_size, self.priority_key = batch_size, priority_key
         self._options = {"capacity": capacity, "arrays": "torch", **options}
         self._place = {"arrays": "torch", "device": options.get("device", "cpu")}

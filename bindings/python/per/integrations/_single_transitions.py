@@ -1,0 +1,25 @@
+"""Buffers whose batches hold single transitions, as their framework has them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import per
+
+_DEFAULTS = {name: parameter.default for name, parameter in inspect.signature(per.ReplayBuffer).parameters.items()}
+_OF_SEQUENCES = ("sequence_length", "burn_in", "sequence_stride")
+
+
+def refuse_other_batches(options: Mapping[str, Any], **reasons: str) -> None:
+    """Refuses options of per.ReplayBuffer with which batches are not what the framework computes with.
+
+    Those of sequences are always among them. `reasons`: others by name, and what to do instead.
+
+    Raises:
+        per.InvalidArgument if one of them is not its default.
+    """
+    for name, reason in {**dict.fromkeys(_OF_SEQUENCES, "batches hold single transitions here"), **reasons}.items():
+        if name in options and options[name] != _DEFAULTS[name]:
+            raise per.InvalidArgument(f"{name} is {options[name]!r}; allowed: {_DEFAULTS[name]!r}, as {reason}")
