@@ -67,15 +67,9 @@ inline int64_t n_saved_rows(const std::vector<Lane>& lanes, const WindowRules& r
 // lane, and in order of time.
 template <class Visit>
 void for_each_saved_part(const WindowRules& rules, const std::vector<Lane>& lanes, const Visit& visit) {
-    for (int64_t env = 0; env < rules.ring.n_envs; ++env) {
-        const RowRange rows = saved_rows(lanes[static_cast<size_t>(env)], rules);
-        for (int64_t row = rows.first; row < rows.end;) {
-            const int64_t slot = rules.ring.slot(env, row);
-            const int64_t n = std::min(rows.end - row, (env + 1) * rules.ring.rows - slot);
-            visit(slot, n);
-            row += n;
-        }
-    }
+    for (int64_t env = 0; env < rules.ring.n_envs; ++env)
+        per::for_each_part(rules.ring, env, saved_rows(lanes[static_cast<size_t>(env)], rules),
+                           [&](int64_t slot, int64_t, int64_t n) { visit(slot, n); });
 }
 
 // How many slots of a lane were ever used: the first ones.

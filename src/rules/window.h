@@ -75,6 +75,18 @@ struct Ring {
     }
 };
 
+// Calls visit(slot, row, n) for each part of the rows, no more than a lane has, that lies in n slots side by side.
+template <class Visit>
+[[gnu::always_inline]] inline void for_each_part(const Ring& ring, int64_t env, RowRange range, const Visit& visit) {
+    for (int64_t row = range.first; row < range.end;) {
+        const int64_t slot = ring.slot(env, row);
+        const int64_t in_ring = (env + 1) * ring.rows - slot;
+        const int64_t n = range.end - row < in_ring ? range.end - row : in_ring;
+        visit(slot, row, n);
+        row += n;
+    }
+}
+
 enum class LaneState : uint8_t {
     idle,       // the next step starts an episode
     running,    // an episode runs; what followed its last step is not known

@@ -18,17 +18,6 @@
 
 namespace per::cpu {
 
-// Calls visit(slot, row, n) for each part of the rows, no more than a lane has, that lies in n slots side by side.
-template <class Visit>
-[[gnu::always_inline]] inline void for_each_part(const Ring& ring, int64_t env, RowRange range, const Visit& visit) {
-    for (int64_t row = range.first; row < range.end;) {
-        const int64_t slot = ring.slot(env, row);
-        const int64_t n = std::min(range.end - row, (env + 1) * ring.rows - slot);
-        visit(slot, row, n);
-        row += n;
-    }
-}
-
 // Rows, their lanes and their priorities, and the changes that keep them together; what was drawn so far. The rules are
 // those of window.h.
 struct ReplayState {
