@@ -1,5 +1,6 @@
 #include "file/checkpoint_state.h"
 
+#include <cstring>
 #include <limits>
 
 #include "rules/limits.h"
@@ -13,6 +14,9 @@ namespace {
 constexpr int64_t max_changes = ranks_never_taken + (int64_t{1} << 61);
 
 constexpr float not_given = -1.0f;  // the priority of a row that has none
+
+constexpr size_t max_seen = 1024;  // priorities at once
+static_assert(leaf_mass_limit <= uint64_t{1} << 53);
 
 // Calls visit(counter) for the counters that a file of that format keeps, in its order.
 template <class Counters, class Visit>
@@ -65,6 +69,18 @@ Lane read_lane(CheckpointReader& reader, const WindowRules& rules) {
     lane.state = static_cast<LaneState>(reader.number<uint8_t>(0, static_cast<uint8_t>(LaneState::ended)));
     if (!is_possible(lane, rules)) reader.refuse("a lane in it cannot be");
     return lane;
+}
+
+// How many flags from the first on are row_is_step and nothing else, which most are: eight at a time.
+size_t n_plain(const uint8_t* flags, size_t n) {
+    constexpr uint64_t eight = row_is_step * uint64_t{0x0101010101010101};
+    size_t i = 0;
+    for (uint64_t word; i + sizeof word <= n; i += sizeof word) {
+        std::memcpy(&word, flags + i, sizeof word);
+        if (word != eight) break;
+    }
+    while (i < n && flags[i] == row_is_step) ++i;
+    return i;
 }
 
 // What a row can be, as the row before it says.
@@ -201,13 +217,18 @@ void write_ranks(CheckpointWriter& writer, const CheckpointRanks* ranks) {
 
 // --------------------------------------------------------------------------------------------------------- reading
 
+void raise_one_by_one(int64_t count, const float* priorities, double alpha, float* powers_out) {
+    for (int64_t i = 0; i < count; ++i) powers_out[i] = priority_to_alpha(priorities[i], alpha);
+}
+
 CheckpointState::CheckpointState(CheckpointReader& reader, const WindowRules& rules, double alpha,
-                                 int32_t max_times_sampled)
+                                 int32_t max_times_sampled, Raise raise)
     : reader_(reader),
       rules_(rules),
       alpha_(alpha),
       max_times_sampled_(max_times_sampled),
-      lanes_(static_cast<size_t>(rules.ring.n_envs)) {
+      lanes_(static_cast<size_t>(rules.ring.n_envs)),
+      raise_(raise) {
     reader.begin("counters");
     numbers_.beta_step = reader.number<int64_t>(0, max_counter);
     numbers_.batches = reader.number<int64_t>(0, max_counter);
@@ -295,7 +316,8 @@ void CheckpointState::end(const SlotArray& array) {
         flags_ = {};
     }
     if (array.kind == SlotArray::Kind::priorities) check_priorities();
-    if (!are_times_sampled_) reader_.refuse("a row in it was drawn as often as it cannot have been");
+    if (array.kind == SlotArray::Kind::times_sampled && !are_times_sampled_)
+        reader_.refuse("a row in it was drawn as often as it cannot have been");
 }
 
 std::optional<CheckpointRanks> CheckpointState::read_ranks(bool are_required) {
@@ -329,9 +351,19 @@ bool CheckpointState::is_possible(uint8_t flags) const {
     return !(flags & row_starts_episode) || flags & row_starts_sequence;
 }
 
+// How many rows from the first on are steps whose flags say nothing else. (Of older formats, whose rows are not in order
+// of time: none.)
+int64_t CheckpointState::n_plain_steps(int64_t env, RowRange rows) const {
+    if (!reader_.has_sections()) return 0;
+    return static_cast<int64_t>(
+        n_plain(flags_.data() + index(env, rows.first), static_cast<size_t>(rows.end - rows.first)));
+}
+
 void CheckpointState::check_flags() const {
-    for (const uint8_t flags : flags_)
-        if (!is_possible(flags)) reader_.refuse("a row in it has flags that no row has");
+    for (size_t i = 0; i < flags_.size(); ++i) {
+        i += n_plain(flags_.data() + i, flags_.size() - i);
+        if (i < flags_.size() && !is_possible(flags_[i])) reader_.refuse("a row in it has flags that no row has");
+    }
     for (int64_t env = 0; env < rules_.ring.n_envs; ++env)
         if (!is_order_possible(env)) reader_.refuse("flags in it cannot follow each other");
 }
@@ -346,6 +378,12 @@ bool CheckpointState::is_order_possible(int64_t env) const {
     SequenceStarts starts(rules_.sequence.stride);
     if (lane.in_episode() && lane.episode < oldest) starts.know(oldest - lane.episode);
     for (int64_t row = oldest; row < lane.head; ++row) {
+        if (rules_.sequence.stride == 1 && is(expected, row_is_step)) {
+            const int64_t n = n_plain_steps(env, {row, lane.head});
+            if (n > 0) expected = Expected::step;
+            row += n;
+            if (row == lane.head) break;
+        }
         const uint8_t flags = flags_of(row);
         if (!is(expected, flags)) return false;
         if (flags & row_starts_episode) latest_start = row;
@@ -372,28 +410,63 @@ void CheckpointState::find_live(int64_t env) {
     const Lane& lane = lanes_[static_cast<size_t>(env)];
     const int64_t needed = rules_.sequence.burn_in + 1;
     const auto flags_of = [&](int64_t row) { return flags(env, row); };
-    for (int64_t row = lane.tail; row < complete_end(lane, rules_); ++row) {
-        if (!(flags_of(row) & row_is_step && can_be_live(rules_, flags_of(row)))) continue;
-        if (transitions_from(lane, row, needed, flags_of) != needed) continue;
-        is_live_[index(env, row)] = true;
-        live_slots_.push_back(rules_.ring.slot(env, row));
+    const auto is_live = [&](int64_t row) {
+        return flags_of(row) & row_is_step && can_be_live(rules_, flags_of(row)) &&
+               transitions_from(lane, row, needed, flags_of) == needed;
+    };
+    const bool are_plain_live = needed == 1 && can_be_live(rules_, row_is_step);
+    const int64_t end = complete_end(lane, rules_);
+    for (int64_t row = lane.tail; row < end; ++row) {
+        const int64_t first = row;
+        while (row < end && is_live(row)) row += 1 + (are_plain_live ? n_plain_steps(env, {row + 1, end}) : 0);
+        add_live(env, {first, row});
     }
+}
+
+void CheckpointState::add_live(int64_t env, RowRange rows) {
+    per::for_each_part(rules_.ring, env, rows, [&](int64_t slot, int64_t row, int64_t n) {
+        std::fill_n(is_live_.begin() + static_cast<std::ptrdiff_t>(index(env, row)), n, uint8_t{1});
+        live_slots_.push_back({slot, slot + n});
+        n_live_ += n;
+    });
 }
 
 // ------------------------------------------------------------------------------------------------------- priorities
 
 void CheckpointState::see_priorities(const float* priorities, size_t n) {
-    const double factor = is_scale(numbers_.tree_scale) ? power_of_two(numbers_.tree_scale) : 1.0;
-    for (size_t i = 0; i < n; ++i) {
-        const float priority = priorities[i];
-        const bool is_live = is_live_[n_priorities_++];
-        are_priorities_ &= is_priority(priority) || (priority == not_given && !is_live);
-        if (!is_live || !are_priorities_) continue;
-        const float leaf = priority_to_alpha(priority, alpha_);
-        has_too_large_leaf_ |= is_too_large(leaf, factor);
-        mass_ = add_wide(mass_, {limited_mass_of(leaf, factor), 0});
-        ++bucket_counts_[static_cast<size_t>(rank_bucket(priority))];
+    leaves_.resize(n);
+    for (size_t first = 0; first < n; first += max_seen) {
+        const size_t n_seen = std::min(n - first, max_seen);
+        see_few_priorities(priorities + first, n_seen, leaves_.data() + first);
     }
+}
+
+// Few enough for the first level of the caches, and for their masses to fit 64 bits. Rows that are not live count as
+// those of priority 0 until their leaves are taken away.
+void CheckpointState::see_few_priorities(const float* priorities, size_t n, float* leaves_out) {
+    const double factor = is_scale(numbers_.tree_scale) ? power_of_two(numbers_.tree_scale) : 1.0;
+    const uint8_t* const is_live = is_live_.data() + n_priorities_;
+    n_priorities_ += n;
+    int32_t are_priorities = 1;
+    for (size_t i = 0; i < n; ++i) {
+        const uint32_t mask = 0u - is_live[i];
+        leaves_out[i] = bit_cast<float>(bit_cast<uint32_t>(priorities[i]) & mask);
+        const bool has_none = (priorities[i] == not_given) & !is_live[i];
+        are_priorities &= int32_t{is_priority(priorities[i])} | int32_t{has_none};
+    }
+    are_priorities_ &= are_priorities != 0;
+    if (!are_priorities_) return;
+    for (size_t i = 0; i < n; ++i) bucket_counts_[static_cast<size_t>(rank_bucket(leaves_out[i]))] += is_live[i];
+    raise_(static_cast<int64_t>(n), leaves_out, alpha_, leaves_out);
+    for (size_t i = 0; alpha_ == 0.0 && i < n; ++i) leaves_out[i] *= is_live[i];
+    uint64_t mass = 0;
+    bool has_too_large = false;
+    for (size_t i = 0; i < n; ++i) {
+        mass += limited_mass_of(leaves_out[i], factor);
+        has_too_large |= is_too_large(leaves_out[i], factor);
+    }
+    has_too_large_leaf_ |= has_too_large;
+    mass_ = add_wide(mass_, {mass, 0});
 }
 
 void CheckpointState::check_priorities() const {

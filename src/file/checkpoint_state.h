@@ -115,13 +115,25 @@ void write_state(CheckpointWriter& writer, const CheckpointMoment& moment, const
 // How many bytes the arrays have in a file.
 int64_t bytes_of_arrays(const std::vector<SlotArray>& arrays, const WindowRules& rules, const std::vector<Lane>& lanes);
 
+// Slots first .. end - 1.
+struct SlotRange {
+    int64_t first;
+    int64_t end;
+};
+
+// priority_to_alpha() of each of `count` priorities, one by one. A backend that has a faster one gives that.
+void raise_one_by_one(int64_t count, const float* priorities, double alpha, float* powers_out);
+using Raise = decltype(&raise_one_by_one);
+
 // Reads a state in the same order, and checks all that later calls rely on without looking: which rows are live, the
 // order of flags, what priorities weigh. A state that no buffer can be in throws Error with CORRUPT_FILE. The memory
 // that this takes grows with the rows in the file, not with the capacity.
 class CheckpointState {
  public:
     // Reads numbers and lanes. `reader` and `rules` must stay as long as this object.
-    CheckpointState(CheckpointReader& reader, const WindowRules& rules, double alpha, int32_t max_times_sampled);
+    // `raise` computes what raise_one_by_one() does, to the bit.
+    CheckpointState(CheckpointReader& reader, const WindowRules& rules, double alpha, int32_t max_times_sampled,
+                    Raise raise = raise_one_by_one);
 
     const CheckpointNumbers& numbers() const { return numbers_; }
     const std::vector<Lane>& lanes() const { return lanes_; }
@@ -132,6 +144,8 @@ class CheckpointState {
     // they are read there; is_in_rows() says so after begin(), and an array of a buffer that has that file need not be read.
     bool is_in_rows() const { return reader_.is_in_rows(); }
     void read(const SlotArray& array, std::byte* bytes, std::size_t size);
+    // What the tree is to hold for the priorities that were read last: p^alpha of live rows, 0 of others.
+    const float* leaves() const { return leaves_.data(); }
     void end(const SlotArray& array);
     // Calls visit(first slot, n) for the parts of each array, in the order of the file.
     template <class Visit>
@@ -144,8 +158,10 @@ class CheckpointState {
     // Reads ranks, which a buffer with PER_RANK always has.
     std::optional<CheckpointRanks> read_ranks(bool are_required);
 
-    // The slots of live rows, lane by lane and in order of time. They are known once the flags were checked.
-    const std::vector<int64_t>& live_slots() const { return live_slots_; }
+    // The slots of live rows, lane by lane and in order of time, those side by side as one range. They are known once
+    // the flags were checked.
+    const std::vector<SlotRange>& live_slots() const { return live_slots_; }
+    int64_t n_live() const { return n_live_; }
 
  private:
     // The place of a row among those of all lanes that are in the file.
@@ -154,8 +170,11 @@ class CheckpointState {
     void read_rows(int64_t element_bytes, std::byte* bytes, std::size_t size);
     void check_flags() const;
     bool is_order_possible(int64_t env) const;
+    int64_t n_plain_steps(int64_t env, RowRange rows) const;
     void find_live(int64_t env);
+    void add_live(int64_t env, RowRange rows);
     void see_priorities(const float* priorities, size_t n);
+    void see_few_priorities(const float* priorities, size_t n, float* leaves_out);
     void check_priorities() const;
     void check_ranks(const CheckpointRanks& ranks) const;
     bool is_possible(uint8_t flags) const;
@@ -167,24 +186,27 @@ class CheckpointState {
     int32_t max_times_sampled_;
     CheckpointNumbers numbers_;
     std::vector<Lane> lanes_;
-    std::vector<size_t> first_;   // by environment: the index of its first element
-    std::vector<uint8_t> flags_;  // by index
-    std::vector<bool> is_live_;   // by index
-    std::vector<int64_t> live_slots_;
+    std::vector<size_t> first_;     // by environment: the index of its first element
+    std::vector<uint8_t> flags_;    // by index
+    std::vector<uint8_t> is_live_;  // by index: 0 or 1
+    std::vector<SlotRange> live_slots_;
+    int64_t n_live_ = 0;
     std::vector<bool> is_used_up_;  // by index, with max_times_sampled
     size_t n_times_sampled_ = 0;    // how many were read
     bool are_times_sampled_ = true;
     // Where the next byte of an array lies that is in the file of the rows.
     struct RowCursor {
-        std::vector<RowRange> slots;  // of the parts of the array
+        std::vector<SlotRange> slots;  // of the parts of the array
         size_t part = 0;
         int64_t slot = 0;
         int64_t offset = 0;  // in the element
     };
     RowCursor cursor_;
+    Raise raise_;
+    std::vector<float> leaves_;
     size_t n_priorities_ = 0;  // how many were read
     bool are_priorities_ = true;
-    // Of the leaves of live rows.
+    // The mass of all leaves.
     WideSum mass_ = {0, 0};
     bool has_too_large_leaf_ = false;
     std::vector<uint64_t> bucket_counts_ = std::vector<uint64_t>(n_rank_buckets);  // of live rows

@@ -56,7 +56,8 @@ PER_HOST_DEVICE float sequence_priority(const float* td_errors, int64_t n_critic
 
 // Whether p can be a priority: it is finite and not negative.
 PER_HOST_DEVICE bool is_priority(float p) {
-    return p >= 0.0f && p <= 0x1.fffffep127f;
+    // Both are compared in any case, so that a loop over priorities has no branches.
+    return (p >= 0.0f) & (p <= 0x1.fffffep127f);
 }
 
 }  // namespace per

@@ -12,9 +12,11 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/replay_options.h"
@@ -178,6 +180,145 @@ TEST_F(CraftedFile, infinite_priority_of_a_row_that_is_not_live_yet_is_refused) 
     EXPECT_EQ(status_of_loading(), PER_OK);
 }
 
+// The rows of a lane of single steps, whose rows hold their own next observations, each with flags of its own.
+class LongFile : public CraftedFile {
+ protected:
+    static constexpr int64_t n_rows = 2500;
+
+    void SetUp() override {
+        CraftedFile::SetUp();
+        per_replay_options options = options_of(n_rows);
+        options.store_next_observation = 1;
+        const Replay saved = create(options);
+        const std::vector<float> zeros(2 * n_rows);
+        const std::vector<uint8_t> no(n_rows);
+        const auto array = [](const auto& values, int32_t dtype) {
+            return per_array{values.data(), nullptr, 0, dtype};
+        };
+        const std::vector<per_array> fields(4, array(zeros, PER_FLOAT32));
+        per_steps steps;
+        per_steps_init(&steps, sizeof steps);
+        steps.length = n_rows;
+        steps.fields = steps.next_fields = fields.data();
+        steps.reward = array(zeros, PER_FLOAT32);
+        steps.terminated = steps.truncated = array(no, PER_BOOL);
+        ASSERT_EQ(per_replay_add(saved.get(), &steps, nullptr, nullptr), PER_OK) << per_last_error();
+        save(saved.get());
+    }
+
+    // The status of loading the file after an edit, and the live rows of what was loaded.
+    template <class Edit>
+    per_status edited(const Edit& edit) {
+        Parts parts(path());
+        edit(parts);
+        parts.write(path("forged.per"));
+        per_replay* replay = nullptr;
+        const per_status status = per_replay_load(path("forged.per").c_str(), PER_CPU, 0, &replay);
+        const Replay loaded(replay);
+        live_.clear();
+        if (loaded) live_ = live_ids(loaded.get());
+        total_ = loaded ? statistics_of(loaded.get()).total : 0.0;
+        return status;
+    }
+    static bool message_has(const char* text) { return std::string(per_last_error()).find(text) != std::string::npos; }
+
+    std::vector<int64_t> live_;
+    double total_ = 0.0;
+};
+
+// Wherever an episode ends among steps that are like all others, the rows around it are known.
+TEST_F(LongFile, flags_among_those_of_plain_steps_are_seen) {
+    for (int64_t row = 1; row < n_rows - 1; row = row < 40 ? row + 1 : row * 7 / 4) {
+        const auto with_flags = [&](int flags, int flags_after) {
+            return edited([&](Parts& parts) {
+                ASSERT_EQ(parts.arrays[0].size(), static_cast<size_t>(n_rows));
+                parts.arrays[0][static_cast<size_t>(row)] = static_cast<std::byte>(flags);
+                parts.arrays[0][static_cast<size_t>(row + 1)] = static_cast<std::byte>(flags_after);
+                if (flags_after & row_starts_episode) parts.lanes[0].episode = row + 1;
+            });
+        };
+        const int start = row_is_step | row_starts_episode;
+        const int last = row_is_step | row_truncated;
+        std::vector<int64_t> all(n_rows);
+        std::iota(all.begin(), all.end(), 0);
+        EXPECT_EQ(with_flags(row_is_step, row_is_step), PER_OK) << per_last_error();
+        EXPECT_EQ(live_, all);
+        EXPECT_EQ(with_flags(last, start), PER_OK) << row << per_last_error();
+        EXPECT_EQ(live_, all) << row;
+        EXPECT_EQ(with_flags(last | row_final_unknown, start), PER_OK) << row << per_last_error();
+        all.erase(all.begin() + row);
+        EXPECT_EQ(live_, all) << row;
+        for (const auto& [flags, flags_after] :
+             {std::pair(start, int{row_is_step}), {last, row_is_step}, {0, row_is_step}, {row_is_step, start}}) {
+            EXPECT_EQ(with_flags(flags, flags_after), PER_ERROR_CORRUPT_FILE) << row;
+            EXPECT_TRUE(message_has("'flags': flags in it cannot follow each other")) << per_last_error();
+        }
+        for (const int flags : {row_is_step | 128, row_is_step | row_final_unknown, 2}) {
+            EXPECT_EQ(with_flags(flags, row_is_step), PER_ERROR_CORRUPT_FILE) << row;
+            EXPECT_TRUE(message_has("'flags': a row in it has flags that no row has")) << per_last_error();
+        }
+    }
+}
+
+// Of live rows each priority counts, and what it weighs; others may have none. At each end of what is seen at once.
+TEST_F(LongFile, priorities_that_cannot_be_are_refused_at_any_row) {
+    constexpr float infinity = std::numeric_limits<float>::infinity();
+    constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+    for (const size_t row : {size_t{0}, size_t{1}, size_t{15}, size_t{16}, size_t{1023}, size_t{1024}, size_t{2047},
+                             size_t{2048}, size_t{n_rows - 2}, size_t{n_rows - 1}}) {
+        const auto with_priority = [&](float priority, bool is_live) {
+            return edited([&](Parts& parts) {
+                parts.numbers.tree_scale = 20;
+                parts.priorities()[row] = priority;
+                if (is_live) return;
+                const int64_t next = static_cast<int64_t>(row) + 1;  // starts an episode
+                const auto last = static_cast<std::byte>(row_is_step | row_truncated | row_final_unknown);
+                parts.arrays[0][row] |= last;
+                if (next < n_rows)
+                    parts.arrays[0][row + 1] |= static_cast<std::byte>(row_starts_episode);
+                else
+                    parts.lanes[0].state = LaneState::idle;
+                parts.lanes[0].episode = std::min(next, n_rows - 1);
+            });
+        };
+        for (const float bad : {nan, infinity, -infinity, -1.0f, -0.5f, -1e-45f}) {
+            EXPECT_EQ(with_priority(bad, true), PER_ERROR_CORRUPT_FILE) << row << " " << bad;
+            EXPECT_TRUE(message_has("'priorities': a priority in it cannot be")) << per_last_error();
+        }
+        EXPECT_EQ(with_priority(1e30f, true), PER_ERROR_CORRUPT_FILE) << row;
+        EXPECT_TRUE(message_has("'priorities': its priorities cannot be")) << per_last_error();
+        for (const float bad : {nan, infinity, -0.5f, -2.0f})
+            EXPECT_EQ(with_priority(bad, false), PER_ERROR_CORRUPT_FILE) << row << " " << bad;
+        for (const float good : {-1.0f, 0.0f, 1e30f}) {
+            EXPECT_EQ(with_priority(good, false), PER_OK) << row << " " << good << per_last_error();
+            EXPECT_EQ(live_.size(), size_t{n_rows - 1});
+            EXPECT_EQ(total_, static_cast<double>(n_rows - 1));
+        }
+    }
+}
+
+// With alpha 0 every live row weighs 1, and no other one weighs anything.
+TEST_F(LongFile, rows_that_are_not_live_weigh_nothing_at_any_alpha) {
+    for (const double alpha : {0.0, 0.5, 1.0}) {
+        const per_status status = edited([&](Parts& parts) {
+            parts.edited.alpha = alpha;
+            parts.numbers.tree_scale = 20;
+            for (size_t row = 0; row < n_rows - 1; row += 3) {
+                parts.arrays[0][row] = static_cast<std::byte>(row_is_step | row_truncated | row_final_unknown |
+                                                              (row == 0 ? row_starts_episode : 0));
+                parts.arrays[0][row + 1] |= static_cast<std::byte>(row_starts_episode);
+                parts.lanes[0].episode = static_cast<int64_t>(row) + 1;
+            }
+        });
+        ASSERT_EQ(status, PER_OK) << per_last_error();
+        std::vector<int64_t> live;
+        for (int64_t row = 0; row < n_rows; ++row)
+            if (row % 3 != 0 || row == n_rows - 1) live.push_back(row);
+        EXPECT_EQ(live_, live);
+        EXPECT_EQ(total_, static_cast<double>(live.size()));
+    }
+}
+
 // A row is used up once it was drawn max_times_sampled times, and not before.
 TEST_F(CraftedFile, rows_drawn_as_often_as_they_cannot_have_been_are_refused) {
     for (const int32_t most : {0, 1, 2}) {
@@ -207,6 +348,11 @@ TEST_F(CraftedFile, rows_drawn_as_often_as_they_cannot_have_been_are_refused) {
                   most == 0 ? PER_OK : PER_ERROR_CORRUPT_FILE);
         EXPECT_EQ(edited([](Parts& parts) { parts.arrays[0][0] ^= static_cast<std::byte>(row_is_used_up); }),
                   PER_ERROR_CORRUPT_FILE);
+        EXPECT_NE(std::string(per_last_error())
+                      .find(most == 0 ? "in the section 'flags': a row in it has flags"
+                                      : "in the section 'times sampled': a row in it was"),
+                  std::string::npos)
+            << per_last_error();
         if (most == 0) continue;
         EXPECT_EQ(edited([](Parts& parts) { parts.times_sampled()[0] = parts.times_sampled()[0] == 2 ? 0 : 2; }),
                   PER_ERROR_CORRUPT_FILE);

@@ -32,10 +32,10 @@ Column<std::byte> column_of(const ReplayState& state, const SlotArray& array) {
     __builtin_unreachable();
 }
 
-// Flags also lie side by side: to read them there takes a 64th of the memory's time.
-Column<std::byte> column_to_read(const ReplayState& state, const SlotArray& array) {
+// Flags also lie side by side: to read or write them there takes a 64th of the memory's time.
+Column<std::byte> column_side_by_side(const ReplayState& state, const SlotArray& array) {
     if (array.kind != SlotArray::Kind::flags) return column_of(state, array);
-    return {reinterpret_cast<std::byte*>(const_cast<uint8_t*>(state.rows.flags_side_by_side())), sizeof(uint8_t)};
+    return {reinterpret_cast<std::byte*>(state.rows.flags_side_by_side()), sizeof(uint8_t)};
 }
 
 // A save in the background holds the lock for a part of this size.
@@ -69,6 +69,12 @@ int64_t bytes_of_slot(const ReplayState& state, const Column<std::byte>& column,
 
 bool is_side_by_side(const ReplayState& state, const Column<std::byte>& column, int64_t bytes) {
     return column.stride == bytes && state.rows.packed_of(column.first) == nullptr;
+}
+
+// Room for values of any column. It only grows: a vector that also shrinks clears what it grows by again and again.
+std::byte* room(std::vector<std::byte>& bytes, size_t size) {
+    if (bytes.size() < size) bytes.resize(size);
+    return bytes.data();
 }
 
 // Values of a column side by side.
@@ -196,6 +202,55 @@ bool adopts_rows(const CheckpointReader& reader, ReplayState& state) {
            state.rows.file()->adopt(folder->folder(), table);
 }
 
+// Puts the arrays of a checkpoint into a buffer that nobody reads yet.
+class RestoredArrays {
+ public:
+    // `has_rows`: the records are there already.
+    RestoredArrays(CheckpointReader& reader, CheckpointState& saved, ReplayState& state, bool has_rows)
+        : reader_(reader), saved_(saved), state_(state), has_rows_(has_rows), arrays_(arrays_of(state)) {}
+
+    void read_all() {
+        read(arrays_[0]);  // flags, which say what the others may hold
+        for (size_t i = 1; i < arrays_.size(); ++i) read(arrays_[i]);
+        saved_.for_each_part([this](int64_t first, int64_t n) { state_.rows.spread_flags(first, n); });
+    }
+
+ private:
+    void read(const SlotArray& array) {
+        saved_.begin(array);
+        if (has_rows_ && state_.rows.place_in_record(column_of(state_, array).first) >= 0) {
+            if (!saved_.is_in_rows()) reader_.refuse("it is not in the file of the rows");
+        } else {
+            saved_.for_each_part([&](int64_t first, int64_t n) { read_slots(array, first, n); });
+        }
+        saved_.end(array);
+    }
+
+    void read_slots(const SlotArray& array, int64_t first, int64_t n_slots) {
+        const Column<std::byte> column = column_side_by_side(state_, array);
+        const int64_t slot_bytes = bytes_of_slot(state_, column, array.bytes);
+        for_each_part(first, n_slots, slot_bytes, small_part_bytes, [&](int64_t slot, int64_t n) {
+            const size_t size = static_cast<size_t>(n * array.bytes);
+            will_need(state_, column, slot, n);
+            if (is_side_by_side(state_, column, array.bytes)) {
+                saved_.read(array, column.at(slot), size);
+            } else {
+                std::byte* const values = room(side_by_side_, size);
+                saved_.read(array, values, size);
+                write_values(state_, column, array.bytes, slot, n, values);
+            }
+            if (array.kind == SlotArray::Kind::priorities) state_.priorities.restore_leaves(slot, n, saved_.leaves());
+        });
+    }
+
+    CheckpointReader& reader_;
+    CheckpointState& saved_;
+    ReplayState& state_;
+    const bool has_rows_;
+    const std::vector<SlotArray> arrays_;
+    std::vector<std::byte> side_by_side_;
+};
+
 }  // namespace
 
 void save_state(CheckpointWriter& writer, ReplayState& state) {
@@ -205,15 +260,15 @@ void save_state(CheckpointWriter& writer, ReplayState& state) {
     std::vector<std::byte> side_by_side;
     // Calls write(bytes, size) for the elements of slots first .. first + n_slots - 1.
     const auto write_slots = [&](const SlotArray& array, int64_t first, int64_t n_slots, const auto& write) {
-        const Column<std::byte> column = column_to_read(state, array);
+        const Column<std::byte> column = column_side_by_side(state, array);
         const int64_t part_bytes = bytes_of_slot(state, column, array.bytes);
         for_each_part(first, n_slots, part_bytes, small_part_bytes, [&](int64_t slot, int64_t n) {
             const size_t size = static_cast<size_t>(n * array.bytes);
             will_need(state, column, slot, n);
             if (is_side_by_side(state, column, array.bytes)) return write(column.at(slot), size);
-            side_by_side.resize(size);
-            read_values(state, column, array.bytes, slot, n, side_by_side.data());
-            write(side_by_side.data(), size);
+            std::byte* const values = room(side_by_side, size);
+            read_values(state, column, array.bytes, slot, n, values);
+            write(values, size);
         });
     };
     if (writer.leaves_rows()) {
@@ -261,7 +316,9 @@ std::unique_ptr<ReplaySnapshot> snapshot_of(ReplayState& state) {
 }
 
 void restore_state(CheckpointReader& reader, ReplayState& state) {
-    CheckpointState saved(reader, state.rules, state.priorities.alpha(), state.max_times_sampled);
+    PriorityStore& priorities = state.priorities;
+    CheckpointState saved(reader, state.rules, priorities.alpha(), state.max_times_sampled,
+                          priorities.tree().kernels().power.raise);
     const CheckpointNumbers& numbers = saved.numbers();
     state.lanes = saved.lanes();
     state.beta.step = numbers.beta_step;
@@ -275,37 +332,12 @@ void restore_state(CheckpointReader& reader, ReplayState& state) {
         else if (!state.rows.holds(first, n))
             reader.refuse("rows are missing in its file");
     });
-    std::vector<std::byte> side_by_side;
-    for (const SlotArray& array : arrays_of(state)) {
-        const Column<std::byte> column = column_of(state, array);
-        saved.begin(array);
-        if (has_rows && state.rows.place_in_record(column.first) >= 0) {
-            if (!saved.is_in_rows()) reader.refuse("it is not in the file of the rows");
-            saved.end(array);
-            continue;
-        }
-        saved.for_each_part([&](int64_t first, int64_t n_slots) {
-            const int64_t part_bytes = bytes_of_slot(state, column, array.bytes);
-            for_each_part(first, n_slots, part_bytes, small_part_bytes, [&](int64_t slot, int64_t n) {
-                const size_t size = static_cast<size_t>(n * array.bytes);
-                will_need(state, column, slot, n);
-                if (is_side_by_side(state, column, array.bytes)) return saved.read(array, column.at(slot), size);
-                side_by_side.resize(size);
-                saved.read(array, side_by_side.data(), size);
-                if (array.kind != SlotArray::Kind::flags)
-                    return write_values(state, column, array.bytes, slot, n, side_by_side.data());
-                const uint8_t* const flags = reinterpret_cast<const uint8_t*>(side_by_side.data());
-                for (int64_t i = 0; i < n; ++i) state.rows.set_flags(slot + i, flags[i]);
-            });
-        });
-        saved.end(array);
-    }
-    PriorityStore& priorities = state.priorities;
+    RestoredArrays(reader, saved, state, has_rows).read_all();
     const std::optional<CheckpointRanks> ranks = saved.read_ranks(priorities.known_ranks() != nullptr);
-    priorities.restore(saved.live_slots(), {numbers.largest_priority, numbers.tree_scale, numbers.tree_rescales_below});
+    for (const SlotRange& live : saved.live_slots()) priorities.restore_live(live.first, live.end - live.first);
+    priorities.restore({numbers.largest_priority, numbers.tree_scale, numbers.tree_rescales_below});
     if (ranks)
-        priorities.restore_ranks(saved.live_slots(), {ranks->n_changes, ranks->tree_scale, ranks->tree_rescales_below},
-                                 ranks->weights);
+        priorities.restore_ranks({ranks->n_changes, ranks->tree_scale, ranks->tree_rescales_below}, ranks->weights);
 }
 
 }  // namespace per::cpu

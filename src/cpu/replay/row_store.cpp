@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cpu/memory/moves.h"
 #include "cpu/memory/prefetch.h"
 #include "cpu/replay/kept_rows.h"
 #include "rows/error.h"
@@ -140,6 +141,11 @@ void RowStore::prefetch_to_write(int64_t first, int64_t n) const noexcept {
     const std::byte* const begin = records_.at(first);
     for (int64_t at = 0; at < std::min(n * records_.stride, most_bytes); at += line_bytes)
         cpu::prefetch_to_write(begin + at);
+}
+
+void RowStore::spread_flags(int64_t first, int64_t n) {
+    copy_frames(flags_.as_bytes().at(first), flags_.stride, reinterpret_cast<std::byte*>(flags_side_by_side_ + first),
+                1, n, 1);
 }
 
 // An array of so many bytes for each slot.

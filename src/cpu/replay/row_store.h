@@ -61,8 +61,10 @@ class RowStore {
     // RowFlags.
     Column<uint8_t> flags() const { return flags_; }
     uint8_t flags(int64_t slot) const { return flags_[slot]; }
-    const uint8_t* flags_side_by_side() const { return flags_side_by_side_; }
+    uint8_t* flags_side_by_side() const { return flags_side_by_side_; }
     void set_flags(int64_t slot, uint8_t flags) { flags_[slot] = flags_side_by_side_[slot] = flags; }
+    // Flags that were written side by side are put into the records.
+    void spread_flags(int64_t first, int64_t n);
     void set_flags(int64_t first, int64_t n, uint8_t flags) {
         std::fill_n(flags_side_by_side_ + first, n, flags);
         const Column<uint8_t> column = flags_;  // a copy of its own: stores of bytes could change any other

@@ -276,36 +276,30 @@ void PriorityStore::set_scale(int32_t scale) {
         tree_.fix_scale(scale);
 }
 
-// Writes what live rows need, not what others could.
-void PriorityStore::restore(const std::vector<int64_t>& live, const PriorityScale& scale) {
+// Touches what live rows need, not what others could.
+void PriorityStore::restore(const PriorityScale& scale) {
     largest_ever_ = scale.largest_ever;
     tree_.restore_scale(scale.tree_scale, scale.tree_rescales_below);
-    const int64_t n_live = static_cast<int64_t>(live.size());
-    for (const int64_t slot : live) live_.insert(slot);
-    for (int64_t first = 0; first < n_live; first += max_staged) {
-        const int64_t n = std::min(max_staged, n_live - first);
-        const int64_t* const slots = live.data() + first;
-        for (int64_t i = 0; i < n; ++i) staged_leaves_[i] = priorities_[slots[i]];
-        compute_leaves(n, slots, staged_leaves_);
-        tree_.set_at_scale(n, slots, staged_leaves_);
-    }
-    if (live_maximum_)
-        for (const int64_t slot : live) update_live_maximum(slot);
+    live_.for_each_used_line([this](int64_t first, int64_t n) {
+        tree_.add_run(first, n);
+        if (live_maximum_) update_live_maximum(first, n);
+    });
     if (smallest_leaf_) find_smallest();
 }
 
-void PriorityStore::restore_ranks(const std::vector<int64_t>& live, const RankTree::State& state,
-                                  const float* weights) {
+void PriorityStore::restore_ranks(const RankTree::State& state, const float* weights) {
     if (!ranks_) ranks_.emplace(capacity_);
     std::copy_n(weights, n_rank_buckets, ranks_->weights());
     ranks_->restore_state(state);
-    const int64_t n_live = static_cast<int64_t>(live.size());
-    for (int64_t first = 0; first < n_live; first += max_staged) {
-        const int64_t n = std::min(max_staged, n_live - first);
-        const int64_t* const slots = live.data() + first;
-        for (int64_t i = 0; i < n; ++i) staged_leaves_[i] = priorities_[slots[i]];
-        ranks_->restore(n, slots, staged_leaves_);
-    }
+    live_.for_each_used_line([this](int64_t first, int64_t n) {
+        int64_t n_live = 0;
+        for (int64_t slot = first; slot < first + n; ++slot) {
+            if (!live_.contains(slot)) continue;
+            staged_slots_[n_live] = slot;
+            staged_leaves_[n_live++] = priorities_[slot];
+        }
+        ranks_->restore(n_live, staged_slots_, staged_leaves_);
+    });
 }
 
 }  // namespace per::cpu

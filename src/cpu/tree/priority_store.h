@@ -100,10 +100,16 @@ class PriorityStore {
     PriorityScale scale() const { return {largest_ever_, tree_.scale(), tree_.rescales_below()}; }
     // The ranks, if they were asked for.
     RankTree* known_ranks() { return ranks_ ? &*ranks_ : nullptr; }
-    // After by_slot() was filled, with the slots of live rows, whose priorities fit the scale.
-    void restore(const std::vector<int64_t>& live, const PriorityScale& scale);
+    // Of a buffer without rows, by_slot() is filled, leaves of slots first .. first + n - 1 are given that the tree is to
+    // hold for them, and slots are named whose rows are live. restore() then brings all else up to date. Leaves are
+    // p^alpha of live rows, which fit the scale, and 0 of others.
+    void restore_leaves(int64_t first, int64_t n, const float* leaves) {
+        std::copy_n(leaves, n, tree_.leaves() + first);
+    }
+    void restore_live(int64_t first, int64_t n) { live_.insert(first, n); }
+    void restore(const PriorityScale& scale);
     // After that: [n_rank_buckets] weights.
-    void restore_ranks(const std::vector<int64_t>& live, const RankTree::State& state, const float* weights);
+    void restore_ranks(const RankTree::State& state, const float* weights);
 
     MemoryUse memory_use() const;
 

@@ -78,13 +78,7 @@ void SumTree::change(int64_t count, const int64_t* indices, const float* priorit
 void SumTree::change_run(int64_t first, int64_t count, const float* priorities) {
     look_ahead(count, priorities);
     for (int64_t i = 0; i < count; ++i) arrays_.leaves[first + i] = priorities[i] + 0.0f;  // -0 becomes 0
-    int64_t begin = first / leaves_per_line;
-    int64_t last = (first + count - 1) / leaves_per_line;
-    for (int level = 1; sums_follow_ && level < refresh_level_; ++level) {
-        kernels_.update.refresh(arrays_, level, begin, last);
-        begin /= sums_per_line;
-        last /= sums_per_line;
-    }
+    if (sums_follow_) refresh_above(first, count, refresh_level_);
 }
 
 void SumTree::end_change() {
@@ -133,6 +127,17 @@ void SumTree::refresh_from(int level) {
         kernels_.update.refresh(arrays_, level, 0, arrays_.shape.n_nodes[level - 1] / (level == 1 ? 16 : 8) - 1);
 }
 
+// The levels below end_level, of what lies above a run of leaves.
+void SumTree::refresh_above(int64_t first, int64_t count, int end_level) {
+    int64_t begin = first / leaves_per_line;
+    int64_t last = (first + count - 1) / leaves_per_line;
+    for (int level = 1; level < end_level; ++level) {
+        kernels_.update.refresh(arrays_, level, begin, last);
+        begin /= sums_per_line;
+        last /= sums_per_line;
+    }
+}
+
 void SumTree::add_up_total() {
     const uint64_t* const top = arrays_.sums[top_level()];
     total_ = 0;
@@ -157,6 +162,11 @@ void SumTree::fix_scale(int32_t scale) {
 void SumTree::restore_scale(int32_t scale, uint64_t rescales_below) {
     set_scale(scale);
     low_water_ = rescales_below;
+}
+
+void SumTree::add_run(int64_t first, int64_t count) {
+    refresh_above(first, count, top_level() + 1);
+    add_up_total();
 }
 
 void SumTree::finish_rescale() {

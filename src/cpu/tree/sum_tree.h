@@ -61,14 +61,17 @@ class SumTree {
     // All priorities 0. Costs what was not 0.
     void reset();
 
-    // The priorities in order, to be changed as a whole. rebuild() must follow before anything else is called.
+    // The priorities in order, to be changed as a whole. rebuild() must follow before anything else is called, or in a
+    // tree that is restored add_run().
     float* leaves() { return arrays_.leaves; }
     const float* leaves() const { return arrays_.leaves; }
     void rebuild();
 
     // For checkpoints, of a tree whose priorities are 0: the scale, and the total that asks for another, of the tree
-    // that was saved. Its priorities, which fit that scale, follow by set_at_scale().
+    // that was saved. Its priorities, which fit that scale, follow by set_at_scale(), or are written to leaves() and
+    // added up by add_run().
     void restore_scale(int32_t scale, uint64_t rescales_below);
+    void add_run(int64_t first, int64_t count);
     uint64_t rescales_below() const { return low_water_; }
 
     // The first unit of mass of a leaf: the sum of those before it.
@@ -113,6 +116,7 @@ class SumTree {
     void reset_used(int level, int64_t line);
     void rescale_used();
     void refresh_from(int level);
+    void refresh_above(int64_t first, int64_t count, int end_level);
     void add_up_total();
     ScalePlan plan_for(uint64_t total_before, WideSum total, bool has_too_large) const;
     void finish_rescale();

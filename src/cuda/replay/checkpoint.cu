@@ -43,7 +43,7 @@ void write_to_device(T* to, const T* from, std::size_t n, cudaStream_t stream) {
 }
 
 // Sets the bits of live slots. The words of slots that are not in use stay 0.
-void copy_live_words(const WindowRules& rules, const std::vector<Lane>& lanes, const std::vector<int64_t>& live_slots,
+void copy_live_words(const WindowRules& rules, const std::vector<Lane>& lanes, const std::vector<SlotRange>& live_slots,
                      uint32_t* to, cudaStream_t stream) {
     constexpr int64_t max_gap = 1024;  // up to here copying zeros costs less than another copy
     std::vector<uint32_t> words;
@@ -61,8 +61,9 @@ void copy_live_words(const WindowRules& rules, const std::vector<Lane>& lanes, c
             first_word = begin;
         }
         words.resize(static_cast<std::size_t>((slot + n - 1) / slots_per_word + 1 - first_word));
-        for (; live != live_slots.end() && *live < slot + n; ++live)
-            words[static_cast<std::size_t>(*live / slots_per_word - first_word)] |= 1u << *live % slots_per_word;
+        for (; live != live_slots.end() && live->first < slot + n; ++live)
+            for (int64_t i = live->first; i < live->end; ++i)
+                words[static_cast<std::size_t>(i / slots_per_word - first_word)] |= 1u << i % slots_per_word;
     });
     copy();
 }
@@ -187,7 +188,7 @@ void CudaReplayBackend::restore(CheckpointReader& reader) {
     }
     const std::optional<CheckpointRanks> ranks = saved.read_ranks(replay.priorities.ranks.state != nullptr);
 
-    state.n_live = static_cast<int64_t>(saved.live_slots().size());
+    state.n_live = saved.n_live();
     write_to_device(replay.state, &state, 1, call.stream());
     copy_live_words(state.rules, lanes, saved.live_slots(), replay.priorities.live.words, call.stream());
     copies.wait();
