@@ -208,16 +208,17 @@ void CheckpointReader::begin(std::string_view section) {
 
 void CheckpointReader::begin(std::string_view section, uint64_t size) {
     begin(section, true);
-    if (has_sections() && n_left_ != size) refuse("its size is wrong");
-    if (is_in_rows_) n_left_ = 0;
+    if (has_sections() && latest_.n_left != size) refuse("its size is wrong");
+    if (is_in_rows_) latest_.n_left = 0;
 }
 
 // The content of an array may be compressed, or lie elsewhere.
 void CheckpointReader::begin(std::string_view section, bool is_array) {
-    section_ = section;
+    section_ = &latest_;
+    latest_.name = section;
     is_in_rows_ = false;
     if (!has_sections()) return;
-    checksum_.reset();
+    latest_.checksum.reset();
     const bool has_size = load_number<uint32_t>() == section.size();
     std::string name(section.size(), '\0');
     if (has_size) load(name.data(), name.size());
@@ -227,7 +228,13 @@ void CheckpointReader::begin(std::string_view section, bool is_array) {
     is_in_rows_ = is_array && kind == in_rows && folder_with_rows() != nullptr;
     if (is_in_rows_ && ++n_arrays_in_rows_ > folder_->rows()->arrays.size()) refuse("it is in no file");
     if (!is_in_rows_ && kind != (is_compressed_ ? as_zstd : as_it_is)) refuse("a number in it is out of range");
-    n_left_ = load_number<uint64_t>();
+    latest_.n_left = load_number<uint64_t>();
+}
+
+void CheckpointReader::put_off() {
+    latest_.place = file_->place();
+    if (!file_->skip(latest_.n_left + sizeof(uint64_t))) refuse("it ends early");
+    put_off_.push_back(std::exchange(latest_, {}));
 }
 
 RowReader& CheckpointReader::row_reader() {
@@ -237,9 +244,9 @@ RowReader& CheckpointReader::row_reader() {
 
 void CheckpointReader::bytes(void* data, std::size_t size) {
     if (has_sections()) {
-        if (size > n_left_) refuse("it is too short");
+        if (size > section_->n_left) refuse("it is too short");
         if (is_compressed_) return unpack(static_cast<char*>(data), size);
-        n_left_ -= size;
+        section_->n_left -= size;
     }
     load(data, size);
 }
@@ -248,13 +255,13 @@ void CheckpointReader::bytes(void* data, std::size_t size) {
 void CheckpointReader::unpack(char* data, std::size_t size) {
     while (size > 0) {
         if (n_left_of_piece_ == 0) {
-            n_left_of_piece_ = static_cast<std::size_t>(std::min<uint64_t>(n_left_, piece_.size()));
+            n_left_of_piece_ = static_cast<std::size_t>(std::min<uint64_t>(section_->n_left, piece_.size()));
             const bool is_wanted_whole = n_left_of_piece_ <= size;
             load_piece(is_wanted_whole ? data : piece_.data() + piece_.size() - n_left_of_piece_, n_left_of_piece_);
             if (is_wanted_whole) {
                 data += n_left_of_piece_;
                 size -= n_left_of_piece_;
-                n_left_ -= n_left_of_piece_;
+                section_->n_left -= n_left_of_piece_;
                 n_left_of_piece_ = 0;
                 continue;
             }
@@ -262,7 +269,7 @@ void CheckpointReader::unpack(char* data, std::size_t size) {
         const std::size_t n = std::min(size, n_left_of_piece_);
         std::memcpy(data, piece_.data() + piece_.size() - n_left_of_piece_, n);
         n_left_of_piece_ -= n;
-        n_left_ -= n;
+        section_->n_left -= n;
         data += n;
         size -= n;
     }
@@ -276,16 +283,18 @@ void CheckpointReader::load_piece(void* piece_out, std::size_t size) {
 }
 
 void CheckpointReader::load(void* data, std::size_t size) {
-    if (read_(data, size) != size) refuse("it ends early");
+    const std::size_t n = section_->place ? file_->read_at(*section_->place, data, size) : read_(data, size);
+    if (n != size) refuse("it ends early");
+    if (section_->place) *section_->place += n;
     if (has_sections())
-        checksum_.add(data, size);
+        section_->checksum.add(data, size);
     else
         old_checksum_.add(data, size);
 }
 
 void CheckpointReader::end() {
-    if (has_sections() && n_left_ != 0) refuse("it is too long");
-    const uint64_t expected = has_sections() ? checksum_.value() : old_checksum_.value();
+    if (has_sections() && section_->n_left != 0) refuse("it is too long");
+    const uint64_t expected = has_sections() ? section_->checksum.value() : old_checksum_.value();
     checksum_of_seals_.add(&expected, sizeof expected);
     if (load_number<uint64_t>() != expected) refuse("the checksum is wrong");
 }
@@ -297,14 +306,14 @@ void CheckpointReader::finish() {
         if (number<uint64_t>() != expected) refuse("sections of another file are among those before it");
         end();
     }
-    section_.clear();
+    section_->name.clear();
     char more;
     if ((file_ || folder_) && read_(&more, 1) != 0) refuse("it goes on after its end");
 }
 
 void CheckpointReader::refuse(const char* reason) const {
-    if (section_.empty()) throw Error(PER_ERROR_CORRUPT_FILE, "%s is damaged: %s", shown_.c_str(), reason);
-    throw Error(PER_ERROR_CORRUPT_FILE, "%s is damaged in the section '%s': %s", shown_.c_str(), section_.c_str(),
+    if (section_->name.empty()) throw Error(PER_ERROR_CORRUPT_FILE, "%s is damaged: %s", shown_.c_str(), reason);
+    throw Error(PER_ERROR_CORRUPT_FILE, "%s is damaged in the section '%s': %s", shown_.c_str(), section_->name.c_str(),
                 reason);
 }
 

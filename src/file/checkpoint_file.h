@@ -152,6 +152,12 @@ class CheckpointReader {
     // And that size. It may be compressed.
     void begin(std::string_view section, uint64_t size);
     void bytes(void* data, std::size_t size);
+    // Where it takes_turns(), several sections may be read together: begin() of an array, and put_off() in place of
+    // bytes() and end(), for one after the other. From take_up(t) on bytes() and end() are those of the t-th of them.
+    // They must all have ended, in order, before the section after them begins.
+    bool takes_turns() const { return file_ && has_sections() && compression_ == nullptr; }
+    void put_off();
+    void take_up(std::size_t t) { section_ = &put_off_[t]; }
     template <class Number>
     Number number() {
         static_assert(std::is_arithmetic_v<Number>);
@@ -198,11 +204,19 @@ class CheckpointReader {
     std::optional<InputFile> file_;
     std::optional<FolderReader> folder_;
     Read read_;
+    struct Section {
+        std::string name;
+        uint64_t n_left = 0;  // bytes of its content that were not read yet
+        Checksum checksum;
+        std::optional<uint64_t> place;  // in the file, of its next byte, if it was put off
+    };
+
     std::string shown_;  // what messages call it
     uint32_t version_ = 0;
-    std::string section_;
-    uint64_t n_left_ = 0;         // bytes of the section's content that were not read yet
-    bool is_compressed_ = false;  // the section
+    Section latest_;  // of those that begun
+    std::vector<Section> put_off_;
+    Section* section_ = &latest_;
+    bool is_compressed_ = false;  // the latest section, as is the next
     bool is_in_rows_ = false;
     std::size_t n_arrays_in_rows_ = 0;
     std::unique_ptr<RowReader> row_reader_;
@@ -210,7 +224,6 @@ class CheckpointReader {
     std::vector<char> packed_;
     std::vector<char> piece_;          // the latest of the content
     std::size_t n_left_of_piece_ = 0;  // its last bytes, which were not read yet
-    Checksum checksum_;
     Checksum checksum_of_seals_;
     OldChecksum old_checksum_;
 };

@@ -250,7 +250,24 @@ std::size_t InputFile::read(void* data, std::size_t size) {
 std::size_t InputFile::read_some(void* data, std::size_t size) {
     const ssize_t n = uninterrupted([&] { return ::read(file_.number(), data, size); });
     if (n < 0) refuse(errno, shown_, "read");
+    n_fetched_ += static_cast<uint64_t>(n);
     return static_cast<std::size_t>(n);
+}
+
+bool InputFile::skip(uint64_t size) {
+    struct stat found;
+    if (fstat(file_.number(), &found) != 0) refuse(errno, shown_, "read");
+    const uint64_t from = place();
+    const uint64_t end = static_cast<uint64_t>(found.st_size);
+    if (from > end || size > end - from) return false;
+    next_ = end_ = 0;
+    n_fetched_ = from + size;
+    if (lseek(file_.number(), static_cast<off_t>(n_fetched_), SEEK_SET) < 0) refuse(errno, shown_, "read");
+    return true;
+}
+
+std::size_t InputFile::read_at(uint64_t place, void* data, std::size_t size) const {
+    return per::read_at(file_, place, data, size, shown_);
 }
 
 // ---------------------------------------------------------------------------------------------------------- writing

@@ -97,12 +97,19 @@ class InputFile {
 
     // Returns how many bytes were read: fewer than `size` at the end of the file only.
     std::size_t read(void* data, std::size_t size);
+    // Where the next byte lies, counted in bytes from the beginning.
+    uint64_t place() const { return n_fetched_ - (end_ - next_); }
+    // Leaves out the next bytes. Returns false, and stays, where the file has fewer.
+    bool skip(uint64_t size);
+    // As read(), but from a place on. What read() gives next stays the same.
+    std::size_t read_at(uint64_t place, void* data, std::size_t size) const;
 
  private:
     std::size_t read_some(void* data, std::size_t size);
 
     std::string shown_;
     Descriptor file_;
+    uint64_t n_fetched_ = 0;  // bytes of the file before those that the system gives next
     std::vector<char> buffer_;
     std::size_t next_ = 0;  // where the unread bytes of the buffer begin
     std::size_t end_ = 0;   // and where they end

@@ -17,6 +17,7 @@
 #include "file/checksum.h"
 #include "file/compression.h"
 #include "replay_call.h"
+#include "rows/error.h"
 
 namespace per::test {
 namespace {
@@ -609,6 +610,150 @@ TEST_F(Checkpoint, message_names_the_section_that_is_damaged) {
     write(good + '\0');
     EXPECT_EQ(load(), PER_ERROR_CORRUPT_FILE);
     EXPECT_TRUE(std::string(per_last_error()).ends_with("/buffer.per is damaged: it goes on after its end"));
+}
+
+// A section of a file: where its header, its content and its checksum begin, and where that ends.
+struct SectionPlace {
+    std::string name;
+    size_t header, content, seal, end;
+};
+
+// Those of a file that is not compressed, by docs/format.md.
+std::vector<SectionPlace> sections_of(const std::string& file) {
+    const auto number_at = [&](size_t place, size_t size) {
+        uint64_t number = 0;
+        std::memcpy(&number, file.data() + place, size);
+        return number;
+    };
+    std::vector<SectionPlace> sections;
+    for (size_t at = 16; at < file.size();) {
+        const size_t name_size = number_at(at, 4);
+        const size_t content = at + 4 + name_size + 4 + 8;
+        const size_t seal = content + number_at(content - 8, 8);
+        sections.push_back({file.substr(at + 4, name_size), at, content, seal, seal + 8});
+        at = seal + 8;
+    }
+    return sections;
+}
+
+// Its arrays are read in several turns, of lanes that begin in the middle of their slots.
+TEST_F(Checkpoint, damaged_section_is_named_wherever_a_file_of_many_rows_is_damaged) {
+    per_replay_options options = Buffer::options(80000, 1, 2);
+    options.store_next_observation = 1;
+    options.keep_times_sampled = 1;
+    Buffer saved(options);
+    for (int i = 0; i < 100000; ++i)
+        saved.step({.observation = {0, static_cast<float>(i)}, .next = {0, static_cast<float>(i + 2)}}, i % 2);
+    ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK) << per_last_error();
+    const std::string good = contents();
+    const std::vector<SectionPlace> sections = sections_of(good);
+    ASSERT_EQ(sections.size(), 12u);
+    const auto names = [&](const std::string& bytes, const SectionPlace& section, const char* reason) {
+        write(bytes);
+        EXPECT_EQ(load(), PER_ERROR_CORRUPT_FILE);
+        const std::string message = per_last_error();
+        EXPECT_TRUE(message.find("damaged in the section '" + section.name + "': " + reason) != std::string::npos)
+            << section.name << ": " << message;
+    };
+    for (size_t i = 0; i < sections.size(); ++i) {
+        const SectionPlace& section = sections[i];
+        const auto flipped = [&](size_t place) {
+            std::string bad = good;
+            bad[place] = static_cast<char>(bad[place] ^ 1);
+            return bad;
+        };
+        const bool is_array = section.seal - section.content >= 80000;
+        ASSERT_EQ(is_array, i >= 3 && i <= 9) << section.name;
+        for (const size_t place : {section.content, (section.content + section.seal) / 2, section.seal - 1})
+            if (is_array) names(flipped(place), section, "the checksum is wrong");
+        names(flipped(section.seal), section, "the checksum is wrong");
+        names(flipped(section.header + 4), section, "another one is in its place");
+        if (is_array) names(flipped(section.content - 8), section, "its size is wrong");
+        for (const size_t end :
+             {section.header, section.content, (section.content + section.seal) / 2, section.seal, section.end - 1})
+            names(good.substr(0, end), section, "it ends early");
+    }
+}
+
+// Sections that are put off and read part by part are those that were written, and what is wrong with one names it.
+TEST_F(Checkpoint, sections_are_read_in_turns) {
+    const std::string one = "12345", many(200000, 'm'), last = "the last";
+    {
+        CheckpointWriter writer(path().c_str());
+        for (const std::string& content : {one, std::string(), many, last}) {
+            writer.begin("of " + std::to_string(content.size()), content.size());
+            writer.bytes(content.data(), content.size());
+            writer.end();
+        }
+        writer.commit();
+    }
+    const auto begin = [&](CheckpointReader& reader) {
+        ASSERT_TRUE(reader.takes_turns());
+        for (const size_t size : {one.size(), size_t{0}, many.size()}) {
+            reader.begin("of " + std::to_string(size), size);
+            reader.put_off();
+        }
+    };
+    const auto read = [](CheckpointReader& reader, size_t size) {
+        std::string bytes(size, '\0');
+        reader.bytes(bytes.data(), size);
+        return bytes;
+    };
+    const auto error_of = [](const auto& call) {
+        try {
+            call();
+        } catch (const Error& error) {
+            return std::string(error.what());
+        }
+        return std::string("nothing");
+    };
+    {
+        CheckpointReader reader(path().c_str());
+        begin(reader);
+        reader.take_up(2);
+        EXPECT_EQ(read(reader, 150000), many.substr(0, 150000));
+        reader.take_up(0);
+        EXPECT_EQ(read(reader, 2), "12");
+        reader.take_up(2);
+        EXPECT_EQ(read(reader, 50000), many.substr(0, 50000));
+        reader.take_up(0);
+        EXPECT_EQ(read(reader, 3), "345");
+        EXPECT_TRUE(error_of([&] { read(reader, 1); }).ends_with("'of 5': it is too short"));
+        for (const size_t t : {0, 1, 2}) {
+            reader.take_up(t);
+            reader.end();
+        }
+        reader.begin("of 8", last.size());
+        EXPECT_EQ(read(reader, last.size()), last);
+        reader.end();
+        reader.finish();
+    }
+    {
+        CheckpointReader reader(path().c_str());
+        begin(reader);
+        reader.take_up(0);
+        EXPECT_EQ(read(reader, 4), "1234");
+        EXPECT_TRUE(error_of([&] { reader.end(); }).ends_with("'of 5': it is too long"));
+    }
+    // Another process shortens the file while it is read.
+    CheckpointReader reader(path().c_str());
+    begin(reader);
+    fs::resize_file(path(), 1000);
+    reader.take_up(2);
+    EXPECT_TRUE(error_of([&] { read(reader, 150000); }).ends_with("'of 200000': it ends early"));
+    // Streams are read in order, and so are compressed sections.
+    const std::string good = contents();
+    size_t at = 0;
+    const CheckpointReader stream([&](void* out, size_t size) {
+        const size_t n = good.copy(static_cast<char*>(out), size, at);
+        at += n;
+        return n;
+    });
+    EXPECT_FALSE(stream.takes_turns());
+    if (!has_zstd()) return;
+    CheckpointReader of_compressed(path().c_str());
+    of_compressed.expect_compression();
+    EXPECT_FALSE(of_compressed.takes_turns());
 }
 
 TEST_F(Checkpoint, file_that_ends_early_or_goes_on_is_damaged) {

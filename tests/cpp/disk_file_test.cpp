@@ -196,6 +196,39 @@ TEST_F(File, what_was_written_is_read) {
     EXPECT_EQ(found.substr(0, size), bytes);
 }
 
+// Bytes are left out within what was fetched with those before them, and beyond it.
+TEST_F(File, bytes_are_left_out_or_read_out_of_turn) {
+    std::string bytes;
+    for (int i = 0; i < 300000; ++i) bytes += static_cast<char>(i * 37 >> 3);
+    write_file(path(), bytes);
+    InputFile file(path().c_str());
+    std::size_t place = 0;
+    for (const std::size_t left_out : {0, 1, 10, 70000, 0, 100000}) {
+        ASSERT_TRUE(file.skip(left_out));
+        place += left_out;
+        EXPECT_EQ(file.place(), place);
+        std::string there(1000, '\0'), next(30, '\0');
+        EXPECT_EQ(file.read_at(123456, there.data(), there.size()), there.size());
+        EXPECT_EQ(there, bytes.substr(123456, there.size()));
+        EXPECT_EQ(file.place(), place);
+        EXPECT_EQ(file.read(next.data(), next.size()), next.size());
+        EXPECT_EQ(next, bytes.substr(place, next.size()));
+        place += next.size();
+    }
+    std::string rest(bytes.size(), '\0');
+    EXPECT_EQ(file.read_at(bytes.size() - 5, rest.data(), 9), 5u);
+    EXPECT_EQ(file.read_at(bytes.size() + 5, rest.data(), 9), 0u);
+    for (const std::uint64_t too_many : {std::uint64_t{bytes.size() - place + 1}, std::uint64_t{1} << 63, UINT64_MAX})
+        EXPECT_FALSE(file.skip(too_many));
+    EXPECT_EQ(file.place(), place);
+    EXPECT_EQ(file.read(rest.data(), 5), 5u);
+    EXPECT_EQ(rest.substr(0, 5), bytes.substr(place, 5));
+    EXPECT_TRUE(file.skip(bytes.size() - place - 5));
+    EXPECT_EQ(file.read(rest.data(), 1), 0u);
+    EXPECT_EQ(truncate(path().c_str(), 100), 0);
+    EXPECT_FALSE(file.skip(1));
+}
+
 TEST_F(File, what_a_killed_saver_left_is_removed_by_the_next_save) {
     for (const std::string& name : {std::string("buffer.per"), std::string(250, 'x')}) {
         kill_savers(path(name), 3);

@@ -42,6 +42,8 @@ Column<std::byte> column_side_by_side(const ReplayState& state, const SlotArray&
 constexpr int64_t small_part_bytes = int64_t{1} << 18;
 // One of a save in turns, whose writes would else be of some KiB each.
 constexpr int64_t part_of_turns_bytes = int64_t{1} << 20;
+// One of a load in turns, which stays in the second level of the caches until all of its values are there.
+constexpr int64_t turn_of_load_bytes = int64_t{1} << 18;
 
 // Calls visit(first slot, n) for n slots that follow each other, in parts of at most part_bytes, that of a slot being
 // `bytes`.
@@ -211,6 +213,7 @@ class RestoredArrays {
 
     void read_all() {
         read(arrays_[0]);  // flags, which say what the others may hold
+        if (reader_.takes_turns()) return read_in_turns();
         for (size_t i = 1; i < arrays_.size(); ++i) read(arrays_[i]);
         saved_.for_each_part([this](int64_t first, int64_t n) { state_.rows.spread_flags(first, n); });
     }
@@ -224,6 +227,28 @@ class RestoredArrays {
             saved_.for_each_part([&](int64_t first, int64_t n) { read_slots(array, first, n); });
         }
         saved_.end(array);
+    }
+
+    // Records are written once, and not once for each of their values.
+    void read_in_turns() {
+        for (size_t i = 1; i < arrays_.size(); ++i) {
+            saved_.begin(arrays_[i]);
+            reader_.put_off();
+        }
+        const auto take_turn = [this](int64_t first, int64_t n) {
+            state_.rows.spread_flags(first, n);
+            for (size_t i = 1; i < arrays_.size(); ++i) {
+                reader_.take_up(i - 1);
+                read_slots(arrays_[i], first, n);
+            }
+        };
+        saved_.for_each_part([&](int64_t first, int64_t n) {
+            for_each_part(first, n, state_.rows.records().stride, turn_of_load_bytes, take_turn);
+        });
+        for (size_t i = 1; i < arrays_.size(); ++i) {
+            reader_.take_up(i - 1);
+            saved_.end(arrays_[i]);
+        }
     }
 
     void read_slots(const SlotArray& array, int64_t first, int64_t n_slots) {
