@@ -319,6 +319,30 @@ TEST_F(LongFile, rows_that_are_not_live_weigh_nothing_at_any_alpha) {
     }
 }
 
+// At this scale 2048 leaves of 1 are too much. There are more rows, but one of them only is live.
+TEST_F(LongFile, rows_that_are_not_live_have_no_rank) {
+    const auto with_one_live = [&](float priority_of_live) {
+        return edited([&](Parts& parts) {
+            parts.edited.prioritization = PER_RANK;
+            constexpr auto lone = row_is_step | row_starts_episode | row_truncated | row_final_unknown;
+            std::fill(parts.arrays[0].begin(), parts.arrays[0].end(), static_cast<std::byte>(lone));
+            std::fill_n(parts.priorities(), n_rows, 0.0f);
+            parts.arrays[0].back() = static_cast<std::byte>(row_is_step | row_starts_episode);
+            parts.priorities()[n_rows - 1] = priority_of_live;
+            parts.lanes[0].episode = n_rows - 1;
+            parts.ranks.emplace();
+            parts.ranks->n_changes = 0;
+            parts.ranks->tree_scale = 51;
+            parts.ranks->tree_rescales_below = 0;
+            std::fill_n(parts.ranks->weights, n_rank_buckets, 1.0f);
+        });
+    };
+    for (const float priority : {0.0f, 1.0f}) {
+        EXPECT_EQ(with_one_live(priority), PER_OK) << per_last_error();
+        EXPECT_EQ(live_, std::vector<int64_t>{n_rows - 1});
+    }
+}
+
 // A row is used up once it was drawn max_times_sampled times, and not before.
 TEST_F(CraftedFile, rows_drawn_as_often_as_they_cannot_have_been_are_refused) {
     for (const int32_t most : {0, 1, 2}) {
