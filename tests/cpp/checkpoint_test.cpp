@@ -215,6 +215,24 @@ TEST_F(Checkpoint, buffer_of_many_rows_goes_on_bit_for_bit) {
     EXPECT_EQ(rows, other_rows);
 }
 
+// So many that each array is read for itself, though it is a file.
+TEST_F(Checkpoint, buffer_of_many_short_lanes_goes_on_bit_for_bit) {
+    Buffer saved(Buffer::options(1000, 1, 200));
+    for (int i = 0; i < 1800; ++i)
+        saved.step({.observation = {0, static_cast<float>(i)}, .next = {0, static_cast<float>(i + 1)}}, i % 200);
+    ASSERT_EQ(per_replay_save(saved.get(), path().c_str()), PER_OK) << per_last_error();
+    const std::string before = contents();
+    Buffer loaded = Buffer::load(path(), 1);
+    EXPECT_TRUE(same_statistics(saved, loaded));
+    ASSERT_EQ(per_replay_save(loaded.get(), path().c_str()), PER_OK);
+    EXPECT_TRUE(contents() == before);
+    EXPECT_EQ(saved.live_rows(), loaded.live_rows());
+    std::vector<Row> rows, other_rows;
+    ASSERT_EQ(saved.sample(64, rows), PER_OK);
+    ASSERT_EQ(loaded.sample(64, other_rows), PER_OK);
+    EXPECT_EQ(rows, other_rows);
+}
+
 TEST_F(Checkpoint, compression_that_there_is_not_is_refused) {
     Buffer buffer(walk_options());
     for (const int32_t level : {-1, 20})
