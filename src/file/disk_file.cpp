@@ -23,6 +23,7 @@ namespace per {
 namespace {
 
 constexpr std::size_t buffer_bytes = std::size_t{1} << 16;
+constexpr std::size_t bytes_to_begin = std::size_t{1} << 23;
 constexpr std::size_t max_shown = 200;
 constexpr int max_links = 40;  // as many as the kernel follows
 
@@ -130,6 +131,14 @@ Descriptor::~Descriptor() {
     if (is_open()) close(number_);
 }
 
+// It is a hint: where the system refuses it, the sync waits.
+void WriteBehind::wrote(const Descriptor& file, std::size_t size) noexcept {
+    n_bytes_ += size;
+    if (n_bytes_ < bytes_to_begin) return;
+    static_cast<void>(sync_file_range(file.number(), 0, 0, SYNC_FILE_RANGE_WRITE));
+    n_bytes_ = 0;
+}
+
 // ---------------------------------------------------------------------------------------------------------- folders
 
 LockedFolder::LockedFolder(const char* path, Use use) : path_(path), shown_(shown_path(path_)) {
@@ -190,6 +199,7 @@ NewFile::~NewFile() {
 
 void NewFile::write(const void* data, std::size_t size) {
     write_all(file_.number(), data, size, folder_.shown());
+    behind_.wrote(file_, size);
 }
 
 void NewFile::sync() {
@@ -382,6 +392,7 @@ void ReplacementFile::open_temporary() {
 
 void ReplacementFile::write(const void* data, std::size_t size) {
     write_all(file_.number(), data, size, shown_);
+    behind_.wrote(file_, size);
 }
 
 void ReplacementFile::go_to(uint64_t place) {

