@@ -101,6 +101,7 @@ void Replay::add(const per_steps& steps, int64_t* ids_out, void* stream) {
 }
 
 int64_t Replay::add_in_turn(per_steps steps, int64_t timeout_ms, const std::atomic<bool>& ends) {
+    const RequestBell::Haste haste(draw_bell());  // the wait may be for draws that are asked for meanwhile
     std::unique_lock guard(lock_);
     limiter_.wait_to_add(guard, steps.n_envs, timeout_ms, [&] { return ends.load(); });
     if (!ends) {
@@ -394,6 +395,7 @@ void Replay::advantages(const ReplayAdvantages& advantages, void* stream) {
 // ---------------------------------------------------------------------------------------------------- rate limiter
 
 void Replay::wait_to_add(int64_t count, int64_t timeout_ms) {
+    const RequestBell::Haste haste(draw_bell());
     std::unique_lock guard(lock_);
     limiter_.wait_to_add(guard, count, timeout_ms, [] { return false; });
     limiter_.check_add(count);

@@ -33,11 +33,13 @@ void RequestBell::ring_for_request() noexcept {
     interval_before_.store(interval_.load(std::memory_order_relaxed), std::memory_order_relaxed);
     interval_.store(now - latest_.load(std::memory_order_relaxed), std::memory_order_relaxed);
     latest_.store(now, std::memory_order_relaxed);
+    if (n_in_haste_ != 0) return hurry();
     ++bell_.count;  // before the look at the state, as the thread looks at the count after it says that it sleeps
     if (state_ == asleep && state_.exchange(awake) == asleep) bell_.ring();
 }
 
 void RequestBell::hurry() noexcept {
+    ++bell_.count;  // also for a thread that has looked for requests, and is about to nap
     const State before = state_.exchange(awake);
     if (before == napping) was_hurried_ = true;
     if (before != awake) bell_.ring();

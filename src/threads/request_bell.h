@@ -22,6 +22,17 @@ class RequestBell {
     void ring_for_request() noexcept;
     // The thread looks for requests at once.
     void hurry() noexcept;
+    // As long as one lives, it does so after each request: for who waits for what comes of requests that others make.
+    class Haste {
+     public:
+        explicit Haste(RequestBell& bell) noexcept : bell_(bell) { ++bell_.n_in_haste_; }
+        ~Haste() { --bell_.n_in_haste_; }
+        Haste(const Haste&) = delete;
+        Haste& operator=(const Haste&) = delete;
+
+     private:
+        RequestBell& bell_;
+    };
 
     // For the thread: count() before it looks for requests, and, if it found none, wait() until there may be some since.
     uint32_t count() const noexcept { return bell_.count; }
@@ -39,6 +50,7 @@ class RequestBell {
 
     SharedBell bell_ = {0};
     std::atomic<State> state_ = awake;
+    std::atomic<uint32_t> n_in_haste_ = 0;
     std::atomic<bool> was_hurried_ = false;        // out of a nap
     std::atomic<Clock::rep> latest_ = 0;           // the time of the latest request
     std::atomic<Clock::rep> interval_ = 0;         // between it and the one before it

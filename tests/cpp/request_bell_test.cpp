@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "../c/channel_check.h"
 #include "../c/loader_check.h"
 
 namespace {
@@ -186,6 +187,35 @@ TEST_F(RequestBellAlone, does_not_wait_for_what_came_since_it_looked) {
     at_sleep = nullptr;
 }
 
+// Who waits may have found a request that nobody has rung for yet.
+TEST_F(RequestBellAlone, does_not_wait_where_it_was_hurried_since_it_looked) {
+    request_evenly();
+    const uint32_t seen = bell_.count();
+    bell_.hurry();
+    at_sleep = [&](std::chrono::nanoseconds) {
+        ADD_FAILURE() << "it sleeps";
+        bell_.ring_for_request();
+        return true;
+    };
+    bell_.wait(seen);
+    at_sleep = nullptr;
+}
+
+TEST_F(RequestBellAlone, a_request_wakes_who_naps_where_somebody_is_in_haste) {
+    request_evenly();
+    const int before = n_wakes;
+    const RequestBell::Haste haste(bell_);
+    const auto sleeps = sleeps_of_a_wait([&](std::size_t) { bell_.ring_for_request(); });
+    EXPECT_EQ(sleeps.size(), 1u);
+    EXPECT_LT(sleeps[0], for_ever);
+    EXPECT_EQ(n_wakes - before, 1);
+}
+
+TEST_F(RequestBellAlone, a_haste_that_is_over_wakes_nobody) {
+    { const RequestBell::Haste haste(bell_); }
+    EXPECT_EQ(wakes_of_request_in_sleep(0), 0);
+}
+
 TEST(RequestBell, naps_where_intervals_are_neither_short_nor_long) {
     EXPECT_EQ(RequestBell::first_nap(250us - 1ns), 0ns);
     EXPECT_EQ(RequestBell::first_nap(250us), 250us + 15625ns);
@@ -227,6 +257,33 @@ class NapsOfALoader : public testing::Test {
         const int64_t slot = take(loader_, &batch);
         std::this_thread::sleep_for(1ms);
         return slot;
+    }
+
+    // A step may be added for each batch that is drawn, and two more; the first batch is drawn after ten.
+    void limit_adds_by_draws() {
+        per_loader_free(loader_);
+        loader_ = nullptr;
+        per_replay_free(replay_);
+        per_replay_options options = replay_options(1000, 1);
+        options.samples_per_insert = batch_size;
+        options.samples_tolerance = 2 * batch_size;
+        options.min_size_to_sample = 10;
+        replay_ = create_replay(&options);
+    }
+    // Takes batches of which each lets a step be added, and before each one waits for the steps that are due by then.
+    template <class NAdded>
+    void take_as_steps_come(const NAdded& n_added) {
+        while (n_added() < 10) std::this_thread::yield();
+        loader_ = create_loader_on(PER_CPU, replay_, batch_size, slots, nullptr);
+        const int before = n_naps;
+        for (int i = 0; i < n_rounds; ++i) {
+            while (n_added() < 10 + (i + slots) + 2) std::this_thread::yield();
+            per_batch batch;
+            const int64_t slot = take(loader_, &batch);
+            std::this_thread::sleep_for(1ms);
+            ASSERT_EQ(per_loader_release(loader_, slot, nullptr), PER_OK);
+        }
+        EXPECT_GT(n_naps, before);
     }
 
     static constexpr int64_t batch_size = 4;
@@ -272,6 +329,39 @@ TEST_F(NapsOfALoader, a_consumer_that_asks_again_and_again_gets_a_batch) {
             ASSERT_EQ(per_loader_release(loader_, slot, nullptr), PER_OK);
         }
     }
+}
+
+TEST_F(NapsOfALoader, an_actor_waits_until_draws_allow_it_to_add) {
+    limit_adds_by_draws();
+    std::atomic<bool> ends = false;
+    std::atomic<int64_t> n_added = 0;
+    std::thread actor([&] {
+        for (; !ends; ++n_added) {
+            CHECK_OK(per_replay_wait_to_add(replay_, 1, -1));
+            const auto t = static_cast<float>(n_added);
+            add_full(replay_, 0, t, 0, GOES_ON, t + 1);
+        }
+    });
+    take_as_steps_come([&] { return n_added.load(); });
+    ends = true;
+    ASSERT_EQ(per_replay_stop_limiting(replay_), PER_OK);
+    actor.join();
+}
+
+TEST_F(NapsOfALoader, a_channel_waits_until_draws_allow_it_to_add) {
+    limit_adds_by_draws();
+    per_channel* const channel = create_channel(replay_, 0, nullptr, 8, PER_FULL_WAITS);
+    std::atomic<bool> ends = false;
+    std::thread actor([&] {
+        per_writer* const writer = attach(path_of(channel));
+        for (float t = 0; !ends; ++t) CHECK_OK(write_step(writer, t, t + 1, 0, -1));
+        per_writer_free(writer);
+    });
+    take_as_steps_come([&] { return channel_stats(channel).added; });
+    ends = true;
+    ASSERT_EQ(per_replay_stop_limiting(replay_), PER_OK);
+    actor.join();
+    per_channel_free(channel);
 }
 
 TEST_F(NapsOfALoader, a_loader_ends_while_its_thread_naps) {
