@@ -40,7 +40,9 @@ RowsById::Row RowsById::row_of(int64_t i, int64_t id) const {
 }
 
 // The slots of rows by id, -1 for those that are not there. Of a single environment most ids are told by a comparison.
-void RowsById::find_slots(int64_t count, const int64_t* ids) {
+// fetch(slot) is called for the first fetched_ahead rows that are there.
+template <class Fetch>
+void RowsById::find_slots(int64_t count, const int64_t* ids, const Fetch& fetch) {
     slots_.resize(static_cast<size_t>(count));
     const Ring& ring = state_.ring();
     const Lane& lane = state_.lane(0);
@@ -52,7 +54,7 @@ void RowsById::find_slots(int64_t count, const int64_t* ids) {
     };
     for (int64_t i = 0; i < count; ++i) {
         const int64_t slot = slot_of(i, read_once(ids[i]));
-        if (slot >= 0 && i < PriorityStore::fetched_ahead) state_.priorities.prefetch_to_update(slot);
+        if (slot >= 0 && i < PriorityStore::fetched_ahead) fetch(slot);
         slots_[static_cast<size_t>(i)] = slot;
     }
 }
@@ -137,7 +139,7 @@ void RowsById::read_sequence_priorities(const ReplayUpdate& update) {
 }
 
 void RowsById::update(const ReplayUpdate& update) {
-    find_slots(update.count, update.ids);
+    find_slots(update.count, update.ids, [this](int64_t slot) { state_.priorities.prefetch_to_update(slot); });
     read_priorities(update);
     PriorityStore& priorities = state_.priorities;
     const bool all_valid = priorities.tree().kernels().power.are_priorities(update.count, priorities_.data());
@@ -163,8 +165,11 @@ void RowsById::update(const ReplayUpdate& update) {
 }
 
 void RowsById::priorities(int64_t count, const int64_t* ids, float* priorities_out) {
-    find_slots(count, ids);
+    const auto fetch = [this](int64_t slot) { state_.priorities.prefetch(slot); };
+    find_slots(count, ids, fetch);
     for (int64_t i = 0; i < count; ++i) {
+        const int64_t ahead = i + PriorityStore::fetched_ahead;
+        if (ahead < count && slots_[static_cast<size_t>(ahead)] >= 0) fetch(slots_[static_cast<size_t>(ahead)]);
         const int64_t slot = slots_[static_cast<size_t>(i)];
         priorities_out[i] = slot >= 0 ? state_.priorities.priority(slot) : 0.0f;
     }

@@ -38,7 +38,8 @@ class RowsById {
 
     Row find_row(int64_t id) const;
     Row row_of(int64_t i, int64_t id) const;
-    void find_slots(int64_t count, const int64_t* ids);
+    template <class Fetch>
+    void find_slots(int64_t count, const int64_t* ids, const Fetch& fetch);
     int64_t slot_of_step(int64_t i, int64_t id, bool wants_next) const;
     // Whether an update reaches the row, which is there: it is live, or will be.
     bool accepts_priority(int64_t slot) const { return state_.priorities.live().contains(slot) || will_be_live(slot); }

@@ -45,8 +45,14 @@ class PriorityStore {
     // p of a live row, 0 of others.
     float priority(int64_t slot) const { return live_.contains(slot) ? priorities_[slot] : 0.0f; }
 
-    // For update() a little later. It does so itself for all but the first fetched_ahead of its rows.
+    // Whoever goes through many rows fetches so many ahead.
     static constexpr int64_t fetched_ahead = 64;
+    // For priority() a little later.
+    void prefetch(int64_t slot) const {
+        live_.prefetch(slot);
+        prefetch_to_read(priorities_.at(slot));
+    }
+    // For update() a little later. It does so itself for all but the first fetched_ahead of its rows.
     void prefetch_to_update(int64_t slot) const {
         live_.prefetch(slot);
         prefetch_to_write(priorities_.at(slot));
