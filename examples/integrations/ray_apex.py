@@ -3,7 +3,7 @@
 Each actor has an epsilon of its own, epsilon^(1 + i alpha / (N - 1)), and a copy of the network, which it fetches every
 few steps. It gives its steps priorities by the n-step TD errors of that copy, and writes them straight to a shard. The
 learner has batches on their way while it learns, and sends priorities back. The rate limiter of the buffer keeps both
-in step, whatever the machine. It needs two cores, a few minutes, and `pip install libper[ray] torch gymnasium tqdm`.
+in step, whatever the machine. It needs two cores, a few minutes, and `pip install 'libper[ray]' torch gymnasium tqdm`.
 """
 
 from __future__ import annotations
