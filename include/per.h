@@ -67,7 +67,7 @@ extern "C" {
 
 /* ----------------------------------------------------------------- version */
 
-/* Number of this interface, and of libper.so.N. It grows when a program must be compiled anew; see CONTRIBUTING.md. */
+/* Number of this interface, and of libper.so.N. It grows when a program must be compiled anew. */
 enum { PER_ABI_VERSION = 1 };
 
 /* The PER_ABI_VERSION that the loaded library was built with. */
@@ -1065,9 +1065,9 @@ PER_API per_status per_replay_save(per_replay* replay, const char* path);
  * not hold: rows that came since then or were set, priorities, and what else has changed, compressed as save_compression
  * says. per_replay_load() loads it. Synchronises, and holds the buffer for as long as it takes to read all of it.
  *
- *   directory          made if it is not there, in one that is. It gets the files manifest.per and pack-*.per, a pack a
- *                      call, and takes at most some two times what a file of per_replay_save() does; packs that are no
- *                      longer needed are removed. No other files in it are touched
+ *   directory          made if it is not there; the one above it must be there. It gets the files manifest.per and
+ *                      pack-*.per, a pack a call, and takes at most some two times what a file of per_replay_save()
+ *                      does; packs that are no longer needed are removed. No other files in it are touched
  *   bytes_written_out  [1] what this call wrote to the disk, or NULL
  *
  * At any time, also after an error, a kill or a power failure, the directory holds this checkpoint or the one before it,

@@ -551,6 +551,7 @@ class ReplayBuffer(Store):
         Arguments:
             ids: int64[n], as batches carry them.
             td_errors: float32[n] of any sign, or [n_critics, n]: then by critics, their mean |td_error| or the largest.
+                On the host other types of numbers, and lists, are cast to float32.
                 Of sequences [n, T] or [n_critics, n, T], or with sequence_length in place of T if they leave the
                 burn-in out. Steps after the burn-in that are no padding are looked at: p = sequence_eta max_t |d_t|
                 + (1 - sequence_eta) mean_t |d_t| + epsilon.
@@ -584,7 +585,7 @@ class ReplayBuffer(Store):
 
         The batch has no weights and probabilities.
 
-        Args:
+        Arguments:
             ids: int64[n]
             next_observations: False leaves them out of the batch. Steps whose next observation is not known, or not
                 there yet, can only be read so.
@@ -966,10 +967,10 @@ class ReplayBuffer(Store):
         """Writes a checkpoint into a directory, and of it only what the last one there does not hold.
 
         That is rows that came since then or were set, priorities, and what else has changed. load() takes the
-        directory. It is made if it is not there, in one that is, and takes at most some two times what save() writes.
-        At any time, also after an error, a kill or a power failure, it holds this checkpoint or the one before, whole.
-        Where it is the buffer's `storage`, rows stay in their file, which load() with the same `storage` goes on from.
-        Other files in it stay.
+        directory. It is made if it is not there; the one above it must be there. It takes at most some two times what
+        save() writes. At any time, also after an error, a kill or a power failure, it holds this checkpoint or the one
+        before, whole. Where it is the buffer's `storage`, rows stay in their file, which load() with the same `storage`
+        goes on from. Other files in it stay.
 
         Returns:
             The bytes that were written.
