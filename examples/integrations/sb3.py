@@ -8,6 +8,8 @@
 from __future__ import annotations
 
 import argparse
+import pathlib
+import tempfile
 
 import gymnasium
 import stable_baselines3
@@ -50,8 +52,10 @@ def main() -> None:
         verbose=0,
     )
     model.learn(2_000 if arguments.short else 50_000, callback=evaluation)
-    model.save_replay_buffer("replay_buffer")
-    model.load_replay_buffer("replay_buffer")
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "replay_buffer")
+        model.save_replay_buffer(path)
+        model.load_replay_buffer(path)
     print(f"{model.num_timesteps} steps: return {evaluation.best_mean_reward:.0f}")
     if not arguments.uniform:
         statistics = model.replay_buffer.replay.stats()

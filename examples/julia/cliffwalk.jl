@@ -9,7 +9,9 @@ import Random
 const N_STATES = 8
 const N_ENVS = 4
 
-# Random play in N_ENVS environments. A state is observed as an image of one row that has a 1 at its place.
+# Random play in N_ENVS environments. A state is observed as an image of one row that has a 1 at its place. Every episode
+# ends in the last state, whichever action ended it: no episode begins with what the one before ended with, which the
+# buffer would take for a reset that it was not told of.
 function play!(buffer, n_steps)
     picture(states) = [UInt8(column == state) for column in 1:N_STATES+1, state in states]
     random = Random.MersenneTwister(1)
@@ -17,9 +19,9 @@ function play!(buffer, n_steps)
     for _ in 1:n_steps
         actions = rand(random, 1:2, N_ENVS)
         moves_on = actions .== states .% 2 .+ 1
-        next_states = states .+ moves_on
-        solved = next_states .> N_STATES
-        ended = solved .| .!moves_on
+        next_states = ifelse.(moves_on, states .+ 1, N_STATES + 1)
+        ended = next_states .> N_STATES
+        solved = ended .& moves_on
         add!(buffer; observation = picture(states), action = actions, reward = solved, terminated = ended,
              truncated = falses(N_ENVS), next_observation = picture(next_states))
         states = ifelse.(ended, 1, next_states)
