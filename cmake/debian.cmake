@@ -1,7 +1,7 @@
 # What cpack makes: libper1, the library, and libper-dev, what programs are built with. Configure with
 # -DCMAKE_INSTALL_PREFIX=/usr for the folders that Debian has.
 set(CPACK_GENERATOR DEB)
-set(CPACK_PACKAGE_CONTACT "The libper authors <libper@example.org>")
+set(CPACK_PACKAGE_CONTACT "The libper authors")
 set(CPACK_PACKAGE_VENDOR "The libper authors")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
