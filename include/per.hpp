@@ -6,11 +6,11 @@
  * of per.h. What per.h says of a function - meaning, shapes, dtypes, errors, the state after them, cost, threads,
  * streams - holds for the method that calls it, and comments here say only what a method adds. For every method:
  *
- * Errors.   A status that is not PER_OK is thrown as a per::Error. What only this layer can check, such as the size of a
- *           span, is thrown as per::InvalidArgument before the library is called.
- * Handles.  SumTree, ReplayBuffer, Loader, Epochs, Save, Channel and Writer own a handle of per.h, and are moved, not copied. get() lends
- *           the handle to functions of per.h, release() gives it away. What was moved from or released has the handle NULL,
- *           which the library refuses.
+ * Errors.   A status that is not PER_OK is thrown as a per::Error. What only this layer can check, such as the size of
+ *           a span, is thrown as per::InvalidArgument before the library is called.
+ * Handles.  SumTree, ReplayBuffer, Epochs, Save, Coordinator, Loader, Channel, Writer, SharedLoader and Reader own a
+ *           handle of per.h, and are moved, not copied. get() lends the handle to functions of per.h, release() gives
+ *           it away. What was moved from or released has the handle NULL, which the library refuses.
  * Options.  ReplayOptions and its like are the structs of per.h, filled by their _init functions.
  * Arrays.   A span names memory of the caller for the length of the call, and an empty one is NULL where that is
  *           allowed. For handles on PER_CUDA it names memory of the device: Span(pointer, size). A per::Batch that this
@@ -169,7 +169,7 @@ class Span {
 template <class Range>
 Span(Range&&) -> Span<detail::Element<Range>>;
 
-/* Dtype<T>::value is the per_dtype of elements of type T. Specialise it for the type that you have for 16-bit floats. */
+/* Dtype<T>::value is the per_dtype of elements of type T. Specialise it for your type of 16-bit floats. */
 template <class T, class = void>
 struct Dtype;
 template <>
@@ -415,8 +415,8 @@ class Array {
     template <class Range, class T = detail::Element<Range&>>
     Array(Range& elements) : Array(Span<T>(elements)) {}
 
-    /* As an array of a * b * c elements. If it has another number, its shape is [number], which lies in this object, and
-       which the library refuses with the shapes that it would take. */
+    /* As an array of a * b * c elements. If it has another number, its shape is [number], which lies in this object,
+       and which the library refuses with the shapes that it would take. */
     per_array get(int64_t a, int64_t b = 1, int64_t c = 1) const {
         per_array array = array_;
         if (size_ < 0 || detail::is_product(size_, a, b, c)) return array;
@@ -754,7 +754,7 @@ class Channel : public detail::Handle<per_channel, per_channel_free> {
     /* Waits until all that was written is in the buffer. */
     void flush() { check(per_channel_flush(get(), -1)); }
     void flush(std::chrono::milliseconds timeout) { check(per_channel_flush(get(), timeout.count())); }
-    /* With PER_MOVED_BY_CALLS: moves at most so many steps that are there into the buffer, and returns how many came. */
+    /* With PER_MOVED_BY_CALLS: moves at most so many steps that are there into the buffer; returns how many came. */
     int64_t move(int64_t max_steps = INT64_MAX) {
         return detail::value_of<int64_t>(per_channel_move, get(), max_steps);
     }
