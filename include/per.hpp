@@ -365,6 +365,14 @@ class FieldList {
     std::vector<per_array> defaults_;
 };
 
+/* What messages call a per_dtype. */
+inline const char* dtype_name(int32_t dtype) {
+    constexpr const char* names[] = {"bool",   "uint8", "int8",    "uint16",   "int16",   "uint32", "int32",
+                                     "uint64", "int64", "float16", "bfloat16", "float32", "float64"};
+    constexpr int32_t n_names = sizeof names / sizeof *names;
+    return dtype >= 0 && dtype < n_names ? names[dtype] : "one of a later libper";
+}
+
 /* What never changes of a buffer. What is made for the buffer shares it, and is known by it. */
 struct Layout {
     explicit Layout(const per_replay_options& options)
@@ -389,8 +397,8 @@ struct Layout {
     template <class T>
     void require_dtype(std::size_t number) const {
         if (fields[number].dtype == Dtype<T>::value) return;
-        throw InvalidArgument("dtype of \"" + fields[number].name + "\" is " + std::to_string(fields[number].dtype) +
-                              ": asked for was " + std::to_string(Dtype<T>::value));
+        throw InvalidArgument("dtype of \"" + fields[number].name + "\" is " + dtype_name(fields[number].dtype) +
+                              ": asked for was " + dtype_name(Dtype<T>::value));
     }
 };
 using SharedLayout = std::shared_ptr<const Layout>;

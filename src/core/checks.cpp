@@ -90,12 +90,12 @@ void check_rate_limiter(const per_replay_options& options) {
                         options.samples_tolerance);
         return;
     }
-    check_range("samples_tolerance", options.samples_tolerance, 1, max_capacity);
     const double tolerance = static_cast<double>(options.samples_tolerance);
     if (std::floor(tolerance / options.samples_per_insert) < static_cast<double>(options.n_envs))
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "samples_tolerance is %" PRId64 ": must be at least samples_per_insert %g times n_envs %" PRId64,
                     options.samples_tolerance, options.samples_per_insert, options.n_envs);
+    check_range("samples_tolerance", options.samples_tolerance, 1, max_capacity);
 }
 
 void check_times_sampled(const per_replay_options& options) {

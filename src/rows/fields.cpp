@@ -51,7 +51,8 @@ std::string checked_name(const std::string& argument, const char* given) {
     for (char c : name) good = good && (is_letter(c) || is_digit(c) || c == '_' || c == '.');
     if (!good) refuse("name of a field is " + quoted(name) + allowed);
     for (std::string_view reserved : reserved_names) {
-        if (name == reserved) refuse("name of a field is " + quoted(name) + ": it is reserved");
+        if (name == reserved)
+            refuse("name of a field is " + quoted(name) + ": it is reserved, for what every buffer or batch has");
     }
     if (name.starts_with(next_prefix)) {
         refuse("name of a field is " + quoted(name) + ": names that begin with \"next_\" are reserved");

@@ -59,7 +59,7 @@ void RequestBell::nap(uint32_t seen) noexcept {
     const Clock::time_point latest(Clock::duration(latest_.load(std::memory_order_relaxed)));
     Clock::duration left = first_nap(interval);
     if (left == Clock::duration::zero()) return;
-    left -= Clock::now() - latest;
+    left = std::min(left, left - (Clock::now() - latest));
     state_ = napping;
     for (int i = 0; i <= n_more_naps && bell_.count == seen; ++i) {
         bell_.sleep(seen, std::chrono::nanoseconds(left).count());

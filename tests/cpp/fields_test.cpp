@@ -144,7 +144,8 @@ TEST(Fields, bad_names_are_refused) {
 TEST(Fields, reserved_names_are_refused) {
     for (std::string name : {"reward", "terminated", "truncated", "weights", "ids", "discount", "mask", "n_steps",
                              "priorities", "probabilities", "gamma_m"}) {
-        EXPECT_EQ(refusal_of_name(name.c_str()), "name of a field is \"" + name + "\": it is reserved");
+        EXPECT_EQ(refusal_of_name(name.c_str()),
+                  "name of a field is \"" + name + "\": it is reserved, for what every buffer or batch has");
     }
     EXPECT_EQ(refusal_of_name("next_action"),
               "name of a field is \"next_action\": names that begin with \"next_\" are reserved");

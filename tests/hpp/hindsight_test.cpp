@@ -91,7 +91,8 @@ TEST(Hindsight, errors_of_the_call_are_thrown_where_the_function_is_not_called) 
     const per::Hindsight hindsight =
         buffer.hindsight<float>("observation", "goal", [](auto, auto, auto, auto) { FAIL(); });
     EXPECT_ERROR(buffer.sample(4, nullptr, &hindsight), Empty, "");
-    EXPECT_ERROR(buffer.hindsight<double>("observation", "goal", nullptr), InvalidArgument, "dtype of \"goal\" is 11");
+    EXPECT_ERROR(buffer.hindsight<double>("observation", "goal", nullptr), InvalidArgument,
+                 "dtype of \"goal\" is float32: asked for was float64");
     EXPECT_ERROR(buffer.hindsight<float>("observation", "aim", nullptr), InvalidArgument, "\"aim\" is no field");
 }
 

@@ -271,8 +271,10 @@ TEST(ReplayBuffer, elements_are_read_as_what_they_are) {
     per::ReplayBuffer buffer = small_buffer();
     add_episode(buffer, 2);
     const per::Batch batch = buffer.sample(2);
-    EXPECT_ERROR(batch.field<double>("observation"), InvalidArgument, "dtype of \"observation\" is 11");
-    EXPECT_ERROR(batch.next_field<uint8_t>("observation"), InvalidArgument, "dtype of \"observation\" is 11");
+    EXPECT_ERROR(batch.field<double>("observation"), InvalidArgument,
+                 "dtype of \"observation\" is float32: asked for was float64");
+    EXPECT_ERROR(batch.next_field<uint8_t>("observation"), InvalidArgument,
+                 "dtype of \"observation\" is float32: asked for was uint8");
     EXPECT_ERROR(batch.field<float>("velocity"), InvalidArgument, "\"velocity\" is no field");
     EXPECT_ERROR(batch.shape("velocity"), InvalidArgument, "\"velocity\" is no field");
 }

@@ -15,7 +15,11 @@ from per._library import ffi, lib
 
 
 def is_file(target: object, verb: str) -> bool:
-    """Whether it is an object to "write" to or "read" from, and no path."""
+    """Whether it is an object to "write" to or "read" from, and no path. Raises InvalidArgument for a file of text."""
+    if isinstance(target, io.TextIOBase):
+        raise InvalidArgument(
+            f"path is {target!r}, a file of text; allowed: a binary file, as open(.., '{verb[0]}b') gives"
+        )
     if isinstance(target, io.IOBase):
         return True
     return not isinstance(target, (str, bytes, os.PathLike)) and callable(getattr(target, verb, None))

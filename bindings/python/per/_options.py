@@ -61,6 +61,10 @@ def set_storage(options: Any, storage: Any) -> Any:
     return kept
 
 
+_MOST_SHOWN = 80  # characters of a path, which may be a whole file by mistake
+_MAGIC = b"\x89PER\r\n"  # what files of save() begin with
+
+
 def meant(name: str, names: Iterable[str]) -> str:
     """What a name that is none was meant to be, as a part of its error: ": give beta"; nothing if none is like it."""
     alike = difflib.get_close_matches(name, [other for other in names if other != name], n=1, cutoff=0.85)
@@ -92,7 +96,10 @@ def path(value: Any, argument: str = "path") -> bytes:
         allowed = "str, bytes, os.PathLike" + (", or a binary file" if argument == "path" else "")
         raise InvalidArgument(f"{argument} is {value!r}; allowed: {allowed}") from error
     if b"\0" in encoded:
-        raise InvalidArgument(f"{argument} is {os.fspath(value)!r}; allowed: paths without a NUL")
+        given = os.fspath(value)
+        shown = repr(given[:_MOST_SHOWN]) + "..." * (len(given) > _MOST_SHOWN)
+        other = "; from_bytes() reads what save() wrote" if encoded.startswith(_MAGIC) else ""
+        raise InvalidArgument(f"{argument} is {shown}; allowed: paths without a NUL{other}")
     return encoded
 
 

@@ -172,7 +172,7 @@ class Writer(Handle):
     >>> channel = buffer.channel()
     >>> per.Writer(channel.path, {"observation": per.Field(2)})
     Traceback (most recent call last):
-    per._errors.InvalidArgument: field "observation" is float32(2,): in the buffer it is float32(1,)
+    per.InvalidArgument: field "observation" is float32(2,): in the buffer it is float32(1,)
     """
 
     _noun = "writer"

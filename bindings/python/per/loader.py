@@ -140,12 +140,12 @@ class Loader(Handle):
             if arrays is None:
                 arrays = views_of(batch, self._batch_size, self._outputs, self._memory, handle)
                 arrays = self._arrays.setdefault(slot, self._nest(arrays))
-            self._answers.append((batch, slot_out))
         except BaseException:
             if slot_out[0] >= 0:
                 lib.per_loader_release(handle, slot_out[0], queue.handle)
             self._out.pop()
             raise
+        self._answers.append((batch, slot_out))
         loader = self._weak
         return LoadedBatch(dict(arrays), lambda: _release(loader(), slot, stream))
 

@@ -35,7 +35,10 @@ def of_env(env: Any, dtypes: Mapping[str, object], *, has_64_bits: bool) -> Foun
 
     Without 64-bit types, which JAX must be asked for, whole numbers are stored in 32 bits.
     """
-    gymnasium = importlib.import_module("gymnasium")
+    try:
+        gymnasium = importlib.import_module("gymnasium")
+    except ImportError as error:
+        raise Unsupported(f"for_env() needs gymnasium, which cannot be imported: {error}") from error
     is_vector = isinstance(env, gymnasium.vector.VectorEnv)
     if not is_vector and not isinstance(env, gymnasium.Env):
         raise InvalidArgument(f"env is a {type(env).__name__}; allowed: gymnasium.Env or gymnasium.vector.VectorEnv")

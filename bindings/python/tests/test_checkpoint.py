@@ -314,7 +314,7 @@ def test_interrupt_before_the_file_object_is_called_passes_through():
 @pytest.mark.parametrize(
     "file, error, words",
     [
-        (io.StringIO(), TypeError, "bytes"),
+        (io.StringIO(), per.InvalidArgument, "a file of text"),
         (type("File", (), {"write": lambda s, d: "1", "read": lambda s, n: 1})(), TypeError, "str|int"),
         (
             type("File", (), {"write": lambda s, d: 0, "read": lambda s, n: bytes(n + 1)})(),
@@ -331,7 +331,6 @@ def test_interrupt_before_the_file_object_is_called_passes_through():
 def test_file_objects_that_do_not_keep_to_the_rules_are_errors(file, error, words):
     with pytest.raises(error, match=words):
         filled().save(file)
-    file = io.StringIO("text") if isinstance(file, io.StringIO) else file
     with pytest.raises(error, match=words):
         per.ReplayBuffer.load(file)
 
@@ -354,6 +353,24 @@ def test_what_is_neither_path_nor_file_is_refused():
             per.InvalidArgument, match=r"path is 3; allowed: str, bytes, os\.PathLike, or a binary file"
         ):
             call(3)
+
+
+def test_files_of_text_are_refused(tmp_path):
+    with open(tmp_path / "text", "w") as file, pytest.raises(per.InvalidArgument, match=r"a file of text; .*'wb'"):
+        filled().save(file)
+    assert (tmp_path / "text").read_bytes() == b""
+    with open(tmp_path / "text") as file, pytest.raises(per.InvalidArgument, match=r"a file of text; .*'rb'"):
+        per.ReplayBuffer.load(file)
+
+
+def test_the_bytes_of_a_file_are_no_path_and_are_not_shown_whole():
+    with pytest.raises(
+        per.InvalidArgument, match=r"\.\.\.; allowed: paths without a NUL; from_bytes\(\) reads"
+    ) as caught:
+        per.ReplayBuffer.load(bytes(filled()))
+    assert len(str(caught.value)) < 500
+    with pytest.raises(per.InvalidArgument, match=r"^path is 'a\\x00b'; allowed: paths without a NUL$"):
+        per.ReplayBuffer.load("a\0b")
 
 
 def test_buffer_that_is_being_saved_is_busy_for_its_file_and_others_are_not():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 
 import gymnasium
 import numpy as np
@@ -637,3 +638,9 @@ def test_info_without_final_observations_is_not_looked_at():
     buffer = per.ReplayBuffer(100, {"observation": per.Field(2)}, n_envs=2)
     buffer.add(**STEP, terminated=[False, True], next_observation=np.ones((2, 2)), info={"episode": object()})
     assert len(buffer) == 2
+
+
+def test_without_gymnasium_the_error_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    with pytest.raises(per.Unsupported, match=r"for_env\(\) needs gymnasium, which cannot be imported"):
+        per.ReplayBuffer.for_env(None, 10)

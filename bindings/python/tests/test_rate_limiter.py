@@ -240,6 +240,7 @@ def test_a_checkpoint_without_limits_has_no_counts():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"samples_tolerance": 0}, "samples_tolerance is 0: must be at least samples_per_insert 4 times n_envs 1"),
         ({"samples_tolerance": 3}, "samples_tolerance is 3: must be at least samples_per_insert 4 times n_envs 1"),
         ({"samples_tolerance": 15, "n_envs": 4}, "samples_tolerance is 15: must be .* 4 times n_envs 4"),
         ({"samples_per_insert": 0.0}, "samples_tolerance is 64: must be 0 where samples_per_insert is not given"),
