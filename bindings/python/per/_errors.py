@@ -22,9 +22,6 @@ class Error(Exception):
 
     status: int = STATUS["PER_ERROR_INTERNAL"]
 
-    def __init_subclass__(cls) -> None:
-        cls.__module__ = "per"  # where users have it from, and what tracebacks call it
-
 
 class InvalidArgument(Error, ValueError):
     """An argument, or what it holds, is not allowed. Nothing was changed."""
@@ -98,6 +95,7 @@ class InternalError(Error, RuntimeError):
     status = STATUS["PER_ERROR_INTERNAL"]
 
 
-Error.__module__ = "per"
-
 BY_STATUS: dict[int, type[Error]] = {error.status: error for error in Error.__subclasses__()}
+
+for _error in (Error, *BY_STATUS.values()):
+    _error.__module__ = "per"  # where users have it from, and what tracebacks call it

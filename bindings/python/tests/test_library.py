@@ -187,3 +187,13 @@ def test_cycle_of_references_frees_a_buffer_after_what_it_was_made_for():
     for child in ("per_loader_free", "per_shared_loader_free", "per_channel_free"):
         expected += [child, of_buffer]
     assert done.stdout.split() == expected
+
+
+def test_exceptions_have_the_name_that_users_have_them_by_and_subclasses_elsewhere_their_own():
+    class Own(per.InvalidArgument):
+        pass
+
+    for kind in (per.Error, *_errors.BY_STATUS.values()):
+        assert kind.__module__ == "per"
+        assert getattr(per, kind.__name__) is kind
+    assert Own.__module__ == __name__
