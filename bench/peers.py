@@ -197,12 +197,17 @@ def machine() -> dict[str, Any]:
 
 
 def commit() -> str:
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    """The commit of the source tree, "-dirty" where files of it are others. Results are not: bench/run writes them."""
     folder = pathlib.Path(__file__).resolve().parents[1]
     if not (folder / ".git").exists():
         return "unknown"  # a wheel's copy, which may lie in a repository of somebody else
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
+
+    def of_git(*arguments: str) -> str:
+        command = ["git", *arguments]
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stdout.strip()
+
+    changed = of_git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!bench/results")
+    return (of_git("rev-parse", "--short=12", "HEAD") or "unknown") + "-dirty" * bool(changed)
 
 
 def versions(names: list[str]) -> dict[str, str]:
