@@ -213,7 +213,7 @@ class CheckpointReader {
 
     std::string shown_;  // what messages call it
     uint32_t version_ = 0;
-    Section latest_;  // of those that begun
+    Section latest_;  // of those that have begun
     std::vector<Section> put_off_;
     Section* section_ = &latest_;
     bool is_compressed_ = false;  // the latest section, as is the next

@@ -351,8 +351,8 @@ bool CheckpointState::is_possible(uint8_t flags) const {
     return !(flags & row_starts_episode) || flags & row_starts_sequence;
 }
 
-// How many rows from the first on are steps whose flags say nothing else. (Of older formats, whose rows are not in order
-// of time: none.)
+// How many rows from the first on are steps whose flags say nothing else. It is 0 for older formats, whose rows are not
+// in order of time.
 int64_t CheckpointState::n_plain_steps(int64_t env, RowRange rows) const {
     if (!reader_.has_sections()) return 0;
     return static_cast<int64_t>(

@@ -131,12 +131,13 @@ Descriptor::~Descriptor() {
     if (is_open()) close(number_);
 }
 
-// It is a hint: where the system refuses it, the sync waits.
-void WriteBehind::wrote(const Descriptor& file, std::size_t size) noexcept {
+// Where the system has no such call, the sync waits for all. What the disk reports here the sync may not report again.
+void WriteBehind::wrote(const Descriptor& file, std::size_t size, const std::string& shown) {
     n_bytes_ += size;
     if (n_bytes_ < bytes_to_begin) return;
-    static_cast<void>(sync_file_range(file.number(), 0, 0, SYNC_FILE_RANGE_WRITE));
     n_bytes_ = 0;
+    const int begun = uninterrupted([&] { return sync_file_range(file.number(), 0, 0, SYNC_FILE_RANGE_WRITE); });
+    if (begun != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT)) refuse(errno, shown, "written");
 }
 
 // ---------------------------------------------------------------------------------------------------------- folders
@@ -199,7 +200,7 @@ NewFile::~NewFile() {
 
 void NewFile::write(const void* data, std::size_t size) {
     write_all(file_.number(), data, size, folder_.shown());
-    behind_.wrote(file_, size);
+    behind_.wrote(file_, size, folder_.shown());
 }
 
 void NewFile::sync() {
@@ -392,7 +393,7 @@ void ReplacementFile::open_temporary() {
 
 void ReplacementFile::write(const void* data, std::size_t size) {
     write_all(file_.number(), data, size, shown_);
-    behind_.wrote(file_, size);
+    behind_.wrote(file_, size, shown_);
 }
 
 void ReplacementFile::go_to(uint64_t place) {

@@ -22,7 +22,8 @@ class RequestBell {
     void ring_for_request() noexcept;
     // The thread looks for requests at once.
     void hurry() noexcept;
-    // As long as one lives, it does so after each request: for who waits for what comes of requests that others make.
+    // As long as a Haste lives, the thread looks at once after each request. It is for those who wait for what follows
+    // from requests that others make.
     class Haste {
      public:
         explicit Haste(RequestBell& bell) noexcept : bell_(bell) { ++bell_.n_in_haste_; }

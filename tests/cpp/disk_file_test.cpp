@@ -64,6 +64,10 @@ ssize_t write(int file, const void* data, size_t size) {
 int fsync(int file) {
     return fails("fsync", file) ? -1 : static_cast<int>(syscall(SYS_fsync, file));
 }
+int sync_file_range(int file, off64_t offset, off64_t size, unsigned int flags) {
+    if (fails("sync_file_range", file)) return -1;
+    return static_cast<int>(syscall(SYS_sync_file_range, file, offset, size, flags));
+}
 int flock(int file, int operation) noexcept {
     const char* const function = operation & LOCK_NB ? "flock of another" : "flock";
     return fails(function, file) ? -1 : static_cast<int>(syscall(SYS_flock, file, operation));
@@ -514,6 +518,38 @@ TEST_F(File, errors_of_the_system_have_their_status_and_leave_what_was_there) {
     const Error error = error_of([&] { load(path()); });
     EXPECT_EQ(error.status(), PER_ERROR_IO);
     EXPECT_TRUE(std::string(error.what()).ends_with(std::strerror(EMFILE))) << error.what();
+}
+
+// The disk begins each 8 MiB, and what it reports then is not lost. A system without the call only waits at the end.
+TEST_F(File, disk_that_cannot_take_a_large_file_says_so_while_it_is_written) {
+    const std::string large(std::size_t{20} << 20, 'x');
+    int n_begun = 0;
+    int error_number = 0;
+    system_fails = [&](const char* function, int) {
+        if (std::strcmp(function, "sync_file_range") != 0) return 0;
+        ++n_begun;
+        return error_number;
+    };
+    const auto save_in_pieces = [&] {
+        ReplacementFile file(path().c_str());
+        constexpr std::size_t piece = std::size_t{1} << 20;
+        for (std::size_t at = 0; at < large.size(); at += piece) file.write(large.data() + at, piece);
+        file.commit();
+    };
+    save(path(), "before");
+    for (const int error : {EIO, ENOSPC, EDQUOT}) {
+        error_number = error;
+        EXPECT_EQ(error_of(save_in_pieces).status(), PER_ERROR_IO) << error;
+        EXPECT_EQ(contents(path()), "before");
+        EXPECT_EQ(names(), std::set<std::string>{"buffer.per"});
+    }
+    for (const int error : {0, ENOSYS, EPERM}) {
+        n_begun = 0;
+        error_number = error;
+        EXPECT_NO_THROW(save_in_pieces());
+        EXPECT_EQ(n_begun, 2);
+        EXPECT_EQ(contents(path()), large);
+    }
 }
 
 TEST_F(File, folder_that_cannot_be_synced_is_told) {

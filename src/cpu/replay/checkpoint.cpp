@@ -42,7 +42,8 @@ Column<std::byte> column_side_by_side(const ReplayState& state, const SlotArray&
 constexpr int64_t small_part_bytes = int64_t{1} << 18;
 // One of a save in turns, whose writes would else be of some KiB each.
 constexpr int64_t part_of_turns_bytes = int64_t{1} << 20;
-// One of a load in turns, which stays in the second level of the caches until all of its values are there.
+// A load in turns reads parts of this size, which stay in the second level of the caches until all of their values are
+// there.
 constexpr int64_t turn_of_load_bytes = int64_t{1} << 18;
 // Where there are many lanes that are shorter, a load takes no turns: 8192 lanes of 12 KiB take 0.86 of the time then.
 constexpr int64_t least_turn_bytes = int64_t{1} << 15;

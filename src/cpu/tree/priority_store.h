@@ -106,9 +106,9 @@ class PriorityStore {
     PriorityScale scale() const { return {largest_ever_, tree_.scale(), tree_.rescales_below()}; }
     // The ranks, if they were asked for.
     RankTree* known_ranks() { return ranks_ ? &*ranks_ : nullptr; }
-    // Of a buffer without rows, by_slot() is filled, leaves of slots first .. first + n - 1 are given that the tree is to
-    // hold for them, and slots are named whose rows are live. restore() then brings all else up to date. Leaves are
-    // p^alpha of live rows, which fit the scale, and 0 of others.
+    // A buffer that has no rows is restored in steps. by_slot() is filled; restore_leaves() is given what the tree is to
+    // hold for slots first .. first + n - 1: p^alpha of live rows, which fit the scale, and 0 of others; restore_live()
+    // names slots whose rows are live. restore() then brings all else up to date.
     void restore_leaves(int64_t first, int64_t n, const float* leaves) {
         std::copy_n(leaves, n, tree_.leaves() + first);
     }
