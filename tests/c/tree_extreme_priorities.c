@@ -123,15 +123,24 @@ static void many_grow_together(void) {
     per_tree_free(tree);
 }
 
-/* -0 is a zero: it compares equal, weighs nothing, and does not come back as something else. */
+/* -0 is a zero: it compares equal, weighs nothing, and does not come back as something else, wherever it stands among
+ * others: one after the other, or in any order. */
 static void negative_zero(void) {
-    per_tree* tree = create_tree(2, 0);
-    float read[2];
-    update_one(tree, 0, 1);
-    update_one(tree, 1, -0.0f);
-    CHECK_OK(per_tree_priorities(tree, 2, NULL, read, NULL));
-    CHECK(read[0] == 1 && read[1] == 0 && !signbit(read[1]));
-    CHECK(total_of(tree) == 1);
+    enum { N = 21 };
+    per_tree* tree = create_tree(N, 0);
+    int64_t indices[N];
+    float priorities[N], read[N];
+    int turned, i;
+    for (turned = 0; turned < 2; ++turned) {
+        for (i = 0; i < N; ++i) {
+            indices[i] = turned ? N - 1 - i : i;
+            priorities[i] = i % 3 == 0 ? 1 : -0.0f;
+        }
+        CHECK_OK(per_update(tree, N, indices, priorities, NULL));
+        CHECK_OK(per_tree_priorities(tree, N, indices, read, NULL));
+        for (i = 0; i < N; ++i) CHECK(read[i] == priorities[i] && !signbit(read[i]));
+        CHECK(total_of(tree) == N / 3);
+    }
     per_tree_free(tree);
 }
 

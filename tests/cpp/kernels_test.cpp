@@ -127,6 +127,34 @@ TEST_P(EachVariant, strata_are_inverted_exactly) {
     }
 }
 
+// Few parts and many, of which some are empty, and targets of their first and last units.
+TEST_P(EachVariant, targets_in_any_order_are_inverted_exactly) {
+    for (int round = 0; round < 3000; ++round) {
+        const int64_t n = 1 + static_cast<int64_t>(numbers_() % (round % 2 == 0 ? 40 : 300));
+        const int64_t count = 1 + static_cast<int64_t>(numbers_() % 150);
+        std::vector<uint64_t> prefix(static_cast<std::size_t>(n) + 1);
+        for (int64_t i = 0; i < n; ++i)
+            prefix[i + 1] = prefix[i] + (numbers_() % 3 == 0 ? 0 : numbers_() >> (8 + numbers_() % 50));
+        const uint64_t total = prefix[n] += 1;
+        std::vector<uint64_t> targets(static_cast<std::size_t>(count + draw_padding));
+        for (int64_t i = 0; i < count; ++i) {
+            const uint64_t end = prefix[1 + numbers_() % n];
+            const uint64_t near = end - std::min(end, numbers_() % 3);
+            targets[i] = numbers_() % 4 == 0 ? std::min(near, total - 1) : numbers_() % total;
+        }
+        const std::vector<uint64_t> units = targets;
+        std::vector<uint64_t> parts(targets.size());
+        std::vector<uint32_t> guide(static_cast<std::size_t>(guide_size(n)));
+        kernels_->draw.invert(prefix.data(), n, count, targets.data(), parts.data(), guide.data());
+        for (int64_t i = 0; i < count; ++i) {
+            const auto end = std::upper_bound(prefix.begin(), prefix.end(), units[i]);
+            const auto part = static_cast<uint64_t>(end - prefix.begin() - 1);
+            ASSERT_EQ(parts[i], part);
+            ASSERT_EQ(targets[i], units[i] - prefix[part]);
+        }
+    }
+}
+
 // Ends of parts that lie on borders of strata, exactly, one unit before, and one after.
 TEST_P(EachVariant, parts_that_end_at_borders_of_strata_are_inverted_exactly) {
     constexpr int64_t batch_size = 64;

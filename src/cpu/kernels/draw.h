@@ -131,6 +131,27 @@ PER_INLINE int64_t count_below(uint64_t bound, int64_t guess, int64_t batch_size
     return count;
 }
 
+// Up to so many parts, comparing each target with all of them is faster than finding out where they end.
+constexpr int64_t few_parts = 4 * lanes;
+
+// A target a lane. Padding behind the last target is used up.
+void invert_few(const uint64_t* prefix, int64_t n, int64_t count, uint64_t* targets, uint64_t* parts_out) {
+    for (int64_t i = 0; i < count; i += lanes) {
+        const Whole target = load<Whole>(targets + i);
+        const Whole beyond = target + 1;
+        Whole part{};
+        Whole before{};  // the part's first unit
+        for (int64_t end = 1; end < n; ++end) {
+            const Whole bound = as_whole(each_lane(prefix[end]));
+            const Whole passed = beyond > bound;
+            part = add_where(passed, part, Whole{} + 1);
+            before = passed ? bound : before;
+        }
+        store(parts_out + i, part);
+        store(targets + i, target - before);
+    }
+}
+
 // Below this many units a stratum, the estimates of invert_strata() are too coarse.
 constexpr uint64_t fine_stratum = uint64_t{1} << 24;
 
@@ -172,6 +193,7 @@ PER_INLINE void mark_part_ends(const uint64_t* prefix, int64_t n, int64_t batch_
 
 void invert_strata(const uint64_t* prefix, int64_t n, int64_t batch_size, uint64_t* targets, uint64_t* parts_out,
                    uint32_t* counts) {
+    if (compares_lanes && n <= few_parts) return invert_few(prefix, n, batch_size, targets, parts_out);
     __builtin_memset(counts, 0, static_cast<size_t>(batch_size + 1) * sizeof *counts);
     for (int64_t i = 0; i < draw_padding; ++i) targets[batch_size + i] = ~uint64_t{0};
     mark_part_ends(prefix, n, batch_size, targets, counts);
@@ -186,6 +208,7 @@ void invert_strata(const uint64_t* prefix, int64_t n, int64_t batch_size, uint64
 // The guide table divides the total into equal cells, between n and 4 n of them, and knows for each the part in which
 // it begins. A target's part is that one or, seldom, one of the next.
 void invert(const uint64_t* prefix, int64_t n, int64_t count, uint64_t* targets, uint64_t* parts_out, uint32_t* guide) {
+    if (compares_lanes && n <= few_parts) return invert_few(prefix, n, count, targets, parts_out);
     const int total_bits = 64 - __builtin_clzll(prefix[n]);
     const int cell_bits = 65 - __builtin_clzll(static_cast<uint64_t>(n));
     const int shift = total_bits > cell_bits ? total_bits - cell_bits : 0;
@@ -254,24 +277,23 @@ PER_INLINE void search_sums(const uint64_t* sums, uint64_t* lines, uint64_t* uni
     store(lines, child);
 }
 
-// What the searches of a block find.
+// Where the searches of a block write what they find.
 struct Found {
-    int64_t indices[block];
-    uint64_t masses[block];
-    float priorities[block];
+    int64_t* indices;
+    uint64_t* masses;
+    float* priorities;
 };
 
 // Of leaves whose indices are there already.
-PER_INLINE void read_leaves(const TreeArrays& tree, int64_t first, Found& found) {
-    float priorities[lanes];
-    for (int l = 0; l < lanes; ++l) priorities[l] = tree.leaves[found.indices[first + l]];
+PER_INLINE void read_leaves(const TreeArrays& tree, int64_t first, const Found& found) {
+    const Floats priorities = each_float([&](int l) { return tree.leaves[found.indices[first + l]]; });
     store(found.masses + first, masses_of(priorities, tree.factor));
-    __builtin_memcpy(found.priorities + first, priorities, sizeof priorities);
+    store(found.priorities + first, priorities);
 }
 
 // find_child() among the 16 leaves of each of `lanes` lines, for the draws of a block from `first` on.
 PER_INLINE void search_leaves(const TreeArrays& tree, const uint64_t* lines, uint64_t* units, int64_t first,
-                              Found& found) {
+                              const Found& found) {
     if constexpr (!compares_lanes) {
         for (int l = 0; l < lanes; ++l) {
             uint64_t masses[16];
@@ -317,14 +339,22 @@ PER_INLINE void prefetch_block(const TreeArrays& tree, int level, const uint64_t
     for (int64_t i = 0; i < block; ++i) prefetch_to_read(base + 64 * lines[i]);
 }
 
-PER_INLINE void finish_block(const TreeArrays& tree, int64_t count, const uint64_t* lines, uint64_t* units,
-                             int64_t* indices_out, uint64_t* masses_out, float* priorities_out) {
-    Found found;
+// is_direct: what a whole block finds is written to the arrays of the batch by the searches themselves. Not where these
+// read it again: the arrays are the caller's.
+PER_INLINE void finish_block(const TreeArrays& tree, int64_t count, bool is_direct, const uint64_t* lines,
+                             uint64_t* units, int64_t* indices_out, uint64_t* masses_out, float* priorities_out) {
+    int64_t indices[block];
+    uint64_t masses[block];
+    float priorities[block];
+    is_direct = is_direct && has_mask_registers && count == block;
+    const Found found = {is_direct ? indices_out : indices, is_direct && masses_out != nullptr ? masses_out : masses,
+                         is_direct && priorities_out != nullptr ? priorities_out : priorities};
     for (int64_t i = 0; i < block; i += lanes) search_leaves(tree, lines + i, units + i, i, found);
+    if (is_direct) return;
     const size_t n = static_cast<size_t>(count);
-    __builtin_memcpy(indices_out, found.indices, n * sizeof *indices_out);
-    if (masses_out != nullptr) __builtin_memcpy(masses_out, found.masses, n * sizeof *masses_out);
-    if (priorities_out != nullptr) __builtin_memcpy(priorities_out, found.priorities, n * sizeof *priorities_out);
+    __builtin_memcpy(indices_out, indices, n * sizeof *indices_out);
+    if (masses_out != nullptr) __builtin_memcpy(masses_out, masses, n * sizeof *masses_out);
+    if (priorities_out != nullptr) __builtin_memcpy(priorities_out, priorities, n * sizeof *priorities_out);
 }
 
 // A software pipeline: while one block searches a level, the lines that the blocks behind it will read are on their
@@ -333,6 +363,8 @@ void descend(const TreeArrays& tree, int level, int64_t count, uint64_t* lines, 
              uint64_t* masses_out, float* priorities_out) {
     const unsigned rounding = begin_rounding_up();
     constexpr int64_t distance = 2;
+    // The arrays of larger batches are not in the first-level cache, and searches would wait for their lines.
+    constexpr int64_t most_direct = 1024;
     const int64_t n_blocks = (count + block - 1) / block;
     for (int64_t i = count; i < n_blocks * block; ++i) {
         lines[i] = lines[count - 1];
@@ -353,8 +385,8 @@ void descend(const TreeArrays& tree, int level, int64_t count, uint64_t* lines, 
         const int64_t b = turn - n_searches * distance;
         if (b < 0) continue;
         const int64_t at = b * block;
-        finish_block(tree, count - at < block ? count - at : block, lines + at, units + at, indices_out + at,
-                     masses_out == nullptr ? nullptr : masses_out + at,
+        finish_block(tree, count - at < block ? count - at : block, count <= most_direct, lines + at, units + at,
+                     indices_out + at, masses_out == nullptr ? nullptr : masses_out + at,
                      priorities_out == nullptr ? nullptr : priorities_out + at);
     }
     end_rounding_up(rounding);

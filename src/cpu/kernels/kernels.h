@@ -31,7 +31,7 @@ struct DrawKernels {
     uint64_t (*sum_prefixes)(const uint64_t* numbers, int64_t n, uint64_t* prefix_out);
 
     // For ascending targets, each drawn from its own stratum: the number of the n parts each lies in, by their prefix
-    // sums; `targets` become the units within these. counts: room for batch_size + 1 numbers; targets: for
+    // sums; `targets` become the units within these. counts: room for batch_size + 1 numbers; targets and parts_out: for
     // draw_padding more.
     void (*invert_strata)(const uint64_t* prefix, int64_t n, int64_t batch_size, uint64_t* targets, uint64_t* parts_out,
                           uint32_t* counts);
@@ -92,7 +92,7 @@ inline int64_t guide_size(int64_t n) {
     return 4 * n + 2;
 }
 
-// How far descend() and invert_strata() may write beyond the ends of arrays that say so.
+// How far descend(), invert_strata() and invert() may write beyond the ends of arrays that say so.
 inline constexpr int64_t draw_padding = 16;
 
 // Those that PER_ISA names or, if it is not set, the widest that this machine has. Throws Error for a name that is

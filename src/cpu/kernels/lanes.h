@@ -68,6 +68,15 @@ PER_INLINE void store(void* to, Vector vector) {
     __builtin_memcpy(to, &vector, sizeof vector);
 }
 
+// of(0), of(1), .., in this order, in the lanes of a vector. They are put together in registers: a vector cannot be
+// loaded from what was just stored in pieces before all of it is in the cache.
+template <class Of>
+PER_INLINE Floats each_float(const Of& of) {
+    if constexpr (lanes == 2) return Floats{of(0), of(1)};
+    if constexpr (lanes == 4) return Floats{of(0), of(1), of(2), of(3)};
+    if constexpr (lanes == 8) return Floats{of(0), of(1), of(2), of(3), of(4), of(5), of(6), of(7)};
+}
+
 // Lanes chosen from two vectors; those of b count from `lanes`.
 template <int... from, class Vector>
 PER_INLINE Vector shuffle(Vector a, Vector b) {
@@ -271,9 +280,12 @@ PER_INLINE Bits scaled_ceiling(Floats x, double factor) {
 #endif
 }
 
-// mass_of() of `lanes` priorities; the tree's scale keeps them below 2^52.
+// mass_of() of each; the tree's scale keeps them below 2^52.
+PER_INLINE Bits masses_of(Floats priorities, double factor) {
+    return ceiling(to_real(priorities) * factor);
+}
 PER_INLINE Bits masses_of(const float* priorities, double factor) {
-    return ceiling(to_real(load<Floats>(priorities)) * factor);
+    return masses_of(load<Floats>(priorities), factor);
 }
 
 // As a double, exactly, of numbers below 2^52.

@@ -77,29 +77,39 @@ PER_INLINE void prefetch_path(const TreeArrays& tree, int last_level, int64_t in
     if (last_level >= 3) prefetch_to_write(tree.sums[3] + (index >> 10));
 }
 
-// In three passes over a run, so that the middle one has vectors: leaves are written in order, the masses' differences
-// computed, and added to the sums.
+// Returns what was in the leaf.
+PER_INLINE float write_leaf(const TreeArrays& tree, int64_t index, float priority) {
+    const float before = tree.leaves[index];
+    tree.leaves[index] = priority + 0.0f;  // -0 becomes 0
+    return before;
+}
+
+// In two passes over a run: leaves are written in order, and the differences of their masses, a leaf a lane, are then
+// added to the sums.
 void apply(const TreeArrays& tree, int last_level, int64_t count, const int64_t* indices, const float* priorities) {
     constexpr int64_t ahead = 16;
     constexpr int64_t run = 128;
     for (int64_t i = 0; i < ahead && i < count; ++i) prefetch_path(tree, last_level, indices[i]);
+    const auto write = [&](int64_t i) {
+        if (i + ahead < count) prefetch_path(tree, last_level, indices[i + ahead]);
+        return write_leaf(tree, indices[i], priorities[i]);
+    };
+    if (last_level == 0) {  // masses may be too large for this scale
+        for (int64_t i = 0; i < count; ++i) write(i);
+        return;
+    }
     for (int64_t first = 0; first < count; first += run) {
         const int64_t n = count - first < run ? count - first : run;
-        float before[run];
-        for (int64_t i = 0; i < n; ++i) {
-            const int64_t at = first + i;
-            if (at + ahead < count) prefetch_path(tree, last_level, indices[at + ahead]);
-            float& leaf = tree.leaves[indices[at]];
-            before[i] = leaf;
-            leaf = priorities[at] + 0.0f;  // -0 becomes 0
-        }
-        if (last_level == 0) continue;
         uint64_t differences[run];
         int64_t i = 0;
-        for (; i + lanes <= n; i += lanes)
-            store(differences + i, masses_of(priorities + first + i, tree.factor) - masses_of(before + i, tree.factor));
-        for (; i < n; ++i)
-            differences[i] = mass_of(priorities[first + i], tree.factor) - mass_of(before[i], tree.factor);
+        for (; i + lanes <= n; i += lanes) {
+            const Floats before = each_float([&](int l) { return write(first + i + l); });
+            store(differences + i, masses_of(priorities + first + i, tree.factor) - masses_of(before, tree.factor));
+        }
+        for (; i < n; ++i) {
+            const uint64_t before = mass_of(write(first + i), tree.factor);
+            differences[i] = mass_of(priorities[first + i], tree.factor) - before;
+        }
         for (i = 0; i < n; ++i) {
             int64_t node = indices[first + i] >> 4;
             for (int level = 1; level <= last_level; ++level, node >>= 3) tree.sums[level][node] += differences[i];
