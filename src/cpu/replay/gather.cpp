@@ -335,22 +335,20 @@ void TransitionWriter::write_blocks(int64_t first, int64_t end, const Kind& kind
 // The same where all that is read of a row is one run of lines. The memory is to be busy all the time, and can be asked
 // for two dozen lines at once: the rest of a run is fetched row by row, between the work on other rows. Its first line
 // is fetched long before, in a loop that does nothing else, as the fetch also waits until the page is found, and only in
-// such loops many of these waits overlap.
+// such loops many of these waits overlap. The lines that are written are fetched, too: a batch is mostly written to
+// where none was for a while.
 template <class Kind>
 void TransitionWriter::write_runs(const RecordRun& run, int64_t first, int64_t end, const Kind& kind) const {
     const int64_t block = plan.block_rows();
     const int64_t first_lines_ahead = 3 * block;
-    // Arrays that are written in turns with those of another batch, as fresh ones are, have left the cache by then if the
-    // batch is larger than this.
-    constexpr int64_t most_bytes_in_cache = int64_t{1} << 19;
-    const bool fetches_out = (end - first) * plan.row_bytes() > most_bytes_in_cache;
     const auto at_most_end = [end](int64_t row) { return std::min(row, end); };
     for (int64_t i = first; i < at_most_end(first + first_lines_ahead); ++i) run.prefetch_first_line(slots[i]);
+    plan.prefetch_out(first, std::min(block, end - first));
     for (int64_t i = first; i < at_most_end(first + block); ++i) run.prefetch_rest(slots[i]);
     for (int64_t at = first; at < end; at += block) {
         const int64_t far = at + first_lines_ahead;
         for (int64_t i = far; i < at_most_end(far + block); ++i) run.prefetch_first_line(slots[i]);
-        if (fetches_out) plan.prefetch_out(at + block, std::min(block, end - at - block));
+        plan.prefetch_out(at + block, std::min(block, end - at - block));
         write_block(at, std::min(block, end - at), kind, [&run, end, next = at + block, this](int64_t i) {
             if (next + i < end) run.prefetch_rest(slots[next + i]);
         });
