@@ -119,6 +119,7 @@ BatchArrays::BatchArrays(const Fields& fields, const BatchShape& shape, std::byt
 }
 
 BatchMemory::BatchMemory(const Fields& fields, const BatchShape& shape)
-    : memory_(allocated(BatchArrays::n_bytes(fields, shape))), arrays_(fields, shape, memory_.get()) {}
+    : memory_(allocated(BatchArrays::n_bytes(fields, shape) + alignment)),
+      arrays_(fields, shape, memory_.get() + host_batch_offset) {}
 
 }  // namespace per

@@ -73,6 +73,11 @@ class BatchArrays {
     std::size_t n_bytes_;
 };
 
+// Where batches that are handed out in host memory, and written again later, begin within a line. JAX takes arrays of
+// numpy that begin with a line as they lie, and reads them when a step is computed, which may be after they were written
+// again; others it copies.
+inline constexpr std::size_t host_batch_offset = BatchArrays::alignment / 2;
+
 // Host memory for a batch. Throws Error with OUT_OF_MEMORY.
 class BatchMemory {
  public:

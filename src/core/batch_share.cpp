@@ -9,7 +9,7 @@
 namespace per {
 namespace {
 
-constexpr MemoryKind share_kind = {"PER LOAD", 1, "shared loader", sizeof(ShareHeader)};
+constexpr MemoryKind share_kind = {"PER LOAD", 2, "shared loader", sizeof(ShareHeader)};
 // An update of a batch by so many critics finds room in any case.
 constexpr int64_t critics_with_room = 16;
 constexpr int64_t min_mail_bytes = int64_t{64} << 10;
@@ -87,7 +87,7 @@ BatchShare::BatchShare(const char* path, int descriptor)
 std::size_t BatchShare::place(std::size_t first_byte) {
     mailboxes_ = first_byte;
     mails_ = end_after(mailboxes_, n_readers_, sizeof(Mailbox));
-    first_batch_ = end_after(mails_, n_readers_, mail_bytes_);
+    first_batch_ = end_after(mails_, n_readers_, mail_bytes_) + host_batch_offset;
     batch_bytes_ = BatchArrays::n_bytes(*fields_, shape_);
     return end_after(first_batch_, n_readers_ * static_cast<std::size_t>(slots_) + 1, batch_bytes_);
 }

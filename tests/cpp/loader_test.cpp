@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "../c/check.h"
+#include "backend/batch.h"
 #include "replay_call.h"
 
 namespace {
@@ -86,7 +87,7 @@ void expect_apart(const std::vector<Array>& arrays) {
     value = 0;
     for (const Array& array : arrays) {
         ++value;
-        EXPECT_EQ(reinterpret_cast<uintptr_t>(array.first) % 64, 0u);
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(array.first) % 64, host_batch_offset);
         for (std::size_t i = 0; i < array.bytes; ++i)
             EXPECT_EQ(static_cast<unsigned char*>(array.first)[i], value) << "array " << int{value};
     }

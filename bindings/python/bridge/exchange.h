@@ -1,20 +1,23 @@
 #ifndef PER_BRIDGE_EXCHANGE_H
 #define PER_BRIDGE_EXCHANGE_H
 
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "batch_memory.h"
 #include "reader.h"
 
 namespace per::bridge {
 
-/* An array of a batch: what it is made of, and where its address goes in a block of per_batch. */
+/* An array of a batch: what it is made of, where its address goes in a block of per_batch, and its memory. */
 struct Output {
     py::object name;
     std::vector<int64_t> shape; /* with room for the batch's axis in front */
     int32_t dtype;
     py::object descr; /* numpy's dtype */
     size_t offset;
+    std::shared_ptr<SpareMemory> memory;
 };
 
 /*

@@ -6,7 +6,7 @@ namespace py = pybind11;
 
 PYBIND11_MODULE(_bridge, module) {
     using per::bridge::Exchange;
-    if (_import_array() < 0) throw py::error_already_set();
+    if (_import_array() < 0 || !per::bridge::ArrayMemory::prepare_type()) throw py::error_already_set();
 
     module.doc() = "Passes arrays to libper and gives back those of batches; see per._bridging.";
     // Compared with cffi's: a bridge built for another per.h must not be used.

@@ -24,6 +24,7 @@ TWO_KINDS = "in host memory other kinds of arrays are allowed"
 # What cannot run on CUDA: files, tests, or cases of one by their parameters; and why.
 REASONS = {
     "test_bad_arguments.py": PARTS,
+    "test_batch_memory.py": "arrays on a device are made by their library",
     "test_shared_loader.py": CPU_ONLY,
     "test_cuda.py": CHOOSES,
     "test_device_arrays.py": CHOOSES,

@@ -1,0 +1,96 @@
+#ifndef PER_BRIDGE_BATCH_MEMORY_H
+#define PER_BRIDGE_BATCH_MEMORY_H
+
+#include <Python.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "dlpack.h"
+
+namespace per::bridge {
+
+constexpr int max_axes = 16;
+
+/* The shape of an array, C-contiguous. numpy and DLPack take it as a pointer to what they may write to. */
+struct Shape {
+    bool equals(const int64_t* other, int other_ndim) const;
+
+    int ndim;
+    int64_t axes[max_axes];
+};
+
+class SpareMemory;
+
+/*
+ * The memory of one array, which is its owner too: numpy's arrays hold it as their base, a tensor by its deleter. The
+ * elements lie behind it.
+ */
+class ArrayMemory : public PyObject {
+ public:
+    struct GiveBack {
+        void operator()(ArrayMemory* memory) const;
+    };
+    using Owner = std::unique_ptr<ArrayMemory, GiveBack>;
+
+    /* Once, before anything else. False, and an error of Python's, where its type cannot be made. */
+    static bool prepare_type();
+
+    /*
+     * Of an array of numpy. They lie half a line past the beginning of one: JAX copies such arrays. What begins with a
+     * line it takes as it lies, and reads it when a step is computed, which may be after the next batch was drawn into
+     * it by `out`.
+     */
+    void* numpy_elements();
+    /* A new reference, for the base of an array. */
+    static PyObject* as_base(Owner memory);
+
+    /* Of a tensor, which are as torch allocates them. */
+    void* tensor_elements();
+    /* Gives the memory up to whoever calls the deleter. */
+    static DLManagedTensorVersioned* as_tensor(Owner memory, const Shape& shape, DLDataType type);
+
+ private:
+    friend class SpareMemory;
+
+    ArrayMemory(std::shared_ptr<SpareMemory> home, size_t n_bytes);
+
+    std::shared_ptr<SpareMemory> home_; /* of arrays that are in use */
+    size_t n_bytes_;
+    DLManagedTensorVersioned tensor_;
+    int64_t shape_[max_axes];
+    int64_t strides_[max_axes];
+};
+
+/*
+ * Memory for the arrays that a buffer makes anew for each batch, of one of its outputs. Arrays that nobody holds any
+ * more leave theirs for the next ones of the same size: two, as a learner has one batch while it draws the next. What
+ * malloc gives instead has often left the caches, or comes from the kernel page by page: for a batch of images that
+ * takes longer than to draw it.
+ *
+ * Arrays are given up by any thread, also without Python's lock, and this may be forked at any time: there is no lock.
+ */
+class SpareMemory {
+ public:
+    SpareMemory() = default;
+    ~SpareMemory();
+    SpareMemory(const SpareMemory&) = delete;
+    SpareMemory& operator=(const SpareMemory&) = delete;
+
+    /* For so many bytes of elements. NULL where there is no memory. */
+    static ArrayMemory::Owner take(const std::shared_ptr<SpareMemory>& home, size_t element_bytes);
+
+ private:
+    friend struct ArrayMemory::GiveBack;
+
+    void keep(ArrayMemory* memory);
+
+    std::array<std::atomic<ArrayMemory*>, 2> places_{};
+};
+
+}  // namespace per::bridge
+
+#endif  // PER_BRIDGE_BATCH_MEMORY_H

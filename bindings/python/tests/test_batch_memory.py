@@ -1,0 +1,173 @@
+"""What the arrays of batches lie in: memory that belongs to nobody else as long as any of them is held."""
+
+import gc
+import random
+import threading
+
+import jax
+import numpy as np
+import per
+import pytest
+import torch
+
+OWN = 32  # numpy's arrays begin half a line past the beginning of one
+
+
+def filled(kind="numpy", shape=(3,), capacity=64):
+    """A buffer whose rows say who they are: the observation of step t is t, its reward too."""
+    buffer = per.ReplayBuffer(capacity, {"observation": per.Field(shape, "float32")}, arrays=kind, seed=1)
+    for t in range(capacity):
+        at = np.full(shape, t, np.float32)
+        buffer.add(observation=at, reward=t, terminated=False, truncated=False, next_observation=at + 1)
+    return buffer
+
+
+def address(array):
+    return array.data_ptr() if isinstance(array, torch.Tensor) else array.ctypes.data
+
+
+def numbers(array):
+    return array.numpy() if isinstance(array, torch.Tensor) else array
+
+
+def is_itself(batch):
+    """Whether all arrays of a batch are of the same rows."""
+    rows = numbers(batch.reward)
+    observed = numbers(batch.observation).reshape(len(rows), -1)
+    following = numbers(batch.next_observation).reshape(len(rows), -1)
+    return (observed == rows[:, None]).all() and (following == rows[:, None] + 1).all()
+
+
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+class TestHeldArrays:
+    def test_batches_that_are_held_stay_as_they_were_drawn(self, kind):
+        buffer, twin = filled(kind), filled(kind)
+        held = [buffer.sample(16) for _ in range(20)]
+        for batch in held:
+            expected = twin.sample(16)
+            for name in batch:
+                assert np.array_equal(numbers(batch[name]), numbers(expected[name])), name
+
+    def test_one_array_of_a_batch_stays_when_the_batch_is_gone(self, kind):
+        buffer, twin = filled(kind), filled(kind)
+        kept, expected = [], []
+        for i in range(30):
+            name = ("reward", "ids", "observation", "weights", "next_observation")[i % 5]
+            kept.append(buffer.sample(16)[name])
+            expected.append(numbers(twin.sample(16)[name]).copy())
+        for array, values in zip(kept, expected, strict=True):
+            assert np.array_equal(numbers(array), values)
+
+    def test_part_of_an_array_stays_when_all_else_is_gone(self, kind):
+        buffer, twin = filled(kind), filled(kind)
+        parts = [buffer.sample(16).observation[2:5, 1:] for _ in range(20)]
+        for part in parts:
+            assert np.array_equal(numbers(part), numbers(twin.sample(16).observation)[2:5, 1:])
+
+    def test_sizes_change_from_batch_to_batch(self, kind):
+        buffer = filled(kind)
+        sizes, held = random.Random(3), []
+        for _ in range(300):
+            size = sizes.choice([1, 2, 31, 32, 33, 400])
+            held.append(buffer.sample(size))
+            assert tuple(held[-1].observation.shape) == (size, 3)
+            del held[: sizes.randrange(len(held) + 1)]
+            assert all(map(is_itself, held))
+
+    def test_arrays_outlive_their_buffer(self, kind):
+        buffer = filled(kind)
+        closed, gone = buffer.sample(16), buffer.sample(16)
+        for _ in range(3):
+            buffer.sample(16)
+        buffer.close()
+        assert is_itself(closed)
+        del closed, buffer
+        gc.collect()
+        assert is_itself(gone)
+
+    def test_threads_draw_and_let_go(self, kind):
+        buffer = filled(kind)
+        failures = []
+
+        def work(seed):
+            chance, held = random.Random(seed), []
+            for _ in range(400):
+                held.append(buffer.sample(16))
+                if chance.random() < 0.5:
+                    del held[: chance.randrange(len(held) + 1)]
+                if not all(map(is_itself, held[:3])):
+                    failures.append(seed)
+
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not failures
+
+    def test_arrays_of_large_batches(self, kind):
+        buffer = filled(kind, shape=(64, 64), capacity=8)
+        for _ in range(4):  # 8 MiB of observations
+            assert is_itself(buffer.sample(512))
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_what_was_given_up_is_taken_again(kind):
+    buffer = filled(kind)
+    addresses, batch = set(), None
+    for _ in range(20):
+        batch = buffer.sample(4096)
+        addresses.add(address(batch.observation))
+    assert len(addresses) == 2
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_no_more_than_two_arrays_are_kept(kind):
+    def resident():
+        with open("/proc/self/statm") as statm:
+            return int(statm.read().split()[1]) * 4096
+
+    buffer = filled(kind, shape=(1 << 18,), capacity=8)
+    batch_bytes = 2 * (40 << 20)  # two arrays, each too large for what malloc keeps
+    held = [buffer.sample(40) for _ in range(5)]
+    all_held = resident()
+    held.clear()
+    assert all_held - resident() > 2.9 * batch_bytes
+    buffer.sample(1)
+    assert all_held - resident() > 4.9 * batch_bytes  # those of another size are not kept
+
+
+@pytest.mark.usefixtures("each_way")
+class TestWhatJaxWasGiven:
+    """JAX copies it at once: else it would read memory that was written again meanwhile."""
+
+    def test_before_it_is_written_again(self):
+        buffer = filled(shape=(16,))
+        batch = buffer.sample(64)
+        assert all(address(array) % 64 == OWN for array in batch.values())
+        given = jax.device_put(batch.observation)
+        before = batch.observation.copy()
+        buffer.sample(64, out=batch)
+        assert not np.array_equal(batch.observation, before)
+        assert np.array_equal(np.asarray(given), before)
+
+    @pytest.mark.parametrize("is_shared", [False, True])
+    def test_of_a_loader(self, is_shared):
+        buffer = filled(shape=(16,))
+        loader = buffer.shared_loader(64, readers=1) if is_shared else buffer.loader(64)
+        reader = per.Reader(loader.path) if is_shared else loader
+        batch = reader.take()
+        assert all(address(array) % 64 == OWN for array in batch.values())
+        given = jax.device_put(batch.observation)
+        before = batch.observation.copy()
+        written = batch.observation
+        batch.release()
+        for _ in range(8):
+            reader.take().release()
+        assert not np.array_equal(written, before)
+        assert np.array_equal(np.asarray(given), before)
+
+
+def test_tensors_begin_with_a_line():
+    assert all(address(array) % 64 == 0 for array in filled("torch").sample(5).values())
