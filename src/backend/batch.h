@@ -58,7 +58,7 @@ class BatchArrays {
  public:
     // A multiple of the alignment. Throws Error with OUT_OF_MEMORY if they are beyond 63 bits.
     static std::size_t n_bytes(const Fields& fields, const BatchShape& shape);
-    // Each begins on a multiple of it, if the block does.
+    // Each begins on a multiple of it, if the block does: see host_batch_offset.
     static constexpr std::size_t alignment = 64;
 
     BatchArrays(const Fields& fields, const BatchShape& shape, std::byte* block);
@@ -74,8 +74,7 @@ class BatchArrays {
 };
 
 // Where batches that are handed out in host memory, and written again later, begin within a line. JAX takes arrays of
-// numpy that begin with a line as they lie, and reads them when a step is computed, which may be after they were written
-// again; others it copies.
+// numpy that begin with a line as they lie, for good; others it copies, and says when that is done.
 inline constexpr std::size_t host_batch_offset = BatchArrays::alignment / 2;
 
 // Host memory for a batch. Throws Error with OUT_OF_MEMORY.

@@ -1,6 +1,32 @@
 /* Of equal indices in one update the last one wins, and the total counts it once. */
 #include "tree_check.h"
 
+/* So few leaves that sums are not added up anew, but changed by what each leaf changes by. */
+static void few_in_a_large_tree(void) {
+    enum { N = 2000, APART = 150, PLACES = 12, COUNT = 30 };
+    int64_t indices[COUNT];
+    float priorities[COUNT], expected[PLACES] = {0};
+    per_tree* tree = create_tree(N, 0);
+    uint64_t state = 7;
+    int i, round;
+    for (round = 0; round < 200; ++round) {
+        double total = 0;
+        for (i = 0; i < COUNT; ++i) {
+            const int place = (int)(next_random(&state) % PLACES);
+            indices[i] = place * APART;
+            priorities[i] = (float)(next_random(&state) % 1024) / 64;
+            expected[place] = priorities[i];
+        }
+        CHECK_OK(per_update(tree, COUNT, indices, priorities, NULL));
+        for (i = 0; i < PLACES; ++i) total += expected[i];
+        CHECK(total_of(tree) == total);
+        for (i = 0; i < PLACES; ++i) indices[i] = i * APART;
+        CHECK_OK(per_tree_priorities(tree, PLACES, indices, priorities, NULL));
+        for (i = 0; i < PLACES; ++i) CHECK(priorities[i] == expected[i]);
+    }
+    per_tree_free(tree);
+}
+
 int main(void) {
     enum { N = 40, COUNT = 1000 };
     static const int64_t few[] = {3, 1, 3, 3};
@@ -35,5 +61,6 @@ int main(void) {
         CHECK(total_of(tree) == total);
     }
     per_tree_free(tree);
+    few_in_a_large_tree();
     return 0;
 }

@@ -124,24 +124,25 @@ static void many_grow_together(void) {
 }
 
 /* -0 is a zero: it compares equal, weighs nothing, and does not come back as something else, wherever it stands among
- * others: one after the other, or in any order. */
+ * others: in leaves one behind the other, far apart, or in a small tree. */
 static void negative_zero(void) {
     enum { N = 21 };
-    per_tree* tree = create_tree(N, 0);
+    static const int64_t strides[] = {1, 40, -1};
     int64_t indices[N];
     float priorities[N], read[N];
-    int turned, i;
-    for (turned = 0; turned < 2; ++turned) {
+    int round, i;
+    for (round = 0; round < 3; ++round) {
+        per_tree* tree = create_tree(round == 1 ? 1000 : N, 0);
         for (i = 0; i < N; ++i) {
-            indices[i] = turned ? N - 1 - i : i;
+            indices[i] = (strides[round] < 0 ? N - 1 : 0) + i * strides[round];
             priorities[i] = i % 3 == 0 ? 1 : -0.0f;
         }
         CHECK_OK(per_update(tree, N, indices, priorities, NULL));
         CHECK_OK(per_tree_priorities(tree, N, indices, read, NULL));
         for (i = 0; i < N; ++i) CHECK(read[i] == priorities[i] && !signbit(read[i]));
         CHECK(total_of(tree) == N / 3);
+        per_tree_free(tree);
     }
-    per_tree_free(tree);
 }
 
 int main(void) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <new>
+#include <vector>
 
 namespace per::bridge {
 
@@ -20,6 +21,12 @@ constexpr size_t whole_lines(size_t n_bytes) {
 
 PyTypeObject memory_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
+// Of buffers that are gone. Never freed either: threads may give memory up until the process ends.
+std::vector<SpareMemory*>& unused() {
+    static auto& those = *new std::vector<SpareMemory*>;
+    return those;
+}
+
 void release(ArrayMemory* memory) {
     memory->~ArrayMemory();
     std::free(memory);
@@ -31,10 +38,11 @@ bool Shape::equals(const int64_t* other, int other_ndim) const {
     return ndim == other_ndim && std::equal(axes, axes + ndim, other);
 }
 
-ArrayMemory::ArrayMemory(std::shared_ptr<SpareMemory> home, size_t n_bytes)
-    : PyObject{}, home_(std::move(home)), n_bytes_(n_bytes), tensor_{}, shape_{}, strides_{} {}
+ArrayMemory::ArrayMemory(SpareMemory& home, size_t n_bytes)
+    : PyObject{}, home_(home), n_bytes_(n_bytes), tensor_{}, shape_{}, strides_{} {}
 
 bool ArrayMemory::prepare_type() {
+    if ((memory_type.tp_flags & Py_TPFLAGS_READY) != 0) return true;
     memory_type.tp_name = "per._bridge.ArrayMemory";
     memory_type.tp_doc = "The memory of an array of a batch.";
     memory_type.tp_basicsize = sizeof(ArrayMemory);
@@ -72,35 +80,46 @@ DLManagedTensorVersioned* ArrayMemory::as_tensor(Owner owner, const Shape& shape
 }
 
 void ArrayMemory::GiveBack::operator()(ArrayMemory* memory) const {
-    const std::shared_ptr<SpareMemory> home = std::move(memory->home_);
-    home->keep(memory);
+    memory->home_.give_back(memory);
 }
 
-SpareMemory::~SpareMemory() {
+SpareMemory::Owner SpareMemory::open() {
+    if (unused().empty()) unused().push_back(new SpareMemory);
+    Owner memory(unused().back());
+    unused().pop_back();
+    memory->keeps_ = true;
+    return memory;
+}
+
+void SpareMemory::Close::operator()(SpareMemory* memory) const {
+    memory->keep_nothing();
+    unused().push_back(memory);
+}
+
+void SpareMemory::keep_nothing() {
+    keeps_ = false;
     for (std::atomic<ArrayMemory*>& place : places_) {
-        if (ArrayMemory* memory = place.load(); memory != nullptr) release(memory);
+        if (ArrayMemory* memory = place.exchange(nullptr); memory != nullptr) release(memory);
     }
 }
 
-void SpareMemory::keep(ArrayMemory* memory) {
+// What comes back while another thread closes this may be kept all the same, for a later buffer.
+void SpareMemory::give_back(ArrayMemory* memory) {
     for (std::atomic<ArrayMemory*>& place : places_) {
         ArrayMemory* nothing = nullptr;
-        if (place.compare_exchange_strong(nothing, memory, std::memory_order_acq_rel)) return;
+        if (keeps_ && place.compare_exchange_strong(nothing, memory)) return;
     }
     release(memory);
 }
 
-ArrayMemory::Owner SpareMemory::take(const std::shared_ptr<SpareMemory>& home, size_t element_bytes) {
+ArrayMemory::Owner SpareMemory::take(size_t element_bytes) {
     constexpr size_t before = whole_lines(sizeof(ArrayMemory)) + line / 2;
     if (element_bytes > PTRDIFF_MAX - before - line) return nullptr;
     const size_t n_bytes = whole_lines(before + element_bytes);
-    for (std::atomic<ArrayMemory*>& place : home->places_) {
-        ArrayMemory* memory = place.exchange(nullptr, std::memory_order_acq_rel);
+    for (std::atomic<ArrayMemory*>& place : places_) {
+        ArrayMemory* memory = place.exchange(nullptr);
         if (memory == nullptr) continue;
-        if (memory->n_bytes_ == n_bytes) {
-            memory->home_ = home;
-            return ArrayMemory::Owner(memory);
-        }
+        if (memory->n_bytes_ == n_bytes) return ArrayMemory::Owner(memory);
         release(memory);  // of batches of another size
     }
     void* place = std::aligned_alloc(line, n_bytes);
@@ -109,7 +128,7 @@ ArrayMemory::Owner SpareMemory::take(const std::shared_ptr<SpareMemory>& home, s
         const uintptr_t begin = (reinterpret_cast<uintptr_t>(place) + page - 1) / page * page;
         madvise(reinterpret_cast<void*>(begin), reinterpret_cast<uintptr_t>(place) + n_bytes - begin, MADV_HUGEPAGE);
     }
-    return ArrayMemory::Owner(new (place) ArrayMemory(home, n_bytes));
+    return ArrayMemory::Owner(new (place) ArrayMemory(*this, n_bytes));
 }
 
 }  // namespace per::bridge

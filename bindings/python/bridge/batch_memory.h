@@ -40,15 +40,14 @@ class ArrayMemory : public PyObject {
     static bool prepare_type();
 
     /*
-     * Of an array of numpy. They lie half a line past the beginning of one: JAX copies such arrays. What begins with a
-     * line it takes as it lies, and reads it when a step is computed, which may be after the next batch was drawn into
-     * it by `out`.
+     * Those of an array of numpy lie half a line past the beginning of one. JAX copies such arrays, and says when that is
+     * done. What begins with a line it takes as it lies, for good, also where the next batch is drawn into it by `out`.
      */
     void* numpy_elements();
     /* A new reference, for the base of an array. */
     static PyObject* as_base(Owner memory);
 
-    /* Of a tensor, which are as torch allocates them. */
+    /* Those of a tensor begin with a line, as torch's own do. */
     void* tensor_elements();
     /* Gives the memory up to whoever calls the deleter. */
     static DLManagedTensorVersioned* as_tensor(Owner memory, const Shape& shape, DLDataType type);
@@ -56,10 +55,10 @@ class ArrayMemory : public PyObject {
  private:
     friend class SpareMemory;
 
-    ArrayMemory(std::shared_ptr<SpareMemory> home, size_t n_bytes);
+    ArrayMemory(SpareMemory& home, size_t n_bytes);
 
-    std::shared_ptr<SpareMemory> home_; /* of arrays that are in use */
-    size_t n_bytes_;
+    SpareMemory& home_; /* where it goes back to */
+    const size_t n_bytes_;
     DLManagedTensorVersioned tensor_;
     int64_t shape_[max_axes];
     int64_t strides_[max_axes];
@@ -72,22 +71,31 @@ class ArrayMemory : public PyObject {
  * takes longer than to draw it.
  *
  * Arrays are given up by any thread, also without Python's lock, and this may be forked at any time: there is no lock.
+ * They may outlive their buffer: an object of this class is never freed, but serves a later buffer.
  */
 class SpareMemory {
  public:
-    SpareMemory() = default;
-    ~SpareMemory();
-    SpareMemory(const SpareMemory&) = delete;
-    SpareMemory& operator=(const SpareMemory&) = delete;
+    struct Close {
+        void operator()(SpareMemory* memory) const;
+    };
+    using Owner = std::unique_ptr<SpareMemory, Close>;
+
+    /* With Python's lock, as the owner's end. */
+    static Owner open();
 
     /* For so many bytes of elements. NULL where there is no memory. */
-    static ArrayMemory::Owner take(const std::shared_ptr<SpareMemory>& home, size_t element_bytes);
+    ArrayMemory::Owner take(size_t element_bytes);
+    /* What is kept is freed, and so is what comes back from now on. */
+    void keep_nothing();
 
  private:
     friend struct ArrayMemory::GiveBack;
 
-    void keep(ArrayMemory* memory);
+    SpareMemory() = default;
+    ~SpareMemory() = default;
+    void give_back(ArrayMemory* memory);
 
+    std::atomic<bool> keeps_ = true;
     std::array<std::atomic<ArrayMemory*>, 2> places_{};
 };
 

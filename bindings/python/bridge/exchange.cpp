@@ -42,7 +42,7 @@ ArrayMemory::Owner take_memory(const Output& output, const Shape& shape) {
     for (int axis = 0; axis < shape.ndim; ++axis) {
         if (__builtin_mul_overflow(n_bytes, static_cast<size_t>(shape.axes[axis]), &n_bytes)) return nullptr;
     }
-    return SpareMemory::take(output.memory, n_bytes);
+    return output.memory->take(n_bytes);
 }
 
 }  // namespace
@@ -80,7 +80,7 @@ Exchange::Exchange(py::object plain, py::object handle, const py::dict& addresse
         shape.insert(shape.begin(), 0);
         if (shape.size() > max_axes) throw py::value_error("an array of a batch has too many axes");
         outputs_.push_back({row[py::int_(0)], std::move(shape), row[py::int_(2)].cast<int32_t>(), row[py::int_(3)],
-                            row[py::int_(4)].cast<size_t>(), std::make_shared<SpareMemory>()});
+                            row[py::int_(4)].cast<size_t>(), SpareMemory::open()});
     }
     const py::object tensor_type = layout["tensor_type"];
     if (!tensor_type.is_none()) {
@@ -90,6 +90,7 @@ Exchange::Exchange(py::object plain, py::object handle, const py::dict& addresse
 
 void Exchange::close() {
     handle_object_ = py::none();
+    for (const Output& output : outputs_) output.memory->keep_nothing();
     plain_.attr("close")();
 }
 

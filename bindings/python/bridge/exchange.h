@@ -1,7 +1,6 @@
 #ifndef PER_BRIDGE_EXCHANGE_H
 #define PER_BRIDGE_EXCHANGE_H
 
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,7 +16,7 @@ struct Output {
     int32_t dtype;
     py::object descr; /* numpy's dtype */
     size_t offset;
-    std::shared_ptr<SpareMemory> memory;
+    SpareMemory::Owner memory;
 };
 
 /*

@@ -58,12 +58,6 @@ def numpy_dtype(name: str) -> np.dtype[Any] | None:
     return dtype
 
 
-# Arrays that are written again, as those of `out` and of loaders are, begin half a line past the beginning of one. JAX
-# takes arrays of numpy that begin with a line as they lie, and reads them when a step is computed, which may be after
-# they were written again; others it copies.
-_LINE = 64
-
-
 def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
     """An array for the library to write to. A batch_size below 0 has none: the library refuses it.
 
@@ -71,9 +65,7 @@ def empty(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
     """
     axes = (max(shape, 0),) if isinstance(shape, int) else shape
     try:
-        memory = np.empty(math.prod(axes) * np.dtype(dtype).itemsize + _LINE, np.uint8)
-        before = (_LINE // 2 - memory.__array_interface__["data"][0]) % _LINE
-        return np.ndarray(axes, dtype, memory, before)
+        return np.empty(axes, dtype)
     except (MemoryError, ValueError) as error:
         raise _no_memory("an array", axes, dtype) from error
 

@@ -339,8 +339,8 @@ PER_INLINE void prefetch_block(const TreeArrays& tree, int level, const uint64_t
     for (int64_t i = 0; i < block; ++i) prefetch_to_read(base + 64 * lines[i]);
 }
 
-// is_direct: what a whole block finds is written to the arrays of the batch by the searches themselves. Not where these
-// read it again: the arrays are the caller's.
+// is_direct: what a whole block finds is written to the arrays of the batch by the searches themselves. Only where the
+// searches do not read it again, as another thread of the caller may write to these arrays.
 PER_INLINE void finish_block(const TreeArrays& tree, int64_t count, bool is_direct, const uint64_t* lines,
                              uint64_t* units, int64_t* indices_out, uint64_t* masses_out, float* priorities_out) {
     int64_t indices[block];

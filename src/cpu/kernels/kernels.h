@@ -36,7 +36,8 @@ struct DrawKernels {
     void (*invert_strata)(const uint64_t* prefix, int64_t n, int64_t batch_size, uint64_t* targets, uint64_t* parts_out,
                           uint32_t* counts);
 
-    // The same for targets in any order, by way of a guide table: room for guide_size(n) numbers.
+    // The same for targets in any order, by way of a guide table: room for guide_size(n) numbers. targets and parts_out
+    // have room for draw_padding more here, too.
     void (*invert)(const uint64_t* prefix, int64_t n, int64_t count, uint64_t* targets, uint64_t* parts_out,
                    uint32_t* guide);
 
@@ -92,7 +93,7 @@ inline int64_t guide_size(int64_t n) {
     return 4 * n + 2;
 }
 
-// How far descend(), invert_strata() and invert() may write beyond the ends of arrays that say so.
+// How far descend(), invert_strata() and invert() may read and write beyond the ends of arrays that say so.
 inline constexpr int64_t draw_padding = 16;
 
 // Those that PER_ISA names or, if it is not set, the widest that this machine has. Throws Error for a name that is
