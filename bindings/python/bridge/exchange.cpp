@@ -82,6 +82,7 @@ Exchange::Exchange(py::object plain, py::object handle, const py::dict& addresse
         outputs_.push_back({row[py::int_(0)], std::move(shape), row[py::int_(2)].cast<int32_t>(), row[py::int_(3)],
                             row[py::int_(4)].cast<size_t>(), SpareMemory::open()});
     }
+    for (const Output& output : outputs_) output_names_[output.name] = py::none();
     const py::object tensor_type = layout["tensor_type"];
     if (!tensor_type.is_none()) {
         tensors_ = types_.exchange_api(reinterpret_cast<PyTypeObject*>(tensor_type.ptr()));
@@ -266,7 +267,8 @@ py::object Exchange::sample(const py::object& batch_size, uintptr_t options, con
 
 // Empty where there is no memory for them; what is then to be said only Python knows.
 py::object Exchange::new_arrays(int64_t batch_size, std::vector<std::byte>& block) const {
-    py::dict arrays;
+    const auto arrays = py::reinterpret_steal<py::object>(PyDict_Copy(output_names_.ptr()));
+    if (!arrays) throw py::error_already_set();
     for (const Output& output : outputs_) {
         const py::object array = new_array(output, batch_size, &at<void*>(block, output.offset));
         if (!array) return {};

@@ -87,6 +87,7 @@ class Exchange {
     size_t terminated_;                                      /* its offset */
     py::dict places_;                                        /* offset by name of a field or next field */
     std::vector<Output> outputs_;
+    py::dict output_names_;            /* with None: a copy of it is filled faster than a dict that grows */
     bool is_on_device_;                /* else in host memory */
     DLDevice device_;                  /* of the arrays of batches */
     const DLPackExchangeAPI* tensors_; /* of the library that makes them; NULL: numpy does */

@@ -230,6 +230,7 @@ class ReplayBuffer(Store):
         self._n_envs, self._capacity = int(options.n_envs), int(options.capacity)
         self._autoreset = _library.name_of("per_autoreset", options.autoreset)
         self._device, self._kind = device, kind
+        self._batch_type = JaxBatch if kind == "jax" else Batch
         self._memory = _memory.memory_of(options.device, options.device_index, kind)
         # Steps of a sequence; 0: single transitions. The shapes of sequences depend on n_step.
         self._steps = int(options.burn_in + options.sequence_length) if options.sequence_length > 0 else 0
@@ -1420,8 +1421,7 @@ class ReplayBuffer(Store):
 
     def _new_batch(self, arrays: dict[str, Any], outputs: dict[str, Any] | None = None) -> Batch:
         """A batch as the user holds it: of what is drawn, or of those outputs."""
-        arrays = self._nested(arrays, outputs)
-        return Batch(arrays) if self._kind != "jax" else JaxBatch(arrays)
+        return self._batch_type(self._nested(arrays, outputs) if self._is_nested else arrays)
 
     def _nested(self, arrays: dict[str, Any], outputs: dict[str, Any] | None = None) -> dict[str, Any]:
         """Arrays by name as the user holds them: those of what is drawn, or of those outputs."""
