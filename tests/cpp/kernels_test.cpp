@@ -96,6 +96,17 @@ TEST_P(EachVariant, prefix_sums_are_exact) {
     }
 }
 
+// Whether each of the units lies in the part that was found for it, and at the place within it.
+void expect_inverted(const std::vector<uint64_t>& prefix, const std::vector<uint64_t>& units, int64_t count,
+                     const std::vector<uint64_t>& parts, const std::vector<uint64_t>& places) {
+    for (int64_t i = 0; i < count; ++i) {
+        const auto end = std::upper_bound(prefix.begin(), prefix.end(), units[i]);
+        const auto part = static_cast<uint64_t>(end - prefix.begin() - 1);
+        ASSERT_EQ(parts[i], part);
+        ASSERT_EQ(places[i], units[i] - prefix[part]);
+    }
+}
+
 // Parts of all widths, from nothing to many strata; targets at the very ends of strata and parts too.
 TEST_P(EachVariant, strata_are_inverted_exactly) {
     for (int round = 0; round < 3000; ++round) {
@@ -118,12 +129,7 @@ TEST_P(EachVariant, strata_are_inverted_exactly) {
         std::vector<uint64_t> parts(targets.size());
         std::vector<uint32_t> counts(static_cast<std::size_t>(batch_size) + 1);
         kernels_->draw.invert_strata(prefix.data(), n, batch_size, targets.data(), parts.data(), counts.data());
-        for (int64_t i = 0; i < batch_size; ++i) {
-            const auto end = std::upper_bound(prefix.begin(), prefix.end(), units[i]);
-            const auto part = static_cast<uint64_t>(end - prefix.begin() - 1);
-            ASSERT_EQ(parts[i], part);
-            ASSERT_EQ(targets[i], units[i] - prefix[part]);
-        }
+        expect_inverted(prefix, units, batch_size, parts, targets);
     }
 }
 
@@ -146,12 +152,7 @@ TEST_P(EachVariant, targets_in_any_order_are_inverted_exactly) {
         std::vector<uint64_t> parts(targets.size());
         std::vector<uint32_t> guide(static_cast<std::size_t>(guide_size(n)));
         kernels_->draw.invert(prefix.data(), n, count, targets.data(), parts.data(), guide.data());
-        for (int64_t i = 0; i < count; ++i) {
-            const auto end = std::upper_bound(prefix.begin(), prefix.end(), units[i]);
-            const auto part = static_cast<uint64_t>(end - prefix.begin() - 1);
-            ASSERT_EQ(parts[i], part);
-            ASSERT_EQ(targets[i], units[i] - prefix[part]);
-        }
+        expect_inverted(prefix, units, count, parts, targets);
     }
 }
 

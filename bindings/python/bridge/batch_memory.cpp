@@ -21,7 +21,8 @@ constexpr size_t whole_lines(size_t n_bytes) {
 
 PyTypeObject memory_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
 
-// Of buffers that are gone. Never freed either: threads may give memory up until the process ends.
+// What belonged to buffers that are gone, for later ones. None of it is ever freed, as threads may give memory up until
+// the process ends.
 std::vector<SpareMemory*>& unused() {
     static auto& those = *new std::vector<SpareMemory*>;
     return those;

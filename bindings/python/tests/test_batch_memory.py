@@ -10,7 +10,7 @@ import per
 import pytest
 import torch
 
-OWN = 32  # numpy's arrays begin half a line past the beginning of one
+HALF_A_LINE = 32  # is how far past the beginning of one numpy's arrays begin
 
 
 def filled(kind="numpy", shape=(3,), capacity=64):
@@ -146,7 +146,7 @@ class TestWhatJaxCopied:
     def test_before_out_writes_it_again(self):
         buffer = filled(shape=(64, 64))
         batch = buffer.sample(64)  # 1 MiB of observations, which JAX copies behind the caller's back
-        assert all(address(array) % 64 == OWN for array in batch.values())
+        assert all(address(array) % 64 == HALF_A_LINE for array in batch.values())
         for _ in range(30):
             given = jax.device_put(batch.observation).block_until_ready()
             before = batch.observation.copy()
@@ -161,7 +161,7 @@ class TestWhatJaxCopied:
         reader = loader.reader() if is_shared else loader
         for _ in range(30):
             batch = reader.take()
-            assert all(address(array) % 64 == OWN for array in batch.values())
+            assert all(address(array) % 64 == HALF_A_LINE for array in batch.values())
             given = jax.device_put(batch.observation).block_until_ready()
             written, before = batch.observation, batch.observation.copy()
             batch.release()
@@ -169,6 +169,13 @@ class TestWhatJaxCopied:
                 reader.take().release()
             assert not np.array_equal(written, before)
             assert np.array_equal(np.asarray(given), before)
+
+
+def test_jax_holds_arrays_of_sample_until_it_has_read_them():
+    buffer, twin = filled(shape=(64, 64)), filled(shape=(64, 64))
+    given = [jax.device_put(buffer.sample(64).observation) for _ in range(30)]
+    for array in given:
+        assert np.array_equal(np.asarray(array), twin.sample(64).observation)
 
 
 def test_tensors_begin_with_a_line():

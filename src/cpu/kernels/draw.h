@@ -134,7 +134,7 @@ PER_INLINE int64_t count_below(uint64_t bound, int64_t guess, int64_t batch_size
 // Up to so many parts, comparing each target with all of them is faster than finding out where they end.
 constexpr int64_t few_parts = 4 * lanes;
 
-// A target a lane. Padding behind the last target is used up.
+// Each lane takes a target. Padding behind the last target is used up.
 void invert_few(const uint64_t* prefix, int64_t n, int64_t count, uint64_t* targets, uint64_t* parts_out) {
     for (int64_t i = 0; i < count; i += lanes) {
         const Whole target = load<Whole>(targets + i);
@@ -339,8 +339,8 @@ PER_INLINE void prefetch_block(const TreeArrays& tree, int level, const uint64_t
     for (int64_t i = 0; i < block; ++i) prefetch_to_read(base + 64 * lines[i]);
 }
 
-// is_direct: what a whole block finds is written to the arrays of the batch by the searches themselves. Only where the
-// searches do not read it again, as another thread of the caller may write to these arrays.
+// is_direct: what a whole block finds is written to the arrays of the batch by the searches themselves. That
+// is so only where the searches do not read it again, as another thread of the caller may write to these arrays.
 PER_INLINE void finish_block(const TreeArrays& tree, int64_t count, bool is_direct, const uint64_t* lines,
                              uint64_t* units, int64_t* indices_out, uint64_t* masses_out, float* priorities_out) {
     int64_t indices[block];
