@@ -12,6 +12,7 @@ gates.py glibc      LIBRARY             and none above 2.34
 gates.py sizes      LIBRARY             every _init takes the sizes that the struct has had, and no other below
 gates.py abidiff    LIBRARY             libabigail's opinion on LIBRARY against per_abi_N.xml
 gates.py load_time  OBJECT...           nothing of the library runs when it is loaded
+gates.py fetches    COMMANDS            no compiler drops the prefetches of hot loops; COMMANDS: compile_commands.json
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ from __future__ import annotations
 import argparse
 import ctypes
 import difflib
+import json
 import os
 import pathlib
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -49,6 +53,14 @@ FIRST_HEADER = ABI / "first_per.h"
 NEEDED = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 GLIBC_CEILING = (2, 34)
 STATUS_OK, STATUS_INVALID_ARGUMENT = 0, 1
+# Functions of each source file that fetch memory before they use it, and are slow without.
+FETCHING = {
+    "src/cpu/kernels/baseline.cpp": ("::descend(", "::apply("),
+    "src/cpu/tree/priority_store.cpp": ("PriorityStore::update(",),
+    "src/cpu/replay/rows_by_id.cpp": ("RowsById::update(", "RowsById::priorities("),
+    "src/cpu/replay/gather.cpp": ("write_transitions",),
+}
+COMPILERS = ("g++-11", "g++-12", "clang++")
 
 Problems = list[str]
 
@@ -272,6 +284,32 @@ def load_time(*objects: pathlib.Path) -> Problems:
     return problems
 
 
+def fetches(commands: pathlib.Path) -> Problems:
+    """Each compiler that is installed keeps the prefetch instructions of each function of FETCHING."""
+    entries = {entry["file"]: entry for entry in json.loads(commands.read_text()) if "per_objects" in entry["command"]}
+    problems = []
+    for compiler in filter(shutil.which, COMPILERS):
+        for source, functions in FETCHING.items():
+            entry = entries[str(REPOSITORY / source)]
+            with tempfile.NamedTemporaryFile(suffix=".o") as compiled:
+                words = [compiler, *shlex.split(entry["command"])[1:]]
+                words[words.index("-o") + 1] = compiled.name
+                subprocess.run([*words, "-g0", "-w"], check=True, cwd=entry["directory"])
+                code = output_of("objdump", "-d", "-C", "--no-show-raw-insn", compiled.name)
+            bodies = re.split(r"^[0-9a-f]+ <(.*)>:$", code, flags=re.MULTILINE)[1:]
+            fetching = [
+                name
+                for name, body in zip(bodies[::2], bodies[1::2], strict=True)
+                if re.search(r"\b(prefetch|prfm)", body)
+            ]
+            problems += [
+                f"{source}, compiled by {compiler}: no prefetch in {function.strip(':(')}()"
+                for function in functions
+                if not any(function in name for name in fetching)
+            ]
+    return problems
+
+
 GATES: dict[str, Callable[..., Problems]] = {
     gate.__name__: gate
     for gate in (
@@ -287,6 +325,7 @@ GATES: dict[str, Callable[..., Problems]] = {
         versions,
         abidiff,
         load_time,
+        fetches,
     )
 }
 
