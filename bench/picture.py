@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Draws what per_bench and peers.py measured: one panel an operation, cost against N above, against B below.
 
+The row against B is left out if a single batch size was measured.
+
 python bench/picture.py results/NAME/per_bench.json results/NAME/per_bench.png
 """
 
@@ -9,11 +11,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import pathlib
 from collections.abc import Iterable
 from typing import Any
 
-BATCH, CAPACITY = 256, 1_000_000  # what is held while the other varies
+BATCH, CAPACITY = 256, 1_000_000  # held while the other varies; the nearest that was measured
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,30 +95,42 @@ def draw(picture: Picture, points: list[Point], machine: dict[str, Any], path: p
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    columns = len(picture.panels)
-    figure, axes = pyplot.subplots(2, columns, figsize=(3.3 * columns, 6.6), layout="constrained")
+    points = [p for p in points if p.panel in picture.panels]
+    held_batch = _nearest(BATCH, {p.batch for p in points})
+    held_capacity = _nearest(CAPACITY, {p.capacity for p in points})
+    batches = sorted({p.batch for p in points if p.capacity == held_capacity})
+    columns, rows = len(picture.panels), 2 if len(batches) > 1 else 1
+    figure, axes = pyplot.subplots(
+        rows, columns, figsize=(3.3 * columns, 3.3 * rows), layout="constrained", squeeze=False
+    )
     for column, panel in enumerate(picture.panels):
-        against_n = [(p.series, p.capacity, p.cost) for p in points if (p.panel, p.batch) == (panel, BATCH)]
-        against_b = [(p.series, p.batch, p.cost) for p in points if (p.panel, p.capacity) == (panel, CAPACITY)]
-        upper, lower = axes[:, column]
-        _lines(upper, picture, against_n)
+        of_panel = [p for p in points if p.panel == panel]
+        upper = axes[0, column]
+        _lines(upper, picture, ((p.series, p.capacity, p.cost) for p in of_panel if p.batch == held_batch))
         upper.set_title(panel.replace("_", " "))
         upper.set_xscale("log")
-        upper.set_xlabel(f"N, batch of {BATCH}")
+        upper.set_xlabel(f"N, batch of {held_batch}")
+        if rows == 1:
+            continue
+        lower = axes[1, column]
         if panel in picture.without_batch:
             lower.axis("off")
             continue
-        _lines(lower, picture, against_b)
-        batches = sorted({batch for _, batch, _ in against_b})
+        _lines(lower, picture, ((p.series, p.batch, p.cost) for p in of_panel if p.capacity == held_capacity))
         lower.set_xscale("log", base=2)
         lower.set_xticks(batches, [str(batch) for batch in batches])
-        lower.set_xlabel(f"B, N = {CAPACITY:,}")
-    axes[0][0].set_ylabel(picture.cost)
-    axes[1][len(picture.without_batch)].set_ylabel(picture.cost)
+        lower.set_xlabel(f"B, N = {held_capacity:,}")
+    axes[0, 0].set_ylabel(picture.cost)
+    if rows == 2:
+        axes[1, len(picture.without_batch)].set_ylabel(picture.cost)
     handles = {h.get_label(): h for axis in axes.flat for h in axis.get_legend_handles_labels()[0]}
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=len(handles), frameon=False)
     figure.suptitle(f"{picture.title} ({machine['processor']}, {machine['cores']} cores)", fontsize=12)
     figure.savefig(path, dpi=110)
+
+
+def _nearest(wanted: int, measured: Iterable[int]) -> int:
+    return min(measured, key=lambda value: abs(math.log(value / wanted)))
 
 
 def _lines(axis: Any, picture: Picture, points: Iterable[tuple[str, int, float]]) -> None:

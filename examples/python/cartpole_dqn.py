@@ -191,7 +191,9 @@ def draw_picture(runs: dict[str, list[Run]], path: Path) -> None:
             curves.plot(*zip(*run.evaluations, strict=True), color=COLORS[name], linewidth=0.8, alpha=0.35)
             if run.solved_at is not None:
                 curves.plot(run.solved_at, run.evaluations[-1][1], "o", color=COLORS[name], markersize=4)
-        curves.plot(*mean_curve(agents), color=COLORS[name], linewidth=2.2, label=f"{name}, mean of {len(agents)}")
+        curves.plot(
+            *mean_curve(agents), color=COLORS[name], linewidth=2.2, marker=".", label=f"{name}, mean of {len(agents)}"
+        )
     curves.axhline(SOLVED, color="0.4", linestyle=":", linewidth=1)
     curves.annotate("solved", (0, SOLVED), xytext=(2, 3), textcoords="offset points", fontsize=8, color="0.3")
     curves.set(title="CartPole-v1, greedy return", xlabel="environment steps", ylim=(0, 520))

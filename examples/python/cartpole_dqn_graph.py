@@ -160,7 +160,7 @@ def train(device: torch.device, seed: int, max_steps: int, use_graph: bool) -> R
 
 def draw_picture(run: Run, path: Path) -> None:
     figure, (curve, priorities) = plt.subplots(1, 2, figsize=(10, 3.8), width_ratios=(2, 1))
-    curve.plot(*zip(*run.evaluations, strict=True), color="#c1440e", linewidth=2)
+    curve.plot(*zip(*run.evaluations, strict=True), color="#c1440e", linewidth=2, marker=".")
     curve.axhline(SOLVED, color="0.4", linestyle=":", linewidth=1)
     curve.set(title="CartPole-v1, greedy return", xlabel="environment steps", ylim=(0, 520))
     curve.spines[["top", "right"]].set_visible(False)

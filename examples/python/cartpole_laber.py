@@ -136,7 +136,8 @@ def draw_picture(agents: list[Agent], path: Path) -> None:
     figure, (curves, errors) = plt.subplots(1, 2, figsize=(10, 3.6))
     for agent in agents:
         color = "#c1440e" if agent.selects else "#4a6fa5"
-        curves.plot(*zip(*agent.evaluations, strict=True), color=color, label="laber" if agent.selects else "uniform")
+        label = "laber" if agent.selects else "uniform"
+        curves.plot(*zip(*agent.evaluations, strict=True), color=color, marker=".", label=label)
     curves.set(title="CartPole-v1, greedy return", xlabel="environment steps")
     curves.legend(*[list(each) for each in zip(*_once_each(curves), strict=True)], frameon=False)
     first = next(agent for agent in agents if agent.selects)
@@ -171,8 +172,8 @@ def main() -> int:
     draw_picture(agents, arguments.picture)
     for selects in (True, False):
         steps = [agent.solved_at for agent in agents if agent.selects == selects]
-        solved = ", ".join(f"{step:,}" if step is not None else "not" for step in steps)
-        print(f"{'laber' if selects else 'uniform':>7}: solved after {solved} steps")
+        outcomes = ", ".join(f"solved after {step:,} steps" if step is not None else "not solved" for step in steps)
+        print(f"{'laber' if selects else 'uniform':>7}: {outcomes}")
     print(f"picture: {arguments.picture}")
     is_solved = any(agent.solved_at is not None for agent in agents if agent.selects)
     return 0 if arguments.short or is_solved else 1

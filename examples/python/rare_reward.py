@@ -199,11 +199,16 @@ def sign_test(first: np.ndarray, second: np.ndarray) -> float:
     return min(1.0, 2 * sum(math.comb(n, k) for k in range(min(smaller, larger) + 1)) / 2**n)
 
 
-def summary(task: str, prioritized: np.ndarray, uniform: np.ndarray) -> str:
+def summary(task: str, prioritized: np.ndarray, uniform: np.ndarray, most: float = math.inf) -> str:
+    """A line with both medians, those above `most` being unknown."""
+    medians = (
+        f"{name} {np.median(updates):,.0f}" if np.median(updates) <= most else f"{name} more than {most:,.0f}"
+        for name, updates in (("prioritized", prioritized), ("uniform", uniform))
+    )
     wins, p = int((prioritized < uniform).sum()), sign_test(prioritized, uniform)
     return (
-        f"{task}: prioritized {np.median(prioritized):,.0f} updates, uniform {np.median(uniform):,.0f} (medians); "
-        f"faster in {wins} of {len(uniform)} pairs, p = {p:.1g}"
+        f"{task}: {', '.join(medians)} updates (medians); "
+        f"prioritized is faster in {wins} of {len(uniform)} pairs, p = {p:.1g}"
     )
 
 
@@ -266,12 +271,15 @@ def main() -> int:
     arguments = parser.parse_args()
 
     start = time.perf_counter()
-    n_pairs, most_states, n_updates = (2, 7, 200) if arguments.short else (arguments.pairs, 13, 5000)
+    n_pairs, most_states, n_updates = (2, 7, 4000) if arguments.short else (arguments.pairs, 13, 5000)
     counts = walk(arguments.seed, n_pairs, most_states)
     reached_at = dive(arguments.seed, n_pairs, n_updates)
     to_walk = [counts[name][most_states] for name in ALPHAS]
     to_dive = [reached_at[name] for name in ALPHAS]
-    lines = [summary(f"Blind Cliffwalk, {most_states} states", *to_walk), summary(f"DeepSea {SIZE} x {SIZE}", *to_dive)]
+    lines = [
+        summary(f"Blind Cliffwalk, {most_states} states", *to_walk),
+        summary(f"DeepSea {SIZE} x {SIZE}", *to_dive, most=n_updates),
+    ]
     draw_picture(counts, reached_at, n_updates, lines, arguments.picture)
     print("\n".join(lines))
     print(f"{time.perf_counter() - start:.0f} s; picture: {arguments.picture}")

@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import inspect
 import io
+import itertools
 import os
 import pathlib
 import shutil
@@ -55,26 +56,43 @@ def info(file: str) -> None:
     print(f"  priorities set: {stats.updates:,}; too late {stats.stale_updates:,}, refused {stats.rejected_updates:,}")
     print("\noptions that are not the defaults")
     defaults = inspect.signature(per.ReplayBuffer).parameters
-    for name, value in buffer.options.items():
-        if name not in ("capacity", "fields", "n_envs", "device", "arrays") and value != defaults[name].default:
-            print(f"  {name}={value!r}")
+    shown_above = ("capacity", "fields", "n_envs", "device", "arrays")
+    given = {
+        name: value
+        for name, value in buffer.options.items()
+        if name not in shown_above and value != defaults[name].default
+    }
+    for name, value in given.items():
+        print(f"  {name}={value!r}")
+    if not given:
+        print("  none")
     print(f"\npriorities of live {drawn}, before the exponent alpha")
     for line in histogram(buffer.priorities(buffer.live_ids())):
         print(f"  {line}")
 
 
 def histogram(priorities: npt.NDArray[np.float32]) -> Iterator[str]:
-    """Lines with a bar for each of up to BINS ranges of equal ratio; priorities of 0 have a line of their own."""
+    """Lines with a bar for each of up to BINS ranges of equal ratio; priorities of 0 have a line of their own.
+
+    Ranges are so wide that no two edges print the same.
+    """
     positive = priorities[priorities > 0].astype(np.float64)
     rows = []
     if positive.size < priorities.size:
         rows.append(("0", priorities.size - positive.size))
     if positive.size:
         low, high = positive.min(), positive.max()
-        edges = np.geomspace(low, high, BINS + 1 if high > low else 2)
-        edges[0], edges[-1] = low, high
-        counts = np.histogram(positive, edges)[0] if high > low else [positive.size]
-        rows += [(f"{a:.3g} .. {b:.3g}", int(n)) for a, b, n in zip(edges[:-1], edges[1:], counts, strict=True)]
+        for bins in range(BINS, 0, -1):
+            edges = np.geomspace(low, high, bins + 1)
+            edges[0], edges[-1] = low, high
+            labels = [f"{edge:.3g}" for edge in edges]
+            if len(set(labels)) == len(labels):
+                counts = np.histogram(positive, edges)[0]
+                ranges = [f"{a} .. {b}" for a, b in itertools.pairwise(labels)]
+                break
+        else:
+            counts, ranges = np.array([positive.size]), [labels[0]]
+        rows += list(zip(ranges, map(int, counts), strict=True))
     most = max((count for _, count in rows), default=0)
     width = max(10, min(shutil.get_terminal_size().columns, 100) - 44)
     for label, count in rows:
@@ -173,6 +191,10 @@ def main(arguments: list[str] | None = None) -> int:
             verify(options.file)
         else:
             return (bench if options.command == "bench" else demo)(options.rest)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has seen enough, as in `| head`. Python flushes once more when it exits, to where that cannot fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except per.Error as error:
         print(f"python -m per {options.command}: {error}", file=sys.stderr)
         return 1

@@ -18,14 +18,18 @@ AGENTS = ("torch", "gymnasium")
 SHORT_MODES = {
     "cartpole_dqn": (AGENTS, "600/600", "prioritized: solved 0 of 1"),
     "cartpole_dqn_graph": (AGENTS, "600/600", r"\d+ us a training step (step by step on cpu|as one CUDA graph)"),
-    "cartpole_laber": (AGENTS, "600/600", "laber: solved after not steps"),
+    "cartpole_laber": (AGENTS, "600/600", "laber: not solved"),
     "cartpole_ppo": (AGENTS, "3/3", "greedy return"),
     "cartpole_r2d2": (AGENTS, "200/200", "not solved"),
     "pendulum_sac": (AGENTS, "600/600", "not solved"),
     "catch_rainbow": (AGENTS, "1600/1600", r"2,000 rows of 7,1\d\d bytes, 14 MB; 56,5\d\d bytes and 113 MB"),
     "bit_flipping_her": (("torch",), "300/300", r"with hindsight: +\d+% of goals reached"),
     "blind_cliffwalk": ((), "15240/15240", r"linear +oracle: median of +\d+ updates for n = 8"),
-    "rare_reward": ((), "200/200", r"DeepSea 10 x 10: prioritized 201 updates, uniform 201 .* 0 of 2 pairs, p = 1"),
+    "rare_reward": (
+        (),
+        "4000/4000",
+        r"DeepSea 10 x 10: prioritized [\d,]+, uniform [\d,]+ updates .* 2 of 2 pairs, p = 0.5",
+    ),
 }
 
 
