@@ -121,6 +121,9 @@ class BuildBridge(build_ext):
                 "cmake is not found, which libper is built with: it is a build requirement of this package. "
                 "Install it (pip install cmake ninja), or let pip do so by leaving --no-build-isolation out"
             )
+        compilers = [shlex.split(os.environ["CXX"])[0]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
+        if not any(map(shutil.which, compilers)):
+            raise SystemExit(f"no C++ compiler (Debian: g++) is found as {' or '.join(compilers)}; CXX may name one")
         xxhash = xxhash_header() if with_library else None
         super().run()
         if not with_library:
@@ -168,8 +171,12 @@ class BuildBridge(build_ext):
             options += ["-DCMAKE_SYSTEM_NAME=Linux", f"-DCMAKE_SYSTEM_PROCESSOR={MACHINE}"]
         if ninja := tool("ninja"):
             options += ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
-        subprocess.run([self.cmake, "-S", str(LIBPER), "-B", str(folder), *options], check=True)
-        subprocess.run([self.cmake, "--build", str(folder), "--parallel", str(os.cpu_count() or 1)], check=True)
+        for command in (
+            [self.cmake, "-S", str(LIBPER), "-B", str(folder), *options],
+            [self.cmake, "--build", str(folder), "--parallel", str(os.cpu_count() or 1)],
+        ):
+            if subprocess.run(command).returncode != 0:
+                raise SystemExit(f"libper cannot be built; what cmake says of it is above: {shlex.join(command)}")
         return folder / LIBRARY
 
 

@@ -102,7 +102,8 @@ class ReplayBuffer(Store):
             it is told otherwise.
         store_next_observation: keep next observations in arrays of their own: rows may then be added in any order, and
             capacity is exact, each row being a transition. Without it, rows of a data set in no order of time are cut
-            off from each other and most are never live; a warning says so.
+            off from each other: each takes a second row for its next observation, or is never live if it comes without
+            one. A warning says so.
         overwrite: False makes a full lane an error (Full).
         critics: what the TD errors of several critics make together, the "mean" or the "max" of their absolute values.
         gather_threads: threads on which a batch of 4 MiB or more is copied, the caller's among them; on the CPU,

@@ -194,3 +194,14 @@ def test_wheel_without_cmake_says_so_before_anything_is_compiled(tmp_path):
     assert built.returncode != 0
     assert "cmake is not found" in built.stdout + built.stderr
     assert not list((tree / "bindings" / "python").rglob("*.o"))
+
+
+def test_wheel_without_a_compiler_says_so_in_one_line(tmp_path):
+    tree = source_tree(tmp_path)
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "cmake").symlink_to(shutil.which("cmake"))
+    built = build_wheel(tree / "bindings" / "python", tmp_path, PATH=str(programs), CXX="")
+    assert built.returncode != 0
+    assert "no C++ compiler (Debian: g++) is found as c++ or g++ or clang++" in built.stdout + built.stderr
+    assert "Traceback" not in built.stdout + built.stderr
