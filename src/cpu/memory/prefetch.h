@@ -14,22 +14,14 @@ namespace per::cpu {
 extern bool fetches_into_second_level;
 void choose_fetched_level();
 
-// A statement that no compiler removes. GCC 12 and later take a function that only fetches for one without side effects,
-// and drop calls of it: without this, g++ 12 left out three fetches in four, and a batch took 1.4 times as long.
-[[gnu::always_inline]] inline void keep_fetch() {
-    __asm__ volatile("");
-}
-
 // Both take any address.
 [[gnu::always_inline]] inline void prefetch_to_read(const void* address) {
-    keep_fetch();
     if (fetches_into_second_level)
         __builtin_prefetch(address, 0, 2);
     else
         __builtin_prefetch(address, 0, 3);
 }
 [[gnu::always_inline]] inline void prefetch_to_write(const void* address) {
-    keep_fetch();
     if (fetches_into_second_level)
         __builtin_prefetch(address, 1, 2);
     else
