@@ -193,7 +193,7 @@ Options parse(int argc, char** argv) {
 }
 
 int main_of(int argc, char** argv) {
-    per::cpu::choose_fetched_level();
+    per::cpu::choose_fetch_policy();
     const Options options = parse(argc, argv);
     if (!options.check) print_heading(options.caches);
     nlohmann::ordered_json results = nlohmann::ordered_json::array();

@@ -98,8 +98,10 @@ bool CpuReplayBackend::draw(const ReplaySample& sample) {
     last.ages.reserve(static_cast<size_t>(n));
     const bool by_schedule = std::isnan(sample.beta);
     const double beta = beta_of(sample);
+    const RowsOfLeaves rows = state_.has_sequences ? RowsOfLeaves{} : plan_.rows_to_fetch(n, n_steps.longest);
     const bool took_ranks = with_ranks(sample, [&] {
-        draw_.draw(state_.priorities, sample, {n, sample.scheme, key.seed, key.batch_number});
+        const DrawRequest request = {n, sample.scheme, key.seed, key.batch_number};
+        plan_.set_fetched(draw_.draw(state_.priorities, sample, request, rows));
     });
     const std::vector<int64_t>& slots = draw_.slots();
     last.ages.resize(static_cast<size_t>(n));

@@ -9,7 +9,8 @@
 
 namespace per::cpu {
 
-void LiveDraw::draw(PriorityStore& priorities, const ReplaySample& sample, const DrawRequest& request) {
+bool LiveDraw::draw(PriorityStore& priorities, const ReplaySample& sample, const DrawRequest& request,
+                    const RowsOfLeaves& rows) {
     LiveSet& live = priorities.live_to_draw();
     const bool is_distinct = sample.scheme == PER_WITHOUT_REPLACEMENT;
     if (is_distinct) require_drawn(sample.batch_size, {live.count(), live.count()}, sample.of_sequences);
@@ -18,10 +19,11 @@ void LiveDraw::draw(PriorityStore& priorities, const ReplaySample& sample, const
     slots_.resize(static_cast<size_t>(sample.batch_size));
     shares_.resize(static_cast<size_t>(sample.batch_size));
     masses_.resize(static_cast<size_t>(sample.batch_size + draw_padding));
+    bool has_fetched = false;
     if (is_distinct)
         draw_distinct(tree, live, request, sample.of_sequences);
     else
-        draw_with_replacement(tree, live, request);
+        has_fetched = draw_with_replacement(tree, live, request, rows);
     // A draw with replacement from the tree alone has written the masses.
     if (law_.is_mixture() || (is_distinct && !law_.is_uniform()))
         for (size_t i = 0; i < slots_.size(); ++i) masses_[i] = tree.mass(slots_[i]);
@@ -32,6 +34,7 @@ void LiveDraw::draw(PriorityStore& priorities, const ReplaySample& sample, const
         for (size_t i = 0; i < shares_.size(); ++i) shares_[i] = law.share_of(static_cast<double>(masses_[i]));
     has_no_share_ = false;
     set_reference(priorities, sample);
+    return has_fetched;
 }
 
 void LiveDraw::take(PriorityStore& priorities, const ReplaySample& sample, const std::vector<int64_t>& slots) {
@@ -82,15 +85,18 @@ void LiveDraw::set_law(PriorityStore& priorities, const ReplaySample& sample, co
             0.0};
 }
 
-void LiveDraw::draw_with_replacement(const SumTree& tree, const LiveSet& live, const DrawRequest& request) {
+bool LiveDraw::draw_with_replacement(const SumTree& tree, const LiveSet& live, const DrawRequest& request,
+                                     const RowsOfLeaves& rows) {
     if (law_.is_uniform()) {
         write_targets(tree.kernels().draw, request, static_cast<uint64_t>(live.count()), masses_.data());
         live.select(request.batch_size, masses_.data(), slots_.data());
     } else if (law_.is_mixture()) {
         mixture_.draw(tree, live, uniform_units(law_.uniform_fraction), request, slots_.data());
     } else {
-        tree.draw(request, slots_.data(), masses_.data());
+        tree.draw(request, slots_.data(), masses_.data(), nullptr, nullptr, rows);
+        return rows.bytes > 0;
     }
+    return false;
 }
 
 void LiveDraw::draw_distinct(SumTree& tree, LiveSet& live, const DrawRequest& request, bool of_sequences) {

@@ -17,8 +17,9 @@ namespace per::cpu {
 class LiveDraw {
  public:
     // Some transition must be live, and ranks be taken if the draw goes by them. Throws only before it changes
-    // anything.
-    void draw(PriorityStore& priorities, const ReplaySample& sample, const DrawRequest& request);
+    // anything. Returns whether it has fetched those rows of the slots that it drew: draws from the tree alone do.
+    bool draw(PriorityStore& priorities, const ReplaySample& sample, const DrawRequest& request,
+              const RowsOfLeaves& rows);
 
     // Takes these slots as if they had been drawn with replacement. Not all of them are -1. Where one is, slots() has
     // another of them; weight and probability are 0 there, and wherever a draw would give the slot never.
@@ -38,7 +39,8 @@ class LiveDraw {
     void become(LastBatch& last, double beta);
 
  private:
-    void draw_with_replacement(const SumTree& tree, const LiveSet& live, const DrawRequest& request);
+    bool draw_with_replacement(const SumTree& tree, const LiveSet& live, const DrawRequest& request,
+                               const RowsOfLeaves& rows);
     void draw_distinct(SumTree& tree, LiveSet& live, const DrawRequest& request, bool of_sequences);
     void set_law(PriorityStore& priorities, const ReplaySample& sample, const SumTree& tree);
     void set_reference(PriorityStore& priorities, const ReplaySample& sample);

@@ -332,11 +332,26 @@ PER_INLINE void search_leaves(const TreeArrays& tree, const uint64_t* lines, uin
     }
 }
 
+PER_INLINE const char* lines_of(const TreeArrays& tree, int level) {
+    return level == 0 ? reinterpret_cast<const char*>(tree.leaves) : reinterpret_cast<const char*>(tree.sums[level]);
+}
+
 // The line that the next search of each draw of a block reads.
-PER_INLINE void prefetch_block(const TreeArrays& tree, int level, const uint64_t* lines) {
-    const char* const base =
-        level == 0 ? reinterpret_cast<const char*>(tree.leaves) : reinterpret_cast<const char*>(tree.sums[level]);
-    for (int64_t i = 0; i < block; ++i) prefetch_to_read(base + 64 * lines[i]);
+PER_INLINE void prefetch_block(const TreeArrays& tree, int level, const uint64_t* lines, bool into_first_level) {
+    const char* const base = lines_of(tree, level);
+    if (into_first_level)
+        for (int64_t i = 0; i < block; ++i) prefetch_into_first_level(base + 64 * lines[i]);
+    else
+        for (int64_t i = 0; i < block; ++i) prefetch_to_read(base + 64 * lines[i]);
+}
+
+PER_INLINE void prefetch_rows(const RowsOfLeaves& rows, int64_t n, const int64_t* indices) {
+    if (rows.bytes == 0) return;
+    for (int64_t i = 0; i < n; ++i) {
+        const std::byte* const row = rows.first + indices[i] * rows.stride;
+        for (int64_t at = 0; at < rows.bytes - 1; at += 64) prefetch_to_read(row + at);
+        prefetch_to_read(row + rows.bytes - 1);
+    }
 }
 
 // is_direct: what a whole block finds is written to the arrays of the batch by the searches themselves. That
@@ -357,12 +372,43 @@ PER_INLINE void finish_block(const TreeArrays& tree, int64_t count, bool is_dire
     if (priorities_out != nullptr) __builtin_memcpy(priorities_out, priorities, n * sizeof *priorities_out);
 }
 
+// Draws that fit one vector: a small batch neither works on a whole block nor brings its code into the cache.
+[[gnu::noinline]] void descend_few(const TreeArrays& tree, int level, int64_t count, uint64_t* lines, uint64_t* units,
+                                   int64_t* indices_out, uint64_t* masses_out, float* priorities_out) {
+    for (int64_t i = count; i < lanes; ++i) {
+        lines[i] = lines[count - 1];
+        units[i] = units[count - 1];
+    }
+    for (; level > 0; --level) search_sums(tree.sums[level], lines, units);
+    int64_t indices[lanes];
+    uint64_t masses[lanes];
+    float priorities[lanes];
+    search_leaves(tree, lines, units, 0, {indices, masses, priorities});
+    const size_t n = static_cast<size_t>(count);
+    __builtin_memcpy(indices_out, indices, n * sizeof *indices_out);
+    if (masses_out != nullptr) __builtin_memcpy(masses_out, masses, n * sizeof *masses_out);
+    if (priorities_out != nullptr) __builtin_memcpy(priorities_out, priorities, n * sizeof *priorities_out);
+}
+
+// A small tree lies in the second level of the caches anyway. A small batch has too few blocks to hide another turn.
+PER_INLINE bool is_worth_stages(const TreeArrays& tree, int64_t count) {
+    return tree.shape.n_nodes[0] > 131072 && count > 3 * block;
+}
+
 // A software pipeline: while one block searches a level, the lines that the blocks behind it will read are on their
-// way. A block rests `distance` turns between two levels.
+// way. A block rests `distance` turns between two levels. In stages it rests one more, in which its lines come from the
+// second level of the caches into the first.
 void descend(const TreeArrays& tree, int level, int64_t count, uint64_t* lines, uint64_t* units, int64_t* indices_out,
-             uint64_t* masses_out, float* priorities_out) {
+             uint64_t* masses_out, float* priorities_out, const RowsOfLeaves& rows) {
     const unsigned rounding = begin_rounding_up();
-    constexpr int64_t distance = 2;
+    if (count <= lanes) {
+        descend_few(tree, level, count, lines, units, indices_out, masses_out, priorities_out);
+        prefetch_rows(rows, count, indices_out);
+        return end_rounding_up(rounding);
+    }
+    const bool in_stages = fetch_policy.in_stages && is_worth_stages(tree, count);
+    const bool is_near = fetch_policy.in_stages && !in_stages;
+    const int64_t distance = in_stages ? 3 : 2;
     // The arrays of larger batches are not in the first-level cache, and searches would wait for their lines.
     constexpr int64_t most_direct = 1024;
     const int64_t n_blocks = (count + block - 1) / block;
@@ -371,23 +417,27 @@ void descend(const TreeArrays& tree, int level, int64_t count, uint64_t* lines, 
         units[i] = units[count - 1];
     }
     const int n_searches = level;
-    for (int64_t b = 0; b < distance && b < n_blocks; ++b) prefetch_block(tree, level, lines + b * block);
+    for (int64_t b = 0; b < distance && b < n_blocks; ++b) prefetch_block(tree, level, lines + b * block, is_near);
     for (int64_t turn = 0; turn < n_blocks + n_searches * distance; ++turn) {
         for (int search = 0; search < n_searches; ++search) {
             const int64_t b = turn - search * distance;
             if (b < 0 || b >= n_blocks) continue;
             const int from = level - search;
+            if (in_stages && b + 1 < n_blocks) prefetch_block(tree, from, lines + (b + 1) * block, true);
             for (int64_t i = b * block; i < (b + 1) * block; i += lanes)
                 search_sums(tree.sums[from], lines + i, units + i);
-            prefetch_block(tree, from - 1, lines + b * block);
+            prefetch_block(tree, from - 1, lines + b * block, is_near);
         }
-        if (turn + distance < n_blocks) prefetch_block(tree, level, lines + (turn + distance) * block);
+        if (turn + distance < n_blocks) prefetch_block(tree, level, lines + (turn + distance) * block, is_near);
         const int64_t b = turn - n_searches * distance;
         if (b < 0) continue;
         const int64_t at = b * block;
-        finish_block(tree, count - at < block ? count - at : block, count <= most_direct, lines + at, units + at,
-                     indices_out + at, masses_out == nullptr ? nullptr : masses_out + at,
+        const int64_t n = count - at < block ? count - at : block;
+        if (in_stages && b + 1 < n_blocks) prefetch_block(tree, 0, lines + (b + 1) * block, true);
+        finish_block(tree, n, count <= most_direct, lines + at, units + at, indices_out + at,
+                     masses_out == nullptr ? nullptr : masses_out + at,
                      priorities_out == nullptr ? nullptr : priorities_out + at);
+        prefetch_rows(rows, n, indices_out + at);
     }
     end_rounding_up(rounding);
 }

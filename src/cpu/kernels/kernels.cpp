@@ -56,7 +56,7 @@ const Variant* variant_named(const char* name) {
 }
 
 const Kernels& choose_kernels() {
-    choose_fetched_level();
+    choose_fetch_policy();
     const char* const name = std::getenv("PER_ISA");
     if (name == nullptr || *name == '\0') {
         for (const Variant& variant : variants)

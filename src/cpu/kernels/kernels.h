@@ -2,6 +2,7 @@
 // Every variant computes the same bits.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "rules/mass.h"
@@ -15,6 +16,13 @@ struct TreeArrays {
     float* leaves;
     uint64_t* sums[max_levels];  // by level; [0] is not used
     double factor;               // 2^scale
+};
+
+// Rows that belong to leaves: `bytes` from first + index * stride on.
+struct RowsOfLeaves {
+    const std::byte* first = nullptr;
+    int64_t stride = 0;
+    int64_t bytes = 0;
 };
 
 // Batches of draws. `count` is a batch or a part of one.
@@ -42,9 +50,10 @@ struct DrawKernels {
                    uint32_t* guide);
 
     // Searches down from lines of `level` (0: of leaves), `units` being those within them. Both arrays are used up and
-    // have room for draw_padding more. masses_out and priorities_out may be NULL.
+    // have room for draw_padding more. masses_out and priorities_out may be NULL. The rows of what is found, if they have
+    // any bytes, are fetched as soon as it is.
     void (*descend)(const TreeArrays& tree, int level, int64_t count, uint64_t* lines, uint64_t* units,
-                    int64_t* indices_out, uint64_t* masses_out, float* priorities_out);
+                    int64_t* indices_out, uint64_t* masses_out, float* priorities_out, const RowsOfLeaves& rows);
 };
 
 // Sums and updates.
@@ -55,9 +64,10 @@ struct UpdateKernels {
     WideSum (*sum_masses)(int64_t count, const float* priorities, double factor);
     float (*largest)(int64_t count, const float* priorities);
 
-    // Writes leaves in order and adds the differences of their masses to the levels 1 .. last_level.
+    // Writes leaves in order and adds the differences of their masses to the levels 1 .. last_level. in_stages: lines are
+    // fetched into the second level of the caches first (FetchPolicy).
     void (*apply)(const TreeArrays& tree, int last_level, int64_t count, const int64_t* indices,
-                  const float* priorities);
+                  const float* priorities, bool in_stages);
     // Computes nodes first .. last of a level from the level below.
     void (*refresh)(const TreeArrays& tree, int level, int64_t first, int64_t last);
 };

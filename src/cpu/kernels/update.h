@@ -69,12 +69,13 @@ float largest_of(int64_t count, const float* priorities) {
     return largest;
 }
 
-// The lines that an update of a leaf changes. Three levels of sums: those above stay in the cache by themselves.
-PER_INLINE void prefetch_path(const TreeArrays& tree, int last_level, int64_t index) {
-    prefetch_to_write(tree.leaves + index);
-    if (last_level >= 1) prefetch_to_write(tree.sums[1] + (index >> 4));
-    if (last_level >= 2) prefetch_to_write(tree.sums[2] + (index >> 7));
-    if (last_level >= 3) prefetch_to_write(tree.sums[3] + (index >> 10));
+// Fetches the lines that an update of a leaf changes. Three levels of sums: those above stay in the cache by themselves.
+template <class Fetch>
+PER_INLINE void prefetch_path(const TreeArrays& tree, int last_level, int64_t index, const Fetch& fetch) {
+    fetch(tree.leaves + index);
+    if (last_level >= 1) fetch(tree.sums[1] + (index >> 4));
+    if (last_level >= 2) fetch(tree.sums[2] + (index >> 7));
+    if (last_level >= 3) fetch(tree.sums[3] + (index >> 10));
 }
 
 // Returns what was in the leaf.
@@ -84,14 +85,26 @@ PER_INLINE float write_leaf(const TreeArrays& tree, int64_t index, float priorit
     return before;
 }
 
-// In two passes over a run: leaves are written in order, and the differences of their masses, a leaf a lane, are then
-// added to the sums.
-void apply(const TreeArrays& tree, int last_level, int64_t count, const int64_t* indices, const float* priorities) {
-    constexpr int64_t ahead = 16;
+template <bool in_stages>
+void apply_fetching(const TreeArrays& tree, int last_level, int64_t count, const int64_t* indices,
+                    const float* priorities) {
+    constexpr int64_t early = 48;
+    constexpr int64_t ahead = in_stages ? 8 : 16;
     constexpr int64_t run = 128;
-    for (int64_t i = 0; i < ahead && i < count; ++i) prefetch_path(tree, last_level, indices[i]);
+    // Lambdas, not the functions themselves: a function whose address is taken becomes a weak symbol.
+    const auto fetch_early = [&](int64_t i) {
+        if (i >= count) return;
+        prefetch_path(tree, last_level, indices[i], [](const void* line) { prefetch_into_second_level(line); });
+    };
+    const auto fetch = [&](int64_t i) {
+        if (i >= count) return;
+        prefetch_path(tree, last_level, indices[i], [](const void* line) { prefetch_to_write(line); });
+    };
+    for (int64_t i = 0; in_stages && i < early; ++i) fetch_early(i);
+    for (int64_t i = 0; i < ahead; ++i) fetch(i);
     const auto write = [&](int64_t i) {
-        if (i + ahead < count) prefetch_path(tree, last_level, indices[i + ahead]);
+        if constexpr (in_stages) fetch_early(i + early);
+        fetch(i + ahead);
         return write_leaf(tree, indices[i], priorities[i]);
     };
     if (last_level == 0) {  // masses may be too large for this scale
@@ -115,6 +128,16 @@ void apply(const TreeArrays& tree, int last_level, int64_t count, const int64_t*
             for (int level = 1; level <= last_level; ++level, node >>= 3) tree.sums[level][node] += differences[i];
         }
     }
+}
+
+// In two passes over a run: leaves are written in order, and the differences of their masses, a leaf a lane, are then
+// added to the sums.
+void apply(const TreeArrays& tree, int last_level, int64_t count, const int64_t* indices, const float* priorities,
+           bool in_stages) {
+    if (in_stages)
+        apply_fetching<true>(tree, last_level, count, indices, priorities);
+    else
+        apply_fetching<false>(tree, last_level, count, indices, priorities);
 }
 
 void refresh(const TreeArrays& tree, int level, int64_t first, int64_t last) {

@@ -3,29 +3,46 @@
 
 namespace per::cpu {
 
-// Whether lines are fetched into the second level of the caches, which can wait for more of them at once than the first.
-// That depends on the processor. On AMD's family 25 it is better: on Zen 4 a draw from 1e7 leaves takes 0.8 of the time,
-// and Zen 3 has not been measured otherwise. On family 26 (Zen 5) it is worse by far: where the TLB does not know the
-// page, such a fetch takes several times as long as one into the first level. A batch of 4096 rows then takes twice the
-// time from cold caches, and for seconds at a time batches of 32 and more took three times as long. Others fetch into the
-// first level.
-// This is false until choose_fetched_level() has been called, as it is when the first handle is made: nothing runs when
-// the library is loaded.
-extern bool fetches_into_second_level;
-void choose_fetched_level();
+// How lines are fetched on this processor; prefetch.cpp has a row for each kind, and the measurements behind it. All false
+// until choose_fetch_policy() has been called, as it is when the first handle is made: nothing runs when the library is
+// loaded.
+struct FetchPolicy {
+    // Into the second level of the caches, which can wait for more lines at once than the first.
+    bool reads_into_second_level;
+    bool writes_into_second_level;
+    // In two stages: from memory into the second level early, and from there into the first just before they are used.
+    bool in_stages;
+    // Rows of a batch are fetched while it is still being drawn.
+    bool rows_while_drawing;
+};
+extern FetchPolicy fetch_policy;
+void choose_fetch_policy();
 
-// Both take any address.
+// A statement that no compiler removes. GCC 12 and later take a function that only fetches for one without side effects,
+// and drop calls of it: without this, g++ 12 left out three fetches in four, and a batch took 1.4 times as long.
+[[gnu::always_inline]] inline void keep_fetch() {
+    __asm__ volatile("");
+}
+
+// All take any address.
 [[gnu::always_inline]] inline void prefetch_to_read(const void* address) {
-    if (fetches_into_second_level)
+    if (fetch_policy.reads_into_second_level)
         __builtin_prefetch(address, 0, 2);
     else
         __builtin_prefetch(address, 0, 3);
 }
 [[gnu::always_inline]] inline void prefetch_to_write(const void* address) {
-    if (fetches_into_second_level)
+    if (fetch_policy.writes_into_second_level)
         __builtin_prefetch(address, 1, 2);
     else
         __builtin_prefetch(address, 1, 3);
+}
+// The two stages.
+[[gnu::always_inline]] inline void prefetch_into_second_level(const void* address) {
+    __builtin_prefetch(address, 0, 2);
+}
+[[gnu::always_inline]] inline void prefetch_into_first_level(const void* address) {
+    __builtin_prefetch(address, 0, 3);
 }
 
 }  // namespace per::cpu

@@ -43,6 +43,7 @@ const GatherPlan& GatherPlan::make(const per_batch& batch, bool single_frames, c
     copies_.clear();
     part_ = next_part_ = Part();
     is_in_records_ = true;
+    are_rows_fetched_ = false;
     const RowStore& rows = state_.rows;
     n_apart_ = 0;
     const auto add_number = [&](const Column<std::byte>& numbers) {
@@ -93,6 +94,15 @@ RecordRun GatherPlan::run_of(int64_t n_step) const {
         next_part_.end > 0 ? n_step * records.stride + next_part_.end : (n_step - 1) * records.stride + part_.end;
     if (!is_in_records_ || end - first > max_run_bytes) return {};
     return {{records.first + first, records.stride}, end - first, n_apart_, apart_};
+}
+
+RowsOfLeaves GatherPlan::rows_to_fetch(int64_t n, int64_t n_step) const {
+    // A larger batch would wait for memory while it is drawn: with 4096 rows it takes 1.25 times as long.
+    constexpr int64_t most_rows = 256;
+    if (!fetch_policy.rows_while_drawing || n > most_rows) return {};
+    const RecordRun run = run_of(n_step);
+    if (run.n_apart > 0) return {};
+    return {run.column.first, run.column.stride, run.bytes};
 }
 
 void GatherPlan::prefetch(const GatherRow* rows, int64_t n) const {
@@ -342,6 +352,14 @@ void TransitionWriter::write_runs(const RecordRun& run, int64_t first, int64_t e
     const int64_t block = plan.block_rows();
     const int64_t first_lines_ahead = 3 * block;
     const auto at_most_end = [end](int64_t row) { return std::min(row, end); };
+    if (plan.are_rows_fetched()) {
+        plan.prefetch_out(first, std::min(block, end - first));
+        for (int64_t at = first; at < end; at += block) {
+            plan.prefetch_out(at + block, std::min(block, end - at - block));
+            write_block(at, std::min(block, end - at), kind, [](int64_t) {});
+        }
+        return;
+    }
     for (int64_t i = first; i < at_most_end(first + first_lines_ahead); ++i) run.prefetch_first_line(slots[i]);
     plan.prefetch_out(first, std::min(block, end - first));
     for (int64_t i = first; i < at_most_end(first + block); ++i) run.prefetch_rest(slots[i]);

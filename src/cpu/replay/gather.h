@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "cpu/kernels/kernels.h"
 #include "cpu/memory/memory.h"
 #include "cpu/memory/moves.h"
 #include "cpu/memory/prefetch.h"
@@ -63,6 +64,10 @@ class GatherPlan {
     // Have what is read of rows fetched, and of their windows of so many steps, a little before copy() is called for
     // them. run_of() says how where all of it is a few lines of records side by side.
     RecordRun run_of(int64_t n_step) const;
+    // The rows that the draw of n of them is to fetch, so that memory works while it computes; none where that is slower.
+    RowsOfLeaves rows_to_fetch(int64_t n, int64_t n_step) const;
+    void set_fetched(bool are_fetched) { are_rows_fetched_ = are_fetched; }
+    bool are_rows_fetched() const { return are_rows_fetched_; }
     void prefetch(const GatherRow* rows, int64_t n) const;
     // Have what lies on the disk of windows of so many steps fetched. Slots below 0 are none.
     void will_need(const std::vector<int64_t>& slots, int64_t n_step) const;
@@ -119,6 +124,7 @@ class GatherPlan {
     NumbersApart apart_ = {};
     GatherWishes wishes_ = {1, false};
     int64_t row_bytes_ = 0;
+    bool are_rows_fetched_ = false;
 };
 
 // The n-step return of the row in a slot, and where the frames of its window lie. Inline, as calls take 13 ns a row.

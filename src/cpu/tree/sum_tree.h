@@ -79,8 +79,9 @@ class SumTree {
 
     // Draws leaves in proportion to their masses, total_mass() > 0; without replacement see DistinctDraw. masses_out
     // and priorities_out may be NULL. Throws Error with OUT_OF_MEMORY, unless `scratch` has draw_scratch_bytes().
+    // Rows of the leaves are fetched, if given.
     void draw(const DrawRequest& request, int64_t* indices_out, uint64_t* masses_out, float* priorities_out = nullptr,
-              std::byte* scratch = nullptr) const;
+              std::byte* scratch = nullptr, const RowsOfLeaves& rows = {}) const;
     std::size_t draw_scratch_bytes(int64_t batch_size) const;
 
     // The leaves that hold the units of mass unit_of(0) .. unit_of(count - 1), each 0 .. total_mass() - 1. masses_out
@@ -95,7 +96,7 @@ class SumTree {
             std::fill_n(lines, n, 0);
             for (int64_t i = 0; i < n; ++i) rests[i] = unit_of(first + i);
             kernels_.draw.descend(arrays_, top_level(), n, lines, rests, indices_out + first,
-                                  masses_out == nullptr ? nullptr : masses_out + first, nullptr);
+                                  masses_out == nullptr ? nullptr : masses_out + first, nullptr, {});
         }
     }
 
@@ -108,6 +109,7 @@ class SumTree {
     int frontier_level(int64_t batch_size) const;
     void prefetch_small_levels(int level, int64_t batch_size) const;
     void set_scale(int32_t scale);
+    void change_leaves(int64_t count, const int64_t* indices, const float* priorities, bool in_stages);
     void look_ahead(int64_t count, const float* priorities);
     void end_change_of_leaves();
     template <class Visit>
