@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -11,14 +12,17 @@ from per.batch import Batch, JaxBatch
 from per.loader import LoadedBatch
 
 _registered: set[str] = set()
+_lock = threading.Lock()
 
 
 def register() -> None:
     """Does so with each of the two, once it is imported."""
     for library, register_with in (("jax", _register_with_jax), ("torch", _register_with_torch)):
         if library in sys.modules and library not in _registered:
-            _registered.add(library)
-            register_with()
+            with _lock:
+                if library not in _registered:
+                    register_with()
+                    _registered.add(library)
 
 
 def _flatten(batch: Batch) -> tuple[list[Any], tuple[str, ...]]:

@@ -266,9 +266,11 @@ class ReplayBuffer(Store):
         """The same for batches of sequences with that n_step; the library refuses what is none."""
         self._open()
         n_step = max(n_step, 1)
-        if n_step not in self._exchanges:
-            self._exchanges[n_step] = self._new_exchange(self._sequence_layout(n_step))
-        return self._exchanges[n_step]
+        found = self._exchanges.get(n_step)
+        if found is None:
+            # Threads that come here at the same time take the one that close() will find.
+            found = self._exchanges.setdefault(n_step, self._new_exchange(self._sequence_layout(n_step)))
+        return found
 
     def _sequence_layout(self, n_step: int) -> Layout:
         steps = self._steps, self._learned_steps

@@ -10,6 +10,7 @@ import cuda_switch
 import numpy as np
 import per
 import pytest
+from per import _pytrees
 
 pytestmark = pytest.mark.usefixtures("each_way")
 
@@ -250,3 +251,31 @@ def test_handles_are_freed_with_their_objects():
     for _ in range(10):
         make()
     assert (resident_pages() - before) * os.sysconf("SC_PAGE_SIZE") < 60e6
+
+
+def test_threads_that_first_need_something_at_the_same_time_share_it(monkeypatch):
+    """What each needs first is made late, so that all threads are at it by then."""
+    together = threading.Barrier(3)
+    buffer = per.ReplayBuffer(100, FIELDS, sequence_length=4)
+    make, registered, found = buffer._new_exchange, [], []
+
+    def register_late():
+        time.sleep(0.05)
+        registered.append("torch")
+
+    def make_late(layout):
+        time.sleep(0.05)
+        return make(layout)
+
+    def need_both():
+        together.wait()
+        _pytrees.register()
+        assert registered == ["torch"]
+        found.append(buffer._exchange_for(3))
+
+    monkeypatch.setitem(sys.modules, "torch", sys.modules.get("torch", object()))
+    monkeypatch.setattr(_pytrees, "_registered", {"jax"})
+    monkeypatch.setattr(_pytrees, "_register_with_torch", register_late)
+    monkeypatch.setattr(buffer, "_new_exchange", make_late)
+    run_all(*[need_both] * 3)
+    assert len(set(map(id, found))) == 1
