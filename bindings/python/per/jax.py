@@ -79,7 +79,9 @@ class Buffer:
 
     def _new(self, leaves: list[Any]) -> ReplayBuffer:
         fields = {f"field{i}": Field(leaf.shape, leaf.dtype, role="observation") for i, leaf in enumerate(leaves)}
-        return ReplayBuffer(self._lanes * self._rows, fields, n_envs=self._lanes, arrays="jax", **self._options)
+        # A lane of the library needs one row more than a sequence has steps, for a final observation.
+        rows = max(self._rows, 2 + self._options.get("sequence_length", 1))
+        return ReplayBuffer(self._lanes * rows, fields, n_envs=self._lanes, arrays="jax", **self._options)
 
     def _open(self, replay: ReplayBuffer, ticket: Any = None) -> None:
         """Takes a buffer of the library, in place of the one before."""
@@ -235,6 +237,8 @@ def make_prioritised_flat_buffer(
         options: others of per.ReplayBuffer: beta, normalize_weights, max_priority, uniform_fraction ...
     """
     lanes = 1 if add_batch_size is None else add_batch_size
+    if max_length // lanes < 2:
+        raise InvalidArgument(f"max_length is {max_length}; allowed: 2 for each environment, {2 * lanes}, or more")
     left_out = (0,) * (add_batch_size is None) + (1,) * (not add_sequences)
     options = {"alpha": priority_exponent, "device": _device(device), **options}
     return Buffer(lanes, max_length // lanes, min_length // lanes + 1, sample_batch_size, left_out, options)
@@ -257,7 +261,7 @@ def make_prioritised_trajectory_buffer(
     Arguments:
         add_batch_size: environments.
         sample_batch_size: trajectories of a batch.
-        sample_sequence_length: L, 2 or more.
+        sample_sequence_length: L, from 2 to as many steps as are held of an environment.
         period: distance of the starts of trajectories.
         min_length_time_axis: steps of each environment until can_sample().
         max_size, max_length_time_axis: steps that it holds, of all environments together or of each; one of the two.
@@ -266,8 +270,9 @@ def make_prioritised_trajectory_buffer(
     rows = max_length_time_axis if max_size is None else max_size // add_batch_size
     if rows is None or None not in (max_size, max_length_time_axis):
         raise InvalidArgument("of max_size and max_length_time_axis one is to be given")
-    if sample_sequence_length < 2:
-        raise InvalidArgument(f"sample_sequence_length is {sample_sequence_length}; allowed: 2 or more")
+    if not 2 <= sample_sequence_length <= rows:
+        allowed = f"2 .. {rows}, the steps that it holds of an environment"
+        raise InvalidArgument(f"sample_sequence_length is {sample_sequence_length}; allowed: {allowed}")
     # L steps are L - 1 transitions of the library, and the observation that the last of them leads to.
     sequences = {"sequence_length": sample_sequence_length - 1, "sequence_stride": period}
     options = {"alpha": priority_exponent, "device": _device(device), **sequences, **options}

@@ -100,7 +100,11 @@ def test_weights_are_those_of_the_paper():
     np.testing.assert_allclose(batch.weights, weights / weights.max(), rtol=1e-6)
 
 
-@pytest.mark.parametrize("length, period, rows, lanes, steps", [(4, 1, 9, 1, 1), (3, 2, 10, 2, 3), (5, 3, 13, 3, 4)])
+# In the last two a trajectory is as long as the buffer, which keeps one step more then.
+@pytest.mark.parametrize(
+    "length, period, rows, lanes, steps",
+    [(4, 1, 9, 1, 1), (3, 2, 10, 2, 3), (5, 3, 13, 3, 4), (4, 1, 4, 1, 1), (5, 5, 5, 2, 5)],
+)
 @pytest.mark.parametrize("make", [per.jax.make_prioritised_trajectory_buffer, per.jax.make_trajectory_buffer])
 def test_trajectories_are_the_whole_ones_that_start_at_multiples_of_the_period(
     make, length, period, rows, lanes, steps
@@ -112,7 +116,7 @@ def test_trajectories_are_the_whole_ones_that_start_at_multiples_of_the_period(
         t = jnp.arange(lanes)[:, None] * 1000 + jnp.arange(steps)[None, :] + call * steps
         state = add(state, {"t": jnp.stack([t, -t], -1)})
         end = (call + 1) * steps
-        starts = [s for s in range(0, end - length + 1, period) if s >= end - rows]
+        starts = [s for s in range(0, end - length + 1, period) if s >= end - max(rows, length + 1)]
         assert bool(buffer.can_sample(state)) == (end >= length)
         if not starts:
             with pytest.raises(jax.errors.JaxRuntimeError, match="libper"):
@@ -122,6 +126,35 @@ def test_trajectories_are_the_whole_ones_that_start_at_multiples_of_the_period(
         assert drawn.shape == (512, length, 2) and (drawn[..., 0] == -drawn[..., 1]).all()
         expected = {tuple(1000 * lane + np.arange(s, s + length)) for lane in range(lanes) for s in starts}
         assert set(map(tuple, drawn[..., 0].tolist())) == expected
+
+
+def test_a_sequence_may_be_as_long_as_the_buffer_and_not_longer():
+    """Flashbax's buffers give the newest such sequence; it can be drawn here as well."""
+    trajectories = {"add_batch_size": 1, "sample_batch_size": 64, "min_length_time_axis": 4, "period": 1}
+    trajectories |= {"sample_sequence_length": 4, "max_length_time_axis": 4}
+    pairs = {"max_length": 2, "min_length": 1, "sample_batch_size": 2}
+    for make, arguments, length in (
+        ("make_prioritised_trajectory_buffer", trajectories, 4),
+        ("make_prioritised_flat_buffer", pairs, 2),
+    ):
+        ours, theirs = (getattr(library, make)(**arguments) for library in (per.jax, flashbax))
+        states = [buffer.init(jnp.zeros(())) for buffer in (ours, theirs)]
+        for t in range(11):
+            batch = jnp.full((1, 1) if length == 4 else (), float(t))
+            states = [buffer.add(state, batch) for buffer, state in zip((ours, theirs), states, strict=True)]
+            assert states[0].current_index == states[1].current_index and states[0].is_full == states[1].is_full
+            assert ours.can_sample(states[0]) == theirs.can_sample(states[1]) == (t + 1 >= length)
+        drawn = [
+            np.asarray(jnp.stack(jax.tree.leaves(buffer.sample(state, KEY).experience), -1)).reshape(-1, length)
+            for buffer, state in zip((ours, theirs), states, strict=True)
+        ]
+        newest = tuple(range(11 - length, 11))
+        assert set(map(tuple, drawn[1].tolist())) == {newest}
+        assert newest in set(map(tuple, drawn[0].tolist()))
+    with pytest.raises(per.InvalidArgument, match=r"sample_sequence_length is 5; allowed: 2 \.\. 4"):
+        per.jax.make_prioritised_trajectory_buffer(**{**trajectories, "sample_sequence_length": 5})
+    with pytest.raises(per.InvalidArgument, match="max_length is 7; allowed: 2 for each environment, 8, or more"):
+        per.jax.make_prioritised_flat_buffer(**{**pairs, "max_length": 7}, add_batch_size=4)
 
 
 def test_priorities_of_trajectories_decide_what_is_drawn():
