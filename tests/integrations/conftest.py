@@ -3,7 +3,9 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "integrations"
@@ -20,3 +22,86 @@ def output_of_example(tmp_path):
         return done.stdout
 
     return run
+
+
+class Transition(NamedTuple):
+    """A step of an environment, in numbers that compare equal. A terminal state has no next observation."""
+
+    observation: tuple[float, ...]
+    action: int
+    reward: float
+    next_observation: tuple[float, ...] | None
+    terminated: bool
+
+    @classmethod
+    def of(cls, observation: Any, action: Any, reward: Any, next_observation: Any, terminated: Any) -> Transition:
+        seen, following = (tuple(np.ravel(value).tolist()) for value in (observation, next_observation))
+        is_terminal = bool(np.ravel(terminated)[0])
+        numbers = int(np.ravel(action)[0]), float(np.ravel(reward)[0])
+        return cls(seen, *numbers, None if is_terminal else following, is_terminal)
+
+
+class Counting:
+    """Environments of Gymnasium that count, and the true transitions: what each of them did in each step.
+
+    An observation is the number of the environment, of its episode, and of the step. Episodes have 6 steps; every other
+    one is truncated, the rest are terminated.
+    """
+
+    def __init__(self) -> None:
+        import gymnasium
+
+        self.transitions: list[Transition] = []
+        transitions = self.transitions
+
+        class Environment(gymnasium.Env):
+            observation_space = gymnasium.spaces.Box(-1e6, 1e6, (3,), np.float32)
+            action_space = gymnasium.spaces.Discrete(4)
+
+            def __init__(self, number: int = 0) -> None:
+                self.number, self.episode, self.t = number, -1, 0
+
+            def _seen(self) -> Any:
+                return np.array([self.number, self.episode, self.t], np.float32)
+
+            def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+                super().reset(seed=seed)
+                self.episode, self.t = self.episode + 1, 0
+                return self._seen(), {}
+
+            def step(self, action: Any) -> Any:
+                assert self.t < 6, "a step after the end of the episode"
+                seen = self._seen()
+                self.t += 1
+                is_terminal = self.t == 6 and (self.episode + self.number) % 2 == 0
+                reward = 1000.0 * self.number + 10 * self.episode + self.t
+                transitions.append(Transition.of(seen, action, reward, self._seen(), is_terminal))
+                return self._seen(), reward, is_terminal, self.t == 6 and not is_terminal, {}
+
+        self.environment = Environment
+
+    def vector(self, mode: str, n_envs: int = 2) -> Any:
+        """A vector environment that resets as Gymnasium's mode says: "next_step", "same_step", "disabled"."""
+        import gymnasium
+
+        of_numbers = [lambda number=number: self.environment(number) for number in range(n_envs)]
+        return gymnasium.vector.SyncVectorEnv(of_numbers, autoreset_mode=gymnasium.vector.AutoresetMode[mode.upper()])
+
+    def steps(self, envs: Any, n_steps: int) -> Any:
+        """Yields (observation, action, what step() gave), and resets what does not do it by itself."""
+        is_disabled = str(envs.metadata["autoreset_mode"]).endswith("DISABLED")
+        seen, _ = envs.reset(seed=0)
+        for k in range(n_steps):
+            action = np.arange(envs.num_envs) % 4 if k % 2 else np.full(envs.num_envs, 3)
+            step = envs.step(action)
+            yield seen, action, step
+            seen, ended = step[0], step[2] | step[3]
+            if is_disabled and ended.any():
+                seen, _ = envs.reset(options={"reset_mask": ended})
+
+    Transition = Transition
+
+
+@pytest.fixture
+def counting():
+    return Counting()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gymnasium
 import numpy as np
 import per
 import pytest
@@ -108,6 +109,107 @@ def test_targets_of_single_files_are_weighted_and_set_priorities():
         last = {int(id): abs(float(error)) for id, error in zip(data.ids, td_errors.detach(), strict=True)}
         np.testing.assert_allclose(buffer.replay.priorities(list(last)), list(last.values()), rtol=1e-6)
     assert float(data.weights.min()) < 1
+
+
+# ---- how environments reset
+
+MODES = ["next_step", "same_step", "disabled"]
+
+
+def drawn(counting, samples):
+    """The transitions of a batch that is so large that strata as narrow as half a transition give each of them."""
+    columns = samples.observations, samples.actions, plain(samples.rewards), samples.next_observations, samples.dones
+    return {counting.Transition.of(*row) for row in zip(*columns, strict=True)}
+
+
+def step_in_single_files(buffer, seen, action, step):
+    """Adds a step as dqn.py does, with the name that Gymnasium 1 has for final observations."""
+    following, reward, terminated, truncated, info = step
+    real = following.copy()
+    for i in np.flatnonzero(truncated):
+        if "final_obs" in info:
+            real[i] = info["final_obs"][i]
+    buffer.add(seen, real, action, reward, terminated, info)
+
+
+def new_buffer(envs, **options):
+    spaces = envs.single_observation_space, envs.single_action_space
+    return ReplayBuffer(600, *spaces, "cpu", n_envs=envs.num_envs, handle_timeout_termination=False, **options)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_single_files_draw_the_true_transitions_however_environments_reset(mode, counting, recwarn):
+    envs = gymnasium.wrappers.vector.RecordEpisodeStatistics(counting.vector(mode))
+    buffer = new_buffer(envs, autoreset=mode)
+    for seen, action, step in counting.steps(envs, 100):
+        step_in_single_files(buffer, seen, action, step)
+    assert drawn(counting, buffer.sample(1000)) == set(counting.transitions)
+    statistics = buffer.replay.stats()
+    assert (statistics.added, statistics.suspected_resets) == (len(counting.transitions), 0)
+    assert [warning.message for warning in recwarn if warning.category is UserWarning] == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_truncations_may_be_told_and_final_observations_come_from_infos(mode, counting, recwarn):
+    envs = counting.vector(mode)
+    buffer = new_buffer(envs, autoreset=mode, n_step=3, gamma=0.5)
+    for seen, action, (following, reward, terminated, truncated, info) in counting.steps(envs, 100):
+        buffer.add(seen, following, action, reward, terminated, info, truncated)
+    samples = buffer.sample(1000)
+    ends = {truth.observation for truth in counting.transitions if truth.observation[2] == 5}
+    for seen, after, done in zip(samples.observations.tolist(), samples.next_observations, samples.dones, strict=True):
+        t = min(seen[2] + 3, 6)
+        assert bool(done) == (t == 6 and sum(seen[:2]) % 2 == 0)
+        assert after.tolist() == [*seen[:2], t]
+    assert {tuple(seen) for seen in samples.observations.tolist()} >= ends
+    assert [warning.message for warning in recwarn if warning.category is UserWarning] == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_rainbow_draws_the_true_transitions_however_environments_reset(mode, counting):
+    envs = counting.vector(mode)
+    buffer = PrioritizedReplayBuffer(600, (3,), "cpu", 1, 0.9, dtype=np.float32, n_envs=2, autoreset=mode)
+    for seen, action, (following, reward, terminated, truncated, info) in counting.steps(envs, 100):
+        real = following.copy()
+        for i in np.flatnonzero(truncated):
+            if "final_obs" in info:
+                real[i] = info["final_obs"][i]
+        buffer.add(seen, action, reward, real, terminated, truncated)
+    assert drawn(counting, buffer.sample(1000)) == set(counting.transitions)
+
+
+def test_environments_that_reset_in_the_next_step_are_noticed_where_the_buffer_is_told_nothing(counting):
+    envs = counting.vector("next_step")
+    buffer = new_buffer(envs)
+    with pytest.warns(UserWarning, match="After 3 of 3 ends .* autoreset='next_step'") as warned:
+        for seen, action, step in counting.steps(envs, 100):
+            step_in_single_files(buffer, seen, action, step)
+    assert len(warned) == 1
+
+
+def test_environments_that_reset_at_once_need_not_be_told_of(counting, recwarn):
+    envs = counting.vector("same_step")
+    buffer = new_buffer(envs)
+    for seen, action, step in counting.steps(envs, 100):
+        step_in_single_files(buffer, seen, action, step)
+    assert drawn(counting, buffer.sample(1000)) == set(counting.transitions)
+    assert [warning.message for warning in recwarn if warning.category is UserWarning] == []
+
+
+def test_truncations_that_nothing_tells_of_are_warned_of_once(counting):
+    envs = counting.vector("next_step")
+    buffer = new_buffer(envs, autoreset="next_step")
+    with pytest.warns(UserWarning, match="Give add.*truncated=truncations") as warned:
+        for seen, action, step in counting.steps(envs, 100):
+            step_in_single_files(buffer, seen, action, step)
+    assert len(warned) == 1
+
+
+def test_infos_of_a_vector_environment_are_no_list():
+    buffer = ReplayBuffer(90, NUMBER, spaces.Discrete(2), "cpu")
+    step = np.zeros((1, 1)), np.ones((1, 1)), np.array([0]), np.array([1.0]), np.array([False])
+    with pytest.raises(per.InvalidArgument, match="infos is a dict; allowed: a list of dicts"):
+        buffer.add(*step, {"episode": {}})
 
 
 # ---- PrioritizedReplayBuffer, as rainbow_atari.py has it

@@ -6,6 +6,8 @@ from per.integrations.cleanrl import PrioritizedReplayBuffer    # in place of th
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +15,7 @@ import torch
 
 import per
 from per import spaces
+from per.integrations._resets import SuspectedResets
 from per.integrations._single_transitions import refuse_other_batches
 from per.integrations._weighted_losses import WeightedRewards
 
@@ -56,9 +59,11 @@ class _Buffer:
         if self._stack > 1:  # theirs are stacks, libper's fields single frames
             stacks = fields["observation"]
             fields = {**fields, "observation": per.Field(stacks.shape[1:], stacks.dtype)}
-        options = {"seed": int(np.random.randint(2**31)), **options}
+        self._suspected = None if "autoreset" in options else SuspectedResets()
+        options = {"seed": int(np.random.randint(2**31)), "autoreset": "same_step", **options}
         capacity = per.ReplayBuffer.capacity_for(transitions, fields=fields, **options)
         self.replay = per.ReplayBuffer(capacity, fields, **options)
+        self._resets_at_once = self.replay.options["autoreset"] == "same_step"
         self._shapes = {name: (self.replay.n_envs, *field.shape) for name, field in fields.items()}
 
     def _shaped(self, name: str, values: Any) -> Any:
@@ -67,22 +72,49 @@ class _Buffer:
             values = np.reshape(values, (shape[0], self._stack, *shape[1:]))[:, -1]
         return np.reshape(values, shape)
 
-    def _add(self, obs: Any, next_obs: Any, action: Any, reward: Any, terminated: Any, truncated: Any) -> Any:
-        ended = np.reshape(terminated, -1)
+    def _add(
+        self, obs: Any, next_obs: Any, action: Any, reward: Any, terminated: Any, truncated: Any, infos: Any = None
+    ) -> Any:
+        terminated, reward = np.reshape(terminated, -1), np.reshape(reward, -1)
+        observation, following = self._shaped("observation", obs), self._shaped("observation", next_obs)
+        next_mask = None
+        if self._resets_at_once:
+            # After a terminal state CleanRL's files give the next episode's first observation.
+            next_mask = np.logical_not(terminated)
+            if _has(infos, "final_obs") or _has(infos, "final_observation"):
+                following, is_final = self._with_final(following, infos)
+                truncated = np.where(is_final & next_mask, True, truncated)
+                next_mask = next_mask | is_final
+            if self._suspected is not None:
+                self._suspected.look(observation, following, reward, ~next_mask)
         return self.replay.add(
-            observation=self._shaped("observation", obs),
-            next_observation=self._shaped("observation", next_obs),
+            observation=observation,
+            next_observation=following,
             action=self._shaped("action", action),
-            reward=np.reshape(reward, -1),
-            terminated=ended,
-            # CleanRL's files give the next episode's first observation there.
-            next_mask=np.logical_not(ended),
+            reward=reward,
+            terminated=terminated,
+            next_mask=next_mask,
             truncated=truncated,
         )
+
+    def _with_final(self, following: Any, infos: Mapping[str, Any]) -> tuple[Any, Any]:
+        """The next observations with the final ones of an info, and of which environments these are."""
+        key = "final_obs" if "final_obs" in infos else "final_observation"
+        is_final = np.asarray(infos[f"_{key}"], bool)
+        following = np.array(following)
+        for i in np.flatnonzero(is_final):
+            final = np.asarray(infos[key][i])
+            following[i] = (final[-1] if self._stack > 1 else final).reshape(following.shape[1:])
+        return following, is_final
 
     def _tensor(self, array: Any) -> torch.Tensor:
         """A tensor [B, ...] of an array, with an axis of size 1 where it has numbers."""
         return torch.as_tensor(array if array.ndim > 1 else array.reshape(-1, 1), device=self.device)
+
+
+def _has(infos: Any, key: str) -> bool:
+    """Whether it is the info of a vector environment that has a value under the key for some of the environments."""
+    return isinstance(infos, Mapping) and key in infos and f"_{key}" in infos
 
 
 class ReplayBuffer(_Buffer):
@@ -99,10 +131,13 @@ class ReplayBuffer(_Buffer):
         handle_timeout_termination: as theirs: whether info["TimeLimit.truncated"] is looked at.
         options: those of per.ReplayBuffer, but for sequences. With frame_stack observations are stacks of so many
             frames, as FrameStack gives them, and the newest of each is stored. The seed comes from numpy's global
-            generator unless it is given.
+            generator unless it is given. autoreset is "same_step" unless it is given, as in CleanRL's files.
 
     An episode that is truncated without a word ends where the next observation does not follow. The buffer of libper is
     the attribute `replay`.
+
+    Warns:
+        UserWarning, once, if autoreset is not given and environments seem to reset in the step after an end.
     """
 
     def __init__(
@@ -122,16 +157,51 @@ class ReplayBuffer(_Buffer):
         super().__init__(buffer_size, fields, device, {"n_envs": n_envs, **options})
         self.buffer_size, self.n_envs = max(buffer_size // n_envs, 1), n_envs
         self.handle_timeout_termination = handle_timeout_termination
+        self._resets_in_next_step = self.replay.options["autoreset"] == "next_step"
+        self._is_warned = False
 
-    def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any) -> None:
-        """Adds a step of every environment. Of a truncated episode next_obs has the last observation.
+    def add(
+        self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any, truncated: Any = None
+    ) -> None:
+        """Adds a step of every environment.
 
-        Of one that ended in a terminal state next_obs is not looked at; batches have obs in its place.
+        Arguments:
+            obs, next_obs, action, reward, done: as theirs. At an end next_obs is the final observation. With autoreset
+                "same_step" it is not looked at after a terminal state, where batches have obs in its place, unless
+                infos has the final one; of a truncated episode it is the final one.
+            infos: of a vector environment of Gymnasium, or a list of dicts. Final observations are taken from it.
+            truncated: flags [n_envs]. None: where infos says so: "TimeLimit.truncated" in a list; "final_obs", or
+                "episode" of RecordEpisodeStatistics, of a step that is not done.
+
+        Warns:
+            UserWarning, once, if autoreset is "next_step" and nothing says which episodes are truncated.
         """
-        timeouts = np.zeros(self.n_envs, bool)
+        done = np.reshape(done, -1)
+        if truncated is None:
+            truncated = self._truncated(done, infos)
+            done = np.where(truncated, False, done)
+        self._add(obs, next_obs, action, reward, done, np.reshape(truncated, -1), infos)
+
+    def _truncated(self, done: Any, infos: Any) -> Any:
+        """Flags of the episodes that this step truncates, as far as infos say so."""
         if self.handle_timeout_termination:
-            timeouts[:] = [info.get("TimeLimit.truncated", False) for info in infos]
-        self._add(obs, next_obs, action, reward, np.logical_and(done, np.logical_not(timeouts)), timeouts)
+            if isinstance(infos, Mapping):
+                raise per.InvalidArgument(
+                    "infos is a dict; allowed: a list of dicts, or with handle_timeout_termination=False the dict of a "
+                    "vector environment"
+                )
+            return np.array([info.get("TimeLimit.truncated", False) for info in infos], bool)
+        if self._resets_in_next_step and _has(infos, "episode"):
+            return np.asarray(infos["_episode"], bool) & np.logical_not(done)
+        if self._resets_in_next_step and done.any() and not self._is_warned:
+            self._is_warned = True
+            warnings.warn(
+                "infos has no 'episode', which RecordEpisodeStatistics puts there, and truncated is not given: with "
+                "autoreset='next_step' an episode that is truncated then goes on into the next one. Give "
+                "add(..., truncated=truncations)",
+                stacklevel=3,
+            )
+        return np.zeros(len(done), bool)
 
     def sample(self, batch_size: int) -> ReplayBufferSamples:
         """A draw by priority."""
@@ -166,6 +236,10 @@ class PrioritizedReplayBuffer(_Buffer):
         dtype: of the observations.
         options: further ones of per.ReplayBuffer. With frame_stack obs_shape is that of stacks of so many frames, and
             the newest frame of each is stored. The seed comes from numpy's global generator unless it is given.
+            autoreset is "same_step" unless it is given, as in CleanRL's file.
+
+    Warns:
+        UserWarning, once, if autoreset is not given and environments seem to reset in the step after an end.
     """
 
     def __init__(
@@ -191,8 +265,10 @@ class PrioritizedReplayBuffer(_Buffer):
     def add(self, obs: Any, action: Any, reward: Any, next_obs: Any, done: Any, truncated: Any = False) -> None:
         """Adds a step. An episode that is truncated without a word ends where the next observation does not follow.
 
-        Of an episode that ended in a terminal state next_obs is not looked at; batches have obs in its place.
+        With autoreset "next_step" that is nowhere: `truncated` must be given. With autoreset "same_step" next_obs is
+        not looked at after a terminal state; batches have obs in its place.
         """
+        truncated = np.broadcast_to(np.reshape(truncated, -1), self._shapes["observation"][:1])
         self._add(obs, next_obs, action, reward, done, truncated)
 
     def sample(self, batch_size: int) -> PrioritizedBatch:
