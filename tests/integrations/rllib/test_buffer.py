@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
+import pickle
 import re
 
 import numpy as np
 import per
 import pytest
 from per.integrations.rllib import PrioritizedEpisodeReplayBuffer
+from ray.rllib.algorithms.dqn import DQNConfig
+from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils import replay_buffers
 
@@ -87,6 +92,28 @@ def test_evicted_steps_are_not_drawn():
     assert "1" not in {held.id_ for held in buffer.episodes}
 
 
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_a_priority_of_a_step_that_was_evicted_touches_nothing(is_restored):
+    """Episode 1 goes before its priorities come, and episode 4 takes its nodes: 100 is for 2 and 3 only."""
+    buffer = filled(capacity=16)
+    drawn = starts(buffer.sample(200))
+    assert {number for number, _ in drawn} == {1, 2, 3}
+    buffer.add(episode(4, 0, 7, terminated=True))
+    assert [held.id_ for held in buffer.episodes] == ["3", "2", "4"]
+    if is_restored:
+        state, buffer = buffer.get_state(), PrioritizedEpisodeReplayBuffer(capacity=16, alpha=1.0, seed=1)
+        buffer.set_state(state)
+    # The largest one counts only if its step is there.
+    buffer.update_priorities([1e6 if number == 1 else 100.0 for number, _ in drawn])
+    expected = {(4, t): 1.0 for t in range(7)} | {start: 100.0 for start in drawn if start[0] != 1}
+    steps = {(int(buffer.episodes[i - buffer._num_episodes_evicted].id_), t): node for i, t, node in buffer._indices}
+    leaves = buffer.get_state()["_sum_segment"]["priorities"]
+    assert {step: leaves[node] for step, node in steps.items()} == expected
+    assert leaves.sum() == sum(expected.values())
+    assert set(starts(buffer.sample(200))) <= set(expected)
+    assert buffer._max_priority == 100.0
+
+
 def test_a_bad_priority_changes_nothing():
     buffer = filled()
     buffer.sample(4)
@@ -105,6 +132,17 @@ def test_a_state_brings_episodes_and_priorities_back():
     other.set_state(buffer.get_state())
     assert len(other) == len(buffer) == 15
     assert {t for _, t in starts(other.sample(50))} == {3}
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda buffer: pickle.loads(pickle.dumps(buffer))])
+def test_a_copy_has_the_episodes_and_the_priorities(copied):
+    buffer = filled()
+    rows = buffer.sample(50)
+    other = copied(buffer)
+    for each, t in ((buffer, 3), (other, 1)):
+        each.update_priorities([float(row.get_observations(0)[1] == t) * 1e6 for row in rows])
+        assert {t for _, t in starts(each.sample(50))} == {t}
+    assert starts(copied(other).sample(50)) == starts(copied(other).sample(50))
 
 
 def test_the_same_seed_draws_the_same():
@@ -128,3 +166,24 @@ def test_metrics_count_what_was_drawn():
 
 def test_the_example_trains(output_of_example):
     assert re.search(r"priorities from [0-9.]+ to [0-9.]+", output_of_example("rllib_cartpole", "--short"))
+
+
+def test_the_true_transitions_are_drawn_from_what_rllibs_environments_bring(counting):
+    """RLlib's vector environments reset in the next step, which its runner keeps out of the episodes."""
+    numbers = itertools.count()
+
+    class Numbered(counting.environment):
+        def __init__(self, config):
+            super().__init__(next(numbers))
+
+    config = DQNConfig().environment(Numbered, disable_env_checking=True)
+    config = config.env_runners(num_env_runners=0, num_envs_per_env_runner=2)
+    runner = SingleAgentEnvRunner(config=config)
+    counting.transitions.clear()
+    buffer = PrioritizedEpisodeReplayBuffer(capacity=1000, seed=0)
+    for _ in range(3):
+        buffer.add(runner.sample(num_timesteps=70, random_actions=True))
+    rows = buffer.sample(1500)
+    columns = ("get_observations", 0), ("get_actions", 0), ("get_rewards", 0), ("get_observations", 1)
+    found = {counting.Transition.of(*(getattr(row, name)(i) for name, i in columns), row.is_terminated) for row in rows}
+    assert found == set(counting.transitions)

@@ -17,6 +17,7 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils import replay_buffers
 
 import per
+from per.integrations._copied_tree import CopiedTree
 
 __all__ = ["PrioritizedEpisodeReplayBuffer"]
 
@@ -26,9 +27,14 @@ class _Leaves:
 
     def __init__(self, capacity: int, seed: int) -> None:
         self.capacity = capacity
-        self._tree = per.SumTree(capacity, seed=seed)
+        self._tree = CopiedTree(capacity, seed=seed)
         self._priorities = np.zeros(capacity)
         self._written: list[int] = []
+
+    @property
+    def written(self) -> set[int]:
+        """Nodes whose step came or went since the last draw or update."""
+        return set(self._written)
 
     def __getitem__(self, node: Any) -> Any:
         return self._priorities[node]
@@ -42,7 +48,7 @@ class _Leaves:
             self._tree.update(self._written, self._priorities[self._written])
             self._written = []
 
-    def update(self, nodes: Sequence[int], priorities: npt.NDArray[np.float64]) -> None:
+    def update(self, nodes: Sequence[int] | npt.NDArray[np.int64], priorities: npt.NDArray[np.float64]) -> None:
         self._write()
         self._tree.update(nodes, priorities)
         self._priorities[nodes] = priorities
@@ -82,16 +88,30 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
     Arguments:
         seed: of draws and of random n_steps. None: another one each time.
         others: as RLlib's buffer takes them.
+
+    A copy, or what was pickled, has the priorities, and draws by another seed.
     """
 
     _sum_segment: Any
     _max_priority: float
+    _last_sampled_indices: list[int]
 
     def __init__(self, *args: Any, seed: int | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
         self.rng = np.random.default_rng(seed)
         self._sum_segment = _Leaves(self._sum_segment.capacity, int(self.rng.integers(2**63)))
         self._min_segment = _NoLeaves()
+
+    def add(self, episodes: SingleAgentEpisode | list[SingleAgentEpisode], weight: float | None = None) -> None:
+        """Adds episodes, or further steps of them; the oldest episodes are evicted where room is needed.
+
+        Arguments:
+            weight: the priority of the steps; None: the largest seen.
+        """
+        super().add(episodes, weight)
+        # A node belongs to another step, or to none, once its episode was evicted.
+        changed = self._sum_segment.written
+        self._last_sampled_indices = [-1 if node in changed else node for node in self._last_sampled_indices]
 
     def sample(
         self,
@@ -198,12 +218,19 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
     def update_priorities(self, priorities: object, module_id: Any = None) -> None:
         """Sets the priorities of the last sample, usually |TD errors|, float[steps drawn].
 
-        Of a step that was drawn twice the last one counts.
+        Steps that were evicted meanwhile are skipped. Of a step that was drawn twice the last one counts.
 
         Raises:
             per.InvalidArgument for another number of them, and for one that is not finite; then nothing is changed.
         """
         given = np.maximum(np.asarray(priorities, np.float64).ravel(), 1e-12)
-        self._sum_segment.update(self._last_sampled_indices, given**self._alpha)
-        self._max_priority = max(self._max_priority, float(given.max()))
+        nodes = np.asarray(self._last_sampled_indices, np.int64)
+        if len(given) != len(nodes):
+            raise per.InvalidArgument(f"priorities has {len(given)} entries; allowed: {len(nodes)}, one a step drawn")
+        if not np.isfinite(given).all():
+            i = int(np.flatnonzero(~np.isfinite(given))[0])
+            raise per.InvalidArgument(f"priorities[{i}] is {given[i]}; allowed: finite numbers")
+        is_there = nodes >= 0
+        self._sum_segment.update(nodes[is_there], given[is_there] ** self._alpha)
+        self._max_priority = float(given[is_there].max(initial=self._max_priority))
         self._last_sampled_indices = []

@@ -1,0 +1,36 @@
+"""A sum tree that is part of a framework's memory, and is copied with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import per
+
+
+class CopiedTree(per.SumTree):
+    """A per.SumTree that is copied and pickled with its priorities.
+
+    The state of its draws is not: a copy draws by another seed, which follows from the tree's and from the number of
+    its draws.
+    """
+
+    _n_draws = 0
+
+    def sample(self, batch_size: int, **choices: Any) -> per.Draw:
+        """As per.SumTree."""
+        draw = super().sample(batch_size, **choices)
+        self._n_draws += 1
+        return draw
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        options = self.options
+        words = np.random.SeedSequence([options["seed"], self._n_draws]).generate_state(1, np.uint64)
+        return _tree_of, ({**options, "seed": int(words[0])}, self.priorities())
+
+
+def _tree_of(options: dict[str, Any], priorities: Any) -> CopiedTree:
+    tree = CopiedTree(**options)
+    tree.update(np.arange(len(priorities)), priorities)
+    return tree
