@@ -10,7 +10,9 @@ import skrl.agents.torch.ddqn
 import skrl.agents.torch.dqn
 import torch
 from per.integrations.skrl import DDQN, DQN, PrioritizedMemory
+from skrl.envs.wrappers.torch import wrap_env
 from skrl.models.torch import DeterministicMixin, Model
+from skrl.trainers.torch import SequentialTrainer
 
 SPACES = {
     "observation_space": gymnasium.spaces.Box(-1, 1, (3,)),
@@ -20,10 +22,10 @@ SPACES = {
 
 
 class Network(DeterministicMixin, Model):
-    def __init__(self):
-        Model.__init__(self, **SPACES)
+    def __init__(self, **spaces):
+        Model.__init__(self, **(spaces or SPACES))
         DeterministicMixin.__init__(self)
-        self.layer = torch.nn.Linear(3, 2)
+        self.layer = torch.nn.Linear(3, self.num_actions)
 
     def compute(self, inputs, role):
         return self.layer(inputs["observations"]), {}
@@ -85,3 +87,38 @@ def test_the_example_trains(output_of_example):
     output = output_of_example("skrl_cartpole", "--short")
     assert re.search(r"mean return of the latest [0-9]+ episodes with libper: [0-9.]+", output)
     assert re.search(r"priorities from [0-9.]+ to [0-9.]+", output)
+
+
+def collected(env, folder, **options):
+    """A memory to which skrl's trainer brought 100 steps of each environment, by a DQN that acts at random."""
+    env = wrap_env(env)
+    spaces = {"observation_space": env.observation_space, "action_space": env.action_space, "device": "cpu"}
+    memory = PrioritizedMemory(memory_size=300, num_envs=env.num_envs, device="cpu", seed=1, **options)
+    settings = {
+        "random_timesteps": 100,
+        "learning_starts": 100,
+        "experiment": {"write_interval": 0, "checkpoint_interval": 0, "directory": str(folder)},
+    }
+    models = {name: Network(**spaces) for name in ("q_network", "target_q_network")}
+    agent = DQN(models=models, memory=memory, cfg=settings, **spaces)
+    trainer = {"timesteps": 100, "headless": True, "disable_progressbar": True, "close_environment_at_exit": False}
+    SequentialTrainer(env=env, agents=agent, cfg=trainer).train()
+    return memory
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_the_true_transitions_are_drawn_however_environments_reset(mode, counting, tmp_path, recwarn):
+    """skrl resets single environments only: a vector environment has to do so by itself."""
+    env = counting.environment() if mode == "disabled" else counting.vector(mode)
+    memory = collected(env, tmp_path, autoreset=mode)
+    names = ["observations", "actions", "rewards", "next_observations", "terminated"]
+    rows = memory.sample(names, batch_size=1000)[0]
+    assert {counting.Transition.of(*row) for row in zip(*rows, strict=True)} == set(counting.transitions)
+    sequences = memory.sample(["observations"], batch_size=1000, sequence_length=4)[0][0].reshape(1000, 4, 3)
+    assert (sequences[:, 1:] - sequences[:, :-1] == torch.tensor([0, 0, 1])).all()
+    assert [warning.message for warning in recwarn if "autoreset" in str(warning.message)] == []
+
+
+def test_environments_that_reset_in_the_next_step_are_noticed_where_the_memory_is_told_nothing(counting, tmp_path):
+    with pytest.warns(UserWarning, match="After 3 of 3 ends .* autoreset='next_step'"):
+        collected(counting.vector("next_step"), tmp_path)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import per
 import pytest
@@ -218,3 +221,144 @@ def test_a_nan_error_changes_nothing():
     with pytest.raises(per.InvalidArgument, match="priorities"):
         memory.update_priorities(torch.tensor([1.0, float("nan")]))
     assert (memory.tree.priorities() == before).all()
+
+
+def add_rows(memory, *rewards, **flags):
+    """Rows of one environment with these rewards."""
+    for reward in rewards:
+        value = torch.full((1, 1), float(reward))
+        memory.add_samples(observations=value.expand(1, 2), rewards=value, **flags)
+
+
+def rewards_drawn(memory, **options):
+    """The rewards of rows or sequences that are drawn, in batches so large that each one comes."""
+    return set(map(tuple, memory.sample(["rewards"], batch_size=600, **options)[0][0].reshape(600, -1).tolist()))
+
+
+def test_an_error_of_a_row_that_was_written_over_touches_nothing():
+    memory = memory_of(6, alpha=1.0, epsilon=0.0)
+    add_rows(memory, *range(6))
+    memory.sample(["rewards"], batch_size=60)
+    drawn = memory.get_sampling_indexes()
+    assert set(drawn.tolist()) == set(range(6))
+    add_rows(memory, 6, 7)  # in the rows 0 and 1
+    memory.update_priorities(torch.where(drawn < 2, 100.0, drawn + 3.0))
+    assert memory.tree.priorities().tolist() == [1, 1, 5, 6, 7, 8]
+    add_rows(memory, 8)  # the largest priority is 8, as no row has 100
+    assert memory.tree.priorities([2]).tolist() == [8]
+    memory.sample(["rewards"], batch_size=60)
+    memory.reset()
+    add_rows(memory, 9)
+    memory.update_priorities(torch.full((60,), 50.0))
+    assert memory.tree.priorities().tolist() == [8, 0, 0, 0, 0, 0]
+
+
+def test_errors_of_another_number_than_was_drawn_are_refused():
+    memory = filled(10)
+    with pytest.raises(per.InvalidArgument, match=r"td_errors has shape \[2\]; allowed: \[0\]"):
+        memory.update_priorities(torch.ones(2))
+    memory.sample(["rewards"], batch_size=3, sequence_length=2)
+    with pytest.raises(per.InvalidArgument, match=r"td_errors has shape \[4\]; allowed: \[6\]"):
+        memory.update_priorities(torch.ones(4))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda memory: pickle.loads(pickle.dumps(memory))])
+def test_a_copy_goes_on_apart_with_the_same_rows_and_priorities(copied):
+    memory = memory_of(10, alpha=1.0)
+    add_rows(memory, *range(13))
+    memory.sample(["rewards"], batch_size=40, sequence_length=2)
+    memory.update_priorities(memory.get_sampling_indexes() + 1.0)
+    other = copied(memory)
+    assert torch.equal(torch.as_tensor(other.tree.priorities()), torch.as_tensor(memory.tree.priorities()))
+    assert rewards_drawn(other, sequence_length=2) == {(float(t), t + 1.0) for t in range(3, 12)}
+    add_rows(other, 13, 14)
+    assert rewards_drawn(other) == {(float(t),) for t in range(5, 15)}
+    assert rewards_drawn(memory) == {(float(t),) for t in range(3, 13)}
+
+
+@pytest.mark.parametrize("format", ["pt", "npz"])
+def test_a_loaded_memory_goes_on_where_it_was_saved(format, tmp_path):
+    memory, other = memory_of(10, alpha=1.0), memory_of(10, alpha=1.0)
+    add_rows(memory, *range(13))
+    memory.sample(["rewards"], batch_size=40, sequence_length=2)
+    memory.update_priorities(memory.get_sampling_indexes() + 1.0)
+    memory.save(str(tmp_path), format=format)
+    (file,) = (tmp_path / "memories").iterdir()
+    other.load(str(file))
+    assert torch.equal(torch.as_tensor(other.tree.priorities()), torch.as_tensor(memory.tree.priorities()))
+    assert (len(other), other.memory_index) == (10, 3)
+    for each in (memory, other):
+        add_rows(each, 13)
+        assert rewards_drawn(each, sequence_length=2) == {(float(t), t + 1.0) for t in range(4, 13)}
+
+
+@pytest.mark.parametrize("format", ["pt", "npz"])
+def test_a_file_of_skrls_memory_gives_its_rows_equal_priorities(format, tmp_path):
+    theirs, memory = memory_of(10, kind=RandomMemory), memory_of(10, alpha=1.0)
+    add_rows(theirs, 0, 1, 2, terminated=torch.zeros(1, 1), truncated=torch.zeros(1, 1))
+    add_rows(theirs, 3, terminated=torch.ones(1, 1), truncated=torch.zeros(1, 1))
+    add_rows(theirs, 4, 5, terminated=torch.zeros(1, 1), truncated=torch.zeros(1, 1))
+    theirs.save(str(tmp_path), format=format)
+    add_rows(memory, 50)
+    (file,) = (tmp_path / "memories").iterdir()
+    memory.load(str(file))
+    assert memory.tree.priorities().tolist() == [1] * 6 + [0] * 4
+    add_rows(memory, 6)
+    assert rewards_drawn(memory, sequence_length=2) == {(0, 1), (1, 2), (2, 3), (4, 5), (5, 6)}
+
+
+def test_a_file_of_another_memory_is_refused_and_changes_nothing(tmp_path):
+    memory_of(12).save(str(tmp_path))
+    (file,) = (tmp_path / "memories").iterdir()
+    memory = filled(10)
+    with pytest.raises(per.InvalidArgument, match=r"observations of .* is \[12, 1, 2\]; allowed: \[10, 1, 2\]"):
+        memory.load(str(file))
+    with pytest.raises(per.InvalidArgument, match=r"alpha 0\.6; allowed: the memory's, 0\.9"):
+        memory_of(12, alpha=0.9).load(str(file))
+    with pytest.raises(per.InvalidArgument, match="the memory has no tensors yet"):
+        PrioritizedMemory(memory_size=12, device="cpu").load(str(file))
+    assert len(rewards_drawn(memory)) == 10
+
+
+def test_an_export_has_the_row_that_filled_the_memory(tmp_path):
+    memory = memory_of(4, alpha=1.0, export=True, export_directory=str(tmp_path))
+    add_rows(memory, *range(4))
+    (file,) = (tmp_path / "memories").iterdir()
+    other = memory_of(4, alpha=1.0)
+    other.load(str(file))
+    assert rewards_drawn(other, sequence_length=2) == {(0, 1), (1, 2), (2, 3)}
+
+
+def test_the_step_of_a_reset_is_not_drawn():
+    memory = memory_of(20, autoreset="next_step")
+    no, yes = torch.zeros(1, 1), torch.ones(1, 1)
+    for first, ends in ((0, {"terminated": yes}), (10, {"truncated": yes}), (20, None)):
+        add_rows(memory, first, first + 1, first + 2, terminated=no)
+        if ends is None:
+            memory.cut(yes)
+        else:
+            add_rows(memory, first + 3, **ends)
+        add_rows(memory, 100 + first, terminated=no)
+    assert rewards_drawn(memory) == {(0,), (1,), (2,), (3,), (10,), (11,), (12,), (13,), (20,), (21,), (22,)}
+    sequences = {(0, 1, 2), (1, 2, 3), (10, 11, 12), (11, 12, 13), (20, 21, 22)}
+    assert rewards_drawn(memory, sequence_length=3) == sequences
+
+
+def test_a_truncated_step_whose_next_observation_is_not_its_own_is_not_drawn():
+    memory = memory_of(20, autoreset="same_step")
+    no, yes = torch.zeros(1, 1), torch.ones(1, 1)
+    add_rows(memory, 0, 1)
+    add_rows(memory, 2, truncated=yes, terminated=no)
+    add_rows(memory, 3, 4)
+    add_rows(memory, 5, terminated=yes, truncated=no)
+    add_rows(memory, 6, 7)
+    memory.cut(yes)
+    add_rows(memory, 8)
+    memory.cut(yes, is_known=yes)
+    assert rewards_drawn(memory) == {(0,), (1,), (3,), (4,), (5,), (6,), (8,)}
+    assert rewards_drawn(memory, sequence_length=2) == {(0, 1), (3, 4), (4, 5)}
+
+
+def test_a_way_to_reset_that_does_not_exist_is_refused():
+    with pytest.raises(per.InvalidArgument, match="autoreset is 'NEXT_STEP'; allowed: 'disabled'"):
+        memory_of(10, autoreset="NEXT_STEP")

@@ -10,18 +10,26 @@ Other agents of skrl take the memory as it is. Their priorities stay equal until
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from skrl import config
 from skrl.agents.torch import ddqn, dqn
 from skrl.memories.torch import Memory
+from skrl.utils.spaces.torch import flatten_tensorized_space, tensorize_space
 
 import per
+from per import _options
+from per.integrations._copied_tree import CopiedTree
+from per.integrations._resets import SuspectedResets
 
 __all__ = ["DDQN", "DQN", "PrioritizedMemory"]
 
 _NEVER = -(2**62)
+_STATE = "libper."  # begins the names under which save() keeps what is not a tensor of skrl's
 
 
 class PrioritizedMemory(Memory):
@@ -31,14 +39,24 @@ class PrioritizedMemory(Memory):
     where samples have them, may be set in its last row only. Nor does it join the latest rows and the oldest ones.
     Episodes shorter than a sequence are not drawn. Priorities are those of first rows.
 
+    A copy, or what was pickled, has rows and priorities, and draws by another seed.
+
     Arguments:
         memory_size, num_envs, device, export, export_format, export_directory: as skrl's memories take them.
         alpha: exponent of priorities.
         beta: exponent of weights; the attribute may be set at any time.
         epsilon: added to |td_error|.
         scheme: of the draws, as per.SumTree.sample() takes it.
+        autoreset: how environments reset after an end, in Gymnasium's words. "next_step": the row after an end is the
+            step of the reset, and is not drawn. "same_step": rows with `truncated` set have the first observation of
+            the next episode as their next one, and are not drawn. "disabled": all rows are. None: the same, and a
+            warning if environments seem to reset in the step after an end.
         seed: of the draws. None: one from torch's generator.
+
+    Ends are those that `terminated` and `truncated` of add_samples() say, and cut().
     """
+
+    export: bool
 
     def __init__(
         self,
@@ -53,8 +71,11 @@ class PrioritizedMemory(Memory):
         beta: float = 0.4,
         epsilon: float = 1e-6,
         scheme: str = "stratified",
+        autoreset: str | None = None,
         seed: int | None = None,
     ) -> None:
+        if autoreset is not None:
+            _options.number("per_autoreset", "autoreset", autoreset)  # an error if it is none
         super().__init__(
             memory_size=memory_size,
             num_envs=num_envs,
@@ -68,13 +89,20 @@ class PrioritizedMemory(Memory):
         self._rows = memory_size * num_envs
         seed = int(torch.randint(2**63 - 1, ())) if seed is None else seed
         # p^alpha of each row; 0: it begins no sequence.
-        self._tree = per.SumTree(self._rows, device=str(self.device), seed=seed)
+        self._tree = CopiedTree(self._rows, device=str(self.device), seed=seed)
         self._largest = 1.0
         self._sequence_length = 1
         # The time of a row in its environment, which goes on by 1 a step and by 1 more at an end: rows L - 1 apart in
         # one episode, and none else, have times L - 1 apart.
         self._times = torch.full((self._rows,), _NEVER, dtype=torch.int64, device=self.device)
         self._now = torch.zeros(num_envs, dtype=torch.int64, device=self.device)
+        self._autoreset = autoreset
+        self._suspected = SuspectedResets() if autoreset is None and self.device.type == "cpu" else None
+        # The environments whose latest row ended an episode.
+        self._have_ended = torch.zeros(num_envs, dtype=torch.bool, device=self.device)
+        # The first rows of the last draw, and their times: a row that was written over has another time.
+        self._drawn = self._drawn_times = torch.zeros(0, dtype=torch.int64, device=self.device)
+        self._latest = self._drawn, slice(0, 0)  # the rows of the latest samples, and their environments
         self.sampling_weights: torch.Tensor | None = None
         """float32[rows drawn, 1], importance-sampling weights of the last sample, one for each row"""
 
@@ -98,19 +126,73 @@ class PrioritizedMemory(Memory):
         count = len(given) if given is not None and given.ndim == 2 else 1
         lanes = slice(self.env_index, self.env_index + count)
         first = self.memory_index * self.num_envs + self.env_index
-        super().add_samples(**tensors)
-        self._times[first : first + count] = self._now[lanes]
-        self._now[lanes] += 1
-        for name in ("terminated", "truncated"):
-            if tensors.get(name) is not None:
-                self._now[lanes] += tensors[name].reshape(-1).to(self._now)
+        export, self.export = self.export, False  # it has to come after what follows
+        try:
+            super().add_samples(**tensors)
+        finally:
+            self.export = export
+        if self._suspected is not None:
+            self._look_for_resets(tensors)
         rows = torch.arange(first, first + count, device=self.device)
+        self._set_times(rows, lanes, tensors)
+        self._latest = rows, lanes
         starts = rows
         if self._sequence_length > 1:
             self._tree.update(rows, torch.zeros(count, device=self.device))
             starts = (rows - (self._sequence_length - 1) * self.num_envs) % self._rows
             starts = starts[self._are_starts(starts)]
-        self._tree.update(starts, torch.full((len(starts),), self._largest**self._alpha, device=self.device))
+        self._tree.update(starts, self._are_starts(starts) * self._largest**self._alpha)
+        if export and self.memory_index == self.env_index == 0:
+            self.save(directory=self.export_directory, format=self.export_format)
+
+    def _set_times(self, rows: torch.Tensor, lanes: slice, tensors: dict[str, torch.Tensor]) -> None:
+        flags = (tensors.get(name) for name in ("terminated", "truncated"))
+        terminated, truncated = (
+            torch.zeros(len(rows), dtype=torch.bool, device=self.device) if flag is None else flag.reshape(-1).bool()
+            for flag in flags
+        )
+        self._times[rows] = self._now[lanes]
+        ended = terminated | truncated
+        if self._autoreset == "next_step":
+            is_reset = self._have_ended[lanes]
+            self._times[rows[is_reset]] = _NEVER
+            ended &= ~is_reset
+        elif self._autoreset == "same_step":
+            self._times[rows[truncated & ~terminated]] = _NEVER
+        self._now[lanes] += 1 + ended.to(self._now)
+        self._have_ended[lanes] = ended
+
+    def _look_for_resets(self, tensors: dict[str, torch.Tensor]) -> None:
+        names = ("observations", "next_observations", "rewards", "terminated")
+        given = [tensors.get(name) for name in names]
+        if all(tensor is not None and tensor.ndim == 2 and len(tensor) == self.num_envs for tensor in given):
+            observations, following, rewards, ends = (tensor.detach().numpy() for tensor in given)  # type: ignore[union-attr]
+            self._suspected.look(observations, following, rewards[:, 0], ends[:, 0].astype(bool))  # type: ignore[union-attr]
+
+    def cut(self, truncated: torch.Tensor, is_known: torch.Tensor | None = None) -> None:
+        """Says which of the latest samples were truncated, for agents that do not give `truncated` to add_samples().
+
+        Arguments:
+            truncated: flags, one for each of these samples.
+            is_known: the same, whether next_observations has the final one, so that the row can be drawn. None: unless
+                autoreset is "same_step".
+        """
+        rows, lanes = self._latest
+        flags = truncated.reshape(-1).bool()
+        if len(flags) != len(rows):
+            raise per.InvalidArgument(
+                f"truncated has {len(flags)} entries; allowed: {len(rows)}, as the latest samples"
+            )
+        # Not what ended anyway, nor the step of a reset.
+        flags = flags & ~self._have_ended[lanes] & (self._times[rows] != _NEVER)
+        self._now[lanes] += flags.to(self._now)
+        self._have_ended[lanes] |= flags
+        if is_known is None:
+            is_known = torch.full_like(flags, self._autoreset != "same_step")
+        unknown = rows[flags & ~is_known.reshape(-1).bool()]
+        self._times[unknown] = _NEVER
+        starts = (unknown - (self._sequence_length - 1) * self.num_envs) % self._rows
+        self._tree.update(starts, torch.zeros(len(starts), device=self.device))
 
     def _are_starts(self, rows: torch.Tensor) -> torch.Tensor:
         """Whether sequences begin at these rows."""
@@ -134,6 +216,7 @@ class PrioritizedMemory(Memory):
             self._tree.update(rows, self._are_starts(rows) * self._largest**self._alpha)
         draw = self._tree.sample(batch_size, beta=self.beta, scheme=self._scheme)
         self._drawn = torch.as_tensor(draw.indices, device=self.device)
+        self._drawn_times = self._times[self._drawn]
         offsets = torch.arange(sequence_length, device=self.device) * self.num_envs
         self.sampling_indexes = ((self._drawn[:, None] + offsets) % self._rows).flatten()
         weights = torch.as_tensor(draw.weights, device=self.device)
@@ -144,16 +227,117 @@ class PrioritizedMemory(Memory):
     def update_priorities(self, td_errors: torch.Tensor) -> None:
         """Sets p = |td_error| + epsilon of what was drawn last, from the mean |td_error| of a sequence and of critics.
 
+        Rows that were written over meanwhile are skipped.
+
         Arguments:
             td_errors: [rows drawn] or [rows drawn, 1], and with several critics an axis in front.
 
         Raises:
-            per.InvalidArgument for a TD error that is not finite; then nothing is changed.
+            per.InvalidArgument for another number of TD errors, and if one is not finite; then nothing is changed.
         """
+        n_rows = len(self._drawn) * self._sequence_length
+        if n_rows == 0 or td_errors.numel() == 0 or td_errors.numel() % n_rows != 0:
+            raise per.InvalidArgument(f"td_errors has shape {list(td_errors.shape)}; allowed: [{n_rows}], as was drawn")
         errors = td_errors.float().abs().reshape(-1, len(self._drawn), self._sequence_length)
         priorities = errors.mean(dim=(0, 2)) + self._epsilon
-        self._tree.update(self._drawn, priorities**self._alpha)
-        self._largest = max(self._largest, float(priorities.max()))
+        if not priorities.isfinite().all():
+            raise per.InvalidArgument("td_errors give priorities that are not finite; allowed: finite numbers")
+        is_there = self._times[self._drawn] == self._drawn_times
+        rows, priorities = self._drawn[is_there], priorities[is_there]
+        self._tree.update(rows, priorities**self._alpha)
+        if len(rows) > 0:
+            self._largest = max(self._largest, float(priorities.max()))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        for name, tensor in self.tensors.items():  # a copy of a view is no view of the copy
+            self.tensors_view[name] = tensor.view(-1, *tensor.shape[2:])
+            setattr(self, f"_tensor_{name}", tensor)
+
+    def _state(self) -> dict[str, torch.Tensor]:
+        counts = [self.memory_index, self.env_index, self.filled, self._sequence_length]
+        return {
+            "counts": torch.tensor(counts),
+            "numbers": torch.tensor([self._alpha, self._largest], dtype=torch.float64),
+            "masses": torch.as_tensor(self._tree.priorities()),
+            "times": self._times,
+            "now": self._now,
+            "have_ended": self._have_ended,
+        }
+
+    def save(self, directory: str = "", *, format: Any = "pt") -> None:
+        """As skrl's. Files of format "pt" and "npz" have priorities too, and where the newest row is."""
+        if format == "csv":
+            return super().save(directory, format=format)
+        tensors = {**self.tensors, **{_STATE + name: tensor for name, tensor in self._state().items()}}
+        theirs = SimpleNamespace(
+            tensors=tensors, get_tensor_names=lambda: sorted(tensors), export_directory=self.export_directory
+        )
+        Memory.save(theirs, directory, format=format)  # type: ignore[arg-type]
+        return None
+
+    def load(self, path: str) -> None:
+        """Becomes the memory of a file that save() wrote, in format "pt" or "npz"; its tensors must have been created.
+
+        A file of another memory of skrl has rows only. Those that are not NaN are taken, the last of them for the
+        newest, as in files that skrl exports, and get equal priorities.
+
+        Raises:
+            per.InvalidArgument if its tensors, or alpha, are others; then nothing is changed.
+        """
+        if path.endswith(".npz"):
+            with np.load(path) as file:
+                data = {name: torch.from_numpy(file[name]) for name in file}
+        elif path.endswith(".pt"):
+            data = torch.load(path, map_location=self.device)
+        else:
+            return super().load(path)  # which says what it takes
+        state = {name[len(_STATE) :]: data.pop(name) for name in [*data] if name.startswith(_STATE)}
+        if not self.tensors:
+            raise per.InvalidArgument(
+                "the memory has no tensors yet: create_tensor(), or an agent's init(), comes first"
+            )
+        for name, tensor in self.tensors.items():
+            shape = list(data[name].shape) if name in data else "missing"
+            if shape != list(tensor.shape):
+                raise per.InvalidArgument(f"{name} of {path} is {shape}; allowed: {list(tensor.shape)}, the memory's")
+        if state and float(state["numbers"][0]) != self._alpha:
+            raise per.InvalidArgument(
+                f"{path} has alpha {state['numbers'][0]:g}; allowed: the memory's, {self._alpha:g}"
+            )
+        for name, tensor in self.tensors.items():
+            tensor.copy_(data[name])
+        self._drawn = self._drawn_times = self._drawn[:0]
+        if state:
+            self.memory_index, self.env_index, filled, self._sequence_length = state["counts"].tolist()
+            self.filled, self._largest = bool(filled), float(state["numbers"][1])
+            for name in ("times", "now", "have_ended"):
+                getattr(self, f"_{name}").copy_(state[name])
+            self._tree.update(torch.arange(self._rows, device=self.device), state["masses"].to(self.device))
+        else:
+            self._take_rows()
+        return None
+
+    def _take_rows(self) -> None:
+        """Takes the rows that tensors have, from the first one on, for steps that followed each other."""
+        n = self.memory_size
+        are_nan = [tensor.isnan().flatten(2).all(2) for tensor in self.tensors.values() if tensor.is_floating_point()]
+        if are_nan:
+            is_missing = torch.stack(are_nan).all(0).any(1)  # of some environment
+            n = int((~is_missing).long().cumprod(0).sum())
+        ends = torch.zeros(n, self.num_envs, dtype=torch.int64, device=self.device)
+        for name in ("terminated", "truncated"):
+            if name in self.tensors:
+                ends |= self.tensors[name][:n].reshape(n, self.num_envs).long()
+        steps = torch.arange(n, device=self.device)[:, None] + 1 + ends.cumsum(0)  # before the next row
+        self._times.fill_(_NEVER)
+        self._times[: n * self.num_envs] = (steps - 1 - ends).flatten()
+        self._now.copy_(steps[-1] if n > 0 else torch.zeros_like(self._now))
+        self._have_ended.copy_(ends[-1] > 0 if n > 0 else torch.zeros_like(self._have_ended))
+        self.memory_index, self.env_index, self.filled = n % self.memory_size, 0, n == self.memory_size
+        self._largest = 1.0
+        rows = torch.arange(self._rows, device=self.device)
+        self._tree.update(rows, self._are_starts(rows).float())
 
     @property
     def tree(self) -> per.SumTree:
@@ -168,6 +352,21 @@ class _Prioritized:
 
     def _next_values(self, next_inputs: dict[str, Any]) -> torch.Tensor:
         raise NotImplementedError
+
+    def record_transition(
+        self: Any, *, next_observations: torch.Tensor, truncated: torch.Tensor, infos: Any, **others: Any
+    ) -> None:
+        """As skrl's. Stores the final observations that infos has, and tells the memory of truncations."""
+        is_final = None
+        if isinstance(infos, Mapping) and "final_obs" in infos and "_final_obs" in infos:
+            is_final = torch.as_tensor(infos["_final_obs"], device=truncated.device)
+            next_observations = next_observations.clone()
+            for i in is_final.nonzero().flatten().tolist():
+                final = tensorize_space(self.observation_space, infos["final_obs"][i], device=next_observations.device)
+                next_observations[i] = flatten_tensorized_space(final).flatten()
+        super().record_transition(next_observations=next_observations, truncated=truncated, infos=infos, **others)  # type: ignore[misc]
+        if self.training:
+            self.memory.cut(truncated, is_final)
 
     def update(self: Any, *, timestep: int, timesteps: int) -> None:
         """Makes `gradient_steps` steps, each with a batch of its own."""
