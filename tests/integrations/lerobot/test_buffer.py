@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 
 import lerobot.rl.buffer as theirs
 import per
@@ -237,3 +239,47 @@ def test_sequences_and_returns_of_several_steps_are_refused():
     for name, value, default in (("sequence_length", 3, "None"), ("n_step", 2, "1")):
         with pytest.raises(per.InvalidArgument, match=f"{name} is {value}; allowed: {default}, as"):
             filled(**{name: value})
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_the_true_transitions_are_drawn_however_environments_reset(mode, counting):
+    """LeRobot resets its environment itself ("disabled"). The buffer has an option for other environments."""
+    envs = counting.vector(mode, n_envs=1)
+    buffer = ReplayBuffer(200, "cpu", [STATE], use_drq=False, seed=0, autoreset=mode)
+    for seen, action, (following, reward, terminated, truncated, info) in counting.steps(envs, 100):
+        if "final_obs" in info:
+            following = info["final_obs"][0][None]
+        states = ({STATE: torch.from_numpy(observation.copy())} for observation in (seen, following))
+        before, after = states
+        buffer.add(before, torch.from_numpy(action)[None].float(), reward[0], after, terminated[0], truncated[0])
+    found = set()
+    for _ in range(20):
+        batch = buffer.sample(200)
+        columns = batch["state"][STATE], batch["action"], batch["reward"], batch["next_state"][STATE], batch["done"]
+        found |= {counting.Transition.of(*row) for row in zip(*(column.numpy() for column in columns), strict=True)}
+    assert found == set(counting.transitions)
+    assert buffer.replay.stats().suspected_resets == 0
+
+
+def test_no_step_is_lost_where_threads_bring_the_first_ones():
+    """The buffer is made late, so that all threads are at it by then."""
+    buffer, together, made = ReplayBuffer(100, "cpu", KEYS, use_drq=False), threading.Barrier(4), []
+    make = buffer._new_replay
+
+    def late(*arguments):
+        time.sleep(0.05)
+        made.append(make(*arguments))
+        return made[-1]
+
+    buffer._new_replay = late
+
+    def add():
+        together.wait()
+        buffer.add(state(0), torch.zeros(1, 1), 0.0, state(1), True, False)
+
+    threads = [threading.Thread(target=add) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (buffer.replay.stats().added, len(made)) == (4, 1)

@@ -1,12 +1,16 @@
 """per.integrations.torchrl.ReplayBuffer: TensorDicts in, and the same out."""
 
+import math
+import threading
+import time
+
 import per
 import pytest
 import torch
 from per.integrations.torchrl import ReplayBuffer
 from tensordict import TensorDict
 from torchrl.collectors import Collector
-from torchrl.envs import GymEnv, SerialEnv, StepCounter, TransformedEnv
+from torchrl.envs import GymEnv, GymWrapper, SerialEnv, StepCounter, TransformedEnv
 from torchrl.modules import RandomPolicy
 
 
@@ -98,6 +102,55 @@ def test_returns_over_several_steps_and_how_many_they_were():
     assert torch.equal(batch["steps_to_next_obs"][:, 0], torch.tensor([3, 3, 2, 1], dtype=torch.int32)[first])
     assert torch.equal(batch["next", "observation"][:, 0], first + batch["steps_to_next_obs"][:, 0])
     assert torch.equal(batch["next", "truncated"][:, 0], first > 0)
+
+
+@pytest.mark.parametrize(
+    ("way", "shape", "options", "said"),
+    [
+        ("add", (2,), {}, r"data has shape \[2\]; allowed with n_envs=1: \[\]; for 2 environments give n_envs=2"),
+        ("extend", (2, 5), {}, r"shape \[2, 5\]; allowed with n_envs=1: \[T\]; for 2 environments give n_envs=2"),
+        ("extend", (5,), {"n_envs": 2}, r"data has shape \[5\]; allowed with n_envs=2: \[2, T\]"),
+        (
+            "extend",
+            (3, 5),
+            {"n_envs": 2},
+            r"\[3, 5\]; allowed with n_envs=2: \[2, T\]; for 3 environments give n_envs=3",
+        ),
+        ("add", (), {"n_envs": 2}, r"data has shape \[\]; allowed with n_envs=2: \[2\]"),
+        ("extend", (), {}, r"data has shape \[\]; allowed: a dimension of time, or add\(\)"),
+    ],
+)
+def test_data_of_other_environments_is_refused_by_name_and_declares_nothing(way, shape, options, said):
+    buffer = buffer_of(**options)
+    data = rollout([30])[: math.prod(shape)].reshape(*shape) if shape else rollout([1])[0]
+    with pytest.raises(per.InvalidArgument, match=said):
+        getattr(buffer, way)(data)
+    assert buffer.buffer is None
+
+
+def test_no_step_is_lost_where_threads_bring_the_first_ones():
+    """The buffer is made late, so that all threads are at it by then."""
+    data = rollout([20])
+    buffer, together = buffer_of(1000), threading.Barrier(4)
+    make, made = buffer._new_buffer, []
+
+    def late(data):
+        time.sleep(0.05)
+        made.append(make(data))
+        return made[-1]
+
+    buffer._new_buffer = late
+
+    def add():
+        together.wait()
+        buffer.extend(data)
+
+    threads = [threading.Thread(target=add) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (buffer.write_count, len(made)) == (80, 1)
 
 
 def test_several_environments_have_a_lane_each():
@@ -237,3 +290,25 @@ def test_environments_side_by_side_are_extended_as_they_come():
 def test_sequences_are_refused():
     with pytest.raises(per.InvalidArgument, match="sequence_length is 3; allowed: None, as batches hold single"):
         ReplayBuffer(10, sequence_length=3)
+
+
+@pytest.mark.parametrize("mode", ["same_step", "disabled"])
+def test_the_true_transitions_are_drawn_however_environments_reset(mode, counting):
+    env = GymWrapper(counting.vector(mode), categorical_action_encoding=True)
+    buffer = buffer_of(600, n_envs=2)
+    collector = Collector(env, RandomPolicy(env.action_spec), frames_per_batch=40, total_frames=200)
+    for data in collector:
+        buffer.extend(data)
+    collector.shutdown()
+    batch = buffer.sample(1000)
+    following = batch["next"]
+    columns = batch["observation"], batch["action"], following["reward"], following["observation"]
+    rows = zip(*columns, following["terminated"], strict=True)
+    # TorchRL tries out some steps before those that it collects.
+    assert {counting.Transition.of(*row) for row in rows} == set(counting.transitions[-200:])
+    assert buffer.buffer.stats().suspected_resets == 0
+
+
+def test_torchrl_refuses_environments_that_reset_in_the_next_step(counting):
+    with pytest.raises(RuntimeError, match="SAME_STEP or DISABLED"):
+        GymWrapper(counting.vector("next_step"))

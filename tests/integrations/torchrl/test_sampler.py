@@ -368,6 +368,40 @@ def test_a_loaded_buffer_goes_on_with_the_same_draws(move, tmp_path):
     assert "eps=0.001" in repr(second.sampler)
 
 
+@pytest.mark.parametrize("move", [dumped, by_state_dict])
+def test_a_state_of_another_capacity_is_refused_and_changes_nothing(move, tmp_path):
+    small = buffer_of(PrioritizedSampler(10, 0.7, 0.5), 10)
+    large = buffer_of(PrioritizedSampler(100, 0.7, 0.5, 0.0, seed=3), 100)
+    for buffer in (small, large):
+        buffer.extend(transitions(10))
+    large.update_priority(torch.arange(10), torch.arange(10.0))
+    with pytest.raises(per.InvalidArgument, match="has max_capacity 10; allowed: the sampler's, 100"):
+        move(small.sampler, large.sampler, tmp_path)
+    assert priorities_of(large.sampler)[:10].tolist() == list(range(10))
+    large.extend(transitions(50))
+    assert set(large.sample(4000)["index"].tolist()) == set(range(1, 60))
+
+
+def test_a_file_of_another_buffer_is_refused(tmp_path):
+    (tmp_path / "buffer").mkdir()
+    per.ReplayBuffer(10, {"observation": per.Field(3)}).save(tmp_path / "buffer" / "sampler.per")
+    with pytest.raises(per.InvalidArgument, match="is a buffer with fields"):
+        PrioritizedSampler(8, 0.6, 0.4).loads(tmp_path / "buffer")
+
+
+@pytest.mark.parametrize("move", [dumped, by_state_dict])
+def test_what_was_loaded_keeps_its_options_when_it_is_emptied(move, tmp_path):
+    options = {"scheme": "independent", "uniform_fraction": 0.25, "max_priority_within_buffer": True}
+    first, second = PrioritizedSampler(8, 0.6, 0.4, 1e-3, **options), PrioritizedSampler(8, 0.1, 0.1)
+    move(first, second, tmp_path)
+    expected = {name: value for name, value in first._buffer.options.items() if name != "seed"}
+    for sampler in (second, copy.deepcopy(second)):
+        sampler._empty()
+        assert {name: value for name, value in sampler._buffer.options.items() if name != "seed"} == expected
+        sampler.update_priority(torch.tensor([2]), torch.tensor([1.0]))
+        assert set(sampler.sample(torchrl.ListStorage(8), 8)[0].tolist()) <= {0, 1, 2}
+
+
 def test_a_sampler_is_copied_and_pickled_with_its_state():
     sampler, storage = filled(4, priorities=[1.0, 2.0, 3.0, 4.0])
     copies = [copy.deepcopy(sampler), pickle.loads(pickle.dumps(sampler))]

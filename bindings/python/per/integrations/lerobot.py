@@ -21,6 +21,7 @@ from lerobot.rl import buffer as theirs
 from lerobot.utils.constants import ACTION, DONE, OBS_IMAGE, REWARD
 
 import per
+from per.integrations._first_step import declared
 from per.integrations._single_transitions import refuse_other_batches
 
 __all__ = ["ReplayBuffer"]
@@ -142,6 +143,10 @@ class ReplayBuffer(theirs.ReplayBuffer):
 
     def _initialize_storage(self, state: Any, action: Any, complementary_info: Any = None) -> None:
         """Declares the fields by the first transition."""
+        declared(self, "replay", lambda: self._new_replay(state, action, complementary_info))
+        self.initialized = True
+
+    def _new_replay(self, state: Any, action: Any, complementary_info: Any) -> per.ReplayBuffer:
         fields = {ACTION: per.Field(action.squeeze(0).shape)}
         for key, value in state.items():
             dtype = self.image_dtype if key.startswith(OBS_IMAGE) else "float32"
@@ -152,8 +157,7 @@ class ReplayBuffer(theirs.ReplayBuffer):
         self.complementary_info_keys = list(complementary_info or ())
         self.states = list(state)
         rows = per.ReplayBuffer.capacity_for(self.capacity, fields=fields, **self._options)
-        self.replay = per.ReplayBuffer(rows, fields, **self._options)
-        self.initialized = True
+        return per.ReplayBuffer(rows, fields, **self._options)
 
     def add(
         self,

@@ -16,6 +16,7 @@ from tensordict import TensorDict, TensorDictBase
 from torchrl.data import replay_buffers as torchrl
 
 import per
+from per.integrations._first_step import declared
 from per.integrations._single_transitions import refuse_other_batches
 
 _SPARE_ROWS = 2  # a lane has 3 rows at least, and a sampler may have one index
@@ -59,29 +60,49 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
         self._device = None if device is None else torch.device(device)
         options.update(capacity=max_capacity + _SPARE_ROWS, alpha=alpha, beta=beta, epsilon=eps)
         options["max_priority"] = "now" if max_priority_within_buffer else "ever"
-        options["seed"] = int(torch.randint(2**63 - 1, ())) if seed is None else seed
-        self._options = options
-        self._init()
-
-    def _init(self) -> None:
-        """Index i is transition i of a buffer whose rows hold nothing. There are so many as were written."""
+        options["seed"] = _new_seed() if seed is None else seed
+        # Index i is transition i of a buffer whose rows hold nothing. It has as many as indices were written.
         buffer = per.ReplayBuffer(
             fields={"observation": per.Field((), "uint8")},
             normalize_weights="buffer_max",
             store_next_observation=True,
             device=str(self.device),
             arrays="torch",
-            **self._options,
+            **options,
         )
+        self._max_capacity = max_capacity
+        self._begin(buffer)
+
+    def _begin(self, buffer: per.ReplayBuffer) -> None:
+        """Takes an empty buffer, whose first index gets a priority of 0."""
         self._keep(buffer)
         self._reach(1)
+
+    def _init(self) -> None:
+        """Starts over on the device of the storage, with the same options."""
+        self._begin(per.ReplayBuffer(**{**self._buffer.options, "device": str(self.device)}))
 
     def _keep(self, buffer: per.ReplayBuffer) -> None:
         options = buffer.options
         self._buffer = buffer
-        self._max_capacity = options["capacity"] - _SPARE_ROWS
         self._alpha, self._beta, self._eps = options["alpha"], options["beta"], options["epsilon"]
+        self._max_priority_within_buffer = options["max_priority"] == "now"
         self._n_indices = len(buffer)
+
+    def _become(self, other: per.ReplayBuffer, what: str) -> None:
+        """Takes the buffer of another sampler.
+
+        Raises:
+            per.InvalidArgument if it is of another max_capacity, or of no sampler; then nothing is changed.
+        """
+        if other.fields != self._buffer.fields or not other.options["store_next_observation"]:
+            raise per.InvalidArgument(f"{what} is a buffer with fields {other.fields}; allowed: a PrioritizedSampler's")
+        if other.capacity != self._buffer.capacity:
+            capacity = other.capacity - _SPARE_ROWS
+            raise per.InvalidArgument(
+                f"{what} has max_capacity {capacity}; allowed: the sampler's, {self._max_capacity}"
+            )
+        self._keep(other)
 
     def _reach(self, n_indices: int) -> None:
         """Adds the indices below this one that are not there yet, with priorities of 0."""
@@ -140,17 +161,17 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
         return self._device or torch.device("cpu")
 
     def _empty(self) -> None:
-        self._options.update(alpha=self.alpha, beta=self.beta, seed=int(torch.randint(2**63 - 1, ())))
-        self._init()
+        self._begin(per.ReplayBuffer(**{**self._buffer.options, "beta": self.beta, "seed": _new_seed()}))
 
     def state_dict(self) -> dict[str, Any]:
         """Priorities, exponents and the state of the draws, which go on after load_state_dict() as they would have."""
         return self._buffer.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Becomes the sampler of a state_dict()."""
-        self._buffer.load_state_dict(state_dict)
-        self._keep(self._buffer)
+        """Becomes the sampler of a state_dict(), with its options; it must be of the same max_capacity."""
+        other = per.ReplayBuffer(**self._buffer.options)
+        other.load_state_dict(state_dict)
+        self._become(other, "state_dict")
 
     def dumps(self, path: Path | str) -> None:
         """Writes what state_dict() has to a file in that folder."""
@@ -158,8 +179,13 @@ class PrioritizedSampler(torchrl.PrioritizedSampler):
         self._buffer.save(Path(path) / "sampler.per")
 
     def loads(self, path: Path | str) -> None:
-        """Reads what dumps() wrote."""
-        self._keep(per.ReplayBuffer.load(Path(path) / "sampler.per", device=str(self.device), arrays="torch"))
+        """Becomes the sampler that dumps() wrote, with its options; it must be of the same max_capacity."""
+        file = Path(path) / "sampler.per"
+        self._become(per.ReplayBuffer.load(file, device=str(self.device), arrays="torch"), str(file))
+
+
+def _new_seed() -> int:
+    return int(torch.randint(2**63 - 1, ()))
 
 
 # A field is named by a place and its key, with dots. An entry that is at the top and in "next" is an observation; the
@@ -197,10 +223,14 @@ class ReplayBuffer:
 
     def add(self, data: TensorDictBase) -> torch.Tensor:
         """Adds a step of each environment. Returns ids, int64 in the shape of data."""
+        self._check_environments(data, list(data.shape), "")
         return torch.as_tensor(self._buffer_for(data).add(**self._given(data)))
 
     def extend(self, data: TensorDictBase) -> torch.Tensor:
         """Adds a run of steps, the last dimension being time. Returns ids, int64 in the shape of data."""
+        if data.ndim == 0:
+            raise per.InvalidArgument("data has shape []; allowed: a dimension of time, or add()")
+        self._check_environments(data, list(data.shape[:-1]), "T")
         buffer = self._buffer_for(data)
         if data.ndim == 1:
             return torch.as_tensor(buffer.extend(**self._given(data)))
@@ -263,20 +293,30 @@ class ReplayBuffer:
             raise per.Empty("Cannot sample from an empty buffer: nothing was added yet")
         return self.buffer
 
+    def _check_environments(self, data: TensorDictBase, given: list[int], time: str) -> None:
+        """Refuses data of other environments than there are, `given` being its shape without time."""
+        n_envs = self._options.get("n_envs", 1) if self.buffer is None else self.buffer.n_envs
+        if given == [n_envs] or (given == [] and n_envs == 1):
+            return
+        allowed = f"[{time}]" if n_envs == 1 else f"[{', '.join(filter(None, (str(n_envs), time)))}]"
+        hint = f"; for {given[0]} environments give n_envs={given[0]} to ReplayBuffer()" if len(given) == 1 else ""
+        raise per.InvalidArgument(f"data has shape {list(data.shape)}; allowed with n_envs={n_envs}: {allowed}{hint}")
+
     def _buffer_for(self, data: TensorDictBase) -> per.ReplayBuffer:
         """The buffer, which the first transition declares the fields of."""
-        if self.buffer is None:
-            ignored = {("index",), ("priority_weight",), (self.priority_key,)}
-            keys = {key if isinstance(key, tuple) else (key,): value for key, value in data.items(True, True)}
-            top = {key: value for key, value in keys.items() if key[0] != "next" and key not in ignored}
-            following = {key[1:]: value for key, value in keys.items() if key[0] == "next" and key[1:] not in _OWN}
-            fields = {}
-            for key, value in {**top, **following}.items():
-                place = _OBSERVATION if key in top and key in following else _STEP if key in top else _NEXT
-                dtype = str(value.dtype).removeprefix("torch.")
-                fields[".".join((place, *key))] = per.Field(value.shape[data.ndim :], dtype)
-            self.buffer = per.ReplayBuffer(fields=fields, **self._options)
-        return self.buffer
+        return declared(self, "buffer", lambda: self._new_buffer(data))
+
+    def _new_buffer(self, data: TensorDictBase) -> per.ReplayBuffer:
+        ignored = {("index",), ("priority_weight",), (self.priority_key,)}
+        keys = {key if isinstance(key, tuple) else (key,): value for key, value in data.items(True, True)}
+        top = {key: value for key, value in keys.items() if key[0] != "next" and key not in ignored}
+        following = {key[1:]: value for key, value in keys.items() if key[0] == "next" and key[1:] not in _OWN}
+        fields = {}
+        for key, value in {**top, **following}.items():
+            place = _OBSERVATION if key in top and key in following else _STEP if key in top else _NEXT
+            dtype = str(value.dtype).removeprefix("torch.")
+            fields[".".join((place, *key))] = per.Field(value.shape[data.ndim :], dtype)
+        return per.ReplayBuffer(fields=fields, **self._options)
 
     def _given(self, data: TensorDictBase) -> dict[str, Any]:
         """What add() and extend() of the buffer take."""
