@@ -81,3 +81,16 @@ def test_a_shard_that_dies_loses_what_waits_and_gives_no_id_twice(in_process, tm
     sharded.update_priorities(of_first_life, priorities=np.full(64, 1e6, np.float32))
     assert sharded.stats().outlived_updates == at_shard.sum()
     assert sharded.stats().updates == 64 - at_shard.sum()
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_the_true_transitions_are_drawn_however_environments_reset(in_process, counting, mode):
+    envs = counting.vector(mode, 4)
+    fields = {"observation": per.Field(3), "action": per.Field((), "int64")}
+    buffer = per.ray.ReplayBuffer(800, fields, n_envs=4, shards=2, autoreset=mode)
+    names = "next_observation", "reward", "terminated", "truncated", "info"
+    for seen, action, step in counting.steps(envs, 60):
+        buffer.add(observation=seen, action=action, **dict(zip(names, step, strict=True)))
+    batch = buffer.sample(1000)
+    columns = batch.observation, batch.action, batch.reward, batch.next_observation, batch.terminated
+    assert {counting.Transition.of(*row) for row in zip(*columns, strict=True)} == set(counting.transitions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 
+import gymnasium
 import numpy as np
 import per
 import per.integrations.sb3 as ours
@@ -218,3 +219,14 @@ def test_another_gamma_than_the_algorithms_is_refused():
     with pytest.raises(per.InvalidArgument, match=r"gamma of replay_buffer_kwargs is 0\.5; the algorithm's is 0\.99"):
         trained(ours, "DQN", gamma=0.99, replay_buffer_kwargs={"gamma": 0.5})
     trained(ours, "DQN", gamma=0.99, replay_buffer_kwargs={"gamma": 0.99})
+
+
+@pytest.mark.parametrize("wrapper", [lambda env: env, gymnasium.wrappers.Autoreset], ids=["plain", "autoreset"])
+def test_the_true_transitions_are_drawn_as_vecenvs_reset_each_environment(wrapper, counting):
+    """A VecEnv resets an environment in the step of an end, whatever the environment does by itself."""
+    env = DummyVecEnv([lambda number=number: wrapper(counting.environment(number)) for number in range(2)])
+    model = ours.DQN("MlpPolicy", env, **{**small(), "learning_starts": 1000, "buffer_size": 600}).learn(200)
+    samples = model.replay_buffer.sample(1000)
+    rewards = samples.rewards.as_subclass(torch.Tensor)
+    columns = samples.observations, samples.actions, rewards, samples.next_observations, samples.dones
+    assert {counting.Transition.of(*row) for row in zip(*columns, strict=True)} == set(counting.transitions)

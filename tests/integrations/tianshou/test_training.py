@@ -94,3 +94,20 @@ def test_weights_enter_the_loss_and_errors_become_priorities():
         assert (buffer.weight[indices] != before).sum() > 10
         networks.append(torch.cat([parameter.detach().ravel() for parameter in algorithm.policy.parameters()]))
     assert (networks[0] != networks[1]).any()
+
+
+@pytest.mark.parametrize("wrapper", [lambda env: env, gymnasium.wrappers.Autoreset], ids=["plain", "autoreset"])
+def test_the_true_transitions_are_drawn_as_collectors_reset_each_environment(wrapper, counting):
+    """The vector environments are tianshou's own, and reset nothing by themselves."""
+    np.random.seed(0)
+    environments = DummyVectorEnv([lambda number=number: wrapper(counting.environment(number)) for number in range(2)])
+    policy = DiscreteQLearningPolicy(
+        model=Net(state_shape=(3,), action_shape=4, hidden_sizes=[8]), action_space=environments.action_space[0]
+    )
+    buffer = new_buffer(2)
+    collector = Collector(policy, environments, buffer)
+    collector.reset()
+    collector.collect(n_step=200, random=True)
+    batch, _ = buffer.sample(1000)
+    rows = zip(batch.obs, batch.act, batch.rew, batch.obs_next, batch.terminated, strict=True)
+    assert {counting.Transition.of(*row) for row in rows} == set(counting.transitions)
