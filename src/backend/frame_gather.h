@@ -9,7 +9,7 @@ namespace per {
 
 // The array that the frames of a field lie in, where they have one of their own; else NULL.
 struct FrameArray {
-    std::byte* first = nullptr;
+    const std::byte* first = nullptr;
     std::size_t bytes = 0;
 };
 

@@ -267,10 +267,10 @@ void Writer::copy(const cpu::GivenValues& values, const ReplaySteps& steps, int6
                   std::size_t array, int64_t bytes) const {
     const cpu::Column<std::byte> column = ring_.column(array, bytes);
     const int64_t n_envs = ring_.n_envs();
-    if (steps.env_ids == nullptr) return values.copy(k * n_envs, 1, count * n_envs, bytes, column, slot * n_envs);
+    if (steps.env_ids == nullptr) return values.copy(k * n_envs, 1, count * n_envs, bytes, column.from(slot * n_envs));
     for (int64_t i = 0; i < count; ++i)
         for (int64_t j = 0; j < steps.n_envs; ++j)
-            values.copy((k + i) * steps.n_envs + j, 1, 1, bytes, column, (slot + i) * n_envs + steps.env_ids[j]);
+            values.copy((k + i) * steps.n_envs + j, 1, 1, bytes, column.from((slot + i) * n_envs + steps.env_ids[j]));
 }
 
 // Only now are the slots written: whoever dies before has written none of them.

@@ -183,9 +183,6 @@ inline const std::vector<VariedOption>& varied_options() {
     return all;
 }
 
-// A value of each choice, by its number.
-using ChosenValues = std::vector<size_t>;
-
 inline per_replay_options options_of(const ChosenValues& row, uint64_t seed, const char* storage) {
     per_replay_options options = Buffer::options(0);
     options.seed = seed;

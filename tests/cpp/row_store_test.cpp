@@ -1,14 +1,15 @@
-// Where the values of rows lie: a value has its own bytes, a transition touches few lines, and padding costs little.
+// Where the values of rows lie: a value has its own bytes, a transition touches few lines, and padding costs little. A
+// save that may not have read a value yet is told before anyone can write it.
 #include "cpu/replay/row_store.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdint>
-
 #include <optional>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -54,8 +55,8 @@ class Rows {
     const per_replay_options& options() const { return options_; }
 
     // All columns, with the bytes of their values.
-    std::vector<std::pair<Column<std::byte>, int64_t>> columns() {
-        std::vector<std::pair<Column<std::byte>, int64_t>> columns = {
+    std::vector<std::pair<RowColumn<std::byte>, int64_t>> columns() {
+        std::vector<std::pair<RowColumn<std::byte>, int64_t>> columns = {
             {store_->rewards().as_bytes(), 4}, {store_->priorities().as_bytes(), 4}, {store_->flags().as_bytes(), 1}};
         for (int64_t i = 0; i < fields_->count(); ++i) {
             columns.emplace_back(store_->field(i), (*fields_)[i].bytes);
@@ -71,7 +72,7 @@ class Rows {
         int64_t lines = 0;
         for (int64_t slot = 0; slot + 1 < options_.capacity; ++slot) {
             std::set<uintptr_t> touched;
-            const auto touch = [&](const Column<std::byte>& column, int64_t bytes, int64_t at) {
+            const auto touch = [&](const Column<const std::byte>& column, int64_t bytes, int64_t at) {
                 const auto first = reinterpret_cast<uintptr_t>(column.at(at));
                 for (uintptr_t line = first / 64; line <= (first + static_cast<uintptr_t>(bytes) - 1) / 64; ++line)
                     touched.insert(line);
@@ -113,7 +114,8 @@ void expect_own_bytes(Rows& rows) {
     };
     for (size_t c = 0; c < columns.size(); ++c)
         for (int64_t slot = 0; slot < rows.options().capacity; ++slot)
-            for (int64_t i = 0; i < columns[c].second; ++i) columns[c].first.at(slot)[i] = byte_of(c, slot, i);
+            for (int64_t i = 0; i < columns[c].second; ++i)
+                columns[c].first.to_write(slot, 1).first[i] = byte_of(c, slot, i);
     for (size_t c = 0; c < columns.size(); ++c)
         for (int64_t slot = 0; slot < rows.options().capacity; ++slot)
             for (int64_t i = 0; i < columns[c].second; ++i)
@@ -127,6 +129,53 @@ TEST(RowStore, values_have_bytes_of_their_own) {
             Rows rows(fields, 64, change);
             ASSERT_NO_FATAL_FAILURE(expect_own_bytes(rows));
         }
+}
+
+struct Listener : ChangeListener {
+    struct Told {
+        std::size_t part;
+        int64_t first, n;
+
+        bool operator==(const Told&) const = default;
+    };
+    void will_change(std::size_t part, int64_t first, int64_t n) noexcept override { told = {part, first, n}; }
+
+    Told told = {};
+};
+
+TEST(RowStore, a_listener_is_called_before_a_value_can_be_written) {
+    const auto keeps_counts_in_a_file = [](per_replay_options& options) {
+        options.keep_times_sampled = 1;
+        options.storage = "/tmp";
+    };
+    for (const auto change : {static_cast<void (*)(per_replay_options&)>(nullptr), stores_next, takes_largest_live,
+                              static_cast<void (*)(per_replay_options&)>(keeps_counts_in_a_file)}) {
+        Rows rows(mixed, 64, change);
+        RowStore& store = rows.store();
+        Listener listener;
+        store.set_listener(&listener);
+        const auto expect_told = [&](const auto& column) {
+            static_assert(std::is_const_v<std::remove_reference_t<decltype(column[0])>>);
+            static_assert(std::is_const_v<std::remove_pointer_t<decltype(column.first)>>);
+            const std::size_t part = store.part_of(column.first);
+            using Told = Listener::Told;
+            EXPECT_EQ(column.to_write(5, 3).at(2), column.at(7));
+            EXPECT_EQ(listener.told, (Told{part, 5, 3}));
+            EXPECT_EQ(&column.to_write(9), column.at(9));
+            EXPECT_EQ(listener.told, (Told{part, 9, 1}));
+            const std::vector<int64_t> slots = {11};
+            EXPECT_EQ(column.to_write(slots).at(11), column.at(11));
+            EXPECT_EQ(listener.told, (Told{part, 11, 1}));
+        };
+        expect_told(store.rewards());
+        expect_told(store.priorities());
+        expect_told(store.flags());
+        if (store.has_times_sampled()) expect_told(store.times_sampled());
+        for (const auto& [column, bytes] : rows.columns()) expect_told(column);
+        // A copy of the flags beside the records is not saved: it changes with those in the records.
+        store.flags_side_by_side().to_write(3) = 1;
+        EXPECT_EQ(listener.told.part, store.part_of(store.flags().first));
+    }
 }
 
 TEST(RowStore, rewards_and_priorities_are_aligned) {

@@ -218,7 +218,7 @@ class BothBuffers {
         for (int64_t i = 0; i < fields_.count(); ++i) {
             const cuda::DeviceField& field = device().fields[i];
             const int64_t bytes = fields_[i].bytes;
-            const auto is_same = [&](const std::byte* array, const cpu::Column<std::byte>& column) {
+            const auto is_same = [&](const std::byte* array, const cpu::Column<const std::byte>& column) {
                 return std::memcmp(array + slot * bytes, column.at(slot), static_cast<std::size_t>(bytes)) == 0;
             };
             if (flags & row_is_step || fields_[i].is_observation()) {

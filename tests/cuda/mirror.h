@@ -94,7 +94,7 @@ inline void mirror(cpu::CpuReplayBackend& from, const cuda::ReplayMemory& memory
     to.state->n_live = statistics.live;
     to.state->largest_bits = std::bit_cast<uint32_t>(state.priorities.scale().largest_ever);
     std::copy(state.lanes.begin(), state.lanes.end(), to.lanes);
-    const auto mirror = [&](void* device_array, int64_t bytes, cpu::Column<std::byte> column) {
+    const auto mirror = [&](void* device_array, int64_t bytes, cpu::Column<const std::byte> column) {
         cpu::copy_frames(static_cast<std::byte*>(device_array), bytes, column.first, column.stride, to.capacity, bytes);
     };
     mirror(to.flags, sizeof(uint8_t), state.rows.flags().as_bytes());

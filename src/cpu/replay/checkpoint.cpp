@@ -14,7 +14,7 @@
 namespace per::cpu {
 namespace {
 
-Column<std::byte> column_of(const ReplayState& state, const SlotArray& array) {
+RowColumn<std::byte> column_of(const ReplayState& state, const SlotArray& array) {
     switch (array.kind) {
         case SlotArray::Kind::flags:
             return state.rows.flags().as_bytes();
@@ -33,9 +33,9 @@ Column<std::byte> column_of(const ReplayState& state, const SlotArray& array) {
 }
 
 // Flags also lie side by side: to read or write them there takes a 64th of the memory's time.
-Column<std::byte> column_side_by_side(const ReplayState& state, const SlotArray& array) {
+RowColumn<std::byte> column_side_by_side(const ReplayState& state, const SlotArray& array) {
     if (array.kind != SlotArray::Kind::flags) return column_of(state, array);
-    return {reinterpret_cast<std::byte*>(state.rows.flags_side_by_side()), sizeof(uint8_t)};
+    return state.rows.flags_side_by_side().as_bytes();
 }
 
 // A save in the background holds the lock for a part of this size.
@@ -69,11 +69,11 @@ void for_each_part(const WindowRules& rules, const std::vector<Lane>& lanes, int
 constexpr int64_t least_packed_bytes = 512;
 
 // How much of memory, or of the disk, is read for a value of a column.
-int64_t bytes_of_slot(const ReplayState& state, const Column<std::byte>& column, int64_t bytes) {
+int64_t bytes_of_slot(const ReplayState& state, const Column<const std::byte>& column, int64_t bytes) {
     return state.rows.are_stored() ? column.stride : bytes;
 }
 
-bool is_side_by_side(const ReplayState& state, const Column<std::byte>& column, int64_t bytes) {
+bool is_side_by_side(const ReplayState& state, const Column<const std::byte>& column, int64_t bytes) {
     return column.stride == bytes && state.rows.packed_of(column.first) == nullptr;
 }
 
@@ -84,24 +84,24 @@ std::byte* room(std::vector<std::byte>& bytes, size_t size) {
 }
 
 // Values of a column side by side.
-void read_values(const ReplayState& state, const Column<std::byte>& column, int64_t bytes, int64_t slot, int64_t n,
-                 std::byte* out) {
+void read_values(const ReplayState& state, const Column<const std::byte>& column, int64_t bytes, int64_t slot,
+                 int64_t n, std::byte* out) {
     const PackedFrames* const packed = state.rows.packed_of(column.first);
     if (packed == nullptr) return copy_frames(out, bytes, column.at(slot), column.stride, n, bytes);
     for (int64_t i = 0; i < n; ++i) packed->read(slot + i, out + i * bytes);
 }
 
 // Writes values that lie side by side to rows of a buffer that nobody reads yet.
-void write_values(ReplayState& state, const Column<std::byte>& column, int64_t bytes, int64_t slot, int64_t n,
+void write_values(ReplayState& state, const RowColumn<std::byte>& column, int64_t bytes, int64_t slot, int64_t n,
                   const std::byte* values) {
     PackedFrames* const packed = state.rows.packed_of(column.first);
-    if (packed == nullptr) return copy_frames(column.at(slot), column.stride, values, bytes, n, bytes);
+    if (packed == nullptr) return copy_frames(column.to_write(slot, n).first, column.stride, values, bytes, n, bytes);
     for (int64_t i = 0; i < n; ++i) packed->prepare(state.ring().env_of_slot(slot), slot + i, values + i * bytes);
     packed->put_prepared();
 }
 
 // Has a part of a column fetched that lies on the disk, and the part after it.
-void will_need(const ReplayState& state, const Column<std::byte>& column, int64_t slot, int64_t n) {
+void will_need(const ReplayState& state, const Column<const std::byte>& column, int64_t slot, int64_t n) {
     if (state.rows.place_in_record(column.first) >= 0) state.rows.will_need(slot, 2 * n);
 }
 
@@ -126,8 +126,8 @@ std::vector<SlotArray> arrays_of(const ReplayState& state) {
     return slot_arrays(state.fields, state.rules, state.rows.has_times_sampled());
 }
 
-std::vector<Column<std::byte>> columns_of(const ReplayState& state, const std::vector<SlotArray>& arrays) {
-    std::vector<Column<std::byte>> columns;
+std::vector<Column<const std::byte>> columns_of(const ReplayState& state, const std::vector<SlotArray>& arrays) {
+    std::vector<Column<const std::byte>> columns;
     for (const SlotArray& array : arrays) columns.push_back(column_of(state, array));
     return columns;
 }
@@ -142,10 +142,10 @@ class Snapshot final : public ReplaySnapshot {
           arrays_(arrays_of(state)),
           columns_(columns_of(state, arrays_)),
           kept_(std::make_unique<KeptRows>(state.rows, rules_, moment_.lanes, columns_)) {
-        state.rows.set_kept(kept_.get());
+        state.rows.set_listener(kept_.get());
     }
     ~Snapshot() override {
-        if (kept_ != nullptr) state_.rows.set_kept(nullptr);
+        if (kept_ != nullptr) state_.rows.set_listener(nullptr);
     }
 
     int64_t n_bytes() const override { return bytes_of_arrays(arrays_, rules_, moment_.lanes); }
@@ -159,7 +159,7 @@ class Snapshot final : public ReplaySnapshot {
                     const std::lock_guard guard(lock);
                     return call();
                 };
-                locked([&] { return snapshot.state_.rows.set_kept(nullptr); });
+                locked([&] { return snapshot.state_.rows.set_listener(nullptr); });
                 while (locked([&] { return snapshot.kept_->release_some(); })) {
                 }
                 snapshot.kept_ = nullptr;  // its memory goes back while calls on the buffer go on
@@ -191,7 +191,7 @@ class Snapshot final : public ReplaySnapshot {
     const WindowRules rules_;
     const CheckpointMoment moment_;
     const std::vector<SlotArray> arrays_;
-    const std::vector<Column<std::byte>> columns_;
+    const std::vector<Column<const std::byte>> columns_;
     std::unique_ptr<KeptRows> kept_;
 };
 
@@ -263,13 +263,13 @@ class RestoredArrays {
     }
 
     void read_slots(const SlotArray& array, int64_t first, int64_t n_slots) {
-        const Column<std::byte> column = column_side_by_side(state_, array);
+        const RowColumn<std::byte> column = column_side_by_side(state_, array);
         const int64_t slot_bytes = bytes_of_slot(state_, column, array.bytes);
         for_each_part(first, n_slots, slot_bytes, small_part_bytes, [&](int64_t slot, int64_t n) {
             const size_t size = static_cast<size_t>(n * array.bytes);
             will_need(state_, column, slot, n);
             if (is_side_by_side(state_, column, array.bytes)) {
-                saved_.read(array, column.at(slot), size);
+                saved_.read(array, column.to_write(slot, n).first, size);
             } else {
                 std::byte* const values = room(side_by_side_, size);
                 saved_.read(array, values, size);
@@ -296,7 +296,7 @@ void save_state(CheckpointWriter& writer, ReplayState& state) {
     std::vector<std::byte> side_by_side;
     // Calls write(bytes, size) for the elements of slots first .. first + n_slots - 1.
     const auto write_slots = [&](const SlotArray& array, int64_t first, int64_t n_slots, const auto& write) {
-        const Column<std::byte> column = column_side_by_side(state, array);
+        const Column<const std::byte> column = column_side_by_side(state, array);
         const int64_t part_bytes = bytes_of_slot(state, column, array.bytes);
         for_each_part(first, n_slots, part_bytes, small_part_bytes, [&](int64_t slot, int64_t n) {
             const size_t size = static_cast<size_t>(n * array.bytes);

@@ -23,8 +23,8 @@ void prefetch_lines(const std::byte* first, int64_t bytes) {
 
 void GatherPlan::add_copy(int64_t field, void* out, const FrameGather* gather, int64_t stack, bool is_next) {
     const int64_t bytes = state_.fields[field].bytes;
-    const Column<std::byte> column = state_.rows.field(field);
-    const Column<std::byte> next_column = state_.rows.next_field(field);
+    const Column<const std::byte> column = state_.rows.field(field);
+    const Column<const std::byte> next_column = state_.rows.next_field(field);
     const bool is_own_array = is_next && state_.rules.store_next_observation;
     const int64_t place = state_.rows.place_in_record((is_own_array ? next_column : column).first);
     const std::byte** const places = gather != nullptr ? gather->places(field, is_next) : nullptr;
@@ -46,7 +46,7 @@ const GatherPlan& GatherPlan::make(const per_batch& batch, bool single_frames, c
     are_rows_fetched_ = false;
     const RowStore& rows = state_.rows;
     n_apart_ = 0;
-    const auto add_number = [&](const Column<std::byte>& numbers) {
+    const auto add_number = [&](const Column<const std::byte>& numbers) {
         const int64_t place = rows.place_in_record(numbers.first);
         if (place >= 0)
             part_.include(place, 1);
@@ -88,7 +88,7 @@ const std::byte* GatherPlan::frame(const Copy& copy, const GatherRow& row, int64
 }
 
 RecordRun GatherPlan::run_of(int64_t n_step) const {
-    const Column<std::byte> records = state_.rows.records();
+    const Column<const std::byte> records = state_.rows.records();
     const int64_t first = part_.first - (wishes_.stack - 1) * records.stride;
     const int64_t end =
         next_part_.end > 0 ? n_step * records.stride + next_part_.end : (n_step - 1) * records.stride + part_.end;

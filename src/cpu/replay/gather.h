@@ -21,12 +21,12 @@
 namespace per::cpu {
 
 // Columns of numbers that records do not hold.
-using NumbersApart = std::array<Column<std::byte>, 3>;
+using NumbersApart = std::array<Column<const std::byte>, 3>;
 
 // What is read for each row of a batch where that is a few lines of records side by side: `bytes` from where the column
 // says for the slot of the row; and numbers apart from records.
 struct RecordRun {
-    Column<std::byte> column;
+    Column<const std::byte> column;
     int64_t bytes = 0;  // 0: that is not so
     size_t n_apart = 0;
     NumbersApart apart = {};
@@ -79,9 +79,9 @@ class GatherPlan {
     static constexpr int64_t block_bytes = 16384;
 
     struct Copy {
-        Column<std::byte> column;
-        Column<std::byte> next_column;  // with store_next_observation
-        const PackedFrames* packed;     // NULL: frames are in the column
+        Column<const std::byte> column;
+        Column<const std::byte> next_column;  // with store_next_observation
+        const PackedFrames* packed;           // NULL: frames are in the column
         const PackedFrames* next_packed;
         std::byte* out;
         const std::byte** places;  // where to write where frames lie; NULL: they are copied

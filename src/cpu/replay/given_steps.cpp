@@ -42,14 +42,14 @@ void read_values(std::string_view argument, const GivenArray& given, int32_t dty
 }
 
 void write_to_slots(const GivenValues& values, const std::vector<int64_t>& slots, int64_t bytes,
-                    Column<std::byte> column) {
+                    const RowColumn<std::byte>& column) {
     const int64_t n_entries = static_cast<int64_t>(slots.size());
     for (int64_t i = 0; i < n_entries;) {
         const int64_t slot = slots[static_cast<size_t>(i)];
         int64_t n = 1;
         if (slot >= 0) {
             while (i + n < n_entries && slots[static_cast<size_t>(i + n)] == slot + n) ++n;
-            values.copy(i, 1, n, bytes, column, slot);
+            values.copy(i, 1, n, bytes, column.to_write(slot, n));
         }
         i += n;
     }

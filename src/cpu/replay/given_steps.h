@@ -23,10 +23,10 @@ struct GivenValues {
 
     const std::byte* at(int64_t entry) const { return data + entry * stride; }
 
-    // Copies n entries of `bytes` each, beginning with `entry` and `step` entries apart, to the slots from one on.
+    // Copies n entries of `bytes` each, beginning with `entry` and `step` entries apart, to slots 0 .. n - 1.
     template <class Value>
-    void copy(int64_t entry, int64_t step, int64_t n, int64_t bytes, Column<Value> column, int64_t slot) const {
-        copy_frames(reinterpret_cast<std::byte*>(column.at(slot)), column.stride, at(entry), step * stride, n, bytes);
+    void copy(int64_t entry, int64_t step, int64_t n, int64_t bytes, const Column<Value>& column) const {
+        copy_frames(column.first, column.stride, at(entry), step * stride, n, bytes);
     }
 };
 
@@ -98,6 +98,6 @@ void read_values(std::string_view argument, const GivenArray& given, int32_t dty
 
 // Writes the frames of entries to slots, runs of neighbours at once. Slot -1: the entry is left out.
 void write_to_slots(const GivenValues& values, const std::vector<int64_t>& slots, int64_t bytes,
-                    Column<std::byte> column);
+                    const RowColumn<std::byte>& column);
 
 }  // namespace per::cpu

@@ -16,7 +16,7 @@ int64_t episode_end(const ReplayState& state, int64_t env, int64_t row) {
     while (row < head) {
         const int64_t slot = ring.slot(env, row);
         const int64_t n = std::min(head - row, (env + 1) * ring.rows - slot);
-        const int64_t count = front_without(state.rows.flags_side_by_side() + slot, n, row_ends_episode);
+        const int64_t count = front_without(state.rows.flags_side_by_side().at(slot), n, row_ends_episode);
         if (count < n) return row + count + 1;
         row += n;
     }
@@ -29,7 +29,7 @@ int64_t episode_first(const ReplayState& state, int64_t env, int64_t row, int64_
     while (row >= oldest) {
         const int64_t slot = ring.slot(env, row);
         const int64_t n = std::min(row - oldest, slot - env * ring.rows) + 1;
-        const int64_t count = back_without(state.rows.flags_side_by_side() + slot - n + 1, n, row_starts_episode);
+        const int64_t count = back_without(state.rows.flags_side_by_side().at(slot - n + 1), n, row_starts_episode);
         if (count < n) return row - count;
         row -= n;
     }
@@ -59,7 +59,7 @@ void append_inner_goals(const Field& field, const std::byte* goal, const Sequenc
 const std::byte* next_frame(const ReplayState& state, int64_t field, int64_t env, int64_t slot,
                             std::vector<std::byte>& unpacked) {
     const bool is_apart = state.rules.store_next_observation;
-    const Column<std::byte> column = is_apart ? state.rows.next_field(field) : state.rows.field(field);
+    const Column<const std::byte> column = is_apart ? state.rows.next_field(field) : state.rows.field(field);
     const int64_t slot_of_frame = is_apart ? slot : state.ring().moved(env, slot, 1);
     const PackedFrames* const packed = state.rows.packed_of(column.first);
     if (packed == nullptr) return column.at(slot_of_frame);

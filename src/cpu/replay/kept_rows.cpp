@@ -27,10 +27,10 @@ PackedFrames::Block* frame_in(const std::byte* value) {
 }  // namespace
 
 KeptRows::KeptRows(const RowStore& rows, const WindowRules& rules, const std::vector<Lane>& lanes,
-                   const std::vector<Column<std::byte>>& columns)
+                   const std::vector<Column<const std::byte>>& columns)
     : ring_(rules.ring), process_(HandleLock::process()) {
     for (const Lane& lane : lanes) saved_.push_back(saved_rows(lane, rules));
-    for (const Column<std::byte>& column : rows.parts())
+    for (const Column<const std::byte>& column : rows.parts())
         parts_.push_back(
             {column, rows.packed_of(column.first), Memory(array_bytes((ring_.capacity() + 63) / 64, sizeof(Group)))});
     for (std::size_t i = 0; i < columns.size(); ++i) {
@@ -73,7 +73,7 @@ void KeptRows::release(const Part& part, int64_t first, int64_t n) noexcept {
         }
 }
 
-void KeptRows::keep(std::size_t part, int64_t first, int64_t n) noexcept {
+void KeptRows::will_change(std::size_t part, int64_t first, int64_t n) noexcept {
     if (has_failed_ || process_ != HandleLock::process()) return;
     try {
         for (int64_t slot = first; slot < first + n; ++slot) keep(parts_[part], slot);

@@ -14,26 +14,26 @@
 namespace per::cpu {
 
 // Rows as they were when this object was made. They are read column by column, and stay where they are until then.
-// Where one is changed before, keep() copies that part of it, once: its record, or one of its large frames. A compressed
-// frame is held in place of a copy. All calls need the lock of the buffer, and so does the end of this object while
+// If one changes before that, the part of it that changes is copied, once: its record, or one of its large frames. A
+// compressed frame is held in place of a copy. All calls need the lock of the buffer, and so does the end of this object while
 // frames are held.
-class KeptRows {
+class KeptRows final : public ChangeListener {
  public:
     // `columns` in the order in which they will be read, of the rows that a checkpoint of the lanes holds.
     KeptRows(const RowStore& rows, const WindowRules& rules, const std::vector<Lane>& lanes,
-             const std::vector<Column<std::byte>>& columns);
+             const std::vector<Column<const std::byte>>& columns);
     ~KeptRows();
     KeptRows(const KeptRows&) = delete;
     KeptRows& operator=(const KeptRows&) = delete;
 
-    // Slots first .. first + n - 1 of a part of the rows are about to change. Where memory ends, read() will say so.
-    void keep(std::size_t part, int64_t first, int64_t n) noexcept;
+    // Copies the values that have not been read yet. If memory runs out, read() says so.
+    void will_change(std::size_t part, int64_t first, int64_t n) noexcept override;
 
     // Copies values of the i-th column, of `bytes` each, side by side; each is read once. Those of a compressed field are
     // unpacked, and not held any more. Throws Error with OUT_OF_MEMORY if any row that has changed could not be kept.
     void read(std::size_t i, int64_t bytes, int64_t first, int64_t n, std::byte* out);
 
-    // Once keep() is not called any more: gives back some of the frames that are held, as where the save has failed.
+    // Once will_change() is not called any more: gives back some of the frames that are held, as where the save has failed.
     // Returns whether there may be more.
     bool release_some() noexcept;
 
@@ -51,7 +51,7 @@ class KeptRows {
         Copy* copies;
     };
     struct Part {
-        Column<std::byte> column;
+        Column<const std::byte> column;
         PackedFrames* packed;  // NULL: the column has values
         Memory groups;
         std::size_t last_column = 0;  // that lies in it
@@ -59,7 +59,7 @@ class KeptRows {
         Group* group(int64_t slot) const { return reinterpret_cast<Group*>(groups.data()) + slot / 64; }
     };
     struct Place {
-        Column<std::byte> column;
+        Column<const std::byte> column;
         std::size_t part;
         int64_t offset;  // of its values in those of the part
     };

@@ -78,10 +78,10 @@ void write_advantages(ReplayState& state, const ReplayAdvantages& advantages) {
     const Ring& ring = state.ring();
     for (int64_t env = 0; env < ring.n_envs && state.rows.are_stored(); ++env)
         state.reserve(env, advantage_rows(state.lane(env), state.rules));
-    const Column<std::byte> values = state.rows.field(advantages.value_field);
-    const Column<std::byte> advantages_out = state.rows.field(advantages.advantage_field);
+    const Column<const std::byte> values = state.rows.field(advantages.value_field);
+    const RowColumn<std::byte>& advantages_out = state.rows.field(advantages.advantage_field);
     const bool has_returns = advantages.return_field >= 0;
-    const Column<std::byte> returns_out = has_returns ? state.rows.field(advantages.return_field) : values;
+    const RowColumn<std::byte>& returns_out = has_returns ? state.rows.field(advantages.return_field) : advantages_out;
     int64_t n_left = advantages.count;
     for (int64_t env = ring.n_envs - 1; env >= 0; --env) {
         const auto value_of = [&](int64_t row) {
@@ -94,9 +94,9 @@ void write_advantages(ReplayState& state, const ReplayAdvantages& advantages) {
             [&] { return static_cast<double>(advantages.bootstrap_values[--n_left]); },
             [&](int64_t row, double advantage) {
                 const int64_t slot = ring.slot(env, row);
-                state.rows.will_change(advantages_out, slot, 1);  // and with it the return, in the same record
-                write_number(advantages_out.at(slot), static_cast<float>(advantage));
-                if (has_returns) write_number(returns_out.at(slot), static_cast<float>(advantage + value_of(row)));
+                write_number(&advantages_out.to_write(slot), static_cast<float>(advantage));
+                if (has_returns)
+                    write_number(&returns_out.to_write(slot), static_cast<float>(advantage + value_of(row)));
             });
     }
 }

@@ -22,11 +22,13 @@ constexpr int64_t prefetched_bytes = 256;  // of a key; the hardware goes on fro
 
 }  // namespace
 
-PackedFrames::PackedFrames(const Field& field, int64_t capacity, int64_t n_envs)
+PackedFrames::PackedFrames(const Field& field, int64_t capacity, int64_t n_envs, std::size_t part,
+                           ChangeListener* const& listener)
     : shape_(shape_of_frame(field)),
       most_prepared_(most_prepared_of_slot * static_cast<size_t>(capacity)),
       heap_(sizeof(Block) + static_cast<size_t>(shape_.bytes)),
-      by_slot_(array_bytes(capacity, sizeof(Block*))),
+      blocks_(array_bytes(capacity, sizeof(Block*))),
+      by_slot_({blocks_.data(), sizeof(Block*)}, part, listener),
       keys_(static_cast<size_t>(n_envs)),
       packed_(static_cast<size_t>(most_packed_bytes(shape_))) {}
 
@@ -117,7 +119,7 @@ void PackedFrames::drop_overwritten() noexcept {
 }
 
 void PackedFrames::put_prepared() noexcept {
-    for (const Prepared& prepared : prepared_) release(std::exchange(by_slot()[prepared.slot], prepared.block));
+    for (const Prepared& prepared : prepared_) release(std::exchange(by_slot_.to_write(prepared.slot), prepared.block));
     prepared_.clear();
 }
 
@@ -137,7 +139,7 @@ void PackedFrames::release(Block* frame) noexcept {
 MemoryUse PackedFrames::memory_use() const {
     const std::size_t tables =
         keys_.capacity() * sizeof(LaneKey) + prepared_.capacity() * sizeof(Prepared) + packed_.capacity();
-    return by_slot_.use() + heap_.memory_use() + MemoryUse{tables, 0};
+    return blocks_.use() + heap_.memory_use() + MemoryUse{tables, 0};
 }
 
 }  // namespace per::cpu

@@ -33,10 +33,12 @@ class PackedFrames {
         const std::byte* bytes() const { return reinterpret_cast<const std::byte*>(this + 1); }
     };
 
-    PackedFrames(const Field& field, int64_t capacity, int64_t n_envs);
+    // by_slot() is the part of the rows with this index, and has this listener.
+    PackedFrames(const Field& field, int64_t capacity, int64_t n_envs, std::size_t part,
+                 ChangeListener* const& listener);
 
     // By slot the frame that is there; NULL: none was ever put there, and it reads as zeros.
-    Column<Block*> by_slot() const { return {by_slot_.data(), sizeof(Block*)}; }
+    const RowColumn<Block*>& by_slot() const { return by_slot_; }
     int64_t frame_bytes() const { return shape_.bytes; }
 
     void read(int64_t slot, std::byte* frame_out) const { read(by_slot()[slot], frame_out); }
@@ -82,7 +84,8 @@ class PackedFrames {
     const FrameShape shape_;
     const size_t most_prepared_;
     BlockHeap heap_;
-    Memory by_slot_;
+    Memory blocks_;
+    RowColumn<Block*> by_slot_;
     std::vector<LaneKey> keys_;  // by environment
     std::vector<Prepared> prepared_;
     std::vector<std::byte> packed_;  // one frame

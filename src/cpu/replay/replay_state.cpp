@@ -58,7 +58,6 @@ void ReplayState::will_need(const std::vector<int64_t>& slots, int64_t before, i
 
 void ReplayState::make_live(int64_t env, RowRange range, float otherwise) {
     for_each_part(ring(), env, range, [&](int64_t slot, int64_t, int64_t n) {
-        rows.will_change(rows.priorities(), slot, n);
         if (rules.sequence.stride == 1 && max_times_sampled == 0) return priorities.make_live(slot, n, otherwise);
         for (int64_t i = slot; i < slot + n; ++i)
             if (can_be_live(rules, rows.flags(i))) priorities.make_live(i, 1, otherwise);
@@ -71,7 +70,6 @@ void ReplayState::make_dead(int64_t env, RowRange range) {
 
 void ReplayState::apply(int64_t env, const Cut& cut, float largest) {
     const int64_t slot = ring().slot(env, cut.row);
-    rows.will_change(rows.flags(), slot, 1);
     rows.set_flags(slot, rows.flags(slot) | cut.flags);
     make_live(env, cut.completed, largest);
     ++counters.cuts;
@@ -79,8 +77,7 @@ void ReplayState::apply(int64_t env, const Cut& cut, float largest) {
 }
 
 void ReplayState::count_draws(const std::vector<int64_t>& slots) {
-    const Column<int32_t> times_sampled = rows.times_sampled();
-    rows.will_change(times_sampled, slots, slots.size());
+    const Column<int32_t> times_sampled = rows.times_sampled().to_write(slots);
     for (const int64_t slot : slots) times_sampled[slot] += times_sampled[slot] != std::numeric_limits<int32_t>::max();
     if (max_times_sampled == 0) return;
     for (const int64_t slot : slots) {
@@ -96,7 +93,8 @@ void ReplayState::count_draws(const std::vector<int64_t>& slots) {
 
 void ReplayState::forget_draws(int64_t first, int64_t n) {
     if (!rows.has_times_sampled()) return;
-    for (int64_t slot = first; slot < first + n; ++slot) rows.times_sampled()[slot] = 0;
+    const Column<int32_t> times_sampled = rows.times_sampled().to_write(first, n);
+    for (int64_t i = 0; i < n; ++i) times_sampled[i] = 0;
 }
 
 void ReplayState::advance_tail(int64_t env) {

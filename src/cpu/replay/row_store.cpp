@@ -2,15 +2,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "cpu/memory/moves.h"
 #include "cpu/memory/prefetch.h"
-#include "cpu/replay/kept_rows.h"
 #include "rows/error.h"
 
 namespace per::cpu {
 namespace {
 
+constexpr size_t record_part = 0;                       // index of the records in parts()
 constexpr int64_t unit = alignof(float);                // of records and of what must be aligned in them
 constexpr int64_t max_record_bytes = int64_t{1} << 62;  // rounded up, or padded, it is no overflow
 
@@ -55,29 +56,31 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
     fields_.resize(n_fields);
     next_fields_.resize(n_fields);
 
-    // Columns of the record, with their places in it until the record has one.
+    // Records are the first part. They are allocated once all columns have a place in them.
     const bool is_stored = options.storage != nullptr;
+    parts_.emplace_back();
     int64_t record_bytes = 0;
-    const auto take = [&](auto& column, int64_t bytes) {
-        column.stride = record_bytes;
+    const auto take = [&](int64_t bytes) {
         if (bytes > max_record_bytes - record_bytes) throw_out_of_memory(static_cast<uint64_t>(bytes));
-        record_bytes += bytes;
+        return std::exchange(record_bytes, record_bytes + bytes);
     };
-    std::vector<Column<std::byte>*> placed;
-    const auto place = [&](Column<std::byte>& column, const Field& field) {
+    struct Placed {
+        RowColumn<std::byte>& column;
+        int64_t place;
+    };
+    std::vector<Placed> placed;
+    const auto place = [&](RowColumn<std::byte>& column, const Field& field) {
         const int64_t bytes = field.bytes;
         if (field.is_compressed()) {
-            packed_.push_back(std::make_unique<PackedFrames>(field, capacity_, options.n_envs));
+            packed_.push_back(
+                std::make_unique<PackedFrames>(field, capacity_, options.n_envs, parts_.size(), listener_));
             column = packed_.back()->by_slot().as_bytes();
             parts_.push_back(column);
         } else if (bytes >= large_frame_bytes && !is_stored) {
             array_bytes(capacity_, bytes);  // throws before the rounding could overflow
-            column.stride = round_up(bytes, line_bytes);
-            column.first = allocate(column.stride, source_of_frames);
-            parts_.push_back(column);
+            column = column_of_its_own<std::byte>(round_up(bytes, line_bytes), source_of_frames);
         } else {
-            take(column, bytes);
-            placed.push_back(&column);
+            placed.push_back({column, take(bytes)});
         }
     };
     const bool stores_next = options.store_next_observation != 0;
@@ -87,15 +90,15 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
     for (size_t i = 0; i < n_fields && stores_next; ++i)
         if (fields[static_cast<int64_t>(i)].is_observation()) place(next_fields_[i], fields[static_cast<int64_t>(i)]);
     record_bytes = round_up(record_bytes, unit);
-    take(rewards_, sizeof(float));
+    const int64_t place_of_reward = take(sizeof(float));
     // The largest of neighbouring priorities is looked for at every change.
     const bool are_priorities_apart = is_stored || options.max_priority == PER_MAX_NOW;
-    if (!are_priorities_apart) take(priorities_, sizeof(float));
+    const int64_t place_of_priority = are_priorities_apart ? -1 : take(sizeof(float));
     const bool counts_draws = options.keep_times_sampled != 0;
-    if (counts_draws && !is_stored) take(times_sampled_, sizeof(int32_t));
+    const int64_t place_of_count = counts_draws && !is_stored ? take(sizeof(int32_t)) : -1;
     for (size_t i = 0; i < n_fields; ++i)
         if (!fields[static_cast<int64_t>(i)].is_observation()) place(fields_[i], fields[static_cast<int64_t>(i)]);
-    if (!is_stored) take(flags_, sizeof(uint8_t));
+    const int64_t place_of_flags = is_stored ? -1 : take(sizeof(uint8_t));
 
     if (is_stored) {
         records_.stride = round_up(record_bytes, unit);
@@ -105,34 +108,35 @@ RowStore::RowStore(const per_replay_options& options, const Fields& fields) : ca
         records_.stride = stride_of_records(record_bytes, stores_next ? 0 : observation_bytes);
         records_.first = allocate(records_.stride, source);
     }
-    parts_.insert(parts_.begin(), records_);
-    const auto settle = [&](auto& column) {
-        column.first = records_.first + column.stride;
-        column.stride = records_.stride;
-    };
-    for (Column<std::byte>* const column : placed) settle(*column);
-    settle(rewards_);
-    if (counts_draws && is_stored) {
-        times_sampled_ = {allocate(sizeof(int32_t), source), sizeof(int32_t)};
-        parts_.push_back(times_sampled_.as_bytes());
-    } else if (counts_draws) {
-        settle(times_sampled_);
-    }
-    if (are_priorities_apart) {
-        priorities_ = {allocate(sizeof(float), {options, PER_MEMORY_PRIORITIES}), sizeof(float)};
-        parts_.push_back(priorities_.as_bytes());
-    } else {
-        settle(priorities_);
-    }
-    for (const Column<std::byte>& column : fields_) packed_fields_.push_back(packed_of(column.first));
-    for (const Column<std::byte>& column : next_fields_) packed_next_fields_.push_back(packed_of(column.first));
-    flags_side_by_side_ = reinterpret_cast<uint8_t*>(allocate(sizeof(uint8_t), source));
+    parts_[record_part] = records_;
+    for (const Placed& it : placed) it.column = column_of_records<std::byte>(it.place);
+    rewards_ = column_of_records<float>(place_of_reward);
+    if (counts_draws)
+        times_sampled_ = is_stored ? column_of_its_own<int32_t>(sizeof(int32_t), source)
+                                   : column_of_records<int32_t>(place_of_count);
+    priorities_ = are_priorities_apart ? column_of_its_own<float>(sizeof(float), {options, PER_MEMORY_PRIORITIES})
+                                       : column_of_records<float>(place_of_priority);
+    for (const RowColumn<std::byte>& column : fields_) packed_fields_.push_back(packed_of(column.first));
+    for (const RowColumn<std::byte>& column : next_fields_) packed_next_fields_.push_back(packed_of(column.first));
     if (is_stored) {
-        flags_ = {reinterpret_cast<std::byte*>(flags_side_by_side_), sizeof(uint8_t)};
-        parts_.push_back(flags_.as_bytes());
+        flags_ = flags_side_by_side_ = column_of_its_own<uint8_t>(sizeof(uint8_t), source);
     } else {
-        settle(flags_);
+        // These are not saved, but they never change without those in the records.
+        flags_side_by_side_ = {{allocate(sizeof(uint8_t), source), sizeof(uint8_t)}, record_part, listener_};
+        flags_ = column_of_records<uint8_t>(place_of_flags);
     }
+}
+
+template <class Value>
+RowColumn<Value> RowStore::column_of_its_own(int64_t bytes_of_slot, const MemorySource& source) {
+    const Column<Value> column = {allocate(bytes_of_slot, source), bytes_of_slot};
+    parts_.push_back(column.as_bytes());
+    return {column, parts_.size() - 1, listener_};
+}
+
+template <class Value>
+RowColumn<Value> RowStore::column_of_records(int64_t place) const {
+    return {{records_.first + place, records_.stride}, record_part, listener_};
 }
 
 void RowStore::prefetch_to_write(int64_t first, int64_t n) const noexcept {
@@ -144,8 +148,8 @@ void RowStore::prefetch_to_write(int64_t first, int64_t n) const noexcept {
 }
 
 void RowStore::spread_flags(int64_t first, int64_t n) {
-    copy_frames(flags_.as_bytes().at(first), flags_.stride, reinterpret_cast<std::byte*>(flags_side_by_side_ + first),
-                1, n, 1);
+    const Column<uint8_t> flags = flags_.to_write(first, n);
+    copy_frames(flags.first, flags.stride, flags_side_by_side_.from(first).first, 1, n, 1);
 }
 
 // An array of so many bytes for each slot.
@@ -176,29 +180,21 @@ void RowStore::drop_prepared() noexcept {
 
 FrameArrays RowStore::frame_arrays() const {
     FrameArrays arrays;
-    const auto note = [&](const Column<std::byte>& column, std::vector<FrameArray>& by_field) {
+    const auto note = [&](const Column<const std::byte>& column, std::vector<FrameArray>& by_field) {
         by_field.emplace_back();
         if (column.first != nullptr && place_in_record(column.first) < 0 && packed_of(column.first) == nullptr)
             by_field.back() = {column.first, array_bytes(capacity_, column.stride)};
     };
-    for (const Column<std::byte>& column : fields_) note(column, arrays.fields);
-    for (const Column<std::byte>& column : next_fields_) note(column, arrays.next_fields);
+    for (const RowColumn<std::byte>& column : fields_) note(column, arrays.fields);
+    for (const RowColumn<std::byte>& column : next_fields_) note(column, arrays.next_fields);
     return arrays;
 }
 
 size_t RowStore::part_of(const std::byte* first) const {
-    if (place_in_record(first) >= 0) return 0;
+    if (place_in_record(first) >= 0) return record_part;
     size_t part = 1;
     while (parts_[part].first != first) ++part;
     return part;
-}
-
-void RowStore::keep(int64_t first, int64_t n) {
-    for (size_t part = 0; part < parts_.size(); ++part) kept_->keep(part, first, n);
-}
-
-void RowStore::keep(const std::byte* column, int64_t first, int64_t n) {
-    kept_->keep(part_of(column), first, n);
 }
 
 // Episodes may be long: eight rows at a time.

@@ -18,8 +18,6 @@
 
 namespace per::cpu {
 
-class KeptRows;
-
 // What a row holds lies side by side, as a record, and the record of the next slot lies behind it: a transition whose
 // next observation is that of the following row is one run of lines on one page. A record begins with the observations,
 // so that this run is short. Frames of at least large_frame_bytes have an array of their own, each on lines of its own.
@@ -40,10 +38,10 @@ class RowStore {
     RowStore(const per_replay_options& options, const Fields& fields);
 
     // Frames of a field, or, where packed() is not NULL, PackedFrames::by_slot().
-    Column<std::byte> field(int64_t i) const { return fields_[static_cast<size_t>(i)]; }
+    const RowColumn<std::byte>& field(int64_t i) const { return fields_[static_cast<size_t>(i)]; }
     PackedFrames* packed(int64_t i) const { return packed_fields_[static_cast<size_t>(i)]; }
     // Next observations, with store_next_observation: by slot of the step that they were made after.
-    Column<std::byte> next_field(int64_t i) const { return next_fields_[static_cast<size_t>(i)]; }
+    const RowColumn<std::byte>& next_field(int64_t i) const { return next_fields_[static_cast<size_t>(i)]; }
     PackedFrames* next_packed(int64_t i) const { return packed_next_fields_[static_cast<size_t>(i)]; }
     // Of a column, whose first value is given. NULL: the frames are in the column.
     PackedFrames* packed_of(const std::byte* first) const;
@@ -51,27 +49,30 @@ class RowStore {
     // What any of them has prepared.
     void put_prepared() noexcept;
     void drop_prepared() noexcept;
-    Column<float> rewards() const { return rewards_; }
+    const RowColumn<float>& rewards() const { return rewards_; }
     // Priorities as rows were given them: what is there is PriorityStore's matter.
-    Column<float> priorities() const { return priorities_; }
+    const RowColumn<float>& priorities() const { return priorities_; }
     // How often rows were drawn, with keep_times_sampled.
     bool has_times_sampled() const { return times_sampled_.first != nullptr; }
-    Column<int32_t> times_sampled() const { return times_sampled_; }
+    const RowColumn<int32_t>& times_sampled() const { return times_sampled_; }
 
     // RowFlags.
-    Column<uint8_t> flags() const { return flags_; }
+    const RowColumn<uint8_t>& flags() const { return flags_; }
     uint8_t flags(int64_t slot) const { return flags_[slot]; }
-    uint8_t* flags_side_by_side() const { return flags_side_by_side_; }
-    void set_flags(int64_t slot, uint8_t flags) { flags_[slot] = flags_side_by_side_[slot] = flags; }
+    const RowColumn<uint8_t>& flags_side_by_side() const { return flags_side_by_side_; }
+    void set_flags(int64_t slot, uint8_t flags) {
+        flags_.to_write(slot) = flags;
+        flags_side_by_side_.to_write(slot) = flags;
+    }
     // Flags that were written side by side are put into the records.
     void spread_flags(int64_t first, int64_t n);
     void set_flags(int64_t first, int64_t n, uint8_t flags) {
-        std::fill_n(flags_side_by_side_ + first, n, flags);
-        const Column<uint8_t> column = flags_;  // a copy of its own: stores of bytes could change any other
-        for (int64_t slot = first; slot < first + n; ++slot) column[slot] = flags;
+        std::fill_n(flags_side_by_side_.to_write(first, n).at(0), n, flags);
+        const Column<uint8_t> column = flags_.to_write(first, n);
+        for (int64_t i = 0; i < n; ++i) column[i] = flags;
     }
 
-    Column<std::byte> records() const { return records_; }
+    Column<const std::byte> records() const { return records_; }
     // Whether they lie in a file.
     bool are_stored() const { return file_.has_value(); }
     // To be called before records of slots first .. first + n - 1 are written. Throws Error with IO where the disk has
@@ -100,56 +101,39 @@ class RowStore {
     FrameArrays frame_arrays() const;
 
     // The arrays that the values of a row lie in: records first, then those of a column of its own.
-    const std::vector<Column<std::byte>>& parts() const { return parts_; }
+    const std::vector<Column<const std::byte>>& parts() const { return parts_; }
     // The part that a column, whose first value is given, lies in.
     size_t part_of(const std::byte* first) const;
 
-    // `kept` is told of what will change, while a save needs it; NULL: nobody is.
-    void set_kept(KeptRows* kept) { kept_ = kept; }
-    // To be called before anything in slots first .. first + n - 1 is changed.
-    void will_change(int64_t first, int64_t n) {
-        if (kept_ != nullptr) [[unlikely]]
-            keep(first, n);
-    }
-    // The same before values of one column are.
-    template <class Value>
-    void will_change(const Column<Value>& column, int64_t first, int64_t n) {
-        if (kept_ != nullptr) [[unlikely]]
-            keep(column.first, first, n);
-    }
-    // For slots anywhere; those below 0 are none.
-    template <class Value>
-    void will_change(const Column<Value>& column, const std::vector<int64_t>& slots, size_t n) {
-        if (kept_ == nullptr) [[likely]]
-            return;
-        for (size_t i = 0; i < n; ++i)
-            if (slots[i] >= 0) keep(column.first, slots[i], 1);
-    }
+    // `listener` is called before each change from here on, with indices of parts(). NULL: nobody is.
+    void set_listener(ChangeListener* listener) { listener_ = listener; }
 
     MemoryUse memory_use() const;
 
  private:
     std::byte* allocate(int64_t bytes_of_slot, const MemorySource& source);
     std::size_t bytes_of_records(int64_t n) const { return static_cast<std::size_t>(n * records_.stride); }
-    void keep(int64_t first, int64_t n);
-    void keep(const std::byte* column, int64_t first, int64_t n);
+    template <class Value>
+    RowColumn<Value> column_of_its_own(int64_t bytes_of_slot, const MemorySource& source);
+    template <class Value>
+    RowColumn<Value> column_of_records(int64_t place) const;
 
     const int64_t capacity_;
     std::optional<RowFile> file_;
     std::vector<Memory> memory_;
     std::vector<std::unique_ptr<PackedFrames>> packed_;
-    std::vector<Column<std::byte>> parts_;
-    KeptRows* kept_ = nullptr;
+    std::vector<Column<const std::byte>> parts_;
+    ChangeListener* listener_ = nullptr;
     Column<std::byte> records_;
-    std::vector<Column<std::byte>> fields_;
-    std::vector<Column<std::byte>> next_fields_;
+    std::vector<RowColumn<std::byte>> fields_;
+    std::vector<RowColumn<std::byte>> next_fields_;
     std::vector<PackedFrames*> packed_fields_;  // as packed() gives them
     std::vector<PackedFrames*> packed_next_fields_;
-    Column<float> rewards_;
-    Column<float> priorities_;
-    Column<int32_t> times_sampled_;
-    Column<uint8_t> flags_;
-    uint8_t* flags_side_by_side_;
+    RowColumn<float> rewards_;
+    RowColumn<float> priorities_;
+    RowColumn<int32_t> times_sampled_;
+    RowColumn<uint8_t> flags_;
+    RowColumn<uint8_t> flags_side_by_side_;
 };
 
 // How many of n flags side by side, counted from the front or from the back, lack `bits`.

@@ -159,7 +159,6 @@ void RowsById::update(const ReplayUpdate& update) {
             ++n;
         }
     }
-    state_.rows.will_change(state_.rows.priorities(), slots_, n);
     state_.counters.updates += static_cast<int64_t>(n);
     priorities.update(static_cast<int64_t>(n), slots_.data(), priorities_.data());
 }
@@ -258,10 +257,8 @@ void RowsById::set(int64_t count, const int64_t* ids, const per_array* fields) {
     if (state_.rows.has_packed()) pack_values(fields);
     for (int64_t i = 0; i < state_.fields.count(); ++i) {
         if (fields[i].data == nullptr) continue;
-        const Column<std::byte> column = state_.rows.field(i);
-        state_.rows.will_change(column, slots_, slots_.size());
         if (state_.rows.packed(i) == nullptr)
-            write_to_slots(values_[static_cast<size_t>(i)], slots_, state_.fields[i].bytes, column);
+            write_to_slots(values_[static_cast<size_t>(i)], slots_, state_.fields[i].bytes, state_.rows.field(i));
     }
     if (state_.rows.has_packed()) state_.rows.put_prepared();
     state_.counters.stale_updates += n_stale;

@@ -37,8 +37,8 @@ void SequenceGather::run(const std::vector<int64_t>& slots) {
 }
 
 void SequenceGather::prefetch_numbers(int64_t slot) const {
-    prefetch_to_read(state_.rows.flags_side_by_side() + slot);
-    prefetch_to_read(state_.rows.flags_side_by_side() + slot + 64);
+    prefetch_to_read(state_.rows.flags_side_by_side().at(slot));
+    prefetch_to_read(state_.rows.flags_side_by_side().at(slot + 64));
 }
 
 void SequenceGather::prepare(const NSteps& n_steps, const per_batch& batch, const FrameGather* gather) {
@@ -75,7 +75,7 @@ void SequenceGather::prepare(const NSteps& n_steps, const per_batch& batch, cons
 // The flags and rewards of a sequence's rows side by side, up to the observation after the last return.
 const uint8_t* SequenceGather::flags_of(const Sequence& sequence) {
     const int64_t n = static_cast<int64_t>(flags_.size());
-    const uint8_t* const flags = state_.rows.flags_side_by_side();
+    const uint8_t* const flags = state_.rows.flags_side_by_side().at(0);
     const int64_t before_end = (sequence.env + 1) * state_.ring().rows - sequence.slot;
     if (n <= before_end) return flags + sequence.slot;
     std::copy_n(flags + sequence.slot, before_end, flags_.begin());
@@ -164,7 +164,7 @@ void SequenceGather::prefetch(const Sequence& sequence) const {
 }
 
 void SequenceGather::copy_side_by_side(const Source& source, int64_t slot, int64_t n, const Frames& out) const {
-    const Column<std::byte>& column = source.column;
+    const Column<const std::byte>& column = source.column;
     if (source.packed != nullptr) {
         for (int64_t i = 0; i < n; ++i) source.packed->prefetch(slot + i);
         for (int64_t i = 0; i < n; ++i) source.packed->read(slot + i, out.after(i).out);

@@ -44,7 +44,7 @@ class SequenceGather {
         void repeat(int64_t n) const;
     };
     struct Source {
-        Column<std::byte> column;
+        Column<const std::byte> column;
         const PackedFrames* packed;  // NULL: frames are in the column
     };
     struct Copy {

@@ -247,7 +247,7 @@ bool StepWriter::matches_announced(const Place& place) const {
         const Field& field = state_.fields[i];
         if (!field.is_observation()) continue;
         const bool is_next_field = state_.rules.store_next_observation;
-        const Column<std::byte> column = is_next_field ? state_.rows.next_field(i) : state_.rows.field(i);
+        const Column<const std::byte> column = is_next_field ? state_.rows.next_field(i) : state_.rows.field(i);
         const PackedFrames* const packed = is_next_field ? state_.rows.next_packed(i) : state_.rows.packed(i);
         const std::byte* announced = column.at(slot);
         if (check.announcing >= 0) {
@@ -325,12 +325,8 @@ void StepWriter::write(const Segment& segment, float largest, int64_t* ids_out) 
     if (outcome.is_cut) state_.apply(env, outcome.cut, largest);
 
     const RowRange rows = {outcome.row, outcome.row + segment.count};
-    const auto begin_rows = [&](int64_t slot, int64_t n) {
-        state_.rows.will_change(slot, n);
-        state_.forget_draws(slot, n);
-    };
-    for_each_part(state_.ring(), env, rows, [&](int64_t slot, int64_t, int64_t n) { begin_rows(slot, n); });
-    if (outcome.next_row >= 0) begin_rows(state_.ring().slot(env, outcome.next_row), 1);
+    for_each_part(state_.ring(), env, rows, [&](int64_t slot, int64_t, int64_t n) { state_.forget_draws(slot, n); });
+    if (outcome.next_row >= 0) state_.forget_draws(state_.ring().slot(env, outcome.next_row), 1);
     write_flags(env, rows, outcome);
     state_.advance_tail(env);
     write_values(segment, rows, ids_out);
@@ -360,7 +356,7 @@ void StepWriter::write_values(const Segment& segment, RowRange rows, int64_t* id
     const int64_t stride = steps_->n_envs;
     for_each_part(ring, env, rows, [&](int64_t slot, int64_t row, int64_t n) {
         const int64_t index = segment.place.index + (row - rows.first) * stride;
-        given_.rewards().copy(index, stride, n, sizeof(float), state_.rows.rewards(), slot);
+        given_.rewards().copy(index, stride, n, sizeof(float), state_.rows.rewards().to_write(slot, n));
         state_.priorities.forget(slot, n);
         for (int64_t i = 0; i < n && given_.has_priorities(); ++i) {
             const float priority = given_.priority(index + i * stride);
@@ -395,11 +391,11 @@ void StepWriter::write_frames(const Segment& segment, RowRange rows, bool first_
     const int64_t stride = steps_->n_envs;
     for_each_run(segment, rows, first_is_there, next_row, [&](const FrameRun& run) {
         if (state_.rows.packed(run.field) != nullptr) return;
-        const Column<std::byte> column =
+        const RowColumn<std::byte>& column =
             run.is_next_field ? state_.rows.next_field(run.field) : state_.rows.field(run.field);
         for_each_part(state_.ring(), segment.place.env, run.rows, [&](int64_t slot, int64_t row, int64_t n) {
             run.values.copy(run.entry + (row - run.rows.first) * stride, stride, n, state_.fields[run.field].bytes,
-                            column, slot);
+                            column.to_write(slot, n));
         });
     });
 }

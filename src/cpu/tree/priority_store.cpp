@@ -19,7 +19,7 @@ void for_each_group(int64_t first, int64_t end, const Visit& visit) {
 
 }  // namespace
 
-PriorityStore::PriorityStore(const per_replay_options& options, Column<float> priorities)
+PriorityStore::PriorityStore(const per_replay_options& options, const RowColumn<float>& priorities)
     : capacity_(options.capacity),
       alpha_(options.alpha),
       priorities_(priorities),
@@ -97,13 +97,14 @@ void PriorityStore::update(int64_t n, const int64_t* slots, const float* priorit
     constexpr int64_t piece = 256;
     static_assert(piece <= max_staged);
     const bool is_written_first = ranks_.has_value();
-    for (int64_t i = 0; is_written_first && i < n; ++i) priorities_[slots[i]] = priorities[i];
+    const Column<float> written = priorities_.to_write({slots, static_cast<size_t>(n)});
+    for (int64_t i = 0; is_written_first && i < n; ++i) written[slots[i]] = priorities[i];
     begin_change(n);
     for (int64_t first = 0; first < n; first += piece) {
         const int64_t end = std::min(n, first + piece);
         for (int64_t i = first; i < end; ++i) {
             if (i + fetched_ahead < n) prefetch_to_update(slots[i + fetched_ahead]);
-            if (!is_written_first) priorities_[slots[i]] = priorities[i];
+            if (!is_written_first) written[slots[i]] = priorities[i];
             staged_slots_[n_staged_] = slots[i];
             staged_leaves_[n_staged_] = priorities[i];
             n_staged_ += live_.contains(slots[i]);
@@ -122,8 +123,8 @@ void PriorityStore::raise_largest_of(int64_t n, const int64_t* slots, const floa
 }
 
 void PriorityStore::make_live(int64_t first, int64_t n, float otherwise) {
-    for (int64_t slot = first; slot < first + n; ++slot)
-        priorities_[slot] = priorities_[slot] == not_given ? otherwise : priorities_[slot];
+    const Column<float> priorities = priorities_.to_write(first, n);
+    for (int64_t i = 0; i < n; ++i) priorities[i] = priorities[i] == not_given ? otherwise : priorities[i];
     live_.insert(first, n);
     n_made_live_ += n;
     if (live_maximum_) update_live_maximum(first, n);

@@ -27,7 +27,7 @@ struct PriorityScale {
 class PriorityStore {
  public:
     // `options` as resolved. Priorities are kept in `priorities`, of whose slots none was given one so far.
-    PriorityStore(const per_replay_options& options, Column<float> priorities);
+    PriorityStore(const per_replay_options& options, const RowColumn<float>& priorities);
 
     const SumTree& tree() const { return tree_; }
     const LiveSet& live() const { return live_; }
@@ -72,10 +72,11 @@ class PriorityStore {
 
     // Of slots first .. first + n - 1. Their rows have no priority; they are not live.
     void forget(int64_t first, int64_t n) {
-        for (int64_t slot = first; slot < first + n; ++slot) priorities_[slot] = not_given;
+        const Column<float> priorities = priorities_.to_write(first, n);
+        for (int64_t i = 0; i < n; ++i) priorities[i] = not_given;
     }
     // The priority of a row that is not live yet.
-    void store(int64_t slot, float priority) { priorities_[slot] = priority; }
+    void store(int64_t slot, float priority) { priorities_.to_write(slot) = priority; }
     // New priorities of rows, live or not; of equal slots the last one wins, and the largest of those that win raises
     // the largest ever. A change of its own.
     void update(int64_t n, const int64_t* slots, const float* priorities);
@@ -102,7 +103,7 @@ class PriorityStore {
     static constexpr int64_t min_run = 8;
 
     // For checkpoints: priorities by slot, -1 where none was given, and what besides them decides the draws to come.
-    Column<float> by_slot() const { return priorities_; }
+    const RowColumn<float>& by_slot() const { return priorities_; }
     PriorityScale scale() const { return {largest_ever_, tree_.scale(), tree_.rescales_below()}; }
     // The ranks, if they were asked for.
     RankTree* known_ranks() { return ranks_ ? &*ranks_ : nullptr; }
@@ -150,7 +151,7 @@ class PriorityStore {
 
     int64_t capacity_;
     double alpha_;
-    Column<float> priorities_;  // not_given or p
+    RowColumn<float> priorities_;  // not_given or p
     SumTree tree_;
     LiveSet live_;
     std::optional<MaximumTree> live_maximum_;   // with PER_MAX_NOW

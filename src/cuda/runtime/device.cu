@@ -290,11 +290,12 @@ template class Owned<void*, Kind::device_memory>;
 template class Owned<void*, Kind::pinned_memory>;
 template class Owned<void*, Kind::pinned_pages>;
 
-PinnedPages pin_pages(void* array, std::size_t bytes, const char* doing_what) {
+PinnedPages pin_pages(const void* array, std::size_t bytes, const char* doing_what) {
     const ApartFromCaptures apart;
     const int device = current_device();
-    check(cudaHostRegister(array, bytes, cudaHostRegisterMapped), doing_what);
-    return PinnedPages(device, array);
+    void* const pages = const_cast<void*>(array);  // registering writes nothing
+    check(cudaHostRegister(pages, bytes, cudaHostRegisterMapped), doing_what);
+    return PinnedPages(device, pages);
 }
 
 bool reaches_pinned_pages() {

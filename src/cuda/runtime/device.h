@@ -129,7 +129,7 @@ using PinnedPages = Owned<void*, Kind::pinned_pages>;
 
 // Pins the pages that hold an array of the host, none of which may be pinned already. The current device reaches the
 // array by the host's own address, if reaches_pinned_pages().
-PinnedPages pin_pages(void* array, std::size_t bytes, const char* doing_what);
+PinnedPages pin_pages(const void* array, std::size_t bytes, const char* doing_what);
 bool reaches_pinned_pages();
 
 // Of the current device. The stream does not wait for the legacy stream; a thread that waits for the event sleeps.
