@@ -112,6 +112,14 @@ bool is_named(const Descriptor& folder, uint64_t number, const Descriptor& file)
                 row_file_name(number).c_str(), reason);
 }
 
+// Without MADV_RANDOM a page that is missing is read with 128 KiB around it, which nobody wants of rows drawn at random.
+void* map_at(void* address, int flags, std::size_t bytes, const Descriptor& file, std::size_t first) {
+    void* const mapping =
+        mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | flags, file.number(), static_cast<off_t>(first));
+    if (mapping != MAP_FAILED) madvise(mapping, bytes, MADV_RANDOM);
+    return mapping;
+}
+
 uint64_t size_of(const Descriptor& file, const std::string& shown) {
     struct stat found;
     if (fstat(file.number(), &found) != 0) refuse(errno, shown, "read");
@@ -154,11 +162,9 @@ RowFile::RowFile(const char* folder, std::size_t bytes, bool is_preallocated)
         allocate(0, block_bytes_);  // shows whether the file system can
         pieces_[0].room = 1;
     }
-    void* const mapping = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file_.number(), 0);
+    void* const mapping = map_at(nullptr, 0, mapped_bytes_, file_, 0);
     if (mapping == MAP_FAILED) refuse(errno, shown_, "mapped");
     data_ = static_cast<std::byte*>(mapping);
-    // Without this a page that is missing is read with 128 KiB around it, which nobody wants of rows drawn at random.
-    madvise(data_, mapped_bytes_, MADV_RANDOM);
 }
 
 // A name that no checkpoint says is not to outlive the buffer.
@@ -281,12 +287,20 @@ void RowFile::for_each_part(std::size_t i, const Visit& visit) const {
     });
 }
 
+// mmap() with MAP_FIXED may remove the old mapping and then fail, for example because the file system refuses. Any read of
+// the hole would be a fault. So the piece is mapped elsewhere first, and mremap() moves that mapping over the old one.
 void RowFile::map(const Descriptor& file, std::size_t i, uint64_t place) const {
     std::byte* const at = data_ + start_of(i);
-    if (mmap(at, bytes_of(i), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.number(),
-             static_cast<off_t>(place * piece_bytes_)) == MAP_FAILED)
-        refuse(errno, shown_, "mapped");
-    madvise(at, bytes_of(i), MADV_RANDOM);
+    void* const beside = map_at(nullptr, 0, bytes_of(i), file, place * piece_bytes_);
+    if (beside == MAP_FAILED) refuse(errno, shown_, "mapped");
+    if (mremap(beside, bytes_of(i), bytes_of(i), MREMAP_MAYMOVE | MREMAP_FIXED, at) != MAP_FAILED) return;
+    const int error = errno;
+    munmap(beside, bytes_of(i));
+    // Before Linux 5.2 mremap() removes the old mapping and then fails if the process has nearly as many mappings as it
+    // may have. mmap() allows a few more.
+    void* const old = map_at(at, MAP_FIXED_NOREPLACE, bytes_of(i), file_, pieces_[i].place * piece_bytes_);
+    if (old != MAP_FAILED && old != at) munmap(old, bytes_of(i));  // before Linux 4.17 `at` is only a hint
+    refuse(error, shown_, "mapped");
 }
 
 // Pieces that were replaced do not lie where they did.

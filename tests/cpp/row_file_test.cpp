@@ -6,8 +6,10 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -37,6 +39,9 @@ int fdatasync_error = 0;
 std::vector<int> pwrite_errors;  // of the next calls; 0: it writes half of what it could
 bool has_unnamed_files = true;
 mode_t mode_of_file = 0;
+bool refuses_fixed_mappings = false;  // after removing the old mapping, as mmap(2) allows
+int mremap_error = 0;
+bool mremap_leaves_hole = false;  // where it fails
 
 }  // namespace
 
@@ -65,6 +70,24 @@ ssize_t pwrite(int file, const void* data, size_t size, off_t first) {
 int posix_fadvise(int, off_t first, off_t size, int advice) {
     if (advice == POSIX_FADV_WILLNEED) asked_for.push_back({first, size});
     return 0;
+}
+void* mmap(void* address, size_t size, int protection, int flags, int file, off_t first) noexcept {
+    if (refuses_fixed_mappings && (flags & MAP_FIXED)) {
+        munmap(address, size);
+        errno = ENODEV;
+        return MAP_FAILED;
+    }
+    return reinterpret_cast<void*>(syscall(SYS_mmap, address, size, protection, flags, file, first));
+}
+void* mremap(void* from, size_t size, size_t new_size, int flags, ...) noexcept {
+    va_list arguments;
+    va_start(arguments, flags);
+    void* const to = va_arg(arguments, void*);
+    va_end(arguments);
+    if (mremap_error == 0) return reinterpret_cast<void*>(syscall(SYS_mremap, from, size, new_size, flags, to));
+    if (mremap_leaves_hole) munmap(to, new_size);
+    errno = mremap_error;
+    return MAP_FAILED;
 }
 int open(const char* path, int flags, ...) {
     using Function = int (*)(const char*, int, ...);
@@ -124,6 +147,8 @@ class RowFileTest : public ::testing::Test {
         fdatasync_error = 0;
         pwrite_errors.clear();
         has_unnamed_files = true;
+        refuses_fixed_mappings = mremap_leaves_hole = false;
+        mremap_error = 0;
     }
 
     const char* folder() const { return folder_.c_str(); }
@@ -398,6 +423,34 @@ TEST_F(RowFileTest, a_copy_goes_on_where_it_was_interrupted_and_ends_where_it_ca
     EXPECT_EQ(file.data()[0], std::byte{2});
     for (std::size_t i = 1; i < piece; ++i) ASSERT_EQ(file.data()[i], std::byte{1}) << i;
     EXPECT_EQ(read(folder(), table, 0, piece), std::string(piece, 1));
+}
+
+// A row that is not mapped cannot be read. So the old mapping stays if a new one fails.
+TEST_F(RowFileTest, a_copy_that_cannot_be_mapped_leaves_what_was_there) {
+    RowFile file(folder(), 3 * piece, false);
+    write(file, 0, 3 * piece, 1);
+    const RowTable table = checkpoint(file, folder());
+    const auto expect_rows = [&](std::size_t n_changed) {
+        std::vector<unsigned char> is_resident(3 * piece / static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
+        ASSERT_EQ(mincore(file.data(), 3 * piece, is_resident.data()), 0) << "there is a hole";
+        std::string rows(3 * piece, 1);
+        std::fill_n(rows.begin() + piece, n_changed, 2);
+        EXPECT_TRUE(std::memcmp(file.data(), rows.data(), rows.size()) == 0);
+        EXPECT_EQ(read(folder(), table, 0, 3 * piece), std::string(3 * piece, 1));
+    };
+    mremap_error = ENOMEM;
+    for (const bool leaves_hole : {false, true}) {
+        mremap_leaves_hole = leaves_hole;
+        const Error error = error_of([&] { file.reserve(piece, 1); });
+        EXPECT_EQ(error.status(), PER_ERROR_OUT_OF_MEMORY);
+        EXPECT_NE(std::string(error.what()).find("cannot be mapped: Cannot allocate memory"), std::string::npos)
+            << error.what();
+        ASSERT_NO_FATAL_FAILURE(expect_rows(0));
+    }
+    mremap_error = 0;
+    refuses_fixed_mappings = true;
+    write(file, piece, 10, 2);
+    ASSERT_NO_FATAL_FAILURE(expect_rows(10));
 }
 
 // The process may have a lower limit than the one that made the file.
