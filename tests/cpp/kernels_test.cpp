@@ -96,6 +96,11 @@ TEST_P(EachVariant, prefix_sums_are_exact) {
     }
 }
 
+// Room for targets. The padding holds INT64_MAX, so that a build with UBSan sees a kernel that adds to it.
+std::vector<uint64_t> padded_targets(int64_t count) {
+    return std::vector(static_cast<std::size_t>(count + draw_padding), static_cast<uint64_t>(INT64_MAX));
+}
+
 // Whether each of the units lies in the part that was found for it, and at the place within it.
 void expect_inverted(const std::vector<uint64_t>& prefix, const std::vector<uint64_t>& units, int64_t count,
                      const std::vector<uint64_t>& parts, const std::vector<uint64_t>& places) {
@@ -120,7 +125,7 @@ TEST_P(EachVariant, strata_are_inverted_exactly) {
             prefix[i + 1] = prefix[i] + width;
         }
         const uint64_t total = prefix[n] += 1;
-        std::vector<uint64_t> targets(static_cast<std::size_t>(batch_size + draw_padding));
+        std::vector<uint64_t> targets = padded_targets(batch_size);
         for (int64_t i = 0; i < batch_size; ++i) {
             const uint64_t random = numbers_() % 4 == 0 ? uint64_t{0} - numbers_() % 2 : numbers_();
             targets[i] = stratified_target(random, static_cast<uint64_t>(i), stratum_width(batch_size), total);
@@ -142,7 +147,7 @@ TEST_P(EachVariant, targets_in_any_order_are_inverted_exactly) {
         for (int64_t i = 0; i < n; ++i)
             prefix[i + 1] = prefix[i] + (numbers_() % 3 == 0 ? 0 : numbers_() >> (8 + numbers_() % 50));
         const uint64_t total = prefix[n] += 1;
-        std::vector<uint64_t> targets(static_cast<std::size_t>(count + draw_padding));
+        std::vector<uint64_t> targets = padded_targets(count);
         for (int64_t i = 0; i < count; ++i) {
             const uint64_t end = prefix[1 + numbers_() % n];
             const uint64_t near = end - std::min(end, numbers_() % 3);
