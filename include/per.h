@@ -636,9 +636,10 @@ PER_API per_status per_steps_init(per_steps* steps, uint64_t struct_size);
  *   End.    On a step that is terminated or truncated the final observation must be given, or be marked unknown by
  *           next_mask 0. Unknown and terminated: the transition is live, its discount 0, its next observation its own.
  *           Unknown and truncated: it is not live, and earlier ones bootstrap from its observation.
- *   Cut.    If a step's observations differ, byte by byte after casting, from those that the step before announced, the
- *           trajectory has a gap: the step before counts as truncated there (or see on_gap). A reset that nobody tells
- *           of can be seen this way only if next observations are given: else flag every end or call per_replay_cut().
+ *   Cut.    If a step's observations differ from those that the step before announced, the trajectory has a gap: the
+ *           step before counts as truncated there (or see on_gap). Numbers are compared, after casting: -0 equals 0,
+ *           any NaN equals any other, and what was announced is what stays stored. A reset that nobody tells of can be
+ *           seen this way only if next observations are given: else flag every end or call per_replay_cut().
  *   Autoreset.  PER_AUTORESET_NEXT_STEP: after an end, a step whose observation equals the final one is the one in
  *           which the environment resets, and is not added (id -1). PER_AUTORESET_SAME_STEP: at an end next_fields is
  *           the next episode's first observation unless the caller puts the final one there; so next_mask must be given

@@ -128,6 +128,30 @@ PER_HOST_DEVICE bool is_nan(const std::byte* element, int32_t dtype) {
     });
 }
 
+// Whether two elements with these bits are the same observation: as numbers compare, so that -0 is 0, but that any NaN is
+// the same as any other.
+PER_HOST_DEVICE bool is_same_number(uint64_t a, uint64_t b, int32_t dtype) {
+    if (a == b) return true;
+    if (!is_floating(dtype)) return false;
+    const uint64_t infinity = dtype == PER_FLOAT16    ? Float16::infinity
+                              : dtype == PER_BFLOAT16 ? Bfloat16::infinity
+                              : dtype == PER_FLOAT32  ? 0x7f800000
+                                                      : 0x7ff0000000000000;
+    const uint64_t magnitude = ~uint64_t{0} >> (65 - 8 * dtype_size(dtype));
+    a &= magnitude;
+    b &= magnitude;
+    return (a | b) == 0 || (a > infinity && b > infinity);
+}
+
+PER_HOST_DEVICE bool is_same_number(const std::byte* a, const std::byte* b, int32_t dtype) {
+    return with_element_type(dtype, [&]<class Element>(std::type_identity<Element>) {
+        uint64_t bits[2] = {};
+        __builtin_memcpy(&bits[0], a, sizeof(Element));
+        __builtin_memcpy(&bits[1], b, sizeof(Element));
+        return is_same_number(bits[0], bits[1], dtype);
+    });
+}
+
 // The bits of an element that was cast. Where it is shorter, the upper bits are 0.
 struct CastElement {
     uint64_t bits;

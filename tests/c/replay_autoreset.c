@@ -44,6 +44,24 @@ static void next_step_drops_nothing_else(void) {
     per_replay_free(replay);
 }
 
+/* Observations are compared as numbers, also with those that next_fields stored apart. */
+static void next_step_knows_the_final_observation_by_its_numbers(void) {
+    int apart;
+    for (apart = 0; apart < 2; ++apart) {
+        per_replay_options options = replay_options(20, 1);
+        per_replay* replay;
+        options.autoreset = PER_AUTORESET_NEXT_STEP;
+        options.store_next_observation = apart;
+        replay = create_replay(&options);
+        add_full(replay, 0, 1, 1, TERMINATED, 0);
+        CHECK(add_full(replay, 0, -0.0f, 0, GOES_ON, 2) == -1);
+        add_full(replay, 0, 2, 1, TERMINATED, NAN);
+        CHECK(add_full(replay, 0, -NAN, 0, GOES_ON, 3) == -1);
+        CHECK(stats_of(replay).dropped == 2 && stats_of(replay).suspected_resets == 0);
+        per_replay_free(replay);
+    }
+}
+
 /* clear() between an end and the step in which the environment resets: that step is still dropped. */
 static void next_step_is_remembered_over_clear(void) {
     per_replay* replay = create(PER_AUTORESET_NEXT_STEP);
@@ -147,7 +165,7 @@ static void episodes_that_begin_elsewhere_are_not_counted(void) {
     CHECK_OK(per_replay_cut(replay, 0, NULL, NULL));
     add_full(replay, 0, 1, 0, GOES_ON, 2);
     add_unknown_end(replay, 0, 2, 0, TRUNCATED);
-    add_full(replay, 0, 2, 0, TERMINATED, -0.0f);
+    add_full(replay, 0, 2, 0, TERMINATED, -1);
     add_full(replay, 0, 0, 0, GOES_ON, 0);
     CHECK(stats_of(replay).suspected_resets == 0);
     /* In one call: the ends of the steps with observations 2 and 9 are followed by what they announced. */
@@ -169,6 +187,7 @@ static void disabled_drops_nothing(void) {
 int main(void) {
     next_step_drops_the_step_in_which_the_environment_resets();
     next_step_drops_nothing_else();
+    next_step_knows_the_final_observation_by_its_numbers();
     next_step_is_remembered_over_clear();
     next_step_in_one_call();
     same_step_needs_next_mask_at_ends();

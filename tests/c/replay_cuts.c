@@ -28,20 +28,97 @@ static void another_observation_cuts(void) {
     per_replay_free(replay);
 }
 
-/* Bytes are compared: NaN equals itself, and 0 does not equal -0. */
-static void bytes_are_compared(void) {
-    per_replay* replay = create();
-    add_full(replay, 0, 0, 1, GOES_ON, NAN);
-    CHECK(add_full(replay, 0, NAN, 2, GOES_ON, 0) == 1);
-    CHECK(stats_of(replay).cuts == 0);
-    CHECK(add_full(replay, 0, -0.0f, 2, GOES_ON, 0) == 3);
-    CHECK(stats_of(replay).cuts == 1);
+/* The elements of a field that numbers are compared in, and for each dtype the bits of some of them. */
+enum { ELEMENTS = 6 };
+typedef struct numbers {
+    int32_t dtype, bytes;
+    uint64_t zero_of_sign, nan, other_nan, infinity, least;
+} numbers;
+
+static const numbers all_numbers[] = {
+    {PER_FLOAT16, 2, 0x8000, 0x7e00, 0xfc01, 0x7c00, 1},
+    {PER_BFLOAT16, 2, 0x8000, 0x7fc0, 0xff81, 0x7f80, 1},
+    {PER_FLOAT32, 4, 0x80000000, 0x7fc00000, 0xff800001, 0x7f800000, 1},
+    {PER_FLOAT64, 8, 0x8000000000000000, 0x7ff8000000000000, 0xfff0000000000001, 0x7ff0000000000000, 1},
+    /* What is a sign there is part of the number here. */
+    {PER_UINT16, 2, 0x8000, 0x7e00, 0xfc01, 0x7c00, 1},
+    {PER_INT64, 8, 0x8000000000000000, 0x7ff8000000000000, 0xfff0000000000001, 0x7ff0000000000000, 1},
+};
+
+static uint64_t element_at(const void* frame, const numbers* of, int i) {
+    uint64_t bits = 0;
+    memcpy(&bits, (const char*)frame + i * of->bytes, (size_t)of->bytes); /* little endian */
+    return bits;
+}
+
+static void set_element(void* frame, const numbers* of, int i, uint64_t bits) {
+    memcpy((char*)frame + i * of->bytes, &bits, (size_t)of->bytes);
+}
+
+/*
+ * Adds a step that announces `announced` in one element of its next observation, and one whose observation has `given`
+ * there, in one call or in two. Returns how often that cut; the row of the second step holds what was announced if not.
+ */
+static int64_t cuts_between(const numbers* of, uint64_t announced, uint64_t given, int place, int in_one_call) {
+    static const int64_t shape[] = {ELEMENTS};
+    const per_field field = field_of("observation", of->dtype, 1, shape);
+    per_replay_options options = cut_options();
+    per_replay* replay;
+    uint64_t observations[2 * ELEMENTS] = {0}, next[2 * ELEMENTS] = {0}, stored[ELEMENTS];
+    const float rewards[2] = {0};
+    void* const fields[1] = {stored};
+    const int64_t frame = ELEMENTS * of->bytes, id = 1;
+    per_batch batch;
+    call adds;
+    int64_t cuts;
+    int k;
+    options.fields = &field;
+    replay = create_replay(&options);
+    set_element((char*)next, of, place, announced);
+    set_element((char*)observations + frame, of, place, given);
+    fill_call(&adds, in_one_call ? 2 : 1, NULL, NULL, rewards, NULL, NULL);
+    adds.steps.next_fields = &adds.next;
+    for (k = 0; k < (in_one_call ? 1 : 2); ++k) {
+        adds.observation = array_of((char*)observations + k * frame, of->dtype);
+        adds.next = array_of((char*)next + k * frame, of->dtype);
+        CHECK_OK(per_replay_add(replay, &adds.steps, NULL, NULL));
+    }
+    cuts = stats_of(replay).cuts;
+    CHECK_OK(per_batch_init(&batch, sizeof batch));
+    batch.fields = fields;
+    if (cuts == 0) {
+        CHECK_OK(per_replay_get(replay, 1, &id, &batch, NULL));
+        CHECK(element_at(stored, of, place) == announced);
+    }
     per_replay_free(replay);
+    return cuts;
+}
+
+/* 0 equals -0 and any NaN any other, in whatever place of a frame; all else differs. */
+static void numbers_are_compared(void) {
+    size_t i;
+    int place, in_one_call;
+    for (i = 0; i < sizeof all_numbers / sizeof *all_numbers; ++i) {
+        const numbers* of = &all_numbers[i];
+        const int are_floats = of->dtype >= PER_FLOAT16;
+        for (in_one_call = 0; in_one_call < 2; ++in_one_call) {
+            for (place = 0; place < ELEMENTS; ++place) {
+                CHECK(cuts_between(of, 0, of->zero_of_sign, place, in_one_call) == !are_floats);
+                CHECK(cuts_between(of, of->zero_of_sign, 0, place, in_one_call) == !are_floats);
+                CHECK(cuts_between(of, of->nan, of->other_nan, place, in_one_call) == !are_floats);
+                CHECK(cuts_between(of, of->nan, of->nan, place, in_one_call) == 0);
+                CHECK(cuts_between(of, of->nan, of->infinity, place, in_one_call) == 1);
+                CHECK(cuts_between(of, of->infinity, of->infinity | of->zero_of_sign, place, in_one_call) == 1);
+                CHECK(cuts_between(of, 0, of->least, place, in_one_call) == 1);
+                CHECK(cuts_between(of, of->least, of->least | of->zero_of_sign, place, in_one_call) == 1);
+            }
+        }
+    }
 }
 
 /* Compared as the buffer keeps them: float64 in, float32 kept. */
 static void comparison_is_after_casting(void) {
-    const double observations[] = {0.1, 1.1}, next[] = {1.1, 2.1};
+    const double observations[] = {0.1, 1.1}, next[] = {1.1, 2.1}, zeros[2] = {0}, minus_zeros[] = {-0.0, -0.0};
     const float again = 2.1f, rewards[] = {0, 0};
     per_replay* replay = create();
     call given;
@@ -49,8 +126,12 @@ static void comparison_is_after_casting(void) {
     given.observation = array_of(observations, PER_FLOAT64);
     given.next = array_of(next, PER_FLOAT64);
     CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL));
-    add_full(replay, 0, again, 0, GOES_ON, 3);
+    add_full(replay, 0, again, 0, GOES_ON, 0);
     CHECK(stats_of(replay).cuts == 0 && stats_of(replay).added == 3);
+    given.observation = array_of(minus_zeros, PER_FLOAT64);
+    given.next = array_of(zeros, PER_FLOAT64);
+    CHECK_OK(per_replay_add(replay, &given.steps, NULL, NULL));
+    CHECK(stats_of(replay).cuts == 0 && stats_of(replay).added == 5);
     per_replay_free(replay);
 }
 
@@ -196,7 +277,7 @@ static void cuts_of_some_environments(void) {
 
 int main(void) {
     another_observation_cuts();
-    bytes_are_compared();
+    numbers_are_compared();
     comparison_is_after_casting();
     every_observation_is_compared();
     nothing_announced_nothing_cut();

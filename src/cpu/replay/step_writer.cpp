@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "rows/dtype.h"
+#include "rows/element.h"
 #include "rows/error.h"
 #include "rules/td_error.h"
 
@@ -14,6 +16,15 @@ namespace {
 constexpr int64_t max_segment = 1024;
 // So many rows are fetched before they are written.
 constexpr int64_t rows_fetched_ahead = 64;
+
+// Whether two frames of a field are the same observation. Their bytes decide nearly always.
+bool is_same_frame(const std::byte* a, const std::byte* b, const Field& field) {
+    if (std::memcmp(a, b, static_cast<size_t>(field.bytes)) == 0) return true;
+    if (!is_floating(field.dtype)) return false;
+    for (int64_t i = 0; i < field.bytes; i += dtype_size(field.dtype))
+        if (!is_same_number(a + i, b + i, field.dtype)) return false;
+    return true;
+}
 
 }  // namespace
 
@@ -168,7 +179,8 @@ int64_t StepWriter::run_length(const Place& place) const {
     return next_known && next_takes_row(rules) ? matching_steps(place.index, n) : n;
 }
 
-// How many steps from this one on, at most `most`, bring the observation that the one before announced.
+// How many steps from this one on, at most `most`, bring the observation that the one before announced, byte by byte: a
+// run stores what steps bring. Where only the numbers are the same, what was announced is to stay.
 int64_t StepWriter::matching_steps(int64_t index, int64_t most) const {
     const int64_t stride = steps_->n_envs;
     for (int64_t i = 0; i < state_.fields.count() && most > 1; ++i) {
@@ -257,8 +269,7 @@ bool StepWriter::matches_announced(const Place& place) const {
             packed->read(slot, announced_.data());
             announced = announced_.data();
         }
-        if (std::memcmp(announced, given_.field(i).at(place.index), static_cast<size_t>(field.bytes)) != 0)
-            return false;
+        if (!is_same_frame(announced, given_.field(i).at(place.index), field)) return false;
     }
     return true;
 }

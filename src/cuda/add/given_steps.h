@@ -153,12 +153,21 @@ struct alignas(16) WordOf16 {
     }
 };
 
+// Whether a word of each of two frames holds the same numbers. Elements are never longer than words.
+PER_OUT_OF_LINE bool same_numbers(const std::byte* a, const std::byte* b, int64_t n_bytes, int32_t dtype) {
+    bool same = is_floating(dtype);
+    for (int64_t i = 0; same && i < n_bytes; i += dtype_size(dtype)) same = is_same_number(a + i, b + i, dtype);
+    return same;
+}
+
 template <class Word>
-__device__ __forceinline__ bool same_words(const std::byte* a, const std::byte* b, int64_t n_bytes,
+__device__ __forceinline__ bool same_words(const std::byte* a, const std::byte* b, const DeviceField& field,
                                            const GridSpan& span) {
+    constexpr int64_t word_bytes = sizeof(Word);
     bool same = true;
-    for (int64_t i = span.first; i < n_bytes / static_cast<int64_t>(sizeof(Word)); i += span.step)
-        same &= reinterpret_cast<const Word*>(a)[i] == reinterpret_cast<const Word*>(b)[i];
+    for (int64_t i = span.first; i < field.bytes / word_bytes; i += span.step)
+        same &= reinterpret_cast<const Word*>(a)[i] == reinterpret_cast<const Word*>(b)[i] ||
+                same_numbers(a + i * word_bytes, b + i * word_bytes, word_bytes, field.dtype);
     return same;
 }
 
@@ -180,13 +189,15 @@ __device__ __forceinline__ ComparedFrame stored_frame(const std::byte* frames, i
 
 PER_OUT_OF_LINE bool same_frame(ComparedFrame a, ComparedFrame b, const DeviceField& field, GridSpan span) {
     const int32_t word = a.word_bytes < b.word_bytes ? a.word_bytes : b.word_bytes;
-    if (word == 16) return same_words<WordOf16>(a.data, b.data, field.bytes, span);
-    if (word >= 4) return same_words<uint32_t>(a.data, b.data, field.bytes, span);
-    if (word != 0) return same_words<uint8_t>(a.data, b.data, field.bytes, span);
+    if (word == 16) return same_words<WordOf16>(a.data, b.data, field, span);
+    if (word == 8) return same_words<uint64_t>(a.data, b.data, field, span);
+    if (word == 4) return same_words<uint32_t>(a.data, b.data, field, span);
+    if (word == 2) return same_words<uint16_t>(a.data, b.data, field, span);
+    if (word != 0) return same_words<uint8_t>(a.data, b.data, field, span);
     bool same = true;
     for (int64_t i = span.first; i < field.elements; i += span.step)
-        same &= cast_given(a.data + i * dtype_size(a.dtype), a.dtype, field.dtype).bits ==
-                cast_given(b.data + i * dtype_size(b.dtype), b.dtype, field.dtype).bits;
+        same &= is_same_number(cast_given(a.data + i * dtype_size(a.dtype), a.dtype, field.dtype).bits,
+                               cast_given(b.data + i * dtype_size(b.dtype), b.dtype, field.dtype).bits, field.dtype);
     return same;
 }
 
