@@ -1803,7 +1803,8 @@ PER_API per_status per_coordinator_restore(per_coordinator* coordinator, const p
  *          steps were dropped, and where the buffer refused one.
  * Trust.   The memory is the writer's to write. Whatever it writes there, the buffer gets steps, possibly senseless
  *          ones, of the channel's environments, or the writer is cut off: its calls fail from then on, and those of the
- *          channel are PER_ERROR_CORRUPT_FILE.
+ *          channel are PER_ERROR_CORRUPT_FILE. So are calls of the writer that find a number in the memory which no
+ *          channel writes.
  * Device.  On PER_CUDA steps are added on the legacy default stream. While they may come capture no graph of calls on
  *          the buffer, and none on a stream that waits for that one. What only the device can tell is counted by the
  *          buffer, as with per_replay_add(), and not here.
@@ -1961,7 +1962,8 @@ PER_API per_status per_writer_describe(per_writer* writer, per_replay_options* o
  * Steps that are dropped (PER_FULL_DROPS) are no error.
  *
  * PER_ERROR_BUSY if there is no room by then; PER_ERROR_INVALID_ARGUMENT, also if the channel was closed or, where the
- * ring is full, its process has ended; PER_ERROR_OUT_OF_MEMORY.
+ * ring is full, its process has ended; PER_ERROR_CORRUPT_FILE if the channel's memory is damaged;
+ * PER_ERROR_OUT_OF_MEMORY.
  */
 PER_API per_status per_writer_add(per_writer* writer, const per_steps* steps, int64_t timeout_ms);
 
@@ -2011,8 +2013,9 @@ PER_API void per_writer_free(per_writer* writer);
  *         folder, and goes with the last process that has it.
  * Trust.  The memory is the readers' to write. Whatever one of them writes there, the loader neither reads a batch nor
  *         believes a number: priorities of transitions change, as per_replay_update_priorities() may change them, or the
- *         reader is cut off, and its calls are PER_ERROR_CORRUPT_FILE. Readers of one loader trust each other: each
- *         could spoil the batches of all.
+ *         reader is cut off, and its calls are PER_ERROR_CORRUPT_FILE. So are calls of a reader that find a number in
+ *         the memory which no loader writes. Readers of one loader trust each other: each could spoil the batches of
+ *         all.
  * Fork.   In a forked child shared loaders and readers are gone: every call on them but _free is
  *         PER_ERROR_INVALID_ARGUMENT. A child may attach to the loader of its parent as any process may.
  *

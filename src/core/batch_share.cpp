@@ -68,17 +68,13 @@ BatchShare::BatchShare(const char* path, int descriptor)
       fields_(&memory_->fields()),
       options_(memory_->options()) {
     const ShareHeader& found = header();
-    const auto number = [&](int64_t value, int64_t most) {
-        if (value < 1 || value > most) memory_->refuse("a number in its header is not allowed");
-        return value;
-    };
-    shape_ = {number(found.batch_size, max_batch_size), steps_of_sequence(options_), number(found.n_step, max_n_step),
-              options_.keep_times_sampled != 0};
-    n_readers_ = static_cast<std::size_t>(number(found.n_readers, max_slots));
-    slots_ = number(found.slots, max_slots);
-    mail_bytes_ = static_cast<std::size_t>(number(found.mail_bytes, INT64_MAX - min_mail_bytes));
-    if (mail_bytes_ % line != 0 || mail_bytes_ < static_cast<std::size_t>(min_mail_bytes))
-        memory_->refuse("its rings have another size");
+    shape_ = {memory_->read(found.batch_size, "batch_size", 1, max_batch_size), steps_of_sequence(options_),
+              memory_->read(found.n_step, "n_step", 1, max_n_step), options_.keep_times_sampled != 0};
+    n_readers_ = static_cast<std::size_t>(memory_->read(found.n_readers, "readers", 1, max_slots));
+    slots_ = memory_->read(found.slots, "slots", 1, max_slots);
+    mail_bytes_ = static_cast<std::size_t>(
+        memory_->read(found.mail_bytes, "the size of a ring", min_mail_bytes, INT64_MAX - min_mail_bytes));
+    if (mail_bytes_ % line != 0) memory_->refuse("its rings have another size");
     if (place(memory_->first_byte()) != memory_->n_bytes()) memory_->refuse("it has another size");
     make_batches();
 }

@@ -36,36 +36,35 @@ struct AwaitedBell {
 
 struct ShareHeader {
     MemoryLabel label;
-    int64_t batch_size;
-    int64_t n_readers;
-    int64_t slots;  // of a reader
-    int64_t n_step;
-    int64_t mail_bytes;  // of a ring
+    Untrusted<int64_t> batch_size;
+    Untrusted<int64_t> n_readers;
+    Untrusted<int64_t> slots;  // of a reader
+    Untrusted<int64_t> n_step;
+    Untrusted<int64_t> mail_bytes;  // of a ring
 
-    alignas(64) AwaitedBell loader_bell;          // there is mail; rung by readers
-    alignas(64) std::atomic<uint32_t> is_closed;  // the loader's
+    alignas(64) AwaitedBell loader_bell;        // there is mail; rung by readers
+    alignas(64) Untrusted<uint32_t> is_closed;  // the loader's
 };
 
 // What a reader and the loader have of each other. Each place has one, and a reader takes the place whose lock it gets.
 // Mail is counted in bytes from the first on, for ever. It is complete once `written` counts it, which is stored last:
 // whoever dies before has not written it.
 struct Mailbox {
-    // The reader's, all of which the loader takes for what anybody may have written.
-    alignas(64) std::atomic<uint64_t> life;  // readers that took this place so far
-    std::atomic<uint64_t> written;
-    std::atomic<uint32_t> process;  // of the latest reader
+    // The reader's.
+    alignas(64) Untrusted<uint64_t> life;  // readers that took this place so far
+    Untrusted<uint64_t> written;
+    Untrusted<uint32_t> process;  // of the latest reader
 
     // The loader's.
-    alignas(64) std::atomic<uint64_t> greeted;  // the life whose mail is taken: all slots of those before are back
-    std::atomic<uint64_t> taken;
-    std::atomic<uint64_t> answered;  // mail_ask so far, each by what follows
-    std::atomic<uint32_t> is_cut_off;
-    std::atomic<int32_t> status;  // a per_status
-    std::atomic<int64_t> slot;    // where that is PER_OK
-    char message[512];            // where it is not
-    AwaitedBell bell;             // something of the above has changed
+    alignas(64) Untrusted<uint64_t> greeted;  // the life whose mail is taken: all slots of those before are back
+    Untrusted<uint64_t> taken;
+    Untrusted<uint64_t> answered;  // number of mail_ask answered; the latest answer follows
+    Untrusted<uint32_t> is_cut_off;
+    Untrusted<int32_t> status;  // a per_status
+    Untrusted<int64_t> slot;    // where that is PER_OK
+    char message[512];          // where it is not
+    AwaitedBell bell;           // something of the above has changed
 };
-static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
 // What a reader tells.
 enum MailKind : uint32_t {
@@ -101,9 +100,8 @@ class BatchShare {
     Mailbox& mailbox(std::size_t place) const {
         return *reinterpret_cast<Mailbox*>(memory_->data() + mailboxes_ + place * sizeof(Mailbox));
     }
+    const LabelledMemory& memory() const { return *memory_; }
     const ProcessFile& locks() const { return memory_->locks(); }
-    int descriptor() const { return memory_->descriptor(); }
-    const std::string& path() const { return memory_->path(); }
     const Fields& fields() const { return *fields_; }
     const per_replay_options& options() const { return options_; }
     const BatchShape& shape() const { return shape_; }

@@ -77,7 +77,7 @@ Channel::Channel(Replay& replay, const per_channel_options& options)
       next_fields_(fields_.size()),
       signals_(std::make_unique<Signals>()) {
     cut_env_ids_.reserve(env_ids_.size());
-    damage_.reserve(sizeof(Error));
+    damage_.reserve(2 * sizeof(Error));
     failure_text_.reserve(sizeof(Error));
     if (has_thread_) start_thread();
 }
@@ -91,12 +91,12 @@ Channel::~Channel() {
 
 const char* Channel::path() const {
     check_usable();
-    return ring_.path().c_str();
+    return ring_.memory().path().c_str();
 }
 
 int32_t Channel::descriptor() const {
     check_usable();
-    return ring_.descriptor();
+    return ring_.memory().descriptor();
 }
 
 void Channel::flush(int64_t timeout_ms) {
@@ -122,7 +122,7 @@ int64_t Channel::move(int64_t max_steps) {
 }
 
 void Channel::flush_by_thread(int64_t timeout_ms) {
-    const uint64_t written = ring_.header().written;
+    const uint64_t written = ring_.header().written.any();
     // No writer can have stored more.
     const uint64_t end = std::min(written, taken_ + static_cast<uint64_t>(ring_.n_slots()));
     struct Haste {
@@ -149,7 +149,7 @@ void Channel::flush_by_calls(int64_t timeout_ms) {
     using std::chrono::milliseconds;
     const bool is_endless = timeout_ms < 0 || timeout_ms > max_timeout_ms;
     const Clock::time_point end_of_time = Clock::now() + milliseconds(is_endless ? 0 : timeout_ms);
-    const uint64_t end = ring_.header().written;
+    const uint64_t end = ring_.header().written.any();
     for (;;) {
         {
             const Guard guard(signals_->calls);
@@ -188,17 +188,17 @@ per_channel_statistics Channel::statistics() const {
     const RingHeader& header = ring_.header();
     const auto counter = [](uint64_t n) { return static_cast<int64_t>(n & INT64_MAX); };
     const uint64_t taken = taken_;
-    const uint64_t written = header.written;
+    const uint64_t written = header.written.any();
     per_channel_statistics statistics = default_channel_statistics;
     statistics.slots = ring_.n_slots();
     statistics.waiting = std::clamp<int64_t>(counter(written - taken), 0, ring_.n_slots());
     statistics.added = n_added_;
     statistics.refused = n_refused_;
-    statistics.dropped = counter(header.n_dropped);
-    statistics.waits = counter(header.n_waits);
+    statistics.dropped = counter(header.n_dropped.any());
+    statistics.waits = counter(header.n_waits.any());
     statistics.gaps = n_gaps_;
-    statistics.writers = counter(header.n_writers);
-    statistics.attached = ring_.locks().is_locked(writer_lock) ? header.process.load() : 0;
+    statistics.writers = counter(header.n_writers.any());
+    statistics.attached = ring_.locks().is_locked(writer_lock) ? header.process.any() : 0;
     return statistics;
 }
 
@@ -250,6 +250,7 @@ void Channel::cut_off(const char* reason) {
     header.taken_bell.ring();
     const Guard guard(signals_->mutex);
     damage_ = reason;
+    damage_ += "; its writer was cut off";
     signals_->moved.notify_all();
 }
 
@@ -287,13 +288,9 @@ void Channel::sleep_until(uint64_t written, std::chrono::nanoseconds longest, bo
 
 // Throws Error for a number that no writer can have stored.
 uint64_t Channel::n_written() const {
-    const uint64_t written = ring_.header().written;
-    if (written - taken_ > static_cast<uint64_t>(ring_.n_slots()))
-        throw Error(PER_ERROR_CORRUPT_FILE,
-                    "the channel's memory is damaged: %" PRIu64 " steps are written, after %" PRIu64
-                    " that were taken; its writer was cut off",
-                    written, taken_.load());
-    return written;
+    const uint64_t taken = taken_;
+    return ring_.memory().read(ring_.header().written, "the number of steps written", taken,
+                               taken + static_cast<uint64_t>(ring_.n_slots()));
 }
 
 // Moves slots up to that one, of at most so many steps: a slot is moved as a whole, and none is overtaken.
@@ -301,10 +298,7 @@ void Channel::move(uint64_t end, int64_t max_steps) {
     const int64_t last = n_moved_ + std::min(max_steps, INT64_MAX - n_moved_);
     while (taken_ < end) {
         const int64_t slot = static_cast<int64_t>(taken_ % static_cast<uint64_t>(ring_.n_slots()));
-        const uint32_t kind = ring_.kind(slot);
-        if (kind >= slot_kinds)
-            throw Error(PER_ERROR_CORRUPT_FILE,
-                        "the channel's memory is damaged: kind %" PRIu32 " of a step; its writer was cut off", kind);
+        const uint32_t kind = ring_.memory().read(ring_.kind(slot), "the kind of a step", 0, slot_kinds - 1);
         if (kind & slot_cuts) {
             cut(slot);
             take(1);
@@ -321,7 +315,7 @@ int64_t Channel::run_length(uint64_t first, uint64_t end, uint32_t kind, int64_t
     const int64_t slot = static_cast<int64_t>(first % static_cast<uint64_t>(ring_.n_slots()));
     const int64_t most = std::min({static_cast<int64_t>(end - first), ring_.n_slots() - slot, max_batch_});
     int64_t n = 0;
-    for (; n < most && (n == 0 || ring_.kind(slot + n) == kind); ++n) {
+    for (; n < most && (n == 0 || ring_.kind(slot + n).any() == kind); ++n) {
         max_steps -= n_steps(slot + n, kind);
         if (max_steps < 0) break;
     }

@@ -24,9 +24,9 @@ inline std::chrono::nanoseconds batch_wait = std::chrono::milliseconds(1);
 // The channel's end of a ring, and the thread that moves steps into the buffer. With PER_MOVED_BY_CALLS there is no such
 // thread: those that call flush() or move() do its work, one at a time.
 //
-// Of what lies in the shared memory the channel believes nothing. The number of slots written is checked against those
-// taken, which it keeps for itself; kinds are checked; and values go through per_replay_add(), which reads arrays that
-// change meanwhile without harm.
+// The shared memory is untrusted. The number of slots written is checked against those taken, which the channel counts by
+// itself; kinds are checked; and values go through per_replay_add(), which reads arrays that change meanwhile without
+// harm.
 //
 // A slot is given back once the buffer has its step or refuses it. Where the buffer can do neither, as memory has ended,
 // the thread, or the next call, tries again.

@@ -110,4 +110,8 @@ void LabelledMemory::refuse(const char* reason) const {
     throw Error(PER_ERROR_CORRUPT_FILE, "the shared memory is no %s: %s", kind_.noun, reason);
 }
 
+void LabelledMemory::throw_damaged(const char* name, const std::string& found) const {
+    throw Error(PER_ERROR_CORRUPT_FILE, "the %s's memory is damaged: %s is %s", kind_.noun, name, found.c_str());
+}
+
 }  // namespace per

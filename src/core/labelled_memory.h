@@ -1,11 +1,13 @@
 // What memory that a buffer's process shares with others begins with: a label, and the options of the buffer.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 
 #include "core/shared_memory.h"
 #include "file/checkpoint_options.h"
@@ -13,6 +15,24 @@
 #include "rows/fields.h"
 
 namespace per {
+
+// A number in shared memory, which any process that has the memory may write to at any time. Nothing reads it by chance:
+// a value that something follows from is checked by LabelledMemory::read(), which reads it once.
+template <class Number>
+class Untrusted {
+ public:
+    // The value, whatever it is: for flags and labels, of which each value means something, and for numbers that are
+    // only shown or looked for.
+    Number any() const noexcept { return number_; }
+
+    void operator=(Number number) noexcept { number_ = number; }
+    Number operator+=(Number number) noexcept { return number_ += number; }
+    Number operator++() noexcept { return ++number_; }
+
+ private:
+    std::atomic<Number> number_;
+    static_assert(std::atomic<Number>::is_always_lock_free);
+};
 
 // The first member of every header.
 struct MemoryLabel {
@@ -54,11 +74,26 @@ class LabelledMemory {
     const Fields& fields() const { return *fields_; }
     const per_replay_options& options() const { return options_; }
 
+    // The value of a number in the memory, which errors call `name`. Throws Error with CORRUPT_FILE unless it is one of
+    // least .. most. A counter may wrap around between these two.
+    template <class Number>
+    Number read(const Untrusted<Number>& number, const char* name, std::type_identity_t<Number> least,
+                std::type_identity_t<Number> most) const {
+        using Unsigned = std::make_unsigned_t<Number>;
+        const Number value = number.any();
+        const auto from_least = [&](Number n) { return static_cast<Unsigned>(n) - static_cast<Unsigned>(least); };
+        if (from_least(value) > from_least(most))
+            throw_damaged(name,
+                          std::to_string(value) + ", and not " + std::to_string(least) + " .. " + std::to_string(most));
+        return value;
+    }
+
     // Throws Error with CORRUPT_FILE.
     [[noreturn]] void refuse(const char* reason) const;
 
  private:
     void read_options(std::size_t n_bytes);
+    [[noreturn]] void throw_damaged(const char* name, const std::string& found) const;
 
     MemoryKind kind_;
     std::unique_ptr<SharedMemory> memory_;

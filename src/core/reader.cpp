@@ -56,17 +56,16 @@ int64_t Reader::next(int64_t timeout_ms, per_batch& batch_out) {
     if (!wait(guard, deadline, [&] { return is_answered(); }))
         throw Error(PER_ERROR_BUSY, "no batch was there in time: the one that was asked for is for the next call");
     is_asking_ = false;
-    const per_status status = static_cast<per_status>(box_->status.load());
+    const auto status =
+        static_cast<per_status>(share_.memory().read(box_->status, "a status", PER_OK, PER_ERROR_CALLBACK));
     if (status != PER_OK) {
         char message[sizeof box_->message];
         std::copy_n(box_->message, sizeof message, message);
         message[sizeof message - 1] = '\0';
         throw Error(status, "%s", message);
     }
-    const int64_t slot = box_->slot;
-    if (slot < 0 || slot >= static_cast<int64_t>(share_.n_slots()))
-        throw Error(PER_ERROR_CORRUPT_FILE, "the shared loader's memory is damaged: slot %" PRId64 " was handed out",
-                    slot);
+    const int64_t slot =
+        share_.memory().read(box_->slot, "the slot that was handed out", 0, static_cast<int64_t>(share_.n_slots()) - 1);
     is_out_[static_cast<std::size_t>(slot)] = 1;
     batch_out = share_.batch(static_cast<std::size_t>(slot));
     return slot;
@@ -103,7 +102,7 @@ void Reader::update(const ReplayUpdate& update, int64_t timeout_ms) {
     const std::size_t reserved = share_.mail_bytes() - static_cast<std::size_t>(share_.max_mail_size());
     if (!wait(guard, deadline, [&] { return room() >= static_cast<std::size_t>(mail.n_bytes) + reserved; }))
         throw Error(PER_ERROR_BUSY, "%" PRIu64 " bytes of priorities that were sent are not in the buffer yet",
-                    written_ - box_->taken);
+                    n_waiting());
     const void* const values = has_errors ? static_cast<const void*>(update.td_errors) : update.priorities;
     const auto n_values = update.count * update.n_critics * share_.steps_of(mail);
     write(mail, update.ids, values, static_cast<std::size_t>(n_values) * sizeof(float));
@@ -115,9 +114,9 @@ void Reader::flush(int64_t timeout_ms) {
     Guard guard(*mutex_);
     wait_for_greeting(guard, deadline);
     const uint64_t end = written_;
-    if (!wait(guard, deadline, [&] { return static_cast<int64_t>(box_->taken - end) >= 0; }))
+    if (!wait(guard, deadline, [&] { return n_waiting() <= written_ - end; }))
         throw Error(PER_ERROR_BUSY, "%" PRIu64 " bytes of priorities that were sent are not in the buffer yet",
-                    end - box_->taken);
+                    n_waiting() - (written_ - end));
 }
 
 void Reader::stop() {
@@ -134,8 +133,8 @@ void Reader::check_usable() const {
 
 void Reader::check_open() const {
     if (is_stopped_) throw Error(PER_ERROR_INVALID_ARGUMENT, "reader was stopped");
-    if (share_.header().is_closed != 0) throw Error(PER_ERROR_INVALID_ARGUMENT, "the shared loader was closed");
-    if (box_ != nullptr && is_greeted_ && box_->is_cut_off != 0)
+    if (share_.header().is_closed.any() != 0) throw Error(PER_ERROR_INVALID_ARGUMENT, "the shared loader was closed");
+    if (box_ != nullptr && is_greeted_ && box_->is_cut_off.any() != 0)
         throw Error(PER_ERROR_CORRUPT_FILE, "the shared loader's memory is damaged: this reader was cut off");
 }
 
@@ -196,13 +195,13 @@ bool Reader::wait(Guard& guard, const Deadline& deadline, IsOver is_over) {
 
 // Nothing is written before: the slots of the reader that had the place are to be back.
 void Reader::wait_for_greeting(Guard& guard, const Deadline& deadline) {
-    if (!is_greeted_ && !wait(guard, deadline, [&] { return is_greeted_ || box_->greeted == life_; }))
+    if (!is_greeted_ && !wait(guard, deadline, [&] { return is_greeted_ || box_->greeted.any() == life_; }))
         throw Error(PER_ERROR_BUSY, "the shared loader has not taken notice of this reader yet");
     if (is_greeted_) return;
     is_greeted_ = true;
-    written_ = box_->taken;
+    written_ = box_->taken.any();
     box_->written = written_;
-    asked_ = box_->answered;
+    asked_ = box_->answered.any();
 }
 
 // Asks if nobody does.
@@ -212,14 +211,19 @@ bool Reader::is_answered() {
         ++asked_;
         is_asking_ = true;
     }
-    return box_->answered == asked_;
+    return share_.memory().read(box_->answered, "the number of answers", asked_ - 1, asked_) == asked_;
 }
 
 // ---------------------------------------------------------------------------------------------------------- writing
 
+// Bytes that were written and not taken yet.
+uint64_t Reader::n_waiting() const {
+    return written_ -
+           share_.memory().read(box_->taken, "the number of bytes taken", written_ - share_.mail_bytes(), written_);
+}
+
 std::size_t Reader::room() const {
-    const uint64_t n_there = written_ - box_->taken;
-    return n_there <= share_.mail_bytes() ? share_.mail_bytes() - static_cast<std::size_t>(n_there) : 0;
+    return share_.mail_bytes() - static_cast<std::size_t>(n_waiting());
 }
 
 // Only at the end is the mail written: whoever dies before has written none.

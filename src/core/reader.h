@@ -53,6 +53,7 @@ class Reader {
     bool wait(Guard& guard, const Deadline& deadline, IsOver is_over);
     void wait_for_greeting(Guard& guard, const Deadline& deadline);
     bool is_answered();
+    uint64_t n_waiting() const;
     std::size_t room() const;
     void write(const Mail& mail, const int64_t* ids, const void* values, std::size_t value_bytes);
     void write(uint32_t kind, int64_t number = 0);

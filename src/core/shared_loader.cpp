@@ -70,12 +70,12 @@ SharedLoader::~SharedLoader() {
 
 const char* SharedLoader::path() const {
     check_usable();
-    return share_->path().c_str();
+    return share_->memory().path().c_str();
 }
 
 int32_t SharedLoader::descriptor() const {
     check_usable();
-    return share_->descriptor();
+    return share_->memory().descriptor();
 }
 
 per_shared_loader_statistics SharedLoader::statistics() const {
@@ -85,7 +85,7 @@ per_shared_loader_statistics SharedLoader::statistics() const {
     statistics.places = static_cast<int64_t>(share_->n_readers());
     for (std::size_t i = 0; i < share_->n_readers(); ++i) {
         statistics.attached += share_->locks().is_locked(lock_of(i)) ? 1 : 0;
-        n_lives += share_->mailbox(i).life;
+        n_lives += share_->mailbox(i).life.any();
     }
     statistics.readers = static_cast<int64_t>(n_lives & INT64_MAX);
     statistics.handed = n_handed_;
@@ -146,7 +146,7 @@ void SharedLoader::close() {
 // Returns whether there may be more to do at once.
 bool SharedLoader::serve() {
     for (std::size_t i = 0; i < places_.size(); ++i) {
-        const uint64_t life = share_->mailbox(i).life;
+        const uint64_t life = share_->mailbox(i).life.any();
         if (life != places_[i].life) greet(i, life);
         take_mails(i);
     }
@@ -179,7 +179,7 @@ void SharedLoader::greet(std::size_t i, uint64_t life) {
 void SharedLoader::take_mails(std::size_t i) {
     Place& place = places_[i];
     Mailbox& box = share_->mailbox(i);
-    const uint64_t written = box.written;
+    const uint64_t written = box.written.any();
     if (!place.is_taken || place.is_cut_off || written == place.taken) return;
     if (written - place.taken > share_->mail_bytes()) return cut_off(i);
     while (place.is_taken && !place.is_cut_off && place.taken != written) take_mail(i, written - place.taken);
@@ -253,7 +253,7 @@ void SharedLoader::let_go(std::size_t i) {
     }
     askers_.erase(std::remove(askers_.begin(), askers_.end(), i), askers_.end());
     place.is_taken = place.is_cut_off = place.asks = false;
-    place.taken = box.written;
+    place.taken = box.written.any();
     box.taken = place.taken;
     box.answered = place.answered;
     box.is_cut_off = 0;

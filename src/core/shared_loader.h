@@ -19,9 +19,8 @@ namespace per {
 // A loader whose slots lie in shared memory, and the thread that is its one consumer: it hands batches on to readers,
 // in the order in which they asked.
 //
-// Of what lies in the shared memory the thread believes nothing. Whose a slot is it knows by itself; it counts the mail
-// that it has taken by itself; and it reads a mail once, into memory of its own, before it looks at it. It never reads
-// a batch.
+// The shared memory is untrusted. The thread knows by itself whose a slot is and how much mail it has taken; and it reads
+// a mail once, into memory of its own, before it looks at it. It never reads a batch.
 class SharedLoader {
  public:
     // Throws Error; with BUSY if the buffer has a loader.

@@ -72,9 +72,7 @@ StepRing::StepRing(const char* path, int descriptor)
       fields_(&memory_->fields()),
       options_(memory_->options()),
       n_slots_(0) {
-    const uint64_t n_slots = header().n_slots;
-    if (n_slots < min_ring_slots || n_slots > max_ring_slots) memory_->refuse("it has another number of slots");
-    n_slots_ = static_cast<int64_t>(n_slots);
+    n_slots_ = static_cast<int64_t>(memory_->read(header().n_slots, "n_slots", min_ring_slots, max_ring_slots));
     arrays_ = std::make_unique<RingArrays>(*fields_, n_slots_, n_envs(), memory_->first_byte());
     if (arrays_->n_bytes() != memory_->n_bytes()) memory_->refuse("it has another size");
 }

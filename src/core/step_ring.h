@@ -28,26 +28,25 @@ inline constexpr uint32_t slot_kinds = 32;  // all kinds are below
 // counts it, which is stored last: whoever dies before has not written it.
 struct RingHeader {
     MemoryLabel label;
-    uint64_t n_slots;
-    int32_t when_full;  // a per_when_full
-    int32_t moved_by;   // a per_moved_by
+    Untrusted<uint64_t> n_slots;
+    Untrusted<int32_t> when_full;  // a per_when_full
+    Untrusted<int32_t> moved_by;   // a per_moved_by
 
-    // The writer's, all of which the channel takes for what anybody may have written.
-    alignas(64) std::atomic<uint64_t> written;
+    // The writer's. Where a bell is to ring is no number to rely on: see wake_at().
+    alignas(64) Untrusted<uint64_t> written;
     std::atomic<uint64_t> room_at;  // the writer sleeps until as many slots were taken
-    std::atomic<uint64_t> n_dropped;
-    std::atomic<uint64_t> n_waits;
-    std::atomic<uint64_t> n_writers;
-    std::atomic<uint32_t> process;  // of the latest writer
+    Untrusted<uint64_t> n_dropped;
+    Untrusted<uint64_t> n_waits;
+    Untrusted<uint64_t> n_writers;
+    Untrusted<uint32_t> process;  // of the latest writer
     SharedBell written_bell;
 
     // The channel's.
-    alignas(64) std::atomic<uint64_t> taken;
+    alignas(64) Untrusted<uint64_t> taken;
     std::atomic<uint64_t> wake_at;  // the channel sleeps until as many slots are written
-    std::atomic<uint32_t> is_closed;
+    Untrusted<uint32_t> is_closed;
     SharedBell taken_bell;
 };
-static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
 // Bytes of the file that are locked by the process at either end.
 enum RingLock : int { writer_lock = 0, channel_lock = 1 };
@@ -90,12 +89,11 @@ class StepRing {
     StepRing(const char* path, int descriptor);
 
     RingHeader& header() const { return *reinterpret_cast<RingHeader*>(memory_->data()); }
+    const LabelledMemory& memory() const { return *memory_; }
     const ProcessFile& locks() const { return memory_->locks(); }
-    int descriptor() const { return memory_->descriptor(); }
     const Fields& fields() const { return *fields_; }
     const per_replay_options& options() const { return options_; }
     const RingArrays& arrays() const { return *arrays_; }
-    const std::string& path() const { return memory_->path(); }
     int64_t n_slots() const { return n_slots_; }
     int64_t n_envs() const { return options_.n_envs; }
 
@@ -104,8 +102,8 @@ class StepRing {
         return memory_->data() + array + slot * n_envs() * bytes;
     }
     cpu::Column<std::byte> column(std::size_t array, int64_t bytes) const { return {memory_->data() + array, bytes}; }
-    std::atomic_ref<uint32_t> kind(int64_t slot) const {
-        return std::atomic_ref(reinterpret_cast<uint32_t*>(memory_->data() + arrays_->kinds)[slot]);
+    Untrusted<uint32_t>& kind(int64_t slot) const {
+        return reinterpret_cast<Untrusted<uint32_t>*>(memory_->data() + arrays_->kinds)[slot];
     }
 
  private:

@@ -28,8 +28,9 @@ std::string type_text(int32_t dtype, std::span<const int64_t> shape) {
 Writer::Writer(const char* path, int descriptor, const per_field* fields, int64_t n_fields)
     : ring_(path, descriptor),
       header_(ring_.header()),
-      drops_(header_.when_full == PER_FULL_DROPS),
-      looks_for_death_(header_.moved_by == PER_MOVED_BY_CALLS),
+      drops_(ring_.memory().read(header_.when_full, "when_full", PER_FULL_WAITS, PER_FULL_DROPS) == PER_FULL_DROPS),
+      looks_for_death_(ring_.memory().read(header_.moved_by, "moved_by", PER_MOVED_BY_THREAD, PER_MOVED_BY_CALLS) ==
+                       PER_MOVED_BY_CALLS),
       checks_(ring_.fields(), ring_.options()),
       given_(ring_.fields(), ring_.options().on_nan == PER_NAN_ERROR),
       cuts_(static_cast<std::size_t>(ring_.n_envs()), 1),
@@ -38,11 +39,11 @@ Writer::Writer(const char* path, int descriptor, const per_field* fields, int64_
     check_open();
     if (fields != nullptr) check_fields(fields, n_fields);
     if (!ring_.locks().try_lock(writer_lock))
-        throw Error(PER_ERROR_BUSY, "the channel has a writer already, of process %" PRIu32, header_.process.load());
+        throw Error(PER_ERROR_BUSY, "the channel has a writer already, of process %" PRIu32, header_.process.any());
     header_.process = static_cast<uint32_t>(getpid());
     ++header_.n_writers;
     header_.room_at = StepRing::never;
-    written_ = header_.written;
+    written_ = header_.written.any();
     if (has_room(1)) write_cut();
 }
 
@@ -99,8 +100,7 @@ void Writer::flush(int64_t timeout_ms) {
     check_open();
     header_.written_bell.ring();
     if (!wait_until_taken(written_, timeout_ms))
-        throw Error(PER_ERROR_BUSY, "%" PRIu64 " steps that were written are not in the buffer yet",
-                    written_ - header_.taken);
+        throw Error(PER_ERROR_BUSY, "%" PRIu64 " steps that were written are not in the buffer yet", n_waiting());
 }
 
 // ----------------------------------------------------------------------------------------------------------- checks
@@ -111,7 +111,7 @@ void Writer::check_usable() const {
 }
 
 void Writer::check_open() const {
-    if (header_.is_closed != 0) throw Error(PER_ERROR_INVALID_ARGUMENT, "the channel was closed");
+    if (header_.is_closed.any() != 0) throw Error(PER_ERROR_INVALID_ARGUMENT, "the channel was closed");
     if (looks_for_death_) check_process();
 }
 
@@ -161,8 +161,14 @@ void Writer::check_values(const ReplaySteps& steps) const {
 
 // ------------------------------------------------------------------------------------------------------------- room
 
+// Slots that were written and not taken yet.
+uint64_t Writer::n_waiting() const {
+    const uint64_t n_slots = static_cast<uint64_t>(ring_.n_slots());
+    return written_ - ring_.memory().read(header_.taken, "the number of steps taken", written_ - n_slots, written_);
+}
+
 bool Writer::has_room(int64_t n_slots) const {
-    return written_ - header_.taken + static_cast<uint64_t>(n_slots) <= static_cast<uint64_t>(ring_.n_slots());
+    return n_waiting() + static_cast<uint64_t>(n_slots) <= static_cast<uint64_t>(ring_.n_slots());
 }
 
 // False if there is none and the ring drops what does not fit.
@@ -185,6 +191,10 @@ bool Writer::make_room(int64_t n_slots, int64_t timeout_ms) {
     return true;
 }
 
+bool Writer::has_taken(uint64_t count) const {
+    return n_waiting() <= written_ - count;
+}
+
 // False if that takes longer.
 bool Writer::wait_until_taken(uint64_t count, int64_t timeout_ms) {
     using Clock = std::chrono::steady_clock;
@@ -194,12 +204,12 @@ bool Writer::wait_until_taken(uint64_t count, int64_t timeout_ms) {
     for (;;) {
         header_.room_at = count;
         const uint32_t seen = header_.taken_bell.count;
-        if (header_.taken >= count) break;
+        if (has_taken(count)) break;
         check_open();
         const std::chrono::nanoseconds left = is_endless ? longest_sleep : std::chrono::nanoseconds(end - Clock::now());
         if (left.count() > 0) header_.taken_bell.sleep(seen, std::min(left, longest_sleep).count());
-        if (header_.taken < count) check_process();
-        if (left.count() <= 0 && header_.taken < count) return false;
+        if (!has_taken(count)) check_process();
+        if (left.count() <= 0 && !has_taken(count)) return false;
     }
     header_.room_at = StepRing::never;
     return true;

@@ -36,6 +36,8 @@ class Writer {
     void check_fields(const per_field* given, int64_t n_fields) const;
     void check_values(const ReplaySteps& steps) const;
     bool has_room(int64_t n_slots) const;
+    uint64_t n_waiting() const;
+    bool has_taken(uint64_t count) const;
     bool make_room(int64_t n_slots, int64_t timeout_ms);
     bool wait_until_taken(uint64_t count, int64_t timeout_ms);
     void write_cut();

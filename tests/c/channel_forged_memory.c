@@ -141,6 +141,71 @@ static void frames_change_while_they_are_packed(void) {
     per_replay_free(replay);
 }
 
+/* The writer reads how many slots the channel has taken: the first number of the header's third line. */
+static void numbers_of_steps_taken_are_those_of_a_channel(void) {
+    static const uint64_t forged[] = {3, SLOTS, UINT64_C(1) << 63, UINT64_MAX - SLOTS}; /* 2 slots are written */
+    enum { TAKEN = 128 };
+    const per_replay_options options = replay_options(200, 1);
+    int i;
+    for (i = 0; i < (int)(sizeof forged / sizeof *forged); ++i) {
+        per_replay* replay = create_replay(&options);
+        per_channel* channel = create_channel_moved_by(PER_MOVED_BY_CALLS, replay, 0, NULL, SLOTS,
+                                                       i % 2 ? PER_FULL_WAITS : PER_FULL_DROPS);
+        per_writer *writer = attach(path_of(channel)), *other = NULL;
+        unsigned char* memory;
+        struct stat status;
+        int32_t descriptor;
+        CHECK_OK(write_step(writer, 0, 1, 0, 0)); /* after a cut */
+        CHECK_OK(per_channel_descriptor(channel, &descriptor));
+        CHECK(fstat(descriptor, &status) == 0);
+        memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+        CHECK(memory != MAP_FAILED);
+        __atomic_store_n((uint64_t*)(void*)(memory + TAKEN), forged[i], __ATOMIC_SEQ_CST);
+        CHECK_FAILS(write_step(writer, 1, 2, 0, 60000), PER_ERROR_CORRUPT_FILE,
+                    "the channel's memory is damaged: the number of steps taken is ");
+        CHECK_FAILS(per_writer_flush(writer, 60000), PER_ERROR_CORRUPT_FILE, "the number of steps taken is ");
+        CHECK_FAILS(per_writer_cut(writer, 0, NULL, 60000), PER_ERROR_CORRUPT_FILE, "the number of steps taken is ");
+        per_writer_free(writer);
+        CHECK_FAILS(per_writer_attach(path_of(channel), -1, NULL, 0, &other), PER_ERROR_CORRUPT_FILE,
+                    "the number of steps taken is ");
+        CHECK(other == NULL);
+        munmap(memory, (size_t)status.st_size);
+        per_channel_free(channel);
+        per_replay_free(replay);
+    }
+}
+
+/* The options of a channel that its header has: the number of slots, when_full and moved_by, behind the label. */
+static void choices_of_the_header_are_those_of_a_channel(void) {
+    enum { WHEN_FULL = 40, MOVED_BY = 44 };
+    static const int32_t forged[] = {-1, 2, INT32_MAX, INT32_MIN};
+    const per_replay_options options = replay_options(200, 1);
+    per_replay* replay = create_replay(&options);
+    per_channel* channel = create_channel(replay, 0, NULL, SLOTS, PER_FULL_WAITS);
+    per_writer* writer = NULL;
+    unsigned char* memory;
+    struct stat status;
+    int32_t descriptor;
+    int i;
+    CHECK_OK(per_channel_descriptor(channel, &descriptor));
+    CHECK(fstat(descriptor, &status) == 0);
+    memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    CHECK(memory != MAP_FAILED);
+    for (i = 0; i < 2 * (int)(sizeof forged / sizeof *forged); ++i) {
+        int32_t* const choice = (int32_t*)(void*)(memory + (i % 2 ? MOVED_BY : WHEN_FULL));
+        CHECK(*choice == 0);
+        __atomic_store_n(choice, forged[i / 2], __ATOMIC_SEQ_CST);
+        CHECK_FAILS(per_writer_attach(path_of(channel), -1, NULL, 0, &writer), PER_ERROR_CORRUPT_FILE,
+                    i % 2 ? "damaged: moved_by is " : "damaged: when_full is ");
+        CHECK(writer == NULL);
+        __atomic_store_n(choice, 0, __ATOMIC_SEQ_CST);
+    }
+    per_writer_free(attach(path_of(channel)));
+    munmap(memory, (size_t)status.st_size);
+    per_channel_free(channel);
+    per_replay_free(replay);
+}
+
 int main(void) {
     uint64_t state = 4;
     int i, n_cut_off = 0;
@@ -190,6 +255,8 @@ int main(void) {
         per_replay_free(replay);
     }
     CHECK(n_cut_off > 0);
+    numbers_of_steps_taken_are_those_of_a_channel();
+    choices_of_the_header_are_those_of_a_channel();
     if (!on_cuda()) frames_change_while_they_are_packed();
     return 0;
 }

@@ -214,8 +214,31 @@ static void a_life_that_nobody_has(uint64_t life, int has_reader) {
     per_replay_free(replay);
 }
 
-/* A reader is handed out a slot that the loader does not have. */
-static void a_slot_that_is_not_there(int64_t slot) {
+/* The loader's part of a mailbox, for a reader that has asked once. */
+typedef struct answer {
+    uint64_t taken, answered;
+    int32_t status;
+    int64_t slot;
+    const char* message; /* of the reader's error */
+} answer;
+
+enum { ASKED = 40 /* the bytes of that mail */ };
+
+static const answer of_no_loader[] = {
+    {ASKED, 1, PER_OK, SLOTS + 1, "the slot that was handed out is 3, and not 0 .. 2"}, /* one is the loader's */
+    {ASKED, 1, PER_OK, INT64_MAX, "the slot that was handed out is 9223372036854775807"},
+    {ASKED, 1, PER_OK, -1, "the slot that was handed out is -1"},
+    {ASKED, 1, PER_ERROR_CALLBACK + 1, 0, "a status is 13, and not 0 .. 12"},
+    {ASKED, 1, 0x3f3f3f3f, 0, "a status is 1061109567"},
+    {ASKED, 1, -1, 0, "a status is -1"},
+    {ASKED, 1, INT32_MIN, 0, "a status is -2147483648"},
+    {ASKED, 2, PER_OK, 0, "the number of answers is 2, and not 0 .. 1"},
+    {ASKED, UINT64_MAX, PER_OK, 0, "the number of answers is 18446744073709551615"},
+    {ASKED + 1, 0, PER_OK, 0, "the number of bytes taken is 41"},
+    {UINT64_C(1) << 63, 0, PER_OK, 0, "the number of bytes taken is 9223372036854775808"},
+};
+
+static void an_answer_that_no_loader_gives(answer forged) {
     per_replay_options options = replay_options(ROWS + 2, 1);
     per_replay* replay;
     per_shared_loader* loader;
@@ -225,23 +248,28 @@ static void a_slot_that_is_not_there(int64_t slot) {
     unsigned char* memory;
     unsigned char* of_loader;
     int32_t descriptor;
-    int64_t taken;
+    int64_t slot;
     options.samples_per_insert = 1; /* so that nothing is answered */
     options.samples_tolerance = BATCH;
     replay = create_replay(&options);
     loader = share_batches(replay, BATCH, 1, SLOTS, NULL);
     reader = attach_reader(path_of_batches(loader));
     CHECK_OK(per_reader_flush(reader, -1));
-    CHECK(try_read(reader, 0, &batch, &taken) == PER_ERROR_BUSY); /* it has asked */
+    CHECK(try_read(reader, 0, &batch, &slot) == PER_ERROR_BUSY); /* it has asked */
+    CHECK_OK(per_reader_flush(reader, -1));
     CHECK_OK(per_shared_loader_descriptor(loader, &descriptor));
     CHECK(fstat(descriptor, &status) == 0);
     memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     CHECK(memory != MAP_FAILED);
     of_loader = memory + find_mailbox(memory, (size_t)status.st_size, 1, 64) + 64;
-    /* Behind the number of calls that were answered stand their status, which is 0, and the slot. */
-    __atomic_store_n((int64_t*)(void*)(of_loader + 32), slot, __ATOMIC_SEQ_CST);
-    __atomic_store_n((uint64_t*)(void*)(of_loader + 16), 1, __ATOMIC_SEQ_CST);
-    CHECK_FAILS(try_read(reader, -1, &batch, &taken), PER_ERROR_CORRUPT_FILE, "was handed out");
+    __atomic_store_n((uint64_t*)(void*)(of_loader + 8), forged.taken, __ATOMIC_SEQ_CST);
+    __atomic_store_n((int32_t*)(void*)(of_loader + 28), forged.status, __ATOMIC_SEQ_CST);
+    __atomic_store_n((int64_t*)(void*)(of_loader + 32), forged.slot, __ATOMIC_SEQ_CST);
+    __atomic_store_n((uint64_t*)(void*)(of_loader + 16), forged.answered, __ATOMIC_SEQ_CST);
+    if (forged.answered != 0)
+        CHECK_FAILS(try_read(reader, 60000, &batch, &slot), PER_ERROR_CORRUPT_FILE, forged.message);
+    else
+        CHECK_FAILS(per_reader_flush(reader, 60000), PER_ERROR_CORRUPT_FILE, forged.message);
     munmap(memory, (size_t)status.st_size);
     per_reader_free(reader);
     per_shared_loader_free(loader);
@@ -361,9 +389,8 @@ int main(void) {
     CHECK(n_cut_off > 0);
     for (i = 0; i < 2 * (int)(sizeof lives / sizeof *lives); ++i) a_life_that_nobody_has(lives[i / 2], i % 2);
     for (i = 0; i < (int)(sizeof of_no_reader / sizeof *of_no_reader); ++i) mail_that_no_reader_writes(of_no_reader[i]);
-    a_slot_that_is_not_there(SLOTS + 1); /* one is the loader's */
-    a_slot_that_is_not_there(INT64_MAX);
-    a_slot_that_is_not_there(-1);
+    for (i = 0; i < (int)(sizeof of_no_loader / sizeof *of_no_loader); ++i)
+        an_answer_that_no_loader_gives(of_no_loader[i]);
     numbers_of_the_header_are_those_of_its_loader();
     return 0;
 }
