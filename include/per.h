@@ -929,12 +929,17 @@ PER_API per_status per_replay_set_save_compression(per_replay* replay, int32_t s
  * The rate limiter keeps adds and draws in step, also where they are made by several threads. It counts a steps that
  * were added and d transitions that were drawn, both since creation or the last per_replay_clear(), and allows
  *
- *   an add of k steps            if a < m, or floor(r (a + k - m)) - d <= e
+ *   an add of k steps            if floor(r (a + k - m)) - d <= e
  *   a draw of b transitions      if a >= m, and floor(r (a - m)) - d - b >= -e
  *
  * with r = samples_per_insert, e = samples_tolerance and m = min_size_to_sample, at least 1. With r = 0 all adds are
- * allowed, and all draws once a >= m. Adds of no step are always allowed. What is not allowed yet is PER_ERROR_BUSY;
- * what never will be, as b > e, or r k > e once a >= m, is PER_ERROR_INVALID_ARGUMENT.
+ * allowed, and all draws once a >= m. Adds of no step are always allowed. What is not allowed yet is PER_ERROR_BUSY. A
+ * call for more than e transitions, or for more than e / r steps beyond the first m, never is allowed, and is
+ * PER_ERROR_INVALID_ARGUMENT at any time.
+ *
+ * The first m steps are free, in calls of any size. A call that goes beyond them is allowed where as many calls of one
+ * step would be: to fill a buffer with s steps by one call before the first draw takes m >= s - e / r. A larger call is
+ * refused as a whole, rather than leave adds to wait for the draws that it owes.
  *
  * So the limits always let one of the two sides go on, and a thread that has both need not wait. But they do not know
  * why else a call fails: m must be large enough for a draw to succeed by then - for something to be live, and with

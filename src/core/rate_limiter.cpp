@@ -21,7 +21,7 @@ int64_t RateLimiter::due(int64_t added) const {
 }
 
 bool RateLimiter::allows_add(int64_t n) const {
-    if (n == 0 || options_.samples_per_insert <= 0 || counts_.added < min_size()) return true;
+    if (n == 0 || options_.samples_per_insert <= 0) return true;
     return due(counts_.added + n) - counts_.drawn <= options_.samples_tolerance;
 }
 
@@ -32,20 +32,26 @@ bool RateLimiter::allows_draw(int64_t n) const {
     return due(counts_.added) - counts_.drawn - n >= -options_.samples_tolerance;
 }
 
-double RateLimiter::max_steps_of_call() const {
-    return std::floor(static_cast<double>(options_.samples_tolerance) / options_.samples_per_insert);
+int64_t RateLimiter::max_steps_of_call() const {
+    const double exact = static_cast<double>(options_.samples_tolerance) / options_.samples_per_insert;
+    return n_missing() + static_cast<int64_t>(std::floor(std::min(exact, max_due)));
 }
 
 bool RateLimiter::never_allows_add(int64_t n) const {
-    return options_.samples_per_insert > 0 && counts_.added >= min_size() &&
-           static_cast<double>(n) > max_steps_of_call();
+    return options_.samples_per_insert > 0 && n > max_steps_of_call();
 }
 
 void RateLimiter::check_limited_add(int64_t n) const {
+    if (never_allows_add(n) && n_missing() > 0)
+        throw Error(PER_ERROR_INVALID_ARGUMENT,
+                    "steps of the call are %" PRId64 ": allowed are 0 .. %" PRId64 ", %" PRId64
+                    " up to min_size_to_sample and those that samples_tolerance %" PRId64
+                    " with samples_per_insert %g allows beyond it",
+                    n, max_steps_of_call(), n_missing(), options_.samples_tolerance, options_.samples_per_insert);
     if (never_allows_add(n))
         throw Error(PER_ERROR_INVALID_ARGUMENT,
                     "steps of the call are %" PRId64 ": allowed by samples_tolerance %" PRId64
-                    " with samples_per_insert %g are 0 .. %.0f",
+                    " with samples_per_insert %g are 0 .. %" PRId64,
                     n, options_.samples_tolerance, options_.samples_per_insert, max_steps_of_call());
     if (allows_add(n)) return;
     throw Error(PER_ERROR_BUSY,

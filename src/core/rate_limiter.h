@@ -20,11 +20,11 @@ namespace per {
 //   due(a) = floor(r (a - m))
 //
 // be how many transitions are to be drawn once `a` steps are added. An add after which a steps are there is allowed if
-// due(a) - drawn <= e, or if fewer than m steps are there before it; a draw after which d transitions are drawn is
-// allowed if m steps are there and due(added) - d >= -e. No call may be for more than e transitions: draws of more, and
-// adds of more than e / r steps once m are there, never are allowed; adds of none always are. So one side may go on at
-// any time, as far as the limits go: where an add of k steps is not allowed, due(added) > drawn + e - ceil(r k) >=
-// drawn, and a draw of up to e transitions is.
+// due(a) - drawn <= e, which the first m steps always satisfy; a draw after which d transitions are drawn is allowed if
+// m steps are there and due(added) - d >= -e. No call may be for more than e transitions: draws of more, and adds of
+// more than e / r steps beyond the first m, never are allowed; adds of none always are. So one side may go on at any
+// time. While fewer than m steps are there, an add that is not refused for good is allowed. Later, where an add of k steps is
+// not allowed, due(added) > drawn + e - ceil(r k) >= drawn, and a draw of up to e transitions is.
 //
 // The buffer is locked while any function but ring() is called. Who waits is woken once the least number that is waited
 // for on a side is allowed.
@@ -138,12 +138,12 @@ class RateLimiter {
 
     void check_limited_add(int64_t n) const;
     void check_limited_draw(int64_t n) const;
-    // An add that is not allowed once the least size is there, and never will be.
     bool never_allows_add(int64_t n) const;
     void count(int64_t& counter, int64_t n);
     int64_t due(int64_t added) const;
-    double max_steps_of_call() const;
+    int64_t max_steps_of_call() const;
     int64_t min_size() const { return std::max<int64_t>(options_.min_size_to_sample, 1); }
+    int64_t n_missing() const { return std::max<int64_t>(min_size() - counts_.added, 0); }
 
     const per_replay_options& options_;
     Counts counts_;

@@ -79,11 +79,16 @@ static void what_is_allowed_is_said(void) {
     CHECK_OK(add_steps(replay, 4));
     CHECK_FAILS(draw_some(replay, 3), PER_ERROR_BUSY,
                 "batch_size is 3: the rate limiter allows no draw before 5 steps are added; 4 are");
-    /* Fewer than 5 are there, so any number may be added: 20 are due then. */
-    CHECK_OK(add_steps(replay, 11));
+    /* Of 5 one is missing, and 8 / 2 may come beyond. */
+    before = stats_of(replay);
+    CHECK_FAILS(add_steps(replay, 6), PER_ERROR_INVALID_ARGUMENT,
+                "steps of the call are 6: allowed are 0 .. 5, 1 up to min_size_to_sample and those that "
+                "samples_tolerance 8 with samples_per_insert 2 allows beyond it");
+    CHECK(stats_of(replay).added == before.added && stats_of(replay).live == before.live);
+    CHECK_OK(add_steps(replay, 5));
     before = stats_of(replay);
     CHECK_FAILS(add_steps(replay, 2), PER_ERROR_BUSY,
-                "steps of the call are 2: the rate limiter allows 0 .. 0 before more is drawn; 15 steps are added, 0 "
+                "steps of the call are 2: the rate limiter allows 0 .. 0 before more is drawn; 9 steps are added, 0 "
                 "transitions drawn");
     CHECK(stats_of(replay).added == before.added && stats_of(replay).live == before.live);
     CHECK_FAILS(add_steps(replay, 5), PER_ERROR_INVALID_ARGUMENT,
@@ -92,16 +97,15 @@ static void what_is_allowed_is_said(void) {
     CHECK_FAILS(draw_some(replay, 9), PER_ERROR_INVALID_ARGUMENT,
                 "batch_size is 9: allowed by samples_tolerance are 1 .. 8");
     CHECK_FAILS(per_replay_wait_to_sample(replay, 9, -1), PER_ERROR_INVALID_ARGUMENT, "batch_size is 9");
-    /* 20 were due, and 28 may be drawn. */
-    CHECK_OK(draw_some(replay, 8));
-    CHECK_OK(draw_some(replay, 8));
+    /* 8 were due, and 16 may be drawn. */
+    CHECK_OK(draw_some(replay, 4));
     CHECK_FAILS(add_steps(replay, 3), PER_ERROR_BUSY,
-                "steps of the call are 3: the rate limiter allows 0 .. 2 before more is drawn; 15 steps are added, 16 "
+                "steps of the call are 3: the rate limiter allows 0 .. 2 before more is drawn; 9 steps are added, 4 "
                 "transitions drawn");
     CHECK_OK(draw_some(replay, 8));
     before = stats_of(replay);
     CHECK_FAILS(draw_some(replay, 5), PER_ERROR_BUSY,
-                "batch_size is 5: the rate limiter allows 0 .. 4 before more is added; 15 steps are added, 24 "
+                "batch_size is 5: the rate limiter allows 0 .. 4 before more is added; 9 steps are added, 12 "
                 "transitions drawn");
     CHECK(stats_of(replay).samples == before.samples && stats_of(replay).beta_step == before.beta_step);
     CHECK_OK(draw_some(replay, 4));
@@ -114,7 +118,8 @@ static void what_is_allowed_is_said(void) {
 /* Whether a call may ever be made does not depend on when it is: 12 steps are too many also when they would fit. */
 static void what_never_is_allowed_is_refused_at_any_time(void) {
     per_replay* replay = limited(1, 8, 1, 1);
-    CHECK_OK(per_replay_wait_to_add(replay, 12, 0));
+    CHECK_FAILS(per_replay_wait_to_add(replay, 12, -1), PER_ERROR_INVALID_ARGUMENT, "allowed are 0 .. 9, 1 up to");
+    CHECK_OK(per_replay_wait_to_add(replay, 9, 0));
     CHECK_OK(add_steps(replay, 1));
     CHECK_FAILS(per_replay_wait_to_add(replay, 12, -1), PER_ERROR_INVALID_ARGUMENT, "allowed by samples_tolerance 8");
     CHECK_OK(draw_some(replay, 8));
@@ -124,20 +129,39 @@ static void what_never_is_allowed_is_refused_at_any_time(void) {
     per_replay_free(replay);
 }
 
-/* 20 steps at once leave the draws far behind. On CUDA the host does not read the mask, and all its steps count. */
+/* 1 + 4 steps are allowed before a draw. On CUDA the host does not read the mask, and all its steps count. */
 static void adds_of_nothing_are_allowed_at_any_time(void) {
     static const float zero[1];
     static const uint8_t mask[1] = {0};
     per_replay* replay = limited(1, 4, 1, 1);
     call given;
-    CHECK_OK(add_steps(replay, 20));
+    CHECK_OK(add_steps(replay, 5));
     CHECK_FAILS(per_replay_wait_to_add(replay, 1, 0), PER_ERROR_BUSY, "allows 0 .. 0");
     CHECK_OK(per_replay_wait_to_add(replay, 0, 0));
     fill_call(&given, 1, zero, zero, zero, NULL, NULL);
     given.steps.mask = array_of(mask, PER_BOOL);
     CHECK(per_replay_add(replay, &given.steps, NULL, NULL) == (on_cuda() ? PER_ERROR_BUSY : PER_OK));
-    CHECK(stats_of(replay).added == 20);
+    CHECK(stats_of(replay).added == 5);
     per_replay_free(replay);
+}
+
+/* A call of several steps is allowed where as many calls of one step are, whatever is there before. */
+static void one_call_brings_as_much_as_several(int64_t samples_per_insert, int64_t tolerance, int64_t min_size,
+                                               int64_t n_envs) {
+    per_replay* ones = limited((double)samples_per_insert, tolerance, min_size, n_envs);
+    int64_t most = 0, before, length, i;
+    while (add_steps(ones, 1) == PER_OK) ++most;
+    per_replay_free(ones);
+    for (before = 0; before <= most; ++before) {
+        for (length = 1; length < most - before + 4; ++length) {
+            per_replay* at_once = limited((double)samples_per_insert, tolerance, min_size, n_envs);
+            const int fits = before + length <= most;
+            for (i = 0; i < before; ++i) CHECK_OK(add_steps(at_once, 1));
+            CHECK((add_steps(at_once, length) == PER_OK) == fits);
+            CHECK(stats_of(at_once).added == (before + (fits ? length : 0)) * n_envs);
+            per_replay_free(at_once);
+        }
+    }
 }
 
 /* Where nothing is overwritten, no more than the capacity is ever added: 3 lanes of 4 rows. */
@@ -249,6 +273,10 @@ int main(void) {
     what_is_allowed_is_said();
     what_never_is_allowed_is_refused_at_any_time();
     adds_of_nothing_are_allowed_at_any_time();
+    one_call_brings_as_much_as_several(2, 8, 5, 1);
+    one_call_brings_as_much_as_several(1, 8, 6, 2);
+    one_call_brings_as_much_as_several(3, 9, 0, 1);
+    one_call_brings_as_much_as_several(2, 20, 7, 3);
     a_least_size_that_is_never_there_is_refused();
     a_least_size_alone();
     without_limits_nothing_waits();

@@ -857,10 +857,11 @@ class ReplayBuffer(Store):
 
         It counts a steps that were added, without those masked, and d transitions that were drawn, by sample() and
         loaders, since the buffer was made or cleared. With r, e and m for samples_per_insert, samples_tolerance and
-        min_size_to_sample, at least 1, it allows to add k steps if a < m or floor(r (a + k - m)) - d <= e, and to draw
-        b transitions if a >= m and floor(r (a - m)) - d - b >= -e. With r = 0 only a >= m is asked for, of draws. Since
-        no call may be for more than e transitions, or e / r steps, one of the two is allowed at any time; choose m so
-        large that a draw succeeds by then. Channels wait by themselves: their writers see a full ring. The add may
+        min_size_to_sample, at least 1, it allows to add k steps if floor(r (a + k - m)) - d <= e, and to draw b
+        transitions if a >= m and floor(r (a - m)) - d - b >= -e. With r = 0 only a >= m is asked for, of draws. Since
+        no call may be for more than e transitions, or for more than e / r steps beyond the first m, one of the two is
+        allowed at any time; choose m so large that a draw succeeds by then, and that a prefill by one extend() belongs
+        to the first m steps. Channels wait by themselves: their writers see a full ring. The add may
         still be Busy if another thread adds before it: then wait again.
 
         Arguments:

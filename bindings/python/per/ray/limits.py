@@ -38,7 +38,7 @@ class Limits:
 
     @property
     def most_steps(self) -> int:
-        """Steps that one call may be for; 0: any number."""
+        """Steps that one call may be for, beyond the first min_size_to_sample; 0: any number."""
         return math.floor(self.samples_tolerance / self.samples_per_insert) if self.holds_adds else 0
 
     def allowed_steps(self, most: int = _MAX_STEPS) -> int:
@@ -56,9 +56,16 @@ class Limits:
 
     def check_add(self, n: int) -> None:
         """Raises Busy where n steps are not allowed yet, InvalidArgument where they never are."""
-        if n == 0 or not self.holds_adds or self.added < self._least():
+        if n == 0 or not self.holds_adds:
             return
-        if n > self.most_steps:
+        missing = max(self._least() - self.added, 0)
+        if missing > 0 and n > missing + self.most_steps:
+            raise InvalidArgument(
+                f"steps of the call are {n}: allowed are 0 .. {missing + self.most_steps}, {missing} up to "
+                f"min_size_to_sample and those that samples_tolerance {self.samples_tolerance} with samples_per_insert "
+                f"{self.samples_per_insert:g} allows beyond it"
+            )
+        if n > missing + self.most_steps:
             raise InvalidArgument(
                 f"steps of the call are {n}: allowed by samples_tolerance {self.samples_tolerance} "
                 f"with samples_per_insert {self.samples_per_insert:g} are 0 .. {self.most_steps}"
