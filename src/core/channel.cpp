@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cinttypes>
-#include <cstdio>
+#include <cstring>
+#include <span>
 
 #include "backend/replay_options.h"
 #include "core/checks.h"
@@ -75,6 +76,8 @@ Channel::Channel(Replay& replay, const per_channel_options& options)
       process_(HandleLock::process()),
       fields_(static_cast<std::size_t>(replay.fields().count())),
       next_fields_(fields_.size()),
+      masks_(static_cast<std::size_t>(max_batch_ * ring_.n_envs())),
+      step_sizes_(static_cast<std::size_t>(max_batch_)),
       signals_(std::make_unique<Signals>()) {
     cut_env_ids_.reserve(env_ids_.size());
     damage_.reserve(2 * sizeof(Error));
@@ -151,29 +154,32 @@ void Channel::flush_by_calls(int64_t timeout_ms) {
     const Clock::time_point end_of_time = Clock::now() + milliseconds(is_endless ? 0 : timeout_ms);
     const uint64_t end = ring_.header().written.any();
     for (;;) {
+        int64_t size_waiting;
         {
             const Guard guard(signals_->calls);
-            if (move_in_call(end, INT64_MAX)) return;
+            size_waiting = move_in_call(end, INT64_MAX);
         }
+        if (size_waiting == 0) return;
         const auto left = std::chrono::ceil<milliseconds>(end_of_time - Clock::now()).count();
         const per_status status =
-            guarded([&] { replay_.wait_to_add(ring_.n_envs(), is_endless ? -1 : std::max<int64_t>(left, 0)); });
+            guarded([&] { replay_.wait_to_add(size_waiting, is_endless ? -1 : std::max<int64_t>(left, 0)); });
         if (status == PER_ERROR_BUSY) return check_moved(end);
         if (status != PER_OK) throw Error(status, "%s", last_error());
     }
 }
 
-// Moves what was written before slot `end` and is of at most max_steps. False where the rate limiter asks for draws.
-bool Channel::move_in_call(uint64_t end, int64_t max_steps) {
+// Moves what was written before slot `end` and is of at most max_steps. Where the rate limiter asks for draws before
+// the next step, it returns of how many environments that is, else 0.
+int64_t Channel::move_in_call(uint64_t end, int64_t max_steps) {
     if (!damage_.empty()) throw Error(PER_ERROR_CORRUPT_FILE, "%s", damage_.c_str());
     try {
         move(std::min(end, n_written()), max_steps);
     } catch (const Error& error) {
         if (error.status() == PER_ERROR_CORRUPT_FILE) cut_off(error.what());
         if (error.status() != PER_ERROR_BUSY) throw;
-        return false;
+        return size_waiting_;
     }
-    return true;
+    return 0;
 }
 
 // Throws Error with BUSY where a call ran out of time. The steps before slot `end` may have been moved since it looked.
@@ -304,39 +310,46 @@ void Channel::move(uint64_t end, int64_t max_steps) {
             take(1);
             continue;
         }
-        const int64_t count = run_length(taken_, end, kind, last - n_moved_);
+        const int64_t count = read_masks(slot, run_length(taken_, end, kind), kind, last - n_moved_);
         if (count == 0) return;
         add(slot, count, kind);
     }
 }
 
-// How many slots from there on lie one behind the other, are of one kind, and together have at most so many steps.
-int64_t Channel::run_length(uint64_t first, uint64_t end, uint32_t kind, int64_t max_steps) const {
+// How many slots from there on lie one behind the other and are of one kind.
+int64_t Channel::run_length(uint64_t first, uint64_t end, uint32_t kind) const {
     const int64_t slot = static_cast<int64_t>(first % static_cast<uint64_t>(ring_.n_slots()));
     const int64_t most = std::min({static_cast<int64_t>(end - first), ring_.n_slots() - slot, max_batch_});
-    int64_t n = 0;
-    for (; n < most && (n == 0 || ring_.kind(slot + n).any() == kind); ++n) {
-        max_steps -= n_steps(slot + n, kind);
-        if (max_steps < 0) break;
-    }
+    int64_t n = 1;
+    while (n < most && ring_.kind(slot + n).any() == kind) ++n;
     return n;
 }
 
-// Steps of single environments in a slot: those that a mask leaves out are none.
-int64_t Channel::n_steps(int64_t slot, uint32_t kind) const {
-    if ((kind & slot_has_mask) == 0) return ring_.n_envs();
-    const std::byte* const mask = ring_.at(ring_.arrays().mask, slot, 1);
-    return ring_.n_envs() - std::count(mask, mask + ring_.n_envs(), std::byte{0});
+// Copies the masks of slots, and counts the environments that they leave in. Returns how many of the slots together
+// have at most so many steps of single environments.
+int64_t Channel::read_masks(int64_t slot, int64_t count, uint32_t kind, int64_t max_steps) {
+    const auto n_envs = static_cast<std::size_t>(ring_.n_envs());
+    const bool has_mask = (kind & slot_has_mask) != 0;
+    if (has_mask)
+        std::memcpy(masks_.data(), ring_.at(ring_.arrays().mask, slot, 1), static_cast<std::size_t>(count) * n_envs);
+    for (int64_t i = 0; i < count; ++i) {
+        const std::byte* const mask = masks_.data() + static_cast<std::size_t>(i) * n_envs;
+        const int64_t n_left_out = has_mask ? std::count(mask, mask + n_envs, std::byte{0}) : 0;
+        step_sizes_[static_cast<std::size_t>(i)] = ring_.n_envs() - n_left_out;
+        max_steps -= ring_.n_envs() - n_left_out;
+        if (max_steps < 0) return i;
+    }
+    return count;
 }
 
-// Adds some of the steps and gives their slots back: fewer where the rate limiter allows no more, and the others are
-// tried again. Where the buffer refuses one of several steps, each is tried by itself.
+// Adds some of the steps, whose masks have been read, and gives their slots back: fewer where the rate limiter allows
+// no more, and the others are tried again. Where the buffer refuses one of several steps, each is tried by itself.
 void Channel::add(int64_t slot, int64_t count, uint32_t kind) {
-    const int64_t n_added = try_add(slot, count, kind);
-    if (n_added > 0) return give_back(slot, n_added, kind);
+    const int64_t n_added = try_add(slot, 0, count, kind);
+    if (n_added > 0) return give_back(0, n_added);
     for (int64_t i = 0; i < count; ++i) {
-        if (try_add(slot + i, 1, kind) == 1) {
-            give_back(slot + i, 1, kind);
+        if (try_add(slot, i, 1, kind) == 1) {
+            give_back(i, 1);
         } else {
             cut(env_ids_);
             ++n_refused_;
@@ -345,12 +358,13 @@ void Channel::add(int64_t slot, int64_t count, uint32_t kind) {
     }
 }
 
+// Tries to add `count` steps, the first of which is that many slots behind the one that read_masks() began with.
 // Returns how many were added; 0 if the buffer refused one of them. Throws Error where it could not add any: BUSY where
 // there is no thread, which waits for draws, and the rate limiter asks for them.
-int64_t Channel::try_add(int64_t slot, int64_t count, uint32_t kind) {
+int64_t Channel::try_add(int64_t slot, int64_t first, int64_t count, uint32_t kind) {
     const RingArrays& arrays = ring_.arrays();
     const auto array = [&](std::size_t place, int32_t dtype, int64_t bytes) {
-        return per_array{ring_.at(place, slot, bytes), nullptr, 0, dtype};
+        return per_array{ring_.at(place, slot + first, bytes), nullptr, 0, dtype};
     };
     const Fields& fields = ring_.fields();
     for (int64_t i = 0; i < fields.count(); ++i) {
@@ -368,11 +382,13 @@ int64_t Channel::try_add(int64_t slot, int64_t count, uint32_t kind) {
     steps.reward = array(arrays.reward, PER_FLOAT32, sizeof(float));
     steps.terminated = array(arrays.terminated, PER_BOOL, 1);
     steps.truncated = array(arrays.truncated, PER_BOOL, 1);
-    if (kind & slot_has_mask) steps.mask = array(arrays.mask, PER_BOOL, 1);
+    if (kind & slot_has_mask) steps.mask = {masks_.data() + first * ring_.n_envs(), nullptr, 0, PER_BOOL};
     if (kind & slot_has_next_mask) steps.next_mask = array(arrays.next_mask, PER_BOOL, 1);
     if (kind & slot_has_priorities) steps.priorities = array(arrays.priorities, PER_FLOAT32, sizeof(float));
+    const std::span<const int64_t> step_sizes(step_sizes_.data() + first, static_cast<std::size_t>(count));
+    size_waiting_ = step_sizes.front();
     try {
-        return replay_.add_in_turn(steps, has_thread_ ? -1 : 0, stopping_);
+        return replay_.add_in_turn(steps, step_sizes, has_thread_ ? -1 : 0, stopping_);
     } catch (const Error& error) {
         if (!is_refusal(error.status())) throw;
         return 0;
@@ -392,9 +408,9 @@ void Channel::cut(const std::vector<int64_t>& env_ids) {
     ++n_gaps_;
 }
 
-// Counts slots whose steps the buffer has, and gives them back.
-void Channel::give_back(int64_t slot, int64_t count, uint32_t kind) {
-    for (int64_t i = 0; i < count; ++i) n_moved_ += n_steps(slot + i, kind);
+// Counts slots whose steps the buffer has, and gives them back. They are numbered as by try_add().
+void Channel::give_back(int64_t first, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) n_moved_ += step_sizes_[static_cast<std::size_t>(first + i)];
     n_added_ += count;
     take(count);
 }

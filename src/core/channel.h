@@ -58,7 +58,7 @@ class Channel {
     void check_usable() const;
     void flush_by_thread(int64_t timeout_ms);
     void flush_by_calls(int64_t timeout_ms);
-    bool move_in_call(uint64_t end, int64_t max_steps);
+    int64_t move_in_call(uint64_t end, int64_t max_steps);
     void check_moved(uint64_t end) const;
     void start_thread();
     void stop();
@@ -69,13 +69,13 @@ class Channel {
     void cut_off(const char* reason);
     uint64_t n_written() const;
     void move(uint64_t end, int64_t max_steps);
-    int64_t run_length(uint64_t first, uint64_t end, uint32_t kind, int64_t max_steps) const;
-    int64_t n_steps(int64_t slot, uint32_t kind) const;
+    int64_t run_length(uint64_t first, uint64_t end, uint32_t kind) const;
+    int64_t read_masks(int64_t slot, int64_t count, uint32_t kind, int64_t max_steps);
     void add(int64_t slot, int64_t count, uint32_t kind);
-    int64_t try_add(int64_t slot, int64_t count, uint32_t kind);
+    int64_t try_add(int64_t slot, int64_t first, int64_t count, uint32_t kind);
     void cut(int64_t slot);
     void cut(const std::vector<int64_t>& env_ids);
-    void give_back(int64_t slot, int64_t count, uint32_t kind);
+    void give_back(int64_t first, int64_t count);
     void take(int64_t count);
 
     Replay& replay_;
@@ -96,6 +96,10 @@ class Channel {
     int64_t n_moved_ = 0;  // steps of single environments that the buffer has taken
     std::vector<per_array> fields_;
     std::vector<per_array> next_fields_;
+    // Of the slots that are moved together, as read_masks() read them once: what is counted is what is added.
+    std::vector<std::byte> masks_;     // [max_batch_, environments]
+    std::vector<int64_t> step_sizes_;  // [max_batch_] number of environments that the step of a slot is of
+    int64_t size_waiting_ = 0;         // of the step that was tried last
     std::vector<int64_t> cut_env_ids_;
 
     std::unique_ptr<Signals> signals_;

@@ -57,7 +57,7 @@ void RateLimiter::check_limited_add(int64_t n) const {
     throw Error(PER_ERROR_BUSY,
                 "steps of the call are %" PRId64 ": the rate limiter allows 0 .. %" PRId64
                 " before more is drawn; %" PRId64 " steps are added, %" PRId64 " transitions drawn",
-                n, n_allowed_steps(n, 1), counts_.added, counts_.drawn);
+                n, n_allowed_steps(n), counts_.added, counts_.drawn);
 }
 
 void RateLimiter::check_limited_draw(int64_t n) const {
@@ -81,12 +81,12 @@ void RateLimiter::check_draw_size(int64_t n) const {
                     options_.samples_tolerance);
 }
 
-int64_t RateLimiter::n_allowed_steps(int64_t most, int64_t n_envs) const {
+int64_t RateLimiter::n_allowed_steps(int64_t most) const {
     if (options_.samples_per_insert <= 0) return most;
     int64_t least = 0;
     while (least < most) {
         const int64_t middle = most - (most - least) / 2;
-        if (due(counts_.added + middle * n_envs) - counts_.drawn <= options_.samples_tolerance)
+        if (due(counts_.added + middle) - counts_.drawn <= options_.samples_tolerance)
             least = middle;
         else
             most = middle - 1;

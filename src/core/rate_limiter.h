@@ -23,8 +23,8 @@ namespace per {
 // due(a) - drawn <= e, which the first m steps always satisfy; a draw after which d transitions are drawn is allowed if
 // m steps are there and due(added) - d >= -e. No call may be for more than e transitions: draws of more, and adds of
 // more than e / r steps beyond the first m, never are allowed; adds of none always are. So one side may go on at any
-// time. While fewer than m steps are there, an add that is not refused for good is allowed. Later, where an add of k steps is
-// not allowed, due(added) > drawn + e - ceil(r k) >= drawn, and a draw of up to e transitions is.
+// time. While fewer than m steps are there, an add that is not refused for good is allowed. Later, where an add of k
+// steps is not allowed, due(added) > drawn + e - ceil(r k) >= drawn, and a draw of up to e transitions is.
 //
 // The buffer is locked while any function but ring() is called. Who waits is woken once the least number that is waited
 // for on a side is allowed.
@@ -56,8 +56,8 @@ class RateLimiter {
     bool allows_draw(int64_t n) const;
     // Throws for a number of transitions that no draw is ever allowed.
     void check_draw_size(int64_t n) const;
-    // How many steps of n_envs environments are allowed, if they are added one after the other: at most `most`.
-    int64_t n_allowed_steps(int64_t most, int64_t n_envs) const;
+    // How many steps of single environments are allowed, at most `most`.
+    int64_t n_allowed_steps(int64_t most) const;
 
     void count_added(int64_t n) {
         if (is_on()) count(counts_.added, n);

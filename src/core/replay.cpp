@@ -93,24 +93,30 @@ Replay::~Replay() {
 
 void Replay::add(const per_steps& steps, int64_t* ids_out, void* stream) {
     const std::unique_lock guard(lock_);
-    const ReplaySteps checked = step_checks_.steps(steps);
+    ReplaySteps checked = step_checks_.steps(steps);
     if (checked.length == 0 || checked.n_envs == 0) return;
-    const int64_t n = n_limited(checked);
+    const int64_t n = limiter_.is_on() ? n_unmasked(checked) : 0;
     limiter_.check_add(n);
     add_checked(checked, n, ids_out, stream);
 }
 
-int64_t Replay::add_in_turn(per_steps steps, int64_t timeout_ms, const std::atomic<bool>& ends) {
+int64_t Replay::add_in_turn(per_steps steps, std::span<const int64_t> step_sizes, int64_t timeout_ms,
+                            const std::atomic<bool>& ends) {
     const RequestBell::Haste haste(draw_bell());  // the wait may be for draws that are asked for meanwhile
     std::unique_lock guard(lock_);
-    limiter_.wait_to_add(guard, steps.n_envs, timeout_ms, [&] { return ends.load(); });
-    if (!ends) {
-        limiter_.check_add(steps.n_envs);
-        steps.length = limiter_.n_allowed_steps(steps.length, steps.n_envs);
+    limiter_.wait_to_add(guard, step_sizes.front(), timeout_ms, [&] { return ends.load(); });
+    const bool is_limited = !ends;
+    if (is_limited) limiter_.check_add(step_sizes.front());
+    int64_t n = 0;
+    steps.length = 0;
+    for (const int64_t size : step_sizes) {
+        if (is_limited && !limiter_.allows_add(n + size)) break;
+        n += size;
+        ++steps.length;
     }
     ReplaySteps checked = step_checks_.steps(steps);
     checked.are_in_host_memory = true;
-    add_checked(checked, n_limited(checked), nullptr, nullptr);
+    add_checked(checked, n, nullptr, nullptr);
     return steps.length;
 }
 
@@ -120,13 +126,15 @@ void Replay::add_checked(const ReplaySteps& steps, int64_t n_limited, int64_t* i
     ++n_changes_;
 }
 
-// Steps that a mask leaves out are none, as far as the host can read it.
-int64_t Replay::n_unmasked(const ReplaySteps& steps) const {
+// Number of steps that the mask does not leave out, as far as the host can read it. What is counted is what is added:
+// the mask is read once, and what was read takes its place.
+int64_t Replay::n_unmasked(ReplaySteps& steps) {
     const int64_t n = steps.length * steps.n_envs;
-    if (steps.mask.data == nullptr || (device() != PER_CPU && !steps.are_in_host_memory)) return n;
-    std::vector<uint8_t> flags(static_cast<std::size_t>(n));
-    cast_flags(steps.mask, flags.data(), n);
-    return std::count(flags.begin(), flags.end(), uint8_t{1});
+    if (steps.mask.data == nullptr || device() != PER_CPU) return n;
+    if (mask_.size() < static_cast<std::size_t>(n)) mask_.resize(static_cast<std::size_t>(n));
+    cast_flags(steps.mask, mask_.data(), n);
+    steps.mask = {mask_.data(), nullptr, 0, PER_BOOL};
+    return std::count(mask_.begin(), mask_.begin() + n, uint8_t{1});
 }
 
 void Replay::cut(int64_t count, const int64_t* env_ids, void* stream) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,10 +37,12 @@ class Replay {
     int32_t device_index() const { return options_.device_index; }
 
     void add(const per_steps& steps, int64_t* ids_out, void* stream);
-    // For a channel, whose arrays lie in host memory and are gone after the call. Waits until the rate limiter allows
-    // the first of these steps, adds as many as it allows, and returns how many; once `ends`, all of them. `ends` is to
-    // be followed by wake_adds(). Throws Error with BUSY if none is allowed by then.
-    int64_t add_in_turn(per_steps steps, int64_t timeout_ms, const std::atomic<bool>& ends);
+    // For a channel, whose arrays lie in host memory and are gone after the call. step_sizes[k] is the number of
+    // environments that step k is of, without those that its mask leaves out. Waits until the rate limiter allows the
+    // first of these steps, adds as many as it allows, and returns how many; once `ends`, all of them. `ends` is to be
+    // followed by wake_adds(). Throws Error with BUSY if none is allowed by then.
+    int64_t add_in_turn(per_steps steps, std::span<const int64_t> step_sizes, int64_t timeout_ms,
+                        const std::atomic<bool>& ends);
     void wake_adds() noexcept { limiter_.ring_adds(); }
     void cut(int64_t count, const int64_t* env_ids, void* stream);
     void sample(const per_sample_options& options, int64_t batch_size, const per_batch& batch, void* stream);
@@ -115,9 +118,7 @@ class Replay {
 
  private:
     void add_checked(const ReplaySteps& steps, int64_t n_limited, int64_t* ids_out, void* stream);
-    // How many of these steps the rate limiter counts.
-    int64_t n_limited(const ReplaySteps& steps) const { return limiter_.is_on() ? n_unmasked(steps) : 0; }
-    int64_t n_unmasked(const ReplaySteps& steps) const;
+    int64_t n_unmasked(ReplaySteps& steps);
     void count_drawn(int64_t n);
     void sample_hindsight(std::unique_lock<OrderedLock>& guard, const ReplaySample& sample,
                           const per_hindsight_options& hindsight, void* stream);
@@ -131,6 +132,7 @@ class Replay {
     std::unique_ptr<ReplayBackend> backend_;
     OrderedLock lock_;
     RateLimiter limiter_;
+    std::vector<uint8_t> mask_;    // of the call under way, where the rate limiter counts it
     int64_t n_changes_ = 0;        // calls so far that may have changed what is drawn
     uint64_t loader_process_ = 0;  // the process in which the buffer has a loader
     std::shared_ptr<Save> save_;   // the latest that was started

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "channel_check.h"
@@ -40,6 +41,84 @@ static void check_other_environment(per_replay* replay) {
     one.batch.weights = one.batch.probabilities = NULL;
     CHECK_OK(per_replay_get(replay, 1, &id, &one.batch, NULL));
     CHECK(one.observation[0] == 5 && one.reward[0] == 1 && one.next[0] == 6);
+}
+
+typedef struct mask_forger {
+    unsigned char* masks;
+    size_t size;
+    int has_ended;
+} mask_forger;
+
+static void* forge_masks(void* context) {
+    mask_forger* it = context;
+    int flag = 0;
+    while (!__atomic_load_n(&it->has_ended, __ATOMIC_RELAXED)) memset(it->masks, flag = !flag, it->size);
+    return NULL;
+}
+
+/* The rate limiter, and a call that moves so many steps, count the steps that come into the buffer, though their masks
+   change all the time. With nothing drawn these are 1 + ALLOWED at most, so what else is allowed says what was counted. */
+static void masks_change_while_they_are_counted(int32_t moved_by) {
+    enum { ENVS = 2000, STEPS = 4, ALLOWED = 1 << 30, MOST = 3 * ENVS / 2, TRIES = 200 };
+    static float values[STEPS * ENVS];
+    static uint8_t no[STEPS * ENVS], mask[STEPS * ENVS];
+    const per_array field = array_of(values, PER_FLOAT32);
+    per_replay_options options = replay_options(64 * ENVS, ENVS);
+    const struct timespec a_little = {0, 100000};
+    per_replay* replay;
+    per_channel* channel;
+    per_writer* writer;
+    mask_forger forging;
+    unsigned char* memory;
+    struct stat status;
+    pthread_t thread;
+    per_steps steps;
+    int32_t descriptor;
+    int64_t n_moved = 0, left;
+    size_t at = 0;
+    int i;
+    options.samples_per_insert = 1;
+    options.samples_tolerance = ALLOWED;
+    replay = create_replay(&options);
+    channel = create_channel_moved_by(moved_by, replay, 0, NULL, SLOTS, PER_FULL_WAITS);
+    writer = attach(path_of(channel));
+    CHECK_OK(per_steps_init(&steps, sizeof steps));
+    steps.length = STEPS;
+    steps.fields = &field;
+    steps.reward = field;
+    steps.terminated = steps.truncated = array_of(no, PER_BOOL);
+    steps.mask = array_of(mask, PER_BOOL);
+    for (i = 0; i < STEPS * ENVS; ++i) mask[i] = (uint8_t)(i * 7 % 16 < 8);
+    CHECK_OK(per_channel_descriptor(channel, &descriptor));
+    CHECK(fstat(descriptor, &status) == 0);
+    memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    CHECK(memory != MAP_FAILED);
+    CHECK_OK(per_writer_add(writer, &steps, 60000)); /* behind a cut, in slot 0 */
+    while (memcmp(memory + at, mask, sizeof mask) != 0) CHECK(++at + sizeof mask < (size_t)status.st_size);
+    forging.masks = memory + at - ENVS;
+    forging.size = SLOTS * ENVS;
+    forging.has_ended = 0;
+    memset(mask, 0, sizeof mask);
+    CHECK(pthread_create(&thread, NULL, forge_masks, &forging) == 0);
+    for (i = 0; i < TRIES; ++i) {
+        const per_status written = per_writer_add(writer, &steps, 0);
+        CHECK(written == PER_OK || written == PER_ERROR_BUSY);
+        if (moved_by == PER_MOVED_BY_CALLS)
+            n_moved += moved(channel, MOST);
+        else
+            nanosleep(&a_little, NULL);
+    }
+    __atomic_store_n(&forging.has_ended, 1, __ATOMIC_RELAXED);
+    pthread_join(thread, NULL);
+    if (moved_by == PER_MOVED_BY_THREAD) CHECK_OK(per_channel_flush(channel, 60000));
+    left = 1 + ALLOWED - stats_of(replay).added;
+    CHECK_OK(per_replay_wait_to_add(replay, left, 0));
+    CHECK_FAILS(per_replay_wait_to_add(replay, left + 1, 0), PER_ERROR_BUSY, "before more is drawn");
+    if (moved_by == PER_MOVED_BY_CALLS) CHECK(stats_of(replay).added == n_moved);
+    munmap(memory, (size_t)status.st_size);
+    per_writer_free(writer);
+    per_channel_free(channel);
+    per_replay_free(replay);
 }
 
 /* Bytes of frames in the memory of a channel, which are changed all the time. */
@@ -257,6 +336,8 @@ int main(void) {
     CHECK(n_cut_off > 0);
     numbers_of_steps_taken_are_those_of_a_channel();
     choices_of_the_header_are_those_of_a_channel();
+    masks_change_while_they_are_counted(PER_MOVED_BY_THREAD);
+    masks_change_while_they_are_counted(PER_MOVED_BY_CALLS);
     if (!on_cuda()) frames_change_while_they_are_packed();
     return 0;
 }

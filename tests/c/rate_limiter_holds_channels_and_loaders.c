@@ -92,31 +92,56 @@ static void the_end_of_limits_lets_a_channel_go_on(void) {
     per_replay_free(replay);
 }
 
-/* A channel of two environments, the writer of which has one of them only: the other is masked. */
-static void environments_that_a_writer_leaves_out_do_not_count(void) {
-    per_replay* replay = limited(1, 10, 1, 2);
-    per_channel* channel = create_channel(replay, 0, NULL, 64, PER_FULL_WAITS);
-    per_writer* writer = attach(path_of(channel));
-    const int64_t env = 1;
-    const float value = 1;
-    const uint8_t no = 0;
-    const per_array field = array_of(&value, PER_FLOAT32);
+enum { ENVS = 8 };
+
+/* A step of all environments of a channel of ENVS, but for those that `mask` leaves out, or of the one in `env`. */
+static void write_masked(per_writer* writer, const uint8_t* mask, const int64_t* env) {
+    static const float values[ENVS];
+    static const uint8_t no[ENVS];
+    const per_array field = array_of(values, PER_FLOAT32);
     per_steps steps;
-    int t;
     CHECK_OK(per_steps_init(&steps, sizeof steps));
-    steps.n_envs = 1;
-    steps.env_ids = &env;
+    steps.n_envs = env != NULL;
+    steps.env_ids = env;
     steps.fields = steps.next_fields = &field;
     steps.reward = field;
-    steps.terminated = steps.truncated = array_of(&no, PER_BOOL);
-    for (t = 0; t < 20; ++t) CHECK_OK(per_writer_add(writer, &steps, 60000));
-    /* 11 are allowed, of which the last is not tried, as it might be of both environments. */
-    while (stats_of(replay).added < 10) CHECK(per_channel_flush(channel, 10) == PER_ERROR_BUSY);
-    CHECK_FAILS(per_channel_flush(channel, 50), PER_ERROR_BUSY, "10 steps that were written");
-    CHECK(stats_of(replay).added == 10);
-    CHECK_OK(draw_some(replay, 10));
+    steps.terminated = steps.truncated = array_of(no, PER_BOOL);
+    if (mask != NULL) steps.mask = array_of(mask, PER_BOOL);
+    CHECK_OK(per_writer_add(writer, &steps, 60000));
+}
+
+/* 1 + 8 steps of single environments are allowed, as by per_replay_add(), then as many as transitions are drawn. */
+static void environments_that_a_writer_leaves_out_do_not_count(int32_t moved_by, int64_t added_before) {
+    static const uint8_t none[ENVS], three[ENVS] = {0, 1, 0, 0, 1, 0, 1, 0};
+    per_replay* replay = limited(1, ENVS, 1, ENVS);
+    per_channel* channel = create_channel_moved_by(moved_by, replay, 0, NULL, 64, PER_FULL_WAITS);
+    per_writer* writer = attach(path_of(channel));
+    int64_t env;
+    for (env = 0; env < added_before; ++env) {
+        const int64_t id = env % ENVS;
+        write_masked(writer, NULL, &id);
+        CHECK_OK(per_channel_flush(channel, 60000));
+    }
+    CHECK(stats_of(replay).added == added_before);
+    for (; env < 12; ++env) {
+        const int64_t id = env % ENVS;
+        write_masked(writer, NULL, &id);
+    }
+    while (stats_of(replay).added < 9) CHECK(per_channel_flush(channel, 10) == PER_ERROR_BUSY);
+    CHECK_FAILS(per_channel_flush(channel, 50), PER_ERROR_BUSY, "3 steps that were written");
+    CHECK(stats_of(replay).added == 9);
+    CHECK_OK(draw_some(replay, 3));
     CHECK_OK(per_channel_flush(channel, 60000));
-    CHECK(stats_of(replay).added == 20);
+    CHECK(stats_of(replay).added == 12);
+    write_masked(writer, none, NULL); /* which is no step, and always allowed */
+    CHECK_OK(per_channel_flush(channel, 60000));
+    CHECK(stats_of(replay).added == 12);
+    write_masked(writer, three, NULL);
+    CHECK_OK(draw_some(replay, 2));
+    CHECK_FAILS(per_channel_flush(channel, 50), PER_ERROR_BUSY, "1 steps that were written");
+    CHECK_OK(draw_some(replay, 1));
+    CHECK_OK(per_channel_flush(channel, 60000));
+    CHECK(stats_of(replay).added == 15);
     per_writer_free(writer);
     per_channel_free(channel);
     per_replay_free(replay);
@@ -164,7 +189,10 @@ int main(void) {
     a_channel_waits_and_its_writer_sees_a_full_ring();
     if (!on_cuda()) a_refused_step_holds_up_no_slots(); /* there only the device knows that it is refused */
     the_end_of_limits_lets_a_channel_go_on();
-    environments_that_a_writer_leaves_out_do_not_count();
+    environments_that_a_writer_leaves_out_do_not_count(PER_MOVED_BY_THREAD, 0);
+    environments_that_a_writer_leaves_out_do_not_count(PER_MOVED_BY_THREAD, 9);
+    environments_that_a_writer_leaves_out_do_not_count(PER_MOVED_BY_CALLS, 0);
+    environments_that_a_writer_leaves_out_do_not_count(PER_MOVED_BY_CALLS, 9);
     a_loader_draws_as_far_as_is_allowed();
     return 0;
 }
