@@ -57,7 +57,7 @@ static void* forge_masks(void* context) {
 }
 
 /* The rate limiter, and a call that moves so many steps, count the steps that come into the buffer, though their masks
-   change all the time. With nothing drawn these are 1 + ALLOWED at most, so what else is allowed says what was counted. */
+   change all the time. With nothing drawn 1 + ALLOWED may come, so what is still allowed says what was counted. */
 static void masks_change_while_they_are_counted(int32_t moved_by) {
     enum { ENVS = 2000, STEPS = 4, ALLOWED = 1 << 30, MOST = 3 * ENVS / 2, TRIES = 200 };
     static float values[STEPS * ENVS];
