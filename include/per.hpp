@@ -343,6 +343,8 @@ class FieldList {
         static constexpr int64_t no_axis = 0;
         for (std::size_t i = 0; i < fields.size(); ++i) {
             const Field& field = fields[i];
+            if (field.name.find('\0') != std::string::npos)  // C would take the name to end there
+                throw InvalidArgument("name of fields[" + std::to_string(i) + "] has a NUL in it");
             fields_[i].name = field.name.c_str();
             fields_[i].shape = field.shape.data();
             fields_[i].ndim = static_cast<int32_t>(field.shape.size());

@@ -18,6 +18,7 @@
 
 #include "file/checksum.h"
 #include "rows/error.h"
+#include "rows/utf8.h"
 
 namespace per {
 namespace {
@@ -42,11 +43,6 @@ auto uninterrupted(const Call& call) {
     auto result = call();
     while (result < 0 && errno == EINTR) result = call();
     return result;
-}
-
-// Whether a character of UTF-8 begins with this byte.
-bool begins_character(char c) {
-    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
 }
 
 void require_regular(mode_t mode, const std::string& shown, const char* action) {
@@ -106,9 +102,8 @@ bool is_named(int folder, const char* name, int file) {
 std::string shown_path(const std::string& path) {
     std::string shown = path;
     if (path.size() > max_shown) {
-        std::size_t first_end = max_shown / 2;
+        const std::size_t first_end = whole_characters(path, max_shown / 2);
         std::size_t rest = path.size() - max_shown / 2;
-        while (first_end > 0 && !begins_character(path[first_end])) --first_end;
         while (rest < path.size() && !begins_character(path[rest])) ++rest;
         shown = path.substr(0, first_end) + "..." + path.substr(rest);
     }
@@ -330,9 +325,7 @@ std::string ReplacementFile::temporary_stem() const {
     char text[18];
     std::snprintf(text, sizeof text, "~%016llx", static_cast<unsigned long long>(checksum.value()));
     const std::size_t room = max_name - std::min(max_name, added + std::strlen(text));
-    std::size_t size = std::min(room, name_.size());
-    while (size > 0 && size < name_.size() && !begins_character(name_[size])) --size;
-    return name_.substr(0, size) + text;
+    return name_.substr(0, whole_characters(name_, room)) + text;
 }
 
 std::string ReplacementFile::temporary_name(const std::string& number) const {

@@ -6,11 +6,13 @@
 #include <cstdio>
 #include <iterator>
 
+#include "rows/utf8.h"
+
 namespace per {
 namespace {
 
 // A plain array, so that recording an error neither allocates nor registers a destructor for the thread.
-thread_local char last_error_message[512];
+thread_local char last_error_message[max_message_bytes];
 
 // How many bytes operator new was asked for when it last threw; 0: it has not thrown yet.
 thread_local std::size_t refused_bytes = 0;
@@ -22,8 +24,11 @@ thread_local std::size_t refused_bytes = 0;
 Error::Error(per_status status, const char* format, ...) noexcept : status_(status) {
     va_list arguments;
     va_start(arguments, format);
-    std::vsnprintf(message_, sizeof message_, format, arguments);
+    const int length = std::vsnprintf(message_, sizeof message_, format, arguments);
     va_end(arguments);
+    constexpr std::size_t most = sizeof message_ - 1;
+    // What was cut off may begin within a character, which then goes, too.
+    if (length > static_cast<int>(most)) message_[whole_characters({message_, most}, most - 1)] = '\0';
 }
 
 void throw_out_of_memory(uint64_t bytes) {

@@ -9,12 +9,15 @@
 
 namespace per {
 
+// Bytes of a message with the NUL at its end: two names of fields and what is said of them fit.
+inline constexpr std::size_t max_message_bytes = 1024;
+
 // Every exception that is thrown on purpose. The message is one line, impersonal, and names the argument, its value and
 // what is allowed. The object holds it, so that throwing needs no memory but the exception's own, which the C++ runtime
 // has a reserve for.
 class Error : public std::exception {
  public:
-    // Formats like printf, and cuts off what does not fit.
+    // Formats like printf, and cuts off the characters that do not fit.
     [[gnu::format(printf, 3, 4)]] Error(per_status status, const char* format, ...) noexcept;
 
     per_status status() const noexcept { return status_; }
@@ -22,7 +25,7 @@ class Error : public std::exception {
 
  private:
     per_status status_;
-    char message_[500];
+    char message_[max_message_bytes];
 };
 
 // Throws the Error that says that so many bytes cannot be had.

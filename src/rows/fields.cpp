@@ -10,6 +10,7 @@
 #include "rows/cast.h"
 #include "rows/dtype.h"
 #include "rows/error.h"
+#include "rows/utf8.h"
 #include "rules/limits.h"
 
 namespace per {
@@ -27,29 +28,39 @@ void check_range(const std::string& argument, int64_t value, int64_t least, int6
     per::check_range(argument.c_str(), value, least, most);
 }
 
-bool is_letter(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-bool is_digit(char c) {
-    return c >= '0' && c <= '9';
-}
-
-// A name as an error shows it: in one line, whatever its bytes are.
+// A name as an error shows it: in one line, with a '?' for each byte that no name can have.
 std::string quoted(std::string_view name) {
     std::string result = "\"";
-    for (char c : name) result += c >= ' ' && c <= '~' ? c : '?';
+    while (!name.empty()) {
+        const std::size_t size = character_bytes(name);
+        const std::string_view character = name.substr(0, std::max<std::size_t>(size, 1));
+        if (size == 0 || is_control(character))
+            result.append(character.size(), '?');
+        else
+            result += character;
+        name.remove_prefix(character.size());
+    }
     return result + '"';
+}
+
+// True if a text is UTF-8 without control characters.
+bool is_plain_text(std::string_view text) {
+    while (!text.empty()) {
+        const std::size_t size = character_bytes(text);
+        if (size == 0 || is_control(text.substr(0, size))) return false;
+        text.remove_prefix(size);
+    }
+    return true;
 }
 
 // `argument` says which name it is where there is none to show.
 std::string checked_name(const std::string& argument, const char* given) {
-    constexpr const char* allowed = ": allowed are 1 to 63 letters, digits, '_' and '.', the first no digit";
+    constexpr const char* allowed = ": allowed are 1 to 255 bytes of UTF-8 without control characters";
     if (given == nullptr) refuse(argument + " is NULL" + allowed);
     const std::string_view name(given, strnlen(given, max_name_length + 1));
-    if (name.size() > max_name_length) refuse("name of a field is " + quoted(name) + "..." + allowed);
-    bool good = !name.empty() && !is_digit(name.front());
-    for (char c : name) good = good && (is_letter(c) || is_digit(c) || c == '_' || c == '.');
-    if (!good) refuse("name of a field is " + quoted(name) + allowed);
+    const std::string_view shown = name.substr(0, whole_characters(name, max_name_length));
+    if (shown.size() < name.size()) refuse("name of a field is " + quoted(shown) + "..." + allowed);
+    if (name.empty() || !is_plain_text(name)) refuse("name of a field is " + quoted(name) + allowed);
     for (std::string_view reserved : reserved_names) {
         if (name == reserved)
             refuse("name of a field is " + quoted(name) + ": it is reserved, for what every buffer or batch has");

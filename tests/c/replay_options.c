@@ -322,7 +322,7 @@ static void fields_that_are_not_allowed(void) {
      fields[1].member = (value), check_invalid(o, text))
     INVALID(name, NULL, "fields[1].name");
     INVALID(name, "", "name of a field is \"\"");
-    INVALID(name, "0", "name of a field is \"0\"");
+    INVALID(name, "a\tb", "name of a field is \"a?b\"");
     INVALID(name, "reward", "name of a field is \"reward\"");
     INVALID(name, "next_x", "name of a field is \"next_x\"");
     INVALID(name, "observation", "fields[1].name is \"observation\"");

@@ -123,22 +123,84 @@ TEST(Fields, described_fields_are_the_resolved_ones_and_keep_their_place) {
 }
 
 TEST(Fields, good_names_are_accepted) {
-    const std::string longest(63, 'a');
-    for (const char* name : {"a", "Z9", "_x", ".x", "rewards", "next", "nextobservation", "a.b_c.0", longest.c_str()}) {
+    const std::string longest(255, 'a');
+    for (const char* name : {"a",
+                             "Z9",
+                             "_x",
+                             ".x",
+                             "rewards",
+                             "next",
+                             "nextobservation",
+                             "a.b_c.0",
+                             "0",
+                             " ",
+                             "walker/joints_pos",
+                             "agent-pos",
+                             "a\\.b",
+                             "\xc2\xa0",          // U+00A0, the first after the control characters
+                             "\xdf\xbf",          // U+07FF
+                             "\xe0\xa0\x80",      // U+0800
+                             "\xed\x9f\xbf",      // U+D7FF
+                             "\xee\x80\x80",      // U+E000
+                             "\xef\xbf\xbf",      // U+FFFF
+                             "\xf0\x90\x80\x80",  // U+10000
+                             "\xf4\x8f\xbf\xbf",  // U+10FFFF
+                             longest.c_str()}) {
         EXPECT_EQ(refusal_of_name(name), "") << name;
     }
 }
 
 TEST(Fields, bad_names_are_refused) {
-    const std::string allowed = ": allowed are 1 to 63 letters, digits, '_' and '.', the first no digit";
+    const std::string allowed = ": allowed are 1 to 255 bytes of UTF-8 without control characters";
     EXPECT_EQ(refusal_of_name(nullptr), "fields[1].name is NULL" + allowed);
     EXPECT_EQ(refusal_of_name(""), "name of a field is \"\"" + allowed);
-    EXPECT_EQ(refusal_of_name("0a"), "name of a field is \"0a\"" + allowed);
-    EXPECT_EQ(refusal_of_name("a b"), "name of a field is \"a b\"" + allowed);
-    EXPECT_EQ(refusal_of_name("a\nb\xc3\xa4"), "name of a field is \"a?b??\"" + allowed);
-    const std::string too_long(64, 'a');
-    for (const std::string& name : {too_long, too_long + "b", too_long + "bc"})  // the rest is not shown
-        EXPECT_EQ(refusal_of_name(name.c_str()), "name of a field is \"" + too_long + "\"..." + allowed);
+    // What can be shown is.
+    EXPECT_EQ(refusal_of_name("a\nb \xc3\xa4"), "name of a field is \"a?b \xc3\xa4\"" + allowed);
+    for (const char* control : {"\x01", "\x1f", "\x7f"})
+        EXPECT_EQ(refusal_of_name(control), "name of a field is \"?\"" + allowed) << control;
+    for (const char* control : {"\xc2\x80", "\xc2\x9f"})
+        EXPECT_EQ(refusal_of_name(control), "name of a field is \"??\"" + allowed) << control;
+    const std::vector<std::string> no_utf8 = {
+        "\x80",              // begins with a later byte
+        "\xc3",              // ends early
+        "\xe2\x82",          // ends early
+        "\xf0\x9f\x99",      // ends early
+        "\xc1\xbf",          // longer than needed
+        "\xe0\x9f\xbf",      // longer than needed
+        "\xf0\x8f\xbf\xbf",  // longer than needed
+        "\xed\xa0\x80",      // a surrogate
+        "\xf4\x90\x80\x80",  // beyond U+10FFFF
+        "\xf8",              // begins nothing
+    };
+    for (const std::string& name : no_utf8)
+        EXPECT_EQ(refusal_of_name(("a" + name + "b").c_str()),
+                  "name of a field is \"a" + std::string(name.size(), '?') + "b\"" + allowed);
+    const std::string longest(255, 'a');
+    for (const char* rest : {"a", "b", "bc"})  // it is not shown
+        EXPECT_EQ(refusal_of_name((longest + rest).c_str()), "name of a field is \"" + longest + "\"..." + allowed);
+    // Nor is a part of a character.
+    EXPECT_EQ(refusal_of_name((std::string(254, 'a') + "\xc3\xa4").c_str()),
+              "name of a field is \"" + std::string(254, 'a') + "\"..." + allowed);
+}
+
+TEST(Fields, two_long_names_fit_into_a_message) {
+    const std::string observation = "observation." + std::string(243, 'a');
+    const std::string other = "observation." + std::string(243, 'b');
+    const Error error(PER_ERROR_INVALID_ARGUMENT, "%s is missing: %s is given, and all or none are allowed",
+                      observation.c_str(), other.c_str());
+    EXPECT_EQ(std::string(error.what()),
+              observation + " is missing: " + other + " is given, and all or none are allowed");
+}
+
+TEST(Fields, message_that_is_too_long_ends_with_a_whole_character) {
+    for (int shift = 0; shift < 3; ++shift) {
+        std::string text(static_cast<size_t>(shift), 'x');
+        while (text.size() < 2 * max_message_bytes) text += "\xe2\x82\xac";
+        const std::string shown = Error(PER_ERROR_INVALID_ARGUMENT, "%s", text.c_str()).what();
+        EXPECT_GT(shown.size(), max_message_bytes - 8);
+        EXPECT_EQ((shown.size() - static_cast<size_t>(shift)) % 3, 0u);
+        EXPECT_EQ(text.compare(0, shown.size(), shown), 0);
+    }
 }
 
 TEST(Fields, reserved_names_are_refused) {

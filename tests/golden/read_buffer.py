@@ -94,7 +94,7 @@ def sections(data):
     source.take(16)
     while "end" not in contents:
         source.reset()
-        name = source.take(source.number("I")).decode("ascii")
+        name = source.take(source.number("I")).decode()
         is_compressed, size = source.number("I"), source.number("Q")
         if is_compressed:
             start, left = source.at, size
@@ -212,7 +212,7 @@ class Buffer:
         self.lane_rows = self.options["capacity"] // self.options["n_envs"]
 
     def _read_field(self, source):
-        name = source.take(source.number("I")).decode("ascii")
+        name = source.take(source.number("I")).decode()
         shape = tuple(source.number("q") for _ in range(source.number("i")))
         field = Field(name, shape, source.number("i"), source.number("i"), source.number("i"))
         if self.format >= 2:

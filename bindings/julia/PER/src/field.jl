@@ -74,6 +74,8 @@ in_type(type, other) = numbers(type, "default", other)
 
 # A per_field. What it points into is added to `kept`, which must be preserved as long as it.
 function declared!(kept::Vector{Any}, name, field::Field)
+    # C would take a name to end at a NUL.
+    '\0' in string(name) && invalid("name of a field is $(repr(string(name))); allowed: names without a NUL")
     text = Base.cconvert(Cstring, string(name))
     push!(kept, text)
     return described!(kept, Base.unsafe_convert(Cstring, text), field)
