@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from per import _kinds
+from per import _kinds, spaces
 from per._errors import InvalidArgument
 
 # A nested observation: the full name of a field, or containers of them.
@@ -17,31 +17,34 @@ Node = Any
 
 
 def structure_of(names: list[str]) -> dict[str, Node]:
-    """The containers that dotted names stand for: "observation.image" belongs into a dict under "observation".
+    """The containers that names stand for, by the first step of the names: see per.spaces.
 
-    Keys 0, 1, .. make a tuple. A name without a dot stands for itself.
+    The places 0, 1, .. make a tuple. A name of one step stands for itself.
     """
     tree: dict[str, Any] = {}
     for name in names:
-        *path, last = name.split(".")
+        *path, last = spaces.steps_of(name)
         level = tree
-        for key in path:
-            level = level.setdefault(key, {})
+        for step in path:
+            level = level.setdefault(step, {})
             if not isinstance(level, dict):
                 raise InvalidArgument(f"{name} and {'.'.join(path)} are both fields; allowed: one or the other")
         if last in level:
             raise InvalidArgument(f"{name} and fields that begin with {name}. exclude each other")
         level[last] = name
-    return {key: _with_tuples(node) for key, node in tree.items()}
+    return {step: _with_tuples(node) for step, node in tree.items()}
 
 
 def _with_tuples(node: Any) -> Node:
     if not isinstance(node, dict):
         return node
-    children = {key: _with_tuples(child) for key, child in node.items()}
+    children = {step: _with_tuples(child) for step, child in node.items()}
     if list(children) == [str(i) for i in range(len(children))]:
         return tuple(children.values())
-    return children
+    by_key: dict[Any, Node] = {spaces.key_of(step): child for step, child in children.items()}
+    if len(by_key) < len(children):
+        raise InvalidArgument(f"fields have parts {', '.join(children)}; allowed: one name for each key")
+    return by_key
 
 
 def is_nested(structure: dict[str, Node]) -> bool:
@@ -63,19 +66,22 @@ def flatten(node: Node, value: Any, name: str, arrays: dict[str, Any]) -> None:
     if isinstance(node, str):
         arrays[node] = value
         return
-    children = node if isinstance(node, dict) else {str(i): child for i, child in enumerate(node)}
+    children = node if isinstance(node, dict) else dict(enumerate(node))
     if isinstance(value, (tuple, list)) and isinstance(node, tuple):
-        given = {str(i): child for i, child in enumerate(value)}
+        given = dict(enumerate(value))
     elif isinstance(value, Mapping) and isinstance(node, dict):
         given = dict(value)
     else:
-        expected = f"a dict with {', '.join(children)}" if isinstance(node, dict) else f"a tuple of {len(node)}"
+        expected = (
+            f"a dict with {', '.join(map(str, children))}" if isinstance(node, dict) else f"a tuple of {len(node)}"
+        )
         raise InvalidArgument(f"{name} is a {type(value).__name__}; allowed: {expected}")
     if given.keys() != children.keys():
-        given_keys, allowed_keys = ", ".join(map(str, given)), ", ".join(children)
+        given_keys, allowed_keys = (", ".join(map(str, keys)) for keys in (given, children))
         raise InvalidArgument(f"{name} has {given_keys}; allowed: {allowed_keys}, all of them")
-    for key, child in children.items():
-        flatten(child, given[key], f"{name}.{key}", arrays)
+    names = spaces.parts_of(name, node)
+    for name_of_part, (key, child) in zip(names, children.items(), strict=True):
+        flatten(child, given[key], name_of_part, arrays)
 
 
 def refuse_method_names(outputs: Mapping[str, Node], kind: type[Batch] | None = None) -> None:
@@ -131,8 +137,10 @@ class Batch(Mapping[str, Any]):
         try:
             if name in value:
                 return value[name]
-            for key in name.split("."):
-                value = value[int(key)] if isinstance(value, tuple) else value[key]
+            top, *steps = spaces.steps_of(name)
+            value = value[top]
+            for step in steps:
+                value = value[int(step)] if isinstance(value, tuple) else value[spaces.key_of(step)]
         except (KeyError, ValueError, IndexError, TypeError, AttributeError):
             raise KeyError(f"{name!r}; this batch {self._state()}") from None
         return value
@@ -191,7 +199,7 @@ class JaxBatch(Batch):
         return self.__dict__.setdefault(name, value)
 
     def __getitem__(self, name: str) -> Any:
-        if isinstance(name, str) and (top := name.partition(".")[0]) in self._host:
+        if isinstance(name, str) and (top := spaces.steps_of(name)[0]) in self._host:
             getattr(self, top)
         return super().__getitem__(name)
 

@@ -99,7 +99,13 @@ def to_c(fields: Mapping[str, Field]) -> tuple[Any, list[Any]]:
     for target, (name, field) in zip(array, fields.items(), strict=True):
         if not isinstance(name, str) or not isinstance(field, Field):
             raise InvalidArgument(f"fields has {name!r}: {field!r}; allowed: names and per.Field")
-        kept += [ffi.new("char[]", name.encode()), _fill(target, field)]
+        try:
+            text = name.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidArgument(f"name of a field is {name!r}; allowed: what can be written in UTF-8") from error
+        if b"\0" in text:  # C would take the name to end there
+            raise InvalidArgument(f"name of a field is {name!r}; allowed: names without control characters")
+        kept += [ffi.new("char[]", text), _fill(target, field)]
         target.name = kept[-2]
     return array, kept
 

@@ -72,7 +72,8 @@ class ReplayBuffer(Store):
             rows - 1 - ends of episodes - (n_step - 1) - (frame_stack - 1) are live transitions; capacity_for() gives
             the capacity for so many of them.
         fields: names and Field of what is stored beside reward, terminated and truncated. At least one observation.
-            One with a default may be left out when steps are added.
+            One with a default may be left out when steps are added. A name is any text of up to 255 bytes in UTF-8,
+            without control characters; dots stand for containers, as for_env() says.
         n_envs: environments, each with a ring of its own.
         n_step, gamma: steps of a return and discount of a step; returns are formed when a batch is drawn.
         frame_stack: frames of an observation in a batch; one frame a step is stored. Frames from before an episode are
@@ -333,9 +334,10 @@ class ReplayBuffer(Store):
 
         Its spaces give the fields observation and action, its number of environments and its autoreset mode the options
         of these names. Box, Discrete, MultiDiscrete and MultiBinary become one field, Dict and Tuple one for each part
-        ("observation.image", "observation.0"), while add() and batches take and give them as the user holds them. An
-        environment that stacks frames (FrameStackObservation) gives frame_stack and the padding of the observation's
-        fields, and its newest frame is stored.
+        ("observation.image", "observation.0"), while add() and batches take and give them as the user holds them. In
+        names a backslash marks what would be read as something else: the key "a.b" is `a\\.b`, "0" is `\\0`, and the
+        number 0 as a key `\\#0`. An environment that stacks frames (FrameStackObservation) gives frame_stack and the
+        padding of the observation's fields, and its newest frame is stored.
 
         Arguments:
             env: gymnasium.Env or gymnasium.vector.VectorEnv.
@@ -345,8 +347,9 @@ class ReplayBuffer(Store):
             options: as the class takes them; they go before what the environment says.
 
         Raises:
-            Unsupported for a space that has no arrays of one shape (Text, Graph, Sequence, OneOf), and for stacks of
-            frames that begin with neither the first frame nor zeros; and as the class.
+            Unsupported for a space that has no arrays of one shape (Text, Graph, Sequence, OneOf), for keys that are
+            neither strings nor whole numbers, and for stacks of frames that begin with neither the first frame nor
+            zeros; and as the class.
         """
         found = spaces.of_env(env, dtypes or {}, has_64_bits=_has_64_bits(options))
         for name, value in found.options.items():

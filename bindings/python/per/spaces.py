@@ -1,10 +1,22 @@
-"""What a Gymnasium environment says about a buffer: fields, number of environments, autoreset mode, frame stack."""
+"""What a Gymnasium environment says about a buffer: fields, number of environments, autoreset mode, frame stack.
+
+Names of fields in containers are made and read here, and nowhere else: `observation.image` is the part of a Dict under
+"image", `observation.0` the first part of a Tuple. A backslash marks what would be read as something else:
+
+    key           in a name
+    "a.b"         a\\.b        the dot belongs to the key
+    "a\\b"        a\\\\b
+    "7"           \\7          the key of a Dict, not the place in a Tuple
+    7             \\#7         a whole number as the key of a Dict
+    "\\n"         \\u000a      a character that names cannot have: a control character, or half of a surrogate pair
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +33,67 @@ _NO_ARRAYS = {
     "OneOf": "its values differ in kind",
 }
 _NARROWED = {"int64": "int32", "uint64": "uint32"}
+
+
+_MARKED = re.compile(r"[\\.\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+_MARK = re.compile(r"\\(?:([\\.])|u([0-9a-f]{4}))")
+_PLACE = re.compile(r"0|[1-9][0-9]*")
+_PLACE_AS_KEY = re.compile(r"\\(0|[1-9][0-9]*)")
+_NUMBER_AS_KEY = re.compile(r"\\#(-?[0-9]+)")
+_MARKED_OR_NOT = re.compile(r"\\.|.", re.DOTALL)
+
+
+def name_of(*keys: object) -> str:
+    """The name of the field that lies in Dicts under these keys, the outermost first.
+
+    Raises Unsupported for a key that is no string or whole number.
+    """
+    return ".".join(map(_step_of, keys))
+
+
+def parts_of(name: str, container: Mapping[Any, Any] | Sequence[Any]) -> dict[str, Any]:
+    """The parts of a Dict or Tuple of that name by names of their own."""
+    if isinstance(container, Mapping):
+        return {f"{name}.{_step_of(key)}": part for key, part in container.items()}
+    return {f"{name}.{i}": part for i, part in enumerate(container)}
+
+
+def steps_of(name: str) -> list[str]:
+    """The steps from container to container that a name consists of."""
+    steps = [""]
+    for text in _MARKED_OR_NOT.findall(name):
+        if text == ".":
+            steps.append("")
+        else:
+            steps[-1] += text
+    return steps
+
+
+def key_of(step: str) -> str | int:
+    """The key of a Dict that a step of a name stands for. A place in a Tuple is given as its digits."""
+    if number := _NUMBER_AS_KEY.fullmatch(step):
+        return int(number[1])
+    if place := _PLACE_AS_KEY.fullmatch(step):
+        return place[1]
+    return _MARK.sub(lambda mark: mark[1] or chr(int(mark[2], 16)), step)
+
+
+def field_of(name: str, shape: Any, dtype: object, **options: Any) -> Field:
+    """A field whose errors have its name."""
+    try:
+        return Field(shape, dtype, **options)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"field {name}: {error}") from error
+
+
+def _step_of(key: object) -> str:
+    if isinstance(key, (int, np.integer)):
+        return f"\\#{int(key)}"
+    if not isinstance(key, str):
+        raise Unsupported(f"{key!r} is a key of a Dict; allowed: strings and whole numbers")
+    if _PLACE.fullmatch(key):
+        return f"\\{key}"
+    return _MARKED.sub(lambda found: f"\\{found[0]}" if found[0] in "\\." else f"\\u{ord(found[0]):04x}", key)
 
 
 class Found(NamedTuple):
@@ -76,29 +149,19 @@ def of_spaces(
 
 
 def _fields_of(space: Any, name: str, stack: int) -> Iterator[tuple[str, Field]]:
-    """The fields of a space, those of its parts under name.key. Frames stacked in front of the shape are left off."""
+    """The fields of a space and of its parts. Frames stacked in front of the shape are left off."""
     kind = _kind_of(space)
     if kind in _ONE_FIELD:
         shape = tuple(space.shape) if stack == 1 else tuple(space.shape[1:])
-        yield name, Field(shape, _arrays.dtype_name(space.dtype))
+        yield name, field_of(name, shape, space.dtype)
         return
-    if kind == "Dict":
-        parts = {str(key): part for key, part in space.spaces.items()}
-        if parts and list(parts) == [str(i) for i in range(len(parts))]:
-            raise Unsupported(
-                f"{name} is a Dict space with the keys {', '.join(parts)}, which are those of a Tuple space"
-            )
-        if any("." in key for key in parts):
-            raise Unsupported(f"{name} is a Dict space with a '.' in a key of {', '.join(parts)}")
-    elif kind == "Tuple":
-        parts = {str(i): part for i, part in enumerate(space.spaces)}
-    else:
+    if kind not in ("Dict", "Tuple"):
         reason = _NO_ARRAYS.get(kind, "it is none of Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple")
         raise Unsupported(f"{name} is a {type(space).__name__} space, which no field can hold: {reason}")
-    if not parts:
+    if not space.spaces:
         raise Unsupported(f"{name} is an empty {kind} space")
-    for key, part in parts.items():
-        yield from _fields_of(part, f"{name}.{key}", stack)
+    for name_of_part, part in parts_of(name, space.spaces).items():
+        yield from _fields_of(part, name_of_part, stack)
 
 
 def _kind_of(space: Any) -> str:
@@ -112,7 +175,7 @@ def _kind_of(space: Any) -> str:
 
 def _with_dtypes(fields: dict[str, Field], dtypes: Mapping[str, object], has_64_bits: bool) -> dict[str, Field]:
     for name in dtypes:
-        if not any(field == name or field.startswith(f"{name}.") for field in fields):
+        if not any(name in (field, *_parents(field)) for field in fields):
             raise InvalidArgument(f"dtypes has {name}; allowed: {', '.join(fields)}")
     changed = {}
     for name, field in fields.items():
@@ -125,9 +188,10 @@ def _with_dtypes(fields: dict[str, Field], dtypes: Mapping[str, object], has_64_
 
 
 def _parents(name: str) -> Iterator[str]:
-    while "." in name:
-        name = name.rpartition(".")[0]
-        yield name
+    """The names of the containers around a field, the innermost first."""
+    steps = steps_of(name)
+    for count in reversed(range(1, len(steps))):
+        yield ".".join(steps[:count])
 
 
 def _autoreset(env: Any, is_vector: bool) -> str:

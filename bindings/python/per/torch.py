@@ -21,6 +21,7 @@ program has them, and give what the same calls give outside of it, bit for bit.
 from __future__ import annotations
 
 import itertools
+import keyword
 import weakref
 from collections import namedtuple
 from collections.abc import Callable
@@ -29,7 +30,7 @@ from typing import Any, NamedTuple
 import torch
 
 from per import batch as batches
-from per._errors import InvalidArgument
+from per._errors import InvalidArgument, Unsupported
 from per.replay import ReplayBuffer
 from per.tree import SumTree
 
@@ -82,6 +83,9 @@ class Buffer(_InGraph):
         outputs = buffer._layout.batch
         structure = batches.structure_of([output.name for output in outputs])
         self._outputs = [(output.name, output.shape, getattr(torch, output.dtype)) for output in outputs]
+        for name in structure:
+            if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
+                raise Unsupported(f"field {name} is no attribute of a named tuple, which batches are in programs")
         self._kind: Any = namedtuple("Batch", structure)  # type: ignore[misc]
         self._nodes = tuple(structure.values())
         self._inputs = buffer._inputs

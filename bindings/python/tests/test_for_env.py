@@ -273,14 +273,134 @@ def test_spaces_become_fields(space, fields):
         (spaces.Dict({"a": PLACE, "b": spaces.Text(3)}), "observation.b is a Text space"),
         (spaces.Tuple((PLACE, spaces.Text(3))), "observation.1 is a Text space"),
         (spaces.Dict({}), "observation is an empty Dict space"),
-        (spaces.Dict({"0": PLACE, "1": PLACE}), "with the keys 0, 1, which are those of a Tuple space"),
-        (spaces.Dict({"a.b": PLACE}), "observation is a Dict space with a '.' in a key of a.b"),
+        (spaces.Dict({("a", 1): PLACE}), "('a', 1) is a key of a Dict; allowed: strings and whole numbers"),
     ],
 )
 def test_space_without_arrays_of_one_shape_is_refused_with_the_reason(space, words):
     with pytest.raises(per.Unsupported) as caught:
         per.ReplayBuffer.for_env(Spaces(space), 100)
     assert words in str(caught.value)
+
+
+# The names are as per.spaces says. Those of ordinary keys, and of places in Tuples, must stay: buffers were saved so.
+KEYS = {
+    "image": "image",
+    "walker/joints_pos": "walker/joints_pos",
+    "agent-pos": "agent-pos",
+    "camera 1": "camera 1",
+    "größe": "größe",
+    "": "",
+    "k" * 200: "k" * 200,
+    "007": "007",
+    "#7": "#7",
+    "a.b": r"a\.b",
+    "a": "a",
+    "b": "b",
+    "..": r"\.\.",
+    "a\\": r"a\\",
+    r"\.": r"\\\.",
+    r"\7": r"\\7",
+    "0": r"\0",
+    "1": r"\1",
+    "17": r"\17",
+    0: r"\#0",
+    -1: r"\#-1",
+    "\n": r"\u000a",
+    "\x7f\x9f": r"\u007f\u009f",
+    "\udc80": r"\udc80",
+}
+
+
+@pytest.mark.parametrize("arrays", ["numpy", "torch", "jax"])
+def test_any_key_of_a_dict_is_a_key_of_batches_and_stays_one_in_a_file(arrays, tmp_path):
+    space = spaces.Dict({key: spaces.Dict({"0": PLACE, "inner": spaces.Tuple((PLACE,))}) for key in KEYS})
+    buffer = per.ReplayBuffer.for_env(Spaces(space, spaces.Dict({"0": PLACE, "1": PLACE})), 20, arrays=arrays)
+    names = [f"observation.{name}.{part}" for name in KEYS.values() for part in (r"\0", "inner.0")]
+    assert sorted(buffer.fields) == sorted([*names, r"action.\0", r"action.\1"])
+    number = {key: i for i, key in enumerate(KEYS)}
+    seen = {
+        t: {key: {"0": np.full(3, 10 * i + t), "inner": (np.full(3, -i - t),)} for key, i in number.items()}
+        for t in (0, 1)
+    }
+    actions = {"0": [1, 2, 3], "1": [4, 5, 6]}
+    buffer.add(
+        observation=seen[0], action=actions, reward=0, terminated=False, truncated=True, next_observation=seen[1]
+    )
+    buffer.save(tmp_path / "buffer.per")
+    for again in (buffer, per.ReplayBuffer.load(tmp_path / "buffer.per", arrays=arrays)):
+        batch = again.sample(1)
+        assert batch.observation.keys() == batch.next_observation.keys() == KEYS.keys()
+        assert {type(key) for key in batch.observation} == {int, str}
+        for t, found in ((0, batch.observation), (1, batch.next_observation)):
+            for key, name in KEYS.items():
+                np.testing.assert_array_equal(np.asarray(found[key]["0"]), seen[t][key]["0"][None])
+                np.testing.assert_array_equal(np.asarray(found[key]["inner"][0]), seen[t][key]["inner"][0][None])
+                assert batch[("next_" if t else "") + rf"observation.{name}.\0"] is found[key]["0"]
+        assert {key: np.asarray(array).tolist() for key, array in batch.action.items()} == {
+            "0": [[1, 2, 3]],
+            "1": [[4, 5, 6]],
+        }
+
+
+def test_any_key_of_a_dict_goes_through_channels_loaders_and_final_observations():
+    space = spaces.Dict({key: spaces.Discrete(100) for key in KEYS})
+    buffer = per.ReplayBuffer.for_spaces(space, spaces.Discrete(2), 20, autoreset="same_step")
+
+    def seen(t):
+        return {key: t + i for i, key in enumerate(KEYS)}
+
+    def check(batch):
+        assert {key: array.tolist() for key, array in batch.observation.items()} == {k: [n] for k, n in seen(0).items()}
+        following = {key: array.tolist() for key, array in batch.next_observation.items()}
+        assert following == {key: [number] for key, number in seen(7).items()}
+
+    info = {"final_obs": np.array([seen(7)], object), "_final_obs": np.array([True])}
+    with buffer.channel() as channel, channel.writer() as writer:
+        writer.add(
+            observation=seen(0), action=1, reward=0, terminated=False, truncated=True, next_observation=seen(3),
+            info=info,
+        )  # fmt: skip
+        writer.flush()
+    with buffer.loader(1) as batches:
+        check(next(batches))
+    with buffer.shared_loader(1, readers=1) as shared, shared.reader() as batches:
+        check(next(batches))
+
+
+def test_key_that_makes_too_long_a_name_is_refused_and_the_name_is_told():
+    with pytest.raises(
+        per.InvalidArgument, match=r'^name of a field is "observation\.ä+"\.\.\.: allowed are 1 to 255 '
+    ):
+        per.ReplayBuffer.for_env(Spaces(spaces.Dict({"ä" * 122: PLACE})), 100)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\udc80"])
+def test_field_name_that_is_no_text_of_c_is_refused(name):
+    with pytest.raises(per.InvalidArgument, match=r"^name of a field is '"):
+        per.ReplayBuffer(20, {"observation": per.Field(), name: per.Field()})
+
+
+def test_field_whose_name_is_no_name_of_python_is_given_and_found_by_its_name():
+    buffer = per.ReplayBuffer(20, {"observation": per.Field(), "log-prob 1": per.Field()})
+    buffer.add(**{"log-prob 1": 0.25}, observation=1, reward=0, terminated=False, truncated=True, next_observation=2)
+    assert buffer.sample(1)["log-prob 1"].tolist() == [0.25]
+
+
+def test_dtypes_go_by_whole_keys():
+    env = Spaces(spaces.Dict({"a.b": PLACE, "a": spaces.Dict({"b": PLACE, "c": PLACE})}))
+    buffer = per.ReplayBuffer.for_env(env, 100, dtypes={"observation.a": "float64"})
+    assert {name: field.dtype for name, field in buffer.fields.items() if name != "action"} == {
+        "observation.a.b": "float64",
+        "observation.a.c": "float64",
+        r"observation.a\.b": "float32",
+    }
+    with pytest.raises(per.InvalidArgument, match=r"dtypes has observation\.a\\;"):
+        per.ReplayBuffer.for_env(env, 100, dtypes={"observation.a\\": "float64"})
+
+
+def test_axis_without_elements_is_refused_with_the_name_of_the_field():
+    with pytest.raises(per.InvalidArgument, match=r"^field observation\.pixels: shape is \(0, 3\): allowed are axes"):
+        per.ReplayBuffer.for_env(Spaces(spaces.Dict({"pixels": spaces.Box(0, 1, (0, 3))})), 100)
 
 
 def test_what_is_no_environment_is_refused():

@@ -374,3 +374,23 @@ def test_operators_are_what_torch_asks_of_them():
             torch.library.opcheck(operator, (holder._turn, holder._number, *arguments), test_utils=tests)
         else:
             torch.library.opcheck(operator, (holder._turn, holder._number, *arguments), test_utils=tests[:2])
+
+
+@pytest.mark.parametrize("name", ["agent-pos", "class", "_log"])
+def test_field_that_is_no_attribute_of_a_named_tuple_is_refused(name):
+    fields = {"observation": per.Field(), name: per.Field()}
+    with pytest.raises(per.Unsupported, match=f"^field {name} is no attribute of a named tuple"):
+        per.torch.Buffer(per.ReplayBuffer(10, fields, arrays="torch"))
+
+
+def test_keys_of_dicts_are_those_of_the_user_in_a_program():
+    buffer = per.ReplayBuffer(10, {r"observation.a\.b": per.Field(), r"observation.\0": per.Field()}, arrays="torch")
+    replay = per.torch.Buffer(buffer)
+
+    @compiled
+    def step(observation):
+        replay.add(observation=observation, reward=0.0, terminated=True, truncated=False, next_observation=observation)
+        return replay.sample(2).observation
+
+    found = step({"a.b": torch.tensor(3.0), "0": torch.tensor(4.0)})
+    assert {key: array.tolist() for key, array in found.items()} == {"a.b": [3, 3], "0": [4, 4]}

@@ -59,6 +59,25 @@ def test_batches_are_those_of_lerobot_with_next_states_of_their_own_episode():
     assert batch["complementary_info"]["discrete_penalty"].flatten().tolist() == [-number / 2 for number in numbers]
 
 
+def test_any_key_of_a_state_and_of_complementary_info_is_one_of_batches():
+    keys = ["observation.images.cam-left", "observation.state", "observation.joint 1", "observation.größe"]
+    infos = ["penalty", "penalty.left", "is-intervention", "0"]
+    buffer = ReplayBuffer(20, "cpu", keys, use_drq=False, seed=0)
+    for t in range(4):
+        before, after = ({key: torch.full((1, 2), float(i + n)) for i, key in enumerate(keys)} for n in (t, t + 1))
+        info = {key: torch.tensor([float(10 * i + t)]) for i, key in enumerate(infos)}
+        before[keys[0]], after[keys[0]] = before[keys[0]] / 255, after[keys[0]] / 255
+        buffer.add(before, torch.zeros(1, 1), float(t), after, False, t == 3, info)
+    batch = buffer.sample(4)
+    assert list(batch["state"]) == list(batch["next_state"]) == keys
+    for i, key in enumerate(keys):
+        scale = 255 if i == 0 else 1
+        assert torch.allclose(batch["state"][key][:, 0] * scale, batch["reward"] + i)
+        assert torch.allclose(batch["next_state"][key][:, 1] * scale, batch["reward"] + i + 1)
+    for i, key in enumerate(infos):
+        assert batch["complementary_info"][key].flatten().tolist() == [10 * i + r for r in batch["reward"].tolist()]
+
+
 def test_next_states_at_a_truncation_and_at_the_seam_of_the_ring_are_those_given():
     buffer = ReplayBuffer(8, "cpu", KEYS, use_drq=False, seed=0)
     for t in range(50):

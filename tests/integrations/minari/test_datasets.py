@@ -24,6 +24,7 @@ OBSERVATIONS = {
             "on": spaces.MultiBinary(5),
         }
     ),
+    "keys": spaces.Dict({key: spaces.Discrete(4) for key in ("agent-pos", "camera 1", "a.b", "0", "1", "größe")}),
     "tuple": spaces.Tuple((spaces.Discrete(4), spaces.Box(-1, 1, (3,), np.float32))),
 }
 ACTIONS = {

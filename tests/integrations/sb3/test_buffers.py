@@ -24,6 +24,8 @@ OBSERVATIONS = {
     "multi_discrete": spaces.MultiDiscrete([3, 4]),
     "multi_binary": spaces.MultiBinary(4),
     "dict": spaces.Dict({"image": spaces.Box(0, 255, (1, 4, 4), np.uint8), "room": spaces.Discrete(5)}),
+    "keys": spaces.Dict({key: spaces.Discrete(5) for key in ("walker/joints_pos", "camera 1", "größe")}),
+    "numbers": spaces.Dict({key: spaces.Discrete(5) for key in ("0", "1")}),
 }
 ACTIONS = {
     "discrete": spaces.Discrete(3),
@@ -87,7 +89,7 @@ def rows(samples):
 @pytest.mark.parametrize("observation", OBSERVATIONS)
 def test_batches_have_the_transitions_shapes_and_dtypes_of_theirs(observation, action, n_envs):
     arguments = OBSERVATIONS[observation], ACTIONS[action]
-    is_dict = observation == "dict"
+    is_dict = isinstance(OBSERVATIONS[observation], spaces.Dict)
     theirs = (buffers.DictReplayBuffer if is_dict else buffers.ReplayBuffer)(60, *arguments, "cpu", n_envs=n_envs)
     ours = (PrioritizedDictReplayBuffer if is_dict else PrioritizedReplayBuffer)(60, *arguments, "cpu", n_envs=n_envs)
     fill([theirs, ours], *arguments, steps=15, n_envs=n_envs)

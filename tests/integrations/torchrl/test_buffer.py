@@ -63,6 +63,25 @@ def test_batches_have_each_entry_of_the_transition_that_was_added(way):
         assert value.dtype == expected[key].dtype and value.shape == expected[key].shape, key
 
 
+def test_any_key_comes_back_from_batches_and_files(tmp_path):
+    keys = ["observation.state", ("observation.images", "cam-left"), ("agents", "0"), ("agents", "1"), "a b", "größe"]
+    steps, flag = torch.arange(10.0)[:, None], torch.zeros(10, 1, dtype=torch.bool)
+    data = TensorDict({"next": TensorDict({"reward": steps, "done": flag}, [10])}, [10])
+    for i, key in enumerate(keys):
+        data[key] = steps + 100 * i
+        data["next"][key] = steps + 100 * i + 1
+    buffer, again = buffer_of(), buffer_of()
+    buffer.extend(data)
+    buffer.dumps(tmp_path)
+    again.loads(tmp_path)
+    for each in (buffer, again):
+        batch = each.sample(32)
+        for i, key in enumerate(keys):
+            assert torch.equal(batch[key], batch["next", "reward"] + 100 * i)
+            assert torch.equal(batch["next"][key], batch[key] + 1)
+        each.extend(data)
+
+
 def test_observations_are_stored_once():
     def row_bytes(**options):
         buffer = buffer_of(1000, **options)

@@ -53,6 +53,20 @@ end
     @test options(ReplayBuffer(; found...)) == found
 end
 
+@testset "names of fields may be any text" begin
+    buffer = ReplayBuffer(10, ["observation" => Field(Int32), "walker/joints pos" => Field(Int32), "größe" => Field(Int32)])
+    path = tempname()
+    names = Symbol("walker/joints pos"), :größe
+    extend!(buffer; observation = 1:3, reward = 1:3, terminated = falses(3), truncated = falses(3),
+            NamedTuple{names}((4:6, 7:9))...)
+    save(buffer, path)
+    rows = get(load(ReplayBuffer, path), 0:1)
+    rm(path)
+    @test rows[names[1]] == rows["walker/joints pos"] == [4, 5] && rows.größe == [7, 8]
+    error = thrown(() -> ReplayBuffer(10, ["observation\0" => Field(Int32)]))
+    @test error isa PERError && occursin("\"observation\\0\"; allowed: names without a NUL", error.message)
+end
+
 @testset "statistics are described as per.h has them" begin
     of_stats = [doc for (binding, docs) in Base.Docs.meta(PER) for doc in values(docs.docs) if binding.var === :stats]
     text = join(only(of_stats).text)

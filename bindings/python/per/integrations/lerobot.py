@@ -23,6 +23,7 @@ from lerobot.utils.constants import ACTION, DONE, OBS_IMAGE, REWARD
 import per
 from per.integrations._first_step import declared
 from per.integrations._single_transitions import refuse_other_batches
+from per.spaces import name_of
 
 __all__ = ["ReplayBuffer"]
 
@@ -78,6 +79,11 @@ def _weighted_loss(input: torch.Tensor, target: torch.Tensor, options: dict[str,
             replay.update_priorities(ids, td_errors)
     reduction = options.get("reduction", "mean")
     return losses if reduction == "none" else losses.mean() if reduction == "mean" else losses.sum()
+
+
+def _info(key: str) -> str:
+    """The name of the field that holds an entry of complementary_info."""
+    return name_of("complementary_info", key)
 
 
 class _Rows:
@@ -153,7 +159,7 @@ class ReplayBuffer(theirs.ReplayBuffer):
             self._are_fractions[key] = dtype == "uint8" and value.dtype != torch.uint8
             fields[key] = per.Field(value.squeeze(0).shape, dtype, role="observation")
         for key, value in (complementary_info or {}).items():
-            fields[_INFO + key] = per.Field(torch.as_tensor(value).squeeze(0).shape, default=0.0)
+            fields[_info(key)] = per.Field(torch.as_tensor(value).squeeze(0).shape, default=0.0)
         self.complementary_info_keys = list(complementary_info or ())
         self.states = list(state)
         rows = per.ReplayBuffer.capacity_for(self.capacity, fields=fields, **self._options)
@@ -186,7 +192,7 @@ class ReplayBuffer(theirs.ReplayBuffer):
             given |= {prefix + key: self._stored(key, values[key].squeeze(0)) for key in self.states if key in values}
         for key in self.complementary_info_keys:
             if complementary_info is not None and key in complementary_info:
-                given[_INFO + key] = torch.as_tensor(complementary_info[key], dtype=torch.float32).squeeze(0)
+                given[_info(key)] = torch.as_tensor(complementary_info[key], dtype=torch.float32).squeeze(0)
         truncated = bool(truncated) and not done
         self.replay.add(terminated=bool(done), truncated=truncated, next_mask=next_state is not None, **given)
 
@@ -214,7 +220,7 @@ class ReplayBuffer(theirs.ReplayBuffer):
             state.update(zip(images, augmented[::2], strict=True))
             next_state.update(zip(images, augmented[1::2], strict=True))
         info = {"weights": batch.weights, "ids": batch.ids}
-        info |= {key: batch[_INFO + key] for key in self.complementary_info_keys}
+        info |= {key: batch[_info(key)] for key in self.complementary_info_keys}
         reward = batch.reward.to(self.device)
         if self.weigh_losses:
             weights = batch.weights.to(self.device)
@@ -281,7 +287,7 @@ class ReplayBuffer(theirs.ReplayBuffer):
             states={key: _Rows(self.replay, ids, key) for key in self.states},
             has_complementary_info=bool(infos),
             complementary_info_keys=infos,
-            complementary_info={key: _Rows(self.replay, ids, _INFO + key) for key in infos},
+            complementary_info={key: _Rows(self.replay, ids, _info(key)) for key in infos},
         )
         return theirs.ReplayBuffer.to_lerobot_dataset(self_of_theirs, repo_id, fps, root, task_name)
 

@@ -19,6 +19,7 @@ from minari import MinariDataset, create_dataset_from_buffers
 from minari.data_collector import EpisodeBuffer
 
 import per
+from per.spaces import parts_of
 
 __all__ = ["create_dataset", "episodes", "new_buffer"]
 
@@ -175,8 +176,8 @@ def _dtypes(value: Any, name: str) -> dict[str, np.dtype[Any]]:
     """The dtypes of arrays in dicts and tuples by the names of their fields."""
     if not isinstance(value, (Mapping, tuple)):
         return {name: value.dtype}
-    children = value.items() if isinstance(value, Mapping) else enumerate(value)
-    return {key: dtype for child, part in children for key, dtype in _dtypes(part, f"{name}.{child}").items()}
+    parts = parts_of(name, value)
+    return {field: dtype for part in parts for field, dtype in _dtypes(parts[part], part).items()}
 
 
 def _bytes_of(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:

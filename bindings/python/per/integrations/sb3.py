@@ -21,6 +21,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 import per
 from per.integrations._single_transitions import refuse_other_batches
 from per.integrations._weighted_losses import WeightedRewards
+from per.spaces import field_of, parts_of
 
 
 class ReplayBufferSamples(type_aliases.ReplayBufferSamples):
@@ -87,12 +88,13 @@ class PrioritizedReplayBuffer(buffers.ReplayBuffer):
         self.handle_timeout_termination = handle_timeout_termination
         # learn() writes here that the last trajectory ended. libper finds that out by the observation that comes next.
         self.dones: dict[int, bool] = {}
-        fields = {"action": per.Field(self.action_dim, self._maybe_cast_dtype(action_space.dtype))}
+        fields = {"action": field_of("action", self.action_dim, self._maybe_cast_dtype(action_space.dtype))}
         if isinstance(self.obs_shape, dict):
-            for key, shape in self.obs_shape.items():
-                fields[f"observation.{key}"] = per.Field(shape, observation_space[key].dtype)
+            parts = {key: (shape, observation_space[key].dtype) for key, shape in self.obs_shape.items()}
+            for name, part in parts_of("observation", parts).items():
+                fields[name] = field_of(name, *part)
         else:
-            fields["observation"] = per.Field(self.obs_shape, observation_space.dtype)
+            fields["observation"] = field_of("observation", self.obs_shape, observation_space.dtype)
         options = {"n_envs": n_envs, "n_step": n_steps, "seed": int(np.random.randint(2**31)), **options}
         capacity = per.ReplayBuffer.capacity_for(per_env * n_envs, fields=fields, **options)
         self.replay = per.ReplayBuffer(capacity, fields, **options)

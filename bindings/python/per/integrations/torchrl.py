@@ -16,6 +16,7 @@ from tensordict import TensorDict, TensorDictBase
 from torchrl.data import replay_buffers as torchrl
 
 import per
+from per import spaces
 from per.integrations._first_step import declared
 from per.integrations._single_transitions import refuse_other_batches
 
@@ -188,7 +189,7 @@ def _new_seed() -> int:
     return int(torch.randint(2**63 - 1, ()))
 
 
-# A field is named by a place and its key, with dots. An entry that is at the top and in "next" is an observation; the
+# A field is named by a place and its key. An entry that is at the top and in "next" is an observation; the
 # others are of the step, or only of what follows it.
 _OBSERVATION, _STEP, _NEXT = "observation", "step", "following"
 _OWN = (("reward",), ("done",), ("terminated",), ("truncated",))
@@ -314,8 +315,8 @@ class ReplayBuffer:
         fields = {}
         for key, value in {**top, **following}.items():
             place = _OBSERVATION if key in top and key in following else _STEP if key in top else _NEXT
-            dtype = str(value.dtype).removeprefix("torch.")
-            fields[".".join((place, *key))] = per.Field(value.shape[data.ndim :], dtype)
+            name = spaces.name_of(place, *key)
+            fields[name] = spaces.field_of(name, value.shape[data.ndim :], value.dtype)
         return per.ReplayBuffer(fields=fields, **self._options)
 
     def _given(self, data: TensorDictBase) -> dict[str, Any]:
@@ -323,10 +324,11 @@ class ReplayBuffer:
         following = data["next"]
         given = {}
         for name in self._open().fields:
-            place, *key = name.split(".")
-            given[name] = (following if place == _NEXT else data)[tuple(key)]
+            place, *steps = spaces.steps_of(name)
+            key = tuple(map(spaces.key_of, steps))
+            given[name] = (following if place == _NEXT else data)[key]
             if place == _OBSERVATION:
-                given[f"next_{name}"] = following[tuple(key)]
+                given[f"next_{name}"] = following[key]
         own = {name: following[name].reshape(data.shape) for (name,) in _OWN if following.get(name, None) is not None}
         done = own.pop("done")
         truncated = own.get("truncated", done & ~own.get("terminated", done))
