@@ -12,6 +12,9 @@
  *           share nothing, and wait for each other only while a thread forks. _free is a handle's last call: no other
  *           may be inside of it or wait in it, and none may follow. That is not detected. A thread that waits in
  *           per_loader_next() is sent away by per_loader_stop() and must have returned before per_loader_free().
+ * Timeouts. timeout_ms is in milliseconds, >= 0, or -1: for as long as it takes. It bounds all waits of a call: also
+ *           those for another thread's call on the same handle, or for one that holds the buffer, such as a save. For
+ *           such a call up to 100 ms more are waited, so that a call that only looks does not fail by chance.
  * Fork.     fork() waits until no call is inside any handle, and calls that begin meanwhile wait for it. Handles on
  *           PER_CPU stay usable in a forked child, which then has its own copy. In a child every call but _free on a
  *           PER_CUDA handle, a buffer with `storage`, a loader, a reader, a save, a channel or a writer is an error.
@@ -975,7 +978,8 @@ PER_API per_status per_replay_set_save_compression(per_replay* replay, int32_t s
  *   count       k >= 0
  *   timeout_ms  milliseconds, >= 0; or -1: for as long as it takes
  *
- * PER_ERROR_BUSY if it is not allowed by then; PER_ERROR_INVALID_ARGUMENT, also if it never will be.
+ * PER_ERROR_BUSY if it is not allowed by then, or other calls hold the buffer for longer; PER_ERROR_INVALID_ARGUMENT,
+ * also if it never will be.
  */
 PER_API per_status per_replay_wait_to_add(per_replay* replay, int64_t count, int64_t timeout_ms);
 
@@ -1876,8 +1880,8 @@ PER_API per_status per_channel_descriptor(per_channel* channel, int32_t* descrip
 
 /*
  * Waits until all that was written before the call is in the buffer, or was refused: also for draws that the rate
- * limiter asks for, which must come from another thread. With PER_MOVED_BY_CALLS it moves the steps itself, and only the
- * wait for draws is limited by timeout_ms.
+ * limiter asks for, which must come from another thread. With PER_MOVED_BY_CALLS it moves the steps itself: timeout_ms
+ * bounds the waits for draws, for the buffer and for other calls that move steps.
  *
  *   timeout_ms  milliseconds, >= 0; or -1: for as long as it takes
  *
@@ -1930,8 +1934,8 @@ PER_API per_status per_channel_stats(per_channel* channel, per_channel_statistic
 PER_API void per_channel_free(per_channel* channel);
 
 /*
- * The writing end of a channel, in the process that writes. A call waits for that of another thread, however long it
- * takes.
+ * The writing end of a channel, in the process that writes. Several threads may use one writer: the steps of a call
+ * stay together, and a call that waits for room holds up no other, which may use the room that there is.
  */
 typedef struct per_writer per_writer;
 
@@ -2013,7 +2017,9 @@ PER_API void per_writer_free(per_writer* writer);
  *         waits until it gives one back. A draw that fails is an error of the reader whose turn it was; where the rate
  *         limiter does not allow it yet readers wait.
  * Deaths. A process that ends, by SIGKILL too, at whatever instruction, loses at most the call that it was in. What the
- *         calls before it sent is applied, and its slots are given back within some 100 ms, then to be drawn into again.
+ *         calls before it sent is applied, and its slots are given back within some 100 ms, then to be drawn into
+ *         again: also while a save holds the buffer, which only what it sent, and the next reader of its place, wait
+ *         for.
  *         The batches that it had are not given to another reader: they count as handed out. Where the process of the
  *         buffer ends, readers that wait hear of it; what they have of batches stays readable. The memory is in no
  *         folder, and goes with the last process that has it.

@@ -68,7 +68,7 @@ per_status per_channel_flush(per_channel* channel, int64_t timeout_ms) {
     return guarded([&] {
         Channel& target = channel_of(channel);
         check_count("timeout_ms", timeout_ms, -1);
-        target.flush(timeout_ms);
+        target.flush(Deadline(timeout_ms));
     });
 }
 
@@ -119,7 +119,7 @@ per_status per_writer_add(per_writer* writer, const per_steps* steps, int64_t ti
         Writer& target = writer_of(writer);
         const per_steps known = read_struct("steps", steps);
         check_count("timeout_ms", timeout_ms, -1);
-        target.add(known, timeout_ms);
+        target.add(known, Deadline(timeout_ms));
     });
 }
 
@@ -129,7 +129,7 @@ per_status per_writer_cut(per_writer* writer, int64_t count, const int64_t* env_
         if (env_ids != nullptr) check_entries("count", count, 0);
         check_aligned("env_ids", env_ids);
         check_count("timeout_ms", timeout_ms, -1);
-        target.cut(count, env_ids, timeout_ms);
+        target.cut(count, env_ids, Deadline(timeout_ms));
     });
 }
 
@@ -137,7 +137,7 @@ per_status per_writer_flush(per_writer* writer, int64_t timeout_ms) {
     return guarded([&] {
         Writer& target = writer_of(writer);
         check_count("timeout_ms", timeout_ms, -1);
-        target.flush(timeout_ms);
+        target.flush(Deadline(timeout_ms));
     });
 }
 

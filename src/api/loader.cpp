@@ -50,7 +50,7 @@ per_status per_loader_next(per_loader* loader, int32_t wait, per_batch* batch_ou
         check_struct_out("batch_out", batch_out);
         require_pointer("slot_out", slot_out);
         per_batch batch;
-        *slot_out = target.next(wait != 0, batch, stream);
+        *slot_out = target.next(Deadline(wait != 0 ? -1 : 0), batch, stream);
         write_struct("batch_out", batch_out, batch);
     });
 }

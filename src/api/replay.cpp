@@ -84,7 +84,7 @@ per_status per_replay_cut(per_replay* replay, int64_t count, const int64_t* env_
         Replay& target = replay_of(replay, stream);
         if (env_ids != nullptr) check_entries("count", count, 0);
         check_aligned("env_ids", env_ids);
-        target.cut(count, env_ids, stream);
+        target.cut(count, env_ids, Deadline::never(), stream);
     });
 }
 
@@ -110,7 +110,7 @@ per_status per_replay_update_priorities(per_replay* replay, int64_t count, const
     return guarded([&] {
         Replay& target = replay_of(replay, stream);
         require_arrays(count, "ids", ids, "td_errors", td_errors);
-        target.update({count, ids, n_critics, td_errors, nullptr}, stream);
+        target.update({count, ids, n_critics, td_errors, nullptr}, Deadline::never(), stream);
     });
 }
 
@@ -119,7 +119,8 @@ per_status per_replay_update_sequences(per_replay* replay, int64_t count, const 
     return guarded([&] {
         Replay& target = replay_of(replay, stream);
         require_arrays(count, "ids", ids, "td_errors", td_errors);
-        target.update({count, ids, n_critics, td_errors, nullptr, target.steps_left_out(n_steps)}, stream);
+        target.update({count, ids, n_critics, td_errors, nullptr, target.steps_left_out(n_steps)}, Deadline::never(),
+                      stream);
     });
 }
 
@@ -128,7 +129,7 @@ per_status per_replay_set_priorities(per_replay* replay, int64_t count, const in
     return guarded([&] {
         Replay& target = replay_of(replay, stream);
         require_arrays(count, "ids", ids, "priorities", priorities);
-        target.update({count, ids, 1, nullptr, priorities}, stream);
+        target.update({count, ids, 1, nullptr, priorities}, Deadline::never(), stream);
     });
 }
 
@@ -236,7 +237,7 @@ per_status per_replay_wait_to_add(per_replay* replay, int64_t count, int64_t tim
         Replay& target = replay_of(replay);
         check_entries("count", count, 0);
         check_count("timeout_ms", timeout_ms, -1);
-        target.wait_to_add(count, timeout_ms);
+        target.wait_to_add(count, Deadline(timeout_ms));
     });
 }
 
@@ -244,7 +245,7 @@ per_status per_replay_wait_to_sample(per_replay* replay, int64_t batch_size, int
     return guarded([&] {
         Replay& target = replay_of(replay);
         check_count("timeout_ms", timeout_ms, -1);
-        target.wait_to_sample(batch_size, timeout_ms);
+        target.wait_to_sample(batch_size, Deadline(timeout_ms));
     });
 }
 

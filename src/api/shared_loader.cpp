@@ -109,7 +109,7 @@ per_status per_reader_next(per_reader* reader, int64_t timeout_ms, per_batch* ba
         check_struct_out("batch_out", batch_out);
         require_pointer("slot_out", slot_out);
         per_batch batch;
-        *slot_out = target.next(timeout_ms, batch);
+        *slot_out = target.next(Deadline(timeout_ms), batch);
         write_struct("batch_out", batch_out, batch);
     });
 }
@@ -124,7 +124,7 @@ per_status per_reader_update_priorities(per_reader* reader, int64_t count, const
         Reader& target = reader_of(reader);
         require_arrays(count, "ids", ids, "td_errors", td_errors);
         check_count("timeout_ms", timeout_ms, -1);
-        target.update({count, ids, n_critics, td_errors, nullptr}, timeout_ms);
+        target.update({count, ids, n_critics, td_errors, nullptr}, Deadline(timeout_ms));
     });
 }
 
@@ -134,7 +134,8 @@ per_status per_reader_update_sequences(per_reader* reader, int64_t count, const 
         Reader& target = reader_of(reader);
         require_arrays(count, "ids", ids, "td_errors", td_errors);
         check_count("timeout_ms", timeout_ms, -1);
-        target.update({count, ids, n_critics, td_errors, nullptr, target.steps_left_out(n_steps)}, timeout_ms);
+        target.update({count, ids, n_critics, td_errors, nullptr, target.steps_left_out(n_steps)},
+                      Deadline(timeout_ms));
     });
 }
 
@@ -144,7 +145,7 @@ per_status per_reader_set_priorities(per_reader* reader, int64_t count, const in
         Reader& target = reader_of(reader);
         require_arrays(count, "ids", ids, "priorities", priorities);
         check_count("timeout_ms", timeout_ms, -1);
-        target.update({count, ids, 1, nullptr, priorities}, timeout_ms);
+        target.update({count, ids, 1, nullptr, priorities}, Deadline(timeout_ms));
     });
 }
 
@@ -152,7 +153,7 @@ per_status per_reader_flush(per_reader* reader, int64_t timeout_ms) {
     return guarded([&] {
         Reader& target = reader_of(reader);
         check_count("timeout_ms", timeout_ms, -1);
-        target.flush(timeout_ms);
+        target.flush(Deadline(timeout_ms));
     });
 }
 

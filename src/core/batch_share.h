@@ -1,7 +1,6 @@
 // The memory of a shared loader: what lies where, and how the loader and its readers wake each other.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -16,23 +15,6 @@
 #include "threads/shared_bell.h"
 
 namespace per {
-
-// A bell for one that says when it waits: nobody makes a call of the system for one that does not.
-struct AwaitedBell {
-    SharedBell bell;
-    std::atomic<uint32_t> is_awaited;
-
-    // To be called before the last look at what is waited for. What it returns is for bell.sleep(): whoever finds
-    // is_awaited set rings after this.
-    uint32_t await() noexcept {
-        const uint32_t seen = bell.count;
-        is_awaited = 1;
-        return seen;
-    }
-    void ring() noexcept {
-        if (is_awaited.exchange(0) != 0) bell.ring();
-    }
-};
 
 struct ShareHeader {
     MemoryLabel label;

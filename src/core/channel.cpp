@@ -21,7 +21,6 @@ namespace {
 // After so long what could not be added is tried again.
 constexpr std::chrono::nanoseconds pause_to_try_again = std::chrono::milliseconds(100);
 constexpr int64_t max_batch_bytes = 256 << 10;
-constexpr int64_t max_timeout_ms = int64_t{1} << 40;  // what the clock has room for
 
 // Whether it says what is wrong with steps, and not with the memory or device of the buffer.
 bool is_refusal(per_status status) {
@@ -66,6 +65,28 @@ int64_t slots_at_a_time(const StepRing& ring) {
 
 }  // namespace
 
+// The turn of a call that moves steps, where there is no thread. Throws Error with BUSY where those of other calls take
+// longer.
+class Channel::Turn {
+ public:
+    Turn(Signals& signals, const Deadline& deadline) : signals_(signals) {
+        Guard guard(signals.mutex);
+        if (!signals.turn_ended.wait_until(guard, deadline.time(), [&] { return !signals.is_in_turn; }))
+            throw Error(PER_ERROR_BUSY, "another call that moves the steps of the channel has not ended in time");
+        signals.is_in_turn = true;
+    }
+    ~Turn() {
+        const Guard guard(signals_.mutex);
+        signals_.is_in_turn = false;
+        signals_.turn_ended.notify_one();
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+ private:
+    Signals& signals_;
+};
+
 Channel::Channel(Replay& replay, const per_channel_options& options)
     : replay_(replay),
       env_ids_(checked_env_ids(replay, options)),
@@ -102,10 +123,10 @@ int32_t Channel::descriptor() const {
     return ring_.memory().descriptor();
 }
 
-void Channel::flush(int64_t timeout_ms) {
+void Channel::flush(const Deadline& deadline) {
     check_usable();
     replay_.check_not_saved_here();
-    has_thread_ ? flush_by_thread(timeout_ms) : flush_by_calls(timeout_ms);
+    has_thread_ ? flush_by_thread(deadline) : flush_by_calls(deadline);
 }
 
 int64_t Channel::move(int64_t max_steps) {
@@ -114,17 +135,17 @@ int64_t Channel::move(int64_t max_steps) {
         throw Error(PER_ERROR_INVALID_ARGUMENT, "channel has a thread that moves its steps: moved_by was %d",
                     PER_MOVED_BY_THREAD);
     replay_.check_not_saved_here();
-    const Guard guard(signals_->calls);
+    const Turn turn(*signals_, Deadline::never());
     const int64_t before = n_moved_;
     try {
-        move_in_call(StepRing::never, max_steps);
+        move_in_call(StepRing::never, max_steps, Deadline::never());
     } catch (const std::exception&) {
         if (n_moved_ == before) throw;  // else the next call meets it
     }
     return n_moved_ - before;
 }
 
-void Channel::flush_by_thread(int64_t timeout_ms) {
+void Channel::flush_by_thread(const Deadline& deadline) {
     const uint64_t written = ring_.header().written.any();
     // No writer can have stored more.
     const uint64_t end = std::min(written, taken_ + static_cast<uint64_t>(ring_.n_slots()));
@@ -138,48 +159,41 @@ void Channel::flush_by_thread(int64_t timeout_ms) {
     const int64_t n_failures = n_failures_;
     ring_.header().written_bell.ring();
     const auto is_over = [&] { return taken_ >= end || !damage_.empty() || n_failures_ != n_failures; };
-    if (timeout_ms < 0 || timeout_ms > max_timeout_ms)
-        signals_->moved.wait(guard, is_over);
-    else if (!signals_->moved.wait_for(guard, std::chrono::milliseconds(timeout_ms), is_over))
-        return check_moved(end);
+    if (!signals_->moved.wait_until(guard, deadline.time(), is_over)) return check_moved(end);
     if (!damage_.empty()) throw Error(PER_ERROR_CORRUPT_FILE, "%s", damage_.c_str());
     if (taken_ < end) throw Error(failure_, "%s; what was written is tried again", failure_text_.c_str());
 }
 
-// Draws that the rate limiter asks for are waited for without the lock, so that other calls move what they may.
-void Channel::flush_by_calls(int64_t timeout_ms) {
-    using Clock = std::chrono::steady_clock;
-    using std::chrono::milliseconds;
-    const bool is_endless = timeout_ms < 0 || timeout_ms > max_timeout_ms;
-    const Clock::time_point end_of_time = Clock::now() + milliseconds(is_endless ? 0 : timeout_ms);
+// Waits for the draws that the rate limiter asks for between its turns, so that other calls move what they may.
+void Channel::flush_by_calls(const Deadline& deadline) {
+    const Deadline locked_by = deadline.with_a_moment();
     const uint64_t end = ring_.header().written.any();
     for (;;) {
         int64_t size_waiting;
         {
-            const Guard guard(signals_->calls);
-            size_waiting = move_in_call(end, INT64_MAX);
+            const Turn turn(*signals_, locked_by);
+            if (move_in_call(end, INT64_MAX, locked_by)) return;
+            size_waiting = size_waiting_;
         }
-        if (size_waiting == 0) return;
-        const auto left = std::chrono::ceil<milliseconds>(end_of_time - Clock::now()).count();
-        const per_status status =
-            guarded([&] { replay_.wait_to_add(size_waiting, is_endless ? -1 : std::max<int64_t>(left, 0)); });
+        if (deadline.has_passed()) return check_moved(end);
+        const per_status status = guarded([&] { replay_.wait_to_add(size_waiting, deadline); });
         if (status == PER_ERROR_BUSY) return check_moved(end);
         if (status != PER_OK) throw Error(status, "%s", last_error());
     }
 }
 
-// Moves what was written before slot `end` and is of at most max_steps. Where the rate limiter asks for draws before
-// the next step, it returns of how many environments that is, else 0.
-int64_t Channel::move_in_call(uint64_t end, int64_t max_steps) {
+// Moves what was written before slot `end` and is of at most max_steps. False where the rate limiter asks for draws, or
+// other calls hold the buffer for longer.
+bool Channel::move_in_call(uint64_t end, int64_t max_steps, const Deadline& locked_by) {
     if (!damage_.empty()) throw Error(PER_ERROR_CORRUPT_FILE, "%s", damage_.c_str());
     try {
-        move(std::min(end, n_written()), max_steps);
+        move(std::min(end, n_written()), max_steps, locked_by);
     } catch (const Error& error) {
         if (error.status() == PER_ERROR_CORRUPT_FILE) cut_off(error.what());
         if (error.status() != PER_ERROR_BUSY) throw;
-        return size_waiting_;
+        return false;
     }
-    return 0;
+    return true;
 }
 
 // Throws Error with BUSY where a call ran out of time. The steps before slot `end` may have been moved since it looked.
@@ -242,7 +256,7 @@ void Channel::move_all() {
         const bool is_last = stopping_;
         const per_status status = guarded([&] {
             if (!is_last) wait_for_steps();
-            move(n_written(), INT64_MAX);
+            move(n_written(), INT64_MAX, Deadline::never());
         });
         if (status == PER_ERROR_CORRUPT_FILE) return cut_off(last_error());
         if (is_last) return;
@@ -300,19 +314,19 @@ uint64_t Channel::n_written() const {
 }
 
 // Moves slots up to that one, of at most so many steps: a slot is moved as a whole, and none is overtaken.
-void Channel::move(uint64_t end, int64_t max_steps) {
+void Channel::move(uint64_t end, int64_t max_steps, const Deadline& locked_by) {
     const int64_t last = n_moved_ + std::min(max_steps, INT64_MAX - n_moved_);
     while (taken_ < end) {
         const int64_t slot = static_cast<int64_t>(taken_ % static_cast<uint64_t>(ring_.n_slots()));
         const uint32_t kind = ring_.memory().read(ring_.kind(slot), "the kind of a step", 0, slot_kinds - 1);
         if (kind & slot_cuts) {
-            cut(slot);
+            cut(slot, locked_by);
             take(1);
             continue;
         }
         const int64_t count = read_masks(slot, run_length(taken_, end, kind), kind, last - n_moved_);
         if (count == 0) return;
-        add(slot, count, kind);
+        add(slot, count, kind, locked_by);
     }
 }
 
@@ -344,14 +358,14 @@ int64_t Channel::read_masks(int64_t slot, int64_t count, uint32_t kind, int64_t 
 
 // Adds some of the steps, whose masks have been read, and gives their slots back: fewer where the rate limiter allows
 // no more, and the others are tried again. Where the buffer refuses one of several steps, each is tried by itself.
-void Channel::add(int64_t slot, int64_t count, uint32_t kind) {
-    const int64_t n_added = try_add(slot, 0, count, kind);
+void Channel::add(int64_t slot, int64_t count, uint32_t kind, const Deadline& locked_by) {
+    const int64_t n_added = try_add(slot, 0, count, kind, locked_by);
     if (n_added > 0) return give_back(0, n_added);
     for (int64_t i = 0; i < count; ++i) {
-        if (try_add(slot, i, 1, kind) == 1) {
+        if (try_add(slot, i, 1, kind, locked_by) == 1) {
             give_back(i, 1);
         } else {
-            cut(env_ids_);
+            cut(env_ids_, locked_by);
             ++n_refused_;
             take(1);
         }
@@ -361,7 +375,7 @@ void Channel::add(int64_t slot, int64_t count, uint32_t kind) {
 // Tries to add `count` steps, the first of which is that many slots behind the one that read_masks() began with.
 // Returns how many were added; 0 if the buffer refused one of them. Throws Error where it could not add any: BUSY where
 // there is no thread, which waits for draws, and the rate limiter asks for them.
-int64_t Channel::try_add(int64_t slot, int64_t first, int64_t count, uint32_t kind) {
+int64_t Channel::try_add(int64_t slot, int64_t first, int64_t count, uint32_t kind, const Deadline& locked_by) {
     const RingArrays& arrays = ring_.arrays();
     const auto array = [&](std::size_t place, int32_t dtype, int64_t bytes) {
         return per_array{ring_.at(place, slot + first, bytes), nullptr, 0, dtype};
@@ -388,23 +402,24 @@ int64_t Channel::try_add(int64_t slot, int64_t first, int64_t count, uint32_t ki
     const std::span<const int64_t> step_sizes(step_sizes_.data() + first, static_cast<std::size_t>(count));
     size_waiting_ = step_sizes.front();
     try {
-        return replay_.add_in_turn(steps, step_sizes, has_thread_ ? -1 : 0, stopping_);
+        const Deadline allowed_by = has_thread_ ? Deadline::never() : Deadline(0);
+        return replay_.add_in_turn(steps, step_sizes, locked_by, allowed_by, stopping_);
     } catch (const Error& error) {
         if (!is_refusal(error.status())) throw;
         return 0;
     }
 }
 
-void Channel::cut(int64_t slot) {
+void Channel::cut(int64_t slot, const Deadline& locked_by) {
     const std::byte* const mask = ring_.at(ring_.arrays().mask, slot, 1);
     cut_env_ids_.clear();
     for (std::size_t j = 0; j < env_ids_.size(); ++j)
         if (mask[j] != std::byte{0}) cut_env_ids_.push_back(env_ids_[j]);
-    cut(cut_env_ids_);
+    cut(cut_env_ids_, locked_by);
 }
 
-void Channel::cut(const std::vector<int64_t>& env_ids) {
-    replay_.cut(static_cast<int64_t>(env_ids.size()), env_ids.data(), nullptr);
+void Channel::cut(const std::vector<int64_t>& env_ids, const Deadline& locked_by) {
+    replay_.cut(static_cast<int64_t>(env_ids.size()), env_ids.data(), locked_by, nullptr);
     ++n_gaps_;
 }
 

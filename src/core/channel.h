@@ -15,6 +15,7 @@
 #include "core/replay.h"
 #include "core/step_ring.h"
 #include "per.h"
+#include "threads/deadline.h"
 
 namespace per {
 
@@ -24,9 +25,9 @@ inline std::chrono::nanoseconds batch_wait = std::chrono::milliseconds(1);
 // The channel's end of a ring, and the thread that moves steps into the buffer. With PER_MOVED_BY_CALLS there is no such
 // thread: those that call flush() or move() do its work, one at a time.
 //
-// The shared memory is untrusted. The number of slots written is checked against those taken, which the channel counts by
-// itself; kinds are checked; and values go through per_replay_add(), which reads arrays that change meanwhile without
-// harm.
+// The shared memory is untrusted. The number of slots written is checked against those taken, which the channel counts
+// by itself; kinds are checked; and values go through per_replay_add(), which reads arrays that change meanwhile
+// without harm.
 //
 // A slot is given back once the buffer has its step or refuses it. Where the buffer can do neither, as memory has ended,
 // the thread, or the next call, tries again.
@@ -40,8 +41,7 @@ class Channel {
 
     const char* path() const;
     int32_t descriptor() const;
-    // timeout_ms as in per_save_wait().
-    void flush(int64_t timeout_ms);
+    void flush(const Deadline& deadline);
     // As per_channel_move().
     int64_t move(int64_t max_steps);
     per_channel_statistics statistics() const;
@@ -51,14 +51,16 @@ class Channel {
     struct Signals {
         std::mutex mutex;
         std::condition_variable moved;  // steps came into the buffer, could not come, or the writer was cut off
-        std::mutex calls;               // with PER_MOVED_BY_CALLS, the call that moves steps holds it
+        bool is_in_turn = false;        // with PER_MOVED_BY_CALLS: a call moves steps
+        std::condition_variable turn_ended;
     };
+    class Turn;
     using Guard = std::unique_lock<std::mutex>;
 
     void check_usable() const;
-    void flush_by_thread(int64_t timeout_ms);
-    void flush_by_calls(int64_t timeout_ms);
-    int64_t move_in_call(uint64_t end, int64_t max_steps);
+    void flush_by_thread(const Deadline& deadline);
+    void flush_by_calls(const Deadline& deadline);
+    bool move_in_call(uint64_t end, int64_t max_steps, const Deadline& locked_by);
     void check_moved(uint64_t end) const;
     void start_thread();
     void stop();
@@ -68,13 +70,13 @@ class Channel {
     void wait_to_try_again(per_status status);
     void cut_off(const char* reason);
     uint64_t n_written() const;
-    void move(uint64_t end, int64_t max_steps);
+    void move(uint64_t end, int64_t max_steps, const Deadline& locked_by);
     int64_t run_length(uint64_t first, uint64_t end, uint32_t kind) const;
     int64_t read_masks(int64_t slot, int64_t count, uint32_t kind, int64_t max_steps);
-    void add(int64_t slot, int64_t count, uint32_t kind);
-    int64_t try_add(int64_t slot, int64_t first, int64_t count, uint32_t kind);
-    void cut(int64_t slot);
-    void cut(const std::vector<int64_t>& env_ids);
+    void add(int64_t slot, int64_t count, uint32_t kind, const Deadline& locked_by);
+    int64_t try_add(int64_t slot, int64_t first, int64_t count, uint32_t kind, const Deadline& locked_by);
+    void cut(int64_t slot, const Deadline& locked_by);
+    void cut(const std::vector<int64_t>& env_ids, const Deadline& locked_by);
     void give_back(int64_t first, int64_t count);
     void take(int64_t count);
 

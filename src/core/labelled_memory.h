@@ -16,8 +16,8 @@
 
 namespace per {
 
-// A number in shared memory, which any process that has the memory may write to at any time. Nothing reads it by chance:
-// a value that something follows from is checked by LabelledMemory::read(), which reads it once.
+// A number in shared memory, which any process that has the memory may write to at any time. Nothing reads it by
+// chance: a value that something follows from is checked by LabelledMemory::read(), which reads it once.
 template <class Number>
 class Untrusted {
  public:

@@ -128,7 +128,7 @@ Loader::~Loader() {
 
 // ----------------------------------------------------------------------------------------------------- the consumer
 
-int64_t Loader::next(bool waits, per_batch& batch_out, void* stream) {
+int64_t Loader::next(const Deadline& deadline, per_batch& batch_out, void* stream) {
     check_usable();
     Guard guard(signals_->mutex);
     for (;;) {
@@ -142,12 +142,12 @@ int64_t Loader::next(bool waits, per_batch& batch_out, void* stream) {
         }
         if (is_full || handed_ == drawn_) {
             if (!is_full) replay_.draw_bell().hurry();
-            if (!waits)
+            if (deadline.has_passed())
                 throw Error(PER_ERROR_BUSY,
                             is_full ? "as many batches are out as there are slots: %" PRId64
                                     : "the next of %" PRId64 " batches is still being drawn",
                             max_out_);
-            signals_->changed.wait(guard);
+            signals_->changed.wait_until(guard, deadline.time());
             continue;
         }
         const std::size_t place = slot_of(handed_);
@@ -157,7 +157,7 @@ int64_t Loader::next(bool waits, per_batch& batch_out, void* stream) {
             const std::unique_lock lock =
                 by_schedule ? replay_.try_lock_to_hand_out() : std::unique_lock<ReservedLock>();
             if (by_schedule && replay_.device() != PER_CPU && !lock) {
-                if (!waits)
+                if (deadline.has_passed())
                     throw Error(PER_ERROR_BUSY, "the next batch is drawn, but another call on its replay is under way");
                 // The mutex is free meanwhile, as calls that do not wait take it too.
                 guard.unlock();

@@ -13,6 +13,7 @@
 #include "backend/loader_slots.h"
 #include "core/replay.h"
 #include "per.h"
+#include "threads/deadline.h"
 
 namespace per {
 
@@ -39,8 +40,8 @@ class Loader {
     int32_t device() const { return device_; }
 
     void begin();
-    // The next batch, and its slot.
-    int64_t next(bool waits, per_batch& batch_out, void* stream);
+    // The next batch, and its slot. Throws Error with BUSY if it is not drawn by then.
+    int64_t next(const Deadline& deadline, per_batch& batch_out, void* stream);
     void release(int64_t slot, void* stream);
     void stop();
 

@@ -2,11 +2,15 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <mutex>
 
 #include "rows/error.h"
+#include "threads/deadline.h"
 #include "threads/request_bell.h"
 #include "threads/reserved_lock.h"
+#include "threads/shared_bell.h"
 
 namespace per {
 
@@ -14,13 +18,16 @@ namespace per {
 // effect in the order in which their callers came, though some of the draws are made by another thread.
 class OrderedLock {
  public:
-    void lock() {
+    using Clock = Deadline::Clock;
+
+    void lock() { static_cast<void>(try_lock_until(Clock::time_point::max())); }
+    // As lock(). False if that takes longer.
+    bool try_lock_until(Clock::time_point time) {
         if (only_process_ != 0 && only_process_ != HandleLock::process())
             throw Error(PER_ERROR_INVALID_ARGUMENT,
                         "the buffer was created before a fork: its rows in storage are the parent's");
         lock_.check_not_reserved_here();  // draws would wait for this thread
-        wait_for_draws();
-        lock_.lock();
+        return wait_for_draws(time) && lock_.try_lock_until(time);
     }
     void unlock() noexcept { lock_.unlock(); }
 
@@ -40,25 +47,37 @@ class OrderedLock {
     RequestBell& draw_bell() noexcept { return draw_bell_; }
     void draw_is_made() noexcept {
         ++made_;
-        made_.notify_all();
+        made_bell_.ring();
     }
 
  private:
-    void wait_for_draws() noexcept {
+    bool wait_for_draws(Clock::time_point time) noexcept {
         const uint64_t asked = asked_;
-        for (uint64_t made = made_; made < asked; made = made_) {
-            if (process_ != HandleLock::process()) return;  // the thread that draws is in the parent
+        while (made_ < asked) {
+            if (process_ != HandleLock::process()) return true;  // the thread that draws is in the parent
             draw_bell_.hurry();
-            made_.wait(made);
+            const uint32_t seen = made_bell_.await();
+            if (made_ >= asked) break;
+            const std::chrono::nanoseconds left = time - Clock::now();
+            if (left.count() <= 0) return false;
+            made_bell_.bell.sleep(seen, left.count());
         }
+        return true;
     }
 
     ReservedLock lock_;
     uint64_t only_process_ = 0;  // 0: any
     std::atomic<uint64_t> asked_ = 0;
     std::atomic<uint64_t> made_ = 0;
+    AwaitedBell made_bell_ = {};
     std::atomic<uint64_t> process_ = 0;
     RequestBell draw_bell_;
 };
+
+// Locks for a call that may wait. Throws Error with BUSY where other calls take longer.
+inline void lock_in_time(std::unique_lock<OrderedLock>& guard, const Deadline& deadline) {
+    if (!guard.try_lock_until(deadline.time()))
+        throw Error(PER_ERROR_BUSY, "another call on the buffer, such as a save, has not ended in time");
+}
 
 }  // namespace per

@@ -10,6 +10,7 @@
 #include "core/ordered_lock.h"
 #include "file/checkpoint_file.h"
 #include "per.h"
+#include "threads/deadline.h"
 #include "threads/shared_bell.h"
 
 namespace per {
@@ -80,14 +81,14 @@ class RateLimiter {
     void ring_adds() noexcept { adds_.bell.ring(); }
 
     // These wait until an add of n steps, or a draw of n transitions, is allowed or never will be, until ends(), or
-    // until time is up: in between the buffer is not locked. timeout_ms is -1 for as long as it takes. Between their
-    // last look and their end the lock is held.
+    // until the deadline: in between the buffer is not locked. Between their last look and their end the lock is held.
+    // They throw Error with BUSY where other calls hold it for longer.
     template <class Ends>
-    void wait_to_add(std::unique_lock<OrderedLock>& guard, int64_t n, int64_t timeout_ms, Ends ends) {
-        wait(guard, adds_, n, timeout_ms, [&] { return allows_add(n) || never_allows_add(n) || ends(); });
+    void wait_to_add(std::unique_lock<OrderedLock>& guard, int64_t n, const Deadline& deadline, Ends ends) {
+        wait(guard, adds_, n, deadline, [&] { return allows_add(n) || never_allows_add(n) || ends(); });
     }
-    void wait_to_draw(std::unique_lock<OrderedLock>& guard, int64_t n, int64_t timeout_ms) {
-        wait(guard, draws_, n, timeout_ms, [&] { return allows_draw(n); });
+    void wait_to_draw(std::unique_lock<OrderedLock>& guard, int64_t n, const Deadline& deadline) {
+        wait(guard, draws_, n, deadline, [&] { return allows_draw(n); });
     }
 
     // Whether a draw of n transitions is allowed. If not, the bell is rung once it may be, as long as it is listened to.
@@ -116,23 +117,17 @@ class RateLimiter {
     };
 
     template <class IsOver>
-    void wait(std::unique_lock<OrderedLock>& guard, Waiters& waiters, int64_t n, int64_t timeout_ms, IsOver is_over) {
-        using Clock = std::chrono::steady_clock;
-        using std::chrono::nanoseconds;
-        constexpr int64_t max_timeout_ms = int64_t{1} << 40;      // what the clock has room for
-        constexpr nanoseconds one_sleep = std::chrono::hours(1);  // nothing but the bell ends the wait
-        const bool has_end = timeout_ms >= 0 && timeout_ms <= max_timeout_ms;
-        const Clock::time_point end =
-            has_end ? Clock::now() + std::chrono::milliseconds(timeout_ms) : Clock::time_point();
+    void wait(std::unique_lock<OrderedLock>& guard, Waiters& waiters, int64_t n, const Deadline& deadline,
+              IsOver is_over) {
         for (;;) {
             const uint32_t seen = waiters.bell.count;  // before the look, so that no change is missed
             if (is_over()) return;
-            const nanoseconds left = has_end ? nanoseconds(end - Clock::now()) : one_sleep;
+            const std::chrono::nanoseconds left = deadline.left();
             if (left.count() <= 0) return;
             waiters.least = std::min(waiters.least, n);
             guard.unlock();
-            waiters.bell.sleep(seen, std::min(left, one_sleep).count());
-            guard.lock();
+            waiters.bell.sleep(seen, left.count());
+            lock_in_time(guard, deadline.with_a_moment());
         }
     }
 

@@ -48,9 +48,8 @@ int64_t Reader::steps_left_out(int64_t n_steps) const {
     return per::steps_left_out(n_steps, share_.options());
 }
 
-int64_t Reader::next(int64_t timeout_ms, per_batch& batch_out) {
+int64_t Reader::next(const Deadline& deadline, per_batch& batch_out) {
     check_usable();
-    const Deadline deadline(timeout_ms);
     Guard guard(*mutex_);
     wait_for_greeting(guard, deadline);
     if (!wait(guard, deadline, [&] { return is_answered(); }))
@@ -81,9 +80,8 @@ void Reader::release(int64_t slot) {
     is_out_[static_cast<std::size_t>(slot)] = 0;
 }
 
-void Reader::update(const ReplayUpdate& update, int64_t timeout_ms) {
+void Reader::update(const ReplayUpdate& update, const Deadline& deadline) {
     check_usable();
-    const Deadline deadline(timeout_ms);
     Guard guard(*mutex_);
     check_open();
     check_update(update, share_.options());
@@ -108,9 +106,8 @@ void Reader::update(const ReplayUpdate& update, int64_t timeout_ms) {
     write(mail, update.ids, values, static_cast<std::size_t>(n_values) * sizeof(float));
 }
 
-void Reader::flush(int64_t timeout_ms) {
+void Reader::flush(const Deadline& deadline) {
     check_usable();
-    const Deadline deadline(timeout_ms);
     Guard guard(*mutex_);
     wait_for_greeting(guard, deadline);
     const uint64_t end = written_;
@@ -164,16 +161,6 @@ void Reader::check_values(const ReplayUpdate& update) const {
 }
 
 // ------------------------------------------------------------------------------------------------------------ waits
-
-Reader::Deadline::Deadline(int64_t timeout_ms) {
-    constexpr int64_t max_timeout_ms = int64_t{1} << 40;  // what the clock has room for
-    is_endless = timeout_ms < 0 || timeout_ms > max_timeout_ms;
-    time = Clock::now() + std::chrono::milliseconds(is_endless ? 0 : timeout_ms);
-}
-
-std::chrono::nanoseconds Reader::Deadline::left() const {
-    return is_endless ? longest_sleep : std::chrono::nanoseconds(time - Clock::now());
-}
 
 // False if that takes longer. The mutex is free in between, so that other threads may release batches.
 template <class IsOver>

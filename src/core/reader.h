@@ -1,7 +1,6 @@
 // per_reader: the end of a shared loader at which batches are read.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -10,6 +9,7 @@
 #include "backend/backend.h"
 #include "core/batch_share.h"
 #include "per.h"
+#include "threads/deadline.h"
 
 namespace per {
 
@@ -27,24 +27,14 @@ class Reader {
     // See core/checks.h.
     int64_t steps_left_out(int64_t n_steps) const;
     // The next batch, and its slot.
-    int64_t next(int64_t timeout_ms, per_batch& batch_out);
+    int64_t next(const Deadline& deadline, per_batch& batch_out);
     void release(int64_t slot);
-    void update(const ReplayUpdate& update, int64_t timeout_ms);
-    void flush(int64_t timeout_ms);
+    void update(const ReplayUpdate& update, const Deadline& deadline);
+    void flush(const Deadline& deadline);
     void stop();
 
  private:
-    using Clock = std::chrono::steady_clock;
     using Guard = std::unique_lock<std::mutex>;
-
-    // The end of a wait: a time, or none.
-    struct Deadline {
-        explicit Deadline(int64_t timeout_ms);
-        std::chrono::nanoseconds left() const;
-
-        bool is_endless;
-        Clock::time_point time;
-    };
 
     void check_usable() const;
     void check_open() const;

@@ -100,11 +100,12 @@ void Replay::add(const per_steps& steps, int64_t* ids_out, void* stream) {
     add_checked(checked, n, ids_out, stream);
 }
 
-int64_t Replay::add_in_turn(per_steps steps, std::span<const int64_t> step_sizes, int64_t timeout_ms,
-                            const std::atomic<bool>& ends) {
+int64_t Replay::add_in_turn(per_steps steps, std::span<const int64_t> step_sizes, const Deadline& locked_by,
+                            const Deadline& allowed_by, const std::atomic<bool>& ends) {
     const RequestBell::Haste haste(draw_bell());  // the wait may be for draws that are asked for meanwhile
-    std::unique_lock guard(lock_);
-    limiter_.wait_to_add(guard, step_sizes.front(), timeout_ms, [&] { return ends.load(); });
+    std::unique_lock guard(lock_, std::defer_lock);
+    lock_in_time(guard, locked_by);
+    limiter_.wait_to_add(guard, step_sizes.front(), allowed_by, [&] { return ends.load(); });
     const bool is_limited = !ends;
     if (is_limited) limiter_.check_add(step_sizes.front());
     int64_t n = 0;
@@ -137,8 +138,9 @@ int64_t Replay::n_unmasked(ReplaySteps& steps) {
     return std::count(mask_.begin(), mask_.begin() + n, uint8_t{1});
 }
 
-void Replay::cut(int64_t count, const int64_t* env_ids, void* stream) {
-    const std::unique_lock guard(lock_);
+void Replay::cut(int64_t count, const int64_t* env_ids, const Deadline& deadline, void* stream) {
+    std::unique_lock guard(lock_, std::defer_lock);
+    lock_in_time(guard, deadline);
     if (env_ids == nullptr) {
         backend_->cut(options_.n_envs, nullptr, stream);
     } else {
@@ -247,8 +249,9 @@ std::unique_ptr<Relabelling> Replay::take_relabelling() {
     return relabelling;
 }
 
-void Replay::update(const ReplayUpdate& update, void* stream) {
-    const std::unique_lock guard(lock_);
+void Replay::update(const ReplayUpdate& update, const Deadline& deadline, void* stream) {
+    std::unique_lock guard(lock_, std::defer_lock);
+    lock_in_time(guard, deadline);
     check_update(update, options_);
     if (update.count == 0) return;
     backend_->update(update, stream);
@@ -327,9 +330,9 @@ void Replay::wait_for_call() {
     const std::unique_lock guard(lock_.unordered());
 }
 
-bool Replay::allows_draw_or_rings(int64_t batch_size, SharedBell& bell) {
-    const std::unique_lock guard(lock_);
-    return limiter_.allows_draw_or_rings(batch_size, bell);
+bool Replay::allows_draw_or_rings(int64_t batch_size, SharedBell& bell, const Deadline& deadline) {
+    const std::unique_lock guard(lock_, deadline.time());
+    return !guard.owns_lock() || limiter_.allows_draw_or_rings(batch_size, bell);
 }
 
 void Replay::stop_listening() {
@@ -402,18 +405,20 @@ void Replay::advantages(const ReplayAdvantages& advantages, void* stream) {
 
 // ---------------------------------------------------------------------------------------------------- rate limiter
 
-void Replay::wait_to_add(int64_t count, int64_t timeout_ms) {
+void Replay::wait_to_add(int64_t count, const Deadline& deadline) {
     const RequestBell::Haste haste(draw_bell());
-    std::unique_lock guard(lock_);
-    limiter_.wait_to_add(guard, count, timeout_ms, [] { return false; });
+    std::unique_lock guard(lock_, std::defer_lock);
+    lock_in_time(guard, deadline.with_a_moment());
+    limiter_.wait_to_add(guard, count, deadline, [] { return false; });
     limiter_.check_add(count);
 }
 
-void Replay::wait_to_sample(int64_t batch_size, int64_t timeout_ms) {
-    std::unique_lock guard(lock_);
+void Replay::wait_to_sample(int64_t batch_size, const Deadline& deadline) {
+    std::unique_lock guard(lock_, std::defer_lock);
+    lock_in_time(guard, deadline.with_a_moment());
     check_range("batch_size", batch_size, 1, max_batch_size);
     limiter_.check_draw_size(batch_size);
-    limiter_.wait_to_draw(guard, batch_size, timeout_ms);
+    limiter_.wait_to_draw(guard, batch_size, deadline);
     limiter_.check_draw(batch_size);
 }
 

@@ -21,6 +21,7 @@
 #include "file/caller_stream.h"
 #include "per.h"
 #include "rows/fields.h"
+#include "threads/deadline.h"
 
 namespace per {
 
@@ -40,11 +41,13 @@ class Replay {
     // For a channel, whose arrays lie in host memory and are gone after the call. step_sizes[k] is the number of
     // environments that step k is of, without those that its mask leaves out. Waits until the rate limiter allows the
     // first of these steps, adds as many as it allows, and returns how many; once `ends`, all of them. `ends` is to be
-    // followed by wake_adds(). Throws Error with BUSY if none is allowed by then.
-    int64_t add_in_turn(per_steps steps, std::span<const int64_t> step_sizes, int64_t timeout_ms,
-                        const std::atomic<bool>& ends);
+    // followed by wake_adds(). Throws Error with BUSY if none is allowed by `allowed_by`, or other calls hold the
+    // buffer until `locked_by`.
+    int64_t add_in_turn(per_steps steps, std::span<const int64_t> step_sizes, const Deadline& locked_by,
+                        const Deadline& allowed_by, const std::atomic<bool>& ends);
     void wake_adds() noexcept { limiter_.ring_adds(); }
-    void cut(int64_t count, const int64_t* env_ids, void* stream);
+    // Where it has a deadline, a call throws Error with BUSY if other calls hold the buffer until then.
+    void cut(int64_t count, const int64_t* env_ids, const Deadline& deadline, void* stream);
     void sample(const per_sample_options& options, int64_t batch_size, const per_batch& batch, void* stream);
     void sample_hindsight(const per_sample_options& options, const per_hindsight_options& hindsight, int64_t batch_size,
                           const per_batch& batch, void* stream);
@@ -54,7 +57,7 @@ class Replay {
                                const WindowIds& windows, const per_batch& batch, void* stream);
     // See core/checks.h.
     int64_t steps_left_out(int64_t n_steps) const { return per::steps_left_out(n_steps, options_); }
-    void update(const ReplayUpdate& update, void* stream);
+    void update(const ReplayUpdate& update, const Deadline& deadline, void* stream);
     void priorities(int64_t count, const int64_t* ids, float* priorities_out, void* stream);
     void get(int64_t count, const int64_t* ids, const per_batch& batch, void* stream);
     void set(int64_t count, const int64_t* ids, const per_array* fields, void* stream);
@@ -90,8 +93,9 @@ class Replay {
     // Throws Error with BUSY in a function of the caller that writes the buffer to a stream.
     void check_not_saved_here() { lock_.unordered().check_not_reserved_here(); }
     void hand_out() { backend_->hand_out(); }  // needs that lock
-    // Whether the rate limiter allows a draw. If not, the bell is rung once it may, until stop_listening().
-    bool allows_draw_or_rings(int64_t batch_size, SharedBell& bell);
+    // False if the rate limiter allows no draw: then the bell is rung once it may, until stop_listening(). Where other
+    // calls hold the buffer until the deadline, that is not known, and the answer is true.
+    bool allows_draw_or_rings(int64_t batch_size, SharedBell& bell, const Deadline& deadline);
     void stop_listening();
     void end_draws(uint64_t process);  // that of begin_draws()
 
@@ -101,10 +105,9 @@ class Replay {
 
     per_replay_options describe();
     std::vector<int64_t> live_ids();
-    // These wait until the rate limiter allows an add of so many steps, or a draw of so many transitions. timeout_ms as
-    // in per_save_wait().
-    void wait_to_add(int64_t count, int64_t timeout_ms);
-    void wait_to_sample(int64_t batch_size, int64_t timeout_ms);
+    // These wait until the rate limiter allows an add of so many steps, or a draw of so many transitions.
+    void wait_to_add(int64_t count, const Deadline& deadline);
+    void wait_to_sample(int64_t batch_size, const Deadline& deadline);
     void stop_limiting();
 
     int64_t live();

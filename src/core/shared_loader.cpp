@@ -16,6 +16,9 @@
 namespace per {
 namespace {
 
+// How long the thread waits for the buffer before it looks at all readers again.
+constexpr int64_t patience_ms = 50;
+
 per_loader_options checked_options(Replay& replay, const per_shared_loader_options& options) {
     if (replay.device() != PER_CPU)
         throw Error(PER_ERROR_UNSUPPORTED, "the buffer is on PER_CUDA: a shared loader is for buffers on PER_CPU");
@@ -127,14 +130,14 @@ void SharedLoader::serve_all() {
     Clock::time_point next_look = Clock::now() + longest_sleep;
     while (!stopping_) {
         const uint32_t seen = bell.await();
-        const bool has_served = serve();
         if (Clock::now() >= next_look) {
             look_for_the_dead();
             next_look = Clock::now() + longest_sleep;
         }
-        if (!has_served && !stopping_) bell.bell.sleep(seen, longest_sleep.count());
+        const bool has_more = serve(Deadline(patience_ms));
+        if (!has_more && !stopping_) bell.bell.sleep(seen, longest_sleep.count());
     }
-    serve();
+    serve(Deadline::never());
 }
 
 // Readers that wait go on.
@@ -143,96 +146,113 @@ void SharedLoader::close() {
     for (std::size_t i = 0; i < places_.size(); ++i) share_->mailbox(i).bell.bell.ring();
 }
 
-// Returns whether there may be more to do at once.
-bool SharedLoader::serve() {
+// Returns whether there may be more to do at once. What a reader has written is taken before its place is given to the
+// next one.
+bool SharedLoader::serve(const Deadline& deadline) {
+    bool has_more = false;
     for (std::size_t i = 0; i < places_.size(); ++i) {
         const uint64_t life = share_->mailbox(i).life.any();
-        if (life != places_[i].life) greet(i, life);
-        take_mails(i);
+        const bool is_followed = life != places_[i].life;
+        if (is_followed) leave(i);
+        if (!take_mails(i, deadline)) {
+            has_more = true;
+            continue;
+        }
+        if (places_[i].is_gone) let_go(i);
+        if (is_followed) greet(i, life);
     }
-    return answer_all();
+    return answer_all(deadline) || has_more;
 }
 
 // A reader that has died is known by its lock.
 void SharedLoader::look_for_the_dead() {
     for (std::size_t i = 0; i < places_.size(); ++i)
-        if (places_[i].is_taken && !share_->locks().is_locked(lock_of(i))) {
-            take_mails(i);
-            let_go(i);
-        }
+        if (places_[i].is_taken && !share_->locks().is_locked(lock_of(i))) leave(i);
 }
 
 // ------------------------------------------------------------------------------------------------------------- mail
 
-// What the reader before has written is taken first.
 void SharedLoader::greet(std::size_t i, uint64_t life) {
-    Place& place = places_[i];
     Mailbox& box = share_->mailbox(i);
-    take_mails(i);
-    let_go(i);
-    place.is_taken = true;
-    place.life = life;
+    places_[i].is_taken = true;
+    places_[i].life = life;
     box.greeted = life;
     box.bell.ring();
 }
 
-void SharedLoader::take_mails(std::size_t i) {
+// False if one of them has to wait for the buffer: it stays, and so do those behind it.
+bool SharedLoader::take_mails(std::size_t i, const Deadline& deadline) {
     Place& place = places_[i];
     Mailbox& box = share_->mailbox(i);
     const uint64_t written = box.written.any();
-    if (!place.is_taken || place.is_cut_off || written == place.taken) return;
-    if (written - place.taken > share_->mail_bytes()) return cut_off(i);
-    while (place.is_taken && !place.is_cut_off && place.taken != written) take_mail(i, written - place.taken);
+    if (!place.is_taken || place.is_cut_off || written == place.taken) return true;
+    if (written - place.taken > share_->mail_bytes()) {
+        cut_off(i);
+        return true;
+    }
+    bool has_all = true;
+    while (has_all && place.is_taken && !place.is_cut_off && place.taken != written)
+        has_all = take_mail(i, written - place.taken, deadline);
     box.bell.ring();
+    return has_all;
 }
 
-// Takes the next mail, of which so many bytes are there.
-void SharedLoader::take_mail(std::size_t i, uint64_t n_there) {
+// Takes the next mail, of which so many bytes are there. False if it has to wait for the buffer.
+bool SharedLoader::take_mail(std::size_t i, uint64_t n_there, const Deadline& deadline) {
     Place& place = places_[i];
-    Mail mail;
-    if (n_there < sizeof mail) return cut_off(i);
-    share_->read_mail(i, place.taken, &mail, sizeof mail);
+    Mail mail = {};
+    if (n_there >= sizeof mail) share_->read_mail(i, place.taken, &mail, sizeof mail);
     const bool has_steps_left_out = mail.n_left_out == 0 || (mail.kind == mail_td_errors && share_->shape().steps > 0 &&
                                                              mail.n_left_out == share_->options().burn_in);
     const bool has_one_critic = mail.kind == mail_td_errors || mail.n_critics == 1;
-    if (mail.kind == 0 || mail.kind >= mail_kinds || !has_steps_left_out || !has_one_critic ||
-        mail.n_bytes != share_->mail_size(mail) || mail.n_bytes > share_->max_mail_size() ||
-        static_cast<uint64_t>(mail.n_bytes) > n_there)
-        return cut_off(i);
+    bool is_known = mail.kind != 0 && mail.kind < mail_kinds && has_steps_left_out && has_one_critic &&
+                    mail.n_bytes == share_->mail_size(mail) && mail.n_bytes <= share_->max_mail_size() &&
+                    static_cast<uint64_t>(mail.n_bytes) <= n_there;
+    if (is_known && !place.is_gone) {
+        if (mail.kind == mail_ask) is_known = !place.asks;
+        if (mail.kind == mail_release)
+            is_known = mail.number >= 0 && mail.number < static_cast<int64_t>(holders_.size()) &&
+                       holders_[static_cast<std::size_t>(mail.number)] == i;
+    }
+    if (!is_known) {
+        cut_off(i);
+        return true;
+    }
     switch (mail.kind) {
         case mail_ask:
-            if (place.asks) return cut_off(i);
+            if (place.is_gone) break;
             place.asks = true;
             askers_.push_back(i);
             break;
         case mail_release:
-            if (mail.number < 0 || mail.number >= static_cast<int64_t>(holders_.size()) ||
-                holders_[static_cast<std::size_t>(mail.number)] != i)
-                return cut_off(i);
-            give_back(i, mail.number);
+            if (!place.is_gone) give_back(i, mail.number);
             break;
         case mail_leave:
-            return let_go(i);
+            let_go(i);
+            return true;
         default:
             share_->read_mail(i, place.taken + sizeof mail, mail_.data(),
                               static_cast<std::size_t>(mail.n_bytes) - sizeof mail);
-            update(mail);
+            if (!update(mail, deadline)) return false;
     }
     place.taken += static_cast<uint64_t>(mail.n_bytes);
     share_->mailbox(i).taken = place.taken;
+    return true;
 }
 
-// What the buffer refuses is counted.
-void SharedLoader::update(const Mail& mail) {
+// What the buffer refuses is counted. False if other calls hold the buffer for longer.
+bool SharedLoader::update(const Mail& mail, const Deadline& deadline) {
     const auto* const ids = reinterpret_cast<const int64_t*>(mail_.data());
     const auto* const values = reinterpret_cast<const float*>(ids + mail.number);
     const bool has_errors = mail.kind == mail_td_errors;
     const per_status status = guarded([&] {
         replay_.update({mail.number, ids, mail.n_critics, has_errors ? values : nullptr, has_errors ? nullptr : values,
                         mail.n_left_out},
-                       nullptr);
+                       deadline, nullptr);
     });
+    if (status == PER_ERROR_BUSY) return false;
     ++(status == PER_OK ? n_updates_ : n_refused_);
+    return true;
 }
 
 void SharedLoader::give_back(std::size_t i, int64_t slot) {
@@ -242,17 +262,25 @@ void SharedLoader::give_back(std::size_t i, int64_t slot) {
     --n_out_;
 }
 
-// The place is free, whatever its reader had.
-void SharedLoader::let_go(std::size_t i) {
-    Place& place = places_[i];
-    Mailbox& box = share_->mailbox(i);
+// The reader has ended: it gets no batch, and those that it has come back. The slots that its mail gives back are none
+// of its own from then on.
+void SharedLoader::leave(std::size_t i) {
     for (std::size_t slot = 0; slot < holders_.size(); ++slot) {
         if (holders_[slot] != i) continue;
         give_back(i, static_cast<int64_t>(slot));
         ++n_returned_;
     }
     askers_.erase(std::remove(askers_.begin(), askers_.end(), i), askers_.end());
-    place.is_taken = place.is_cut_off = place.asks = false;
+    places_[i].asks = false;
+    places_[i].is_gone = true;
+}
+
+// The place is free.
+void SharedLoader::let_go(std::size_t i) {
+    Place& place = places_[i];
+    Mailbox& box = share_->mailbox(i);
+    leave(i);
+    place.is_taken = place.is_cut_off = place.is_gone = false;
     place.taken = box.written.any();
     box.taken = place.taken;
     box.answered = place.answered;
@@ -272,25 +300,26 @@ void SharedLoader::cut_off(std::size_t i) {
 // ---------------------------------------------------------------------------------------------------------- answers
 
 // Those that have as many batches as they may wait until they give one back.
-bool SharedLoader::answer_all() {
+bool SharedLoader::answer_all(const Deadline& deadline) {
     for (std::size_t k = 0; k < askers_.size() && !stopping_;) {
         const std::size_t i = askers_[k];
         if (places_[i].n_out == share_->slots_of_a_reader()) {
             ++k;
             continue;
         }
-        if (!answer(i)) return replay_.allows_draw_or_rings(batch_size_, share_->header().loader_bell.bell);
+        if (!answer(i, deadline))
+            return replay_.allows_draw_or_rings(batch_size_, share_->header().loader_bell.bell, deadline);
         places_[i].asks = false;
         askers_.erase(askers_.begin() + static_cast<std::ptrdiff_t>(k));
     }
     return false;
 }
 
-// False if the rate limiter does not allow a draw yet.
-bool SharedLoader::answer(std::size_t i) {
+// False if the rate limiter does not allow a draw yet, or the draw takes longer.
+bool SharedLoader::answer(std::size_t i, const Deadline& deadline) {
     per_batch batch;
     int64_t slot = -1;
-    const per_status status = guarded([&] { slot = loader_.next(true, batch, nullptr); });
+    const per_status status = guarded([&] { slot = loader_.next(deadline, batch, nullptr); });
     if (status == PER_ERROR_BUSY) return false;
     if (status == PER_OK) {
         holders_[static_cast<std::size_t>(slot)] = i;

@@ -13,14 +13,19 @@
 #include "core/loader.h"
 #include "core/replay.h"
 #include "per.h"
+#include "threads/deadline.h"
 
 namespace per {
 
 // A loader whose slots lie in shared memory, and the thread that is its one consumer: it hands batches on to readers,
 // in the order in which they asked.
 //
-// The shared memory is untrusted. The thread knows by itself whose a slot is and how much mail it has taken; and it reads
-// a mail once, into memory of its own, before it looks at it. It never reads a batch.
+// The shared memory is untrusted. The thread knows by itself whose a slot is and how much mail it has taken; and it
+// reads a mail once, into memory of its own, before it looks at it. It never reads a batch.
+//
+// A call such as a save may hold the buffer for long. The thread waits for it a moment at a time, and goes on with all
+// that takes no buffer: it greets readers, and takes slots back. A mail that has to wait keeps those behind it waiting,
+// so that a reader's calls stay in their order.
 class SharedLoader {
  public:
     // Throws Error; with BUSY if the buffer has a loader.
@@ -38,6 +43,7 @@ class SharedLoader {
     struct Place {
         bool is_taken = false;    // by a reader that was greeted
         bool is_cut_off = false;  // as its mail was none that a reader writes
+        bool is_gone = false;     // the reader; its slots are back, and its mail is still to be taken
         bool asks = false;
         uint64_t life = 0;
         uint64_t taken = 0;     // bytes of mail
@@ -50,17 +56,18 @@ class SharedLoader {
     void stop();
     void close();
     void serve_all();
-    bool serve();
+    bool serve(const Deadline& deadline);
     void look_for_the_dead();
     void greet(std::size_t place, uint64_t life);
-    void take_mails(std::size_t place);
-    void take_mail(std::size_t place, uint64_t n_there);
-    void update(const Mail& mail);
+    bool take_mails(std::size_t place, const Deadline& deadline);
+    bool take_mail(std::size_t place, uint64_t n_there, const Deadline& deadline);
+    bool update(const Mail& mail, const Deadline& deadline);
     void give_back(std::size_t place, int64_t slot);
+    void leave(std::size_t place);
     void let_go(std::size_t place);
     void cut_off(std::size_t place);
-    bool answer_all();
-    bool answer(std::size_t place);
+    bool answer_all(const Deadline& deadline);
+    bool answer(std::size_t place, const Deadline& deadline);
     void tell(std::size_t place, per_status status, int64_t slot, const char* message);
 
     static constexpr std::size_t nobody = SIZE_MAX;

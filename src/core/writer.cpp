@@ -58,49 +58,53 @@ const per_replay_options& Writer::describe() const {
     return ring_.options();
 }
 
-void Writer::add(const per_steps& steps, int64_t timeout_ms) {
+void Writer::add(const per_steps& steps, const Deadline& deadline) {
     check_usable();
-    const Guard guard(*mutex_);
-    check_open();
-    const ReplaySteps checked = checks_.steps(steps);
-    check_range("length", checked.length, 0, ring_.n_slots() - 1);
-    if (checked.length == 0 || checked.n_envs == 0) return;
-    given_.read(checked, ring_.options().epsilon);
-    check_values(checked);
-    if (make_room(checked.length + (has_cuts_ ? 1 : 0), timeout_ms)) {
-        if (has_cuts_) write_cut();
-        write(checked);
-        return;
-    }
-    header_.n_dropped += static_cast<uint64_t>(checked.length);
-    for (int64_t entry = 0; entry < checked.length * checked.n_envs; ++entry) {
-        if (!given_.is_given(entry)) continue;
-        const int64_t j = entry % checked.n_envs;
-        cuts_[static_cast<std::size_t>(checked.env_ids != nullptr ? checked.env_ids[j] : j)] = 1;
-        has_cuts_ = true;
+    for (Guard guard(*mutex_);;) {
+        check_open();
+        const ReplaySteps checked = checks_.steps(steps);
+        check_range("length", checked.length, 0, ring_.n_slots() - 1);
+        if (checked.length == 0 || checked.n_envs == 0) return;
+        given_.read(checked, ring_.options().epsilon);
+        check_values(checked);
+        const int64_t n_slots = checked.length + (has_cuts_ ? 1 : 0);
+        if (has_room(n_slots)) {
+            if (has_cuts_) write_cut();
+            return write(checked);
+        }
+        if (drops_) return drop(checked);
+        wait_for_room(guard, n_slots, deadline);
     }
 }
 
-void Writer::cut(int64_t count, const int64_t* env_ids, int64_t timeout_ms) {
+void Writer::cut(int64_t count, const int64_t* env_ids, const Deadline& deadline) {
     check_usable();
-    const Guard guard(*mutex_);
-    check_open();
-    std::span<const int64_t> environments;
-    if (env_ids != nullptr) environments = checks_.environments(count, env_ids, true);
-    const bool can_write = make_room(1, timeout_ms);
-    if (env_ids == nullptr) std::fill(cuts_.begin(), cuts_.end(), uint8_t{1});
-    for (const int64_t env : environments) cuts_[static_cast<std::size_t>(env)] = 1;
-    has_cuts_ = true;
-    if (can_write) write_cut();
+    for (Guard guard(*mutex_);;) {
+        check_open();
+        std::span<const int64_t> environments;
+        if (env_ids != nullptr) environments = checks_.environments(count, env_ids, true);
+        const bool can_write = has_room(1);
+        if (!can_write && drops_) check_process();
+        if (can_write || drops_) {
+            if (env_ids == nullptr) std::fill(cuts_.begin(), cuts_.end(), uint8_t{1});
+            for (const int64_t env : environments) cuts_[static_cast<std::size_t>(env)] = 1;
+            has_cuts_ = true;
+            if (can_write) write_cut();
+            return;
+        }
+        wait_for_room(guard, 1, deadline);
+    }
 }
 
-void Writer::flush(int64_t timeout_ms) {
+void Writer::flush(const Deadline& deadline) {
     check_usable();
-    const Guard guard(*mutex_);
+    Guard guard(*mutex_);
     check_open();
+    const uint64_t end = written_;
     header_.written_bell.ring();
-    if (!wait_until_taken(written_, timeout_ms))
-        throw Error(PER_ERROR_BUSY, "%" PRIu64 " steps that were written are not in the buffer yet", n_waiting());
+    if (!wait_until_taken(guard, end, deadline))
+        throw Error(PER_ERROR_BUSY, "%" PRIu64 " steps that were written are not in the buffer yet",
+                    n_waiting() - (written_ - end));
 }
 
 // ----------------------------------------------------------------------------------------------------------- checks
@@ -171,48 +175,49 @@ bool Writer::has_room(int64_t n_slots) const {
     return n_waiting() + static_cast<uint64_t>(n_slots) <= static_cast<uint64_t>(ring_.n_slots());
 }
 
-// False if there is none and the ring drops what does not fit.
-bool Writer::make_room(int64_t n_slots, int64_t timeout_ms) {
-    if (has_room(n_slots)) {
-        is_waiting_ = false;
-        return true;
-    }
-    if (drops_) {
-        check_process();
-        return false;
-    }
-    if (!is_waiting_) ++header_.n_waits;
-    is_waiting_ = true;
-    const uint64_t count = written_ + static_cast<uint64_t>(n_slots) - static_cast<uint64_t>(ring_.n_slots());
-    if (!wait_until_taken(count, timeout_ms))
-        throw Error(PER_ERROR_BUSY, "the ring of %" PRId64 " slots has no room for %" PRId64 " more", ring_.n_slots(),
-                    n_slots);
-    is_waiting_ = false;
-    return true;
-}
-
 bool Writer::has_taken(uint64_t count) const {
     return n_waiting() <= written_ - count;
 }
 
-// False if that takes longer.
-bool Writer::wait_until_taken(uint64_t count, int64_t timeout_ms) {
-    using Clock = std::chrono::steady_clock;
-    constexpr int64_t max_timeout_ms = int64_t{1} << 40;  // what the clock has room for
-    const bool is_endless = timeout_ms < 0 || timeout_ms > max_timeout_ms;
-    const Clock::time_point end = Clock::now() + std::chrono::milliseconds(is_endless ? 0 : timeout_ms);
+// Returns once there was room, which another thread may have used.
+void Writer::wait_for_room(Guard& guard, int64_t n_slots, const Deadline& deadline) {
+    if (!is_waiting_) ++header_.n_waits;
+    is_waiting_ = true;
+    const uint64_t count = written_ + static_cast<uint64_t>(n_slots) - static_cast<uint64_t>(ring_.n_slots());
+    if (!wait_until_taken(guard, count, deadline))
+        throw Error(PER_ERROR_BUSY, "the ring of %" PRId64 " slots has no room for %" PRId64 " more", ring_.n_slots(),
+                    n_slots);
+}
+
+// False if that takes longer. The mutex is free in between.
+bool Writer::wait_until_taken(Guard& guard, uint64_t count, const Deadline& deadline) {
     for (;;) {
-        header_.room_at = count;
+        // The bell is looked at first: it may ring for another thread, that waits for fewer, before it is to ring for
+        // this one.
         const uint32_t seen = header_.taken_bell.count;
-        if (has_taken(count)) break;
+        uint64_t at = header_.room_at;
+        while (at > count && !header_.room_at.compare_exchange_weak(at, count)) continue;
+        if (has_taken(count)) return true;
         check_open();
-        const std::chrono::nanoseconds left = is_endless ? longest_sleep : std::chrono::nanoseconds(end - Clock::now());
+        const std::chrono::nanoseconds left = deadline.left();
+        guard.unlock();
         if (left.count() > 0) header_.taken_bell.sleep(seen, std::min(left, longest_sleep).count());
-        if (!has_taken(count)) check_process();
-        if (left.count() <= 0 && !has_taken(count)) return false;
+        guard.lock();
+        if (has_taken(count)) return true;
+        check_process();
+        if (left.count() <= 0) return false;
     }
-    header_.room_at = StepRing::never;
-    return true;
+}
+
+void Writer::drop(const ReplaySteps& steps) {
+    check_process();
+    header_.n_dropped += static_cast<uint64_t>(steps.length);
+    for (int64_t entry = 0; entry < steps.length * steps.n_envs; ++entry) {
+        if (!given_.is_given(entry)) continue;
+        const int64_t j = entry % steps.n_envs;
+        cuts_[static_cast<std::size_t>(steps.env_ids != nullptr ? steps.env_ids[j] : j)] = 1;
+        has_cuts_ = true;
+    }
 }
 
 // ---------------------------------------------------------------------------------------------------------- writing
@@ -285,6 +290,7 @@ void Writer::copy(const cpu::GivenValues& values, const ReplaySteps& steps, int6
 
 // Only now are the slots written: whoever dies before has written none of them.
 void Writer::publish(int64_t count) {
+    is_waiting_ = false;
     written_ += static_cast<uint64_t>(count);
     header_.written = written_;
     wake_at(header_.wake_at, written_, header_.written_bell);

@@ -10,10 +10,12 @@
 #include "core/step_ring.h"
 #include "cpu/replay/given_steps.h"
 #include "per.h"
+#include "threads/deadline.h"
 
 namespace per {
 
-// Casts and checks steps, and writes them to the slots of a ring.
+// Casts and checks steps, and writes them to the slots of a ring. Calls that wait leave the writer to other threads,
+// and then begin anew: what they had cast is of another call by then.
 class Writer {
  public:
     // As per_writer_attach(). Throws Error.
@@ -23,9 +25,9 @@ class Writer {
     Writer& operator=(const Writer&) = delete;
 
     const per_replay_options& describe() const;
-    void add(const per_steps& steps, int64_t timeout_ms);
-    void cut(int64_t count, const int64_t* env_ids, int64_t timeout_ms);
-    void flush(int64_t timeout_ms);
+    void add(const per_steps& steps, const Deadline& deadline);
+    void cut(int64_t count, const int64_t* env_ids, const Deadline& deadline);
+    void flush(const Deadline& deadline);
 
  private:
     using Guard = std::unique_lock<std::mutex>;
@@ -38,8 +40,9 @@ class Writer {
     bool has_room(int64_t n_slots) const;
     uint64_t n_waiting() const;
     bool has_taken(uint64_t count) const;
-    bool make_room(int64_t n_slots, int64_t timeout_ms);
-    bool wait_until_taken(uint64_t count, int64_t timeout_ms);
+    void wait_for_room(Guard& guard, int64_t n_slots, const Deadline& deadline);
+    bool wait_until_taken(Guard& guard, uint64_t count, const Deadline& deadline);
+    void drop(const ReplaySteps& steps);
     void write_cut();
     void write(const ReplaySteps& steps);
     void write_part(const ReplaySteps& steps, int64_t k, int64_t count, int64_t slot);

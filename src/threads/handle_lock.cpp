@@ -1,7 +1,9 @@
 #include "threads/handle_lock.h"
 
 #include <sched.h>
+#include <time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <new>
@@ -37,6 +39,28 @@ HandleLock::~HandleLock() {
     if (next_ != nullptr) next_->previous_ = previous_;
     pthread_mutex_unlock(&registry_mutex);
     pthread_rwlock_destroy(&lock_);
+}
+
+// By pthread_rwlock_clockwrlock() it would be one call, but ThreadSanitizer does not know that one. So the time is
+// looked at anew now and then, as the clock of the calendar may be set meanwhile.
+bool HandleLock::try_lock_until(std::chrono::steady_clock::time_point time) noexcept {
+    using std::chrono::steady_clock;
+    constexpr int64_t longest_wait = 100'000'000, second = 1'000'000'000;
+    if (time == steady_clock::time_point::max()) {
+        lock();
+        return true;
+    }
+    while (!try_lock()) {
+        const int64_t left = std::chrono::nanoseconds(time - steady_clock::now()).count();
+        if (left <= 0) return false;
+        struct timespec end;
+        clock_gettime(CLOCK_REALTIME, &end);
+        const int64_t nanoseconds = end.tv_nsec + std::min(left, longest_wait);
+        end.tv_sec += nanoseconds / second;
+        end.tv_nsec = nanoseconds % second;
+        if (pthread_rwlock_timedwrlock(&lock_, &end) == 0) return true;
+    }
+    return true;
 }
 
 void HandleLock::lock_shared() noexcept {

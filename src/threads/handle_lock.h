@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include <chrono>
 #include <cstdint>
 
 namespace per {
@@ -20,6 +21,7 @@ class HandleLock {
 
     void lock() noexcept { pthread_rwlock_wrlock(&lock_); }
     bool try_lock() noexcept { return pthread_rwlock_trywrlock(&lock_) == 0; }
+    bool try_lock_until(std::chrono::steady_clock::time_point time) noexcept;
     void unlock() noexcept { pthread_rwlock_unlock(&lock_); }
     void lock_shared() noexcept;
     void unlock_shared() noexcept { pthread_rwlock_unlock(&lock_); }

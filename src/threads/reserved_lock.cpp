@@ -15,15 +15,17 @@ uint64_t this_thread() noexcept {
 
 }  // namespace
 
-void ReservedLock::lock() {
+bool ReservedLock::try_lock_until(std::chrono::steady_clock::time_point time) {
     check_not_reserved_here();
-    for (;;) {
-        lock_.lock();
-        if (!is_reserved()) return;
-        const uint64_t n_ended = n_ended_;
+    while (lock_.try_lock_until(time)) {
+        if (!is_reserved()) return true;
+        const uint32_t seen = ended_.await();  // the reservation ends with the lock held
         lock_.unlock();
-        n_ended_.wait(n_ended);
+        const std::chrono::nanoseconds left = time - std::chrono::steady_clock::now();
+        if (left.count() <= 0) return false;
+        ended_.bell.sleep(seen, left.count());
     }
+    return false;
 }
 
 bool ReservedLock::try_lock() noexcept {
@@ -53,8 +55,7 @@ ReservedLock::Reservation::Reservation(ReservedLock& lock) noexcept : lock_(lock
 ReservedLock::Reservation::~Reservation() {
     lock_.lock_.lock();
     lock_.thread_ = 0;
-    ++lock_.n_ended_;
-    lock_.n_ended_.notify_all();
+    lock_.ended_.ring();
 }
 
 }  // namespace per

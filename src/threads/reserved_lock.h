@@ -2,9 +2,11 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 
 #include "threads/handle_lock.h"
+#include "threads/shared_bell.h"
 
 namespace per {
 
@@ -13,8 +15,10 @@ namespace per {
 class ReservedLock {
  public:
     // Waits until no other thread has reserved the lock. Throws Error with BUSY if this thread has.
-    void lock();
+    void lock() { static_cast<void>(try_lock_until(std::chrono::steady_clock::time_point::max())); }
     bool try_lock() noexcept;
+    // As lock(). False if that takes longer.
+    bool try_lock_until(std::chrono::steady_clock::time_point time);
     void unlock() noexcept { lock_.unlock(); }
 
     // Throws what lock() throws. Needs no lock.
@@ -41,7 +45,7 @@ class ReservedLock {
     HandleLock lock_;
     std::atomic<uint64_t> thread_ = 0;  // the number of the one that has reserved it; 0: none has
     uint64_t process_ = 0;              // and its HandleLock::process()
-    std::atomic<uint64_t> n_ended_ = 0;
+    AwaitedBell ended_ = {};
 };
 
 }  // namespace per

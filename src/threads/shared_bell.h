@@ -41,4 +41,21 @@ struct SharedBell {
 };
 static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(SharedBell) == sizeof(uint32_t));
 
+// A bell for those that say when they wait: nobody makes a call of the system for those that do not.
+struct AwaitedBell {
+    SharedBell bell;
+    std::atomic<uint32_t> is_awaited;
+
+    // To be called before the last look at what is waited for. What it returns is for bell.sleep(): whoever finds
+    // is_awaited set rings after this.
+    uint32_t await() noexcept {
+        const uint32_t seen = bell.count;
+        is_awaited = 1;
+        return seen;
+    }
+    void ring() noexcept {
+        if (is_awaited.exchange(0) != 0) bell.ring();
+    }
+};
+
 }  // namespace per

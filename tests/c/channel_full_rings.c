@@ -6,58 +6,15 @@
 #define _XOPEN_SOURCE 700 /* posix_openpt() */
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "channel_check.h"
+#include "save_check.h"
 
 enum { SLOTS = 8 };
-
-/* Calls on the buffer wait while it is being saved: so does the thread of the channel. */
-typedef struct held {
-    per_replay* replay;
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
-    int is_held, is_over;
-    pthread_t thread;
-} held;
-
-static int64_t hold(void* context, const void* data, int64_t size) {
-    held* save = context;
-    (void)data;
-    pthread_mutex_lock(&save->mutex);
-    save->is_held = 1;
-    pthread_cond_broadcast(&save->changed);
-    while (!save->is_over) pthread_cond_wait(&save->changed, &save->mutex);
-    pthread_mutex_unlock(&save->mutex);
-    return size;
-}
-
-static void* run_save(void* context) {
-    held* save = context;
-    CHECK_OK(per_replay_save_to(save->replay, hold, save));
-    return NULL;
-}
-
-static void hold_buffer(held* save, per_replay* replay) {
-    memset(save, 0, sizeof *save);
-    save->replay = replay;
-    pthread_mutex_init(&save->mutex, NULL);
-    pthread_cond_init(&save->changed, NULL);
-    CHECK(pthread_create(&save->thread, NULL, run_save, save) == 0);
-    pthread_mutex_lock(&save->mutex);
-    while (!save->is_held) pthread_cond_wait(&save->changed, &save->mutex);
-    pthread_mutex_unlock(&save->mutex);
-}
-
-static void let_go(held* save) {
-    pthread_mutex_lock(&save->mutex);
-    save->is_over = 1;
-    pthread_cond_broadcast(&save->changed);
-    pthread_mutex_unlock(&save->mutex);
-    pthread_join(save->thread, NULL);
-}
 
 static per_replay* small_buffer(void) {
     const per_replay_options options = replay_options(100, 1);
@@ -329,10 +286,51 @@ static void a_terminal_that_is_no_channel_does_not_become_that_of_the_process(vo
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+typedef struct waiting_writer {
+    per_writer* writer;
+    per_status status;
+} waiting_writer;
+
+static void* write_one(void* context) {
+    waiting_writer* it = context;
+    it->status = write_step(it->writer, SLOTS, SLOTS + 1, 0, -1);
+    return NULL;
+}
+
+/* One thread waits for room for as long as it takes. Calls of others end in time, and may use what room there is. */
+static void a_call_that_waits_for_room_holds_up_no_other(void) {
+    per_replay* replay = small_buffer();
+    per_channel* channel = create_channel_moved_by(PER_MOVED_BY_CALLS, replay, 0, NULL, SLOTS, PER_FULL_WAITS);
+    per_writer* writer = attach(path_of(channel));
+    waiting_writer waiting;
+    pthread_t thread;
+    int t;
+    for (t = 1; t < SLOTS; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, 0)); /* after the cut */
+    waiting.writer = writer;
+    waiting.status = PER_ERROR_INTERNAL;
+    CHECK(pthread_create(&thread, NULL, write_one, &waiting) == 0);
+    while (channel_stats(channel).waits == 0) sched_yield();
+    CHECK_FAILS(write_step(writer, 99, 99, 0, 0), PER_ERROR_BUSY, "the ring of 8 slots has no room for 1 more");
+    CHECK_FAILS(write_step(writer, 99, 99, 0, 20), PER_ERROR_BUSY, "the ring of 8 slots has no room for 1 more");
+    CHECK_FAILS(per_writer_cut(writer, 0, NULL, 20), PER_ERROR_BUSY, "the ring of 8 slots has no room for 1 more");
+    CHECK_FAILS(per_writer_flush(writer, 20), PER_ERROR_BUSY, "8 steps that were written are not in the buffer yet");
+    CHECK(moved(channel, 1) == 1);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK_OK(waiting.status);
+    CHECK_OK(write_step(writer, SLOTS + 1, SLOTS + 2, 0, 0)); /* the cut has left, too */
+    CHECK(moved(channel, INT64_MAX) == SLOTS);
+    CHECK(live_of(replay) == SLOTS + 1 && stats_of(replay).cuts == 0);
+    per_writer_free(writer);
+    per_channel_free(channel);
+    per_replay_free(replay);
+}
+
 int main(void) {
+    alarm(300);                            /* a wait that does not end ends the test */
     a_dead_buffer_is_told_to_its_writer(); /* a child of a process without threads */
     a_terminal_that_is_no_channel_does_not_become_that_of_the_process();
     a_full_ring_holds_the_writer();
+    a_call_that_waits_for_room_holds_up_no_other();
     a_full_ring_drops_and_counts();
     what_the_buffer_refuses_is_counted();
     writers_take_turns();

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "channel_check.h"
+#include "save_check.h"
 
 enum { SLOTS = 8, ALL = 2000 };
 
@@ -243,6 +244,29 @@ static void flushes_of_several_threads_wait_for_draws_beside_other_calls(void) {
     per_replay_free(replay);
 }
 
+/* The buffer is not to be had, and other calls wait for it without an end. Nothing is lost by that. */
+static void a_flush_ends_in_time_while_the_buffer_is_saved(void) {
+    per_replay* replay = buffer_of(1);
+    per_channel* channel = by_calls(replay);
+    per_writer* writer = attach(path_of(channel));
+    flushers these = {NULL, {0}, 0};
+    held save;
+    int t;
+    these.channel = channel;
+    for (t = 0; t < SLOTS - 1; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, 0));
+    hold_buffer(&save, replay);
+    CHECK_FAILS(per_channel_flush(channel, 20), PER_ERROR_BUSY, "8 steps that were written are not in the buffer yet");
+    begin_to_flush(&these);
+    CHECK_FAILS(per_channel_flush(channel, 20), PER_ERROR_BUSY, "another call that moves the steps of the channel");
+    CHECK_FAILS(per_writer_flush(writer, 20), PER_ERROR_BUSY, "8 steps that were written are not in the buffer yet");
+    let_go(&save);
+    end_to_flush(&these);
+    CHECK(stats_of(replay).added == SLOTS - 1 && stats_of(replay).cuts == 0);
+    per_writer_free(writer);
+    per_channel_free(channel);
+    per_replay_free(replay);
+}
+
 static void* write_many(void* writer) {
     int t;
     for (t = 0; t < ALL; ++t) CHECK_OK(write_step(writer, (float)t, (float)t + 1, 0, -1));
@@ -416,6 +440,7 @@ static void a_forked_child_that_frees_a_channel_keeps_its_own_files(void) {
 }
 
 int main(void) {
+    alarm(300);                                /* a wait that does not end ends the test */
     a_dead_process_is_told_by_the_next_call(); /* a child of a process without threads */
     nothing_comes_in_by_itself();
     a_step_comes_in_as_a_whole_and_none_overtakes_it();
@@ -424,6 +449,7 @@ int main(void) {
     flushes_of_several_threads_bring_each_step_once(0);
     flushes_of_several_threads_bring_each_step_once(1);
     flushes_of_several_threads_wait_for_draws_beside_other_calls();
+    a_flush_ends_in_time_while_the_buffer_is_saved();
     a_writer_that_waits_is_woken_and_several_threads_may_move();
     the_end_of_a_channel_moves_nothing();
     what_cannot_be_asked_is_an_error();

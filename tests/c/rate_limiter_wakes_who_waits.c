@@ -1,7 +1,7 @@
 /*
  * Threads that add and threads that draw, each of which waits for the others: at no time is more added or drawn than
  * the rate limiter allows, and none waits for ever, also where one side ends, the buffer is cleared, a process forks,
- * or limits end. While a thread waits, others use the buffer.
+ * or limits end. While a thread waits, others use the buffer; and a wait ends in time though another call holds it.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "replay_check.h"
+#include "save_check.h"
 
 enum { RATE = 4, TOLERANCE = 64, MIN_SIZE = 10, BATCH = 24, ADDERS = 3, DRAWERS = 2, STEPS = 3000 };
 
@@ -190,6 +191,29 @@ static void a_fork_does_not_wait(void) {
     per_replay_free(replay);
 }
 
+static void* wait_a_second_to_add(void* status_out) {
+    *(per_status*)status_out = per_replay_wait_to_add(replay, 16, 1000);
+    return NULL;
+}
+
+/* A wait that begins during the save, and one that has begun before. */
+static void a_save_does_not_keep_who_waits(void) {
+    pthread_t thread;
+    per_status status = PER_ERROR_INTERNAL;
+    held save;
+    fill();
+    CHECK(pthread_create(&thread, NULL, wait_a_second_to_add, &status) == 0);
+    nap();
+    hold_buffer(&save, replay);
+    CHECK_FAILS(per_replay_wait_to_add(replay, 1, 20), PER_ERROR_BUSY, "another call on the buffer");
+    CHECK_FAILS(per_replay_wait_to_sample(replay, BATCH, 0), PER_ERROR_BUSY, "another call on the buffer");
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(status == PER_ERROR_BUSY);
+    let_go(&save);
+    CHECK_OK(per_replay_wait_to_sample(replay, BATCH, 0));
+    per_replay_free(replay);
+}
+
 int main(void) {
     alarm(300); /* a wait that does not end ends the test */
     adders_and_drawers_keep_in_step();
@@ -197,6 +221,7 @@ int main(void) {
     adds_wake_a_drawer();
     a_clear_wakes_an_adder();
     the_end_of_limits_wakes_all();
+    a_save_does_not_keep_who_waits();
     if (!on_cuda()) a_fork_does_not_wait();
     return 0;
 }

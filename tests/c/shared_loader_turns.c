@@ -6,6 +6,7 @@
 #define _GNU_SOURCE /* memfd_create */
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -14,6 +15,7 @@
 
 #include "channel_check.h"
 #include "reader_check.h"
+#include "save_check.h"
 
 enum { BATCH = 8 };
 
@@ -414,7 +416,55 @@ static void a_buffer_on_a_device_has_none(void) {
     per_replay_free(replay);
 }
 
+/*
+ * A save keeps the buffer, and so draws and updates. Slots of readers that end come back meanwhile, also where what
+ * they have sent has to wait, and another reader is greeted; what was sent is applied after the save, in its order.
+ */
+static void a_save_keeps_no_place_and_no_slot(void) {
+    per_replay* replay = small_buffer();
+    per_shared_loader* loader = share_batches(replay, BATCH, 3, 1, NULL);
+    per_reader *loud = attach_reader(path_of_batches(loader)), *quiet = attach_reader(path_of_batches(loader)),
+               *waits = attach_reader(path_of_batches(loader)), *in_place_of_loud, *in_place_of_quiet;
+    const int64_t ids[3] = {3, 4, 5};
+    const float sevens[2] = {7, 7}, nine = 9, eleven = 11;
+    float priorities[3];
+    per_batch batch;
+    int64_t slot;
+    per_status status;
+    held save;
+    read_batch(loud, &batch);
+    read_batch(quiet, &batch);
+    hold_buffer(&save, replay);
+    while ((status = try_read(waits, 200, &batch, &slot)) == PER_OK) CHECK_OK(per_reader_release(waits, slot));
+    CHECK(status == PER_ERROR_BUSY); /* what was drawn ahead is used up */
+    CHECK_OK(per_reader_set_priorities(loud, 2, ids, sevens, 0));
+    CHECK_OK(per_reader_set_priorities(loud, 1, ids + 1, &nine, 0));
+    per_reader_free(loud);
+    per_reader_free(quiet);
+    while (sharing_stats(loader).returned < 2) sched_yield();
+    CHECK(sharing_stats(loader).out == 0 && sharing_stats(loader).updates == 0);
+    in_place_of_loud = attach_reader(path_of_batches(loader));
+    in_place_of_quiet = attach_reader(path_of_batches(loader));
+    CHECK_FAILS(per_reader_set_priorities(in_place_of_loud, 1, ids, &eleven, 200), PER_ERROR_BUSY,
+                "the shared loader has not taken notice of this reader yet");
+    CHECK_OK(per_reader_set_priorities(in_place_of_quiet, 1, ids + 2, &eleven, 60000));
+    CHECK(sharing_stats(loader).updates == 0);
+    let_go(&save);
+    CHECK_OK(per_reader_flush(in_place_of_loud, 60000));
+    CHECK_OK(per_reader_flush(in_place_of_quiet, 60000));
+    CHECK(sharing_stats(loader).updates == 3 && sharing_stats(loader).refused == 0);
+    CHECK_OK(per_replay_priorities(replay, 3, ids, priorities, NULL));
+    CHECK(priorities[0] == 7 && priorities[1] == 9 && priorities[2] == 11);
+    CHECK_OK(try_read(waits, 60000, &batch, &slot));
+    per_reader_free(waits);
+    per_reader_free(in_place_of_loud);
+    per_reader_free(in_place_of_quiet);
+    per_shared_loader_free(loader);
+    per_replay_free(replay);
+}
+
 int main(void) {
+    alarm(300); /* a wait that does not end ends the test */
     if (on_cuda()) {
         a_buffer_on_a_device_has_none();
         return 0;
@@ -423,6 +473,7 @@ int main(void) {
     all_readers_are_counted();
     no_reader_keeps_all_slots();
     a_draw_that_fails_is_told();
+    a_save_keeps_no_place_and_no_slot();
     the_rate_limiter_makes_readers_wait_and_nobody_else();
     what_is_wrong_with_values_is_told_or_counted();
     what_cannot_be_is_named();
