@@ -11,6 +11,7 @@ from typing import Any
 
 from per import _callbacks, _library
 from per._errors import CorruptFile, InvalidArgument
+from per._handle import created
 from per._library import ffi, lib
 
 
@@ -52,11 +53,9 @@ def load(file: Any, device: tuple[int, int]) -> Any:
         memory[: min(len(given), len(memory))] = given[: len(memory)]
         return len(given)
 
-    call, handle_out = _Call(read), ffi.new("per_replay **")
+    call = _Call(read)
     with _callbacks.allowed():
-        status = lib.per_replay_load_from(_pass_bytes, call.context, *device, handle_out)
-    call.check(status)
-    return ffi.gc(handle_out[0], lib.per_replay_free)
+        return created(lib.per_replay_load_from, _pass_bytes, call.context, *device, check=call.check)
 
 
 class Memory:

@@ -2,38 +2,100 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import ctypes
+import functools
 import inspect
-from collections.abc import Callable
+import itertools
+import operator
+import weakref
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, ClassVar, TypeVar
 
-from per import _kinds
+from per import _kinds, _library
 from per._device_arrays import Elements
 from per._errors import InvalidArgument
-from per._library import check, ffi
+from per._library import check, ffi, lib
 from per._memory import DeviceMemory, HostMemory
 from per._streams import Queue
 
 AnyHandle = TypeVar("AnyHandle", bound="Handle")
 
 
-_freed_first: dict[int, tuple[Callable[[Any], object], Any]] = {}
+# The parents of handles, until these are freed. The garbage collector breaks cycles of references in any order, so it
+# must not find a parent in one: this dict is never freed.
+_parents: dict[Any, Any] = {}
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(_parents))
+
+# The cells of handles, by their addresses.
+_owners: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+_ended: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-# The default is there also when the interpreter ends, and has taken the module's own names away.
-def _free_first(child: Any, freed_first: dict[int, tuple[Callable[[Any], object], Any]] = _freed_first) -> None:
-    free, parent = freed_first.pop(int(ffi.cast("uintptr_t", child)))
-    free(child)
-    del parent
+def owned(cell: Any, free: Callable[[Any], object]) -> Any:
+    """A cell for a handle, as an object that frees what is in it when it goes.
 
-
-def freed_before(parent: Any, child: Any, free: Callable[[Any], object]) -> Any:
-    """The handle `child`, to be freed by `free`, and before the handle `parent`: whatever the two are reached from.
-
-    The garbage collector breaks a cycle of references where it likes. It may not find `parent` in one, therefore.
+    A signal handler may raise before the first line of a destructor in Python, which then never runs. This one consists
+    of functions in C, between which no handler is called: it frees what is in the cell, then lets go of the parent.
     """
-    _freed_first[int(ffi.cast("uintptr_t", child))] = free, parent
-    return ffi.gc(child, _free_first)
+    freed = map(().count, map(free, map(operator.getitem, (cell,), (0,))))  # 0, which filter() passes over
+    let_go = map(_parents.pop, (cell,), (None,))
+    return ffi.gc(cell, functools.partial(next, filter(None, itertools.chain(freed, let_go))))
+
+
+def created(create: Any, *arguments: Any, parent: Any = None, check: Callable[[int], object] = _library.check) -> Any:
+    """A handle that a function of the library creates, and that frees itself.
+
+    It is owned before it is created, so that no exception, of a signal handler say, loses it.
+
+    Arguments:
+        create: the function. It is called with the arguments, and a cell for the handle.
+        parent: the handle of what the new one uses. It is freed later, wherever the two are referred to.
+        check: raises the exception of a status.
+    """
+    cell = ffi.new(ffi.typeof(create).args[-1])
+    owner = owned(cell, getattr(lib, ffi.typeof(cell).item.item.cname.removeprefix("struct ") + "_free"))
+    try:
+        if parent is not None:
+            _parents[cell] = parent
+        check(create(*arguments, owner))
+        _owners[_address(owner[0])] = owner
+        # The owner lives as long as its handle, whose destructor is a function in C that does nothing and refers to it.
+        return ffi.gc(owner[0], {None: owner}.get)
+    except BaseException:
+        ffi.release(owner)  # whoever keeps the exception keeps this frame, too
+        raise
+
+
+def owner_of(handle: Any) -> Any:
+    """The cell that frees a handle. Whoever takes the handle over writes NULL to it."""
+    return _owners[_address(handle)]
+
+
+def _address(handle: Any) -> int:
+    return int(ffi.cast("uintptr_t", handle))
+
+
+def ended(handle: Any, end: Any) -> Any:
+    """An object that ends what a handle does, once: when it is released, goes, or when the interpreter exits.
+
+    Arguments:
+        end: the function of the library that does so. The handle is freed later.
+    """
+    cell = ffi.new(ffi.getctype(ffi.typeof(handle), "*"), handle)
+    ending = owned(cell, end)
+    _parents[cell] = handle
+    _ended.add(ending)
+    return ending
+
+
+@atexit.register
+def _end_all() -> None:
+    for ending in list(_ended):
+        ffi.release(ending)
 
 
 def _is_setting(owner: type, name: str) -> bool:
@@ -55,6 +117,15 @@ class Handle:
     def close(self) -> None:
         """Frees its memory. Every later call but close() is an error."""
         self._handle = None
+
+    @contextlib.contextmanager
+    def _closed_on_error(self) -> Iterator[None]:
+        """Around the rest of a constructor: whoever keeps its exception keeps the object, too."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self: AnyHandle) -> AnyHandle:
         self._open()

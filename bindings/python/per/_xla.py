@@ -13,6 +13,7 @@ import numpy as np
 
 from per import _files, _library
 from per._errors import InvalidArgument
+from per._handle import owned, owner_of
 from per._library import ffi
 
 # What keeps calls in the order of the program. The handlers know its first two numbers; the others are per.jax's.
@@ -28,8 +29,7 @@ def load() -> Any:
             "when it was built. Install a wheel of libper; or install jaxlib, then libper with --no-build-isolation"
         )
     library: Any = ctypes.CDLL(str(path))
-    library.per_xla_open.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-    library.per_xla_open.restype = ctypes.c_int64
+    library.per_xla_open.argtypes, library.per_xla_open.restype = [ctypes.c_void_p] * 3, ctypes.c_int32
     library.per_xla_find.argtypes = [ctypes.c_int64, ctypes.c_void_p]
     library.per_xla_find.restype = ctypes.c_void_p
     library.per_xla_close.argtypes, library.per_xla_close.restype = [ctypes.c_int64], None
@@ -49,18 +49,18 @@ def _address(pointer: Any) -> int:
 _calls = load()
 
 
-def open(handle: Any, ticket: np.ndarray[Any, Any] | None = None) -> int:
-    """Gives a buffer of the library to the custom calls; their number of it.
+def open(handle: Any, ticket: np.ndarray[Any, Any] | None = None) -> Any:
+    """Gives a buffer of the library to the custom calls: a cell with their number of it, which closes it when it goes.
 
     Arguments:
         ticket: that of a buffer that comes from a checkpoint, which becomes one of the present.
     """
-    number: int = _calls.per_xla_open(_address(handle), None if ticket is None else ticket.ctypes.data)
-    _library.check(max(-number, 0))
-    ffi.gc(handle, None)
+    number_out = owned(ffi.new("int64_t *"), _calls.per_xla_close)
+    generation_out = None if ticket is None else ticket.ctypes.data
+    _library.check(_calls.per_xla_open(_address(owner_of(handle)), generation_out, _address(number_out)))
     if ticket is not None:
         ticket[1] = 0
-    return number
+    return number_out
 
 
 def checkpoint(number: int, ticket: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -81,11 +81,6 @@ def numbers_of(key: Any) -> Any:
         given = f"{key.dtype if is_typed else words.dtype}{list(jnp.shape(key))}"
         raise InvalidArgument(f"key is {given}; allowed: one key of jax.random, whose data are uint32[2] or uint32[4]")
     return jnp.concatenate([words.reshape(-1, 2)[:, ::-1].reshape(-1), jnp.zeros(4 - words.size, np.uint32)])
-
-
-def close(number: int) -> None:
-    """Frees a buffer, once no call is inside of it. One that is not there is left alone."""
-    _calls.per_xla_close(number)
 
 
 def call(name: str, number: int, ticket: Any, results: list[Any], operands: Any, unused: Any = ()) -> list[Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from per import _arrays, _bridging, _exchange, _library, _memory, _options, batch, final_observations
 from per._errors import InvalidArgument
 from per._figures import ChannelFigures
-from per._handle import Handle, freed_before
+from per._handle import Handle, created
 from per._layout import layout_of
 from per._library import NULL, check, ffi, lib
 from per._waiting import waited
@@ -56,13 +56,12 @@ class Channel(Handle):
     _path: str
 
     def __init__(self, buffer: Any, check_open: Callable[[], object], options: Any) -> None:
-        channel_out = ffi.new("per_channel **")
-        check(lib.per_channel_create(buffer, options, channel_out))
-        self._handle = freed_before(buffer, channel_out[0], lib.per_channel_free)
         self._check_open = check_open
-        path_out = ffi.new("char **")
-        check(lib.per_channel_path(self._handle, path_out))
-        self._path = ffi.string(path_out[0]).decode()
+        self._handle = created(lib.per_channel_create, buffer, options, parent=buffer)
+        with self._closed_on_error():
+            path_out = ffi.new("char **")
+            check(lib.per_channel_path(self._handle, path_out))
+            self._path = ffi.string(path_out[0]).decode()
 
     @property
     def path(self) -> str:
@@ -178,14 +177,17 @@ class Writer(Handle):
     _noun = "writer"
     _in_place_of_pickling = "Pass the channel on, and take its writer() there."
     _channel: Channel | None = None
+    _exchange: Any = None  # until all of it is known
 
     def __init__(self, path: str, fields: Mapping[str, Field] | None = None) -> None:
-        writer_out = ffi.new("per_writer **")
         c_fields, kept = (NULL, None) if fields is None else to_c(fields)
         n_fields = 0 if fields is None else len(fields)
-        check(lib.per_writer_attach(_options.path(path), -1, c_fields, n_fields, writer_out))
+        self._handle = created(lib.per_writer_attach, _options.path(path), -1, c_fields, n_fields)
         del kept
-        self._handle = ffi.gc(writer_out[0], lib.per_writer_free)
+        with self._closed_on_error():
+            self._describe()
+
+    def _describe(self) -> None:
         options = _library.new("per_replay_options")
         check(lib.per_writer_describe(self._handle, options))
         self._fields = from_c(options.fields, options.n_fields)
@@ -279,7 +281,8 @@ class Writer(Handle):
         """Detaches: the channel may have another writer."""
         super().close()
         self._channel = None
-        self._exchange.close()
+        if self._exchange is not None:
+            self._exchange.close()
 
     def _write(
         self,

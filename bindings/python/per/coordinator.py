@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from per import _arrays, _library, _options
 from per._errors import InvalidArgument
-from per._handle import Handle
+from per._handle import Handle, created
 from per._library import NULL, check, ffi, lib
 
 Ids = npt.NDArray[np.int64]
@@ -188,9 +188,7 @@ class Coordinator(Handle):
         # What is not given stays as the library filled it.
         _options.set_options(given, {name: value for name, value in options.items() if value is not None})
         _options.set_options(given, {"capacity": capacity, "n_envs": n_envs})
-        handle_out = ffi.new("per_coordinator **")
-        check(lib.per_coordinator_create(given, _options.whole("n_shards", n_shards), handle_out))
-        self._handle = ffi.gc(handle_out[0], lib.per_coordinator_free)
+        self._handle = created(lib.per_coordinator_create, given, _options.whole("n_shards", n_shards))
         self._batch_size = 0
 
     def shard(self, shard: int) -> Shard:

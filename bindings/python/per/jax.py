@@ -19,7 +19,6 @@ True
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -59,7 +58,8 @@ class Buffer:
         self._lanes, self._rows, self._min_rows, self._batch_size = lanes, rows, min_rows, batch_size
         self._left_out = left_out  # the axes of [lanes, K] that steps are added without
         self._options = options
-        self._number = 0  # of the library's buffer; 0: init() was not called yet
+        self._opened: Any = None  # closes the library's buffer when it goes
+        self._number = 0  # of that buffer; 0: init() was not called yet
         self._steps: tuple[Any, list[Any]] = (jax.tree.structure(None), [])  # of init(): its tree, and paths and leaves
         self._results: list[Any] = []  # the arrays of a sample
 
@@ -91,9 +91,8 @@ class Buffer:
             jax.ShapeDtypeStruct((self._batch_size, *shape), jnp.dtype(dtype))
             for shape, dtype in (ids, ((), np.float32), ((), np.float32), *arrays)
         ]
-        _xla.close(self._number)
-        self._number = _xla.open(replay._open(), ticket)
-        weakref.finalize(self, _xla.close, self._number)
+        self._opened = _xla.open(replay._open(), ticket)
+        self._number = int(self._opened[0])
 
     def state_dict(self, state: State) -> dict[str, Any]:
         """The whole buffer, for a checkpoint: {"ticket": int32[4], "checkpoint": uint8[bytes]}, arrays of numpy.

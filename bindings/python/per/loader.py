@@ -10,7 +10,7 @@ from typing import Any
 
 from per import _kinds, _library
 from per._errors import Busy, InvalidArgument
-from per._handle import Handle, freed_before
+from per._handle import Handle, created, ended
 from per._layout import Output
 from per._library import check, ffi, lib
 from per._memory import DeviceMemory, HostMemory
@@ -79,12 +79,6 @@ class Loader(Handle):
         memory: HostMemory | DeviceMemory,
         nest: Callable[[dict[str, Any]], dict[str, Any]],
     ) -> None:
-        loader_out = ffi.new("per_loader **")
-        check(lib.per_loader_create(handle, options, loader_out))
-        # Arrays hold the loader's memory, and the loader that of its buffer.
-        self._handle = freed_before(handle, loader_out[0], lib.per_loader_free)
-        # Called once: by close(), when the loader is forgotten, or when the interpreter exits.
-        self._stop = weakref.finalize(self, lib.per_loader_stop, self._handle)
         self._batch_size = int(options.batch_size)
         self._slots = int(options.slots)
         self._check_open = check_open
@@ -100,6 +94,9 @@ class Loader(Handle):
         self._process = os.getpid()
         self._latest: LoadedBatch | None = None  # the one that iteration has handed out
         self._weak = weakref.ref(self)  # for batches, which do not keep their loader
+        # Arrays hold the loader's memory, and the loader that of its buffer.
+        self._handle = created(lib.per_loader_create, handle, options, parent=handle)
+        self._thread = ended(self._handle, lib.per_loader_stop)
 
     def take(self, *, wait: bool = True, stream: object = None) -> LoadedBatch:
         """The next batch. Its slot is its own until batch.release().
@@ -163,7 +160,7 @@ class Loader(Handle):
         """Ends the loader. Batches that are out keep their arrays; the buffer may have another loader."""
         self._handle = None
         self._latest, self._arrays = None, {}
-        self._stop()
+        ffi.release(self._thread)
 
     def __repr__(self) -> str:
         state = "" if self._handle is not None else ", closed"

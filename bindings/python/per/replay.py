@@ -31,7 +31,7 @@ from per import (
     spaces,
 )
 from per._errors import InvalidArgument
-from per._handle import Store
+from per._handle import Store, created
 from per._layout import Layout, layout_of
 from per._library import NULL, check, ffi, lib
 from per._waiting import waited
@@ -218,10 +218,10 @@ class ReplayBuffer(Store):
         _options.set_options(options, {name: given[name] for name in _OPTIONS if given[name] is not _DEFAULTS[name]})
         _options.set_options(options, {"capacity": capacity})
         kept_storage = _options.set_storage(options, storage)
-        handle_out = ffi.new("per_replay **")
-        check(lib.per_replay_create(options, handle_out), {"n_fields": "the number of fields"})
+        words = {"n_fields": "the number of fields"}
+        handle = created(lib.per_replay_create, options, check=lambda status: check(status, words))
         del kept, kept_storage
-        self._attach(ffi.gc(handle_out[0], lib.per_replay_free), str(device), kind)
+        self._attach(handle, str(device), kind)
 
     def _attach(self, handle: Any, device: str, kind: str) -> None:
         """Takes a handle, whose options say the rest."""
@@ -1041,10 +1041,8 @@ class ReplayBuffer(Store):
             place.device, place.device_index = _options.device(device)
             _options.set_options(place, {"storage_preallocated": storage_preallocated})
             kept = _options.set_storage(place, storage)
-            handle_out = ffi.new("per_replay **")
-            check(lib.per_replay_load_with(_options.path(path), place, handle_out))
+            handle = created(lib.per_replay_load_with, _options.path(path), place)
             del kept
-            handle = ffi.gc(handle_out[0], lib.per_replay_free)
         buffer = cls.__new__(cls)
         buffer._attach(handle, str(device), kind)
         return buffer
@@ -1166,11 +1164,10 @@ class ReplayBuffer(Store):
         """
         size = _options.whole("batch_size", batch_size)
         count = _options.whole("n_epochs", n_epochs)
-        walk_out, queue = ffi.new("per_epochs **"), self._memory.queue(stream)
+        queue = self._memory.queue(stream)
         with self._n_step_lock:  # the library refuses to go on with a walk over sequences once n_step is another
-            check(lib.per_epochs_create(self._open(), count, size, bool(drop_last), queue.handle, walk_out))
+            walk = created(lib.per_epochs_create, self._open(), count, size, bool(drop_last), queue.handle)
             plain = self._exchange_for(self._n_step)[0] if self._steps > 0 else self._plain
-        walk = ffi.gc(walk_out[0], lib.per_epochs_free)
         return Epochs(self._handle, lambda: plain.epoch(walk, size, stream), self._new_batch)
 
     def advantages(

@@ -8,6 +8,7 @@ import os
 from typing import Any, NoReturn
 
 from per._errors import Error
+from per._handle import created
 from per._library import check, ffi, lib
 from per._waiting import waited
 
@@ -19,9 +20,7 @@ class Save:
     """
 
     def __init__(self, buffer: Any, path: bytes) -> None:
-        save_out = ffi.new("per_save **")
-        check(lib.per_replay_save_start(buffer, path, save_out))
-        self._handle = ffi.gc(save_out[0], lib.per_save_free)
+        self._handle = created(lib.per_replay_save_start, buffer, path)
         _running.difference_update([save for save in _running if save.done])
         _running.add(self)
 

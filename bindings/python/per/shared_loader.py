@@ -11,7 +11,7 @@ from typing import Any
 from per import _exchange, _kinds, _library, _memory, _options, batch
 from per._errors import InvalidArgument
 from per._figures import SharedLoaderFigures
-from per._handle import Handle, freed_before
+from per._handle import Handle, created, ended
 from per._layout import layout_of
 from per._library import check, ffi, lib
 from per._waiting import waited
@@ -60,13 +60,12 @@ class SharedLoader(Handle):
     _path: str
 
     def __init__(self, buffer: Any, check_open: Callable[[], object], options: Any) -> None:
-        loader_out = ffi.new("per_shared_loader **")
-        check(lib.per_shared_loader_create(buffer, options, loader_out))
-        self._handle = freed_before(buffer, loader_out[0], lib.per_shared_loader_free)
         self._check_open = check_open
-        path_out = ffi.new("char **")
-        check(lib.per_shared_loader_path(self._handle, path_out))
-        self._path = ffi.string(path_out[0]).decode()
+        self._handle = created(lib.per_shared_loader_create, buffer, options, parent=buffer)
+        with self._closed_on_error():
+            path_out = ffi.new("char **")
+            check(lib.per_shared_loader_path(self._handle, path_out))
+            self._path = ffi.string(path_out[0]).decode()
 
     @property
     def path(self) -> str:
@@ -142,19 +141,14 @@ class Reader(Handle):
 
     def __init__(self, path: str, arrays: str = "numpy") -> None:
         kind = loader_kind(arrays, "cpu")
-        reader_out = ffi.new("per_reader **")
-        check(lib.per_reader_attach(_options.path(path), -1, reader_out))
-        self._handle = ffi.gc(reader_out[0], lib.per_reader_free)
-        # Called once: by close(), when the reader is forgotten, or when the interpreter exits. Arrays hold the memory.
-        self._stop = weakref.finalize(self, lib.per_reader_stop, self._handle)
-        try:
-            self._describe(kind)
-        except BaseException:  # whoever keeps the error keeps this object
-            self._stop()
-            raise
         self._memory = _memory.HostMemory(kind)
         self._arrays: dict[int, dict[str, Any]] = {}  # by slot, made when it first has a batch
         self._latest: LoadedBatch | None = None  # the one that iteration has handed out
+        # Arrays hold the memory.
+        self._handle = created(lib.per_reader_attach, _options.path(path), -1)
+        self._place = ended(self._handle, lib.per_reader_stop)
+        with self._closed_on_error():
+            self._describe(kind)
 
     def _describe(self, kind: Any) -> None:
         options, size_out = _library.new("per_replay_options"), ffi.new("int64_t *")
@@ -254,7 +248,7 @@ class Reader(Handle):
         """Gives all batches back: the loader has room for another reader. Later batches are drawn into their arrays."""
         super().close()
         self._latest, self._arrays, self._loader = None, {}, None
-        self._stop()
+        ffi.release(self._place)
 
     def _nested(self, arrays: dict[str, Any]) -> dict[str, Any]:
         """Arrays by name as the user of the buffer holds them."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from per import _kinds, _library, _memory, _options
 from per._device_arrays import Elements
 from per._errors import InvalidArgument
-from per._handle import Store
+from per._handle import Store, created
 from per._library import NULL, check, ffi, lib
 
 
@@ -76,9 +76,7 @@ class SumTree(Store):
         options = _library.new("per_tree_options")
         options.device, options.device_index = _options.device(device)
         _options.set_options(options, {"capacity": capacity, "seed": seed})
-        handle_out = ffi.new("per_tree **")
-        check(lib.per_tree_create(options, handle_out))
-        self._handle = ffi.gc(handle_out[0], lib.per_tree_free)
+        self._handle = created(lib.per_tree_create, options)
         self._memory = _memory.memory_of(options.device, options.device_index, kind)
         self._capacity = capacity
         self._device = device

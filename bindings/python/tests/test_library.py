@@ -154,7 +154,7 @@ def test_names_of_choices_are_those_of_the_header():
 CYCLES = """
 import gc
 import per
-from per import _files, channel, loader, replay, shared_loader
+from per import _handle
 
 class Printing:
     def __init__(self, lib):
@@ -163,8 +163,7 @@ class Printing:
         function = getattr(self.lib, name)
         return (lambda handle: (print(name), function(handle))) if name.endswith("_free") else function
 
-for module in (_files, channel, loader, replay, shared_loader):
-    module.lib = Printing(module.lib)
+_handle.lib = Printing(_handle.lib)
 empty = bytes(per.ReplayBuffer(4, {"observation": per.Field(1)}))
 gc.collect()
 makes = {"loader": {"batch_size": 2}, "shared_loader": {"batch_size": 2, "readers": 1}, "channel": {}}

@@ -309,16 +309,16 @@ extern "C" void per_xla_load(void* (*find)(const char* name)) {
     PER_XLA_FUNCTIONS(PER_XLA_FIND)
 }
 
-// Takes a buffer over and gives the number that programs name it by; or, leaving it to the caller, the negative of an
-// error's status. A buffer from a checkpoint gets a generation, so that there is a ticket for it; any other one, which
+// Takes over the buffer of an owner, which becomes NULL, and stores the number that programs name it by; on an error it
+// leaves both. A buffer from a checkpoint gets a generation, so that there is a ticket for it; any other one, which
 // nothing was done to yet, gets it from init().
-extern "C" int64_t per_xla_open(per_replay* replay, uint32_t* generation_out) {
+extern "C" per_status per_xla_open(per_replay** owner, uint32_t* generation_out, int64_t* number_out) {
     const auto buffer = std::make_shared<Buffer>();
     buffer->options = with_defaults<per_replay_options>(library.per_replay_options_init);
-    if (const per_status status = library.per_replay_describe(replay, &buffer->options); status != PER_OK) {
-        return -static_cast<int64_t>(status);
+    if (const per_status status = library.per_replay_describe(*owner, &buffer->options); status != PER_OK) {
+        return status;
     }
-    buffer->replay.reset(replay);
+    buffer->replay.reset(std::exchange(*owner, nullptr));
     const size_t n_fields = static_cast<size_t>(buffer->options.n_fields);
     buffer->arrays.resize(n_fields);
     buffer->fields.resize(n_fields);
@@ -328,8 +328,9 @@ extern "C" int64_t per_xla_open(per_replay* replay, uint32_t* generation_out) {
         buffer->generation = *generation_out = ++table().latest_generation;
         buffer->is_fresh = false;
     }
-    table().buffers[++table().latest_number] = buffer;
-    return table().latest_number;
+    *number_out = ++table().latest_number;
+    table().buffers[*number_out] = buffer;
+    return PER_OK;
 }
 
 // The buffer that a ticket is of, to be read while no program uses it: it stays in the table. NULL if the ticket is not
@@ -344,7 +345,7 @@ extern "C" per_replay* per_xla_find(int64_t number, const uint32_t* ticket) {
     return is_present ? buffer.replay.get() : nullptr;
 }
 
-// Frees a buffer, once no call is inside of it.
+// Frees a buffer, once no call is inside of it. A number that none has is ignored.
 extern "C" void per_xla_close(int64_t number) {
     std::shared_ptr<Buffer> last;
     const std::lock_guard lock(table().mutex);

@@ -1,0 +1,182 @@
+"""Exceptions of signal handlers, such as Ctrl-C, while handles are created: no handle is lost."""
+
+import gc
+import linecache
+import os
+import pathlib
+import random
+import signal
+import sys
+import time
+
+import cuda_switch
+import numpy as np
+import per
+import pytest
+from per._library import ffi, lib
+
+PACKAGE = str(pathlib.Path(per.__file__).parent)
+FIELDS = {"observation": per.Field(64)}
+ROWS = 1_000 if cuda_switch.IS_CUDA else 200_000
+
+
+def filled():
+    buffer = per.ReplayBuffer(ROWS, FIELDS)
+    zeros = np.zeros(ROWS - 1)
+    observation = np.zeros((ROWS - 1, 64), np.float32)
+    buffer.extend(observation=observation, reward=zeros, terminated=zeros, truncated=zeros)
+    return buffer
+
+
+def loading(tmp_path):
+    per.ReplayBuffer(ROWS, FIELDS).save(tmp_path / "saved")
+    return lambda: per.ReplayBuffer.load(tmp_path / "saved")
+
+
+def loading_from_memory(tmp_path):
+    data = bytes(per.ReplayBuffer(ROWS, FIELDS))
+    return lambda: per.ReplayBuffer.from_bytes(data)
+
+
+def saving(tmp_path):
+    buffer = per.ReplayBuffer(10, FIELDS)
+
+    def save():
+        while True:
+            try:
+                return buffer.save(tmp_path / "saved", wait=False)
+            except per.Busy:  # an interrupted one still runs
+                time.sleep(0.001)
+
+    return save
+
+
+def of_buffer(make, prepare=lambda buffer: buffer):
+    def making(tmp_path):
+        prepared = prepare(filled())
+        return lambda: make(prepared)
+
+    return making
+
+
+# By function of the library that creates a handle: what returns a function that calls it.
+MAKERS = {
+    "per_tree_create": lambda tmp_path: lambda: per.SumTree(2**20),
+    "per_replay_create": lambda tmp_path: lambda: per.ReplayBuffer(ROWS, FIELDS),
+    "per_replay_load_with": loading,
+    "per_replay_load_from": loading_from_memory,
+    "per_replay_save_start": saving,
+    "per_epochs_create": of_buffer(lambda buffer: buffer.epochs(1, 64)),
+    "per_loader_create": of_buffer(lambda buffer: buffer.loader(256, slots=8)),
+    "per_coordinator_create": lambda tmp_path: lambda: per.Coordinator(2**18, 2**16, n_envs=2**16),
+    "per_channel_create": of_buffer(lambda buffer: buffer.channel()),
+    "per_writer_attach": of_buffer(lambda channel: channel.writer(), lambda buffer: buffer.channel()),
+    "per_shared_loader_create": of_buffer(lambda buffer: buffer.shared_loader(256, readers=2)),
+    "per_reader_attach": of_buffer(lambda loader: loader.reader(), lambda buffer: buffer.shared_loader(256, readers=1)),
+}
+each_maker = pytest.mark.parametrize("name", MAKERS)
+
+
+def test_every_function_that_creates_a_handle_is_tried():
+    kinds = [ffi.typeof(getattr(lib, name)) for name in dir(lib) if name.endswith("_free")]
+    cells = {ffi.getctype(kind.args[0], "*") for kind in kinds}
+    functions = [(name, ffi.typeof(getattr(lib, name))) for name in dir(lib) if callable(getattr(lib, name))]
+    creating = {name for name, kind in functions if kind.args and ffi.getctype(kind.args[-1]) in cells}
+    assert creating - {"per_replay_load"} == set(MAKERS)  # for which Python takes per_replay_load_with()
+
+
+class Leaks:
+    """Looks for handles that were lost. Most take megabytes of the address space, or the only place of their parent."""
+
+    def __init__(self, make):
+        self._make = make
+        make()
+        self._before = self._bytes()
+
+    def check(self):
+        gc.collect()
+        self._make()
+        assert self._bytes() - self._before < 200e6
+
+    @staticmethod
+    def _bytes():
+        with open("/proc/self/statm") as statm:
+            return int(statm.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def is_interrupted(make, point):
+    """Calls it with an exception at that point of the package; False if it has no such point.
+
+    A point is a line, and where handles are made each operation of Python.
+    """
+    passed = set()
+
+    def trace(frame, event, argument):
+        file = frame.f_code.co_filename
+        if not file.startswith(PACKAGE):
+            return None
+        frame.f_trace_opcodes = file.endswith("_handle.py")
+        line = linecache.getline(file, frame.f_lineno or 0).strip()
+        # No signal is handled between the body of a with statement and its end, which is the same line once more.
+        if event in ("line", "opcode") and not line.startswith("with "):
+            passed.add((frame.f_code, frame.f_lasti))
+        if len(passed) > point:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return trace
+
+    earlier = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        make()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(earlier)
+    return False
+
+
+@each_maker
+def test_an_exception_at_any_point_of_a_constructor_loses_no_handle(name, tmp_path):
+    make = MAKERS[name](tmp_path)
+    leaks, point = Leaks(make), 0
+    while is_interrupted(make, point):
+        point += 1
+    assert point > 20
+    leaks.check()
+
+
+def duration(make):
+    begin = time.perf_counter()
+    make()
+    return time.perf_counter() - begin
+
+
+@each_maker
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # interrupted callbacks of the collector
+def test_a_storm_of_signals_over_a_constructor_loses_no_handle(name, tmp_path):
+    make, randomness, interrupts = MAKERS[name](tmp_path), random.Random(1), 0
+    leaks = Leaks(make)
+
+    def interrupt(number, frame):
+        """Only in the package: a signal may come late."""
+        while frame is not None:
+            if frame.f_code.co_filename.startswith(PACKAGE):
+                raise KeyboardInterrupt
+            frame = frame.f_back
+
+    longest = 1.2 * min(duration(make) for _ in range(3))
+    earlier = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for _ in range(300):
+            signal.setitimer(signal.ITIMER_REAL, max(randomness.uniform(0, longest), 1e-6))
+            try:
+                make()
+            except KeyboardInterrupt:
+                interrupts += 1
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            if interrupts == 40:
+                break
+    finally:
+        signal.signal(signal.SIGALRM, earlier)
+    leaks.check()
