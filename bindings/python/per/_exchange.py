@@ -287,8 +287,9 @@ class Exchange:
         return arrays, pointers
 
     def _reuse(self, out: dict[str, Any], size: int, batch: Any) -> Any:
-        """Enters earlier arrays into per_batch; what per_batch points at."""
+        """Enters earlier arrays into per_batch; what per_batch and its pointers point at."""
         pointers = self._new_pointers(batch)
+        kept = []
         for output in self._layout.batch:
             elements = self._memory.write(out.get(output.name), f"out.{output.name}")
             shape = (size, *output.shape)
@@ -298,7 +299,8 @@ class Exchange:
                     f"allowed: {output.dtype}{list(shape)}, as sample() of this buffer gave it"
                 )
             _enter(batch, pointers, output, elements.pointer)
-        return pointers
+            kept.append(elements.kept)
+        return pointers, kept
 
     def _new_pointers(self, batch: Any) -> dict[str, Any]:
         pointers = {member: ffi.new("void *[]", len(self._layout.fields)) for member in ("fields", "next_fields")}

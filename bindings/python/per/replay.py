@@ -1442,7 +1442,7 @@ class ReplayBuffer(Store):
         if not isinstance(out, Batch):
             raise InvalidArgument(f"out is a {type(out).__name__}; allowed: a batch that sample() of this buffer gave")
         if not self._is_nested:
-            return vars(out)
+            return dict(vars(out))  # which holds the arrays: another thread may delete them from the batch
         arrays: dict[str, Any] = {}
         for name, node in self._outputs.items():
             batch.flatten(node, vars(out).get(name), f"out.{name}", arrays)

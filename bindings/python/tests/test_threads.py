@@ -1,10 +1,12 @@
 """Threads and forks through Python: the interpreter's lock is released in calls, and closing waits for them."""
 
+import importlib
 import os
 import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import cuda_switch
 import numpy as np
@@ -178,6 +180,85 @@ for _ in range(12 if {call!r} != "batches.take()" else 4):
     for _ in range(3):
         done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, timeout=120)
         assert (done.returncode, done.stderr) == (0, b"")
+
+
+class Stalled:
+    """A file whose first write() waits, while the save that calls it has the buffer's lock."""
+
+    def __init__(self):
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def write(self, data):
+        self.begun.set()
+        self.go_on.wait(20)
+        return len(data)
+
+
+NESTED = {"observation.image": per.Field(4), "observation.speed": per.Field(), "action": per.Field((), "int64")}
+# By name: a function of a buffer that gives arrays by name, and a call that is given them.
+HOLDING = {
+    "add": (lambda buffer: steps_of(1), lambda buffer, arrays: buffer.add(**arrays)),
+    "extend": (lambda buffer: steps_of(5), lambda buffer, arrays: buffer.extend(**arrays)),
+    "sample": (lambda buffer: batch_of(buffer), lambda buffer, arrays: buffer.sample(8, out=per.Batch(arrays))),
+    "get_windows": (
+        lambda buffer: batch_of(buffer),
+        lambda buffer, arrays: buffer.get_windows(np.arange(8), out=per.Batch(arrays)),
+    ),
+}
+
+
+def steps_of(n):
+    flags = np.zeros(n, bool)
+    rows = np.zeros((n, 4), np.float32)
+    steps = {"observation": rows, "action": np.zeros(n, np.int64), "reward": np.zeros(n, np.float32)}
+    return steps | {"terminated": flags, "truncated": flags.copy()}
+
+
+def batch_of(buffer):
+    """The arrays of a batch, which only the dict holds; those of a nested observation in a dict of their own."""
+    batch = buffer.sample(8)
+    return {name: batch[name] for name in batch}
+
+
+def leaves(arrays):
+    return [leaf for value in arrays.values() for leaf in (leaves(value) if isinstance(value, dict) else [value])]
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+@pytest.mark.parametrize("name", [*HOLDING, "nested sample"])
+def test_a_call_holds_the_arrays_that_it_uses(name, kind):
+    """While it waits for the buffer another thread takes them out of the dict that it was given."""
+    if cuda_switch.IS_CUDA:
+        pytest.skip("calls on a device do not use the arrays while they wait")
+    is_nested, (arrays_of, call) = name.startswith("nested"), HOLDING[name.split()[-1]]
+    fields = NESTED if is_nested else FIELDS
+    buffer = per.ReplayBuffer(20, fields, arrays=kind)
+    zeros = {field: np.zeros((10, *fields[field].shape), fields[field].dtype) for field in fields}
+    buffer.extend(**zeros, reward=np.zeros(10), terminated=np.zeros(10), truncated=np.zeros(10))
+    arrays, file = arrays_of(buffer), Stalled()
+    if kind == "torch" and name in ("add", "extend"):
+        arrays = {field: importlib.import_module("torch").from_numpy(array) for field, array in arrays.items()}
+    watched = [weakref.ref(array) for array in leaves(arrays)]
+    unused = [sys.getrefcount(ref()) for ref in watched]
+    saving = threading.Thread(target=buffer.save, args=(file,))
+    saving.start()
+    assert file.begun.wait(20)
+    calling = threading.Thread(target=call, args=(buffer, arrays))
+    calling.start()
+    end = time.monotonic() + 5
+    while any(sys.getrefcount(ref()) <= count for ref, count in zip(watched, unused, strict=True)):
+        if time.monotonic() > end:
+            break
+        time.sleep(0.001)
+    for value in arrays.values():
+        if isinstance(value, dict):
+            value.clear()
+    arrays.clear()
+    are_held = [ref() is not None for ref in watched]
+    file.go_on.set()
+    saving.join()
+    calling.join()
+    assert all(are_held)
 
 
 def test_error_message_is_that_of_the_own_thread():
