@@ -91,6 +91,28 @@ def test_words_of_the_source_name_places_that_exist():
         assert (ROOT / "src" / place).exists(), place
 
 
+def documents():
+    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [ROOT / path for path in listed.stdout.splitlines()]
+
+
+def test_links_of_documents_lead_to_a_page_where_they_are_read_in_the_repository():
+    for document in documents():
+        links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", document.read_text())
+        for link in links:
+            assert "://" in link or (document.parent / link).is_file(), f"{document}: {link}"
+
+
+def test_files_that_a_page_includes_are_linked_from_it():
+    included = 0
+    for document in documents():
+        text = document.read_text()
+        for path in re.findall(r"```\{literalinclude\} (\S+)", text):
+            assert f"]({path})" in text, f"{document}: {path}"
+            included += 1
+    assert included > 10
+
+
 def test_generated_declarations_are_those_of_the_header():
     result = subprocess.run(
         [sys.executable, "bindings/generate.py", "--check"], cwd=ROOT, capture_output=True, text=True
