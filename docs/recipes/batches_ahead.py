@@ -4,6 +4,7 @@ import gymnasium
 import per
 import torch
 
+torch.set_num_threads(1)  # threads cost a network this small more than they save
 env = gymnasium.make("CartPole-v1")
 buffer = per.ReplayBuffer.for_env(env, 10_000, arrays="torch", seed=7)
 network = torch.nn.Sequential(torch.nn.Linear(4, 64), torch.nn.ReLU(), torch.nn.Linear(64, 2))
@@ -37,6 +38,8 @@ with buffer.loader(128, slots=3) as batches:
         loss.backward()
         optimizer.step()
         buffer.update_priorities(batch.ids, td_errors)
+        if step % 50 == 49:
+            print(f"batch {step + 1}: loss {loss.item():.3f}", flush=True)
         if step == 199:
             break
-print(f"{buffer.stats().beta_step} batches handed out, {buffer.stats().samples} drawn; last loss {loss.item():.3f}")
+print(f"{buffer.stats().beta_step} batches handed out, {buffer.stats().samples} drawn")

@@ -6,6 +6,7 @@ import gymnasium
 import per
 import torch
 
+torch.set_num_threads(1)  # threads cost a network this small more than they save
 STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 15_000
 env = gymnasium.make("CartPole-v1")
 buffer = per.ReplayBuffer.for_env(env, 10_000, n_step=3, beta_steps=STEPS, arrays="torch", seed=7)
@@ -40,7 +41,7 @@ for step in range(STEPS):
     if terminated or truncated:
         observation, _ = env.reset()
         if len(returns) % 20 == 0:
-            print(f"step {step}: mean return of the last 20 episodes {sum(returns[-20:]) / 20:.0f}")
+            print(f"step {step}: mean return of the last 20 episodes {sum(returns[-20:]) / 20:.0f}", flush=True)
         returns.append(0.0)
 
     if step >= 500:

@@ -86,7 +86,10 @@ if __name__ == "__main__":
             returns.append(episodic_return)
             episodic_return = 0.0
             if len(returns) % 50 == 0:
-                print(f"global_step={global_step}, return of the last 50 episodes={np.mean(returns[-50:]):.1f}")
+                print(
+                    f"global_step={global_step}, return of the last 50 episodes={np.mean(returns[-50:]):.1f}",
+                    flush=True,
+                )
 
         real_next_obs = next_obs.copy()
         for i, ended in enumerate(np.logical_or(terminations, truncations)):

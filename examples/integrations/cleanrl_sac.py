@@ -96,7 +96,7 @@ if __name__ == "__main__":
         episodic_return += float(rewards[0])
         if terminations[0] or truncations[0]:
             returns.append(episodic_return)
-            print(f"global_step={global_step}, episodic return={episodic_return:.1f}")
+            print(f"global_step={global_step}, episodic return={episodic_return:.1f}", flush=True)
             episodic_return = 0.0
 
         real_next_obs = next_obs.copy()

@@ -17,6 +17,7 @@ from lerobot.policies.sac.configuration_sac import SACConfig
 from lerobot.policies.sac.modeling_sac import SACPolicy
 from lerobot.rl import buffer
 from per.integrations.lerobot import ReplayBuffer
+from tqdm import tqdm
 
 IMAGE, SIZE, EPISODE = "observation.image", 64, 10
 
@@ -65,7 +66,7 @@ def train(library: str, seed: int, steps: int):
     )
     env, ends = Line(), []
     state = env.reset()
-    for t in range(-200, steps):
+    for t in tqdm(range(-200, steps), unit="step", mininterval=0.5):
         if t < 0:  # demonstrations, into the offline buffer
             action = torch.tensor([[max(-1.0, min(1.0, -env.x / 0.4))]])
         else:

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from per.integrations.minari import create_dataset, new_buffer
 from torch import nn
+from tqdm import tqdm
 
 
 def collect(n_steps: int, seed: int) -> minari.MinariDataset:
@@ -49,7 +50,7 @@ def learn(buffer, updates: int) -> nn.Module:
     network = nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2))
     target = copy.deepcopy(network)
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
-    for update in range(updates):
+    for update in tqdm(range(updates), unit="update", mininterval=0.5):
         batch = buffer.sample(64)
         with torch.no_grad():
             best = network(batch.next_observation).argmax(dim=1, keepdim=True)
@@ -77,7 +78,7 @@ def main() -> None:
 
     dataset = collect(1000 if arguments.short else 20_000, arguments.seed)
     buffer = new_buffer(dataset, n_step=3, arrays="torch", seed=arguments.seed)
-    print(f"{dataset.total_episodes} episodes, {len(buffer)} transitions in {buffer!r}")
+    print(f"{dataset.total_episodes} episodes, {len(buffer)} transitions in {buffer!r}", flush=True)
 
     returns = [float(episode.rewards.sum()) for episode in dataset]
     network = learn(buffer, 50 if arguments.short else arguments.updates)

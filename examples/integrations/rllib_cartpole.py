@@ -8,6 +8,7 @@ import os
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 
 import ray
+import torch
 from ray.rllib.algorithms.dqn import DQNConfig
 
 BUFFERS = {
@@ -23,6 +24,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=10)
     parser.add_argument("--short", action="store_true", help="one iteration of 200 steps")
     arguments = parser.parse_args()
+    torch.set_num_threads(1)
     ray.init(num_cpus=1, include_dashboard=False, logging_level="error")
     steps = 200 if arguments.short else 1000
     config = (

@@ -9,14 +9,23 @@ from __future__ import annotations
 
 import argparse
 import pathlib
+import sys
 import tempfile
 
 import gymnasium
 import stable_baselines3
 import torch
 from per.integrations import sb3
-from stable_baselines3.common.callbacks import EvalCallback, StopTrainingOnRewardThreshold
+from stable_baselines3.common.callbacks import BaseCallback, EvalCallback, StopTrainingOnRewardThreshold
 from stable_baselines3.common.monitor import Monitor
+
+
+class Progress(BaseCallback):
+    """Says what an evaluation found."""
+
+    def _on_step(self) -> bool:
+        print(f"step {self.num_timesteps}: return {self.parent.last_mean_reward:.0f}", file=sys.stderr)
+        return True
 
 
 def main() -> None:
@@ -47,6 +56,7 @@ def main() -> None:
     evaluation = EvalCallback(
         Monitor(gymnasium.make("CartPole-v1")),
         callback_on_new_best=StopTrainingOnRewardThreshold(300, verbose=0),
+        callback_after_eval=Progress(),
         eval_freq=1024,
         n_eval_episodes=10,
         verbose=0,

@@ -64,7 +64,7 @@ def train(library: str, seed: int, timesteps: int, n_envs: int = 2):
     SequentialTrainer(
         env=env,
         agents=agent,
-        cfg={"timesteps": timesteps, "headless": True, "disable_progressbar": True, "close_environment_at_exit": False},
+        cfg={"timesteps": timesteps, "headless": True, "close_environment_at_exit": False},
     ).train()
     return agent, list(recorded.return_queue)
 

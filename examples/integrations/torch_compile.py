@@ -118,7 +118,7 @@ def main() -> None:
                 seconds.append(time.perf_counter() - begin)
         if t % 1000 == 0:
             found = greedy_return(learner, arguments.seed)
-            print(f"{t} steps: return {found:.0f}")
+            print(f"{t} steps: return {found:.0f}", flush=True)
             if found >= 475:
                 break
     print(f"{t} steps, {1e6 * float(np.median(seconds)):.0f} us a training step ({arguments.backend})")

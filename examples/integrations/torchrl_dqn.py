@@ -69,6 +69,7 @@ def train(kind: str, seed: int, max_steps: int) -> tuple[float, int, Any]:
                 episodes = [env.rollout(500, actor)["next", "reward"].sum() for _ in range(10)]
             if (found := float(torch.stack(episodes).mean())) > best:
                 best, best_at = found, steps
+            print(f"{steps} steps: return {found:.0f}", flush=True)
             if best >= 475:
                 break
     collector.shutdown()
