@@ -44,7 +44,7 @@ def train(library: str, seed: int, timesteps: int, n_envs: int = 2):
     models = {name: Network(**spaces) for name in ("q_network", "target_q_network")}
     size = {"memory_size": 20_000 // n_envs, "num_envs": n_envs, "device": "cpu"}
     if library == "libper":
-        memory = PrioritizedMemory(**size, alpha=0.6, beta=0.6, seed=seed)
+        memory = PrioritizedMemory(**size, alpha=0.6, beta=0.6, autoreset="same_step", seed=seed)
         kind = DQN
     else:
         memory = RandomMemory(**size, replacement=True)
