@@ -270,7 +270,7 @@ def make_prioritised_trajectory_buffer(
     if rows is None or None not in (max_size, max_length_time_axis):
         raise InvalidArgument("of max_size and max_length_time_axis one is to be given")
     if not 2 <= sample_sequence_length <= rows:
-        allowed = f"2 .. {rows}, the steps that it holds of an environment"
+        allowed = f"2 or more, up to the {rows} steps that it holds of an environment"
         raise InvalidArgument(f"sample_sequence_length is {sample_sequence_length}; allowed: {allowed}")
     # L steps are L - 1 transitions of the library, and the observation that the last of them leads to.
     sequences = {"sequence_length": sample_sequence_length - 1, "sequence_stride": period}
