@@ -109,9 +109,10 @@ class PrioritizedEpisodeReplayBuffer(replay_buffers.PrioritizedEpisodeReplayBuff
             weight: the priority of the steps; None: the largest seen.
         """
         super().add(episodes, weight)
-        # A node belongs to another step, or to none, once its episode was evicted.
-        changed = self._sum_segment.written
-        self._last_sampled_indices = [-1 if node in changed else node for node in self._last_sampled_indices]
+        if self._last_sampled_indices:
+            # A node belongs to another step, or to none, once its episode was evicted.
+            changed = self._sum_segment.written
+            self._last_sampled_indices = [-1 if node in changed else node for node in self._last_sampled_indices]
 
     def sample(
         self,
