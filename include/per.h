@@ -512,11 +512,11 @@ PER_API per_status per_replay_options_init(per_replay_options* options, uint64_t
  * frames of compressed fields is allocated here. What is small lies side by side, padded by at most 6 bytes or a
  * sixteenth, so that a drawn transition touches few cache lines; frames of 1024 bytes and more lie on lines of 64 bytes
  * of their own. PER_RANK takes 7 bytes more, PER_BUFFER_MAX and PER_MAX_NOW a quarter of one each; where only the
- * options of a call ask for one of the first two, the first such call allocates it. With `storage` fields and reward
- * lie on the disk. On PER_CUDA nothing is padded, reward and flags take 5 bytes, priorities 12.4, PER_RANK 8.3 more and
- * the others an eighth of one; the first batch or update of a size beyond 4096 allocates, too. A call that allocates
- * cannot be captured, and of the first two kinds cannot follow calls that were: their graphs would go on without what
- * it adds. keep_times_sampled takes 4 bytes more on each device.
+ * options of a call ask for one of the first two, the first such call allocates it, even if it fails. With `storage`
+ * fields and reward lie on the disk. On PER_CUDA nothing is padded, reward and flags take 5 bytes, priorities 12.4,
+ * PER_RANK 8.3 more and the others an eighth of one; the first batch or update of a size beyond 4096 allocates, too. A
+ * call that allocates cannot be captured, and of the first two kinds cannot follow calls that were: their graphs would
+ * go on without what it adds. keep_times_sampled takes 4 bytes more on each device.
  *
  * Memory from the caller.  With `allocate` the arrays of rows and priorities lie where the caller wants them: in shared
  * memory, on huge pages, in pinned memory. It is called by this call only, a few times, and `deallocate` once for each

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "backend/batch.h"
+#include "backend/draw_outcome.h"
 #include "backend/leaf_measure.h"
 #include "cpu/replay/checkpoint.h"
 #include "cpu/replay/on_policy.h"
@@ -89,8 +90,8 @@ BatchKey CpuReplayBackend::key_of(const ReplaySample& sample) const {
 
 // Returns whether the draw took ranks.
 bool CpuReplayBackend::draw(const ReplaySample& sample) {
-    if (live() == 0) throw_empty(sample.of_sequences);
     const int64_t n = sample.batch_size;
+    require_drawn(sample.scheme == PER_WITHOUT_REPLACEMENT ? n : 1, {live(), live()}, sample.of_sequences);
     LastBatch& last = state_.last_batch;
     const BatchKey key = key_of(sample);
     const NSteps n_steps = sample.n_steps(key);

@@ -29,13 +29,20 @@ struct CheckpointNumbers {
     BatchFigures figures;  // of the last batch
 };
 
-// Ranks, if they were asked for. The priorities that they follow from may have changed since they were taken.
+// Ranks. The priorities that they follow from may have changed since they were taken. By default they were never taken.
 struct CheckpointRanks {
-    int64_t n_changes;
-    int32_t tree_scale;
-    uint64_t tree_rescales_below;
-    float weights[n_rank_buckets];
+    int64_t n_changes = ranks_never_taken;
+    int32_t tree_scale = 0;
+    uint64_t tree_rescales_below = 0;
+    float weights[n_rank_buckets] = {};
 };
+
+// Ranks that are due, as a checkpoint has them: the next draw takes them whatever they were, so nothing of them is kept.
+// A draw that takes ranks and then fails makes them due, and thus changes no byte of a checkpoint. `are_always_there`:
+// the options of the buffer ask for ranks.
+inline std::optional<CheckpointRanks> due_ranks(bool are_always_there) {
+    return are_always_there ? std::optional(CheckpointRanks()) : std::nullopt;
+}
 
 // An array by slot.
 struct SlotArray {
@@ -84,8 +91,8 @@ void for_each_used_part(const WindowRules& rules, const std::vector<Lane>& lanes
         visit(rules.ring.slot(env, 0), used_slots(lanes[static_cast<size_t>(env)], rules));
 }
 
-// A state is written in this order: numbers and lanes, each of slot_arrays() as a section of its own, ranks. NULL: no
-// ranks were asked for.
+// A state is written in this order: numbers and lanes, each of slot_arrays() as a section of its own, ranks. NULL: there
+// are none to keep.
 void write_numbers(CheckpointWriter& writer, const CheckpointNumbers& numbers, const std::vector<Lane>& lanes);
 // Begins the section of an array, whose elements for_each_saved_part() then names.
 void begin_array(CheckpointWriter& writer, const SlotArray& array, const std::vector<Lane>& lanes,
@@ -96,7 +103,7 @@ void write_ranks(CheckpointWriter& writer, const CheckpointRanks* ranks);
 struct CheckpointMoment {
     CheckpointNumbers numbers;
     std::vector<Lane> lanes;
-    std::optional<CheckpointRanks> ranks;  // if they were asked for
+    std::optional<CheckpointRanks> ranks;  // if there are any to keep
 };
 
 // Writes a state. write_array(i) is to write the elements of arrays[i].

@@ -13,7 +13,6 @@ bool LiveDraw::draw(PriorityStore& priorities, const ReplaySample& sample, const
                     const RowsOfLeaves& rows) {
     LiveSet& live = priorities.live_to_draw();
     const bool is_distinct = sample.scheme == PER_WITHOUT_REPLACEMENT;
-    if (is_distinct) require_drawn(sample.batch_size, {live.count(), live.count()}, sample.of_sequences);
     SumTree& tree = priorities.tree_to_draw(sample.prioritization);
     set_law(priorities, sample, tree);
     slots_.resize(static_cast<size_t>(sample.batch_size));

@@ -16,8 +16,9 @@ namespace per::cpu {
 // A batch of draws. Memory is kept from batch to batch.
 class LiveDraw {
  public:
-    // Some transition must be live, and ranks be taken if the draw goes by them. Throws only before it changes
-    // anything. Returns whether it has fetched those rows of the slots that it drew: draws from the tree alone do.
+    // Some transition must be live, without replacement as many as are drawn, and ranks be taken if the draw goes by them.
+    // Throws only before it changes anything. Returns whether it has fetched those rows of the slots that it drew: draws
+    // from the tree alone do.
     bool draw(PriorityStore& priorities, const ReplaySample& sample, const DrawRequest& request,
               const RowsOfLeaves& rows);
 

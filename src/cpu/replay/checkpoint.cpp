@@ -108,6 +108,7 @@ void will_need(const ReplayState& state, const Column<const std::byte>& column, 
 std::optional<CheckpointRanks> known_ranks(PriorityStore& priorities) {
     RankTree* const ranks = priorities.known_ranks();
     if (ranks == nullptr) return {};
+    if (ranks->are_due()) return due_ranks(priorities.always_has_ranks());
     const RankTree::State state = ranks->state();
     CheckpointRanks known = {state.n_changes, state.tree_scale, state.tree_rescales_below, {}};
     std::copy_n(ranks->weights(), n_rank_buckets, known.weights);

@@ -105,8 +105,9 @@ class PriorityStore {
     // For checkpoints: priorities by slot, -1 where none was given, and what besides them decides the draws to come.
     const RowColumn<float>& by_slot() const { return priorities_; }
     PriorityScale scale() const { return {largest_ever_, tree_.scale(), tree_.rescales_below()}; }
-    // The ranks, if they were asked for.
+    // The ranks, if they were asked for. By the options they are from the beginning.
     RankTree* known_ranks() { return ranks_ ? &*ranks_ : nullptr; }
+    bool always_has_ranks() const { return always_has_ranks_; }
     // A buffer that has no rows is restored in steps. by_slot() is filled; restore_leaves() is given what the tree is to
     // hold for slots first .. first + n - 1: p^alpha of live rows, which fit the scale, and 0 of others; restore_live()
     // names slots whose rows are live. restore() then brings all else up to date.
@@ -158,6 +159,7 @@ class PriorityStore {
     std::optional<MaximumTree> smallest_leaf_;  // of order-reversed leaves; once smallest_mass() was asked for
     float largest_ever_ = 1.0f;
 
+    const bool always_has_ranks_;
     std::optional<RankTree> ranks_;  // with PER_RANK, once it was asked for
 
     Memory staging_;

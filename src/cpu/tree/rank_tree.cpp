@@ -55,7 +55,7 @@ void RankTree::write_leaves() {
 }
 
 bool RankTree::take_ranks_if_due(double alpha) {
-    if (!ranks_are_due(n_changes_, n_live_)) return false;
+    if (!are_due()) return false;
     RankWeights weights(alpha);
     for (int32_t bucket = n_rank_buckets - 1; bucket >= 0; --bucket) weights_[bucket] = weights.next(counts_[bucket]);
     write_leaves();

@@ -27,6 +27,7 @@ class RankTree {
     // No row is live; `live` has those that are so until then.
     void clear(const LiveSet& live);
 
+    bool are_due() const { return ranks_are_due(n_changes_, n_live_); }
     // To be called before draws; whether it took them. The next call after forget_ranks() takes them anew whatever has
     // changed.
     bool take_ranks_if_due(double alpha);

@@ -202,6 +202,7 @@ void CudaReplayBackend::restore(CheckpointReader& reader) {
 std::optional<CheckpointRanks> CudaReplayBackend::known_ranks(const HostCopy& copy, const StreamOrder::Call& call) {
     const DeviceRanks& ranks = memory_.device().priorities.ranks;
     if (ranks.state == nullptr) return {};
+    if (ranks_are_due(copy.ranks.n_changes, copy.ranks.n_live)) return due_ranks(always_has_ranks_);
     CheckpointRanks known = {copy.ranks.n_changes, copy.rank_tree.scale, copy.rank_tree.low_water, {}};
     copy_to_host(known.weights, ranks.weights, n_rank_buckets, call.stream());
     wait_for(call.stream());

@@ -105,6 +105,7 @@ CudaReplayBackend::CudaReplayBackend(const per_replay_options& options, const Fi
     : fields_(fields),
       skips_invalid_(options.on_invalid == PER_INVALID_SKIP),
       of_sequences_(options.sequence_length > 0),
+      always_has_ranks_(options.prioritization == PER_RANK),
       order_(options.device_index),
       host_copy_(sizeof(HostCopy)),
       memory_(options, fields, order_.own_stream()),
