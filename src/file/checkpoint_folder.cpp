@@ -98,7 +98,7 @@ class ManifestReader {
             const uint64_t offset = number<uint64_t>();
             const uint32_t size = number<uint32_t>();
             const uint32_t stored = number<uint32_t>();
-            if (pack >= numbers.size() || size > max_chunk_bytes || stored > size)
+            if (pack >= numbers.size() || size > max_chunk_bytes || stored > size || stored == 0)
                 refuse("a number in it is out of range");
             manifest.chunks.push_back({{low, high}, numbers[pack], offset, size, stored});
         }

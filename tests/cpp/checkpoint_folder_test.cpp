@@ -611,6 +611,8 @@ TEST_F(Folder, every_damaged_byte_of_a_table_of_rows_is_found) {
              {table + 16, 1 << 10},
              {table + 24, 0},
              {chunk + 16, 1},                                           // the second pack of one
+             {chunk + 32, 0},                                           // a chunk of no bytes
+             {chunk + 32, 1 << 10},                                     // one of which none is there
              {chunk + 32, (1 << 20) + 1},                               // a chunk that is too large
              {chunk + 32, uint64_t{(1 << 20) + 1} << 32 | 1 << 20}}) {  // and one that takes more than it holds
         std::string forged = whole.substr(0, whole.size() - 8);
